@@ -1,1 +1,19 @@
+//! The context of a green thread: what a switch saves, how a first frame looks, and the segment bases.
+//!
+//! Nouns: a *context* is one stack pointer; everything else it needs lies on its stack in a
+//! [`SwitchFrame`]. The *FS base* is the thread's TLS and identity (glibc's thread block), the *GS
+//! base* the carrier's: FS changes at a switch, GS never does.
+//!
+//! A switch saves what the System V ABI makes the callee save: rbx, rbp, r12 to r15, the stack
+//! pointer, MXCSR and the x87 control word. Vector registers are dead at a call; a system call,
+//! which preserves them, is the boundary's concern (it saves them before it calls anything).
 #![no_std]
+
+#[cfg(target_arch = "x86_64")]
+#[path = "arch/x86_64.rs"]
+mod arch;
+
+pub use arch::{
+    Context, SwitchFrame, fs_base, gs_base, pause, prepare, set_fs_base, set_gs_base, switch,
+    switch_keep_fs, timestamp,
+};

@@ -1,1 +1,32 @@
-#![no_std]
+//! The scheduler's pure half: states, run queues, wait queues, timers and policies.
+//!
+//! No system call, no assembly, no clock and no allocation: time comes in as nanoseconds, memory as
+//! intrusive links inside the caller's objects. So one body of code runs in production, under loom
+//! and shuttle (`cfg(raddle_loom)`, `cfg(raddle_shuttle)`), and in a simulator.
+//!
+//! | module | noun | what it answers |
+//! |---|---|---|
+//! | [`task`] | `Task`, `TaskRef`, `TaskList` | who waits, who won the right to wake it |
+//! | [`run_queue`] | `RunQueue` | what this carrier runs next; what others may steal |
+//! | [`injector`] | `Injector` | work from outside the carriers, and overflow |
+//! | [`wait_table`] | `WaitTable`, `WaitNode` | who waits at this address or descriptor |
+//! | [`timers`] | `Timers` | whose deadline has passed |
+//! | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
+//! | [`spin`] | `SpinLock` | the only lock: short, never held over a switch |
+#![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
+
+pub mod injector;
+pub mod policy;
+pub mod run_queue;
+pub mod spin;
+pub mod sync;
+pub mod task;
+pub mod timers;
+pub mod wait_table;
+
+pub use injector::Injector;
+pub use run_queue::RunQueue;
+pub use spin::SpinLock;
+pub use task::{Task, TaskList, TaskRef, Wake};
+pub use timers::Timers;
+pub use wait_table::{WaitNode, WaitTable};

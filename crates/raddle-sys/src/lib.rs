@@ -1,1 +1,94 @@
+//! Raw Linux: the `syscall` instruction, call numbers and the ABI structures that the runtime reads
+//! and writes.
+//!
+//! Nothing here knows of green threads, and nothing here calls libc: the runtime runs beneath it.
+//! Results are the kernel's own: a non-negative value or a negated errno.
 #![no_std]
+
+pub mod abi;
+pub mod mem;
+
+pub use linux_raw_sys::errno;
+pub use linux_raw_sys::general as nr;
+
+use core::arch::asm;
+
+/// Negates an errno constant of [`errno`] into a system call result.
+pub const fn err(errno: u32) -> isize {
+    -(errno as isize)
+}
+
+/// True if `result` is a negated errno (`-4095..=-1`).
+pub const fn is_err(result: isize) -> bool {
+    (result as usize) > (-4096isize) as usize
+}
+
+/// Executes one system call with six arguments.
+///
+/// # Safety
+/// The call must be valid for the arguments, which are whatever the kernel makes of them.
+#[inline(always)]
+pub unsafe fn syscall6(nr: u32, args: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the instruction clobbers rax, rcx and r11 only; what the kernel does to memory is the
+    // caller's promise.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") nr as isize => result,
+            in("rdi") args[0],
+            in("rsi") args[1],
+            in("rdx") args[2],
+            in("r10") args[3],
+            in("r8") args[4],
+            in("r9") args[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack)
+        );
+    }
+    result
+}
+
+/// `sys!(nr, a, b, ...)`: one system call; missing arguments are zero.
+///
+/// Expands to a call of [`syscall6`], so it must stand in an `unsafe` block.
+#[macro_export]
+macro_rules! sys {
+    ($nr:expr $(, $arg:expr)* $(,)?) => {{
+        let args = [$($arg as usize),*];
+        let mut all = [0usize; 6];
+        let mut i = 0;
+        while i < args.len() {
+            all[i] = args[i];
+            i += 1;
+        }
+        $crate::syscall6($nr, all)
+    }};
+}
+
+/// Writes `bytes` to standard error, ignoring what the kernel says.
+pub fn write_stderr(bytes: &[u8]) {
+    // SAFETY: the buffer is a live slice.
+    unsafe { sys!(nr::__NR_write, 2usize, bytes.as_ptr(), bytes.len()) };
+}
+
+/// Says one line on standard error and ends the process by SIGABRT.
+///
+/// For impossible states only: it neither allocates nor unwinds.
+pub fn fatal(message: &[u8]) -> ! {
+    write_stderr(message);
+    // SAFETY: SIGABRT is sent to this very process after its action has been reset; the loop ends
+    // the thread if a debugger swallows the signal.
+    unsafe {
+        let default = [0usize; 4];
+        sys!(nr::__NR_rt_sigaction, 6usize, default.as_ptr(), 0usize, 8usize);
+        let none = 0u64;
+        sys!(nr::__NR_rt_sigprocmask, 2usize, &raw const none, 0usize, 8usize);
+        let pid = sys!(nr::__NR_getpid);
+        sys!(nr::__NR_kill, pid, 6usize);
+        loop {
+            sys!(nr::__NR_exit_group, 134usize);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A carrier's run queue: a stealable ring and a LIFO slot before it.
+//!
+//! The owner pushes at the ring's tail and takes at its head, as thieves do, so the ring is FIFO for
+//! everybody. The LIFO slot holds the task that was woken last: it runs next, on warm caches, which
+//! makes a hand-off between two threads a switch and nothing else. Only the owner fills the slot;
+//! owner and thieves empty it by a swap.
+//!
+//! The ring's protocol (after Chase and Lev 2005 in the bounded, FIFO form that Go and tokio use):
+//! `tail` is written by the owner only, after the slot it covers (release); `head` moves by CAS. A
+//! thief copies entries, then tries to move `head` over them: if the CAS fails, the copies are
+//! forgotten. An entry can't be overwritten while `head` hasn't passed it, because the owner pushes
+//! only while `tail - head` is below the capacity, and a stale `head` only makes the ring look fuller.
+
+use crate::sync::{AtomicPtr, AtomicU32, Ordering};
+use crate::task::{Task, TaskList, TaskRef};
+use core::ptr::null_mut;
+
+/// Entries in the ring; a power of two.
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
+pub const CAPACITY: usize = 256;
+/// Small under a model checker, so that overflow is reached.
+#[cfg(any(raddle_loom, raddle_shuttle))]
+pub const CAPACITY: usize = 4;
+
+const MASK: u32 = CAPACITY as u32 - 1;
+
+/// See the module.
+pub struct RunQueue {
+    /// Next entry to take. Moved by CAS (acq-rel) by owner and thieves.
+    head: AtomicU32,
+    /// Next entry to fill. Written by the owner (release), read by thieves (acquire).
+    tail: AtomicU32,
+    /// The task woken last, or null.
+    lifo: AtomicPtr<Task>,
+    ring: [AtomicPtr<Task>; CAPACITY],
+}
+
+impl RunQueue {
+    /// An empty queue.
+    #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+    pub const fn new() -> Self {
+        Self {
+            head: AtomicU32::new(0),
+            tail: AtomicU32::new(0),
+            lifo: AtomicPtr::new(null_mut()),
+            ring: [const { AtomicPtr::new(null_mut()) }; CAPACITY],
+        }
+    }
+
+    /// An empty queue.
+    #[cfg(any(raddle_loom, raddle_shuttle))]
+    pub fn new() -> Self {
+        Self {
+            head: AtomicU32::new(0),
+            tail: AtomicU32::new(0),
+            lifo: AtomicPtr::new(null_mut()),
+            ring: core::array::from_fn(|_| AtomicPtr::new(null_mut())),
+        }
+    }
+
+    /// Tasks in the ring, a moment ago.
+    #[inline(always)]
+    pub fn ring_len(&self) -> usize {
+        let head = self.head.load(Ordering::SeqCst);
+        self.tail.load(Ordering::SeqCst).wrapping_sub(head) as usize
+    }
+
+    /// True if ring and slot were empty a moment ago.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.lifo.load(Ordering::SeqCst).is_null() && self.ring_len() == 0
+    }
+
+    /// Tasks in ring and slot, a moment ago.
+    pub fn len(&self) -> usize {
+        self.ring_len() + usize::from(self.has_lifo())
+    }
+
+    /// True if the LIFO slot was filled a moment ago.
+    #[inline(always)]
+    pub fn has_lifo(&self) -> bool {
+        !self.lifo.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Appends a task to the ring; owner only. A full ring moves half of itself and the task to the
+    /// returned list, for the injector.
+    #[inline(always)]
+    #[must_use]
+    pub fn push(&self, task: TaskRef) -> Option<TaskList> {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let head = self.head.load(Ordering::Acquire);
+        if tail.wrapping_sub(head) < CAPACITY as u32 {
+            self.ring[(tail & MASK) as usize].store(task.as_ptr(), Ordering::Relaxed);
+            self.tail.store(tail.wrapping_add(1), Ordering::Release);
+            return None;
+        }
+        Some(self.overflow(task))
+    }
+
+    #[cold]
+    fn overflow(&self, task: TaskRef) -> TaskList {
+        let moved = TaskList::new();
+        for _ in 0..CAPACITY / 2 {
+            match self.pop_ring() {
+                Some(old) => moved.push(old),
+                None => break,
+            }
+        }
+        moved.push(task);
+        moved
+    }
+
+    /// Puts a task into the LIFO slot; owner only. Returns the task that was there, which belongs
+    /// at the ring's tail.
+    #[inline(always)]
+    #[must_use]
+    pub fn push_lifo(&self, task: TaskRef) -> Option<TaskRef> {
+        // Only the owner fills the slot: seen empty, it stays empty until this store.
+        if self.lifo.load(Ordering::Relaxed).is_null() {
+            self.lifo.store(task.as_ptr(), Ordering::Release);
+            return None;
+        }
+        // SAFETY: the slot holds tasks only, and the swap took this one out.
+        unsafe { TaskRef::from_ptr(self.lifo.swap(task.as_ptr(), Ordering::AcqRel)) }
+    }
+
+    /// Takes the task in the LIFO slot; anybody.
+    #[inline(always)]
+    pub fn take_lifo(&self) -> Option<TaskRef> {
+        if self.lifo.load(Ordering::Relaxed).is_null() {
+            return None;
+        }
+        // SAFETY: as in push_lifo.
+        unsafe { TaskRef::from_ptr(self.lifo.swap(null_mut(), Ordering::AcqRel)) }
+    }
+
+    /// Takes the oldest task of the ring; anybody.
+    #[inline(always)]
+    pub fn pop_ring(&self) -> Option<TaskRef> {
+        let mut head = self.head.load(Ordering::Acquire);
+        loop {
+            let tail = self.tail.load(Ordering::Acquire);
+            if head == tail {
+                return None;
+            }
+            let task = self.ring[(head & MASK) as usize].load(Ordering::Relaxed);
+            match self.head.compare_exchange(
+                head,
+                head.wrapping_add(1),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                // SAFETY: moving the head over the entry made this thread its owner.
+                Ok(_) => return unsafe { TaskRef::from_ptr(task) },
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Moves half of `victim`'s ring (at least one task) to the end of this, empty, queue; owner
+    /// only. Returns how many moved.
+    pub fn steal_from(&self, victim: &RunQueue) -> usize {
+        let mut moved = 0;
+        let goal = victim.ring_len().div_ceil(2).min(CAPACITY / 2);
+        while moved < goal {
+            let Some(task) = victim.pop_ring() else { break };
+            if self.push(task).is_some() {
+                unreachable!("a run queue overflowed although it was empty before the theft");
+            }
+            moved += 1;
+        }
+        moved
+    }
+}
+
+impl Default for RunQueue {
+    fn default() -> Self {
+        Self::new()
+    }
+}

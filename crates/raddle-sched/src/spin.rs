@@ -1,0 +1,122 @@
+//! A spin lock for a few instructions' work.
+//!
+//! Holders never park, switch, fault or call out, so the wait is bounded by the kernel descheduling
+//! a holder; a waiter that has spun long enough calls the process-wide [`Relax`] hook, which the
+//! engine sets to `sched_yield`.
+
+use crate::sync::{AtomicU32, Ordering, spin_loop};
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+
+/// What a waiter does after [`SPINS`] fruitless looks: give the CPU away.
+pub type Relax = fn();
+
+/// Looks at the lock before it relaxes.
+const SPINS: u32 = 200;
+
+static mut RELAX: Relax = || {};
+
+/// Sets what waiters do after spinning.
+///
+/// # Safety
+/// Must be called before a second thread exists.
+pub unsafe fn set_relax(relax: Relax) {
+    // SAFETY: no other thread reads it yet.
+    unsafe { RELAX = relax };
+}
+
+/// Data behind a spin lock.
+pub struct SpinLock<T> {
+    /// 0 free, 1 held. Taken with acquire, freed with release.
+    held: AtomicU32,
+    data: UnsafeCell<T>,
+}
+
+// SAFETY: the lock gives one thread at a time access to the data.
+unsafe impl<T: Send> Send for SpinLock<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for SpinLock<T> {}
+
+impl<T> SpinLock<T> {
+    /// A free lock around `data`.
+    #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+    pub const fn new(data: T) -> Self {
+        Self { held: AtomicU32::new(0), data: UnsafeCell::new(data) }
+    }
+
+    /// A free lock around `data`.
+    #[cfg(any(raddle_loom, raddle_shuttle))]
+    pub fn new(data: T) -> Self {
+        Self { held: AtomicU32::new(0), data: UnsafeCell::new(data) }
+    }
+
+    /// Takes the lock, spinning.
+    #[inline(always)]
+    pub fn lock(&self) -> SpinGuard<'_, T> {
+        if self.held.swap(1, Ordering::Acquire) != 0 {
+            self.lock_contended();
+        }
+        SpinGuard { lock: self }
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
+        (self.held.swap(1, Ordering::Acquire) == 0).then_some(SpinGuard { lock: self })
+    }
+
+    #[cold]
+    fn lock_contended(&self) {
+        let mut looks = 0;
+        loop {
+            while self.held.load(Ordering::Relaxed) != 0 {
+                spin_loop();
+                looks += 1;
+                if looks == SPINS {
+                    looks = 0;
+                    // SAFETY: written once before a second thread existed.
+                    unsafe { RELAX() };
+                }
+            }
+            if self.held.swap(1, Ordering::Acquire) == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Frees a lock whose holder no longer exists: in the child of a fork.
+    ///
+    /// # Safety
+    /// No other thread may exist, and the data must be made consistent before it is used.
+    pub unsafe fn break_lock(&self) {
+        self.held.store(0, Ordering::Release);
+    }
+}
+
+/// Access to the data; frees the lock when dropped.
+pub struct SpinGuard<'a, T> {
+    lock: &'a SpinLock<T>,
+}
+
+impl<T> Deref for SpinGuard<'_, T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the guard exists, so this thread holds the lock.
+        unsafe { &*self.lock.data.get() }
+    }
+}
+
+impl<T> DerefMut for SpinGuard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { &mut *self.lock.data.get() }
+    }
+}
+
+impl<T> Drop for SpinGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.lock.held.store(0, Ordering::Release);
+    }
+}

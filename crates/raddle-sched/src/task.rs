@@ -1,0 +1,205 @@
+//! What the scheduler knows of a green thread, and the parking protocol.
+//!
+//! A *task* is embedded in the engine's thread object. Its *claim word* decides who wakes it:
+//!
+//! 1. The parker stores WAITING, links its wait nodes, checks its condition again (a waker that came
+//!    before the link finds nobody; so the condition must be seen after the link), and switches away.
+//! 2. A waker, a timer, a signal: each tries to move the claim word from WAITING to its reason.
+//!    Exactly one succeeds, and that one pushes the task to a run queue at once.
+//! 3. The parker may still be on its stack then: `on_cpu` says so. Whoever pops the task waits until
+//!    `on_cpu` is 0 (on a stack of its own: two carriers that wait for each other's parker on
+//!    parkers' stacks would never leave them), sets it to 1 and continues the context.
+//! 4. The switch itself stores 0 to `on_cpu`, after its last use of the old stack.
+//!
+//! No lock is held over a switch, and no wake-up is lost: before step 1's link the condition check
+//! sees the change, after it the waker sees the node.
+
+use crate::sync::{AtomicPtr, AtomicU32, Ordering};
+use crate::timers::TimerNode;
+use core::cell::Cell;
+use core::ptr::{NonNull, null_mut};
+
+/// Why a parked task runs again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Wake {
+    /// What it waited for happened.
+    Woken = 2,
+    /// Its deadline passed.
+    TimedOut = 3,
+    /// A signal or a cancellation wants it.
+    Signalled = 4,
+    /// It found its condition changed before it slept.
+    Retry = 5,
+}
+
+const RUNNING: u32 = 0;
+const WAITING: u32 = 1;
+
+/// The scheduler's part of a green thread. `repr(C)`: the engine casts between the two.
+#[repr(C)]
+pub struct Task {
+    /// 1 while a carrier is on its stack. Set by the resumer before it switches, cleared by the
+    /// switch (release); read with acquire by who pops the task.
+    pub on_cpu: AtomicU32,
+    /// RUNNING, WAITING or a [`Wake`]. WAITING is stored by the task itself, the rest by one CAS.
+    claim: AtomicU32,
+    /// Link of the injector, of [`TaskList`] and of free lists; owned by whoever holds the task.
+    pub(crate) next: AtomicPtr<Task>,
+    /// Place in [`crate::Timers`]; guarded by its lock.
+    pub(crate) timer: TimerNode,
+}
+
+impl Task {
+    /// A task that runs.
+    pub fn new() -> Self {
+        Self {
+            on_cpu: AtomicU32::new(0),
+            claim: AtomicU32::new(RUNNING),
+            next: AtomicPtr::new(null_mut()),
+            timer: TimerNode::new(),
+        }
+    }
+
+    /// Announces that the running task is going to wait (step 1). Only the task itself calls it.
+    #[inline(always)]
+    pub fn prepare(&self) {
+        self.claim.store(WAITING, Ordering::Relaxed);
+    }
+
+    /// Tries to win the right to wake the task (step 2); the winner must push it.
+    #[must_use]
+    #[inline(always)]
+    pub fn claim(&self, why: Wake) -> bool {
+        self.claim
+            .compare_exchange(WAITING, why as u32, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// True between [`Task::prepare`] and a successful claim.
+    pub fn is_waiting(&self) -> bool {
+        self.claim.load(Ordering::Relaxed) == WAITING
+    }
+
+    /// Why the task runs again, after it was claimed.
+    #[inline(always)]
+    pub fn outcome(&self) -> Wake {
+        match self.claim.load(Ordering::Acquire) {
+            3 => Wake::TimedOut,
+            4 => Wake::Signalled,
+            5 => Wake::Retry,
+            _ => Wake::Woken,
+        }
+    }
+}
+
+impl Default for Task {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A task by address. The engine keeps tasks alive (type-stable memory) while anyone can hold one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct TaskRef(NonNull<Task>);
+
+// SAFETY: a Task is made of atomics and of cells guarded by the locks that their modules name.
+unsafe impl Send for TaskRef {}
+// SAFETY: as above.
+unsafe impl Sync for TaskRef {}
+
+impl TaskRef {
+    /// From an address.
+    ///
+    /// # Safety
+    /// The task must outlive every use of the reference: it lives in type-stable memory.
+    pub const unsafe fn new(task: NonNull<Task>) -> Self {
+        Self(task)
+    }
+
+    /// From an address that may be null.
+    ///
+    /// # Safety
+    /// As for [`TaskRef::new`] if it isn't null.
+    pub unsafe fn from_ptr(task: *mut Task) -> Option<Self> {
+        NonNull::new(task).map(Self)
+    }
+
+    /// The address.
+    pub const fn as_ptr(self) -> *mut Task {
+        self.0.as_ptr()
+    }
+
+    /// The task.
+    #[inline(always)]
+    pub fn get<'a>(self) -> &'a Task {
+        // SAFETY: the constructor's promise.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// A singly linked FIFO of claimed tasks, owned by one thread.
+pub struct TaskList {
+    head: Cell<*mut Task>,
+    tail: Cell<*mut Task>,
+    len: Cell<usize>,
+}
+
+// SAFETY: moving the list moves the ownership of all its tasks.
+unsafe impl Send for TaskList {}
+
+impl TaskList {
+    /// An empty list.
+    pub const fn new() -> Self {
+        Self { head: Cell::new(null_mut()), tail: Cell::new(null_mut()), len: Cell::new(0) }
+    }
+
+    /// Tasks in the list.
+    pub fn len(&self) -> usize {
+        self.len.get()
+    }
+
+    /// True without tasks.
+    pub fn is_empty(&self) -> bool {
+        self.len.get() == 0
+    }
+
+    /// Appends a task that is in no other list.
+    pub fn push(&self, task: TaskRef) {
+        task.get().next.store(null_mut(), Ordering::Relaxed);
+        // SAFETY: the tail is a task of this list, which this thread owns.
+        match unsafe { TaskRef::from_ptr(self.tail.get()) } {
+            Some(tail) => tail.get().next.store(task.as_ptr(), Ordering::Relaxed),
+            None => self.head.set(task.as_ptr()),
+        }
+        self.tail.set(task.as_ptr());
+        self.len.set(self.len.get() + 1);
+    }
+
+    /// Takes the first task.
+    pub fn pop(&self) -> Option<TaskRef> {
+        // SAFETY: the head is a task of this list, which this thread owns.
+        let task = unsafe { TaskRef::from_ptr(self.head.get()) }?;
+        let next = task.get().next.load(Ordering::Relaxed);
+        self.head.set(next);
+        if next.is_null() {
+            self.tail.set(null_mut());
+        }
+        self.len.set(self.len.get() - 1);
+        Some(task)
+    }
+
+    /// Appends all of `other`.
+    pub fn append(&self, other: TaskList) {
+        while let Some(task) = other.pop() {
+            self.push(task);
+        }
+    }
+}
+
+impl Default for TaskList {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,218 @@
+//! Deadlines: a pairing heap (Fredman, Sedgewick, Sleator, Tarjan 1986) of intrusive nodes.
+//!
+//! Most deadlines are cancelled before they pass (a timed wait that is woken), so insertion and
+//! removal are O(1) in the common case and no memory is ever allocated. One heap behind one lock;
+//! `earliest` can be read without it.
+
+use crate::spin::SpinLock;
+use crate::sync::{AtomicU64, Ordering};
+use crate::task::{Task, TaskList, TaskRef, Wake};
+use core::cell::Cell;
+use core::ptr::null_mut;
+
+/// No deadline.
+pub const NEVER: u64 = u64::MAX;
+
+/// A task's place in the heap; every field is guarded by the heap's lock.
+pub(crate) struct TimerNode {
+    deadline_ns: Cell<u64>,
+    child: Cell<*mut Task>,
+    sibling: Cell<*mut Task>,
+    /// The parent if this is a first child, else the elder sibling; null for the root.
+    before: Cell<*mut Task>,
+    queued: Cell<bool>,
+}
+
+impl TimerNode {
+    pub(crate) const fn new() -> Self {
+        Self {
+            deadline_ns: Cell::new(0),
+            child: Cell::new(null_mut()),
+            sibling: Cell::new(null_mut()),
+            before: Cell::new(null_mut()),
+            queued: Cell::new(false),
+        }
+    }
+}
+
+struct Root(*mut Task);
+
+// SAFETY: the nodes are reached under the lock only.
+unsafe impl Send for Root {}
+
+/// The heap.
+pub struct Timers {
+    root: SpinLock<Root>,
+    /// The root's deadline; written under the lock, read without.
+    earliest_ns: AtomicU64,
+}
+
+fn node<'a>(task: *mut Task) -> &'a TimerNode {
+    // SAFETY: called with tasks of the heap, under its lock; tasks live in type-stable memory.
+    unsafe { &(*task).timer }
+}
+
+/// Makes the later of two roots the first child of the earlier.
+fn meld(a: *mut Task, b: *mut Task) -> *mut Task {
+    if a.is_null() {
+        return b;
+    }
+    if b.is_null() {
+        return a;
+    }
+    let (top, low) =
+        if node(a).deadline_ns.get() <= node(b).deadline_ns.get() { (a, b) } else { (b, a) };
+    let first = node(top).child.get();
+    node(low).sibling.set(first);
+    if !first.is_null() {
+        node(first).before.set(low);
+    }
+    node(low).before.set(top);
+    node(top).child.set(low);
+    top
+}
+
+/// Melds a list of siblings into one tree: pairs from the left, then all from the right.
+fn meld_siblings(mut first: *mut Task) -> *mut Task {
+    let mut pairs: *mut Task = null_mut();
+    while !first.is_null() {
+        let a = first;
+        let b = node(a).sibling.get();
+        first = if b.is_null() { null_mut() } else { node(b).sibling.get() };
+        detach(a);
+        if !b.is_null() {
+            detach(b);
+        }
+        let pair = meld(a, b);
+        node(pair).sibling.set(pairs);
+        pairs = pair;
+    }
+    let mut root: *mut Task = null_mut();
+    while !pairs.is_null() {
+        let next = node(pairs).sibling.get();
+        node(pairs).sibling.set(null_mut());
+        root = meld(root, pairs);
+        pairs = next;
+    }
+    root
+}
+
+fn detach(task: *mut Task) {
+    node(task).sibling.set(null_mut());
+    node(task).before.set(null_mut());
+}
+
+impl Timers {
+    /// No deadlines.
+    #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+    pub const fn new() -> Self {
+        Self { root: SpinLock::new(Root(null_mut())), earliest_ns: AtomicU64::new(NEVER) }
+    }
+
+    /// No deadlines.
+    #[cfg(any(raddle_loom, raddle_shuttle))]
+    pub fn new() -> Self {
+        Self { root: SpinLock::new(Root(null_mut())), earliest_ns: AtomicU64::new(NEVER) }
+    }
+
+    /// The earliest deadline, or [`NEVER`].
+    #[inline(always)]
+    pub fn earliest_ns(&self) -> u64 {
+        self.earliest_ns.load(Ordering::SeqCst)
+    }
+
+    /// Adds a waiting task. True if its deadline is now the earliest, so that a sleeper who took
+    /// the earlier value must be woken.
+    pub fn insert(&self, task: TaskRef, deadline_ns: u64) -> bool {
+        let mut root = self.root.lock();
+        let own = node(task.as_ptr());
+        debug_assert!(!own.queued.get(), "a task waits for one deadline at a time");
+        own.deadline_ns.set(deadline_ns);
+        own.child.set(null_mut());
+        own.queued.set(true);
+        detach(task.as_ptr());
+        root.0 = meld(root.0, task.as_ptr());
+        self.publish(root.0);
+        root.0 == task.as_ptr()
+    }
+
+    /// Removes a task if it is still there.
+    pub fn remove(&self, task: TaskRef) {
+        let mut root = self.root.lock();
+        let own = node(task.as_ptr());
+        if !own.queued.get() {
+            return;
+        }
+        own.queued.set(false);
+        let below = meld_siblings(own.child.replace(null_mut()));
+        if root.0 == task.as_ptr() {
+            root.0 = below;
+        } else {
+            let (before, sibling) = (own.before.get(), own.sibling.get());
+            if node(before).child.get() == task.as_ptr() {
+                node(before).child.set(sibling);
+            } else {
+                node(before).sibling.set(sibling);
+            }
+            if !sibling.is_null() {
+                node(sibling).before.set(before);
+            }
+            root.0 = meld(root.0, below);
+        }
+        detach(task.as_ptr());
+        self.publish(root.0);
+    }
+
+    /// Takes every task whose deadline is at or before `now_ns` and claims it; those that others
+    /// claimed first are left to them. Returns the claimed tasks, earliest first.
+    pub fn expire(&self, now_ns: u64) -> TaskList {
+        let expired = TaskList::new();
+        if self.earliest_ns.load(Ordering::Relaxed) > now_ns {
+            return expired;
+        }
+        let mut root = self.root.lock();
+        while !root.0.is_null() && node(root.0).deadline_ns.get() <= now_ns {
+            let top = root.0;
+            root.0 = meld_siblings(node(top).child.replace(null_mut()));
+            node(top).queued.set(false);
+            // SAFETY: the heap holds live tasks.
+            if let Some(task) = unsafe { TaskRef::from_ptr(top) }
+                && task.get().claim(Wake::TimedOut)
+            {
+                expired.push(task);
+            }
+        }
+        self.publish(root.0);
+        expired
+    }
+
+    fn publish(&self, root: *mut Task) {
+        let earliest = if root.is_null() { NEVER } else { node(root).deadline_ns.get() };
+        self.earliest_ns.store(earliest, Ordering::SeqCst);
+    }
+
+    /// Forgets every deadline.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, before a second thread exists.
+    pub unsafe fn reset(&self) {
+        // SAFETY: the caller's promise; the heap is replaced whole.
+        unsafe { self.root.break_lock() };
+        self.root.lock().0 = null_mut();
+        self.publish(null_mut());
+    }
+
+    /// Takes a task out of a heap that [`Timers::reset`] emptied.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, for the thread that survives.
+    pub unsafe fn forget(&self, task: TaskRef) {
+        node(task.as_ptr()).queued.set(false);
+    }
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self::new()
+    }
+}

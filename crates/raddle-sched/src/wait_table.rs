@@ -1,0 +1,401 @@
+//! Wait queues keyed by address: the user-mode futex table, and anything else that waits by key.
+//!
+//! A *bucket* is a spin lock, a doubly linked list of wait nodes, and a count of waiters. A *wait
+//! node* lives on the waiter's stack or in its thread object; its fields are guarded by the bucket's
+//! lock.
+//!
+//! To wait: raise the bucket's count (SeqCst), take the lock, check the condition, link the node. To
+//! wake: change the condition, full barrier, read the count; if it is zero nobody can be asleep, else
+//! take the lock and look. The count is raised *before* the condition is checked, so either the waker
+//! sees the count or the waiter sees the condition (Dekker): an empty-list shortcut without the count
+//! would lose wake-ups.
+//!
+//! A waker unlinks a node and finishes with it *before* it claims the task: a claimed task may run at
+//! once and its node be gone. A waiter that was woken by anything else unlinks its node itself.
+
+use crate::spin::{SpinGuard, SpinLock};
+use crate::sync::{AtomicU32, AtomicUsize, Ordering, fence};
+use crate::task::{TaskList, TaskRef, Wake};
+use core::cell::Cell;
+use core::ptr::{null, null_mut};
+
+/// One wait of one task on one key.
+pub struct WaitNode {
+    next: Cell<*const WaitNode>,
+    prev: Cell<*const WaitNode>,
+    linked: Cell<bool>,
+    task: Cell<Option<TaskRef>>,
+    bits: Cell<u32>,
+    /// The key it waits on. Changed by a requeue under both buckets' locks; read without a lock only
+    /// to find the bucket, and then again under its lock.
+    key: AtomicUsize,
+}
+
+// SAFETY: all fields but `key` are used under a bucket's lock.
+unsafe impl Send for WaitNode {}
+// SAFETY: as above.
+unsafe impl Sync for WaitNode {}
+
+impl WaitNode {
+    /// A node in no queue.
+    pub fn new() -> Self {
+        Self {
+            next: Cell::new(null()),
+            prev: Cell::new(null()),
+            linked: Cell::new(false),
+            task: Cell::new(None),
+            bits: Cell::new(0),
+            key: AtomicUsize::new(0),
+        }
+    }
+
+    /// The key of the current or last wait.
+    pub fn key(&self) -> usize {
+        self.key.load(Ordering::Relaxed)
+    }
+
+    /// The task of the current or last wait.
+    fn task(&self) -> TaskRef {
+        match self.task.get() {
+            Some(task) => task,
+            None => unreachable!("a linked wait node has a task"),
+        }
+    }
+}
+
+impl Default for WaitNode {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// An intrusive FIFO of wait nodes; every method needs the lock that guards the list.
+pub struct WaitList {
+    head: *const WaitNode,
+    tail: *const WaitNode,
+}
+
+// SAFETY: nodes are touched under the lock that guards the list.
+unsafe impl Send for WaitList {}
+
+impl WaitList {
+    /// An empty list.
+    pub const fn new() -> Self {
+        Self { head: null_mut(), tail: null_mut() }
+    }
+
+    /// True without nodes.
+    pub fn is_empty(&self) -> bool {
+        self.head.is_null()
+    }
+
+    /// Appends a node for `task`.
+    ///
+    /// # Safety
+    /// The node must stay where it is, and alive, until it has been unlinked.
+    pub unsafe fn link(&mut self, node: &WaitNode, task: TaskRef, key: usize, bits: u32) {
+        node.task.set(Some(task));
+        node.bits.set(bits);
+        node.key.store(key, Ordering::Relaxed);
+        // SAFETY: the caller's promise is link_last's.
+        unsafe { self.link_last(node) };
+    }
+
+    unsafe fn link_last(&mut self, node: &WaitNode) {
+        debug_assert!(!node.linked.get());
+        node.next.set(null());
+        node.prev.set(self.tail);
+        node.linked.set(true);
+        // SAFETY: linked nodes are alive, by link's contract.
+        match unsafe { self.tail.as_ref() } {
+            Some(tail) => tail.next.set(node),
+            None => self.head = node,
+        }
+        self.tail = node;
+    }
+
+    /// Takes a node out, if it is in; true if it was.
+    ///
+    /// # Safety
+    /// If it is linked, it must be in this list.
+    pub unsafe fn unlink(&mut self, node: &WaitNode) -> bool {
+        if !node.linked.replace(false) {
+            return false;
+        }
+        let (next, prev) = (node.next.get(), node.prev.get());
+        // SAFETY: neighbours are linked, so alive.
+        match unsafe { prev.as_ref() } {
+            Some(prev) => prev.next.set(next),
+            None => self.head = next,
+        }
+        // SAFETY: as above.
+        match unsafe { next.as_ref() } {
+            Some(next) => next.prev.set(prev),
+            None => self.tail = prev,
+        }
+        true
+    }
+
+    /// Unlinks and claims up to `max` nodes that `wanted` accepts, oldest first; the claimed tasks
+    /// are appended to `woken`. Nodes whose task somebody else claimed are unlinked and not counted.
+    pub fn wake(
+        &mut self,
+        max: usize,
+        woken: &TaskList,
+        mut wanted: impl FnMut(usize, u32) -> bool,
+    ) -> usize {
+        let mut count = 0;
+        let mut at = self.head;
+        // SAFETY: linked nodes are alive, by link's contract.
+        while let Some(node) = unsafe { at.as_ref() } {
+            if count == max {
+                break;
+            }
+            at = node.next.get();
+            if !wanted(node.key(), node.bits.get()) {
+                continue;
+            }
+            let task = node.task();
+            // SAFETY: the node came from this list. After the claim it may be gone.
+            unsafe { self.unlink(node) };
+            if task.get().claim(Wake::Woken) {
+                woken.push(task);
+                count += 1;
+            }
+        }
+        count
+    }
+}
+
+impl Default for WaitList {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One row of the table.
+pub struct Bucket {
+    /// Waiters that are linked or about to be. Raised before the lock is taken.
+    waiters: AtomicU32,
+    list: SpinLock<WaitList>,
+}
+
+impl Bucket {
+    /// An empty row.
+    #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+    pub const fn new() -> Self {
+        Self { waiters: AtomicU32::new(0), list: SpinLock::new(WaitList::new()) }
+    }
+
+    /// An empty row.
+    #[cfg(any(raddle_loom, raddle_shuttle))]
+    pub fn new() -> Self {
+        Self { waiters: AtomicU32::new(0), list: SpinLock::new(WaitList::new()) }
+    }
+}
+
+/// What [`WaitTable::requeue`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Requeued {
+    pub woken: usize,
+    pub moved: usize,
+}
+
+/// The table; `N` is a power of two.
+pub struct WaitTable<const N: usize> {
+    buckets: [Bucket; N],
+}
+
+impl<const N: usize> WaitTable<N> {
+    /// An empty table.
+    #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+    pub const fn new() -> Self {
+        assert!(N.is_power_of_two());
+        Self { buckets: [const { Bucket::new() }; N] }
+    }
+
+    /// An empty table.
+    #[cfg(any(raddle_loom, raddle_shuttle))]
+    pub fn new() -> Self {
+        Self { buckets: core::array::from_fn(|_| Bucket::new()) }
+    }
+
+    /// Fibonacci hashing: keys are addresses with few low bits and long common prefixes.
+    #[inline(always)]
+    fn index(key: usize) -> usize {
+        let spread = (key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (spread >> 40) as usize & (N - 1)
+    }
+
+    #[inline(always)]
+    fn bucket(&self, key: usize) -> &Bucket {
+        &self.buckets[Self::index(key)]
+    }
+
+    /// Links `node` if `still()` holds under the lock. Call [`crate::Task::prepare`] first; if this
+    /// returns false the task isn't waiting on the key.
+    ///
+    /// # Safety
+    /// The node must stay alive and in place until the task was woken by this table, or
+    /// [`WaitTable::cancel`] has returned.
+    #[inline(always)]
+    pub unsafe fn enqueue(
+        &self,
+        node: &WaitNode,
+        task: TaskRef,
+        key: usize,
+        bits: u32,
+        still: impl FnOnce() -> bool,
+    ) -> bool {
+        let bucket = self.bucket(key);
+        bucket.waiters.fetch_add(1, Ordering::SeqCst);
+        let mut list = bucket.list.lock();
+        if !still() {
+            drop(list);
+            bucket.waiters.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { list.link(node, task, key, bits) };
+        true
+    }
+
+    /// Wakes up to `max` waiters on `key` whose bits meet `bits`, oldest first. The caller pushes
+    /// the returned tasks.
+    #[inline(always)]
+    pub fn wake(&self, key: usize, max: usize, bits: u32, woken: &TaskList) -> usize {
+        fence(Ordering::SeqCst);
+        self.wake_fenced(key, max, bits, woken)
+    }
+
+    /// As [`WaitTable::wake`], for callers whose last store was an atomic read-modify-write.
+    #[inline(always)]
+    pub fn wake_fenced(&self, key: usize, max: usize, bits: u32, woken: &TaskList) -> usize {
+        let bucket = self.bucket(key);
+        if bucket.waiters.load(Ordering::SeqCst) == 0 {
+            return 0;
+        }
+        let mut left = 0;
+        let mut list = bucket.list.lock();
+        let count = list.wake(max, woken, |node_key, node_bits| {
+            let hit = node_key == key && node_bits & bits != 0;
+            left += u32::from(hit);
+            hit
+        });
+        bucket.waiters.fetch_sub(left, Ordering::Relaxed);
+        count
+    }
+
+    /// `FUTEX_CMP_REQUEUE`: if `check()` holds under both locks, wakes up to `max_wake` waiters of
+    /// `from` and moves up to `max_move` more to `to`. `None` if the check failed.
+    pub fn requeue(
+        &self,
+        from: usize,
+        to: usize,
+        max_wake: usize,
+        max_move: usize,
+        check: impl FnOnce() -> bool,
+        woken: &TaskList,
+    ) -> Option<Requeued> {
+        let (source, target) = (Self::index(from), Self::index(to));
+        let (mut list, mut second) = self.lock_two(source, target);
+        if !check() {
+            return None;
+        }
+        let mut left = 0;
+        let count = list.wake(max_wake, woken, |key, _| {
+            left += u32::from(key == from);
+            key == from
+        });
+        let mut moved = 0;
+        let mut at = list.head;
+        // SAFETY: linked nodes are alive, by link's contract.
+        while let Some(node) = unsafe { at.as_ref() } {
+            if moved == max_move {
+                break;
+            }
+            at = node.next.get();
+            if node.key() != from {
+                continue;
+            }
+            node.key.store(to, Ordering::Relaxed);
+            moved += 1;
+            if let Some(second) = &mut second {
+                // SAFETY: the node is in `list`; both locks are held.
+                unsafe {
+                    list.unlink(node);
+                    second.link_last(node);
+                }
+            }
+        }
+        if second.is_some() {
+            self.buckets[target].waiters.fetch_add(moved as u32, Ordering::SeqCst);
+            left += moved as u32;
+        }
+        self.buckets[source].waiters.fetch_sub(left, Ordering::Relaxed);
+        Some(Requeued { woken: count, moved })
+    }
+
+    /// Locks both rows, the lower index first; one guard if they are the same row.
+    fn lock_two(
+        &self,
+        first: usize,
+        second: usize,
+    ) -> (SpinGuard<'_, WaitList>, Option<SpinGuard<'_, WaitList>>) {
+        let lock = |index: usize| self.buckets[index].list.lock();
+        match first.cmp(&second) {
+            core::cmp::Ordering::Equal => (lock(first), None),
+            core::cmp::Ordering::Less => {
+                let a = lock(first);
+                (a, Some(lock(second)))
+            }
+            core::cmp::Ordering::Greater => {
+                let b = lock(second);
+                (lock(first), Some(b))
+            }
+        }
+    }
+
+    /// Takes a node out after its task was woken by something else. Returns true if it was linked.
+    ///
+    /// # Safety
+    /// The node must have been given to [`WaitTable::enqueue`] of this table.
+    pub unsafe fn cancel(&self, node: &WaitNode) -> bool {
+        loop {
+            let key = node.key();
+            let bucket = self.bucket(key);
+            let mut list = bucket.list.lock();
+            if Self::index(node.key()) != Self::index(key) {
+                continue; // requeued between the look and the lock
+            }
+            // SAFETY: the key can't change under the lock of its bucket.
+            let was_linked = unsafe { list.unlink(node) };
+            if was_linked {
+                bucket.waiters.fetch_sub(1, Ordering::Relaxed);
+            }
+            return was_linked;
+        }
+    }
+
+    /// Forgets every waiter.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, before a second thread exists.
+    pub unsafe fn reset(&self) {
+        for bucket in &self.buckets {
+            if bucket.waiters.load(Ordering::Relaxed) != 0 || bucket.list.try_lock().is_none() {
+                // SAFETY: the caller's promise; the list is replaced whole.
+                unsafe { bucket.list.break_lock() };
+                *bucket.list.lock() = WaitList::new();
+                bucket.waiters.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
+impl<const N: usize> Default for WaitTable<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

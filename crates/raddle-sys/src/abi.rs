@@ -1,0 +1,158 @@
+//! The kernel's structures, as x86-64 lays them out (`linux/*.h`).
+
+/// `struct timespec` (seconds, nanoseconds).
+#[repr(C)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Timespec {
+    pub sec: i64,
+    pub nsec: i64,
+}
+
+/// Nanoseconds in a second.
+pub const SECOND_NS: u64 = 1_000_000_000;
+
+impl Timespec {
+    /// From a duration or an instant in nanoseconds.
+    pub const fn from_ns(ns: u64) -> Self {
+        Self { sec: (ns / SECOND_NS) as i64, nsec: (ns % SECOND_NS) as i64 }
+    }
+
+    /// In nanoseconds, saturating; `None` if the kernel would answer EINVAL.
+    pub const fn to_ns(self) -> Option<u64> {
+        if self.sec < 0 || self.nsec < 0 || self.nsec >= SECOND_NS as i64 {
+            return None;
+        }
+        Some((self.sec as u64).saturating_mul(SECOND_NS).saturating_add(self.nsec as u64))
+    }
+}
+
+/// `struct epoll_event`: packed on x86-64.
+#[repr(C, packed)]
+#[derive(Clone, Copy, Default)]
+pub struct EpollEvent {
+    pub events: u32,
+    pub data: u64,
+}
+
+/// `struct pollfd`.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub struct PollFd {
+    pub fd: i32,
+    pub events: i16,
+    pub revents: i16,
+}
+
+/// `struct iovec`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct IoVec {
+    pub base: usize,
+    pub len: usize,
+}
+
+/// The kernel's `struct sigaction` (not libc's).
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct SigAction {
+    pub handler: usize,
+    pub flags: u64,
+    pub restorer: usize,
+    pub mask: u64,
+}
+
+/// `siginfo_t`: 128 bytes, of which the first words are signal, errno and code.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub struct SigInfo {
+    pub signo: i32,
+    pub errno: i32,
+    pub code: i32,
+    pub pad: i32,
+    pub pid: i32,
+    pub uid: u32,
+    pub value: u64,
+    pub rest: [u64; 12],
+}
+
+const _: () = assert!(size_of::<SigInfo>() == 128);
+
+impl SigInfo {
+    /// All zero.
+    pub const EMPTY: Self =
+        Self { signo: 0, errno: 0, code: 0, pad: 0, pid: 0, uid: 0, value: 0, rest: [0; 12] };
+}
+
+/// `stack_t` of `sigaltstack(2)`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct StackT {
+    pub sp: usize,
+    pub flags: i32,
+    pub pad: i32,
+    pub size: usize,
+}
+
+impl StackT {
+    /// No alternate stack (`SS_DISABLE`).
+    pub const DISABLED: Self = Self { sp: 0, flags: 2, pad: 0, size: 0 };
+}
+
+/// `struct sigcontext`, the general registers of a `ucontext_t`, in the kernel's order.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct SigContext {
+    pub r8: u64,
+    pub r9: u64,
+    pub r10: u64,
+    pub r11: u64,
+    pub r12: u64,
+    pub r13: u64,
+    pub r14: u64,
+    pub r15: u64,
+    pub rdi: u64,
+    pub rsi: u64,
+    pub rbp: u64,
+    pub rbx: u64,
+    pub rdx: u64,
+    pub rax: u64,
+    pub rcx: u64,
+    pub rsp: u64,
+    pub rip: u64,
+    pub eflags: u64,
+    pub segments: u64,
+    pub err: u64,
+    pub trapno: u64,
+    pub oldmask: u64,
+    pub cr2: u64,
+    pub fpstate: usize,
+    pub reserved: [u64; 8],
+}
+
+/// The kernel's `struct ucontext` of a signal frame.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UContext {
+    pub flags: u64,
+    pub link: usize,
+    pub stack: StackT,
+    pub context: SigContext,
+    pub sigmask: u64,
+}
+
+/// `struct clone_args` of `clone3(2)`, first version and later fields.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub struct CloneArgs {
+    pub flags: u64,
+    pub pidfd: u64,
+    pub child_tid: u64,
+    pub parent_tid: u64,
+    pub exit_signal: u64,
+    pub stack: u64,
+    pub stack_size: u64,
+    pub tls: u64,
+    pub set_tid: u64,
+    pub set_tid_size: u64,
+    pub cgroup: u64,
+}

@@ -1,0 +1,72 @@
+//! Memory from the kernel: reservations that are committed as they fill.
+//!
+//! A reservation takes address space only (PROT_NONE), so that tables sized for a million entries
+//! cost nothing until they are used, even where `vm.overcommit_memory` is 2.
+
+use crate::{err, errno, is_err, nr, sys};
+
+/// Bytes in a page.
+pub const PAGE_SIZE: usize = 4096;
+const PROT_READ_WRITE: usize = 3;
+const MAP_PRIVATE_ANON: usize = 0x22;
+const MAP_NORESERVE: usize = 0x4000;
+
+/// Maps `len` bytes of zeroed memory.
+///
+/// # Errors
+/// The kernel's negated errno, ENOMEM as a rule.
+pub fn map(len: usize) -> Result<*mut u8, isize> {
+    map_with(len, PROT_READ_WRITE)
+}
+
+/// Reserves `len` bytes of address space without access.
+///
+/// # Errors
+/// The kernel's negated errno.
+pub fn reserve(len: usize) -> Result<*mut u8, isize> {
+    map_with(len, 0)
+}
+
+fn map_with(len: usize, prot: usize) -> Result<*mut u8, isize> {
+    let flags = MAP_PRIVATE_ANON | MAP_NORESERVE;
+    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing of ours.
+    let at = unsafe { sys!(nr::__NR_mmap, 0usize, len, prot, flags, usize::MAX, 0usize) };
+    if is_err(at) { Err(at) } else { Ok(at as *mut u8) }
+}
+
+/// Gives `len` bytes at `at` back to the kernel.
+///
+/// # Safety
+/// The range must be a mapping that nobody uses any more.
+pub unsafe fn unmap(at: *mut u8, len: usize) {
+    // SAFETY: the caller owns the range.
+    unsafe { sys!(nr::__NR_munmap, at, len) };
+}
+
+/// Changes the access of `len` bytes at `at`; `prot` as in `mprotect(2)`.
+///
+/// # Safety
+/// Nobody may rely on the access that is taken away.
+///
+/// # Errors
+/// The kernel's negated errno.
+pub unsafe fn protect(at: *mut u8, len: usize, prot: usize) -> Result<(), isize> {
+    // SAFETY: the caller owns the range.
+    let r = unsafe { sys!(nr::__NR_mprotect, at, len, prot) };
+    if is_err(r) { Err(r) } else { Ok(()) }
+}
+
+/// Makes `len` bytes of a reservation readable and writable.
+///
+/// # Safety
+/// The range must lie in a reservation of the caller's.
+///
+/// # Errors
+/// ENOMEM when the process may not have more memory or mappings.
+pub unsafe fn commit(at: *mut u8, len: usize) -> Result<(), isize> {
+    // SAFETY: the range is the caller's and gains access only.
+    match unsafe { protect(at, len, PROT_READ_WRITE) } {
+        Ok(()) => Ok(()),
+        Err(_) => Err(err(errno::ENOMEM)),
+    }
+}
