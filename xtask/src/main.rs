@@ -1,1 +1,120 @@
-fn main() {}
+//! The one door to the project: `cargo xtask COMMAND`.
+//!
+//! Nouns: a *lane* is one group of checks with a count of its cases; a *check* of tidy is a pure
+//! function from the tree's text to violations; a *dependency* is a Debian package that a lane
+//! needs, with the means to see whether it is there.
+//!
+//! Rejected: shell scripts (no types, no tests, and the tidy checks need a parser) and a CI file
+//! with the lanes in it (then only CI can run what CI runs).
+
+mod demo;
+mod deps;
+mod install;
+mod lanes;
+mod shell;
+mod tally;
+mod tidy;
+mod workspace;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+/// Builds, tests, checks, demonstrates and installs Raddle.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Builds the release: the `raddle` command and the library that it preloads
+    Build,
+    /// Installs what the tests need, then runs every lane, or the lanes named
+    Test {
+        /// fmt, clippy, tidy, unit, loom, shuttle, sim, real; all of them when none is named
+        lanes: Vec<String>,
+        /// Leaves the machine's packages alone
+        #[arg(long)]
+        no_install: bool,
+    },
+    /// Checks dependency directions, sizes, words, links and the preloaded library's purity
+    Tidy {
+        /// Lowers the recorded sizes to what they are now; never raises one
+        #[arg(long)]
+        update: bool,
+    },
+    /// Runs the model checkers' lanes: loom and shuttle
+    Loom,
+    /// Builds the release and runs `raddle bench` (all of it when no argument is given)
+    Bench {
+        /// Arguments for `raddle bench`
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Prints the packages that the tests need and installs those that are missing
+    Deps {
+        /// Only prints
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Runs ping-pong programs native and under raddle, and prints a table
+    Demo,
+    /// Builds the release and installs it
+    Install {
+        /// The folder that gets bin/, lib/ and share/
+        #[arg(long, default_value = "/usr/local")]
+        prefix: PathBuf,
+        /// A staging folder put before the prefix, for packagers
+        #[arg(long, default_value = "")]
+        destdir: String,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs one command; `false` says that it ran to its end and found something wrong.
+fn run(command: Command) -> Result<bool> {
+    let workspace = Workspace::load()?;
+    match command {
+        Command::Build => workspace.build_release().map(|()| true),
+        Command::Test { lanes, no_install } => {
+            lanes::check_names(&lanes)?;
+            let missing = deps::ensure(!no_install);
+            lanes::run(&workspace, &lanes, missing)
+        }
+        Command::Tidy { update: true } => tidy::update(&workspace).map(|()| true),
+        Command::Tidy { update: false } => Ok(tidy::run(&workspace)?.is_clean()),
+        Command::Loom => lanes::run(&workspace, &["loom".into(), "shuttle".into()], 0),
+        Command::Bench { arguments } => bench(&workspace, arguments),
+        Command::Deps { dry_run } => Ok(deps::ensure(!dry_run) == 0),
+        Command::Demo => demo::run(&workspace),
+        Command::Install { prefix, destdir } => {
+            install::run(&workspace, &prefix, &destdir).map(|()| true)
+        }
+    }
+}
+
+fn bench(workspace: &Workspace, mut arguments: Vec<String>) -> Result<bool> {
+    workspace.build_release()?;
+    if arguments.is_empty() {
+        arguments.push("all".into());
+    }
+    let mut command = std::process::Command::new(workspace.raddle());
+    Ok(command.arg("bench").args(arguments).status()?.success())
+}

@@ -1,1 +1,30 @@
-fn main() {}
+//! The `raddle` command. It works outside the process: it starts programs, looks at machines,
+//! reads snapshots and measures; the green threads are made by the library it preloads.
+//!
+//! One module a command; `cli` defines every flag once, `failure` says how everything ends that
+//! goes wrong.
+
+mod bench;
+mod cli;
+mod doctor;
+mod dump;
+mod failure;
+mod pages;
+mod run;
+mod table;
+
+use std::process::ExitCode;
+
+use crate::cli::Command;
+
+fn main() -> ExitCode {
+    let outcome = cli::parse().and_then(|command| match command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Dump(arguments) => dump::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Completions(arguments) => pages::completions(&arguments),
+        Command::Man(arguments) => pages::manual(&arguments),
+    });
+    outcome.unwrap_or_else(|error| failure::report(&error))
+}

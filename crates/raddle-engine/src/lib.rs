@@ -1,1 +1,39 @@
+//! The machine: carriers, green threads, the event pump, helpers, sysmon and inspection.
+//!
+//! One [`Engine`] a process: a group of carriers (kernel threads made by raw `clone`, found through
+//! the GS base) that run green threads (contexts on stacks that glibc allocated). Code here runs on
+//! green stacks with the green thread's FS base, or on a carrier's own stack; it calls no libc
+//! function, allocates nothing on a scheduling path and has no thread-locals.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`thread`] | the green thread and the table of all of them |
+//! | [`carrier`] | the kernel thread that runs green threads |
+//! | [`engine`] | start-up, pushing work, waking carriers |
+//! | [`switch`] | parking, yielding, exiting, the carrier's scheduler loop |
+//! | [`idle`] | what a carrier does without work |
+//! | [`pump`] | descriptors, one epoll |
+//! | [`helpers`] | kernel threads for calls that only block |
+//! | [`sysmon`] | the watcher: lasting backlogs, missing poller, inspection requests |
+//! | [`clock`] | the vDSO clock |
+//! | [`cpus`] | how many carriers the machine allows |
 #![no_std]
+
+pub mod carrier;
+pub mod clock;
+pub mod cpus;
+pub mod engine;
+pub mod fork;
+pub mod helpers;
+pub mod idle;
+pub mod inspect;
+pub mod kthread;
+pub mod pump;
+pub mod signals;
+pub mod switch;
+pub mod sysmon;
+pub mod thread;
+
+pub use carrier::Carrier;
+pub use engine::{ENGINE, Engine};
+pub use thread::Thread;

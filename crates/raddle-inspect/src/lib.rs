@@ -1,1 +1,48 @@
+//! The wire format of an inspection snapshot: what a process under Raddle tells `raddle dump`.
+//!
+//! Shared by the server inside the process and by the tool outside, and therefore `no_std`,
+//! without allocation and without dependencies.
+//!
+//! Nouns: a *snapshot* is the state of one process at one moment; a *record* is one carrier or one
+//! green thread in it; a *code* is a number on the wire that has a name here ([`ThreadState`],
+//! [`CarrierState`], [`WaitKind`]).
+//!
+//! Protocol:
+//!
+//! 1. The process listens on the abstract Unix stream socket of [`SocketName`].
+//! 2. It accepts, and asks `SO_PEERCRED` for the peer: its own effective user or root. It closes
+//!    the connection of anybody else without a byte.
+//! 3. It writes one [`Header`], [`Header::carriers`] times a [`CarrierRecord`],
+//!    [`Header::threads`] times a [`ThreadRecord`], and closes.
+//! 4. The tool reads all of it and checks it by [`Snapshot::parse`].
+//!
+//! A later version may append fields to each structure. It raises [`Header::version`] and says
+//! its sizes in the header; a reader steps by the sizes of the header and reads the fields that it
+//! knows. A field never changes its place or meaning, and a code is never used again.
+//!
+//! Integers are little-endian and no structure has padding, so that a structure in memory is its
+//! own wire form: the server copies, it does not encode.
+//!
+//! Rejected: JSON from the process (formatting and allocation on a path that must work when the
+//! program is out of memory); a serialization library (nothing here needs one); enums on the wire
+//! (a number from a later version would be undefined behaviour instead of an unknown name).
+
 #![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("the structures are their own wire form only on little-endian machines");
+
+mod codes;
+mod records;
+mod snapshot;
+mod socket_name;
+
+pub use codes::{CarrierState, ThreadFlags, ThreadState, WaitKind};
+pub use records::{
+    CarrierRecord, Header, MAGIC, NAME_BYTES, NO_CARRIER, ThreadRecord, VERSION, Wire,
+};
+pub use snapshot::{ParseError, Snapshot};
+pub use socket_name::SocketName;

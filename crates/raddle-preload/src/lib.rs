@@ -1,3 +1,23 @@
+//! The preloaded library: start-up, the symbol layer, and what a library without libc must bring.
+//!
+//! ld.so runs [`start::constructor`] before any other constructor (`-z initfirst`), with one thread
+//! in the process. It decides whether the process can be taken over; if not, it leaves it alone and
+//! says why under `RADDLE_VERBOSE`.
 #![no_std]
+
+mod builtins;
+mod environment;
+mod original;
+mod start;
+mod symbols;
+
 #[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! { loop {} }
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    use core::fmt::Write;
+    let mut line = environment::Line::new();
+    let _ = match info.location() {
+        Some(at) => write!(line, "raddle: bug at {}:{}: {}\n", at.file(), at.line(), info.message()),
+        None => write!(line, "raddle: bug: {}\n", info.message()),
+    };
+    raddle_sys::fatal(line.bytes())
+}

@@ -9,12 +9,14 @@
 //! | [`task`] | `Task`, `TaskRef`, `TaskList` | who waits, who won the right to wake it |
 //! | [`run_queue`] | `RunQueue` | what this carrier runs next; what others may steal |
 //! | [`injector`] | `Injector` | work from outside the carriers, and overflow |
+//! | [`idle`] | `IdleSet` | which carrier sleeps, and who must wake it |
 //! | [`wait_table`] | `WaitTable`, `WaitNode` | who waits at this address or descriptor |
 //! | [`timers`] | `Timers` | whose deadline has passed |
 //! | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
 //! | [`spin`] | `SpinLock` | the only lock: short, never held over a switch |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
 
+pub mod idle;
 pub mod injector;
 pub mod policy;
 pub mod run_queue;
@@ -24,6 +26,7 @@ pub mod task;
 pub mod timers;
 pub mod wait_table;
 
+pub use idle::IdleSet;
 pub use injector::Injector;
 pub use run_queue::RunQueue;
 pub use spin::SpinLock;

@@ -6,10 +6,13 @@
 //! owner and thieves empty it by a swap.
 //!
 //! The ring's protocol (after Chase and Lev 2005 in the bounded, FIFO form that Go and tokio use):
-//! `tail` is written by the owner only, after the slot it covers (release); `head` moves by CAS. A
-//! thief copies entries, then tries to move `head` over them: if the CAS fails, the copies are
-//! forgotten. An entry can't be overwritten while `head` hasn't passed it, because the owner pushes
-//! only while `tail - head` is below the capacity, and a stale `head` only makes the ring look fuller.
+//! `tail` is written by the owner only, after the slot it covers (release); `head` moves by CAS. Who
+//! takes copies an entry, then tries to move `head` over it: if the CAS fails, the copy is forgotten.
+//! An entry can't be overwritten while `head` hasn't passed it, because the owner pushes only while
+//! `tail - head` is below the capacity, and a stale `head` only makes the ring look fuller.
+//!
+//! Theft moves tasks one by one, a CAS each: to take many by one CAS, the thief would have to copy
+//! them out before it owns them, and to keep what it copied from being run by the owner meanwhile.
 
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 use crate::task::{Task, TaskList, TaskRef};
@@ -157,16 +160,17 @@ impl RunQueue {
         }
     }
 
-    /// Moves half of `victim`'s ring (at least one task) to the end of this, empty, queue; owner
-    /// only. Returns how many moved.
+    /// Moves half of `victim`'s ring (at least one task) to the end of this queue, as far as there
+    /// is room; owner only. Returns how many moved.
     pub fn steal_from(&self, victim: &RunQueue) -> usize {
         let mut moved = 0;
-        let goal = victim.ring_len().div_ceil(2).min(CAPACITY / 2);
+        // Room can only grow meanwhile: nobody but the caller pushes here.
+        let room = CAPACITY - self.ring_len();
+        let goal = victim.ring_len().div_ceil(2).min(CAPACITY / 2).min(room);
         while moved < goal {
             let Some(task) = victim.pop_ring() else { break };
-            if self.push(task).is_some() {
-                unreachable!("a run queue overflowed although it was empty before the theft");
-            }
+            let overflow = self.push(task);
+            debug_assert!(overflow.is_none(), "a theft overflowed the thief's queue");
             moved += 1;
         }
         moved

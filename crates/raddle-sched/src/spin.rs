@@ -4,8 +4,7 @@
 //! a holder; a waiter that has spun long enough calls the process-wide [`Relax`] hook, which the
 //! engine sets to `sched_yield`.
 
-use crate::sync::{AtomicU32, Ordering, spin_loop};
-use core::cell::UnsafeCell;
+use crate::sync::{AtomicU32, Ordering, UnsafeCell, spin_loop};
 use core::ops::{Deref, DerefMut};
 
 /// What a waiter does after [`SPINS`] fruitless looks: give the CPU away.
@@ -102,7 +101,7 @@ impl<T> Deref for SpinGuard<'_, T> {
     #[inline(always)]
     fn deref(&self) -> &T {
         // SAFETY: the guard exists, so this thread holds the lock.
-        unsafe { &*self.lock.data.get() }
+        self.lock.data.with_mut(|data| unsafe { &*data })
     }
 }
 
@@ -110,7 +109,7 @@ impl<T> DerefMut for SpinGuard<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as above.
-        unsafe { &mut *self.lock.data.get() }
+        self.lock.data.with_mut(|data| unsafe { &mut *data })
     }
 }
 

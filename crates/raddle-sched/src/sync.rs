@@ -1,9 +1,13 @@
-//! The one place where atomics come from, so that model checkers can replace them.
+//! The one place where atomics and shared cells come from, so that model checkers can replace them.
 
 #[cfg(raddle_loom)]
-pub use loom::{
-    hint::spin_loop,
-    sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+mod ordered;
+
+#[cfg(raddle_loom)]
+pub use {
+    loom::cell::UnsafeCell,
+    loom::hint::spin_loop,
+    ordered::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
 #[cfg(raddle_shuttle)]
@@ -17,3 +21,21 @@ pub use core::{
     hint::spin_loop,
     sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
+
+/// Data that a lock guards. Under loom its namesake reports unordered accesses.
+#[cfg(not(raddle_loom))]
+pub struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
+
+#[cfg(not(raddle_loom))]
+impl<T> UnsafeCell<T> {
+    /// A cell.
+    pub const fn new(data: T) -> Self {
+        Self(core::cell::UnsafeCell::new(data))
+    }
+
+    /// Calls `access` with the data's address, for reading and writing.
+    #[inline(always)]
+    pub fn with_mut<R>(&self, access: impl FnOnce(*mut T) -> R) -> R {
+        access(self.0.get())
+    }
+}

@@ -62,17 +62,29 @@ impl Task {
     }
 
     /// Announces that the running task is going to wait (step 1). Only the task itself calls it.
+    ///
+    /// Not ordered before a later look at the condition by itself: the wait table's count, or the
+    /// lock under which a node is linked and the condition read, do that.
     #[inline(always)]
     pub fn prepare(&self) {
         self.claim.store(WAITING, Ordering::Relaxed);
     }
 
-    /// Tries to win the right to wake the task (step 2); the winner must push it.
+    /// As [`Task::prepare`], for conditions that are read without a lock (SeqCst), such as a
+    /// thread's pending signals: either this task sees the condition, or who made it true, with a
+    /// SeqCst read-modify-write, sees the task wait.
+    #[inline(always)]
+    pub fn prepare_fenced(&self) {
+        self.claim.swap(WAITING, Ordering::SeqCst);
+    }
+
+    /// Tries to win the right to wake the task (step 2); the winner must push it. SeqCst, the
+    /// failure too: the partner of [`Task::prepare_fenced`].
     #[must_use]
     #[inline(always)]
     pub fn claim(&self, why: Wake) -> bool {
         self.claim
-            .compare_exchange(WAITING, why as u32, Ordering::AcqRel, Ordering::Relaxed)
+            .compare_exchange(WAITING, why as u32, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
     }
 

@@ -8,7 +8,7 @@
 //! wake: change the condition, full barrier, read the count; if it is zero nobody can be asleep, else
 //! take the lock and look. The count is raised *before* the condition is checked, so either the waker
 //! sees the count or the waiter sees the condition (Dekker): an empty-list shortcut without the count
-//! would lose wake-ups.
+//! would lose wake-ups. A requeue raises the count of its target in the same way before its check.
 //!
 //! A waker unlinks a node and finishes with it *before* it claims the task: a claimed task may run at
 //! once and its node be gone. A waiter that was woken by anything else unlinks its node itself.
@@ -220,25 +220,39 @@ impl<const N: usize> WaitTable<N> {
         Self { buckets: core::array::from_fn(|_| Bucket::new()) }
     }
 
-    /// Fibonacci hashing: keys are addresses with few low bits and long common prefixes.
+    /// The row of a key. Fibonacci hashing: keys are addresses with few low bits and long common
+    /// prefixes.
     #[inline(always)]
-    fn index(key: usize) -> usize {
+    pub fn row(key: usize) -> usize {
         let spread = (key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (spread >> 40) as usize & (N - 1)
     }
 
     #[inline(always)]
     fn bucket(&self, key: usize) -> &Bucket {
-        &self.buckets[Self::index(key)]
+        &self.buckets[Self::row(key)]
     }
 
-    /// Links `node` if `still()` holds under the lock. Call [`crate::Task::prepare`] first; if this
-    /// returns false the task isn't waiting on the key.
+    /// Waiters in the row of `key`, those on other keys included, a moment ago.
+    pub fn row_waiters(&self, key: usize) -> u32 {
+        self.bucket(key).waiters.load(Ordering::SeqCst)
+    }
+
+    /// Links `node` if `still()` holds under the lock. Call [`crate::Task::prepare`] first.
+    ///
+    /// True: the task must park. It is linked, or somebody else (a signal) claimed it before it
+    /// could be, and has pushed it: after any outcome but [`Wake::Woken`] call
+    /// [`WaitTable::cancel`], which knows both. False: `still()` failed, the task claimed itself
+    /// ([`Wake::Retry`]), so that nobody will push it, and goes on running.
+    ///
+    /// `still` must read what the waker changes with SeqCst: the raise of the count and that read
+    /// are this side of Dekker's protocol.
     ///
     /// # Safety
     /// The node must stay alive and in place until the task was woken by this table, or
     /// [`WaitTable::cancel`] has returned.
     #[inline(always)]
+    #[must_use]
     pub unsafe fn enqueue(
         &self,
         node: &WaitNode,
@@ -253,22 +267,23 @@ impl<const N: usize> WaitTable<N> {
         if !still() {
             drop(list);
             bucket.waiters.fetch_sub(1, Ordering::Relaxed);
-            return false;
+            return !task.get().claim(Wake::Retry);
         }
         // SAFETY: the caller's promise.
         unsafe { list.link(node, task, key, bits) };
         true
     }
 
-    /// Wakes up to `max` waiters on `key` whose bits meet `bits`, oldest first. The caller pushes
-    /// the returned tasks.
+    /// Wakes up to `max` waiters on `key` whose bits meet `bits`, oldest first, and appends them to
+    /// `woken`, for the caller to push. Returns how many.
     #[inline(always)]
     pub fn wake(&self, key: usize, max: usize, bits: u32, woken: &TaskList) -> usize {
         fence(Ordering::SeqCst);
         self.wake_fenced(key, max, bits, woken)
     }
 
-    /// As [`WaitTable::wake`], for callers whose last store was an atomic read-modify-write.
+    /// As [`WaitTable::wake`], for callers that changed the condition by a SeqCst read-modify-write
+    /// (on x86-64: by any atomic one).
     #[inline(always)]
     pub fn wake_fenced(&self, key: usize, max: usize, bits: u32, woken: &TaskList) -> usize {
         let bucket = self.bucket(key);
@@ -288,6 +303,10 @@ impl<const N: usize> WaitTable<N> {
 
     /// `FUTEX_CMP_REQUEUE`: if `check()` holds under both locks, wakes up to `max_wake` waiters of
     /// `from` and moves up to `max_move` more to `to`. `None` if the check failed.
+    ///
+    /// The target's count is raised before the check, as a waiter's is: a waker of `to` that made
+    /// the check's outcome stale before it read the count must find the waiters that were moved.
+    /// So `check` reads with SeqCst, like `still` of [`WaitTable::enqueue`].
     pub fn requeue(
         &self,
         from: usize,
@@ -297,9 +316,12 @@ impl<const N: usize> WaitTable<N> {
         check: impl FnOnce() -> bool,
         woken: &TaskList,
     ) -> Option<Requeued> {
-        let (source, target) = (Self::index(from), Self::index(to));
+        let (source, target) = (Self::row(from), Self::row(to));
+        let announced = &self.buckets[target].waiters;
+        announced.fetch_add(1, Ordering::SeqCst);
         let (mut list, mut second) = self.lock_two(source, target);
         if !check() {
+            announced.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
         let mut left = 0;
@@ -329,9 +351,10 @@ impl<const N: usize> WaitTable<N> {
             }
         }
         if second.is_some() {
-            self.buckets[target].waiters.fetch_add(moved as u32, Ordering::SeqCst);
+            announced.fetch_add(moved as u32, Ordering::Relaxed);
             left += moved as u32;
         }
+        announced.fetch_sub(1, Ordering::Relaxed);
         self.buckets[source].waiters.fetch_sub(left, Ordering::Relaxed);
         Some(Requeued { woken: count, moved })
     }
@@ -365,7 +388,7 @@ impl<const N: usize> WaitTable<N> {
             let key = node.key();
             let bucket = self.bucket(key);
             let mut list = bucket.list.lock();
-            if Self::index(node.key()) != Self::index(key) {
+            if Self::row(node.key()) != Self::row(key) {
                 continue; // requeued between the look and the lock
             }
             // SAFETY: the key can't change under the lock of its bucket.

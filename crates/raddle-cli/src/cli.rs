@@ -1,0 +1,370 @@
+//! Every command and flag, defined once: help, manual pages, completions and the environment
+//! twins come from here.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process;
+
+use anyhow::Result;
+use clap::builder::FalseyValueParser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+use crate::failure::Failure;
+use crate::run::pattern::Pattern;
+
+pub const CARRIERS_MAX: u16 = 1024;
+pub const CARRIERS_VARIABLE: &str = "RADDLE_CARRIERS";
+pub const VERBOSE_VARIABLE: &str = "RADDLE_VERBOSE";
+pub const EXCLUDE_VARIABLE: &str = "RADDLE_EXCLUDE";
+/// Between patterns in `RADDLE_EXCLUDE`.
+pub const EXCLUDE_SEPARATOR: char = ';';
+
+/// Runs every thread of an unmodified program as a green thread
+#[derive(Parser)]
+#[command(
+    name = "raddle",
+    version,
+    after_help = "\
+Examples:
+  raddle run -- ./server --port 8080
+  raddle run -n 1 -v -- java -jar application.jar
+  raddle doctor
+  raddle dump $(pidof server)
+
+`raddle COMMAND --help` says more about a command."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    Run(RunArguments),
+    Doctor(DoctorArguments),
+    Dump(DumpArguments),
+    Bench(BenchArguments),
+    Completions(CompletionsArguments),
+    Man(ManArguments),
+}
+
+/// Runs a program with green threads
+///
+/// The program replaces this command: process id, exit status, terminal and signals are its own.
+/// A program that can't have green threads (static, setuid, musl, 32-bit) runs on kernel threads,
+/// and -v says why.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  raddle run -- ./server --port 8080
+  raddle run -n 1 -- python3 program.py
+  raddle run --exclude 'name:GC*' --exclude lib:libcuda.so* -- ./program
+
+Exit status: the program's own; 2 for bad usage, 126 if the program can't be executed, 127 if it
+is not found.")]
+pub struct RunArguments {
+    /// Kernel threads that run green threads, 1 to 1024 [default: as many as CPUs may be used]
+    #[arg(short = 'n', long, env = CARRIERS_VARIABLE, value_parser = parse_carriers)]
+    pub carriers: Option<u16>,
+
+    /// Says on standard error what runs how, and why not with green threads
+    #[arg(short, long, env = VERBOSE_VARIABLE, value_parser = FalseyValueParser::new())]
+    pub verbose: bool,
+
+    /// Gives matching threads a kernel thread of their own; can be repeated
+    ///
+    /// name:GLOB matches a thread's name, lib:GLOB the library that its start function is in,
+    /// start:SYMBOL its start function. In the environment, patterns are separated by ';'.
+    #[arg(
+        long,
+        env = EXCLUDE_VARIABLE,
+        value_name = "PATTERN",
+        value_delimiter = EXCLUDE_SEPARATOR,
+        value_parser = Pattern::parse
+    )]
+    pub exclude: Vec<Pattern>,
+
+    /// The program, found as a shell finds it, and its arguments
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+/// Checks this machine: what works, what degrades, and the cure
+///
+/// Exit status: 0, or 1 if programs can only run on kernel threads here.
+#[derive(Args)]
+pub struct DoctorArguments {
+    /// Prints one JSON document instead of lines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Shows every green thread of a running program
+///
+/// Carriers come first, then the green threads: id, name, state, what each waits for and since
+/// when, its carrier, and its counters.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  raddle dump 4242
+  raddle dump 4242 --json | jq '.threads[] | select(.state == \"waiting\") | .wait.kind'")]
+pub struct DumpArguments {
+    /// The process, started by `raddle run`
+    #[arg(value_parser = parse_pid)]
+    pub pid: u32,
+
+    /// Prints one JSON document instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Measures the same unmodified programs natively and under raddle
+///
+/// Each program runs natively on all CPUs, natively on one CPU, under raddle with one carrier and
+/// with the default number, interleaved over several rounds. The table shows medians and how many
+/// times better raddle's is. What is not installed is skipped with a line.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  raddle bench pingpong
+  raddle bench all --rounds 5 --json results.jsonl
+  raddle bench http --fraction 0.2")]
+pub struct BenchArguments {
+    /// What to measure
+    pub group: Group,
+
+    /// How often each program runs in each way
+    #[arg(long, default_value = "3", value_parser = parse_rounds)]
+    pub rounds: u32,
+
+    /// Appends the results to this file, one JSON document a line, with facts of the machine
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+
+    /// Does only this part of each program's work, above 0 up to 1: a quick, noisier look
+    #[arg(long, default_value = "1", value_parser = parse_fraction)]
+    pub fraction: f64,
+
+    /// Ends a program that takes longer, and says so
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_rounds)]
+    pub limit: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Group {
+    /// Two threads hand a turn to each other: C, Java, Python, C#, and peers
+    Pingpong,
+    /// sched_yield between two threads
+    Yield,
+    /// pthread_create and pthread_join
+    Create,
+    /// From waking a thread to its running
+    Wakeup,
+    /// An HTTP server with a thread a connection, under wrk
+    Http,
+    /// System calls, start-up, and a program that only computes
+    Overhead,
+    /// All of these
+    All,
+}
+
+/// Prints a completion script for a shell
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  raddle completions bash > ~/.local/share/bash-completion/completions/raddle")]
+pub struct CompletionsArguments {
+    pub shell: clap_complete::Shell,
+}
+
+/// Writes the manual pages into a folder
+#[derive(Args)]
+pub struct ManArguments {
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+}
+
+/// The definition of the whole command line.
+pub fn definition() -> clap::Command {
+    Arguments::command()
+}
+
+/// Parses the command line. `--help` and `--version` print and end the process.
+pub fn parse() -> Result<Command> {
+    let definition = definition().mut_subcommand("run", without_empty_variables);
+    let matches = definition.try_get_matches();
+    match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
+        Ok(arguments) => Ok(arguments.command),
+        Err(error) if !error.use_stderr() => {
+            error.print()?;
+            process::exit(0)
+        }
+        Err(error) => Err(sentence(&error).into()),
+    }
+}
+
+/// A variable that is set to nothing counts as not set.
+fn without_empty_variables(run: clap::Command) -> clap::Command {
+    run.mut_args(|argument| {
+        let value = argument.get_env().and_then(std::env::var_os);
+        match value.is_some_and(|value| value.is_empty()) {
+            true => argument.env(None::<&str>),
+            false => argument,
+        }
+    })
+}
+
+fn parse_carriers(text: &str) -> Result<u16, String> {
+    let carriers = text.parse().ok();
+    let allowed = carriers.filter(|carriers| (1..=CARRIERS_MAX).contains(carriers));
+    allowed
+        .ok_or_else(|| format!("give -n or {CARRIERS_VARIABLE} a number from 1 to {CARRIERS_MAX}"))
+}
+
+fn parse_pid(text: &str) -> Result<u32, String> {
+    let pid = text
+        .parse()
+        .ok()
+        .filter(|&pid| pid > 0 && pid <= i32::MAX as u32);
+    pid.ok_or_else(|| "give the number of a process, as pidof or ps print it".into())
+}
+
+fn parse_rounds(text: &str) -> Result<u32, String> {
+    let rounds = text
+        .parse()
+        .ok()
+        .filter(|rounds| (1..=10_000).contains(rounds));
+    rounds.ok_or_else(|| "give a number from 1 to 10000".into())
+}
+
+fn parse_fraction(text: &str) -> Result<f64, String> {
+    let fraction = text
+        .parse()
+        .ok()
+        .filter(|&fraction| fraction > 0.0 && fraction <= 1.0);
+    fraction.ok_or_else(|| "give a number above 0 and up to 1".into())
+}
+
+/// clap's error as one sentence with its cure.
+fn sentence(error: &clap::Error) -> Failure {
+    let context = |kind| error.get(kind).map(plain).unwrap_or_default();
+    let argument = context(ContextKind::InvalidArg);
+    let value = context(ContextKind::InvalidValue);
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let name = context(ContextKind::InvalidSubcommand);
+            Failure::input(format!("there is no command {name}"), commands())
+        }
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Failure::input("no command given", commands())
+        }
+        ErrorKind::MissingRequiredArgument => missing(&argument),
+        ErrorKind::InvalidValue if value.is_empty() => Failure::input(
+            format!("{argument} has no value"),
+            "see raddle COMMAND --help",
+        ),
+        ErrorKind::InvalidValue => Failure::input(
+            format!("{argument} {value}"),
+            format!("name one of {}", context(ContextKind::ValidValue)),
+        ),
+        ErrorKind::ValueValidation => {
+            let cure = std::error::Error::source(error).map(ToString::to_string);
+            Failure::input(format!("{argument} {value}"), cure.unwrap_or_default())
+        }
+        ErrorKind::UnknownArgument => Failure::input(
+            format!("there is no flag or argument {argument} here"),
+            "see raddle COMMAND --help; a program's own flags follow its name",
+        ),
+        _ => Failure::input(first_line(error), "see raddle COMMAND --help"),
+    }
+}
+
+fn missing(argument: &str) -> Failure {
+    match argument {
+        "CMD" => Failure::input(
+            "no program given",
+            "write it behind --, as in raddle run -- ./server",
+        ),
+        _ => Failure::input(
+            format!("{argument} is missing"),
+            "see raddle COMMAND --help",
+        ),
+    }
+}
+
+fn commands() -> String {
+    let definition = definition();
+    let names: Vec<_> = definition
+        .get_subcommands()
+        .map(clap::Command::get_name)
+        .collect();
+    format!("name one of {}", names.join(", "))
+}
+
+/// `--carriers <CARRIERS>` as `--carriers`, `<CMD>...` as `CMD`; several with commas.
+fn plain(value: &ContextValue) -> String {
+    let name = |text: &str| {
+        let first = text.split(' ').next().unwrap_or_default();
+        first
+            .trim_end_matches("...")
+            .trim_matches(['<', '>', '[', ']'])
+            .to_owned()
+    };
+    match value {
+        ContextValue::String(text) if text.starts_with(['-', '<', '[']) => name(text),
+        ContextValue::String(text) => text.clone(),
+        ContextValue::Strings(texts) => texts
+            .iter()
+            .map(|text| name(text))
+            .collect::<Vec<_>>()
+            .join(", "),
+        other => other.to_string(),
+    }
+}
+
+fn first_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.trim_start_matches("error: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn numbers_outside_their_range_are_refused() {
+        assert_eq!(parse_carriers("1024"), Ok(1024));
+        for text in ["0", "1025", "-1", "two", "", "99999999999"] {
+            assert!(parse_carriers(text).is_err(), "{text}");
+        }
+        assert!(parse_pid("0").is_err() && parse_pid("4294967295").is_err());
+        assert!(parse_fraction("0").is_err() && parse_fraction("NaN").is_err());
+        assert_eq!(parse_fraction("0.5"), Ok(0.5));
+    }
+
+    #[test]
+    fn a_programs_own_flags_are_left_to_it() {
+        let parse = |line: &[&str]| {
+            let arguments = Arguments::try_parse_from(line).map(|arguments| arguments.command);
+            let Ok(Command::Run(run)) = arguments else {
+                panic!("{line:?}");
+            };
+            run
+        };
+        let run = parse(&[
+            "raddle", "run", "-n", "2", "prog", "-n", "9", "-v", "--", "x",
+        ]);
+        assert_eq!((run.carriers, run.verbose), (Some(2), false));
+        assert_eq!(run.command, ["prog", "-n", "9", "-v", "--", "x"]);
+        let run = parse(&["raddle", "run", "-v", "--", "-odd", "--help"]);
+        assert!(run.verbose);
+        assert_eq!(run.command, ["-odd", "--help"]);
+    }
+}

@@ -1,0 +1,84 @@
+//! Getting the bytes of a snapshot from the process itself.
+//!
+//! Protocol: connect to the socket of the process; ask the kernel who listens there, and go on
+//! only if it is that process; read the header, then as much as it announces. Whoever bound the
+//! name of another process gets a sentence and no attention.
+
+use std::io::{self, Read};
+use std::mem::size_of;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::Duration;
+
+use raddle_inspect::{Header, SocketName};
+use rustix::net::sockopt::socket_peercred;
+
+use super::process::Process;
+use crate::failure::Failure;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// More than a snapshot of ten million green threads.
+const SNAPSHOT_BYTES_MAX: usize = 2 << 30;
+
+pub fn fetch(pid: u32) -> Result<Vec<u8>, Failure> {
+    let process = Process::find(pid)?;
+    let stream = connect(&process).map_err(|_| process.explain_silence())?;
+    check_peer(&stream, &process)?;
+    read(stream).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof if !process.is_ours() => process.belongs_to_another(),
+        io::ErrorKind::UnexpectedEof => Failure::input(
+            format!("process {pid} closed the connection before its answer was complete"),
+            "try again, or see whether it is ending",
+        ),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::input(
+            format!(
+                "process {pid} did not answer in {} seconds",
+                PATIENCE.as_secs()
+            ),
+            "see whether it is stopped (kill -CONT resumes it), and try again",
+        ),
+        _ => Failure::input(
+            format!("the answer of process {pid} can't be read ({error})"),
+            "use the raddle that started it",
+        ),
+    })
+}
+
+fn connect(process: &Process) -> io::Result<UnixStream> {
+    let name = SocketName::of(process.own_pid);
+    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name.as_bytes())?)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+fn check_peer(stream: &UnixStream, process: &Process) -> Result<(), Failure> {
+    let peer = socket_peercred(stream).map_err(|_| process.explain_silence())?;
+    let peer_pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
+    if (peer_pid, peer.uid.as_raw()) == (process.pid, process.user) {
+        return Ok(());
+    }
+    let (pid, uid) = (process.pid, peer.uid.as_raw());
+    Err(Failure::input(
+        format!("the socket of process {pid} belongs to process {peer_pid} of user {uid}"),
+        "trust nothing it says, and find out why it poses as another",
+    ))
+}
+
+fn read(mut stream: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; size_of::<Header>()];
+    stream.read_exact(&mut bytes)?;
+    let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let header = Header::parse(&bytes).map_err(|error| invalid(error.to_string()))?;
+    let total = header
+        .total_bytes()
+        .filter(|&total| total <= SNAPSHOT_BYTES_MAX);
+    let total = total.ok_or_else(|| invalid("it announces an impossible length".into()))?;
+    let rest = total - bytes.len();
+    // `take` and not a buffer of the announced size: an announcement allocates nothing.
+    let read = stream.take(rest as u64).read_to_end(&mut bytes)?;
+    match read == rest {
+        true => Ok(bytes),
+        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}

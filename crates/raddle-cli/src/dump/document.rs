@@ -1,0 +1,127 @@
+//! A snapshot as a JSON document.
+
+use raddle_inspect::{CarrierRecord, NO_CARRIER, Snapshot, ThreadFlags, ThreadRecord, WaitKind};
+use serde::Serialize;
+
+#[derive(Serialize)]
+pub struct Document {
+    pid: u32,
+    version: u32,
+    now_ns: u64,
+    started_ns: u64,
+    live_threads: u64,
+    carriers: Vec<Carrier>,
+    threads: Vec<Thread>,
+}
+
+#[derive(Serialize)]
+struct Carrier {
+    id: u32,
+    kernel_tid: u32,
+    state: &'static str,
+    current_tid: Option<u32>,
+    queue_len: u64,
+    wakeups: u64,
+    #[serde(flatten)]
+    counters: Counters,
+}
+
+#[derive(Serialize)]
+struct Thread {
+    tid: u32,
+    name: String,
+    state: &'static str,
+    wait: Option<Wait>,
+    since_ns: u64,
+    in_state_ns: u64,
+    carrier: Option<u32>,
+    main: bool,
+    bound: bool,
+    #[serde(flatten)]
+    counters: Counters,
+}
+
+#[derive(Serialize)]
+struct Wait {
+    kind: &'static str,
+    arg: u64,
+    deadline_ns: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Counters {
+    active: u64,
+    steal: u64,
+    steal_fail: u64,
+    preempt: u64,
+    park: u64,
+}
+
+impl Document {
+    pub fn new(pid: u32, snapshot: &Snapshot<'_>) -> Document {
+        let header = snapshot.header();
+        Document {
+            pid,
+            version: header.version,
+            now_ns: header.now_ns,
+            started_ns: header.started_ns,
+            live_threads: header.live_threads,
+            carriers: snapshot
+                .carriers()
+                .map(|record| Carrier::new(&record))
+                .collect(),
+            threads: snapshot
+                .threads()
+                .map(|record| Thread::new(&record, header.now_ns))
+                .collect(),
+        }
+    }
+}
+
+impl Carrier {
+    fn new(record: &CarrierRecord) -> Carrier {
+        Carrier {
+            id: record.id,
+            kernel_tid: record.kernel_tid,
+            state: record.state.word(),
+            current_tid: (record.current_tid != 0).then_some(record.current_tid),
+            queue_len: record.queue_len,
+            wakeups: record.wakeups,
+            counters: Counters {
+                active: record.active,
+                steal: record.steal,
+                steal_fail: record.steal_fail,
+                preempt: record.preempt,
+                park: record.park,
+            },
+        }
+    }
+}
+
+impl Thread {
+    fn new(record: &ThreadRecord, now_ns: u64) -> Thread {
+        let wait = Wait {
+            kind: record.wait_kind.word(),
+            arg: record.wait_arg,
+            deadline_ns: (record.deadline_ns != 0).then_some(record.deadline_ns),
+        };
+        Thread {
+            tid: record.tid,
+            name: String::from_utf8_lossy(record.name_bytes()).into_owned(),
+            state: record.state.word(),
+            wait: (record.wait_kind != WaitKind::NONE).then_some(wait),
+            since_ns: record.since_ns,
+            in_state_ns: now_ns.saturating_sub(record.since_ns),
+            carrier: (record.carrier != NO_CARRIER).then_some(record.carrier),
+            main: record.flags.contains(ThreadFlags::MAIN),
+            bound: record.flags.contains(ThreadFlags::BOUND),
+            counters: Counters {
+                active: record.switches,
+                steal: record.steal,
+                steal_fail: record.steal_fail,
+                preempt: record.preempt,
+                park: record.park,
+            },
+        }
+    }
+}

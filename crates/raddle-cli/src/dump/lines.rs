@@ -1,0 +1,173 @@
+//! A snapshot as lines in columns, one a carrier and one a green thread, with the counters written
+//! as `name=value` so that a line that is cut out of its table still makes sense.
+
+use std::io::{self, Write};
+
+use raddle_inspect::{CarrierRecord, NO_CARRIER, Snapshot, ThreadFlags, ThreadRecord, WaitKind};
+
+use crate::table::{Align, Table};
+
+pub fn write(pid: u32, snapshot: &Snapshot<'_>, out: &mut impl Write) -> io::Result<()> {
+    let header = snapshot.header();
+    let up_ns = header.now_ns.saturating_sub(header.started_ns);
+    writeln!(
+        out,
+        "process {pid}: {}, {}, up {}",
+        count(header.live_threads, "green thread"),
+        count(u64::from(header.carriers), "carrier"),
+        seconds(up_ns)
+    )?;
+    let mut carriers = Table::new(&[Align::Left; 11]);
+    for record in snapshot.carriers() {
+        carriers.row(carrier(&record));
+    }
+    writeln!(out)?;
+    carriers.write(out)?;
+    let mut threads = Table::new(&[Align::Left; 12]);
+    for record in snapshot.threads() {
+        threads.row(thread(&record, header.now_ns));
+    }
+    writeln!(out)?;
+    threads.write(out)
+}
+
+fn carrier(record: &CarrierRecord) -> Vec<String> {
+    let runs = match record.current_tid {
+        0 => "runs nothing".into(),
+        tid => format!("runs #{tid}"),
+    };
+    let mut cells = vec![
+        format!("carrier {}", record.id),
+        format!("kernel tid {}", record.kernel_tid),
+        record.state.word().into(),
+        runs,
+        format!("queue={}", record.queue_len),
+        format!("wakeups={}", record.wakeups),
+    ];
+    cells.extend(counters([
+        record.active,
+        record.steal,
+        record.steal_fail,
+        record.preempt,
+        record.park,
+    ]));
+    cells
+}
+
+fn thread(record: &ThreadRecord, now_ns: u64) -> Vec<String> {
+    let carrier = match record.carrier {
+        NO_CARRIER => "no carrier".into(),
+        id if record.flags.contains(ThreadFlags::BOUND) => format!("bound to {id}"),
+        id => format!("carrier {id}"),
+    };
+    let main = record.flags.contains(ThreadFlags::MAIN);
+    let mut cells = vec![
+        format!("#{}", record.tid),
+        format!(
+            "{}{}",
+            quoted(record.name_bytes()),
+            if main { " main" } else { "" }
+        ),
+        record.state.word().into(),
+        wait(record, now_ns),
+        format!("since {}", seconds(now_ns.saturating_sub(record.since_ns))),
+        carrier,
+    ];
+    cells.extend(counters([
+        record.switches,
+        record.steal,
+        record.steal_fail,
+        record.preempt,
+        record.park,
+    ]));
+    cells
+}
+
+fn counters([active, steal, steal_fail, preempt, park]: [u64; 5]) -> [String; 5] {
+    [
+        format!("active={active}"),
+        format!("steal={steal}"),
+        format!("steal_fail={steal_fail}"),
+        format!("preempt={preempt}"),
+        format!("park={park}"),
+    ]
+}
+
+/// `futex 0x7f00dead, 0.250s left`, `fd_read 7`, `-`.
+fn wait(record: &ThreadRecord, now_ns: u64) -> String {
+    let kind = record.wait_kind;
+    let mut text = match kind {
+        WaitKind::NONE => return "-".into(),
+        WaitKind::SLEEP | WaitKind::SIGNAL | WaitKind::YIELD => kind.word().into(),
+        WaitKind::CHILD if record.wait_arg == 0 => "child any".into(),
+        kind if kind.is_address() => format!("{} {:#x}", kind.word(), record.wait_arg),
+        kind => format!("{} {}", kind.word(), record.wait_arg),
+    };
+    if record.deadline_ns != 0 {
+        let left_ns = record.deadline_ns.saturating_sub(now_ns);
+        text += &format!(", {} left", seconds(left_ns));
+    }
+    text
+}
+
+fn seconds(nanoseconds: u64) -> String {
+    format!("{:.3}s", nanoseconds as f64 / 1e9)
+}
+
+fn count(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// A program may name its threads as it likes; the terminal must not obey.
+fn quoted(name: &[u8]) -> String {
+    format!("{:?}", String::from_utf8_lossy(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use raddle_inspect::ThreadState;
+
+    #[test]
+    fn a_wait_shows_its_argument_as_what_it_is() {
+        let wait_for = |wait_kind, wait_arg, deadline_ns| {
+            let record = ThreadRecord {
+                wait_kind,
+                wait_arg,
+                deadline_ns,
+                ..ThreadRecord::default()
+            };
+            wait(&record, 1_000_000_000)
+        };
+        assert_eq!(wait_for(WaitKind::NONE, 5, 0), "-");
+        assert_eq!(wait_for(WaitKind::FUTEX, 0x1234, 0), "futex 0x1234");
+        assert_eq!(
+            wait_for(WaitKind::FD_READ, 7, 1_250_000_000),
+            "fd_read 7, 0.250s left"
+        );
+        assert_eq!(wait_for(WaitKind::SLEEP, 0, 1), "sleep, 0.000s left");
+        assert_eq!(wait_for(WaitKind::CHILD, 0, 0), "child any");
+        assert_eq!(wait_for(WaitKind(99), 3, 0), "unknown 3");
+    }
+
+    #[test]
+    fn a_thread_is_one_line_in_the_order_of_a_stack_dump() {
+        let record = ThreadRecord {
+            tid: 1_073_741_830,
+            carrier: 1,
+            state: ThreadState::WAITING,
+            wait_kind: WaitKind::CONDVAR,
+            wait_arg: 0x10,
+            since_ns: 1_000,
+            switches: 5,
+            park: 4,
+            name: *b"io\x1b[2J\0\0\0\0\0\0\0\0\0\0",
+            ..ThreadRecord::default()
+        };
+        assert_eq!(
+            thread(&record, 1_234_001_000).join(" "),
+            "#1073741830 \"io\\u{1b}[2J\" waiting condvar 0x10 since 1.234s carrier 1 \
+             active=5 steal=0 steal_fail=0 preempt=0 park=4"
+        );
+    }
+}

@@ -1,0 +1,145 @@
+//! What `/proc` says of a process, for checking its socket and for saying why it has none.
+
+use std::fs;
+use std::io;
+use std::os::linux::fs::MetadataExt;
+
+use rustix::process::geteuid;
+
+use crate::failure::Failure;
+
+const PRELOAD: &str = "libraddle_preload.so";
+
+/// A process that exists.
+pub struct Process {
+    pub pid: u32,
+    pub user: u32,
+    /// Its number in the innermost PID namespace: how it knows itself.
+    pub own_pid: u32,
+    /// The process that a thread belongs to: `pid` itself for a process.
+    group: u32,
+    state: char,
+}
+
+impl Process {
+    pub fn find(pid: u32) -> Result<Process, Failure> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"));
+        let process = status.ok().and_then(|status| Process::parse(pid, &status));
+        match process {
+            Some(process) if process.group != pid => Err(Failure::input(
+                format!("{pid} is a thread of process {}", process.group),
+                format!("dump the process: raddle dump {}", process.group),
+            )),
+            Some(process) if !matches!(process.state, 'Z' | 'X') => Ok(process),
+            _ => Err(no_process(pid)),
+        }
+    }
+
+    fn parse(pid: u32, status: &str) -> Option<Process> {
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.strip_prefix(':').map(str::split_whitespace)
+        };
+        Some(Process {
+            pid,
+            user: field("Uid")?.nth(1)?.parse().ok()?,
+            own_pid: field("NSpid")
+                .and_then(|pids| pids.last()?.parse().ok())
+                .unwrap_or(pid),
+            group: field("Tgid")?.next()?.parse().ok()?,
+            state: field("State")?.next()?.chars().next()?,
+        })
+    }
+
+    /// Whether we may ask it: the same user, or root.
+    pub fn is_ours(&self) -> bool {
+        let user = geteuid().as_raw();
+        user == 0 || user == self.user
+    }
+
+    /// Why nobody listens.
+    pub fn explain_silence(&self) -> Failure {
+        let pid = self.pid;
+        match self.is_preloaded() {
+            _ if !self.is_ours() => self.belongs_to_another(),
+            Ok(false) => Failure::input(
+                format!("process {pid} does not run under raddle"),
+                "start it with raddle run -- PROGRAM",
+            ),
+            _ if self.has_other_network() => Failure::input(
+                format!("process {pid} is in another network namespace"),
+                format!("enter that: nsenter -n -t {pid} raddle dump {pid}"),
+            ),
+            Ok(true) => Failure::input(
+                format!("process {pid} has started no thread yet, so there is nothing to show"),
+                "dump it when it has a second thread; raddle run -v says if it can't have any",
+            ),
+            Err(_) => no_process(pid),
+        }
+    }
+
+    pub fn belongs_to_another(&self) -> Failure {
+        Failure::input(
+            format!("process {} belongs to user {}", self.pid, self.user),
+            "run this as that user or as root",
+        )
+    }
+
+    fn is_preloaded(&self) -> io::Result<bool> {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
+        Ok(maps.lines().any(|line| line.contains(PRELOAD)))
+    }
+
+    /// Abstract sockets belong to a network namespace.
+    fn has_other_network(&self) -> bool {
+        let inode = |process: &str| {
+            fs::metadata(format!("/proc/{process}/ns/net"))
+                .map(|metadata| metadata.st_ino())
+                .ok()
+        };
+        match (inode(&self.pid.to_string()), inode("self")) {
+            (Some(its), Some(ours)) => its != ours,
+            _ => false,
+        }
+    }
+}
+
+fn no_process(pid: u32) -> Failure {
+    Failure::input(
+        format!("there is no process {pid}"),
+        "look for it with pidof or ps",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = "\
+Name:\tUid: 9
+State:\tS (sleeping)
+Tgid:\t4242
+Pid:\t4242
+Uid:\t1000\t1001\t1001\t1001
+NSpid:\t4242\t7
+";
+
+    #[test]
+    fn a_status_file_is_read_by_its_fields() {
+        let process = Process::parse(4242, STATUS).unwrap();
+        assert_eq!(
+            (process.user, process.own_pid, process.state),
+            (1001, 7, 'S')
+        );
+        let without = STATUS.replace("NSpid", "Other");
+        assert_eq!(Process::parse(4242, &without).unwrap().own_pid, 4242);
+        assert!(Process::parse(4242, "Name:\tx\n").is_none());
+    }
+
+    #[test]
+    fn this_process_is_found_and_is_ours() {
+        let process = Process::find(std::process::id()).unwrap();
+        assert!(process.is_ours() && !process.has_other_network());
+        assert!(matches!(process.is_preloaded(), Ok(false)));
+    }
+}

@@ -1,0 +1,64 @@
+//! How a command ends that could not do its work: one sentence, `raddle: what: cure`, on standard
+//! error, and an exit status.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// The status for everything that the user can mend on the command line, as shells have it.
+pub const BAD_INPUT: u8 = 2;
+/// A program was found and could not be executed, as shells have it.
+pub const NOT_EXECUTABLE: u8 = 126;
+/// A program was not found, as shells have it.
+pub const NOT_FOUND: u8 = 127;
+
+/// What went wrong and what to do about it.
+#[derive(Debug)]
+pub struct Failure {
+    pub status: u8,
+    pub what: String,
+    pub cure: String,
+}
+
+impl Failure {
+    pub fn new(status: u8, what: impl Into<String>, cure: impl Into<String>) -> Failure {
+        Failure {
+            status,
+            what: what.into(),
+            cure: cure.into(),
+        }
+    }
+
+    pub fn input(what: impl Into<String>, cure: impl Into<String>) -> Failure {
+        Failure::new(BAD_INPUT, what, cure)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.what, self.cure)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Says the sentence and returns the status. Whoever closed our standard output (`raddle dump |
+/// head`) has what he wanted: that is no failure.
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    let io_error = error.downcast_ref::<io::Error>();
+    if io_error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+        return ExitCode::SUCCESS;
+    }
+    let status = error
+        .downcast_ref::<Failure>()
+        .map(|failure| failure.status);
+    say(&format!("{error:#}"));
+    ExitCode::from(status.unwrap_or(BAD_INPUT))
+}
+
+/// One line on standard error; if that is closed there is nobody to tell.
+pub fn say(sentence: &str) {
+    use io::Write;
+    let line = format!("raddle: {sentence}\n");
+    let _ = io::stderr().write_all(line.as_bytes());
+}

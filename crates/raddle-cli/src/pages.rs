@@ -1,0 +1,31 @@
+//! Completion scripts and manual pages, generated from the one definition of the command line.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::cli::{CompletionsArguments, ManArguments, definition};
+use crate::failure::Failure;
+
+pub fn completions(arguments: &CompletionsArguments) -> Result<ExitCode> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut definition(), "raddle", &mut script);
+    io::stdout().write_all(&script)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes `raddle.1` and a page for each command.
+pub fn manual(arguments: &ManArguments) -> Result<ExitCode> {
+    let folder = &arguments.folder;
+    let written = std::fs::create_dir_all(folder)
+        .and_then(|()| clap_mangen::generate_to(definition(), folder));
+    match written {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(Failure::input(
+            format!("{}: {error}", folder.display()),
+            "name a folder that you can write to",
+        )
+        .into()),
+    }
+}

@@ -1,0 +1,50 @@
+//! `raddle run`: looks at the program, sets the environment and becomes the program.
+//!
+//! Protocol:
+//!
+//! 1. Find the preloaded library; without it nothing runs, because a program that silently ran on
+//!    kernel threads would be worse than a sentence.
+//! 2. Resolve the command as a shell would (126, 127).
+//! 3. Follow `#!` lines to the ELF file that the kernel will start, and ask of it what could stand
+//!    in the way of green threads.
+//! 4. If something does, run the program all the same, without the preload where it would do harm.
+//! 5. `execve`. Nothing of this process is left; the runtime inside decides the rest.
+//!
+//! Rejected: a parent that waits (another process id, doubled signals, a job-control puzzle), and
+//! refusing programs that can't have green threads (scripts would need to know which can).
+
+mod elf;
+mod inherit;
+mod launch;
+pub mod pattern;
+pub mod preload;
+mod privilege;
+mod program;
+mod resolve;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::cli::RunArguments;
+use crate::failure::{Failure, say};
+
+pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
+    let preload = preload::find()?;
+    let [name, ..] = &arguments.command[..] else {
+        return Err(Failure::input("no program given", "write it behind --").into());
+    };
+    let path = resolve::resolve(name, std::env::var_os("PATH").as_deref())?;
+    let start = program::examine(&path);
+    if let Some(obstacle) = &start.obstacle
+        && arguments.verbose
+    {
+        let file = start.image.display();
+        say(&format!("{file}: runs on kernel threads: {obstacle}"));
+    }
+    let keep_preload = start
+        .obstacle
+        .is_none_or(|obstacle| obstacle.spares_preload());
+    let environment = launch::environment(arguments, &preload, keep_preload);
+    Err(launch::exec(&path, &arguments.command, &environment).into())
+}

@@ -1,0 +1,220 @@
+//! What an ELF file says about the process that it will become: its machine, its loader, its libc.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use object::elf::{ELFCLASS32, EM_386, EM_AARCH64, EM_ARM, EM_RISCV, EM_X86_64};
+use object::elf::{FileHeader32, FileHeader64, PT_INTERP};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, ReadCache, ReadRef};
+
+/// The oldest glibc whose libc.so.6 holds all pthread code.
+pub const GLIBC_FLOOR: (u32, u32) = (2, 34);
+
+/// Where in its first 16 bytes a file says whether it is for 32 or 64 bits.
+const CLASS_INDEX: usize = 4;
+
+/// Why a program's threads stay kernel threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    Static,
+    Bits32,
+    Machine(String),
+    Musl,
+    Loader(PathBuf),
+    OldGlibc(u32, u32),
+    Setuid,
+    Capabilities,
+    Damaged,
+}
+
+impl Obstacle {
+    /// Whether `LD_PRELOAD` may stay as it is. A static program never looks at it, and its
+    /// children get green threads. Elsewhere another loader would complain or load what it must
+    /// not, and a program with more rights than ours is handed nothing.
+    pub fn spares_preload(&self) -> bool {
+        matches!(self, Obstacle::Static | Obstacle::Damaged)
+    }
+}
+
+impl std::fmt::Display for Obstacle {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (major, minor) = GLIBC_FLOOR;
+        match self {
+            Obstacle::Static => write!(out, "it is linked statically, so nothing can be preloaded"),
+            Obstacle::Bits32 => write!(out, "it is a 32-bit program"),
+            Obstacle::Machine(name) => write!(out, "it is a program for {name}"),
+            Obstacle::Musl => write!(out, "its libc is musl, and green threads need glibc"),
+            Obstacle::Loader(path) => {
+                write!(out, "its loader {} is not glibc's", path.display())
+            }
+            Obstacle::OldGlibc(old_major, old_minor) => write!(
+                out,
+                "its glibc is {old_major}.{old_minor}, and green threads need {major}.{minor}"
+            ),
+            Obstacle::Setuid => write!(
+                out,
+                "it runs as another user or group (setuid), and ld.so then preloads nothing"
+            ),
+            Obstacle::Capabilities => write!(
+                out,
+                "its file gives it capabilities, and ld.so then preloads nothing"
+            ),
+            Obstacle::Damaged => write!(out, "its ELF headers make no sense"),
+        }
+    }
+}
+
+/// What of the file itself stands in the way; `None` if nothing does, or if we may not read it
+/// (a program can be executable and unreadable: then the runtime inside finds out).
+pub fn obstacle(file: &Path) -> Option<Obstacle> {
+    let image = ReadCache::new(File::open(file).ok()?);
+    let ident = (&image).read_bytes_at(0, 16).ok()?;
+    match ident[CLASS_INDEX] {
+        ELFCLASS32 => Some(read_32(&image)),
+        _ => read_64(&image).unwrap_or(Some(Obstacle::Damaged)),
+    }
+}
+
+fn read_32(image: &ReadCache<File>) -> Obstacle {
+    let header = FileHeader32::<Endianness>::parse(image);
+    let machine = header.and_then(|header| Ok(header.e_machine.get(header.endian()?)));
+    match machine {
+        Ok(machine) if !matches!(machine, EM_386 | EM_X86_64) => {
+            Obstacle::Machine(machine_name(machine))
+        }
+        Ok(_) => Obstacle::Bits32,
+        Err(_) => Obstacle::Damaged,
+    }
+}
+
+fn read_64(image: &ReadCache<File>) -> object::Result<Option<Obstacle>> {
+    let header = FileHeader64::<Endianness>::parse(image)?;
+    let endian = header.endian()?;
+    let machine = header.e_machine.get(endian);
+    if machine != EM_X86_64 {
+        return Ok(Some(Obstacle::Machine(machine_name(machine))));
+    }
+    let segments = header.program_headers(endian, image)?;
+    let Some(segment) = segments
+        .iter()
+        .find(|segment| segment.p_type(endian) == PT_INTERP)
+    else {
+        return Ok(Some(Obstacle::Static));
+    };
+    let loader = segment.interpreter(endian, image)?.unwrap_or_default();
+    Ok(loader_obstacle(Path::new(OsStr::from_bytes(loader))))
+}
+
+fn machine_name(machine: u16) -> String {
+    match machine {
+        EM_AARCH64 => "aarch64".into(),
+        EM_ARM => "arm".into(),
+        EM_RISCV => "riscv".into(),
+        EM_386 => "i386".into(),
+        other => format!("another machine (ELF number {other})"),
+    }
+}
+
+/// Judges the loader by its name and the libc by what lies beside it: that is where glibc installs
+/// both, on every distribution and in every bundle that brings its own.
+fn loader_obstacle(loader: &Path) -> Option<Obstacle> {
+    let target = loader
+        .canonicalize()
+        .unwrap_or_else(|_| loader.to_path_buf());
+    let named = |prefix: &str| {
+        let starts = |path: &Path| {
+            path.file_name()
+                .is_some_and(|name| name.as_bytes().starts_with(prefix.as_bytes()))
+        };
+        starts(loader) || starts(&target)
+    };
+    if named("ld-musl") {
+        return Some(Obstacle::Musl);
+    }
+    let libc = target.with_file_name("libc.so.6");
+    match newest_version(&libc) {
+        Some((major, minor)) if (major, minor) < GLIBC_FLOOR => {
+            Some(Obstacle::OldGlibc(major, minor))
+        }
+        Some(_) => None,
+        None if named("ld-linux") => None,
+        None => Some(Obstacle::Loader(loader.to_path_buf())),
+    }
+}
+
+/// The newest `GLIBC_x.y` that a libc defines: its release.
+fn newest_version(libc: &Path) -> Option<(u32, u32)> {
+    let image = ReadCache::new(File::open(libc).ok()?);
+    let image = &image;
+    let header = FileHeader64::<Endianness>::parse(image).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.sections(endian, image).ok()?;
+    let (mut definitions, strings) = sections.gnu_verdef(endian, image).ok()??;
+    let strings = sections.strings(endian, image, strings).ok()?;
+    let mut newest = None;
+    while let Some((_, mut names)) = definitions.next().ok()? {
+        if let Some(name) = names.next().ok()? {
+            newest = newest.max(version(name.name(endian, strings).ok()?));
+        }
+    }
+    newest
+}
+
+/// `GLIBC_2.34` as (2, 34).
+fn version(name: &[u8]) -> Option<(u32, u32)> {
+    let text = std::str::from_utf8(name).ok()?.strip_prefix("GLIBC_")?;
+    let mut parts = text.split('.').map(str::parse);
+    let (major, minor) = (parts.next()?.ok()?, parts.next()?.ok()?);
+    Some((major, minor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_by_number_and_others_are_none() {
+        assert_eq!(version(b"GLIBC_2.34"), Some((2, 34)));
+        assert_eq!(version(b"GLIBC_2.2.5"), Some((2, 2)));
+        assert!(version(b"GLIBC_2.9") < version(b"GLIBC_2.34"));
+        for name in [
+            &b"GLIBC_PRIVATE"[..],
+            b"GCC_3.0",
+            b"GLIBC_",
+            b"GLIBC_2.\xff",
+        ] {
+            assert_eq!(version(name), None);
+        }
+    }
+
+    #[test]
+    fn this_programs_libc_has_the_version_that_it_reports() {
+        // SAFETY: no argument, and the string it returns is static.
+        let reported = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+        let reported = version(format!("GLIBC_{}", reported.to_str().unwrap()).as_bytes());
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let line = maps
+            .lines()
+            .find(|line| line.ends_with("/libc.so.6"))
+            .unwrap();
+        let path = line.split_whitespace().last().unwrap();
+        assert_eq!(newest_version(Path::new(path)), reported);
+    }
+
+    #[test]
+    fn a_loader_without_a_libc_is_judged_by_its_name() {
+        let judge = |path: &str| loader_obstacle(Path::new(path));
+        assert_eq!(judge("/nowhere/ld-musl-x86_64.so.1"), Some(Obstacle::Musl));
+        assert_eq!(judge("/nowhere/ld-linux-x86-64.so.2"), None);
+        let other = "/nowhere/linker64";
+        assert_eq!(judge(other), Some(Obstacle::Loader(other.into())));
+    }
+
+    #[test]
+    fn this_program_has_no_obstacle() {
+        assert_eq!(obstacle(&std::env::current_exe().unwrap()), None);
+    }
+}

@@ -1,0 +1,188 @@
+//! The environment of the program, and becoming it.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::ptr;
+
+use super::{inherit, program};
+use crate::cli::{
+    CARRIERS_VARIABLE, EXCLUDE_SEPARATOR, EXCLUDE_VARIABLE, RunArguments, VERBOSE_VARIABLE,
+};
+use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND};
+
+const LD_PRELOAD: &str = "LD_PRELOAD";
+
+/// Variables in the order of the caller's environment, new ones last.
+pub type Environment = Vec<(OsString, OsString)>;
+
+/// Our environment with the preload and what the flags say.
+pub fn environment(arguments: &RunArguments, preload: &Path, keep_preload: bool) -> Environment {
+    let mut environment: Environment = std::env::vars_os().collect();
+    let inherited = std::env::var_os(LD_PRELOAD).unwrap_or_default();
+    let list = preload_list(preload, &inherited, keep_preload);
+    set(
+        &mut environment,
+        LD_PRELOAD,
+        Some(list).filter(|list| !list.is_empty()),
+    );
+    if let Some(carriers) = arguments.carriers {
+        set(
+            &mut environment,
+            CARRIERS_VARIABLE,
+            Some(carriers.to_string().into()),
+        );
+    }
+    if arguments.verbose {
+        set(&mut environment, VERBOSE_VARIABLE, Some("1".into()));
+    }
+    if !arguments.exclude.is_empty() {
+        let patterns: Vec<_> = arguments.exclude.iter().map(ToString::to_string).collect();
+        let joined = patterns.join(&EXCLUDE_SEPARATOR.to_string());
+        set(&mut environment, EXCLUDE_VARIABLE, Some(joined.into()));
+    }
+    environment
+}
+
+/// `preload` and then what is inherited, or only the latter; ours is never in it twice.
+fn preload_list(preload: &Path, inherited: &OsStr, keep: bool) -> OsString {
+    let ours = preload.as_os_str().as_bytes();
+    let others = inherited
+        .as_bytes()
+        .split(|byte| matches!(byte, b':' | b' '));
+    let others = others.filter(|entry| !entry.is_empty() && *entry != ours);
+    let entries: Vec<_> = keep.then_some(ours).into_iter().chain(others).collect();
+    OsString::from_vec(entries.join(&b':'))
+}
+
+fn set(environment: &mut Environment, name: &str, value: Option<OsString>) {
+    let position = environment.iter().position(|(other, _)| other == name);
+    match (position, value) {
+        (Some(index), Some(value)) => environment[index].1 = value,
+        (Some(index), None) => drop(environment.remove(index)),
+        (None, Some(value)) => environment.push((name.into(), value)),
+        (None, None) => {}
+    }
+}
+
+/// Becomes `file` with `command` as its arguments, the first of them as it was typed. Returns only
+/// to say why it could not.
+pub fn exec(file: &Path, command: &[OsString], environment: &Environment) -> Failure {
+    let entries: Vec<_> = environment
+        .iter()
+        .map(|(name, value)| {
+            let mut entry = name.clone();
+            entry.push("=");
+            entry.push(value);
+            entry
+        })
+        .collect();
+    let mut error = execve(file, command, &entries);
+    if error.raw_os_error() == Some(libc::ENOEXEC) && program::kind(file) == program::Kind::Text {
+        let mut shell_command = vec![OsString::from("sh"), file.into()];
+        shell_command.extend_from_slice(&command[1..]);
+        error = execve(Path::new(program::SHELL), &shell_command, &entries);
+    }
+    refusal(file, &error)
+}
+
+fn execve(file: &Path, arguments: &[OsString], environment: &[OsString]) -> io::Error {
+    let strings = |list: &[OsString]| -> Result<Vec<CString>, _> {
+        list.iter()
+            .map(|text| CString::new(text.as_bytes()))
+            .collect()
+    };
+    let path = CString::new(file.as_os_str().as_bytes());
+    let (Ok(path), Ok(arguments), Ok(environment)) =
+        (path, strings(arguments), strings(environment))
+    else {
+        return io::Error::from_raw_os_error(libc::EINVAL);
+    };
+    let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
+        list.iter()
+            .map(|text| text.as_ptr())
+            .chain([ptr::null()])
+            .collect()
+    };
+    let (argv, envp) = (pointers(&arguments), pointers(&environment));
+    inherit::restore();
+    // SAFETY: three valid strings or null-terminated arrays of such, alive until the call returns.
+    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// The shell's status for an error of `execve`, and the sentence.
+fn refusal(file: &Path, error: &io::Error) -> Failure {
+    let shown = file.display();
+    let not_executable = |what: String, cure: &str| Failure::new(NOT_EXECUTABLE, what, cure);
+    match (error.raw_os_error(), program::kind(file)) {
+        (Some(libc::ENOENT), program::Kind::Script(interpreter, _)) => not_executable(
+            format!(
+                "{shown}: its interpreter {} is not there",
+                interpreter.display()
+            ),
+            "install that, or mend the first line of the script",
+        ),
+        (Some(libc::ENOENT), program::Kind::Elf) => Failure::new(
+            NOT_FOUND,
+            format!("{shown}: the loader (ld.so) that it names is not there"),
+            "install the libc that it was built for",
+        ),
+        (Some(libc::ENOENT), _) => Failure::new(
+            NOT_FOUND,
+            format!("{shown}: no such file"),
+            "check the path",
+        ),
+        (Some(libc::ENOEXEC), _) => not_executable(
+            format!("{shown}: this kernel can't execute it"),
+            "name a program for this machine",
+        ),
+        (Some(libc::E2BIG), _) => not_executable(
+            format!("{shown}: arguments and environment are too long"),
+            "pass fewer, or raise the stack limit: ulimit -s",
+        ),
+        (Some(libc::EACCES), _) => not_executable(
+            format!("{shown}: permission denied"),
+            "make it and its interpreter executable: chmod +x",
+        ),
+        (Some(libc::ETXTBSY), _) => not_executable(
+            format!("{shown}: it is being written"),
+            "try again when that is done",
+        ),
+        _ => not_executable(format!("{shown}: {error}"), "see execve(2) for this error"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(inherited: &str, keep: bool) -> OsString {
+        preload_list(Path::new("/lib/ours.so"), OsStr::new(inherited), keep)
+    }
+
+    #[test]
+    fn the_preload_goes_first_and_stays_single() {
+        assert_eq!(list("", true), "/lib/ours.so");
+        assert_eq!(list("a.so b.so:c.so", true), "/lib/ours.so:a.so:b.so:c.so");
+        assert_eq!(list("a.so:/lib/ours.so", true), "/lib/ours.so:a.so");
+    }
+
+    #[test]
+    fn a_program_without_it_keeps_what_its_caller_preloads() {
+        assert_eq!(list("/lib/ours.so", false), "");
+        assert_eq!(list("a.so /lib/ours.so", false), "a.so");
+    }
+
+    #[test]
+    fn a_variable_is_set_once_and_in_its_place() {
+        let mut environment = vec![("A".into(), "1".into()), ("B".into(), "2".into())];
+        set(&mut environment, "A", Some("3".into()));
+        set(&mut environment, "C", Some("4".into()));
+        set(&mut environment, "B", None);
+        set(&mut environment, "D", None);
+        let expected: Environment = vec![("A".into(), "3".into()), ("C".into(), "4".into())];
+        assert_eq!(environment, expected);
+    }
+}

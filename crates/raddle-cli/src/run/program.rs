@@ -1,0 +1,153 @@
+//! From the file on the command line to the ELF image that the kernel will start: scripts name an
+//! interpreter, which may be a script again, or `env` with the real one behind it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use super::elf::{self, Obstacle};
+use super::{privilege, resolve};
+
+/// The kernel reads this much of a file to find `#!`, and follows so many interpreters.
+const HEAD_BYTES: usize = 256;
+const INTERPRETERS_MAX: usize = 5;
+
+/// What a shell runs a text file without `#!` with.
+pub const SHELL: &str = "/bin/sh";
+
+/// What will run.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The ELF file, as far as we could follow.
+    pub image: PathBuf,
+    pub obstacle: Option<Obstacle>,
+}
+
+/// What the first bytes of a file make it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Kind {
+    Elf,
+    /// Started by this interpreter, with this one argument if there is one.
+    Script(PathBuf, Option<OsString>),
+    /// Text without `#!`.
+    Text,
+    /// Something that a handler registered with the kernel may know (binfmt_misc).
+    Unknown,
+}
+
+pub fn examine(file: &Path) -> Start {
+    let mut image = file.to_path_buf();
+    for _ in 0..INTERPRETERS_MAX {
+        match kind(&image) {
+            Kind::Elf => {
+                let obstacle = privilege::obstacle(&image).or_else(|| elf::obstacle(&image));
+                return Start { image, obstacle };
+            }
+            Kind::Script(interpreter, argument) => image = behind_env(interpreter, argument),
+            Kind::Text => image = SHELL.into(),
+            Kind::Unknown => break,
+        }
+    }
+    Start {
+        image,
+        obstacle: None,
+    }
+}
+
+/// Reads the head of `file`; one that we may not read is `Unknown`.
+pub fn kind(file: &Path) -> Kind {
+    let mut head = Vec::new();
+    let read =
+        File::open(file).and_then(|file| file.take(HEAD_BYTES as u64).read_to_end(&mut head));
+    match read {
+        Ok(_) => kind_of(&head),
+        Err(_) => Kind::Unknown,
+    }
+}
+
+fn kind_of(head: &[u8]) -> Kind {
+    let line = head.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    if head.starts_with(b"\x7fELF") {
+        return Kind::Elf;
+    }
+    let Some(rest) = line.strip_prefix(b"#!") else {
+        return match line.contains(&0) {
+            true => Kind::Unknown,
+            false => Kind::Text,
+        };
+    };
+    let rest = rest.trim_ascii();
+    let end = rest
+        .iter()
+        .position(|byte| matches!(byte, b' ' | b'\t'))
+        .unwrap_or(rest.len());
+    let (interpreter, argument) = rest.split_at(end);
+    let argument = OsStr::from_bytes(argument.trim_ascii()).to_owned();
+    match interpreter.is_empty() {
+        true => Kind::Unknown,
+        false => Kind::Script(
+            OsString::from_vec(interpreter.to_vec()).into(),
+            Some(argument).filter(|argument| !argument.is_empty()),
+        ),
+    }
+}
+
+/// `#!/usr/bin/env python3` means python3: env only becomes it. The kernel hands `env` everything
+/// behind its name as one argument, and `-S` makes env split that.
+fn behind_env(interpreter: PathBuf, argument: Option<OsString>) -> PathBuf {
+    if interpreter.file_name() != Some(OsStr::new("env")) {
+        return interpreter;
+    }
+    let argument = argument.unwrap_or_default();
+    let (split, words) = match argument.as_bytes().strip_prefix(b"-S") {
+        Some(words) => (true, words),
+        None => (false, argument.as_bytes()),
+    };
+    let name = words
+        .split(|byte| split && byte.is_ascii_whitespace())
+        .find(|word| !word.is_empty() && !word.starts_with(b"-") && !word.contains(&b'='));
+    let path = std::env::var_os("PATH");
+    name.and_then(|name| resolve::resolve(OsStr::from_bytes(name), path.as_deref()).ok())
+        .unwrap_or(interpreter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(interpreter: &str, argument: Option<&str>) -> Kind {
+        Kind::Script(interpreter.into(), argument.map(OsString::from))
+    }
+
+    #[test]
+    fn the_first_bytes_decide() {
+        assert_eq!(kind_of(b"\x7fELF\x02\x01"), Kind::Elf);
+        assert_eq!(kind_of(b"#!/bin/sh\necho"), script("/bin/sh", None));
+        assert_eq!(
+            kind_of(b"#! /bin/sed -n -f \n"),
+            script("/bin/sed", Some("-n -f"))
+        );
+        assert_eq!(kind_of(b"#!/bin/sh\t-e"), script("/bin/sh", Some("-e")));
+        assert_eq!(kind_of(b"echo hello\n"), Kind::Text);
+        assert_eq!(kind_of(b""), Kind::Text);
+        assert_eq!(kind_of(b"#!\n"), Kind::Unknown);
+        assert_eq!(kind_of(b"MZ\0\x01"), Kind::Unknown);
+    }
+
+    #[test]
+    fn env_stands_for_what_it_starts() {
+        let behind = |argument: &str| behind_env("/usr/bin/env".into(), Some(argument.into()));
+        let shell = resolve::resolve(OsStr::new("sh"), std::env::var_os("PATH").as_deref());
+        let shell = shell.unwrap();
+        assert_eq!(behind("sh"), shell);
+        assert_eq!(behind("-S sh -e"), shell);
+        assert_eq!(behind("-S -i A=1 sh"), shell);
+        assert_eq!(behind("no such program"), PathBuf::from("/usr/bin/env"));
+        assert_eq!(
+            behind_env("/bin/sed".into(), Some("sh".into())),
+            PathBuf::from("/bin/sed")
+        );
+    }
+}

@@ -1,0 +1,222 @@
+//! The carrier: a kernel thread that runs green threads.
+//!
+//! A carrier finds itself through the GS base, whose first words the boundary's assembly reads too;
+//! their offsets are constants here. It has a stack of its own, for the scheduler loop and for being
+//! idle, and an alternate signal stack; it has no glibc thread block and never runs libc code on its
+//! own behalf.
+
+use crate::thread::Thread;
+use core::arch::asm;
+use core::cell::{Cell, UnsafeCell};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use raddle_context::Context;
+use raddle_sched::RunQueue;
+use raddle_sched::policy::Backlog;
+use raddle_sys::abi::SigInfo;
+
+/// What a carrier is doing, for inspection and for sysmon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum CarrierState {
+    Running = 0,
+    Idle = 1,
+    Polling = 2,
+}
+
+/// Offset of [`Carrier::current`] from the GS base.
+pub const CURRENT: usize = 8;
+/// Offset of [`Carrier::raw`].
+pub const RAW: usize = 16;
+/// Offset of [`Carrier::attention`].
+pub const ATTENTION: usize = 20;
+
+/// Signals between the handler that received them and the code that routes them: a ring with one
+/// writer (the handler, which nothing interrupts) and one reader (the carrier, in the runtime).
+#[repr(C)]
+pub struct Arrivals {
+    written: AtomicU32,
+    read: AtomicU32,
+    ring: [UnsafeCell<SigInfo>; ARRIVALS],
+}
+
+/// Entries of the ring; further signals before the carrier looks are dropped.
+const ARRIVALS: usize = 32;
+
+impl Arrivals {
+    /// Appends; in the signal handler of this carrier only. False if the ring is full.
+    pub fn push(&self, info: &SigInfo) -> bool {
+        let written = self.written.load(Ordering::Relaxed);
+        if written.wrapping_sub(self.read.load(Ordering::Acquire)) as usize == ARRIVALS {
+            return false;
+        }
+        // SAFETY: the reader stays behind `written`.
+        unsafe { *self.ring[written as usize % ARRIVALS].get() = *info };
+        self.written.store(written.wrapping_add(1), Ordering::Release);
+        true
+    }
+
+    /// Takes the oldest; on this carrier, outside the handler.
+    pub fn pop(&self) -> Option<SigInfo> {
+        let read = self.read.load(Ordering::Relaxed);
+        if read == self.written.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: the writer doesn't touch entries from `read` on until it moves.
+        let info = unsafe { *self.ring[read as usize % ARRIVALS].get() };
+        self.read.store(read.wrapping_add(1), Ordering::Release);
+        Some(info)
+    }
+}
+
+/// See the module. `repr(C)`: assembly reads the head.
+#[repr(C, align(128))]
+pub struct Carrier {
+    /// Its own address: what `mov %gs:0` reads.
+    self_ptr: Cell<*const Carrier>,
+    /// The green thread on this carrier, null on the carrier's own stack. Written by the carrier;
+    /// sysmon and inspection read it.
+    current: AtomicPtr<Thread>,
+    /// Non-zero: pass every system call to the kernel as it is (a vfork child borrows this memory).
+    pub raw: Cell<u32>,
+    /// Non-zero: signals wait to be looked at before user code goes on. Set by the signal handler on
+    /// this carrier and by the carrier itself; read at the end of every handled call.
+    pub attention: AtomicU32,
+    /// Non-zero while inside the vDSO on the runtime's behalf.
+    pub in_clock: Cell<u32>,
+    /// Non-zero: the signal handler may deliver on the spot although the carrier is in the runtime's
+    /// text (it raised the signal for that purpose).
+    pub deliver_here: Cell<u32>,
+
+    /// The scheduler loop's context while a green thread runs.
+    pub(crate) scheduler: Cell<Context>,
+    /// Where the switch from the scheduler loop stores its "off the stack": nobody waits for it.
+    pub(crate) scheduler_on_cpu: Cell<u32>,
+    /// Runnable green threads.
+    pub queue: RunQueue,
+    /// The thread that the scheduler loop must run next, whose stack may still be in use.
+    pub(crate) next: Cell<*mut Thread>,
+    /// The thread that exits: the scheduler loop finishes it off its stack.
+    pub(crate) exiting: Cell<*mut Thread>,
+    /// Looks for work, as [`raddle_sched::policy::Tick`] counts them.
+    pub(crate) picks: Cell<u32>,
+    /// Budget of wake-ups for this carrier's backlog.
+    pub(crate) backlog: Cell<Backlog>,
+    /// The last time this carrier read the clock (CLOCK_MONOTONIC, ns).
+    pub now_ns: Cell<u64>,
+    /// Emulated calls since the last switch, so that a loop of successful calls lets others run.
+    pub calls: Cell<u32>,
+
+    /// Non-zero while this carrier makes a child process that shares memory.
+    pub child_shares: Cell<u32>,
+    /// Signals that arrived here and that nobody has looked at yet.
+    pub arrivals: Arrivals,
+
+    /// Position among the carriers.
+    pub id: Cell<u32>,
+    /// Kernel thread id; 0 until it runs.
+    pub kernel_tid: AtomicU32,
+    /// A [`CarrierState`].
+    pub(crate) state: AtomicU32,
+    /// The word this carrier sleeps on: 0 asleep or about to, 1 woken.
+    pub(crate) wake_word: AtomicU32,
+    /// Switches to green threads. Written by the carrier, read by sysmon and inspection.
+    pub switches: AtomicU64,
+    /// Threads taken from other carriers.
+    pub steals: AtomicU64,
+    /// Searches that found nothing.
+    pub failed_steals: AtomicU64,
+    /// Times it went to sleep.
+    pub parks: AtomicU64,
+    /// Thefts from this carrier since it last looked: its wake-ups are useful.
+    pub(crate) robbed: AtomicU32,
+    /// If not null, the only green thread this carrier runs.
+    pub bound: AtomicPtr<Thread>,
+    /// The bound thread once it is runnable. Stored by who unparks it, taken by the carrier.
+    pub(crate) mailbox: AtomicPtr<Thread>,
+    /// The kernel's alternate signal stack of this carrier: lowest address and size in bytes.
+    pub signal_stack: Cell<(usize, usize)>,
+}
+
+impl Carrier {
+    /// The running carrier.
+    ///
+    /// Never cached across a switch: the assembly is volatile.
+    #[inline(always)]
+    pub fn current<'a>() -> &'a Carrier {
+        let carrier: *const Carrier;
+        // SAFETY: every thread that can get here has a carrier at its GS base, and carriers are
+        // never freed.
+        unsafe {
+            asm!("mov {}, gs:[0]", out(reg) carrier, options(nostack, preserves_flags));
+            &*carrier
+        }
+    }
+
+    /// The running carrier, or null on a kernel thread that is none.
+    #[inline(always)]
+    pub fn current_or_null() -> *const Carrier {
+        raddle_context::gs_base() as *const Carrier
+    }
+
+    /// Prepares zeroed memory as a carrier.
+    pub(crate) fn init(&self, id: u32) {
+        self.self_ptr.set(self);
+        self.id.set(id);
+        self.backlog.set(Backlog::new());
+    }
+
+    /// The green thread on this carrier.
+    ///
+    /// # Panics
+    /// Never on a green stack, which is where it is called.
+    #[inline(always)]
+    pub fn thread<'a>(&self) -> &'a Thread {
+        // SAFETY: set whenever the carrier is on a green stack; threads live in type-stable memory.
+        unsafe { &*self.current.load(Ordering::Relaxed) }
+    }
+
+    /// The green thread on this carrier, if any.
+    #[inline(always)]
+    pub fn thread_or_none<'a>(&self) -> Option<&'a Thread> {
+        // SAFETY: as above.
+        unsafe { self.current.load(Ordering::Relaxed).as_ref() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_thread(&self, thread: *mut Thread) {
+        self.current.store(thread, Ordering::Relaxed);
+    }
+
+    /// Ends or prevents the carrier's sleep on its wake word: from its own signal handler.
+    pub fn wake_up_from_handler(&self) {
+        self.wake_word.store(1, Ordering::SeqCst);
+    }
+
+    /// What the carrier is doing.
+    pub fn state(&self) -> CarrierState {
+        match self.state.load(Ordering::Relaxed) {
+            1 => CarrierState::Idle,
+            2 => CarrierState::Polling,
+            _ => CarrierState::Running,
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: CarrierState) {
+        self.state.store(state as u32, Ordering::Relaxed);
+    }
+
+    /// Adds one to a counter that only this carrier writes.
+    #[inline(always)]
+    pub(crate) fn count(counter: &AtomicU64) {
+        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Forgets everything but identity: in the child of a fork.
+    pub(crate) fn reset(&self) {
+        while self.queue.take_lifo().is_some() || self.queue.pop_ring().is_some() {}
+        self.next.set(null_mut());
+        self.exiting.set(null_mut());
+        self.raw.set(0);
+    }
+}

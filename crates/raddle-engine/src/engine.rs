@@ -1,0 +1,409 @@
+//! The engine: start-up, the push of runnable threads, and the wake-up of carriers.
+//!
+//! Until the program makes its second thread the engine isn't *started*: the main thread is a green
+//! thread on carrier 0, every system call passes, and nothing but a few tables exists. [`Engine::start`]
+//! makes the epoll, sysmon and carrier 0's own stack; further carriers are made when a backlog lasts.
+
+use crate::carrier::{Carrier, CarrierState};
+use crate::helpers::Helpers;
+use crate::pump::Pump;
+use crate::switch;
+use crate::sysmon::Sysmon;
+use crate::thread::{MAX_THREADS, Thread, ThreadTable};
+use crate::{clock, cpus, kthread};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use raddle_sched::idle::IdleSet;
+use raddle_sched::{Injector, SpinLock, TaskList, TaskRef, Timers, WaitTable};
+use raddle_sys::{err, errno, mem, nr, sys};
+
+/// The most carriers of one engine, bound threads' carriers included.
+pub const MAX_CARRIERS: usize = 2048;
+/// The most carriers that can be asked for.
+pub const MAX_WANTED: u32 = 1024;
+/// Rows of the futex table.
+const FUTEX_ROWS: usize = 16384;
+
+/// What the user-mode kernel adds to a carrier's life.
+#[derive(Clone, Copy)]
+pub struct Hooks {
+    /// On the carrier's own stack, before it runs its first green thread.
+    pub carrier_starts: fn(&Carrier),
+    /// On the carrier's own stack, after a green thread has left for good; wakes its joiner.
+    pub thread_exited: fn(&Thread),
+    /// On the carrier's own stack, when signals were recorded that no green thread has taken yet.
+    pub route_signals: fn(),
+}
+
+/// See the module.
+pub struct Engine {
+    pub threads: ThreadTable,
+    pub futexes: WaitTable<FUTEX_ROWS>,
+    pub timers: Timers,
+    pub injector: Injector,
+    pub pump: Pump,
+    pub helpers: Helpers,
+    pub sysmon: Sysmon,
+    /// Carriers asleep on their wake word.
+    pub idle: IdleSet,
+    /// Id + 1 of the carrier that waits in the pump, or 0.
+    pub poller: AtomicU32,
+    /// When the poller wakes by itself; `u64::MAX` for never. Meaningful while there is one.
+    pub poller_deadline_ns: AtomicU64,
+    /// Process id; the main thread's id.
+    pub pid: AtomicU32,
+    pub main: AtomicPtr<Thread>,
+    started: AtomicU32,
+    /// Carriers that the user or the machine allows.
+    wanted: AtomicU32,
+    /// Carriers that exist, the first `up` of the list.
+    up: AtomicU32,
+    list: [AtomicPtr<Carrier>; MAX_CARRIERS],
+    memory: AtomicUsize,
+    /// Guards growth of the list, and start-up.
+    pub(crate) growth: SpinLock<Growth>,
+    hooks: SpinLock<Option<Hooks>>,
+    pub started_ns: AtomicU64,
+}
+
+/// How many carrier slots were committed.
+pub struct Growth {
+    pub(crate) committed: usize,
+}
+
+/// The engine of this process.
+pub static ENGINE: Engine = Engine::new();
+
+impl Engine {
+    const fn new() -> Self {
+        Self {
+            threads: ThreadTable::new(),
+            futexes: WaitTable::new(),
+            timers: Timers::new(),
+            injector: Injector::new(),
+            pump: Pump::new(),
+            helpers: Helpers::new(),
+            sysmon: Sysmon::new(),
+            idle: IdleSet::new(),
+            poller: AtomicU32::new(0),
+            poller_deadline_ns: AtomicU64::new(u64::MAX),
+            pid: AtomicU32::new(0),
+            main: AtomicPtr::new(null_mut()),
+            started: AtomicU32::new(0),
+            wanted: AtomicU32::new(1),
+            up: AtomicU32::new(0),
+            list: [const { AtomicPtr::new(null_mut()) }; MAX_CARRIERS],
+            memory: AtomicUsize::new(0),
+            growth: SpinLock::new(Growth { committed: 0 }),
+            hooks: SpinLock::new(None),
+            started_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Makes the calling thread the main green thread, on carrier 0.
+    ///
+    /// `carriers` is how many to use, or 0 for as many as CPUs are allowed; `vdso` is
+    /// AT_SYSINFO_EHDR's value.
+    ///
+    /// # Safety
+    /// Once a process, on its only thread; the CPU must have FSGSBASE enabled.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub unsafe fn init(&self, carriers: u32, vdso: usize, hooks: Hooks) -> Result<(), isize> {
+        // SAFETY: one thread exists; `vdso` comes from the kernel.
+        unsafe {
+            raddle_sched::spin::set_relax(|| {
+                sys!(nr::__NR_sched_yield);
+            });
+            clock::init(vdso);
+        }
+        *self.hooks.lock() = Some(hooks);
+        self.threads.init()?;
+        self.pump.init()?;
+        let memory = mem::reserve(MAX_CARRIERS * size_of::<Carrier>())?;
+        self.memory.store(memory.expose_provenance(), Ordering::Relaxed);
+        self.wanted.store(carriers.min(MAX_WANTED), Ordering::Relaxed);
+        let carrier = self.new_carrier()?;
+        self.list[0].store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
+        self.up.store(1, Ordering::Release);
+        let main = self.threads.allocate()?;
+        // SAFETY: plain queries about ourselves.
+        let (pid, tid) = unsafe { (sys!(nr::__NR_getpid), sys!(nr::__NR_gettid)) };
+        self.pid.store(pid as u32, Ordering::Relaxed);
+        main.tid.store(pid as u32, Ordering::Relaxed);
+        main.fs.set(raddle_context::fs_base());
+        main.task.on_cpu.store(1, Ordering::Relaxed);
+        main.carrier.store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Relaxed);
+        self.main.store(main.as_ptr(), Ordering::Release);
+        carrier.kernel_tid.store(tid as u32, Ordering::Relaxed);
+        carrier.set_thread(main.as_ptr());
+        // SAFETY: this kernel thread becomes carrier 0 here.
+        unsafe { raddle_context::set_gs_base(core::ptr::from_ref(carrier).addr() as u64) };
+        Ok(())
+    }
+
+    fn new_carrier<'a>(&self) -> Result<&'a Carrier, isize> {
+        let mut growth = self.growth.lock();
+        let base = self.memory.load(Ordering::Relaxed);
+        let base = core::ptr::with_exposed_provenance_mut::<Carrier>(base);
+        if growth.committed == MAX_CARRIERS {
+            return Err(err(errno::EAGAIN));
+        }
+        let at = base.wrapping_add(growth.committed);
+        let page = mem::PAGE_SIZE;
+        let from = at.addr() & !(page - 1);
+        let to = (at.addr() + size_of::<Carrier>()).next_multiple_of(page);
+        // SAFETY: the pages lie in the carriers' reservation.
+        unsafe { mem::commit(at.wrapping_byte_sub(at.addr() - from).cast(), to - from)? };
+        let id = growth.committed as u32;
+        growth.committed += 1;
+        // SAFETY: committed, zeroed memory is a valid Carrier, and it is never freed.
+        let carrier = unsafe { &*at };
+        carrier.init(id);
+        Ok(carrier)
+    }
+
+    /// True once the program has made a second thread.
+    #[inline(always)]
+    pub fn is_started(&self) -> bool {
+        self.started.load(Ordering::Relaxed) != 0
+    }
+
+    /// Carriers that may be used.
+    pub fn wanted(&self) -> u32 {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// The carriers that exist.
+    pub fn carriers<'a>(&'a self) -> impl Iterator<Item = &'a Carrier> {
+        (0..self.up.load(Ordering::Acquire) as usize)
+            // SAFETY: the first `up` entries are carriers, which are never freed.
+            .map(|i| unsafe { &*self.list[i].load(Ordering::Acquire) })
+    }
+
+    /// How many carriers exist.
+    #[inline(always)]
+    pub fn up(&self) -> u32 {
+        self.up.load(Ordering::Relaxed)
+    }
+
+    /// What the user-mode kernel added.
+    pub(crate) fn hooks(&self) -> Hooks {
+        match *self.hooks.lock() {
+            Some(hooks) => hooks,
+            None => raddle_sys::fatal(b"raddle: the engine was used before it was initialised\n"),
+        }
+    }
+
+    /// Starts what more than one thread needs. Idempotent; called by the only thread there is.
+    ///
+    /// # Errors
+    /// The errno that `clone` should return: EAGAIN.
+    pub fn start(&self) -> Result<(), isize> {
+        if self.is_started() {
+            return Ok(());
+        }
+        let again = |_| err(errno::EAGAIN);
+        if self.wanted() == 0 {
+            self.wanted.store(cpus::allowed().min(MAX_WANTED), Ordering::Relaxed);
+        }
+        let carrier = Carrier::current();
+        if carrier.scheduler.get().is_null() {
+            let stack = mem::map(kthread::STACK_SIZE).map_err(again)?;
+            switch::prepare_scheduler(carrier, stack, kthread::STACK_SIZE);
+        }
+        (self.hooks().carrier_starts)(carrier);
+        self.pump.start().map_err(again)?;
+        self.started_ns.store(clock::now_ns(), Ordering::Relaxed);
+        self.started.store(1, Ordering::Release);
+        self.sysmon.start().map_err(again)
+    }
+
+    /// In the child of a fork: as before [`Engine::start`].
+    pub(crate) fn unstart(&self, carrier: &Carrier) {
+        self.started.store(0, Ordering::Relaxed);
+        self.list[0].store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Relaxed);
+        self.up.store(1, Ordering::Relaxed);
+        self.poller.store(0, Ordering::Relaxed);
+        self.idle.reset();
+    }
+
+    /// Makes a claimed thread runnable, from anywhere in the runtime.
+    #[inline(always)]
+    pub fn unpark(&self, task: TaskRef) {
+        let carrier = Carrier::current_or_null();
+        // SAFETY: non-null carriers live for ever, and this is ours.
+        match unsafe { carrier.as_ref() } {
+            Some(carrier) => self.unpark_on(carrier, task),
+            None => self.inject(task),
+        }
+    }
+
+    /// As [`Engine::unpark`], from the carrier `carrier`: the thread runs next there.
+    #[inline(always)]
+    pub fn unpark_on(&self, carrier: &Carrier, task: TaskRef) {
+        if !Thread::of(task).bound.load(Ordering::Relaxed).is_null()
+            || !carrier.bound.load(Ordering::Relaxed).is_null()
+        {
+            return self.unpark_bound(task);
+        }
+        if let Some(displaced) = carrier.queue.push_lifo(task) {
+            self.push_ring(carrier, displaced);
+        }
+    }
+
+    /// Appends a thread to the carrier's ring: after everything that waits there.
+    #[inline(always)]
+    pub fn push_ring(&self, carrier: &Carrier, task: TaskRef) {
+        if let Some(overflow) = carrier.queue.push(task) {
+            self.injector.push_all(overflow);
+        }
+        if self.wanted() > 1 && carrier.queue.ring_len() > 1 {
+            self.backlog(carrier);
+        }
+    }
+
+    /// Makes a list of claimed threads runnable.
+    pub fn unpark_all(&self, woken: TaskList) {
+        if woken.is_empty() {
+            return;
+        }
+        let carrier = Carrier::current_or_null();
+        // SAFETY: non-null carriers live for ever, and this is ours.
+        let carrier = unsafe { carrier.as_ref() };
+        while let Some(task) = woken.pop() {
+            match carrier {
+                Some(carrier)
+                    if carrier.bound.load(Ordering::Relaxed).is_null()
+                        && Thread::of(task).bound.load(Ordering::Relaxed).is_null() =>
+                {
+                    self.push_ring(carrier, task);
+                }
+                _ => self.unpark_bound(task),
+            }
+        }
+    }
+
+    #[cold]
+    fn unpark_bound(&self, task: TaskRef) {
+        // SAFETY: non-null carriers live for ever.
+        match unsafe { Thread::of(task).bound.load(Ordering::Relaxed).as_ref() } {
+            Some(own) => {
+                own.mailbox.store(task.as_ptr().cast(), Ordering::Release);
+                self.wake_carrier(own);
+            }
+            None => self.inject(task),
+        }
+    }
+
+    /// Gives a thread to whichever carrier comes first, and wakes one if one sleeps.
+    #[cold]
+    pub fn inject(&self, task: TaskRef) {
+        self.injector.push(task);
+        self.wake_one();
+    }
+
+    /// More than one thread waits in the ring while carriers sleep: wake one if the budget allows.
+    #[cold]
+    fn backlog(&self, carrier: &Carrier) {
+        if self.idle.is_empty() && self.poller.load(Ordering::Relaxed) == 0 && !self.may_grow() {
+            return;
+        }
+        let now_ns = clock::now_ns();
+        let mut backlog = carrier.backlog.get();
+        if carrier.robbed.swap(0, Ordering::Relaxed) != 0 {
+            backlog.useful();
+        }
+        if backlog.spend(now_ns) {
+            carrier.backlog.set(backlog);
+            self.wake_one();
+        }
+    }
+
+    fn may_grow(&self) -> bool {
+        self.up() < self.wanted()
+    }
+
+    /// Wakes one sleeping carrier, or the poller, or makes a carrier. False if all are awake.
+    pub fn wake_one(&self) -> bool {
+        if let Some(id) = self.idle.take_one() {
+            // SAFETY: ids in the idle set are positions of live carriers.
+            self.wake_carrier(unsafe { &*self.by_id(id) });
+            return true;
+        }
+        if self.poller.load(Ordering::SeqCst) != 0 {
+            return self.pump.kick();
+        }
+        self.may_grow() && self.grow().is_ok()
+    }
+
+    fn by_id(&self, id: usize) -> *const Carrier {
+        let base = self.memory.load(Ordering::Relaxed);
+        core::ptr::with_exposed_provenance::<Carrier>(base).wrapping_add(id)
+    }
+
+    pub(crate) fn wake_carrier(&self, carrier: &Carrier) {
+        if carrier.wake_word.swap(1, Ordering::AcqRel) == 0 {
+            kthread::futex_wake(carrier.wake_word.as_ptr(), 1);
+        }
+    }
+
+    /// Makes one more carrier.
+    #[cold]
+    fn grow(&self) -> Result<(), isize> {
+        let carrier = self.new_carrier()?;
+        {
+            let _growth = self.growth.lock();
+            let up = self.up();
+            if up >= self.wanted() {
+                return Err(err(errno::EAGAIN)); // somebody else was faster; the slot stays spare
+            }
+            self.list[up as usize].store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
+            self.up.store(up + 1, Ordering::Release);
+        }
+        let address = core::ptr::from_ref(carrier).expose_provenance();
+        let spawned = kthread::spawn(switch::carrier_main, address, kthread::STACK_SIZE);
+        if let Err(why) = spawned {
+            // The carrier stays listed and never runs; its queue is empty for ever.
+            carrier.set_state(CarrierState::Idle);
+            return Err(why);
+        }
+        Ok(())
+    }
+
+    /// Gives `thread` a carrier of its own, which runs nothing else. The thread must not be running;
+    /// it is started by the next unpark.
+    ///
+    /// # Errors
+    /// EAGAIN.
+    pub fn bind(&self, thread: &Thread) -> Result<(), isize> {
+        let carrier = self.new_carrier()?;
+        carrier.bound.store(thread.as_ptr(), Ordering::Relaxed);
+        thread.bound.store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
+        let address = core::ptr::from_ref(carrier).expose_provenance();
+        kthread::spawn(switch::carrier_main, address, kthread::STACK_SIZE)
+            .map_err(|_| err(errno::EAGAIN))?;
+        Ok(())
+    }
+
+    /// The engine's own descriptors, in rising order.
+    pub fn own_descriptors(&self) -> impl Iterator<Item = u32> {
+        let [a, b] = self.pump.own_descriptors();
+        let mut all = [a, b, self.sysmon.own_descriptor()];
+        all.sort_unstable();
+        all.into_iter().filter_map(|fd| u32::try_from(fd).ok())
+    }
+
+    /// The live thread with this id.
+    pub fn find(&self, tid: u32) -> Option<&Thread> {
+        if tid == self.pid.load(Ordering::Relaxed) {
+            // SAFETY: set at start-up; threads live in type-stable memory.
+            let main = unsafe { &*self.main.load(Ordering::Acquire) };
+            return (main.life() == crate::thread::Life::Live).then_some(main);
+        }
+        self.threads.find(tid)
+    }
+}
+
+const _: () = assert!(MAX_THREADS <= u32::MAX as usize);

@@ -1,0 +1,36 @@
+//! The child of a fork: one kernel thread, one green thread, and memory that remembers more.
+
+use crate::carrier::Carrier;
+use crate::engine::{ENGINE, Growth};
+use crate::thread::Thread;
+use core::sync::atomic::Ordering;
+use raddle_sys::{nr, sys};
+
+/// Makes the engine that of a process with one thread again; the running thread becomes the main one.
+///
+/// # Safety
+/// Only in the child of a fork, on its only thread, before anything else of the engine is used.
+pub unsafe fn in_child() {
+    let carrier = Carrier::current();
+    let thread: &Thread = carrier.thread();
+    // SAFETY: the caller's promise covers every reset here.
+    unsafe {
+        let pid = sys!(nr::__NR_getpid) as u32;
+        ENGINE.growth.break_lock();
+        let Growth { .. } = *ENGINE.growth.lock();
+        ENGINE.futexes.reset();
+        ENGINE.timers.reset();
+        ENGINE.injector.reset();
+        ENGINE.helpers.reset();
+        ENGINE.pump.reset();
+        ENGINE.sysmon.reset();
+        thread.signals.queue.break_locks();
+        ENGINE.threads.keep_only(thread);
+        thread.tid.store(pid, Ordering::Relaxed);
+        ENGINE.pid.store(pid, Ordering::Relaxed);
+        ENGINE.main.store(thread.as_ptr(), Ordering::Relaxed);
+        carrier.kernel_tid.store(pid, Ordering::Relaxed);
+    }
+    carrier.reset();
+    ENGINE.unstart(carrier);
+}

@@ -1,0 +1,230 @@
+//! Helper kernel threads: for calls that the kernel can only block in.
+//!
+//! A green thread leaves a *request* (on its own stack) and parks; a helper executes the call and
+//! wakes it. Helpers are made on demand, wait for the next request when done, and are interrupted by
+//! the poke signal when the green thread they work for gets a signal.
+
+use crate::carrier::Carrier;
+use crate::engine::ENGINE;
+use crate::kthread;
+use crate::switch;
+use core::cell::Cell;
+use core::ptr::null;
+use core::sync::atomic::{AtomicU32, Ordering};
+use raddle_sched::{SpinLock, TaskRef, Wake};
+use raddle_sys::{err, errno, nr, sys, syscall6};
+
+/// Signal 33, which glibc keeps to itself and the runtime handles: interrupts a helper.
+pub const POKE: usize = 33;
+const HELPER_STACK: usize = 32 * 1024;
+/// The most helpers; further requests wait for one.
+const MAX_HELPERS: u32 = 1000;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Queued,
+    Taken,
+    Done,
+}
+
+struct Request {
+    nr: u32,
+    args: [usize; 6],
+    result: Cell<isize>,
+    task: TaskRef,
+    /// Kernel id of the helper that works on it; 0 before.
+    helper: AtomicU32,
+    /// Changed under the lock.
+    progress: Cell<Progress>,
+    next: Cell<*const Request>,
+}
+
+struct State {
+    head: *const Request,
+    tail: *const Request,
+    idle: u32,
+    total: u32,
+}
+
+// SAFETY: requests are reached under the lock until taken, and stay alive until completed.
+unsafe impl Send for State {}
+
+impl State {
+    fn unlink(&mut self, request: &Request) {
+        let (mut before, mut at) = (null::<Request>(), self.head);
+        // SAFETY: queued requests are alive: their threads are parked until they are taken.
+        while let Some(entry) = unsafe { at.as_ref() } {
+            if core::ptr::eq(entry, request) {
+                // SAFETY: as above.
+                match unsafe { before.as_ref() } {
+                    Some(before) => before.next.set(entry.next.get()),
+                    None => self.head = entry.next.get(),
+                }
+                if self.tail == at {
+                    self.tail = before;
+                }
+                self.idle += 1;
+                return;
+            }
+            before = at;
+            at = entry.next.get();
+        }
+    }
+}
+
+/// The helpers of this process.
+pub struct Helpers {
+    state: SpinLock<State>,
+    /// Raised for every request; what idle helpers sleep on.
+    posted: AtomicU32,
+}
+
+impl Helpers {
+    pub(crate) const fn new() -> Self {
+        Self {
+            state: SpinLock::new(State { head: null(), tail: null(), idle: 0, total: 0 }),
+            posted: AtomicU32::new(0),
+        }
+    }
+
+    /// Executes a blocking system call on a helper; the running thread parks meanwhile. A signal for
+    /// the thread interrupts the call.
+    ///
+    /// # Safety
+    /// As for the call itself; pointers must stay valid, which the caller's frame sees to.
+    pub unsafe fn call(&self, nr: u32, args: [usize; 6]) -> isize {
+        let thread = Carrier::current().thread();
+        let request = Request {
+            nr,
+            args,
+            result: Cell::new(0),
+            task: thread.task_ref(),
+            helper: AtomicU32::new(0),
+            progress: Cell::new(Progress::Queued),
+            next: Cell::new(null()),
+        };
+        if !self.post(&request) {
+            return err(errno::EAGAIN);
+        }
+        while switch::park() != Wake::Woken {
+            // A signal: take the request back, or interrupt the helper and wait for its answer,
+            // which is EINTR unless the call was faster.
+            match self.withdraw(&request) {
+                Progress::Queued => return err(errno::EINTR),
+                Progress::Done => break,
+                Progress::Taken => {
+                    let tid = request.helper.load(Ordering::Acquire);
+                    if tid != 0 {
+                        let pid = ENGINE.pid.load(Ordering::Relaxed);
+                        // SAFETY: pokes a thread of ours.
+                        unsafe { sys!(nr::__NR_tgkill, pid, tid, POKE) };
+                    }
+                }
+            }
+        }
+        request.result.get()
+    }
+
+    /// Queues a request and sees to a helper. The thread is prepared to park.
+    fn post(&self, request: &Request) -> bool {
+        let mut state = self.state.lock();
+        let spawn = state.idle == 0 && state.total < MAX_HELPERS;
+        if spawn {
+            state.total += 1;
+        } else {
+            state.idle = state.idle.saturating_sub(1);
+        }
+        drop(state);
+        if spawn && kthread::spawn(helper_main, 0, HELPER_STACK).is_err() {
+            let mut state = self.state.lock();
+            state.total -= 1;
+            if state.total == 0 {
+                return false;
+            }
+        }
+        Carrier::current().thread().task.prepare();
+        let mut state = self.state.lock();
+        let at = core::ptr::from_ref(request);
+        // SAFETY: queued requests are alive: their threads are parked until they are taken.
+        match unsafe { state.tail.as_ref() } {
+            Some(tail) => tail.next.set(at),
+            None => state.head = at,
+        }
+        state.tail = at;
+        drop(state);
+        self.posted.fetch_add(1, Ordering::Release);
+        kthread::futex_wake(self.posted.as_ptr(), 1);
+        true
+    }
+
+    /// Takes a request back that no helper has taken. If one has, and isn't done, the thread is
+    /// prepared to park again: under the lock, so that the helper's answer wakes it.
+    fn withdraw(&self, request: &Request) -> Progress {
+        let mut state = self.state.lock();
+        match request.progress.get() {
+            Progress::Queued => state.unlink(request),
+            Progress::Taken => request.task.get().prepare(),
+            Progress::Done => {}
+        }
+        request.progress.get()
+    }
+
+    fn take(&self) -> Option<&Request> {
+        let mut state = self.state.lock();
+        // SAFETY: queued requests are alive; a taken one until it is completed.
+        let request = unsafe { state.head.as_ref() }?;
+        state.head = request.next.get();
+        if state.head.is_null() {
+            state.tail = null();
+        }
+        request.progress.set(Progress::Taken);
+        Some(request)
+    }
+
+    fn complete(&self, request: &Request, result: isize) {
+        let task = request.task;
+        let state = self.state.lock();
+        request.result.set(result);
+        request.progress.set(Progress::Done);
+        let woken = task.get().claim(Wake::Woken);
+        drop(state); // from here on the request may be gone
+        if woken {
+            ENGINE.inject(task);
+        }
+    }
+
+    fn wait(&self, seen: u32) {
+        kthread::futex_wait(self.posted.as_ptr(), seen);
+    }
+
+    /// In the child of a fork: there are no helpers.
+    pub(crate) fn reset(&self) {
+        // SAFETY: no other thread exists in the child.
+        unsafe { self.state.break_lock() };
+        *self.state.lock() = State { head: null(), tail: null(), idle: 0, total: 0 };
+    }
+}
+
+extern "C" fn helper_main(_: usize) -> ! {
+    // SAFETY: this thread is no carrier; only the poke signal may interrupt it.
+    unsafe {
+        raddle_context::set_gs_base(0);
+        let mask = !(1u64 << (POKE - 1));
+        sys!(nr::__NR_rt_sigprocmask, 2usize, &raw const mask, 0usize, 8usize);
+    }
+    let helpers = &ENGINE.helpers;
+    loop {
+        let seen = helpers.posted.load(Ordering::Acquire);
+        let Some(request) = helpers.take() else {
+            helpers.wait(seen);
+            continue;
+        };
+        // SAFETY: the request's maker promised that the call is valid.
+        let result = unsafe {
+            request.helper.store(sys!(nr::__NR_gettid) as u32, Ordering::Release);
+            syscall6(request.nr, request.args)
+        };
+        helpers.complete(request, result);
+        helpers.state.lock().idle += 1;
+    }
+}

@@ -1,0 +1,161 @@
+//! What a carrier does without work: search, then poll or sleep.
+//!
+//! One idle carrier is the *poller*: it waits in the pump's epoll with the earliest deadline as its
+//! timeout. The others sleep on their wake words, listed in the engine's idle set.
+//!
+//! To sleep: publish (idle set, or poller and its deadline; SeqCst), then look again at what others
+//! may have posted without seeing us (injector, deadlines), then wait. To post work from outside:
+//! push, then look for a sleeper (SeqCst on both sides: one of the two sees the other). Work that a
+//! running carrier keeps in its own queue is that carrier's, and sysmon's, concern.
+//!
+//! Searching is bounded: a few microseconds while another carrier runs and may post work, none on a
+//! machine with one CPU.
+
+use crate::carrier::{Carrier, CarrierState};
+use crate::engine::ENGINE;
+use crate::switch::{look_around, pick};
+use crate::thread::Thread;
+use crate::{clock, kthread};
+use core::sync::atomic::Ordering;
+use raddle_context::{pause, timestamp};
+use raddle_sched::timers::NEVER;
+
+/// Time stamp ticks that a search lasts (some 8 us).
+const SEARCH_TICKS: u64 = 20_000;
+
+/// Returns a thread to run; sleeps until there is one.
+pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
+    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+        return wait_for_mail(carrier);
+    }
+    loop {
+        if carrier.attention.load(Ordering::Relaxed) != 0 {
+            carrier.attention.store(0, Ordering::Relaxed);
+            (ENGINE.hooks().route_signals)();
+        }
+        if let Some(thread) = pick(carrier).or_else(|| search(carrier)) {
+            return thread;
+        }
+        Carrier::count(&carrier.parks);
+        if become_poller(carrier) {
+            poll(carrier);
+        } else {
+            sleep(carrier);
+        }
+        carrier.set_state(CarrierState::Running);
+        ENGINE.sysmon.carrier_awoke();
+    }
+}
+
+fn wait_for_mail<'a>(carrier: &Carrier) -> &'a Thread {
+    loop {
+        carrier.wake_word.store(0, Ordering::SeqCst);
+        if let Some(thread) = pick(carrier) {
+            return thread;
+        }
+        carrier.set_state(CarrierState::Idle);
+        kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
+    }
+}
+
+/// Looks into other carriers' queues for a bounded time.
+fn search<'a>(carrier: &Carrier) -> Option<&'a Thread> {
+    if ENGINE.up() == 1 {
+        return None;
+    }
+    if steal_rings(carrier) {
+        return pick(carrier);
+    }
+    let busy = |other: &Carrier| {
+        other.id.get() != carrier.id.get() && other.state() == CarrierState::Running
+    };
+    let watched = ENGINE.carriers().find(|other| busy(other))?;
+    let (switches, start) = (watched.switches.load(Ordering::Relaxed), timestamp());
+    while timestamp() - start < SEARCH_TICKS {
+        if !ENGINE.injector.is_empty() || steal_rings(carrier) {
+            return pick(carrier);
+        }
+        for _ in 0..16 {
+            pause();
+        }
+    }
+    // The slot of a carrier that made no switch all this time: its next thread waits in vain.
+    if watched.switches.load(Ordering::Relaxed) == switches
+        && let Some(task) = watched.queue.take_lifo()
+    {
+        note_theft(carrier, watched);
+        return Some(Thread::of(task));
+    }
+    Carrier::count(&carrier.failed_steals);
+    None
+}
+
+fn steal_rings(carrier: &Carrier) -> bool {
+    for other in ENGINE.carriers() {
+        if other.id.get() == carrier.id.get() || other.queue.ring_len() == 0 {
+            continue;
+        }
+        if carrier.queue.steal_from(&other.queue) > 0 {
+            note_theft(carrier, other);
+            return true;
+        }
+    }
+    false
+}
+
+/// The victim's wake-ups are worth their price: it reads this as a smaller gap.
+fn note_theft(carrier: &Carrier, victim: &Carrier) {
+    Carrier::count(&carrier.steals);
+    victim.robbed.fetch_add(1, Ordering::Relaxed);
+}
+
+fn become_poller(carrier: &Carrier) -> bool {
+    let id = carrier.id.get() + 1;
+    ENGINE.poller.compare_exchange(0, id, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+}
+
+/// Waits in the pump until a descriptor, a deadline or a kick.
+fn poll(carrier: &Carrier) {
+    carrier.set_state(CarrierState::Polling);
+    let mut deadline_ns = ENGINE.timers.earliest_ns();
+    ENGINE.poller_deadline_ns.store(deadline_ns, Ordering::SeqCst);
+    ENGINE.pump.announce_sleep();
+    if !ENGINE.injector.is_empty()
+        || ENGINE.timers.earliest_ns() < deadline_ns
+        || carrier.attention.load(Ordering::Relaxed) != 0
+    {
+        deadline_ns = 0;
+    }
+    let woken = ENGINE.pump.wait_until(deadline_ns);
+    ENGINE.poller.store(0, Ordering::SeqCst);
+    let now_ns = clock::now_ns();
+    carrier.now_ns.set(now_ns);
+    ENGINE.unpark_all(woken);
+    ENGINE.unpark_all(ENGINE.timers.expire(now_ns));
+}
+
+fn sleep(carrier: &Carrier) {
+    let id = carrier.id.get() as usize;
+    carrier.set_state(CarrierState::Idle);
+    carrier.wake_word.store(0, Ordering::SeqCst);
+    ENGINE.idle.insert(id);
+    let come_back = !ENGINE.injector.is_empty()
+        || ENGINE.poller.load(Ordering::SeqCst) == 0
+        || carrier.attention.load(Ordering::Relaxed) != 0;
+    if !come_back {
+        kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
+    }
+    ENGINE.idle.take(id);
+    look_around(carrier);
+}
+
+/// A deadline became the earliest: a poller that sleeps past it must learn of it.
+pub(crate) fn deadline_moved(deadline_ns: u64) {
+    if ENGINE.poller.load(Ordering::SeqCst) != 0
+        && deadline_ns < ENGINE.poller_deadline_ns.load(Ordering::SeqCst)
+    {
+        ENGINE.pump.kick();
+    }
+}
+
+const _: () = assert!(NEVER == u64::MAX);

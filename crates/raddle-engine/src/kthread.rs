@@ -1,0 +1,84 @@
+//! Kernel threads of our own: raw `clone`, no libc.
+
+use core::arch::naked_asm;
+use raddle_sys::{is_err, mem, nr, sys};
+
+/// CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM.
+const FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x10000 | 0x40000;
+
+/// Bytes of stack that a carrier's own stack has.
+pub const STACK_SIZE: usize = 64 * 1024;
+
+/// What the new thread runs; it never returns.
+pub type Entry = extern "C" fn(usize) -> !;
+
+/// Starts a kernel thread on `stack_size` bytes of fresh stack. It starts with every signal blocked,
+/// and with the creator's FS and GS bases.
+///
+/// # Errors
+/// ENOMEM or EAGAIN.
+pub fn spawn(entry: Entry, argument: usize, stack_size: usize) -> Result<u32, isize> {
+    let stack = mem::map(stack_size)?;
+    let top = stack.wrapping_add(stack_size - 64);
+    let (all, mut old) = (u64::MAX, 0u64);
+    // SAFETY: the mask is restored below; the child runs `entry` on memory that is its own.
+    let tid = unsafe {
+        sys!(nr::__NR_rt_sigprocmask, 2usize, &raw const all, &raw mut old, 8usize);
+        let tid = raw_clone(FLAGS, top, entry, argument);
+        sys!(nr::__NR_rt_sigprocmask, 2usize, &raw const old, 0usize, 8usize);
+        tid
+    };
+    if is_err(tid) {
+        // SAFETY: no thread was made; the stack is nobody's.
+        unsafe { mem::unmap(stack, stack_size) };
+        return Err(tid);
+    }
+    Ok(tid as u32)
+}
+
+/// rdi = flags, rsi = stack, rdx = entry, rcx = argument. The child has nothing on its stack.
+#[unsafe(naked)]
+unsafe extern "C" fn raw_clone(flags: usize, stack: *mut u8, entry: Entry, arg: usize) -> isize {
+    naked_asm!(
+        "push r12",
+        "push r13",
+        "mov r12, rdx",
+        "mov r13, rcx",
+        "xor edx, edx",
+        "xor r10d, r10d",
+        "xor r8d, r8d",
+        "mov eax, 56",
+        "syscall",
+        "test rax, rax",
+        "jne 2f",
+        "xor ebp, ebp", // the end of every backtrace
+        "mov rdi, r13",
+        "and rsp, -16",
+        "call r12",
+        "ud2",
+        "2:",
+        "pop r13",
+        "pop r12",
+        "ret",
+    )
+}
+
+/// Sleeps until `*word` is no longer `expected`, or somebody wakes it, or a signal comes.
+pub fn futex_wait(word: *const u32, expected: u32) {
+    // SAFETY: the word is live; FUTEX_WAIT_PRIVATE reads it.
+    unsafe { sys!(nr::__NR_futex, word, 128usize, expected, 0usize) };
+}
+
+/// As [`futex_wait`], for at most `timeout_ns`. True if the time passed.
+pub fn futex_wait_for(word: *const u32, expected: u32, timeout_ns: u64) -> bool {
+    let timeout = raddle_sys::abi::Timespec::from_ns(timeout_ns);
+    // SAFETY: as above; the kernel reads a live timespec.
+    let r = unsafe { sys!(nr::__NR_futex, word, 128usize, expected, &raw const timeout) };
+    r == raddle_sys::err(raddle_sys::errno::ETIMEDOUT)
+}
+
+/// Wakes up to `count` sleepers on `word`.
+pub fn futex_wake(word: *const u32, count: u32) {
+    // SAFETY: FUTEX_WAKE_PRIVATE only uses the address.
+    unsafe { sys!(nr::__NR_futex, word, 129usize, count) };
+}

@@ -1,0 +1,489 @@
+//! The event pump: one epoll for every descriptor that a green thread waits on.
+//!
+//! Each descriptor is registered once, edge-triggered, for both directions; a wait costs no
+//! `epoll_ctl`. A *descriptor entry* has a sequence number that every event raises. The protocol of a
+//! blocking call:
+//!
+//! 1. Read the entry's sequence number.
+//! 2. Try the call without blocking. If it succeeds, done.
+//! 3. Link a wait node under the entry's lock if the sequence number is still the same, else go to 1.
+//!    (Registering for the first time makes the kernel report the present state as an event.)
+//! 4. Park. Events wake all nodes that they concern; go to 1.
+//!
+//! No wake-up is lost: an edge after step 1's read raises the number, an edge before it is seen by
+//! step 2's try. Edges that nobody waits for stay in the epoll until the next look; they cost one
+//! fruitless try.
+//!
+//! `drained`: after a read of a stream that returned less than was asked for, the stream is empty
+//! unless an event comes, so the next read parks without trying. Valid for one sequence number.
+//!
+//! The pump's own descriptors sit near the top of the descriptor range, where programs don't look,
+//! and [`Pump::owns`] hides them from `close`.
+
+use crate::carrier::Carrier;
+use crate::clock;
+use crate::switch;
+use core::ptr::with_exposed_provenance_mut;
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use raddle_sched::timers::NEVER;
+use raddle_sched::wait_table::WaitList;
+use raddle_sched::{SpinLock, TaskList, WaitNode, Wake};
+use raddle_sys::abi::{EpollEvent, Timespec};
+use raddle_sys::{err, errno, is_err, mem, nr, sys};
+
+/// Descriptors beyond this pass to the kernel as they are.
+const MAX_DESCRIPTORS: usize = 1 << 20;
+/// Events taken at a time.
+const BATCH: usize = 64;
+
+/// `EPOLLIN`.
+pub const IN: u32 = 1;
+/// `EPOLLPRI`.
+pub const PRI: u32 = 2;
+/// `EPOLLOUT`.
+pub const OUT: u32 = 4;
+const ERR: u32 = 8;
+const HUP: u32 = 0x10;
+/// `EPOLLRDHUP`.
+pub const RDHUP: u32 = 0x2000;
+const EDGE: u32 = 1 << 31;
+const ALL: u32 = IN | PRI | OUT | RDHUP | EDGE;
+/// Marks the pump's own eventfd.
+const KICK: u64 = u64::MAX;
+
+/// What a descriptor is to us.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Kind {
+    Unknown = 0,
+    /// Regular files, directories, block devices: the kernel blocks or it doesn't.
+    File = 1,
+    Stream = 2,
+    Datagram = 3,
+    Pipe = 4,
+    /// Anything else that epoll accepts.
+    Pollable = 5,
+}
+
+/// One descriptor's row.
+pub struct Entry {
+    list: SpinLock<WaitList>,
+    /// Raised by every event.
+    sequence: AtomicU32,
+    /// The pump's epoch in which it was registered; 0 for never.
+    epoch: AtomicU32,
+    kind: AtomicU32,
+    /// Held between the poll and the accept of a listener.
+    pub accepting: SpinLock<()>,
+    /// Sequence number + 1 at which the descriptor was seen drained; 0 for never.
+    drained: AtomicU32,
+    /// `SO_RCVTIMEO` and `SO_SNDTIMEO` in milliseconds, rounded up; 0 for none.
+    pub timeouts_ms: [AtomicU32; 2],
+}
+
+/// One descriptor of a wait on several.
+pub struct FdWait {
+    pub node: WaitNode,
+    pub fd: u32,
+    pub events: u32,
+    pub sequence: u32,
+}
+
+impl FdWait {
+    /// A wait that isn't linked yet.
+    pub fn new(fd: u32, events: u32) -> Self {
+        Self { node: WaitNode::new(), fd, events, sequence: 0 }
+    }
+}
+
+/// The descriptor can't be waited for with epoll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotPollable;
+
+/// See the module.
+pub struct Pump {
+    table: AtomicUsize,
+    epoll: AtomicI32,
+    kick: AtomicI32,
+    /// Raised at every start, so that a forked child's registrations start afresh.
+    epoch: AtomicU32,
+    /// 1 while the poller sleeps or is about to; whoever swaps it to 0 kicks.
+    asleep: AtomicU32,
+    /// Threads waiting for descriptors.
+    waiters: AtomicUsize,
+    /// One more than the highest descriptor seen.
+    high: AtomicUsize,
+}
+
+impl Pump {
+    pub(crate) const fn new() -> Self {
+        Self {
+            table: AtomicUsize::new(0),
+            epoll: AtomicI32::new(-1),
+            kick: AtomicI32::new(-1),
+            epoch: AtomicU32::new(0),
+            asleep: AtomicU32::new(0),
+            waiters: AtomicUsize::new(0),
+            high: AtomicUsize::new(0),
+        }
+    }
+
+    /// Maps the descriptor table (untouched pages cost nothing).
+    pub(crate) fn init(&self) -> Result<(), isize> {
+        let table = mem::map(MAX_DESCRIPTORS * size_of::<Entry>())?;
+        self.table.store(table.expose_provenance(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes the epoll and its eventfd.
+    pub(crate) fn start(&self) -> Result<(), isize> {
+        const CLOEXEC: usize = 0o2000000;
+        const NONBLOCK: usize = 0o4000;
+        // SAFETY: plain calls that make descriptors.
+        unsafe {
+            let epoll = hide(sys!(nr::__NR_epoll_create1, CLOEXEC))?;
+            let kick = hide(sys!(nr::__NR_eventfd2, 0usize, CLOEXEC | NONBLOCK))?;
+            let event = EpollEvent { events: IN | EDGE, data: KICK };
+            sys!(nr::__NR_epoll_ctl, epoll, 1usize, kick, &raw const event);
+            self.epoll.store(epoll as i32, Ordering::Relaxed);
+            self.kick.store(kick as i32, Ordering::Relaxed);
+        }
+        self.epoch.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// In the child of a fork: closes what the parent shares and forgets all waits.
+    pub(crate) fn reset(&self) {
+        for own in [&self.epoll, &self.kick] {
+            let fd = own.swap(-1, Ordering::Relaxed);
+            if fd >= 0 {
+                // SAFETY: our own descriptor.
+                unsafe { sys!(nr::__NR_close, fd) };
+            }
+        }
+        self.waiters.store(0, Ordering::Relaxed);
+        self.asleep.store(0, Ordering::Relaxed);
+        for fd in 0..self.high.load(Ordering::Relaxed) {
+            if let Some(entry) = self.entry(fd as u32) {
+                // SAFETY: no other thread exists in the child.
+                unsafe { entry.list.break_lock() };
+                *entry.list.lock() = WaitList::new();
+                entry.epoch.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// True for the pump's own descriptors.
+    pub fn owns(&self, fd: usize) -> bool {
+        fd as i32 >= 0
+            && (fd as i32 == self.epoll.load(Ordering::Relaxed)
+                || fd as i32 == self.kick.load(Ordering::Relaxed))
+    }
+
+    /// The descriptor's row; `None` beyond the table.
+    #[inline(always)]
+    pub fn entry(&self, fd: u32) -> Option<&Entry> {
+        let table = self.table.load(Ordering::Relaxed);
+        if fd as usize >= MAX_DESCRIPTORS || table == 0 {
+            return None;
+        }
+        // SAFETY: the table has that many rows, and zero bytes are a valid row.
+        Some(unsafe { &*with_exposed_provenance_mut::<Entry>(table).add(fd as usize) })
+    }
+
+    /// True if any thread waits for a descriptor.
+    #[inline(always)]
+    pub fn has_waiters(&self) -> bool {
+        self.waiters.load(Ordering::Relaxed) != 0
+    }
+
+    /// Forgets what is known of a descriptor: it was closed or replaced.
+    pub fn forget(&self, fd: u32) {
+        if let Some(entry) = self.entry(fd)
+            && (entry.kind.load(Ordering::Relaxed) != 0 || entry.epoch.load(Ordering::Relaxed) != 0)
+        {
+            entry.epoch.store(0, Ordering::Relaxed);
+            entry.kind.store(0, Ordering::Relaxed);
+            entry.drained.store(0, Ordering::Relaxed);
+            entry.timeouts_ms[0].store(0, Ordering::Relaxed);
+            entry.timeouts_ms[1].store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets a range of descriptors, `first..=last`.
+    pub fn forget_range(&self, first: u32, last: u32) {
+        let end = (last as usize).saturating_add(1).min(self.high.load(Ordering::Relaxed));
+        for fd in first as usize..end {
+            self.forget(fd as u32);
+        }
+    }
+
+    /// Waits for `events` on one descriptor; the sequence number was read before the try.
+    ///
+    /// # Errors
+    /// [`NotPollable`] if epoll refuses the descriptor.
+    pub fn wait_one(
+        &self,
+        fd: u32,
+        events: u32,
+        sequence: u32,
+        deadline_ns: u64,
+    ) -> Result<Wake, NotPollable> {
+        let thread = Carrier::current().thread();
+        let Some(entry) = self.entry(fd) else { return Err(NotPollable) };
+        thread.task.prepare();
+        // SAFETY: the thread's own node; it is unlinked below unless an event did it.
+        if !unsafe { self.link(entry, &thread.node, fd, events, sequence)? } {
+            return Ok(Wake::Retry);
+        }
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        let outcome = park_with(deadline_ns);
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        if outcome != Wake::Woken {
+            // SAFETY: the node is in this entry's list or in none.
+            unsafe { entry.list.lock().unlink(&thread.node) };
+        }
+        Ok(outcome)
+    }
+
+    /// Waits until any of `waits` has an event; sequence numbers were read before the try.
+    ///
+    /// # Errors
+    /// [`NotPollable`] if epoll refuses one of the descriptors.
+    pub fn wait_any(&self, waits: &[FdWait], deadline_ns: u64) -> Result<Wake, NotPollable> {
+        let thread = Carrier::current().thread();
+        thread.task.prepare();
+        let mut verdict = Ok(());
+        for wait in waits {
+            let Some(entry) = self.entry(wait.fd) else { continue };
+            // SAFETY: every node is unlinked below, before `waits` can go away.
+            match unsafe { self.link(entry, &wait.node, wait.fd, wait.events, wait.sequence) } {
+                Ok(true) => {}
+                Ok(false) => {
+                    let _ = thread.task.claim(Wake::Retry);
+                    break;
+                }
+                Err(refusal) => {
+                    verdict = Err(refusal);
+                    let _ = thread.task.claim(Wake::Retry);
+                    break;
+                }
+            }
+        }
+        // Claimed by ourselves: nobody pushes us, and we don't park. Claimed by an event meanwhile:
+        // somebody pushed us, so we must park to be popped.
+        let parks = thread.task.is_waiting() || thread.task.outcome() != Wake::Retry;
+        let outcome = if parks {
+            self.waiters.fetch_add(1, Ordering::Relaxed);
+            let outcome = park_with(deadline_ns);
+            self.waiters.fetch_sub(1, Ordering::Relaxed);
+            outcome
+        } else {
+            Wake::Retry
+        };
+        for wait in waits {
+            if let Some(entry) = self.entry(wait.fd) {
+                // SAFETY: the node is in this entry's list or in none.
+                unsafe { entry.list.lock().unlink(&wait.node) };
+            }
+        }
+        verdict.map(|()| outcome)
+    }
+
+    /// Links a node if no event has come since `sequence`; registers the descriptor if need be.
+    unsafe fn link(
+        &self,
+        entry: &Entry,
+        node: &WaitNode,
+        fd: u32,
+        events: u32,
+        sequence: u32,
+    ) -> Result<bool, NotPollable> {
+        let task = Carrier::current().thread().task_ref();
+        let mut list = entry.list.lock();
+        if entry.sequence.load(Ordering::Relaxed) != sequence {
+            return Ok(false);
+        }
+        self.register(entry, fd)?;
+        // SAFETY: the callers unlink the node before it goes away.
+        unsafe { list.link(node, task, fd as usize, events) };
+        Ok(true)
+    }
+
+    fn register(&self, entry: &Entry, fd: u32) -> Result<(), NotPollable> {
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        if entry.epoch.load(Ordering::Relaxed) == epoch {
+            return Ok(());
+        }
+        let event = EpollEvent { events: ALL, data: u64::from(fd) };
+        let epoll = self.epoll.load(Ordering::Relaxed);
+        // SAFETY: the kernel reads a live structure. Op 1 adds, op 3 modifies (and so re-arms).
+        let result = unsafe {
+            match sys!(nr::__NR_epoll_ctl, epoll, 1usize, fd, &raw const event) {
+                r if r == err(errno::EEXIST) => {
+                    sys!(nr::__NR_epoll_ctl, epoll, 3usize, fd, &raw const event)
+                }
+                r => r,
+            }
+        };
+        if is_err(result) {
+            return Err(NotPollable);
+        }
+        self.high.fetch_max(fd as usize + 1, Ordering::Relaxed);
+        entry.epoch.store(epoch, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// True if epoll takes the descriptor; it is registered then.
+    pub fn accepts(&self, fd: u32) -> bool {
+        self.entry(fd).is_some_and(|entry| {
+            let _list = entry.list.lock();
+            self.register(entry, fd).is_ok()
+        })
+    }
+
+    /// The pump's own descriptors, those that exist.
+    pub fn own_descriptors(&self) -> [i32; 2] {
+        [self.epoll.load(Ordering::Relaxed), self.kick.load(Ordering::Relaxed)]
+    }
+
+    /// Takes the events that are there, without waiting.
+    pub fn poll_now(&self) -> TaskList {
+        let mut events = [EpollEvent::default(); BATCH];
+        let epoll = self.epoll.load(Ordering::Relaxed);
+        // SAFETY: the kernel fills at most BATCH entries.
+        let count =
+            unsafe { sys!(nr::__NR_epoll_wait, epoll, events.as_mut_ptr(), BATCH, 0usize) };
+        self.dispatch(&events, count)
+    }
+
+    /// Says that the caller is about to sleep in [`Pump::wait_until`]; then it must look again.
+    pub(crate) fn announce_sleep(&self) {
+        self.asleep.store(1, Ordering::SeqCst);
+    }
+
+    /// Waits for events until `deadline_ns` (`NEVER`: for ever; in the past: not at all).
+    pub(crate) fn wait_until(&self, deadline_ns: u64) -> TaskList {
+        let mut events = [EpollEvent::default(); BATCH];
+        let epoll = self.epoll.load(Ordering::Relaxed);
+        let left = match deadline_ns {
+            0 => 0,
+            _ => deadline_ns.saturating_sub(clock::now_ns()),
+        };
+        let timeout = Timespec::from_ns(left);
+        let timeout_ptr = if deadline_ns == NEVER { 0 } else { (&raw const timeout).addr() };
+        // SAFETY: the kernel fills at most BATCH entries and reads a live timespec.
+        let count = unsafe {
+            let events = events.as_mut_ptr();
+            match sys!(nr::__NR_epoll_pwait2, epoll, events, BATCH, timeout_ptr, 0usize, 8usize) {
+                r if r == err(errno::ENOSYS) => {
+                    let ms = if deadline_ns == NEVER { -1 } else { left.div_ceil(1_000_000) as isize };
+                    sys!(nr::__NR_epoll_wait, epoll, events, BATCH, ms.min(i32::MAX as isize))
+                }
+                r => r,
+            }
+        };
+        self.asleep.store(0, Ordering::SeqCst);
+        self.dispatch(&events, count)
+    }
+
+    /// Wakes the poller if it sleeps or is about to. True if there was one to wake.
+    pub fn kick(&self) -> bool {
+        if self.asleep.swap(0, Ordering::SeqCst) == 0 {
+            return false;
+        }
+        self.write_kick();
+        true
+    }
+
+    /// Wakes the poller whatever it does: from a signal handler.
+    pub fn write_kick(&self) {
+        let one = 1u64;
+        let kick = self.kick.load(Ordering::Relaxed);
+        // SAFETY: eight bytes of a live value into our own eventfd.
+        unsafe { sys!(nr::__NR_write, kick, &raw const one, 8usize) };
+    }
+
+    fn dispatch(&self, events: &[EpollEvent; BATCH], count: isize) -> TaskList {
+        let woken = TaskList::new();
+        for event in events.iter().take(count.max(0) as usize) {
+            let (data, mut ready) = (event.data, event.events);
+            if data == KICK {
+                continue;
+            }
+            let Some(entry) = self.entry(data as u32) else { continue };
+            if ready & (ERR | HUP) != 0 {
+                ready = u32::MAX;
+            }
+            let mut list = entry.list.lock();
+            entry.sequence.fetch_add(1, Ordering::Release);
+            list.wake(usize::MAX, &woken, |_, wanted| wanted & ready != 0);
+        }
+        woken
+    }
+}
+
+impl Entry {
+    /// The number to read before a try.
+    #[inline(always)]
+    pub fn sequence(&self) -> u32 {
+        self.sequence.load(Ordering::Acquire)
+    }
+
+    /// What the descriptor is, if it was looked at.
+    #[inline(always)]
+    pub fn kind(&self) -> Kind {
+        match self.kind.load(Ordering::Relaxed) {
+            1 => Kind::File,
+            2 => Kind::Stream,
+            3 => Kind::Datagram,
+            4 => Kind::Pipe,
+            5 => Kind::Pollable,
+            _ => Kind::Unknown,
+        }
+    }
+
+    /// Notes what the descriptor is.
+    pub fn set_kind(&self, kind: Kind) {
+        self.kind.store(kind as u32, Ordering::Relaxed);
+    }
+
+    /// Notes that a read at `sequence` emptied the stream.
+    #[inline(always)]
+    pub fn set_drained(&self, sequence: u32) {
+        self.drained.store(sequence.wrapping_add(1).max(1), Ordering::Relaxed);
+    }
+
+    /// True if nothing can have come since the stream was seen empty; `in_epoch` must be the
+    /// registration that reports it.
+    #[inline(always)]
+    pub fn is_drained(&self, sequence: u32) -> bool {
+        self.drained.load(Ordering::Relaxed) == sequence.wrapping_add(1).max(1)
+            && self.epoch.load(Ordering::Relaxed) != 0
+    }
+}
+
+#[inline(always)]
+fn park_with(deadline_ns: u64) -> Wake {
+    if deadline_ns == NEVER { switch::park() } else { switch::park_until(deadline_ns) }
+}
+
+/// Moves a fresh descriptor to the top of the allowed range, out of the program's way.
+pub(crate) fn hide(fd: isize) -> Result<isize, isize> {
+    const DUPFD_CLOEXEC: usize = 1030;
+    if is_err(fd) {
+        return Err(fd);
+    }
+    let mut limit = [0u64; 2];
+    // SAFETY: the kernel fills a live structure (RLIMIT_NOFILE is 7); the descriptor is ours.
+    unsafe {
+        sys!(nr::__NR_prlimit64, 0usize, 7usize, 0usize, limit.as_mut_ptr());
+        let lowest = limit[0].clamp(64, MAX_DESCRIPTORS as u64) - 32;
+        let moved = sys!(nr::__NR_fcntl, fd, DUPFD_CLOEXEC, lowest);
+        if is_err(moved) {
+            return Ok(fd);
+        }
+        sys!(nr::__NR_close, fd);
+        Ok(moved)
+    }
+}

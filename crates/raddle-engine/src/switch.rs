@@ -1,0 +1,284 @@
+//! Parking, yielding, exiting, and the loop on a carrier's own stack.
+//!
+//! A green thread that gives up the carrier picks its successor itself and switches to it directly.
+//! It goes through the carrier's own stack only if there is no successor, if the successor is still
+//! on another carrier's CPU (waiting for it on a green stack could deadlock two carriers), or if it
+//! exits (its stack must not be in use when the joiner hears of it).
+
+use crate::carrier::{Carrier, CarrierState};
+use crate::engine::ENGINE;
+use crate::thread::{Thread, WaitKind};
+use crate::{clock, idle};
+use core::arch::naked_asm;
+use core::sync::atomic::Ordering;
+use raddle_context::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
+use raddle_sched::policy::Tick;
+use raddle_sched::{TaskRef, Wake};
+use raddle_sys::{nr, sys};
+
+/// Parks the running thread, which has prepared its task and linked it wherever it will be woken.
+/// Returns why it runs again, perhaps on another carrier.
+#[inline(always)]
+pub fn park() -> Wake {
+    let carrier = Carrier::current();
+    let thread = carrier.thread();
+    thread.since_ns.store(carrier.now_ns.get(), Ordering::Relaxed);
+    Carrier::count(&thread.parks);
+    leave(carrier, thread);
+    if thread.signals.deliverable() != 0 {
+        Carrier::current().attention.store(1, Ordering::Relaxed);
+    }
+    thread.task.outcome()
+}
+
+/// As [`park`], until `deadline_ns` (CLOCK_MONOTONIC) at most.
+pub fn park_until(deadline_ns: u64) -> Wake {
+    let task = Carrier::current().thread().task_ref();
+    if ENGINE.timers.insert(task, deadline_ns) {
+        idle::deadline_moved(deadline_ns);
+    }
+    let outcome = park();
+    if outcome != Wake::TimedOut {
+        ENGINE.timers.remove(task);
+    }
+    outcome
+}
+
+/// Lets others run; the running thread goes to the end of the ring.
+#[inline(always)]
+pub fn yield_now() {
+    let carrier = Carrier::current();
+    let thread = carrier.thread();
+    if carrier.queue.is_empty() && ENGINE.injector.is_empty() {
+        return poll_alone(carrier);
+    }
+    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    thread.waits_for(WaitKind::Yield, 0, 0);
+    ENGINE.push_ring(carrier, thread.task_ref());
+    leave(carrier, thread);
+    if thread.signals.deliverable() != 0 {
+        Carrier::current().attention.store(1, Ordering::Relaxed);
+    }
+}
+
+/// A yield with nobody to yield to still looks at timers and descriptors now and then, and gives
+/// the CPU to other processes.
+#[cold]
+fn poll_alone(carrier: &Carrier) {
+    let count = carrier.picks.get().wrapping_add(1);
+    carrier.picks.set(count);
+    if Tick::of(count).poll {
+        look_around(carrier);
+        // SAFETY: no memory is involved.
+        unsafe { sys!(nr::__NR_sched_yield) };
+    }
+}
+
+/// Expires timers and polls descriptors, without waiting.
+pub fn look_around(carrier: &Carrier) {
+    let now_ns = clock::now_ns();
+    carrier.now_ns.set(now_ns);
+    ENGINE.unpark_all(ENGINE.timers.expire(now_ns));
+    if ENGINE.pump.has_waiters() {
+        ENGINE.unpark_all(ENGINE.pump.poll_now());
+    }
+}
+
+/// Ends the running thread; its hooks run on the carrier's own stack.
+pub fn exit() -> ! {
+    let carrier = Carrier::current();
+    let thread = carrier.thread();
+    carrier.exiting.set(thread.as_ptr());
+    leave_for_scheduler(carrier, thread);
+    raddle_sys::fatal(b"raddle: a thread came back after its exit\n")
+}
+
+/// Gives the carrier up; returns when somebody has pushed the thread and it was picked again.
+#[inline(always)]
+fn leave(carrier: &Carrier, thread: &Thread) {
+    match pick(carrier) {
+        Some(next) if core::ptr::eq(next, thread) => {}
+        Some(next) if next.task.on_cpu.load(Ordering::Acquire) == 0 => {
+            enter(carrier, next);
+            let on_cpu = thread.task.on_cpu.as_ptr();
+            // SAFETY: `next` was popped, so it is ours, and off its stack; `thread` waits in some
+            // queue whose waker will push it.
+            unsafe {
+                switch(thread.context.as_ptr(), next.context.get(), next.fs.get(), on_cpu);
+            }
+        }
+        Some(next) => {
+            carrier.next.set(next.as_ptr());
+            leave_for_scheduler(carrier, thread);
+        }
+        None => leave_for_scheduler(carrier, thread),
+    }
+}
+
+#[inline(never)]
+fn leave_for_scheduler(carrier: &Carrier, thread: &Thread) {
+    carrier.set_thread(core::ptr::null_mut());
+    let on_cpu = thread.task.on_cpu.as_ptr();
+    // SAFETY: the scheduler loop is parked in `run` while a green thread is on the carrier.
+    unsafe { switch_keep_fs(thread.context.as_ptr(), carrier.scheduler.get(), on_cpu) };
+}
+
+/// Notes on both sides that `next` is about to run on `carrier`.
+#[inline(always)]
+fn enter(carrier: &Carrier, next: &Thread) {
+    next.task.on_cpu.store(1, Ordering::Relaxed);
+    let here = core::ptr::from_ref(carrier).cast_mut();
+    if next.carrier.load(Ordering::Relaxed) != here {
+        next.carrier.store(here, Ordering::Relaxed);
+        Carrier::count(&next.migrations);
+    }
+    Carrier::count(&next.switches);
+    Carrier::count(&carrier.switches);
+    carrier.calls.set(0);
+    carrier.set_thread(next.as_ptr());
+}
+
+/// The next runnable thread of this carrier.
+#[inline(always)]
+pub(crate) fn pick<'a>(carrier: &Carrier) -> Option<&'a Thread> {
+    let count = carrier.picks.get().wrapping_add(1);
+    carrier.picks.set(count);
+    let tick = Tick::of(count);
+    if tick.fair || tick.injector || tick.poll {
+        return pick_with_tick(carrier, tick);
+    }
+    match carrier.queue.take_lifo() {
+        Some(task) => Some(Thread::of(task)),
+        None => pick_rest(carrier),
+    }
+}
+
+#[inline(never)]
+fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
+    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+        return pick_rest(carrier);
+    }
+    if tick.poll {
+        look_around(carrier);
+    }
+    if tick.injector
+        && let Some(task) = ENGINE.injector.pop()
+    {
+        return Some(Thread::of(task));
+    }
+    if tick.fair
+        && let Some(task) = carrier.queue.pop_ring()
+    {
+        return Some(Thread::of(task));
+    }
+    match carrier.queue.take_lifo() {
+        Some(task) => Some(Thread::of(task)),
+        None => pick_rest(carrier),
+    }
+}
+
+/// Ring, then injector; a bound thread's carrier has its mailbox only.
+#[inline(always)]
+fn pick_rest<'a>(carrier: &Carrier) -> Option<&'a Thread> {
+    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+        let mail = carrier.mailbox.swap(core::ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: the mailbox holds threads, which live in type-stable memory.
+        return unsafe { mail.as_ref() };
+    }
+    if let Some(task) = carrier.queue.pop_ring() {
+        return Some(Thread::of(task));
+    }
+    take_injected(carrier).map(Thread::of)
+}
+
+/// Takes a fair share of the injector: one to run, the rest into the ring.
+fn take_injected(carrier: &Carrier) -> Option<TaskRef> {
+    let waiting = ENGINE.injector.len();
+    if waiting == 0 {
+        return None;
+    }
+    let share = (waiting / ENGINE.up() as usize + 1).min(raddle_sched::run_queue::CAPACITY / 2);
+    let taken = ENGINE.injector.pop_some(share);
+    let first = taken.pop();
+    while let Some(task) = taken.pop() {
+        ENGINE.push_ring(carrier, task);
+    }
+    first
+}
+
+/// Gives `carrier` a stack of its own for its scheduler loop.
+pub(crate) fn prepare_scheduler(carrier: &Carrier, stack: *mut u8, size: usize) {
+    // SAFETY: the stack is fresh memory of that size.
+    let context = unsafe { prepare(stack.wrapping_add(size - 64), scheduler_entry as *const () as usize, 0) };
+    carrier.scheduler.set(context);
+}
+
+/// The first instruction of a scheduler loop that starts by a switch.
+#[unsafe(naked)]
+extern "C" fn scheduler_entry() {
+    naked_asm!("xor ebp, ebp", "and rsp, -16", "call {}", "ud2", sym scheduler_loop)
+}
+
+/// A carrier's kernel thread.
+pub(crate) extern "C" fn carrier_main(address: usize) -> ! {
+    let carrier: *const Carrier = core::ptr::with_exposed_provenance(address);
+    // SAFETY: this thread becomes the carrier that its maker prepared. The FS base points at zeroed
+    // words until the first green thread runs.
+    let carrier = unsafe {
+        set_gs_base(address as u64);
+        set_fs_base(0);
+        let carrier = &*carrier;
+        carrier.kernel_tid.store(sys!(nr::__NR_gettid) as u32, Ordering::Release);
+        carrier
+    };
+    carrier.now_ns.set(clock::now_ns());
+    (ENGINE.hooks().carrier_starts)(carrier);
+    scheduler_loop()
+}
+
+/// On the carrier's own stack: finish who exited, find who is next, run it; for ever.
+extern "C" fn scheduler_loop() -> ! {
+    loop {
+        let carrier = Carrier::current();
+        finish_exit(carrier);
+        let next = carrier.next.replace(core::ptr::null_mut());
+        // SAFETY: `next` is null or a popped thread.
+        let next = match unsafe { next.as_ref() } {
+            Some(next) => next,
+            None => idle::find_work(carrier),
+        };
+        while next.task.on_cpu.load(Ordering::Acquire) != 0 {
+            pause();
+        }
+        carrier.set_state(CarrierState::Running);
+        enter(carrier, next);
+        // SAFETY: `next` was popped and is off its stack; the loop's own context is resumed by
+        // whoever leaves without a successor.
+        unsafe {
+            switch(
+                carrier.scheduler.as_ptr(),
+                next.context.get(),
+                next.fs.get(),
+                carrier.scheduler_on_cpu.as_ptr(),
+            );
+        }
+    }
+}
+
+fn finish_exit(carrier: &Carrier) {
+    let exited = carrier.exiting.replace(core::ptr::null_mut());
+    // SAFETY: null, or the thread that just left this carrier for good.
+    if let Some(thread) = unsafe { exited.as_ref() } {
+        let bound = !carrier.bound.load(Ordering::Relaxed).is_null();
+        (ENGINE.hooks().thread_exited)(thread);
+        if bound {
+            // Its carrier has nothing else to run.
+            carrier.set_state(CarrierState::Idle);
+            // SAFETY: ends this kernel thread; its stack stays mapped, a small known leak per bound
+            // thread's end.
+            unsafe { sys!(nr::__NR_exit, 0usize) };
+        }
+    }
+}

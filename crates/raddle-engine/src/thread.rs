@@ -1,0 +1,318 @@
+//! The green thread and the table of all of them.
+//!
+//! Threads live in *slots* of one reserved array that is committed as it grows: type-stable memory,
+//! so a stale reference can be looked at, never followed into something else. A thread id is
+//! [`TID_BASE`] + generation x [`MAX_THREADS`] + slot: above any pid, below 2^30 (glibc and the
+//! kernel keep flags in the two bits above), and a freed slot's next thread has another id.
+
+use crate::signals::ThreadSignals;
+use core::cell::Cell;
+use core::ptr::{null_mut, with_exposed_provenance_mut};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use raddle_context::Context;
+use raddle_sched::{SpinLock, Task, TaskRef, WaitNode};
+use raddle_sys::mem;
+
+use crate::carrier::Carrier;
+
+/// The smallest id of a green thread but the main one (Linux's largest `pid_max`).
+pub const TID_BASE: u32 = 1 << 22;
+/// Slots in the table.
+pub const MAX_THREADS: usize = 1 << 20;
+const GENERATIONS: u32 = ((1 << 30) - TID_BASE) / MAX_THREADS as u32;
+/// Slots committed at a time.
+const CHUNK: usize = 256;
+
+/// What a thread waits for, as inspection shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum WaitKind {
+    None = 0,
+    Futex = 1,
+    Condvar = 2,
+    Semaphore = 3,
+    Mutex = 4,
+    Sleep = 5,
+    Read = 6,
+    Write = 7,
+    Poll = 8,
+    Epoll = 9,
+    Signal = 10,
+    Child = 11,
+    Join = 12,
+    Yield = 13,
+    Other = 14,
+}
+
+/// Where a thread is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Life {
+    Free = 0,
+    Live = 1,
+    Exiting = 2,
+}
+
+/// One green thread. Fields without a note are written by the thread itself or its carrier.
+#[repr(C, align(64))]
+pub struct Thread {
+    /// The scheduler's part; first, because a `TaskRef` is cast back to its thread.
+    pub task: Task,
+    /// Where it continues, while it is off its stack.
+    pub context: Cell<Context>,
+    /// Its FS base: glibc's thread block.
+    pub fs: Cell<u64>,
+    /// The wait node for waits on one thing.
+    pub node: WaitNode,
+    /// The carrier it runs or last ran on.
+    pub carrier: AtomicPtr<Carrier>,
+    /// What it waits for: a [`WaitKind`], its address or descriptor, since when, until when.
+    pub wait_kind: AtomicU32,
+    pub tid: AtomicU32,
+    pub wait_arg: AtomicUsize,
+    pub since_ns: AtomicU64,
+    pub deadline_ns: AtomicU64,
+    /// Times it was switched to.
+    pub switches: AtomicU64,
+    /// Times it parked.
+    pub parks: AtomicU64,
+    /// Times another carrier than its last one ran it.
+    pub migrations: AtomicU64,
+    /// `CLONE_CHILD_CLEARTID`'s address: zeroed and woken when it exits.
+    pub clear_tid: Cell<*mut AtomicU32>,
+    /// Head of its robust list, as `set_robust_list(2)` was told.
+    pub robust_list: Cell<usize>,
+    pub signals: ThreadSignals,
+    /// If not null, the carrier that runs this thread and nothing else.
+    pub bound: AtomicPtr<Carrier>,
+    life: AtomicU32,
+    generation: Cell<u32>,
+    pub name: [AtomicU8; 16],
+}
+
+impl Thread {
+    /// The thread's part that the scheduler knows.
+    #[inline(always)]
+    pub fn task_ref(&self) -> TaskRef {
+        // SAFETY: threads live in type-stable memory; the task is its first field.
+        unsafe { TaskRef::new(core::ptr::NonNull::from(self).cast()) }
+    }
+
+    /// The thread a task belongs to.
+    #[inline(always)]
+    pub fn of<'a>(task: TaskRef) -> &'a Thread {
+        // SAFETY: every task of the engine is the first field of a Thread in the table.
+        unsafe { &*task.as_ptr().cast::<Thread>() }
+    }
+
+    /// The thread as a pointer, for fields that hold one.
+    #[inline(always)]
+    pub fn as_ptr(&self) -> *mut Thread {
+        core::ptr::from_ref(self).cast_mut()
+    }
+
+    /// The thread id that programs see.
+    #[inline(always)]
+    pub fn tid(&self) -> u32 {
+        self.tid.load(Ordering::Relaxed)
+    }
+
+    /// Where it is in its life.
+    pub fn life(&self) -> Life {
+        match self.life.load(Ordering::Acquire) {
+            1 => Life::Live,
+            2 => Life::Exiting,
+            _ => Life::Free,
+        }
+    }
+
+    /// Marks it as exiting: signals don't find it any more.
+    pub fn set_exiting(&self) {
+        self.life.store(Life::Exiting as u32, Ordering::Release);
+    }
+
+    /// Says what the thread is about to wait for. `deadline_ns` is 0 without a timeout.
+    #[inline(always)]
+    pub fn waits_for(&self, kind: WaitKind, arg: usize, deadline_ns: u64) {
+        self.wait_kind.store(kind as u32, Ordering::Relaxed);
+        self.wait_arg.store(arg, Ordering::Relaxed);
+        self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
+    }
+
+    /// Copies a name of at most 15 bytes; the rest is cut, as `PR_SET_NAME` does.
+    pub fn set_name(&self, name: &[u8]) {
+        for (i, byte) in self.name.iter().enumerate() {
+            let value = if i < 15 { name.get(i).copied().unwrap_or(0) } else { 0 };
+            byte.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// The name, zero-padded.
+    pub fn name(&self) -> [u8; 16] {
+        core::array::from_fn(|i| self.name[i].load(Ordering::Relaxed))
+    }
+}
+
+/// The table of threads.
+pub struct ThreadTable {
+    base: AtomicUsize,
+    /// Slots that were ever used; grows only.
+    used: AtomicUsize,
+    /// Threads that are not free.
+    live: AtomicUsize,
+    slots: SpinLock<Slots>,
+}
+
+struct Slots {
+    /// Free slots, linked through `wait_arg`; 0 ends the list, else slot + 1.
+    free: usize,
+    committed: usize,
+}
+
+impl ThreadTable {
+    /// An empty table without memory.
+    pub const fn new() -> Self {
+        Self {
+            base: AtomicUsize::new(0),
+            used: AtomicUsize::new(0),
+            live: AtomicUsize::new(0),
+            slots: SpinLock::new(Slots { free: 0, committed: 0 }),
+        }
+    }
+
+    /// Reserves the table's address space.
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub fn init(&self) -> Result<(), isize> {
+        let base = mem::reserve(MAX_THREADS * size_of::<Thread>())?;
+        self.base.store(base.expose_provenance(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn slot<'a>(&self, index: usize) -> &'a Thread {
+        let base = with_exposed_provenance_mut::<Thread>(self.base.load(Ordering::Relaxed));
+        // SAFETY: callers stay below `used`, which is committed; zero bytes are a valid Thread.
+        unsafe { &*base.add(index) }
+    }
+
+    /// Takes a slot for a new, live thread.
+    ///
+    /// # Errors
+    /// EAGAIN when the table is full or memory is short, as `clone(2)` would answer.
+    pub fn allocate<'a>(&self) -> Result<&'a Thread, isize> {
+        let mut slots = self.slots.lock();
+        let index = if slots.free != 0 {
+            let index = slots.free - 1;
+            slots.free = self.slot(index).wait_arg.load(Ordering::Relaxed);
+            index
+        } else {
+            let index = self.used.load(Ordering::Relaxed);
+            if index == slots.committed {
+                self.grow(&mut slots)?;
+            }
+            self.used.store(index + 1, Ordering::Release);
+            index
+        };
+        drop(slots);
+        self.live.fetch_add(1, Ordering::Relaxed);
+        let thread = self.slot(index);
+        self.prepare(thread, index as u32);
+        Ok(thread)
+    }
+
+    fn grow(&self, slots: &mut Slots) -> Result<(), isize> {
+        let again = raddle_sys::err(raddle_sys::errno::EAGAIN);
+        if slots.committed + CHUNK > MAX_THREADS {
+            return Err(again);
+        }
+        let base = with_exposed_provenance_mut::<Thread>(self.base.load(Ordering::Relaxed));
+        // SAFETY: the range lies in the table's reservation.
+        let done = unsafe {
+            mem::commit(base.add(slots.committed).cast(), CHUNK * size_of::<Thread>())
+        };
+        done.map_err(|_| again)?;
+        slots.committed += CHUNK;
+        Ok(())
+    }
+
+    fn prepare(&self, thread: &Thread, slot: u32) {
+        let generation = thread.generation.get();
+        thread.generation.set((generation + 1) % GENERATIONS);
+        let tid = TID_BASE + generation * MAX_THREADS as u32 + slot;
+        thread.tid.store(tid, Ordering::Relaxed);
+        thread.clear_tid.set(null_mut());
+        thread.robust_list.set(0);
+        thread.bound.store(null_mut(), Ordering::Relaxed);
+        thread.carrier.store(null_mut(), Ordering::Relaxed);
+        thread.switches.store(0, Ordering::Relaxed);
+        thread.parks.store(0, Ordering::Relaxed);
+        thread.migrations.store(0, Ordering::Relaxed);
+        thread.waits_for(WaitKind::None, 0, 0);
+        thread.signals.reset();
+        thread.life.store(Life::Live as u32, Ordering::Release);
+    }
+
+    /// Gives a slot back.
+    ///
+    /// # Safety
+    /// No run queue, wait queue or timer may hold the thread, and nobody runs on its stack.
+    pub unsafe fn free(&self, thread: &Thread) {
+        thread.life.store(Life::Free as u32, Ordering::Release);
+        let index = self.index(thread);
+        self.live.fetch_sub(1, Ordering::Relaxed);
+        let mut slots = self.slots.lock();
+        thread.wait_arg.store(slots.free, Ordering::Relaxed);
+        slots.free = index + 1;
+    }
+
+    fn index(&self, thread: &Thread) -> usize {
+        let offset = thread.as_ptr().addr() - self.base.load(Ordering::Relaxed);
+        offset / size_of::<Thread>()
+    }
+
+    /// The live thread with this id. The main thread, whose id is the process's, is in slot 0.
+    pub fn find<'a>(&self, tid: u32) -> Option<&'a Thread> {
+        let index = if tid >= TID_BASE { (tid - TID_BASE) as usize % MAX_THREADS } else { 0 };
+        if index >= self.used.load(Ordering::Acquire) {
+            return None;
+        }
+        let thread = self.slot(index);
+        (thread.tid() == tid && thread.life() == Life::Live).then_some(thread)
+    }
+
+    /// All threads that aren't free, with the risk that one is freed meanwhile.
+    pub fn iter<'a>(&'a self) -> impl Iterator<Item = &'a Thread> {
+        (0..self.used.load(Ordering::Acquire))
+            .map(|index| self.slot(index))
+            .filter(|thread| thread.life() != Life::Free)
+    }
+
+    /// Threads that aren't free.
+    pub fn live(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// Frees every thread but `survivor`.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, before a second thread exists.
+    pub unsafe fn keep_only(&self, survivor: &Thread) {
+        // SAFETY: the holder of the lock, if any, doesn't exist here.
+        unsafe { self.slots.break_lock() };
+        for index in 0..self.used.load(Ordering::Relaxed) {
+            let thread = self.slot(index);
+            if thread.life() != Life::Free && thread.as_ptr() != survivor.as_ptr() {
+                // SAFETY: the other threads don't exist in this process.
+                unsafe { self.free(thread) };
+            }
+        }
+    }
+}
+
+impl Default for ThreadTable {
+    fn default() -> Self {
+        Self::new()
+    }
+}

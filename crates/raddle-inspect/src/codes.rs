@@ -1,0 +1,191 @@
+//! Numbers on the wire that have names. Each is a newtype: an unknown number from a later version
+//! is a value like any other, and its name is `"unknown"`.
+
+/// Defines a code: its constants, and the word that tools print for each.
+macro_rules! code {
+    (
+        $(#[$docs:meta])*
+        $name:ident {
+            $($(#[$value_docs:meta])* $value_name:ident = $value:literal, $word:literal;)*
+        }
+    ) => {
+        $(#[$docs])*
+        #[repr(transparent)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            $($(#[$value_docs])* pub const $value_name: $name = $name($value);)*
+
+            /// Every code that this version knows.
+            pub const ALL: &[$name] = &[$($name::$value_name),*];
+
+            /// The word for it; `"unknown"` for a number of a later version.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("use raddle_inspect::", stringify!($name), ";")]
+            #[doc = concat!("assert_eq!(", stringify!($name), "(u32::MAX).word(), \"unknown\");")]
+            /// ```
+            pub const fn word(self) -> &'static str {
+                match self.0 {
+                    $($value => $word,)*
+                    _ => "unknown",
+                }
+            }
+        }
+    };
+}
+
+code! {
+    /// What a carrier does.
+    CarrierState {
+        /// Runs the green thread [`CarrierRecord::current_tid`](crate::CarrierRecord).
+        RUNNING = 0, "running";
+        /// Sleeps: nothing is runnable.
+        IDLE = 1, "idle";
+        /// Sleeps in the event pump.
+        POLLING = 2, "polling";
+        /// Belongs to one bound thread.
+        BOUND = 3, "bound";
+        /// Sits in the kernel in a call that could not be made without blocking.
+        BLOCKED = 4, "blocked";
+    }
+}
+
+code! {
+    /// Where a green thread is in its life.
+    ThreadState {
+        /// On a carrier.
+        RUNNING = 0, "running";
+        /// In a queue, ready for a carrier.
+        RUNNABLE = 1, "runnable";
+        /// Parked; [`WaitKind`] says in what.
+        WAITING = 2, "waiting";
+        /// Has ended; its stack may still be in use for the last instructions.
+        EXITING = 3, "exiting";
+    }
+}
+
+code! {
+    /// What a green thread waits for, and with it the meaning of `wait_arg`.
+    WaitKind {
+        /// For nothing.
+        NONE = 0, "none";
+        /// A futex; the argument is its address.
+        FUTEX = 1, "futex";
+        /// A condition variable; the argument is its address.
+        CONDVAR = 2, "condvar";
+        /// A semaphore; the argument is its address.
+        SEMAPHORE = 3, "semaphore";
+        /// A mutex; the argument is its address.
+        MUTEX = 4, "mutex";
+        /// The clock; the deadline says until when.
+        SLEEP = 5, "sleep";
+        /// A descriptor to become readable; the argument is the descriptor.
+        FD_READ = 6, "fd_read";
+        /// A descriptor to become writable; the argument is the descriptor.
+        FD_WRITE = 7, "fd_write";
+        /// `poll` or `select`; the argument is the number of descriptors.
+        POLL = 8, "poll";
+        /// `epoll_wait`; the argument is the epoll descriptor.
+        EPOLL = 9, "epoll";
+        /// A signal: `pause`, `sigsuspend`, `sigtimedwait`.
+        SIGNAL = 10, "signal";
+        /// The end of a child process; the argument is the process id, or 0 for any.
+        CHILD = 11, "child";
+        /// The end of another thread; the argument is the address that its exit clears.
+        JOIN = 12, "join";
+        /// Nothing: it yielded and has not run since.
+        YIELD = 13, "yield";
+        /// A call that a helper makes for it; the argument is the system call's number.
+        OTHER = 14, "other";
+    }
+}
+
+impl WaitKind {
+    /// Whether `wait_arg` is an address.
+    pub const fn is_address(self) -> bool {
+        matches!(
+            self,
+            WaitKind::FUTEX
+                | WaitKind::CONDVAR
+                | WaitKind::SEMAPHORE
+                | WaitKind::MUTEX
+                | WaitKind::JOIN
+        )
+    }
+
+    /// Whether `wait_arg` is a descriptor.
+    pub const fn is_descriptor(self) -> bool {
+        matches!(
+            self,
+            WaitKind::FD_READ | WaitKind::FD_WRITE | WaitKind::EPOLL
+        )
+    }
+}
+
+/// Properties of a green thread, one bit each.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ThreadFlags(pub u32);
+
+impl ThreadFlags {
+    /// It is a bound thread.
+    pub const BOUND: ThreadFlags = ThreadFlags(1);
+    /// It is the main thread.
+    pub const MAIN: ThreadFlags = ThreadFlags(1 << 1);
+
+    /// Whether all bits of `other` are set.
+    pub const fn contains(self, other: ThreadFlags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// The bits of both.
+    pub const fn union(self, other: ThreadFlags) -> ThreadFlags {
+        ThreadFlags(self.0 | other.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn codes_count_up_from_zero_and_have_words_of_their_own() {
+        fn check(words: &[(u32, &'static str)]) {
+            let distinct: BTreeSet<_> = words.iter().map(|(_, word)| word).collect();
+            assert_eq!(distinct.len(), words.len());
+            for (index, (code, word)) in words.iter().enumerate() {
+                assert_eq!(*code as usize, index, "{word}");
+                assert_ne!(*word, "unknown");
+            }
+        }
+        check(&std::vec::Vec::from_iter(
+            CarrierState::ALL.iter().map(|code| (code.0, code.word())),
+        ));
+        check(&std::vec::Vec::from_iter(
+            ThreadState::ALL.iter().map(|code| (code.0, code.word())),
+        ));
+        check(&std::vec::Vec::from_iter(
+            WaitKind::ALL.iter().map(|code| (code.0, code.word())),
+        ));
+    }
+
+    #[test]
+    fn an_argument_is_an_address_or_a_descriptor_or_neither() {
+        for kind in WaitKind::ALL {
+            assert!(!(kind.is_address() && kind.is_descriptor()), "{kind:?}");
+        }
+        assert!(WaitKind::FUTEX.is_address() && WaitKind::FD_READ.is_descriptor());
+        assert!(!WaitKind::SLEEP.is_address() && !WaitKind::SLEEP.is_descriptor());
+    }
+
+    #[test]
+    fn flags_are_bits() {
+        let both = ThreadFlags::BOUND.union(ThreadFlags::MAIN);
+        assert!(both.contains(ThreadFlags::MAIN) && both.contains(ThreadFlags::BOUND));
+        assert!(!ThreadFlags::MAIN.contains(ThreadFlags::BOUND));
+    }
+}

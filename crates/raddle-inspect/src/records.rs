@@ -1,0 +1,255 @@
+//! The three structures of a snapshot, exactly as they are on the wire.
+
+use core::mem::{offset_of, size_of};
+
+use crate::codes::{CarrierState, ThreadFlags, ThreadState, WaitKind};
+
+/// The first eight bytes of every snapshot.
+pub const MAGIC: [u8; 8] = *b"RADDLE\0\x01";
+
+/// The version that this crate writes; it reads this and every later one.
+pub const VERSION: u32 = 1;
+
+/// [`ThreadRecord::carrier`] of a green thread that has no carrier yet.
+pub const NO_CARRIER: u32 = u32::MAX;
+
+/// Bytes of a name, as `prctl(PR_SET_NAME)` has them: 15 and a zero.
+pub const NAME_BYTES: usize = 16;
+
+/// A structure whose bytes in memory are its wire form.
+///
+/// # Safety
+/// The type is `repr(C)`, has no padding and no pointer, and every bit pattern is a value.
+pub unsafe trait Wire: Copy {
+    /// The bytes to write.
+    ///
+    /// # Blocking
+    /// Nothing.
+    fn as_bytes(&self) -> &[u8] {
+        // SAFETY: `self` is valid for reads of its size, and by the promise of `Wire` none of
+        // these bytes is padding, so all are initialized.
+        unsafe { core::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
+    }
+
+    /// Reads a value from the start of `bytes`, wherever it is aligned; what follows belongs to
+    /// later versions. `None` when there are too few bytes.
+    fn from_prefix(bytes: &[u8]) -> Option<Self> {
+        let own = bytes.get(..size_of::<Self>())?;
+        // SAFETY: `own` is as long as the type, the read is unaligned, and by the promise of `Wire`
+        // every bit pattern is a value.
+        Some(unsafe { own.as_ptr().cast::<Self>().read_unaligned() })
+    }
+}
+
+// SAFETY: integers and arrays of integers only; `layout` below checks that no byte is padding.
+unsafe impl Wire for Header {}
+// SAFETY: as for `Header`.
+unsafe impl Wire for CarrierRecord {}
+// SAFETY: as for `Header`.
+unsafe impl Wire for ThreadRecord {}
+
+/// What a snapshot starts with. Times are CLOCK_MONOTONIC of the process's machine.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
+    /// [`VERSION`] of the writer.
+    pub version: u32,
+    /// Bytes of this structure as the writer knows it.
+    pub header_size: u32,
+    /// Bytes of a [`ThreadRecord`] as the writer knows it.
+    pub record_size: u32,
+    /// Bytes of a [`CarrierRecord`] as the writer knows it.
+    pub carrier_record_size: u32,
+    /// The process, as it knows itself.
+    pub pid: u32,
+    /// How many [`CarrierRecord`]s follow.
+    pub carriers: u32,
+    /// How many [`ThreadRecord`]s follow them.
+    pub threads: u64,
+    /// When the snapshot was taken.
+    pub now_ns: u64,
+    /// When the engine started.
+    pub started_ns: u64,
+    /// None are defined; zero.
+    pub flags: u64,
+    /// Green threads alive when the snapshot began; records may be fewer or more, because
+    /// threads come and go while it is taken.
+    pub live_threads: u64,
+    /// Zero.
+    pub reserved: [u64; 7],
+}
+
+impl Header {
+    /// A header of this version, with its sizes filled in and everything else zero.
+    ///
+    /// # Examples
+    /// ```
+    /// use raddle_inspect::{Header, Wire};
+    /// let header = Header { pid: 42, ..Header::new() };
+    /// assert_eq!(header.as_bytes().len(), header.header_size as usize);
+    /// ```
+    pub const fn new() -> Header {
+        Header {
+            magic: MAGIC,
+            version: VERSION,
+            header_size: size_of::<Header>() as u32,
+            record_size: size_of::<ThreadRecord>() as u32,
+            carrier_record_size: size_of::<CarrierRecord>() as u32,
+            pid: 0,
+            carriers: 0,
+            threads: 0,
+            now_ns: 0,
+            started_ns: 0,
+            flags: 0,
+            live_threads: 0,
+            reserved: [0; 7],
+        }
+    }
+}
+
+impl Default for Header {
+    fn default() -> Header {
+        Header::new()
+    }
+}
+
+/// One carrier. Counters only grow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CarrierRecord {
+    /// From 0.
+    pub id: u32,
+    /// The kernel thread, as in `/proc/PID/task`.
+    pub kernel_tid: u32,
+    pub state: CarrierState,
+    /// The green thread it runs; 0 when none.
+    pub current_tid: u32,
+    /// Green threads it switched to.
+    pub active: u64,
+    /// Green threads it stole.
+    pub steal: u64,
+    /// Attempts to steal that found nothing.
+    pub steal_fail: u64,
+    /// Green threads that were preempted on it.
+    pub preempt: u64,
+    /// Green threads that parked on it.
+    pub park: u64,
+    /// Times it was woken from sleep.
+    pub wakeups: u64,
+    /// Green threads in its run queue.
+    pub queue_len: u64,
+    /// Zero.
+    pub reserved: [u64; 7],
+}
+
+/// One green thread. Counters only grow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadRecord {
+    /// What `gettid` returns to it.
+    pub tid: u32,
+    /// The carrier it runs on or last ran on, or [`NO_CARRIER`].
+    pub carrier: u32,
+    pub state: ThreadState,
+    /// What it waits for, when it waits.
+    pub wait_kind: WaitKind,
+    /// An address, a descriptor or a count: [`WaitKind`] says which.
+    pub wait_arg: u64,
+    /// Since when it is in this state.
+    pub since_ns: u64,
+    /// When its wait times out; 0 for never.
+    pub deadline_ns: u64,
+    /// Times it was switched to: `active` in what tools print.
+    pub switches: u64,
+    /// Times it was stolen.
+    pub steal: u64,
+    /// Times a carrier tried to steal it and lost the race.
+    pub steal_fail: u64,
+    /// Times it was preempted.
+    pub preempt: u64,
+    /// Times it parked.
+    pub park: u64,
+    /// As `prctl(PR_SET_NAME)` set it; ends at the first zero byte.
+    pub name: [u8; NAME_BYTES],
+    pub flags: ThreadFlags,
+    /// Zero.
+    pub reserved_word: u32,
+    /// Zero.
+    pub reserved: [u64; 3],
+}
+
+impl ThreadRecord {
+    /// The name without its padding. It may be any bytes, UTF-8 or not.
+    ///
+    /// # Examples
+    /// ```
+    /// use raddle_inspect::ThreadRecord;
+    /// let record = ThreadRecord { name: *b"server\0\0\0\0\0\0\0\0\0\0", ..ThreadRecord::default() };
+    /// assert_eq!(record.name_bytes(), b"server");
+    /// ```
+    pub fn name_bytes(&self) -> &[u8] {
+        let end = self.name.iter().position(|&byte| byte == 0);
+        &self.name[..end.unwrap_or(NAME_BYTES)]
+    }
+}
+
+/// The wire form, checked at compile time: sizes, and that each last field ends the structure.
+/// Fields are placed so that none needs padding before it; the sum of the sizes shows it.
+const _LAYOUT: () = {
+    assert!(size_of::<Header>() == 8 + 6 * 4 + 5 * 8 + 7 * 8);
+    assert!(size_of::<CarrierRecord>() == 4 * 4 + 7 * 8 + 7 * 8);
+    assert!(size_of::<ThreadRecord>() == 4 * 4 + 8 * 8 + NAME_BYTES + 2 * 4 + 3 * 8);
+    assert!(offset_of!(Header, threads) == 32);
+    assert!(offset_of!(Header, live_threads) == 64);
+    assert!(offset_of!(CarrierRecord, active) == 16);
+    assert!(offset_of!(CarrierRecord, queue_len) == 64);
+    assert!(offset_of!(ThreadRecord, wait_arg) == 16);
+    assert!(offset_of!(ThreadRecord, name) == 80);
+    assert!(offset_of!(ThreadRecord, flags) == 96);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_little_endian_at_their_places() {
+        let record = ThreadRecord {
+            tid: 0x0102_0304,
+            carrier: NO_CARRIER,
+            wait_arg: 0x7f00_0000_1234,
+            flags: ThreadFlags::MAIN,
+            ..ThreadRecord::default()
+        };
+        let bytes = record.as_bytes();
+        assert_eq!(bytes.len(), 128);
+        assert_eq!(bytes[..8], [4, 3, 2, 1, 0xff, 0xff, 0xff, 0xff]);
+        assert_eq!(bytes[16..24], [0x34, 0x12, 0, 0, 0, 0x7f, 0, 0]);
+        assert_eq!(bytes[96..100], [2, 0, 0, 0]);
+        assert_eq!(Header::new().as_bytes()[..12], *b"RADDLE\0\x01\x01\0\0\0");
+    }
+
+    #[test]
+    fn a_value_is_read_from_any_alignment_and_never_from_too_few_bytes() {
+        let record = CarrierRecord {
+            id: 7,
+            queue_len: u64::MAX - 1,
+            ..CarrierRecord::default()
+        };
+        let mut bytes = std::vec![0xaa_u8];
+        bytes.extend_from_slice(record.as_bytes());
+        bytes.push(0xbb);
+        assert_eq!(CarrierRecord::from_prefix(&bytes[1..]), Some(record));
+        assert_eq!(CarrierRecord::from_prefix(&bytes[1..128]), None);
+    }
+
+    #[test]
+    fn a_name_ends_at_its_zero_or_at_its_last_byte() {
+        let mut record = ThreadRecord::default();
+        assert_eq!(record.name_bytes(), b"");
+        record.name = *b"exactly sixteen!";
+        assert_eq!(record.name_bytes(), b"exactly sixteen!");
+    }
+}

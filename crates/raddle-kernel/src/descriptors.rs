@@ -1,0 +1,147 @@
+//! What we know of descriptors: their kind, their end, and those that are nobody's business.
+
+use crate::boundary::{Frame, Outcome};
+use core::ptr::with_exposed_provenance;
+use raddle_engine::ENGINE;
+use raddle_engine::pump::{Entry, Kind};
+use raddle_sys::{err, errno, is_err, nr, sys};
+
+/// The descriptor's row and kind; `None` if the call should just pass.
+#[inline(always)]
+pub fn look_up<'a>(fd: usize) -> Option<(&'a Entry, Kind)> {
+    if !ENGINE.is_started() {
+        return None;
+    }
+    let entry = ENGINE.pump.entry(fd as u32)?;
+    let kind = match entry.kind() {
+        Kind::Unknown => classify(entry, fd as u32),
+        kind => kind,
+    };
+    (kind != Kind::File).then_some((entry, kind))
+}
+
+/// Asks the kernel what a descriptor is. `Kind::File` for closed ones too: the call says EBADF.
+#[cold]
+fn classify(entry: &Entry, fd: u32) -> Kind {
+    const MODE: usize = 6; // st_mode is the seventh word of struct stat
+    let mut stat = [0u32; 36];
+    // SAFETY: the kernel fills a live structure.
+    if is_err(unsafe { sys!(nr::__NR_fstat, fd, stat.as_mut_ptr()) }) {
+        return Kind::File;
+    }
+    let kind = match stat[MODE] & 0o170000 {
+        0o140000 => socket_kind(fd),
+        0o010000 => Kind::Pipe,
+        0o100000 | 0o040000 | 0o060000 => Kind::File,
+        _ if ENGINE.pump.accepts(fd) => Kind::Pollable,
+        _ => Kind::File,
+    };
+    entry.set_kind(kind);
+    kind
+}
+
+fn socket_kind(fd: u32) -> Kind {
+    const SOL_SOCKET: usize = 1;
+    const SO_TYPE: usize = 3;
+    const STREAM: u32 = 1;
+    let (mut kind, mut len) = (0u32, 4u32);
+    // SAFETY: the kernel fills live words.
+    unsafe {
+        sys!(nr::__NR_getsockopt, fd, SOL_SOCKET, SO_TYPE, &raw mut kind, &raw mut len);
+    }
+    if kind == STREAM { Kind::Stream } else { Kind::Datagram }
+}
+
+/// True if the descriptor is in non-blocking mode.
+pub fn is_nonblocking(fd: usize) -> bool {
+    const GETFL: usize = 3;
+    const NONBLOCK: isize = 0o4000;
+    // SAFETY: a plain query.
+    let flags = unsafe { sys!(nr::__NR_fcntl, fd, GETFL) };
+    is_err(flags) || flags & NONBLOCK != 0
+}
+
+fn is_hidden(fd: usize) -> bool {
+    ENGINE.pump.owns(fd) || ENGINE.sysmon.owns(fd)
+}
+
+/// `close(2)`.
+pub extern "C" fn close(frame: &Frame) -> Outcome {
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    if is_hidden(frame.arg(0)) {
+        return Outcome::of(err(errno::EBADF));
+    }
+    ENGINE.pump.forget(frame.rdi as u32);
+    Outcome::PASS
+}
+
+/// `dup2(2)`, `dup3(2)`: the target changes its meaning.
+pub extern "C" fn dup_to(frame: &Frame) -> Outcome {
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    if is_hidden(frame.arg(1)) {
+        return Outcome::of(err(errno::EBADF));
+    }
+    if frame.arg(0) != frame.arg(1) {
+        ENGINE.pump.forget(frame.rsi as u32);
+    }
+    Outcome::PASS
+}
+
+/// `close_range(2)`: around our own descriptors.
+pub extern "C" fn close_range(frame: &Frame) -> Outcome {
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    let (first, last) = (frame.rdi as u32, frame.rsi as u32);
+    if first > last {
+        return Outcome::PASS;
+    }
+    ENGINE.pump.forget_range(first, last);
+    let mut from = first;
+    for own in ENGINE.own_descriptors() {
+        if own < from || own > last {
+            continue;
+        }
+        if own > from {
+            // SAFETY: the program's own call, on a part of its range.
+            let result = unsafe { sys!(nr::__NR_close_range, from, own - 1, frame.rdx) };
+            if is_err(result) {
+                return Outcome::of(result);
+            }
+        }
+        from = own + 1;
+    }
+    if from > last {
+        return Outcome::of(0);
+    }
+    // SAFETY: as above.
+    Outcome::of(unsafe { sys!(nr::__NR_close_range, from, last, frame.rdx) })
+}
+
+/// `setsockopt(2)`: receive and send timeouts are ours to keep.
+pub extern "C" fn setsockopt(frame: &Frame) -> Outcome {
+    const SOL_SOCKET: usize = 1;
+    if frame.arg(1) != SOL_SOCKET || frame.arg(4) < 16 {
+        return Outcome::PASS;
+    }
+    let direction = match frame.arg(2) {
+        20 | 66 => 0,
+        21 | 67 => 1,
+        _ => return Outcome::PASS,
+    };
+    // SAFETY: the program's own call.
+    let result = unsafe { frame.raw() };
+    if result == 0
+        && let Some(entry) = ENGINE.pump.entry(frame.rdi as u32)
+    {
+        // SAFETY: the kernel has just read a struct timeval there.
+        let [sec, usec] = unsafe { with_exposed_provenance::<[u64; 2]>(frame.arg(3)).read_unaligned() };
+        let ms = sec.saturating_mul(1000).saturating_add(usec.div_ceil(1000)).min(u64::from(u32::MAX));
+        entry.timeouts_ms[direction].store(ms as u32, core::sync::atomic::Ordering::Relaxed);
+    }
+    Outcome::of(result)
+}

@@ -1,0 +1,113 @@
+//! Who am I: thread ids and what the kernel keeps per thread under them.
+
+use crate::boundary::{Frame, Outcome};
+use core::ptr::with_exposed_provenance_mut;
+use raddle_engine::{Carrier, ENGINE};
+use raddle_sys::{err, errno, syscall6};
+
+/// `gettid(2)`.
+pub extern "C" fn gettid(_: &Frame) -> Outcome {
+    Outcome::of(Carrier::current().thread().tid() as isize)
+}
+
+/// `set_tid_address(2)`.
+pub extern "C" fn set_tid_address(frame: &Frame) -> Outcome {
+    let thread = Carrier::current().thread();
+    thread.clear_tid.set(with_exposed_provenance_mut(frame.arg(0)));
+    Outcome::of(thread.tid() as isize)
+}
+
+/// `set_robust_list(2)`: kept for `get_robust_list` and for the thread's end.
+pub extern "C" fn set_robust_list(frame: &Frame) -> Outcome {
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    if frame.arg(1) != 24 {
+        return Outcome::of(err(errno::EINVAL));
+    }
+    Carrier::current().thread().robust_list.set(frame.arg(0));
+    Outcome::of(0)
+}
+
+/// `rseq(2)`: a kernel thread's registration can't follow green threads over carriers.
+///
+/// glibc insists on success for threads if the main thread had it, so success it is, with the CPU
+/// number saying "unregistered": its users look at that first.
+pub extern "C" fn rseq(frame: &Frame) -> Outcome {
+    const UNREGISTER: usize = 1;
+    const CPU_ID_UNREGISTERED: u32 = u32::MAX;
+    if frame.arg(2) & UNREGISTER == 0 && frame.arg(0) != 0 {
+        let cpu_id = with_exposed_provenance_mut::<u32>(frame.arg(0) + 4);
+        // SAFETY: the program says that an rseq area is there.
+        unsafe { cpu_id.write_volatile(CPU_ID_UNREGISTERED) };
+    }
+    Outcome::of(0)
+}
+
+/// Calls whose first argument is a thread id: ours means "the caller" to the kernel, because a green
+/// thread has no kernel thread of its own.
+pub extern "C" fn on_first_thread(frame: &Frame) -> Outcome {
+    on_thread(frame, 0)
+}
+
+/// As [`on_first_thread`] for `getpriority`-like calls with the id second.
+pub extern "C" fn on_second_thread(frame: &Frame) -> Outcome {
+    on_thread(frame, 1)
+}
+
+fn on_thread(frame: &Frame, position: usize) -> Outcome {
+    let tid = frame.arg(position) as u32;
+    if tid < raddle_engine::thread::TID_BASE {
+        return Outcome::PASS;
+    }
+    if ENGINE.find(tid).is_none() {
+        return Outcome::of(err(errno::ESRCH));
+    }
+    let mut args = frame.args();
+    args[position] = 0;
+    // SAFETY: the program's own call, about this very kernel thread.
+    Outcome::of(unsafe { syscall6(frame.rax as u32, args) })
+}
+
+/// Setting calls on a green thread's scheduling: accepted, and without effect on the carriers that
+/// other threads share. `sched_setaffinity` and friends of single green threads don't bind (yet).
+pub extern "C" fn set_scheduling(frame: &Frame) -> Outcome {
+    let tid = frame.arg(usize::from(frame.rax == 141)) as u32;
+    if !ENGINE.is_started() || (tid != 0 && tid < raddle_engine::thread::TID_BASE) {
+        return Outcome::PASS;
+    }
+    if tid != 0 && ENGINE.find(tid).is_none() {
+        return Outcome::of(err(errno::ESRCH));
+    }
+    Outcome::of(0)
+}
+
+/// `prctl(2)`: `PR_SET_NAME` and `PR_GET_NAME` are the green thread's.
+pub extern "C" fn prctl(frame: &Frame) -> Outcome {
+    const SET_NAME: usize = 15;
+    const GET_NAME: usize = 16;
+    let thread = Carrier::current().thread();
+    match frame.arg(0) {
+        SET_NAME => {
+            let from = core::ptr::with_exposed_provenance::<u8>(frame.arg(1));
+            let mut name = [0u8; 15];
+            for (i, byte) in name.iter_mut().enumerate() {
+                // SAFETY: the program's zero-terminated string.
+                *byte = unsafe { from.add(i).read() };
+                if *byte == 0 {
+                    break;
+                }
+            }
+            thread.set_name(&name);
+            let is_main = thread.tid() == ENGINE.pid.load(core::sync::atomic::Ordering::Relaxed);
+            if is_main { Outcome::PASS } else { Outcome::of(0) }
+        }
+        GET_NAME if ENGINE.is_started() => {
+            let to = with_exposed_provenance_mut::<[u8; 16]>(frame.arg(1));
+            // SAFETY: the program's 16-byte buffer.
+            unsafe { to.write(thread.name()) };
+            Outcome::of(0)
+        }
+        _ => Outcome::PASS,
+    }
+}

@@ -1,0 +1,511 @@
+//! Reading, writing and connecting: try without blocking, wait in the pump, try again.
+//!
+//! A call on a regular file, or on a descriptor in non-blocking mode that isn't ready, is the
+//! kernel's. Results, partial transfers and errors are those of the blocking call.
+
+use crate::boundary::{Frame, Outcome};
+use crate::descriptors::{is_nonblocking, look_up};
+use crate::signal::{self, Delivered};
+use crate::time::millisecond_deadline;
+use core::sync::atomic::Ordering;
+use raddle_engine::pump::{Entry, IN, Kind, OUT, RDHUP};
+use raddle_engine::thread::WaitKind;
+use raddle_engine::{Carrier, ENGINE, switch};
+use raddle_sched::Wake;
+use raddle_sched::timers::NEVER;
+use raddle_sys::abi::{IoVec, PollFd};
+use raddle_sys::{err, errno, is_err, nr, sys};
+
+const DONTWAIT: usize = 0x40;
+const PEEK: usize = 2;
+const WAITALL: usize = 0x100;
+const ERRQUEUE: usize = 0x2000;
+const OOB: usize = 1;
+const NOWAIT: usize = 8; // RWF_NOWAIT
+const EAGAIN: isize = err(errno::EAGAIN);
+const EINTR: isize = err(errno::EINTR);
+
+/// Emulated calls in a row after which a thread lets others run.
+const CALLS_BEFORE_YIELD: u32 = 64;
+
+/// Which way the data goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    In,
+    Out,
+}
+
+impl Way {
+    const fn events(self) -> u32 {
+        match self {
+            Way::In => IN | RDHUP,
+            Way::Out => OUT,
+        }
+    }
+
+    const fn kind(self) -> WaitKind {
+        match self {
+            Way::In => WaitKind::Read,
+            Way::Out => WaitKind::Write,
+        }
+    }
+}
+
+/// A program whose calls never block must not keep the carrier for ever.
+#[inline(always)]
+pub fn count_call() {
+    let carrier = Carrier::current();
+    let calls = carrier.calls.get() + 1;
+    carrier.calls.set(calls);
+    if calls >= CALLS_BEFORE_YIELD {
+        take_turns(carrier);
+    }
+}
+
+#[cold]
+fn take_turns(carrier: &Carrier) {
+    carrier.calls.set(0);
+    switch::look_around(carrier);
+    switch::yield_now();
+}
+
+/// When a wait on `entry` times out by `SO_RCVTIMEO` or `SO_SNDTIMEO`.
+fn timeout(entry: &Entry, way: Way) -> u64 {
+    match entry.timeouts_ms[way as usize].load(Ordering::Relaxed) {
+        0 => NEVER,
+        ms => millisecond_deadline(ms.min(i32::MAX as u32) as i32),
+    }
+}
+
+/// What to do after a fruitless try.
+enum Next {
+    Again,
+    /// Give this result.
+    Done(isize),
+    /// Let the kernel block.
+    Kernel,
+}
+
+/// Waits until `fd` may be ready; `sequence` was read before the try.
+fn wait_ready(fd: usize, way: Way, sequence: u32, deadline_ns: u64) -> Next {
+    let thread = Carrier::current().thread();
+    thread.waits_for(way.kind(), fd, if deadline_ns == NEVER { 0 } else { deadline_ns });
+    match ENGINE.pump.wait_one(fd as u32, way.events(), sequence, deadline_ns) {
+        Ok(Wake::Woken | Wake::Retry) => Next::Again,
+        Ok(Wake::TimedOut) => Next::Done(EAGAIN),
+        Ok(Wake::Signalled) => match signal::deliver() {
+            Delivered::Interrupting => Next::Done(EINTR),
+            Delivered::Nothing | Delivered::Restarting => Next::Again,
+        },
+        Err(_) => Next::Kernel,
+    }
+}
+
+/// Repeats `attempt` until it gives anything but EAGAIN, waiting in between.
+#[inline(always)]
+fn until_ready(
+    fd: usize,
+    entry: &Entry,
+    way: Way,
+    mut attempt: impl FnMut(u32) -> isize,
+) -> Outcome {
+    let mut deadline_ns = 0;
+    loop {
+        let sequence = entry.sequence();
+        let result = attempt(sequence);
+        if result != EAGAIN {
+            count_call();
+            return Outcome::of(result);
+        }
+        if deadline_ns == 0 {
+            if is_nonblocking(fd) {
+                return Outcome::of(EAGAIN);
+            }
+            deadline_ns = timeout(entry, way);
+        }
+        match wait_ready(fd, way, sequence, deadline_ns) {
+            Next::Again => {}
+            Next::Done(result) => return Outcome::of(result),
+            Next::Kernel => return Outcome::PASS,
+        }
+    }
+}
+
+/// `read(2)`.
+pub extern "C" fn read(frame: &Frame) -> Outcome {
+    let (fd, buffer, len) = (frame.arg(0), frame.arg(1), frame.arg(2));
+    let Some((entry, kind)) = look_up(fd) else { return Outcome::PASS };
+    match kind {
+        Kind::Stream => receive_stream(fd, entry, buffer, len),
+        // SAFETY: the program's own buffer.
+        Kind::Datagram => until_ready(fd, entry, Way::In, |_| unsafe {
+            sys!(nr::__NR_recvfrom, fd, buffer, len, DONTWAIT)
+        }),
+        Kind::Pipe => {
+            let vector = IoVec { base: buffer, len };
+            read_vector(fd, entry, (&raw const vector).addr(), 1, len)
+        }
+        _ => when_ready(fd, entry, Way::In),
+    }
+}
+
+/// A stream that was drained parks without a try; a short read drains it.
+#[inline(always)]
+fn receive_stream(fd: usize, entry: &Entry, buffer: usize, len: usize) -> Outcome {
+    until_ready(fd, entry, Way::In, |sequence| {
+        if entry.is_drained(sequence) {
+            return EAGAIN;
+        }
+        // SAFETY: the program's own buffer.
+        let got = unsafe { sys!(nr::__NR_recvfrom, fd, buffer, len, DONTWAIT) };
+        if got > 0 && (got as usize) < len {
+            entry.set_drained(sequence);
+        }
+        got
+    })
+}
+
+/// `readv(2)`.
+pub extern "C" fn readv(frame: &Frame) -> Outcome {
+    let (fd, vector, count) = (frame.arg(0), frame.arg(1), frame.arg(2));
+    let Some((entry, kind)) = look_up(fd) else { return Outcome::PASS };
+    match kind {
+        Kind::Stream | Kind::Datagram => {
+            let message = Message::of_vector(vector, count);
+            let at = (&raw const message).addr();
+            // SAFETY: the program's own vector.
+            until_ready(fd, entry, Way::In, |_| unsafe {
+                sys!(nr::__NR_recvmsg, fd, at, DONTWAIT)
+            })
+        }
+        Kind::Pipe => read_vector(fd, entry, vector, count, usize::MAX),
+        _ => when_ready(fd, entry, Way::In),
+    }
+}
+
+fn read_vector(
+    fd: usize,
+    entry: &Entry,
+    vector: usize,
+    count: usize,
+    len: usize,
+) -> Outcome {
+    if len == 0 {
+        return Outcome::PASS;
+    }
+    let mut refused = false;
+    let outcome = until_ready(fd, entry, Way::In, |_| {
+        // SAFETY: the program's own buffers; offset -1 means the current position.
+        let got = unsafe { sys!(nr::__NR_preadv2, fd, vector, count, -1isize, -1isize, NOWAIT) };
+        refused = got == err(errno::EOPNOTSUPP);
+        got
+    });
+    if refused { when_ready(fd, entry, Way::In) } else { outcome }
+}
+
+/// Polls, then lets the kernel do the call: for what has no non-blocking form.
+fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
+    let ready = until_ready(fd, entry, way, |_| {
+        let events = if way == Way::In { 1 } else { 4 };
+        let mut poll = PollFd { fd: fd as i32, events, revents: 0 };
+        // SAFETY: a live structure.
+        match unsafe { sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) } {
+            0 if is_nonblocking(fd) => 1,
+            0 => EAGAIN,
+            _ => 1,
+        }
+    });
+    if ready.is_value(1) { Outcome::PASS } else { ready }
+}
+
+/// `write(2)`.
+pub extern "C" fn write(frame: &Frame) -> Outcome {
+    let (fd, buffer, len) = (frame.arg(0), frame.arg(1), frame.arg(2));
+    let Some((entry, kind)) = look_up(fd) else { return Outcome::PASS };
+    match kind {
+        // SAFETY: the program's own buffer.
+        Kind::Stream => send_all(fd, entry, len, |done| unsafe {
+            sys!(nr::__NR_sendto, fd, buffer + done, len - done, DONTWAIT)
+        }),
+        // SAFETY: as above.
+        Kind::Datagram => until_ready(fd, entry, Way::Out, |_| unsafe {
+            sys!(nr::__NR_sendto, fd, buffer, len, DONTWAIT)
+        }),
+        Kind::Pipe if len != 0 => {
+            let mut refused = false;
+            let outcome = send_all(fd, entry, len, |done| {
+                let vector = IoVec { base: buffer + done, len: len - done };
+                let at = &raw const vector;
+                // SAFETY: as above; offset -1 means the current position.
+                let put =
+                    unsafe { sys!(nr::__NR_pwritev2, fd, at, 1usize, -1isize, -1isize, NOWAIT) };
+                refused = put == err(errno::EOPNOTSUPP);
+                put
+            });
+            if refused { when_ready(fd, entry, Way::Out) } else { outcome }
+        }
+        Kind::Pipe => Outcome::PASS,
+        _ => when_ready(fd, entry, Way::Out),
+    }
+}
+
+/// A blocking write goes on until everything is out, or an error or a signal comes after a part.
+fn send_all(fd: usize, entry: &Entry, len: usize, mut put: impl FnMut(usize) -> isize) -> Outcome {
+    let mut done = 0usize;
+    let mut nonblocking = None;
+    let outcome = until_ready(fd, entry, Way::Out, |_| loop {
+        let result = put(done);
+        if is_err(result) {
+            return if done > 0 && result != EAGAIN { done as isize } else { result };
+        }
+        done += result as usize;
+        if done >= len || result == 0 {
+            return done as isize;
+        }
+        if *nonblocking.get_or_insert_with(|| is_nonblocking(fd)) {
+            return done as isize;
+        }
+    });
+    // Interrupted or timed out after a part: the part counts.
+    if done > 0 && !outcome.is_pass() { Outcome::of(done as isize) } else { outcome }
+}
+
+/// `writev(2)`.
+pub extern "C" fn writev(frame: &Frame) -> Outcome {
+    let (fd, vector, count) = (frame.arg(0), frame.arg(1), frame.arg(2));
+    let Some((entry, kind)) = look_up(fd) else { return Outcome::PASS };
+    match kind {
+        Kind::Stream | Kind::Datagram => {
+            let message = Message::of_vector(vector, count);
+            send_message(fd, entry, &message, 0)
+        }
+        _ => when_ready(fd, entry, Way::Out),
+    }
+}
+
+/// `struct msghdr`.
+#[repr(C)]
+struct Message {
+    name: usize,
+    name_len: u64,
+    vector: usize,
+    count: usize,
+    control: usize,
+    control_len: usize,
+    flags: u64,
+}
+
+impl Message {
+    const fn of_vector(vector: usize, count: usize) -> Self {
+        Self { name: 0, name_len: 0, vector, count, control: 0, control_len: 0, flags: 0 }
+    }
+}
+
+/// A message goes out whole or, on a stream, part by part.
+fn send_message(fd: usize, entry: &Entry, message: &Message, flags: usize) -> Outcome {
+    let at = core::ptr::from_ref(message).addr();
+    let total = vector_len(message.vector, message.count);
+    // SAFETY: the program's own message.
+    let first = until_ready(fd, entry, Way::Out, |_| unsafe {
+        sys!(nr::__NR_sendmsg, fd, at, flags | DONTWAIT)
+    });
+    let Some(sent) = first.value().filter(|&sent| sent >= 0) else { return first };
+    let mut done = sent as usize;
+    if done >= total || entry.kind() != Kind::Stream || is_nonblocking(fd) {
+        return first;
+    }
+    // The rest of a stream, one piece of the vector at a time.
+    let mut position = 0;
+    for index in 0..message.count {
+        let piece = vector_at(message.vector, index);
+        let skip = done.saturating_sub(position).min(piece.len);
+        position += piece.len;
+        let (base, len) = (piece.base + skip, piece.len - skip);
+        if len == 0 {
+            continue;
+        }
+        // SAFETY: the program's own buffer.
+        let sent = send_all(fd, entry, len, |sent| unsafe {
+            sys!(nr::__NR_sendto, fd, base + sent, len - sent, flags | DONTWAIT)
+        });
+        match sent.value() {
+            Some(sent) if sent >= 0 => done += sent as usize,
+            _ => break,
+        }
+        if done < position {
+            break;
+        }
+    }
+    Outcome::of(done as isize)
+}
+
+fn vector_at(vector: usize, index: usize) -> IoVec {
+    let at = core::ptr::with_exposed_provenance::<IoVec>(vector).wrapping_add(index);
+    // SAFETY: the program's own vector, which the kernel has accepted.
+    unsafe { at.read_unaligned() }
+}
+
+fn vector_len(vector: usize, count: usize) -> usize {
+    (0..count.min(1024)).map(|index| vector_at(vector, index).len).sum()
+}
+
+/// `recvfrom(2)`.
+pub extern "C" fn recvfrom(frame: &Frame) -> Outcome {
+    let (fd, buffer, len, flags) = (frame.arg(0), frame.arg(1), frame.arg(2), frame.arg(3));
+    let Some((entry, kind)) = look_up(fd) else { return Outcome::PASS };
+    if flags & DONTWAIT != 0 {
+        return Outcome::PASS;
+    }
+    if flags == 0 && kind == Kind::Stream && frame.arg(4) == 0 {
+        return receive_stream(fd, entry, buffer, len);
+    }
+    let mut done = 0;
+    let whole = flags & WAITALL != 0 && flags & PEEK == 0 && kind == Kind::Stream;
+    let outcome = until_ready(fd, entry, Way::In, |_| loop {
+        let flags = flags & !WAITALL | DONTWAIT;
+        let (from, from_len) = (frame.arg(4), frame.arg(5));
+        // SAFETY: the program's own buffers.
+        let got = unsafe {
+            sys!(nr::__NR_recvfrom, fd, buffer + done, len - done, flags, from, from_len)
+        };
+        if is_err(got) {
+            return if done > 0 && got != EAGAIN { done as isize } else { got };
+        }
+        done += got as usize;
+        if !whole || got == 0 || done >= len {
+            return done as isize;
+        }
+    });
+    if done > 0 && !outcome.is_pass() { Outcome::of(done as isize) } else { outcome }
+}
+
+/// `sendto(2)`.
+pub extern "C" fn sendto(frame: &Frame) -> Outcome {
+    let (fd, buffer, len, flags) = (frame.arg(0), frame.arg(1), frame.arg(2), frame.arg(3));
+    let Some((entry, kind)) = look_up(fd) else { return Outcome::PASS };
+    if flags & DONTWAIT != 0 {
+        return Outcome::PASS;
+    }
+    let (to, to_len) = (frame.arg(4), frame.arg(5));
+    // SAFETY: the program's own buffers.
+    let put = |done: usize| unsafe {
+        sys!(nr::__NR_sendto, fd, buffer + done, len - done, flags | DONTWAIT, to, to_len)
+    };
+    if kind == Kind::Stream && flags & OOB == 0 {
+        send_all(fd, entry, len, put)
+    } else {
+        until_ready(fd, entry, Way::Out, |_| put(0))
+    }
+}
+
+/// `recvmsg(2)`, `recvmmsg(2)`.
+pub extern "C" fn recvmsg(frame: &Frame) -> Outcome {
+    let many = frame.rax == u64::from(nr::__NR_recvmmsg);
+    let position = if many { 3 } else { 2 };
+    let (fd, flags) = (frame.arg(0), frame.arg(position));
+    let Some((entry, _)) = look_up(fd) else { return Outcome::PASS };
+    if flags & (DONTWAIT | ERRQUEUE) != 0 {
+        return Outcome::PASS;
+    }
+    if flags & WAITALL != 0 || many && frame.arg(4) != 0 {
+        return crate::process::on_helper(frame);
+    }
+    let mut args = frame.args();
+    args[position] |= DONTWAIT;
+    // SAFETY: the program's own call.
+    until_ready(fd, entry, Way::In, |_| unsafe {
+        raddle_sys::syscall6(frame.rax as u32, args)
+    })
+}
+
+/// `sendmsg(2)`, `sendmmsg(2)`.
+pub extern "C" fn sendmsg(frame: &Frame) -> Outcome {
+    let many = frame.rax == u64::from(nr::__NR_sendmmsg);
+    let position = if many { 3 } else { 2 };
+    let (fd, flags) = (frame.arg(0), frame.arg(position));
+    let Some((entry, kind)) = look_up(fd) else { return Outcome::PASS };
+    if flags & DONTWAIT != 0 || frame.arg(1) == 0 {
+        return Outcome::PASS;
+    }
+    if !many && kind == Kind::Stream {
+        let message = core::ptr::with_exposed_provenance::<Message>(frame.arg(1));
+        // SAFETY: the program's own message.
+        return send_message(fd, entry, unsafe { &*message }, flags);
+    }
+    let mut args = frame.args();
+    args[position] |= DONTWAIT;
+    // SAFETY: the program's own call.
+    until_ready(fd, entry, Way::Out, |_| unsafe {
+        raddle_sys::syscall6(frame.rax as u32, args)
+    })
+}
+
+/// `accept(2)`, `accept4(2)`.
+///
+/// There is no non-blocking form for one call, so readiness is polled; the row's lock keeps another
+/// thread of ours from taking the connection in between.
+pub extern "C" fn accept(frame: &Frame) -> Outcome {
+    let fd = frame.arg(0);
+    let Some((entry, _)) = look_up(fd) else { return Outcome::PASS };
+    until_ready(fd, entry, Way::In, |_| {
+        let _turn = entry.accepting.lock();
+        let mut poll = PollFd { fd: fd as i32, events: 1, revents: 0 };
+        // SAFETY: a live structure, and the program's own call.
+        unsafe {
+            if sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) == 0 {
+                return EAGAIN;
+            }
+            frame.raw()
+        }
+    })
+}
+
+/// `connect(2)`: started without blocking, then waited for.
+pub extern "C" fn connect(frame: &Frame) -> Outcome {
+    const GETFL: usize = 3;
+    const SETFL: usize = 4;
+    const NONBLOCK: isize = 0o4000;
+    let fd = frame.arg(0);
+    let Some((entry, _)) = look_up(fd) else { return Outcome::PASS };
+    // SAFETY: the program's own descriptor and call; its mode is restored at once.
+    let (sequence, started) = unsafe {
+        let flags = sys!(nr::__NR_fcntl, fd, GETFL);
+        if is_err(flags) || flags & NONBLOCK != 0 {
+            return Outcome::PASS;
+        }
+        let sequence = entry.sequence();
+        sys!(nr::__NR_fcntl, fd, SETFL, flags | NONBLOCK);
+        let started = frame.raw();
+        sys!(nr::__NR_fcntl, fd, SETFL, flags);
+        (sequence, started)
+    };
+    if started == EAGAIN {
+        return crate::process::on_helper(frame); // a unix socket whose listener is busy
+    }
+    if started != err(errno::EINPROGRESS) {
+        return Outcome::of(started);
+    }
+    finish_connect(fd, entry, sequence)
+}
+
+fn finish_connect(fd: usize, entry: &Entry, mut sequence: u32) -> Outcome {
+    const SOL_SOCKET: usize = 1;
+    const SO_ERROR: usize = 4;
+    let deadline_ns = timeout(entry, Way::Out);
+    loop {
+        let mut poll = PollFd { fd: fd as i32, events: 4, revents: 0 };
+        let (mut error, mut len) = (0i32, 4u32);
+        // SAFETY: live structures.
+        unsafe {
+            if sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) != 0 {
+                sys!(nr::__NR_getsockopt, fd, SOL_SOCKET, SO_ERROR, &raw mut error, &raw mut len);
+                return Outcome::of(-error as isize);
+            }
+        }
+        match wait_ready(fd, Way::Out, sequence, deadline_ns) {
+            Next::Done(EAGAIN) => return Outcome::of(err(errno::EINPROGRESS)),
+            Next::Done(result) => return Outcome::of(result),
+            Next::Again | Next::Kernel => sequence = entry.sequence(),
+        }
+    }
+}

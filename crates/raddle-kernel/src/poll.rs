@@ -1,0 +1,347 @@
+//! Waiting for several descriptors: `poll`, `ppoll`, `select`, `pselect6`, `epoll_wait`.
+//!
+//! Each asks the kernel without waiting; if nothing is ready the thread waits in the pump for any of
+//! the descriptors, with sequence numbers read before the question, and asks again. An epoll
+//! descriptor of the program's is a descriptor like others to the pump's epoll.
+
+use crate::boundary::{Frame, Outcome};
+use crate::io::count_call;
+use crate::signal::{self, Delivered};
+use crate::time::{millisecond_deadline, relative_deadline, sleep_until};
+use core::mem::MaybeUninit;
+use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use core::sync::atomic::Ordering;
+use raddle_engine::clock::now_ns;
+use raddle_engine::pump::{FdWait, IN};
+use raddle_engine::thread::WaitKind;
+use raddle_engine::{Carrier, ENGINE};
+use raddle_sched::Wake;
+use raddle_sched::timers::NEVER;
+use raddle_sys::abi::PollFd;
+use raddle_sys::{err, errno, mem, nr, sys, syscall6};
+
+const EINTR: isize = err(errno::EINTR);
+/// ERR and HUP: always of interest.
+const ALWAYS: u32 = 0x18;
+/// Waits that fit on the stack.
+const FEW: usize = 8;
+
+/// A temporary array of waits: on the stack, or mapped if there are many.
+struct Waits {
+    few: [MaybeUninit<FdWait>; FEW],
+    many: *mut FdWait,
+    len: usize,
+    capacity: usize,
+}
+
+impl Waits {
+    fn new(capacity: usize) -> Option<Self> {
+        let few = [const { MaybeUninit::uninit() }; FEW];
+        let mut many = core::ptr::null_mut();
+        if capacity > FEW {
+            many = mem::map(capacity * size_of::<FdWait>()).ok()?.cast();
+        }
+        Some(Self { few, many, len: 0, capacity })
+    }
+
+    fn base(&mut self) -> *mut FdWait {
+        if self.many.is_null() { self.few.as_mut_ptr().cast() } else { self.many }
+    }
+
+    fn push(&mut self, fd: u32, events: u32) {
+        if self.len == self.capacity {
+            return;
+        }
+        // SAFETY: below the capacity, in memory of this array.
+        unsafe { self.base().add(self.len).write(FdWait::new(fd, events | ALWAYS)) };
+        self.len += 1;
+    }
+
+    /// Reads every sequence number: before the kernel is asked.
+    fn note_sequences(&mut self) {
+        let base = self.base();
+        for index in 0..self.len {
+            // SAFETY: the first `len` were written.
+            let wait = unsafe { &mut *base.add(index) };
+            if let Some(entry) = ENGINE.pump.entry(wait.fd) {
+                wait.sequence = entry.sequence();
+            }
+        }
+    }
+
+    fn all(&mut self) -> &[FdWait] {
+        // SAFETY: the first `len` were written.
+        unsafe { core::slice::from_raw_parts(self.base(), self.len) }
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        if !self.many.is_null() {
+            // SAFETY: mapped by `new`; every node was unlinked by the pump.
+            unsafe { mem::unmap(self.many.cast(), self.capacity * size_of::<FdWait>()) };
+        }
+    }
+}
+
+/// A signal mask for the duration of a call (`ppoll`, `pselect6`, `epoll_pwait`).
+struct TemporaryMask {
+    old: Option<u64>,
+}
+
+impl TemporaryMask {
+    fn set(address: usize) -> Self {
+        if address == 0 || !signal::is_virtual() {
+            return Self { old: None };
+        }
+        // SAFETY: the program's word.
+        let mask = unsafe { with_exposed_provenance::<u64>(address).read_unaligned() };
+        let mask = mask & !signal::UNBLOCKABLE;
+        let signals = &Carrier::current().thread().signals;
+        let old = signals.mask.swap(mask, Ordering::SeqCst);
+        signals.suspended_mask.set(Some(old));
+        Self { old: Some(old) }
+    }
+
+    /// Delivers what the temporary mask lets through.
+    fn deliver(&self) -> Delivered {
+        if let Some(old) = self.old {
+            Carrier::current().thread().signals.suspended_mask.set(Some(old));
+        }
+        signal::deliver()
+    }
+}
+
+impl Drop for TemporaryMask {
+    fn drop(&mut self) {
+        if let Some(old) = self.old {
+            let signals = &Carrier::current().thread().signals;
+            if signals.suspended_mask.take().is_some() {
+                signals.mask.store(old, Ordering::SeqCst);
+            }
+            if signals.deliverable() != 0 {
+                Carrier::current().attention.store(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Asks, waits, asks again. `ask` returns the kernel's answer without waiting.
+fn wait_loop(
+    waits: &mut Waits,
+    kind: WaitKind,
+    deadline_ns: u64,
+    mask: &TemporaryMask,
+    mut ask: impl FnMut() -> isize,
+) -> Outcome {
+    loop {
+        waits.note_sequences();
+        let ready = ask();
+        if ready != 0 {
+            count_call();
+            return Outcome::of(ready);
+        }
+        if mask.old.is_some() && mask.deliver() != Delivered::Nothing {
+            return Outcome::of(EINTR);
+        }
+        if deadline_ns != NEVER && now_ns() >= deadline_ns {
+            return Outcome::of(0);
+        }
+        let thread = Carrier::current().thread();
+        let first = waits.all().first().map_or(0, |wait| wait.fd as usize);
+        thread.waits_for(kind, first, if deadline_ns == NEVER { 0 } else { deadline_ns });
+        match ENGINE.pump.wait_any(waits.all(), deadline_ns) {
+            Ok(Wake::Signalled) if mask.deliver() != Delivered::Nothing => {
+                return Outcome::of(EINTR);
+            }
+            Ok(Wake::TimedOut) => return Outcome::of(ask()),
+            Ok(_) => {}
+            Err(_) => return Outcome::PASS,
+        }
+    }
+}
+
+/// `poll(2)`.
+pub extern "C" fn poll(frame: &Frame) -> Outcome {
+    let timeout_ms = frame.rdx as i32;
+    if !ENGINE.is_started() || timeout_ms == 0 {
+        return Outcome::PASS;
+    }
+    poll_until(frame, millisecond_deadline(timeout_ms), 0)
+}
+
+/// `ppoll(2)`.
+pub extern "C" fn ppoll(frame: &Frame) -> Outcome {
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    match relative_deadline(frame.arg(2)) {
+        Ok(deadline_ns) => poll_until(frame, deadline_ns, frame.arg(3)),
+        Err(errno) => Outcome::of(errno),
+    }
+}
+
+fn poll_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Outcome {
+    let (fds, count) = (frame.arg(0), frame.arg(1));
+    let mask = TemporaryMask::set(mask);
+    if count == 0 {
+        return sleep_as_poll(deadline_ns, &mask);
+    }
+    let Some(mut waits) = Waits::new(count) else { return Outcome::of(err(errno::ENOMEM)) };
+    for index in 0..count {
+        let at = with_exposed_provenance::<PollFd>(fds).wrapping_add(index);
+        // SAFETY: the program's array.
+        let poll = unsafe { at.read_unaligned() };
+        if poll.fd >= 0 {
+            waits.push(poll.fd as u32, poll.events as u16 as u32);
+        }
+    }
+    // SAFETY: the program's array.
+    let ask = || unsafe { sys!(nr::__NR_poll, fds, count, 0usize) };
+    wait_loop(&mut waits, WaitKind::Poll, deadline_ns, &mask, ask)
+}
+
+fn sleep_as_poll(deadline_ns: u64, mask: &TemporaryMask) -> Outcome {
+    if mask.old.is_some() && mask.deliver() != Delivered::Nothing {
+        return Outcome::of(EINTR);
+    }
+    while sleep_until(deadline_ns) {
+        if mask.deliver() != Delivered::Nothing {
+            return Outcome::of(EINTR);
+        }
+    }
+    Outcome::of(0)
+}
+
+/// Words of a descriptor set that fit on the stack: 1024 descriptors.
+const SET_WORDS: usize = 16;
+
+/// `select(2)`: the timeout is a timeval, updated to what is left.
+pub extern "C" fn select(frame: &Frame) -> Outcome {
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    let timeout = with_exposed_provenance_mut::<[i64; 2]>(frame.arg(4));
+    let mut deadline_ns = NEVER;
+    if !timeout.is_null() {
+        // SAFETY: the program's structure.
+        let [sec, usec] = unsafe { timeout.read_unaligned() };
+        if sec < 0 || usec < 0 {
+            return Outcome::of(err(errno::EINVAL));
+        }
+        let left = (sec as u64).saturating_mul(1_000_000_000).saturating_add(usec as u64 * 1000);
+        if left == 0 {
+            return Outcome::PASS;
+        }
+        deadline_ns = now_ns().saturating_add(left).min(NEVER - 1);
+    }
+    let outcome = select_until(frame, deadline_ns, 0);
+    if !timeout.is_null() && !outcome.is_pass() {
+        let left = deadline_ns.saturating_sub(now_ns());
+        // SAFETY: the program's structure.
+        unsafe {
+            let left = [(left / 1_000_000_000) as i64, (left % 1_000_000_000 / 1000) as i64];
+            timeout.write_unaligned(left);
+        }
+    }
+    outcome
+}
+
+/// `pselect6(2)`: its sixth argument points at the mask's address and size.
+pub extern "C" fn pselect6(frame: &Frame) -> Outcome {
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    let mask = match frame.arg(5) {
+        0 => 0,
+        // SAFETY: the program's pair of words.
+        at => unsafe { with_exposed_provenance::<usize>(at).read_unaligned() },
+    };
+    match relative_deadline(frame.arg(4)) {
+        Ok(deadline_ns) => select_until(frame, deadline_ns, mask),
+        Err(errno) => Outcome::of(errno),
+    }
+}
+
+fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Outcome {
+    let count = frame.rdi as i32;
+    if count < 0 {
+        return Outcome::of(err(errno::EINVAL));
+    }
+    let words = (count as usize).div_ceil(64);
+    if words > SET_WORDS {
+        return crate::process::on_helper(frame);
+    }
+    let mask = TemporaryMask::set(mask);
+    let sets = [frame.arg(1), frame.arg(2), frame.arg(3)];
+    if count == 0 || sets == [0; 3] {
+        return sleep_as_poll(deadline_ns, &mask);
+    }
+    let mut wanted = [[0u64; SET_WORDS]; 3];
+    let mut total = 0;
+    for (set, wanted) in sets.iter().zip(&mut wanted) {
+        for (index, word) in wanted.iter_mut().enumerate().take(words) {
+            if *set != 0 {
+                let at = with_exposed_provenance::<u64>(*set).wrapping_add(index);
+                // SAFETY: the program's set.
+                *word = unsafe { at.read_unaligned() };
+                total += word.count_ones() as usize;
+            }
+        }
+    }
+    let Some(mut waits) = Waits::new(total) else { return Outcome::of(err(errno::ENOMEM)) };
+    for (set, events) in wanted.iter().zip([1u32, 4, 2]) {
+        for fd in (0..count as u32).filter(|fd| set[*fd as usize / 64] >> (fd % 64) & 1 != 0) {
+            waits.push(fd, events);
+        }
+    }
+    let ask = || {
+        for (set, wanted) in sets.iter().zip(&wanted) {
+            for (index, word) in wanted.iter().enumerate().take(words) {
+                if *set != 0 {
+                    let at = with_exposed_provenance_mut::<u64>(*set).wrapping_add(index);
+                    // SAFETY: the program's set.
+                    unsafe { at.write_unaligned(*word) };
+                }
+            }
+        }
+        let now = [0u64; 2];
+        // SAFETY: the program's sets and a live timeout.
+        unsafe {
+            let (r, w, e) = (sets[0], sets[1], sets[2]);
+            syscall6(nr::__NR_pselect6, [count as usize, r, w, e, (&raw const now).addr(), 0])
+        }
+    };
+    wait_loop(&mut waits, WaitKind::Poll, deadline_ns, &mask, ask)
+}
+
+/// `epoll_wait(2)`, `epoll_pwait(2)`.
+pub extern "C" fn epoll_wait(frame: &Frame) -> Outcome {
+    let timeout_ms = frame.r10 as i32;
+    if !ENGINE.is_started() || timeout_ms == 0 {
+        return Outcome::PASS;
+    }
+    let with_mask = frame.rax == u64::from(nr::__NR_epoll_pwait);
+    epoll_until(frame, millisecond_deadline(timeout_ms), if with_mask { frame.arg(4) } else { 0 })
+}
+
+/// `epoll_pwait2(2)`.
+pub extern "C" fn epoll_pwait2(frame: &Frame) -> Outcome {
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    match relative_deadline(frame.arg(3)) {
+        Ok(deadline_ns) => epoll_until(frame, deadline_ns, frame.arg(4)),
+        Err(errno) => Outcome::of(errno),
+    }
+}
+
+fn epoll_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Outcome {
+    let (epoll, events, max) = (frame.arg(0), frame.arg(1), frame.arg(2));
+    let mask = TemporaryMask::set(mask);
+    let Some(mut waits) = Waits::new(1) else { return Outcome::of(err(errno::ENOMEM)) };
+    waits.push(epoll as u32, IN);
+    // SAFETY: the program's own call, without waiting.
+    let ask = || unsafe { sys!(nr::__NR_epoll_wait, epoll, events, max, 0usize) };
+    wait_loop(&mut waits, WaitKind::Epoll, deadline_ns, &mask, ask)
+}

@@ -1,0 +1,135 @@
+//! Processes: fork, vfork, exec, waiting for children.
+//!
+//! `fork` is the raw instruction in the stub; in the child the engine becomes that of a process with
+//! one thread ([`raddle_engine::fork`]). `vfork` and `posix_spawn` share memory with the child until
+//! it execs: the child's GS base then points at [`RAW`], a carrier on which every call passes, so that
+//! it can't touch the parent's engine; the parent's carrier sleeps in the kernel meanwhile.
+
+use crate::boundary::{CloneFrame, Frame, Outcome};
+use crate::signal;
+use crate::threads::{self, CLONE_THREAD, CLONE_VM, Request};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use raddle_engine::thread::WaitKind;
+use raddle_engine::{Carrier, ENGINE, fork};
+use raddle_sys::{err, errno, mem, sys};
+
+const CLONE: u64 = 56;
+const VFORK: u64 = 58;
+const CLONE3: u64 = 435;
+
+/// The carrier of vfork children: `raw` is set, nothing else is ever used.
+static RAW: AtomicUsize = AtomicUsize::new(0);
+
+/// Prepares the carrier of vfork children.
+///
+/// # Errors
+/// ENOMEM.
+pub fn init() -> Result<(), isize> {
+    let memory = mem::map(size_of::<Carrier>())?;
+    let carrier = memory.cast::<Carrier>();
+    // SAFETY: zeroed memory is a valid carrier; this one is shared and never changes again.
+    unsafe { (*carrier).raw.set(1) };
+    RAW.store(carrier.expose_provenance(), Ordering::Release);
+    Ok(())
+}
+
+/// True if this kernel thread is a vfork child.
+pub fn is_raw(carrier: *const Carrier) -> bool {
+    carrier.addr() == RAW.load(Ordering::Relaxed)
+}
+
+/// Before a clone-like call: makes a green thread, or lets the stub execute it.
+pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
+    let request = match frame.call.rax {
+        CLONE => Request::from_clone(&frame.call),
+        CLONE3 => match Request::from_clone3(&frame.call) {
+            Some(request) => request,
+            None => return Outcome::PASS,
+        },
+        _ => Request { flags: CLONE_VM, stack: 0, tls: 0, parent_tid: 0, child_tid: 0 },
+    };
+    if request.flags & CLONE_THREAD != 0 {
+        return Outcome::of(threads::create(frame, &request));
+    }
+    debug_assert!(frame.call.rax != VFORK || request.flags & CLONE_VM != 0);
+    let shares = u32::from(request.flags & CLONE_VM != 0);
+    Carrier::current().child_shares.set(shares);
+    if shares != 0 {
+        signal::expose_mask();
+    }
+    Outcome::PASS
+}
+
+/// After a raw clone-like call, in the parent (`result` > 0 or an error) and in the child (0).
+pub extern "C" fn clone_after(result: isize) {
+    let shares = Carrier::current().child_shares.get() != 0;
+    if result == 0 && shares {
+        // SAFETY: only this register of the child changes; memory is the parent's.
+        unsafe { raddle_context::set_gs_base(RAW.load(Ordering::Relaxed) as u64) };
+    } else if result == 0 {
+        // SAFETY: the child of a fork has this one thread.
+        unsafe { fork::in_child() };
+        signal::in_child();
+    } else if shares {
+        signal::hide_mask();
+    }
+}
+
+/// `execve(2)`, `execveat(2)`: the new program inherits the caller's signal mask.
+pub extern "C" fn exec(frame: &Frame) -> Outcome {
+    signal::expose_mask();
+    // SAFETY: the program's own call; it returns only if it failed.
+    let result = unsafe { frame.raw() };
+    signal::hide_mask();
+    Outcome::of(result)
+}
+
+/// `wait4(2)` and `waitid(2)`: a helper blocks in the kernel if the answer isn't there yet.
+pub extern "C" fn wait(frame: &Frame) -> Outcome {
+    const WNOHANG: usize = 1;
+    const WAITID: u64 = 247;
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    let options = if frame.rax == WAITID { 3 } else { 2 };
+    if frame.arg(options) & WNOHANG != 0 {
+        return Outcome::PASS;
+    }
+    loop {
+        let thread = Carrier::current().thread();
+        thread.waits_for(WaitKind::Child, frame.arg(usize::from(frame.rax == WAITID)), 0);
+        // SAFETY: the program's own call.
+        let result = unsafe { ENGINE.helpers.call(frame.rax as u32, frame.args()) };
+        if result != err(errno::EINTR) {
+            return Outcome::of(result);
+        }
+        match signal::deliver() {
+            signal::Delivered::Interrupting => return Outcome::of(result),
+            signal::Delivered::Nothing | signal::Delivered::Restarting => {}
+        }
+    }
+}
+
+/// Calls that the kernel may block in for long, without a better way: on a helper.
+pub extern "C" fn on_helper(frame: &Frame) -> Outcome {
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    let thread = Carrier::current().thread();
+    thread.waits_for(WaitKind::Other, frame.rax as usize, 0);
+    loop {
+        // SAFETY: the program's own call.
+        let result = unsafe { ENGINE.helpers.call(frame.rax as u32, frame.args()) };
+        if result != err(errno::EINTR) || signal::deliver() == signal::Delivered::Interrupting {
+            return Outcome::of(result);
+        }
+    }
+}
+
+/// `exit_group(2)` by a program whose carriers are busy: nobody is waited for.
+pub fn exit_group(status: usize) -> ! {
+    loop {
+        // SAFETY: ends the process.
+        unsafe { sys!(231, status) };
+    }
+}

@@ -1,0 +1,113 @@
+//! Dispositions: what the program asked for, and what the kernel is told.
+
+use super::entry;
+use super::{SIGNALS, bit};
+use core::sync::atomic::{AtomicU64, Ordering};
+use raddle_engine::helpers::POKE;
+use raddle_sched::SpinLock;
+use raddle_sys::abi::SigAction;
+use raddle_sys::{nr, sys};
+
+/// `SIG_DFL`.
+pub const DEFAULT: usize = 0;
+/// `SIG_IGN`.
+pub const IGNORE: usize = 1;
+pub const SA_NOCLDSTOP: u64 = 1;
+pub const SA_NOCLDWAIT: u64 = 2;
+pub const SA_SIGINFO: u64 = 4;
+pub const SA_ONSTACK: u64 = 0x0800_0000;
+pub const SA_RESTART: u64 = 0x1000_0000;
+pub const SA_NODEFER: u64 = 0x4000_0000;
+pub const SA_RESETHAND: u64 = 0x8000_0000;
+const SA_RESTORER: u64 = 0x0400_0000;
+
+static NONE: SigAction = SigAction { handler: DEFAULT, flags: 0, restorer: 0, mask: 0 };
+
+static ACTIONS: SpinLock<[SigAction; SIGNALS as usize + 1]> =
+    SpinLock::new([SigAction { handler: DEFAULT, flags: 0, restorer: 0, mask: 0 }; SIGNALS as usize + 1]);
+
+/// Signals with a default action that somebody has blocked on purpose: the kernel must not act on
+/// them, so the runtime's handler is installed and decides.
+static WATCHED: AtomicU64 = AtomicU64::new(0);
+
+/// What the program asked for.
+pub fn get(signal: u32) -> SigAction {
+    ACTIONS.lock()[signal as usize]
+}
+
+/// Changes what the program asked for; returns what it had asked for before.
+pub fn set(signal: u32, action: &SigAction) -> SigAction {
+    let old = core::mem::replace(&mut ACTIONS.lock()[signal as usize], *action);
+    tell_kernel(signal, action);
+    old
+}
+
+/// Copies the kernel's dispositions; `mask` is what the only thread blocks.
+pub fn adopt(mask: u64) {
+    for signal in 1..=SIGNALS {
+        let mut action = NONE;
+        // SAFETY: the kernel fills a live structure.
+        unsafe { sys!(nr::__NR_rt_sigaction, signal, 0usize, &raw mut action, 8usize) };
+        ACTIONS.lock()[signal as usize] = action;
+        if mask & bit(signal) != 0 {
+            WATCHED.fetch_or(bit(signal), Ordering::Relaxed);
+        }
+        tell_kernel(signal, &action);
+    }
+}
+
+/// Sees to it that the kernel doesn't act by default on signals that a thread blocks.
+pub fn watch(blocked: u64) {
+    let fresh = blocked & !WATCHED.fetch_or(blocked, Ordering::Relaxed) & !super::UNBLOCKABLE;
+    for signal in 1..=SIGNALS {
+        if fresh & bit(signal) != 0 {
+            tell_kernel(signal, &get(signal));
+        }
+    }
+}
+
+fn tell_kernel(signal: u32, action: &SigAction) {
+    if super::UNBLOCKABLE & bit(signal) != 0 {
+        return;
+    }
+    let watched = WATCHED.load(Ordering::Relaxed) & bit(signal) != 0;
+    let ours = match action.handler {
+        DEFAULT => watched,
+        IGNORE => false,
+        _ => true,
+    } || signal as usize == POKE;
+    let kept = action.flags & (SA_NOCLDSTOP | SA_NOCLDWAIT);
+    let told = if ours {
+        SigAction {
+            handler: entry::raddle_signal_handler as *const () as usize,
+            flags: kept | SA_SIGINFO | SA_ONSTACK | SA_RESTORER | action.flags & SA_RESTART,
+            restorer: entry::raddle_signal_restorer as *const () as usize,
+            mask: u64::MAX,
+        }
+    } else {
+        SigAction { handler: action.handler, flags: kept | SA_RESTORER, restorer: entry::raddle_signal_restorer as *const () as usize, mask: 0 }
+    };
+    // SAFETY: the kernel reads a live structure; the handler is async-signal-safe by construction.
+    unsafe { sys!(nr::__NR_rt_sigaction, signal, &raw const told, 0usize, 8usize) };
+}
+
+/// Restores the kernel's default action for good: the process is about to die of `signal`.
+pub fn surrender(signal: u32) {
+    // SAFETY: as above.
+    unsafe { sys!(nr::__NR_rt_sigaction, signal, &raw const NONE, 0usize, 8usize) };
+}
+
+/// True if the default action of `signal` is to do nothing.
+pub const fn ignored_by_default(signal: u32) -> bool {
+    const CONT: u32 = 18;
+    const CHLD: u32 = 17;
+    const URG: u32 = 23;
+    const WINCH: u32 = 28;
+    matches!(signal, CONT | CHLD | URG | WINCH)
+}
+
+/// Frees the lock in the child of a fork.
+pub fn break_lock() {
+    // SAFETY: the child has one thread.
+    unsafe { ACTIONS.break_lock() };
+}

@@ -1,0 +1,268 @@
+//! The system calls about signals.
+
+use super::routing::{self, process_pending};
+use super::{SIGNALS, UNBLOCKABLE, actions, bit, deliver, is_virtual};
+use crate::boundary::{Frame, Outcome};
+use crate::time::relative_deadline;
+use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use core::sync::atomic::Ordering;
+use raddle_engine::thread::{TID_BASE, WaitKind};
+use raddle_engine::{Carrier, ENGINE, Thread, switch};
+use raddle_sched::Wake;
+use raddle_sched::timers::NEVER;
+use raddle_sys::abi::{SigAction, SigInfo, StackT};
+use raddle_sys::{err, errno, nr, sys};
+
+const SI_TKILL: i32 = -6;
+/// Signals 32 and 33: only libc's own "block everything" names them.
+const LIBC_INTERNAL: u64 = bit(32) | bit(33);
+
+/// `rt_sigaction(2)`.
+pub extern "C" fn rt_sigaction(frame: &Frame) -> Outcome {
+    let signal = frame.rdi as u32;
+    if !is_virtual() || signal == 0 || signal > SIGNALS || frame.arg(3) != 8 {
+        return Outcome::PASS;
+    }
+    let (new, old) = (frame.arg(1), frame.arg(2));
+    if new != 0 && UNBLOCKABLE & bit(signal) != 0 {
+        return Outcome::of(err(errno::EINVAL));
+    }
+    let before = if new == 0 {
+        actions::get(signal)
+    } else {
+        // SAFETY: the program's structure.
+        let mut action = unsafe { with_exposed_provenance::<SigAction>(new).read_unaligned() };
+        action.mask &= !UNBLOCKABLE;
+        actions::set(signal, &action)
+    };
+    if old != 0 {
+        // SAFETY: the program's structure.
+        unsafe { with_exposed_provenance_mut::<SigAction>(old).write_unaligned(before) };
+    }
+    Outcome::of(0)
+}
+
+/// `rt_sigprocmask(2)`: the green thread's mask, without the kernel.
+pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
+    if !is_virtual() {
+        return Outcome::PASS;
+    }
+    if frame.arg(3) != 8 {
+        return Outcome::of(err(errno::EINVAL));
+    }
+    let thread = Carrier::current().thread();
+    let old = thread.signals.mask.load(Ordering::Relaxed);
+    let (set, to) = (frame.arg(1), frame.arg(2));
+    if set != 0 {
+        // SAFETY: the program's word.
+        let set = unsafe { with_exposed_provenance::<u64>(set).read_unaligned() };
+        let new = match frame.rdi as u32 {
+            0 => old | set,
+            1 => old & !set,
+            2 => set,
+            _ => return Outcome::of(err(errno::EINVAL)),
+        } & !UNBLOCKABLE;
+        if new & !old != 0 && set & LIBC_INTERNAL == 0 {
+            actions::watch(new & !old);
+        }
+        set_mask(thread, new);
+    }
+    if to != 0 {
+        // SAFETY: the program's word.
+        unsafe { with_exposed_provenance_mut::<u64>(to).write_unaligned(old) };
+    }
+    Outcome::of(0)
+}
+
+fn set_mask(thread: &Thread, mask: u64) {
+    thread.signals.mask.store(mask, Ordering::SeqCst);
+    let pending = thread.signals.pending.load(Ordering::SeqCst) | process_pending();
+    if pending & !mask != 0 {
+        Carrier::current().attention.store(1, Ordering::Relaxed);
+    }
+}
+
+/// `rt_sigpending(2)`.
+pub extern "C" fn rt_sigpending(frame: &Frame) -> Outcome {
+    if !is_virtual() {
+        return Outcome::PASS;
+    }
+    let signals = &Carrier::current().thread().signals;
+    let pending = signals.pending.load(Ordering::Acquire) | process_pending();
+    let blocked = pending & signals.mask.load(Ordering::Relaxed);
+    // SAFETY: the program's word.
+    unsafe { with_exposed_provenance_mut::<u64>(frame.arg(0)).write_unaligned(blocked) };
+    Outcome::of(0)
+}
+
+/// `sigaltstack(2)`: the green thread's own; the kernel's belongs to the carrier.
+pub extern "C" fn sigaltstack(frame: &Frame) -> Outcome {
+    const DISABLE: i32 = 2;
+    const ONSTACK: i32 = 1;
+    const MINIMUM: usize = 2048;
+    if !is_virtual() {
+        return Outcome::PASS;
+    }
+    let signals = &Carrier::current().thread().signals;
+    let old = signals.alternate.get();
+    let here = core::ptr::from_ref(frame).addr();
+    let on_it = old.flags & DISABLE == 0 && (old.sp..old.sp + old.size).contains(&here);
+    if frame.arg(0) != 0 {
+        // SAFETY: the program's structure.
+        let new = unsafe { with_exposed_provenance::<StackT>(frame.arg(0)).read_unaligned() };
+        if on_it {
+            return Outcome::of(err(errno::EPERM));
+        }
+        if new.flags & DISABLE == 0 && new.size < MINIMUM {
+            return Outcome::of(err(errno::ENOMEM));
+        }
+        let disabled = new.flags & DISABLE != 0;
+        signals.alternate.set(if disabled { StackT::DISABLED } else { StackT { flags: 0, ..new } });
+    }
+    if frame.arg(1) != 0 {
+        let flags = if on_it { ONSTACK } else { old.flags & DISABLE };
+        let to = with_exposed_provenance_mut::<StackT>(frame.arg(1));
+        // SAFETY: the program's structure.
+        unsafe { to.write_unaligned(StackT { flags, ..old }) };
+    }
+    Outcome::of(0)
+}
+
+/// `tgkill(2)`.
+pub extern "C" fn tgkill(frame: &Frame) -> Outcome {
+    if frame.rdi as u32 != ENGINE.pid.load(Ordering::Relaxed) {
+        return Outcome::PASS;
+    }
+    send(frame.rsi as u32, frame.rdx as u32)
+}
+
+/// `tkill(2)`.
+pub extern "C" fn tkill(frame: &Frame) -> Outcome {
+    send(frame.rdi as u32, frame.rsi as u32)
+}
+
+/// `rt_tgsigqueueinfo(2)`.
+pub extern "C" fn rt_tgsigqueueinfo(frame: &Frame) -> Outcome {
+    let target = ENGINE.find(frame.rsi as u32);
+    if !is_virtual() || frame.rdi as u32 != ENGINE.pid.load(Ordering::Relaxed) {
+        return Outcome::PASS;
+    }
+    let Some(thread) = target else { return Outcome::of(err(errno::ESRCH)) };
+    // SAFETY: the program's structure.
+    let mut info = unsafe { with_exposed_provenance::<SigInfo>(frame.arg(3)).read_unaligned() };
+    info.signo = frame.rdx as i32;
+    queue(thread, &info)
+}
+
+fn send(tid: u32, signal: u32) -> Outcome {
+    let Some(thread) = ENGINE.find(tid) else {
+        return if tid >= TID_BASE { Outcome::of(err(errno::ESRCH)) } else { Outcome::PASS };
+    };
+    if !is_virtual() {
+        return Outcome::PASS;
+    }
+    // SAFETY: a plain query.
+    let uid = unsafe { sys!(nr::__NR_getuid) } as u32;
+    let pid = ENGINE.pid.load(Ordering::Relaxed) as i32;
+    let info =
+        SigInfo { signo: signal as i32, code: SI_TKILL, pid, uid, ..SigInfo::EMPTY };
+    queue(thread, &info)
+}
+
+fn queue(thread: &Thread, info: &SigInfo) -> Outcome {
+    let signal = info.signo as u32;
+    if signal > SIGNALS {
+        return Outcome::of(err(errno::EINVAL));
+    }
+    if signal != 0 {
+        routing::to_thread(thread, info);
+    }
+    Outcome::of(0)
+}
+
+/// `rt_sigsuspend(2)`.
+pub extern "C" fn rt_sigsuspend(frame: &Frame) -> Outcome {
+    if !is_virtual() {
+        return Outcome::PASS;
+    }
+    // SAFETY: the program's word.
+    let mask = unsafe { with_exposed_provenance::<u64>(frame.arg(0)).read_unaligned() };
+    Outcome::of(suspend(mask & !UNBLOCKABLE))
+}
+
+/// `pause(2)`.
+pub extern "C" fn pause(_: &Frame) -> Outcome {
+    if !is_virtual() {
+        return Outcome::PASS;
+    }
+    Outcome::of(suspend(Carrier::current().thread().signals.mask.load(Ordering::Relaxed)))
+}
+
+fn suspend(mask: u64) -> isize {
+    let thread = Carrier::current().thread();
+    let signals = &thread.signals;
+    let old = signals.mask.swap(mask, Ordering::SeqCst);
+    actions::watch(mask & !LIBC_INTERNAL & !old);
+    loop {
+        signals.suspended_mask.set(Some(old));
+        if deliver() != super::Delivered::Nothing {
+            return err(errno::EINTR);
+        }
+        thread.waits_for(WaitKind::Signal, 0, 0);
+        thread.task.prepare();
+        if process_pending() & !mask == 0 || !thread.task.claim(Wake::Retry) {
+            switch::park();
+        }
+    }
+}
+
+/// `rt_sigtimedwait(2)`.
+pub extern "C" fn rt_sigtimedwait(frame: &Frame) -> Outcome {
+    if !is_virtual() {
+        return Outcome::PASS;
+    }
+    // SAFETY: the program's word.
+    let set = unsafe { with_exposed_provenance::<u64>(frame.arg(0)).read_unaligned() };
+    let set = set & !UNBLOCKABLE;
+    let deadline_ns = match relative_deadline(frame.arg(2)) {
+        Ok(deadline_ns) => deadline_ns,
+        Err(errno) => return Outcome::of(errno),
+    };
+    let signals = &Carrier::current().thread().signals;
+    actions::watch(set);
+    signals.awaited.store(set, Ordering::SeqCst);
+    let result = wait_for(set, deadline_ns, frame.arg(1));
+    signals.awaited.store(0, Ordering::SeqCst);
+    Outcome::of(result)
+}
+
+fn wait_for(set: u64, deadline_ns: u64, info_to: usize) -> isize {
+    let thread = Carrier::current().thread();
+    loop {
+        routing::route();
+        if let Some(info) = routing::take(thread, set) {
+            if info_to != 0 {
+                let to = with_exposed_provenance_mut::<SigInfo>(info_to);
+                // SAFETY: the program's structure.
+                unsafe { to.write_unaligned(info) };
+            }
+            return info.signo as isize;
+        }
+        thread.waits_for(WaitKind::Signal, 0, if deadline_ns == NEVER { 0 } else { deadline_ns });
+        thread.task.prepare();
+        let due = (thread.signals.pending.load(Ordering::SeqCst) | process_pending()) & set;
+        if due != 0 && thread.task.claim(Wake::Retry) {
+            continue;
+        }
+        let outcome =
+            if deadline_ns == NEVER { switch::park() } else { switch::park_until(deadline_ns) };
+        if outcome == Wake::TimedOut {
+            return err(errno::EAGAIN);
+        }
+        if thread.signals.deliverable() & !set != 0
+            && deliver() != super::Delivered::Nothing
+        {
+            return err(errno::EINTR);
+        }
+    }
+}

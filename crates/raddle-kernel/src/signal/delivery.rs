@@ -1,0 +1,173 @@
+//! Delivery: a green thread runs its handlers, on its own stack.
+
+use super::actions::{self, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART};
+use super::entry::{Moved, raddle_enter_handler, raddle_resume};
+use super::routing::{self, process_pending};
+use super::{UNBLOCKABLE, bit, poke};
+use core::sync::atomic::Ordering;
+use raddle_engine::{Carrier, Thread};
+use raddle_sys::abi::{SigAction, SigInfo, StackT};
+
+/// What a look at the pending signals did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delivered {
+    /// No handler ran.
+    Nothing,
+    /// Handlers ran, all of them with SA_RESTART.
+    Restarting,
+    /// A handler ran that wants the interrupted call to return EINTR.
+    Interrupting,
+}
+
+/// Delivers what is pending and not blocked to the running thread, here: handlers run before this
+/// returns. The system call in progress decides by the answer whether it restarts.
+pub fn deliver() -> Delivered {
+    let carrier = Carrier::current();
+    carrier.attention.store(0, Ordering::Relaxed);
+    routing::route();
+    let thread = carrier.thread();
+    if deliverable(thread) == 0 {
+        return Delivered::Nothing;
+    }
+    thread.signals.interrupting.set(false);
+    thread.signals.handled.set(false);
+    carrier.deliver_here.set(1);
+    poke(carrier.kernel_tid.load(Ordering::Relaxed));
+    // The handlers have run; this may be another carrier.
+    match (thread.signals.handled.get(), thread.signals.interrupting.get()) {
+        (false, _) => Delivered::Nothing,
+        (true, false) => Delivered::Restarting,
+        (true, true) => Delivered::Interrupting,
+    }
+}
+
+/// Signals that `thread` would take now.
+fn deliverable(thread: &Thread) -> u64 {
+    let pending = thread.signals.pending.load(Ordering::Acquire) | process_pending();
+    pending & !thread.signals.mask.load(Ordering::Relaxed)
+}
+
+/// At the end of a call: signals were recorded or became pending meanwhile. Passes `result` through.
+pub extern "C" fn on_attention(result: isize) -> isize {
+    deliver();
+    result
+}
+
+/// Where a frame for `thread` goes: below `rsp` and its red zone, or on top of its alternate stack.
+pub fn stack_for(thread: &Thread, signal: u32, rsp: usize, fault: bool) -> usize {
+    const RED_ZONE: usize = 128;
+    let below = rsp - RED_ZONE;
+    let alternate = thread.signals.alternate.get();
+    if alternate.flags & StackT::DISABLED.flags != 0 || alternate.size == 0 {
+        return below;
+    }
+    let on_it = (alternate.sp..alternate.sp + alternate.size).contains(&rsp);
+    // Which handler will run isn't decided yet unless this is a fault; any that is due may ask.
+    let wants = |signal: u32| actions_flags(signal) & SA_ONSTACK != 0;
+    let due = thread.signals.deliverable() | if signal != 33 { bit(signal) } else { 0 };
+    let asks = if fault {
+        wants(signal)
+    } else {
+        (1..=super::SIGNALS).any(|s| due & bit(s) != 0 && wants(s))
+    };
+    if asks && !on_it { alternate.sp + alternate.size } else { below }
+}
+
+/// The program's flags for a signal; lock-free enough for a handler: the lock is held for a copy.
+fn actions_flags(signal: u32) -> u64 {
+    actions::get(signal).flags
+}
+
+/// On a green stack, behind a moved frame: routes, then runs what is due, then resumes the frame.
+pub extern "C" fn arrived(frame: *mut Moved, fault: u64) -> ! {
+    Carrier::current().attention.store(0, Ordering::Relaxed);
+    routing::route();
+    let thread = Carrier::current().thread();
+    if fault != 0 {
+        // SAFETY: the frame is this stack's own.
+        let info = unsafe { (*frame).info };
+        let signal = info.signo as u32;
+        let action = actions::get(signal);
+        let blocked = thread.signals.mask.load(Ordering::Relaxed) & bit(signal) != 0;
+        if blocked || action.handler == DEFAULT || action.handler == IGNORE {
+            actions::surrender(signal); // the instruction faults again, for good
+            // SAFETY: as above.
+            unsafe { resume(frame) }
+        }
+        // SAFETY: as above.
+        unsafe { enter(frame, thread, &info, &action) }
+    }
+    // SAFETY: as above.
+    unsafe { next(frame, thread) }
+}
+
+/// Runs the next handler that is due, or resumes the frame.
+unsafe fn next(frame: *mut Moved, thread: &Thread) -> ! {
+    loop {
+        let due = deliverable(thread);
+        let Some(info) = (due != 0).then(|| routing::take(thread, due)).flatten() else {
+            // SAFETY: the caller's frame.
+            unsafe { resume(frame) }
+        };
+        let signal = info.signo as u32;
+        let action = actions::get(signal);
+        match action.handler {
+            IGNORE => {}
+            DEFAULT => routing::default_action(signal),
+            // SAFETY: the caller's frame.
+            _ => unsafe { enter(frame, thread, &info, &action) },
+        }
+    }
+}
+
+/// Calls a user handler with the frame as its context.
+unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &SigAction) -> ! {
+    let signal = info.signo as u32;
+    let signals = &thread.signals;
+    let mask = signals.mask.load(Ordering::Relaxed);
+    let after = signals.suspended_mask.take().unwrap_or(mask);
+    let own = if action.flags & SA_NODEFER != 0 { 0 } else { bit(signal) };
+    signals.mask.store((mask | action.mask | own) & !UNBLOCKABLE, Ordering::Relaxed);
+    signals.handled.set(true);
+    if action.flags & SA_RESTART == 0 {
+        signals.interrupting.set(true);
+    }
+    if action.flags & SA_RESETHAND != 0 {
+        actions::set(signal, &SigAction { handler: DEFAULT, ..*action });
+    }
+    // SAFETY: the frame is this stack's own; everything below it is free.
+    unsafe {
+        (*frame).info = *info;
+        (*frame).context.sigmask = after;
+        (*frame).context.stack = signals.alternate.get();
+        let (info, context) = (&raw mut (*frame).info, &raw mut (*frame).context);
+        raddle_enter_handler(signal, info, context, action.handler, frame)
+    }
+}
+
+/// A user handler has returned: restores the mask it was given, runs what else is due. Returns for
+/// the frame to be resumed.
+pub extern "C" fn returned(frame: *mut Moved) {
+    let thread = Carrier::current().thread();
+    // SAFETY: the frame that the handler ran on.
+    let mask = unsafe { (*frame).context.sigmask };
+    thread.signals.mask.store(mask & !UNBLOCKABLE, Ordering::Relaxed);
+    // SAFETY: as above.
+    unsafe { next(frame, thread) }
+}
+
+/// Gives the frame back to the kernel, with what belongs to this carrier.
+unsafe fn resume(frame: *mut Moved) -> ! {
+    let carrier = Carrier::current();
+    let (base, size) = carrier.signal_stack.get();
+    // SAFETY: the caller's frame.
+    unsafe {
+        (*frame).context.sigmask = 0;
+        (*frame).context.stack = if size == 0 {
+            StackT::DISABLED
+        } else {
+            StackT { sp: base, flags: 0, pad: 0, size }
+        };
+        raddle_resume(frame)
+    }
+}

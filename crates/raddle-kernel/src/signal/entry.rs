@@ -1,0 +1,232 @@
+//! The runtime's signal handler and the way from there to a green stack.
+//!
+//! The kernel enters `raddle_signal_handler` on the carrier's alternate stack with every signal
+//! blocked. If the carrier was in user code, the handler *moves the frame*: it copies what the kernel
+//! pushed (saved registers, floating-point state, `siginfo`) below the green thread's stack pointer,
+//! or to the top of its alternate stack, and edits the original so that returning from the handler
+//! enters `raddle_signal_arrived` there, with the kernel's mask empty again. If the carrier was in
+//! the runtime, the handler only records the signal: it is looked at when the runtime is left.
+//!
+//! So no green thread ever holds a carrier's alternate stack, a frame can be resumed on any carrier,
+//! and nothing that takes a lock runs in a handler.
+//!
+//! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
+
+use super::delivery;
+use crate::boundary::is_pass;
+use crate::process;
+use core::arch::global_asm;
+use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use core::sync::atomic::Ordering;
+use raddle_engine::helpers::POKE;
+use raddle_engine::{Carrier, ENGINE};
+use raddle_sys::abi::{SigInfo, UContext};
+
+use super::actions;
+
+unsafe extern "C" {
+    /// What the kernel enters.
+    pub fn raddle_signal_handler();
+    /// What its frame returns to.
+    pub fn raddle_signal_restorer();
+    /// On a green stack: rdi = the moved frame.
+    fn raddle_signal_arrived();
+    /// Where user handlers return to, with the stack pointer at the moved frame's `ucontext`.
+    pub fn raddle_handler_returned();
+    /// Calls a user handler: rdi signal, rsi siginfo, rdx ucontext, rcx handler, r8 frame.
+    pub fn raddle_enter_handler(
+        signal: u32,
+        info: *mut SigInfo,
+        context: *mut UContext,
+        handler: usize,
+        frame: *mut Moved,
+    ) -> !;
+    /// Resumes the context of a moved frame: `rt_sigreturn`.
+    pub fn raddle_resume(frame: *mut Moved) -> !;
+    static __ehdr_start: u8;
+    static etext: u8;
+}
+
+/// What a moved frame begins with.
+#[repr(C)]
+pub struct Moved {
+    pub return_address: usize,
+    pub context: UContext,
+    pub info: SigInfo,
+}
+
+/// `SI_USER`-like codes are at most 0; faults have positive ones.
+fn is_fault(info: &SigInfo) -> bool {
+    info.code > 0 && info.code != 0x80 && matches!(info.signo, 4 | 5 | 7 | 8 | 11 | 31)
+        || info.code == 0x80 && matches!(info.signo, 7 | 11)
+}
+
+/// True if `rip` is code of the runtime.
+fn is_ours(rip: usize) -> bool {
+    let (from, to) = ((&raw const __ehdr_start).addr(), (&raw const etext).addr());
+    (from..to).contains(&rip) && !is_pass(rip)
+}
+
+/// The handler's body, on the carrier's alternate stack; takes no lock.
+extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext) {
+    // SAFETY: the kernel made both.
+    let (info, context) = unsafe { (&*info, &mut *context) };
+    let pointer = Carrier::current_or_null();
+    if pointer.is_null() || process::is_raw(pointer) {
+        return; // a helper that was poked, or a vfork child
+    }
+    let carrier = Carrier::current();
+    let rip = context.context.rip as usize;
+    let thread = carrier.thread_or_none();
+    let asked = carrier.deliver_here.replace(0) != 0;
+    let in_user = !is_ours(rip) && carrier.in_clock.get() == 0;
+    let fault = is_fault(info);
+    if fault && !in_user {
+        // A bad pointer that the program gave us, or a bug of ours: the kernel's verdict stands.
+        actions::surrender(signal);
+        return;
+    }
+    let Some(thread) = thread.filter(|_| in_user || asked) else {
+        record(carrier, info);
+        wake_own_sleep(carrier);
+        return;
+    };
+    if !fault {
+        record(carrier, info);
+    }
+    let stack = delivery::stack_for(thread, signal, context.context.rsp as usize, fault);
+    // SAFETY: the green stack below its pointer (or its alternate stack) is free.
+    let moved = unsafe { move_frame(context, info, stack) };
+    context.context.rdi = moved as u64;
+    context.context.rsi = u64::from(fault);
+    context.context.rsp = moved as u64;
+    context.context.rip = raddle_signal_arrived as *const () as u64;
+    context.context.eflags &= !0x400; // the ABI's direction flag
+    context.sigmask = 0;
+}
+
+fn record(carrier: &Carrier, info: &SigInfo) {
+    if info.signo as usize != POKE {
+        carrier.arrivals.push(info);
+    }
+    carrier.attention.store(1, Ordering::Relaxed);
+}
+
+/// The carrier may be about to sleep: make it look again.
+fn wake_own_sleep(carrier: &Carrier) {
+    if carrier.thread_or_none().is_none() && ENGINE.is_started() {
+        carrier.wake_up_from_handler();
+        ENGINE.pump.write_kick();
+    }
+}
+
+/// Copies the kernel's frame to below `stack`; returns the copy's address.
+unsafe fn move_frame(context: &UContext, info: &SigInfo, stack: usize) -> usize {
+    let state = context.context.fpstate;
+    let size = if state == 0 { 0 } else { xsave_size(state) };
+    let area = (stack - size) & !63;
+    // A handler is entered as if called: the stack pointer is 8 below a multiple of 16.
+    let at = ((area - size_of::<Moved>()) & !15) - 8;
+    let moved = with_exposed_provenance_mut::<Moved>(at);
+    // SAFETY: the caller's promise; the kernel's frame is whole.
+    unsafe {
+        let from = with_exposed_provenance::<u8>(state);
+        if size != 0 {
+            core::ptr::copy_nonoverlapping(from, with_exposed_provenance_mut(area), size);
+        }
+        moved.write(Moved {
+            return_address: raddle_handler_returned as *const () as usize,
+            context: *context,
+            info: *info,
+        });
+        (*moved).context.context.fpstate = if size == 0 { 0 } else { area };
+    }
+    at
+}
+
+/// Bytes of a frame's floating-point state (`struct _fpx_sw_bytes` at its offset 464).
+fn xsave_size(state: usize) -> usize {
+    const MAGIC: u32 = 0x4650_5853;
+    const LEGACY: usize = 512;
+    let words = with_exposed_provenance::<u32>(state + 464);
+    // SAFETY: the kernel's frame has at least the 512 bytes of fxsave.
+    unsafe { if *words == MAGIC { *words.add(1) as usize } else { LEGACY } }
+}
+
+// Unwinding through `raddle_handler_returned` restores the interrupted registers from the ucontext
+// at the stack pointer, as for the kernel's own return code: offsets of `struct ucontext`.
+global_asm!(
+    ".pushsection .text.raddle_signal,\"ax\",@progbits",
+    ".hidden raddle_signal_handler, raddle_signal_restorer, raddle_signal_arrived",
+    ".hidden raddle_handler_returned, raddle_enter_handler, raddle_resume",
+    ".globl raddle_signal_handler, raddle_signal_restorer, raddle_signal_arrived",
+    ".globl raddle_handler_returned, raddle_enter_handler, raddle_resume",
+    ".p2align 4",
+    "raddle_signal_handler:",
+    ".cfi_startproc",
+    "sub rsp, 8",
+    ".cfi_adjust_cfa_offset 8",
+    "call {on_signal}",
+    "add rsp, 8",
+    ".cfi_adjust_cfa_offset -8",
+    "ret",
+    ".cfi_endproc",
+    ".p2align 4",
+    "raddle_signal_restorer:",
+    "mov rax, 15",
+    "syscall",
+    ".p2align 4",
+    "raddle_signal_arrived:",
+    ".cfi_startproc",
+    ".cfi_undefined rip",
+    "and rsp, -16",
+    "call {arrived}",
+    "ud2",
+    ".cfi_endproc",
+    ".p2align 4",
+    ".cfi_startproc simple",
+    ".cfi_signal_frame",
+    // CFA = *(rsp + 160)
+    ".cfi_escape 0x0f, 4, 0x77, 0xa0, 1, 0x06",
+    ".cfi_escape 0x10, 16, 3, 0x77, 0xa8, 1", // rip
+    ".cfi_escape 0x10, 8, 2, 0x77, 40",       // r8
+    ".cfi_escape 0x10, 9, 2, 0x77, 48",
+    ".cfi_escape 0x10, 10, 2, 0x77, 56",
+    ".cfi_escape 0x10, 11, 3, 0x77, 0xc0, 0", // 64
+    ".cfi_escape 0x10, 12, 3, 0x77, 0xc8, 0",
+    ".cfi_escape 0x10, 13, 3, 0x77, 0xd0, 0",
+    ".cfi_escape 0x10, 14, 3, 0x77, 0xd8, 0",
+    ".cfi_escape 0x10, 15, 3, 0x77, 0xe0, 0",
+    ".cfi_escape 0x10, 5, 3, 0x77, 0xe8, 0",  // rdi
+    ".cfi_escape 0x10, 4, 3, 0x77, 0xf0, 0",  // rsi
+    ".cfi_escape 0x10, 6, 3, 0x77, 0xf8, 0",  // rbp
+    ".cfi_escape 0x10, 3, 3, 0x77, 0x80, 1",  // rbx
+    ".cfi_escape 0x10, 1, 3, 0x77, 0x88, 1",  // rdx
+    ".cfi_escape 0x10, 0, 3, 0x77, 0x90, 1",  // rax
+    ".cfi_escape 0x10, 2, 3, 0x77, 0x98, 1",  // rcx
+    ".cfi_escape 0x10, 7, 3, 0x77, 0xa0, 1",  // rsp
+    "nop", // unwinders look up the byte before the return address
+    "raddle_handler_returned:",
+    "lea rdi, [rsp - 8]",
+    "mov rbx, rdi",
+    "and rsp, -16",
+    "call {returned}",
+    "lea rsp, [rbx + 8]",
+    "mov eax, 15",
+    "syscall",
+    ".cfi_endproc",
+    ".p2align 4",
+    "raddle_enter_handler:",
+    "mov rsp, r8",
+    "xor eax, eax",
+    "jmp rcx",
+    "raddle_resume:",
+    "lea rsp, [rdi + 8]",
+    "mov eax, 15",
+    "syscall",
+    "ud2",
+    ".popsection",
+    on_signal = sym on_signal,
+    arrived = sym delivery::arrived,
+    returned = sym delivery::returned,
+);

@@ -1,0 +1,137 @@
+//! Signals in user space: masks, pending sets and dispositions of green threads.
+//!
+//! Until the program has a second thread the kernel does everything. [`virtualize`] then takes over,
+//! once: dispositions are copied into [`actions`], handlers are replaced by the runtime's own
+//! ([`entry`]), the kernel's masks of all carriers become empty, and from then on
+//!
+//! - a signal that the kernel delivers to a carrier is recorded and *routed*: to the green thread it
+//!   hit if that accepts it, else to another, else it stays pending for the process;
+//! - a signal sent to a green thread is queued there; the thread is interrupted if it waits, poked on
+//!   its carrier if it runs;
+//! - delivery happens on the green thread's own stack (or its alternate one), with a true `ucontext`
+//!   ([`delivery`]).
+//!
+//! Signal 33, which glibc reserves for telling threads to change credentials, is the runtime's poke:
+//! it makes a carrier look at the pending set of the thread it runs.
+
+pub mod actions;
+pub mod calls;
+pub mod delivery;
+pub mod entry;
+pub mod routing;
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use raddle_engine::helpers::POKE;
+use raddle_engine::{Carrier, ENGINE};
+use raddle_sys::abi::StackT;
+use raddle_sys::{mem, nr, sys};
+
+pub use delivery::{Delivered, deliver, on_attention};
+pub use routing::route;
+
+/// Highest signal number.
+pub const SIGNALS: u32 = 64;
+/// Bytes of a carrier's alternate signal stack: AMX frames take some 12 KiB.
+const CARRIER_STACK: usize = 64 * 1024;
+
+/// The set bit of a signal.
+pub const fn bit(signal: u32) -> u64 {
+    1 << (signal - 1)
+}
+
+/// SIGKILL and SIGSTOP, which nobody blocks or handles.
+pub const UNBLOCKABLE: u64 = bit(9) | bit(19);
+
+static VIRTUAL: AtomicU32 = AtomicU32::new(0);
+
+/// True once signals are handled in user space.
+#[inline(always)]
+pub fn is_virtual() -> bool {
+    VIRTUAL.load(Ordering::Relaxed) != 0
+}
+
+/// Takes signals over from the kernel. Idempotent; called by the only thread there is.
+pub fn virtualize() {
+    if is_virtual() {
+        return;
+    }
+    let carrier = Carrier::current();
+    let thread = carrier.thread();
+    let mut mask = 0u64;
+    let mut alternate = StackT::DISABLED;
+    // SAFETY: the kernel fills live structures.
+    unsafe {
+        sys!(nr::__NR_rt_sigprocmask, 0usize, 0usize, &raw mut mask, 8usize);
+        sys!(nr::__NR_sigaltstack, 0usize, &raw mut alternate);
+    }
+    thread.signals.mask.store(mask, Ordering::Relaxed);
+    thread.signals.alternate.set(alternate);
+    actions::adopt(mask);
+    VIRTUAL.store(1, Ordering::Release);
+    install_stack(carrier);
+    set_kernel_mask(0);
+}
+
+/// A carrier's start: its alternate signal stack and its empty mask.
+pub fn carrier_starts(carrier: &Carrier) {
+    if is_virtual() {
+        install_stack(carrier);
+        set_kernel_mask(0);
+    }
+}
+
+fn install_stack(carrier: &Carrier) {
+    let (mut base, size) = carrier.signal_stack.get();
+    if size == 0 {
+        let Ok(memory) = mem::map(CARRIER_STACK) else { return };
+        base = memory.expose_provenance();
+        carrier.signal_stack.set((base, CARRIER_STACK));
+    }
+    restore_stack(base);
+}
+
+fn restore_stack(base: usize) {
+    let stack = StackT { sp: base, flags: 0, pad: 0, size: CARRIER_STACK };
+    // SAFETY: the memory is the carrier's for ever.
+    unsafe { sys!(nr::__NR_sigaltstack, &raw const stack, 0usize) };
+}
+
+fn set_kernel_mask(mask: u64) {
+    const SETMASK: usize = 2;
+    // SAFETY: the kernel reads a live word.
+    unsafe { sys!(nr::__NR_rt_sigprocmask, SETMASK, &raw const mask, 0usize, 8usize) };
+}
+
+/// Gives the kernel the running thread's mask: a child that shares memory, or a new program,
+/// inherits it.
+pub fn expose_mask() {
+    if is_virtual() {
+        set_kernel_mask(Carrier::current().thread().signals.mask.load(Ordering::Relaxed));
+    }
+}
+
+/// Undoes [`expose_mask`].
+pub fn hide_mask() {
+    if is_virtual() {
+        set_kernel_mask(0);
+    }
+}
+
+/// In the child of a fork: nothing is pending, and the kernel keeps the carrier's stack.
+pub fn in_child() {
+    let carrier = Carrier::current();
+    routing::reset();
+    let signals = &carrier.thread().signals;
+    signals.pending.store(0, Ordering::Relaxed);
+    signals.queue.clear();
+    while carrier.arrivals.pop().is_some() {}
+    carrier.attention.store(0, Ordering::Relaxed);
+    actions::break_lock();
+}
+
+/// Makes `kernel_tid` look at the pending signals of what it runs.
+pub fn poke(kernel_tid: u32) {
+    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    // SAFETY: signals a thread of our own.
+    unsafe { sys!(nr::__NR_tgkill, pid, kernel_tid, POKE) };
+}

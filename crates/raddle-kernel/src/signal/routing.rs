@@ -1,0 +1,181 @@
+//! Who gets a signal.
+
+use super::actions::{self, DEFAULT, IGNORE};
+use super::{bit, poke};
+use core::sync::atomic::{AtomicU64, Ordering};
+use raddle_engine::helpers::POKE;
+use raddle_engine::signals::SignalQueue;
+use raddle_engine::thread::Life;
+use raddle_engine::{Carrier, ENGINE, Thread};
+use raddle_sched::Wake;
+use raddle_sys::abi::SigInfo;
+use raddle_sys::{nr, sys};
+
+/// Pending for the process: nobody accepted it yet. Set by routers, cleared by who takes one.
+static PENDING: AtomicU64 = AtomicU64::new(0);
+static QUEUE: SignalQueue = SignalQueue::new();
+
+/// Signals pending for the process.
+#[inline(always)]
+pub fn process_pending() -> u64 {
+    PENDING.load(Ordering::Acquire)
+}
+
+/// First real-time signal: from here on every instance is queued.
+pub const FIRST_QUEUED: u32 = 32;
+
+/// Forgets what is pending for the process.
+pub fn reset() {
+    // SAFETY: called in the child of a fork, which has one thread.
+    unsafe { QUEUE.break_locks() };
+    PENDING.store(0, Ordering::Relaxed);
+    QUEUE.clear();
+}
+
+/// Routes everything that arrived on this carrier. Not on a lock's critical path; takes locks.
+pub fn route() {
+    let carrier = Carrier::current();
+    while let Some(info) = carrier.arrivals.pop() {
+        to_process(&info);
+    }
+}
+
+/// A process-directed signal: to a thread that accepts it, else pending.
+pub fn to_process(info: &SigInfo) {
+    let signal = info.signo as u32;
+    if signal as usize == POKE || signal == 0 || signal > super::SIGNALS {
+        return;
+    }
+    let action = actions::get(signal);
+    if action.handler == IGNORE {
+        return;
+    }
+    match accepting(signal) {
+        Some(thread) => to_thread(thread, info),
+        None if action.handler == DEFAULT && actions::ignored_by_default(signal) => {
+            hold(info); // kept for a sigwait, as Linux keeps a blocked one
+        }
+        None => hold(info),
+    }
+}
+
+fn hold(info: &SigInfo) {
+    let signal = info.signo as u32;
+    if signal >= FIRST_QUEUED || PENDING.load(Ordering::Relaxed) & bit(signal) == 0 {
+        QUEUE.push(info);
+    }
+    PENDING.fetch_or(bit(signal), Ordering::SeqCst);
+}
+
+/// A thread that waits for `signal`, else the main thread, the running one, or any that doesn't
+/// block it.
+fn accepting<'a>(signal: u32) -> Option<&'a Thread> {
+    let open = |thread: &Thread| {
+        thread.life() == Life::Live
+            && thread.signals.mask.load(Ordering::Relaxed) & bit(signal) == 0
+    };
+    let waits = |thread: &&Thread| {
+        thread.signals.awaited.load(Ordering::Acquire) & bit(signal) != 0
+            && thread.life() == Life::Live
+    };
+    if let Some(waiter) = ENGINE.threads.iter().find(waits) {
+        return Some(waiter);
+    }
+    let main = ENGINE.find(ENGINE.pid.load(Ordering::Relaxed));
+    let running = Carrier::current().thread_or_none();
+    main.filter(|thread| open(thread))
+        .or_else(|| running.filter(|thread| open(thread)))
+        .or_else(|| ENGINE.threads.iter().find(|thread| open(thread)))
+}
+
+/// A thread-directed signal: queued, and the thread told.
+pub fn to_thread(thread: &Thread, info: &SigInfo) {
+    let signal = info.signo as u32;
+    let action = actions::get(signal);
+    let awaited = thread.signals.awaited.load(Ordering::SeqCst) & bit(signal) != 0;
+    let blocked = thread.signals.mask.load(Ordering::Relaxed) & bit(signal) != 0;
+    let dropped = action.handler == IGNORE
+        || action.handler == DEFAULT && actions::ignored_by_default(signal);
+    if dropped && !awaited && !blocked {
+        return;
+    }
+    let already = thread.signals.pending.load(Ordering::Relaxed) & bit(signal) != 0;
+    if signal >= FIRST_QUEUED || !already {
+        thread.signals.queue.push(info);
+    }
+    thread.signals.pending.fetch_or(bit(signal), Ordering::SeqCst);
+    let awaited = thread.signals.awaited.load(Ordering::SeqCst) & bit(signal) != 0;
+    if awaited || !blocked {
+        notify(thread);
+    }
+}
+
+/// Makes a thread look at its pending signals.
+fn notify(thread: &Thread) {
+    let carrier = Carrier::current();
+    if carrier.thread_or_none().is_some_and(|own| core::ptr::eq(own, thread)) {
+        carrier.attention.store(1, Ordering::Relaxed);
+        return;
+    }
+    if thread.task.claim(Wake::Signalled) {
+        ENGINE.unpark(thread.task_ref());
+        return;
+    }
+    if thread.task.on_cpu.load(Ordering::SeqCst) != 0 {
+        let on = thread.carrier.load(Ordering::Relaxed);
+        // SAFETY: null or a carrier, which lives for ever.
+        if let Some(on) = unsafe { on.as_ref() } {
+            poke(on.kernel_tid.load(Ordering::Relaxed));
+        }
+    }
+    // Else it is runnable: it looks when it runs.
+}
+
+/// Takes one pending signal of `wanted` for `thread`: its own first, then the process's.
+pub fn take(thread: &Thread, wanted: u64) -> Option<SigInfo> {
+    let own = &thread.signals;
+    take_from(&own.pending, &own.queue, wanted)
+        .or_else(|| take_from(&PENDING, &QUEUE, wanted))
+}
+
+fn take_from(pending: &AtomicU64, queue: &SignalQueue, wanted: u64) -> Option<SigInfo> {
+    loop {
+        let hits = pending.load(Ordering::Acquire) & wanted;
+        if hits == 0 {
+            return None;
+        }
+        let signal = first(hits);
+        let before = pending.fetch_and(!bit(signal), Ordering::AcqRel);
+        if before & bit(signal) == 0 {
+            continue; // another thread was faster
+        }
+        let (info, more) = queue.take(signal);
+        if more {
+            pending.fetch_or(bit(signal), Ordering::AcqRel);
+        }
+        return Some(info.unwrap_or(SigInfo { signo: signal as i32, ..SigInfo::EMPTY }));
+    }
+}
+
+/// Faults first, then the lowest number, as the kernel dequeues.
+fn first(set: u64) -> u32 {
+    const FAULTS: u64 = bit(4) | bit(5) | bit(7) | bit(8) | bit(11) | bit(31);
+    let set = if set & FAULTS != 0 { set & FAULTS } else { set };
+    set.trailing_zeros() + 1
+}
+
+/// Does what the kernel does by default: the process dies of the signal, or stops.
+pub fn default_action(signal: u32) {
+    const STOPS: u64 = bit(20) | bit(21) | bit(22);
+    if actions::ignored_by_default(signal) {
+        return;
+    }
+    actions::surrender(signal);
+    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
+    // SAFETY: signals this very kernel thread, whose mask is empty.
+    unsafe { sys!(nr::__NR_tgkill, pid, own, signal) };
+    if bit(signal) & STOPS != 0 {
+        actions::watch(bit(signal));
+    }
+}

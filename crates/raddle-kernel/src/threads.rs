@@ -1,0 +1,162 @@
+//! Making and ending green threads: `clone` and `clone3` with CLONE_THREAD, `exit`.
+//!
+//! glibc made the stack and the thread block; a new green thread starts exactly where the kernel
+//! would start one: behind the system call, with the parent's registers, rax = 0, its own stack and
+//! FS base. Its start frame lies right below the stack pointer that the program gave.
+
+use crate::boundary::{ChildRegisters, CloneFrame, Frame, Outcome, raddle_child_start};
+use crate::futex;
+use crate::signal;
+use core::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
+use core::sync::atomic::{AtomicU32, Ordering};
+use raddle_context::prepare;
+use raddle_engine::{Carrier, ENGINE, Thread, switch};
+use raddle_sys::abi::CloneArgs;
+
+pub const CLONE_VM: u64 = 0x100;
+pub const CLONE_THREAD: u64 = 0x10000;
+const CLONE_SETTLS: u64 = 0x80000;
+const CLONE_PARENT_SETTID: u64 = 0x10_0000;
+const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
+const CLONE_CHILD_SETTID: u64 = 0x100_0000;
+
+/// What a clone asks for, whichever call it came by.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    pub flags: u64,
+    /// The child's first stack pointer.
+    pub stack: usize,
+    pub tls: u64,
+    pub parent_tid: usize,
+    pub child_tid: usize,
+}
+
+impl Request {
+    /// From the registers of `clone(2)` on x86-64.
+    pub fn from_clone(call: &Frame) -> Self {
+        Self {
+            flags: call.rdi,
+            stack: call.arg(1),
+            tls: call.r8,
+            parent_tid: call.arg(2),
+            child_tid: call.arg(3),
+        }
+    }
+
+    /// From `clone3(2)`'s structure; `None` if it is too small to be one.
+    pub fn from_clone3(call: &Frame) -> Option<Self> {
+        if call.arg(1) < 64 {
+            return None;
+        }
+        let from = with_exposed_provenance::<CloneArgs>(call.arg(0));
+        let mut args = CloneArgs::default();
+        let size = call.arg(1).min(size_of::<CloneArgs>());
+        // SAFETY: the program's structure of that size.
+        unsafe {
+            core::ptr::copy_nonoverlapping(
+                from.cast::<u8>(),
+                (&raw mut args).cast::<u8>(),
+                size,
+            );
+        }
+        Some(Self {
+            flags: args.flags,
+            stack: (args.stack + args.stack_size) as usize,
+            tls: args.tls,
+            parent_tid: args.parent_tid as usize,
+            child_tid: args.child_tid as usize,
+        })
+    }
+}
+
+/// Makes a green thread. Returns its id, or a negated errno.
+pub fn create(frame: &CloneFrame, request: &Request) -> isize {
+    if let Err(errno) = ENGINE.start() {
+        return errno;
+    }
+    signal::virtualize();
+    let thread = match ENGINE.threads.allocate() {
+        Ok(thread) => thread,
+        Err(errno) => return errno,
+    };
+    let parent = Carrier::current().thread();
+    let tid = thread.tid();
+    let set = |address: usize| {
+        let word = with_exposed_provenance_mut::<AtomicU32>(address);
+        // SAFETY: the program's thread id word.
+        unsafe { (*word).store(tid, Ordering::Relaxed) };
+    };
+    if request.flags & CLONE_PARENT_SETTID != 0 {
+        set(request.parent_tid);
+    }
+    if request.flags & CLONE_CHILD_SETTID != 0 {
+        set(request.child_tid);
+    }
+    if request.flags & CLONE_CHILD_CLEARTID != 0 {
+        thread.clear_tid.set(with_exposed_provenance_mut(request.child_tid));
+    }
+    let tls = request.flags & CLONE_SETTLS != 0;
+    thread.fs.set(if tls { request.tls } else { raddle_context::fs_base() });
+    thread.signals.mask.store(parent.signals.mask.load(Ordering::Relaxed), Ordering::Relaxed);
+    for (to, from) in thread.name.iter().zip(&parent.name) {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    first_frame(thread, frame, request.stack);
+    ENGINE.unpark(thread.task_ref());
+    tid as isize
+}
+
+/// Lays out the child's stack: what the stub pops, the child's registers, and a switch frame.
+fn first_frame(thread: &Thread, frame: &CloneFrame, stack: usize) {
+    const RED_ZONE: usize = 128;
+    let site = stack - RED_ZONE - size_of::<u64>();
+    let registers = site - size_of::<ChildRegisters>();
+    let call = &frame.call;
+    let child = ChildRegisters {
+        rdi: call.rdi,
+        rsi: call.rsi,
+        rdx: call.rdx,
+        r10: call.r10,
+        r8: call.r8,
+        r9: call.r9,
+        rbx: frame.rbx,
+        rbp: frame.rbp,
+        r12: frame.r12,
+        r13: frame.r13,
+        r14: frame.r14,
+        r15: frame.r15,
+        stub: frame.stub,
+    };
+    // SAFETY: the program gave the memory below `stack` to the new thread.
+    unsafe {
+        with_exposed_provenance_mut::<u64>(site).write_unaligned(frame.site);
+        with_exposed_provenance_mut::<ChildRegisters>(registers).write_unaligned(child);
+        let top = with_exposed_provenance_mut::<u8>(registers);
+        thread.context.set(prepare(top, raddle_child_start as *const () as usize, 0));
+    }
+}
+
+/// `exit(2)`: ends the calling thread.
+pub extern "C" fn exit(_: &Frame) -> Outcome {
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    let thread = Carrier::current().thread();
+    thread.set_exiting();
+    switch::exit()
+}
+
+/// The rest of an exit, on the carrier's own stack: the joiner hears of it when nobody uses the stack.
+pub fn exited(thread: &Thread) {
+    let clear_tid = thread.clear_tid.replace(null_mut());
+    thread.signals.queue.clear();
+    let last = ENGINE.threads.live() == 1;
+    // SAFETY: an exiting thread is in no queue, and it has left its stack.
+    unsafe { ENGINE.threads.free(thread) };
+    futex::clear_tid(clear_tid);
+    if last {
+        // Every thread has called exit(2): so ends the process.
+        // SAFETY: nothing of the program is left to run.
+        unsafe { raddle_sys::sys!(231, 0usize) };
+    }
+}

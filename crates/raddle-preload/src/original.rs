@@ -1,0 +1,139 @@
+//! libc's own functions behind the names that the symbol layer takes.
+//!
+//! Looked up once at start-up in libc's dynamic symbols (default versions), without `dlsym`.
+
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// A function of libc by address; 0 before start-up and if libc has none.
+pub struct Original {
+    name: &'static CStr,
+    address: AtomicUsize,
+}
+
+impl Original {
+    const fn new(name: &'static CStr) -> Self {
+        Self { name, address: AtomicUsize::new(0) }
+    }
+
+    /// The address.
+    #[inline(always)]
+    pub fn get(&self) -> usize {
+        self.address.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! originals {
+    ($($constant:ident = $name:literal;)*) => {
+        $(pub static $constant: Original = Original::new($name);)*
+        static ALL: &[&Original] = &[$(&$constant),*];
+    };
+}
+
+originals! {
+    COND_WAIT = c"pthread_cond_wait";
+    COND_TIMEDWAIT = c"pthread_cond_timedwait";
+    COND_CLOCKWAIT = c"pthread_cond_clockwait";
+    COND_SIGNAL = c"pthread_cond_signal";
+    COND_BROADCAST = c"pthread_cond_broadcast";
+    CND_WAIT = c"cnd_wait";
+    SEM_WAIT = c"sem_wait";
+    SEM_TIMEDWAIT = c"sem_timedwait";
+    SEM_CLOCKWAIT = c"sem_clockwait";
+    SEM_POST = c"sem_post";
+    SCHED_YIELD = c"sched_yield";
+    TESTCANCEL = c"pthread_testcancel";
+    CANCEL = c"pthread_cancel";
+    ERRNO_LOCATION = c"__errno_location";
+}
+
+/// One entry of ld.so's list of loaded objects (`struct link_map`).
+#[repr(C)]
+pub struct LinkMap {
+    pub base: usize,
+    pub name: *const c_char,
+    pub dynamic: *const [usize; 2],
+    pub next: *const LinkMap,
+}
+
+#[repr(C)]
+struct Symbol {
+    name: u32,
+    info: u8,
+    other: u8,
+    section: u16,
+    value: usize,
+    size: u64,
+}
+
+/// Looks every original up in `libc`.
+///
+/// # Safety
+/// `libc` must be libc's entry in ld.so's list.
+pub unsafe fn look_up(libc: &LinkMap) {
+    for original in ALL {
+        // SAFETY: the caller's promise.
+        let address = unsafe { symbol(libc, original.name) };
+        original.address.store(address, Ordering::Relaxed);
+    }
+}
+
+/// A defined symbol in its default version, or 0 (through `DT_GNU_HASH`).
+///
+/// # Safety
+/// `object` must be an entry of ld.so's list.
+pub unsafe fn symbol(object: &LinkMap, name: &CStr) -> usize {
+    const DT_STRTAB: usize = 5;
+    const DT_SYMTAB: usize = 6;
+    const DT_GNU_HASH: usize = 0x6fff_fef5;
+    const DT_VERSYM: usize = 0x6fff_fff0;
+    const HIDDEN: u16 = 0x8000;
+    let [mut strings, mut symbols, mut hash, mut versions] = [0usize; 4];
+    // SAFETY: the tables of a loaded object, which ld.so has relocated.
+    unsafe {
+        let mut entry = object.dynamic;
+        while (*entry)[0] != 0 {
+            let value = (*entry)[1];
+            match (*entry)[0] {
+                DT_STRTAB => strings = value,
+                DT_SYMTAB => symbols = value,
+                DT_GNU_HASH => hash = value,
+                DT_VERSYM => versions = value,
+                _ => {}
+            }
+            entry = entry.add(1);
+        }
+        if strings == 0 || symbols == 0 || hash == 0 {
+            return 0;
+        }
+        let header = hash as *const u32;
+        let (buckets, first, bloom) = (*header, *header.add(1), *header.add(2));
+        let bucket_table = header.add(4 + 2 * bloom as usize);
+        let chains = bucket_table.add(buckets as usize);
+        let wanted = gnu_hash(name);
+        let mut index = *bucket_table.add((wanted % buckets) as usize);
+        if index < first {
+            return 0;
+        }
+        loop {
+            let link = *chains.add((index - first) as usize);
+            let symbol = &*(symbols as *const Symbol).add(index as usize);
+            let hidden = versions != 0 && *(versions as *const u16).add(index as usize) & HIDDEN != 0;
+            if link | 1 == wanted | 1
+                && !hidden
+                && symbol.section != 0
+                && CStr::from_ptr((strings + symbol.name as usize) as *const c_char) == name
+            {
+                return object.base + symbol.value;
+            }
+            if link & 1 != 0 {
+                return 0;
+            }
+            index += 1;
+        }
+    }
+}
+
+fn gnu_hash(name: &CStr) -> u32 {
+    name.to_bytes().iter().fold(5381u32, |h, &b| h.wrapping_mul(33).wrapping_add(u32::from(b)))
+}

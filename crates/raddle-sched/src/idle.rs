@@ -1,0 +1,171 @@
+//! Which carriers sleep: a set that a poster of work takes from and a sleeper puts itself into.
+//!
+//! A carrier is *running*, *searching*, *polling* (asleep in the event pump) or *asleep* on its wake
+//! word. Only the last are in the [`IdleSet`]: who takes an id out of it owes that carrier one wake.
+//!
+//! To sleep:
+//! 1. Clear the wake word, then [`IdleSet::insert`].
+//! 2. Look again at everything that others post to without looking at this carrier: the injector,
+//!    the poller's place, signals.
+//! 3. Sleep on the wake word, unless step 2 found something.
+//! 4. [`IdleSet::take`] the own id. False: a poster took it, and its wake has come or will come.
+//!    Nothing depends on that wake, as the carrier looks at all queues now; one that comes late
+//!    makes a later sleep end early and no more.
+//!
+//! To post: push, then [`IdleSet::take_one`], then set the wake word of the carrier taken.
+//!
+//! No wake-up is lost: the poster writes the queue's length and reads the set, the sleeper writes the
+//! set and reads the queue's length, all SeqCst. In their one order either the poster's read comes
+//! after the sleeper's write, and it takes somebody, or the sleeper's read comes after the poster's
+//! write, and it doesn't sleep. Work pushed to a carrier's own run queue is not posted in this sense:
+//! that carrier is awake, and sysmon sees to backlogs that last.
+//!
+//! Rejected: a list under a lock (a poster would wait for a sleeper that the kernel descheduled
+//! inside it), a lock-free stack (needs an ABA tag, and can't take a given carrier out). Lowest id
+//! first keeps the same few carriers busy when there is little work, and the others asleep for long.
+
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+
+/// Ids are below this: 2048, the carriers of bound threads included.
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
+pub const MAX_IDS: usize = 2048;
+/// Two words under a model checker: enough to cross from one to the next.
+#[cfg(any(raddle_loom, raddle_shuttle))]
+pub const MAX_IDS: usize = 128;
+
+const WORDS: usize = MAX_IDS / 64;
+
+/// See the module.
+pub struct IdleSet {
+    /// At least the number of set bits: raised before a bit is set, lowered after it was cleared.
+    /// Written by sleepers and takers, read by posters who then needn't look at the words.
+    count: AtomicUsize,
+    /// One bit a carrier. Set by the carrier itself, cleared by whoever takes it.
+    words: [AtomicU64; WORDS],
+}
+
+impl IdleSet {
+    /// Nobody sleeps.
+    #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+    pub const fn new() -> Self {
+        Self { count: AtomicUsize::new(0), words: [const { AtomicU64::new(0) }; WORDS] }
+    }
+
+    /// Nobody sleeps.
+    #[cfg(any(raddle_loom, raddle_shuttle))]
+    pub fn new() -> Self {
+        Self { count: AtomicUsize::new(0), words: core::array::from_fn(|_| AtomicU64::new(0)) }
+    }
+
+    /// Publishes that carrier `id` is about to sleep; it must look at the queues after this and
+    /// before it sleeps. Without effect if it is in the set.
+    ///
+    /// # Panics
+    /// If `id` isn't below [`MAX_IDS`].
+    pub fn insert(&self, id: usize) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        if self.words[id / 64].fetch_or(bit(id), Ordering::SeqCst) & bit(id) != 0 {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Takes the sleeping carrier with the lowest id; the caller must wake it. Call it after the
+    /// push of the work that the carrier is wanted for.
+    #[must_use]
+    pub fn take_one(&self) -> Option<usize> {
+        if self.is_empty() {
+            return None;
+        }
+        for (index, word) in self.words.iter().enumerate() {
+            let mut bits = word.load(Ordering::SeqCst);
+            while bits != 0 {
+                let id = index * 64 + bits.trailing_zeros() as usize;
+                if self.take(id) {
+                    return Some(id);
+                }
+                bits = word.load(Ordering::SeqCst);
+            }
+        }
+        None
+    }
+
+    /// Takes carrier `id`. True if it was in the set: then nobody else took it, or will.
+    ///
+    /// # Panics
+    /// If `id` isn't below [`MAX_IDS`].
+    pub fn take(&self, id: usize) -> bool {
+        let taken = self.words[id / 64].fetch_and(!bit(id), Ordering::SeqCst) & bit(id) != 0;
+        if taken {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+        taken
+    }
+
+    /// Sleeping carriers, a moment ago; those in the middle of a take count still.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// True if nobody slept a moment ago. After a push, this and [`IdleSet::take_one`] are equally
+    /// safe to conclude from: a sleeper they missed sees the push.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets all sleepers: in the child of a fork, where they don't exist.
+    pub fn reset(&self) {
+        for word in &self.words {
+            word.store(0, Ordering::SeqCst);
+        }
+        self.count.store(0, Ordering::SeqCst);
+    }
+}
+
+impl Default for IdleSet {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+const fn bit(id: usize) -> u64 {
+    1 << (id % 64)
+}
+
+#[cfg(all(test, not(any(raddle_loom, raddle_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_the_lowest_id_first() {
+        let set = IdleSet::new();
+        for id in [700, 3, 64, MAX_IDS - 1, 63] {
+            set.insert(id);
+        }
+        assert_eq!(set.len(), 5);
+        let taken: Vec<_> = std::iter::from_fn(|| set.take_one()).collect();
+        assert_eq!(taken, [3, 63, 64, 700, MAX_IDS - 1]);
+        assert!(set.is_empty());
+    }
+
+    #[test]
+    fn an_id_is_taken_once() {
+        let set = IdleSet::new();
+        set.insert(5);
+        set.insert(5);
+        assert_eq!(set.len(), 1);
+        assert!(set.take(5));
+        assert!(!set.take(5));
+        assert_eq!((set.take_one(), set.len()), (None, 0));
+    }
+
+    #[test]
+    fn reset_forgets_everybody() {
+        let set = IdleSet::new();
+        set.insert(1);
+        set.insert(100);
+        set.reset();
+        assert_eq!((set.take_one(), set.len(), set.take(100)), (None, 0, false));
+    }
+}

@@ -1,0 +1,56 @@
+//! Every interleaving (up to a bound on preemptions) of the scheduler's protocols, under loom.
+//!
+//! A model never blocks: each thread does its part once, and the end state is judged. A wake-up is
+//! lost if a task still waits although everybody who could wake it has finished. For each protocol
+//! there is a twin, broken on purpose, that the checker must refuse.
+//!
+//! `RUSTFLAGS="--cfg raddle_loom" cargo test -p raddle-sched --release --test loom`
+#![cfg(raddle_loom)]
+
+mod parking;
+mod queues;
+mod wait_table;
+
+use core::ptr::NonNull;
+use raddle_sched::{Task, TaskList, TaskRef};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Runs `model` over all interleavings with up to `preemptions` preemptions.
+pub fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 10_000;
+    let executions = std::sync::Arc::new(AtomicU64::new(0));
+    let counted = executions.clone();
+    builder.check(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    println!("{} executions", executions.load(Ordering::Relaxed));
+}
+
+/// `N` tasks at fixed addresses.
+pub struct Tasks<const N: usize>([Task; N]);
+
+impl<const N: usize> Tasks<N> {
+    pub fn new() -> Box<Self> {
+        Box::new(Self(core::array::from_fn(|_| Task::new())))
+    }
+
+    pub fn get(&self, index: usize) -> TaskRef {
+        // SAFETY: the tasks are boxed and outlive the model's threads, which are joined.
+        unsafe { TaskRef::new(NonNull::from(&self.0[index])) }
+    }
+
+    /// Counts each task of `list` once in `seen`.
+    pub fn tally(&self, list: &TaskList, seen: &mut [u32; N]) {
+        while let Some(task) = list.pop() {
+            self.count(task, seen);
+        }
+    }
+
+    pub fn count(&self, task: TaskRef, seen: &mut [u32; N]) {
+        let at = (0..N).find(|&index| self.get(index) == task);
+        seen[at.expect("a task of this model")] += 1;
+    }
+}

@@ -1,0 +1,200 @@
+//! Run queues, the injector, and the idle set beside it.
+
+use crate::{Tasks, explore};
+use loom::sync::Arc;
+use loom::thread;
+use raddle_sched::run_queue::CAPACITY;
+use raddle_sched::{IdleSet, Injector, RunQueue, TaskList};
+
+/// Takes everything out of a queue.
+fn drain<const N: usize>(queue: &RunQueue, tasks: &Tasks<N>, seen: &mut [u32; N]) {
+    while let Some(task) = queue.take_lifo().or_else(|| queue.pop_ring()) {
+        tasks.count(task, seen);
+    }
+}
+
+/// What the owner does: `N` pushes, one by the slot, and a pop of each kind.
+fn own<const N: usize>(queue: &RunQueue, tasks: &Tasks<N>) -> [u32; N] {
+    let mut seen = [0; N];
+    let mut push = |task| {
+        if let Some(overflow) = queue.push(task) {
+            tasks.tally(&overflow, &mut seen);
+        }
+    };
+    for index in 0..N - 2 {
+        push(tasks.get(index));
+    }
+    for index in N - 2..N {
+        if let Some(displaced) = queue.push_lifo(tasks.get(index)) {
+            push(displaced);
+        }
+    }
+    if let Some(task) = queue.take_lifo() {
+        tasks.count(task, &mut seen);
+    }
+    if let Some(task) = queue.pop_ring() {
+        tasks.count(task, &mut seen);
+    }
+    seen
+}
+
+/// One owner and `thieves`, each with a queue of its own.
+fn owner_meets_thieves<const N: usize>(preemptions: usize, thieves: usize) {
+    explore(preemptions, move || {
+        let shared = Arc::new((Tasks::<N>::new(), RunQueue::new()));
+        let threads: Vec<_> = (0..thieves)
+            .map(|thief| {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    let (mut seen, own) = ([0; N], RunQueue::new());
+                    if thief == 0 {
+                        own.steal_from(&shared.1);
+                    } else if let Some(task) = shared.1.take_lifo() {
+                        shared.0.count(task, &mut seen);
+                    } else if let Some(task) = shared.1.pop_ring() {
+                        shared.0.count(task, &mut seen);
+                    }
+                    drain(&own, &shared.0, &mut seen);
+                    seen
+                })
+            })
+            .collect();
+        let mut seen = own(&shared.1, &shared.0);
+        for thread in threads {
+            let theirs = thread.join().unwrap();
+            (0..N).for_each(|index| seen[index] += theirs[index]);
+        }
+        drain(&shared.1, &shared.0, &mut seen);
+        assert_eq!(seen, [1; N], "each task ran once");
+    });
+}
+
+#[test]
+fn an_owner_and_a_thief_share_every_task() {
+    owner_meets_thieves::<4>(3, 1);
+}
+
+#[test]
+fn an_owner_and_two_thieves_share_every_task() {
+    owner_meets_thieves::<3>(2, 2);
+}
+
+#[test]
+fn an_overflow_during_thefts_keeps_every_task() {
+    owner_meets_thieves::<{ CAPACITY + 3 }>(2, 2);
+}
+
+#[test]
+fn the_ring_is_first_in_first_out_for_a_thief() {
+    explore(3, || {
+        let shared = Arc::new((Tasks::<3>::new(), RunQueue::new()));
+        let there = shared.clone();
+        let thief = thread::spawn(move || {
+            let place = |task| (0..3).find(|&at| there.0.get(at) == task).unwrap();
+            let first = there.1.pop_ring().map(place);
+            let second = there.1.pop_ring().map(place);
+            (first, second)
+        });
+        for index in 0..3 {
+            assert!(shared.1.push(shared.0.get(index)).is_none());
+        }
+        let (first, second) = thief.join().unwrap();
+        assert!(second.is_none() || first < second, "{first:?} before {second:?}");
+    });
+}
+
+#[test]
+fn the_injector_keeps_every_task() {
+    explore(3, || {
+        let shared = Arc::new((Tasks::<4>::new(), Injector::new()));
+        let (one, many) = (shared.clone(), shared.clone());
+        let one = thread::spawn(move || one.1.push(one.0.get(0)));
+        let many = thread::spawn(move || {
+            let list = TaskList::new();
+            list.push(many.0.get(1));
+            list.push(many.0.get(2));
+            many.1.push_all(list);
+            many.1.pop().map(|task| many.0.get(3) == task)
+        });
+        let mut seen = [0; 4];
+        shared.0.tally(&shared.1.pop_some(2), &mut seen);
+        one.join().unwrap();
+        let popped = many.join().unwrap();
+        assert_ne!(popped, Some(true));
+        shared.0.tally(&shared.1.pop_some(9), &mut seen);
+        let total: u32 = seen.iter().sum();
+        assert_eq!(total + u32::from(popped.is_some()), 3);
+        assert!(seen.iter().all(|&times| times < 2));
+        assert_eq!(shared.1.len(), 0);
+    });
+}
+
+/// Carriers that go to sleep while others post work, which nobody takes before the end: as many
+/// carriers must be awake, or woken, as tasks were posted.
+fn sleepers_meet_posters(sleepers: usize, posters: usize, preemptions: usize, right_order: bool) {
+    explore(preemptions, move || {
+        let shared = Arc::new((Tasks::<2>::new(), Injector::new(), IdleSet::new()));
+        let carriers: Vec<_> = (0..sleepers)
+            .map(|sleeper| {
+                let (shared, id) = (shared.clone(), 63 + sleeper);
+                thread::spawn(move || fall_asleep(&shared.1, &shared.2, id, right_order))
+            })
+            .collect();
+        let others: Vec<_> = (1..posters)
+            .map(|index| {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    shared.1.push(shared.0.get(index));
+                    shared.2.take_one()
+                })
+            })
+            .collect();
+        shared.1.push(shared.0.get(0));
+        let mut taken: Vec<_> = shared.2.take_one().into_iter().collect();
+        taken.extend(others.into_iter().filter_map(|other| other.join().unwrap()));
+        let mut stranded = 0;
+        for (sleeper, carrier) in carriers.into_iter().enumerate() {
+            let times_taken = taken.iter().filter(|&&id| id == 63 + sleeper).count();
+            assert!(times_taken < 2, "one sleeper was taken twice");
+            stranded += usize::from(carrier.join().unwrap() && times_taken == 0);
+        }
+        assert_eq!(shared.2.len(), stranded, "who sleeps unwoken is in the set, and nobody else");
+        assert!(stranded <= sleepers.saturating_sub(posters), "a wake-up was lost");
+    });
+}
+
+/// Steps 1, 2 and 4 of the idle protocol. True if the carrier sleeps.
+fn fall_asleep(injector: &Injector, idle: &IdleSet, id: usize, right_order: bool) -> bool {
+    if !right_order {
+        let sleeps = injector.is_empty();
+        idle.insert(id);
+        return sleeps;
+    }
+    idle.insert(id);
+    let sleeps = injector.is_empty();
+    if !sleeps {
+        idle.take(id);
+    }
+    sleeps
+}
+
+#[test]
+fn a_sleeper_and_a_poster_never_miss_each_other() {
+    sleepers_meet_posters(1, 1, 3, true);
+}
+
+#[test]
+fn two_sleepers_and_two_posters_never_miss_each_other() {
+    sleepers_meet_posters(2, 2, 2, true);
+}
+
+#[test]
+fn one_poster_wakes_one_of_two_sleepers() {
+    sleepers_meet_posters(2, 1, 2, true);
+}
+
+#[test]
+#[should_panic(expected = "a wake-up was lost")]
+fn a_sleeper_that_looks_before_it_publishes_is_caught() {
+    sleepers_meet_posters(1, 1, 3, false);
+}

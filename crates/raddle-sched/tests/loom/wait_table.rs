@@ -1,0 +1,219 @@
+//! The wait table: no wake-up is lost, none is delivered twice.
+
+use crate::{Tasks, explore};
+use loom::sync::Arc;
+use loom::thread;
+use raddle_sched::sync::{AtomicU32, Ordering};
+use raddle_sched::{TaskList, Wake, WaitNode, WaitTable};
+
+/// Keys of different rows of a table of two.
+fn two_rows() -> (usize, usize) {
+    (8, (9..).find(|&key| WaitTable::<2>::row(key) != WaitTable::<2>::row(8)).unwrap())
+}
+
+/// One waiter of each key that a model needs.
+struct World<const N: usize> {
+    tasks: Box<Tasks<N>>,
+    nodes: [WaitNode; N],
+    table: WaitTable<2>,
+    word: AtomicU32,
+}
+
+impl<const N: usize> World<N> {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            tasks: Tasks::new(),
+            nodes: core::array::from_fn(|_| WaitNode::new()),
+            table: WaitTable::new(),
+            word: AtomicU32::new(0),
+        })
+    }
+
+    /// What a thread does to wait for the word to change. True if it must park.
+    fn wait(&self, index: usize, key: usize) -> bool {
+        self.wait_if(index, key, || self.word.load(Ordering::SeqCst) == 0)
+    }
+
+    fn wait_if(&self, index: usize, key: usize, still: impl FnOnce() -> bool) -> bool {
+        let task = self.tasks.get(index);
+        task.get().prepare();
+        // SAFETY: nodes and tasks live as long as the world.
+        unsafe { self.table.enqueue(&self.nodes[index], task, key, !0, still) }
+    }
+
+    fn is_waiting(&self, index: usize) -> bool {
+        self.tasks.get(index).get().is_waiting()
+    }
+}
+
+/// A waiter and a waker, each as given.
+fn waiter_meets_waker(
+    wait: impl Fn(&World<1>) -> bool + Clone + Send + Sync + 'static,
+    wake: impl Fn(&World<1>, &TaskList) -> usize + Clone + Send + Sync + 'static,
+) {
+    explore(3, move || {
+        let world = World::<1>::new();
+        let (there, wait) = (world.clone(), wait.clone());
+        let waiter = thread::spawn(move || wait(&there));
+        let woken = TaskList::new();
+        assert_eq!(wake(&world, &woken), woken.len());
+        let parks = waiter.join().unwrap();
+        assert!(!world.is_waiting(0), "a wake-up was lost");
+        assert_eq!(parks, woken.len() == 1, "parked and woken are the same tasks");
+        assert_eq!(world.table.row_waiters(8), 0);
+    });
+}
+
+#[test]
+fn a_plain_store_and_wake_loses_nothing() {
+    waiter_meets_waker(
+        |world| world.wait(0, 8),
+        |world, woken| {
+            world.word.store(1, Ordering::Relaxed);
+            world.table.wake(8, 1, !0, woken)
+        },
+    );
+}
+
+#[test]
+fn an_exchange_and_fenced_wake_loses_nothing() {
+    waiter_meets_waker(
+        |world| world.wait(0, 8),
+        |world, woken| {
+            world.word.swap(1, Ordering::SeqCst);
+            world.table.wake_fenced(8, 1, !0, woken)
+        },
+    );
+}
+
+#[test]
+#[should_panic(expected = "a wake-up was lost")]
+fn a_waker_without_fence_is_caught() {
+    waiter_meets_waker(
+        |world| world.wait(0, 8),
+        |world, woken| {
+            world.word.store(1, Ordering::Relaxed);
+            world.table.wake_fenced(8, 1, !0, woken)
+        },
+    );
+}
+
+#[test]
+#[should_panic(expected = "a wake-up was lost")]
+fn a_check_before_the_count_is_raised_is_caught() {
+    waiter_meets_waker(
+        |world| {
+            let unchanged = world.word.load(Ordering::SeqCst) == 0;
+            unchanged && world.wait_if(0, 8, || true)
+        },
+        |world, woken| {
+            world.word.store(1, Ordering::Relaxed);
+            world.table.wake(8, 1, !0, woken)
+        },
+    );
+}
+
+#[test]
+fn two_waiters_and_one_wake_each() {
+    explore(2, || {
+        let world = World::<2>::new();
+        let waiters: Vec<_> = (0..2)
+            .map(|index| {
+                let there = world.clone();
+                thread::spawn(move || there.wait(index, 8))
+            })
+            .collect();
+        let woken = TaskList::new();
+        world.word.store(1, Ordering::Relaxed);
+        world.table.wake(8, 1, !0, &woken);
+        world.table.wake(8, 1, !0, &woken);
+        let parked = waiters.into_iter().map(|w| usize::from(w.join().unwrap())).sum::<usize>();
+        assert_eq!(parked, woken.len());
+        let mut seen = [0; 2];
+        world.tasks.tally(&woken, &mut seen);
+        assert!(seen.iter().all(|&times| times < 2));
+        assert_eq!(world.table.row_waiters(8), 0);
+    });
+}
+
+#[test]
+fn a_signal_between_prepare_and_link_is_seen_or_refused() {
+    explore(3, || {
+        let world = World::<1>::new();
+        world.word.store(1, Ordering::SeqCst);
+        let there = world.clone();
+        let sender = thread::spawn(move || there.tasks.get(0).get().claim(Wake::Signalled));
+        // The word has changed: the waiter doesn't link. It may go on only if nobody pushed it.
+        let parks = world.wait(0, 8);
+        assert_eq!(parks, sender.join().unwrap());
+        assert!(!world.is_waiting(0));
+    });
+}
+
+#[test]
+fn requeue_wake_and_timeout_agree() {
+    explore(2, || {
+        let (from, to) = two_rows();
+        let world = World::<1>::new();
+        assert!(world.wait(0, from));
+        let (mover, timer) = (world.clone(), world.clone());
+        let mover = thread::spawn(move || {
+            let woken = TaskList::new();
+            mover.table.requeue(from, to, 0, 1, || true, &woken).unwrap();
+            woken.len()
+        });
+        let timer = thread::spawn(move || {
+            let won = timer.tasks.get(0).get().claim(Wake::TimedOut);
+            if won {
+                // SAFETY: the node was given to this table.
+                unsafe { timer.table.cancel(&timer.nodes[0]) };
+            }
+            usize::from(won)
+        });
+        let woken = TaskList::new();
+        world.table.wake(to, 1, !0, &woken);
+        let others = mover.join().unwrap() + timer.join().unwrap();
+        assert_eq!(woken.len() + others, 1);
+        assert_eq!((world.table.row_waiters(from), world.table.row_waiters(to)), (0, 0));
+    });
+}
+
+#[test]
+fn a_requeue_hides_nobody_from_a_waker_of_the_target() {
+    explore(3, || {
+        let (from, to) = two_rows();
+        let world = World::<1>::new();
+        assert!(world.wait(0, from));
+        let there = world.clone();
+        let mover = thread::spawn(move || {
+            let check = || there.word.load(Ordering::SeqCst) == 0;
+            there.table.requeue(from, to, 0, 1, check, &TaskList::new())
+        });
+        // The waker makes the check fail first: a requeue that got past it was before the wake.
+        let woken = TaskList::new();
+        world.word.store(1, Ordering::Relaxed);
+        world.table.wake(to, 1, !0, &woken);
+        let moved = mover.join().unwrap().is_some();
+        assert_eq!(moved, woken.len() == 1, "a moved waiter was not seen");
+    });
+}
+
+#[test]
+fn opposite_requeues_do_not_deadlock() {
+    explore(2, || {
+        let (from, to) = two_rows();
+        let world = World::<2>::new();
+        assert!(world.wait(0, from) && world.wait(1, to));
+        let there = world.clone();
+        let other = thread::spawn(move || {
+            there.table.requeue(to, from, 0, 9, || true, &TaskList::new()).unwrap().moved
+        });
+        let moved = world.table.requeue(from, to, 0, 9, || true, &TaskList::new()).unwrap().moved;
+        assert_eq!(moved + other.join().unwrap(), 3);
+        let woken = TaskList::new();
+        world.table.wake(from, 9, !0, &woken);
+        world.table.wake(to, 9, !0, &woken);
+        assert_eq!(woken.len(), 2);
+        assert_eq!((world.table.row_waiters(from), world.table.row_waiters(to)), (0, 0));
+    });
+}

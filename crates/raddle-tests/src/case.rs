@@ -1,0 +1,231 @@
+//! A case: one behaviour of one program, run in every mode and compared.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::child::{Outcome, Running, status_number};
+use crate::known::{Known, judge};
+use crate::mode::{Mode, modes};
+use crate::program::{Program, Variant, folder, shared_object};
+use crate::tools::or_skip;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+pub struct Case {
+    /// The test's name, as the known failures know it.
+    test: String,
+    source: String,
+    arguments: Vec<String>,
+    input: Option<Vec<u8>>,
+    /// A shared object that the program gets as its last argument.
+    library: Option<String>,
+    status: i32,
+    timeout: Duration,
+    /// The last line that the program prints when all is well.
+    last_line: Option<String>,
+}
+
+impl Case {
+    /// The case `name` of `programs/SOURCE`, tested by `MODULE::NAME`.
+    pub fn new(module: &str, source: &str, name: &str) -> Case {
+        Case {
+            test: format!("{module}::{name}"),
+            source: source.to_owned(),
+            arguments: vec![name.to_owned()],
+            input: None,
+            library: None,
+            status: 0,
+            timeout: TIMEOUT,
+            last_line: Some(format!("ok {name}")),
+        }
+    }
+
+    pub fn exits_with(mut self, status: i32) -> Case {
+        self.status = status;
+        self
+    }
+
+    /// Adds an argument after the case's name.
+    pub fn argument(mut self, argument: &str) -> Case {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// Gives the program a pipe with this text as its standard input.
+    pub fn input(mut self, input: &str) -> Case {
+        self.input = Some(input.as_bytes().to_owned());
+        self
+    }
+
+    /// Compiles `programs/SOURCE` as a shared object and passes its path.
+    pub fn library(mut self, source: &str) -> Case {
+        self.library = Some(source.to_owned());
+        self
+    }
+
+    pub fn timeout(mut self, timeout: Duration) -> Case {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Runs it in every mode.
+    ///
+    /// # Panics
+    ///
+    /// When it fails natively; when it fails under raddle and is not known to; when it is known
+    /// to and passes.
+    pub fn check(&self) {
+        let Some(program) = or_skip(&self.test, Program::build(&self.source)) else {
+            return;
+        };
+        match self.run_all(&program) {
+            Ok(Some(line)) => println!("{line}"),
+            Ok(None) => {}
+            Err(error) => panic!("{}: {error:#}", self.test),
+        }
+    }
+
+    fn run_all(&self, program: &Program) -> Result<Option<String>> {
+        let known = Known::load()?;
+        let mut outcome = Ok(());
+        for variant in &program.variants {
+            let native = self.run(Mode::Native, variant)?;
+            self.check_native(&native)
+                .with_context(|| describe(&native))?;
+            for mode in modes().into_iter().skip(1) {
+                let same = || compare(&native, &self.run(mode, variant)?);
+                let label = &variant.label;
+                outcome = outcome.and_then(|()| same().with_context(|| format!("{mode} {label}")));
+            }
+        }
+        if modes().len() == 1 {
+            return Ok(None);
+        }
+        judge(&self.test, known.reason(&self.test), outcome)
+    }
+
+    fn check_native(&self, outcome: &Outcome) -> Result<()> {
+        let status = status_number(outcome.status);
+        ensure!(
+            status == self.status,
+            "natively: exit status {status}, not {}",
+            self.status
+        );
+        if let Some(expected) = &self.last_line {
+            let last = outcome.stdout.lines().last().unwrap_or_default();
+            ensure!(
+                last == expected,
+                "natively: the last line is not `{expected}`"
+            );
+        }
+        Ok(())
+    }
+
+    fn run(&self, mode: Mode, variant: &Variant) -> Result<Outcome> {
+        let mut line = variant.command.clone();
+        line.extend(self.arguments.iter().map(OsString::from));
+        if let Some(library) = &self.library {
+            line.push(shared_object(library)?.into());
+        }
+        let folder = RunFolder::new(&format!("{}-{mode}", self.test))?;
+        let mut command = mode.command(&line)?;
+        command.current_dir(&folder.0).env("TMPDIR", &folder.0);
+        let running = Running::start(mode, command, self.input.as_deref())?;
+        running.wait(self.timeout).with_context(|| mode.to_string())
+    }
+}
+
+/// Asserts that `program` with `arguments` does natively and in every other mode the same; what
+/// that is, the caller need not know. For programs that don't check themselves.
+///
+/// # Panics
+///
+/// When output or status differ, unless `test` is a known failure.
+pub fn assert_same(test: &str, source: &str, arguments: &[&str]) {
+    let mut case = Case::new(test, source, "");
+    case.test = test.to_owned();
+    case.arguments = arguments
+        .iter()
+        .map(|&argument| argument.to_owned())
+        .collect();
+    case.last_line = None;
+    case.check();
+}
+
+/// Asserts that the program's own list of cases is `listed`: none is forgotten.
+///
+/// # Panics
+///
+/// When one is missing here or there.
+pub fn check_list(source: &str, listed: &[&str]) {
+    let Some(program) = or_skip(source, Program::build(source)) else {
+        return;
+    };
+    let list = || -> Result<String> {
+        let variant = program
+            .variants
+            .first()
+            .context("a program has a variant")?;
+        let mut line = variant.command.clone();
+        line.push("--list".into());
+        let running = Running::start(Mode::Native, Mode::Native.command(&line)?, None)?;
+        Ok(running.wait(TIMEOUT)?.stdout)
+    };
+    let text = or_skip(source, list()).unwrap_or_default();
+    let mut theirs: Vec<&str> = text.lines().collect();
+    let mut ours = listed.to_owned();
+    theirs.sort_unstable();
+    ours.sort_unstable();
+    assert_eq!(
+        theirs, ours,
+        "{source}: its cases (left) and the tests (right)"
+    );
+}
+
+/// Fails unless both did the same.
+pub fn compare(native: &Outcome, other: &Outcome) -> Result<()> {
+    let (expected, status) = (status_number(native.status), status_number(other.status));
+    if expected != status {
+        bail!(
+            "exit status {status}, natively {expected}\n{}",
+            describe(other)
+        );
+    }
+    if native.stdout != other.stdout {
+        bail!(
+            "other output than natively\n{}--- natively\n{}",
+            describe(other),
+            native.stdout
+        );
+    }
+    Ok(())
+}
+
+fn describe(outcome: &Outcome) -> String {
+    format!(
+        "--- stdout\n{}--- stderr\n{}",
+        outcome.stdout, outcome.stderr
+    )
+}
+
+/// A folder for the files of one run, removed after it.
+pub struct RunFolder(PathBuf);
+
+impl RunFolder {
+    pub fn new(name: &str) -> Result<RunFolder> {
+        let path = folder("runs")?.join(name.replace("::", "-"));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path)?;
+        Ok(RunFolder(path))
+    }
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,240 @@
+//! A program while it runs: its output as it comes, its end, and its stacks if it does not end.
+//!
+//! Every program leads a process group of its own. The group is killed while its leader is dead
+//! but not yet reaped, so that the number can't belong to somebody else. Output is read by
+//! threads, because a full pipe would stop the program.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{fs, mem};
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
+
+use crate::mode::{Mode, raddle};
+use crate::tools::find_tool;
+
+/// What a program left behind.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// The exit status, or 128 and the number of the signal that ended it, as shells say it.
+pub fn status_number(status: ExitStatus) -> i32 {
+    let by_signal = || 128 + status.signal().unwrap_or_default();
+    status.code().unwrap_or_else(by_signal)
+}
+
+/// A program that was started and not yet waited for. Dropping it kills its process group.
+pub struct Running {
+    child: Child,
+    mode: Mode,
+    stdout: Collector,
+    stderr: Collector,
+}
+
+impl Running {
+    /// Starts `command`, made by [`Mode::command`], and writes `input` to it.
+    pub fn start(mode: Mode, mut command: Command, input: Option<&[u8]>) -> Result<Running> {
+        let stdin = if input.is_some() {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        };
+        command
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("can't start {command:?}"))?;
+        let stdout = Collector::start(child.stdout.take());
+        let stderr = Collector::start(child.stderr.take());
+        if let (Some(mut pipe), Some(input)) = (child.stdin.take(), input) {
+            let input = input.to_owned();
+            // A program that ends before it read all of it is no failure of the writer.
+            thread::spawn(move || pipe.write_all(&input));
+        }
+        Ok(Running {
+            child,
+            mode,
+            stdout,
+            stderr,
+        })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn stdout_so_far(&self) -> String {
+        self.stdout.text()
+    }
+
+    /// Sends one signal to the program itself, not to its children.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Errors
+    ///
+    /// After `timeout`, with the output so far and the stacks; the program is dead then.
+    pub fn wait(mut self, timeout: Duration) -> Result<Outcome> {
+        if !self.has_ended_within(timeout)? {
+            let stacks = self.stacks();
+            let _ = self.end();
+            bail!(
+                "did not end within {} s\n--- stdout\n{}--- stderr\n{}{stacks}",
+                timeout.as_secs(),
+                self.stdout.text(),
+                self.stderr.text()
+            );
+        }
+        let status = self.end()?;
+        Ok(Outcome {
+            status,
+            stdout: self.stdout.finish(),
+            stderr: self.stderr.finish(),
+        })
+    }
+
+    /// Whether the program ends in time; leaves it unreaped.
+    pub fn has_ended_within(&self, timeout: Duration) -> Result<bool> {
+        let end = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let limit = Timespec::try_from(left)?;
+            match poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&limit)) {
+                Ok(count) => return Ok(count > 0),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Kills what is left of the group, then reaps its leader.
+    fn end(&mut self) -> Result<ExitStatus> {
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        Ok(self.child.wait()?)
+    }
+
+    /// What every process of the group is doing, as far as the machine's tools can say.
+    fn stacks(&self) -> String {
+        let mut text = String::new();
+        for pid in group_members(self.pid()).into_iter().take(3) {
+            if let (Mode::Raddle { .. }, Ok(raddle)) = (self.mode, raddle()) {
+                let _ = writeln!(text, "--- raddle dump {pid}");
+                text += &tool_output(Command::new(raddle).arg("dump").arg(pid.to_string()));
+            }
+            let Ok(gdb) = find_tool("gdb") else {
+                continue;
+            };
+            let _ = writeln!(text, "--- gdb -p {pid}");
+            let mut command = Command::new(gdb);
+            command.args(["-nx", "-batch", "-ex", "set pagination off"]);
+            command.args([
+                "-ex",
+                "thread apply all backtrace 16",
+                "-p",
+                &pid.to_string(),
+            ]);
+            text += &tool_output(&mut command);
+        }
+        text
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // After `end` the child is reaped, and this waits for nothing and kills nobody.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.end();
+        }
+    }
+}
+
+/// The processes of group `group`, its leader first.
+fn group_members(group: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let mut members: Vec<u32> = pids.filter(|&pid| group_of(pid) == Some(group)).collect();
+    members.sort_by_key(|&pid| (pid != group, pid));
+    members
+}
+
+/// The third field after the name in parentheses, which may itself contain anything.
+fn group_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(2)?.parse().ok()
+}
+
+/// The first lines of what a tool says, within a time that no waiting person would mind.
+fn tool_output(command: &mut Command) -> String {
+    const LIMIT: Duration = Duration::from_secs(20);
+    const LINES: usize = 300;
+    let command = mem::replace(command, Command::new("true"));
+    let Ok(running) = Running::start(Mode::Native, command, None) else {
+        return String::new();
+    };
+    let ended = running.has_ended_within(LIMIT).unwrap_or(false);
+    let text = running.stdout_so_far();
+    let mut text: String = text
+        .lines()
+        .take(LINES)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    if !ended {
+        text += "(cut short)\n";
+    }
+    text
+}
+
+/// Reads a pipe to its end on a thread of its own.
+struct Collector {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Collector {
+    fn start(pipe: Option<impl Read + Send + 'static>) -> Collector {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let theirs = Arc::clone(&bytes);
+        let reader = pipe.map(|mut pipe| {
+            thread::spawn(move || {
+                let mut chunk = [0; 4096];
+                while let Ok(count @ 1..) = pipe.read(&mut chunk) {
+                    theirs
+                        .lock()
+                        .expect("no reader panics")
+                        .extend(&chunk[..count]);
+                }
+            })
+        });
+        Collector { bytes, reader }
+    }
+
+    fn text(&self) -> String {
+        let bytes = self.bytes.lock().expect("no reader panics");
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn finish(&mut self) -> String {
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+        self.text()
+    }
+}

@@ -1,0 +1,58 @@
+//! Tests on real programs: what a program does natively it does under raddle.
+//!
+//! Nouns: a *program* is one file of `programs/`, compiled once; a *case* is one behaviour of it,
+//! named by its first argument, and one `#[test]` here; a *mode* is natively or under raddle with
+//! 1, 2 or 3 carriers; a *known failure* is a case of `known-failures.toml`.
+//!
+//! Protocol: (1) a program is compiled unless its text, by hash, already was; (2) the case runs
+//! natively, checks itself, ends with the line `ok CASE`, and its status is the expected one;
+//! (3) it runs in each other mode and must give the same output and status; (4) a known failure
+//! must fail there, and the suite fails when it passes; (5) a case that takes too long is ended
+//! with all its processes, after a look at their stacks. A run gets a folder of its own as its
+//! working directory, and no variable `RADDLE_*`.
+//!
+//! `RADDLE_BIN` names the command, `target/release/raddle` otherwise. `RADDLE_TESTS=native` runs
+//! nothing under raddle: so a case is written and debugged. A case whose tool is not installed
+//! is skipped with a line, and fails if `CI=true`.
+//!
+//! Rejected: programs that link a test framework (they would not be unmodified programs of
+//! everyday libraries); one process for all cases of a program (a hang would hide the others, and
+//! a damaged state would travel); comparing with recorded output (it goes stale, and a machine's
+//! own libraries are the authority on what is right).
+
+mod case;
+mod child;
+mod known;
+mod mode;
+mod program;
+mod tools;
+
+pub use case::{Case, RunFolder, assert_same, check_list, compare};
+pub use child::{Outcome, Running, status_number};
+pub use known::{Known, judge};
+pub use mode::{Mode, modes};
+pub use program::Program;
+pub use tools::{Jdk, Missing, find_tool, jdks, or_skip};
+
+/// Declares one test a case, and one that the program has no case which is not listed.
+///
+/// `cases! { "threads.c": create_and_join, exit_from_a_thread => 7 }`: the number is the expected
+/// exit status where that is not 0; a death by signal N is 128 + N.
+#[macro_export]
+macro_rules! cases {
+    ($source:literal: $($name:ident $(=> $status:literal)?),+ $(,)?) => {
+        $(
+            #[test]
+            fn $name() {
+                $crate::Case::new(module_path!(), $source, stringify!($name))
+                    $(.exits_with($status))?
+                    .check();
+            }
+        )+
+
+        #[test]
+        fn lists_every_case_of_its_program() {
+            $crate::check_list($source, &[$(stringify!($name)),+]);
+        }
+    };
+}

@@ -1,0 +1,87 @@
+//! The ways in which a case runs: natively, and under raddle with some number of carriers.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Native,
+    Raddle { carriers: u16 },
+}
+
+/// One carrier shows what starves, two what races, three what neither shows by luck.
+const CARRIERS: [u16; 3] = [1, 2, 3];
+
+/// Natively first, because that is what the other modes are compared with.
+pub fn modes() -> Vec<Mode> {
+    let mut modes = vec![Mode::Native];
+    if env::var_os("RADDLE_TESTS").as_deref() != Some(OsStr::new("native")) {
+        modes.extend(CARRIERS.map(|carriers| Mode::Raddle { carriers }));
+    }
+    modes
+}
+
+impl Mode {
+    /// A command that runs `arguments` in this mode, with none of raddle's variables inherited.
+    pub fn command<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<Command> {
+        let [program, rest @ ..] = arguments else {
+            anyhow::bail!("a command needs a program");
+        };
+        let mut command = match self {
+            Mode::Native => Command::new(program),
+            Mode::Raddle { carriers } => {
+                let mut command = Command::new(raddle()?);
+                command.args(["run", "-n", &carriers.to_string(), "--"]);
+                command.arg(program);
+                command
+            }
+        };
+        command.args(rest).env("LC_ALL", "C");
+        for (name, _) in env::vars_os() {
+            if name.as_encoded_bytes().starts_with(b"RADDLE_") {
+                command.env_remove(name);
+            }
+        }
+        Ok(command)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mode::Native => f.write_str("native"),
+            Mode::Raddle { carriers } => write!(f, "raddle-{carriers}"),
+        }
+    }
+}
+
+/// The command under test: `RADDLE_BIN`, else the release of the target folder in use.
+pub fn raddle() -> Result<PathBuf> {
+    let path = match env::var_os("RADDLE_BIN") {
+        Some(path) => PathBuf::from(path),
+        None => target_folder()?.join("release/raddle"),
+    };
+    ensure!(
+        path.is_file(),
+        "{} is not there: build it first: cargo build --release",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// Cargo puts a test at `TARGET/PROFILE/deps/NAME-HASH`.
+pub fn target_folder() -> Result<PathBuf> {
+    let test = env::current_exe()?;
+    let folder = test.ancestors().nth(3);
+    ensure!(
+        folder.is_some(),
+        "{} is not in a target folder",
+        test.display()
+    );
+    Ok(folder.map(PathBuf::from).unwrap_or_default())
+}

@@ -1,0 +1,101 @@
+//! Finding compilers and servers on the machine, and what happens when one is not there.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, bail, ensure};
+
+/// An error that says a tool is not installed; [`or_skip`] treats it unlike any other.
+#[derive(Debug)]
+pub struct Missing(pub String);
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is not installed", self.0)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+/// The path of `name`, as a shell would find it; system folders of servers count too.
+pub fn find_tool(name: &str) -> Result<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
+    let found = folders
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file());
+    found.ok_or_else(|| Missing(name.to_owned()).into())
+}
+
+/// Unwraps `outcome`; for a missing tool says so and gives `None`, unless CI skips nothing.
+///
+/// # Panics
+///
+/// On any other error, and on a missing tool if `CI=true`.
+pub fn or_skip<T>(test: &str, outcome: Result<T>) -> Option<T> {
+    match outcome {
+        Ok(value) => Some(value),
+        Err(error) if error.is::<Missing>() && !in_ci() => {
+            println!("skipped: {test}: {error}");
+            None
+        }
+        Err(error) => panic!("{test}: {error:#}"),
+    }
+}
+
+fn in_ci() -> bool {
+    env::var_os("CI").as_deref() == Some(OsStr::new("true"))
+}
+
+/// The interpreter itself: a version manager puts a script that looks for one into `PATH`.
+pub fn python() -> Result<PathBuf> {
+    let output = Command::new(find_tool("python3")?)
+        .args(["-c", "import sys; print(sys.executable)"])
+        .output()?;
+    let path = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    ensure!(!path.is_empty(), "python3 does not know its own path");
+    Ok(path.into())
+}
+
+/// The Java virtual machines here, each version once: that of `PATH` first, then the folders
+/// where distributions put them.
+pub fn jdks() -> Result<Vec<Jdk>> {
+    let first = fs::canonicalize(find_tool("java")?)?;
+    let others = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
+    let others = others.map(|entry| entry.path().join("bin/java"));
+    let mut found: Vec<Jdk> = Vec::new();
+    for java in [first].into_iter().chain(others) {
+        let Some(version) = java_version(&java) else {
+            continue;
+        };
+        if found.iter().all(|jdk| jdk.version != version) {
+            found.push(Jdk { version, java });
+        }
+    }
+    if found.is_empty() {
+        bail!(Missing("a JDK of version 17 or later".to_owned()));
+    }
+    found[1..].sort_by_key(|jdk| jdk.version);
+    Ok(found)
+}
+
+#[derive(Clone, Debug)]
+pub struct Jdk {
+    pub version: u32,
+    pub java: PathBuf,
+}
+
+/// The feature release that the `release` file beside `bin` names, from 17 on.
+fn java_version(java: &Path) -> Option<u32> {
+    let home = fs::canonicalize(java).ok()?.parent()?.parent()?.to_owned();
+    let text = fs::read_to_string(home.join("release")).ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("JAVA_VERSION=\""))?;
+    let version = line.split(['.', '"', '-', '+']).next()?.parse().ok()?;
+    (version >= 17).then_some(version)
+}

@@ -1,0 +1,59 @@
+//! Threads: their life, what belongs to each, and how a process with many of them ends.
+
+mod lifecycle {
+    raddle_tests::cases! { "threads.c":
+        creates_and_joins_10000_in_turn,
+        creates_and_joins_in_batches,
+        keeps_10000_alive_at_once,
+        detached_threads_run_and_vanish,
+        a_thread_detaches_itself,
+        pthread_exit_gives_its_value_from_any_depth,
+        pthread_self_is_what_create_returned,
+        thread_ids_are_unique_and_stable,
+        the_main_threads_id_is_the_process_id,
+        stack_size_is_what_was_asked,
+        a_stack_of_the_programs_own_is_used,
+        tryjoin_and_timedjoin,
+        threads_join_each_other_in_a_chain,
+        joining_oneself_is_a_deadlock,
+        threads_create_threads,
+        each_thread_keeps_its_name,
+        sched_yield_lets_everyone_run,
+        a_compute_loop_does_not_stop_the_others,
+    }
+}
+
+mod local {
+    raddle_tests::cases! { "thread_local.c":
+        errno_and_locals_survive_64000_yields,
+        errno_survives_sleeps,
+        destructors_run_once_for_each_thread,
+        destructors_that_set_again_run_again,
+        destructors_may_block,
+        two_hundred_keys_in_eight_threads,
+        pthread_once_runs_once_and_all_wait_for_it,
+        each_thread_has_its_locale,
+        strerror_has_a_buffer_for_each_thread,
+    }
+}
+
+mod exits {
+    raddle_tests::cases! { "exits.c":
+        main_exits_by_pthread_exit_and_the_last_thread_ends_with_0,
+        main_can_be_joined,
+        exit_from_a_thread_while_main_joins => 7,
+        exit_from_a_thread_while_main_sleeps => 8,
+        underscore_exit_from_a_thread => 9,
+        return_from_main_with_1000_blocked_threads,
+        return_from_main_with_threads_that_compute,
+        exit_with_threads_in_read => 5,
+        exit_handlers_run_in_reverse_order_and_may_sleep => 4,
+        exit_status_is_the_low_byte => 0x34,
+        abort_ends_with_its_signal => 134,
+        an_unhandled_signal_ends_the_process => 143,
+        sigkill_ends_the_process => 137,
+        an_unhandled_fault_ends_the_process => 139,
+        threads_end_while_the_process_exits => 3,
+        exit_flushes_what_another_thread_printed,
+    }
+}

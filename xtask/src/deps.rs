@@ -1,0 +1,208 @@
+//! The Debian packages that building and testing need, and getting the missing ones from apt.
+//!
+//! A package counts as there when what it is for can be found, whoever installed it: the tests
+//! need `javac`, not `default-jdk-headless`. Nothing present is touched or upgraded.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::{shell, workspace};
+
+/// A package, how its presence shows, and what is not tested without it.
+struct Dependency {
+    package: &'static str,
+    present: Presence,
+    without: &'static str,
+}
+
+enum Presence {
+    /// All of these programs are found.
+    Programs(&'static [&'static str]),
+    /// One of these files exists.
+    File(&'static [&'static str]),
+    /// A JDK of at least this version is found.
+    Jdk(u32),
+}
+
+const fn programs(
+    package: &'static str,
+    names: &'static [&'static str],
+    without: &'static str,
+) -> Dependency {
+    Dependency {
+        package,
+        present: Presence::Programs(names),
+        without,
+    }
+}
+
+const MONO_CORE: &[&str] = &[
+    "/usr/lib/mono/4.5/System.Core.dll",
+    "/usr/lib/mono/gac/System.Core",
+];
+
+const DEPENDENCIES: &[Dependency] = &[
+    programs(
+        "build-essential",
+        &["cc", "c++", "make"],
+        "lane real and the demo: C and C++",
+    ),
+    programs("python3", &["python3"], "lane real and the demo: CPython"),
+    Dependency {
+        package: "default-jdk-headless",
+        present: Presence::Jdk(17),
+        without: "lane real and the demo: Java",
+    },
+    programs("mono-runtime", &["mono"], "lane real: C# on Mono"),
+    programs("mono-mcs", &["mcs"], "lane real: C# on Mono"),
+    Dependency {
+        package: "libmono-system-core4.0-cil",
+        present: Presence::File(MONO_CORE),
+        without: "lane real: C# on Mono",
+    },
+    programs("mariadb-server", &["mariadbd"], "lane real: MariaDB"),
+    programs("sysbench", &["sysbench"], "lane real: MariaDB"),
+    programs("wrk", &["wrk"], "lane real: the HTTP server under load"),
+    programs("musl-tools", &["musl-gcc"], "lane unit: programs for musl"),
+    programs("gdb", &["gdb"], "stacks of a test that hangs"),
+];
+
+/// Prints what is there; installs the rest if `install` allows. Returns how many are missing.
+pub fn ensure(install: bool) -> usize {
+    let mut missing = missing();
+    for dependency in DEPENDENCIES {
+        let absent = missing
+            .iter()
+            .any(|other| other.package == dependency.package);
+        println!(
+            "  {:<28} {}",
+            dependency.package,
+            if absent { "missing" } else { "present" }
+        );
+    }
+    if install && !missing.is_empty() {
+        apt_install(&missing);
+        missing = self::missing();
+    }
+    let kind = if workspace::in_ci() {
+        "error"
+    } else {
+        "skipped"
+    };
+    for dependency in &missing {
+        println!(
+            "{kind} for want of {}: {}",
+            dependency.package, dependency.without
+        );
+    }
+    missing.len()
+}
+
+fn missing() -> Vec<&'static Dependency> {
+    DEPENDENCIES
+        .iter()
+        .filter(|dependency| !dependency.present.holds())
+        .collect()
+}
+
+impl Presence {
+    fn holds(&self) -> bool {
+        match *self {
+            Presence::Programs(names) => names.iter().all(|name| shell::find(name).is_some()),
+            Presence::File(files) => files.iter().any(|file| Path::new(file).exists()),
+            Presence::Jdk(least) => jdk_version().is_some_and(|version| version >= least),
+        }
+    }
+}
+
+/// The newest JDK's version: the `javac` in PATH, or one under `/usr/lib/jvm`.
+fn jdk_version() -> Option<u32> {
+    let installed = std::fs::read_dir("/usr/lib/jvm")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let candidates = installed.map(|entry| entry.path().join("bin/javac"));
+    shell::find("javac")
+        .into_iter()
+        .chain(candidates)
+        .filter_map(|javac| Command::new(javac).arg("-version").output().ok())
+        .filter_map(|output| parse_javac(&String::from_utf8_lossy(&output.stdout)))
+        .max()
+}
+
+/// Reads `javac 17.0.15` as 17; `javac 1.8.0_392` as 1, which is below anything we accept.
+fn parse_javac(text: &str) -> Option<u32> {
+    let version = text.trim().strip_prefix("javac ")?;
+    version
+        .split(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
+}
+
+/// Asks apt for everything at once, then, if that fails, package by package: one that this
+/// release does not have must not cost the others.
+fn apt_install(missing: &[&Dependency]) {
+    let packages: Vec<_> = missing
+        .iter()
+        .map(|dependency| dependency.package)
+        .collect();
+    println!("installing with apt-get: {}", packages.join(" "));
+    if shell::find("apt-get").is_none() {
+        println!("apt-get is not here: install these packages' counterparts by hand");
+        return;
+    }
+    if let Err(error) = shell::run(apt_get().arg("update")) {
+        println!("the package lists stay as they are: {error:#}");
+    }
+    if apt_install_now(&packages).is_ok() || packages.len() == 1 {
+        return;
+    }
+    for package in packages {
+        if let Err(error) = apt_install_now(&[package]) {
+            println!("{error:#}");
+        }
+    }
+}
+
+fn apt_install_now(packages: &[&str]) -> Result<()> {
+    shell::run(
+        apt_get()
+            .args(["install", "-y", "--no-install-recommends"])
+            .args(packages),
+    )
+}
+
+/// apt-get that asks nothing, through sudo unless we are root.
+fn apt_get() -> Command {
+    let root = rustix::process::geteuid().is_root();
+    let mut command = Command::new(if root { "env" } else { "sudo" });
+    if !root {
+        command.arg("env");
+    }
+    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn javac_versions_old_and_new_are_told_apart() {
+        assert_eq!(parse_javac("javac 17.0.15\n"), Some(17));
+        assert_eq!(parse_javac("javac 25"), Some(25));
+        assert_eq!(parse_javac("javac 1.8.0_392"), Some(1));
+        assert_eq!(parse_javac("Segmentation fault"), None);
+    }
+
+    #[test]
+    fn presence_can_be_refused() {
+        assert!(Presence::Programs(&["cc"]).holds());
+        assert!(!Presence::Programs(&["cc", "no-such-program"]).holds());
+        assert!(!Presence::File(&["/no/such/file"]).holds());
+        assert!(!Presence::Jdk(u32::MAX).holds());
+    }
+}

@@ -1,0 +1,393 @@
+//! The lanes of `xtask test`, each a group of checks that says how many cases it ran.
+//!
+//! A lane that ran no case has failed: a test that silently stopped running looks like one that
+//! passes. A lane whose test target is not there is skipped aloud, and fails in CI.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+use crate::tally::{Tally, parse_result_line};
+use crate::workspace::{Workspace, in_ci};
+use crate::{shell, tidy};
+
+/// A lane's name and what it runs; `Err` from it says why it could not run.
+struct Lane {
+    name: &'static str,
+    run: fn(&Workspace) -> Result<Outcome>,
+}
+
+enum Outcome {
+    Ran(Tally),
+    Skipped(String),
+}
+
+const LANES: &[Lane] = &[
+    Lane {
+        name: "fmt",
+        run: fmt,
+    },
+    Lane {
+        name: "clippy",
+        run: clippy,
+    },
+    Lane {
+        name: "tidy",
+        run: tidy_lane,
+    },
+    Lane {
+        name: "unit",
+        run: unit,
+    },
+    Lane {
+        name: "loom",
+        run: loom,
+    },
+    Lane {
+        name: "shuttle",
+        run: shuttle,
+    },
+    Lane {
+        name: "sim",
+        run: sim,
+    },
+    Lane {
+        name: "real",
+        run: real,
+    },
+];
+
+/// The scheduler's tests that have lanes of their own.
+const SCHEDULER: &str = "raddle-sched";
+const SCHEDULER_LANES: [&str; 3] = ["loom", "shuttle", "simulator"];
+
+/// Tests on real programs.
+const REAL: &str = "raddle-tests";
+
+/// Optimised test code without the release's slow linking: only what users get needs that.
+const QUICK_RELEASE: [(&str, &str); 2] = [
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+];
+
+pub fn check_names(names: &[String]) -> Result<()> {
+    for name in names {
+        if !LANES.iter().any(|lane| lane.name == name) {
+            let known: Vec<_> = LANES.iter().map(|lane| lane.name).collect();
+            bail!("there is no lane {name}: name one of {}", known.join(", "));
+        }
+    }
+    Ok(())
+}
+
+/// Runs the lanes named, or all; prints the sum last. `true` when nothing failed. In CI each of
+/// the packages missing is a failed case: what needs it was not tested.
+pub fn run(workspace: &Workspace, names: &[String], packages_missing: usize) -> Result<bool> {
+    let wanted = |lane: &&Lane| names.is_empty() || names.iter().any(|name| name == lane.name);
+    let missing = if in_ci() { packages_missing as u64 } else { 0 };
+    let mut sum = Tally {
+        failed: missing,
+        ..Tally::default()
+    };
+    let mut summary = Vec::new();
+    for lane in LANES.iter().filter(wanted) {
+        println!("--- lane {}", lane.name);
+        let started = Instant::now();
+        let (tally, line) = judge(lane.name, (lane.run)(workspace), in_ci());
+        println!("{line}");
+        summary.push(format!(
+            "{line} in {:.1} s",
+            started.elapsed().as_secs_f64()
+        ));
+        sum.add(tally);
+    }
+    println!("---\n{}", summary.join("\n"));
+    if missing > 0 {
+        println!("error: {missing} packages are missing, and CI skips nothing");
+    }
+    println!("{} passed, {} failed", sum.passed, sum.failed);
+    Ok(sum.failed == 0)
+}
+
+/// Turns a lane's outcome into counts and the line that reports it.
+fn judge(name: &str, outcome: Result<Outcome>, in_ci: bool) -> (Tally, String) {
+    let failed = Tally {
+        failed: 1,
+        ..Tally::default()
+    };
+    match outcome {
+        Ok(Outcome::Ran(tally)) if tally.cases() == 0 => (
+            failed,
+            format!("lane {name}: 0 cases: a lane that runs nothing has failed"),
+        ),
+        Ok(Outcome::Ran(tally)) => {
+            let mut line = format!("lane {name}: {} cases", tally.cases());
+            if tally.failed > 0 {
+                line += &format!(", {} FAILED", tally.failed);
+            }
+            if tally.ignored > 0 {
+                line += &format!(", {} ignored", tally.ignored);
+            }
+            (tally, line)
+        }
+        Ok(Outcome::Skipped(why)) if in_ci => (
+            failed,
+            format!("lane {name}: error: {why}, and CI skips nothing"),
+        ),
+        Ok(Outcome::Skipped(why)) => (Tally::default(), format!("lane {name}: skipped: {why}")),
+        Err(error) => (failed, format!("lane {name}: error: {error:#}")),
+    }
+}
+
+/// One case a package: `cargo fmt --check` leaves nothing to change.
+fn fmt(workspace: &Workspace) -> Result<Outcome> {
+    let mut tally = Tally::default();
+    for package in &workspace.packages {
+        let mut command = shell::cargo(&workspace.root);
+        let command = command.args(["fmt", "--package", &package.name, "--check"]);
+        match command.status()?.success() {
+            true => tally.passed += 1,
+            false => tally.failed += 1,
+        }
+    }
+    Ok(Outcome::Ran(tally))
+}
+
+/// One case a target of the workspace: it compiles, without a warning.
+fn clippy(workspace: &Workspace) -> Result<Outcome> {
+    let mut checked = BTreeSet::new();
+    let mut failed = BTreeSet::new();
+    let status = shell::stream(
+        shell::cargo(&workspace.root)
+            .args([
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--keep-going",
+                "--quiet",
+            ])
+            .args(["--message-format", "json", "--", "-D", "warnings"]),
+        |line| read_compiler_message(line, &mut checked, &mut failed),
+    )?;
+    let failures = failed.len() as u64;
+    let passed = checked.difference(&failed).count() as u64;
+    let mut tally = Tally {
+        passed,
+        failed: failures,
+        ignored: 0,
+    };
+    tally.note_exit(status.success());
+    Ok(Outcome::Ran(tally))
+}
+
+/// Sorts one of Cargo's JSON messages about this workspace into targets checked and failed.
+fn read_compiler_message(
+    line: &str,
+    checked: &mut BTreeSet<String>,
+    failed: &mut BTreeSet<String>,
+) {
+    let Ok(message) = serde_json::from_str::<serde_json::Value>(line) else {
+        return;
+    };
+    let package = message["package_id"].as_str().unwrap_or_default();
+    if !package.starts_with("path+file:") {
+        return;
+    }
+    let test = if message["profile"]["test"] == true {
+        " (test)"
+    } else {
+        ""
+    };
+    let target = format!(
+        "{package} {} {}",
+        message["target"]["kind"], message["target"]["name"]
+    );
+    match message["reason"].as_str() {
+        Some("compiler-artifact") => {
+            checked.insert(target + test);
+        }
+        Some("compiler-message") => {
+            eprint!(
+                "{}",
+                message["message"]["rendered"].as_str().unwrap_or_default()
+            );
+            if message["message"]["level"] == "error" {
+                failed.insert(target);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn tidy_lane(workspace: &Workspace) -> Result<Outcome> {
+    Ok(Outcome::Ran(tidy::run(workspace)?.tally()))
+}
+
+/// Everything that runs in the debug profile and has no lane of its own.
+fn unit(workspace: &Workspace) -> Result<Outcome> {
+    let excluded = ["--exclude", SCHEDULER, "--exclude", REAL];
+    let mut tally = Tally::default();
+    tally.add(cargo_test(
+        workspace,
+        shell::cargo(&workspace.root),
+        |command| command.arg("--workspace").args(excluded),
+    )?);
+    let Some(scheduler) = workspace.package(SCHEDULER) else {
+        return Ok(Outcome::Ran(tally));
+    };
+    let tests = scheduler
+        .tests()
+        .filter(|name| !SCHEDULER_LANES.contains(name));
+    tally.add(cargo_test(
+        workspace,
+        shell::cargo(&workspace.root),
+        |command| {
+            let command = command.args(["--package", SCHEDULER, "--lib"]);
+            tests.fold(command, |command, test| command.args(["--test", test]))
+        },
+    )?);
+    if scheduler.has_library() {
+        tally.add(cargo_test(
+            workspace,
+            shell::cargo(&workspace.root),
+            |command| command.args(["--package", SCHEDULER, "--doc"]),
+        )?);
+    }
+    Ok(Outcome::Ran(tally))
+}
+
+fn loom(workspace: &Workspace) -> Result<Outcome> {
+    model(workspace, "loom", "raddle_loom")
+}
+
+fn shuttle(workspace: &Workspace) -> Result<Outcome> {
+    model(workspace, "shuttle", "raddle_shuttle")
+}
+
+/// A model checker's lane: the scheduler built with its `cfg`, in a target folder of its own so
+/// that the flags don't make everything else build anew.
+fn model(workspace: &Workspace, test: &str, cfg: &str) -> Result<Outcome> {
+    if !workspace.has_test(SCHEDULER, test) {
+        return Ok(Outcome::Skipped(format!(
+            "{SCHEDULER} has no test called {test}"
+        )));
+    }
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.env("RUSTFLAGS", format!("--cfg {cfg}"));
+    cargo.env("CARGO_TARGET_DIR", workspace.target.join(test));
+    let tally = cargo_test(workspace, cargo, |command| {
+        let command = command.envs(QUICK_RELEASE);
+        command.args(["--package", SCHEDULER, "--release", "--test", test])
+    })?;
+    Ok(Outcome::Ran(tally))
+}
+
+fn sim(workspace: &Workspace) -> Result<Outcome> {
+    if !workspace.has_test(SCHEDULER, "simulator") {
+        return Ok(Outcome::Skipped(format!(
+            "{SCHEDULER} has no test called simulator"
+        )));
+    }
+    let tally = cargo_test(workspace, shell::cargo(&workspace.root), |command| {
+        let command = command.envs(QUICK_RELEASE);
+        command.args(["--package", SCHEDULER, "--release", "--test", "simulator"])
+    })?;
+    Ok(Outcome::Ran(tally))
+}
+
+fn real(workspace: &Workspace) -> Result<Outcome> {
+    if workspace.package(REAL).is_none() {
+        return Ok(Outcome::Skipped(format!("there is no package {REAL}")));
+    }
+    workspace.build_release()?;
+    let tally = cargo_test(workspace, shell::cargo(&workspace.root), |command| {
+        let command = command
+            .env("RADDLE_BIN", workspace.raddle())
+            .envs(QUICK_RELEASE);
+        command.args(["--package", REAL, "--release"])
+    })?;
+    Ok(Outcome::Ran(tally))
+}
+
+/// Runs `cargo test` with what `arguments` adds, shows its output and counts its cases.
+fn cargo_test(
+    workspace: &Workspace,
+    mut cargo: Command,
+    arguments: impl FnOnce(&mut Command) -> &mut Command,
+) -> Result<Tally> {
+    cargo
+        .current_dir(&workspace.root)
+        .args(["test", "--no-fail-fast"]);
+    let mut tally = Tally::default();
+    let status = shell::stream(arguments(&mut cargo), |line| {
+        println!("{line}");
+        tally.add(parse_result_line(line).unwrap_or_default());
+    })?;
+    tally.note_exit(status.success());
+    Ok(tally)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failures(outcome: Result<Outcome>, in_ci: bool) -> u64 {
+        judge("x", outcome, in_ci).0.failed
+    }
+
+    #[test]
+    fn a_lane_without_cases_fails() {
+        assert_eq!(failures(Ok(Outcome::Ran(Tally::default())), false), 1);
+        assert_eq!(
+            failures(
+                Ok(Outcome::Ran(Tally {
+                    passed: 1,
+                    ..Tally::default()
+                })),
+                false
+            ),
+            0
+        );
+    }
+
+    #[test]
+    fn a_skipped_lane_fails_only_in_ci() {
+        assert_eq!(failures(Ok(Outcome::Skipped("why".into())), false), 0);
+        assert_eq!(failures(Ok(Outcome::Skipped("why".into())), true), 1);
+    }
+
+    #[test]
+    fn a_lane_that_could_not_run_fails_and_says_why() {
+        let (tally, line) = judge("real", Err(anyhow::anyhow!("no compiler")), false);
+        assert_eq!(
+            (tally.failed, line.as_str()),
+            (1, "lane real: error: no compiler")
+        );
+    }
+
+    #[test]
+    fn an_unknown_lane_is_refused() {
+        assert!(check_names(&["loom".into(), "real".into()]).is_ok());
+        assert!(check_names(&["looom".into()]).is_err());
+    }
+
+    #[test]
+    fn an_error_from_the_compiler_fails_its_target_and_a_foreign_one_is_ignored() {
+        let mut checked = BTreeSet::new();
+        let mut failed = BTreeSet::new();
+        let lines = [
+            r#"{"reason":"compiler-artifact","package_id":"path+file:///x/a#0.1.0",
+               "target":{"kind":["lib"],"name":"a"},"profile":{"test":false}}"#,
+            r#"{"reason":"compiler-message","package_id":"path+file:///x/b#0.1.0",
+               "target":{"kind":["lib"],"name":"b"},"message":{"level":"error","rendered":""}}"#,
+            r#"{"reason":"compiler-artifact","package_id":"registry+https://y#c@1.0.0",
+               "target":{"kind":["lib"],"name":"c"},"profile":{"test":false}}"#,
+        ];
+        for line in lines {
+            read_compiler_message(line, &mut checked, &mut failed);
+        }
+        assert_eq!((checked.len(), failed.len()), (1, 1));
+    }
+}

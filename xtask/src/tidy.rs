@@ -1,0 +1,182 @@
+//! Tidy: what a reader is promised about the tree, checked.
+//!
+//! Each check is a pure function from the tree's text (or Cargo's metadata, or an ELF image) to
+//! violations, so that its tests can hand it a fixture and see it fail. `cargo test -p xtask`
+//! runs the same checks on the real tree. Sizes are a ratchet: what is over the limit is recorded
+//! in `xtask/tidy.toml` with its size and may only shrink.
+//!
+//! `unsafe` without a reason, and formatting, are clippy's and rustfmt's business.
+
+mod arrows;
+mod columns;
+mod elf;
+mod glossary;
+mod links;
+mod paths;
+mod sizes;
+mod tree;
+
+use std::fmt;
+
+use anyhow::Result;
+
+use crate::tally::Tally;
+use crate::workspace::Workspace;
+use tree::Tree;
+
+/// One thing that is wrong, and where.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub place: String,
+    pub what: String,
+}
+
+impl Violation {
+    fn new(place: impl Into<String>, what: impl Into<String>) -> Violation {
+        Violation {
+            place: place.into(),
+            what: what.into(),
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.place, self.what)
+    }
+}
+
+/// What one check looked at and found.
+pub struct Findings {
+    /// How many things were checked: a check that looks at nothing has failed.
+    pub looked_at: usize,
+    pub violations: Vec<Violation>,
+}
+
+/// What the checks look at.
+struct Subject<'a> {
+    workspace: &'a Workspace,
+    tree: Tree,
+}
+
+type Check = fn(&Subject<'_>) -> Result<Findings>;
+
+const CHECKS: &[(&str, Check)] = &[
+    ("dependency directions", arrows::check),
+    ("lints inherited", arrows::check_lints),
+    ("file sizes", sizes::check_files),
+    ("function sizes", sizes::check_functions),
+    ("columns", columns::check),
+    ("glossary: terms used", glossary::check_terms),
+    ("glossary: banned synonyms", glossary::check_banned),
+    ("absolute paths", paths::check),
+    ("links", links::check),
+    ("no libc inside the runtime", elf::check),
+];
+
+/// The outcome of all checks: a case is a check.
+pub struct Report {
+    checks_passed: u64,
+    checks_failed: u64,
+}
+
+impl Report {
+    pub fn is_clean(&self) -> bool {
+        self.checks_failed == 0
+    }
+
+    pub fn tally(&self) -> Tally {
+        Tally {
+            passed: self.checks_passed,
+            failed: self.checks_failed,
+            ignored: 0,
+        }
+    }
+}
+
+/// Runs every check and prints what each found.
+pub fn run(workspace: &Workspace) -> Result<Report> {
+    let subject = Subject {
+        workspace,
+        tree: Tree::load(&workspace.root)?,
+    };
+    let mut report = Report {
+        checks_passed: 0,
+        checks_failed: 0,
+    };
+    for (name, check) in CHECKS {
+        let problems = problems(check(&subject));
+        if problems.is_empty() {
+            println!("tidy: {name}: ok");
+            report.checks_passed += 1;
+            continue;
+        }
+        report.checks_failed += 1;
+        println!("tidy: {name}: {} violations", problems.len());
+        for problem in problems {
+            println!("  {problem}");
+        }
+    }
+    Ok(report)
+}
+
+/// A check's violations; that it could not run, or looked at nothing, is one too.
+fn problems(findings: Result<Findings>) -> Vec<Violation> {
+    match findings {
+        Ok(findings) if findings.looked_at == 0 => {
+            vec![Violation::new(
+                "tidy",
+                "this check found nothing to look at",
+            )]
+        }
+        Ok(findings) => findings.violations,
+        Err(error) => vec![Violation::new("tidy", format!("{error:#}"))],
+    }
+}
+
+/// Lowers recorded sizes to today's.
+pub fn update(workspace: &Workspace) -> Result<()> {
+    sizes::update(&Tree::load(&workspace.root)?, &workspace.root)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One test a check, on the real tree.
+    macro_rules! real_tree {
+        ($($test:ident: $check:path;)*) => {$(
+            #[test]
+            fn $test() {
+                let workspace = Workspace::load().unwrap();
+                let tree = Tree::load(&workspace.root).unwrap();
+                let problems = problems($check(&Subject { workspace: &workspace, tree }));
+                let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
+                assert!(lines.is_empty(), "{}", lines.join("\n"));
+            }
+        )*};
+    }
+
+    real_tree! {
+        tree_dependencies_point_down: arrows::check;
+        tree_crates_inherit_the_lints: arrows::check_lints;
+        tree_files_are_small: sizes::check_files;
+        tree_functions_fit_a_screen: sizes::check_functions;
+        tree_lines_fit_the_columns: columns::check;
+        tree_uses_every_term_it_defines: glossary::check_terms;
+        tree_has_no_banned_synonym: glossary::check_banned;
+        tree_has_no_absolute_path: paths::check;
+        tree_links_lead_somewhere: links::check;
+        preloaded_library_needs_nothing: elf::check;
+    }
+
+    #[test]
+    fn a_check_that_looks_at_nothing_has_failed() {
+        let nothing = Findings {
+            looked_at: 0,
+            violations: Vec::new(),
+        };
+        assert_eq!(problems(Ok(nothing)).len(), 1);
+        assert_eq!(problems(Err(anyhow::anyhow!("no such file"))).len(), 1);
+    }
+}
