@@ -26,7 +26,7 @@ static void *accept_all(void *argument) {
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attributes, 65536);
-  for (;;) {
+  while (listener >= 0) {
     int connection = accept(listener, NULL, NULL);
     if (connection < 0)
       continue;
@@ -36,6 +36,7 @@ static void *accept_all(void *argument) {
     if (pthread_create(&thread, &attributes, serve, (void *)(long)connection) != 0)
       close(connection);
   }
+  return NULL;
 }
 
 int main(void) {

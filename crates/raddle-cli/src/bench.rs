@@ -1,3 +1,72 @@
-pub fn run(_: &crate::cli::BenchArguments) -> anyhow::Result<std::process::ExitCode> {
-    todo!()
+//! `raddle bench`: the same unmodified program in four ways, interleaved.
+//!
+//! Nouns: a *case* is one program with its arguments; a *way* is how it is started ([`Way`]); a
+//! *sample* is one figure that one run gave; a *figure* has a name and a unit.
+//!
+//! Protocol: compile what is to be measured into a temporary folder; for each case and each round,
+//! run every way once, so that whatever else the machine does hits all ways alike; keep all
+//! samples, show medians and ratios, append everything to a file of JSON lines.
+//!
+//! Programs print `METRIC name value unit` and time themselves, so that start-up is not in their
+//! figures; start-up is a case of its own.
+//!
+//! Rejected: comparing only with all CPUs. Two threads that hand a turn to each other are faster on
+//! one CPU than on two, natively too; so the native program on one CPU is the honest opponent.
+
+mod harness;
+mod http;
+mod overhead;
+mod pingpong;
+mod primitives;
+mod process;
+mod programs;
+mod report;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::cli::{BenchArguments, Group};
+use crate::failure::Failure;
+use crate::machine::Machine;
+use crate::run::preload;
+use harness::{Case, Settings};
+use programs::Workshop;
+use report::Journal;
+
+/// Makes the cases of a group, and says what it can't make.
+type Prepare = fn(&Workshop) -> Vec<Case>;
+
+const GROUPS: [(Group, &str, Prepare); 6] = [
+    (Group::Pingpong, "pingpong", pingpong::cases),
+    (Group::Yield, "yield", primitives::yielding),
+    (Group::Create, "create", primitives::creating),
+    (Group::Wakeup, "wakeup", primitives::waking),
+    (Group::Http, "http", http::cases),
+    (Group::Overhead, "overhead", overhead::cases),
+];
+
+pub fn run(arguments: &BenchArguments) -> Result<ExitCode> {
+    preload::find()?;
+    let settings = Settings::new(arguments)?;
+    let machine = Machine::look();
+    let mut journal = Journal::open(arguments, &machine)?;
+    let workshop = Workshop::open(arguments.fraction)?;
+    report::print_head(&machine, &settings);
+    let wanted = |group: Group| arguments.group == Group::All || arguments.group == group;
+    let mut measured = false;
+    for (_, name, prepare) in GROUPS.iter().filter(|(group, ..)| wanted(*group)) {
+        let mut outcomes = Vec::new();
+        for case in prepare(&workshop) {
+            let outcome = harness::measure(&case, &settings);
+            journal.append(name, &outcome)?;
+            outcomes.push(outcome);
+        }
+        measured |= outcomes.iter().any(|outcome| !outcome.figures.is_empty());
+        report::print_group(name, &outcomes)?;
+    }
+    match measured {
+        true => Ok(ExitCode::SUCCESS),
+        false => Err(Failure::new(1, "nothing could be measured", "see the lines above").into()),
+    }
 }

@@ -9,6 +9,7 @@ mod cli;
 mod doctor;
 mod dump;
 mod failure;
+mod machine;
 mod pages;
 mod run;
 mod table;

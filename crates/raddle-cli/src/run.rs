@@ -20,7 +20,7 @@ pub mod pattern;
 pub mod preload;
 mod privilege;
 mod program;
-mod resolve;
+pub mod resolve;
 
 use std::process::ExitCode;
 

@@ -5,6 +5,7 @@
 //! says why under `RADDLE_VERBOSE`.
 #![no_std]
 
+mod bootpatch;
 mod builtins;
 mod environment;
 mod original;

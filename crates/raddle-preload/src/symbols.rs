@@ -148,7 +148,7 @@ fn wait_on(thread: &Thread, condvar: &Condvar, mutex: &Mutex, deadline_ns: u64) 
     thread.waits_for(WaitKind::Condvar, key - 1, shown);
     thread.task.prepare();
     // SAFETY: the thread's own node, cancelled below if anything but the table wakes it.
-    unsafe { ENGINE.futexes.enqueue(&thread.node, thread.task_ref(), key, ANY, || true) };
+    let _ = unsafe { ENGINE.futexes.enqueue(&thread.node, thread.task_ref(), key, ANY, || true) };
     mutex.unlock();
     let outcome =
         if deadline_ns == NEVER { switch::park() } else { switch::park_until(deadline_ns) };

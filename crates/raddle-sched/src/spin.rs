@@ -52,7 +52,7 @@ impl<T> SpinLock<T> {
     /// Takes the lock, spinning.
     #[inline(always)]
     pub fn lock(&self) -> SpinGuard<'_, T> {
-        if self.held.swap(1, Ordering::Acquire) != 0 {
+        if !self.take() {
             self.lock_contended();
         }
         SpinGuard { lock: self }
@@ -60,7 +60,14 @@ impl<T> SpinLock<T> {
 
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
-        (self.held.swap(1, Ordering::Acquire) == 0).then_some(SpinGuard { lock: self })
+        // Lazily: a guard that is made and dropped frees a lock that others hold.
+        self.take().then(|| SpinGuard { lock: self })
+    }
+
+    /// Not a swap: writing 1 over 1 is an order with the holder's release that loom can't know.
+    #[inline(always)]
+    fn take(&self) -> bool {
+        self.held.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     #[cold]
@@ -76,7 +83,7 @@ impl<T> SpinLock<T> {
                     unsafe { RELAX() };
                 }
             }
-            if self.held.swap(1, Ordering::Acquire) == 0 {
+            if self.take() {
                 return;
             }
         }

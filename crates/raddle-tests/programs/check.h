@@ -35,14 +35,14 @@ static const char *case_name;
 static int argument_count __attribute__((unused));
 static char **arguments __attribute__((unused));
 
-#define CASE(name)                                                                       \
-    static void name(void);                                                              \
-    __attribute__((constructor)) static void register_##name(void)                       \
+#define CASE(function)                                                                   \
+    static void function(void);                                                          \
+    __attribute__((constructor)) static void register_##function(void)                   \
     {                                                                                    \
-        cases[case_count].name = #name;                                                  \
-        cases[case_count++].run = name;                                                  \
+        cases[case_count].name = #function;                                              \
+        cases[case_count++].run = function;                                              \
     }                                                                                    \
-    static void name(void)
+    static void function(void)
 
 __attribute__((unused, noreturn)) static void check_failed(const char *file, int line,
                                                            const char *what, long value)

@@ -113,7 +113,9 @@ __attribute__((noinline)) static void exit_below(int depth, void *value)
     if (depth == 0) {
         pthread_exit(value);
     }
-    exit_below(depth - 1, value);
+    if (depth > 0) {
+        exit_below(depth - 1, value);
+    }
     __asm__ volatile("");
 }
 
@@ -239,7 +241,8 @@ static void *is_within(void *low)
 
 CASE(a_stack_of_the_programs_own_is_used)
 {
-    void *memory = mmap(NULL, 256 << 10, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int rights = PROT_READ | PROT_WRITE;
+    void *memory = mmap(NULL, 256 << 10, rights, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(memory != MAP_FAILED);
     for (int i = 0; i < 100; i++) {
         pthread_attr_t attributes;

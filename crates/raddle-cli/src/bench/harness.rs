@@ -1,0 +1,247 @@
+//! Runs one case: every way once a round, and keeps what each gave.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::process::{self, Way};
+use super::{http, overhead};
+use crate::cli::BenchArguments;
+use crate::failure::Failure;
+
+pub struct Settings {
+    pub rounds: u32,
+    pub fraction: f64,
+    pub limit: Duration,
+    pub raddle: PathBuf,
+}
+
+impl Settings {
+    pub fn new(arguments: &BenchArguments) -> Result<Settings, Failure> {
+        let raddle = std::env::current_exe().map_err(|error| {
+            Failure::input(
+                format!("this executable can't be found ({error})"),
+                "see whether it was moved while it runs",
+            )
+        })?;
+        Ok(Settings {
+            rounds: arguments.rounds,
+            fraction: arguments.fraction,
+            limit: Duration::from_secs(arguments.limit.into()),
+            raddle,
+        })
+    }
+}
+
+/// One program with its arguments.
+pub struct Case {
+    pub title: String,
+    /// The compiler or interpreter, for the record.
+    pub toolchain: String,
+    pub command: Vec<OsString>,
+    pub work: Work,
+    pub ways: &'static [Way],
+}
+
+/// How a run becomes figures.
+pub enum Work {
+    /// The program prints them.
+    Prints,
+    /// It is started and waited for again and again.
+    StartUp { starts: u32 },
+    /// It serves, and wrk loads it.
+    Serves { connections: u32 },
+}
+
+/// One figure of one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    pub name: String,
+    pub value: f64,
+    pub unit: String,
+}
+
+/// The samples of one figure, by way, in the order of the rounds.
+#[derive(Debug)]
+pub struct Figure {
+    pub name: String,
+    pub unit: String,
+    pub samples: BTreeMap<Way, Vec<f64>>,
+}
+
+/// What a case gave.
+pub struct Outcome {
+    pub title: String,
+    pub toolchain: String,
+    pub figures: Vec<Figure>,
+    /// Ways that failed, and why: once each, however many rounds it failed in.
+    pub failures: BTreeMap<Way, String>,
+}
+
+pub fn measure(case: &Case, settings: &Settings) -> Outcome {
+    let mut outcome = Outcome {
+        title: case.title.clone(),
+        toolchain: case.toolchain.clone(),
+        figures: Vec::new(),
+        failures: BTreeMap::new(),
+    };
+    for round in 1..=settings.rounds {
+        for &way in case.ways {
+            // A way that has failed would only take its limit again.
+            if outcome.failures.contains_key(&way) {
+                continue;
+            }
+            progress(&format!(
+                "{} {round}/{} {}",
+                case.title,
+                settings.rounds,
+                way.name()
+            ));
+            match run_once(case, way, settings) {
+                Ok(samples) => samples
+                    .into_iter()
+                    .for_each(|sample| outcome.add(way, sample)),
+                Err(why) => drop(outcome.failures.insert(way, why)),
+            }
+        }
+    }
+    progress("");
+    outcome
+}
+
+fn run_once(case: &Case, way: Way, settings: &Settings) -> Result<Vec<Sample>, String> {
+    let mut command = way.command(&settings.raddle, &case.command);
+    match case.work {
+        Work::Prints => parse(&process::output(way, &mut command, settings.limit)?),
+        Work::StartUp { starts } => overhead::start_up(way, &mut command, starts, settings.limit),
+        Work::Serves { connections } => http::load(way, &mut command, connections, settings),
+    }
+}
+
+impl Outcome {
+    fn add(&mut self, way: Way, sample: Sample) {
+        let same = |figure: &&mut Figure| figure.name == sample.name && figure.unit == sample.unit;
+        match self.figures.iter_mut().find(same) {
+            Some(figure) => figure.samples.entry(way).or_default().push(sample.value),
+            None => self.figures.push(Figure {
+                name: sample.name,
+                unit: sample.unit,
+                samples: BTreeMap::from([(way, vec![sample.value])]),
+            }),
+        }
+    }
+}
+
+impl Figure {
+    pub fn median(&self, way: Way) -> Option<f64> {
+        let mut samples = self.samples.get(&way)?.clone();
+        median(&mut samples)
+    }
+
+    /// Whether more is better: rates are, times are not.
+    pub fn more_is_better(&self) -> bool {
+        self.unit.ends_with("/s") && !self.unit.starts_with("us")
+    }
+
+    /// How many times better `this` is than `that`.
+    pub fn times_better(&self, this: Way, that: Way) -> Option<f64> {
+        let (this, that) = (self.median(this)?, self.median(that)?);
+        let (better, worse) = match self.more_is_better() {
+            true => (this, that),
+            false => (that, this),
+        };
+        (worse > 0.0).then_some(better / worse)
+    }
+}
+
+/// The middle of the samples; of two middles the mean. Sorts them.
+pub fn median(samples: &mut [f64]) -> Option<f64> {
+    samples.sort_by(f64::total_cmp);
+    let (low, high) = (samples.len().checked_sub(1)? / 2, samples.len() / 2);
+    Some((samples[low] + samples[high]) / 2.0)
+}
+
+/// The `METRIC name value unit` lines; a program without one has failed.
+fn parse(output: &str) -> Result<Vec<Sample>, String> {
+    let samples: Vec<_> = output.lines().filter_map(parse_line).collect();
+    match samples.is_empty() {
+        true => Err("it printed no figure".into()),
+        false => Ok(samples),
+    }
+}
+
+fn parse_line(line: &str) -> Option<Sample> {
+    let mut words = line.strip_prefix("METRIC ")?.split_whitespace();
+    let (name, value, unit) = (words.next()?, words.next()?, words.next()?);
+    Some(Sample {
+        name: name.into(),
+        value: value.parse().ok().filter(|value: &f64| value.is_finite())?,
+        unit: unit.into(),
+    })
+}
+
+/// What runs at the moment, on a terminal only, and gone when it is over.
+fn progress(what: &str) {
+    let mut err = io::stderr();
+    if err.is_terminal() {
+        let _ = write!(err, "\r\x1b[K{what}");
+        let _ = err.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(unit: &str, native: &[f64], raddle: &[f64]) -> Figure {
+        Figure {
+            name: "x".into(),
+            unit: unit.into(),
+            samples: BTreeMap::from([
+                (Way::NativeOne, native.to_vec()),
+                (Way::RaddleOne, raddle.to_vec()),
+            ]),
+        }
+    }
+
+    #[test]
+    fn medians_stand_in_the_middle() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&mut []), None);
+    }
+
+    #[test]
+    fn times_better_knows_rates_from_times() {
+        let times = figure("ns", &[2000.0], &[100.0]);
+        assert_eq!(
+            times.times_better(Way::RaddleOne, Way::NativeOne),
+            Some(20.0)
+        );
+        let rates = figure("req/s", &[100.0], &[150.0]);
+        assert_eq!(
+            rates.times_better(Way::RaddleOne, Way::NativeOne),
+            Some(1.5)
+        );
+        assert!(!figure("us/s", &[], &[]).more_is_better());
+        assert_eq!(times.times_better(Way::RaddleOne, Way::NativeAll), None);
+        assert_eq!(
+            figure("ns", &[1.0], &[0.0]).times_better(Way::RaddleOne, Way::NativeOne),
+            None
+        );
+    }
+
+    #[test]
+    fn only_whole_metric_lines_count() {
+        let samples = parse("hello\nMETRIC hand-off 12.5 ns\nMETRIC bad nan ns\nMETRIC a 1\n");
+        let sample = Sample {
+            name: "hand-off".into(),
+            value: 12.5,
+            unit: "ns".into(),
+        };
+        assert_eq!(samples, Ok(vec![sample]));
+        assert!(parse("hello\n").is_err());
+    }
+}

@@ -1,0 +1,40 @@
+//! One primitive each: yield, create and join, wake-up.
+
+use std::path::Path;
+
+use super::harness::{Case, Work};
+use super::process::EVERY_WAY;
+use super::programs::{Workshop, skipped, version};
+
+const YIELD_ROUNDS: u32 = 1_000_000;
+const CREATE_ROUNDS: u32 = 50_000;
+const WAKEUP_ROUNDS: u32 = 4_000;
+
+pub fn yielding(workshop: &Workshop) -> Vec<Case> {
+    c_case(workshop, "sched_yield", "yield", YIELD_ROUNDS)
+}
+
+pub fn creating(workshop: &Workshop) -> Vec<Case> {
+    c_case(workshop, "threads", "create", CREATE_ROUNDS)
+}
+
+pub fn waking(workshop: &Workshop) -> Vec<Case> {
+    c_case(workshop, "wake-up", "wakeup", WAKEUP_ROUNDS)
+}
+
+/// A C program that prints its figures; nothing if it can't be compiled.
+pub fn c_case(workshop: &Workshop, title: &str, name: &'static str, rounds: u32) -> Vec<Case> {
+    match workshop.c_program(name) {
+        Ok(program) => vec![Case {
+            title: title.into(),
+            toolchain: version(Path::new("cc"), "--version"),
+            command: vec![program, workshop.rounds(rounds)],
+            work: Work::Prints,
+            ways: &EVERY_WAY,
+        }],
+        Err(why) => {
+            skipped(title, &why);
+            Vec::new()
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Starting a program in one of the ways, and waiting for it no longer than a limit.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::cli::{CARRIERS_VARIABLE, EXCLUDE_VARIABLE, VERBOSE_VARIABLE};
+
+/// How a program is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    NativeAll,
+    NativeOne,
+    RaddleOne,
+    RaddleDefault,
+}
+
+pub const EVERY_WAY: [Way; 4] = [
+    Way::NativeAll,
+    Way::NativeOne,
+    Way::RaddleOne,
+    Way::RaddleDefault,
+];
+
+impl Way {
+    /// Its name in JSON lines and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::NativeAll => "native_all_cpus",
+            Way::NativeOne => "native_one_cpu",
+            Way::RaddleOne => "raddle_one_carrier",
+            Way::RaddleDefault => "raddle_default",
+        }
+    }
+
+    /// `program` with its arguments, to be started this way. Variables that would change how
+    /// raddle runs it are taken away: the default is to be the default.
+    pub fn command(self, raddle: &Path, program: &[OsString]) -> Command {
+        let (first, rest) = match self {
+            Way::NativeAll | Way::NativeOne => (PathBuf::from(&program[0]), &program[1..]),
+            Way::RaddleOne | Way::RaddleDefault => (raddle.to_path_buf(), program),
+        };
+        let mut command = Command::new(first);
+        match self {
+            Way::NativeAll | Way::NativeOne => {}
+            Way::RaddleOne => drop(command.args(["run", "-n", "1", "--"])),
+            Way::RaddleDefault => drop(command.args(["run", "--"])),
+        }
+        command.args(rest).stdin(Stdio::null());
+        for variable in [CARRIERS_VARIABLE, VERBOSE_VARIABLE, EXCLUDE_VARIABLE] {
+            command.env_remove(variable);
+        }
+        command
+    }
+
+    /// Starts it. Affinity is set on the thread that forks, and inherited: a hook between fork and
+    /// exec would be unsafe code.
+    pub fn spawn(self, command: &mut Command) -> io::Result<Child> {
+        if self != Way::NativeOne {
+            return command.spawn();
+        }
+        let restricted = || {
+            let allowed = sched_getaffinity(None)?;
+            let first = (0..CpuSet::MAX_CPU)
+                .find(|&cpu| allowed.is_set(cpu))
+                .unwrap_or(0);
+            let mut one = CpuSet::new();
+            one.set(first);
+            sched_setaffinity(None, &one)?;
+            command.spawn()
+        };
+        let child = std::thread::scope(|scope| scope.spawn(restricted).join());
+        child.unwrap_or_else(|_| Err(io::Error::other("the starting thread panicked")))
+    }
+}
+
+/// Runs to the end and returns standard output, or why there is none.
+pub fn output(way: Way, command: &mut Command, limit: Duration) -> Result<String, String> {
+    let text = |error: io::Error| error.to_string();
+    let (mut out, mut err) = (unnamed_file().map_err(text)?, unnamed_file().map_err(text)?);
+    command
+        .stdout(out.try_clone().map_err(text)?)
+        .stderr(err.try_clone().map_err(text)?);
+    let mut child = way.spawn(command).map_err(text)?;
+    let status = wait(&mut child, limit).map_err(text)?;
+    match status {
+        None => Err(format!(
+            "did not end in {} s, and was killed",
+            limit.as_secs()
+        )),
+        Some(status) if status.success() => content(&mut out).map_err(text),
+        Some(status) => {
+            let complaint = content(&mut err).unwrap_or_default();
+            let last = complaint.lines().last().unwrap_or("it said nothing");
+            Err(format!("{status}: {last}"))
+        }
+    }
+}
+
+/// Waits for the end; kills the program at the limit, and returns `None` then.
+pub fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let pid = Pid::from_child(child);
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    if readable_within(&pidfd, limit)? {
+        return child.wait().map(Some);
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(None)
+}
+
+/// Whether `file` becomes readable before the limit.
+pub fn readable_within(file: impl AsFd, limit: Duration) -> io::Result<bool> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let mut polled = [PollFd::new(&file, PollFlags::IN)];
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A file and not a pipe: nobody has to read while the program runs.
+fn unnamed_file() -> io::Result<File> {
+    Ok(rustix::fs::memfd_create("output", rustix::fs::MemfdFlags::CLOEXEC)?.into())
+}
+
+fn content(file: &mut File) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn shell(way: Way, script: &str, limit: Duration) -> Result<String, String> {
+        let program = ["/bin/sh", "-c", script].map(OsString::from);
+        output(way, &mut way.command(Path::new("raddle"), &program), limit)
+    }
+
+    #[test]
+    fn one_cpu_is_for_the_child_alone() {
+        let before = sched_getaffinity(None).unwrap();
+        let list = "grep Cpus_allowed_list /proc/self/status";
+        let line = shell(Way::NativeOne, list, LIMIT).unwrap();
+        let cpu = line.split_whitespace().nth(1).unwrap();
+        assert!(cpu.parse::<u32>().is_ok(), "{line}");
+        assert_eq!(sched_getaffinity(None).unwrap(), before);
+    }
+
+    #[test]
+    fn a_failure_says_the_programs_last_words() {
+        let error = shell(
+            Way::NativeAll,
+            "echo first >&2; echo last >&2; exit 3",
+            LIMIT,
+        );
+        assert_eq!(error.unwrap_err(), "exit status: 3: last");
+    }
+
+    #[test]
+    fn what_takes_too_long_is_killed() {
+        let started = Instant::now();
+        let error = shell(Way::NativeAll, "exec sleep 60", Duration::from_millis(50));
+        assert_eq!(error.unwrap_err(), "did not end in 0 s, and was killed");
+        assert!(started.elapsed() < LIMIT);
+    }
+
+    #[test]
+    fn the_ways_under_raddle_differ_in_carriers_alone() {
+        let program = ["prog", "-x"].map(OsString::from);
+        let line = |way: Way| {
+            let command = way.command(Path::new("/r"), &program);
+            let arguments = command
+                .get_args()
+                .map(|argument| argument.to_str().unwrap());
+            arguments.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(line(Way::NativeOne), "-x");
+        assert_eq!(line(Way::RaddleOne), "run -n 1 -- prog -x");
+        assert_eq!(line(Way::RaddleDefault), "run -- prog -x");
+    }
+}
