@@ -135,7 +135,7 @@ pub struct BenchArguments {
     pub group: Group,
 
     /// How often each program runs in each way
-    #[arg(long, default_value = "3", value_parser = parse_rounds)]
+    #[arg(long, default_value = "3", value_parser = parse_count)]
     pub rounds: u32,
 
     /// Appends the results to this file, one JSON document a line, with facts of the machine
@@ -147,7 +147,7 @@ pub struct BenchArguments {
     pub fraction: f64,
 
     /// Ends a program that takes longer, and says so
-    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_rounds)]
+    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_count)]
     pub limit: u32,
 }
 
@@ -230,7 +230,7 @@ fn parse_pid(text: &str) -> Result<u32, String> {
     pid.ok_or_else(|| "give the number of a process, as pidof or ps print it".into())
 }
 
-fn parse_rounds(text: &str) -> Result<u32, String> {
+fn parse_count(text: &str) -> Result<u32, String> {
     let rounds = text
         .parse()
         .ok()

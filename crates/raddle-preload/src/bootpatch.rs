@@ -244,6 +244,10 @@ pub unsafe fn patch(base: usize, wanted: &[u64; 8], t: &Targets) -> Result<(usiz
                     continue;
                 }
                 sites += 1;
+                let sy0 = fs + ins[k].at as usize;
+                if *((sy0 - 5) as *const [u8; 5]) == [0xc0, 15, 0, 0, 0] || *((sy0 - 5) as *const [u8; 5]) == [0xb8, 15, 0, 0, 0] {
+                    continue;
+                }
                 // number
                 let mut num = -1i32;
                 let mut j = k;

@@ -26,6 +26,9 @@ const EINTR: isize = raddle_sys::err(errno::EINTR);
 const ETIMEDOUT: isize = raddle_sys::err(errno::ETIMEDOUT);
 const REALTIME: c_int = 0;
 const MONOTONIC: c_int = 1;
+const NORMAL: u32 = 0;
+const RECURSIVE: u32 = 1;
+const ADAPTIVE: u32 = 3;
 
 /// Head of `pthread_mutex_t`.
 #[repr(C)]
@@ -100,19 +103,31 @@ impl Mutex {
     /// priority protocol.
     #[inline(always)]
     fn is_simple(&self) -> bool {
-        const ELISION: u32 = 0x300;
-        const ADAPTIVE: u32 = 3;
-        const RECURSIVE: u32 = 1;
-        match self.kind.load(Ordering::Relaxed) & !ELISION {
-            0 | ADAPTIVE => true,
+        match self.plain_kind() {
+            NORMAL | ADAPTIVE => true,
             RECURSIVE => self.count.load(Ordering::Relaxed) == 1,
             _ => false,
+        }
+    }
+
+    /// The kind without the bits that concern lock elision.
+    #[inline(always)]
+    fn plain_kind(&self) -> u32 {
+        const ELISION: u32 = 0x300;
+        self.kind.load(Ordering::Relaxed) & !ELISION
+    }
+
+    #[inline(always)]
+    fn set_count(&self, count: u32) {
+        if self.plain_kind() == RECURSIVE {
+            self.count.store(count, Ordering::Relaxed);
         }
     }
 
     /// Unlocks without giving up the user count, as glibc does inside a wait.
     #[inline(always)]
     fn unlock(&self) {
+        self.set_count(0);
         self.owner.store(0, Ordering::Relaxed);
         if self.lock.swap(0, Ordering::Release) == 2 {
             futex::wake(self.lock.as_ptr().expose_provenance(), 1, ANY);
@@ -126,6 +141,7 @@ impl Mutex {
             self.lock_contended();
         }
         self.owner.store(tid, Ordering::Relaxed);
+        self.set_count(1);
     }
 
     #[cold]

@@ -48,13 +48,19 @@ impl IdleSet {
     /// Nobody sleeps.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub const fn new() -> Self {
-        Self { count: AtomicUsize::new(0), words: [const { AtomicU64::new(0) }; WORDS] }
+        Self {
+            count: AtomicUsize::new(0),
+            words: [const { AtomicU64::new(0) }; WORDS],
+        }
     }
 
     /// Nobody sleeps.
     #[cfg(any(raddle_loom, raddle_shuttle))]
     pub fn new() -> Self {
-        Self { count: AtomicUsize::new(0), words: core::array::from_fn(|_| AtomicU64::new(0)) }
+        Self {
+            count: AtomicUsize::new(0),
+            words: core::array::from_fn(|_| AtomicU64::new(0)),
+        }
     }
 
     /// Publishes that carrier `id` is about to sleep; it must look at the queues after this and

@@ -15,13 +15,19 @@ impl Injector {
     /// An empty queue.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub const fn new() -> Self {
-        Self { list: SpinLock::new(TaskList::new()), len: AtomicUsize::new(0) }
+        Self {
+            list: SpinLock::new(TaskList::new()),
+            len: AtomicUsize::new(0),
+        }
     }
 
     /// An empty queue.
     #[cfg(any(raddle_loom, raddle_shuttle))]
     pub fn new() -> Self {
-        Self { list: SpinLock::new(TaskList::new()), len: AtomicUsize::new(0) }
+        Self {
+            list: SpinLock::new(TaskList::new()),
+            len: AtomicUsize::new(0),
+        }
     }
 
     /// Tasks in the queue, a moment ago. SeqCst: the idle protocol's last look (see `policy`).

@@ -58,7 +58,10 @@ pub struct Backlog {
 impl Backlog {
     /// A fresh budget: the first wake-up is free.
     pub const fn new() -> Self {
-        Self { gap_ns: MIN_WAKE_GAP_NS, last_ns: 0 }
+        Self {
+            gap_ns: MIN_WAKE_GAP_NS,
+            last_ns: 0,
+        }
     }
 
     /// True if `now_ns` is far enough from the last wake-up; then it counts as one.
@@ -120,5 +123,9 @@ pub const fn sysmon_interval_ns(last_ns: u64, acted: bool) -> u64 {
         return SYSMON_MIN_NS;
     }
     let doubled = last_ns * 2;
-    if doubled > SYSMON_MAX_NS { SYSMON_MAX_NS } else { doubled }
+    if doubled > SYSMON_MAX_NS {
+        SYSMON_MAX_NS
+    } else {
+        doubled
+    }
 }

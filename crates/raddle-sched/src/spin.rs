@@ -40,13 +40,19 @@ impl<T> SpinLock<T> {
     /// A free lock around `data`.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub const fn new(data: T) -> Self {
-        Self { held: AtomicU32::new(0), data: UnsafeCell::new(data) }
+        Self {
+            held: AtomicU32::new(0),
+            data: UnsafeCell::new(data),
+        }
     }
 
     /// A free lock around `data`.
     #[cfg(any(raddle_loom, raddle_shuttle))]
     pub fn new(data: T) -> Self {
-        Self { held: AtomicU32::new(0), data: UnsafeCell::new(data) }
+        Self {
+            held: AtomicU32::new(0),
+            data: UnsafeCell::new(data),
+        }
     }
 
     /// Takes the lock, spinning.
@@ -67,7 +73,9 @@ impl<T> SpinLock<T> {
     /// Not a swap: writing 1 over 1 is an order with the holder's release that loom can't know.
     #[inline(always)]
     fn take(&self) -> bool {
-        self.held.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.held
+            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
     }
 
     #[cold]

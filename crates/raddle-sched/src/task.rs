@@ -164,7 +164,11 @@ unsafe impl Send for TaskList {}
 impl TaskList {
     /// An empty list.
     pub const fn new() -> Self {
-        Self { head: Cell::new(null_mut()), tail: Cell::new(null_mut()), len: Cell::new(0) }
+        Self {
+            head: Cell::new(null_mut()),
+            tail: Cell::new(null_mut()),
+            len: Cell::new(0),
+        }
     }
 
     /// Tasks in the list.

@@ -60,8 +60,11 @@ fn meld(a: *mut Task, b: *mut Task) -> *mut Task {
     if b.is_null() {
         return a;
     }
-    let (top, low) =
-        if node(a).deadline_ns.get() <= node(b).deadline_ns.get() { (a, b) } else { (b, a) };
+    let (top, low) = if node(a).deadline_ns.get() <= node(b).deadline_ns.get() {
+        (a, b)
+    } else {
+        (b, a)
+    };
     let first = node(top).child.get();
     node(low).sibling.set(first);
     if !first.is_null() {
@@ -78,7 +81,11 @@ fn meld_siblings(mut first: *mut Task) -> *mut Task {
     while !first.is_null() {
         let a = first;
         let b = node(a).sibling.get();
-        first = if b.is_null() { null_mut() } else { node(b).sibling.get() };
+        first = if b.is_null() {
+            null_mut()
+        } else {
+            node(b).sibling.get()
+        };
         detach(a);
         if !b.is_null() {
             detach(b);
@@ -106,13 +113,19 @@ impl Timers {
     /// No deadlines.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub const fn new() -> Self {
-        Self { root: SpinLock::new(Root(null_mut())), earliest_ns: AtomicU64::new(NEVER) }
+        Self {
+            root: SpinLock::new(Root(null_mut())),
+            earliest_ns: AtomicU64::new(NEVER),
+        }
     }
 
     /// No deadlines.
     #[cfg(any(raddle_loom, raddle_shuttle))]
     pub fn new() -> Self {
-        Self { root: SpinLock::new(Root(null_mut())), earliest_ns: AtomicU64::new(NEVER) }
+        Self {
+            root: SpinLock::new(Root(null_mut())),
+            earliest_ns: AtomicU64::new(NEVER),
+        }
     }
 
     /// The earliest deadline, or [`NEVER`].
@@ -187,7 +200,11 @@ impl Timers {
     }
 
     fn publish(&self, root: *mut Task) {
-        let earliest = if root.is_null() { NEVER } else { node(root).deadline_ns.get() };
+        let earliest = if root.is_null() {
+            NEVER
+        } else {
+            node(root).deadline_ns.get()
+        };
         self.earliest_ns.store(earliest, Ordering::SeqCst);
     }
 

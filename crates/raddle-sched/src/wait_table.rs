@@ -81,7 +81,10 @@ unsafe impl Send for WaitList {}
 impl WaitList {
     /// An empty list.
     pub const fn new() -> Self {
-        Self { head: null_mut(), tail: null_mut() }
+        Self {
+            head: null_mut(),
+            tail: null_mut(),
+        }
     }
 
     /// True without nodes.
@@ -184,13 +187,19 @@ impl Bucket {
     /// An empty row.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub const fn new() -> Self {
-        Self { waiters: AtomicU32::new(0), list: SpinLock::new(WaitList::new()) }
+        Self {
+            waiters: AtomicU32::new(0),
+            list: SpinLock::new(WaitList::new()),
+        }
     }
 
     /// An empty row.
     #[cfg(any(raddle_loom, raddle_shuttle))]
     pub fn new() -> Self {
-        Self { waiters: AtomicU32::new(0), list: SpinLock::new(WaitList::new()) }
+        Self {
+            waiters: AtomicU32::new(0),
+            list: SpinLock::new(WaitList::new()),
+        }
     }
 }
 
@@ -211,13 +220,17 @@ impl<const N: usize> WaitTable<N> {
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub const fn new() -> Self {
         assert!(N.is_power_of_two());
-        Self { buckets: [const { Bucket::new() }; N] }
+        Self {
+            buckets: [const { Bucket::new() }; N],
+        }
     }
 
     /// An empty table.
     #[cfg(any(raddle_loom, raddle_shuttle))]
     pub fn new() -> Self {
-        Self { buckets: core::array::from_fn(|_| Bucket::new()) }
+        Self {
+            buckets: core::array::from_fn(|_| Bucket::new()),
+        }
     }
 
     /// The row of a key. Fibonacci hashing: keys are addresses with few low bits and long common
@@ -355,8 +368,13 @@ impl<const N: usize> WaitTable<N> {
             left += moved as u32;
         }
         announced.fetch_sub(1, Ordering::Relaxed);
-        self.buckets[source].waiters.fetch_sub(left, Ordering::Relaxed);
-        Some(Requeued { woken: count, moved })
+        self.buckets[source]
+            .waiters
+            .fetch_sub(left, Ordering::Relaxed);
+        Some(Requeued {
+            woken: count,
+            moved,
+        })
     }
 
     /// Locks both rows, the lower index first; one guard if they are the same row.

@@ -36,6 +36,7 @@ pub fn print_head(machine: &Machine, settings: &Settings) {
         machine.raddle,
         settings.rounds
     );
+    println!("the last four columns say how many times better raddle is than the native program");
     if settings.fraction < 1.0 {
         println!(
             "only {} of the work: noisier than a full run",
@@ -53,19 +54,19 @@ pub fn print_group(name: &str, outcomes: &[Outcome]) -> io::Result<()> {
         columns
     });
     table.row([
-        name,
         "",
-        "native,",
-        "native,",
-        "raddle,",
-        "raddle,",
-        "-n 1 is times",
-        "better",
-        "raddle is",
-        "times",
+        "",
+        "native",
+        "native",
+        "raddle",
+        "raddle",
+        "-n 1 to",
+        "-n 1 to",
+        "default to",
+        "default to",
     ]);
     table.row([
-        "", "unit", "all CPUs", "one CPU", "-n 1", "default", "all CPUs", "one CPU", "all CPUs",
+        name, "unit", "all CPUs", "one CPU", "-n 1", "default", "all CPUs", "one CPU", "all CPUs",
         "one CPU",
     ]);
     let mut out = io::stdout().lock();

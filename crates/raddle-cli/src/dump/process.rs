@@ -74,6 +74,10 @@ impl Process {
                 format!("process {pid} has started no thread yet, so there is nothing to show"),
                 "dump it when it has a second thread; raddle run -v says if it can't have any",
             ),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Failure::input(
+                format!("process {pid} can't be looked at, and does not seem to run under raddle"),
+                "start it with raddle run -- PROGRAM, or run this as root",
+            ),
             Err(_) => no_process(pid),
         }
     }

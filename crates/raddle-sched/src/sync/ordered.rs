@@ -10,8 +10,8 @@
 //! read-modify-write has just done the same).
 
 use core::cell::Cell;
-pub use loom::sync::atomic::Ordering;
 use loom::sync::atomic as inner;
+pub use loom::sync::atomic::Ordering;
 
 loom::thread_local! {
     /// True if this thread made a `SeqCst` access after its last `SeqCst` fence.

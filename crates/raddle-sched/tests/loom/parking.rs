@@ -4,23 +4,39 @@ use crate::{Tasks, explore};
 use loom::sync::Arc;
 use loom::thread;
 use raddle_sched::sync::{AtomicU32, Ordering, UnsafeCell, spin_loop};
-use raddle_sched::{SpinLock, TaskList, Timers, Wake, WaitNode, WaitTable};
+use raddle_sched::{SpinLock, TaskList, Timers, WaitNode, WaitTable, Wake};
 
+// Two threads a lock: with a third, the checker follows two that only spin past each other.
 #[test]
 fn the_spin_lock_excludes() {
     explore(3, || {
         let lock = Arc::new(SpinLock::new(0));
-        let threads: Vec<_> = (0..2)
-            .map(|_| {
-                let lock = lock.clone();
-                thread::spawn(move || *lock.lock() += 1)
-            })
-            .collect();
-        let tried = lock.try_lock().map(|mut count| *count += 1).is_some();
-        for thread in threads {
-            thread.join().unwrap();
+        let theirs = lock.clone();
+        let thread = thread::spawn(move || {
+            *theirs.lock() += 1;
+            *theirs.lock() += 1;
+        });
+        *lock.lock() += 1;
+        thread.join().unwrap();
+        assert_eq!(*lock.lock(), 3);
+    });
+}
+
+#[test]
+fn a_failed_try_leaves_the_lock_to_its_holder() {
+    explore(3, || {
+        let lock = Arc::new(SpinLock::new(0));
+        let theirs = lock.clone();
+        let thread = thread::spawn(move || *theirs.lock() += 1);
+        let mut tried = 0;
+        for _ in 0..2 {
+            tried += lock.try_lock().map_or(0, |mut count| {
+                *count += 1;
+                1
+            });
         }
-        assert_eq!(*lock.lock(), 2 + u32::from(tried));
+        thread.join().unwrap();
+        assert_eq!(*lock.lock(), 1 + tried);
     });
 }
 
@@ -37,7 +53,10 @@ unsafe impl Sync for RelaxedLock {}
 #[should_panic(expected = "Causality violation")]
 fn a_lock_freed_without_release_is_caught() {
     explore(3, || {
-        let lock = Arc::new(RelaxedLock { held: AtomicU32::new(0), data: UnsafeCell::new(0) });
+        let lock = Arc::new(RelaxedLock {
+            held: AtomicU32::new(0),
+            data: UnsafeCell::new(0),
+        });
         let add = |lock: &RelaxedLock| {
             while lock.held.swap(1, Ordering::Acquire) != 0 {
                 spin_loop();
@@ -62,7 +81,10 @@ fn one_of_waker_timer_and_signal_wins() {
             let tasks = tasks.clone();
             thread::spawn(move || tasks.get(0).get().claim(why).then_some(why))
         });
-        let winners: Vec<_> = threads.into_iter().filter_map(|t| t.join().unwrap()).collect();
+        let winners: Vec<_> = threads
+            .into_iter()
+            .filter_map(|t| t.join().unwrap())
+            .collect();
         assert_eq!(winners, [tasks.get(0).get().outcome()]);
     });
 }

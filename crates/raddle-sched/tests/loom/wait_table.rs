@@ -4,11 +4,16 @@ use crate::{Tasks, explore};
 use loom::sync::Arc;
 use loom::thread;
 use raddle_sched::sync::{AtomicU32, Ordering};
-use raddle_sched::{TaskList, Wake, WaitNode, WaitTable};
+use raddle_sched::{TaskList, WaitNode, WaitTable, Wake};
 
 /// Keys of different rows of a table of two.
 fn two_rows() -> (usize, usize) {
-    (8, (9..).find(|&key| WaitTable::<2>::row(key) != WaitTable::<2>::row(8)).unwrap())
+    (
+        8,
+        (9..)
+            .find(|&key| WaitTable::<2>::row(key) != WaitTable::<2>::row(8))
+            .unwrap(),
+    )
 }
 
 /// One waiter of each key that a model needs.
@@ -59,7 +64,11 @@ fn waiter_meets_waker(
         assert_eq!(wake(&world, &woken), woken.len());
         let parks = waiter.join().unwrap();
         assert!(!world.is_waiting(0), "a wake-up was lost");
-        assert_eq!(parks, woken.len() == 1, "parked and woken are the same tasks");
+        assert_eq!(
+            parks,
+            woken.len() == 1,
+            "parked and woken are the same tasks"
+        );
         assert_eq!(world.table.row_waiters(8), 0);
     });
 }
@@ -127,7 +136,10 @@ fn two_waiters_and_one_wake_each() {
         world.word.store(1, Ordering::Relaxed);
         world.table.wake(8, 1, !0, &woken);
         world.table.wake(8, 1, !0, &woken);
-        let parked = waiters.into_iter().map(|w| usize::from(w.join().unwrap())).sum::<usize>();
+        let parked = waiters
+            .into_iter()
+            .map(|w| usize::from(w.join().unwrap()))
+            .sum::<usize>();
         assert_eq!(parked, woken.len());
         let mut seen = [0; 2];
         world.tasks.tally(&woken, &mut seen);
@@ -159,7 +171,10 @@ fn requeue_wake_and_timeout_agree() {
         let (mover, timer) = (world.clone(), world.clone());
         let mover = thread::spawn(move || {
             let woken = TaskList::new();
-            mover.table.requeue(from, to, 0, 1, || true, &woken).unwrap();
+            mover
+                .table
+                .requeue(from, to, 0, 1, || true, &woken)
+                .unwrap();
             woken.len()
         });
         let timer = thread::spawn(move || {
@@ -174,7 +189,10 @@ fn requeue_wake_and_timeout_agree() {
         world.table.wake(to, 1, !0, &woken);
         let others = mover.join().unwrap() + timer.join().unwrap();
         assert_eq!(woken.len() + others, 1);
-        assert_eq!((world.table.row_waiters(from), world.table.row_waiters(to)), (0, 0));
+        assert_eq!(
+            (world.table.row_waiters(from), world.table.row_waiters(to)),
+            (0, 0)
+        );
     });
 }
 
@@ -206,14 +224,25 @@ fn opposite_requeues_do_not_deadlock() {
         assert!(world.wait(0, from) && world.wait(1, to));
         let there = world.clone();
         let other = thread::spawn(move || {
-            there.table.requeue(to, from, 0, 9, || true, &TaskList::new()).unwrap().moved
+            there
+                .table
+                .requeue(to, from, 0, 9, || true, &TaskList::new())
+                .unwrap()
+                .moved
         });
-        let moved = world.table.requeue(from, to, 0, 9, || true, &TaskList::new()).unwrap().moved;
+        let moved = world
+            .table
+            .requeue(from, to, 0, 9, || true, &TaskList::new())
+            .unwrap()
+            .moved;
         assert_eq!(moved + other.join().unwrap(), 3);
         let woken = TaskList::new();
         world.table.wake(from, 9, !0, &woken);
         world.table.wake(to, 9, !0, &woken);
         assert_eq!(woken.len(), 2);
-        assert_eq!((world.table.row_waiters(from), world.table.row_waiters(to)), (0, 0));
+        assert_eq!(
+            (world.table.row_waiters(from), world.table.row_waiters(to)),
+            (0, 0)
+        );
     });
 }
