@@ -92,7 +92,7 @@ pub struct RunArguments {
 
 /// Checks this machine: what works, what degrades, and the cure
 ///
-/// Exit status: 0, or 1 if programs can only run on kernel threads here.
+/// Exit status: 0, or 1 if no program can have green threads here.
 #[derive(Args)]
 pub struct DoctorArguments {
     /// Prints one JSON document instead of lines
@@ -231,11 +231,11 @@ fn parse_pid(text: &str) -> Result<u32, String> {
 }
 
 fn parse_count(text: &str) -> Result<u32, String> {
-    let rounds = text
+    let count = text
         .parse()
         .ok()
-        .filter(|rounds| (1..=10_000).contains(rounds));
-    rounds.ok_or_else(|| "give a number from 1 to 10000".into())
+        .filter(|count| (1..=10_000).contains(count));
+    count.ok_or_else(|| "give a number from 1 to 10000".into())
 }
 
 fn parse_fraction(text: &str) -> Result<f64, String> {

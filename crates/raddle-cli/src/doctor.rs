@@ -4,7 +4,7 @@
 //! that degrades and the cure. A *probe* asks the kernel by trying: a version number or a
 //! setting says what should work, a filter in a container has the last word.
 //!
-//! `broken` means that programs would run on kernel threads alone; it makes the exit status 1.
+//! `broken` means that no program would get green threads; it makes the exit status 1.
 
 mod cpu;
 mod kernel;
@@ -146,9 +146,7 @@ fn write_lines(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let verdict = match report.state {
         State::Ok => "everything works here",
         State::Degraded => "raddle works here, with what is degraded above",
-        State::Broken => {
-            "programs run on kernel threads here, until what is broken above is mended"
-        }
+        State::Broken => "no green threads here, until what is broken above is mended",
     };
     writeln!(out, "{verdict}")
 }

@@ -13,7 +13,7 @@
 //! Rejected: a parent that waits (another process id, doubled signals, a job-control puzzle), and
 //! refusing programs that can't have green threads (scripts would need to know which can).
 
-mod elf;
+pub mod elf;
 mod inherit;
 mod launch;
 pub mod pattern;

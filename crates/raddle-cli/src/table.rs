@@ -30,29 +30,37 @@ impl Table {
     }
 
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
-        let widths: Vec<_> = (0..self.columns.len())
-            .map(|column| self.width(column))
-            .collect();
-        for row in &self.rows {
-            let mut line = String::new();
-            for ((cell, align), width) in row.iter().zip(&self.columns).zip(&widths) {
-                if !line.is_empty() {
-                    line += GAP;
-                }
-                line += &match align {
-                    Align::Left => format!("{cell:<width$}"),
-                    Align::Right => format!("{cell:>width$}"),
-                };
-            }
-            writeln!(out, "{}", line.trim_end())?;
-        }
-        Ok(())
+        write_rows(&self.columns, out, || self.rows.iter().cloned())
     }
+}
 
-    fn width(&self, column: usize) -> usize {
-        let cells = self.rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+/// Writes rows that are made twice, once for the widths: a table of a million rows is never in
+/// memory.
+pub fn write_rows<R: Iterator<Item = Vec<String>>>(
+    columns: &[Align],
+    out: &mut impl Write,
+    rows: impl Fn() -> R,
+) -> io::Result<()> {
+    let mut widths = vec![0; columns.len()];
+    for row in rows() {
+        for (width, cell) in widths.iter_mut().zip(&row) {
+            *width = cell.chars().count().max(*width);
+        }
     }
+    for row in rows() {
+        let mut line = String::new();
+        for ((cell, align), &width) in row.iter().zip(columns).zip(&widths) {
+            if !line.is_empty() {
+                line += GAP;
+            }
+            line += &match align {
+                Align::Left => format!("{cell:<width$}"),
+                Align::Right => format!("{cell:>width$}"),
+            };
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

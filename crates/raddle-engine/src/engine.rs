@@ -7,6 +7,7 @@
 use crate::carrier::{Carrier, CarrierState};
 use crate::helpers::Helpers;
 use crate::pump::Pump;
+use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
 use crate::thread::{MAX_THREADS, Thread, ThreadTable};
@@ -44,6 +45,7 @@ pub struct Engine {
     pub pump: Pump,
     pub helpers: Helpers,
     pub sysmon: Sysmon,
+    pub stacks: Stacks,
     /// Carriers asleep on their wake word.
     pub idle: IdleSet,
     /// Id + 1 of the carrier that waits in the pump, or 0.
@@ -84,9 +86,10 @@ impl Engine {
             pump: Pump::new(),
             helpers: Helpers::new(),
             sysmon: Sysmon::new(),
+            stacks: Stacks::new(),
             idle: IdleSet::new(),
             poller: AtomicU32::new(0),
-            poller_deadline_ns: AtomicU64::new(u64::MAX),
+            poller_deadline_ns: AtomicU64::new(0),
             pid: AtomicU32::new(0),
             main: AtomicPtr::new(null_mut()),
             started: AtomicU32::new(0),
@@ -215,7 +218,10 @@ impl Engine {
         }
         (self.hooks().carrier_starts)(carrier);
         self.pump.start().map_err(again)?;
-        self.started_ns.store(clock::now_ns(), Ordering::Relaxed);
+        self.stacks.start();
+        let now_ns = clock::now_ns();
+        carrier.now_ns.set(now_ns);
+        self.started_ns.store(now_ns, Ordering::Relaxed);
         self.started.store(1, Ordering::Release);
         self.sysmon.start().map_err(again)
     }

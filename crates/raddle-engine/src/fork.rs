@@ -24,6 +24,7 @@ pub unsafe fn in_child() {
         ENGINE.helpers.reset();
         ENGINE.pump.reset();
         ENGINE.sysmon.reset();
+        ENGINE.stacks.reset();
         thread.signals.queue.break_locks();
         ENGINE.threads.keep_only(thread);
         thread.tid.store(pid, Ordering::Relaxed);

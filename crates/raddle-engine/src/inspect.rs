@@ -1,5 +1,189 @@
-//! The inspection server (placeholder until the wire format is in).
+//! The inspection server: a snapshot of carriers and green threads for who asks, if he may.
+//!
+//! Sysmon serves it on the abstract socket of [`SocketName`]. Only the process's own effective user
+//! and root get an answer. Records are read while the threads run: each field is true by itself, and a
+//! thread that parks meanwhile may show its old wait. A client that doesn't read is dropped after a
+//! second.
+
+use crate::carrier::{Carrier, CarrierState};
+use crate::clock;
+use crate::engine::ENGINE;
+use crate::thread::{Life, Thread};
+use core::sync::atomic::Ordering;
+use raddle_inspect::{
+    CarrierRecord, Header, NO_CARRIER, SocketName, ThreadFlags, ThreadRecord, Wire,
+};
+use raddle_sys::{is_err, nr, sys};
+
+const AF_UNIX: u16 = 1;
+const CLOEXEC_STREAM: usize = 0o2000000 | 1;
+const SOL_SOCKET: usize = 1;
+
+/// Opens the socket; -1 if that can't be done, and then there is no inspection.
 pub(crate) fn listen() -> i32 {
-    -1
+    let name = SocketName::of(ENGINE.pid.load(Ordering::Relaxed));
+    let mut address = [0u8; 110];
+    address[..2].copy_from_slice(&AF_UNIX.to_ne_bytes());
+    let bytes = name.as_bytes();
+    address[3..3 + bytes.len()].copy_from_slice(bytes);
+    let len = 3 + bytes.len();
+    // SAFETY: plain calls with live buffers.
+    unsafe {
+        let socket = sys!(nr::__NR_socket, AF_UNIX, CLOEXEC_STREAM, 0usize);
+        let Ok(socket) = crate::pump::hide(socket) else { return -1 };
+        if is_err(sys!(nr::__NR_bind, socket, address.as_ptr(), len))
+            || is_err(sys!(nr::__NR_listen, socket, 4usize))
+        {
+            sys!(nr::__NR_close, socket);
+            return -1;
+        }
+        socket as i32
+    }
 }
-pub(crate) fn serve(_listener: i32) {}
+
+/// Answers one client.
+pub(crate) fn serve(listener: i32) {
+    const NONBLOCK_CLOEXEC: usize = 0o2000000;
+    // SAFETY: plain calls on our own descriptors.
+    unsafe {
+        let client = sys!(nr::__NR_accept4, listener, 0usize, 0usize, NONBLOCK_CLOEXEC);
+        if is_err(client) {
+            return;
+        }
+        if may_ask(client) {
+            limit_sending(client);
+            Answer { client, alive: true }.write_snapshot();
+        }
+        sys!(nr::__NR_close, client);
+    }
+}
+
+/// The peer's effective user is ours, or root.
+fn may_ask(client: isize) -> bool {
+    const SO_PEERCRED: usize = 17;
+    let (mut credentials, mut len) = ([0u32; 3], 12u32);
+    // SAFETY: the kernel fills live words.
+    let (result, own) = unsafe {
+        let to = credentials.as_mut_ptr();
+        let got = sys!(nr::__NR_getsockopt, client, SOL_SOCKET, SO_PEERCRED, to, &raw mut len);
+        (got, sys!(nr::__NR_geteuid) as u32)
+    };
+    result == 0 && (credentials[1] == own || credentials[1] == 0)
+}
+
+fn limit_sending(client: isize) {
+    const SO_SNDTIMEO: usize = 21;
+    let second = [1u64, 0];
+    // SAFETY: the kernel reads a live structure.
+    unsafe {
+        sys!(nr::__NR_setsockopt, client, SOL_SOCKET, SO_SNDTIMEO, second.as_ptr(), 16usize);
+    }
+}
+
+struct Answer {
+    client: isize,
+    alive: bool,
+}
+
+impl Answer {
+    fn write_snapshot(&mut self) {
+        let threads = ENGINE.threads.iter().count();
+        let carriers = ENGINE.carriers().count();
+        let now_ns = clock::now_ns();
+        self.write(&Header {
+            pid: ENGINE.pid.load(Ordering::Relaxed),
+            carriers: carriers as u32,
+            threads: threads as u64,
+            now_ns,
+            started_ns: ENGINE.started_ns.load(Ordering::Relaxed),
+            live_threads: ENGINE.threads.live() as u64,
+            ..Header::new()
+        });
+        for carrier in ENGINE.carriers().take(carriers) {
+            self.write(&carrier_record(carrier));
+        }
+        let mut left = threads;
+        for thread in ENGINE.threads.iter().take(threads) {
+            self.write(&thread_record(thread));
+            left -= 1;
+        }
+        // Threads that ended since they were counted.
+        for _ in 0..left {
+            let state = raddle_inspect::ThreadState::EXITING;
+            self.write(&ThreadRecord { state, carrier: NO_CARRIER, ..ThreadRecord::default() });
+        }
+    }
+
+    fn write(&mut self, record: &impl Wire) {
+        const NOSIGNAL: usize = 0x4000;
+        let mut bytes = record.as_bytes();
+        while self.alive && !bytes.is_empty() {
+            // SAFETY: a live buffer.
+            let sent = unsafe {
+                sys!(nr::__NR_sendto, self.client, bytes.as_ptr(), bytes.len(), NOSIGNAL)
+            };
+            self.alive = sent > 0;
+            bytes = &bytes[sent.clamp(0, bytes.len() as isize) as usize..];
+        }
+    }
+}
+
+fn carrier_record(carrier: &Carrier) -> CarrierRecord {
+    let count = |counter: &core::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let state = match carrier.state() {
+        CarrierState::Running => raddle_inspect::CarrierState::RUNNING,
+        CarrierState::Idle => raddle_inspect::CarrierState::IDLE,
+        CarrierState::Polling => raddle_inspect::CarrierState::POLLING,
+    };
+    CarrierRecord {
+        id: carrier.id.get(),
+        kernel_tid: carrier.kernel_tid.load(Ordering::Relaxed),
+        state,
+        current_tid: carrier.thread_or_none().map_or(0, Thread::tid),
+        active: count(&carrier.switches),
+        steal: count(&carrier.steals),
+        steal_fail: count(&carrier.failed_steals),
+        park: count(&carrier.parks),
+        queue_len: carrier.queue.len() as u64,
+        ..CarrierRecord::default()
+    }
+}
+
+fn thread_record(thread: &Thread) -> ThreadRecord {
+    use raddle_inspect::{ThreadState, WaitKind};
+    let count = |counter: &core::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let state = if thread.life() == Life::Exiting {
+        ThreadState::EXITING
+    } else if thread.task.on_cpu.load(Ordering::Relaxed) != 0 {
+        ThreadState::RUNNING
+    } else if thread.task.is_waiting() {
+        ThreadState::WAITING
+    } else {
+        ThreadState::RUNNABLE
+    };
+    let waiting = state == ThreadState::WAITING;
+    let mut flags = ThreadFlags::default();
+    if !thread.bound.load(Ordering::Relaxed).is_null() {
+        flags = flags.union(ThreadFlags::BOUND);
+    }
+    if thread.as_ptr() == ENGINE.main.load(Ordering::Relaxed) {
+        flags = flags.union(ThreadFlags::MAIN);
+    }
+    // SAFETY: null or a carrier, which lives for ever.
+    let carrier = unsafe { thread.carrier.load(Ordering::Relaxed).as_ref() };
+    ThreadRecord {
+        tid: thread.tid(),
+        carrier: carrier.map_or(NO_CARRIER, |carrier| carrier.id.get()),
+        state,
+        wait_kind: WaitKind(if waiting { thread.wait_kind.load(Ordering::Relaxed) } else { 0 }),
+        wait_arg: if waiting { thread.wait_arg.load(Ordering::Relaxed) as u64 } else { 0 },
+        since_ns: count(&thread.since_ns),
+        deadline_ns: if waiting { count(&thread.deadline_ns) } else { 0 },
+        switches: count(&thread.switches),
+        steal: count(&thread.migrations),
+        park: count(&thread.parks),
+        name: thread.name(),
+        flags,
+        ..ThreadRecord::default()
+    }
+}

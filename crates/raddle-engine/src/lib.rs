@@ -15,6 +15,7 @@
 //! | [`pump`] | descriptors, one epoll |
 //! | [`helpers`] | kernel threads for calls that only block |
 //! | [`sysmon`] | the watcher: lasting backlogs, missing poller, inspection requests |
+//! | [`stacks`] | the arena that thread stacks come from |
 //! | [`clock`] | the vDSO clock |
 //! | [`cpus`] | how many carriers the machine allows |
 #![no_std]
@@ -30,6 +31,7 @@ pub mod inspect;
 pub mod kthread;
 pub mod pump;
 pub mod signals;
+pub mod stacks;
 pub mod switch;
 pub mod sysmon;
 pub mod thread;

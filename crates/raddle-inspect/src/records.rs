@@ -186,7 +186,8 @@ impl ThreadRecord {
     /// # Examples
     /// ```
     /// use raddle_inspect::ThreadRecord;
-    /// let record = ThreadRecord { name: *b"server\0\0\0\0\0\0\0\0\0\0", ..ThreadRecord::default() };
+    /// let name = *b"server\0\0\0\0\0\0\0\0\0\0";
+    /// let record = ThreadRecord { name, ..ThreadRecord::default() };
     /// assert_eq!(record.name_bytes(), b"server");
     /// ```
     pub fn name_bytes(&self) -> &[u8] {

@@ -73,6 +73,9 @@ const fn table() -> [Option<Handler>; NUMBERS] {
         (nr::__NR_flock, process::on_helper),
         (nr::__NR_fsync, process::on_helper),
         (nr::__NR_madvise, memory::madvise),
+        (nr::__NR_mmap, memory::mmap),
+        (nr::__NR_munmap, memory::munmap),
+        (nr::__NR_mprotect, memory::mprotect),
     ];
     let mut table: [Option<Handler>; NUMBERS] = [None; NUMBERS];
     let mut i = 0;

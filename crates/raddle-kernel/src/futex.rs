@@ -40,12 +40,16 @@ pub extern "C" fn futex(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     let operation = frame.arg(1) & 0x7f;
-    let ours = frame.arg(1) & PRIVATE != 0 || is_join(frame, operation);
+    let join = frame.arg(1) & PRIVATE == 0 && is_join(frame, operation);
+    let ours = frame.arg(1) & PRIVATE != 0 || join;
     if frame.arg(0) & 3 != 0 || frame.arg(0) == 0 {
         return Outcome::PASS; // the kernel finds the right errno
     }
     match operation {
-        WAIT | WAIT_BITSET if ours => Outcome::of(wait_call(frame, operation)),
+        WAIT | WAIT_BITSET if ours => {
+            let kind = if join { WaitKind::Join } else { WaitKind::Futex };
+            Outcome::of(wait_call(frame, operation, kind))
+        }
         WAIT | WAIT_BITSET => shared_wait(frame),
         WAKE | WAKE_BITSET if ours => {
             let bits = if operation == WAKE { ANY } else { frame.r9 as u32 };
@@ -73,7 +77,7 @@ fn is_join(frame: &Frame, operation: usize) -> bool {
     }
 }
 
-fn wait_call(frame: &Frame, operation: usize) -> isize {
+fn wait_call(frame: &Frame, operation: usize, kind: WaitKind) -> isize {
     let bits = if operation == WAIT { ANY } else { frame.r9 as u32 };
     if bits == 0 {
         return err(errno::EINVAL);
@@ -85,7 +89,7 @@ fn wait_call(frame: &Frame, operation: usize) -> isize {
     };
     match deadline_ns {
         Ok(deadline_ns) => {
-            wait(frame.arg(0), frame.rdx as u32, bits, deadline_ns, WaitKind::Futex)
+            wait(frame.arg(0), frame.rdx as u32, bits, deadline_ns, kind)
         }
         Err(errno) => errno,
     }

@@ -148,8 +148,11 @@ fn wait_loop(
             return Outcome::of(0);
         }
         let thread = Carrier::current().thread();
-        let first = waits.all().first().map_or(0, |wait| wait.fd as usize);
-        thread.waits_for(kind, first, if deadline_ns == NEVER { 0 } else { deadline_ns });
+        let arg = match kind {
+            WaitKind::Epoll => waits.all().first().map_or(0, |wait| wait.fd as usize),
+            _ => waits.len,
+        };
+        thread.waits_for(kind, arg, if deadline_ns == NEVER { 0 } else { deadline_ns });
         match ENGINE.pump.wait_any(waits.all(), deadline_ns) {
             Ok(Wake::Signalled) if mask.deliver() != Delivered::Nothing => {
                 return Outcome::of(EINTR);

@@ -23,6 +23,11 @@ pub(crate) struct TimerNode {
     queued: Cell<bool>,
 }
 
+// SAFETY: the tasks it points to are reached under the heap's lock only.
+unsafe impl Send for TimerNode {}
+// SAFETY: as above; every field is read and written under that lock.
+unsafe impl Sync for TimerNode {}
+
 impl TimerNode {
     pub(crate) const fn new() -> Self {
         Self {

@@ -13,7 +13,8 @@ use super::programs::{Workshop, find, skipped, version};
 const CONNECTIONS: [u32; 2] = [50, 500];
 const LOAD: Duration = Duration::from_secs(4);
 const IDLE: Duration = Duration::from_secs(1);
-/// From the end of the load to the start of the idle second.
+const IDLE_LEAST: Duration = Duration::from_millis(100);
+/// From the end of the load to the start of the idle time.
 const SETTLE: Duration = Duration::from_millis(200);
 const START: Duration = Duration::from_secs(10);
 
@@ -76,7 +77,8 @@ pub fn load(
     let output = process::output(Way::NativeAll, &mut wrk, settings.limit)?;
     let mut samples = parse(&output)?;
     std::thread::sleep(SETTLE);
-    samples.push(idle(&server)?);
+    let idle_time = IDLE.mul_f64(settings.fraction).max(IDLE_LEAST);
+    samples.push(idle(&server, idle_time)?);
     Ok(samples)
 }
 
@@ -133,12 +135,12 @@ fn microseconds(text: &str) -> Option<f64> {
     Some(number.parse::<f64>().ok()? * factor)
 }
 
-/// CPU time that all threads of the server use in a second without work.
-fn idle(server: &Server) -> Result<Sample, String> {
+/// CPU time that all threads of the server use without work, a second.
+fn idle(server: &Server, idle_time: Duration) -> Result<Sample, String> {
     let before = cpu_time_ns(server.0.id())?;
-    std::thread::sleep(IDLE);
+    std::thread::sleep(idle_time);
     let used_ns = cpu_time_ns(server.0.id())?.saturating_sub(before);
-    let value = used_ns as f64 / 1e3 / IDLE.as_secs_f64();
+    let value = used_ns as f64 / 1e3 / idle_time.as_secs_f64();
     Ok(Sample {
         name: "idle-cpu".into(),
         value,

@@ -1,4 +1,5 @@
-//! The benchmark programs: their sources, built into this command, and the tools that make them run.
+//! The benchmark programs: their sources, built into this command, and the tools that make them
+//! run.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -195,12 +195,12 @@ mod tests {
         };
         all();
         let before = descriptors();
-        for _ in 0..8 {
+        for _ in 0..64 {
             all();
             assert!(patch_text().is_ok());
         }
-        // Other tests run beside this one and open files, but never eight at once.
-        assert!(descriptors() < before + 8);
+        // Other tests run beside this one and open files, but not that many.
+        assert!(descriptors() < before + 32);
     }
 
     #[test]

@@ -4,9 +4,8 @@ use std::fs;
 
 use super::Finding;
 use crate::machine;
+use crate::run::elf::GLIBC_FLOOR;
 use crate::run::preload;
-
-const GLIBC_FLOOR: (u32, u32) = (2, 34);
 
 pub fn libc() -> Finding {
     let version = machine::libc_version();

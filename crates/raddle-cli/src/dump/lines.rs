@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use raddle_inspect::{CarrierRecord, NO_CARRIER, Snapshot, ThreadFlags, ThreadRecord, WaitKind};
 
-use crate::table::{Align, Table};
+use crate::table::{Align, write_rows};
 
 pub fn write(pid: u32, snapshot: &Snapshot<'_>, out: &mut impl Write) -> io::Result<()> {
     let header = snapshot.header();
@@ -17,18 +17,16 @@ pub fn write(pid: u32, snapshot: &Snapshot<'_>, out: &mut impl Write) -> io::Res
         count(u64::from(header.carriers), "carrier"),
         seconds(up_ns)
     )?;
-    let mut carriers = Table::new(&[Align::Left; 11]);
-    for record in snapshot.carriers() {
-        carriers.row(carrier(&record));
-    }
     writeln!(out)?;
-    carriers.write(out)?;
-    let mut threads = Table::new(&[Align::Left; 12]);
-    for record in snapshot.threads() {
-        threads.row(thread(&record, header.now_ns));
-    }
+    write_rows(&[Align::Left; 11], out, || {
+        snapshot.carriers().map(|record| carrier(&record))
+    })?;
     writeln!(out)?;
-    threads.write(out)
+    write_rows(&[Align::Left; 11], out, || {
+        snapshot
+            .threads()
+            .map(|record| thread(&record, header.now_ns))
+    })
 }
 
 fn carrier(record: &CarrierRecord) -> Vec<String> {

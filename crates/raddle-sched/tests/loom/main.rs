@@ -12,6 +12,7 @@ mod queues;
 mod wait_table;
 
 use core::ptr::NonNull;
+use raddle_sched::sync::UnsafeCell;
 use raddle_sched::{Task, TaskList, TaskRef};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,17 +30,30 @@ pub fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     println!("{} executions", executions.load(Ordering::Relaxed));
 }
 
-/// `N` tasks at fixed addresses.
-pub struct Tasks<const N: usize>([Task; N]);
+/// `N` tasks at fixed addresses, each with a word that only who holds the task may touch.
+pub struct Tasks<const N: usize>([(Task, UnsafeCell<u32>); N]);
+
+// SAFETY: the queues under test hand each task, and so its word, to one thread at a time; if they
+// don't, the checker reports it before the word is touched.
+unsafe impl<const N: usize> Sync for Tasks<N> {}
 
 impl<const N: usize> Tasks<N> {
     pub fn new() -> Box<Self> {
-        Box::new(Self(core::array::from_fn(|_| Task::new())))
+        Box::new(Self(core::array::from_fn(|_| {
+            (Task::new(), UnsafeCell::new(0))
+        })))
     }
 
     pub fn get(&self, index: usize) -> TaskRef {
         // SAFETY: the tasks are boxed and outlive the model's threads, which are joined.
-        unsafe { TaskRef::new(NonNull::from(&self.0[index])) }
+        unsafe { TaskRef::new(NonNull::from(&self.0[index].0)) }
+    }
+
+    /// The task, after it ran here: its word was written.
+    pub fn ran(&self, index: usize) -> TaskRef {
+        // SAFETY: the caller holds the task, or the checker says that another does.
+        self.0[index].1.with_mut(|word| unsafe { *word += 1 });
+        self.get(index)
     }
 
     /// Counts each task of `list` once in `seen`.
@@ -49,8 +63,11 @@ impl<const N: usize> Tasks<N> {
         }
     }
 
+    /// Runs a task that was taken from a queue, and counts it in `seen`.
     pub fn count(&self, task: TaskRef, seen: &mut [u32; N]) {
         let at = (0..N).find(|&index| self.get(index) == task);
-        seen[at.expect("a task of this model")] += 1;
+        let at = at.expect("a task of this model");
+        self.ran(at);
+        seen[at] += 1;
     }
 }

@@ -22,10 +22,10 @@ fn own<const N: usize>(queue: &RunQueue, tasks: &Tasks<N>) -> [u32; N] {
         }
     };
     for index in 0..N - 2 {
-        push(tasks.get(index));
+        push(tasks.ran(index));
     }
     for index in N - 2..N {
-        if let Some(displaced) = queue.push_lifo(tasks.get(index)) {
+        if let Some(displaced) = queue.push_lifo(tasks.ran(index)) {
             push(displaced);
         }
     }
@@ -118,8 +118,8 @@ fn the_injector_keeps_every_task() {
         let there = shared.clone();
         let other = thread::spawn(move || {
             let (list, mut seen) = (TaskList::new(), [0; 3]);
-            list.push(there.0.get(1));
-            list.push(there.0.get(2));
+            list.push(there.0.ran(1));
+            list.push(there.0.ran(2));
             there.1.push_all(list);
             if let Some(task) = there.1.pop() {
                 there.0.count(task, &mut seen);
@@ -127,7 +127,7 @@ fn the_injector_keeps_every_task() {
             seen
         });
         let mut seen = [0; 3];
-        shared.1.push(shared.0.get(0));
+        shared.1.push(shared.0.ran(0));
         shared.0.tally(&shared.1.pop_some(2), &mut seen);
         let theirs = other.join().unwrap();
         shared.0.tally(&shared.1.pop_some(9), &mut seen);

@@ -1,0 +1,209 @@
+//! Bad usage: one sentence with the cure, and the exit status.
+
+mod common;
+
+use common::{Folder, RADDLE, raddle, refuses, succeeds, text};
+use std::process::Command;
+
+const COMMANDS: &str = "name one of run, doctor, dump, bench, completions, man";
+
+#[test]
+fn no_command_and_an_unknown_one_are_refused() {
+    refuses(
+        &mut raddle(&[]),
+        2,
+        &format!("no command given: {COMMANDS}"),
+    );
+    refuses(
+        &mut raddle(&["walk"]),
+        2,
+        &format!("there is no command walk: {COMMANDS}"),
+    );
+}
+
+#[test]
+fn a_run_without_a_program_is_refused() {
+    let sentence = "no program given: write it behind --, as in raddle run -- ./server";
+    refuses(&mut raddle(&["run"]), 2, sentence);
+    refuses(&mut raddle(&["run", "-n", "2", "--"]), 2, sentence);
+}
+
+#[test]
+fn an_unknown_flag_is_refused_and_not_taken_for_a_program() {
+    refuses(
+        &mut raddle(&["run", "--carrier-count", "2", "true"]),
+        2,
+        "there is no flag or argument --carrier-count here: see raddle COMMAND --help; a \
+         program's own flags follow its name",
+    );
+}
+
+#[test]
+fn absurd_carrier_counts_are_refused_from_flag_and_environment() {
+    let cure = "give -n or RADDLE_CARRIERS a number from 1 to 1024";
+    for count in ["0", "1025", "-1", "many", "18446744073709551617"] {
+        let flag = format!("-n{count}");
+        let sentence = format!("--carriers {count}: {cure}");
+        refuses(&mut raddle(&["run", &flag, "true"]), 2, &sentence);
+        refuses(
+            raddle(&["run", "true"]).env("RADDLE_CARRIERS", count),
+            2,
+            &sentence,
+        );
+    }
+}
+
+#[test]
+fn malformed_patterns_are_refused_from_flag_and_environment() {
+    let cure = "write name:GLOB, lib:GLOB or start:SYMBOL";
+    for pattern in ["GC*", "thread:x", "name:", "start:a b"] {
+        let sentence = format!("--exclude {pattern}: {cure}");
+        refuses(
+            &mut raddle(&["run", "--exclude", pattern, "true"]),
+            2,
+            &sentence,
+        );
+        let list = format!("name:ok;{pattern}");
+        refuses(
+            raddle(&["run", "true"]).env("RADDLE_EXCLUDE", list),
+            2,
+            &sentence,
+        );
+    }
+}
+
+#[test]
+fn variables_set_to_nothing_count_as_not_set() {
+    let mut command = raddle(&["run", "true"]);
+    command
+        .env("RADDLE_CARRIERS", "")
+        .env("RADDLE_VERBOSE", "")
+        .env("RADDLE_EXCLUDE", "");
+    assert_eq!(text(&succeeds(&mut command).stderr), "");
+}
+
+#[test]
+fn other_commands_check_their_arguments() {
+    refuses(
+        &mut raddle(&["dump"]),
+        2,
+        "PID is missing: see raddle COMMAND --help",
+    );
+    let cure = "give the number of a process, as pidof or ps print it";
+    for pid in ["0", "server", "4294967295", "1.5"] {
+        refuses(
+            &mut raddle(&["dump", pid]),
+            2,
+            &format!("PID {pid}: {cure}"),
+        );
+    }
+    refuses(
+        &mut raddle(&["bench", "speed"]),
+        2,
+        "GROUP speed: name one of pingpong, yield, create, wakeup, http, overhead, all",
+    );
+    refuses(
+        &mut raddle(&["bench", "yield", "--rounds", "0"]),
+        2,
+        "--rounds 0: give a number from 1 to 10000",
+    );
+    refuses(
+        &mut raddle(&["bench", "yield", "--fraction", "2"]),
+        2,
+        "--fraction 2: give a number above 0 and up to 1",
+    );
+    refuses(
+        &mut raddle(&["completions", "ksh"]),
+        2,
+        "SHELL ksh: name one of bash, elvish, fish, powershell, zsh",
+    );
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    let help = text(&succeeds(&mut raddle(&["--help"])).stdout);
+    for word in [
+        "run",
+        "doctor",
+        "dump",
+        "bench",
+        "Examples:",
+        "raddle run -- ./server",
+    ] {
+        assert!(help.contains(word), "{word}");
+    }
+    let run_help = text(&succeeds(&mut raddle(&["run", "--help"])).stdout);
+    for word in ["RADDLE_CARRIERS", "RADDLE_EXCLUDE", "name:GLOB", "127"] {
+        assert!(run_help.contains(word), "{word}");
+    }
+    let version = text(&succeeds(&mut raddle(&["--version"])).stdout);
+    assert_eq!(version, format!("raddle {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_closed_standard_output_is_no_failure() {
+    let script = format!("{RADDLE} completions bash | head -n 1");
+    let output = Command::new("bash")
+        .args(["-o", "pipefail", "-c", &script])
+        .output()
+        .unwrap();
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn completions_know_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = text(&succeeds(&mut raddle(&["completions", shell])).stdout);
+        for word in ["doctor", "exclude", "carriers"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+}
+
+#[test]
+fn manual_pages_are_written_into_a_new_folder() {
+    let folder = Folder::new();
+    let pages = folder.0.join("man1");
+    succeeds(&mut raddle(&["man", pages.to_str().unwrap()]));
+    for page in [
+        "raddle.1",
+        "raddle-run.1",
+        "raddle-doctor.1",
+        "raddle-dump.1",
+        "raddle-bench.1",
+    ] {
+        let content = std::fs::read_to_string(pages.join(page)).unwrap();
+        assert!(content.contains(".TH") && content.contains("Examples") || page.contains("doctor"));
+    }
+    let file = folder.file("file", "", 0o644);
+    let output = raddle(&["man", file.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).ends_with(": name a folder that you can write to\n"));
+}
+
+#[test]
+fn doctor_judges_every_line_and_fails_only_when_something_is_broken() {
+    let report = succeeds(&mut raddle(&["doctor", "--json"])).stdout;
+    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    assert!(findings.len() >= 15);
+    for finding in findings {
+        let fine = finding["state"] == "ok";
+        assert_eq!(finding["cure"].is_null(), fine, "{finding}");
+        assert_eq!(finding["consequence"].is_null(), fine, "{finding}");
+    }
+    let lines = text(&succeeds(&mut raddle(&["doctor"])).stdout);
+    assert_eq!(lines.lines().count(), findings.len() + 1);
+
+    let broken = raddle(&["doctor"])
+        .env("RADDLE_PRELOAD", "/nowhere.so")
+        .output()
+        .unwrap();
+    assert_eq!(broken.status.code(), Some(1));
+    assert!(
+        text(&broken.stdout).contains("\nbroken    preload ") || {
+            text(&broken.stdout).contains("\nbroken  preload ")
+        }
+    );
+}

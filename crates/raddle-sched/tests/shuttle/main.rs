@@ -1,0 +1,45 @@
+//! Random schedules of the scheduler's protocols at sizes that loom can't exhaust, under shuttle.
+//!
+//! `RUSTFLAGS="--cfg raddle_shuttle" cargo test -p raddle-sched --release --test shuttle`
+//!
+//! A failure prints shuttle's schedule; `shuttle::replay` with it in place of the check repeats it.
+#![cfg(raddle_shuttle)]
+
+mod queues;
+mod scheduler;
+mod waits;
+
+use core::ptr::NonNull;
+use raddle_sched::{Task, TaskRef};
+
+/// Schedules a test tries.
+pub const SCHEDULES: usize = 10_000;
+
+/// Runs `model` under random schedules, and under some that preempt rarely.
+pub fn explore(model: impl Fn() + Send + Sync + Clone + 'static) {
+    shuttle::check_random(model.clone(), SCHEDULES);
+    shuttle::check_pct(model, SCHEDULES / 4, 3);
+    println!("{} schedules", SCHEDULES + SCHEDULES / 4);
+}
+
+/// Tasks at fixed addresses.
+pub struct Tasks(Box<[Task]>);
+
+impl Tasks {
+    pub fn new(count: usize) -> Self {
+        Self((0..count).map(|_| Task::new()).collect())
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn get(&self, index: usize) -> TaskRef {
+        // SAFETY: the tasks are boxed and outlive the model's threads, which are joined.
+        unsafe { TaskRef::new(NonNull::from(&self.0[index])) }
+    }
+
+    pub fn index(&self, task: TaskRef) -> usize {
+        (task.as_ptr().addr() - self.0.as_ptr().addr()) / size_of::<Task>()
+    }
+}
