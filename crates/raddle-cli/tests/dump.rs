@@ -19,6 +19,8 @@ use raddle_inspect::{
     ThreadState, WaitKind, Wire,
 };
 
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Tests share this process and its one socket name.
 static NAME: Mutex<()> = Mutex::new(());
 
@@ -26,13 +28,25 @@ static NAME: Mutex<()> = Mutex::new(());
 fn serve(pid: u32, bytes: Vec<u8>) -> (MutexGuard<'static, ()>, JoinHandle<()>) {
     let guard = NAME.lock().unwrap_or_else(PoisonError::into_inner);
     let address = SocketAddr::from_abstract_name(SocketName::of(pid).as_bytes()).unwrap();
-    let listener = UnixListener::bind_addr(&address).unwrap();
+    let listener = bind(&address);
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         // The tool may hang up early, when it does not like what it sees.
         let _ = stream.write_all(&bytes);
     });
     (guard, server)
+}
+
+/// A child that another test starts at this moment has our last listener open until it executes.
+fn bind(address: &SocketAddr) -> UnixListener {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match UnixListener::bind_addr(address) {
+            Ok(listener) => return listener,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn dump_this_process(bytes: Vec<u8>, flags: &[&str]) -> Output {
@@ -250,7 +264,7 @@ impl Drop for Sleeper {
 }
 
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < deadline, "{what} did not happen");
         std::thread::sleep(Duration::from_millis(5));

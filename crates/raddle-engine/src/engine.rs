@@ -136,6 +136,10 @@ impl Engine {
         self.pid.store(pid as u32, Ordering::Relaxed);
         main.tid.store(pid as u32, Ordering::Relaxed);
         main.fs.set(raddle_context::fs_base());
+        let mut name = [0u8; 16];
+        // SAFETY: PR_GET_NAME fills 16 bytes.
+        unsafe { sys!(nr::__NR_prctl, 16usize, name.as_mut_ptr()) };
+        main.set_name(&name[..15]);
         main.task.on_cpu.store(1, Ordering::Relaxed);
         main.carrier.store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Relaxed);
         self.main.store(main.as_ptr(), Ordering::Release);
@@ -396,7 +400,8 @@ impl Engine {
     /// The engine's own descriptors, in rising order.
     pub fn own_descriptors(&self) -> impl Iterator<Item = u32> {
         let [a, b] = self.pump.own_descriptors();
-        let mut all = [a, b, self.sysmon.own_descriptor()];
+        let [c, d] = self.sysmon.own_descriptors();
+        let mut all = [a, b, c, d];
         all.sort_unstable();
         all.into_iter().filter_map(|fd| u32::try_from(fd).ok())
     }

@@ -54,7 +54,22 @@ fn wait_for_mail<'a>(carrier: &Carrier) -> &'a Thread {
             return thread;
         }
         carrier.set_state(CarrierState::Idle);
-        kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
+        sleep_bound(carrier);
+        carrier.set_state(CarrierState::Running);
+    }
+}
+
+/// A bound thread's deadline is its carrier's to keep: there may be no poller.
+fn sleep_bound(carrier: &Carrier) {
+    // SAFETY: the carrier's bound thread lives in type-stable memory.
+    let thread = unsafe { carrier.bound.load(Ordering::Relaxed).as_ref() };
+    let deadline_ns = thread.map_or(0, |thread| thread.deadline_ns.load(Ordering::Relaxed));
+    if deadline_ns == 0 {
+        return kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
+    }
+    let left = deadline_ns.saturating_sub(clock::now_ns());
+    if left == 0 || kthread::futex_wait_for(carrier.wake_word.as_ptr(), 0, left) {
+        look_around(carrier);
     }
 }
 

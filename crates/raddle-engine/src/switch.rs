@@ -53,6 +53,8 @@ pub fn yield_now() {
         return poll_alone(carrier);
     }
     if !carrier.bound.load(Ordering::Relaxed).is_null() {
+        // SAFETY: no memory is involved.
+        unsafe { sys!(nr::__NR_sched_yield) };
         return;
     }
     thread.waits_for(WaitKind::Yield, 0, 0);
@@ -84,6 +86,21 @@ pub fn look_around(carrier: &Carrier) {
     if ENGINE.pump.has_waiters() {
         ENGINE.unpark_all(ENGINE.pump.poll_now());
     }
+}
+
+/// Moves the running thread to a carrier of its own, which runs nothing else. Without the memory or
+/// the kernel thread for it, it stays where it is.
+pub fn bind_current() {
+    let carrier = Carrier::current();
+    let thread = carrier.thread();
+    thread.task.prepare();
+    if ENGINE.bind(thread).is_err() {
+        thread.bound.store(core::ptr::null_mut(), Ordering::Relaxed);
+    }
+    if thread.task.claim(Wake::Woken) {
+        ENGINE.unpark(thread.task_ref());
+    }
+    leave(carrier, thread);
 }
 
 /// Ends the running thread; its hooks run on the carrier's own stack.

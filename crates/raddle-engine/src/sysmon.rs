@@ -24,11 +24,13 @@ pub struct Sysmon {
     /// 1 while it sleeps without a timeout.
     asleep: AtomicU32,
     wake: AtomicI32,
+    /// The inspection socket.
+    listener: AtomicI32,
 }
 
 impl Sysmon {
     pub(crate) const fn new() -> Self {
-        Self { asleep: AtomicU32::new(0), wake: AtomicI32::new(-1) }
+        Self { asleep: AtomicU32::new(0), wake: AtomicI32::new(-1), listener: AtomicI32::new(-1) }
     }
 
     /// Starts the thread.
@@ -54,22 +56,24 @@ impl Sysmon {
         }
     }
 
-    /// Its own descriptor, or -1.
-    pub fn own_descriptor(&self) -> i32 {
-        self.wake.load(Ordering::Relaxed)
+    /// Its own descriptors; -1 for none.
+    pub fn own_descriptors(&self) -> [i32; 2] {
+        [self.wake.load(Ordering::Relaxed), self.listener.load(Ordering::Relaxed)]
     }
 
-    /// True for its own descriptor.
+    /// True for its own descriptors.
     pub fn owns(&self, fd: usize) -> bool {
-        fd as i32 >= 0 && fd as i32 == self.wake.load(Ordering::Relaxed)
+        fd as i32 >= 0 && self.own_descriptors().contains(&(fd as i32))
     }
 
     /// In the child of a fork: closes what the parent shares.
     pub(crate) fn reset(&self) {
-        let wake = self.wake.swap(-1, Ordering::Relaxed);
-        if wake >= 0 {
-            // SAFETY: our own descriptor.
-            unsafe { sys!(nr::__NR_close, wake) };
+        for own in [&self.wake, &self.listener] {
+            let fd = own.swap(-1, Ordering::Relaxed);
+            if fd >= 0 {
+                // SAFETY: our own descriptor.
+                unsafe { sys!(nr::__NR_close, fd) };
+            }
         }
         self.asleep.store(0, Ordering::Relaxed);
     }
@@ -85,6 +89,7 @@ extern "C" fn sysmon_main(_: usize) -> ! {
     // SAFETY: this thread is no carrier.
     unsafe { raddle_context::set_gs_base(0) };
     let listener = inspect::listen();
+    ENGINE.sysmon.listener.store(listener, Ordering::Relaxed);
     let wake = ENGINE.sysmon.wake.load(Ordering::Relaxed);
     let mut watch =
         Watch { seen: [Seen::default(); WATCHED], interval_ns: SYSMON_MIN_NS, busy_ns: 0 };

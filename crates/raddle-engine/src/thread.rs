@@ -85,6 +85,8 @@ pub struct Thread {
     pub signals: ThreadSignals,
     /// If not null, the carrier that runs this thread and nothing else.
     pub bound: AtomicPtr<Carrier>,
+    /// The next thread that this one creates is to be bound (an exclusion rule).
+    pub bind_next: Cell<bool>,
     life: AtomicU32,
     generation: Cell<u32>,
     pub name: [AtomicU8; 16],
@@ -242,6 +244,7 @@ impl ThreadTable {
         thread.generation.set((generation + 1) % GENERATIONS);
         let tid = TID_BASE + generation * MAX_THREADS as u32 + slot;
         thread.tid.store(tid, Ordering::Relaxed);
+        thread.bind_next.set(false);
         thread.clear_tid.set(null_mut());
         thread.robust_list.set(0);
         thread.bound.store(null_mut(), Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use crate::boundary::Handler;
 use crate::signal::calls as signals;
-use crate::{descriptors, futex, ids, io, memory, poll, process, threads, time};
+use crate::{descriptors, futex, ids, io, memory, poll, process, threads, time, uring};
 use raddle_sys::nr;
 
 /// Numbers below this can be handled.
@@ -72,6 +72,7 @@ const fn table() -> [Option<Handler>; NUMBERS] {
         (nr::__NR_waitid, process::wait),
         (nr::__NR_flock, process::on_helper),
         (nr::__NR_fsync, process::on_helper),
+        (nr::__NR_io_uring_enter, uring::io_uring_enter),
         (nr::__NR_madvise, memory::madvise),
         (nr::__NR_mmap, memory::mmap),
         (nr::__NR_munmap, memory::munmap),

@@ -1,5 +1,6 @@
 //! What we know of descriptors: their kind, their end, and those that are nobody's business.
 
+use crate::is_multiplexed;
 use crate::boundary::{Frame, Outcome};
 use core::ptr::with_exposed_provenance;
 use raddle_engine::ENGINE;
@@ -9,7 +10,7 @@ use raddle_sys::{err, errno, is_err, nr, sys};
 /// The descriptor's row and kind; `None` if the call should just pass.
 #[inline(always)]
 pub fn look_up<'a>(fd: usize) -> Option<(&'a Entry, Kind)> {
-    if !ENGINE.is_started() {
+    if !is_multiplexed() {
         return None;
     }
     let entry = ENGINE.pump.entry(fd as u32)?;

@@ -1,8 +1,10 @@
 //! Who am I: thread ids and what the kernel keeps per thread under them.
 
 use crate::boundary::{Frame, Outcome};
+use crate::{exclusion, is_multiplexed};
 use core::ptr::with_exposed_provenance_mut;
-use raddle_engine::{Carrier, ENGINE};
+use core::sync::atomic::Ordering;
+use raddle_engine::{Carrier, ENGINE, switch};
 use raddle_sys::{err, errno, syscall6};
 
 /// `gettid(2)`.
@@ -69,17 +71,23 @@ fn on_thread(frame: &Frame, position: usize) -> Outcome {
     Outcome::of(unsafe { syscall6(frame.rax as u32, args) })
 }
 
-/// Setting calls on a green thread's scheduling: accepted, and without effect on the carriers that
-/// other threads share. `sched_setaffinity` and friends of single green threads don't bind (yet).
+/// Setting calls on a thread's scheduling: a bound thread's are the kernel's; a green thread's are
+/// accepted and without effect on the carriers that other threads share.
 pub extern "C" fn set_scheduling(frame: &Frame) -> Outcome {
     let tid = frame.arg(usize::from(frame.rax == 141)) as u32;
     if !ENGINE.is_started() || (tid != 0 && tid < raddle_engine::thread::TID_BASE) {
         return Outcome::PASS;
     }
-    if tid != 0 && ENGINE.find(tid).is_none() {
-        return Outcome::of(err(errno::ESRCH));
-    }
-    Outcome::of(0)
+    let thread = if tid == 0 { Some(Carrier::current().thread()) } else { ENGINE.find(tid) };
+    let Some(thread) = thread else { return Outcome::of(err(errno::ESRCH)) };
+    // SAFETY: null or a carrier, which lives for ever.
+    let Some(own) = (unsafe { thread.bound.load(Ordering::Relaxed).as_ref() }) else {
+        return Outcome::of(0);
+    };
+    let mut args = frame.args();
+    args[usize::from(frame.rax == 141)] = own.kernel_tid.load(Ordering::Relaxed) as usize;
+    // SAFETY: the program's own call, about the bound thread's kernel thread.
+    Outcome::of(unsafe { syscall6(frame.rax as u32, args) })
 }
 
 /// `prctl(2)`: `PR_SET_NAME` and `PR_GET_NAME` are the green thread's.
@@ -99,7 +107,11 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
                 }
             }
             thread.set_name(&name);
-            let is_main = thread.tid() == ENGINE.pid.load(core::sync::atomic::Ordering::Relaxed);
+            let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+            if exclusion::excludes_name(&name[..len]) && is_multiplexed() {
+                switch::bind_current();
+            }
+            let is_main = thread.tid() == ENGINE.pid.load(Ordering::Relaxed);
             if is_main { Outcome::PASS } else { Outcome::of(0) }
         }
         GET_NAME if ENGINE.is_started() => {

@@ -8,6 +8,7 @@
 pub mod boundary;
 pub mod calls;
 pub mod descriptors;
+pub mod exclusion;
 pub mod futex;
 pub mod io;
 pub mod ids;
@@ -17,3 +18,15 @@ pub mod process;
 pub mod signal;
 pub mod threads;
 pub mod time;
+pub mod uring;
+
+use core::sync::atomic::Ordering;
+use raddle_engine::{Carrier, ENGINE};
+
+/// True if the running thread shares its carrier with others: what would block the kernel thread
+/// must park the green thread instead. False in a process with one thread, and on a bound thread,
+/// whose blocking calls are the kernel's.
+#[inline(always)]
+pub fn is_multiplexed() -> bool {
+    ENGINE.is_started() && Carrier::current().bound.load(Ordering::Relaxed).is_null()
+}

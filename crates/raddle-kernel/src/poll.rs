@@ -4,6 +4,7 @@
 //! the descriptors, with sequence numbers read before the question, and asks again. An epoll
 //! descriptor of the program's is a descriptor like others to the pump's epoll.
 
+use crate::is_multiplexed;
 use crate::boundary::{Frame, Outcome};
 use crate::io::count_call;
 use crate::signal::{self, Delivered};
@@ -167,7 +168,7 @@ fn wait_loop(
 /// `poll(2)`.
 pub extern "C" fn poll(frame: &Frame) -> Outcome {
     let timeout_ms = frame.rdx as i32;
-    if !ENGINE.is_started() || timeout_ms == 0 {
+    if !is_multiplexed() || timeout_ms == 0 {
         return Outcome::PASS;
     }
     poll_until(frame, millisecond_deadline(timeout_ms), 0)
@@ -175,7 +176,7 @@ pub extern "C" fn poll(frame: &Frame) -> Outcome {
 
 /// `ppoll(2)`.
 pub extern "C" fn ppoll(frame: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
+    if !is_multiplexed() {
         return Outcome::PASS;
     }
     match relative_deadline(frame.arg(2)) {
@@ -221,7 +222,7 @@ const SET_WORDS: usize = 16;
 
 /// `select(2)`: the timeout is a timeval, updated to what is left.
 pub extern "C" fn select(frame: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
+    if !is_multiplexed() {
         return Outcome::PASS;
     }
     let timeout = with_exposed_provenance_mut::<[i64; 2]>(frame.arg(4));
@@ -252,7 +253,7 @@ pub extern "C" fn select(frame: &Frame) -> Outcome {
 
 /// `pselect6(2)`: its sixth argument points at the mask's address and size.
 pub extern "C" fn pselect6(frame: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
+    if !is_multiplexed() {
         return Outcome::PASS;
     }
     let mask = match frame.arg(5) {
@@ -321,7 +322,7 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Outcome {
 /// `epoll_wait(2)`, `epoll_pwait(2)`.
 pub extern "C" fn epoll_wait(frame: &Frame) -> Outcome {
     let timeout_ms = frame.r10 as i32;
-    if !ENGINE.is_started() || timeout_ms == 0 {
+    if !is_multiplexed() || timeout_ms == 0 {
         return Outcome::PASS;
     }
     let with_mask = frame.rax == u64::from(nr::__NR_epoll_pwait);
@@ -330,7 +331,7 @@ pub extern "C" fn epoll_wait(frame: &Frame) -> Outcome {
 
 /// `epoll_pwait2(2)`.
 pub extern "C" fn epoll_pwait2(frame: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
+    if !is_multiplexed() {
         return Outcome::PASS;
     }
     match relative_deadline(frame.arg(3)) {

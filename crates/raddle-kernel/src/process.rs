@@ -5,6 +5,7 @@
 //! it execs: the child's GS base then points at [`RAW`], a carrier on which every call passes, so that
 //! it can't touch the parent's engine; the parent's carrier sleeps in the kernel meanwhile.
 
+use crate::is_multiplexed;
 use crate::boundary::{CloneFrame, Frame, Outcome};
 use crate::signal;
 use crate::threads::{self, CLONE_THREAD, CLONE_VM, Request};
@@ -88,7 +89,7 @@ pub extern "C" fn exec(frame: &Frame) -> Outcome {
 pub extern "C" fn wait(frame: &Frame) -> Outcome {
     const WNOHANG: usize = 1;
     const WAITID: u64 = 247;
-    if !ENGINE.is_started() {
+    if !is_multiplexed() {
         return Outcome::PASS;
     }
     let options = if frame.rax == WAITID { 3 } else { 2 };
@@ -112,7 +113,7 @@ pub extern "C" fn wait(frame: &Frame) -> Outcome {
 
 /// Calls that the kernel may block in for long, without a better way: on a helper.
 pub extern "C" fn on_helper(frame: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
+    if !is_multiplexed() {
         return Outcome::PASS;
     }
     let thread = Carrier::current().thread();

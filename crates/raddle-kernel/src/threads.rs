@@ -102,6 +102,9 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
     first_frame(thread, frame, request.stack);
+    if parent.bind_next.replace(false) && ENGINE.bind(thread).is_err() {
+        thread.bound.store(null_mut(), Ordering::Relaxed); // green rather than not at all
+    }
     ENGINE.unpark(thread.task_ref());
     tid as isize
 }

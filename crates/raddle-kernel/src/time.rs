@@ -1,11 +1,12 @@
 //! Sleeping, yielding, and the kernel's ways to say "until when".
 
+use crate::is_multiplexed;
 use crate::boundary::{Frame, Outcome};
 use crate::signal;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use raddle_engine::clock::{self, MONOTONIC, REALTIME, now_ns, read_ns};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE, switch};
+use raddle_engine::{Carrier, switch};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::Timespec;
@@ -67,7 +68,7 @@ pub fn sleep_until(deadline_ns: u64) -> bool {
 
 /// `nanosleep(2)`.
 pub extern "C" fn nanosleep(frame: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
+    if !is_multiplexed() {
         return Outcome::PASS;
     }
     match relative_deadline(frame.arg(0)) {
@@ -81,7 +82,7 @@ pub extern "C" fn clock_nanosleep(frame: &Frame) -> Outcome {
     const TIMER_ABSTIME: usize = 1;
     const BOOTTIME: u32 = 7;
     let clock_id = frame.rdi as u32;
-    if !ENGINE.is_started() || !matches!(clock_id, REALTIME | MONOTONIC | BOOTTIME) {
+    if !is_multiplexed() || !matches!(clock_id, REALTIME | MONOTONIC | BOOTTIME) {
         return Outcome::PASS;
     }
     let absolute = frame.arg(1) & TIMER_ABSTIME != 0;
@@ -121,7 +122,7 @@ fn sleep_call(deadline_ns: u64, remaining: usize) -> isize {
 
 /// `sched_yield(2)`.
 pub extern "C" fn sched_yield(_: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
+    if !is_multiplexed() {
         return Outcome::PASS;
     }
     switch::yield_now();

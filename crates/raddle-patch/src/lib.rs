@@ -1,1 +1,60 @@
+//! Finds the `syscall` instructions of a loaded library and turns those that are wanted into jumps
+//! to stubs of our own.
+//!
+//! It runs inside the program's process, from the initializer of a preloaded library: one thread
+//! exists, ld.so has relocated everything, and nothing of libc may be called. So there is no
+//! allocation (the caller lends an array of [`Site`]), no thread-local, no panic on foreign bytes.
+//!
+//! Nouns:
+//!
+//! - *image*: a loaded ELF file, read through bounds checks ([`Image`]).
+//! - *site*: one `syscall` instruction on an instruction boundary ([`Site`]).
+//! - *window*: the whole instructions around a site, at least five bytes, that a jump replaces.
+//!   They move into the stub, so they mean the same there, and no jump leads into their middle.
+//! - *number*: the system call's, where a constant in eax reaches the site; else known at run time.
+//! - *stub*: the code the window's jump leads to ([`stub`]).
+//! - *vector-free*: no instruction of the site's function touches a vector register, so that its
+//!   stub may call an entry that saves none.
+//!
+//! Protocol:
+//!
+//! 1. [`modules`] lists what is loaded; the caller picks libc and ld.so. [`Image::at`] reads the
+//!    program headers.
+//! 2. [`plan`] scans the text for the two bytes `0f 05`, marks where jumps lead from anywhere in
+//!    the text, and decodes the functions around the sites, and only those. It changes nothing.
+//! 3. [`apply`] proves on a scratch page that text may be changed, writes the stubs, then the
+//!    jumps. Text is writable or executable, never both. A step that fails is undone, and the
+//!    process is as it was.
+//!
+//! Rejected:
+//!
+//! - *Tables of offsets for each libc build*: each update of a distribution would need one.
+//! - *Decoding all text*: six times slower than the functions that have sites.
+//! - *A `call` in place of the window*: it would overwrite the red zone of leaf functions.
+//! - *Stubs in fresh memory near the text*: no unwind information covers them, so exceptions,
+//!   cancellation and debuggers would stop there.
 #![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+mod apply;
+pub mod decode;
+mod flow;
+mod image;
+mod memory;
+pub mod modules;
+mod plan;
+mod refusal;
+mod scan;
+mod site;
+pub mod stub;
+mod unwind;
+mod window;
+
+pub use apply::{Report, Targets, apply};
+pub use image::Image;
+pub use memory::{Linux, Memory, Protection};
+pub use plan::{Plan, plan};
+pub use refusal::Refusal;
+pub use site::{Cause, EntryKind, Number, Site, State};

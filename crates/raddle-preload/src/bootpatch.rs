@@ -129,7 +129,7 @@ fn rel(i: &Instruction) -> Option<i64> {
     }
 }
 
-pub unsafe fn patch(base: usize, wanted: &[u64; 8], t: &Targets) -> Result<(usize, usize, usize), &'static str> {
+pub unsafe fn patch(base: usize, foreign: bool, wanted: &[u64; 8], t: &Targets) -> Result<(usize, usize, usize), &'static str> {
     unsafe {
         let phoff = *((base + 32) as *const u64) as usize;
         let phnum = *((base + 56) as *const u16) as usize;
@@ -156,6 +156,10 @@ pub unsafe fn patch(base: usize, wanted: &[u64; 8], t: &Targets) -> Result<(usiz
         let cstubs = (&raw const raddle_cstubs).addr();
         let sl = (&raw const raddle_cstubs_end).addr().next_multiple_of(4096) - stubs;
         let (pa, pe) = (tx & !4095, te.next_multiple_of(4096));
+        let text = core::slice::from_raw_parts(tx as *const u8, te - tx);
+        if foreign && !text.windows(2).any(|w| w == [0x0f, 5]) {
+            return Ok((0, 0, 0));
+        }
         if is_err(sys!(nr::__NR_mprotect, pa, pe - pa, 3usize)) {
             return Err("mprotect");
         }
@@ -297,6 +301,7 @@ pub unsafe fn patch(base: usize, wanted: &[u64; 8], t: &Targets) -> Result<(usiz
                     if can_b(6) { s -= 1 } else if can_f(6) { e2 += 1 } else { ok = false; break }
                 }
                 if !ok { bad += 1; continue }
+                if foreign && vec { continue }
                 let w0 = fs + ins[s].at as usize;
                 let w1 = fs + (ins[e2].at + ins[e2].len as u32) as usize;
                 let sy = fs + ins[k].at as usize;

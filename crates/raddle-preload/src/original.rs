@@ -42,6 +42,7 @@ originals! {
     SEM_CLOCKWAIT = c"sem_clockwait";
     SEM_POST = c"sem_post";
     SCHED_YIELD = c"sched_yield";
+    CREATE = c"pthread_create";
     TESTCANCEL = c"pthread_testcancel";
     CANCEL = c"pthread_cancel";
     ERRNO_LOCATION = c"__errno_location";
@@ -54,6 +55,28 @@ pub struct LinkMap {
     pub name: *const c_char,
     pub dynamic: *const [usize; 2],
     pub next: *const LinkMap,
+}
+
+/// The head of ld.so's list; it grows and shrinks as libraries come and go.
+static LIST: AtomicUsize = AtomicUsize::new(0);
+
+/// Remembers ld.so's list.
+pub fn remember(map: &LinkMap) {
+    LIST.store(core::ptr::from_ref(map).expose_provenance(), Ordering::Release);
+}
+
+/// The loaded object that most closely precedes `address`, which should be code of it.
+pub fn object_of<'a>(address: usize) -> Option<&'a LinkMap> {
+    let mut next = LIST.load(Ordering::Acquire) as *const LinkMap;
+    let mut best: Option<&LinkMap> = None;
+    // SAFETY: entries of ld.so's list; the caller runs code of the object it asks for.
+    while let Some(object) = unsafe { next.as_ref() } {
+        if object.base <= address && best.is_none_or(|best| object.base > best.base) {
+            best = Some(object);
+        }
+        next = object.next;
+    }
+    best
 }
 
 #[repr(C)]

@@ -6,7 +6,7 @@ use core::ffi::{CStr, c_char, c_int};
 use core::fmt::Write;
 use raddle_engine::ENGINE;
 use raddle_engine::engine::Hooks;
-use raddle_kernel::{boundary, calls, process, signal, threads};
+use raddle_kernel::{boundary, calls, exclusion, process, signal, threads};
 
 const AT_PHDR: usize = 3;
 const AT_PHNUM: usize = 5;
@@ -14,6 +14,10 @@ const AT_SECURE: usize = 23;
 const AT_HWCAP2: usize = 26;
 const AT_SYSINFO_EHDR: usize = 33;
 const FSGSBASE: usize = 2;
+
+unsafe extern "C" {
+    static __ehdr_start: u8;
+}
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -56,6 +60,12 @@ fn take_over(environment: &Environment) -> Result<(usize, usize), &'static str> 
     let ldso = find(map, b"ld-linux-x86-64.so.2");
     // SAFETY: entries of ld.so's list.
     unsafe { original::look_up(libc) };
+    if let Some(rules) = environment.get(b"RADDLE_EXCLUDE")
+        && !rules.is_empty()
+    {
+        exclusion::set_rules(rules);
+    }
+    original::remember(map);
     let carriers = environment.number(b"RADDLE_CARRIERS").unwrap_or(0);
     let hooks = Hooks {
         carrier_starts: signal::carrier_starts,
@@ -74,10 +84,23 @@ fn take_over(environment: &Environment) -> Result<(usize, usize), &'static str> 
     };
     let wanted = calls::wanted();
     // SAFETY: one thread.
-    let (sites, patched, _bad) = unsafe { crate::bootpatch::patch(libc.base, &wanted, &targets)? };
+    let (sites, patched, _bad) =
+        unsafe { crate::bootpatch::patch(libc.base, false, &wanted, &targets)? };
     if let Some(ldso) = ldso {
         // SAFETY: one thread.
-        unsafe { crate::bootpatch::patch(ldso.base, &wanted, &targets)? };
+        unsafe { crate::bootpatch::patch(ldso.base, false, &wanted, &targets)? };
+    }
+    let own = (&raw const __ehdr_start).addr();
+    let mut next = Some(map);
+    while let Some(object) = next {
+        // SAFETY: the list is null-terminated.
+        next = unsafe { object.next.as_ref() };
+        let done = [libc.base, own, environment.auxiliary(AT_SYSINFO_EHDR), map.base];
+        let done = done.contains(&object.base) || ldso.is_some_and(|l| l.base == object.base);
+        if !done {
+            // SAFETY: one thread.
+            let _ = unsafe { crate::bootpatch::patch(object.base, true, &wanted, &targets) };
+        }
     }
     Ok((sites, patched))
 }

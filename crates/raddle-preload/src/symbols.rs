@@ -10,13 +10,13 @@
 //! runs, so a signal handler can't come between: the mutex is unlocked right here.
 
 use crate::original::{self, Original};
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::mem::transmute;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread, switch};
 use raddle_kernel::time::absolute_deadline;
-use raddle_kernel::{futex, signal};
+use raddle_kernel::{exclusion, futex, signal};
 use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskList, Wake};
 use raddle_sys::errno;
@@ -472,6 +472,59 @@ pub unsafe extern "C" fn sem_post(semaphore: *mut Semaphore) -> c_int {
         leave();
     }
     0
+}
+
+/// `pthread_create(3)`: glibc's, after a look at the exclusion rules.
+///
+/// # Safety
+/// As POSIX says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut u64,
+    attributes: *const c_void,
+    start: usize,
+    argument: *mut c_void,
+) -> c_int {
+    if exclusion::any() && is_excluded(start) {
+        let carrier = Carrier::current();
+        if carrier.raw.get() == 0 {
+            carrier.thread().bind_next.set(true);
+        }
+    }
+    call_original!(
+        original::CREATE,
+        fn(*mut u64, *const c_void, usize, *mut c_void) -> c_int,
+        thread,
+        attributes,
+        start,
+        argument
+    )
+}
+
+/// True if a rule names the start function or the library that it is in.
+#[cold]
+fn is_excluded(start: usize) -> bool {
+    let Some(object) = original::object_of(start) else { return false };
+    let path = if object.name.is_null() {
+        &[][..]
+    } else {
+        // SAFETY: a string of ld.so's.
+        unsafe { CStr::from_ptr(object.name) }.to_bytes()
+    };
+    let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    let by_lib = |glob: &[u8]| exclusion::matches(glob, file) || exclusion::matches(glob, path);
+    if exclusion::patterns(b"lib:").any(by_lib) {
+        return true;
+    }
+    exclusion::patterns(b"start:").any(|symbol| {
+        let mut name = [0u8; 256];
+        let Some(to) = name.get_mut(..symbol.len()) else { return false };
+        to.copy_from_slice(symbol);
+        CStr::from_bytes_until_nul(&name).is_ok_and(|name| {
+            // SAFETY: an entry of ld.so's list.
+            unsafe { original::symbol(object, name) == start }
+        })
+    })
 }
 
 /// `sched_yield(2)`.

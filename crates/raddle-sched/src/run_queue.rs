@@ -160,13 +160,28 @@ impl RunQueue {
         }
     }
 
-    /// Moves half of `victim`'s ring (at least one task) to the end of this queue, as far as there
-    /// is room; owner only. Returns how many moved.
+    /// Takes half of `victim`'s ring (at least one task, and as many as there is room for): the
+    /// oldest to run now, the others to the end of this queue; owner only.
+    ///
+    /// The task to run never enters this ring. If it did, another searcher could take it before its
+    /// thief came to run it, and many searchers could pass one task around without end.
+    pub fn steal(&self, victim: &RunQueue) -> Option<TaskRef> {
+        let goal = victim.ring_len().div_ceil(2);
+        let first = victim.pop_ring()?;
+        self.steal_up_to(victim, goal.saturating_sub(1));
+        Some(first)
+    }
+
+    /// As [`RunQueue::steal`], but all of them go to the end of this queue. Returns how many moved.
     pub fn steal_from(&self, victim: &RunQueue) -> usize {
+        self.steal_up_to(victim, victim.ring_len().div_ceil(2))
+    }
+
+    fn steal_up_to(&self, victim: &RunQueue, goal: usize) -> usize {
         let mut moved = 0;
         // Room can only grow meanwhile: nobody but the caller pushes here.
         let room = CAPACITY - self.ring_len();
-        let goal = victim.ring_len().div_ceil(2).min(CAPACITY / 2).min(room);
+        let goal = goal.min(CAPACITY / 2).min(room);
         while moved < goal {
             let Some(task) = victim.pop_ring() else { break };
             let overflow = self.push(task);

@@ -5,7 +5,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/select.h>
 
 static int ends[10][2];
@@ -65,7 +64,7 @@ CASE(poll_ignores_negative_and_tells_bad_descriptors)
     IS(fds[0].revents, 0);
     IS(fds[1].revents, POLLNVAL);
     IS(fds[2].revents, POLLOUT);
-    FAILS(poll(fds, 10000000, 0), EINVAL);
+    FAILS(syscall(SYS_poll, fds, 0x7fffffff, 0), EINVAL);
 }
 
 CASE(poll_tells_hang_up_and_error)
@@ -196,8 +195,8 @@ CASE(select_times_out_and_clears_its_sets)
     started_ns = now_ns();
     IS(select(0, NULL, NULL, NULL, &limit), 0);
     check_took(started_ns, 20);
-    FD_SET(900, &readable);
-    FAILS(select(901, &readable, NULL, NULL, &limit), EBADF);
+    FD_SET(50, &readable);
+    FAILS(select(51, &readable, NULL, NULL, &limit), EBADF);
     FAILS(select(-1, NULL, NULL, NULL, &limit), EINVAL);
 }
 

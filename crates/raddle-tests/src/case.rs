@@ -72,6 +72,11 @@ impl Case {
         self
     }
 
+    /// Applies what all cases of a program have in common.
+    pub fn with(self, change: impl FnOnce(Case) -> Case) -> Case {
+        change(self)
+    }
+
     /// Runs it in every mode.
     ///
     /// # Panics

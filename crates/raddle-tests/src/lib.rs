@@ -37,15 +37,20 @@ pub use tools::{Jdk, Missing, find_tool, jdks, or_skip};
 /// Declares one test a case, and one that the program has no case which is not listed.
 ///
 /// `cases! { "threads.c": create_and_join, exit_from_a_thread => 7 }`: the number is the expected
-/// exit status where that is not 0; a death by signal N is 128 + N.
+/// exit status where that is not 0; a death by signal N is 128 + N. `"pipes.c", |case| ...;`
+/// instead of `"pipes.c":` gives every case what the closure adds.
 #[macro_export]
 macro_rules! cases {
     ($source:literal: $($name:ident $(=> $status:literal)?),+ $(,)?) => {
+        $crate::cases! { $source, |case| case; $($name $(=> $status)?),+ }
+    };
+    ($source:literal, $with:expr; $($name:ident $(=> $status:literal)?),+ $(,)?) => {
         $(
             #[test]
             fn $name() {
                 $crate::Case::new(module_path!(), $source, stringify!($name))
                     $(.exits_with($status))?
+                    .with($with)
                     .check();
             }
         )+

@@ -138,6 +138,9 @@ fn microseconds(text: &str) -> Option<f64> {
 /// CPU time that all threads of the server use without work, a second.
 fn idle(server: &Server, idle_time: Duration) -> Result<Sample, String> {
     let before = cpu_time_ns(server.0.id())?;
+    if before == 0 {
+        return Err("it served and used no CPU time: /proc/PID/task/TID/schedstat is empty".into());
+    }
     std::thread::sleep(idle_time);
     let used_ns = cpu_time_ns(server.0.id())?.saturating_sub(before);
     let value = used_ns as f64 / 1e3 / idle_time.as_secs_f64();

@@ -11,6 +11,7 @@ mod waits;
 
 use core::ptr::NonNull;
 use raddle_sched::{Task, TaskRef};
+use shuttle::sync::{Condvar, Mutex};
 
 /// Schedules a test tries.
 pub const SCHEDULES: usize = 10_000;
@@ -41,5 +42,34 @@ impl Tasks {
 
     pub fn index(&self, task: TaskRef) -> usize {
         (task.as_ptr().addr() - self.0.as_ptr().addr()) / size_of::<Task>()
+    }
+}
+
+/// What a carrier sleeps on: its wake word. Not `thread::park`, which wakes spuriously and so hides
+/// lost wake-ups.
+pub struct Bed {
+    woken: Mutex<bool>,
+    bell: Condvar,
+}
+
+impl Bed {
+    pub fn new() -> Self {
+        Self {
+            woken: Mutex::new(false),
+            bell: Condvar::new(),
+        }
+    }
+
+    pub fn sleep(&self) {
+        let mut woken = self.woken.lock().unwrap();
+        while !*woken {
+            woken = self.bell.wait(woken).unwrap();
+        }
+        *woken = false;
+    }
+
+    pub fn wake(&self) {
+        *self.woken.lock().unwrap() = true;
+        self.bell.notify_one();
     }
 }

@@ -1,11 +1,10 @@
 //! Run queues, the injector and the idle set among many.
 
-use crate::{Tasks, explore};
+use crate::{Bed, Tasks, explore};
 use raddle_sched::{IdleSet, Injector, RunQueue, TaskRef};
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use shuttle::thread::{self, Thread};
+use shuttle::thread;
 use std::sync::Arc;
 
 struct World {
@@ -34,13 +33,19 @@ impl World {
     }
 
     fn run(&self, task: TaskRef) {
-        assert_eq!(self.ran[self.tasks.index(task)].fetch_add(1, Ordering::SeqCst), 0);
+        assert_eq!(
+            self.ran[self.tasks.index(task)].fetch_add(1, Ordering::SeqCst),
+            0
+        );
         self.left.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn take(&self, own: usize) -> Option<TaskRef> {
         let queue = &self.queues[own];
-        queue.take_lifo().or_else(|| queue.pop_ring()).or_else(|| self.injector.pop())
+        queue
+            .take_lifo()
+            .or_else(|| queue.pop_ring())
+            .or_else(|| self.injector.pop())
     }
 
     /// Takes from others, in one of the ways there are.
@@ -50,7 +55,10 @@ impl World {
             return;
         }
         if thread_rng().gen_bool(0.2) {
-            self.queues[victim].take_lifo().into_iter().for_each(|task| self.run(task));
+            self.queues[victim]
+                .take_lifo()
+                .into_iter()
+                .for_each(|task| self.run(task));
         } else {
             self.queues[own].steal_from(&self.queues[victim]);
         }
@@ -69,9 +77,12 @@ fn four_carriers_run_each_of_forty_tasks_once() {
                     for index in own * 10..own * 10 + 10 {
                         let task = world.tasks.get(index);
                         if thread_rng().gen_bool(0.3) {
-                            world.queues[own].push_lifo(task).into_iter().for_each(|displaced| {
-                                world.push(own, displaced);
-                            });
+                            world.queues[own]
+                                .push_lifo(task)
+                                .into_iter()
+                                .for_each(|displaced| {
+                                    world.push(own, displaced);
+                                });
                         } else {
                             world.push(own, task);
                         }
@@ -89,22 +100,23 @@ fn four_carriers_run_each_of_forty_tasks_once() {
                 })
             })
             .collect();
-        carriers.into_iter().for_each(|carrier| carrier.join().unwrap());
+        carriers
+            .into_iter()
+            .for_each(|carrier| carrier.join().unwrap());
         assert!(world.ran.iter().all(|ran| ran.load(Ordering::SeqCst) == 1));
     });
 }
 
 /// Carriers that really sleep, so that a lost wake-up ends with all threads blocked, which shuttle
 /// reports.
-fn sleepers_and_posters(right_order: bool) {
+fn sleepers_and_posters(carriers: usize, posters: usize, right_order: bool) {
     explore(move || {
-        let world = World::new(0, 12);
+        let world = World::new(0, posters * 4);
         let idle = Arc::new(IdleSet::new());
-        let sleepers = Arc::new(Mutex::new(vec![None; 3]));
-        let carriers = (0..3).map(|id| {
-            let (world, idle, sleepers) = (world.clone(), idle.clone(), sleepers.clone());
+        let beds: Arc<Vec<_>> = Arc::new((0..carriers).map(|_| Bed::new()).collect());
+        let carriers = (0..carriers).map(|id| {
+            let (world, idle, beds) = (world.clone(), idle.clone(), beds.clone());
             thread::spawn(move || {
-                sleepers.lock().unwrap()[id] = Some(thread::current());
                 while world.left.load(Ordering::SeqCst) > 0 {
                     if let Some(task) = world.injector.pop() {
                         world.run(task);
@@ -112,41 +124,48 @@ fn sleepers_and_posters(right_order: bool) {
                     }
                     let early = world.injector.is_empty();
                     idle.insert(id);
-                    let empty = if right_order { world.injector.is_empty() } else { early };
+                    let empty = if right_order {
+                        world.injector.is_empty()
+                    } else {
+                        early
+                    };
                     if empty && world.left.load(Ordering::SeqCst) > 0 {
-                        thread::park();
+                        beds[id].sleep();
                     }
                     idle.take(id);
                 }
                 // Nobody posts any more: the others may go.
-                sleepers.lock().unwrap().iter().flatten().for_each(Thread::unpark);
+                beds.iter().for_each(Bed::wake);
             })
         });
         let carriers: Vec<_> = carriers.collect();
-        let posters = (0..3).map(|poster| {
-            let (world, idle, sleepers) = (world.clone(), idle.clone(), sleepers.clone());
+        let posters = (0..posters).map(|poster| {
+            let (world, idle, beds) = (world.clone(), idle.clone(), beds.clone());
             thread::spawn(move || {
                 for index in poster * 4..poster * 4 + 4 {
                     world.injector.push(world.tasks.get(index));
                     if let Some(id) = idle.take_one() {
-                        sleepers.lock().unwrap()[id].as_ref().unwrap().unpark();
+                        beds[id].wake();
                     }
                 }
             })
         });
         let posters: Vec<_> = posters.collect();
-        posters.into_iter().chain(carriers).for_each(|thread| thread.join().unwrap());
+        posters
+            .into_iter()
+            .chain(carriers)
+            .for_each(|thread| thread.join().unwrap());
         assert!(world.ran.iter().all(|ran| ran.load(Ordering::SeqCst) == 1));
     });
 }
 
 #[test]
 fn three_sleepers_miss_none_of_three_posters() {
-    sleepers_and_posters(true);
+    sleepers_and_posters(3, 3, true);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn sleepers_that_look_before_they_publish_are_caught() {
-    sleepers_and_posters(false);
+fn a_sleeper_that_looks_before_it_publishes_is_caught() {
+    sleepers_and_posters(1, 1, false);
 }

@@ -1,7 +1,7 @@
 //! The wait table with many waiters, wakers, requeues, timeouts and signals at once.
 
 use crate::{Tasks, explore};
-use raddle_sched::{TaskList, Timers, Wake, WaitNode, WaitTable};
+use raddle_sched::{TaskList, Timers, WaitNode, WaitTable, Wake};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::atomic::{AtomicU32, Ordering};
 use shuttle::thread;
@@ -48,7 +48,11 @@ impl World {
         let still = || self.word.load(Ordering::SeqCst) == 0;
         // SAFETY: nodes and tasks live as long as the world.
         if !unsafe { self.table.enqueue(node, task, key, !0, still) } {
-            assert_eq!(self.pushes[index].load(Ordering::SeqCst), before, "a running task was pushed");
+            assert_eq!(
+                self.pushes[index].load(Ordering::SeqCst),
+                before,
+                "a running task was pushed"
+            );
             return Wake::Retry;
         }
         self.timers.insert(task, deadline_ns);
@@ -63,13 +67,20 @@ impl World {
             // SAFETY: the node was given to this table.
             unsafe { self.table.cancel(node) };
         }
-        assert_eq!(self.pushes[index].load(Ordering::SeqCst), before + 1, "pushed twice");
+        assert_eq!(
+            self.pushes[index].load(Ordering::SeqCst),
+            before + 1,
+            "pushed twice"
+        );
         outcome
     }
 
     /// One thing that happens to waiters.
     fn disturb(&self) {
-        let (from, to) = (KEYS[thread_rng().gen_range(0..3)], KEYS[thread_rng().gen_range(0..3)]);
+        let (from, to) = (
+            KEYS[thread_rng().gen_range(0..3)],
+            KEYS[thread_rng().gen_range(0..3)],
+        );
         let woken = TaskList::new();
         match thread_rng().gen_range(0..4) {
             0 => {
@@ -123,7 +134,9 @@ fn waiters_are_pushed_once_a_wait_whatever_happens() {
         let others: Vec<_> = others.collect();
         others.into_iter().for_each(|thread| thread.join().unwrap());
         world.release();
-        waiters.into_iter().for_each(|thread| thread.join().unwrap());
+        waiters
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
         assert!(KEYS.iter().all(|&key| world.table.row_waiters(key) == 0));
         assert_eq!(world.timers.earliest_ns(), raddle_sched::timers::NEVER);
     });

@@ -1,0 +1,349 @@
+//! Opcode properties, by map: Intel's Software Developer's Manual, volume 2, appendix A.
+//!
+//! Only what lengths, destinations and vector use need. Undefined opcodes, those that 64-bit mode
+//! dropped and the privileged moves are bad: there is no such instruction for us.
+
+/// Properties of one opcode.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Opcode(u16);
+
+/// Where an instruction writes a general register, as far as eax may be it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Destination {
+    None,
+    Rm,
+    Reg,
+    /// Both operands, or nobody looked.
+    Either,
+    /// The low three bits of the opcode.
+    InOpcode,
+    /// The same for bytes: 4 is `ah`.
+    InOpcodeByte,
+    Eax,
+    /// The other operand, but for member 7 of the group, a comparison.
+    RmUnlessSeven,
+    /// test, not, neg, mul, imul, div, idiv.
+    Unary,
+}
+
+const MODRM: u16 = 1 << 0;
+const IMM8: u16 = 1 << 1;
+const IMM16: u16 = 1 << 2;
+/// Two or four bytes by operand size.
+const IMM_Z: u16 = 1 << 3;
+/// Two, four or eight bytes by operand size.
+const IMM_V: u16 = 1 << 4;
+/// An address of four or eight bytes.
+const OFFSET: u16 = 1 << 5;
+/// A relative target of four bytes.
+const REL32: u16 = 1 << 6;
+/// The register field selects the operation.
+const GROUP: u16 = 1 << 7;
+/// rsp changes without being named.
+const STACK: u16 = 1 << 8;
+const VECTOR: u16 = 1 << 9;
+const BAD: u16 = 1 << 10;
+const DESTINATION_SHIFT: u32 = 12;
+
+const fn to(destination: Destination) -> u16 {
+    (destination as u16) << DESTINATION_SHIFT
+}
+
+impl Opcode {
+    pub const fn has_modrm(self) -> bool {
+        self.0 & MODRM != 0
+    }
+
+    pub const fn fixed_immediate_len(self) -> usize {
+        let bits = self.0;
+        let by_bit = (bits & IMM8 != 0) as usize + ((bits & IMM16 != 0) as usize) * 2;
+        by_bit + ((bits & REL32 != 0) as usize) * 4
+    }
+
+    pub const fn has_operand_immediate(self) -> bool {
+        self.0 & IMM_Z != 0
+    }
+
+    pub const fn has_full_immediate(self) -> bool {
+        self.0 & IMM_V != 0
+    }
+
+    pub const fn has_offset(self) -> bool {
+        self.0 & OFFSET != 0
+    }
+
+    pub const fn is_group(self) -> bool {
+        self.0 & GROUP != 0
+    }
+
+    pub const fn changes_rsp(self) -> bool {
+        self.0 & STACK != 0
+    }
+
+    pub const fn is_vector(self) -> bool {
+        self.0 & VECTOR != 0
+    }
+
+    pub const fn is_bad(self) -> bool {
+        self.0 & BAD != 0
+    }
+
+    pub const fn has_register_in_opcode(self) -> bool {
+        matches!(self.destination(), Destination::InOpcode)
+    }
+
+    pub const fn destination(self) -> Destination {
+        match self.0 >> DESTINATION_SHIFT {
+            0 => Destination::None,
+            1 => Destination::Rm,
+            2 => Destination::Reg,
+            4 => Destination::InOpcode,
+            5 => Destination::InOpcodeByte,
+            6 => Destination::Eax,
+            7 => Destination::RmUnlessSeven,
+            8 => Destination::Unary,
+            _ => Destination::Either,
+        }
+    }
+}
+
+/// The one-byte map. Prefixes and escapes never reach it, but for VEX's and EVEX's own bytes.
+pub static ONE: [Opcode; 256] = one();
+/// The map behind 0f.
+pub static TWO: [Opcode; 256] = two();
+
+const fn set(table: &mut [Opcode; 256], from: usize, to: usize, bits: u16) {
+    let mut at = from;
+    while at <= to {
+        table[at] = Opcode(bits);
+        at += 1;
+    }
+}
+
+const fn one() -> [Opcode; 256] {
+    use Destination::*;
+    let mut table = [Opcode(BAD); 256];
+    arithmetic(&mut table);
+    let t = &mut table;
+    set(t, 0x50, 0x57, STACK);
+    set(t, 0x58, 0x5f, STACK | to(InOpcode));
+    set(t, 0x63, 0x63, MODRM | to(Reg));
+    set(t, 0x68, 0x68, STACK | IMM_Z);
+    set(t, 0x69, 0x69, MODRM | IMM_Z | to(Reg));
+    set(t, 0x6a, 0x6a, STACK | IMM8);
+    set(t, 0x6b, 0x6b, MODRM | IMM8 | to(Reg));
+    set(t, 0x6c, 0x6f, 0);
+    set(t, 0x70, 0x7f, IMM8);
+    set(t, 0x80, 0x80, MODRM | GROUP | IMM8 | to(RmUnlessSeven));
+    set(t, 0x81, 0x81, MODRM | GROUP | IMM_Z | to(RmUnlessSeven));
+    set(t, 0x83, 0x83, MODRM | GROUP | IMM8 | to(RmUnlessSeven));
+    set(t, 0x84, 0x85, MODRM);
+    set(t, 0x86, 0x87, MODRM | to(Either));
+    set(t, 0x88, 0x89, MODRM | to(Rm));
+    set(t, 0x8a, 0x8b, MODRM | to(Reg));
+    set(t, 0x8c, 0x8c, MODRM | GROUP | to(Rm));
+    set(t, 0x8d, 0x8d, MODRM | to(Reg));
+    set(t, 0x8e, 0x8e, MODRM | GROUP);
+    set(t, 0x8f, 0x8f, MODRM | GROUP | STACK | to(Rm));
+    // 90 exchanges eax with itself, or with r8; nobody looks closer.
+    set(t, 0x90, 0x90, 0);
+    set(t, 0x91, 0x97, to(Eax));
+    set(t, 0x94, 0x94, STACK | to(Eax));
+    set(t, 0x98, 0x98, to(Eax));
+    set(t, 0x99, 0x99, 0);
+    set(t, 0x9b, 0x9b, VECTOR);
+    set(t, 0x9c, 0x9d, STACK);
+    set(t, 0x9e, 0x9e, 0);
+    set(t, 0x9f, 0x9f, to(Eax));
+    set(t, 0xa0, 0xa1, OFFSET | to(Eax));
+    set(t, 0xa2, 0xa3, OFFSET);
+    set(t, 0xa4, 0xa7, 0);
+    set(t, 0xa8, 0xa8, IMM8);
+    set(t, 0xa9, 0xa9, IMM_Z);
+    set(t, 0xaa, 0xab, 0);
+    set(t, 0xac, 0xad, to(Eax));
+    set(t, 0xae, 0xaf, 0);
+    set(t, 0xb0, 0xb7, IMM8 | to(InOpcodeByte));
+    set(t, 0xb8, 0xbf, IMM_V | to(InOpcode));
+    set(t, 0xc0, 0xc1, MODRM | GROUP | IMM8 | to(Rm));
+    set(t, 0xc2, 0xc2, STACK | IMM16);
+    set(t, 0xc3, 0xc3, STACK);
+    set(t, 0xc6, 0xc6, MODRM | GROUP | IMM8 | to(Rm));
+    set(t, 0xc7, 0xc7, MODRM | GROUP | IMM_Z | to(Rm));
+    set(t, 0xc8, 0xc8, STACK | IMM16 | IMM8);
+    set(t, 0xc9, 0xc9, STACK);
+    set(t, 0xca, 0xca, STACK | IMM16);
+    set(t, 0xcb, 0xcb, STACK);
+    set(t, 0xcc, 0xcc, 0);
+    set(t, 0xcd, 0xcd, IMM8);
+    set(t, 0xcf, 0xcf, STACK);
+    set(t, 0xd0, 0xd3, MODRM | GROUP | to(Rm));
+    set(t, 0xd7, 0xd7, to(Eax));
+    set(t, 0xd8, 0xde, MODRM | GROUP | VECTOR);
+    // df e0 is `fnstsw %ax`.
+    set(t, 0xdf, 0xdf, MODRM | GROUP | VECTOR | to(Eax));
+    set(t, 0xe0, 0xe3, IMM8);
+    set(t, 0xe4, 0xe5, IMM8 | to(Eax));
+    set(t, 0xe6, 0xe7, IMM8);
+    set(t, 0xe8, 0xe8, STACK | REL32);
+    set(t, 0xe9, 0xe9, REL32);
+    set(t, 0xeb, 0xeb, IMM8);
+    set(t, 0xec, 0xed, to(Eax));
+    set(t, 0xee, 0xef, 0);
+    set(t, 0xf1, 0xf1, 0);
+    set(t, 0xf4, 0xf5, 0);
+    set(t, 0xf6, 0xf7, MODRM | GROUP | to(Unary));
+    set(t, 0xf8, 0xfd, 0);
+    set(t, 0xfe, 0xff, MODRM | GROUP | to(Rm));
+    table
+}
+
+/// add, or, adc, sbb, and, sub, xor, cmp: eight opcodes each, of which 64-bit mode has six.
+const fn arithmetic(table: &mut [Opcode; 256]) {
+    use Destination::*;
+    let mut at = 0;
+    while at < 0x40 {
+        let writes = at < 0x38;
+        set(table, at, at + 1, MODRM | if writes { to(Rm) } else { 0 });
+        set(table, at + 2, at + 3, MODRM | if writes { to(Reg) } else { 0 });
+        set(table, at + 4, at + 4, IMM8 | if writes { to(Eax) } else { 0 });
+        set(table, at + 5, at + 5, IMM_Z | if writes { to(Eax) } else { 0 });
+        at += 8;
+    }
+}
+
+const fn two() -> [Opcode; 256] {
+    use Destination::*;
+    let mut table = [Opcode(BAD); 256];
+    let t = &mut table;
+    set(t, 0x00, 0x00, MODRM | GROUP | to(Rm));
+    // xgetbv, rdtscp and many others: edx:eax as a rule.
+    set(t, 0x01, 0x01, MODRM | GROUP | to(Eax));
+    set(t, 0x02, 0x03, MODRM | to(Reg));
+    set(t, 0x05, 0x05, to(Eax));
+    set(t, 0x0b, 0x0b, 0);
+    set(t, 0x0d, 0x0d, MODRM | GROUP);
+    set(t, 0x0e, 0x0e, VECTOR);
+    set(t, 0x0f, 0x0f, MODRM | IMM8 | VECTOR);
+    set(t, 0x10, 0x17, MODRM | VECTOR);
+    // Prefetches, hints, the shadow stack's reads and endbr64.
+    set(t, 0x18, 0x1d, MODRM | GROUP);
+    set(t, 0x1e, 0x1e, MODRM | GROUP | to(Rm));
+    set(t, 0x1f, 0x1f, MODRM | GROUP);
+    set(t, 0x28, 0x2f, MODRM | VECTOR);
+    set(t, 0x2c, 0x2d, MODRM | VECTOR | to(Either));
+    // rdtsc, rdpmc.
+    set(t, 0x31, 0x31, to(Eax));
+    set(t, 0x33, 0x33, to(Eax));
+    set(t, 0x34, 0x34, to(Eax));
+    set(t, 0x40, 0x4f, MODRM | to(Reg));
+    set(t, 0x50, 0x76, MODRM | VECTOR);
+    set(t, 0x50, 0x50, MODRM | VECTOR | to(Either));
+    set(t, 0x70, 0x73, MODRM | VECTOR | IMM8);
+    set(t, 0x77, 0x77, VECTOR);
+    set(t, 0x78, 0x7f, MODRM | VECTOR);
+    set(t, 0x7e, 0x7e, MODRM | VECTOR | to(Either));
+    set(t, 0x80, 0x8f, REL32);
+    set(t, 0x90, 0x9f, MODRM | GROUP | to(Rm));
+    set(t, 0xa0, 0xa1, STACK);
+    set(t, 0xa2, 0xa2, to(Eax));
+    set(t, 0xa3, 0xa3, MODRM);
+    set(t, 0xa4, 0xa4, MODRM | IMM8 | to(Rm));
+    set(t, 0xa5, 0xa5, MODRM | to(Rm));
+    set(t, 0xa8, 0xa9, STACK);
+    set(t, 0xab, 0xab, MODRM | to(Rm));
+    set(t, 0xac, 0xac, MODRM | IMM8 | to(Rm));
+    set(t, 0xad, 0xad, MODRM | to(Rm));
+    set(t, 0xae, 0xae, MODRM | GROUP | to(Rm));
+    set(t, 0xaf, 0xaf, MODRM | to(Reg));
+    set(t, 0xb0, 0xb1, MODRM | to(Eax));
+    set(t, 0xb2, 0xb2, MODRM | to(Reg));
+    set(t, 0xb3, 0xb3, MODRM | to(Rm));
+    set(t, 0xb4, 0xb8, MODRM | to(Reg));
+    set(t, 0xb9, 0xb9, MODRM);
+    set(t, 0xba, 0xba, MODRM | GROUP | IMM8 | to(Rm));
+    set(t, 0xbb, 0xbb, MODRM | to(Rm));
+    set(t, 0xbc, 0xbf, MODRM | to(Reg));
+    set(t, 0xc0, 0xc1, MODRM | to(Either));
+    set(t, 0xc2, 0xc2, MODRM | VECTOR | IMM8);
+    set(t, 0xc3, 0xc3, MODRM);
+    set(t, 0xc4, 0xc4, MODRM | VECTOR | IMM8);
+    set(t, 0xc5, 0xc5, MODRM | VECTOR | IMM8 | to(Either));
+    set(t, 0xc6, 0xc6, MODRM | VECTOR | IMM8);
+    // cmpxchg8b and cmpxchg16b load edx:eax; rdrand and rdseed any register.
+    set(t, 0xc7, 0xc7, MODRM | GROUP | to(Eax));
+    set(t, 0xc8, 0xcf, to(InOpcode));
+    set(t, 0xd0, 0xfe, MODRM | VECTOR);
+    set(t, 0xd7, 0xd7, MODRM | VECTOR | to(Either));
+    set(t, 0xff, 0xff, MODRM);
+    table
+}
+
+/// The map behind 0f 38.
+pub const fn three_38(opcode: u8) -> Opcode {
+    Opcode(match opcode {
+        0x80..=0x82 => MODRM,
+        // movbe, crc32, adcx, adox, the shadow stack's writes, direct stores.
+        0xf0..=0xff => MODRM | to(Destination::Either),
+        _ => MODRM | VECTOR,
+    })
+}
+
+/// The map behind 0f 3a.
+pub const fn three_3a(opcode: u8) -> Opcode {
+    Opcode(match opcode {
+        // pextrb, pextrw, pextrd, extractps.
+        0x14..=0x17 => MODRM | VECTOR | IMM8 | to(Destination::Eax),
+        _ => MODRM | VECTOR | IMM8,
+    })
+}
+
+/// Opcode `opcode` of map `map` behind a VEX, XOP or EVEX prefix.
+pub const fn vector(map: u8, opcode: u8, evex: bool) -> Opcode {
+    Opcode(match map {
+        1 => vector_0f(opcode, evex),
+        2 => vector_38(opcode, evex),
+        3 => vector_3a(opcode, evex),
+        // Half precision.
+        5 | 6 if evex => MODRM | VECTOR | to(Destination::Eax),
+        // XOP.
+        8 if !evex => MODRM | VECTOR | IMM8,
+        9 if !evex => MODRM | VECTOR | to(Destination::Eax),
+        10 if !evex => MODRM | VECTOR | REL32 | to(Destination::Eax),
+        _ => BAD,
+    })
+}
+
+const fn vector_0f(opcode: u8, evex: bool) -> u16 {
+    match opcode {
+        0x77 if !evex => VECTOR,
+        0xc5 => MODRM | VECTOR | IMM8 | to(Destination::Eax),
+        0x70..=0x73 | 0xc2 | 0xc4 | 0xc6 => MODRM | VECTOR | IMM8,
+        // Moves from vector and mask registers to general ones.
+        0x2c | 0x2d | 0x50 | 0x78 | 0x79 | 0x7e | 0x93 | 0xd7 => {
+            MODRM | VECTOR | to(Destination::Eax)
+        }
+        _ => MODRM | VECTOR,
+    }
+}
+
+const fn vector_38(opcode: u8, evex: bool) -> u16 {
+    match opcode {
+        // andn, blsr and its kin, bzhi, pext, pdep, mulx, shifts: general registers only, one of
+        // them named by the prefix, where nobody looks: it may be any.
+        0xf2 | 0xf3 | 0xf5..=0xf7 if !evex => MODRM | STACK | to(Destination::Eax),
+        // cmpccxadd.
+        0xe0..=0xef if !evex => MODRM | STACK | to(Destination::Eax),
+        _ => MODRM | VECTOR,
+    }
+}
+
+const fn vector_3a(opcode: u8, evex: bool) -> u16 {
+    match opcode {
+        // rorx.
+        0xf0 if !evex => MODRM | STACK | IMM8 | to(Destination::Eax),
+        0x14..=0x17 => MODRM | VECTOR | IMM8 | to(Destination::Eax),
+        _ => MODRM | VECTOR | IMM8,
+    }
+}

@@ -1,0 +1,283 @@
+//! A function, decoded from its first byte: where its instructions start, where it jumps to, and
+//! whether it touches vector registers.
+//!
+//! Jumps through tables count: where a function jumps to a computed address, each constant whose
+//! address it takes is read as a table of offsets from itself, as compilers write them, as long as
+//! the offsets lead into text. So do addresses of code that it takes.
+//!
+//! Not looked for: landing pads of exceptions. They are entered after a call only, and begin with
+//! a block of their own, so they are never in the middle of a window.
+
+use crate::decode::{Flow, Instruction, RipOperand, decode};
+use crate::image::{Image, Span, i32_at};
+use crate::unwind::{Function, Functions};
+
+/// A decoded function. One is used again for the next: its sets take 16 KiB.
+pub(crate) struct Listing {
+    function: Span,
+    /// How far decoding came.
+    end: usize,
+    starts: Offsets,
+    targets: Offsets,
+    vector: bool,
+    jumps_indirectly: bool,
+    tables: Few<8>,
+    outside: Few<32>,
+}
+
+/// No function that is longer is decoded.
+pub(crate) const MAX_LEN: usize = 1 << 16;
+const TABLE_MAX_ENTRIES: usize = 4096;
+
+impl Listing {
+    pub fn new() -> Self {
+        Self {
+            function: Span::default(),
+            end: 0,
+            starts: Offsets::new(),
+            targets: Offsets::new(),
+            vector: false,
+            jumps_indirectly: false,
+            tables: Few::new(),
+            outside: Few::new(),
+        }
+    }
+
+    /// Whether it holds `function` already.
+    pub fn is_of(&self, function: Function) -> bool {
+        self.function == function.whole
+    }
+
+    /// Decodes `function`, which is no longer than [`MAX_LEN`], as far as it is code.
+    pub fn decode(&mut self, image: &Image, function: Function) {
+        let span = function.whole;
+        self.starts.clear(self.function.len());
+        self.targets.clear(self.function.len());
+        self.function = span;
+        self.end = span.start;
+        self.vector = false;
+        self.jumps_indirectly = false;
+        self.tables.clear();
+        self.outside.clear();
+        let text = image.bytes(span).unwrap_or(&[]);
+        each_instruction(text, |offset, instruction| {
+            self.starts.insert(offset);
+            self.end = span.start + offset + usize::from(instruction.len);
+            self.note(image, span.start + offset, instruction);
+            true
+        });
+        if self.jumps_indirectly {
+            for index in 0..self.tables.len {
+                self.note_table(image, self.tables.items[index]);
+            }
+        }
+    }
+
+    #[inline]
+    fn note(&mut self, image: &Image, address: usize, instruction: Instruction) {
+        self.vector |= instruction.vector;
+        match instruction.flow {
+            Flow::Branch(by) | Flow::Jump(by) => {
+                let target = address.wrapping_add_signed(by as isize);
+                if self.function.contains(target) {
+                    self.note_target(target);
+                } else {
+                    self.outside.insert(target);
+                }
+            }
+            Flow::Call(by) => self.note_target(address.wrapping_add_signed(by as isize)),
+            Flow::IndirectJump => self.jumps_indirectly = true,
+            _ => {}
+        }
+        if let RipOperand::Address(by) = instruction.rip {
+            let target = address.wrapping_add_signed(by as isize);
+            if self.function.contains(target) {
+                self.note_target(target);
+            } else if image.text_at(target).is_none() {
+                self.tables.insert(target);
+            }
+        }
+    }
+
+    #[inline]
+    fn note_target(&mut self, target: usize) {
+        if self.function.contains(target) {
+            self.targets.insert(target - self.function.start);
+        }
+    }
+
+    /// Reads a table of offsets from its own start, as long as they lead into text.
+    fn note_table(&mut self, image: &Image, table: usize) {
+        let Some(bytes) = image.from(table) else {
+            return;
+        };
+        for index in 0..TABLE_MAX_ENTRIES {
+            let Some(offset) = i32_at(bytes, index * 4) else {
+                return;
+            };
+            let target = table.wrapping_add_signed(offset as isize);
+            if image.text_at(target).is_none() {
+                return;
+            }
+            self.note_target(target);
+        }
+    }
+
+    /// How far the function is known.
+    pub fn end(&self) -> usize {
+        self.end
+    }
+
+    /// Whether an instruction starts at `address`.
+    pub fn starts_at(&self, address: usize) -> bool {
+        self.offset(address).is_some_and(|offset| self.starts.contains(offset))
+    }
+
+    /// Whether the function itself jumps to `address`, or may.
+    pub fn jumps_to(&self, address: usize) -> bool {
+        // Too many tables to remember: any address may be in one.
+        let unknown = self.jumps_indirectly && self.tables.overflowed;
+        unknown || self.offset(address).is_some_and(|offset| self.targets.contains(offset))
+    }
+
+    /// The instruction that ends where the one at `address` starts.
+    pub fn before(&self, address: usize) -> Option<usize> {
+        let offset = self.offset(address)?;
+        let nearest = offset.saturating_sub(crate::decode::MAX_LENGTH)..offset;
+        nearest.rev().find(|&o| self.starts.contains(o)).map(|o| self.function.start + o)
+    }
+
+    fn offset(&self, address: usize) -> Option<usize> {
+        self.function.contains(address).then(|| address - self.function.start)
+    }
+
+    /// Whether neither the function nor any part of it that the compiler moved elsewhere touches a
+    /// vector register.
+    ///
+    /// A part elsewhere is code that is jumped to in its middle, or that jumps back into the middle
+    /// of this function. A plain tail call is neither.
+    pub fn is_vector_free(&self, image: &Image, functions: &Functions<'_>) -> bool {
+        if self.vector || self.outside.overflowed {
+            return false;
+        }
+        self.outside.iter().all(|target| {
+            functions.at(target).is_some_and(|other| {
+                let entered_in_middle = target != other.whole.start;
+                !self.is_moved_part_with_vectors(image, other.whole, entered_in_middle)
+            })
+        })
+    }
+
+    fn is_moved_part_with_vectors(&self, image: &Image, other: Span, is_part: bool) -> bool {
+        const LONG: usize = 1 << 13;
+        let Some(text) = image.bytes(other).filter(|text| text.len() <= LONG) else {
+            return true;
+        };
+        let (mut vector, mut is_part) = (false, is_part);
+        each_instruction(text, |offset, instruction| {
+            vector |= instruction.vector;
+            if let Flow::Branch(by) | Flow::Jump(by) = instruction.flow {
+                let target = (other.start + offset).wrapping_add_signed(by as isize);
+                is_part |= self.function.contains(target) && target != self.function.start;
+            }
+            !(vector && is_part)
+        });
+        vector && is_part
+    }
+}
+
+/// Decodes from the start of `text` to its end, or to what is no instruction, or until told.
+fn each_instruction(text: &[u8], mut visit: impl FnMut(usize, Instruction) -> bool) {
+    let mut offset = 0;
+    while let Some(instruction) = text.get(offset..).and_then(decode) {
+        if !visit(offset, instruction) {
+            return;
+        }
+        offset += usize::from(instruction.len);
+    }
+}
+
+/// Whether the instruction at `address`, if one starts there, may be part of the code: false only
+/// if decoding from the start of its function says otherwise.
+pub(crate) fn may_be_code(image: &Image, functions: &Functions<'_>, address: usize) -> bool {
+    let Some(function) = functions.at(address) else {
+        return true;
+    };
+    let Some(text) = image.bytes(function.whole) else {
+        return true;
+    };
+    let wanted = address - function.whole.start;
+    let mut reached = 0;
+    each_instruction(text, |offset, instruction| {
+        reached = offset + usize::from(instruction.len);
+        if offset == wanted {
+            reached = wanted;
+        }
+        offset < wanted
+    });
+    // Decoding that stopped short knows nothing.
+    reached <= wanted
+}
+
+/// A set of offsets into a function.
+struct Offsets {
+    words: [u64; MAX_LEN / 64],
+}
+
+impl Offsets {
+    fn new() -> Self {
+        Self { words: [0; MAX_LEN / 64] }
+    }
+
+    /// Empties it; nothing at `len` or above is in it.
+    fn clear(&mut self, len: usize) {
+        self.words.iter_mut().take(len.div_ceil(64)).for_each(|word| *word = 0);
+    }
+
+    #[inline]
+    fn insert(&mut self, offset: usize) {
+        if let Some(word) = self.words.get_mut(offset / 64) {
+            *word |= 1 << (offset % 64);
+        }
+    }
+
+    #[inline]
+    fn contains(&self, offset: usize) -> bool {
+        self.words.get(offset / 64).is_some_and(|word| word & (1 << (offset % 64)) != 0)
+    }
+}
+
+/// A set of a few addresses, which knows when there were more.
+struct Few<const N: usize> {
+    items: [usize; N],
+    len: usize,
+    overflowed: bool,
+}
+
+impl<const N: usize> Few<N> {
+    fn new() -> Self {
+        Self { items: [0; N], len: 0, overflowed: false }
+    }
+
+    fn clear(&mut self) {
+        self.len = 0;
+        self.overflowed = false;
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        self.items.iter().take(self.len).copied()
+    }
+
+    fn insert(&mut self, item: usize) {
+        if self.iter().any(|known| known == item) {
+            return;
+        }
+        match self.items.get_mut(self.len) {
+            Some(slot) => {
+                *slot = item;
+                self.len += 1;
+            }
+            None => self.overflowed = true,
+        }
+    }
+}

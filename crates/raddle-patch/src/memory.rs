@@ -1,0 +1,98 @@
+//! What patching needs of the kernel, behind a trait so that tests can let any step fail.
+
+use core::ffi::CStr;
+
+use raddle_sys::{is_err, nr, sys};
+
+/// Bytes in a page.
+pub(crate) const PAGE_SIZE: usize = 4096;
+
+/// Access to pages. Writable and executable at once can't be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    ReadWrite,
+    ReadExecute,
+}
+
+/// The memory calls that patching makes. Errors are errno values.
+pub trait Memory {
+    /// Maps one private page, readable and executable: the first of the file `path`, or an empty
+    /// one without a path.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    fn map_scratch(&self, path: Option<&CStr>) -> Result<usize, i32>;
+
+    /// Changes the access of the pages `[start, end)`.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    ///
+    /// # Safety
+    /// Nobody may rely on the access that is taken away.
+    unsafe fn protect(&self, start: usize, end: usize, to: Protection) -> Result<(), i32>;
+
+    /// Gives a page of [`Memory::map_scratch`] back.
+    ///
+    /// # Safety
+    /// Nobody may use the page any more.
+    unsafe fn unmap_scratch(&self, page: usize);
+}
+
+/// The kernel, by raw system calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Linux;
+
+const PROT_READ: usize = 1;
+const PROT_WRITE: usize = 2;
+const PROT_EXEC: usize = 4;
+const MAP_PRIVATE: usize = 2;
+const MAP_ANONYMOUS: usize = 0x20;
+const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
+const AT_FDCWD: isize = -100;
+
+fn result(value: isize) -> Result<usize, i32> {
+    if is_err(value) { Err(-value as i32) } else { Ok(value as usize) }
+}
+
+impl Linux {
+    fn map(fd: Option<usize>) -> Result<usize, i32> {
+        let anonymous = if fd.is_none() { MAP_ANONYMOUS } else { 0 };
+        let flags = MAP_PRIVATE | anonymous;
+        let fd = fd.unwrap_or(usize::MAX);
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing of ours.
+        result(unsafe {
+            sys!(nr::__NR_mmap, 0usize, PAGE_SIZE, PROT_READ | PROT_EXEC, flags, fd, 0usize)
+        })
+    }
+}
+
+impl Memory for Linux {
+    fn map_scratch(&self, path: Option<&CStr>) -> Result<usize, i32> {
+        let Some(path) = path else {
+            return Self::map(None);
+        };
+        // SAFETY: the path is a string that lives over the call.
+        let fd = result(unsafe {
+            sys!(nr::__NR_openat, AT_FDCWD, path.as_ptr(), O_RDONLY_CLOEXEC, 0usize)
+        })?;
+        let page = Self::map(Some(fd));
+        // SAFETY: the descriptor is the one just opened, and nobody else's.
+        unsafe { sys!(nr::__NR_close, fd) };
+        page
+    }
+
+    unsafe fn protect(&self, start: usize, end: usize, to: Protection) -> Result<(), i32> {
+        let prot = match to {
+            Protection::ReadWrite => PROT_READ | PROT_WRITE,
+            Protection::ReadExecute => PROT_READ | PROT_EXEC,
+        };
+        // SAFETY: the caller answers for the pages.
+        result(unsafe { sys!(nr::__NR_mprotect, start, end - start, prot) }).map(|_| ())
+    }
+
+    unsafe fn unmap_scratch(&self, page: usize) {
+        // SAFETY: the caller owns the page and is done with it.
+        unsafe { sys!(nr::__NR_munmap, page, PAGE_SIZE) };
+    }
+}

@@ -1,0 +1,205 @@
+//! The two passes over all text: for the bytes of `syscall`, and for what may be a jump into the
+//! neighbourhood of a site.
+//!
+//! Both look for byte patterns sixteen bytes at a time, without decoding; what they find is
+//! checked by decoding afterwards. The second pass is what makes windows safe against jumps from
+//! other functions, as compilers make when they move unlikely code elsewhere.
+
+use core::arch::x86_64::{
+    __m128i, _mm_and_si128, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_or_si128,
+    _mm_set1_epi8,
+};
+
+use crate::image::i32_at;
+use crate::site::{NEAR_AFTER, NEAR_BEFORE};
+
+const LANES: usize = 16;
+
+/// Calls `found` with the offset of each `0f 05` in `text`, in rising order; stops if it says no.
+pub(crate) fn system_calls(text: &[u8], mut found: impl FnMut(usize) -> bool) {
+    let mut at = 0;
+    while let Some(pair) = text.get(at..at + LANES + 1) {
+        // SAFETY: SSE2 is part of x86-64.
+        let mut hits = unsafe { eq(load(pair, 0), 0x0f) & eq(load(pair, 1), 0x05) };
+        while hits != 0 {
+            if !found(at + hits.trailing_zeros() as usize) {
+                return;
+            }
+            hits &= hits - 1;
+        }
+        at += LANES;
+    }
+    for (offset, pair) in text.get(at..).unwrap_or(&[]).windows(2).enumerate() {
+        if pair == [0x0f, 0x05] && !found(at + offset) {
+            return;
+        }
+    }
+}
+
+/// Calls `found` with the offset of each possible jump or call with a 32-bit displacement, and the
+/// offset it leads to (which may lie outside). The first offset is that of the last opcode byte.
+pub(crate) fn long_jumps(text: &[u8], mut found: impl FnMut(usize, i64)) {
+    let mut at = 0;
+    let mut check = |at: usize| {
+        if let Some((opcode_at, target)) = long_jump_at(text, at) {
+            found(opcode_at, target);
+        }
+    };
+    while let Some(block) = text.get(at..at + LANES) {
+        // SAFETY: SSE2 is part of x86-64.
+        let mut hits = unsafe { jump_bytes(load(block, 0)) };
+        while hits != 0 {
+            check(at + hits.trailing_zeros() as usize);
+            hits &= hits - 1;
+        }
+        at += LANES;
+    }
+    (at..text.len()).for_each(check);
+}
+
+/// The jump whose first opcode byte may be at `at`: the last opcode byte's offset, and the target.
+fn long_jump_at(text: &[u8], at: usize) -> Option<(usize, i64)> {
+    let opcode_at = match *text.get(at)? {
+        0xe8 | 0xe9 => at,
+        0x0f if text.get(at + 1)? & 0xf0 == 0x80 => at + 1,
+        _ => return None,
+    };
+    let displacement = i32_at(text, opcode_at + 1)?;
+    Some((opcode_at, opcode_at as i64 + 5 + i64::from(displacement)))
+}
+
+/// Sixteen bytes at `offset` of a slice that has them.
+#[inline(always)]
+fn load(bytes: &[u8], offset: usize) -> __m128i {
+    assert!(bytes.len() >= offset + LANES);
+    // SAFETY: just checked; the load needs no alignment.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().add(offset).cast()) }
+}
+
+/// One bit for each byte that equals `byte`.
+///
+/// # Safety
+/// The CPU has SSE2.
+#[inline(always)]
+unsafe fn eq(block: __m128i, byte: u8) -> u32 {
+    _mm_movemask_epi8(_mm_cmpeq_epi8(block, _mm_set1_epi8(byte as i8))) as u32
+}
+
+/// One bit for each byte that is e8, e9 or 0f.
+///
+/// # Safety
+/// The CPU has SSE2.
+#[inline(always)]
+unsafe fn jump_bytes(block: __m128i) -> u32 {
+    let call_or_jump = _mm_cmpeq_epi8(
+        _mm_and_si128(block, _mm_set1_epi8(0xfeu8 as i8)),
+        _mm_set1_epi8(0xe8u8 as i8),
+    );
+    let escape = _mm_cmpeq_epi8(block, _mm_set1_epi8(0x0f));
+    _mm_movemask_epi8(_mm_or_si128(call_or_jump, escape)) as u32
+}
+
+/// Which stretches of 64 bytes are near a site: an approximate set that says yes too often, never
+/// no wrongly.
+pub(crate) struct Neighbourhoods {
+    bits: [u64; WORDS],
+}
+
+const WORDS: usize = 512;
+const STRETCH_SHIFT: u32 = 6;
+
+impl Neighbourhoods {
+    pub fn new() -> Self {
+        Self { bits: [0; WORDS] }
+    }
+
+    /// Notes the neighbourhood of a site.
+    pub fn add(&mut self, site: usize) {
+        for address in [site.saturating_sub(NEAR_BEFORE), site.saturating_add(NEAR_AFTER)] {
+            let (word, bit) = Self::place(address);
+            self.bits[word] |= bit;
+        }
+    }
+
+    /// False only if `address` is near no site.
+    #[inline]
+    pub fn may_contain(&self, address: usize) -> bool {
+        let (word, bit) = Self::place(address);
+        self.bits[word] & bit != 0
+    }
+
+    #[inline]
+    fn place(address: usize) -> (usize, u64) {
+        let stretch = address >> STRETCH_SHIFT;
+        ((stretch / 64) % WORDS, 1 << (stretch % 64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn system_call_offsets(text: &[u8]) -> Vec<usize> {
+        let mut found = Vec::new();
+        system_calls(text, |at| {
+            found.push(at);
+            true
+        });
+        found
+    }
+
+    #[test]
+    fn system_calls_are_found_at_every_offset_of_texts_of_every_length() {
+        for len in 2..70 {
+            for at in 0..len - 1 {
+                let mut text = std::vec![0x90u8; len];
+                text[at..at + 2].copy_from_slice(&[0x0f, 0x05]);
+                assert_eq!(system_call_offsets(&text), [at], "length {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn half_a_system_call_is_none() {
+        assert!(system_call_offsets(&[0x0f]).is_empty());
+        assert!(system_call_offsets(&[0x05, 0x0f, 0x0f]).is_empty());
+    }
+
+    #[test]
+    fn a_search_ends_when_told() {
+        let text = [0x0f, 0x05].repeat(40);
+        let mut seen = 0;
+        system_calls(&text, |_| {
+            seen += 1;
+            seen < 3
+        });
+        assert_eq!(seen, 3);
+    }
+
+    #[test]
+    fn long_jumps_lead_where_their_displacement_says() {
+        for (opcode, opcode_len) in [(&[0xe8u8][..], 1), (&[0xe9], 1), (&[0x0f, 0x85], 2)] {
+            for at in 0..40 {
+                let mut text = std::vec![0x90u8; 64];
+                text[at..at + opcode_len].copy_from_slice(opcode);
+                let operand = at + opcode_len;
+                text[operand..operand + 4].copy_from_slice(&(-7i32).to_le_bytes());
+                let mut found = Vec::new();
+                long_jumps(&text, |at, target| found.push((at, target)));
+                assert_eq!(found, [(operand - 1, operand as i64 + 4 - 7)]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_neighbourhood_contains_all_its_addresses() {
+        let mut set = Neighbourhoods::new();
+        let site = 0x7f00_1234_5678;
+        set.add(site);
+        for address in site - NEAR_BEFORE..=site + NEAR_AFTER {
+            assert!(set.may_contain(address));
+        }
+        assert!(!set.may_contain(site + 4096));
+    }
+}

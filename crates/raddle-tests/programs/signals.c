@@ -1,0 +1,583 @@
+/* Signals: to a thread, to the process, to a fault; masks; waiting for them; what they interrupt.
+ */
+#include "check.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <ucontext.h>
+
+static atomic_int handled, handled_by, handled_value, ready;
+static int ends[2];
+
+static void note(int signal)
+{
+    (void)signal;
+    atomic_store(&handled_by, gettid());
+    atomic_fetch_add(&handled, 1);
+}
+
+static void handle(int signal, void (*handler)(int), int flags)
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
+    GET(sigaction(signal, &action, NULL));
+}
+
+static sigset_t set_of(int signal)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal);
+    return set;
+}
+
+static void block(int signal)
+{
+    sigset_t set = set_of(signal);
+    OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
+}
+
+static void unblock(int signal)
+{
+    sigset_t set = set_of(signal);
+    OK(pthread_sigmask(SIG_UNBLOCK, &set, NULL));
+}
+
+static void *read_interrupted(void *argument)
+{
+    char byte;
+    atomic_store(&ready, gettid());
+    FAILS(read(ends[0], &byte, 1), EINTR);
+    IS(atomic_load(&handled_by), gettid());
+    atomic_store(&ready, -1);
+    return argument;
+}
+
+CASE(a_signal_to_a_blocked_thread_interrupts_its_read)
+{
+    GET(pipe(ends));
+    handle(SIGUSR1, note, 0);
+    pthread_t thread = start(read_interrupted, NULL);
+    while (atomic_load(&ready) >= 0) {
+        if (atomic_load(&ready) > 0) {
+            pthread_kill(thread, SIGUSR1);
+        }
+        sleep_ms(10);
+    }
+    join(thread);
+}
+
+static void *read_restarted(void *argument)
+{
+    char byte;
+    atomic_store(&ready, gettid());
+    IS(read(ends[0], &byte, 1), 1);
+    return argument;
+}
+
+CASE(sa_restart_restarts_a_read)
+{
+    GET(pipe(ends));
+    handle(SIGUSR1, note, SA_RESTART);
+    pthread_t thread = start(read_restarted, NULL);
+    let_others_block();
+    for (int i = 1; i <= 5; i++) {
+        OK(pthread_kill(thread, SIGUSR1));
+        while (atomic_load(&handled) < i) {
+            sched_yield();
+        }
+        IS(atomic_load(&handled_by), atomic_load(&ready));
+    }
+    IS(write(ends[1], "x", 1), 1);
+    join(thread);
+}
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void *lock_and_unlock(void *argument)
+{
+    OK(pthread_mutex_lock(&mutex));
+    OK(pthread_mutex_unlock(&mutex));
+    return argument;
+}
+
+CASE(a_handler_runs_while_its_thread_waits_for_a_mutex)
+{
+    handle(SIGUSR1, note, 0);
+    OK(pthread_mutex_lock(&mutex));
+    pthread_t thread = start(lock_and_unlock, NULL);
+    let_others_block();
+    OK(pthread_kill(thread, SIGUSR1));
+    while (!atomic_load(&handled)) {
+        sched_yield();
+    }
+    CHECK(handled_by != gettid());
+    OK(pthread_mutex_unlock(&mutex));
+    join(thread);
+}
+
+static void *compute_until_handled(void *argument)
+{
+    atomic_store(&ready, gettid());
+    while (!atomic_load(&handled)) {
+    }
+    IS(atomic_load(&handled_by), gettid());
+    return argument;
+}
+
+CASE(a_signal_reaches_a_compute_loop)
+{
+    handle(SIGUSR1, note, 0);
+    pthread_t thread = start(compute_until_handled, NULL);
+    while (!atomic_load(&ready)) {
+        sched_yield();
+    }
+    OK(pthread_kill(thread, SIGUSR1));
+    join(thread);
+}
+
+CASE(kill_reaches_a_thread_that_does_not_block_it)
+{
+    handle(SIGUSR1, note, 0);
+    pthread_t thread = start(compute_until_handled, NULL);
+    while (!atomic_load(&ready)) {
+        sched_yield();
+    }
+    block(SIGUSR1);
+    GET(kill(getpid(), SIGUSR1));
+    join(thread);
+    IS(handled_by, ready);
+    IS(handled, 1);
+}
+
+CASE(raise_runs_the_handler_before_it_returns)
+{
+    handle(SIGUSR1, note, 0);
+    for (int i = 1; i <= 100; i++) {
+        IS(raise(SIGUSR1), 0);
+        IS(handled, i);
+        IS(handled_by, gettid());
+    }
+    GET(kill(getpid(), SIGUSR1));
+    IS(handled, 101);
+}
+
+static void *check_mask(void *expected)
+{
+    sigset_t mask;
+    OK(pthread_sigmask(SIG_SETMASK, NULL, &mask));
+    IS(sigismember(&mask, SIGUSR1), (long)expected & 1);
+    IS(sigismember(&mask, SIGUSR2), (long)expected >> 1);
+    sched_yield();
+    unblock(SIGUSR1);
+    block(SIGUSR2);
+    sched_yield();
+    OK(pthread_sigmask(SIG_SETMASK, NULL, &mask));
+    IS(sigismember(&mask, SIGUSR1), 0);
+    IS(sigismember(&mask, SIGUSR2), 1);
+    return NULL;
+}
+
+CASE(each_thread_has_its_mask_and_inherits_its_creators)
+{
+    block(SIGUSR1);
+    pthread_t threads[10];
+    for (int i = 0; i < 10; i++) {
+        threads[i] = start(check_mask, number(1));
+    }
+    join_all(threads, 10);
+    sigset_t mask;
+    OK(pthread_sigmask(SIG_SETMASK, NULL, &mask));
+    IS(sigismember(&mask, SIGUSR1), 1);
+    IS(sigismember(&mask, SIGUSR2), 0);
+    join(start(check_mask, number(1)));
+}
+
+CASE(a_blocked_signal_is_pending_until_unblocked)
+{
+    sigset_t pending;
+    handle(SIGUSR1, note, 0);
+    block(SIGUSR1);
+    OK(pthread_kill(pthread_self(), SIGUSR1));
+    OK(pthread_kill(pthread_self(), SIGUSR1));
+    IS(handled, 0);
+    GET(sigpending(&pending));
+    IS(sigismember(&pending, SIGUSR1), 1);
+    unblock(SIGUSR1);
+    IS(handled, 1);
+    GET(sigpending(&pending));
+    IS(sigismember(&pending, SIGUSR1), 0);
+}
+
+static void *wait_for_signal(void *argument)
+{
+    sigset_t set = set_of(SIGUSR1);
+    int signal;
+    OK(sigwait(&set, &signal));
+    return number(signal);
+}
+
+CASE(sigwait_takes_a_signal_to_the_process)
+{
+    block(SIGUSR1);
+    pthread_t thread = start(wait_for_signal, NULL);
+    let_others_block();
+    GET(kill(getpid(), SIGUSR1));
+    IS(join(thread), SIGUSR1);
+    thread = start(wait_for_signal, NULL);
+    let_others_block();
+    OK(pthread_kill(thread, SIGUSR1));
+    IS(join(thread), SIGUSR1);
+    raise(SIGUSR1);
+    IS(wait_for_signal(NULL), SIGUSR1);
+}
+
+CASE(sigtimedwait_times_out)
+{
+    sigset_t set = set_of(SIGUSR1);
+    struct timespec limit = timespec_of(40 * MS);
+    siginfo_t info;
+    block(SIGUSR1);
+    int64_t started_ns = now_ns();
+    FAILS(sigtimedwait(&set, &info, &limit), EAGAIN);
+    check_took(started_ns, 40);
+    GET(kill(getpid(), SIGUSR1));
+    IS(sigtimedwait(&set, &info, &limit), SIGUSR1);
+    IS(info.si_code, SI_USER);
+    IS(info.si_pid, getpid());
+}
+
+static void *suspend_until_signal(void *argument)
+{
+    sigset_t empty;
+    sigemptyset(&empty);
+    atomic_store(&ready, 1);
+    FAILS(sigsuspend(&empty), EINTR);
+    IS(handled, 1);
+    return check_mask(number(1));
+}
+
+CASE(sigsuspend_opens_its_mask_only_while_it_waits)
+{
+    handle(SIGUSR1, note, 0);
+    block(SIGUSR1);
+    pthread_t thread = start(suspend_until_signal, NULL);
+    OK(pthread_kill(thread, SIGUSR1));
+    join(thread);
+    handled = 0;
+    thread = start(suspend_until_signal, NULL);
+    let_others_block();
+    OK(pthread_kill(thread, SIGUSR1));
+    join(thread);
+}
+
+static void *pause_once(void *argument)
+{
+    FAILS(pause(), EINTR);
+    atomic_store(&ready, 2);
+    return argument;
+}
+
+CASE(pause_ends_after_a_handler)
+{
+    handle(SIGUSR1, note, SA_RESTART);
+    pthread_t thread = start(pause_once, NULL);
+    while (atomic_load(&ready) != 2) {
+        pthread_kill(thread, SIGUSR1);
+        sleep_ms(5);
+    }
+    join(thread);
+}
+
+CASE(alarm_and_interval_timer)
+{
+    handle(SIGALRM, note, 0);
+    struct itimerval often = {{0, 10000}, {0, 10000}}, off = {{0, 0}, {0, 0}};
+    GET(setitimer(ITIMER_REAL, &often, NULL));
+    while (atomic_load(&handled) < 5) {
+        pause();
+    }
+    GET(setitimer(ITIMER_REAL, &off, NULL));
+    handled = 0;
+    int64_t started_ns = now_ns();
+    alarm(1);
+    while (!atomic_load(&handled)) {
+        sleep_ms(10);
+    }
+    check_took(started_ns, 990);
+}
+
+static void note_value(int signal, siginfo_t *info, void *context)
+{
+    (void)signal;
+    IS(info->si_code, SI_QUEUE);
+    CHECK(context != NULL);
+    atomic_store(&handled_value, info->si_value.sival_int);
+    atomic_fetch_add(&handled, 1);
+}
+
+CASE(sigqueue_carries_values_in_order)
+{
+    struct sigaction action = {.sa_sigaction = note_value, .sa_flags = SA_SIGINFO};
+    GET(sigaction(SIGRTMIN, &action, NULL));
+    union sigval value = {.sival_int = 17};
+    GET(sigqueue(getpid(), SIGRTMIN, value));
+    IS(handled_value, 17);
+    value.sival_int = 18;
+    OK(pthread_sigqueue(pthread_self(), SIGRTMIN, value));
+    IS(handled_value, 18);
+    block(SIGRTMIN);
+    for (int i = 0; i < 20; i++) {
+        value.sival_int = i;
+        GET(sigqueue(getpid(), SIGRTMIN, value));
+    }
+    sigset_t set = set_of(SIGRTMIN);
+    for (int i = 0; i < 10; i++) {
+        siginfo_t info;
+        IS(sigwaitinfo(&set, &info), SIGRTMIN);
+        IS(info.si_value.sival_int, i);
+    }
+    unblock(SIGRTMIN);
+    IS(handled, 12);
+}
+
+static volatile uintptr_t unmapped = 16;
+static __thread sigjmp_buf after_fault;
+static atomic_int on_alternate_stack;
+
+static void escape(int signal, siginfo_t *info, void *context)
+{
+    stack_t stack;
+    (void)context;
+    GET(sigaltstack(NULL, &stack));
+    if (stack.ss_flags & SS_ONSTACK) {
+        atomic_fetch_add(&on_alternate_stack, 1);
+    }
+    CHECK(info->si_addr == number(16) || signal != SIGSEGV);
+    siglongjmp(after_fault, signal);
+}
+
+static void *fault_often(void *argument)
+{
+    stack_t stack = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16}, off = {.ss_flags = SS_DISABLE};
+    GET(sigaltstack(&stack, NULL));
+    for (int i = 0; i < 20; i++) {
+        int signal = sigsetjmp(after_fault, 1);
+        if (signal == 0) {
+            *(volatile int *)unmapped = 1;
+            CHECK(!"reached");
+        }
+        IS(signal, SIGSEGV);
+        sched_yield();
+    }
+    GET(sigaltstack(&off, NULL));
+    free(stack.ss_sp);
+    return argument;
+}
+
+CASE(faults_are_handled_on_alternate_stacks_of_ten_threads)
+{
+    struct sigaction action = {.sa_sigaction = escape, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    pthread_t threads[10];
+    GET(sigaction(SIGSEGV, &action, NULL));
+    for (int i = 0; i < 10; i++) {
+        threads[i] = start(fault_often, NULL);
+    }
+    join_all(threads, 10);
+    IS(on_alternate_stack, 200);
+}
+
+static char *page;
+
+static void make_writable(int signal, siginfo_t *info, void *context)
+{
+    (void)signal, (void)context;
+    CHECK((char *)info->si_addr >= page);
+    GET(mprotect((void *)((uintptr_t)info->si_addr & ~4095ul), 4096, PROT_READ | PROT_WRITE));
+}
+
+static void *touch_page(void *which)
+{
+    page[(long)which * 4096] = 1;
+    return NULL;
+}
+
+CASE(a_fault_handler_mends_and_the_instruction_is_repeated)
+{
+    struct sigaction action = {.sa_sigaction = make_writable, .sa_flags = SA_SIGINFO};
+    pthread_t threads[20];
+    GET(sigaction(SIGSEGV, &action, NULL));
+    page = mmap(NULL, 20 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (long i = 0; i < 20; i++) {
+        threads[i] = start(touch_page, number(i));
+    }
+    join_all(threads, 20);
+}
+
+static void skip_instruction(int signal, siginfo_t *info, void *context)
+{
+    (void)signal, (void)info;
+    ucontext_t *state = context;
+    state->uc_mcontext.gregs[REG_RIP] += 2;
+    state->uc_mcontext.gregs[REG_RAX] = 1234;
+}
+
+static void *illegal(void *argument)
+{
+    for (int i = 0; i < 50; i++) {
+        long value = 1;
+        __asm__ volatile("ud2" : "+a"(value));
+        IS(value, 1234);
+    }
+    return argument;
+}
+
+CASE(a_handler_changes_the_registers_it_returns_to)
+{
+    struct sigaction action = {.sa_sigaction = skip_instruction, .sa_flags = SA_SIGINFO};
+    GET(sigaction(SIGILL, &action, NULL));
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        threads[i] = start(illegal, NULL);
+    }
+    join_all(threads, 4);
+    illegal(NULL);
+}
+
+CASE(sigchld_comes_and_a_child_is_waited_for)
+{
+    handle(SIGCHLD, note, SA_RESTART);
+    pid_t child = GET(fork());
+    if (child == 0) {
+        _exit(1);
+    }
+    while (!atomic_load(&handled)) {
+        sleep_ms(5);
+    }
+    int status;
+    IS(waitpid(child, &status, WNOHANG), child);
+}
+
+CASE(sigpipe_goes_to_the_writing_thread)
+{
+    handle(SIGPIPE, note, 0);
+    GET(pipe(ends));
+    close(ends[0]);
+    FAILS(write(ends[1], "x", 1), EPIPE);
+    IS(handled, 1);
+    IS(handled_by, gettid());
+}
+
+static void nested(int signal)
+{
+    if (signal == SIGUSR1) {
+        raise(SIGUSR2);
+        IS(handled, 1);
+    }
+    atomic_fetch_add(&handled, 1);
+}
+
+CASE(handlers_nest)
+{
+    handle(SIGUSR1, nested, 0);
+    handle(SIGUSR2, nested, 0);
+    raise(SIGUSR1);
+    IS(handled, 2);
+}
+
+static void raise_itself(int signal)
+{
+    int before = handled;
+    if (before < 3) {
+        raise(signal);
+        IS(handled, before);
+    }
+    atomic_fetch_add(&handled, 1);
+}
+
+CASE(a_signal_is_blocked_in_its_own_handler)
+{
+    handle(SIGUSR1, raise_itself, 0);
+    raise(SIGUSR1);
+    IS(handled, 4);
+}
+
+CASE(sa_resethand_and_sa_nodefer)
+{
+    struct sigaction now;
+    handle(SIGUSR1, note, SA_RESETHAND);
+    raise(SIGUSR1);
+    GET(sigaction(SIGUSR1, NULL, &now));
+    CHECK(now.sa_handler == SIG_DFL);
+    IS(handled, 1);
+    FAILS(sigaction(SIGKILL, &now, NULL), EINVAL);
+    IS(pthread_kill(pthread_self(), 0), 0);
+    IS(pthread_kill(pthread_self(), 999), EINVAL);
+    FAILS(kill(getpid(), 999), EINVAL);
+    FAILS(syscall(SYS_tgkill, getpid(), 0x3fffffff, SIGUSR1), ESRCH);
+}
+
+static void blocking_handler(int signal)
+{
+    (void)signal;
+    sleep_ms(5);
+    sched_yield();
+    atomic_fetch_add(&handled, 1);
+}
+
+static void *counting_yields(void *argument)
+{
+    while (atomic_load(&handled) < 20) {
+        sched_yield();
+    }
+    return argument;
+}
+
+CASE(a_handler_may_sleep_and_yield)
+{
+    handle(SIGUSR1, blocking_handler, 0);
+    pthread_t thread = start(counting_yields, NULL);
+    while (atomic_load(&handled) < 20) {
+        if (pthread_kill(thread, SIGUSR1) != 0) {
+            break;
+        }
+        sleep_ms(6);
+    }
+    join(thread);
+}
+
+static void *receive_storm(void *argument)
+{
+    while (!atomic_load(&ready)) {
+        char byte;
+        OK(pthread_mutex_lock(&mutex));
+        OK(pthread_mutex_unlock(&mutex));
+        free(malloc(200));
+        ssize_t count = read(ends[0], &byte, 1);
+        CHECK(count == -1 && (errno == EAGAIN || errno == EINTR));
+        usleep(50);
+    }
+    return argument;
+}
+
+CASE(a_storm_of_signals_disturbs_nothing)
+{
+    pthread_t threads[8];
+    GET(pipe2(ends, O_NONBLOCK));
+    handle(SIGUSR1, note, SA_RESTART);
+    handle(SIGUSR2, note, 0);
+    for (int i = 0; i < 8; i++) {
+        threads[i] = start(receive_storm, NULL);
+    }
+    for (int i = 0; i < 3000; i++) {
+        OK(pthread_kill(threads[i % 8], i % 3 ? SIGUSR1 : SIGUSR2));
+        if (i % 50 == 0) {
+            usleep(100);
+        }
+    }
+    atomic_store(&ready, 1);
+    join_all(threads, 8);
+    CHECK(handled > 0);
+}

@@ -1,0 +1,103 @@
+//! Descriptors: pipes, files, sockets, messages, and waiting for several at once.
+
+mod pipes {
+    raddle_tests::cases! { "pipes.c", |case| case.input("one\ntwo\nthree\n");
+        a_reader_waits_for_a_writer,
+        a_write_larger_than_the_pipe_is_completed,
+        a_hundred_pairs_of_pipes_echo,
+        closing_the_last_writer_wakes_every_reader_with_0,
+        each_byte_wakes_one_reader,
+        closing_the_reader_wakes_a_writer_with_epipe,
+        o_nonblock_says_again,
+        flags_stay_as_the_program_set_them,
+        bad_descriptors_are_told,
+        readv_and_writev_scatter_and_gather,
+        a_large_writev_is_completed,
+        eventfd_counts,
+        eventfd_as_a_semaphore_wakes_one_for_each,
+        a_full_eventfd_blocks_its_writer,
+        descriptors_are_the_lowest_free_and_reused,
+        a_number_reused_for_another_kind_of_file_works,
+        duplicates_share_one_pipe,
+        descriptors_above_1024_block_and_wake,
+        closing_every_other_descriptor_harms_nobody,
+        files_are_written_and_read_by_16_threads,
+        o_append_keeps_lines_whole,
+        standard_input_is_read_by_threads,
+    }
+}
+
+mod sockets {
+    raddle_tests::cases! { "sockets.c":
+        tcp_echo_with_200_clients_and_a_thread_for_each,
+        ten_threads_accept_on_one_socket,
+        connecting_to_nobody_is_refused,
+        a_nonblocking_connect_is_in_progress,
+        a_nonblocking_accept_says_again,
+        shutdown_wakes_a_reader,
+        shutdown_wakes_an_accept,
+        receive_and_send_time_limits,
+        accept_has_a_time_limit,
+        one_socket_carries_both_directions_at_once,
+        udp_datagrams_keep_their_size,
+        a_unix_socket_by_name,
+        connect_waits_for_room_in_the_backlog,
+        a_thousand_short_connections,
+    }
+}
+
+mod messages {
+    raddle_tests::cases! { "messages.c":
+        msg_waitall_waits_for_everything,
+        msg_waitall_gives_what_came_before_the_end,
+        msg_peek_waits_and_leaves_the_data,
+        msg_nosignal_says_epipe,
+        sendmsg_gathers_and_recvmsg_scatters,
+        a_truncated_datagram_is_told,
+        descriptors_are_passed,
+        several_messages_at_once,
+        recvmmsg_ends_with_its_time_limit_between_messages,
+        sequenced_packets_keep_their_boundaries,
+        sendfile_sends_more_than_a_socket_holds,
+        splice_waits_for_data,
+    }
+}
+
+mod readiness {
+    raddle_tests::cases! { "readiness.c":
+        poll_times_out,
+        poll_tells_which_of_ten_is_ready,
+        poll_ignores_negative_and_tells_bad_descriptors,
+        poll_tells_hang_up_and_error,
+        poll_wakes_when_the_writer_goes,
+        poll_of_plain_files_is_ready_at_once,
+        poll_for_writing_waits_for_room,
+        many_threads_poll_the_same_descriptors,
+        ppoll_takes_nanoseconds,
+        select_tells_which_are_ready,
+        select_times_out_and_clears_its_sets,
+        pselect_opens_its_mask_only_while_it_waits,
+        a_signal_interrupts_poll_even_with_sa_restart,
+        poll_serves_a_server_of_one_thread,
+    }
+}
+
+mod epoll {
+    raddle_tests::cases! { "epoll.c":
+        epoll_wait_times_out,
+        level_triggered_tells_until_it_is_read,
+        edge_triggered_tells_once_for_each_arrival,
+        one_shot_is_silent_until_rearmed,
+        control_errors_are_told,
+        several_threads_wait_on_one_epoll,
+        adding_a_ready_descriptor_wakes_a_waiter,
+        modifying_wakes_a_waiter,
+        one_epoll_inside_another,
+        a_closed_descriptor_leaves,
+        hang_up_is_told_unasked,
+        timers_and_events_together,
+        events_come_in_turn_when_the_array_is_small,
+        an_event_loop_serves_40_clients,
+        epoll_pwait_opens_its_mask,
+    }
+}

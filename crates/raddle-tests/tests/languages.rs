@@ -1,0 +1,91 @@
+//! Runtimes of other languages, unmodified: CPython, HotSpot, Mono, Rust's standard library.
+
+mod python {
+    raddle_tests::cases! { "python.py":
+        threads_and_locks,
+        a_thousand_threads,
+        queues_hand_over,
+        a_queue_has_time_limits,
+        producers_and_consumers,
+        conditions_and_barriers,
+        locals_belong_to_threads,
+        identities_differ,
+        a_pool_of_threads,
+        asyncio_with_threads,
+        sockets_with_a_thread_for_each_client,
+        select_and_time_limits,
+        subprocesses_from_threads,
+        fork_with_threads_running,
+        a_pool_of_processes,
+        processes_with_queues,
+        signals_reach_the_main_thread,
+        interrupted_by_the_keyboard,
+        garbage_is_collected_in_all_threads,
+        computing_threads_take_turns,
+        daemon_threads_end_with_the_process => 5,
+        exit_handlers_run,
+    }
+}
+
+mod java {
+    raddle_tests::cases! { "Threads.java":
+        start_and_join,
+        interrupt_wakes_every_wait,
+        executors,
+        fork_join_and_streams,
+        wait_and_notify,
+        queues_hand_over,
+        contended_monitors_and_locks,
+        park_and_unpark,
+        sockets,
+        selectors,
+        garbage_collection_with_100_threads,
+        stacks_overflow_safely,
+        null_pointers_are_exceptions,
+        compute_loops_stop_for_the_collector,
+        thread_dumps,
+        processes,
+        exit_with_live_threads => 3,
+        an_uncaught_exception_ends_with_1 => 1,
+    }
+}
+
+mod mono {
+    raddle_tests::cases! { "mono.cs":
+        threads_and_locks,
+        many_threads,
+        monitors_wait_and_pulse,
+        two_threads_take_turns,
+        events_and_semaphores,
+        the_thread_pool,
+        tasks_and_await,
+        blocking_collections,
+        garbage_collection_with_50_threads,
+        compute_loops_stop_for_the_collector,
+        statics_of_threads,
+        null_references_are_exceptions,
+        interrupt_wakes_a_sleep,
+        sockets,
+        processes,
+        exit_with_live_threads => 3,
+    }
+}
+
+mod rust {
+    raddle_tests::cases! { "rust_std.rs":
+        scoped_threads_and_mutex,
+        join_gives_values_and_panics,
+        channels,
+        rendezvous_channels_take_turns,
+        condvars_barriers_and_rwlocks,
+        park_and_unpark,
+        once_and_lazy_initialise_once,
+        thread_locals_are_dropped,
+        tcp_with_a_thread_for_each_client,
+        udp_and_unix_sockets,
+        processes,
+        sleeps_and_available_parallelism,
+        panics_unwind_in_all_threads,
+        compute_loops_share,
+    }
+}

@@ -1,0 +1,103 @@
+//! Locks and waiting: pthread objects, the C and C++ standard libraries, the futex call itself.
+
+mod mutexes {
+    raddle_tests::cases! { "mutexes.c":
+        normal_excludes_100_threads,
+        recursive_excludes,
+        errorcheck_excludes,
+        adaptive_excludes,
+        a_holder_may_yield_and_sleep,
+        trylock_says_busy,
+        recursive_counts_its_locks,
+        errorcheck_knows_its_owner,
+        clocklock_times_out_on_both_clocks,
+        timedlock_with_a_past_time_still_tries,
+        timedlock_gets_the_lock_when_it_is_freed,
+        robust_tells_that_its_owner_died,
+        robust_wakes_who_waits_when_its_owner_dies,
+        priority_inheritance_excludes,
+        shared_between_processes_excludes,
+        five_philosophers_dine,
+        stdio_locks_keep_lines_whole,
+    }
+}
+
+mod conditions {
+    raddle_tests::cases! { "condvars.c":
+        two_threads_take_turns,
+        twenty_threads_take_turns_by_broadcast,
+        each_signal_lets_one_go,
+        broadcast_wakes_1000,
+        clockwait_times_out_on_both_clocks_and_holds_the_mutex,
+        timedwait_uses_the_clock_of_its_attributes,
+        a_hundred_timed_waits_on_one_condition_all_end,
+        a_timed_wait_that_is_signalled_does_not_time_out,
+        an_invalid_or_past_time_is_told,
+        destroy_after_broadcast,
+        producers_and_consumers_lose_nothing,
+        a_wait_releases_an_errorcheck_mutex,
+    }
+}
+
+mod objects {
+    raddle_tests::cases! { "sync_objects.c":
+        rwlock_writers_exclude_readers,
+        rwlock_readers_share,
+        rwlock_try,
+        rwlock_time_limits,
+        rwlock_that_prefers_writers,
+        barrier_lets_16_pass_together,
+        spin_lock_excludes,
+        spinners_do_not_starve_the_holder,
+        semaphore_counts,
+        semaphores_take_turns,
+        main_posts_to_500_waiters,
+        semaphore_time_limits,
+        c11_threads,
+    }
+}
+
+mod futexes {
+    raddle_tests::cases! { "futex.c":
+        wait_with_another_value_says_again,
+        wait_times_out_relative,
+        wait_bitset_times_out_absolute_on_both_clocks,
+        invalid_arguments_are_told,
+        an_address_that_is_not_mapped_is_a_fault,
+        wake_counts_whom_it_woke,
+        bitsets_select_whom_to_wake,
+        requeue_moves_waiters_to_another_word,
+        cmp_requeue_checks_the_value,
+        a_requeued_wait_still_times_out,
+        wake_op_changes_the_second_word_and_wakes_both,
+        wake_op_compares_the_old_value,
+        two_threads_take_turns,
+        a_mutex_of_the_programs_own_excludes,
+        a_shared_futex_crosses_processes,
+        a_futex_without_the_private_flag_works_between_threads,
+        waitv_tells_which_word_woke_it,
+        a_storm_of_waits_wakes_and_requeues_ends,
+    }
+}
+
+mod cplusplus {
+    raddle_tests::cases! { "sync.cc":
+        threads_and_mutex,
+        scoped_lock_of_several_does_not_deadlock,
+        timed_mutex_times_out,
+        condition_variable_queue,
+        condition_variable_wait_for_times_out,
+        shared_mutex_shares_and_excludes,
+        latch_and_barrier,
+        counting_semaphore,
+        atomic_wait_and_notify,
+        jthread_stops_on_request,
+        futures_promises_and_async,
+        a_future_carries_an_exception,
+        call_once_retries_after_an_exception,
+        thread_local_objects_are_destroyed,
+        static_initialisation_happens_once,
+        threads_sleep_until,
+        thread_ids_differ,
+    }
+}

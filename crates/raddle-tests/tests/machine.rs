@@ -1,0 +1,32 @@
+//! What a switch must preserve, and the parts of libc that have threads or locks inside.
+
+mod registers_and_stacks {
+    raddle_tests::cases! { "machine.c":
+        each_thread_keeps_its_rounding,
+        a_new_thread_inherits_the_rounding,
+        each_thread_keeps_mxcsr_and_the_x87_control_word,
+        a_raw_system_call_preserves_xmm,
+        avx_sums_survive_preemption,
+        x87_sums_survive_preemption,
+        twenty_threads_use_a_megabyte_of_stack,
+        setjmp_and_longjmp_over_yields,
+        swapcontext_in_threads,
+        malloc_in_32_threads,
+    }
+}
+
+mod services {
+    raddle_tests::cases! { "services.c", |case| case.library("library.c");
+        a_library_with_thread_local_variables_is_loaded_by_a_thread,
+        twenty_threads_load_a_library_at_once,
+        a_library_that_is_loaded_late_may_make_raw_system_calls,
+        getaddrinfo_from_50_threads,
+        a_timer_runs_a_function_in_a_thread,
+        a_timer_sends_a_signal,
+        aio_reads,
+        streams_of_16_threads,
+        directories_and_users,
+        memory_is_mapped_and_unmapped_in_10_threads,
+        message_queues_block_and_wake,
+    }
+}

@@ -1,0 +1,27 @@
+//! Processes: fork, vfork, spawn, exec and waiting, from main and from threads.
+
+mod processes {
+    raddle_tests::cases! { "processes.c":
+        a_child_of_main_uses_threads,
+        a_child_of_a_thread_uses_threads,
+        fork_while_other_threads_run,
+        eight_threads_fork_at_once,
+        a_child_forks_a_child,
+        the_forking_thread_keeps_its_locals_in_the_child,
+        atfork_handlers_run_in_order,
+        vfork_and_exec,
+        vfork_from_threads,
+        posix_spawn_from_ten_threads,
+        system_in_main_and_threads,
+        popen_from_threads,
+        others_run_while_one_waits_for_a_child,
+        waiting_tells_what_happened,
+        several_threads_wait_for_any_child,
+        pipes_between_parent_and_child,
+        exec_from_main_keeps_the_process_id => 7,
+        exec_from_a_thread_keeps_the_process_id => 7,
+        exec_that_fails_returns,
+        exec_of_itself_with_threads => 11,
+        many_children_at_once,
+    }
+}

@@ -1,0 +1,30 @@
+//! Signals: whom they reach, what they interrupt, who waits for them.
+
+mod handlers {
+    raddle_tests::cases! { "signals.c":
+        a_signal_to_a_blocked_thread_interrupts_its_read,
+        sa_restart_restarts_a_read,
+        a_handler_runs_while_its_thread_waits_for_a_mutex,
+        a_signal_reaches_a_compute_loop,
+        kill_reaches_a_thread_that_does_not_block_it,
+        raise_runs_the_handler_before_it_returns,
+        each_thread_has_its_mask_and_inherits_its_creators,
+        a_blocked_signal_is_pending_until_unblocked,
+        sigwait_takes_a_signal_to_the_process,
+        sigtimedwait_times_out,
+        sigsuspend_opens_its_mask_only_while_it_waits,
+        pause_ends_after_a_handler,
+        alarm_and_interval_timer,
+        sigqueue_carries_values_in_order,
+        faults_are_handled_on_alternate_stacks_of_ten_threads,
+        a_fault_handler_mends_and_the_instruction_is_repeated,
+        a_handler_changes_the_registers_it_returns_to,
+        sigchld_comes_and_a_child_is_waited_for,
+        sigpipe_goes_to_the_writing_thread,
+        handlers_nest,
+        a_signal_is_blocked_in_its_own_handler,
+        sa_resethand_and_sa_nodefer,
+        a_handler_may_sleep_and_yield,
+        a_storm_of_signals_disturbs_nothing,
+    }
+}

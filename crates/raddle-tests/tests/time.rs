@@ -1,0 +1,19 @@
+//! Sleeping, clocks, and descriptors that tell the time.
+
+mod sleeping {
+    raddle_tests::cases! { "sleeping.c":
+        nanosleep_lasts,
+        clock_nanosleep_relative_and_absolute_on_both_clocks,
+        an_absolute_time_in_the_past_returns_at_once,
+        invalid_times_are_refused,
+        sleepers_wake_in_order,
+        a_thousand_sleepers_sleep_together,
+        many_short_sleeps_end,
+        a_signal_interrupts_and_tells_the_remaining_time,
+        sa_restart_does_not_restart_a_sleep,
+        clocks_do_not_go_back,
+        a_threads_cpu_clock_counts_its_own_time,
+        timerfd_fires_repeatedly,
+        timerfd_absolute,
+    }
+}
