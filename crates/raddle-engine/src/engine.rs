@@ -136,6 +136,11 @@ impl Engine {
         self.pid.store(pid as u32, Ordering::Relaxed);
         main.tid.store(pid as u32, Ordering::Relaxed);
         main.fs.set(raddle_context::fs_base());
+        // Where the kernel was told to clear the main thread's id at its end: joiners wait there.
+        let mut clear_tid = 0usize;
+        // SAFETY: PR_GET_TID_ADDRESS fills a word.
+        unsafe { sys!(nr::__NR_prctl, 40usize, &raw mut clear_tid) };
+        main.clear_tid.set(core::ptr::with_exposed_provenance_mut(clear_tid));
         let mut name = [0u8; 16];
         // SAFETY: PR_GET_NAME fills 16 bytes.
         unsafe { sys!(nr::__NR_prctl, 16usize, name.as_mut_ptr()) };

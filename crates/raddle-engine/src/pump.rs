@@ -143,7 +143,7 @@ impl Pump {
         unsafe {
             let epoll = hide(sys!(nr::__NR_epoll_create1, CLOEXEC))?;
             let kick = hide(sys!(nr::__NR_eventfd2, 0usize, CLOEXEC | NONBLOCK))?;
-            let event = EpollEvent { events: IN | EDGE, data: KICK };
+            let event = EpollEvent { events: IN, data: KICK };
             sys!(nr::__NR_epoll_ctl, epoll, 1usize, kick, &raw const event);
             self.epoll.store(epoll as i32, Ordering::Relaxed);
             self.kick.store(kick as i32, Ordering::Relaxed);
@@ -371,7 +371,7 @@ impl Pump {
             _ => deadline_ns.saturating_sub(clock::now_ns()),
         };
         let timeout = Timespec::from_ns(left);
-        let timeout_ptr = if deadline_ns == NEVER { 0 } else { (&raw const timeout).addr() };
+        let timeout_ptr = if deadline_ns == NEVER { 0 } else { (&raw const timeout).expose_provenance() };
         // SAFETY: the kernel fills at most BATCH entries and reads a live timespec.
         let count = unsafe {
             let events = events.as_mut_ptr();
@@ -384,7 +384,20 @@ impl Pump {
             }
         };
         self.asleep.store(0, Ordering::SeqCst);
+        self.take_kick(&events, count);
         self.dispatch(&events, count)
+    }
+
+    /// Only the poller takes a kick. It is level-triggered: a carrier that looks at the pump between
+    /// the kick and the poller's sleep sees it too, and must not eat it.
+    fn take_kick(&self, events: &[EpollEvent; BATCH], count: isize) {
+        let kicked = |event: &EpollEvent| { event.data } == KICK;
+        if events.iter().take(count.max(0) as usize).any(kicked) {
+            let mut times = 0u64;
+            let kick = self.kick.load(Ordering::Relaxed);
+            // SAFETY: eight bytes into a live value.
+            unsafe { sys!(nr::__NR_read, kick, &raw mut times, 8usize) };
+        }
     }
 
     /// Wakes the poller if it sleeps or is about to. True if there was one to wake.

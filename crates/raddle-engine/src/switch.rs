@@ -24,6 +24,11 @@ pub fn park() -> Wake {
     let thread = carrier.thread();
     thread.since_ns.store(carrier.now_ns.get(), Ordering::Relaxed);
     Carrier::count(&thread.parks);
+    // A sender that came before the wait was announced found nobody to wake.
+    if thread.signals.deliverable() != 0 && thread.task.claim(Wake::Signalled) {
+        carrier.attention.store(1, Ordering::Relaxed);
+        return Wake::Signalled;
+    }
     leave(carrier, thread);
     if thread.signals.deliverable() != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);

@@ -100,7 +100,7 @@ extern "C" fn sysmon_main(_: usize) -> ! {
             PollFd { fd: listener, events: 1, revents: 0 },
         ];
         let timeout = Timespec::from_ns(timeout_ns.unwrap_or(0));
-        let timeout_ptr = if timeout_ns.is_some() { (&raw const timeout).addr() } else { 0 };
+        let timeout_ptr = if timeout_ns.is_some() { (&raw const timeout).expose_provenance() } else { 0 };
         // SAFETY: live structures; a negative descriptor is ignored.
         unsafe { sys!(nr::__NR_ppoll, fds.as_mut_ptr(), 2usize, timeout_ptr, 0usize, 8usize) };
         if fds[0].revents != 0 {

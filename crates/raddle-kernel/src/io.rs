@@ -23,6 +23,7 @@ const ERRQUEUE: usize = 0x2000;
 const OOB: usize = 1;
 const NOWAIT: usize = 8; // RWF_NOWAIT
 const EAGAIN: isize = err(errno::EAGAIN);
+const NOT_SUPPORTED: isize = err(errno::EOPNOTSUPP);
 const EINTR: isize = err(errno::EINTR);
 
 /// Emulated calls in a row after which a thread lets others run.
@@ -143,7 +144,7 @@ pub extern "C" fn read(frame: &Frame) -> Outcome {
         }),
         Kind::Pipe => {
             let vector = IoVec { base: buffer, len };
-            read_vector(fd, entry, (&raw const vector).addr(), 1, len)
+            read_vector(fd, entry, (&raw const vector).expose_provenance(), 1, len)
         }
         _ => when_ready(fd, entry, Way::In),
     }
@@ -172,7 +173,7 @@ pub extern "C" fn readv(frame: &Frame) -> Outcome {
     match kind {
         Kind::Stream | Kind::Datagram => {
             let message = Message::of_vector(vector, count);
-            let at = (&raw const message).addr();
+            let at = (&raw const message).expose_provenance();
             // SAFETY: the program's own vector.
             until_ready(fd, entry, Way::In, |_| unsafe {
                 sys!(nr::__NR_recvmsg, fd, at, DONTWAIT)
@@ -279,6 +280,7 @@ pub extern "C" fn writev(frame: &Frame) -> Outcome {
             let message = Message::of_vector(vector, count);
             send_message(fd, entry, &message, 0)
         }
+        Kind::Pipe => write_vector(fd, entry, vector, count),
         _ => when_ready(fd, entry, Way::Out),
     }
 }
@@ -301,33 +303,67 @@ impl Message {
     }
 }
 
+/// A vector goes into a pipe piece by piece once it doesn't fit at once.
+fn write_vector(fd: usize, entry: &Entry, vector: usize, count: usize) -> Outcome {
+    // SAFETY: the program's own vector; offset -1 means the current position.
+    let put = |vector: usize, count: usize| unsafe {
+        sys!(nr::__NR_pwritev2, fd, vector, count, -1isize, -1isize, NOWAIT)
+    };
+    let first = until_ready(fd, entry, Way::Out, |_| put(vector, count));
+    match first.value() {
+        Some(NOT_SUPPORTED) => when_ready(fd, entry, Way::Out),
+        Some(sent) if sent >= 0 => {
+            let rest = |base: usize, len: usize| {
+                let piece = IoVec { base, len };
+                put((&raw const piece).expose_provenance(), 1)
+            };
+            send_rest(fd, entry, vector, count, sent as usize, rest)
+        }
+        _ => first,
+    }
+}
+
 /// A message goes out whole or, on a stream, part by part.
 fn send_message(fd: usize, entry: &Entry, message: &Message, flags: usize) -> Outcome {
-    let at = core::ptr::from_ref(message).addr();
-    let total = vector_len(message.vector, message.count);
+    let at = core::ptr::from_ref(message).expose_provenance();
     // SAFETY: the program's own message.
     let first = until_ready(fd, entry, Way::Out, |_| unsafe {
         sys!(nr::__NR_sendmsg, fd, at, flags | DONTWAIT)
     });
     let Some(sent) = first.value().filter(|&sent| sent >= 0) else { return first };
-    let mut done = sent as usize;
-    if done >= total || entry.kind() != Kind::Stream || is_nonblocking(fd) {
+    if entry.kind() != Kind::Stream {
         return first;
     }
-    // The rest of a stream, one piece of the vector at a time.
+    // SAFETY: the program's own buffers.
+    let rest = |base: usize, len: usize| unsafe {
+        sys!(nr::__NR_sendto, fd, base, len, flags | DONTWAIT)
+    };
+    send_rest(fd, entry, message.vector, message.count, sent as usize, rest)
+}
+
+/// After `done` bytes of a vector went out at once: the rest, one piece at a time, unless the
+/// descriptor is non-blocking.
+fn send_rest(
+    fd: usize,
+    entry: &Entry,
+    vector: usize,
+    count: usize,
+    mut done: usize,
+    mut put: impl FnMut(usize, usize) -> isize,
+) -> Outcome {
+    if done >= vector_len(vector, count) || is_nonblocking(fd) {
+        return Outcome::of(done as isize);
+    }
     let mut position = 0;
-    for index in 0..message.count {
-        let piece = vector_at(message.vector, index);
+    for index in 0..count {
+        let piece = vector_at(vector, index);
         let skip = done.saturating_sub(position).min(piece.len);
         position += piece.len;
         let (base, len) = (piece.base + skip, piece.len - skip);
         if len == 0 {
             continue;
         }
-        // SAFETY: the program's own buffer.
-        let sent = send_all(fd, entry, len, |sent| unsafe {
-            sys!(nr::__NR_sendto, fd, base + sent, len - sent, flags | DONTWAIT)
-        });
+        let sent = send_all(fd, entry, len, |sent| put(base + sent, len - sent));
         match sent.value() {
             Some(sent) if sent >= 0 => done += sent as usize,
             _ => break,

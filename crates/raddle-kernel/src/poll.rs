@@ -18,7 +18,7 @@ use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
-use raddle_sys::abi::PollFd;
+use raddle_sys::abi::{PollFd, Timespec};
 use raddle_sys::{err, errno, mem, nr, sys, syscall6};
 
 const EINTR: isize = err(errno::EINTR);
@@ -180,9 +180,22 @@ pub extern "C" fn ppoll(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     match relative_deadline(frame.arg(2)) {
-        Ok(deadline_ns) => poll_until(frame, deadline_ns, frame.arg(3)),
+        Ok(deadline_ns) => {
+            let outcome = poll_until(frame, deadline_ns, frame.arg(3));
+            write_remaining(frame.arg(2), deadline_ns, outcome)
+        }
         Err(errno) => Outcome::of(errno),
     }
+}
+
+/// The kernel tells what was left of a timespec (libc's wrappers pass a copy).
+fn write_remaining(timeout: usize, deadline_ns: u64, outcome: Outcome) -> Outcome {
+    if timeout != 0 && !outcome.is_pass() {
+        let left = Timespec::from_ns(deadline_ns.saturating_sub(now_ns()));
+        // SAFETY: the program's structure, which was read before.
+        unsafe { with_exposed_provenance_mut::<Timespec>(timeout).write_unaligned(left) };
+    }
+    outcome
 }
 
 fn poll_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Outcome {
@@ -262,7 +275,10 @@ pub extern "C" fn pselect6(frame: &Frame) -> Outcome {
         at => unsafe { with_exposed_provenance::<usize>(at).read_unaligned() },
     };
     match relative_deadline(frame.arg(4)) {
-        Ok(deadline_ns) => select_until(frame, deadline_ns, mask),
+        Ok(deadline_ns) => {
+            let outcome = select_until(frame, deadline_ns, mask);
+            write_remaining(frame.arg(4), deadline_ns, outcome)
+        }
         Err(errno) => Outcome::of(errno),
     }
 }
@@ -313,7 +329,7 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Outcome {
         // SAFETY: the program's sets and a live timeout.
         unsafe {
             let (r, w, e) = (sets[0], sets[1], sets[2]);
-            syscall6(nr::__NR_pselect6, [count as usize, r, w, e, (&raw const now).addr(), 0])
+            syscall6(nr::__NR_pselect6, [count as usize, r, w, e, (&raw const now).expose_provenance(), 0])
         }
     };
     wait_loop(&mut waits, WaitKind::Poll, deadline_ns, &mask, ask)

@@ -107,19 +107,14 @@ pub const MAX_LENGTH: usize = 15;
 ///
 /// `None` if the bytes end too early, or are no instruction of 64-bit user code that this decoder
 /// knows.
-#[inline]
 pub fn decode(bytes: &[u8]) -> Option<Instruction> {
-    let mut cursor = Cursor { bytes, at: 0 };
+    let mut cursor = Cursor::at_start_of(bytes);
     let prefixes = Prefixes::read(&mut cursor)?;
-    let encoding = Encoding::read(&mut cursor, prefixes)?;
+    let encoding = Encoding::read(&mut cursor, prefixes);
     let shape = encoding.shape;
-    let modrm = if shape.has_modrm() {
-        Some(ModRm::read(&mut cursor, encoding.prefixes)?)
-    } else {
-        None
-    };
-    let immediate = read_immediate(&mut cursor, &encoding, modrm)?;
-    if cursor.at > MAX_LENGTH || shape.is_bad() {
+    let modrm = shape.has_modrm().then(|| ModRm::read(&mut cursor, encoding.prefixes));
+    let immediate = read_immediate(&mut cursor, &encoding, modrm);
+    if cursor.at > bytes.len().min(MAX_LENGTH) || shape.is_bad() {
         return None;
     }
     let len = cursor.at as u8;
@@ -135,39 +130,55 @@ pub fn decode(bytes: &[u8]) -> Option<Instruction> {
     })
 }
 
-/// The bytes that are left.
-struct Cursor<'a> {
-    bytes: &'a [u8],
+/// The bytes that are left, and zeros behind the last: whoever reads too far finds out by `at`.
+struct Cursor {
+    bytes: [u8; CURSOR_LEN],
     at: usize,
 }
 
-impl Cursor<'_> {
-    #[inline]
-    fn peek(&self) -> Option<u8> {
-        self.bytes.get(self.at).copied()
+/// More than the longest sequence of fields that may be read before lengths are checked: 14
+/// prefixes, an opcode of four, operand, base, displacement, eight bytes of immediate.
+const CURSOR_LEN: usize = 32;
+
+impl Cursor {
+    #[inline(always)]
+    fn at_start_of(text: &[u8]) -> Self {
+        let bytes = match text.first_chunk() {
+            Some(bytes) => *bytes,
+            None => {
+                let mut bytes = [0; CURSOR_LEN];
+                bytes[..text.len()].copy_from_slice(text);
+                bytes
+            }
+        };
+        Self { bytes, at: 0 }
     }
 
-    #[inline]
-    fn byte(&mut self) -> Option<u8> {
-        let byte = self.peek()?;
+    #[inline(always)]
+    fn peek(&self) -> u8 {
+        self.bytes[self.at % CURSOR_LEN]
+    }
+
+    #[inline(always)]
+    fn byte(&mut self) -> u8 {
+        let byte = self.peek();
         self.at += 1;
-        Some(byte)
+        byte
     }
 
-    /// A little-endian, sign-extended number of `len` bytes.
-    #[inline]
-    fn number(&mut self, len: usize) -> Option<i64> {
-        let end = self.at + len;
-        let bytes = self.bytes.get(self.at..end)?;
-        self.at = end;
-        Some(match *bytes {
-            [] => 0,
-            [a] => i64::from(a as i8),
-            [a, b] => i64::from(i16::from_le_bytes([a, b])),
-            [a, b, c, d] => i64::from(i32::from_le_bytes([a, b, c, d])),
-            // Only `enter` has three and only `mov` eight; neither value is used in full.
-            [a, b, c, d, ..] => i64::from(u32::from_le_bytes([a, b, c, d])),
-            _ => i64::from(bytes[0]),
+    /// A little-endian, sign-extended number of `len` bytes. Of longer ones than four bytes the
+    /// first four.
+    #[inline(always)]
+    fn number(&mut self, len: usize) -> i64 {
+        let at = self.at;
+        self.at += len;
+        let byte = |index: usize| self.bytes[(at + index) % CURSOR_LEN];
+        let four = i32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)]);
+        i64::from(match len {
+            0 => 0,
+            1 => four << 24 >> 24,
+            2 => four << 16 >> 16,
+            _ => four,
         })
     }
 }
@@ -183,11 +194,11 @@ struct Prefixes {
 }
 
 impl Prefixes {
-    #[inline]
-    fn read(cursor: &mut Cursor<'_>) -> Option<Self> {
+    #[inline(always)]
+    fn read(cursor: &mut Cursor) -> Option<Self> {
         let mut prefixes = Self::default();
         loop {
-            match cursor.peek()? {
+            match cursor.peek() {
                 0x66 => prefixes.operand_size = true,
                 0x67 => prefixes.address_size = true,
                 repeat @ (0xf2 | 0xf3) => prefixes.repeat = repeat,
@@ -196,7 +207,7 @@ impl Prefixes {
                     prefixes.rex = rex & 15;
                     cursor.at += 1;
                     // A REX that isn't the last prefix is ignored.
-                    if !is_legacy_prefix_or_rex(cursor.peek()?) {
+                    if !is_legacy_prefix_or_rex(cursor.peek()) {
                         return Some(prefixes);
                     }
                     prefixes.rex = 0;
@@ -205,7 +216,7 @@ impl Prefixes {
                 _ => return Some(prefixes),
             }
             cursor.at += 1;
-            if cursor.at > MAX_LENGTH {
+            if cursor.at >= MAX_LENGTH {
                 return None;
             }
         }
@@ -254,22 +265,22 @@ struct Encoding {
 }
 
 impl Encoding {
-    #[inline]
-    fn read(cursor: &mut Cursor<'_>, mut prefixes: Prefixes) -> Option<Self> {
-        let first = cursor.byte()?;
+    #[inline(always)]
+    fn read(cursor: &mut Cursor, mut prefixes: Prefixes) -> Self {
+        let first = cursor.byte();
         let (map, opcode) = match first {
-            0x0f => match cursor.byte()? {
-                0x38 => (Map::Three8, cursor.byte()?),
-                0x3a => (Map::Three8a, cursor.byte()?),
+            0x0f => match cursor.byte() {
+                0x38 => (Map::Three8, cursor.byte()),
+                0x3a => (Map::Three8a, cursor.byte()),
                 opcode => (Map::Two, opcode),
             },
             0xc5 => {
-                prefixes.rex = (!cursor.byte()? >> 5) & 4;
-                (Map::Vector(1), cursor.byte()?)
+                prefixes.rex = (!cursor.byte() >> 5) & 4;
+                (Map::Vector(1), cursor.byte())
             }
-            0xc4 => Self::read_three_byte(cursor, &mut prefixes)?,
-            0x8f if cursor.peek()? & 0x1f >= 8 => Self::read_three_byte(cursor, &mut prefixes)?,
-            0x62 => Self::read_evex(cursor, &mut prefixes)?,
+            0xc4 => Self::read_three_byte(cursor, &mut prefixes),
+            0x8f if cursor.peek() & 0x1f >= 8 => Self::read_three_byte(cursor, &mut prefixes),
+            0x62 => Self::read_evex(cursor, &mut prefixes),
             opcode => (Map::One, opcode),
         };
         let shape = match map {
@@ -279,21 +290,21 @@ impl Encoding {
             Map::Three8a => tables::three_3a(opcode),
             Map::Vector(number) => tables::vector(number, opcode, first == 0x62),
         };
-        Some(Self { map, opcode, shape, prefixes })
+        Self { map, opcode, shape, prefixes }
     }
 
     /// VEX c4 and XOP 8f: two bytes of payload.
-    fn read_three_byte(cursor: &mut Cursor<'_>, prefixes: &mut Prefixes) -> Option<(Map, u8)> {
-        let (first, second) = (cursor.byte()?, cursor.byte()?);
+    fn read_three_byte(cursor: &mut Cursor, prefixes: &mut Prefixes) -> (Map, u8) {
+        let (first, second) = (cursor.byte(), cursor.byte());
         prefixes.rex = (!first >> 5) | ((second >> 4) & 8);
-        Some((Map::Vector(first & 0x1f), cursor.byte()?))
+        (Map::Vector(first & 0x1f), cursor.byte())
     }
 
     /// EVEX 62: three bytes of payload.
-    fn read_evex(cursor: &mut Cursor<'_>, prefixes: &mut Prefixes) -> Option<(Map, u8)> {
-        let (first, second, _) = (cursor.byte()?, cursor.byte()?, cursor.byte()?);
+    fn read_evex(cursor: &mut Cursor, prefixes: &mut Prefixes) -> (Map, u8) {
+        let (first, second, _) = (cursor.byte(), cursor.byte(), cursor.byte());
         prefixes.rex = (!first >> 5) | ((second >> 4) & 8);
-        Some((Map::Vector(first & 7), cursor.byte()?))
+        (Map::Vector(first & 7), cursor.byte())
     }
 }
 
@@ -311,9 +322,9 @@ struct ModRm {
 }
 
 impl ModRm {
-    #[inline]
-    fn read(cursor: &mut Cursor<'_>, prefixes: Prefixes) -> Option<Self> {
-        let byte = cursor.byte()?;
+    #[inline(always)]
+    fn read(cursor: &mut Cursor, prefixes: Prefixes) -> Self {
+        let byte = cursor.byte();
         let (mode, rm) = (byte >> 6, byte & 7);
         let mut modrm = Self {
             reg: (byte >> 3) & 7,
@@ -323,38 +334,32 @@ impl ModRm {
         };
         let mut displacement_len = [0, 1, 4, 0][usize::from(mode)];
         if mode != 3 && rm == 4 {
-            let base = cursor.byte()? & 7;
+            let base = cursor.byte() & 7;
             modrm.rsp_base = base == 4 && prefixes.b() == 0;
             if base == 5 && mode == 0 {
                 displacement_len = 4;
             }
         }
         if mode == 0 && rm == 5 {
-            modrm.rip_displacement = Some(cursor.number(4)?);
+            modrm.rip_displacement = Some(cursor.number(4));
         } else {
-            cursor.number(displacement_len)?;
+            cursor.at += displacement_len;
         }
-        Some(modrm)
+        modrm
     }
 }
 
-#[inline]
-fn read_immediate(
-    cursor: &mut Cursor<'_>,
-    encoding: &Encoding,
-    modrm: Option<ModRm>,
-) -> Option<i64> {
+#[inline(always)]
+fn read_immediate(cursor: &mut Cursor, encoding: &Encoding, modrm: Option<ModRm>) -> i64 {
     let shape = encoding.shape;
     let prefixes = encoding.prefixes;
-    let by_operand = |narrow, normal| {
-        if prefixes.operand_size && !prefixes.wide() { narrow } else { normal }
-    };
+    let by_operand = if prefixes.operand_size && !prefixes.wide() { 2 } else { 4 };
     let mut len = shape.fixed_immediate_len();
     if shape.has_operand_immediate() {
-        len += by_operand(2, 4);
+        len += by_operand;
     }
     if shape.has_full_immediate() {
-        len += if prefixes.wide() { 8 } else { by_operand(2, 4) };
+        len += if prefixes.wide() { 8 } else { by_operand };
     }
     if shape.has_offset() {
         len += if prefixes.address_size { 4 } else { 8 };
@@ -363,7 +368,7 @@ fn read_immediate(
         // Of the unary group only `test` has an immediate.
         match encoding.opcode {
             0xf6 => len += 1,
-            0xf7 => len += by_operand(2, 4),
+            0xf7 => len += by_operand,
             _ => {}
         }
     }
@@ -488,7 +493,7 @@ impl Form {
         match (self.encoding.opcode, self.modrm) {
             (0xb8, _) if prefixes.b() == 0 && !prefixes.wide() => Some(self.immediate as u32),
             // A negative one is sign-extended to rax, and no number of a system call.
-            (0xc7, Some(m)) if eax_by_modrm(m) && self.immediate >= 0 => {
+            (0xc7, Some(m)) if eax_by_modrm(m) && m.reg == 0 && self.immediate >= 0 => {
                 Some(self.immediate as u32)
             }
             (0x29 | 0x2b | 0x31 | 0x33, Some(m)) => {
@@ -511,7 +516,8 @@ impl Form {
             })
         };
         match self.encoding.shape.destination() {
-            Destination::None => false,
+            // 90 is `nop`, but exchanges eax with r8 if there is the bit for it.
+            Destination::None => self.is_one(0x90) && prefixes.b() != 0,
             Destination::Rm => rm_is_eax(),
             Destination::Reg => reg_is_eax(),
             Destination::Either => rm_is_eax() || reg_is_eax(),

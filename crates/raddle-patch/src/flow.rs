@@ -49,7 +49,7 @@ impl Listing {
     }
 
     /// Decodes `function`, which is no longer than [`MAX_LEN`], as far as it is code.
-    pub fn decode(&mut self, image: &Image, function: Function) {
+    pub fn decode(&mut self, image: &Image, functions: &Functions<'_>, function: Function) {
         let span = function.whole;
         self.starts.clear(self.function.len());
         self.targets.clear(self.function.len());
@@ -71,6 +71,40 @@ impl Listing {
                 self.note_table(image, self.tables.items[index]);
             }
         }
+        self.note_neighbours(image, functions);
+    }
+
+    /// Notes jumps from the functions next to this one, as hand-written code has them: the scan of
+    /// all text for jumps sees only those with a 32-bit displacement.
+    fn note_neighbours(&mut self, image: &Image, functions: &Functions<'_>) {
+        const REACH: usize = 2 + 128;
+        let Span { start, end } = self.function;
+        let mut lowest = start;
+        while start - lowest < REACH
+            && let Some(previous) = lowest.checked_sub(1).and_then(|at| functions.at(at))
+        {
+            lowest = previous.whole.start;
+            self.note_jumps_of(image, previous.whole);
+        }
+        let mut highest = end;
+        while highest - end < REACH
+            && let Some(next) = functions.at(highest)
+        {
+            let reached = next.whole.end.min(end + REACH);
+            self.note_jumps_of(image, Span { start: highest, end: reached });
+            highest = next.whole.end;
+        }
+    }
+
+    fn note_jumps_of(&mut self, image: &Image, neighbour: Span) {
+        let text = image.bytes(neighbour).unwrap_or(&[]);
+        each_instruction(text, |offset, instruction| {
+            if let Flow::Branch(by) | Flow::Jump(by) = instruction.flow {
+                let address = neighbour.start + offset;
+                self.note_target(address.wrapping_add_signed(by as isize));
+            }
+            true
+        });
     }
 
     #[inline]
@@ -93,7 +127,7 @@ impl Listing {
             let target = address.wrapping_add_signed(by as isize);
             if self.function.contains(target) {
                 self.note_target(target);
-            } else if image.text_at(target).is_none() {
+            } else if image.text_at(target).is_none() && table_entry(image, target, 0).is_some() {
                 self.tables.insert(target);
             }
         }
@@ -106,21 +140,10 @@ impl Listing {
         }
     }
 
-    /// Reads a table of offsets from its own start, as long as they lead into text.
+    /// Reads a table of offsets, as long as they lead into text.
     fn note_table(&mut self, image: &Image, table: usize) {
-        let Some(bytes) = image.from(table) else {
-            return;
-        };
-        for index in 0..TABLE_MAX_ENTRIES {
-            let Some(offset) = i32_at(bytes, index * 4) else {
-                return;
-            };
-            let target = table.wrapping_add_signed(offset as isize);
-            if image.text_at(target).is_none() {
-                return;
-            }
-            self.note_target(target);
-        }
+        let entries = (0..TABLE_MAX_ENTRIES).map_while(|index| table_entry(image, table, index));
+        entries.for_each(|target| self.note_target(target));
     }
 
     /// How far the function is known.
@@ -186,6 +209,13 @@ impl Listing {
     }
 }
 
+/// Where entry `index` of a table leads that holds offsets from its own start, if into text.
+fn table_entry(image: &Image, table: usize, index: usize) -> Option<usize> {
+    let offset = i32_at(image.from(table)?, index * 4)?;
+    let target = table.wrapping_add_signed(offset as isize);
+    image.text_at(target).map(|_| target)
+}
+
 /// Decodes from the start of `text` to its end, or to what is no instruction, or until told.
 fn each_instruction(text: &[u8], mut visit: impl FnMut(usize, Instruction) -> bool) {
     let mut offset = 0;
@@ -197,26 +227,24 @@ fn each_instruction(text: &[u8], mut visit: impl FnMut(usize, Instruction) -> bo
     }
 }
 
-/// Whether the instruction at `address`, if one starts there, may be part of the code: false only
-/// if decoding from the start of its function says otherwise.
-pub(crate) fn may_be_code(image: &Image, functions: &Functions<'_>, address: usize) -> bool {
+/// Whether the byte at `address` may belong to a jump or call: false only if decoding from the start
+/// of its function says otherwise.
+pub(crate) fn may_jump_at(image: &Image, functions: &Functions<'_>, address: usize) -> bool {
     let Some(function) = functions.at(address) else {
         return true;
     };
-    let Some(text) = image.bytes(function.whole) else {
-        return true;
-    };
+    let text = image.bytes(function.whole).unwrap_or(&[]);
     let wanted = address - function.whole.start;
-    let mut reached = 0;
+    // Decoding that stops short knows nothing.
+    let mut jumps = true;
     each_instruction(text, |offset, instruction| {
-        reached = offset + usize::from(instruction.len);
-        if offset == wanted {
-            reached = wanted;
+        let passed = wanted < offset + usize::from(instruction.len);
+        if passed {
+            jumps = matches!(instruction.flow, Flow::Branch(_) | Flow::Jump(_) | Flow::Call(_));
         }
-        offset < wanted
+        !passed
     });
-    // Decoding that stopped short knows nothing.
-    reached <= wanted
+    jumps
 }
 
 /// A set of offsets into a function.

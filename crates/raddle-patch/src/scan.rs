@@ -19,8 +19,7 @@ const LANES: usize = 16;
 pub(crate) fn system_calls(text: &[u8], mut found: impl FnMut(usize) -> bool) {
     let mut at = 0;
     while let Some(pair) = text.get(at..at + LANES + 1) {
-        // SAFETY: SSE2 is part of x86-64.
-        let mut hits = unsafe { eq(load(pair, 0), 0x0f) & eq(load(pair, 1), 0x05) };
+        let mut hits = eq(load(pair, 0), 0x0f) & eq(load(pair, 1), 0x05);
         while hits != 0 {
             if !found(at + hits.trailing_zeros() as usize) {
                 return;
@@ -46,8 +45,7 @@ pub(crate) fn long_jumps(text: &[u8], mut found: impl FnMut(usize, i64)) {
         }
     };
     while let Some(block) = text.get(at..at + LANES) {
-        // SAFETY: SSE2 is part of x86-64.
-        let mut hits = unsafe { jump_bytes(load(block, 0)) };
+        let mut hits = jump_bytes(load(block, 0));
         while hits != 0 {
             check(at + hits.trailing_zeros() as usize);
             hits &= hits - 1;
@@ -77,26 +75,24 @@ fn load(bytes: &[u8], offset: usize) -> __m128i {
 }
 
 /// One bit for each byte that equals `byte`.
-///
-/// # Safety
-/// The CPU has SSE2.
 #[inline(always)]
-unsafe fn eq(block: __m128i, byte: u8) -> u32 {
-    _mm_movemask_epi8(_mm_cmpeq_epi8(block, _mm_set1_epi8(byte as i8))) as u32
+fn eq(block: __m128i, byte: u8) -> u32 {
+    // SAFETY: SSE2 is part of x86-64.
+    unsafe { _mm_movemask_epi8(_mm_cmpeq_epi8(block, _mm_set1_epi8(byte as i8))) as u32 }
 }
 
 /// One bit for each byte that is e8, e9 or 0f.
-///
-/// # Safety
-/// The CPU has SSE2.
 #[inline(always)]
-unsafe fn jump_bytes(block: __m128i) -> u32 {
-    let call_or_jump = _mm_cmpeq_epi8(
-        _mm_and_si128(block, _mm_set1_epi8(0xfeu8 as i8)),
-        _mm_set1_epi8(0xe8u8 as i8),
-    );
-    let escape = _mm_cmpeq_epi8(block, _mm_set1_epi8(0x0f));
-    _mm_movemask_epi8(_mm_or_si128(call_or_jump, escape)) as u32
+fn jump_bytes(block: __m128i) -> u32 {
+    // SAFETY: SSE2 is part of x86-64.
+    unsafe {
+        let call_or_jump = _mm_cmpeq_epi8(
+            _mm_and_si128(block, _mm_set1_epi8(0xfeu8 as i8)),
+            _mm_set1_epi8(0xe8u8 as i8),
+        );
+        let escape = _mm_cmpeq_epi8(block, _mm_set1_epi8(0x0f));
+        _mm_movemask_epi8(_mm_or_si128(call_or_jump, escape)) as u32
+    }
 }
 
 /// Which stretches of 64 bytes are near a site: an approximate set that says yes too often, never

@@ -73,62 +73,81 @@ impl<'a> Functions<'a> {
             }
         }
         let index = low.checked_sub(1)?;
+        let entry = self.entry(index)?;
         let start = self.address(index, 0)?;
         let text = self.image.text_at(start)?;
         let next = self.address(low, 0).unwrap_or(text.end);
+        let end = start.checked_add(entry.len)?.min(text.end);
+        // The entry of a signal handler's return begins one byte early, because unwinders look
+        // return addresses up one byte before.
+        let start = start + usize::from(entry.signal_frame);
+        let covered = Span { start, end: end.max(start) };
         let whole = Span { start, end: next.clamp(start, text.end) };
-        let end = start.checked_add(self.length(index)?)?.min(text.end);
-        let function = Function { covered: Span { start, end }, whole };
-        function.whole.contains(address).then_some(function)
+        whole.contains(address).then_some(Function { covered, whole })
     }
 
-    /// How many bytes the unwind entry `index` covers.
-    fn length(&self, index: usize) -> Option<usize> {
+    fn entry(&self, index: usize) -> Option<Entry> {
         let entry_at = self.address(index, 4)?;
         let entry = self.image.from(entry_at)?;
         // Length, then the distance back to the common entry, then address and length.
         let common_at = entry_at.checked_add(4)?.checked_sub(usize_of(u32_at(entry, 4)?))?;
-        let encoding = address_encoding(self.image.from(common_at)?)?;
-        match encoding & 0x0f {
-            0x03 | 0x0b => Some(usize_of(u32_at(entry, 12)?)),
-            0x00 | 0x04 | 0x0c => usize_at(entry, 16),
-            _ => None,
-        }
+        let common = Common::parse(self.image.from(common_at)?)?;
+        let len = match common.encoding & 0x0f {
+            0x03 | 0x0b => usize_of(u32_at(entry, 12)?),
+            0x00 | 0x04 | 0x0c => usize_at(entry, 16)?,
+            _ => return None,
+        };
+        Some(Entry { len, signal_frame: common.signal_frame })
     }
+}
+
+/// What matters of an unwind entry.
+struct Entry {
+    /// How many bytes of code it covers.
+    len: usize,
+    signal_frame: bool,
+}
+
+/// What matters of the part that unwind entries have in common.
+struct Common {
+    /// How they encode addresses.
+    encoding: u8,
+    signal_frame: bool,
 }
 
 fn usize_of(value: u32) -> usize {
     value as usize
 }
 
-/// How the entries that share the common entry `common` encode addresses.
-fn address_encoding(common: &[u8]) -> Option<u8> {
-    const ABSOLUTE: u8 = 0;
-    let mut fields = Fields { bytes: common.get(8..)? };
-    let _version = fields.byte()?;
-    let rest = fields.bytes;
-    let name_len = rest.iter().take(8).position(|&byte| byte == 0)?;
-    let (augmentation, rest) = rest.split_at_checked(name_len)?;
-    fields.bytes = rest.get(1..)?;
-    if augmentation.first() != Some(&b'z') {
-        return augmentation.is_empty().then_some(ABSOLUTE);
-    }
-    // Code and data alignment, return address column, length of the augmentation data.
-    for _ in 0..4 {
-        fields.skip_leb128()?;
-    }
-    for &letter in &augmentation[1..] {
-        match letter {
-            b'R' => return fields.byte(),
-            b'P' => fields.skip_pointer()?,
-            b'L' => {
-                fields.byte()?;
-            }
-            b'S' | b'B' => {}
-            _ => return None,
+impl Common {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        const ABSOLUTE: u8 = 0;
+        let mut fields = Fields { bytes: bytes.get(8..)? };
+        let _version = fields.byte()?;
+        let name_len = fields.bytes.iter().take(8).position(|&byte| byte == 0)?;
+        let (augmentation, rest) = fields.bytes.split_at_checked(name_len)?;
+        fields.bytes = rest.get(1..)?;
+        let mut common = Self { encoding: ABSOLUTE, signal_frame: augmentation.contains(&b'S') };
+        if augmentation.first() != Some(&b'z') {
+            return augmentation.is_empty().then_some(common);
         }
+        // Code and data alignment, return address column, length of the augmentation data.
+        for _ in 0..4 {
+            fields.skip_leb128()?;
+        }
+        for &letter in augmentation.get(1..)? {
+            match letter {
+                b'R' => common.encoding = fields.byte()?,
+                b'P' => fields.skip_pointer()?,
+                b'L' => {
+                    fields.byte()?;
+                }
+                b'S' | b'B' => {}
+                _ => return None,
+            }
+        }
+        Some(common)
     }
-    Some(ABSOLUTE)
 }
 
 struct Fields<'a> {

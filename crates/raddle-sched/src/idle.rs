@@ -1,12 +1,13 @@
 //! Which carriers sleep: a set that a poster of work takes from and a sleeper puts itself into.
 //!
-//! A carrier is *running*, *searching*, *polling* (asleep in the event pump) or *asleep* on its wake
-//! word. Only the last are in the [`IdleSet`]: who takes an id out of it owes that carrier one wake.
+//! A carrier is *running*, *searching*, *polling* (asleep in the event pump) or *asleep* on its
+//! wake word. Only the last are in the [`IdleSet`]: who takes an id out of it owes that carrier one
+//! wake.
 //!
 //! To sleep:
 //! 1. Clear the wake word, then [`IdleSet::insert`].
 //! 2. Look again at everything that others post to without looking at this carrier: the injector,
-//!    the poller's place, signals.
+//!    the place in the event pump, signals.
 //! 3. Sleep on the wake word, unless step 2 found something.
 //! 4. [`IdleSet::take`] the own id. False: a poster took it, and its wake has come or will come.
 //!    Nothing depends on that wake, as the carrier looks at all queues now; one that comes late
@@ -14,15 +15,16 @@
 //!
 //! To post: push, then [`IdleSet::take_one`], then set the wake word of the carrier taken.
 //!
-//! No wake-up is lost: the poster writes the queue's length and reads the set, the sleeper writes the
-//! set and reads the queue's length, all SeqCst. In their one order either the poster's read comes
-//! after the sleeper's write, and it takes somebody, or the sleeper's read comes after the poster's
-//! write, and it doesn't sleep. Work pushed to a carrier's own run queue is not posted in this sense:
-//! that carrier is awake, and sysmon sees to backlogs that last.
+//! No wake-up is lost: the poster writes the queue's length and reads the set, the sleeper writes
+//! the set and reads the queue's length, all SeqCst. In their one order either the poster's read
+//! comes after the sleeper's write, and it takes somebody, or the sleeper's read comes after the
+//! poster's write, and it doesn't sleep. Work pushed to a carrier's own run queue is not posted in
+//! this sense: that carrier is awake, and sysmon sees to backlogs that last.
 //!
 //! Rejected: a list under a lock (a poster would wait for a sleeper that the kernel descheduled
 //! inside it), a lock-free stack (needs an ABA tag, and can't take a given carrier out). Lowest id
-//! first keeps the same few carriers busy when there is little work, and the others asleep for long.
+//! first keeps the same few carriers busy when there is little work, and the others asleep for
+//! long.
 
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 

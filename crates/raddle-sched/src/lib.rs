@@ -11,6 +11,7 @@
 //! | [`injector`] | `Injector` | work from outside the carriers, and overflow |
 //! | [`idle`] | `IdleSet` | which carrier sleeps, and who must wake it |
 //! | [`wait_table`] | `WaitTable`, `WaitNode` | who waits at this address or descriptor |
+//! | [`wait_list`] | `WaitList` | who waits behind one lock |
 //! | [`timers`] | `Timers` | whose deadline has passed |
 //! | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
 //! | [`spin`] | `SpinLock` | the only lock: short, never held over a switch |
@@ -24,6 +25,7 @@ pub mod spin;
 pub mod sync;
 pub mod task;
 pub mod timers;
+pub mod wait_list;
 pub mod wait_table;
 
 pub use idle::IdleSet;

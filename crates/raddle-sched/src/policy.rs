@@ -8,8 +8,8 @@
 //! 1. A push onto a backlog (something already waits in the ring) may wake an idle carrier, as long
 //!    as [`Backlog`]'s budget allows: a budget that grows when the woken carrier found work that
 //!    lasted, and shrinks when it found nothing.
-//! 2. Sysmon ticks while any carrier runs and another idles: a backlog or a filled LIFO slot that it
-//!    sees on two ticks in a row without a switch between wakes a carrier.
+//! 2. Sysmon ticks while any carrier runs and another idles: a backlog or a filled LIFO slot that
+//!    it sees on two ticks in a row without a switch between wakes a carrier.
 //! 3. Work from outside the carriers (the injector) always wakes an idle one.
 
 /// What the next look of a carrier should include, by its count of picks.
@@ -108,7 +108,7 @@ pub struct Seen {
 
 impl Seen {
     /// Takes the next look. True if work has waited since the last one: something was queued at
-    /// both and the carrier made no switch between, or its ring held a backlog at both.
+    /// both, and either the carrier made no switch between or its ring holds more than one now.
     pub fn backlog_lasts(&mut self, switches: u64, queued: bool, ring_len: usize) -> bool {
         let stuck = self.queued && queued && switches == self.switches;
         let lasting = self.queued && ring_len > 1;
@@ -127,5 +127,96 @@ pub const fn sysmon_interval_ns(last_ns: u64, acted: bool) -> u64 {
         SYSMON_MAX_NS
     } else {
         doubled
+    }
+}
+
+#[cfg(all(test, not(any(raddle_loom, raddle_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_look_comes_as_often_as_it_says_and_never_two_at_once() {
+        let count =
+            |want: fn(Tick) -> bool| (0..6400).filter(|&n| want(Tick::of(n))).count() as u32;
+        assert_eq!(count(|tick| tick.fair), 6400 / FAIR_EVERY);
+        assert_eq!(count(|tick| tick.injector), 6400 / INJECTOR_EVERY);
+        assert_eq!(count(|tick| tick.poll), 6400 / POLL_EVERY);
+        assert_eq!(count(|tick| tick.fair && tick.injector), 0);
+    }
+
+    #[test]
+    fn looks_go_on_where_the_count_wraps() {
+        let around = |n: u32| u32::MAX.wrapping_add(n);
+        let fair = (0..2 * FAIR_EVERY)
+            .filter(|&n| Tick::of(around(n)).fair)
+            .count();
+        assert_eq!(fair, 2);
+    }
+
+    #[test]
+    fn the_first_wake_up_is_free_and_the_gaps_double_to_the_longest() {
+        let (mut backlog, mut now_ns, mut wakes) = (Backlog::new(), 1_000_000_000, 0);
+        assert!(backlog.spend(now_ns));
+        assert!(!backlog.spend(now_ns + MIN_WAKE_GAP_NS));
+        for _ in 0..20 {
+            let gap_ns = backlog.gap_ns();
+            assert!(!backlog.spend(now_ns + gap_ns - 1));
+            now_ns += gap_ns;
+            assert!(backlog.spend(now_ns));
+            wakes += 1;
+        }
+        assert_eq!((wakes, backlog.gap_ns()), (20, MAX_WAKE_GAP_NS));
+    }
+
+    #[test]
+    fn useful_wake_ups_shorten_the_gap_down_to_the_shortest() {
+        let mut backlog = Backlog::new();
+        (1..20).for_each(|n| assert!(backlog.spend(n * MAX_WAKE_GAP_NS)));
+        backlog.useful();
+        assert_eq!(backlog.gap_ns(), MAX_WAKE_GAP_NS / 4);
+        (0..10).for_each(|_| backlog.useful());
+        assert_eq!(backlog.gap_ns(), MIN_WAKE_GAP_NS);
+    }
+
+    #[test]
+    fn a_clock_that_starts_at_zero_wakes_after_the_first_gap() {
+        let mut backlog = Backlog::new();
+        assert!(!backlog.spend(MIN_WAKE_GAP_NS - 1));
+        assert!(backlog.spend(MIN_WAKE_GAP_NS));
+    }
+
+    #[test]
+    fn a_backlog_lasts_if_two_looks_see_it() {
+        let mut seen = Seen::default();
+        assert!(!seen.backlog_lasts(7, true, 3), "seen once");
+        assert!(
+            seen.backlog_lasts(9, true, 2),
+            "a ring with more than one, at the second look"
+        );
+        assert!(
+            !seen.backlog_lasts(11, true, 1),
+            "one at a time is progress"
+        );
+        assert!(
+            seen.backlog_lasts(11, true, 1),
+            "no switch between two looks"
+        );
+        assert!(!seen.backlog_lasts(11, false, 0), "nothing waits");
+        assert!(
+            !seen.backlog_lasts(11, true, 0),
+            "queued since the last look"
+        );
+    }
+
+    #[test]
+    fn sysmon_comes_back_soon_after_it_acted_and_ever_later_else() {
+        assert_eq!(sysmon_interval_ns(SYSMON_MAX_NS, true), SYSMON_MIN_NS);
+        let mut interval_ns = SYSMON_MIN_NS;
+        for _ in 0..10 {
+            let next_ns = sysmon_interval_ns(interval_ns, false);
+            assert!(next_ns == (2 * interval_ns).min(SYSMON_MAX_NS));
+            interval_ns = next_ns;
+        }
+        assert_eq!(interval_ns, SYSMON_MAX_NS);
     }
 }

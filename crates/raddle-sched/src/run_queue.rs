@@ -1,15 +1,16 @@
 //! A carrier's run queue: a stealable ring and a LIFO slot before it.
 //!
-//! The owner pushes at the ring's tail and takes at its head, as thieves do, so the ring is FIFO for
-//! everybody. The LIFO slot holds the task that was woken last: it runs next, on warm caches, which
-//! makes a hand-off between two threads a switch and nothing else. Only the owner fills the slot;
-//! owner and thieves empty it by a swap.
+//! The owner pushes at the ring's tail and takes at its head, as thieves do, so the ring is FIFO
+//! for everybody. The LIFO slot holds the task that was woken last: it runs next, on warm caches,
+//! which makes a hand-off between two threads a switch and nothing else. Only the owner fills the
+//! slot; owner and thieves empty it by a swap.
 //!
 //! The ring's protocol (after Chase and Lev 2005 in the bounded, FIFO form that Go and tokio use):
-//! `tail` is written by the owner only, after the slot it covers (release); `head` moves by CAS. Who
-//! takes copies an entry, then tries to move `head` over it: if the CAS fails, the copy is forgotten.
-//! An entry can't be overwritten while `head` hasn't passed it, because the owner pushes only while
-//! `tail - head` is below the capacity, and a stale `head` only makes the ring look fuller.
+//! `tail` is written by the owner only, after the slot it covers (release); `head` moves by CAS.
+//! Who takes copies an entry, then tries to move `head` over it: if the CAS fails, the copy is
+//! forgotten. An entry can't be overwritten while `head` hasn't passed it, because the owner pushes
+//! only while `tail - head` is below the capacity, and a stale `head` only makes the ring look
+//! fuller.
 //!
 //! Theft moves tasks one by one, a CAS each: to take many by one CAS, the thief would have to copy
 //! them out before it owns them, and to keep what it copied from being run by the owner meanwhile.
@@ -195,5 +196,101 @@ impl RunQueue {
 impl Default for RunQueue {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(all(test, not(any(raddle_loom, raddle_shuttle))))]
+mod tests {
+    use super::*;
+    use core::ptr::NonNull;
+
+    struct Tasks(Vec<Task>);
+
+    impl Tasks {
+        fn new(count: usize) -> Self {
+            Self((0..count).map(|_| Task::new()).collect())
+        }
+
+        fn get(&self, index: usize) -> TaskRef {
+            // SAFETY: the tasks live as long as the test.
+            unsafe { TaskRef::new(NonNull::from(&self.0[index])) }
+        }
+
+        fn index(&self, task: TaskRef) -> usize {
+            (task.as_ptr().addr() - self.0.as_ptr().addr()) / size_of::<Task>()
+        }
+
+        /// Pushes the tasks of `range`, which must fit.
+        fn push(&self, queue: &RunQueue, range: core::ops::Range<usize>) {
+            range.for_each(|index| assert!(queue.push(self.get(index)).is_none()));
+        }
+
+        fn drain(&self, queue: &RunQueue) -> Vec<usize> {
+            core::iter::from_fn(|| queue.pop_ring())
+                .map(|task| self.index(task))
+                .collect()
+        }
+    }
+
+    #[test]
+    fn the_ring_is_first_in_first_out_round_and_round() {
+        let (tasks, queue) = (Tasks::new(CAPACITY), RunQueue::new());
+        for round in 0..5 {
+            let count = CAPACITY - round;
+            tasks.push(&queue, 0..count);
+            assert_eq!(queue.ring_len(), count);
+            assert!(tasks.drain(&queue).into_iter().eq(0..count));
+        }
+    }
+
+    #[test]
+    fn a_full_ring_gives_up_its_older_half_and_the_newcomer() {
+        let (tasks, queue) = (Tasks::new(CAPACITY + 1), RunQueue::new());
+        tasks.push(&queue, 0..CAPACITY);
+        let moved = queue.push(tasks.get(CAPACITY)).expect("an overflow");
+        let moved: Vec<_> = core::iter::from_fn(|| moved.pop())
+            .map(|task| tasks.index(task))
+            .collect();
+        assert!(moved.into_iter().eq((0..CAPACITY / 2).chain([CAPACITY])));
+        assert!(tasks.drain(&queue).into_iter().eq(CAPACITY / 2..CAPACITY));
+    }
+
+    #[test]
+    fn the_slot_holds_the_newest_and_displaces_to_the_caller() {
+        let (tasks, queue) = (Tasks::new(2), RunQueue::new());
+        assert!(queue.push_lifo(tasks.get(0)).is_none());
+        assert_eq!(queue.push_lifo(tasks.get(1)), Some(tasks.get(0)));
+        assert_eq!(
+            (queue.len(), queue.ring_len(), queue.is_empty()),
+            (1, 0, false)
+        );
+        assert_eq!(queue.take_lifo(), Some(tasks.get(1)));
+        assert!(queue.take_lifo().is_none() && queue.is_empty());
+    }
+
+    #[test]
+    fn a_theft_takes_half_oldest_first_and_runs_one() {
+        for (had, rest) in [(0, 0), (1, 0), (2, 0), (3, 1), (8, 3), (9, 4)] {
+            let (tasks, victim, thief) = (Tasks::new(9), RunQueue::new(), RunQueue::new());
+            tasks.push(&victim, 0..had);
+            assert_eq!(thief.steal(&victim), (had > 0).then(|| tasks.get(0)));
+            assert!(tasks.drain(&thief).into_iter().eq(1..1 + rest));
+            assert!(tasks.drain(&victim).into_iter().eq(if had == 0 {
+                0..0
+            } else {
+                1 + rest..had
+            }));
+        }
+    }
+
+    #[test]
+    fn a_theft_leaves_what_the_thief_has_no_room_for() {
+        let (victim, thief) = (RunQueue::new(), RunQueue::new());
+        let tasks = Tasks::new(CAPACITY + 7);
+        tasks.push(&thief, 0..CAPACITY - 1);
+        tasks.push(&victim, CAPACITY - 1..CAPACITY + 7);
+        assert_eq!(thief.steal_from(&victim), 1);
+        assert_eq!(thief.steal_from(&victim), 0);
+        assert_eq!((thief.ring_len(), victim.ring_len()), (CAPACITY, 7));
     }
 }

@@ -2,12 +2,13 @@
 //!
 //! A *task* is embedded in the engine's thread object. Its *claim word* decides who wakes it:
 //!
-//! 1. The parker stores WAITING, links its wait nodes, checks its condition again (a waker that came
-//!    before the link finds nobody; so the condition must be seen after the link), and switches away.
+//! 1. The parker stores WAITING, links its wait nodes, checks its condition again (a waker that
+//!    came before the link finds nobody; so the condition must be seen after the link), and
+//!    switches away.
 //! 2. A waker, a timer, a signal: each tries to move the claim word from WAITING to its reason.
 //!    Exactly one succeeds, and that one pushes the task to a run queue at once.
-//! 3. The parker may still be on its stack then: `on_cpu` says so. Whoever pops the task waits until
-//!    `on_cpu` is 0 (on a stack of its own: two carriers that wait for each other's parker on
+//! 3. The parker may still be on its stack then: `on_cpu` says so. Whoever pops the task waits
+//!    until `on_cpu` is 0 (on a stack of its own: two carriers that wait for each other's parker on
 //!    parkers' stacks would never leave them), sets it to 1 and continues the context.
 //! 4. The switch itself stores 0 to `on_cpu`, after its last use of the old stack.
 //!

@@ -238,3 +238,124 @@ impl Default for Timers {
         Self::new()
     }
 }
+
+#[cfg(all(test, not(any(raddle_loom, raddle_shuttle))))]
+mod tests {
+    use super::*;
+    use core::ptr::NonNull;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const TASKS: usize = 24;
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Insert(usize, u64),
+        Remove(usize),
+        /// Somebody else wakes the task, which stays in the heap.
+        Claim(usize),
+        Expire(u64),
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        prop_oneof![
+            4 => (0..TASKS, 0..50u64).prop_map(|(task, deadline)| Act::Insert(task, deadline)),
+            2 => (0..TASKS).prop_map(Act::Remove),
+            1 => (0..TASKS).prop_map(Act::Claim),
+            1 => (0..60u64).prop_map(Act::Expire),
+        ]
+    }
+
+    /// The heap beside a map from (deadline, task) to whether the task still waits.
+    struct Both {
+        tasks: Vec<Task>,
+        timers: Timers,
+        model: BTreeMap<(u64, usize), bool>,
+    }
+
+    impl Both {
+        fn task(&self, index: usize) -> TaskRef {
+            // SAFETY: the tasks live as long as the heap.
+            unsafe { TaskRef::new(NonNull::from(&self.tasks[index])) }
+        }
+
+        fn key_of(&self, index: usize) -> Option<(u64, usize)> {
+            self.model.keys().find(|key| key.1 == index).copied()
+        }
+
+        fn play(&mut self, act: &Act) {
+            match *act {
+                Act::Insert(index, deadline_ns) if self.key_of(index).is_none() => {
+                    self.tasks[index].prepare();
+                    let earlier = self.model.first_key_value().map(|(key, _)| key.0);
+                    let first = self.timers.insert(self.task(index), deadline_ns);
+                    assert_eq!(first, earlier.is_none_or(|earlier| deadline_ns < earlier));
+                    self.model.insert((deadline_ns, index), true);
+                }
+                Act::Insert(..) => {}
+                Act::Remove(index) => {
+                    self.timers.remove(self.task(index));
+                    self.key_of(index).map(|key| self.model.remove(&key));
+                }
+                Act::Claim(index) => {
+                    if let Some(key) = self.key_of(index) {
+                        assert_eq!(self.tasks[index].claim(Wake::Woken), self.model[&key]);
+                        self.model.insert(key, false);
+                    }
+                }
+                Act::Expire(now_ns) => self.expire(now_ns),
+            }
+            let earliest = self.model.first_key_value().map_or(NEVER, |(key, _)| key.0);
+            assert_eq!(self.timers.earliest_ns(), earliest);
+        }
+
+        fn expire(&mut self, now_ns: u64) {
+            let later = self.model.split_off(&(now_ns + 1, 0));
+            let due = core::mem::replace(&mut self.model, later);
+            let deadlines: BTreeMap<_, _> = due.keys().map(|&(ns, index)| (index, ns)).collect();
+            let expired = self.timers.expire(now_ns);
+            let index = |task| (0..TASKS).find(|&index| self.task(index) == task).unwrap();
+            let mut expired: Vec<_> = core::iter::from_fn(|| expired.pop()).map(index).collect();
+            assert!(
+                expired.iter().map(|index| deadlines[index]).is_sorted(),
+                "earliest first"
+            );
+            expired.sort_unstable();
+            let mut waited: Vec<_> = due
+                .into_iter()
+                .filter(|&(_, waits)| waits)
+                .map(|((_, index), _)| index)
+                .collect();
+            waited.sort_unstable();
+            assert_eq!(expired, waited);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+        #[test]
+        fn the_heap_agrees_with_a_map(acts in prop::collection::vec(act(), 1..200)) {
+            let tasks = (0..TASKS).map(|_| Task::new()).collect();
+            let mut both = Both { tasks, timers: Timers::new(), model: BTreeMap::new() };
+            acts.iter().for_each(|act| both.play(act));
+            both.play(&Act::Expire(100));
+            assert_eq!(both.timers.earliest_ns(), NEVER);
+        }
+    }
+
+    #[test]
+    fn a_task_may_be_removed_twice_and_come_back() {
+        let (task, timers) = (Task::new(), Timers::new());
+        // SAFETY: the task lives as long as the heap.
+        let task = unsafe { TaskRef::new(NonNull::from(&task)) };
+        for deadline_ns in [7, 3] {
+            task.get().prepare();
+            assert!(timers.insert(task, deadline_ns));
+            timers.remove(task);
+            timers.remove(task);
+            assert_eq!(timers.earliest_ns(), NEVER);
+        }
+        assert!(timers.expire(100).is_empty());
+        assert!(task.get().is_waiting());
+    }
+}

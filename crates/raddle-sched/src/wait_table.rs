@@ -1,180 +1,20 @@
 //! Wait queues keyed by address: the user-mode futex table, and anything else that waits by key.
 //!
-//! A *bucket* is a spin lock, a doubly linked list of wait nodes, and a count of waiters. A *wait
-//! node* lives on the waiter's stack or in its thread object; its fields are guarded by the bucket's
-//! lock.
+//! A *bucket* is a spin lock, a [`WaitList`] under it, and a count of waiters.
 //!
-//! To wait: raise the bucket's count (SeqCst), take the lock, check the condition, link the node. To
-//! wake: change the condition, full barrier, read the count; if it is zero nobody can be asleep, else
-//! take the lock and look. The count is raised *before* the condition is checked, so either the waker
-//! sees the count or the waiter sees the condition (Dekker): an empty-list shortcut without the count
-//! would lose wake-ups. A requeue raises the count of its target in the same way before its check.
+//! To wait: raise the bucket's count (SeqCst), take the lock, check the condition, link the node.
+//! To wake: change the condition, full barrier, read the count; if it is zero nobody can be asleep,
+//! else take the lock and look. The count is raised *before* the condition is checked, so either
+//! the waker sees the count or the waiter sees the condition (Dekker): an empty-list shortcut
+//! without the count would lose wake-ups. A requeue raises the count of its target in the same way
+//! before its check.
 //!
-//! A waker unlinks a node and finishes with it *before* it claims the task: a claimed task may run at
-//! once and its node be gone. A waiter that was woken by anything else unlinks its node itself.
+//! A waiter that was woken by anything but the table unlinks its node itself.
 
 use crate::spin::{SpinGuard, SpinLock};
-use crate::sync::{AtomicU32, AtomicUsize, Ordering, fence};
+use crate::sync::{AtomicU32, Ordering, fence};
 use crate::task::{TaskList, TaskRef, Wake};
-use core::cell::Cell;
-use core::ptr::{null, null_mut};
-
-/// One wait of one task on one key.
-pub struct WaitNode {
-    next: Cell<*const WaitNode>,
-    prev: Cell<*const WaitNode>,
-    linked: Cell<bool>,
-    task: Cell<Option<TaskRef>>,
-    bits: Cell<u32>,
-    /// The key it waits on. Changed by a requeue under both buckets' locks; read without a lock only
-    /// to find the bucket, and then again under its lock.
-    key: AtomicUsize,
-}
-
-// SAFETY: all fields but `key` are used under a bucket's lock.
-unsafe impl Send for WaitNode {}
-// SAFETY: as above.
-unsafe impl Sync for WaitNode {}
-
-impl WaitNode {
-    /// A node in no queue.
-    pub fn new() -> Self {
-        Self {
-            next: Cell::new(null()),
-            prev: Cell::new(null()),
-            linked: Cell::new(false),
-            task: Cell::new(None),
-            bits: Cell::new(0),
-            key: AtomicUsize::new(0),
-        }
-    }
-
-    /// The key of the current or last wait.
-    pub fn key(&self) -> usize {
-        self.key.load(Ordering::Relaxed)
-    }
-
-    /// The task of the current or last wait.
-    fn task(&self) -> TaskRef {
-        match self.task.get() {
-            Some(task) => task,
-            None => unreachable!("a linked wait node has a task"),
-        }
-    }
-}
-
-impl Default for WaitNode {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// An intrusive FIFO of wait nodes; every method needs the lock that guards the list.
-pub struct WaitList {
-    head: *const WaitNode,
-    tail: *const WaitNode,
-}
-
-// SAFETY: nodes are touched under the lock that guards the list.
-unsafe impl Send for WaitList {}
-
-impl WaitList {
-    /// An empty list.
-    pub const fn new() -> Self {
-        Self {
-            head: null_mut(),
-            tail: null_mut(),
-        }
-    }
-
-    /// True without nodes.
-    pub fn is_empty(&self) -> bool {
-        self.head.is_null()
-    }
-
-    /// Appends a node for `task`.
-    ///
-    /// # Safety
-    /// The node must stay where it is, and alive, until it has been unlinked.
-    pub unsafe fn link(&mut self, node: &WaitNode, task: TaskRef, key: usize, bits: u32) {
-        node.task.set(Some(task));
-        node.bits.set(bits);
-        node.key.store(key, Ordering::Relaxed);
-        // SAFETY: the caller's promise is link_last's.
-        unsafe { self.link_last(node) };
-    }
-
-    unsafe fn link_last(&mut self, node: &WaitNode) {
-        debug_assert!(!node.linked.get());
-        node.next.set(null());
-        node.prev.set(self.tail);
-        node.linked.set(true);
-        // SAFETY: linked nodes are alive, by link's contract.
-        match unsafe { self.tail.as_ref() } {
-            Some(tail) => tail.next.set(node),
-            None => self.head = node,
-        }
-        self.tail = node;
-    }
-
-    /// Takes a node out, if it is in; true if it was.
-    ///
-    /// # Safety
-    /// If it is linked, it must be in this list.
-    pub unsafe fn unlink(&mut self, node: &WaitNode) -> bool {
-        if !node.linked.replace(false) {
-            return false;
-        }
-        let (next, prev) = (node.next.get(), node.prev.get());
-        // SAFETY: neighbours are linked, so alive.
-        match unsafe { prev.as_ref() } {
-            Some(prev) => prev.next.set(next),
-            None => self.head = next,
-        }
-        // SAFETY: as above.
-        match unsafe { next.as_ref() } {
-            Some(next) => next.prev.set(prev),
-            None => self.tail = prev,
-        }
-        true
-    }
-
-    /// Unlinks and claims up to `max` nodes that `wanted` accepts, oldest first; the claimed tasks
-    /// are appended to `woken`. Nodes whose task somebody else claimed are unlinked and not counted.
-    pub fn wake(
-        &mut self,
-        max: usize,
-        woken: &TaskList,
-        mut wanted: impl FnMut(usize, u32) -> bool,
-    ) -> usize {
-        let mut count = 0;
-        let mut at = self.head;
-        // SAFETY: linked nodes are alive, by link's contract.
-        while let Some(node) = unsafe { at.as_ref() } {
-            if count == max {
-                break;
-            }
-            at = node.next.get();
-            if !wanted(node.key(), node.bits.get()) {
-                continue;
-            }
-            let task = node.task();
-            // SAFETY: the node came from this list. After the claim it may be gone.
-            unsafe { self.unlink(node) };
-            if task.get().claim(Wake::Woken) {
-                woken.push(task);
-                count += 1;
-            }
-        }
-        count
-    }
-}
-
-impl Default for WaitList {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+pub use crate::wait_list::{WaitList, WaitNode};
 
 /// One row of the table.
 pub struct Bucket {
@@ -200,6 +40,12 @@ impl Bucket {
             waiters: AtomicU32::new(0),
             list: SpinLock::new(WaitList::new()),
         }
+    }
+}
+
+impl Default for Bucket {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -342,27 +188,8 @@ impl<const N: usize> WaitTable<N> {
             left += u32::from(key == from);
             key == from
         });
-        let mut moved = 0;
-        let mut at = list.head;
-        // SAFETY: linked nodes are alive, by link's contract.
-        while let Some(node) = unsafe { at.as_ref() } {
-            if moved == max_move {
-                break;
-            }
-            at = node.next.get();
-            if node.key() != from {
-                continue;
-            }
-            node.key.store(to, Ordering::Relaxed);
-            moved += 1;
-            if let Some(second) = &mut second {
-                // SAFETY: the node is in `list`; both locks are held.
-                unsafe {
-                    list.unlink(node);
-                    second.link_last(node);
-                }
-            }
-        }
+        // SAFETY: both locks are held.
+        let moved = unsafe { list.requeue(from, to, max_move, second.as_deref_mut()) };
         if second.is_some() {
             announced.fetch_add(moved as u32, Ordering::Relaxed);
             left += moved as u32;
@@ -434,7 +261,6 @@ impl<const N: usize> WaitTable<N> {
     }
 }
 
-#[cfg(not(any(raddle_loom, raddle_shuttle)))]
 impl<const N: usize> Default for WaitTable<N> {
     fn default() -> Self {
         Self::new()

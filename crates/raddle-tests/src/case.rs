@@ -1,19 +1,25 @@
 //! A case: one behaviour of one program, run in every mode and compared.
 
+use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::child::{Outcome, Running, status_number};
 use crate::known::{Known, judge};
-use crate::mode::{Mode, modes};
+use crate::mode::{Mode, modes, raddle};
 use crate::program::{Program, Variant, folder, shared_object};
-use crate::tools::or_skip;
+use crate::tools::{or_skip, say};
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a case may take: `RADDLE_TEST_TIMEOUT_S`, or a minute.
+fn timeout() -> Duration {
+    let wanted = env::var("RADDLE_TEST_TIMEOUT_S").ok();
+    let seconds = wanted.map_or(60, |text| text.parse().expect("a timeout in whole seconds"));
+    Duration::from_secs(seconds)
+}
 
 pub struct Case {
     /// The test's name, as the known failures know it.
@@ -39,9 +45,15 @@ impl Case {
             input: None,
             library: None,
             status: 0,
-            timeout: TIMEOUT,
+            timeout: timeout(),
             last_line: Some(format!("ok {name}")),
         }
+    }
+
+    /// Names another test as the one that the known failures know.
+    pub fn tested_by(mut self, test: &str) -> Case {
+        self.test = test.to_owned();
+        self
     }
 
     pub fn exits_with(mut self, status: i32) -> Case {
@@ -72,6 +84,12 @@ impl Case {
         self
     }
 
+    /// For programs that don't end with `ok CASE`.
+    pub fn without_last_line(mut self) -> Case {
+        self.last_line = None;
+        self
+    }
+
     /// Applies what all cases of a program have in common.
     pub fn with(self, change: impl FnOnce(Case) -> Case) -> Case {
         change(self)
@@ -87,45 +105,34 @@ impl Case {
         let Some(program) = or_skip(&self.test, Program::build(&self.source)) else {
             return;
         };
-        match self.run_all(&program) {
-            Ok(Some(line)) => println!("{line}"),
-            Ok(None) => {}
-            Err(error) => panic!("{}: {error:#}", self.test),
-        }
-    }
-
-    fn run_all(&self, program: &Program) -> Result<Option<String>> {
-        let known = Known::load()?;
-        let mut outcome = Ok(());
-        for variant in &program.variants {
-            let native = self.run(Mode::Native, variant)?;
-            self.check_native(&native)
-                .with_context(|| describe(&native))?;
-            for mode in modes().into_iter().skip(1) {
-                let same = || compare(&native, &self.run(mode, variant)?);
-                let label = &variant.label;
-                outcome = outcome.and_then(|()| same().with_context(|| format!("{mode} {label}")));
+        let mut native = Vec::new();
+        in_every_mode(&self.test, |mode| {
+            for (index, variant) in program.variants.iter().enumerate() {
+                let outcome = self
+                    .run(mode, variant)
+                    .map_err(|error| variant.name(error))?;
+                if mode == Mode::Native {
+                    self.check_native(&outcome)
+                        .with_context(|| describe(&outcome))?;
+                    native.push(outcome);
+                } else {
+                    compare(&native[index], &outcome).map_err(|error| variant.name(error))?;
+                }
             }
-        }
-        if modes().len() == 1 {
-            return Ok(None);
-        }
-        judge(&self.test, known.reason(&self.test), outcome)
+            Ok(())
+        });
     }
 
     fn check_native(&self, outcome: &Outcome) -> Result<()> {
         let status = status_number(outcome.status);
         ensure!(
             status == self.status,
-            "natively: exit status {status}, not {}",
+            "exit status {status}, not {}",
             self.status
         );
         if let Some(expected) = &self.last_line {
             let last = outcome.stdout.lines().last().unwrap_or_default();
-            ensure!(
-                last == expected,
-                "natively: the last line is not `{expected}`"
-            );
+            ensure!(last == expected, "the last line is not `{expected}`");
         }
         Ok(())
     }
@@ -140,7 +147,29 @@ impl Case {
         let mut command = mode.command(&line)?;
         command.current_dir(&folder.0).env("TMPDIR", &folder.0);
         let running = Running::start(mode, command, self.input.as_deref())?;
-        running.wait(self.timeout).with_context(|| mode.to_string())
+        running.wait(self.timeout)
+    }
+}
+
+/// Runs `body` natively, then under raddle with each number of carriers until it fails.
+///
+/// # Panics
+///
+/// When it fails natively; when it fails under raddle and `test` is not known to; when it is
+/// known to and passes. A missing tool skips the rest, unless CI skips nothing.
+pub fn in_every_mode(test: &str, mut body: impl FnMut(Mode) -> Result<()>) {
+    let (native, others) = (Mode::Native, &modes()[1..]);
+    if or_skip(test, body(native).context("natively")).is_none() || others.is_empty() {
+        return;
+    }
+    if let Err(error) = raddle() {
+        panic!("{test}: {error:#}");
+    }
+    let mut run = |&mode: &Mode| body(mode).with_context(|| mode.to_string());
+    let outcome = others.iter().try_for_each(&mut run);
+    let judged = Known::load().and_then(|known| judge(test, known.reason(test), outcome));
+    if let Some(Some(line)) = or_skip(test, judged) {
+        say(&line);
     }
 }
 
@@ -151,13 +180,13 @@ impl Case {
 ///
 /// When output or status differ, unless `test` is a known failure.
 pub fn assert_same(test: &str, source: &str, arguments: &[&str]) {
-    let mut case = Case::new(test, source, "");
-    case.test = test.to_owned();
+    let mut case = Case::new("", source, "")
+        .tested_by(test)
+        .without_last_line();
     case.arguments = arguments
         .iter()
         .map(|&argument| argument.to_owned())
         .collect();
-    case.last_line = None;
     case.check();
 }
 
@@ -178,7 +207,7 @@ pub fn check_list(source: &str, listed: &[&str]) {
         let mut line = variant.command.clone();
         line.push("--list".into());
         let running = Running::start(Mode::Native, Mode::Native.command(&line)?, None)?;
-        Ok(running.wait(TIMEOUT)?.stdout)
+        Ok(running.wait(timeout())?.stdout)
     };
     let text = or_skip(source, list()).unwrap_or_default();
     let mut theirs: Vec<&str> = text.lines().collect();
@@ -221,6 +250,10 @@ fn describe(outcome: &Outcome) -> String {
 pub struct RunFolder(PathBuf);
 
 impl RunFolder {
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     pub fn new(name: &str) -> Result<RunFolder> {
         let path = folder("runs")?.join(name.replace("::", "-"));
         let _ = fs::remove_dir_all(&path);

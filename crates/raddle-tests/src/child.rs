@@ -93,13 +93,13 @@ impl Running {
     /// After `timeout`, with the output so far and the stacks; the program is dead then.
     pub fn wait(mut self, timeout: Duration) -> Result<Outcome> {
         if !self.has_ended_within(timeout)? {
+            // Before the stacks: a debugger's stop can wake what hangs, and then it goes on.
+            let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
             let stacks = self.stacks();
             let _ = self.end();
+            let seconds = timeout.as_secs();
             bail!(
-                "did not end within {} s\n--- stdout\n{}--- stderr\n{}{stacks}",
-                timeout.as_secs(),
-                self.stdout.text(),
-                self.stderr.text()
+                "did not end within {seconds} s\n--- stdout\n{stdout}--- stderr\n{stderr}{stacks}"
             );
         }
         let status = self.end()?;

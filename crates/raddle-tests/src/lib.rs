@@ -12,8 +12,9 @@
 //! working directory, and no variable `RADDLE_*`.
 //!
 //! `RADDLE_BIN` names the command, `target/release/raddle` otherwise. `RADDLE_TESTS=native` runs
-//! nothing under raddle: so a case is written and debugged. A case whose tool is not installed
-//! is skipped with a line, and fails if `CI=true`.
+//! nothing under raddle: so a case is written and debugged. `RADDLE_TEST_TIMEOUT_S` is how long a
+//! case may take in one mode, 60 otherwise. A case whose tool is not installed is skipped with a
+//! line, and fails if `CI=true`.
 //!
 //! Rejected: programs that link a test framework (they would not be unmodified programs of
 //! everyday libraries); one process for all cases of a program (a hang would hide the others, and
@@ -27,12 +28,12 @@ mod mode;
 mod program;
 mod tools;
 
-pub use case::{Case, RunFolder, assert_same, check_list, compare};
+pub use case::{Case, RunFolder, assert_same, check_list, compare, in_every_mode};
 pub use child::{Outcome, Running, status_number};
 pub use known::{Known, judge};
 pub use mode::{Mode, modes};
 pub use program::Program;
-pub use tools::{Jdk, Missing, find_tool, jdks, or_skip};
+pub use tools::{Jdk, Missing, find_tool, jdks, or_skip, settle};
 
 /// Declares one test a case, and one that the program has no case which is not listed.
 ///

@@ -29,6 +29,17 @@ pub struct Variant {
     pub command: Vec<OsString>,
 }
 
+impl Variant {
+    /// Says in `error` which variant it is about, where there are several.
+    pub fn name(&self, error: anyhow::Error) -> anyhow::Error {
+        if self.label.is_empty() {
+            error
+        } else {
+            error.context(self.label.clone())
+        }
+    }
+}
+
 impl Program {
     /// Compiles `programs/SOURCE` if need be; its extension says with what.
     pub fn build(source: &str) -> Result<Program> {

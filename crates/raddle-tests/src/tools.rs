@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -37,14 +38,28 @@ pub fn find_tool(name: &str) -> Result<PathBuf> {
 ///
 /// On any other error, and on a missing tool if `CI=true`.
 pub fn or_skip<T>(test: &str, outcome: Result<T>) -> Option<T> {
-    match outcome {
-        Ok(value) => Some(value),
-        Err(error) if error.is::<Missing>() && !in_ci() => {
-            println!("skipped: {test}: {error}");
+    match settle(outcome, in_ci()) {
+        Ok(Ok(value)) => Some(value),
+        Ok(Err(missing)) => {
+            say(&format!("skipped: {test}: {missing}"));
             None
         }
         Err(error) => panic!("{test}: {error:#}"),
     }
+}
+
+/// Sorts out what is not there from what failed; in CI that is the same.
+pub fn settle<T>(outcome: Result<T>, in_ci: bool) -> Result<Result<T, String>> {
+    match outcome {
+        Ok(value) => Ok(Ok(value)),
+        Err(error) if error.is::<Missing>() && !in_ci => Ok(Err(format!("{error:#}"))),
+        Err(error) => Err(error),
+    }
+}
+
+/// Prints a line past the capture of output, which would show it for failed tests only.
+pub fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 fn in_ci() -> bool {

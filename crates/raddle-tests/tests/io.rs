@@ -13,6 +13,12 @@ mod pipes {
         bad_descriptors_are_told,
         readv_and_writev_scatter_and_gather,
         a_large_writev_is_completed,
+        standard_input_is_read_by_threads,
+    }
+}
+
+mod descriptors {
+    raddle_tests::cases! { "descriptors.c":
         eventfd_counts,
         eventfd_as_a_semaphore_wakes_one_for_each,
         a_full_eventfd_blocks_its_writer,
@@ -23,7 +29,6 @@ mod pipes {
         closing_every_other_descriptor_harms_nobody,
         files_are_written_and_read_by_16_threads,
         o_append_keeps_lines_whole,
-        standard_input_is_read_by_threads,
     }
 }
 

@@ -89,3 +89,34 @@ mod rust {
         compute_loops_share,
     }
 }
+
+/// Start-up, output and exit alone, compared with the native run instead of checking themselves.
+mod listing {
+    #[test]
+    fn python_prints_its_cases() {
+        let test = "languages::listing::python_prints_its_cases";
+        raddle_tests::assert_same(test, "python.py", &["--list"]);
+    }
+
+    #[test]
+    fn java_prints_its_cases() {
+        let test = "languages::listing::java_prints_its_cases";
+        raddle_tests::assert_same(test, "Threads.java", &["--list"]);
+    }
+
+    #[test]
+    fn mono_prints_its_cases() {
+        let test = "languages::listing::mono_prints_its_cases";
+        raddle_tests::assert_same(test, "mono.cs", &["--list"]);
+    }
+
+    #[test]
+    fn a_wrong_case_ends_with_an_error_in_every_mode() {
+        // Java's and Mono's messages differ; C's programs say nothing and end with 2.
+        raddle_tests::Case::new(module_path!(), "threads.c", "no_such_case")
+            .tested_by("languages::listing::a_wrong_case_ends_with_an_error_in_every_mode")
+            .exits_with(2)
+            .without_last_line()
+            .check();
+    }
+}

@@ -16,9 +16,6 @@ mod handlers {
         pause_ends_after_a_handler,
         alarm_and_interval_timer,
         sigqueue_carries_values_in_order,
-        faults_are_handled_on_alternate_stacks_of_ten_threads,
-        a_fault_handler_mends_and_the_instruction_is_repeated,
-        a_handler_changes_the_registers_it_returns_to,
         sigchld_comes_and_a_child_is_waited_for,
         sigpipe_goes_to_the_writing_thread,
         handlers_nest,
@@ -26,5 +23,13 @@ mod handlers {
         sa_resethand_and_sa_nodefer,
         a_handler_may_sleep_and_yield,
         a_storm_of_signals_disturbs_nothing,
+    }
+}
+
+mod faults {
+    raddle_tests::cases! { "faults.c":
+        faults_are_handled_on_alternate_stacks_of_ten_threads,
+        a_fault_handler_mends_and_the_instruction_is_repeated,
+        a_handler_changes_the_registers_it_returns_to,
     }
 }

@@ -57,3 +57,16 @@ mod exits {
         exit_flushes_what_another_thread_printed,
     }
 }
+
+mod scheduling {
+    raddle_tests::cases! { "scheduling.c":
+        affinity_is_read_and_written_by_handle,
+        affinity_is_read_and_written_by_id,
+        scheduling_policy_is_read_and_written,
+        priorities_belong_to_threads,
+        anothers_cpu_clock_advances,
+        anothers_name_is_read_and_written,
+        procfs_knows_threads_by_their_ids,
+        a_signal_is_sent_by_id,
+    }
+}

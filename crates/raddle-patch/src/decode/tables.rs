@@ -90,7 +90,7 @@ impl Opcode {
     }
 
     pub const fn has_register_in_opcode(self) -> bool {
-        matches!(self.destination(), Destination::InOpcode)
+        matches!(self.destination(), Destination::InOpcode | Destination::InOpcodeByte)
     }
 
     pub const fn destination(self) -> Destination {
@@ -146,7 +146,6 @@ const fn one() -> [Opcode; 256] {
     set(t, 0x8d, 0x8d, MODRM | to(Reg));
     set(t, 0x8e, 0x8e, MODRM | GROUP);
     set(t, 0x8f, 0x8f, MODRM | GROUP | STACK | to(Rm));
-    // 90 exchanges eax with itself, or with r8; nobody looks closer.
     set(t, 0x90, 0x90, 0);
     set(t, 0x91, 0x97, to(Eax));
     set(t, 0x94, 0x94, STACK | to(Eax));

@@ -1,11 +1,11 @@
 //! loom's atomics with sequentially consistent accesses that are one.
 //!
-//! loom takes a `SeqCst` access for an acquire and release one, and so finds failures that no machine
-//! shows; it does know `SeqCst` fences. Here a thread that makes a `SeqCst` access after another
-//! makes a fence between the two: what the language promises between `SeqCst` accesses holds in the
-//! model. A single one still orders nothing around it, so that a missing fence beside it is found.
-//! Between two of them the model is stronger than the language: what isn't `SeqCst` there is
-//! ordered before the second too, so that weakening a middle one of three goes unnoticed.
+//! loom takes a `SeqCst` access for an acquire and release one, and so finds failures that no
+//! machine shows; it does know `SeqCst` fences. Here a thread that makes a `SeqCst` access after
+//! another makes a fence between the two: what the language promises between `SeqCst` accesses
+//! holds in the model. A single one still orders nothing around it, so that a missing fence beside
+//! it is found. Between two of them the model is stronger than the language: what isn't `SeqCst`
+//! there is ordered before the second too, so that weakening a middle one of three goes unnoticed.
 //!
 //! Rejected: explicit fences in the protocols (real ones cost 8 ns on x86-64, where an atomic
 //! read-modify-write has just done the same).

@@ -17,7 +17,7 @@ use raddle_sched::{Task, TaskList, TaskRef};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Runs `model` over all interleavings with up to `preemptions` preemptions.
-pub fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = 10_000;
@@ -31,40 +31,40 @@ pub fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
 }
 
 /// `N` tasks at fixed addresses, each with a word that only who holds the task may touch.
-pub struct Tasks<const N: usize>([(Task, UnsafeCell<u32>); N]);
+struct Tasks<const N: usize>([(Task, UnsafeCell<u32>); N]);
 
 // SAFETY: the queues under test hand each task, and so its word, to one thread at a time; if they
 // don't, the checker reports it before the word is touched.
 unsafe impl<const N: usize> Sync for Tasks<N> {}
 
 impl<const N: usize> Tasks<N> {
-    pub fn new() -> Box<Self> {
+    fn new() -> Box<Self> {
         Box::new(Self(core::array::from_fn(|_| {
             (Task::new(), UnsafeCell::new(0))
         })))
     }
 
-    pub fn get(&self, index: usize) -> TaskRef {
+    fn get(&self, index: usize) -> TaskRef {
         // SAFETY: the tasks are boxed and outlive the model's threads, which are joined.
         unsafe { TaskRef::new(NonNull::from(&self.0[index].0)) }
     }
 
     /// The task, after it ran here: its word was written.
-    pub fn ran(&self, index: usize) -> TaskRef {
+    fn ran(&self, index: usize) -> TaskRef {
         // SAFETY: the caller holds the task, or the checker says that another does.
         self.0[index].1.with_mut(|word| unsafe { *word += 1 });
         self.get(index)
     }
 
     /// Counts each task of `list` once in `seen`.
-    pub fn tally(&self, list: &TaskList, seen: &mut [u32; N]) {
+    fn tally(&self, list: &TaskList, seen: &mut [u32; N]) {
         while let Some(task) = list.pop() {
             self.count(task, seen);
         }
     }
 
     /// Runs a task that was taken from a queue, and counts it in `seen`.
-    pub fn count(&self, task: TaskRef, seen: &mut [u32; N]) {
+    fn count(&self, task: TaskRef, seen: &mut [u32; N]) {
         let at = (0..N).find(|&index| self.get(index) == task);
         let at = at.expect("a task of this model");
         self.ran(at);

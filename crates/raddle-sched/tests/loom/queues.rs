@@ -48,7 +48,10 @@ fn owner_meets_thieves<const N: usize>(preemptions: usize, thieves: usize) {
                 thread::spawn(move || {
                     let (mut seen, own) = ([0; N], RunQueue::new());
                     if thief == 0 {
-                        own.steal_from(&shared.1);
+                        let first = own.steal(&shared.1);
+                        first
+                            .into_iter()
+                            .for_each(|task| shared.0.count(task, &mut seen));
                     } else if let Some(task) = shared.1.take_lifo() {
                         shared.0.count(task, &mut seen);
                     } else if let Some(task) = shared.1.pop_ring() {
@@ -76,7 +79,7 @@ fn an_owner_and_a_thief_share_every_task() {
 
 #[test]
 fn an_owner_and_two_thieves_share_every_task() {
-    owner_meets_thieves::<3>(2, 2);
+    owner_meets_thieves::<3>(3, 2);
 }
 
 #[test]
@@ -86,7 +89,7 @@ fn an_overflow_during_thefts_keeps_every_task() {
 
 #[test]
 fn an_overflow_during_two_thefts_keeps_every_task() {
-    owner_meets_thieves::<{ CAPACITY + 2 }>(1, 2);
+    owner_meets_thieves::<{ CAPACITY + 2 }>(2, 2);
 }
 
 #[test]
@@ -199,7 +202,7 @@ fn a_sleeper_and_a_poster_never_miss_each_other() {
 
 #[test]
 fn two_sleepers_and_two_posters_never_miss_each_other() {
-    sleepers_meet_posters(2, 2, 2, true);
+    sleepers_meet_posters(2, 2, 3, true);
 }
 
 #[test]

@@ -14,53 +14,53 @@ use raddle_sched::{Task, TaskRef};
 use shuttle::sync::{Condvar, Mutex};
 
 /// Schedules a test tries.
-pub const SCHEDULES: usize = 10_000;
+const SCHEDULES: usize = 10_000;
 
 /// Runs `model` under random schedules, and under some that preempt rarely.
-pub fn explore(model: impl Fn() + Send + Sync + Clone + 'static) {
+fn explore(model: impl Fn() + Send + Sync + Clone + 'static) {
     shuttle::check_random(model.clone(), SCHEDULES);
     shuttle::check_pct(model, SCHEDULES / 4, 3);
     println!("{} schedules", SCHEDULES + SCHEDULES / 4);
 }
 
 /// Tasks at fixed addresses.
-pub struct Tasks(Box<[Task]>);
+struct Tasks(Box<[Task]>);
 
 impl Tasks {
-    pub fn new(count: usize) -> Self {
+    fn new(count: usize) -> Self {
         Self((0..count).map(|_| Task::new()).collect())
     }
 
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub fn get(&self, index: usize) -> TaskRef {
+    fn get(&self, index: usize) -> TaskRef {
         // SAFETY: the tasks are boxed and outlive the model's threads, which are joined.
         unsafe { TaskRef::new(NonNull::from(&self.0[index])) }
     }
 
-    pub fn index(&self, task: TaskRef) -> usize {
+    fn index(&self, task: TaskRef) -> usize {
         (task.as_ptr().addr() - self.0.as_ptr().addr()) / size_of::<Task>()
     }
 }
 
 /// What a carrier sleeps on: its wake word. Not `thread::park`, which wakes spuriously and so hides
 /// lost wake-ups.
-pub struct Bed {
+struct Bed {
     woken: Mutex<bool>,
     bell: Condvar,
 }
 
 impl Bed {
-    pub fn new() -> Self {
+    fn new() -> Self {
         Self {
             woken: Mutex::new(false),
             bell: Condvar::new(),
         }
     }
 
-    pub fn sleep(&self) {
+    fn sleep(&self) {
         let mut woken = self.woken.lock().unwrap();
         while !*woken {
             woken = self.bell.wait(woken).unwrap();
@@ -68,7 +68,7 @@ impl Bed {
         *woken = false;
     }
 
-    pub fn wake(&self) {
+    fn wake(&self) {
         *self.woken.lock().unwrap() = true;
         self.bell.notify_one();
     }

@@ -54,13 +54,18 @@ impl World {
         if victim == own {
             return;
         }
-        if thread_rng().gen_bool(0.2) {
-            self.queues[victim]
+        match thread_rng().gen_range(0..5) {
+            0 => self.queues[victim]
                 .take_lifo()
                 .into_iter()
-                .for_each(|task| self.run(task));
-        } else {
-            self.queues[own].steal_from(&self.queues[victim]);
+                .for_each(|task| self.run(task)),
+            1 => {
+                self.queues[own].steal_from(&self.queues[victim]);
+            }
+            _ => self.queues[own]
+                .steal(&self.queues[victim])
+                .into_iter()
+                .for_each(|task| self.run(task)),
         }
     }
 }

@@ -250,8 +250,9 @@ impl World {
 
     fn steal(&self, own: usize) -> Option<TaskRef> {
         for other in (0..self.queues.len()).filter(|&other| other != own) {
-            if self.queues[own].steal_from(&self.queues[other]) > 0 {
-                return self.queues[own].pop_ring();
+            let first = self.queues[own].steal(&self.queues[other]);
+            if first.is_some() {
+                return first;
             }
         }
         self.queues[(own + 1) % self.queues.len()].take_lifo()

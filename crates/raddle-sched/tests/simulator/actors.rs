@@ -48,7 +48,7 @@ impl World {
             return;
         }
         self.sysmon.interval_ns = sysmon_interval_ns(self.sysmon.interval_ns, acted);
-        let late_ns = self.rng.from_to(0, WAKE_MAX_NS);
+        let late_ns = self.rng.between(0, WAKE_MAX_NS);
         self.schedule(self.carriers.len(), self.sysmon.interval_ns + late_ns);
     }
 
@@ -95,7 +95,7 @@ impl World {
         } else {
             3_000
         };
-        let delay_ns = self.rng.from_to(50, pause_ns);
+        let delay_ns = self.rng.between(50, pause_ns);
         self.schedule(self.carriers.len() + 1, delay_ns);
     }
 }

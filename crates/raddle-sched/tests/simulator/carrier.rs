@@ -76,7 +76,7 @@ impl World {
     /// One step; the carrier's next event is scheduled unless it sleeps.
     pub fn step_carrier(&mut self, own: usize) {
         let state = core::mem::replace(&mut self.carriers[own].state, State::Pick);
-        let mut delay_ns = Some(self.rng.from_to(20, STEP_MAX_NS));
+        let mut delay_ns = Some(self.rng.between(20, STEP_MAX_NS));
         let next = match state {
             State::Pick => match self.pick(own) {
                 Some(task) => State::Enter(self.green(task)),
@@ -329,7 +329,7 @@ impl World {
         } else {
             self.unpark_all(own, woken);
         }
-        Did::Went(self.rng.from_to(30, STEP_MAX_NS))
+        Did::Went(self.rng.between(30, STEP_MAX_NS))
     }
 
     fn take(&mut self, green: usize, counter: usize, ns: u64) -> Did {
@@ -343,7 +343,7 @@ impl World {
                 .enqueue(node, task, key(counter), !0, || word.get() == 0)
         } {
             word.set(word.get() - 1);
-            return Did::Went(self.rng.from_to(20, STEP_MAX_NS));
+            return Did::Went(self.rng.between(20, STEP_MAX_NS));
         }
         self.mirror.park(green, Place::Waiting);
         self.set_deadline(green, ns);
@@ -400,7 +400,7 @@ impl World {
                 let work = !self.injector.is_empty() && looks;
                 let due = work || deadline_ns < self.poller_deadline_ns;
                 if !due && !self.carriers[own].woken {
-                    let late_ns = self.rng.from_to(0, WAKE_MAX_NS);
+                    let late_ns = self.rng.between(0, WAKE_MAX_NS);
                     let sleep_ns = self.poller_deadline_ns.saturating_sub(self.now_ns) + late_ns;
                     *delay_ns = (self.poller_deadline_ns != NEVER).then_some(sleep_ns);
                 }

@@ -16,9 +16,9 @@ pub const SEARCH_NS: u64 = 8_000;
 /// at most `look` apart:
 /// 1. If the thread's carrier makes no switch between two looks, or its ring holds a backlog at the
 ///    second, sysmon wakes a carrier at the second. It is at most `2 * look` after the push.
-/// 2. The woken one may take others first, and its ring is then seen at its own second look. After a
-///    look that acted the next come soon (`MIN`, then `2 * MIN`): four `MIN` and the wake-ups
-///    for each carrier that can be woken in between.
+/// 2. The woken one may take others first, and its ring is then seen at its own second look. After
+///    a look that acted the next come soon (`MIN`, then `2 * MIN`): four `MIN` and the wake-ups for
+///    each carrier that can be woken in between.
 /// 3. If there is neither, the thread is the only one in its ring, so its carrier takes it within
 ///    `FAIR_EVERY` picks; a slice that is longer than two looks is case 1.
 pub fn idle_bound_ns(carriers: usize, slice_ns: u64) -> u64 {
@@ -29,7 +29,8 @@ pub fn idle_bound_ns(carriers: usize, slice_ns: u64) -> u64 {
 }
 
 /// How late a timer may expire: a carrier that runs looks every `POLL_EVERY` picks, one that stops
-/// running becomes the poller unless there is one, and the poller is woken for its earliest deadline.
+/// running becomes the poller unless there is one, and the poller is woken for its earliest
+/// deadline.
 pub fn timer_bound_ns(slice_ns: u64) -> u64 {
     let pick_ns = slice_ns + 4 * STEP_MAX_NS;
     u64::from(POLL_EVERY) * pick_ns + 2 * WAKE_MAX_NS + 2 * SEARCH_NS

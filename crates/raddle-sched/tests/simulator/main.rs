@@ -1,14 +1,15 @@
 //! A seeded simulator: up to 64 imaginary carriers drive the real queues, wait table, timers, idle
 //! set and policy in virtual time.
 //!
-//! Nouns: an *actor* is a carrier, sysmon, or the world outside; each event is one small step of one
-//! actor, at a virtual time that the seed decides, so that steps of different carriers interleave. A
-//! *green thread* is a list of steps. The *mirror* is a plain model of every queue: each task that
-//! comes out of a real queue must be the one that the model gives.
+//! Nouns: an *actor* is a carrier, sysmon, or the world outside; each event is one small step of
+//! one actor, at a virtual time that the seed decides, so that steps of different carriers
+//! interleave. A *green thread* is a list of steps. The *mirror* is a plain model of every queue:
+//! each task that comes out of a real queue must be the one that the model gives.
 //!
-//! Judged at every step: nothing lost, nothing run twice, queues first in first out, no idle carrier
-//! while work waits beyond [`judge::idle_bound_ns`], picks until a queued thread runs, timers never
-//! early and late by at most [`judge::timer_bound_ns`]; at the end, that every thread came to its.
+//! Judged at every step: nothing lost, nothing run twice, queues first in first out, no idle
+//! carrier while work waits beyond [`judge::idle_bound_ns`], picks until a queued thread runs,
+//! timers never early and late by at most [`judge::timer_bound_ns`]; at the end, that every thread
+//! came to its.
 //!
 //! Rejected: real threads under a virtual clock (not repeatable), and a simulator of copies of the
 //! scheduler's structures (it would check the copies).
@@ -27,16 +28,63 @@ mod world;
 use program::Workload;
 use world::{Fault, World};
 
-/// Says how to repeat a seed that failed.
-struct Seed(u64);
+/// What decides a run.
+#[derive(Clone, Copy)]
+struct Plan {
+    seed: u64,
+    carriers: usize,
+    workload: Workload,
+}
 
-impl Drop for Seed {
+impl Plan {
+    /// The number of carriers and the workload by the seed.
+    fn of(seed: u64) -> Self {
+        let carriers = [1, 2, 3, 4, 8, 16, 33, 64][seed as usize % 8];
+        let workload = Workload::ALL[(seed / 8) as usize % Workload::ALL.len()];
+        Self {
+            seed,
+            carriers,
+            workload,
+        }
+    }
+
+    /// From `seed:carriers:workload`, as a failure prints it.
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(':');
+        let (seed, carriers) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let name = parts.next()?;
+        let workload = Workload::ALL
+            .into_iter()
+            .find(|w| format!("{w:?}") == name)?;
+        Some(Self {
+            seed,
+            carriers,
+            workload,
+        })
+    }
+
+    /// Plays to the end.
+    fn play(self) -> World {
+        let _says_how_to_repeat = Repeat(self);
+        let mut world = World::new(self.seed, self.carriers, self.workload, Fault::None);
+        world.play();
+        world
+    }
+}
+
+struct Repeat(Plan);
+
+impl Drop for Repeat {
     fn drop(&mut self) {
         if std::thread::panicking() {
+            let Plan {
+                seed,
+                carriers,
+                workload,
+            } = self.0;
             eprintln!(
-                "seed {0} failed; repeat it with\n  RADDLE_SIM_SEED={0} cargo test -p raddle-sched \
-                 --release --test simulator -- --nocapture any_number_of_carriers",
-                self.0
+                "seed {seed} failed; repeat it with\n  RADDLE_SIM={seed}:{carriers}:{workload:?} \
+                 cargo test -p raddle-sched --release --test simulator -- --nocapture any_number"
             );
         }
     }
@@ -65,8 +113,8 @@ impl Sum {
 
     fn print(&self) {
         println!(
-            "{} seeds, {} events, {} thefts, {} overflows; work waited {} us beside an idle carrier \
-             and a timer was {} us late at most",
+            "{} seeds, {} events, {} thefts, {} overflows; at most work waited {} us beside an \
+             idle carrier, and a timer was {} us late",
             self.seeds,
             self.events,
             self.thefts,
@@ -77,27 +125,15 @@ impl Sum {
     }
 }
 
-/// Plays one seed to its end.
-fn play(seed: u64, carriers: usize, workload: Workload, fault: Fault) -> World {
-    let _repeat = Seed(seed);
-    let mut world = World::new(seed, carriers, workload, fault);
-    world.play();
-    world
-}
-
-/// The number of carriers and the workload are part of what a seed decides.
-fn play_seed(seed: u64) -> World {
-    let carriers = [1, 2, 3, 4, 8, 16, 33, 64][seed as usize % 8];
-    let workload = Workload::ALL[(seed / 8) as usize % Workload::ALL.len()];
-    play(seed, carriers, workload, Fault::None)
-}
-
 #[test]
 fn any_number_of_carriers_runs_any_workload() {
     let mut sum = Sum::default();
-    match std::env::var("RADDLE_SIM_SEED").map(|text| text.parse()) {
-        Ok(seed) => sum.add(&play_seed(seed.expect("RADDLE_SIM_SEED is a number"))),
-        Err(_) => (0..4800).for_each(|seed| sum.add(&play_seed(seed))),
+    match std::env::var("RADDLE_SIM") {
+        Ok(text) => {
+            let plan = Plan::parse(&text).expect("RADDLE_SIM is seed:carriers:workload");
+            sum.add(&plan.play());
+        }
+        Err(_) => (0..3600).for_each(|seed| sum.add(&Plan::of(seed).play())),
     }
     sum.print();
 }
@@ -107,7 +143,14 @@ fn every_number_of_carriers_from_1_to_64_runs_a_mixed_workload() {
     let mut sum = Sum::default();
     for carriers in 1..=64 {
         for seed in 0..8 {
-            sum.add(&play(seed, carriers, Workload::Mixed, Fault::None));
+            sum.add(
+                &Plan {
+                    seed,
+                    carriers,
+                    workload: Workload::Mixed,
+                }
+                .play(),
+            );
         }
     }
     assert!(
@@ -119,7 +162,7 @@ fn every_number_of_carriers_from_1_to_64_runs_a_mixed_workload() {
 
 #[test]
 fn a_seed_plays_the_same_twice() {
-    let (one, two) = (play_seed(77), play_seed(77));
+    let (one, two) = (Plan::of(77).play(), Plan::of(77).play());
     assert_eq!((one.events_done, one.now_ns), (two.events_done, two.now_ns));
 }
 
@@ -157,7 +200,7 @@ fn a_slot_that_always_comes_first_is_caught() {
 #[test]
 #[should_panic(expected = "lost")]
 fn a_sleeper_that_does_not_look_again_is_caught() {
-    provoke(1, Workload::Mixed, Fault::NoSecondLook);
+    provoke(1, Workload::Outside, Fault::NoSecondLook);
 }
 
 #[test]

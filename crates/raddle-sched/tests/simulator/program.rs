@@ -33,15 +33,18 @@ pub enum Workload {
     Stuck,
     /// Deadlines, most of which don't pass.
     Timers,
+    /// Threads that only the world outside wakes.
+    Outside,
 }
 
 impl Workload {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Mixed,
         Self::PingPong,
         Self::Crowd,
         Self::Stuck,
         Self::Timers,
+        Self::Outside,
     ];
 }
 
@@ -87,13 +90,14 @@ pub fn make(workload: Workload, rng: &mut Rng) -> Programs {
             maker.repeat(2, 20, Maker::timed_waiter);
             maker.repeat(2, 40, Maker::sleeper);
         }
+        Workload::Outside => maker.repeat(1, 10, Maker::waits_for_outside),
     }
     maker.made
 }
 
 impl Maker<'_> {
     fn repeat(&mut self, least: u64, most: u64, mut make: impl FnMut(&mut Self)) {
-        for _ in 0..self.rng.from_to(least, most) {
+        for _ in 0..self.rng.between(least, most) {
             make(self);
         }
     }
@@ -104,13 +108,13 @@ impl Maker<'_> {
     }
 
     fn run(&mut self, longest_ns: u64) -> Step {
-        Step::Run(self.rng.from_to(20, longest_ns))
+        Step::Run(self.rng.between(20, longest_ns))
     }
 
     fn ping_pong(&mut self, longest_ns: u64) {
         let (ping, pong) = (self.counter(), self.counter());
         let (mut one, mut two) = (Vec::new(), Vec::new());
-        for _ in 0..self.rng.from_to(5, 60) {
+        for _ in 0..self.rng.between(5, 60) {
             one.extend([self.run(longest_ns), Step::Post(ping), Step::Wait(pong)]);
             two.extend([Step::Wait(ping), self.run(longest_ns), Step::Post(pong)]);
         }
@@ -119,13 +123,13 @@ impl Maker<'_> {
 
     fn producers_and_consumers(&mut self) {
         let counter = self.counter();
-        let (threads, rounds) = (self.rng.from_to(1, 5), self.rng.from_to(2, 20));
+        let (threads, rounds) = (self.rng.between(1, 5), self.rng.between(2, 20));
         for _ in 0..threads {
             let (mut producer, mut consumer) = (Vec::new(), Vec::new());
             for _ in 0..rounds {
                 producer.extend([self.run(20_000), Step::Post(counter)]);
                 if self.rng.once_in(4) {
-                    producer.push(Step::Sleep(self.rng.from_to(1_000, 300_000)));
+                    producer.push(Step::Sleep(self.rng.between(1_000, 300_000)));
                 }
                 consumer.extend([Step::Wait(counter), self.run(40_000)]);
             }
@@ -135,12 +139,12 @@ impl Maker<'_> {
 
     /// One thread starts many at once, more than a ring holds.
     fn fan_out(&mut self) {
-        let (counter, width) = (self.counter(), self.rng.from_to(100, 400));
+        let (counter, width) = (self.counter(), self.rng.between(100, 400));
         for _ in 0..width {
             let list = vec![Step::Wait(counter), self.run(30_000)];
             self.made.lists.push(list);
         }
-        let pause = Step::Sleep(self.rng.from_to(1_000, 3_000_000));
+        let pause = Step::Sleep(self.rng.between(1_000, 3_000_000));
         self.made
             .lists
             .push(vec![pause, Step::PostMany(counter, width as u32)]);
@@ -148,8 +152,8 @@ impl Maker<'_> {
 
     fn sleeper(&mut self) {
         let mut list = Vec::new();
-        for _ in 0..self.rng.from_to(1, 8) {
-            list.push(Step::Sleep(self.rng.from_to(1, 2_000_000)));
+        for _ in 0..self.rng.between(1, 8) {
+            list.push(Step::Sleep(self.rng.between(1, 2_000_000)));
             list.push(self.run(10_000));
         }
         self.made.lists.push(list);
@@ -159,9 +163,9 @@ impl Maker<'_> {
     fn timed_waiter(&mut self) {
         let counter = self.counter();
         let (mut waiter, mut poster) = (Vec::new(), Vec::new());
-        for _ in 0..self.rng.from_to(1, 10) {
-            waiter.push(Step::WaitFor(counter, self.rng.from_to(1, 1_000_000)));
-            poster.push(Step::Sleep(self.rng.from_to(1, 1_000_000)));
+        for _ in 0..self.rng.between(1, 10) {
+            waiter.push(Step::WaitFor(counter, self.rng.between(1, 1_000_000)));
+            poster.push(Step::Sleep(self.rng.between(1, 1_000_000)));
             if self.rng.once_in(2) {
                 poster.push(Step::Post(counter));
             }
@@ -171,7 +175,7 @@ impl Maker<'_> {
 
     fn yielder(&mut self) {
         let mut list = Vec::new();
-        for _ in 0..self.rng.from_to(5, 50) {
+        for _ in 0..self.rng.between(5, 50) {
             list.extend([self.run(15_000), Step::Yield]);
         }
         self.made.lists.push(list);
@@ -179,9 +183,9 @@ impl Maker<'_> {
 
     fn waits_for_outside(&mut self) {
         let counter = self.counter();
-        let rounds = self.rng.from_to(1, 6) as usize;
+        let rounds = self.rng.between(1, 6) as usize;
         let list = (0..rounds)
-            .flat_map(|_| [Step::Wait(counter), self.run(20_000)])
+            .flat_map(|_| [Step::Wait(counter), self.run(2_000)])
             .collect();
         self.made.lists.push(list);
         self.made.from_outside.extend(vec![counter; rounds]);
@@ -189,7 +193,7 @@ impl Maker<'_> {
 
     /// Many threads that yield for longer than any bound.
     fn crowd(&mut self) {
-        let (counter, width) = (self.counter(), self.rng.from_to(10, 350));
+        let (counter, width) = (self.counter(), self.rng.between(10, 350));
         let turns = 150_000_000 / (width * 20_000) + 2;
         for _ in 0..width {
             let mut list = vec![Step::Wait(counter)];
@@ -207,14 +211,14 @@ impl Maker<'_> {
     /// Makes another runnable, then computes for long; the other wants the slot or the ring.
     fn leaves_waiting(&mut self) {
         let counter = self.counter();
-        let several = self.rng.from_to(1, 3) as u32;
-        let pause = Step::Sleep(self.rng.from_to(1_000, 2_000_000));
+        let several = self.rng.between(1, 3) as u32;
+        let pause = Step::Sleep(self.rng.between(1_000, 2_000_000));
         let post = if several == 1 {
             Step::Post(counter)
         } else {
             Step::PostMany(counter, several)
         };
-        let long = Step::Run(self.rng.from_to(500_000_000, 900_000_000));
+        let long = Step::Run(self.rng.between(500_000_000, 900_000_000));
         self.made.lists.push(vec![pause, post, long]);
         for _ in 0..several {
             let list = vec![Step::Wait(counter), self.run(20_000)];

@@ -15,7 +15,7 @@ impl Rng {
     }
 
     /// A number from `low` to `high`, both included.
-    pub fn from_to(&mut self, low: u64, high: u64) -> u64 {
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
     }
 

@@ -1,4 +1,5 @@
-//! Everything that the actors share, the queue of events, and the pushes and wake-ups of the engine.
+//! Everything that the actors share, the queue of events, and the pushes and wake-ups of the
+//! engine.
 
 use crate::actors::Sysmon;
 use crate::carrier::{Carrier, State};
@@ -106,7 +107,7 @@ impl World {
 
     fn shuffle_starts(&mut self) {
         for index in (1..self.to_start.len()).rev() {
-            let other = self.rng.from_to(0, index as u64) as usize;
+            let other = self.rng.between(0, index as u64) as usize;
             self.to_start.swap(index, other);
         }
     }
@@ -266,7 +267,7 @@ impl World {
     }
 
     fn wake_later(&mut self, actor: usize) {
-        let delay_ns = self.rng.from_to(1_000, WAKE_MAX_NS);
+        let delay_ns = self.rng.between(1_000, WAKE_MAX_NS);
         self.schedule(actor, delay_ns);
     }
 

@@ -1,0 +1,382 @@
+//! Carrying a plan out.
+//!
+//! Protocol:
+//!
+//! 1. Everything that can be computed is, before anything is touched: there are slots enough, and
+//!    all distances fit.
+//! 2. A scratch page goes through the same changes of access as the text will. A security policy
+//!    that forbids them says no here.
+//! 3. The pages of the slots become writable, are filled, and become executable again.
+//! 4. The same for the pages of the text that have sites. What was there is in the stubs, so if a
+//!    step fails it is put back.
+//!
+//! Nothing here runs in the pages that are changed: text of the image isn't called, and the stubs
+//! have pages of their own.
+
+use core::ffi::CStr;
+use core::ops::Range;
+use core::ptr;
+
+use crate::image::{Image, Span};
+use crate::memory::{Memory, PAGE_SIZE, Protection};
+use crate::plan::Plan;
+use crate::refusal::Refusal;
+use crate::site::{EntryKind, INSTRUCTION_LEN, Number, Site, State};
+use crate::stub::fill::{self, Entry, Filling, Slots, displacement};
+use crate::window::JUMP_LEN;
+
+/// The addresses that stubs call. All keep every register but rax, rcx and r11.
+#[derive(Clone, Copy, Debug)]
+pub struct Targets {
+    /// Handles the call whose number is in rax, and may destroy vector registers.
+    pub plain: usize,
+    /// The same, but keeps vector registers.
+    pub vector: usize,
+    /// Decides about a clone-like call or any number: r11 = 1 if rax is the result, r11 = 0 if the
+    /// stub must execute the system call, with rax as it was. Keeps vector registers.
+    pub clone_before: usize,
+    /// Runs after a system call that the stub executed, in the child too. Keeps rax, the result,
+    /// and vector registers.
+    pub clone_after: usize,
+}
+
+/// What has been done to an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// System call instructions in the text.
+    pub sites: usize,
+    /// Those that lead to a stub now.
+    pub patched: usize,
+    /// Those whose number nobody wants.
+    pub untouched: usize,
+    /// Patched ones whose number is only known when they are reached.
+    pub run_time_number: usize,
+    /// Patched ones whose stub saves vector registers, because their function uses some.
+    pub vector_sites: usize,
+    /// Those that can't be patched: they go to the kernel as before.
+    pub refused: usize,
+    /// The addresses of the first of them; zero where there are fewer.
+    pub refused_at: [usize; 8],
+}
+
+impl Report {
+    fn of(plan: &Plan<'_>) -> Self {
+        let mut report = Self::default();
+        plan.sites().iter().for_each(|site| report.count(site));
+        report
+    }
+
+    fn count(&mut self, site: &Site) {
+        match site.state {
+            State::NotCode | State::Found => return,
+            State::Untouched => self.untouched += 1,
+            State::Planned(kind) => {
+                self.patched += 1;
+                self.run_time_number += usize::from(site.number == Number::AtRunTime);
+                self.vector_sites += usize::from(kind == EntryKind::Vector);
+            }
+            State::Refused(_) => {
+                if let Some(slot) = self.refused_at.get_mut(self.refused) {
+                    *slot = site.address;
+                }
+                self.refused += 1;
+            }
+        }
+        self.sites += 1;
+    }
+}
+
+/// Patches the sites that `plan`, made from the same `image`, has planned.
+///
+/// `probe` is the file of the image, if its path is known: security policies may treat text that is
+/// mapped from a file differently from other memory.
+///
+/// # Errors
+/// A [`Refusal`]; the process is as it was before the call, except after [`Refusal::TextLost`].
+///
+/// # Safety
+/// - The process has one thread, or no thread executes text of the image.
+/// - No other call of this function runs at the same time.
+/// - The plan was made from this image, which hasn't been changed since.
+/// - The targets are the addresses of code that keeps the promises of [`Targets`].
+///
+/// # Blocking
+/// The calling kernel thread, for about a millisecond with glibc.
+pub unsafe fn apply(
+    image: &Image,
+    plan: &Plan<'_>,
+    targets: &Targets,
+    memory: &impl Memory,
+    probe: Option<&CStr>,
+) -> Result<Report, Refusal> {
+    let report = Report::of(plan);
+    if report.patched == 0 {
+        return Ok(report);
+    }
+    let job = Job { image, plan, targets, memory };
+    job.check()?;
+    job.prove_permission(probe)?;
+    // SAFETY: the slots are unused, so nobody executes them; the rest is the caller's promise.
+    unsafe {
+        job.fill_slots()?;
+        job.patch_texts()?;
+    }
+    job.slots(|_, _, _| Ok(()))?.keep();
+    Ok(report)
+}
+
+struct Job<'a, M> {
+    image: &'a Image,
+    plan: &'a Plan<'a>,
+    targets: &'a Targets,
+    memory: &'a M,
+}
+
+impl<M: Memory> Job<'_, M> {
+    /// Visits the planned sites with their slots: the same slots each time, until they are kept.
+    fn slots(
+        &self,
+        mut visit: impl FnMut(&Site, EntryKind, usize) -> Result<(), Refusal>,
+    ) -> Result<Slots, Refusal> {
+        let mut slots = Slots::unused();
+        for (site, kind) in self.plan.planned() {
+            let slot = slots.take(kind)?;
+            visit(site, kind, slot)?;
+        }
+        Ok(slots)
+    }
+
+    /// Step 1: every slot and every jump can be computed.
+    fn check(&self) -> Result<(), Refusal> {
+        let slots = self.slots(|site, kind, slot| {
+            self.code(site, kind, slot)?;
+            jump(site, slot).map(|_| ())
+        })?;
+        drop(slots);
+        Ok(())
+    }
+
+    fn code(&self, site: &Site, kind: EntryKind, slot: usize) -> Result<fill::Code, Refusal> {
+        let bytes = |start, end| self.image.bytes(Span { start, end }).ok_or(Refusal::BadHeaders);
+        let filling = Filling {
+            site,
+            prefix: bytes(site.window_start(), site.address)?,
+            suffix: bytes(site.address + INSTRUCTION_LEN, site.window_end())?,
+            entry: match kind {
+                EntryKind::Plain => Entry::One(self.targets.plain),
+                EntryKind::Vector => Entry::One(self.targets.vector),
+                EntryKind::Clone => Entry::Clone {
+                    before: self.targets.clone_before,
+                    after: self.targets.clone_after,
+                },
+            },
+        };
+        fill::code(slot, &filling).ok_or(Refusal::TooFar)
+    }
+
+    /// Step 2: text may be made writable, changed, and made executable again.
+    fn prove_permission(&self, probe: Option<&CStr>) -> Result<(), Refusal> {
+        let forbidden = |errno| Refusal::Forbidden { errno };
+        let page = self.memory.map_scratch(probe).map_err(forbidden)?;
+        let end = page + PAGE_SIZE;
+        // SAFETY: the page is ours alone, and nobody executes it.
+        let outcome = unsafe {
+            self.memory.protect(page, end, Protection::ReadWrite).and_then(|()| {
+                ptr::write_volatile(page as *mut u8, 0xcc);
+                self.memory.protect(page, end, Protection::ReadExecute)
+            })
+        };
+        // SAFETY: nobody else knows the page.
+        unsafe { self.memory.unmap_scratch(page) };
+        outcome.map_err(forbidden)
+    }
+
+    /// Step 3.
+    ///
+    /// # Safety
+    /// Nobody executes the slots, and the image's text is as planned.
+    unsafe fn fill_slots(&self) -> Result<(), Refusal> {
+        let pages = self.slots(|_, _, _| Ok(()))?.pages();
+        let mut outcome = self.protect_all(&pages, Protection::ReadWrite);
+        if outcome.is_ok() {
+            outcome = self.slots(|site, kind, slot| {
+                let code = self.code(site, kind, slot)?;
+                // SAFETY: the slot's page is writable now, and nobody executes it.
+                unsafe { write(slot, code.bytes()) };
+                Ok(())
+            }).map(|_| ());
+        }
+        let back = self.protect_all(&pages, Protection::ReadExecute);
+        outcome.and(back)
+    }
+
+    /// Changes the access of all ranges that aren't empty, whichever fails; says the first failure.
+    fn protect_all(&self, ranges: &[Range<usize>], to: Protection) -> Result<(), Refusal> {
+        let mut outcome = Ok(());
+        for range in ranges.iter().filter(|range| !range.is_empty()) {
+            // SAFETY: these are pages of slots that aren't in use, or of text that nobody executes.
+            let step = unsafe { self.memory.protect(range.start, range.end, to) };
+            outcome = outcome.and(step.map_err(|errno| Refusal::Protect { errno }));
+        }
+        outcome
+    }
+
+    /// Step 4.
+    ///
+    /// # Safety
+    /// Nobody executes the image's text, and the slots are filled.
+    unsafe fn patch_texts(&self) -> Result<(), Refusal> {
+        for (done, text) in self.image.texts().enumerate() {
+            // SAFETY: the caller's promise.
+            if let Err(refusal) = unsafe { self.rewrite(text, Way::Patch) } {
+                for earlier in self.image.texts().take(done) {
+                    // SAFETY: the same.
+                    unsafe { self.rewrite(earlier, Way::Restore) }.map_err(lost)?;
+                }
+                return Err(refusal);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all windows of one text, jumps or what was there before.
+    ///
+    /// # Safety
+    /// As for `patch_texts`.
+    unsafe fn rewrite(&self, text: Span, way: Way) -> Result<(), Refusal> {
+        let Some(pages) = self.pages_with_sites(text) else {
+            return Ok(());
+        };
+        let pages = [pages];
+        if let Err(refusal) = self.protect_all(&pages, Protection::ReadWrite) {
+            // A part of the range may have changed.
+            self.protect_all(&pages, Protection::ReadExecute).map_err(lost)?;
+            return Err(refusal);
+        }
+        // SAFETY: the pages are writable now; the rest is the caller's promise.
+        unsafe { self.write_windows(text, way) }?;
+        let Err(refusal) = self.protect_all(&pages, Protection::ReadExecute) else {
+            return Ok(());
+        };
+        // The first call to change a part of the range may have succeeded, so make all of it
+        // writable once more before the old bytes are put back.
+        if self.protect_all(&pages, Protection::ReadWrite).is_ok() {
+            // SAFETY: as above.
+            unsafe { self.write_windows(text, Way::Restore) }?;
+        }
+        self.protect_all(&pages, Protection::ReadExecute).map_err(lost)?;
+        Err(refusal)
+    }
+
+    fn pages_with_sites(&self, text: Span) -> Option<Range<usize>> {
+        let planned = || self.plan.planned().filter(|(site, _)| text.contains(site.address));
+        let start = planned().map(|(site, _)| site.window_start()).min()?;
+        let end = planned().map(|(site, _)| site.window_end()).max()?;
+        Some(start & !(PAGE_SIZE - 1)..end.next_multiple_of(PAGE_SIZE))
+    }
+
+    /// # Safety
+    /// The pages of the windows in `text` are writable and nobody executes them.
+    unsafe fn write_windows(&self, text: Span, way: Way) -> Result<(), Refusal> {
+        self.slots(|site, kind, slot| {
+            if !text.contains(site.address) {
+                return Ok(());
+            }
+            match way {
+                // SAFETY: the caller's promise.
+                Way::Patch => unsafe { write(site.window_start(), jump(site, slot)?.bytes()) },
+                // SAFETY: the same; the slot is filled.
+                Way::Restore => unsafe { restore(site, kind, slot) },
+            }
+            Ok(())
+        }).map(|_| ())
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Way {
+    Patch,
+    Restore,
+}
+
+fn lost(refusal: Refusal) -> Refusal {
+    match refusal {
+        Refusal::Protect { errno } => Refusal::TextLost { errno },
+        other => other,
+    }
+}
+
+/// The bytes that replace a window.
+struct Jump {
+    bytes: [u8; MAX_WINDOW_LEN],
+    len: usize,
+}
+
+const MAX_WINDOW_LEN: usize = crate::stub::PREFIX_MAX + INSTRUCTION_LEN + crate::stub::SUFFIX_MAX;
+
+impl Jump {
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// The jump from a site's window to what its slot holds of the window, and padding.
+fn jump(site: &Site, slot: usize) -> Result<Jump, Refusal> {
+    let from = site.window_start();
+    let to = slot + crate::stub::PREFIX_MAX - usize::from(site.before);
+    let displacement = displacement(from + JUMP_LEN, to).ok_or(Refusal::TooFar)?;
+    let mut jump = Jump { bytes: [0; MAX_WINDOW_LEN], len: site.window_end() - from };
+    jump.bytes[0] = 0xe9;
+    jump.bytes[1..JUMP_LEN].copy_from_slice(&displacement.to_le_bytes());
+    pad(&mut jump.bytes[JUMP_LEN..jump.len]);
+    Ok(jump)
+}
+
+/// Fills with the `nop`s that the processor manuals recommend, for disassemblers: nobody executes
+/// them.
+fn pad(mut bytes: &mut [u8]) {
+    const LONGEST: usize = 9;
+    const NOPS: [&[u8]; LONGEST] = [
+        &[0x90],
+        &[0x66, 0x90],
+        &[0x0f, 0x1f, 0x00],
+        &[0x0f, 0x1f, 0x40, 0x00],
+        &[0x0f, 0x1f, 0x44, 0x00, 0x00],
+        &[0x66, 0x0f, 0x1f, 0x44, 0x00, 0x00],
+        &[0x0f, 0x1f, 0x80, 0, 0, 0, 0],
+        &[0x0f, 0x1f, 0x84, 0x00, 0, 0, 0, 0],
+        &[0x66, 0x0f, 0x1f, 0x84, 0x00, 0, 0, 0, 0],
+    ];
+    while !bytes.is_empty() {
+        let (now, later) = bytes.split_at_mut(bytes.len().min(LONGEST));
+        now.copy_from_slice(NOPS[now.len() - 1]);
+        bytes = later;
+    }
+}
+
+/// Writes code.
+///
+/// # Safety
+/// The bytes at `at` are writable, and nobody executes or reads them meanwhile.
+unsafe fn write(at: usize, bytes: &[u8]) {
+    // SAFETY: the caller's promise; the source is a slice of our own.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
+}
+
+/// Puts a window back as it was, from the copies in its slot.
+///
+/// # Safety
+/// The window is writable, nobody executes it, and the slot is filled.
+unsafe fn restore(site: &Site, kind: EntryKind, slot: usize) {
+    let [prefix, suffix] = fill::copies(slot, site, kind);
+    let parts = [
+        (site.window_start(), prefix),
+        (site.address + INSTRUCTION_LEN, suffix),
+    ];
+    for (to, from) in parts {
+        // SAFETY: both lie in the window and the slot, which don't overlap.
+        unsafe { ptr::copy_nonoverlapping(from.start as *const u8, to as *mut u8, from.len()) };
+    }
+    // SAFETY: the site lies in the window.
+    unsafe { write(site.address, &[0x0f, 0x05]) };
+}

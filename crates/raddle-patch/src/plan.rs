@@ -1,0 +1,189 @@
+//! What to do with every site of an image. Planning changes nothing but the caller's array.
+
+use crate::flow::{self, Listing};
+use crate::image::{Image, Span};
+use crate::refusal::Refusal;
+use crate::scan::{self, Neighbourhoods};
+use crate::site::{
+    CLONES, Cause, EntryKind, NEAR_AFTER, NEAR_BEFORE, Number, SIGRETURN, Site, State,
+};
+use crate::unwind::Functions;
+use crate::window::Surroundings;
+
+/// What will become of each site of an image.
+#[derive(Debug)]
+pub struct Plan<'s> {
+    sites: &'s [Site],
+}
+
+impl Plan<'_> {
+    /// All sites by rising address, and the places that turned out to be no code.
+    pub fn sites(&self) -> &[Site] {
+        self.sites
+    }
+
+    /// The sites that will be patched, and the entries they will call.
+    pub fn planned(&self) -> impl Iterator<Item = (&Site, EntryKind)> {
+        self.sites.iter().filter_map(|site| match site.state {
+            State::Planned(kind) => Some((site, kind)),
+            _ => None,
+        })
+    }
+}
+
+/// Decides what to do with each site of `image`.
+///
+/// `wanted` is a set of system call numbers, one bit each. Sites whose number is a constant outside
+/// the set are left untouched, and so is `rt_sigreturn`; sites whose number is only known at run
+/// time are always planned. `scratch` receives the sites, and must be long enough for all of them:
+/// glibc has about 600.
+///
+/// # Errors
+/// A [`Refusal`] if the image has no text, no unwind table or too many sites. A single site that
+/// can't be patched is no error: its [`State`] says so.
+///
+/// # Examples
+/// ```
+/// use raddle_patch::{Image, Site, plan};
+/// # // SAFETY: the vDSO is a loaded image, if there is one.
+/// # let header = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
+/// # if header == 0 { return }
+/// // SAFETY: the kernel mapped the vDSO, one or two pages, and nobody changes it.
+/// let image = unsafe { Image::at(header, 4096) };
+/// let mut scratch = [Site::EMPTY; 64];
+/// if let Ok(image) = image {
+///     let plan = plan(&image, &[u64::MAX; 8], &mut scratch);
+///     assert!(plan.is_ok_and(|plan| plan.sites().len() < 64));
+/// }
+/// ```
+pub fn plan<'s>(
+    image: &Image,
+    wanted: &[u64; 8],
+    scratch: &'s mut [Site],
+) -> Result<Plan<'s>, Refusal> {
+    let functions = Functions::of(image)?;
+    let count = find_sites(image, scratch)?;
+    let sites = &mut scratch[..count];
+    sites.sort_unstable_by_key(|site| site.address);
+    for text in image.texts() {
+        note_long_jumps(image, &functions, text, sites);
+    }
+    decide_all(image, &functions, wanted, sites);
+    Ok(Plan { sites })
+}
+
+fn find_sites(image: &Image, scratch: &mut [Site]) -> Result<usize, Refusal> {
+    let mut count = 0;
+    let mut fits = true;
+    for text in image.texts() {
+        scan::system_calls(image.bytes(text).unwrap_or(&[]), |offset| {
+            match scratch.get_mut(count) {
+                Some(slot) => {
+                    *slot = Site::at(text.start + offset);
+                    count += 1;
+                }
+                None => fits = false,
+            }
+            fits
+        });
+    }
+    if fits { Ok(count) } else { Err(Refusal::TooManySites) }
+}
+
+/// Tells each site of the jumps and calls in `text` that lead to its neighbourhood.
+fn note_long_jumps(image: &Image, functions: &Functions<'_>, text: Span, sites: &mut [Site]) {
+    let mut neighbourhoods = Neighbourhoods::new();
+    sites.iter().for_each(|site| neighbourhoods.add(site.address));
+    scan::long_jumps(image.bytes(text).unwrap_or(&[]), |offset, target| {
+        let target = text.start.wrapping_add_signed(target as isize);
+        if neighbourhoods.may_contain(target) {
+            let is_jump = || flow::may_jump_at(image, functions, text.start + offset);
+            note_long_jump(target, sites, is_jump);
+        }
+    });
+}
+
+fn note_long_jump(target: usize, sites: &mut [Site], is_jump: impl Fn() -> bool) {
+    let first = sites.partition_point(|site| site.address.saturating_add(NEAR_AFTER) < target);
+    let near = sites[first..]
+        .iter_mut()
+        .take_while(|site| site.address.saturating_sub(NEAR_BEFORE) <= target);
+    // Most hits are the many calls of a function that begins near a site: one of each suffices.
+    let mut known = None;
+    for site in near.filter(|site| !site.is_jumped_to(target)) {
+        if *known.get_or_insert_with(&is_jump) {
+            site.note_jump(target);
+        }
+    }
+}
+
+fn decide_all(image: &Image, functions: &Functions<'_>, wanted: &[u64; 8], sites: &mut [Site]) {
+    let mut listing = Listing::new();
+    let mut vector_free = None;
+    let mut floor = 0;
+    for site in sites {
+        let Some(function) = functions.at(site.address) else {
+            site.state = State::Refused(Cause::NoFunction);
+            continue;
+        };
+        if function.whole.len() > flow::MAX_LEN {
+            site.state = State::Refused(Cause::LongFunction);
+            continue;
+        }
+        if !listing.is_of(function) {
+            listing.decode(image, functions, function);
+            vector_free = None;
+        }
+        let entered = Surroundings { image, listing: &listing, site, floor };
+        let decision = decide(&entered, wanted);
+        (site.number, site.state) = (decision.number, decision.state);
+        (site.before, site.after) = decision.window;
+        if site.state == State::Planned(EntryKind::Vector) && function.covered.contains(site.address)
+        {
+            let free = vector_free.get_or_insert_with(|| listing.is_vector_free(image, functions));
+            if *free {
+                site.state = State::Planned(EntryKind::Plain);
+            }
+        }
+        if matches!(site.state, State::Planned(_)) {
+            floor = site.window_end();
+        }
+    }
+}
+
+struct Decision {
+    number: Number,
+    state: State,
+    window: (u8, u8),
+}
+
+/// Decides about one site in a decoded function. Whether the function is vector-free isn't looked
+/// at: that costs more than the rest and concerns few.
+fn decide(around: &Surroundings<'_>, wanted: &[u64; 8]) -> Decision {
+    let address = around.site.address;
+    let without_window = |number, state| Decision { number, state, window: (0, 0) };
+    if !around.listing.starts_at(address) {
+        let known = around.listing.end() > address;
+        let state = if known { State::NotCode } else { State::Refused(Cause::Undecodable) };
+        return without_window(Number::AtRunTime, state);
+    }
+    let number = around.number();
+    let Some(kind) = kind_for(number, wanted) else {
+        return without_window(number, State::Untouched);
+    };
+    match around.window() {
+        Some(window) => Decision { number, state: State::Planned(kind), window },
+        None => without_window(number, State::Refused(Cause::NoWindow)),
+    }
+}
+
+/// The entry for a number, the saving one where it doesn't matter; none if it isn't wanted.
+fn kind_for(number: Number, wanted: &[u64; 8]) -> Option<EntryKind> {
+    let Number::Constant(constant) = number else {
+        return Some(EntryKind::Clone);
+    };
+    let word = wanted.get(constant as usize / 64)?;
+    let is_wanted = word & (1 << (constant % 64)) != 0 && constant != SIGRETURN;
+    let kind = if CLONES.contains(&constant) { EntryKind::Clone } else { EntryKind::Vector };
+    is_wanted.then_some(kind)
+}

@@ -1,0 +1,175 @@
+//! The stubs: slots in our own text that a jump from a site leads to.
+//!
+//! They are reserved at link time, filled with `int3`, in pages that hold nothing else. So each has
+//! an unwind entry made by the assembler, and a stack trace passes through it in libgcc, libunwind,
+//! gdb and whatever reads `.eh_frame`. Slots are filled in by [`apply`](crate::apply), a page at
+//! least at a time: a page that has been executed is never written again, so that libraries loaded
+//! later can be patched while other threads run.
+//!
+//! A slot of a handled call, 64 bytes; CFA is what rsp is at the site:
+//!
+//! ```text
+//!   0  the window's instructions before the site, ending at 16;
+//!      the jump from the site leads to the first            CFA = rsp        rip by expression
+//!  16  lea RA(%rip), %rcx     where the window ends; rcx is a system call's to destroy
+//!  23  lea -128(%rsp), %rsp   over the red zone
+//!  28  push %rcx                                            CFA = rsp + 128
+//!  29  call ENTRY             keeps all but rax, rcx, r11   CFA = rsp + 136  rip at CFA - 136
+//!  34  pop %rcx
+//!  35  lea 128(%rsp), %rsp    `lea`, for flags must live    CFA = rsp + 128  rip by expression
+//!  43  the instructions behind the site                     CFA = rsp
+//!      jmp RA
+//!  62  the lengths of both parts, in bytes
+//! ```
+//!
+//! A slot of a clone-like call, 128 bytes, may have to execute the real instruction with nothing of
+//! ours on the stack: the child of `vfork` shares it, and another child has a new one.
+//!
+//! ```text
+//!  16  as above, calling CLONE_BEFORE, which answers in r11: 1, handled, rax is the result;
+//!      0, not handled, all registers are as they were
+//!  43  lea -1(%r11), %rcx
+//!  47  jrcxz 78               no flag changes
+//!  49  syscall                the child, too, goes on from here
+//!  51  lea, lea, push, call CLONE_AFTER, pop, lea           as at 16
+//!  78  the instructions behind the site, jmp RA
+//! 126  the lengths
+//! ```
+//!
+//! RA is the window's end, not the byte behind the site, which may be inside our jump: a debugger
+//! may put a breakpoint at a return address. Where it isn't on the stack, unwind entries compute
+//! it from the operand of the first `lea`, which lies at a fixed place in each slot: so a signal
+//! that interrupts a stub anywhere is unwound, too.
+
+use core::arch::global_asm;
+
+pub(crate) mod fill;
+
+/// The most bytes of instructions before a site that a stub has room for.
+pub(crate) const PREFIX_MAX: usize = 16;
+/// The most bytes of instructions behind a site that a stub has room for.
+pub(crate) const SUFFIX_MAX: usize = 14;
+
+const PLAIN_LEN: usize = 64;
+const CLONE_LEN: usize = 128;
+const PLAIN_COUNT: usize = 1024;
+const CLONE_COUNT: usize = 256;
+
+global_asm!(
+    ".pushsection .text.raddle_patch_stubs, \"ax\", @progbits",
+    ".hidden raddle_patch_plain_stubs, raddle_patch_clone_stubs, raddle_patch_stubs_end",
+    ".globl raddle_patch_plain_stubs, raddle_patch_clone_stubs, raddle_patch_stubs_end",
+    // The return address: at `base` = rip rounded down to a slot, the operand of `lea` is 19 bytes
+    // in, and counts from 23 bytes in. DW_CFA_val_expression for rip, 19 bytes long:
+    // breg16 0; const1s -LEN; and; dup; plus_uconst 19; deref_size 4;
+    // const1u 32; shl; const1u 32; shra; plus; plus_uconst 23.
+    ".macro raddle_patch_rip_by_expression mask",
+    ".cfi_escape 0x16, 0x10, 19, 0x80, 0, 0x09, \\mask, 0x1a, 0x12, 0x23, 19, 0x94, 4, \
+     0x08, 32, 0x24, 0x08, 32, 0x26, 0x22, 0x23, 23",
+    ".endm",
+    // From `lea RA` to the second `lea`.
+    ".macro raddle_patch_call",
+    ".skip 12, 0xcc",
+    ".cfi_def_cfa_offset 128",
+    ".skip 1, 0xcc",
+    ".cfi_remember_state",
+    ".cfi_def_cfa_offset 136",
+    ".cfi_offset rip, -136",
+    ".skip 6, 0xcc",
+    ".cfi_restore_state",
+    ".skip 8, 0xcc",
+    ".cfi_def_cfa_offset 0",
+    ".endm",
+    ".p2align 12, 0xcc",
+    "raddle_patch_plain_stubs:",
+    ".rept {plain_count}",
+    ".cfi_startproc",
+    ".cfi_def_cfa rsp, 0",
+    "raddle_patch_rip_by_expression 0x40", // -64
+    ".skip 16, 0xcc",
+    "raddle_patch_call",
+    ".skip 64 - 43, 0xcc",
+    ".cfi_endproc",
+    ".endr",
+    ".p2align 12, 0xcc",
+    "raddle_patch_clone_stubs:",
+    ".rept {clone_count}",
+    ".cfi_startproc",
+    ".cfi_def_cfa rsp, 0",
+    "raddle_patch_rip_by_expression 0x80", // -128
+    ".skip 16, 0xcc",
+    "raddle_patch_call",
+    ".skip 8, 0xcc",
+    "raddle_patch_call",
+    ".skip 128 - 78, 0xcc",
+    ".cfi_endproc",
+    ".endr",
+    ".p2align 12, 0xcc",
+    "raddle_patch_stubs_end:",
+    ".purgem raddle_patch_rip_by_expression",
+    ".purgem raddle_patch_call",
+    ".popsection",
+    plain_count = const PLAIN_COUNT,
+    clone_count = const CLONE_COUNT,
+);
+
+unsafe extern "C" {
+    static raddle_patch_plain_stubs: u8;
+    static raddle_patch_clone_stubs: u8;
+    static raddle_patch_stubs_end: u8;
+}
+
+/// An array of slots.
+#[derive(Clone, Copy)]
+pub(crate) struct Array {
+    start: usize,
+    slot_len: usize,
+    count: usize,
+}
+
+impl Array {
+    fn plain() -> Self {
+        let start = (&raw const raddle_patch_plain_stubs).addr();
+        Self { start, slot_len: PLAIN_LEN, count: PLAIN_COUNT }
+    }
+
+    fn clone_like() -> Self {
+        let start = (&raw const raddle_patch_clone_stubs).addr();
+        Self { start, slot_len: CLONE_LEN, count: CLONE_COUNT }
+    }
+
+    fn end(self) -> usize {
+        self.start + self.slot_len * self.count
+    }
+}
+
+/// Where all stubs are: the first address, and the one behind the last.
+pub fn range() -> (usize, usize) {
+    let start = (&raw const raddle_patch_plain_stubs).addr();
+    (start, (&raw const raddle_patch_stubs_end).addr())
+}
+
+/// A site that has been patched, as its stub remembers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patched {
+    /// Where the `syscall` instruction was.
+    pub site: usize,
+    /// The first address of the window, where the jump to the stub is.
+    pub window_start: usize,
+    /// The address behind the window, where the stub leads back to.
+    pub window_end: usize,
+}
+
+/// The site whose stub contains `address`; nothing if no stub in use does.
+///
+/// # Signal safety
+/// May be called anywhere, but not while [`apply`](crate::apply) runs.
+pub fn find_site(address: usize) -> Option<Patched> {
+    let array = [Array::plain(), Array::clone_like()]
+        .into_iter()
+        .find(|array| (array.start..array.end()).contains(&address))?;
+    let slot = array.start + (address - array.start) / array.slot_len * array.slot_len;
+    // SAFETY: a slot is always readable, and is written only while `apply` runs.
+    let bytes = unsafe { core::slice::from_raw_parts(slot as *const u8, array.slot_len) };
+    fill::read(slot, bytes)
+}

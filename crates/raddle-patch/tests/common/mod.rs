@@ -1,0 +1,30 @@
+//! What several test programs need: the modules of this process.
+
+use raddle_patch::Image;
+use raddle_patch::modules::{Module, modules};
+
+/// The loaded modules of this process.
+pub fn loaded() -> Vec<Module> {
+    // SAFETY: the values are the kernel's, and no test loads or unloads a module.
+    unsafe {
+        let headers = libc::getauxval(libc::AT_PHDR) as usize;
+        let count = libc::getauxval(libc::AT_PHNUM) as usize;
+        modules(headers, count).collect()
+    }
+}
+
+/// The module whose file name starts with `name`.
+pub fn module(name: &str) -> Module {
+    let found = loaded().into_iter().find(|m| m.name().starts_with(name.as_bytes()));
+    found.unwrap_or_else(|| panic!("{name} is not loaded"))
+}
+
+/// The image of a loaded module.
+pub fn image(name: &str) -> Image {
+    // SAFETY: ld.so loaded it, and nobody unloads it.
+    unsafe { Image::at(module(name).base, Image::ANY_SIZE) }.expect(name)
+}
+
+/// glibc's two files with system calls.
+pub const LIBC: &str = "libc.so.6";
+pub const LD_SO: &str = "ld-linux-x86-64";

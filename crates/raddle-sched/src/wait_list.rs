@@ -1,0 +1,303 @@
+//! A list of waits: what stands under a bucket of the wait table, or behind a descriptor.
+//!
+//! A *wait node* is one wait of one task. It lives on the waiter's stack or in its thread object,
+//! and its fields are guarded by the lock that guards the list it is in.
+//!
+//! A waker unlinks a node and finishes with it *before* it claims the task: a claimed task may run
+//! at once and its node be gone. The claim is made under the list's lock, which whoever was woken
+//! by something else takes to unlink the node: so the node outlives every look at it.
+
+use crate::sync::{AtomicUsize, Ordering};
+use crate::task::{TaskList, TaskRef, Wake};
+use core::cell::Cell;
+use core::ptr::{null, null_mut};
+
+/// One wait of one task on one key.
+pub struct WaitNode {
+    next: Cell<*const WaitNode>,
+    prev: Cell<*const WaitNode>,
+    linked: Cell<bool>,
+    task: Cell<Option<TaskRef>>,
+    bits: Cell<u32>,
+    /// The key it waits on. Changed by a requeue under both buckets' locks; read without a lock
+    /// only to find the bucket, and then again under its lock.
+    key: AtomicUsize,
+}
+
+// SAFETY: all fields but `key` are used under a bucket's lock.
+unsafe impl Send for WaitNode {}
+// SAFETY: as above.
+unsafe impl Sync for WaitNode {}
+
+impl WaitNode {
+    /// A node in no queue.
+    pub fn new() -> Self {
+        Self {
+            next: Cell::new(null()),
+            prev: Cell::new(null()),
+            linked: Cell::new(false),
+            task: Cell::new(None),
+            bits: Cell::new(0),
+            key: AtomicUsize::new(0),
+        }
+    }
+
+    /// The key of the current or last wait.
+    pub fn key(&self) -> usize {
+        self.key.load(Ordering::Relaxed)
+    }
+
+    /// The task of the current or last wait.
+    fn task(&self) -> TaskRef {
+        match self.task.get() {
+            Some(task) => task,
+            None => unreachable!("a linked wait node has a task"),
+        }
+    }
+}
+
+impl Default for WaitNode {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// An intrusive FIFO of wait nodes; every method needs the lock that guards the list.
+pub struct WaitList {
+    head: *const WaitNode,
+    tail: *const WaitNode,
+}
+
+// SAFETY: nodes are touched under the lock that guards the list.
+unsafe impl Send for WaitList {}
+
+impl WaitList {
+    /// An empty list.
+    pub const fn new() -> Self {
+        Self {
+            head: null_mut(),
+            tail: null_mut(),
+        }
+    }
+
+    /// True without nodes.
+    pub fn is_empty(&self) -> bool {
+        self.head.is_null()
+    }
+
+    /// Appends a node for `task`.
+    ///
+    /// # Safety
+    /// The node must stay where it is, and alive, until it has been unlinked.
+    pub unsafe fn link(&mut self, node: &WaitNode, task: TaskRef, key: usize, bits: u32) {
+        node.task.set(Some(task));
+        node.bits.set(bits);
+        node.key.store(key, Ordering::Relaxed);
+        // SAFETY: the caller's promise is link_last's.
+        unsafe { self.link_last(node) };
+    }
+
+    /// Appends a node whose fields are set.
+    ///
+    /// # Safety
+    /// As for [`WaitList::link`].
+    unsafe fn link_last(&mut self, node: &WaitNode) {
+        debug_assert!(!node.linked.get());
+        node.next.set(null());
+        node.prev.set(self.tail);
+        node.linked.set(true);
+        // SAFETY: linked nodes are alive, by link's contract.
+        match unsafe { self.tail.as_ref() } {
+            Some(tail) => tail.next.set(node),
+            None => self.head = node,
+        }
+        self.tail = node;
+    }
+
+    /// Takes a node out, if it is in; true if it was.
+    ///
+    /// # Safety
+    /// If it is linked, it must be in this list.
+    pub unsafe fn unlink(&mut self, node: &WaitNode) -> bool {
+        if !node.linked.replace(false) {
+            return false;
+        }
+        let (next, prev) = (node.next.get(), node.prev.get());
+        // SAFETY: neighbours are linked, so alive.
+        match unsafe { prev.as_ref() } {
+            Some(prev) => prev.next.set(next),
+            None => self.head = next,
+        }
+        // SAFETY: as above.
+        match unsafe { next.as_ref() } {
+            Some(next) => next.prev.set(prev),
+            None => self.tail = prev,
+        }
+        true
+    }
+
+    /// Gives up to `max` nodes of key `from` the key `to`, and moves them to the end of `target`,
+    /// if that is another list. Returns how many.
+    ///
+    /// # Safety
+    /// The locks of both lists are held.
+    pub(crate) unsafe fn requeue(
+        &mut self,
+        from: usize,
+        to: usize,
+        max: usize,
+        mut target: Option<&mut WaitList>,
+    ) -> usize {
+        let mut moved = 0;
+        let mut at = self.head;
+        // SAFETY: linked nodes are alive, by link's contract.
+        while let Some(node) = unsafe { at.as_ref() } {
+            if moved == max {
+                break;
+            }
+            at = node.next.get();
+            if node.key() != from {
+                continue;
+            }
+            node.key.store(to, Ordering::Relaxed);
+            moved += 1;
+            if let Some(target) = target.as_deref_mut() {
+                // SAFETY: the node is in this list; both locks are held.
+                unsafe {
+                    self.unlink(node);
+                    target.link_last(node);
+                }
+            }
+        }
+        moved
+    }
+
+    /// Unlinks and claims up to `max` nodes that `wanted` accepts, oldest first; the claimed tasks
+    /// are appended to `woken`. Nodes whose task somebody else claimed are unlinked and not
+    /// counted.
+    pub fn wake(
+        &mut self,
+        max: usize,
+        woken: &TaskList,
+        mut wanted: impl FnMut(usize, u32) -> bool,
+    ) -> usize {
+        let mut count = 0;
+        let mut at = self.head;
+        // SAFETY: linked nodes are alive, by link's contract.
+        while let Some(node) = unsafe { at.as_ref() } {
+            if count == max {
+                break;
+            }
+            at = node.next.get();
+            if !wanted(node.key(), node.bits.get()) {
+                continue;
+            }
+            let task = node.task();
+            // SAFETY: the node came from this list. After the claim it may be gone.
+            unsafe { self.unlink(node) };
+            if task.get().claim(Wake::Woken) {
+                woken.push(task);
+                count += 1;
+            }
+        }
+        count
+    }
+}
+
+impl Default for WaitList {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(all(test, not(any(raddle_loom, raddle_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::task::Task;
+    use core::ptr::NonNull;
+
+    struct Waits {
+        tasks: Vec<Task>,
+        nodes: Vec<WaitNode>,
+        list: WaitList,
+    }
+
+    impl Waits {
+        /// One wait for each pair of key and bits.
+        fn new(waits: &[(usize, u32)]) -> Self {
+            let mut made = Self {
+                tasks: waits.iter().map(|_| Task::new()).collect(),
+                nodes: waits.iter().map(|_| WaitNode::new()).collect(),
+                list: WaitList::new(),
+            };
+            for (index, &(key, bits)) in waits.iter().enumerate() {
+                made.tasks[index].prepare();
+                let task = made.task(index);
+                // SAFETY: the vectors don't grow any more, so the nodes stay in place.
+                unsafe { made.list.link(&made.nodes[index], task, key, bits) };
+            }
+            made
+        }
+
+        fn task(&self, index: usize) -> TaskRef {
+            // SAFETY: the tasks live as long as the test.
+            unsafe { TaskRef::new(NonNull::from(&self.tasks[index])) }
+        }
+
+        fn wake(&mut self, max: usize, wanted: impl FnMut(usize, u32) -> bool) -> Vec<usize> {
+            let woken = TaskList::new();
+            assert_eq!(self.list.wake(max, &woken, wanted), woken.len());
+            let index = |task| (0..self.tasks.len()).find(|&index| self.task(index) == task);
+            core::iter::from_fn(|| woken.pop())
+                .filter_map(index)
+                .collect()
+        }
+    }
+
+    #[test]
+    fn wakes_the_oldest_first_and_no_more_than_asked() {
+        let mut waits = Waits::new(&[(1, 1); 5]);
+        assert_eq!(waits.wake(2, |_, _| true), [0, 1]);
+        assert_eq!(waits.wake(9, |_, _| true), [2, 3, 4]);
+        assert!(waits.list.is_empty());
+    }
+
+    #[test]
+    fn passes_over_what_is_not_wanted() {
+        let mut waits = Waits::new(&[(1, 1), (2, 1), (1, 2), (1, 3)]);
+        assert_eq!(waits.wake(9, |key, bits| key == 1 && bits & 2 != 0), [2, 3]);
+        assert_eq!(waits.wake(9, |_, _| true), [0, 1]);
+    }
+
+    #[test]
+    fn a_task_that_another_claimed_leaves_the_list_and_is_not_counted() {
+        let mut waits = Waits::new(&[(1, 1); 3]);
+        assert!(waits.tasks[0].claim(Wake::TimedOut));
+        assert_eq!(waits.wake(1, |_, _| true), [1]);
+        // SAFETY: the node was in this list.
+        assert!(!unsafe { waits.list.unlink(&waits.nodes[0]) });
+        assert_eq!(waits.tasks[0].outcome(), Wake::TimedOut);
+    }
+
+    #[test]
+    fn unlinks_at_either_end_and_in_between() {
+        for gone in 0..3 {
+            let mut waits = Waits::new(&[(1, 1); 3]);
+            // SAFETY: the node is in this list.
+            assert!(unsafe { waits.list.unlink(&waits.nodes[gone]) });
+            let left: Vec<_> = (0..3).filter(|&index| index != gone).collect();
+            assert_eq!(waits.wake(9, |_, _| true), left);
+        }
+    }
+
+    #[test]
+    fn a_requeue_keeps_the_order_of_those_it_moves() {
+        let mut waits = Waits::new(&[(1, 1), (2, 1), (1, 1), (1, 1)]);
+        let mut target = WaitList::new();
+        // SAFETY: nobody else knows the lists.
+        assert_eq!(unsafe { waits.list.requeue(1, 9, 2, Some(&mut target)) }, 2);
+        assert_eq!(waits.wake(9, |_, _| true), [1, 3]);
+        core::mem::swap(&mut waits.list, &mut target);
+        assert_eq!(waits.wake(9, |key, _| key == 9), [0, 2]);
+    }
+}
