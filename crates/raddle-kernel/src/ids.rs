@@ -37,13 +37,21 @@ pub extern "C" fn set_robust_list(frame: &Frame) -> Outcome {
 /// number saying "unregistered": its users look at that first.
 pub extern "C" fn rseq(frame: &Frame) -> Outcome {
     const UNREGISTER: usize = 1;
-    const CPU_ID_UNREGISTERED: u32 = u32::MAX;
     if frame.arg(2) & UNREGISTER == 0 && frame.arg(0) != 0 {
-        let cpu_id = with_exposed_provenance_mut::<u32>(frame.arg(0) + 4);
         // SAFETY: the program says that an rseq area is there.
-        unsafe { cpu_id.write_volatile(CPU_ID_UNREGISTERED) };
+        unsafe { mark_unregistered(frame.arg(0)) };
     }
     Outcome::of(0)
+}
+
+/// Says in an rseq area that the kernel doesn't keep it.
+///
+/// # Safety
+/// The area must be there.
+pub unsafe fn mark_unregistered(area: usize) {
+    const CPU_ID_UNREGISTERED: u32 = u32::MAX;
+    // SAFETY: the caller's promise; cpu_id is the second word.
+    unsafe { with_exposed_provenance_mut::<u32>(area + 4).write_volatile(CPU_ID_UNREGISTERED) };
 }
 
 /// Calls whose first argument is a thread id: ours means "the caller" to the kernel, because a green

@@ -9,29 +9,23 @@
 //! no register is touched, and `rsp` called changed where it is only read: each of these makes a
 //! stub slower or a window be refused, never wrong. What isn't known is no instruction at all.
 //!
+//! Decoding finds the fields and the length; each question is answered when it is asked. So a walk
+//! over a function, which asks two of each instruction, costs a few nanoseconds an instruction.
+//!
 //! Rejected: a general disassembler. It would be an order of magnitude slower (start-up has a
 //! budget of one millisecond for a megabyte and a half of text) and would bring its own ideas of
 //! allocation and formatting into the program's process. One serves as the oracle of our tests.
 
+mod fields;
 mod tables;
 
-use tables::{Destination, Opcode};
+use fields::{Fields, Map};
+use tables::Destination;
 
-/// What one instruction does, as far as patching cares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A decoded instruction.
+#[derive(Clone, Copy)]
 pub struct Instruction {
-    /// Length in bytes, 1 to 15.
-    pub len: u8,
-    /// Where control goes.
-    pub flow: Flow,
-    /// Whether an operand is relative to the instruction pointer.
-    pub rip: RipOperand,
-    /// What it does with the stack pointer.
-    pub rsp: RspUse,
-    /// What happens to eax.
-    pub eax: Eax,
-    /// It touches a vector, x87, MMX, mask or tile register.
-    pub vector: bool,
+    fields: Fields,
 }
 
 /// Where control goes. Displacements count from the *start* of the instruction.
@@ -62,10 +56,7 @@ pub enum Flow {
 impl Flow {
     /// Whether the instruction that follows can be reached from this one.
     pub fn falls_through(self) -> bool {
-        !matches!(
-            self,
-            Flow::Jump(_) | Flow::IndirectJump | Flow::Return | Flow::Stop
-        )
+        !matches!(self, Flow::Jump(_) | Flow::IndirectJump | Flow::Return | Flow::Stop)
     }
 }
 
@@ -103,376 +94,136 @@ pub enum Eax {
 /// No instruction is longer.
 pub const MAX_LENGTH: usize = 15;
 
+const RSP: u8 = 4;
+
 /// Decodes the instruction at the start of `bytes`.
 ///
 /// `None` if the bytes end too early, or are no instruction of 64-bit user code that this decoder
 /// knows.
+///
+/// # Examples
+/// ```
+/// use raddle_patch::decode::{Eax, Flow, decode};
+///
+/// let code = [0xb8, 0x27, 0, 0, 0, 0x0f, 0x05]; // mov $39, %eax; syscall
+/// let first = decode(&code).unwrap();
+/// assert_eq!((first.len(), first.eax()), (5, Eax::Set(39)));
+/// assert_eq!(decode(&code[5..]).unwrap().flow(), Flow::Syscall);
+/// ```
+#[inline]
 pub fn decode(bytes: &[u8]) -> Option<Instruction> {
-    let mut cursor = Cursor::at_start_of(bytes);
-    let prefixes = Prefixes::read(&mut cursor)?;
-    let encoding = Encoding::read(&mut cursor, prefixes);
-    let shape = encoding.shape;
-    let modrm = shape.has_modrm().then(|| ModRm::read(&mut cursor, encoding.prefixes));
-    let immediate = read_immediate(&mut cursor, &encoding, modrm);
-    if cursor.at > bytes.len().min(MAX_LENGTH) || shape.is_bad() {
-        return None;
-    }
-    let len = cursor.at as u8;
-    let form = Form { encoding, modrm, immediate, len };
-    let flow = form.flow()?;
-    Some(Instruction {
-        len,
-        flow,
-        rip: form.rip(),
-        rsp: form.rsp(),
-        eax: form.eax(flow),
-        vector: form.vector(),
-    })
-}
-
-/// The bytes that are left, and zeros behind the last: whoever reads too far finds out by `at`.
-struct Cursor {
-    bytes: [u8; CURSOR_LEN],
-    at: usize,
-}
-
-/// More than the longest sequence of fields that may be read before lengths are checked: 14
-/// prefixes, an opcode of four, operand, base, displacement, eight bytes of immediate.
-const CURSOR_LEN: usize = 32;
-
-impl Cursor {
-    #[inline(always)]
-    fn at_start_of(text: &[u8]) -> Self {
-        let bytes = match text.first_chunk() {
-            Some(bytes) => *bytes,
-            None => {
-                let mut bytes = [0; CURSOR_LEN];
-                bytes[..text.len()].copy_from_slice(text);
-                bytes
-            }
-        };
-        Self { bytes, at: 0 }
-    }
-
-    #[inline(always)]
-    fn peek(&self) -> u8 {
-        self.bytes[self.at % CURSOR_LEN]
-    }
-
-    #[inline(always)]
-    fn byte(&mut self) -> u8 {
-        let byte = self.peek();
-        self.at += 1;
-        byte
-    }
-
-    /// A little-endian, sign-extended number of `len` bytes. Of longer ones than four bytes the
-    /// first four.
-    #[inline(always)]
-    fn number(&mut self, len: usize) -> i64 {
-        let at = self.at;
-        self.at += len;
-        let byte = |index: usize| self.bytes[(at + index) % CURSOR_LEN];
-        let four = i32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)]);
-        i64::from(match len {
-            0 => 0,
-            1 => four << 24 >> 24,
-            2 => four << 16 >> 16,
-            _ => four,
-        })
-    }
-}
-
-#[derive(Clone, Copy, Default)]
-struct Prefixes {
-    operand_size: bool,
-    address_size: bool,
-    /// f3 or f2, whichever came last.
-    repeat: u8,
-    /// The bits W, R, X, B as in REX.
-    rex: u8,
-}
-
-impl Prefixes {
-    #[inline(always)]
-    fn read(cursor: &mut Cursor) -> Option<Self> {
-        let mut prefixes = Self::default();
-        loop {
-            match cursor.peek() {
-                0x66 => prefixes.operand_size = true,
-                0x67 => prefixes.address_size = true,
-                repeat @ (0xf2 | 0xf3) => prefixes.repeat = repeat,
-                0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0xf0 => {}
-                rex @ 0x40..=0x4f => {
-                    prefixes.rex = rex & 15;
-                    cursor.at += 1;
-                    // A REX that isn't the last prefix is ignored.
-                    if !is_legacy_prefix_or_rex(cursor.peek()) {
-                        return Some(prefixes);
-                    }
-                    prefixes.rex = 0;
-                    continue;
-                }
-                _ => return Some(prefixes),
-            }
-            cursor.at += 1;
-            if cursor.at >= MAX_LENGTH {
-                return None;
-            }
+    let fields = match bytes.first_chunk() {
+        Some(window) => Fields::read(window),
+        None => {
+            let mut window = [0; fields::WINDOW];
+            window[..bytes.len()].copy_from_slice(bytes);
+            Fields::read(&window)
         }
-    }
-
-    fn wide(self) -> bool {
-        self.rex & 8 != 0
-    }
-
-    fn r(self) -> u8 {
-        (self.rex & 4) << 1
-    }
-
-    fn b(self) -> u8 {
-        (self.rex & 1) << 3
-    }
+    };
+    let instruction = Instruction { fields };
+    let exists = instruction.len() <= bytes.len().min(MAX_LENGTH)
+        && !fields.shape.is_bad()
+        && !(fields.shape.directs_flow() && instruction.is_undefined_group_member());
+    exists.then_some(instruction)
 }
 
-fn is_legacy_prefix_or_rex(byte: u8) -> bool {
-    matches!(
-        byte,
-        0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3
-    )
-}
-
-/// Which table the opcode is in.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Map {
-    /// One byte.
-    One,
-    /// 0f.
-    Two,
-    /// 0f 38.
-    Three8,
-    /// 0f 3a.
-    Three8a,
-    /// Behind a VEX, XOP or EVEX prefix.
-    Vector(u8),
-}
-
-struct Encoding {
-    map: Map,
-    opcode: u8,
-    shape: Opcode,
-    prefixes: Prefixes,
-}
-
-impl Encoding {
-    #[inline(always)]
-    fn read(cursor: &mut Cursor, mut prefixes: Prefixes) -> Self {
-        let first = cursor.byte();
-        let (map, opcode) = match first {
-            0x0f => match cursor.byte() {
-                0x38 => (Map::Three8, cursor.byte()),
-                0x3a => (Map::Three8a, cursor.byte()),
-                opcode => (Map::Two, opcode),
-            },
-            0xc5 => {
-                prefixes.rex = (!cursor.byte() >> 5) & 4;
-                (Map::Vector(1), cursor.byte())
-            }
-            0xc4 => Self::read_three_byte(cursor, &mut prefixes),
-            0x8f if cursor.peek() & 0x1f >= 8 => Self::read_three_byte(cursor, &mut prefixes),
-            0x62 => Self::read_evex(cursor, &mut prefixes),
-            opcode => (Map::One, opcode),
-        };
-        let shape = match map {
-            Map::One => tables::ONE[usize::from(opcode)],
-            Map::Two => tables::TWO[usize::from(opcode)],
-            Map::Three8 => tables::three_38(opcode),
-            Map::Three8a => tables::three_3a(opcode),
-            Map::Vector(number) => tables::vector(number, opcode, first == 0x62),
-        };
-        Self { map, opcode, shape, prefixes }
-    }
-
-    /// VEX c4 and XOP 8f: two bytes of payload.
-    fn read_three_byte(cursor: &mut Cursor, prefixes: &mut Prefixes) -> (Map, u8) {
-        let (first, second) = (cursor.byte(), cursor.byte());
-        prefixes.rex = (!first >> 5) | ((second >> 4) & 8);
-        (Map::Vector(first & 0x1f), cursor.byte())
-    }
-
-    /// EVEX 62: three bytes of payload.
-    fn read_evex(cursor: &mut Cursor, prefixes: &mut Prefixes) -> (Map, u8) {
-        let (first, second, _) = (cursor.byte(), cursor.byte(), cursor.byte());
-        prefixes.rex = (!first >> 5) | ((second >> 4) & 8);
-        (Map::Vector(first & 7), cursor.byte())
-    }
-}
-
-/// The operand byte and what follows it.
-#[derive(Clone, Copy)]
-struct ModRm {
-    /// The register field without its REX bit.
-    reg: u8,
-    /// The other operand is a register: its field without the REX bit.
-    register: Option<u8>,
-    /// The base of the memory operand is rsp.
-    rsp_base: bool,
-    /// A displacement from the next instruction.
-    rip_displacement: Option<i64>,
-}
-
-impl ModRm {
-    #[inline(always)]
-    fn read(cursor: &mut Cursor, prefixes: Prefixes) -> Self {
-        let byte = cursor.byte();
-        let (mode, rm) = (byte >> 6, byte & 7);
-        let mut modrm = Self {
-            reg: (byte >> 3) & 7,
-            register: (mode == 3).then_some(rm),
-            rsp_base: false,
-            rip_displacement: None,
-        };
-        let mut displacement_len = [0, 1, 4, 0][usize::from(mode)];
-        if mode != 3 && rm == 4 {
-            let base = cursor.byte() & 7;
-            modrm.rsp_base = base == 4 && prefixes.b() == 0;
-            if base == 5 && mode == 0 {
-                displacement_len = 4;
-            }
-        }
-        if mode == 0 && rm == 5 {
-            modrm.rip_displacement = Some(cursor.number(4));
-        } else {
-            cursor.at += displacement_len;
-        }
-        modrm
-    }
-}
-
-#[inline(always)]
-fn read_immediate(cursor: &mut Cursor, encoding: &Encoding, modrm: Option<ModRm>) -> i64 {
-    let shape = encoding.shape;
-    let prefixes = encoding.prefixes;
-    let by_operand = if prefixes.operand_size && !prefixes.wide() { 2 } else { 4 };
-    let mut len = shape.fixed_immediate_len();
-    if shape.has_operand_immediate() {
-        len += by_operand;
-    }
-    if shape.has_full_immediate() {
-        len += if prefixes.wide() { 8 } else { by_operand };
-    }
-    if shape.has_offset() {
-        len += if prefixes.address_size { 4 } else { 8 };
-    }
-    if encoding.map == Map::One && modrm.is_some_and(|m| m.reg < 2) {
-        // Of the unary group only `test` has an immediate.
-        match encoding.opcode {
-            0xf6 => len += 1,
-            0xf7 => len += by_operand,
-            _ => {}
-        }
-    }
-    cursor.number(len)
-}
-
-/// A decoded instruction, before its meaning.
-struct Form {
-    encoding: Encoding,
-    modrm: Option<ModRm>,
-    immediate: i64,
-    len: u8,
-}
-
-impl Form {
-    fn is_one(&self, opcode: u8) -> bool {
-        self.encoding.map == Map::One && self.encoding.opcode == opcode
-    }
-
+#[expect(clippy::len_without_is_empty, reason = "no instruction is empty")]
+impl Instruction {
+    /// Length in bytes, 1 to 15.
     #[inline]
-    fn flow(&self) -> Option<Flow> {
-        let target = i64::from(self.len) + self.immediate;
-        match self.encoding.map {
+    pub fn len(&self) -> usize {
+        usize::from(self.fields.len)
+    }
+
+    fn is_one(&self, opcode: u8) -> bool {
+        self.fields.map == Map::One && self.fields.opcode == opcode
+    }
+
+    /// Members of groups that don't exist, beside those that decide where control goes.
+    fn is_undefined_group_member(&self) -> bool {
+        let reg = self.fields.reg();
+        match self.fields.opcode {
+            0xc6 | 0xc7 => self.fields.map == Map::One && !matches!(reg, 0 | 7),
+            0xff => self.fields.map == Map::One && reg == 7,
+            _ => false,
+        }
+    }
+
+    /// Where control goes.
+    #[inline]
+    pub fn flow(&self) -> Flow {
+        if !self.fields.shape.directs_flow() {
+            return Flow::Next;
+        }
+        let target = i64::from(self.fields.len) + i64::from(self.fields.immediate());
+        match self.fields.map {
             Map::One => self.flow_of_one(target),
-            Map::Two => Some(match self.encoding.opcode {
+            _ => match self.fields.opcode {
                 0x05 => Flow::Syscall,
                 0x34 => Flow::Trap,
-                0x0b | 0xb9 | 0xff => Flow::Stop,
                 0x80..=0x8f => Flow::Branch(target),
-                _ => Flow::Next,
-            }),
-            _ => Some(Flow::Next),
+                _ => Flow::Stop,
+            },
         }
     }
 
-    #[inline]
-    fn flow_of_one(&self, target: i64) -> Option<Flow> {
-        let reg = self.modrm.map_or(0, |m| m.reg);
-        Some(match self.encoding.opcode {
+    fn flow_of_one(&self, target: i64) -> Flow {
+        match self.fields.opcode {
             0x70..=0x7f | 0xe0..=0xe3 => Flow::Branch(target),
             0xe8 => Flow::Call(target),
             0xe9 | 0xeb => Flow::Jump(target),
             0xc2 | 0xc3 | 0xca | 0xcb | 0xcf => Flow::Return,
-            0xcc | 0xf1 | 0xf4 => Flow::Stop,
             0xcd => Flow::Trap,
-            // xabort, and xbegin, whose abort handler is at the displacement.
-            0xc6 if reg == 7 => Flow::Next,
-            0xc7 if reg == 7 => Flow::Branch(target),
-            0xc6 | 0xc7 if reg != 0 => return None,
-            0xff => match reg {
+            // `xbegin`, whose abort handler is at the displacement.
+            0xc7 if self.fields.reg() == 7 => Flow::Branch(target),
+            0xc6 | 0xc7 => Flow::Next,
+            0xff => match self.fields.reg() {
                 2 | 3 => Flow::IndirectCall,
                 4 | 5 => Flow::IndirectJump,
-                7 => return None,
                 _ => Flow::Next,
             },
-            _ => Flow::Next,
-        })
-    }
-
-    fn rip(&self) -> RipOperand {
-        match self.modrm.and_then(|m| m.rip_displacement) {
-            None => RipOperand::None,
-            Some(displacement) => {
-                let displacement = displacement + i64::from(self.len);
-                if self.is_one(0x8d) {
-                    RipOperand::Address(displacement)
-                } else {
-                    RipOperand::Access(displacement)
-                }
-            }
+            _ => Flow::Stop,
         }
     }
 
-    /// Whether general register `number` (0 to 15) may be an explicit operand.
+    /// Whether an operand is relative to the instruction pointer.
     #[inline]
-    fn names_register(&self, number: u8) -> bool {
-        let prefixes = self.encoding.prefixes;
-        let Some(modrm) = self.modrm else {
-            let low = self.encoding.opcode & 7;
-            return self.encoding.shape.has_register_in_opcode() && low | prefixes.b() == number;
-        };
-        let rm = modrm.register.map(|rm| rm | prefixes.b());
-        let reg = modrm.reg | prefixes.r();
-        rm == Some(number) || (!self.encoding.shape.is_group() && reg == number)
+    pub fn rip(&self) -> RipOperand {
+        if !self.fields.is_rip_relative() {
+            return RipOperand::None;
+        }
+        let by = i64::from(self.fields.displacement) + i64::from(self.fields.len);
+        if self.is_one(0x8d) { RipOperand::Address(by) } else { RipOperand::Access(by) }
     }
 
-    fn rsp(&self) -> RspUse {
-        const RSP: u8 = 4;
-        let shape = self.encoding.shape;
+    /// What it does with the stack pointer.
+    pub fn rsp(&self) -> RspUse {
+        let fields = &self.fields;
         // `push` and `call` through a register or memory.
-        let pushes = self.is_one(0xff) && self.modrm.is_some_and(|m| (2..=6).contains(&m.reg));
-        let in_general_register = !shape.is_vector() && self.names_register(RSP);
-        if shape.changes_rsp() || pushes || in_general_register {
+        let pushes = self.is_one(0xff) && (2..=6).contains(&fields.reg());
+        let in_general_register = !fields.shape.is_vector() && self.names_register(RSP);
+        if fields.shape.changes_rsp() || pushes || in_general_register {
             RspUse::Register
-        } else if self.modrm.is_some_and(|m| m.rsp_base) {
+        } else if fields.is_relative_to_rsp() {
             RspUse::Memory
         } else {
             RspUse::None
         }
     }
 
-    #[inline]
-    fn eax(&self, flow: Flow) -> Eax {
-        match flow {
+    /// Whether general register `number` (0 to 15) may be an explicit operand.
+    fn names_register(&self, number: u8) -> bool {
+        let fields = &self.fields;
+        if !fields.shape.has_modrm() {
+            return fields.shape.has_register_in_opcode() && fields.opcode_register() == number;
+        }
+        fields.rm_register() == Some(number)
+            || (!fields.shape.is_group() && fields.reg_register() == number)
+    }
+
+    /// What happens to eax.
+    pub fn eax(&self) -> Eax {
+        match self.flow() {
             Flow::Call(_) | Flow::IndirectCall | Flow::Syscall | Flow::Trap => Eax::Clobbered,
             _ => match self.constant() {
                 Some(constant) => Eax::Set(constant),
@@ -483,51 +234,40 @@ impl Form {
     }
 
     /// The constant that this instruction loads into eax.
-    #[inline]
     fn constant(&self) -> Option<u32> {
-        let prefixes = self.encoding.prefixes;
-        if self.encoding.map != Map::One || (prefixes.operand_size && !prefixes.wide()) {
+        let fields = &self.fields;
+        if fields.map != Map::One || (fields.operand_size && !fields.is_wide()) {
             return None;
         }
-        let eax_by_modrm = |m: ModRm| m.register == Some(0) && prefixes.b() == 0;
-        match (self.encoding.opcode, self.modrm) {
-            (0xb8, _) if prefixes.b() == 0 && !prefixes.wide() => Some(self.immediate as u32),
+        let constant = fields.immediate() as u32;
+        let rm_is_eax = fields.rm_register() == Some(0);
+        match fields.opcode {
+            0xb8 if fields.opcode_register() == 0 && !fields.is_wide() => Some(constant),
             // A negative one is sign-extended to rax, and no number of a system call.
-            (0xc7, Some(m)) if eax_by_modrm(m) && m.reg == 0 && self.immediate >= 0 => {
-                Some(self.immediate as u32)
-            }
-            (0x29 | 0x2b | 0x31 | 0x33, Some(m)) => {
-                (eax_by_modrm(m) && m.reg | prefixes.r() == 0).then_some(0)
-            }
+            0xc7 if rm_is_eax && fields.reg() == 0 && fields.immediate() >= 0 => Some(constant),
+            0x29 | 0x2b | 0x31 | 0x33 if rm_is_eax && fields.reg_register() == 0 => Some(0),
             _ => None,
         }
     }
 
-    #[inline]
     fn clobbers_eax(&self) -> bool {
-        let prefixes = self.encoding.prefixes;
-        let rm_is_eax = || {
-            let register = self.modrm.and_then(|m| m.register);
-            register.is_some_and(|rm| rm | prefixes.b() == 0 || self.is_high_byte_of_eax(rm))
+        let fields = &self.fields;
+        let rm_is_eax = || match fields.rm_register() {
+            Some(register) => self.is_part_of_eax(register),
+            None => false,
         };
-        let reg_is_eax = || {
-            self.modrm.is_some_and(|m| {
-                m.reg | prefixes.r() == 0 || self.is_high_byte_of_eax(m.reg)
-            })
-        };
-        match self.encoding.shape.destination() {
+        let reg_is_eax = || self.is_part_of_eax(fields.reg_register());
+        match fields.shape.destination() {
             // 90 is `nop`, but exchanges eax with r8 if there is the bit for it.
-            Destination::None => self.is_one(0x90) && prefixes.b() != 0,
+            Destination::None => self.is_one(0x90) && fields.opcode_register() != 0,
             Destination::Rm => rm_is_eax(),
             Destination::Reg => reg_is_eax(),
             Destination::Either => rm_is_eax() || reg_is_eax(),
-            Destination::InOpcode => self.encoding.opcode & 7 | prefixes.b() == 0,
-            Destination::InOpcodeByte => self.encoding.opcode & 3 == 0 && prefixes.b() == 0,
+            Destination::InOpcode => fields.opcode_register() == 0,
+            Destination::InOpcodeByte => self.is_part_of_eax(fields.opcode_register()),
             Destination::Eax => true,
-            Destination::RmUnlessSeven => {
-                self.modrm.is_some_and(|m| m.reg != 7) && rm_is_eax()
-            }
-            Destination::Unary => match self.modrm.map_or(4, |m| m.reg) {
+            Destination::RmUnlessSeven => fields.reg() != 7 && rm_is_eax(),
+            Destination::Unary => match fields.reg() {
                 0 | 1 => false,
                 2 | 3 => rm_is_eax(),
                 _ => true,
@@ -535,22 +275,29 @@ impl Form {
         }
     }
 
-    /// Field 4 is `ah` in byte instructions without REX; to be sure, in all without REX.
-    fn is_high_byte_of_eax(&self, field: u8) -> bool {
-        field == 4 && self.encoding.prefixes.rex == 0
+    /// Register 4 is `ah` in byte instructions without REX; to be sure, in all without REX.
+    fn is_part_of_eax(&self, register: u8) -> bool {
+        register == 0 || (register == 4 && self.fields.rex == 0)
     }
 
-    fn vector(&self) -> bool {
-        let shape = self.encoding.shape;
-        let in_memory = self.modrm.is_some_and(|m| m.register.is_none());
-        let reg = self.modrm.map_or(0, |m| m.reg);
-        match (self.encoding.map, self.encoding.opcode) {
-            // fxsave, fxrstor, ldmxcsr, stmxcsr, xsave, xrstor, xsaveopt; the rest are fences,
-            // cache line operations and the segment bases.
-            (Map::Two, 0xae) => in_memory && reg != 7,
-            // xrstors, xsavec, xsaves.
-            (Map::Two, 0xc7) => in_memory && (3..=5).contains(&reg),
-            _ => shape.is_vector(),
+    /// It touches a vector, x87, MMX, mask or tile register.
+    #[inline]
+    pub fn is_vector(&self) -> bool {
+        self.fields.shape.is_vector() && !self.is_general_member_of_vector_group()
+    }
+
+    /// Two groups save and restore vector state, and do other things as well.
+    fn is_general_member_of_vector_group(&self) -> bool {
+        let fields = &self.fields;
+        match (fields.map, fields.opcode) {
+            // Fences, cache line operations and the segment bases, beside fxsave, fxrstor, ldmxcsr,
+            // stmxcsr, xsave, xrstor and xsaveopt.
+            (Map::Two, 0xae) => fields.rm_register().is_some() || fields.reg() == 7,
+            // cmpxchg16b, rdrand and others, beside xrstors, xsavec and xsaves.
+            (Map::Two, 0xc7) => {
+                fields.rm_register().is_some() || !(3..=5).contains(&fields.reg())
+            }
+            _ => false,
         }
     }
 }

@@ -62,7 +62,7 @@ impl Listing {
         let text = image.bytes(span).unwrap_or(&[]);
         each_instruction(text, |offset, instruction| {
             self.starts.insert(offset);
-            self.end = span.start + offset + usize::from(instruction.len);
+            self.end = span.start + offset + instruction.len();
             self.note(image, span.start + offset, instruction);
             true
         });
@@ -99,7 +99,7 @@ impl Listing {
     fn note_jumps_of(&mut self, image: &Image, neighbour: Span) {
         let text = image.bytes(neighbour).unwrap_or(&[]);
         each_instruction(text, |offset, instruction| {
-            if let Flow::Branch(by) | Flow::Jump(by) = instruction.flow {
+            if let Flow::Branch(by) | Flow::Jump(by) = instruction.flow() {
                 let address = neighbour.start + offset;
                 self.note_target(address.wrapping_add_signed(by as isize));
             }
@@ -109,8 +109,8 @@ impl Listing {
 
     #[inline]
     fn note(&mut self, image: &Image, address: usize, instruction: Instruction) {
-        self.vector |= instruction.vector;
-        match instruction.flow {
+        self.vector |= instruction.is_vector();
+        match instruction.flow() {
             Flow::Branch(by) | Flow::Jump(by) => {
                 let target = address.wrapping_add_signed(by as isize);
                 if self.function.contains(target) {
@@ -123,7 +123,7 @@ impl Listing {
             Flow::IndirectJump => self.jumps_indirectly = true,
             _ => {}
         }
-        if let RipOperand::Address(by) = instruction.rip {
+        if let RipOperand::Address(by) = instruction.rip() {
             let target = address.wrapping_add_signed(by as isize);
             if self.function.contains(target) {
                 self.note_target(target);
@@ -198,8 +198,8 @@ impl Listing {
         };
         let (mut vector, mut is_part) = (false, is_part);
         each_instruction(text, |offset, instruction| {
-            vector |= instruction.vector;
-            if let Flow::Branch(by) | Flow::Jump(by) = instruction.flow {
+            vector |= instruction.is_vector();
+            if let Flow::Branch(by) | Flow::Jump(by) = instruction.flow() {
                 let target = (other.start + offset).wrapping_add_signed(by as isize);
                 is_part |= self.function.contains(target) && target != self.function.start;
             }
@@ -223,28 +223,8 @@ fn each_instruction(text: &[u8], mut visit: impl FnMut(usize, Instruction) -> bo
         if !visit(offset, instruction) {
             return;
         }
-        offset += usize::from(instruction.len);
+        offset += instruction.len();
     }
-}
-
-/// Whether the byte at `address` may belong to a jump or call: false only if decoding from the start
-/// of its function says otherwise.
-pub(crate) fn may_jump_at(image: &Image, functions: &Functions<'_>, address: usize) -> bool {
-    let Some(function) = functions.at(address) else {
-        return true;
-    };
-    let text = image.bytes(function.whole).unwrap_or(&[]);
-    let wanted = address - function.whole.start;
-    // Decoding that stops short knows nothing.
-    let mut jumps = true;
-    each_instruction(text, |offset, instruction| {
-        let passed = wanted < offset + usize::from(instruction.len);
-        if passed {
-            jumps = matches!(instruction.flow, Flow::Branch(_) | Flow::Jump(_) | Flow::Call(_));
-        }
-        !passed
-    });
-    jumps
 }
 
 /// A set of offsets into a function.

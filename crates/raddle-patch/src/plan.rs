@@ -66,7 +66,7 @@ pub fn plan<'s>(
     let sites = &mut scratch[..count];
     sites.sort_unstable_by_key(|site| site.address);
     for text in image.texts() {
-        note_long_jumps(image, &functions, text, sites);
+        note_long_jumps(image, text, sites);
     }
     decide_all(image, &functions, wanted, sites);
     Ok(Plan { sites })
@@ -91,30 +91,26 @@ fn find_sites(image: &Image, scratch: &mut [Site]) -> Result<usize, Refusal> {
 }
 
 /// Tells each site of the jumps and calls in `text` that lead to its neighbourhood.
-fn note_long_jumps(image: &Image, functions: &Functions<'_>, text: Span, sites: &mut [Site]) {
+///
+/// Bytes that look like one but are none are believed: among half a million instructions of glibc
+/// there are two, and they cost at most a window or a number.
+fn note_long_jumps(image: &Image, text: Span, sites: &mut [Site]) {
     let mut neighbourhoods = Neighbourhoods::new();
     sites.iter().for_each(|site| neighbourhoods.add(site.address));
-    scan::long_jumps(image.bytes(text).unwrap_or(&[]), |offset, target| {
+    scan::long_jumps(image.bytes(text).unwrap_or(&[]), |target| {
         let target = text.start.wrapping_add_signed(target as isize);
         if neighbourhoods.may_contain(target) {
-            let is_jump = || flow::may_jump_at(image, functions, text.start + offset);
-            note_long_jump(target, sites, is_jump);
+            note_long_jump(target, sites);
         }
     });
 }
 
-fn note_long_jump(target: usize, sites: &mut [Site], is_jump: impl Fn() -> bool) {
+fn note_long_jump(target: usize, sites: &mut [Site]) {
     let first = sites.partition_point(|site| site.address.saturating_add(NEAR_AFTER) < target);
-    let near = sites[first..]
+    sites[first..]
         .iter_mut()
-        .take_while(|site| site.address.saturating_sub(NEAR_BEFORE) <= target);
-    // Most hits are the many calls of a function that begins near a site: one of each suffices.
-    let mut known = None;
-    for site in near.filter(|site| !site.is_jumped_to(target)) {
-        if *known.get_or_insert_with(&is_jump) {
-            site.note_jump(target);
-        }
-    }
+        .take_while(|site| site.address.saturating_sub(NEAR_BEFORE) <= target)
+        .for_each(|site| site.note_jump(target));
 }
 
 fn decide_all(image: &Image, functions: &Functions<'_>, wanted: &[u64; 8], sites: &mut [Site]) {

@@ -6,8 +6,7 @@
 //! other functions, as compilers make when they move unlikely code elsewhere.
 
 use core::arch::x86_64::{
-    __m128i, _mm_and_si128, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_or_si128,
-    _mm_set1_epi8,
+    __m128i, _mm_and_si128, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8,
 };
 
 use crate::image::i32_at;
@@ -35,35 +34,37 @@ pub(crate) fn system_calls(text: &[u8], mut found: impl FnMut(usize) -> bool) {
     }
 }
 
-/// Calls `found` with the offset of each possible jump or call with a 32-bit displacement, and the
-/// offset it leads to (which may lie outside). The first offset is that of the last opcode byte.
-pub(crate) fn long_jumps(text: &[u8], mut found: impl FnMut(usize, i64)) {
+/// Calls `found` with the offset that each possible jump or call with a 32-bit displacement leads
+/// to, which may lie outside.
+pub(crate) fn long_jumps(text: &[u8], mut found: impl FnMut(i64)) {
+    const LOOKAHEAD: usize = 2 + 4;
     let mut at = 0;
-    let mut check = |at: usize| {
-        if let Some((opcode_at, target)) = long_jump_at(text, at) {
-            found(opcode_at, target);
-        }
-    };
-    while let Some(block) = text.get(at..at + LANES) {
-        let mut hits = jump_bytes(load(block, 0));
+    while let Some(block) = text.get(at..at + LANES + LOOKAHEAD) {
+        let mut hits = jump_bytes(load(block, 0), load(block, 1));
         while hits != 0 {
-            check(at + hits.trailing_zeros() as usize);
+            let offset = hits.trailing_zeros() as usize;
+            found(long_jump_target(block, offset).unwrap_or(0) + at as i64);
             hits &= hits - 1;
         }
         at += LANES;
     }
-    (at..text.len()).for_each(check);
+    let rest = text.get(at..).unwrap_or(&[]);
+    for offset in 0..rest.len() {
+        if let Some(target) = long_jump_target(rest, offset) {
+            found(target + at as i64);
+        }
+    }
 }
 
-/// The jump whose first opcode byte may be at `at`: the last opcode byte's offset, and the target.
-fn long_jump_at(text: &[u8], at: usize) -> Option<(usize, i64)> {
-    let opcode_at = match *text.get(at)? {
-        0xe8 | 0xe9 => at,
-        0x0f if text.get(at + 1)? & 0xf0 == 0x80 => at + 1,
+/// Where the jump leads whose first opcode byte may be at `at`.
+#[inline(always)]
+fn long_jump_target(text: &[u8], at: usize) -> Option<i64> {
+    let operand = match *text.get(at)? {
+        0xe8 | 0xe9 => at + 1,
+        0x0f if text.get(at + 1)? & 0xf0 == 0x80 => at + 2,
         _ => return None,
     };
-    let displacement = i32_at(text, opcode_at + 1)?;
-    Some((opcode_at, opcode_at as i64 + 5 + i64::from(displacement)))
+    Some(operand as i64 + 4 + i64::from(i32_at(text, operand)?))
 }
 
 /// Sixteen bytes at `offset` of a slice that has them.
@@ -81,18 +82,12 @@ fn eq(block: __m128i, byte: u8) -> u32 {
     unsafe { _mm_movemask_epi8(_mm_cmpeq_epi8(block, _mm_set1_epi8(byte as i8))) as u32 }
 }
 
-/// One bit for each byte that is e8, e9 or 0f.
+/// One bit for each byte that is e8 or e9, or that is 0f and followed by 80 to 8f.
 #[inline(always)]
-fn jump_bytes(block: __m128i) -> u32 {
+fn jump_bytes(block: __m128i, next: __m128i) -> u32 {
     // SAFETY: SSE2 is part of x86-64.
-    unsafe {
-        let call_or_jump = _mm_cmpeq_epi8(
-            _mm_and_si128(block, _mm_set1_epi8(0xfeu8 as i8)),
-            _mm_set1_epi8(0xe8u8 as i8),
-        );
-        let escape = _mm_cmpeq_epi8(block, _mm_set1_epi8(0x0f));
-        _mm_movemask_epi8(_mm_or_si128(call_or_jump, escape)) as u32
-    }
+    let masked = |block, mask: u8| unsafe { _mm_and_si128(block, _mm_set1_epi8(mask as i8)) };
+    eq(masked(block, 0xfe), 0xe8) | (eq(block, 0x0f) & eq(masked(next, 0xf0), 0x80))
 }
 
 /// Which stretches of 64 bytes are near a site: an approximate set that says yes too often, never
@@ -182,8 +177,8 @@ mod tests {
                 let operand = at + opcode_len;
                 text[operand..operand + 4].copy_from_slice(&(-7i32).to_le_bytes());
                 let mut found = Vec::new();
-                long_jumps(&text, |at, target| found.push((at, target)));
-                assert_eq!(found, [(operand - 1, operand as i64 + 4 - 7)]);
+                long_jumps(&text, |target| found.push(target));
+                assert_eq!(found, [operand as i64 + 4 - 7]);
             }
         }
     }

@@ -48,10 +48,10 @@ impl Surroundings<'_> {
             }
             at = earlier;
             let instruction = self.decode(at)?;
-            match instruction.eax {
+            match instruction.eax() {
                 Eax::Set(constant) => return Some(constant),
                 Eax::Clobbered => return None,
-                Eax::Kept if !instruction.flow.falls_through() => return None,
+                Eax::Kept if !instruction.flow().falls_through() => return None,
                 Eax::Kept => {}
             }
         }
@@ -100,7 +100,7 @@ impl Surroundings<'_> {
     fn movable_that_ends_at(&self, at: usize) -> Option<(usize, Instruction)> {
         let start = self.listing.before(at)?;
         let instruction = self.decode(start)?;
-        let joined = start + usize::from(instruction.len) == at && !self.any_target(start + 1, at);
+        let joined = start + instruction.len() == at && !self.any_target(start + 1, at);
         (joined && is_movable(&instruction)).then_some((start, instruction))
     }
 
@@ -110,7 +110,7 @@ impl Surroundings<'_> {
         let behind = self.site.address + INSTRUCTION_LEN;
         let mut at = behind;
         while let Some(instruction) = self.decode(at).filter(is_movable) {
-            let end = at + usize::from(instruction.len);
+            let end = at + instruction.len();
             let inside = self.listing.starts_at(at) && !self.any_target(at, end - 1);
             let fits = end - behind <= SUFFIX_MAX;
             if !inside || !fits || !reaches.push(end - behind, &instruction) {
@@ -136,9 +136,9 @@ impl Surroundings<'_> {
 }
 
 fn is_movable(instruction: &Instruction) -> bool {
-    instruction.flow == Flow::Next
-        && instruction.rip == RipOperand::None
-        && instruction.rsp != RspUse::Register
+    instruction.flow() == Flow::Next
+        && instruction.rip() == RipOperand::None
+        && instruction.rsp() != RspUse::Register
 }
 
 /// One way to extend a window in one direction.
@@ -165,7 +165,7 @@ impl Reaches {
     /// Adds one instruction; false if that is enough of them.
     fn push(&mut self, bytes: usize, instruction: &Instruction) -> bool {
         let last = self.items[self.len - 1];
-        let price = if instruction.rsp == RspUse::Memory { 2 } else { 1 };
+        let price = if instruction.rsp() == RspUse::Memory { 2 } else { 1 };
         let Some(slot) = self.items.get_mut(self.len) else {
             return false;
         };

@@ -65,27 +65,27 @@ fn compare(name: &str, text: &[u8]) -> usize {
             assert!(is_refused_on_purpose(&oracle), "not decoded: {}", context());
             continue;
         };
-        assert_eq!(usize::from(ours.len), oracle.len(), "length: {}", context());
-        assert!(same_flow(&ours, &oracle, at), "flow {:?}: {}", ours.flow, context());
-        assert!(same_rip(&ours, &oracle, at), "rip {:?}: {}", ours.rip, context());
+        assert_eq!(ours.len(), oracle.len(), "length: {}", context());
+        assert!(same_flow(&ours, &oracle, at), "flow {:?}: {}", ours.flow(), context());
+        assert!(same_rip(&ours, &oracle, at), "rip {:?}: {}", ours.rip(), context());
         let info = registers.info(&oracle);
         for used in info.used_registers() {
             let full = used.register().full_register();
             let writes = is_write(used.access());
             if full == Register::RAX && writes {
-                assert_ne!(ours.eax, Eax::Kept, "eax: {}", context());
+                assert_ne!(ours.eax(), Eax::Kept, "eax: {}", context());
             }
             if full == Register::RSP && writes {
-                assert_eq!(ours.rsp, RspUse::Register, "rsp: {}", context());
+                assert_eq!(ours.rsp(), RspUse::Register, "rsp: {}", context());
             }
             if full == Register::RSP {
-                assert_ne!(ours.rsp, RspUse::None, "rsp: {}", context());
+                assert_ne!(ours.rsp(), RspUse::None, "rsp: {}", context());
             }
             if is_vector(used.register()) {
-                assert!(ours.vector, "vector: {}", context());
+                assert!(ours.is_vector(), "vector: {}", context());
             }
         }
-        if let Eax::Set(constant) = ours.eax {
+        if let Eax::Set(constant) = ours.eax() {
             assert!(sets_eax(&oracle, constant), "constant {constant}: {}", context());
         }
         compared += 1;
@@ -117,35 +117,36 @@ fn is_refused_on_purpose(oracle: &Oracle) -> bool {
 fn same_flow(ours: &Instruction, oracle: &Oracle, at: usize) -> bool {
     let target = oracle.near_branch_target() as i64 - at as i64;
     match oracle.flow_control() {
-        FlowControl::Next => match ours.flow {
+        FlowControl::Next => match ours.flow() {
             Flow::Next => true,
             // hlt ends a function's code for us.
             Flow::Stop => oracle.mnemonic() == Mnemonic::Hlt,
             _ => false,
         },
-        FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => match ours.flow {
+        FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => match ours.flow() {
             Flow::Branch(by) => by == target,
             other => other == Flow::Next && oracle.op0_kind() != OpKind::NearBranch64,
         },
-        FlowControl::UnconditionalBranch => ours.flow == Flow::Jump(target),
-        FlowControl::Call if oracle.mnemonic() == Mnemonic::Syscall => ours.flow == Flow::Syscall,
-        FlowControl::Call if oracle.mnemonic() == Mnemonic::Sysenter => ours.flow == Flow::Trap,
-        FlowControl::Call => ours.flow == Flow::Call(target),
-        FlowControl::IndirectBranch => ours.flow == Flow::IndirectJump,
-        FlowControl::IndirectCall => ours.flow == Flow::IndirectCall,
-        FlowControl::Return => ours.flow == Flow::Return,
-        FlowControl::Interrupt => matches!(ours.flow, Flow::Stop | Flow::Trap),
-        FlowControl::Exception => ours.flow == Flow::Stop,
+        FlowControl::UnconditionalBranch => ours.flow() == Flow::Jump(target),
+        FlowControl::Call if oracle.mnemonic() == Mnemonic::Syscall => ours.flow() == Flow::Syscall,
+        FlowControl::Call if oracle.mnemonic() == Mnemonic::Sysenter => ours.flow() == Flow::Trap,
+        FlowControl::Call => ours.flow() == Flow::Call(target),
+        FlowControl::IndirectBranch => ours.flow() == Flow::IndirectJump,
+        FlowControl::IndirectCall => ours.flow() == Flow::IndirectCall,
+        FlowControl::Return => ours.flow() == Flow::Return,
+        FlowControl::Interrupt => matches!(ours.flow(), Flow::Stop | Flow::Trap),
+        FlowControl::Exception => ours.flow() == Flow::Stop,
     }
 }
 
 fn same_rip(ours: &Instruction, oracle: &Oracle, at: usize) -> bool {
     let expected = oracle.is_ip_rel_memory_operand().then(|| {
-        let displacement = oracle.ip_rel_memory_address() as i64 - at as i64;
+        // Addresses of 32 bits come in data only.
+        let displacement = i64::from(oracle.ip_rel_memory_address() as i32) - at as i64;
         (displacement, oracle.mnemonic() == Mnemonic::Lea)
     });
     expected
-        == match ours.rip {
+        == match ours.rip() {
             RipOperand::None => None,
             RipOperand::Access(by) => Some((by, false)),
             RipOperand::Address(by) => Some((by, true)),

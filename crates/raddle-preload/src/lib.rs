@@ -5,7 +5,6 @@
 //! says why under `RADDLE_VERBOSE`.
 #![no_std]
 
-mod bootpatch;
 mod builtins;
 mod environment;
 mod original;

@@ -1,12 +1,23 @@
 //! Taking a process over, or leaving it alone.
+//!
+//! 1. Check what can't be helped: FSGSBASE, a setuid program, another thread already there, a program
+//!    whose runtime makes threads by itself (Go), a libc that isn't glibc 2.34 or later.
+//! 2. Look libc's own functions up, for the symbol layer.
+//! 3. Make the main thread a green thread on carrier 0.
+//! 4. Patch: libc, which must work; then ld.so and whatever else is loaded and holds system calls.
+//!
+//! Nothing is visible to the program until step 4, and a step 4 that is refused leaves no trace: the
+//! engine never starts, because no clone reaches it.
 
 use crate::environment::{Environment, Line};
 use crate::original::{self, LinkMap};
 use core::ffi::{CStr, c_char, c_int};
-use core::fmt::Write;
+use core::fmt::{self, Write};
 use raddle_engine::ENGINE;
-use raddle_engine::engine::Hooks;
-use raddle_kernel::{boundary, calls, exclusion, process, signal, threads};
+use raddle_engine::engine::{Hooks, MAX_WANTED};
+use raddle_kernel::{boundary, calls, exclusion, ids, process, signal, threads};
+use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, plan};
+use raddle_sys::{is_err, nr, sys};
 
 const AT_PHDR: usize = 3;
 const AT_PHNUM: usize = 5;
@@ -14,8 +25,11 @@ const AT_SECURE: usize = 23;
 const AT_HWCAP2: usize = 26;
 const AT_SYSINFO_EHDR: usize = 33;
 const FSGSBASE: usize = 2;
+/// System call sites that one module may have.
+const MAX_SITES: usize = 2048;
 
 unsafe extern "C" {
+    /// This library's ELF header.
     static __ehdr_start: u8;
 }
 
@@ -23,50 +37,98 @@ unsafe extern "C" {
 #[unsafe(link_section = ".init_array")]
 static INIT: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = constructor;
 
+/// Why the process stays on kernel threads.
+enum Why {
+    NoFsgsbase,
+    Secure,
+    Threads,
+    GoProgram,
+    NoLinkMap,
+    NoGlibc,
+    OldGlibc,
+    NoMemory,
+    Carriers,
+    Patching(Refusal),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoFsgsbase => "the CPU or the kernel lacks FSGSBASE; use Linux 5.9 or later on x86-64 v2",
+            Self::Secure => "the program is setuid or has file capabilities; run it as its own user",
+            Self::Threads => "a library made a thread before raddle could start; exclude that library",
+            Self::GoProgram => "Go programs have a scheduler of their own; run them without raddle",
+            Self::NoLinkMap => "ld.so's list of libraries was not found; use the system's dynamic loader",
+            Self::NoGlibc => "the program doesn't use glibc; use a glibc build",
+            Self::OldGlibc => "this glibc is older than 2.34; use a newer system",
+            Self::NoMemory => "there is not enough memory or address space; raise the limits",
+            Self::Carriers => "RADDLE_CARRIERS is not a number from 1 to 1024; correct it",
+            Self::Patching(refusal) => return write!(f, "{refusal}"),
+        })
+    }
+}
+
 /// What ld.so calls.
 extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *const *const c_char) {
     // SAFETY: ld.so passes the initial environment.
     let environment = unsafe { Environment::new(variables) };
     let verbose = environment.get(b"RADDLE_VERBOSE").is_some_and(|v| v != b"0" && !v.is_empty());
     match take_over(&environment) {
-        Ok(report) => {
-            if verbose {
-                say(format_args!("{} of {} system call sites patched", report.1, report.0));
-            }
-        }
-        Err(why) => {
-            if verbose {
-                say(format_args!("runs on kernel threads: {why}"));
-            }
-        }
+        Ok(report) if verbose => say(format_args!(
+            "threads are green: {} of libc's {} system call sites lead to the runtime",
+            report.patched, report.sites
+        )),
+        Ok(_) => {}
+        Err(why) if verbose => say(format_args!("runs on kernel threads: {why}")),
+        Err(_) => {}
     }
 }
 
-fn say(text: core::fmt::Arguments<'_>) {
+fn say(text: fmt::Arguments<'_>) {
     let mut line = Line::new();
     let _ = writeln!(line, "raddle: {text}");
     raddle_sys::write_stderr(line.bytes());
 }
 
-fn take_over(environment: &Environment) -> Result<(usize, usize), &'static str> {
+fn take_over(environment: &Environment) -> Result<Report, Why> {
     if environment.auxiliary(AT_HWCAP2) & FSGSBASE == 0 {
-        return Err("the kernel or the CPU lacks FSGSBASE (Linux 5.9 on Ivy Bridge or later)");
+        return Err(Why::NoFsgsbase);
     }
     if environment.auxiliary(AT_SECURE) != 0 {
-        return Err("the program is setuid or has capabilities");
+        return Err(Why::Secure);
     }
-    let map = link_map(environment).ok_or("ld.so's list of libraries was not found")?;
-    let libc = find(map, b"libc.so.6").ok_or("the program doesn't use glibc")?;
-    let ldso = find(map, b"ld-linux-x86-64.so.2");
+    if !is_single_threaded() {
+        return Err(Why::Threads);
+    }
+    if is_go(environment) {
+        return Err(Why::GoProgram);
+    }
+    let map = link_map(environment).ok_or(Why::NoLinkMap)?;
+    let libc = find(map, b"libc.so.6").ok_or(Why::NoGlibc)?;
     // SAFETY: entries of ld.so's list.
     unsafe { original::look_up(libc) };
+    if original::CREATE.get() == 0 || original::COND_CLOCKWAIT.get() == 0 {
+        return Err(Why::OldGlibc); // before 2.34 they were in libpthread
+    }
+    prepare(environment, map)?;
+    patch_all(environment, map, libc)
+}
+
+/// Everything that needs no patching.
+fn prepare(environment: &Environment, map: &LinkMap) -> Result<(), Why> {
     if let Some(rules) = environment.get(b"RADDLE_EXCLUDE")
         && !rules.is_empty()
     {
         exclusion::set_rules(rules);
     }
     original::remember(map);
-    let carriers = environment.number(b"RADDLE_CARRIERS").unwrap_or(0);
+    let carriers = match environment.get(b"RADDLE_CARRIERS") {
+        None | Some(b"") => 0,
+        Some(_) => environment
+            .number(b"RADDLE_CARRIERS")
+            .filter(|n| (1..=MAX_WANTED).contains(n))
+            .ok_or(Why::Carriers)?,
+    };
     let hooks = Hooks {
         carrier_starts: signal::carrier_starts,
         thread_exited: threads::exited,
@@ -74,74 +136,171 @@ fn take_over(environment: &Environment) -> Result<(usize, usize), &'static str> 
     };
     // SAFETY: the only thread, once; FSGSBASE was checked.
     unsafe { ENGINE.init(carriers, environment.auxiliary(AT_SYSINFO_EHDR), hooks) }
-        .map_err(|_| "there is not enough memory")?;
-    process::init().map_err(|_| "there is not enough memory")?;
-    let targets = crate::bootpatch::Targets {
-        plain: boundary::raddle_entry_plain as *const () as usize,
-        vector: boundary::raddle_entry_vector as *const () as usize,
-        before: boundary::raddle_entry_clone_before as *const () as usize,
-        after: boundary::raddle_entry_clone_after as *const () as usize,
-    };
-    let wanted = calls::wanted();
-    // SAFETY: one thread.
-    let (sites, patched, _bad) =
-        unsafe { crate::bootpatch::patch(libc.base, false, &wanted, &targets)? };
-    if let Some(ldso) = ldso {
-        // SAFETY: one thread.
-        unsafe { crate::bootpatch::patch(ldso.base, false, &wanted, &targets)? };
-    }
-    let own = (&raw const __ehdr_start).addr();
-    let mut next = Some(map);
-    while let Some(object) = next {
-        // SAFETY: the list is null-terminated.
-        next = unsafe { object.next.as_ref() };
-        let done = [libc.base, own, environment.auxiliary(AT_SYSINFO_EHDR), map.base];
-        let done = done.contains(&object.base) || ldso.is_some_and(|l| l.base == object.base);
-        if !done {
-            // SAFETY: one thread.
-            let _ = unsafe { crate::bootpatch::patch(object.base, true, &wanted, &targets) };
-        }
-    }
-    Ok((sites, patched))
+        .map_err(|_| Why::NoMemory)?;
+    process::init().map_err(|_| Why::NoMemory)
 }
 
-fn find<'a>(mut map: &'a LinkMap, name: &[u8]) -> Option<&'a LinkMap> {
-    loop {
-        if !map.name.is_null() {
+fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Result<Report, Why> {
+    let report = patch(libc).map_err(Why::Patching)?;
+    // SAFETY: entries of ld.so's list.
+    unsafe { withdraw_rseq(map) };
+    // The program itself isn't touched: its raw system calls are its own affair.
+    let own = (&raw const __ehdr_start).addr();
+    let vdso = environment.auxiliary(AT_SYSINFO_EHDR);
+    let mut next = after(map);
+    while let Some(object) = next {
+        next = after(object);
+        if ![libc.base, own, vdso].contains(&object.base) {
+            let _ = patch(object); // what can't be patched makes its calls in the kernel
+        }
+    }
+    Ok(report)
+}
+
+fn patch(object: &LinkMap) -> Result<Report, Refusal> {
+    let targets = Targets {
+        plain: boundary::raddle_entry_plain as *const () as usize,
+        vector: boundary::raddle_entry_vector as *const () as usize,
+        clone_before: boundary::raddle_entry_clone_before as *const () as usize,
+        clone_after: boundary::raddle_entry_clone_after as *const () as usize,
+    };
+    let mut scratch = [Site::EMPTY; MAX_SITES];
+    // SAFETY: a shared library of ld.so's list begins with its ELF header; one thread exists, and
+    // the targets are the boundary's entries, which keep the promises.
+    unsafe {
+        let image = Image::at(object.base, Image::ANY_SIZE)?;
+        let plan = plan(&image, &calls::wanted(), &mut scratch)?;
+        let path = (!object.name.is_null()).then(|| CStr::from_ptr(object.name));
+        apply(&image, &plan, &targets, &Linux, path)
+    }
+}
+
+/// Takes the kernel's rseq registration of the main thread back: it would go on writing the CPU of
+/// carrier 0 while the thread runs on another.
+///
+/// # Safety
+/// `map` must be ld.so's list.
+unsafe fn withdraw_rseq(map: &LinkMap) {
+    const UNREGISTER: usize = 1;
+    const SIGNATURE: usize = 0x5305_3053;
+    let Some(ldso) = find(map, b"ld-linux-x86-64.so.2") else { return };
+    // SAFETY: an entry of ld.so's list; the symbols are of these types since glibc 2.35.
+    unsafe {
+        let (offset, size) =
+            (original::symbol(ldso, c"__rseq_offset"), original::symbol(ldso, c"__rseq_size"));
+        if offset == 0 || size == 0 || *(size as *const u32) == 0 {
+            return;
+        }
+        let area = (raddle_context::fs_base() as i64 + *(offset as *const i64)) as usize;
+        let len = (*(size as *const u32)).max(32);
+        if !is_err(sys!(nr::__NR_rseq, area, len, UNREGISTER, SIGNATURE)) {
+            ids::mark_unregistered(area);
+        }
+    }
+}
+
+fn is_single_threaded() -> bool {
+    const LINKS: usize = 2; // st_nlink is the third word of struct stat
+    let mut stat = [0u64; 18];
+    // SAFETY: a zero-terminated path and a live structure.
+    let result = unsafe {
+        sys!(nr::__NR_stat, c"/proc/self/task".as_ptr(), stat.as_mut_ptr())
+    };
+    // A directory has a link of its own, one from above and one from each folder in it.
+    is_err(result) || stat[LINKS] <= 3
+}
+
+fn after(object: &LinkMap) -> Option<&LinkMap> {
+    // SAFETY: the list is null-terminated.
+    unsafe { object.next.as_ref() }
+}
+
+fn find<'a>(map: &'a LinkMap, name: &[u8]) -> Option<&'a LinkMap> {
+    let mut next = Some(map);
+    while let Some(object) = next {
+        if !object.name.is_null() {
             // SAFETY: a string of ld.so's.
-            let path = unsafe { CStr::from_ptr(map.name) }.to_bytes();
+            let path = unsafe { CStr::from_ptr(object.name) }.to_bytes();
             if path.rsplit(|&b| b == b'/').next() == Some(name) {
-                return Some(map);
+                return Some(object);
             }
         }
-        // SAFETY: the list is null-terminated.
-        map = unsafe { map.next.as_ref() }?;
+        next = after(object);
+    }
+    None
+}
+
+/// The program's own headers.
+struct Headers {
+    at: usize,
+    count: usize,
+    bias: usize,
+}
+
+impl Headers {
+    const SIZE: usize = 56;
+
+    fn of(environment: &Environment) -> Option<Self> {
+        const PT_PHDR: u32 = 6;
+        let (at, count) = (environment.auxiliary(AT_PHDR), environment.auxiliary(AT_PHNUM));
+        if at == 0 {
+            return None;
+        }
+        let mut headers = Self { at, count, bias: 0 };
+        headers.bias = headers.find(PT_PHDR).map_or(0, |(address, _)| at - address);
+        Some(headers)
+    }
+
+    /// Address (biased) and size in memory of the first segment of a kind.
+    fn find(&self, kind: u32) -> Option<(usize, usize)> {
+        (0..self.count).map(|i| self.at + i * Self::SIZE).find_map(|header| {
+            // SAFETY: the kernel says where the program's headers are.
+            unsafe {
+                (*(header as *const u32) == kind).then(|| {
+                    let address = *((header + 16) as *const usize) + self.bias;
+                    (address, *((header + 40) as *const usize))
+                })
+            }
+        })
     }
 }
 
 /// The head of ld.so's list, through the main program's `DT_DEBUG`.
 fn link_map<'a>(environment: &Environment) -> Option<&'a LinkMap> {
     const PT_DYNAMIC: u32 = 2;
-    const PT_PHDR: u32 = 6;
     const DT_DEBUG: usize = 21;
-    let (at, count) = (environment.auxiliary(AT_PHDR), environment.auxiliary(AT_PHNUM));
-    if at == 0 {
-        return None;
-    }
-    // SAFETY: the kernel says where the program's headers are; the rest follows from ELF.
+    let (dynamic, _) = Headers::of(environment)?.find(PT_DYNAMIC)?;
+    let mut entry = dynamic as *const [usize; 2];
+    // SAFETY: the program's dynamic section ends with a zero entry; DT_DEBUG points at struct
+    // r_debug: a version, then the list.
     unsafe {
-        let header = |i: usize| (at + i * 56) as *const u32;
-        let vaddr = |i: usize| *(header(i).add(4) as *const u64) as usize;
-        let bias = (0..count).find(|&i| *header(i) == PT_PHDR).map_or(0, |i| at - vaddr(i));
-        let dynamic = (0..count).find(|&i| *header(i) == PT_DYNAMIC)?;
-        let mut entry = (bias + vaddr(dynamic)) as *const [usize; 2];
         while (*entry)[0] != 0 {
             if (*entry)[0] == DT_DEBUG && (*entry)[1] != 0 {
-                // struct r_debug: version, then the list.
                 return (*((*entry)[1] as *const *const LinkMap).add(1)).as_ref();
             }
             entry = entry.add(1);
         }
     }
     None
+}
+
+/// True if a note of the program says that Go's linker made it.
+fn is_go(environment: &Environment) -> bool {
+    const PT_NOTE: u32 = 4;
+    let Some((mut at, mut left)) = Headers::of(environment).and_then(|h| h.find(PT_NOTE)) else {
+        return false;
+    };
+    // SAFETY: the program's notes, which are mapped: name length, value length, kind, name, value.
+    unsafe {
+        while left >= 12 {
+            let [name, value] = *(at as *const [u32; 2]);
+            let size = 12 + name.next_multiple_of(4) as usize + value.next_multiple_of(4) as usize;
+            if name == 4 && *((at + 12) as *const [u8; 4]) == *b"Go\0\0" {
+                return true;
+            }
+            at += size;
+            left = left.saturating_sub(size);
+        }
+    }
+    false
 }

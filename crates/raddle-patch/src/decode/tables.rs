@@ -5,11 +5,11 @@
 
 /// Properties of one opcode.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Opcode(u16);
+pub struct Opcode(u32);
 
 /// Where an instruction writes a general register, as far as eax may be it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u16)]
+#[repr(u32)]
 pub enum Destination {
     None,
     Rm,
@@ -27,50 +27,54 @@ pub enum Destination {
     Unary,
 }
 
-const MODRM: u16 = 1 << 0;
-const IMM8: u16 = 1 << 1;
-const IMM16: u16 = 1 << 2;
+/// The lowest three bits are the length of an immediate that depends on nothing else.
+const IMM8: u32 = 1;
+const IMM16: u32 = 2;
+const IMM32: u32 = 4;
 /// Two or four bytes by operand size.
-const IMM_Z: u16 = 1 << 3;
+pub const IMM_Z: u32 = 1 << 3;
 /// Two, four or eight bytes by operand size.
-const IMM_V: u16 = 1 << 4;
+pub const IMM_V: u32 = 1 << 4;
 /// An address of four or eight bytes.
-const OFFSET: u16 = 1 << 5;
-/// A relative target of four bytes.
-const REL32: u16 = 1 << 6;
+pub const OFFSET: u32 = 1 << 5;
+/// Only member 0 and 1 of the group have one.
+pub const IMM_UNARY: u32 = 1 << 6;
+const ODD_IMMEDIATE: u32 = IMM_Z | IMM_V | OFFSET | IMM_UNARY;
+const MODRM: u32 = 1 << 7;
 /// The register field selects the operation.
-const GROUP: u16 = 1 << 7;
+const GROUP: u32 = 1 << 8;
 /// rsp changes without being named.
-const STACK: u16 = 1 << 8;
-const VECTOR: u16 = 1 << 9;
-const BAD: u16 = 1 << 10;
-const DESTINATION_SHIFT: u32 = 12;
+const STACK: u32 = 1 << 9;
+const VECTOR: u32 = 1 << 10;
+/// Control may go elsewhere than to the next instruction, or some members don't exist.
+const FLOW: u32 = 1 << 11;
+/// More of the opcode follows.
+const PREFIX: u32 = 1 << 12;
+const BAD: u32 = 1 << 13;
+const DESTINATION_SHIFT: u32 = 16;
 
-const fn to(destination: Destination) -> u16 {
-    (destination as u16) << DESTINATION_SHIFT
+const fn to(destination: Destination) -> u32 {
+    (destination as u32) << DESTINATION_SHIFT
 }
 
 impl Opcode {
+    pub const BAD: Self = Self(BAD);
+
     pub const fn has_modrm(self) -> bool {
         self.0 & MODRM != 0
     }
 
     pub const fn fixed_immediate_len(self) -> usize {
-        let bits = self.0;
-        let by_bit = (bits & IMM8 != 0) as usize + ((bits & IMM16 != 0) as usize) * 2;
-        by_bit + ((bits & REL32 != 0) as usize) * 4
+        (self.0 & 7) as usize
     }
 
-    pub const fn has_operand_immediate(self) -> bool {
-        self.0 & IMM_Z != 0
+    pub const fn has_odd_immediate(self) -> bool {
+        self.0 & ODD_IMMEDIATE != 0
     }
 
-    pub const fn has_full_immediate(self) -> bool {
-        self.0 & IMM_V != 0
-    }
-
-    pub const fn has_offset(self) -> bool {
-        self.0 & OFFSET != 0
+    /// Which rule the immediate's length follows.
+    pub const fn odd_immediate(self) -> u32 {
+        self.0 & ODD_IMMEDIATE
     }
 
     pub const fn is_group(self) -> bool {
@@ -83,6 +87,19 @@ impl Opcode {
 
     pub const fn is_vector(self) -> bool {
         self.0 & VECTOR != 0
+    }
+
+    pub const fn directs_flow(self) -> bool {
+        self.0 & FLOW != 0
+    }
+
+    pub const fn is_prefix(self) -> bool {
+        self.0 & PREFIX != 0
+    }
+
+    /// The same opcode where it is known not to be a prefix: `pop` shares one with XOP.
+    pub const fn without_prefix(self) -> Self {
+        Self(self.0 & !PREFIX)
     }
 
     pub const fn is_bad(self) -> bool {
@@ -108,12 +125,12 @@ impl Opcode {
     }
 }
 
-/// The one-byte map. Prefixes and escapes never reach it, but for VEX's and EVEX's own bytes.
+/// The one-byte map.
 pub static ONE: [Opcode; 256] = one();
 /// The map behind 0f.
 pub static TWO: [Opcode; 256] = two();
 
-const fn set(table: &mut [Opcode; 256], from: usize, to: usize, bits: u16) {
+const fn set(table: &mut [Opcode; 256], from: usize, to: usize, bits: u32) {
     let mut at = from;
     while at <= to {
         table[at] = Opcode(bits);
@@ -134,7 +151,7 @@ const fn one() -> [Opcode; 256] {
     set(t, 0x6a, 0x6a, STACK | IMM8);
     set(t, 0x6b, 0x6b, MODRM | IMM8 | to(Reg));
     set(t, 0x6c, 0x6f, 0);
-    set(t, 0x70, 0x7f, IMM8);
+    set(t, 0x70, 0x7f, FLOW | IMM8);
     set(t, 0x80, 0x80, MODRM | GROUP | IMM8 | to(RmUnlessSeven));
     set(t, 0x81, 0x81, MODRM | GROUP | IMM_Z | to(RmUnlessSeven));
     set(t, 0x83, 0x83, MODRM | GROUP | IMM8 | to(RmUnlessSeven));
@@ -145,7 +162,7 @@ const fn one() -> [Opcode; 256] {
     set(t, 0x8c, 0x8c, MODRM | GROUP | to(Rm));
     set(t, 0x8d, 0x8d, MODRM | to(Reg));
     set(t, 0x8e, 0x8e, MODRM | GROUP);
-    set(t, 0x8f, 0x8f, MODRM | GROUP | STACK | to(Rm));
+    set(t, 0x8f, 0x8f, PREFIX | MODRM | GROUP | STACK | to(Rm));
     set(t, 0x90, 0x90, 0);
     set(t, 0x91, 0x97, to(Eax));
     set(t, 0x94, 0x94, STACK | to(Eax));
@@ -166,36 +183,54 @@ const fn one() -> [Opcode; 256] {
     set(t, 0xb0, 0xb7, IMM8 | to(InOpcodeByte));
     set(t, 0xb8, 0xbf, IMM_V | to(InOpcode));
     set(t, 0xc0, 0xc1, MODRM | GROUP | IMM8 | to(Rm));
-    set(t, 0xc2, 0xc2, STACK | IMM16);
-    set(t, 0xc3, 0xc3, STACK);
-    set(t, 0xc6, 0xc6, MODRM | GROUP | IMM8 | to(Rm));
-    set(t, 0xc7, 0xc7, MODRM | GROUP | IMM_Z | to(Rm));
+    set(t, 0xc2, 0xc2, FLOW | STACK | IMM16);
+    set(t, 0xc3, 0xc3, FLOW | STACK);
+    set(t, 0xc6, 0xc6, FLOW | MODRM | GROUP | IMM8 | to(Rm));
+    set(t, 0xc7, 0xc7, FLOW | MODRM | GROUP | IMM_Z | to(Rm));
     set(t, 0xc8, 0xc8, STACK | IMM16 | IMM8);
     set(t, 0xc9, 0xc9, STACK);
-    set(t, 0xca, 0xca, STACK | IMM16);
-    set(t, 0xcb, 0xcb, STACK);
-    set(t, 0xcc, 0xcc, 0);
-    set(t, 0xcd, 0xcd, IMM8);
-    set(t, 0xcf, 0xcf, STACK);
+    set(t, 0xca, 0xca, FLOW | STACK | IMM16);
+    set(t, 0xcb, 0xcb, FLOW | STACK);
+    set(t, 0xcc, 0xcc, FLOW);
+    set(t, 0xcd, 0xcd, FLOW | IMM8);
+    set(t, 0xcf, 0xcf, FLOW | STACK);
     set(t, 0xd0, 0xd3, MODRM | GROUP | to(Rm));
     set(t, 0xd7, 0xd7, to(Eax));
     set(t, 0xd8, 0xde, MODRM | GROUP | VECTOR);
     // df e0 is `fnstsw %ax`.
     set(t, 0xdf, 0xdf, MODRM | GROUP | VECTOR | to(Eax));
-    set(t, 0xe0, 0xe3, IMM8);
+    set(t, 0xe0, 0xe3, FLOW | IMM8);
     set(t, 0xe4, 0xe5, IMM8 | to(Eax));
     set(t, 0xe6, 0xe7, IMM8);
-    set(t, 0xe8, 0xe8, STACK | REL32);
-    set(t, 0xe9, 0xe9, REL32);
-    set(t, 0xeb, 0xeb, IMM8);
+    set(t, 0xe8, 0xe8, FLOW | STACK | IMM32);
+    set(t, 0xe9, 0xe9, FLOW | IMM32);
+    set(t, 0xeb, 0xeb, FLOW | IMM8);
     set(t, 0xec, 0xed, to(Eax));
     set(t, 0xee, 0xef, 0);
-    set(t, 0xf1, 0xf1, 0);
-    set(t, 0xf4, 0xf5, 0);
-    set(t, 0xf6, 0xf7, MODRM | GROUP | to(Unary));
+    set(t, 0xf1, 0xf1, FLOW);
+    set(t, 0xf4, 0xf4, FLOW);
+    set(t, 0xf5, 0xf5, 0);
+    set(t, 0xf6, 0xf7, MODRM | GROUP | IMM_UNARY | to(Unary));
     set(t, 0xf8, 0xfd, 0);
-    set(t, 0xfe, 0xff, MODRM | GROUP | to(Rm));
+    set(t, 0xfe, 0xfe, MODRM | GROUP | to(Rm));
+    set(t, 0xff, 0xff, FLOW | MODRM | GROUP | to(Rm));
+    prefixes(&mut table);
     table
+}
+
+/// What makes the opcode longer: legacy prefixes, REX, the escape, VEX, EVEX.
+const fn prefixes(table: &mut [Opcode; 256]) {
+    set(table, 0x0f, 0x0f, PREFIX | BAD);
+    set(table, 0x26, 0x26, PREFIX | BAD);
+    set(table, 0x2e, 0x2e, PREFIX | BAD);
+    set(table, 0x36, 0x36, PREFIX | BAD);
+    set(table, 0x3e, 0x3e, PREFIX | BAD);
+    set(table, 0x40, 0x4f, PREFIX | BAD);
+    set(table, 0x62, 0x62, PREFIX | BAD);
+    set(table, 0x64, 0x67, PREFIX | BAD);
+    set(table, 0xc4, 0xc5, PREFIX | BAD);
+    set(table, 0xf0, 0xf0, PREFIX | BAD);
+    set(table, 0xf2, 0xf3, PREFIX | BAD);
 }
 
 /// add, or, adc, sbb, and, sub, xor, cmp: eight opcodes each, of which 64-bit mode has six.
@@ -220,8 +255,8 @@ const fn two() -> [Opcode; 256] {
     // xgetbv, rdtscp and many others: edx:eax as a rule.
     set(t, 0x01, 0x01, MODRM | GROUP | to(Eax));
     set(t, 0x02, 0x03, MODRM | to(Reg));
-    set(t, 0x05, 0x05, to(Eax));
-    set(t, 0x0b, 0x0b, 0);
+    set(t, 0x05, 0x05, FLOW | to(Eax));
+    set(t, 0x0b, 0x0b, FLOW);
     set(t, 0x0d, 0x0d, MODRM | GROUP);
     set(t, 0x0e, 0x0e, VECTOR);
     set(t, 0x0f, 0x0f, MODRM | IMM8 | VECTOR);
@@ -235,7 +270,7 @@ const fn two() -> [Opcode; 256] {
     // rdtsc, rdpmc.
     set(t, 0x31, 0x31, to(Eax));
     set(t, 0x33, 0x33, to(Eax));
-    set(t, 0x34, 0x34, to(Eax));
+    set(t, 0x34, 0x34, FLOW | to(Eax));
     set(t, 0x40, 0x4f, MODRM | to(Reg));
     set(t, 0x50, 0x76, MODRM | VECTOR);
     set(t, 0x50, 0x50, MODRM | VECTOR | to(Either));
@@ -243,7 +278,7 @@ const fn two() -> [Opcode; 256] {
     set(t, 0x77, 0x77, VECTOR);
     set(t, 0x78, 0x7f, MODRM | VECTOR);
     set(t, 0x7e, 0x7e, MODRM | VECTOR | to(Either));
-    set(t, 0x80, 0x8f, REL32);
+    set(t, 0x80, 0x8f, FLOW | IMM32);
     set(t, 0x90, 0x9f, MODRM | GROUP | to(Rm));
     set(t, 0xa0, 0xa1, STACK);
     set(t, 0xa2, 0xa2, to(Eax));
@@ -254,13 +289,13 @@ const fn two() -> [Opcode; 256] {
     set(t, 0xab, 0xab, MODRM | to(Rm));
     set(t, 0xac, 0xac, MODRM | IMM8 | to(Rm));
     set(t, 0xad, 0xad, MODRM | to(Rm));
-    set(t, 0xae, 0xae, MODRM | GROUP | to(Rm));
+    set(t, 0xae, 0xae, MODRM | GROUP | VECTOR | to(Rm));
     set(t, 0xaf, 0xaf, MODRM | to(Reg));
     set(t, 0xb0, 0xb1, MODRM | to(Eax));
     set(t, 0xb2, 0xb2, MODRM | to(Reg));
     set(t, 0xb3, 0xb3, MODRM | to(Rm));
     set(t, 0xb4, 0xb8, MODRM | to(Reg));
-    set(t, 0xb9, 0xb9, MODRM);
+    set(t, 0xb9, 0xb9, FLOW | MODRM);
     set(t, 0xba, 0xba, MODRM | GROUP | IMM8 | to(Rm));
     set(t, 0xbb, 0xbb, MODRM | to(Rm));
     set(t, 0xbc, 0xbf, MODRM | to(Reg));
@@ -271,11 +306,11 @@ const fn two() -> [Opcode; 256] {
     set(t, 0xc5, 0xc5, MODRM | VECTOR | IMM8 | to(Either));
     set(t, 0xc6, 0xc6, MODRM | VECTOR | IMM8);
     // cmpxchg8b and cmpxchg16b load edx:eax; rdrand and rdseed any register.
-    set(t, 0xc7, 0xc7, MODRM | GROUP | to(Eax));
+    set(t, 0xc7, 0xc7, MODRM | GROUP | VECTOR | to(Eax));
     set(t, 0xc8, 0xcf, to(InOpcode));
     set(t, 0xd0, 0xfe, MODRM | VECTOR);
     set(t, 0xd7, 0xd7, MODRM | VECTOR | to(Either));
-    set(t, 0xff, 0xff, MODRM);
+    set(t, 0xff, 0xff, FLOW | MODRM);
     table
 }
 
@@ -309,12 +344,12 @@ pub const fn vector(map: u8, opcode: u8, evex: bool) -> Opcode {
         // XOP.
         8 if !evex => MODRM | VECTOR | IMM8,
         9 if !evex => MODRM | VECTOR | to(Destination::Eax),
-        10 if !evex => MODRM | VECTOR | REL32 | to(Destination::Eax),
+        10 if !evex => MODRM | VECTOR | IMM32 | to(Destination::Eax),
         _ => BAD,
     })
 }
 
-const fn vector_0f(opcode: u8, evex: bool) -> u16 {
+const fn vector_0f(opcode: u8, evex: bool) -> u32 {
     match opcode {
         0x77 if !evex => VECTOR,
         0xc5 => MODRM | VECTOR | IMM8 | to(Destination::Eax),
@@ -327,7 +362,7 @@ const fn vector_0f(opcode: u8, evex: bool) -> u16 {
     }
 }
 
-const fn vector_38(opcode: u8, evex: bool) -> u16 {
+const fn vector_38(opcode: u8, evex: bool) -> u32 {
     match opcode {
         // andn, blsr and its kin, bzhi, pext, pdep, mulx, shifts: general registers only, one of
         // them named by the prefix, where nobody looks: it may be any.
@@ -338,7 +373,7 @@ const fn vector_38(opcode: u8, evex: bool) -> u16 {
     }
 }
 
-const fn vector_3a(opcode: u8, evex: bool) -> u16 {
+const fn vector_3a(opcode: u8, evex: bool) -> u32 {
     match opcode {
         // rorx.
         0xf0 if !evex => MODRM | STACK | IMM8 | to(Destination::Eax),
