@@ -237,6 +237,8 @@ impl Engine {
 
     /// In the child of a fork: as before [`Engine::start`].
     pub(crate) fn unstart(&self, carrier: &Carrier) {
+        // SAFETY: called in the child of a fork, which has one thread.
+        unsafe { self.hooks.break_lock() };
         self.started.store(0, Ordering::Relaxed);
         self.list[0].store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Relaxed);
         self.up.store(1, Ordering::Relaxed);

@@ -78,44 +78,72 @@ fn search<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     if ENGINE.up() == 1 {
         return None;
     }
-    if steal_rings(carrier) {
-        return pick(carrier);
+    if let Some(thread) = steal_rings(carrier) {
+        return Some(thread);
     }
-    let busy = |other: &Carrier| {
-        other.id.get() != carrier.id.get() && other.state() == CarrierState::Running
-    };
-    let watched = ENGINE.carriers().find(|other| busy(other))?;
-    let (switches, start) = (watched.switches.load(Ordering::Relaxed), timestamp());
+    let mut seen = [u64::MAX; WATCHED];
+    if !watch_busy(carrier, &mut seen) {
+        return None;
+    }
+    let start = timestamp();
     while timestamp() - start < SEARCH_TICKS {
-        if !ENGINE.injector.is_empty() || steal_rings(carrier) {
-            return pick(carrier);
+        if !ENGINE.injector.is_empty()
+            && let Some(thread) = pick(carrier)
+        {
+            return Some(thread);
+        }
+        if let Some(thread) = steal_rings(carrier) {
+            return Some(thread);
         }
         for _ in 0..16 {
             pause();
         }
     }
-    // The slot of a carrier that made no switch all this time: its next thread waits in vain.
-    if watched.switches.load(Ordering::Relaxed) == switches
-        && let Some(task) = watched.queue.take_lifo()
-    {
-        note_theft(carrier, watched);
-        return Some(Thread::of(task));
+    let found = steal_slots(carrier, &seen);
+    if found.is_none() {
+        Carrier::count(&carrier.failed_steals);
     }
-    Carrier::count(&carrier.failed_steals);
-    None
+    found
 }
 
-fn steal_rings(carrier: &Carrier) -> bool {
-    for other in ENGINE.carriers() {
-        if other.id.get() == carrier.id.get() || other.queue.ring_len() == 0 {
-            continue;
-        }
-        if carrier.queue.steal_from(&other.queue) > 0 {
-            note_theft(carrier, other);
-            return true;
+/// Carriers whose switches a search remembers.
+const WATCHED: usize = 64;
+
+/// Notes how many switches each busy carrier has made; false if there is none.
+fn watch_busy(carrier: &Carrier, seen: &mut [u64; WATCHED]) -> bool {
+    let mut any = false;
+    for (other, seen) in ENGINE.carriers().zip(seen) {
+        if other.id.get() != carrier.id.get() && other.state() == CarrierState::Running {
+            *seen = other.switches.load(Ordering::Relaxed);
+            any = true;
         }
     }
-    false
+    any
+}
+
+/// Takes from the slot of a carrier that made no switch all this time: its next thread waits in
+/// vain.
+fn steal_slots<'a>(carrier: &Carrier, seen: &[u64; WATCHED]) -> Option<&'a Thread> {
+    ENGINE.carriers().zip(seen).find_map(|(other, &seen)| {
+        if other.switches.load(Ordering::Relaxed) != seen {
+            return None;
+        }
+        let task = other.queue.take_lifo()?;
+        note_theft(carrier, other);
+        Some(Thread::of(task))
+    })
+}
+
+/// Half of somebody's ring: one thread to run, the rest into the own ring.
+fn steal_rings<'a>(carrier: &Carrier) -> Option<&'a Thread> {
+    ENGINE.carriers().find_map(|other| {
+        if other.id.get() == carrier.id.get() || other.queue.ring_len() == 0 {
+            return None;
+        }
+        let task = carrier.queue.steal(&other.queue)?;
+        note_theft(carrier, other);
+        Some(Thread::of(task))
+    })
 }
 
 /// The victim's wake-ups are worth their price: it reads this as a smaller gap.

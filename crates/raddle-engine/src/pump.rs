@@ -166,7 +166,10 @@ impl Pump {
         for fd in 0..self.high.load(Ordering::Relaxed) {
             if let Some(entry) = self.entry(fd as u32) {
                 // SAFETY: no other thread exists in the child.
-                unsafe { entry.list.break_lock() };
+                unsafe {
+                    entry.list.break_lock();
+                    entry.accepting.break_lock();
+                }
                 *entry.list.lock() = WaitList::new();
                 entry.epoch.store(0, Ordering::Relaxed);
             }
@@ -233,9 +236,11 @@ impl Pump {
         let Some(entry) = self.entry(fd) else { return Err(NotPollable) };
         thread.task.prepare();
         // SAFETY: the thread's own node; it is unlinked below unless an event did it.
-        if !unsafe { self.link(entry, &thread.node, fd, events, sequence)? } {
-            return Ok(Wake::Retry);
+        let linked = unsafe { self.link(entry, &thread.node, fd, events, sequence) };
+        if linked != Ok(true) && thread.task.claim(Wake::Retry) {
+            return linked.map(|_| Wake::Retry);
         }
+        // Linked; or a signal has claimed the thread and pushed it, so that it must park.
         self.waiters.fetch_add(1, Ordering::Relaxed);
         let outcome = park_with(deadline_ns);
         self.waiters.fetch_sub(1, Ordering::Relaxed);

@@ -153,7 +153,8 @@ impl Watch {
             }
         }
         let unattended = ENGINE.poller.load(Ordering::SeqCst) == 0 || !ENGINE.injector.is_empty();
-        if running && unattended && !ENGINE.idle.is_empty() {
+        let asleep = !ENGINE.idle.is_empty() || !ENGINE.injector.is_empty();
+        if running && unattended && asleep {
             acted |= ENGINE.wake_one();
         }
         (acted, running)

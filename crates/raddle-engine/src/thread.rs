@@ -307,8 +307,15 @@ impl ThreadTable {
         for index in 0..self.used.load(Ordering::Relaxed) {
             let thread = self.slot(index);
             if thread.life() != Life::Free && thread.as_ptr() != survivor.as_ptr() {
-                // SAFETY: the other threads don't exist in this process.
-                unsafe { self.free(thread) };
+                // SAFETY: the other threads don't exist in this process. What queues and carriers
+                // left in them is the parent's.
+                unsafe {
+                    let at = thread.as_ptr();
+                    (&raw mut (*at).task).write(Task::new());
+                    (&raw mut (*at).node).write(WaitNode::new());
+                    thread.signals.queue.break_locks();
+                    self.free(thread);
+                }
             }
         }
     }

@@ -78,6 +78,16 @@ pub extern "C" fn close(frame: &Frame) -> Outcome {
     Outcome::PASS
 }
 
+/// `fcntl(2)`: waiting for a lock blocks a helper; everything else passes.
+pub extern "C" fn fcntl(frame: &Frame) -> Outcome {
+    const SETLKW: usize = 7;
+    const OFD_SETLKW: usize = 38;
+    match frame.arg(1) {
+        SETLKW | OFD_SETLKW => crate::process::on_helper(frame),
+        _ => Outcome::PASS,
+    }
+}
+
 /// `dup2(2)`, `dup3(2)`: the target changes its meaning.
 pub extern "C" fn dup_to(frame: &Frame) -> Outcome {
     if !ENGINE.is_started() {

@@ -8,11 +8,11 @@
 use crate::boundary::{Frame, Outcome};
 use crate::time::{absolute_deadline, relative_deadline};
 use core::sync::atomic::{AtomicU32, Ordering};
-use raddle_engine::thread::WaitKind;
+use raddle_engine::thread::{TID_BASE, WaitKind};
 use raddle_engine::{Carrier, ENGINE, switch};
 use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskList, Wake};
-use raddle_sys::{err, errno};
+use raddle_sys::{err, errno, syscall6};
 
 const WAIT: usize = 0;
 const WAKE: usize = 1;
@@ -58,6 +58,7 @@ pub extern "C" fn futex(frame: &Frame) -> Outcome {
             }
             Outcome::of(wake(frame.arg(0), frame.rdx as u32 as usize, bits) as isize)
         }
+        WAKE | WAKE_BITSET => shared_wake(frame, operation),
         REQUEUE | CMP_REQUEUE if ours => Outcome::of(requeue(frame, operation)),
         WAKE_OP if ours => Outcome::of(wake_op(frame)),
         _ => Outcome::PASS,
@@ -72,8 +73,8 @@ fn is_join(frame: &Frame, operation: usize) -> bool {
     }
     match ENGINE.find(frame.rdx as u32) {
         Some(thread) => thread.clear_tid.get().addr() == frame.arg(0),
-        // Gone already: the word differs, so the wait returns at once wherever it is made.
-        None => frame.rdx as u32 >= raddle_engine::thread::TID_BASE,
+        // Gone already, or about to clear the word: its wake is ours.
+        None => (TID_BASE..1 << 30).contains(&(frame.rdx as u32)),
     }
 }
 
@@ -200,6 +201,21 @@ fn shared_wait(frame: &Frame) -> Outcome {
     thread.waits_for(WaitKind::Futex, frame.arg(0), 0);
     // SAFETY: the program's own call.
     Outcome::of(unsafe { ENGINE.helpers.call(frame.rax as u32, frame.args()) })
+}
+
+/// A wake with a shared operation: of our waiters (a join looks shared), then of the kernel's.
+fn shared_wake(frame: &Frame, operation: usize) -> Outcome {
+    let bits = if operation == WAKE { ANY } else { frame.r9 as u32 };
+    let wanted = frame.rdx as u32 as usize;
+    let ours = if bits == 0 { 0 } else { wake(frame.arg(0), wanted, bits) };
+    if ours >= wanted.max(1) {
+        return Outcome::of(ours as isize);
+    }
+    let mut args = frame.args();
+    args[2] = wanted - ours;
+    // SAFETY: the program's own call.
+    let theirs = unsafe { syscall6(frame.rax as u32, args) };
+    Outcome::of(if theirs < 0 && ours > 0 { ours as isize } else { theirs + ours as isize })
 }
 
 /// The end of a thread: `CLONE_CHILD_CLEARTID`. Runs on the carrier's own stack.

@@ -113,7 +113,12 @@ pub unsafe fn apply(
     if report.patched == 0 {
         return Ok(report);
     }
-    let job = Job { image, plan, targets, memory };
+    let job = Job {
+        image,
+        plan,
+        targets,
+        memory,
+    };
     job.check()?;
     job.prove_permission(probe)?;
     // SAFETY: the slots are unused, so nobody executes them; the rest is the caller's promise.
@@ -157,7 +162,11 @@ impl<M: Memory> Job<'_, M> {
     }
 
     fn code(&self, site: &Site, kind: EntryKind, slot: usize) -> Result<fill::Code, Refusal> {
-        let bytes = |start, end| self.image.bytes(Span { start, end }).ok_or(Refusal::BadHeaders);
+        let bytes = |start, end| {
+            self.image
+                .bytes(Span { start, end })
+                .ok_or(Refusal::BadHeaders)
+        };
         let filling = Filling {
             site,
             prefix: bytes(site.window_start(), site.address)?,
@@ -181,10 +190,12 @@ impl<M: Memory> Job<'_, M> {
         let end = page + PAGE_SIZE;
         // SAFETY: the page is ours alone, and nobody executes it.
         let outcome = unsafe {
-            self.memory.protect(page, end, Protection::ReadWrite).and_then(|()| {
-                ptr::write_volatile(page as *mut u8, 0xcc);
-                self.memory.protect(page, end, Protection::ReadExecute)
-            })
+            self.memory
+                .protect(page, end, Protection::ReadWrite)
+                .and_then(|()| {
+                    ptr::write_volatile(page as *mut u8, 0xcc);
+                    self.memory.protect(page, end, Protection::ReadExecute)
+                })
         };
         // SAFETY: nobody else knows the page.
         unsafe { self.memory.unmap_scratch(page) };
@@ -199,12 +210,14 @@ impl<M: Memory> Job<'_, M> {
         let pages = self.slots(|_, _, _| Ok(()))?.pages();
         let mut outcome = self.protect_all(&pages, Protection::ReadWrite);
         if outcome.is_ok() {
-            outcome = self.slots(|site, kind, slot| {
-                let code = self.code(site, kind, slot)?;
-                // SAFETY: the slot's page is writable now, and nobody executes it.
-                unsafe { write(slot, code.bytes()) };
-                Ok(())
-            }).map(|_| ());
+            outcome = self
+                .slots(|site, kind, slot| {
+                    let code = self.code(site, kind, slot)?;
+                    // SAFETY: the slot's page is writable now, and nobody executes it.
+                    unsafe { write(slot, code.bytes()) };
+                    Ok(())
+                })
+                .map(|_| ());
         }
         let back = self.protect_all(&pages, Protection::ReadExecute);
         outcome.and(back)
@@ -250,7 +263,8 @@ impl<M: Memory> Job<'_, M> {
         let pages = [pages];
         if let Err(refusal) = self.protect_all(&pages, Protection::ReadWrite) {
             // A part of the range may have changed.
-            self.protect_all(&pages, Protection::ReadExecute).map_err(lost)?;
+            self.protect_all(&pages, Protection::ReadExecute)
+                .map_err(lost)?;
             return Err(refusal);
         }
         // SAFETY: the pages are writable now; the rest is the caller's promise.
@@ -264,12 +278,17 @@ impl<M: Memory> Job<'_, M> {
             // SAFETY: as above.
             unsafe { self.write_windows(text, Way::Restore) }?;
         }
-        self.protect_all(&pages, Protection::ReadExecute).map_err(lost)?;
+        self.protect_all(&pages, Protection::ReadExecute)
+            .map_err(lost)?;
         Err(refusal)
     }
 
     fn pages_with_sites(&self, text: Span) -> Option<Range<usize>> {
-        let planned = || self.plan.planned().filter(|(site, _)| text.contains(site.address));
+        let planned = || {
+            self.plan
+                .planned()
+                .filter(|(site, _)| text.contains(site.address))
+        };
         let start = planned().map(|(site, _)| site.window_start()).min()?;
         let end = planned().map(|(site, _)| site.window_end()).max()?;
         Some(start & !(PAGE_SIZE - 1)..end.next_multiple_of(PAGE_SIZE))
@@ -289,7 +308,8 @@ impl<M: Memory> Job<'_, M> {
                 Way::Restore => unsafe { restore(site, kind, slot) },
             }
             Ok(())
-        }).map(|_| ())
+        })
+        .map(|_| ())
     }
 }
 
@@ -325,7 +345,10 @@ fn jump(site: &Site, slot: usize) -> Result<Jump, Refusal> {
     let from = site.window_start();
     let to = slot + crate::stub::PREFIX_MAX - usize::from(site.before);
     let displacement = displacement(from + JUMP_LEN, to).ok_or(Refusal::TooFar)?;
-    let mut jump = Jump { bytes: [0; MAX_WINDOW_LEN], len: site.window_end() - from };
+    let mut jump = Jump {
+        bytes: [0; MAX_WINDOW_LEN],
+        len: site.window_end() - from,
+    };
     jump.bytes[0] = 0xe9;
     jump.bytes[1..JUMP_LEN].copy_from_slice(&displacement.to_le_bytes());
     pad(&mut jump.bytes[JUMP_LEN..jump.len]);

@@ -56,7 +56,10 @@ pub enum Flow {
 impl Flow {
     /// Whether the instruction that follows can be reached from this one.
     pub fn falls_through(self) -> bool {
-        !matches!(self, Flow::Jump(_) | Flow::IndirectJump | Flow::Return | Flow::Stop)
+        !matches!(
+            self,
+            Flow::Jump(_) | Flow::IndirectJump | Flow::Return | Flow::Stop
+        )
     }
 }
 
@@ -193,7 +196,11 @@ impl Instruction {
             return RipOperand::None;
         }
         let by = i64::from(self.fields.displacement) + i64::from(self.fields.len);
-        if self.is_one(0x8d) { RipOperand::Address(by) } else { RipOperand::Access(by) }
+        if self.is_one(0x8d) {
+            RipOperand::Address(by)
+        } else {
+            RipOperand::Access(by)
+        }
     }
 
     /// What it does with the stack pointer.
@@ -294,9 +301,7 @@ impl Instruction {
             // stmxcsr, xsave, xrstor and xsaveopt.
             (Map::Two, 0xae) => fields.rm_register().is_some() || fields.reg() == 7,
             // cmpxchg16b, rdrand and others, beside xrstors, xsavec and xsaves.
-            (Map::Two, 0xc7) => {
-                fields.rm_register().is_some() || !(3..=5).contains(&fields.reg())
-            }
+            (Map::Two, 0xc7) => fields.rm_register().is_some() || !(3..=5).contains(&fields.reg()),
             _ => false,
         }
     }

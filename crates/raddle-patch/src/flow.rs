@@ -10,6 +10,7 @@
 
 use crate::decode::{Flow, Instruction, RipOperand, decode};
 use crate::image::{Image, Span, i32_at};
+use crate::scan;
 use crate::unwind::{Function, Functions};
 
 /// A decoded function. One is used again for the next: its sets take 16 KiB.
@@ -21,6 +22,7 @@ pub(crate) struct Listing {
     targets: Offsets,
     vector: bool,
     jumps_indirectly: bool,
+    knows_neighbours: bool,
     tables: Few<8>,
     outside: Few<32>,
 }
@@ -28,6 +30,8 @@ pub(crate) struct Listing {
 /// No function that is longer is decoded.
 pub(crate) const MAX_LEN: usize = 1 << 16;
 const TABLE_MAX_ENTRIES: usize = 4096;
+/// How far a jump with an 8-bit displacement reaches, with its own length.
+const REACH: usize = 2 + 128;
 
 impl Listing {
     pub fn new() -> Self {
@@ -38,6 +42,7 @@ impl Listing {
             targets: Offsets::new(),
             vector: false,
             jumps_indirectly: false,
+            knows_neighbours: false,
             tables: Few::new(),
             outside: Few::new(),
         }
@@ -49,7 +54,7 @@ impl Listing {
     }
 
     /// Decodes `function`, which is no longer than [`MAX_LEN`], as far as it is code.
-    pub fn decode(&mut self, image: &Image, functions: &Functions<'_>, function: Function) {
+    pub fn decode(&mut self, image: &Image, function: Function) {
         let span = function.whole;
         self.starts.clear(self.function.len());
         self.targets.clear(self.function.len());
@@ -57,6 +62,7 @@ impl Listing {
         self.end = span.start;
         self.vector = false;
         self.jumps_indirectly = false;
+        self.knows_neighbours = false;
         self.tables.clear();
         self.outside.clear();
         let text = image.bytes(span).unwrap_or(&[]);
@@ -71,13 +77,24 @@ impl Listing {
                 self.note_table(image, self.tables.items[index]);
             }
         }
-        self.note_neighbours(image, functions);
     }
 
-    /// Notes jumps from the functions next to this one, as hand-written code has them: the scan of
-    /// all text for jumps sees only those with a 32-bit displacement.
-    fn note_neighbours(&mut self, image: &Image, functions: &Functions<'_>) {
-        const REACH: usize = 2 + 128;
+    /// Notes jumps from the functions next to this one to `[first, last]`, as hand-written code may
+    /// have them: the scan of all text sees only those with a 32-bit displacement. Says whether
+    /// anything new came to light.
+    ///
+    /// Decoding is needed only where the bytes look like such a jump, and once.
+    pub fn note_neighbours(
+        &mut self,
+        image: &Image,
+        functions: &Functions<'_>,
+        first: usize,
+        last: usize,
+    ) -> bool {
+        if self.knows_neighbours || !self.may_be_entered(image, first, last) {
+            return false;
+        }
+        self.knows_neighbours = true;
         let Span { start, end } = self.function;
         let mut lowest = start;
         while start - lowest < REACH
@@ -91,9 +108,39 @@ impl Listing {
             && let Some(next) = functions.at(highest)
         {
             let reached = next.whole.end.min(end + REACH);
-            self.note_jumps_of(image, Span { start: highest, end: reached });
+            self.note_jumps_of(
+                image,
+                Span {
+                    start: next.whole.start,
+                    end: reached,
+                },
+            );
             highest = next.whole.end;
         }
+        true
+    }
+
+    /// Whether the bytes around the function look like short jumps to `[first, last]`.
+    fn may_be_entered(&self, image: &Image, first: usize, last: usize) -> bool {
+        let Some(text) = image.text_at(self.function.start) else {
+            return false;
+        };
+        let before = Span {
+            start: text
+                .start
+                .max(first.saturating_sub(REACH))
+                .min(self.function.start),
+            end: self.function.start,
+        };
+        let behind = Span {
+            start: self.function.end,
+            end: text.end.min(last + REACH).max(self.function.end),
+        };
+        [before, behind].into_iter().any(|span| {
+            let relative = |address: usize| address as i64 - span.start as i64;
+            let bytes = image.bytes(span).unwrap_or(&[]);
+            scan::may_jump_nearby(bytes, relative(first), relative(last))
+        })
     }
 
     fn note_jumps_of(&mut self, image: &Image, neighbour: Span) {
@@ -153,25 +200,34 @@ impl Listing {
 
     /// Whether an instruction starts at `address`.
     pub fn starts_at(&self, address: usize) -> bool {
-        self.offset(address).is_some_and(|offset| self.starts.contains(offset))
+        self.offset(address)
+            .is_some_and(|offset| self.starts.contains(offset))
     }
 
     /// Whether the function itself jumps to `address`, or may.
     pub fn jumps_to(&self, address: usize) -> bool {
         // Too many tables to remember: any address may be in one.
         let unknown = self.jumps_indirectly && self.tables.overflowed;
-        unknown || self.offset(address).is_some_and(|offset| self.targets.contains(offset))
+        unknown
+            || self
+                .offset(address)
+                .is_some_and(|offset| self.targets.contains(offset))
     }
 
     /// The instruction that ends where the one at `address` starts.
     pub fn before(&self, address: usize) -> Option<usize> {
         let offset = self.offset(address)?;
         let nearest = offset.saturating_sub(crate::decode::MAX_LENGTH)..offset;
-        nearest.rev().find(|&o| self.starts.contains(o)).map(|o| self.function.start + o)
+        nearest
+            .rev()
+            .find(|&o| self.starts.contains(o))
+            .map(|o| self.function.start + o)
     }
 
     fn offset(&self, address: usize) -> Option<usize> {
-        self.function.contains(address).then(|| address - self.function.start)
+        self.function
+            .contains(address)
+            .then(|| address - self.function.start)
     }
 
     /// Whether neither the function nor any part of it that the compiler moved elsewhere touches a
@@ -234,12 +290,17 @@ struct Offsets {
 
 impl Offsets {
     fn new() -> Self {
-        Self { words: [0; MAX_LEN / 64] }
+        Self {
+            words: [0; MAX_LEN / 64],
+        }
     }
 
     /// Empties it; nothing at `len` or above is in it.
     fn clear(&mut self, len: usize) {
-        self.words.iter_mut().take(len.div_ceil(64)).for_each(|word| *word = 0);
+        self.words
+            .iter_mut()
+            .take(len.div_ceil(64))
+            .for_each(|word| *word = 0);
     }
 
     #[inline]
@@ -251,7 +312,9 @@ impl Offsets {
 
     #[inline]
     fn contains(&self, offset: usize) -> bool {
-        self.words.get(offset / 64).is_some_and(|word| word & (1 << (offset % 64)) != 0)
+        self.words
+            .get(offset / 64)
+            .is_some_and(|word| word & (1 << (offset % 64)) != 0)
     }
 }
 
@@ -264,7 +327,11 @@ struct Few<const N: usize> {
 
 impl<const N: usize> Few<N> {
     fn new() -> Self {
-        Self { items: [0; N], len: 0, overflowed: false }
+        Self {
+            items: [0; N],
+            len: 0,
+            overflowed: false,
+        }
     }
 
     fn clear(&mut self) {

@@ -63,11 +63,16 @@ impl Image {
     /// that the headers declare readable and that ends before the limit is mapped, readable, and
     /// unchanged as long as the image exists, but for what [`apply`](crate::apply) writes.
     pub unsafe fn at(header: usize, limit: usize) -> Result<Self, Refusal> {
-        let end = header.checked_add(limit.min(PAGE_SIZE)).ok_or(Refusal::BadHeaders)?;
+        let end = header
+            .checked_add(limit.min(PAGE_SIZE))
+            .ok_or(Refusal::BadHeaders)?;
         // SAFETY: the caller promises one page, or `limit` bytes.
         let page = unsafe { core::slice::from_raw_parts(header as *const u8, end - header) };
         let table = program_headers(page)?;
-        let whole = Span { start: header, end: header.saturating_add(limit) };
+        let whole = Span {
+            start: header,
+            end: header.saturating_add(limit),
+        };
         let mut image = Self {
             segments: [Segment::default(); MAX_SEGMENTS],
             segment_count: 0,
@@ -95,8 +100,14 @@ impl Image {
         if kind == PT_GNU_EH_FRAME {
             self.unwind_header = Some(span);
         } else if flags & (PF_R | PF_W) == PF_R {
-            let slot = self.segments.get_mut(self.segment_count).ok_or(Refusal::BadHeaders)?;
-            *slot = Segment { span, executable: flags & PF_X != 0 };
+            let slot = self
+                .segments
+                .get_mut(self.segment_count)
+                .ok_or(Refusal::BadHeaders)?;
+            *slot = Segment {
+                span,
+                executable: flags & PF_X != 0,
+            };
             self.segment_count += 1;
         }
         Ok(())
@@ -108,7 +119,9 @@ impl Image {
 
     /// The executable segments.
     pub(crate) fn texts(&self) -> impl Iterator<Item = Span> {
-        self.segments().filter(|s| s.executable && s.span.len() > 0).map(|s| s.span)
+        self.segments()
+            .filter(|s| s.executable && s.span.len() > 0)
+            .map(|s| s.span)
     }
 
     /// The executable segment that holds `address`.
@@ -132,7 +145,8 @@ impl Image {
 
     /// The bytes of a span within one segment.
     pub(crate) fn bytes(&self, span: Span) -> Option<&[u8]> {
-        self.from(span.start)?.get(..span.end.checked_sub(span.start)?)
+        self.from(span.start)?
+            .get(..span.end.checked_sub(span.start)?)
     }
 }
 
@@ -164,20 +178,24 @@ fn span_of(entry: &[u8], whole: Span) -> Option<Span> {
     (end <= whole.end).then_some(Span { start, end })
 }
 
+#[inline]
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     let field = bytes.get(at..at.checked_add(2)?)?;
     Some(u16::from_le_bytes(field.try_into().ok()?))
 }
 
+#[inline]
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     let field = bytes.get(at..at.checked_add(4)?)?;
     Some(u32::from_le_bytes(field.try_into().ok()?))
 }
 
+#[inline]
 pub(crate) fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
     u32_at(bytes, at).map(|value| value as i32)
 }
 
+#[inline]
 pub(crate) fn usize_at(bytes: &[u8], at: usize) -> Option<usize> {
     let field = bytes.get(at..at.checked_add(8)?)?;
     Some(u64::from_le_bytes(field.try_into().ok()?) as usize)

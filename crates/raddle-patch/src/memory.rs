@@ -52,7 +52,11 @@ const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
 const AT_FDCWD: isize = -100;
 
 fn result(value: isize) -> Result<usize, i32> {
-    if is_err(value) { Err(-value as i32) } else { Ok(value as usize) }
+    if is_err(value) {
+        Err(-value as i32)
+    } else {
+        Ok(value as usize)
+    }
 }
 
 impl Linux {
@@ -62,7 +66,15 @@ impl Linux {
         let fd = fd.unwrap_or(usize::MAX);
         // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing of ours.
         result(unsafe {
-            sys!(nr::__NR_mmap, 0usize, PAGE_SIZE, PROT_READ | PROT_EXEC, flags, fd, 0usize)
+            sys!(
+                nr::__NR_mmap,
+                0usize,
+                PAGE_SIZE,
+                PROT_READ | PROT_EXEC,
+                flags,
+                fd,
+                0usize
+            )
         })
     }
 }
@@ -74,7 +86,13 @@ impl Memory for Linux {
         };
         // SAFETY: the path is a string that lives over the call.
         let fd = result(unsafe {
-            sys!(nr::__NR_openat, AT_FDCWD, path.as_ptr(), O_RDONLY_CLOEXEC, 0usize)
+            sys!(
+                nr::__NR_openat,
+                AT_FDCWD,
+                path.as_ptr(),
+                O_RDONLY_CLOEXEC,
+                0usize
+            )
         })?;
         let page = Self::map(Some(fd));
         // SAFETY: the descriptor is the one just opened, and nobody else's.

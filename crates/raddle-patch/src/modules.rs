@@ -86,7 +86,10 @@ pub unsafe fn modules(headers: usize, count: usize) -> impl Iterator<Item = Modu
             // SAFETY: ld.so's names are strings that live as long as their entries.
             unsafe { CStr::from_ptr(map.path) }
         };
-        Some(Module { base: map.base, path })
+        Some(Module {
+            base: map.base,
+            path,
+        })
     })
 }
 
@@ -100,7 +103,12 @@ unsafe fn list(headers: usize, count: usize) -> Option<*const LinkMap> {
     }
     // SAFETY: the kernel mapped the program with its headers, and says where they are.
     let table = unsafe { core::slice::from_raw_parts(headers as *const ProgramHeader, count) };
-    let address_of = |kind| table.iter().find(|header| header.kind == kind).map(|h| h.address);
+    let address_of = |kind| {
+        table
+            .iter()
+            .find(|header| header.kind == kind)
+            .map(|h| h.address)
+    };
     // A program without PT_PHDR is not relocated: its addresses are true.
     let bias = address_of(PT_PHDR).map_or(0, |address| headers.wrapping_sub(address as usize));
     let mut entry = bias.wrapping_add(address_of(PT_DYNAMIC)? as usize) as *const Dynamic;

@@ -87,7 +87,11 @@ fn find_sites(image: &Image, scratch: &mut [Site]) -> Result<usize, Refusal> {
             fits
         });
     }
-    if fits { Ok(count) } else { Err(Refusal::TooManySites) }
+    if fits {
+        Ok(count)
+    } else {
+        Err(Refusal::TooManySites)
+    }
 }
 
 /// Tells each site of the jumps and calls in `text` that lead to its neighbourhood.
@@ -96,7 +100,9 @@ fn find_sites(image: &Image, scratch: &mut [Site]) -> Result<usize, Refusal> {
 /// there are two, and they cost at most a window or a number.
 fn note_long_jumps(image: &Image, text: Span, sites: &mut [Site]) {
     let mut neighbourhoods = Neighbourhoods::new();
-    sites.iter().for_each(|site| neighbourhoods.add(site.address));
+    sites
+        .iter()
+        .for_each(|site| neighbourhoods.add(site.address));
     scan::long_jumps(image.bytes(text).unwrap_or(&[]), |target| {
         let target = text.start.wrapping_add_signed(target as isize);
         if neighbourhoods.may_contain(target) {
@@ -114,62 +120,100 @@ fn note_long_jump(target: usize, sites: &mut [Site]) {
 }
 
 fn decide_all(image: &Image, functions: &Functions<'_>, wanted: &[u64; 8], sites: &mut [Site]) {
-    let mut listing = Listing::new();
-    let mut vector_free = None;
+    let mut judge = Judge {
+        image,
+        functions,
+        wanted,
+        listing: Listing::new(),
+        vector_free: None,
+    };
     let mut floor = 0;
     for site in sites {
-        let Some(function) = functions.at(site.address) else {
-            site.state = State::Refused(Cause::NoFunction);
-            continue;
-        };
-        if function.whole.len() > flow::MAX_LEN {
-            site.state = State::Refused(Cause::LongFunction);
-            continue;
-        }
-        if !listing.is_of(function) {
-            listing.decode(image, functions, function);
-            vector_free = None;
-        }
-        let entered = Surroundings { image, listing: &listing, site, floor };
-        let decision = decide(&entered, wanted);
-        (site.number, site.state) = (decision.number, decision.state);
-        (site.before, site.after) = decision.window;
-        if site.state == State::Planned(EntryKind::Vector) && function.covered.contains(site.address)
-        {
-            let free = vector_free.get_or_insert_with(|| listing.is_vector_free(image, functions));
-            if *free {
-                site.state = State::Planned(EntryKind::Plain);
-            }
-        }
+        judge.decide(site, floor);
         if matches!(site.state, State::Planned(_)) {
             floor = site.window_end();
         }
     }
 }
 
-struct Decision {
-    number: Number,
-    state: State,
-    window: (u8, u8),
+/// Decides about sites by rising address.
+struct Judge<'a> {
+    image: &'a Image,
+    functions: &'a Functions<'a>,
+    wanted: &'a [u64; 8],
+    /// The function of the last site.
+    listing: Listing,
+    /// Whether it is vector-free, if that has been asked.
+    vector_free: Option<bool>,
 }
 
-/// Decides about one site in a decoded function. Whether the function is vector-free isn't looked
-/// at: that costs more than the rest and concerns few.
-fn decide(around: &Surroundings<'_>, wanted: &[u64; 8]) -> Decision {
-    let address = around.site.address;
-    let without_window = |number, state| Decision { number, state, window: (0, 0) };
-    if !around.listing.starts_at(address) {
-        let known = around.listing.end() > address;
-        let state = if known { State::NotCode } else { State::Refused(Cause::Undecodable) };
-        return without_window(Number::AtRunTime, state);
+impl Judge<'_> {
+    /// Decides about `site`, whose window may not begin before `floor`.
+    fn decide(&mut self, site: &mut Site, floor: usize) {
+        let Some(function) = self.functions.at(site.address) else {
+            site.state = State::Refused(Cause::NoFunction);
+            return;
+        };
+        if function.whole.len() > flow::MAX_LEN {
+            site.state = State::Refused(Cause::LongFunction);
+            return;
+        }
+        if !self.listing.is_of(function) {
+            self.listing.decode(self.image, function);
+            self.vector_free = None;
+        }
+        let first_used = self.decide_within_function(site, floor);
+        let (first, last) = (first_used + 1, site.window_end() - 1);
+        let planned = matches!(site.state, State::Planned(_));
+        if planned
+            && self
+                .listing
+                .note_neighbours(self.image, self.functions, first, last)
+        {
+            self.decide_within_function(site, floor);
+        }
+        let is_covered = function.covered.contains(site.address);
+        if site.state == State::Planned(EntryKind::Vector) && is_covered && self.is_vector_free() {
+            site.state = State::Planned(EntryKind::Plain);
+        }
     }
-    let number = around.number();
-    let Some(kind) = kind_for(number, wanted) else {
-        return without_window(number, State::Untouched);
-    };
-    match around.window() {
-        Some(window) => Decision { number, state: State::Planned(kind), window },
-        None => without_window(number, State::Refused(Cause::NoWindow)),
+
+    /// Decides as far as the function alone can tell, and returns the first address that the
+    /// decision relies on.
+    fn decide_within_function(&self, site: &mut Site, floor: usize) -> usize {
+        let address = site.address;
+        let listing = &self.listing;
+        if !listing.starts_at(address) {
+            let known = listing.end() > address;
+            site.state = if known {
+                State::NotCode
+            } else {
+                State::Refused(Cause::Undecodable)
+            };
+            return address;
+        }
+        let around = Surroundings {
+            image: self.image,
+            listing,
+            site,
+            floor,
+        };
+        let (number, loaded_at) = around.number();
+        let kind = kind_for(number, self.wanted);
+        let window = kind.and_then(|_| around.window());
+        site.number = number;
+        (site.before, site.after) = window.unwrap_or((0, 0));
+        site.state = match (kind, window) {
+            (None, _) => State::Untouched,
+            (Some(_), None) => State::Refused(Cause::NoWindow),
+            (Some(kind), Some(_)) => State::Planned(kind),
+        };
+        loaded_at.min(site.window_start())
+    }
+
+    fn is_vector_free(&mut self) -> bool {
+        let compute = || self.listing.is_vector_free(self.image, self.functions);
+        *self.vector_free.get_or_insert_with(compute)
     }
 }
 
@@ -180,6 +224,10 @@ fn kind_for(number: Number, wanted: &[u64; 8]) -> Option<EntryKind> {
     };
     let word = wanted.get(constant as usize / 64)?;
     let is_wanted = word & (1 << (constant % 64)) != 0 && constant != SIGRETURN;
-    let kind = if CLONES.contains(&constant) { EntryKind::Clone } else { EntryKind::Vector };
+    let kind = if CLONES.contains(&constant) {
+        EntryKind::Clone
+    } else {
+        EntryKind::Vector
+    };
     is_wanted.then_some(kind)
 }

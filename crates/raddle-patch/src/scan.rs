@@ -9,7 +9,6 @@ use core::arch::x86_64::{
     __m128i, _mm_and_si128, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8,
 };
 
-use crate::image::i32_at;
 use crate::site::{NEAR_AFTER, NEAR_BEFORE};
 
 const LANES: usize = 16;
@@ -36,35 +35,61 @@ pub(crate) fn system_calls(text: &[u8], mut found: impl FnMut(usize) -> bool) {
 
 /// Calls `found` with the offset that each possible jump or call with a 32-bit displacement leads
 /// to, which may lie outside.
+///
+/// The last byte of the opcode decides: e8 or e9, or 80 to 8f behind 0f.
 pub(crate) fn long_jumps(text: &[u8], mut found: impl FnMut(i64)) {
-    const LOOKAHEAD: usize = 2 + 4;
-    let mut at = 0;
-    while let Some(block) = text.get(at..at + LANES + LOOKAHEAD) {
-        let mut hits = jump_bytes(load(block, 0), load(block, 1));
-        while hits != 0 {
-            let offset = hits.trailing_zeros() as usize;
-            found(long_jump_target(block, offset).unwrap_or(0) + at as i64);
-            hits &= hits - 1;
-        }
-        at += LANES;
+    // Each block begins with the byte before the ones it looks at; the first byte has none.
+    if let Some(target) = text.first_chunk::<5>().and_then(|five| first_jump(five)) {
+        found(target);
     }
-    let rest = text.get(at..).unwrap_or(&[]);
-    for offset in 0..rest.len() {
-        if let Some(target) = long_jump_target(rest, offset) {
-            found(target + at as i64);
+    let mut start = 0;
+    while let Some(rest) = text.get(start..).filter(|rest| !rest.is_empty()) {
+        match rest.first_chunk() {
+            Some(block) => long_jumps_in(block, BLOCK, |target| found(start as i64 + target)),
+            None => {
+                let mut block = [0; BLOCK];
+                block[..rest.len()].copy_from_slice(rest);
+                long_jumps_in(&block, rest.len(), |target| found(start as i64 + target));
+            }
         }
+        start += LOOKED_AT;
     }
 }
 
-/// Where the jump leads whose first opcode byte may be at `at`.
+fn first_jump(&[opcode, a, b, c, d]: &[u8; 5]) -> Option<i64> {
+    let target = 5 + i64::from(i32::from_le_bytes([a, b, c, d]));
+    matches!(opcode, 0xe8 | 0xe9).then_some(target)
+}
+
+const LOOKED_AT: usize = 64;
+/// One byte before the ones looked at, and an operand behind.
+const BLOCK: usize = 1 + LOOKED_AT + 4;
+
+/// Looks at the bytes behind the first; only the first `len` bytes exist.
 #[inline(always)]
-fn long_jump_target(text: &[u8], at: usize) -> Option<i64> {
-    let operand = match *text.get(at)? {
-        0xe8 | 0xe9 => at + 1,
-        0x0f if text.get(at + 1)? & 0xf0 == 0x80 => at + 2,
-        _ => return None,
-    };
-    Some(operand as i64 + 4 + i64::from(i32_at(text, operand)?))
+fn long_jumps_in(block: &[u8; BLOCK], len: usize, mut found: impl FnMut(i64)) {
+    let mut hits = 0u64;
+    for at in (0..LOOKED_AT).step_by(LANES) {
+        hits |= u64::from(jump_bytes(load(block, at + 1), load(block, at))) << at;
+    }
+    while hits != 0 {
+        let opcode_at = hits.trailing_zeros() as usize + 1;
+        let operand = &block[opcode_at + 1..opcode_at + 5];
+        let displacement = i32::from_le_bytes([operand[0], operand[1], operand[2], operand[3]]);
+        if opcode_at + 5 <= len {
+            found(opcode_at as i64 + 5 + i64::from(displacement));
+        }
+        hits &= hits - 1;
+    }
+}
+
+/// Whether `text` may have a jump with an 8-bit displacement that leads into the offsets
+/// `[first, last]`, which may lie outside of `text`.
+pub(crate) fn may_jump_nearby(text: &[u8], first: i64, last: i64) -> bool {
+    text.windows(2).enumerate().any(|(at, pair)| {
+        let target = at as i64 + 2 + i64::from(pair[1] as i8);
+        (first..=last).contains(&target) && matches!(pair[0], 0x70..=0x7f | 0xe0..=0xe3 | 0xeb)
+    })
 }
 
 /// Sixteen bytes at `offset` of a slice that has them.
@@ -82,12 +107,12 @@ fn eq(block: __m128i, byte: u8) -> u32 {
     unsafe { _mm_movemask_epi8(_mm_cmpeq_epi8(block, _mm_set1_epi8(byte as i8))) as u32 }
 }
 
-/// One bit for each byte that is e8 or e9, or that is 0f and followed by 80 to 8f.
+/// One bit for each byte that is e8 or e9, or that is 80 to 8f behind 0f.
 #[inline(always)]
-fn jump_bytes(block: __m128i, next: __m128i) -> u32 {
+fn jump_bytes(block: __m128i, previous: __m128i) -> u32 {
     // SAFETY: SSE2 is part of x86-64.
-    let masked = |block, mask: u8| unsafe { _mm_and_si128(block, _mm_set1_epi8(mask as i8)) };
-    eq(masked(block, 0xfe), 0xe8) | (eq(block, 0x0f) & eq(masked(next, 0xf0), 0x80))
+    let masked = |mask: u8| unsafe { _mm_and_si128(block, _mm_set1_epi8(mask as i8)) };
+    eq(masked(0xfe), 0xe8) | (eq(previous, 0x0f) & eq(masked(0xf0), 0x80))
 }
 
 /// Which stretches of 64 bytes are near a site: an approximate set that says yes too often, never
@@ -106,7 +131,10 @@ impl Neighbourhoods {
 
     /// Notes the neighbourhood of a site.
     pub fn add(&mut self, site: usize) {
-        for address in [site.saturating_sub(NEAR_BEFORE), site.saturating_add(NEAR_AFTER)] {
+        for address in [
+            site.saturating_sub(NEAR_BEFORE),
+            site.saturating_add(NEAR_AFTER),
+        ] {
             let (word, bit) = Self::place(address);
             self.bits[word] |= bit;
         }
@@ -171,8 +199,8 @@ mod tests {
     #[test]
     fn long_jumps_lead_where_their_displacement_says() {
         for (opcode, opcode_len) in [(&[0xe8u8][..], 1), (&[0xe9], 1), (&[0x0f, 0x85], 2)] {
-            for at in 0..40 {
-                let mut text = std::vec![0x90u8; 64];
+            for at in 0..=150 - 4 - opcode_len {
+                let mut text = std::vec![0x90u8; 150];
                 text[at..at + opcode_len].copy_from_slice(opcode);
                 let operand = at + opcode_len;
                 text[operand..operand + 4].copy_from_slice(&(-7i32).to_le_bytes());
@@ -181,6 +209,24 @@ mod tests {
                 assert_eq!(found, [operand as i64 + 4 - 7]);
             }
         }
+    }
+
+    #[test]
+    fn a_jump_without_its_whole_displacement_is_none() {
+        let mut found = Vec::new();
+        long_jumps(&[0x90, 0xe9, 0, 0, 0], |target| found.push(target));
+        long_jumps(&[0x90, 0x0f, 0x80, 0, 0, 0], |target| found.push(target));
+        long_jumps(&[], |target| found.push(target));
+        assert!(found.is_empty());
+    }
+
+    #[test]
+    fn short_jumps_are_suspected_where_they_lead_and_nowhere_else() {
+        let text = [0x90, 0xeb, 0x10, 0x90];
+        assert!(may_jump_nearby(&text, 19, 19));
+        assert!(!may_jump_nearby(&text, 20, 30));
+        assert!(!may_jump_nearby(&text, 0, 18));
+        assert!(may_jump_nearby(&[0x75, 0xf0], -14, -14));
     }
 
     #[test]

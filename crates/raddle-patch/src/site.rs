@@ -105,7 +105,8 @@ impl Site {
 
     /// Whether another function jumps to `address`; true where nobody looked.
     pub(crate) fn is_jumped_to(&self, address: usize) -> bool {
-        self.bit(address).is_none_or(|bit| self.jumped_to & bit != 0)
+        self.bit(address)
+            .is_none_or(|bit| self.jumped_to & bit != 0)
     }
 
     fn bit(&self, address: usize) -> Option<u64> {

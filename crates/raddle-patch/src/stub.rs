@@ -85,7 +85,7 @@ global_asm!(
     ".rept {plain_count}",
     ".cfi_startproc",
     ".cfi_def_cfa rsp, 0",
-    "raddle_patch_rip_by_expression 0x40", // -64
+    "raddle_patch_rip_by_expression 0xc0", // -64
     ".skip 16, 0xcc",
     "raddle_patch_call",
     ".skip 64 - 43, 0xcc",
@@ -130,12 +130,20 @@ pub(crate) struct Array {
 impl Array {
     fn plain() -> Self {
         let start = (&raw const raddle_patch_plain_stubs).addr();
-        Self { start, slot_len: PLAIN_LEN, count: PLAIN_COUNT }
+        Self {
+            start,
+            slot_len: PLAIN_LEN,
+            count: PLAIN_COUNT,
+        }
     }
 
     fn clone_like() -> Self {
         let start = (&raw const raddle_patch_clone_stubs).addr();
-        Self { start, slot_len: CLONE_LEN, count: CLONE_COUNT }
+        Self {
+            start,
+            slot_len: CLONE_LEN,
+            count: CLONE_COUNT,
+        }
     }
 
     fn end(self) -> usize {

@@ -49,7 +49,11 @@ impl<'a> Functions<'a> {
         }
         let count = usize::try_from(u32_at(header, 8)?).ok()?;
         let table = header.get(HEADER_LEN..HEADER_LEN + count.checked_mul(PAIR_LEN)?)?;
-        Some(Self { image, origin: span.start, table })
+        Some(Self {
+            image,
+            origin: span.start,
+            table,
+        })
     }
 
     fn count(&self) -> usize {
@@ -81,23 +85,36 @@ impl<'a> Functions<'a> {
         // The entry of a signal handler's return begins one byte early, because unwinders look
         // return addresses up one byte before.
         let start = start + usize::from(entry.signal_frame);
-        let covered = Span { start, end: end.max(start) };
-        let whole = Span { start, end: next.clamp(start, text.end) };
-        whole.contains(address).then_some(Function { covered, whole })
+        let covered = Span {
+            start,
+            end: end.max(start),
+        };
+        let whole = Span {
+            start,
+            end: next.clamp(start, text.end),
+        };
+        whole
+            .contains(address)
+            .then_some(Function { covered, whole })
     }
 
     fn entry(&self, index: usize) -> Option<Entry> {
         let entry_at = self.address(index, 4)?;
         let entry = self.image.from(entry_at)?;
         // Length, then the distance back to the common entry, then address and length.
-        let common_at = entry_at.checked_add(4)?.checked_sub(usize_of(u32_at(entry, 4)?))?;
+        let common_at = entry_at
+            .checked_add(4)?
+            .checked_sub(usize_of(u32_at(entry, 4)?))?;
         let common = Common::parse(self.image.from(common_at)?)?;
         let len = match common.encoding & 0x0f {
             0x03 | 0x0b => usize_of(u32_at(entry, 12)?),
             0x00 | 0x04 | 0x0c => usize_at(entry, 16)?,
             _ => return None,
         };
-        Some(Entry { len, signal_frame: common.signal_frame })
+        Some(Entry {
+            len,
+            signal_frame: common.signal_frame,
+        })
     }
 }
 
@@ -122,12 +139,17 @@ fn usize_of(value: u32) -> usize {
 impl Common {
     fn parse(bytes: &[u8]) -> Option<Self> {
         const ABSOLUTE: u8 = 0;
-        let mut fields = Fields { bytes: bytes.get(8..)? };
+        let mut fields = Fields {
+            bytes: bytes.get(8..)?,
+        };
         let _version = fields.byte()?;
         let name_len = fields.bytes.iter().take(8).position(|&byte| byte == 0)?;
         let (augmentation, rest) = fields.bytes.split_at_checked(name_len)?;
         fields.bytes = rest.get(1..)?;
-        let mut common = Self { encoding: ABSOLUTE, signal_frame: augmentation.contains(&b'S') };
+        let mut common = Self {
+            encoding: ABSOLUTE,
+            signal_frame: augmentation.contains(&b'S'),
+        };
         if augmentation.first() != Some(&b'z') {
             return augmentation.is_empty().then_some(common);
         }

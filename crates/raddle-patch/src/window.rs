@@ -34,12 +34,16 @@ pub(crate) struct Surroundings<'a> {
 }
 
 impl Surroundings<'_> {
-    /// Looks back from the site for the constant that reaches it in eax.
-    pub fn number(&self) -> Number {
-        self.constant().map_or(Number::AtRunTime, Number::Constant)
+    /// Looks back from the site for the constant that reaches it in eax. Also says where it is
+    /// loaded, or the site's address.
+    pub fn number(&self) -> (Number, usize) {
+        let found = self.constant();
+        found.map_or((Number::AtRunTime, self.site.address), |(constant, at)| {
+            (Number::Constant(constant), at)
+        })
     }
 
-    fn constant(&self) -> Option<u32> {
+    fn constant(&self) -> Option<(u32, usize)> {
         let mut at = self.site.address;
         loop {
             let earlier = self.listing.before(at)?;
@@ -49,7 +53,7 @@ impl Surroundings<'_> {
             at = earlier;
             let instruction = self.decode(at)?;
             match instruction.eax() {
-                Eax::Set(constant) => return Some(constant),
+                Eax::Set(constant) => return Some((constant, at)),
                 Eax::Clobbered => return None,
                 Eax::Kept if !instruction.flow().falls_through() => return None,
                 Eax::Kept => {}
@@ -159,17 +163,27 @@ const MAX_REACHES: usize = 4;
 
 impl Reaches {
     fn new() -> Self {
-        Self { items: [Reach { bytes: 0, cost: 0 }; MAX_REACHES], len: 1 }
+        Self {
+            items: [Reach { bytes: 0, cost: 0 }; MAX_REACHES],
+            len: 1,
+        }
     }
 
     /// Adds one instruction; false if that is enough of them.
     fn push(&mut self, bytes: usize, instruction: &Instruction) -> bool {
         let last = self.items[self.len - 1];
-        let price = if instruction.rsp() == RspUse::Memory { 2 } else { 1 };
+        let price = if instruction.rsp() == RspUse::Memory {
+            2
+        } else {
+            1
+        };
         let Some(slot) = self.items.get_mut(self.len) else {
             return false;
         };
-        *slot = Reach { bytes, cost: last.cost + price };
+        *slot = Reach {
+            bytes,
+            cost: last.cost + price,
+        };
         self.len += 1;
         true
     }

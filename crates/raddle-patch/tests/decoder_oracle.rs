@@ -26,8 +26,15 @@ const LIBRARIES: [&str; 9] = [
 ];
 
 fn library(name: &str) -> Option<Vec<u8>> {
-    let folders = ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64"];
-    folders.iter().find_map(|folder| fs::read(PathBuf::from(folder).join(name)).ok())
+    let folders = [
+        "/lib/x86_64-linux-gnu",
+        "/usr/lib/x86_64-linux-gnu",
+        "/lib64",
+        "/usr/lib64",
+    ];
+    folders
+        .iter()
+        .find_map(|folder| fs::read(PathBuf::from(folder).join(name)).ok())
 }
 
 #[test]
@@ -38,7 +45,9 @@ fn the_decoder_agrees_with_the_oracle_on_installed_libraries() {
             continue;
         };
         let file = object::File::parse(&*file).expect(name);
-        let texts = file.sections().filter(|section| section.kind() == SectionKind::Text);
+        let texts = file
+            .sections()
+            .filter(|section| section.kind() == SectionKind::Text);
         for text in texts {
             compared += compare(name, text.data().expect(name));
         }
@@ -66,8 +75,18 @@ fn compare(name: &str, text: &[u8]) -> usize {
             continue;
         };
         assert_eq!(ours.len(), oracle.len(), "length: {}", context());
-        assert!(same_flow(&ours, &oracle, at), "flow {:?}: {}", ours.flow(), context());
-        assert!(same_rip(&ours, &oracle, at), "rip {:?}: {}", ours.rip(), context());
+        assert!(
+            same_flow(&ours, &oracle, at),
+            "flow {:?}: {}",
+            ours.flow(),
+            context()
+        );
+        assert!(
+            same_rip(&ours, &oracle, at),
+            "rip {:?}: {}",
+            ours.rip(),
+            context()
+        );
         let info = registers.info(&oracle);
         for used in info.used_registers() {
             let full = used.register().full_register();
@@ -86,7 +105,11 @@ fn compare(name: &str, text: &[u8]) -> usize {
             }
         }
         if let Eax::Set(constant) = ours.eax() {
-            assert!(sets_eax(&oracle, constant), "constant {constant}: {}", context());
+            assert!(
+                sets_eax(&oracle, constant),
+                "constant {constant}: {}",
+                context()
+            );
         }
         compared += 1;
     }
@@ -159,7 +182,9 @@ fn sets_eax(oracle: &Oracle, constant: u32) -> bool {
     }
     match oracle.mnemonic() {
         Mnemonic::Mov => oracle.immediate(1) == u64::from(constant),
-        Mnemonic::Xor | Mnemonic::Sub => constant == 0 && oracle.op1_register() == oracle.op0_register(),
+        Mnemonic::Xor | Mnemonic::Sub => {
+            constant == 0 && oracle.op1_register() == oracle.op0_register()
+        }
         _ => false,
     }
 }

@@ -25,7 +25,10 @@ fn nearly_every_site_of_glibc_can_be_patched() {
     for (name, least) in [(LIBC, 400), (LD_SO, 30)] {
         let sites = plan_all(name);
         let code: Vec<_> = sites.iter().filter(|s| s.state != State::NotCode).collect();
-        let refused: Vec<_> = code.iter().filter(|s| matches!(s.state, State::Refused(_))).collect();
+        let refused: Vec<_> = code
+            .iter()
+            .filter(|s| matches!(s.state, State::Refused(_)))
+            .collect();
         println!("{name}: {} sites, {} refused", code.len(), refused.len());
         assert!(code.len() >= least, "{name} has only {} sites", code.len());
         assert!(refused.len() * 100 <= code.len(), "{name}: {refused:x?}");
@@ -62,7 +65,10 @@ fn a_number_agrees_with_the_bytes_before_its_site() {
             }
         }
     }
-    assert!(adjacent > 300, "only {adjacent} sites have their number next to them");
+    assert!(
+        adjacent > 300,
+        "only {adjacent} sites have their number next to them"
+    );
 }
 
 #[test]
@@ -70,7 +76,9 @@ fn known_functions_have_their_numbers() {
     let sites = plan_all(LIBC);
     let number_in = |function: usize| {
         let near = function..function + 32;
-        let site = sites.iter().find(|s| near.contains(&s.address) && s.state != State::NotCode);
+        let site = sites
+            .iter()
+            .find(|s| near.contains(&s.address) && s.state != State::NotCode);
         site.map(|s| s.number)
     };
     let known = [
@@ -94,8 +102,10 @@ fn known_functions_have_their_numbers() {
 #[test]
 fn the_signal_return_is_never_patched() {
     let sites = plan_all(LIBC);
-    let of_return: Vec<_> =
-        sites.iter().filter(|s| s.number == Number::Constant(libc::SYS_rt_sigreturn as u32)).collect();
+    let of_return: Vec<_> = sites
+        .iter()
+        .filter(|s| s.number == Number::Constant(libc::SYS_rt_sigreturn as u32))
+        .collect();
     assert!(!of_return.is_empty());
     assert!(of_return.iter().all(|s| s.state == State::Untouched));
 }
@@ -121,7 +131,10 @@ fn clones_and_unknown_numbers_call_the_clone_entries() {
 #[test]
 fn some_sites_need_their_vector_registers_and_most_do_not() {
     let count = |kind| {
-        plan_all(LIBC).iter().filter(|s| s.state == State::Planned(kind)).count()
+        plan_all(LIBC)
+            .iter()
+            .filter(|s| s.state == State::Planned(kind))
+            .count()
     };
     let (plain, vector) = (count(EntryKind::Plain), count(EntryKind::Vector));
     println!("{plain} plain, {vector} vector");
@@ -137,7 +150,10 @@ fn unwanted_numbers_are_left_untouched() {
     let plan = plan(&libc_image, &wanted, &mut scratch).unwrap();
     let close = Number::Constant(libc::SYS_close as u32);
     for (site, _) in plan.planned() {
-        assert!(site.number == close || site.number == Number::AtRunTime, "{site:x?}");
+        assert!(
+            site.number == close || site.number == Number::AtRunTime,
+            "{site:x?}"
+        );
     }
     assert!(plan.planned().any(|(site, _)| site.number == close));
     assert!(plan.sites().iter().any(|s| s.state == State::Untouched));
@@ -145,7 +161,10 @@ fn unwanted_numbers_are_left_untouched() {
 
 /// The processor time of this thread: the machine may be busy with other things.
 fn thread_time() -> Duration {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: the clock exists, and the pointer is to a live value.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)

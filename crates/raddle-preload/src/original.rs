@@ -43,6 +43,8 @@ originals! {
     SEM_POST = c"sem_post";
     SCHED_YIELD = c"sched_yield";
     CREATE = c"pthread_create";
+    SETNAME = c"pthread_setname_np";
+    GETNAME = c"pthread_getname_np";
     TESTCANCEL = c"pthread_testcancel";
     CANCEL = c"pthread_cancel";
     ERRNO_LOCATION = c"__errno_location";

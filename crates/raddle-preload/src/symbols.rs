@@ -10,7 +10,7 @@
 //! runs, so a signal handler can't come between: the mutex is unlocked right here.
 
 use crate::original::{self, Original};
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::thread::WaitKind;
@@ -525,6 +525,50 @@ fn is_excluded(start: usize) -> bool {
             unsafe { original::symbol(object, name) == start }
         })
     })
+}
+
+/// `pthread_setname_np(3)` of another thread; glibc would look for its id in `/proc`.
+///
+/// # Safety
+/// As glibc says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_setname_np(thread: u64, name: *const c_char) -> c_int {
+    if let Some(target) = other_thread(thread) {
+        // SAFETY: the caller's string.
+        let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+        if name.len() > 15 {
+            return errno::ERANGE as c_int;
+        }
+        target.set_name(name);
+        return 0;
+    }
+    call_original!(original::SETNAME, fn(u64, *const c_char) -> c_int, thread, name)
+}
+
+/// `pthread_getname_np(3)` of another thread.
+///
+/// # Safety
+/// As glibc says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_getname_np(thread: u64, to: *mut c_char, len: usize) -> c_int {
+    if let Some(target) = other_thread(thread) {
+        let name = target.name();
+        if len < name.len() {
+            return errno::ERANGE as c_int;
+        }
+        // SAFETY: the caller's buffer of `len` bytes.
+        unsafe { core::ptr::copy_nonoverlapping(name.as_ptr(), to.cast(), name.len()) };
+        return 0;
+    }
+    call_original!(original::GETNAME, fn(u64, *mut c_char, usize) -> c_int, thread, to, len)
+}
+
+/// The green thread with this thread block, if it isn't the running one.
+fn other_thread<'a>(block: u64) -> Option<&'a Thread> {
+    let (_, own) = green()?;
+    (own.fs.get() != block)
+        .then(|| ENGINE.threads.iter().find(|thread| thread.fs.get() == block))
+        .flatten()
 }
 
 /// `sched_yield(2)`.

@@ -209,7 +209,7 @@ fn suspend(mask: u64) -> isize {
             return err(errno::EINTR);
         }
         thread.waits_for(WaitKind::Signal, 0, 0);
-        thread.task.prepare();
+        thread.task.prepare_fenced();
         if process_pending() & !mask == 0 || !thread.task.claim(Wake::Retry) {
             switch::park();
         }
@@ -249,7 +249,7 @@ fn wait_for(set: u64, deadline_ns: u64, info_to: usize) -> isize {
             return info.signo as isize;
         }
         thread.waits_for(WaitKind::Signal, 0, if deadline_ns == NEVER { 0 } else { deadline_ns });
-        thread.task.prepare();
+        thread.task.prepare_fenced();
         let due = (thread.signals.pending.load(Ordering::SeqCst) | process_pending()) & set;
         if due != 0 && thread.task.claim(Wake::Retry) {
             continue;

@@ -105,6 +105,7 @@ pub fn to_thread(thread: &Thread, info: &SigInfo) {
     }
     thread.signals.pending.fetch_or(bit(signal), Ordering::SeqCst);
     let awaited = thread.signals.awaited.load(Ordering::SeqCst) & bit(signal) != 0;
+    let blocked = thread.signals.mask.load(Ordering::SeqCst) & bit(signal) != 0;
     if awaited || !blocked {
         notify(thread);
     }

@@ -48,7 +48,11 @@ impl Fields {
     pub fn read(window: &[u8; WINDOW]) -> Self {
         let first = window[0];
         let is_rex = first & 0xf0 == 0x40;
-        let (rex, opcode) = if is_rex { (first & 15, window[1]) } else { (0, first) };
+        let (rex, opcode) = if is_rex {
+            (first & 15, window[1])
+        } else {
+            (0, first)
+        };
         let head = Head {
             shape: tables::ONE[usize::from(opcode)],
             map: Map::One,
@@ -213,7 +217,9 @@ impl Head {
         let (first, second) = (self.byte(window), self.byte(window));
         self.at += payload_len - 2;
         self.rex = (!first >> 5) | ((second >> 4) & 8);
-        self.set_other(window, |opcode| tables::vector(first & map_mask, opcode, evex));
+        self.set_other(window, |opcode| {
+            tables::vector(first & map_mask, opcode, evex)
+        });
     }
 
     #[inline(always)]

@@ -107,7 +107,10 @@ impl Opcode {
     }
 
     pub const fn has_register_in_opcode(self) -> bool {
-        matches!(self.destination(), Destination::InOpcode | Destination::InOpcodeByte)
+        matches!(
+            self.destination(),
+            Destination::InOpcode | Destination::InOpcodeByte
+        )
     }
 
     pub const fn destination(self) -> Destination {
@@ -240,9 +243,24 @@ const fn arithmetic(table: &mut [Opcode; 256]) {
     while at < 0x40 {
         let writes = at < 0x38;
         set(table, at, at + 1, MODRM | if writes { to(Rm) } else { 0 });
-        set(table, at + 2, at + 3, MODRM | if writes { to(Reg) } else { 0 });
-        set(table, at + 4, at + 4, IMM8 | if writes { to(Eax) } else { 0 });
-        set(table, at + 5, at + 5, IMM_Z | if writes { to(Eax) } else { 0 });
+        set(
+            table,
+            at + 2,
+            at + 3,
+            MODRM | if writes { to(Reg) } else { 0 },
+        );
+        set(
+            table,
+            at + 4,
+            at + 4,
+            IMM8 | if writes { to(Eax) } else { 0 },
+        );
+        set(
+            table,
+            at + 5,
+            at + 5,
+            IMM_Z | if writes { to(Eax) } else { 0 },
+        );
         at += 8;
     }
 }

@@ -61,7 +61,11 @@ impl Slots {
 impl Supply {
     fn new(array: Array, used: &AtomicUsize) -> Self {
         let first = used.load(Ordering::Relaxed);
-        Self { array, first, next: first }
+        Self {
+            array,
+            first,
+            next: first,
+        }
     }
 
     fn take(&mut self) -> Result<usize, Refusal> {
@@ -109,7 +113,11 @@ pub(crate) enum Entry {
 
 /// The code of the slot at `slot`; nothing if it can't reach an entry or the site.
 pub(crate) fn code(slot: usize, filling: &Filling<'_>) -> Option<Code> {
-    let mut code = Code { slot, bytes: [0xcc; super::CLONE_LEN], at: 0 };
+    let mut code = Code {
+        slot,
+        bytes: [0xcc; super::CLONE_LEN],
+        at: 0,
+    };
     let len = match filling.entry {
         Entry::One(_) => super::PLAIN_LEN,
         Entry::Clone { .. } => super::CLONE_LEN,
@@ -183,7 +191,10 @@ pub(crate) fn copies(slot: usize, site: &Site, kind: EntryKind) -> [Range<usize>
     };
     let prefix_end = slot + PREFIX_MAX;
     let prefix_start = prefix_end - usize::from(site.before);
-    [prefix_start..prefix_end, suffix..suffix + usize::from(site.after)]
+    [
+        prefix_start..prefix_end,
+        suffix..suffix + usize::from(site.after),
+    ]
 }
 
 /// What the slot at `slot` with these bytes remembers.
@@ -198,5 +209,9 @@ pub(crate) fn read(slot: usize, bytes: &[u8]) -> Option<Patched> {
     let back = i32_at(bytes, LEA_END - 4)?;
     let window_end = (slot + LEA_END).wrapping_add_signed(back as isize);
     let site = window_end.checked_sub(suffix_len + INSTRUCTION_LEN)?;
-    Some(Patched { site, window_start: site.checked_sub(prefix_len)?, window_end })
+    Some(Patched {
+        site,
+        window_start: site.checked_sub(prefix_len)?,
+        window_end,
+    })
 }

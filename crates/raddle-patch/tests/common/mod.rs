@@ -15,7 +15,9 @@ pub fn loaded() -> Vec<Module> {
 
 /// The module whose file name starts with `name`.
 pub fn module(name: &str) -> Module {
-    let found = loaded().into_iter().find(|m| m.name().starts_with(name.as_bytes()));
+    let found = loaded()
+        .into_iter()
+        .find(|m| m.name().starts_with(name.as_bytes()));
     found.unwrap_or_else(|| panic!("{name} is not loaded"))
 }
 
