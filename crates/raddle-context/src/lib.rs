@@ -1,4 +1,5 @@
-//! The context of a green thread: what a switch saves, how a first frame looks, and the segment bases.
+//! The context of a green thread: what a switch saves, how a first frame looks, and the segment
+//! bases.
 //!
 //! Nouns: a *context* is one stack pointer; everything else it needs lies on its stack in a
 //! [`SwitchFrame`]. The *FS base* is the thread's TLS and identity (glibc's thread block), the *GS

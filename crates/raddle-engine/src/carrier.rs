@@ -1,9 +1,9 @@
 //! The carrier: a kernel thread that runs green threads.
 //!
 //! A carrier finds itself through the GS base, whose first words the boundary's assembly reads too;
-//! their offsets are constants here. It has a stack of its own, for the scheduler loop and for being
-//! idle, and an alternate signal stack; it has no glibc thread block and never runs libc code on its
-//! own behalf.
+//! their offsets are constants here. It has a stack of its own, for the scheduler loop and for
+//! being idle, and an alternate signal stack; it has no glibc thread block and never runs libc code
+//! on its own behalf.
 
 use crate::thread::Thread;
 use core::arch::asm;
@@ -52,7 +52,8 @@ impl Arrivals {
         }
         // SAFETY: the reader stays behind `written`.
         unsafe { *self.ring[written as usize % ARRIVALS].get() = *info };
-        self.written.store(written.wrapping_add(1), Ordering::Release);
+        self.written
+            .store(written.wrapping_add(1), Ordering::Release);
         true
     }
 
@@ -79,13 +80,13 @@ pub struct Carrier {
     current: AtomicPtr<Thread>,
     /// Non-zero: pass every system call to the kernel as it is (a vfork child borrows this memory).
     pub raw: Cell<u32>,
-    /// Non-zero: signals wait to be looked at before user code goes on. Set by the signal handler on
-    /// this carrier and by the carrier itself; read at the end of every handled call.
+    /// Non-zero: signals wait to be looked at before user code goes on. Set by the signal handler
+    /// on this carrier and by the carrier itself; read at the end of every handled call.
     pub attention: AtomicU32,
     /// Non-zero while inside the vDSO on the runtime's behalf.
     pub in_clock: Cell<u32>,
-    /// Non-zero: the signal handler may deliver on the spot although the carrier is in the runtime's
-    /// text (it raised the signal for that purpose).
+    /// Non-zero: the signal handler may deliver on the spot although the carrier is in the
+    /// runtime's text (it raised the signal for that purpose).
     pub deliver_here: Cell<u32>,
 
     /// The scheduler loop's context while a green thread runs.

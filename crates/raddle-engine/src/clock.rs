@@ -1,7 +1,7 @@
 //! CLOCK_MONOTONIC and CLOCK_REALTIME through the vDSO, without libc.
 //!
-//! The vDSO's code is foreign to the runtime but runs inside it, so a signal that arrives there must
-//! be deferred as one inside our own text: [`crate::carrier::Carrier::in_clock`] says so.
+//! The vDSO's code is foreign to the runtime but runs inside it, so a signal that arrives there
+//! must be deferred as one inside our own text: [`crate::carrier::Carrier::in_clock`] says so.
 
 use crate::carrier::Carrier;
 use core::mem::transmute;
@@ -53,7 +53,9 @@ pub fn read_ns(clock: u32) -> u64 {
             }
         }
     }
-    (time.sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.nsec as u64)
+    (time.sec as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(time.nsec as u64)
 }
 
 /// CLOCK_MONOTONIC in nanoseconds.
@@ -91,9 +93,15 @@ unsafe fn find_symbol(base: usize, wanted: &[u8]) -> usize {
         let headers = (base + *((base + 32) as *const u64) as usize) as *const ProgramHeader;
         let count = *((base + 56) as *const u16) as usize;
         let headers = core::slice::from_raw_parts(headers, count);
-        let Some(load) = headers.iter().find(|h| h.kind == 1) else { return 0 };
-        let Some(dynamic) = headers.iter().find(|h| h.kind == 2) else { return 0 };
-        let bias = base.wrapping_add(load.offset as usize).wrapping_sub(load.vaddr as usize);
+        let Some(load) = headers.iter().find(|h| h.kind == 1) else {
+            return 0;
+        };
+        let Some(dynamic) = headers.iter().find(|h| h.kind == 2) else {
+            return 0;
+        };
+        let bias = base
+            .wrapping_add(load.offset as usize)
+            .wrapping_sub(load.vaddr as usize);
         let mut entry = (base + dynamic.offset as usize) as *const [u64; 2];
         let (mut symbols, mut strings, mut hash) = (0usize, 0usize, 0usize);
         while (*entry)[0] != 0 {

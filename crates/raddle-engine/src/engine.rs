@@ -1,8 +1,9 @@
 //! The engine: start-up, the push of runnable threads, and the wake-up of carriers.
 //!
 //! Until the program makes its second thread the engine isn't *started*: the main thread is a green
-//! thread on carrier 0, every system call passes, and nothing but a few tables exists. [`Engine::start`]
-//! makes the epoll, sysmon and carrier 0's own stack; further carriers are made when a backlog lasts.
+//! thread on carrier 0, every system call passes, and nothing but a few tables exists.
+//! [`Engine::start`] makes the epoll, sysmon and carrier 0's own stack; further carriers are made
+//! when a backlog lasts.
 
 use crate::carrier::{Carrier, CarrierState};
 use crate::helpers::Helpers;
@@ -125,8 +126,10 @@ impl Engine {
         self.threads.init()?;
         self.pump.init()?;
         let memory = mem::reserve(MAX_CARRIERS * size_of::<Carrier>())?;
-        self.memory.store(memory.expose_provenance(), Ordering::Relaxed);
-        self.wanted.store(carriers.min(MAX_WANTED), Ordering::Relaxed);
+        self.memory
+            .store(memory.expose_provenance(), Ordering::Relaxed);
+        self.wanted
+            .store(carriers.min(MAX_WANTED), Ordering::Relaxed);
         let carrier = self.new_carrier()?;
         self.list[0].store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
         self.up.store(1, Ordering::Release);
@@ -140,13 +143,15 @@ impl Engine {
         let mut clear_tid = 0usize;
         // SAFETY: PR_GET_TID_ADDRESS fills a word.
         unsafe { sys!(nr::__NR_prctl, 40usize, &raw mut clear_tid) };
-        main.clear_tid.set(core::ptr::with_exposed_provenance_mut(clear_tid));
+        main.clear_tid
+            .set(core::ptr::with_exposed_provenance_mut(clear_tid));
         let mut name = [0u8; 16];
         // SAFETY: PR_GET_NAME fills 16 bytes.
         unsafe { sys!(nr::__NR_prctl, 16usize, name.as_mut_ptr()) };
         main.set_name(&name[..15]);
         main.task.on_cpu.store(1, Ordering::Relaxed);
-        main.carrier.store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Relaxed);
+        main.carrier
+            .store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Relaxed);
         self.main.store(main.as_ptr(), Ordering::Release);
         carrier.kernel_tid.store(tid as u32, Ordering::Relaxed);
         carrier.set_thread(main.as_ptr());
@@ -188,7 +193,7 @@ impl Engine {
     }
 
     /// The carriers that exist.
-    pub fn carriers<'a>(&'a self) -> impl Iterator<Item = &'a Carrier> {
+    pub fn carriers(&self) -> impl Iterator<Item = &Carrier> {
         (0..self.up.load(Ordering::Acquire) as usize)
             // SAFETY: the first `up` entries are carriers, which are never freed.
             .map(|i| unsafe { &*self.list[i].load(Ordering::Acquire) })
@@ -218,7 +223,8 @@ impl Engine {
         }
         let again = |_| err(errno::EAGAIN);
         if self.wanted() == 0 {
-            self.wanted.store(cpus::allowed().min(MAX_WANTED), Ordering::Relaxed);
+            self.wanted
+                .store(cpus::allowed().min(MAX_WANTED), Ordering::Relaxed);
         }
         let carrier = Carrier::current();
         if carrier.scheduler.get().is_null() {
@@ -376,7 +382,8 @@ impl Engine {
             if up >= self.wanted() {
                 return Err(err(errno::EAGAIN)); // somebody else was faster; the slot stays spare
             }
-            self.list[up as usize].store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
+            self.list[up as usize]
+                .store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
             self.up.store(up + 1, Ordering::Release);
         }
         let address = core::ptr::from_ref(carrier).expose_provenance();
@@ -389,15 +396,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives `thread` a carrier of its own, which runs nothing else. The thread must not be running;
-    /// it is started by the next unpark.
+    /// Gives `thread` a carrier of its own, which runs nothing else. The thread must not be
+    /// running; it is started by the next unpark.
     ///
     /// # Errors
     /// EAGAIN.
     pub fn bind(&self, thread: &Thread) -> Result<(), isize> {
         let carrier = self.new_carrier()?;
         carrier.bound.store(thread.as_ptr(), Ordering::Relaxed);
-        thread.bound.store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
+        thread
+            .bound
+            .store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
         let address = core::ptr::from_ref(carrier).expose_provenance();
         kthread::spawn(switch::carrier_main, address, kthread::STACK_SIZE)
             .map_err(|_| err(errno::EAGAIN))?;

@@ -6,7 +6,8 @@ use crate::thread::Thread;
 use core::sync::atomic::Ordering;
 use raddle_sys::{nr, sys};
 
-/// Makes the engine that of a process with one thread again; the running thread becomes the main one.
+/// Makes the engine that of a process with one thread again; the running thread becomes the main
+/// one.
 ///
 /// # Safety
 /// Only in the child of a fork, on its only thread, before anything else of the engine is used.

@@ -1,8 +1,8 @@
 //! Helper kernel threads: for calls that the kernel can only block in.
 //!
 //! A green thread leaves a *request* (on its own stack) and parks; a helper executes the call and
-//! wakes it. Helpers are made on demand, wait for the next request when done, and are interrupted by
-//! the poke signal when the green thread they work for gets a signal.
+//! wakes it. Helpers are made on demand, wait for the next request when done, and are interrupted
+//! by the poke signal when the green thread they work for gets a signal.
 
 use crate::carrier::Carrier;
 use crate::engine::ENGINE;
@@ -82,13 +82,18 @@ pub struct Helpers {
 impl Helpers {
     pub(crate) const fn new() -> Self {
         Self {
-            state: SpinLock::new(State { head: null(), tail: null(), idle: 0, total: 0 }),
+            state: SpinLock::new(State {
+                head: null(),
+                tail: null(),
+                idle: 0,
+                total: 0,
+            }),
             posted: AtomicU32::new(0),
         }
     }
 
-    /// Executes a blocking system call on a helper; the running thread parks meanwhile. A signal for
-    /// the thread interrupts the call.
+    /// Executes a blocking system call on a helper; the running thread parks meanwhile. A signal
+    /// for the thread interrupts the call.
     ///
     /// # Safety
     /// As for the call itself; pointers must stay valid, which the caller's frame sees to.
@@ -201,7 +206,12 @@ impl Helpers {
     pub(crate) fn reset(&self) {
         // SAFETY: no other thread exists in the child.
         unsafe { self.state.break_lock() };
-        *self.state.lock() = State { head: null(), tail: null(), idle: 0, total: 0 };
+        *self.state.lock() = State {
+            head: null(),
+            tail: null(),
+            idle: 0,
+            total: 0,
+        };
     }
 }
 
@@ -210,7 +220,13 @@ extern "C" fn helper_main(_: usize) -> ! {
     unsafe {
         raddle_context::set_gs_base(0);
         let mask = !(1u64 << (POKE - 1));
-        sys!(nr::__NR_rt_sigprocmask, 2usize, &raw const mask, 0usize, 8usize);
+        sys!(
+            nr::__NR_rt_sigprocmask,
+            2usize,
+            &raw const mask,
+            0usize,
+            8usize
+        );
     }
     let helpers = &ENGINE.helpers;
     loop {
@@ -221,7 +237,9 @@ extern "C" fn helper_main(_: usize) -> ! {
         };
         // SAFETY: the request's maker promised that the call is valid.
         let result = unsafe {
-            request.helper.store(sys!(nr::__NR_gettid) as u32, Ordering::Release);
+            request
+                .helper
+                .store(sys!(nr::__NR_gettid) as u32, Ordering::Release);
             syscall6(request.nr, request.args)
         };
         helpers.complete(request, result);

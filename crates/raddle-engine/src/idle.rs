@@ -154,14 +154,19 @@ fn note_theft(carrier: &Carrier, victim: &Carrier) {
 
 fn become_poller(carrier: &Carrier) -> bool {
     let id = carrier.id.get() + 1;
-    ENGINE.poller.compare_exchange(0, id, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    ENGINE
+        .poller
+        .compare_exchange(0, id, Ordering::SeqCst, Ordering::Relaxed)
+        .is_ok()
 }
 
 /// Waits in the pump until a descriptor, a deadline or a kick.
 fn poll(carrier: &Carrier) {
     carrier.set_state(CarrierState::Polling);
     let mut deadline_ns = ENGINE.timers.earliest_ns();
-    ENGINE.poller_deadline_ns.store(deadline_ns, Ordering::SeqCst);
+    ENGINE
+        .poller_deadline_ns
+        .store(deadline_ns, Ordering::SeqCst);
     ENGINE.pump.announce_sleep();
     if !ENGINE.injector.is_empty()
         || ENGINE.timers.earliest_ns() < deadline_ns

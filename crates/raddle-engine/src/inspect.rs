@@ -1,9 +1,9 @@
 //! The inspection server: a snapshot of carriers and green threads for who asks, if he may.
 //!
 //! Sysmon serves it on the abstract socket of [`SocketName`]. Only the process's own effective user
-//! and root get an answer. Records are read while the threads run: each field is true by itself, and a
-//! thread that parks meanwhile may show its old wait. A client that doesn't read is dropped after a
-//! second.
+//! and root get an answer. Records are read while the threads run: each field is true by itself,
+//! and a thread that parks meanwhile may show its old wait. A client that doesn't read is dropped
+//! after a second.
 
 use crate::carrier::{Carrier, CarrierState};
 use crate::clock;
@@ -30,7 +30,9 @@ pub(crate) fn listen() -> i32 {
     // SAFETY: plain calls with live buffers.
     unsafe {
         let socket = sys!(nr::__NR_socket, AF_UNIX, CLOEXEC_STREAM, 0usize);
-        let Ok(socket) = crate::pump::hide(socket) else { return -1 };
+        let Ok(socket) = crate::pump::hide(socket) else {
+            return -1;
+        };
         if is_err(sys!(nr::__NR_bind, socket, address.as_ptr(), len))
             || is_err(sys!(nr::__NR_listen, socket, 4usize))
         {
@@ -52,7 +54,11 @@ pub(crate) fn serve(listener: i32) {
         }
         if may_ask(client) {
             limit_sending(client);
-            Answer { client, alive: true }.write_snapshot();
+            Answer {
+                client,
+                alive: true,
+            }
+            .write_snapshot();
         }
         sys!(nr::__NR_close, client);
     }
@@ -65,7 +71,14 @@ fn may_ask(client: isize) -> bool {
     // SAFETY: the kernel fills live words.
     let (result, own) = unsafe {
         let to = credentials.as_mut_ptr();
-        let got = sys!(nr::__NR_getsockopt, client, SOL_SOCKET, SO_PEERCRED, to, &raw mut len);
+        let got = sys!(
+            nr::__NR_getsockopt,
+            client,
+            SOL_SOCKET,
+            SO_PEERCRED,
+            to,
+            &raw mut len
+        );
         (got, sys!(nr::__NR_geteuid) as u32)
     };
     result == 0 && (credentials[1] == own || credentials[1] == 0)
@@ -76,7 +89,14 @@ fn limit_sending(client: isize) {
     let second = [1u64, 0];
     // SAFETY: the kernel reads a live structure.
     unsafe {
-        sys!(nr::__NR_setsockopt, client, SOL_SOCKET, SO_SNDTIMEO, second.as_ptr(), 16usize);
+        sys!(
+            nr::__NR_setsockopt,
+            client,
+            SOL_SOCKET,
+            SO_SNDTIMEO,
+            second.as_ptr(),
+            16usize
+        );
     }
 }
 
@@ -110,7 +130,11 @@ impl Answer {
         // Threads that ended since they were counted.
         for _ in 0..left {
             let state = raddle_inspect::ThreadState::EXITING;
-            self.write(&ThreadRecord { state, carrier: NO_CARRIER, ..ThreadRecord::default() });
+            self.write(&ThreadRecord {
+                state,
+                carrier: NO_CARRIER,
+                ..ThreadRecord::default()
+            });
         }
     }
 
@@ -120,7 +144,13 @@ impl Answer {
         while self.alive && !bytes.is_empty() {
             // SAFETY: a live buffer.
             let sent = unsafe {
-                sys!(nr::__NR_sendto, self.client, bytes.as_ptr(), bytes.len(), NOSIGNAL)
+                sys!(
+                    nr::__NR_sendto,
+                    self.client,
+                    bytes.as_ptr(),
+                    bytes.len(),
+                    NOSIGNAL
+                )
             };
             self.alive = sent > 0;
             bytes = &bytes[sent.clamp(0, bytes.len() as isize) as usize..];
@@ -175,10 +205,22 @@ fn thread_record(thread: &Thread) -> ThreadRecord {
         tid: thread.tid(),
         carrier: carrier.map_or(NO_CARRIER, |carrier| carrier.id.get()),
         state,
-        wait_kind: WaitKind(if waiting { thread.wait_kind.load(Ordering::Relaxed) } else { 0 }),
-        wait_arg: if waiting { thread.wait_arg.load(Ordering::Relaxed) as u64 } else { 0 },
+        wait_kind: WaitKind(if waiting {
+            thread.wait_kind.load(Ordering::Relaxed)
+        } else {
+            0
+        }),
+        wait_arg: if waiting {
+            thread.wait_arg.load(Ordering::Relaxed) as u64
+        } else {
+            0
+        },
         since_ns: count(&thread.since_ns),
-        deadline_ns: if waiting { count(&thread.deadline_ns) } else { 0 },
+        deadline_ns: if waiting {
+            count(&thread.deadline_ns)
+        } else {
+            0
+        },
         switches: count(&thread.switches),
         steal: count(&thread.migrations),
         park: count(&thread.parks),

@@ -12,8 +12,8 @@ pub const STACK_SIZE: usize = 64 * 1024;
 /// What the new thread runs; it never returns.
 pub type Entry = extern "C" fn(usize) -> !;
 
-/// Starts a kernel thread on `stack_size` bytes of fresh stack. It starts with every signal blocked,
-/// and with the creator's FS and GS bases.
+/// Starts a kernel thread on `stack_size` bytes of fresh stack. It starts with every signal
+/// blocked, and with the creator's FS and GS bases.
 ///
 /// # Errors
 /// ENOMEM or EAGAIN.
@@ -23,9 +23,21 @@ pub fn spawn(entry: Entry, argument: usize, stack_size: usize) -> Result<u32, is
     let (all, mut old) = (u64::MAX, 0u64);
     // SAFETY: the mask is restored below; the child runs `entry` on memory that is its own.
     let tid = unsafe {
-        sys!(nr::__NR_rt_sigprocmask, 2usize, &raw const all, &raw mut old, 8usize);
+        sys!(
+            nr::__NR_rt_sigprocmask,
+            2usize,
+            &raw const all,
+            &raw mut old,
+            8usize
+        );
         let tid = raw_clone(FLAGS, top, entry, argument);
-        sys!(nr::__NR_rt_sigprocmask, 2usize, &raw const old, 0usize, 8usize);
+        sys!(
+            nr::__NR_rt_sigprocmask,
+            2usize,
+            &raw const old,
+            0usize,
+            8usize
+        );
         tid
     };
     if is_err(tid) {

@@ -1,13 +1,13 @@
 //! The event pump: one epoll for every descriptor that a green thread waits on.
 //!
 //! Each descriptor is registered once, edge-triggered, for both directions; a wait costs no
-//! `epoll_ctl`. A *descriptor entry* has a sequence number that every event raises. The protocol of a
-//! blocking call:
+//! `epoll_ctl`. A *descriptor entry* has a sequence number that every event raises. The protocol of
+//! a blocking call:
 //!
 //! 1. Read the entry's sequence number.
 //! 2. Try the call without blocking. If it succeeds, done.
-//! 3. Link a wait node under the entry's lock if the sequence number is still the same, else go to 1.
-//!    (Registering for the first time makes the kernel report the present state as an event.)
+//! 3. Link a wait node under the entry's lock if the sequence number is still the same, else go to
+//!    1. (Registering for the first time makes the kernel report the present state as an event.)
 //! 4. Park. Events wake all nodes that they concern; go to 1.
 //!
 //! No wake-up is lost: an edge after step 1's read raises the number, an edge before it is seen by
@@ -92,7 +92,12 @@ pub struct FdWait {
 impl FdWait {
     /// A wait that isn't linked yet.
     pub fn new(fd: u32, events: u32) -> Self {
-        Self { node: WaitNode::new(), fd, events, sequence: 0 }
+        Self {
+            node: WaitNode::new(),
+            fd,
+            events,
+            sequence: 0,
+        }
     }
 }
 
@@ -131,7 +136,8 @@ impl Pump {
     /// Maps the descriptor table (untouched pages cost nothing).
     pub(crate) fn init(&self) -> Result<(), isize> {
         let table = mem::map(MAX_DESCRIPTORS * size_of::<Entry>())?;
-        self.table.store(table.expose_provenance(), Ordering::Relaxed);
+        self.table
+            .store(table.expose_provenance(), Ordering::Relaxed);
         Ok(())
     }
 
@@ -143,7 +149,10 @@ impl Pump {
         unsafe {
             let epoll = hide(sys!(nr::__NR_epoll_create1, CLOEXEC))?;
             let kick = hide(sys!(nr::__NR_eventfd2, 0usize, CLOEXEC | NONBLOCK))?;
-            let event = EpollEvent { events: IN, data: KICK };
+            let event = EpollEvent {
+                events: IN,
+                data: KICK,
+            };
             sys!(nr::__NR_epoll_ctl, epoll, 1usize, kick, &raw const event);
             self.epoll.store(epoll as i32, Ordering::Relaxed);
             self.kick.store(kick as i32, Ordering::Relaxed);
@@ -215,7 +224,9 @@ impl Pump {
 
     /// Forgets a range of descriptors, `first..=last`.
     pub fn forget_range(&self, first: u32, last: u32) {
-        let end = (last as usize).saturating_add(1).min(self.high.load(Ordering::Relaxed));
+        let end = (last as usize)
+            .saturating_add(1)
+            .min(self.high.load(Ordering::Relaxed));
         for fd in first as usize..end {
             self.forget(fd as u32);
         }
@@ -233,7 +244,9 @@ impl Pump {
         deadline_ns: u64,
     ) -> Result<Wake, NotPollable> {
         let thread = Carrier::current().thread();
-        let Some(entry) = self.entry(fd) else { return Err(NotPollable) };
+        let Some(entry) = self.entry(fd) else {
+            return Err(NotPollable);
+        };
         thread.task.prepare();
         // SAFETY: the thread's own node; it is unlinked below unless an event did it.
         let linked = unsafe { self.link(entry, &thread.node, fd, events, sequence) };
@@ -260,7 +273,9 @@ impl Pump {
         thread.task.prepare();
         let mut verdict = Ok(());
         for wait in waits {
-            let Some(entry) = self.entry(wait.fd) else { continue };
+            let Some(entry) = self.entry(wait.fd) else {
+                continue;
+            };
             // SAFETY: every node is unlinked below, before `waits` can go away.
             match unsafe { self.link(entry, &wait.node, wait.fd, wait.events, wait.sequence) } {
                 Ok(true) => {}
@@ -320,7 +335,10 @@ impl Pump {
         if entry.epoch.load(Ordering::Relaxed) == epoch {
             return Ok(());
         }
-        let event = EpollEvent { events: ALL, data: u64::from(fd) };
+        let event = EpollEvent {
+            events: ALL,
+            data: u64::from(fd),
+        };
         let epoll = self.epoll.load(Ordering::Relaxed);
         // SAFETY: the kernel reads a live structure. Op 1 adds, op 3 modifies (and so re-arms).
         let result = unsafe {
@@ -349,7 +367,10 @@ impl Pump {
 
     /// The pump's own descriptors, those that exist.
     pub fn own_descriptors(&self) -> [i32; 2] {
-        [self.epoll.load(Ordering::Relaxed), self.kick.load(Ordering::Relaxed)]
+        [
+            self.epoll.load(Ordering::Relaxed),
+            self.kick.load(Ordering::Relaxed),
+        ]
     }
 
     /// Takes the events that are there, without waiting.
@@ -357,8 +378,15 @@ impl Pump {
         let mut events = [EpollEvent::default(); BATCH];
         let epoll = self.epoll.load(Ordering::Relaxed);
         // SAFETY: the kernel fills at most BATCH entries.
-        let count =
-            unsafe { sys!(nr::__NR_epoll_wait, epoll, events.as_mut_ptr(), BATCH, 0usize) };
+        let count = unsafe {
+            sys!(
+                nr::__NR_epoll_wait,
+                epoll,
+                events.as_mut_ptr(),
+                BATCH,
+                0usize
+            )
+        };
         self.dispatch(&events, count)
     }
 
@@ -376,14 +404,36 @@ impl Pump {
             _ => deadline_ns.saturating_sub(clock::now_ns()),
         };
         let timeout = Timespec::from_ns(left);
-        let timeout_ptr = if deadline_ns == NEVER { 0 } else { (&raw const timeout).expose_provenance() };
+        let timeout_ptr = if deadline_ns == NEVER {
+            0
+        } else {
+            (&raw const timeout).expose_provenance()
+        };
         // SAFETY: the kernel fills at most BATCH entries and reads a live timespec.
         let count = unsafe {
             let events = events.as_mut_ptr();
-            match sys!(nr::__NR_epoll_pwait2, epoll, events, BATCH, timeout_ptr, 0usize, 8usize) {
+            match sys!(
+                nr::__NR_epoll_pwait2,
+                epoll,
+                events,
+                BATCH,
+                timeout_ptr,
+                0usize,
+                8usize
+            ) {
                 r if r == err(errno::ENOSYS) => {
-                    let ms = if deadline_ns == NEVER { -1 } else { left.div_ceil(1_000_000) as isize };
-                    sys!(nr::__NR_epoll_wait, epoll, events, BATCH, ms.min(i32::MAX as isize))
+                    let ms = if deadline_ns == NEVER {
+                        -1
+                    } else {
+                        left.div_ceil(1_000_000) as isize
+                    };
+                    sys!(
+                        nr::__NR_epoll_wait,
+                        epoll,
+                        events,
+                        BATCH,
+                        ms.min(i32::MAX as isize)
+                    )
                 }
                 r => r,
             }
@@ -393,8 +443,8 @@ impl Pump {
         self.dispatch(&events, count)
     }
 
-    /// Only the poller takes a kick. It is level-triggered: a carrier that looks at the pump between
-    /// the kick and the poller's sleep sees it too, and must not eat it.
+    /// Only the poller takes a kick. It is level-triggered: a carrier that looks at the pump
+    /// between the kick and the poller's sleep sees it too, and must not eat it.
     fn take_kick(&self, events: &[EpollEvent; BATCH], count: isize) {
         let kicked = |event: &EpollEvent| { event.data } == KICK;
         if events.iter().take(count.max(0) as usize).any(kicked) {
@@ -429,7 +479,9 @@ impl Pump {
             if data == KICK {
                 continue;
             }
-            let Some(entry) = self.entry(data as u32) else { continue };
+            let Some(entry) = self.entry(data as u32) else {
+                continue;
+            };
             if ready & (ERR | HUP) != 0 {
                 ready = u32::MAX;
             }
@@ -469,7 +521,8 @@ impl Entry {
     /// Notes that a read at `sequence` emptied the stream.
     #[inline(always)]
     pub fn set_drained(&self, sequence: u32) {
-        self.drained.store(sequence.wrapping_add(1).max(1), Ordering::Relaxed);
+        self.drained
+            .store(sequence.wrapping_add(1).max(1), Ordering::Relaxed);
     }
 
     /// True if nothing can have come since the stream was seen empty; `in_epoch` must be the
@@ -483,7 +536,11 @@ impl Entry {
 
 #[inline(always)]
 fn park_with(deadline_ns: u64) -> Wake {
-    if deadline_ns == NEVER { switch::park() } else { switch::park_until(deadline_ns) }
+    if deadline_ns == NEVER {
+        switch::park()
+    } else {
+        switch::park_until(deadline_ns)
+    }
 }
 
 /// Moves a fresh descriptor to the top of the allowed range, out of the program's way.
@@ -495,7 +552,13 @@ pub(crate) fn hide(fd: isize) -> Result<isize, isize> {
     let mut limit = [0u64; 2];
     // SAFETY: the kernel fills a live structure (RLIMIT_NOFILE is 7); the descriptor is ours.
     unsafe {
-        sys!(nr::__NR_prlimit64, 0usize, 7usize, 0usize, limit.as_mut_ptr());
+        sys!(
+            nr::__NR_prlimit64,
+            0usize,
+            7usize,
+            0usize,
+            limit.as_mut_ptr()
+        );
         let lowest = limit[0].clamp(64, MAX_DESCRIPTORS as u64) - 32;
         let moved = sys!(nr::__NR_fcntl, fd, DUPFD_CLOEXEC, lowest);
         if is_err(moved) {

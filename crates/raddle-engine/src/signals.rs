@@ -42,7 +42,11 @@ impl ThreadSignals {
     #[inline(always)]
     pub fn deliverable(&self) -> u64 {
         let pending = self.pending.load(Ordering::Acquire);
-        if pending == 0 { 0 } else { pending & !self.mask.load(Ordering::Relaxed) }
+        if pending == 0 {
+            0
+        } else {
+            pending & !self.mask.load(Ordering::Relaxed)
+        }
     }
 }
 
@@ -66,13 +70,20 @@ struct Pool {
 static POOL: SpinLock<Pool> = SpinLock::new(Pool {
     free: 0,
     used: 0,
-    records: [const { Record { next: 0, info: SigInfo::EMPTY } }; RECORDS],
+    records: [const {
+        Record {
+            next: 0,
+            info: SigInfo::EMPTY,
+        }
+    }; RECORDS],
 });
 
 impl SignalQueue {
     /// An empty queue.
     pub const fn new() -> Self {
-        Self { head: SpinLock::new(0) }
+        Self {
+            head: SpinLock::new(0),
+        }
     }
 
     /// Appends `info`. False if the pool is empty: the signal is pending without details then, as
@@ -80,8 +91,13 @@ impl SignalQueue {
     pub fn push(&self, info: &SigInfo) -> bool {
         let mut head = self.head.lock();
         let mut pool = POOL.lock();
-        let Some(index) = pool.take() else { return false };
-        pool.records[index as usize - 1] = Record { next: 0, info: *info };
+        let Some(index) = pool.take() else {
+            return false;
+        };
+        pool.records[index as usize - 1] = Record {
+            next: 0,
+            info: *info,
+        };
         if *head == 0 {
             *head = index;
             return true;

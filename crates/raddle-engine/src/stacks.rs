@@ -5,7 +5,8 @@
 //! each cut into *slots* of one size, guards by `MADV_GUARD_INSTALL` (Linux 6.13), which takes no
 //! mapping. A slot keeps its guard when it is reused, so a warm stack costs no system call at all.
 //!
-//! What the arena doesn't know (executable or huge stacks, parts of slots unmapped) is the kernel's.
+//! What the arena doesn't know (executable or huge stacks, parts of slots unmapped) is the
+//! kernel's.
 
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -67,13 +68,22 @@ struct Slot {
 
 impl Stacks {
     pub(crate) const fn new() -> Self {
-        let class = Class { size: 0, free: 0, segment: 0, cut: 0 };
+        let class = Class {
+            size: 0,
+            free: 0,
+            segment: 0,
+            cut: 0,
+        };
         Self {
             base: AtomicUsize::new(0),
             guards: AtomicUsize::new(0),
             links: AtomicUsize::new(0),
             sizes: [const { AtomicUsize::new(0) }; SEGMENTS],
-            state: SpinLock::new(State { classes: [class; CLASSES], used: 0, segments: 0 }),
+            state: SpinLock::new(State {
+                classes: [class; CLASSES],
+                used: 0,
+                segments: 0,
+            }),
         }
     }
 
@@ -83,10 +93,16 @@ impl Stacks {
             return;
         }
         let words = SEGMENTS * SLOTS * size_of::<u32>();
-        let (Ok(guards), Ok(links)) = (mem::map(words), mem::map(words)) else { return };
-        let Ok(base) = mem::reserve(SEGMENTS * SEGMENT) else { return };
-        self.guards.store(guards.expose_provenance(), Ordering::Relaxed);
-        self.links.store(links.expose_provenance(), Ordering::Relaxed);
+        let (Ok(guards), Ok(links)) = (mem::map(words), mem::map(words)) else {
+            return;
+        };
+        let Ok(base) = mem::reserve(SEGMENTS * SEGMENT) else {
+            return;
+        };
+        self.guards
+            .store(guards.expose_provenance(), Ordering::Relaxed);
+        self.links
+            .store(links.expose_provenance(), Ordering::Relaxed);
         self.base.store(base.expose_provenance(), Ordering::Release);
     }
 
@@ -117,12 +133,17 @@ impl Stacks {
         }
         let index = offset % SEGMENT / size;
         let start = base + segment * SEGMENT + index * size;
-        Some(Slot { number: segment * SLOTS + index, base: start, size })
+        Some(Slot {
+            number: segment * SLOTS + index,
+            base: start,
+            size,
+        })
     }
 
     /// True if the range lies inside one slot.
     pub fn holds(&self, address: usize, len: usize) -> bool {
-        self.slot_of(address).is_some_and(|slot| address + len <= slot.base + slot.size)
+        self.slot_of(address)
+            .is_some_and(|slot| address + len <= slot.base + slot.size)
     }
 
     /// A stack of `size` bytes; `None` if the arena can't serve it.
@@ -136,7 +157,11 @@ impl Stacks {
         let number = self.take(size)?;
         let base = self.base.load(Ordering::Relaxed);
         let (segment, index) = (number / SLOTS, number % SLOTS);
-        let slot = Slot { number, base: base + segment * SEGMENT + index * size, size };
+        let slot = Slot {
+            number,
+            base: base + segment * SEGMENT + index * size,
+            size,
+        };
         if accessible {
             self.set_guard(slot, 0);
         }
@@ -146,11 +171,19 @@ impl Stacks {
     fn take(&self, size: usize) -> Option<usize> {
         let mut state = self.state.lock();
         let known = state.used;
-        let index = match state.classes[..known].iter().position(|class| class.size == size) {
+        let index = match state.classes[..known]
+            .iter()
+            .position(|class| class.size == size)
+        {
             Some(index) => index,
             None if known < CLASSES => {
                 let full = (SEGMENT / size) as u32;
-                state.classes[known] = Class { size, free: 0, segment: 0, cut: full };
+                state.classes[known] = Class {
+                    size,
+                    free: 0,
+                    segment: 0,
+                    cut: full,
+                };
                 state.used += 1;
                 known
             }
@@ -191,7 +224,9 @@ impl Stacks {
 
     /// `munmap` of a range in the arena. True if it was a whole stack, which is free now.
     pub fn release(&self, address: usize, len: usize) -> bool {
-        let Some(slot) = self.slot_of(address) else { return false };
+        let Some(slot) = self.slot_of(address) else {
+            return false;
+        };
         if slot.base != address || slot.size != len {
             self.guard(slot.number).store(LOST, Ordering::Relaxed);
             return false;
@@ -203,7 +238,10 @@ impl Stacks {
         unsafe { sys!(nr::__NR_madvise, address, len, DONTNEED) };
         let mut state = self.state.lock();
         let used = state.used;
-        if let Some(class) = state.classes[..used].iter_mut().find(|class| class.size == len) {
+        if let Some(class) = state.classes[..used]
+            .iter_mut()
+            .find(|class| class.size == len)
+        {
             self.link(slot.number).store(class.free, Ordering::Relaxed);
             class.free = slot.number as u32 + 1;
         }
@@ -213,7 +251,9 @@ impl Stacks {
     /// `mprotect` to no access (`accessible` = false) or to reading and writing, inside one slot.
     /// False if guard regions can't do it and the kernel should.
     pub fn protect(&self, address: usize, len: usize, accessible: bool) -> bool {
-        let Some(slot) = self.slot_of(address) else { return false };
+        let Some(slot) = self.slot_of(address) else {
+            return false;
+        };
         let end = address + len;
         if end > slot.base + slot.size || !address.is_multiple_of(PAGE_SIZE) {
             return false;
@@ -223,7 +263,11 @@ impl Stacks {
             // glibc opens all of a new stack but its guard.
             return self.set_guard(slot, address - slot.base);
         }
-        let advice = if accessible { GUARD_REMOVE } else { GUARD_INSTALL };
+        let advice = if accessible {
+            GUARD_REMOVE
+        } else {
+            GUARD_INSTALL
+        };
         // SAFETY: the program's own range.
         let done = unsafe { sys!(nr::__NR_madvise, address, len, advice) };
         if !is_err(done) {
@@ -235,7 +279,11 @@ impl Stacks {
 
     /// Makes the lowest `bytes` of a slot, and nothing else, a guard.
     fn set_guard(&self, slot: Slot, bytes: usize) -> bool {
-        let wanted = if bytes == 0 { 0 } else { (bytes / PAGE_SIZE) as u32 + 1 };
+        let wanted = if bytes == 0 {
+            0
+        } else {
+            (bytes / PAGE_SIZE) as u32 + 1
+        };
         let now = self.guard(slot.number).load(Ordering::Relaxed);
         if now == wanted {
             return true;
@@ -247,7 +295,8 @@ impl Stacks {
             }
             bytes != 0 && is_err(sys!(nr::__NR_madvise, slot.base, bytes, GUARD_INSTALL))
         };
-        self.guard(slot.number).store(if failed { 0 } else { wanted }, Ordering::Relaxed);
+        self.guard(slot.number)
+            .store(if failed { 0 } else { wanted }, Ordering::Relaxed);
         !failed
     }
 
@@ -262,7 +311,9 @@ impl Stacks {
 const OTHER: u32 = u32::MAX - 1;
 
 fn has_guard_regions() -> bool {
-    let Ok(page) = mem::map(PAGE_SIZE) else { return false };
+    let Ok(page) = mem::map(PAGE_SIZE) else {
+        return false;
+    };
     // SAFETY: our own fresh page.
     unsafe {
         let works = !is_err(sys!(nr::__NR_madvise, page, PAGE_SIZE, GUARD_INSTALL));

@@ -22,7 +22,9 @@ use raddle_sys::{nr, sys};
 pub fn park() -> Wake {
     let carrier = Carrier::current();
     let thread = carrier.thread();
-    thread.since_ns.store(carrier.now_ns.get(), Ordering::Relaxed);
+    thread
+        .since_ns
+        .store(carrier.now_ns.get(), Ordering::Relaxed);
     Carrier::count(&thread.parks);
     // A sender that came before the wait was announced found nobody to wake.
     if thread.signals.deliverable() != 0 && thread.task.claim(Wake::Signalled) {
@@ -128,7 +130,12 @@ fn leave(carrier: &Carrier, thread: &Thread) {
             // SAFETY: `next` was popped, so it is ours, and off its stack; `thread` waits in some
             // queue whose waker will push it.
             unsafe {
-                switch(thread.context.as_ptr(), next.context.get(), next.fs.get(), on_cpu);
+                switch(
+                    thread.context.as_ptr(),
+                    next.context.get(),
+                    next.fs.get(),
+                    on_cpu,
+                );
             }
         }
         Some(next) => {
@@ -205,7 +212,9 @@ fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
 #[inline(always)]
 fn pick_rest<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     if !carrier.bound.load(Ordering::Relaxed).is_null() {
-        let mail = carrier.mailbox.swap(core::ptr::null_mut(), Ordering::AcqRel);
+        let mail = carrier
+            .mailbox
+            .swap(core::ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: the mailbox holds threads, which live in type-stable memory.
         return unsafe { mail.as_ref() };
     }
@@ -233,7 +242,13 @@ fn take_injected(carrier: &Carrier) -> Option<TaskRef> {
 /// Gives `carrier` a stack of its own for its scheduler loop.
 pub(crate) fn prepare_scheduler(carrier: &Carrier, stack: *mut u8, size: usize) {
     // SAFETY: the stack is fresh memory of that size.
-    let context = unsafe { prepare(stack.wrapping_add(size - 64), scheduler_entry as *const () as usize, 0) };
+    let context = unsafe {
+        prepare(
+            stack.wrapping_add(size - 64),
+            scheduler_entry as *const () as usize,
+            0,
+        )
+    };
     carrier.scheduler.set(context);
 }
 
@@ -252,7 +267,9 @@ pub(crate) extern "C" fn carrier_main(address: usize) -> ! {
         set_gs_base(address as u64);
         set_fs_base(0);
         let carrier = &*carrier;
-        carrier.kernel_tid.store(sys!(nr::__NR_gettid) as u32, Ordering::Release);
+        carrier
+            .kernel_tid
+            .store(sys!(nr::__NR_gettid) as u32, Ordering::Release);
         carrier
     };
     carrier.now_ns.set(clock::now_ns());

@@ -1,9 +1,10 @@
 //! Sysmon: a kernel thread that watches the carriers and answers inspection requests.
 //!
-//! It looks at the carriers on an interval from `policy`: 100 us after something was found, doubling
-//! to 10 ms, and not at all once everything has been idle for a while (then whichever carrier gets
-//! work first wakes it) or when only one carrier may exist. It acts on three things: a backlog that
-//! lasts, an idle carrier while nobody polls, and injected work while a carrier sleeps.
+//! It looks at the carriers on an interval from `policy`: 100 us after something was found,
+//! doubling to 10 ms, and not at all once everything has been idle for a while (then whichever
+//! carrier gets work first wakes it) or when only one carrier may exist. It acts on three things: a
+//! backlog that lasts, an idle carrier while nobody polls, and injected work while a carrier
+//! sleeps.
 
 use crate::carrier::CarrierState;
 use crate::clock;
@@ -30,7 +31,11 @@ pub struct Sysmon {
 
 impl Sysmon {
     pub(crate) const fn new() -> Self {
-        Self { asleep: AtomicU32::new(0), wake: AtomicI32::new(-1), listener: AtomicI32::new(-1) }
+        Self {
+            asleep: AtomicU32::new(0),
+            wake: AtomicI32::new(-1),
+            listener: AtomicI32::new(-1),
+        }
     }
 
     /// Starts the thread.
@@ -58,7 +63,10 @@ impl Sysmon {
 
     /// Its own descriptors; -1 for none.
     pub fn own_descriptors(&self) -> [i32; 2] {
-        [self.wake.load(Ordering::Relaxed), self.listener.load(Ordering::Relaxed)]
+        [
+            self.wake.load(Ordering::Relaxed),
+            self.listener.load(Ordering::Relaxed),
+        ]
     }
 
     /// True for its own descriptors.
@@ -91,18 +99,42 @@ extern "C" fn sysmon_main(_: usize) -> ! {
     let listener = inspect::listen();
     ENGINE.sysmon.listener.store(listener, Ordering::Relaxed);
     let wake = ENGINE.sysmon.wake.load(Ordering::Relaxed);
-    let mut watch =
-        Watch { seen: [Seen::default(); WATCHED], interval_ns: SYSMON_MIN_NS, busy_ns: 0 };
+    let mut watch = Watch {
+        seen: [Seen::default(); WATCHED],
+        interval_ns: SYSMON_MIN_NS,
+        busy_ns: 0,
+    };
     loop {
         let timeout_ns = watch.look();
         let mut fds = [
-            PollFd { fd: wake, events: 1, revents: 0 },
-            PollFd { fd: listener, events: 1, revents: 0 },
+            PollFd {
+                fd: wake,
+                events: 1,
+                revents: 0,
+            },
+            PollFd {
+                fd: listener,
+                events: 1,
+                revents: 0,
+            },
         ];
         let timeout = Timespec::from_ns(timeout_ns.unwrap_or(0));
-        let timeout_ptr = if timeout_ns.is_some() { (&raw const timeout).expose_provenance() } else { 0 };
+        let timeout_ptr = if timeout_ns.is_some() {
+            (&raw const timeout).expose_provenance()
+        } else {
+            0
+        };
         // SAFETY: live structures; a negative descriptor is ignored.
-        unsafe { sys!(nr::__NR_ppoll, fds.as_mut_ptr(), 2usize, timeout_ptr, 0usize, 8usize) };
+        unsafe {
+            sys!(
+                nr::__NR_ppoll,
+                fds.as_mut_ptr(),
+                2usize,
+                timeout_ptr,
+                0usize,
+                8usize
+            )
+        };
         if fds[0].revents != 0 {
             let mut count = 0u64;
             // SAFETY: eight bytes into a live value.
@@ -127,7 +159,9 @@ impl Watch {
             self.busy_ns = now_ns;
         } else if now_ns.saturating_sub(self.busy_ns) > SYSMON_LINGER_NS {
             ENGINE.sysmon.asleep.store(1, Ordering::SeqCst);
-            let still = ENGINE.carriers().all(|c| c.state() != CarrierState::Running);
+            let still = ENGINE
+                .carriers()
+                .all(|c| c.state() != CarrierState::Running);
             if still {
                 return None;
             }
@@ -145,7 +179,9 @@ impl Watch {
                 continue;
             }
             running = true;
-            let Some(seen) = self.seen.get_mut(index) else { continue };
+            let Some(seen) = self.seen.get_mut(index) else {
+                continue;
+            };
             let switches = carrier.switches.load(Ordering::Relaxed);
             let queued = !carrier.queue.is_empty();
             if seen.backlog_lasts(switches, queued, carrier.queue.ring_len()) {

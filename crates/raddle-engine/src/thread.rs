@@ -144,7 +144,11 @@ impl Thread {
     /// Copies a name of at most 15 bytes; the rest is cut, as `PR_SET_NAME` does.
     pub fn set_name(&self, name: &[u8]) {
         for (i, byte) in self.name.iter().enumerate() {
-            let value = if i < 15 { name.get(i).copied().unwrap_or(0) } else { 0 };
+            let value = if i < 15 {
+                name.get(i).copied().unwrap_or(0)
+            } else {
+                0
+            };
             byte.store(value, Ordering::Relaxed);
         }
     }
@@ -178,7 +182,10 @@ impl ThreadTable {
             base: AtomicUsize::new(0),
             used: AtomicUsize::new(0),
             live: AtomicUsize::new(0),
-            slots: SpinLock::new(Slots { free: 0, committed: 0 }),
+            slots: SpinLock::new(Slots {
+                free: 0,
+                committed: 0,
+            }),
         }
     }
 
@@ -232,7 +239,10 @@ impl ThreadTable {
         let base = with_exposed_provenance_mut::<Thread>(self.base.load(Ordering::Relaxed));
         // SAFETY: the range lies in the table's reservation.
         let done = unsafe {
-            mem::commit(base.add(slots.committed).cast(), CHUNK * size_of::<Thread>())
+            mem::commit(
+                base.add(slots.committed).cast(),
+                CHUNK * size_of::<Thread>(),
+            )
         };
         done.map_err(|_| again)?;
         slots.committed += CHUNK;
@@ -277,7 +287,11 @@ impl ThreadTable {
 
     /// The live thread with this id. The main thread, whose id is the process's, is in slot 0.
     pub fn find<'a>(&self, tid: u32) -> Option<&'a Thread> {
-        let index = if tid >= TID_BASE { (tid - TID_BASE) as usize % MAX_THREADS } else { 0 };
+        let index = if tid >= TID_BASE {
+            (tid - TID_BASE) as usize % MAX_THREADS
+        } else {
+            0
+        };
         if index >= self.used.load(Ordering::Acquire) {
             return None;
         }
@@ -286,7 +300,7 @@ impl ThreadTable {
     }
 
     /// All threads that aren't free, with the risk that one is freed meanwhile.
-    pub fn iter<'a>(&'a self) -> impl Iterator<Item = &'a Thread> {
+    pub fn iter(&self) -> impl Iterator<Item = &Thread> {
         (0..self.used.load(Ordering::Acquire))
             .map(|index| self.slot(index))
             .filter(|thread| thread.life() != Life::Free)

@@ -15,7 +15,8 @@
 //! `raddle_pass_begin`, with all registers as they were: a signal that arrives there finds a thread
 //! that is, for all purposes, in user code.
 //!
-//! Stack of `raddle_entry_plain` (addresses rising): rax r9 r8 r10 rdx rsi rdi | rbp | return to stub
+//! Stack of `raddle_entry_plain` (addresses rising): rax r9 r8 r10 rdx rsi rdi | rbp | return to
+//! stub
 //! | address after the site | 128 bytes of red zone | the program's stack.
 
 use crate::calls;
@@ -91,7 +92,11 @@ impl Outcome {
 
     /// The result, unless the kernel is to do it.
     pub const fn value(self) -> Option<isize> {
-        if self.is_pass() { None } else { Some(self.value) }
+        if self.is_pass() {
+            None
+        } else {
+            Some(self.value)
+        }
     }
 
     /// True if the result is `value`.

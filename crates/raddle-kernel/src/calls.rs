@@ -105,7 +105,11 @@ pub static TABLE: [Option<Handler>; NUMBERS] = table();
 pub fn wanted() -> [u64; NUMBERS / 64] {
     let mut set = [0u64; NUMBERS / 64];
     let clones = [nr::__NR_clone, nr::__NR_clone3, nr::__NR_vfork];
-    let handled = TABLE.iter().enumerate().filter(|(_, h)| h.is_some()).map(|(number, _)| number);
+    let handled = TABLE
+        .iter()
+        .enumerate()
+        .filter(|(_, h)| h.is_some())
+        .map(|(number, _)| number);
     for number in handled.chain(clones.map(|number| number as usize)) {
         set[number / 64] |= 1 << (number % 64);
     }

@@ -1,7 +1,7 @@
 //! What we know of descriptors: their kind, their end, and those that are nobody's business.
 
-use crate::is_multiplexed;
 use crate::boundary::{Frame, Outcome};
+use crate::is_multiplexed;
 use core::ptr::with_exposed_provenance;
 use raddle_engine::ENGINE;
 use raddle_engine::pump::{Entry, Kind};
@@ -48,9 +48,20 @@ fn socket_kind(fd: u32) -> Kind {
     let (mut kind, mut len) = (0u32, 4u32);
     // SAFETY: the kernel fills live words.
     unsafe {
-        sys!(nr::__NR_getsockopt, fd, SOL_SOCKET, SO_TYPE, &raw mut kind, &raw mut len);
+        sys!(
+            nr::__NR_getsockopt,
+            fd,
+            SOL_SOCKET,
+            SO_TYPE,
+            &raw mut kind,
+            &raw mut len
+        );
     }
-    if kind == STREAM { Kind::Stream } else { Kind::Datagram }
+    if kind == STREAM {
+        Kind::Stream
+    } else {
+        Kind::Datagram
+    }
 }
 
 /// True if the descriptor is in non-blocking mode.
@@ -150,8 +161,12 @@ pub extern "C" fn setsockopt(frame: &Frame) -> Outcome {
         && let Some(entry) = ENGINE.pump.entry(frame.rdi as u32)
     {
         // SAFETY: the kernel has just read a struct timeval there.
-        let [sec, usec] = unsafe { with_exposed_provenance::<[u64; 2]>(frame.arg(3)).read_unaligned() };
-        let ms = sec.saturating_mul(1000).saturating_add(usec.div_ceil(1000)).min(u64::from(u32::MAX));
+        let [sec, usec] =
+            unsafe { with_exposed_provenance::<[u64; 2]>(frame.arg(3)).read_unaligned() };
+        let ms = sec
+            .saturating_mul(1000)
+            .saturating_add(usec.div_ceil(1000))
+            .min(u64::from(u32::MAX));
         entry.timeouts_ms[direction].store(ms as u32, core::sync::atomic::Ordering::Relaxed);
     }
     Outcome::of(result)

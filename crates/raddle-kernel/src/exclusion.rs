@@ -1,8 +1,8 @@
 //! Threads that the user wants on kernel threads of their own: bound threads.
 //!
-//! Rules come from `--exclude`: `name:GLOB` is looked at when a thread is named (it is bound from then
-//! on), `lib:GLOB` and `start:SYMBOL` when it is created (by the symbol layer, which knows the start
-//! function). A glob has `*` for any text and `?` for one character.
+//! Rules come from `--exclude`: `name:GLOB` is looked at when a thread is named (it is bound from
+//! then on), `lib:GLOB` and `start:SYMBOL` when it is created (by the symbol layer, which knows the
+//! start function). A glob has `*` for any text and `?` for one character.
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -32,7 +32,9 @@ pub fn patterns(kind: &'static [u8]) -> impl Iterator<Item = &'static [u8]> {
         // SAFETY: set_rules was given a slice that lives for ever.
         unsafe { core::slice::from_raw_parts(at, len) }
     };
-    rules.split(|&byte| byte == b';').filter_map(move |rule| rule.strip_prefix(kind))
+    rules
+        .split(|&byte| byte == b';')
+        .filter_map(move |rule| rule.strip_prefix(kind))
 }
 
 /// True if a rule names the thread.
@@ -67,7 +69,11 @@ mod tests {
             ("a*b*c", "a__b__c", true),
             ("a*b*c", "a__c__b", false),
         ] {
-            assert_eq!(matches(glob.as_bytes(), text.as_bytes()), expected, "{glob} {text}");
+            assert_eq!(
+                matches(glob.as_bytes(), text.as_bytes()),
+                expected,
+                "{glob} {text}"
+            );
         }
     }
 }

@@ -47,12 +47,20 @@ pub extern "C" fn futex(frame: &Frame) -> Outcome {
     }
     match operation {
         WAIT | WAIT_BITSET if ours => {
-            let kind = if join { WaitKind::Join } else { WaitKind::Futex };
+            let kind = if join {
+                WaitKind::Join
+            } else {
+                WaitKind::Futex
+            };
             Outcome::of(wait_call(frame, operation, kind))
         }
         WAIT | WAIT_BITSET => shared_wait(frame),
         WAKE | WAKE_BITSET if ours => {
-            let bits = if operation == WAKE { ANY } else { frame.r9 as u32 };
+            let bits = if operation == WAKE {
+                ANY
+            } else {
+                frame.r9 as u32
+            };
             if bits == 0 {
                 return Outcome::of(err(errno::EINVAL));
             }
@@ -79,7 +87,11 @@ fn is_join(frame: &Frame, operation: usize) -> bool {
 }
 
 fn wait_call(frame: &Frame, operation: usize, kind: WaitKind) -> isize {
-    let bits = if operation == WAIT { ANY } else { frame.r9 as u32 };
+    let bits = if operation == WAIT {
+        ANY
+    } else {
+        frame.r9 as u32
+    };
     if bits == 0 {
         return err(errno::EINVAL);
     }
@@ -89,9 +101,7 @@ fn wait_call(frame: &Frame, operation: usize, kind: WaitKind) -> isize {
         absolute_deadline(frame.arg(3), frame.arg(1) & CLOCK_REALTIME != 0)
     };
     match deadline_ns {
-        Ok(deadline_ns) => {
-            wait(frame.arg(0), frame.rdx as u32, bits, deadline_ns, kind)
-        }
+        Ok(deadline_ns) => wait(frame.arg(0), frame.rdx as u32, bits, deadline_ns, kind),
         Err(errno) => errno,
     }
 }
@@ -105,21 +115,36 @@ pub fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64, kind: Wa
         return err(errno::EAGAIN);
     }
     let thread = Carrier::current().thread();
-    thread.waits_for(kind, address, if deadline_ns == NEVER { 0 } else { deadline_ns });
+    thread.waits_for(
+        kind,
+        address,
+        if deadline_ns == NEVER { 0 } else { deadline_ns },
+    );
     thread.task.prepare();
     let still = || word.load(Ordering::SeqCst) == expected;
     // SAFETY: the thread's own node, cancelled below if anything but the table wakes it.
-    if !unsafe { ENGINE.futexes.enqueue(&thread.node, thread.task_ref(), address, bits, still) } {
+    if !unsafe {
+        ENGINE
+            .futexes
+            .enqueue(&thread.node, thread.task_ref(), address, bits, still)
+    } {
         return err(errno::EAGAIN);
     }
-    let outcome =
-        if deadline_ns == NEVER { switch::park() } else { switch::park_until(deadline_ns) };
+    let outcome = if deadline_ns == NEVER {
+        switch::park()
+    } else {
+        switch::park_until(deadline_ns)
+    };
     if outcome == Wake::Woken {
         return 0;
     }
     // SAFETY: the node was given to this table.
     unsafe { ENGINE.futexes.cancel(&thread.node) };
-    if outcome == Wake::TimedOut { err(errno::ETIMEDOUT) } else { err(errno::EINTR) }
+    if outcome == Wake::TimedOut {
+        err(errno::ETIMEDOUT)
+    } else {
+        err(errno::EINTR)
+    }
 }
 
 /// Wakes up to `count` waiters on a word; returns how many.
@@ -144,8 +169,14 @@ fn requeue(frame: &Frame, operation: usize) -> isize {
     let check = || operation == REQUEUE || word.load(Ordering::SeqCst) == expected;
     let woken = TaskList::new();
     let (max_wake, max_move) = (frame.rdx as u32 as usize, frame.r10 as u32 as usize);
-    let done =
-        ENGINE.futexes.requeue(frame.arg(0), frame.arg(4), max_wake, max_move, check, &woken);
+    let done = ENGINE.futexes.requeue(
+        frame.arg(0),
+        frame.arg(4),
+        max_wake,
+        max_move,
+        check,
+        &woken,
+    );
     ENGINE.unpark_all(woken);
     match done {
         Some(done) => (done.woken + done.moved) as isize,
@@ -205,9 +236,17 @@ fn shared_wait(frame: &Frame) -> Outcome {
 
 /// A wake with a shared operation: of our waiters (a join looks shared), then of the kernel's.
 fn shared_wake(frame: &Frame, operation: usize) -> Outcome {
-    let bits = if operation == WAKE { ANY } else { frame.r9 as u32 };
+    let bits = if operation == WAKE {
+        ANY
+    } else {
+        frame.r9 as u32
+    };
     let wanted = frame.rdx as u32 as usize;
-    let ours = if bits == 0 { 0 } else { wake(frame.arg(0), wanted, bits) };
+    let ours = if bits == 0 {
+        0
+    } else {
+        wake(frame.arg(0), wanted, bits)
+    };
     if ours >= wanted.max(1) {
         return Outcome::of(ours as isize);
     }
@@ -215,15 +254,23 @@ fn shared_wake(frame: &Frame, operation: usize) -> Outcome {
     args[2] = wanted - ours;
     // SAFETY: the program's own call.
     let theirs = unsafe { syscall6(frame.rax as u32, args) };
-    Outcome::of(if theirs < 0 && ours > 0 { ours as isize } else { theirs + ours as isize })
+    Outcome::of(if theirs < 0 && ours > 0 {
+        ours as isize
+    } else {
+        theirs + ours as isize
+    })
 }
 
 /// The end of a thread: `CLONE_CHILD_CLEARTID`. Runs on the carrier's own stack.
-pub fn clear_tid(address: *mut AtomicU32) {
+///
+/// # Safety
+/// `address` is null, or the word that the thread's maker gave for this.
+pub unsafe fn clear_tid(address: *mut AtomicU32) {
     if address.is_null() {
         return;
     }
-    // SAFETY: glibc keeps the thread block until it sees the zero, which is the last thing we do to it.
+    // SAFETY: glibc keeps the thread block until it sees the zero, which is the last thing we do to
+    // it.
     unsafe { (*address).store(0, Ordering::SeqCst) };
     wake(address.addr(), 1, ANY);
 }

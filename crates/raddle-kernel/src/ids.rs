@@ -15,7 +15,9 @@ pub extern "C" fn gettid(_: &Frame) -> Outcome {
 /// `set_tid_address(2)`.
 pub extern "C" fn set_tid_address(frame: &Frame) -> Outcome {
     let thread = Carrier::current().thread();
-    thread.clear_tid.set(with_exposed_provenance_mut(frame.arg(0)));
+    thread
+        .clear_tid
+        .set(with_exposed_provenance_mut(frame.arg(0)));
     Outcome::of(thread.tid() as isize)
 }
 
@@ -54,8 +56,8 @@ pub unsafe fn mark_unregistered(area: usize) {
     unsafe { with_exposed_provenance_mut::<u32>(area + 4).write_volatile(CPU_ID_UNREGISTERED) };
 }
 
-/// Calls whose first argument is a thread id: ours means "the caller" to the kernel, because a green
-/// thread has no kernel thread of its own.
+/// Calls whose first argument is a thread id: ours means "the caller" to the kernel, because a
+/// green thread has no kernel thread of its own.
 pub extern "C" fn on_first_thread(frame: &Frame) -> Outcome {
     on_thread(frame, 0)
 }
@@ -86,8 +88,14 @@ pub extern "C" fn set_scheduling(frame: &Frame) -> Outcome {
     if !ENGINE.is_started() || (tid != 0 && tid < raddle_engine::thread::TID_BASE) {
         return Outcome::PASS;
     }
-    let thread = if tid == 0 { Some(Carrier::current().thread()) } else { ENGINE.find(tid) };
-    let Some(thread) = thread else { return Outcome::of(err(errno::ESRCH)) };
+    let thread = if tid == 0 {
+        Some(Carrier::current().thread())
+    } else {
+        ENGINE.find(tid)
+    };
+    let Some(thread) = thread else {
+        return Outcome::of(err(errno::ESRCH));
+    };
     // SAFETY: null or a carrier, which lives for ever.
     let Some(own) = (unsafe { thread.bound.load(Ordering::Relaxed).as_ref() }) else {
         return Outcome::of(0);
@@ -115,12 +123,19 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
                 }
             }
             thread.set_name(&name);
-            let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+            let len = name
+                .iter()
+                .position(|&byte| byte == 0)
+                .unwrap_or(name.len());
             if exclusion::excludes_name(&name[..len]) && is_multiplexed() {
                 switch::bind_current();
             }
             let is_main = thread.tid() == ENGINE.pid.load(Ordering::Relaxed);
-            if is_main { Outcome::PASS } else { Outcome::of(0) }
+            if is_main {
+                Outcome::PASS
+            } else {
+                Outcome::of(0)
+            }
         }
         GET_NAME if ENGINE.is_started() => {
             let to = with_exposed_provenance_mut::<[u8; 16]>(frame.arg(1));

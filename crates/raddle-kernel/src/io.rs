@@ -90,8 +90,15 @@ enum Next {
 /// Waits until `fd` may be ready; `sequence` was read before the try.
 fn wait_ready(fd: usize, way: Way, sequence: u32, deadline_ns: u64) -> Next {
     let thread = Carrier::current().thread();
-    thread.waits_for(way.kind(), fd, if deadline_ns == NEVER { 0 } else { deadline_ns });
-    match ENGINE.pump.wait_one(fd as u32, way.events(), sequence, deadline_ns) {
+    thread.waits_for(
+        way.kind(),
+        fd,
+        if deadline_ns == NEVER { 0 } else { deadline_ns },
+    );
+    match ENGINE
+        .pump
+        .wait_one(fd as u32, way.events(), sequence, deadline_ns)
+    {
         Ok(Wake::Woken | Wake::Retry) => Next::Again,
         Ok(Wake::TimedOut) => Next::Done(EAGAIN),
         Ok(Wake::Signalled) => match signal::deliver() {
@@ -135,7 +142,9 @@ fn until_ready(
 /// `read(2)`.
 pub extern "C" fn read(frame: &Frame) -> Outcome {
     let (fd, buffer, len) = (frame.arg(0), frame.arg(1), frame.arg(2));
-    let Some((entry, kind)) = look_up(fd) else { return Outcome::PASS };
+    let Some((entry, kind)) = look_up(fd) else {
+        return Outcome::PASS;
+    };
     match kind {
         Kind::Stream => receive_stream(fd, entry, buffer, len),
         // SAFETY: the program's own buffer.
@@ -169,7 +178,9 @@ fn receive_stream(fd: usize, entry: &Entry, buffer: usize, len: usize) -> Outcom
 /// `readv(2)`.
 pub extern "C" fn readv(frame: &Frame) -> Outcome {
     let (fd, vector, count) = (frame.arg(0), frame.arg(1), frame.arg(2));
-    let Some((entry, kind)) = look_up(fd) else { return Outcome::PASS };
+    let Some((entry, kind)) = look_up(fd) else {
+        return Outcome::PASS;
+    };
     match kind {
         Kind::Stream | Kind::Datagram => {
             let message = Message::of_vector(vector, count);
@@ -184,31 +195,43 @@ pub extern "C" fn readv(frame: &Frame) -> Outcome {
     }
 }
 
-fn read_vector(
-    fd: usize,
-    entry: &Entry,
-    vector: usize,
-    count: usize,
-    len: usize,
-) -> Outcome {
+fn read_vector(fd: usize, entry: &Entry, vector: usize, count: usize, len: usize) -> Outcome {
     if len == 0 {
         return Outcome::PASS;
     }
     let mut refused = false;
     let outcome = until_ready(fd, entry, Way::In, |_| {
         // SAFETY: the program's own buffers; offset -1 means the current position.
-        let got = unsafe { sys!(nr::__NR_preadv2, fd, vector, count, -1isize, -1isize, NOWAIT) };
+        let got = unsafe {
+            sys!(
+                nr::__NR_preadv2,
+                fd,
+                vector,
+                count,
+                -1isize,
+                -1isize,
+                NOWAIT
+            )
+        };
         refused = got == err(errno::EOPNOTSUPP);
         got
     });
-    if refused { when_ready(fd, entry, Way::In) } else { outcome }
+    if refused {
+        when_ready(fd, entry, Way::In)
+    } else {
+        outcome
+    }
 }
 
 /// Polls, then lets the kernel do the call: for what has no non-blocking form.
 fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
     let ready = until_ready(fd, entry, way, |_| {
         let events = if way == Way::In { 1 } else { 4 };
-        let mut poll = PollFd { fd: fd as i32, events, revents: 0 };
+        let mut poll = PollFd {
+            fd: fd as i32,
+            events,
+            revents: 0,
+        };
         // SAFETY: a live structure.
         match unsafe { sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) } {
             0 if is_nonblocking(fd) => 1,
@@ -216,13 +239,19 @@ fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
             _ => 1,
         }
     });
-    if ready.is_value(1) { Outcome::PASS } else { ready }
+    if ready.is_value(1) {
+        Outcome::PASS
+    } else {
+        ready
+    }
 }
 
 /// `write(2)`.
 pub extern "C" fn write(frame: &Frame) -> Outcome {
     let (fd, buffer, len) = (frame.arg(0), frame.arg(1), frame.arg(2));
-    let Some((entry, kind)) = look_up(fd) else { return Outcome::PASS };
+    let Some((entry, kind)) = look_up(fd) else {
+        return Outcome::PASS;
+    };
     match kind {
         // SAFETY: the program's own buffer.
         Kind::Stream => send_all(fd, entry, len, |done| unsafe {
@@ -235,7 +264,10 @@ pub extern "C" fn write(frame: &Frame) -> Outcome {
         Kind::Pipe if len != 0 => {
             let mut refused = false;
             let outcome = send_all(fd, entry, len, |done| {
-                let vector = IoVec { base: buffer + done, len: len - done };
+                let vector = IoVec {
+                    base: buffer + done,
+                    len: len - done,
+                };
                 let at = &raw const vector;
                 // SAFETY: as above; offset -1 means the current position.
                 let put =
@@ -243,7 +275,11 @@ pub extern "C" fn write(frame: &Frame) -> Outcome {
                 refused = put == err(errno::EOPNOTSUPP);
                 put
             });
-            if refused { when_ready(fd, entry, Way::Out) } else { outcome }
+            if refused {
+                when_ready(fd, entry, Way::Out)
+            } else {
+                outcome
+            }
         }
         Kind::Pipe => Outcome::PASS,
         _ => when_ready(fd, entry, Way::Out),
@@ -254,27 +290,39 @@ pub extern "C" fn write(frame: &Frame) -> Outcome {
 fn send_all(fd: usize, entry: &Entry, len: usize, mut put: impl FnMut(usize) -> isize) -> Outcome {
     let mut done = 0usize;
     let mut nonblocking = None;
-    let outcome = until_ready(fd, entry, Way::Out, |_| loop {
-        let result = put(done);
-        if is_err(result) {
-            return if done > 0 && result != EAGAIN { done as isize } else { result };
-        }
-        done += result as usize;
-        if done >= len || result == 0 {
-            return done as isize;
-        }
-        if *nonblocking.get_or_insert_with(|| is_nonblocking(fd)) {
-            return done as isize;
+    let outcome = until_ready(fd, entry, Way::Out, |_| {
+        loop {
+            let result = put(done);
+            if is_err(result) {
+                return if done > 0 && result != EAGAIN {
+                    done as isize
+                } else {
+                    result
+                };
+            }
+            done += result as usize;
+            if done >= len || result == 0 {
+                return done as isize;
+            }
+            if *nonblocking.get_or_insert_with(|| is_nonblocking(fd)) {
+                return done as isize;
+            }
         }
     });
     // Interrupted or timed out after a part: the part counts.
-    if done > 0 && !outcome.is_pass() { Outcome::of(done as isize) } else { outcome }
+    if done > 0 && !outcome.is_pass() {
+        Outcome::of(done as isize)
+    } else {
+        outcome
+    }
 }
 
 /// `writev(2)`.
 pub extern "C" fn writev(frame: &Frame) -> Outcome {
     let (fd, vector, count) = (frame.arg(0), frame.arg(1), frame.arg(2));
-    let Some((entry, kind)) = look_up(fd) else { return Outcome::PASS };
+    let Some((entry, kind)) = look_up(fd) else {
+        return Outcome::PASS;
+    };
     match kind {
         Kind::Stream | Kind::Datagram => {
             let message = Message::of_vector(vector, count);
@@ -299,7 +347,15 @@ struct Message {
 
 impl Message {
     const fn of_vector(vector: usize, count: usize) -> Self {
-        Self { name: 0, name_len: 0, vector, count, control: 0, control_len: 0, flags: 0 }
+        Self {
+            name: 0,
+            name_len: 0,
+            vector,
+            count,
+            control: 0,
+            control_len: 0,
+            flags: 0,
+        }
     }
 }
 
@@ -307,7 +363,15 @@ impl Message {
 fn write_vector(fd: usize, entry: &Entry, vector: usize, count: usize) -> Outcome {
     // SAFETY: the program's own vector; offset -1 means the current position.
     let put = |vector: usize, count: usize| unsafe {
-        sys!(nr::__NR_pwritev2, fd, vector, count, -1isize, -1isize, NOWAIT)
+        sys!(
+            nr::__NR_pwritev2,
+            fd,
+            vector,
+            count,
+            -1isize,
+            -1isize,
+            NOWAIT
+        )
     };
     let first = until_ready(fd, entry, Way::Out, |_| put(vector, count));
     match first.value() {
@@ -330,15 +394,23 @@ fn send_message(fd: usize, entry: &Entry, message: &Message, flags: usize) -> Ou
     let first = until_ready(fd, entry, Way::Out, |_| unsafe {
         sys!(nr::__NR_sendmsg, fd, at, flags | DONTWAIT)
     });
-    let Some(sent) = first.value().filter(|&sent| sent >= 0) else { return first };
+    let Some(sent) = first.value().filter(|&sent| sent >= 0) else {
+        return first;
+    };
     if entry.kind() != Kind::Stream {
         return first;
     }
     // SAFETY: the program's own buffers.
-    let rest = |base: usize, len: usize| unsafe {
-        sys!(nr::__NR_sendto, fd, base, len, flags | DONTWAIT)
-    };
-    send_rest(fd, entry, message.vector, message.count, sent as usize, rest)
+    let rest =
+        |base: usize, len: usize| unsafe { sys!(nr::__NR_sendto, fd, base, len, flags | DONTWAIT) };
+    send_rest(
+        fd,
+        entry,
+        message.vector,
+        message.count,
+        sent as usize,
+        rest,
+    )
 }
 
 /// After `done` bytes of a vector went out at once: the rest, one piece at a time, unless the
@@ -382,13 +454,17 @@ fn vector_at(vector: usize, index: usize) -> IoVec {
 }
 
 fn vector_len(vector: usize, count: usize) -> usize {
-    (0..count.min(1024)).map(|index| vector_at(vector, index).len).sum()
+    (0..count.min(1024))
+        .map(|index| vector_at(vector, index).len)
+        .sum()
 }
 
 /// `recvfrom(2)`.
 pub extern "C" fn recvfrom(frame: &Frame) -> Outcome {
     let (fd, buffer, len, flags) = (frame.arg(0), frame.arg(1), frame.arg(2), frame.arg(3));
-    let Some((entry, kind)) = look_up(fd) else { return Outcome::PASS };
+    let Some((entry, kind)) = look_up(fd) else {
+        return Outcome::PASS;
+    };
     if flags & DONTWAIT != 0 {
         return Outcome::PASS;
     }
@@ -397,35 +473,63 @@ pub extern "C" fn recvfrom(frame: &Frame) -> Outcome {
     }
     let mut done = 0;
     let whole = flags & WAITALL != 0 && flags & PEEK == 0 && kind == Kind::Stream;
-    let outcome = until_ready(fd, entry, Way::In, |_| loop {
-        let flags = flags & !WAITALL | DONTWAIT;
-        let (from, from_len) = (frame.arg(4), frame.arg(5));
-        // SAFETY: the program's own buffers.
-        let got = unsafe {
-            sys!(nr::__NR_recvfrom, fd, buffer + done, len - done, flags, from, from_len)
-        };
-        if is_err(got) {
-            return if done > 0 && got != EAGAIN { done as isize } else { got };
-        }
-        done += got as usize;
-        if !whole || got == 0 || done >= len {
-            return done as isize;
+    let outcome = until_ready(fd, entry, Way::In, |_| {
+        loop {
+            let flags = flags & !WAITALL | DONTWAIT;
+            let (from, from_len) = (frame.arg(4), frame.arg(5));
+            // SAFETY: the program's own buffers.
+            let got = unsafe {
+                sys!(
+                    nr::__NR_recvfrom,
+                    fd,
+                    buffer + done,
+                    len - done,
+                    flags,
+                    from,
+                    from_len
+                )
+            };
+            if is_err(got) {
+                return if done > 0 && got != EAGAIN {
+                    done as isize
+                } else {
+                    got
+                };
+            }
+            done += got as usize;
+            if !whole || got == 0 || done >= len {
+                return done as isize;
+            }
         }
     });
-    if done > 0 && !outcome.is_pass() { Outcome::of(done as isize) } else { outcome }
+    if done > 0 && !outcome.is_pass() {
+        Outcome::of(done as isize)
+    } else {
+        outcome
+    }
 }
 
 /// `sendto(2)`.
 pub extern "C" fn sendto(frame: &Frame) -> Outcome {
     let (fd, buffer, len, flags) = (frame.arg(0), frame.arg(1), frame.arg(2), frame.arg(3));
-    let Some((entry, kind)) = look_up(fd) else { return Outcome::PASS };
+    let Some((entry, kind)) = look_up(fd) else {
+        return Outcome::PASS;
+    };
     if flags & DONTWAIT != 0 {
         return Outcome::PASS;
     }
     let (to, to_len) = (frame.arg(4), frame.arg(5));
     // SAFETY: the program's own buffers.
     let put = |done: usize| unsafe {
-        sys!(nr::__NR_sendto, fd, buffer + done, len - done, flags | DONTWAIT, to, to_len)
+        sys!(
+            nr::__NR_sendto,
+            fd,
+            buffer + done,
+            len - done,
+            flags | DONTWAIT,
+            to,
+            to_len
+        )
     };
     if kind == Kind::Stream && flags & OOB == 0 {
         send_all(fd, entry, len, put)
@@ -439,7 +543,9 @@ pub extern "C" fn recvmsg(frame: &Frame) -> Outcome {
     let many = frame.rax == u64::from(nr::__NR_recvmmsg);
     let position = if many { 3 } else { 2 };
     let (fd, flags) = (frame.arg(0), frame.arg(position));
-    let Some((entry, _)) = look_up(fd) else { return Outcome::PASS };
+    let Some((entry, _)) = look_up(fd) else {
+        return Outcome::PASS;
+    };
     if flags & (DONTWAIT | ERRQUEUE) != 0 {
         return Outcome::PASS;
     }
@@ -459,7 +565,9 @@ pub extern "C" fn sendmsg(frame: &Frame) -> Outcome {
     let many = frame.rax == u64::from(nr::__NR_sendmmsg);
     let position = if many { 3 } else { 2 };
     let (fd, flags) = (frame.arg(0), frame.arg(position));
-    let Some((entry, kind)) = look_up(fd) else { return Outcome::PASS };
+    let Some((entry, kind)) = look_up(fd) else {
+        return Outcome::PASS;
+    };
     if flags & DONTWAIT != 0 || frame.arg(1) == 0 {
         return Outcome::PASS;
     }
@@ -482,10 +590,16 @@ pub extern "C" fn sendmsg(frame: &Frame) -> Outcome {
 /// thread of ours from taking the connection in between.
 pub extern "C" fn accept(frame: &Frame) -> Outcome {
     let fd = frame.arg(0);
-    let Some((entry, _)) = look_up(fd) else { return Outcome::PASS };
+    let Some((entry, _)) = look_up(fd) else {
+        return Outcome::PASS;
+    };
     until_ready(fd, entry, Way::In, |_| {
         let _turn = entry.accepting.lock();
-        let mut poll = PollFd { fd: fd as i32, events: 1, revents: 0 };
+        let mut poll = PollFd {
+            fd: fd as i32,
+            events: 1,
+            revents: 0,
+        };
         // SAFETY: a live structure, and the program's own call.
         unsafe {
             if sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) == 0 {
@@ -502,7 +616,9 @@ pub extern "C" fn connect(frame: &Frame) -> Outcome {
     const SETFL: usize = 4;
     const NONBLOCK: isize = 0o4000;
     let fd = frame.arg(0);
-    let Some((entry, _)) = look_up(fd) else { return Outcome::PASS };
+    let Some((entry, _)) = look_up(fd) else {
+        return Outcome::PASS;
+    };
     // SAFETY: the program's own descriptor and call; its mode is restored at once.
     let (sequence, started) = unsafe {
         let flags = sys!(nr::__NR_fcntl, fd, GETFL);
@@ -529,12 +645,23 @@ fn finish_connect(fd: usize, entry: &Entry, mut sequence: u32) -> Outcome {
     const SO_ERROR: usize = 4;
     let deadline_ns = timeout(entry, Way::Out);
     loop {
-        let mut poll = PollFd { fd: fd as i32, events: 4, revents: 0 };
+        let mut poll = PollFd {
+            fd: fd as i32,
+            events: 4,
+            revents: 0,
+        };
         let (mut error, mut len) = (0i32, 4u32);
         // SAFETY: live structures.
         unsafe {
             if sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) != 0 {
-                sys!(nr::__NR_getsockopt, fd, SOL_SOCKET, SO_ERROR, &raw mut error, &raw mut len);
+                sys!(
+                    nr::__NR_getsockopt,
+                    fd,
+                    SOL_SOCKET,
+                    SO_ERROR,
+                    &raw mut error,
+                    &raw mut len
+                );
                 return Outcome::of(-error as isize);
             }
         }

@@ -1,8 +1,8 @@
 //! The user-mode kernel: what Linux's thread services do, for green threads.
 //!
 //! A system call enters at [`boundary`] (from a stub that replaced libc's `syscall` instruction),
-//! which looks its number up in [`calls`]; the handler answers it, parks the green thread, or lets it
-//! pass to the kernel as it is.
+//! which looks its number up in [`calls`]; the handler answers it, parks the green thread, or lets
+//! it pass to the kernel as it is.
 #![no_std]
 
 pub mod boundary;
@@ -10,8 +10,8 @@ pub mod calls;
 pub mod descriptors;
 pub mod exclusion;
 pub mod futex;
-pub mod io;
 pub mod ids;
+pub mod io;
 pub mod memory;
 pub mod poll;
 pub mod process;

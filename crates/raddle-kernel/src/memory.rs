@@ -26,9 +26,16 @@ pub extern "C" fn madvise(frame: &Frame) -> Outcome {
     if frame.arg(2) != DONTNEED || !ENGINE.is_started() {
         return Outcome::PASS;
     }
-    let (end, here) = (frame.arg(0) + frame.arg(1), core::ptr::from_ref(frame).addr());
+    let (end, here) = (
+        frame.arg(0) + frame.arg(1),
+        core::ptr::from_ref(frame).addr(),
+    );
     let own_stack = end <= here && here - end < NEAR;
-    if own_stack && !ENDS.fetch_add(1, Ordering::Relaxed).is_multiple_of(TRIM_EVERY) {
+    if own_stack
+        && !ENDS
+            .fetch_add(1, Ordering::Relaxed)
+            .is_multiple_of(TRIM_EVERY)
+    {
         return Outcome::of(0);
     }
     Outcome::PASS
@@ -47,7 +54,11 @@ pub extern "C" fn mmap(frame: &Frame) -> Outcome {
     if flags & MAP_FIXED != 0 {
         let done = ENGINE.stacks.holds(address, len)
             && ENGINE.stacks.protect(address, len, prot == PROT_READ_WRITE);
-        return if done { Outcome::of(address as isize) } else { Outcome::PASS };
+        return if done {
+            Outcome::of(address as isize)
+        } else {
+            Outcome::PASS
+        };
     }
     if address != 0 || flags & MAP_STACK == 0 {
         return Outcome::PASS;

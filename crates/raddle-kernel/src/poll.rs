@@ -1,12 +1,12 @@
 //! Waiting for several descriptors: `poll`, `ppoll`, `select`, `pselect6`, `epoll_wait`.
 //!
-//! Each asks the kernel without waiting; if nothing is ready the thread waits in the pump for any of
-//! the descriptors, with sequence numbers read before the question, and asks again. An epoll
+//! Each asks the kernel without waiting; if nothing is ready the thread waits in the pump for any
+//! of the descriptors, with sequence numbers read before the question, and asks again. An epoll
 //! descriptor of the program's is a descriptor like others to the pump's epoll.
 
-use crate::is_multiplexed;
 use crate::boundary::{Frame, Outcome};
 use crate::io::count_call;
+use crate::is_multiplexed;
 use crate::signal::{self, Delivered};
 use crate::time::{millisecond_deadline, relative_deadline, sleep_until};
 use core::mem::MaybeUninit;
@@ -42,11 +42,20 @@ impl Waits {
         if capacity > FEW {
             many = mem::map(capacity * size_of::<FdWait>()).ok()?.cast();
         }
-        Some(Self { few, many, len: 0, capacity })
+        Some(Self {
+            few,
+            many,
+            len: 0,
+            capacity,
+        })
     }
 
     fn base(&mut self) -> *mut FdWait {
-        if self.many.is_null() { self.few.as_mut_ptr().cast() } else { self.many }
+        if self.many.is_null() {
+            self.few.as_mut_ptr().cast()
+        } else {
+            self.many
+        }
     }
 
     fn push(&mut self, fd: u32, events: u32) {
@@ -54,7 +63,11 @@ impl Waits {
             return;
         }
         // SAFETY: below the capacity, in memory of this array.
-        unsafe { self.base().add(self.len).write(FdWait::new(fd, events | ALWAYS)) };
+        unsafe {
+            self.base()
+                .add(self.len)
+                .write(FdWait::new(fd, events | ALWAYS))
+        };
         self.len += 1;
     }
 
@@ -107,7 +120,11 @@ impl TemporaryMask {
     /// Delivers what the temporary mask lets through.
     fn deliver(&self) -> Delivered {
         if let Some(old) = self.old {
-            Carrier::current().thread().signals.suspended_mask.set(Some(old));
+            Carrier::current()
+                .thread()
+                .signals
+                .suspended_mask
+                .set(Some(old));
         }
         signal::deliver()
     }
@@ -153,7 +170,11 @@ fn wait_loop(
             WaitKind::Epoll => waits.all().first().map_or(0, |wait| wait.fd as usize),
             _ => waits.len,
         };
-        thread.waits_for(kind, arg, if deadline_ns == NEVER { 0 } else { deadline_ns });
+        thread.waits_for(
+            kind,
+            arg,
+            if deadline_ns == NEVER { 0 } else { deadline_ns },
+        );
         match ENGINE.pump.wait_any(waits.all(), deadline_ns) {
             Ok(Wake::Signalled) if mask.deliver() != Delivered::Nothing => {
                 return Outcome::of(EINTR);
@@ -204,7 +225,9 @@ fn poll_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Outcome {
     if count == 0 {
         return sleep_as_poll(deadline_ns, &mask);
     }
-    let Some(mut waits) = Waits::new(count) else { return Outcome::of(err(errno::ENOMEM)) };
+    let Some(mut waits) = Waits::new(count) else {
+        return Outcome::of(err(errno::ENOMEM));
+    };
     for index in 0..count {
         let at = with_exposed_provenance::<PollFd>(fds).wrapping_add(index);
         // SAFETY: the program's array.
@@ -246,7 +269,9 @@ pub extern "C" fn select(frame: &Frame) -> Outcome {
         if sec < 0 || usec < 0 {
             return Outcome::of(err(errno::EINVAL));
         }
-        let left = (sec as u64).saturating_mul(1_000_000_000).saturating_add(usec as u64 * 1000);
+        let left = (sec as u64)
+            .saturating_mul(1_000_000_000)
+            .saturating_add(usec as u64 * 1000);
         if left == 0 {
             return Outcome::PASS;
         }
@@ -257,7 +282,10 @@ pub extern "C" fn select(frame: &Frame) -> Outcome {
         let left = deadline_ns.saturating_sub(now_ns());
         // SAFETY: the program's structure.
         unsafe {
-            let left = [(left / 1_000_000_000) as i64, (left % 1_000_000_000 / 1000) as i64];
+            let left = [
+                (left / 1_000_000_000) as i64,
+                (left % 1_000_000_000 / 1000) as i64,
+            ];
             timeout.write_unaligned(left);
         }
     }
@@ -309,7 +337,9 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Outcome {
             }
         }
     }
-    let Some(mut waits) = Waits::new(total) else { return Outcome::of(err(errno::ENOMEM)) };
+    let Some(mut waits) = Waits::new(total) else {
+        return Outcome::of(err(errno::ENOMEM));
+    };
     for (set, events) in wanted.iter().zip([1u32, 4, 2]) {
         for fd in (0..count as u32).filter(|fd| set[*fd as usize / 64] >> (fd % 64) & 1 != 0) {
             waits.push(fd, events);
@@ -329,7 +359,17 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Outcome {
         // SAFETY: the program's sets and a live timeout.
         unsafe {
             let (r, w, e) = (sets[0], sets[1], sets[2]);
-            syscall6(nr::__NR_pselect6, [count as usize, r, w, e, (&raw const now).expose_provenance(), 0])
+            syscall6(
+                nr::__NR_pselect6,
+                [
+                    count as usize,
+                    r,
+                    w,
+                    e,
+                    (&raw const now).expose_provenance(),
+                    0,
+                ],
+            )
         }
     };
     wait_loop(&mut waits, WaitKind::Poll, deadline_ns, &mask, ask)
@@ -342,7 +382,11 @@ pub extern "C" fn epoll_wait(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     let with_mask = frame.rax == u64::from(nr::__NR_epoll_pwait);
-    epoll_until(frame, millisecond_deadline(timeout_ms), if with_mask { frame.arg(4) } else { 0 })
+    epoll_until(
+        frame,
+        millisecond_deadline(timeout_ms),
+        if with_mask { frame.arg(4) } else { 0 },
+    )
 }
 
 /// `epoll_pwait2(2)`.
@@ -359,7 +403,9 @@ pub extern "C" fn epoll_pwait2(frame: &Frame) -> Outcome {
 fn epoll_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Outcome {
     let (epoll, events, max) = (frame.arg(0), frame.arg(1), frame.arg(2));
     let mask = TemporaryMask::set(mask);
-    let Some(mut waits) = Waits::new(1) else { return Outcome::of(err(errno::ENOMEM)) };
+    let Some(mut waits) = Waits::new(1) else {
+        return Outcome::of(err(errno::ENOMEM));
+    };
     waits.push(epoll as u32, IN);
     // SAFETY: the program's own call, without waiting.
     let ask = || unsafe { sys!(nr::__NR_epoll_wait, epoll, events, max, 0usize) };

@@ -1,12 +1,13 @@
 //! Processes: fork, vfork, exec, waiting for children.
 //!
-//! `fork` is the raw instruction in the stub; in the child the engine becomes that of a process with
-//! one thread ([`raddle_engine::fork`]). `vfork` and `posix_spawn` share memory with the child until
-//! it execs: the child's GS base then points at [`RAW`], a carrier on which every call passes, so that
-//! it can't touch the parent's engine; the parent's carrier sleeps in the kernel meanwhile.
+//! `fork` is the raw instruction in the stub; in the child the engine becomes that of a process
+//! with one thread ([`raddle_engine::fork`]). `vfork` and `posix_spawn` share memory with the child
+//! until it execs: the child's GS base then points at [`RAW`], a carrier on which every call
+//! passes, so that it can't touch the parent's engine; the parent's carrier sleeps in the kernel
+//! meanwhile.
 
-use crate::is_multiplexed;
 use crate::boundary::{CloneFrame, Frame, Outcome};
+use crate::is_multiplexed;
 use crate::signal;
 use crate::threads::{self, CLONE_THREAD, CLONE_VM, Request};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -47,7 +48,13 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
             Some(request) => request,
             None => return Outcome::PASS,
         },
-        _ => Request { flags: CLONE_VM, stack: 0, tls: 0, parent_tid: 0, child_tid: 0 },
+        _ => Request {
+            flags: CLONE_VM,
+            stack: 0,
+            tls: 0,
+            parent_tid: 0,
+            child_tid: 0,
+        },
     };
     if request.flags & CLONE_THREAD != 0 {
         return Outcome::of(threads::create(frame, &request));
@@ -98,7 +105,11 @@ pub extern "C" fn wait(frame: &Frame) -> Outcome {
     }
     loop {
         let thread = Carrier::current().thread();
-        thread.waits_for(WaitKind::Child, frame.arg(usize::from(frame.rax == WAITID)), 0);
+        thread.waits_for(
+            WaitKind::Child,
+            frame.arg(usize::from(frame.rax == WAITID)),
+            0,
+        );
         // SAFETY: the program's own call.
         let result = unsafe { ENGINE.helpers.call(frame.rax as u32, frame.args()) };
         if result != err(errno::EINTR) {

@@ -53,11 +53,7 @@ impl Request {
         let size = call.arg(1).min(size_of::<CloneArgs>());
         // SAFETY: the program's structure of that size.
         unsafe {
-            core::ptr::copy_nonoverlapping(
-                from.cast::<u8>(),
-                (&raw mut args).cast::<u8>(),
-                size,
-            );
+            core::ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut args).cast::<u8>(), size);
         }
         Some(Self {
             flags: args.flags,
@@ -93,11 +89,20 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
         set(request.child_tid);
     }
     if request.flags & CLONE_CHILD_CLEARTID != 0 {
-        thread.clear_tid.set(with_exposed_provenance_mut(request.child_tid));
+        thread
+            .clear_tid
+            .set(with_exposed_provenance_mut(request.child_tid));
     }
     let tls = request.flags & CLONE_SETTLS != 0;
-    thread.fs.set(if tls { request.tls } else { raddle_context::fs_base() });
-    thread.signals.mask.store(parent.signals.mask.load(Ordering::Relaxed), Ordering::Relaxed);
+    thread.fs.set(if tls {
+        request.tls
+    } else {
+        raddle_context::fs_base()
+    });
+    thread.signals.mask.store(
+        parent.signals.mask.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
     for (to, from) in thread.name.iter().zip(&parent.name) {
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -135,7 +140,9 @@ fn first_frame(thread: &Thread, frame: &CloneFrame, stack: usize) {
         with_exposed_provenance_mut::<u64>(site).write_unaligned(frame.site);
         with_exposed_provenance_mut::<ChildRegisters>(registers).write_unaligned(child);
         let top = with_exposed_provenance_mut::<u8>(registers);
-        thread.context.set(prepare(top, raddle_child_start as *const () as usize, 0));
+        thread
+            .context
+            .set(prepare(top, raddle_child_start as *const () as usize, 0));
     }
 }
 
@@ -149,14 +156,16 @@ pub extern "C" fn exit(_: &Frame) -> Outcome {
     switch::exit()
 }
 
-/// The rest of an exit, on the carrier's own stack: the joiner hears of it when nobody uses the stack.
+/// The rest of an exit, on the carrier's own stack: the joiner hears of it when nobody uses the
+/// stack.
 pub fn exited(thread: &Thread) {
     let clear_tid = thread.clear_tid.replace(null_mut());
     thread.signals.queue.clear();
     let last = ENGINE.threads.live() == 1;
     // SAFETY: an exiting thread is in no queue, and it has left its stack.
     unsafe { ENGINE.threads.free(thread) };
-    futex::clear_tid(clear_tid);
+    // SAFETY: glibc keeps the thread block, and the word in it, until it sees the zero.
+    unsafe { futex::clear_tid(clear_tid) };
     if last {
         // Every thread has called exit(2): so ends the process.
         // SAFETY: nothing of the program is left to run.

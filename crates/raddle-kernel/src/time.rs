@@ -1,7 +1,7 @@
 //! Sleeping, yielding, and the kernel's ways to say "until when".
 
-use crate::is_multiplexed;
 use crate::boundary::{Frame, Outcome};
+use crate::is_multiplexed;
 use crate::signal;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use raddle_engine::clock::{self, MONOTONIC, REALTIME, now_ns, read_ns};
@@ -16,7 +16,9 @@ use raddle_sys::{err, errno};
 fn timespec(address: usize) -> Result<u64, isize> {
     let time = with_exposed_provenance::<Timespec>(address);
     // SAFETY: the program's structure.
-    unsafe { time.read_unaligned() }.to_ns().ok_or(err(errno::EINVAL))
+    unsafe { time.read_unaligned() }
+        .to_ns()
+        .ok_or(err(errno::EINVAL))
 }
 
 /// The deadline (CLOCK_MONOTONIC, ns) of a relative timespec; null is for ever.
@@ -61,8 +63,11 @@ pub fn sleep_until(deadline_ns: u64) -> bool {
     let thread = Carrier::current().thread();
     thread.waits_for(WaitKind::Sleep, 0, deadline_ns);
     thread.task.prepare_fenced();
-    let outcome =
-        if deadline_ns == NEVER { switch::park() } else { switch::park_until(deadline_ns) };
+    let outcome = if deadline_ns == NEVER {
+        switch::park()
+    } else {
+        switch::park_until(deadline_ns)
+    };
     outcome == Wake::Signalled
 }
 

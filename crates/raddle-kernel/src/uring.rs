@@ -3,8 +3,8 @@
 //! A ring's descriptor is readable when completions are ready, so a wait for one is a wait in the
 //! pump. A wait for several at once blocks on a helper.
 
-use crate::is_multiplexed;
 use crate::boundary::{Frame, Outcome};
+use crate::is_multiplexed;
 use crate::process;
 use crate::signal::{self, Delivered};
 use crate::time::relative_deadline;
@@ -42,7 +42,9 @@ pub extern "C" fn io_uring_enter(frame: &Frame) -> Outcome {
     args[2] = 0;
     let mut submitted = None;
     loop {
-        let Some(entry) = ENGINE.pump.entry(ring as u32) else { return Outcome::PASS };
+        let Some(entry) = ENGINE.pump.entry(ring as u32) else {
+            return Outcome::PASS;
+        };
         let sequence = entry.sequence();
         // SAFETY: the program's own call, without the wait.
         let result = unsafe { syscall6(frame.rax as u32, args) };
@@ -51,13 +53,21 @@ pub extern "C" fn io_uring_enter(frame: &Frame) -> Outcome {
         }
         let total = *submitted.get_or_insert(result);
         args[1] = 0; // what was submitted isn't submitted again
-        let mut poll = PollFd { fd: ring as i32, events: 1, revents: 0 };
+        let mut poll = PollFd {
+            fd: ring as i32,
+            events: 1,
+            revents: 0,
+        };
         // SAFETY: a live structure.
         if unsafe { sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) } != 0 {
             return Outcome::of(total);
         }
         let thread = Carrier::current().thread();
-        thread.waits_for(WaitKind::Read, ring, if deadline_ns == NEVER { 0 } else { deadline_ns });
+        thread.waits_for(
+            WaitKind::Read,
+            ring,
+            if deadline_ns == NEVER { 0 } else { deadline_ns },
+        );
         match ENGINE.pump.wait_one(ring as u32, IN, sequence, deadline_ns) {
             Ok(Wake::TimedOut) => return Outcome::of(err(errno::ETIME)),
             Ok(Wake::Signalled) if signal::deliver() != Delivered::Nothing => {

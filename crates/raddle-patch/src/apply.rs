@@ -153,12 +153,11 @@ impl<M: Memory> Job<'_, M> {
 
     /// Step 1: every slot and every jump can be computed.
     fn check(&self) -> Result<(), Refusal> {
-        let slots = self.slots(|site, kind, slot| {
+        self.slots(|site, kind, slot| {
             self.code(site, kind, slot)?;
             jump(site, slot).map(|_| ())
-        })?;
-        drop(slots);
-        Ok(())
+        })
+        .map(|_| ())
     }
 
     fn code(&self, site: &Site, kind: EntryKind, slot: usize) -> Result<fill::Code, Refusal> {

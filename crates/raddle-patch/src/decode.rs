@@ -113,7 +113,7 @@ const RSP: u8 = 4;
 /// assert_eq!((first.len(), first.eax()), (5, Eax::Set(39)));
 /// assert_eq!(decode(&code[5..]).unwrap().flow(), Flow::Syscall);
 /// ```
-#[inline]
+#[inline(always)] // so that what the caller doesn't ask for isn't computed
 pub fn decode(bytes: &[u8]) -> Option<Instruction> {
     let fields = match bytes.first_chunk() {
         Some(window) => Fields::read(window),

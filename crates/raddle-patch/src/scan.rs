@@ -39,7 +39,7 @@ pub(crate) fn system_calls(text: &[u8], mut found: impl FnMut(usize) -> bool) {
 /// The last byte of the opcode decides: e8 or e9, or 80 to 8f behind 0f.
 pub(crate) fn long_jumps(text: &[u8], mut found: impl FnMut(i64)) {
     // Each block begins with the byte before the ones it looks at; the first byte has none.
-    if let Some(target) = text.first_chunk::<5>().and_then(|five| first_jump(five)) {
+    if let Some(target) = text.first_chunk::<5>().and_then(first_jump) {
         found(target);
     }
     let mut start = 0;

@@ -1,7 +1,7 @@
 //! The memory functions that compiled code calls, without vector registers and without libc.
 //!
-//! Hidden symbols: the program keeps its own. Vector registers stay untouched because the boundary's
-//! plain entry doesn't save them.
+//! Hidden symbols: the program keeps its own. Vector registers stay untouched because the
+//! boundary's plain entry doesn't save them.
 
 use core::arch::global_asm;
 

@@ -70,7 +70,10 @@ pub struct Line {
 impl Line {
     /// An empty line.
     pub const fn new() -> Self {
-        Self { text: [0; 256], len: 0 }
+        Self {
+            text: [0; 256],
+            len: 0,
+        }
     }
 
     /// The text so far.

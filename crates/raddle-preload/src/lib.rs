@@ -16,8 +16,14 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     use core::fmt::Write;
     let mut line = environment::Line::new();
     let _ = match info.location() {
-        Some(at) => write!(line, "raddle: bug at {}:{}: {}\n", at.file(), at.line(), info.message()),
-        None => write!(line, "raddle: bug: {}\n", info.message()),
+        Some(at) => writeln!(
+            line,
+            "raddle: bug at {}:{}: {}",
+            at.file(),
+            at.line(),
+            info.message()
+        ),
+        None => writeln!(line, "raddle: bug: {}", info.message()),
     };
     raddle_sys::fatal(line.bytes())
 }

@@ -13,7 +13,10 @@ pub struct Original {
 
 impl Original {
     const fn new(name: &'static CStr) -> Self {
-        Self { name, address: AtomicUsize::new(0) }
+        Self {
+            name,
+            address: AtomicUsize::new(0),
+        }
     }
 
     /// The address.
@@ -64,7 +67,10 @@ static LIST: AtomicUsize = AtomicUsize::new(0);
 
 /// Remembers ld.so's list.
 pub fn remember(map: &LinkMap) {
-    LIST.store(core::ptr::from_ref(map).expose_provenance(), Ordering::Release);
+    LIST.store(
+        core::ptr::from_ref(map).expose_provenance(),
+        Ordering::Release,
+    );
 }
 
 /// The loaded object that most closely precedes `address`, which should be code of it.
@@ -143,7 +149,8 @@ pub unsafe fn symbol(object: &LinkMap, name: &CStr) -> usize {
         loop {
             let link = *chains.add((index - first) as usize);
             let symbol = &*(symbols as *const Symbol).add(index as usize);
-            let hidden = versions != 0 && *(versions as *const u16).add(index as usize) & HIDDEN != 0;
+            let hidden =
+                versions != 0 && *(versions as *const u16).add(index as usize) & HIDDEN != 0;
             if link | 1 == wanted | 1
                 && !hidden
                 && symbol.section != 0
@@ -160,5 +167,7 @@ pub unsafe fn symbol(object: &LinkMap, name: &CStr) -> usize {
 }
 
 fn gnu_hash(name: &CStr) -> u32 {
-    name.to_bytes().iter().fold(5381u32, |h, &b| h.wrapping_mul(33).wrapping_add(u32::from(b)))
+    name.to_bytes().iter().fold(5381u32, |h, &b| {
+        h.wrapping_mul(33).wrapping_add(u32::from(b))
+    })
 }

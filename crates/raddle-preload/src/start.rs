@@ -1,13 +1,13 @@
 //! Taking a process over, or leaving it alone.
 //!
-//! 1. Check what can't be helped: FSGSBASE, a setuid program, another thread already there, a program
-//!    whose runtime makes threads by itself (Go), a libc that isn't glibc 2.34 or later.
+//! 1. Check what can't be helped: FSGSBASE, a setuid program, another thread already there, a
+//!    program whose runtime makes threads by itself (Go), a libc that isn't glibc 2.34 or later.
 //! 2. Look libc's own functions up, for the symbol layer.
 //! 3. Make the main thread a green thread on carrier 0.
 //! 4. Patch: libc, which must work; then ld.so and whatever else is loaded and holds system calls.
 //!
-//! Nothing is visible to the program until step 4, and a step 4 that is refused leaves no trace: the
-//! engine never starts, because no clone reaches it.
+//! Nothing is visible to the program until step 4, and a step 4 that is refused leaves no trace:
+//! the engine never starts, because no clone reaches it.
 
 use crate::environment::{Environment, Line};
 use crate::original::{self, LinkMap};
@@ -54,11 +54,19 @@ enum Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoFsgsbase => "the CPU or the kernel lacks FSGSBASE; use Linux 5.9 or later on x86-64 v2",
-            Self::Secure => "the program is setuid or has file capabilities; run it as its own user",
-            Self::Threads => "a library made a thread before raddle could start; exclude that library",
+            Self::NoFsgsbase => {
+                "the CPU or the kernel lacks FSGSBASE; use Linux 5.9 or later on x86-64 v2"
+            }
+            Self::Secure => {
+                "the program is setuid or has file capabilities; run it as its own user"
+            }
+            Self::Threads => {
+                "a library made a thread before raddle could start; exclude that library"
+            }
             Self::GoProgram => "Go programs have a scheduler of their own; run them without raddle",
-            Self::NoLinkMap => "ld.so's list of libraries was not found; use the system's dynamic loader",
+            Self::NoLinkMap => {
+                "ld.so's list of libraries was not found; use the system's dynamic loader"
+            }
             Self::NoGlibc => "the program doesn't use glibc; use a glibc build",
             Self::OldGlibc => "this glibc is older than 2.34; use a newer system",
             Self::NoMemory => "there is not enough memory or address space; raise the limits",
@@ -72,7 +80,9 @@ impl fmt::Display for Why {
 extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *const *const c_char) {
     // SAFETY: ld.so passes the initial environment.
     let environment = unsafe { Environment::new(variables) };
-    let verbose = environment.get(b"RADDLE_VERBOSE").is_some_and(|v| v != b"0" && !v.is_empty());
+    let verbose = environment
+        .get(b"RADDLE_VERBOSE")
+        .is_some_and(|v| v != b"0" && !v.is_empty());
     match take_over(&environment) {
         Ok(report) if verbose => say(format_args!(
             "threads are green: {} of libc's {} system call sites lead to the runtime",
@@ -183,11 +193,15 @@ fn patch(object: &LinkMap) -> Result<Report, Refusal> {
 unsafe fn withdraw_rseq(map: &LinkMap) {
     const UNREGISTER: usize = 1;
     const SIGNATURE: usize = 0x5305_3053;
-    let Some(ldso) = find(map, b"ld-linux-x86-64.so.2") else { return };
+    let Some(ldso) = find(map, b"ld-linux-x86-64.so.2") else {
+        return;
+    };
     // SAFETY: an entry of ld.so's list; the symbols are of these types since glibc 2.35.
     unsafe {
-        let (offset, size) =
-            (original::symbol(ldso, c"__rseq_offset"), original::symbol(ldso, c"__rseq_size"));
+        let (offset, size) = (
+            original::symbol(ldso, c"__rseq_offset"),
+            original::symbol(ldso, c"__rseq_size"),
+        );
         if offset == 0 || size == 0 || *(size as *const u32) == 0 {
             return;
         }
@@ -204,7 +218,11 @@ fn is_single_threaded() -> bool {
     let mut stat = [0u64; 18];
     // SAFETY: a zero-terminated path and a live structure.
     let result = unsafe {
-        sys!(nr::__NR_stat, c"/proc/self/task".as_ptr(), stat.as_mut_ptr())
+        sys!(
+            nr::__NR_stat,
+            c"/proc/self/task".as_ptr(),
+            stat.as_mut_ptr()
+        )
     };
     // A directory has a link of its own, one from above and one from each folder in it.
     is_err(result) || stat[LINKS] <= 3
@@ -242,7 +260,10 @@ impl Headers {
 
     fn of(environment: &Environment) -> Option<Self> {
         const PT_PHDR: u32 = 6;
-        let (at, count) = (environment.auxiliary(AT_PHDR), environment.auxiliary(AT_PHNUM));
+        let (at, count) = (
+            environment.auxiliary(AT_PHDR),
+            environment.auxiliary(AT_PHNUM),
+        );
         if at == 0 {
             return None;
         }
@@ -253,15 +274,17 @@ impl Headers {
 
     /// Address (biased) and size in memory of the first segment of a kind.
     fn find(&self, kind: u32) -> Option<(usize, usize)> {
-        (0..self.count).map(|i| self.at + i * Self::SIZE).find_map(|header| {
-            // SAFETY: the kernel says where the program's headers are.
-            unsafe {
-                (*(header as *const u32) == kind).then(|| {
-                    let address = *((header + 16) as *const usize) + self.bias;
-                    (address, *((header + 40) as *const usize))
-                })
-            }
-        })
+        (0..self.count)
+            .map(|i| self.at + i * Self::SIZE)
+            .find_map(|header| {
+                // SAFETY: the kernel says where the program's headers are.
+                unsafe {
+                    (*(header as *const u32) == kind).then(|| {
+                        let address = *((header + 16) as *const usize) + self.bias;
+                        (address, *((header + 40) as *const usize))
+                    })
+                }
+            })
     }
 }
 

@@ -136,7 +136,9 @@ impl Mutex {
 
     #[inline(always)]
     fn lock(&self, tid: u32) {
-        let free = self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
+        let free = self
+            .lock
+            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed);
         if free.is_err() {
             self.lock_contended();
         }
@@ -164,10 +166,17 @@ fn wait_on(thread: &Thread, condvar: &Condvar, mutex: &Mutex, deadline_ns: u64) 
     thread.waits_for(WaitKind::Condvar, key - 1, shown);
     thread.task.prepare();
     // SAFETY: the thread's own node, cancelled below if anything but the table wakes it.
-    let _ = unsafe { ENGINE.futexes.enqueue(&thread.node, thread.task_ref(), key, ANY, || true) };
+    let _ = unsafe {
+        ENGINE
+            .futexes
+            .enqueue(&thread.node, thread.task_ref(), key, ANY, || true)
+    };
     mutex.unlock();
-    let outcome =
-        if deadline_ns == NEVER { switch::park() } else { switch::park_until(deadline_ns) };
+    let outcome = if deadline_ns == NEVER {
+        switch::park()
+    } else {
+        switch::park_until(deadline_ns)
+    };
     if outcome == Wake::Woken {
         mutex.lock(thread.tid());
         leave();
@@ -178,7 +187,11 @@ fn wait_on(thread: &Thread, condvar: &Condvar, mutex: &Mutex, deadline_ns: u64) 
     signal::deliver();
     mutex.lock(thread.tid());
     test_cancel(); // a cancellation wakes us like a signal; without one this is a spurious wake-up
-    if outcome == Wake::TimedOut { errno::ETIMEDOUT as c_int } else { 0 }
+    if outcome == Wake::TimedOut {
+        errno::ETIMEDOUT as c_int
+    } else {
+        0
+    }
 }
 
 #[inline(always)]
@@ -457,7 +470,10 @@ pub unsafe extern "C" fn sem_post(semaphore: *mut Semaphore) -> c_int {
         if data as u32 == i32::MAX as u32 {
             return set_errno(errno::EOVERFLOW);
         }
-        match s.data.compare_exchange_weak(data, data + 1, Ordering::SeqCst, Ordering::Relaxed) {
+        match s
+            .data
+            .compare_exchange_weak(data, data + 1, Ordering::SeqCst, Ordering::Relaxed)
+        {
             Ok(_) => break,
             Err(now) => data = now,
         }
@@ -504,7 +520,9 @@ pub unsafe extern "C" fn pthread_create(
 /// True if a rule names the start function or the library that it is in.
 #[cold]
 fn is_excluded(start: usize) -> bool {
-    let Some(object) = original::object_of(start) else { return false };
+    let Some(object) = original::object_of(start) else {
+        return false;
+    };
     let path = if object.name.is_null() {
         &[][..]
     } else {
@@ -518,7 +536,9 @@ fn is_excluded(start: usize) -> bool {
     }
     exclusion::patterns(b"start:").any(|symbol| {
         let mut name = [0u8; 256];
-        let Some(to) = name.get_mut(..symbol.len()) else { return false };
+        let Some(to) = name.get_mut(..symbol.len()) else {
+            return false;
+        };
         to.copy_from_slice(symbol);
         CStr::from_bytes_until_nul(&name).is_ok_and(|name| {
             // SAFETY: an entry of ld.so's list.
@@ -542,7 +562,12 @@ pub unsafe extern "C" fn pthread_setname_np(thread: u64, name: *const c_char) ->
         target.set_name(name);
         return 0;
     }
-    call_original!(original::SETNAME, fn(u64, *const c_char) -> c_int, thread, name)
+    call_original!(
+        original::SETNAME,
+        fn(u64, *const c_char) -> c_int,
+        thread,
+        name
+    )
 }
 
 /// `pthread_getname_np(3)` of another thread.
@@ -560,14 +585,25 @@ pub unsafe extern "C" fn pthread_getname_np(thread: u64, to: *mut c_char, len: u
         unsafe { core::ptr::copy_nonoverlapping(name.as_ptr(), to.cast(), name.len()) };
         return 0;
     }
-    call_original!(original::GETNAME, fn(u64, *mut c_char, usize) -> c_int, thread, to, len)
+    call_original!(
+        original::GETNAME,
+        fn(u64, *mut c_char, usize) -> c_int,
+        thread,
+        to,
+        len
+    )
 }
 
 /// The green thread with this thread block, if it isn't the running one.
 fn other_thread<'a>(block: u64) -> Option<&'a Thread> {
     let (_, own) = green()?;
     (own.fs.get() != block)
-        .then(|| ENGINE.threads.iter().find(|thread| thread.fs.get() == block))
+        .then(|| {
+            ENGINE
+                .threads
+                .iter()
+                .find(|thread| thread.fs.get() == block)
+        })
         .flatten()
 }
 
@@ -597,7 +633,10 @@ pub extern "C" fn pthread_cancel(thread: u64) -> c_int {
 /// A thread parked in a condition variable or a semaphore looks at its cancellation state.
 fn wake_cancelled(block: u64) {
     let kinds = [WaitKind::Condvar as u32, WaitKind::Semaphore as u32];
-    let target = ENGINE.threads.iter().find(|thread| thread.fs.get() == block);
+    let target = ENGINE
+        .threads
+        .iter()
+        .find(|thread| thread.fs.get() == block);
     if let Some(thread) = target
         && kinds.contains(&thread.wait_kind.load(Ordering::Relaxed))
         && thread.task.claim(Wake::Signalled)

@@ -14,7 +14,10 @@ pub const SECOND_NS: u64 = 1_000_000_000;
 impl Timespec {
     /// From a duration or an instant in nanoseconds.
     pub const fn from_ns(ns: u64) -> Self {
-        Self { sec: (ns / SECOND_NS) as i64, nsec: (ns % SECOND_NS) as i64 }
+        Self {
+            sec: (ns / SECOND_NS) as i64,
+            nsec: (ns % SECOND_NS) as i64,
+        }
     }
 
     /// In nanoseconds, saturating; `None` if the kernel would answer EINVAL.
@@ -22,7 +25,11 @@ impl Timespec {
         if self.sec < 0 || self.nsec < 0 || self.nsec >= SECOND_NS as i64 {
             return None;
         }
-        Some((self.sec as u64).saturating_mul(SECOND_NS).saturating_add(self.nsec as u64))
+        Some(
+            (self.sec as u64)
+                .saturating_mul(SECOND_NS)
+                .saturating_add(self.nsec as u64),
+        )
     }
 }
 
@@ -79,8 +86,16 @@ const _: () = assert!(size_of::<SigInfo>() == 128);
 
 impl SigInfo {
     /// All zero.
-    pub const EMPTY: Self =
-        Self { signo: 0, errno: 0, code: 0, pad: 0, pid: 0, uid: 0, value: 0, rest: [0; 12] };
+    pub const EMPTY: Self = Self {
+        signo: 0,
+        errno: 0,
+        code: 0,
+        pad: 0,
+        pid: 0,
+        uid: 0,
+        value: 0,
+        rest: [0; 12],
+    };
 }
 
 /// `stack_t` of `sigaltstack(2)`.
@@ -95,7 +110,12 @@ pub struct StackT {
 
 impl StackT {
     /// No alternate stack (`SS_DISABLE`).
-    pub const DISABLED: Self = Self { sp: 0, flags: 2, pad: 0, size: 0 };
+    pub const DISABLED: Self = Self {
+        sp: 0,
+        flags: 2,
+        pad: 0,
+        size: 0,
+    };
 }
 
 /// `struct sigcontext`, the general registers of a `ucontext_t`, in the kernel's order.

@@ -82,9 +82,21 @@ pub fn fatal(message: &[u8]) -> ! {
     // the thread if a debugger swallows the signal.
     unsafe {
         let default = [0usize; 4];
-        sys!(nr::__NR_rt_sigaction, 6usize, default.as_ptr(), 0usize, 8usize);
+        sys!(
+            nr::__NR_rt_sigaction,
+            6usize,
+            default.as_ptr(),
+            0usize,
+            8usize
+        );
         let none = 0u64;
-        sys!(nr::__NR_rt_sigprocmask, 2usize, &raw const none, 0usize, 8usize);
+        sys!(
+            nr::__NR_rt_sigprocmask,
+            2usize,
+            &raw const none,
+            0usize,
+            8usize
+        );
         let pid = sys!(nr::__NR_getpid);
         sys!(nr::__NR_kill, pid, 6usize);
         loop {

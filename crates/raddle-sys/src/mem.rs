@@ -29,9 +29,14 @@ pub fn reserve(len: usize) -> Result<*mut u8, isize> {
 
 fn map_with(len: usize, prot: usize) -> Result<*mut u8, isize> {
     let flags = MAP_PRIVATE_ANON | MAP_NORESERVE;
-    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing of ours.
+    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing of
+    // ours.
     let at = unsafe { sys!(nr::__NR_mmap, 0usize, len, prot, flags, usize::MAX, 0usize) };
-    if is_err(at) { Err(at) } else { Ok(at as *mut u8) }
+    if is_err(at) {
+        Err(at)
+    } else {
+        Ok(at as *mut u8)
+    }
 }
 
 /// Gives `len` bytes at `at` back to the kernel.

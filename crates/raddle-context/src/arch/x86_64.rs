@@ -46,7 +46,9 @@ pub unsafe fn prepare(top: *mut u8, entry: usize, argument: u64) -> Context {
         asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack, preserves_flags));
         asm!("fnstcw [{}]", in(reg) &raw mut x87_control, options(nostack, preserves_flags));
     }
-    let frame = top.wrapping_sub(size_of::<SwitchFrame>()).cast::<SwitchFrame>();
+    let frame = top
+        .wrapping_sub(size_of::<SwitchFrame>())
+        .cast::<SwitchFrame>();
     // SAFETY: the caller promises the memory below `top`.
     unsafe {
         frame.write(SwitchFrame {

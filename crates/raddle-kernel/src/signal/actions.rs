@@ -21,10 +21,21 @@ pub const SA_NODEFER: u64 = 0x4000_0000;
 pub const SA_RESETHAND: u64 = 0x8000_0000;
 const SA_RESTORER: u64 = 0x0400_0000;
 
-static NONE: SigAction = SigAction { handler: DEFAULT, flags: 0, restorer: 0, mask: 0 };
+static NONE: SigAction = SigAction {
+    handler: DEFAULT,
+    flags: 0,
+    restorer: 0,
+    mask: 0,
+};
 
-static ACTIONS: SpinLock<[SigAction; SIGNALS as usize + 1]> =
-    SpinLock::new([SigAction { handler: DEFAULT, flags: 0, restorer: 0, mask: 0 }; SIGNALS as usize + 1]);
+static ACTIONS: SpinLock<[SigAction; SIGNALS as usize + 1]> = SpinLock::new(
+    [SigAction {
+        handler: DEFAULT,
+        flags: 0,
+        restorer: 0,
+        mask: 0,
+    }; SIGNALS as usize + 1],
+);
 
 /// Signals with a default action that somebody has blocked on purpose: the kernel must not act on
 /// them, so the runtime's handler is installed and decides.
@@ -47,7 +58,15 @@ pub fn adopt(mask: u64) {
     for signal in 1..=SIGNALS {
         let mut action = NONE;
         // SAFETY: the kernel fills a live structure.
-        unsafe { sys!(nr::__NR_rt_sigaction, signal, 0usize, &raw mut action, 8usize) };
+        unsafe {
+            sys!(
+                nr::__NR_rt_sigaction,
+                signal,
+                0usize,
+                &raw mut action,
+                8usize
+            )
+        };
         ACTIONS.lock()[signal as usize] = action;
         if mask & bit(signal) != 0 {
             WATCHED.fetch_or(bit(signal), Ordering::Relaxed);
@@ -85,16 +104,37 @@ fn tell_kernel(signal: u32, action: &SigAction) {
             mask: u64::MAX,
         }
     } else {
-        SigAction { handler: action.handler, flags: kept | SA_RESTORER, restorer: entry::raddle_signal_restorer as *const () as usize, mask: 0 }
+        SigAction {
+            handler: action.handler,
+            flags: kept | SA_RESTORER,
+            restorer: entry::raddle_signal_restorer as *const () as usize,
+            mask: 0,
+        }
     };
     // SAFETY: the kernel reads a live structure; the handler is async-signal-safe by construction.
-    unsafe { sys!(nr::__NR_rt_sigaction, signal, &raw const told, 0usize, 8usize) };
+    unsafe {
+        sys!(
+            nr::__NR_rt_sigaction,
+            signal,
+            &raw const told,
+            0usize,
+            8usize
+        )
+    };
 }
 
 /// Restores the kernel's default action for good: the process is about to die of `signal`.
 pub fn surrender(signal: u32) {
     // SAFETY: as above.
-    unsafe { sys!(nr::__NR_rt_sigaction, signal, &raw const NONE, 0usize, 8usize) };
+    unsafe {
+        sys!(
+            nr::__NR_rt_sigaction,
+            signal,
+            &raw const NONE,
+            0usize,
+            8usize
+        )
+    };
 }
 
 /// True if the default action of `signal` is to do nothing.

@@ -117,7 +117,11 @@ pub extern "C" fn sigaltstack(frame: &Frame) -> Outcome {
             return Outcome::of(err(errno::ENOMEM));
         }
         let disabled = new.flags & DISABLE != 0;
-        signals.alternate.set(if disabled { StackT::DISABLED } else { StackT { flags: 0, ..new } });
+        signals.alternate.set(if disabled {
+            StackT::DISABLED
+        } else {
+            StackT { flags: 0, ..new }
+        });
     }
     if frame.arg(1) != 0 {
         let flags = if on_it { ONSTACK } else { old.flags & DISABLE };
@@ -147,7 +151,9 @@ pub extern "C" fn rt_tgsigqueueinfo(frame: &Frame) -> Outcome {
     if !is_virtual() || frame.rdi as u32 != ENGINE.pid.load(Ordering::Relaxed) {
         return Outcome::PASS;
     }
-    let Some(thread) = target else { return Outcome::of(err(errno::ESRCH)) };
+    let Some(thread) = target else {
+        return Outcome::of(err(errno::ESRCH));
+    };
     // SAFETY: the program's structure.
     let mut info = unsafe { with_exposed_provenance::<SigInfo>(frame.arg(3)).read_unaligned() };
     info.signo = frame.rdx as i32;
@@ -156,7 +162,11 @@ pub extern "C" fn rt_tgsigqueueinfo(frame: &Frame) -> Outcome {
 
 fn send(tid: u32, signal: u32) -> Outcome {
     let Some(thread) = ENGINE.find(tid) else {
-        return if tid >= TID_BASE { Outcome::of(err(errno::ESRCH)) } else { Outcome::PASS };
+        return if tid >= TID_BASE {
+            Outcome::of(err(errno::ESRCH))
+        } else {
+            Outcome::PASS
+        };
     };
     if !is_virtual() {
         return Outcome::PASS;
@@ -164,8 +174,13 @@ fn send(tid: u32, signal: u32) -> Outcome {
     // SAFETY: a plain query.
     let uid = unsafe { sys!(nr::__NR_getuid) } as u32;
     let pid = ENGINE.pid.load(Ordering::Relaxed) as i32;
-    let info =
-        SigInfo { signo: signal as i32, code: SI_TKILL, pid, uid, ..SigInfo::EMPTY };
+    let info = SigInfo {
+        signo: signal as i32,
+        code: SI_TKILL,
+        pid,
+        uid,
+        ..SigInfo::EMPTY
+    };
     queue(thread, &info)
 }
 
@@ -195,7 +210,13 @@ pub extern "C" fn pause(_: &Frame) -> Outcome {
     if !is_virtual() {
         return Outcome::PASS;
     }
-    Outcome::of(suspend(Carrier::current().thread().signals.mask.load(Ordering::Relaxed)))
+    Outcome::of(suspend(
+        Carrier::current()
+            .thread()
+            .signals
+            .mask
+            .load(Ordering::Relaxed),
+    ))
 }
 
 fn suspend(mask: u64) -> isize {
@@ -248,20 +269,25 @@ fn wait_for(set: u64, deadline_ns: u64, info_to: usize) -> isize {
             }
             return info.signo as isize;
         }
-        thread.waits_for(WaitKind::Signal, 0, if deadline_ns == NEVER { 0 } else { deadline_ns });
+        thread.waits_for(
+            WaitKind::Signal,
+            0,
+            if deadline_ns == NEVER { 0 } else { deadline_ns },
+        );
         thread.task.prepare_fenced();
         let due = (thread.signals.pending.load(Ordering::SeqCst) | process_pending()) & set;
         if due != 0 && thread.task.claim(Wake::Retry) {
             continue;
         }
-        let outcome =
-            if deadline_ns == NEVER { switch::park() } else { switch::park_until(deadline_ns) };
+        let outcome = if deadline_ns == NEVER {
+            switch::park()
+        } else {
+            switch::park_until(deadline_ns)
+        };
         if outcome == Wake::TimedOut {
             return err(errno::EAGAIN);
         }
-        if thread.signals.deliverable() & !set != 0
-            && deliver() != super::Delivered::Nothing
-        {
+        if thread.signals.deliverable() & !set != 0 && deliver() != super::Delivered::Nothing {
             return err(errno::EINTR);
         }
     }

@@ -34,7 +34,10 @@ pub fn deliver() -> Delivered {
     carrier.deliver_here.set(1);
     poke(carrier.kernel_tid.load(Ordering::Relaxed));
     // The handlers have run; this may be another carrier.
-    match (thread.signals.handled.get(), thread.signals.interrupting.get()) {
+    match (
+        thread.signals.handled.get(),
+        thread.signals.interrupting.get(),
+    ) {
         (false, _) => Delivered::Nothing,
         (true, false) => Delivered::Restarting,
         (true, true) => Delivered::Interrupting,
@@ -47,7 +50,8 @@ fn deliverable(thread: &Thread) -> u64 {
     pending & !thread.signals.mask.load(Ordering::Relaxed)
 }
 
-/// At the end of a call: signals were recorded or became pending meanwhile. Passes `result` through.
+/// At the end of a call: signals were recorded or became pending meanwhile. Passes `result`
+/// through.
 pub extern "C" fn on_attention(result: isize) -> isize {
     deliver();
     result
@@ -70,7 +74,11 @@ pub fn stack_for(thread: &Thread, signal: u32, rsp: usize, fault: bool) -> usize
     } else {
         (1..=super::SIGNALS).any(|s| due & bit(s) != 0 && wants(s))
     };
-    if asks && !on_it { alternate.sp + alternate.size } else { below }
+    if asks && !on_it {
+        alternate.sp + alternate.size
+    } else {
+        below
+    }
 }
 
 /// The program's flags for a signal; lock-free enough for a handler: the lock is held for a copy.
@@ -79,7 +87,10 @@ fn actions_flags(signal: u32) -> u64 {
 }
 
 /// On a green stack, behind a moved frame: routes, then runs what is due, then resumes the frame.
-pub extern "C" fn arrived(frame: *mut Moved, fault: u64) -> ! {
+///
+/// # Safety
+/// `frame` must be the moved frame on top of this stack.
+pub unsafe extern "C" fn arrived(frame: *mut Moved, fault: u64) -> ! {
     Carrier::current().attention.store(0, Ordering::Relaxed);
     routing::route();
     let thread = Carrier::current().thread();
@@ -126,14 +137,26 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
     let signals = &thread.signals;
     let mask = signals.mask.load(Ordering::Relaxed);
     let after = signals.suspended_mask.take().unwrap_or(mask);
-    let own = if action.flags & SA_NODEFER != 0 { 0 } else { bit(signal) };
-    signals.mask.store((mask | action.mask | own) & !UNBLOCKABLE, Ordering::Relaxed);
+    let own = if action.flags & SA_NODEFER != 0 {
+        0
+    } else {
+        bit(signal)
+    };
+    signals
+        .mask
+        .store((mask | action.mask | own) & !UNBLOCKABLE, Ordering::Relaxed);
     signals.handled.set(true);
     if action.flags & SA_RESTART == 0 {
         signals.interrupting.set(true);
     }
     if action.flags & SA_RESETHAND != 0 {
-        actions::set(signal, &SigAction { handler: DEFAULT, ..*action });
+        actions::set(
+            signal,
+            &SigAction {
+                handler: DEFAULT,
+                ..*action
+            },
+        );
     }
     // SAFETY: the frame is this stack's own; everything below it is free.
     unsafe {
@@ -147,11 +170,17 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
 
 /// A user handler has returned: restores the mask it was given, runs what else is due. Returns for
 /// the frame to be resumed.
-pub extern "C" fn returned(frame: *mut Moved) {
+///
+/// # Safety
+/// `frame` must be the moved frame that the handler ran on.
+pub unsafe extern "C" fn returned(frame: *mut Moved) {
     let thread = Carrier::current().thread();
     // SAFETY: the frame that the handler ran on.
     let mask = unsafe { (*frame).context.sigmask };
-    thread.signals.mask.store(mask & !UNBLOCKABLE, Ordering::Relaxed);
+    thread
+        .signals
+        .mask
+        .store(mask & !UNBLOCKABLE, Ordering::Relaxed);
     // SAFETY: as above.
     unsafe { next(frame, thread) }
 }
@@ -166,7 +195,12 @@ unsafe fn resume(frame: *mut Moved) -> ! {
         (*frame).context.stack = if size == 0 {
             StackT::DISABLED
         } else {
-            StackT { sp: base, flags: 0, pad: 0, size }
+            StackT {
+                sp: base,
+                flags: 0,
+                pad: 0,
+                size,
+            }
         };
         raddle_resume(frame)
     }

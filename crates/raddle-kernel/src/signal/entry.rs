@@ -1,14 +1,15 @@
 //! The runtime's signal handler and the way from there to a green stack.
 //!
 //! The kernel enters `raddle_signal_handler` on the carrier's alternate stack with every signal
-//! blocked. If the carrier was in user code, the handler *moves the frame*: it copies what the kernel
-//! pushed (saved registers, floating-point state, `siginfo`) below the green thread's stack pointer,
-//! or to the top of its alternate stack, and edits the original so that returning from the handler
-//! enters `raddle_signal_arrived` there, with the kernel's mask empty again. If the carrier was in
-//! the runtime, the handler only records the signal: it is looked at when the runtime is left.
+//! blocked. If the carrier was in user code, the handler *moves the frame*: it copies what the
+//! kernel pushed (saved registers, floating-point state, `siginfo`) below the green thread's stack
+//! pointer, or to the top of its alternate stack, and edits the original so that returning from the
+//! handler enters `raddle_signal_arrived` there, with the kernel's mask empty again. If the carrier
+//! was in the runtime, the handler only records the signal: it is looked at when the runtime is
+//! left.
 //!
-//! So no green thread ever holds a carrier's alternate stack, a frame can be resumed on any carrier,
-//! and nothing that takes a lock runs in a handler.
+//! So no green thread ever holds a carrier's alternate stack, a frame can be resumed on any
+//! carrier, and nothing that takes a lock runs in a handler.
 //!
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
@@ -150,7 +151,13 @@ fn xsave_size(state: usize) -> usize {
     const LEGACY: usize = 512;
     let words = with_exposed_provenance::<u32>(state + 464);
     // SAFETY: the kernel's frame has at least the 512 bytes of fxsave.
-    unsafe { if *words == MAGIC { *words.add(1) as usize } else { LEGACY } }
+    unsafe {
+        if *words == MAGIC {
+            *words.add(1) as usize
+        } else {
+            LEGACY
+        }
+    }
 }
 
 // Unwinding through `raddle_handler_returned` restores the interrupted registers from the ucontext

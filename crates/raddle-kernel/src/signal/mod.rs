@@ -1,18 +1,18 @@
 //! Signals in user space: masks, pending sets and dispositions of green threads.
 //!
-//! Until the program has a second thread the kernel does everything. [`virtualize`] then takes over,
-//! once: dispositions are copied into [`actions`], handlers are replaced by the runtime's own
+//! Until the program has a second thread the kernel does everything. [`virtualize`] then takes
+//! over, once: dispositions are copied into [`actions`], handlers are replaced by the runtime's own
 //! ([`entry`]), the kernel's masks of all carriers become empty, and from then on
 //!
-//! - a signal that the kernel delivers to a carrier is recorded and *routed*: to the green thread it
-//!   hit if that accepts it, else to another, else it stays pending for the process;
-//! - a signal sent to a green thread is queued there; the thread is interrupted if it waits, poked on
-//!   its carrier if it runs;
-//! - delivery happens on the green thread's own stack (or its alternate one), with a true `ucontext`
-//!   ([`delivery`]).
+//! - a signal that the kernel delivers to a carrier is recorded and *routed*: to the green thread
+//!   it hit if that accepts it, else to another, else it stays pending for the process;
+//! - a signal sent to a green thread is queued there; the thread is interrupted if it waits, poked
+//!   on its carrier if it runs;
+//! - delivery happens on the green thread's own stack (or its alternate one), with a true
+//!   `ucontext` ([`delivery`]).
 //!
-//! Signal 33, which glibc reserves for telling threads to change credentials, is the runtime's poke:
-//! it makes a carrier look at the pending set of the thread it runs.
+//! Signal 33, which glibc reserves for telling threads to change credentials, is the runtime's
+//! poke: it makes a carrier look at the pending set of the thread it runs.
 
 pub mod actions;
 pub mod calls;
@@ -61,7 +61,13 @@ pub fn virtualize() {
     let mut alternate = StackT::DISABLED;
     // SAFETY: the kernel fills live structures.
     unsafe {
-        sys!(nr::__NR_rt_sigprocmask, 0usize, 0usize, &raw mut mask, 8usize);
+        sys!(
+            nr::__NR_rt_sigprocmask,
+            0usize,
+            0usize,
+            &raw mut mask,
+            8usize
+        );
         sys!(nr::__NR_sigaltstack, 0usize, &raw mut alternate);
     }
     thread.signals.mask.store(mask, Ordering::Relaxed);
@@ -83,7 +89,9 @@ pub fn carrier_starts(carrier: &Carrier) {
 fn install_stack(carrier: &Carrier) {
     let (mut base, size) = carrier.signal_stack.get();
     if size == 0 {
-        let Ok(memory) = mem::map(CARRIER_STACK) else { return };
+        let Ok(memory) = mem::map(CARRIER_STACK) else {
+            return;
+        };
         base = memory.expose_provenance();
         carrier.signal_stack.set((base, CARRIER_STACK));
     }
@@ -91,7 +99,12 @@ fn install_stack(carrier: &Carrier) {
 }
 
 fn restore_stack(base: usize) {
-    let stack = StackT { sp: base, flags: 0, pad: 0, size: CARRIER_STACK };
+    let stack = StackT {
+        sp: base,
+        flags: 0,
+        pad: 0,
+        size: CARRIER_STACK,
+    };
     // SAFETY: the memory is the carrier's for ever.
     unsafe { sys!(nr::__NR_sigaltstack, &raw const stack, 0usize) };
 }
@@ -99,14 +112,28 @@ fn restore_stack(base: usize) {
 fn set_kernel_mask(mask: u64) {
     const SETMASK: usize = 2;
     // SAFETY: the kernel reads a live word.
-    unsafe { sys!(nr::__NR_rt_sigprocmask, SETMASK, &raw const mask, 0usize, 8usize) };
+    unsafe {
+        sys!(
+            nr::__NR_rt_sigprocmask,
+            SETMASK,
+            &raw const mask,
+            0usize,
+            8usize
+        )
+    };
 }
 
 /// Gives the kernel the running thread's mask: a child that shares memory, or a new program,
 /// inherits it.
 pub fn expose_mask() {
     if is_virtual() {
-        set_kernel_mask(Carrier::current().thread().signals.mask.load(Ordering::Relaxed));
+        set_kernel_mask(
+            Carrier::current()
+                .thread()
+                .signals
+                .mask
+                .load(Ordering::Relaxed),
+        );
     }
 }
 

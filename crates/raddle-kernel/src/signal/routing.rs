@@ -103,7 +103,10 @@ pub fn to_thread(thread: &Thread, info: &SigInfo) {
     if signal >= FIRST_QUEUED || !already {
         thread.signals.queue.push(info);
     }
-    thread.signals.pending.fetch_or(bit(signal), Ordering::SeqCst);
+    thread
+        .signals
+        .pending
+        .fetch_or(bit(signal), Ordering::SeqCst);
     let awaited = thread.signals.awaited.load(Ordering::SeqCst) & bit(signal) != 0;
     let blocked = thread.signals.mask.load(Ordering::SeqCst) & bit(signal) != 0;
     if awaited || !blocked {
@@ -114,7 +117,10 @@ pub fn to_thread(thread: &Thread, info: &SigInfo) {
 /// Makes a thread look at its pending signals.
 fn notify(thread: &Thread) {
     let carrier = Carrier::current();
-    if carrier.thread_or_none().is_some_and(|own| core::ptr::eq(own, thread)) {
+    if carrier
+        .thread_or_none()
+        .is_some_and(|own| core::ptr::eq(own, thread))
+    {
         carrier.attention.store(1, Ordering::Relaxed);
         return;
     }
@@ -135,8 +141,7 @@ fn notify(thread: &Thread) {
 /// Takes one pending signal of `wanted` for `thread`: its own first, then the process's.
 pub fn take(thread: &Thread, wanted: u64) -> Option<SigInfo> {
     let own = &thread.signals;
-    take_from(&own.pending, &own.queue, wanted)
-        .or_else(|| take_from(&PENDING, &QUEUE, wanted))
+    take_from(&own.pending, &own.queue, wanted).or_else(|| take_from(&PENDING, &QUEUE, wanted))
 }
 
 fn take_from(pending: &AtomicU64, queue: &SignalQueue, wanted: u64) -> Option<SigInfo> {
@@ -154,7 +159,10 @@ fn take_from(pending: &AtomicU64, queue: &SignalQueue, wanted: u64) -> Option<Si
         if more {
             pending.fetch_or(bit(signal), Ordering::AcqRel);
         }
-        return Some(info.unwrap_or(SigInfo { signo: signal as i32, ..SigInfo::EMPTY }));
+        return Some(info.unwrap_or(SigInfo {
+            signo: signal as i32,
+            ..SigInfo::EMPTY
+        }));
     }
 }
 

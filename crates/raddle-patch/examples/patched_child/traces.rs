@@ -100,31 +100,41 @@ pub fn from_entry() {
     check_trace(&FRAMES.addresses(), calls_getppid as *const () as usize).unwrap();
 }
 
-static BLOCKED_IN: AtomicUsize = AtomicUsize::new(0);
 /// How often the unwinder came to the frame that called `read`.
 static REACHED: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" {
-    /// `read` of one byte, in a frame whose personality is `reached`.
-    fn test_read_byte(fd: libc::c_int, byte: *mut u8) -> isize;
+    /// A thread that may be cancelled at any instruction reads a byte from the descriptor that is
+    /// its argument. No compiler has a say in how its frame is unwound.
+    fn test_reading_thread(fd: *mut c_void) -> *mut c_void;
 }
 
 std::arch::global_asm!(
-    ".pushsection .text.test_read_byte, \"ax\", @progbits",
-    "test_read_byte:",
+    ".pushsection .text.test_reading_thread, \"ax\", @progbits",
+    "test_reading_thread:",
     ".cfi_startproc",
     ".cfi_personality 0x1b, {reached}",
     "push rbp",
     ".cfi_def_cfa_offset 16",
     ".cfi_offset rbp, -16",
+    "mov rbp, rsp",
+    ".cfi_def_cfa_register rbp",
+    "push rdi",
+    "push rdi",
+    "mov edi, 1", // PTHREAD_CANCEL_ASYNCHRONOUS
+    "xor esi, esi",
+    "call [rip + {set_type}@GOTPCREL]",
+    "mov rdi, [rbp - 8]",
+    "lea rsi, [rbp - 16]",
     "mov edx, 1",
     "call [rip + {read}@GOTPCREL]",
-    "pop rbp",
-    ".cfi_def_cfa_offset 8",
+    "leave",
+    ".cfi_def_cfa rsp, 8",
     "ret",
     ".cfi_endproc",
     ".popsection",
     reached = sym reached,
+    set_type = sym pthread_setcanceltype,
     read = sym libc::read,
 );
 
@@ -133,18 +143,6 @@ extern "C" fn reached(_: i32, _: i32, _: u64, _: *mut c_void, _: *mut c_void) ->
     const CONTINUE: i32 = 8;
     REACHED.fetch_add(1, Ordering::SeqCst);
     CONTINUE
-}
-
-extern "C" fn blocks(fd: *mut c_void) -> *mut c_void {
-    let mut byte = 0u8;
-    // SAFETY: the thread may be cancelled anywhere in `read`; the buffer lives, and no frame has
-    // anything to drop.
-    unsafe {
-        pthread_setcanceltype(1, std::ptr::null_mut());
-        BLOCKED_IN.store(libc::gettid() as usize, Ordering::SeqCst);
-        test_read_byte(fd as usize as i32, &raw mut byte);
-    }
-    std::ptr::null_mut()
 }
 
 /// Cancels a thread that blocks in a system call inside an entry: the unwinder starts in a signal
@@ -157,7 +155,9 @@ pub fn cancel() {
     unsafe {
         assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
         let argument = ends[0] as usize as *mut c_void;
-        let made = libc::pthread_create(&raw mut thread, std::ptr::null(), blocks, argument);
+        let start: extern "C" fn(*mut c_void) -> *mut c_void =
+            std::mem::transmute(test_reading_thread as *const ());
+        let made = libc::pthread_create(&raw mut thread, std::ptr::null(), start, argument);
         assert_eq!(made, 0);
         wait_until_blocked();
         assert_eq!(pthread_cancel(thread), 0);
@@ -172,14 +172,18 @@ pub fn cancel() {
     );
 }
 
+/// Waits until the other thread is in `read`, whose number is 0.
 fn wait_until_blocked() {
-    loop {
-        let thread = BLOCKED_IN.load(Ordering::SeqCst);
-        let line = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
-        // `read` is number 0.
-        if thread != 0 && line.is_ok_and(|line| line.starts_with("0 ")) {
-            return;
-        }
+    let own = std::process::id().to_string();
+    let is_reading = |task: std::io::Result<std::fs::DirEntry>| {
+        let task = task.expect("an entry");
+        let call = std::fs::read_to_string(task.path().join("syscall"));
+        task.file_name() != *own && call.is_ok_and(|line| line.starts_with("0 "))
+    };
+    while !std::fs::read_dir("/proc/self/task")
+        .expect("/proc")
+        .any(is_reading)
+    {
         std::thread::yield_now();
     }
 }
