@@ -2,104 +2,119 @@
 
 use crate::boundary::Handler;
 use crate::signal::calls as signals;
-use crate::{descriptors, futex, ids, io, memory, poll, process, threads, time, uring};
+use crate::{
+    connections, descriptors, futex, ids, io, memory, poll, process, threads, time, uring,
+};
 use raddle_sys::nr;
 
 /// Numbers below this can be handled.
 pub const NUMBERS: usize = 512;
 
-const fn table() -> [Option<Handler>; NUMBERS] {
-    let handlers: &[(u32, Handler)] = &[
-        (nr::__NR_read, io::read),
-        (nr::__NR_write, io::write),
-        (nr::__NR_readv, io::readv),
-        (nr::__NR_writev, io::writev),
-        (nr::__NR_recvfrom, io::recvfrom),
-        (nr::__NR_sendto, io::sendto),
-        (nr::__NR_recvmsg, io::recvmsg),
-        (nr::__NR_recvmmsg, io::recvmsg),
-        (nr::__NR_sendmsg, io::sendmsg),
-        (nr::__NR_sendmmsg, io::sendmsg),
-        (nr::__NR_accept, io::accept),
-        (nr::__NR_accept4, io::accept),
-        (nr::__NR_connect, io::connect),
-        (nr::__NR_close, descriptors::close),
-        (nr::__NR_dup2, descriptors::dup_to),
-        (nr::__NR_dup3, descriptors::dup_to),
-        (nr::__NR_close_range, descriptors::close_range),
-        (nr::__NR_setsockopt, descriptors::setsockopt),
-        (nr::__NR_poll, poll::poll),
-        (nr::__NR_ppoll, poll::ppoll),
-        (nr::__NR_select, poll::select),
-        (nr::__NR_pselect6, poll::pselect6),
-        (nr::__NR_epoll_wait, poll::epoll_wait),
-        (nr::__NR_epoll_pwait, poll::epoll_wait),
-        (nr::__NR_epoll_pwait2, poll::epoll_pwait2),
-        (nr::__NR_futex, futex::futex),
-        (nr::__NR_exit, threads::exit),
-        (nr::__NR_gettid, ids::gettid),
-        (nr::__NR_set_tid_address, ids::set_tid_address),
-        (nr::__NR_set_robust_list, ids::set_robust_list),
-        (nr::__NR_rseq, ids::rseq),
-        (nr::__NR_prctl, ids::prctl),
-        (nr::__NR_sched_getaffinity, ids::on_first_thread),
-        (nr::__NR_sched_getparam, ids::on_first_thread),
-        (nr::__NR_sched_getscheduler, ids::on_first_thread),
-        (nr::__NR_sched_getattr, ids::on_first_thread),
-        (nr::__NR_sched_rr_get_interval, ids::on_first_thread),
-        (nr::__NR_getpriority, ids::on_second_thread),
-        (nr::__NR_sched_setaffinity, ids::set_scheduling),
-        (nr::__NR_sched_setparam, ids::set_scheduling),
-        (nr::__NR_sched_setscheduler, ids::set_scheduling),
-        (nr::__NR_sched_setattr, ids::set_scheduling),
-        (nr::__NR_setpriority, ids::set_scheduling),
-        (nr::__NR_sched_yield, time::sched_yield),
-        (nr::__NR_nanosleep, time::nanosleep),
-        (nr::__NR_clock_nanosleep, time::clock_nanosleep),
-        (nr::__NR_rt_sigaction, signals::rt_sigaction),
-        (nr::__NR_rt_sigprocmask, signals::rt_sigprocmask),
-        (nr::__NR_rt_sigpending, signals::rt_sigpending),
-        (nr::__NR_rt_sigsuspend, signals::rt_sigsuspend),
-        (nr::__NR_rt_sigtimedwait, signals::rt_sigtimedwait),
-        (nr::__NR_rt_tgsigqueueinfo, signals::rt_tgsigqueueinfo),
-        (nr::__NR_sigaltstack, signals::sigaltstack),
-        (nr::__NR_tgkill, signals::tgkill),
-        (nr::__NR_tkill, signals::tkill),
-        (nr::__NR_pause, signals::pause),
-        (nr::__NR_execve, process::exec),
-        (nr::__NR_execveat, process::exec),
-        (nr::__NR_wait4, process::wait),
-        (nr::__NR_waitid, process::wait),
-        (nr::__NR_flock, process::on_helper),
-        (nr::__NR_fcntl, descriptors::fcntl),
-        (nr::__NR_mq_timedsend, process::on_helper),
-        (nr::__NR_mq_timedreceive, process::on_helper),
-        (nr::__NR_msgsnd, process::on_helper),
-        (nr::__NR_msgrcv, process::on_helper),
-        (nr::__NR_semop, process::on_helper),
-        (nr::__NR_semtimedop, process::on_helper),
-        (nr::__NR_sendfile, process::on_helper),
-        (nr::__NR_splice, process::on_helper),
-        (nr::__NR_tee, process::on_helper),
-        (nr::__NR_vmsplice, process::on_helper),
-        (nr::__NR_fsync, process::on_helper),
-        (nr::__NR_io_uring_enter, uring::io_uring_enter),
-        (nr::__NR_madvise, memory::madvise),
-        (nr::__NR_mmap, memory::mmap),
-        (nr::__NR_munmap, memory::munmap),
-        (nr::__NR_mprotect, memory::mprotect),
-    ];
-    let mut table: [Option<Handler>; NUMBERS] = [None; NUMBERS];
+/// A number and who answers it.
+type Row = (u32, Handler);
+
+/// Calls on descriptors.
+const DESCRIPTORS: &[Row] = &[
+    (nr::__NR_read, io::read),
+    (nr::__NR_write, io::write),
+    (nr::__NR_readv, io::readv),
+    (nr::__NR_writev, io::writev),
+    (nr::__NR_recvfrom, io::recvfrom),
+    (nr::__NR_sendto, io::sendto),
+    (nr::__NR_recvmsg, io::recvmsg),
+    (nr::__NR_recvmmsg, io::recvmsg),
+    (nr::__NR_sendmsg, io::sendmsg),
+    (nr::__NR_sendmmsg, io::sendmsg),
+    (nr::__NR_accept, connections::accept),
+    (nr::__NR_accept4, connections::accept),
+    (nr::__NR_connect, connections::connect),
+    (nr::__NR_close, descriptors::close),
+    (nr::__NR_dup2, descriptors::dup_to),
+    (nr::__NR_dup3, descriptors::dup_to),
+    (nr::__NR_close_range, descriptors::close_range),
+    (nr::__NR_setsockopt, descriptors::setsockopt),
+    (nr::__NR_poll, poll::poll),
+    (nr::__NR_ppoll, poll::ppoll),
+    (nr::__NR_select, poll::select),
+    (nr::__NR_pselect6, poll::pselect6),
+    (nr::__NR_epoll_wait, poll::epoll_wait),
+    (nr::__NR_epoll_pwait, poll::epoll_wait),
+    (nr::__NR_epoll_pwait2, poll::epoll_pwait2),
+    (nr::__NR_fcntl, descriptors::fcntl),
+    (nr::__NR_io_uring_enter, uring::io_uring_enter),
+];
+
+/// Threads, time, processes, memory, and what only a helper can wait for.
+const THREADS: &[Row] = &[
+    (nr::__NR_futex, futex::futex),
+    (nr::__NR_exit, threads::exit),
+    (nr::__NR_gettid, ids::gettid),
+    (nr::__NR_set_tid_address, ids::set_tid_address),
+    (nr::__NR_set_robust_list, ids::set_robust_list),
+    (nr::__NR_rseq, ids::rseq),
+    (nr::__NR_prctl, ids::prctl),
+    (nr::__NR_sched_getaffinity, ids::on_first_thread),
+    (nr::__NR_sched_getparam, ids::on_first_thread),
+    (nr::__NR_sched_getscheduler, ids::on_first_thread),
+    (nr::__NR_sched_getattr, ids::on_first_thread),
+    (nr::__NR_sched_rr_get_interval, ids::on_first_thread),
+    (nr::__NR_getpriority, ids::on_second_thread),
+    (nr::__NR_sched_setaffinity, ids::set_scheduling),
+    (nr::__NR_sched_setparam, ids::set_scheduling),
+    (nr::__NR_sched_setscheduler, ids::set_scheduling),
+    (nr::__NR_sched_setattr, ids::set_scheduling),
+    (nr::__NR_setpriority, ids::set_scheduling),
+    (nr::__NR_sched_yield, time::sched_yield),
+    (nr::__NR_nanosleep, time::nanosleep),
+    (nr::__NR_clock_nanosleep, time::clock_nanosleep),
+    (nr::__NR_execve, process::exec),
+    (nr::__NR_execveat, process::exec),
+    (nr::__NR_wait4, process::wait),
+    (nr::__NR_waitid, process::wait),
+    (nr::__NR_flock, process::on_helper),
+    (nr::__NR_mq_timedsend, process::on_helper),
+    (nr::__NR_mq_timedreceive, process::on_helper),
+    (nr::__NR_msgsnd, process::on_helper),
+    (nr::__NR_msgrcv, process::on_helper),
+    (nr::__NR_semop, process::on_helper),
+    (nr::__NR_semtimedop, process::on_helper),
+    (nr::__NR_sendfile, process::on_helper),
+    (nr::__NR_splice, process::on_helper),
+    (nr::__NR_tee, process::on_helper),
+    (nr::__NR_vmsplice, process::on_helper),
+    (nr::__NR_fsync, process::on_helper),
+    (nr::__NR_madvise, memory::madvise),
+    (nr::__NR_mmap, memory::mmap),
+    (nr::__NR_munmap, memory::munmap),
+    (nr::__NR_mprotect, memory::mprotect),
+];
+
+/// Signals.
+const SIGNALS: &[Row] = &[
+    (nr::__NR_rt_sigaction, signals::rt_sigaction),
+    (nr::__NR_rt_sigprocmask, signals::rt_sigprocmask),
+    (nr::__NR_rt_sigpending, signals::rt_sigpending),
+    (nr::__NR_rt_sigsuspend, signals::rt_sigsuspend),
+    (nr::__NR_rt_sigtimedwait, signals::rt_sigtimedwait),
+    (nr::__NR_rt_tgsigqueueinfo, signals::rt_tgsigqueueinfo),
+    (nr::__NR_sigaltstack, signals::sigaltstack),
+    (nr::__NR_tgkill, signals::tgkill),
+    (nr::__NR_tkill, signals::tkill),
+    (nr::__NR_pause, signals::pause),
+];
+
+const fn fill(mut table: [Option<Handler>; NUMBERS], rows: &[Row]) -> [Option<Handler>; NUMBERS] {
     let mut i = 0;
-    while i < handlers.len() {
-        table[handlers[i].0 as usize] = Some(handlers[i].1);
+    while i < rows.len() {
+        table[rows[i].0 as usize] = Some(rows[i].1);
         i += 1;
     }
     table
 }
 
 /// Handlers by number; read by the boundary's assembly.
-pub static TABLE: [Option<Handler>; NUMBERS] = table();
+pub static TABLE: [Option<Handler>; NUMBERS] =
+    fill(fill(fill([None; NUMBERS], DESCRIPTORS), THREADS), SIGNALS);
 
 /// The numbers whose sites must be patched: those with a handler, and the clones.
 pub fn wanted() -> [u64; NUMBERS / 64] {

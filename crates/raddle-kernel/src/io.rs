@@ -22,7 +22,7 @@ const WAITALL: usize = 0x100;
 const ERRQUEUE: usize = 0x2000;
 const OOB: usize = 1;
 const NOWAIT: usize = 8; // RWF_NOWAIT
-const EAGAIN: isize = err(errno::EAGAIN);
+pub(crate) const EAGAIN: isize = err(errno::EAGAIN);
 const NOT_SUPPORTED: isize = err(errno::EOPNOTSUPP);
 const EINTR: isize = err(errno::EINTR);
 
@@ -71,7 +71,7 @@ fn take_turns(carrier: &Carrier) {
 }
 
 /// When a wait on `entry` times out by `SO_RCVTIMEO` or `SO_SNDTIMEO`.
-fn timeout(entry: &Entry, way: Way) -> u64 {
+pub(crate) fn timeout(entry: &Entry, way: Way) -> u64 {
     match entry.timeouts_ms[way as usize].load(Ordering::Relaxed) {
         0 => NEVER,
         ms => millisecond_deadline(ms.min(i32::MAX as u32) as i32),
@@ -79,7 +79,7 @@ fn timeout(entry: &Entry, way: Way) -> u64 {
 }
 
 /// What to do after a fruitless try.
-enum Next {
+pub(crate) enum Next {
     Again,
     /// Give this result.
     Done(isize),
@@ -88,7 +88,7 @@ enum Next {
 }
 
 /// Waits until `fd` may be ready; `sequence` was read before the try.
-fn wait_ready(fd: usize, way: Way, sequence: u32, deadline_ns: u64) -> Next {
+pub(crate) fn wait_ready(fd: usize, way: Way, sequence: u32, deadline_ns: u64) -> Next {
     let thread = Carrier::current().thread();
     thread.waits_for(
         way.kind(),
@@ -111,7 +111,7 @@ fn wait_ready(fd: usize, way: Way, sequence: u32, deadline_ns: u64) -> Next {
 
 /// Repeats `attempt` until it gives anything but EAGAIN, waiting in between.
 #[inline(always)]
-fn until_ready(
+pub(crate) fn until_ready(
     fd: usize,
     entry: &Entry,
     way: Way,
@@ -582,93 +582,4 @@ pub extern "C" fn sendmsg(frame: &Frame) -> Outcome {
     until_ready(fd, entry, Way::Out, |_| unsafe {
         raddle_sys::syscall6(frame.rax as u32, args)
     })
-}
-
-/// `accept(2)`, `accept4(2)`.
-///
-/// There is no non-blocking form for one call, so readiness is polled; the row's lock keeps another
-/// thread of ours from taking the connection in between.
-pub extern "C" fn accept(frame: &Frame) -> Outcome {
-    let fd = frame.arg(0);
-    let Some((entry, _)) = look_up(fd) else {
-        return Outcome::PASS;
-    };
-    until_ready(fd, entry, Way::In, |_| {
-        let _turn = entry.accepting.lock();
-        let mut poll = PollFd {
-            fd: fd as i32,
-            events: 1,
-            revents: 0,
-        };
-        // SAFETY: a live structure, and the program's own call.
-        unsafe {
-            if sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) == 0 {
-                return EAGAIN;
-            }
-            frame.raw()
-        }
-    })
-}
-
-/// `connect(2)`: started without blocking, then waited for.
-pub extern "C" fn connect(frame: &Frame) -> Outcome {
-    const GETFL: usize = 3;
-    const SETFL: usize = 4;
-    const NONBLOCK: isize = 0o4000;
-    let fd = frame.arg(0);
-    let Some((entry, _)) = look_up(fd) else {
-        return Outcome::PASS;
-    };
-    // SAFETY: the program's own descriptor and call; its mode is restored at once.
-    let (sequence, started) = unsafe {
-        let flags = sys!(nr::__NR_fcntl, fd, GETFL);
-        if is_err(flags) || flags & NONBLOCK != 0 {
-            return Outcome::PASS;
-        }
-        let sequence = entry.sequence();
-        sys!(nr::__NR_fcntl, fd, SETFL, flags | NONBLOCK);
-        let started = frame.raw();
-        sys!(nr::__NR_fcntl, fd, SETFL, flags);
-        (sequence, started)
-    };
-    if started == EAGAIN {
-        return crate::process::on_helper(frame); // a unix socket whose listener is busy
-    }
-    if started != err(errno::EINPROGRESS) {
-        return Outcome::of(started);
-    }
-    finish_connect(fd, entry, sequence)
-}
-
-fn finish_connect(fd: usize, entry: &Entry, mut sequence: u32) -> Outcome {
-    const SOL_SOCKET: usize = 1;
-    const SO_ERROR: usize = 4;
-    let deadline_ns = timeout(entry, Way::Out);
-    loop {
-        let mut poll = PollFd {
-            fd: fd as i32,
-            events: 4,
-            revents: 0,
-        };
-        let (mut error, mut len) = (0i32, 4u32);
-        // SAFETY: live structures.
-        unsafe {
-            if sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) != 0 {
-                sys!(
-                    nr::__NR_getsockopt,
-                    fd,
-                    SOL_SOCKET,
-                    SO_ERROR,
-                    &raw mut error,
-                    &raw mut len
-                );
-                return Outcome::of(-error as isize);
-            }
-        }
-        match wait_ready(fd, Way::Out, sequence, deadline_ns) {
-            Next::Done(EAGAIN) => return Outcome::of(err(errno::EINPROGRESS)),
-            Next::Done(result) => return Outcome::of(result),
-            Next::Again | Next::Kernel => sequence = entry.sequence(),
-        }
-    }
 }

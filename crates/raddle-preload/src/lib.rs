@@ -10,6 +10,7 @@ mod environment;
 mod original;
 mod start;
 mod symbols;
+mod symbols_threads;
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {

@@ -9,14 +9,14 @@
 //! (`cnd_wait` and libc's internal users). Between linking the waiter and parking no code but ours
 //! runs, so a signal handler can't come between: the mutex is unlocked right here.
 
-use crate::original::{self, Original};
-use core::ffi::{CStr, c_char, c_int, c_void};
+use crate::original;
+use core::ffi::{c_int, c_void};
 use core::mem::transmute;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread, switch};
 use raddle_kernel::time::absolute_deadline;
-use raddle_kernel::{exclusion, futex, signal};
+use raddle_kernel::{futex, signal};
 use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskList, Wake};
 use raddle_sys::errno;
@@ -59,7 +59,7 @@ pub struct Semaphore {
 
 /// The running green thread, once there is more than one.
 #[inline(always)]
-fn green<'a>() -> Option<(&'a Carrier, &'a Thread)> {
+pub(crate) fn green<'a>() -> Option<(&'a Carrier, &'a Thread)> {
     if !ENGINE.is_started() {
         return None;
     }
@@ -78,6 +78,7 @@ fn leave() {
     }
 }
 
+/// Calls libc's own function of that name.
 macro_rules! call_original {
     ($original:expr, fn($($kind:ty),*) -> $ret:ty, $($arg:expr),*) => {{
         let address = $original.get();
@@ -86,6 +87,8 @@ macro_rules! call_original {
         function($($arg),*)
     }};
 }
+
+pub(crate) use call_original;
 
 fn test_cancel() {
     call_original!(original::TESTCANCEL, fn() -> (),);
@@ -490,123 +493,6 @@ pub unsafe extern "C" fn sem_post(semaphore: *mut Semaphore) -> c_int {
     0
 }
 
-/// `pthread_create(3)`: glibc's, after a look at the exclusion rules.
-///
-/// # Safety
-/// As POSIX says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_create(
-    thread: *mut u64,
-    attributes: *const c_void,
-    start: usize,
-    argument: *mut c_void,
-) -> c_int {
-    if exclusion::any() && is_excluded(start) {
-        let carrier = Carrier::current();
-        if carrier.raw.get() == 0 {
-            carrier.thread().bind_next.set(true);
-        }
-    }
-    call_original!(
-        original::CREATE,
-        fn(*mut u64, *const c_void, usize, *mut c_void) -> c_int,
-        thread,
-        attributes,
-        start,
-        argument
-    )
-}
-
-/// True if a rule names the start function or the library that it is in.
-#[cold]
-fn is_excluded(start: usize) -> bool {
-    let Some(object) = original::object_of(start) else {
-        return false;
-    };
-    let path = if object.name.is_null() {
-        &[][..]
-    } else {
-        // SAFETY: a string of ld.so's.
-        unsafe { CStr::from_ptr(object.name) }.to_bytes()
-    };
-    let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    let by_lib = |glob: &[u8]| exclusion::matches(glob, file) || exclusion::matches(glob, path);
-    if exclusion::patterns(b"lib:").any(by_lib) {
-        return true;
-    }
-    exclusion::patterns(b"start:").any(|symbol| {
-        let mut name = [0u8; 256];
-        let Some(to) = name.get_mut(..symbol.len()) else {
-            return false;
-        };
-        to.copy_from_slice(symbol);
-        CStr::from_bytes_until_nul(&name).is_ok_and(|name| {
-            // SAFETY: an entry of ld.so's list.
-            unsafe { original::symbol(object, name) == start }
-        })
-    })
-}
-
-/// `pthread_setname_np(3)` of another thread; glibc would look for its id in `/proc`.
-///
-/// # Safety
-/// As glibc says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_setname_np(thread: u64, name: *const c_char) -> c_int {
-    if let Some(target) = other_thread(thread) {
-        // SAFETY: the caller's string.
-        let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-        if name.len() > 15 {
-            return errno::ERANGE as c_int;
-        }
-        target.set_name(name);
-        return 0;
-    }
-    call_original!(
-        original::SETNAME,
-        fn(u64, *const c_char) -> c_int,
-        thread,
-        name
-    )
-}
-
-/// `pthread_getname_np(3)` of another thread.
-///
-/// # Safety
-/// As glibc says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_getname_np(thread: u64, to: *mut c_char, len: usize) -> c_int {
-    if let Some(target) = other_thread(thread) {
-        let name = target.name();
-        if len < name.len() {
-            return errno::ERANGE as c_int;
-        }
-        // SAFETY: the caller's buffer of `len` bytes.
-        unsafe { core::ptr::copy_nonoverlapping(name.as_ptr(), to.cast(), name.len()) };
-        return 0;
-    }
-    call_original!(
-        original::GETNAME,
-        fn(u64, *mut c_char, usize) -> c_int,
-        thread,
-        to,
-        len
-    )
-}
-
-/// The green thread with this thread block, if it isn't the running one.
-fn other_thread<'a>(block: u64) -> Option<&'a Thread> {
-    let (_, own) = green()?;
-    (own.fs.get() != block)
-        .then(|| {
-            ENGINE
-                .threads
-                .iter()
-                .find(|thread| thread.fs.get() == block)
-        })
-        .flatten()
-}
-
 /// `sched_yield(2)`.
 #[unsafe(no_mangle)]
 pub extern "C" fn sched_yield() -> c_int {
@@ -619,30 +505,3 @@ pub extern "C" fn sched_yield() -> c_int {
         None => call_original!(original::SCHED_YIELD, fn() -> c_int,),
     }
 }
-
-/// `pthread_cancel(3)`: glibc's, and then a wait of ours is told.
-#[unsafe(no_mangle)]
-pub extern "C" fn pthread_cancel(thread: u64) -> c_int {
-    let result = call_original!(original::CANCEL, fn(u64) -> c_int, thread);
-    if result == 0 && green().is_some() {
-        wake_cancelled(thread);
-    }
-    result
-}
-
-/// A thread parked in a condition variable or a semaphore looks at its cancellation state.
-fn wake_cancelled(block: u64) {
-    let kinds = [WaitKind::Condvar as u32, WaitKind::Semaphore as u32];
-    let target = ENGINE
-        .threads
-        .iter()
-        .find(|thread| thread.fs.get() == block);
-    if let Some(thread) = target
-        && kinds.contains(&thread.wait_kind.load(Ordering::Relaxed))
-        && thread.task.claim(Wake::Signalled)
-    {
-        ENGINE.unpark(thread.task_ref());
-    }
-}
-
-const _: fn(&Original) -> usize = Original::get;
