@@ -57,6 +57,9 @@ pub fn yield_now() {
     let carrier = Carrier::current();
     let thread = carrier.thread();
     if carrier.queue.is_empty() && ENGINE.injector.is_empty() {
+        if thread.signals.deliverable() != 0 {
+            carrier.attention.store(1, Ordering::Relaxed);
+        }
         return poll_alone(carrier);
     }
     if !carrier.bound.load(Ordering::Relaxed).is_null() {

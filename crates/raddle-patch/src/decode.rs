@@ -3,7 +3,7 @@
 //!
 //! It answers five questions and no other: the length; where control goes; whether the bytes mean
 //! the same elsewhere (no operand relative to rip); what happens to rsp and eax; and whether a
-//! vector, x87, MMX, mask or tile register is touched. Opcode properties are in [`tables`].
+//! vector, x87, MMX, mask or tile register is touched. Opcode properties are in `tables`.
 //!
 //! The answers err on one side. `eax` may be called clobbered where it is kept, `vector` set where
 //! no register is touched, and `rsp` called changed where it is only read: each of these makes a
