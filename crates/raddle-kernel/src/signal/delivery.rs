@@ -1,7 +1,7 @@
 //! Delivery: a green thread runs its handlers, on its own stack.
 
 use super::actions::{self, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART};
-use super::entry::{Moved, raddle_enter_handler, raddle_resume};
+use super::entry::{Moved, raddle_enter_handler, raddle_handler_returned, raddle_resume};
 use super::routing::{self, process_pending};
 use super::{UNBLOCKABLE, bit, poke};
 use core::sync::atomic::Ordering;
@@ -160,6 +160,8 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
     }
     // SAFETY: the frame is this stack's own; everything below it is free.
     unsafe {
+        // The last handler's return has popped this word, and a call has used its place since.
+        (*frame).return_address = raddle_handler_returned as *const () as usize;
         (*frame).info = *info;
         (*frame).context.sigmask = after;
         (*frame).context.stack = signals.alternate.get();
