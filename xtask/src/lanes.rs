@@ -305,6 +305,7 @@ fn real(workspace: &Workspace) -> Result<Outcome> {
     let tally = cargo_test(workspace, shell::cargo(&workspace.root), |command| {
         let command = command
             .env("RADDLE_BIN", workspace.raddle())
+            .env("RADDLE_TEST_TIMEOUT_S", "30")
             .envs(QUICK_RELEASE);
         command.args(["--package", REAL, "--release"])
     })?;
