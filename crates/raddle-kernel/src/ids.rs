@@ -106,6 +106,19 @@ pub extern "C" fn set_scheduling(frame: &Frame) -> Outcome {
     Outcome::of(unsafe { syscall6(frame.rax as u32, args) })
 }
 
+/// `setuid(2)` and its family, `capset(2)`: refused with EAGAIN once the process has threads.
+///
+/// The kernel changes one kernel thread only, and glibc's broadcast reaches green threads, not
+/// carriers: some would keep the old credentials, which is a hole. Until the runtime changes all of
+/// its kernel threads in one step, the call fails and changes nothing.
+pub extern "C" fn credentials(_: &Frame) -> Outcome {
+    if ENGINE.is_started() {
+        Outcome::of(err(errno::EAGAIN))
+    } else {
+        Outcome::PASS
+    }
+}
+
 /// `prctl(2)`: `PR_SET_NAME` and `PR_GET_NAME` are the green thread's.
 pub extern "C" fn prctl(frame: &Frame) -> Outcome {
     const SET_NAME: usize = 15;
