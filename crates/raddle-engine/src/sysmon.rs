@@ -44,6 +44,8 @@ impl Sysmon {
         let wake = unsafe { sys!(nr::__NR_eventfd2, 0usize, 0o2004000usize) };
         let wake = crate::pump::hide(wake)?;
         self.wake.store(wake as i32, Ordering::Relaxed);
+        // Here and not on the thread: the program must never see a descriptor number of ours.
+        self.listener.store(inspect::listen(), Ordering::Relaxed);
         self.asleep.store(0, Ordering::Relaxed);
         kthread::spawn(sysmon_main, 0, STACK).map(|_| ())
     }
@@ -96,8 +98,7 @@ struct Watch {
 extern "C" fn sysmon_main(_: usize) -> ! {
     // SAFETY: this thread is no carrier.
     unsafe { raddle_context::set_gs_base(0) };
-    let listener = inspect::listen();
-    ENGINE.sysmon.listener.store(listener, Ordering::Relaxed);
+    let listener = ENGINE.sysmon.listener.load(Ordering::Relaxed);
     let wake = ENGINE.sysmon.wake.load(Ordering::Relaxed);
     let mut watch = Watch {
         seen: [Seen::default(); WATCHED],

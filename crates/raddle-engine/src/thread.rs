@@ -85,6 +85,9 @@ pub struct Thread {
     pub signals: ThreadSignals,
     /// If not null, the carrier that runs this thread and nothing else.
     pub bound: AtomicPtr<Carrier>,
+    /// 1 if somebody cancelled the thread and it has not looked yet. SeqCst: set before the
+    /// canceller tries to claim a wait, read by the waiter after it announced the wait.
+    pub cancelled: AtomicU32,
     /// The next thread that this one creates is to be bound (an exclusion rule).
     pub bind_next: Cell<bool>,
     life: AtomicU32,
@@ -255,6 +258,7 @@ impl ThreadTable {
         let tid = TID_BASE + generation * MAX_THREADS as u32 + slot;
         thread.tid.store(tid, Ordering::Relaxed);
         thread.bind_next.set(false);
+        thread.cancelled.store(0, Ordering::Relaxed);
         thread.clear_tid.set(null_mut());
         thread.robust_list.set(0);
         thread.bound.store(null_mut(), Ordering::Relaxed);

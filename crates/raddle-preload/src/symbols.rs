@@ -361,8 +361,14 @@ impl Semaphore {
             return 0;
         }
         self.data.fetch_add(WAITER, Ordering::SeqCst);
+        let thread = Carrier::current().thread();
         let address = self.data.as_ptr().expose_provenance();
         loop {
+            if thread.cancelled.swap(0, Ordering::SeqCst) != 0 {
+                self.data.fetch_sub(WAITER, Ordering::Relaxed);
+                test_cancel();
+                self.data.fetch_add(WAITER, Ordering::SeqCst);
+            }
             if self.try_take() {
                 self.data.fetch_sub(WAITER, Ordering::Relaxed);
                 leave();

@@ -140,6 +140,13 @@ pub extern "C" fn pthread_cancel(thread: u64) -> c_int {
 
 /// A thread parked in a condition variable or a semaphore looks at its cancellation state.
 fn wake_cancelled(block: u64) {
+    if let Some(thread) = ENGINE
+        .threads
+        .iter()
+        .find(|thread| thread.fs.get() == block)
+    {
+        thread.cancelled.store(1, Ordering::SeqCst);
+    }
     let kinds = [WaitKind::Condvar as u32, WaitKind::Semaphore as u32];
     let target = ENGINE
         .threads

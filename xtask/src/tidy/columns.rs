@@ -21,7 +21,10 @@ pub fn check(subject: &Subject<'_>) -> Result<Findings> {
 }
 
 fn applies(file: &TextFile) -> bool {
-    file.is_source() || matches!(file.extension(), "md" | "toml") || file.path == "Makefile"
+    // A list of sentences in a format that has no line continuation.
+    let list = file.path.ends_with("known-failures.toml");
+    let text = matches!(file.extension(), "md" | "toml") && !list;
+    file.is_source() || text || file.path == "Makefile"
 }
 
 fn long_lines(file: &TextFile) -> Vec<Violation> {
