@@ -13,7 +13,7 @@ use crate::threads::{self, CLONE_THREAD, CLONE_VM, Request};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, fork};
-use raddle_sys::{err, errno, mem, sys};
+use raddle_sys::{err, errno, mem};
 
 const CLONE: u64 = 56;
 const VFORK: u64 = 58;
@@ -135,13 +135,5 @@ pub extern "C" fn on_helper(frame: &Frame) -> Outcome {
         if result != err(errno::EINTR) || signal::deliver() == signal::Delivered::Interrupting {
             return Outcome::of(result);
         }
-    }
-}
-
-/// `exit_group(2)` by a program whose carriers are busy: nobody is waited for.
-pub fn exit_group(status: usize) -> ! {
-    loop {
-        // SAFETY: ends the process.
-        unsafe { sys!(231, status) };
     }
 }
