@@ -15,6 +15,7 @@ use crate::run::pattern::Pattern;
 
 pub const CARRIERS_MAX: u16 = 1024;
 pub const CARRIERS_VARIABLE: &str = "RADDLE_CARRIERS";
+pub const QUANTUM_VARIABLE: &str = "RADDLE_QUANTUM_US";
 pub const VERBOSE_VARIABLE: &str = "RADDLE_VERBOSE";
 pub const EXCLUDE_VARIABLE: &str = "RADDLE_EXCLUDE";
 /// Between patterns in `RADDLE_EXCLUDE`.
@@ -67,6 +68,11 @@ pub struct RunArguments {
     /// Kernel threads that run green threads, 1 to 1024 [default: as many as CPUs may be used]
     #[arg(short = 'n', long, env = CARRIERS_VARIABLE, value_parser = parse_carriers)]
     pub carriers: Option<u16>,
+
+    /// Microseconds that a thread may compute while others wait, 50 to 1000000; 0 for no limit
+    /// [default: 2000]
+    #[arg(long, env = QUANTUM_VARIABLE, value_name = "US", value_parser = parse_quantum)]
+    pub quantum: Option<u32>,
 
     /// Says on standard error what runs how, and why not with green threads
     #[arg(short, long, env = VERBOSE_VARIABLE, value_parser = FalseyValueParser::new())]
@@ -220,6 +226,14 @@ fn parse_carriers(text: &str) -> Result<u16, String> {
     let allowed = carriers.filter(|carriers| (1..=CARRIERS_MAX).contains(carriers));
     allowed
         .ok_or_else(|| format!("give -n or {CARRIERS_VARIABLE} a number from 1 to {CARRIERS_MAX}"))
+}
+
+fn parse_quantum(text: &str) -> Result<u32, String> {
+    let us = text.parse().ok();
+    us.filter(|us| *us == 0 || (50..=1_000_000).contains(us))
+        .ok_or_else(|| {
+            format!("give --quantum or {QUANTUM_VARIABLE} 0 or a number from 50 to 1000000")
+        })
 }
 
 fn parse_pid(text: &str) -> Result<u32, String> {

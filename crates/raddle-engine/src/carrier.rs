@@ -5,6 +5,7 @@
 //! being idle, and an alternate signal stack; it has no glibc thread block and never runs libc code
 //! on its own behalf.
 
+use crate::engine::ENGINE;
 use crate::thread::Thread;
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
@@ -14,6 +15,7 @@ use raddle_context::Context;
 use raddle_sched::RunQueue;
 use raddle_sched::policy::Backlog;
 use raddle_sys::abi::SigInfo;
+use raddle_sys::{nr, sys};
 
 /// What a carrier is doing, for inspection and for sysmon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +26,9 @@ pub enum CarrierState {
     Polling = 2,
 }
 
+/// The signal that makes a carrier look whether it is to preempt (glibc's SIGCANCEL, which its
+/// `tgkill` never gives to a kernel thread here). Handled with SA_RESTART.
+pub const PREEMPT: usize = 32;
 /// Offset of [`Carrier::current`] from the GS base.
 pub const CURRENT: usize = 8;
 /// Offset of [`Carrier::raw`].
@@ -107,6 +112,9 @@ pub struct Carrier {
     pub now_ns: Cell<u64>,
     /// Emulated calls since the last switch, so that a loop of successful calls lets others run.
     pub calls: Cell<u32>,
+    /// One more than the count of switches at which sysmon found the running thread's quantum used
+    /// up: while `switches` is that count, the thread is to give way. Written by sysmon.
+    pub(crate) preempt_at: AtomicU64,
 
     /// Non-zero while this carrier makes a child process that shares memory.
     pub child_shares: Cell<u32>,
@@ -127,6 +135,8 @@ pub struct Carrier {
     pub steals: AtomicU64,
     /// Searches that found nothing.
     pub failed_steals: AtomicU64,
+    /// Green threads preempted here.
+    pub preemptions: AtomicU64,
     /// Times it went to sleep.
     pub parks: AtomicU64,
     /// Thefts from this carrier since it last looked: its wake-ups are useful.
@@ -189,6 +199,26 @@ impl Carrier {
         self.current.store(thread, Ordering::Relaxed);
     }
 
+    /// True if sysmon wants the running thread to give way to others.
+    #[inline]
+    pub fn is_to_preempt(&self) -> bool {
+        self.preempt_at.load(Ordering::Relaxed) == self.switches.load(Ordering::Relaxed) + 1
+    }
+
+    /// Tells the carrier to preempt the thread that it runs since its switch number `switches`.
+    pub(crate) fn preempt(&self, switches: u64) {
+        self.preempt_at.store(switches + 1, Ordering::Relaxed);
+        self.send(PREEMPT);
+    }
+
+    /// Sends one of the runtime's own signals to the carrier.
+    pub(crate) fn send(&self, signal: usize) {
+        let pid = ENGINE.pid.load(Ordering::Relaxed);
+        let own = self.kernel_tid.load(Ordering::Relaxed);
+        // SAFETY: signals a thread of our own, which handles the signal.
+        unsafe { sys!(nr::__NR_tgkill, pid, own, signal) };
+    }
+
     /// Ends or prevents the carrier's sleep on its wake word: from its own signal handler.
     pub fn wake_up_from_handler(&self) {
         self.wake_word.store(1, Ordering::SeqCst);
@@ -219,5 +249,6 @@ impl Carrier {
         self.next.set(null_mut());
         self.exiting.set(null_mut());
         self.raw.set(0);
+        self.preempt_at.store(0, Ordering::Relaxed);
     }
 }

@@ -16,6 +16,7 @@ use crate::{clock, cpus, kthread};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::idle::IdleSet;
+use raddle_sched::policy::QUANTUM_NS;
 use raddle_sched::{Injector, SpinLock, TaskList, TaskRef, Timers, WaitTable};
 use raddle_sys::{err, errno, mem, nr, sys};
 
@@ -43,6 +44,8 @@ pub struct Engine {
     pub futexes: WaitTable<FUTEX_ROWS>,
     pub timers: Timers,
     pub injector: Injector,
+    /// Preempted threads: they run when nothing else on a carrier wants to, in turn.
+    pub spent: Injector,
     pub pump: Pump,
     pub helpers: Helpers,
     pub sysmon: Sysmon,
@@ -59,6 +62,7 @@ pub struct Engine {
     started: AtomicU32,
     /// Carriers that the user or the machine allows.
     wanted: AtomicU32,
+    quantum_ns: AtomicU64,
     /// Carriers that exist, the first `up` of the list.
     up: AtomicU32,
     list: [AtomicPtr<Carrier>; MAX_CARRIERS],
@@ -84,6 +88,7 @@ impl Engine {
             futexes: WaitTable::new(),
             timers: Timers::new(),
             injector: Injector::new(),
+            spent: Injector::new(),
             pump: Pump::new(),
             helpers: Helpers::new(),
             sysmon: Sysmon::new(),
@@ -95,6 +100,7 @@ impl Engine {
             main: AtomicPtr::new(null_mut()),
             started: AtomicU32::new(0),
             wanted: AtomicU32::new(1),
+            quantum_ns: AtomicU64::new(QUANTUM_NS),
             up: AtomicU32::new(0),
             list: [const { AtomicPtr::new(null_mut()) }; MAX_CARRIERS],
             memory: AtomicUsize::new(0),
@@ -190,6 +196,16 @@ impl Engine {
     /// Carriers that may be used.
     pub fn wanted(&self) -> u32 {
         self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// How long a thread may run while others wait; `u64::MAX` for ever.
+    pub fn quantum_ns(&self) -> u64 {
+        self.quantum_ns.load(Ordering::Relaxed)
+    }
+
+    /// Changes the quantum.
+    pub fn set_quantum_ns(&self, ns: u64) {
+        self.quantum_ns.store(ns, Ordering::Relaxed);
     }
 
     /// The carriers that exist.
@@ -325,6 +341,18 @@ impl Engine {
     pub fn inject(&self, task: TaskRef) {
         self.injector.push(task);
         self.wake_one();
+    }
+
+    /// Appends a thread that has used its quantum up behind all others.
+    pub(crate) fn push_spent(&self, task: TaskRef) {
+        self.spent.push(task);
+        self.wake_one();
+    }
+
+    /// True if threads wait for whichever carrier comes first.
+    #[inline(always)]
+    pub fn has_posted(&self) -> bool {
+        !self.injector.is_empty() || !self.spent.is_empty()
     }
 
     /// More than one thread waits in the ring while carriers sleep: wake one if the budget allows.

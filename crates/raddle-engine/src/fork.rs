@@ -22,6 +22,7 @@ pub unsafe fn in_child() {
         ENGINE.futexes.reset();
         ENGINE.timers.reset();
         ENGINE.injector.reset();
+        ENGINE.spent.reset();
         ENGINE.helpers.reset();
         ENGINE.pump.reset();
         ENGINE.sysmon.reset();

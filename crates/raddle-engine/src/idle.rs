@@ -87,7 +87,7 @@ fn search<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     }
     let start = timestamp();
     while timestamp() - start < SEARCH_TICKS {
-        if !ENGINE.injector.is_empty()
+        if ENGINE.has_posted()
             && let Some(thread) = pick(carrier)
         {
             return Some(thread);
@@ -168,7 +168,7 @@ fn poll(carrier: &Carrier) {
         .poller_deadline_ns
         .store(deadline_ns, Ordering::SeqCst);
     ENGINE.pump.announce_sleep();
-    if !ENGINE.injector.is_empty()
+    if ENGINE.has_posted()
         || ENGINE.timers.earliest_ns() < deadline_ns
         || carrier.attention.load(Ordering::Relaxed) != 0
     {
@@ -187,7 +187,7 @@ fn sleep(carrier: &Carrier) {
     carrier.set_state(CarrierState::Idle);
     carrier.wake_word.store(0, Ordering::SeqCst);
     ENGINE.idle.insert(id);
-    let come_back = !ENGINE.injector.is_empty()
+    let come_back = ENGINE.has_posted()
         || ENGINE.poller.load(Ordering::SeqCst) == 0
         || carrier.attention.load(Ordering::Relaxed) != 0;
     if !come_back {

@@ -173,6 +173,7 @@ fn carrier_record(carrier: &Carrier) -> CarrierRecord {
         active: count(&carrier.switches),
         steal: count(&carrier.steals),
         steal_fail: count(&carrier.failed_steals),
+        preempt: count(&carrier.preemptions),
         park: count(&carrier.parks),
         queue_len: carrier.queue.len() as u64,
         ..CarrierRecord::default()
@@ -223,6 +224,7 @@ fn thread_record(thread: &Thread) -> ThreadRecord {
         },
         switches: count(&thread.switches),
         steal: count(&thread.migrations),
+        preempt: count(&thread.preemptions),
         park: count(&thread.parks),
         name: thread.name(),
         flags,

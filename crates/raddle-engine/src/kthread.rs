@@ -75,6 +75,17 @@ unsafe extern "C" fn raw_clone(flags: usize, stack: *mut u8, entry: Entry, arg: 
     )
 }
 
+/// CPU time that the kernel thread `tid` has used; 0 if there is none.
+pub fn cpu_ns(tid: u32) -> u64 {
+    const THREAD: u32 = 4;
+    const SCHED: u32 = 2;
+    let clock = (!tid << 3 | THREAD | SCHED) as i32;
+    let mut time = raddle_sys::abi::Timespec::default();
+    // SAFETY: the kernel fills a live structure.
+    unsafe { sys!(nr::__NR_clock_gettime, clock, &raw mut time) };
+    time.to_ns().unwrap_or(0)
+}
+
 /// Sleeps until `*word` is no longer `expected`, or somebody wakes it, or a signal comes.
 pub fn futex_wait(word: *const u32, expected: u32) {
     // SAFETY: the word is live; FUTEX_WAIT_PRIVATE reads it.

@@ -56,7 +56,7 @@ pub fn park_until(deadline_ns: u64) -> Wake {
 pub fn yield_now() {
     let carrier = Carrier::current();
     let thread = carrier.thread();
-    if carrier.queue.is_empty() && ENGINE.injector.is_empty() {
+    if carrier.queue.is_empty() && !ENGINE.has_posted() {
         if thread.signals.deliverable() != 0 {
             carrier.attention.store(1, Ordering::Relaxed);
         }
@@ -86,6 +86,22 @@ fn poll_alone(carrier: &Carrier) {
         // SAFETY: no memory is involved.
         unsafe { sys!(nr::__NR_sched_yield) };
     }
+}
+
+/// The running thread has used up its quantum: whoever waits runs first, timers and descriptors
+/// included.
+pub fn give_way() {
+    let carrier = Carrier::current();
+    Carrier::count(&carrier.preemptions);
+    Carrier::count(&carrier.thread().preemptions);
+    look_around(carrier);
+    if carrier.queue.is_empty() && !ENGINE.has_posted() {
+        return;
+    }
+    let thread = carrier.thread();
+    thread.waits_for(WaitKind::Yield, 0, 0);
+    ENGINE.push_spent(thread.task_ref());
+    leave(carrier, thread);
 }
 
 /// Expires timers and polls descriptors, without waiting.
@@ -196,7 +212,7 @@ fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
         look_around(carrier);
     }
     if tick.injector
-        && let Some(task) = ENGINE.injector.pop()
+        && let Some(task) = ENGINE.injector.pop().or_else(|| ENGINE.spent.pop())
     {
         return Some(Thread::of(task));
     }
@@ -231,7 +247,7 @@ fn pick_rest<'a>(carrier: &Carrier) -> Option<&'a Thread> {
 fn take_injected(carrier: &Carrier) -> Option<TaskRef> {
     let waiting = ENGINE.injector.len();
     if waiting == 0 {
-        return None;
+        return ENGINE.spent.pop();
     }
     let share = (waiting / ENGINE.up() as usize + 1).min(raddle_sched::run_queue::CAPACITY / 2);
     let taken = ENGINE.injector.pop_some(share);

@@ -2,17 +2,22 @@
 //!
 //! It looks at the carriers on an interval from `policy`: 100 us after something was found,
 //! doubling to 10 ms, and not at all once everything has been idle for a while (then whichever
-//! carrier gets work first wakes it) or when only one carrier may exist. It acts on three things: a
-//! backlog that lasts, an idle carrier while nobody polls, and injected work while a carrier
-//! sleeps.
+//! carrier gets work first wakes it). It acts on four things: a backlog that lasts, an idle carrier
+//! while nobody polls, injected work while a carrier sleeps, and a thread that has used up its
+//! quantum while others wait: that one it preempts. While threads hold all carriers and nobody
+//! waits for them, sysmon watches timers and descriptors, so that who becomes runnable is seen at
+//! once.
 
-use crate::carrier::CarrierState;
+use crate::carrier::{Carrier, CarrierState};
 use crate::clock;
 use crate::engine::ENGINE;
+use crate::helpers::POKE;
 use crate::inspect;
 use crate::kthread;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
-use raddle_sched::policy::{SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen, sysmon_interval_ns};
+use raddle_sched::policy::{
+    Found, Look, SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen, sysmon_interval_ns,
+};
 use raddle_sys::abi::{PollFd, Timespec};
 use raddle_sys::{nr, sys};
 
@@ -52,10 +57,7 @@ impl Sysmon {
 
     /// A carrier left its sleep: if nobody watches, somebody must.
     pub(crate) fn carrier_awoke(&self) {
-        if ENGINE.wanted() > 1
-            && self.asleep.load(Ordering::Relaxed) != 0
-            && self.asleep.swap(0, Ordering::AcqRel) != 0
-        {
+        if self.asleep.load(Ordering::Relaxed) != 0 && self.asleep.swap(0, Ordering::AcqRel) != 0 {
             let one = 1u64;
             let wake = self.wake.load(Ordering::Relaxed);
             // SAFETY: eight bytes of a live value into our own eventfd.
@@ -95,6 +97,24 @@ struct Watch {
     busy_ns: u64,
 }
 
+/// How to sleep until the next look.
+struct Plan {
+    /// Until when at most, as a duration; `None` for until woken.
+    timeout_ns: Option<u64>,
+    /// Wake up when a descriptor that green threads wait for becomes ready.
+    watch_events: bool,
+}
+
+/// What all carriers together showed.
+#[derive(Default)]
+struct Sight {
+    acted: bool,
+    running: bool,
+    /// The next look must not come later than this.
+    within_ns: Option<u64>,
+    watch_events: bool,
+}
+
 extern "C" fn sysmon_main(_: usize) -> ! {
     // SAFETY: this thread is no carrier.
     unsafe { raddle_context::set_gs_base(0) };
@@ -105,37 +125,20 @@ extern "C" fn sysmon_main(_: usize) -> ! {
         interval_ns: SYSMON_MIN_NS,
         busy_ns: 0,
     };
+    let mut ready = false;
     loop {
-        let timeout_ns = watch.look();
-        let mut fds = [
-            PollFd {
-                fd: wake,
-                events: 1,
-                revents: 0,
-            },
-            PollFd {
-                fd: listener,
-                events: 1,
-                revents: 0,
-            },
-        ];
-        let timeout = Timespec::from_ns(timeout_ns.unwrap_or(0));
-        let timeout_ptr = if timeout_ns.is_some() {
-            (&raw const timeout).expose_provenance()
+        let plan = watch.look(ready);
+        let events = if plan.watch_events {
+            ENGINE.pump.own_descriptors()[0]
         } else {
-            0
+            -1 // ignored
         };
-        // SAFETY: live structures; a negative descriptor is ignored.
-        unsafe {
-            sys!(
-                nr::__NR_ppoll,
-                fds.as_mut_ptr(),
-                2usize,
-                timeout_ptr,
-                0usize,
-                8usize
-            )
-        };
+        let mut fds = [wake, listener, events].map(|fd| PollFd {
+            fd,
+            events: 1,
+            revents: 0,
+        });
+        wait(&mut fds, plan.timeout_ns);
         if fds[0].revents != 0 {
             let mut count = 0u64;
             // SAFETY: eight bytes into a live value.
@@ -145,18 +148,36 @@ extern "C" fn sysmon_main(_: usize) -> ! {
         if fds[1].revents != 0 {
             inspect::serve(listener);
         }
+        ready = fds[2].revents != 0;
     }
 }
 
+fn wait(fds: &mut [PollFd; 3], timeout_ns: Option<u64>) {
+    let timeout = Timespec::from_ns(timeout_ns.unwrap_or(0));
+    let timeout_ptr = if timeout_ns.is_some() {
+        (&raw const timeout).expose_provenance()
+    } else {
+        0
+    };
+    // SAFETY: live structures; a negative descriptor is ignored.
+    unsafe {
+        sys!(
+            nr::__NR_ppoll,
+            fds.as_mut_ptr(),
+            fds.len(),
+            timeout_ptr,
+            0usize,
+            8usize
+        )
+    };
+}
+
 impl Watch {
-    /// One look. Returns how long to sleep, or `None` for until woken.
-    fn look(&mut self) -> Option<u64> {
-        if ENGINE.wanted() < 2 {
-            return None;
-        }
-        let (acted, running) = self.act();
+    /// One look; `ready` says that descriptors were ready just now.
+    fn look(&mut self, ready: bool) -> Plan {
         let now_ns = clock::now_ns();
-        if running {
+        let sight = self.act(now_ns, ready);
+        if sight.running {
             self.busy_ns = now_ns;
         } else if now_ns.saturating_sub(self.busy_ns) > SYSMON_LINGER_NS {
             ENGINE.sysmon.asleep.store(1, Ordering::SeqCst);
@@ -164,36 +185,88 @@ impl Watch {
                 .carriers()
                 .all(|c| c.state() != CarrierState::Running);
             if still {
-                return None;
+                return Plan {
+                    timeout_ns: None,
+                    watch_events: false,
+                };
             }
             ENGINE.sysmon.asleep.store(0, Ordering::SeqCst);
         }
-        self.interval_ns = sysmon_interval_ns(self.interval_ns, acted);
-        Some(self.interval_ns)
+        self.interval_ns = sysmon_interval_ns(self.interval_ns, sight.acted);
+        let within_ns = sight.within_ns.unwrap_or(u64::MAX);
+        Plan {
+            timeout_ns: Some(self.interval_ns.min(within_ns)),
+            watch_events: sight.watch_events,
+        }
     }
 
-    /// Wakes a carrier where work waits; says whether it did, and whether any carrier runs.
-    fn act(&mut self) -> (bool, bool) {
-        let (mut acted, mut running) = (false, false);
-        for (index, carrier) in ENGINE.carriers().enumerate() {
+    /// Wakes a carrier where work waits, and preempts who is in its way.
+    fn act(&mut self, now_ns: u64, ready: bool) -> Sight {
+        let mut sight = Sight::default();
+        let unattended = ENGINE.poller.load(Ordering::SeqCst) == 0;
+        let due = unattended && (ready || ENGINE.timers.earliest_ns() <= now_ns);
+        for (carrier, seen) in ENGINE.carriers().zip(&mut self.seen) {
             if carrier.state() != CarrierState::Running {
                 continue;
             }
-            running = true;
-            let Some(seen) = self.seen.get_mut(index) else {
-                continue;
+            sight.running = true;
+            let look = Look {
+                now_ns,
+                cpu_ns: kthread::cpu_ns(carrier.kernel_tid.load(Ordering::Relaxed)),
+                switches: carrier.switches.load(Ordering::Relaxed),
+                queued: !carrier.queue.is_empty(),
+                ring_len: carrier.queue.ring_len(),
             };
-            let switches = carrier.switches.load(Ordering::Relaxed);
-            let queued = !carrier.queue.is_empty();
-            if seen.backlog_lasts(switches, queued, carrier.queue.ring_len()) {
-                acted |= ENGINE.wake_one();
+            let found = seen.look(look);
+            if found.backlog_lasts {
+                sight.acted |= ENGINE.wake_one();
+            }
+            let wanted = look.queued || due || ENGINE.has_posted();
+            if sight.consider(carrier, look.switches, found, wanted) {
+                seen.told();
             }
         }
-        let unattended = ENGINE.poller.load(Ordering::SeqCst) == 0 || !ENGINE.injector.is_empty();
-        let asleep = !ENGINE.idle.is_empty() || !ENGINE.injector.is_empty();
-        if running && unattended && asleep {
-            acted |= ENGINE.wake_one();
+        sight.watch_events &= unattended;
+        let injected = ENGINE.has_posted();
+        let asleep = !ENGINE.idle.is_empty() || injected;
+        if sight.running && (unattended || injected) && asleep {
+            sight.acted |= ENGINE.wake_one();
         }
-        (acted, running)
+        if sight.watch_events {
+            let left_ns = ENGINE.timers.earliest_ns().saturating_sub(now_ns);
+            sight.look_within(left_ns.max(1));
+        }
+        sight
+    }
+}
+
+impl Sight {
+    /// Tells the thread on `carrier` to give way if its quantum is over and others want to run.
+    /// True if it was told.
+    fn consider(&mut self, carrier: &Carrier, switches: u64, found: Found, wanted: bool) -> bool {
+        if found.computes && carrier.attention.load(Ordering::Relaxed) != 0 {
+            // A signal came between the last look of a call and its end.
+            carrier.send(POKE);
+        }
+        let left_ns = ENGINE.quantum_ns().saturating_sub(found.held_ns);
+        if left_ns != 0 {
+            if wanted {
+                self.look_within(left_ns);
+            }
+            return false;
+        }
+        if !wanted {
+            self.watch_events = true;
+            return false;
+        }
+        if found.computes {
+            carrier.preempt(switches);
+        }
+        self.look_within(ENGINE.quantum_ns());
+        true
+    }
+
+    fn look_within(&mut self, ns: u64) {
+        self.within_ns = Some(self.within_ns.map_or(ns, |within| within.min(ns)));
     }
 }

@@ -78,6 +78,11 @@ pub struct Thread {
     pub parks: AtomicU64,
     /// Times another carrier than its last one ran it.
     pub migrations: AtomicU64,
+    /// Times it was preempted.
+    pub preemptions: AtomicU64,
+    /// Where its registers are kept while it is preempted; 0 before the first time. The memory
+    /// stays with the slot.
+    pub save_area: Cell<usize>,
     /// `CLONE_CHILD_CLEARTID`'s address: zeroed and woken when it exits.
     pub clear_tid: Cell<*mut AtomicU32>,
     /// Head of its robust list, as `set_robust_list(2)` was told.
@@ -266,6 +271,7 @@ impl ThreadTable {
         thread.switches.store(0, Ordering::Relaxed);
         thread.parks.store(0, Ordering::Relaxed);
         thread.migrations.store(0, Ordering::Relaxed);
+        thread.preemptions.store(0, Ordering::Relaxed);
         thread.waits_for(WaitKind::None, 0, 0);
         thread.signals.reset();
         thread.life.store(Life::Live as u32, Ordering::Release);

@@ -48,6 +48,7 @@ enum Why {
     OldGlibc,
     NoMemory,
     Carriers,
+    Quantum,
     Patching(Refusal),
 }
 
@@ -70,6 +71,9 @@ impl fmt::Display for Why {
             Self::NoGlibc => "the program doesn't use glibc; use a glibc build",
             Self::OldGlibc => "this glibc is older than 2.34; use a newer system",
             Self::NoMemory => "there is not enough memory or address space; raise the limits",
+            Self::Quantum => {
+                "RADDLE_QUANTUM_US is not 0 or a number from 50 to 1000000; correct it"
+            }
             Self::Carriers => "RADDLE_CARRIERS is not a number from 1 to 1024; correct it",
             Self::Patching(refusal) => return write!(f, "{refusal}"),
         })
@@ -99,6 +103,9 @@ fn say(text: fmt::Arguments<'_>) {
     let _ = writeln!(line, "raddle: {text}");
     raddle_sys::write_stderr(line.bytes());
 }
+
+/// Quanta that can be asked for, in microseconds.
+const QUANTUM_US: core::ops::RangeInclusive<u32> = 50..=1_000_000;
 
 fn take_over(environment: &Environment) -> Result<Report, Why> {
     if environment.auxiliary(AT_HWCAP2) & FSGSBASE == 0 {
@@ -132,13 +139,8 @@ fn prepare(environment: &Environment, map: &LinkMap) -> Result<(), Why> {
         exclusion::set_rules(rules);
     }
     original::remember(map);
-    let carriers = match environment.get(b"RADDLE_CARRIERS") {
-        None | Some(b"") => 0,
-        Some(_) => environment
-            .number(b"RADDLE_CARRIERS")
-            .filter(|n| (1..=MAX_WANTED).contains(n))
-            .ok_or(Why::Carriers)?,
-    };
+    let carriers = carriers(environment)?;
+    ENGINE.set_quantum_ns(quantum_ns(environment)?);
     let hooks = Hooks {
         carrier_starts: signal::carrier_starts,
         thread_exited: threads::exited,
@@ -148,6 +150,29 @@ fn prepare(environment: &Environment, map: &LinkMap) -> Result<(), Why> {
     unsafe { ENGINE.init(carriers, environment.auxiliary(AT_SYSINFO_EHDR), hooks) }
         .map_err(|_| Why::NoMemory)?;
     process::init().map_err(|_| Why::NoMemory)
+}
+
+/// How many carriers are asked for; 0 for as many as CPUs.
+fn carriers(environment: &Environment) -> Result<u32, Why> {
+    match environment.get(b"RADDLE_CARRIERS") {
+        None | Some(b"") => Ok(0),
+        Some(_) => environment
+            .number(b"RADDLE_CARRIERS")
+            .filter(|n| (1..=MAX_WANTED).contains(n))
+            .ok_or(Why::Carriers),
+    }
+}
+
+fn quantum_ns(environment: &Environment) -> Result<u64, Why> {
+    match environment.get(b"RADDLE_QUANTUM_US") {
+        None | Some(b"") => Ok(ENGINE.quantum_ns()),
+        Some(b"0") => Ok(u64::MAX),
+        Some(_) => environment
+            .number(b"RADDLE_QUANTUM_US")
+            .filter(|us| QUANTUM_US.contains(us))
+            .map(|us| u64::from(us) * 1000)
+            .ok_or(Why::Quantum),
+    }
 }
 
 fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Result<Report, Why> {

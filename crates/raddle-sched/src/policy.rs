@@ -99,21 +99,66 @@ pub const SYSMON_MAX_NS: u64 = 10_000_000;
 /// Sysmon keeps looking this long after everything went idle.
 pub const SYSMON_LINGER_NS: u64 = 100_000_000;
 
+/// The quantum: the longest that a thread runs while others wait, unless asked otherwise.
+pub const QUANTUM_NS: u64 = 2_000_000;
+
+/// One look of sysmon's at a running carrier.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Look {
+    /// The time.
+    pub now_ns: u64,
+    /// CPU time that the carrier's kernel thread has used.
+    pub cpu_ns: u64,
+    /// Switches that the carrier has made.
+    pub switches: u64,
+    /// True if its queue isn't empty.
+    pub queued: bool,
+    /// Threads in its ring.
+    pub ring_len: usize,
+}
+
 /// What sysmon remembers of one carrier between two looks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    switches: u64,
-    queued: bool,
+    last: Look,
+    /// The time and CPU time at which the running thread was first seen, or told to give way.
+    since: (u64, u64),
+}
+
+/// What a look found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Work has waited since the last look: something was queued at both, and either the carrier
+    /// made no switch between or its ring holds more than one now.
+    pub backlog_lasts: bool,
+    /// How long one thread has held the carrier, at least; 0 if another one did at the last look.
+    pub held_ns: u64,
+    /// It used the CPU meanwhile (rather than waited in the kernel).
+    pub computes: bool,
 }
 
 impl Seen {
-    /// Takes the next look. True if work has waited since the last one: something was queued at
-    /// both, and either the carrier made no switch between or its ring holds more than one now.
-    pub fn backlog_lasts(&mut self, switches: u64, queued: bool, ring_len: usize) -> bool {
-        let stuck = self.queued && queued && switches == self.switches;
-        let lasting = self.queued && ring_len > 1;
-        *self = Self { switches, queued };
-        stuck || lasting
+    /// Takes the next look.
+    pub fn look(&mut self, look: Look) -> Found {
+        let same = look.switches == self.last.switches;
+        if !same || self.since.0 == 0 {
+            self.since = (look.now_ns, look.cpu_ns);
+        }
+        let queued = self.last.queued && look.queued;
+        let held_ns = look.now_ns - self.since.0;
+        let found = Found {
+            backlog_lasts: queued && same || self.last.queued && look.ring_len > 1,
+            held_ns,
+            // The machine may have other things to do than to run this thread all the time.
+            computes: look.cpu_ns - self.since.1 > held_ns / 32,
+        };
+        self.last = look;
+        found
+    }
+
+    /// The running thread was told to give way: its quantum begins anew.
+    pub fn told(&mut self) {
+        self.since = (self.last.now_ns, self.last.cpu_ns);
     }
 }
 
@@ -185,27 +230,54 @@ mod tests {
         assert!(backlog.spend(MIN_WAKE_GAP_NS));
     }
 
+    /// A look at `now_ns` by which the carrier has computed half of the time.
+    fn look(now_ns: u64, switches: u64, ring_len: usize) -> Look {
+        Look {
+            now_ns,
+            cpu_ns: now_ns / 2,
+            switches,
+            queued: ring_len > 0,
+            ring_len,
+        }
+    }
+
     #[test]
     fn a_backlog_lasts_if_two_looks_see_it() {
         let mut seen = Seen::default();
-        assert!(!seen.backlog_lasts(7, true, 3), "seen once");
-        assert!(
-            seen.backlog_lasts(9, true, 2),
-            "a ring with more than one, at the second look"
+        let mut lasts = |switches, ring_len| seen.look(look(1, switches, ring_len)).backlog_lasts;
+        assert!(!lasts(7, 3), "seen once");
+        assert!(lasts(9, 2), "a ring with more than one, at the second look");
+        assert!(!lasts(11, 1), "one at a time is progress");
+        assert!(lasts(11, 1), "no switch between two looks");
+        assert!(!lasts(11, 0), "nothing waits");
+        assert!(!lasts(11, 1), "queued since the last look");
+    }
+
+    #[test]
+    fn a_thread_holds_the_carrier_until_it_switches_or_is_told() {
+        let mut seen = Seen::default();
+        assert_eq!(seen.look(look(1000, 5, 0)).held_ns, 0, "first seen");
+        assert_eq!(seen.look(look(3000, 5, 0)).held_ns, 2000);
+        seen.told();
+        assert_eq!(
+            seen.look(look(3500, 5, 0)).held_ns,
+            500,
+            "anew since it was told"
         );
-        assert!(
-            !seen.backlog_lasts(11, true, 1),
-            "one at a time is progress"
-        );
-        assert!(
-            seen.backlog_lasts(11, true, 1),
-            "no switch between two looks"
-        );
-        assert!(!seen.backlog_lasts(11, false, 0), "nothing waits");
-        assert!(
-            !seen.backlog_lasts(11, true, 0),
-            "queued since the last look"
-        );
+        assert_eq!(seen.look(look(9000, 6, 0)).held_ns, 0, "another thread");
+    }
+
+    #[test]
+    fn a_thread_that_waits_in_the_kernel_does_not_compute() {
+        let mut seen = Seen::default();
+        seen.look(look(1000, 5, 1));
+        assert!(seen.look(look(9000, 5, 1)).computes);
+        seen.told();
+        let waits = Look {
+            cpu_ns: 4510,
+            ..look(20_000, 5, 1)
+        };
+        assert!(!seen.look(waits).computes);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::cli::{CARRIERS_VARIABLE, EXCLUDE_VARIABLE, VERBOSE_VARIABLE};
+use crate::cli::{CARRIERS_VARIABLE, EXCLUDE_VARIABLE, QUANTUM_VARIABLE, VERBOSE_VARIABLE};
 
 /// How a program is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +55,12 @@ impl Way {
             Way::RaddleDefault => drop(command.args(["run", "--"])),
         }
         command.args(rest).stdin(Stdio::null());
-        for variable in [CARRIERS_VARIABLE, VERBOSE_VARIABLE, EXCLUDE_VARIABLE] {
+        for variable in [
+            CARRIERS_VARIABLE,
+            QUANTUM_VARIABLE,
+            VERBOSE_VARIABLE,
+            EXCLUDE_VARIABLE,
+        ] {
             command.env_remove(variable);
         }
         command

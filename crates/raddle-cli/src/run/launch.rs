@@ -8,7 +8,8 @@ use std::ptr;
 
 use super::{inherit, program};
 use crate::cli::{
-    CARRIERS_VARIABLE, EXCLUDE_SEPARATOR, EXCLUDE_VARIABLE, RunArguments, VERBOSE_VARIABLE,
+    CARRIERS_VARIABLE, EXCLUDE_SEPARATOR, EXCLUDE_VARIABLE, QUANTUM_VARIABLE, RunArguments,
+    VERBOSE_VARIABLE,
 };
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND};
 
@@ -32,6 +33,13 @@ pub fn environment(arguments: &RunArguments, preload: &Path, keep_preload: bool)
             &mut environment,
             CARRIERS_VARIABLE,
             Some(carriers.to_string().into()),
+        );
+    }
+    if let Some(us) = arguments.quantum {
+        set(
+            &mut environment,
+            QUANTUM_VARIABLE,
+            Some(us.to_string().into()),
         );
     }
     if arguments.verbose {

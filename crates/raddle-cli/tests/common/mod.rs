@@ -91,6 +91,7 @@ pub fn raddle(arguments: &[&str]) -> Command {
     for variable in [
         "LD_PRELOAD",
         "RADDLE_CARRIERS",
+        "RADDLE_QUANTUM_US",
         "RADDLE_VERBOSE",
         "RADDLE_EXCLUDE",
     ] {

@@ -3,6 +3,7 @@
 use super::entry;
 use super::{SIGNALS, bit};
 use core::sync::atomic::{AtomicU64, Ordering};
+use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::POKE;
 use raddle_sched::SpinLock;
 use raddle_sys::abi::SigAction;
@@ -94,12 +95,17 @@ fn tell_kernel(signal: u32, action: &SigAction) {
         DEFAULT => watched,
         IGNORE => false,
         _ => true,
-    } || signal as usize == POKE;
+    } || matches!(signal as usize, POKE | PREEMPT);
+    let restart = if signal as usize == PREEMPT {
+        SA_RESTART
+    } else {
+        action.flags & SA_RESTART
+    };
     let kept = action.flags & (SA_NOCLDSTOP | SA_NOCLDWAIT);
     let told = if ours {
         SigAction {
             handler: entry::raddle_signal_handler as *const () as usize,
-            flags: kept | SA_SIGINFO | SA_ONSTACK | SA_RESTORER | action.flags & SA_RESTART,
+            flags: kept | SA_SIGINFO | SA_ONSTACK | SA_RESTORER | restart,
             restorer: entry::raddle_signal_restorer as *const () as usize,
             mask: u64::MAX,
         }

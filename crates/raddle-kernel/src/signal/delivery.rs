@@ -3,7 +3,7 @@
 use super::actions::{self, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART};
 use super::entry::{Moved, raddle_enter_handler, raddle_handler_returned, raddle_resume};
 use super::routing::{self, process_pending};
-use super::{UNBLOCKABLE, bit, poke};
+use super::{UNBLOCKABLE, bit, poke, preemption};
 use core::sync::atomic::Ordering;
 use raddle_engine::{Carrier, Thread};
 use raddle_sys::abi::{SigAction, SigInfo, StackT};
@@ -45,7 +45,7 @@ pub fn deliver() -> Delivered {
 }
 
 /// Signals that `thread` would take now.
-fn deliverable(thread: &Thread) -> u64 {
+pub fn deliverable(thread: &Thread) -> u64 {
     let pending = thread.signals.pending.load(Ordering::Acquire) | process_pending();
     pending & !thread.signals.mask.load(Ordering::Relaxed)
 }
@@ -54,11 +54,12 @@ fn deliverable(thread: &Thread) -> u64 {
 /// through.
 pub extern "C" fn on_attention(result: isize) -> isize {
     deliver();
+    preemption::at_end_of_call();
     result
 }
 
 /// Where a frame for `thread` goes: below `rsp` and its red zone, or on top of its alternate stack.
-pub fn stack_for(thread: &Thread, signal: u32, rsp: usize, fault: bool) -> usize {
+pub fn stack_for(thread: &Thread, signal: Option<u32>, rsp: usize, fault: bool) -> usize {
     const RED_ZONE: usize = 128;
     let below = rsp - RED_ZONE;
     let alternate = thread.signals.alternate.get();
@@ -68,12 +69,8 @@ pub fn stack_for(thread: &Thread, signal: u32, rsp: usize, fault: bool) -> usize
     let on_it = (alternate.sp..alternate.sp + alternate.size).contains(&rsp);
     // Which handler will run isn't decided yet unless this is a fault; any that is due may ask.
     let wants = |signal: u32| actions_flags(signal) & SA_ONSTACK != 0;
-    let due = thread.signals.deliverable() | if signal != 33 { bit(signal) } else { 0 };
-    let asks = if fault {
-        wants(signal)
-    } else {
-        (1..=super::SIGNALS).any(|s| due & bit(s) != 0 && wants(s))
-    };
+    let due = signal.map_or(0, bit) | if fault { 0 } else { deliverable(thread) };
+    let asks = (1..=super::SIGNALS).any(|s| due & bit(s) != 0 && wants(s));
     if asks && !on_it {
         alternate.sp + alternate.size
     } else {
@@ -188,7 +185,10 @@ pub unsafe extern "C" fn returned(frame: *mut Moved) {
 }
 
 /// Gives the frame back to the kernel, with what belongs to this carrier.
-unsafe fn resume(frame: *mut Moved) -> ! {
+///
+/// # Safety
+/// `frame` must be a moved frame of the running thread that nobody needs after this.
+pub unsafe fn resume(frame: *mut Moved) -> ! {
     let carrier = Carrier::current();
     let (base, size) = carrier.signal_stack.get();
     // SAFETY: the caller's frame.

@@ -13,7 +13,7 @@
 //!
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
-use super::delivery;
+use super::{delivery, preemption};
 use crate::boundary::is_pass;
 use crate::process;
 use core::arch::global_asm;
@@ -30,8 +30,12 @@ unsafe extern "C" {
     pub fn raddle_signal_handler();
     /// What its frame returns to.
     pub fn raddle_signal_restorer();
-    /// On a green stack: rdi = the moved frame.
+    /// On a green stack: rdi = the moved frame, rsi = 1 for a fault.
     fn raddle_signal_arrived();
+    /// On a save area: rdi = the moved frame.
+    fn raddle_preempted();
+    /// Goes to `raddle_signal_arrived`, leaving the current stack.
+    pub fn raddle_arrive(frame: *mut Moved) -> !;
     /// Where user handlers return to, with the stack pointer at the moved frame's `ucontext`.
     pub fn raddle_handler_returned();
     /// Calls a user handler: rdi signal, rsi siginfo, rdx ucontext, rcx handler, r8 frame.
@@ -79,8 +83,11 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     let carrier = Carrier::current();
     let rip = context.context.rip as usize;
     let thread = carrier.thread_or_none();
-    let asked = carrier.deliver_here.replace(0) != 0;
     let in_user = !is_ours(rip) && carrier.in_clock.get() == 0;
+    if preemption::is_request(info) {
+        return preempt(carrier, info, context, in_user);
+    }
+    let asked = carrier.deliver_here.replace(0) != 0;
     let fault = is_fault(info);
     if fault && !in_user {
         // A bad pointer that the program gave us, or a bug of ours: the kernel's verdict stands.
@@ -95,15 +102,53 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     if !fault {
         record(carrier, info);
     }
-    let stack = delivery::stack_for(thread, signal, context.context.rsp as usize, fault);
+    let hit = (signal as usize != POKE).then_some(signal);
+    let stack = delivery::stack_for(thread, hit, context.context.rsp as usize, fault);
     // SAFETY: the green stack below its pointer (or its alternate stack) is free.
     let moved = unsafe { move_frame(context, info, stack) };
-    context.context.rdi = moved as u64;
-    context.context.rsi = u64::from(fault);
-    context.context.rsp = moved as u64;
-    context.context.rip = raddle_signal_arrived as *const () as u64;
-    context.context.eflags &= !0x400; // the ABI's direction flag
+    go_on(context, moved, raddle_signal_arrived, u64::from(fault));
+}
+
+/// Makes the handler return to `code`, with a moved frame.
+fn go_on(context: &mut UContext, moved: *mut Moved, code: unsafe extern "C" fn(), argument: u64) {
+    let registers = &mut context.context;
+    registers.rdi = moved as u64;
+    registers.rsi = argument;
+    registers.rsp = moved as u64;
+    registers.rip = code as *const () as u64;
+    registers.eflags &= !0x400; // the ABI's direction flag
+    let state = registers.fpstate;
     context.sigmask = 0;
+    // SAFETY: the kernel's frame, which was copied already.
+    unsafe { clear_float(state) };
+}
+
+/// Makes `rt_sigreturn` load the initial floating-point state, as a handler is entered with: what
+/// the interrupted code had on the x87 stack isn't the next thread's.
+unsafe fn clear_float(state: usize) {
+    const MXCSR: usize = 24;
+    const DEFAULT_MXCSR: u32 = 0x1f80;
+    const XSTATE_BV: usize = 512; // of the header that follows the legacy area
+    // SAFETY: the caller's frame; the header is there if the state is more than the legacy area.
+    unsafe {
+        if state == 0 || xsave_size(state) <= XSTATE_BV {
+            return;
+        }
+        *with_exposed_provenance_mut::<u32>(state + MXCSR) = DEFAULT_MXCSR;
+        *with_exposed_provenance_mut::<u64>(state + XSTATE_BV) = 0;
+    }
+}
+
+/// Sysmon's signal: moves the frame into the save area, or leaves it to the end of the call.
+fn preempt(carrier: &Carrier, info: &SigInfo, context: &mut UContext, in_user: bool) {
+    carrier.attention.store(1, Ordering::Relaxed);
+    if let Some(thread) = carrier.thread_or_none().filter(|_| in_user)
+        && let Some(area) = preemption::area(carrier, thread)
+    {
+        // SAFETY: the save area is free while its thread runs.
+        let moved = unsafe { move_frame(context, info, area) };
+        go_on(context, moved, raddle_preempted, 0);
+    }
 }
 
 fn record(carrier: &Carrier, info: &SigInfo) {
@@ -121,8 +166,11 @@ fn wake_own_sleep(carrier: &Carrier) {
     }
 }
 
-/// Copies the kernel's frame to below `stack`; returns the copy's address.
-unsafe fn move_frame(context: &UContext, info: &SigInfo, stack: usize) -> usize {
+/// Copies a frame to below `stack`; returns the copy.
+///
+/// # Safety
+/// The memory below `stack` must be free, and hold a frame and its floating-point state.
+pub unsafe fn move_frame(context: &UContext, info: &SigInfo, stack: usize) -> *mut Moved {
     let state = context.context.fpstate;
     let size = if state == 0 { 0 } else { xsave_size(state) };
     let area = (stack - size) & !63;
@@ -142,7 +190,7 @@ unsafe fn move_frame(context: &UContext, info: &SigInfo, stack: usize) -> usize 
         });
         (*moved).context.context.fpstate = if size == 0 { 0 } else { area };
     }
-    at
+    moved
 }
 
 /// Bytes of a frame's floating-point state (`struct _fpx_sw_bytes` at its offset 464).
@@ -166,6 +214,8 @@ global_asm!(
     ".pushsection .text.raddle_signal,\"ax\",@progbits",
     ".hidden raddle_signal_handler, raddle_signal_restorer, raddle_signal_arrived",
     ".hidden raddle_handler_returned, raddle_enter_handler, raddle_resume",
+    ".hidden raddle_preempted, raddle_arrive",
+    ".globl raddle_preempted, raddle_arrive",
     ".globl raddle_signal_handler, raddle_signal_restorer, raddle_signal_arrived",
     ".globl raddle_handler_returned, raddle_enter_handler, raddle_resume",
     ".p2align 4",
@@ -182,14 +232,6 @@ global_asm!(
     "raddle_signal_restorer:",
     "mov rax, 15",
     "syscall",
-    ".p2align 4",
-    "raddle_signal_arrived:",
-    ".cfi_startproc",
-    ".cfi_undefined rip",
-    "and rsp, -16",
-    "call {arrived}",
-    "ud2",
-    ".cfi_endproc",
     ".p2align 4",
     ".cfi_startproc simple",
     ".cfi_signal_frame",
@@ -212,6 +254,17 @@ global_asm!(
     ".cfi_escape 0x10, 0, 3, 0x77, 0x90, 1",  // rax
     ".cfi_escape 0x10, 2, 3, 0x77, 0x98, 1",  // rcx
     ".cfi_escape 0x10, 7, 3, 0x77, 0xa0, 1",  // rsp
+    // Entered with rdi = the moved frame; from the second instruction on, as the rules say.
+    "raddle_arrive:",
+    "xor esi, esi",
+    "raddle_signal_arrived:",
+    "lea rsp, [rdi + 8]",
+    "call {arrived}",
+    "ud2",
+    "raddle_preempted:",
+    "lea rsp, [rdi + 8]",
+    "call {preempted}",
+    "ud2",
     "nop", // unwinders look up the byte before the return address
     "raddle_handler_returned:",
     "lea rdi, [rsp - 8]",
@@ -235,5 +288,6 @@ global_asm!(
     ".popsection",
     on_signal = sym on_signal,
     arrived = sym delivery::arrived,
+    preempted = sym preemption::preempted,
     returned = sym delivery::returned,
 );

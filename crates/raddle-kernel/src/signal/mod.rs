@@ -18,6 +18,7 @@ pub mod actions;
 pub mod calls;
 pub mod delivery;
 pub mod entry;
+pub mod preemption;
 pub mod routing;
 
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -1,0 +1,74 @@
+//! Preemption: a green thread that computes while others wait gives its carrier up.
+//!
+//! Sysmon decides and sends [`PREEMPT`] to the carrier's kernel thread. If that finds the program's
+//! code, the handler moves the frame into the thread's *save area*, memory of the runtime's, and
+//! the thread yields from there; so nothing is written to a stack whose size the runtime can't
+//! know (a coroutine's, one near its end), and the red zone needs no care. Resuming is an
+//! `rt_sigreturn` from the area, on whichever carrier comes. Signals that became due meanwhile
+//! take the frame from the area to the program's stack.
+//!
+//! If the signal finds the runtime's code, the thread gives way at the end of the call.
+
+use super::delivery;
+use super::entry::{Moved, move_frame, raddle_arrive};
+use super::routing;
+use core::sync::atomic::Ordering;
+use raddle_engine::carrier::PREEMPT;
+use raddle_engine::{Carrier, ENGINE, Thread, switch};
+use raddle_sys::abi::SigInfo;
+use raddle_sys::mem;
+
+/// Bytes of a save area: a frame (AMX state takes some 12 KiB) and what yielding needs below it.
+const AREA: usize = 32 * 1024;
+
+/// True for sysmon's signal.
+pub fn is_request(info: &SigInfo) -> bool {
+    const TKILL: i32 = -6;
+    info.signo as usize == PREEMPT
+        && info.code == TKILL
+        && info.pid as u32 == ENGINE.pid.load(Ordering::Relaxed)
+}
+
+/// The top of the running thread's save area; `None` if it isn't to be preempted here and now.
+pub fn area(carrier: &Carrier, thread: &Thread) -> Option<usize> {
+    let alone = !carrier.bound.load(Ordering::Relaxed).is_null();
+    if alone || carrier.child_shares.get() != 0 || !carrier.is_to_preempt() {
+        return None;
+    }
+    if thread.save_area.get() == 0 {
+        let area = mem::map(AREA).ok()?; // else it computes on: nobody can be told
+        thread.save_area.set(area.expose_provenance());
+    }
+    Some(thread.save_area.get() + AREA)
+}
+
+/// On the save area, behind a moved frame: lets others run, then resumes the frame.
+///
+/// # Safety
+/// `frame` must be the moved frame in the running thread's save area.
+pub unsafe extern "C" fn preempted(frame: *mut Moved) -> ! {
+    Carrier::current().attention.store(0, Ordering::Relaxed);
+    routing::route();
+    switch::give_way();
+    Carrier::current().attention.store(0, Ordering::Relaxed);
+    routing::route();
+    let thread = Carrier::current().thread();
+    // SAFETY: the frame stays as it is until it's resumed; the program's stack below its pointer
+    // is free.
+    unsafe {
+        if delivery::deliverable(thread) == 0 {
+            delivery::resume(frame)
+        }
+        let Moved { context, info, .. } = &*frame;
+        let stack = delivery::stack_for(thread, None, context.context.rsp as usize, false);
+        raddle_arrive(move_frame(context, info, stack))
+    }
+}
+
+/// At the end of a call that sysmon's signal hit.
+pub fn at_end_of_call() {
+    let carrier = Carrier::current();
+    if carrier.is_to_preempt() && carrier.bound.load(Ordering::Relaxed).is_null() {
+        switch::give_way();
+    }
+}
