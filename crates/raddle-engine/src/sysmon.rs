@@ -222,11 +222,10 @@ impl Watch {
                 sight.acted |= ENGINE.wake_one();
             }
             let wanted = look.queued || due || ENGINE.has_posted();
-            if sight.consider(carrier, look.switches, found, wanted) {
+            if sight.consider(carrier, found, wanted, !unattended) {
                 seen.told();
             }
         }
-        sight.watch_events &= unattended;
         let injected = ENGINE.has_posted();
         let asleep = !ENGINE.idle.is_empty() || injected;
         if sight.running && (unattended || injected) && asleep {
@@ -243,24 +242,25 @@ impl Watch {
 impl Sight {
     /// Tells the thread on `carrier` to give way if its quantum is over and others want to run.
     /// True if it was told.
-    fn consider(&mut self, carrier: &Carrier, switches: u64, found: Found, wanted: bool) -> bool {
+    fn consider(&mut self, carrier: &Carrier, found: Found, wanted: bool, polled: bool) -> bool {
         if found.computes && carrier.attention.load(Ordering::Relaxed) != 0 {
             // A signal came between the last look of a call and its end.
             carrier.send(POKE);
         }
         let left_ns = ENGINE.quantum_ns().saturating_sub(found.held_ns);
         if left_ns != 0 {
-            if wanted {
+            // Whoever waits runs then; and if nobody polls, it's time to look at who might.
+            if wanted || !polled {
                 self.look_within(left_ns);
             }
             return false;
         }
         if !wanted {
-            self.watch_events = true;
+            self.watch_events |= !polled;
             return false;
         }
         if found.computes {
-            carrier.preempt(switches);
+            carrier.preempt(found.switches);
         }
         self.look_within(ENGINE.quantum_ns());
         true

@@ -131,6 +131,8 @@ pub struct Found {
     /// Work has waited since the last look: something was queued at both, and either the carrier
     /// made no switch between or its ring holds more than one now.
     pub backlog_lasts: bool,
+    /// Switches that the carrier had made.
+    pub switches: u64,
     /// How long one thread has held the carrier, at least; 0 if another one did at the last look.
     pub held_ns: u64,
     /// It used the CPU meanwhile (rather than waited in the kernel).
@@ -148,6 +150,7 @@ impl Seen {
         let held_ns = look.now_ns - self.since.0;
         let found = Found {
             backlog_lasts: queued && same || self.last.queued && look.ring_len > 1,
+            switches: look.switches,
             held_ns,
             // The machine may have other things to do than to run this thread all the time.
             computes: look.cpu_ns - self.since.1 > held_ns / 32,

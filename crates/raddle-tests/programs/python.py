@@ -329,7 +329,13 @@ def computing_threads_take_turns():
         while not stop.is_set():
             counts[me] += 1
 
-    threading.Timer(0.3, stop.set).start()
+    def watch():
+        deadline = time.monotonic() + 10
+        while not all(counts) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        stop.set()
+
+    threading.Thread(target=watch).start()
     in_threads(4, run)
     assert all(counts)
 
