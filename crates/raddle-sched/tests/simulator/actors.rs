@@ -3,7 +3,7 @@
 use crate::judge::WAKE_MAX_NS;
 use crate::world::{Fault, World, key};
 use raddle_sched::TaskList;
-use raddle_sched::policy::{SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen, sysmon_interval_ns};
+use raddle_sched::policy::{Look, SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen, sysmon_interval_ns};
 
 pub struct Sysmon {
     seen: Vec<Seen>,
@@ -61,8 +61,14 @@ impl World {
                 continue;
             }
             running = true;
-            let (queued, ring_len) = (!carrier.queue.is_empty(), carrier.queue.ring_len());
-            if self.sysmon.seen[id].backlog_lasts(carrier.switches, queued, ring_len) {
+            let look = Look {
+                now_ns: self.now_ns,
+                cpu_ns: self.now_ns,
+                switches: carrier.switches,
+                queued: !carrier.queue.is_empty(),
+                ring_len: carrier.queue.ring_len(),
+            };
+            if self.sysmon.seen[id].look(look).backlog_lasts {
                 acted |= self.wake_one();
             }
         }
