@@ -106,6 +106,8 @@ pub struct Carrier {
     pub(crate) exiting: Cell<*mut Thread>,
     /// Looks for work, as [`raddle_sched::policy::Tick`] counts them.
     pub(crate) picks: Cell<u32>,
+    /// State of the generator behind chances.
+    pub(crate) dice: Cell<u32>,
     /// Budget of wake-ups for this carrier's backlog.
     pub(crate) backlog: Cell<Backlog>,
     /// The last time this carrier read the clock (CLOCK_MONOTONIC, ns).

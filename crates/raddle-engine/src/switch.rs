@@ -75,6 +75,25 @@ pub fn yield_now() {
     }
 }
 
+/// After a lock was released to a waiter: goes on as a rule, but lets the woken thread run at once
+/// now and then, by chance. A thread that takes the lock again right away would starve it else: on
+/// several CPUs the waiter wins the race sometimes, on one carrier never.
+#[inline]
+pub fn perhaps_yield() {
+    const ONE_IN: u32 = 16;
+    let carrier = Carrier::current();
+    // Knuth's linear congruential generator; its high bits are good enough.
+    let dice = carrier
+        .dice
+        .get()
+        .wrapping_mul(1_664_525)
+        .wrapping_add(1_013_904_223);
+    carrier.dice.set(dice);
+    if (dice >> 16).is_multiple_of(ONE_IN) {
+        yield_now();
+    }
+}
+
 /// A yield with nobody to yield to still looks at timers and descriptors now and then, and gives
 /// the CPU to other processes.
 #[cold]

@@ -64,7 +64,11 @@ pub extern "C" fn futex(frame: &Frame) -> Outcome {
             if bits == 0 {
                 return Outcome::of(err(errno::EINVAL));
             }
-            Outcome::of(wake(frame.arg(0), frame.rdx as u32 as usize, bits) as isize)
+            let woken = wake(frame.arg(0), frame.rdx as u32 as usize, bits);
+            if woken != 0 {
+                switch::perhaps_yield();
+            }
+            Outcome::of(woken as isize)
         }
         WAKE | WAKE_BITSET => shared_wake(frame, operation),
         REQUEUE | CMP_REQUEUE if ours => Outcome::of(requeue(frame, operation)),

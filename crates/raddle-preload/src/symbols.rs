@@ -379,6 +379,8 @@ impl Semaphore {
                 ETIMEDOUT => errno::ETIMEDOUT,
                 EINTR => match signal::deliver() {
                     signal::Delivered::Interrupting => errno::EINTR,
+                    // As Linux: no handler restarts a futex wait that has a timeout.
+                    signal::Delivered::Restarting if deadline_ns != NEVER => errno::EINTR,
                     _ => {
                         self.data.fetch_sub(WAITER, Ordering::Relaxed);
                         test_cancel();

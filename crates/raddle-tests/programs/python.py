@@ -301,6 +301,8 @@ def signals_reach_the_main_thread():
 
 
 def interrupted_by_the_keyboard():
+    # A shell starts background jobs with SIGINT ignored, and Python keeps that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     try:
         time.sleep(30)
