@@ -54,6 +54,21 @@ fn absurd_carrier_counts_are_refused_from_flag_and_environment() {
 }
 
 #[test]
+fn absurd_quanta_are_refused_from_flag_and_environment() {
+    let cure = "give --quantum or RADDLE_QUANTUM_US 0 or a number from 50 to 1000000";
+    for quantum in ["1", "49", "1000001", "2ms"] {
+        let sentence = format!("--quantum {quantum}: {cure}");
+        let flag = format!("--quantum={quantum}");
+        refuses(&mut raddle(&["run", &flag, "true"]), 2, &sentence);
+        refuses(
+            raddle(&["run", "true"]).env("RADDLE_QUANTUM_US", quantum),
+            2,
+            &sentence,
+        );
+    }
+}
+
+#[test]
 fn malformed_patterns_are_refused_from_flag_and_environment() {
     let cure = "write name:GLOB, lib:GLOB or start:SYMBOL";
     for pattern in ["GC*", "thread:x", "name:", "start:a b"] {

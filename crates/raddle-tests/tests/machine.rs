@@ -15,6 +15,22 @@ mod registers_and_stacks {
     }
 }
 
+mod preemption {
+    raddle_tests::cases! { "preemption.c":
+        every_one_of_a_hundred_gets_its_turns,
+        a_sleeper_wakes_among_burners,
+        data_from_another_process_is_seen_among_burners,
+        a_small_coroutine_stack_is_enough,
+        the_red_zone_survives,
+        thread_locals_and_errno_survive,
+        spinning_threads_take_turns,
+        signals_reach_threads_that_were_preempted,
+        a_handler_jumps_out_of_a_loop,
+        fork_while_others_compute,
+        a_lock_that_is_taken_again_at_once_starves_nobody,
+    }
+}
+
 mod services {
     raddle_tests::cases! { "services.c", |case| case.library("library.c");
         a_library_with_thread_local_variables_is_loaded_by_a_thread,
