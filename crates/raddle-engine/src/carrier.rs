@@ -118,6 +118,10 @@ pub struct Carrier {
     /// up: while `switches` is that count, the thread is to give way. Written by sysmon.
     pub(crate) preempt_at: AtomicU64,
 
+    /// 1 while this carrier counts as blocked in the kernel and another may run in its place. Set by
+    /// sysmon, cleared by the carrier.
+    pub(crate) handed_off: AtomicU32,
+
     /// Non-zero while this carrier makes a child process that shares memory.
     pub child_shares: Cell<u32>,
     /// Signals that arrived here and that nobody has looked at yet.
@@ -252,5 +256,6 @@ impl Carrier {
         self.exiting.set(null_mut());
         self.raw.set(0);
         self.preempt_at.store(0, Ordering::Relaxed);
+        self.handed_off.store(0, Ordering::Relaxed);
     }
 }

@@ -5,7 +5,7 @@
 //! [`Engine::start`] makes the epoll, sysmon and carrier 0's own stack; further carriers are made
 //! when a backlog lasts.
 
-use crate::carrier::{Carrier, CarrierState};
+use crate::carrier::Carrier;
 use crate::helpers::Helpers;
 use crate::pump::Pump;
 use crate::stacks::Stacks;
@@ -52,6 +52,12 @@ pub struct Engine {
     pub stacks: Stacks,
     /// Carriers asleep on their wake word.
     pub idle: IdleSet,
+    /// Carriers beyond what is allowed, asleep until one that runs blocks in the kernel.
+    pub(crate) spares: IdleSet,
+    /// 1 while a spare carrier is being made.
+    breeding: AtomicU32,
+    /// Carriers that count as blocked in the kernel.
+    pub(crate) blocked: AtomicU32,
     /// Id + 1 of the carrier that waits in the pump, or 0.
     pub poller: AtomicU32,
     /// When the poller wakes by itself; `u64::MAX` for never. Meaningful while there is one.
@@ -94,6 +100,9 @@ impl Engine {
             sysmon: Sysmon::new(),
             stacks: Stacks::new(),
             idle: IdleSet::new(),
+            spares: IdleSet::new(),
+            breeding: AtomicU32::new(0),
+            blocked: AtomicU32::new(0),
             poller: AtomicU32::new(0),
             poller_deadline_ns: AtomicU64::new(0),
             pid: AtomicU32::new(0),
@@ -208,6 +217,36 @@ impl Engine {
         self.quantum_ns.store(ns, Ordering::Relaxed);
     }
 
+    /// Carriers that exist and aren't spare.
+    fn active(&self) -> u32 {
+        self.up() - (self.spares.len() as u32).min(self.up())
+    }
+
+    /// Carriers that may be active: a blocked one's place is another's.
+    fn limit(&self) -> u32 {
+        self.wanted() + self.blocked.load(Ordering::SeqCst)
+    }
+
+    /// True if a carrier should become spare.
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.active() > self.limit()
+    }
+
+    /// True if a carrier may be added.
+    pub(crate) fn may_grow(&self) -> bool {
+        self.active() < self.limit()
+    }
+
+    /// `carrier` sits in the kernel while others want to run: another takes its place until it
+    /// comes back ([`switch::come_back`]). In sysmon.
+    pub(crate) fn hand_off(&self, carrier: &Carrier) {
+        if carrier.handed_off.swap(1, Ordering::SeqCst) == 0 {
+            self.blocked.fetch_add(1, Ordering::SeqCst);
+            carrier.attention.store(1, Ordering::SeqCst);
+        }
+        self.wake_one();
+    }
+
     /// The carriers that exist.
     pub fn carriers(&self) -> impl Iterator<Item = &Carrier> {
         (0..self.up.load(Ordering::Acquire) as usize)
@@ -266,6 +305,9 @@ impl Engine {
         self.up.store(1, Ordering::Relaxed);
         self.poller.store(0, Ordering::Relaxed);
         self.idle.reset();
+        self.spares.reset();
+        self.breeding.store(0, Ordering::Relaxed);
+        self.blocked.store(0, Ordering::Relaxed);
     }
 
     /// Makes a claimed thread runnable, from anywhere in the runtime.
@@ -372,10 +414,6 @@ impl Engine {
         }
     }
 
-    fn may_grow(&self) -> bool {
-        self.up() < self.wanted()
-    }
-
     /// Wakes one sleeping carrier, or the poller, or makes a carrier. False if all are awake.
     pub fn wake_one(&self) -> bool {
         if let Some(id) = self.idle.take_one() {
@@ -386,7 +424,7 @@ impl Engine {
         if self.poller.load(Ordering::SeqCst) != 0 {
             return self.pump.kick();
         }
-        self.may_grow() && self.grow().is_ok()
+        self.may_grow() && self.grow()
     }
 
     fn by_id(&self, id: usize) -> *const Carrier {
@@ -400,28 +438,49 @@ impl Engine {
         }
     }
 
-    /// Makes one more carrier.
+    /// Makes a spare carrier active. False if there is none: it is being made, or can't be.
     #[cold]
-    fn grow(&self) -> Result<(), isize> {
-        let carrier = self.new_carrier()?;
-        {
-            let _growth = self.growth.lock();
-            let up = self.up();
-            if up >= self.wanted() {
-                return Err(err(errno::EAGAIN)); // somebody else was faster; the slot stays spare
+    fn grow(&self) -> bool {
+        match self.spares.take_one() {
+            Some(id) => {
+                // SAFETY: ids in the set are positions of live carriers.
+                self.wake_carrier(unsafe { &*self.by_id(id) });
+                true
             }
-            self.list[up as usize]
-                .store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
-            self.up.store(up + 1, Ordering::Release);
+            None => {
+                self.breed();
+                false
+            }
         }
-        let address = core::ptr::from_ref(carrier).expose_provenance();
-        let spawned = kthread::spawn(switch::carrier_main, address, kthread::STACK_SIZE);
-        if let Err(why) = spawned {
-            // The carrier stays listed and never runs; its queue is empty for ever.
-            carrier.set_state(CarrierState::Idle);
-            return Err(why);
+    }
+
+    /// Makes a spare carrier if there is none, so that sysmon always finds one: a kernel thread that
+    /// sysmon made would share sysmon's descriptors. Without the memory or the right to, the next
+    /// call tries again.
+    #[inline]
+    pub fn breed(&self) {
+        let is_sysmon = Carrier::current_or_null().is_null();
+        if is_sysmon || !self.spares.is_empty() || self.breeding.swap(1, Ordering::Acquire) != 0 {
+            return;
         }
-        Ok(())
+        let made = self.new_carrier().and_then(|carrier| {
+            let address = core::ptr::from_ref(carrier).expose_provenance();
+            kthread::spawn(switch::carrier_main, address, kthread::STACK_SIZE)
+        });
+        if made.is_err() {
+            self.breeding.store(0, Ordering::Release);
+        }
+    }
+
+    /// A new carrier's first act: it is listed as a spare one.
+    pub(crate) fn enlist(&self, carrier: &Carrier) {
+        let _growth = self.growth.lock();
+        let up = self.up();
+        // In this order the carrier never counts as active.
+        self.spares.insert(carrier.id.get() as usize);
+        self.list[up as usize].store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
+        self.up.store(up + 1, Ordering::Release);
+        self.breeding.store(0, Ordering::Release);
     }
 
     /// Gives `thread` a carrier of its own, which runs nothing else. The thread must not be

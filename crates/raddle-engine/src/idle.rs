@@ -29,6 +29,12 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
         return wait_for_mail(carrier);
     }
     loop {
+        if carrier.handed_off.load(Ordering::Relaxed) != 0 {
+            came_back(carrier);
+        }
+        if ENGINE.has_surplus() {
+            rest(carrier);
+        }
         if carrier.attention.load(Ordering::Relaxed) != 0 {
             carrier.attention.store(0, Ordering::Relaxed);
             (ENGINE.hooks().route_signals)();
@@ -45,6 +51,41 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
         carrier.set_state(CarrierState::Running);
         ENGINE.sysmon.carrier_awoke();
     }
+}
+
+/// The carrier runs again: it no longer counts as blocked.
+pub(crate) fn came_back(carrier: &Carrier) {
+    if carrier.handed_off.swap(0, Ordering::SeqCst) != 0 {
+        ENGINE.blocked.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Becomes spare: sleeps until another carrier blocks. Its threads are everybody's.
+fn rest(carrier: &Carrier) {
+    while let Some(task) = carrier
+        .queue
+        .take_lifo()
+        .or_else(|| carrier.queue.pop_ring())
+    {
+        ENGINE.inject(task);
+    }
+    let id = carrier.id.get() as usize;
+    carrier.set_state(CarrierState::Idle);
+    carrier.wake_word.store(0, Ordering::SeqCst);
+    ENGINE.spares.insert(id);
+    // Who raised the limit before it could see this carrier didn't wake it.
+    if ENGINE.may_grow() || carrier.attention.load(Ordering::Relaxed) != 0 {
+        carrier.wake_word.store(1, Ordering::Relaxed);
+    }
+    sleep_as_spare(carrier);
+}
+
+/// Sleeps in the set of spare carriers until taken out of it, and leaves another one behind.
+pub(crate) fn sleep_as_spare(carrier: &Carrier) {
+    kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
+    ENGINE.spares.take(carrier.id.get() as usize);
+    carrier.set_state(CarrierState::Running);
+    ENGINE.breed();
 }
 
 fn wait_for_mail<'a>(carrier: &Carrier) -> &'a Thread {

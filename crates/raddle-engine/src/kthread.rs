@@ -86,6 +86,40 @@ pub fn cpu_ns(tid: u32) -> u64 {
     time.to_ns().unwrap_or(0)
 }
 
+/// True if the kernel thread `tid` sleeps in the kernel, as `/proc` says; false if it runs or wants
+/// to, or if that can't be told. Opens a descriptor: on sysmon only, which has a table of its own.
+pub fn is_waiting(tid: u32) -> bool {
+    const FOLDER: &[u8] = b"/proc/self/task/";
+    const FILE: &[u8] = b"/stat\0";
+    let mut path = [0u8; FOLDER.len() + 10 + FILE.len()];
+    path[..FOLDER.len()].copy_from_slice(FOLDER);
+    let digits = tid.max(1).ilog10() as usize + 1;
+    let mut left = tid;
+    for at in (FOLDER.len()..FOLDER.len() + digits).rev() {
+        path[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+    }
+    path[FOLDER.len() + digits..][..FILE.len()].copy_from_slice(FILE);
+    const CLOEXEC: usize = 0o2000000;
+    let mut text = [0u8; 64];
+    // SAFETY: a path and a buffer that live.
+    let got = unsafe {
+        let fd = sys!(nr::__NR_open, path.as_ptr(), CLOEXEC);
+        if is_err(fd) {
+            return false;
+        }
+        let got = sys!(nr::__NR_read, fd, text.as_mut_ptr(), text.len());
+        sys!(nr::__NR_close, fd);
+        got
+    };
+    let text = &text[..got.clamp(0, 64) as usize];
+    let state = text
+        .iter()
+        .rposition(|&byte| byte == b')')
+        .and_then(|end| text.get(end + 2));
+    matches!(state, Some(b'S' | b'D' | b't' | b'T'))
+}
+
 /// Sleeps until `*word` is no longer `expected`, or somebody wakes it, or a signal comes.
 pub fn futex_wait(word: *const u32, expected: u32) {
     // SAFETY: the word is live; FUTEX_WAIT_PRIVATE reads it.

@@ -111,6 +111,9 @@ fn poll_alone(carrier: &Carrier) {
 /// included.
 pub fn give_way() {
     let carrier = Carrier::current();
+    if come_back(carrier) {
+        return;
+    }
     Carrier::count(&carrier.preemptions);
     Carrier::count(&carrier.thread().preemptions);
     look_around(carrier);
@@ -121,6 +124,24 @@ pub fn give_way() {
     thread.waits_for(WaitKind::Yield, 0, 0);
     ENGINE.push_spent(thread.task_ref());
     leave(carrier, thread);
+}
+
+/// At the end of a call in which the carrier may have counted as blocked. If another carrier has
+/// taken its place meanwhile, the running thread waits for a carrier in turn, and this one becomes
+/// spare; true then.
+pub fn come_back(carrier: &Carrier) -> bool {
+    if carrier.handed_off.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    idle::came_back(carrier);
+    if !ENGINE.has_surplus() {
+        return false;
+    }
+    let thread = carrier.thread();
+    thread.waits_for(WaitKind::Yield, 0, 0);
+    ENGINE.inject(thread.task_ref());
+    leave_for_scheduler(carrier, thread);
+    true
 }
 
 /// Expires timers and polls descriptors, without waiting.
@@ -312,6 +333,11 @@ pub(crate) extern "C" fn carrier_main(address: usize) -> ! {
     };
     carrier.now_ns.set(clock::now_ns());
     (ENGINE.hooks().carrier_starts)(carrier);
+    if carrier.bound.load(Ordering::Relaxed).is_null() {
+        carrier.set_state(CarrierState::Idle);
+        ENGINE.enlist(carrier);
+        idle::sleep_as_spare(carrier);
+    }
     scheduler_loop()
 }
 

@@ -16,10 +16,10 @@ use crate::inspect;
 use crate::kthread;
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use raddle_sched::policy::{
-    Found, Look, SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen, sysmon_interval_ns,
+    BLOCKED_NS, CROWDED_NS, Found, Look, SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen, sysmon_interval_ns,
 };
 use raddle_sys::abi::{PollFd, Timespec};
-use raddle_sys::{nr, sys};
+use raddle_sys::{is_err, nr, sys};
 
 const STACK: usize = 128 * 1024;
 /// Carriers that it keeps a memory of; more are looked at without one.
@@ -120,6 +120,7 @@ extern "C" fn sysmon_main(_: usize) -> ! {
     unsafe { raddle_context::set_gs_base(0) };
     let listener = ENGINE.sysmon.listener.load(Ordering::Relaxed);
     let wake = ENGINE.sysmon.wake.load(Ordering::Relaxed);
+    own_table();
     let mut watch = Watch {
         seen: [Seen::default(); WATCHED],
         interval_ns: SYSMON_MIN_NS,
@@ -149,6 +150,26 @@ extern "C" fn sysmon_main(_: usize) -> ! {
             inspect::serve(listener);
         }
         ready = fds[2].revents != 0;
+    }
+}
+
+/// Gives this kernel thread a table of descriptors of its own, which holds the engine's alone: what
+/// it opens, the program never sees, and what the program closes is closed.
+fn own_table() {
+    const UNSHARE: usize = 2;
+    let mut from = 0usize;
+    let mut flags = UNSHARE;
+    let ends = ENGINE.own_descriptors().map(|fd| fd as usize);
+    for own in ends.chain([u32::MAX as usize + 1]) {
+        if own > from {
+            // SAFETY: no memory is involved; with an own table nobody else's descriptors change.
+            let done = unsafe { sys!(nr::__NR_close_range, from, own - 1, flags) };
+            if is_err(done) {
+                return; // before Linux 5.9: the table stays shared
+            }
+            flags = 0;
+        }
+        from = own + 1;
     }
 }
 
@@ -240,14 +261,19 @@ impl Watch {
 }
 
 impl Sight {
-    /// Tells the thread on `carrier` to give way if its quantum is over and others want to run.
-    /// True if it was told.
+    /// Sees to it that the thread on `carrier` doesn't keep others from running for longer than its
+    /// quantum if it computes, or than an instant if it waits in the kernel. True if it acted.
     fn consider(&mut self, carrier: &Carrier, found: Found, wanted: bool, polled: bool) -> bool {
         if found.computes && carrier.attention.load(Ordering::Relaxed) != 0 {
             // A signal came between the last look of a call and its end.
             carrier.send(POKE);
         }
-        let left_ns = ENGINE.quantum_ns().saturating_sub(found.held_ns);
+        let limit_ns = match (found.held_ns, found.computes) {
+            (0, _) if wanted => CROWDED_NS,
+            (0, _) | (_, true) => ENGINE.quantum_ns(),
+            _ => BLOCKED_NS,
+        };
+        let left_ns = limit_ns.saturating_sub(found.held_ns);
         if left_ns != 0 {
             // Whoever waits runs then; and if nobody polls, it's time to look at who might.
             if wanted || !polled {
@@ -261,8 +287,10 @@ impl Sight {
         }
         if found.computes {
             carrier.preempt(found.switches);
+        } else if kthread::is_waiting(carrier.kernel_tid.load(Ordering::Relaxed)) {
+            ENGINE.hand_off(carrier);
         }
-        self.look_within(ENGINE.quantum_ns());
+        self.look_within(limit_ns);
         true
     }
 

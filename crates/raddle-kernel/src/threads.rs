@@ -71,6 +71,7 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
         return errno;
     }
     signal::virtualize();
+    ENGINE.breed(); // after that, so that the carrier starts with an empty mask
     let thread = match ENGINE.threads.allocate() {
         Ok(thread) => thread,
         Err(errno) => return errno,

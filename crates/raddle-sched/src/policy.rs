@@ -117,6 +117,11 @@ pub struct Look {
     pub ring_len: usize,
 }
 
+/// A carrier that has waited in the kernel this long while others want to run is replaced.
+pub const BLOCKED_NS: u64 = 200_000;
+/// Sysmon looks this often while threads wait for carriers that do switch.
+pub const CROWDED_NS: u64 = 1_000_000;
+
 /// What sysmon remembers of one carrier between two looks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {

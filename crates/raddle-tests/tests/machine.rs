@@ -17,7 +17,7 @@ mod registers_and_stacks {
 
 mod preemption {
     raddle_tests::cases! { "preemption.c":
-        every_one_of_a_hundred_gets_its_turns,
+        every_one_of_forty_gets_its_turns,
         a_sleeper_wakes_among_burners,
         data_from_another_process_is_seen_among_burners,
         a_small_coroutine_stack_is_enough,
@@ -28,6 +28,18 @@ mod preemption {
         a_handler_jumps_out_of_a_loop,
         fork_while_others_compute,
         a_lock_that_is_taken_again_at_once_starves_nobody,
+    }
+}
+
+mod blocking {
+    raddle_tests::cases! { "blocking.c":
+        a_raw_read_does_not_stop_who_writes,
+        sixteen_raw_reads_do_not_stop_who_writes,
+        opening_a_fifo_waits_alone,
+        sleepers_go_on_beside_a_raw_read,
+        blocked_threads_come_back_and_compute,
+        fork_while_others_block,
+        a_child_process_waits_for_its_exec_alone,
     }
 }
 

@@ -65,9 +65,12 @@ pub unsafe extern "C" fn preempted(frame: *mut Moved) -> ! {
     }
 }
 
-/// At the end of a call that sysmon's signal hit.
+/// At the end of a call that sysmon's signal hit, or that sysmon found waiting in the kernel.
 pub fn at_end_of_call() {
     let carrier = Carrier::current();
+    if switch::come_back(carrier) {
+        return;
+    }
     if carrier.is_to_preempt() && carrier.bound.load(Ordering::Relaxed).is_null() {
         switch::give_way();
     }

@@ -1,0 +1,154 @@
+/* Threads that wait in the kernel by calls that nobody can watch: the others go on. */
+#include "check.h"
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+/* The program's own system call instruction. */
+static long raw_read(int fd, void *to, size_t size)
+{
+    long result;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(SYS_read), "D"(fd), "S"(to), "d"(size)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+
+static int pipes[16][2];
+
+static void *read_raw(void *me)
+{
+    char got = 0;
+    for (char wanted = 'a'; wanted <= 'c'; wanted++) {
+        IS(raw_read(pipes[(long)me][0], &got, 1), 1);
+        IS(got, wanted);
+    }
+    return NULL;
+}
+
+static void answer_raw_reads(int count)
+{
+    pthread_t threads[16];
+    for (int i = 0; i < count; i++) {
+        GET(pipe(pipes[i]));
+    }
+    for (long i = 0; i < count; i++) {
+        threads[i] = start(read_raw, number(i));
+    }
+    for (char c = 'a'; c <= 'c'; c++) {
+        let_others_block();
+        for (int i = 0; i < count; i++) {
+            IS(write(pipes[i][1], &c, 1), 1);
+        }
+    }
+    join_all(threads, count);
+}
+
+CASE(a_raw_read_does_not_stop_who_writes)
+{
+    answer_raw_reads(1);
+}
+
+CASE(sixteen_raw_reads_do_not_stop_who_writes)
+{
+    answer_raw_reads(16);
+}
+
+static char fifo[100];
+
+static void *open_fifo(void *unused)
+{
+    (void)unused;
+    int fd = (int)GET(open(fifo, O_RDONLY));
+    char got = 0;
+    IS(read(fd, &got, 1), 1);
+    close(fd);
+    return number(got);
+}
+
+CASE(opening_a_fifo_waits_alone)
+{
+    pthread_t threads[8];
+    snprintf(fifo, sizeof fifo, "/tmp/raddle-test-fifo-%d", getpid());
+    GET(mkfifo(fifo, 0600));
+    for (int i = 0; i < 8; i++) {
+        threads[i] = start(open_fifo, NULL);
+    }
+    let_others_block();
+    int fd = (int)GET(open(fifo, O_WRONLY));
+    IS(write(fd, "xxxxxxxx", 8), 8);
+    for (int i = 0; i < 8; i++) {
+        IS(join(threads[i]), 'x');
+    }
+    close(fd);
+    unlink(fifo);
+}
+
+static atomic_int turns;
+
+static void *take_turns(void *unused)
+{
+    (void)unused;
+    while (atomic_load(&turns) < 100) {
+        sleep_ms(1);
+        atomic_fetch_add(&turns, 1);
+    }
+    IS(write(pipes[0][1], "abc", 3), 3);
+    return NULL;
+}
+
+CASE(sleepers_go_on_beside_a_raw_read)
+{
+    GET(pipe(pipes[0]));
+    pthread_t sleepers[2] = {start(take_turns, NULL), start(read_raw, number(0))};
+    join_all(sleepers, 2);
+}
+
+/* Each comes back to fewer carriers than there are threads by then. */
+CASE(blocked_threads_come_back_and_compute)
+{
+    enum { THREADS = 6 };
+    pthread_t threads[THREADS];
+    for (int round = 0; round < 5; round++) {
+        answer_raw_reads(THREADS);
+        atomic_store(&turns, 0);
+        for (int i = 0; i < THREADS; i++) {
+            GET(close(pipes[i][0]));
+            GET(close(pipes[i][1]));
+        }
+        GET(pipe(pipes[0]));
+        for (int i = 0; i < THREADS; i++) {
+            threads[i] = start(take_turns, NULL);
+        }
+        join_all(threads, THREADS);
+    }
+}
+
+CASE(fork_while_others_block)
+{
+    pthread_t threads[4];
+    for (long i = 0; i < 4; i++) {
+        GET(pipe(pipes[i]));
+        threads[i] = start(read_raw, number(i));
+    }
+    let_others_block();
+    pid_t child = (pid_t)GET(fork());
+    if (child == 0) {
+        answer_raw_reads(3);
+        _exit(5);
+    }
+    int status;
+    IS(GET(waitpid(child, &status, 0)), child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 5);
+    for (int i = 0; i < 4; i++) {
+        IS(write(pipes[i][1], "abc", 3), 3);
+    }
+    join_all(threads, 4);
+}
+
+CASE(a_child_process_waits_for_its_exec_alone)
+{
+    for (int i = 0; i < 20; i++) {
+        IS(system("sleep 0.01"), 0);
+    }
+}
