@@ -118,8 +118,8 @@ pub struct Carrier {
     /// up: while `switches` is that count, the thread is to give way. Written by sysmon.
     pub(crate) preempt_at: AtomicU64,
 
-    /// 1 while this carrier counts as blocked in the kernel and another may run in its place. Set by
-    /// sysmon, cleared by the carrier.
+    /// 1 while this carrier counts as blocked in the kernel and another may run in its place. Set
+    /// by sysmon, cleared by the carrier.
     pub(crate) handed_off: AtomicU32,
 
     /// Non-zero while this carrier makes a child process that shares memory.

@@ -454,10 +454,9 @@ impl Engine {
         }
     }
 
-    /// Makes a spare carrier if there is none, so that sysmon always finds one: a kernel thread that
-    /// sysmon made would share sysmon's descriptors. Without the memory or the right to, the next
-    /// call tries again.
-    #[inline]
+    /// Makes a spare carrier if there is none, so that sysmon always finds one: a kernel thread
+    /// that sysmon made would share sysmon's descriptors. Without the memory or the right to, the
+    /// next call tries again.
     pub fn breed(&self) {
         let is_sysmon = Carrier::current_or_null().is_null();
         if is_sysmon || !self.spares.is_empty() || self.breeding.swap(1, Ordering::Acquire) != 0 {

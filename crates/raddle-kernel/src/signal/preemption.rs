@@ -3,9 +3,9 @@
 //! Sysmon decides and sends [`PREEMPT`] to the carrier's kernel thread. If that finds the program's
 //! code, the handler moves the frame into the thread's *save area*, memory of the runtime's, and
 //! the thread yields from there; so nothing is written to a stack whose size the runtime can't
-//! know (a coroutine's, one near its end), and the red zone needs no care. Resuming is an
-//! `rt_sigreturn` from the area, on whichever carrier comes. Signals that became due meanwhile
-//! take the frame from the area to the program's stack.
+//! know (one near its end, one that the program switched to by itself), and the red zone needs no
+//! care. Resuming is an `rt_sigreturn` from the area, on whichever carrier comes. Signals that
+//! became due meanwhile take the frame from the area to the program's stack.
 //!
 //! If the signal finds the runtime's code, the thread gives way at the end of the call.
 
