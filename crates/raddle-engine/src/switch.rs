@@ -284,7 +284,6 @@ pub(crate) fn prepare_scheduler(carrier: &Carrier, stack: *mut u8, size: usize) 
         prepare(
             stack.wrapping_add(size - 64),
             scheduler_entry as *const () as usize,
-            0,
         )
     };
     carrier.scheduler.set(context);
