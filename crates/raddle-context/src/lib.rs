@@ -5,9 +5,10 @@
 //! [`SwitchFrame`]. The *FS base* is the thread's TLS and identity (glibc's thread block), the *GS
 //! base* the carrier's: FS changes at a switch, GS never does.
 //!
-//! A switch saves what the System V ABI makes the callee save: rbx, rbp, r12 to r15, the stack
-//! pointer, MXCSR and the x87 control word. Vector registers are dead at a call; a system call,
-//! which preserves them, is the boundary's concern (it saves them before it calls anything).
+//! A switch keeps what the System V ABI makes the callee save: the stack pointer, rbx, rbp, MXCSR
+//! and the x87 control word by itself, r12 to r15 through the compiler, which is told that they
+//! change. Vector registers are dead at a call; a system call, which preserves them, is the
+//! boundary's concern (it saves them before it calls anything).
 #![no_std]
 
 #[cfg(target_arch = "x86_64")]

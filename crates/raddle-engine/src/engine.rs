@@ -16,7 +16,6 @@ use crate::{clock, cpus, kthread};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::idle::IdleSet;
-use raddle_sched::policy::QUANTUM_NS;
 use raddle_sched::{Injector, SpinLock, TaskList, TaskRef, Timers, WaitTable};
 use raddle_sys::{err, errno, mem, nr, sys};
 
@@ -68,6 +67,8 @@ pub struct Engine {
     started: AtomicU32,
     /// Carriers that the user or the machine allows.
     wanted: AtomicU32,
+    /// See [`Engine::quantum_ns`]. Like all of the engine zero before [`Engine::init`], so that the
+    /// static takes no room in the file.
     quantum_ns: AtomicU64,
     /// Carriers that exist, the first `up` of the list.
     up: AtomicU32,
@@ -108,8 +109,8 @@ impl Engine {
             pid: AtomicU32::new(0),
             main: AtomicPtr::new(null_mut()),
             started: AtomicU32::new(0),
-            wanted: AtomicU32::new(1),
-            quantum_ns: AtomicU64::new(QUANTUM_NS),
+            wanted: AtomicU32::new(0),
+            quantum_ns: AtomicU64::new(0),
             up: AtomicU32::new(0),
             list: [const { AtomicPtr::new(null_mut()) }; MAX_CARRIERS],
             memory: AtomicUsize::new(0),

@@ -18,7 +18,6 @@ use crate::thread::Thread;
 use crate::{clock, kthread};
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, timestamp};
-use raddle_sched::timers::NEVER;
 
 /// Time stamp ticks that a search lasts (some 8 us).
 const SEARCH_TICKS: u64 = 20_000;
@@ -246,5 +245,3 @@ pub(crate) fn deadline_moved(deadline_ns: u64) {
         ENGINE.pump.kick();
     }
 }
-
-const _: () = assert!(NEVER == u64::MAX);

@@ -15,6 +15,7 @@
 //! | [`pump`] | descriptors, one epoll |
 //! | [`helpers`] | kernel threads for calls that only block |
 //! | [`sysmon`] | the watcher: lasting backlogs, missing poller, inspection requests |
+//! | `descriptor` | the descriptors of our own |
 //! | [`stacks`] | the arena that thread stacks come from |
 //! | [`clock`] | the vDSO clock |
 //! | [`cpus`] | how many carriers the machine allows |
@@ -23,6 +24,7 @@
 pub mod carrier;
 pub mod clock;
 pub mod cpus;
+mod descriptor;
 pub mod engine;
 pub mod fork;
 pub mod helpers;

@@ -22,9 +22,10 @@
 
 use crate::carrier::Carrier;
 use crate::clock;
+use crate::descriptor::OwnDescriptor;
 use crate::switch;
 use core::ptr::with_exposed_provenance_mut;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use raddle_sched::timers::NEVER;
 use raddle_sched::wait_table::WaitList;
 use raddle_sched::{SpinLock, TaskList, WaitNode, Wake};
@@ -108,8 +109,8 @@ pub struct NotPollable;
 /// See the module.
 pub struct Pump {
     table: AtomicUsize,
-    epoll: AtomicI32,
-    kick: AtomicI32,
+    epoll: OwnDescriptor,
+    kick: OwnDescriptor,
     /// Raised at every start, so that a forked child's registrations start afresh.
     epoch: AtomicU32,
     /// 1 while the poller sleeps or is about to; whoever swaps it to 0 kicks.
@@ -124,8 +125,8 @@ impl Pump {
     pub(crate) const fn new() -> Self {
         Self {
             table: AtomicUsize::new(0),
-            epoll: AtomicI32::new(-1),
-            kick: AtomicI32::new(-1),
+            epoll: OwnDescriptor::none(),
+            kick: OwnDescriptor::none(),
             epoch: AtomicU32::new(0),
             asleep: AtomicU32::new(0),
             waiters: AtomicUsize::new(0),
@@ -154,8 +155,8 @@ impl Pump {
                 data: KICK,
             };
             sys!(nr::__NR_epoll_ctl, epoll, 1usize, kick, &raw const event);
-            self.epoll.store(epoll as i32, Ordering::Relaxed);
-            self.kick.store(kick as i32, Ordering::Relaxed);
+            self.epoll.set(epoll as i32);
+            self.kick.set(kick as i32);
         }
         self.epoch.fetch_add(1, Ordering::Release);
         Ok(())
@@ -163,13 +164,8 @@ impl Pump {
 
     /// In the child of a fork: closes what the parent shares and forgets all waits.
     pub(crate) fn reset(&self) {
-        for own in [&self.epoll, &self.kick] {
-            let fd = own.swap(-1, Ordering::Relaxed);
-            if fd >= 0 {
-                // SAFETY: our own descriptor.
-                unsafe { sys!(nr::__NR_close, fd) };
-            }
-        }
+        self.epoll.close();
+        self.kick.close();
         self.waiters.store(0, Ordering::Relaxed);
         self.asleep.store(0, Ordering::Relaxed);
         for fd in 0..self.high.load(Ordering::Relaxed) {
@@ -187,9 +183,7 @@ impl Pump {
 
     /// True for the pump's own descriptors.
     pub fn owns(&self, fd: usize) -> bool {
-        fd as i32 >= 0
-            && (fd as i32 == self.epoll.load(Ordering::Relaxed)
-                || fd as i32 == self.kick.load(Ordering::Relaxed))
+        fd as i32 >= 0 && (fd as i32 == self.epoll.get() || fd as i32 == self.kick.get())
     }
 
     /// The descriptor's row; `None` beyond the table.
@@ -255,7 +249,7 @@ impl Pump {
         }
         // Linked; or a signal has claimed the thread and pushed it, so that it must park.
         self.waiters.fetch_add(1, Ordering::Relaxed);
-        let outcome = park_with(deadline_ns);
+        let outcome = switch::park_until(deadline_ns);
         self.waiters.fetch_sub(1, Ordering::Relaxed);
         if outcome != Wake::Woken {
             // SAFETY: the node is in this entry's list or in none.
@@ -295,7 +289,7 @@ impl Pump {
         let parks = thread.task.is_waiting() || thread.task.outcome() != Wake::Retry;
         let outcome = if parks {
             self.waiters.fetch_add(1, Ordering::Relaxed);
-            let outcome = park_with(deadline_ns);
+            let outcome = switch::park_until(deadline_ns);
             self.waiters.fetch_sub(1, Ordering::Relaxed);
             outcome
         } else {
@@ -339,7 +333,7 @@ impl Pump {
             events: ALL,
             data: u64::from(fd),
         };
-        let epoll = self.epoll.load(Ordering::Relaxed);
+        let epoll = self.epoll.get();
         // SAFETY: the kernel reads a live structure. Op 1 adds, op 3 modifies (and so re-arms).
         let result = unsafe {
             match sys!(nr::__NR_epoll_ctl, epoll, 1usize, fd, &raw const event) {
@@ -367,16 +361,13 @@ impl Pump {
 
     /// The pump's own descriptors, those that exist.
     pub fn own_descriptors(&self) -> [i32; 2] {
-        [
-            self.epoll.load(Ordering::Relaxed),
-            self.kick.load(Ordering::Relaxed),
-        ]
+        [self.epoll.get(), self.kick.get()]
     }
 
     /// Takes the events that are there, without waiting.
     pub fn poll_now(&self) -> TaskList {
         let mut events = [EpollEvent::default(); BATCH];
-        let epoll = self.epoll.load(Ordering::Relaxed);
+        let epoll = self.epoll.get();
         // SAFETY: the kernel fills at most BATCH entries.
         let count = unsafe {
             sys!(
@@ -398,7 +389,7 @@ impl Pump {
     /// Waits for events until `deadline_ns` (`NEVER`: for ever; in the past: not at all).
     pub(crate) fn wait_until(&self, deadline_ns: u64) -> TaskList {
         let mut events = [EpollEvent::default(); BATCH];
-        let epoll = self.epoll.load(Ordering::Relaxed);
+        let epoll = self.epoll.get();
         let left = match deadline_ns {
             0 => 0,
             _ => deadline_ns.saturating_sub(clock::now_ns()),
@@ -449,7 +440,7 @@ impl Pump {
         let kicked = |event: &EpollEvent| { event.data } == KICK;
         if events.iter().take(count.max(0) as usize).any(kicked) {
             let mut times = 0u64;
-            let kick = self.kick.load(Ordering::Relaxed);
+            let kick = self.kick.get();
             // SAFETY: eight bytes into a live value.
             unsafe { sys!(nr::__NR_read, kick, &raw mut times, 8usize) };
         }
@@ -467,7 +458,7 @@ impl Pump {
     /// Wakes the poller whatever it does: from a signal handler.
     pub fn write_kick(&self) {
         let one = 1u64;
-        let kick = self.kick.load(Ordering::Relaxed);
+        let kick = self.kick.get();
         // SAFETY: eight bytes of a live value into our own eventfd.
         unsafe { sys!(nr::__NR_write, kick, &raw const one, 8usize) };
     }
@@ -531,15 +522,6 @@ impl Entry {
     pub fn is_drained(&self, sequence: u32) -> bool {
         self.drained.load(Ordering::Relaxed) == sequence.wrapping_add(1).max(1)
             && self.epoch.load(Ordering::Relaxed) != 0
-    }
-}
-
-#[inline(always)]
-fn park_with(deadline_ns: u64) -> Wake {
-    if deadline_ns == NEVER {
-        switch::park()
-    } else {
-        switch::park_until(deadline_ns)
     }
 }
 

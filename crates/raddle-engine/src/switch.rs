@@ -13,6 +13,7 @@ use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
 use raddle_sched::policy::Tick;
+use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskRef, Wake};
 use raddle_sys::{nr, sys};
 
@@ -38,8 +39,32 @@ pub fn park() -> Wake {
     thread.task.outcome()
 }
 
-/// As [`park`], until `deadline_ns` (CLOCK_MONOTONIC) at most.
+/// As [`park`], until `deadline_ns` (CLOCK_MONOTONIC) at most; [`NEVER`] is for ever.
+#[inline(always)]
 pub fn park_until(deadline_ns: u64) -> Wake {
+    if deadline_ns == NEVER {
+        park()
+    } else {
+        park_with_timer(deadline_ns)
+    }
+}
+
+/// As [`park_until`], for waits in which `pthread_cancel(3)` wakes the thread.
+///
+/// A canceller rings ([`Thread::cancelled`], SeqCst) and then claims the wait if it sees one; here
+/// the wait is announced, by the SeqCst step that linked its node, before the bell is looked at. So
+/// one of the two sees the other, and a cancellation that comes after the waiter's last
+/// `pthread_testcancel` is not slept over.
+#[inline(always)]
+pub fn park_cancellable(thread: &Thread, deadline_ns: u64) -> Wake {
+    if thread.cancelled.load(Ordering::SeqCst) != 0 && thread.task.claim(Wake::Signalled) {
+        return Wake::Signalled;
+    }
+    park_until(deadline_ns)
+}
+
+#[inline(never)]
+fn park_with_timer(deadline_ns: u64) -> Wake {
     let task = Carrier::current().thread().task_ref();
     if ENGINE.timers.insert(task, deadline_ns) {
         idle::deadline_moved(deadline_ns);
@@ -305,7 +330,6 @@ pub(crate) fn prepare_scheduler(carrier: &Carrier, stack: *mut u8, size: usize) 
         prepare(
             stack.wrapping_add(size - 64),
             scheduler_entry as *const () as usize,
-            0,
         )
     };
     carrier.scheduler.set(context);

@@ -10,11 +10,12 @@
 
 use crate::carrier::{Carrier, CarrierState};
 use crate::clock;
+use crate::descriptor::OwnDescriptor;
 use crate::engine::ENGINE;
 use crate::helpers::POKE;
 use crate::inspect;
 use crate::kthread;
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_sched::policy::{
     BLOCKED_NS, CROWDED_NS, Found, Look, SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen, sysmon_interval_ns,
 };
@@ -29,17 +30,17 @@ const WATCHED: usize = 256;
 pub struct Sysmon {
     /// 1 while it sleeps without a timeout.
     asleep: AtomicU32,
-    wake: AtomicI32,
+    wake: OwnDescriptor,
     /// The inspection socket.
-    listener: AtomicI32,
+    listener: OwnDescriptor,
 }
 
 impl Sysmon {
     pub(crate) const fn new() -> Self {
         Self {
             asleep: AtomicU32::new(0),
-            wake: AtomicI32::new(-1),
-            listener: AtomicI32::new(-1),
+            wake: OwnDescriptor::none(),
+            listener: OwnDescriptor::none(),
         }
     }
 
@@ -48,9 +49,9 @@ impl Sysmon {
         // SAFETY: makes a descriptor (EFD_CLOEXEC | EFD_NONBLOCK).
         let wake = unsafe { sys!(nr::__NR_eventfd2, 0usize, 0o2004000usize) };
         let wake = crate::pump::hide(wake)?;
-        self.wake.store(wake as i32, Ordering::Relaxed);
+        self.wake.set(wake as i32);
         // Here and not on the thread: the program must never see a descriptor number of ours.
-        self.listener.store(inspect::listen(), Ordering::Relaxed);
+        self.listener.set(inspect::listen());
         self.asleep.store(0, Ordering::Relaxed);
         kthread::spawn(sysmon_main, 0, STACK).map(|_| ())
     }
@@ -59,7 +60,7 @@ impl Sysmon {
     pub(crate) fn carrier_awoke(&self) {
         if self.asleep.load(Ordering::Relaxed) != 0 && self.asleep.swap(0, Ordering::AcqRel) != 0 {
             let one = 1u64;
-            let wake = self.wake.load(Ordering::Relaxed);
+            let wake = self.wake.get();
             // SAFETY: eight bytes of a live value into our own eventfd.
             unsafe { sys!(nr::__NR_write, wake, &raw const one, 8usize) };
         }
@@ -67,10 +68,7 @@ impl Sysmon {
 
     /// Its own descriptors; -1 for none.
     pub fn own_descriptors(&self) -> [i32; 2] {
-        [
-            self.wake.load(Ordering::Relaxed),
-            self.listener.load(Ordering::Relaxed),
-        ]
+        [self.wake.get(), self.listener.get()]
     }
 
     /// True for its own descriptors.
@@ -80,13 +78,8 @@ impl Sysmon {
 
     /// In the child of a fork: closes what the parent shares.
     pub(crate) fn reset(&self) {
-        for own in [&self.wake, &self.listener] {
-            let fd = own.swap(-1, Ordering::Relaxed);
-            if fd >= 0 {
-                // SAFETY: our own descriptor.
-                unsafe { sys!(nr::__NR_close, fd) };
-            }
-        }
+        self.wake.close();
+        self.listener.close();
         self.asleep.store(0, Ordering::Relaxed);
     }
 }
@@ -118,8 +111,8 @@ struct Sight {
 extern "C" fn sysmon_main(_: usize) -> ! {
     // SAFETY: this thread is no carrier.
     unsafe { raddle_context::set_gs_base(0) };
-    let listener = ENGINE.sysmon.listener.load(Ordering::Relaxed);
-    let wake = ENGINE.sysmon.wake.load(Ordering::Relaxed);
+    let listener = ENGINE.sysmon.listener.get();
+    let wake = ENGINE.sysmon.wake.get();
     own_table();
     let mut watch = Watch {
         seen: [Seen::default(); WATCHED],

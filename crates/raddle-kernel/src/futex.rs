@@ -134,8 +134,8 @@ pub fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64, kind: Wa
     } {
         return err(errno::EAGAIN);
     }
-    let outcome = if deadline_ns == NEVER {
-        switch::park()
+    let outcome = if kind == WaitKind::Semaphore {
+        switch::park_cancellable(thread, deadline_ns)
     } else {
         switch::park_until(deadline_ns)
     };

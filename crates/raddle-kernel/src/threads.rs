@@ -143,7 +143,7 @@ fn first_frame(thread: &Thread, frame: &CloneFrame, stack: usize) {
         let top = with_exposed_provenance_mut::<u8>(registers);
         thread
             .context
-            .set(prepare(top, raddle_child_start as *const () as usize, 0));
+            .set(prepare(top, raddle_child_start as *const () as usize));
     }
 }
 

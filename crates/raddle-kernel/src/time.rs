@@ -63,11 +63,7 @@ pub fn sleep_until(deadline_ns: u64) -> bool {
     let thread = Carrier::current().thread();
     thread.waits_for(WaitKind::Sleep, 0, deadline_ns);
     thread.task.prepare_fenced();
-    let outcome = if deadline_ns == NEVER {
-        switch::park()
-    } else {
-        switch::park_until(deadline_ns)
-    };
+    let outcome = switch::park_until(deadline_ns);
     outcome == Wake::Signalled
 }
 

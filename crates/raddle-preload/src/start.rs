@@ -17,6 +17,7 @@ use raddle_engine::ENGINE;
 use raddle_engine::engine::{Hooks, MAX_WANTED};
 use raddle_kernel::{boundary, calls, exclusion, ids, process, signal, threads};
 use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, plan};
+use raddle_sched::policy::QUANTUM_NS;
 use raddle_sys::{is_err, nr, sys};
 
 const AT_PHDR: usize = 3;
@@ -165,7 +166,7 @@ fn carriers(environment: &Environment) -> Result<u32, Why> {
 
 fn quantum_ns(environment: &Environment) -> Result<u64, Why> {
     match environment.get(b"RADDLE_QUANTUM_US") {
-        None | Some(b"") => Ok(ENGINE.quantum_ns()),
+        None | Some(b"") => Ok(QUANTUM_NS),
         Some(b"0") => Ok(u64::MAX),
         Some(_) => environment
             .number(b"RADDLE_QUANTUM_US")

@@ -90,6 +90,16 @@ macro_rules! call_original {
 
 pub(crate) use call_original;
 
+/// The cancellation point at the start of a wait. The bell is silenced before glibc is asked: who
+/// rings later is heard by the wait itself ([`switch::park_cancellable`]).
+#[inline(always)]
+fn cancellation_point(thread: &Thread) {
+    if thread.cancelled.load(Ordering::Relaxed) != 0 {
+        thread.cancelled.swap(0, Ordering::SeqCst);
+    }
+    test_cancel();
+}
+
 fn test_cancel() {
     call_original!(original::TESTCANCEL, fn() -> (),);
 }
@@ -163,7 +173,7 @@ impl Mutex {
 /// Waits on a condition variable until `deadline_ns`. Returns 0 or ETIMEDOUT (positive).
 #[inline(always)]
 fn wait_on(thread: &Thread, condvar: &Condvar, mutex: &Mutex, deadline_ns: u64) -> c_int {
-    test_cancel();
+    cancellation_point(thread);
     let key = core::ptr::from_ref(condvar).expose_provenance() + 1;
     let shown = if deadline_ns == NEVER { 0 } else { deadline_ns };
     thread.waits_for(WaitKind::Condvar, key - 1, shown);
@@ -175,11 +185,7 @@ fn wait_on(thread: &Thread, condvar: &Condvar, mutex: &Mutex, deadline_ns: u64) 
             .enqueue(&thread.node, thread.task_ref(), key, ANY, || true)
     };
     mutex.unlock();
-    let outcome = if deadline_ns == NEVER {
-        switch::park()
-    } else {
-        switch::park_until(deadline_ns)
-    };
+    let outcome = switch::park_cancellable(thread, deadline_ns);
     if outcome == Wake::Woken {
         mutex.lock(thread.tid());
         leave();
@@ -336,13 +342,14 @@ pub unsafe extern "C" fn pthread_cond_broadcast(condvar: *mut Condvar) -> c_int 
 }
 
 impl Semaphore {
+    /// Takes one, and gives up `waiters` (in units of the whole word) with it.
     #[inline(always)]
-    fn try_take(&self) -> bool {
+    fn try_take(&self, waiters: u64) -> bool {
         let mut data = self.data.load(Ordering::Relaxed);
         while data as u32 != 0 {
             match self.data.compare_exchange_weak(
                 data,
-                data - 1,
+                data - 1 - waiters,
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
@@ -356,21 +363,15 @@ impl Semaphore {
     /// Waits as glibc does, with its waiter count, so that any post finds us.
     fn wait(&self, deadline_ns: u64) -> c_int {
         const WAITER: u64 = 1 << 32;
-        test_cancel();
-        if self.try_take() {
+        let thread = Carrier::current().thread();
+        cancellation_point(thread);
+        if self.try_take(0) {
             return 0;
         }
         self.data.fetch_add(WAITER, Ordering::SeqCst);
-        let thread = Carrier::current().thread();
         let address = self.data.as_ptr().expose_provenance();
         loop {
-            if thread.cancelled.swap(0, Ordering::SeqCst) != 0 {
-                self.data.fetch_sub(WAITER, Ordering::Relaxed);
-                test_cancel();
-                self.data.fetch_add(WAITER, Ordering::SeqCst);
-            }
-            if self.try_take() {
-                self.data.fetch_sub(WAITER, Ordering::Relaxed);
+            if self.try_take(WAITER) {
                 leave();
                 return 0;
             }
@@ -383,7 +384,7 @@ impl Semaphore {
                     signal::Delivered::Restarting if deadline_ns != NEVER => errno::EINTR,
                     _ => {
                         self.data.fetch_sub(WAITER, Ordering::Relaxed);
-                        test_cancel();
+                        cancellation_point(thread);
                         self.data.fetch_add(WAITER, Ordering::SeqCst);
                         continue;
                     }
@@ -411,7 +412,7 @@ pub unsafe extern "C" fn sem_wait(semaphore: *mut Semaphore) -> c_int {
 }
 
 fn timed(s: &Semaphore, until: *const c_void, realtime: bool) -> c_int {
-    if s.try_take() {
+    if s.try_take(0) {
         return 0; // a bad timeout doesn't matter then
     }
     match absolute_deadline(until.expose_provenance(), realtime) {

@@ -140,20 +140,14 @@ pub extern "C" fn pthread_cancel(thread: u64) -> c_int {
 
 /// A thread parked in a condition variable or a semaphore looks at its cancellation state.
 fn wake_cancelled(block: u64) {
-    if let Some(thread) = ENGINE
-        .threads
-        .iter()
-        .find(|thread| thread.fs.get() == block)
-    {
-        thread.cancelled.store(1, Ordering::SeqCst);
-    }
     let kinds = [WaitKind::Condvar as u32, WaitKind::Semaphore as u32];
     let target = ENGINE
         .threads
         .iter()
         .find(|thread| thread.fs.get() == block);
-    if let Some(thread) = target
-        && kinds.contains(&thread.wait_kind.load(Ordering::Relaxed))
+    let Some(thread) = target else { return };
+    thread.cancelled.store(1, Ordering::SeqCst);
+    if kinds.contains(&thread.wait_kind.load(Ordering::SeqCst))
         && thread.task.claim(Wake::Signalled)
     {
         ENGINE.unpark(thread.task_ref());

@@ -15,8 +15,10 @@
 //! | [`timers`] | `Timers` | whose deadline has passed |
 //! | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
 //! | [`spin`] | `SpinLock` | the only lock: short, never held over a switch |
+//! | [`counted_lock`] | `CountedLock` | the same with a count of waiters in its word |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
 
+pub mod counted_lock;
 pub mod idle;
 pub mod injector;
 pub mod policy;
@@ -28,6 +30,7 @@ pub mod timers;
 pub mod wait_list;
 pub mod wait_table;
 
+pub use counted_lock::CountedLock;
 pub use idle::IdleSet;
 pub use injector::Injector;
 pub use run_queue::RunQueue;

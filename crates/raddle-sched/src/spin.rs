@@ -11,7 +11,7 @@ use core::ops::{Deref, DerefMut};
 pub type Relax = fn();
 
 /// Looks at the lock before it relaxes.
-const SPINS: u32 = 200;
+pub(crate) const SPINS: u32 = 200;
 
 static mut RELAX: Relax = || {};
 
@@ -22,6 +22,12 @@ static mut RELAX: Relax = || {};
 pub unsafe fn set_relax(relax: Relax) {
     // SAFETY: no other thread reads it yet.
     unsafe { RELAX = relax };
+}
+
+/// Gives the CPU away.
+pub(crate) fn relax() {
+    // SAFETY: written once before a second thread existed.
+    unsafe { RELAX() };
 }
 
 /// Data behind a spin lock.
@@ -87,8 +93,7 @@ impl<T> SpinLock<T> {
                 looks += 1;
                 if looks == SPINS {
                     looks = 0;
-                    // SAFETY: written once before a second thread existed.
-                    unsafe { RELAX() };
+                    relax();
                 }
             }
             if self.take() {

@@ -48,8 +48,9 @@ unsafe impl Send for Root {}
 /// The heap.
 pub struct Timers {
     root: SpinLock<Root>,
-    /// The root's deadline; written under the lock, read without.
-    earliest_ns: AtomicU64,
+    /// The root's deadline; written under the lock, read without. Its complement, so that a heap
+    /// without deadlines is all zero bytes and the engine takes no room in the library's file.
+    earliest_inverted: AtomicU64,
 }
 
 fn node<'a>(task: *mut Task) -> &'a TimerNode {
@@ -120,7 +121,7 @@ impl Timers {
     pub const fn new() -> Self {
         Self {
             root: SpinLock::new(Root(null_mut())),
-            earliest_ns: AtomicU64::new(NEVER),
+            earliest_inverted: AtomicU64::new(!NEVER),
         }
     }
 
@@ -129,14 +130,14 @@ impl Timers {
     pub fn new() -> Self {
         Self {
             root: SpinLock::new(Root(null_mut())),
-            earliest_ns: AtomicU64::new(NEVER),
+            earliest_inverted: AtomicU64::new(!NEVER),
         }
     }
 
     /// The earliest deadline, or [`NEVER`].
     #[inline(always)]
     pub fn earliest_ns(&self) -> u64 {
-        self.earliest_ns.load(Ordering::SeqCst)
+        !self.earliest_inverted.load(Ordering::SeqCst)
     }
 
     /// Adds a waiting task. True if its deadline is now the earliest, so that a sleeper who took
@@ -150,8 +151,11 @@ impl Timers {
         own.queued.set(true);
         detach(task.as_ptr());
         root.0 = meld(root.0, task.as_ptr());
-        self.publish(root.0);
-        root.0 == task.as_ptr()
+        let is_first = root.0 == task.as_ptr();
+        if is_first {
+            self.publish(root.0, Ordering::SeqCst);
+        }
+        is_first
     }
 
     /// Removes a task if it is still there.
@@ -165,6 +169,7 @@ impl Timers {
         let below = meld_siblings(own.child.replace(null_mut()));
         if root.0 == task.as_ptr() {
             root.0 = below;
+            self.publish(below, Ordering::Release);
         } else {
             let (before, sibling) = (own.before.get(), own.sibling.get());
             if node(before).child.get() == task.as_ptr() {
@@ -178,14 +183,13 @@ impl Timers {
             root.0 = meld(root.0, below);
         }
         detach(task.as_ptr());
-        self.publish(root.0);
     }
 
     /// Takes every task whose deadline is at or before `now_ns` and claims it; those that others
     /// claimed first are left to them. Returns the claimed tasks, earliest first.
     pub fn expire(&self, now_ns: u64) -> TaskList {
         let expired = TaskList::new();
-        if self.earliest_ns.load(Ordering::Relaxed) > now_ns {
+        if !self.earliest_inverted.load(Ordering::Relaxed) > now_ns {
             return expired;
         }
         let mut root = self.root.lock();
@@ -200,17 +204,20 @@ impl Timers {
                 expired.push(task);
             }
         }
-        self.publish(root.0);
+        self.publish(root.0, Ordering::Release);
         expired
     }
 
-    fn publish(&self, root: *mut Task) {
+    /// Tells those who look without the lock. SeqCst when the deadline comes nearer, so that either
+    /// a sleeper reads it or its inserter sees the sleeper; a deadline that moves away may be read
+    /// late, and costs whoever does one look too many.
+    fn publish(&self, root: *mut Task, order: Ordering) {
         let earliest = if root.is_null() {
             NEVER
         } else {
             node(root).deadline_ns.get()
         };
-        self.earliest_ns.store(earliest, Ordering::SeqCst);
+        self.earliest_inverted.store(!earliest, order);
     }
 
     /// Forgets every deadline.
@@ -221,7 +228,7 @@ impl Timers {
         // SAFETY: the caller's promise; the heap is replaced whole.
         unsafe { self.root.break_lock() };
         self.root.lock().0 = null_mut();
-        self.publish(null_mut());
+        self.publish(null_mut(), Ordering::Release);
     }
 
     /// Takes a task out of a heap that [`Timers::reset`] emptied.

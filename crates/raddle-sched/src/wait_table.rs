@@ -1,53 +1,23 @@
 //! Wait queues keyed by address: the user-mode futex table, and anything else that waits by key.
 //!
-//! A *bucket* is a spin lock, a [`WaitList`] under it, and a count of waiters.
+//! A *bucket* is a [`WaitList`] behind a [`CountedLock`], whose count is that of its waiters.
 //!
-//! To wait: raise the bucket's count (SeqCst), take the lock, check the condition, link the node.
-//! To wake: change the condition, full barrier, read the count; if it is zero nobody can be asleep,
-//! else take the lock and look. The count is raised *before* the condition is checked, so either
-//! the waker sees the count or the waiter sees the condition (Dekker): an empty-list shortcut
-//! without the count would lose wake-ups. A requeue raises the count of its target in the same way
-//! before its check.
+//! To wait: take the lock and raise the count in one step (SeqCst), check the condition, link the
+//! node. To wake: change the condition, full barrier, read the count; if it is zero nobody can be
+//! asleep, else take the lock and look. The count is raised *before* the condition is checked, so
+//! either the waker sees the count or the waiter sees the condition (Dekker): an empty-list
+//! shortcut without the count would lose wake-ups. A requeue raises the count of its target in the
+//! same way before its check.
 //!
 //! A waiter that was woken by anything but the table unlinks its node itself.
 
-use crate::spin::{SpinGuard, SpinLock};
-use crate::sync::{AtomicU32, Ordering, fence};
+use crate::counted_lock::{CountedGuard, CountedLock};
+use crate::sync::{Ordering, fence};
 use crate::task::{TaskList, TaskRef, Wake};
 pub use crate::wait_list::{WaitList, WaitNode};
 
-/// One row of the table.
-pub struct Bucket {
-    /// Waiters that are linked or about to be. Raised before the lock is taken.
-    waiters: AtomicU32,
-    list: SpinLock<WaitList>,
-}
-
-impl Bucket {
-    /// An empty row.
-    #[cfg(not(any(raddle_loom, raddle_shuttle)))]
-    pub const fn new() -> Self {
-        Self {
-            waiters: AtomicU32::new(0),
-            list: SpinLock::new(WaitList::new()),
-        }
-    }
-
-    /// An empty row.
-    #[cfg(any(raddle_loom, raddle_shuttle))]
-    pub fn new() -> Self {
-        Self {
-            waiters: AtomicU32::new(0),
-            list: SpinLock::new(WaitList::new()),
-        }
-    }
-}
-
-impl Default for Bucket {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+/// One row of the table; counts the nodes that are linked, or about to be.
+type Bucket = CountedLock<WaitList>;
 
 /// What [`WaitTable::requeue`] did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,7 +37,7 @@ impl<const N: usize> WaitTable<N> {
     pub const fn new() -> Self {
         assert!(N.is_power_of_two());
         Self {
-            buckets: [const { Bucket::new() }; N],
+            buckets: [const { Bucket::new(WaitList::new()) }; N],
         }
     }
 
@@ -75,7 +45,7 @@ impl<const N: usize> WaitTable<N> {
     #[cfg(any(raddle_loom, raddle_shuttle))]
     pub fn new() -> Self {
         Self {
-            buckets: core::array::from_fn(|_| Bucket::new()),
+            buckets: core::array::from_fn(|_| Bucket::new(WaitList::new())),
         }
     }
 
@@ -94,7 +64,7 @@ impl<const N: usize> WaitTable<N> {
 
     /// Waiters in the row of `key`, those on other keys included, a moment ago.
     pub fn row_waiters(&self, key: usize) -> u32 {
-        self.bucket(key).waiters.load(Ordering::SeqCst)
+        self.bucket(key).count()
     }
 
     /// Links `node` if `still()` holds under the lock. Call [`crate::Task::prepare`] first.
@@ -120,12 +90,10 @@ impl<const N: usize> WaitTable<N> {
         bits: u32,
         still: impl FnOnce() -> bool,
     ) -> bool {
-        let bucket = self.bucket(key);
-        bucket.waiters.fetch_add(1, Ordering::SeqCst);
-        let mut list = bucket.list.lock();
+        let mut list = self.bucket(key).lock_and_raise(1);
         if !still() {
+            list.lower(1);
             drop(list);
-            bucket.waiters.fetch_sub(1, Ordering::Relaxed);
             return !task.get().claim(Wake::Retry);
         }
         // SAFETY: the caller's promise.
@@ -146,17 +114,17 @@ impl<const N: usize> WaitTable<N> {
     #[inline(always)]
     pub fn wake_fenced(&self, key: usize, max: usize, bits: u32, woken: &TaskList) -> usize {
         let bucket = self.bucket(key);
-        if bucket.waiters.load(Ordering::SeqCst) == 0 {
+        if bucket.count() == 0 {
             return 0;
         }
         let mut left = 0;
-        let mut list = bucket.list.lock();
+        let mut list = bucket.lock();
         let count = list.wake(max, woken, |node_key, node_bits| {
             let hit = node_key == key && node_bits & bits != 0;
             left += u32::from(hit);
             hit
         });
-        bucket.waiters.fetch_sub(left, Ordering::Relaxed);
+        list.lower(left);
         count
     }
 
@@ -176,11 +144,11 @@ impl<const N: usize> WaitTable<N> {
         woken: &TaskList,
     ) -> Option<Requeued> {
         let (source, target) = (Self::row(from), Self::row(to));
-        let announced = &self.buckets[target].waiters;
-        announced.fetch_add(1, Ordering::SeqCst);
         let (mut list, mut second) = self.lock_two(source, target);
+        if let Some(second) = &mut second {
+            second.lower(1); // the announcement: seen until the lock is free
+        }
         if !check() {
-            announced.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
         let mut left = 0;
@@ -190,36 +158,36 @@ impl<const N: usize> WaitTable<N> {
         });
         // SAFETY: both locks are held.
         let moved = unsafe { list.requeue(from, to, max_move, second.as_deref_mut()) };
-        if second.is_some() {
-            announced.fetch_add(moved as u32, Ordering::Relaxed);
+        if let Some(second) = &mut second {
+            second.raise(moved as u32);
             left += moved as u32;
         }
-        announced.fetch_sub(1, Ordering::Relaxed);
-        self.buckets[source]
-            .waiters
-            .fetch_sub(left, Ordering::Relaxed);
+        list.lower(left);
         Some(Requeued {
             woken: count,
             moved,
         })
     }
 
-    /// Locks both rows, the lower index first; one guard if they are the same row.
+    /// Locks both rows, the lower index first, and raises the second's count; one guard if they are
+    /// the same row, whose waiters count already.
     fn lock_two(
         &self,
         first: usize,
         second: usize,
-    ) -> (SpinGuard<'_, WaitList>, Option<SpinGuard<'_, WaitList>>) {
-        let lock = |index: usize| self.buckets[index].list.lock();
+    ) -> (
+        CountedGuard<'_, WaitList>,
+        Option<CountedGuard<'_, WaitList>>,
+    ) {
         match first.cmp(&second) {
-            core::cmp::Ordering::Equal => (lock(first), None),
+            core::cmp::Ordering::Equal => (self.buckets[first].lock(), None),
             core::cmp::Ordering::Less => {
-                let a = lock(first);
-                (a, Some(lock(second)))
+                let a = self.buckets[first].lock();
+                (a, Some(self.buckets[second].lock_and_raise(1)))
             }
             core::cmp::Ordering::Greater => {
-                let b = lock(second);
-                (lock(first), Some(b))
+                let b = self.buckets[second].lock_and_raise(1);
+                (self.buckets[first].lock(), Some(b))
             }
         }
     }
@@ -231,15 +199,14 @@ impl<const N: usize> WaitTable<N> {
     pub unsafe fn cancel(&self, node: &WaitNode) -> bool {
         loop {
             let key = node.key();
-            let bucket = self.bucket(key);
-            let mut list = bucket.list.lock();
+            let mut list = self.bucket(key).lock();
             if Self::row(node.key()) != Self::row(key) {
                 continue; // requeued between the look and the lock
             }
             // SAFETY: the key can't change under the lock of its bucket.
             let was_linked = unsafe { list.unlink(node) };
             if was_linked {
-                bucket.waiters.fetch_sub(1, Ordering::Relaxed);
+                list.lower(1);
             }
             return was_linked;
         }
@@ -251,11 +218,9 @@ impl<const N: usize> WaitTable<N> {
     /// Only in the child of a fork, before a second thread exists.
     pub unsafe fn reset(&self) {
         for bucket in &self.buckets {
-            if bucket.waiters.load(Ordering::Relaxed) != 0 || bucket.list.try_lock().is_none() {
+            if !bucket.is_untouched() {
                 // SAFETY: the caller's promise; the list is replaced whole.
-                unsafe { bucket.list.break_lock() };
-                *bucket.list.lock() = WaitList::new();
-                bucket.waiters.store(0, Ordering::Relaxed);
+                unsafe { bucket.replace(WaitList::new()) };
             }
         }
     }

@@ -338,3 +338,41 @@ CASE(two_hundred_waits_are_cancelled_together)
     }
     CHECK(cleaned <= 200 * 12);
 }
+
+/* Waits as soon as it is told to; no cancellation point comes between. */
+static void *wait_when_told(void *in_semaphore)
+{
+    OK(pthread_mutex_lock(&mutex));
+    pthread_cleanup_push(unlock, &mutex);
+    atomic_store(&ready, 1);
+    while (atomic_load(&ready) == 1) {
+        sched_yield();
+    }
+    for (;;) {
+        if (in_semaphore != NULL) {
+            sem_wait(&semaphore);
+        } else {
+            pthread_cond_wait(&condition, &mutex);
+        }
+    }
+    pthread_cleanup_pop(0);
+    return NULL;
+}
+
+CASE(a_cancellation_at_the_start_of_a_wait_is_not_slept_over)
+{
+    OK(sem_init(&semaphore, 0, 0));
+    for (long round = 0; round < 400; round++) {
+        atomic_store(&ready, 0);
+        pthread_t waiter = start(wait_when_told, number(round % 2));
+        /* The waiter has a CPU of its own by the end of this, if there is one. */
+        for (int i = 0; i < 200 || atomic_load(&ready) == 0; i++) {
+            sched_yield();
+        }
+        atomic_store(&ready, 2);
+        for (volatile long delay = round * 7 % 300; delay > 0; delay--) {
+        }
+        OK(pthread_cancel(waiter));
+        CHECK(join(waiter) == PTHREAD_CANCELED);
+    }
+}

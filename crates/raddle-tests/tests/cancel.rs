@@ -17,6 +17,7 @@ mod cancellation {
         a_thread_cancels_itself,
         main_is_cancelled => 6,
         two_hundred_waits_are_cancelled_together,
+        a_cancellation_at_the_start_of_a_wait_is_not_slept_over,
     }
 }
 

@@ -279,11 +279,7 @@ fn wait_for(set: u64, deadline_ns: u64, info_to: usize) -> isize {
         if due != 0 && thread.task.claim(Wake::Retry) {
             continue;
         }
-        let outcome = if deadline_ns == NEVER {
-            switch::park()
-        } else {
-            switch::park_until(deadline_ns)
-        };
+        let outcome = switch::park_until(deadline_ns);
         if outcome == Wake::TimedOut {
             return err(errno::EAGAIN);
         }

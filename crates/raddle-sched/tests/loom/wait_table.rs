@@ -122,6 +122,41 @@ fn a_check_before_the_count_is_raised_is_caught() {
     );
 }
 
+/// Somebody rings and then claims the wait, if there is one; the waiter looks at the bell before it
+/// waits or after it announced that.
+fn ringer_meets_waiter(looks_after: bool) {
+    explore(3, move || {
+        let world = World::<1>::new();
+        let there = world.clone();
+        let waiter = thread::spawn(move || {
+            let rings = || there.word.load(Ordering::SeqCst) != 0;
+            let early = !looks_after && rings();
+            assert!(there.wait_if(0, 8, || true));
+            let heard = early || looks_after && rings();
+            heard && there.tasks.get(0).get().claim(Wake::Signalled)
+        });
+        world.word.store(1, Ordering::SeqCst);
+        let claimed = world.tasks.get(0).get().claim(Wake::Signalled);
+        let heard = waiter.join().unwrap();
+        assert!(claimed || heard, "a bell was slept over");
+        assert!(!(claimed && heard), "one of them wakes the task");
+        // SAFETY: the node was given to this table.
+        assert!(unsafe { world.table.cancel(&world.nodes[0]) });
+        assert_eq!(world.table.row_waiters(8), 0);
+    });
+}
+
+#[test]
+fn a_bell_at_the_start_of_a_wait_is_heard() {
+    ringer_meets_waiter(true);
+}
+
+#[test]
+#[should_panic(expected = "a bell was slept over")]
+fn a_look_at_the_bell_before_the_wait_is_caught() {
+    ringer_meets_waiter(false);
+}
+
 #[test]
 fn two_waiters_and_one_wake_each() {
     explore(2, || {
