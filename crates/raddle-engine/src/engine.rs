@@ -328,7 +328,7 @@ impl Engine {
         if !Thread::of(task).bound.load(Ordering::Relaxed).is_null()
             || !carrier.bound.load(Ordering::Relaxed).is_null()
         {
-            return self.unpark_bound(task);
+            return self.inject(task);
         }
         if let Some(displaced) = carrier.queue.push_lifo(task) {
             self.push_ring(carrier, displaced);
@@ -362,28 +362,23 @@ impl Engine {
                 {
                     self.push_ring(carrier, task);
                 }
-                _ => self.unpark_bound(task),
+                _ => self.inject(task),
             }
         }
     }
 
-    #[cold]
-    fn unpark_bound(&self, task: TaskRef) {
-        // SAFETY: non-null carriers live for ever.
-        match unsafe { Thread::of(task).bound.load(Ordering::Relaxed).as_ref() } {
-            Some(own) => {
-                own.mailbox.store(task.as_ptr().cast(), Ordering::Release);
-                self.wake_carrier(own);
-            }
-            None => self.inject(task),
-        }
-    }
-
-    /// Gives a thread to whichever carrier comes first, and wakes one if one sleeps.
+    /// Gives a thread to its own carrier if it is bound, else to whichever comes first; wakes one if
+    /// one sleeps.
     #[cold]
     pub fn inject(&self, task: TaskRef) {
-        self.injector.push(task);
-        self.wake_one();
+        // SAFETY: non-null carriers live for ever.
+        if let Some(own) = unsafe { Thread::of(task).bound.load(Ordering::Acquire).as_ref() } {
+            own.mailbox.store(task.as_ptr().cast(), Ordering::Release);
+            self.wake_carrier(own);
+        } else {
+            self.injector.push(task);
+            self.wake_one();
+        }
     }
 
     /// Appends a thread that has used its quantum up behind all others.
@@ -483,20 +478,23 @@ impl Engine {
         self.breeding.store(0, Ordering::Release);
     }
 
-    /// Gives `thread` a carrier of its own, which runs nothing else. The thread must not be
-    /// running; it is started by the next unpark.
+    /// Gives `thread` a carrier of its own, which runs nothing else: from the thread's next wait on.
     ///
     /// # Errors
     /// EAGAIN.
     pub fn bind(&self, thread: &Thread) -> Result<(), isize> {
         let carrier = self.new_carrier()?;
         carrier.bound.store(thread.as_ptr(), Ordering::Relaxed);
-        thread
-            .bound
-            .store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
         let address = core::ptr::from_ref(carrier).expose_provenance();
-        kthread::spawn(switch::carrier_main, address, kthread::STACK_SIZE)
+        let kernel_tid = kthread::spawn(switch::carrier_main, address, kthread::STACK_SIZE)
             .map_err(|_| err(errno::EAGAIN))?;
+        carrier.kernel_tid.store(kernel_tid, Ordering::Release);
+        let own = core::ptr::from_ref(carrier).cast_mut();
+        // If somebody else was faster, this carrier sleeps for ever.
+        let _ =
+            thread
+                .bound
+                .compare_exchange(null_mut(), own, Ordering::Release, Ordering::Relaxed);
         Ok(())
     }
 

@@ -28,6 +28,7 @@ pub unsafe fn in_child() {
         ENGINE.sysmon.reset();
         ENGINE.stacks.reset();
         thread.signals.queue.break_locks();
+        thread.attributes.break_lock();
         ENGINE.threads.keep_only(thread);
         thread.tid.store(pid, Ordering::Relaxed);
         ENGINE.pid.store(pid, Ordering::Relaxed);

@@ -8,6 +8,7 @@
 //! | module | noun |
 //! |---|---|
 //! | [`thread`] | the green thread and the table of all of them |
+//! | [`attributes`] | policy, priority, niceness and affinity of a thread |
 //! | [`carrier`] | the kernel thread that runs green threads |
 //! | [`engine`] | start-up, pushing work, waking carriers |
 //! | [`switch`] | parking, yielding, exiting, the carrier's scheduler loop |
@@ -21,6 +22,7 @@
 //! | [`cpus`] | how many carriers the machine allows |
 #![no_std]
 
+pub mod attributes;
 pub mod carrier;
 pub mod clock;
 pub mod cpus;

@@ -185,9 +185,7 @@ pub fn bind_current() {
     let carrier = Carrier::current();
     let thread = carrier.thread();
     thread.task.prepare();
-    if ENGINE.bind(thread).is_err() {
-        thread.bound.store(core::ptr::null_mut(), Ordering::Relaxed);
-    }
+    let _ = ENGINE.bind(thread);
     if thread.task.claim(Wake::Woken) {
         ENGINE.unpark(thread.task_ref());
     }

@@ -5,6 +5,7 @@
 //! [`TID_BASE`] + generation x [`MAX_THREADS`] + slot: above any pid, below 2^30 (glibc and the
 //! kernel keep flags in the two bits above), and a freed slot's next thread has another id.
 
+use crate::attributes::Attributes;
 use crate::signals::ThreadSignals;
 use core::cell::Cell;
 use core::ptr::{null_mut, with_exposed_provenance_mut};
@@ -95,6 +96,8 @@ pub struct Thread {
     pub cancelled: AtomicU32,
     /// The next thread that this one creates is to be bound (an exclusion rule).
     pub bind_next: Cell<bool>,
+    /// Scheduling attributes; written by whoever changes them, under the lock.
+    pub attributes: SpinLock<Attributes>,
     life: AtomicU32,
     generation: Cell<u32>,
     pub name: [AtomicU8; 16],
@@ -274,6 +277,7 @@ impl ThreadTable {
         thread.preemptions.store(0, Ordering::Relaxed);
         thread.waits_for(WaitKind::None, 0, 0);
         thread.signals.reset();
+        *thread.attributes.lock() = Attributes::DEFAULT;
         thread.life.store(Life::Live as u32, Ordering::Release);
     }
 
@@ -338,6 +342,7 @@ impl ThreadTable {
                     (&raw mut (*at).task).write(Task::new());
                     (&raw mut (*at).node).write(WaitNode::new());
                     thread.signals.queue.break_locks();
+                    thread.attributes.break_lock();
                     self.free(thread);
                 }
             }

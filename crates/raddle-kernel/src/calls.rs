@@ -3,7 +3,8 @@
 use crate::boundary::Handler;
 use crate::signal::calls as signals;
 use crate::{
-    connections, descriptors, futex, ids, io, memory, poll, process, threads, time, uring,
+    connections, descriptors, futex, ids, io, memory, poll, process, scheduling, threads, time,
+    uring,
 };
 use raddle_sys::nr;
 
@@ -63,17 +64,6 @@ const THREADS: &[Row] = &[
     (nr::__NR_set_robust_list, ids::set_robust_list),
     (nr::__NR_rseq, ids::rseq),
     (nr::__NR_prctl, ids::prctl),
-    (nr::__NR_sched_getaffinity, ids::on_first_thread),
-    (nr::__NR_sched_getparam, ids::on_first_thread),
-    (nr::__NR_sched_getscheduler, ids::on_first_thread),
-    (nr::__NR_sched_getattr, ids::on_first_thread),
-    (nr::__NR_sched_rr_get_interval, ids::on_first_thread),
-    (nr::__NR_getpriority, ids::on_second_thread),
-    (nr::__NR_sched_setaffinity, ids::set_scheduling),
-    (nr::__NR_sched_setparam, ids::set_scheduling),
-    (nr::__NR_sched_setscheduler, ids::set_scheduling),
-    (nr::__NR_sched_setattr, ids::set_scheduling),
-    (nr::__NR_setpriority, ids::set_scheduling),
     (nr::__NR_sched_yield, time::sched_yield),
     (nr::__NR_nanosleep, time::nanosleep),
     (nr::__NR_clock_nanosleep, time::clock_nanosleep),
@@ -97,6 +87,24 @@ const THREADS: &[Row] = &[
     (nr::__NR_mmap, memory::mmap),
     (nr::__NR_munmap, memory::munmap),
     (nr::__NR_mprotect, memory::mprotect),
+];
+
+/// Scheduling attributes.
+const SCHEDULING: &[Row] = &[
+    (nr::__NR_sched_getaffinity, scheduling::sched_getaffinity),
+    (nr::__NR_sched_setaffinity, scheduling::sched_setaffinity),
+    (nr::__NR_sched_getparam, scheduling::sched_getparam),
+    (nr::__NR_sched_setparam, scheduling::sched_setparam),
+    (nr::__NR_sched_getscheduler, scheduling::sched_getscheduler),
+    (nr::__NR_sched_setscheduler, scheduling::sched_setscheduler),
+    (nr::__NR_sched_getattr, scheduling::sched_getattr),
+    (nr::__NR_sched_setattr, scheduling::sched_setattr),
+    (
+        nr::__NR_sched_rr_get_interval,
+        scheduling::sched_rr_get_interval,
+    ),
+    (nr::__NR_getpriority, scheduling::getpriority),
+    (nr::__NR_setpriority, scheduling::setpriority),
 ];
 
 /// Signals.
@@ -123,8 +131,10 @@ const fn fill(mut table: [Option<Handler>; NUMBERS], rows: &[Row]) -> [Option<Ha
 }
 
 /// Handlers by number; read by the boundary's assembly.
-pub static TABLE: [Option<Handler>; NUMBERS] =
-    fill(fill(fill([None; NUMBERS], DESCRIPTORS), THREADS), SIGNALS);
+pub static TABLE: [Option<Handler>; NUMBERS] = {
+    let table = fill(fill([None; NUMBERS], DESCRIPTORS), THREADS);
+    fill(fill(table, SCHEDULING), SIGNALS)
+};
 
 /// The numbers whose sites must be patched: those with a handler, and the clones.
 pub fn wanted() -> [u64; NUMBERS / 64] {

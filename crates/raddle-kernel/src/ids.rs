@@ -1,11 +1,11 @@
 //! Who am I: thread ids and what the kernel keeps per thread under them.
 
 use crate::boundary::{Frame, Outcome};
-use crate::{exclusion, is_multiplexed};
+use crate::{exclusion, is_multiplexed, scheduling};
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::Ordering;
 use raddle_engine::{Carrier, ENGINE, switch};
-use raddle_sys::{err, errno, syscall6};
+use raddle_sys::{err, errno};
 
 /// `gettid(2)`.
 pub extern "C" fn gettid(_: &Frame) -> Outcome {
@@ -56,56 +56,6 @@ pub unsafe fn mark_unregistered(area: usize) {
     unsafe { with_exposed_provenance_mut::<u32>(area + 4).write_volatile(CPU_ID_UNREGISTERED) };
 }
 
-/// Calls whose first argument is a thread id: ours means "the caller" to the kernel, because a
-/// green thread has no kernel thread of its own.
-pub extern "C" fn on_first_thread(frame: &Frame) -> Outcome {
-    on_thread(frame, 0)
-}
-
-/// As [`on_first_thread`] for `getpriority`-like calls with the id second.
-pub extern "C" fn on_second_thread(frame: &Frame) -> Outcome {
-    on_thread(frame, 1)
-}
-
-fn on_thread(frame: &Frame, position: usize) -> Outcome {
-    let tid = frame.arg(position) as u32;
-    if tid < raddle_engine::thread::TID_BASE {
-        return Outcome::PASS;
-    }
-    if ENGINE.find(tid).is_none() {
-        return Outcome::of(err(errno::ESRCH));
-    }
-    let mut args = frame.args();
-    args[position] = 0;
-    // SAFETY: the program's own call, about this very kernel thread.
-    Outcome::of(unsafe { syscall6(frame.rax as u32, args) })
-}
-
-/// Setting calls on a thread's scheduling: a bound thread's are the kernel's; a green thread's are
-/// accepted and without effect on the carriers that other threads share.
-pub extern "C" fn set_scheduling(frame: &Frame) -> Outcome {
-    let tid = frame.arg(usize::from(frame.rax == 141)) as u32;
-    if !ENGINE.is_started() || (tid != 0 && tid < raddle_engine::thread::TID_BASE) {
-        return Outcome::PASS;
-    }
-    let thread = if tid == 0 {
-        Some(Carrier::current().thread())
-    } else {
-        ENGINE.find(tid)
-    };
-    let Some(thread) = thread else {
-        return Outcome::of(err(errno::ESRCH));
-    };
-    // SAFETY: null or a carrier, which lives for ever.
-    let Some(own) = (unsafe { thread.bound.load(Ordering::Relaxed).as_ref() }) else {
-        return Outcome::of(0);
-    };
-    let mut args = frame.args();
-    args[usize::from(frame.rax == 141)] = own.kernel_tid.load(Ordering::Relaxed) as usize;
-    // SAFETY: the program's own call, about the bound thread's kernel thread.
-    Outcome::of(unsafe { syscall6(frame.rax as u32, args) })
-}
-
 /// `setuid(2)` and its family, `capset(2)`: refused with EAGAIN once the process has threads.
 ///
 /// The kernel changes one kernel thread only, and glibc's broadcast reaches green threads, not
@@ -142,6 +92,7 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
                 .unwrap_or(name.len());
             if exclusion::excludes_name(&name[..len]) && is_multiplexed() {
                 switch::bind_current();
+                scheduling::give_to_kernel(thread);
             }
             let is_main = thread.tid() == ENGINE.pid.load(Ordering::Relaxed);
             if is_main {

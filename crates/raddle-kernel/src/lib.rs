@@ -16,6 +16,7 @@ pub mod io;
 pub mod memory;
 pub mod poll;
 pub mod process;
+pub mod scheduling;
 pub mod signal;
 pub mod threads;
 pub mod time;

@@ -6,6 +6,7 @@
 
 use crate::boundary::{ChildRegisters, CloneFrame, Frame, Outcome, raddle_child_start};
 use crate::futex;
+use crate::scheduling;
 use crate::signal;
 use core::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -67,6 +68,7 @@ impl Request {
 
 /// Makes a green thread. Returns its id, or a negated errno.
 pub fn create(frame: &CloneFrame, request: &Request) -> isize {
+    scheduling::adopt();
     if let Err(errno) = ENGINE.start() {
         return errno;
     }
@@ -108,9 +110,10 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
     first_frame(thread, frame, request.stack);
-    if parent.bind_next.replace(false) && ENGINE.bind(thread).is_err() {
-        thread.bound.store(null_mut(), Ordering::Relaxed); // green rather than not at all
+    if parent.bind_next.replace(false) {
+        let _ = ENGINE.bind(thread); // green rather than not at all
     }
+    scheduling::inherit(thread, parent);
     ENGINE.unpark(thread.task_ref());
     tid as isize
 }
@@ -155,6 +158,12 @@ pub extern "C" fn exit(_: &Frame) -> Outcome {
     let thread = Carrier::current().thread();
     thread.set_exiting();
     switch::exit()
+}
+
+/// A carrier's start, on its own stack.
+pub fn carrier_starts(carrier: &Carrier) {
+    scheduling::carrier_starts(carrier);
+    signal::carrier_starts(carrier);
 }
 
 /// The rest of an exit, on the carrier's own stack: the joiner hears of it when nobody uses the

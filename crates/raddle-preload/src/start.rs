@@ -143,7 +143,7 @@ fn prepare(environment: &Environment, map: &LinkMap) -> Result<(), Why> {
     let carriers = carriers(environment)?;
     ENGINE.set_quantum_ns(quantum_ns(environment)?);
     let hooks = Hooks {
-        carrier_starts: signal::carrier_starts,
+        carrier_starts: threads::carrier_starts,
         thread_exited: threads::exited,
         route_signals: signal::route,
     };

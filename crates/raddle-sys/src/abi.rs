@@ -176,3 +176,22 @@ pub struct CloneArgs {
     pub set_tid_size: u64,
     pub cgroup: u64,
 }
+
+/// `struct sched_attr` of `sched_setattr(2)`, up to the utilisation clamps.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug)]
+pub struct SchedAttr {
+    pub size: u32,
+    pub policy: u32,
+    pub flags: u64,
+    pub nice: i32,
+    pub priority: u32,
+    pub times_ns: [u64; 3],
+    pub util_min: u32,
+    pub util_max: u32,
+}
+
+impl SchedAttr {
+    /// Bytes of the first version of the structure.
+    pub const FIRST_SIZE: usize = 48;
+}

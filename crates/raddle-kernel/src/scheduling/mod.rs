@@ -1,0 +1,174 @@
+//! Scheduling classes, niceness and affinity of green threads.
+//!
+//! A green thread's attributes are stored with it, inherited as Linux inherits them, checked by
+//! Linux's rules, and read back; they don't change how carriers run it. What needs the kernel's
+//! scheduler gets it: a thread that asks for a real-time class or a deadline is *bound* first, and
+//! the attributes of a bound thread are given to its kernel thread as well.
+//!
+//! Rejected: to honour affinity by binding. Programs pin each of their threads for speed, and would
+//! have kernel threads only.
+
+mod affinity;
+mod calls;
+mod permission;
+
+pub use affinity::{sched_getaffinity, sched_setaffinity};
+pub use calls::{
+    getpriority, sched_getattr, sched_getparam, sched_getscheduler, sched_rr_get_interval,
+    sched_setattr, sched_setparam, sched_setscheduler, setpriority,
+};
+
+use core::sync::atomic::Ordering;
+use raddle_engine::attributes::Attributes;
+use raddle_engine::{Carrier, ENGINE, Thread, switch};
+use raddle_sys::abi::SchedAttr;
+use raddle_sys::{err, errno, nr, sys};
+
+/// `SCHED_FIFO`.
+const FIFO: u32 = 1;
+/// `SCHED_RR`.
+const RR: u32 = 2;
+/// `SCHED_DEADLINE`.
+const DEADLINE: u32 = 6;
+/// `SCHED_FLAG_RESET_ON_FORK` of `sched_setattr(2)`.
+const FLAG_RESET_ON_FORK: u64 = 1;
+
+const fn is_real_time(policy: u32) -> bool {
+    matches!(policy, FIFO | RR)
+}
+
+/// True if only the kernel's scheduler can give the thread what it asked for.
+const fn needs_kernel(policy: u32) -> bool {
+    is_real_time(policy) || policy == DEADLINE
+}
+
+/// Takes over what the kernel knows of the only thread; before the first clone.
+pub fn adopt() {
+    if ENGINE.is_started() {
+        return;
+    }
+    let mut attr = SchedAttr::default();
+    // SAFETY: the kernel fills a live structure.
+    let result = unsafe {
+        let size = size_of::<SchedAttr>();
+        sys!(nr::__NR_sched_getattr, 0usize, &raw mut attr, size, 0usize)
+    };
+    let thread = Carrier::current().thread();
+    if result == 0 {
+        let mut attributes = thread.attributes.lock();
+        attributes.policy = attr.policy;
+        attributes.priority = attr.priority;
+        attributes.nice = attr.nice;
+        attributes.resets_on_fork = attr.flags & FLAG_RESET_ON_FORK != 0;
+    }
+    affinity::adopt();
+}
+
+/// A new thread's attributes, from its creator. A real-time thread's child is one, too, and bound.
+pub fn inherit(child: &Thread, parent: &Thread) {
+    let mut attributes = *parent.attributes.lock();
+    if attributes.resets_on_fork {
+        let nice = attributes.nice.max(0);
+        attributes = Attributes {
+            nice: if needs_kernel(attributes.policy) {
+                0
+            } else {
+                nice
+            },
+            policy: if needs_kernel(attributes.policy) {
+                0
+            } else {
+                attributes.policy
+            },
+            cpus: attributes.cpus,
+            ..Attributes::DEFAULT
+        };
+    }
+    *child.attributes.lock() = attributes;
+    let bound = !parent.bound.load(Ordering::Relaxed).is_null();
+    if bound && needs_kernel(attributes.policy) && carrier_of(child).is_none() {
+        let _ = ENGINE.bind(child);
+    }
+    give_to_kernel(child);
+}
+
+/// Gives the attributes of a bound thread to its kernel thread, as far as the kernel allows.
+pub fn give_to_kernel(thread: &Thread) {
+    let attributes = *thread.attributes.lock();
+    if attributes != Attributes::DEFAULT
+        && let Some(own) = carrier_of(thread)
+    {
+        let _ = tell(own, &attributes);
+        affinity::tell(own, &attributes);
+    }
+}
+
+/// A carrier's start: one that a bound thread made has inherited what that one was given.
+pub fn carrier_starts(carrier: &Carrier) {
+    if carrier.bound.load(Ordering::Relaxed).is_null() {
+        affinity::restore();
+    }
+}
+
+/// The kernel thread of a bound thread.
+fn carrier_of<'a>(thread: &Thread) -> Option<&'a Carrier> {
+    // SAFETY: null or a carrier, which lives for ever.
+    unsafe { thread.bound.load(Ordering::Acquire).as_ref() }
+}
+
+/// Changes a thread's attributes to `next`, binding it if that needs the kernel's scheduler.
+///
+/// # Errors
+/// EPERM, EAGAIN, or what the kernel says to a bound thread.
+fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
+    let now = *thread.attributes.lock();
+    if permission::needs_privilege(&now, next) && !permission::has_privilege() {
+        return Err(err(errno::EPERM));
+    }
+    if needs_kernel(next.policy) && carrier_of(thread).is_none() {
+        bind(thread)?;
+    }
+    if let Some(own) = carrier_of(thread) {
+        tell(own, next)?;
+    }
+    let mut attributes = thread.attributes.lock();
+    *attributes = Attributes {
+        cpus: attributes.cpus,
+        ..*next
+    };
+    Ok(())
+}
+
+/// The running thread moves to its kernel thread at once, another one at its next wait.
+fn bind(thread: &Thread) -> Result<(), isize> {
+    if core::ptr::eq(thread, Carrier::current().thread()) {
+        switch::bind_current();
+    } else {
+        ENGINE.bind(thread)?;
+    }
+    match carrier_of(thread) {
+        Some(_) => Ok(()),
+        None => Err(err(errno::EAGAIN)),
+    }
+}
+
+/// Tells the kernel. Threads that the bound one's kernel thread makes are carriers: they must not
+/// inherit, whatever the program asked for.
+fn tell(own: &Carrier, attributes: &Attributes) -> Result<(), isize> {
+    let attr = SchedAttr {
+        size: SchedAttr::FIRST_SIZE as u32,
+        policy: attributes.policy,
+        flags: FLAG_RESET_ON_FORK,
+        nice: attributes.nice,
+        priority: attributes.priority,
+        times_ns: attributes.times_ns,
+        util_min: 0,
+        util_max: 0,
+    };
+    let kernel_tid = own.kernel_tid.load(Ordering::Acquire);
+    // SAFETY: the kernel reads a live structure.
+    match unsafe { sys!(nr::__NR_sched_setattr, kernel_tid, &raw const attr, 0usize) } {
+        0 => Ok(()),
+        error => Err(error),
+    }
+}

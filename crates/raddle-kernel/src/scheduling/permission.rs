@@ -1,0 +1,55 @@
+//! Who may have which attributes: the rules of `sched(7)`, "Privileges and resource limits".
+
+use super::{DEADLINE, is_real_time};
+use raddle_engine::attributes::Attributes;
+use raddle_sys::{is_err, nr, sys};
+
+const IDLE: u32 = 5;
+const RLIMIT_NICE: usize = 13;
+const RLIMIT_RTPRIO: usize = 14;
+
+/// True if an unprivileged process may not change `now` to `next`.
+pub fn needs_privilege(now: &Attributes, next: &Attributes) -> bool {
+    let may_be = |nice: i32| nice >= lowest_nice();
+    if is_real_time(next.policy) {
+        let limit = limit(RLIMIT_RTPRIO);
+        if next.policy != now.policy && limit == 0
+            || next.priority > now.priority && u64::from(next.priority) > limit
+        {
+            return true;
+        }
+    } else if next.policy != DEADLINE && next.nice < now.nice && !may_be(next.nice) {
+        return true;
+    }
+    next.policy == DEADLINE
+        || now.policy == IDLE && next.policy != IDLE && !may_be(now.nice)
+        || now.resets_on_fork && !next.resets_on_fork
+}
+
+/// True if an unprivileged process may have `nice`, or less than it had.
+pub fn may_lower_nice(nice: i32) -> bool {
+    nice >= lowest_nice()
+}
+
+/// `RLIMIT_NICE` counts upwards from nice 20.
+fn lowest_nice() -> i32 {
+    20 - limit(RLIMIT_NICE).min(40) as i32
+}
+
+fn limit(resource: usize) -> u64 {
+    let mut limits = [0u64; 2];
+    // SAFETY: the kernel fills a live structure.
+    unsafe { sys!(nr::__NR_getrlimit, resource, limits.as_mut_ptr()) };
+    limits[0]
+}
+
+/// True if the process has CAP_SYS_NICE.
+pub fn has_privilege() -> bool {
+    const VERSION_3: u32 = 0x2008_0522;
+    const SYS_NICE: u32 = 1 << 23;
+    let header = [VERSION_3, 0];
+    let mut sets = [0u32; 6]; // effective, permitted, inheritable; then the same for bits 32 to 63
+    // SAFETY: the kernel reads and fills live structures.
+    let result = unsafe { sys!(nr::__NR_capget, header.as_ptr(), sets.as_mut_ptr()) };
+    !is_err(result) && sets[0] & SYS_NICE != 0
+}
