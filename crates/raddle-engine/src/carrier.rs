@@ -6,6 +6,7 @@
 //! on its own behalf.
 
 use crate::engine::ENGINE;
+use crate::accounting::Slices;
 use crate::thread::Thread;
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
@@ -151,6 +152,8 @@ pub struct Carrier {
     pub bound: AtomicPtr<Thread>,
     /// The bound thread once it is runnable. Stored by who unparks it, taken by the carrier.
     pub(crate) mailbox: AtomicPtr<Thread>,
+    /// CPU time accounting.
+    pub(crate) slices: Slices,
     /// The kernel's alternate signal stack of this carrier: lowest address and size in bytes.
     pub signal_stack: Cell<(usize, usize)>,
 }
@@ -257,5 +260,7 @@ impl Carrier {
         self.raw.set(0);
         self.preempt_at.store(0, Ordering::Relaxed);
         self.handed_off.store(0, Ordering::Relaxed);
+        self.bound.store(null_mut(), Ordering::Relaxed);
+        self.mailbox.store(null_mut(), Ordering::Relaxed);
     }
 }

@@ -12,7 +12,7 @@ use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
 use crate::thread::{MAX_THREADS, Thread, ThreadTable};
-use crate::{clock, cpus, kthread};
+use crate::{accounting, clock, cpus, kthread};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::idle::IdleSet;
@@ -255,6 +255,13 @@ impl Engine {
             .map(|i| unsafe { &*self.list[i].load(Ordering::Acquire) })
     }
 
+    /// All carriers that were ever made, those of bound threads included.
+    pub fn all_carriers(&self) -> impl Iterator<Item = &Carrier> {
+        let committed = self.growth.lock().committed;
+        // SAFETY: committed carriers live for ever.
+        (0..committed).map(|id| unsafe { &*self.by_id(id) })
+    }
+
     /// How many carriers exist.
     #[inline(always)]
     pub fn up(&self) -> u32 {
@@ -290,6 +297,8 @@ impl Engine {
         (self.hooks().carrier_starts)(carrier);
         self.pump.start().map_err(again)?;
         self.stacks.start();
+        let used_ns = accounting::kernel_cpu_ns(0).unwrap_or(0);
+        carrier.thread().cpu.reset(used_ns);
         let now_ns = clock::now_ns();
         carrier.now_ns.set(now_ns);
         self.started_ns.store(now_ns, Ordering::Relaxed);
@@ -505,6 +514,14 @@ impl Engine {
         let mut all = [a, b, c, d];
         all.sort_unstable();
         all.into_iter().filter_map(|fd| u32::try_from(fd).ok())
+    }
+
+    /// The live thread whose id is `tid` in the bits of `mask`, which are at least the slot's.
+    pub fn find_by_low_bits(&self, tid: u32, mask: u32) -> Option<&Thread> {
+        if tid == self.pid.load(Ordering::Relaxed) & mask {
+            return self.find(self.pid.load(Ordering::Relaxed));
+        }
+        self.threads.find_by_low_bits(tid, mask)
     }
 
     /// The live thread with this id.

@@ -1,5 +1,6 @@
 //! The child of a fork: one kernel thread, one green thread, and memory that remembers more.
 
+use crate::accounting;
 use crate::carrier::Carrier;
 use crate::engine::{ENGINE, Growth};
 use crate::thread::Thread;
@@ -30,11 +31,13 @@ pub unsafe fn in_child() {
         thread.signals.queue.break_locks();
         thread.attributes.break_lock();
         ENGINE.threads.keep_only(thread);
+        thread.bound.store(core::ptr::null_mut(), Ordering::Relaxed);
         thread.tid.store(pid, Ordering::Relaxed);
         ENGINE.pid.store(pid, Ordering::Relaxed);
         ENGINE.main.store(thread.as_ptr(), Ordering::Relaxed);
         carrier.kernel_tid.store(pid, Ordering::Relaxed);
     }
     carrier.reset();
+    accounting::in_child(carrier, thread);
     ENGINE.unstart(carrier);
 }

@@ -8,6 +8,7 @@
 //! | module | noun |
 //! |---|---|
 //! | [`thread`] | the green thread and the table of all of them |
+//! | [`accounting`] | CPU time of threads, once somebody asks |
 //! | [`attributes`] | policy, priority, niceness and affinity of a thread |
 //! | [`carrier`] | the kernel thread that runs green threads |
 //! | [`engine`] | start-up, pushing work, waking carriers |
@@ -22,6 +23,7 @@
 //! | [`cpus`] | how many carriers the machine allows |
 #![no_std]
 
+pub mod accounting;
 pub mod attributes;
 pub mod carrier;
 pub mod clock;

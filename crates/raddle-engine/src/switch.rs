@@ -8,7 +8,7 @@
 use crate::carrier::{Carrier, CarrierState};
 use crate::engine::ENGINE;
 use crate::thread::{Thread, WaitKind};
-use crate::{clock, idle};
+use crate::{accounting, clock, idle};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
@@ -230,6 +230,9 @@ fn leave(carrier: &Carrier, thread: &Thread) {
 
 #[inline(never)]
 fn leave_for_scheduler(carrier: &Carrier, thread: &Thread) {
+    if accounting::is_on() {
+        accounting::switched(carrier, false);
+    }
     carrier.set_thread(core::ptr::null_mut());
     let on_cpu = thread.task.on_cpu.as_ptr();
     // SAFETY: the scheduler loop is parked in `run` while a green thread is on the carrier.
@@ -248,6 +251,9 @@ fn enter(carrier: &Carrier, next: &Thread) {
     Carrier::count(&next.switches);
     Carrier::count(&carrier.switches);
     carrier.calls.set(0);
+    if accounting::is_on() {
+        accounting::switched(carrier, true);
+    }
     carrier.set_thread(next.as_ptr());
 }
 

@@ -5,6 +5,7 @@
 //! [`TID_BASE`] + generation x [`MAX_THREADS`] + slot: above any pid, below 2^30 (glibc and the
 //! kernel keep flags in the two bits above), and a freed slot's next thread has another id.
 
+use crate::accounting::CpuTime;
 use crate::attributes::Attributes;
 use crate::signals::ThreadSignals;
 use core::cell::Cell;
@@ -96,6 +97,7 @@ pub struct Thread {
     pub cancelled: AtomicU32,
     /// The next thread that this one creates is to be bound (an exclusion rule).
     pub bind_next: Cell<bool>,
+    pub(crate) cpu: CpuTime,
     /// Scheduling attributes; written by whoever changes them, under the lock.
     pub attributes: SpinLock<Attributes>,
     life: AtomicU32,
@@ -277,6 +279,7 @@ impl ThreadTable {
         thread.preemptions.store(0, Ordering::Relaxed);
         thread.waits_for(WaitKind::None, 0, 0);
         thread.signals.reset();
+        thread.cpu.reset(0);
         *thread.attributes.lock() = Attributes::DEFAULT;
         thread.life.store(Life::Live as u32, Ordering::Release);
     }
@@ -311,6 +314,16 @@ impl ThreadTable {
         }
         let thread = self.slot(index);
         (thread.tid() == tid && thread.life() == Life::Live).then_some(thread)
+    }
+
+    /// The live thread whose id is `tid` in the bits of `mask`, which are at least the slot's.
+    pub fn find_by_low_bits<'a>(&self, tid: u32, mask: u32) -> Option<&'a Thread> {
+        let index = tid.wrapping_sub(TID_BASE) as usize % MAX_THREADS;
+        if index >= self.used.load(Ordering::Acquire) {
+            return None;
+        }
+        let thread = self.slot(index);
+        (thread.tid() & mask == tid && thread.life() == Life::Live).then_some(thread)
     }
 
     /// All threads that aren't free, with the risk that one is freed meanwhile.

@@ -3,8 +3,8 @@
 use crate::boundary::Handler;
 use crate::signal::calls as signals;
 use crate::{
-    connections, descriptors, futex, ids, io, memory, poll, process, scheduling, threads, time,
-    uring,
+    clocks, connections, descriptors, futex, ids, io, memory, poll, process, scheduling, threads,
+    time, uring,
 };
 use raddle_sys::nr;
 
@@ -64,6 +64,9 @@ const THREADS: &[Row] = &[
     (nr::__NR_set_robust_list, ids::set_robust_list),
     (nr::__NR_rseq, ids::rseq),
     (nr::__NR_prctl, ids::prctl),
+    (nr::__NR_clock_gettime, clocks::clock_gettime),
+    (nr::__NR_clock_getres, clocks::clock_getres),
+    (nr::__NR_getrusage, clocks::getrusage),
     (nr::__NR_sched_yield, time::sched_yield),
     (nr::__NR_nanosleep, time::nanosleep),
     (nr::__NR_clock_nanosleep, time::clock_nanosleep),

@@ -5,7 +5,10 @@ use crate::{exclusion, is_multiplexed, scheduling};
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::Ordering;
 use raddle_engine::{Carrier, ENGINE, switch};
-use raddle_sys::{err, errno};
+use raddle_sys::{err, errno, nr, sys};
+
+/// `PR_SET_NAME`.
+const SET_NAME: usize = 15;
 
 /// `gettid(2)`.
 pub extern "C" fn gettid(_: &Frame) -> Outcome {
@@ -33,27 +36,10 @@ pub extern "C" fn set_robust_list(frame: &Frame) -> Outcome {
     Outcome::of(0)
 }
 
-/// `rseq(2)`: a kernel thread's registration can't follow green threads over carriers.
-///
-/// glibc insists on success for threads if the main thread had it, so success it is, with the CPU
-/// number saying "unregistered": its users look at that first.
-pub extern "C" fn rseq(frame: &Frame) -> Outcome {
-    const UNREGISTER: usize = 1;
-    if frame.arg(2) & UNREGISTER == 0 && frame.arg(0) != 0 {
-        // SAFETY: the program says that an rseq area is there.
-        unsafe { mark_unregistered(frame.arg(0)) };
-    }
-    Outcome::of(0)
-}
-
-/// Says in an rseq area that the kernel doesn't keep it.
-///
-/// # Safety
-/// The area must be there.
-pub unsafe fn mark_unregistered(area: usize) {
-    const CPU_ID_UNREGISTERED: u32 = u32::MAX;
-    // SAFETY: the caller's promise; cpu_id is the second word.
-    unsafe { with_exposed_provenance_mut::<u32>(area + 4).write_volatile(CPU_ID_UNREGISTERED) };
+/// `rseq(2)`: absent, because a kernel thread's registration can't follow green threads over
+/// carriers. glibc was told so at start-up, and doesn't ask.
+pub extern "C" fn rseq(_: &Frame) -> Outcome {
+    Outcome::of(err(errno::ENOSYS))
 }
 
 /// `setuid(2)` and its family, `capset(2)`: refused with EAGAIN once the process has threads.
@@ -69,9 +55,19 @@ pub extern "C" fn credentials(_: &Frame) -> Outcome {
     }
 }
 
+/// In the child of a fork: the kernel takes the name of the thread that forked.
+pub fn in_child() {
+    name_kernel_thread(&Carrier::current().thread().name());
+}
+
+/// Names the calling kernel thread.
+fn name_kernel_thread(name: &[u8; 16]) {
+    // SAFETY: the kernel reads 16 bytes at most.
+    unsafe { sys!(nr::__NR_prctl, SET_NAME, name.as_ptr()) };
+}
+
 /// `prctl(2)`: `PR_SET_NAME` and `PR_GET_NAME` are the green thread's.
 pub extern "C" fn prctl(frame: &Frame) -> Outcome {
-    const SET_NAME: usize = 15;
     const GET_NAME: usize = 16;
     let thread = Carrier::current().thread();
     match frame.arg(0) {

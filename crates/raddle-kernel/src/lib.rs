@@ -7,6 +7,7 @@
 
 pub mod boundary;
 pub mod calls;
+pub mod clocks;
 pub mod connections;
 pub mod descriptors;
 pub mod exclusion;

@@ -7,9 +7,9 @@
 //! meanwhile.
 
 use crate::boundary::{CloneFrame, Frame, Outcome};
-use crate::is_multiplexed;
 use crate::signal;
 use crate::threads::{self, CLONE_THREAD, CLONE_VM, Request};
+use crate::{ids, is_multiplexed, scheduling};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, fork};
@@ -75,9 +75,14 @@ pub extern "C" fn clone_after(result: isize) {
         // SAFETY: only this register of the child changes; memory is the parent's.
         unsafe { raddle_context::set_gs_base(RAW.load(Ordering::Relaxed) as u64) };
     } else if result == 0 {
+        let had_threads = ENGINE.is_started();
         // SAFETY: the child of a fork has this one thread.
         unsafe { fork::in_child() };
         signal::in_child();
+        if had_threads {
+            scheduling::in_child();
+            ids::in_child();
+        }
     } else if shares {
         signal::hide_mask();
     }

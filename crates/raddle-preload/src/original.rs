@@ -50,6 +50,8 @@ originals! {
     GETNAME = c"pthread_getname_np";
     TESTCANCEL = c"pthread_testcancel";
     CANCEL = c"pthread_cancel";
+    CLOCK_GETTIME = c"clock_gettime";
+    CLOCK_GETRES = c"clock_getres";
     ERRNO_LOCATION = c"__errno_location";
 }
 

@@ -13,12 +13,13 @@ use crate::environment::{Environment, Line};
 use crate::original::{self, LinkMap};
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::{self, Write};
+use core::ptr::with_exposed_provenance_mut;
 use raddle_engine::ENGINE;
 use raddle_engine::engine::{Hooks, MAX_WANTED};
-use raddle_kernel::{boundary, calls, exclusion, ids, process, signal, threads};
+use raddle_kernel::{boundary, calls, exclusion, process, signal, threads};
 use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, plan};
 use raddle_sched::policy::QUANTUM_NS;
-use raddle_sys::{is_err, nr, sys};
+use raddle_sys::{is_err, mem, nr, sys};
 
 const AT_PHDR: usize = 3;
 const AT_PHNUM: usize = 5;
@@ -26,6 +27,8 @@ const AT_SECURE: usize = 23;
 const AT_HWCAP2: usize = 26;
 const AT_SYSINFO_EHDR: usize = 33;
 const FSGSBASE: usize = 2;
+const READ: usize = 1;
+const WRITE: usize = 2;
 /// System call sites that one module may have.
 const MAX_SITES: usize = 2048;
 
@@ -212,17 +215,20 @@ fn patch(object: &LinkMap) -> Result<Report, Refusal> {
 }
 
 /// Takes the kernel's rseq registration of the main thread back: it would go on writing the CPU of
-/// carrier 0 while the thread runs on another.
+/// carrier 0 while the thread runs on another. Then says what glibc says where there is no rseq:
+/// "registration failed" in the area, which new threads inherit, and a size of 0.
 ///
 /// # Safety
 /// `map` must be ld.so's list.
 unsafe fn withdraw_rseq(map: &LinkMap) {
     const UNREGISTER: usize = 1;
     const SIGNATURE: usize = 0x5305_3053;
+    const REGISTRATION_FAILED: u32 = -2i32 as u32;
     let Some(ldso) = find(map, b"ld-linux-x86-64.so.2") else {
         return;
     };
-    // SAFETY: an entry of ld.so's list; the symbols are of these types since glibc 2.35.
+    // SAFETY: an entry of ld.so's list; the symbols are of these types since glibc 2.35. The size
+    // lies in memory that ld.so has protected after its relocation; cpu_id is the second word.
     unsafe {
         let (offset, size) = (
             original::symbol(ldso, c"__rseq_offset"),
@@ -233,8 +239,14 @@ unsafe fn withdraw_rseq(map: &LinkMap) {
         }
         let area = (raddle_context::fs_base() as i64 + *(offset as *const i64)) as usize;
         let len = (*(size as *const u32)).max(32);
-        if !is_err(sys!(nr::__NR_rseq, area, len, UNREGISTER, SIGNATURE)) {
-            ids::mark_unregistered(area);
+        if is_err(sys!(nr::__NR_rseq, area, len, UNREGISTER, SIGNATURE)) {
+            return;
+        }
+        with_exposed_provenance_mut::<u32>(area + 4).write_volatile(REGISTRATION_FAILED);
+        let page = with_exposed_provenance_mut::<u8>(size & !(mem::PAGE_SIZE - 1));
+        if mem::protect(page, mem::PAGE_SIZE, READ | WRITE).is_ok() {
+            with_exposed_provenance_mut::<u32>(size).write_volatile(0);
+            let _ = mem::protect(page, mem::PAGE_SIZE, READ);
         }
     }
 }

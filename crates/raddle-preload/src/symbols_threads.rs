@@ -1,4 +1,4 @@
-//! The symbol layer for threads themselves: creation, names, cancellation.
+//! The symbol layer for threads themselves: creation, names, CPU clocks, cancellation.
 
 use crate::original;
 use crate::symbols::{call_original, green};
@@ -7,8 +7,9 @@ use core::mem::transmute;
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread};
-use raddle_kernel::exclusion;
+use raddle_kernel::{clocks, exclusion};
 use raddle_sched::Wake;
+use raddle_sys::abi::Timespec;
 use raddle_sys::errno;
 
 /// `pthread_create(3)`: glibc's, after a look at the exclusion rules.
@@ -126,6 +127,44 @@ fn other_thread<'a>(block: u64) -> Option<&'a Thread> {
                 .find(|thread| thread.fs.get() == block)
         })
         .flatten()
+}
+
+/// `clock_gettime(2)`: the vDSO's, but for the CPU clocks of threads.
+///
+/// # Safety
+/// As POSIX says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clock_gettime(clock: c_int, to: *mut Timespec) -> c_int {
+    if clocks::may_be_threads(clock as u32)
+        && green().is_some()
+        && let Some(time) = clocks::read(clock as u32)
+    {
+        // SAFETY: the caller's structure.
+        unsafe { to.write_unaligned(time) };
+        return 0;
+    }
+    call_original!(
+        original::CLOCK_GETTIME,
+        fn(c_int, *mut Timespec) -> c_int,
+        clock,
+        to
+    )
+}
+
+/// `clock_getres(2)`: likewise; all CPU clocks have one resolution.
+///
+/// # Safety
+/// As POSIX says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clock_getres(clock: c_int, to: *mut Timespec) -> c_int {
+    const THREAD_CPU: c_int = 3;
+    let is_ours = green().is_some() && clocks::owner(clock as u32).is_some();
+    call_original!(
+        original::CLOCK_GETRES,
+        fn(c_int, *mut Timespec) -> c_int,
+        if is_ours { THREAD_CPU } else { clock },
+        to
+    )
 }
 
 /// `pthread_cancel(3)`: glibc's, and then a wait of ours is told.

@@ -70,3 +70,18 @@ mod scheduling {
         a_signal_is_sent_by_id,
     }
 }
+
+mod attributes {
+    raddle_tests::cases! { "attributes.c":
+        a_new_thread_inherits_policy_and_niceness,
+        attributes_are_read_and_written,
+        wrong_requests_are_refused,
+        an_unprivileged_thread_may_not_have_more,
+        a_thread_becomes_real_time,
+        affinity_is_checked_and_inherited,
+        a_threads_stack_is_described,
+        names_have_15_bytes,
+        a_forked_child_is_its_own_main_thread,
+        restartable_sequences_work_or_are_absent,
+    }
+}

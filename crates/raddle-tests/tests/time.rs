@@ -17,3 +17,14 @@ mod sleeping {
         timerfd_absolute,
     }
 }
+
+mod cpu_clocks {
+    raddle_tests::cases! { "clocks.c":
+        a_thread_that_computes_uses_cpu_time,
+        a_thread_that_sleeps_uses_none,
+        times_of_threads_add_up,
+        anothers_clock_is_read,
+        usage_of_a_thread_is_its_own,
+        a_forked_childs_clock_starts_again,
+    }
+}

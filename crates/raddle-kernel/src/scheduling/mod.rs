@@ -19,7 +19,7 @@ pub use calls::{
 };
 
 use core::sync::atomic::Ordering;
-use raddle_engine::attributes::Attributes;
+use raddle_engine::attributes::{Attributes, CPU_WORDS};
 use raddle_engine::{Carrier, ENGINE, Thread, switch};
 use raddle_sys::abi::SchedAttr;
 use raddle_sys::{err, errno, nr, sys};
@@ -59,37 +59,46 @@ pub fn adopt() {
         attributes.policy = attr.policy;
         attributes.priority = attr.priority;
         attributes.nice = attr.nice;
+        attributes.cpus = [0; CPU_WORDS];
         attributes.resets_on_fork = attr.flags & FLAG_RESET_ON_FORK != 0;
     }
     affinity::adopt();
 }
 
+/// What a new thread or process gets from its creator.
+fn inherited(attributes: Attributes) -> Attributes {
+    if !attributes.resets_on_fork {
+        return attributes;
+    }
+    let special = needs_kernel(attributes.policy);
+    Attributes {
+        policy: if special { 0 } else { attributes.policy },
+        nice: if special { 0 } else { attributes.nice.max(0) },
+        cpus: attributes.cpus,
+        ..Attributes::DEFAULT
+    }
+}
+
 /// A new thread's attributes, from its creator. A real-time thread's child is one, too, and bound.
 pub fn inherit(child: &Thread, parent: &Thread) {
-    let mut attributes = *parent.attributes.lock();
-    if attributes.resets_on_fork {
-        let nice = attributes.nice.max(0);
-        attributes = Attributes {
-            nice: if needs_kernel(attributes.policy) {
-                0
-            } else {
-                nice
-            },
-            policy: if needs_kernel(attributes.policy) {
-                0
-            } else {
-                attributes.policy
-            },
-            cpus: attributes.cpus,
-            ..Attributes::DEFAULT
-        };
-    }
+    let attributes = inherited(*parent.attributes.lock());
     *child.attributes.lock() = attributes;
     let bound = !parent.bound.load(Ordering::Relaxed).is_null();
     if bound && needs_kernel(attributes.policy) && carrier_of(child).is_none() {
         let _ = ENGINE.bind(child);
     }
     give_to_kernel(child);
+}
+
+/// In the child of a fork: its one thread is the kernel's again.
+pub fn in_child() {
+    let carrier = Carrier::current();
+    let mut attributes = carrier.thread().attributes.lock();
+    *attributes = inherited(*attributes);
+    if *attributes != Attributes::DEFAULT {
+        let _ = tell(carrier, &attributes);
+        affinity::tell(carrier, &attributes);
+    }
 }
 
 /// Gives the attributes of a bound thread to its kernel thread, as far as the kernel allows.
@@ -152,13 +161,14 @@ fn bind(thread: &Thread) -> Result<(), isize> {
     }
 }
 
-/// Tells the kernel. Threads that the bound one's kernel thread makes are carriers: they must not
+/// Tells the kernel. Threads that a bound one's kernel thread makes are carriers: they must not
 /// inherit, whatever the program asked for.
 fn tell(own: &Carrier, attributes: &Attributes) -> Result<(), isize> {
+    let resets = attributes.resets_on_fork || !own.bound.load(Ordering::Relaxed).is_null();
     let attr = SchedAttr {
         size: SchedAttr::FIRST_SIZE as u32,
         policy: attributes.policy,
-        flags: FLAG_RESET_ON_FORK,
+        flags: if resets { FLAG_RESET_ON_FORK } else { 0 },
         nice: attributes.nice,
         priority: attributes.priority,
         times_ns: attributes.times_ns,

@@ -1,0 +1,394 @@
+/* What belongs to a thread: scheduling attributes and who inherits them, stacks, names, ids. */
+#include "check.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+/* `struct sched_attr`, first version. */
+struct attributes {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime, deadline, period;
+};
+
+static int get_attributes(pid_t id, struct attributes *to)
+{
+    return syscall(SYS_sched_getattr, id, to, sizeof *to, 0);
+}
+
+static int set_attributes(pid_t id, struct attributes *from)
+{
+    from->size = sizeof *from;
+    return syscall(SYS_sched_setattr, id, from, 0);
+}
+
+static atomic_int id_of_sleeper, stop;
+
+static void *sleep_until_stopped(void *argument)
+{
+    atomic_store(&id_of_sleeper, gettid());
+    while (!atomic_load(&stop)) {
+        usleep(1000);
+    }
+    return argument;
+}
+
+static pthread_t start_sleeper(void)
+{
+    pthread_t thread = start(sleep_until_stopped, NULL);
+    while (!atomic_load(&id_of_sleeper)) {
+        sched_yield();
+    }
+    return thread;
+}
+
+static void stop_sleeper(pthread_t thread)
+{
+    atomic_store(&stop, 1);
+    join(thread);
+}
+
+static void *report_policy_and_nice(void *argument)
+{
+    (void)argument;
+    return number(sched_getscheduler(0) * 100 + getpriority(PRIO_PROCESS, 0));
+}
+
+static void *children_inherit(void *argument)
+{
+    struct sched_param none = {0};
+    GET(sched_setscheduler(0, SCHED_BATCH, &none));
+    GET(setpriority(PRIO_PROCESS, 0, 7));
+    IS(join(start(report_policy_and_nice, NULL)), SCHED_BATCH * 100 + 7);
+    GET(sched_setscheduler(0, SCHED_IDLE | SCHED_RESET_ON_FORK, &none));
+    IS(sched_getscheduler(0), SCHED_IDLE | SCHED_RESET_ON_FORK);
+    return argument;
+}
+
+CASE(a_new_thread_inherits_policy_and_niceness)
+{
+    join(start(children_inherit, NULL));
+    IS(sched_getscheduler(0), SCHED_OTHER);
+    IS(getpriority(PRIO_PROCESS, 0), 0);
+}
+
+static void *reset_for_children(void *argument)
+{
+    struct attributes now;
+    GET(get_attributes(0, &now));
+    now.flags = 1;
+    now.nice = 4;
+    GET(set_attributes(0, &now));
+    GET(get_attributes(0, &now));
+    IS(now.flags, 1);
+    IS(now.nice, 4);
+    IS(join(start(report_policy_and_nice, NULL)), SCHED_OTHER * 100 + 4);
+    return argument;
+}
+
+CASE(attributes_are_read_and_written)
+{
+    pthread_t thread = start_sleeper();
+    struct attributes now;
+    GET(get_attributes(id_of_sleeper, &now));
+    IS(now.policy, SCHED_OTHER);
+    IS(now.nice, 0);
+    now.policy = SCHED_BATCH;
+    now.nice = 5;
+    GET(set_attributes(id_of_sleeper, &now));
+    memset(&now, 0xff, sizeof now);
+    GET(get_attributes(id_of_sleeper, &now));
+    IS(now.size, sizeof now);
+    IS(now.policy, SCHED_BATCH);
+    IS(now.nice, 5);
+    IS(now.priority, 0);
+    IS(getpriority(PRIO_PROCESS, id_of_sleeper), 5);
+    join(start(reset_for_children, NULL));
+    stop_sleeper(thread);
+}
+
+CASE(wrong_requests_are_refused)
+{
+    pthread_t thread = start_sleeper();
+    struct sched_param none = {0}, one = {1}, hundred = {100};
+    struct timespec interval;
+    FAILS(sched_setscheduler(id_of_sleeper, SCHED_OTHER, &one), EINVAL);
+    FAILS(sched_setscheduler(id_of_sleeper, SCHED_FIFO, &none), EINVAL);
+    FAILS(sched_setscheduler(id_of_sleeper, SCHED_RR, &hundred), EINVAL);
+    FAILS(sched_setscheduler(id_of_sleeper, 4, &none), EINVAL);
+    FAILS(sched_setscheduler(id_of_sleeper, 77, &none), EINVAL);
+    FAILS(sched_setscheduler(id_of_sleeper, -1, &none), EINVAL);
+    FAILS(sched_setparam(id_of_sleeper, &one), EINVAL);
+    FAILS(sched_setscheduler(0x3ffffffe, SCHED_OTHER, &none), ESRCH);
+    FAILS(sched_getparam(0x3ffffffe, &none), ESRCH);
+    FAILS(sched_rr_get_interval(0x3ffffffe, &interval), ESRCH);
+    FAILS(getpriority(PRIO_PROCESS, 0x3ffffffe), ESRCH);
+    FAILS(setpriority(PRIO_PROCESS, 0x3ffffffe, 1), ESRCH);
+    FAILS(setpriority(17, 0, 1), EINVAL);
+    GET(sched_setparam(id_of_sleeper, &none));
+    GET(sched_rr_get_interval(id_of_sleeper, &interval));
+    GET(setpriority(PRIO_PROCESS, id_of_sleeper, 1000));
+    IS(getpriority(PRIO_PROCESS, id_of_sleeper), 19);
+    struct attributes now;
+    GET(get_attributes(id_of_sleeper, &now));
+    now.flags = 1 << 20;
+    FAILS(set_attributes(id_of_sleeper, &now), EINVAL);
+    now.size = 8;
+    FAILS(syscall(SYS_sched_setattr, id_of_sleeper, &now, 0), E2BIG);
+    FAILS(syscall(SYS_sched_getattr, id_of_sleeper, &now, 8, 0), EINVAL);
+    stop_sleeper(thread);
+}
+
+static void *ask_for_more(void *argument)
+{
+    struct sched_param one = {1}, none = {0};
+    FAILS(sched_setscheduler(0, SCHED_FIFO, &one), EPERM);
+    IS(pthread_setschedparam(pthread_self(), SCHED_RR, &one), EPERM);
+    GET(setpriority(PRIO_PROCESS, 0, 10));
+    FAILS(setpriority(PRIO_PROCESS, 0, 9), EACCES);
+    IS(getpriority(PRIO_PROCESS, 0), 10);
+    GET(sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &none));
+    FAILS(sched_setscheduler(0, SCHED_OTHER, &none), EPERM);
+    return argument;
+}
+
+/* In a child, which can give its privileges away before it has threads. */
+CASE(an_unprivileged_thread_may_not_have_more)
+{
+    pid_t child = GET(fork());
+    if (child == 0) {
+        struct rlimit none = {0, 0};
+        GET(setrlimit(RLIMIT_RTPRIO, &none));
+        GET(setrlimit(RLIMIT_NICE, &none));
+        if (geteuid() == 0) {
+            GET(setresgid(65534, 65534, 65534));
+            GET(setresuid(65534, 65534, 65534));
+        }
+        join(start(ask_for_more, NULL));
+        _exit(0);
+    }
+    int status;
+    GET(waitpid(child, &status, 0));
+    IS(status, 0);
+}
+
+/* A real-time request succeeds or is refused as natively: what it prints is compared. */
+static void *become_real_time(void *argument)
+{
+    struct sched_param five = {5}, none = {0};
+    int policy = -1;
+    int refused = pthread_setschedparam(pthread_self(), SCHED_FIFO, &five);
+    printf("own request: %d\n", refused);
+    if (!refused) {
+        OK(pthread_getschedparam(pthread_self(), &policy, &five));
+        IS(policy, SCHED_FIFO);
+        IS(five.sched_priority, 5);
+        for (int i = 0; i < 20; i++) {
+            usleep(500);
+            sched_yield();
+        }
+        IS(sched_getscheduler(0), SCHED_FIFO);
+        GET(sched_setscheduler(0, SCHED_OTHER, &none));
+        IS(sched_getscheduler(0), SCHED_OTHER);
+    }
+    return argument;
+}
+
+CASE(a_thread_becomes_real_time)
+{
+    struct sched_param three = {3};
+    join(start(become_real_time, NULL));
+    pthread_t thread = start_sleeper();
+    int refused = pthread_setschedparam(thread, SCHED_RR, &three);
+    printf("another's request: %d\n", refused);
+    if (!refused) {
+        IS(sched_getscheduler(id_of_sleeper), SCHED_RR);
+        sleep_ms(20);
+    }
+    stop_sleeper(thread);
+    pthread_attr_t attributes;
+    OK(pthread_attr_init(&attributes));
+    OK(pthread_attr_setinheritsched(&attributes, PTHREAD_EXPLICIT_SCHED));
+    OK(pthread_attr_setschedpolicy(&attributes, SCHED_RR));
+    OK(pthread_attr_setschedparam(&attributes, &three));
+    refused = pthread_create(&thread, &attributes, report_policy_and_nice, NULL);
+    printf("a creator's request: %d\n", refused);
+    if (!refused) {
+        IS(join(thread), SCHED_RR * 100);
+    }
+}
+
+static void *report_cpus(void *argument)
+{
+    cpu_set_t *cpus = argument;
+    GET(sched_getaffinity(0, sizeof *cpus, cpus));
+    return NULL;
+}
+
+static void *pin_and_create(void *argument)
+{
+    cpu_set_t one, seen;
+    CPU_ZERO(&one);
+    CPU_SET(*(int *)argument, &one);
+    GET(sched_setaffinity(0, sizeof one, &one));
+    join(start(report_cpus, &seen));
+    CHECK(CPU_EQUAL(&one, &seen));
+    return NULL;
+}
+
+CASE(affinity_is_checked_and_inherited)
+{
+    cpu_set_t all, wrong, seen;
+    unsigned long words[64];
+    GET(sched_getaffinity(0, sizeof all, &all));
+    int first = 0;
+    while (!CPU_ISSET(first, &all)) {
+        first++;
+    }
+    join(start(pin_and_create, &first));
+    join(start(report_cpus, &seen));
+    CHECK(CPU_EQUAL(&all, &seen));
+    pthread_t thread = start_sleeper();
+    CPU_ZERO(&wrong);
+    FAILS(sched_setaffinity(id_of_sleeper, sizeof wrong, &wrong), EINVAL);
+    CPU_SET(CPU_SETSIZE - 1, &wrong);
+    FAILS(sched_setaffinity(id_of_sleeper, sizeof wrong, &wrong), EINVAL);
+    CPU_SET(first, &wrong);
+    GET(sched_setaffinity(id_of_sleeper, sizeof wrong, &wrong));
+    GET(sched_getaffinity(id_of_sleeper, sizeof seen, &seen));
+    IS(CPU_COUNT(&seen), 1);
+    FAILS(syscall(SYS_sched_getaffinity, id_of_sleeper, 4, words), EINVAL);
+    long size = GET(syscall(SYS_sched_getaffinity, id_of_sleeper, sizeof words, words));
+    IS(size % 8, 0);
+    IS(syscall(SYS_sched_getaffinity, 0, sizeof words, words), size);
+    FAILS(sched_setaffinity(0x3ffffffe, sizeof all, &all), ESRCH);
+    stop_sleeper(thread);
+}
+
+static void *check_own_stack(void *argument)
+{
+    size_t *wanted = argument;
+    pthread_attr_t attributes;
+    void *lowest;
+    size_t size, guard;
+    OK(pthread_getattr_np(pthread_self(), &attributes));
+    OK(pthread_attr_getstack(&attributes, &lowest, &size));
+    OK(pthread_attr_getguardsize(&attributes, &guard));
+    char *here = (char *)&size;
+    CHECK(here > (char *)lowest && here < (char *)lowest + size);
+    CHECK(size >= wanted[0]);
+    IS(guard, wanted[1]);
+    OK(pthread_attr_destroy(&attributes));
+    return NULL;
+}
+
+CASE(a_threads_stack_is_described)
+{
+    size_t sizes[][2] = {{128 * 1024, 4096}, {256 * 1024, 0}, {1024 * 1024, 65536}};
+    pthread_attr_t attributes;
+    pthread_t thread;
+    for (int i = 0; i < 3; i++) {
+        OK(pthread_attr_init(&attributes));
+        OK(pthread_attr_setstacksize(&attributes, sizes[i][0] + sizes[i][1]));
+        OK(pthread_attr_setguardsize(&attributes, sizes[i][1]));
+        OK(pthread_create(&thread, &attributes, check_own_stack, sizes[i]));
+        join(thread);
+    }
+    size_t own[2] = {64 * 1024, 4096}, given[2] = {256 * 1024, 0};
+    void *stack = mmap(NULL, 256 * 1024, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(stack != MAP_FAILED);
+    OK(pthread_attr_setstack(&attributes, stack, 256 * 1024));
+    OK(pthread_attr_setguardsize(&attributes, 0));
+    OK(pthread_create(&thread, &attributes, check_own_stack, given));
+    join(thread);
+    void *lowest;
+    size_t size;
+    OK(pthread_getattr_np(pthread_self(), &attributes));
+    OK(pthread_attr_getstack(&attributes, &lowest, &size));
+    CHECK((char *)&own > (char *)lowest && (char *)&own < (char *)lowest + size);
+    thread = start_sleeper();
+    OK(pthread_getattr_np(thread, &attributes));
+    OK(pthread_attr_getstack(&attributes, &lowest, &size));
+    CHECK(size >= 64 * 1024 && lowest != NULL);
+    stop_sleeper(thread);
+}
+
+CASE(names_have_15_bytes)
+{
+    char name[16] = "", longest[] = "fifteen bytes!!";
+    pthread_t thread = start_sleeper();
+    IS(pthread_setname_np(thread, "sixteen bytes!!!"), ERANGE);
+    IS(pthread_setname_np(pthread_self(), "sixteen bytes!!!"), ERANGE);
+    OK(pthread_setname_np(thread, longest));
+    IS(pthread_getname_np(thread, name, 15), ERANGE);
+    OK(pthread_getname_np(thread, name, 16));
+    IS(strcmp(name, longest), 0);
+    GET(prctl(PR_SET_NAME, "a name that is cut"));
+    GET(prctl(PR_GET_NAME, name));
+    IS(strcmp(name, "a name that is "), 0);
+    OK(pthread_setname_np(thread, ""));
+    OK(pthread_getname_np(thread, name, 16));
+    IS(name[0], 0);
+    stop_sleeper(thread);
+}
+
+static void *fork_and_ask(void *argument)
+{
+    pthread_t self = pthread_self();
+    pid_t before = gettid();
+    CHECK(before != getpid());
+    GET(prctl(PR_SET_NAME, "forker"));
+    struct sched_param none = {0};
+    GET(sched_setscheduler(0, SCHED_BATCH, &none));
+    pid_t child = GET(fork());
+    if (child == 0) {
+        char name[16];
+        CHECK(pthread_equal(self, pthread_self()));
+        IS(gettid(), getpid());
+        CHECK(gettid() != before);
+        GET(prctl(PR_GET_NAME, name));
+        IS(strcmp(name, "forker"), 0);
+        IS(sched_getscheduler(0), SCHED_BATCH);
+        IS(join(start(report_policy_and_nice, NULL)), SCHED_BATCH * 100);
+        IS(sched_getscheduler(0), SCHED_BATCH);
+        _exit(0);
+    }
+    int status;
+    GET(waitpid(child, &status, 0));
+    IS(status, 0);
+    IS(gettid(), before);
+    return argument;
+}
+
+CASE(a_forked_child_is_its_own_main_thread)
+{
+    join(start(fork_and_ask, NULL));
+}
+
+extern const unsigned int __rseq_size __attribute__((weak));
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+
+static void *look_at_rseq(void *argument)
+{
+    /* Registered, with the CPU it runs on; or said to be absent. */
+    if (&__rseq_size != NULL && __rseq_size != 0) {
+        int32_t *area = (int32_t *)((char *)__builtin_thread_pointer() + __rseq_offset);
+        CHECK(area[1] >= 0);
+    }
+    CHECK(GET(sched_getcpu()) >= 0);
+    return argument;
+}
+
+CASE(restartable_sequences_work_or_are_absent)
+{
+    look_at_rseq(NULL);
+    join(start(look_at_rseq, NULL));
+    look_at_rseq(NULL);
+}
