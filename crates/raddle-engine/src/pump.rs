@@ -64,6 +64,9 @@ pub enum Kind {
     Pipe = 4,
     /// Anything else that epoll accepts.
     Pollable = 5,
+    /// A folder of threads, and the name of a thread: files to the kernel.
+    TaskFolder = 6,
+    ThreadName = 7,
 }
 
 /// One descriptor's row.
@@ -78,6 +81,8 @@ pub struct Entry {
     pub accepting: SpinLock<()>,
     /// Sequence number + 1 at which the descriptor was seen drained; 0 for never.
     drained: AtomicU32,
+    /// The id of the thread that a `ThreadName` names.
+    pub tid: AtomicU32,
     /// `SO_RCVTIMEO` and `SO_SNDTIMEO` in milliseconds, rounded up; 0 for none.
     pub timeouts_ms: [AtomicU32; 2],
 }
@@ -213,6 +218,15 @@ impl Pump {
             entry.drained.store(0, Ordering::Relaxed);
             entry.timeouts_ms[0].store(0, Ordering::Relaxed);
             entry.timeouts_ms[1].store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Says what a new descriptor is, and of which thread.
+    pub fn mark(&self, fd: u32, kind: Kind, tid: u32) {
+        if let Some(entry) = self.entry(fd) {
+            self.high.fetch_max(fd as usize + 1, Ordering::Relaxed);
+            entry.tid.store(tid, Ordering::Relaxed);
+            entry.set_kind(kind);
         }
     }
 
@@ -500,6 +514,8 @@ impl Entry {
             3 => Kind::Datagram,
             4 => Kind::Pipe,
             5 => Kind::Pollable,
+            6 => Kind::TaskFolder,
+            7 => Kind::ThreadName,
             _ => Kind::Unknown,
         }
     }

@@ -326,6 +326,16 @@ impl ThreadTable {
         (thread.tid() & mask == tid && thread.life() == Life::Live).then_some(thread)
     }
 
+    /// Slots that were ever used.
+    pub fn slots(&self) -> usize {
+        self.used.load(Ordering::Acquire)
+    }
+
+    /// The thread in a slot, whatever it is now.
+    pub fn in_slot(&self, index: usize) -> Option<&Thread> {
+        (index < self.slots()).then(|| self.slot(index))
+    }
+
     /// All threads that aren't free, with the risk that one is freed meanwhile.
     pub fn iter(&self) -> impl Iterator<Item = &Thread> {
         (0..self.used.load(Ordering::Acquire))

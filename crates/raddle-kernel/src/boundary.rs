@@ -13,7 +13,8 @@
 //! All preserve everything but rax, rcx and r11, as the kernel does. Handlers get a [`Frame`] and
 //! return an [`Outcome`]; a call that passes is executed by the entry itself, at
 //! `raddle_pass_begin`, with all registers as they were: a signal that arrives there finds a thread
-//! that is, for all purposes, in user code.
+//! that is, for all purposes, in user code. After a call with a path the entry looks at what came
+//! of it ([`crate::procfs`]).
 //!
 //! Stack of `raddle_entry_plain` (addresses rising): rax r9 r8 r10 rdx rsi rdi | rbp | return to
 //! stub
@@ -79,6 +80,9 @@ impl Outcome {
     /// Let the kernel do it, with the program's own arguments.
     pub const PASS: Self = Self { value: 0, pass: 1 };
 
+    /// As [`Outcome::PASS`]; then [`look`](crate::procfs::look) decides what the program sees.
+    pub const LOOK: Self = Self { value: 0, pass: 2 };
+
     /// The call's result.
     #[inline(always)]
     pub const fn of(value: isize) -> Self {
@@ -137,12 +141,17 @@ unsafe extern "C" {
     pub fn raddle_child_start();
     static raddle_pass_begin: u8;
     static raddle_pass_end: u8;
+    static raddle_look_begin: u8;
+    static raddle_look_end: u8;
 }
 
 /// True if `rip` is the passing system call of an entry.
 pub fn is_pass(rip: usize) -> bool {
-    let (begin, end) = (&raw const raddle_pass_begin, &raw const raddle_pass_end);
-    (begin.addr()..=end.addr()).contains(&rip)
+    let pass = (&raw const raddle_pass_begin, &raw const raddle_pass_end);
+    let look = (&raw const raddle_look_begin, &raw const raddle_look_end);
+    [pass, look]
+        .iter()
+        .any(|(begin, end)| (begin.addr()..=end.addr()).contains(&rip))
 }
 
 /// What `raddle_child_start` pops.
@@ -167,10 +176,10 @@ global_asm!(
     ".pushsection .text.raddle_boundary,\"ax\",@progbits",
     ".hidden raddle_entry_plain, raddle_entry_vector",
     ".hidden raddle_entry_clone_before, raddle_entry_clone_after, raddle_child_start",
-    ".hidden raddle_pass_begin, raddle_pass_end",
+    ".hidden raddle_pass_begin, raddle_pass_end, raddle_look_begin, raddle_look_end",
     ".globl raddle_entry_plain, raddle_entry_vector",
     ".globl raddle_entry_clone_before, raddle_entry_clone_after, raddle_child_start",
-    ".globl raddle_pass_begin, raddle_pass_end",
+    ".globl raddle_pass_begin, raddle_pass_end, raddle_look_begin, raddle_look_end",
     // ---- plain
     ".p2align 6",
     "raddle_entry_plain:",
@@ -198,8 +207,9 @@ global_asm!(
     "mov rdi, rsp",
     "and rsp, -16",
     "call r11", // rax = value, rdx = pass
-    "test edx, edx",
-    "jnz 3f",
+    "cmp edx, 1",
+    "je 3f",
+    "ja 5f",
     "cmp dword ptr gs:[{attention}], 0",
     "jne 4f",
     "2:", // rax = result
@@ -232,6 +242,23 @@ global_asm!(
     ".cfi_def_cfa rsp, 8",
     "ret",
     ".cfi_restore_state",
+    "5:", // the kernel's turn, and then a look at what came of it
+    "mov rdi, [rbp - 8]",
+    "mov rsi, [rbp - 16]",
+    "mov rdx, [rbp - 24]",
+    "mov r10, [rbp - 32]",
+    "mov r8, [rbp - 40]",
+    "mov r9, [rbp - 48]",
+    "mov rax, [rbp - 56]",
+    "raddle_look_begin:",
+    "syscall",
+    "raddle_look_end:",
+    "lea rdi, [rbp - 56]",
+    "mov rsi, rax",
+    "and rsp, -16",
+    "call {look}",
+    "cmp dword ptr gs:[{attention}], 0",
+    "je 2b",
     "4:", // signals to look at
     "mov rdi, rax",
     "and rsp, -16",
@@ -385,6 +412,7 @@ global_asm!(
     raw = const carrier::RAW,
     attention = const carrier::ATTENTION,
     table = sym calls::TABLE,
+    look = sym crate::procfs::look,
     on_attention = sym crate::signal::on_attention,
     clone_before = sym crate::process::clone_before,
     clone_after = sym crate::process::clone_after,

@@ -3,8 +3,8 @@
 use crate::boundary::Handler;
 use crate::signal::calls as signals;
 use crate::{
-    clocks, connections, descriptors, futex, ids, io, memory, poll, process, scheduling, threads,
-    time, uring,
+    clocks, connections, descriptors, futex, ids, io, memory, poll, process, procfs, scheduling,
+    threads, time, uring,
 };
 use raddle_sys::nr;
 
@@ -110,6 +110,23 @@ const SCHEDULING: &[Row] = &[
     (nr::__NR_setpriority, scheduling::setpriority),
 ];
 
+/// Calls that may look at `/proc`.
+const PATHS: &[Row] = &[
+    (nr::__NR_open, procfs::by_path),
+    (nr::__NR_openat, procfs::by_path),
+    (nr::__NR_stat, procfs::by_path),
+    (nr::__NR_lstat, procfs::by_path),
+    (nr::__NR_fstat, procfs::by_path),
+    (nr::__NR_newfstatat, procfs::by_path),
+    (nr::__NR_statx, procfs::by_path),
+    (nr::__NR_access, procfs::by_path),
+    (nr::__NR_faccessat, procfs::by_path),
+    (nr::__NR_faccessat2, procfs::by_path),
+    (nr::__NR_readlink, procfs::by_path),
+    (nr::__NR_readlinkat, procfs::by_path),
+    (nr::__NR_getdents64, procfs::getdents64),
+];
+
 /// Signals.
 const SIGNALS: &[Row] = &[
     (nr::__NR_rt_sigaction, signals::rt_sigaction),
@@ -136,7 +153,7 @@ const fn fill(mut table: [Option<Handler>; NUMBERS], rows: &[Row]) -> [Option<Ha
 /// Handlers by number; read by the boundary's assembly.
 pub static TABLE: [Option<Handler>; NUMBERS] = {
     let table = fill(fill([None; NUMBERS], DESCRIPTORS), THREADS);
-    fill(fill(table, SCHEDULING), SIGNALS)
+    fill(fill(fill(table, SCHEDULING), PATHS), SIGNALS)
 };
 
 /// The numbers whose sites must be patched: those with a handler, and the clones.

@@ -18,7 +18,8 @@ pub fn look_up<'a>(fd: usize) -> Option<(&'a Entry, Kind)> {
         Kind::Unknown => classify(entry, fd as u32),
         kind => kind,
     };
-    (kind != Kind::File).then_some((entry, kind))
+    let is_file = matches!(kind, Kind::File | Kind::TaskFolder | Kind::ThreadName);
+    (!is_file).then_some((entry, kind))
 }
 
 /// Asks the kernel what a descriptor is. `Kind::File` for closed ones too: the call says EBADF.

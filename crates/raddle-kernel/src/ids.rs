@@ -1,10 +1,10 @@
 //! Who am I: thread ids and what the kernel keeps per thread under them.
 
 use crate::boundary::{Frame, Outcome};
-use crate::{exclusion, is_multiplexed, scheduling};
+use crate::{exclusion, is_multiplexed, procfs, scheduling};
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::Ordering;
-use raddle_engine::{Carrier, ENGINE, switch};
+use raddle_engine::{Carrier, ENGINE, Thread, switch};
 use raddle_sys::{err, errno, nr, sys};
 
 /// `PR_SET_NAME`.
@@ -57,11 +57,27 @@ pub extern "C" fn credentials(_: &Frame) -> Outcome {
 
 /// In the child of a fork: the kernel takes the name of the thread that forked.
 pub fn in_child() {
-    name_kernel_thread(&Carrier::current().thread().name());
+    name_own_kernel_thread(&Carrier::current().thread().name());
 }
 
-/// Names the calling kernel thread.
-fn name_kernel_thread(name: &[u8; 16]) {
+/// Names a thread, and the kernel thread that is only its own: the main one, or a bound one's.
+pub fn set_name(thread: &Thread, name: &[u8]) {
+    thread.set_name(name);
+    // SAFETY: null or a carrier, which lives for ever.
+    let own = unsafe { thread.bound.load(Ordering::Acquire).as_ref() };
+    let kernel_tid = match own {
+        Some(own) => own.kernel_tid.load(Ordering::Acquire),
+        None if thread.tid() == ENGINE.pid.load(Ordering::Relaxed) => thread.tid(),
+        None => return,
+    };
+    if kernel_tid == Carrier::current().kernel_tid.load(Ordering::Relaxed) {
+        name_own_kernel_thread(&thread.name());
+    } else {
+        procfs::name_kernel_thread(kernel_tid, &thread.name());
+    }
+}
+
+fn name_own_kernel_thread(name: &[u8; 16]) {
     // SAFETY: the kernel reads 16 bytes at most.
     unsafe { sys!(nr::__NR_prctl, SET_NAME, name.as_ptr()) };
 }
@@ -81,21 +97,17 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
                     break;
                 }
             }
-            thread.set_name(&name);
             let len = name
                 .iter()
                 .position(|&byte| byte == 0)
                 .unwrap_or(name.len());
+            set_name(thread, &name[..len]);
             if exclusion::excludes_name(&name[..len]) && is_multiplexed() {
                 switch::bind_current();
                 scheduling::give_to_kernel(thread);
+                set_name(thread, &name[..len]);
             }
-            let is_main = thread.tid() == ENGINE.pid.load(Ordering::Relaxed);
-            if is_main {
-                Outcome::PASS
-            } else {
-                Outcome::of(0)
-            }
+            Outcome::of(0)
         }
         GET_NAME if ENGINE.is_started() => {
             let to = with_exposed_provenance_mut::<[u8; 16]>(frame.arg(1));

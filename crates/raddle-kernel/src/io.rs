@@ -5,6 +5,7 @@
 
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{is_nonblocking, look_up};
+use crate::procfs;
 use crate::signal::{self, Delivered};
 use crate::time::millisecond_deadline;
 use core::sync::atomic::Ordering;
@@ -250,7 +251,7 @@ fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
 pub extern "C" fn write(frame: &Frame) -> Outcome {
     let (fd, buffer, len) = (frame.arg(0), frame.arg(1), frame.arg(2));
     let Some((entry, kind)) = look_up(fd) else {
-        return Outcome::PASS;
+        return procfs::write(frame);
     };
     match kind {
         // SAFETY: the program's own buffer.

@@ -17,6 +17,7 @@ pub mod io;
 pub mod memory;
 pub mod poll;
 pub mod process;
+pub mod procfs;
 pub mod scheduling;
 pub mod signal;
 pub mod threads;

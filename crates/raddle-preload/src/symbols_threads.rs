@@ -7,7 +7,7 @@ use core::mem::transmute;
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread};
-use raddle_kernel::{clocks, exclusion};
+use raddle_kernel::{clocks, exclusion, ids};
 use raddle_sched::Wake;
 use raddle_sys::abi::Timespec;
 use raddle_sys::errno;
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn pthread_setname_np(thread: u64, name: *const c_char) ->
         if name.len() > 15 {
             return errno::ERANGE as c_int;
         }
-        target.set_name(name);
+        ids::set_name(target, name);
         return 0;
     }
     call_original!(

@@ -85,3 +85,15 @@ mod attributes {
         restartable_sequences_work_or_are_absent,
     }
 }
+
+mod procfs {
+    raddle_tests::cases! { "procfs.c":
+        the_folder_lists_every_thread_once,
+        a_small_buffer_lists_in_parts,
+        names_are_read_and_written_by_file,
+        the_main_threads_name_is_the_processs,
+        stat_and_status_tell_of_the_thread,
+        a_thread_finds_itself,
+        the_rest_of_a_threads_folder_is_there,
+    }
+}
