@@ -110,6 +110,24 @@ impl SignalQueue {
         true
     }
 
+    /// Adds an expiry of a timer to the record of that timer's last one, if it is queued. In a
+    /// timer's record the id stands where others have the sender, the overrun where its user is.
+    pub fn merge_overrun(&self, info: &SigInfo) -> bool {
+        let head = self.head.lock();
+        let mut pool = POOL.lock();
+        let mut at = *head;
+        while at != 0 {
+            let record = &mut pool.records[at as usize - 1];
+            let last = &mut record.info;
+            if (last.signo, last.code, last.pid) == (info.signo, info.code, info.pid) {
+                last.uid = last.uid.saturating_add(info.uid).saturating_add(1);
+                return true;
+            }
+            at = record.next;
+        }
+        false
+    }
+
     /// Takes the oldest record of `signal`; also says whether more of the same are queued.
     pub fn take(&self, signal: u32) -> (Option<SigInfo>, bool) {
         let mut head = self.head.lock();

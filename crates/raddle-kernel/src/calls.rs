@@ -1,7 +1,7 @@
 //! The table of handled system calls: the only list of them.
 
 use crate::boundary::Handler;
-use crate::signal::calls as signals;
+use crate::signal::{calls as signals, timers};
 use crate::{
     clocks, connections, descriptors, futex, ids, io, memory, poll, process, procfs, scheduling,
     threads, time, uring,
@@ -136,6 +136,9 @@ const SIGNALS: &[Row] = &[
     (nr::__NR_rt_sigtimedwait, signals::rt_sigtimedwait),
     (nr::__NR_rt_tgsigqueueinfo, signals::rt_tgsigqueueinfo),
     (nr::__NR_sigaltstack, signals::sigaltstack),
+    (nr::__NR_timer_create, timers::timer_create),
+    (nr::__NR_timer_delete, timers::timer_delete),
+    (nr::__NR_timer_getoverrun, timers::timer_getoverrun),
     (nr::__NR_tgkill, signals::tgkill),
     (nr::__NR_tkill, signals::tkill),
     (nr::__NR_pause, signals::pause),

@@ -28,3 +28,15 @@ mod cpu_clocks {
         a_forked_childs_clock_starts_again,
     }
 }
+
+mod timers {
+    raddle_tests::cases! { "timers.c":
+        a_timer_signals_the_thread_that_is_named,
+        threads_wait_for_timers_of_their_own,
+        expiries_that_nobody_took_are_counted,
+        functions_run_in_threads_of_their_own,
+        a_timer_may_tell_nobody,
+        a_timer_counts_a_threads_cpu_time,
+        a_default_timer_sends_sigalrm,
+    }
+}

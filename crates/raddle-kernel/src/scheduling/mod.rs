@@ -134,7 +134,7 @@ fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
     if permission::needs_privilege(&now, next) && !permission::has_privilege() {
         return Err(err(errno::EPERM));
     }
-    if needs_kernel(next.policy) && carrier_of(thread).is_none() {
+    if needs_kernel(next.policy) {
         bind(thread)?;
     }
     if let Some(own) = carrier_of(thread) {
@@ -148,8 +148,15 @@ fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
     Ok(())
 }
 
-/// The running thread moves to its kernel thread at once, another one at its next wait.
-fn bind(thread: &Thread) -> Result<(), isize> {
+/// Gives a thread a kernel thread of its own, if it has none. The running thread moves there at
+/// once, another one at its next wait.
+///
+/// # Errors
+/// EAGAIN.
+pub fn bind(thread: &Thread) -> Result<(), isize> {
+    if carrier_of(thread).is_some() {
+        return Ok(());
+    }
     if core::ptr::eq(thread, Carrier::current().thread()) {
         switch::bind_current();
     } else {

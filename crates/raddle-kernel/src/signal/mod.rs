@@ -20,6 +20,7 @@ pub mod delivery;
 pub mod entry;
 pub mod preemption;
 pub mod routing;
+pub mod timers;
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::helpers::POKE;
@@ -149,6 +150,7 @@ pub fn hide_mask() {
 pub fn in_child() {
     let carrier = Carrier::current();
     routing::reset();
+    timers::in_child();
     let signals = &carrier.thread().signals;
     signals.pending.store(0, Ordering::Relaxed);
     signals.queue.clear();

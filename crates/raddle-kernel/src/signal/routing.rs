@@ -1,6 +1,7 @@
 //! Who gets a signal.
 
 use super::actions::{self, DEFAULT, IGNORE};
+use super::timers::{self, SI_TIMER, Target};
 use super::{bit, poke};
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_engine::helpers::POKE;
@@ -46,6 +47,11 @@ pub fn to_process(info: &SigInfo) {
     if signal as usize == POKE || signal == 0 || signal > super::SIGNALS {
         return;
     }
+    match timers::target(info) {
+        Target::Process => {}
+        Target::Thread(thread) => return to_thread(thread, info),
+        Target::Nobody => return,
+    }
     let action = actions::get(signal);
     if action.handler == IGNORE {
         return;
@@ -61,10 +67,19 @@ pub fn to_process(info: &SigInfo) {
 
 fn hold(info: &SigInfo) {
     let signal = info.signo as u32;
-    if signal >= FIRST_QUEUED || PENDING.load(Ordering::Relaxed) & bit(signal) == 0 {
-        QUEUE.push(info);
-    }
+    push(&QUEUE, info, PENDING.load(Ordering::Relaxed));
     PENDING.fetch_or(bit(signal), Ordering::SeqCst);
+}
+
+/// Queues a signal's details: always for the real-time signals, else if it isn't pending yet. An
+/// expiry of a timer whose last one still waits is counted there.
+fn push(queue: &SignalQueue, info: &SigInfo, pending: u64) {
+    let signal = info.signo as u32;
+    let already = pending & bit(signal) != 0;
+    let merged = already && info.code == SI_TIMER && queue.merge_overrun(info);
+    if !merged && (signal >= FIRST_QUEUED || !already) {
+        queue.push(info);
+    }
 }
 
 /// A thread that waits for `signal`, else the main thread, the running one, or any that doesn't
@@ -99,10 +114,8 @@ pub fn to_thread(thread: &Thread, info: &SigInfo) {
     if dropped && !awaited && !blocked {
         return;
     }
-    let already = thread.signals.pending.load(Ordering::Relaxed) & bit(signal) != 0;
-    if signal >= FIRST_QUEUED || !already {
-        thread.signals.queue.push(info);
-    }
+    let pending = thread.signals.pending.load(Ordering::Relaxed);
+    push(&thread.signals.queue, info, pending);
     thread
         .signals
         .pending
@@ -159,10 +172,12 @@ fn take_from(pending: &AtomicU64, queue: &SignalQueue, wanted: u64) -> Option<Si
         if more {
             pending.fetch_or(bit(signal), Ordering::AcqRel);
         }
-        return Some(info.unwrap_or(SigInfo {
+        let info = info.unwrap_or(SigInfo {
             signo: signal as i32,
             ..SigInfo::EMPTY
-        }));
+        });
+        timers::taken(&info);
+        return Some(info);
     }
 }
 

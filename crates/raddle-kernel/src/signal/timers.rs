@@ -1,0 +1,201 @@
+//! POSIX timers: whom they signal, and how often they have expired unheard.
+//!
+//! The kernel can't signal a green thread, so a timer for one (`SIGEV_THREAD_ID`, which is also
+//! what glibc makes of `SIGEV_THREAD`) is made as a timer for the process, and its row says who is
+//! meant: routing looks there when the signal arrives. An expiry whose predecessor still waits to
+//! be taken is an overrun, as in the kernel, which believes that it was taken long ago.
+
+use super::{actions, bit, is_virtual};
+use crate::boundary::{Frame, Outcome};
+use crate::{clocks, scheduling};
+use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use raddle_engine::{ENGINE, Thread};
+use raddle_sched::SpinLock;
+use raddle_sys::abi::SigInfo;
+use raddle_sys::{err, errno, is_err, nr, sys};
+
+/// `si_code` of a timer's signal.
+pub const SI_TIMER: i32 = -2;
+/// Timers that can exist at once.
+const ROWS: usize = 4096;
+
+/// A timer that signals.
+#[derive(Clone, Copy)]
+struct Row {
+    /// The kernel's id + 1; 0 for a free row.
+    key: u32,
+    /// The thread that is meant; 0 for the process.
+    tid: u32,
+    /// Expiries beyond the first that the last signal taken stood for.
+    overrun: u32,
+}
+
+impl Row {
+    const FREE: Self = Self {
+        key: 0,
+        tid: 0,
+        overrun: 0,
+    };
+}
+
+/// Rows; that of id `n` is the first free one from `n % ROWS` on, which is that very row unless
+/// ids have wrapped.
+static TABLE: SpinLock<[Row; ROWS]> = SpinLock::new([Row::FREE; ROWS]);
+
+/// Runs `action` on the row with this key, if there is one.
+fn with_row<T>(key: u32, action: impl FnOnce(&mut Row) -> T) -> Option<T> {
+    let mut table = TABLE.lock();
+    let start = key.wrapping_sub(1) as usize;
+    (0..ROWS)
+        .map(|step| start.wrapping_add(step) % ROWS)
+        .find(|&at| table[at].key == key)
+        .map(|at| action(&mut table[at]))
+}
+
+fn add(id: u32, tid: u32) -> bool {
+    let mut table = TABLE.lock();
+    let free = (0..ROWS)
+        .map(|step| (id as usize).wrapping_add(step) % ROWS)
+        .find(|&at| table[at].key == 0);
+    if let Some(at) = free {
+        table[at] = Row {
+            key: id.wrapping_add(1),
+            tid,
+            overrun: 0,
+        };
+    }
+    free.is_some()
+}
+
+/// `struct sigevent`, as far as it is used.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct SigEvent {
+    value: u64,
+    signal: u32,
+    notify: u32,
+    tid: u32,
+    rest: [u32; 11],
+}
+
+const _: () = assert!(size_of::<SigEvent>() == 64);
+
+/// `timer_create(2)`.
+pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
+    const SIGNAL: u32 = 0;
+    const THREAD_ID: u32 = 4;
+    let clock = match clock(frame.rdi as u32) {
+        Ok(clock) => clock,
+        Err(errno) => return Outcome::of(errno),
+    };
+    let (event_at, id_at) = (frame.arg(1), frame.arg(2));
+    if event_at == 0 {
+        // SAFETY: the program's own call.
+        return made(
+            unsafe { sys!(frame.rax as u32, clock, 0usize, id_at) },
+            id_at,
+            0,
+        );
+    }
+    // SAFETY: the program's structure.
+    let mut event = unsafe { with_exposed_provenance::<SigEvent>(event_at).read_unaligned() };
+    let mut tid = 0;
+    if event.notify == THREAD_ID && ENGINE.find(event.tid).is_some() {
+        (tid, event.notify) = (event.tid, SIGNAL);
+        if is_virtual() && (1..=super::SIGNALS).contains(&event.signal) {
+            actions::watch(bit(event.signal));
+        }
+    }
+    // SAFETY: the program's own call; the kernel reads a live structure.
+    let result = unsafe { sys!(frame.rax as u32, clock, &raw const event, id_at) };
+    if event.notify != SIGNAL {
+        return Outcome::of(result);
+    }
+    made(result, id_at, tid)
+}
+
+/// Notes a timer that the kernel has made.
+fn made(result: isize, id_at: usize, tid: u32) -> Outcome {
+    if is_err(result) {
+        return Outcome::of(result);
+    }
+    // SAFETY: the kernel has just written the id there.
+    let id = unsafe { with_exposed_provenance_mut::<u32>(id_at).read_unaligned() };
+    if add(id, tid) {
+        return Outcome::of(0);
+    }
+    // SAFETY: the timer that was just made.
+    unsafe { sys!(nr::__NR_timer_delete, id) };
+    Outcome::of(err(errno::EAGAIN))
+}
+
+/// The clock to give to the kernel. A thread whose CPU time is to be timed is bound: its kernel
+/// thread's time is its own then.
+fn clock(clock: u32) -> Result<u32, isize> {
+    if let Some(thread) = clocks::owner(clock) {
+        scheduling::bind(thread)?;
+    }
+    Ok(clocks::for_kernel(clock))
+}
+
+/// `timer_delete(2)`.
+pub extern "C" fn timer_delete(frame: &Frame) -> Outcome {
+    let id = frame.rdi as u32;
+    // SAFETY: the program's own call.
+    let result = unsafe { frame.raw() };
+    if result == 0 {
+        with_row(id.wrapping_add(1), |row| *row = Row::FREE);
+    }
+    Outcome::of(result)
+}
+
+/// `timer_getoverrun(2)`: of the last signal that the program took.
+pub extern "C" fn timer_getoverrun(frame: &Frame) -> Outcome {
+    let id = frame.rdi as u32;
+    if !is_virtual() {
+        return Outcome::PASS;
+    }
+    match with_row(id.wrapping_add(1), |row| row.overrun) {
+        Some(overrun) => Outcome::of(overrun.min(i32::MAX as u32) as isize),
+        None => Outcome::PASS,
+    }
+}
+
+/// Who gets a signal that arrived.
+pub enum Target<'a> {
+    Process,
+    Thread(&'a Thread),
+    /// The timer or its thread is gone.
+    Nobody,
+}
+
+/// For whom a signal is that the kernel sent to the process.
+pub fn target<'a>(info: &SigInfo) -> Target<'a> {
+    const LIBC_TIMER: i32 = 32;
+    if info.code != SI_TIMER {
+        return Target::Process;
+    }
+    match with_row((info.pid as u32).wrapping_add(1), |row| row.tid) {
+        Some(0) => Target::Process,
+        Some(tid) => ENGINE.find(tid).map_or(Target::Nobody, Target::Thread),
+        // libc has no handler for its timers: what comes late must not end the process.
+        None if info.signo == LIBC_TIMER => Target::Nobody,
+        None => Target::Process,
+    }
+}
+
+/// A signal was taken by the program: `timer_getoverrun` tells of it from now on.
+pub fn taken(info: &SigInfo) {
+    if info.code == SI_TIMER {
+        with_row((info.pid as u32).wrapping_add(1), |row| {
+            row.overrun = info.uid
+        });
+    }
+}
+
+/// In the child of a fork: timers aren't inherited.
+pub fn in_child() {
+    // SAFETY: the child has one thread.
+    unsafe { TABLE.break_lock() };
+    *TABLE.lock() = [Row::FREE; ROWS];
+}

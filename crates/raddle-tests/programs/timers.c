@@ -1,0 +1,241 @@
+/* POSIX timers: whom they tell, what they carry, how they count. */
+#include "check.h"
+
+#include <stdatomic.h>
+
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
+static atomic_int fired, fired_by, value_seen, code_seen, ids[8], stop;
+
+static struct itimerspec every_ms(long ms)
+{
+    struct itimerspec often = {{0, ms * MS}, {0, ms * MS}};
+    return often;
+}
+
+static struct itimerspec once_after_ms(long ms)
+{
+    struct itimerspec once = {{0, 0}, {0, ms * MS}};
+    return once;
+}
+
+static void on_signal(int signal, siginfo_t *info, void *context)
+{
+    (void)signal, (void)context;
+    atomic_store(&value_seen, info->si_value.sival_int);
+    atomic_store(&code_seen, info->si_code);
+    atomic_store(&fired_by, gettid());
+    atomic_fetch_add(&fired, 1);
+}
+
+static void handle(int signal)
+{
+    struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
+    GET(sigaction(signal, &action, NULL));
+}
+
+static void *sleep_until_stopped(void *me)
+{
+    atomic_store(&ids[(long)me], gettid());
+    while (!atomic_load(&stop)) {
+        usleep(1000);
+    }
+    return NULL;
+}
+
+CASE(a_timer_signals_the_thread_that_is_named)
+{
+    handle(SIGRTMIN + 2);
+    pthread_t threads[4];
+    for (long i = 0; i < 4; i++) {
+        threads[i] = start(sleep_until_stopped, number(i));
+        while (!atomic_load(&ids[i])) {
+            usleep(500);
+        }
+    }
+    for (int i = 3; i >= 0; i--) {
+        struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID,
+                                 .sigev_signo = SIGRTMIN + 2,
+                                 .sigev_value.sival_int = 40 + i,
+                                 .sigev_notify_thread_id = ids[i]};
+        timer_t timer;
+        GET(timer_create(CLOCK_MONOTONIC, &event, &timer));
+        atomic_store(&fired, 0);
+        struct itimerspec often = every_ms(2);
+        GET(timer_settime(timer, 0, &often, NULL));
+        while (atomic_load(&fired) < 3) {
+            usleep(500);
+        }
+        IS(fired_by, ids[i]);
+        IS(value_seen, 40 + i);
+        IS(code_seen, SI_TIMER);
+        GET(timer_delete(timer));
+        FAILS(timer_delete(timer), EINVAL);
+    }
+    atomic_store(&stop, 1);
+    join_all(threads, 4);
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID,
+                             .sigev_signo = SIGRTMIN + 2,
+                             .sigev_notify_thread_id = 0x3ffffffe};
+    timer_t timer;
+    FAILS(timer_create(CLOCK_MONOTONIC, &event, &timer), EINVAL);
+}
+
+static void *wait_for_own_timer(void *argument)
+{
+    sigset_t set;
+    siginfo_t info;
+    sigemptyset(&set);
+    sigaddset(&set, SIGRTMIN + 3);
+    OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID,
+                             .sigev_signo = SIGRTMIN + 3,
+                             .sigev_value.sival_ptr = argument,
+                             .sigev_notify_thread_id = gettid()};
+    timer_t timer;
+    GET(timer_create(CLOCK_REALTIME, &event, &timer));
+    struct itimerspec often = every_ms(1 + (long)argument);
+    GET(timer_settime(timer, 0, &often, NULL));
+    for (int i = 0; i < 20; i++) {
+        IS(GET(sigwaitinfo(&set, &info)), SIGRTMIN + 3);
+        IS(info.si_code, SI_TIMER);
+        CHECK(info.si_value.sival_ptr == argument);
+    }
+    GET(timer_delete(timer));
+    return NULL;
+}
+
+CASE(threads_wait_for_timers_of_their_own)
+{
+    pthread_t threads[8];
+    for (long i = 0; i < 8; i++) {
+        threads[i] = start(wait_for_own_timer, number(i));
+    }
+    join_all(threads, 8);
+}
+
+static void *count_overruns(void *argument)
+{
+    sigset_t set;
+    siginfo_t info;
+    sigemptyset(&set);
+    sigaddset(&set, SIGRTMIN + 4);
+    OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN + 4};
+    timer_t timer;
+    GET(timer_create(CLOCK_MONOTONIC, &event, &timer));
+    struct itimerspec often = every_ms(2);
+    GET(timer_settime(timer, 0, &often, NULL));
+    sleep_ms(60);
+    IS(GET(sigwaitinfo(&set, &info)), SIGRTMIN + 4);
+    CHECK(info.si_overrun >= 10);
+    IS(GET(timer_getoverrun(timer)), info.si_overrun);
+    int64_t before_ns = now_ns();
+    for (int i = 0; i < 10; i++) {
+        GET(sigwaitinfo(&set, &info));
+    }
+    CHECK(now_ns() - before_ns >= 15 * MS);
+    GET(timer_delete(timer));
+    FAILS(timer_getoverrun(timer), EINVAL);
+    return argument;
+}
+
+CASE(expiries_that_nobody_took_are_counted)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGRTMIN + 4);
+    OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
+    join(start(count_overruns, NULL));
+}
+
+static void on_timer(union sigval value)
+{
+    atomic_fetch_add(&value_seen, value.sival_int);
+    CHECK(gettid() != getpid());
+    atomic_fetch_add(&fired, 1);
+}
+
+CASE(functions_run_in_threads_of_their_own)
+{
+    timer_t timers[5];
+    for (int i = 0; i < 5; i++) {
+        struct sigevent event = {.sigev_notify = SIGEV_THREAD,
+                                 .sigev_notify_function = on_timer,
+                                 .sigev_value.sival_int = 1};
+        GET(timer_create(i % 2 ? CLOCK_REALTIME : CLOCK_MONOTONIC, &event, &timers[i]));
+        struct itimerspec often = every_ms(3 + i);
+        GET(timer_settime(timers[i], 0, &often, NULL));
+    }
+    while (atomic_load(&fired) < 50) {
+        sleep_ms(2);
+    }
+    for (int i = 0; i < 5; i++) {
+        GET(timer_delete(timers[i]));
+    }
+    CHECK(value_seen >= 50);
+    sleep_ms(20);
+}
+
+CASE(a_timer_may_tell_nobody)
+{
+    pthread_t thread = start(sleep_until_stopped, number(0));
+    struct sigevent event = {.sigev_notify = SIGEV_NONE};
+    struct itimerspec left, once = once_after_ms(30);
+    timer_t timer;
+    GET(timer_create(CLOCK_MONOTONIC, &event, &timer));
+    GET(timer_settime(timer, 0, &once, NULL));
+    GET(timer_gettime(timer, &left));
+    CHECK(left.it_value.tv_nsec > 0);
+    sleep_ms(40);
+    GET(timer_gettime(timer, &left));
+    IS(left.it_value.tv_nsec, 0);
+    IS(timer_getoverrun(timer), 0);
+    GET(timer_delete(timer));
+    atomic_store(&stop, 1);
+    join(thread);
+}
+
+static void *use_cpu_until_told(void *argument)
+{
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID,
+                             .sigev_signo = SIGRTMIN + 2,
+                             .sigev_notify_thread_id = gettid()};
+    struct itimerspec often = every_ms(5);
+    timer_t timer;
+    int id = gettid();
+    GET(timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer));
+    GET(timer_settime(timer, 0, &often, NULL));
+    int64_t limit_ns = now_ns() + 10 * SECOND;
+    while (atomic_load(&fired) < 3) {
+        CHECK(now_ns() < limit_ns);
+    }
+    IS(fired_by, id);
+    GET(timer_delete(timer));
+    return argument;
+}
+
+CASE(a_timer_counts_a_threads_cpu_time)
+{
+    handle(SIGRTMIN + 2);
+    join(start(use_cpu_until_told, NULL));
+}
+
+CASE(a_default_timer_sends_sigalrm)
+{
+    handle(SIGALRM);
+    pthread_t thread = start(sleep_until_stopped, number(0));
+    struct itimerspec once = once_after_ms(10);
+    timer_t timer;
+    GET(timer_create(CLOCK_MONOTONIC, NULL, &timer));
+    GET(timer_settime(timer, 0, &once, NULL));
+    while (!atomic_load(&fired)) {
+        usleep(1000);
+    }
+    IS(code_seen, SI_TIMER);
+    GET(timer_delete(timer));
+    atomic_store(&stop, 1);
+    join(thread);
+}
