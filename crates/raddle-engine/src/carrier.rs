@@ -5,8 +5,8 @@
 //! being idle, and an alternate signal stack; it has no glibc thread block and never runs libc code
 //! on its own behalf.
 
-use crate::engine::ENGINE;
 use crate::accounting::Slices;
+use crate::engine::ENGINE;
 use crate::thread::Thread;
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};

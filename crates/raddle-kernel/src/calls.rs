@@ -1,7 +1,7 @@
 //! The table of handled system calls: the only list of them.
 
 use crate::boundary::Handler;
-use crate::signal::{calls as signals, timers};
+use crate::signal::{calls as signals, kept, timers};
 use crate::{
     clocks, connections, descriptors, futex, ids, io, memory, poll, process, procfs, scheduling,
     threads, time, uring,
@@ -136,6 +136,8 @@ const SIGNALS: &[Row] = &[
     (nr::__NR_rt_sigtimedwait, signals::rt_sigtimedwait),
     (nr::__NR_rt_tgsigqueueinfo, signals::rt_tgsigqueueinfo),
     (nr::__NR_sigaltstack, signals::sigaltstack),
+    (nr::__NR_signalfd, kept::signalfd),
+    (nr::__NR_signalfd4, kept::signalfd),
     (nr::__NR_timer_create, timers::timer_create),
     (nr::__NR_timer_delete, timers::timer_delete),
     (nr::__NR_timer_getoverrun, timers::timer_getoverrun),

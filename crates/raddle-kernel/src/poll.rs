@@ -113,6 +113,7 @@ impl TemporaryMask {
         let mask = mask & !signal::UNBLOCKABLE;
         let signals = &Carrier::current().thread().signals;
         let old = signals.mask.swap(mask, Ordering::SeqCst);
+        signal::kept::release(!mask);
         signals.suspended_mask.set(Some(old));
         Self { old: Some(old) }
     }

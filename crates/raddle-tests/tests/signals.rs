@@ -33,3 +33,16 @@ mod faults {
         a_handler_changes_the_registers_it_returns_to,
     }
 }
+
+mod descriptors {
+    raddle_tests::cases! { "signalfd.c":
+        a_descriptor_from_before_the_first_thread_is_read,
+        a_descriptor_is_made_and_read_in_a_thread,
+        epoll_and_poll_see_signals,
+        what_is_pending_already_is_read,
+        a_signal_that_is_unblocked_goes_to_its_handler,
+        sigwait_takes_what_a_descriptor_could_read,
+        children_that_end_are_read,
+        several_readers_share_a_stream_of_signals,
+    }
+}

@@ -1,7 +1,7 @@
 //! The system calls about signals.
 
 use super::routing::{self, process_pending};
-use super::{SIGNALS, UNBLOCKABLE, actions, bit, deliver, is_virtual};
+use super::{SIGNALS, UNBLOCKABLE, actions, bit, deliver, is_virtual, kept};
 use crate::boundary::{Frame, Outcome};
 use crate::time::relative_deadline;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
@@ -76,6 +76,7 @@ pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
 
 fn set_mask(thread: &Thread, mask: u64) {
     thread.signals.mask.store(mask, Ordering::SeqCst);
+    kept::release(!mask);
     let pending = thread.signals.pending.load(Ordering::SeqCst) | process_pending();
     if pending & !mask != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);
@@ -89,7 +90,7 @@ pub extern "C" fn rt_sigpending(frame: &Frame) -> Outcome {
     }
     let signals = &Carrier::current().thread().signals;
     let pending = signals.pending.load(Ordering::Acquire) | process_pending();
-    let blocked = pending & signals.mask.load(Ordering::Relaxed);
+    let blocked = (pending | kept::pending()) & signals.mask.load(Ordering::Relaxed);
     // SAFETY: the program's word.
     unsafe { with_exposed_provenance_mut::<u64>(frame.arg(0)).write_unaligned(blocked) };
     Outcome::of(0)
@@ -224,6 +225,7 @@ fn suspend(mask: u64) -> isize {
     let signals = &thread.signals;
     let old = signals.mask.swap(mask, Ordering::SeqCst);
     actions::watch(mask & !LIBC_INTERNAL & !old);
+    kept::release(!mask);
     loop {
         signals.suspended_mask.set(Some(old));
         if deliver() != super::Delivered::Nothing {
@@ -252,6 +254,7 @@ pub extern "C" fn rt_sigtimedwait(frame: &Frame) -> Outcome {
     let signals = &Carrier::current().thread().signals;
     actions::watch(set);
     signals.awaited.store(set, Ordering::SeqCst);
+    kept::release(set);
     let result = wait_for(set, deadline_ns, frame.arg(1));
     signals.awaited.store(0, Ordering::SeqCst);
     Outcome::of(result)

@@ -2,6 +2,7 @@
 
 use super::actions::{self, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART};
 use super::entry::{Moved, raddle_enter_handler, raddle_handler_returned, raddle_resume};
+use super::kept;
 use super::routing::{self, process_pending};
 use super::{UNBLOCKABLE, bit, poke, preemption};
 use core::sync::atomic::Ordering;
@@ -179,7 +180,8 @@ pub unsafe extern "C" fn returned(frame: *mut Moved) {
     thread
         .signals
         .mask
-        .store(mask & !UNBLOCKABLE, Ordering::Relaxed);
+        .store(mask & !UNBLOCKABLE, Ordering::SeqCst);
+    kept::release(!mask);
     // SAFETY: as above.
     unsafe { next(frame, thread) }
 }
@@ -193,7 +195,7 @@ pub unsafe fn resume(frame: *mut Moved) -> ! {
     let (base, size) = carrier.signal_stack.get();
     // SAFETY: the caller's frame.
     unsafe {
-        (*frame).context.sigmask = 0;
+        (*frame).context.sigmask = kept::mask();
         (*frame).context.stack = if size == 0 {
             StackT::DISABLED
         } else {

@@ -24,6 +24,7 @@ use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::abi::{SigInfo, UContext};
 
 use super::actions;
+use super::kept;
 
 unsafe extern "C" {
     /// What the kernel enters.
@@ -81,6 +82,11 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         return; // a helper that was poked, or a vfork child
     }
     let carrier = Carrier::current();
+    if signal as usize == POKE && carrier.child_shares.get() == 0 {
+        context.sigmask = kept::mask();
+    } else {
+        context.sigmask |= kept::mask();
+    }
     let rip = context.context.rip as usize;
     let thread = carrier.thread_or_none();
     let in_user = !is_ours(rip) && carrier.in_clock.get() == 0;
@@ -118,7 +124,7 @@ fn go_on(context: &mut UContext, moved: *mut Moved, code: unsafe extern "C" fn()
     registers.rip = code as *const () as u64;
     registers.eflags &= !0x400; // the ABI's direction flag
     let state = registers.fpstate;
-    context.sigmask = 0;
+    context.sigmask = kept::mask();
     // SAFETY: the kernel's frame, which was copied already.
     unsafe { clear_float(state) };
 }

@@ -2,7 +2,7 @@
 //!
 //! Until the program has a second thread the kernel does everything. [`virtualize`] then takes
 //! over, once: dispositions are copied into [`actions`], handlers are replaced by the runtime's own
-//! ([`entry`]), the kernel's masks of all carriers become empty, and from then on
+//! ([`entry`]), the kernel's masks of all carriers become empty (but for [`kept`]), and from then on
 //!
 //! - a signal that the kernel delivers to a carrier is recorded and *routed*: to the green thread
 //!   it hit if that accepts it, else to another, else it stays pending for the process;
@@ -18,6 +18,7 @@ pub mod actions;
 pub mod calls;
 pub mod delivery;
 pub mod entry;
+pub mod kept;
 pub mod preemption;
 pub mod routing;
 pub mod timers;
@@ -75,16 +76,17 @@ pub fn virtualize() {
     thread.signals.mask.store(mask, Ordering::Relaxed);
     thread.signals.alternate.set(alternate);
     actions::adopt(mask);
+    kept::adopt(mask);
     VIRTUAL.store(1, Ordering::Release);
     install_stack(carrier);
-    set_kernel_mask(0);
+    set_kernel_mask(kept::mask());
 }
 
 /// A carrier's start: its alternate signal stack and its empty mask.
 pub fn carrier_starts(carrier: &Carrier) {
     if is_virtual() {
         install_stack(carrier);
-        set_kernel_mask(0);
+        set_kernel_mask(kept::mask());
     }
 }
 
@@ -142,7 +144,7 @@ pub fn expose_mask() {
 /// Undoes [`expose_mask`].
 pub fn hide_mask() {
     if is_virtual() {
-        set_kernel_mask(0);
+        set_kernel_mask(kept::mask());
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who gets a signal.
 
 use super::actions::{self, DEFAULT, IGNORE};
+use super::kept;
 use super::timers::{self, SI_TIMER, Target};
 use super::{bit, poke};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -67,8 +68,38 @@ pub fn to_process(info: &SigInfo) {
 
 fn hold(info: &SigInfo) {
     let signal = info.signo as u32;
+    if kept::keep(info) {
+        return;
+    }
     push(&QUEUE, info, PENDING.load(Ordering::Relaxed));
     PENDING.fetch_or(bit(signal), Ordering::SeqCst);
+    // Who opened its mask since the last look found nothing pending.
+    if let Some(thread) = accepting(signal) {
+        notify(thread);
+    }
+}
+
+/// True if some thread accepts or awaits the signal.
+pub fn is_accepted(signal: u32) -> bool {
+    accepting(signal).is_some()
+}
+
+/// Gives pending signals of `set` to the kernel: descriptors read them from now on. A signal that
+/// some thread accepts goes to that thread instead.
+pub fn reconsider(set: u64) {
+    let thread = Carrier::current().thread();
+    let closed = set & thread.signals.mask.load(Ordering::Relaxed);
+    for signal in (1..=super::SIGNALS).filter(|&signal| closed & bit(signal) != 0) {
+        if is_accepted(signal) {
+            continue;
+        }
+        while let Some(info) = take(thread, bit(signal)) {
+            if !kept::keep(&info) {
+                hold(&info);
+                break; // the kernel's queue is full
+            }
+        }
+    }
 }
 
 /// Queues a signal's details: always for the real-time signals, else if it isn't pending yet. An
@@ -113,6 +144,9 @@ pub fn to_thread(thread: &Thread, info: &SigInfo) {
         || action.handler == DEFAULT && actions::ignored_by_default(signal);
     if dropped && !awaited && !blocked {
         return;
+    }
+    if blocked && !awaited && kept::is_read(signal) && accepting(signal).is_none() {
+        return hold(info);
     }
     let pending = thread.signals.pending.load(Ordering::Relaxed);
     push(&thread.signals.queue, info, pending);

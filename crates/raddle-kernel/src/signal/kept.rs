@@ -1,0 +1,124 @@
+//! Signals that the kernel keeps pending, so that `signalfd(2)` finds them.
+//!
+//! A descriptor of `signalfd` stays the kernel's own, with its reads, epoll and forks. It shows what
+//! is pending in the kernel, while a blocked signal otherwise pends in user space. So a signal that
+//! some descriptor reads and no thread accepts becomes *kept*: the carriers block it and it is sent
+//! to the process once more.
+//!
+//! 1. A router finds nobody who accepts the signal: it adds it to [`KEPT`], blocks it on its
+//!    carrier and queues it again. Another carrier that receives it instead does the same; each
+//!    does so once, because it blocks the signal then.
+//! 2. A thread that opens its mask for a kept signal, or waits for it by `sigwait`, takes it from
+//!    [`KEPT`] after its mask says so; the carriers unblock it, and the kernel delivers it.
+//!
+//! No signal is lost between the two: the router looks for somebody who accepts once more after it
+//! has added the signal, the thread looks at [`KEPT`] after it has opened its mask.
+//!
+//! A thread-directed signal of this kind becomes the process's: any thread may read it.
+//!
+//! Rejected: descriptors of our own. One that was made before the first thread can't be replaced
+//! in the epoll instances that hold it.
+
+use super::{UNBLOCKABLE, bit, is_virtual, poke, routing, set_kernel_mask};
+use crate::boundary::{Frame, Outcome};
+use core::ptr::with_exposed_provenance;
+use core::sync::atomic::{AtomicU64, Ordering};
+use raddle_engine::carrier::PREEMPT;
+use raddle_engine::helpers::POKE;
+use raddle_engine::{Carrier, ENGINE};
+use raddle_sys::abi::SigInfo;
+use raddle_sys::{is_err, nr, sys};
+
+/// Signals that carriers must be able to get.
+const OWN: u64 = bit(POKE as u32) | bit(PREEMPT as u32);
+
+/// Signals that a descriptor reads, or once did. Grows only.
+static READ: AtomicU64 = AtomicU64::new(0);
+/// Signals that carriers block. SeqCst: see the module.
+static KEPT: AtomicU64 = AtomicU64::new(0);
+
+/// The kernel's mask of a carrier.
+#[inline(always)]
+pub fn mask() -> u64 {
+    KEPT.load(Ordering::SeqCst)
+}
+
+/// `signalfd(2)`, `signalfd4(2)`.
+pub extern "C" fn signalfd(frame: &Frame) -> Outcome {
+    // SAFETY: the program's own call.
+    let result = unsafe { frame.raw() };
+    if !is_err(result) {
+        // SAFETY: the kernel has just read the word.
+        let mask = unsafe { with_exposed_provenance::<u64>(frame.arg(1)).read_unaligned() };
+        let mask = mask & !(UNBLOCKABLE | OWN);
+        READ.fetch_or(mask, Ordering::SeqCst);
+        if is_virtual() {
+            routing::reconsider(mask);
+        }
+    }
+    Outcome::of(result)
+}
+
+/// At the take-over: what the only thread blocks and a descriptor reads stays where it is.
+pub fn adopt(blocked: u64) {
+    let kept = READ.load(Ordering::Relaxed) & blocked;
+    KEPT.store(kept, Ordering::SeqCst);
+}
+
+/// True if a descriptor reads the signal.
+pub fn is_read(signal: u32) -> bool {
+    READ.load(Ordering::SeqCst) & bit(signal) != 0
+}
+
+/// Gives a signal that nobody accepts back to the kernel. False if no descriptor reads it.
+pub fn keep(info: &SigInfo) -> bool {
+    let signal = info.signo as u32;
+    if !is_read(signal) {
+        return false;
+    }
+    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    KEPT.fetch_or(bit(signal), Ordering::SeqCst);
+    set_kernel_mask(mask());
+    // SAFETY: the kernel reads a live structure.
+    let result = unsafe {
+        sys!(
+            nr::__NR_rt_sigqueueinfo,
+            pid,
+            signal,
+            core::ptr::from_ref(info)
+        )
+    };
+    if routing::is_accepted(signal) {
+        release(bit(signal));
+    }
+    !is_err(result)
+}
+
+/// Somebody accepts the signals of `set`, from now on or for a moment.
+#[inline(always)]
+pub fn release(set: u64) {
+    if mask() & set != 0 {
+        release_some(set);
+    }
+}
+
+#[cold]
+fn release_some(set: u64) {
+    KEPT.fetch_and(!set, Ordering::SeqCst);
+    let own = Carrier::current();
+    for carrier in ENGINE.all_carriers() {
+        let kernel_tid = carrier.kernel_tid.load(Ordering::Relaxed);
+        if kernel_tid != 0 && !core::ptr::eq(carrier, own) {
+            poke(kernel_tid);
+        }
+    }
+    set_kernel_mask(mask()); // what is pending arrives before this returns
+}
+
+/// What the kernel keeps of the signals that carriers block.
+pub fn pending() -> u64 {
+    let mut pending = 0u64;
+    // SAFETY: the kernel fills a live word.
+    unsafe { sys!(nr::__NR_rt_sigpending, &raw mut pending, 8usize) };
+    pending & mask()
+}

@@ -1,0 +1,254 @@
+/* signalfd: signals read from a descriptor, whoever blocks them, however they are sent. */
+#include "check.h"
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+static atomic_int stop, handled;
+
+static sigset_t set_of(int first, int second)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, first);
+    if (second) {
+        sigaddset(&set, second);
+    }
+    return set;
+}
+
+static int blocked_descriptor(int first, int second, int flags)
+{
+    sigset_t set = set_of(first, second);
+    OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
+    return GET(signalfd(-1, &set, flags | SFD_CLOEXEC));
+}
+
+static void *sleep_until_stopped(void *argument)
+{
+    while (!atomic_load(&stop)) {
+        usleep(1000);
+    }
+    return argument;
+}
+
+static struct signalfd_siginfo read_one(int fd)
+{
+    struct signalfd_siginfo info;
+    IS(GET(read(fd, &info, sizeof info)), sizeof info);
+    return info;
+}
+
+static void *send_after_a_while(void *argument)
+{
+    sleep_ms(20);
+    GET(kill(getpid(), (int)(long)argument));
+    return NULL;
+}
+
+CASE(a_descriptor_from_before_the_first_thread_is_read)
+{
+    int fd = blocked_descriptor(SIGUSR1, SIGTERM, 0);
+    pthread_t idle = start(sleep_until_stopped, NULL);
+    for (int i = 0; i < 10; i++) {
+        pthread_t sender = start(send_after_a_while, number(i % 2 ? SIGUSR1 : SIGTERM));
+        struct signalfd_siginfo info = read_one(fd);
+        IS(info.ssi_signo, i % 2 ? SIGUSR1 : SIGTERM);
+        IS(info.ssi_pid, getpid());
+        IS(info.ssi_code, SI_USER);
+        join(sender);
+    }
+    atomic_store(&stop, 1);
+    join(idle);
+}
+
+static void *read_in_a_thread(void *argument)
+{
+    int fd = blocked_descriptor(SIGRTMIN + 1, 0, 0);
+    pthread_t sender = start(send_after_a_while, number(SIGRTMIN + 1));
+    IS(read_one(fd).ssi_signo, SIGRTMIN + 1);
+    join(sender);
+    union sigval value = {.sival_int = 1};
+    for (; value.sival_int <= 5; value.sival_int++) {
+        GET(sigqueue(getpid(), SIGRTMIN + 1, value));
+    }
+    for (int i = 1; i <= 5; i++) {
+        struct signalfd_siginfo info = read_one(fd);
+        IS(info.ssi_int, i);
+        IS(info.ssi_code, SI_QUEUE);
+    }
+    close(fd);
+    return argument;
+}
+
+CASE(a_descriptor_is_made_and_read_in_a_thread)
+{
+    sigset_t set = set_of(SIGRTMIN + 1, 0);
+    OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
+    join(start(read_in_a_thread, NULL));
+}
+
+CASE(epoll_and_poll_see_signals)
+{
+    int fd = blocked_descriptor(SIGUSR2, SIGALRM, SFD_NONBLOCK);
+    pthread_t idle = start(sleep_until_stopped, NULL);
+    int epoll = GET(epoll_create1(EPOLL_CLOEXEC));
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd}, got;
+    GET(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event));
+    struct signalfd_siginfo info;
+    FAILS(read(fd, &info, sizeof info), EAGAIN);
+    IS(epoll_wait(epoll, &got, 1, 10), 0);
+    for (int i = 0; i < 5; i++) {
+        pthread_t sender = start(send_after_a_while, number(SIGUSR2));
+        IS(epoll_wait(epoll, &got, 1, 5000), 1);
+        IS(got.data.fd, fd);
+        IS(read_one(fd).ssi_signo, SIGUSR2);
+        IS(epoll_wait(epoll, &got, 1, 0), 0);
+        join(sender);
+        sender = start(send_after_a_while, number(SIGALRM));
+        struct pollfd wait = {.fd = fd, .events = POLLIN};
+        IS(poll(&wait, 1, 5000), 1);
+        IS(read_one(fd).ssi_signo, SIGALRM);
+        join(sender);
+    }
+    atomic_store(&stop, 1);
+    join(idle);
+}
+
+CASE(what_is_pending_already_is_read)
+{
+    sigset_t set = set_of(SIGUSR1, SIGUSR2), pending;
+    OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
+    pthread_t idle = start(sleep_until_stopped, NULL);
+    GET(kill(getpid(), SIGUSR1));
+    OK(pthread_kill(pthread_self(), SIGUSR2));
+    int fd = GET(signalfd(-1, &set, SFD_NONBLOCK));
+    GET(sigpending(&pending));
+    IS(sigismember(&pending, SIGUSR1), 1);
+    IS(sigismember(&pending, SIGUSR2), 1);
+    int first = read_one(fd).ssi_signo, second = read_one(fd).ssi_signo;
+    IS(first + second, SIGUSR1 + SIGUSR2);
+    GET(sigpending(&pending));
+    IS(sigismember(&pending, SIGUSR1), 0);
+    GET(raise(SIGUSR1));
+    IS(read_one(fd).ssi_signo, SIGUSR1);
+    atomic_store(&stop, 1);
+    join(idle);
+}
+
+static void on_signal(int signal)
+{
+    (void)signal;
+    atomic_fetch_add(&handled, 1);
+}
+
+CASE(a_signal_that_is_unblocked_goes_to_its_handler)
+{
+    signal(SIGUSR1, on_signal);
+    int fd = blocked_descriptor(SIGUSR1, 0, SFD_NONBLOCK);
+    sigset_t set = set_of(SIGUSR1, 0);
+    pthread_t idle = start(sleep_until_stopped, NULL);
+    for (int i = 1; i <= 5; i++) {
+        GET(kill(getpid(), SIGUSR1));
+        IS(handled, i - 1);
+        struct pollfd wait = {.fd = fd, .events = POLLIN};
+        IS(poll(&wait, 1, 5000), 1);
+        OK(pthread_sigmask(SIG_UNBLOCK, &set, NULL));
+        IS(handled, i);
+        OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
+        IS(poll(&wait, 1, 0), 0);
+    }
+    atomic_store(&stop, 1);
+    join(idle);
+}
+
+CASE(sigwait_takes_what_a_descriptor_could_read)
+{
+    int fd = blocked_descriptor(SIGUSR1, SIGUSR2, SFD_NONBLOCK);
+    sigset_t set = set_of(SIGUSR1, 0);
+    pthread_t idle = start(sleep_until_stopped, NULL);
+    for (int i = 0; i < 5; i++) {
+        GET(kill(getpid(), SIGUSR2));
+        GET(kill(getpid(), SIGUSR1));
+        int signal;
+        OK(sigwait(&set, &signal));
+        IS(signal, SIGUSR1);
+        struct pollfd wait = {.fd = fd, .events = POLLIN};
+        IS(poll(&wait, 1, 5000), 1);
+        IS(read_one(fd).ssi_signo, SIGUSR2);
+        pthread_t sender = start(send_after_a_while, number(SIGUSR1));
+        OK(sigwait(&set, &signal));
+        join(sender);
+    }
+    atomic_store(&stop, 1);
+    join(idle);
+}
+
+CASE(children_that_end_are_read)
+{
+    int fd = blocked_descriptor(SIGCHLD, 0, 0);
+    pthread_t idle = start(sleep_until_stopped, NULL);
+    for (int i = 0; i < 5; i++) {
+        pid_t child = GET(fork());
+        if (child == 0) {
+            _exit(i);
+        }
+        struct signalfd_siginfo info = read_one(fd);
+        IS(info.ssi_signo, SIGCHLD);
+        IS(info.ssi_pid, child);
+        IS(info.ssi_status, i);
+        IS(waitpid(child, NULL, 0), child);
+    }
+    atomic_store(&stop, 1);
+    join(idle);
+}
+
+static void *read_many(void *argument)
+{
+    int fd = *(int *)argument;
+    long count = 0;
+    struct signalfd_siginfo infos[4];
+    while (!atomic_load(&stop)) {
+        struct pollfd wait = {.fd = fd, .events = POLLIN};
+        if (poll(&wait, 1, 5) == 1) {
+            ssize_t got = read(fd, infos, sizeof infos);
+            CHECK(got > 0 || errno == EAGAIN);
+            count += got > 0 ? got / (ssize_t)sizeof *infos : 0;
+        }
+    }
+    return number(count);
+}
+
+CASE(several_readers_share_a_stream_of_signals)
+{
+    enum { SIGNALS = 400, READERS = 4 };
+    int fd = blocked_descriptor(SIGRTMIN + 2, 0, SFD_NONBLOCK);
+    pthread_t readers[READERS];
+    for (int i = 0; i < READERS; i++) {
+        readers[i] = start(read_many, &fd);
+    }
+    union sigval value = {.sival_int = 0};
+    for (int i = 0; i < SIGNALS; i++) {
+        while (sigqueue(getpid(), SIGRTMIN + 2, value) == -1) {
+            IS(errno, EAGAIN);
+            sleep_ms(1);
+        }
+        if (i % 50 == 0) {
+            sleep_ms(1);
+        }
+    }
+    sleep_ms(50);
+    atomic_store(&stop, 1);
+    long count = 0;
+    for (int i = 0; i < READERS; i++) {
+        count += (long)join(readers[i]);
+    }
+    struct signalfd_siginfo info;
+    while (read(fd, &info, sizeof info) == sizeof info) {
+        count++;
+    }
+    IS(count, SIGNALS);
+}
