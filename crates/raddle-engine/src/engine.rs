@@ -376,8 +376,8 @@ impl Engine {
         }
     }
 
-    /// Gives a thread to its own carrier if it is bound, else to whichever comes first; wakes one if
-    /// one sleeps.
+    /// Gives a thread to its own carrier if it is bound, else to whichever comes first, and wakes
+    /// one if one sleeps.
     #[cold]
     pub fn inject(&self, task: TaskRef) {
         // SAFETY: non-null carriers live for ever.
@@ -487,7 +487,7 @@ impl Engine {
         self.breeding.store(0, Ordering::Release);
     }
 
-    /// Gives `thread` a carrier of its own, which runs nothing else: from the thread's next wait on.
+    /// Gives `thread` a carrier of its own, which runs nothing else; from its next wait on.
     ///
     /// # Errors
     /// EAGAIN.

@@ -302,7 +302,8 @@ CASE(a_threads_stack_is_described)
         join(thread);
     }
     size_t own[2] = {64 * 1024, 4096}, given[2] = {256 * 1024, 0};
-    void *stack = mmap(NULL, 256 * 1024, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int access = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    void *stack = mmap(NULL, 256 * 1024, access, flags, -1, 0);
     CHECK(stack != MAP_FAILED);
     OK(pthread_attr_setstack(&attributes, stack, 256 * 1024));
     OK(pthread_attr_setguardsize(&attributes, 0));

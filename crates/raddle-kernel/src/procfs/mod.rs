@@ -147,28 +147,27 @@ fn interesting(
 ) -> Option<&[u8]> {
     const PREFIX: &[u8] = b"/proc/";
     let from = with_exposed_provenance::<u8>(address);
-    // SAFETY: the kernel has just read the string, up to its final zero.
-    let first = if address == 0 {
-        0
-    } else {
-        unsafe { from.read() }
+    let byte = |index: usize| match address {
+        0 => 0,
+        // SAFETY: the kernel has just read the string, up to its final zero, and no byte before
+        // this one was that zero.
+        _ => unsafe { from.add(index).read() },
     };
-    if first != b'/' && !folder.is_some_and(|folder| folder::marked(folder).is_some()) {
+    let is_absolute = byte(0) == b'/';
+    if !is_absolute && folder.and_then(folder::marked).is_none() {
         return None;
     }
-    let mut len = 0;
-    while address != 0 {
-        // SAFETY: as above; no byte before this one was the final zero.
-        let byte = unsafe { from.add(len).read() };
-        let wrong = first == b'/' && PREFIX.get(len).is_some_and(|&wanted| wanted != byte);
-        if byte == 0 || wrong || len == PATH_BYTES {
-            break;
+    for (index, to) in buffer.iter_mut().enumerate() {
+        *to = byte(index);
+        let strays = is_absolute && PREFIX.get(index).is_some_and(|wanted| wanted != to);
+        if strays {
+            return None;
         }
-        buffer[len] = byte;
-        len += 1;
+        if *to == 0 {
+            return Some(&buffer[..index]);
+        }
     }
-    let fits = len < PATH_BYTES && (first != b'/' || len >= PREFIX.len());
-    fits.then_some(&buffer[..len])
+    None
 }
 
 /// The first name of a path, and what follows it.

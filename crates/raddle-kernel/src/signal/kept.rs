@@ -1,9 +1,9 @@
 //! Signals that the kernel keeps pending, so that `signalfd(2)` finds them.
 //!
-//! A descriptor of `signalfd` stays the kernel's own, with its reads, epoll and forks. It shows what
-//! is pending in the kernel, while a blocked signal otherwise pends in user space. So a signal that
-//! some descriptor reads and no thread accepts becomes *kept*: the carriers block it and it is sent
-//! to the process once more.
+//! A descriptor of `signalfd` stays the kernel's own, with its reads, epoll and forks. It shows
+//! what is pending in the kernel, while a blocked signal otherwise pends in user space. So a signal
+//! that some descriptor reads and no thread accepts becomes *kept*: the carriers block it and it is
+//! sent to the process once more.
 //!
 //! 1. A router finds nobody who accepts the signal: it adds it to [`KEPT`], blocks it on its
 //!    carrier and queues it again. Another carrier that receives it instead does the same; each

@@ -2,7 +2,8 @@
 //!
 //! Until the program has a second thread the kernel does everything. [`virtualize`] then takes
 //! over, once: dispositions are copied into [`actions`], handlers are replaced by the runtime's own
-//! ([`entry`]), the kernel's masks of all carriers become empty (but for [`kept`]), and from then on
+//! ([`entry`]), the kernel's masks of all carriers become empty but for [`kept`] signals, and from
+//! then on
 //!
 //! - a signal that the kernel delivers to a carrier is recorded and *routed*: to the green thread
 //!   it hit if that accepts it, else to another, else it stays pending for the process;
