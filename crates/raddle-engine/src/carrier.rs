@@ -150,6 +150,8 @@ pub struct Carrier {
     pub(crate) robbed: AtomicU32,
     /// If not null, the only green thread this carrier runs.
     pub bound: AtomicPtr<Thread>,
+    /// Non-zero: the bound thread has ended, elsewhere.
+    pub(crate) retired: AtomicU32,
     /// The bound thread once it is runnable. Stored by who unparks it, taken by the carrier.
     pub(crate) mailbox: AtomicPtr<Thread>,
     /// CPU time accounting.

@@ -18,6 +18,7 @@ use crate::thread::Thread;
 use crate::{clock, kthread};
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, timestamp};
+use raddle_sys::{nr, sys};
 
 /// Time stamp ticks that a search lasts (some 8 us).
 const SEARCH_TICKS: u64 = 20_000;
@@ -90,8 +91,14 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
 fn wait_for_mail<'a>(carrier: &Carrier) -> &'a Thread {
     loop {
         carrier.wake_word.store(0, Ordering::SeqCst);
+        if carrier.attention.swap(0, Ordering::Relaxed) != 0 {
+            (ENGINE.hooks().route_signals)();
+        }
         if let Some(thread) = pick(carrier) {
             return thread;
+        }
+        if carrier.retired.load(Ordering::SeqCst) != 0 {
+            end_bound(carrier);
         }
         carrier.set_state(CarrierState::Idle);
         sleep_bound(carrier);
@@ -99,11 +106,23 @@ fn wait_for_mail<'a>(carrier: &Carrier) -> &'a Thread {
     }
 }
 
+/// Ends the kernel thread of a bound thread that has ended. Its stack stays mapped: a small known
+/// leak per bound thread's end.
+pub(crate) fn end_bound(carrier: &Carrier) -> ! {
+    carrier.set_state(CarrierState::Idle);
+    loop {
+        // SAFETY: ends this kernel thread, on which nothing of the program runs.
+        unsafe { sys!(nr::__NR_exit, 0usize) };
+    }
+}
+
 /// A bound thread's deadline is its carrier's to keep: there may be no poller.
 fn sleep_bound(carrier: &Carrier) {
     // SAFETY: the carrier's bound thread lives in type-stable memory.
     let thread = unsafe { carrier.bound.load(Ordering::Relaxed).as_ref() };
-    let deadline_ns = thread.map_or(0, |thread| thread.deadline_ns.load(Ordering::Relaxed));
+    // What runs on another carrier still has the deadline of its last wait.
+    let waits = thread.filter(|thread| thread.task.is_waiting());
+    let deadline_ns = waits.map_or(0, |thread| thread.deadline_ns.load(Ordering::Relaxed));
     if deadline_ns == 0 {
         return kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
     }

@@ -402,14 +402,15 @@ fn finish_exit(carrier: &Carrier) {
     let exited = carrier.exiting.replace(core::ptr::null_mut());
     // SAFETY: null, or the thread that just left this carrier for good.
     if let Some(thread) = unsafe { exited.as_ref() } {
-        let bound = !carrier.bound.load(Ordering::Relaxed).is_null();
+        let own = thread.bound.load(Ordering::Acquire);
         (ENGINE.hooks().thread_exited)(thread);
-        if bound {
-            // Its carrier has nothing else to run.
-            carrier.set_state(CarrierState::Idle);
-            // SAFETY: ends this kernel thread; its stack stays mapped, a small known leak per bound
-            // thread's end.
-            unsafe { sys!(nr::__NR_exit, 0usize) };
+        if !carrier.bound.load(Ordering::Relaxed).is_null() {
+            idle::end_bound(carrier); // it has nothing else to run
+        }
+        // SAFETY: null or a carrier, which lives for ever.
+        if let Some(own) = unsafe { own.as_ref() } {
+            own.retired.store(1, Ordering::SeqCst);
+            ENGINE.wake_carrier(own);
         }
     }
 }

@@ -4,8 +4,9 @@ use crate::boundary::{Frame, Outcome};
 use crate::{exclusion, is_multiplexed, procfs, scheduling};
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::Ordering;
+use raddle_engine::thread::TID_BASE;
 use raddle_engine::{Carrier, ENGINE, Thread, switch};
-use raddle_sys::{err, errno, nr, sys};
+use raddle_sys::{err, errno, nr, sys, syscall6};
 
 /// `PR_SET_NAME`.
 const SET_NAME: usize = 15;
@@ -40,6 +41,18 @@ pub extern "C" fn set_robust_list(frame: &Frame) -> Outcome {
 /// carriers. glibc was told so at start-up, and doesn't ask.
 pub extern "C" fn rseq(_: &Frame) -> Outcome {
     Outcome::of(err(errno::ENOSYS))
+}
+
+/// Calls about a process that take any of its threads' ids, first.
+pub extern "C" fn of_process(frame: &Frame) -> Outcome {
+    let id = frame.arg(0) as u32;
+    if id < TID_BASE || (id as i32) < 0 || ENGINE.find(id).is_none() {
+        return Outcome::PASS;
+    }
+    let mut args = frame.args();
+    args[0] = ENGINE.pid.load(Ordering::Relaxed) as usize;
+    // SAFETY: the program's own call, about its process.
+    Outcome::of(unsafe { syscall6(frame.rax as u32, args) })
 }
 
 /// `setuid(2)` and its family, `capset(2)`: refused with EAGAIN once the process has threads.

@@ -225,6 +225,47 @@ CASE(a_thread_becomes_real_time)
     }
 }
 
+static void *wait_and_end(void *argument)
+{
+    while (!atomic_load(&stop)) {
+        sched_yield();
+    }
+    return argument;
+}
+
+/* Threads that are made real-time while they run, and end soon after. */
+CASE(real_time_threads_end)
+{
+    enum { THREADS = 10, ROUNDS = 5 };
+    struct sched_param one = {1};
+    for (int round = 0; round < ROUNDS; round++) {
+        pthread_t threads[THREADS];
+        atomic_store(&stop, 0);
+        for (int i = 0; i < THREADS; i++) {
+            threads[i] = start(i % 2 ? wait_and_end : sleep_until_stopped, NULL);
+            int refused = pthread_setschedparam(threads[i], SCHED_RR, &one);
+            CHECK(refused == 0 || refused == EPERM);
+        }
+        usleep(round * 500);
+        atomic_store(&stop, 1);
+        join_all(threads, THREADS);
+    }
+}
+
+CASE(calls_about_the_process_take_any_threads_id)
+{
+    struct rlimit limit, own;
+    pthread_t thread = start_sleeper();
+    IS(getpgid(id_of_sleeper), getpgid(0));
+    IS(getsid(id_of_sleeper), getsid(0));
+    GET(kill(id_of_sleeper, 0));
+    GET(syscall(SYS_prlimit64, id_of_sleeper, RLIMIT_NOFILE, NULL, &limit));
+    GET(getrlimit(RLIMIT_NOFILE, &own));
+    IS(limit.rlim_cur, own.rlim_cur);
+    FAILS(getpgid(0x3ffffffe), ESRCH);
+    stop_sleeper(thread);
+}
+
 static void *report_cpus(void *argument)
 {
     cpu_set_t *cpus = argument;

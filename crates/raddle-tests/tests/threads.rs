@@ -78,6 +78,8 @@ mod attributes {
         wrong_requests_are_refused,
         an_unprivileged_thread_may_not_have_more,
         a_thread_becomes_real_time,
+        real_time_threads_end,
+        calls_about_the_process_take_any_threads_id,
         affinity_is_checked_and_inherited,
         a_threads_stack_is_described,
         names_have_15_bytes,
