@@ -73,6 +73,10 @@ fn rest(carrier: &Carrier) {
     carrier.set_state(CarrierState::Idle);
     carrier.wake_word.store(0, Ordering::SeqCst);
     ENGINE.spares.insert(id);
+    // This may have been the poller: another one sees to timers and descriptors.
+    if ENGINE.poller.load(Ordering::SeqCst) == 0 {
+        ENGINE.wake_one();
+    }
     // Who raised the limit before it could see this carrier didn't wake it.
     if ENGINE.may_grow() || carrier.attention.load(Ordering::Relaxed) != 0 {
         carrier.wake_word.store(1, Ordering::Relaxed);
@@ -80,10 +84,23 @@ fn rest(carrier: &Carrier) {
     sleep_as_spare(carrier);
 }
 
-/// Sleeps in the set of spare carriers until taken out of it, and leaves another one behind.
+/// Sleeps in the set of spare carriers until taken out of it, and leaves another one behind. A
+/// signal that comes here is routed, and the carrier stays spare: if several left the set at once,
+/// each would see a surplus and rest, an active one among them.
 pub(crate) fn sleep_as_spare(carrier: &Carrier) {
-    kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
-    ENGINE.spares.take(carrier.id.get() as usize);
+    let id = carrier.id.get() as usize;
+    loop {
+        kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
+        // In this order: who takes the carrier out of the set after the look at it sets the word.
+        carrier.wake_word.store(0, Ordering::SeqCst);
+        if !ENGINE.spares.contains(id) || ENGINE.may_grow() {
+            ENGINE.spares.take(id);
+            break;
+        }
+        if carrier.attention.swap(0, Ordering::Relaxed) != 0 {
+            (ENGINE.hooks().route_signals)();
+        }
+    }
     carrier.set_state(CarrierState::Running);
     ENGINE.breed();
 }

@@ -109,6 +109,14 @@ impl IdleSet {
         taken
     }
 
+    /// True if carrier `id` is in the set.
+    ///
+    /// # Panics
+    /// If `id` isn't below [`MAX_IDS`].
+    pub fn contains(&self, id: usize) -> bool {
+        self.words[id / 64].load(Ordering::SeqCst) & bit(id) != 0
+    }
+
     /// Sleeping carriers, a moment ago; those in the middle of a take count still.
     #[inline(always)]
     pub fn len(&self) -> usize {

@@ -14,7 +14,9 @@
 //! No signal is lost between the two: the router looks for somebody who accepts once more after it
 //! has added the signal, the thread looks at [`KEPT`] after it has opened its mask.
 //!
-//! A thread-directed signal of this kind becomes the process's: any thread may read it.
+//! A thread-directed signal of this kind becomes the process's: any thread may read it. A signal on
+//! its way between carriers (1) is pending nowhere: who unblocks it in that instant runs its handler
+//! a moment later.
 //!
 //! Rejected: descriptors of our own. One that was made before the first thread can't be replaced
 //! in the epoll instances that hold it.
@@ -25,6 +27,7 @@ use core::ptr::with_exposed_provenance;
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::POKE;
+use raddle_engine::signals::SignalQueue;
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::abi::SigInfo;
 use raddle_sys::{is_err, nr, sys};
@@ -36,6 +39,10 @@ const OWN: u64 = bit(POKE as u32) | bit(PREEMPT as u32);
 static READ: AtomicU64 = AtomicU64::new(0);
 /// Signals that carriers block. SeqCst: see the module.
 static KEPT: AtomicU64 = AtomicU64::new(0);
+
+/// What the first kernel thread is to queue. Set after the push, cleared by that thread.
+static WAITING: AtomicU64 = AtomicU64::new(0);
+static FOR_FIRST: SignalQueue = SignalQueue::new();
 
 /// The kernel's mask of a carrier.
 #[inline(always)]
@@ -53,10 +60,29 @@ pub extern "C" fn signalfd(frame: &Frame) -> Outcome {
         let mask = mask & !(UNBLOCKABLE | OWN);
         READ.fetch_or(mask, Ordering::SeqCst);
         if is_virtual() {
-            routing::reconsider(mask);
+            keep_early(mask);
         }
     }
     Outcome::of(result)
+}
+
+/// A new descriptor: signals that nobody accepts are kept before they come, so that those that come
+/// soon don't find a carrier that doesn't block them yet, and change their order.
+fn keep_early(read: u64) {
+    let nobodys = (1..=super::SIGNALS)
+        .filter(|&signal| read & bit(signal) != 0 && !routing::is_accepted(signal))
+        .fold(0, |set, signal| set | bit(signal));
+    if nobodys == 0 {
+        return;
+    }
+    KEPT.fetch_or(nobodys, Ordering::SeqCst);
+    tell_carriers();
+    routing::reconsider(nobodys);
+    for signal in (1..=super::SIGNALS).filter(|&signal| nobodys & bit(signal) != 0) {
+        if routing::is_accepted(signal) {
+            release(bit(signal));
+        }
+    }
 }
 
 /// At the take-over: what the only thread blocks and a descriptor reads stays where it is.
@@ -76,22 +102,71 @@ pub fn keep(info: &SigInfo) -> bool {
     if !is_read(signal) {
         return false;
     }
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
     KEPT.fetch_or(bit(signal), Ordering::SeqCst);
     set_kernel_mask(mask());
-    // SAFETY: the kernel reads a live structure.
-    let result = unsafe {
-        sys!(
-            nr::__NR_rt_sigqueueinfo,
-            pid,
-            signal,
-            core::ptr::from_ref(info)
-        )
-    };
+    let kept = give_back(info);
     if routing::is_accepted(signal) {
         release(bit(signal));
     }
-    !is_err(result)
+    kept
+}
+
+/// Queues a signal to the process as it came. What says that the kernel or `kill` sent it may be
+/// queued by the first kernel thread only: another one leaves it to that.
+fn give_back(info: &SigInfo) -> bool {
+    const TKILL: i32 = -6;
+    let restricted = info.code >= 0 || info.code == TKILL;
+    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    if !restricted || Carrier::current().kernel_tid.load(Ordering::Relaxed) == pid {
+        return queue(info);
+    }
+    if !FOR_FIRST.push(info) {
+        return false;
+    }
+    WAITING.fetch_or(bit(info.signo as u32), Ordering::SeqCst);
+    poke(pid);
+    true
+}
+
+fn queue(info: &SigInfo) -> bool {
+    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let at = core::ptr::from_ref(info);
+    // SAFETY: the kernel reads a live structure.
+    !is_err(unsafe { sys!(nr::__NR_rt_sigqueueinfo, pid, info.signo, at) })
+}
+
+/// What other carriers left to the first kernel thread, if this is it.
+#[inline(always)]
+pub fn look() {
+    if WAITING.load(Ordering::Relaxed) != 0 {
+        queue_waiting();
+    }
+}
+
+#[cold]
+fn queue_waiting() {
+    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    if Carrier::current().kernel_tid.load(Ordering::Relaxed) != pid {
+        return;
+    }
+    let mut left = WAITING.load(Ordering::SeqCst);
+    while left != 0 {
+        let signal = left.trailing_zeros() + 1;
+        left &= !bit(signal);
+        let (info, more) = FOR_FIRST.take(signal);
+        if let Some(info) = info
+            && !queue(&info)
+        {
+            routing::hold_here(&info);
+        }
+        if more {
+            left |= bit(signal);
+        } else {
+            WAITING.fetch_and(!bit(signal), Ordering::SeqCst);
+            // What was pushed since the take and before that.
+            left |= u64::from(FOR_FIRST.holds(signal)) << (signal - 1);
+        }
+    }
 }
 
 /// Somebody accepts the signals of `set`, from now on or for a moment.
@@ -105,6 +180,11 @@ pub fn release(set: u64) {
 #[cold]
 fn release_some(set: u64) {
     KEPT.fetch_and(!set, Ordering::SeqCst);
+    tell_carriers(); // what is pending arrives before this returns
+}
+
+/// Makes every carrier take its mask anew: this one now, others soon.
+fn tell_carriers() {
     let own = Carrier::current();
     for carrier in ENGINE.all_carriers() {
         let kernel_tid = carrier.kernel_tid.load(Ordering::Relaxed);
@@ -112,7 +192,7 @@ fn release_some(set: u64) {
             poke(kernel_tid);
         }
     }
-    set_kernel_mask(mask()); // what is pending arrives before this returns
+    set_kernel_mask(mask());
 }
 
 /// What the kernel keeps of the signals that carriers block.
@@ -120,5 +200,13 @@ pub fn pending() -> u64 {
     let mut pending = 0u64;
     // SAFETY: the kernel fills a live word.
     unsafe { sys!(nr::__NR_rt_sigpending, &raw mut pending, 8usize) };
-    pending & mask()
+    pending & mask() | WAITING.load(Ordering::SeqCst)
+}
+
+/// In the child of a fork: nothing is pending.
+pub fn in_child() {
+    // SAFETY: the child has one thread.
+    unsafe { FOR_FIRST.break_locks() };
+    FOR_FIRST.clear();
+    WAITING.store(0, Ordering::Relaxed);
 }

@@ -154,6 +154,7 @@ pub fn in_child() {
     let carrier = Carrier::current();
     routing::reset();
     timers::in_child();
+    kept::in_child();
     let signals = &carrier.thread().signals;
     signals.pending.store(0, Ordering::Relaxed);
     signals.queue.clear();

@@ -36,6 +36,7 @@ pub fn reset() {
 
 /// Routes everything that arrived on this carrier. Not on a lock's critical path; takes locks.
 pub fn route() {
+    kept::look();
     let carrier = Carrier::current();
     while let Some(info) = carrier.arrivals.pop() {
         to_process(&info);
@@ -67,10 +68,14 @@ pub fn to_process(info: &SigInfo) {
 }
 
 fn hold(info: &SigInfo) {
-    let signal = info.signo as u32;
-    if kept::keep(info) {
-        return;
+    if !kept::keep(info) {
+        hold_here(info);
     }
+}
+
+/// As [`hold`], in user space.
+pub fn hold_here(info: &SigInfo) {
+    let signal = info.signo as u32;
     push(&QUEUE, info, PENDING.load(Ordering::Relaxed));
     PENDING.fetch_or(bit(signal), Ordering::SeqCst);
     // Who opened its mask since the last look found nothing pending.
@@ -84,15 +89,11 @@ pub fn is_accepted(signal: u32) -> bool {
     accepting(signal).is_some()
 }
 
-/// Gives pending signals of `set` to the kernel: descriptors read them from now on. A signal that
-/// some thread accepts goes to that thread instead.
+/// Gives pending signals of `set` to the kernel, which keeps them: descriptors read them from now
+/// on.
 pub fn reconsider(set: u64) {
     let thread = Carrier::current().thread();
-    let closed = set & thread.signals.mask.load(Ordering::Relaxed);
-    for signal in (1..=super::SIGNALS).filter(|&signal| closed & bit(signal) != 0) {
-        if is_accepted(signal) {
-            continue;
-        }
+    for signal in (1..=super::SIGNALS).filter(|&signal| set & bit(signal) != 0) {
         while let Some(info) = take(thread, bit(signal)) {
             if !kept::keep(&info) {
                 hold(&info);
