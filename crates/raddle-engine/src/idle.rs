@@ -62,13 +62,7 @@ pub(crate) fn came_back(carrier: &Carrier) {
 
 /// Becomes spare: sleeps until another carrier blocks. Its threads are everybody's.
 fn rest(carrier: &Carrier) {
-    while let Some(task) = carrier
-        .queue
-        .take_lifo()
-        .or_else(|| carrier.queue.pop_ring())
-    {
-        ENGINE.inject(task);
-    }
+    give_queue_away(carrier);
     let id = carrier.id.get() as usize;
     carrier.set_state(CarrierState::Idle);
     carrier.wake_word.store(0, Ordering::SeqCst);
@@ -82,6 +76,16 @@ fn rest(carrier: &Carrier) {
         carrier.wake_word.store(1, Ordering::Relaxed);
     }
     sleep_as_spare(carrier);
+}
+
+fn give_queue_away(carrier: &Carrier) {
+    while let Some(task) = carrier
+        .queue
+        .take_lifo()
+        .or_else(|| carrier.queue.pop_ring())
+    {
+        ENGINE.inject(task);
+    }
 }
 
 /// Sleeps in the set of spare carriers until taken out of it, and leaves another one behind. A
@@ -99,6 +103,7 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
         }
         if carrier.attention.swap(0, Ordering::Relaxed) != 0 {
             (ENGINE.hooks().route_signals)();
+            give_queue_away(carrier); // whom a signal woke
         }
     }
     carrier.set_state(CarrierState::Running);

@@ -15,8 +15,8 @@
 //! has added the signal, the thread looks at [`KEPT`] after it has opened its mask.
 //!
 //! A thread-directed signal of this kind becomes the process's: any thread may read it. A signal on
-//! its way between carriers (1) is pending nowhere: who unblocks it in that instant runs its handler
-//! a moment later.
+//! its way between carriers (1) is pending nowhere: who unblocks it in that instant runs its
+//! handler a moment later.
 //!
 //! Rejected: descriptors of our own. One that was made before the first thread can't be replaced
 //! in the epoll instances that hold it.
