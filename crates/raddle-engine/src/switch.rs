@@ -130,6 +130,7 @@ pub fn look_around(carrier: &Carrier) {
     ENGINE.unpark_all(ENGINE.timers.expire(now_ns));
     if ENGINE.pump.has_waiters() {
         ENGINE.unpark_all(ENGINE.pump.poll_now());
+        ENGINE.unpark_all(ENGINE.pump.sweep_at(now_ns));
     }
 }
 

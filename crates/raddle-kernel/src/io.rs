@@ -123,6 +123,7 @@ pub(crate) fn until_ready(
         let result = attempt(sequence);
         if result != EAGAIN {
             count_call();
+            entry.progress();
             return Outcome::of(result);
         }
         if deadline_ns == 0 {
@@ -139,8 +140,24 @@ pub(crate) fn until_ready(
     }
 }
 
+/// Calls that any file has, made as those of a socket. A number that was closed behind our back,
+/// and is a pipe now, says so by ENOTSOCK.
+#[inline(always)]
+fn as_what_it_is(frame: &Frame, call: impl Fn(&Frame) -> Outcome) -> Outcome {
+    let outcome = call(frame);
+    if outcome.is_value(err(errno::ENOTSOCK)) {
+        ENGINE.pump.forget(frame.arg(0) as u32);
+        return call(frame);
+    }
+    outcome
+}
+
 /// `read(2)`.
 pub extern "C" fn read(frame: &Frame) -> Outcome {
+    as_what_it_is(frame, read_once)
+}
+
+fn read_once(frame: &Frame) -> Outcome {
     let (fd, buffer, len) = (frame.arg(0), frame.arg(1), frame.arg(2));
     let Some((entry, kind)) = look_up(fd) else {
         return Outcome::PASS;
@@ -177,6 +194,10 @@ fn receive_stream(fd: usize, entry: &Entry, buffer: usize, len: usize) -> Outcom
 
 /// `readv(2)`.
 pub extern "C" fn readv(frame: &Frame) -> Outcome {
+    as_what_it_is(frame, readv_once)
+}
+
+fn readv_once(frame: &Frame) -> Outcome {
     let (fd, vector, count) = (frame.arg(0), frame.arg(1), frame.arg(2));
     let Some((entry, kind)) = look_up(fd) else {
         return Outcome::PASS;
@@ -248,6 +269,10 @@ fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
 
 /// `write(2)`.
 pub extern "C" fn write(frame: &Frame) -> Outcome {
+    as_what_it_is(frame, write_once)
+}
+
+fn write_once(frame: &Frame) -> Outcome {
     let (fd, buffer, len) = (frame.arg(0), frame.arg(1), frame.arg(2));
     let Some((entry, kind)) = look_up(fd) else {
         return Outcome::PASS;
@@ -319,6 +344,10 @@ fn send_all(fd: usize, entry: &Entry, len: usize, mut put: impl FnMut(usize) -> 
 
 /// `writev(2)`.
 pub extern "C" fn writev(frame: &Frame) -> Outcome {
+    as_what_it_is(frame, writev_once)
+}
+
+fn writev_once(frame: &Frame) -> Outcome {
     let (fd, vector, count) = (frame.arg(0), frame.arg(1), frame.arg(2));
     let Some((entry, kind)) = look_up(fd) else {
         return Outcome::PASS;
