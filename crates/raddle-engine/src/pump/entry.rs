@@ -140,6 +140,7 @@ impl Entry {
     }
 
     /// The number means another file from now on, or none.
+    #[cold]
     pub(super) fn forget(&self) {
         let timeouts = &self.timeouts_ms;
         let known = [&self.epoch, &self.kind, &timeouts[0], &timeouts[1]];
