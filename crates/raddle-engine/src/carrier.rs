@@ -112,6 +112,8 @@ pub struct Carrier {
     pub(crate) backlog: Cell<Backlog>,
     /// The last time this carrier read the clock (CLOCK_MONOTONIC, ns).
     pub now_ns: Cell<u64>,
+    /// Until then it doesn't give way to other kernel threads when it goes idle.
+    pub(crate) yields_from_ns: Cell<u64>,
     /// Emulated calls since the last switch, so that a loop of successful calls lets others run.
     pub calls: Cell<u32>,
     /// One more than the count of switches at which sysmon found the running thread's quantum used

@@ -219,8 +219,8 @@ impl Engine {
     }
 
     /// Carriers that exist and aren't spare.
-    fn active(&self) -> u32 {
-        self.up() - (self.spares.len() as u32).min(self.up())
+    pub(crate) fn active(&self) -> u32 {
+        self.up().saturating_sub(self.spares.len() as u32).max(1)
     }
 
     /// Carriers that may be active: a blocked one's place is another's.

@@ -176,6 +176,7 @@ pub fn look_around(carrier: &Carrier) {
     ENGINE.unpark_all(ENGINE.timers.expire(now_ns));
     if ENGINE.pump.has_waiters() {
         ENGINE.unpark_all(ENGINE.pump.poll_now());
+        ENGINE.unpark_all(ENGINE.pump.sweep_at(now_ns));
     }
 }
 
@@ -314,7 +315,7 @@ fn take_injected(carrier: &Carrier) -> Option<TaskRef> {
     if waiting == 0 {
         return ENGINE.spent.pop();
     }
-    let share = (waiting / ENGINE.up() as usize + 1).min(raddle_sched::run_queue::CAPACITY / 2);
+    let share = (waiting / ENGINE.active() as usize + 1).min(raddle_sched::run_queue::CAPACITY / 2);
     let taken = ENGINE.injector.pop_some(share);
     let first = taken.pop();
     while let Some(task) = taken.pop() {

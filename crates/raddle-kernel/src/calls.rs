@@ -3,7 +3,7 @@
 use crate::boundary::Handler;
 use crate::signal::calls as signals;
 use crate::{
-    connections, descriptors, futex, ids, io, memory, poll, process, threads, time, uring,
+    connections, descriptors, futex, ids, io, memory, messages, poll, process, threads, time, uring,
 };
 use raddle_sys::nr;
 
@@ -21,10 +21,10 @@ const DESCRIPTORS: &[Row] = &[
     (nr::__NR_writev, io::writev),
     (nr::__NR_recvfrom, io::recvfrom),
     (nr::__NR_sendto, io::sendto),
-    (nr::__NR_recvmsg, io::recvmsg),
-    (nr::__NR_recvmmsg, io::recvmsg),
-    (nr::__NR_sendmsg, io::sendmsg),
-    (nr::__NR_sendmmsg, io::sendmsg),
+    (nr::__NR_recvmsg, messages::recvmsg),
+    (nr::__NR_recvmmsg, messages::recvmsg),
+    (nr::__NR_sendmsg, messages::sendmsg),
+    (nr::__NR_sendmmsg, messages::sendmsg),
     (nr::__NR_accept, connections::accept),
     (nr::__NR_accept4, connections::accept),
     (nr::__NR_connect, connections::connect),

@@ -14,6 +14,7 @@ pub mod futex;
 pub mod ids;
 pub mod io;
 pub mod memory;
+pub mod messages;
 pub mod poll;
 pub mod process;
 pub mod signal;

@@ -83,6 +83,15 @@ impl Waits {
         }
     }
 
+    /// The call succeeded: the next wait on these descriptors is a new one.
+    fn progress(&mut self) {
+        for wait in self.all() {
+            if let Some(entry) = ENGINE.pump.entry(wait.fd) {
+                entry.progress();
+            }
+        }
+    }
+
     fn all(&mut self) -> &[FdWait] {
         // SAFETY: the first `len` were written.
         unsafe { core::slice::from_raw_parts(self.base(), self.len) }
@@ -157,6 +166,7 @@ fn wait_loop(
         let ready = ask();
         if ready != 0 {
             count_call();
+            waits.progress();
             return Outcome::of(ready);
         }
         if mask.old.is_some() && mask.deliver() != Delivered::Nothing {
