@@ -62,6 +62,11 @@ impl Arrivals {
         true
     }
 
+    /// True if there is nothing to look at; on this carrier.
+    pub fn is_empty(&self) -> bool {
+        self.read.load(Ordering::Relaxed) == self.written.load(Ordering::Relaxed)
+    }
+
     /// Takes the oldest; on this carrier, outside the handler.
     pub fn pop(&self) -> Option<SigInfo> {
         let read = self.read.load(Ordering::Relaxed);

@@ -102,6 +102,11 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     if !fault {
         record(carrier, info);
     }
+    if in_user && carrier.arrivals.is_empty() && !fault && delivery::deliverable(thread) == 0 {
+        // A poke, and what it was for was seen already: nothing is written to the program's stack.
+        carrier.attention.store(0, Ordering::Relaxed);
+        return;
+    }
     let hit = (signal as usize != POKE).then_some(signal);
     let stack = delivery::stack_for(thread, hit, context.context.rsp as usize, fault);
     // SAFETY: the green stack below its pointer (or its alternate stack) is free.
