@@ -87,6 +87,9 @@ pub struct Thread {
     pub clear_tid: Cell<*mut AtomicU32>,
     /// Head of its robust list, as `set_robust_list(2)` was told.
     pub robust_list: Cell<usize>,
+    /// 1 if somebody waited for a PI futex that it owned. SeqCst: set before the waiter looks whether
+    /// the owner lives, read by the owner after it has said that it doesn't.
+    pub inherits: AtomicU32,
     pub signals: ThreadSignals,
     /// If not null, the carrier that runs this thread and nothing else.
     pub bound: AtomicPtr<Carrier>,
@@ -129,7 +132,7 @@ impl Thread {
 
     /// Where it is in its life.
     pub fn life(&self) -> Life {
-        match self.life.load(Ordering::Acquire) {
+        match self.life.load(Ordering::SeqCst) {
             1 => Life::Live,
             2 => Life::Exiting,
             _ => Life::Free,
@@ -138,7 +141,7 @@ impl Thread {
 
     /// Marks it as exiting: signals don't find it any more.
     pub fn set_exiting(&self) {
-        self.life.store(Life::Exiting as u32, Ordering::Release);
+        self.life.store(Life::Exiting as u32, Ordering::SeqCst);
     }
 
     /// Says what the thread is about to wait for. `deadline_ns` is 0 without a timeout.
@@ -266,6 +269,7 @@ impl ThreadTable {
         thread.cancelled.store(0, Ordering::Relaxed);
         thread.clear_tid.set(null_mut());
         thread.robust_list.set(0);
+        thread.inherits.store(0, Ordering::Relaxed);
         thread.bound.store(null_mut(), Ordering::Relaxed);
         thread.carrier.store(null_mut(), Ordering::Relaxed);
         thread.switches.store(0, Ordering::Relaxed);
@@ -277,14 +281,18 @@ impl ThreadTable {
         thread.life.store(Life::Live as u32, Ordering::Release);
     }
 
-    /// Gives a slot back.
+    /// The thread is gone for everybody who asks; its slot keeps its id until it is recycled.
+    pub fn retire(&self, thread: &Thread) {
+        thread.life.store(Life::Free as u32, Ordering::Release);
+        self.live.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Gives a retired thread's slot back.
     ///
     /// # Safety
     /// No run queue, wait queue or timer may hold the thread, and nobody runs on its stack.
-    pub unsafe fn free(&self, thread: &Thread) {
-        thread.life.store(Life::Free as u32, Ordering::Release);
+    pub unsafe fn recycle(&self, thread: &Thread) {
         let index = self.index(thread);
-        self.live.fetch_sub(1, Ordering::Relaxed);
         let mut slots = self.slots.lock();
         thread.wait_arg.store(slots.free, Ordering::Relaxed);
         slots.free = index + 1;
@@ -297,6 +305,12 @@ impl ThreadTable {
 
     /// The live thread with this id. The main thread, whose id is the process's, is in slot 0.
     pub fn find<'a>(&self, tid: u32) -> Option<&'a Thread> {
+        self.slot_of(tid)
+            .filter(|thread| thread.life() == Life::Live)
+    }
+
+    /// The slot whose last thread had this id, whether it lives or not.
+    pub fn slot_of<'a>(&self, tid: u32) -> Option<&'a Thread> {
         let index = if tid >= TID_BASE {
             (tid - TID_BASE) as usize % MAX_THREADS
         } else {
@@ -306,7 +320,7 @@ impl ThreadTable {
             return None;
         }
         let thread = self.slot(index);
-        (thread.tid() == tid && thread.life() == Life::Live).then_some(thread)
+        (thread.tid() == tid).then_some(thread)
     }
 
     /// All threads that aren't free, with the risk that one is freed meanwhile.
@@ -338,7 +352,8 @@ impl ThreadTable {
                     (&raw mut (*at).task).write(Task::new());
                     (&raw mut (*at).node).write(WaitNode::new());
                     thread.signals.queue.break_locks();
-                    self.free(thread);
+                    self.retire(thread);
+                    self.recycle(thread);
                 }
             }
         }

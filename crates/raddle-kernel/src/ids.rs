@@ -21,18 +21,6 @@ pub extern "C" fn set_tid_address(frame: &Frame) -> Outcome {
     Outcome::of(thread.tid() as isize)
 }
 
-/// `set_robust_list(2)`: kept for `get_robust_list` and for the thread's end.
-pub extern "C" fn set_robust_list(frame: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
-        return Outcome::PASS;
-    }
-    if frame.arg(1) != 24 {
-        return Outcome::of(err(errno::EINVAL));
-    }
-    Carrier::current().thread().robust_list.set(frame.arg(0));
-    Outcome::of(0)
-}
-
 /// `rseq(2)`: a kernel thread's registration can't follow green threads over carriers.
 ///
 /// glibc insists on success for threads if the main thread had it, so success it is, with the CPU

@@ -153,20 +153,21 @@ pub extern "C" fn exit(_: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     let thread = Carrier::current().thread();
+    futex::robust::thread_ends(thread);
     thread.set_exiting();
+    futex::pi::owner_ends(thread);
     switch::exit()
 }
 
 /// The rest of an exit, on the carrier's own stack: the joiner hears of it when nobody uses the
 /// stack.
 pub fn exited(thread: &Thread) {
-    let clear_tid = thread.clear_tid.replace(null_mut());
     thread.signals.queue.clear();
     let last = ENGINE.threads.live() == 1;
+    ENGINE.threads.retire(thread);
+    futex::clear_tid(thread.clear_tid.get());
     // SAFETY: an exiting thread is in no queue, and it has left its stack.
-    unsafe { ENGINE.threads.free(thread) };
-    // SAFETY: glibc keeps the thread block, and the word in it, until it sees the zero.
-    unsafe { futex::clear_tid(clear_tid) };
+    unsafe { ENGINE.threads.recycle(thread) };
     if last {
         // Every thread has called exit(2): so ends the process.
         // SAFETY: nothing of the program is left to run.
