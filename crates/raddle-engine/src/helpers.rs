@@ -115,7 +115,8 @@ impl Helpers {
         if !self.post(&request) {
             return err(errno::EAGAIN);
         }
-        while switch::park() != Wake::Woken {
+        let mut outcome = switch::park();
+        while outcome != Wake::Woken {
             // A signal: take the request back, or interrupt the helper and wait for its answer,
             // which is EINTR unless the call was faster.
             match self.withdraw(&request) {
@@ -128,6 +129,7 @@ impl Helpers {
                         // SAFETY: pokes a thread of ours.
                         unsafe { sys!(nr::__NR_tgkill, pid, tid, POKE) };
                     }
+                    outcome = switch::park_through_signals();
                 }
             }
         }

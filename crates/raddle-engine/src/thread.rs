@@ -4,6 +4,8 @@
 //! so a stale reference can be looked at, never followed into something else. A thread id is
 //! [`TID_BASE`] + generation x [`MAX_THREADS`] + slot: above any pid, below 2^30 (glibc and the
 //! kernel keep flags in the two bits above), and a freed slot's next thread has another id.
+//! Generation and slot are counted from a random number of the process, its *salt*: locks that are
+//! shared between processes hold ids, and an owner elsewhere must not be taken for oneself.
 
 use crate::signals::ThreadSignals;
 use core::cell::Cell;
@@ -11,7 +13,7 @@ use core::ptr::{null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_context::Context;
 use raddle_sched::{SpinLock, Task, TaskRef, WaitNode};
-use raddle_sys::mem;
+use raddle_sys::{is_err, mem, nr, sys};
 
 use crate::carrier::Carrier;
 
@@ -177,6 +179,8 @@ pub struct ThreadTable {
     used: AtomicUsize,
     /// Threads that are not free.
     live: AtomicUsize,
+    /// Where generations and slots begin to be counted in ids. Changed with one thread only.
+    salt: AtomicU32,
     slots: SpinLock<Slots>,
 }
 
@@ -193,6 +197,7 @@ impl ThreadTable {
             base: AtomicUsize::new(0),
             used: AtomicUsize::new(0),
             live: AtomicUsize::new(0),
+            salt: AtomicU32::new(0),
             slots: SpinLock::new(Slots {
                 free: 0,
                 committed: 0,
@@ -207,7 +212,22 @@ impl ThreadTable {
     pub fn init(&self) -> Result<(), isize> {
         let base = mem::reserve(MAX_THREADS * size_of::<Thread>())?;
         self.base.store(base.expose_provenance(), Ordering::Relaxed);
+        self.draw_salt();
         Ok(())
+    }
+
+    /// Draws the salt. Ids of this process other than the main thread's become invalid.
+    pub(crate) fn draw_salt(&self) {
+        const NONBLOCK: usize = 1;
+        let mut salt = 0u32;
+        // SAFETY: the kernel fills a word, or none.
+        unsafe {
+            let done = sys!(nr::__NR_getrandom, &raw mut salt, 4usize, NONBLOCK);
+            if is_err(done) {
+                salt = (sys!(nr::__NR_getpid) as u32).wrapping_mul(0x9E37_79B9);
+            }
+        }
+        self.salt.store(salt, Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -263,7 +283,10 @@ impl ThreadTable {
     fn prepare(&self, thread: &Thread, slot: u32) {
         let generation = thread.generation.get();
         thread.generation.set((generation + 1) % GENERATIONS);
-        let tid = TID_BASE + generation * MAX_THREADS as u32 + slot;
+        let salt = self.salt.load(Ordering::Relaxed);
+        let generation = (generation + (salt >> 20) % GENERATIONS) % GENERATIONS;
+        let place = slot.wrapping_add(salt) % MAX_THREADS as u32;
+        let tid = TID_BASE + generation * MAX_THREADS as u32 + place;
         thread.tid.store(tid, Ordering::Relaxed);
         thread.bind_next.set(false);
         thread.cancelled.store(0, Ordering::Relaxed);
@@ -312,7 +335,8 @@ impl ThreadTable {
     /// The slot whose last thread had this id, whether it lives or not.
     pub fn slot_of<'a>(&self, tid: u32) -> Option<&'a Thread> {
         let index = if tid >= TID_BASE {
-            (tid - TID_BASE) as usize % MAX_THREADS
+            let salt = self.salt.load(Ordering::Relaxed);
+            (tid - TID_BASE).wrapping_sub(salt) as usize % MAX_THREADS
         } else {
             0
         };

@@ -51,7 +51,13 @@ pub extern "C" fn futex_waitv(frame: &Frame) -> Outcome {
     let (entries, count) = (frame.arg(0), frame.arg(1) as u32 as usize);
     let clock = frame.r8 as u32;
     let known = frame.arg(3) == 0 || matches!(clock, REALTIME | MONOTONIC);
-    if !ENGINE.is_started() || count == 0 || count > MOST || frame.rdx as u32 != 0 || !known {
+    if !ENGINE.is_started()
+        || entries == 0
+        || count == 0
+        || count > MOST
+        || frame.rdx as u32 != 0
+        || !known
+    {
         return Outcome::PASS; // the kernel finds the right errno
     }
     let deadline_ns = match absolute_deadline(frame.arg(3), clock == REALTIME) {
