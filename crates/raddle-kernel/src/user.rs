@@ -12,7 +12,7 @@
 use crate::signal;
 use core::arch::global_asm;
 use core::mem::MaybeUninit;
-use raddle_sys::abi::{CloneArgs, SigAction, SigInfo, StackT, Timespec};
+use raddle_sys::abi::{CloneArgs, IoVec, PollFd, SigAction, SigInfo, StackT, Timespec};
 use raddle_sys::{err, errno, nr, sys};
 
 unsafe extern "C" {
@@ -50,6 +50,10 @@ unsafe impl Plain for SigInfo {}
 unsafe impl Plain for StackT {}
 // SAFETY: as above.
 unsafe impl Plain for CloneArgs {}
+// SAFETY: as above.
+unsafe impl Plain for PollFd {}
+// SAFETY: as above.
+unsafe impl Plain for IoVec {}
 
 fn result(value: i64) -> Result<u32, isize> {
     u32::try_from(value).map_err(|_| err(errno::EFAULT))

@@ -4,7 +4,6 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
@@ -108,6 +107,24 @@ CASE(signal_sets_and_actions)
 CASE(names_lists_and_clones)
 {
     on_a_thread_and_on_main(threads);
+}
+
+static void *readiness(void *at)
+{
+    struct timeval time = {0, 1000};
+    struct pollfd entry = {0, POLLIN, 0};
+    FAILS(syscall(SYS_poll, at, 1, 1), EFAULT);
+    FAILS(syscall(SYS_ppoll, &entry, 1, at, NULL, 8), EFAULT);
+    FAILS(syscall(SYS_ppoll, &entry, 1, &soon, at, 8), EFAULT);
+    FAILS(syscall(SYS_select, 1, at, NULL, NULL, &time), EFAULT);
+    FAILS(syscall(SYS_select, 0, NULL, NULL, NULL, at), EFAULT);
+    FAILS(syscall(SYS_pselect6, 0, NULL, NULL, NULL, &soon, at), EFAULT);
+    return NULL;
+}
+
+CASE(sets_of_descriptors)
+{
+    on_a_thread_and_on_main(readiness);
 }
 
 static void *touch(void *at)

@@ -147,6 +147,7 @@ mod bad_pointers {
         sleeps,
         signal_sets_and_actions,
         names_lists_and_clones,
+        sets_of_descriptors,
         a_fault_of_the_programs_own_still_kills,
         a_fault_of_the_programs_own_reaches_its_handler,
     }

@@ -66,7 +66,7 @@ pub extern "C" fn futex_waitv(frame: &Frame) -> Outcome {
     };
     let (mut private, mut others) = (0, 0);
     for index in 0..count {
-        match user::read::<[u64; 3]>(entries + index * ENTRY) {
+        match user::read::<[u64; 3]>(entries.wrapping_add(index * ENTRY)) {
             Err(errno) => return Outcome::of(errno),
             Ok([value, address, PRIVATE_U32]) => {
                 if value >> 32 != 0 || address & 3 != 0 {
@@ -111,7 +111,7 @@ fn wait<const N: usize>(entries: usize, count: usize, deadline_ns: u64) -> isize
     thread.task.prepare();
     let (mut failure, mut parks, mut given) = (None, true, 0);
     for (index, node) in nodes[..count].iter().enumerate() {
-        let entry = user::read::<[u64; 3]>(entries + index * ENTRY);
+        let entry = user::read::<[u64; 3]>(entries.wrapping_add(index * ENTRY));
         let [value, address] = entry.map_or([0; 2], |[value, address, _]| [value, address & !3]);
         let still = || {
             failure = match entry.and_then(|_| user::load(address as usize)) {
