@@ -6,7 +6,7 @@ use raddle_sys::{is_err, mem, nr, sys};
 /// CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM.
 const FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x10000 | 0x40000;
 
-/// CLONE_VM: another process, with descriptors and handlers of its own, that tells nobody of its end.
+/// CLONE_VM: another process, with descriptors and handlers of its own; nobody is told of its end.
 const PROCESS: usize = 0x100;
 
 /// Bytes of stack that a carrier's own stack has.

@@ -89,8 +89,8 @@ pub struct Thread {
     pub clear_tid: Cell<*mut AtomicU32>,
     /// Head of its robust list, as `set_robust_list(2)` was told.
     pub robust_list: Cell<usize>,
-    /// 1 if somebody waited for a PI futex that it owned. SeqCst: set before the waiter looks whether
-    /// the owner lives, read by the owner after it has said that it doesn't.
+    /// 1 if somebody waited for a PI futex that it owned. SeqCst: set before the waiter looks
+    /// whether the owner lives, read by the owner after it has said that it doesn't.
     pub inherits: AtomicU32,
     pub signals: ThreadSignals,
     /// If not null, the carrier that runs this thread and nothing else.

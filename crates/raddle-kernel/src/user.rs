@@ -3,8 +3,8 @@
 //! Handlers touch what the program pointed at through the routines below alone. They are leaf
 //! functions in one stretch of text and keep nothing on the stack, so when one of them faults, the
 //! signal handler lets it return -EFAULT to its caller ([`resume_after_fault`]): an access costs a
-//! call, a check nothing. Asking the kernel before each access (`process_vm_readv`, `madvise`) would
-//! cost a system call and still race with an unmap.
+//! call, a check nothing. Asking the kernel before each access (`process_vm_readv`, `madvise`)
+//! would cost a system call and still race with an unmap.
 //!
 //! The handler is installed for SIGSEGV and SIGBUS as soon as there is a second thread. Before that
 //! nearly every call passes to the kernel; what is read all the same is read by the kernel.

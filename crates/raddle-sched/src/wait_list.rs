@@ -3,10 +3,11 @@
 //! A *wait node* is one wait of one task. It lives on the waiter's stack or in its thread object,
 //! and its fields are guarded by the lock that guards the list it is in.
 //!
-//! A waker unlinks a node *before* it claims the task, and after a claim that failed it doesn't touch
-//! it: whoever won may have pushed the task, which runs and drops its node. After a claim of its own
-//! it says so in the node, before it pushes. The claim is made under the list's lock, which whoever
-//! was woken by something else takes to unlink the node: so the node outlives every look at it.
+//! A waker unlinks a node *before* it claims the task, and after a claim that failed it doesn't
+//! touch it: whoever won may have pushed the task, which runs and drops its node. After a claim of
+//! its own it says so in the node, before it pushes. The claim is made under the list's lock, which
+//! whoever was woken by something else takes to unlink the node: so the node outlives every look at
+//! it.
 //!
 //! A task may wait with several nodes, in several lists, at once: the claim lets one waker win, and
 //! the task finds the node that says so.

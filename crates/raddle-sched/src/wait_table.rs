@@ -128,8 +128,9 @@ impl<const N: usize> WaitTable<N> {
         count
     }
 
-    /// Takes the oldest waiter on `key` and, still under the lock, tells `give` who it is and whether
-    /// others wait behind it: for owners that name their successor. The caller pushes the task.
+    /// Takes the oldest waiter on `key` and, still under the lock, tells `give` who it is and
+    /// whether others wait behind it: for owners that name their successor. The caller pushes the
+    /// task.
     ///
     /// The count is not looked at first: `give` has to run in any case, and only the lock keeps a
     /// waiter from linking between `give`'s look and its change.

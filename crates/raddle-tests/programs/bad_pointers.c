@@ -23,7 +23,8 @@ static void find_bad_addresses(void)
 
 static long futex(void *address, int operation, long value, void *fourth, void *second, int third)
 {
-    return syscall(SYS_futex, address, operation | FUTEX_PRIVATE_FLAG, value, fourth, second, third);
+    operation |= FUTEX_PRIVATE_FLAG;
+    return syscall(SYS_futex, address, operation, value, fourth, second, third);
 }
 
 static void *futexes(void *at)

@@ -18,7 +18,8 @@ static atomic_int step;
 static long futex(atomic_uint *address, int operation, long value, const void *fourth,
                   atomic_uint *second, int third)
 {
-    return syscall(SYS_futex, address, operation | FUTEX_PRIVATE_FLAG, value, fourth, second, third);
+    operation |= FUTEX_PRIVATE_FLAG;
+    return syscall(SYS_futex, address, operation, value, fourth, second, third);
 }
 
 static unsigned own_id(void)

@@ -322,10 +322,12 @@ static void on_signal(int signal)
     atomic_fetch_add(&memory->turn, 1);
 }
 
+static int flag;
+
 static void *wait_for_a_signal(void *argument)
 {
     atomic_fetch_add(&memory->waiting, 1);
-    long result = syscall(SYS_futex, &memory->word, FUTEX_WAIT, 0, NULL, NULL, 0);
+    long result = syscall(SYS_futex, &memory->word, FUTEX_WAIT | flag, 0, NULL, NULL, 0);
     return result == -1 ? number(errno) : argument;
 }
 
@@ -349,7 +351,8 @@ static void signals_find_waits(int flags, long expected)
         sched_yield();
     }
     for (int woken = 0; expected == 0 && woken < 20; sched_yield()) {
-        woken += (int)GET(syscall(SYS_futex, &memory->word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0));
+        long count = syscall(SYS_futex, &memory->word, FUTEX_WAKE | flag, INT_MAX, NULL, NULL, 0);
+        woken += (int)GET(count);
     }
     for (int i = 0; i < 20; i++) {
         CHECK(join(threads[i]) == number(expected));
@@ -366,16 +369,28 @@ CASE(a_signal_with_restart_does_not_end_a_wait)
     signals_find_waits(SA_RESTART, 0);
 }
 
-static void *wait_with_flag(void *flag)
+CASE(a_signal_ends_a_private_wait)
 {
-    atomic_fetch_add(&memory->waiting, 1);
-    OK(syscall(SYS_futex, &memory->word, FUTEX_WAIT | (long)flag, memory->word, NULL, NULL, 0));
-    return flag;
+    flag = FUTEX_PRIVATE_FLAG;
+    signals_find_waits(0, EINTR);
 }
 
-static long wake_one(int flag)
+CASE(a_signal_with_restart_does_not_end_a_private_wait)
 {
-    return GET(syscall(SYS_futex, &memory->word, FUTEX_WAKE | flag, 1, NULL, NULL, 0));
+    flag = FUTEX_PRIVATE_FLAG;
+    signals_find_waits(SA_RESTART, 0);
+}
+
+static void *wait_with_flag(void *kind)
+{
+    atomic_fetch_add(&memory->waiting, 1);
+    OK(syscall(SYS_futex, &memory->word, FUTEX_WAIT | (long)kind, memory->word, NULL, NULL, 0));
+    return kind;
+}
+
+static long wake_one(int kind)
+{
+    return GET(syscall(SYS_futex, &memory->word, FUTEX_WAKE | kind, 1, NULL, NULL, 0));
 }
 
 CASE(private_and_shared_waits_of_one_word_are_two_queues)

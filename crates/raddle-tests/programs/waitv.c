@@ -15,7 +15,8 @@ struct entry {
 
 static atomic_int words[MOST], blocked;
 
-static long waitv(struct entry *entries, unsigned count, const struct timespec *limit, clockid_t clock)
+static long waitv(struct entry *entries, unsigned count, const struct timespec *limit,
+                  clockid_t clock)
 {
     return syscall(449 /* futex_waitv */, entries, count, 0, limit, clock);
 }

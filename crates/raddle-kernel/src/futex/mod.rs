@@ -2,9 +2,9 @@
 //!
 //! Keys are addresses. The word is checked under its bucket's lock after the waiter count was
 //! raised, so that a waker that changed the word before it looked finds the waiter (see
-//! `raddle_sched::wait_table`). Futex words are multiples of four, so the low bits of a key say what
-//! kind of waiter it is: 0 an ordinary one, 1 the symbol layer's condition variables, [`pi`]'s two
-//! others. Truly shared futexes are the kernel's ([`shared`]).
+//! `raddle_sched::wait_table`). Futex words are multiples of four, so the low bits of a key say
+//! what kind of waiter it is: 0 an ordinary one, 1 the symbol layer's condition variables, [`pi`]'s
+//! two others. Truly shared futexes are the kernel's ([`shared`]).
 
 pub mod pi;
 pub mod robust;

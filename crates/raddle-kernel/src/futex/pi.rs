@@ -12,9 +12,9 @@
 //! - FUTEX_WAITERS is set whenever somebody waits and the word has no owner, too: a lock in user
 //!   space fails then, and the one that comes here keeps the flag.
 //!
-//! A *shared* word's waiters may be in any process, under this runtime each: they wait in the kernel
-//! for the word to change, and race for it when it was unlocked; who has waited sets FUTEX_WAITERS,
-//! because others may wait behind it.
+//! A *shared* word's waiters may be in any process, under this runtime each: they wait in the
+//! kernel for the word to change, and race for it when it was unlocked; who has waited sets
+//! FUTEX_WAITERS, because others may wait behind it.
 //!
 //! Green threads have no priorities, so there is nothing to inherit. A bound thread's priority is
 //! not handed on to the green thread it waits for.
@@ -126,7 +126,7 @@ fn lock(address: usize, deadline_ns: u64, restarts: bool) -> isize {
             matches!(found.get(), Attempt::Wait(_))
         };
         let (node, task) = (&thread.node, thread.task_ref());
-        // SAFETY: the thread's own node, cancelled in `park_for` if anything but the table wakes it.
+        // SAFETY: the thread's own node; `park_for` cancels it if anything but the table wakes it.
         let parks = unsafe {
             ENGINE
                 .futexes
@@ -315,7 +315,7 @@ fn wait_requeue(frame: &Frame, deadline_ns: u64) -> isize {
             found.get() == Ok(expected)
         };
         let (node, task) = (&thread.node, thread.task_ref());
-        // SAFETY: the thread's own node, cancelled in `park_for` if anything but the table wakes it.
+        // SAFETY: the thread's own node; `park_for` cancels it if anything but the table wakes it.
         let parks = unsafe {
             ENGINE
                 .futexes

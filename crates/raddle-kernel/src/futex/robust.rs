@@ -1,9 +1,9 @@
 //! Robust lists: what a thread held when it died is marked, and one waiter of each lock woken.
 //!
-//! The list is the program's (`set_robust_list(2)`, the kernel's `robust-futexes` documents): a head
-//! with the first entry, the distance from an entry to its futex word, and one operation that may be
-//! half done; bit 0 of an entry's address says that the word is a PI futex. A word that holds the
-//! dying thread's id gets FUTEX_OWNER_DIED in its place.
+//! The list is the program's (`set_robust_list(2)`, the kernel's `robust-futexes` documents): a
+//! head with the first entry, the distance from an entry to its futex word, and one operation that
+//! may be half done; bit 0 of an entry's address says that the word is a PI futex. A word that
+//! holds the dying thread's id gets FUTEX_OWNER_DIED in its place.
 //!
 //! 1. A green thread that exits walks its own list, before its id is gone.
 //! 2. A process that ends takes all of them along. The locks of threads that still run on other
@@ -196,9 +196,9 @@ extern "C" fn guardian(victim: usize) -> ! {
     const FAULTS: u64 = 1 << (7 - 1) | 1 << (11 - 1);
     const SETMASK: usize = 2;
     let mask = !FAULTS;
-    let poll = victim as u64 | POLLIN << 32;
-    // SAFETY: this thread is no carrier; it closes its own copies of the descriptors, so that nobody
-    // waits for it, and sleeps until the last thread of the victim has left this memory.
+    let mut poll = victim as u64 | POLLIN << 32;
+    // SAFETY: this thread is no carrier; it closes its own copies of the descriptors, so that
+    // nobody waits for it, and sleeps until the last thread of the victim has left this memory.
     unsafe {
         raddle_context::set_gs_base(0);
         sys!(
@@ -212,7 +212,7 @@ extern "C" fn guardian(victim: usize) -> ! {
             sys!(nr::__NR_close_range, 0usize, victim - 1, 0usize);
         }
         sys!(nr::__NR_close_range, victim + 1, u32::MAX, 0usize);
-        while is_err(sys!(nr::__NR_poll, &raw const poll, 1usize, usize::MAX)) {}
+        while is_err(sys!(nr::__NR_poll, &raw mut poll, 1usize, usize::MAX)) {}
     }
     for thread in ENGINE.threads.iter() {
         walk(thread.robust_list.get(), |word, pi, pending| {

@@ -1,12 +1,13 @@
 //! `futex_waitv(2)`: a wait on several words that ends with one of them.
 //!
-//! If all words are private, the thread links one wait node a word. All nodes lead to the same claim
-//! word, so one waker wins, and its node says so; the others are taken out afterwards. A waker that
-//! finds the task claimed passes over its node and wakes somebody else, so nothing is lost.
+//! If all words are private, the thread links one wait node a word. All nodes lead to the same
+//! claim word, so one waker wins, and its node says so; the others are taken out afterwards. A
+//! waker that finds the task claimed passes over its node and wakes somebody else, so nothing is
+//! lost.
 //!
-//! If some word is shared, a helper waits in the kernel, for the private ones too: private wakes look
-//! there as well while that lasts ([`kernel_waits`]). The count is raised before the kernel compares
-//! the words, and read behind the waker's fence.
+//! If some word is shared, a helper waits in the kernel, for the private ones too: private wakes
+//! look there as well while that lasts ([`kernel_waits`]). The count is raised before the kernel
+//! compares the words, and read behind the waker's fence.
 
 use super::ANY;
 use crate::boundary::{Frame, Outcome};
@@ -100,8 +101,8 @@ fn wait_in_kernel(frame: &Frame, private: u32) -> isize {
     result
 }
 
-/// Waits on private words. Returns the index of the one that was woken, or a negated EAGAIN, EFAULT,
-/// ETIMEDOUT or EINTR.
+/// Waits on private words. Returns the index of the one that was woken, or a negated EAGAIN,
+/// EFAULT, ETIMEDOUT or EINTR.
 #[inline(never)]
 fn wait<const N: usize>(entries: usize, count: usize, deadline_ns: u64) -> isize {
     let nodes: [WaitNode; N] = core::array::from_fn(|_| WaitNode::new());
