@@ -11,7 +11,7 @@ use crate::pump::Pump;
 use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
-use crate::thread::{MAX_THREADS, Thread, ThreadTable};
+use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
 use crate::{clock, cpus, kthread};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -509,14 +509,19 @@ impl Engine {
         all.into_iter().filter_map(|fd| u32::try_from(fd).ok())
     }
 
-    /// The live thread with this id.
-    pub fn find(&self, tid: u32) -> Option<&Thread> {
+    /// The slot of the thread with this id, which may have ended since.
+    pub fn slot_of(&self, tid: u32) -> Option<&Thread> {
         if tid == self.pid.load(Ordering::Relaxed) {
             // SAFETY: set at start-up; threads live in type-stable memory.
-            let main = unsafe { &*self.main.load(Ordering::Acquire) };
-            return (main.life() == crate::thread::Life::Live).then_some(main);
+            return Some(unsafe { &*self.main.load(Ordering::Acquire) });
         }
-        self.threads.find(tid)
+        self.threads.slot_of(tid)
+    }
+
+    /// The live thread with this id.
+    pub fn find(&self, tid: u32) -> Option<&Thread> {
+        self.slot_of(tid)
+            .filter(|thread| thread.life() == Life::Live)
     }
 }
 

@@ -39,6 +39,19 @@ pub fn park() -> Wake {
     thread.task.outcome()
 }
 
+/// As [`park`], but signals that are already there don't end it: for a wait that they have
+/// interrupted and that only has to hear of it.
+pub fn park_through_signals() -> Wake {
+    let carrier = Carrier::current();
+    let thread = carrier.thread();
+    Carrier::count(&thread.parks);
+    leave(carrier, thread);
+    if thread.signals.deliverable() != 0 {
+        Carrier::current().attention.store(1, Ordering::Relaxed);
+    }
+    thread.task.outcome()
+}
+
 /// As [`park`], until `deadline_ns` (CLOCK_MONOTONIC) at most; [`NEVER`] is for ever.
 #[inline(always)]
 pub fn park_until(deadline_ns: u64) -> Wake {

@@ -47,6 +47,8 @@ const DESCRIPTORS: &[Row] = &[
 /// Threads, time, processes, memory, and what only a helper can wait for.
 const THREADS: &[Row] = &[
     (nr::__NR_futex, futex::futex),
+    (nr::__NR_futex_waitv, futex::vector::futex_waitv),
+    (nr::__NR_exit_group, futex::robust::exit_group),
     (nr::__NR_exit, threads::exit),
     (nr::__NR_gettid, ids::gettid),
     (nr::__NR_setuid, ids::credentials),
@@ -60,7 +62,8 @@ const THREADS: &[Row] = &[
     (nr::__NR_setfsgid, ids::credentials),
     (nr::__NR_capset, ids::credentials),
     (nr::__NR_set_tid_address, ids::set_tid_address),
-    (nr::__NR_set_robust_list, ids::set_robust_list),
+    (nr::__NR_set_robust_list, futex::robust::set_robust_list),
+    (nr::__NR_get_robust_list, futex::robust::get_robust_list),
     (nr::__NR_rseq, ids::rseq),
     (nr::__NR_prctl, ids::prctl),
     (nr::__NR_sched_getaffinity, ids::on_first_thread),

@@ -1,7 +1,7 @@
 //! Who am I: thread ids and what the kernel keeps per thread under them.
 
 use crate::boundary::{Frame, Outcome};
-use crate::{exclusion, is_multiplexed};
+use crate::{exclusion, is_multiplexed, user};
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::Ordering;
 use raddle_engine::{Carrier, ENGINE, switch};
@@ -19,18 +19,6 @@ pub extern "C" fn set_tid_address(frame: &Frame) -> Outcome {
         .clear_tid
         .set(with_exposed_provenance_mut(frame.arg(0)));
     Outcome::of(thread.tid() as isize)
-}
-
-/// `set_robust_list(2)`: kept for `get_robust_list` and for the thread's end.
-pub extern "C" fn set_robust_list(frame: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
-        return Outcome::PASS;
-    }
-    if frame.arg(1) != 24 {
-        return Outcome::of(err(errno::EINVAL));
-    }
-    Carrier::current().thread().robust_list.set(frame.arg(0));
-    Outcome::of(0)
 }
 
 /// `rseq(2)`: a kernel thread's registration can't follow green threads over carriers.
@@ -126,14 +114,13 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
     let thread = Carrier::current().thread();
     match frame.arg(0) {
         SET_NAME => {
-            let from = core::ptr::with_exposed_provenance::<u8>(frame.arg(1));
             let mut name = [0u8; 15];
             for (i, byte) in name.iter_mut().enumerate() {
-                // SAFETY: the program's zero-terminated string.
-                *byte = unsafe { from.add(i).read() };
-                if *byte == 0 {
-                    break;
-                }
+                *byte = match user::read(frame.arg(1) + i) {
+                    Ok(0) => break, // the string's end
+                    Ok(byte) => byte,
+                    Err(errno) => return Outcome::of(errno),
+                };
             }
             thread.set_name(&name);
             let len = name
@@ -151,10 +138,8 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
             }
         }
         GET_NAME if ENGINE.is_started() => {
-            let to = with_exposed_provenance_mut::<[u8; 16]>(frame.arg(1));
-            // SAFETY: the program's 16-byte buffer.
-            unsafe { to.write(thread.name()) };
-            Outcome::of(0)
+            let done = user::write(frame.arg(1), &thread.name());
+            Outcome::of(done.map_or_else(|errno| errno, |()| 0))
         }
         _ => Outcome::PASS,
     }

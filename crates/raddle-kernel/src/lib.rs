@@ -21,6 +21,7 @@ pub mod signal;
 pub mod threads;
 pub mod time;
 pub mod uring;
+pub mod user;
 
 use core::sync::atomic::Ordering;
 use raddle_engine::{Carrier, ENGINE};

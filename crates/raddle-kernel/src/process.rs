@@ -7,6 +7,7 @@
 //! meanwhile.
 
 use crate::boundary::{CloneFrame, Frame, Outcome};
+use crate::futex;
 use crate::is_multiplexed;
 use crate::signal;
 use crate::threads::{self, CLONE_THREAD, CLONE_VM, Request};
@@ -78,6 +79,7 @@ pub extern "C" fn clone_after(result: isize) {
         // SAFETY: the child of a fork has this one thread.
         unsafe { fork::in_child() };
         signal::in_child();
+        futex::vector::in_child();
     } else if shares {
         signal::hide_mask();
     }
