@@ -63,6 +63,11 @@ impl Arrivals {
         true
     }
 
+    /// True if there is nothing to look at; on this carrier.
+    pub fn is_empty(&self) -> bool {
+        self.read.load(Ordering::Relaxed) == self.written.load(Ordering::Relaxed)
+    }
+
     /// Takes the oldest; on this carrier, outside the handler.
     pub fn pop(&self) -> Option<SigInfo> {
         let read = self.read.load(Ordering::Relaxed);
@@ -113,6 +118,8 @@ pub struct Carrier {
     pub(crate) backlog: Cell<Backlog>,
     /// The last time this carrier read the clock (CLOCK_MONOTONIC, ns).
     pub now_ns: Cell<u64>,
+    /// Until then it doesn't give way to other kernel threads when it goes idle.
+    pub(crate) yields_from_ns: Cell<u64>,
     /// Emulated calls since the last switch, so that a loop of successful calls lets others run.
     pub calls: Cell<u32>,
     /// One more than the count of switches at which sysmon found the running thread's quantum used

@@ -11,7 +11,7 @@ use crate::pump::Pump;
 use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
-use crate::thread::{MAX_THREADS, Thread, ThreadTable};
+use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
 use crate::{accounting, clock, cpus, kthread};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -219,8 +219,8 @@ impl Engine {
     }
 
     /// Carriers that exist and aren't spare.
-    fn active(&self) -> u32 {
-        self.up() - (self.spares.len() as u32).min(self.up())
+    pub(crate) fn active(&self) -> u32 {
+        self.up().saturating_sub(self.spares.len() as u32).max(1)
     }
 
     /// Carriers that may be active: a blocked one's place is another's.
@@ -524,14 +524,19 @@ impl Engine {
         self.threads.find_by_low_bits(tid, mask)
     }
 
-    /// The live thread with this id.
-    pub fn find(&self, tid: u32) -> Option<&Thread> {
+    /// The slot of the thread with this id, which may have ended since.
+    pub fn slot_of(&self, tid: u32) -> Option<&Thread> {
         if tid == self.pid.load(Ordering::Relaxed) {
             // SAFETY: set at start-up; threads live in type-stable memory.
-            let main = unsafe { &*self.main.load(Ordering::Acquire) };
-            return (main.life() == crate::thread::Life::Live).then_some(main);
+            return Some(unsafe { &*self.main.load(Ordering::Acquire) });
         }
-        self.threads.find(tid)
+        self.threads.slot_of(tid)
+    }
+
+    /// The live thread with this id.
+    pub fn find(&self, tid: u32) -> Option<&Thread> {
+        self.slot_of(tid)
+            .filter(|thread| thread.life() == Life::Live)
     }
 }
 

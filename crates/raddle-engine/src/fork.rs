@@ -30,8 +30,11 @@ pub unsafe fn in_child() {
         ENGINE.stacks.reset();
         thread.signals.queue.break_locks();
         thread.attributes.break_lock();
-        ENGINE.threads.keep_only(thread);
         thread.bound.store(core::ptr::null_mut(), Ordering::Relaxed);
+        thread.robust_list.set(0); // libc tells the kernel of it anew
+        thread.inherits.store(0, Ordering::Relaxed);
+        ENGINE.threads.keep_only(thread);
+        ENGINE.threads.draw_salt();
         thread.tid.store(pid, Ordering::Relaxed);
         ENGINE.pid.store(pid, Ordering::Relaxed);
         ENGINE.main.store(thread.as_ptr(), Ordering::Relaxed);

@@ -8,11 +8,12 @@ use crate::carrier::Carrier;
 use crate::engine::ENGINE;
 use crate::kthread;
 use crate::switch;
+use core::arch::global_asm;
 use core::cell::Cell;
 use core::ptr::null;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_sched::{SpinLock, TaskRef, Wake};
-use raddle_sys::{err, errno, nr, sys, syscall6};
+use raddle_sys::{err, errno, nr, sys};
 
 /// Signal 33, which glibc keeps to itself and the runtime handles: interrupts a helper.
 pub const POKE: usize = 33;
@@ -34,6 +35,8 @@ struct Request {
     task: TaskRef,
     /// Kernel id of the helper that works on it; 0 before.
     helper: AtomicU32,
+    /// 1 once the call is to end: before the poke, which the helper may get too early.
+    interrupted: AtomicU32,
     /// Changed under the lock.
     progress: Cell<Progress>,
     next: Cell<*const Request>,
@@ -105,13 +108,15 @@ impl Helpers {
             result: Cell::new(0),
             task: thread.task_ref(),
             helper: AtomicU32::new(0),
+            interrupted: AtomicU32::new(0),
             progress: Cell::new(Progress::Queued),
             next: Cell::new(null()),
         };
         if !self.post(&request) {
             return err(errno::EAGAIN);
         }
-        while switch::park() != Wake::Woken {
+        let mut outcome = switch::park();
+        while outcome != Wake::Woken {
             // A signal: take the request back, or interrupt the helper and wait for its answer,
             // which is EINTR unless the call was faster.
             match self.withdraw(&request) {
@@ -124,6 +129,7 @@ impl Helpers {
                         // SAFETY: pokes a thread of ours.
                         unsafe { sys!(nr::__NR_tgkill, pid, tid, POKE) };
                     }
+                    outcome = switch::park_through_signals();
                 }
             }
         }
@@ -168,7 +174,10 @@ impl Helpers {
         let mut state = self.state.lock();
         match request.progress.get() {
             Progress::Queued => state.unlink(request),
-            Progress::Taken => request.task.get().prepare(),
+            Progress::Taken => {
+                request.interrupted.store(1, Ordering::Release);
+                request.task.get().prepare();
+            }
             Progress::Done => {}
         }
         request.progress.get()
@@ -215,6 +224,55 @@ impl Helpers {
     }
 }
 
+unsafe extern "C" {
+    /// Makes a call, unless `*interrupted` isn't 0: -EINTR then.
+    fn raddle_helper_call(nr: usize, args: *const [usize; 6], interrupted: *const u32) -> isize;
+    static raddle_helper_begin: u8;
+    static raddle_helper_end: u8;
+    static raddle_helper_interrupted: u8;
+}
+
+/// Where a helper that a poke met at `rip` goes on, if the poke came between the look at the
+/// request and the kernel: a call that begins now would not be interrupted any more.
+pub fn resume_after_poke(rip: usize) -> Option<usize> {
+    let (begin, end) = (&raw const raddle_helper_begin, &raw const raddle_helper_end);
+    (begin.addr()..end.addr())
+        .contains(&rip)
+        .then(|| (&raw const raddle_helper_interrupted).addr())
+}
+
+// rdi = number, rsi = arguments, rdx = the flag. The kernel preserves all but rax, rcx, r11.
+global_asm!(
+    ".pushsection .text.raddle_helper,\"ax\",@progbits",
+    ".hidden raddle_helper_call, raddle_helper_begin",
+    ".hidden raddle_helper_end, raddle_helper_interrupted",
+    ".globl raddle_helper_call, raddle_helper_begin",
+    ".globl raddle_helper_end, raddle_helper_interrupted",
+    ".p2align 4",
+    "raddle_helper_call:",
+    ".cfi_startproc",
+    "mov rax, rdi",
+    "mov r11, rsi",
+    "mov rcx, rdx",
+    "mov rdi, [r11]",
+    "mov rsi, [r11 + 8]",
+    "mov rdx, [r11 + 16]",
+    "mov r10, [r11 + 24]",
+    "mov r8, [r11 + 32]",
+    "mov r9, [r11 + 40]",
+    "raddle_helper_begin:",
+    "cmp dword ptr [rcx], 0",
+    "jne raddle_helper_interrupted",
+    "syscall",
+    "raddle_helper_end:",
+    "ret",
+    "raddle_helper_interrupted:",
+    "mov rax, -4", // EINTR
+    "ret",
+    ".cfi_endproc",
+    ".popsection",
+);
+
 extern "C" fn helper_main(_: usize) -> ! {
     // SAFETY: this thread is no carrier; only the poke signal may interrupt it.
     unsafe {
@@ -240,7 +298,8 @@ extern "C" fn helper_main(_: usize) -> ! {
             request
                 .helper
                 .store(sys!(nr::__NR_gettid) as u32, Ordering::Release);
-            syscall6(request.nr, request.args)
+            let interrupted = request.interrupted.as_ptr();
+            raddle_helper_call(request.nr as usize, &raw const request.args, interrupted)
         };
         helpers.complete(request, result);
         helpers.state.lock().idle += 1;

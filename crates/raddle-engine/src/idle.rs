@@ -22,6 +22,8 @@ use raddle_sys::{nr, sys};
 
 /// Time stamp ticks that a search lasts (some 8 us).
 const SEARCH_TICKS: u64 = 20_000;
+/// A yield that lasts longer met a thread that computes.
+const LONG_YIELD_NS: u64 = 1_000_000;
 
 /// Returns a thread to run; sleeps until there is one.
 pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
@@ -156,7 +158,7 @@ fn sleep_bound(carrier: &Carrier) {
 
 /// Looks into other carriers' queues for a bounded time.
 fn search<'a>(carrier: &Carrier) -> Option<&'a Thread> {
-    if ENGINE.up() == 1 {
+    if ENGINE.active() == 1 {
         return None;
     }
     if let Some(thread) = steal_rings(carrier) {
@@ -244,13 +246,14 @@ fn become_poller(carrier: &Carrier) -> bool {
 /// Waits in the pump until a descriptor, a deadline or a kick.
 fn poll(carrier: &Carrier) {
     carrier.set_state(CarrierState::Polling);
-    let mut deadline_ns = ENGINE.timers.earliest_ns();
+    give_way(carrier);
+    let mut deadline_ns = earliest_ns();
     ENGINE
         .poller_deadline_ns
         .store(deadline_ns, Ordering::SeqCst);
     ENGINE.pump.announce_sleep();
     if ENGINE.has_posted()
-        || ENGINE.timers.earliest_ns() < deadline_ns
+        || earliest_ns() < deadline_ns
         || carrier.attention.load(Ordering::Relaxed) != 0
     {
         deadline_ns = 0;
@@ -261,6 +264,34 @@ fn poll(carrier: &Carrier) {
     carrier.now_ns.set(now_ns);
     ENGINE.unpark_all(woken);
     ENGINE.unpark_all(ENGINE.timers.expire(now_ns));
+    ENGINE.unpark_all(ENGINE.pump.sweep_at(now_ns));
+}
+
+/// When the poller has something to do by itself.
+fn earliest_ns() -> u64 {
+    let sweep_ns = ENGINE.pump.sweep_deadline_ns();
+    ENGINE.timers.earliest_ns().min(sweep_ns)
+}
+
+/// Lets other kernel threads on this CPU run before the pump is asked: those that talk to this
+/// process have something to say, and many events for one look are cheaper, for both sides, than
+/// many looks. With several carriers the others are asleep meanwhile, and nothing is gained. Where
+/// somebody computes instead, a yield costs a time slice; then it isn't repeated until it has cost
+/// less than a sixty-fourth of the time.
+fn give_way(carrier: &Carrier) {
+    if ENGINE.active() > 1 || !ENGINE.pump.has_waiters() {
+        return;
+    }
+    let before_ns = clock::now_ns();
+    if before_ns < carrier.yields_from_ns.get() {
+        return;
+    }
+    // SAFETY: no memory is involved.
+    unsafe { sys!(nr::__NR_sched_yield) };
+    let took_ns = clock::now_ns() - before_ns;
+    if took_ns > LONG_YIELD_NS {
+        carrier.yields_from_ns.set(before_ns + 64 * took_ns);
+    }
 }
 
 fn sleep(carrier: &Carrier) {

@@ -6,6 +6,9 @@ use raddle_sys::{is_err, mem, nr, sys};
 /// CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM.
 const FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x10000 | 0x40000;
 
+/// CLONE_VM: another process, with descriptors and handlers of its own; nobody is told of its end.
+const PROCESS: usize = 0x100;
+
 /// Bytes of stack that a carrier's own stack has.
 pub const STACK_SIZE: usize = 64 * 1024;
 
@@ -18,6 +21,18 @@ pub type Entry = extern "C" fn(usize) -> !;
 /// # Errors
 /// ENOMEM or EAGAIN.
 pub fn spawn(entry: Entry, argument: usize, stack_size: usize) -> Result<u32, isize> {
+    spawn_as(FLAGS, entry, argument, stack_size)
+}
+
+/// As [`spawn`], but another process, in the same memory.
+///
+/// # Errors
+/// ENOMEM or EAGAIN.
+pub fn spawn_process(entry: Entry, argument: usize, stack_size: usize) -> Result<u32, isize> {
+    spawn_as(PROCESS, entry, argument, stack_size)
+}
+
+fn spawn_as(flags: usize, entry: Entry, argument: usize, stack_size: usize) -> Result<u32, isize> {
     let stack = mem::map(stack_size)?;
     let top = stack.wrapping_add(stack_size - 64);
     let (all, mut old) = (u64::MAX, 0u64);
@@ -30,7 +45,7 @@ pub fn spawn(entry: Entry, argument: usize, stack_size: usize) -> Result<u32, is
             &raw mut old,
             8usize
         );
-        let tid = raw_clone(FLAGS, top, entry, argument);
+        let tid = raw_clone(flags, top, entry, argument);
         sys!(
             nr::__NR_rt_sigprocmask,
             2usize,

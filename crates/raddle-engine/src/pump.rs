@@ -14,21 +14,27 @@
 //! step 2's try. Edges that nobody waits for stay in the epoll until the next look; they cost one
 //! fruitless try.
 //!
-//! `drained`: after a read of a stream that returned less than was asked for, the stream is empty
-//! unless an event comes, so the next read parks without trying. Valid for one sequence number.
+//! What is known of one descriptor, and when a read may wait without a try, is in [`entry`]; what
+//! makes up for registrations that vanished is in [`sweep`].
 //!
 //! The pump's own descriptors sit near the top of the descriptor range, where programs don't look,
 //! and [`Pump::owns`] hides them from `close`.
+
+pub mod entry;
+mod sweep;
 
 use crate::carrier::Carrier;
 use crate::clock;
 use crate::descriptor::OwnDescriptor;
 use crate::switch;
+use sweep::Sweep;
+
+pub use entry::{Entry, Kind};
+
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use raddle_sched::timers::NEVER;
-use raddle_sched::wait_table::WaitList;
-use raddle_sched::{SpinLock, TaskList, WaitNode, Wake};
+use raddle_sched::{TaskList, WaitNode, Wake};
 use raddle_sys::abi::{EpollEvent, Timespec};
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
@@ -51,41 +57,10 @@ const EDGE: u32 = 1 << 31;
 const ALL: u32 = IN | PRI | OUT | RDHUP | EDGE;
 /// Marks the pump's own eventfd.
 const KICK: u64 = u64::MAX;
-
-/// What a descriptor is to us.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Kind {
-    Unknown = 0,
-    /// Regular files, directories, block devices: the kernel blocks or it doesn't.
-    File = 1,
-    Stream = 2,
-    Datagram = 3,
-    Pipe = 4,
-    /// Anything else that epoll accepts.
-    Pollable = 5,
-    /// A folder of threads, and the name of a thread: files to the kernel.
-    TaskFolder = 6,
-    ThreadName = 7,
-}
-
-/// One descriptor's row.
-pub struct Entry {
-    list: SpinLock<WaitList>,
-    /// Raised by every event.
-    sequence: AtomicU32,
-    /// The pump's epoch in which it was registered; 0 for never.
-    epoch: AtomicU32,
-    kind: AtomicU32,
-    /// Held between the poll and the accept of a listener.
-    pub accepting: SpinLock<()>,
-    /// Sequence number + 1 at which the descriptor was seen drained; 0 for never.
-    drained: AtomicU32,
-    /// The id of the thread that a `ThreadName` names.
-    pub tid: AtomicU32,
-    /// `SO_RCVTIMEO` and `SO_SNDTIMEO` in milliseconds, rounded up; 0 for none.
-    pub timeouts_ms: [AtomicU32; 2],
-}
+/// `EPOLL_CTL_ADD`.
+const ADD: usize = 1;
+/// `EPOLL_CTL_MOD`: arms the edge anew.
+const CHANGE: usize = 3;
 
 /// One descriptor of a wait on several.
 pub struct FdWait {
@@ -122,6 +97,7 @@ pub struct Pump {
     asleep: AtomicU32,
     /// Threads waiting for descriptors.
     waiters: AtomicUsize,
+    sweep: Sweep,
     /// One more than the highest descriptor seen.
     high: AtomicUsize,
 }
@@ -135,6 +111,7 @@ impl Pump {
             epoch: AtomicU32::new(0),
             asleep: AtomicU32::new(0),
             waiters: AtomicUsize::new(0),
+            sweep: Sweep::new(),
             high: AtomicUsize::new(0),
         }
     }
@@ -173,15 +150,11 @@ impl Pump {
         self.kick.close();
         self.waiters.store(0, Ordering::Relaxed);
         self.asleep.store(0, Ordering::Relaxed);
+        self.sweep.reset();
         for fd in 0..self.high.load(Ordering::Relaxed) {
             if let Some(entry) = self.entry(fd as u32) {
                 // SAFETY: no other thread exists in the child.
-                unsafe {
-                    entry.list.break_lock();
-                    entry.accepting.break_lock();
-                }
-                *entry.list.lock() = WaitList::new();
-                entry.epoch.store(0, Ordering::Relaxed);
+                unsafe { entry.reset() };
             }
         }
     }
@@ -210,14 +183,8 @@ impl Pump {
 
     /// Forgets what is known of a descriptor: it was closed or replaced.
     pub fn forget(&self, fd: u32) {
-        if let Some(entry) = self.entry(fd)
-            && (entry.kind.load(Ordering::Relaxed) != 0 || entry.epoch.load(Ordering::Relaxed) != 0)
-        {
-            entry.epoch.store(0, Ordering::Relaxed);
-            entry.kind.store(0, Ordering::Relaxed);
-            entry.drained.store(0, Ordering::Relaxed);
-            entry.timeouts_ms[0].store(0, Ordering::Relaxed);
-            entry.timeouts_ms[1].store(0, Ordering::Relaxed);
+        if let Some(entry) = self.entry(fd) {
+            entry.forget();
         }
     }
 
@@ -226,7 +193,7 @@ impl Pump {
         if let Some(entry) = self.entry(fd) {
             self.high.fetch_max(fd as usize + 1, Ordering::Relaxed);
             entry.tid.store(tid, Ordering::Relaxed);
-            entry.set_kind(kind);
+            entry.set_kind(kind, false);
         }
     }
 
@@ -262,9 +229,7 @@ impl Pump {
             return linked.map(|_| Wake::Retry);
         }
         // Linked; or a signal has claimed the thread and pushed it, so that it must park.
-        self.waiters.fetch_add(1, Ordering::Relaxed);
-        let outcome = switch::park_until(deadline_ns);
-        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        let outcome = self.park_until(deadline_ns);
         if outcome != Wake::Woken {
             // SAFETY: the node is in this entry's list or in none.
             unsafe { entry.list.lock().unlink(&thread.node) };
@@ -302,10 +267,7 @@ impl Pump {
         // somebody pushed us, so we must park to be popped.
         let parks = thread.task.is_waiting() || thread.task.outcome() != Wake::Retry;
         let outcome = if parks {
-            self.waiters.fetch_add(1, Ordering::Relaxed);
-            let outcome = switch::park_until(deadline_ns);
-            self.waiters.fetch_sub(1, Ordering::Relaxed);
-            outcome
+            self.park_until(deadline_ns)
         } else {
             Wake::Retry
         };
@@ -316,6 +278,19 @@ impl Pump {
             }
         }
         verdict.map(|()| outcome)
+    }
+
+    #[inline(always)]
+    fn park_until(&self, deadline_ns: u64) -> Wake {
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+        self.expect_sweep();
+        let outcome = if deadline_ns == NEVER {
+            switch::park()
+        } else {
+            switch::park_until(deadline_ns)
+        };
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        outcome
     }
 
     /// Links a node if no event has come since `sequence`; registers the descriptor if need be.
@@ -343,19 +318,9 @@ impl Pump {
         if entry.epoch.load(Ordering::Relaxed) == epoch {
             return Ok(());
         }
-        let event = EpollEvent {
-            events: ALL,
-            data: u64::from(fd),
-        };
-        let epoll = self.epoll.get();
-        // SAFETY: the kernel reads a live structure. Op 1 adds, op 3 modifies (and so re-arms).
-        let result = unsafe {
-            match sys!(nr::__NR_epoll_ctl, epoll, 1usize, fd, &raw const event) {
-                r if r == err(errno::EEXIST) => {
-                    sys!(nr::__NR_epoll_ctl, epoll, 3usize, fd, &raw const event)
-                }
-                r => r,
-            }
+        let result = match self.control(ADD, fd) {
+            r if r == err(errno::EEXIST) => self.control(CHANGE, fd),
+            r => r,
         };
         if is_err(result) {
             return Err(NotPollable);
@@ -363,6 +328,17 @@ impl Pump {
         self.high.fetch_max(fd as usize + 1, Ordering::Relaxed);
         entry.epoch.store(epoch, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Adds a descriptor or changes it; both report its present state as an event.
+    fn control(&self, operation: usize, fd: u32) -> isize {
+        let event = EpollEvent {
+            events: ALL,
+            data: u64::from(fd),
+        };
+        let epoll = self.epoll.get();
+        // SAFETY: the kernel reads a live structure.
+        unsafe { sys!(nr::__NR_epoll_ctl, epoll, operation, fd, &raw const event) }
     }
 
     /// True if epoll takes the descriptor; it is registered then.
@@ -490,54 +466,9 @@ impl Pump {
             if ready & (ERR | HUP) != 0 {
                 ready = u32::MAX;
             }
-            let mut list = entry.list.lock();
-            entry.sequence.fetch_add(1, Ordering::Release);
-            list.wake(usize::MAX, &woken, |_, wanted| wanted & ready != 0);
+            entry.event(ready, &woken);
         }
         woken
-    }
-}
-
-impl Entry {
-    /// The number to read before a try.
-    #[inline(always)]
-    pub fn sequence(&self) -> u32 {
-        self.sequence.load(Ordering::Acquire)
-    }
-
-    /// What the descriptor is, if it was looked at.
-    #[inline(always)]
-    pub fn kind(&self) -> Kind {
-        match self.kind.load(Ordering::Relaxed) {
-            1 => Kind::File,
-            2 => Kind::Stream,
-            3 => Kind::Datagram,
-            4 => Kind::Pipe,
-            5 => Kind::Pollable,
-            6 => Kind::TaskFolder,
-            7 => Kind::ThreadName,
-            _ => Kind::Unknown,
-        }
-    }
-
-    /// Notes what the descriptor is.
-    pub fn set_kind(&self, kind: Kind) {
-        self.kind.store(kind as u32, Ordering::Relaxed);
-    }
-
-    /// Notes that a read at `sequence` emptied the stream.
-    #[inline(always)]
-    pub fn set_drained(&self, sequence: u32) {
-        self.drained
-            .store(sequence.wrapping_add(1).max(1), Ordering::Relaxed);
-    }
-
-    /// True if nothing can have come since the stream was seen empty; `in_epoch` must be the
-    /// registration that reports it.
-    #[inline(always)]
-    pub fn is_drained(&self, sequence: u32) -> bool {
-        self.drained.load(Ordering::Relaxed) == sequence.wrapping_add(1).max(1)
-            && self.epoch.load(Ordering::Relaxed) != 0
     }
 }
 

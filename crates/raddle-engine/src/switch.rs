@@ -39,6 +39,19 @@ pub fn park() -> Wake {
     thread.task.outcome()
 }
 
+/// As [`park`], but signals that are already there don't end it: for a wait that they have
+/// interrupted and that only has to hear of it.
+pub fn park_through_signals() -> Wake {
+    let carrier = Carrier::current();
+    let thread = carrier.thread();
+    Carrier::count(&thread.parks);
+    leave(carrier, thread);
+    if thread.signals.deliverable() != 0 {
+        Carrier::current().attention.store(1, Ordering::Relaxed);
+    }
+    thread.task.outcome()
+}
+
 /// As [`park`], until `deadline_ns` (CLOCK_MONOTONIC) at most; [`NEVER`] is for ever.
 #[inline(always)]
 pub fn park_until(deadline_ns: u64) -> Wake {
@@ -176,6 +189,7 @@ pub fn look_around(carrier: &Carrier) {
     ENGINE.unpark_all(ENGINE.timers.expire(now_ns));
     if ENGINE.pump.has_waiters() {
         ENGINE.unpark_all(ENGINE.pump.poll_now());
+        ENGINE.unpark_all(ENGINE.pump.sweep_at(now_ns));
     }
 }
 
@@ -318,7 +332,7 @@ fn take_injected(carrier: &Carrier) -> Option<TaskRef> {
     if waiting == 0 {
         return ENGINE.spent.pop();
     }
-    let share = (waiting / ENGINE.up() as usize + 1).min(raddle_sched::run_queue::CAPACITY / 2);
+    let share = (waiting / ENGINE.active() as usize + 1).min(raddle_sched::run_queue::CAPACITY / 2);
     let taken = ENGINE.injector.pop_some(share);
     let first = taken.pop();
     while let Some(task) = taken.pop() {

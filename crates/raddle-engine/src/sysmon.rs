@@ -103,6 +103,8 @@ struct Plan {
 struct Sight {
     acted: bool,
     running: bool,
+    /// A carrier has switched since the last look.
+    progress: bool,
     /// The next look must not come later than this.
     within_ns: Option<u64>,
     watch_events: bool,
@@ -232,6 +234,7 @@ impl Watch {
                 ring_len: carrier.queue.ring_len(),
             };
             let found = seen.look(look);
+            sight.progress |= found.held_ns == 0;
             if found.backlog_lasts {
                 sight.acted |= ENGINE.wake_one();
             }
@@ -240,9 +243,9 @@ impl Watch {
                 seen.told();
             }
         }
-        let injected = ENGINE.has_posted();
-        let asleep = !ENGINE.idle.is_empty() || injected;
-        if sight.running && (unattended || injected) && asleep {
+        // A carrier that switches polls by itself, sooner than one that would have to wake up.
+        let neglected = unattended && sight.running && !sight.progress && !ENGINE.idle.is_empty();
+        if neglected || sight.running && ENGINE.has_posted() {
             sight.acted |= ENGINE.wake_one();
         }
         if sight.watch_events {

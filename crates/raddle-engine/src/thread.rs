@@ -4,6 +4,8 @@
 //! so a stale reference can be looked at, never followed into something else. A thread id is
 //! [`TID_BASE`] + generation x [`MAX_THREADS`] + slot: above any pid, below 2^30 (glibc and the
 //! kernel keep flags in the two bits above), and a freed slot's next thread has another id.
+//! Generation and slot are counted from a random number of the process, its *salt*: locks that are
+//! shared between processes hold ids, and an owner elsewhere must not be taken for oneself.
 
 use crate::accounting::CpuTime;
 use crate::attributes::Attributes;
@@ -13,7 +15,7 @@ use core::ptr::{null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_context::Context;
 use raddle_sched::{SpinLock, Task, TaskRef, WaitNode};
-use raddle_sys::mem;
+use raddle_sys::{is_err, mem, nr, sys};
 
 use crate::carrier::Carrier;
 
@@ -89,6 +91,9 @@ pub struct Thread {
     pub clear_tid: Cell<*mut AtomicU32>,
     /// Head of its robust list, as `set_robust_list(2)` was told.
     pub robust_list: Cell<usize>,
+    /// 1 if somebody waited for a PI futex that it owned. SeqCst: set before the waiter looks
+    /// whether the owner lives, read by the owner after it has said that it doesn't.
+    pub inherits: AtomicU32,
     pub signals: ThreadSignals,
     /// If not null, the carrier that runs this thread and nothing else.
     pub bound: AtomicPtr<Carrier>,
@@ -134,7 +139,7 @@ impl Thread {
 
     /// Where it is in its life.
     pub fn life(&self) -> Life {
-        match self.life.load(Ordering::Acquire) {
+        match self.life.load(Ordering::SeqCst) {
             1 => Life::Live,
             2 => Life::Exiting,
             _ => Life::Free,
@@ -143,7 +148,7 @@ impl Thread {
 
     /// Marks it as exiting: signals don't find it any more.
     pub fn set_exiting(&self) {
-        self.life.store(Life::Exiting as u32, Ordering::Release);
+        self.life.store(Life::Exiting as u32, Ordering::SeqCst);
     }
 
     /// Says what the thread is about to wait for. `deadline_ns` is 0 without a timeout.
@@ -179,6 +184,8 @@ pub struct ThreadTable {
     used: AtomicUsize,
     /// Threads that are not free.
     live: AtomicUsize,
+    /// Where generations and slots begin to be counted in ids. Changed with one thread only.
+    salt: AtomicU32,
     slots: SpinLock<Slots>,
 }
 
@@ -195,6 +202,7 @@ impl ThreadTable {
             base: AtomicUsize::new(0),
             used: AtomicUsize::new(0),
             live: AtomicUsize::new(0),
+            salt: AtomicU32::new(0),
             slots: SpinLock::new(Slots {
                 free: 0,
                 committed: 0,
@@ -209,7 +217,22 @@ impl ThreadTable {
     pub fn init(&self) -> Result<(), isize> {
         let base = mem::reserve(MAX_THREADS * size_of::<Thread>())?;
         self.base.store(base.expose_provenance(), Ordering::Relaxed);
+        self.draw_salt();
         Ok(())
+    }
+
+    /// Draws the salt. Ids of this process other than the main thread's become invalid.
+    pub(crate) fn draw_salt(&self) {
+        const NONBLOCK: usize = 1;
+        let mut salt = 0u32;
+        // SAFETY: the kernel fills a word, or none.
+        unsafe {
+            let done = sys!(nr::__NR_getrandom, &raw mut salt, 4usize, NONBLOCK);
+            if is_err(done) {
+                salt = (sys!(nr::__NR_getpid) as u32).wrapping_mul(0x9E37_79B9);
+            }
+        }
+        self.salt.store(salt, Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -265,12 +288,16 @@ impl ThreadTable {
     fn prepare(&self, thread: &Thread, slot: u32) {
         let generation = thread.generation.get();
         thread.generation.set((generation + 1) % GENERATIONS);
-        let tid = TID_BASE + generation * MAX_THREADS as u32 + slot;
+        let salt = self.salt.load(Ordering::Relaxed);
+        let generation = (generation + (salt >> 20) % GENERATIONS) % GENERATIONS;
+        let place = slot.wrapping_add(salt) % MAX_THREADS as u32;
+        let tid = TID_BASE + generation * MAX_THREADS as u32 + place;
         thread.tid.store(tid, Ordering::Relaxed);
         thread.bind_next.set(false);
         thread.cancelled.store(0, Ordering::Relaxed);
         thread.clear_tid.set(null_mut());
         thread.robust_list.set(0);
+        thread.inherits.store(0, Ordering::Relaxed);
         thread.bound.store(null_mut(), Ordering::Relaxed);
         thread.carrier.store(null_mut(), Ordering::Relaxed);
         thread.switches.store(0, Ordering::Relaxed);
@@ -284,14 +311,18 @@ impl ThreadTable {
         thread.life.store(Life::Live as u32, Ordering::Release);
     }
 
-    /// Gives a slot back.
+    /// The thread is gone for everybody who asks; its slot keeps its id until it is recycled.
+    pub fn retire(&self, thread: &Thread) {
+        thread.life.store(Life::Free as u32, Ordering::Release);
+        self.live.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Gives a retired thread's slot back.
     ///
     /// # Safety
     /// No run queue, wait queue or timer may hold the thread, and nobody runs on its stack.
-    pub unsafe fn free(&self, thread: &Thread) {
-        thread.life.store(Life::Free as u32, Ordering::Release);
+    pub unsafe fn recycle(&self, thread: &Thread) {
         let index = self.index(thread);
-        self.live.fetch_sub(1, Ordering::Relaxed);
         let mut slots = self.slots.lock();
         thread.wait_arg.store(slots.free, Ordering::Relaxed);
         slots.free = index + 1;
@@ -304,8 +335,15 @@ impl ThreadTable {
 
     /// The live thread with this id. The main thread, whose id is the process's, is in slot 0.
     pub fn find<'a>(&self, tid: u32) -> Option<&'a Thread> {
+        self.slot_of(tid)
+            .filter(|thread| thread.life() == Life::Live)
+    }
+
+    /// The slot whose last thread had this id, whether it lives or not.
+    pub fn slot_of<'a>(&self, tid: u32) -> Option<&'a Thread> {
         let index = if tid >= TID_BASE {
-            (tid - TID_BASE) as usize % MAX_THREADS
+            let salt = self.salt.load(Ordering::Relaxed);
+            (tid - TID_BASE).wrapping_sub(salt) as usize % MAX_THREADS
         } else {
             0
         };
@@ -313,12 +351,13 @@ impl ThreadTable {
             return None;
         }
         let thread = self.slot(index);
-        (thread.tid() == tid && thread.life() == Life::Live).then_some(thread)
+        (thread.tid() == tid).then_some(thread)
     }
 
     /// The live thread whose id is `tid` in the bits of `mask`, which are at least the slot's.
     pub fn find_by_low_bits<'a>(&self, tid: u32, mask: u32) -> Option<&'a Thread> {
-        let index = tid.wrapping_sub(TID_BASE) as usize % MAX_THREADS;
+        let salt = self.salt.load(Ordering::Relaxed);
+        let index = tid.wrapping_sub(TID_BASE).wrapping_sub(salt) as usize % MAX_THREADS;
         if index >= self.used.load(Ordering::Acquire) {
             return None;
         }
@@ -366,7 +405,8 @@ impl ThreadTable {
                     (&raw mut (*at).node).write(WaitNode::new());
                     thread.signals.queue.break_locks();
                     thread.attributes.break_lock();
-                    self.free(thread);
+                    self.retire(thread);
+                    self.recycle(thread);
                 }
             }
         }

@@ -3,8 +3,8 @@
 use crate::boundary::Handler;
 use crate::signal::{calls as signals, kept, timers};
 use crate::{
-    clocks, connections, descriptors, futex, ids, io, memory, poll, process, procfs, scheduling,
-    threads, time, uring,
+    clocks, connections, descriptors, futex, ids, io, memory, messages, poll, process, procfs,
+    scheduling, threads, time, uring,
 };
 use raddle_sys::nr;
 
@@ -22,10 +22,10 @@ const DESCRIPTORS: &[Row] = &[
     (nr::__NR_writev, io::writev),
     (nr::__NR_recvfrom, io::recvfrom),
     (nr::__NR_sendto, io::sendto),
-    (nr::__NR_recvmsg, io::recvmsg),
-    (nr::__NR_recvmmsg, io::recvmsg),
-    (nr::__NR_sendmsg, io::sendmsg),
-    (nr::__NR_sendmmsg, io::sendmsg),
+    (nr::__NR_recvmsg, messages::recvmsg),
+    (nr::__NR_recvmmsg, messages::recvmsg),
+    (nr::__NR_sendmsg, messages::sendmsg),
+    (nr::__NR_sendmmsg, messages::sendmsg),
     (nr::__NR_accept, connections::accept),
     (nr::__NR_accept4, connections::accept),
     (nr::__NR_connect, connections::connect),
@@ -48,6 +48,8 @@ const DESCRIPTORS: &[Row] = &[
 /// Threads, time, processes, memory, and what only a helper can wait for.
 const THREADS: &[Row] = &[
     (nr::__NR_futex, futex::futex),
+    (nr::__NR_futex_waitv, futex::vector::futex_waitv),
+    (nr::__NR_exit_group, futex::robust::exit_group),
     (nr::__NR_exit, threads::exit),
     (nr::__NR_gettid, ids::gettid),
     (nr::__NR_setuid, ids::credentials),
@@ -61,7 +63,8 @@ const THREADS: &[Row] = &[
     (nr::__NR_setfsgid, ids::credentials),
     (nr::__NR_capset, ids::credentials),
     (nr::__NR_set_tid_address, ids::set_tid_address),
-    (nr::__NR_set_robust_list, ids::set_robust_list),
+    (nr::__NR_set_robust_list, futex::robust::set_robust_list),
+    (nr::__NR_get_robust_list, futex::robust::get_robust_list),
     (nr::__NR_rseq, ids::rseq),
     (nr::__NR_prctl, ids::prctl),
     (nr::__NR_clock_gettime, clocks::clock_gettime),

@@ -4,6 +4,7 @@
 //! go through the vDSO, which no stub sees: the symbol layer takes `clock_gettime` for these ids.
 
 use crate::boundary::{Frame, Outcome};
+use crate::user;
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::Ordering;
 use raddle_engine::accounting::{clock_of, cpu_ns};
@@ -51,12 +52,7 @@ pub fn read(clock: u32) -> Option<Timespec> {
 /// `clock_gettime(2)`, where it is a system call.
 pub extern "C" fn clock_gettime(frame: &Frame) -> Outcome {
     match read(frame.rdi as u32) {
-        Some(time) => {
-            let to = with_exposed_provenance_mut::<Timespec>(frame.arg(1));
-            // SAFETY: the program's structure.
-            unsafe { to.write_unaligned(time) };
-            Outcome::of(0)
-        }
+        Some(time) => Outcome::of(user::write(frame.arg(1), &time).err().unwrap_or(0)),
         None => Outcome::PASS,
     }
 }

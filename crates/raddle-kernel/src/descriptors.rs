@@ -26,43 +26,57 @@ pub fn look_up<'a>(fd: usize) -> Option<(&'a Entry, Kind)> {
 #[cold]
 fn classify(entry: &Entry, fd: u32) -> Kind {
     const MODE: usize = 6; // st_mode is the seventh word of struct stat
+    if let Some((kind, drains)) = socket_kind(fd) {
+        entry.set_kind(kind, drains);
+        return kind;
+    }
     let mut stat = [0u32; 36];
     // SAFETY: the kernel fills a live structure.
     if is_err(unsafe { sys!(nr::__NR_fstat, fd, stat.as_mut_ptr()) }) {
         return Kind::File;
     }
     let kind = match stat[MODE] & 0o170000 {
-        0o140000 => socket_kind(fd),
         0o010000 => Kind::Pipe,
         0o100000 | 0o040000 | 0o060000 => Kind::File,
         _ if ENGINE.pump.accepts(fd) => Kind::Pollable,
         _ => Kind::File,
     };
-    entry.set_kind(kind);
+    entry.set_kind(kind, false);
     kind
 }
 
-fn socket_kind(fd: u32) -> Kind {
-    const SOL_SOCKET: usize = 1;
+const SOL_SOCKET: usize = 1;
+const SO_RCVLOWAT: usize = 18;
+const IPPROTO_TCP: usize = 6;
+const TCP_ULP: usize = 31;
+
+/// A socket's kind, and whether a short read empties it; `None` for anything else.
+///
+/// A blocking read of a socket with a low-water mark waits for so many bytes, which a read that
+/// doesn't block ignores: `Kind::Pollable` leaves the read to the kernel once it is ready.
+fn socket_kind(fd: u32) -> Option<(Kind, bool)> {
     const SO_TYPE: usize = 3;
+    const SO_PROTOCOL: usize = 38;
     const STREAM: u32 = 1;
-    let (mut kind, mut len) = (0u32, 4u32);
+    if option(fd, SOL_SOCKET, SO_TYPE)? != STREAM {
+        return Some((Kind::Datagram, false));
+    }
+    if option(fd, SOL_SOCKET, SO_RCVLOWAT)? > 1 {
+        return Some((Kind::Pollable, false));
+    }
+    let is_tcp = option(fd, SOL_SOCKET, SO_PROTOCOL)? == IPPROTO_TCP as u32;
+    // The name of the upper layer, if there is one: its first bytes aren't zero.
+    let drains = is_tcp && option(fd, IPPROTO_TCP, TCP_ULP).unwrap_or(0) == 0;
+    Some((Kind::Stream, drains))
+}
+
+/// The first four bytes of a socket's option; `None` if the kernel says an error.
+fn option(fd: u32, level: usize, name: usize) -> Option<u32> {
+    let (mut value, mut len) = (0u32, 4u32);
+    let (at, len_at) = (&raw mut value, &raw mut len);
     // SAFETY: the kernel fills live words.
-    unsafe {
-        sys!(
-            nr::__NR_getsockopt,
-            fd,
-            SOL_SOCKET,
-            SO_TYPE,
-            &raw mut kind,
-            &raw mut len
-        );
-    }
-    if kind == STREAM {
-        Kind::Stream
-    } else {
-        Kind::Datagram
-    }
+    let result = unsafe { sys!(nr::__NR_getsockopt, fd, level, name, at, len_at) };
+    (!is_err(result)).then_some(value)
 }
 
 /// True if the descriptor is in non-blocking mode.
@@ -145,17 +159,18 @@ pub extern "C" fn close_range(frame: &Frame) -> Outcome {
     Outcome::of(unsafe { sys!(nr::__NR_close_range, from, last, frame.rdx) })
 }
 
-/// `setsockopt(2)`: receive and send timeouts are ours to keep.
+/// `setsockopt(2)`: receive and send timeouts are ours to keep; what changes how reads end makes
+/// us look at the socket again.
 pub extern "C" fn setsockopt(frame: &Frame) -> Outcome {
-    const SOL_SOCKET: usize = 1;
-    if frame.arg(1) != SOL_SOCKET || frame.arg(4) < 16 {
-        return Outcome::PASS;
-    }
-    let direction = match frame.arg(2) {
-        20 | 66 => 0,
-        21 | 67 => 1,
+    let direction = match (frame.arg(1), frame.arg(2)) {
+        (SOL_SOCKET, 20 | 66) => 0,
+        (SOL_SOCKET, 21 | 67) => 1,
+        (SOL_SOCKET, SO_RCVLOWAT) | (IPPROTO_TCP, TCP_ULP) => return set_reading(frame),
         _ => return Outcome::PASS,
     };
+    if frame.arg(4) < 16 {
+        return Outcome::PASS;
+    }
     // SAFETY: the program's own call.
     let result = unsafe { frame.raw() };
     if result == 0
@@ -169,6 +184,15 @@ pub extern "C" fn setsockopt(frame: &Frame) -> Outcome {
             .saturating_add(usec.div_ceil(1000))
             .min(u64::from(u32::MAX));
         entry.timeouts_ms[direction].store(ms as u32, core::sync::atomic::Ordering::Relaxed);
+    }
+    Outcome::of(result)
+}
+
+fn set_reading(frame: &Frame) -> Outcome {
+    // SAFETY: the program's own call.
+    let result = unsafe { frame.raw() };
+    if let Some(entry) = ENGINE.pump.entry(frame.rdi as u32) {
+        entry.set_kind(Kind::Unknown, false);
     }
     Outcome::of(result)
 }

@@ -1,7 +1,7 @@
 //! Who am I: thread ids and what the kernel keeps per thread under them.
 
 use crate::boundary::{Frame, Outcome};
-use crate::{exclusion, is_multiplexed, procfs, scheduling};
+use crate::{exclusion, is_multiplexed, procfs, scheduling, user};
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::TID_BASE;
@@ -23,18 +23,6 @@ pub extern "C" fn set_tid_address(frame: &Frame) -> Outcome {
         .clear_tid
         .set(with_exposed_provenance_mut(frame.arg(0)));
     Outcome::of(thread.tid() as isize)
-}
-
-/// `set_robust_list(2)`: kept for `get_robust_list` and for the thread's end.
-pub extern "C" fn set_robust_list(frame: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
-        return Outcome::PASS;
-    }
-    if frame.arg(1) != 24 {
-        return Outcome::of(err(errno::EINVAL));
-    }
-    Carrier::current().thread().robust_list.set(frame.arg(0));
-    Outcome::of(0)
 }
 
 /// `rseq(2)`: absent, because a kernel thread's registration can't follow green threads over
@@ -101,14 +89,13 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
     let thread = Carrier::current().thread();
     match frame.arg(0) {
         SET_NAME => {
-            let from = core::ptr::with_exposed_provenance::<u8>(frame.arg(1));
             let mut name = [0u8; 15];
             for (i, byte) in name.iter_mut().enumerate() {
-                // SAFETY: the program's zero-terminated string.
-                *byte = unsafe { from.add(i).read() };
-                if *byte == 0 {
-                    break;
-                }
+                *byte = match user::read(frame.arg(1) + i) {
+                    Ok(0) => break, // the string's end
+                    Ok(byte) => byte,
+                    Err(errno) => return Outcome::of(errno),
+                };
             }
             let len = name
                 .iter()
@@ -123,10 +110,8 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
             Outcome::of(0)
         }
         GET_NAME if ENGINE.is_started() => {
-            let to = with_exposed_provenance_mut::<[u8; 16]>(frame.arg(1));
-            // SAFETY: the program's 16-byte buffer.
-            unsafe { to.write(thread.name()) };
-            Outcome::of(0)
+            let done = user::write(frame.arg(1), &thread.name());
+            Outcome::of(done.map_or_else(|errno| errno, |()| 0))
         }
         _ => Outcome::PASS,
     }

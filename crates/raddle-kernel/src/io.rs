@@ -5,6 +5,7 @@
 
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{is_nonblocking, look_up};
+use crate::messages::{Message, send_message, write_vector};
 use crate::procfs;
 use crate::signal::{self, Delivered};
 use crate::time::millisecond_deadline;
@@ -17,14 +18,12 @@ use raddle_sched::timers::NEVER;
 use raddle_sys::abi::{IoVec, PollFd};
 use raddle_sys::{err, errno, is_err, nr, sys};
 
-const DONTWAIT: usize = 0x40;
+pub(crate) const DONTWAIT: usize = 0x40;
 const PEEK: usize = 2;
-const WAITALL: usize = 0x100;
-const ERRQUEUE: usize = 0x2000;
+pub(crate) const WAITALL: usize = 0x100;
 const OOB: usize = 1;
-const NOWAIT: usize = 8; // RWF_NOWAIT
+pub(crate) const NOWAIT: usize = 8; // RWF_NOWAIT
 pub(crate) const EAGAIN: isize = err(errno::EAGAIN);
-const NOT_SUPPORTED: isize = err(errno::EOPNOTSUPP);
 const EINTR: isize = err(errno::EINTR);
 
 /// Emulated calls in a row after which a thread lets others run.
@@ -124,6 +123,7 @@ pub(crate) fn until_ready(
         let result = attempt(sequence);
         if result != EAGAIN {
             count_call();
+            entry.progress();
             return Outcome::of(result);
         }
         if deadline_ns == 0 {
@@ -140,12 +140,36 @@ pub(crate) fn until_ready(
     }
 }
 
+/// A descriptor's row and kind.
+type Found<'a> = (&'a Entry, Kind);
+
+/// Calls that any file has, made as those of a socket. A number that was closed behind our back,
+/// and is a pipe now, says so by ENOTSOCK.
+///
+/// Not inlined: the handlers are small, so that a call that just passes saves no registers.
+#[inline(never)]
+fn as_what_it_is(frame: &Frame, found: Found, call: impl Fn(&Frame, Found) -> Outcome) -> Outcome {
+    let outcome = call(frame, found);
+    if !outcome.is_value(err(errno::ENOTSOCK)) {
+        return outcome;
+    }
+    ENGINE.pump.forget(frame.arg(0) as u32);
+    match look_up(frame.arg(0)) {
+        Some(found) => call(frame, found),
+        None => Outcome::PASS,
+    }
+}
+
 /// `read(2)`.
 pub extern "C" fn read(frame: &Frame) -> Outcome {
+    match look_up(frame.arg(0)) {
+        Some(found) => as_what_it_is(frame, found, read_as),
+        None => Outcome::PASS,
+    }
+}
+
+fn read_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     let (fd, buffer, len) = (frame.arg(0), frame.arg(1), frame.arg(2));
-    let Some((entry, kind)) = look_up(fd) else {
-        return Outcome::PASS;
-    };
     match kind {
         Kind::Stream => receive_stream(fd, entry, buffer, len),
         // SAFETY: the program's own buffer.
@@ -178,10 +202,14 @@ fn receive_stream(fd: usize, entry: &Entry, buffer: usize, len: usize) -> Outcom
 
 /// `readv(2)`.
 pub extern "C" fn readv(frame: &Frame) -> Outcome {
+    match look_up(frame.arg(0)) {
+        Some(found) => as_what_it_is(frame, found, readv_as),
+        None => Outcome::PASS,
+    }
+}
+
+fn readv_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     let (fd, vector, count) = (frame.arg(0), frame.arg(1), frame.arg(2));
-    let Some((entry, kind)) = look_up(fd) else {
-        return Outcome::PASS;
-    };
     match kind {
         Kind::Stream | Kind::Datagram => {
             let message = Message::of_vector(vector, count);
@@ -225,7 +253,7 @@ fn read_vector(fd: usize, entry: &Entry, vector: usize, count: usize, len: usize
 }
 
 /// Polls, then lets the kernel do the call: for what has no non-blocking form.
-fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
+pub(crate) fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
     let ready = until_ready(fd, entry, way, |_| {
         let events = if way == Way::In { 1 } else { 4 };
         let mut poll = PollFd {
@@ -249,10 +277,14 @@ fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
 
 /// `write(2)`.
 pub extern "C" fn write(frame: &Frame) -> Outcome {
+    match look_up(frame.arg(0)) {
+        Some(found) => as_what_it_is(frame, found, write_as),
+        None => procfs::write(frame),
+    }
+}
+
+fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     let (fd, buffer, len) = (frame.arg(0), frame.arg(1), frame.arg(2));
-    let Some((entry, kind)) = look_up(fd) else {
-        return procfs::write(frame);
-    };
     match kind {
         // SAFETY: the program's own buffer.
         Kind::Stream => send_all(fd, entry, len, |done| unsafe {
@@ -288,7 +320,12 @@ pub extern "C" fn write(frame: &Frame) -> Outcome {
 }
 
 /// A blocking write goes on until everything is out, or an error or a signal comes after a part.
-fn send_all(fd: usize, entry: &Entry, len: usize, mut put: impl FnMut(usize) -> isize) -> Outcome {
+pub(crate) fn send_all(
+    fd: usize,
+    entry: &Entry,
+    len: usize,
+    mut put: impl FnMut(usize) -> isize,
+) -> Outcome {
     let mut done = 0usize;
     let mut nonblocking = None;
     let outcome = until_ready(fd, entry, Way::Out, |_| {
@@ -320,10 +357,14 @@ fn send_all(fd: usize, entry: &Entry, len: usize, mut put: impl FnMut(usize) -> 
 
 /// `writev(2)`.
 pub extern "C" fn writev(frame: &Frame) -> Outcome {
+    match look_up(frame.arg(0)) {
+        Some(found) => as_what_it_is(frame, found, writev_as),
+        None => Outcome::PASS,
+    }
+}
+
+fn writev_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     let (fd, vector, count) = (frame.arg(0), frame.arg(1), frame.arg(2));
-    let Some((entry, kind)) = look_up(fd) else {
-        return Outcome::PASS;
-    };
     match kind {
         Kind::Stream | Kind::Datagram => {
             let message = Message::of_vector(vector, count);
@@ -334,138 +375,17 @@ pub extern "C" fn writev(frame: &Frame) -> Outcome {
     }
 }
 
-/// `struct msghdr`.
-#[repr(C)]
-struct Message {
-    name: usize,
-    name_len: u64,
-    vector: usize,
-    count: usize,
-    control: usize,
-    control_len: usize,
-    flags: u64,
-}
-
-impl Message {
-    const fn of_vector(vector: usize, count: usize) -> Self {
-        Self {
-            name: 0,
-            name_len: 0,
-            vector,
-            count,
-            control: 0,
-            control_len: 0,
-            flags: 0,
-        }
-    }
-}
-
-/// A vector goes into a pipe piece by piece once it doesn't fit at once.
-fn write_vector(fd: usize, entry: &Entry, vector: usize, count: usize) -> Outcome {
-    // SAFETY: the program's own vector; offset -1 means the current position.
-    let put = |vector: usize, count: usize| unsafe {
-        sys!(
-            nr::__NR_pwritev2,
-            fd,
-            vector,
-            count,
-            -1isize,
-            -1isize,
-            NOWAIT
-        )
-    };
-    let first = until_ready(fd, entry, Way::Out, |_| put(vector, count));
-    match first.value() {
-        Some(NOT_SUPPORTED) => when_ready(fd, entry, Way::Out),
-        Some(sent) if sent >= 0 => {
-            let rest = |base: usize, len: usize| {
-                let piece = IoVec { base, len };
-                put((&raw const piece).expose_provenance(), 1)
-            };
-            send_rest(fd, entry, vector, count, sent as usize, rest)
-        }
-        _ => first,
-    }
-}
-
-/// A message goes out whole or, on a stream, part by part.
-fn send_message(fd: usize, entry: &Entry, message: &Message, flags: usize) -> Outcome {
-    let at = core::ptr::from_ref(message).expose_provenance();
-    // SAFETY: the program's own message.
-    let first = until_ready(fd, entry, Way::Out, |_| unsafe {
-        sys!(nr::__NR_sendmsg, fd, at, flags | DONTWAIT)
-    });
-    let Some(sent) = first.value().filter(|&sent| sent >= 0) else {
-        return first;
-    };
-    if entry.kind() != Kind::Stream {
-        return first;
-    }
-    // SAFETY: the program's own buffers.
-    let rest =
-        |base: usize, len: usize| unsafe { sys!(nr::__NR_sendto, fd, base, len, flags | DONTWAIT) };
-    send_rest(
-        fd,
-        entry,
-        message.vector,
-        message.count,
-        sent as usize,
-        rest,
-    )
-}
-
-/// After `done` bytes of a vector went out at once: the rest, one piece at a time, unless the
-/// descriptor is non-blocking.
-fn send_rest(
-    fd: usize,
-    entry: &Entry,
-    vector: usize,
-    count: usize,
-    mut done: usize,
-    mut put: impl FnMut(usize, usize) -> isize,
-) -> Outcome {
-    if done >= vector_len(vector, count) || is_nonblocking(fd) {
-        return Outcome::of(done as isize);
-    }
-    let mut position = 0;
-    for index in 0..count {
-        let piece = vector_at(vector, index);
-        let skip = done.saturating_sub(position).min(piece.len);
-        position += piece.len;
-        let (base, len) = (piece.base + skip, piece.len - skip);
-        if len == 0 {
-            continue;
-        }
-        let sent = send_all(fd, entry, len, |sent| put(base + sent, len - sent));
-        match sent.value() {
-            Some(sent) if sent >= 0 => done += sent as usize,
-            _ => break,
-        }
-        if done < position {
-            break;
-        }
-    }
-    Outcome::of(done as isize)
-}
-
-fn vector_at(vector: usize, index: usize) -> IoVec {
-    let at = core::ptr::with_exposed_provenance::<IoVec>(vector).wrapping_add(index);
-    // SAFETY: the program's own vector, which the kernel has accepted.
-    unsafe { at.read_unaligned() }
-}
-
-fn vector_len(vector: usize, count: usize) -> usize {
-    (0..count.min(1024))
-        .map(|index| vector_at(vector, index).len)
-        .sum()
-}
-
 /// `recvfrom(2)`.
 pub extern "C" fn recvfrom(frame: &Frame) -> Outcome {
+    match look_up(frame.arg(0)) {
+        Some(found) => recvfrom_as(frame, found),
+        None => Outcome::PASS,
+    }
+}
+
+#[inline(never)]
+fn recvfrom_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     let (fd, buffer, len, flags) = (frame.arg(0), frame.arg(1), frame.arg(2), frame.arg(3));
-    let Some((entry, kind)) = look_up(fd) else {
-        return Outcome::PASS;
-    };
     if flags & DONTWAIT != 0 {
         return Outcome::PASS;
     }
@@ -512,10 +432,15 @@ pub extern "C" fn recvfrom(frame: &Frame) -> Outcome {
 
 /// `sendto(2)`.
 pub extern "C" fn sendto(frame: &Frame) -> Outcome {
+    match look_up(frame.arg(0)) {
+        Some(found) => sendto_as(frame, found),
+        None => Outcome::PASS,
+    }
+}
+
+#[inline(never)]
+fn sendto_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     let (fd, buffer, len, flags) = (frame.arg(0), frame.arg(1), frame.arg(2), frame.arg(3));
-    let Some((entry, kind)) = look_up(fd) else {
-        return Outcome::PASS;
-    };
     if flags & DONTWAIT != 0 {
         return Outcome::PASS;
     }
@@ -537,50 +462,4 @@ pub extern "C" fn sendto(frame: &Frame) -> Outcome {
     } else {
         until_ready(fd, entry, Way::Out, |_| put(0))
     }
-}
-
-/// `recvmsg(2)`, `recvmmsg(2)`.
-pub extern "C" fn recvmsg(frame: &Frame) -> Outcome {
-    let many = frame.rax == u64::from(nr::__NR_recvmmsg);
-    let position = if many { 3 } else { 2 };
-    let (fd, flags) = (frame.arg(0), frame.arg(position));
-    let Some((entry, _)) = look_up(fd) else {
-        return Outcome::PASS;
-    };
-    if flags & (DONTWAIT | ERRQUEUE) != 0 {
-        return Outcome::PASS;
-    }
-    if flags & WAITALL != 0 || many && frame.arg(4) != 0 {
-        return crate::process::on_helper(frame);
-    }
-    let mut args = frame.args();
-    args[position] |= DONTWAIT;
-    // SAFETY: the program's own call.
-    until_ready(fd, entry, Way::In, |_| unsafe {
-        raddle_sys::syscall6(frame.rax as u32, args)
-    })
-}
-
-/// `sendmsg(2)`, `sendmmsg(2)`.
-pub extern "C" fn sendmsg(frame: &Frame) -> Outcome {
-    let many = frame.rax == u64::from(nr::__NR_sendmmsg);
-    let position = if many { 3 } else { 2 };
-    let (fd, flags) = (frame.arg(0), frame.arg(position));
-    let Some((entry, kind)) = look_up(fd) else {
-        return Outcome::PASS;
-    };
-    if flags & DONTWAIT != 0 || frame.arg(1) == 0 {
-        return Outcome::PASS;
-    }
-    if !many && kind == Kind::Stream {
-        let message = core::ptr::with_exposed_provenance::<Message>(frame.arg(1));
-        // SAFETY: the program's own message.
-        return send_message(fd, entry, unsafe { &*message }, flags);
-    }
-    let mut args = frame.args();
-    args[position] |= DONTWAIT;
-    // SAFETY: the program's own call.
-    until_ready(fd, entry, Way::Out, |_| unsafe {
-        raddle_sys::syscall6(frame.rax as u32, args)
-    })
 }

@@ -15,6 +15,7 @@ pub mod futex;
 pub mod ids;
 pub mod io;
 pub mod memory;
+pub mod messages;
 pub mod poll;
 pub mod process;
 pub mod procfs;
@@ -23,6 +24,7 @@ pub mod signal;
 pub mod threads;
 pub mod time;
 pub mod uring;
+pub mod user;
 
 use core::sync::atomic::Ordering;
 use raddle_engine::{Carrier, ENGINE};

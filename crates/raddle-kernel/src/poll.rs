@@ -9,8 +9,8 @@ use crate::io::count_call;
 use crate::is_multiplexed;
 use crate::signal::{self, Delivered};
 use crate::time::{millisecond_deadline, relative_deadline, sleep_until};
+use crate::user;
 use core::mem::MaybeUninit;
-use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
 use raddle_engine::clock::now_ns;
 use raddle_engine::pump::{FdWait, IN};
@@ -83,6 +83,15 @@ impl Waits {
         }
     }
 
+    /// The call succeeded: the next wait on these descriptors is a new one.
+    fn progress(&mut self) {
+        for wait in self.all() {
+            if let Some(entry) = ENGINE.pump.entry(wait.fd) {
+                entry.progress();
+            }
+        }
+    }
+
     fn all(&mut self) -> &[FdWait] {
         // SAFETY: the first `len` were written.
         unsafe { core::slice::from_raw_parts(self.base(), self.len) }
@@ -104,18 +113,16 @@ struct TemporaryMask {
 }
 
 impl TemporaryMask {
-    fn set(address: usize) -> Self {
+    fn set(address: usize) -> Result<Self, isize> {
         if address == 0 || !signal::is_virtual() {
-            return Self { old: None };
+            return Ok(Self { old: None });
         }
-        // SAFETY: the program's word.
-        let mask = unsafe { with_exposed_provenance::<u64>(address).read_unaligned() };
-        let mask = mask & !signal::UNBLOCKABLE;
+        let mask = user::read::<u64>(address)? & !signal::UNBLOCKABLE;
         let signals = &Carrier::current().thread().signals;
         let old = signals.mask.swap(mask, Ordering::SeqCst);
         signal::kept::release(!mask);
         signals.suspended_mask.set(Some(old));
-        Self { old: Some(old) }
+        Ok(Self { old: Some(old) })
     }
 
     /// Delivers what the temporary mask lets through.
@@ -158,6 +165,7 @@ fn wait_loop(
         let ready = ask();
         if ready != 0 {
             count_call();
+            waits.progress();
             return Outcome::of(ready);
         }
         if mask.old.is_some() && mask.deliver() != Delivered::Nothing {
@@ -193,7 +201,7 @@ pub extern "C" fn poll(frame: &Frame) -> Outcome {
     if !is_multiplexed() || timeout_ms == 0 {
         return Outcome::PASS;
     }
-    poll_until(frame, millisecond_deadline(timeout_ms), 0)
+    answer(poll_until(frame, millisecond_deadline(timeout_ms), 0))
 }
 
 /// `ppoll(2)`.
@@ -203,7 +211,7 @@ pub extern "C" fn ppoll(frame: &Frame) -> Outcome {
     }
     match relative_deadline(frame.arg(2)) {
         Ok(deadline_ns) => {
-            let outcome = poll_until(frame, deadline_ns, frame.arg(3));
+            let outcome = answer(poll_until(frame, deadline_ns, frame.arg(3)));
             write_remaining(frame.arg(2), deadline_ns, outcome)
         }
         Err(errno) => Outcome::of(errno),
@@ -214,32 +222,40 @@ pub extern "C" fn ppoll(frame: &Frame) -> Outcome {
 fn write_remaining(timeout: usize, deadline_ns: u64, outcome: Outcome) -> Outcome {
     if timeout != 0 && !outcome.is_pass() {
         let left = Timespec::from_ns(deadline_ns.saturating_sub(now_ns()));
-        // SAFETY: the program's structure, which was read before.
-        unsafe { with_exposed_provenance_mut::<Timespec>(timeout).write_unaligned(left) };
+        let _ = user::write(timeout, &left); // as in the kernel, a read-only one stays as it is
     }
     outcome
 }
 
-fn poll_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Outcome {
+/// A call's outcome, or the errno that ended it early.
+fn answer(outcome: Result<Outcome, isize>) -> Outcome {
+    outcome.unwrap_or_else(Outcome::of)
+}
+
+fn poll_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Result<Outcome, isize> {
     let (fds, count) = (frame.arg(0), frame.arg(1));
-    let mask = TemporaryMask::set(mask);
+    let mask = TemporaryMask::set(mask)?;
     if count == 0 {
-        return sleep_as_poll(deadline_ns, &mask);
+        return Ok(sleep_as_poll(deadline_ns, &mask));
     }
     let Some(mut waits) = Waits::new(count) else {
-        return Outcome::of(err(errno::ENOMEM));
+        return Err(err(errno::ENOMEM));
     };
     for index in 0..count {
-        let at = with_exposed_provenance::<PollFd>(fds).wrapping_add(index);
-        // SAFETY: the program's array.
-        let poll = unsafe { at.read_unaligned() };
+        let poll = user::read::<PollFd>(fds.wrapping_add(index * size_of::<PollFd>()))?;
         if poll.fd >= 0 {
             waits.push(poll.fd as u32, poll.events as u16 as u32);
         }
     }
     // SAFETY: the program's array.
     let ask = || unsafe { sys!(nr::__NR_poll, fds, count, 0usize) };
-    wait_loop(&mut waits, WaitKind::Poll, deadline_ns, &mask, ask)
+    Ok(wait_loop(
+        &mut waits,
+        WaitKind::Poll,
+        deadline_ns,
+        &mask,
+        ask,
+    ))
 }
 
 fn sleep_as_poll(deadline_ns: u64, mask: &TemporaryMask) -> Outcome {
@@ -262,11 +278,13 @@ pub extern "C" fn select(frame: &Frame) -> Outcome {
     if !is_multiplexed() {
         return Outcome::PASS;
     }
-    let timeout = with_exposed_provenance_mut::<[i64; 2]>(frame.arg(4));
+    let timeout = frame.arg(4);
     let mut deadline_ns = NEVER;
-    if !timeout.is_null() {
-        // SAFETY: the program's structure.
-        let [sec, usec] = unsafe { timeout.read_unaligned() };
+    if timeout != 0 {
+        let [sec, usec] = match user::read::<[u64; 2]>(timeout) {
+            Ok(parts) => parts.map(|part| part as i64),
+            Err(errno) => return Outcome::of(errno),
+        };
         if sec < 0 || usec < 0 {
             return Outcome::of(err(errno::EINVAL));
         }
@@ -278,17 +296,11 @@ pub extern "C" fn select(frame: &Frame) -> Outcome {
         }
         deadline_ns = now_ns().saturating_add(left).min(NEVER - 1);
     }
-    let outcome = select_until(frame, deadline_ns, 0);
-    if !timeout.is_null() && !outcome.is_pass() {
+    let outcome = answer(select_until(frame, deadline_ns, 0));
+    if timeout != 0 && !outcome.is_pass() {
         let left = deadline_ns.saturating_sub(now_ns());
-        // SAFETY: the program's structure.
-        unsafe {
-            let left = [
-                (left / 1_000_000_000) as i64,
-                (left % 1_000_000_000 / 1000) as i64,
-            ];
-            timeout.write_unaligned(left);
-        }
+        let left = [left / 1_000_000_000, left % 1_000_000_000 / 1000];
+        let _ = user::write(timeout, &left);
     }
     outcome
 }
@@ -300,46 +312,46 @@ pub extern "C" fn pselect6(frame: &Frame) -> Outcome {
     }
     let mask = match frame.arg(5) {
         0 => 0,
-        // SAFETY: the program's pair of words.
-        at => unsafe { with_exposed_provenance::<usize>(at).read_unaligned() },
+        at => match user::read::<u64>(at) {
+            Ok(mask) => mask as usize,
+            Err(errno) => return Outcome::of(errno),
+        },
     };
     match relative_deadline(frame.arg(4)) {
         Ok(deadline_ns) => {
-            let outcome = select_until(frame, deadline_ns, mask);
+            let outcome = answer(select_until(frame, deadline_ns, mask));
             write_remaining(frame.arg(4), deadline_ns, outcome)
         }
         Err(errno) => Outcome::of(errno),
     }
 }
 
-fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Outcome {
+fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Result<Outcome, isize> {
     let count = frame.rdi as i32;
     if count < 0 {
-        return Outcome::of(err(errno::EINVAL));
+        return Err(err(errno::EINVAL));
     }
     let words = (count as usize).div_ceil(64);
     if words > SET_WORDS {
-        return crate::process::on_helper(frame);
+        return Ok(crate::process::on_helper(frame));
     }
-    let mask = TemporaryMask::set(mask);
+    let mask = TemporaryMask::set(mask)?;
     let sets = [frame.arg(1), frame.arg(2), frame.arg(3)];
     if count == 0 || sets == [0; 3] {
-        return sleep_as_poll(deadline_ns, &mask);
+        return Ok(sleep_as_poll(deadline_ns, &mask));
     }
     let mut wanted = [[0u64; SET_WORDS]; 3];
     let mut total = 0;
     for (set, wanted) in sets.iter().zip(&mut wanted) {
         for (index, word) in wanted.iter_mut().enumerate().take(words) {
             if *set != 0 {
-                let at = with_exposed_provenance::<u64>(*set).wrapping_add(index);
-                // SAFETY: the program's set.
-                *word = unsafe { at.read_unaligned() };
+                *word = user::read(set.wrapping_add(index * 8))?;
                 total += word.count_ones() as usize;
             }
         }
     }
     let Some(mut waits) = Waits::new(total) else {
-        return Outcome::of(err(errno::ENOMEM));
+        return Err(err(errno::ENOMEM));
     };
     for (set, events) in wanted.iter().zip([1u32, 4, 2]) {
         for fd in (0..count as u32).filter(|fd| set[*fd as usize / 64] >> (fd % 64) & 1 != 0) {
@@ -349,10 +361,10 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Outcome {
     let ask = || {
         for (set, wanted) in sets.iter().zip(&wanted) {
             for (index, word) in wanted.iter().enumerate().take(words) {
-                if *set != 0 {
-                    let at = with_exposed_provenance_mut::<u64>(*set).wrapping_add(index);
-                    // SAFETY: the program's set.
-                    unsafe { at.write_unaligned(*word) };
+                if *set != 0
+                    && let Err(errno) = user::write(set.wrapping_add(index * 8), word)
+                {
+                    return errno;
                 }
             }
         }
@@ -373,7 +385,13 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Outcome {
             )
         }
     };
-    wait_loop(&mut waits, WaitKind::Poll, deadline_ns, &mask, ask)
+    Ok(wait_loop(
+        &mut waits,
+        WaitKind::Poll,
+        deadline_ns,
+        &mask,
+        ask,
+    ))
 }
 
 /// `epoll_wait(2)`, `epoll_pwait(2)`.
@@ -383,11 +401,11 @@ pub extern "C" fn epoll_wait(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     let with_mask = frame.rax == u64::from(nr::__NR_epoll_pwait);
-    epoll_until(
+    answer(epoll_until(
         frame,
         millisecond_deadline(timeout_ms),
         if with_mask { frame.arg(4) } else { 0 },
-    )
+    ))
 }
 
 /// `epoll_pwait2(2)`.
@@ -396,19 +414,25 @@ pub extern "C" fn epoll_pwait2(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     match relative_deadline(frame.arg(3)) {
-        Ok(deadline_ns) => epoll_until(frame, deadline_ns, frame.arg(4)),
+        Ok(deadline_ns) => answer(epoll_until(frame, deadline_ns, frame.arg(4))),
         Err(errno) => Outcome::of(errno),
     }
 }
 
-fn epoll_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Outcome {
+fn epoll_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Result<Outcome, isize> {
     let (epoll, events, max) = (frame.arg(0), frame.arg(1), frame.arg(2));
-    let mask = TemporaryMask::set(mask);
+    let mask = TemporaryMask::set(mask)?;
     let Some(mut waits) = Waits::new(1) else {
-        return Outcome::of(err(errno::ENOMEM));
+        return Err(err(errno::ENOMEM));
     };
     waits.push(epoll as u32, IN);
     // SAFETY: the program's own call, without waiting.
     let ask = || unsafe { sys!(nr::__NR_epoll_wait, epoll, events, max, 0usize) };
-    wait_loop(&mut waits, WaitKind::Epoll, deadline_ns, &mask, ask)
+    Ok(wait_loop(
+        &mut waits,
+        WaitKind::Epoll,
+        deadline_ns,
+        &mask,
+        ask,
+    ))
 }

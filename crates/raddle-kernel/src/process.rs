@@ -7,6 +7,7 @@
 //! meanwhile.
 
 use crate::boundary::{CloneFrame, Frame, Outcome};
+use crate::futex;
 use crate::signal;
 use crate::threads::{self, CLONE_THREAD, CLONE_VM, Request};
 use crate::{ids, is_multiplexed, scheduling};
@@ -79,6 +80,7 @@ pub extern "C" fn clone_after(result: isize) {
         // SAFETY: the child of a fork has this one thread.
         unsafe { fork::in_child() };
         signal::in_child();
+        futex::vector::in_child();
         if had_threads {
             scheduling::in_child();
             ids::in_child();

@@ -8,8 +8,9 @@ use crate::boundary::{ChildRegisters, CloneFrame, Frame, Outcome, raddle_child_s
 use crate::futex;
 use crate::scheduling;
 use crate::signal;
-use core::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
-use core::sync::atomic::{AtomicU32, Ordering};
+use crate::user;
+use core::ptr::with_exposed_provenance_mut;
+use core::sync::atomic::Ordering;
 use raddle_context::prepare;
 use raddle_engine::{Carrier, ENGINE, Thread, switch};
 use raddle_sys::abi::CloneArgs;
@@ -44,18 +45,12 @@ impl Request {
         }
     }
 
-    /// From `clone3(2)`'s structure; `None` if it is too small to be one.
+    /// From `clone3(2)`'s structure; `None` if it is too small to be one, or isn't there.
     pub fn from_clone3(call: &Frame) -> Option<Self> {
         if call.arg(1) < 64 {
             return None;
         }
-        let from = with_exposed_provenance::<CloneArgs>(call.arg(0));
-        let mut args = CloneArgs::default();
-        let size = call.arg(1).min(size_of::<CloneArgs>());
-        // SAFETY: the program's structure of that size.
-        unsafe {
-            core::ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut args).cast::<u8>(), size);
-        }
+        let args = user::read_part(call.arg(0), call.arg(1), CloneArgs::default()).ok()?;
         Some(Self {
             flags: args.flags,
             stack: (args.stack + args.stack_size) as usize,
@@ -80,11 +75,8 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     };
     let parent = Carrier::current().thread();
     let tid = thread.tid();
-    let set = |address: usize| {
-        let word = with_exposed_provenance_mut::<AtomicU32>(address);
-        // SAFETY: the program's thread id word.
-        unsafe { (*word).store(tid, Ordering::Relaxed) };
-    };
+    // As in the kernel, a bad address is only found missing when the id is looked for.
+    let set = |address: usize| user::write(address, &tid).unwrap_or(());
     if request.flags & CLONE_PARENT_SETTID != 0 {
         set(request.parent_tid);
     }
@@ -156,7 +148,9 @@ pub extern "C" fn exit(_: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     let thread = Carrier::current().thread();
+    futex::robust::thread_ends(thread);
     thread.set_exiting();
+    futex::pi::owner_ends(thread);
     switch::exit()
 }
 
@@ -169,13 +163,12 @@ pub fn carrier_starts(carrier: &Carrier) {
 /// The rest of an exit, on the carrier's own stack: the joiner hears of it when nobody uses the
 /// stack.
 pub fn exited(thread: &Thread) {
-    let clear_tid = thread.clear_tid.replace(null_mut());
     thread.signals.queue.clear();
     let last = ENGINE.threads.live() == 1;
+    ENGINE.threads.retire(thread);
+    futex::clear_tid(thread.clear_tid.get());
     // SAFETY: an exiting thread is in no queue, and it has left its stack.
-    unsafe { ENGINE.threads.free(thread) };
-    // SAFETY: glibc keeps the thread block, and the word in it, until it sees the zero.
-    unsafe { futex::clear_tid(clear_tid) };
+    unsafe { ENGINE.threads.recycle(thread) };
     if last {
         // Every thread has called exit(2): so ends the process.
         // SAFETY: nothing of the program is left to run.

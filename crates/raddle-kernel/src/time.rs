@@ -3,7 +3,7 @@
 use crate::boundary::{Frame, Outcome};
 use crate::is_multiplexed;
 use crate::signal;
-use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use crate::user;
 use raddle_engine::clock::{self, MONOTONIC, REALTIME, now_ns, read_ns};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, switch};
@@ -14,9 +14,7 @@ use raddle_sys::{err, errno};
 
 /// Reads the program's timespec.
 fn timespec(address: usize) -> Result<u64, isize> {
-    let time = with_exposed_provenance::<Timespec>(address);
-    // SAFETY: the program's structure.
-    unsafe { time.read_unaligned() }
+    user::read::<Timespec>(address)?
         .to_ns()
         .ok_or(err(errno::EINVAL))
 }
@@ -24,7 +22,7 @@ fn timespec(address: usize) -> Result<u64, isize> {
 /// The deadline (CLOCK_MONOTONIC, ns) of a relative timespec; null is for ever.
 ///
 /// # Errors
-/// EINVAL, negated.
+/// EINVAL or EFAULT, negated.
 pub fn relative_deadline(address: usize) -> Result<u64, isize> {
     if address == 0 {
         return Ok(NEVER);
@@ -37,7 +35,7 @@ pub fn relative_deadline(address: usize) -> Result<u64, isize> {
 /// A later step of the real-time clock doesn't move a deadline that is already set.
 ///
 /// # Errors
-/// EINVAL, negated.
+/// EINVAL or EFAULT, negated.
 pub fn absolute_deadline(address: usize, realtime: bool) -> Result<u64, isize> {
     if address == 0 {
         return Ok(NEVER);
@@ -112,9 +110,9 @@ fn sleep_call(deadline_ns: u64, remaining: usize) -> isize {
         }
         if remaining != 0 {
             let left = Timespec::from_ns(deadline_ns.saturating_sub(clock::now_ns()));
-            let to = with_exposed_provenance_mut::<Timespec>(remaining);
-            // SAFETY: the program's structure.
-            unsafe { to.write_unaligned(left) };
+            if let Err(errno) = user::write(remaining, &left) {
+                return errno;
+            }
         }
         return err(errno::EINTR);
     }

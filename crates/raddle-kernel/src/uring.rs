@@ -8,7 +8,7 @@ use crate::is_multiplexed;
 use crate::process;
 use crate::signal::{self, Delivered};
 use crate::time::relative_deadline;
-use core::ptr::with_exposed_provenance;
+use crate::user;
 use raddle_engine::pump::IN;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE};
@@ -84,7 +84,6 @@ fn deadline(frame: &Frame) -> Result<u64, isize> {
     if frame.arg(3) & EXT_ARG == 0 || frame.arg(4) == 0 {
         return Ok(NEVER);
     }
-    let arg = with_exposed_provenance::<[usize; 3]>(frame.arg(4));
-    // SAFETY: the program's structure: mask, its size and a pad, timeout.
-    relative_deadline(unsafe { arg.read_unaligned() }[2])
+    let [_mask, _size, timeout] = user::read::<[u64; 3]>(frame.arg(4))?;
+    relative_deadline(timeout as usize)
 }

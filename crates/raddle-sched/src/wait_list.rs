@@ -3,9 +3,14 @@
 //! A *wait node* is one wait of one task. It lives on the waiter's stack or in its thread object,
 //! and its fields are guarded by the lock that guards the list it is in.
 //!
-//! A waker unlinks a node and finishes with it *before* it claims the task: a claimed task may run
-//! at once and its node be gone. The claim is made under the list's lock, which whoever was woken
-//! by something else takes to unlink the node: so the node outlives every look at it.
+//! A waker unlinks a node *before* it claims the task, and after a claim that failed it doesn't
+//! touch it: whoever won may have pushed the task, which runs and drops its node. After a claim of
+//! its own it says so in the node, before it pushes. The claim is made under the list's lock, which
+//! whoever was woken by something else takes to unlink the node: so the node outlives every look at
+//! it.
+//!
+//! A task may wait with several nodes, in several lists, at once: the claim lets one waker win, and
+//! the task finds the node that says so.
 
 use crate::sync::{AtomicUsize, Ordering};
 use crate::task::{TaskList, TaskRef, Wake};
@@ -17,6 +22,9 @@ pub struct WaitNode {
     next: Cell<*const WaitNode>,
     prev: Cell<*const WaitNode>,
     linked: Cell<bool>,
+    /// True once a wake through this node has won its task. Written by the waker, between its claim
+    /// and its push; read by the task when it runs again, which the push orders.
+    won: Cell<bool>,
     task: Cell<Option<TaskRef>>,
     bits: Cell<u32>,
     /// The key it waits on. Changed by a requeue under both buckets' locks; read without a lock
@@ -24,7 +32,8 @@ pub struct WaitNode {
     key: AtomicUsize,
 }
 
-// SAFETY: all fields but `key` are used under a bucket's lock.
+// SAFETY: all fields but `key` and `won` are used under a bucket's lock, and `won` is handed over
+// by the push of the task.
 unsafe impl Send for WaitNode {}
 // SAFETY: as above.
 unsafe impl Sync for WaitNode {}
@@ -36,6 +45,7 @@ impl WaitNode {
             next: Cell::new(null()),
             prev: Cell::new(null()),
             linked: Cell::new(false),
+            won: Cell::new(false),
             task: Cell::new(None),
             bits: Cell::new(0),
             key: AtomicUsize::new(0),
@@ -45,6 +55,12 @@ impl WaitNode {
     /// The key of the current or last wait.
     pub fn key(&self) -> usize {
         self.key.load(Ordering::Relaxed)
+    }
+
+    /// True if this is the node through which the last wait ended: of the several nodes of one
+    /// task, at most one is. The task asks after it was woken.
+    pub fn won(&self) -> bool {
+        self.won.get()
     }
 
     /// The task of the current or last wait.
@@ -92,6 +108,7 @@ impl WaitList {
     pub unsafe fn link(&mut self, node: &WaitNode, task: TaskRef, key: usize, bits: u32) {
         node.task.set(Some(task));
         node.bits.set(bits);
+        node.won.set(false);
         node.key.store(key, Ordering::Relaxed);
         // SAFETY: the caller's promise is link_last's.
         unsafe { self.link_last(node) };
@@ -172,6 +189,19 @@ impl WaitList {
         moved
     }
 
+    /// The first key that `wanted` accepts.
+    pub fn find_key(&self, wanted: impl Fn(usize) -> bool) -> Option<usize> {
+        let mut at = self.head;
+        // SAFETY: linked nodes are alive, by link's contract.
+        while let Some(node) = unsafe { at.as_ref() } {
+            if wanted(node.key()) {
+                return Some(node.key());
+            }
+            at = node.next.get();
+        }
+        None
+    }
+
     /// Unlinks and claims up to `max` nodes that `wanted` accepts, oldest first; the claimed tasks
     /// are appended to `woken`. Nodes whose task somebody else claimed are unlinked and not
     /// counted.
@@ -193,9 +223,10 @@ impl WaitList {
                 continue;
             }
             let task = node.task();
-            // SAFETY: the node came from this list. After the claim it may be gone.
+            // SAFETY: the node came from this list. If the claim fails it may be gone.
             unsafe { self.unlink(node) };
             if task.get().claim(Wake::Woken) {
+                node.won.set(true); // the task can't leave its wait before it is pushed
                 woken.push(task);
                 count += 1;
             }

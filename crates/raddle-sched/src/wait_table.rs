@@ -128,6 +128,39 @@ impl<const N: usize> WaitTable<N> {
         count
     }
 
+    /// Takes the oldest waiter on `key` and, still under the lock, tells `give` who it is and
+    /// whether others wait behind it: for owners that name their successor. The caller pushes the
+    /// task.
+    ///
+    /// The count is not looked at first: `give` has to run in any case, and only the lock keeps a
+    /// waiter from linking between `give`'s look and its change.
+    pub fn hand_over(
+        &self,
+        key: usize,
+        give: impl FnOnce(Option<TaskRef>, bool),
+    ) -> Option<TaskRef> {
+        let woken = TaskList::new();
+        let mut left = 0;
+        let mut list = self.bucket(key).lock();
+        list.wake(1, &woken, |node_key, _| {
+            left += u32::from(node_key == key);
+            node_key == key
+        });
+        let next = woken.pop();
+        give(next, list.find_key(|node_key| node_key == key).is_some());
+        list.lower(left);
+        next
+    }
+
+    /// A key that somebody waits on and `wanted`, called under the rows' locks, accepts. Slow.
+    pub fn find_key(&self, wanted: impl Fn(usize) -> bool) -> Option<usize> {
+        let busy = |bucket: &&Bucket| bucket.count() != 0;
+        self.buckets
+            .iter()
+            .filter(busy)
+            .find_map(|bucket| bucket.lock().find_key(&wanted))
+    }
+
     /// `FUTEX_CMP_REQUEUE`: if `check()` holds under both locks, wakes up to `max_wake` waiters of
     /// `from` and moves up to `max_move` more to `to`. `None` if the check failed.
     ///

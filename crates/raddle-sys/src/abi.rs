@@ -195,3 +195,16 @@ impl SchedAttr {
     /// Bytes of the first version of the structure.
     pub const FIRST_SIZE: usize = 48;
 }
+
+/// `struct sigevent`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct SigEvent {
+    pub value: u64,
+    pub signal: u32,
+    pub notify: u32,
+    pub tid: u32,
+    pub rest: [u32; 11],
+}
+
+const _: () = assert!(size_of::<SigEvent>() == 64);

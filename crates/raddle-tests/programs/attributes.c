@@ -143,6 +143,9 @@ CASE(wrong_requests_are_refused)
     now.size = 8;
     FAILS(syscall(SYS_sched_setattr, id_of_sleeper, &now, 0), E2BIG);
     FAILS(syscall(SYS_sched_getattr, id_of_sleeper, &now, 8, 0), EINVAL);
+    FAILS(syscall(SYS_sched_setattr, id_of_sleeper, 8L, 0), EFAULT);
+    FAILS(syscall(SYS_sched_setscheduler, id_of_sleeper, SCHED_OTHER, 8L), EFAULT);
+    FAILS(syscall(SYS_sched_getparam, id_of_sleeper, 8L), EFAULT);
     stop_sleeper(thread);
 }
 

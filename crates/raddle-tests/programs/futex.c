@@ -127,6 +127,18 @@ CASE(wake_counts_whom_it_woke)
     IS(wake_private(&word, INT_MAX), 0);
 }
 
+CASE(to_wake_none_wakes_one)
+{
+    pthread_t threads[2];
+    start_waiters(threads, 2, &word);
+    for (int i = 0; i < 2; i++) {
+        while (!GET(wake_private(&word, -i))) {
+            sched_yield();
+        }
+    }
+    join_all(threads, 2);
+}
+
 static void *wait_with_bits(void *bits)
 {
     atomic_fetch_add(&blocked, 1);

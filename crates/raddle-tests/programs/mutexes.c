@@ -244,6 +244,79 @@ CASE(priority_inheritance_excludes)
     count_with(8, 1000);
 }
 
+static void *inherit_all_ways(void *argument)
+{
+    struct timespec limit = from_now(CLOCK_REALTIME, 20 * MS);
+    IS(pthread_mutex_trylock(&mutex), EBUSY);
+    IS(pthread_mutex_timedlock(&mutex, &limit), ETIMEDOUT);
+    limit = from_now(CLOCK_MONOTONIC, 20 * MS);
+    IS(pthread_mutex_clocklock(&mutex, CLOCK_MONOTONIC, &limit), ETIMEDOUT);
+    IS(pthread_mutex_unlock(&mutex), EPERM);
+    return argument;
+}
+
+CASE(priority_inheritance_of_other_kinds)
+{
+    pthread_mutexattr_t attributes;
+    OK(pthread_mutexattr_init(&attributes));
+    OK(pthread_mutexattr_setprotocol(&attributes, PTHREAD_PRIO_INHERIT));
+    OK(pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE));
+    OK(pthread_mutex_init(&mutex, &attributes));
+    OK(pthread_mutex_lock(&mutex));
+    OK(pthread_mutex_lock(&mutex));
+    join(start(inherit_all_ways, NULL));
+    OK(pthread_mutex_unlock(&mutex));
+    OK(pthread_mutex_unlock(&mutex));
+    OK(pthread_mutex_destroy(&mutex));
+    OK(pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK));
+    OK(pthread_mutex_init(&mutex, &attributes));
+    OK(pthread_mutex_lock(&mutex));
+    IS(pthread_mutex_lock(&mutex), EDEADLK);
+    join(start(inherit_all_ways, NULL));
+    OK(pthread_mutex_unlock(&mutex));
+    count_with(8, 500);
+}
+
+static void *count_under_ceiling(void *argument)
+{
+    for (int i = 0; i < 200; i++) {
+        OK(pthread_mutex_lock(&mutex));
+        counter++;
+        OK(pthread_mutex_unlock(&mutex));
+    }
+    return argument;
+}
+
+/* A ceiling is for threads of a real-time class; who may not make those has nothing to see. */
+CASE(a_priority_ceiling_excludes)
+{
+    pthread_mutexattr_t attributes;
+    pthread_attr_t real_time;
+    int ceiling = 0, lowest = sched_get_priority_min(SCHED_FIFO), made = 0;
+    struct sched_param parameters = {.sched_priority = lowest};
+    OK(pthread_mutexattr_init(&attributes));
+    OK(pthread_mutexattr_setprotocol(&attributes, PTHREAD_PRIO_PROTECT));
+    OK(pthread_mutexattr_setprioceiling(&attributes, lowest + 1));
+    OK(pthread_mutex_init(&mutex, &attributes));
+    OK(pthread_mutex_getprioceiling(&mutex, &ceiling));
+    IS(ceiling, lowest + 1);
+    OK(pthread_attr_init(&real_time));
+    OK(pthread_attr_setinheritsched(&real_time, PTHREAD_EXPLICIT_SCHED));
+    OK(pthread_attr_setschedpolicy(&real_time, SCHED_FIFO));
+    OK(pthread_attr_setschedparam(&real_time, &parameters));
+    pthread_t threads[4];
+    while (made < 4) {
+        int result = pthread_create(&threads[made], &real_time, count_under_ceiling, NULL);
+        if (result == EPERM) {
+            break;
+        }
+        OK(result);
+        made++;
+    }
+    join_all(threads, made);
+    IS(counter, 200 * made);
+}
+
 CASE(shared_between_processes_excludes)
 {
     struct {

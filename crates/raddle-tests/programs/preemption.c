@@ -90,8 +90,9 @@ CASE(data_from_another_process_is_seen_among_burners)
     IS(GET(waitpid(child, NULL, 0)), child);
 }
 
-/* A coroutine's stack may have no room for a signal frame: what lies below it stays as it was. */
-enum { SMALL = 2048, GUARD = 8192 };
+/* A coroutine near the end of its stack has no room for a signal frame: what lies below stays as it
+ * was. */
+enum { SMALL = 8192, LEFT = 768, GUARD = 8192 };
 
 struct coroutine {
     unsigned char below[GUARD];
@@ -100,12 +101,18 @@ struct coroutine {
     long sum;
 };
 
-static void compute_there(unsigned high, unsigned low)
+__attribute__((noinline)) static void compute_near_the_end(struct coroutine *me)
 {
-    struct coroutine *me = (void *)(((uintptr_t)high << 32) | low);
+    volatile char fill[SMALL - LEFT];
+    __asm__ volatile("" : : "r"(fill) : "memory");
     while (!stopped() || me->sum == 0) {
         me->sum++;
     }
+}
+
+static void compute_there(unsigned high, unsigned low)
+{
+    compute_near_the_end((void *)(((uintptr_t)high << 32) | low));
 }
 
 static void *run_coroutine(void *unused)
@@ -129,7 +136,7 @@ static void *run_coroutine(void *unused)
     return NULL;
 }
 
-CASE(a_small_coroutine_stack_is_enough)
+CASE(the_end_of_a_coroutine_stack_is_enough)
 {
     pthread_t threads[6];
     for (int i = 0; i < 6; i++) {

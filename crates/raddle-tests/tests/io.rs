@@ -106,3 +106,22 @@ mod epoll {
         epoll_pwait_opens_its_mask,
     }
 }
+
+mod edges {
+    raddle_tests::cases! { "edges.c":
+        an_end_that_came_with_the_data_is_read,
+        an_end_that_came_after_a_short_read_is_read,
+        data_behind_urgent_data_is_read,
+        a_read_that_ends_at_passed_descriptors_leaves_the_rest,
+        answers_that_come_between_a_short_read_and_the_wait_are_seen,
+        a_time_limit_ends_a_read_after_a_short_one,
+        a_mode_that_another_thread_sets_counts_for_the_next_read,
+        a_mode_that_another_process_sets_counts_too,
+        several_readers_of_one_socket_share_all_bytes_and_all_see_the_end,
+        duplicates_are_emptied_for_each_other,
+        a_process_that_shares_the_socket_takes_what_it_reads,
+        a_read_waits_for_the_low_water_mark,
+        a_number_closed_by_a_raw_system_call_is_another_socket,
+        a_number_closed_by_a_raw_system_call_is_a_pipe,
+    }
+}

@@ -16,6 +16,8 @@ mod mutexes {
         robust_tells_that_its_owner_died,
         robust_wakes_who_waits_when_its_owner_dies,
         priority_inheritance_excludes,
+        priority_inheritance_of_other_kinds,
+        a_priority_ceiling_excludes,
         shared_between_processes_excludes,
         five_philosophers_dine,
         stdio_locks_keep_lines_whole,
@@ -65,6 +67,7 @@ mod futexes {
         invalid_arguments_are_told,
         an_address_that_is_not_mapped_is_a_fault,
         wake_counts_whom_it_woke,
+        to_wake_none_wakes_one,
         bitsets_select_whom_to_wake,
         requeue_moves_waiters_to_another_word,
         cmp_requeue_checks_the_value,
@@ -77,6 +80,81 @@ mod futexes {
         a_futex_without_the_private_flag_works_between_threads,
         waitv_tells_which_word_woke_it,
         a_storm_of_waits_wakes_and_requeues_ends,
+    }
+}
+
+mod waits_on_several {
+    raddle_tests::cases! { "waitv.c":
+        the_last_of_128_words_wakes,
+        a_word_that_is_named_twice_wakes_once,
+        time_limits_are_absolute_on_both_clocks,
+        nonsense_is_told,
+        private_and_shared_words_in_one_wait,
+        a_shared_word_is_woken_by_another_process,
+        a_handler_without_restart_ends_the_wait,
+        no_wake_is_lost_or_counted_twice,
+    }
+}
+
+mod inheritance {
+    raddle_tests::cases! { "pi_futex.c":
+        errors_are_told,
+        unlock_hands_over_to_who_waits,
+        who_waits_inherits_from_the_dead,
+        a_signal_does_not_end_the_wait,
+        twenty_threads_exclude_each_other,
+        requeue_to_a_lock_that_is_held,
+        requeue_to_a_lock_that_is_free,
+        a_requeued_wait_times_out,
+    }
+}
+
+mod robustness {
+    raddle_tests::cases! { "robust.c":
+        a_thread_dies_with_several,
+        a_thread_dies_with_recursive_ones,
+        a_thread_dies_with_those_that_inherit,
+        a_waiter_is_woken,
+        a_waiter_of_one_that_inherits_is_woken,
+        what_is_not_made_consistent_is_lost,
+        a_process_exits,
+        a_process_aborts,
+        a_process_crashes,
+        a_process_is_killed_whose_main_thread_holds_them,
+        lists_may_be_circles_or_end_nowhere,
+    }
+}
+
+mod between_processes {
+    raddle_tests::cases! { "shared_locks.c":
+        two_hundred_wait_on_a_condition_of_another_process,
+        another_process_posts_to_two_hundred,
+        threads_of_two_processes_exclude_each_other,
+        recursive_across_processes,
+        errorcheck_across_processes,
+        priority_inheritance_across_processes,
+        a_rwlock_between_processes,
+        a_barrier_between_processes,
+        time_limits_pass,
+        waits_are_cancelled,
+        a_signal_ends_a_wait,
+        a_signal_with_restart_does_not_end_a_wait,
+        a_signal_ends_a_private_wait,
+        a_signal_with_restart_does_not_end_a_private_wait,
+        private_and_shared_waits_of_one_word_are_two_queues,
+        sequence_numbers_of_any_size_cross_processes,
+    }
+}
+
+mod bad_pointers {
+    raddle_tests::cases! { "bad_pointers.c":
+        futex_words_and_times,
+        sleeps,
+        signal_sets_and_actions,
+        names_lists_and_clones,
+        sets_of_descriptors,
+        a_fault_of_the_programs_own_still_kills,
+        a_fault_of_the_programs_own_reaches_its_handler,
     }
 }
 

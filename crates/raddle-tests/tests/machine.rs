@@ -20,7 +20,7 @@ mod preemption {
         every_one_of_forty_gets_its_turns,
         a_sleeper_wakes_among_burners,
         data_from_another_process_is_seen_among_burners,
-        a_small_coroutine_stack_is_enough,
+        the_end_of_a_coroutine_stack_is_enough,
         the_red_zone_survives,
         thread_locals_and_errno_survive,
         spinning_threads_take_turns,

@@ -19,6 +19,7 @@ mod folder;
 pub use folder::getdents64;
 
 use crate::boundary::{Frame, Outcome};
+use crate::user;
 use core::fmt::Write;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
@@ -296,9 +297,12 @@ pub fn write(frame: &Frame) -> Outcome {
     };
     let mut name = [0u8; 15];
     let len = frame.arg(2).min(name.len());
-    let from = with_exposed_provenance::<u8>(frame.arg(1));
-    // SAFETY: the program's buffer of that many bytes.
-    unsafe { core::ptr::copy_nonoverlapping(from, name.as_mut_ptr(), len) };
+    for (index, to) in name[..len].iter_mut().enumerate() {
+        match user::read::<u8>(frame.arg(1) + index) {
+            Ok(byte) => *to = byte,
+            Err(errno) => return Outcome::of(errno),
+        }
+    }
     let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
     crate::ids::set_name(thread, &name[..end]);
     Outcome::of(frame.arg(2) as isize)

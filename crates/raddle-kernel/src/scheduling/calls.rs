@@ -4,7 +4,8 @@ use super::{
     DEADLINE, FLAG_RESET_ON_FORK, carrier_of, change, is_real_time, needs_kernel, permission,
 };
 use crate::boundary::{Frame, Outcome};
-use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use crate::user;
+use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::Ordering;
 use raddle_engine::attributes::Attributes;
 use raddle_engine::thread::TID_BASE;
@@ -66,9 +67,7 @@ pub extern "C" fn sched_getparam(frame: &Frame) -> Outcome {
         Ok(_) if frame.arg(1) == 0 => EINVAL,
         Ok(thread) => {
             let priority = thread.attributes.lock().priority;
-            // SAFETY: the program's structure.
-            unsafe { with_exposed_provenance_mut::<u32>(frame.arg(1)).write_unaligned(priority) };
-            Outcome::of(0)
+            answer(user::write(frame.arg(1), &priority))
         }
         Err(outcome) => outcome,
     }
@@ -96,8 +95,10 @@ fn set_scheduler(id: usize, policy: Option<u32>, parameters: usize) -> Outcome {
     if parameters == 0 {
         return EINVAL;
     }
-    // SAFETY: the program's structure.
-    let priority = unsafe { with_exposed_provenance::<u32>(parameters).read_unaligned() };
+    let priority = match user::read::<u32>(parameters) {
+        Ok(priority) => priority,
+        Err(errno) => return Outcome::of(errno),
+    };
     let now = *thread.attributes.lock();
     let (policy, resets_on_fork) = match policy {
         Some(policy) => (policy & !RESET_ON_FORK, policy & RESET_ON_FORK != 0),
@@ -187,28 +188,23 @@ pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
     answer(change(thread, &next))
 }
 
-/// Copies the program's structure, whose size is its first word.
+/// Copies the program's structure, whose size is its first word. What lies behind the part that we
+/// know must be zero.
 fn read_attr(address: usize) -> Result<SchedAttr, isize> {
-    let from = with_exposed_provenance_mut::<u8>(address);
-    // SAFETY: the program's structure: it says itself how large it is.
-    unsafe {
-        let size = match from.cast::<u32>().read_unaligned() as usize {
-            0 => SchedAttr::FIRST_SIZE,
-            size => size,
-        };
-        let known = size_of::<SchedAttr>();
-        let rest = known..size.max(known);
-        if !(SchedAttr::FIRST_SIZE..=mem::PAGE_SIZE).contains(&size)
-            || rest.clone().any(|at| from.add(at).read() != 0)
-        {
-            from.cast::<u32>().write_unaligned(known as u32);
-            return Err(err(errno::E2BIG));
-        }
-        let mut attr = SchedAttr::default();
-        let to = (&raw mut attr).cast::<u8>();
-        core::ptr::copy_nonoverlapping(from, to, size.min(known));
-        Ok(attr)
+    let known = size_of::<SchedAttr>();
+    let size = match user::read::<u32>(address)? as usize {
+        0 => SchedAttr::FIRST_SIZE,
+        size => size,
+    };
+    let mut fits = (SchedAttr::FIRST_SIZE..=mem::PAGE_SIZE).contains(&size);
+    for at in known..size.min(mem::PAGE_SIZE) {
+        fits &= user::read::<u8>(address + at)? == 0;
     }
+    if !fits {
+        user::write(address, &(known as u32))?;
+        return Err(err(errno::E2BIG));
+    }
+    user::read_part(address, size, SchedAttr::default())
 }
 
 /// `sched_rr_get_interval(2)`: a green thread's class is that of its carrier.

@@ -90,7 +90,8 @@ fn tell_kernel(signal: u32, action: &SigAction) {
     if super::UNBLOCKABLE & bit(signal) != 0 {
         return;
     }
-    let watched = WATCHED.load(Ordering::Relaxed) & bit(signal) != 0;
+    const FAULTS: u64 = bit(7) | bit(11); // what an access to the program's memory may raise
+    let watched = (WATCHED.load(Ordering::Relaxed) | FAULTS) & bit(signal) != 0;
     let ours = match action.handler {
         DEFAULT => watched,
         IGNORE => false,

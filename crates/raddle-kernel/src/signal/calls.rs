@@ -4,7 +4,7 @@ use super::routing::{self, process_pending};
 use super::{SIGNALS, UNBLOCKABLE, actions, bit, deliver, is_virtual, kept};
 use crate::boundary::{Frame, Outcome};
 use crate::time::relative_deadline;
-use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use crate::user::{self, Plain};
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::{TID_BASE, WaitKind};
 use raddle_engine::{Carrier, ENGINE, Thread, switch};
@@ -30,16 +30,24 @@ pub extern "C" fn rt_sigaction(frame: &Frame) -> Outcome {
     let before = if new == 0 {
         actions::get(signal)
     } else {
-        // SAFETY: the program's structure.
-        let mut action = unsafe { with_exposed_provenance::<SigAction>(new).read_unaligned() };
+        let mut action = match user::read::<SigAction>(new) {
+            Ok(action) => action,
+            Err(errno) => return Outcome::of(errno),
+        };
         action.mask &= !UNBLOCKABLE;
         actions::set(signal, &action)
     };
-    if old != 0 {
-        // SAFETY: the program's structure.
-        unsafe { with_exposed_provenance_mut::<SigAction>(old).write_unaligned(before) };
-    }
-    Outcome::of(0)
+    tell(old, &before)
+}
+
+/// Copies a result out, if the program wants it, and ends the call.
+fn tell<T: Plain>(to: usize, value: &T) -> Outcome {
+    let told = if to == 0 {
+        Ok(())
+    } else {
+        user::write(to, value)
+    };
+    Outcome::of(told.map_or_else(|errno| errno, |()| 0))
 }
 
 /// `rt_sigprocmask(2)`: the green thread's mask, without the kernel.
@@ -54,8 +62,10 @@ pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
     let old = thread.signals.mask.load(Ordering::Relaxed);
     let (set, to) = (frame.arg(1), frame.arg(2));
     if set != 0 {
-        // SAFETY: the program's word.
-        let set = unsafe { with_exposed_provenance::<u64>(set).read_unaligned() };
+        let set: u64 = match user::read(set) {
+            Ok(set) => set,
+            Err(errno) => return Outcome::of(errno),
+        };
         let new = match frame.rdi as u32 {
             0 => old | set,
             1 => old & !set,
@@ -67,11 +77,7 @@ pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
         }
         set_mask(thread, new);
     }
-    if to != 0 {
-        // SAFETY: the program's word.
-        unsafe { with_exposed_provenance_mut::<u64>(to).write_unaligned(old) };
-    }
-    Outcome::of(0)
+    tell(to, &old)
 }
 
 fn set_mask(thread: &Thread, mask: u64) {
@@ -91,9 +97,8 @@ pub extern "C" fn rt_sigpending(frame: &Frame) -> Outcome {
     let signals = &Carrier::current().thread().signals;
     let pending = signals.pending.load(Ordering::Acquire) | process_pending();
     let blocked = (pending | kept::pending()) & signals.mask.load(Ordering::Relaxed);
-    // SAFETY: the program's word.
-    unsafe { with_exposed_provenance_mut::<u64>(frame.arg(0)).write_unaligned(blocked) };
-    Outcome::of(0)
+    let told = user::write(frame.arg(0), &blocked);
+    Outcome::of(told.map_or_else(|errno| errno, |()| 0))
 }
 
 /// `sigaltstack(2)`: the green thread's own; the kernel's belongs to the carrier.
@@ -109,8 +114,10 @@ pub extern "C" fn sigaltstack(frame: &Frame) -> Outcome {
     let here = core::ptr::from_ref(frame).addr();
     let on_it = old.flags & DISABLE == 0 && (old.sp..old.sp + old.size).contains(&here);
     if frame.arg(0) != 0 {
-        // SAFETY: the program's structure.
-        let new = unsafe { with_exposed_provenance::<StackT>(frame.arg(0)).read_unaligned() };
+        let new = match user::read::<StackT>(frame.arg(0)) {
+            Ok(new) => new,
+            Err(errno) => return Outcome::of(errno),
+        };
         if on_it {
             return Outcome::of(err(errno::EPERM));
         }
@@ -124,13 +131,8 @@ pub extern "C" fn sigaltstack(frame: &Frame) -> Outcome {
             StackT { flags: 0, ..new }
         });
     }
-    if frame.arg(1) != 0 {
-        let flags = if on_it { ONSTACK } else { old.flags & DISABLE };
-        let to = with_exposed_provenance_mut::<StackT>(frame.arg(1));
-        // SAFETY: the program's structure.
-        unsafe { to.write_unaligned(StackT { flags, ..old }) };
-    }
-    Outcome::of(0)
+    let flags = if on_it { ONSTACK } else { old.flags & DISABLE };
+    tell(frame.arg(1), &StackT { flags, ..old })
 }
 
 /// `tgkill(2)`.
@@ -155,8 +157,10 @@ pub extern "C" fn rt_tgsigqueueinfo(frame: &Frame) -> Outcome {
     let Some(thread) = target else {
         return Outcome::of(err(errno::ESRCH));
     };
-    // SAFETY: the program's structure.
-    let mut info = unsafe { with_exposed_provenance::<SigInfo>(frame.arg(3)).read_unaligned() };
+    let mut info = match user::read::<SigInfo>(frame.arg(3)) {
+        Ok(info) => info,
+        Err(errno) => return Outcome::of(errno),
+    };
     info.signo = frame.rdx as i32;
     queue(thread, &info)
 }
@@ -201,9 +205,10 @@ pub extern "C" fn rt_sigsuspend(frame: &Frame) -> Outcome {
     if !is_virtual() {
         return Outcome::PASS;
     }
-    // SAFETY: the program's word.
-    let mask = unsafe { with_exposed_provenance::<u64>(frame.arg(0)).read_unaligned() };
-    Outcome::of(suspend(mask & !UNBLOCKABLE))
+    match user::read::<u64>(frame.arg(0)) {
+        Ok(mask) => Outcome::of(suspend(mask & !UNBLOCKABLE)),
+        Err(errno) => Outcome::of(errno),
+    }
 }
 
 /// `pause(2)`.
@@ -244,11 +249,10 @@ pub extern "C" fn rt_sigtimedwait(frame: &Frame) -> Outcome {
     if !is_virtual() {
         return Outcome::PASS;
     }
-    // SAFETY: the program's word.
-    let set = unsafe { with_exposed_provenance::<u64>(frame.arg(0)).read_unaligned() };
-    let set = set & !UNBLOCKABLE;
-    let deadline_ns = match relative_deadline(frame.arg(2)) {
-        Ok(deadline_ns) => deadline_ns,
+    let limits = user::read::<u64>(frame.arg(0))
+        .and_then(|set| Ok((set & !UNBLOCKABLE, relative_deadline(frame.arg(2))?)));
+    let (set, deadline_ns) = match limits {
+        Ok(limits) => limits,
         Err(errno) => return Outcome::of(errno),
     };
     let signals = &Carrier::current().thread().signals;
@@ -265,12 +269,10 @@ fn wait_for(set: u64, deadline_ns: u64, info_to: usize) -> isize {
     loop {
         routing::route();
         if let Some(info) = routing::take(thread, set) {
-            if info_to != 0 {
-                let to = with_exposed_provenance_mut::<SigInfo>(info_to);
-                // SAFETY: the program's structure.
-                unsafe { to.write_unaligned(info) };
-            }
-            return info.signo as isize;
+            return match tell(info_to, &info).value() {
+                Some(0) | None => info.signo as isize,
+                Some(errno) => errno,
+            };
         }
         thread.waits_for(
             WaitKind::Signal,

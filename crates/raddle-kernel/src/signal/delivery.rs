@@ -84,6 +84,12 @@ fn actions_flags(signal: u32) -> u64 {
     actions::get(signal).flags
 }
 
+/// True if a fault of `thread` ends the process: it has no handler, or is blocked.
+pub fn is_fatal(thread: &Thread, signal: u32) -> bool {
+    let blocked = thread.signals.mask.load(Ordering::Relaxed) & bit(signal) != 0;
+    blocked || matches!(actions::get(signal).handler, DEFAULT | IGNORE)
+}
+
 /// On a green stack, behind a moved frame: routes, then runs what is due, then resumes the frame.
 ///
 /// # Safety
@@ -95,14 +101,7 @@ pub unsafe extern "C" fn arrived(frame: *mut Moved, fault: u64) -> ! {
     if fault != 0 {
         // SAFETY: the frame is this stack's own.
         let info = unsafe { (*frame).info };
-        let signal = info.signo as u32;
-        let action = actions::get(signal);
-        let blocked = thread.signals.mask.load(Ordering::Relaxed) & bit(signal) != 0;
-        if blocked || action.handler == DEFAULT || action.handler == IGNORE {
-            actions::surrender(signal); // the instruction faults again, for good
-            // SAFETY: as above.
-            unsafe { resume(frame) }
-        }
+        let action = actions::get(info.signo as u32);
         // SAFETY: as above.
         unsafe { enter(frame, thread, &info, &action) }
     }

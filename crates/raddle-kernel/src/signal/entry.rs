@@ -15,11 +15,12 @@
 
 use super::{delivery, preemption};
 use crate::boundary::is_pass;
-use crate::process;
+use crate::futex::robust;
+use crate::{process, user};
 use core::arch::global_asm;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
-use raddle_engine::helpers::POKE;
+use raddle_engine::helpers::{self, POKE};
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::abi::{SigInfo, UContext};
 
@@ -77,8 +78,22 @@ fn is_ours(rip: usize) -> bool {
 extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext) {
     // SAFETY: the kernel made both.
     let (info, context) = unsafe { (&*info, &mut *context) };
+    let rip = context.context.rip as usize;
+    let fault = is_fault(info);
+    let resume = if fault {
+        user::resume_after_fault(rip) // a bad pointer that the program gave us: EFAULT
+    } else {
+        helpers::resume_after_poke(rip)
+    };
+    if let Some(rip) = resume {
+        context.context.rip = rip as u64;
+        return;
+    }
     let pointer = Carrier::current_or_null();
     if pointer.is_null() || process::is_raw(pointer) {
+        if fault {
+            actions::surrender(signal);
+        }
         return; // a helper that was poked, or a vfork child
     }
     let carrier = Carrier::current();
@@ -87,16 +102,15 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     } else {
         context.sigmask |= kept::mask();
     }
-    let rip = context.context.rip as usize;
     let thread = carrier.thread_or_none();
     let in_user = !is_ours(rip) && carrier.in_clock.get() == 0;
     if preemption::is_request(info) {
         return preempt(carrier, info, context, in_user);
     }
     let asked = carrier.deliver_here.replace(0) != 0;
-    let fault = is_fault(info);
-    if fault && !in_user {
-        // A bad pointer that the program gave us, or a bug of ours: the kernel's verdict stands.
+    if fault && (!in_user || thread.is_none_or(|thread| delivery::is_fatal(thread, signal))) {
+        // Nobody handles it, or it is a bug of ours: the instruction faults again, for good.
+        robust::process_ends();
         actions::surrender(signal);
         return;
     }
@@ -107,6 +121,12 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     };
     if !fault {
         record(carrier, info);
+    }
+    let idle = carrier.arrivals.is_empty() && !kept::has_waiting();
+    if in_user && idle && !fault && delivery::deliverable(thread) == 0 {
+        // A poke, and what it was for was seen already: nothing is written to the program's stack.
+        carrier.attention.store(0, Ordering::Relaxed);
+        return;
     }
     let hit = (signal as usize != POKE).then_some(signal);
     let stack = delivery::stack_for(thread, hit, context.context.rsp as usize, fault);

@@ -135,10 +135,16 @@ fn queue(info: &SigInfo) -> bool {
     !is_err(unsafe { sys!(nr::__NR_rt_sigqueueinfo, pid, info.signo, at) })
 }
 
+/// True if the first kernel thread has signals to queue.
+#[inline(always)]
+pub fn has_waiting() -> bool {
+    WAITING.load(Ordering::Relaxed) != 0
+}
+
 /// What other carriers left to the first kernel thread, if this is it.
 #[inline(always)]
 pub fn look() {
-    if WAITING.load(Ordering::Relaxed) != 0 {
+    if has_waiting() {
         queue_waiting();
     }
 }

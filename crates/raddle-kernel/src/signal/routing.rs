@@ -4,6 +4,7 @@ use super::actions::{self, DEFAULT, IGNORE};
 use super::kept;
 use super::timers::{self, SI_TIMER, Target};
 use super::{bit, poke};
+use crate::futex::robust;
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_engine::helpers::POKE;
 use raddle_engine::signals::SignalQueue;
@@ -228,6 +229,9 @@ pub fn default_action(signal: u32) {
     const STOPS: u64 = bit(20) | bit(21) | bit(22);
     if actions::ignored_by_default(signal) {
         return;
+    }
+    if bit(signal) & STOPS == 0 {
+        robust::process_ends();
     }
     actions::surrender(signal);
     let pid = ENGINE.pid.load(Ordering::Relaxed);

@@ -7,11 +7,11 @@
 
 use super::{actions, bit, is_virtual};
 use crate::boundary::{Frame, Outcome};
-use crate::{clocks, scheduling};
-use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
+use crate::{clocks, scheduling, user};
+use core::ptr::with_exposed_provenance_mut;
 use raddle_engine::{ENGINE, Thread};
 use raddle_sched::SpinLock;
-use raddle_sys::abi::SigInfo;
+use raddle_sys::abi::{SigEvent, SigInfo};
 use raddle_sys::{err, errno, is_err, nr, sys};
 
 /// `si_code` of a timer's signal.
@@ -67,19 +67,6 @@ fn add(id: u32, tid: u32) -> bool {
     free.is_some()
 }
 
-/// `struct sigevent`, as far as it is used.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct SigEvent {
-    value: u64,
-    signal: u32,
-    notify: u32,
-    tid: u32,
-    rest: [u32; 11],
-}
-
-const _: () = assert!(size_of::<SigEvent>() == 64);
-
 /// `timer_create(2)`.
 pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
     const SIGNAL: u32 = 0;
@@ -97,8 +84,10 @@ pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
             0,
         );
     }
-    // SAFETY: the program's structure.
-    let mut event = unsafe { with_exposed_provenance::<SigEvent>(event_at).read_unaligned() };
+    let mut event = match user::read::<SigEvent>(event_at) {
+        Ok(event) => event,
+        Err(errno) => return Outcome::of(errno),
+    };
     let mut tid = 0;
     if event.notify == THREAD_ID && ENGINE.find(event.tid).is_some() {
         (tid, event.notify) = (event.tid, SIGNAL);

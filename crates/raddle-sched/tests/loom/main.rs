@@ -9,6 +9,7 @@
 
 mod parking;
 mod queues;
+mod wait_forms;
 mod wait_table;
 
 use core::ptr::NonNull;

@@ -1,0 +1,163 @@
+//! What is known of one descriptor: its kind, its waiters, its events.
+//!
+//! *Drained*: a read that got less than it asked for emptied the socket, so the next read waits
+//! without a fruitless try. That is true
+//!
+//! 1. of TCP only. Other streams end a read before they are empty: a Unix socket at passed
+//!    descriptors or another writer's credentials. And only while no event told of more than data:
+//!    a read also ends at urgent data, and before the end of the stream or an error, and nothing
+//!    is reported again for what was already there. So PRI, RDHUP, HUP and ERR end it for good, and
+//!    so does whatever gives the socket other reads (an upper layer protocol, a low-water mark).
+//! 2. for one sequence number, read before the read. What arrives after the read makes an event
+//!    that is still to be taken, which raises the number: the wait then doesn't begin, or ends.
+//!    What was there before the read, and whose event was taken before the number was read, is what
+//!    the read got, or is of point 1.
+//! 3. if the descriptor is registered when the mark is made. Without a registration there are no
+//!    events; a registration made after the read reports the present state as one.
+
+use crate::pump::{ERR, HUP, PRI, RDHUP};
+use core::sync::atomic::{AtomicU32, Ordering};
+use raddle_sched::wait_table::WaitList;
+use raddle_sched::{SpinLock, TaskList};
+
+/// What a descriptor is to us.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Kind {
+    Unknown = 0,
+    /// Regular files, directories, block devices: the kernel blocks or it doesn't.
+    File = 1,
+    Stream = 2,
+    Datagram = 3,
+    Pipe = 4,
+    /// Anything else that epoll accepts.
+    Pollable = 5,
+    /// A folder of threads, and the name of a thread: files to the kernel.
+    TaskFolder = 6,
+    ThreadName = 7,
+}
+
+/// One descriptor's row.
+pub struct Entry {
+    pub(super) list: SpinLock<WaitList>,
+    /// Raised by every event.
+    pub(super) sequence: AtomicU32,
+    /// The pump's epoch in which it was registered; 0 for never.
+    pub(super) epoch: AtomicU32,
+    kind: AtomicU32,
+    /// Held between the poll and the accept of a listener.
+    pub accepting: SpinLock<()>,
+    /// 1 if a short read empties it. Cleared under the list's lock, before the number is raised.
+    drains: AtomicU32,
+    /// Sequence number + 1 at which the descriptor was seen drained; 0 for never.
+    drained: AtomicU32,
+    /// Sequence number + 1 that the last sweep saw; 0 for none.
+    pub(super) noted: AtomicU32,
+    /// 1 if its present waits were swept. Set under the list's lock; cleared by calls that succeed.
+    pub(super) swept: AtomicU32,
+    /// The thread that a `TaskFolder` or a `ThreadName` is of.
+    pub tid: AtomicU32,
+    /// `SO_RCVTIMEO` and `SO_SNDTIMEO` in milliseconds, rounded up; 0 for none.
+    pub timeouts_ms: [AtomicU32; 2],
+}
+
+impl Entry {
+    /// The number to read before a try.
+    #[inline(always)]
+    pub fn sequence(&self) -> u32 {
+        self.sequence.load(Ordering::Acquire)
+    }
+
+    /// What the descriptor is, if it was looked at.
+    #[inline(always)]
+    pub fn kind(&self) -> Kind {
+        match self.kind.load(Ordering::Relaxed) {
+            1 => Kind::File,
+            2 => Kind::Stream,
+            3 => Kind::Datagram,
+            4 => Kind::Pipe,
+            5 => Kind::Pollable,
+            6 => Kind::TaskFolder,
+            7 => Kind::ThreadName,
+            _ => Kind::Unknown,
+        }
+    }
+
+    /// Notes what the descriptor is, and whether a short read empties it.
+    pub fn set_kind(&self, kind: Kind, drains: bool) {
+        self.drains.store(u32::from(drains), Ordering::Relaxed);
+        self.drained.store(0, Ordering::Relaxed);
+        self.kind.store(kind as u32, Ordering::Relaxed);
+    }
+
+    /// Notes that a read at `sequence` got less than it asked for.
+    #[inline(always)]
+    pub fn set_drained(&self, sequence: u32) {
+        if self.drains.load(Ordering::Relaxed) != 0 && self.epoch.load(Ordering::Relaxed) != 0 {
+            self.drained
+                .store(sequence.wrapping_add(1), Ordering::Relaxed);
+        }
+    }
+
+    /// True if nothing can have come since the socket was seen empty. Never for the number before
+    /// zero, whose mark is "never".
+    #[inline(always)]
+    pub fn is_drained(&self, sequence: u32) -> bool {
+        let mark = sequence.wrapping_add(1);
+        mark != 0 && self.drained.load(Ordering::Relaxed) == mark
+    }
+
+    /// A call succeeded: the next wait is a new one.
+    #[inline(always)]
+    pub fn progress(&self) {
+        if self.swept.load(Ordering::Relaxed) != 0 {
+            self.swept.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// An event: raises the number and claims whom it concerns.
+    pub(super) fn event(&self, ready: u32, woken: &TaskList) {
+        let mut list = self.list.lock();
+        if ready & (PRI | RDHUP | ERR | HUP) != 0 {
+            self.drains.store(0, Ordering::Relaxed);
+        }
+        self.sequence.fetch_add(1, Ordering::Release);
+        list.wake(usize::MAX, woken, |_, wanted| wanted & ready != 0);
+    }
+
+    /// In the child of a fork: nobody waits, and nothing is registered.
+    ///
+    /// # Safety
+    /// No other thread exists.
+    pub(super) unsafe fn reset(&self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.list.break_lock();
+            self.accepting.break_lock();
+        }
+        *self.list.lock() = WaitList::new();
+        self.epoch.store(0, Ordering::Relaxed);
+        self.drained.store(0, Ordering::Relaxed);
+    }
+
+    /// The number has become another file; under the list's lock.
+    pub(super) fn renew(&self) {
+        self.sequence.fetch_add(1, Ordering::Release);
+        self.forget();
+    }
+
+    /// The number means another file from now on, or none.
+    #[cold]
+    pub(super) fn forget(&self) {
+        let timeouts = &self.timeouts_ms;
+        let known = [&self.epoch, &self.kind, &timeouts[0], &timeouts[1]];
+        if known.iter().all(|at| at.load(Ordering::Relaxed) == 0) {
+            return; // don't touch the memory of rows that were never used
+        }
+        self.epoch.store(0, Ordering::Relaxed);
+        self.swept.store(0, Ordering::Relaxed);
+        self.set_kind(Kind::Unknown, false);
+        timeouts[0].store(0, Ordering::Relaxed);
+        timeouts[1].store(0, Ordering::Relaxed);
+    }
+}

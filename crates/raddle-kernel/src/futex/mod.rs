@@ -1,0 +1,304 @@
+//! Futexes in user space: private ones, and what glibc makes shared although it isn't.
+//!
+//! Keys are addresses. The word is checked under its bucket's lock after the waiter count was
+//! raised, so that a waker that changed the word before it looked finds the waiter (see
+//! `raddle_sched::wait_table`). Futex words are multiples of four, so the low bits of a key say
+//! what kind of waiter it is: 0 an ordinary one, 1 the symbol layer's condition variables, [`pi`]'s
+//! two others. Truly shared futexes are the kernel's ([`shared`]).
+
+pub mod pi;
+pub mod robust;
+mod shared;
+pub mod vector;
+
+use crate::boundary::{Frame, Outcome};
+use crate::signal::{self, Delivered};
+use crate::time::{absolute_deadline, relative_deadline};
+use crate::user;
+use core::sync::atomic::AtomicU32;
+use raddle_engine::thread::WaitKind;
+use raddle_engine::{Carrier, ENGINE, switch};
+use raddle_sched::timers::NEVER;
+use raddle_sched::{TaskList, Wake};
+use raddle_sys::{err, errno, nr, sys};
+
+const WAIT: usize = 0;
+const WAKE: usize = 1;
+const REQUEUE: usize = 3;
+const CMP_REQUEUE: usize = 4;
+const WAKE_OP: usize = 5;
+const LOCK_PI: usize = 6;
+const UNLOCK_PI: usize = 7;
+const TRYLOCK_PI: usize = 8;
+const WAIT_BITSET: usize = 9;
+const WAKE_BITSET: usize = 10;
+const WAIT_REQUEUE_PI: usize = 11;
+const CMP_REQUEUE_PI: usize = 12;
+const LOCK_PI2: usize = 13;
+const PRIVATE: usize = 128;
+const CLOCK_REALTIME: usize = 256;
+const ANY: u32 = u32::MAX;
+
+/// A wait as the program asked for it.
+#[derive(Clone, Copy)]
+struct Request {
+    address: usize,
+    expected: u32,
+    bits: u32,
+    deadline_ns: u64,
+}
+
+impl Request {
+    /// The arguments of FUTEX_WAIT and FUTEX_WAIT_BITSET.
+    fn of(frame: &Frame) -> Result<Self, isize> {
+        let relative = operation(frame) == WAIT;
+        let bits = if relative { ANY } else { frame.r9 as u32 };
+        let deadline_ns = if relative {
+            relative_deadline(frame.arg(3))?
+        } else {
+            absolute_deadline(frame.arg(3), frame.arg(1) & CLOCK_REALTIME != 0)?
+        };
+        if bits == 0 {
+            return Err(err(errno::EINVAL));
+        }
+        Ok(Self {
+            address: frame.arg(0),
+            expected: frame.rdx as u32,
+            bits,
+            deadline_ns,
+        })
+    }
+
+    /// Waits by `once` until it ends by anything but a signal that lets the call go on: one whose
+    /// handler has SA_RESTART, if there is no time limit, and one without a handler.
+    fn wait(&self, once: impl Fn(&Self) -> isize) -> isize {
+        loop {
+            let result = once(self);
+            if result != err(errno::EINTR) {
+                return result;
+            }
+            match signal::deliver() {
+                Delivered::Nothing => {}
+                Delivered::Restarting if self.deadline_ns == NEVER => {}
+                _ => return result,
+            }
+        }
+    }
+}
+
+/// The operation without its flags.
+fn operation(frame: &Frame) -> usize {
+    frame.arg(1) & 0x7f
+}
+
+/// `futex(2)`.
+pub extern "C" fn futex(frame: &Frame) -> Outcome {
+    let operation = operation(frame);
+    let private = frame.arg(1) & PRIVATE != 0;
+    let unknown = frame.arg(1) & !(0x7f | PRIVATE | CLOCK_REALTIME) != 0;
+    let timed = matches!(operation, WAIT_BITSET | WAIT_REQUEUE_PI | LOCK_PI2);
+    if frame.arg(0) & 3 != 0 || unknown || frame.arg(1) & CLOCK_REALTIME != 0 && !timed {
+        return Outcome::PASS; // the kernel finds the right errno
+    }
+    if matches!(operation, LOCK_PI | UNLOCK_PI | TRYLOCK_PI | LOCK_PI2) {
+        return pi::lock_call(frame, operation, private);
+    }
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    match operation {
+        WAIT | WAIT_BITSET if private => Outcome::of(wait_call(frame, WaitKind::Futex)),
+        WAIT | WAIT_BITSET if shared::is_join(frame) => {
+            Outcome::of(wait_call(frame, WaitKind::Join))
+        }
+        WAIT | WAIT_BITSET => Outcome::of(shared::wait_call(frame)),
+        WAKE | WAKE_BITSET if private => Outcome::of(wake_call(frame, operation)),
+        REQUEUE | CMP_REQUEUE if private => Outcome::of(requeue(frame, operation)),
+        WAKE_OP if private => Outcome::of(wake_op(frame).unwrap_or_else(|errno| errno)),
+        WAIT_REQUEUE_PI | CMP_REQUEUE_PI => pi::requeue_call(frame, operation, private),
+        _ => Outcome::PASS, // the waiters of a shared word are in the kernel
+    }
+}
+
+fn wait_call(frame: &Frame, kind: WaitKind) -> isize {
+    match Request::of(frame) {
+        Ok(request) => request.wait(|r| wait(r.address, r.expected, r.bits, r.deadline_ns, kind)),
+        Err(errno) => errno,
+    }
+}
+
+/// Linux wakes one waiter when it is told to wake none or less.
+fn wake_count(argument: usize) -> usize {
+    (argument as u32 as i32).max(1) as usize
+}
+
+fn wake_call(frame: &Frame, operation: usize) -> isize {
+    let bits = if operation == WAKE {
+        ANY
+    } else {
+        frame.r9 as u32
+    };
+    if bits == 0 {
+        return err(errno::EINVAL);
+    }
+    let woken = wake(frame.arg(0), wake_count(frame.arg(2)), bits);
+    if woken != 0 {
+        switch::perhaps_yield();
+    }
+    woken as isize
+}
+
+/// Waits on a word while it holds `expected`. Returns 0, or a negated EAGAIN, EFAULT, ETIMEDOUT or
+/// EINTR.
+#[inline(always)]
+pub fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64, kind: WaitKind) -> isize {
+    match user::load(address) {
+        Ok(value) if value == expected => {}
+        Ok(_) => return err(errno::EAGAIN),
+        Err(errno) => return errno,
+    }
+    let thread = Carrier::current().thread();
+    thread.waits_for(
+        kind,
+        address,
+        if deadline_ns == NEVER { 0 } else { deadline_ns },
+    );
+    thread.task.prepare();
+    let still = || user::load(address) == Ok(expected);
+    // SAFETY: the thread's own node, cancelled below if anything but the table wakes it.
+    if !unsafe {
+        ENGINE
+            .futexes
+            .enqueue(&thread.node, thread.task_ref(), address, bits, still)
+    } {
+        return err(errno::EAGAIN);
+    }
+    let outcome = if kind == WaitKind::Semaphore {
+        switch::park_cancellable(thread, deadline_ns)
+    } else {
+        switch::park_until(deadline_ns)
+    };
+    if outcome == Wake::Woken {
+        return 0;
+    }
+    // SAFETY: the node was given to this table.
+    unsafe { ENGINE.futexes.cancel(&thread.node) };
+    if outcome == Wake::TimedOut {
+        err(errno::ETIMEDOUT)
+    } else {
+        err(errno::EINTR)
+    }
+}
+
+/// Wakes up to `count` waiters on a word; returns how many.
+#[inline(always)]
+pub fn wake(address: usize, count: usize, bits: u32) -> usize {
+    let woken = TaskList::new();
+    let mut n = ENGINE.futexes.wake(address, count, bits, &woken);
+    if n == 1 {
+        if let Some(task) = woken.pop() {
+            ENGINE.unpark(task);
+        }
+    } else {
+        ENGINE.unpark_all(woken);
+    }
+    if vector::kernel_waits() && n < count {
+        n += wake_in_kernel(address, count - n, bits);
+    }
+    n
+}
+
+#[cold]
+fn wake_in_kernel(address: usize, count: usize, bits: u32) -> usize {
+    let count = count.min(i32::MAX as usize);
+    let operation = WAKE_BITSET | PRIVATE;
+    // SAFETY: the kernel looks at the address.
+    let woken = unsafe {
+        sys!(
+            nr::__NR_futex,
+            address,
+            operation,
+            count,
+            0usize,
+            0usize,
+            bits
+        )
+    };
+    woken.max(0) as usize
+}
+
+fn requeue(frame: &Frame, operation: usize) -> isize {
+    let expected = frame.r9 as u32;
+    let (max_wake, max_move) = (frame.rdx as u32 as i32, frame.r10 as u32 as i32);
+    if max_wake < 0 || max_move < 0 || frame.arg(4) & 3 != 0 {
+        return err(errno::EINVAL);
+    }
+    let from = frame.arg(0);
+    let check = || operation == REQUEUE || user::load(from) == Ok(expected);
+    let woken = TaskList::new();
+    let (max_wake, max_move) = (max_wake as usize, max_move as usize);
+    let done = ENGINE
+        .futexes
+        .requeue(from, frame.arg(4), max_wake, max_move, check, &woken);
+    ENGINE.unpark_all(woken);
+    match done {
+        Some(done) => (done.woken + done.moved) as isize,
+        None => user::load(from).map_or_else(|errno| errno, |_| err(errno::EAGAIN)),
+    }
+}
+
+/// `FUTEX_WAKE_OP`: an atomic operation on the second word decides whether its waiters wake too.
+fn wake_op(frame: &Frame) -> Result<isize, isize> {
+    let second = frame.arg(4);
+    if second & 3 != 0 {
+        return Err(err(errno::EINVAL));
+    }
+    let code = frame.r9 as u32;
+    let signed = |bits: u32| ((bits << 20) as i32) >> 20;
+    let mut operand = signed(code >> 12 & 0xfff) as u32;
+    if code >> 28 & 8 != 0 {
+        operand = 1u32.wrapping_shl(operand & 31);
+    }
+    let apply = |old: u32| match code >> 28 & 7 {
+        0 => Ok(operand),
+        1 => Ok(old.wrapping_add(operand)),
+        2 => Ok(old | operand),
+        3 => Ok(old & !operand),
+        4 => Ok(old ^ operand),
+        _ => Err(err(errno::ENOSYS)),
+    };
+    let mut old = user::load(second)?;
+    loop {
+        let seen = user::exchange(second, old, apply(old)?)?;
+        if seen == old {
+            break;
+        }
+        old = seen;
+    }
+    let (old, against) = (old as i32, signed(code & 0xfff));
+    let hit = match code >> 24 & 0xf {
+        0 => old == against,
+        1 => old != against,
+        2 => old < against,
+        3 => old <= against,
+        4 => old > against,
+        5 => old >= against,
+        _ => return Err(err(errno::ENOSYS)),
+    };
+    let mut woken = wake(frame.arg(0), wake_count(frame.arg(2)), ANY);
+    if hit {
+        woken += wake(second, wake_count(frame.arg(3)), ANY);
+    }
+    Ok(woken as isize)
+}
+
+/// The end of a thread: `CLONE_CHILD_CLEARTID`, if it was asked for; a bad address is nobody's
+/// concern. Runs on the carrier's own stack.
+pub fn clear_tid(address: *mut AtomicU32) {
+    if address.is_null() {
+        return;
+    }
+    // glibc keeps the thread block until it sees the zero, which is the last thing we do to it.
+    let _ = user::write(address.expose_provenance(), &0u32);
+    wake(address.addr(), 1, ANY);
+}

@@ -1,0 +1,393 @@
+//! PI futexes: words that name their owner, and ownership that is handed over.
+//!
+//! The word is the owner's thread id, or 0, with FUTEX_WAITERS if the owner must ask the kernel to
+//! unlock, and FUTEX_OWNER_DIED. The ids are ours, so the protocol is served here.
+//!
+//! A *private* word's waiters stand in the futex table, first come first served:
+//!
+//! - lock, under the row's lock: a word without owner is taken; else FUTEX_WAITERS is set and the
+//!   waiter linked. So the owner's compare-and-swap in user space fails from then on.
+//! - unlock, under the same lock: the oldest waiter is claimed and its id stored, with
+//!   FUTEX_WAITERS if others wait; it wakes as the owner. Nobody can overtake it.
+//! - FUTEX_WAITERS is set whenever somebody waits and the word has no owner, too: a lock in user
+//!   space fails then, and the one that comes here keeps the flag.
+//!
+//! A *shared* word's waiters may be in any process, under this runtime each: they wait in the
+//! kernel for the word to change, and race for it when it was unlocked; who has waited sets
+//! FUTEX_WAITERS, because others may wait behind it.
+//!
+//! Green threads have no priorities, so there is nothing to inherit. A bound thread's priority is
+//! not handed on to the green thread it waits for.
+
+use super::robust::{OWNER_DIED, TID_MASK, WAITERS};
+use super::{ANY, CLOCK_REALTIME, LOCK_PI2, TRYLOCK_PI, UNLOCK_PI, WAIT_REQUEUE_PI, shared};
+use crate::boundary::{Frame, Outcome};
+use crate::signal::{self, Delivered};
+use crate::time::absolute_deadline;
+use crate::user;
+use core::cell::Cell;
+use core::sync::atomic::Ordering;
+use raddle_engine::thread::WaitKind;
+use raddle_engine::{Carrier, ENGINE, Thread, switch};
+use raddle_sched::timers::NEVER;
+use raddle_sched::{TaskList, TaskRef, Wake};
+use raddle_sys::{err, errno};
+
+/// The key of those that wait to own a word.
+const fn owners(address: usize) -> usize {
+    address | 2
+}
+
+/// The key of those that wait on a word to be requeued to a PI futex.
+const fn requeued(address: usize) -> usize {
+    address | 3
+}
+
+/// What one attempt to lock found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    Acquired,
+    /// FUTEX_WAITERS is set; the word is given.
+    Wait(u32),
+    Failed(isize),
+}
+
+/// FUTEX_LOCK_PI, FUTEX_LOCK_PI2, FUTEX_TRYLOCK_PI and FUTEX_UNLOCK_PI.
+pub(super) fn lock_call(frame: &Frame, operation: usize, private: bool) -> Outcome {
+    if private && !ENGINE.is_started() {
+        return Outcome::PASS; // one thread, whose id is the kernel's
+    }
+    let (address, tid) = (frame.arg(0), Carrier::current().thread().tid());
+    let done = match operation {
+        UNLOCK_PI if private => unlock(address, tid),
+        UNLOCK_PI => unlock_shared(address, tid),
+        TRYLOCK_PI => try_lock(address, tid),
+        _ => {
+            let realtime = operation != LOCK_PI2 || frame.arg(1) & CLOCK_REALTIME != 0;
+            match absolute_deadline(frame.arg(3), realtime) {
+                Ok(deadline_ns) if private => lock(address, deadline_ns, true),
+                Ok(deadline_ns) => lock_shared(address, tid, deadline_ns),
+                Err(errno) => errno,
+            }
+        }
+    };
+    Outcome::of(done)
+}
+
+/// Takes the word if it has no owner, else sets FUTEX_WAITERS. `gone` says whether an owner that
+/// isn't in the table of threads is an error: in a shared word it may be another process's.
+fn attempt(address: usize, tid: u32, extra: u32, gone: bool) -> Result<Attempt, isize> {
+    let mut word = user::load(address)?;
+    loop {
+        let owner = word & TID_MASK;
+        if owner == tid {
+            return Err(err(errno::EDEADLK));
+        }
+        let (new, then) = if owner == 0 {
+            let flags = word & (WAITERS | OWNER_DIED) | extra;
+            (tid | flags, Attempt::Acquired)
+        } else {
+            (word | WAITERS, Attempt::Wait(word | WAITERS))
+        };
+        if owner != 0 && gone && !announce(owner) {
+            return Err(err(errno::ESRCH));
+        }
+        let seen = user::exchange(address, word, new)?;
+        if seen == word {
+            return Ok(then);
+        }
+        word = seen;
+    }
+}
+
+/// Tells the owner that somebody waits for it; false if there is no such thread.
+fn announce(owner: u32) -> bool {
+    let Some(thread) = ENGINE.find(owner) else {
+        return false;
+    };
+    thread.inherits.store(1, Ordering::SeqCst);
+    ENGINE.find(owner).is_some()
+}
+
+/// Locks a private word. A signal's handlers run; then the call goes on if `restarts`, else it
+/// fails with EINTR.
+fn lock(address: usize, deadline_ns: u64, restarts: bool) -> isize {
+    loop {
+        let thread = Carrier::current().thread();
+        thread.waits_for(
+            WaitKind::Mutex,
+            address,
+            if deadline_ns == NEVER { 0 } else { deadline_ns },
+        );
+        thread.task.prepare();
+        let found = Cell::new(Attempt::Failed(0));
+        let still = || {
+            found.set(attempt(address, thread.tid(), 0, true).unwrap_or_else(Attempt::Failed));
+            matches!(found.get(), Attempt::Wait(_))
+        };
+        let (node, task) = (&thread.node, thread.task_ref());
+        // SAFETY: the thread's own node; `park_for` cancels it if anything but the table wakes it.
+        let parks = unsafe {
+            ENGINE
+                .futexes
+                .enqueue(node, task, owners(address), ANY, still)
+        };
+        let outcome = if parks {
+            park_for(thread, deadline_ns)
+        } else {
+            Wake::Retry
+        };
+        match (found.get(), outcome) {
+            (Attempt::Acquired, _) | (Attempt::Wait(_), Wake::Woken) => return 0,
+            (Attempt::Failed(errno), _) => return errno,
+            (_, Wake::TimedOut) => return err(errno::ETIMEDOUT),
+            _ if signal::deliver() != Delivered::Nothing && !restarts => {
+                return err(errno::EINTR);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Parks; afterwards the thread's node is in no queue.
+fn park_for(thread: &Thread, deadline_ns: u64) -> Wake {
+    let outcome = switch::park_until(deadline_ns);
+    if outcome != Wake::Woken {
+        // SAFETY: the node was given to this table.
+        unsafe { ENGINE.futexes.cancel(&thread.node) };
+    }
+    outcome
+}
+
+fn try_lock(address: usize, tid: u32) -> isize {
+    let take = || {
+        let word = user::load(address)?;
+        if word & TID_MASK == tid {
+            return Err(err(errno::EDEADLK));
+        }
+        let new = tid | word & (WAITERS | OWNER_DIED);
+        Ok(word & TID_MASK == 0 && user::exchange(address, word, new)? == word)
+    };
+    match take() {
+        Ok(true) => 0,
+        Ok(false) => err(errno::EAGAIN),
+        Err(errno) => errno,
+    }
+}
+
+fn lock_shared(address: usize, tid: u32, deadline_ns: u64) -> isize {
+    let mut extra = 0;
+    loop {
+        let word = match attempt(address, tid, extra, false) {
+            Ok(Attempt::Acquired) => return 0,
+            Ok(Attempt::Wait(word)) => word,
+            Ok(Attempt::Failed(errno)) | Err(errno) => return errno,
+        };
+        let result = shared::wait(address, word, ANY, deadline_ns);
+        extra = WAITERS;
+        if result == err(errno::EINTR) {
+            signal::deliver();
+        } else if result == err(errno::ETIMEDOUT) || result == err(errno::EFAULT) {
+            return result;
+        }
+    }
+}
+
+/// Replaces a word that `tid` owns; only flags can change under it. Returns what it held.
+fn replace(address: usize, tid: u32, new: u32) -> Result<u32, isize> {
+    let mut word = user::load(address)?;
+    loop {
+        if word & TID_MASK != tid {
+            return Err(err(errno::EPERM));
+        }
+        let seen = user::exchange(address, word, new)?;
+        if seen == word {
+            return Ok(word);
+        }
+        word = seen;
+    }
+}
+
+/// What a word holds once `next` owns it.
+fn owned_by(next: Option<TaskRef>, more: bool) -> u32 {
+    let tid = next.map_or(0, |task| Thread::of(task).tid());
+    tid | if more { WAITERS } else { 0 }
+}
+
+fn unlock(address: usize, tid: u32) -> isize {
+    match user::load(address) {
+        Ok(word) if word & TID_MASK == tid => {}
+        Ok(_) => return err(errno::EPERM),
+        Err(errno) => return errno,
+    }
+    hand_over(address, |new| replace(address, tid, new).map(drop))
+}
+
+fn hand_over(address: usize, store: impl FnOnce(u32) -> Result<(), isize>) -> isize {
+    let mut stored = Ok(());
+    let next = ENGINE.futexes.hand_over(owners(address), |next, more| {
+        stored = store(owned_by(next, more));
+    });
+    if let Some(task) = next {
+        ENGINE.unpark(task);
+    }
+    stored.map_or_else(|errno| errno, |()| 0)
+}
+
+fn unlock_shared(address: usize, tid: u32) -> isize {
+    match replace(address, tid, 0) {
+        Ok(word) => {
+            if word & WAITERS != 0 {
+                shared::wake(address, 1);
+            }
+            0
+        }
+        Err(errno) => errno,
+    }
+}
+
+/// The owner of a word in its robust list dies: marks it and hands it over.
+pub(super) fn owner_died(address: usize, tid: u32) -> Result<(), isize> {
+    let word = user::load(address)?;
+    if word & TID_MASK != tid {
+        return Ok(());
+    }
+    let mut waiters = false;
+    let done = hand_over(address, |new| {
+        // Without a waiter here there may be one in the kernel.
+        let kept = if new == 0 { word & WAITERS } else { new };
+        let had = replace(address, tid, kept | OWNER_DIED)?;
+        waiters = new == 0 && (had | kept) & WAITERS != 0;
+        Ok(())
+    });
+    if waiters {
+        shared::wake(address, 1);
+    }
+    if done < 0 { Err(done) } else { Ok(()) }
+}
+
+/// The thread's id names nobody any more: what it still owns, and others wait for, goes to them.
+pub fn owner_ends(thread: &Thread) {
+    if thread.inherits.load(Ordering::SeqCst) == 0 {
+        return;
+    }
+    let tid = thread.tid();
+    let owned = |key: usize| {
+        key & 3 == owners(0) && user::load(key & !3).is_ok_and(|word| word & TID_MASK == tid)
+    };
+    while let Some(key) = ENGINE.futexes.find_key(owned) {
+        if owner_died(key & !3, tid).is_err() {
+            return;
+        }
+    }
+}
+
+/// FUTEX_WAIT_REQUEUE_PI and FUTEX_CMP_REQUEUE_PI, of private words.
+pub(super) fn requeue_call(frame: &Frame, operation: usize, private: bool) -> Outcome {
+    if !private {
+        return Outcome::of(err(errno::ENOSYS));
+    }
+    if frame.arg(0) == frame.arg(4) || frame.arg(4) & 3 != 0 {
+        return Outcome::of(err(errno::EINVAL));
+    }
+    let done = if operation == WAIT_REQUEUE_PI {
+        let realtime = frame.arg(1) & CLOCK_REALTIME != 0;
+        absolute_deadline(frame.arg(3), realtime)
+            .map(|deadline_ns| wait_requeue(frame, deadline_ns))
+    } else {
+        requeue(frame)
+    };
+    Outcome::of(done.unwrap_or_else(|errno| errno))
+}
+
+/// Waits on the first word, then for the second; returns 0 as the owner of the second.
+fn wait_requeue(frame: &Frame, deadline_ns: u64) -> isize {
+    let (address, target) = (frame.arg(0), frame.arg(4));
+    let expected = frame.rdx as u32;
+    loop {
+        let thread = Carrier::current().thread();
+        let shown = if deadline_ns == NEVER { 0 } else { deadline_ns };
+        thread.waits_for(WaitKind::Condvar, address, shown);
+        thread.task.prepare();
+        let found = Cell::new(Ok(expected));
+        let still = || {
+            found.set(user::load(address));
+            found.get() == Ok(expected)
+        };
+        let (node, task) = (&thread.node, thread.task_ref());
+        // SAFETY: the thread's own node; `park_for` cancels it if anything but the table wakes it.
+        let parks = unsafe {
+            ENGINE
+                .futexes
+                .enqueue(node, task, requeued(address), ANY, still)
+        };
+        let outcome = if parks {
+            park_for(thread, deadline_ns)
+        } else {
+            Wake::Retry
+        };
+        match (found.get(), outcome) {
+            (Err(errno), _) => return errno,
+            (Ok(value), _) if value != expected => return err(errno::EAGAIN),
+            _ => {}
+        }
+        let was_requeued = node.key() == owners(target);
+        match outcome {
+            Wake::Woken if was_requeued => return 0,
+            // Requeued to a word without owner, which is still to be taken.
+            Wake::Woken => return after_requeue(lock(target, deadline_ns, false)),
+            Wake::TimedOut => return err(errno::ETIMEDOUT),
+            _ if signal::deliver() != Delivered::Nothing && was_requeued => {
+                return err(errno::EAGAIN);
+            }
+            _ if was_requeued => return after_requeue(lock(target, deadline_ns, false)),
+            _ => {}
+        }
+    }
+}
+
+/// Once it was requeued, a wait can't be begun anew: a signal ends it with EAGAIN.
+fn after_requeue(result: isize) -> isize {
+    if result == err(errno::EINTR) {
+        err(errno::EAGAIN)
+    } else {
+        result
+    }
+}
+
+/// Moves waiters of the first word to the second: if that has no owner, the oldest wakes to take
+/// it, and FUTEX_WAITERS is set for the others either way.
+fn requeue(frame: &Frame) -> Result<isize, isize> {
+    let (from, to) = (frame.arg(0), frame.arg(4));
+    let (wake, max_move) = (frame.rdx as u32 as i32, frame.r10 as u32 as i32);
+    if wake != 1 || max_move < 0 {
+        return Err(err(errno::EINVAL));
+    }
+    let value = user::load(from)?;
+    if value != frame.r9 as u32 {
+        return Err(err(errno::EAGAIN));
+    }
+    let word = user::load(to)?;
+    let woken = TaskList::new();
+    let free = word & TID_MASK == 0;
+    let check = || {
+        user::load(from) == Ok(value)
+            && user::exchange(to, word, word | WAITERS) == Ok(word)
+            && (free || announce(word & TID_MASK))
+    };
+    // To a word with an owner all that may be woken or moved are moved.
+    let (max_wake, max_move) = if free {
+        (1, max_move as usize)
+    } else {
+        (0, max_move as usize + 1)
+    };
+    let (from, to) = (requeued(from), owners(to));
+    let done = ENGINE
+        .futexes
+        .requeue(from, to, max_wake, max_move, check, &woken);
+    ENGINE.unpark_all(woken);
+    match done {
+        Some(done) => Ok((done.woken + done.moved) as isize),
+        None => Err(err(errno::EAGAIN)),
+    }
+}

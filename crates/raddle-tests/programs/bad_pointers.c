@@ -1,0 +1,165 @@
+/* Addresses that aren't there: the calls say EFAULT, as the kernel's would, and nobody dies. */
+#include "check.h"
+
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/select.h>
+
+static void *bad[4];
+static unsigned word;
+static struct timespec soon = {0, 1000};
+
+static void find_bad_addresses(void)
+{
+    bad[0] = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(bad[0] != MAP_FAILED);
+    bad[1] = (void *)64;
+    bad[2] = (void *)0xffff800000000000;
+    bad[3] = (void *)0x1234567800000000; /* not canonical */
+}
+
+static long futex(void *address, int operation, long value, void *fourth, void *second, int third)
+{
+    operation |= FUTEX_PRIVATE_FLAG;
+    return syscall(SYS_futex, address, operation, value, fourth, second, third);
+}
+
+static void *futexes(void *at)
+{
+    FAILS(futex(at, FUTEX_WAIT, 0, NULL, NULL, 0), EFAULT);
+    FAILS(futex(at, FUTEX_WAIT_BITSET, 0, NULL, NULL, -1), EFAULT);
+    FAILS(futex(&word, FUTEX_WAIT, 0, at, NULL, 0), EFAULT);
+    FAILS(futex(&word, FUTEX_WAIT_BITSET, 0, at, NULL, -1), EFAULT);
+    FAILS(futex(at, FUTEX_CMP_REQUEUE, 1, (void *)1, &word, 0), EFAULT);
+    FAILS(futex(&word, FUTEX_WAKE_OP, 1, (void *)1, at, FUTEX_OP(FUTEX_OP_ADD, 1, 0, 0)), EFAULT);
+    FAILS(futex(at, FUTEX_LOCK_PI, 0, NULL, NULL, 0), EFAULT);
+    FAILS(futex(at, FUTEX_TRYLOCK_PI, 0, NULL, NULL, 0), EFAULT);
+    FAILS(futex(at, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0), EFAULT);
+    FAILS(syscall(449, at, 1, 0, NULL, 0), EFAULT);
+    FAILS(syscall(SYS_futex, at, FUTEX_WAIT, 0, NULL, NULL, 0), EFAULT);
+    return NULL;
+}
+
+static void *times(void *at)
+{
+    FAILS(syscall(SYS_nanosleep, at, NULL), EFAULT);
+    FAILS(syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, at, NULL), EFAULT);
+    FAILS(syscall(SYS_clock_nanosleep, CLOCK_REALTIME, TIMER_ABSTIME, at, NULL), EFAULT);
+    OK(syscall(SYS_nanosleep, &soon, at)); /* nothing is left to tell */
+    return NULL;
+}
+
+static void *signals(void *at)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    FAILS(syscall(SYS_rt_sigprocmask, SIG_BLOCK, at, NULL, 8), EFAULT);
+    FAILS(syscall(SYS_rt_sigprocmask, SIG_BLOCK, &set, at, 8), EFAULT);
+    FAILS(syscall(SYS_rt_sigpending, at, 8), EFAULT);
+    FAILS(syscall(SYS_rt_sigaction, SIGUSR2, at, NULL, 8), EFAULT);
+    FAILS(syscall(SYS_rt_sigaction, SIGUSR2, NULL, at, 8), EFAULT);
+    FAILS(syscall(SYS_rt_sigsuspend, at, 8), EFAULT);
+    FAILS(syscall(SYS_rt_sigtimedwait, at, NULL, &soon, 8), EFAULT);
+    FAILS(syscall(SYS_rt_sigtimedwait, &set, NULL, at, 8), EFAULT);
+    FAILS(syscall(SYS_sigaltstack, at, NULL), EFAULT);
+    FAILS(syscall(SYS_sigaltstack, NULL, at), EFAULT);
+    return NULL;
+}
+
+static void *threads(void *at)
+{
+    FAILS(syscall(SYS_prctl, PR_SET_NAME, at, 0, 0, 0), EFAULT);
+    FAILS(syscall(SYS_prctl, PR_GET_NAME, at, 0, 0, 0), EFAULT);
+    FAILS(syscall(SYS_get_robust_list, 0, at, at), EFAULT);
+    FAILS(syscall(SYS_clone3, at, 88), EFAULT);
+    return NULL;
+}
+
+static void on_a_thread_and_on_main(thread_function calls)
+{
+    find_bad_addresses();
+    for (int i = 0; i < 4; i++) {
+        calls(bad[i]); /* with one thread */
+    }
+    for (int i = 0; i < 4; i++) {
+        join(start(calls, bad[i]));
+        calls(bad[i]);
+    }
+}
+
+CASE(futex_words_and_times)
+{
+    on_a_thread_and_on_main(futexes);
+}
+
+CASE(sleeps)
+{
+    on_a_thread_and_on_main(times);
+}
+
+CASE(signal_sets_and_actions)
+{
+    on_a_thread_and_on_main(signals);
+}
+
+CASE(names_lists_and_clones)
+{
+    on_a_thread_and_on_main(threads);
+}
+
+static void *readiness(void *at)
+{
+    struct timeval time = {0, 1000};
+    struct pollfd entry = {0, POLLIN, 0};
+    FAILS(syscall(SYS_poll, at, 1, 1), EFAULT);
+    FAILS(syscall(SYS_ppoll, &entry, 1, at, NULL, 8), EFAULT);
+    FAILS(syscall(SYS_ppoll, &entry, 1, &soon, at, 8), EFAULT);
+    FAILS(syscall(SYS_select, 1, at, NULL, NULL, &time), EFAULT);
+    FAILS(syscall(SYS_select, 0, NULL, NULL, NULL, at), EFAULT);
+    FAILS(syscall(SYS_pselect6, 0, NULL, NULL, NULL, &soon, at), EFAULT);
+    return NULL;
+}
+
+CASE(sets_of_descriptors)
+{
+    on_a_thread_and_on_main(readiness);
+}
+
+static void *touch(void *at)
+{
+    return number(*(volatile char *)at);
+}
+
+/* What the program itself touches still kills it, or reaches its handler. */
+CASE(a_fault_of_the_programs_own_still_kills)
+{
+    find_bad_addresses();
+    pid_t child = GET(fork());
+    if (child == 0) {
+        join(start(futexes, bad[0]));
+        join(start(touch, bad[0]));
+        _exit(0);
+    }
+    int status;
+    IS(waitpid(child, &status, 0), child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+}
+
+static void on_fault(int signal, siginfo_t *info, void *context)
+{
+    (void)context;
+    CHECK(signal == SIGSEGV && info->si_addr == bad[0]);
+    GET(mprotect(bad[0], 4096, PROT_READ));
+}
+
+CASE(a_fault_of_the_programs_own_reaches_its_handler)
+{
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
+    GET(sigaction(SIGSEGV, &action, NULL));
+    find_bad_addresses();
+    join(start(futexes, bad[0]));
+    join(start(touch, bad[0]));
+}
