@@ -15,6 +15,7 @@ use crate::run::pattern::Pattern;
 
 pub const CARRIERS_MAX: u16 = 1024;
 pub const CARRIERS_VARIABLE: &str = "RADDLE_CARRIERS";
+pub const CHAOS_VARIABLE: &str = "RADDLE_CHAOS";
 pub const QUANTUM_VARIABLE: &str = "RADDLE_QUANTUM_US";
 pub const VERBOSE_VARIABLE: &str = "RADDLE_VERBOSE";
 pub const EXCLUDE_VARIABLE: &str = "RADDLE_EXCLUDE";
@@ -73,6 +74,10 @@ pub struct RunArguments {
     /// [default: 2000]
     #[arg(long, env = QUANTUM_VARIABLE, value_name = "US", value_parser = parse_quantum)]
     pub quantum: Option<u32>,
+
+    /// Makes rare schedules common, by chances drawn from this seed; 0 for off
+    #[arg(long, env = CHAOS_VARIABLE, value_name = "SEED", value_parser = parse_chaos, hide = true)]
+    pub chaos: Option<u32>,
 
     /// Says on standard error what runs how, and why not with green threads
     #[arg(short, long, env = VERBOSE_VARIABLE, value_parser = FalseyValueParser::new())]
@@ -236,6 +241,11 @@ fn parse_quantum(text: &str) -> Result<u32, String> {
         })
 }
 
+fn parse_chaos(text: &str) -> Result<u32, String> {
+    let seed = text.parse();
+    seed.map_err(|_| format!("give --chaos or {CHAOS_VARIABLE} a number from 0 to {}", u32::MAX))
+}
+
 fn parse_pid(text: &str) -> Result<u32, String> {
     let pid = text
         .parse()
@@ -358,6 +368,8 @@ mod tests {
         for text in ["0", "1025", "-1", "two", "", "99999999999"] {
             assert!(parse_carriers(text).is_err(), "{text}");
         }
+        assert_eq!(parse_chaos("4294967295"), Ok(u32::MAX));
+        assert!(parse_chaos("-1").is_err() && parse_chaos("seed").is_err());
         assert!(parse_pid("0").is_err() && parse_pid("4294967295").is_err());
         assert!(parse_fraction("0").is_err() && parse_fraction("NaN").is_err());
         assert_eq!(parse_fraction("0.5"), Ok(0.5));

@@ -6,6 +6,7 @@
 //! on its own behalf.
 
 use crate::accounting::Slices;
+use crate::chaos;
 use crate::engine::ENGINE;
 use crate::thread::Thread;
 use core::arch::asm;
@@ -30,6 +31,10 @@ pub enum CarrierState {
 /// The signal that makes a carrier look whether it is to preempt (glibc's SIGCANCEL, which its
 /// `tgkill` never gives to a kernel thread here). Handled with SA_RESTART.
 pub const PREEMPT: usize = 32;
+/// See [`Carrier::child_shares`].
+pub const SHARES: u32 = 1;
+/// See [`Carrier::child_shares`].
+pub const LEFT: u32 = 2;
 /// Offset of [`Carrier::current`] from the GS base.
 pub const CURRENT: usize = 8;
 /// Offset of [`Carrier::raw`].
@@ -130,8 +135,11 @@ pub struct Carrier {
     /// by sysmon, cleared by the carrier.
     pub(crate) handed_off: AtomicU32,
 
-    /// Non-zero while this carrier makes a child process that shares memory.
-    pub child_shares: Cell<u32>,
+    /// [`SHARES`] while this carrier makes a child process that shares memory, [`LEFT`] once the
+    /// child has left this carrier for its own. Meanwhile no other thread may get the carrier, nor
+    /// this one another: the child knows by this word what it is. Written by the carrier and by the
+    /// child (release), which the carrier waits for (acquire).
+    pub child_shares: AtomicU32,
     /// Signals that arrived here and that nobody has looked at yet.
     pub arrivals: Arrivals,
 
@@ -193,6 +201,7 @@ impl Carrier {
         self.self_ptr.set(self);
         self.id.set(id);
         self.backlog.set(Backlog::new());
+        self.dice.set(chaos::first_dice(id));
     }
 
     /// The green thread on this carrier.
@@ -253,6 +262,16 @@ impl Carrier {
 
     pub(crate) fn set_state(&self, state: CarrierState) {
         self.state.store(state as u32, Ordering::Relaxed);
+    }
+
+    /// A number below 2^16 by chance: Knuth's linear congruential generator, whose high bits are
+    /// good enough.
+    #[inline(always)]
+    pub(crate) fn draw(&self) -> u32 {
+        let dice = self.dice.get();
+        let dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        self.dice.set(dice);
+        dice >> 16
     }
 
     /// Adds one to a counter that only this carrier writes.

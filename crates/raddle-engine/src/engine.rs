@@ -6,6 +6,7 @@
 //! when a backlog lasts.
 
 use crate::carrier::Carrier;
+use crate::chaos::{self, Point};
 use crate::helpers::Helpers;
 use crate::pump::Pump;
 use crate::stacks::Stacks;
@@ -64,6 +65,7 @@ pub struct Engine {
     /// Process id; the main thread's id.
     pub pid: AtomicU32,
     pub main: AtomicPtr<Thread>,
+    /// 0 with one thread, then 1, or 2 under chaos.
     started: AtomicU32,
     /// Carriers that the user or the machine allows.
     wanted: AtomicU32,
@@ -203,6 +205,12 @@ impl Engine {
         self.started.load(Ordering::Relaxed) != 0
     }
 
+    /// As [`Engine::is_started`]; false under chaos too.
+    #[inline(always)]
+    pub fn is_calm(&self) -> bool {
+        self.started.load(Ordering::Relaxed) == 1
+    }
+
     /// Carriers that may be used.
     pub fn wanted(&self) -> u32 {
         self.wanted.load(Ordering::Relaxed)
@@ -233,9 +241,11 @@ impl Engine {
         self.active() > self.limit()
     }
 
-    /// True if a carrier may be added.
+    /// True if a carrier may be added. Carriers that see the same surplus can all become spare:
+    /// none is active then, and the last of them must see that there is room.
     pub(crate) fn may_grow(&self) -> bool {
-        self.active() < self.limit()
+        let spares = self.spares.len() as u32;
+        self.up().saturating_sub(spares) < self.limit()
     }
 
     /// `carrier` sits in the kernel while others want to run: another takes its place until it
@@ -302,7 +312,8 @@ impl Engine {
         let now_ns = clock::now_ns();
         carrier.now_ns.set(now_ns);
         self.started_ns.store(now_ns, Ordering::Relaxed);
-        self.started.store(1, Ordering::Release);
+        let started = 1 + u32::from(chaos::is_on());
+        self.started.store(started, Ordering::Release);
         self.sysmon.start().map_err(again)
     }
 
@@ -438,6 +449,7 @@ impl Engine {
     }
 
     pub(crate) fn wake_carrier(&self, carrier: &Carrier) {
+        chaos::stop(Point::Wake);
         if carrier.wake_word.swap(1, Ordering::AcqRel) == 0 {
             kthread::futex_wake(carrier.wake_word.as_ptr(), 1);
         }

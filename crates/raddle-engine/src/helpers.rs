@@ -5,6 +5,7 @@
 //! by the poke signal when the green thread they work for gets a signal.
 
 use crate::carrier::Carrier;
+use crate::chaos::{self, Point};
 use crate::engine::ENGINE;
 use crate::kthread;
 use crate::switch;
@@ -154,6 +155,7 @@ impl Helpers {
             }
         }
         Carrier::current().thread().task.prepare();
+        chaos::stop(Point::Helper);
         let mut state = self.state.lock();
         let at = core::ptr::from_ref(request);
         // SAFETY: queued requests are alive: their threads are parked until they are taken.
@@ -197,6 +199,7 @@ impl Helpers {
 
     fn complete(&self, request: &Request, result: isize) {
         let task = request.task;
+        chaos::stop(Point::Helper);
         let state = self.state.lock();
         request.result.set(result);
         request.progress.set(Progress::Done);

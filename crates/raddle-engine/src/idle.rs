@@ -12,10 +12,11 @@
 //! machine with one CPU.
 
 use crate::carrier::{Carrier, CarrierState};
+use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::switch::{look_around, pick};
 use crate::thread::Thread;
-use crate::{clock, kthread};
+use crate::{chaos, clock, kthread};
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, timestamp};
 use raddle_sys::{nr, sys};
@@ -69,8 +70,10 @@ fn rest(carrier: &Carrier) {
     carrier.set_state(CarrierState::Idle);
     carrier.wake_word.store(0, Ordering::SeqCst);
     ENGINE.spares.insert(id);
-    // This may have been the poller: another one sees to timers and descriptors.
-    if ENGINE.poller.load(Ordering::SeqCst) == 0 {
+    chaos::stop(Point::Sleep);
+    // This may have been the poller, or the one that was woken for posted threads: another one sees
+    // to them.
+    if ENGINE.poller.load(Ordering::SeqCst) == 0 || ENGINE.has_posted() {
         ENGINE.wake_one();
     }
     // Who raised the limit before it could see this carrier didn't wake it.
@@ -99,6 +102,7 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
         kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
         // In this order: who takes the carrier out of the set after the look at it sets the word.
         carrier.wake_word.store(0, Ordering::SeqCst);
+        chaos::stop(Point::Sleep);
         if !ENGINE.spares.contains(id) || ENGINE.may_grow() {
             ENGINE.spares.take(id);
             break;
@@ -252,6 +256,7 @@ fn poll(carrier: &Carrier) {
         .poller_deadline_ns
         .store(deadline_ns, Ordering::SeqCst);
     ENGINE.pump.announce_sleep();
+    chaos::stop(Point::Sleep);
     if ENGINE.has_posted()
         || earliest_ns() < deadline_ns
         || carrier.attention.load(Ordering::Relaxed) != 0
@@ -259,7 +264,9 @@ fn poll(carrier: &Carrier) {
         deadline_ns = 0;
     }
     let woken = ENGINE.pump.wait_until(deadline_ns);
+    chaos::stop(Point::Sleep);
     ENGINE.poller.store(0, Ordering::SeqCst);
+    chaos::stop(Point::Sleep);
     let now_ns = clock::now_ns();
     carrier.now_ns.set(now_ns);
     ENGINE.unpark_all(woken);
@@ -299,12 +306,15 @@ fn sleep(carrier: &Carrier) {
     carrier.set_state(CarrierState::Idle);
     carrier.wake_word.store(0, Ordering::SeqCst);
     ENGINE.idle.insert(id);
+    chaos::stop(Point::Sleep);
     let come_back = ENGINE.has_posted()
         || ENGINE.poller.load(Ordering::SeqCst) == 0
         || carrier.attention.load(Ordering::Relaxed) != 0;
     if !come_back {
+        chaos::stop(Point::Sleep);
         kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
     }
+    chaos::stop(Point::Sleep);
     ENGINE.idle.take(id);
     look_around(carrier);
 }

@@ -19,6 +19,7 @@
 //! | [`sysmon`] | the watcher: lasting backlogs, missing poller, inspection requests |
 //! | `descriptor` | the descriptors of our own |
 //! | [`stacks`] | the arena that thread stacks come from |
+//! | [`chaos`] | rare schedules made common, for finding bugs |
 //! | [`clock`] | the vDSO clock |
 //! | [`cpus`] | how many carriers the machine allows |
 #![no_std]
@@ -26,6 +27,7 @@
 pub mod accounting;
 pub mod attributes;
 pub mod carrier;
+pub mod chaos;
 pub mod clock;
 pub mod cpus;
 mod descriptor;

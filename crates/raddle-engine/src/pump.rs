@@ -197,6 +197,13 @@ impl Pump {
         }
     }
 
+    /// The next wait for a descriptor is told its present state, as if it had never been registered.
+    pub fn rearm(&self, fd: u32) {
+        if let Some(entry) = self.entry(fd) {
+            entry.epoch.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Forgets a range of descriptors, `first..=last`.
     pub fn forget_range(&self, first: u32, last: u32) {
         let end = (last as usize)

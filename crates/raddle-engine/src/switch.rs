@@ -5,10 +5,11 @@
 //! on another carrier's CPU (waiting for it on a green stack could deadlock two carriers), or if it
 //! exits (its stack must not be in use when the joiner hears of it).
 
+use crate::chaos::Point;
 use crate::carrier::{Carrier, CarrierState};
 use crate::engine::ENGINE;
 use crate::thread::{Thread, WaitKind};
-use crate::{accounting, clock, idle};
+use crate::{accounting, chaos, clock, idle};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
@@ -120,14 +121,7 @@ pub fn yield_now() {
 pub fn perhaps_yield() {
     const ONE_IN: u32 = 16;
     let carrier = Carrier::current();
-    // Knuth's linear congruential generator; its high bits are good enough.
-    let dice = carrier
-        .dice
-        .get()
-        .wrapping_mul(1_664_525)
-        .wrapping_add(1_013_904_223);
-    carrier.dice.set(dice);
-    if (dice >> 16).is_multiple_of(ONE_IN) {
+    if carrier.draw().is_multiple_of(ONE_IN) {
         yield_now();
     }
 }
@@ -161,6 +155,16 @@ pub fn give_way() {
     let thread = carrier.thread();
     thread.waits_for(WaitKind::Yield, 0, 0);
     ENGINE.push_spent(thread.task_ref());
+    leave(carrier, thread);
+}
+
+/// Gives the running thread to whichever carrier is first; `meanwhile` lets another one be.
+pub(crate) fn move_away(meanwhile: fn()) {
+    let carrier = Carrier::current();
+    let thread = carrier.thread();
+    thread.waits_for(WaitKind::Yield, 0, 0);
+    ENGINE.inject(thread.task_ref());
+    meanwhile();
     leave(carrier, thread);
 }
 
@@ -294,6 +298,9 @@ fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
     if tick.poll {
         look_around(carrier);
     }
+    if chaos::is_on() {
+        chaos::shuffle(carrier);
+    }
     if tick.injector
         && let Some(task) = ENGINE.injector.pop().or_else(|| ENGINE.spent.pop())
     {
@@ -397,6 +404,9 @@ extern "C" fn scheduler_loop() -> ! {
         while next.task.on_cpu.load(Ordering::Acquire) != 0 {
             pause();
         }
+        if chaos::is_on() {
+            carrier.attention.store(1, Ordering::Relaxed);
+        }
         carrier.set_state(CarrierState::Running);
         enter(carrier, next);
         // SAFETY: `next` was popped and is off its stack; the loop's own context is resumed by
@@ -417,6 +427,7 @@ fn finish_exit(carrier: &Carrier) {
     // SAFETY: null, or the thread that just left this carrier for good.
     if let Some(thread) = unsafe { exited.as_ref() } {
         let own = thread.bound.load(Ordering::Acquire);
+        chaos::stop(Point::Exit);
         (ENGINE.hooks().thread_exited)(thread);
         if !carrier.bound.load(Ordering::Relaxed).is_null() {
             idle::end_bound(carrier); // it has nothing else to run

@@ -9,6 +9,7 @@
 //! once.
 
 use crate::carrier::{Carrier, CarrierState};
+use crate::chaos::{self, Point};
 use crate::clock;
 use crate::descriptor::OwnDescriptor;
 use crate::engine::ENGINE;
@@ -263,6 +264,12 @@ impl Sight {
         if found.computes && carrier.attention.load(Ordering::Relaxed) != 0 {
             // A signal came between the last look of a call and its end.
             carrier.send(POKE);
+        }
+        if found.computes && chaos::strikes(Point::Preempt) {
+            carrier.preempt(found.switches);
+        }
+        if chaos::strikes(Point::HandOff) {
+            ENGINE.hand_off(carrier);
         }
         let limit_ns = match (found.held_ns, found.computes) {
             (0, _) if wanted => CROWDED_NS,

@@ -10,6 +10,7 @@ use crate::procfs;
 use crate::signal::{self, Delivered};
 use crate::time::millisecond_deadline;
 use core::sync::atomic::Ordering;
+use raddle_engine::chaos::{self, Point};
 use raddle_engine::pump::{Entry, IN, Kind, OUT, RDHUP};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, switch};
@@ -109,6 +110,13 @@ pub(crate) fn wait_ready(fd: usize, way: Way, sequence: u32, deadline_ns: u64) -
     }
 }
 
+/// Chaos: no try is made; the wait is told the present state.
+#[cold]
+fn skips_try(fd: usize) -> bool {
+    ENGINE.pump.rearm(fd as u32);
+    !is_nonblocking(fd)
+}
+
 /// Repeats `attempt` until it gives anything but EAGAIN, waiting in between.
 #[inline(always)]
 pub(crate) fn until_ready(
@@ -120,7 +128,11 @@ pub(crate) fn until_ready(
     let mut deadline_ns = 0;
     loop {
         let sequence = entry.sequence();
-        let result = attempt(sequence);
+        let result = if chaos::strikes(Point::Try) && skips_try(fd) {
+            EAGAIN
+        } else {
+            attempt(sequence)
+        };
         if result != EAGAIN {
             count_call();
             entry.progress();

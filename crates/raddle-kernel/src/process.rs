@@ -12,9 +12,12 @@ use crate::signal;
 use crate::threads::{self, CLONE_THREAD, CLONE_VM, Request};
 use crate::{ids, is_multiplexed, scheduling};
 use core::sync::atomic::{AtomicUsize, Ordering};
+use raddle_engine::carrier::{LEFT, SHARES};
+use raddle_engine::chaos::{self, Point};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, fork};
-use raddle_sys::{err, errno, mem};
+use raddle_sys::abi::SigInfo;
+use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
 const CLONE: u64 = 56;
 const VFORK: u64 = 58;
@@ -61,9 +64,9 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         return Outcome::of(threads::create(frame, &request));
     }
     debug_assert!(frame.call.rax != VFORK || request.flags & CLONE_VM != 0);
-    let shares = u32::from(request.flags & CLONE_VM != 0);
-    Carrier::current().child_shares.set(shares);
-    if shares != 0 {
+    if request.flags & CLONE_VM != 0 {
+        let carrier = Carrier::current();
+        carrier.child_shares.store(SHARES, Ordering::Relaxed);
         signal::expose_mask();
     }
     Outcome::PASS
@@ -71,10 +74,16 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
 
 /// After a raw clone-like call, in the parent (`result` > 0 or an error) and in the child (0).
 pub extern "C" fn clone_after(result: isize) {
-    let shares = Carrier::current().child_shares.get() != 0;
+    chaos::stop(Point::Fork);
+    let carrier = Carrier::current();
+    if carrier.raw.get() != 0 {
+        return; // a child that shares memory made one of its own
+    }
+    let shares = carrier.child_shares.load(Ordering::Relaxed) != 0;
     if result == 0 && shares {
         // SAFETY: only this register of the child changes; memory is the parent's.
         unsafe { raddle_context::set_gs_base(RAW.load(Ordering::Relaxed) as u64) };
+        carrier.child_shares.store(LEFT, Ordering::Release);
     } else if result == 0 {
         let had_threads = ENGINE.is_started();
         // SAFETY: the child of a fork has this one thread.
@@ -86,8 +95,32 @@ pub extern "C" fn clone_after(result: isize) {
             ids::in_child();
         }
     } else if shares {
+        let made = !is_err(result);
+        while made && carrier.child_shares.load(Ordering::Acquire) != LEFT && lives(result) {
+            // SAFETY: no memory is involved.
+            unsafe { sys!(nr::__NR_sched_yield) };
+        }
         signal::hide_mask();
+        carrier.child_shares.store(0, Ordering::Relaxed);
+        if carrier.attention.load(Ordering::Relaxed) != 0 {
+            signal::on_attention(result);
+        }
     }
+}
+
+/// True unless the child died before it could leave the carrier. Where the kernel hasn't told its
+/// id, nobody can wait for it either.
+fn lives(child: isize) -> bool {
+    const NOWAIT: usize = 0x0100_0000;
+    const EXITED: usize = 4;
+    const NOHANG: usize = 1;
+    const ALL: usize = 0x4000_0000; // __WALL: whatever signal it sends at its end
+    const PID: usize = 1;
+    let mut info = SigInfo::EMPTY;
+    let options = NOWAIT | EXITED | NOHANG | ALL;
+    // SAFETY: the kernel fills a live structure, and leaves the child to be waited for.
+    let result = unsafe { sys!(nr::__NR_waitid, PID, child, &raw mut info, options, 0usize) };
+    !is_err(result) && info.signo == 0
 }
 
 /// `execve(2)`, `execveat(2)`: the new program inherits the caller's signal mask.

@@ -14,7 +14,7 @@ use crate::original::{self, LinkMap};
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::{self, Write};
 use core::ptr::with_exposed_provenance_mut;
-use raddle_engine::ENGINE;
+use raddle_engine::{ENGINE, chaos};
 use raddle_engine::engine::{Hooks, MAX_WANTED};
 use raddle_kernel::{boundary, calls, exclusion, process, signal, threads};
 use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, plan};
@@ -53,6 +53,7 @@ enum Why {
     NoMemory,
     Carriers,
     Quantum,
+    Chaos,
     Patching(Refusal),
 }
 
@@ -78,6 +79,7 @@ impl fmt::Display for Why {
             Self::Quantum => {
                 "RADDLE_QUANTUM_US is not 0 or a number from 50 to 1000000; correct it"
             }
+            Self::Chaos => "RADDLE_CHAOS is not a number from 0 to 4294967295; correct it",
             Self::Carriers => "RADDLE_CARRIERS is not a number from 1 to 1024; correct it",
             Self::Patching(refusal) => return write!(f, "{refusal}"),
         })
@@ -144,6 +146,7 @@ fn prepare(environment: &Environment, map: &LinkMap) -> Result<(), Why> {
     }
     original::remember(map);
     let carriers = carriers(environment)?;
+    chaos::set_seed(seed(environment)?);
     ENGINE.set_quantum_ns(quantum_ns(environment)?);
     let hooks = Hooks {
         carrier_starts: threads::carrier_starts,
@@ -167,8 +170,17 @@ fn carriers(environment: &Environment) -> Result<u32, Why> {
     }
 }
 
+/// The seed of chaos; 0 for none.
+fn seed(environment: &Environment) -> Result<u32, Why> {
+    match environment.get(b"RADDLE_CHAOS") {
+        None | Some(b"") => Ok(0),
+        Some(_) => environment.number(b"RADDLE_CHAOS").ok_or(Why::Chaos),
+    }
+}
+
 fn quantum_ns(environment: &Environment) -> Result<u64, Why> {
     match environment.get(b"RADDLE_QUANTUM_US") {
+        None | Some(b"") if chaos::is_on() => Ok(chaos::QUANTUM_NS),
         None | Some(b"") => Ok(QUANTUM_NS),
         Some(b"0") => Ok(u64::MAX),
         Some(_) => environment

@@ -13,6 +13,7 @@ use crate::original;
 use core::ffi::{c_int, c_void};
 use core::mem::transmute;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use raddle_engine::chaos::{self, Point};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread, switch};
 use raddle_kernel::time::absolute_deadline;
@@ -60,8 +61,11 @@ pub struct Semaphore {
 /// The running green thread, once there is more than one.
 #[inline(always)]
 pub(crate) fn green<'a>() -> Option<(&'a Carrier, &'a Thread)> {
-    if !ENGINE.is_started() {
-        return None;
+    if !ENGINE.is_calm() {
+        if !ENGINE.is_started() {
+            return None;
+        }
+        chaos::at_safe_point(Point::Symbol);
     }
     let carrier = Carrier::current();
     if carrier.raw.get() != 0 {

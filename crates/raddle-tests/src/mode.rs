@@ -26,6 +26,9 @@ pub fn modes() -> Vec<Mode> {
     modes
 }
 
+/// Names a seed: the programs run under chaos (`RADDLE_CHAOS`).
+const CHAOS: &str = "RADDLE_TEST_CHAOS";
+
 impl Mode {
     /// A command that runs `arguments` in this mode, with none of raddle's variables inherited.
     pub fn command<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<Command> {
@@ -46,6 +49,9 @@ impl Mode {
             if name.as_encoded_bytes().starts_with(b"RADDLE_") {
                 command.env_remove(name);
             }
+        }
+        if let Some(seed) = env::var_os(CHAOS) {
+            command.env("RADDLE_CHAOS", seed);
         }
         Ok(command)
     }

@@ -8,7 +8,7 @@ use std::ptr;
 
 use super::{inherit, program};
 use crate::cli::{
-    CARRIERS_VARIABLE, EXCLUDE_SEPARATOR, EXCLUDE_VARIABLE, QUANTUM_VARIABLE, RunArguments,
+    CARRIERS_VARIABLE, CHAOS_VARIABLE, EXCLUDE_SEPARATOR, EXCLUDE_VARIABLE, QUANTUM_VARIABLE, RunArguments,
     VERBOSE_VARIABLE,
 };
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND};
@@ -40,6 +40,13 @@ pub fn environment(arguments: &RunArguments, preload: &Path, keep_preload: bool)
             &mut environment,
             QUANTUM_VARIABLE,
             Some(us.to_string().into()),
+        );
+    }
+    if let Some(seed) = arguments.chaos {
+        set(
+            &mut environment,
+            CHAOS_VARIABLE,
+            Some(seed.to_string().into()),
         );
     }
     if arguments.verbose {

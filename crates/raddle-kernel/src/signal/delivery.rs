@@ -6,6 +6,7 @@ use super::kept;
 use super::routing::{self, process_pending};
 use super::{UNBLOCKABLE, bit, poke, preemption};
 use core::sync::atomic::Ordering;
+use raddle_engine::chaos::{self, Point};
 use raddle_engine::{Carrier, Thread};
 use raddle_sys::abi::{SigAction, SigInfo, StackT};
 
@@ -56,6 +57,9 @@ pub fn deliverable(thread: &Thread) -> u64 {
 pub extern "C" fn on_attention(result: isize) -> isize {
     deliver();
     preemption::at_end_of_call();
+    if chaos::is_on() {
+        chaos::at_safe_point(Point::Call);
+    }
     result
 }
 

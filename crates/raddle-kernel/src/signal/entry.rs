@@ -97,13 +97,15 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         return; // a helper that was poked, or a vfork child
     }
     let carrier = Carrier::current();
-    if signal as usize == POKE && carrier.child_shares.get() == 0 {
+    let makes_child = carrier.child_shares.load(Ordering::Relaxed) != 0;
+    if signal as usize == POKE && !makes_child {
         context.sigmask = kept::mask();
     } else {
         context.sigmask |= kept::mask();
     }
     let thread = carrier.thread_or_none();
-    let in_user = !is_ours(rip) && carrier.in_clock.get() == 0;
+    // The few instructions around a clone whose child shares memory count as the runtime's.
+    let in_user = !is_ours(rip) && carrier.in_clock.get() == 0 && !(makes_child && !fault);
     if preemption::is_request(info) {
         return preempt(carrier, info, context, in_user);
     }

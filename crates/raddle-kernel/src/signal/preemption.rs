@@ -32,7 +32,7 @@ pub fn is_request(info: &SigInfo) -> bool {
 /// The top of the running thread's save area; `None` if it isn't to be preempted here and now.
 pub fn area(carrier: &Carrier, thread: &Thread) -> Option<usize> {
     let alone = !carrier.bound.load(Ordering::Relaxed).is_null();
-    if alone || carrier.child_shares.get() != 0 || !carrier.is_to_preempt() {
+    if alone || !carrier.is_to_preempt() {
         return None;
     }
     if thread.save_area.get() == 0 {
