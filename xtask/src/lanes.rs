@@ -57,7 +57,17 @@ const LANES: &[Lane] = &[
         name: "real",
         run: real,
     },
+    Lane {
+        name: CHAOS,
+        run: chaos,
+    },
 ];
+
+/// The lane that runs only when it is named: what it finds depends on luck.
+const CHAOS: &str = "chaos";
+/// What it runs, and the seeds of its rounds.
+const CHAOS_TESTS: [&str; 5] = ["io", "process", "signals", "cancel", "time"];
+const CHAOS_SEEDS: [&str; 2] = ["1", "2"];
 
 /// The scheduler's tests that have lanes of their own.
 const SCHEDULER: &str = "raddle-sched";
@@ -82,10 +92,13 @@ pub fn check_names(names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Runs the lanes named, or all; prints the sum last. `true` when nothing failed. In CI each of
-/// the packages missing is a failed case: what needs it was not tested.
+/// Runs the lanes named, or all but chaos; prints the sum last. `true` when nothing failed. In CI
+/// each of the packages missing is a failed case: what needs it was not tested.
 pub fn run(workspace: &Workspace, names: &[String], packages_missing: usize) -> Result<bool> {
-    let wanted = |lane: &&Lane| names.is_empty() || names.iter().any(|name| name == lane.name);
+    let wanted = |lane: &&Lane| match names {
+        [] => lane.name != CHAOS,
+        _ => names.iter().any(|name| name == lane.name),
+    };
     let missing = if in_ci() { packages_missing as u64 } else { 0 };
     let mut sum = Tally {
         failed: missing,
@@ -309,6 +322,33 @@ fn real(workspace: &Workspace) -> Result<Outcome> {
             .envs(QUICK_RELEASE);
         command.args(["--package", REAL, "--release"])
     })?;
+    Ok(Outcome::Ran(tally))
+}
+
+/// Tests on real programs under `RADDLE_CHAOS`; the first failure counts.
+fn chaos(workspace: &Workspace) -> Result<Outcome> {
+    if workspace.package(REAL).is_none() {
+        return Ok(Outcome::Skipped(format!("there is no package {REAL}")));
+    }
+    workspace.build_release()?;
+    let mut tally = Tally::default();
+    for seed in CHAOS_SEEDS {
+        println!("seed {seed}");
+        tally.add(cargo_test(
+            workspace,
+            shell::cargo(&workspace.root),
+            |command| {
+                let command = command
+                    .env("RADDLE_BIN", workspace.raddle())
+                    .env("RADDLE_TEST_TIMEOUT_S", "60")
+                    .env("RADDLE_TEST_CHAOS", seed)
+                    .env("RADDLE_STRICT", "1")
+                    .envs(QUICK_RELEASE);
+                let tests = CHAOS_TESTS.iter().flat_map(|test| ["--test", test]);
+                command.args(["--package", REAL, "--release"]).args(tests)
+            },
+        )?);
+    }
     Ok(Outcome::Ran(tally))
 }
 

@@ -36,9 +36,10 @@ struct Arguments {
 enum Command {
     /// Builds the release: the `raddle` command and the library that it preloads
     Build,
-    /// Installs what the tests need, then runs every lane, or the lanes named
+    /// Installs what the tests need, then runs every lane but chaos, or the lanes named
     Test {
-        /// fmt, clippy, tidy, unit, loom, shuttle, sim, real; all of them when none is named
+        /// fmt, clippy, tidy, unit, loom, shuttle, sim, real, chaos; all but the last when none is
+        /// named
         lanes: Vec<String>,
         /// Leaves the machine's packages alone
         #[arg(long)]

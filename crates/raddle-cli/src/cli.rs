@@ -243,7 +243,12 @@ fn parse_quantum(text: &str) -> Result<u32, String> {
 
 fn parse_chaos(text: &str) -> Result<u32, String> {
     let seed = text.parse();
-    seed.map_err(|_| format!("give --chaos or {CHAOS_VARIABLE} a number from 0 to {}", u32::MAX))
+    seed.map_err(|_| {
+        format!(
+            "give --chaos or {CHAOS_VARIABLE} a number from 0 to {}",
+            u32::MAX
+        )
+    })
 }
 
 fn parse_pid(text: &str) -> Result<u32, String> {

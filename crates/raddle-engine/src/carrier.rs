@@ -204,6 +204,12 @@ impl Carrier {
         self.dice.set(chaos::first_dice(id));
     }
 
+    /// Prepares zeroed memory as a carrier on which every call passes.
+    pub fn init_raw(&self) {
+        self.self_ptr.set(self);
+        self.raw.set(1);
+    }
+
     /// The green thread on this carrier.
     ///
     /// # Panics

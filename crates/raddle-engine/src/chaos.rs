@@ -34,17 +34,17 @@ use raddle_sys::{nr, sys};
 #[repr(u32)]
 pub enum Point {
     /// At the end of a handled call: the thread yields, moves, or its carrier stops.
-    Call = 8,
+    Call = 16,
     /// At the entry of a function of the symbol layer: the same.
-    Symbol = 16,
+    Symbol = 32,
     /// A carrier picks its next thread: one goes behind the others or to another carrier first.
-    Pick = 5,
+    Pick = 13,
     /// The same: the carrier stops, with the thread that it leaves still on its stack.
-    Leave = 97,
+    Leave = 197,
     /// A carrier has announced that it sleeps or polls, and hasn't looked again.
-    Sleep = 11,
+    Sleep = 23,
     /// A carrier was chosen to be woken, and isn't yet.
-    Wake = 13,
+    Wake = 29,
     /// A signal was queued for a thread, and its carrier isn't poked yet.
     Poke = 3,
     /// A thread has left its stack for good, and its joiner hasn't heard of it.
@@ -58,7 +58,7 @@ pub enum Point {
     /// Sysmon preempts a thread although nobody waits.
     Preempt = 17,
     /// Sysmon replaces a carrier that runs.
-    HandOff = 29,
+    HandOff = 61,
 }
 
 /// The quantum under chaos, unless another is asked for.
@@ -159,12 +159,18 @@ pub fn at_safe_point(point: Point) {
 pub(crate) fn shuffle(carrier: &Carrier) {
     // One before each of the three kinds of look in turn (see `Tick`).
     let before = [FAIR_EVERY - 1, INJECTOR_EVERY, INJECTOR_EVERY + 1];
-    carrier.picks.set(before[carrier.draw() as usize % before.len()]);
+    carrier
+        .picks
+        .set(before[carrier.draw() as usize % before.len()]);
     stop(Point::Leave);
     if !strikes(Point::Pick) {
         return;
     }
-    let Some(task) = carrier.queue.take_lifo().or_else(|| carrier.queue.pop_ring()) else {
+    let Some(task) = carrier
+        .queue
+        .take_lifo()
+        .or_else(|| carrier.queue.pop_ring())
+    else {
         return;
     };
     match carrier.draw() % 4 {

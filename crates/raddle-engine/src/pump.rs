@@ -197,7 +197,7 @@ impl Pump {
         }
     }
 
-    /// The next wait for a descriptor is told its present state, as if it had never been registered.
+    /// The next wait for a descriptor is told its present state, as if it were the first.
     pub fn rearm(&self, fd: u32) {
         if let Some(entry) = self.entry(fd) {
             entry.epoch.store(0, Ordering::Relaxed);

@@ -5,8 +5,8 @@
 //! on another carrier's CPU (waiting for it on a green stack could deadlock two carriers), or if it
 //! exits (its stack must not be in use when the joiner hears of it).
 
-use crate::chaos::Point;
 use crate::carrier::{Carrier, CarrierState};
+use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::thread::{Thread, WaitKind};
 use crate::{accounting, chaos, clock, idle};

@@ -34,7 +34,7 @@ pub fn init() -> Result<(), isize> {
     let memory = mem::map(size_of::<Carrier>())?;
     let carrier = memory.cast::<Carrier>();
     // SAFETY: zeroed memory is a valid carrier; this one is shared and never changes again.
-    unsafe { (*carrier).raw.set(1) };
+    unsafe { (*carrier).init_raw() };
     RAW.store(carrier.expose_provenance(), Ordering::Release);
     Ok(())
 }

@@ -217,6 +217,39 @@ static void *spawn_shell(void *status)
     return number(WEXITSTATUS(wait_for(child)));
 }
 
+static void *set_stop(void *unused)
+{
+    stop = 1;
+    return unused;
+}
+
+CASE(a_thread_that_computes_after_a_spawn_is_preempted)
+{
+    IS(join(start(spawn_shell, number(5))), 5);
+    IS((long)spawn_shell(number(6)), 6);
+    pthread_t setter = start(set_stop, NULL);
+    while (!stop) {
+    }
+    join(setter);
+}
+
+CASE(a_child_of_vfork_forks)
+{
+    IS(join(start(return_argument, number(1))), 1);
+    pid_t child = GET(vfork());
+    if (child == 0) {
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            _exit(7);
+        }
+        int status = 0;
+        waitpid(grandchild, &status, 0);
+        _exit(WEXITSTATUS(status));
+    }
+    IS(WEXITSTATUS(wait_for(child)), 7);
+    IS(join(start(return_argument, number(2))), 2);
+}
+
 CASE(posix_spawn_from_ten_threads)
 {
     pthread_t threads[10];

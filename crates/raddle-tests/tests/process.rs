@@ -11,6 +11,8 @@ mod processes {
         atfork_handlers_run_in_order,
         vfork_and_exec,
         vfork_from_threads,
+        a_thread_that_computes_after_a_spawn_is_preempted,
+        a_child_of_vfork_forks,
         posix_spawn_from_ten_threads,
         system_in_main_and_threads,
         popen_from_threads,

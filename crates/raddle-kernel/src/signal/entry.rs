@@ -105,7 +105,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     }
     let thread = carrier.thread_or_none();
     // The few instructions around a clone whose child shares memory count as the runtime's.
-    let in_user = !is_ours(rip) && carrier.in_clock.get() == 0 && !(makes_child && !fault);
+    let in_user = !is_ours(rip) && carrier.in_clock.get() == 0 && (fault || !makes_child);
     if preemption::is_request(info) {
         return preempt(carrier, info, context, in_user);
     }

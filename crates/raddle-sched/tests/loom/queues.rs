@@ -215,3 +215,33 @@ fn one_poster_wakes_one_of_two_sleepers() {
 fn a_sleeper_that_looks_before_it_publishes_is_caught() {
     sleepers_meet_posters(1, 1, 3, false);
 }
+
+/// Carriers that rest because they all see one too many: the last to enter the set sees that none
+/// is left, and that there is room.
+#[test]
+fn carriers_that_rest_at_once_leave_one_awake() {
+    explore(3, || {
+        const CARRIERS: usize = 3;
+        const LIMIT: usize = 1;
+        fn rests(spares: &IdleSet, id: usize) -> bool {
+            spares.insert(id);
+            let room = CARRIERS - spares.len() < LIMIT;
+            if room {
+                spares.take(id);
+            }
+            !room
+        }
+        let spares = Arc::new(IdleSet::new());
+        let carriers: Vec<_> = (1..CARRIERS)
+            .map(|id| {
+                let spares = spares.clone();
+                thread::spawn(move || rests(&spares, id))
+            })
+            .collect();
+        let mut asleep = usize::from(rests(&spares, 0));
+        for carrier in carriers {
+            asleep += usize::from(carrier.join().unwrap());
+        }
+        assert!(asleep < CARRIERS, "nobody is awake");
+    });
+}
