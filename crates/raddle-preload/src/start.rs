@@ -25,6 +25,7 @@ const AT_PHDR: usize = 3;
 const AT_PHNUM: usize = 5;
 const AT_SECURE: usize = 23;
 const AT_HWCAP2: usize = 26;
+const AT_EXECFN: usize = 31;
 const AT_SYSINFO_EHDR: usize = 33;
 const FSGSBASE: usize = 2;
 const READ: usize = 1;
@@ -142,7 +143,7 @@ fn prepare(environment: &Environment, map: &LinkMap) -> Result<(), Why> {
     {
         exclusion::set_rules(rules);
     }
-    original::remember(map);
+    original::remember(map, environment.auxiliary(AT_EXECFN));
     let carriers = carriers(environment)?;
     ENGINE.set_quantum_ns(quantum_ns(environment)?);
     let hooks = Hooks {
