@@ -45,6 +45,7 @@ pub enum Command {
     Run(RunArguments),
     Doctor(DoctorArguments),
     Dump(DumpArguments),
+    Ctl(CtlArguments),
     Bench(BenchArguments),
     Completions(CompletionsArguments),
     Man(ManArguments),
@@ -123,6 +124,38 @@ pub struct DumpArguments {
     /// Prints one JSON document instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+/// Changes a running program's carriers or quantum
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  raddle ctl 4242 carriers 4
+  raddle ctl 4242 carriers auto
+  raddle ctl 4242 quantum 500")]
+pub struct CtlArguments {
+    /// The process, started by `raddle run`
+    #[arg(value_parser = parse_pid)]
+    pub pid: u32,
+
+    #[command(subcommand)]
+    pub change: Change,
+}
+
+#[derive(Subcommand)]
+pub enum Change {
+    /// Kernel threads that run green threads
+    Carriers {
+        /// 1 to 1024, or auto for as many as CPUs may be used
+        #[arg(value_name = "CARRIERS", value_parser = parse_carriers_or_auto)]
+        count: u16,
+    },
+    /// How long a thread may compute while others wait
+    Quantum {
+        /// Microseconds, 50 to 1000000; 0 for no limit
+        #[arg(value_name = "US", value_parser = parse_quantum)]
+        us: u32,
+    },
 }
 
 /// Measures the same unmodified programs natively and under raddle
@@ -226,6 +259,16 @@ fn parse_carriers(text: &str) -> Result<u16, String> {
     let allowed = carriers.filter(|carriers| (1..=CARRIERS_MAX).contains(carriers));
     allowed
         .ok_or_else(|| format!("give -n or {CARRIERS_VARIABLE} a number from 1 to {CARRIERS_MAX}"))
+}
+
+/// 0 for auto.
+fn parse_carriers_or_auto(text: &str) -> Result<u16, String> {
+    if text == "auto" {
+        return Ok(0);
+    }
+    let carriers = text.parse().ok();
+    let allowed = carriers.filter(|carriers| (1..=CARRIERS_MAX).contains(carriers));
+    allowed.ok_or_else(|| format!("give auto or a number from 1 to {CARRIERS_MAX}"))
 }
 
 fn parse_quantum(text: &str) -> Result<u32, String> {

@@ -12,20 +12,15 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use raddle_inspect::Snapshot;
+use raddle_inspect::{Request, RequestKind, Snapshot};
 
-use crate::cli::DumpArguments;
+use crate::cli::{Change, CtlArguments, DumpArguments};
 use crate::failure::Failure;
 
 pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     let pid = arguments.pid;
-    let bytes = connect::fetch(pid)?;
-    let snapshot = Snapshot::parse(&bytes).map_err(|error| {
-        Failure::input(
-            format!("the answer of process {pid} can't be understood, because {error}"),
-            "use the raddle that started it",
-        )
-    })?;
+    let bytes = connect::ask(pid, &Request::new(RequestKind::SNAPSHOT, 0))?;
+    let snapshot = understand(pid, &bytes)?;
     let mut out = io::BufWriter::new(io::stdout().lock());
     match arguments.json {
         true => {
@@ -37,4 +32,32 @@ pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// `raddle ctl`: changes a running process, and says how it is then.
+pub fn control(arguments: &CtlArguments) -> Result<ExitCode> {
+    let pid = arguments.pid;
+    let request = match &arguments.change {
+        Change::Carriers { count } => Request::new(RequestKind::CARRIERS, u64::from(*count)),
+        Change::Quantum { us: 0 } => Request::new(RequestKind::QUANTUM, u64::MAX),
+        Change::Quantum { us } => Request::new(RequestKind::QUANTUM, u64::from(*us) * 1000),
+    };
+    let bytes = connect::ask(pid, &request)?;
+    let snapshot = understand(pid, &bytes)?;
+    let header = snapshot.header();
+    let quantum = match header.quantum_ns {
+        u64::MAX => "no quantum".into(),
+        ns => format!("quantum {} us", ns / 1000),
+    };
+    println!("process {pid}: carriers {}, {quantum}", header.wanted);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn understand(pid: u32, bytes: &[u8]) -> Result<Snapshot<'_>, Failure> {
+    Snapshot::parse(bytes).map_err(|error| {
+        Failure::input(
+            format!("the answer of process {pid} can't be understood, because {error}"),
+            "use the raddle that started it",
+        )
+    })
 }

@@ -69,6 +69,26 @@ fn absurd_quanta_are_refused_from_flag_and_environment() {
 }
 
 #[test]
+fn changes_that_make_no_sense_are_refused() {
+    for (change, sentence) in [
+        (
+            ["carriers", "0"],
+            "CARRIERS 0: give auto or a number from 1 to 1024",
+        ),
+        (
+            ["quantum", "3"],
+            "US 3: give --quantum or RADDLE_QUANTUM_US 0 or a number from 50 to 1000000",
+        ),
+    ] {
+        refuses(
+            &mut raddle(&["ctl", "1", change[0], change[1]]),
+            2,
+            sentence,
+        );
+    }
+}
+
+#[test]
 fn malformed_patterns_are_refused_from_flag_and_environment() {
     let cure = "write name:GLOB, lib:GLOB or start:SYMBOL";
     for pattern in ["GC*", "thread:x", "name:", "start:a b"] {

@@ -40,9 +40,10 @@ mod records;
 mod snapshot;
 mod socket_name;
 
-pub use codes::{CarrierState, ThreadFlags, ThreadState, WaitKind};
+pub use codes::{CarrierState, RequestKind, ThreadFlags, ThreadState, WaitKind};
 pub use records::{
-    CarrierRecord, Header, MAGIC, NAME_BYTES, NO_CARRIER, ThreadRecord, VERSION, Wire,
+    CarrierRecord, Header, MAGIC, NAME_BYTES, NO_CARRIER, REQUEST_MAGIC, Request, ThreadRecord,
+    VERSION, Wire,
 };
 pub use snapshot::{ParseError, Snapshot};
 pub use socket_name::SocketName;

@@ -1,16 +1,16 @@
 //! Getting the bytes of a snapshot from the process itself.
 //!
 //! Protocol: connect to the socket of the process; ask the kernel who listens there, and go on
-//! only if it is that process; read the header, then as much as it announces. Whoever bound the
+//! only if it is that process; send the request; read the header, then as much as it announces. Whoever bound the
 //! name of another process gets a sentence and no attention.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::mem::size_of;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
 
-use raddle_inspect::{Header, SocketName};
+use raddle_inspect::{Header, Request, SocketName, Wire};
 use rustix::net::sockopt::socket_peercred;
 
 use super::process::Process;
@@ -21,13 +21,17 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// More than a snapshot of ten million green threads.
 const SNAPSHOT_BYTES_MAX: usize = 2 << 30;
 
-pub fn fetch(pid: u32) -> Result<Vec<u8>, Failure> {
+pub fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
     let process = Process::find(pid)?;
-    let stream = connect(&process).map_err(|_| process.explain_silence())?;
+    let mut stream = connect(&process).map_err(|_| process.explain_silence())?;
     check_peer(&stream, &process)?;
+    // Who doesn't read it has closed, and then there is no answer either.
+    let _ = stream.write_all(request.as_bytes());
     read(stream).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof if !process.is_ours() => process.belongs_to_another(),
-        io::ErrorKind::UnexpectedEof => Failure::input(
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset if !process.is_ours() => {
+            process.belongs_to_another()
+        }
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => Failure::input(
             format!("process {pid} closed the connection before its answer was complete"),
             "try again, or see whether it is ending",
         ),
@@ -49,6 +53,7 @@ fn connect(process: &Process) -> io::Result<UnixStream> {
     let name = SocketName::of(process.own_pid);
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name.as_bytes())?)?;
     stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     Ok(stream)
 }
 
