@@ -16,6 +16,7 @@ use crate::run::pattern::Pattern;
 pub const CARRIERS_MAX: u16 = 1024;
 pub const CARRIERS_VARIABLE: &str = "RADDLE_CARRIERS";
 pub const QUANTUM_VARIABLE: &str = "RADDLE_QUANTUM_US";
+pub const MAX_THREADS_VARIABLE: &str = "RADDLE_MAX_THREADS";
 pub const VERBOSE_VARIABLE: &str = "RADDLE_VERBOSE";
 pub const EXCLUDE_VARIABLE: &str = "RADDLE_EXCLUDE";
 /// Between patterns in `RADDLE_EXCLUDE`.
@@ -75,6 +76,15 @@ pub struct RunArguments {
     #[arg(long, env = QUANTUM_VARIABLE, value_name = "US", value_parser = parse_quantum)]
     pub quantum: Option<u32>,
 
+    /// Green threads alive at a time, 1 to 1048576; creating one more fails [default: no limit]
+    #[arg(
+        long,
+        env = MAX_THREADS_VARIABLE,
+        value_name = "THREADS",
+        value_parser = parse_max_threads
+    )]
+    pub max_threads: Option<u32>,
+
     /// Says on standard error what runs how, and why not with green threads
     #[arg(short, long, env = VERBOSE_VARIABLE, value_parser = FalseyValueParser::new())]
     pub verbose: bool,
@@ -124,6 +134,10 @@ pub struct DumpArguments {
     /// Prints one JSON document instead of a table
     #[arg(long)]
     pub json: bool,
+
+    /// Shows carriers and the time from wake-ups to running, instead of the green threads
+    #[arg(long)]
+    pub stats: bool,
 }
 
 /// Changes a running program's carriers or quantum
@@ -259,6 +273,14 @@ fn parse_carriers(text: &str) -> Result<u16, String> {
     let allowed = carriers.filter(|carriers| (1..=CARRIERS_MAX).contains(carriers));
     allowed
         .ok_or_else(|| format!("give -n or {CARRIERS_VARIABLE} a number from 1 to {CARRIERS_MAX}"))
+}
+
+fn parse_max_threads(text: &str) -> Result<u32, String> {
+    let threads = text.parse().ok();
+    let allowed = threads.filter(|threads| (1..=1 << 20).contains(threads));
+    allowed.ok_or_else(|| {
+        format!("give --max-threads or {MAX_THREADS_VARIABLE} a number from 1 to 1048576")
+    })
 }
 
 /// 0 for auto.

@@ -12,23 +12,32 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use raddle_inspect::{Request, RequestKind, Snapshot};
+use raddle_inspect::{Histogram, Request, RequestKind, Snapshot, Wire};
 
 use crate::cli::{Change, CtlArguments, DumpArguments};
 use crate::failure::Failure;
 
 pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     let pid = arguments.pid;
-    let bytes = connect::ask(pid, &Request::new(RequestKind::SNAPSHOT, 0))?;
+    let kind = match arguments.stats {
+        true => RequestKind::STATS,
+        false => RequestKind::SNAPSHOT,
+    };
+    let bytes = connect::ask(pid, &Request::new(kind, 0))?;
     let snapshot = understand(pid, &bytes)?;
+    let behind = snapshot.header().total_bytes().unwrap_or(bytes.len());
+    let latency = arguments
+        .stats
+        .then(|| Histogram::from_prefix(bytes.get(behind..).unwrap_or_default()))
+        .flatten();
     let mut out = io::BufWriter::new(io::stdout().lock());
     match arguments.json {
         true => {
-            let document = document::Document::new(pid, &snapshot);
+            let document = document::Document::new(pid, &snapshot, latency.as_ref());
             serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
             writeln!(out)?;
         }
-        false => lines::write(pid, &snapshot, &mut out)?,
+        false => lines::write(pid, &snapshot, latency.as_ref(), &mut out)?,
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)

@@ -5,7 +5,7 @@ mod common;
 use common::{Folder, RADDLE, raddle, refuses, succeeds, text};
 use std::process::Command;
 
-const COMMANDS: &str = "name one of run, doctor, dump, bench, completions, man";
+const COMMANDS: &str = "name one of run, doctor, dump, ctl, bench, completions, man";
 
 #[test]
 fn no_command_and_an_unknown_one_are_refused() {
@@ -64,6 +64,20 @@ fn absurd_quanta_are_refused_from_flag_and_environment() {
             raddle(&["run", "true"]).env("RADDLE_QUANTUM_US", quantum),
             2,
             &sentence,
+        );
+    }
+}
+
+#[test]
+fn absurd_thread_limits_are_refused() {
+    for limit in ["0", "1048577", "some"] {
+        refuses(
+            &mut raddle(&["run", "--max-threads", limit, "true"]),
+            2,
+            &format!(
+                "--max-threads {limit}: give --max-threads or RADDLE_MAX_THREADS a number from 1 \
+                 to 1048576"
+            ),
         );
     }
 }

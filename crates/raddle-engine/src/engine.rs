@@ -12,7 +12,7 @@ use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
 use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
-use crate::{accounting, clock, cpus, kthread};
+use crate::{accounting, clock, cpus, kthread, latency};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::idle::IdleSet;
@@ -365,6 +365,7 @@ impl Engine {
         {
             return self.inject(task);
         }
+        latency::woken(carrier, task);
         if let Some(displaced) = carrier.queue.push_lifo(task) {
             self.push_ring(carrier, displaced);
         }
@@ -395,6 +396,7 @@ impl Engine {
                     if carrier.bound.load(Ordering::Relaxed).is_null()
                         && Thread::of(task).bound.load(Ordering::Relaxed).is_null() =>
                 {
+                    latency::woken(carrier, task);
                     self.push_ring(carrier, task);
                 }
                 _ => self.inject(task),

@@ -6,9 +6,9 @@
 //! after a second.
 
 use crate::carrier::{Carrier, CarrierState};
-use crate::clock;
 use crate::engine::{ENGINE, MAX_WANTED};
 use crate::thread::{Life, Thread};
+use crate::{clock, latency};
 use core::sync::atomic::Ordering;
 use raddle_inspect::{
     CarrierRecord, Header, NO_CARRIER, REQUEST_MAGIC, Request, RequestKind, SocketName,
@@ -55,12 +55,12 @@ pub(crate) fn serve(listener: i32) {
         }
         if may_ask(client) {
             limit_waiting(client);
-            obey(client);
+            let kind = obey(client);
             Answer {
                 client,
                 alive: true,
             }
-            .write_snapshot();
+            .write(kind);
         }
         sys!(nr::__NR_close, client);
     }
@@ -106,7 +106,7 @@ fn limit_waiting(client: isize) {
 }
 
 /// Reads the request and does it. One that is cut short or says nonsense changes nothing.
-fn obey(client: isize) {
+fn obey(client: isize) -> RequestKind {
     const WAITALL: usize = 0x100;
     let mut bytes = [0u8; size_of::<Request>()];
     // SAFETY: a live buffer.
@@ -123,13 +123,14 @@ fn obey(client: isize) {
     };
     let request = Request::from_prefix(&bytes).filter(|_| got == bytes.len() as isize);
     let Some(request) = request.filter(|request| request.magic == REQUEST_MAGIC) else {
-        return;
+        return RequestKind::SNAPSHOT;
     };
     match request.kind {
         RequestKind::CARRIERS => ENGINE.set_wanted(request.value.min(u64::from(MAX_WANTED)) as u32),
         RequestKind::QUANTUM => ENGINE.set_quantum_ns(request.value),
         _ => {}
     }
+    request.kind
 }
 
 struct Answer {
@@ -138,11 +139,19 @@ struct Answer {
 }
 
 impl Answer {
-    fn write_snapshot(&mut self) {
-        let threads = ENGINE.threads.iter().count();
+    fn write(&mut self, kind: RequestKind) {
+        if kind == RequestKind::STATS {
+            self.write_snapshot(0);
+            self.send(&latency::histogram());
+        } else {
+            self.write_snapshot(ENGINE.threads.iter().count());
+        }
+    }
+
+    fn write_snapshot(&mut self, threads: usize) {
         let carriers = ENGINE.carriers().count();
         let now_ns = clock::now_ns();
-        self.write(&Header {
+        self.send(&Header {
             pid: ENGINE.pid.load(Ordering::Relaxed),
             carriers: carriers as u32,
             threads: threads as u64,
@@ -154,17 +163,17 @@ impl Answer {
             ..Header::new()
         });
         for carrier in ENGINE.carriers().take(carriers) {
-            self.write(&carrier_record(carrier));
+            self.send(&carrier_record(carrier));
         }
         let mut left = threads;
         for thread in ENGINE.threads.iter().take(threads) {
-            self.write(&thread_record(thread));
+            self.send(&thread_record(thread));
             left -= 1;
         }
         // Threads that ended since they were counted.
         for _ in 0..left {
             let state = raddle_inspect::ThreadState::EXITING;
-            self.write(&ThreadRecord {
+            self.send(&ThreadRecord {
                 state,
                 carrier: NO_CARRIER,
                 ..ThreadRecord::default()
@@ -172,7 +181,7 @@ impl Answer {
         }
     }
 
-    fn write(&mut self, record: &impl Wire) {
+    fn send(&mut self, record: &impl Wire) {
         const NOSIGNAL: usize = 0x4000;
         let mut bytes = record.as_bytes();
         while self.alive && !bytes.is_empty() {

@@ -64,6 +64,9 @@ code! {
         CARRIERS = 1, "carriers";
         /// The value is the quantum in nanoseconds; `u64::MAX` for none.
         QUANTUM = 2, "quantum";
+        /// A snapshot without threads, and behind it a [`Histogram`](crate::Histogram) of the time
+        /// from a wake-up to running.
+        STATS = 3, "stats";
     }
 }
 

@@ -113,6 +113,12 @@ fn carriers_are_resized_while_threads_compute() {
         for count in [4, 1, 3, 2] {
             resize(&running, count)?;
         }
+        let pid = running.pid().to_string();
+        let stats = Command::new(raddle()?)
+            .args(["dump", &pid, "--stats"])
+            .output()?;
+        let stats = String::from_utf8(stats.stdout)?;
+        ensure!(stats.contains("from wake-up to running"), "{stats}");
         running.signal(Signal::TERM)?;
         let outcome = running.wait(LIMIT)?;
         ensure!(
@@ -120,6 +126,25 @@ fn carriers_are_resized_while_threads_compute() {
             "status {}",
             outcome.status
         );
+        Ok(())
+    });
+}
+
+#[test]
+fn threads_beyond_the_limit_are_refused() {
+    let name = "presence::threads_beyond_the_limit_are_refused";
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { .. } = mode else {
+            return Ok(());
+        };
+        let program = Program::build("many_waiting.c")?;
+        let mut line = program.variants[0].command.clone();
+        line.push("100".into());
+        let mut command = mode.command(&line)?;
+        command.env("RADDLE_MAX_THREADS", "50");
+        let outcome = Running::start(mode, command, None)?.wait(LIMIT)?;
+        // The program's main thread is one of them, and it checks what pthread_create returns.
+        ensure!(outcome.stdout.contains("(value 11"), "{}", outcome.stdout);
         Ok(())
     });
 }
