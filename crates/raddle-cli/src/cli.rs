@@ -214,6 +214,10 @@ pub enum Group {
     Create,
     /// From waking a thread to its running
     Wakeup,
+    /// Threads that compute: their shares, and a sleeper among them
+    Fairness,
+    /// Threads that wait in the kernel: how late others wake
+    Handoff,
     /// An HTTP server with a thread a connection, under wrk
     Http,
     /// System calls, start-up, and a program that only computes
