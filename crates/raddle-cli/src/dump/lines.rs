@@ -17,11 +17,19 @@ pub fn write(
 ) -> io::Result<()> {
     let header = snapshot.header();
     let up_ns = header.now_ns.saturating_sub(header.started_ns);
+    let is_spare = |record: &CarrierRecord| record.state == CarrierState::SPARE;
+    let spare = snapshot.carriers().filter(is_spare).count() as u64;
+    let carriers = u64::from(header.carriers);
     writeln!(
         out,
-        "process {pid}: {}, {}, up {}",
+        "process {pid}: {}, {}{}, up {}",
         count(header.live_threads, "green thread"),
-        count(u64::from(header.carriers), "carrier"),
+        count(carriers - spare, "carrier"),
+        if spare == 0 {
+            String::new()
+        } else {
+            format!(" and {spare} spare")
+        },
         seconds(up_ns)
     )?;
     writeln!(out)?;
