@@ -4,7 +4,8 @@
 use std::io::{self, Write};
 
 use raddle_inspect::{
-    CarrierRecord, Histogram, NO_CARRIER, Snapshot, ThreadFlags, ThreadRecord, WaitKind,
+    CarrierRecord, CarrierState, Histogram, NO_CARRIER, Snapshot, ThreadFlags, ThreadRecord,
+    WaitKind,
 };
 
 use crate::table::{Align, write_rows};
