@@ -66,7 +66,7 @@ const LANES: &[Lane] = &[
 /// The lane that runs only when it is named: what it finds depends on luck.
 const CHAOS: &str = "chaos";
 /// What it runs, and the seeds of its rounds.
-const CHAOS_TESTS: [&str; 5] = ["io", "process", "signals", "cancel", "time"];
+const CHAOS_TESTS: [&str; 4] = ["io", "process", "signals", "cancel"];
 const CHAOS_SEEDS: [&str; 2] = ["1", "2"];
 
 /// The scheduler's tests that have lanes of their own.
