@@ -36,6 +36,7 @@ pub mod idle;
 pub mod inspect;
 pub mod kthread;
 pub mod pump;
+pub mod ring;
 pub mod signals;
 pub mod stacks;
 pub mod switch;

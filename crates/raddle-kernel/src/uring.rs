@@ -4,8 +4,7 @@
 //! pump. A wait for several at once blocks on a helper.
 
 use crate::boundary::{Frame, Outcome};
-use crate::is_multiplexed;
-use crate::process;
+use crate::{helped, is_multiplexed};
 use crate::signal::{self, Delivered};
 use crate::time::relative_deadline;
 use crate::user;
@@ -32,7 +31,7 @@ pub extern "C" fn io_uring_enter(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     if minimum > 1 {
-        return process::on_helper(frame);
+        return helped::on_helper(frame);
     }
     let deadline_ns = match deadline(frame) {
         Ok(deadline_ns) => deadline_ns,
