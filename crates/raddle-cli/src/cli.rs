@@ -167,6 +167,8 @@ pub enum Group {
     Create,
     /// From waking a thread to its running
     Wakeup,
+    /// Files: reads from memory and from the disk, fsync
+    Disk,
     /// An HTTP server with a thread a connection, under wrk
     Http,
     /// System calls, start-up, and a program that only computes

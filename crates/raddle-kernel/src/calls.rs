@@ -3,8 +3,8 @@
 use crate::boundary::Handler;
 use crate::signal::{calls as signals, kept, timers};
 use crate::{
-    clocks, connections, descriptors, files, futex, helped, ids, io, memory, messages, poll, process, procfs,
-    scheduling, threads, time, uring,
+    clocks, connections, descriptors, files, futex, helped, ids, io, memory, messages, poll,
+    process, procfs, scheduling, threads, time, uring,
 };
 use raddle_sys::nr;
 

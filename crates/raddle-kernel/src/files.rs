@@ -18,6 +18,7 @@ use crate::boundary::{Frame, Outcome};
 use crate::descriptors::disk;
 use crate::io::{EAGAIN, NOWAIT, Way};
 use crate::procfs;
+use crate::signal;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_context::timestamp;
 use raddle_engine::pump::Entry;
@@ -25,6 +26,9 @@ use raddle_engine::ring::Work;
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::abi::IoVec;
 use raddle_sys::{err, errno, is_err, nr, sys};
+
+/// `SIGXFSZ`.
+const XFSZ: u32 = 25;
 
 /// A pace: quick at 0; else how many more tries must succeed.
 const QUICK: u32 = 0;
@@ -90,6 +94,9 @@ fn quickly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
     let result = unsafe { frame.raw() };
     if waited(timestamp().wrapping_sub(began), result) {
         entry.pace[way as usize].store(SLOW, Ordering::Relaxed);
+    }
+    if result == err(errno::EFBIG) {
+        signal::routing::route_own(XFSZ);
     }
     Outcome::of(result)
 }
@@ -166,7 +173,7 @@ fn slowly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
     }
     // Beyond RLIMIT_FSIZE: the signal goes to who makes the call. No helper: nobody else can.
     if result == err(errno::EFBIG) || result == EAGAIN {
-        return Outcome::PASS;
+        return quickly(frame, entry, way);
     }
     Outcome::of(result)
 }

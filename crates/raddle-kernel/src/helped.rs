@@ -111,9 +111,7 @@ pub extern "C" fn fcntl(frame: &Frame) -> Outcome {
     }
     // SAFETY: the program's own structure; the command before is that without the wait.
     match unsafe { sys!(nr::__NR_fcntl, fd, command - 1, lock) } {
-        result if result == EAGAIN || result == err(errno::EACCES) => {
-            wait(frame, Restart::AsAsked)
-        }
+        result if result == EAGAIN || result == err(errno::EACCES) => wait(frame, Restart::AsAsked),
         result => Outcome::of(result),
     }
 }

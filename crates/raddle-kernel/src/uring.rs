@@ -4,10 +4,10 @@
 //! pump. A wait for several at once blocks on a helper.
 
 use crate::boundary::{Frame, Outcome};
-use crate::{helped, is_multiplexed};
 use crate::signal::{self, Delivered};
 use crate::time::relative_deadline;
 use crate::user;
+use crate::{helped, is_multiplexed};
 use raddle_engine::pump::IN;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE};

@@ -1,4 +1,4 @@
-//! One primitive each: yield, create and join, wake-up.
+//! One primitive each: yield, create and join, wake-up, files.
 
 use std::path::Path;
 
@@ -9,6 +9,7 @@ use super::programs::{Workshop, skipped, version};
 const YIELD_ROUNDS: u32 = 1_000_000;
 const CREATE_ROUNDS: u32 = 50_000;
 const WAKEUP_ROUNDS: u32 = 4_000;
+const DISK_ROUNDS: u32 = 100_000;
 
 pub fn yielding(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "sched_yield", "yield", YIELD_ROUNDS)
@@ -20,6 +21,10 @@ pub fn creating(workshop: &Workshop) -> Vec<Case> {
 
 pub fn waking(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "wake-up", "wakeup", WAKEUP_ROUNDS)
+}
+
+pub fn disk(workshop: &Workshop) -> Vec<Case> {
+    c_case(workshop, "files", "disk", DISK_ROUNDS)
 }
 
 /// A C program that prints its figures; nothing if it can't be compiled.

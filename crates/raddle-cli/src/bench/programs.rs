@@ -26,6 +26,7 @@ const SOURCES: &[(&str, &str)] = sources![
     "wakeup.c",
     "calls.c",
     "compute.c",
+    "disk.c",
     "httpd.c",
     "PingPong.java",
     "VirtualPingPong.java",
