@@ -11,7 +11,7 @@
 //!    transfers, sets `asleep`, looks at `posted` again, and waits in `io_uring_enter` only if that
 //!    is unchanged. So either it sees the transfer, or who left it sees `asleep`.
 //!
-//! The ring belongs to a thread that waits nowhere else: a completion is not held up by a carrier
+//! The ring belongs to a thread that waits nowhere else (buffers are in memory when they come): a completion is not held up by a carrier
 //! that blocks, and no carrier's system call is disturbed by the kernel's work for the ring. Its
 //! descriptor is registered with that thread and closed, so that the program never sees one.
 //!
@@ -47,8 +47,6 @@ const POSTED: u64 = 0;
 #[derive(Clone, Copy)]
 pub struct Work {
     pub is_write: bool,
-    /// The address is that of a vector of so many parts.
-    pub is_vector: bool,
     pub fd: u32,
     pub address: usize,
     pub len: u32,

@@ -5,8 +5,7 @@
 //! 1. *Quick*: the call is made as it is, and timed. If it took longer than its bytes explain, the
 //!    carrier stood still, and the descriptor is slow from then on.
 //! 2. *Slow*: `pread64` is tried by RWF_NOWAIT. What isn't all in memory, and every other call,
-//!    goes to the ring (a place of its own in the file) or to a helper (the file's position),
-//!    whole: the kernel's rules of positions, appends and locks between calls stay what they are.
+//!    goes to the ring (`pread64`, `pwrite64`) or to a helper, whole: the kernel's rules of positions, appends and locks between calls stay what they are.
 //! 3. Enough calls in a row that didn't wait, and the descriptor is quick again.
 //!
 //! Two readings of the time stamp counter cost half of what RWF_NOWAIT adds to a read that is
@@ -19,14 +18,18 @@ use crate::descriptors::disk;
 use crate::io::{EAGAIN, NOWAIT, Way};
 use crate::procfs;
 use crate::signal;
+use crate::user;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_context::timestamp;
 use raddle_engine::pump::Entry;
 use raddle_engine::ring::Work;
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::abi::IoVec;
+use raddle_sys::mem::PAGE_SIZE;
 use raddle_sys::{err, errno, is_err, nr, sys};
 
+/// The most bytes for the ring: for more, a helper's switches don't matter.
+const RING_MOST: usize = 256 * 1024;
 /// `SIGXFSZ`.
 const XFSZ: u32 = 25;
 
@@ -153,6 +156,10 @@ fn quicken(pace: &AtomicU32, steps: u32) {
 
 #[inline(never)]
 fn slowly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
+    let is_extended = matches!(frame.rax as u32, nr::__NR_preadv2 | nr::__NR_pwritev2);
+    if is_extended && frame.arg(5) & NOWAIT != 0 {
+        return Outcome::PASS;
+    }
     let pace = &entry.pace[way as usize];
     let thread = Carrier::current().thread();
     thread.waits_for(way.kind(), frame.arg(0), 0);
@@ -180,30 +187,46 @@ fn slowly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
 
 /// What the ring makes of a call that names a place in the file.
 fn by_ring(frame: &Frame) -> Option<(isize, u64)> {
-    const MOST: usize = 0x7fff_f000; // no call transfers more
     let [fd, address, len, offset, ..] = frame.args();
-    let (is_write, is_vector) = match frame.rax as u32 {
-        nr::__NR_pread64 => (false, false),
-        nr::__NR_preadv => (false, true),
-        nr::__NR_pwrite64 => (true, false),
-        nr::__NR_pwritev => (true, true),
+    let is_write = match frame.rax as u32 {
+        nr::__NR_pread64 => false,
+        nr::__NR_pwrite64 => true,
         _ => return None,
     };
-    if (offset as isize) < 0 || is_vector && len > MOST {
+    if (offset as isize) < 0 || len > RING_MOST || !is_at_hand(address, len, !is_write) {
         return None;
     }
     let work = Work {
         is_write,
-        is_vector,
         fd: fd as u32,
         address,
-        len: len.min(MOST) as u32,
+        len: len as u32,
         offset: offset as u64,
     };
     // SAFETY: the program's own call.
     let (result, ticks) = unsafe { ENGINE.ring.transfer(work) }?;
     // A part may be the end of the file, or not: the call itself says.
-    let is_part = !is_write && !is_vector && result >= 0 && (result as usize) < len;
+    let is_part = !is_write && result >= 0 && (result as usize) < len;
     let is_refused = result == EAGAIN || result == err(errno::EOPNOTSUPP);
     (!is_part && !is_refused).then_some((result, ticks))
+}
+
+/// Brings the pages of a buffer into memory: whoever shares the ring must not wait for them, least
+/// of all who has to bring them. False if there are none.
+fn is_at_hand(address: usize, len: usize, to_write: bool) -> bool {
+    let end = address.saturating_add(len);
+    let mut at = address;
+    while at < end {
+        let word = at & !3;
+        // A word that is 0 becomes 0; any other stays.
+        let touched = match to_write {
+            true => user::exchange(word, 0, 0),
+            false => user::load(word),
+        };
+        if touched.is_err() {
+            return false;
+        }
+        at = (at | (PAGE_SIZE - 1)).saturating_add(1);
+    }
+    true
 }

@@ -18,8 +18,6 @@ const NO_SQARRAY: u32 = 1 << 16;
 const GETEVENTS: usize = 1;
 const REGISTERED: usize = 1 << 4;
 // IORING_OP_*
-const READV: u8 = 1;
-const WRITEV: u8 = 2;
 const READ: u8 = 22;
 const WRITE: u8 = 23;
 const FUTEX_WAIT: u8 = 51;
@@ -142,12 +140,7 @@ impl Queues {
     }
 
     pub(super) fn push_work(&mut self, work: &Work, data: u64) {
-        let opcode = match (work.is_write, work.is_vector) {
-            (false, false) => READ,
-            (false, true) => READV,
-            (true, false) => WRITE,
-            (true, true) => WRITEV,
-        };
+        let opcode = if work.is_write { WRITE } else { READ };
         self.push(Sqe {
             opcode,
             fd: work.fd as i32,
