@@ -13,7 +13,7 @@ use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
 use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
-use crate::{accounting, clock, cpus, kthread};
+use crate::{accounting, clock, cpus, kthread, latency};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::idle::IdleSet;
@@ -67,6 +67,8 @@ pub struct Engine {
     pub pid: AtomicU32,
     pub main: AtomicPtr<Thread>,
     started: AtomicU32,
+    /// 1 if carriers follow the CPUs that may be used.
+    follows_cpus: AtomicU32,
     /// Carriers that the user or the machine allows.
     wanted: AtomicU32,
     /// See [`Engine::quantum_ns`]. Like all of the engine zero before [`Engine::init`], so that the
@@ -112,6 +114,7 @@ impl Engine {
             pid: AtomicU32::new(0),
             main: AtomicPtr::new(null_mut()),
             started: AtomicU32::new(0),
+            follows_cpus: AtomicU32::new(0),
             wanted: AtomicU32::new(0),
             quantum_ns: AtomicU64::new(0),
             up: AtomicU32::new(0),
@@ -211,6 +214,25 @@ impl Engine {
         self.wanted.load(Ordering::Relaxed)
     }
 
+    /// Changes how many carriers may be active; 0 for as many as CPUs may be used, now and later.
+    /// More are added when there is work for them; sysmon sees to it that too many become spare.
+    pub fn set_wanted(&self, carriers: u32) {
+        self.follows_cpus
+            .store(u32::from(carriers == 0), Ordering::Relaxed);
+        match carriers {
+            0 => self.follow_cpus(),
+            _ => self.wanted.store(carriers, Ordering::Relaxed),
+        }
+    }
+
+    /// Looks again how many CPUs may be used, unless a number of carriers was asked for.
+    pub(crate) fn follow_cpus(&self) {
+        if self.follows_cpus.load(Ordering::Relaxed) != 0 {
+            self.wanted
+                .store(cpus::allowed().min(MAX_WANTED), Ordering::Relaxed);
+        }
+    }
+
     /// How long a thread may run while others wait; `u64::MAX` for ever.
     pub fn quantum_ns(&self) -> u64 {
         self.quantum_ns.load(Ordering::Relaxed)
@@ -244,11 +266,16 @@ impl Engine {
     /// `carrier` sits in the kernel while others want to run: another takes its place until it
     /// comes back ([`switch::come_back`]). In sysmon.
     pub(crate) fn hand_off(&self, carrier: &Carrier) {
+        self.mark(carrier);
+        self.wake_one();
+    }
+
+    /// Makes `carrier` look at the end of its call, or of its quantum, whether it is one too many.
+    pub(crate) fn mark(&self, carrier: &Carrier) {
         if carrier.handed_off.swap(1, Ordering::SeqCst) == 0 {
             self.blocked.fetch_add(1, Ordering::SeqCst);
             carrier.attention.store(1, Ordering::SeqCst);
         }
-        self.wake_one();
     }
 
     /// The carriers that exist.
@@ -289,8 +316,7 @@ impl Engine {
         }
         let again = |_| err(errno::EAGAIN);
         if self.wanted() == 0 {
-            self.wanted
-                .store(cpus::allowed().min(MAX_WANTED), Ordering::Relaxed);
+            self.set_wanted(0);
         }
         let carrier = Carrier::current();
         if carrier.scheduler.get().is_null() {
@@ -342,6 +368,7 @@ impl Engine {
         {
             return self.inject(task);
         }
+        latency::woken(carrier, task);
         if let Some(displaced) = carrier.queue.push_lifo(task) {
             self.push_ring(carrier, displaced);
         }
@@ -372,6 +399,7 @@ impl Engine {
                     if carrier.bound.load(Ordering::Relaxed).is_null()
                         && Thread::of(task).bound.load(Ordering::Relaxed).is_null() =>
                 {
+                    latency::woken(carrier, task);
                     self.push_ring(carrier, task);
                 }
                 _ => self.inject(task),

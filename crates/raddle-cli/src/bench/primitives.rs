@@ -1,4 +1,4 @@
-//! One primitive each: yield, create and join, wake-up, files.
+//! One primitive each: yield, create and join, wake-up, sharing, being in the way, files.
 
 use std::path::Path;
 
@@ -10,6 +10,7 @@ const YIELD_ROUNDS: u32 = 1_000_000;
 const CREATE_ROUNDS: u32 = 50_000;
 const WAKEUP_ROUNDS: u32 = 4_000;
 const DISK_ROUNDS: u32 = 100_000;
+const SLEEPS: u32 = 1_000;
 
 pub fn yielding(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "sched_yield", "yield", YIELD_ROUNDS)
@@ -25,6 +26,14 @@ pub fn waking(workshop: &Workshop) -> Vec<Case> {
 
 pub fn disk(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "files", "disk", DISK_ROUNDS)
+}
+
+pub fn sharing(workshop: &Workshop) -> Vec<Case> {
+    c_case(workshop, "computing threads", "fairness", SLEEPS)
+}
+
+pub fn handing_off(workshop: &Workshop) -> Vec<Case> {
+    c_case(workshop, "threads in the kernel", "handoff", SLEEPS)
 }
 
 /// A C program that prints its figures; nothing if it can't be compiled.
