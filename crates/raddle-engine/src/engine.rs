@@ -421,8 +421,8 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::inject`] for many, but wakes one carrier only: it takes its share, and others are
-    /// woken if the rest lasts. For kernel threads that aren't carriers.
+    /// As [`Engine::inject`] for many, but wakes one carrier only: it takes its share, and others
+    /// are woken if the rest lasts. For kernel threads that aren't carriers.
     pub(crate) fn inject_all(&self, woken: TaskList) {
         let common = TaskList::new();
         while let Some(task) = woken.pop() {

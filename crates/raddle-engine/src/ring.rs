@@ -11,9 +11,10 @@
 //!    transfers, sets `asleep`, looks at `posted` again, and waits in `io_uring_enter` only if that
 //!    is unchanged. So either it sees the transfer, or who left it sees `asleep`.
 //!
-//! The ring belongs to a thread that waits nowhere else (buffers are in memory when they come): a completion is not held up by a carrier
-//! that blocks, and no carrier's system call is disturbed by the kernel's work for the ring. Its
-//! descriptor is registered with that thread and closed, so that the program never sees one.
+//! The ring belongs to a thread that waits nowhere else (buffers are in memory when they come): a
+//! completion is not held up by a carrier that blocks, and no carrier's system call is disturbed by
+//! the kernel's work for the ring. Its descriptor is registered with that thread and closed, so that
+//! the program never sees one.
 //!
 //! Where the kernel refuses (before Linux 6.7, `io_uring_disabled`, seccomp, no memory), and until
 //! the ring is there, transfers are for helpers. In the child of a fork there is no ring.

@@ -5,7 +5,8 @@
 //! 1. *Quick*: the call is made as it is, and timed. If it took longer than its bytes explain, the
 //!    carrier stood still, and the descriptor is slow from then on.
 //! 2. *Slow*: `pread64` is tried by RWF_NOWAIT. What isn't all in memory, and every other call,
-//!    goes to the ring (`pread64`, `pwrite64`) or to a helper, whole: the kernel's rules of positions, appends and locks between calls stay what they are.
+//!    goes to the ring (`pread64`, `pwrite64`) or to a helper, whole: the kernel's rules of
+//!    positions, appends and locks between calls stay what they are.
 //! 3. Enough calls in a row that didn't wait, and the descriptor is quick again.
 //!
 //! Two readings of the time stamp counter cost half of what RWF_NOWAIT adds to a read that is

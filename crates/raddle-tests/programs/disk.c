@@ -99,6 +99,11 @@ CASE(sixty_four_threads_read_what_was_dropped_from_the_cache)
 /* The same in a process that may not make an io_uring. */
 CASE(reads_go_on_where_io_uring_is_refused)
 {
+    if (argument_count > 2) {
+        make_file();
+        read_by_many(open_direct(O_RDONLY), 64);
+        return;
+    }
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 425 /* io_uring_setup */, 0, 1),
@@ -108,7 +113,7 @@ CASE(reads_go_on_where_io_uring_is_refused)
     struct sock_fprog filter = {sizeof code / sizeof *code, code};
     GET(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
     GET(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
-    execl("/proc/self/exe", "disk", "sixty_four_threads_read_past_the_cache", NULL);
+    execl("/proc/self/exe", "disk", case_name, "refused", NULL);
     CHECK(!"exec");
 }
 

@@ -59,8 +59,8 @@ pub struct Entry {
     pub(super) swept: AtomicU32,
     /// The thread that a `TaskFolder` or a `ThreadName` is of.
     pub tid: AtomicU32,
-    /// How fast reads and writes of a `Kind::Disk` have been: the user-mode kernel's hint. It outlives
-    /// the file: the next one with this number is likely to be like it.
+    /// How fast reads and writes of a `Kind::Disk` have been: the user-mode kernel's hint. It
+    /// outlives the file: the next one with this number is likely to be like it.
     pub pace: [AtomicU32; 2],
     /// `SO_RCVTIMEO` and `SO_SNDTIMEO` in milliseconds, rounded up; 0 for none.
     pub timeouts_ms: [AtomicU32; 2],
