@@ -13,8 +13,8 @@
 //!
 //! The ring belongs to a thread that waits nowhere else (buffers are in memory when they come): a
 //! completion is not held up by a carrier that blocks, and no carrier's system call is disturbed by
-//! the kernel's work for the ring. Its descriptor is registered with that thread and closed, so that
-//! the program never sees one.
+//! the kernel's work for the ring. Its descriptor is registered with that thread and closed, so
+//! that the program never sees one.
 //!
 //! Where the kernel refuses (before Linux 6.7, `io_uring_disabled`, seccomp, no memory), and until
 //! the ring is there, transfers are for helpers. In the child of a fork there is no ring.

@@ -139,6 +139,11 @@ mod disk {
         who_writes_beyond_the_size_limit_gets_the_signal,
         fork_while_reads_are_under_way,
         signals_do_not_interrupt_the_disk,
+    }
+}
+
+mod queues {
+    raddle_tests::cases! { "queues.c":
         a_lock_is_handed_over,
         record_locks_wait_for_their_owner,
         queues_and_semaphores_wake_each_other,
