@@ -314,25 +314,35 @@ impl Engine {
         if self.is_started() {
             return Ok(());
         }
-        let again = |_| err(errno::EAGAIN);
-        if self.wanted() == 0 {
-            self.set_wanted(0);
-        }
         let carrier = Carrier::current();
-        if carrier.scheduler.get().is_null() {
-            let stack = mem::map(kthread::STACK_SIZE).map_err(again)?;
-            switch::prepare_scheduler(carrier, stack, kthread::STACK_SIZE);
+        let started = self.start_parts(carrier);
+        if started.is_err() {
+            self.pump.reset();
+            self.sysmon.reset();
+            return Err(err(errno::EAGAIN));
         }
-        (self.hooks().carrier_starts)(carrier);
-        self.pump.start().map_err(again)?;
         self.stacks.start();
         let used_ns = accounting::kernel_cpu_ns(0).unwrap_or(0);
         carrier.thread().cpu.reset(used_ns);
+        self.started.store(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// What may fail of a start.
+    fn start_parts(&self, carrier: &Carrier) -> Result<(), isize> {
+        if self.wanted() == 0 {
+            self.set_wanted(0);
+        }
+        if carrier.scheduler.get().is_null() {
+            let stack = mem::map(kthread::STACK_SIZE)?;
+            switch::prepare_scheduler(carrier, stack, kthread::STACK_SIZE);
+        }
+        (self.hooks().carrier_starts)(carrier);
         let now_ns = clock::now_ns();
         carrier.now_ns.set(now_ns);
         self.started_ns.store(now_ns, Ordering::Relaxed);
-        self.started.store(1, Ordering::Release);
-        self.sysmon.start().map_err(again)
+        self.pump.start()?;
+        self.sysmon.start()
     }
 
     /// In the child of a fork: as before [`Engine::start`].

@@ -92,9 +92,7 @@ impl fmt::Display for Why {
 extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *const *const c_char) {
     // SAFETY: ld.so passes the initial environment.
     let environment = unsafe { Environment::new(variables) };
-    let verbose = environment
-        .get(b"RADDLE_VERBOSE")
-        .is_some_and(|v| v != b"0" && !v.is_empty());
+    let verbose = environment.is_verbose();
     match take_over(&environment) {
         Ok(report) if verbose => say(format_args!(
             "threads are green: {} of libc's {} system call sites lead to the runtime",
@@ -158,7 +156,7 @@ fn prepare(environment: &Environment, map: &LinkMap) -> Result<(), Why> {
     // SAFETY: the only thread, once; FSGSBASE was checked.
     unsafe { ENGINE.init(carriers, environment.auxiliary(AT_SYSINFO_EHDR), hooks) }
         .map_err(|_| Why::NoMemory)?;
-    process::init().map_err(|_| Why::NoMemory)
+    process::init(environment.is_verbose()).map_err(|_| Why::NoMemory)
 }
 
 /// How many carriers are asked for; 0 for as many as CPUs.

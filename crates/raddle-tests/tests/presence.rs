@@ -2,6 +2,7 @@
 //!
 //! Without this, a runtime that quietly gives every thread a kernel thread passes everything.
 
+use std::ffi::OsString;
 use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -28,7 +29,11 @@ fn start_waiting(mode: Mode, count: usize) -> Result<Running> {
     let program = Program::build("many_waiting.c")?;
     let mut line = program.variants[0].command.clone();
     line.push(count.to_string().into());
-    let running = Running::start(mode, mode.command(&line)?, None)?;
+    wait_until_all_wait(mode, &line)
+}
+
+fn wait_until_all_wait(mode: Mode, line: &[OsString]) -> Result<Running> {
+    let running = Running::start(mode, mode.command(line)?, None)?;
     let started = Instant::now();
     while running.stdout_so_far() != "waiting\n" {
         ensure!(started.elapsed() < LIMIT, "it never said that all wait");
@@ -145,6 +150,28 @@ fn threads_beyond_the_limit_are_refused() {
         let outcome = Running::start(mode, command, None)?.wait(LIMIT)?;
         // The program's main thread is one of them, and it checks what pthread_create returns.
         ensure!(outcome.stdout.contains("(value 11"), "{}", outcome.stdout);
+        Ok(())
+    });
+}
+
+#[test]
+fn without_descriptors_for_the_engine_threads_are_kernel_threads() {
+    let name = "presence::without_descriptors_for_the_engine_threads_are_kernel_threads";
+    in_every_mode(name, |mode| {
+        let program = Program::build("many_waiting.c")?;
+        let shell = ["sh", "-c", "ulimit -n 5; exec \"$0\" 20"];
+        let mut line: Vec<OsString> = shell.map(Into::into).into();
+        line.extend(program.variants[0].command.clone());
+        let running = wait_until_all_wait(mode, &line)?;
+        let found = kernel_threads(running.pid())?;
+        ensure!(found == 21, "{found} kernel threads");
+        running.signal(Signal::TERM)?;
+        let outcome = running.wait(LIMIT)?;
+        ensure!(
+            status_number(outcome.status) == 0,
+            "status {}",
+            outcome.status
+        );
         Ok(())
     });
 }
