@@ -219,6 +219,8 @@ pub enum Group {
     Create,
     /// From waking a thread to its running
     Wakeup,
+    /// Files: reads from memory and from the disk, fsync
+    Disk,
     /// Threads that compute: their shares, and a sleeper among them
     Fairness,
     /// Threads that wait in the kernel: how late others wake

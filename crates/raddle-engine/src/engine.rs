@@ -9,6 +9,7 @@ use crate::carrier::Carrier;
 use crate::chaos::{self, Point};
 use crate::helpers::Helpers;
 use crate::pump::Pump;
+use crate::ring::Ring;
 use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
@@ -48,6 +49,7 @@ pub struct Engine {
     pub spent: Injector,
     pub pump: Pump,
     pub helpers: Helpers,
+    pub ring: Ring,
     pub sysmon: Sysmon,
     pub stacks: Stacks,
     /// Carriers asleep on their wake word.
@@ -102,6 +104,7 @@ impl Engine {
             spent: Injector::new(),
             pump: Pump::new(),
             helpers: Helpers::new(),
+            ring: Ring::new(),
             sysmon: Sysmon::new(),
             stacks: Stacks::new(),
             idle: IdleSet::new(),
@@ -435,6 +438,22 @@ impl Engine {
             self.wake_carrier(own);
         } else {
             self.injector.push(task);
+            self.wake_one();
+        }
+    }
+
+    /// As [`Engine::inject`] for many, but wakes one carrier only: it takes its share, and others
+    /// are woken if the rest lasts. For kernel threads that aren't carriers.
+    pub(crate) fn inject_all(&self, woken: TaskList) {
+        let common = TaskList::new();
+        while let Some(task) = woken.pop() {
+            match Thread::of(task).bound.load(Ordering::Acquire).is_null() {
+                true => common.push(task),
+                false => self.inject(task),
+            }
+        }
+        if !common.is_empty() {
+            self.injector.push_all(common);
             self.wake_one();
         }
     }

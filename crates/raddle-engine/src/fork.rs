@@ -25,6 +25,7 @@ pub unsafe fn in_child() {
         ENGINE.injector.reset();
         ENGINE.spent.reset();
         ENGINE.helpers.reset();
+        ENGINE.ring.reset();
         ENGINE.pump.reset();
         ENGINE.sysmon.reset();
         ENGINE.stacks.reset();

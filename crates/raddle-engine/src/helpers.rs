@@ -2,7 +2,9 @@
 //!
 //! A green thread leaves a *request* (on its own stack) and parks; a helper executes the call and
 //! wakes it. Helpers are made on demand, wait for the next request when done, and are interrupted
-//! by the poke signal when the green thread they work for gets a signal.
+//! by the poke signal when the green thread they work for gets a signal. A *patient* request is for
+//! calls that signals don't interrupt in Linux either, such as reads of a disk: it is never taken
+//! back, and a poke only reaches a file system that listens to signals by itself.
 
 use crate::carrier::Carrier;
 use crate::chaos::{self, Point};
@@ -13,6 +15,7 @@ use core::arch::global_asm;
 use core::cell::Cell;
 use core::ptr::null;
 use core::sync::atomic::{AtomicU32, Ordering};
+use raddle_context::timestamp;
 use raddle_sched::{SpinLock, TaskRef, Wake};
 use raddle_sys::{err, errno, nr, sys};
 
@@ -33,6 +36,9 @@ struct Request {
     nr: u32,
     args: [usize; 6],
     result: Cell<isize>,
+    /// Time stamp ticks that the call took in the kernel.
+    ticks: Cell<u64>,
+    patient: bool,
     task: TaskRef,
     /// Kernel id of the helper that works on it; 0 before.
     helper: AtomicU32,
@@ -102,11 +108,28 @@ impl Helpers {
     /// # Safety
     /// As for the call itself; pointers must stay valid, which the caller's frame sees to.
     pub unsafe fn call(&self, nr: u32, args: [usize; 6]) -> isize {
+        // SAFETY: the caller's promise.
+        unsafe { self.execute(nr, args, false) }.0
+    }
+
+    /// As [`Helpers::call`], patiently: a signal waits until the call is over, unless the kernel
+    /// itself says EINTR. Gives the time stamp ticks that the call took in the kernel as well.
+    ///
+    /// # Safety
+    /// As for [`Helpers::call`].
+    pub unsafe fn call_patiently(&self, nr: u32, args: [usize; 6]) -> (isize, u64) {
+        // SAFETY: the caller's promise.
+        unsafe { self.execute(nr, args, true) }
+    }
+
+    unsafe fn execute(&self, nr: u32, args: [usize; 6], patient: bool) -> (isize, u64) {
         let thread = Carrier::current().thread();
         let request = Request {
             nr,
             args,
             result: Cell::new(0),
+            ticks: Cell::new(0),
+            patient,
             task: thread.task_ref(),
             helper: AtomicU32::new(0),
             interrupted: AtomicU32::new(0),
@@ -114,16 +137,16 @@ impl Helpers {
             next: Cell::new(null()),
         };
         if !self.post(&request) {
-            return err(errno::EAGAIN);
+            return (err(errno::EAGAIN), 0);
         }
         let mut outcome = switch::park();
         while outcome != Wake::Woken {
             // A signal: take the request back, or interrupt the helper and wait for its answer,
             // which is EINTR unless the call was faster.
             match self.withdraw(&request) {
-                Progress::Queued => return err(errno::EINTR),
+                Progress::Queued if !patient => return (err(errno::EINTR), 0),
                 Progress::Done => break,
-                Progress::Taken => {
+                Progress::Queued | Progress::Taken => {
                     let tid = request.helper.load(Ordering::Acquire);
                     if tid != 0 {
                         let pid = ENGINE.pid.load(Ordering::Relaxed);
@@ -134,7 +157,7 @@ impl Helpers {
                 }
             }
         }
-        request.result.get()
+        (request.result.get(), request.ticks.get())
     }
 
     /// Queues a request and sees to a helper. The thread is prepared to park.
@@ -170,14 +193,16 @@ impl Helpers {
         true
     }
 
-    /// Takes a request back that no helper has taken. If one has, and isn't done, the thread is
-    /// prepared to park again: under the lock, so that the helper's answer wakes it.
+    /// Takes a request back that no helper has taken, unless it is patient. Else, if it isn't done,
+    /// the thread is prepared to park again: under the lock, so that the helper's answer wakes it.
     fn withdraw(&self, request: &Request) -> Progress {
         let mut state = self.state.lock();
         match request.progress.get() {
-            Progress::Queued => state.unlink(request),
-            Progress::Taken => {
-                request.interrupted.store(1, Ordering::Release);
+            Progress::Queued if !request.patient => state.unlink(request),
+            Progress::Queued | Progress::Taken => {
+                request
+                    .interrupted
+                    .store(u32::from(!request.patient), Ordering::Release);
                 request.task.get().prepare();
             }
             Progress::Done => {}
@@ -296,6 +321,7 @@ extern "C" fn helper_main(_: usize) -> ! {
             helpers.wait(seen);
             continue;
         };
+        let began = timestamp();
         // SAFETY: the request's maker promised that the call is valid.
         let result = unsafe {
             request
@@ -304,6 +330,7 @@ extern "C" fn helper_main(_: usize) -> ! {
             let interrupted = request.interrupted.as_ptr();
             raddle_helper_call(request.nr as usize, &raw const request.args, interrupted)
         };
+        request.ticks.set(timestamp().wrapping_sub(began));
         helpers.complete(request, result);
         helpers.state.lock().idle += 1;
     }

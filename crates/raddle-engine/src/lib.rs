@@ -16,6 +16,7 @@
 //! | [`idle`] | what a carrier does without work |
 //! | [`pump`] | descriptors, one epoll |
 //! | [`helpers`] | kernel threads for calls that only block |
+//! | [`ring`] | one kernel thread and an io_uring, for what waits for a disk |
 //! | [`sysmon`] | the watcher: lasting backlogs, missing poller, inspection requests |
 //! | `descriptor` | the descriptors of our own |
 //! | [`stacks`] | the arena that thread stacks come from |
@@ -39,6 +40,7 @@ pub mod inspect;
 pub mod kthread;
 mod latency;
 pub mod pump;
+pub mod ring;
 pub mod signals;
 pub mod stacks;
 pub mod switch;

@@ -55,7 +55,7 @@ pub extern "C" fn connect(frame: &Frame) -> Outcome {
         (sequence, started)
     };
     if started == EAGAIN {
-        return crate::process::on_helper(frame); // a unix socket whose listener is busy
+        return crate::helped::on_helper(frame); // a unix socket whose listener is busy
     }
     if started != err(errno::EINPROGRESS) {
         return Outcome::of(started);

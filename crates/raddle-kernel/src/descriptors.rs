@@ -18,14 +18,37 @@ pub fn look_up<'a>(fd: usize) -> Option<(&'a Entry, Kind)> {
         Kind::Unknown => classify(entry, fd as u32),
         kind => kind,
     };
-    let is_file = matches!(kind, Kind::File | Kind::TaskFolder | Kind::ThreadName);
+    let is_file = matches!(
+        kind,
+        Kind::File | Kind::Disk | Kind::TaskFolder | Kind::ThreadName
+    );
     (!is_file).then_some((entry, kind))
 }
 
+/// The descriptor's row if it is a [`Kind::Disk`].
+#[inline(always)]
+pub fn disk<'a>(fd: usize) -> Option<&'a Entry> {
+    if !is_multiplexed() {
+        return None;
+    }
+    let entry = ENGINE.pump.entry(fd as u32)?;
+    let kind = match entry.kind() {
+        Kind::Unknown => classify(entry, fd as u32),
+        kind => kind,
+    };
+    (kind == Kind::Disk).then_some(entry)
+}
+
 /// Asks the kernel what a descriptor is. `Kind::File` for closed ones too: the call says EBADF.
+///
+/// Files that the kernel makes up (`/proc`, `/sys`) have neither blocks nor a device, and what they
+/// do may depend on who asks: no helper may.
 #[cold]
 fn classify(entry: &Entry, fd: u32) -> Kind {
-    const MODE: usize = 6; // st_mode is the seventh word of struct stat
+    // Positions in struct stat, in words of four bytes.
+    const DEVICE: usize = 0;
+    const MODE: usize = 6;
+    const BLOCKS: usize = 16;
     if let Some((kind, drains)) = socket_kind(fd) {
         entry.set_kind(kind, drains);
         return kind;
@@ -37,7 +60,9 @@ fn classify(entry: &Entry, fd: u32) -> Kind {
     }
     let kind = match stat[MODE] & 0o170000 {
         0o010000 => Kind::Pipe,
-        0o100000 | 0o040000 | 0o060000 => Kind::File,
+        0o060000 => Kind::Disk,
+        0o100000 if stat[BLOCKS] != 0 || stat[DEVICE] >> 8 & 0xfff != 0 => Kind::Disk,
+        0o100000 | 0o040000 => Kind::File,
         _ if ENGINE.pump.accepts(fd) => Kind::Pollable,
         _ => Kind::File,
     };
@@ -102,16 +127,6 @@ pub extern "C" fn close(frame: &Frame) -> Outcome {
     }
     ENGINE.pump.forget(frame.rdi as u32);
     Outcome::PASS
-}
-
-/// `fcntl(2)`: waiting for a lock blocks a helper; everything else passes.
-pub extern "C" fn fcntl(frame: &Frame) -> Outcome {
-    const SETLKW: usize = 7;
-    const OFD_SETLKW: usize = 38;
-    match frame.arg(1) {
-        SETLKW | OFD_SETLKW => crate::process::on_helper(frame),
-        _ => Outcome::PASS,
-    }
 }
 
 /// `dup2(2)`, `dup3(2)`: the target changes its meaning.

@@ -1,12 +1,12 @@
 //! Reading, writing and connecting: try without blocking, wait in the pump, try again.
 //!
-//! A call on a regular file, or on a descriptor in non-blocking mode that isn't ready, is the
-//! kernel's. Results, partial transfers and errors are those of the blocking call.
+//! A call on a regular file is [`files`]'s; one on a descriptor in non-blocking mode that isn't
+//! ready is the kernel's. Results, partial transfers and errors are those of the blocking call.
 
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{is_nonblocking, look_up};
+use crate::files;
 use crate::messages::{Message, send_message, write_vector};
-use crate::procfs;
 use crate::signal::{self, Delivered};
 use crate::time::millisecond_deadline;
 use core::sync::atomic::Ordering;
@@ -45,7 +45,7 @@ impl Way {
         }
     }
 
-    const fn kind(self) -> WaitKind {
+    pub(crate) const fn kind(self) -> WaitKind {
         match self {
             Way::In => WaitKind::Read,
             Way::Out => WaitKind::Write,
@@ -176,7 +176,7 @@ fn as_what_it_is(frame: &Frame, found: Found, call: impl Fn(&Frame, Found) -> Ou
 pub extern "C" fn read(frame: &Frame) -> Outcome {
     match look_up(frame.arg(0)) {
         Some(found) => as_what_it_is(frame, found, read_as),
-        None => Outcome::PASS,
+        None => files::read(frame),
     }
 }
 
@@ -216,7 +216,7 @@ fn receive_stream(fd: usize, entry: &Entry, buffer: usize, len: usize) -> Outcom
 pub extern "C" fn readv(frame: &Frame) -> Outcome {
     match look_up(frame.arg(0)) {
         Some(found) => as_what_it_is(frame, found, readv_as),
-        None => Outcome::PASS,
+        None => files::read(frame),
     }
 }
 
@@ -291,7 +291,7 @@ pub(crate) fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
 pub extern "C" fn write(frame: &Frame) -> Outcome {
     match look_up(frame.arg(0)) {
         Some(found) => as_what_it_is(frame, found, write_as),
-        None => procfs::write(frame),
+        None => files::write(frame),
     }
 }
 
@@ -371,7 +371,7 @@ pub(crate) fn send_all(
 pub extern "C" fn writev(frame: &Frame) -> Outcome {
     match look_up(frame.arg(0)) {
         Some(found) => as_what_it_is(frame, found, writev_as),
-        None => Outcome::PASS,
+        None => files::write(frame),
     }
 }
 

@@ -148,7 +148,7 @@ pub extern "C" fn recvmsg(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     if flags & WAITALL != 0 || many && frame.arg(4) != 0 {
-        return crate::process::on_helper(frame);
+        return crate::helped::on_helper(frame);
     }
     let mut args = frame.args();
     args[position] |= DONTWAIT;

@@ -333,7 +333,7 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Result<Outcome,
     }
     let words = (count as usize).div_ceil(64);
     if words > SET_WORDS {
-        return Ok(crate::process::on_helper(frame));
+        return Ok(crate::helped::on_helper(frame));
     }
     let mask = TemporaryMask::set(mask)?;
     let sets = [frame.arg(1), frame.arg(2), frame.arg(3)];

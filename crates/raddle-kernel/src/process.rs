@@ -17,7 +17,7 @@ use raddle_engine::chaos::{self, Point};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, fork};
 use raddle_sys::abi::SigInfo;
-use raddle_sys::{err, errno, is_err, mem, nr, sys};
+use raddle_sys::{err, errno, is_err, mem, nr, sys, syscall6};
 
 const CLONE: u64 = 56;
 const VFORK: u64 = 58;
@@ -157,6 +157,8 @@ pub extern "C" fn exec(frame: &Frame) -> Outcome {
 }
 
 /// `wait4(2)` and `waitid(2)`: a helper blocks in the kernel if the answer isn't there yet.
+///
+/// `waitid` isn't tried first: what it stores when there is no child can't be told from a child.
 pub extern "C" fn wait(frame: &Frame) -> Outcome {
     const WNOHANG: usize = 1;
     const WAITID: u64 = 247;
@@ -166,6 +168,15 @@ pub extern "C" fn wait(frame: &Frame) -> Outcome {
     let options = if frame.rax == WAITID { 3 } else { 2 };
     if frame.arg(options) & WNOHANG != 0 {
         return Outcome::PASS;
+    }
+    if frame.rax != WAITID {
+        let mut args = frame.args();
+        args[2] |= WNOHANG;
+        // SAFETY: the program's own call, without the wait.
+        let result = unsafe { syscall6(frame.rax as u32, args) };
+        if result != 0 {
+            return Outcome::of(result);
+        }
     }
     loop {
         let thread = Carrier::current().thread();
@@ -182,22 +193,6 @@ pub extern "C" fn wait(frame: &Frame) -> Outcome {
         match signal::deliver() {
             signal::Delivered::Interrupting => return Outcome::of(result),
             signal::Delivered::Nothing | signal::Delivered::Restarting => {}
-        }
-    }
-}
-
-/// Calls that the kernel may block in for long, without a better way: on a helper.
-pub extern "C" fn on_helper(frame: &Frame) -> Outcome {
-    if !is_multiplexed() {
-        return Outcome::PASS;
-    }
-    let thread = Carrier::current().thread();
-    thread.waits_for(WaitKind::Other, frame.rax as usize, 0);
-    loop {
-        // SAFETY: the program's own call.
-        let result = unsafe { ENGINE.helpers.call(frame.rax as u32, frame.args()) };
-        if result != err(errno::EINTR) || signal::deliver() == signal::Delivered::Interrupting {
-            return Outcome::of(result);
         }
     }
 }

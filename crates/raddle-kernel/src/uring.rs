@@ -4,11 +4,10 @@
 //! pump. A wait for several at once blocks on a helper.
 
 use crate::boundary::{Frame, Outcome};
-use crate::is_multiplexed;
-use crate::process;
 use crate::signal::{self, Delivered};
 use crate::time::relative_deadline;
 use crate::user;
+use crate::{helped, is_multiplexed};
 use raddle_engine::pump::IN;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE};
@@ -32,7 +31,7 @@ pub extern "C" fn io_uring_enter(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     if minimum > 1 {
-        return process::on_helper(frame);
+        return helped::on_helper(frame);
     }
     let deadline_ns = match deadline(frame) {
         Ok(deadline_ns) => deadline_ns,

@@ -208,3 +208,79 @@ pub struct SigEvent {
 }
 
 const _: () = assert!(size_of::<SigEvent>() == 64);
+
+/// `struct io_uring_sqe`: a request.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Sqe {
+    pub opcode: u8,
+    pub flags: u8,
+    pub priority: u16,
+    pub fd: i32,
+    pub offset: u64,
+    pub address: u64,
+    pub len: u32,
+    pub operation_flags: u32,
+    pub user_data: u64,
+    pub buffer: u16,
+    pub personality: u16,
+    pub file_index: u32,
+    pub address3: u64,
+    pub pad: u64,
+}
+
+const _: () = assert!(size_of::<Sqe>() == 64);
+
+/// `struct io_uring_cqe`: what came of a request.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Cqe {
+    pub user_data: u64,
+    pub result: i32,
+    pub flags: u32,
+}
+
+/// `struct io_sqring_offsets`; `struct io_cqring_offsets` has the same size.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct RingOffsets {
+    pub head: u32,
+    pub tail: u32,
+    pub ring_mask: u32,
+    pub ring_entries: u32,
+    /// `flags` of requests, `overflow` of completions.
+    pub flags_or_overflow: u32,
+    /// `dropped` of requests, `cqes` of completions.
+    pub dropped_or_cqes: u32,
+    /// `array` of requests, `flags` of completions.
+    pub array_or_flags: u32,
+    pub reserved: u32,
+    pub user_addr: u64,
+}
+
+/// `struct io_uring_params`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct RingParams {
+    pub sq_entries: u32,
+    pub cq_entries: u32,
+    pub flags: u32,
+    pub sq_thread_cpu: u32,
+    pub sq_thread_idle: u32,
+    pub features: u32,
+    pub wq_fd: u32,
+    pub reserved: [u32; 3],
+    pub sq_off: RingOffsets,
+    pub cq_off: RingOffsets,
+}
+
+const _: () = assert!(size_of::<RingParams>() == 120);
+
+/// `struct io_uring_rsrc_update`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct RsrcUpdate {
+    pub offset: u32,
+    pub reserved: u32,
+    pub data: u64,
+}

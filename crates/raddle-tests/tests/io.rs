@@ -125,3 +125,30 @@ mod edges {
         a_number_closed_by_a_raw_system_call_is_a_pipe,
     }
 }
+
+mod disk {
+    raddle_tests::cases! { "disk.c":
+        sixty_four_threads_read_past_the_cache,
+        sixty_four_threads_read_what_was_dropped_from_the_cache,
+        reads_go_on_where_io_uring_is_refused,
+        threads_share_one_position,
+        appended_lines_stay_whole,
+        blocks_are_written_in_their_places,
+        ends_and_errors_are_told,
+        pread_of_a_pipe_is_refused,
+        who_writes_beyond_the_size_limit_gets_the_signal,
+        fork_while_reads_are_under_way,
+        signals_do_not_interrupt_the_disk,
+    }
+}
+
+mod queues {
+    raddle_tests::cases! { "queues.c":
+        a_lock_is_handed_over,
+        record_locks_wait_for_their_owner,
+        queues_and_semaphores_wake_each_other,
+        each_call_restarts_or_not_as_in_linux,
+        waits_are_cancelled,
+        random_bytes_in_four_threads,
+    }
+}

@@ -1,4 +1,4 @@
-//! One primitive each: yield, create and join, wake-up, sharing, being in the way.
+//! One primitive each: yield, create and join, wake-up, sharing, being in the way, files.
 
 use std::path::Path;
 
@@ -9,6 +9,7 @@ use super::programs::{Workshop, skipped, version};
 const YIELD_ROUNDS: u32 = 1_000_000;
 const CREATE_ROUNDS: u32 = 50_000;
 const WAKEUP_ROUNDS: u32 = 4_000;
+const DISK_ROUNDS: u32 = 100_000;
 const SLEEPS: u32 = 1_000;
 
 pub fn yielding(workshop: &Workshop) -> Vec<Case> {
@@ -21,6 +22,10 @@ pub fn creating(workshop: &Workshop) -> Vec<Case> {
 
 pub fn waking(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "wake-up", "wakeup", WAKEUP_ROUNDS)
+}
+
+pub fn disk(workshop: &Workshop) -> Vec<Case> {
+    c_case(workshop, "files", "disk", DISK_ROUNDS)
 }
 
 pub fn sharing(workshop: &Workshop) -> Vec<Case> {

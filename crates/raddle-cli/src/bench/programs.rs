@@ -28,6 +28,7 @@ const SOURCES: &[(&str, &str)] = sources![
     "handoff.c",
     "calls.c",
     "compute.c",
+    "disk.c",
     "httpd.c",
     "PingPong.java",
     "VirtualPingPong.java",

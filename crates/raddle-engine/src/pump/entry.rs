@@ -25,7 +25,7 @@ use raddle_sched::{SpinLock, TaskList};
 #[repr(u32)]
 pub enum Kind {
     Unknown = 0,
-    /// Regular files, directories, block devices: the kernel blocks or it doesn't.
+    /// Files that epoll refuses: the kernel blocks or it doesn't.
     File = 1,
     Stream = 2,
     Datagram = 3,
@@ -35,6 +35,8 @@ pub enum Kind {
     /// A folder of threads, and the name of a thread: files to the kernel.
     TaskFolder = 6,
     ThreadName = 7,
+    /// Regular files and block devices that a disk may be behind.
+    Disk = 8,
 }
 
 /// One descriptor's row.
@@ -57,6 +59,9 @@ pub struct Entry {
     pub(super) swept: AtomicU32,
     /// The thread that a `TaskFolder` or a `ThreadName` is of.
     pub tid: AtomicU32,
+    /// How fast reads and writes of a `Kind::Disk` have been: the user-mode kernel's hint. It
+    /// outlives the file: the next one with this number is likely to be like it.
+    pub pace: [AtomicU32; 2],
     /// `SO_RCVTIMEO` and `SO_SNDTIMEO` in milliseconds, rounded up; 0 for none.
     pub timeouts_ms: [AtomicU32; 2],
 }
@@ -79,6 +84,7 @@ impl Entry {
             5 => Kind::Pollable,
             6 => Kind::TaskFolder,
             7 => Kind::ThreadName,
+            8 => Kind::Disk,
             _ => Kind::Unknown,
         }
     }

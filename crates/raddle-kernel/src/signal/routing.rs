@@ -44,6 +44,19 @@ pub fn route() {
     }
 }
 
+/// As [`route`], after the running thread's own call raised `signal` in the kernel: that one is for
+/// the thread, although it looks like one for the process.
+pub fn route_own(signal: u32) {
+    let carrier = Carrier::current();
+    while let Some(info) = carrier.arrivals.pop() {
+        if info.signo as u32 == signal {
+            to_thread(carrier.thread(), &info);
+        } else {
+            to_process(&info);
+        }
+    }
+}
+
 /// A process-directed signal: to a thread that accepts it, else pending.
 pub fn to_process(info: &SigInfo) {
     let signal = info.signo as u32;

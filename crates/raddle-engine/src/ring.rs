@@ -1,0 +1,250 @@
+//! The ring: reads and writes that wait for a disk, many at a time, by one kernel thread.
+//!
+//! A green thread leaves a *transfer* (on its own stack) and parks; the ring's thread puts all
+//! transfers that are there into an io_uring by one system call, and wakes whose transfers are
+//! done. A helper for each would cost two switches of kernel threads a transfer; here many share
+//! them.
+//!
+//! 1. A transfer is linked under the lock, then `posted` is raised, then `asleep` is swapped to 0;
+//!    if it was 1, `posted` is woken as a futex.
+//! 2. The ring's thread always has a wait for that futex in its ring. It reads `posted`, takes the
+//!    transfers, sets `asleep`, looks at `posted` again, and waits in `io_uring_enter` only if that
+//!    is unchanged. So either it sees the transfer, or who left it sees `asleep`.
+//!
+//! The ring belongs to a thread that waits nowhere else (buffers are in memory when they come): a
+//! completion is not held up by a carrier that blocks, and no carrier's system call is disturbed by
+//! the kernel's work for the ring. Its descriptor is registered with that thread and closed, so
+//! that the program never sees one.
+//!
+//! Where the kernel refuses (before Linux 6.7, `io_uring_disabled`, seccomp, no memory), and until
+//! the ring is there, transfers are for helpers. In the child of a fork there is no ring.
+
+mod queues;
+
+use crate::carrier::Carrier;
+use crate::engine::ENGINE;
+use crate::kthread;
+use crate::switch;
+use core::cell::Cell;
+use core::ptr::null;
+use core::sync::atomic::{AtomicU32, Ordering};
+use queues::Queues;
+use raddle_context::timestamp;
+use raddle_sched::{SpinLock, TaskList, TaskRef, Wake};
+use raddle_sys::{err, errno};
+
+const STACK: usize = 32 * 1024;
+
+/// There is none yet; it is being made; it is there; it can't be.
+const NONE: u32 = 0;
+const STARTING: u32 = 1;
+const READY: u32 = 2;
+const REFUSED: u32 = 3;
+
+/// `user_data` of the wait for `posted`; transfers have their addresses there.
+const POSTED: u64 = 0;
+
+/// What is to be read or written.
+#[derive(Clone, Copy)]
+pub struct Work {
+    pub is_write: bool,
+    pub fd: u32,
+    pub address: usize,
+    pub len: u32,
+    /// Not -1, which would mean the file's own position.
+    pub offset: u64,
+}
+
+struct Transfer {
+    work: Work,
+    task: TaskRef,
+    /// Time stamp at the start, then ticks that it took.
+    ticks: Cell<u64>,
+    result: Cell<isize>,
+    /// Changed under the lock.
+    done: Cell<bool>,
+    next: Cell<*const Transfer>,
+}
+
+struct Posted {
+    head: *const Transfer,
+    tail: *const Transfer,
+}
+
+// SAFETY: transfers are reached under the lock until taken, and stay alive until they are done.
+unsafe impl Send for Posted {}
+
+/// The ring of this process.
+pub struct Ring {
+    state: AtomicU32,
+    list: SpinLock<Posted>,
+    /// Raised for every transfer.
+    posted: AtomicU32,
+    /// 1 while the ring's thread sleeps or is about to; whoever swaps it to 0 wakes it.
+    asleep: AtomicU32,
+}
+
+impl Ring {
+    pub(crate) const fn new() -> Self {
+        Self {
+            state: AtomicU32::new(NONE),
+            list: SpinLock::new(Posted {
+                head: null(),
+                tail: null(),
+            }),
+            posted: AtomicU32::new(0),
+            asleep: AtomicU32::new(0),
+        }
+    }
+
+    /// Reads or writes; the running thread parks meanwhile, through signals. Gives the result and
+    /// the time stamp ticks that it took; `None` if there is no ring.
+    ///
+    /// # Safety
+    /// As for the system call that the work stands for.
+    pub unsafe fn transfer(&self, work: Work) -> Option<(isize, u64)> {
+        if self.state.load(Ordering::Acquire) != READY {
+            self.start();
+            return None;
+        }
+        let thread = Carrier::current().thread();
+        let transfer = Transfer {
+            work,
+            task: thread.task_ref(),
+            ticks: Cell::new(0),
+            result: Cell::new(0),
+            done: Cell::new(false),
+            next: Cell::new(null()),
+        };
+        thread.task.prepare();
+        self.post(&transfer);
+        let mut outcome = switch::park();
+        while outcome != Wake::Woken {
+            let list = self.list.lock();
+            if transfer.done.get() {
+                break;
+            }
+            // Under the lock, so that the answer wakes it.
+            transfer.task.get().prepare();
+            drop(list);
+            outcome = switch::park_through_signals();
+        }
+        Some((transfer.result.get(), transfer.ticks.get()))
+    }
+
+    #[cold]
+    fn start(&self) {
+        let first = self.state.load(Ordering::Relaxed) == NONE
+            && self.state.swap(STARTING, Ordering::Relaxed) == NONE;
+        if first && kthread::spawn(ring_main, 0, STACK).is_err() {
+            self.state.store(NONE, Ordering::Relaxed);
+        }
+    }
+
+    fn post(&self, transfer: &Transfer) {
+        let at = core::ptr::from_ref(transfer);
+        let mut list = self.list.lock();
+        // SAFETY: posted transfers are alive: their threads are parked until they are done.
+        match unsafe { list.tail.as_ref() } {
+            Some(tail) => tail.next.set(at),
+            None => list.head = at,
+        }
+        list.tail = at;
+        drop(list);
+        self.posted.fetch_add(1, Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) != 0 && self.asleep.swap(0, Ordering::SeqCst) != 0 {
+            kthread::futex_wake(self.posted.as_ptr(), 1);
+        }
+    }
+
+    /// Takes the oldest transfer.
+    fn take(&self) -> Option<&Transfer> {
+        let mut list = self.list.lock();
+        // SAFETY: posted transfers are alive, until they are done.
+        let transfer = unsafe { list.head.as_ref() }?;
+        list.head = transfer.next.get();
+        if list.head.is_null() {
+            list.tail = null();
+        }
+        Some(transfer)
+    }
+
+    /// A transfer is done: its thread is to be pushed, unless a signal has done that.
+    fn complete(&self, transfer: &Transfer, result: isize, woken: &TaskList) {
+        let task = transfer.task;
+        transfer.result.set(result);
+        let took = timestamp().wrapping_sub(transfer.ticks.get());
+        transfer.ticks.set(took);
+        let list = self.list.lock();
+        transfer.done.set(true);
+        let claimed = task.get().claim(Wake::Woken);
+        drop(list); // from here on the transfer may be gone
+        if claimed {
+            woken.push(task);
+        }
+    }
+
+    /// In the child of a fork: there is no ring; its memory isn't in the child either.
+    pub(crate) fn reset(&self) {
+        // SAFETY: no other thread exists in the child.
+        unsafe { self.list.break_lock() };
+        *self.list.lock() = Posted {
+            head: null(),
+            tail: null(),
+        };
+        self.asleep.store(0, Ordering::Relaxed);
+        self.state.store(NONE, Ordering::Relaxed);
+    }
+}
+
+extern "C" fn ring_main(_: usize) -> ! {
+    // SAFETY: this thread is no carrier; every signal is blocked.
+    unsafe { raddle_context::set_gs_base(0) };
+    let ring = &ENGINE.ring;
+    let word = ring.posted.as_ptr();
+    match Queues::make(word) {
+        Ok(mut queues) => {
+            ring.state.store(READY, Ordering::Release);
+            serve(ring, &mut queues, word)
+        }
+        Err(_) => {
+            ring.state.store(REFUSED, Ordering::Release);
+            kthread::exit()
+        }
+    }
+}
+
+fn serve(ring: &Ring, queues: &mut Queues, word: *const u32) -> ! {
+    let mut armed = false;
+    loop {
+        let seen = ring.posted.load(Ordering::SeqCst);
+        while let Some(transfer) = ring.take() {
+            transfer.ticks.set(timestamp());
+            let address = core::ptr::from_ref(transfer).expose_provenance();
+            queues.push_work(&transfer.work, address as u64);
+        }
+        if !armed {
+            queues.push_wait(word, seen, POSTED);
+            armed = true;
+        }
+        ring.asleep.store(1, Ordering::SeqCst);
+        let idle = ring.posted.load(Ordering::SeqCst) == seen;
+        queues.enter(idle);
+        ring.asleep.store(0, Ordering::SeqCst);
+        let woken = TaskList::new();
+        while let Some((data, result)) = queues.pop() {
+            if data == POSTED {
+                armed = false;
+                continue;
+            }
+            // SAFETY: the transfer stays alive until it is completed, which is once.
+            let transfer =
+                unsafe { &*core::ptr::with_exposed_provenance::<Transfer>(data as usize) };
+            ring.complete(transfer, result as isize, &woken);
+        }
+        ENGINE.inject_all(woken);
+    }
+}
+
+/// A futex didn't have the value that was waited for.
+const EAGAIN: i32 = err(errno::EAGAIN) as i32;

@@ -1,0 +1,233 @@
+//! Reading and writing files: most calls find their data in memory, some wait for a disk.
+//!
+//! Nobody tells beforehand which. Each descriptor has a *pace*, one for reads and one for writes:
+//!
+//! 1. *Quick*: the call is made as it is, and timed. If it took longer than its bytes explain, the
+//!    carrier stood still, and the descriptor is slow from then on.
+//! 2. *Slow*: `pread64` is tried by RWF_NOWAIT. What isn't all in memory, and every other call,
+//!    goes to the ring (`pread64`, `pwrite64`) or to a helper, whole: the kernel's rules of
+//!    positions, appends and locks between calls stay what they are.
+//! 3. Enough calls in a row that didn't wait, and the descriptor is quick again.
+//!
+//! Two readings of the time stamp counter cost half of what RWF_NOWAIT adds to a read that is
+//! served from memory. With the file's own position there is no try at all: RWF_NOWAIT gives a
+//! part where a part is in memory, and the rest, read by a second call, could come from behind
+//! what another thread has read in between.
+
+use crate::boundary::{Frame, Outcome};
+use crate::descriptors::disk;
+use crate::io::{EAGAIN, NOWAIT, Way};
+use crate::procfs;
+use crate::signal;
+use crate::user;
+use core::sync::atomic::{AtomicU32, Ordering};
+use raddle_context::timestamp;
+use raddle_engine::pump::Entry;
+use raddle_engine::ring::Work;
+use raddle_engine::{Carrier, ENGINE};
+use raddle_sys::abi::IoVec;
+use raddle_sys::mem::PAGE_SIZE;
+use raddle_sys::{err, errno, is_err, nr, sys};
+
+/// The most bytes for the ring: for more, a helper's switches don't matter.
+const RING_MOST: usize = 256 * 1024;
+/// `SIGXFSZ`.
+const XFSZ: u32 = 25;
+
+/// A pace: quick at 0; else how many more tries must succeed.
+const QUICK: u32 = 0;
+const SLOW: u32 = 64;
+/// Slow, and tries wait as well (O_DIRECT).
+const BLIND: u32 = 65;
+/// A helper that didn't wait counts for so many tries: it costs more than they do.
+const HELPED: u32 = 16;
+
+/// Time stamp ticks that a call may take without being slow: some 20 us.
+const CALL_TICKS: u64 = 50_000;
+/// And for each byte: copied through caches at a third of a memory's speed.
+const BYTE_TICKS: u64 = 3;
+
+/// True if a call that gave `result` waited.
+#[inline(always)]
+fn waited(ticks: u64, result: isize) -> bool {
+    ticks > CALL_TICKS && ticks > CALL_TICKS + BYTE_TICKS * result.max(0) as u64
+}
+
+/// `read(2)`, `readv(2)`, `preadv(2)` and `preadv2(2)` of files.
+#[inline(always)]
+pub extern "C" fn read(frame: &Frame) -> Outcome {
+    match disk(frame.arg(0)) {
+        Some(entry) => paced(frame, entry, Way::In),
+        None => Outcome::PASS,
+    }
+}
+
+/// `write(2)` and its family on files.
+#[inline(always)]
+pub extern "C" fn write(frame: &Frame) -> Outcome {
+    match disk(frame.arg(0)) {
+        Some(entry) => paced(frame, entry, Way::Out),
+        None if frame.rax == u64::from(nr::__NR_write) => procfs::write(frame),
+        None => Outcome::PASS,
+    }
+}
+
+/// `pread64(2)`.
+pub extern "C" fn pread(frame: &Frame) -> Outcome {
+    match disk(frame.arg(0)) {
+        Some(entry) if entry.pace[Way::In as usize].load(Ordering::Relaxed) == QUICK => {
+            quickly(frame, entry, Way::In)
+        }
+        Some(entry) => pread_slowly(frame, entry),
+        None => Outcome::PASS,
+    }
+}
+
+#[inline(always)]
+fn paced(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
+    match entry.pace[way as usize].load(Ordering::Relaxed) {
+        QUICK => quickly(frame, entry, way),
+        _ => slowly(frame, entry, way),
+    }
+}
+
+#[inline(always)]
+fn quickly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
+    let began = timestamp();
+    // SAFETY: the program's own call.
+    let result = unsafe { frame.raw() };
+    if waited(timestamp().wrapping_sub(began), result) {
+        entry.pace[way as usize].store(SLOW, Ordering::Relaxed);
+    }
+    if result == err(errno::EFBIG) {
+        signal::routing::route_own(XFSZ);
+    }
+    Outcome::of(result)
+}
+
+/// A try; what it doesn't give, a helper reads.
+#[inline(never)]
+fn pread_slowly(frame: &Frame, entry: &Entry) -> Outcome {
+    let pace = &entry.pace[Way::In as usize];
+    if pace.load(Ordering::Relaxed) == BLIND {
+        return slowly(frame, entry, Way::In);
+    }
+    let began = timestamp();
+    let got = try_pread(frame);
+    if waited(timestamp().wrapping_sub(began), got) {
+        pace.store(BLIND, Ordering::Relaxed);
+    } else if got != EAGAIN {
+        quicken(pace, 1);
+    }
+    if got == EAGAIN || got == err(errno::EOPNOTSUPP) {
+        return slowly(frame, entry, Way::In);
+    }
+    crate::io::count_call();
+    Outcome::of(got)
+}
+
+/// All that `pread64` would give; EAGAIN if a part of it isn't in memory.
+fn try_pread(frame: &Frame) -> isize {
+    let [fd, base, len, offset, ..] = frame.args();
+    if offset as isize == -1 {
+        return EAGAIN; // an error, which would mean the current position here
+    }
+    let part = |done: usize| {
+        let vector = IoVec {
+            base: base.wrapping_add(done),
+            len: len - done,
+        };
+        let (at, offset) = (&raw const vector, offset.wrapping_add(done));
+        // SAFETY: the program's own buffer.
+        unsafe { sys!(nr::__NR_preadv2, fd, at, 1usize, offset, 0usize, NOWAIT) }
+    };
+    let got = part(0);
+    if is_err(got) || got as usize >= len {
+        return got;
+    }
+    // A part: is it the end of the file?
+    if part(got as usize) == 0 { got } else { EAGAIN }
+}
+
+/// A call on this descriptor went as if it were quick.
+fn quicken(pace: &AtomicU32, steps: u32) {
+    let left = pace.load(Ordering::Relaxed).saturating_sub(steps);
+    pace.store(left, Ordering::Relaxed);
+}
+
+#[inline(never)]
+fn slowly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
+    let is_extended = matches!(frame.rax as u32, nr::__NR_preadv2 | nr::__NR_pwritev2);
+    if is_extended && frame.arg(5) & NOWAIT != 0 {
+        return Outcome::PASS;
+    }
+    let pace = &entry.pace[way as usize];
+    let thread = Carrier::current().thread();
+    thread.waits_for(way.kind(), frame.arg(0), 0);
+    let (result, ticks) = match by_ring(frame) {
+        Some(answer) => answer,
+        // SAFETY: the program's own call.
+        None => unsafe {
+            ENGINE
+                .helpers
+                .call_patiently(frame.rax as u32, frame.args())
+        },
+    };
+    if waited(ticks, result) {
+        let slow = pace.load(Ordering::Relaxed).max(SLOW);
+        pace.store(slow, Ordering::Relaxed);
+    } else {
+        quicken(pace, HELPED);
+    }
+    // Beyond RLIMIT_FSIZE: the signal goes to who makes the call. No helper: nobody else can.
+    if result == err(errno::EFBIG) || result == EAGAIN {
+        return quickly(frame, entry, way);
+    }
+    Outcome::of(result)
+}
+
+/// What the ring makes of a call that names a place in the file.
+fn by_ring(frame: &Frame) -> Option<(isize, u64)> {
+    let [fd, address, len, offset, ..] = frame.args();
+    let is_write = match frame.rax as u32 {
+        nr::__NR_pread64 => false,
+        nr::__NR_pwrite64 => true,
+        _ => return None,
+    };
+    if (offset as isize) < 0 || len > RING_MOST || !is_at_hand(address, len, !is_write) {
+        return None;
+    }
+    let work = Work {
+        is_write,
+        fd: fd as u32,
+        address,
+        len: len as u32,
+        offset: offset as u64,
+    };
+    // SAFETY: the program's own call.
+    let (result, ticks) = unsafe { ENGINE.ring.transfer(work) }?;
+    // A part may be the end of the file, or not: the call itself says.
+    let is_part = !is_write && result >= 0 && (result as usize) < len;
+    let is_refused = result == EAGAIN || result == err(errno::EOPNOTSUPP);
+    (!is_part && !is_refused).then_some((result, ticks))
+}
+
+/// Brings the pages of a buffer into memory: whoever shares the ring must not wait for them, least
+/// of all who has to bring them. False if there are none.
+fn is_at_hand(address: usize, len: usize, to_write: bool) -> bool {
+    let end = address.saturating_add(len);
+    let mut at = address;
+    while at < end {
+        let word = at & !3;
+        // A word that is 0 becomes 0; any other stays.
+        let touched = match to_write {
+            true => user::exchange(word, 0, 0),
+            false => user::load(word),
+        };
+        if touched.is_err() {
+            return false;
+        }
+        at = (at | (PAGE_SIZE - 1)).saturating_add(1);
+    }
+    true
+}

@@ -1,0 +1,187 @@
+//! Calls that the kernel can only block in: tried without blocking, then made by a helper.
+//!
+//! | call | tried by | a handler with SA_RESTART restarts it |
+//! |---|---|---|
+//! | `flock` | LOCK_NB | yes |
+//! | `fcntl` F_SETLKW, F_OFD_SETLKW | F_SETLK, F_OFD_SETLK | yes |
+//! | `mq_timedsend`, `mq_timedreceive` | a time limit that has passed | yes |
+//! | `msgsnd`, `msgrcv`, `semop`, `semtimedop` | IPC_NOWAIT | no |
+//! | `fsync` and its family | no: they nearly always wait | not interrupted |
+//!
+//! A try costs what the call costs natively, a helper two switches of kernel threads.
+
+use crate::boundary::{Frame, Outcome};
+use crate::is_multiplexed;
+use crate::signal::{self, Delivered};
+use crate::user;
+use raddle_engine::thread::WaitKind;
+use raddle_engine::{Carrier, ENGINE};
+use raddle_sys::abi::Timespec;
+use raddle_sys::{err, errno, nr, sys, syscall6};
+
+const EAGAIN: isize = err(errno::EAGAIN);
+const EINTR: isize = err(errno::EINTR);
+/// `IPC_NOWAIT`.
+const NOWAIT: usize = 0o4000;
+
+/// Calls that the kernel may block in for long, without a better way: on a helper.
+pub extern "C" fn on_helper(frame: &Frame) -> Outcome {
+    if !is_multiplexed() {
+        return Outcome::PASS;
+    }
+    wait(frame, Restart::AsAsked)
+}
+
+/// What a handler does to a call that it interrupts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Restart {
+    /// The call goes on if every handler that ran has SA_RESTART.
+    AsAsked,
+    /// The call says EINTR.
+    Never,
+}
+
+fn wait(frame: &Frame, restart: Restart) -> Outcome {
+    loop {
+        let thread = Carrier::current().thread();
+        thread.waits_for(WaitKind::Other, frame.rax as usize, 0);
+        // SAFETY: the program's own call.
+        let result = unsafe { ENGINE.helpers.call(frame.rax as u32, frame.args()) };
+        if result != EINTR {
+            return Outcome::of(result);
+        }
+        match signal::deliver() {
+            Delivered::Interrupting => return Outcome::of(EINTR),
+            Delivered::Restarting if restart == Restart::Never => return Outcome::of(EINTR),
+            Delivered::Nothing | Delivered::Restarting => {}
+        }
+    }
+}
+
+/// Calls that wait for a disk, which no signal interrupts: on a helper.
+pub extern "C" fn patiently(frame: &Frame) -> Outcome {
+    if !is_multiplexed() {
+        return Outcome::PASS;
+    }
+    let thread = Carrier::current().thread();
+    thread.waits_for(WaitKind::Other, frame.rax as usize, 0);
+    // SAFETY: the program's own call.
+    let (result, _) = unsafe {
+        ENGINE
+            .helpers
+            .call_patiently(frame.rax as u32, frame.args())
+    };
+    if result == EAGAIN {
+        return Outcome::PASS; // there is no helper, and can be none
+    }
+    Outcome::of(result)
+}
+
+/// `msync(2)`: waits with MS_SYNC only.
+pub extern "C" fn msync(frame: &Frame) -> Outcome {
+    const SYNC: usize = 4;
+    if frame.arg(2) & SYNC == 0 {
+        return Outcome::PASS;
+    }
+    patiently(frame)
+}
+
+/// `flock(2)`.
+pub extern "C" fn flock(frame: &Frame) -> Outcome {
+    const NONBLOCKING: usize = 4;
+    const UNLOCK: usize = 8;
+    let [fd, operation, ..] = frame.args();
+    if !is_multiplexed() || operation & (NONBLOCKING | UNLOCK) != 0 {
+        return Outcome::PASS;
+    }
+    // SAFETY: no memory is involved.
+    match unsafe { sys!(nr::__NR_flock, fd, operation | NONBLOCKING) } {
+        EAGAIN => wait(frame, Restart::AsAsked),
+        result => Outcome::of(result),
+    }
+}
+
+/// `fcntl(2)`: waiting for a lock; everything else passes.
+pub extern "C" fn fcntl(frame: &Frame) -> Outcome {
+    const SETLKW: usize = 7;
+    const OFD_SETLKW: usize = 38;
+    let [fd, command, lock, ..] = frame.args();
+    if !matches!(command, SETLKW | OFD_SETLKW) || !is_multiplexed() {
+        return Outcome::PASS;
+    }
+    // SAFETY: the program's own structure; the command before is that without the wait.
+    match unsafe { sys!(nr::__NR_fcntl, fd, command - 1, lock) } {
+        result if result == EAGAIN || result == err(errno::EACCES) => wait(frame, Restart::AsAsked),
+        result => Outcome::of(result),
+    }
+}
+
+/// `mq_timedsend(2)`, `mq_timedreceive(2)`.
+pub extern "C" fn mq_timed(frame: &Frame) -> Outcome {
+    if !is_multiplexed() {
+        return Outcome::PASS;
+    }
+    let mut args = frame.args();
+    if args[4] == 0 {
+        let passed = Timespec::from_ns(0);
+        args[4] = (&raw const passed).expose_provenance();
+        // SAFETY: the program's own call with a live time limit.
+        let result = unsafe { syscall6(frame.rax as u32, args) };
+        if result != err(errno::ETIMEDOUT) {
+            return Outcome::of(result);
+        }
+    }
+    wait(frame, Restart::AsAsked)
+}
+
+/// `msgsnd(2)`.
+pub extern "C" fn msgsnd(frame: &Frame) -> Outcome {
+    message(frame, 3, EAGAIN)
+}
+
+/// `msgrcv(2)`.
+pub extern "C" fn msgrcv(frame: &Frame) -> Outcome {
+    message(frame, 4, err(errno::ENOMSG))
+}
+
+fn message(frame: &Frame, flags: usize, fruitless: isize) -> Outcome {
+    let mut args = frame.args();
+    if !is_multiplexed() || args[flags] & NOWAIT != 0 {
+        return Outcome::PASS;
+    }
+    args[flags] |= NOWAIT;
+    // SAFETY: the program's own call, without the wait.
+    match unsafe { syscall6(frame.rax as u32, args) } {
+        result if result == fruitless => wait(frame, Restart::Never),
+        result => Outcome::of(result),
+    }
+}
+
+/// `semop(2)`, `semtimedop(2)`: few operations without a time limit are tried.
+pub extern "C" fn semop(frame: &Frame) -> Outcome {
+    /// `struct sembuf`: number, operation, flags.
+    type Operation = [u8; 6];
+    const FLAGS: usize = 4; // of two bytes
+    const MOST: usize = 8;
+    if !is_multiplexed() {
+        return Outcome::PASS;
+    }
+    let [set, at, count, timeout, ..] = frame.args();
+    let timed = frame.rax == u64::from(nr::__NR_semtimedop) && timeout != 0;
+    if timed || count > MOST {
+        return wait(frame, Restart::Never);
+    }
+    let mut operations = [Operation::default(); MOST];
+    for (index, operation) in operations[..count].iter_mut().enumerate() {
+        match user::read::<Operation>(at.wrapping_add(index * size_of::<Operation>())) {
+            Ok(theirs) => *operation = theirs,
+            Err(errno) => return Outcome::of(errno),
+        }
+        operation[FLAGS + 1] |= (NOWAIT >> 8) as u8;
+    }
+    // SAFETY: live structures of the kernel's layout.
+    match unsafe { sys!(nr::__NR_semop, set, operations.as_ptr(), count) } {
+        EAGAIN => wait(frame, Restart::Never),
+        result => Outcome::of(result),
+    }
+}

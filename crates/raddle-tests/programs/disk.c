@@ -1,0 +1,395 @@
+/* Files that wait for a disk. */
+#include "check.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+enum { BLOCK = 4096, BLOCKS = 512 };
+
+static int file;
+
+static void fill(char *block, long index)
+{
+    for (long i = 0; i < BLOCK / (long)sizeof(long); i++) {
+        ((long *)block)[i] = index * 1000 + i;
+    }
+}
+
+static void check_block(const char *block, long index)
+{
+    for (long i = 0; i < BLOCK / (long)sizeof(long); i++) {
+        IS(((const long *)block)[i], index * 1000 + i);
+    }
+}
+
+static void make_file(void)
+{
+    static char block[BLOCK];
+    int fd = (int)GET(open("data", O_CREAT | O_TRUNC | O_WRONLY, 0600));
+    for (long i = 0; i < BLOCKS; i++) {
+        fill(block, i);
+        IS(write(fd, block, BLOCK), BLOCK);
+    }
+    GET(fsync(fd));
+    close(fd);
+}
+
+/* Past the cache where the file system can. */
+static int open_direct(int flags)
+{
+    int fd = open("data", flags | O_DIRECT);
+    return fd >= 0 ? fd : (int)GET(open("data", flags));
+}
+
+static void forget_cached(int fd)
+{
+    OK(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED));
+}
+
+static void *read_at_random(void *me)
+{
+    char *block = aligned_alloc(BLOCK, BLOCK);
+    unsigned long dice = (unsigned long)me + 1;
+    for (int i = 0; i < 40; i++) {
+        dice = dice * 6364136223846793005u + 1442695040888963407u;
+        long index = (long)((dice >> 33) % BLOCKS);
+        IS(pread(file, block, BLOCK, index * BLOCK), BLOCK);
+        check_block(block, index);
+        if (i % 8 == 0) {
+            forget_cached(file);
+        }
+    }
+    free(block);
+    return NULL;
+}
+
+static void read_by_many(int fd, int count)
+{
+    pthread_t threads[64];
+    file = fd;
+    for (long i = 0; i < count; i++) {
+        threads[i] = start(read_at_random, number(i));
+    }
+    join_all(threads, count);
+    close(fd);
+}
+
+CASE(sixty_four_threads_read_past_the_cache)
+{
+    make_file();
+    read_by_many(open_direct(O_RDONLY), 64);
+}
+
+CASE(sixty_four_threads_read_what_was_dropped_from_the_cache)
+{
+    make_file();
+    read_by_many((int)GET(open("data", O_RDONLY)), 64);
+}
+
+/* The same in a process that may not make an io_uring. */
+CASE(reads_go_on_where_io_uring_is_refused)
+{
+    if (argument_count > 2) {
+        make_file();
+        read_by_many(open_direct(O_RDONLY), 64);
+        return;
+    }
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 425 /* io_uring_setup */, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof code / sizeof *code, code};
+    GET(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    GET(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+    execl("/proc/self/exe", "disk", case_name, "refused", NULL);
+    CHECK(!"exec");
+}
+
+static atomic_int seen[BLOCKS];
+
+static void *read_in_turn(void *unused)
+{
+    (void)unused;
+    char *block = aligned_alloc(BLOCK, BLOCK);
+    long got;
+    while ((got = GET(read(file, block, BLOCK))) != 0) {
+        IS(got, BLOCK);
+        long index = *(long *)block / 1000;
+        check_block(block, index);
+        atomic_fetch_add(&seen[index], 1);
+        if (index % 16 == 0) {
+            forget_cached(file);
+        }
+    }
+    free(block);
+    return NULL;
+}
+
+static void share_position(int fd)
+{
+    pthread_t threads[8];
+    file = fd;
+    memset(seen, 0, sizeof seen);
+    for (int i = 0; i < 8; i++) {
+        threads[i] = start(read_in_turn, NULL);
+    }
+    join_all(threads, 8);
+    for (int i = 0; i < BLOCKS; i++) {
+        IS(atomic_load(&seen[i]), 1);
+    }
+    IS(lseek(fd, 0, SEEK_CUR), BLOCK * BLOCKS);
+    close(fd);
+}
+
+CASE(threads_share_one_position)
+{
+    make_file();
+    share_position((int)GET(open("data", O_RDONLY)));
+    share_position(open_direct(O_RDONLY));
+}
+
+enum { LINE = 100, LINES = 20, WRITERS = 8 };
+
+static void *append_lines(void *me)
+{
+    char line[LINE];
+    memset(line, 'a' + (int)(long)me, LINE);
+    for (int i = 0; i < LINES; i++) {
+        IS(write(file, line, LINE), LINE);
+    }
+    return NULL;
+}
+
+CASE(appended_lines_stay_whole)
+{
+    pthread_t threads[WRITERS];
+    int counts[WRITERS] = {0};
+    char line[LINE];
+    file = (int)GET(open("lines", O_CREAT | O_RDWR | O_APPEND | O_DSYNC, 0600));
+    for (long i = 0; i < WRITERS; i++) {
+        threads[i] = start(append_lines, number(i));
+    }
+    join_all(threads, WRITERS);
+    IS(lseek(file, 0, SEEK_END), LINE * LINES * WRITERS);
+    for (int i = 0; i < LINES * WRITERS; i++) {
+        IS(pread(file, line, LINE, i * LINE), LINE);
+        for (int k = 1; k < LINE; k++) {
+            IS(line[k], line[0]);
+        }
+        counts[line[0] - 'a']++;
+    }
+    for (int i = 0; i < WRITERS; i++) {
+        IS(counts[i], LINES);
+    }
+}
+
+static void *write_in_places(void *me)
+{
+    char *block = aligned_alloc(BLOCK, 2 * BLOCK);
+    for (long i = (long)me; i < BLOCKS; i += WRITERS) {
+        fill(block, i);
+        if (i % 2 == 0) {
+            IS(pwrite(file, block, BLOCK, i * BLOCK), BLOCK);
+        } else {
+            struct iovec halves[2] = {{block, BLOCK / 2}, {block + BLOCK / 2, BLOCK / 2}};
+            IS(pwritev(file, halves, 2, i * BLOCK), BLOCK);
+        }
+    }
+    free(block);
+    return NULL;
+}
+
+CASE(blocks_are_written_in_their_places)
+{
+    pthread_t threads[WRITERS];
+    static char block[BLOCK];
+    file = (int)GET(open("data", O_CREAT | O_TRUNC | O_RDWR | O_DSYNC, 0600));
+    for (long i = 0; i < WRITERS; i++) {
+        threads[i] = start(write_in_places, number(i));
+    }
+    join_all(threads, WRITERS);
+    IS(lseek(file, 0, SEEK_CUR), 0);
+    for (long i = 0; i < BLOCKS; i++) {
+        struct iovec halves[2] = {{block, 100}, {block + 100, BLOCK - 100}};
+        IS(preadv(file, halves, 2, i * BLOCK), BLOCK);
+        check_block(block, i);
+    }
+}
+
+/* Slow and quick descriptors in turn: `drop` makes the next read wait. */
+static void check_ends(int fd, int drop)
+{
+    static char buffer[4 * BLOCK] __attribute__((aligned(4096)));
+    off_t end = BLOCKS * BLOCK;
+    for (int i = 0; i < 20; i++) {
+        if (drop) {
+            forget_cached(fd);
+        }
+        IS(pread(fd, buffer, 4 * BLOCK, end - BLOCK), BLOCK);
+        check_block(buffer, BLOCKS - 1);
+        IS(pread(fd, buffer, 4 * BLOCK, end - 4 * BLOCK), 4 * BLOCK);
+        check_block(buffer + 3 * BLOCK, BLOCKS - 1);
+        IS(pread(fd, buffer, BLOCK, end), 0);
+        IS(pread(fd, buffer, BLOCK, 10 * end), 0);
+        IS(pread(fd, buffer, 0, 0), 0);
+        FAILS(pread(fd, buffer, BLOCK, -1), EINVAL);
+        FAILS(pread(fd, buffer, BLOCK, -4096), EINVAL);
+        FAILS(pread(fd, (void *)4096, BLOCK, 0), EFAULT);
+        FAILS(pwrite(fd, buffer, BLOCK, 0), EBADF);
+        FAILS(pread(1000, buffer, BLOCK, 0), EBADF);
+    }
+}
+
+static void *check_all_ends(void *unused)
+{
+    (void)unused;
+    make_file();
+    int fd = (int)GET(open("data", O_RDONLY));
+    check_ends(fd, 0);
+    check_ends(fd, 1);
+    close(fd);
+    fd = open_direct(O_RDONLY);
+    check_ends(fd, 0);
+    close(fd);
+    return NULL;
+}
+
+CASE(ends_and_errors_are_told)
+{
+    join(start(check_all_ends, NULL));
+}
+
+CASE(pread_of_a_pipe_is_refused)
+{
+    int ends[2];
+    char byte;
+    join(start(check_all_ends, NULL));
+    GET(pipe(ends));
+    FAILS(pread(ends[0], &byte, 1, 0), ESPIPE);
+    FAILS(pwrite(ends[1], &byte, 1, 0), ESPIPE);
+}
+
+static atomic_int over;
+static _Atomic pthread_t signalled;
+
+static void note_thread(int unused)
+{
+    (void)unused;
+    signalled = pthread_self();
+}
+
+static void *write_too_much(void *unused)
+{
+    static char block[BLOCK];
+    (void)unused;
+    int fd = (int)GET(open("limited", O_CREAT | O_RDWR | O_DSYNC, 0600));
+    for (int i = 0; i < 4; i++) {
+        IS(write(fd, block, BLOCK), BLOCK);
+    }
+    for (int i = 0; i < 4; i++) {
+        signalled = 0;
+        if (i % 2 == 0) {
+            FAILS(write(fd, block, BLOCK), EFBIG);
+        } else {
+            FAILS(pwrite(fd, block, BLOCK, 4 * BLOCK), EFBIG);
+        }
+        CHECK(pthread_equal(signalled, pthread_self()));
+        IS(pwrite(fd, block, BLOCK, 0), BLOCK);
+    }
+    return NULL;
+}
+
+CASE(who_writes_beyond_the_size_limit_gets_the_signal)
+{
+    struct rlimit limit = {4 * BLOCK, 4 * BLOCK};
+    signal(SIGXFSZ, note_thread);
+    GET(setrlimit(RLIMIT_FSIZE, &limit));
+    join(start(write_too_much, NULL));
+}
+
+static void *read_until_over(void *unused)
+{
+    (void)unused;
+    char *block = aligned_alloc(BLOCK, BLOCK);
+    for (long i = 0; !atomic_load(&over); i++) {
+        IS(pread(file, block, BLOCK, i % BLOCKS * BLOCK), BLOCK);
+        check_block(block, i % BLOCKS);
+    }
+    free(block);
+    return NULL;
+}
+
+CASE(fork_while_reads_are_under_way)
+{
+    pthread_t threads[16];
+    make_file();
+    file = open_direct(O_RDONLY);
+    for (int i = 0; i < 16; i++) {
+        threads[i] = start(read_until_over, NULL);
+    }
+    for (int i = 0; i < 5; i++) {
+        sleep_ms(5);
+        pid_t child = (pid_t)GET(fork());
+        if (child == 0) {
+            read_by_many(file, 8);
+            _exit(5);
+        }
+        int status;
+        IS(GET(waitpid(child, &status, 0)), child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 5);
+    }
+    atomic_store(&over, 1);
+    join_all(threads, 16);
+}
+
+static void *sync_until_over(void *unused)
+{
+    (void)unused;
+    int fd = (int)GET(open("synced", O_CREAT | O_RDWR, 0600));
+    for (int i = 0; !atomic_load(&over); i++) {
+        IS(pwrite(fd, "x", 1, i), 1);
+        GET(i % 2 ? fsync(fd) : fdatasync(fd));
+    }
+    GET(sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER));
+    FAILS(fsync(1000), EBADF);
+    close(fd);
+    return NULL;
+}
+
+static void do_nothing(int unused)
+{
+    (void)unused;
+}
+
+static void handle(int signal, int flags)
+{
+    struct sigaction action = {.sa_handler = do_nothing, .sa_flags = flags};
+    GET(sigaction(signal, &action, NULL));
+}
+
+/* Neither fsync nor a read of a disk ever says EINTR. */
+CASE(signals_do_not_interrupt_the_disk)
+{
+    pthread_t threads[8];
+    handle(SIGUSR1, 0);
+    make_file();
+    file = open_direct(O_RDONLY);
+    for (int i = 0; i < 8; i++) {
+        threads[i] = start(i % 2 ? sync_until_over : read_until_over, NULL);
+    }
+    for (int i = 0; i < 200; i++) {
+        OK(pthread_kill(threads[i % 8], SIGUSR1));
+        if (i % 10 == 0) {
+            sleep_ms(1);
+        }
+    }
+    atomic_store(&over, 1);
+    join_all(threads, 8);
+}
