@@ -118,7 +118,7 @@ fn compare(module: &str, native: Outcomes, raddle: &[(u32, Outcomes)]) -> Vec<Ca
 fn run_module(runner: &Runner, python: &Path, module: &str, mode: Mode) -> Result<Outcomes> {
     let file = runner.log(mode, module).with_extension("xml");
     let _ = std::fs::remove_file(&file);
-    let arguments = ["-m", "test", "-v", "--timeout", "120", "--junit-xml"];
+    let arguments = ["-m", "test", "-v", "--junit-xml"];
     let file_name = file.to_string_lossy();
     let arguments = [&arguments[..], &[&file_name, module]].concat();
     let end = runner.run(mode, module, python, &arguments, MODULE_LIMIT)?;
