@@ -192,6 +192,31 @@ CASE(each_thread_has_its_mask_and_inherits_its_creators)
     join(start(check_mask, number(1)));
 }
 
+static void *own_pending(void *expected)
+{
+    sigset_t pending;
+    GET(sigpending(&pending));
+    IS(sigismember(&pending, SIGUSR1), 0);
+    IS(sigismember(&pending, SIGUSR2), 1);
+    return expected;
+}
+
+CASE(what_pends_for_main_before_the_first_thread_stays_mains)
+{
+    sigset_t pending;
+    handle(SIGUSR1, note, 0);
+    block(SIGUSR1);
+    block(SIGUSR2);
+    OK(raise(SIGUSR1));
+    GET(kill(getpid(), SIGUSR2));
+    IS(join(start(own_pending, (void *)3)), 3);
+    GET(sigpending(&pending));
+    IS(sigismember(&pending, SIGUSR1), 1);
+    IS(sigismember(&pending, SIGUSR2), 1);
+    unblock(SIGUSR1);
+    IS(atomic_load(&handled_by), gettid());
+}
+
 CASE(a_blocked_signal_is_pending_until_unblocked)
 {
     sigset_t pending;

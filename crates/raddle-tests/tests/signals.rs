@@ -9,6 +9,7 @@ mod handlers {
         kill_reaches_a_thread_that_does_not_block_it,
         raise_runs_the_handler_before_it_returns,
         each_thread_has_its_mask_and_inherits_its_creators,
+        what_pends_for_main_before_the_first_thread_stays_mains,
         a_blocked_signal_is_pending_until_unblocked,
         sigwait_takes_a_signal_to_the_process,
         sigtimedwait_times_out,

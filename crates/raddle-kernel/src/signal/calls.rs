@@ -1,7 +1,7 @@
 //! The system calls about signals.
 
 use super::routing::{self, process_pending};
-use super::{SIGNALS, UNBLOCKABLE, actions, bit, deliver, is_virtual, kept};
+use super::{SI_TKILL, SIGNALS, UNBLOCKABLE, actions, bit, deliver, is_virtual, kept};
 use crate::boundary::{Frame, Outcome};
 use crate::time::relative_deadline;
 use crate::user::{self, Plain};
@@ -13,7 +13,6 @@ use raddle_sched::timers::NEVER;
 use raddle_sys::abi::{SigAction, SigInfo, StackT};
 use raddle_sys::{err, errno, nr, sys};
 
-const SI_TKILL: i32 = -6;
 /// Signals 32 and 33: only libc's own "block everything" names them.
 const LIBC_INTERNAL: u64 = bit(32) | bit(33);
 
