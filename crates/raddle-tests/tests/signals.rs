@@ -9,6 +9,8 @@ mod handlers {
         kill_reaches_a_thread_that_does_not_block_it,
         raise_runs_the_handler_before_it_returns,
         each_thread_has_its_mask_and_inherits_its_creators,
+        a_signal_to_itself_is_delivered_before_kill_returns,
+        no_signal_is_lost_to_a_thread_that_gives_way,
         what_pends_for_main_before_the_first_thread_stays_mains,
         a_blocked_signal_is_pending_until_unblocked,
         sigwait_takes_a_signal_to_the_process,
