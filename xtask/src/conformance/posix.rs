@@ -23,7 +23,7 @@ const PREFIXES: [&str; 7] = [
 const NAMES: [&str; 5] = ["fork", "kill", "killpg", "nanosleep", "raise"];
 
 /// Most programs sleep most of their time.
-const RUNS_PER_CPU: usize = 3;
+const RUNS_PER_CPU: usize = 5;
 
 /// The suite's own exit codes.
 const CODES: [(i32, &str); 4] = [
