@@ -35,6 +35,7 @@ pub mod helpers;
 pub mod idle;
 pub mod inspect;
 pub mod kthread;
+mod latency;
 pub mod pump;
 pub mod signals;
 pub mod stacks;
