@@ -266,7 +266,10 @@ CASE(no_signal_is_lost_to_a_thread_that_gives_way)
             OK(sem_init(&token[i], 0, 1));
         }
         pthread_t taker = start(take_signals, NULL);
-        pthread_t senders[] = {start(send_for_tokens, number(0)), start(send_for_tokens, number(1))};
+        pthread_t senders[2];
+        for (int i = 0; i < 2; i++) {
+            senders[i] = start(send_for_tokens, number(i));
+        }
         usleep(50000);
         atomic_store(&ready, 1);
         IS(join(senders[0]), 0);
