@@ -69,10 +69,30 @@ const DEPENDENCIES: &[Dependency] = &[
     programs("gdb", &["gdb"], "stacks of a test that hangs"),
 ];
 
-/// Prints what is there; installs the rest if `install` allows. Returns how many are missing.
+/// What `cargo xtask conformance` needs and no lane does: `test` neither asks for it nor gets it.
+const OPTIONAL: &[Dependency] = &[
+    Dependency {
+        package: "libpython3.11-testsuite",
+        present: Presence::File(&["/usr/lib/python3.11/test/test_threading.py"]),
+        without: "conformance: CPython's own tests",
+    },
+    programs("stress-ng", &["stress-ng"], "conformance: stress-ng"),
+];
+
+/// Prints what the lanes need and what is there; installs the rest if `install` allows. Returns
+/// how many are missing.
 pub fn ensure(install: bool) -> usize {
-    let mut missing = missing();
-    for dependency in DEPENDENCIES {
+    provide(DEPENDENCIES, install)
+}
+
+/// The same for what only the conformance suites need.
+pub fn ensure_optional(install: bool) -> usize {
+    provide(OPTIONAL, install)
+}
+
+fn provide(wanted: &'static [Dependency], install: bool) -> usize {
+    let mut missing = missing(wanted);
+    for dependency in wanted {
         let absent = missing
             .iter()
             .any(|other| other.package == dependency.package);
@@ -84,7 +104,7 @@ pub fn ensure(install: bool) -> usize {
     }
     if install && !missing.is_empty() {
         apt_install(&missing);
-        missing = self::missing();
+        missing = self::missing(wanted);
     }
     let kind = if workspace::in_ci() {
         "error"
@@ -100,8 +120,8 @@ pub fn ensure(install: bool) -> usize {
     missing.len()
 }
 
-fn missing() -> Vec<&'static Dependency> {
-    DEPENDENCIES
+fn missing(wanted: &'static [Dependency]) -> Vec<&'static Dependency> {
+    wanted
         .iter()
         .filter(|dependency| !dependency.present.holds())
         .collect()

@@ -7,6 +7,7 @@
 //! Rejected: shell scripts (no types, no tests, and the tidy checks need a parser) and a CI file
 //! with the lanes in it (then only CI can run what CI runs).
 
+mod conformance;
 mod demo;
 mod deps;
 mod install;
@@ -18,6 +19,7 @@ mod workspace;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -61,9 +63,36 @@ enum Command {
     },
     /// Prints the packages that the tests need and installs those that are missing
     Deps {
+        /// Also those that only `conformance` needs
+        #[arg(long)]
+        conformance: bool,
         /// Only prints
         #[arg(long)]
         dry_run: bool,
+    },
+    /// Runs the Open POSIX Test Suite natively and under raddle, and compares
+    Posix {
+        /// The suite: a folder with `conformance/interfaces` in it, or LTP's checkout
+        #[arg(long)]
+        suite: PathBuf,
+        /// Where its programs are built; they stay there
+        #[arg(long)]
+        build: Option<PathBuf>,
+        /// Only cases whose group/name contains this
+        #[arg(long)]
+        only: Option<String>,
+        /// Seconds after which a program counts as hung
+        #[arg(long, default_value_t = 60)]
+        limit: u64,
+    },
+    /// Runs CPython's own tests and stress-ng's stressors natively and under raddle, and compares
+    Conformance {
+        /// Only modules or stressors whose name contains this
+        #[arg(long)]
+        only: Option<String>,
+        /// Leaves the machine's packages alone
+        #[arg(long)]
+        no_install: bool,
     },
     /// Runs ping-pong programs native and under raddle, and prints a table
     Demo,
@@ -103,7 +132,37 @@ fn run(command: Command) -> Result<bool> {
         Command::Tidy { update: false } => Ok(tidy::run(&workspace)?.is_clean()),
         Command::Loom => lanes::run(&workspace, &["loom".into(), "shuttle".into()], 0),
         Command::Bench { arguments } => bench(&workspace, arguments),
-        Command::Deps { dry_run } => Ok(deps::ensure(!dry_run) == 0),
+        Command::Deps {
+            dry_run,
+            conformance,
+        } => {
+            let mut missing = deps::ensure(!dry_run);
+            if conformance {
+                missing += deps::ensure_optional(!dry_run);
+            }
+            Ok(missing == 0)
+        }
+        Command::Posix {
+            suite,
+            build,
+            only,
+            limit,
+        } => {
+            let limit = Duration::from_secs(limit);
+            conformance::posix::run(
+                &workspace,
+                &conformance::posix::Options {
+                    suite,
+                    build,
+                    only,
+                    limit,
+                },
+            )
+        }
+        Command::Conformance { only, no_install } => {
+            deps::ensure_optional(!no_install);
+            conformance::run(&workspace, only.as_deref())
+        }
         Command::Demo => demo::run(&workspace),
         Command::Install { prefix, destdir } => {
             install::run(&workspace, &prefix, &destdir).map(|()| true)

@@ -349,10 +349,14 @@ global_asm!(
     ".cfi_def_cfa rsp, 8",
     "ret",
     ".cfi_endproc",
-    // ---- clone, after: rax = result
+    // ---- clone, after: rax = result; a vfork child's calls by run-time numbers come here, too
     ".p2align 6",
     "raddle_entry_clone_after:",
     ".cfi_startproc",
+    "cmp dword ptr gs:[{raw}], 0",
+    "je 7f",
+    "ret",
+    "7:",
     "push rbp",
     ".cfi_def_cfa_offset 16",
     ".cfi_offset rbp, -16",

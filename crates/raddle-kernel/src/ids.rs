@@ -22,6 +22,9 @@ pub extern "C" fn set_tid_address(frame: &Frame) -> Outcome {
     thread
         .clear_tid
         .set(with_exposed_provenance_mut(frame.arg(0)));
+    if !ENGINE.is_started() {
+        return Outcome::PASS; // the kernel, too, is asked for it
+    }
     Outcome::of(thread.tid() as isize)
 }
 
@@ -83,9 +86,10 @@ fn name_own_kernel_thread(name: &[u8; 16]) {
     unsafe { sys!(nr::__NR_prctl, SET_NAME, name.as_ptr()) };
 }
 
-/// `prctl(2)`: `PR_SET_NAME` and `PR_GET_NAME` are the green thread's.
+/// `prctl(2)`: `PR_SET_NAME`, `PR_GET_NAME` and `PR_GET_TID_ADDRESS` are the green thread's.
 pub extern "C" fn prctl(frame: &Frame) -> Outcome {
     const GET_NAME: usize = 16;
+    const GET_TID_ADDRESS: usize = 40;
     let thread = Carrier::current().thread();
     match frame.arg(0) {
         SET_NAME => {
@@ -111,6 +115,11 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
         }
         GET_NAME if ENGINE.is_started() => {
             let done = user::write(frame.arg(1), &thread.name());
+            Outcome::of(done.map_or_else(|errno| errno, |()| 0))
+        }
+        GET_TID_ADDRESS if ENGINE.is_started() => {
+            let address = thread.clear_tid.get().expose_provenance() as u64;
+            let done = user::write(frame.arg(1), &address);
             Outcome::of(done.map_or_else(|errno| errno, |()| 0))
         }
         _ => Outcome::PASS,

@@ -358,15 +358,19 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Result<Outcome,
             waits.push(fd, events);
         }
     }
-    let ask = || {
+    let write_wanted = || {
         for (set, wanted) in sets.iter().zip(&wanted) {
             for (index, word) in wanted.iter().enumerate().take(words) {
-                if *set != 0
-                    && let Err(errno) = user::write(set.wrapping_add(index * 8), word)
-                {
-                    return errno;
+                if *set != 0 {
+                    user::write(set.wrapping_add(index * 8), word)?;
                 }
             }
+        }
+        Ok(())
+    };
+    let ask = || {
+        if let Err(errno) = write_wanted() {
+            return errno;
         }
         let now = [0u64; 2];
         // SAFETY: the program's sets and a live timeout.
@@ -385,13 +389,11 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Result<Outcome,
             )
         }
     };
-    Ok(wait_loop(
-        &mut waits,
-        WaitKind::Poll,
-        deadline_ns,
-        &mask,
-        ask,
-    ))
+    let outcome = wait_loop(&mut waits, WaitKind::Poll, deadline_ns, &mask, ask);
+    if outcome.is_value(EINTR) {
+        write_wanted()?; // the last question has cleared them, and the program asks again
+    }
+    Ok(outcome)
 }
 
 /// `epoll_wait(2)`, `epoll_pwait(2)`.

@@ -384,6 +384,38 @@ CASE(names_have_15_bytes)
     stop_sleeper(thread);
 }
 
+/* Natively PR_GET_TID_ADDRESS needs CONFIG_CHECKPOINT_RESTORE. */
+static void *moved_tid_address(void *main_address)
+{
+    void *address = NULL;
+    int other = 0;
+    pid_t tid = gettid();
+    if (prctl(PR_GET_TID_ADDRESS, &address) != 0) {
+        return main_address;
+    }
+    CHECK(address != main_address && *(pid_t *)address == tid);
+    IS(syscall(SYS_set_tid_address, &other), tid);
+    IS(syscall(SYS_set_tid_address, address), tid);
+    return main_address;
+}
+
+CASE(every_thread_has_a_tid_address_of_its_own)
+{
+    void *address = NULL;
+    if (prctl(PR_GET_TID_ADDRESS, &address) == 0) {
+        IS(*(pid_t *)address, getpid());
+    }
+    for (int i = 0; i < 20; i++) {
+        pthread_t threads[4];
+        for (int j = 0; j < 4; j++) {
+            threads[j] = start(moved_tid_address, address);
+        }
+        for (int j = 0; j < 4; j++) {
+            join(threads[j]);
+        }
+    }
+}
+
 static void *fork_and_ask(void *argument)
 {
     pthread_t self = pthread_self();

@@ -188,6 +188,22 @@ CASE(vfork_and_exec)
     }
 }
 
+CASE(a_vfork_child_makes_calls_by_number)
+{
+    char entries[1024];
+    for (int threads = 0; threads < 2; threads++) {
+        pid_t child = GET(vfork());
+        if (child == 0) {
+            int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY);
+            long size = syscall(SYS_getdents64, folder, entries, sizeof entries);
+            int closes = syscall(SYS_close, folder) == 0;
+            _exit(size > 0 && closes ? 9 : 1);
+        }
+        IS(WEXITSTATUS(wait_for(child)), 9);
+        IS(join(start(return_argument, number(3))), 3);
+    }
+}
+
 static void *vfork_and_exit(void *status)
 {
     pid_t child = GET(vfork());

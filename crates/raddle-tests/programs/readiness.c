@@ -208,6 +208,32 @@ static void count_signal(int signal)
     atomic_fetch_add(&handled, 1);
 }
 
+static void *interrupt(void *thread)
+{
+    sleep_ms(30);
+    OK(pthread_kill(*(pthread_t *)thread, SIGUSR1));
+    return NULL;
+}
+
+CASE(an_interrupted_select_leaves_its_sets)
+{
+    fd_set readable, writable;
+    struct timeval limit = {20, 0};
+    pthread_t self = pthread_self();
+    make_pipes(1);
+    GET(sigaction(SIGUSR1, &(struct sigaction){.sa_handler = count_signal}, NULL));
+    FD_ZERO(&readable);
+    FD_ZERO(&writable);
+    FD_SET(ends[0][0], &readable);
+    pthread_t thread = start(interrupt, &self);
+    FAILS(select(ends[0][0] + 1, &readable, &writable, NULL, &limit), EINTR);
+    CHECK(FD_ISSET(ends[0][0], &readable));
+    CHECK(!FD_ISSET(ends[0][0], &writable));
+    IS(write(ends[0][1], "x", 1), 1);
+    IS(select(ends[0][0] + 1, &readable, &writable, NULL, &limit), 1);
+    join(thread);
+}
+
 static void *pselect_with_mask(void *argument)
 {
     sigset_t empty;

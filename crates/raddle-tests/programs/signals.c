@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include <sched.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <sys/time.h>
 
@@ -190,6 +191,117 @@ CASE(each_thread_has_its_mask_and_inherits_its_creators)
     IS(sigismember(&mask, SIGUSR1), 1);
     IS(sigismember(&mask, SIGUSR2), 0);
     join(start(check_mask, number(1)));
+}
+
+static void *compute_until_ready(void *argument)
+{
+    while (!atomic_load(&ready)) {
+    }
+    return argument;
+}
+
+CASE(a_signal_to_itself_is_delivered_before_kill_returns)
+{
+    handle(SIGUSR1, note, 0);
+    handle(SIGUSR2, note, 0);
+    pthread_t others[3];
+    for (int i = 0; i < 3; i++) {
+        others[i] = start(compute_until_ready, NULL);
+    }
+    for (int i = 0; i < 200; i += 2) {
+        usleep(200); /* on whichever carrier comes */
+        GET(kill(getpid(), SIGUSR1));
+        IS(atomic_load(&handled), i + 1);
+        GET(sigqueue(getpid(), SIGUSR2, (union sigval){.sival_int = i}));
+        IS(atomic_load(&handled), i + 2);
+    }
+    atomic_store(&ready, 1);
+    for (int i = 0; i < 3; i++) {
+        join(others[i]);
+    }
+}
+
+static atomic_long tokens[2];
+static sem_t token[2];
+
+static void give_token(int signal)
+{
+    sem_post(&token[signal == SIGUSR2]);
+}
+
+static void *send_for_tokens(void *which)
+{
+    int i = (int)(long)which;
+    block(SIGUSR1);
+    block(SIGUSR2);
+    while (!atomic_load(&ready)) {
+        GET(sem_wait(&token[i]));
+        atomic_fetch_add(&tokens[i], 1);
+        GET(kill(getpid(), i ? SIGUSR2 : SIGUSR1));
+    }
+    return which;
+}
+
+static void *take_signals(void *argument)
+{
+    unblock(SIGUSR1);
+    unblock(SIGUSR2);
+    while (!atomic_load(&ready)) {
+        OK(pthread_kill(pthread_self(), SIGURG));
+    }
+    return argument;
+}
+
+/* The only thread that accepts them is preempted wherever it is, and ends. */
+CASE(no_signal_is_lost_to_a_thread_that_gives_way)
+{
+    handle(SIGUSR1, give_token, 0);
+    handle(SIGUSR2, give_token, 0);
+    handle(SIGURG, SIG_DFL, 0);
+    block(SIGUSR1);
+    block(SIGUSR2);
+    for (int round = 0; round < 8; round++) {
+        atomic_store(&ready, 0);
+        for (int i = 0; i < 2; i++) {
+            OK(sem_init(&token[i], 0, 1));
+        }
+        pthread_t taker = start(take_signals, NULL);
+        pthread_t senders[2];
+        for (int i = 0; i < 2; i++) {
+            senders[i] = start(send_for_tokens, number(i));
+        }
+        usleep(50000);
+        atomic_store(&ready, 1);
+        IS(join(senders[0]), 0);
+        IS(join(senders[1]), 1);
+        join(taker);
+    }
+    CHECK(atomic_load(&tokens[0]) > 8 && atomic_load(&tokens[1]) > 8);
+}
+
+static void *own_pending(void *expected)
+{
+    sigset_t pending;
+    GET(sigpending(&pending));
+    IS(sigismember(&pending, SIGUSR1), 0);
+    IS(sigismember(&pending, SIGUSR2), 1);
+    return expected;
+}
+
+CASE(what_pends_for_main_before_the_first_thread_stays_mains)
+{
+    sigset_t pending;
+    handle(SIGUSR1, note, 0);
+    block(SIGUSR1);
+    block(SIGUSR2);
+    OK(raise(SIGUSR1));
+    GET(kill(getpid(), SIGUSR2));
+    IS(join(start(own_pending, (void *)3)), 3);
+    GET(sigpending(&pending));
+    IS(sigismember(&pending, SIGUSR1), 1);
+    IS(sigismember(&pending, SIGUSR2), 1);
+    unblock(SIGUSR1);
+    IS(atomic_load(&handled_by), gettid());
 }
 
 CASE(a_blocked_signal_is_pending_until_unblocked)

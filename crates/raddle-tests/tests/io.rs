@@ -81,6 +81,7 @@ mod readiness {
         ppoll_takes_nanoseconds,
         select_tells_which_are_ready,
         select_times_out_and_clears_its_sets,
+        an_interrupted_select_leaves_its_sets,
         pselect_opens_its_mask_only_while_it_waits,
         a_signal_interrupts_poll_even_with_sa_restart,
         poll_serves_a_server_of_one_thread,

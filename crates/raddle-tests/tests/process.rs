@@ -10,6 +10,7 @@ mod processes {
         the_forking_thread_keeps_its_locals_in_the_child,
         atfork_handlers_run_in_order,
         vfork_and_exec,
+        a_vfork_child_makes_calls_by_number,
         vfork_from_threads,
         a_thread_that_computes_after_a_spawn_is_preempted,
         a_child_of_vfork_forks,

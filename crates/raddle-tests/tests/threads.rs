@@ -83,6 +83,7 @@ mod attributes {
         affinity_is_checked_and_inherited,
         a_threads_stack_is_described,
         names_have_15_bytes,
+        every_thread_has_a_tid_address_of_its_own,
         a_forked_child_is_its_own_main_thread,
         restartable_sequences_work_or_are_absent,
     }

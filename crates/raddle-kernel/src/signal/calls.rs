@@ -1,8 +1,9 @@
 //! The system calls about signals.
 
 use super::routing::{self, process_pending};
-use super::{SIGNALS, UNBLOCKABLE, actions, bit, deliver, is_virtual, kept};
+use super::{SI_TKILL, SIGNALS, UNBLOCKABLE, actions, bit, deliver, is_virtual, kept};
 use crate::boundary::{Frame, Outcome};
+use crate::ids;
 use crate::time::relative_deadline;
 use crate::user::{self, Plain};
 use core::sync::atomic::Ordering;
@@ -13,7 +14,8 @@ use raddle_sched::timers::NEVER;
 use raddle_sys::abi::{SigAction, SigInfo, StackT};
 use raddle_sys::{err, errno, nr, sys};
 
-const SI_TKILL: i32 = -6;
+/// The code of a signal that `kill` sent.
+const SI_USER: i32 = 0;
 /// Signals 32 and 33: only libc's own "block everything" names them.
 const LIBC_INTERNAL: u64 = bit(32) | bit(33);
 
@@ -135,6 +137,45 @@ pub extern "C" fn sigaltstack(frame: &Frame) -> Outcome {
     tell(frame.arg(1), &StackT { flags, ..old })
 }
 
+/// `kill(2)`. To this process it is routed here: the kernel would give it to any carrier, and a
+/// signal that the caller accepts has to be delivered before the call returns.
+pub extern "C" fn kill(frame: &Frame) -> Outcome {
+    let signal = frame.rsi as u32;
+    if !is_for_us(frame.rdi as u32, signal) {
+        return ids::of_process(frame);
+    }
+    routing::to_process(&from_ourselves(signal, SI_USER));
+    Outcome::of(0)
+}
+
+/// `rt_sigqueueinfo(2)`, likewise.
+pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
+    let signal = frame.rsi as u32;
+    if !is_for_us(frame.rdi as u32, signal) {
+        return ids::of_process(frame);
+    }
+    let mut info = match user::read::<SigInfo>(frame.arg(2)) {
+        Ok(info) => info,
+        Err(errno) => return Outcome::of(errno),
+    };
+    info.signo = signal as i32;
+    routing::to_process(&info);
+    Outcome::of(0)
+}
+
+/// True if `id` is this process and the signal is one that is routed in user space: what stops and
+/// continues processes is the kernel's, and so is what a descriptor reads.
+fn is_for_us(id: u32, signal: u32) -> bool {
+    const JOB_CONTROL: u64 = bit(18) | bit(20) | bit(21) | bit(22);
+    let routed = !(UNBLOCKABLE | LIBC_INTERNAL | JOB_CONTROL);
+    is_virtual()
+        && ENGINE.is_started()
+        && (1..=SIGNALS).contains(&signal)
+        && routed & bit(signal) != 0
+        && !kept::is_read(signal)
+        && (id == ENGINE.pid.load(Ordering::Relaxed) || id >= TID_BASE && ENGINE.find(id).is_some())
+}
+
 /// `tgkill(2)`.
 pub extern "C" fn tgkill(frame: &Frame) -> Outcome {
     if frame.rdi as u32 != ENGINE.pid.load(Ordering::Relaxed) {
@@ -176,17 +217,20 @@ fn send(tid: u32, signal: u32) -> Outcome {
     if !is_virtual() {
         return Outcome::PASS;
     }
+    queue(thread, &from_ourselves(signal, SI_TKILL))
+}
+
+/// What the kernel says of a signal that the process sent itself.
+fn from_ourselves(signal: u32, code: i32) -> SigInfo {
     // SAFETY: a plain query.
     let uid = unsafe { sys!(nr::__NR_getuid) } as u32;
-    let pid = ENGINE.pid.load(Ordering::Relaxed) as i32;
-    let info = SigInfo {
+    SigInfo {
         signo: signal as i32,
-        code: SI_TKILL,
-        pid,
+        code,
+        pid: ENGINE.pid.load(Ordering::Relaxed) as i32,
         uid,
         ..SigInfo::EMPTY
-    };
-    queue(thread, &info)
+    }
 }
 
 fn queue(thread: &Thread, info: &SigInfo) -> Outcome {

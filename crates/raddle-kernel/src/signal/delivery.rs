@@ -53,14 +53,19 @@ pub fn deliverable(thread: &Thread) -> u64 {
 }
 
 /// At the end of a call: signals were recorded or became pending meanwhile. Passes `result`
-/// through.
+/// through. Who gives way here looks again afterwards: a sender that found the thread runnable
+/// relies on it.
 pub extern "C" fn on_attention(result: isize) -> isize {
-    deliver();
-    preemption::at_end_of_call();
-    if chaos::is_on() {
-        chaos::at_safe_point(Point::Call);
+    loop {
+        deliver();
+        preemption::at_end_of_call();
+        if chaos::is_on() {
+            chaos::at_safe_point(Point::Call);
+        }
+        if deliverable(Carrier::current().thread()) == 0 {
+            return result;
+        }
     }
-    result
 }
 
 /// Where a frame for `thread` goes: below `rsp` and its red zone, or on top of its alternate stack.

@@ -21,7 +21,7 @@
 //! Rejected: descriptors of our own. One that was made before the first thread can't be replaced
 //! in the epoll instances that hold it.
 
-use super::{UNBLOCKABLE, bit, is_virtual, poke, routing, set_kernel_mask};
+use super::{SI_TKILL, UNBLOCKABLE, bit, is_virtual, poke, routing, set_kernel_mask};
 use crate::boundary::{Frame, Outcome};
 use core::ptr::with_exposed_provenance;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -114,8 +114,7 @@ pub fn keep(info: &SigInfo) -> bool {
 /// Queues a signal to the process as it came. What says that the kernel or `kill` sent it may be
 /// queued by the first kernel thread only: another one leaves it to that.
 fn give_back(info: &SigInfo) -> bool {
-    const TKILL: i32 = -6;
-    let restricted = info.code >= 0 || info.code == TKILL;
+    let restricted = info.code >= 0 || info.code == SI_TKILL;
     let pid = ENGINE.pid.load(Ordering::Relaxed);
     if !restricted || Carrier::current().kernel_tid.load(Ordering::Relaxed) == pid {
         return queue(info);

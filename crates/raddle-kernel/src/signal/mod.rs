@@ -44,6 +44,9 @@ pub const fn bit(signal: u32) -> u64 {
     1 << (signal - 1)
 }
 
+/// The code of a signal that was sent to one thread (`si_code`).
+const SI_TKILL: i32 = -6;
+
 /// SIGKILL and SIGSTOP, which nobody blocks or handles.
 pub const UNBLOCKABLE: u64 = bit(9) | bit(19);
 

@@ -3,7 +3,7 @@
 use super::actions::{self, DEFAULT, IGNORE};
 use super::kept;
 use super::timers::{self, SI_TIMER, Target};
-use super::{bit, poke};
+use super::{SI_TKILL, bit, poke};
 use crate::futex::robust;
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_engine::helpers::POKE;
@@ -40,7 +40,10 @@ pub fn route() {
     kept::look();
     let carrier = Carrier::current();
     while let Some(info) = carrier.arrivals.pop() {
-        to_process(&info);
+        match main_was_meant(carrier, &info) {
+            Some(main) => to_thread(main, &info),
+            None => to_process(&info),
+        }
     }
 }
 
@@ -55,6 +58,16 @@ pub fn route_own(signal: u32) {
             to_process(&info);
         }
     }
+}
+
+/// The main thread, if the kernel says that the signal was sent to it: before the take-over and
+/// pending since, or from another process. One that a descriptor reads belongs to the process.
+fn main_was_meant<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
+    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let directed = info.code == SI_TKILL
+        && carrier.kernel_tid.load(Ordering::Relaxed) == pid
+        && !kept::is_read(info.signo as u32);
+    if directed { ENGINE.find(pid) } else { None }
 }
 
 /// A process-directed signal: to a thread that accepts it, else pending.

@@ -1,0 +1,60 @@
+//! The list of cases that are allowed to differ from native.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+
+use crate::workspace::Workspace;
+
+const LIST: &str = "crates/raddle-tests/conformance.toml";
+
+/// Reasons by case, of one suite.
+#[derive(Default)]
+pub struct Exceptions {
+    reasons: BTreeMap<String, String>,
+}
+
+impl Exceptions {
+    pub fn load(workspace: &Workspace, suite: &str) -> Result<Exceptions> {
+        let text = std::fs::read_to_string(workspace.root.join(LIST))
+            .with_context(|| format!("can't read {LIST}"))?;
+        Exceptions::parse(&text, suite).with_context(|| format!("{LIST} is malformed"))
+    }
+
+    fn parse(text: &str, suite: &str) -> Result<Exceptions> {
+        let mut suites: BTreeMap<String, BTreeMap<String, String>> = toml::from_str(text)?;
+        let reasons = suites.remove(suite).unwrap_or_default();
+        Ok(Exceptions { reasons })
+    }
+
+    /// Why `case` may differ, if it may.
+    pub fn reason(&self, case: &str) -> Option<&str> {
+        self.reasons.get(case).map(String::as_str)
+    }
+
+    /// Whether `case` is said to differ every time, so that passing is worth a line.
+    pub fn always(&self, case: &str) -> bool {
+        let reason = self.reason(case);
+        reason.is_some_and(|reason| !reason.starts_with("sometimes:"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_belong_to_one_suite() {
+        let text = "[posix]\n\"a/1-1\" = \"no priorities\"\n\"a/1-2\" = \"sometimes: slow\"\n";
+        let posix = Exceptions::parse(text, "posix").expect("well-formed");
+        assert_eq!(posix.reason("a/1-1"), Some("no priorities"));
+        assert!(posix.always("a/1-1") && !posix.always("a/1-2") && !posix.always("a/1-3"));
+        let python = Exceptions::parse(text, "python").expect("well-formed");
+        assert_eq!(python.reason("a/1-1"), None);
+    }
+
+    #[test]
+    fn a_case_without_a_reason_is_malformed() {
+        assert!(Exceptions::parse("[posix]\n\"a/1-1\" = true\n", "posix").is_err());
+    }
+}

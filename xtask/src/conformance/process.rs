@@ -1,0 +1,153 @@
+//! Running one program of a suite: with a time limit, in a process group and a folder of its own.
+
+use std::fs::File;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::Mode;
+
+/// How often a program is asked whether it has ended.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// How a program ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    Code(i32),
+    Signal(i32),
+    Hung,
+}
+
+/// Where programs run, and the command that runs them under raddle.
+pub struct Runner {
+    raddle: PathBuf,
+    folder: PathBuf,
+}
+
+impl Runner {
+    pub fn new(raddle: PathBuf, folder: PathBuf) -> Result<Runner> {
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("can't make {}", folder.display()))?;
+        Ok(Runner { raddle, folder })
+    }
+
+    /// Runs `program`; its output goes to `NAME.MODE.log` in the folder.
+    pub fn run(
+        &self,
+        mode: Mode,
+        name: &str,
+        program: &Path,
+        arguments: &[&str],
+        limit: Duration,
+    ) -> Result<End> {
+        let log = self.log(mode, name);
+        let output = File::create(&log).with_context(|| format!("can't make {}", log.display()))?;
+        let mut child = self
+            .command(mode, program)
+            .args(arguments)
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("{} did not start", program.display()))?;
+        let group = Pid::from_child(&child);
+        let deadline = Instant::now() + limit;
+        let end = loop {
+            if let Some(status) = child.try_wait()? {
+                let by_signal = || End::Signal(status.signal().unwrap_or_default());
+                break status.code().map_or_else(by_signal, End::Code);
+            }
+            if Instant::now() >= deadline {
+                break End::Hung;
+            }
+            std::thread::sleep(LOOK);
+        };
+        // Whoever the program left behind is in its group, which keeps the number from others; an
+        // empty group's number is not given out again so soon.
+        let _ = kill_process_group(group, Signal::KILL);
+        let _ = child.wait();
+        Ok(end)
+    }
+
+    pub fn log(&self, mode: Mode, name: &str) -> PathBuf {
+        let mode = match mode {
+            Mode::Native => "native".into(),
+            Mode::Raddle(carriers) => format!("raddle-{carriers}"),
+        };
+        let name = name.replace('/', "-");
+        self.folder.join(format!("{name}.{mode}.log"))
+    }
+
+    fn command(&self, mode: Mode, program: &Path) -> Command {
+        let Mode::Raddle(carriers) = mode else {
+            return Command::new(program);
+        };
+        let mut command = Command::new(&self.raddle);
+        command.args(["run", "-n", &carriers.to_string(), "--"]);
+        command.arg(program);
+        command
+    }
+}
+
+/// Gives each of `items` to `job` on one of `threads` threads; the results are in their order.
+pub fn parallel<T: Sync, R: Send>(
+    threads: usize,
+    items: &[T],
+    job: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(item) = items.get(index) else {
+                        return;
+                    };
+                    let result = job(item);
+                    let mut results = results.lock().expect("no job panics with the lock");
+                    results.push((index, result));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().expect("no job panics with the lock");
+    results.sort_by_key(|&(index, _)| index);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+pub fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_keep_the_order_of_the_items() {
+        let doubled = parallel(3, &[1, 2, 3, 4, 5], |item| item * 2);
+        assert_eq!(doubled, [2, 4, 6, 8, 10]);
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended_at_the_limit() {
+        let folder = std::env::temp_dir().join("raddle-conformance-process");
+        let runner = Runner::new("/no/raddle".into(), folder).expect("a folder");
+        let limit = Duration::from_millis(50);
+        let sleep = Path::new("/bin/sleep");
+        let end = runner.run(Mode::Native, "a", sleep, &["20"], limit);
+        assert_eq!(end.expect("it starts"), End::Hung);
+        let end = runner.run(Mode::Native, "b", Path::new("/bin/false"), &[], 20 * limit);
+        assert_eq!(end.expect("it starts"), End::Code(1));
+    }
+}
