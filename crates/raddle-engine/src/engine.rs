@@ -8,6 +8,7 @@
 use crate::carrier::Carrier;
 use crate::helpers::Helpers;
 use crate::pump::Pump;
+use crate::roster::Roster;
 use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
@@ -47,6 +48,7 @@ pub struct Engine {
     pub spent: Injector,
     pub pump: Pump,
     pub helpers: Helpers,
+    pub roster: Roster,
     pub sysmon: Sysmon,
     pub stacks: Stacks,
     /// Carriers asleep on their wake word.
@@ -98,6 +100,7 @@ impl Engine {
             spent: Injector::new(),
             pump: Pump::new(),
             helpers: Helpers::new(),
+            roster: Roster::new(),
             sysmon: Sysmon::new(),
             stacks: Stacks::new(),
             idle: IdleSet::new(),
@@ -297,6 +300,7 @@ impl Engine {
         (self.hooks().carrier_starts)(carrier);
         self.pump.start().map_err(again)?;
         self.stacks.start();
+        self.roster.begin();
         let used_ns = accounting::kernel_cpu_ns(0).unwrap_or(0);
         carrier.thread().cpu.reset(used_ns);
         let now_ns = clock::now_ns();
@@ -460,11 +464,14 @@ impl Engine {
     }
 
     /// Makes a spare carrier if there is none, so that sysmon always finds one: a kernel thread
-    /// that sysmon made would share sysmon's descriptors. Without the memory or the right to, the
+    /// that sysmon made would share sysmon's descriptors, one that a carrier apart made would be as
+    /// different as that. Without the memory or the right to, the
     /// next call tries again.
     pub fn breed(&self) {
-        let is_sysmon = Carrier::current_or_null().is_null();
-        if is_sysmon || !self.spares.is_empty() || self.breeding.swap(1, Ordering::Acquire) != 0 {
+        // SAFETY: null or a carrier, which lives for ever.
+        let maker = unsafe { Carrier::current_or_null().as_ref() };
+        let is_fit = maker.is_some_and(|maker| !maker.is_apart());
+        if !is_fit || !self.spares.is_empty() || self.breeding.swap(1, Ordering::Acquire) != 0 {
             return;
         }
         let made = self.new_carrier().and_then(|carrier| {
@@ -494,6 +501,7 @@ impl Engine {
     pub fn bind(&self, thread: &Thread) -> Result<(), isize> {
         let carrier = self.new_carrier()?;
         carrier.bound.store(thread.as_ptr(), Ordering::Relaxed);
+        carrier.apart.set(Carrier::current().apart.get());
         let address = core::ptr::from_ref(carrier).expose_provenance();
         let kernel_tid = kthread::spawn(switch::carrier_main, address, kthread::STACK_SIZE)
             .map_err(|_| err(errno::EAGAIN))?;

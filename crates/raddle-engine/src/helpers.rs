@@ -4,7 +4,7 @@
 //! wakes it. Helpers are made on demand, wait for the next request when done, and are interrupted
 //! by the poke signal when the green thread they work for gets a signal.
 
-use crate::carrier::Carrier;
+use crate::carrier::{Carrier, PREEMPT};
 use crate::engine::ENGINE;
 use crate::kthread;
 use crate::switch;
@@ -19,7 +19,7 @@ use raddle_sys::{err, errno, nr, sys};
 pub const POKE: usize = 33;
 const HELPER_STACK: usize = 32 * 1024;
 /// The most helpers; further requests wait for one.
-const MAX_HELPERS: u32 = 1000;
+pub(crate) const MAX_HELPERS: u32 = 1000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
@@ -102,6 +102,10 @@ impl Helpers {
     /// As for the call itself; pointers must stay valid, which the caller's frame sees to.
     pub unsafe fn call(&self, nr: u32, args: [usize; 6]) -> isize {
         let thread = Carrier::current().thread();
+        if Carrier::current().is_apart() {
+            // SAFETY: the caller's promise. A helper would act for the rest of the process.
+            return unsafe { raddle_sys::syscall6(nr, args) };
+        }
         let request = Request {
             nr,
             args,
@@ -274,10 +278,10 @@ global_asm!(
 );
 
 extern "C" fn helper_main(_: usize) -> ! {
-    // SAFETY: this thread is no carrier; only the poke signal may interrupt it.
+    // SAFETY: this thread is no carrier; only the runtime's own signals may interrupt it.
     unsafe {
         raddle_context::set_gs_base(0);
-        let mask = !(1u64 << (POKE - 1));
+        let mask = !(1u64 << (POKE - 1) | 1u64 << (PREEMPT - 1));
         sys!(
             nr::__NR_rt_sigprocmask,
             2usize,

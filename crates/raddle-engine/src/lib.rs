@@ -15,6 +15,7 @@
 //! | [`switch`] | parking, yielding, exiting, the carrier's scheduler loop |
 //! | [`idle`] | what a carrier does without work |
 //! | [`pump`] | descriptors, one epoll |
+//! | [`roster`] | all kernel threads, and calls that all of them must make |
 //! | [`helpers`] | kernel threads for calls that only block |
 //! | [`sysmon`] | the watcher: lasting backlogs, missing poller, inspection requests |
 //! | `descriptor` | the descriptors of our own |
@@ -36,6 +37,7 @@ pub mod idle;
 pub mod inspect;
 pub mod kthread;
 pub mod pump;
+pub mod roster;
 pub mod signals;
 pub mod stacks;
 pub mod switch;

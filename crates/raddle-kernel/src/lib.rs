@@ -9,6 +9,7 @@ pub mod boundary;
 pub mod calls;
 pub mod clocks;
 pub mod connections;
+pub mod credentials;
 pub mod descriptors;
 pub mod exclusion;
 pub mod futex;

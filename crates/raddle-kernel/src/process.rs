@@ -7,6 +7,7 @@
 //! meanwhile.
 
 use crate::boundary::{CloneFrame, Frame, Outcome};
+use crate::credentials;
 use crate::futex;
 use crate::signal;
 use crate::threads::{self, CLONE_THREAD, CLONE_VM, Request};
@@ -81,6 +82,7 @@ pub extern "C" fn clone_after(result: isize) {
         unsafe { fork::in_child() };
         signal::in_child();
         futex::vector::in_child();
+        credentials::in_child();
         if had_threads {
             scheduling::in_child();
             ids::in_child();

@@ -113,6 +113,12 @@ impl Image {
         Ok(())
     }
 
+    /// The addresses from the first executable segment to the end of the last.
+    pub fn text_range(&self) -> (usize, usize) {
+        let from = self.texts().map(|text| text.start).min().unwrap_or(0);
+        (from, self.texts().map(|text| text.end).max().unwrap_or(0))
+    }
+
     fn segments(&self) -> impl Iterator<Item = &Segment> {
         self.segments.iter().take(self.segment_count)
     }

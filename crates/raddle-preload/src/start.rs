@@ -16,7 +16,7 @@ use core::fmt::{self, Write};
 use core::ptr::with_exposed_provenance_mut;
 use raddle_engine::ENGINE;
 use raddle_engine::engine::{Hooks, MAX_WANTED};
-use raddle_kernel::{boundary, calls, exclusion, process, signal, threads};
+use raddle_kernel::{boundary, calls, credentials, exclusion, process, signal, threads};
 use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, plan};
 use raddle_sched::policy::QUANTUM_NS;
 use raddle_sys::{is_err, mem, nr, sys};
@@ -181,6 +181,12 @@ fn quantum_ns(environment: &Environment) -> Result<u64, Why> {
 
 fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Result<Report, Why> {
     let report = patch(libc).map_err(Why::Patching)?;
+    // SAFETY: libc's entry, and its headers, which are loaded as its entry says.
+    unsafe {
+        let image = Image::at(libc.base, Image::ANY_SIZE).map_err(Why::Patching)?;
+        let (from, to) = image.text_range();
+        credentials::know_libc(from, to, original::symbol(libc, c"syscall"));
+    }
     // SAFETY: entries of ld.so's list.
     unsafe { withdraw_rseq(map) };
     // The program itself isn't touched: its raw system calls are its own affair.
