@@ -35,7 +35,8 @@ pub struct Roster {
     used: SpinLock<usize>,
     /// Kernel ids; 0 for a free place. Written under the lock.
     tids: [AtomicU32; MOST],
-    /// The last order that each executed. Written by the kernel thread itself.
+    /// The last order that each executed, or that wasn't meant for it. Written by the kernel thread
+    /// itself, and under the lock while no order stands.
     answered: [AtomicU32; MOST],
     /// The number of the order that stands, or 0. Stored last (release), read by handlers first.
     standing: AtomicU32,
@@ -131,11 +132,7 @@ impl Roster {
             return result;
         }
         let own = own_tid();
-        let others = |tid: &u32| *tid != 0 && *tid != own;
-        let tids = self.tids[..*used]
-            .iter()
-            .map(|tid| tid.load(Ordering::Relaxed));
-        self.give(nr, arguments, result, tids.filter(others));
+        self.give(*used, nr, arguments, result, |tid| tid != own);
         if self.differs.load(Ordering::Acquire) != result {
             raddle_sys::fatal(b"raddle: a call changed some kernel threads and not others\n");
         }
@@ -157,17 +154,19 @@ impl Roster {
             // SAFETY: the caller's promise.
             return unsafe { syscall6(nr, arguments) };
         }
-        self.give(nr, arguments, 0, core::iter::once(first));
+        self.give(*used, nr, arguments, 0, |tid| tid == first);
         self.differs.load(Ordering::Acquire)
     }
 
-    /// Gives an order to `tids` and waits until it is executed. Under the lock.
+    /// Gives an order to those that `is_meant` names and waits until it is executed. Under the
+    /// lock. The others count as having answered: PREEMPT has other senders, too.
     fn give(
         &self,
+        used: usize,
         nr: u32,
         arguments: [usize; 6],
         expected: isize,
-        tids: impl Iterator<Item = u32> + Clone,
+        is_meant: impl Fn(u32) -> bool,
     ) {
         self.call.store(nr, Ordering::Relaxed);
         for (to, from) in self.arguments.iter().zip(arguments) {
@@ -175,13 +174,24 @@ impl Roster {
         }
         self.expected.store(expected, Ordering::Relaxed);
         self.differs.store(expected, Ordering::Relaxed);
-        self.missing
-            .store(tids.clone().count() as u32, Ordering::Relaxed);
         let number = self.number.load(Ordering::Relaxed).wrapping_add(1).max(1);
         self.number.store(number, Ordering::Relaxed);
+        let mut missing = 0;
+        for (tid, answered) in self.tids[..used].iter().zip(&self.answered) {
+            let tid = tid.load(Ordering::Relaxed);
+            if tid != 0 && is_meant(tid) {
+                missing += 1;
+            } else {
+                answered.store(number, Ordering::Relaxed);
+            }
+        }
+        self.missing.store(missing, Ordering::Relaxed);
         self.standing.store(number, Ordering::Release);
-        for tid in tids {
-            signal(tid);
+        for tid in &self.tids[..used] {
+            let tid = tid.load(Ordering::Relaxed);
+            if tid != 0 && is_meant(tid) {
+                signal(tid);
+            }
         }
         loop {
             let missing = self.missing.load(Ordering::Acquire);

@@ -15,6 +15,7 @@ pub mod exclusion;
 pub mod futex;
 pub mod ids;
 pub mod io;
+pub mod loading;
 pub mod memory;
 pub mod messages;
 pub mod poll;

@@ -11,7 +11,7 @@ use crate::credentials;
 use crate::futex;
 use crate::signal;
 use crate::threads::{self, CLONE_THREAD, CLONE_VM, Request};
-use crate::{ids, is_multiplexed, scheduling};
+use crate::{ids, is_multiplexed, loading, scheduling};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, fork};
@@ -83,6 +83,7 @@ pub extern "C" fn clone_after(result: isize) {
         signal::in_child();
         futex::vector::in_child();
         credentials::in_child();
+        loading::in_child();
         if had_threads {
             scheduling::in_child();
             ids::in_child();

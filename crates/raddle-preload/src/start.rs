@@ -10,13 +10,14 @@
 //! the engine never starts, because no clone reaches it.
 
 use crate::environment::{Environment, Line};
+use crate::late;
 use crate::original::{self, LinkMap};
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::{self, Write};
 use core::ptr::with_exposed_provenance_mut;
 use raddle_engine::ENGINE;
 use raddle_engine::engine::{Hooks, MAX_WANTED};
-use raddle_kernel::{boundary, calls, credentials, exclusion, process, signal, threads};
+use raddle_kernel::{boundary, calls, credentials, exclusion, loading, process, signal, threads};
 use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, plan};
 use raddle_sched::policy::QUANTUM_NS;
 use raddle_sys::{is_err, mem, nr, sys};
@@ -189,6 +190,7 @@ fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Result
     }
     // SAFETY: entries of ld.so's list.
     unsafe { withdraw_rseq(map) };
+    watch_loading(map);
     // The program itself isn't touched: its raw system calls are its own affair.
     let own = (&raw const __ehdr_start).addr();
     let vdso = environment.auxiliary(AT_SYSINFO_EHDR);
@@ -202,7 +204,49 @@ fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Result
     Ok(report)
 }
 
+/// From now on libraries are patched when they are loaded.
+fn watch_loading(map: &LinkMap) {
+    let Some(ldso) = find(map, b"ld-linux-x86-64.so.2") else {
+        return;
+    };
+    // SAFETY: an entry of ld.so's list.
+    if let Ok(image) = unsafe { Image::at(ldso.base, Image::ANY_SIZE) } {
+        let (from, to) = image.text_range();
+        let hooks = loading::Hooks {
+            loaded: late::loaded,
+            unmapped: late::unmapped,
+        };
+        loading::watch(from, to, hooks);
+    }
+}
+
 fn patch(object: &LinkMap) -> Result<Report, Refusal> {
+    // SAFETY: a shared library of ld.so's list begins with its ELF header; one thread exists.
+    unsafe {
+        let image = Image::at(object.base, Image::ANY_SIZE)?;
+        let path = (!object.name.is_null()).then(|| CStr::from_ptr(object.name));
+        patch_image(&image, path)
+    }
+}
+
+/// Patches a library that ld.so has mapped, and says where its text is.
+///
+/// # Safety
+/// Its header is at `base`, all segments are mapped, and nobody executes its text.
+pub unsafe fn patch_late(base: usize) -> Result<(Report, (usize, usize)), Refusal> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let image = Image::at(base, Image::ANY_SIZE)?;
+        if image.has_text_relocations() {
+            return Err(Refusal::NotRelocatable);
+        }
+        Ok((patch_image(&image, None)?, image.text_range()))
+    }
+}
+
+/// # Safety
+/// Nobody executes the image's text.
+unsafe fn patch_image(image: &Image, path: Option<&CStr>) -> Result<Report, Refusal> {
     let targets = Targets {
         plain: boundary::raddle_entry_plain as *const () as usize,
         vector: boundary::raddle_entry_vector as *const () as usize,
@@ -210,13 +254,10 @@ fn patch(object: &LinkMap) -> Result<Report, Refusal> {
         clone_after: boundary::raddle_entry_clone_after as *const () as usize,
     };
     let mut scratch = [Site::EMPTY; MAX_SITES];
-    // SAFETY: a shared library of ld.so's list begins with its ELF header; one thread exists, and
-    // the targets are the boundary's entries, which keep the promises.
+    // SAFETY: the caller's promise; the targets are the boundary's entries, which keep theirs.
     unsafe {
-        let image = Image::at(object.base, Image::ANY_SIZE)?;
-        let plan = plan(&image, &calls::wanted(), &mut scratch)?;
-        let path = (!object.name.is_null()).then(|| CStr::from_ptr(object.name));
-        apply(&image, &plan, &targets, &Linux, path)
+        let plan = plan(image, &calls::wanted(), &mut scratch)?;
+        apply(image, &plan, &targets, &Linux, path)
     }
 }
 
