@@ -30,6 +30,8 @@ const AT_SYSINFO_EHDR: usize = 33;
 const FSGSBASE: usize = 2;
 const READ: usize = 1;
 const WRITE: usize = 2;
+/// The newest glibc 2.N that the tests have run with.
+const NEWEST_MINOR: u32 = 41;
 /// System call sites that one module may have.
 const MAX_SITES: usize = 2048;
 
@@ -51,6 +53,7 @@ enum Why {
     NoLinkMap,
     NoGlibc,
     OldGlibc,
+    NewGlibc,
     NoMemory,
     Carriers,
     Quantum,
@@ -74,6 +77,9 @@ impl fmt::Display for Why {
                 "ld.so's list of libraries was not found; use the system's dynamic loader"
             }
             Self::NoGlibc => "the program doesn't use glibc; use a glibc build",
+            Self::NewGlibc => {
+                "this glibc is newer than 2.41, the newest that is known to work; use a newer raddle"
+            }
             Self::OldGlibc => "this glibc is older than 2.34; use a newer system",
             Self::NoMemory => "there is not enough memory or address space; raise the limits",
             Self::Quantum => {
@@ -132,8 +138,31 @@ fn take_over(environment: &Environment) -> Result<Report, Why> {
     if original::CREATE.get() == 0 || original::COND_CLOCKWAIT.get() == 0 {
         return Err(Why::OldGlibc); // before 2.34 they were in libpthread
     }
+    // SAFETY: libc's entry.
+    if unsafe { minor_version(libc) }.is_none_or(|minor| minor > NEWEST_MINOR) {
+        return Err(Why::NewGlibc);
+    }
     prepare(environment, map)?;
     patch_all(environment, map, libc)
+}
+
+/// glibc 2.N: N.
+///
+/// # Safety
+/// `libc` must be glibc's entry in ld.so's list.
+unsafe fn minor_version(libc: &LinkMap) -> Option<u32> {
+    // SAFETY: the caller's promise.
+    let function = unsafe { original::symbol(libc, c"gnu_get_libc_version") };
+    if function == 0 {
+        return None;
+    }
+    // SAFETY: glibc's function of this type; it does nothing but return a constant of its own.
+    let version = unsafe {
+        let function: extern "C" fn() -> *const c_char = core::mem::transmute(function);
+        CStr::from_ptr(function())
+    };
+    let digits = version.to_str().ok()?.strip_prefix("2.")?;
+    digits.split('.').next()?.parse().ok()
 }
 
 /// Everything that needs no patching.

@@ -7,7 +7,6 @@
 #include <spawn.h>
 #include <stdatomic.h>
 #include <sched.h>
-#include <sys/prctl.h>
 
 extern char **environ;
 
@@ -192,18 +191,3 @@ CASE(signals_leave_nothing_behind)
     stop = 1;
     join(target);
 }
-
-static void *have_own_kernel_thread(void *unused)
-{
-    OK(prctl(PR_SET_KEEPCAPS, 0));
-    return unused;
-}
-
-static void bind_often(void)
-{
-    for (int i = 0; i < 100; i++) {
-        join(start(have_own_kernel_thread, NULL));
-    }
-}
-
-CASE(bound_threads_leave_nothing_behind) { repeat(bind_often); }
