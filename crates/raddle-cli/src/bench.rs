@@ -37,11 +37,13 @@ use report::Journal;
 /// Makes the cases of a group, and says what it can't make.
 type Prepare = fn(&Workshop) -> Vec<Case>;
 
-const GROUPS: [(Group, &str, Prepare); 6] = [
+const GROUPS: [(Group, &str, Prepare); 8] = [
     (Group::Pingpong, "pingpong", pingpong::cases),
     (Group::Yield, "yield", primitives::yielding),
     (Group::Create, "create", primitives::creating),
     (Group::Wakeup, "wakeup", primitives::waking),
+    (Group::Fairness, "fairness", primitives::sharing),
+    (Group::Handoff, "handoff", primitives::handing_off),
     (Group::Http, "http", http::cases),
     (Group::Overhead, "overhead", overhead::cases),
 ];

@@ -16,6 +16,7 @@ use crate::run::pattern::Pattern;
 pub const CARRIERS_MAX: u16 = 1024;
 pub const CARRIERS_VARIABLE: &str = "RADDLE_CARRIERS";
 pub const QUANTUM_VARIABLE: &str = "RADDLE_QUANTUM_US";
+pub const MAX_THREADS_VARIABLE: &str = "RADDLE_MAX_THREADS";
 pub const VERBOSE_VARIABLE: &str = "RADDLE_VERBOSE";
 pub const EXCLUDE_VARIABLE: &str = "RADDLE_EXCLUDE";
 /// Between patterns in `RADDLE_EXCLUDE`.
@@ -45,6 +46,7 @@ pub enum Command {
     Run(RunArguments),
     Doctor(DoctorArguments),
     Dump(DumpArguments),
+    Ctl(CtlArguments),
     Bench(BenchArguments),
     Completions(CompletionsArguments),
     Man(ManArguments),
@@ -73,6 +75,15 @@ pub struct RunArguments {
     /// [default: 2000]
     #[arg(long, env = QUANTUM_VARIABLE, value_name = "US", value_parser = parse_quantum)]
     pub quantum: Option<u32>,
+
+    /// Green threads alive at a time, 1 to 1048576; creating one more fails [default: no limit]
+    #[arg(
+        long,
+        env = MAX_THREADS_VARIABLE,
+        value_name = "THREADS",
+        value_parser = parse_max_threads
+    )]
+    pub max_threads: Option<u32>,
 
     /// Says on standard error what runs how, and why not with green threads
     #[arg(short, long, env = VERBOSE_VARIABLE, value_parser = FalseyValueParser::new())]
@@ -123,6 +134,42 @@ pub struct DumpArguments {
     /// Prints one JSON document instead of a table
     #[arg(long)]
     pub json: bool,
+
+    /// Shows carriers and the time from wake-ups to running, instead of the green threads
+    #[arg(long)]
+    pub stats: bool,
+}
+
+/// Changes a running program's carriers or quantum
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  raddle ctl 4242 carriers 4
+  raddle ctl 4242 carriers auto
+  raddle ctl 4242 quantum 500")]
+pub struct CtlArguments {
+    /// The process, started by `raddle run`
+    #[arg(value_parser = parse_pid)]
+    pub pid: u32,
+
+    #[command(subcommand)]
+    pub change: Change,
+}
+
+#[derive(Subcommand)]
+pub enum Change {
+    /// Kernel threads that run green threads
+    Carriers {
+        /// 1 to 1024, or auto for as many as CPUs may be used
+        #[arg(value_name = "CARRIERS", value_parser = parse_carriers_or_auto)]
+        count: u16,
+    },
+    /// How long a thread may compute while others wait
+    Quantum {
+        /// Microseconds, 50 to 1000000; 0 for no limit
+        #[arg(value_name = "US", value_parser = parse_quantum)]
+        us: u32,
+    },
 }
 
 /// Measures the same unmodified programs natively and under raddle
@@ -167,6 +214,10 @@ pub enum Group {
     Create,
     /// From waking a thread to its running
     Wakeup,
+    /// Threads that compute: their shares, and a sleeper among them
+    Fairness,
+    /// Threads that wait in the kernel: how late others wake
+    Handoff,
     /// An HTTP server with a thread a connection, under wrk
     Http,
     /// System calls, start-up, and a program that only computes
@@ -226,6 +277,24 @@ fn parse_carriers(text: &str) -> Result<u16, String> {
     let allowed = carriers.filter(|carriers| (1..=CARRIERS_MAX).contains(carriers));
     allowed
         .ok_or_else(|| format!("give -n or {CARRIERS_VARIABLE} a number from 1 to {CARRIERS_MAX}"))
+}
+
+fn parse_max_threads(text: &str) -> Result<u32, String> {
+    let threads = text.parse().ok();
+    let allowed = threads.filter(|threads| (1..=1 << 20).contains(threads));
+    allowed.ok_or_else(|| {
+        format!("give --max-threads or {MAX_THREADS_VARIABLE} a number from 1 to 1048576")
+    })
+}
+
+/// 0 for auto.
+fn parse_carriers_or_auto(text: &str) -> Result<u16, String> {
+    if text == "auto" {
+        return Ok(0);
+    }
+    let carriers = text.parse().ok();
+    let allowed = carriers.filter(|carriers| (1..=CARRIERS_MAX).contains(carriers));
+    allowed.ok_or_else(|| format!("give auto or a number from 1 to {CARRIERS_MAX}"))
 }
 
 fn parse_quantum(text: &str) -> Result<u32, String> {

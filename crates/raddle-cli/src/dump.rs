@@ -12,29 +12,61 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use raddle_inspect::Snapshot;
+use raddle_inspect::{Histogram, Request, RequestKind, Snapshot, Wire};
 
-use crate::cli::DumpArguments;
+use crate::cli::{Change, CtlArguments, DumpArguments};
 use crate::failure::Failure;
 
 pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     let pid = arguments.pid;
-    let bytes = connect::fetch(pid)?;
-    let snapshot = Snapshot::parse(&bytes).map_err(|error| {
+    let kind = match arguments.stats {
+        true => RequestKind::STATS,
+        false => RequestKind::SNAPSHOT,
+    };
+    let bytes = connect::ask(pid, &Request::new(kind, 0))?;
+    let snapshot = understand(pid, &bytes)?;
+    let behind = snapshot.header().total_bytes().unwrap_or(bytes.len());
+    let latency = arguments
+        .stats
+        .then(|| Histogram::from_prefix(bytes.get(behind..).unwrap_or_default()))
+        .flatten();
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match arguments.json {
+        true => {
+            let document = document::Document::new(pid, &snapshot, latency.as_ref());
+            serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
+            writeln!(out)?;
+        }
+        false => lines::write(pid, &snapshot, latency.as_ref(), &mut out)?,
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `raddle ctl`: changes a running process, and says how it is then.
+pub fn control(arguments: &CtlArguments) -> Result<ExitCode> {
+    let pid = arguments.pid;
+    let request = match &arguments.change {
+        Change::Carriers { count } => Request::new(RequestKind::CARRIERS, u64::from(*count)),
+        Change::Quantum { us: 0 } => Request::new(RequestKind::QUANTUM, u64::MAX),
+        Change::Quantum { us } => Request::new(RequestKind::QUANTUM, u64::from(*us) * 1000),
+    };
+    let bytes = connect::ask(pid, &request)?;
+    let snapshot = understand(pid, &bytes)?;
+    let header = snapshot.header();
+    let quantum = match header.quantum_ns {
+        u64::MAX => "no quantum".into(),
+        ns => format!("quantum {} us", ns / 1000),
+    };
+    println!("process {pid}: carriers {}, {quantum}", header.wanted);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn understand(pid: u32, bytes: &[u8]) -> Result<Snapshot<'_>, Failure> {
+    Snapshot::parse(bytes).map_err(|error| {
         Failure::input(
             format!("the answer of process {pid} can't be understood, because {error}"),
             "use the raddle that started it",
         )
-    })?;
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    match arguments.json {
-        true => {
-            let document = document::Document::new(pid, &snapshot);
-            serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
-            writeln!(out)?;
-        }
-        false => lines::write(pid, &snapshot, &mut out)?,
-    }
-    out.flush()?;
-    Ok(ExitCode::SUCCESS)
+    })
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt;
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use common::{RADDLE, copy, is_root, raddle, refuses, succeeds, text};
 use raddle_inspect::{
-    CarrierRecord, CarrierState, Header, NO_CARRIER, SocketName, ThreadFlags, ThreadRecord,
-    ThreadState, WaitKind, Wire,
+    CarrierRecord, CarrierState, Header, NO_CARRIER, Request, RequestKind, SocketName, ThreadFlags,
+    ThreadRecord, ThreadState, WaitKind, Wire,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -31,6 +31,11 @@ fn serve(pid: u32, bytes: Vec<u8>) -> (MutexGuard<'static, ()>, JoinHandle<()>) 
     let listener = bind(&address);
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; size_of::<Request>()];
+        // A tool that mistrusts us hangs up without a request.
+        if stream.read_exact(&mut request).is_ok() {
+            assert_eq!(request, Request::new(RequestKind::SNAPSHOT, 0).as_bytes());
+        }
         // The tool may hang up early, when it does not like what it sees.
         let _ = stream.write_all(&bytes);
     });

@@ -5,7 +5,7 @@ mod common;
 use common::{Folder, RADDLE, raddle, refuses, succeeds, text};
 use std::process::Command;
 
-const COMMANDS: &str = "name one of run, doctor, dump, bench, completions, man";
+const COMMANDS: &str = "name one of run, doctor, dump, ctl, bench, completions, man";
 
 #[test]
 fn no_command_and_an_unknown_one_are_refused() {
@@ -64,6 +64,40 @@ fn absurd_quanta_are_refused_from_flag_and_environment() {
             raddle(&["run", "true"]).env("RADDLE_QUANTUM_US", quantum),
             2,
             &sentence,
+        );
+    }
+}
+
+#[test]
+fn absurd_thread_limits_are_refused() {
+    for limit in ["0", "1048577", "some"] {
+        refuses(
+            &mut raddle(&["run", "--max-threads", limit, "true"]),
+            2,
+            &format!(
+                "--max-threads {limit}: give --max-threads or RADDLE_MAX_THREADS a number from 1 \
+                 to 1048576"
+            ),
+        );
+    }
+}
+
+#[test]
+fn changes_that_make_no_sense_are_refused() {
+    for (change, sentence) in [
+        (
+            ["carriers", "0"],
+            "CARRIERS 0: give auto or a number from 1 to 1024",
+        ),
+        (
+            ["quantum", "3"],
+            "US 3: give --quantum or RADDLE_QUANTUM_US 0 or a number from 50 to 1000000",
+        ),
+    ] {
+        refuses(
+            &mut raddle(&["ctl", "1", change[0], change[1]]),
+            2,
+            sentence,
         );
     }
 }

@@ -153,6 +153,8 @@ pub struct Carrier {
     pub preemptions: AtomicU64,
     /// Times it went to sleep.
     pub parks: AtomicU64,
+    /// See [`crate::latency`].
+    pub(crate) latency: crate::latency::Counts,
     /// Thefts from this carrier since it last looked: its wake-ups are useful.
     pub(crate) robbed: AtomicU32,
     /// If not null, the only green thread this carrier runs.

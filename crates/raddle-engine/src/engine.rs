@@ -13,7 +13,7 @@ use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
 use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
-use crate::{accounting, clock, cpus, kthread};
+use crate::{accounting, clock, cpus, kthread, latency};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::idle::IdleSet;
@@ -67,6 +67,8 @@ pub struct Engine {
     pub pid: AtomicU32,
     pub main: AtomicPtr<Thread>,
     started: AtomicU32,
+    /// 1 if carriers follow the CPUs that may be used.
+    follows_cpus: AtomicU32,
     /// Carriers that the user or the machine allows.
     wanted: AtomicU32,
     /// See [`Engine::quantum_ns`]. Like all of the engine zero before [`Engine::init`], so that the
@@ -112,6 +114,7 @@ impl Engine {
             pid: AtomicU32::new(0),
             main: AtomicPtr::new(null_mut()),
             started: AtomicU32::new(0),
+            follows_cpus: AtomicU32::new(0),
             wanted: AtomicU32::new(0),
             quantum_ns: AtomicU64::new(0),
             up: AtomicU32::new(0),
@@ -211,6 +214,25 @@ impl Engine {
         self.wanted.load(Ordering::Relaxed)
     }
 
+    /// Changes how many carriers may be active; 0 for as many as CPUs may be used, now and later.
+    /// More are added when there is work for them; sysmon sees to it that too many become spare.
+    pub fn set_wanted(&self, carriers: u32) {
+        self.follows_cpus
+            .store(u32::from(carriers == 0), Ordering::Relaxed);
+        match carriers {
+            0 => self.follow_cpus(),
+            _ => self.wanted.store(carriers, Ordering::Relaxed),
+        }
+    }
+
+    /// Looks again how many CPUs may be used, unless a number of carriers was asked for.
+    pub(crate) fn follow_cpus(&self) {
+        if self.follows_cpus.load(Ordering::Relaxed) != 0 {
+            self.wanted
+                .store(cpus::allowed().min(MAX_WANTED), Ordering::Relaxed);
+        }
+    }
+
     /// How long a thread may run while others wait; `u64::MAX` for ever.
     pub fn quantum_ns(&self) -> u64 {
         self.quantum_ns.load(Ordering::Relaxed)
@@ -244,11 +266,16 @@ impl Engine {
     /// `carrier` sits in the kernel while others want to run: another takes its place until it
     /// comes back ([`switch::come_back`]). In sysmon.
     pub(crate) fn hand_off(&self, carrier: &Carrier) {
+        self.mark(carrier);
+        self.wake_one();
+    }
+
+    /// Makes `carrier` look at the end of its call, or of its quantum, whether it is one too many.
+    pub(crate) fn mark(&self, carrier: &Carrier) {
         if carrier.handed_off.swap(1, Ordering::SeqCst) == 0 {
             self.blocked.fetch_add(1, Ordering::SeqCst);
             carrier.attention.store(1, Ordering::SeqCst);
         }
-        self.wake_one();
     }
 
     /// The carriers that exist.
@@ -287,27 +314,36 @@ impl Engine {
         if self.is_started() {
             return Ok(());
         }
-        let again = |_| err(errno::EAGAIN);
-        if self.wanted() == 0 {
-            self.wanted
-                .store(cpus::allowed().min(MAX_WANTED), Ordering::Relaxed);
-        }
         let carrier = Carrier::current();
-        if carrier.scheduler.get().is_null() {
-            let stack = mem::map(kthread::STACK_SIZE).map_err(again)?;
-            switch::prepare_scheduler(carrier, stack, kthread::STACK_SIZE);
+        let started = self.start_parts(carrier);
+        if started.is_err() {
+            self.pump.reset();
+            self.sysmon.reset();
+            return Err(err(errno::EAGAIN));
         }
-        (self.hooks().carrier_starts)(carrier);
-        self.pump.start().map_err(again)?;
         self.stacks.start();
         self.roster.begin();
         let used_ns = accounting::kernel_cpu_ns(0).unwrap_or(0);
         carrier.thread().cpu.reset(used_ns);
+        self.started.store(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// What may fail of a start.
+    fn start_parts(&self, carrier: &Carrier) -> Result<(), isize> {
+        if self.wanted() == 0 {
+            self.set_wanted(0);
+        }
+        if carrier.scheduler.get().is_null() {
+            let stack = mem::map(kthread::STACK_SIZE)?;
+            switch::prepare_scheduler(carrier, stack, kthread::STACK_SIZE);
+        }
+        (self.hooks().carrier_starts)(carrier);
         let now_ns = clock::now_ns();
         carrier.now_ns.set(now_ns);
         self.started_ns.store(now_ns, Ordering::Relaxed);
-        self.started.store(1, Ordering::Release);
-        self.sysmon.start().map_err(again)
+        self.pump.start()?;
+        self.sysmon.start()
     }
 
     /// In the child of a fork: as before [`Engine::start`].
@@ -343,6 +379,7 @@ impl Engine {
         {
             return self.inject(task);
         }
+        latency::woken(carrier, task);
         if let Some(displaced) = carrier.queue.push_lifo(task) {
             self.push_ring(carrier, displaced);
         }
@@ -373,6 +410,7 @@ impl Engine {
                     if carrier.bound.load(Ordering::Relaxed).is_null()
                         && Thread::of(task).bound.load(Ordering::Relaxed).is_null() =>
                 {
+                    latency::woken(carrier, task);
                     self.push_ring(carrier, task);
                 }
                 _ => self.inject(task),

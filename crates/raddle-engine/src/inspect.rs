@@ -6,12 +6,13 @@
 //! after a second.
 
 use crate::carrier::{Carrier, CarrierState};
-use crate::clock;
-use crate::engine::ENGINE;
+use crate::engine::{ENGINE, MAX_WANTED};
 use crate::thread::{Life, Thread};
+use crate::{clock, latency};
 use core::sync::atomic::Ordering;
 use raddle_inspect::{
-    CarrierRecord, Header, NO_CARRIER, SocketName, ThreadFlags, ThreadRecord, Wire,
+    CarrierRecord, Header, NO_CARRIER, REQUEST_MAGIC, Request, RequestKind, SocketName,
+    ThreadFlags, ThreadRecord, Wire,
 };
 use raddle_sys::{is_err, nr, sys};
 
@@ -53,12 +54,13 @@ pub(crate) fn serve(listener: i32) {
             return;
         }
         if may_ask(client) {
-            limit_sending(client);
+            limit_waiting(client);
+            let kind = obey(client);
             Answer {
                 client,
                 alive: true,
             }
-            .write_snapshot();
+            .write(kind);
         }
         sys!(nr::__NR_close, client);
     }
@@ -84,20 +86,51 @@ fn may_ask(client: isize) -> bool {
     result == 0 && (credentials[1] == own || credentials[1] == 0)
 }
 
-fn limit_sending(client: isize) {
+fn limit_waiting(client: isize) {
+    const SO_RCVTIMEO: usize = 20;
     const SO_SNDTIMEO: usize = 21;
     let second = [1u64, 0];
-    // SAFETY: the kernel reads a live structure.
-    unsafe {
-        sys!(
-            nr::__NR_setsockopt,
-            client,
-            SOL_SOCKET,
-            SO_SNDTIMEO,
-            second.as_ptr(),
-            16usize
-        );
+    for option in [SO_RCVTIMEO, SO_SNDTIMEO] {
+        // SAFETY: the kernel reads a live structure.
+        unsafe {
+            sys!(
+                nr::__NR_setsockopt,
+                client,
+                SOL_SOCKET,
+                option,
+                second.as_ptr(),
+                16usize
+            );
+        }
     }
+}
+
+/// Reads the request and does it. One that is cut short or says nonsense changes nothing.
+fn obey(client: isize) -> RequestKind {
+    const WAITALL: usize = 0x100;
+    let mut bytes = [0u8; size_of::<Request>()];
+    // SAFETY: a live buffer.
+    let got = unsafe {
+        sys!(
+            nr::__NR_recvfrom,
+            client,
+            bytes.as_mut_ptr(),
+            bytes.len(),
+            WAITALL,
+            0usize,
+            0usize
+        )
+    };
+    let request = Request::from_prefix(&bytes).filter(|_| got == bytes.len() as isize);
+    let Some(request) = request.filter(|request| request.magic == REQUEST_MAGIC) else {
+        return RequestKind::SNAPSHOT;
+    };
+    match request.kind {
+        RequestKind::CARRIERS => ENGINE.set_wanted(request.value.min(u64::from(MAX_WANTED)) as u32),
+        RequestKind::QUANTUM => ENGINE.set_quantum_ns(request.value),
+        _ => {}
+    }
+    request.kind
 }
 
 struct Answer {
@@ -106,31 +139,41 @@ struct Answer {
 }
 
 impl Answer {
-    fn write_snapshot(&mut self) {
-        let threads = ENGINE.threads.iter().count();
+    fn write(&mut self, kind: RequestKind) {
+        if kind == RequestKind::STATS {
+            self.write_snapshot(0);
+            self.send(&latency::histogram());
+        } else {
+            self.write_snapshot(ENGINE.threads.iter().count());
+        }
+    }
+
+    fn write_snapshot(&mut self, threads: usize) {
         let carriers = ENGINE.carriers().count();
         let now_ns = clock::now_ns();
-        self.write(&Header {
+        self.send(&Header {
             pid: ENGINE.pid.load(Ordering::Relaxed),
             carriers: carriers as u32,
             threads: threads as u64,
             now_ns,
             started_ns: ENGINE.started_ns.load(Ordering::Relaxed),
             live_threads: ENGINE.threads.live() as u64,
+            wanted: u64::from(ENGINE.wanted()),
+            quantum_ns: ENGINE.quantum_ns(),
             ..Header::new()
         });
         for carrier in ENGINE.carriers().take(carriers) {
-            self.write(&carrier_record(carrier));
+            self.send(&carrier_record(carrier));
         }
         let mut left = threads;
         for thread in ENGINE.threads.iter().take(threads) {
-            self.write(&thread_record(thread));
+            self.send(&thread_record(thread));
             left -= 1;
         }
         // Threads that ended since they were counted.
         for _ in 0..left {
             let state = raddle_inspect::ThreadState::EXITING;
-            self.write(&ThreadRecord {
+            self.send(&ThreadRecord {
                 state,
                 carrier: NO_CARRIER,
                 ..ThreadRecord::default()
@@ -138,7 +181,7 @@ impl Answer {
         }
     }
 
-    fn write(&mut self, record: &impl Wire) {
+    fn send(&mut self, record: &impl Wire) {
         const NOSIGNAL: usize = 0x4000;
         let mut bytes = record.as_bytes();
         while self.alive && !bytes.is_empty() {
@@ -161,6 +204,12 @@ impl Answer {
 fn carrier_record(carrier: &Carrier) -> CarrierRecord {
     let count = |counter: &core::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let state = match carrier.state() {
+        _ if ENGINE.spares.contains(carrier.id.get() as usize) => {
+            raddle_inspect::CarrierState::SPARE
+        }
+        _ if carrier.handed_off.load(Ordering::Relaxed) != 0 => {
+            raddle_inspect::CarrierState::BLOCKED
+        }
         CarrierState::Running => raddle_inspect::CarrierState::RUNNING,
         CarrierState::Idle => raddle_inspect::CarrierState::IDLE,
         CarrierState::Polling => raddle_inspect::CarrierState::POLLING,

@@ -36,6 +36,7 @@ pub mod helpers;
 pub mod idle;
 pub mod inspect;
 pub mod kthread;
+mod latency;
 pub mod pump;
 pub mod roster;
 pub mod signals;

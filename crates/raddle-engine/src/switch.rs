@@ -8,7 +8,7 @@
 use crate::carrier::{Carrier, CarrierState};
 use crate::engine::ENGINE;
 use crate::thread::{Thread, WaitKind};
-use crate::{accounting, clock, idle};
+use crate::{accounting, clock, idle, latency};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
@@ -264,6 +264,7 @@ fn enter(carrier: &Carrier, next: &Thread) {
     }
     Carrier::count(&next.switches);
     Carrier::count(&carrier.switches);
+    latency::runs(carrier, next);
     carrier.calls.set(0);
     if accounting::is_on() {
         accounting::switched(carrier, true);

@@ -23,6 +23,8 @@ use raddle_sys::abi::{PollFd, Timespec};
 use raddle_sys::{is_err, nr, sys};
 
 const STACK: usize = 128 * 1024;
+/// How often the CPUs that may be used are counted, while something runs.
+const FOLLOW_NS: u64 = 2_000_000_000;
 /// Carriers that it keeps a memory of; more are looked at without one.
 const WATCHED: usize = 256;
 
@@ -88,6 +90,8 @@ struct Watch {
     seen: [Seen; WATCHED],
     interval_ns: u64,
     busy_ns: u64,
+    /// When the CPUs that may be used were counted last.
+    followed_ns: u64,
 }
 
 /// How to sleep until the next look.
@@ -131,6 +135,7 @@ extern "C" fn sysmon_main(_: usize) -> ! {
         seen: [Seen::default(); WATCHED],
         interval_ns: SYSMON_MIN_NS,
         busy_ns: 0,
+        followed_ns: clock::now_ns(),
     };
     let mut ready = false;
     loop {
@@ -203,6 +208,10 @@ impl Watch {
     /// One look; `ready` says that descriptors were ready just now.
     fn look(&mut self, ready: bool) -> Plan {
         let now_ns = clock::now_ns();
+        if now_ns.saturating_sub(self.followed_ns) > FOLLOW_NS {
+            self.followed_ns = now_ns;
+            ENGINE.follow_cpus();
+        }
         let sight = self.act(now_ns, ready);
         if sight.running {
             self.busy_ns = now_ns;
@@ -259,6 +268,16 @@ impl Watch {
         if neglected || sight.running && ENGINE.has_posted() {
             sight.acted |= ENGINE.wake_one();
         }
+        if ENGINE.has_surplus() {
+            // Fewer carriers are wanted than before. Who is idle becomes spare by itself.
+            let busy = ENGINE
+                .carriers()
+                .filter(|carrier| carrier.state() == CarrierState::Running)
+                .last();
+            if let Some(carrier) = busy {
+                ENGINE.mark(carrier);
+            }
+        }
         if sight.watch_events {
             let left_ns = ENGINE.timers.earliest_ns().saturating_sub(now_ns);
             sight.look_within(left_ns.max(1));
@@ -271,7 +290,9 @@ impl Sight {
     /// Sees to it that the thread on `carrier` doesn't keep others from running for longer than its
     /// quantum if it computes, or than an instant if it waits in the kernel. True if it acted.
     fn consider(&mut self, carrier: &Carrier, found: Found, wanted: bool, polled: bool) -> bool {
-        if found.computes && carrier.attention.load(Ordering::Relaxed) != 0 {
+        if found.computes && carrier.handed_off.load(Ordering::Relaxed) != 0 {
+            carrier.preempt(found.switches); // it came back, and doesn't call anything
+        } else if found.computes && carrier.attention.load(Ordering::Relaxed) != 0 {
             // A signal came between the last look of a call and its end.
             carrier.send(POKE);
         }

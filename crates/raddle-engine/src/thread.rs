@@ -82,6 +82,8 @@ pub struct Thread {
     pub parks: AtomicU64,
     /// Times another carrier than its last one ran it.
     pub migrations: AtomicU64,
+    /// When it was woken, if that wake-up is measured; else 0. See [`crate::latency`].
+    pub(crate) woken_ns: AtomicU64,
     /// Times it was preempted.
     pub preemptions: AtomicU64,
     /// Where its registers are kept while it is preempted; 0 before the first time. The memory
@@ -184,6 +186,8 @@ pub struct ThreadTable {
     used: AtomicUsize,
     /// Threads that are not free.
     live: AtomicUsize,
+    /// How many those may be; 0 for as many as there are slots.
+    limit: AtomicUsize,
     /// Where generations and slots begin to be counted in ids. Changed with one thread only.
     salt: AtomicU32,
     slots: SpinLock<Slots>,
@@ -202,6 +206,7 @@ impl ThreadTable {
             base: AtomicUsize::new(0),
             used: AtomicUsize::new(0),
             live: AtomicUsize::new(0),
+            limit: AtomicUsize::new(0),
             salt: AtomicU32::new(0),
             slots: SpinLock::new(Slots {
                 free: 0,
@@ -245,8 +250,13 @@ impl ThreadTable {
     /// Takes a slot for a new, live thread.
     ///
     /// # Errors
-    /// EAGAIN when the table is full or memory is short, as `clone(2)` would answer.
+    /// EAGAIN when the limit is reached, the table is full or memory is short, as `clone(2)` would
+    /// answer.
     pub fn allocate<'a>(&self) -> Result<&'a Thread, isize> {
+        let limit = self.limit.load(Ordering::Relaxed);
+        if limit != 0 && self.live() >= limit {
+            return Err(raddle_sys::err(raddle_sys::errno::EAGAIN));
+        }
         let mut slots = self.slots.lock();
         let index = if slots.free != 0 {
             let index = slots.free - 1;
@@ -304,6 +314,7 @@ impl ThreadTable {
         thread.parks.store(0, Ordering::Relaxed);
         thread.migrations.store(0, Ordering::Relaxed);
         thread.preemptions.store(0, Ordering::Relaxed);
+        thread.woken_ns.store(0, Ordering::Relaxed);
         thread.waits_for(WaitKind::None, 0, 0);
         thread.signals.reset();
         thread.cpu.reset(0);
@@ -380,6 +391,11 @@ impl ThreadTable {
         (0..self.used.load(Ordering::Acquire))
             .map(|index| self.slot(index))
             .filter(|thread| thread.life() != Life::Free)
+    }
+
+    /// Bounds the threads alive at a time; a few creators at once may each pass it by one.
+    pub fn set_limit(&self, threads: usize) {
+        self.limit.store(threads, Ordering::Relaxed);
     }
 
     /// Threads that aren't free.

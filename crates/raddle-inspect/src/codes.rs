@@ -50,6 +50,23 @@ code! {
         BOUND = 3, "bound";
         /// Sits in the kernel in a call that could not be made without blocking.
         BLOCKED = 4, "blocked";
+        /// Sleeps until a carrier that runs blocks in the kernel.
+        SPARE = 5, "spare";
+    }
+}
+
+code! {
+    /// What a client asks for.
+    RequestKind {
+        /// A snapshot, and nothing changed.
+        SNAPSHOT = 0, "snapshot";
+        /// The value is how many carriers may be active; 0 for as many as CPUs may be used.
+        CARRIERS = 1, "carriers";
+        /// The value is the quantum in nanoseconds; `u64::MAX` for none.
+        QUANTUM = 2, "quantum";
+        /// A snapshot without threads, and behind it a [`Histogram`](crate::Histogram) of the time
+        /// from a wake-up to running.
+        STATS = 3, "stats";
     }
 }
 

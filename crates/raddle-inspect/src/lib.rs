@@ -36,13 +36,16 @@ extern crate std;
 compile_error!("the structures are their own wire form only on little-endian machines");
 
 mod codes;
+mod histogram;
 mod records;
 mod snapshot;
 mod socket_name;
 
-pub use codes::{CarrierState, ThreadFlags, ThreadState, WaitKind};
+pub use codes::{CarrierState, RequestKind, ThreadFlags, ThreadState, WaitKind};
+pub use histogram::{BUCKETS, Histogram, bucket_of, upper_ns};
 pub use records::{
-    CarrierRecord, Header, MAGIC, NAME_BYTES, NO_CARRIER, ThreadRecord, VERSION, Wire,
+    CarrierRecord, Header, MAGIC, NAME_BYTES, NO_CARRIER, REQUEST_MAGIC, Request, ThreadRecord,
+    VERSION, Wire,
 };
 pub use snapshot::{ParseError, Snapshot};
 pub use socket_name::SocketName;

@@ -2,7 +2,7 @@
 
 use core::mem::{offset_of, size_of};
 
-use crate::codes::{CarrierState, ThreadFlags, ThreadState, WaitKind};
+use crate::codes::{CarrierState, RequestKind, ThreadFlags, ThreadState, WaitKind};
 
 /// The first eight bytes of every snapshot.
 pub const MAGIC: [u8; 8] = *b"RADDLE\0\x01";
@@ -44,9 +44,40 @@ pub unsafe trait Wire: Copy {
 // SAFETY: integers and arrays of integers only; `layout` below checks that no byte is padding.
 unsafe impl Wire for Header {}
 // SAFETY: as for `Header`.
+unsafe impl Wire for Request {}
+// SAFETY: as for `Header`.
 unsafe impl Wire for CarrierRecord {}
 // SAFETY: as for `Header`.
 unsafe impl Wire for ThreadRecord {}
+
+/// The first eight bytes of every request.
+pub const REQUEST_MAGIC: [u8; 8] = *b"RADDLE\0\x02";
+
+/// What a client sends first. The answer is a snapshot, taken after the request was done.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// [`REQUEST_MAGIC`].
+    pub magic: [u8; 8],
+    /// What to do; a snapshot only, if it isn't known.
+    pub kind: RequestKind,
+    /// Zero.
+    pub reserved: u32,
+    /// How many carriers, or nanoseconds.
+    pub value: u64,
+}
+
+impl Request {
+    /// A request of this kind.
+    pub const fn new(kind: RequestKind, value: u64) -> Request {
+        Request {
+            magic: REQUEST_MAGIC,
+            kind,
+            reserved: 0,
+            value,
+        }
+    }
+}
 
 /// What a snapshot starts with. Times are CLOCK_MONOTONIC of the process's machine.
 #[repr(C)]
@@ -77,8 +108,12 @@ pub struct Header {
     /// Green threads alive when the snapshot began; records may be fewer or more, because
     /// threads come and go while it is taken.
     pub live_threads: u64,
+    /// Carriers that may be active.
+    pub wanted: u64,
+    /// The quantum; `u64::MAX` for none.
+    pub quantum_ns: u64,
     /// Zero.
-    pub reserved: [u64; 7],
+    pub reserved: [u64; 5],
 }
 
 impl Header {
@@ -104,7 +139,9 @@ impl Header {
             started_ns: 0,
             flags: 0,
             live_threads: 0,
-            reserved: [0; 7],
+            wanted: 0,
+            quantum_ns: 0,
+            reserved: [0; 5],
         }
     }
 }

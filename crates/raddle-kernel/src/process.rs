@@ -21,14 +21,19 @@ const CLONE: u64 = 56;
 const VFORK: u64 = 58;
 const CLONE3: u64 = 435;
 
-/// The carrier of vfork children: `raw` is set, nothing else is ever used.
+/// The carrier of vfork children, and of programs whose engine can't start: `raw` is set, nothing
+/// else is ever used.
 static RAW: AtomicUsize = AtomicUsize::new(0);
 
-/// Prepares the carrier of vfork children.
+/// 1 if what degrades is to be said.
+static SAYS: AtomicUsize = AtomicUsize::new(0);
+
+/// Prepares the carrier of vfork children; `verbose` to say what degrades.
 ///
 /// # Errors
 /// ENOMEM.
-pub fn init() -> Result<(), isize> {
+pub fn init(verbose: bool) -> Result<(), isize> {
+    SAYS.store(usize::from(verbose), Ordering::Relaxed);
     let memory = mem::map(size_of::<Carrier>())?;
     let carrier = memory.cast::<Carrier>();
     // SAFETY: zeroed memory is a valid carrier; this one is shared and never changes again.
@@ -59,6 +64,9 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         },
     };
     if request.flags & CLONE_THREAD != 0 {
+        if ENGINE.start().is_err() && !signal::is_virtual() {
+            return fall_back();
+        }
         return Outcome::of(threads::create(frame, &request));
     }
     debug_assert!(frame.call.rax != VFORK || request.flags & CLONE_VM != 0);
@@ -70,8 +78,27 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
     Outcome::PASS
 }
 
+/// The engine lacks the memory, the descriptors or the kernel thread that it needs: from here on
+/// the program has kernel threads, this one and those it makes, on a carrier where every call
+/// passes.
+#[cold]
+fn fall_back() -> Outcome {
+    if SAYS.load(Ordering::Relaxed) != 0 {
+        raddle_sys::write_stderr(
+            b"raddle: runs on kernel threads: the engine found no memory, descriptors or threads \
+              within the limits; raise them\n",
+        );
+    }
+    // SAFETY: only this register changes; nothing of the engine runs yet, and nothing will.
+    unsafe { raddle_context::set_gs_base(RAW.load(Ordering::Relaxed) as u64) };
+    Outcome::PASS
+}
+
 /// After a raw clone-like call, in the parent (`result` > 0 or an error) and in the child (0).
 pub extern "C" fn clone_after(result: isize) {
+    if is_raw(Carrier::current_or_null()) {
+        return;
+    }
     let shares = Carrier::current().child_shares.get() != 0;
     if result == 0 && shares {
         // SAFETY: only this register of the child changes; memory is the parent's.

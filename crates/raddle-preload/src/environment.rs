@@ -36,6 +36,12 @@ impl Environment {
         None
     }
 
+    /// True if the user wants to hear what runs how.
+    pub fn is_verbose(&self) -> bool {
+        self.get(b"RADDLE_VERBOSE")
+            .is_some_and(|value| value != b"0" && !value.is_empty())
+    }
+
     /// A decimal number in a variable.
     pub fn number(&self, name: &[u8]) -> Option<u32> {
         core::str::from_utf8(self.get(name)?).ok()?.parse().ok()

@@ -67,8 +67,12 @@ pub struct LinkMap {
 /// The head of ld.so's list; it grows and shrinks as libraries come and go.
 static LIST: AtomicUsize = AtomicUsize::new(0);
 
-/// Remembers ld.so's list.
-pub fn remember(map: &LinkMap) {
+/// The path that the program was executed by: its entry in the list has an empty name.
+static PROGRAM: AtomicUsize = AtomicUsize::new(0);
+
+/// Remembers ld.so's list, and the address of the program's path (AT_EXECFN) or 0.
+pub fn remember(map: &LinkMap, program: usize) {
+    PROGRAM.store(program, Ordering::Relaxed);
     LIST.store(
         core::ptr::from_ref(map).expose_provenance(),
         Ordering::Release,
@@ -87,6 +91,18 @@ pub fn object_of<'a>(address: usize) -> Option<&'a LinkMap> {
         next = object.next;
     }
     best
+}
+
+/// The file of a loaded object.
+pub fn path_of(object: &LinkMap) -> &'static [u8] {
+    let program = PROGRAM.load(Ordering::Relaxed) as *const c_char;
+    // SAFETY: strings of ld.so's list and of the auxiliary vector, which live for ever.
+    unsafe {
+        let named = !object.name.is_null() && *object.name != 0;
+        let path = if named { object.name } else { program };
+        path.as_ref()
+            .map_or(&[], |path| CStr::from_ptr(path).to_bytes())
+    }
 }
 
 #[repr(C)]

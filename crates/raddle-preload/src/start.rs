@@ -17,6 +17,7 @@ use core::fmt::{self, Write};
 use core::ptr::with_exposed_provenance_mut;
 use raddle_engine::ENGINE;
 use raddle_engine::engine::{Hooks, MAX_WANTED};
+use raddle_engine::thread::MAX_THREADS;
 use raddle_kernel::{boundary, calls, credentials, exclusion, loading, process, signal, threads};
 use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, plan};
 use raddle_sched::policy::QUANTUM_NS;
@@ -26,6 +27,7 @@ const AT_PHDR: usize = 3;
 const AT_PHNUM: usize = 5;
 const AT_SECURE: usize = 23;
 const AT_HWCAP2: usize = 26;
+const AT_EXECFN: usize = 31;
 const AT_SYSINFO_EHDR: usize = 33;
 const FSGSBASE: usize = 2;
 const READ: usize = 1;
@@ -57,6 +59,7 @@ enum Why {
     NoMemory,
     Carriers,
     Quantum,
+    MaxThreads,
     Patching(Refusal),
 }
 
@@ -82,6 +85,7 @@ impl fmt::Display for Why {
             }
             Self::OldGlibc => "this glibc is older than 2.34; use a newer system",
             Self::NoMemory => "there is not enough memory or address space; raise the limits",
+            Self::MaxThreads => "RADDLE_MAX_THREADS is not a number from 1 to 1048576; correct it",
             Self::Quantum => {
                 "RADDLE_QUANTUM_US is not 0 or a number from 50 to 1000000; correct it"
             }
@@ -95,9 +99,7 @@ impl fmt::Display for Why {
 extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *const *const c_char) {
     // SAFETY: ld.so passes the initial environment.
     let environment = unsafe { Environment::new(variables) };
-    let verbose = environment
-        .get(b"RADDLE_VERBOSE")
-        .is_some_and(|v| v != b"0" && !v.is_empty());
+    let verbose = environment.is_verbose();
     match take_over(&environment) {
         Ok(report) if verbose => say(format_args!(
             "threads are green: {} of libc's {} system call sites lead to the runtime",
@@ -172,9 +174,10 @@ fn prepare(environment: &Environment, map: &LinkMap) -> Result<(), Why> {
     {
         exclusion::set_rules(rules);
     }
-    original::remember(map);
+    original::remember(map, environment.auxiliary(AT_EXECFN));
     let carriers = carriers(environment)?;
     ENGINE.set_quantum_ns(quantum_ns(environment)?);
+    ENGINE.threads.set_limit(max_threads(environment)?);
     let hooks = Hooks {
         carrier_starts: threads::carrier_starts,
         thread_exited: threads::exited,
@@ -183,7 +186,7 @@ fn prepare(environment: &Environment, map: &LinkMap) -> Result<(), Why> {
     // SAFETY: the only thread, once; FSGSBASE was checked.
     unsafe { ENGINE.init(carriers, environment.auxiliary(AT_SYSINFO_EHDR), hooks) }
         .map_err(|_| Why::NoMemory)?;
-    process::init().map_err(|_| Why::NoMemory)
+    process::init(environment.is_verbose()).map_err(|_| Why::NoMemory)
 }
 
 /// How many carriers are asked for; 0 for as many as CPUs.
@@ -194,6 +197,18 @@ fn carriers(environment: &Environment) -> Result<u32, Why> {
             .number(b"RADDLE_CARRIERS")
             .filter(|n| (1..=MAX_WANTED).contains(n))
             .ok_or(Why::Carriers),
+    }
+}
+
+/// How many green threads may live at a time; 0 for no limit.
+fn max_threads(environment: &Environment) -> Result<usize, Why> {
+    match environment.get(b"RADDLE_MAX_THREADS") {
+        None | Some(b"") => Ok(0),
+        Some(_) => environment
+            .number(b"RADDLE_MAX_THREADS")
+            .filter(|n| (1..=MAX_THREADS as u32).contains(n))
+            .map(|n| n as usize)
+            .ok_or(Why::MaxThreads),
     }
 }
 

@@ -45,12 +45,7 @@ fn is_excluded(start: usize) -> bool {
     let Some(object) = original::object_of(start) else {
         return false;
     };
-    let path = if object.name.is_null() {
-        &[][..]
-    } else {
-        // SAFETY: a string of ld.so's.
-        unsafe { CStr::from_ptr(object.name) }.to_bytes()
-    };
+    let path = original::path_of(object);
     let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     let by_lib = |glob: &[u8]| exclusion::matches(glob, file) || exclusion::matches(glob, path);
     if exclusion::patterns(b"lib:").any(by_lib) {

@@ -31,7 +31,7 @@ mod tools;
 pub use case::{Case, RunFolder, assert_same, check_list, compare, in_every_mode};
 pub use child::{Outcome, Running, status_number};
 pub use known::{Known, judge};
-pub use mode::{Mode, modes};
+pub use mode::{Mode, modes, raddle};
 pub use program::Program;
 pub use tools::{Jdk, Missing, find_tool, jdks, or_skip, settle};
 

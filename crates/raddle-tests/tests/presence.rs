@@ -2,11 +2,13 @@
 //!
 //! Without this, a runtime that quietly gives every thread a kernel thread passes everything.
 
+use std::ffi::OsString;
 use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use raddle_tests::{Mode, Program, Running, in_every_mode, status_number};
+use raddle_tests::{Mode, Program, Running, in_every_mode, raddle, status_number};
 use rustix::process::Signal;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -27,7 +29,11 @@ fn start_waiting(mode: Mode, count: usize) -> Result<Running> {
     let program = Program::build("many_waiting.c")?;
     let mut line = program.variants[0].command.clone();
     line.push(count.to_string().into());
-    let running = Running::start(mode, mode.command(&line)?, None)?;
+    wait_until_all_wait(mode, &line)
+}
+
+fn wait_until_all_wait(mode: Mode, line: &[OsString]) -> Result<Running> {
+    let running = Running::start(mode, mode.command(line)?, None)?;
     let started = Instant::now();
     while running.stdout_so_far() != "waiting\n" {
         ensure!(started.elapsed() < LIMIT, "it never said that all wait");
@@ -69,4 +75,103 @@ fn five_hundred_threads_need_no_more_kernel_threads_than_carriers_and_three() {
 #[test]
 fn ten_thousand_threads_need_no_more_either() {
     check("presence::ten_thousand_threads_need_no_more_either", 10_000);
+}
+
+/// Carriers that are neither spare nor another thread's own, as `raddle dump` shows them.
+fn carriers(pid: u32) -> Result<usize> {
+    let output = Command::new(raddle()?)
+        .args(["dump", &pid.to_string()])
+        .output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let is_active = |line: &&str| line.starts_with("carrier ") && !line.contains(" spare ");
+    Ok(text.lines().filter(is_active).count())
+}
+
+fn resize(running: &Running, count: usize) -> Result<()> {
+    let pid = running.pid();
+    let done = Command::new(raddle()?)
+        .args(["ctl", &pid.to_string(), "carriers", &count.to_string()])
+        .output()?;
+    ensure!(done.status.success(), "{done:?}");
+    let started = Instant::now();
+    while carriers(pid)? != count {
+        ensure!(started.elapsed() < LIMIT, "never {count} carriers");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+#[test]
+fn carriers_are_resized_while_threads_compute() {
+    let name = "presence::carriers_are_resized_while_threads_compute";
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { .. } = mode else {
+            return Ok(());
+        };
+        let program = Program::build("computing.c")?;
+        let running = Running::start(mode, mode.command(&program.variants[0].command)?, None)?;
+        let started = Instant::now();
+        while running.stdout_so_far() != "computing\n" {
+            ensure!(started.elapsed() < LIMIT, "it never said that all compute");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for count in [4, 1, 3, 2] {
+            resize(&running, count)?;
+        }
+        let pid = running.pid().to_string();
+        let stats = Command::new(raddle()?)
+            .args(["dump", &pid, "--stats"])
+            .output()?;
+        let stats = String::from_utf8(stats.stdout)?;
+        ensure!(stats.contains("from wake-up to running"), "{stats}");
+        running.signal(Signal::TERM)?;
+        let outcome = running.wait(LIMIT)?;
+        ensure!(
+            status_number(outcome.status) == 0,
+            "status {}",
+            outcome.status
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn threads_beyond_the_limit_are_refused() {
+    let name = "presence::threads_beyond_the_limit_are_refused";
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { .. } = mode else {
+            return Ok(());
+        };
+        let program = Program::build("many_waiting.c")?;
+        let mut line = program.variants[0].command.clone();
+        line.push("100".into());
+        let mut command = mode.command(&line)?;
+        command.env("RADDLE_MAX_THREADS", "50");
+        let outcome = Running::start(mode, command, None)?.wait(LIMIT)?;
+        // The program's main thread is one of them, and it checks what pthread_create returns.
+        ensure!(outcome.stdout.contains("(value 11"), "{}", outcome.stdout);
+        Ok(())
+    });
+}
+
+#[test]
+fn without_descriptors_for_the_engine_threads_are_kernel_threads() {
+    let name = "presence::without_descriptors_for_the_engine_threads_are_kernel_threads";
+    in_every_mode(name, |mode| {
+        let program = Program::build("many_waiting.c")?;
+        let shell = ["sh", "-c", "ulimit -n 5; exec \"$0\" 20"];
+        let mut line: Vec<OsString> = shell.map(Into::into).into();
+        line.extend(program.variants[0].command.clone());
+        let running = wait_until_all_wait(mode, &line)?;
+        let found = kernel_threads(running.pid())?;
+        ensure!(found == 21, "{found} kernel threads");
+        running.signal(Signal::TERM)?;
+        let outcome = running.wait(LIMIT)?;
+        ensure!(
+            status_number(outcome.status) == 0,
+            "status {}",
+            outcome.status
+        );
+        Ok(())
+    });
 }

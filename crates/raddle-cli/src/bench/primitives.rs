@@ -1,4 +1,4 @@
-//! One primitive each: yield, create and join, wake-up.
+//! One primitive each: yield, create and join, wake-up, sharing, being in the way.
 
 use std::path::Path;
 
@@ -9,6 +9,7 @@ use super::programs::{Workshop, skipped, version};
 const YIELD_ROUNDS: u32 = 1_000_000;
 const CREATE_ROUNDS: u32 = 50_000;
 const WAKEUP_ROUNDS: u32 = 4_000;
+const SLEEPS: u32 = 1_000;
 
 pub fn yielding(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "sched_yield", "yield", YIELD_ROUNDS)
@@ -20,6 +21,14 @@ pub fn creating(workshop: &Workshop) -> Vec<Case> {
 
 pub fn waking(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "wake-up", "wakeup", WAKEUP_ROUNDS)
+}
+
+pub fn sharing(workshop: &Workshop) -> Vec<Case> {
+    c_case(workshop, "computing threads", "fairness", SLEEPS)
+}
+
+pub fn handing_off(workshop: &Workshop) -> Vec<Case> {
+    c_case(workshop, "threads in the kernel", "handoff", SLEEPS)
 }
 
 /// A C program that prints its figures; nothing if it can't be compiled.

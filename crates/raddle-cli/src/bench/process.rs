@@ -12,7 +12,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::cli::{CARRIERS_VARIABLE, EXCLUDE_VARIABLE, QUANTUM_VARIABLE, VERBOSE_VARIABLE};
+use crate::cli::{
+    CARRIERS_VARIABLE, EXCLUDE_VARIABLE, MAX_THREADS_VARIABLE, QUANTUM_VARIABLE, VERBOSE_VARIABLE,
+};
 
 /// How a program is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,6 +60,7 @@ impl Way {
         for variable in [
             CARRIERS_VARIABLE,
             QUANTUM_VARIABLE,
+            MAX_THREADS_VARIABLE,
             VERBOSE_VARIABLE,
             EXCLUDE_VARIABLE,
         ] {

@@ -24,6 +24,8 @@ const SOURCES: &[(&str, &str)] = sources![
     "yield.c",
     "create.c",
     "wakeup.c",
+    "fairness.c",
+    "handoff.c",
     "calls.c",
     "compute.c",
     "httpd.c",

@@ -1,16 +1,17 @@
 //! Getting the bytes of a snapshot from the process itself.
 //!
 //! Protocol: connect to the socket of the process; ask the kernel who listens there, and go on
-//! only if it is that process; read the header, then as much as it announces. Whoever bound the
-//! name of another process gets a sentence and no attention.
+//! only if it is that process; send the request; read the header, then as much as it announces,
+//! and what follows if that was asked for. Whoever bound the name of another process gets a
+//! sentence and no attention.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::mem::size_of;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
 
-use raddle_inspect::{Header, SocketName};
+use raddle_inspect::{Header, Histogram, Request, RequestKind, SocketName, Wire};
 use rustix::net::sockopt::socket_peercred;
 
 use super::process::Process;
@@ -21,13 +22,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// More than a snapshot of ten million green threads.
 const SNAPSHOT_BYTES_MAX: usize = 2 << 30;
 
-pub fn fetch(pid: u32) -> Result<Vec<u8>, Failure> {
+pub fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
     let process = Process::find(pid)?;
-    let stream = connect(&process).map_err(|_| process.explain_silence())?;
+    let mut stream = connect(&process).map_err(|_| process.explain_silence())?;
     check_peer(&stream, &process)?;
-    read(stream).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof if !process.is_ours() => process.belongs_to_another(),
-        io::ErrorKind::UnexpectedEof => Failure::input(
+    // Who doesn't read it has closed, and then there is no answer either.
+    let _ = stream.write_all(request.as_bytes());
+    let extra = match request.kind {
+        RequestKind::STATS => size_of::<Histogram>(),
+        _ => 0,
+    };
+    read(stream, extra).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset if !process.is_ours() => {
+            process.belongs_to_another()
+        }
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => Failure::input(
             format!("process {pid} closed the connection before its answer was complete"),
             "try again, or see whether it is ending",
         ),
@@ -49,6 +58,7 @@ fn connect(process: &Process) -> io::Result<UnixStream> {
     let name = SocketName::of(process.own_pid);
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name.as_bytes())?)?;
     stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     Ok(stream)
 }
 
@@ -65,7 +75,8 @@ fn check_peer(stream: &UnixStream, process: &Process) -> Result<(), Failure> {
     ))
 }
 
-fn read(mut stream: impl Read) -> io::Result<Vec<u8>> {
+/// A snapshot, and `extra` bytes that follow it.
+fn read(mut stream: impl Read, extra: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; size_of::<Header>()];
     stream.read_exact(&mut bytes)?;
     let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
@@ -74,7 +85,7 @@ fn read(mut stream: impl Read) -> io::Result<Vec<u8>> {
         .total_bytes()
         .filter(|&total| total <= SNAPSHOT_BYTES_MAX);
     let total = total.ok_or_else(|| invalid("it announces an impossible length".into()))?;
-    let rest = total - bytes.len();
+    let rest = total + extra - bytes.len();
     // `take` and not a buffer of the announced size: an announcement allocates nothing.
     let read = stream.take(rest as u64).read_to_end(&mut bytes)?;
     match read == rest {

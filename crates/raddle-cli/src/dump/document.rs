@@ -1,6 +1,8 @@
 //! A snapshot as a JSON document.
 
-use raddle_inspect::{CarrierRecord, NO_CARRIER, Snapshot, ThreadFlags, ThreadRecord, WaitKind};
+use raddle_inspect::{
+    CarrierRecord, Histogram, NO_CARRIER, Snapshot, ThreadFlags, ThreadRecord, WaitKind,
+};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -10,8 +12,24 @@ pub struct Document {
     now_ns: u64,
     started_ns: u64,
     live_threads: u64,
+    carriers_wanted: u64,
+    /// `null` for none.
+    quantum_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wake_up: Option<WakeUp>,
     carriers: Vec<Carrier>,
     threads: Vec<Thread>,
+}
+
+/// The time from a wake-up to running, of a sample; upper ends of a histogram's buckets.
+#[derive(Serialize)]
+struct WakeUp {
+    samples: u64,
+    p50_ns: Option<u64>,
+    p90_ns: Option<u64>,
+    p95_ns: Option<u64>,
+    p99_ns: Option<u64>,
+    p999_ns: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -58,7 +76,7 @@ struct Counters {
 }
 
 impl Document {
-    pub fn new(pid: u32, snapshot: &Snapshot<'_>) -> Document {
+    pub fn new(pid: u32, snapshot: &Snapshot<'_>, latency: Option<&Histogram>) -> Document {
         let header = snapshot.header();
         Document {
             pid,
@@ -66,6 +84,9 @@ impl Document {
             now_ns: header.now_ns,
             started_ns: header.started_ns,
             live_threads: header.live_threads,
+            carriers_wanted: header.wanted,
+            quantum_ns: (header.quantum_ns != u64::MAX).then_some(header.quantum_ns),
+            wake_up: latency.map(WakeUp::new),
             carriers: snapshot
                 .carriers()
                 .map(|record| Carrier::new(&record))
@@ -74,6 +95,19 @@ impl Document {
                 .threads()
                 .map(|record| Thread::new(&record, header.now_ns))
                 .collect(),
+        }
+    }
+}
+
+impl WakeUp {
+    fn new(histogram: &Histogram) -> WakeUp {
+        WakeUp {
+            samples: histogram.total(),
+            p50_ns: histogram.per_mille(500),
+            p90_ns: histogram.per_mille(900),
+            p95_ns: histogram.per_mille(950),
+            p99_ns: histogram.per_mille(990),
+            p999_ns: histogram.per_mille(999),
         }
     }
 }

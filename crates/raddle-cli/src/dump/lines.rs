@@ -3,18 +3,34 @@
 
 use std::io::{self, Write};
 
-use raddle_inspect::{CarrierRecord, NO_CARRIER, Snapshot, ThreadFlags, ThreadRecord, WaitKind};
+use raddle_inspect::{
+    CarrierRecord, CarrierState, Histogram, NO_CARRIER, Snapshot, ThreadFlags, ThreadRecord,
+    WaitKind,
+};
 
 use crate::table::{Align, write_rows};
 
-pub fn write(pid: u32, snapshot: &Snapshot<'_>, out: &mut impl Write) -> io::Result<()> {
+pub fn write(
+    pid: u32,
+    snapshot: &Snapshot<'_>,
+    latency: Option<&Histogram>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let header = snapshot.header();
     let up_ns = header.now_ns.saturating_sub(header.started_ns);
+    let is_spare = |record: &CarrierRecord| record.state == CarrierState::SPARE;
+    let spare = snapshot.carriers().filter(is_spare).count() as u64;
+    let carriers = u64::from(header.carriers);
     writeln!(
         out,
-        "process {pid}: {}, {}, up {}",
+        "process {pid}: {}, {}{}, up {}",
         count(header.live_threads, "green thread"),
-        count(u64::from(header.carriers), "carrier"),
+        count(carriers - spare, "carrier"),
+        if spare == 0 {
+            String::new()
+        } else {
+            format!(" and {spare} spare")
+        },
         seconds(up_ns)
     )?;
     writeln!(out)?;
@@ -22,6 +38,9 @@ pub fn write(pid: u32, snapshot: &Snapshot<'_>, out: &mut impl Write) -> io::Res
         snapshot.carriers().map(|record| carrier(&record))
     })?;
     writeln!(out)?;
+    if let Some(histogram) = latency {
+        return writeln!(out, "{}", wake_up(histogram));
+    }
     write_rows(&[Align::Left; 11], out, || {
         snapshot
             .threads()
@@ -108,6 +127,27 @@ fn wait(record: &ThreadRecord, now_ns: u64) -> String {
     text
 }
 
+/// Upper ends of buckets, so "at most".
+fn wake_up(histogram: &Histogram) -> String {
+    let parts = [
+        (500, "p50"),
+        (900, "p90"),
+        (950, "p95"),
+        (990, "p99"),
+        (999, "p99.9"),
+    ];
+    let mut line = format!(
+        "from wake-up to running, {}:",
+        count(histogram.total(), "sample")
+    );
+    for (per_mille, name) in parts {
+        if let Some(ns) = histogram.per_mille(per_mille) {
+            line += &format!(" {name} {:.1}us", ns as f64 / 1e3);
+        }
+    }
+    line
+}
+
 fn seconds(nanoseconds: u64) -> String {
     format!("{:.3}s", nanoseconds as f64 / 1e9)
 }
@@ -146,6 +186,20 @@ mod tests {
         assert_eq!(wait_for(WaitKind::SLEEP, 0, 1), "sleep, 0.000s left");
         assert_eq!(wait_for(WaitKind::CHILD, 0, 0), "child any");
         assert_eq!(wait_for(WaitKind(99), 3, 0), "unknown 3");
+    }
+
+    #[test]
+    fn latencies_are_one_line() {
+        assert_eq!(
+            wake_up(&Histogram::EMPTY),
+            "from wake-up to running, 0 samples:"
+        );
+        let mut histogram = Histogram::EMPTY;
+        histogram.counts[raddle_inspect::bucket_of(900)] = 1;
+        assert_eq!(
+            wake_up(&histogram),
+            "from wake-up to running, 1 sample: p50 1.0us p90 1.0us p95 1.0us p99 1.0us p99.9 1.0us"
+        );
     }
 
     #[test]

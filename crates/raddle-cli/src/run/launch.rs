@@ -8,8 +8,8 @@ use std::ptr;
 
 use super::{inherit, program};
 use crate::cli::{
-    CARRIERS_VARIABLE, EXCLUDE_SEPARATOR, EXCLUDE_VARIABLE, QUANTUM_VARIABLE, RunArguments,
-    VERBOSE_VARIABLE,
+    CARRIERS_VARIABLE, EXCLUDE_SEPARATOR, EXCLUDE_VARIABLE, MAX_THREADS_VARIABLE, QUANTUM_VARIABLE,
+    RunArguments, VERBOSE_VARIABLE,
 };
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND};
 
@@ -28,19 +28,15 @@ pub fn environment(arguments: &RunArguments, preload: &Path, keep_preload: bool)
         LD_PRELOAD,
         Some(list).filter(|list| !list.is_empty()),
     );
-    if let Some(carriers) = arguments.carriers {
-        set(
-            &mut environment,
-            CARRIERS_VARIABLE,
-            Some(carriers.to_string().into()),
-        );
-    }
-    if let Some(us) = arguments.quantum {
-        set(
-            &mut environment,
-            QUANTUM_VARIABLE,
-            Some(us.to_string().into()),
-        );
+    let numbers = [
+        (CARRIERS_VARIABLE, arguments.carriers.map(u32::from)),
+        (QUANTUM_VARIABLE, arguments.quantum),
+        (MAX_THREADS_VARIABLE, arguments.max_threads),
+    ];
+    for (name, number) in numbers {
+        if let Some(number) = number {
+            set(&mut environment, name, Some(number.to_string().into()));
+        }
     }
     if arguments.verbose {
         set(&mut environment, VERBOSE_VARIABLE, Some("1".into()));

@@ -92,6 +92,7 @@ pub fn raddle(arguments: &[&str]) -> Command {
         "LD_PRELOAD",
         "RADDLE_CARRIERS",
         "RADDLE_QUANTUM_US",
+        "RADDLE_MAX_THREADS",
         "RADDLE_VERBOSE",
         "RADDLE_EXCLUDE",
     ] {
