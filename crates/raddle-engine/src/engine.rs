@@ -322,7 +322,6 @@ impl Engine {
             return Err(err(errno::EAGAIN));
         }
         self.stacks.start();
-        self.roster.begin();
         let used_ns = accounting::kernel_cpu_ns(0).unwrap_or(0);
         carrier.thread().cpu.reset(used_ns);
         self.started.store(1, Ordering::Release);
@@ -343,6 +342,7 @@ impl Engine {
         carrier.now_ns.set(now_ns);
         self.started_ns.store(now_ns, Ordering::Relaxed);
         self.pump.start()?;
+        self.roster.begin(); // before the first kernel thread is made
         self.sysmon.start()
     }
 
