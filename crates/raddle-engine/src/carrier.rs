@@ -167,6 +167,9 @@ pub struct Carrier {
     pub(crate) robbed: AtomicU32,
     /// If not null, the only green thread this carrier runs.
     pub bound: AtomicPtr<Thread>,
+    /// Non-zero: this kernel thread was changed for its bound thread alone, and differs from the
+    /// others. Set by the carrier, or before it runs.
+    pub apart: Cell<u32>,
     /// Non-zero: the bound thread has ended, elsewhere.
     pub(crate) retired: AtomicU32,
     /// The bound thread once it is runnable. Stored by who unparks it, taken by the carrier.
@@ -246,6 +249,11 @@ impl Carrier {
         self.send(PREEMPT);
     }
 
+    /// True if this kernel thread differs from the others of the process.
+    pub fn is_apart(&self) -> bool {
+        self.apart.get() != 0
+    }
+
     /// Sends one of the runtime's own signals to the carrier.
     pub(crate) fn send(&self, signal: usize) {
         let pid = ENGINE.pid.load(Ordering::Relaxed);
@@ -294,6 +302,7 @@ impl Carrier {
         self.next.set(null_mut());
         self.exiting.set(null_mut());
         self.raw.set(0);
+        self.apart.set(0);
         self.preempt_at.store(0, Ordering::Relaxed);
         self.handed_off.store(0, Ordering::Relaxed);
         self.bound.store(null_mut(), Ordering::Relaxed);

@@ -10,6 +10,7 @@ use crate::chaos::{self, Point};
 use crate::helpers::Helpers;
 use crate::pump::Pump;
 use crate::ring::Ring;
+use crate::roster::Roster;
 use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
@@ -50,6 +51,7 @@ pub struct Engine {
     pub pump: Pump,
     pub helpers: Helpers,
     pub ring: Ring,
+    pub roster: Roster,
     pub sysmon: Sysmon,
     pub stacks: Stacks,
     /// Carriers asleep on their wake word.
@@ -105,6 +107,7 @@ impl Engine {
             pump: Pump::new(),
             helpers: Helpers::new(),
             ring: Ring::new(),
+            roster: Roster::new(),
             sysmon: Sysmon::new(),
             stacks: Stacks::new(),
             idle: IdleSet::new(),
@@ -353,6 +356,7 @@ impl Engine {
         carrier.now_ns.set(now_ns);
         self.started_ns.store(now_ns, Ordering::Relaxed);
         self.pump.start()?;
+        self.roster.begin(); // before the first kernel thread is made
         self.sysmon.start()
     }
 
@@ -529,11 +533,14 @@ impl Engine {
     }
 
     /// Makes a spare carrier if there is none, so that sysmon always finds one: a kernel thread
-    /// that sysmon made would share sysmon's descriptors. Without the memory or the right to, the
+    /// that sysmon made would share sysmon's descriptors, one that a carrier apart made would be as
+    /// different as that. Without the memory or the right to, the
     /// next call tries again.
     pub fn breed(&self) {
-        let is_sysmon = Carrier::current_or_null().is_null();
-        if is_sysmon || !self.spares.is_empty() || self.breeding.swap(1, Ordering::Acquire) != 0 {
+        // SAFETY: null or a carrier, which lives for ever.
+        let maker = unsafe { Carrier::current_or_null().as_ref() };
+        let is_fit = maker.is_some_and(|maker| !maker.is_apart());
+        if !is_fit || !self.spares.is_empty() || self.breeding.swap(1, Ordering::Acquire) != 0 {
             return;
         }
         let made = self.new_carrier().and_then(|carrier| {
@@ -563,6 +570,7 @@ impl Engine {
     pub fn bind(&self, thread: &Thread) -> Result<(), isize> {
         let carrier = self.new_carrier()?;
         carrier.bound.store(thread.as_ptr(), Ordering::Relaxed);
+        carrier.apart.set(Carrier::current().apart.get());
         let address = core::ptr::from_ref(carrier).expose_provenance();
         let kernel_tid = kthread::spawn(switch::carrier_main, address, kthread::STACK_SIZE)
             .map_err(|_| err(errno::EAGAIN))?;

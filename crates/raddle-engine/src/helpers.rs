@@ -6,7 +6,7 @@
 //! calls that signals don't interrupt in Linux either, such as reads of a disk: it is never taken
 //! back, and a poke only reaches a file system that listens to signals by itself.
 
-use crate::carrier::Carrier;
+use crate::carrier::{Carrier, PREEMPT};
 use crate::chaos::{self, Point};
 use crate::engine::ENGINE;
 use crate::kthread;
@@ -23,7 +23,7 @@ use raddle_sys::{err, errno, nr, sys};
 pub const POKE: usize = 33;
 const HELPER_STACK: usize = 32 * 1024;
 /// The most helpers; further requests wait for one.
-const MAX_HELPERS: u32 = 1000;
+pub(crate) const MAX_HELPERS: u32 = 1000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
@@ -124,6 +124,13 @@ impl Helpers {
 
     unsafe fn execute(&self, nr: u32, args: [usize; 6], patient: bool) -> (isize, u64) {
         let thread = Carrier::current().thread();
+        if Carrier::current().is_apart() {
+            // A helper would act for the rest of the process.
+            let began = timestamp();
+            // SAFETY: the caller's promise.
+            let result = unsafe { raddle_sys::syscall6(nr, args) };
+            return (result, timestamp() - began);
+        }
         let request = Request {
             nr,
             args,
@@ -302,10 +309,10 @@ global_asm!(
 );
 
 extern "C" fn helper_main(_: usize) -> ! {
-    // SAFETY: this thread is no carrier; only the poke signal may interrupt it.
+    // SAFETY: this thread is no carrier; only the runtime's own signals may interrupt it.
     unsafe {
         raddle_context::set_gs_base(0);
-        let mask = !(1u64 << (POKE - 1));
+        let mask = !(1u64 << (POKE - 1) | 1u64 << (PREEMPT - 1));
         sys!(
             nr::__NR_rt_sigprocmask,
             2usize,

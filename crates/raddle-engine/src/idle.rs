@@ -138,10 +138,7 @@ fn wait_for_mail<'a>(carrier: &Carrier) -> &'a Thread {
 /// leak per bound thread's end.
 pub(crate) fn end_bound(carrier: &Carrier) -> ! {
     carrier.set_state(CarrierState::Idle);
-    loop {
-        // SAFETY: ends this kernel thread, on which nothing of the program runs.
-        unsafe { sys!(nr::__NR_exit, 0usize) };
-    }
+    kthread::exit()
 }
 
 /// A bound thread's deadline is its carrier's to keep: there may be no poller.

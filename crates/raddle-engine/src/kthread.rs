@@ -1,5 +1,6 @@
 //! Kernel threads of our own: raw `clone`, no libc.
 
+use crate::engine::ENGINE;
 use core::arch::naked_asm;
 use raddle_sys::{is_err, mem, nr, sys};
 
@@ -21,7 +22,9 @@ pub type Entry = extern "C" fn(usize) -> !;
 /// # Errors
 /// ENOMEM or EAGAIN.
 pub fn spawn(entry: Entry, argument: usize, stack_size: usize) -> Result<u32, isize> {
-    spawn_as(FLAGS, entry, argument, stack_size)
+    ENGINE
+        .roster
+        .enter(|| spawn_as(FLAGS, entry, argument, stack_size))
 }
 
 /// As [`spawn`], but another process, in the same memory.
@@ -29,11 +32,26 @@ pub fn spawn(entry: Entry, argument: usize, stack_size: usize) -> Result<u32, is
 /// # Errors
 /// ENOMEM or EAGAIN.
 pub fn spawn_process(entry: Entry, argument: usize, stack_size: usize) -> Result<u32, isize> {
-    spawn_as(PROCESS, entry, argument, stack_size)
+    match spawn_as(PROCESS, entry, argument, stack_size) {
+        made if is_err(made) => Err(made),
+        made => Ok(made as u32),
+    }
 }
 
-fn spawn_as(flags: usize, entry: Entry, argument: usize, stack_size: usize) -> Result<u32, isize> {
-    let stack = mem::map(stack_size)?;
+/// Ends the calling kernel thread, on which nothing of the program runs.
+pub fn exit() -> ! {
+    ENGINE.roster.leave();
+    loop {
+        // SAFETY: ends this kernel thread alone.
+        unsafe { sys!(nr::__NR_exit, 0usize) };
+    }
+}
+
+fn spawn_as(flags: usize, entry: Entry, argument: usize, stack_size: usize) -> isize {
+    let stack = match mem::map(stack_size) {
+        Ok(stack) => stack,
+        Err(errno) => return errno,
+    };
     let top = stack.wrapping_add(stack_size - 64);
     let (all, mut old) = (u64::MAX, 0u64);
     // SAFETY: the mask is restored below; the child runs `entry` on memory that is its own.
@@ -58,9 +76,8 @@ fn spawn_as(flags: usize, entry: Entry, argument: usize, stack_size: usize) -> R
     if is_err(tid) {
         // SAFETY: no thread was made; the stack is nobody's.
         unsafe { mem::unmap(stack, stack_size) };
-        return Err(tid);
     }
-    Ok(tid as u32)
+    tid
 }
 
 /// rdi = flags, rsi = stack, rdx = entry, rcx = argument. The child has nothing on its stack.
@@ -88,14 +105,6 @@ unsafe extern "C" fn raw_clone(flags: usize, stack: *mut u8, entry: Entry, arg: 
         "pop r12",
         "ret",
     )
-}
-
-/// Ends the calling kernel thread; its stack stays.
-pub fn exit() -> ! {
-    loop {
-        // SAFETY: a thread of ours, which holds nothing.
-        unsafe { sys!(nr::__NR_exit, 0usize) };
-    }
 }
 
 /// CPU time that the kernel thread `tid` has used; 0 if there is none.

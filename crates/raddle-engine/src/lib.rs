@@ -15,6 +15,7 @@
 //! | [`switch`] | parking, yielding, exiting, the carrier's scheduler loop |
 //! | [`idle`] | what a carrier does without work |
 //! | [`pump`] | descriptors, one epoll |
+//! | [`roster`] | all kernel threads, and calls that all of them must make |
 //! | [`helpers`] | kernel threads for calls that only block |
 //! | [`ring`] | one kernel thread and an io_uring, for what waits for a disk |
 //! | [`sysmon`] | the watcher: lasting backlogs, missing poller, inspection requests |
@@ -41,6 +42,7 @@ pub mod kthread;
 mod latency;
 pub mod pump;
 pub mod ring;
+pub mod roster;
 pub mod signals;
 pub mod stacks;
 pub mod switch;

@@ -21,7 +21,7 @@
 
 mod queues;
 
-use crate::carrier::Carrier;
+use crate::carrier::{Carrier, PREEMPT};
 use crate::engine::ENGINE;
 use crate::kthread;
 use crate::switch;
@@ -31,9 +31,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use queues::Queues;
 use raddle_context::timestamp;
 use raddle_sched::{SpinLock, TaskList, TaskRef, Wake};
-use raddle_sys::{err, errno};
+use raddle_sys::{err, errno, nr, sys};
 
-const STACK: usize = 32 * 1024;
+const STACK: usize = 64 * 1024;
 
 /// There is none yet; it is being made; it is there; it can't be.
 const NONE: u32 = 0;
@@ -103,6 +103,9 @@ impl Ring {
     /// # Safety
     /// As for the system call that the work stands for.
     pub unsafe fn transfer(&self, work: Work) -> Option<(isize, u64)> {
+        if Carrier::current().is_apart() {
+            return None; // the ring's thread would act for the rest of the process
+        }
         if self.state.load(Ordering::Acquire) != READY {
             self.start();
             return None;
@@ -198,8 +201,19 @@ impl Ring {
 }
 
 extern "C" fn ring_main(_: usize) -> ! {
-    // SAFETY: this thread is no carrier; every signal is blocked.
-    unsafe { raddle_context::set_gs_base(0) };
+    // SAFETY: this thread is no carrier; only PREEMPT may interrupt it, for what every kernel
+    // thread must do.
+    unsafe {
+        raddle_context::set_gs_base(0);
+        let mask = !(1u64 << (PREEMPT - 1));
+        sys!(
+            nr::__NR_rt_sigprocmask,
+            2usize,
+            &raw const mask,
+            0usize,
+            8usize
+        );
+    }
     let ring = &ENGINE.ring;
     let word = ring.posted.as_ptr();
     match Queues::make(word) {

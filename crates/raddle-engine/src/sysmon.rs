@@ -8,7 +8,7 @@
 //! waits for them, sysmon watches timers and descriptors, so that who becomes runnable is seen at
 //! once.
 
-use crate::carrier::{Carrier, CarrierState};
+use crate::carrier::{Carrier, CarrierState, PREEMPT};
 use crate::chaos::{self, Point};
 use crate::clock;
 use crate::descriptor::OwnDescriptor;
@@ -116,8 +116,19 @@ struct Sight {
 }
 
 extern "C" fn sysmon_main(_: usize) -> ! {
-    // SAFETY: this thread is no carrier.
-    unsafe { raddle_context::set_gs_base(0) };
+    // SAFETY: this thread is no carrier; of all signals it takes the one for what every kernel
+    // thread must do.
+    unsafe {
+        raddle_context::set_gs_base(0);
+        let mask = !(1u64 << (PREEMPT - 1));
+        sys!(
+            nr::__NR_rt_sigprocmask,
+            2usize,
+            &raw const mask,
+            0usize,
+            8usize
+        );
+    }
     let listener = ENGINE.sysmon.listener.get();
     let wake = ENGINE.sysmon.wake.get();
     own_table();

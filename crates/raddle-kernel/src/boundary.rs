@@ -58,6 +58,24 @@ impl Frame {
         ]
     }
 
+    /// The address behind the system call's site, which the stub pushed.
+    pub fn site(&self) -> usize {
+        let mut frame = core::ptr::from_ref(self)
+            .wrapping_add(1)
+            .cast::<[usize; 3]>();
+        // SAFETY: behind the arguments lie rbp, a return address and, if that leads to the stub, the
+        // site; if it leads to an entry that called this one, rbp points at the same of that entry.
+        unsafe {
+            if (*frame)[1] == (&raw const raddle_vector_return).addr() {
+                frame = core::ptr::with_exposed_provenance((*frame)[0]);
+            }
+            if (*frame)[1] == (&raw const raddle_clone_return).addr() {
+                frame = frame.wrapping_byte_add(size_of::<usize>());
+            }
+            (*frame)[2]
+        }
+    }
+
     /// Executes the call as it is, here: for handlers that need its result.
     ///
     /// # Safety
@@ -143,6 +161,8 @@ unsafe extern "C" {
     static raddle_pass_end: u8;
     static raddle_look_begin: u8;
     static raddle_look_end: u8;
+    static raddle_vector_return: u8;
+    static raddle_clone_return: u8;
 }
 
 /// True if `rip` is the passing system call of an entry.
@@ -176,6 +196,8 @@ global_asm!(
     ".pushsection .text.raddle_boundary,\"ax\",@progbits",
     ".hidden raddle_entry_plain, raddle_entry_vector",
     ".hidden raddle_entry_clone_before, raddle_entry_clone_after, raddle_child_start",
+    ".hidden raddle_vector_return, raddle_clone_return",
+    ".globl raddle_vector_return, raddle_clone_return",
     ".hidden raddle_pass_begin, raddle_pass_end, raddle_look_begin, raddle_look_end",
     ".globl raddle_entry_plain, raddle_entry_vector",
     ".globl raddle_entry_clone_before, raddle_entry_clone_after, raddle_child_start",
@@ -280,6 +302,7 @@ global_asm!(
     "movaps [rsp + 16*\\n], xmm\\n",
     ".endr",
     "call raddle_entry_plain",
+    "raddle_vector_return:",
     ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
     "movaps xmm\\n, [rsp + 16*\\n]",
     ".endr",
@@ -300,6 +323,7 @@ global_asm!(
     "cmp rax, 435",
     "je 5f",
     "call raddle_entry_vector", // any other number
+    "raddle_clone_return:",
     "mov r11d, 1",
     "ret",
     "6:",

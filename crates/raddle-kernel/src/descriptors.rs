@@ -1,7 +1,7 @@
 //! What we know of descriptors: their kind, their end, and those that are nobody's business.
 
 use crate::boundary::{Frame, Outcome};
-use crate::is_multiplexed;
+use crate::{is_multiplexed, loading};
 use core::ptr::with_exposed_provenance;
 use raddle_engine::ENGINE;
 use raddle_engine::pump::{Entry, Kind};
@@ -119,6 +119,7 @@ fn is_hidden(fd: usize) -> bool {
 
 /// `close(2)`.
 pub extern "C" fn close(frame: &Frame) -> Outcome {
+    loading::closes(frame);
     if !ENGINE.is_started() {
         return Outcome::PASS;
     }

@@ -9,7 +9,7 @@ use raddle_engine::{Carrier, ENGINE, Thread, switch};
 use raddle_sys::{err, errno, nr, sys, syscall6};
 
 /// `PR_SET_NAME`.
-const SET_NAME: usize = 15;
+pub const SET_NAME: usize = 15;
 
 /// `gettid(2)`.
 pub extern "C" fn gettid(_: &Frame) -> Outcome {
@@ -46,19 +46,6 @@ pub extern "C" fn of_process(frame: &Frame) -> Outcome {
     Outcome::of(unsafe { syscall6(frame.rax as u32, args) })
 }
 
-/// `setuid(2)` and its family, `capset(2)`: refused with EAGAIN once the process has threads.
-///
-/// The kernel changes one kernel thread only, and glibc's broadcast reaches green threads, not
-/// carriers: some would keep the old credentials, which is a hole. Until the runtime changes all of
-/// its kernel threads in one step, the call fails and changes nothing.
-pub extern "C" fn credentials(_: &Frame) -> Outcome {
-    if ENGINE.is_started() {
-        Outcome::of(err(errno::EAGAIN))
-    } else {
-        Outcome::PASS
-    }
-}
-
 /// In the child of a fork: the kernel takes the name of the thread that forked.
 pub fn in_child() {
     name_own_kernel_thread(&Carrier::current().thread().name());
@@ -86,42 +73,32 @@ fn name_own_kernel_thread(name: &[u8; 16]) {
     unsafe { sys!(nr::__NR_prctl, SET_NAME, name.as_ptr()) };
 }
 
-/// `prctl(2)`: `PR_SET_NAME`, `PR_GET_NAME` and `PR_GET_TID_ADDRESS` are the green thread's.
-pub extern "C" fn prctl(frame: &Frame) -> Outcome {
-    const GET_NAME: usize = 16;
-    const GET_TID_ADDRESS: usize = 40;
+/// `prctl(PR_SET_NAME)`.
+pub fn prctl_set_name(frame: &Frame) -> Outcome {
     let thread = Carrier::current().thread();
-    match frame.arg(0) {
-        SET_NAME => {
-            let mut name = [0u8; 15];
-            for (i, byte) in name.iter_mut().enumerate() {
-                *byte = match user::read(frame.arg(1) + i) {
-                    Ok(0) => break, // the string's end
-                    Ok(byte) => byte,
-                    Err(errno) => return Outcome::of(errno),
-                };
-            }
-            let len = name
-                .iter()
-                .position(|&byte| byte == 0)
-                .unwrap_or(name.len());
-            set_name(thread, &name[..len]);
-            if exclusion::excludes_name(&name[..len]) && is_multiplexed() {
-                switch::bind_current();
-                scheduling::give_to_kernel(thread);
-                set_name(thread, &name[..len]);
-            }
-            Outcome::of(0)
-        }
-        GET_NAME if ENGINE.is_started() => {
-            let done = user::write(frame.arg(1), &thread.name());
-            Outcome::of(done.map_or_else(|errno| errno, |()| 0))
-        }
-        GET_TID_ADDRESS if ENGINE.is_started() => {
-            let address = thread.clear_tid.get().expose_provenance() as u64;
-            let done = user::write(frame.arg(1), &address);
-            Outcome::of(done.map_or_else(|errno| errno, |()| 0))
-        }
-        _ => Outcome::PASS,
+    let mut name = [0u8; 15];
+    for (i, byte) in name.iter_mut().enumerate() {
+        *byte = match user::read(frame.arg(1) + i) {
+            Ok(0) => break, // the string's end
+            Ok(byte) => byte,
+            Err(errno) => return Outcome::of(errno),
+        };
     }
+    let len = name
+        .iter()
+        .position(|&byte| byte == 0)
+        .unwrap_or(name.len());
+    set_name(thread, &name[..len]);
+    if exclusion::excludes_name(&name[..len]) && is_multiplexed() {
+        switch::bind_current();
+        scheduling::give_to_kernel(thread);
+        set_name(thread, &name[..len]);
+    }
+    Outcome::of(0)
+}
+
+/// `prctl(PR_GET_NAME)`.
+pub fn prctl_get_name(frame: &Frame) -> Outcome {
+    let done = user::write(frame.arg(1), &Carrier::current().thread().name());
+    Outcome::of(done.map_or_else(|errno| errno, |()| 0))
 }

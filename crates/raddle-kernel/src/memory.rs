@@ -1,6 +1,7 @@
 //! Memory calls that concern thread stacks: answered from the arena of `raddle_engine::stacks`.
 
 use crate::boundary::{Frame, Outcome};
+use crate::loading;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::ENGINE;
 
@@ -43,6 +44,9 @@ pub extern "C" fn madvise(frame: &Frame) -> Outcome {
 
 /// `mmap(2)` of a thread's stack, or over a part of one.
 pub extern "C" fn mmap(frame: &Frame) -> Outcome {
+    if let Some(outcome) = loading::mmap(frame) {
+        return outcome;
+    }
     if !ENGINE.is_started() {
         return Outcome::PASS;
     }
@@ -75,6 +79,7 @@ pub extern "C" fn munmap(frame: &Frame) -> Outcome {
     if ENGINE.stacks.holds(address, 1) && ENGINE.stacks.release(address, len) {
         return Outcome::of(0);
     }
+    loading::unmaps(frame);
     Outcome::PASS
 }
 

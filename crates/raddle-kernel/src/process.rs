@@ -7,10 +7,11 @@
 //! meanwhile.
 
 use crate::boundary::{CloneFrame, Frame, Outcome};
+use crate::credentials;
 use crate::futex;
 use crate::signal;
 use crate::threads::{self, CLONE_THREAD, CLONE_VM, Request};
-use crate::{ids, is_multiplexed, scheduling};
+use crate::{ids, is_multiplexed, loading, scheduling};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::carrier::{LEFT, SHARES};
 use raddle_engine::chaos::{self, Point};
@@ -114,6 +115,8 @@ pub extern "C" fn clone_after(result: isize) {
         unsafe { fork::in_child() };
         signal::in_child();
         futex::vector::in_child();
+        credentials::in_child();
+        loading::in_child();
         if had_threads {
             scheduling::in_child();
             ids::in_child();

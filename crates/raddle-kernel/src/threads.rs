@@ -102,8 +102,17 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
     first_frame(thread, frame, request.stack);
-    if parent.bind_next.replace(false) {
-        let _ = ENGINE.bind(thread); // green rather than not at all
+    let is_apart = Carrier::current().is_apart();
+    if parent.bind_next.replace(false) || is_apart {
+        let bound = ENGINE.bind(thread); // green rather than not at all
+        if let Err(errno) = bound
+            && is_apart
+        {
+            ENGINE.threads.retire(thread);
+            // SAFETY: nobody knows the thread yet.
+            unsafe { ENGINE.threads.recycle(thread) };
+            return errno; // as different as its maker, or not at all
+        }
     }
     scheduling::inherit(thread, parent);
     ENGINE.unpark(thread.task_ref());

@@ -22,6 +22,7 @@ use crate::memory::{Memory, PAGE_SIZE, Protection};
 use crate::plan::Plan;
 use crate::refusal::Refusal;
 use crate::site::{EntryKind, INSTRUCTION_LEN, Number, Site, State};
+use crate::stub::Stubs;
 use crate::stub::fill::{self, Entry, Filling, Slots, displacement};
 use crate::window::JUMP_LEN;
 
@@ -57,6 +58,8 @@ pub struct Report {
     pub refused: usize,
     /// The addresses of the first of them; zero where there are fewer.
     pub refused_at: [usize; 8],
+    /// The stubs of those that are patched.
+    pub stubs: Stubs,
 }
 
 impl Report {
@@ -109,7 +112,7 @@ pub unsafe fn apply(
     memory: &impl Memory,
     probe: Option<&CStr>,
 ) -> Result<Report, Refusal> {
-    let report = Report::of(plan);
+    let mut report = Report::of(plan);
     if report.patched == 0 {
         return Ok(report);
     }
@@ -126,7 +129,7 @@ pub unsafe fn apply(
         job.fill_slots()?;
         job.patch_texts()?;
     }
-    job.slots(|_, _, _| Ok(()))?.keep();
+    report.stubs = job.slots(|_, _, _| Ok(()))?.keep();
     Ok(report)
 }
 
@@ -143,7 +146,10 @@ impl<M: Memory> Job<'_, M> {
         &self,
         mut visit: impl FnMut(&Site, EntryKind, usize) -> Result<(), Refusal>,
     ) -> Result<Slots, Refusal> {
-        let mut slots = Slots::unused();
+        let is_clone = |kind| kind == EntryKind::Clone;
+        let all = self.plan.planned().count();
+        let clones = self.plan.planned().filter(|site| is_clone(site.1)).count();
+        let mut slots = Slots::unused(all - clones, clones)?;
         for (site, kind) in self.plan.planned() {
             let slot = slots.take(kind)?;
             visit(site, kind, slot)?;

@@ -13,6 +13,7 @@ pub struct Image {
     segments: [Segment; MAX_SEGMENTS],
     segment_count: usize,
     unwind_header: Option<Span>,
+    dynamic: Option<Span>,
 }
 
 /// Addresses `[start, end)`.
@@ -44,6 +45,7 @@ const PROGRAM_HEADER_LEN: usize = 56;
 const ET_DYN: u16 = 3;
 const EM_X86_64: u16 = 62;
 const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const PF_X: u32 = 1;
 const PF_W: u32 = 2;
@@ -77,6 +79,7 @@ impl Image {
             segments: [Segment::default(); MAX_SEGMENTS],
             segment_count: 0,
             unwind_header: None,
+            dynamic: None,
         };
         for entry in table.chunks_exact(PROGRAM_HEADER_LEN) {
             image.add(entry, whole)?;
@@ -93,11 +96,13 @@ impl Image {
     fn add(&mut self, entry: &[u8], whole: Span) -> Result<(), Refusal> {
         let kind = u32_at(entry, 0).ok_or(Refusal::BadHeaders)?;
         let flags = u32_at(entry, 4).ok_or(Refusal::BadHeaders)?;
-        if !matches!(kind, PT_LOAD | PT_GNU_EH_FRAME) {
+        if !matches!(kind, PT_LOAD | PT_GNU_EH_FRAME | PT_DYNAMIC) {
             return Ok(());
         }
         let span = span_of(entry, whole).ok_or(Refusal::BadHeaders)?;
-        if kind == PT_GNU_EH_FRAME {
+        if kind == PT_DYNAMIC {
+            self.dynamic = Some(span);
+        } else if kind == PT_GNU_EH_FRAME {
             self.unwind_header = Some(span);
         } else if flags & (PF_R | PF_W) == PF_R {
             let slot = self
@@ -111,6 +116,29 @@ impl Image {
             self.segment_count += 1;
         }
         Ok(())
+    }
+
+    /// The addresses from the first executable segment to the end of the last.
+    pub fn text_range(&self) -> (usize, usize) {
+        let from = self.texts().map(|text| text.start).min().unwrap_or(0);
+        (from, self.texts().map(|text| text.end).max().unwrap_or(0))
+    }
+
+    /// True if ld.so is to relocate the text: it must not have been changed before.
+    ///
+    /// # Safety
+    /// The dynamic section is mapped, as the other segments are.
+    pub unsafe fn has_text_relocations(&self) -> bool {
+        const DT_TEXTREL: u64 = 22;
+        const DT_FLAGS: u64 = 30;
+        const DF_TEXTREL: u64 = 4;
+        let dynamic = self.dynamic.unwrap_or_default();
+        (dynamic.start..dynamic.end.saturating_sub(15))
+            .step_by(16)
+            // SAFETY: the caller's promise; entries are two words.
+            .map(|at| unsafe { (at as *const [u64; 2]).read_unaligned() })
+            .take_while(|entry| entry[0] != 0)
+            .any(|[tag, value]| tag == DT_TEXTREL || tag == DT_FLAGS && value & DF_TEXTREL != 0)
     }
 
     fn segments(&self) -> impl Iterator<Item = &Segment> {

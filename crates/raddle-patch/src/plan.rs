@@ -61,8 +61,11 @@ pub fn plan<'s>(
     wanted: &[u64; 8],
     scratch: &'s mut [Site],
 ) -> Result<Plan<'s>, Refusal> {
-    let functions = Functions::of(image)?;
     let count = find_sites(image, scratch)?;
+    if count == 0 {
+        return Ok(Plan { sites: &[] });
+    }
+    let functions = Functions::of(image)?;
     let sites = &mut scratch[..count];
     sites.sort_unstable_by_key(|site| site.address);
     for text in image.texts() {

@@ -3,8 +3,8 @@
 //! They are reserved at link time, filled with `int3`, in pages that hold nothing else. So each has
 //! an unwind entry made by the assembler, and a stack trace passes through it in libgcc, libunwind,
 //! gdb and whatever reads `.eh_frame`. Slots are filled in by [`apply`](crate::apply), a page at
-//! least at a time: a page that has been executed is never written again, so that libraries loaded
-//! later can be patched while other threads run.
+//! least at a time: a page that has been executed is never written again while its library is
+//! loaded, so that libraries loaded later can be patched while other threads run.
 //!
 //! A slot of a handled call, 64 bytes; CFA is what rsp is at the site:
 //!
@@ -45,6 +45,8 @@ use core::arch::global_asm;
 
 pub(crate) mod fill;
 
+pub use fill::Stubs;
+
 /// The most bytes of instructions before a site that a stub has room for.
 pub(crate) const PREFIX_MAX: usize = 16;
 /// The most bytes of instructions behind a site that a stub has room for.
@@ -52,8 +54,8 @@ pub(crate) const SUFFIX_MAX: usize = 14;
 
 const PLAIN_LEN: usize = 64;
 const CLONE_LEN: usize = 128;
-const PLAIN_COUNT: usize = 1024;
-const CLONE_COUNT: usize = 256;
+const PLAIN_COUNT: usize = 2048;
+const CLONE_COUNT: usize = 512;
 
 global_asm!(
     ".pushsection .text.raddle_patch_stubs, \"ax\", @progbits",

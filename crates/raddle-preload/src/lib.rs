@@ -7,6 +7,7 @@
 
 mod builtins;
 mod environment;
+mod late;
 mod original;
 mod start;
 mod symbols;

@@ -10,6 +10,7 @@
 //! the engine never starts, because no clone reaches it.
 
 use crate::environment::{Environment, Line};
+use crate::late;
 use crate::original::{self, LinkMap};
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::{self, Write};
@@ -17,7 +18,7 @@ use core::ptr::with_exposed_provenance_mut;
 use raddle_engine::engine::{Hooks, MAX_WANTED};
 use raddle_engine::thread::MAX_THREADS;
 use raddle_engine::{ENGINE, chaos};
-use raddle_kernel::{boundary, calls, exclusion, process, signal, threads};
+use raddle_kernel::{boundary, calls, credentials, exclusion, loading, process, signal, threads};
 use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, plan};
 use raddle_sched::policy::QUANTUM_NS;
 use raddle_sys::{is_err, mem, nr, sys};
@@ -31,6 +32,8 @@ const AT_SYSINFO_EHDR: usize = 33;
 const FSGSBASE: usize = 2;
 const READ: usize = 1;
 const WRITE: usize = 2;
+/// The newest glibc 2.N that the tests have run with.
+const NEWEST_MINOR: u32 = 41;
 /// System call sites that one module may have.
 const MAX_SITES: usize = 2048;
 
@@ -52,6 +55,7 @@ enum Why {
     NoLinkMap,
     NoGlibc,
     OldGlibc,
+    NewGlibc,
     NoMemory,
     Carriers,
     Quantum,
@@ -77,6 +81,9 @@ impl fmt::Display for Why {
                 "ld.so's list of libraries was not found; use the system's dynamic loader"
             }
             Self::NoGlibc => "the program doesn't use glibc; use a glibc build",
+            Self::NewGlibc => {
+                "this glibc is newer than 2.41, the newest that is known to work; use a newer raddle"
+            }
             Self::OldGlibc => "this glibc is older than 2.34; use a newer system",
             Self::NoMemory => "there is not enough memory or address space; raise the limits",
             Self::MaxThreads => "RADDLE_MAX_THREADS is not a number from 1 to 1048576; correct it",
@@ -135,8 +142,31 @@ fn take_over(environment: &Environment) -> Result<Report, Why> {
     if original::CREATE.get() == 0 || original::COND_CLOCKWAIT.get() == 0 {
         return Err(Why::OldGlibc); // before 2.34 they were in libpthread
     }
+    // SAFETY: libc's entry.
+    if unsafe { minor_version(libc) }.is_none_or(|minor| minor > NEWEST_MINOR) {
+        return Err(Why::NewGlibc);
+    }
     prepare(environment, map)?;
     patch_all(environment, map, libc)
+}
+
+/// glibc 2.N: N.
+///
+/// # Safety
+/// `libc` must be glibc's entry in ld.so's list.
+unsafe fn minor_version(libc: &LinkMap) -> Option<u32> {
+    // SAFETY: the caller's promise.
+    let function = unsafe { original::symbol(libc, c"gnu_get_libc_version") };
+    if function == 0 {
+        return None;
+    }
+    // SAFETY: glibc's function of this type; it does nothing but return a constant of its own.
+    let version = unsafe {
+        let function: extern "C" fn() -> *const c_char = core::mem::transmute(function);
+        CStr::from_ptr(function())
+    };
+    let digits = version.to_str().ok()?.strip_prefix("2.")?;
+    digits.split('.').next()?.parse().ok()
 }
 
 /// Everything that needs no patching.
@@ -208,8 +238,15 @@ fn quantum_ns(environment: &Environment) -> Result<u64, Why> {
 
 fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Result<Report, Why> {
     let report = patch(libc).map_err(Why::Patching)?;
+    // SAFETY: libc's entry, and its headers, which are loaded as its entry says.
+    unsafe {
+        let image = Image::at(libc.base, Image::ANY_SIZE).map_err(Why::Patching)?;
+        let (from, to) = image.text_range();
+        credentials::know_libc(from, to, original::symbol(libc, c"syscall"));
+    }
     // SAFETY: entries of ld.so's list.
     unsafe { withdraw_rseq(map) };
+    watch_loading(map);
     // The program itself isn't touched: its raw system calls are its own affair.
     let own = (&raw const __ehdr_start).addr();
     let vdso = environment.auxiliary(AT_SYSINFO_EHDR);
@@ -223,7 +260,49 @@ fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Result
     Ok(report)
 }
 
+/// From now on libraries are patched when they are loaded.
+fn watch_loading(map: &LinkMap) {
+    let Some(ldso) = find(map, b"ld-linux-x86-64.so.2") else {
+        return;
+    };
+    // SAFETY: an entry of ld.so's list.
+    if let Ok(image) = unsafe { Image::at(ldso.base, Image::ANY_SIZE) } {
+        let (from, to) = image.text_range();
+        let hooks = loading::Hooks {
+            loaded: late::loaded,
+            unmapped: late::unmapped,
+        };
+        loading::watch(from, to, hooks);
+    }
+}
+
 fn patch(object: &LinkMap) -> Result<Report, Refusal> {
+    // SAFETY: a shared library of ld.so's list begins with its ELF header; one thread exists.
+    unsafe {
+        let image = Image::at(object.base, Image::ANY_SIZE)?;
+        let path = (!object.name.is_null()).then(|| CStr::from_ptr(object.name));
+        patch_image(&image, path)
+    }
+}
+
+/// Patches a library that ld.so has mapped, and says where its text is.
+///
+/// # Safety
+/// Its header is at `base`, all segments are mapped, and nobody executes its text.
+pub unsafe fn patch_late(base: usize) -> Result<(Report, (usize, usize)), Refusal> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let image = Image::at(base, Image::ANY_SIZE)?;
+        if image.has_text_relocations() {
+            return Err(Refusal::NotRelocatable);
+        }
+        Ok((patch_image(&image, None)?, image.text_range()))
+    }
+}
+
+/// # Safety
+/// Nobody executes the image's text.
+unsafe fn patch_image(image: &Image, path: Option<&CStr>) -> Result<Report, Refusal> {
     let targets = Targets {
         plain: boundary::raddle_entry_plain as *const () as usize,
         vector: boundary::raddle_entry_vector as *const () as usize,
@@ -231,13 +310,10 @@ fn patch(object: &LinkMap) -> Result<Report, Refusal> {
         clone_after: boundary::raddle_entry_clone_after as *const () as usize,
     };
     let mut scratch = [Site::EMPTY; MAX_SITES];
-    // SAFETY: a shared library of ld.so's list begins with its ELF header; one thread exists, and
-    // the targets are the boundary's entries, which keep the promises.
+    // SAFETY: the caller's promise; the targets are the boundary's entries, which keep theirs.
     unsafe {
-        let image = Image::at(object.base, Image::ANY_SIZE)?;
-        let plan = plan(&image, &calls::wanted(), &mut scratch)?;
-        let path = (!object.name.is_null()).then(|| CStr::from_ptr(object.name));
-        apply(&image, &plan, &targets, &Linux, path)
+        let plan = plan(image, &calls::wanted(), &mut scratch)?;
+        apply(image, &plan, &targets, &Linux, path)
     }
 }
 

@@ -22,6 +22,11 @@ static const char *library_path(void)
     return arguments[2];
 }
 
+static void *nothing(void *argument)
+{
+    return argument;
+}
+
 static void *load_and_call(void *me)
 {
     void *library = dlopen(library_path(), RTLD_NOW);
@@ -66,6 +71,120 @@ CASE(a_library_that_is_loaded_late_may_make_raw_system_calls)
     int64_t started_ns = now_ns();
     IS(wait(20 * MS), 0);
     check_took(started_ns, 20);
+}
+
+typedef long (*two_arguments)(long, long);
+
+static two_arguments late_wait, late_read;
+static atomic_int words[20], arrived;
+static int pipe_ends[2];
+
+static void *wait_in_library(void *me)
+{
+    arrived++;
+    while (words[(long)me] == 0) {
+        late_wait((long)&words[(long)me], 0);
+    }
+    return NULL;
+}
+
+static void *read_in_library(void *unused)
+{
+    char byte;
+    arrived++;
+    IS(late_read(pipe_ends[0], (long)&byte), 1);
+    return unused;
+}
+
+/* As another process sees them. */
+static int kernel_threads(void)
+{
+    char path[100];
+    int count = 0, ends[2];
+    pid_t parent = getpid(), child;
+    GET(pipe(ends));
+    if ((child = GET(fork())) == 0) {
+        snprintf(path, sizeof path, "/proc/%d/task", parent);
+        DIR *folder = opendir(path);
+        while (folder && readdir(folder)) {
+            count++;
+        }
+        IS(write(ends[1], &count, sizeof count), sizeof count);
+        _exit(0);
+    }
+    IS(read(ends[0], &count, sizeof count), sizeof count);
+    IS(waitpid(child, NULL, 0), child);
+    close(ends[0]);
+    close(ends[1]);
+    return count - 2;
+}
+
+/* Threads that wait by the library's own instructions hold no kernel thread under raddle, and are
+ * woken by libc's calls. */
+CASE(threads_wait_in_a_library_that_is_loaded_late)
+{
+    pthread_t waiters[20], readers[20];
+    join(start(nothing, NULL));
+    void *library = dlopen(library_path(), RTLD_NOW);
+    CHECK(library != NULL);
+    late_wait = (two_arguments)dlsym(library, "raw_wait");
+    late_read = (two_arguments)dlsym(library, "raw_read");
+    GET(pipe(pipe_ends));
+    for (long i = 0; i < 20; i++) {
+        waiters[i] = start(wait_in_library, number(i));
+        readers[i] = start(read_in_library, NULL);
+    }
+    while (arrived < 40) {
+        sleep_ms(1);
+    }
+    let_others_block();
+    CHECK(getenv("LD_PRELOAD") == NULL || kernel_threads() < 15);
+    for (long i = 0; i < 20; i++) {
+        words[i] = 1;
+        IS(syscall(SYS_futex, &words[i], 129, 1, NULL, NULL, 0), 1);
+        IS(write(pipe_ends[1], "x", 1), 1);
+    }
+    join_all(waiters, 20);
+    join_all(readers, 20);
+    OK(dlclose(library));
+}
+
+/* More often than there is room for its stubs, if they weren't given back. */
+CASE(a_library_is_loaded_and_unloaded_often)
+{
+    join(start(nothing, NULL));
+    for (int i = 0; i < 300; i++) {
+        void *library = dlopen(library_path(), RTLD_NOW);
+        CHECK(library != NULL);
+        library_function id = (library_function)dlsym(library, "raw_thread_id");
+        IS(id(0), gettid());
+        OK(dlclose(library));
+    }
+}
+
+static void *know_own_id(void *unused)
+{
+    void *library = dlopen(library_path(), RTLD_NOW);
+    CHECK(library != NULL);
+    library_function id = (library_function)dlsym(library, "raw_thread_id");
+    for (int i = 0; i < 20; i++) {
+        IS(id(0), gettid());
+        sched_yield();
+    }
+    OK(dlclose(library));
+    return unused;
+}
+
+/* The id that the library's own instruction gets is the thread's, not a carrier's. */
+CASE(a_library_comes_and_goes_while_threads_use_it)
+{
+    pthread_t threads[10];
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 10; i++) {
+            threads[i] = start(know_own_id, NULL);
+        }
+        join_all(threads, 10);
+    }
 }
 
 static void *resolve(void *argument)

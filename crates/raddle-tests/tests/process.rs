@@ -28,3 +28,19 @@ mod processes {
         many_children_at_once,
     }
 }
+
+mod credentials {
+    raddle_tests::cases! { "credentials.c":
+        all_threads_become_nobody,
+        threads_that_wait_become_nobody,
+        ids_change_while_threads_begin_and_end,
+        a_change_that_is_refused_changes_nothing,
+        a_raw_call_changes_one_thread,
+        file_ids_are_of_one_thread,
+        capabilities_are_of_one_thread,
+        a_filter_is_of_one_thread,
+        a_filter_can_be_of_all_threads,
+        values_are_read_back_on_any_carrier,
+        the_folder_is_of_all_threads_but_who_left_them,
+    }
+}

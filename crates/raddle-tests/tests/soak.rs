@@ -41,3 +41,17 @@ soak! {
     mono_garbage: "mono.cs" garbage_collection_with_50_threads;
     rust_channels: "rust_std.rs" rendezvous_channels_take_turns;
 }
+
+/// How often, in hundreds: `RADDLE_LEAKS`, 3 by default; 10000 is a million.
+fn hundreds() -> String {
+    env::var("RADDLE_LEAKS").unwrap_or_else(|_| "3".to_owned())
+}
+
+mod leaks {
+    raddle_tests::cases! { "leaks.c", |case| case.argument(&super::hundreds());
+        forks_leave_nothing_behind,
+        spawned_programs_leave_nothing_behind,
+        threads_leave_nothing_behind,
+        signals_leave_nothing_behind,
+    }
+}

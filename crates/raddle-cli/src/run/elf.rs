@@ -74,8 +74,17 @@ pub fn obstacle(file: &Path) -> Option<Obstacle> {
     let ident = (&image).read_bytes_at(0, 16).ok()?;
     match ident[CLASS_INDEX] {
         ELFCLASS32 => Some(read_32(&image)),
-        _ => read_64(&image).unwrap_or(Some(Obstacle::Damaged)),
+        _ => match read_64(&image).unwrap_or(Some(Obstacle::Damaged)) {
+            // ld.so itself, started with a program as its argument.
+            Some(Obstacle::Static) if is_loader(file) => loader_obstacle(file),
+            other => other,
+        },
     }
+}
+
+fn is_loader(file: &Path) -> bool {
+    file.file_name()
+        .is_some_and(|name| name.as_bytes().starts_with(b"ld-"))
 }
 
 fn read_32(image: &ReadCache<File>) -> Obstacle {

@@ -159,6 +159,8 @@ pub fn bind(thread: &Thread) -> Result<(), isize> {
     }
     if core::ptr::eq(thread, Carrier::current().thread()) {
         switch::bind_current();
+    } else if Carrier::current().is_apart() {
+        return Err(err(errno::EAGAIN)); // it would become as different as this one
     } else {
         ENGINE.bind(thread)?;
     }

@@ -20,6 +20,7 @@ use crate::{process, user};
 use core::arch::global_asm;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
+use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::{self, POKE};
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::abi::{SigInfo, UContext};
@@ -78,6 +79,9 @@ fn is_ours(rip: usize) -> bool {
 extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext) {
     // SAFETY: the kernel made both.
     let (info, context) = unsafe { (&*info, &mut *context) };
+    if signal as usize == PREEMPT && ENGINE.roster.answer() {
+        return; // the kernel goes on, or restarts its call
+    }
     let rip = context.context.rip as usize;
     let fault = is_fault(info);
     let resume = if fault {

@@ -1,7 +1,7 @@
 //! Writing slots, and reading back what they remember. The layout is in the parent module.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Array, PREFIX_MAX, Patched, SUFFIX_MAX};
 use crate::image::i32_at;
@@ -12,10 +12,29 @@ use crate::site::{EntryKind, INSTRUCTION_LEN, Site};
 /// Behind `lea RA(%rip), %rcx`: where its operand counts from.
 const LEA_END: usize = PREFIX_MAX + 7;
 
-/// How many slots of each array are in use, in whole pages. Only [`Slots`] reads or writes them,
-/// and the callers of `apply` see to it that there is one at a time.
-static PLAIN_USED: AtomicUsize = AtomicUsize::new(0);
-static CLONE_USED: AtomicUsize = AtomicUsize::new(0);
+/// The pages of each array that are in use, one bit each. Only [`Slots`] and [`Stubs`] read or
+/// write them, and the callers of `apply` see to it that there is one at a time.
+static PLAIN_USED: AtomicU64 = AtomicU64::new(0);
+static CLONE_USED: AtomicU64 = AtomicU64::new(0);
+
+/// The pages of stubs that belong to one image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stubs {
+    plain: u64,
+    clone_like: u64,
+}
+
+impl Stubs {
+    /// Gives the stubs back, to be filled for another image.
+    ///
+    /// # Safety
+    /// The image is gone, so that nobody executes its stubs, and [`apply`](crate::apply) doesn't
+    /// run meanwhile.
+    pub unsafe fn release(self) {
+        PLAIN_USED.fetch_and(!self.plain, Ordering::Relaxed);
+        CLONE_USED.fetch_and(!self.clone_like, Ordering::Relaxed);
+    }
+}
 
 /// The slots that one run of `apply` fills.
 pub(crate) struct Slots {
@@ -25,17 +44,18 @@ pub(crate) struct Slots {
 
 struct Supply {
     array: Array,
-    first: usize,
+    /// The pages that hold the slots wanted.
+    pages: Range<usize>,
     next: usize,
 }
 
 impl Slots {
-    /// Starts behind the slots that are in use.
-    pub fn unused() -> Self {
-        Self {
-            plain: Supply::new(Array::plain(), &PLAIN_USED),
-            clone_like: Supply::new(Array::clone_like(), &CLONE_USED),
-        }
+    /// Unused slots, so many of each kind: the same as long as none are kept or released.
+    pub fn unused(plain: usize, clone_like: usize) -> Result<Self, Refusal> {
+        Ok(Self {
+            plain: Supply::new(Array::plain(), &PLAIN_USED, plain)?,
+            clone_like: Supply::new(Array::clone_like(), &CLONE_USED, clone_like)?,
+        })
     }
 
     /// Takes a slot, and says where it is.
@@ -46,48 +66,62 @@ impl Slots {
         }
     }
 
-    /// The pages of the slots taken: an array may have none.
+    /// The pages of the slots: an array may have none.
     pub fn pages(&self) -> [Range<usize>; 2] {
-        [self.plain.pages(), self.clone_like.pages()]
+        [self.plain.addresses(), self.clone_like.addresses()]
     }
 
-    /// Makes the slots taken used for good.
-    pub fn keep(self) {
-        self.plain.keep(&PLAIN_USED);
-        self.clone_like.keep(&CLONE_USED);
+    /// Makes the slots used, until they are released.
+    pub fn keep(self) -> Stubs {
+        let stubs = Stubs {
+            plain: bits(&self.plain.pages),
+            clone_like: bits(&self.clone_like.pages),
+        };
+        PLAIN_USED.fetch_or(stubs.plain, Ordering::Relaxed);
+        CLONE_USED.fetch_or(stubs.clone_like, Ordering::Relaxed);
+        stubs
     }
 }
 
+/// The bits of these pages.
+fn bits(pages: &Range<usize>) -> u64 {
+    pages.clone().fold(0, |set, page| set | 1 << page)
+}
+
 impl Supply {
-    fn new(array: Array, used: &AtomicUsize) -> Self {
-        let first = used.load(Ordering::Relaxed);
-        Self {
+    /// The first pages in a row that nobody uses and that hold `wanted` slots.
+    fn new(array: Array, used: &AtomicU64, wanted: usize) -> Result<Self, Refusal> {
+        let per_page = PAGE_SIZE / array.slot_len;
+        let (len, all) = (wanted.div_ceil(per_page), array.count / per_page);
+        let used = used.load(Ordering::Relaxed);
+        let first = (0..=all.saturating_sub(len))
+            .find(|&first| used & bits(&(first..first + len)) == 0)
+            .filter(|_| len <= all)
+            .ok_or(Refusal::NoStubsLeft)?;
+        Ok(Self {
             array,
-            first,
-            next: first,
-        }
+            pages: first..first + len,
+            next: first * per_page,
+        })
     }
 
     fn take(&mut self) -> Result<usize, Refusal> {
-        if self.next >= self.array.count {
+        let slot = self.array.start + self.next * self.array.slot_len;
+        if slot >= self.addresses().end {
             return Err(Refusal::NoStubsLeft);
         }
-        let slot = self.array.start + self.next * self.array.slot_len;
         self.next += 1;
         Ok(slot)
     }
 
-    fn pages(&self) -> Range<usize> {
-        let address = |index: usize| self.array.start + index * self.array.slot_len;
-        address(self.first)..address(self.next).next_multiple_of(PAGE_SIZE)
-    }
-
-    /// What is left of the last page stays empty: it is never written again.
-    fn keep(self, used: &AtomicUsize) {
-        let per_page = PAGE_SIZE / self.array.slot_len;
-        used.store(self.next.next_multiple_of(per_page), Ordering::Relaxed);
+    fn addresses(&self) -> Range<usize> {
+        let address = |page: usize| self.array.start + page * PAGE_SIZE;
+        address(self.pages.start)..address(self.pages.end)
     }
 }
+
+const _: () = assert!(super::PLAIN_COUNT * super::PLAIN_LEN / PAGE_SIZE < u64::BITS as usize);
+const _: () = assert!(super::CLONE_COUNT * super::CLONE_LEN / PAGE_SIZE < u64::BITS as usize);
 
 /// The bytes of one slot, being written.
 pub(crate) struct Code {

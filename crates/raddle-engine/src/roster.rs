@@ -1,0 +1,248 @@
+//! The roster: all kernel threads of the process, and what they must all do.
+//!
+//! Linux keeps credentials and much else for each kernel thread. What a program changes for its
+//! whole process must change on carriers, sysmon and helpers alike: one that keeps the old
+//! credentials would be a hole. [`Roster::everywhere`] does it:
+//!
+//! 1. It takes the lock under which kernel threads are made and end, so that none is missed; later
+//!    ones inherit from their makers.
+//! 2. It makes the call itself. If that fails, nothing has changed.
+//! 3. It publishes the call as an *order*, sends every other kernel thread the signal PREEMPT, and
+//!    sleeps until all have executed the order in their handlers ([`Roster::answer`]).
+//! 4. If one of them had another result, the process dies, as glibc's does.
+//!
+//! A kernel thread answers wherever it is: in the program, in the runtime (holding whatever lock:
+//! the handler takes none), or blocked in a call, which the kernel restarts. Only a moment with all
+//! signals blocked delays it (a kernel thread's birth, a vfork), and nobody waits for the lock with
+//! signals blocked.
+//!
+//! A kernel thread that was changed alone, for the bound thread that has it, is *apart*
+//! ([`crate::Carrier::apart`]): it makes no kernel threads but those of threads that its own makes.
+
+use crate::carrier::PREEMPT;
+use crate::helpers::MAX_HELPERS;
+use crate::{engine, kthread};
+use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicUsize, Ordering};
+use raddle_sched::SpinLock;
+use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
+
+/// Carriers, helpers and sysmon.
+const MOST: usize = engine::MAX_CARRIERS + MAX_HELPERS as usize + 1;
+
+/// See the module.
+pub struct Roster {
+    /// How many of `tids` were ever in use.
+    used: SpinLock<usize>,
+    /// Kernel ids; 0 for a free place. Written under the lock.
+    tids: [AtomicU32; MOST],
+    /// The last order that each executed, or that wasn't meant for it. Written by the kernel thread
+    /// itself, and under the lock while no order stands.
+    answered: [AtomicU32; MOST],
+    /// The number of the order that stands, or 0. Stored last (release), read by handlers first.
+    standing: AtomicU32,
+    number: AtomicU32,
+    call: AtomicU32,
+    arguments: [AtomicUsize; 6],
+    /// What the call returned to who gave the order.
+    expected: AtomicIsize,
+    /// What it returned to somebody else, if that differs.
+    differs: AtomicIsize,
+    /// Who still has to answer. Handlers count it down, the giver sleeps on it.
+    missing: AtomicU32,
+}
+
+impl Roster {
+    pub(crate) const fn new() -> Self {
+        Self {
+            used: SpinLock::new(0),
+            tids: [const { AtomicU32::new(0) }; MOST],
+            answered: [const { AtomicU32::new(0) }; MOST],
+            standing: AtomicU32::new(0),
+            number: AtomicU32::new(0),
+            call: AtomicU32::new(0),
+            arguments: [const { AtomicUsize::new(0) }; 6],
+            expected: AtomicIsize::new(0),
+            differs: AtomicIsize::new(0),
+            missing: AtomicU32::new(0),
+        }
+    }
+
+    /// Begins anew with the calling kernel thread alone, which is the only one there is.
+    pub(crate) fn begin(&self) {
+        // SAFETY: the only thread, so nobody holds the lock.
+        unsafe { self.used.break_lock() };
+        let mut used = self.used.lock();
+        for tid in &self.tids[..*used] {
+            tid.store(0, Ordering::Relaxed);
+        }
+        self.standing.store(0, Ordering::Relaxed);
+        self.tids[0].store(own_tid(), Ordering::Relaxed);
+        *used = 1;
+    }
+
+    /// Makes a kernel thread by `make`, which returns its id, and enters it.
+    ///
+    /// # Errors
+    /// What `make` says; EAGAIN if there are too many.
+    pub(crate) fn enter(&self, make: impl FnOnce() -> isize) -> Result<u32, isize> {
+        let mut used = self.used.lock();
+        let free = self.tids[..*used]
+            .iter()
+            .position(|tid| tid.load(Ordering::Relaxed) == 0);
+        let place = free.unwrap_or(*used);
+        if place == MOST {
+            return Err(err(errno::EAGAIN));
+        }
+        let tid = make();
+        if is_err(tid) {
+            return Err(tid);
+        }
+        self.answered[place].store(0, Ordering::Relaxed);
+        self.tids[place].store(tid as u32, Ordering::Relaxed);
+        *used = (*used).max(place + 1);
+        Ok(tid as u32)
+    }
+
+    /// The calling kernel thread is about to end, and executes nothing of the program any more.
+    pub(crate) fn leave(&self) {
+        let used = self.used.lock();
+        if let Some(place) = self.place_of(own_tid(), *used) {
+            self.tids[place].store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn place_of(&self, tid: u32, used: usize) -> Option<usize> {
+        self.tids[..used]
+            .iter()
+            .position(|own| own.load(Ordering::Relaxed) == tid)
+    }
+
+    /// Executes a call on every kernel thread of the process, or on none.
+    ///
+    /// # Safety
+    /// As for the call itself, whichever kernel thread makes it; its result doesn't depend on that.
+    ///
+    /// # Blocking
+    /// The carrier, until all have executed it.
+    pub unsafe fn everywhere(&self, nr: u32, arguments: [usize; 6]) -> isize {
+        let used = self.used.lock();
+        // SAFETY: the caller's promise.
+        let result = unsafe { syscall6(nr, arguments) };
+        if is_err(result) {
+            return result;
+        }
+        let own = own_tid();
+        self.give(*used, nr, arguments, result, |tid| tid != own);
+        if self.differs.load(Ordering::Acquire) != result {
+            raddle_sys::fatal(b"raddle: a call changed some kernel threads and not others\n");
+        }
+        result
+    }
+
+    /// Executes a call on the first kernel thread: what the kernel keeps for one thread, and the
+    /// runtime for the process.
+    ///
+    /// # Safety
+    /// As for the call itself.
+    ///
+    /// # Blocking
+    /// As [`Roster::everywhere`].
+    pub unsafe fn on_first(&self, nr: u32, arguments: [usize; 6]) -> isize {
+        let used = self.used.lock();
+        let first = self.tids[0].load(Ordering::Relaxed);
+        if first == own_tid() || *used == 0 {
+            // SAFETY: the caller's promise.
+            return unsafe { syscall6(nr, arguments) };
+        }
+        self.give(*used, nr, arguments, 0, |tid| tid == first);
+        self.differs.load(Ordering::Acquire)
+    }
+
+    /// Gives an order to those that `is_meant` names and waits until it is executed. Under the
+    /// lock. The others count as having answered: PREEMPT has other senders, too.
+    fn give(
+        &self,
+        used: usize,
+        nr: u32,
+        arguments: [usize; 6],
+        expected: isize,
+        is_meant: impl Fn(u32) -> bool,
+    ) {
+        self.call.store(nr, Ordering::Relaxed);
+        for (to, from) in self.arguments.iter().zip(arguments) {
+            to.store(from, Ordering::Relaxed);
+        }
+        self.expected.store(expected, Ordering::Relaxed);
+        self.differs.store(expected, Ordering::Relaxed);
+        let number = self.number.load(Ordering::Relaxed).wrapping_add(1).max(1);
+        self.number.store(number, Ordering::Relaxed);
+        let mut missing = 0;
+        for (tid, answered) in self.tids[..used].iter().zip(&self.answered) {
+            let tid = tid.load(Ordering::Relaxed);
+            if tid != 0 && is_meant(tid) {
+                missing += 1;
+            } else {
+                answered.store(number, Ordering::Relaxed);
+            }
+        }
+        self.missing.store(missing, Ordering::Relaxed);
+        self.standing.store(number, Ordering::Release);
+        for tid in &self.tids[..used] {
+            let tid = tid.load(Ordering::Relaxed);
+            if tid != 0 && is_meant(tid) {
+                signal(tid);
+            }
+        }
+        loop {
+            let missing = self.missing.load(Ordering::Acquire);
+            if missing == 0 {
+                break;
+            }
+            kthread::futex_wait(self.missing.as_ptr(), missing);
+        }
+        self.standing.store(0, Ordering::Relaxed);
+    }
+
+    /// Executes the order that stands, if the calling kernel thread hasn't. True if it did.
+    ///
+    /// # Signal safety
+    /// For the handler of PREEMPT; takes no lock.
+    pub fn answer(&self) -> bool {
+        let number = self.standing.load(Ordering::Acquire);
+        if number == 0 {
+            return false;
+        }
+        let Some(place) = self.place_of(own_tid(), MOST) else {
+            return false;
+        };
+        if self.answered[place].swap(number, Ordering::Relaxed) == number {
+            return false;
+        }
+        let arguments = core::array::from_fn(|i| self.arguments[i].load(Ordering::Relaxed));
+        // SAFETY: who gave the order promised it, and waits.
+        let result = unsafe { syscall6(self.call.load(Ordering::Relaxed), arguments) };
+        if result != self.expected.load(Ordering::Relaxed) {
+            self.differs.store(result, Ordering::Relaxed);
+        }
+        if self.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
+            kthread::futex_wake(self.missing.as_ptr(), 1);
+        }
+        true
+    }
+}
+
+fn own_tid() -> u32 {
+    // SAFETY: a plain query.
+    unsafe { sys!(nr::__NR_gettid) as u32 }
+}
+
+/// Sends PREEMPT; again while the user has as many signals queued as the limit allows.
+fn signal(tid: u32) {
+    // SAFETY: signals a thread of our own, which handles the signal.
+    unsafe {
+        let pid = sys!(nr::__NR_getpid);
+        while sys!(nr::__NR_tgkill, pid, tid, PREEMPT) == err(errno::EAGAIN) {
+            sys!(nr::__NR_sched_yield);
+        }
+    }
+}

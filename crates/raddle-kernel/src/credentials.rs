@@ -1,0 +1,214 @@
+//! Credentials, and whatever else the kernel keeps for each of its threads.
+//!
+//! Three kinds of calls:
+//!
+//! - *of the process*: libc's `setuid` and its family. Every kernel thread must change
+//!   ([`raddle_engine::roster`]).
+//! - *of the calling thread*: `capset`, `setfsuid`, `unshare`, a filter of `seccomp`, and the same
+//!   `setuid` by a raw system call. The thread is bound, and its carrier is *apart* from then on.
+//! - *of whoever the kernel asks*: one value for the process is kept where the kernel looks.
+//!
+//! libc's `setuid` sends every thread a signal whose handler makes the raw call, and makes the
+//! call itself when all have. So the kernel's threads are changed by the first of these calls; one
+//! that repeats the last is answered as that was. This changes nothing, for credentials are
+//! absolute: who has done it once may do it twice, and is no other.
+
+use crate::boundary::{Frame, Outcome};
+use crate::{ids, user};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use raddle_engine::{Carrier, ENGINE, switch};
+use raddle_sched::SpinLock;
+use raddle_sys::{err, errno, is_err, nr};
+
+/// libc's text, from and to.
+static LIBC: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+/// libc's function `syscall`, whose calls are the program's.
+static RAW: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of that function at most.
+const RAW_LEN: usize = 64;
+
+/// The last call that changed all: its number, its arguments and its result.
+static LAST: SpinLock<Option<(u64, [usize; 3], isize)>> = SpinLock::new(None);
+
+/// Says where libc's text is, and its function `syscall`. Once, at start-up.
+pub fn know_libc(from: usize, to: usize, raw: usize) {
+    LIBC[0].store(from, Ordering::Relaxed);
+    LIBC[1].store(to, Ordering::Relaxed);
+    RAW.store(raw, Ordering::Relaxed);
+}
+
+/// True if libc makes the call for the whole process: not `syscall`, not another library.
+fn is_of_process(frame: &Frame) -> bool {
+    let site = frame.site();
+    let raw = RAW.load(Ordering::Relaxed);
+    let [from, to] = [0, 1].map(|end| LIBC[end].load(Ordering::Relaxed));
+    (from..to).contains(&site) && !(raw..raw + RAW_LEN).contains(&site)
+}
+
+/// `setuid(2)`, `setgid(2)`, `setreuid(2)`, `setregid(2)`, `setresuid(2)`, `setresgid(2)`,
+/// `setgroups(2)`.
+pub extern "C" fn identity(frame: &Frame) -> Outcome {
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    if !is_of_process(frame) {
+        return alone(frame);
+    }
+    let [a, b, c, ..] = frame.args();
+    let call = (frame.rax, [a, b, c]);
+    let by_address = frame.rax == u64::from(nr::__NR_setgroups);
+    let last = *LAST.lock();
+    if let Some((number, arguments, result)) = last
+        && (number, arguments) == call
+        && !by_address
+    {
+        return Outcome::of(result);
+    }
+    // SAFETY: the program's own call; a list of groups is the same for all.
+    let result = unsafe { ENGINE.roster.everywhere(frame.rax as u32, frame.args()) };
+    if !is_err(result) {
+        *LAST.lock() = (!by_address).then_some((call.0, call.1, result));
+    }
+    Outcome::of(result)
+}
+
+/// Calls that change the calling thread alone.
+pub extern "C" fn alone(_: &Frame) -> Outcome {
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    match become_apart() {
+        Ok(()) => Outcome::PASS,
+        Err(errno) => Outcome::of(errno),
+    }
+}
+
+/// Gives the running thread a kernel thread of its own that may differ from the others.
+fn become_apart() -> Result<(), isize> {
+    if Carrier::current().bound.load(Ordering::Relaxed).is_null() {
+        switch::bind_current();
+    }
+    let carrier = Carrier::current();
+    if carrier.bound.load(Ordering::Relaxed).is_null() {
+        return Err(err(errno::EAGAIN));
+    }
+    carrier.apart.set(1);
+    // What libc changes next for all must reach this one, too.
+    *LAST.lock() = None;
+    Ok(())
+}
+
+/// `ioprio_set(2)`: for the calling thread if it names nobody else.
+pub extern "C" fn ioprio_set(frame: &Frame) -> Outcome {
+    const WHO_PROCESS: usize = 1;
+    let who = frame.arg(1) as u32;
+    let own = who == 0 || who == Carrier::current().thread().tid();
+    if frame.arg(0) != WHO_PROCESS || !own || !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    if let Err(errno) = become_apart() {
+        return Outcome::of(errno);
+    }
+    let mut args = frame.args();
+    args[1] = 0;
+    // SAFETY: the program's own call, on its own kernel thread.
+    Outcome::of(unsafe { raddle_sys::syscall6(frame.rax as u32, args) })
+}
+
+/// `seccomp(2)`: a filter for all threads is given to all kernel threads by the kernel.
+pub extern "C" fn seccomp(frame: &Frame) -> Outcome {
+    const STRICT: usize = 0;
+    const FILTER: usize = 1;
+    const TSYNC: usize = 1;
+    match frame.arg(0) {
+        FILTER if frame.arg(1) & TSYNC != 0 => Outcome::PASS,
+        STRICT | FILTER => alone(frame),
+        _ => Outcome::PASS,
+    }
+}
+
+/// `personality(2)`.
+pub extern "C" fn personality(frame: &Frame) -> Outcome {
+    const QUERY: u32 = u32::MAX;
+    if frame.arg(0) as u32 == QUERY {
+        Outcome::PASS
+    } else {
+        alone(frame)
+    }
+}
+
+/// `prctl(2)`.
+pub extern "C" fn prctl(frame: &Frame) -> Outcome {
+    const SET_PDEATHSIG: usize = 1;
+    const GET_PDEATHSIG: usize = 2;
+    const GET_NAME: usize = 16;
+    const SET_TIMERSLACK: usize = 29;
+    const GET_TID_ADDRESS: usize = 40;
+    if frame.arg(0) == ids::SET_NAME {
+        return ids::prctl_set_name(frame);
+    }
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    let (nr, args) = (frame.rax as u32, frame.args());
+    match frame.arg(0) {
+        GET_NAME => ids::prctl_get_name(frame),
+        GET_TID_ADDRESS => {
+            let word = Carrier::current().thread().clear_tid.get();
+            let address = word.expose_provenance() as u64;
+            let done = user::write(frame.arg(1), &address);
+            Outcome::of(done.map_or_else(|errno| errno, |()| 0))
+        }
+        // SAFETY: the program's own call, which asks about or changes nothing but a value.
+        SET_PDEATHSIG | GET_PDEATHSIG => Outcome::of(unsafe { ENGINE.roster.on_first(nr, args) }),
+        // SAFETY: as above.
+        SET_TIMERSLACK => Outcome::of(unsafe { ENGINE.roster.everywhere(nr, args) }),
+        option if changes_thread(option, frame.arg(1)) => alone(frame),
+        _ => Outcome::PASS,
+    }
+}
+
+/// True for options that change the calling thread, and nothing of the process.
+fn changes_thread(option: usize, second: usize) -> bool {
+    const SET_UNALIGN: usize = 6;
+    const SET_KEEPCAPS: usize = 8;
+    const SET_FPEMU: usize = 10;
+    const SET_FPEXC: usize = 12;
+    const SET_SECCOMP: usize = 22;
+    const CAPBSET_DROP: usize = 24;
+    const SET_TSC: usize = 26;
+    const SET_SECUREBITS: usize = 28;
+    const MCE_KILL: usize = 33;
+    const SET_NO_NEW_PRIVS: usize = 38;
+    const CAP_AMBIENT: usize = 47;
+    const AMBIENT_IS_SET: usize = 1;
+    const SET_SPECULATION_CTRL: usize = 53;
+    const SET_IO_FLUSHER: usize = 57;
+    const SET_SYSCALL_USER_DISPATCH: usize = 59;
+    const SCHED_CORE: usize = 62;
+    match option {
+        SET_UNALIGN
+        | SET_KEEPCAPS
+        | SET_FPEMU
+        | SET_FPEXC
+        | SET_SECCOMP
+        | CAPBSET_DROP
+        | SET_TSC
+        | SET_SECUREBITS
+        | MCE_KILL
+        | SET_NO_NEW_PRIVS
+        | SET_SPECULATION_CTRL
+        | SET_IO_FLUSHER
+        | SET_SYSCALL_USER_DISPATCH
+        | SCHED_CORE => true,
+        CAP_AMBIENT => second != AMBIENT_IS_SET,
+        _ => false,
+    }
+}
+
+/// Forgets, in the child of a fork, what all of the parent's threads did.
+pub fn in_child() {
+    // SAFETY: the child has one thread.
+    unsafe { LAST.break_lock() };
+    *LAST.lock() = None;
+}

@@ -1,0 +1,72 @@
+//! Patching libraries that are loaded while the program runs, and forgetting them.
+//!
+//! When and by whom is said in [`raddle_kernel::loading`]: nobody else executes the text, and
+//! ld.so's lock is held, so that there is one at a time. Planning needs more stack than a thread
+//! may have left: it gets a stack of its own for the while.
+
+use crate::start;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use raddle_patch::stub::Stubs;
+use raddle_sched::SpinLock;
+use raddle_sys::mem;
+
+const STACK: usize = 512 * 1024;
+/// Libraries with stubs; more are not patched. Each has a page of stubs at least.
+const MOST: usize = 64;
+
+/// A library that was patched.
+#[derive(Clone, Copy)]
+struct Late {
+    from: usize,
+    to: usize,
+    stubs: Stubs,
+}
+
+static LIBRARIES: SpinLock<[Option<Late>; MOST]> = SpinLock::new([None; MOST]);
+/// How many there are: read first, for most programs have none.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Patches the library with its header at `base`.
+pub fn loaded(base: usize) {
+    let Ok(stack) = mem::map(STACK) else {
+        return; // its calls go to the kernel
+    };
+    // SAFETY: the end of fresh memory; it is given back when nothing is on it any more.
+    unsafe {
+        raddle_context::call_on(stack.wrapping_add(STACK), patch, base);
+        mem::unmap(stack, STACK);
+    }
+}
+
+extern "C" fn patch(base: usize) {
+    let Some(place) = LIBRARIES.lock().iter().position(Option::is_none) else {
+        return;
+    };
+    // SAFETY: ld.so has mapped the file and executes nothing of it before its call returns.
+    let Ok((report, (from, to))) = (unsafe { start::patch_late(base) }) else {
+        return;
+    };
+    if report.patched != 0 {
+        let stubs = report.stubs;
+        LIBRARIES.lock()[place] = Some(Late { from, to, stubs });
+        COUNT.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Forgets the libraries whose text lies in the addresses that go away.
+pub fn unmapped(from: usize, to: usize) {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    for slot in LIBRARIES.lock().iter_mut() {
+        if let Some(late) = *slot
+            && from <= late.from
+            && late.to <= to
+        {
+            *slot = None;
+            COUNT.fetch_sub(1, Ordering::Relaxed);
+            // SAFETY: who unmaps text says that nobody executes it; ld.so's lock is held.
+            unsafe { late.stubs.release() };
+        }
+    }
+}
