@@ -15,7 +15,7 @@ use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
 use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
-use crate::{accounting, clock, cpus, kthread, latency};
+use crate::{accounting, clock, kthread, latency};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::idle::IdleSet;
@@ -59,7 +59,7 @@ pub struct Engine {
     /// Carriers beyond what is allowed, asleep until one that runs blocks in the kernel.
     pub(crate) spares: IdleSet,
     /// 1 while a spare carrier is being made.
-    breeding: AtomicU32,
+    pub(crate) breeding: AtomicU32,
     /// Carriers that count as blocked in the kernel.
     pub(crate) blocked: AtomicU32,
     /// Id + 1 of the carrier that waits in the pump, or 0.
@@ -70,17 +70,17 @@ pub struct Engine {
     pub pid: AtomicU32,
     pub main: AtomicPtr<Thread>,
     /// 0 with one thread, then 1, or 2 under chaos.
-    started: AtomicU32,
+    pub(crate) started: AtomicU32,
     /// 1 if carriers follow the CPUs that may be used.
-    follows_cpus: AtomicU32,
+    pub(crate) follows_cpus: AtomicU32,
     /// Carriers that the user or the machine allows.
-    wanted: AtomicU32,
+    pub(crate) wanted: AtomicU32,
     /// See [`Engine::quantum_ns`]. Like all of the engine zero before [`Engine::init`], so that the
     /// static takes no room in the file.
     quantum_ns: AtomicU64,
     /// Carriers that exist, the first `up` of the list.
-    up: AtomicU32,
-    list: [AtomicPtr<Carrier>; MAX_CARRIERS],
+    pub(crate) up: AtomicU32,
+    pub(crate) list: [AtomicPtr<Carrier>; MAX_CARRIERS],
     memory: AtomicUsize,
     /// Guards growth of the list, and start-up.
     pub(crate) growth: SpinLock<Growth>,
@@ -187,7 +187,7 @@ impl Engine {
         Ok(())
     }
 
-    fn new_carrier<'a>(&self) -> Result<&'a Carrier, isize> {
+    pub(crate) fn new_carrier<'a>(&self) -> Result<&'a Carrier, isize> {
         let mut growth = self.growth.lock();
         let base = self.memory.load(Ordering::Relaxed);
         let base = core::ptr::with_exposed_provenance_mut::<Carrier>(base);
@@ -220,30 +220,6 @@ impl Engine {
         self.started.load(Ordering::Relaxed) == 1
     }
 
-    /// Carriers that may be used.
-    pub fn wanted(&self) -> u32 {
-        self.wanted.load(Ordering::Relaxed)
-    }
-
-    /// Changes how many carriers may be active; 0 for as many as CPUs may be used, now and later.
-    /// More are added when there is work for them; sysmon sees to it that too many become spare.
-    pub fn set_wanted(&self, carriers: u32) {
-        self.follows_cpus
-            .store(u32::from(carriers == 0), Ordering::Relaxed);
-        match carriers {
-            0 => self.follow_cpus(),
-            _ => self.wanted.store(carriers, Ordering::Relaxed),
-        }
-    }
-
-    /// Looks again how many CPUs may be used, unless a number of carriers was asked for.
-    pub(crate) fn follow_cpus(&self) {
-        if self.follows_cpus.load(Ordering::Relaxed) != 0 {
-            self.wanted
-                .store(cpus::allowed().min(MAX_WANTED), Ordering::Relaxed);
-        }
-    }
-
     /// How long a thread may run while others wait; `u64::MAX` for ever.
     pub fn quantum_ns(&self) -> u64 {
         self.quantum_ns.load(Ordering::Relaxed)
@@ -252,43 +228,6 @@ impl Engine {
     /// Changes the quantum.
     pub fn set_quantum_ns(&self, ns: u64) {
         self.quantum_ns.store(ns, Ordering::Relaxed);
-    }
-
-    /// Carriers that exist and aren't spare.
-    pub(crate) fn active(&self) -> u32 {
-        self.up().saturating_sub(self.spares.len() as u32).max(1)
-    }
-
-    /// Carriers that may be active: a blocked one's place is another's.
-    fn limit(&self) -> u32 {
-        self.wanted() + self.blocked.load(Ordering::SeqCst)
-    }
-
-    /// True if a carrier should become spare.
-    pub(crate) fn has_surplus(&self) -> bool {
-        self.active() > self.limit()
-    }
-
-    /// True if a carrier may be added. Carriers that see the same surplus can all become spare:
-    /// none is active then, and the last of them must see that there is room.
-    pub(crate) fn may_grow(&self) -> bool {
-        let spares = self.spares.len() as u32;
-        self.up().saturating_sub(spares) < self.limit()
-    }
-
-    /// `carrier` sits in the kernel while others want to run: another takes its place until it
-    /// comes back ([`switch::come_back`]). In sysmon.
-    pub(crate) fn hand_off(&self, carrier: &Carrier) {
-        self.mark(carrier);
-        self.wake_one();
-    }
-
-    /// Makes `carrier` look at the end of its call, or of its quantum, whether it is one too many.
-    pub(crate) fn mark(&self, carrier: &Carrier) {
-        if carrier.handed_off.swap(1, Ordering::SeqCst) == 0 {
-            self.blocked.fetch_add(1, Ordering::SeqCst);
-            carrier.attention.store(1, Ordering::SeqCst);
-        }
     }
 
     /// The carriers that exist.
@@ -504,7 +443,7 @@ impl Engine {
         self.may_grow() && self.grow()
     }
 
-    fn by_id(&self, id: usize) -> *const Carrier {
+    pub(crate) fn by_id(&self, id: usize) -> *const Carrier {
         let base = self.memory.load(Ordering::Relaxed);
         core::ptr::with_exposed_provenance::<Carrier>(base).wrapping_add(id)
     }
@@ -514,53 +453,6 @@ impl Engine {
         if carrier.wake_word.swap(1, Ordering::AcqRel) == 0 {
             kthread::futex_wake(carrier.wake_word.as_ptr(), 1);
         }
-    }
-
-    /// Makes a spare carrier active. False if there is none: it is being made, or can't be.
-    #[cold]
-    fn grow(&self) -> bool {
-        match self.spares.take_one() {
-            Some(id) => {
-                // SAFETY: ids in the set are positions of live carriers.
-                self.wake_carrier(unsafe { &*self.by_id(id) });
-                true
-            }
-            None => {
-                self.breed();
-                false
-            }
-        }
-    }
-
-    /// Makes a spare carrier if there is none, so that sysmon always finds one: a kernel thread
-    /// that sysmon made would share sysmon's descriptors, one that a carrier apart made would be as
-    /// different as that. Without the memory or the right to, the
-    /// next call tries again.
-    pub fn breed(&self) {
-        // SAFETY: null or a carrier, which lives for ever.
-        let maker = unsafe { Carrier::current_or_null().as_ref() };
-        let is_fit = maker.is_some_and(|maker| !maker.is_apart());
-        if !is_fit || !self.spares.is_empty() || self.breeding.swap(1, Ordering::Acquire) != 0 {
-            return;
-        }
-        let made = self.new_carrier().and_then(|carrier| {
-            let address = core::ptr::from_ref(carrier).expose_provenance();
-            kthread::spawn(switch::carrier_main, address, kthread::STACK_SIZE)
-        });
-        if made.is_err() {
-            self.breeding.store(0, Ordering::Release);
-        }
-    }
-
-    /// A new carrier's first act: it is listed as a spare one.
-    pub(crate) fn enlist(&self, carrier: &Carrier) {
-        let _growth = self.growth.lock();
-        let up = self.up();
-        // In this order the carrier never counts as active.
-        self.spares.insert(carrier.id.get() as usize);
-        self.list[up as usize].store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
-        self.up.store(up + 1, Ordering::Release);
-        self.breeding.store(0, Ordering::Release);
     }
 
     /// Gives `thread` a carrier of its own, which runs nothing else; from its next wait on.

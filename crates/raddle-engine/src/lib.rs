@@ -14,6 +14,7 @@
 //! | [`engine`] | start-up, pushing work, waking carriers |
 //! | [`switch`] | parking, yielding, exiting, the carrier's scheduler loop |
 //! | [`idle`] | what a carrier does without work |
+//! | `places` | how many carriers, and which are spare |
 //! | [`pump`] | descriptors, one epoll |
 //! | [`roster`] | all kernel threads, and calls that all of them must make |
 //! | [`helpers`] | kernel threads for calls that only block |
@@ -40,6 +41,7 @@ pub mod idle;
 pub mod inspect;
 pub mod kthread;
 mod latency;
+mod places;
 pub mod pump;
 pub mod ring;
 pub mod roster;

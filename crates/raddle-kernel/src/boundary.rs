@@ -63,8 +63,9 @@ impl Frame {
         let mut frame = core::ptr::from_ref(self)
             .wrapping_add(1)
             .cast::<[usize; 3]>();
-        // SAFETY: behind the arguments lie rbp, a return address and, if that leads to the stub, the
-        // site; if it leads to an entry that called this one, rbp points at the same of that entry.
+        // SAFETY: behind the arguments lie rbp, a return address and, if that leads to the stub,
+        // the site; if it leads to an entry that called this one, rbp points at the same of that
+        // entry.
         unsafe {
             if (*frame)[1] == (&raw const raddle_vector_return).addr() {
                 frame = core::ptr::with_exposed_provenance((*frame)[0]);

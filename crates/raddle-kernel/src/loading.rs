@@ -6,8 +6,8 @@
 //! to patch it. ld.so does one library at a time, under a lock of its own, and its calls are told
 //! from the program's by their sites.
 //!
-//! Rejected: to take `dlopen`, which looks at its caller's address and has relatives; and the moment
-//! when ld.so protects what it has relocated, which not every library has.
+//! Rejected: to take `dlopen`, which looks at its caller's address and has relatives; and the
+//! moment when ld.so protects what it has relocated, which not every library has.
 
 use crate::boundary::{Frame, Outcome};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

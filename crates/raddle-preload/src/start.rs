@@ -82,7 +82,7 @@ impl fmt::Display for Why {
             }
             Self::NoGlibc => "the program doesn't use glibc; use a glibc build",
             Self::NewGlibc => {
-                "this glibc is newer than 2.41, the newest that is known to work; use a newer raddle"
+                "this glibc is newer than 2.41, the newest known to work; use a newer raddle"
             }
             Self::OldGlibc => "this glibc is older than 2.34; use a newer system",
             Self::NoMemory => "there is not enough memory or address space; raise the limits",
