@@ -57,14 +57,14 @@ static int kernel_threads_that_differ(const char *key, const char *expected)
                 fclose(file);
             }
         }
-        CHECK(seen >= 2);
+        CHECK(seen >= 1); /* natively the other threads may have ended */
         IS(write(ends[1], &differ, sizeof differ), sizeof differ);
         _exit(0);
     }
+    close(ends[1]);
     IS(read(ends[0], &differ, sizeof differ), sizeof differ);
     IS(waitpid(child, NULL, 0), child);
     close(ends[0]);
-    close(ends[1]);
     return differ;
 }
 
