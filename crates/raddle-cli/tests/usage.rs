@@ -149,7 +149,8 @@ fn other_commands_check_their_arguments() {
     refuses(
         &mut raddle(&["bench", "speed"]),
         2,
-        "GROUP speed: name one of pingpong, yield, create, wakeup, disk, fairness, handoff, http, overhead, all",
+        "GROUP speed: name one of pingpong, yield, create, wakeup, disk, \
+         fairness, handoff, http, overhead, all",
     );
     refuses(
         &mut raddle(&["bench", "yield", "--rounds", "0"]),
