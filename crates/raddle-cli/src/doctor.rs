@@ -93,7 +93,6 @@ const CHECKS: &[fn() -> Finding] = &[
     software::preload,
     cpu::carriers,
     kernel::text_patching,
-    kernel::user_dispatch,
     limits::guards,
     limits::mappings,
     limits::thread_ids,

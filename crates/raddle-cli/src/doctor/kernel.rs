@@ -45,24 +45,8 @@ fn judge_text_patching(probed: io::Result<()>) -> Finding {
         Err(error) => Finding::degraded(
             NAME,
             format!("refused ({error})"),
-            "system calls are trapped one by one, which is slower",
+            "programs run on kernel threads",
             "allow execmod (SELinux), or set MemoryDenyWriteExecute=no (systemd)",
-        ),
-    }
-}
-
-pub fn user_dispatch() -> Finding {
-    const NAME: &str = "user dispatch";
-    match probe::user_dispatch() {
-        Ok(()) => Finding::ok(
-            NAME,
-            "Syscall User Dispatch is there, should patching be refused",
-        ),
-        Err(error) => Finding::degraded(
-            NAME,
-            format!("no Syscall User Dispatch ({error})"),
-            "where patching is refused, programs run on kernel threads",
-            "use Linux 5.11 or later, and a seccomp filter that allows this prctl",
         ),
     }
 }

@@ -15,8 +15,6 @@ const MADV_GUARD_INSTALL: c_int = 102;
 const ARCH_SHSTK_STATUS: c_int = 0x5005;
 const SHSTK_ENABLED: u64 = 1;
 /// `include/uapi/linux/prctl.h`.
-const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;
-const PR_SYS_DISPATCH_OFF: usize = 0;
 /// `struct io_uring_params`.
 const IO_URING_PARAMS_BYTES: usize = 120;
 /// `arch/x86/include/uapi/asm/hwcap2.h`.
@@ -93,14 +91,6 @@ pub fn patch_text() -> io::Result<()> {
     // SAFETY: the page is ours, private and writable now; it is never executed.
     unsafe { page.0.cast::<u8>().write_volatile(0x90) };
     page.protect(libc::PROT_READ | libc::PROT_EXEC)
-}
-
-/// Syscall User Dispatch: asking to switch it off changes nothing, and is refused where it is not
-/// known.
-pub fn user_dispatch() -> io::Result<()> {
-    let (off, zero) = (PR_SYS_DISPATCH_OFF, 0_usize);
-    // SAFETY: the dispatch of this thread is off already.
-    checked(unsafe { libc::prctl(PR_SET_SYSCALL_USER_DISPATCH, off, zero, zero, zero) })
 }
 
 /// A ring of one entry, closed again.
