@@ -312,14 +312,7 @@ extern "C" fn helper_main(_: usize) -> ! {
     // SAFETY: this thread is no carrier; only the runtime's own signals may interrupt it.
     unsafe {
         raddle_context::set_gs_base(0);
-        let mask = !(1u64 << (POKE - 1) | 1u64 << (PREEMPT - 1));
-        sys!(
-            nr::__NR_rt_sigprocmask,
-            2usize,
-            &raw const mask,
-            0usize,
-            8usize
-        );
+        kthread::accept_only(&[POKE, PREEMPT]);
     }
     let helpers = &ENGINE.helpers;
     loop {

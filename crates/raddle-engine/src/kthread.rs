@@ -107,6 +107,25 @@ unsafe extern "C" fn raw_clone(flags: usize, stack: *mut u8, entry: Entry, arg: 
     )
 }
 
+/// Blocks every signal on the calling kernel thread but `signals`.
+///
+/// # Safety
+/// The handlers of those must be fit for this kernel thread.
+pub unsafe fn accept_only(signals: &[usize]) {
+    const SETMASK: usize = 2;
+    let mask = !signals.iter().fold(0u64, |set, n| set | 1 << (n - 1));
+    // SAFETY: the kernel reads a live word.
+    unsafe {
+        sys!(
+            nr::__NR_rt_sigprocmask,
+            SETMASK,
+            &raw const mask,
+            0usize,
+            8usize
+        )
+    };
+}
+
 /// CPU time that the kernel thread `tid` has used; 0 if there is none.
 pub fn cpu_ns(tid: u32) -> u64 {
     const THREAD: u32 = 4;

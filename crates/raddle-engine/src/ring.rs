@@ -31,7 +31,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use queues::Queues;
 use raddle_context::timestamp;
 use raddle_sched::{SpinLock, TaskList, TaskRef, Wake};
-use raddle_sys::{err, errno, nr, sys};
+use raddle_sys::{err, errno};
 
 const STACK: usize = 64 * 1024;
 
@@ -205,14 +205,7 @@ extern "C" fn ring_main(_: usize) -> ! {
     // thread must do.
     unsafe {
         raddle_context::set_gs_base(0);
-        let mask = !(1u64 << (PREEMPT - 1));
-        sys!(
-            nr::__NR_rt_sigprocmask,
-            2usize,
-            &raw const mask,
-            0usize,
-            8usize
-        );
+        kthread::accept_only(&[PREEMPT]);
     }
     let ring = &ENGINE.ring;
     let word = ring.posted.as_ptr();

@@ -120,14 +120,7 @@ extern "C" fn sysmon_main(_: usize) -> ! {
     // thread must do.
     unsafe {
         raddle_context::set_gs_base(0);
-        let mask = !(1u64 << (PREEMPT - 1));
-        sys!(
-            nr::__NR_rt_sigprocmask,
-            2usize,
-            &raw const mask,
-            0usize,
-            8usize
-        );
+        kthread::accept_only(&[PREEMPT]);
     }
     let listener = ENGINE.sysmon.listener.get();
     let wake = ENGINE.sysmon.wake.get();
