@@ -1,0 +1,6 @@
+//! Green threads knowingly: the explicit front door to the engine that `raddle run` puts beneath
+//! unmodified programs.
+//!
+//! - [`thread`]: green threads in the shape of `std::thread`.
+
+pub mod thread;
