@@ -18,6 +18,7 @@
 //! assert_eq!(sum, 999_000);
 //! ```
 
+pub mod light;
 pub mod runtime;
 pub mod thread;
 
