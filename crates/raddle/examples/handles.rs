@@ -117,7 +117,9 @@ fn race(work: Work, body: impl Fn(usize) + Sync) -> f64 {
 fn weak_stress<W: Weaks>(work: Work) -> f64 {
     let table = W::new();
     race(work, |thread| {
-        let objects: Vec<_> = (0..OBJECTS).map(|n| Object::new((thread + n) as u64)).collect();
+        let objects: Vec<_> = (0..OBJECTS)
+            .map(|n| Object::new((thread + n) as u64))
+            .collect();
         let mut kept = VecDeque::with_capacity(KEPT + 1);
         let mut sum = 0;
         for round in 0..work.rounds {

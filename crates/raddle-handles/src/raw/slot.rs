@@ -155,12 +155,10 @@ impl Slot {
             let wanted = next(State(state))?;
             // Acquire: the target and the owner, and what earlier holds did. Release: what this
             // thread did with the target comes before the last hold's end.
-            match self.state.compare_exchange(
-                state,
-                wanted,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
+            match self
+                .state
+                .compare_exchange(state, wanted, Ordering::AcqRel, Ordering::Relaxed)
+            {
                 Ok(_) => return Ok(State(state)),
                 Err(other) => state = other,
             }
