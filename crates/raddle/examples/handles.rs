@@ -1,6 +1,7 @@
 //! Measures tables of handles against each other: `raddle bench handles` runs it.
 //!
-//! Stresses, each by ten threads (arguments: the rounds of each thread, and the threads):
+//! Stresses, each by ten threads (arguments: the rounds of each thread, the threads, and a part of
+//! the names of the figures that are wanted):
 //!
 //! - *weak*: make a weak handle to an object, look it up three times, remove a handle that was made
 //!   some rounds before. Objects are each thread's own and live on, as they do in a runtime whose
@@ -81,13 +82,15 @@ fn main() {
     };
     let rounds = number(ROUNDS);
     let threads = number(THREADS);
+    let part = arguments.next().unwrap_or_default();
+    let wanted = || STRESSES.iter().filter(|(name, _)| name.contains(&part));
     let mut samples = vec![Vec::new(); STRESSES.len()];
     for _ in 0..TURNS {
-        for ((_, stress), samples) in STRESSES.iter().zip(&mut samples) {
+        for ((_, stress), samples) in wanted().zip(&mut samples) {
             samples.push(stress(Work { rounds, threads }));
         }
     }
-    for ((name, _), samples) in STRESSES.iter().zip(&mut samples) {
+    for ((name, _), samples) in wanted().zip(&mut samples) {
         samples.sort_by(f64::total_cmp);
         println!("METRIC {name} {:.1} ns", samples[samples.len() / 2]);
     }

@@ -10,6 +10,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("raddle-sys", &[]),
     ("raddle-sched", &[]),
     ("raddle-inspect", &[]),
+    ("raddle-handles", &["raddle-sched"]),
     ("raddle-context", &["raddle-sys"]),
     ("raddle-patch", &["raddle-sys"]),
     (
@@ -43,6 +44,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "raddle-inspect",
         ],
     ),
+    ("raddle", &["raddle-handles", "raddle-sched"]),
     ("raddle-cli", &["raddle-inspect"]),
     ("raddle-tests", &[]),
     ("xtask", &[]),

@@ -277,19 +277,19 @@ impl<H: Host> RawTable<H> {
     pub fn remove(&self, hint: usize, handle: RawHandle) -> Result<(), HandleError> {
         let (slot, number, generation) = self.find(handle)?;
         let (state, rest) = slot.remove(generation)?;
-        self.finish(hint, number, state, rest);
+        self.finish(hint, number, state.kind(), rest);
         Ok(())
     }
 
     /// Does what the last one at a slot has to do.
     #[inline(always)]
-    fn finish(&self, hint: usize, number: usize, state: State, rest: Rest) {
+    fn finish(&self, hint: usize, number: usize, kind: Kind, rest: Rest) {
         if rest.free {
             self.free.push(&self.slots, hint, number, number);
         }
         if let Some(target) = rest.target {
             // SAFETY: it was inserted with this kind, and came out of the slot only now.
-            unsafe { self.host.release(target, state.kind()) };
+            unsafe { self.host.release(target, kind) };
         }
     }
 
@@ -322,7 +322,7 @@ impl<H: Host> RawTable<H> {
         self.owners.end(owner)?;
         for (number, slot) in self.numbered() {
             if slot.expire_if_owned(owner.to_bits()) {
-                self.finish(number / FIRST, number, slot.state(), slot.let_go());
+                self.finish(number / FIRST, number, Kind::Weak, slot.let_go_last());
             }
         }
         Ok(())
@@ -392,20 +392,26 @@ impl<H: Host> Hold<'_, H> {
 
     /// Expires the handle, whatever its kind, unless that has happened: others find it expired, and
     /// the last hold releases the target.
+    #[cold]
     pub fn expire(&self) {
-        if let Ok(state) = self.slot.expire(self.state.generation()) {
-            self.table
-                .finish(self.number / FIRST, self.number, state, self.slot.let_go());
+        if self.slot.expire(self.state.generation()).is_ok() {
+            self.finish(self.slot.let_go_last());
         }
+    }
+
+    #[cold]
+    fn finish(&self, rest: Rest) {
+        self.table
+            .finish(self.number / FIRST, self.number, self.kind(), rest);
     }
 }
 
 impl<H: Host> Drop for Hold<'_, H> {
     #[inline(always)]
     fn drop(&mut self) {
-        let rest = self.slot.let_go();
-        self.table
-            .finish(self.number / FIRST, self.number, self.state, rest);
+        if let Some(rest) = self.slot.let_go() {
+            self.finish(rest);
+        }
     }
 }
 

@@ -15,7 +15,7 @@
 //!
 //! A *hold* keeps the target from being released. It is taken only while V is set, but by those who
 //! clear V or O, who take one in the same step. So the last hold of a slot without V is alone with
-//! the target: it takes it out, and frees the slot if O is clear, too ([`Slot::let_go`]).
+//! the target: it takes it out, and frees the slot if O is clear, too ([`Slot::let_go_last`]).
 //! Nobody waits for anybody: who finds others at the slot leaves the rest to the last of them.
 
 use crate::HandleError;
@@ -150,14 +150,15 @@ impl Slot {
         &self,
         mut next: impl FnMut(State) -> Result<u64, HandleError>,
     ) -> Result<State, HandleError> {
-        let mut state = self.state.load(Ordering::Relaxed);
+        let mut state = self.state.load(Ordering::Acquire);
         loop {
             let wanted = next(State(state))?;
-            // Acquire: the target and the owner, and what earlier holds did. Release: what this
-            // thread did with the target comes before the last hold's end.
+            // Acquire: the target and the owner, and what earlier holds did; on failure the end of
+            // the owner that expired the handle. Release: what this thread did with the target
+            // comes before the last hold's end.
             match self
                 .state
-                .compare_exchange(state, wanted, Ordering::AcqRel, Ordering::Relaxed)
+                .compare_exchange(state, wanted, Ordering::AcqRel, Ordering::Acquire)
             {
                 Ok(_) => return Ok(State(state)),
                 Err(other) => state = other,
@@ -208,14 +209,27 @@ impl Slot {
                 target: self.take(),
                 free: self.next_generation(before.generation()),
             },
-            _ => self.let_go(),
+            _ => self.let_go_last(),
         };
         Ok((before, rest))
     }
 
     /// Ends a hold.
     #[inline(always)]
-    pub fn let_go(&self) -> Rest {
+    pub fn let_go(&self) -> Option<Rest> {
+        let state = self.state.load(Ordering::Relaxed);
+        let alive = State(state).is_valid()
+            && self
+                .state
+                .compare_exchange(state, state - HOLD, Ordering::Release, Ordering::Relaxed)
+                .is_ok();
+        (!alive).then(|| self.let_go_last())
+    }
+
+    /// Ends a hold, perhaps the last one.
+    #[cold]
+    #[inline(never)]
+    pub fn let_go_last(&self) -> Rest {
         let mut target = None;
         let mut state = self.state.load(Ordering::Acquire);
         loop {

@@ -108,11 +108,13 @@ impl<T> Cell<T> {
 
     /// Asks to be told, in place of who listened before.
     pub fn listen(&self, listener: Listener<T>) -> Registered<T> {
-        if self.state.load(Ordering::Relaxed) == LISTENING && !self.withdraw() {
-            return Registered::Done(listener); // and the old one is the producer's to tell
+        match self.state.load(Ordering::Acquire) {
+            // The old one, if any, is the producer's to tell.
+            DONE => return Registered::Done(listener),
+            LISTENING if !self.withdraw() => return Registered::Done(listener),
+            _ => {}
         }
-        // SAFETY: the state is PENDING, or is DONE and was never LISTENING since: the listener is
-        // the consumer's.
+        // SAFETY: the state was PENDING, and from there only the consumer makes it LISTENING.
         self.listener
             .with_mut(|cell| unsafe { *cell = Some(listener) });
         let exchanged =
