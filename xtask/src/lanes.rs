@@ -296,9 +296,7 @@ fn model(workspace: &Workspace, test: &str, cfg: &str) -> Result<Outcome> {
     let tally = cargo_test(workspace, cargo, |command| {
         let packages = MODELLED.iter().flat_map(|name| ["--package", name]);
         let command = command.envs(QUICK_RELEASE);
-        command
-            .args(packages)
-            .args(["--release", "--test", test])
+        command.args(packages).args(["--release", "--test", test])
     })?;
     Ok(Outcome::Ran(tally))
 }

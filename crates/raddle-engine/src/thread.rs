@@ -104,6 +104,9 @@ pub struct Thread {
     pub cancelled: AtomicU32,
     /// The next thread that this one creates is to be bound (an exclusion rule).
     pub bind_next: Cell<bool>,
+    /// The next thread that this one creates is to be green, where others aren't
+    /// ([`crate::engine::Engine::is_explicit`]).
+    pub green_next: Cell<bool>,
     pub(crate) cpu: CpuTime,
     /// Scheduling attributes; written by whoever changes them, under the lock.
     pub attributes: SpinLock<Attributes>,
@@ -304,6 +307,7 @@ impl ThreadTable {
         let tid = TID_BASE + generation * MAX_THREADS as u32 + place;
         thread.tid.store(tid, Ordering::Relaxed);
         thread.bind_next.set(false);
+        thread.green_next.set(false);
         thread.cancelled.store(0, Ordering::Relaxed);
         thread.clear_tid.set(null_mut());
         thread.robust_list.set(0);

@@ -89,7 +89,9 @@ fn a_polling_waiter_goes_while_the_value_comes() {
     explore(|| {
         let (promise, mut completion) = completion::pair();
         let counter = Arc::new(Counter::default());
-        let thread = thread::spawn(move || drop(promise.set(5)));
+        let thread = thread::spawn(move || {
+            let _ = promise.set(5);
+        });
         let _ = poll(&mut completion, &counter);
         drop(completion);
         thread.join().unwrap();

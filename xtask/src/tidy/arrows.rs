@@ -10,7 +10,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("raddle-sys", &[]),
     ("raddle-sched", &[]),
     ("raddle-inspect", &[]),
+    ("raddle-interface", &[]),
     ("raddle-handles", &["raddle-sched"]),
+    (
+        "raddle",
+        &["raddle-handles", "raddle-interface", "raddle-sched"],
+    ),
     ("raddle-context", &["raddle-sys"]),
     ("raddle-patch", &["raddle-sys"]),
     (
@@ -37,6 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "raddle-kernel",
             "raddle-patch",
+            "raddle-interface",
             "raddle-engine",
             "raddle-sys",
             "raddle-context",
@@ -44,7 +50,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "raddle-inspect",
         ],
     ),
-    ("raddle", &["raddle-handles", "raddle-sched"]),
     ("raddle-cli", &["raddle-inspect"]),
     ("raddle-tests", &[]),
     ("xtask", &[]),
