@@ -149,6 +149,13 @@ impl<T> Table<T> {
 
     /// A normal handle: it keeps the value alive until it is removed.
     ///
+    /// ```
+    /// let table = raddle_handles::Table::new();
+    /// let handle = table.insert("value".to_string())?;
+    /// assert_eq!(*table.get(handle)?, "value");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`InsertError::Full`] or [`InsertError::NoMemory`]; the value is dropped.
     pub fn insert(&self, value: T) -> Result<Handle<T>, InsertError> {
@@ -247,6 +254,16 @@ impl<T> Table<T> {
 
     /// The value.
     ///
+    /// ```
+    /// # use raddle_handles::{HandleError, Table};
+    /// let table = Table::new();
+    /// let handle = table.insert(5)?;
+    /// let value = table.get(handle)?;
+    /// table.remove(handle)?;
+    /// assert_eq!((*value, table.get(handle)), (5, Err(HandleError::Stale)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`HandleError::Stale`] if the handle was removed, [`HandleError::Expired`] if it is weak and
     /// its value or owner is gone, [`HandleError::WrongKind`] if it is pinned: for those there is
@@ -284,6 +301,17 @@ impl<T> Table<T> {
     }
 
     /// The address of a pinned handle's value. It is good until the handle is removed.
+    ///
+    /// ```
+    /// # use raddle_handles::{HandleError, Table};
+    /// # use std::sync::Arc;
+    /// let table = Table::new();
+    /// let value = Arc::pin(5);
+    /// let pinned = table.insert_pinned(value.clone())?;
+    /// assert!(std::ptr::eq(table.address(pinned)?.as_ptr(), &*value));
+    /// assert_eq!(table.address(table.insert(5)?), Err(HandleError::WrongKind));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`HandleError::Stale`], or [`HandleError::WrongKind`] if the handle isn't pinned.
@@ -355,6 +383,12 @@ impl<T> Table<T> {
 
     /// A new owner for weak handles.
     ///
+    /// ```
+    /// let table = raddle_handles::Table::<u8>::new();
+    /// assert_ne!(table.add_owner()?, table.add_owner()?);
+    /// # Ok::<(), raddle_handles::OwnerError>(())
+    /// ```
+    ///
     /// # Errors
     /// [`OwnerError::TooMany`]: there may be 256 at a time.
     pub fn add_owner(&self) -> Result<Owner, OwnerError> {
@@ -385,6 +419,15 @@ impl<T> Table<T> {
     }
 
     /// Handles that aren't removed. Looks at every slot.
+    ///
+    /// ```
+    /// let table = raddle_handles::Table::new();
+    /// let handle = table.insert(5)?;
+    /// assert_eq!(table.count(), 1);
+    /// table.remove(handle)?;
+    /// assert_eq!(table.count(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn count(&self) -> usize {
         self.0.count()
     }

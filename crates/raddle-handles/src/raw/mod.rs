@@ -123,6 +123,42 @@ pub struct Look {
 ///
 /// The `hint` of some methods picks one of a few lists of free slots: threads with different hints
 /// disturb each other less. A carrier's or thread's number is good, and any number is right.
+///
+/// ```
+/// use raddle_handles::raw::{Host, RawTable};
+/// use raddle_handles::{HandleError, Kind, Owner};
+/// use std::alloc::{Layout, alloc_zeroed, dealloc};
+/// use std::ptr::NonNull;
+///
+/// struct Boxes;
+///
+/// // SAFETY: the global allocator's memory is zeroed and nobody else's.
+/// unsafe impl Host for Boxes {
+///     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
+///         // SAFETY: the size isn't 0.
+///         NonNull::new(unsafe { alloc_zeroed(layout) })
+///     }
+///     unsafe fn free(&self, at: NonNull<u8>, layout: Layout) {
+///         // SAFETY: it came from `allocate`.
+///         unsafe { dealloc(at.as_ptr(), layout) }
+///     }
+///     unsafe fn release(&self, target: NonNull<()>, _: Kind) {
+///         // SAFETY: only boxes of numbers are inserted.
+///         drop(unsafe { Box::from_raw(target.cast::<u32>().as_ptr()) });
+///     }
+/// }
+///
+/// static TABLE: RawTable<Boxes> = RawTable::new(Boxes, 0);
+/// let target = NonNull::from(Box::leak(Box::new(5u32)));
+/// let handle = TABLE.insert(0, target.cast(), Kind::Normal, Owner::NOBODY)?;
+/// let hold = TABLE.hold(handle)?;
+/// TABLE.remove(0, handle)?;
+/// // SAFETY: the hold keeps the target.
+/// assert_eq!(unsafe { *hold.target().cast::<u32>().as_ref() }, 5);
+/// drop(hold); // releases it
+/// assert_eq!(TABLE.peek(handle), Err(HandleError::Stale));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct RawTable<H: Host> {
     slots: Buckets,
     free: FreeList,
