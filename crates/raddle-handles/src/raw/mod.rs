@@ -335,10 +335,11 @@ impl<H: Host> RawTable<H> {
     /// `WrongKind` if it isn't weak; `Stale`; `Expired` if it was before.
     pub fn expire(&self, handle: RawHandle) -> Result<(), HandleError> {
         let hold = self.hold(handle)?;
-        match hold.kind() {
-            Kind::Weak => Ok(hold.expire()),
-            _ => Err(HandleError::WrongKind),
+        if hold.kind() != Kind::Weak {
+            return Err(HandleError::WrongKind);
         }
+        hold.expire();
+        Ok(())
     }
 
     /// A new owner of weak handles.

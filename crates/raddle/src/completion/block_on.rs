@@ -28,8 +28,8 @@ impl Wake for Bell {
 
 /// Polls a future on this thread until it is ready.
 ///
-/// There is no executor and no reactor: what the future waits for must wake it, as a
-/// [`Completion`](super::Completion) does. A future that needs some other library's runtime has to
+/// There is no executor behind it, and nothing that waits for files or times: what the future waits
+/// for must wake it, as a [`Completion`](super::Completion) does. A future that needs some other library's runtime has to
 /// be polled inside it.
 ///
 /// ```
