@@ -23,8 +23,8 @@ use std::time::Instant;
 use tables::{Bitmap, Counted, Plain, Raw, Sharded, Slabs, Weaks};
 
 const THREADS: usize = 10;
-const ROUNDS: usize = 200_000;
-const TURNS: usize = 5;
+const ROUNDS: usize = 50_000;
+const TURNS: usize = 3;
 /// Handles that a thread keeps at a time.
 const KEPT: usize = 64;
 const LOOKUPS: usize = 3;

@@ -7,7 +7,7 @@ use super::harness::{Case, Work};
 use super::process::EVERY_WAY;
 use super::programs::{Workshop, skipped};
 
-const ROUNDS: u32 = 200_000;
+const ROUNDS: u32 = 50_000;
 const BUILD: &str = "cargo build --release --package raddle --example handles";
 
 pub fn cases(workshop: &Workshop) -> Vec<Case> {
