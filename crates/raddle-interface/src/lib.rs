@@ -6,6 +6,8 @@
 #![no_std]
 
 use core::ffi::CStr;
+use core::sync::atomic::AtomicU32;
+use raddle_sched::{Injector, RunQueue};
 
 /// The table's name among the library's dynamic symbols.
 pub const SYMBOL: &CStr = c"raddle_runtime";
@@ -33,4 +35,63 @@ pub struct Runtime {
     pub set_carriers: extern "C" fn(u32),
     /// How many carriers may be active now.
     pub carriers: extern "C" fn() -> u32,
+    /// The calling thread hosts light threads; it does so until it ends.
+    pub set_host: extern "C" fn(*const HostControl),
+}
+
+/// A thread that hosts light threads, as the runtime sees it: when it parks while it lends itself
+/// to one, the runtime counts it out ([`GroupControl::active`]) and wakes another host.
+#[repr(C)]
+pub struct HostControl {
+    /// 1 while a light thread is on the host. Written by the host.
+    pub lends: AtomicU32,
+    /// 1 from the time the runtime counted the host out until the host counts itself in again.
+    pub left: AtomicU32,
+    /// Light threads that wait for this host.
+    pub queue: RunQueue,
+    /// The group that the host belongs to; it lives for ever.
+    pub group: &'static GroupControl,
+}
+
+impl HostControl {
+    /// A host that lends itself to nobody yet.
+    pub const fn new(group: &'static GroupControl) -> Self {
+        Self {
+            lends: AtomicU32::new(0),
+            left: AtomicU32::new(0),
+            queue: RunQueue::new(),
+            group,
+        }
+    }
+}
+
+/// All hosts of a process, as the runtime sees them.
+#[repr(C)]
+pub struct GroupControl {
+    /// Light threads that wait for any host.
+    pub injector: Injector,
+    /// Hosts that neither sleep nor have left.
+    pub active: AtomicU32,
+    /// Hosts that sleep, or are about to, on `word`.
+    pub sleepers: AtomicU32,
+    /// Changed to wake a sleeper: a futex.
+    pub word: AtomicU32,
+}
+
+impl GroupControl {
+    /// A group without hosts.
+    pub const fn new() -> Self {
+        Self {
+            injector: Injector::new(),
+            active: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
+            word: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Default for GroupControl {
+    fn default() -> Self {
+        Self::new()
+    }
 }

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::engine::MAX_WANTED;
 use raddle_engine::{Carrier, ENGINE, Thread};
-use raddle_interface::{Runtime, VERSION};
+use raddle_interface::{HostControl, Runtime, VERSION};
 
 /// 1 once the process is taken over.
 static UP: AtomicU32 = AtomicU32::new(0);
@@ -18,6 +18,7 @@ pub static raddle_runtime: Runtime = Runtime {
     next_is_green,
     set_carriers,
     carriers,
+    set_host,
 };
 
 /// The process is taken over.
@@ -54,4 +55,10 @@ extern "C" fn set_carriers(count: u32) {
 
 extern "C" fn carriers() -> u32 {
     ENGINE.wanted()
+}
+
+extern "C" fn set_host(host: *const HostControl) {
+    if let Some(thread) = thread() {
+        thread.host.set(host);
+    }
 }

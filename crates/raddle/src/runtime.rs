@@ -4,7 +4,7 @@
 //! to it. Nothing else is done until the first thread is made. Where the engine can't be (see
 //! [`status`]), every green thread is a kernel thread, and all else works the same.
 
-use raddle_interface::{EXPLICIT, Runtime, SYMBOL, VERSION};
+use raddle_interface::{EXPLICIT, HostControl, Runtime, SYMBOL, VERSION};
 use std::ffi::{CStr, c_void};
 use std::fs::File;
 use std::io::Write;
@@ -69,6 +69,13 @@ pub(crate) fn table() -> Option<&'static Runtime> {
     // SAFETY: null or the table of a library that is never unloaded.
     unsafe { RUNTIME.load(Ordering::Relaxed).as_ref() }
         .filter(|runtime| runtime.version == VERSION && (runtime.is_up)() != 0)
+}
+
+/// The calling thread hosts light threads from now on.
+pub(crate) fn set_host(host: &'static HostControl) {
+    if let Some(runtime) = table() {
+        (runtime.set_host)(host);
+    }
 }
 
 /// Whether threads that are asked to be green are.

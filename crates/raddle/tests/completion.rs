@@ -55,6 +55,30 @@ fn many_pairs_lose_no_wake_up() {
 }
 
 #[test]
+fn light_threads_wait_for_each_other_and_for_others() {
+    let (first, mut last) = completion::pair();
+    let mut threads = Vec::new();
+    for _ in 0..200 {
+        let (promise, completion) = completion::pair();
+        let before = std::mem::replace(&mut last, completion);
+        threads.push(raddle::light::spawn(move || {
+            let value = block_on(async { before.await.unwrap() });
+            promise.set(value + 1).unwrap();
+        }));
+    }
+    let (promise, timed) = completion::pair::<u8>();
+    let timed = raddle::light::spawn(move || timed.wait_timeout(SOON).is_err());
+    assert!(timed.join().unwrap(), "the time came");
+    drop(promise);
+    thread::spawn(move || first.set(0).unwrap()).join().unwrap();
+    let last = raddle::light::spawn(move || last.wait().unwrap());
+    assert_eq!(last.join().unwrap(), 200);
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
 fn a_wait_with_a_timeout_takes_as_long_and_can_be_repeated() {
     let (promise, completion) = completion::pair();
     let started = Instant::now();

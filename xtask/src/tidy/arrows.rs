@@ -14,7 +14,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("raddle-handles", &["raddle-sched"]),
     (
         "raddle",
-        &["raddle-handles", "raddle-interface", "raddle-sched"],
+        &[
+            "raddle-handles",
+            "raddle-interface",
+            "raddle-context",
+            "raddle-sched",
+        ],
     ),
     ("raddle-context", &["raddle-sys"]),
     ("raddle-patch", &["raddle-sys"]),

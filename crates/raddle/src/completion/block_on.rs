@@ -1,17 +1,22 @@
 //! Running a future in a thread.
 
-use super::sync::{self, AtomicU32, Ordering};
+use super::{Promise, pair};
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Wakes a thread that polls.
-struct Bell {
-    thread: sync::Thread,
-    /// 1 from a wake-up to the next poll. Written with release by who wakes, taken with acquire by
-    /// the thread: it polls once more after each wake-up that came during a poll.
-    rung: AtomicU32,
+/// Wakes a thread that polls: it waits for a completion that the next wake-up sets, and makes
+/// another one before each poll. So a wake-up during a poll is found after it, and a late one only
+/// causes one poll too many.
+#[derive(Default)]
+struct Bell(Mutex<Option<Promise<()>>>);
+
+impl Bell {
+    fn replace(&self, promise: Option<Promise<()>>) -> Option<Promise<()>> {
+        let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut next, promise)
+    }
 }
 
 impl Wake for Bell {
@@ -20,8 +25,8 @@ impl Wake for Bell {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.rung.swap(1, Ordering::AcqRel) == 0 {
-            self.thread.unpark();
+        if let Some(promise) = self.replace(None) {
+            let _ = promise.set(()); // or the future is ready, and nobody waits
         }
     }
 }
@@ -29,8 +34,8 @@ impl Wake for Bell {
 /// Polls a future on this thread until it is ready.
 ///
 /// There is no executor behind it, and nothing that waits for files or times: what the future waits
-/// for must wake it, as a [`Completion`](super::Completion) does. A future that needs some other library's runtime has to
-/// be polled inside it.
+/// for must wake it, as a [`Completion`](super::Completion) does. A future that needs some other
+/// library's runtime has to be polled inside it.
 ///
 /// ```
 /// use raddle::completion;
@@ -41,21 +46,18 @@ impl Wake for Bell {
 /// ```
 ///
 /// # Blocking
-/// The green thread; outside raddle, the kernel thread.
+/// As [`Completion::wait`](super::Completion::wait).
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    let bell = Arc::new(Bell {
-        thread: sync::current(),
-        rung: AtomicU32::new(0),
-    });
+    let bell = Arc::new(Bell::default());
     let waker = Waker::from(bell.clone());
     let mut context = Context::from_waker(&waker);
     loop {
+        let (promise, rung) = pair();
+        drop(bell.replace(Some(promise)));
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
         }
-        while bell.rung.swap(0, Ordering::AcqRel) == 0 {
-            sync::park();
-        }
+        let _ = rung.wait();
     }
 }

@@ -21,7 +21,7 @@
 //! succeeded, so the producer's exchange to DONE comes later and finds the listener.
 
 use super::Failure;
-use super::sync::{self, AtomicU32, Ordering, UnsafeCell};
+use super::sync::{AtomicU32, Ordering, UnsafeCell, Waiter};
 use std::task::Waker;
 
 const PENDING: u32 = 0;
@@ -35,7 +35,7 @@ type Call<T> = Box<dyn FnOnce(Result<T, Failure>) + Send>;
 /// Who is to be told that the result is there.
 pub enum Listener<T> {
     /// A thread that is parked, or about to.
-    Thread(sync::Thread),
+    Thread(Waiter),
     /// A task.
     Task(Waker),
     /// Gets the result itself.
@@ -98,7 +98,7 @@ impl<T> Cell<T> {
     fn tell(&self) {
         // SAFETY: the state was LISTENING and isn't any more: the listener is this thread's.
         match self.listener.with_mut(|cell| unsafe { (*cell).take() }) {
-            Some(Listener::Thread(thread)) => thread.unpark(),
+            Some(Listener::Thread(waiter)) => waiter.wake(),
             Some(Listener::Task(waker)) => waker.wake(),
             // SAFETY: who listens so has no other consumer.
             Some(Listener::Call(call)) => call(unsafe { self.take_result() }),

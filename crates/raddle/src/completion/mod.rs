@@ -1,8 +1,8 @@
 //! A value that one thread computes and another one waits for.
 //!
 //! [`pair`] makes the two ends: a [`Promise`], which is set once, and a [`Completion`], which is
-//! waited for. Green threads and kernel threads may hold either end. Waiting blocks the green
-//! thread alone when the program runs under raddle, and the kernel thread otherwise.
+//! waited for. Light, green and kernel threads may hold either end, and waiting blocks that thread
+//! alone.
 //!
 //! ```
 //! use raddle::completion;
@@ -235,7 +235,7 @@ impl<T> Completion<T> {
     /// If the completion was polled as a future before, and was ready.
     ///
     /// # Blocking
-    /// The green thread; outside raddle, the kernel thread.
+    /// The light or green thread; outside raddle, the kernel thread.
     pub fn wait(self) -> Result<T, Failure> {
         match self.wait_until(None) {
             Ok(result) => result,
@@ -264,7 +264,7 @@ impl<T> Completion<T> {
     /// As [`Completion::wait`].
     ///
     /// # Blocking
-    /// As [`Completion::wait`].
+    /// The green thread, or the host of a light one; outside raddle, the kernel thread.
     pub fn wait_timeout(self, timeout: Duration) -> Result<T, TimedWait<T>> {
         // A time that the clock can't tell is too far away to be waited for.
         match self.wait_until(Instant::now().checked_add(timeout)) {
@@ -277,18 +277,22 @@ impl<T> Completion<T> {
         let Some(cell) = self.cell.take() else {
             panic!("{TAKEN}");
         };
-        if !cell.is_done()
-            && let Registered::Listening = cell.listen(Listener::Thread(sync::current()))
-        {
-            while !cell.is_done() {
-                if sync::park_until(deadline) {
-                    continue;
+        if !cell.is_done() {
+            let announce = |waiter| {
+                let registered = cell.listen(Listener::Thread(waiter));
+                matches!(registered, Registered::Listening)
+            };
+            let is_done = || cell.is_done();
+            let in_time = match deadline {
+                None => {
+                    sync::wait(announce, is_done);
+                    true
                 }
-                // Too late; unless the promise was just set, which ends the listening, too.
-                if cell.withdraw() {
-                    self.cell = Some(cell);
-                    return Err(self);
-                }
+                Some(deadline) => sync::wait_until(deadline, announce, is_done, || cell.withdraw()),
+            };
+            if !in_time {
+                self.cell = Some(cell);
+                return Err(self);
             }
         }
         // SAFETY: it is done, and this is the only consumer, which ends here.
