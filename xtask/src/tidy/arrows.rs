@@ -10,8 +10,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("raddle-sys", &[]),
     ("raddle-sched", &[]),
     ("raddle-inspect", &[]),
-    ("raddle-interface", &[]),
+    ("raddle-interface", &["raddle-sched"]),
     ("raddle-handles", &["raddle-sched"]),
+    ("raddle-context", &["raddle-sys"]),
+    ("raddle-patch", &["raddle-sys"]),
     (
         "raddle",
         &[
@@ -21,14 +23,13 @@ const ARROWS: &[(&str, &[&str])] = &[
             "raddle-sched",
         ],
     ),
-    ("raddle-context", &["raddle-sys"]),
-    ("raddle-patch", &["raddle-sys"]),
     (
         "raddle-engine",
         &[
             "raddle-sys",
             "raddle-context",
             "raddle-sched",
+            "raddle-interface",
             "raddle-inspect",
         ],
     ),
