@@ -98,8 +98,8 @@ fn main() {
 }
 
 /// Runs `body` in every thread at once: nanoseconds from the first one's start to the last one's
-/// end, for each round of each thread. Each thread looks at the clock itself: the one that waits for
-/// them may come to run when they are over.
+/// end, for each round of each thread. Each thread looks at the clock itself: the one that waits
+/// for them may come to run when they are over.
 fn race(work: Work, body: impl Fn(usize) + Sync) -> f64 {
     let start = Barrier::new(work.threads);
     let times: Vec<_> = std::thread::scope(|scope| {
