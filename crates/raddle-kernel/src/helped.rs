@@ -21,6 +21,7 @@ use raddle_sys::{err, errno, nr, sys, syscall6};
 
 const EAGAIN: isize = err(errno::EAGAIN);
 const EINTR: isize = err(errno::EINTR);
+const EPIPE: isize = err(errno::EPIPE);
 /// `IPC_NOWAIT`.
 const NOWAIT: usize = 0o4000;
 
@@ -29,7 +30,10 @@ pub extern "C" fn on_helper(frame: &Frame) -> Outcome {
     if !is_multiplexed() {
         return Outcome::PASS;
     }
-    wait(frame, Restart::AsAsked)
+    match wait(frame, Restart::AsAsked) {
+        outcome if outcome.is_value(EPIPE) => Outcome::PASS, // the signal goes to who makes the call
+        outcome => outcome,
+    }
 }
 
 /// What a handler does to a call that it interrupts.

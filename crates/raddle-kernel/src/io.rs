@@ -67,6 +67,9 @@ pub fn count_call() {
 #[cold]
 fn take_turns(carrier: &Carrier) {
     carrier.calls.set(0);
+    if carrier.attention.load(Ordering::Relaxed) != 0 {
+        signal::route(); // what the call raised is for who made it
+    }
     switch::look_around(carrier);
     switch::yield_now();
 }
@@ -300,7 +303,8 @@ fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     match kind {
         // SAFETY: the program's own buffer.
         Kind::Stream => send_all(fd, entry, len, |done| unsafe {
-            sys!(nr::__NR_sendto, fd, buffer + done, len - done, DONTWAIT)
+            let flags = DONTWAIT | silent_after(done);
+            sys!(nr::__NR_sendto, fd, buffer + done, len - done, flags)
         }),
         // SAFETY: as above.
         Kind::Datagram => until_ready(fd, entry, Way::Out, |_| unsafe {
@@ -329,6 +333,12 @@ fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
         Kind::Pipe => Outcome::PASS,
         _ => when_ready(fd, entry, Way::Out),
     }
+}
+
+/// After a part that a socket has taken, an error raises no SIGPIPE: the part is the result.
+pub(crate) const fn silent_after(done: usize) -> usize {
+    const NOSIGNAL: usize = 0x4000;
+    if done > 0 { NOSIGNAL } else { 0 }
 }
 
 /// A blocking write goes on until everything is out, or an error or a signal comes after a part.
@@ -464,7 +474,7 @@ fn sendto_as(frame: &Frame, (entry, kind): Found) -> Outcome {
             fd,
             buffer + done,
             len - done,
-            flags | DONTWAIT,
+            flags | DONTWAIT | silent_after(done),
             to,
             to_len
         )

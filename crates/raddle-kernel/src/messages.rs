@@ -2,7 +2,7 @@
 
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{is_nonblocking, look_up};
-use crate::io::{DONTWAIT, NOWAIT, WAITALL, Way, send_all, until_ready, when_ready};
+use crate::io::{DONTWAIT, NOWAIT, WAITALL, Way, send_all, silent_after, until_ready, when_ready};
 use raddle_engine::pump::{Entry, Kind};
 use raddle_sys::abi::IoVec;
 use raddle_sys::{err, errno, nr, sys};
@@ -77,9 +77,9 @@ pub(crate) fn send_message(fd: usize, entry: &Entry, message: &Message, flags: u
     if entry.kind() != Kind::Stream {
         return first;
     }
+    let flags = flags | DONTWAIT | silent_after(sent as usize);
     // SAFETY: the program's own buffers.
-    let rest =
-        |base: usize, len: usize| unsafe { sys!(nr::__NR_sendto, fd, base, len, flags | DONTWAIT) };
+    let rest = |base: usize, len: usize| unsafe { sys!(nr::__NR_sendto, fd, base, len, flags) };
     send_rest(
         fd,
         entry,
