@@ -46,11 +46,44 @@ enum Restart {
 }
 
 fn wait(frame: &Frame, restart: Restart) -> Outcome {
+    wait_with(frame, frame.args(), restart)
+}
+
+/// A call on a descriptor said EBADF. If that is because the program closed the number while the
+/// call waited, it goes on with the file, as in Linux.
+#[inline(always)]
+pub fn by_kept(frame: &Frame, outcome: Outcome) -> Outcome {
+    if outcome.is_value(err(errno::EBADF)) {
+        wait_for_kept(frame, outcome)
+    } else {
+        outcome
+    }
+}
+
+#[cold]
+fn wait_for_kept(frame: &Frame, outcome: Outcome) -> Outcome {
+    let Some(kept) = Carrier::current().thread().take_kept() else {
+        return outcome;
+    };
+    let mut args = frame.args();
+    args[0] = kept as usize;
+    let mut outcome = wait_with(frame, args, Restart::AsAsked);
+    // SAFETY: the program's own call, and a descriptor of ours.
+    unsafe {
+        if outcome.is_value(EPIPE) {
+            outcome = Outcome::of(syscall6(frame.rax as u32, args)); // as in on_helper
+        }
+        sys!(nr::__NR_close, kept);
+    }
+    outcome
+}
+
+fn wait_with(frame: &Frame, args: [usize; 6], restart: Restart) -> Outcome {
     loop {
         let thread = Carrier::current().thread();
         thread.waits_for(WaitKind::Other, frame.rax as usize, 0);
         // SAFETY: the program's own call.
-        let result = unsafe { ENGINE.helpers.call(frame.rax as u32, frame.args()) };
+        let result = unsafe { ENGINE.helpers.call(frame.rax as u32, args) };
         if result != EINTR {
             return Outcome::of(result);
         }
