@@ -17,8 +17,8 @@ use raddle_engine::signals::{Form, SignalQueue};
 use raddle_engine::thread::Life;
 use raddle_engine::{Carrier, ENGINE, Thread};
 use raddle_sched::Wake;
-use raddle_sys::abi::SigInfo;
-use raddle_sys::{nr, sys};
+use raddle_sys::abi::{SigInfo, Timespec};
+use raddle_sys::{is_err, nr, sys};
 
 /// Pending for the process: nobody accepted it yet. Set by routers, cleared by who takes one.
 static PENDING: AtomicU64 = AtomicU64::new(0);
@@ -300,6 +300,53 @@ fn take_common(wanted: u64) -> Option<SigInfo> {
             ..SigInfo::EMPTY
         });
         return Some(info);
+    }
+}
+
+/// Gives the kernel what the running thread blocks and hasn't taken, for the program that replaces
+/// this one. The kernel has the thread's mask. Expiries of timers end with the program.
+pub fn lend_pending() {
+    if !super::is_virtual() {
+        return;
+    }
+    route();
+    let thread = Carrier::current().thread();
+    let blocked = thread.signals.mask.load(Ordering::Relaxed);
+    for signal in 1..=super::SIGNALS {
+        let wanted = blocked & bit(signal);
+        while let Some(info) = take_own(thread, wanted).or_else(|| take_common(wanted)) {
+            if info.code == SI_TIMER {
+                thread.signals.post(&info, Form::Each, true, || true);
+                break;
+            }
+            let pid = ENGINE.pid.load(Ordering::Relaxed);
+            let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
+            let at = &raw const info;
+            // SAFETY: the kernel reads a live structure, and blocks the signal here.
+            unsafe { sys!(nr::__NR_rt_tgsigqueueinfo, pid, own, signal, at) };
+        }
+    }
+}
+
+/// Undoes [`lend_pending`].
+pub fn take_pending_back() {
+    if !super::is_virtual() {
+        return;
+    }
+    let thread = Carrier::current().thread();
+    let lent = thread.signals.mask.load(Ordering::Relaxed) & !kept::mask();
+    let (mut info, now) = (SigInfo::EMPTY, Timespec::default());
+    loop {
+        // SAFETY: the kernel fills and reads live structures, and doesn't wait.
+        let signal = unsafe {
+            let (set, to, limit) = (&raw const lent, &raw mut info, &raw const now);
+            sys!(nr::__NR_rt_sigtimedwait, set, to, limit, size_of::<u64>())
+        };
+        match info.code {
+            _ if is_err(signal) => return,
+            SI_TKILL => to_thread(thread, &info),
+            _ => to_process(&info),
+        }
     }
 }
 
