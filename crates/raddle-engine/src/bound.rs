@@ -9,7 +9,7 @@
 //! signals open, and since another thread may use the slot from then on.
 //!
 //! A thread may be bound by another while it exits. Who binds looks whether the thread lives, and
-//! who exits takes the carrier, under the thread's lock: no carrier waits for a thread that is gone.
+//! who exits takes the carrier, under the thread's lock: no carrier waits for one that is gone.
 
 use crate::carrier::{Carrier, CarrierState};
 use crate::engine::{ENGINE, Engine};

@@ -31,7 +31,7 @@ pub extern "C" fn on_helper(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     match wait(frame, Restart::AsAsked) {
-        outcome if outcome.is_value(EPIPE) => Outcome::PASS, // the signal goes to who makes the call
+        outcome if outcome.is_value(EPIPE) => Outcome::PASS, // for the signal: see `wait_for_kept`
         outcome => outcome,
     }
 }
@@ -71,7 +71,8 @@ fn wait_for_kept(frame: &Frame, outcome: Outcome) -> Outcome {
     // SAFETY: the program's own call, and a descriptor of ours.
     unsafe {
         if outcome.is_value(EPIPE) {
-            outcome = Outcome::of(syscall6(frame.rax as u32, args)); // as in on_helper
+            // SIGPIPE has gone to the helper: once more, by the thread that it is for.
+            outcome = Outcome::of(syscall6(frame.rax as u32, args));
         }
         sys!(nr::__NR_close, kept);
     }
