@@ -116,6 +116,34 @@ pub fn is_light_thread() -> bool {
     Host::current().is_some_and(|host| host.light().is_some())
 }
 
+/// A word of the light thread's own, 0 at first: its thread-local, which goes with it from host to
+/// host. `None` on other threads.
+///
+/// ```
+/// use raddle::light;
+/// let word = light::spawn(|| {
+///     light::set_local(5);
+///     light::yield_now();
+///     light::local()
+/// });
+/// assert_eq!((word.join().unwrap(), light::local()), (Some(5), None));
+/// ```
+pub fn local() -> Option<usize> {
+    current().map(|light| light.local.get())
+}
+
+/// Changes the light thread's own word ([`local`]); false on other threads, which have none.
+///
+/// ```
+/// assert!(!raddle::light::set_local(5));
+/// ```
+pub fn set_local(word: usize) -> bool {
+    current().is_some_and(|light| {
+        light.local.set(word);
+        true
+    })
+}
+
 /// Lets others run: light threads from a light thread, else as [`std::thread::yield_now`].
 ///
 /// ```

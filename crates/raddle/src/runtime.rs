@@ -1,15 +1,16 @@
 //! The engine beneath green threads.
 //!
-//! It is started before `main`, when the process has one thread: it makes libc's system calls lead
-//! to it. Nothing else is done until the first thread is made. Where the engine can't be (see
-//! [`status`]), every green thread is a kernel thread, and all else works the same.
+//! It is started before `main`, or when a library that has it in itself is loaded, while the process
+//! has one thread: it makes libc's system calls lead to it. Nothing else is done until the first
+//! thread is made. Where the engine can't be (see [`status`]), every green thread is a kernel
+//! thread, and all else works the same.
 
 use raddle_interface::{EXPLICIT, HostControl, Runtime, SYMBOL, VERSION};
 use std::ffi::{CStr, c_void};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// The runtime's library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/runtime.so"));
@@ -21,15 +22,30 @@ static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
 #[unsafe(link_section = ".init_array")]
 static INIT: extern "C" fn() = init;
 
-/// Before `main`, and before any other thread in all but strange programs.
+/// There were other threads before the runtime could be loaded. Written with [`RUNTIME`].
+static LATE: AtomicBool = AtomicBool::new(false);
+
+/// Before `main`, or in `dlopen`.
 extern "C" fn init() {
     // SAFETY: a search by name; what has this name is a runtime's table.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr()) };
-    let table = if found.is_null() { load() } else { found };
+    let mut table = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr()) };
+    if table.is_null() {
+        if has_one_thread() {
+            table = load();
+        } else {
+            LATE.store(true, Ordering::Relaxed);
+        }
+    }
     RUNTIME.store(table.cast(), Ordering::Release);
 }
 
+/// Whether the calling thread is the process's only one. Where nothing tells, there may be others.
+fn has_one_thread() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
+}
+
 /// Loads the runtime's library from memory and returns its table; null where that is not allowed.
+/// To be called while the process has one thread.
 fn load() -> *mut c_void {
     let Some(handle) = copy_to_memory().and_then(|file| {
         let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
@@ -84,22 +100,24 @@ pub(crate) fn set_host(host: &'static HostControl) {
 pub enum Status {
     /// They are, unless the engine runs short of memory or threads when the first one is made.
     Green,
-    /// They are kernel threads: the system can't carry the engine (`raddle doctor` says why), or
-    /// the process had other threads before `main`.
+    /// They are kernel threads: the system can't carry the engine (`raddle doctor` says why).
     KernelThreads,
+    /// They are kernel threads: the process had other threads before the engine was loaded.
+    LoadedLate,
 }
 
 /// Whether green threads are green in this process.
 ///
 /// ```
 /// use raddle::runtime::{Status, status};
-/// if status() == Status::KernelThreads {
+/// if status() != Status::Green {
 ///     eprintln!("each thread costs a kernel thread here; see raddle doctor");
 /// }
 /// ```
 pub fn status() -> Status {
     match table() {
         Some(_) => Status::Green,
+        None if LATE.load(Ordering::Relaxed) => Status::LoadedLate,
         None => Status::KernelThreads,
     }
 }

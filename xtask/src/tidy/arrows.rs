@@ -23,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "raddle-sched",
         ],
     ),
+    ("raddle-c", &["raddle"]),
     (
         "raddle-engine",
         &[

@@ -35,6 +35,8 @@ pub(crate) struct Light {
     /// What it runs, and the memory of what that captured.
     run: Cell<Option<unsafe fn(*mut u8)>>,
     captured: Cell<*mut u8>,
+    /// One word for the user: [`super::local`].
+    pub(super) local: Cell<usize>,
     /// The next free shell.
     link: Cell<Option<&'static Light>>,
     /// Bytes from the stack's low end, guard included, to the end of this.
@@ -59,6 +61,7 @@ impl Light {
                 host: Cell::new(null()),
                 run: Cell::new(None),
                 captured: Cell::new(null_mut()),
+                local: Cell::new(0),
                 link: Cell::new(None),
                 size,
             });
@@ -106,6 +109,7 @@ impl Light {
                 .set(prepare(me.cast(), first_instruction as *const () as usize));
         }
         self.captured.set(captured);
+        self.local.set(0);
         self.run.set(Some(run::<F>));
     }
 

@@ -1,0 +1,307 @@
+/*
+ * Raddle: threads that are scheduled in user space.
+ *
+ * Link with -lraddle, or `pkg-config --cflags --libs raddle`; C99 and C++17 are enough. The guide
+ * is docs/api.md of the sources; this header is the reference.
+ *
+ * A GREEN THREAD is a thread in every respect: it has thread-locals, an id, a name and a stack, and
+ * pthread functions, locks, sockets, files and sleeping work in it as elsewhere. What blocks
+ * in libc parks it and lets its kernel thread, the CARRIER, run others. A LIGHT THREAD is a stack
+ * and nothing else, for those who make a million; see RADDLE_LIGHT. Threads made in other ways
+ * (pthread_create, std::thread) stay kernel threads; all kinds may share locks.
+ *
+ * HANDLES. Threads, completions and tables are named by handles: structs that are copied freely,
+ * in which id 0 is none. Each use checks them. A handle that was freed, joined or detached, or was
+ * never given out, is answered by -EBADF and does no harm.
+ *
+ * ERRORS. A function that returns int returns 0 or more on success, and a negative errno value
+ * otherwise; errno itself is not touched on purpose. Those that any function may return:
+ *
+ *   -EFAULT           a null pointer where a function or a place for a result is needed
+ *   -EBADF            a handle that names nothing
+ *   -ENOTRECOVERABLE  a bug in this library; it has told about it on the standard error
+ *
+ * A result's place may be null where it says so. On an error no result is stored, unless it is said
+ * what.
+ *
+ * CALLBACKS must return: an exception that leaves one ends the process, and in one neither longjmp
+ * out of it nor pthread_exit nor cancellation of its thread is allowed. They run on other threads
+ * than the one that passed them, unless it is said where.
+ *
+ * All functions may be called on any thread, none in a signal handler, and none in the child of a
+ * fork before it calls exec, if the parent had threads.
+ */
+#ifndef RADDLE_H
+#define RADDLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Every function, as in `RADDLE_API int raddle_yield(void);`. */
+#define RADDLE_API extern
+
+/* ---- The library --------------------------------------------------------------------------- */
+
+/* The version of this header: major, minor and patch take a byte each. */
+#define RADDLE_VERSION 0x000100
+
+/* The version of the library, as RADDLE_VERSION. Functions are only ever added to a version's. */
+RADDLE_API uint32_t raddle_version(void);
+
+/* They are kernel threads: this system can't carry the runtime. `raddle doctor` says why. */
+#define RADDLE_KERNEL_THREADS 0
+/* Threads that are asked to be green are. */
+#define RADDLE_GREEN 1
+/* They are kernel threads: the process had threads already when the library was loaded. */
+#define RADDLE_LOADED_LATE 2
+
+/*
+ * Whether threads are green in this process: one of the above. Where they aren't, all functions
+ * work the same, and each green thread costs a kernel thread.
+ */
+RADDLE_API int raddle_status(void);
+
+/* How many carriers may run green threads at a time; 0 before the first thread if none was set. */
+RADDLE_API int raddle_carriers(void);
+
+/*
+ * Changes how many carriers may run green threads at a time. 0, as at the start: as many as CPUs
+ * may be used. More than 1024 are 1024. -EINVAL: less than 0.
+ */
+RADDLE_API int raddle_set_carriers(int count);
+
+/* ---- Threads ------------------------------------------------------------------------------- */
+
+/* A thread that was neither joined nor detached. */
+typedef struct raddle_thread {
+    uint64_t id;
+} raddle_thread;
+
+/* What a thread runs. */
+typedef void *(*raddle_function)(void *argument);
+
+/* The smallest stack that can be asked for, in bytes. */
+#define RADDLE_STACK_MIN 16384
+
+/*
+ * raddle_thread_options.flags: a light thread. Its stack has 64 KiB unless asked otherwise, its
+ * size is rounded up to a power of two, and its name is shown nowhere. Between two calls of this
+ * library it stays on one host, a green thread; after one that waits or yields it may be on
+ * another, and so have other thread-locals: errno, owners of recursive locks and pthread_self() are
+ * the host's. What blocks in libc keeps the host meanwhile, and another host takes its place.
+ */
+#define RADDLE_LIGHT 1u
+/* raddle_thread_options.flags: nobody will join it; it has no handle. */
+#define RADDLE_DETACHED 2u
+
+/* How a thread is made. Start from RADDLE_THREAD_OPTIONS_INIT, which asks for nothing. */
+typedef struct raddle_thread_options {
+    size_t size;       /* sizeof(raddle_thread_options): later versions append members */
+    size_t stack_size; /* in bytes, at least RADDLE_STACK_MIN; 0 for the usual one */
+    const char *name;  /* null for none; the kernel's interfaces show its first 15 bytes */
+    uint32_t flags;    /* RADDLE_LIGHT, RADDLE_DETACHED */
+    uint32_t reserved; /* 0 */
+} raddle_thread_options;
+
+#define RADDLE_THREAD_OPTIONS_INIT {sizeof(raddle_thread_options), 0, NULL, 0, 0}
+
+/*
+ * Starts a thread that runs function(argument), and stores its handle, before it runs; {0} if it
+ * can't be made. options may be null; thread may be null for a detached thread, and gets {0}.
+ *
+ *   -EINVAL  options.size or stack_size is too small, or a flag or a reserved member isn't known
+ *   -E2BIG   options has members that this version doesn't know and that aren't 0
+ *   -ENOMEM, -EAGAIN, -ENOSPC  no memory, thread or handle is left
+ */
+RADDLE_API int raddle_spawn(raddle_thread *thread, const raddle_thread_options *options,
+                            raddle_function function, void *argument);
+
+/*
+ * Waits for a thread's end and stores what it returned; result may be null. The handle is gone
+ * then. A green thread has run the destructors of its thread-locals.
+ *
+ *   -EDEADLK  the thread is the calling one (two threads that join each other wait for ever)
+ *   -EBUSY    another thread joins it
+ */
+RADDLE_API int raddle_join(raddle_thread thread, void **result);
+
+/* Lets a thread go on by itself; the handle is gone. -EBUSY: another thread joins it. */
+RADDLE_API int raddle_detach(raddle_thread thread);
+
+/* 1 if raddle_join() would return at once, else 0. -EBUSY: another thread joins it. */
+RADDLE_API int raddle_is_finished(raddle_thread thread);
+
+/* The calling thread; {0} if it wasn't made by raddle_spawn(), or without a handle. */
+RADDLE_API raddle_thread raddle_self(void);
+
+/* Lets others run: light threads from a light thread, else as sched_yield(). */
+RADDLE_API int raddle_yield(void);
+
+/* 1 on a green thread, and on a light one whose host is; 0 on a kernel thread. */
+RADDLE_API int raddle_is_green(void);
+
+/* 1 on a light thread, else 0. */
+RADDLE_API int raddle_is_light(void);
+
+/*
+ * Runs function(argument) on a kernel thread of its own and waits for it; result may be null. For
+ * code that needs much stack, or blocks where libc doesn't see it. stack_size as in
+ * raddle_thread_options, 0 for 2 MiB. Under `raddle run`, where every thread is green, that thread
+ * is, too.
+ *
+ *   -EINVAL  stack_size is less than RADDLE_STACK_MIN, and not 0
+ *   -ENOMEM, -EAGAIN  no memory or thread is left
+ */
+RADDLE_API int raddle_on_kernel_thread(size_t stack_size, raddle_function function, void *argument,
+                                       void **result);
+
+/* ---- Completions --------------------------------------------------------------------------- */
+
+/* A value that is set once, and waited for by any number of threads. */
+typedef struct raddle_completion {
+    uint64_t id;
+} raddle_completion;
+
+/* Is told of an end: status is 0, or a negative errno value; value is null then. */
+typedef void (*raddle_listener)(void *argument, int status, void *value);
+
+/* A completion that nobody has set. -ENOMEM, -ENOSPC: no memory or handle is left. */
+RADDLE_API int raddle_completion_create(raddle_completion *completion);
+
+/*
+ * Gives those who wait their value. Never blocks; listeners run here. -EALREADY: it has ended
+ * before, and keeps the first value.
+ */
+RADDLE_API int raddle_completion_set(raddle_completion completion, void *value);
+
+/*
+ * Ends it without a value: waiting returns -error. As raddle_completion_set() otherwise.
+ * -EINVAL: error is not an errno value from 1 to 4095.
+ */
+RADDLE_API int raddle_completion_fail(raddle_completion completion, int error);
+
+/*
+ * Waits for the value and stores it; value may be null. Any number of times: an end remains. A
+ * light thread lets others run meanwhile, a green thread parks, a kernel thread blocks.
+ *
+ *   -ECANCELED  it was freed meanwhile
+ *   the error of raddle_completion_fail(), with a null value
+ */
+RADDLE_API int raddle_completion_wait(raddle_completion completion, void **value);
+
+/*
+ * The same, but for timeout_ns nanoseconds at most; a light thread keeps its host meanwhile.
+ * -ETIMEDOUT: the time is over. -EINVAL: less than 0.
+ */
+RADDLE_API int raddle_completion_wait_for(raddle_completion completion, int64_t timeout_ns,
+                                          void **value);
+
+/* The same without waiting. -EAGAIN: it hasn't ended. */
+RADDLE_API int raddle_completion_poll(raddle_completion completion, void **value);
+
+/*
+ * Has listener(argument, status, value) called once: by the thread that ends the completion, here
+ * if it has ended, or with -ECANCELED by the one that frees it. It should not block.
+ */
+RADDLE_API int raddle_completion_then(raddle_completion completion, raddle_listener listener,
+                                      void *argument);
+
+/* Frees a completion. If it hasn't ended, who waits for it gets -ECANCELED. */
+RADDLE_API int raddle_completion_free(raddle_completion completion);
+
+/*
+ * Runs function(argument) on a thread of its own, without a handle, and sets a new completion to
+ * what it returns. The completion is to be freed. options may be null; errors as of raddle_spawn().
+ */
+RADDLE_API int raddle_run(raddle_completion *completion, const raddle_thread_options *options,
+                          raddle_function function, void *argument);
+
+/* ---- Tables of handles --------------------------------------------------------------------- */
+
+/* A lock-free table of handles for the caller's values, which are addresses. */
+typedef struct raddle_table {
+    uint64_t id;
+} raddle_table;
+
+/* A handle in a table: a number, for a kernel's user data or for the wire. */
+typedef struct raddle_handle {
+    uint64_t id;
+} raddle_handle;
+
+/* Whom weak handles belong to; each table has its own, 256 at a time. */
+typedef struct raddle_owner {
+    uint32_t id;
+} raddle_owner;
+
+/* Keeps the value until it is freed. */
+#define RADDLE_NORMAL 0
+/* As normal; and the address may be used until it is freed, without looking it up again. */
+#define RADDLE_PINNED 1
+/* Follows another handle's value; expires with it, or with its owner: -ESTALE. */
+#define RADDLE_WEAK 2
+
+/*
+ * A new table. release(value), if it isn't null, is called when no handle and nobody who looks
+ * keeps a value any more, on the thread that lets it go. -ENOMEM, -ENOSPC: nothing is left.
+ */
+RADDLE_API int raddle_table_create(raddle_table *table, void (*release)(void *value));
+
+/* Frees a table with all its handles, when the last call that uses it returns. */
+RADDLE_API int raddle_table_free(raddle_table table);
+
+/* How many handles aren't freed. Looks at every place. */
+RADDLE_API int raddle_table_count(raddle_table table);
+
+/*
+ * A handle for a value. kind is RADDLE_NORMAL or RADDLE_PINNED, else -EINVAL. On an error, which
+ * may be -ENOMEM or -ENOSPC (there are 2^28 handles), release isn't called.
+ */
+RADDLE_API int raddle_handle_create(raddle_table table, int kind, void *value,
+                                    raddle_handle *handle);
+
+/*
+ * A weak handle for the value of another handle. An owner of {0} is nobody, and never ends.
+ * -ESTALE: the value or the owner is gone. -ENOMEM, -ENOSPC: as above.
+ */
+RADDLE_API int raddle_handle_weak(raddle_table table, raddle_handle of, raddle_owner owner,
+                                  raddle_handle *handle);
+
+/*
+ * Stores look(value, argument) as the result, which may be null; runs here. The value lives until
+ * look returns, even if the handle is freed meanwhile. -ESTALE: a weak handle has expired.
+ */
+RADDLE_API int raddle_handle_with(raddle_table table, raddle_handle handle,
+                                  void *(*look)(void *value, void *argument), void *argument,
+                                  void **result);
+
+/*
+ * Looks a value up for longer: stores another, normal handle for it, which keeps it until that is
+ * freed; and the value, if value isn't null. -ESTALE: a weak handle has expired.
+ */
+RADDLE_API int raddle_handle_keep(raddle_table table, raddle_handle handle, raddle_handle *kept,
+                                  void **value);
+
+/* The value of a pinned handle; -EINVAL of another one. */
+RADDLE_API int raddle_handle_address(raddle_table table, raddle_handle handle, void **value);
+
+/* The handle's kind; -ESTALE if it is known to have expired. */
+RADDLE_API int raddle_handle_kind(raddle_table table, raddle_handle handle);
+
+/* Frees a handle; an expired one has to be freed, too. */
+RADDLE_API int raddle_handle_free(raddle_table table, raddle_handle handle);
+
+/* A new owner of weak handles. -ENOSPC: there are 256. */
+RADDLE_API int raddle_owner_create(raddle_table table, raddle_owner *owner);
+
+/* Ends an owner: all its weak handles expire at one moment. -ESTALE: it has ended before. */
+RADDLE_API int raddle_owner_end(raddle_table table, raddle_owner owner);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

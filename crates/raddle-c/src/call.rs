@@ -1,0 +1,71 @@
+//! What C passes: addresses to fill in, and functions to call.
+
+use crate::error::Errno;
+use libc::c_void;
+use std::ptr::NonNull;
+
+/// An address that C gave for a result, or null.
+#[repr(transparent)]
+pub struct Out<T>(Option<NonNull<T>>);
+
+impl<T> Out<T> {
+    /// For results that can't be done without.
+    pub fn required(self) -> Result<Place<T>, Errno> {
+        self.0.map(Place).ok_or(Errno(libc::EFAULT))
+    }
+
+    /// Stores a result if C wants it.
+    pub fn put(self, value: T) {
+        if let Some(place) = self.0 {
+            Place(place).put(value);
+        }
+    }
+}
+
+/// An address that C gave for a result.
+pub struct Place<T>(NonNull<T>);
+
+impl<T> Place<T> {
+    /// Stores a result.
+    pub fn put(&self, value: T) {
+        // SAFETY: C promises that what isn't null can be written until the call returns.
+        unsafe { self.0.write(value) }
+    }
+}
+
+/// A value of C's, which means nothing here.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+pub struct Value(pub *mut c_void);
+
+// SAFETY: it is only stored and given back; C promises that it may cross threads.
+unsafe impl Send for Value {}
+// SAFETY: as above.
+unsafe impl Sync for Value {}
+
+impl Value {
+    pub const NULL: Self = Self(std::ptr::null_mut());
+}
+
+/// A function that computes something. C++ ones may throw, which ends the process at the next frame
+/// of ours.
+pub type Compute = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+
+/// A function of C's with its argument.
+#[derive(Clone, Copy)]
+pub struct Job {
+    compute: Compute,
+    argument: Value,
+}
+
+impl Job {
+    pub fn new(compute: Option<Compute>, argument: Value) -> Result<Self, Errno> {
+        let compute = compute.ok_or(Errno(libc::EFAULT))?;
+        Ok(Self { compute, argument })
+    }
+
+    pub fn run(self) -> Value {
+        // SAFETY: C promises that the function may be called with its argument, on any thread.
+        Value(unsafe { (self.compute)(self.argument.0) })
+    }
+}

@@ -1,0 +1,222 @@
+//! Completions for C: set once, waited for by any number of threads.
+//!
+//! Each waiting thread has a completion of the Rust API, so that a light thread gives its host to
+//! others while it waits. Whoever ends a completion takes the waiters out of it under the lock and
+//! tells them after it.
+
+use crate::call::{Out, Value};
+use crate::error::{Answer, Errno, done, guard};
+use libc::{c_int, c_void};
+use raddle::completion::{Promise, TimedWait, pair};
+use raddle::handles::{Handle, Table};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The largest errno.
+const LAST_ERRNO: c_int = 4095;
+
+/// How it ended: 0 or an errno, and the value.
+type End = (c_int, Value);
+
+/// Gets the end: its argument, the status, the value.
+type Listen = unsafe extern "C-unwind" fn(*mut c_void, c_int, *mut c_void);
+
+/// Who is to be told.
+enum Waiter {
+    Thread(Promise<End>),
+    Call(Listen, Value),
+}
+
+impl Waiter {
+    fn is_there(&self) -> bool {
+        match self {
+            Self::Thread(promise) => promise.is_awaited(),
+            Self::Call(..) => true,
+        }
+    }
+
+    fn tell(self, end: End) {
+        match self {
+            Self::Thread(promise) => drop(promise.set(end)), // or its time was over meanwhile
+            // SAFETY: C promises that the function may be called so, on any thread.
+            Self::Call(listen, argument) => unsafe { listen(argument.0, -end.0, end.1.0) },
+        }
+    }
+}
+
+enum State {
+    Pending(Vec<Waiter>),
+    Ended(End),
+}
+
+/// What a handle names.
+pub struct Completion(Mutex<State>);
+
+static COMPLETIONS: LazyLock<Table<Completion>> = LazyLock::new(Table::new);
+
+impl Completion {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends it and tells everybody. `EALREADY` if it has ended before.
+    pub fn finish(&self, status: c_int, value: Value) -> Answer {
+        let end = (status, value);
+        let mut state = self.lock();
+        let State::Pending(waiters) = &mut *state else {
+            return Err(Errno(libc::EALREADY));
+        };
+        let waiters = std::mem::take(waiters);
+        *state = State::Ended(end);
+        drop(state);
+        waiters.into_iter().for_each(|waiter| waiter.tell(end));
+        Ok(0)
+    }
+
+    /// How it ended, or what `waiter` makes, which was put among the waiters.
+    fn end_or<T>(&self, waiter: impl FnOnce() -> (Waiter, T)) -> Result<End, T> {
+        let mut state = self.lock();
+        let waiters = match &mut *state {
+            State::Ended(end) => return Ok(*end),
+            State::Pending(waiters) => waiters,
+        };
+        if waiters.len() == waiters.capacity() {
+            waiters.retain(Waiter::is_there); // before more memory is taken
+        }
+        let (waiter, made) = waiter();
+        waiters.push(waiter);
+        Err(made)
+    }
+
+    fn end(&self) -> Option<End> {
+        match *self.lock() {
+            State::Ended(end) => Some(end),
+            State::Pending(_) => None,
+        }
+    }
+
+    /// Waits for the end; without a timeout, for ever.
+    fn wait(&self, timeout: Option<Duration>) -> Result<End, Errno> {
+        let waiter = || {
+            let (promise, completion) = pair();
+            (Waiter::Thread(promise), completion)
+        };
+        let completion = match self.end_or(waiter) {
+            Ok(end) => return Ok(end),
+            Err(completion) => completion,
+        };
+        let Some(timeout) = timeout else {
+            return completion.wait().map_err(|_| Errno(libc::ECANCELED));
+        };
+        completion
+            .wait_timeout(timeout)
+            .map_err(|failure| match failure {
+                TimedWait::TimedOut(_) => Errno(libc::ETIMEDOUT),
+                TimedWait::Failed(_) => Errno(libc::ECANCELED),
+            })
+    }
+}
+
+/// A completion that nobody has ended.
+pub fn create() -> Result<(Handle<Completion>, Arc<Completion>), Errno> {
+    let completion = Arc::new(Completion(Mutex::new(State::Pending(Vec::new()))));
+    let handle = COMPLETIONS.insert_arc(Arc::clone(&completion))?;
+    Ok((handle, completion))
+}
+
+/// Takes the handle away; who waits is told so.
+pub fn free(handle: Handle<Completion>) -> Answer {
+    let completion = COMPLETIONS.get(handle)?;
+    COMPLETIONS.remove(handle)?;
+    let _ = completion.finish(libc::ECANCELED, Value::NULL); // or it has ended before
+    Ok(0)
+}
+
+fn get(completion: u64) -> Result<Arc<Completion>, Errno> {
+    let handle = Handle::from_bits(completion).ok_or(Errno(libc::EBADF))?;
+    Ok(COMPLETIONS.get(handle)?)
+}
+
+/// Gives C the value, or the status as an error.
+fn answer((status, value): End, place: Out<*mut c_void>) -> Answer {
+    place.put(value.0);
+    match status {
+        0 => Ok(0),
+        _ => Err(Errno(status)),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_completion_create(completion: Out<u64>) -> c_int {
+    guard(|| {
+        let place = completion.required()?;
+        place.put(create()?.0.to_bits());
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_completion_set(completion: u64, value: Value) -> c_int {
+    guard(|| get(completion)?.finish(0, value))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_completion_fail(completion: u64, error: c_int) -> c_int {
+    guard(|| {
+        let completion = get(completion)?;
+        match error {
+            1..=LAST_ERRNO => completion.finish(error, Value::NULL),
+            _ => Err(Errno(libc::EINVAL)),
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_completion_wait(completion: u64, value: Out<*mut c_void>) -> c_int {
+    guard(|| answer(get(completion)?.wait(None)?, value))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_completion_wait_for(
+    completion: u64,
+    timeout_ns: i64,
+    value: Out<*mut c_void>,
+) -> c_int {
+    guard(|| {
+        let timeout = u64::try_from(timeout_ns).map_err(|_| Errno(libc::EINVAL))?;
+        let end = get(completion)?.wait(Some(Duration::from_nanos(timeout)))?;
+        answer(end, value)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_completion_poll(completion: u64, value: Out<*mut c_void>) -> c_int {
+    guard(|| match get(completion)?.end() {
+        Some(end) => answer(end, value),
+        None => Err(Errno(libc::EAGAIN)),
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_completion_then(
+    completion: u64,
+    listen: Option<Listen>,
+    argument: Value,
+) -> c_int {
+    guard(|| {
+        let completion = get(completion)?;
+        let listen = listen.ok_or(Errno(libc::EFAULT))?;
+        if let Ok(end) = completion.end_or(|| (Waiter::Call(listen, argument), ())) {
+            Waiter::Call(listen, argument).tell(end);
+        }
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_completion_free(completion: u64) -> c_int {
+    guard(|| {
+        let handle = Handle::from_bits(completion).ok_or(Errno(libc::EBADF))?;
+        done(free(handle))
+    })
+}

@@ -1,0 +1,307 @@
+//! Threads: green ones, light ones, and calls on kernel threads.
+//!
+//! A thread's handle is in the table from before it runs until it is joined or detached. Who may
+//! wait for its end is in the handle's record, behind a lock that the maker holds until the thread
+//! is made: a thread that detaches itself at once waits for that.
+
+use crate::call::{Compute, Job, Out, Value};
+use crate::completion;
+use crate::error::{Answer, Errno, guard};
+use libc::{c_char, c_int, c_void};
+use raddle::handles::{Handle, Table};
+use raddle::{light, thread};
+use std::cell::Cell;
+use std::ffi::CStr;
+use std::ptr::NonNull;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+/// The smallest stack that may be asked for, in bytes.
+const LEAST_STACK: usize = 16 << 10;
+/// More than any address space has, in bytes.
+const MOST_STACK: usize = 1 << 47;
+
+/// RADDLE_LIGHT: a light thread.
+const LIGHT: u32 = 1;
+/// RADDLE_DETACHED: nobody will join it.
+const DETACHED: u32 = 2;
+
+/// `raddle_thread_options`. Later versions append to it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Options {
+    size: usize,
+    stack_size: usize,
+    name: *const c_char,
+    flags: u32,
+    reserved: u32,
+}
+
+/// Options as they are used.
+struct Settings {
+    stack_size: Option<usize>,
+    name: Option<String>,
+    flags: u32,
+}
+
+impl Settings {
+    fn read(options: Option<NonNull<Options>>) -> Result<Self, Errno> {
+        let Some(at) = options else {
+            return Ok(Self {
+                stack_size: None,
+                name: None,
+                flags: 0,
+            });
+        };
+        // SAFETY: C promises that as many bytes can be read as the first member says.
+        let size = unsafe { at.cast::<usize>().read() };
+        if size < size_of::<Options>() {
+            return Err(Errno(libc::EINVAL));
+        }
+        // SAFETY: as above.
+        let tail = unsafe { std::slice::from_raw_parts(at.cast::<u8>().as_ptr(), size) };
+        if tail[size_of::<Options>()..].iter().any(|&byte| byte != 0) {
+            return Err(Errno(libc::E2BIG)); // asks for what only a later version knows
+        }
+        // SAFETY: as above; the header's type has this alignment.
+        let options = unsafe { at.read() };
+        if options.flags & !(LIGHT | DETACHED) != 0 || options.reserved != 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        let name = match options.name.is_null() {
+            true => None,
+            // SAFETY: C promises a string that ends.
+            false => Some(unsafe { CStr::from_ptr(options.name) }),
+        };
+        Ok(Self {
+            stack_size: stack_size(options.stack_size)?,
+            name: name.map(|name| name.to_string_lossy().into_owned()),
+            flags: options.flags,
+        })
+    }
+}
+
+/// A stack's size that was asked for; 0 asks for none.
+fn stack_size(bytes: usize) -> Result<Option<usize>, Errno> {
+    match bytes {
+        0 => Ok(None),
+        1..LEAST_STACK => Err(Errno(libc::EINVAL)),
+        LEAST_STACK..MOST_STACK => Ok(Some(bytes)),
+        _ => Err(Errno(libc::ENOMEM)),
+    }
+}
+
+/// The right to wait for a thread's end.
+enum Join {
+    Green(thread::JoinHandle<Value>),
+    Light(light::JoinHandle<Value>),
+}
+
+/// A thread that was neither joined nor detached.
+struct Record {
+    /// `None` once somebody waits for it.
+    join: Mutex<Option<Join>>,
+}
+
+impl Record {
+    fn take(&self) -> Option<Join> {
+        let mut join = self.join.lock().unwrap_or_else(PoisonError::into_inner);
+        join.take()
+    }
+}
+
+static THREADS: LazyLock<Table<Record>> = LazyLock::new(Table::new);
+
+thread_local! {
+    /// The handle of a thread that isn't light; 0 if it wasn't made here.
+    static SELF: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The calling thread's handle, or 0. Not inlined: a light thread may be on another host after
+/// each call, and compilers keep the addresses of thread-locals.
+#[inline(never)]
+fn this_thread() -> u64 {
+    match light::local() {
+        Some(word) => word as u64,
+        None => SELF.get(),
+    }
+}
+
+/// What runs first in a thread of ours.
+fn enter(handle: u64) {
+    if !light::set_local(handle as usize) {
+        SELF.set(handle);
+    }
+}
+
+fn record(thread: u64) -> Result<(Handle<Record>, Arc<Record>), Errno> {
+    let handle = Handle::from_bits(thread).ok_or(Errno(libc::EBADF))?;
+    Ok((handle, THREADS.get(handle)?))
+}
+
+/// Starts a thread that runs `body`; it knows itself as `handle`.
+fn start(
+    settings: Settings,
+    handle: u64,
+    body: impl FnOnce() -> Value + Send + 'static,
+) -> Result<Join, Errno> {
+    let body = move || {
+        enter(handle);
+        body()
+    };
+    if settings.flags & LIGHT != 0 {
+        let mut builder = light::Builder::new();
+        if let Some(bytes) = settings.stack_size {
+            builder = builder.stack_size(bytes);
+        }
+        return Ok(Join::Light(builder.spawn(body)?));
+    }
+    let mut builder = thread::Builder::new();
+    if let Some(bytes) = settings.stack_size {
+        builder = builder.stack_size(bytes);
+    }
+    if let Some(name) = settings.name {
+        builder = builder.name(name);
+    }
+    Ok(Join::Green(builder.spawn(body)?))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_spawn(
+    thread: Out<u64>,
+    options: Option<NonNull<Options>>,
+    compute: Option<Compute>,
+    argument: Value,
+) -> c_int {
+    guard(|| {
+        let job = Job::new(compute, argument)?;
+        let settings = Settings::read(options)?;
+        if settings.flags & DETACHED != 0 {
+            thread.put(0);
+            return start(settings, 0, move || job.run()).map(|_| 0);
+        }
+        let place = thread.required()?;
+        let record = Arc::new(Record {
+            join: Mutex::new(None),
+        });
+        let handle = THREADS.insert_arc(Arc::clone(&record))?;
+        place.put(handle.to_bits()); // the thread may look there
+        let mut join = record.join.lock().unwrap_or_else(PoisonError::into_inner);
+        match start(settings, handle.to_bits(), move || job.run()) {
+            Ok(made) => *join = Some(made),
+            Err(errno) => {
+                place.put(0);
+                THREADS.remove(handle)?;
+                return Err(errno);
+            }
+        }
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_join(thread: u64, result: Out<*mut c_void>) -> c_int {
+    guard(|| {
+        let (handle, record) = record(thread)?;
+        if thread == this_thread() {
+            return Err(Errno(libc::EDEADLK));
+        }
+        let joined = match record.take().ok_or(Errno(libc::EBUSY))? {
+            Join::Green(join) => join.join(),
+            Join::Light(join) => join.join(),
+        };
+        THREADS.remove(handle)?;
+        let value = joined.map_err(|_| Errno(libc::ENOTRECOVERABLE))?;
+        result.put(value.0);
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_detach(thread: u64) -> c_int {
+    guard(|| {
+        let (handle, record) = record(thread)?;
+        drop(record.take().ok_or(Errno(libc::EBUSY))?);
+        THREADS.remove(handle)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_is_finished(thread: u64) -> c_int {
+    guard(|| {
+        let (_, record) = record(thread)?;
+        let join = record.join.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(match join.as_ref().ok_or(Errno(libc::EBUSY))? {
+            Join::Green(join) => join.is_finished(),
+            Join::Light(join) => join.is_finished(),
+        }
+        .into())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_self() -> u64 {
+    this_thread()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_yield() -> c_int {
+    guard(|| {
+        light::yield_now();
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_is_green() -> c_int {
+    guard(|| Ok(raddle::is_green_thread().into()))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_is_light() -> c_int {
+    guard(|| Ok(light::is_light_thread().into()))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_on_kernel_thread(
+    stack_bytes: usize,
+    compute: Option<Compute>,
+    argument: Value,
+    result: Out<*mut c_void>,
+) -> c_int {
+    guard(|| {
+        let job = Job::new(compute, argument)?;
+        let bytes = stack_size(stack_bytes)?.unwrap_or(2 << 20);
+        let value = thread::on_kernel_thread(bytes, || job.run())?;
+        result.put(value.0);
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_run(
+    completion: Out<u64>,
+    options: Option<NonNull<Options>>,
+    compute: Option<Compute>,
+    argument: Value,
+) -> c_int {
+    guard(|| -> Answer {
+        let place = completion.required()?;
+        let job = Job::new(compute, argument)?;
+        let settings = Settings::read(options)?;
+        let (handle, ends) = completion::create()?;
+        let body = move || {
+            let value = job.run();
+            // It may have been freed meanwhile; then nobody wants the value.
+            let _ = ends.finish(0, value);
+            value
+        };
+        place.put(handle.to_bits()); // the thread may look there
+        if let Err(errno) = start(settings, 0, body) {
+            place.put(0);
+            completion::free(handle)?;
+            return Err(errno);
+        }
+        Ok(0)
+    })
+}
