@@ -54,6 +54,10 @@ const LANES: &[Lane] = &[
         run: sim,
     },
     Lane {
+        name: "api",
+        run: api,
+    },
+    Lane {
         name: "real",
         run: real,
     },
@@ -75,6 +79,10 @@ const SCHEDULER_LANES: [&str; 3] = ["loom", "shuttle", "simulator"];
 
 /// What is model-checked: its tests that are called as the checkers.
 const MODELLED: [&str; 3] = [SCHEDULER, "raddle-handles", "raddle"];
+
+/// The explicit API, whose tests run with each of these numbers of carriers.
+const API: &str = "raddle";
+const API_CARRIERS: [&str; 3] = ["1", "2", "3"];
 
 /// Tests on real programs.
 const REAL: &str = "raddle-tests";
@@ -243,7 +251,7 @@ fn tidy_lane(workspace: &Workspace) -> Result<Outcome> {
 
 /// Everything that runs in the debug profile and has no lane of its own.
 fn unit(workspace: &Workspace) -> Result<Outcome> {
-    let excluded = ["--exclude", SCHEDULER, "--exclude", REAL];
+    let excluded = ["--exclude", SCHEDULER, "--exclude", REAL, "--exclude", API];
     let mut tally = Tally::default();
     tally.add(cargo_test(
         workspace,
@@ -311,6 +319,29 @@ fn sim(workspace: &Workspace) -> Result<Outcome> {
         let command = command.envs(QUICK_RELEASE);
         command.args(["--package", SCHEDULER, "--release", "--test", "simulator"])
     })?;
+    Ok(Outcome::Ran(tally))
+}
+
+/// Tests and examples of the explicit API, in programs that load the runtime themselves.
+fn api(workspace: &Workspace) -> Result<Outcome> {
+    if workspace.package(API).is_none() {
+        return Ok(Outcome::Skipped(format!("there is no package {API}")));
+    }
+    let mut tally = Tally::default();
+    let mut test = |carriers: &str, what: &[&str]| {
+        println!("{carriers} carriers");
+        let cargo = shell::cargo(&workspace.root);
+        let counted = cargo_test(workspace, cargo, |command| {
+            let command = command.envs(QUICK_RELEASE).env("RADDLE_CARRIERS", carriers);
+            command.args(["--package", API, "--release"]).args(what)
+        });
+        tally.add(counted?);
+        anyhow::Ok(())
+    };
+    for carriers in API_CARRIERS {
+        test(carriers, &["--lib", "--tests", "--examples"])?;
+    }
+    test("2", &["--doc"])?;
     Ok(Outcome::Ran(tally))
 }
 
