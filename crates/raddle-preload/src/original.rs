@@ -34,6 +34,7 @@ macro_rules! originals {
 }
 
 originals! {
+    COND_INIT = c"pthread_cond_init";
     COND_WAIT = c"pthread_cond_wait";
     COND_TIMEDWAIT = c"pthread_cond_timedwait";
     COND_CLOCKWAIT = c"pthread_cond_clockwait";
