@@ -5,10 +5,19 @@ use super::entry::{Moved, raddle_enter_handler, raddle_handler_returned, raddle_
 use super::kept;
 use super::routing::{self, process_pending};
 use super::{UNBLOCKABLE, bit, poke, preemption};
+use crate::credentials;
 use core::sync::atomic::Ordering;
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::{Carrier, Thread};
 use raddle_sys::abi::{SigAction, SigInfo, StackT};
+
+/// libc's signal that cancels a thread.
+///
+/// Until glibc 2.40 its handler has no SA_RESTART. Since then it has, and acts on a thread only if
+/// the interrupted instruction is libc's one cancellable system call; but libc looks again when
+/// that call returns EINTR. A handler here never interrupts that instruction, because the call is
+/// parked in the runtime: so a call from that place returns EINTR.
+const CANCEL: u32 = 32;
 
 /// What a look at the pending signals did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,7 +161,9 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
         .mask
         .store((mask | action.mask | own) & !UNBLOCKABLE, Ordering::Relaxed);
     signals.handled.set(true);
-    if action.flags & SA_RESTART == 0 {
+    let call_site = signals.call_site.replace(0);
+    let cancels = signal == CANCEL && credentials::is_libcs(call_site);
+    if action.flags & SA_RESTART == 0 || cancels {
         signals.interrupting.set(true);
     }
     if action.flags & SA_RESETHAND != 0 {
@@ -169,6 +180,7 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
         // The last handler's return has popped this word, and a call has used its place since.
         (*frame).return_address = raddle_handler_returned as *const () as usize;
         (*frame).info = *info;
+        (*frame).call_site = call_site;
         (*frame).context.sigmask = after;
         (*frame).context.stack = signals.alternate.get();
         let (info, context) = (&raw mut (*frame).info, &raw mut (*frame).context);
@@ -184,7 +196,8 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
 pub unsafe extern "C" fn returned(frame: *mut Moved) {
     let thread = Carrier::current().thread();
     // SAFETY: the frame that the handler ran on.
-    let mask = unsafe { (*frame).context.sigmask };
+    let (mask, call_site) = unsafe { ((*frame).context.sigmask, (*frame).call_site) };
+    thread.signals.call_site.set(call_site);
     thread
         .signals
         .mask
