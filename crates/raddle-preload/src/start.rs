@@ -12,6 +12,7 @@
 use crate::environment::{Environment, Line};
 use crate::late;
 use crate::original::{self, LinkMap};
+use crate::symbols;
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::{self, Write};
 use core::ptr::with_exposed_provenance_mut;
@@ -33,7 +34,7 @@ const FSGSBASE: usize = 2;
 const READ: usize = 1;
 const WRITE: usize = 2;
 /// The newest glibc 2.N that the tests have run with.
-const NEWEST_MINOR: u32 = 41;
+const NEWEST_MINOR: u32 = 43;
 /// System call sites that one module may have.
 const MAX_SITES: usize = 2048;
 
@@ -82,7 +83,7 @@ impl fmt::Display for Why {
             }
             Self::NoGlibc => "the program doesn't use glibc; use a glibc build",
             Self::NewGlibc => {
-                "this glibc is newer than 2.41, the newest known to work; use a newer raddle"
+                "this glibc is newer than 2.43, the newest known to work; use a newer raddle"
             }
             Self::OldGlibc => "this glibc is older than 2.34; use a newer system",
             Self::NoMemory => "there is not enough memory or address space; raise the limits",
@@ -144,6 +145,10 @@ fn take_over(environment: &Environment) -> Result<Report, Why> {
     }
     // SAFETY: libc's entry.
     if unsafe { minor_version(libc) }.is_none_or(|minor| minor > NEWEST_MINOR) {
+        return Err(Why::NewGlibc);
+    }
+    // SAFETY: libc's functions were looked up.
+    if !unsafe { symbols::learn_condvar() } {
         return Err(Why::NewGlibc);
     }
     prepare(environment, map)?;
