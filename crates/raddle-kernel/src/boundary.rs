@@ -176,6 +176,17 @@ pub fn is_pass(rip: usize) -> bool {
         .any(|(begin, end)| (begin.addr()..=end.addr()).contains(&rip))
 }
 
+/// Where a passing system call ends that begins at `rip`, if that is one: the kernel has put the
+/// instruction pointer back to restart it.
+pub fn end_of_pass(rip: usize) -> Option<usize> {
+    let pass = (&raw const raddle_pass_begin, &raw const raddle_pass_end);
+    let look = (&raw const raddle_look_begin, &raw const raddle_look_end);
+    [pass, look]
+        .iter()
+        .find(|(begin, _)| begin.addr() == rip)
+        .map(|(_, end)| end.addr())
+}
+
 /// What `raddle_child_start` pops.
 #[repr(C)]
 pub struct ChildRegisters {

@@ -5,11 +5,13 @@ use super::entry::{Moved, raddle_enter_handler, raddle_handler_returned, raddle_
 use super::kept;
 use super::routing::{self, process_pending};
 use super::{UNBLOCKABLE, bit, poke, preemption};
+use crate::boundary::end_of_pass;
 use crate::credentials;
 use core::sync::atomic::Ordering;
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::{Carrier, Thread};
 use raddle_sys::abi::{SigAction, SigInfo, StackT};
+use raddle_sys::{err, errno};
 
 /// libc's signal that cancels a thread.
 ///
@@ -177,6 +179,11 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
     }
     // SAFETY: the frame is this stack's own; everything below it is free.
     unsafe {
+        let registers = &mut (*frame).context.context;
+        if cancels && let Some(end) = end_of_pass(registers.rip as usize) {
+            registers.rip = end as u64;
+            registers.rax = err(errno::EINTR) as u64;
+        }
         // The last handler's return has popped this word, and a call has used its place since.
         (*frame).return_address = raddle_handler_returned as *const () as usize;
         (*frame).info = *info;
