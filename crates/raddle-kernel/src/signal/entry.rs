@@ -186,7 +186,7 @@ fn preempt(carrier: &Carrier, info: &SigInfo, context: &mut UContext, in_user: b
 }
 
 fn record(carrier: &Carrier, info: &SigInfo) {
-    if info.signo as usize != POKE {
+    if info.signo as usize != POKE && !actions::stops_already(info.signo as u32) {
         carrier.arrivals.push(info);
     }
     carrier.attention.store(1, Ordering::Relaxed);

@@ -252,11 +252,10 @@ fn first(set: u64) -> u32 {
 
 /// Does what the kernel does by default: the process dies of the signal, or stops.
 pub fn default_action(signal: u32) {
-    const STOPS: u64 = bit(20) | bit(21) | bit(22);
     if actions::ignored_by_default(signal) {
         return;
     }
-    if bit(signal) & STOPS == 0 {
+    if bit(signal) & actions::STOPS == 0 {
         robust::process_ends();
     }
     actions::surrender(signal);
@@ -264,7 +263,7 @@ pub fn default_action(signal: u32) {
     let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
     // SAFETY: signals this very kernel thread, whose mask is empty.
     unsafe { sys!(nr::__NR_tgkill, pid, own, signal) };
-    if bit(signal) & STOPS != 0 {
-        actions::watch(bit(signal));
+    if bit(signal) & actions::STOPS != 0 {
+        actions::take_back(signal);
     }
 }
