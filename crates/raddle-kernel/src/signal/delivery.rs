@@ -141,6 +141,7 @@ unsafe fn next(frame: *mut Moved, thread: &Thread) -> ! {
         let action = actions::get(signal);
         match action.handler {
             IGNORE => {}
+            DEFAULT if routing::is_stale(&info) => {}
             DEFAULT => routing::default_action(signal),
             // SAFETY: the caller's frame.
             _ => unsafe { enter(frame, thread, &info, &action) },
