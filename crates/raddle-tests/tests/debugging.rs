@@ -94,10 +94,8 @@ fn gdb_shows_the_frames_at_every_instruction_of_a_call() {
     let name = "debugging::gdb_shows_the_frames_at_every_instruction_of_a_call";
     in_every_mode(name, |mode| {
         let folder = RunFolder::new(&format!("gdb-step-{mode}"))?;
-        let steps = format!("while $steps < {STEPS}");
-        let script = format!(
-            "set $steps = 0\n{steps}\nstepi\necho ----\\n\nbacktrace 40\nset $steps = $steps + 1\nend\n"
-        );
+        let body = "stepi\necho ----\\n\nbacktrace 40\nset $steps = $steps + 1";
+        let script = format!("set $steps = 0\nwhile $steps < {STEPS}\n{body}\nend\n");
         let path = folder.path().join("script");
         fs::write(&path, script)?;
         let source = format!("source {}", path.display());
