@@ -66,7 +66,12 @@ const DEPENDENCIES: &[Dependency] = &[
     programs("sysbench", &["sysbench"], "lane real: MariaDB"),
     programs("wrk", &["wrk"], "lane real: the HTTP server under load"),
     programs("musl-tools", &["musl-gcc"], "lane unit: programs for musl"),
-    programs("gdb", &["gdb"], "stacks of a test that hangs"),
+    programs(
+        "gdb",
+        &["gdb"],
+        "lane real: debuggers and core dumps; stacks of a test that hangs",
+    ),
+    programs("valgrind", &["valgrind"], "lane real: valgrind"),
 ];
 
 /// What `cargo xtask conformance` needs and no lane does: `test` neither asks for it nor gets it.

@@ -4,6 +4,7 @@
 //! passes. A lane whose test target is not there is skipped aloud, and fails in CI.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -72,6 +73,19 @@ const CHAOS: &str = "chaos";
 /// What it runs, and the seeds of its rounds.
 const CHAOS_TESTS: [&str; 4] = ["io", "process", "signals", "cancel"];
 const CHAOS_SEEDS: [&str; 2] = ["1", "2"];
+
+/// What runs with another glibc.
+const GLIBC_TESTS: [&str; 9] = [
+    "cancel",
+    "exclusion",
+    "io",
+    "locks",
+    "machine",
+    "process",
+    "signals",
+    "threads",
+    "time",
+];
 
 /// The scheduler's tests that have lanes of their own.
 const SCHEDULER: &str = "raddle-sched";
@@ -384,6 +398,22 @@ fn chaos(workspace: &Workspace) -> Result<Outcome> {
         )?);
     }
     Ok(Outcome::Ran(tally))
+}
+
+/// Tests on C and C++ programs that are linked with the glibc of `folder`.
+pub fn with_glibc(workspace: &Workspace, folder: &Path) -> Result<bool> {
+    workspace.build_release()?;
+    let tally = cargo_test(workspace, shell::cargo(&workspace.root), |command| {
+        let command = command
+            .env("RADDLE_BIN", workspace.raddle())
+            .env("RADDLE_TEST_TIMEOUT_S", "30")
+            .env("RADDLE_TEST_GLIBC", folder)
+            .envs(QUICK_RELEASE);
+        let tests = GLIBC_TESTS.iter().flat_map(|test| ["--test", test]);
+        command.args(["--package", REAL, "--release"]).args(tests)
+    })?;
+    println!("{} passed, {} failed", tally.passed, tally.failed);
+    Ok(tally.failed == 0 && tally.passed > 0)
 }
 
 /// Runs `cargo test` with what `arguments` adds, shows its output and counts its cases.

@@ -10,6 +10,7 @@
 mod conformance;
 mod demo;
 mod deps;
+mod glibc;
 mod install;
 mod lanes;
 mod shell;
@@ -94,6 +95,15 @@ enum Command {
         #[arg(long)]
         no_install: bool,
     },
+    /// Runs the tests on C and C++ programs with another glibc than the machine's
+    Glibc {
+        /// The Debian suite whose libc6 is fetched
+        #[arg(long, default_value = "sid")]
+        suite: String,
+        /// A folder with libc.so.6 and its ld.so, instead
+        #[arg(long)]
+        folder: Option<PathBuf>,
+    },
     /// Runs ping-pong programs native and under raddle, and prints a table
     Demo,
     /// Builds the release and installs it
@@ -163,6 +173,7 @@ fn run(command: Command) -> Result<bool> {
             deps::ensure_optional(!no_install);
             conformance::run(&workspace, only.as_deref())
         }
+        Command::Glibc { suite, folder } => glibc::run(&workspace, &suite, folder),
         Command::Demo => demo::run(&workspace),
         Command::Install { prefix, destdir } => {
             install::run(&workspace, &prefix, &destdir).map(|()| true)

@@ -121,6 +121,10 @@ pub struct Thread {
     pub name: [AtomicU8; 16],
 }
 
+/// Offset of [`ThreadSignals::call_site`] in a thread.
+pub const CALL_SITE: usize =
+    core::mem::offset_of!(Thread, signals) + core::mem::offset_of!(ThreadSignals, call_site);
+
 impl Thread {
     /// The thread's part that the scheduler knows.
     #[inline(always)]

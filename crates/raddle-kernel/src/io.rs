@@ -4,7 +4,7 @@
 //! ready is the kernel's. Results, partial transfers and errors are those of the blocking call.
 
 use crate::boundary::{Frame, Outcome};
-use crate::descriptors::{is_nonblocking, look_up};
+use crate::descriptors::{is_in_background, is_nonblocking, look_up};
 use crate::files;
 use crate::helped;
 use crate::messages::{Message, send_message, write_vector};
@@ -285,6 +285,8 @@ pub(crate) fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
         // SAFETY: a live structure.
         match unsafe { sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) } {
             0 if is_nonblocking(fd) => 1,
+            // The kernel stops the process, or says EIO.
+            0 if way == Way::In && entry.kind() == Kind::Terminal && is_in_background(fd) => 1,
             0 => EAGAIN,
             _ => 1,
         }
