@@ -381,7 +381,14 @@ impl Engine {
             self.wake_carrier(own);
         } else {
             self.injector.push(task);
-            self.wake_one();
+            self.wake_one_or_sysmon();
+        }
+    }
+
+    /// After a post: if all carriers are awake, sysmon may have to make one of them look.
+    fn wake_one_or_sysmon(&self) {
+        if !self.wake_one() {
+            self.sysmon.urge();
         }
     }
 
@@ -397,13 +404,17 @@ impl Engine {
         }
         if !common.is_empty() {
             self.injector.push_all(common);
-            self.wake_one();
+            self.wake_one_or_sysmon();
         }
     }
 
-    /// Appends a thread that has used its quantum up behind all others.
-    pub(crate) fn push_spent(&self, task: TaskRef) {
-        self.spent.push(task);
+    /// Appends a thread that has used its quantum up behind all others, or puts one that goes on
+    /// with it before those.
+    pub(crate) fn push_spent(&self, task: TaskRef, goes_on: bool) {
+        match goes_on {
+            true => self.spent.push_first(task),
+            false => self.spent.push(task),
+        }
         self.wake_one();
     }
 

@@ -50,6 +50,8 @@ pub mod stacks;
 pub mod switch;
 pub mod sysmon;
 pub mod thread;
+mod turn;
+
 
 pub use carrier::Carrier;
 pub use engine::{ENGINE, Engine};
