@@ -173,7 +173,9 @@ extern "C" fn sysmon_main(_: usize) -> ! {
             let mut count = 0u64;
             // SAFETY: eight bytes into a live value.
             unsafe { sys!(nr::__NR_read, wake, &raw mut count, 8usize) };
-            watch.interval_ns = SYSMON_MIN_NS;
+            // If what woke it needs more looks soon, they find that out.
+            watch.interval_ns = BUSY_NS / 2;
+            watch.busy_ns = clock::now_ns();
         }
         if fds[1].revents != 0 {
             inspect::serve(listener);

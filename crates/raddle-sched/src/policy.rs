@@ -132,6 +132,8 @@ pub struct Seen {
     last: Look,
     /// The time and CPU time at which the running thread was first seen, or told to give way.
     since: (u64, u64),
+    /// When to look again at a carrier that hardly uses the CPU; 0 for [`BLOCKED_NS`].
+    suspicion_ns: u64,
 }
 
 /// What a look found.
@@ -146,8 +148,8 @@ pub struct Found {
     pub held_ns: u64,
     /// It used the CPU meanwhile (rather than waited in the kernel).
     pub computes: bool,
-    /// Whatever it ran, it hardly used the CPU since the last look: it may have begun to wait.
-    pub rests: bool,
+    /// When to look again if it has switched since the last look.
+    pub again_ns: u64,
 }
 
 impl Seen {
@@ -159,14 +161,22 @@ impl Seen {
         }
         let queued = self.last.queued && look.queued;
         let held_ns = look.now_ns - self.since.0;
-        let elapsed_ns = look.now_ns - self.last.now_ns;
+        // It hardly used the CPU: it may have begun to wait in the kernel. Each time that turns out
+        // to be wrong (it switched again), the next suspicion waits longer.
+        let rests = look.cpu_ns - self.last.cpu_ns < (look.now_ns - self.last.now_ns) / 4;
+        let waits = same && look.cpu_ns - self.since.1 <= held_ns / 32;
+        self.suspicion_ns = match (waits, rests) {
+            (true, _) => BLOCKED_NS,
+            (false, true) => (2 * self.suspicion_ns).clamp(BLOCKED_NS, CROWDED_NS),
+            (false, false) => self.suspicion_ns,
+        };
         let found = Found {
             backlog_lasts: queued && same || self.last.queued && look.ring_len > 1,
             switches: look.switches,
             held_ns,
             // The machine may have other things to do than to run this thread all the time.
-            computes: look.cpu_ns - self.since.1 > held_ns / 32,
-            rests: look.cpu_ns - self.last.cpu_ns < elapsed_ns / 2,
+            computes: !waits && same,
+            again_ns: if rests { self.suspicion_ns } else { CROWDED_NS },
         };
         self.last = look;
         found
@@ -251,7 +261,7 @@ pub fn judge(found: Found, demand: Demand, terms: Terms) -> Verdict {
         watch: false,
     };
     if found.held_ns == 0 {
-        return leave(if found.rests { BLOCKED_NS } else { CROWDED_NS });
+        return leave(found.again_ns);
     }
     if !found.computes {
         let left_ns = BLOCKED_NS.saturating_sub(found.held_ns);
@@ -493,13 +503,20 @@ mod tests {
 
     #[test]
     fn a_carrier_that_hardly_uses_its_cpu_is_looked_at_again_soon() {
-        let rests = Found {
-            rests: true,
-            ..Found::default()
+        let mut seen = Seen::default();
+        let mut again = |now_ns, switches, cpu_ns| {
+            let look = Look {
+                cpu_ns,
+                ..look(now_ns, switches, 1)
+            };
+            judge(seen.look(look), demand(true), WHOLE).within_ns
         };
-        assert_eq!(judge(rests, demand(true), WHOLE).within_ns, BLOCKED_NS);
-        let busy = Found::default();
-        assert_eq!(judge(busy, demand(true), WHOLE).within_ns, CROWDED_NS);
+        assert_eq!(again(1_000_000, 1, 500_000), CROWDED_NS);
+        assert_eq!(again(2_000_000, 2, 501_000), BLOCKED_NS);
+        assert_eq!(again(2_100_000, 3, 502_000), 2 * BLOCKED_NS, "it was wrong");
+        assert_eq!(again(2_300_000, 4, 502_000), 4 * BLOCKED_NS);
+        assert_eq!(again(2_700_000, 4, 502_000), BUSY_NS, "it was right");
+        assert_eq!(again(4_000_000, 5, 502_000), 2 * BLOCKED_NS);
     }
 
     #[test]
