@@ -15,7 +15,7 @@ use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
 use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
-use crate::{accounting, clock, kthread, latency};
+use crate::{accounting, clock, kthread, latency, pins};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::idle::IdleSet;
@@ -53,6 +53,7 @@ pub struct Engine {
     pub ring: Ring,
     pub roster: Roster,
     pub sysmon: Sysmon,
+    pub(crate) pins: pins::Log,
     pub stacks: Stacks,
     /// Carriers asleep on their wake word.
     pub idle: IdleSet,
@@ -109,6 +110,7 @@ impl Engine {
             ring: Ring::new(),
             roster: Roster::new(),
             sysmon: Sysmon::new(),
+            pins: pins::Log::new(),
             stacks: Stacks::new(),
             idle: IdleSet::new(),
             spares: IdleSet::new(),

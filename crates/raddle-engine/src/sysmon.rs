@@ -19,6 +19,7 @@ use crate::clock;
 use crate::descriptor::OwnDescriptor;
 use crate::engine::ENGINE;
 use crate::helpers::POKE;
+use crate::idle;
 use crate::inspect;
 use crate::kthread;
 use crate::turn::Turn;
@@ -77,8 +78,7 @@ impl Sysmon {
 
     /// Something was posted, and all carriers are awake: if none is going to look, sysmon must.
     pub(crate) fn urge(&self) {
-        if self.on_guard.load(Ordering::SeqCst) != 0
-            && self.on_guard.swap(0, Ordering::SeqCst) != 0
+        if self.on_guard.load(Ordering::SeqCst) != 0 && self.on_guard.swap(0, Ordering::SeqCst) != 0
         {
             self.write_wake();
         }
@@ -357,7 +357,10 @@ impl Watch {
                 Act::Replace => sight.replace(carrier, found),
                 Act::Interrupt { left_ns } => {
                     let held_ns = |&(_, at, _): &(_, usize, _)| self.found[at].held_ns;
-                    if longest.as_ref().is_none_or(|it| held_ns(it) < found.held_ns) {
+                    if longest
+                        .as_ref()
+                        .is_none_or(|it| held_ns(it) < found.held_ns)
+                    {
                         longest = Some((carrier, at, left_ns));
                     }
                 }
@@ -400,10 +403,12 @@ impl Sight {
     /// Lets another carrier run in the place of one that waits in the kernel.
     fn replace(&mut self, carrier: &Carrier, found: Found) {
         if carrier.handed_off.load(Ordering::Relaxed) != 0 {
-            return;
+            // Its thread came back, woke others, and sits in the kernel again.
+            return idle::give_queue_away(carrier);
         }
         if kthread::is_waiting(carrier.kernel_tid.load(Ordering::Relaxed)) {
             ENGINE.hand_off(carrier);
+            ENGINE.pins.note(carrier); // it takes a while: after the others have been helped
             self.acted = true;
         } else {
             // The kernel has other threads to run; asking it often would add one.

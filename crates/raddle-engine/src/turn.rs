@@ -34,8 +34,7 @@ impl Turn {
     pub(crate) fn terms(thread: &Thread, quantum_ns: u64) -> Terms {
         let turn = &thread.turn;
         let left_ns = turn.left_ns.load(Ordering::Relaxed);
-        let goes_on =
-            thread.switches.load(Ordering::Relaxed) == turn.at.load(Ordering::Relaxed);
+        let goes_on = thread.switches.load(Ordering::Relaxed) == turn.at.load(Ordering::Relaxed);
         match goes_on && left_ns != 0 && left_ns < quantum_ns {
             true => Terms {
                 quantum_ns: left_ns,

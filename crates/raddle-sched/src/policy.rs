@@ -121,10 +121,11 @@ pub struct Look {
 pub const BLOCKED_NS: u64 = 100_000;
 /// A thread that computes isn't interrupted before this, whoever is woken.
 pub const SETTLED_NS: u64 = 100_000;
-/// Sysmon looks at least this often while a carrier runs.
-pub const BUSY_NS: u64 = 1_000_000;
-/// Sysmon looks this often while threads wait for carriers that do switch.
-pub const CROWDED_NS: u64 = 1_000_000;
+/// Sysmon looks at least this often while a carrier runs and isn't watched otherwise.
+pub const BUSY_NS: u64 = 700_000;
+/// A carrier that hardly uses its CPU is looked at again after this at the latest, while others
+/// want to run: this, [`BUSY_NS`] and the wake-up of another carrier stay below a millisecond.
+pub const SUSPECT_NS: u64 = 200_000;
 
 /// What sysmon remembers of one carrier between two looks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -167,7 +168,7 @@ impl Seen {
         let waits = same && look.cpu_ns - self.since.1 <= held_ns / 32;
         self.suspicion_ns = match (waits, rests) {
             (true, _) => BLOCKED_NS,
-            (false, true) => (2 * self.suspicion_ns).clamp(BLOCKED_NS, CROWDED_NS),
+            (false, true) => (2 * self.suspicion_ns).clamp(BLOCKED_NS, SUSPECT_NS),
             (false, false) => self.suspicion_ns,
         };
         let found = Found {
@@ -176,7 +177,7 @@ impl Seen {
             held_ns,
             // The machine may have other things to do than to run this thread all the time.
             computes: !waits && same,
-            again_ns: if rests { self.suspicion_ns } else { CROWDED_NS },
+            again_ns: if rests { self.suspicion_ns } else { BUSY_NS },
         };
         self.last = look;
         found
@@ -511,12 +512,12 @@ mod tests {
             };
             judge(seen.look(look), demand(true), WHOLE).within_ns
         };
-        assert_eq!(again(1_000_000, 1, 500_000), CROWDED_NS);
+        assert_eq!(again(1_000_000, 1, 500_000), BUSY_NS);
         assert_eq!(again(2_000_000, 2, 501_000), BLOCKED_NS);
-        assert_eq!(again(2_100_000, 3, 502_000), 2 * BLOCKED_NS, "it was wrong");
-        assert_eq!(again(2_300_000, 4, 502_000), 4 * BLOCKED_NS);
-        assert_eq!(again(2_700_000, 4, 502_000), BUSY_NS, "it was right");
-        assert_eq!(again(4_000_000, 5, 502_000), 2 * BLOCKED_NS);
+        assert_eq!(again(2_100_000, 3, 502_000), SUSPECT_NS, "it was wrong");
+        assert_eq!(again(2_300_000, 4, 502_000), SUSPECT_NS);
+        assert_eq!(again(2_500_000, 4, 502_000), BUSY_NS, "it was right");
+        assert_eq!(again(3_000_000, 5, 502_000), SUSPECT_NS);
     }
 
     #[test]

@@ -31,7 +31,9 @@ pub fn cases(workshop: &Workshop) -> Vec<Case> {
 
 /// A server that has more to do than to serve.
 pub fn busy_cases(workshop: &Workshop) -> Vec<Case> {
-    case(workshop, BUSY_CONNECTIONS, &BUSY).into_iter().collect()
+    case(workshop, BUSY_CONNECTIONS, &BUSY)
+        .into_iter()
+        .collect()
 }
 
 fn case(workshop: &Workshop, connections: u32, arguments: &[&str]) -> Option<Case> {
