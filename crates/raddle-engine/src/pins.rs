@@ -26,19 +26,21 @@ struct Kept {
 }
 
 impl Kept {
-    const NONE: Self = Self {
-        at_ns: AtomicU64::new(0),
-        tid: AtomicU64::new(0),
-        call: AtomicU64::new(0),
-        address: AtomicU64::new(0),
-    };
+    const fn new() -> Self {
+        Self {
+            at_ns: AtomicU64::new(0),
+            tid: AtomicU64::new(0),
+            call: AtomicU64::new(0),
+            address: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Log {
     pub(crate) const fn new() -> Self {
         Self {
             total: AtomicU64::new(0),
-            kept: [Kept::NONE; PINS],
+            kept: [const { Kept::new() }; PINS],
         }
     }
 
