@@ -246,8 +246,8 @@ impl Carrier {
         self.preempt_at.load(Ordering::Acquire) == self.switches.load(Ordering::Relaxed) + 1
     }
 
-    /// Tells the carrier to preempt the thread that it runs since its switch number `switches`, with
-    /// `left_ns` of its quantum left.
+    /// Tells the carrier to preempt the thread that it runs since its switch number `switches`,
+    /// with `left_ns` of its quantum left.
     pub(crate) fn preempt(&self, switches: u64, left_ns: u64) {
         self.preempt_left_ns.store(left_ns, Ordering::Relaxed);
         self.preempt_at.store(switches + 1, Ordering::Release);

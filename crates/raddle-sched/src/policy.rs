@@ -122,10 +122,10 @@ pub const BLOCKED_NS: u64 = 100_000;
 /// A thread that computes isn't interrupted before this, whoever is woken.
 pub const SETTLED_NS: u64 = 100_000;
 /// Sysmon looks at least this often while a carrier runs and isn't watched otherwise.
-pub const BUSY_NS: u64 = 700_000;
+pub const BUSY_NS: u64 = 1_000_000;
 /// A carrier that hardly uses its CPU is looked at again after this at the latest, while others
-/// want to run: this, [`BUSY_NS`] and the wake-up of another carrier stay below a millisecond.
-pub const SUSPECT_NS: u64 = 200_000;
+/// want to run.
+pub const SUSPECT_NS: u64 = 300_000;
 
 /// What sysmon remembers of one carrier between two looks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -514,10 +514,10 @@ mod tests {
         };
         assert_eq!(again(1_000_000, 1, 500_000), BUSY_NS);
         assert_eq!(again(2_000_000, 2, 501_000), BLOCKED_NS);
-        assert_eq!(again(2_100_000, 3, 502_000), SUSPECT_NS, "it was wrong");
+        assert_eq!(again(2_100_000, 3, 502_000), 2 * BLOCKED_NS, "it was wrong");
         assert_eq!(again(2_300_000, 4, 502_000), SUSPECT_NS);
-        assert_eq!(again(2_500_000, 4, 502_000), BUSY_NS, "it was right");
-        assert_eq!(again(3_000_000, 5, 502_000), SUSPECT_NS);
+        assert_eq!(again(2_600_000, 4, 502_000), BUSY_NS, "it was right");
+        assert_eq!(again(3_000_000, 5, 502_000), 2 * BLOCKED_NS);
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub enum Work {
     Prints,
     /// It is started and waited for again and again.
     StartUp { starts: u32 },
-    /// It serves, and wrk loads it; what it uses without work is a figure unless it's never without.
+    /// It serves, and wrk loads it; what it uses without work is a figure if it ever is.
     Serves { connections: u32, idles: bool },
 }
 
