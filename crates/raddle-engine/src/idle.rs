@@ -117,6 +117,7 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
         }
     }
     carrier.set_state(CarrierState::Running);
+    ENGINE.sysmon.carrier_awoke();
     ENGINE.breed();
 }
 

@@ -23,7 +23,7 @@ use crate::idle;
 use crate::inspect;
 use crate::kthread;
 use crate::turn::Turn;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 use raddle_sched::policy::{
     self, Act, BLOCKED_NS, BUSY_NS, Demand, Found, Look, SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen,
 };
@@ -70,7 +70,10 @@ impl Sysmon {
     }
 
     /// A carrier left its sleep: if nobody watches, somebody must.
+    /// After the carrier's state was stored: the fences of both sides see to it that sysmon sees
+    /// that, or the carrier that sysmon sleeps.
     pub(crate) fn carrier_awoke(&self) {
+        fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) != 0 && self.asleep.swap(0, Ordering::AcqRel) != 0 {
             self.write_wake();
         }
@@ -235,6 +238,7 @@ impl Watch {
             self.busy_ns = now_ns;
         } else if now_ns.saturating_sub(self.busy_ns) > SYSMON_LINGER_NS {
             ENGINE.sysmon.asleep.store(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
             let still = ENGINE
                 .carriers()
                 .all(|c| c.state() != CarrierState::Running);
