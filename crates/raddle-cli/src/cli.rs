@@ -227,6 +227,8 @@ pub enum Group {
     Handoff,
     /// How long others wait beside threads that compute, read, or are stuck in the kernel
     Latency,
+    /// Tables of handles: ours, and others behind mutexes and without
+    Handles,
     /// An HTTP server with a thread a connection, under wrk
     Http,
     /// System calls, start-up, and a program that only computes

@@ -161,11 +161,13 @@ impl Seen {
             self.since = (look.now_ns, look.cpu_ns);
         }
         let queued = self.last.queued && look.queued;
-        let held_ns = look.now_ns - self.since.0;
+        let held_ns = look.now_ns.saturating_sub(self.since.0);
+        let used_ns = |since_ns: u64| look.cpu_ns.saturating_sub(since_ns); // 0 if it can't be read
         // It hardly used the CPU: it may have begun to wait in the kernel. Each time that turns out
         // to be wrong (it switched again), the next suspicion waits longer.
-        let rests = look.cpu_ns - self.last.cpu_ns < (look.now_ns - self.last.now_ns) / 4;
-        let waits = same && look.cpu_ns - self.since.1 <= held_ns / 32;
+        let elapsed_ns = look.now_ns.saturating_sub(self.last.now_ns);
+        let rests = used_ns(self.last.cpu_ns) < elapsed_ns / 4;
+        let waits = same && used_ns(self.since.1) <= held_ns / 32;
         self.suspicion_ns = match (waits, rests) {
             (true, _) => BLOCKED_NS,
             (false, true) => (2 * self.suspicion_ns).clamp(BLOCKED_NS, SUSPECT_NS),
@@ -518,6 +520,18 @@ mod tests {
         assert_eq!(again(2_300_000, 4, 502_000), SUSPECT_NS);
         assert_eq!(again(2_600_000, 4, 502_000), BUSY_NS, "it was right");
         assert_eq!(again(3_000_000, 5, 502_000), 2 * BLOCKED_NS);
+    }
+
+    #[test]
+    fn a_clock_that_fails_or_steps_back_is_no_long_run() {
+        let mut seen = Seen::default();
+        seen.look(look(9000, 5, 1));
+        let unread = Look {
+            cpu_ns: 0,
+            ..look(8000, 5, 1)
+        };
+        let found = seen.look(unread);
+        assert!(found.held_ns == 0 && !found.computes);
     }
 
     #[test]
