@@ -38,7 +38,7 @@ use report::Journal;
 /// Makes the cases of a group, and says what it can't make.
 type Prepare = fn(&Workshop) -> Vec<Case>;
 
-const GROUPS: [(Group, &str, Prepare); 10] = [
+const GROUPS: [(Group, &str, Prepare); 11] = [
     (Group::Pingpong, "pingpong", pingpong::cases),
     (Group::Yield, "yield", primitives::yielding),
     (Group::Create, "create", primitives::creating),
@@ -46,10 +46,18 @@ const GROUPS: [(Group, &str, Prepare); 10] = [
     (Group::Disk, "disk", primitives::disk),
     (Group::Fairness, "fairness", primitives::sharing),
     (Group::Handoff, "handoff", primitives::handing_off),
+    (Group::Latency, "latency", latency),
     (Group::Handles, "handles", handles::cases),
     (Group::Http, "http", http::cases),
     (Group::Overhead, "overhead", overhead::cases),
 ];
+
+/// How long threads keep others waiting that compute, read, or are stuck in the kernel.
+fn latency(workshop: &Workshop) -> Vec<Case> {
+    let mut cases = http::busy_cases(workshop);
+    cases.extend(primitives::getting_stuck(workshop));
+    cases
+}
 
 pub fn run(arguments: &BenchArguments) -> Result<ExitCode> {
     preload::find()?;

@@ -9,6 +9,7 @@ use crate::carrier::{Carrier, CarrierState};
 use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::thread::{Thread, WaitKind};
+use crate::turn::Turn;
 use crate::{accounting, bound, chaos, clock, hosts, idle, latency};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
@@ -160,8 +161,16 @@ pub fn give_way() {
     }
     let thread = carrier.thread();
     thread.waits_for(WaitKind::Yield, 0, 0);
-    ENGINE.push_spent(thread.task_ref());
+    let (since_ns, left_ns) = (
+        carrier.now_ns.get(),
+        carrier.preempt_left_ns.load(Ordering::Relaxed),
+    );
+    Turn::interrupted(thread, left_ns);
+    ENGINE.push_spent(thread.task_ref(), left_ns != 0);
     leave(carrier, thread);
+    if left_ns != 0 {
+        Turn::resumed(thread, clock::now_ns().saturating_sub(since_ns));
+    }
 }
 
 /// Gives the running thread to whichever carrier is first; `meanwhile` lets another one be.

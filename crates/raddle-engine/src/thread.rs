@@ -10,6 +10,7 @@
 use crate::accounting::CpuTime;
 use crate::attributes::Attributes;
 use crate::signals::ThreadSignals;
+use crate::turn::Turn;
 use core::cell::Cell;
 use core::ptr::{null, null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -87,6 +88,8 @@ pub struct Thread {
     pub(crate) woken_ns: AtomicU64,
     /// Times it was preempted.
     pub preemptions: AtomicU64,
+    /// Its turn, if it was interrupted in it.
+    pub(crate) turn: Turn,
     /// Where its registers are kept while it is preempted; 0 before the first time. The memory
     /// stays with the slot.
     pub save_area: Cell<usize>,
