@@ -67,6 +67,9 @@ pub fn count_call() {
 #[cold]
 fn take_turns(carrier: &Carrier) {
     carrier.calls.set(0);
+    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+        return; // its CPU is the kernel's to share
+    }
     switch::look_around(carrier);
     switch::yield_now();
 }

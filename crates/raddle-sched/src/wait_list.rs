@@ -27,6 +27,8 @@ pub struct WaitNode {
     won: Cell<bool>,
     task: Cell<Option<TaskRef>>,
     bits: Cell<u32>,
+    /// The task's rank when it was linked.
+    rank: Cell<u32>,
     /// The key it waits on. Changed by a requeue under both buckets' locks; read without a lock
     /// only to find the bucket, and then again under its lock.
     key: AtomicUsize,
@@ -48,6 +50,7 @@ impl WaitNode {
             won: Cell::new(false),
             task: Cell::new(None),
             bits: Cell::new(0),
+            rank: Cell::new(0),
             key: AtomicUsize::new(0),
         }
     }
@@ -78,7 +81,8 @@ impl Default for WaitNode {
     }
 }
 
-/// An intrusive FIFO of wait nodes; every method needs the lock that guards the list.
+/// An intrusive list of wait nodes, by rank and then by age; every method needs the lock that guards
+/// the list.
 pub struct WaitList {
     head: *const WaitNode,
     tail: *const WaitNode,
@@ -101,7 +105,7 @@ impl WaitList {
         self.head.is_null()
     }
 
-    /// Appends a node for `task`.
+    /// Puts a node for `task` behind all of its rank.
     ///
     /// # Safety
     /// The node must stay where it is, and alive, until it has been unlinked.
@@ -109,26 +113,62 @@ impl WaitList {
         node.task.set(Some(task));
         node.bits.set(bits);
         node.won.set(false);
+        node.rank.set(task.get().rank.load(Ordering::Relaxed));
         node.key.store(key, Ordering::Relaxed);
-        // SAFETY: the caller's promise is link_last's.
-        unsafe { self.link_last(node) };
+        // SAFETY: the caller's promise is link_by_rank's.
+        unsafe { self.link_by_rank(node) };
     }
 
-    /// Appends a node whose fields are set.
+    /// Puts a node whose fields are set behind all of its rank.
     ///
     /// # Safety
     /// As for [`WaitList::link`].
-    unsafe fn link_last(&mut self, node: &WaitNode) {
-        debug_assert!(!node.linked.get());
-        node.next.set(null());
-        node.prev.set(self.tail);
-        node.linked.set(true);
+    #[inline(always)]
+    unsafe fn link_by_rank(&mut self, node: &WaitNode) {
+        if node.rank.get() == 0 {
+            // SAFETY: the caller's promise; the tail is in this list.
+            return unsafe { self.link_behind(self.tail, node) };
+        }
+        // SAFETY: as above.
+        unsafe { self.link_behind(self.last_before(node.rank.get()), node) };
+    }
+
+    /// The last node that doesn't have to stand behind a new one of `rank`; null if all have to.
+    #[cold]
+    fn last_before(&self, rank: u32) -> *const WaitNode {
+        let mut at = self.tail;
         // SAFETY: linked nodes are alive, by link's contract.
-        match unsafe { self.tail.as_ref() } {
-            Some(tail) => tail.next.set(node),
+        while let Some(node) = unsafe { at.as_ref() } {
+            if node.rank.get() >= rank {
+                break;
+            }
+            at = node.prev.get();
+        }
+        at
+    }
+
+    /// Links a node behind `prev`, or first if that is null.
+    ///
+    /// # Safety
+    /// As for [`WaitList::link`]; `prev` is in this list.
+    #[inline(always)]
+    unsafe fn link_behind(&mut self, prev: *const WaitNode, node: &WaitNode) {
+        debug_assert!(!node.linked.get());
+        // SAFETY: linked nodes are alive, by link's contract.
+        let before = unsafe { prev.as_ref() };
+        let next = before.map_or(self.head, |prev| prev.next.get());
+        node.next.set(next);
+        node.prev.set(prev);
+        node.linked.set(true);
+        match before {
+            Some(prev) => prev.next.set(node),
             None => self.head = node,
         }
-        self.tail = node;
+        // SAFETY: as above.
+        match unsafe { next.as_ref() } {
+            Some(next) => next.prev.set(node),
+            None => self.tail = node,
+        }
     }
 
     /// Takes a node out, if it is in; true if it was.
@@ -153,8 +193,8 @@ impl WaitList {
         true
     }
 
-    /// Gives up to `max` nodes of key `from` the key `to`, and moves them to the end of `target`,
-    /// if that is another list. Returns how many.
+    /// Gives up to `max` nodes of key `from` the key `to`, and moves them to `target`, if that is
+    /// another list, behind those of their rank. Returns how many.
     ///
     /// # Safety
     /// The locks of both lists are held.
@@ -182,7 +222,7 @@ impl WaitList {
                 // SAFETY: the node is in this list; both locks are held.
                 unsafe {
                     self.unlink(node);
-                    target.link_last(node);
+                    target.link_by_rank(node);
                 }
             }
         }
@@ -202,8 +242,8 @@ impl WaitList {
         None
     }
 
-    /// Unlinks and claims up to `max` nodes that `wanted` accepts, oldest first; the claimed tasks
-    /// are appended to `woken`. Nodes whose task somebody else claimed are unlinked and not
+    /// Unlinks and claims up to `max` nodes that `wanted` accepts, the highest rank and then the
+    /// oldest first; the claimed tasks are appended to `woken`. Nodes whose task somebody else claimed are unlinked and not
     /// counted.
     pub fn wake(
         &mut self,
@@ -244,6 +284,7 @@ impl Default for WaitList {
 #[cfg(all(test, not(any(raddle_loom, raddle_shuttle))))]
 mod tests {
     use super::*;
+    use crate::sync::AtomicU32;
     use crate::task::Task;
     use core::ptr::NonNull;
 
@@ -256,8 +297,21 @@ mod tests {
     impl Waits {
         /// One wait for each pair of key and bits.
         fn new(waits: &[(usize, u32)]) -> Self {
+            Self::of(waits, &vec![0; waits.len()])
+        }
+
+        /// One wait on key 1 for each rank.
+        fn ranked(ranks: &[u32]) -> Self {
+            Self::of(&vec![(1, 1); ranks.len()], ranks)
+        }
+
+        fn of(waits: &[(usize, u32)], ranks: &[u32]) -> Self {
+            let task = |&rank: &u32| Task {
+                rank: AtomicU32::new(rank),
+                ..Task::new()
+            };
             let mut made = Self {
-                tasks: waits.iter().map(|_| Task::new()).collect(),
+                tasks: ranks.iter().map(task).collect(),
                 nodes: waits.iter().map(|_| WaitNode::new()).collect(),
                 list: WaitList::new(),
             };
@@ -291,6 +345,33 @@ mod tests {
         assert_eq!(waits.wake(2, |_, _| true), [0, 1]);
         assert_eq!(waits.wake(9, |_, _| true), [2, 3, 4]);
         assert!(waits.list.is_empty());
+    }
+
+    #[test]
+    fn a_higher_rank_is_woken_first_and_equals_by_age() {
+        let mut waits = Waits::ranked(&[0, 5, 0, 9, 5, 9]);
+        assert_eq!(waits.wake(9, |_, _| true), [3, 5, 1, 4, 0, 2]);
+    }
+
+    #[test]
+    fn a_requeue_keeps_to_the_rank() {
+        let mut waits = Waits::ranked(&[3, 0]);
+        let mut others = Waits::ranked(&[5, 0]);
+        // SAFETY: nobody else knows the lists.
+        let moved = unsafe { waits.list.requeue(1, 2, 9, Some(&mut others.list)) };
+        assert_eq!(moved, 2);
+        let order = |list: &WaitList| {
+            let mut at = list.head;
+            // SAFETY: linked nodes are alive.
+            let next = || {
+                unsafe { at.as_ref() }.map(|node| {
+                    at = node.next.get();
+                    (node.rank.get(), node.key())
+                })
+            };
+            core::iter::from_fn(next).collect::<Vec<_>>()
+        };
+        assert_eq!(order(&others.list), [(5, 1), (3, 2), (0, 1), (0, 2)]);
     }
 
     #[test]
