@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 
 use crate::tally::{Tally, parse_result_line};
 use crate::workspace::{Workspace, in_ci};
-use crate::{shell, tidy};
+use crate::{conformance, shell, tidy};
 
 /// A lane's name and what it runs; `Err` from it says why it could not run.
 struct Lane {
@@ -56,6 +56,10 @@ const LANES: &[Lane] = &[
     Lane {
         name: "real",
         run: real,
+    },
+    Lane {
+        name: "conformance",
+        run: conformance,
     },
     Lane {
         name: CHAOS,
@@ -323,6 +327,11 @@ fn real(workspace: &Workspace) -> Result<Outcome> {
         command.args(["--package", REAL, "--release"])
     })?;
     Ok(Outcome::Ran(tally))
+}
+
+/// A short part of the outside suites.
+fn conformance(workspace: &Workspace) -> Result<Outcome> {
+    conformance::run_short(workspace).map(Outcome::Ran)
 }
 
 /// Tests on real programs under `RADDLE_CHAOS`; the first failure counts.

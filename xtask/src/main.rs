@@ -40,8 +40,8 @@ enum Command {
     Build,
     /// Installs what the tests need, then runs every lane but chaos, or the lanes named
     Test {
-        /// fmt, clippy, tidy, unit, loom, shuttle, sim, real, chaos; all but the last when none is
-        /// named
+        /// fmt, clippy, tidy, unit, loom, shuttle, sim, real, conformance, chaos; all but the last
+        /// when none is named
         lanes: Vec<String>,
         /// Leaves the machine's packages alone
         #[arg(long)]
@@ -63,33 +63,24 @@ enum Command {
     },
     /// Prints the packages that the tests need and installs those that are missing
     Deps {
-        /// Also those that only `conformance` needs
-        #[arg(long)]
-        conformance: bool,
         /// Only prints
         #[arg(long)]
         dry_run: bool,
     },
     /// Runs the Open POSIX Test Suite natively and under raddle, and compares
     Posix {
-        /// The suite: a folder with `conformance/interfaces` in it, or LTP's checkout
-        #[arg(long)]
-        suite: PathBuf,
-        /// Where its programs are built; they stay there
-        #[arg(long)]
-        build: Option<PathBuf>,
-        /// Only cases whose group/name contains this
-        #[arg(long)]
-        only: Option<String>,
-        /// Seconds after which a program counts as hung
-        #[arg(long, default_value_t = 60)]
-        limit: u64,
+        #[command(flatten)]
+        posix: PosixOptions,
+        #[command(flatten)]
+        part: Part,
     },
-    /// Runs CPython's own tests and stress-ng's stressors natively and under raddle, and compares
+    /// Runs our own tests, CPython's and stress-ng's natively and under raddle, and compares
     Conformance {
-        /// Only modules or stressors whose name contains this
-        #[arg(long)]
-        only: Option<String>,
+        /// The Open POSIX Test Suite as well: see `posix --help`
+        #[command(flatten)]
+        posix: Option<PosixOptions>,
+        #[command(flatten)]
+        part: Part,
         /// Leaves the machine's packages alone
         #[arg(long)]
         no_install: bool,
@@ -105,6 +96,50 @@ enum Command {
         #[arg(long, default_value = "")]
         destdir: String,
     },
+}
+
+/// Which cases run, and how.
+#[derive(clap::Args)]
+struct Part {
+    /// Only what has this in its name: a test file, a module, a stressor, a program
+    #[arg(long)]
+    only: Option<String>,
+    /// Only these numbers of carriers, as 1,2
+    #[arg(long, value_delimiter = ',')]
+    carriers: Vec<u32>,
+}
+
+impl From<Part> for conformance::Settings {
+    fn from(part: Part) -> Self {
+        Self {
+            only: part.only,
+            carriers: part.carriers,
+        }
+    }
+}
+
+/// The Open POSIX Test Suite.
+#[derive(clap::Args)]
+struct PosixOptions {
+    /// The suite: a folder with `conformance/interfaces` in it, or LTP's checkout
+    #[arg(long)]
+    suite: PathBuf,
+    /// Where its programs are built; they stay there
+    #[arg(long)]
+    build: Option<PathBuf>,
+    /// Seconds after which a program counts as hung
+    #[arg(long, default_value_t = 60)]
+    limit: u64,
+}
+
+impl From<PosixOptions> for conformance::Posix {
+    fn from(options: PosixOptions) -> Self {
+        Self {
+            suite: options.suite,
+            build: options.build,
+            limit: Duration::from_secs(options.limit),
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -132,36 +167,18 @@ fn run(command: Command) -> Result<bool> {
         Command::Tidy { update: false } => Ok(tidy::run(&workspace)?.is_clean()),
         Command::Loom => lanes::run(&workspace, &["loom".into(), "shuttle".into()], 0),
         Command::Bench { arguments } => bench(&workspace, arguments),
-        Command::Deps {
-            dry_run,
-            conformance,
-        } => {
-            let mut missing = deps::ensure(!dry_run);
-            if conformance {
-                missing += deps::ensure_optional(!dry_run);
-            }
-            Ok(missing == 0)
+        Command::Deps { dry_run } => Ok(deps::ensure(!dry_run) == 0),
+        Command::Posix { posix, part } => {
+            conformance::run_posix(&workspace, &part.into(), &posix.into())
         }
-        Command::Posix {
-            suite,
-            build,
-            only,
-            limit,
+        Command::Conformance {
+            posix,
+            part,
+            no_install,
         } => {
-            let limit = Duration::from_secs(limit);
-            conformance::posix::run(
-                &workspace,
-                &conformance::posix::Options {
-                    suite,
-                    build,
-                    only,
-                    limit,
-                },
-            )
-        }
-        Command::Conformance { only, no_install } => {
-            deps::ensure_optional(!no_install);
-            conformance::run(&workspace, only.as_deref())
+            deps::ensure(!no_install);
+            let posix = posix.map(conformance::Posix::from);
+            conformance::run(&workspace, &part.into(), posix.as_ref())
         }
         Command::Demo => demo::run(&workspace),
         Command::Install { prefix, destdir } => {
