@@ -199,20 +199,29 @@ fn read_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     }
 }
 
-/// A stream that was drained parks without a try; a short read drains it.
+/// A stream that was drained parks without a try; a short read drains it. What doesn't park has to
+/// try: the event of what has come since may not have been taken yet.
 #[inline(always)]
 fn receive_stream(fd: usize, entry: &Entry, buffer: usize, len: usize) -> Outcome {
-    until_ready(fd, entry, Way::In, |sequence| {
-        if entry.is_drained(sequence) {
-            return EAGAIN;
-        }
+    let receive = |sequence| {
         // SAFETY: the program's own buffer.
         let got = unsafe { sys!(nr::__NR_recvfrom, fd, buffer, len, DONTWAIT) };
         if got > 0 && (got as usize) < len {
             entry.set_drained(sequence);
         }
         got
-    })
+    };
+    let mut untried = false;
+    let outcome = until_ready(fd, entry, Way::In, |sequence| {
+        untried = entry.is_drained(sequence);
+        if untried { EAGAIN } else { receive(sequence) }
+    });
+    if !untried || !outcome.is_value(EAGAIN) {
+        return outcome;
+    }
+    count_call();
+    entry.progress();
+    Outcome::of(receive(entry.sequence()))
 }
 
 /// `readv(2)`.
