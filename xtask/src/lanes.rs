@@ -81,7 +81,7 @@ const SCHEDULER_LANES: [&str; 3] = ["loom", "shuttle", "simulator"];
 const REAL: &str = "raddle-tests";
 
 /// Optimised test code without the release's slow linking: only what users get needs that.
-const QUICK_RELEASE: [(&str, &str); 2] = [
+pub const QUICK_RELEASE: [(&str, &str); 2] = [
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
 ];

@@ -4,6 +4,7 @@
 use anyhow::{Context, Result};
 
 use super::{CARRIERS, Case, Settings, exceptions};
+use crate::lanes::QUICK_RELEASE;
 use crate::shell;
 use crate::workspace::Workspace;
 
@@ -20,6 +21,7 @@ pub fn run(workspace: &Workspace, settings: &Settings) -> Result<Vec<Case>> {
         let command = cargo
             .env("RADDLE_BIN", workspace.raddle())
             .env("RADDLE_TEST_TIMEOUT_S", "30")
+            .envs(QUICK_RELEASE)
             .args(["test", "--no-fail-fast", "--release"])
             .args(["--package", PACKAGE, "--test", test]);
         shell::stream(command, |line| {

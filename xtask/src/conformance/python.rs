@@ -52,6 +52,9 @@ const MODULE_LIMIT: Duration = Duration::from_secs(1800);
 /// Waits for ever, natively too, where sockets of virtual machines have no loopback.
 const NEVER_ENDING: &str = "*VSOCK*";
 
+/// Needs the resource `network`, but for the loopback interface alone.
+const NETWORK: &str = "test_socketserver";
+
 /// Stands for the module itself among its tests.
 const WHOLE: &str = "(module)";
 
@@ -163,6 +166,9 @@ fn run_module(
     let file_name = file.to_string_lossy();
     let mut arguments = vec!["-m", "test", "-v", "-i", NEVER_ENDING];
     arguments.extend(["--junit-xml", &file_name]);
+    if module == NETWORK {
+        arguments.extend(["-u", "network"]);
+    }
     for test in tests.iter().filter(|test| *test != WHOLE) {
         arguments.extend(["-m", test]);
     }
