@@ -284,7 +284,6 @@ impl Default for WaitList {
 #[cfg(all(test, not(any(raddle_loom, raddle_shuttle))))]
 mod tests {
     use super::*;
-    use crate::sync::AtomicU32;
     use crate::task::Task;
     use core::ptr::NonNull;
 
@@ -306,9 +305,10 @@ mod tests {
         }
 
         fn of(waits: &[(usize, u32)], ranks: &[u32]) -> Self {
-            let task = |&rank: &u32| Task {
-                rank: AtomicU32::new(rank),
-                ..Task::new()
+            let task = |&rank: &u32| {
+                let task = Task::new();
+                task.rank.store(rank, Ordering::Relaxed);
+                task
             };
             let mut made = Self {
                 tasks: ranks.iter().map(task).collect(),
@@ -361,15 +361,14 @@ mod tests {
         let moved = unsafe { waits.list.requeue(1, 2, 9, Some(&mut others.list)) };
         assert_eq!(moved, 2);
         let order = |list: &WaitList| {
+            let mut nodes = Vec::new();
             let mut at = list.head;
             // SAFETY: linked nodes are alive.
-            let next = || {
-                unsafe { at.as_ref() }.map(|node| {
-                    at = node.next.get();
-                    (node.rank.get(), node.key())
-                })
-            };
-            core::iter::from_fn(next).collect::<Vec<_>>()
+            while let Some(node) = unsafe { at.as_ref() } {
+                nodes.push((node.rank.get(), node.key()));
+                at = node.next.get();
+            }
+            nodes
         };
         assert_eq!(order(&others.list), [(5, 1), (3, 2), (0, 1), (0, 2)]);
     }
