@@ -123,8 +123,8 @@ pub fn yield_now() {
 
 /// After a lock was released to a waiter: goes on as a rule, but lets the woken thread run at once
 /// now and then, by chance. A thread that takes the lock again right away would starve it else: on
-/// several CPUs the waiter wins the race sometimes, on one carrier never. A bound thread's CPU is the
-/// kernel's to share.
+/// several CPUs the waiter wins the race sometimes, on one carrier never. A bound thread's CPU is
+/// the kernel's to share.
 #[inline]
 pub fn perhaps_yield() {
     const ONE_IN: u32 = 16;

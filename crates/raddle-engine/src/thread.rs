@@ -139,8 +139,8 @@ impl Thread {
         core::ptr::from_ref(self).cast_mut()
     }
 
-    /// True if the thread must not run on `carrier`, which has picked it: it was bound while it stood
-    /// in a queue. A carrier that ran it last looks no closer, which keeps this cheap.
+    /// True if the thread must not run on `carrier`, which has picked it: it was bound while it
+    /// stood in a queue. A carrier that ran it last looks no closer, which keeps this cheap.
     #[inline(always)]
     pub(crate) fn was_bound_to_other(&self, carrier: &Carrier) -> bool {
         let here = core::ptr::from_ref(carrier).cast_mut();

@@ -81,8 +81,8 @@ impl Default for WaitNode {
     }
 }
 
-/// An intrusive list of wait nodes, by rank and then by age; every method needs the lock that guards
-/// the list.
+/// An intrusive list of wait nodes, by rank and then by age; every method needs the lock that
+/// guards the list.
 pub struct WaitList {
     head: *const WaitNode,
     tail: *const WaitNode,
@@ -243,8 +243,8 @@ impl WaitList {
     }
 
     /// Unlinks and claims up to `max` nodes that `wanted` accepts, the highest rank and then the
-    /// oldest first; the claimed tasks are appended to `woken`. Nodes whose task somebody else claimed are unlinked and not
-    /// counted.
+    /// oldest first; the claimed tasks are appended to `woken`. Nodes whose task somebody else
+    /// claimed are unlinked and not counted.
     pub fn wake(
         &mut self,
         max: usize,
