@@ -69,6 +69,9 @@ enum Command {
     },
     /// Runs the Open POSIX Test Suite natively and under raddle, and compares
     Posix {
+        /// The suite: a folder with `conformance/interfaces` in it, or LTP's checkout
+        #[arg(long)]
+        suite: PathBuf,
         #[command(flatten)]
         posix: PosixOptions,
         #[command(flatten)]
@@ -76,9 +79,11 @@ enum Command {
     },
     /// Runs our own tests, CPython's and stress-ng's natively and under raddle, and compares
     Conformance {
-        /// The Open POSIX Test Suite as well: see `posix --help`
+        /// The Open POSIX Test Suite as well, which is here
+        #[arg(long)]
+        suite: Option<PathBuf>,
         #[command(flatten)]
-        posix: Option<PosixOptions>,
+        posix: PosixOptions,
         #[command(flatten)]
         part: Part,
         /// Leaves the machine's packages alone
@@ -121,23 +126,20 @@ impl From<Part> for conformance::Settings {
 /// The Open POSIX Test Suite.
 #[derive(clap::Args)]
 struct PosixOptions {
-    /// The suite: a folder with `conformance/interfaces` in it, or LTP's checkout
-    #[arg(long)]
-    suite: PathBuf,
-    /// Where its programs are built; they stay there
+    /// Where the Open POSIX Test Suite's programs are built; they stay there
     #[arg(long)]
     build: Option<PathBuf>,
-    /// Seconds after which a program counts as hung
+    /// Seconds after which one of these programs counts as hung
     #[arg(long, default_value_t = 60)]
     limit: u64,
 }
 
-impl From<PosixOptions> for conformance::Posix {
-    fn from(options: PosixOptions) -> Self {
-        Self {
-            suite: options.suite,
-            build: options.build,
-            limit: Duration::from_secs(options.limit),
+impl PosixOptions {
+    fn of(self, suite: PathBuf) -> conformance::Posix {
+        conformance::Posix {
+            suite,
+            build: self.build,
+            limit: Duration::from_secs(self.limit),
         }
     }
 }
@@ -168,16 +170,17 @@ fn run(command: Command) -> Result<bool> {
         Command::Loom => lanes::run(&workspace, &["loom".into(), "shuttle".into()], 0),
         Command::Bench { arguments } => bench(&workspace, arguments),
         Command::Deps { dry_run } => Ok(deps::ensure(!dry_run) == 0),
-        Command::Posix { posix, part } => {
-            conformance::run_posix(&workspace, &part.into(), &posix.into())
+        Command::Posix { suite, posix, part } => {
+            conformance::run_posix(&workspace, &part.into(), &posix.of(suite))
         }
         Command::Conformance {
+            suite,
             posix,
             part,
             no_install,
         } => {
             deps::ensure(!no_install);
-            let posix = posix.map(conformance::Posix::from);
+            let posix = suite.map(|suite| posix.of(suite));
             conformance::run(&workspace, &part.into(), posix.as_ref())
         }
         Command::Demo => demo::run(&workspace),

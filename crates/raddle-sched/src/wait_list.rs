@@ -27,8 +27,6 @@ pub struct WaitNode {
     won: Cell<bool>,
     task: Cell<Option<TaskRef>>,
     bits: Cell<u32>,
-    /// The task's rank when it was linked.
-    rank: Cell<u32>,
     /// The key it waits on. Changed by a requeue under both buckets' locks; read without a lock
     /// only to find the bucket, and then again under its lock.
     key: AtomicUsize,
@@ -50,7 +48,6 @@ impl WaitNode {
             won: Cell::new(false),
             task: Cell::new(None),
             bits: Cell::new(0),
-            rank: Cell::new(0),
             key: AtomicUsize::new(0),
         }
     }
@@ -64,6 +61,11 @@ impl WaitNode {
     /// task, at most one is. The task asks after it was woken.
     pub fn won(&self) -> bool {
         self.won.get()
+    }
+
+    /// The rank of its task, now.
+    fn rank(&self) -> u32 {
+        self.task().get().rank.load(Ordering::Relaxed)
     }
 
     /// The task of the current or last wait.
@@ -113,7 +115,6 @@ impl WaitList {
         node.task.set(Some(task));
         node.bits.set(bits);
         node.won.set(false);
-        node.rank.set(task.get().rank.load(Ordering::Relaxed));
         node.key.store(key, Ordering::Relaxed);
         // SAFETY: the caller's promise is link_by_rank's.
         unsafe { self.link_by_rank(node) };
@@ -125,42 +126,41 @@ impl WaitList {
     /// As for [`WaitList::link`].
     #[inline(always)]
     unsafe fn link_by_rank(&mut self, node: &WaitNode) {
-        if node.rank.get() == 0 {
-            // SAFETY: the caller's promise; the tail is in this list.
-            return unsafe { self.link_behind(self.tail, node) };
+        debug_assert!(!node.linked.get());
+        if node.rank() != 0 {
+            // SAFETY: the caller's promise.
+            return unsafe { self.link_among(node) };
         }
-        // SAFETY: as above.
-        unsafe { self.link_behind(self.last_before(node.rank.get()), node) };
-    }
-
-    /// The last node that doesn't have to stand behind a new one of `rank`; null if all have to.
-    #[cold]
-    fn last_before(&self, rank: u32) -> *const WaitNode {
-        let mut at = self.tail;
+        node.next.set(null());
+        node.prev.set(self.tail);
+        node.linked.set(true);
         // SAFETY: linked nodes are alive, by link's contract.
-        while let Some(node) = unsafe { at.as_ref() } {
-            if node.rank.get() >= rank {
-                break;
-            }
-            at = node.prev.get();
+        match unsafe { self.tail.as_ref() } {
+            Some(tail) => tail.next.set(node),
+            None => self.head = node,
         }
-        at
+        self.tail = node;
     }
 
-    /// Links a node behind `prev`, or first if that is null.
+    /// Links a node of a rank: before those of lower ranks at the list's end.
     ///
     /// # Safety
-    /// As for [`WaitList::link`]; `prev` is in this list.
-    #[inline(always)]
-    unsafe fn link_behind(&mut self, prev: *const WaitNode, node: &WaitNode) {
-        debug_assert!(!node.linked.get());
-        // SAFETY: linked nodes are alive, by link's contract.
-        let before = unsafe { prev.as_ref() };
-        let next = before.map_or(self.head, |prev| prev.next.get());
+    /// As for [`WaitList::link`].
+    #[cold]
+    unsafe fn link_among(&mut self, node: &WaitNode) {
+        let (mut prev, mut next) = (self.tail, null());
+        // SAFETY: linked nodes are alive, by link's contract; so in what follows.
+        while let Some(before) = unsafe { prev.as_ref() }
+            && before.rank() < node.rank()
+        {
+            next = prev;
+            prev = before.prev.get();
+        }
         node.next.set(next);
         node.prev.set(prev);
         node.linked.set(true);
-        match before {
+        // SAFETY: as above.
+        match unsafe { prev.as_ref() } {
             Some(prev) => prev.next.set(node),
             None => self.head = node,
         }
@@ -365,7 +365,7 @@ mod tests {
             let mut at = list.head;
             // SAFETY: linked nodes are alive.
             while let Some(node) = unsafe { at.as_ref() } {
-                nodes.push((node.rank.get(), node.key()));
+                nodes.push((node.rank(), node.key()));
                 at = node.next.get();
             }
             nodes
