@@ -13,6 +13,7 @@
 //! Rejected: comparing only with all CPUs. Two threads that hand a turn to each other are faster on
 //! one CPU than on two, natively too; so the native program on one CPU is the honest opponent.
 
+mod handles;
 mod harness;
 mod http;
 mod overhead;
@@ -37,7 +38,7 @@ use report::Journal;
 /// Makes the cases of a group, and says what it can't make.
 type Prepare = fn(&Workshop) -> Vec<Case>;
 
-const GROUPS: [(Group, &str, Prepare); 9] = [
+const GROUPS: [(Group, &str, Prepare); 10] = [
     (Group::Pingpong, "pingpong", pingpong::cases),
     (Group::Yield, "yield", primitives::yielding),
     (Group::Create, "create", primitives::creating),
@@ -45,6 +46,7 @@ const GROUPS: [(Group, &str, Prepare); 9] = [
     (Group::Disk, "disk", primitives::disk),
     (Group::Fairness, "fairness", primitives::sharing),
     (Group::Handoff, "handoff", primitives::handing_off),
+    (Group::Handles, "handles", handles::cases),
     (Group::Http, "http", http::cases),
     (Group::Overhead, "overhead", overhead::cases),
 ];

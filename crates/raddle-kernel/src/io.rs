@@ -6,6 +6,7 @@
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{is_nonblocking, look_up};
 use crate::files;
+use crate::helped;
 use crate::messages::{Message, send_message, write_vector};
 use crate::signal::{self, Delivered};
 use crate::time::millisecond_deadline;
@@ -26,6 +27,7 @@ const OOB: usize = 1;
 pub(crate) const NOWAIT: usize = 8; // RWF_NOWAIT
 pub(crate) const EAGAIN: isize = err(errno::EAGAIN);
 const EINTR: isize = err(errno::EINTR);
+const EBADF: isize = err(errno::EBADF);
 
 /// Emulated calls in a row after which a thread lets others run.
 const CALLS_BEFORE_YIELD: u32 = 64;
@@ -67,6 +69,9 @@ pub fn count_call() {
 #[cold]
 fn take_turns(carrier: &Carrier) {
     carrier.calls.set(0);
+    if carrier.attention.load(Ordering::Relaxed) != 0 {
+        signal::route(); // what the call raised is for who made it
+    }
     if !carrier.bound.load(Ordering::Relaxed).is_null() {
         return; // its CPU is the kernel's to share
     }
@@ -103,6 +108,7 @@ pub(crate) fn wait_ready(fd: usize, way: Way, sequence: u32, deadline_ns: u64) -
         .pump
         .wait_one(fd as u32, way.events(), sequence, deadline_ns)
     {
+        Ok(Wake::Woken | Wake::Retry) if thread.has_kept() => Next::Done(EBADF),
         Ok(Wake::Woken | Wake::Retry) => Next::Again,
         Ok(Wake::TimedOut) => Next::Done(EAGAIN),
         Ok(Wake::Signalled) => match signal::deliver() {
@@ -165,6 +171,9 @@ type Found<'a> = (&'a Entry, Kind);
 #[inline(never)]
 fn as_what_it_is(frame: &Frame, found: Found, call: impl Fn(&Frame, Found) -> Outcome) -> Outcome {
     let outcome = call(frame, found);
+    if outcome.is_value(EBADF) {
+        return helped::by_kept(frame, outcome);
+    }
     if !outcome.is_value(err(errno::ENOTSOCK)) {
         return outcome;
     }
@@ -216,7 +225,8 @@ fn receive_stream(fd: usize, entry: &Entry, buffer: usize, len: usize) -> Outcom
         untried = entry.is_drained(sequence);
         if untried { EAGAIN } else { receive(sequence) }
     });
-    if !untried || !outcome.is_value(EAGAIN) {
+    let has_timed_out = || timeout(entry, Way::In) != NEVER && !is_nonblocking(fd);
+    if !untried || !outcome.is_value(EAGAIN) || has_timed_out() {
         return outcome;
     }
     count_call();
@@ -312,7 +322,8 @@ fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     match kind {
         // SAFETY: the program's own buffer.
         Kind::Stream => send_all(fd, entry, len, |done| unsafe {
-            sys!(nr::__NR_sendto, fd, buffer + done, len - done, DONTWAIT)
+            let flags = DONTWAIT | silent_after(done);
+            sys!(nr::__NR_sendto, fd, buffer + done, len - done, flags)
         }),
         // SAFETY: as above.
         Kind::Datagram => until_ready(fd, entry, Way::Out, |_| unsafe {
@@ -343,6 +354,12 @@ fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     }
 }
 
+/// After a part that a socket has taken, an error raises no SIGPIPE: the part is the result.
+pub(crate) const fn silent_after(done: usize) -> usize {
+    const NOSIGNAL: usize = 0x4000;
+    if done > 0 { NOSIGNAL } else { 0 }
+}
+
 /// A blocking write goes on until everything is out, or an error or a signal comes after a part.
 pub(crate) fn send_all(
     fd: usize,
@@ -371,7 +388,11 @@ pub(crate) fn send_all(
             }
         }
     });
-    // Interrupted or timed out after a part: the part counts.
+    part_or(done, outcome)
+}
+
+/// Interrupted, timed out or closed after a part: the part counts.
+fn part_or(done: usize, outcome: Outcome) -> Outcome {
     if done > 0 && !outcome.is_pass() {
         Outcome::of(done as isize)
     } else {
@@ -402,7 +423,7 @@ fn writev_as(frame: &Frame, (entry, kind): Found) -> Outcome {
 /// `recvfrom(2)`.
 pub extern "C" fn recvfrom(frame: &Frame) -> Outcome {
     match look_up(frame.arg(0)) {
-        Some(found) => recvfrom_as(frame, found),
+        Some(found) => helped::by_kept(frame, recvfrom_as(frame, found)),
         None => Outcome::PASS,
     }
 }
@@ -447,17 +468,13 @@ fn recvfrom_as(frame: &Frame, (entry, kind): Found) -> Outcome {
             }
         }
     });
-    if done > 0 && !outcome.is_pass() {
-        Outcome::of(done as isize)
-    } else {
-        outcome
-    }
+    part_or(done, outcome)
 }
 
 /// `sendto(2)`.
 pub extern "C" fn sendto(frame: &Frame) -> Outcome {
     match look_up(frame.arg(0)) {
-        Some(found) => sendto_as(frame, found),
+        Some(found) => helped::by_kept(frame, sendto_as(frame, found)),
         None => Outcome::PASS,
     }
 }
@@ -476,7 +493,7 @@ fn sendto_as(frame: &Frame, (entry, kind): Found) -> Outcome {
             fd,
             buffer + done,
             len - done,
-            flags | DONTWAIT,
+            flags | DONTWAIT | silent_after(done),
             to,
             to_len
         )

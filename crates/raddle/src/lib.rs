@@ -4,6 +4,9 @@
 //! - [`thread`]: green threads in the shape of `std::thread`. What blocks in std or libc (`Mutex`,
 //!   channels, `std::net`, `std::fs`, `println!`, `sleep`) parks a green thread and lets its kernel
 //!   thread, the *carrier*, run others.
+//! - [`light`]: threads of one page each, for those who make a million.
+//! - [`completion`]: a value that one thread computes and another one waits for.
+//! - [`handles`]: a lock-free table of small names for values.
 //! - [`runtime`]: whether the engine is there, and how many carriers it has.
 //!
 //! Threads made in other ways, by `std::thread` or by libraries, stay kernel threads; both kinds
@@ -18,8 +21,16 @@
 //! assert_eq!(sum, 999_000);
 //! ```
 
+pub mod completion;
+// Model checks are about completions; what makes threads needs real ones.
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod light;
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod runtime;
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod thread;
 
-pub use thread::{Builder, is_green_thread, scope, spawn, yield_now};
+#[doc(inline)]
+pub use raddle_handles as handles;
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
+pub use thread::{Builder, is_green_thread, run_as_green_thread, scope, spawn, yield_now};
