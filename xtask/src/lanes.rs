@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 
 use crate::tally::{Tally, parse_result_line};
 use crate::workspace::{Workspace, in_ci};
-use crate::{shell, tidy};
+use crate::{conformance, shell, tidy};
 
 /// A lane's name and what it runs; `Err` from it says why it could not run.
 struct Lane {
@@ -63,6 +63,10 @@ const LANES: &[Lane] = &[
         run: real,
     },
     Lane {
+        name: "conformance",
+        run: conformance,
+    },
+    Lane {
         name: CHAOS,
         run: chaos,
     },
@@ -102,7 +106,7 @@ const API_CARRIERS: [&str; 3] = ["1", "2", "3"];
 const REAL: &str = "raddle-tests";
 
 /// Optimised test code without the release's slow linking: only what users get needs that.
-const QUICK_RELEASE: [(&str, &str); 2] = [
+pub const QUICK_RELEASE: [(&str, &str); 2] = [
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
 ];
@@ -372,6 +376,11 @@ fn real(workspace: &Workspace) -> Result<Outcome> {
         command.args(["--package", REAL, "--release"])
     })?;
     Ok(Outcome::Ran(tally))
+}
+
+/// A short part of the outside suites.
+fn conformance(workspace: &Workspace) -> Result<Outcome> {
+    conformance::run_short(workspace).map(Outcome::Ran)
 }
 
 /// Tests on real programs under `RADDLE_CHAOS`; the first failure counts.

@@ -149,6 +149,17 @@ impl Thread {
         core::ptr::from_ref(self).cast_mut()
     }
 
+    /// True if the thread must not run on `carrier`, which has picked it: it was bound while it
+    /// stood in a queue. A carrier that ran it last looks no closer, which keeps this cheap.
+    #[inline(always)]
+    pub(crate) fn was_bound_to_other(&self, carrier: &Carrier) -> bool {
+        let here = core::ptr::from_ref(carrier).cast_mut();
+        self.carrier.load(Ordering::Relaxed) != here && {
+            let bound = self.bound.load(Ordering::Acquire);
+            !bound.is_null() && bound != here
+        }
+    }
+
     /// The thread id that programs see.
     #[inline(always)]
     pub fn tid(&self) -> u32 {
@@ -348,6 +359,7 @@ impl ThreadTable {
         thread.signals.reset();
         thread.cpu.reset(0);
         *thread.attributes.lock() = Attributes::DEFAULT;
+        thread.task.rank.store(0, Ordering::Relaxed);
         thread.life.store(Life::Live as u32, Ordering::Release);
     }
 
