@@ -2,5 +2,7 @@
 //! unmodified programs.
 //!
 //! - [`thread`]: green threads in the shape of `std::thread`.
+//! - [`pool`]: thread pools.
 
+pub mod pool;
 pub mod thread;
