@@ -167,8 +167,11 @@ fn harness(pool: &impl Pool, items: usize, separate: bool) -> (f64, f64) {
 }
 
 /// What the items of a tree count down: a part each, so that they don't meet at one word.
-struct Tree {
+struct Tree<P> {
+    pool: P,
     parts: Vec<Part>,
+    /// Leaves of one part, which are neighbours.
+    each: usize,
     left: Arc<Countdown>,
 }
 
@@ -178,29 +181,35 @@ struct Part(AtomicUsize);
 const PARTS_LOG2: u32 = 6;
 
 /// An item of a tree: two others, or at the bottom a count.
-fn grow<P: Pool>(pool: &'static P, tree: &'static Tree, depth: u32, path: usize) {
+fn grow<P: Pool>(tree: &'static Tree<P>, depth: u32, path: usize) {
     if depth > 0 {
         for child in 0..2 {
-            pool.queue(move || grow(pool, tree, depth - 1, 2 * path + child));
+            tree.pool.queue(move || grow(tree, depth - 1, 2 * path + child));
         }
-    } else if tree.parts[path % tree.parts.len()].0.fetch_sub(1, Ordering::AcqRel) == 1 {
+    } else if tree.parts[path / tree.each].0.fetch_sub(1, Ordering::AcqRel) == 1 {
         tree.left.count();
     }
 }
 
-/// Seconds for a tree of about `items` items.
+/// The depth of the largest tree of at most `items` items.
+fn tree_depth(items: usize) -> u32 {
+    items.max(1 << (PARTS_LOG2 + 1)).ilog2() - 1
+}
+
+/// Seconds for such a tree.
 fn recursive<P: Pool>(pool: &P, items: usize) -> f64 {
-    let depth = items.max(256).ilog2() - 1;
+    let depth = tree_depth(items);
     let parts = 1 << PARTS_LOG2;
     let each = (1usize << depth) / parts;
     let left = Countdown::new(parts);
-    let tree: &'static Tree = Box::leak(Box::new(Tree {
+    let tree: &'static Tree<P> = Box::leak(Box::new(Tree {
+        pool: pool.clone(),
         parts: (0..parts).map(|_| Part(AtomicUsize::new(each))).collect(),
+        each,
         left: left.clone(),
     }));
-    let pool: &'static P = Box::leak(Box::new(pool.clone()));
     let start = Instant::now();
-    pool.queue(move || grow(pool, tree, depth, 0));
+    pool.queue(move || grow(tree, depth, 0));
     left.zero.wait();
     start.elapsed().as_secs_f64()
 }
@@ -220,7 +229,8 @@ fn figures(pool: &impl Pool, items: usize) -> [f64; 7] {
     harness(pool, WARM_UP_ITEMS, false);
     let (queue, drain) = harness(pool, items, true);
     let (mixed_queue, mixed_drain) = harness(pool, items, false);
-    let tree = recursive(pool, items);
+    // A tree of full depth has almost twice as many items as leaves.
+    let tree = recursive(pool, items) * items as f64 / (2usize << tree_depth(items)) as f64;
     [
         queue,
         drain,

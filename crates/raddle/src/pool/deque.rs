@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_gives_the_job_back_and_what_is_left_is_dropped() {
-        let ((owner, thief), (sender, _seen)) = (new(), mpsc::channel());
+        let ((owner, thief), (sender, seen)) = (new(), mpsc::channel());
         for number in 0..CAPACITY {
             assert!(owner.push(numbered(number, &sender)).is_ok());
         }
@@ -240,7 +240,7 @@ mod tests {
         thief.steal().unwrap().run();
         assert!(owner.push(numbered(CAPACITY, &sender)).is_ok());
         drop((owner, thief, sender));
-        assert_eq!(_seen.iter().collect::<Vec<_>>(), [0]);
+        assert_eq!(seen.iter().collect::<Vec<_>>(), [0]);
     }
 
     #[test]
@@ -263,7 +263,9 @@ mod tests {
             })
             .collect();
         for number in 0..JOBS {
-            let mut job = Job::new(|| drop(RUNS.fetch_add(1, Ordering::Relaxed)));
+            let mut job = Job::new(|| {
+                RUNS.fetch_add(1, Ordering::Relaxed);
+            });
             while let Err(back) = owner.push(job) {
                 job = back;
                 if let Some(job) = owner.pop() {

@@ -138,14 +138,16 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    fn add(sum: &AtomicU64, value: u64) {
+        sum.fetch_add(value, Ordering::Relaxed);
+    }
+
     fn sum_of(count: usize, run: bool) -> (u64, usize) {
         let sum = Arc::new(AtomicU64::new(0));
-        let (values, held) = ([7u64; 16], sum.clone());
+        let (value, values, held) = (7, [7u64; 16], sum.clone());
         let job = match count {
-            1 => Job::new(move || drop(held.fetch_add(values[0], Ordering::Relaxed))),
-            _ => Job::new(move || {
-                drop(held.fetch_add(values.iter().sum::<u64>(), Ordering::Relaxed));
-            }),
+            1 => Job::new(move || add(&held, value)),
+            _ => Job::new(move || add(&held, values.iter().sum())),
         };
         let (table, payload) = job.into_parts();
         // SAFETY: the words of the job above, once.

@@ -40,7 +40,7 @@ impl Lanes {
     }
 
     /// Appends a job to its lane.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, priority: Priority, job: Job) {
         let lane = &mut self.lanes[priority as usize];
         lane.len += 1;

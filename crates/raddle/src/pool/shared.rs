@@ -324,15 +324,20 @@ impl Shared {
     }
 
     /// Takes a share of the lanes, at most `most` items; the first is to be run now.
+    ///
+    /// Nothing if somebody has the lock: a worker that waited for it would make who queues wake it
+    /// up, and more waits in the lanes a moment later. It looks under the lock before it rests.
     pub fn take(&self, most: usize, batch: &mut Vec<Job>) {
         if !self.has_waiting() {
             return;
         }
-        let mut state = self.state();
+        let Ok(mut state) = self.state.try_lock() else {
+            return;
+        };
         if state.phase == Phase::Dropping {
             return;
         }
-        let share = state.lanes.len() / (2 * state.running().max(1));
+        let share = state.lanes.len() / state.running().max(1);
         state.lanes.take(share.clamp(1, most.min(BATCH)), batch);
         self.publish(&state);
         drop(state);

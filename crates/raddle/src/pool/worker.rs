@@ -1,8 +1,8 @@
 //! A worker: finds work, runs it, rests.
 //!
 //! Work is looked for in this order: what is urgent, the worker's own deque (newest first), the
-//! shared lanes, the other workers' deques (oldest first). Every so often the lanes come first: a
-//! worker whose work makes more work would never look there.
+//! shared lanes, the other workers' deques (oldest first). If its work makes work the lanes come first
+//! every so often: it might never be done otherwise.
 
 use super::context::Context;
 use super::deque::{Owner, Thief};
@@ -10,7 +10,6 @@ use super::job::Job;
 use super::shared::{Counters, Origin, Phase, Shared, bump};
 use super::{Priority, QueueError};
 use std::cell::{Cell, RefCell};
-use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null;
 use std::sync::Arc;
@@ -19,9 +18,9 @@ use std::time::Instant;
 
 /// Every so many items the lanes come before the worker's own deque.
 const LANES_FIRST: u32 = 61;
-/// How often a searcher looks everywhere before it rests, and how long it waits in between.
-const SEARCHES: u32 = 24;
-const SPINS: u32 = 40;
+/// How often a searcher looks everywhere before it rests. It gives way in between: with as many
+/// workers as CPUs, who is about to queue work may be waiting for this one's.
+const SEARCHES: u32 = 16;
 
 thread_local! {
     /// The worker that the calling thread is; null elsewhere.
@@ -35,6 +34,8 @@ pub struct Local {
     owner: Option<Owner>,
     batch: RefCell<Vec<Job>>,
     items: Cell<u32>,
+    /// The deque holds work that this worker's work has made: there could be no end of it.
+    pushed: Cell<bool>,
     random: Cell<u32>,
     /// Regions of [`blocking`](super::blocking) that the worker is in.
     blocked: Cell<u32>,
@@ -50,6 +51,7 @@ pub fn run(shared: Arc<Shared>, id: usize, owner: Owner) {
         owner: Some(owner),
         batch: RefCell::default(),
         items: Cell::new(0),
+        pushed: Cell::new(false),
         random: Cell::new(id as u32 * 2 + 1),
         blocked: Cell::new(0),
         discarded: Cell::new(0),
@@ -127,6 +129,7 @@ impl Local {
     #[inline(always)]
     pub fn push(&self, job: Job) {
         bump(&self.counters().queued);
+        self.pushed.set(true);
         match self.owner().push(job) {
             Ok(()) => self.shared.tell_of_push(),
             Err(job) => self.spill(job),
@@ -195,7 +198,7 @@ impl Local {
     /// Looks everywhere for a while: what comes soon needs no wake-up.
     fn search(&self) -> Option<Job> {
         (0..SEARCHES).find_map(|_| {
-            (0..SPINS).for_each(|_| spin_loop());
+            crate::thread::yield_now();
             self.find()
         })
     }
@@ -230,7 +233,8 @@ impl Local {
         let items = self.items.get().wrapping_add(1);
         self.items.set(items);
         let urgent = self.shared.pulse.urgent.load(Ordering::Relaxed);
-        if (urgent || items.is_multiple_of(LANES_FIRST))
+        let turn = self.pushed.get() && items.is_multiple_of(LANES_FIRST);
+        if (urgent || turn)
             && let Some(job) = self.take_shared(1)
         {
             return Some(job);
@@ -242,6 +246,7 @@ impl Local {
     }
 
     fn find_elsewhere(&self) -> Option<Job> {
+        self.pushed.set(false);
         self.take_shared(usize::MAX).or_else(|| self.steal())
     }
 
