@@ -61,6 +61,7 @@ mod job;
 #[doc(hidden)]
 pub mod job;
 mod lanes;
+mod lock;
 mod memory;
 mod poll;
 mod shared;

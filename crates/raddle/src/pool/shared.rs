@@ -18,13 +18,14 @@ use super::builder::{Config, OnPanic, Overflow, PanicReport};
 use super::deque::{self, Owner, Thief};
 use super::job::Job;
 use super::lanes::Lanes;
+use super::lock::{Guard, Lock, Signal};
 use super::sync::{lock, wait, wait_until};
 use super::watch::Watch;
 use super::worker::{self, Local};
 use super::{DisposeReport, Pending, Priority, QueueError, Stats};
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 /// The most slots of a pool.
@@ -167,16 +168,16 @@ impl State {
 pub struct Shared {
     pub config: Config,
     pub pulse: Pulse,
-    state: Mutex<State>,
+    state: Lock<State>,
     /// Items in the lanes. Written under the lock.
     waiting: AtomicUsize,
     pub slots: Box<[Slot]>,
     /// Slots that were ever used are below this.
     used: AtomicUsize,
     /// Signalled when a bounded queue gets room.
-    room: Condvar,
+    room: Signal,
     /// Signalled when the last worker ends.
-    ended: Condvar,
+    ended: Signal,
     pub watch: Watch,
     pub me: Weak<Shared>,
 }
@@ -196,7 +197,7 @@ impl Shared {
                 wanting: AtomicBool::new(true),
                 ..Pulse::default()
             },
-            state: Mutex::new(State {
+            state: Lock::new(State {
                 lanes: Lanes::default(),
                 phase: Phase::Open,
                 idle: Vec::with_capacity(max),
@@ -212,15 +213,16 @@ impl Shared {
             waiting: AtomicUsize::new(0),
             slots: (0..max).map(slot).collect(),
             used: AtomicUsize::new(0),
-            room: Condvar::new(),
-            ended: Condvar::new(),
+            room: Signal::default(),
+            ended: Signal::default(),
             watch: Watch::default(),
             me: me.clone(),
         })
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+    #[inline(always)]
+    pub fn state(&self) -> Guard<'_, State> {
+        self.state.lock()
     }
 
     pub fn phase(&self) -> Phase {
@@ -288,7 +290,10 @@ impl Shared {
                     state.counts.discarded += 1;
                 }
                 Overflow::Block if origin == Origin::Outside => {
-                    state = wait(&self.room, state);
+                    let ticket = self.room.ticket();
+                    drop(state);
+                    self.room.wait(ticket, None);
+                    state = self.state();
                 }
                 Overflow::Block | Overflow::CallerRuns => {
                     state.counts.caller_ran += 1;
@@ -331,7 +336,7 @@ impl Shared {
         if !self.has_waiting() {
             return;
         }
-        let Ok(mut state) = self.state.try_lock() else {
+        let Some(mut state) = self.state.try_lock() else {
             return;
         };
         if state.phase == Phase::Dropping {
@@ -342,7 +347,7 @@ impl Shared {
         self.publish(&state);
         drop(state);
         if self.config.capacity != usize::MAX {
-            self.room.notify_all();
+            self.room.raise();
         }
     }
 
@@ -471,11 +476,11 @@ impl Shared {
         self.pulse.phase.store(phase as u8, Ordering::Relaxed);
         if phase == Phase::Dropping {
             state.idle.drain(..).for_each(|id| self.slots[id].parker.unpark());
-            self.room.notify_all();
+            self.room.raise();
         }
         self.publish(state);
         if state.alive == 0 {
-            self.ended.notify_all();
+            self.ended.raise();
         }
     }
 
@@ -498,10 +503,8 @@ impl Shared {
         *lock(&self.slots[id].owner) = owner;
         let mut state = self.state();
         state.counts.discarded += discarded;
-        if state.phase == Phase::Open {
-            // Nobody will join it: it ends alone.
-            drop(state.threads[id].take());
-        }
+        // Nobody will join it before the pool's end: it ends alone.
+        let alone = (state.phase == Phase::Open).then(|| state.threads[id].take());
         self.remove(&mut state, id);
         self.finish_if_drained(&mut state);
         // Work that came while this worker counted as running, and had stopped looking.
@@ -512,6 +515,7 @@ impl Shared {
         };
         self.publish(&state);
         drop(state);
+        drop(alone);
         // Without a thread the work waits for the next push to try again.
         let _ = self.act(wake);
     }
@@ -521,37 +525,46 @@ impl Shared {
         state.free.push(id);
         self.publish(state);
         if state.alive == 0 {
-            self.ended.notify_all();
+            self.ended.raise();
         }
     }
 
-    /// A worker begins to block (or stops): another may run in its place.
-    pub fn set_blocked(&self, blocked: bool) {
+    /// A worker begins to block: another may run in its place.
+    pub fn enter_blocking(&self) {
         let mut state = self.state();
-        match blocked {
-            true => state.blocked += 1,
-            false => state.blocked -= 1,
-        }
-        let pending = state.lanes.len() > 0 || self.has_stealable();
-        let wake = match blocked && pending && self.memory_allows(&state) {
-            true => self.summon(&mut state),
-            false => Wake::Nobody,
-        };
+        state.blocked += 1;
         self.publish(&state);
+        let pending = state.lanes.len() > 0 || self.has_stealable();
+        let starts = state.idle.is_empty();
         drop(state);
-        // The caller is a worker: there is at least one thread.
-        let _ = self.act(wake);
+        if pending && (!starts || self.memory_allows()) {
+            self.wake_one();
+        }
     }
 
-    /// Whether a worker may be added as far as memory goes; an idle one costs none.
-    pub fn memory_allows(&self, state: &State) -> bool {
-        !state.idle.is_empty() || super::memory::allows(self.config.memory_reserve_percent)
+    /// A worker blocks no longer.
+    pub fn leave_blocking(&self) {
+        let mut state = self.state();
+        state.blocked -= 1;
+        self.publish(&state);
+    }
+
+    /// Whether there is memory for another worker.
+    pub fn memory_allows(&self) -> bool {
+        super::memory::available_percent() >= self.config.memory_reserve_percent
     }
 
     /// Work without a handle panicked with `payload`.
     pub fn panicked(&self, payload: Box<dyn Any + Send>) {
         match &self.config.on_panic {
-            OnPanic::Keep => drop(self.state().panic.get_or_insert(payload)),
+            OnPanic::Keep => {
+                let mut payload = Some(payload);
+                let mut state = self.state();
+                if state.panic.is_none() {
+                    state.panic = payload.take();
+                }
+                drop(state);
+            }
             OnPanic::Abort => std::process::abort(),
             OnPanic::Report(hook) => hook(&PanicReport {
                 pool: &self.config.name,
@@ -636,9 +649,9 @@ impl Shared {
     /// Waits until everything queued has run, or the deadline.
     fn drain<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: Guard<'a, State>,
         deadline: Option<Instant>,
-    ) -> MutexGuard<'a, State> {
+    ) -> Guard<'a, State> {
         self.finish_if_drained(&mut state);
         // A worker of this pool can't wait for its own end.
         if Local::is_in(self) {
@@ -655,23 +668,30 @@ impl Shared {
                     break;
                 }
             }
-            state = match deadline {
-                Some(at) if at <= Instant::now() => break,
-                Some(at) => wait_until(&self.ended, state, at),
-                None => wait(&self.ended, state),
-            };
+            if deadline.is_some_and(|at| at <= Instant::now()) {
+                break;
+            }
+            state = self.wait_for_an_end(state, deadline);
         }
         state
     }
 
     fn wait_for_end(&self, deadline: Option<Instant>) {
         let mut state = self.state();
-        while state.alive > 0 && !Local::is_in(self) {
-            state = match deadline {
-                Some(at) if at <= Instant::now() => return,
-                Some(at) => wait_until(&self.ended, state, at),
-                None => wait(&self.ended, state),
-            };
+        let late = || deadline.is_some_and(|at| at <= Instant::now());
+        while state.alive > 0 && !Local::is_in(self) && !late() {
+            state = self.wait_for_an_end(state, deadline);
         }
+    }
+
+    fn wait_for_an_end<'a>(
+        &'a self,
+        state: Guard<'a, State>,
+        deadline: Option<Instant>,
+    ) -> Guard<'a, State> {
+        let ticket = self.ended.ticket();
+        drop(state);
+        self.ended.wait(ticket, deadline);
+        self.state()
     }
 }

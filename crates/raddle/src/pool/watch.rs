@@ -346,6 +346,7 @@ impl Monitor {
         let used = cpu.saturating_sub(self.cpu);
         (self.at, self.executed, self.cpu) = (now, executed, cpu);
         let stealable = shared.has_stealable();
+        let memory = shared.memory_allows();
         let mut state = shared.state();
         let pending = state.lanes.len() > 0 || stealable;
         if !pending && state.running() == 0 {
@@ -359,7 +360,19 @@ impl Monitor {
         if passed < 4 * shared.config.tick {
             let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
             let busy = used.as_secs_f64() / passed.as_secs_f64() / cpus;
-            let wake = self.adjust(shared, &mut state, done, passed, pending && busy < BUSY);
+            let stuck = pending && busy < BUSY;
+            let before = state.target;
+            self.adjust(shared, &mut state, done as f64 / passed.as_secs_f64(), stuck);
+            if state.target > before {
+                match memory || !state.idle.is_empty() {
+                    true => state.counts.injected += 1,
+                    false => state.target = before,
+                }
+            }
+            let wake = match pending {
+                true => shared.summon(&mut state),
+                false => Wake::Nobody,
+            };
             shared.publish(&state);
             drop(state);
             // Without a thread the next look tries again.
@@ -368,32 +381,13 @@ impl Monitor {
         true
     }
 
-    fn adjust(
-        &mut self,
-        shared: &Shared,
-        state: &mut State,
-        done: u64,
-        passed: Duration,
-        stuck: bool,
-    ) -> Wake {
-        let before = state.target;
-        if done > 0 {
+    /// Sets the target after a tick in which so many items were done a second.
+    fn adjust(&mut self, shared: &Shared, state: &mut State, throughput: f64, stuck: bool) {
+        if throughput > 0.0 {
             self.climber.stand_at(state.target);
-            let throughput = done as f64 / passed.as_secs_f64();
             state.target = self.climber.tick(throughput);
         } else if stuck && state.running() >= state.target {
             state.target = (state.target + 1).min(shared.config.max_workers);
-        }
-        if state.target > before {
-            if !shared.memory_allows(state) {
-                state.target = before;
-                return Wake::Nobody;
-            }
-            state.counts.injected += 1;
-        }
-        match stuck {
-            true => shared.summon(state),
-            false => Wake::Nobody,
         }
     }
 }

@@ -315,16 +315,20 @@ impl Local {
         let _ = catch_unwind(report);
     }
 
-    /// Enters (or leaves) a region in which the worker blocks.
-    pub fn set_blocked(&self, blocked: bool) {
+    /// Enters a region in which the worker blocks.
+    fn enter_blocking(&self) {
         let depth = self.blocked.get();
-        let outer = match blocked {
-            true => depth,
-            false => depth - 1,
-        };
-        self.blocked.set(if blocked { depth + 1 } else { depth - 1 });
-        if outer == 0 {
-            self.shared.set_blocked(blocked);
+        self.blocked.set(depth + 1);
+        if depth == 0 {
+            self.shared.enter_blocking();
+        }
+    }
+
+    fn leave_blocking(&self) {
+        let depth = self.blocked.get() - 1;
+        self.blocked.set(depth);
+        if depth == 0 {
+            self.shared.leave_blocking();
         }
     }
 }
@@ -355,12 +359,12 @@ pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
     struct Region;
     impl Drop for Region {
         fn drop(&mut self) {
-            Local::with(|local| local.expect("a worker stays one").set_blocked(false));
+            Local::with(|local| local.expect("a worker stays one").leave_blocking());
         }
     }
     let region = Local::with(|local| {
         local.map(|local| {
-            local.set_blocked(true);
+            local.enter_blocking();
             Region
         })
     });
