@@ -663,10 +663,7 @@ impl PoolRef {
 
     #[inline(always)]
     fn submit(&self, job: Job, priority: Priority) -> Result<(), QueueError> {
-        Local::with(|local| match local {
-            Some(local) if local.belongs_to(&self.shared) => local.queue(job, priority),
-            _ => self.shared.queue(job, priority, Origin::Outside),
-        })
+        Local::submit(&self.shared, job, priority)
     }
 
     /// Queues what follows from work that was accepted before.

@@ -1,8 +1,7 @@
 //! A worker's own queue: the owner pushes and takes at one end, thieves take at the other.
 //!
-//! The algorithm is Chase and Lev's (SPAA 2005) with the orderings of Lê, Pop, Cohen and Zappa
-//! Nardelli (PPoPP 2013), over a ring that doesn't grow: what finds no room goes to the pool's
-//! shared lanes, so there is no old ring that a slow thief may still read.
+//! The algorithm is Chase and Lev's (SPAA 2005), over a ring that doesn't grow: what finds no room
+//! goes to the pool's shared lanes, so there is no old ring that a slow thief may still read.
 //!
 //! One thing differs. In the original a thief copies an entry *before* it owns it, and forgets the
 //! copy if the race was lost: a data race when entries are wider than a word. Here a thief first
@@ -11,17 +10,20 @@
 //! deschedules between the two costs its slot for that time, and nothing else.
 //!
 //! Protocol, each with its partner:
-//! 1. push: slot clear (acquire, of 4)? write it; raise `bottom` (release, to 3).
-//! 2. pop: lower `bottom`; fence; read `top`. Above `top`, the entry is the owner's. At `top`, the
-//!    last entry, owner and thieves race by compare-and-swap on `top`.
-//! 3. steal: read `top`; fence; read `bottom` (acquire, of 1); move `top` by compare-and-swap.
+//! 1. push: slot clear (acquire, of 4)? write it; raise `bottom` (to 3).
+//! 2. pop: lower `bottom`; read `top`. Above `top`, the entry is the owner's. At `top`, the last
+//!    entry, owner and thieves race by compare-and-swap on `top`.
+//! 3. steal: read `top`; read `bottom` (of 1); move `top` by compare-and-swap.
 //! 4. the thief copies the entry and clears the slot (release, to 1).
 //!
-//! The fences of 2 and 3 are ordered: either the thief sees the lowered `bottom`, or the owner sees
-//! the raised `top`.
+//! All accesses to `top` and `bottom` that 2 and 3 race by are SeqCst: in their one order either the
+//! thief sees the lowered `bottom`, or the owner sees the raised `top`. On x86 that is an exchange
+//! for each push and pop, and nothing for a thief's reads; the fences of Lê, Pop, Cohen and Zappa
+//! Nardelli (PPoPP 2013) cost twice as much there. A push, being SeqCst, also comes before whatever
+//! the owner reads next to see whether somebody sleeps.
 
 use super::job::{Job, Payload, Table};
-use raddle_sched::sync::{AtomicPtr, AtomicUsize, Ordering, UnsafeCell, fence};
+use raddle_sched::sync::{AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
@@ -97,6 +99,28 @@ impl Owner {
     #[inline(always)]
     pub fn push(&self, job: Job) -> Result<(), Job> {
         let bottom = self.ring.bottom.0.load(Ordering::Relaxed);
+        self.fill(bottom, job)?;
+        let above = bottom.wrapping_add(1);
+        self.ring.bottom.0.store(above, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Appends jobs as long as there are some and there is room, all at once; gives back the one
+    /// that found no room, and leaves the others.
+    pub fn push_all(&self, jobs: &mut impl Iterator<Item = Job>) -> Option<Job> {
+        let mut bottom = self.ring.bottom.0.load(Ordering::Relaxed);
+        let left = jobs.find_map(|job| {
+            let full = self.fill(bottom, job).err();
+            bottom = bottom.wrapping_add(usize::from(full.is_none()));
+            full
+        });
+        self.ring.bottom.0.store(bottom, Ordering::SeqCst);
+        left
+    }
+
+    /// Writes a job to the slot at `bottom`, which is above the last entry, if it is clear.
+    #[inline(always)]
+    fn fill(&self, bottom: usize, job: Job) -> Result<(), Job> {
         let slot = &self.ring.slots[bottom & MASK];
         if !slot.table.load(Ordering::Acquire).is_null() {
             return Err(job);
@@ -106,8 +130,6 @@ impl Owner {
         slot.payload.with_mut(|place| unsafe { *place = payload });
         let table = std::ptr::from_ref(table).cast_mut();
         slot.table.store(table, Ordering::Relaxed);
-        let above = bottom.wrapping_add(1);
-        self.ring.bottom.0.store(above, Ordering::Release);
         Ok(())
     }
 
@@ -121,9 +143,8 @@ impl Owner {
             return None;
         }
         let bottom = above.wrapping_sub(1);
-        ring.bottom.0.store(bottom, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        let top = ring.top.0.load(Ordering::Relaxed);
+        ring.bottom.0.store(bottom, Ordering::SeqCst);
+        let top = ring.top.0.load(Ordering::SeqCst);
         let left = bottom.wrapping_sub(top) as isize;
         if left > 0 {
             // SAFETY: the entry is above `top`, and every thief sees `bottom` below it.
@@ -155,17 +176,16 @@ impl Thief {
 
 impl Ring {
     fn len(&self) -> usize {
-        let top = self.top.0.load(Ordering::Acquire);
-        let bottom = self.bottom.0.load(Ordering::Acquire);
+        let top = self.top.0.load(Ordering::SeqCst);
+        let bottom = self.bottom.0.load(Ordering::SeqCst);
         // An owner in the middle of a pop has `bottom` one below.
         (bottom.wrapping_sub(top) as isize).max(0) as usize
     }
 
     fn steal(&self) -> Option<Job> {
         loop {
-            let top = self.top.0.load(Ordering::Acquire);
-            fence(Ordering::SeqCst);
-            let bottom = self.bottom.0.load(Ordering::Acquire);
+            let top = self.top.0.load(Ordering::SeqCst);
+            let bottom = self.bottom.0.load(Ordering::SeqCst);
             if bottom.wrapping_sub(top) as isize <= 0 {
                 return None;
             }
@@ -236,6 +256,8 @@ mod tests {
             assert!(owner.push(numbered(number, &sender)).is_ok());
         }
         assert!(owner.push(numbered(CAPACITY, &sender)).is_err());
+        let mut more = (0..3).map(|number| numbered(number, &sender));
+        assert!(owner.push_all(&mut more).is_some() && more.count() == 2);
         assert_eq!(thief.len(), CAPACITY);
         thief.steal().unwrap().run();
         assert!(owner.push(numbered(CAPACITY, &sender)).is_ok());

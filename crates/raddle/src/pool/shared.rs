@@ -11,8 +11,8 @@
 //! To rest: a worker stops searching, and under the lock looks at the lanes, lists itself as idle
 //! and looks at all deques. No work is left to sleepers:
 //! - pushes to the lanes and the list of idle workers are under the same lock;
-//! - who pushes to a deque fences and reads the pulse; who rests writes the pulse, fences and reads
-//!   the deques. One of them sees the other.
+//! - who pushes to a deque raises its end and reads the pulse; who rests writes the pulse and reads
+//!   the deques' ends; all SeqCst. One of them sees the other.
 
 use super::builder::{Config, OnPanic, Overflow, PanicReport};
 use super::deque::{self, Owner, Thief};
@@ -24,7 +24,7 @@ use super::watch::Watch;
 use super::worker::{self, Local};
 use super::{DisposeReport, Pending, Priority, QueueError, Stats};
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -431,10 +431,8 @@ impl Shared {
     /// After a push to the caller's own deque: summons a worker if one may run and none searches.
     #[inline(always)]
     pub fn tell_of_push(&self) {
-        // Orders the push before the look; the partner is the fence in `may_rest`.
-        fence(Ordering::SeqCst);
         let pulse = &self.pulse;
-        if pulse.wanting.load(Ordering::Relaxed) && pulse.searching.load(Ordering::Relaxed) == 0 {
+        if pulse.wanting.load(Ordering::SeqCst) && pulse.searching.load(Ordering::SeqCst) == 0 {
             self.wake_one();
         }
     }
@@ -452,8 +450,6 @@ impl Shared {
         }
         state.idle.push(id);
         self.publish(&state);
-        // Orders the list before the look at the deques; the partner is in `tell_of_push`.
-        fence(Ordering::SeqCst);
         if self.has_stealable() && !surplus {
             state.idle.retain(|&idle| idle != id);
             self.publish(&state);

@@ -98,6 +98,16 @@ impl Local {
         Self::with(|local| local.is_some_and(|local| local.belongs_to(shared)))
     }
 
+    /// Queues a job to `shared`, from whichever thread this is.
+    #[inline(always)]
+    pub fn submit(shared: &Shared, job: Job, priority: Priority) -> Result<(), QueueError> {
+        // SAFETY: as in `with`. Not by a closure: the job would be copied into it.
+        match unsafe { CURRENT.get().as_ref() } {
+            Some(local) if local.belongs_to(shared) => local.queue(job, priority),
+            _ => shared.queue(job, priority, Origin::Outside),
+        }
+    }
+
     #[inline(always)]
     pub fn belongs_to(&self, shared: &Shared) -> bool {
         std::ptr::eq(&*self.shared, shared)
@@ -257,13 +267,13 @@ impl Local {
         self.shared.take(most, &mut batch);
         let mut jobs = batch.drain(..);
         let first = jobs.next();
-        let mut homeless = Vec::new();
-        for job in jobs.rev() {
-            homeless.extend(self.owner().push(job).err());
+        let mut others = jobs.rev();
+        if others.len() > 0
+            && let Some(homeless) = self.owner().push_all(&mut others)
+        {
+            self.shared.put_back([homeless].into_iter().chain(&mut others));
         }
-        if !homeless.is_empty() {
-            self.shared.put_back(homeless.into_iter());
-        }
+        drop(others);
         self.batch.replace(batch);
         first
     }
