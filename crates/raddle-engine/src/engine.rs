@@ -71,6 +71,8 @@ pub struct Engine {
     pub main: AtomicPtr<Thread>,
     /// 0 with one thread, then 1, or 2 under chaos.
     pub(crate) started: AtomicU32,
+    /// 1 if threads are green on request only. Set at start-up.
+    explicit: AtomicU32,
     /// 1 if carriers follow the CPUs that may be used.
     pub(crate) follows_cpus: AtomicU32,
     /// Carriers that the user or the machine allows.
@@ -119,6 +121,7 @@ impl Engine {
             pid: AtomicU32::new(0),
             main: AtomicPtr::new(null_mut()),
             started: AtomicU32::new(0),
+            explicit: AtomicU32::new(0),
             follows_cpus: AtomicU32::new(0),
             wanted: AtomicU32::new(0),
             quantum_ns: AtomicU64::new(0),
@@ -218,6 +221,17 @@ impl Engine {
     #[inline(always)]
     pub fn is_calm(&self) -> bool {
         self.started.load(Ordering::Relaxed) == 1
+    }
+
+    /// True if only threads that are asked for by name are green, and others bound: the program
+    /// uses the explicit API.
+    pub fn is_explicit(&self) -> bool {
+        self.explicit.load(Ordering::Relaxed) != 0
+    }
+
+    /// See [`Engine::is_explicit`]. Before [`Engine::start`].
+    pub fn set_explicit(&self) {
+        self.explicit.store(1, Ordering::Relaxed);
     }
 
     /// How long a thread may run while others wait; `u64::MAX` for ever.

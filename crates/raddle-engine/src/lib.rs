@@ -37,6 +37,7 @@ mod descriptor;
 pub mod engine;
 pub mod fork;
 pub mod helpers;
+mod hosts;
 pub mod idle;
 pub mod inspect;
 pub mod kthread;

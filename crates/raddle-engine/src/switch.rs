@@ -9,7 +9,7 @@ use crate::carrier::{Carrier, CarrierState};
 use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::thread::{Thread, WaitKind};
-use crate::{accounting, chaos, clock, idle, latency};
+use crate::{accounting, chaos, clock, hosts, idle, latency};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
@@ -28,6 +28,9 @@ pub fn park() -> Wake {
         .since_ns
         .store(carrier.now_ns.get(), Ordering::Relaxed);
     Carrier::count(&thread.parks);
+    if !thread.host.get().is_null() {
+        hosts::parks(thread);
+    }
     // A sender that came before the wait was announced found nobody to wake.
     if thread.signals.deliverable() != 0 && thread.task.claim(Wake::Signalled) {
         carrier.attention.store(1, Ordering::Relaxed);
@@ -46,6 +49,9 @@ pub fn park_through_signals() -> Wake {
     let carrier = Carrier::current();
     let thread = carrier.thread();
     Carrier::count(&thread.parks);
+    if !thread.host.get().is_null() {
+        hosts::parks(thread);
+    }
     leave(carrier, thread);
     if thread.signals.deliverable() != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);

@@ -11,9 +11,10 @@ use crate::accounting::CpuTime;
 use crate::attributes::Attributes;
 use crate::signals::ThreadSignals;
 use core::cell::Cell;
-use core::ptr::{null_mut, with_exposed_provenance_mut};
+use core::ptr::{null, null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_context::Context;
+use raddle_interface::HostControl;
 use raddle_sched::{SpinLock, Task, TaskRef, WaitNode};
 use raddle_sys::{is_err, mem, nr, sys};
 
@@ -104,6 +105,11 @@ pub struct Thread {
     pub cancelled: AtomicU32,
     /// The next thread that this one creates is to be bound (an exclusion rule).
     pub bind_next: Cell<bool>,
+    /// The next thread that this one creates is to be green, where others aren't
+    /// ([`crate::engine::Engine::is_explicit`]).
+    pub green_next: Cell<bool>,
+    /// If not null, this thread hosts light threads of the explicit API.
+    pub host: Cell<*const HostControl>,
     pub(crate) cpu: CpuTime,
     /// Scheduling attributes; written by whoever changes them, under the lock.
     pub attributes: SpinLock<Attributes>,
@@ -304,6 +310,8 @@ impl ThreadTable {
         let tid = TID_BASE + generation * MAX_THREADS as u32 + place;
         thread.tid.store(tid, Ordering::Relaxed);
         thread.bind_next.set(false);
+        thread.green_next.set(false);
+        thread.host.set(null());
         thread.cancelled.store(0, Ordering::Relaxed);
         thread.clear_tid.set(null_mut());
         thread.robust_list.set(0);

@@ -67,7 +67,7 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         },
     };
     if request.flags & CLONE_THREAD != 0 {
-        if ENGINE.start().is_err() && !signal::is_virtual() {
+        if threads::start().is_err() && !signal::is_virtual() {
             return fall_back();
         }
         return Outcome::of(threads::create(frame, &request));

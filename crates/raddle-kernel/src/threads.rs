@@ -61,14 +61,27 @@ impl Request {
     }
 }
 
+/// Starts the engine, unless it has started. The only thread there is takes over what the kernel
+/// knows of it first.
+///
+/// # Errors
+/// EAGAIN.
+pub fn start() -> Result<(), isize> {
+    scheduling::adopt();
+    ENGINE.start()
+}
+
 /// Makes a green thread. Returns its id, or a negated errno.
 pub fn create(frame: &CloneFrame, request: &Request) -> isize {
-    scheduling::adopt();
-    if let Err(errno) = ENGINE.start() {
+    if let Err(errno) = start() {
         return errno;
     }
     signal::virtualize();
     ENGINE.breed(); // after that, so that the carrier starts with an empty mask
+    let is_green = !ENGINE.is_explicit() || Carrier::current().thread().green_next.replace(false);
+    if ENGINE.is_explicit() && is_only_thread() {
+        let _ = scheduling::bind(Carrier::current().thread()); // green rather than not at all
+    }
     let thread = match ENGINE.threads.allocate() {
         Ok(thread) => thread,
         Err(errno) => return errno,
@@ -103,7 +116,7 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     }
     first_frame(thread, frame, request.stack);
     let is_apart = Carrier::current().is_apart();
-    if parent.bind_next.replace(false) || is_apart {
+    if parent.bind_next.replace(false) || !is_green || is_apart {
         let bound = ENGINE.bind(thread); // green rather than not at all
         if let Err(errno) = bound
             && is_apart
@@ -117,6 +130,11 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     scheduling::inherit(thread, parent);
     ENGINE.unpark(thread.task_ref());
     tid as isize
+}
+
+/// True if the calling thread has made no other, or has seen them all end.
+fn is_only_thread() -> bool {
+    ENGINE.threads.live() == 1
 }
 
 /// Lays out the child's stack: what the stub pops, the child's registers, and a switch frame.

@@ -7,15 +7,19 @@ use core::fmt;
 #[derive(Clone, Copy)]
 pub struct Environment {
     variables: *const *const c_char,
+    initial: *const *const c_char,
 }
 
 impl Environment {
-    /// From what ld.so passes to constructors.
+    /// The environment as it is now, and as the kernel left it.
     ///
     /// # Safety
-    /// `variables` must be the initial environment, with the auxiliary vector behind it.
-    pub const unsafe fn new(variables: *const *const c_char) -> Self {
-        Self { variables }
+    /// Both must be environments; the auxiliary vector must be behind `initial`.
+    pub const unsafe fn new(
+        variables: *const *const c_char,
+        initial: *const *const c_char,
+    ) -> Self {
+        Self { variables, initial }
     }
 
     /// The value of a variable.
@@ -49,7 +53,7 @@ impl Environment {
 
     /// An entry of the auxiliary vector, or 0.
     pub fn auxiliary(&self, kind: usize) -> usize {
-        let mut at = self.variables;
+        let mut at = self.initial;
         // SAFETY: the vector follows the environment's final null.
         unsafe {
             while !(*at).is_null() {

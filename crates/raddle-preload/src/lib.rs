@@ -7,6 +7,7 @@
 
 mod builtins;
 mod environment;
+mod interface;
 mod late;
 mod original;
 mod start;

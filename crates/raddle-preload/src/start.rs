@@ -10,6 +10,7 @@
 //! the engine never starts, because no clone reaches it.
 
 use crate::environment::{Environment, Line};
+use crate::interface;
 use crate::late;
 use crate::original::{self, LinkMap};
 use core::ffi::{CStr, c_char, c_int};
@@ -98,11 +99,22 @@ impl fmt::Display for Why {
 }
 
 /// What ld.so calls.
-extern "C" fn constructor(_: c_int, _: *const *const c_char, variables: *const *const c_char) {
-    // SAFETY: ld.so passes the initial environment.
-    let environment = unsafe { Environment::new(variables) };
+extern "C" fn constructor(
+    count: c_int,
+    arguments: *const *const c_char,
+    variables: *const *const c_char,
+) {
+    // SAFETY: ld.so passes the arguments where the kernel left them, and the environment of now.
+    let environment = unsafe {
+        let initial = arguments.add(count as usize + 1);
+        Environment::new(variables, initial)
+    };
     let verbose = environment.is_verbose();
-    match take_over(&environment) {
+    let taken = take_over(&environment);
+    if taken.is_ok() {
+        interface::set_up();
+    }
+    match taken {
         Ok(report) if verbose => say(format_args!(
             "threads are green: {} of libc's {} system call sites lead to the runtime",
             report.patched, report.sites
@@ -177,6 +189,12 @@ fn prepare(environment: &Environment, map: &LinkMap) -> Result<(), Why> {
         exclusion::set_rules(rules);
     }
     original::remember(map, environment.auxiliary(AT_EXECFN));
+    if environment
+        .get(raddle_interface::EXPLICIT.to_bytes())
+        .is_some()
+    {
+        ENGINE.set_explicit();
+    }
     let carriers = carriers(environment)?;
     chaos::set_seed(seed(environment)?);
     ENGINE.set_quantum_ns(quantum_ns(environment)?);

@@ -95,6 +95,20 @@ CASE(priorities_belong_to_threads)
     stop_and_join(thread);
 }
 
+CASE(what_was_set_before_the_first_thread_is_inherited)
+{
+    struct sched_param parameters = { .sched_priority = 0 };
+    GET(setpriority(PRIO_PROCESS, 0, getpriority(PRIO_PROCESS, 0) + 4));
+    int niceness = getpriority(PRIO_PROCESS, 0);
+    GET(sched_setscheduler(0, SCHED_BATCH, &parameters));
+    pthread_t thread = start_and_learn_id();
+    IS(getpriority(PRIO_PROCESS, thread_id), niceness);
+    IS(sched_getscheduler(thread_id), SCHED_BATCH);
+    IS(getpriority(PRIO_PROCESS, 0), niceness);
+    IS(sched_getscheduler(0), SCHED_BATCH);
+    stop_and_join(thread);
+}
+
 static void *burn_until_stopped(void *argument)
 {
     atomic_store(&thread_id, gettid());

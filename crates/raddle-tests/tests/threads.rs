@@ -64,6 +64,7 @@ mod scheduling {
         affinity_is_read_and_written_by_id,
         scheduling_policy_is_read_and_written,
         priorities_belong_to_threads,
+        what_was_set_before_the_first_thread_is_inherited,
         anothers_cpu_clock_advances,
         anothers_name_is_read_and_written,
         procfs_knows_threads_by_their_ids,

@@ -1,8 +1,27 @@
 //! Green threads knowingly: the explicit front door to the engine that `raddle run` puts beneath
 //! unmodified programs.
 //!
-//! - [`thread`]: green threads in the shape of `std::thread`.
-//! - [`pool`]: thread pools.
+//! - [`thread`]: green threads in the shape of `std::thread`. What blocks in std or libc (`Mutex`,
+//!   channels, `std::net`, `std::fs`, `println!`, `sleep`) parks a green thread and lets its kernel
+//!   thread, the *carrier*, run others.
+//! - [`pool`]: thread pools, whose workers are such threads.
+//! - [`runtime`]: whether the engine is there, and how many carriers it has.
+//!
+//! Threads made in other ways, by `std::thread` or by libraries, stay kernel threads; both kinds
+//! may share every lock and channel. A process that `raddle run` has started has green threads
+//! only.
+//!
+//! ```
+//! let lines: Vec<_> = (0..1000)
+//!     .map(|i| raddle::spawn(move || i * 2))
+//!     .collect();
+//! let sum: u64 = lines.into_iter().map(|line| line.join().unwrap()).sum();
+//! assert_eq!(sum, 999_000);
+//! ```
 
+pub mod light;
 pub mod pool;
+pub mod runtime;
 pub mod thread;
+
+pub use thread::{Builder, is_green_thread, scope, spawn, yield_now};

@@ -1,41 +1,61 @@
 //! Green threads in the shape of [`std::thread`].
+//!
+//! A green thread made here is a thread to std, libc and the kernel's interfaces: it has its own
+//! thread-locals, id, name, signal mask and stack, its panics propagate through [`JoinHandle`], and
+//! [`std::thread::current`] names it. Switching and blocking happen in user space.
 
+use crate::runtime;
 use std::io;
-pub use std::thread::{JoinHandle, yield_now};
+pub use std::thread::{
+    JoinHandle, ScopedJoinHandle, Thread, ThreadId, current, park, park_timeout, sleep, yield_now,
+};
 
-/// How a thread is made.
-#[derive(Debug, Default)]
+/// True on a green thread; false on a kernel thread, which then blocks where a green thread parks.
+///
+/// ```
+/// # use raddle::runtime::{Status, status};
+/// let inside = raddle::spawn(raddle::is_green_thread).join().unwrap();
+/// assert_eq!(inside, status() == Status::Green);
+/// ```
+pub fn is_green_thread() -> bool {
+    runtime::table().is_some_and(|runtime| (runtime.is_green)() != 0)
+}
+
+/// How a green thread is made.
+///
+/// ```
+/// let named = raddle::Builder::new().name("weaver").stack_size(64 << 10);
+/// let handle = named.spawn(|| raddle::thread::current().name().map(str::to_owned))?;
+/// assert_eq!(handle.join().unwrap().as_deref(), Some("weaver"));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
 pub struct Builder {
     name: Option<String>,
     stack_size: Option<usize>,
 }
 
 impl Builder {
-    /// A thread without a name and with the default stack.
+    /// A thread without a name and with std's stack size.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The thread's name; the kernel keeps its first 15 bytes.
+    /// The thread's name; the kernel's interfaces show its first 15 bytes.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The stack's least size in bytes.
+    /// The stack's size in bytes; one that is too small is enlarged. Memory is taken as the stack
+    /// is used.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self
     }
 
-    /// Starts a thread that runs `f`.
-    ///
-    /// # Errors
-    /// EAGAIN if the system or `--max-threads` allows no other thread.
-    pub fn spawn<T: Send + 'static>(
-        self,
-        f: impl FnOnce() -> T + Send + 'static,
-    ) -> io::Result<JoinHandle<T>> {
+    /// As std wants it.
+    fn into_std(self) -> std::thread::Builder {
         let mut builder = std::thread::Builder::new();
         if let Some(name) = self.name {
             builder = builder.name(name);
@@ -43,14 +63,141 @@ impl Builder {
         if let Some(bytes) = self.stack_size {
             builder = builder.stack_size(bytes);
         }
-        builder.spawn(f)
+        builder
+    }
+
+    /// Starts a green thread that runs `f`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] (EAGAIN) if memory or a limit allows no other thread.
+    ///
+    /// # Panics
+    /// If the name holds a zero byte.
+    pub fn spawn<T: Send + 'static>(
+        self,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<JoinHandle<T>> {
+        let _green = NextIsGreen::ask();
+        self.into_std().spawn(f)
+    }
+
+    /// Starts a green thread in a scope that runs `f`.
+    ///
+    /// # Errors
+    /// As [`Builder::spawn`].
+    ///
+    /// # Panics
+    /// If the name holds a zero byte.
+    pub fn spawn_scoped<'scope, 'env, T: Send + 'scope>(
+        self,
+        scope: &Scope<'scope, 'env>,
+        f: impl FnOnce() -> T + Send + 'scope,
+    ) -> io::Result<ScopedJoinHandle<'scope, T>> {
+        let _green = NextIsGreen::ask();
+        self.into_std().spawn_scoped(scope.0, f)
     }
 }
 
-/// Starts a thread that runs `f`.
+/// While it lives, the calling thread's next thread is to be green.
+struct NextIsGreen;
+
+impl NextIsGreen {
+    fn ask() -> Self {
+        Self::set(1);
+        Self
+    }
+
+    fn set(green: u32) {
+        if let Some(runtime) = runtime::table() {
+            (runtime.next_is_green)(green);
+        }
+    }
+}
+
+impl Drop for NextIsGreen {
+    fn drop(&mut self) {
+        Self::set(0); // the thread may not have been made
+    }
+}
+
+/// Starts a green thread that runs `f`.
+///
+/// ```
+/// let (to, from) = std::sync::mpsc::channel();
+/// let weaver = raddle::spawn(move || from.iter().sum::<u32>());
+/// (1..=3).for_each(|i| to.send(i).unwrap());
+/// drop(to);
+/// assert_eq!(weaver.join().unwrap(), 6);
+/// ```
 ///
 /// # Panics
 /// If no thread can be made; [`Builder::spawn`] says so instead.
 pub fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     Builder::new().spawn(f).expect("a thread can be made")
+}
+
+/// Where green threads can be started that borrow from the caller: see [`scope()`].
+#[derive(Clone, Copy, Debug)]
+pub struct Scope<'scope, 'env: 'scope>(&'scope std::thread::Scope<'scope, 'env>);
+
+impl<'scope, 'env> Scope<'scope, 'env> {
+    /// Starts a green thread that runs `f` and may borrow what outlives the scope.
+    ///
+    /// # Panics
+    /// If no thread can be made; [`Builder::spawn_scoped`] says so instead.
+    pub fn spawn<T: Send + 'scope>(
+        &self,
+        f: impl FnOnce() -> T + Send + 'scope,
+    ) -> ScopedJoinHandle<'scope, T> {
+        Builder::new()
+            .spawn_scoped(self, f)
+            .expect("a thread can be made")
+    }
+}
+
+/// Runs `f` with a scope, and waits for all threads that were started in it.
+///
+/// ```
+/// let words = vec!["warp", "weft"];
+/// let lengths: Vec<usize> = raddle::scope(|scope| {
+///     let threads: Vec<_> = words.iter().map(|word| scope.spawn(|| word.len())).collect();
+///     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+/// });
+/// assert_eq!(lengths, [4, 4]);
+/// ```
+///
+/// # Panics
+/// If a thread of the scope panicked that nobody joined.
+pub fn scope<'env, F, T>(f: F) -> T
+where
+    F: for<'scope> FnOnce(Scope<'scope, 'env>) -> T,
+{
+    std::thread::scope(|scope| f(Scope(scope)))
+}
+
+/// Runs `f` on a kernel thread of its own with a stack of at least `stack_size` bytes, and waits
+/// for it: for native code that needs much stack, or that blocks where the runtime can't see it.
+///
+/// ```
+/// let depth = raddle::thread::on_kernel_thread(64 << 20, || {
+///     fn deep(n: u64) -> u64 { if n == 0 { 0 } else { 1 + deep(n - 1) } }
+///     deep(10_000)
+/// })?;
+/// assert_eq!(depth, 10_000);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Builder::spawn`].
+///
+/// # Panics
+/// With what `f` panicked with.
+pub fn on_kernel_thread<T: Send>(stack_size: usize, f: impl FnOnce() -> T + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().stack_size(stack_size);
+        let thread = builder.spawn_scoped(scope, f)?;
+        Ok(thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }

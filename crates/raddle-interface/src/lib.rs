@@ -1,0 +1,97 @@
+//! What the runtime's library and the explicit API know of each other.
+//!
+//! The runtime must lie within two gigabytes of libc, whose system calls jump into it, so it is
+//! always a shared library: preloaded by `raddle run`, or loaded by a program that was built with
+//! the API. Either way it exports one table, [`Runtime`], under the name [`SYMBOL`].
+#![no_std]
+
+use core::ffi::CStr;
+use core::sync::atomic::AtomicU32;
+use raddle_sched::{Injector, RunQueue};
+
+/// The table's name among the library's dynamic symbols.
+pub const SYMBOL: &CStr = c"raddle_runtime";
+
+/// Changes whenever the table's meaning does.
+pub const VERSION: u32 = 1;
+
+/// The environment variable by which a program that loads the runtime itself asks that threads be
+/// green on request only.
+pub const EXPLICIT: &CStr = c"RADDLE_EXPLICIT";
+
+/// What the runtime does for the API. All functions may be called on any thread of the process.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Runtime {
+    /// [`VERSION`] of the runtime; what follows is known only if it is one's own.
+    pub version: u32,
+    /// 1 if the process's system calls reach the runtime; 0 if it stays on kernel threads.
+    pub is_up: extern "C" fn() -> u32,
+    /// 1 if the calling thread is green, 0 if it has a kernel thread to itself.
+    pub is_green: extern "C" fn() -> u32,
+    /// The next thread that the calling thread creates is to be green (1) or not (0).
+    pub next_is_green: extern "C" fn(u32),
+    /// How many carriers may be active; 0 for as many as CPUs may be used.
+    pub set_carriers: extern "C" fn(u32),
+    /// How many carriers may be active now.
+    pub carriers: extern "C" fn() -> u32,
+    /// The calling thread hosts light threads; it does so until it ends.
+    pub set_host: extern "C" fn(*const HostControl),
+}
+
+/// A thread that hosts light threads, as the runtime sees it: when it parks while it lends itself
+/// to one, the runtime counts it out ([`GroupControl::active`]) and wakes another host.
+#[repr(C)]
+pub struct HostControl {
+    /// 1 while a light thread is on the host. Written by the host.
+    pub lends: AtomicU32,
+    /// 1 from the time the runtime counted the host out until the host counts itself in again.
+    pub left: AtomicU32,
+    /// Light threads that wait for this host.
+    pub queue: RunQueue,
+    /// The group that the host belongs to; it lives for ever.
+    pub group: &'static GroupControl,
+}
+
+impl HostControl {
+    /// A host that lends itself to nobody yet.
+    pub const fn new(group: &'static GroupControl) -> Self {
+        Self {
+            lends: AtomicU32::new(0),
+            left: AtomicU32::new(0),
+            queue: RunQueue::new(),
+            group,
+        }
+    }
+}
+
+/// All hosts of a process, as the runtime sees them.
+#[repr(C)]
+pub struct GroupControl {
+    /// Light threads that wait for any host.
+    pub injector: Injector,
+    /// Hosts that neither sleep nor have left.
+    pub active: AtomicU32,
+    /// Hosts that sleep, or are about to, on `word`.
+    pub sleepers: AtomicU32,
+    /// Changed to wake a sleeper: a futex.
+    pub word: AtomicU32,
+}
+
+impl GroupControl {
+    /// A group without hosts.
+    pub const fn new() -> Self {
+        Self {
+            injector: Injector::new(),
+            active: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
+            word: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Default for GroupControl {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,64 @@
+//! The runtime's side of the explicit API.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use raddle_engine::engine::MAX_WANTED;
+use raddle_engine::{Carrier, ENGINE, Thread};
+use raddle_interface::{HostControl, Runtime, VERSION};
+
+/// 1 once the process is taken over.
+static UP: AtomicU32 = AtomicU32::new(0);
+
+/// See [`Runtime`].
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static raddle_runtime: Runtime = Runtime {
+    version: VERSION,
+    is_up,
+    is_green,
+    next_is_green,
+    set_carriers,
+    carriers,
+    set_host,
+};
+
+/// The process is taken over.
+pub fn set_up() {
+    UP.store(1, Ordering::Relaxed);
+}
+
+extern "C" fn is_up() -> u32 {
+    UP.load(Ordering::Relaxed)
+}
+
+/// The calling thread, unless it is a kernel thread that isn't the runtime's.
+fn thread<'a>() -> Option<&'a Thread> {
+    // SAFETY: null or a carrier, which lives for ever.
+    let carrier = unsafe { Carrier::current_or_null().as_ref() }?;
+    (carrier.raw.get() == 0).then(|| carrier.thread_or_none())?
+}
+
+extern "C" fn is_green() -> u32 {
+    let is_bound = |thread: &Thread| !thread.bound.load(Ordering::Relaxed).is_null();
+    let is_lone = ENGINE.is_explicit() && !ENGINE.is_started();
+    u32::from(!is_lone && thread().is_some_and(|thread| !is_bound(thread)))
+}
+
+extern "C" fn next_is_green(green: u32) {
+    if let Some(thread) = thread() {
+        thread.green_next.set(green != 0);
+    }
+}
+
+extern "C" fn set_carriers(count: u32) {
+    ENGINE.set_wanted(count.min(MAX_WANTED));
+}
+
+extern "C" fn carriers() -> u32 {
+    ENGINE.wanted()
+}
+
+extern "C" fn set_host(host: *const HostControl) {
+    if let Some(thread) = thread() {
+        thread.host.set(host);
+    }
+}

@@ -1,0 +1,145 @@
+//! Light green threads: one page each, for those who make a million.
+//!
+//! A light thread is a stack and nothing else. It runs on a *host*, a green thread of its own
+//! kind, and hosts pass light threads among themselves. What light threads do among themselves
+//! (start, join, yield, wait for completions) never leaves user code.
+//!
+//! What is different from a green thread:
+//! - **Thread-locals are the host's.** Between two waits of this crate (`join`, [`yield_now`], ...)
+//!   they stay the same; after one the light thread may be on another host, and other light threads
+//!   may have used them meanwhile. So is everything that libc keeps in thread-locals or knows by
+//!   the thread's id: owners of recursive locks, `pthread_self`, signal masks.
+//! - A light thread that blocks in std or libc keeps its host meanwhile, and another host takes
+//!   over its place: nobody else is held up, but that wait costs as much memory as a green
+//!   thread's.
+//! - Stacks are small (64 KiB unless asked otherwise; only what is touched takes memory) and end in
+//!   a guard page.
+//! - No thread-local destructor runs at its end, and `pthread_exit` must not be called.
+//!
+//! Without the runtime ([`crate::runtime::status`]) hosts are kernel threads; everything works the
+//! same, but a light thread that blocks in libc is replaced after some milliseconds only.
+
+mod group;
+mod host;
+mod join;
+mod stack;
+
+use host::{Host, Light};
+pub use join::JoinHandle;
+use join::Packet;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// The stack of a light thread that doesn't ask for another, in bytes.
+pub const STACK_SIZE: usize = 64 << 10;
+
+/// How a light thread is made.
+///
+/// ```
+/// let deep = raddle::light::Builder::new().stack_size(1 << 20);
+/// let handle = deep.spawn(|| { let room = [1u8; 256 << 10]; room.iter().map(|&b| u64::from(b)).sum::<u64>() })?;
+/// assert_eq!(handle.join().unwrap(), 256 << 10);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Builder {
+    stack_size: usize,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            stack_size: STACK_SIZE,
+        }
+    }
+}
+
+impl Builder {
+    /// A thread with a stack of [`STACK_SIZE`] bytes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The stack's size in bytes; it is rounded up to a power of two, at least 16 KiB.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = bytes;
+        self
+    }
+
+    /// Starts a light thread that runs `f`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::OutOfMemory`] if there is no memory for its stack, or
+    /// [`io::ErrorKind::WouldBlock`] if there is no thread to host it.
+    pub fn spawn<T, F>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        group::start()?;
+        let light = stack::take(self.stack_size)?;
+        let packet = Arc::new(Packet::new());
+        let theirs = Arc::clone(&packet);
+        // SAFETY: the shell is fresh from the free list, so nobody else uses its stack.
+        unsafe {
+            light.set_up(move || {
+                let result = catch_unwind(AssertUnwindSafe(f));
+                theirs.finish(result);
+            });
+        }
+        host::start(light);
+        Ok(JoinHandle::new(packet))
+    }
+}
+
+/// Starts a light thread that runs `f`.
+///
+/// ```
+/// let threads: Vec<_> = (0..1000u64).map(|i| raddle::light::spawn(move || i)).collect();
+/// let sum: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+/// assert_eq!(sum, 499_500);
+/// ```
+///
+/// # Panics
+/// If none can be made; [`Builder::spawn`] says so instead.
+pub fn spawn<T, F>(f: F) -> JoinHandle<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    Builder::new().spawn(f).expect("a light thread can be made")
+}
+
+/// True on a light thread.
+///
+/// ```
+/// assert!(!raddle::light::is_light_thread());
+/// assert!(raddle::light::spawn(raddle::light::is_light_thread).join().unwrap());
+/// ```
+pub fn is_light_thread() -> bool {
+    Host::current().is_some_and(|host| host.light().is_some())
+}
+
+/// Lets others run: light threads from a light thread, else as [`std::thread::yield_now`].
+///
+/// ```
+/// use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+/// static READY: AtomicBool = AtomicBool::new(false);
+/// let waits = raddle::light::spawn(|| while !READY.load(SeqCst) { raddle::light::yield_now() });
+/// raddle::light::spawn(|| READY.store(true, SeqCst));
+/// waits.join().unwrap();
+/// ```
+pub fn yield_now() {
+    match Host::current().and_then(Host::light) {
+        Some(light) => host::yield_now(light),
+        None => std::thread::yield_now(),
+    }
+}
+
+/// The light thread that calls, if one does.
+pub(crate) fn current() -> Option<&'static Light> {
+    Host::current().and_then(Host::light)
+}
+
+pub(crate) use host::{park, unpark};

@@ -1,0 +1,191 @@
+//! The group of hosts: how many work, who sleeps, and where more come from.
+//!
+//! A host is *active* unless it sleeps or has *left*: its light thread blocked in libc, and the
+//! runtime counted it out and woke another. As many hosts may be active as there are carriers; one
+//! that comes back to find its place taken hands its light thread over and sleeps. A host that
+//! is about to run a light thread while no other sleeps makes a new one first, so that there is
+//! always one to take a place.
+//!
+//! To sleep: count oneself out and as a sleeper, look again for work and a place, then wait on the
+//! word. To wake: push, then look for sleepers and a place, then change the word. SeqCst on both
+//! sides: one of the two sees the other.
+
+use super::host::Host;
+use crate::runtime;
+use crate::thread::Builder;
+use raddle_interface::GroupControl;
+use std::io;
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// The most hosts of a process.
+const MOST: usize = 1 << 14;
+/// A host's stack in bytes; light threads don't run on it.
+const HOST_STACK: usize = 64 << 10;
+/// How often hosts are looked at where the runtime doesn't say that one has blocked.
+const WATCH: Duration = Duration::from_millis(5);
+
+/// See the module.
+pub(super) struct Group {
+    /// What the runtime sees of it.
+    pub(super) control: GroupControl,
+    hosts: [AtomicPtr<Host>; MOST],
+    count: AtomicU32,
+    /// Hosts that may be active beyond the number of carriers.
+    extra: AtomicU32,
+    /// 1 while a host is being made.
+    breeding: AtomicU32,
+}
+
+/// The process's hosts.
+pub(super) static GROUP: Group = Group {
+    control: GroupControl::new(),
+    hosts: [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST],
+    count: AtomicU32::new(0),
+    extra: AtomicU32::new(0),
+    breeding: AtomicU32::new(0),
+};
+
+/// Makes the first host, once.
+pub(super) fn start() -> io::Result<()> {
+    static START: Once = Once::new();
+    START.call_once(|| {
+        if runtime::table().is_none() {
+            let _ = std::thread::Builder::new()
+                .name("raddle-watch".into())
+                .spawn(watch);
+        }
+    });
+    if GROUP.count.load(Ordering::Acquire) == 0 {
+        GROUP.breed()?;
+    }
+    Ok(())
+}
+
+/// Makes a host; it sleeps, or works if there is something to do.
+fn add_host() -> io::Result<()> {
+    let index = GROUP.count.fetch_add(1, Ordering::AcqRel) as usize;
+    if index >= MOST {
+        GROUP.count.store(MOST as u32, Ordering::Release);
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    let host: &'static Host = Box::leak(Box::new(Host::new()));
+    let at = std::ptr::from_ref(host).cast_mut();
+    GROUP.hosts[index].store(at, Ordering::Release); // before it can have anything to steal
+    GROUP.control.active.fetch_add(1, Ordering::SeqCst);
+    let made = Builder::new()
+        .name("raddle-host")
+        .stack_size(HOST_STACK)
+        .spawn(move || host.work());
+    if made.is_err() {
+        GROUP.control.active.fetch_sub(1, Ordering::SeqCst);
+    }
+    made.map(|_| ())
+}
+
+impl Group {
+    /// How many hosts may be active.
+    fn limit(&self) -> u32 {
+        let places = match runtime::carriers() {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            carriers => carriers,
+        };
+        places as u32 + self.extra.load(Ordering::Relaxed)
+    }
+
+    /// True if more hosts are active than may be.
+    pub(super) fn has_surplus(&self) -> bool {
+        self.control.active.load(Ordering::SeqCst) > self.limit()
+    }
+
+    /// All hosts.
+    pub(super) fn hosts(&self) -> impl Iterator<Item = &'static Host> {
+        let count = (self.count.load(Ordering::Acquire) as usize).min(MOST);
+        self.hosts[..count].iter().filter_map(|host| {
+            // SAFETY: null or a host, which lives for ever.
+            unsafe { host.load(Ordering::Acquire).as_ref() }
+        })
+    }
+
+    /// True if a light thread waits for a host.
+    fn has_work(&self) -> bool {
+        !self.control.injector.is_empty() || self.hosts().any(|host| !host.queue().is_empty())
+    }
+
+    /// Wakes a sleeping host if there is a place for it.
+    pub(super) fn wake_one(&self) {
+        if self.control.sleepers.load(Ordering::SeqCst) == 0
+            || self.control.active.load(Ordering::SeqCst) >= self.limit()
+        {
+            return;
+        }
+        self.control.word.fetch_add(1, Ordering::SeqCst);
+        wake(&self.control.word);
+    }
+
+    /// Sleeps until there may be something to do.
+    pub(super) fn sleep(&self) {
+        let seen = self.control.word.load(Ordering::SeqCst);
+        self.control.sleepers.fetch_add(1, Ordering::SeqCst);
+        self.control.active.fetch_sub(1, Ordering::SeqCst);
+        let has_place = self.control.active.load(Ordering::SeqCst) < self.limit();
+        if !(has_place && self.has_work()) {
+            wait(&self.control.word, seen);
+        }
+        self.control.active.fetch_add(1, Ordering::SeqCst);
+        self.control.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// A new host looks for its first light thread.
+    pub(super) fn is_born(&self) {
+        self.breeding.store(0, Ordering::SeqCst);
+    }
+
+    /// Makes a host if none sleeps and none is being made: someone must be there to take the place
+    /// of one that blocks.
+    pub(super) fn breed(&self) -> io::Result<()> {
+        if self.control.sleepers.load(Ordering::SeqCst) != 0
+            || self.breeding.swap(1, Ordering::SeqCst) != 0
+        {
+            return Ok(());
+        }
+        add_host().inspect_err(|_| self.is_born())
+    }
+}
+
+/// Waits until the word changes from `seen`.
+fn wait(word: &AtomicU32, seen: u32) {
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    let forever = std::ptr::null::<libc::timespec>();
+    // SAFETY: a live word; spurious returns are allowed.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, seen, forever) };
+}
+
+/// Wakes one that waits on the word.
+fn wake(word: &AtomicU32) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: a live word.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1) };
+}
+
+/// Where no runtime says which hosts have blocked: adds a place whenever work waits and no host
+/// has looked for any during a whole period.
+fn watch() {
+    let looks = || {
+        GROUP
+            .hosts()
+            .map(|host| u64::from(host.picks()))
+            .sum::<u64>()
+    };
+    let mut before = looks();
+    loop {
+        std::thread::sleep(WATCH);
+        let now = looks();
+        if now == before && GROUP.has_work() {
+            GROUP.extra.fetch_add(1, Ordering::SeqCst);
+            GROUP.wake_one();
+        }
+        before = now;
+    }
+}

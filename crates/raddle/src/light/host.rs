@@ -1,0 +1,490 @@
+//! Hosts run light threads: the switch from one to the next, and the loop in between.
+//!
+//! A light thread that gives up its host picks its successor and switches to it directly. It goes
+//! through the host's own stack only if there is none, or if the successor is still on another
+//! host (to wait for it on a light stack could deadlock two hosts).
+//!
+//! Code here runs before and after switches, so nothing may be kept across one that depends on the
+//! host: after a switch a light thread asks its own `host` field, which was set by who continued
+//! it. For the same reason [`Host::current`] is never inlined: compilers keep the addresses of
+//! thread-locals.
+
+use super::group::GROUP;
+use super::stack;
+use raddle_context::{Context, prepare, switch_keep_fs};
+use raddle_interface::HostControl;
+use raddle_sched::{RunQueue, Task, TaskRef};
+use std::arch::naked_asm;
+use std::cell::Cell;
+use std::ptr::{NonNull, null, null_mut};
+use std::sync::atomic::Ordering;
+
+/// Free shells that a host keeps.
+const KEEP: u32 = 256;
+/// Picks between two looks at the injector before one's own queue.
+const FAIRNESS: u32 = 61;
+
+/// A light thread; at the top of its stack.
+#[repr(C, align(64))]
+pub(crate) struct Light {
+    /// First: a `TaskRef` is cast back to its light thread.
+    pub(crate) task: Task,
+    context: Cell<Context>,
+    /// The host it runs or last ran on. Set by who continues it.
+    host: Cell<*const Host>,
+    /// What it runs, and the memory of what that captured.
+    run: Cell<Option<unsafe fn(*mut u8)>>,
+    captured: Cell<*mut u8>,
+    /// The next free shell.
+    link: Cell<Option<&'static Light>>,
+    /// Bytes from the stack's low end, guard included, to the end of this.
+    size: usize,
+}
+
+// SAFETY: cells belong to the light thread, and otherwise to whoever holds its task or its shell.
+unsafe impl Sync for Light {}
+
+impl Light {
+    /// Makes a shell of fresh memory.
+    ///
+    /// # Safety
+    /// `low` must begin `size` zeroed bytes that nobody else uses, ever.
+    pub(super) unsafe fn at_top_of(low: *mut u8, size: usize) -> &'static Self {
+        // SAFETY: the caller's promise; stacks are aligned to pages.
+        unsafe {
+            let at = low.add(size - size_of::<Self>()).cast::<Self>();
+            at.write(Self {
+                task: Task::new(),
+                context: Cell::new(null_mut()),
+                host: Cell::new(null()),
+                run: Cell::new(None),
+                captured: Cell::new(null_mut()),
+                link: Cell::new(None),
+                size,
+            });
+            &*at
+        }
+    }
+
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The stack's low end.
+    pub(super) fn low(&self) -> *mut u8 {
+        let end = std::ptr::from_ref(self).wrapping_add(1).cast_mut();
+        end.cast::<u8>().wrapping_sub(self.size)
+    }
+
+    /// Prepares the shell to run `f`, which is moved to its stack, or beside it if it is large.
+    ///
+    /// # Safety
+    /// The caller must own the shell.
+    pub(super) unsafe fn set_up<F: FnOnce() + Send + 'static>(&self, f: F) {
+        if size_of::<F>() > self.size / 8 || align_of::<F>() > 64 {
+            // SAFETY: the caller's promise.
+            unsafe { self.place(Box::new(f)) };
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { self.place(f) };
+        }
+    }
+
+    /// As [`Light::set_up`], for a closure that fits.
+    ///
+    /// # Safety
+    /// The caller must own the shell.
+    unsafe fn place<F: FnOnce() + Send + 'static>(&self, f: F) {
+        let top = std::ptr::from_ref(self).cast_mut().cast::<u8>();
+        let captured = top.wrapping_sub(size_of::<F>().next_multiple_of(64));
+        let me = captured.wrapping_sub(64).cast::<*const Self>();
+        // SAFETY: the memory lies at the top of a stack that nobody uses yet.
+        unsafe {
+            captured.cast::<F>().write(f);
+            me.write(self);
+            self.context
+                .set(prepare(me.cast(), first_instruction as *const () as usize));
+        }
+        self.captured.set(captured);
+        self.run.set(Some(run::<F>));
+    }
+
+    pub(crate) fn task_ref(&self) -> TaskRef {
+        // SAFETY: shells live for ever; the task is the first field.
+        unsafe { TaskRef::new(NonNull::from(self).cast()) }
+    }
+
+    /// The light thread that a task belongs to.
+    fn of(task: TaskRef) -> &'static Self {
+        // SAFETY: every task in the queues of hosts is the first field of a Light.
+        unsafe { &*task.as_ptr().cast::<Self>() }
+    }
+
+    /// The host it runs on; on the light thread itself.
+    #[inline(always)]
+    fn host(&self) -> &'static Host {
+        // SAFETY: set before it runs; hosts live for ever.
+        unsafe { &*self.host.get() }
+    }
+}
+
+/// Calls and so consumes the closure in `captured`.
+///
+/// # Safety
+/// It must hold an `F` that nobody else reads.
+unsafe fn run<F: FnOnce()>(captured: *mut u8) {
+    // SAFETY: the caller's promise.
+    unsafe { captured.cast::<F>().read()() }
+}
+
+/// Where a light thread begins: its address is at the stack pointer.
+#[unsafe(naked)]
+extern "C" fn first_instruction() {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_undefined rip", // unwinders stop here
+        "mov rdi, [rsp]",
+        "xor ebp, ebp",
+        "and rsp, -16",
+        "call {}",
+        "ud2",
+        ".cfi_endproc",
+        sym main,
+    )
+}
+
+extern "C" fn main(light: &'static Light) -> ! {
+    if let Some(run) = light.run.take() {
+        // SAFETY: set_up wrote both.
+        unsafe { run(light.captured.get()) };
+    }
+    let host = light.host();
+    if host.put_free(light) {
+        leave(light); // only this host takes from its free list, after the switch
+    } else {
+        host.dead.set(Some(light));
+        leave_for_loop(light, host);
+    }
+    unreachable!("a light thread came back after its end")
+}
+
+/// A green thread that runs light threads.
+#[repr(C)]
+pub(super) struct Host {
+    /// What the runtime sees of it.
+    control: HostControl,
+    light: Cell<Option<&'static Light>>,
+    /// The loop's context while a light thread runs.
+    context: Cell<Context>,
+    /// Where the switch from the loop stores that it is off the stack: nobody waits for it.
+    loop_on_cpu: Cell<u32>,
+    /// What the loop must run next.
+    next: Cell<Option<&'static Light>>,
+    /// A light thread that has ended and whose shell the host doesn't keep.
+    dead: Cell<Option<&'static Light>>,
+    free: Cell<Option<&'static Light>>,
+    free_count: Cell<u32>,
+    picks: Cell<u32>,
+}
+
+// SAFETY: cells are the host thread's own; the rest is made to be shared.
+unsafe impl Sync for Host {}
+
+thread_local! {
+    static HOST: Cell<Option<&'static Host>> = const { Cell::new(None) };
+}
+
+impl Host {
+    pub(super) fn new() -> Self {
+        Self {
+            control: HostControl::new(&GROUP.control),
+            light: Cell::new(None),
+            context: Cell::new(null_mut()),
+            loop_on_cpu: Cell::new(0),
+            next: Cell::new(None),
+            dead: Cell::new(None),
+            free: Cell::new(None),
+            free_count: Cell::new(0),
+            picks: Cell::new(0),
+        }
+    }
+
+    /// The host that this thread is.
+    #[inline(never)]
+    pub(super) fn current() -> Option<&'static Self> {
+        HOST.with(Cell::get)
+    }
+
+    /// Light threads that wait for it.
+    #[inline(always)]
+    pub(super) fn queue(&self) -> &RunQueue {
+        &self.control.queue
+    }
+
+    /// The light thread that runs on it.
+    #[inline(always)]
+    pub(super) fn light(&self) -> Option<&'static Light> {
+        self.light.get()
+    }
+
+    /// How often it looked for a thread to run.
+    pub(super) fn picks(&self) -> u32 {
+        self.picks.get()
+    }
+
+    /// A shell of the usual size from this host's own.
+    pub(super) fn take_free(&self) -> Option<&'static Light> {
+        let light = self.free.take()?;
+        self.free.set(light.link.take());
+        self.free_count.set(self.free_count.get() - 1);
+        Some(light)
+    }
+
+    /// Keeps the shell of a light thread that ends, if there is room.
+    fn put_free(&self, light: &'static Light) -> bool {
+        if light.size != super::STACK_SIZE || self.free_count.get() == KEEP {
+            return false;
+        }
+        light.link.set(self.free.take());
+        self.free.set(Some(light));
+        self.free_count.set(self.free_count.get() + 1);
+        true
+    }
+
+    /// Gives the shell of a light thread that has ended to everybody, and half of this host's own.
+    fn bury(&self, dead: &'static Light) {
+        let surplus = self.free_count.get().saturating_sub(KEEP / 2);
+        let own = std::iter::from_fn(|| self.take_free()).take(surplus as usize);
+        stack::give_back(std::iter::once(dead).chain(own));
+    }
+
+    /// Makes a light thread run after all others here; by the host's own thread.
+    fn push(&self, task: TaskRef) {
+        if let Some(overflow) = self.control.queue.push(task) {
+            GROUP.control.injector.push_all(overflow);
+        }
+        if self.control.queue.ring_len() > 1 {
+            GROUP.wake_one();
+        }
+    }
+
+    /// Makes a light thread run next; by the host's own thread.
+    fn push_next(&self, task: TaskRef) {
+        if let Some(displaced) = self.control.queue.push_lifo(task) {
+            self.push(displaced);
+        }
+    }
+
+    /// Takes a light thread to run.
+    #[inline(always)]
+    fn pick(&self) -> Option<&'static Light> {
+        let picks = self.picks.get().wrapping_add(1);
+        self.picks.set(picks);
+        if picks.is_multiple_of(FAIRNESS) {
+            return self.pick_fairly();
+        }
+        let task = self
+            .control
+            .queue
+            .take_lifo()
+            .or_else(|| self.control.queue.pop_ring());
+        task.or_else(|| self.take_injected()).map(Light::of)
+    }
+
+    /// As [`Host::pick`], but what waits for long comes first.
+    #[cold]
+    fn pick_fairly(&self) -> Option<&'static Light> {
+        let task = GROUP
+            .control
+            .injector
+            .pop()
+            .or_else(|| self.control.queue.pop_ring());
+        task.or_else(|| self.control.queue.take_lifo())
+            .map(Light::of)
+    }
+
+    fn take_injected(&self) -> Option<TaskRef> {
+        const SHARE: usize = 32;
+        if GROUP.control.injector.is_empty() {
+            return None;
+        }
+        let taken = GROUP.control.injector.pop_some(SHARE);
+        let first = taken.pop();
+        while let Some(task) = taken.pop() {
+            self.push(task);
+        }
+        first
+    }
+
+    /// Notes on both sides that `next` is about to run here.
+    #[inline(always)]
+    fn enter(&self, next: &'static Light) {
+        next.task.on_cpu.store(1, Ordering::Relaxed);
+        next.host.set(self);
+        self.light.set(Some(next));
+    }
+
+    /// The host's thread: finds light threads and runs them, for ever.
+    pub(super) fn work(&'static self) -> ! {
+        HOST.with(|host| host.set(Some(self)));
+        crate::runtime::set_host(&self.control);
+        GROUP.is_born();
+        loop {
+            let next = self.next.take().unwrap_or_else(|| self.find());
+            let mut looks = 0;
+            while next.task.on_cpu.load(Ordering::Acquire) != 0 {
+                looks += 1;
+                if looks % 100 == 0 {
+                    std::thread::yield_now(); // the host that it leaves may not be running
+                }
+                std::hint::spin_loop();
+            }
+            let _ = GROUP.breed(); // without another, who blocks in libc holds a place
+            self.control.lends.store(1, Ordering::Relaxed);
+            self.enter(next);
+            let on_cpu = self.loop_on_cpu.as_ptr();
+            // SAFETY: `next` was popped and is off its stack; the loop continues when a light
+            // thread leaves without a successor.
+            unsafe { switch_keep_fs(self.context.as_ptr(), next.context.get(), on_cpu) };
+            if let Some(dead) = self.dead.take() {
+                self.bury(dead);
+            }
+        }
+    }
+
+    /// Waits for a light thread to run.
+    fn find(&'static self) -> &'static Light {
+        loop {
+            self.come_back();
+            if GROUP.has_surplus() {
+                while let Some(task) = self
+                    .control
+                    .queue
+                    .take_lifo()
+                    .or_else(|| self.control.queue.pop_ring())
+                {
+                    GROUP.control.injector.push(task);
+                }
+            } else if let Some(light) = self.pick().or_else(|| self.steal()) {
+                return light;
+            }
+            GROUP.sleep();
+        }
+    }
+
+    fn steal(&'static self) -> Option<&'static Light> {
+        GROUP.hosts().find_map(|other| {
+            let is_other = !std::ptr::eq(other, self);
+            let task = is_other.then(|| {
+                self.control
+                    .queue
+                    .steal(&other.control.queue)
+                    .or_else(|| other.control.queue.take_lifo())
+            });
+            task.flatten().map(Light::of)
+        })
+    }
+
+    /// If the runtime counted this host as blocked, it no longer is. True if it was.
+    #[inline(always)]
+    fn come_back(&self) -> bool {
+        self.control.left.load(Ordering::Relaxed) != 0 && self.count_again()
+    }
+
+    #[cold]
+    fn count_again(&self) -> bool {
+        self.control.left.store(0, Ordering::Relaxed);
+        GROUP.control.active.fetch_add(1, Ordering::SeqCst);
+        true
+    }
+}
+
+/// Makes a new light thread runnable.
+pub(super) fn start(light: &'static Light) {
+    match Host::current() {
+        Some(host) if host.light().is_some() => {
+            host.come_back();
+            host.push(light.task_ref());
+        }
+        _ => inject(light.task_ref()),
+    }
+}
+
+fn inject(task: TaskRef) {
+    GROUP.control.injector.push(task);
+    GROUP.wake_one();
+}
+
+/// Lets others run; the calling light thread goes behind them.
+pub(super) fn yield_now(light: &'static Light) {
+    let host = light.host();
+    if host.come_back() && GROUP.has_surplus() {
+        // Another host has taken this one's place.
+        inject(light.task_ref());
+        return leave_for_loop(light, host);
+    }
+    let alone = host.queue().is_empty() && GROUP.control.injector.is_empty();
+    if alone || host.picks.get().is_multiple_of(FAIRNESS) {
+        host.picks.set(host.picks.get().wrapping_add(1));
+        std::thread::yield_now(); // whom it waits for may be no light thread, or on another host
+    }
+    if alone {
+        return;
+    }
+    host.push(light.task_ref());
+    leave(light);
+}
+
+/// Parks the calling light thread, which has prepared its task and told somebody to wake it.
+pub(crate) fn park(light: &'static Light) {
+    let host = light.host();
+    if host.come_back() && GROUP.has_surplus() {
+        return leave_for_loop(light, host);
+    }
+    leave(light);
+}
+
+/// Makes a claimed light thread runnable; on any thread.
+pub(crate) fn unpark(task: TaskRef) {
+    match Host::current() {
+        Some(host) if host.light().is_some() => {
+            host.come_back();
+            host.push_next(task);
+        }
+        _ => inject(task),
+    }
+}
+
+/// Gives the host up; returns when somebody has pushed the light thread and it was picked again.
+#[inline(always)]
+fn leave(light: &'static Light) {
+    let host = light.host();
+    match host.pick() {
+        Some(next) if std::ptr::eq(next, light) => {}
+        Some(next) if next.task.on_cpu.load(Ordering::Acquire) == 0 => {
+            host.enter(next);
+            let on_cpu = light.task.on_cpu.as_ptr();
+            // SAFETY: `next` was popped, so it is ours, and off its stack; somebody will push
+            // `light`, or it has ended.
+            unsafe { switch_keep_fs(light.context.as_ptr(), next.context.get(), on_cpu) };
+        }
+        next => {
+            host.next.set(next);
+            leave_for_loop(light, host);
+        }
+    }
+}
+
+#[inline(never)]
+fn leave_for_loop(light: &'static Light, host: &'static Host) {
+    host.control.lends.store(0, Ordering::Relaxed);
+    host.light.set(None);
+    // SAFETY: the loop is parked while a light thread runs.
+    unsafe {
+        switch_keep_fs(
+            light.context.as_ptr(),
+            host.context.get(),
+            light.task.on_cpu.as_ptr(),
+        );
+    }
+}

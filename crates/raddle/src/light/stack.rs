@@ -1,0 +1,115 @@
+//! Stacks of light threads.
+//!
+//! A *shell* is a stack with its [`Light`] at the top: one page when little used. Shells are cut
+//! from reservations of 64 MiB, never given back, and used again last in first out; so a stale
+//! reference to a light thread always finds a `Light`.
+
+use super::STACK_SIZE;
+use super::host::{Host, Light};
+use std::collections::HashMap;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+const PAGE: usize = 4096;
+/// The smallest stack.
+const LEAST: usize = 16 << 10;
+/// The largest.
+const MOST: usize = 1 << 30;
+const RESERVATION: usize = 64 << 20;
+/// Linux's MADV_GUARD_INSTALL (6.13): a guard that takes no mapping.
+const MADV_GUARD_INSTALL: i32 = 102;
+/// Free shells of a size that keep all their memory.
+const WARM: usize = 1024;
+
+/// A shell that nobody uses.
+struct Free(NonNull<Light>);
+
+// SAFETY: a free shell belongs to whoever holds this.
+unsafe impl Send for Free {}
+
+/// Free shells of one size, and what is left of the last reservation.
+#[derive(Default)]
+struct Class {
+    free: Vec<Free>,
+    next: usize,
+    end: usize,
+}
+
+static CLASSES: Mutex<Option<HashMap<usize, Class>>> = Mutex::new(None);
+
+/// A shell with a stack of at least `bytes`.
+pub(super) fn take(bytes: usize) -> io::Result<&'static Light> {
+    if bytes == STACK_SIZE
+        && let Some(light) = Host::current().and_then(Host::take_free)
+    {
+        return Ok(light);
+    }
+    if bytes > MOST {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    let size = bytes.max(LEAST).next_power_of_two();
+    let mut classes = CLASSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let class = classes.get_or_insert_default().entry(size).or_default();
+    if let Some(Free(light)) = class.free.pop() {
+        // SAFETY: shells live for ever.
+        return Ok(unsafe { light.as_ref() });
+    }
+    let low = cut(class, size)?;
+    // SAFETY: fresh zeroed memory of that size, aligned to pages.
+    unsafe {
+        guard(low);
+        Ok(Light::at_top_of(low, size))
+    }
+}
+
+/// Takes the next stack of a reservation; a new one if the last is used up.
+fn cut(class: &mut Class, size: usize) -> io::Result<*mut u8> {
+    if class.next == class.end {
+        let length = RESERVATION.max(size);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a mapping of fresh memory wherever there is room.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        // SAFETY: our own mapping.
+        unsafe { libc::madvise(at, length, libc::MADV_NOHUGEPAGE) };
+        class.next = at.expose_provenance();
+        class.end = class.next + length;
+    }
+    let low = class.next;
+    class.next += size;
+    Ok(std::ptr::with_exposed_provenance_mut(low))
+}
+
+/// Makes the lowest page a guard. Where Linux has no guard regions a mapping is split for it; if
+/// even that fails, the stack has none.
+///
+/// # Safety
+/// `low` must begin an unused stack.
+unsafe fn guard(low: *mut u8) {
+    // SAFETY: the caller's page.
+    unsafe {
+        if libc::madvise(low.cast(), PAGE, MADV_GUARD_INSTALL) != 0 {
+            libc::mprotect(low.cast(), PAGE, libc::PROT_NONE);
+        }
+    }
+}
+
+/// Gives shells back that their hosts don't keep. All but the warm ones lose the memory below
+/// their top page.
+pub(super) fn give_back(shells: impl Iterator<Item = &'static Light>) {
+    let mut classes = CLASSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let classes = classes.get_or_insert_default();
+    for light in shells {
+        let class = classes.entry(light.size()).or_default();
+        if class.free.len() >= WARM {
+            let below = light.size() - 2 * PAGE;
+            // SAFETY: the stack is unused; its guard and its top page stay.
+            unsafe { libc::madvise(light.low().add(PAGE).cast(), below, libc::MADV_DONTNEED) };
+        }
+        class.free.push(Free(NonNull::from(light)));
+    }
+}

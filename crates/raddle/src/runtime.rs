@@ -1,0 +1,126 @@
+//! The engine beneath green threads.
+//!
+//! It is started before `main`, when the process has one thread: it makes libc's system calls lead
+//! to it. Nothing else is done until the first thread is made. Where the engine can't be (see
+//! [`status`]), every green thread is a kernel thread, and all else works the same.
+
+use raddle_interface::{EXPLICIT, HostControl, Runtime, SYMBOL, VERSION};
+use std::ffi::{CStr, c_void};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The runtime's library.
+static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/runtime.so"));
+
+/// The runtime's table, null without a runtime that we know how to talk to. Written before `main`.
+static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static INIT: extern "C" fn() = init;
+
+/// Before `main`, and before any other thread in all but strange programs.
+extern "C" fn init() {
+    // SAFETY: a search by name; what has this name is a runtime's table.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr()) };
+    let table = if found.is_null() { load() } else { found };
+    RUNTIME.store(table.cast(), Ordering::Release);
+}
+
+/// Loads the runtime's library from memory and returns its table; null where that is not allowed.
+fn load() -> *mut c_void {
+    let Some(handle) = copy_to_memory().and_then(|file| {
+        let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
+        let path = CStr::from_bytes_until_nul(path.as_bytes()).ok()?;
+        // SAFETY: the process has one thread here, so nobody reads the environment meanwhile, and
+        // the library's constructor is the runtime's.
+        let handle = unsafe {
+            libc::setenv(EXPLICIT.as_ptr(), c"1".as_ptr(), 1);
+            let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+            libc::unsetenv(EXPLICIT.as_ptr());
+            handle
+        };
+        (!handle.is_null()).then_some(handle)
+    }) else {
+        return std::ptr::null_mut();
+    };
+    // SAFETY: a search by name in a library that is never closed.
+    unsafe { libc::dlsym(handle, SYMBOL.as_ptr()) }
+}
+
+/// A file in memory that holds the library.
+fn copy_to_memory() -> Option<File> {
+    // SAFETY: a new descriptor or -1.
+    let fd = unsafe { libc::memfd_create(c"raddle".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return None;
+    }
+    // SAFETY: the descriptor is ours alone.
+    let mut file = unsafe { File::from_raw_fd(fd) };
+    file.write_all(LIBRARY).ok()?;
+    Some(file)
+}
+
+/// The runtime, if there is one of our version.
+#[inline]
+pub(crate) fn table() -> Option<&'static Runtime> {
+    // SAFETY: null or the table of a library that is never unloaded.
+    unsafe { RUNTIME.load(Ordering::Relaxed).as_ref() }
+        .filter(|runtime| runtime.version == VERSION && (runtime.is_up)() != 0)
+}
+
+/// The calling thread hosts light threads from now on.
+pub(crate) fn set_host(host: &'static HostControl) {
+    if let Some(runtime) = table() {
+        (runtime.set_host)(host);
+    }
+}
+
+/// Whether threads that are asked to be green are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Status {
+    /// They are, unless the engine runs short of memory or threads when the first one is made.
+    Green,
+    /// They are kernel threads: the system can't carry the engine (`raddle doctor` says why), or
+    /// the process had other threads before `main`.
+    KernelThreads,
+}
+
+/// Whether green threads are green in this process.
+///
+/// ```
+/// use raddle::runtime::{Status, status};
+/// if status() == Status::KernelThreads {
+///     eprintln!("each thread costs a kernel thread here; see raddle doctor");
+/// }
+/// ```
+pub fn status() -> Status {
+    match table() {
+        Some(_) => Status::Green,
+        None => Status::KernelThreads,
+    }
+}
+
+/// Changes how many carriers may run green threads at a time; 0, as at the start, for as many as
+/// CPUs may be used. More than 1024 are 1024. Takes effect as threads come and go.
+///
+/// ```
+/// raddle::runtime::set_carriers(1);
+/// # if raddle::runtime::status() == raddle::runtime::Status::Green {
+/// assert_eq!(raddle::runtime::carriers(), 1);
+/// # }
+/// ```
+pub fn set_carriers(count: usize) {
+    if let Some(runtime) = table() {
+        (runtime.set_carriers)(count.try_into().unwrap_or(u32::MAX));
+    }
+}
+
+/// How many carriers may run green threads at a time; 0 before the first thread is made, if no
+/// number was asked for.
+pub fn carriers() -> usize {
+    table().map_or(0, |runtime| (runtime.carriers)() as usize)
+}
