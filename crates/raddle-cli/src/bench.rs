@@ -17,6 +17,7 @@ mod harness;
 mod http;
 mod overhead;
 mod pingpong;
+mod pool;
 mod primitives;
 mod process;
 mod programs;
@@ -37,7 +38,7 @@ use report::Journal;
 /// Makes the cases of a group, and says what it can't make.
 type Prepare = fn(&Workshop) -> Vec<Case>;
 
-const GROUPS: [(Group, &str, Prepare); 9] = [
+const GROUPS: [(Group, &str, Prepare); 10] = [
     (Group::Pingpong, "pingpong", pingpong::cases),
     (Group::Yield, "yield", primitives::yielding),
     (Group::Create, "create", primitives::creating),
@@ -47,6 +48,7 @@ const GROUPS: [(Group, &str, Prepare); 9] = [
     (Group::Handoff, "handoff", primitives::handing_off),
     (Group::Http, "http", http::cases),
     (Group::Overhead, "overhead", overhead::cases),
+    (Group::Pool, "pool", pool::cases),
 ];
 
 pub fn run(arguments: &BenchArguments) -> Result<ExitCode> {

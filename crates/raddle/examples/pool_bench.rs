@@ -79,7 +79,9 @@ impl SingleQueue {
     fn stop(&self, threads: Vec<JoinHandle<()>>) {
         self.0.0.lock().unwrap().over = true;
         self.0.1.notify_all();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
     }
 }
 
@@ -184,9 +186,14 @@ const PARTS_LOG2: u32 = 6;
 fn grow<P: Pool>(tree: &'static Tree<P>, depth: u32, path: usize) {
     if depth > 0 {
         for child in 0..2 {
-            tree.pool.queue(move || grow(tree, depth - 1, 2 * path + child));
+            tree.pool
+                .queue(move || grow(tree, depth - 1, 2 * path + child));
         }
-    } else if tree.parts[path / tree.each].0.fetch_sub(1, Ordering::AcqRel) == 1 {
+    } else if tree.parts[path / tree.each]
+        .0
+        .fetch_sub(1, Ordering::AcqRel)
+        == 1
+    {
         tree.left.count();
     }
 }
@@ -294,12 +301,22 @@ fn main() {
     for _ in 0..number(2, 5) {
         for (pool, samples) in POOLS.iter().zip(&mut samples) {
             let figures = measure(pool, items);
-            samples.iter_mut().zip(figures).for_each(|(all, one)| all.push(one));
+            samples
+                .iter_mut()
+                .zip(figures)
+                .for_each(|(all, one)| all.push(one));
         }
     }
-    println!("ns an item   {:>10} {:>10} {:>10}", POOLS[0], POOLS[1], POOLS[2]);
+    println!(
+        "ns an item   {:>10} {:>10} {:>10}",
+        POOLS[0], POOLS[1], POOLS[2]
+    );
     for (at, name) in NAMES.iter().enumerate() {
         let [a, b, c] = [0, 1, 2].map(|pool| median(&mut samples[pool][at]));
-        println!("{name:<14} {a:>8.1} {b:>10.1} {c:>10.1}   {:.2}x {:.2}x", b / a, c / a);
+        println!(
+            "{name:<14} {a:>8.1} {b:>10.1} {c:>10.1}   {:.2}x {:.2}x",
+            b / a,
+            c / a
+        );
     }
 }

@@ -668,7 +668,8 @@ impl PoolRef {
 
     /// Queues what follows from work that was accepted before.
     fn queue_exempt(&self, f: impl FnOnce() + Send + 'static) -> Result<(), QueueError> {
-        self.shared.queue(Job::new(f), Priority::Normal, Origin::Exempt)
+        self.shared
+            .queue(Job::new(f), Priority::Normal, Origin::Exempt)
     }
 }
 

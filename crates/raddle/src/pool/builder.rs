@@ -387,13 +387,15 @@ impl Builder {
     /// ```
     pub fn build(mut self) -> Result<Pool, BuildError> {
         let min = self.config.min_workers;
-        let max = self.max_workers.unwrap_or(min.saturating_add(64).min(MAX_WORKERS));
+        let max = self
+            .max_workers
+            .unwrap_or(min.saturating_add(64).min(MAX_WORKERS));
         self.config.max_workers = max;
         let problem = match &self.config {
             _ if min == 0 => Some(BuildError::NoWorkers),
-            _ if min.max(max) > MAX_WORKERS => Some(BuildError::TooManyWorkers {
-                limit: MAX_WORKERS,
-            }),
+            _ if min.max(max) > MAX_WORKERS => {
+                Some(BuildError::TooManyWorkers { limit: MAX_WORKERS })
+            }
             _ if min > max => Some(BuildError::MinAboveMax { min, max }),
             config if config.capacity == 0 => Some(BuildError::NoCapacity),
             config if config.name.contains('\0') => Some(BuildError::NulInName),

@@ -183,7 +183,9 @@ impl CancelToken {
     /// assert!(!raddle::pool::CancelToken::default().is_cancelled());
     /// ```
     pub fn is_cancelled(&self) -> bool {
-        self.inner.as_ref().is_some_and(|inner| inner.is_cancelled())
+        self.inner
+            .as_ref()
+            .is_some_and(|inner| inner.is_cancelled())
     }
 
     /// Whether there is a source that could cancel it.

@@ -91,7 +91,11 @@ impl Climber {
 
     /// The number of workers for the next tick, after one with `throughput` items a second.
     pub fn tick(&mut self, throughput: f64) -> usize {
-        if let Step::Resting { ticks, throughput: usual } = &mut self.step {
+        if let Step::Resting {
+            ticks,
+            throughput: usual,
+        } = &mut self.step
+        {
             let factor = throughput.max(1e-9) / usual.max(1e-9);
             *ticks = ticks.saturating_sub(1);
             if *ticks == 0 || !(1.0 / CHANGE..CHANGE).contains(&factor) {

@@ -175,7 +175,9 @@ fn tell_of_differences(before: Option<&Values>, after: Option<&Values>) {
     };
     for (&id, entry) in before.into_iter().flatten() {
         let new = value(after, id);
-        let same = new.as_ref().is_some_and(|new| Arc::ptr_eq(new, &entry.value));
+        let same = new
+            .as_ref()
+            .is_some_and(|new| Arc::ptr_eq(new, &entry.value));
         if let (Some(notify), false) = (entry.notify, same) {
             notify(id, Some(&entry.value), new.as_ref(), true);
         }
@@ -314,7 +316,9 @@ impl<T: Send + Sync + 'static> ContextLocal<T> {
         let id = self.id();
         let value = value.map(|value| value as Value);
         let notify = self.notify.is_some().then_some(notify_typed::<T> as Notify);
-        let mut values = CURRENT.take().map_or_else(Values::new, Arc::unwrap_or_clone);
+        let mut values = CURRENT
+            .take()
+            .map_or_else(Values::new, Arc::unwrap_or_clone);
         let old = match value.clone() {
             Some(value) => values.insert(id, Entry { value, notify }),
             None => values.remove(&id),
@@ -340,9 +344,11 @@ impl<T: Send + Sync + 'static> ContextLocal<T> {
     }
 }
 
-fn callbacks()
--> std::sync::MutexGuard<'static, BTreeMap<usize, &'static (dyn Any + Send + Sync)>> {
-    CALLBACKS.lock().unwrap_or_else(|broken| broken.into_inner())
+fn callbacks() -> std::sync::MutexGuard<'static, BTreeMap<usize, &'static (dyn Any + Send + Sync)>>
+{
+    CALLBACKS
+        .lock()
+        .unwrap_or_else(|broken| broken.into_inner())
 }
 
 fn notify_typed<T: 'static>(id: usize, old: Option<&Value>, new: Option<&Value>, by_switch: bool) {

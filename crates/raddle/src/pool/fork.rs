@@ -247,7 +247,11 @@ impl<'scope> Scope<'scope> {
         self.pending.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the latch lives as long as the scope.
         let pool = unsafe { &(*self.latch).local.shared };
-        let context = if pool.config.flow { Context::flowing() } else { None };
+        let context = if pool.config.flow {
+            Context::flowing()
+        } else {
+            None
+        };
         let item = Item {
             scope: self,
             closure: Some(move |scope: &Scope<'scope>| match context {
@@ -464,8 +468,6 @@ impl PoolRef {
         &self,
         f: impl FnOnce(&Scope<'scope>) -> R + Send,
     ) -> Result<R, QueueError> {
-        self.install(|| {
-            Local::with(|local| scope_in(local.expect("installed on a worker"), f))
-        })
+        self.install(|| Local::with(|local| scope_in(local.expect("installed on a worker"), f)))
     }
 }

@@ -152,7 +152,11 @@ mod tests {
         let (table, payload) = job.into_parts();
         // SAFETY: the words of the job above, once.
         let job = unsafe { Job::from_parts(table, payload) };
-        if run { job.run() } else { drop(job) }
+        if run {
+            job.run()
+        } else {
+            drop(job)
+        }
         (sum.load(Ordering::Relaxed), Arc::strong_count(&sum))
     }
 

@@ -28,7 +28,10 @@ fn look() -> u8 {
     let group = || {
         let folder = format!("/sys/fs/cgroup{}", unified(&read("/proc/self/cgroup")?)?);
         let current = read_to_string(format!("{folder}/memory.current")).ok()?;
-        group(&read_to_string(format!("{folder}/memory.max")).ok()?, &current)
+        group(
+            &read_to_string(format!("{folder}/memory.max")).ok()?,
+            &current,
+        )
     };
     let percents = [machine, group()]
         .into_iter()

@@ -392,8 +392,7 @@ impl Shared {
             owner
         });
         self.used.fetch_max(id + 1, Ordering::AcqRel);
-        let mut builder =
-            crate::thread::Builder::new().name(format!("{}-{id}", self.config.name));
+        let mut builder = crate::thread::Builder::new().name(format!("{}-{id}", self.config.name));
         if let Some(bytes) = self.config.stack_size_bytes {
             builder = builder.stack_size(bytes);
         }
@@ -471,7 +470,10 @@ impl Shared {
         state.phase = phase;
         self.pulse.phase.store(phase as u8, Ordering::Relaxed);
         if phase == Phase::Dropping {
-            state.idle.drain(..).for_each(|id| self.slots[id].parker.unpark());
+            state
+                .idle
+                .drain(..)
+                .for_each(|id| self.slots[id].parker.unpark());
             self.room.raise();
         }
         self.publish(state);
@@ -576,7 +578,9 @@ impl Shared {
     pub fn stats(&self) -> Stats {
         let sum = |get: fn(&Counters) -> &AtomicU64| {
             let values = self.used().iter().map(|slot| get(&slot.counters));
-            values.map(|value| value.load(Ordering::Relaxed)).sum::<u64>()
+            values
+                .map(|value| value.load(Ordering::Relaxed))
+                .sum::<u64>()
         };
         let local: usize = self
             .used()

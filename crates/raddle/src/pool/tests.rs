@@ -60,7 +60,11 @@ fn workers_start_with_the_work_and_end_with_the_pool() {
         .build()
         .unwrap();
     assert_eq!(pool.stats().workers, 0);
-    pool.task(|| ()).unwrap().wait_timeout(LONG).unwrap().unwrap();
+    pool.task(|| ())
+        .unwrap()
+        .wait_timeout(LONG)
+        .unwrap()
+        .unwrap();
     let workers = pool.stats().workers;
     assert!((1..=2).contains(&workers));
     drop(pool);
@@ -103,7 +107,10 @@ fn everything_queued_from_many_threads_runs_once_before_the_end() {
         }
     });
     let report = pool.dispose(Pending::Run, None);
-    assert_eq!((ran(), report.dropped, report.still_running), (4 * EACH, 0, 0));
+    assert_eq!(
+        (ran(), report.dropped, report.still_running),
+        (4 * EACH, 0, 0)
+    );
 }
 
 #[test]
@@ -178,7 +185,8 @@ fn high_comes_before_normal_before_low() {
     for priority in [Priority::Low, Priority::Normal, Priority::High] {
         let order = order.clone();
         let note = move || order.lock().unwrap().push(priority);
-        pool.queue_with(Options::new().priority(priority), note).unwrap();
+        pool.queue_with(Options::new().priority(priority), note)
+            .unwrap();
     }
     drop(gate);
     drop(pool);
@@ -192,7 +200,8 @@ fn a_single_worker_runs_outside_work_in_order() {
     let gate = gate(&pool);
     for number in 0..500 {
         let order = order.clone();
-        pool.queue(move || order.lock().unwrap().push(number)).unwrap();
+        pool.queue(move || order.lock().unwrap().push(number))
+            .unwrap();
     }
     drop(gate);
     drop(pool);
@@ -289,7 +298,7 @@ fn blocking_adds_workers_up_to_the_bound() {
         let (closed, count) = (closed.clone(), count.clone());
         let wait = move || {
             count.fetch_add(1, Ordering::SeqCst);
-            blocking(|| drop(closed.lock().unwrap().recv()));
+            let _ = blocking(|| closed.lock().unwrap().recv());
         };
         pool.queue(wait).unwrap();
     }
@@ -306,7 +315,8 @@ fn work_that_blocks_in_silence_is_noticed() {
     let builder = Pool::builder().workers(1).max_workers(3);
     let pool = builder.tick(Duration::from_millis(5)).build().unwrap();
     let (sender, receiver) = mpsc::channel();
-    pool.queue(move || receiver.recv_timeout(LONG).unwrap()).unwrap();
+    pool.queue(move || receiver.recv_timeout(LONG).unwrap())
+        .unwrap();
     pool.queue(move || sender.send(()).unwrap()).unwrap();
     until("a second worker runs", || pool.stats().executed >= 2);
     assert!(pool.stats().injected >= 1);
@@ -315,7 +325,10 @@ fn work_that_blocks_in_silence_is_noticed() {
 #[test]
 fn surplus_workers_end_after_their_keep_alive() {
     let builder = Pool::builder().workers(1).max_workers(4);
-    let pool = builder.keep_alive(Duration::from_millis(20)).build().unwrap();
+    let pool = builder
+        .keep_alive(Duration::from_millis(20))
+        .build()
+        .unwrap();
     let barrier = Arc::new(Barrier::new(4));
     for _ in 0..4 {
         let barrier = barrier.clone();
@@ -323,7 +336,11 @@ fn surplus_workers_end_after_their_keep_alive() {
     }
     until("all four worked", || pool.stats().peak_workers == 4);
     until("one is left", || pool.stats().workers == 1);
-    pool.task(|| ()).unwrap().wait_timeout(LONG).unwrap().unwrap();
+    pool.task(|| ())
+        .unwrap()
+        .wait_timeout(LONG)
+        .unwrap()
+        .unwrap();
 }
 
 #[test]
@@ -355,12 +372,17 @@ fn a_token_keeps_work_from_starting_and_frees_what_it_captured() {
     let gate = gate(&pool);
     let (sender, receiver) = mpsc::channel::<()>();
     let options = Options::new().token(&source.token());
-    let task = pool.task_with(options.clone(), move || drop(sender)).unwrap();
+    let task = pool
+        .task_with(options.clone(), move || drop(sender))
+        .unwrap();
     source.cancel();
     assert_eq!(receiver.try_recv(), Err(mpsc::TryRecvError::Disconnected));
     assert!(matches!(task.wait(), Err(TaskError::Cancelled)));
     drop(gate);
-    assert!(matches!(pool.task_with(options, || ()), Err(QueueError::Cancelled)));
+    assert!(matches!(
+        pool.task_with(options, || ()),
+        Err(QueueError::Cancelled)
+    ));
 }
 
 #[test]
@@ -372,7 +394,11 @@ fn a_task_is_a_future_and_chains() {
         }
     }
     let pool = fixed(2);
-    let mut task = pool.task(|| 20).unwrap().then(|n| n.unwrap() + 1).then(|n| 2 * n.unwrap());
+    let mut task = pool
+        .task(|| 20)
+        .unwrap()
+        .then(|n| n.unwrap() + 1)
+        .then(|n| 2 * n.unwrap());
     let waker = Arc::new(Wake(std::thread::current())).into();
     let mut polling = std::task::Context::from_waker(&waker);
     let value = loop {
@@ -398,9 +424,19 @@ fn contexts_flow_are_restored_and_can_be_kept_from_flowing() {
     assert_eq!(seen.unwrap().wait().unwrap(), Some(1));
     assert_eq!(value(), Some(1));
     pool.install(|| VALUE.set(3)).unwrap();
-    assert_eq!(pool.install(|| join(value, value)).unwrap(), (Some(1), Some(1)));
+    assert_eq!(
+        pool.install(|| join(value, value)).unwrap(),
+        (Some(1), Some(1))
+    );
     let guard = Context::suppress_flow();
-    assert_eq!(pool.task(value).unwrap().wait_timeout(LONG).unwrap().unwrap(), None);
+    assert_eq!(
+        pool.task(value)
+            .unwrap()
+            .wait_timeout(LONG)
+            .unwrap()
+            .unwrap(),
+        None
+    );
     drop(guard);
     let deaf = Pool::builder().flow_context(false).build().unwrap();
     let task = deaf.task(value).unwrap();
@@ -511,7 +547,10 @@ fn dropping_what_waits_tells_its_waiters_and_finishes_begun_joins() {
     let remote = pool.remote();
     let report = pool.dispose(Pending::Drop, Some(SOON));
     assert_eq!((report.dropped, report.still_running), (1, 1));
-    assert!(matches!(waiting.wait_timeout(LONG).unwrap(), Err(TaskError::Discarded)));
+    assert!(matches!(
+        waiting.wait_timeout(LONG).unwrap(),
+        Err(TaskError::Discarded)
+    ));
     assert!(matches!(remote.install(|| ()), Err(QueueError::Closed)));
     drop(gate);
     assert_eq!(joined.unwrap().wait_timeout(LONG).unwrap().unwrap(), 7);
@@ -567,7 +606,9 @@ fn timers_run_in_order_periods_do_not_overlap_and_cancelled_ones_never_run() {
     }
     let never = pool.after(SOON / 2, || unreachable!()).unwrap();
     assert!(never.cancel() && !never.cancel());
-    let order: Vec<_> = (0..3).map(|_| receiver.recv_timeout(LONG).unwrap()).collect();
+    let order: Vec<_> = (0..3)
+        .map(|_| receiver.recv_timeout(LONG).unwrap())
+        .collect();
     assert_eq!(order, [10, 20, 30]);
 
     let (count, inside) = counter();
@@ -582,7 +623,10 @@ fn timers_run_in_order_periods_do_not_overlap_and_cancelled_ones_never_run() {
     assert!(ticks.unwrap().cancel());
     assert_eq!(seen(), 1);
     until("the last call ends", || inside() == 0);
-    assert!(matches!(pool.every(Duration::ZERO, || ()), Err(QueueError::ZeroPeriod)));
+    assert!(matches!(
+        pool.every(Duration::ZERO, || ()),
+        Err(QueueError::ZeroPeriod)
+    ));
 }
 
 #[test]
@@ -629,5 +673,8 @@ fn linked_sources_and_callbacks_behave() {
     let second = move || add_one(&counted);
     let _second = source.token().on_cancel(second);
     let panic = std::panic::catch_unwind(|| source.cancel());
-    assert!(panic.is_err() && ran() == 3, "a panic does not keep others from running");
+    assert!(
+        panic.is_err() && ran() == 3,
+        "a panic does not keep others from running"
+    );
 }

@@ -103,12 +103,7 @@ impl fmt::Debug for Watched {
 }
 
 impl Watch {
-    pub fn after(
-        &self,
-        shared: &Shared,
-        delay: Duration,
-        job: Job,
-    ) -> Result<Watched, QueueError> {
+    pub fn after(&self, shared: &Shared, delay: Duration, job: Job) -> Result<Watched, QueueError> {
         // A deadline that no clock reaches is as good as a century.
         let century = Duration::from_secs(100 * 365 * 24 * 3600);
         let due = Instant::now() + delay.min(century);
@@ -126,7 +121,7 @@ impl Watch {
         work: Box<dyn Fn() + Send + Sync>,
     ) -> Result<Watched, QueueError> {
         let Some(due) = Instant::now().checked_add(period) else {
-            return self.after(shared, period, Job::new(move || work()));
+            return self.after(shared, period, Job::new(work));
         };
         if period.is_zero() {
             return Err(QueueError::ZeroPeriod);
@@ -152,7 +147,8 @@ impl Watch {
         let id = self.add(shared, |state, id| {
             if let Some(poll) = &state.poll {
                 let number = descriptor.as_raw_fd();
-                poll.watch(number, interest, id).map_err(QueueError::Watch)?;
+                poll.watch(number, interest, id)
+                    .map_err(QueueError::Watch)?;
             }
             state.descriptors.insert(id, (descriptor, job));
             Ok(())
@@ -225,7 +221,9 @@ impl Watch {
                     jobs.extend(periodic.begin());
                     // A watcher that is late leaves periods out instead of catching up.
                     let next = (at + period).max(now);
-                    state.timers.insert((next, id), Timed::Every(period, periodic));
+                    state
+                        .timers
+                        .insert((next, id), Timed::Every(period, periodic));
                 }
             }
         }
@@ -362,7 +360,12 @@ impl Monitor {
             let busy = used.as_secs_f64() / passed.as_secs_f64() / cpus;
             let stuck = pending && busy < BUSY;
             let before = state.target;
-            self.adjust(shared, &mut state, done as f64 / passed.as_secs_f64(), stuck);
+            self.adjust(
+                shared,
+                &mut state,
+                done as f64 / passed.as_secs_f64(),
+                stuck,
+            );
             if state.target > before {
                 match memory || !state.idle.is_empty() {
                     true => state.counts.injected += 1,

@@ -114,7 +114,9 @@ impl Local {
     }
 
     fn owner(&self) -> &Owner {
-        self.owner.as_ref().expect("a worker has its deque until its end")
+        self.owner
+            .as_ref()
+            .expect("a worker has its deque until its end")
     }
 
     pub fn counters(&self) -> &Counters {
@@ -271,7 +273,8 @@ impl Local {
         if others.len() > 0
             && let Some(homeless) = self.owner().push_all(&mut others)
         {
-            self.shared.put_back([homeless].into_iter().chain(&mut others));
+            self.shared
+                .put_back([homeless].into_iter().chain(&mut others));
         }
         drop(others);
         self.batch.replace(batch);

@@ -1,22 +1,11 @@
-//! Every interleaving (up to a bound on preemptions) of the pool's lock-free code, under loom.
-//!
-//! A model never blocks: each thread does its part once, and the end state is judged.
-//!
-//! `RUSTFLAGS="--cfg raddle_loom" cargo test -p raddle --release --test loom`
-#![cfg(raddle_loom)]
+//! The pool's deque, and pushing against going to rest.
 
+use crate::explore;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use raddle::pool::deque::{self, Owner, Thief};
 use raddle::pool::job::Job;
 use raddle_sched::sync::AtomicUsize as OrderedUsize;
-
-fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.max_branches = 10_000;
-    builder.check(model);
-}
 
 /// How often each of `N` jobs ran.
 struct Runs<const N: usize>(Arc<[AtomicUsize; N]>);
@@ -38,7 +27,11 @@ impl<const N: usize> Runs<N> {
     }
 
     fn assert_once(&self) {
-        let runs: Vec<_> = self.0.iter().map(|runs| runs.load(Ordering::Relaxed)).collect();
+        let runs: Vec<_> = self
+            .0
+            .iter()
+            .map(|runs| runs.load(Ordering::Relaxed))
+            .collect();
         assert!(runs.iter().all(|&runs| runs == 1), "{runs:?}");
     }
 }
