@@ -4,8 +4,9 @@
 //! lines; `pool_bench all ITEMS ROUNDS` runs all pools interleaved and prints the medians.
 //!
 //! *separate*: items wait for a gun, which is fired when all are queued; so the first phase only
-//! queues and the second only drains. *mixed*: they run as they are queued. *recursive*: items queue
-//! two items each, from within the pool. An item counts down, and the last one tells the main thread.
+//! queues and the second only drains. *mixed*: they run as they are queued. *recursive*: items
+//! queue two items each, from within the pool. An item counts down, and the last one tells the main
+//! thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

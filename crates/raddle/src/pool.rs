@@ -12,7 +12,7 @@
 //! | what flows from who queues to who runs | [`Context`], [`ContextLocal`] |
 //! | results, waiting, `then`, `await` | [`Task`] |
 //! | stopping work | [`CancelSource`], [`CancelToken`] |
-//! | timers, periods, descriptors | [`PoolRef::after`], [`PoolRef::every`], [`PoolRef::when_ready`] |
+//! | timers, descriptors | [`PoolRef::after`], [`PoolRef::every`], [`PoolRef::when_ready`] |
 //! | work that blocks | [`blocking`] |
 //! | the end | [`Pool::dispose`] |
 //!
@@ -20,10 +20,11 @@
 //!
 //! A pool starts with as many workers as the process may use CPUs, one after another and only as
 //! there is work for them. While a worker is in [`blocking`] (waiting for a task is), another may
-//! run in its place. If work waits and none is finished for a tick although the processors have time
-//! to spare, the work seems to block without saying so: one more worker runs. Otherwise the pool
-//! tries, while it is busy, whether one worker more or less gets more items done. All of it stays
-//! within [`Builder::max_workers`] and leaves the memory reserve alone. What is idle for long ends.
+//! run in its place. If work waits and none is finished for a tick although the processors have
+//! time to spare, the work seems to block without saying so: one more worker runs. Otherwise the
+//! pool tries, while it is busy, whether one worker more or less gets more items done. All of it
+//! stays within [`Builder::max_workers`] and leaves the memory reserve alone. What is idle for long
+//! ends.
 //!
 //! # Examples
 //! ```
@@ -52,6 +53,7 @@ mod deque;
 #[cfg(raddle_loom)]
 #[doc(hidden)]
 pub mod deque;
+mod dispose;
 mod errors;
 mod fork;
 #[cfg(not(raddle_loom))]
@@ -64,6 +66,7 @@ mod lanes;
 mod lock;
 mod memory;
 mod poll;
+mod settings;
 mod shared;
 mod sync;
 mod task;
@@ -78,6 +81,7 @@ pub use context::{Change, Context, ContextLocal, SuppressFlow};
 pub use errors::{BuildError, QueueError, TaskError};
 pub use fork::{Scope, join, parallel_for};
 pub use poll::Interest;
+pub use settings::{DisposeReport, Options, Pending, Priority, Stats};
 pub use task::Task;
 pub use watch::Watched;
 pub use worker::blocking;
@@ -91,146 +95,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 use worker::Local;
-
-/// How soon queued work runs. Higher work that waits in the shared queue starts before lower work;
-/// now and then the lowest starts first, so that nothing waits for ever.
-///
-/// # Examples
-/// ```
-/// use raddle::pool::{Options, Pool, Priority};
-/// let pool = Pool::new();
-/// pool.queue_with(Options::new().priority(Priority::High), || ())?;
-/// # Ok::<(), raddle::pool::QueueError>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Priority {
-    /// Before everything else, also before the workers' own queues.
-    High,
-    /// As usual.
-    #[default]
-    Normal,
-    /// When there is little else.
-    Low,
-}
-
-impl Priority {
-    const COUNT: usize = 3;
-}
-
-/// How one item is queued.
-///
-/// # Examples
-/// ```
-/// use raddle::pool::{CancelSource, Options, Pool, QueueError};
-///
-/// let (pool, source) = (Pool::new(), CancelSource::new());
-/// source.cancel();
-/// let refused = pool.queue_with(Options::new().token(&source.token()), || ());
-/// assert!(matches!(refused, Err(QueueError::Cancelled)));
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    priority: Priority,
-    token: CancelToken,
-}
-
-impl Options {
-    /// As [`PoolRef::queue`] does it.
-    ///
-    /// # Examples
-    /// ```
-    /// let usual = raddle::pool::Options::new();
-    /// # drop(usual);
-    /// ```
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// With this priority.
-    ///
-    /// # Examples
-    /// ```
-    /// use raddle::pool::{Options, Priority};
-    /// let options = Options::new().priority(Priority::Low);
-    /// # drop(options);
-    /// ```
-    pub fn priority(mut self, priority: Priority) -> Self {
-        self.priority = priority;
-        self
-    }
-
-    /// Not to be started once this token is cancelled.
-    ///
-    /// # Examples
-    /// ```
-    /// use raddle::pool::{CancelSource, Options};
-    /// let options = Options::new().token(&CancelSource::new().token());
-    /// # drop(options);
-    /// ```
-    pub fn token(mut self, token: &CancelToken) -> Self {
-        self.token = token.clone();
-        self
-    }
-}
-
-/// What disposal does with work that waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pending {
-    /// It is run, and so is the work that it queues.
-    Run,
-    /// It is dropped; who waits for a dropped task gets [`TaskError::Discarded`].
-    Drop,
-}
-
-/// What happened during a disposal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct DisposeReport {
-    /// Items that ran during the disposal.
-    pub ran: u64,
-    /// Items that were dropped.
-    pub dropped: u64,
-    /// Workers that are in the midst of work at the deadline; they end by themselves after it.
-    pub still_running: usize,
-    /// Items without a handle that panicked in the pool's whole life.
-    pub panicked: u64,
-}
-
-/// A pool's counters at about one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Items queued so far.
-    pub queued: u64,
-    /// Items taken out and run so far, those that panicked included.
-    pub executed: u64,
-    /// Items without a handle that panicked.
-    pub panicked: u64,
-    /// Items that a worker took from another.
-    pub stolen: u64,
-    /// Items that a full queue refused.
-    pub rejected: u64,
-    /// Items that were dropped before they ran.
-    pub discarded: u64,
-    /// Tasks that ran where they were waited for.
-    pub inlined: u64,
-    /// Items that ran where they were queued, because the queue was full.
-    pub caller_ran: u64,
-    /// How often a worker was added because work was stuck, or to try whether more do more.
-    pub injected: u64,
-    /// Items that wait.
-    pub pending: usize,
-    /// Workers.
-    pub workers: usize,
-    /// Workers without work.
-    pub idle: usize,
-    /// Workers in [`blocking`].
-    pub blocked: usize,
-    /// How many workers should be neither idle nor blocked.
-    pub target: usize,
-    /// The most workers there were at once.
-    pub peak_workers: usize,
-}
 
 /// A pool and its end: dropping it disposes of it, as [`Pool::dispose`] with [`Pending::Run`] and
 /// without a deadline.
@@ -290,8 +154,8 @@ impl Pool {
     /// very pool it doesn't wait: the worker can't see its own end.
     ///
     /// # Blocking
-    /// Blocks the calling thread until all workers have ended or the time is over; without a timeout
-    /// as long as the work takes.
+    /// Blocks the calling thread until all workers have ended or the time is over; without a
+    /// timeout as long as the work takes.
     ///
     /// # Examples
     /// ```

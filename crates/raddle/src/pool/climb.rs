@@ -9,7 +9,8 @@
 //!
 //! The .NET thread pool superimposes a wave on the number and looks for it in the throughput
 //! (Hellerstein, Morrison, Eilebrecht 2009). That finds small slopes in much noise, at the price of
-//! always moving; a pool that stands still when nothing can be won suits fewer, longer measurements.
+//! always moving; a pool that stands still when nothing can be won suits fewer, longer
+//! measurements.
 
 use std::ops::RangeInclusive;
 

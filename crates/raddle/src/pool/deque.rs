@@ -6,8 +6,8 @@
 //! One thing differs. In the original a thief copies an entry *before* it owns it, and forgets the
 //! copy if the race was lost: a data race when entries are wider than a word. Here a thief first
 //! moves `top` over the entry, which makes it the owner, then copies, and last clears the slot's
-//! table pointer. The owner of the deque fills only slots that are clear. A thief that the kernel
-//! deschedules between the two costs its slot for that time, and nothing else.
+//! table pointer. The owner of the deque fills only slots that are clear. A thief that loses its
+//! CPU between the two costs its slot for that time, and nothing else.
 //!
 //! Protocol, each with its partner:
 //! 1. push: slot clear (acquire, of 4)? write it; raise `bottom` (to 3).
@@ -16,11 +16,11 @@
 //! 3. steal: read `top`; read `bottom` (of 1); move `top` by compare-and-swap.
 //! 4. the thief copies the entry and clears the slot (release, to 1).
 //!
-//! All accesses to `top` and `bottom` that 2 and 3 race by are SeqCst: in their one order either the
-//! thief sees the lowered `bottom`, or the owner sees the raised `top`. On x86 that is an exchange
-//! for each push and pop, and nothing for a thief's reads; the fences of Lê, Pop, Cohen and Zappa
-//! Nardelli (PPoPP 2013) cost twice as much there. A push, being SeqCst, also comes before whatever
-//! the owner reads next to see whether somebody sleeps.
+//! All accesses to `top` and `bottom` that 2 and 3 race by are SeqCst: in their one order either
+//! the thief sees the lowered `bottom`, or the owner sees the raised `top`. On x86 that is an
+//! exchange for each push and pop, and nothing for a thief's reads; the fences of Lê, Pop, Cohen
+//! and Zappa Nardelli (PPoPP 2013) cost twice as much there. A push, being SeqCst, also comes
+//! before whatever the owner reads next to see whether somebody sleeps.
 
 use super::job::{Job, Payload, Table};
 use raddle_sched::sync::{AtomicPtr, AtomicUsize, Ordering, UnsafeCell};

@@ -29,7 +29,8 @@ const SET: u32 = 2;
 
 /// What a worker waits for: a flag on its stack, and its parker.
 struct Latch<'a> {
-    /// OPEN; SLEEPING by the waiter; SET by who is waited for (release), after which it may be gone.
+    /// OPEN; SLEEPING by the waiter; SET by who is waited for (release), after which it may be
+    /// gone.
     state: AtomicU32,
     /// The waiter.
     local: &'a Local,

@@ -3,7 +3,8 @@
 //! The lock is taken for every item that is queued, for a few dozen instructions, and half the cost
 //! of a mutex is that its release has to ask whether somebody sleeps. Here nobody does: who waits
 //! spins a little, gives way, and from then on naps for a while, so that a holder that the kernel
-//! descheduled, or one of lower priority, gets a CPU. Nothing that can block happens under it.
+//! takes off its CPU, or one of lower priority, gets on with it. Nothing that can block happens
+//! under it.
 
 use super::sync::{lock, wait, wait_until};
 use raddle_sched::SpinLock;
@@ -86,6 +87,33 @@ impl Signal {
                 None => wait(&self.raised, generation),
             };
         }
+    }
+}
+
+/// Where one worker waits.
+#[derive(Default)]
+pub struct Parker {
+    token: Mutex<bool>,
+    unparked: Condvar,
+}
+
+impl Parker {
+    pub fn unpark(&self) {
+        *lock(&self.token) = true;
+        self.unparked.notify_one();
+    }
+
+    /// Waits for a token, and takes it; the deadline ends the wait without one.
+    pub fn park(&self, deadline: Option<Instant>) {
+        let mut token = lock(&self.token);
+        while !*token {
+            token = match deadline {
+                Some(at) if at <= Instant::now() => return,
+                Some(at) => wait_until(&self.unparked, token, at),
+                None => wait(&self.unparked, token),
+            };
+        }
+        *token = false;
     }
 }
 

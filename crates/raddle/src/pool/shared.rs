@@ -1,8 +1,9 @@
 //! What the workers of a pool and those who queue work share.
 //!
-//! Nouns: a *slot* is the place of one worker, used again when a worker ends; a worker is *running*,
-//! *idle* (parked, in the list of idle workers) or *blocked* (in [`blocking`](super::blocking)); a
-//! *searcher* has no work and looks for some; the *target* is how many should run.
+//! Nouns: a *slot* is the place of one worker, used again when a worker ends; a worker is
+//! *running*, *idle* (parked, in the list of idle workers) or *blocked* (in
+//! [`blocking`](super::blocking)); a *searcher* has no work and looks for some; the *target* is how
+//! many should run.
 //!
 //! To queue: push, then summon a worker unless one searches already or as many run as should.
 //! A searcher that finds work, and sees more, summons the next. So a burst wakes workers one after
@@ -18,15 +19,14 @@ use super::builder::{Config, OnPanic, Overflow, PanicReport};
 use super::deque::{self, Owner, Thief};
 use super::job::Job;
 use super::lanes::Lanes;
-use super::lock::{Guard, Lock, Signal};
-use super::sync::{lock, wait, wait_until};
+use super::lock::{Guard, Lock, Parker, Signal};
+use super::sync::lock;
 use super::watch::Watch;
-use super::worker::{self, Local};
-use super::{DisposeReport, Pending, Priority, QueueError, Stats};
+use super::worker;
+use super::{Priority, QueueError, Stats};
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// The most slots of a pool.
 pub const MAX_WORKERS: usize = 1024;
@@ -104,32 +104,6 @@ pub fn bump(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-#[derive(Default)]
-pub struct Parker {
-    token: Mutex<bool>,
-    unparked: Condvar,
-}
-
-impl Parker {
-    pub fn unpark(&self) {
-        *lock(&self.token) = true;
-        self.unparked.notify_one();
-    }
-
-    /// Waits for a token, and takes it; the deadline ends the wait without one.
-    pub fn park(&self, deadline: Option<Instant>) {
-        let mut token = lock(&self.token);
-        while !*token {
-            token = match deadline {
-                Some(at) if at <= Instant::now() => return,
-                Some(at) => wait_until(&self.unparked, token, at),
-                None => wait(&self.unparked, token),
-            };
-        }
-        *token = false;
-    }
-}
-
 pub struct State {
     pub lanes: Lanes,
     pub phase: Phase,
@@ -141,7 +115,7 @@ pub struct State {
     pub blocked: usize,
     /// How many workers should run.
     pub target: usize,
-    threads: Vec<Option<crate::thread::JoinHandle<()>>>,
+    pub threads: Vec<Option<crate::thread::JoinHandle<()>>>,
     /// The watcher looks at this pool at every tick.
     pub monitored: bool,
     pub counts: Counts,
@@ -177,7 +151,7 @@ pub struct Shared {
     /// Signalled when a bounded queue gets room.
     room: Signal,
     /// Signalled when the last worker ends.
-    ended: Signal,
+    pub ended: Signal,
     pub watch: Watch,
     pub me: Weak<Shared>,
 }
@@ -459,14 +433,14 @@ impl Shared {
     }
 
     /// Ends a drained pool: its workers wake, and leave.
-    fn finish_if_drained(&self, state: &mut State) {
+    pub fn finish_if_drained(&self, state: &mut State) {
         let quiet = state.idle.len() == state.alive && state.lanes.len() == 0;
         if state.phase == Phase::Draining && quiet && !self.has_stealable() {
             self.enter(state, Phase::Dropping);
         }
     }
 
-    fn enter(&self, state: &mut State, phase: Phase) {
+    pub fn enter(&self, state: &mut State, phase: Phase) {
         state.phase = phase;
         self.pulse.phase.store(phase as u8, Ordering::Relaxed);
         if phase == Phase::Dropping {
@@ -606,92 +580,5 @@ impl Shared {
             target: state.target,
             peak_workers: counts.peak,
         }
-    }
-
-    /// Ends the pool; see [`Pool::dispose`](super::Pool::dispose).
-    pub fn dispose(&self, pending: Pending, timeout: Option<Duration>) -> DisposeReport {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        self.watch.stop();
-        let before = self.stats();
-        let mut state = self.state();
-        if state.phase == Phase::Open {
-            self.enter(&mut state, Phase::Draining);
-        }
-        if pending == Pending::Run {
-            state = self.drain(state, deadline);
-        }
-        let dropped = state.lanes.clear();
-        state.counts.discarded += dropped.len() as u64;
-        if state.phase != Phase::Dropping {
-            self.enter(&mut state, Phase::Dropping);
-        }
-        self.publish(&state);
-        drop(state);
-        drop(dropped);
-        self.wait_for_end(deadline);
-        let mut state = self.state();
-        let threads: Vec<_> = match state.alive {
-            0 => state.threads.iter_mut().filter_map(Option::take).collect(),
-            _ => Vec::new(),
-        };
-        let still_running = state.alive;
-        drop(state);
-        threads.into_iter().for_each(|thread| drop(thread.join()));
-        let after = self.stats();
-        DisposeReport {
-            ran: after.executed - before.executed,
-            dropped: after.discarded - before.discarded,
-            still_running,
-            panicked: after.panicked,
-        }
-    }
-
-    /// Waits until everything queued has run, or the deadline.
-    fn drain<'a>(
-        &'a self,
-        mut state: Guard<'a, State>,
-        deadline: Option<Instant>,
-    ) -> Guard<'a, State> {
-        self.finish_if_drained(&mut state);
-        // A worker of this pool can't wait for its own end.
-        if Local::is_in(self) {
-            return state;
-        }
-        while state.phase == Phase::Draining {
-            if state.alive == 0 {
-                // All ended, or none could start: once more, or what waits is dropped.
-                let wake = self.summon(&mut state);
-                drop(state);
-                let started = self.act(wake);
-                state = self.state();
-                if started.is_err() || wake == Wake::Nobody {
-                    break;
-                }
-            }
-            if deadline.is_some_and(|at| at <= Instant::now()) {
-                break;
-            }
-            state = self.wait_for_an_end(state, deadline);
-        }
-        state
-    }
-
-    fn wait_for_end(&self, deadline: Option<Instant>) {
-        let mut state = self.state();
-        let late = || deadline.is_some_and(|at| at <= Instant::now());
-        while state.alive > 0 && !Local::is_in(self) && !late() {
-            state = self.wait_for_an_end(state, deadline);
-        }
-    }
-
-    fn wait_for_an_end<'a>(
-        &'a self,
-        state: Guard<'a, State>,
-        deadline: Option<Instant>,
-    ) -> Guard<'a, State> {
-        let ticket = self.ended.ticket();
-        drop(state);
-        self.ended.wait(ticket, deadline);
-        self.state()
     }
 }

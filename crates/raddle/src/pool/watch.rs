@@ -1,8 +1,8 @@
 //! Timers, readiness of descriptors, and the look at a busy pool: one thread for all three.
 //!
 //! The watcher starts with the first timer, descriptor or busy moment of a pool whose size may
-//! change, and sleeps in `epoll_wait` until the next deadline, descriptor or call for it. It runs no
-//! work: it queues it. While nothing waits and no worker runs it has no deadline of its own.
+//! change, and sleeps in `epoll_wait` until the next deadline, descriptor or call for it. It runs
+//! no work: it queues it. While nothing waits and no worker runs it has no deadline of its own.
 
 use super::climb::Climber;
 use super::job::Job;
@@ -156,8 +156,8 @@ impl Watch {
         Ok(watched(shared, id, None))
     }
 
-    /// Has the watcher look at the pool until it is idle. A pool that can't have a watcher keeps its
-    /// size.
+    /// Has the watcher look at the pool until it is idle. A pool that can't have a watcher keeps
+    /// its size.
     #[cold]
     pub fn arm(&self, shared: &Shared) {
         let _ = self.add(shared, |state, _| {

@@ -1,8 +1,8 @@
 //! A worker: finds work, runs it, rests.
 //!
 //! Work is looked for in this order: what is urgent, the worker's own deque (newest first), the
-//! shared lanes, the other workers' deques (oldest first). If its work makes work the lanes come first
-//! every so often: it might never be done otherwise.
+//! shared lanes, the other workers' deques (oldest first). If its work makes work the lanes come
+//! first every so often: it might never be done otherwise.
 
 use super::context::Context;
 use super::deque::{Owner, Thief};
