@@ -12,8 +12,8 @@
 //! To rest: a worker stops searching, and under the lock looks at the lanes, lists itself as idle
 //! and looks at all deques. No work is left to sleepers:
 //! - pushes to the lanes and the list of idle workers are under the same lock;
-//! - who pushes to a deque raises its end and reads the pulse; who rests writes the pulse and reads
-//!   the deques' ends; all SeqCst. One of them sees the other.
+//! - who pushes to a deque, be it what it took from the lanes, raises its end and reads the pulse;
+//!   who rests writes the pulse and reads the deques' ends; all SeqCst. One of them sees the other.
 
 use super::builder::{Config, OnPanic, Overflow, PanicReport};
 use super::deque::{self, Owner, Thief};
