@@ -270,11 +270,13 @@ impl Local {
         let mut jobs = batch.drain(..);
         let first = jobs.next();
         let mut others = jobs.rev();
-        if others.len() > 0
-            && let Some(homeless) = self.owner().push_all(&mut others)
-        {
-            self.shared
-                .put_back([homeless].into_iter().chain(&mut others));
+        if others.len() > 0 {
+            if let Some(homeless) = self.owner().push_all(&mut others) {
+                let homeless = [homeless].into_iter().chain(&mut others);
+                self.shared.put_back(homeless);
+            }
+            // A searcher may have gone to rest while the batch was in neither queue.
+            self.shared.tell_of_push();
         }
         drop(others);
         self.batch.replace(batch);
