@@ -181,6 +181,12 @@ fn bench(workspace: &Workspace, mut arguments: Vec<String>) -> Result<bool> {
     if arguments.is_empty() {
         arguments.push("all".into());
     }
+    if arguments
+        .iter()
+        .any(|name| name == "all" || name == "handles")
+    {
+        workspace.build_example("raddle", "handles")?;
+    }
     let mut command = std::process::Command::new(workspace.raddle());
     Ok(command.arg("bench").args(arguments).status()?.success())
 }

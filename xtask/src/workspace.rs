@@ -76,6 +76,15 @@ impl Workspace {
         )
     }
 
+    /// Builds an example beside the command, where the command looks for it.
+    pub fn build_example(&self, package: &str, example: &str) -> Result<()> {
+        shell::run(
+            shell::cargo(&self.root)
+                .args(["build", "--release", "--package", package])
+                .args(["--example", example]),
+        )
+    }
+
     pub fn raddle(&self) -> PathBuf {
         self.target.join("release/raddle")
     }

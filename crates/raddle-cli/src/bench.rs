@@ -13,6 +13,7 @@
 //! Rejected: comparing only with all CPUs. Two threads that hand a turn to each other are faster on
 //! one CPU than on two, natively too; so the native program on one CPU is the honest opponent.
 
+mod handles;
 mod harness;
 mod http;
 mod overhead;
@@ -46,6 +47,7 @@ const GROUPS: [(Group, &str, Prepare); 10] = [
     (Group::Disk, "disk", primitives::disk),
     (Group::Fairness, "fairness", primitives::sharing),
     (Group::Handoff, "handoff", primitives::handing_off),
+    (Group::Handles, "handles", handles::cases),
     (Group::Http, "http", http::cases),
     (Group::Overhead, "overhead", overhead::cases),
     (Group::Pool, "pool", pool::cases),

@@ -225,6 +225,8 @@ pub enum Group {
     Fairness,
     /// Threads that wait in the kernel: how late others wake
     Handoff,
+    /// Tables of handles: ours, and others behind mutexes and without
+    Handles,
     /// An HTTP server with a thread a connection, under wrk
     Http,
     /// System calls, start-up, and a program that only computes

@@ -100,6 +100,21 @@ fn the_server_is_loaded_and_then_idle() {
 }
 
 #[test]
+fn tables_of_handles_are_measured_if_their_program_is_built() {
+    let output = raddle(&["bench", "handles", "--rounds", "1", "--fraction", "0.001"]).output();
+    let table = text(&output.unwrap().stdout);
+    let measured = ["weak-raddle", "weak-arc-mutex-slab", "monitor-mutex-bitmap"]
+        .iter()
+        .all(|name| table.contains(&format!("handles: {name}")));
+    let skipped = "handles is skipped: it is not built: cargo build --release --package raddle \
+                   --example handles";
+    assert!(
+        measured || table.lines().any(|line| line == skipped),
+        "{table}"
+    );
+}
+
+#[test]
 fn what_is_not_installed_is_skipped_aloud() {
     let folder = Folder::new();
     let said = |group: &str| {

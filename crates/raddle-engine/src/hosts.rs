@@ -22,8 +22,11 @@ pub(crate) fn parks(thread: &Thread) {
     if host.left.swap(1, Ordering::Relaxed) == 0 {
         group.active.fetch_sub(1, Ordering::SeqCst);
     }
-    let has_work = !host.queue.is_empty() || !group.injector.is_empty();
-    if has_work && group.sleepers.load(Ordering::SeqCst) != 0 {
+    let strands = !host.queue.is_empty();
+    if strands {
+        group.stranded.store(1, Ordering::SeqCst);
+    }
+    if (strands || !group.injector.is_empty()) && group.sleepers.load(Ordering::SeqCst) != 0 {
         group.word.fetch_add(1, Ordering::SeqCst);
         let woken = TaskList::new();
         let word = group.word.as_ptr().expose_provenance();

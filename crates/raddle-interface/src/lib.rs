@@ -74,6 +74,8 @@ pub struct GroupControl {
     pub active: AtomicU32,
     /// Hosts that sleep, or are about to, on `word`.
     pub sleepers: AtomicU32,
+    /// Not 0 if a host has left with light threads in its queue since somebody looked.
+    pub stranded: AtomicU32,
     /// Changed to wake a sleeper: a futex.
     pub word: AtomicU32,
 }
@@ -85,6 +87,7 @@ impl GroupControl {
             injector: Injector::new(),
             active: AtomicU32::new(0),
             sleepers: AtomicU32::new(0),
+            stranded: AtomicU32::new(0),
             word: AtomicU32::new(0),
         }
     }

@@ -4,6 +4,8 @@
 //! - [`thread`]: green threads in the shape of `std::thread`. What blocks in std or libc (`Mutex`,
 //!   channels, `std::net`, `std::fs`, `println!`, `sleep`) parks a green thread and lets its kernel
 //!   thread, the *carrier*, run others.
+//! - [`completion`]: a value that one thread computes and another one waits for.
+//! - [`handles`]: a lock-free table of small names for values.
 //! - [`pool`]: thread pools, whose workers are such threads.
 //! - [`runtime`]: whether the engine is there, and how many carriers it has.
 //!
@@ -19,9 +21,24 @@
 //! assert_eq!(sum, 999_000);
 //! ```
 
+pub mod completion;
+// Model checks are about completions; what makes threads needs real ones.
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod light;
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod pool;
+/// What is lock-free in pools, for its models.
+#[cfg(raddle_loom)]
+pub mod pool {
+    pub mod deque;
+    pub mod job;
+}
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod runtime;
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod thread;
 
+#[doc(inline)]
+pub use raddle_handles as handles;
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub use thread::{Builder, is_green_thread, scope, spawn, yield_now};

@@ -38,7 +38,10 @@ pub const STACK_SIZE: usize = 64 << 10;
 ///
 /// ```
 /// let deep = raddle::light::Builder::new().stack_size(1 << 20);
-/// let handle = deep.spawn(|| { let room = [1u8; 256 << 10]; room.iter().map(|&b| u64::from(b)).sum::<u64>() })?;
+/// let handle = deep.spawn(|| {
+///     let room = [1u8; 256 << 10];
+///     room.iter().map(|&b| u64::from(b)).sum::<u64>()
+/// })?;
 /// assert_eq!(handle.join().unwrap(), 256 << 10);
 /// # Ok::<(), std::io::Error>(())
 /// ```

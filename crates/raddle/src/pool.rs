@@ -47,21 +47,11 @@ mod cancel;
 mod cell;
 mod climb;
 mod context;
-#[cfg(not(raddle_loom))]
 mod deque;
-/// The deque, for its model.
-#[cfg(raddle_loom)]
-#[doc(hidden)]
-pub mod deque;
 mod dispose;
 mod errors;
 mod fork;
-#[cfg(not(raddle_loom))]
 mod job;
-/// What the deque holds, for its model.
-#[cfg(raddle_loom)]
-#[doc(hidden)]
-pub mod job;
 mod lanes;
 mod lock;
 mod memory;
@@ -70,7 +60,7 @@ mod settings;
 mod shared;
 mod sync;
 mod task;
-#[cfg(all(test, not(raddle_loom)))]
+#[cfg(test)]
 mod tests;
 mod watch;
 mod worker;

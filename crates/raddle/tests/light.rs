@@ -177,7 +177,7 @@ fn one_that_computes_is_no_obstacle() {
             })
         })
         .collect();
-    for i in 0..1000 {
+    for i in 0..100 {
         assert_eq!(light::spawn(move || i).join().unwrap(), i);
     }
     stop.store(true, Ordering::Relaxed);
@@ -206,4 +206,28 @@ fn a_hundred_thousand_wait_at_a_time() {
         .map(|thread| thread.join().unwrap())
         .sum();
     assert_eq!(sum, 100_000 * 99_999 / 2);
+}
+
+#[test]
+fn one_that_computes_is_replaced() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let burners: Vec<_> = (0..4)
+        .map(|_| {
+            let stop = Arc::clone(&stop);
+            light::spawn(move || while !stop.load(Ordering::Relaxed) {})
+        })
+        .collect();
+    for i in 0..5 {
+        assert_eq!(light::spawn(move || i).join().unwrap(), i);
+    }
+    let stopped = Arc::clone(&stop);
+    light::spawn(move || {
+        light::spawn(move || stopped.store(true, Ordering::Relaxed)); // in the queue of a burner
+        while !stop.load(Ordering::Relaxed) {}
+    })
+    .join()
+    .unwrap();
+    burners
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
 }

@@ -205,7 +205,13 @@ fn a_thread_that_computes_does_not_stop_the_others() {
 #[test]
 fn barriers_meet_across_kinds() {
     let barrier = Arc::new(Barrier::new(20));
-    let meet = |barrier: Arc<Barrier>| move || (0..100).for_each(|_| drop(barrier.wait()));
+    let meet = |barrier: Arc<Barrier>| {
+        move || {
+            (0..100).for_each(|_| {
+                let _ = barrier.wait();
+            })
+        }
+    };
     let green: Vec<_> = (0..10)
         .map(|_| raddle::spawn(meet(Arc::clone(&barrier))))
         .collect();

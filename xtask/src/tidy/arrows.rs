@@ -10,14 +10,26 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("raddle-sys", &[]),
     ("raddle-sched", &[]),
     ("raddle-inspect", &[]),
+    ("raddle-interface", &["raddle-sched"]),
+    ("raddle-handles", &["raddle-sched"]),
     ("raddle-context", &["raddle-sys"]),
     ("raddle-patch", &["raddle-sys"]),
+    (
+        "raddle",
+        &[
+            "raddle-handles",
+            "raddle-interface",
+            "raddle-context",
+            "raddle-sched",
+        ],
+    ),
     (
         "raddle-engine",
         &[
             "raddle-sys",
             "raddle-context",
             "raddle-sched",
+            "raddle-interface",
             "raddle-inspect",
         ],
     ),
@@ -36,6 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "raddle-kernel",
             "raddle-patch",
+            "raddle-interface",
             "raddle-engine",
             "raddle-sys",
             "raddle-context",

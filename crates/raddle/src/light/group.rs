@@ -23,7 +23,7 @@ use std::time::Duration;
 const MOST: usize = 1 << 14;
 /// A host's stack in bytes; light threads don't run on it.
 const HOST_STACK: usize = 64 << 10;
-/// How often hosts are looked at where the runtime doesn't say that one has blocked.
+/// How often hosts are looked at while any works.
 const WATCH: Duration = Duration::from_millis(5);
 
 /// See the module.
@@ -36,6 +36,8 @@ pub(super) struct Group {
     extra: AtomicU32,
     /// 1 while a host is being made.
     breeding: AtomicU32,
+    /// 0 while the watch sleeps, or is about to: a futex.
+    watches: AtomicU32,
 }
 
 /// The process's hosts.
@@ -45,17 +47,14 @@ pub(super) static GROUP: Group = Group {
     count: AtomicU32::new(0),
     extra: AtomicU32::new(0),
     breeding: AtomicU32::new(0),
+    watches: AtomicU32::new(1),
 };
 
 /// Makes the first host, once.
 pub(super) fn start() -> io::Result<()> {
     static START: Once = Once::new();
     START.call_once(|| {
-        if runtime::table().is_none() {
-            let _ = std::thread::Builder::new()
-                .name("raddle-watch".into())
-                .spawn(watch);
-        }
+        let _ = Builder::new().name("raddle-watch").spawn(watch);
     });
     if GROUP.count.load(Ordering::Acquire) == 0 {
         GROUP.breed()?;
@@ -135,6 +134,23 @@ impl Group {
         }
         self.control.active.fetch_add(1, Ordering::SeqCst);
         self.control.sleepers.fetch_sub(1, Ordering::SeqCst);
+        if self.watches.load(Ordering::SeqCst) == 0 && self.watches.swap(1, Ordering::SeqCst) == 0 {
+            wake(&self.watches);
+        }
+    }
+
+    /// Gives what hosts have left behind in their queues to all others.
+    pub(super) fn rescue(&self) {
+        if self.control.stranded.load(Ordering::Relaxed) == 0
+            || self.control.stranded.swap(0, Ordering::SeqCst) == 0
+        {
+            return;
+        }
+        for host in self.hosts().filter(|host| host.has_left()) {
+            while let Some(task) = host.queue().take_lifo().or_else(|| host.queue().pop_ring()) {
+                self.control.injector.push(task);
+            }
+        }
     }
 
     /// A new host looks for its first light thread.
@@ -169,22 +185,32 @@ fn wake(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1) };
 }
 
-/// Where no runtime says which hosts have blocked: adds a place whenever work waits and no host
-/// has looked for any during a whole period.
+/// Looks at the hosts while any works: light threads that wait while a place is free get a host;
+/// if no host has looked for work during a whole period although some waits, each one's light
+/// thread computes, or blocks where no runtime says so, and there is one place more.
 fn watch() {
     let looks = || {
-        GROUP
-            .hosts()
-            .map(|host| u64::from(host.picks()))
-            .sum::<u64>()
+        let each = GROUP.hosts().map(|host| u64::from(host.picks()));
+        each.sum::<u64>()
     };
     let mut before = looks();
     loop {
         std::thread::sleep(WATCH);
         let now = looks();
-        if now == before && GROUP.has_work() {
+        let has_work = GROUP.has_work();
+        if has_work && now == before {
             GROUP.extra.fetch_add(1, Ordering::SeqCst);
+        } else {
+            GROUP.extra.store(0, Ordering::SeqCst);
+        }
+        if has_work {
             GROUP.wake_one();
+        } else if GROUP.control.active.load(Ordering::SeqCst) == 0 {
+            GROUP.watches.store(0, Ordering::SeqCst);
+            if GROUP.control.active.load(Ordering::SeqCst) == 0 {
+                wait(&GROUP.watches, 0);
+            }
+            GROUP.watches.store(1, Ordering::SeqCst);
         }
         before = now;
     }

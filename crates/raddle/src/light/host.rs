@@ -227,6 +227,11 @@ impl Host {
         self.light.get()
     }
 
+    /// True if the runtime has counted it out.
+    pub(super) fn has_left(&self) -> bool {
+        self.control.left.load(Ordering::Relaxed) != 0
+    }
+
     /// How often it looked for a thread to run.
     pub(super) fn picks(&self) -> u32 {
         self.picks.get()
@@ -294,6 +299,7 @@ impl Host {
     /// As [`Host::pick`], but what waits for long comes first.
     #[cold]
     fn pick_fairly(&self) -> Option<&'static Light> {
+        GROUP.rescue();
         let task = GROUP
             .control
             .injector
@@ -424,8 +430,7 @@ pub(super) fn yield_now(light: &'static Light) {
         return leave_for_loop(light, host);
     }
     let alone = host.queue().is_empty() && GROUP.control.injector.is_empty();
-    if alone || host.picks.get().is_multiple_of(FAIRNESS) {
-        host.picks.set(host.picks.get().wrapping_add(1));
+    if alone || host.picks.get() % FAIRNESS == 1 {
         std::thread::yield_now(); // whom it waits for may be no light thread, or on another host
     }
     if alone {

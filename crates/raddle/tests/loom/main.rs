@@ -5,6 +5,7 @@
 //! `RUSTFLAGS="--cfg raddle_loom" cargo test -p raddle --release --test loom`
 #![cfg(raddle_loom)]
 
+mod completion;
 mod pool;
 
 /// Runs `model` over all interleavings with up to `preemptions` preemptions.

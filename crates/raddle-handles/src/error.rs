@@ -1,0 +1,76 @@
+//! What can go wrong.
+
+use core::error::Error;
+use core::fmt;
+
+/// Why a handle gives no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HandleError {
+    /// It was removed, or is no handle of this table.
+    Stale,
+    /// It is weak, and its value or its owner is gone. It still has to be removed.
+    Expired,
+    /// It is of another kind than the call is for.
+    WrongKind,
+    /// Four million uses of it are under way, and no more can be counted.
+    Busy,
+}
+
+impl fmt::Display for HandleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stale => "the handle was removed, or is not of this table",
+            Self::Expired => "the weak handle has expired",
+            Self::WrongKind => "the handle is of another kind",
+            Self::Busy => "too many uses of the handle at a time",
+        })
+    }
+}
+
+impl Error for HandleError {}
+
+/// Why there is no new handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum InsertError {
+    /// All slots are in use: there are 2^28.
+    Full,
+    /// There is no memory for another bucket of slots.
+    NoMemory,
+    /// The owner of the weak handle has expired.
+    OwnerExpired,
+}
+
+impl fmt::Display for InsertError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full => "the table of handles is full",
+            Self::NoMemory => "no memory for more handles",
+            Self::OwnerExpired => "the owner of the handle has expired",
+        })
+    }
+}
+
+impl Error for InsertError {}
+
+/// Why there is no such owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OwnerError {
+    /// The table knows as many owners as it can.
+    TooMany,
+    /// The owner was ended before, or is no owner of this table.
+    Expired,
+}
+
+impl fmt::Display for OwnerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TooMany => "too many owners of handles",
+            Self::Expired => "the owner has expired before",
+        })
+    }
+}
+
+impl Error for OwnerError {}

@@ -1,0 +1,381 @@
+//! A value that one thread computes and another one waits for.
+//!
+//! [`pair`] makes the two ends: a [`Promise`], which is set once, and a [`Completion`], which is
+//! waited for. Light, green and kernel threads may hold either end, and waiting blocks that thread
+//! alone.
+//!
+//! ```
+//! use raddle::completion;
+//!
+//! let (promise, answer) = completion::pair();
+//! let thread = raddle::thread::spawn(move || promise.set(6 * 7));
+//! assert_eq!(answer.wait()?, 42);
+//! # thread.join().unwrap().unwrap();
+//! # Ok::<(), completion::Failure>(())
+//! ```
+//!
+//! # One consumer
+//!
+//! A completion is waited for by whoever owns it, once: the value is moved out, so it needs neither
+//! `Clone` nor a lock, and that somebody waits twice does not compile. Where many wait for one
+//! thing, put an [`Arc`] into a promise for each of them.
+//!
+//! # How it ends
+//!
+//! Each completion ends in one of three ways, and the waiter is told which: the promise was set;
+//! it was dropped unset ([`Failure::Abandoned`]); or the computation that [`Promise::run`] called
+//! panicked ([`Failure::Panicked`]). In a program that is built with `panic = "abort"` there is no
+//! third way.
+//!
+//! # Protocol
+//!
+//! One word holds the state; two cells hold the result and who is to be told (see `cell.rs`). No
+//! lock is taken: setting a promise that nobody waits for yet is one atomic exchange.
+
+mod block_on;
+mod cell;
+mod failure;
+mod sync;
+
+pub use block_on::block_on;
+pub use failure::{Failure, TimedWait};
+
+use cell::{Cell, Listener, Registered};
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+/// The two ends of a completion.
+///
+/// ```
+/// let (promise, completion) = raddle::completion::pair();
+/// promise.set("done").unwrap();
+/// assert_eq!(completion.wait().unwrap(), "done");
+/// ```
+pub fn pair<T>() -> (Promise<T>, Completion<T>) {
+    let cell = Arc::new(Cell::new());
+    let promise = Promise {
+        cell: Some(cell.clone()),
+    };
+    (promise, Completion { cell: Some(cell) })
+}
+
+/// The end that is set, once.
+///
+/// One that is dropped unset tells the waiter so: [`Failure::Abandoned`].
+///
+/// ```
+/// # use raddle::completion::{self, Failure};
+/// let (promise, completion) = completion::pair::<u8>();
+/// drop(promise);
+/// assert!(matches!(completion.wait(), Err(Failure::Abandoned)));
+/// ```
+///
+/// Setting it twice does not compile:
+///
+/// ```compile_fail
+/// let (promise, completion) = raddle::completion::pair();
+/// promise.set(1);
+/// promise.set(2);
+/// ```
+pub struct Promise<T> {
+    /// `None` once it is set.
+    cell: Option<Arc<Cell<T>>>,
+}
+
+impl<T> Promise<T> {
+    /// Gives the waiter its value.
+    ///
+    /// # Errors
+    /// The value, if the completion was dropped: nobody will ask for it.
+    ///
+    /// ```
+    /// let (promise, completion) = raddle::completion::pair();
+    /// drop(completion);
+    /// assert_eq!(promise.set(5), Err(5));
+    /// ```
+    ///
+    /// # Blocking
+    /// Never. What [`Completion::then`] added runs here, on the setting thread.
+    pub fn set(self, value: T) -> Result<(), T> {
+        match self.finish(Ok(value)) {
+            // An error isn't given back for a value.
+            Some(Ok(value)) => Err(value),
+            Some(Err(_)) | None => Ok(()),
+        }
+    }
+
+    /// Computes the value and sets it. A panic of `compute` goes to the waiter, as
+    /// [`Failure::Panicked`], and not on; what nobody waits for is dropped.
+    ///
+    /// This is what runs in a thread that is made for one computation:
+    ///
+    /// ```
+    /// # use raddle::completion::{self, Completion, Failure};
+    /// fn run_in_thread<T: Send + 'static>(
+    ///     compute: impl FnOnce() -> T + Send + 'static,
+    /// ) -> Completion<T> {
+    ///     let (promise, completion) = completion::pair();
+    ///     raddle::thread::spawn(move || promise.run(compute));
+    ///     completion
+    /// }
+    ///
+    /// assert_eq!(run_in_thread(|| 6 * 7).wait()?, 42);
+    /// let failure = run_in_thread(|| -> u8 { panic!("no answer") }).wait().unwrap_err();
+    /// assert_eq!(failure.to_string(), "the computation panicked: no answer");
+    /// # Ok::<(), Failure>(())
+    /// ```
+    pub fn run(self, compute: impl FnOnce() -> T) {
+        // A computation that panicked is gone, and its captures with it: nobody sees them torn.
+        let result = catch_unwind(AssertUnwindSafe(compute)).map_err(Failure::Panicked);
+        drop(self.finish(result));
+    }
+
+    /// Whether somebody may still ask for the value. Once false, it stays false.
+    ///
+    /// ```
+    /// let (promise, completion) = raddle::completion::pair::<u8>();
+    /// assert!(promise.is_awaited());
+    /// drop(completion);
+    /// assert!(!promise.is_awaited()); // stop computing
+    /// ```
+    pub fn is_awaited(&self) -> bool {
+        self.cell.as_ref().is_some_and(|cell| !cell.is_closed())
+    }
+
+    fn finish(mut self, result: Result<T, Failure>) -> Option<Result<T, Failure>> {
+        let cell = self.cell.take()?;
+        cell.finish(result)
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        if let Some(cell) = self.cell.take() {
+            drop(cell.finish(Err(Failure::Abandoned)));
+        }
+    }
+}
+
+impl<T> fmt::Debug for Promise<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Promise")
+            .field("is_awaited", &self.is_awaited())
+            .finish()
+    }
+}
+
+/// The end that is waited for: by a thread ([`Completion::wait`]), by a task (it is a [`Future`]),
+/// or by what is to be done next ([`Completion::then`]).
+///
+/// Dropping it takes the interest away; a value that comes later is given back to
+/// [`Promise::set`].
+///
+/// ```
+/// # use raddle::completion;
+/// async fn double(answer: completion::Completion<u32>) -> Result<u32, completion::Failure> {
+///     Ok(answer.await? * 2)
+/// }
+///
+/// let (promise, answer) = completion::pair();
+/// promise.set(21).unwrap();
+/// assert_eq!(completion::block_on(double(answer))?, 42);
+/// # Ok::<(), completion::Failure>(())
+/// ```
+///
+/// Waiting twice does not compile:
+///
+/// ```compile_fail
+/// let (promise, completion) = raddle::completion::pair::<u8>();
+/// completion.wait();
+/// completion.wait();
+/// ```
+#[must_use = "a value that nobody waits for is lost"]
+pub struct Completion<T> {
+    /// `None` once the result was taken, or something else waits for it.
+    cell: Option<Arc<Cell<T>>>,
+}
+
+impl<T> Completion<T> {
+    /// A completion that is done.
+    ///
+    /// ```
+    /// # use raddle::completion::Completion;
+    /// assert_eq!(Completion::ready(5).wait().unwrap(), 5);
+    /// ```
+    pub fn ready(value: T) -> Self {
+        let cell = Arc::new(Cell::new());
+        drop(cell.finish(Ok(value)));
+        Self { cell: Some(cell) }
+    }
+
+    /// Whether [`Completion::wait`] would return at once.
+    ///
+    /// ```
+    /// let (promise, completion) = raddle::completion::pair();
+    /// assert!(!completion.is_done());
+    /// promise.set(5).unwrap();
+    /// assert!(completion.is_done());
+    /// ```
+    pub fn is_done(&self) -> bool {
+        self.cell.as_ref().is_none_or(|cell| cell.is_done())
+    }
+
+    /// Waits for the value.
+    ///
+    /// # Errors
+    /// [`Failure::Abandoned`] if the promise was dropped, [`Failure::Panicked`] if its computation
+    /// panicked.
+    ///
+    /// # Panics
+    /// If the completion was polled as a future before, and was ready.
+    ///
+    /// # Blocking
+    /// The light or green thread; outside raddle, the kernel thread.
+    pub fn wait(self) -> Result<T, Failure> {
+        match self.wait_until(None) {
+            Ok(result) => result,
+            Err(_) => unreachable!("a wait without an end has no timeout"),
+        }
+    }
+
+    /// Waits for the value, but not longer than `timeout`.
+    ///
+    /// ```
+    /// # use raddle::completion::{self, TimedWait};
+    /// # use std::time::Duration;
+    /// let (promise, completion) = completion::pair();
+    /// let Err(TimedWait::TimedOut(completion)) = completion.wait_timeout(Duration::ZERO) else {
+    ///     panic!("nobody set it");
+    /// };
+    /// promise.set(5).unwrap();
+    /// assert_eq!(completion.wait_timeout(Duration::ZERO).unwrap(), 5);
+    /// ```
+    ///
+    /// # Errors
+    /// [`TimedWait::TimedOut`] gives the completion back; [`TimedWait::Failed`] says what
+    /// [`Completion::wait`] would.
+    ///
+    /// # Panics
+    /// As [`Completion::wait`].
+    ///
+    /// # Blocking
+    /// The green thread, or the host of a light one; outside raddle, the kernel thread.
+    pub fn wait_timeout(self, timeout: Duration) -> Result<T, TimedWait<T>> {
+        // A time that the clock can't tell is too far away to be waited for.
+        match self.wait_until(Instant::now().checked_add(timeout)) {
+            Ok(result) => result.map_err(TimedWait::Failed),
+            Err(completion) => Err(TimedWait::TimedOut(completion)),
+        }
+    }
+
+    fn wait_until(mut self, deadline: Option<Instant>) -> Result<Result<T, Failure>, Self> {
+        let Some(cell) = self.cell.take() else {
+            panic!("{TAKEN}");
+        };
+        if !cell.is_done() {
+            let announce = |waiter| {
+                let registered = cell.listen(Listener::Thread(waiter));
+                matches!(registered, Registered::Listening)
+            };
+            let is_done = || cell.is_done();
+            let in_time = match deadline {
+                None => {
+                    sync::wait(announce, is_done);
+                    true
+                }
+                Some(deadline) => sync::wait_until(deadline, announce, is_done, || cell.withdraw()),
+            };
+            if !in_time {
+                self.cell = Some(cell);
+                return Err(self);
+            }
+        }
+        // SAFETY: it is done, and this is the only consumer, which ends here.
+        Ok(unsafe { cell.take_result() })
+    }
+
+    /// What comes of doing something with the value. `next` is called by the thread that sets the
+    /// promise, or here if it is set. If the computation failed, so has what comes of it, and
+    /// `next` is not called; a panic of `next` is a failure of the new completion.
+    ///
+    /// ```
+    /// let (promise, completion) = raddle::completion::pair::<u32>();
+    /// let text = completion.then(|value| value * 2).then(|value| value.to_string());
+    /// promise.set(21).unwrap();
+    /// assert_eq!(text.wait().unwrap(), "42");
+    /// ```
+    ///
+    /// # Panics
+    /// As [`Completion::wait`].
+    ///
+    /// # Blocking
+    /// Not here. `next` should not block either: it holds up the thread that sets the promise.
+    pub fn then<U>(mut self, next: impl FnOnce(T) -> U + Send + 'static) -> Completion<U>
+    where
+        T: Send + 'static,
+        U: Send + 'static,
+    {
+        let Some(cell) = self.cell.take() else {
+            panic!("{TAKEN}");
+        };
+        let (promise, completion) = pair();
+        let call = |result| match result {
+            Ok(value) => promise.run(|| next(value)),
+            Err(failure) => drop(promise.finish(Err(failure))),
+        };
+        if let Registered::Done(Listener::Call(call)) = cell.listen(Listener::Call(Box::new(call)))
+        {
+            // SAFETY: it is done, and this was the only consumer.
+            call(unsafe { cell.take_result() });
+        }
+        completion
+    }
+}
+
+const TAKEN: &str = "the completion was polled to its end before";
+
+impl<T> Future for Completion<T> {
+    type Output = Result<T, Failure>;
+
+    /// # Panics
+    /// If it was ready before.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(cell) = &self.cell else {
+            panic!("{TAKEN}");
+        };
+        if !cell.is_done() {
+            // The waker of an earlier poll may be another task's.
+            if let Registered::Listening = cell.listen(Listener::Task(context.waker().clone())) {
+                return Poll::Pending;
+            }
+        }
+        // SAFETY: it is done, and this is the only consumer, which has nothing to ask from now on.
+        let result = unsafe { cell.take_result() };
+        self.cell = None;
+        Poll::Ready(result)
+    }
+}
+
+// Nothing in it is pinned.
+impl<T> Unpin for Completion<T> {}
+
+impl<T> Drop for Completion<T> {
+    fn drop(&mut self) {
+        if let Some(cell) = self.cell.take() {
+            cell.close();
+        }
+    }
+}
+
+impl<T> fmt::Debug for Completion<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion")
+            .field("is_done", &self.is_done())
+            .finish()
+    }
+}
