@@ -3,6 +3,7 @@
 use super::PoolRef;
 use super::cancel::{CancelToken, Registration};
 use super::cell::{Outcome, ResultCell};
+use super::context::Context;
 use super::errors::TaskError;
 use super::sync::lock;
 use super::worker::blocking;
@@ -258,7 +259,9 @@ impl<T: Send + 'static> Task<T> {
     }
 
     fn run_inline(&self) {
-        if self.pool.shared.config.inline_waits && self.work.run() {
+        // What the task sees is what flowed to it, wherever it runs.
+        let run = || Context::default().run(|| self.work.run());
+        if self.pool.shared.config.inline_waits && run() {
             self.pool.shared.state().counts.inlined += 1;
         }
     }
