@@ -35,6 +35,15 @@ pub struct Slices {
     charged_ns: AtomicU64,
 }
 
+impl Slices {
+    /// For a carrier whose kernel thread is new.
+    pub(crate) fn reset(&self) {
+        self.started_ns.store(0, Ordering::Relaxed);
+        self.read_ns.store(0, Ordering::Relaxed);
+        self.charged_ns.store(0, Ordering::Relaxed);
+    }
+}
+
 /// A thread's part.
 pub struct CpuTime {
     /// Charged so far. Written by the thread's carrier.
@@ -173,7 +182,5 @@ fn running_ns(carrier: &Carrier, thread: &Thread, now_ns: u64) -> u64 {
 pub(crate) fn in_child(carrier: &Carrier, thread: &Thread) {
     ON.store(0, Ordering::Relaxed);
     thread.cpu.reset(0);
-    carrier.slices.started_ns.store(0, Ordering::Relaxed);
-    carrier.slices.read_ns.store(0, Ordering::Relaxed);
-    carrier.slices.charged_ns.store(0, Ordering::Relaxed);
+    carrier.slices.reset();
 }

@@ -6,12 +6,12 @@
 //! on its own behalf.
 
 use crate::accounting::Slices;
-use crate::chaos;
 use crate::engine::ENGINE;
 use crate::thread::Thread;
+use crate::{chaos, kthread};
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
-use core::ptr::null_mut;
+use core::ptr::{null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use raddle_context::Context;
 use raddle_sched::RunQueue;
@@ -178,6 +178,11 @@ pub struct Carrier {
     pub(crate) slices: Slices,
     /// The kernel's alternate signal stack of this carrier: lowest address and size in bytes.
     pub signal_stack: Cell<(usize, usize)>,
+    /// The lowest address of its own stack, which has [`kthread::STACK_SIZE`] bytes; null for none.
+    /// Written by the carrier.
+    pub(crate) stack: Cell<*mut u8>,
+    /// See [`crate::places::Slots`]; under that lock.
+    pub(crate) next_free: Cell<u32>,
 }
 
 impl Carrier {
@@ -201,8 +206,18 @@ impl Carrier {
         raddle_context::gs_base() as *const Carrier
     }
 
-    /// Prepares zeroed memory as a carrier.
+    /// Prepares zeroed memory, or the slot of a carrier that has ended.
     pub(crate) fn init(&self, id: u32) {
+        self.reset();
+        self.set_thread(null_mut());
+        while self.arrivals.pop().is_some() {}
+        self.attention.store(0, Ordering::Relaxed);
+        self.in_clock.set(0);
+        self.deliver_here.set(0);
+        self.child_shares.store(0, Ordering::Relaxed);
+        self.wake_word.store(0, Ordering::Relaxed);
+        self.set_state(CarrierState::Running);
+        self.slices.reset();
         self.self_ptr.set(self);
         self.id.set(id);
         self.backlog.set(Backlog::new());
@@ -296,7 +311,17 @@ impl Carrier {
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Forgets everything but identity: in the child of a fork.
+    /// Takes the memory that its kernel thread runs on: lowest addresses and sizes in bytes.
+    pub(crate) fn take_stacks(&self) -> [(*mut u8, usize); 2] {
+        let own = self.stack.replace(null_mut());
+        let (base, size) = self.signal_stack.take();
+        [
+            (own, kthread::STACK_SIZE),
+            (with_exposed_provenance_mut(base), size),
+        ]
+    }
+
+    /// Forgets everything but identity: in the child of a fork, and when a slot is used again.
     pub(crate) fn reset(&self) {
         while self.queue.take_lifo().is_some() || self.queue.pop_ring().is_some() {}
         self.next.set(null_mut());
@@ -307,5 +332,6 @@ impl Carrier {
         self.handed_off.store(0, Ordering::Relaxed);
         self.bound.store(null_mut(), Ordering::Relaxed);
         self.mailbox.store(null_mut(), Ordering::Relaxed);
+        self.retired.store(0, Ordering::Relaxed);
     }
 }

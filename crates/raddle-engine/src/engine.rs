@@ -8,6 +8,7 @@
 use crate::carrier::Carrier;
 use crate::chaos::{self, Point};
 use crate::helpers::Helpers;
+use crate::places::Slots;
 use crate::pump::Pump;
 use crate::ring::Ring;
 use crate::roster::Roster;
@@ -83,16 +84,12 @@ pub struct Engine {
     /// Carriers that exist, the first `up` of the list.
     pub(crate) up: AtomicU32,
     pub(crate) list: [AtomicPtr<Carrier>; MAX_CARRIERS],
-    memory: AtomicUsize,
-    /// Guards growth of the list, and start-up.
-    pub(crate) growth: SpinLock<Growth>,
+    /// Where the carriers' slots are.
+    pub(crate) memory: AtomicUsize,
+    /// Guards the list's growth, too.
+    pub(crate) slots: SpinLock<Slots>,
     hooks: SpinLock<Option<Hooks>>,
     pub started_ns: AtomicU64,
-}
-
-/// How many carrier slots were committed.
-pub struct Growth {
-    pub(crate) committed: usize,
 }
 
 /// The engine of this process.
@@ -128,7 +125,7 @@ impl Engine {
             up: AtomicU32::new(0),
             list: [const { AtomicPtr::new(null_mut()) }; MAX_CARRIERS],
             memory: AtomicUsize::new(0),
-            growth: SpinLock::new(Growth { committed: 0 }),
+            slots: SpinLock::new(Slots::new()),
             hooks: SpinLock::new(None),
             started_ns: AtomicU64::new(0),
         }
@@ -190,27 +187,6 @@ impl Engine {
         Ok(())
     }
 
-    pub(crate) fn new_carrier<'a>(&self) -> Result<&'a Carrier, isize> {
-        let mut growth = self.growth.lock();
-        let base = self.memory.load(Ordering::Relaxed);
-        let base = core::ptr::with_exposed_provenance_mut::<Carrier>(base);
-        if growth.committed == MAX_CARRIERS {
-            return Err(err(errno::EAGAIN));
-        }
-        let at = base.wrapping_add(growth.committed);
-        let page = mem::PAGE_SIZE;
-        let from = at.addr() & !(page - 1);
-        let to = (at.addr() + size_of::<Carrier>()).next_multiple_of(page);
-        // SAFETY: the pages lie in the carriers' reservation.
-        unsafe { mem::commit(at.wrapping_byte_sub(at.addr() - from).cast(), to - from)? };
-        let id = growth.committed as u32;
-        growth.committed += 1;
-        // SAFETY: committed, zeroed memory is a valid Carrier, and it is never freed.
-        let carrier = unsafe { &*at };
-        carrier.init(id);
-        Ok(carrier)
-    }
-
     /// True once the program has made a second thread.
     #[inline(always)]
     pub fn is_started(&self) -> bool {
@@ -249,13 +225,6 @@ impl Engine {
         (0..self.up.load(Ordering::Acquire) as usize)
             // SAFETY: the first `up` entries are carriers, which are never freed.
             .map(|i| unsafe { &*self.list[i].load(Ordering::Acquire) })
-    }
-
-    /// All carriers that were ever made, those of bound threads included.
-    pub fn all_carriers(&self) -> impl Iterator<Item = &Carrier> {
-        let committed = self.growth.lock().committed;
-        // SAFETY: committed carriers live for ever.
-        (0..committed).map(|id| unsafe { &*self.by_id(id) })
     }
 
     /// How many carriers exist.
@@ -302,6 +271,7 @@ impl Engine {
         }
         if carrier.scheduler.get().is_null() {
             let stack = mem::map(kthread::STACK_SIZE)?;
+            carrier.stack.set(stack);
             switch::prepare_scheduler(carrier, stack, kthread::STACK_SIZE);
         }
         (self.hooks().carrier_starts)(carrier);
@@ -457,37 +427,11 @@ impl Engine {
         self.may_grow() && self.grow()
     }
 
-    pub(crate) fn by_id(&self, id: usize) -> *const Carrier {
-        let base = self.memory.load(Ordering::Relaxed);
-        core::ptr::with_exposed_provenance::<Carrier>(base).wrapping_add(id)
-    }
-
     pub(crate) fn wake_carrier(&self, carrier: &Carrier) {
         chaos::stop(Point::Wake);
         if carrier.wake_word.swap(1, Ordering::AcqRel) == 0 {
             kthread::futex_wake(carrier.wake_word.as_ptr(), 1);
         }
-    }
-
-    /// Gives `thread` a carrier of its own, which runs nothing else; from its next wait on.
-    ///
-    /// # Errors
-    /// EAGAIN.
-    pub fn bind(&self, thread: &Thread) -> Result<(), isize> {
-        let carrier = self.new_carrier()?;
-        carrier.bound.store(thread.as_ptr(), Ordering::Relaxed);
-        carrier.apart.set(Carrier::current().apart.get());
-        let address = core::ptr::from_ref(carrier).expose_provenance();
-        let kernel_tid = kthread::spawn(switch::carrier_main, address, kthread::STACK_SIZE)
-            .map_err(|_| err(errno::EAGAIN))?;
-        carrier.kernel_tid.store(kernel_tid, Ordering::Release);
-        let own = core::ptr::from_ref(carrier).cast_mut();
-        // If somebody else was faster, this carrier sleeps for ever.
-        let _ =
-            thread
-                .bound
-                .compare_exchange(null_mut(), own, Ordering::Release, Ordering::Relaxed);
-        Ok(())
     }
 
     /// The engine's own descriptors, in rising order.

@@ -2,7 +2,7 @@
 
 use crate::accounting;
 use crate::carrier::Carrier;
-use crate::engine::{ENGINE, Growth};
+use crate::engine::ENGINE;
 use crate::thread::Thread;
 use core::sync::atomic::Ordering;
 use raddle_sys::{nr, sys};
@@ -18,8 +18,7 @@ pub unsafe fn in_child() {
     // SAFETY: the caller's promise covers every reset here.
     unsafe {
         let pid = sys!(nr::__NR_getpid) as u32;
-        ENGINE.growth.break_lock();
-        let Growth { .. } = *ENGINE.growth.lock();
+        ENGINE.keep_only_carrier(carrier);
         ENGINE.futexes.reset();
         ENGINE.timers.reset();
         ENGINE.injector.reset();

@@ -308,7 +308,7 @@ global_asm!(
     ".popsection",
 );
 
-extern "C" fn helper_main(_: usize) -> ! {
+extern "C" fn helper_main(_: usize, _: *mut u8) -> ! {
     // SAFETY: this thread is no carrier; only the runtime's own signals may interrupt it.
     unsafe {
         raddle_context::set_gs_base(0);

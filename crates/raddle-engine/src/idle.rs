@@ -16,7 +16,7 @@ use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::switch::{look_around, pick};
 use crate::thread::Thread;
-use crate::{chaos, clock, kthread};
+use crate::{bound, chaos, clock, kthread};
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, timestamp};
 use raddle_sys::{nr, sys};
@@ -29,7 +29,7 @@ const LONG_YIELD_NS: u64 = 1_000_000;
 /// Returns a thread to run; sleeps until there is one.
 pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
     if !carrier.bound.load(Ordering::Relaxed).is_null() {
-        return wait_for_mail(carrier);
+        return bound::wait_for_mail(carrier);
     }
     loop {
         if carrier.handed_off.load(Ordering::Relaxed) != 0 {
@@ -114,47 +114,6 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
     }
     carrier.set_state(CarrierState::Running);
     ENGINE.breed();
-}
-
-fn wait_for_mail<'a>(carrier: &Carrier) -> &'a Thread {
-    loop {
-        carrier.wake_word.store(0, Ordering::SeqCst);
-        if carrier.attention.swap(0, Ordering::Relaxed) != 0 {
-            (ENGINE.hooks().route_signals)();
-        }
-        if let Some(thread) = pick(carrier) {
-            return thread;
-        }
-        if carrier.retired.load(Ordering::SeqCst) != 0 {
-            end_bound(carrier);
-        }
-        carrier.set_state(CarrierState::Idle);
-        sleep_bound(carrier);
-        carrier.set_state(CarrierState::Running);
-    }
-}
-
-/// Ends the kernel thread of a bound thread that has ended. Its stack stays mapped: a small known
-/// leak per bound thread's end.
-pub(crate) fn end_bound(carrier: &Carrier) -> ! {
-    carrier.set_state(CarrierState::Idle);
-    kthread::exit()
-}
-
-/// A bound thread's deadline is its carrier's to keep: there may be no poller.
-fn sleep_bound(carrier: &Carrier) {
-    // SAFETY: the carrier's bound thread lives in type-stable memory.
-    let thread = unsafe { carrier.bound.load(Ordering::Relaxed).as_ref() };
-    // What runs on another carrier still has the deadline of its last wait.
-    let waits = thread.filter(|thread| thread.task.is_waiting());
-    let deadline_ns = waits.map_or(0, |thread| thread.deadline_ns.load(Ordering::Relaxed));
-    if deadline_ns == 0 {
-        return kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
-    }
-    let left = deadline_ns.saturating_sub(clock::now_ns());
-    if left == 0 || kthread::futex_wait_for(carrier.wake_word.as_ptr(), 0, left) {
-        look_around(carrier);
-    }
 }
 
 /// Looks into other carriers' queues for a bounded time.

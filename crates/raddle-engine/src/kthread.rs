@@ -1,7 +1,7 @@
 //! Kernel threads of our own: raw `clone`, no libc.
 
 use crate::engine::ENGINE;
-use core::arch::naked_asm;
+use core::arch::{asm, naked_asm};
 use raddle_sys::{is_err, mem, nr, sys};
 
 /// CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM.
@@ -13,8 +13,9 @@ const PROCESS: usize = 0x100;
 /// Bytes of stack that a carrier's own stack has.
 pub const STACK_SIZE: usize = 64 * 1024;
 
-/// What the new thread runs; it never returns.
-pub type Entry = extern "C" fn(usize) -> !;
+/// What the new thread runs, with its argument and the lowest address of its stack; it never
+/// returns.
+pub type Entry = extern "C" fn(usize, *mut u8) -> !;
 
 /// Starts a kernel thread on `stack_size` bytes of fresh stack. It starts with every signal
 /// blocked, and with the creator's FS and GS bases.
@@ -38,12 +39,33 @@ pub fn spawn_process(entry: Entry, argument: usize, stack_size: usize) -> Result
     }
 }
 
-/// Ends the calling kernel thread, on which nothing of the program runs.
-pub fn exit() -> ! {
-    ENGINE.roster.leave();
-    loop {
-        // SAFETY: ends this kernel thread alone.
-        unsafe { sys!(nr::__NR_exit, 0usize) };
+/// Ends the calling kernel thread, which has left the roster, and unmaps `stacks` (lowest addresses
+/// and sizes in bytes).
+///
+/// # Safety
+/// The first must be the stack in use, the second one's lowest address may be null. Nobody else
+/// uses them, and all signals are blocked.
+pub unsafe fn end(stacks: [(*mut u8, usize); 2]) -> ! {
+    let [(own, own_size), (other, other_size)] = stacks;
+    // SAFETY: the caller's promise; from the first call on the stack isn't touched.
+    unsafe {
+        if !other.is_null() {
+            mem::unmap(other, other_size);
+        }
+        asm!(
+            "mov eax, {munmap}",
+            "syscall",
+            "2:",
+            "xor edi, edi",
+            "mov eax, {exit}",
+            "syscall",
+            "jmp 2b",
+            munmap = const nr::__NR_munmap,
+            exit = const nr::__NR_exit,
+            in("rdi") own,
+            in("rsi") own_size,
+            options(noreturn, nostack),
+        )
     }
 }
 
@@ -63,7 +85,7 @@ fn spawn_as(flags: usize, entry: Entry, argument: usize, stack_size: usize) -> i
             &raw mut old,
             8usize
         );
-        let tid = raw_clone(flags, top, entry, argument);
+        let tid = raw_clone(flags, top, entry, argument, stack);
         sys!(
             nr::__NR_rt_sigprocmask,
             2usize,
@@ -80,14 +102,23 @@ fn spawn_as(flags: usize, entry: Entry, argument: usize, stack_size: usize) -> i
     tid
 }
 
-/// rdi = flags, rsi = stack, rdx = entry, rcx = argument. The child has nothing on its stack.
+/// rdi = flags, rsi = stack's top, rdx = entry, rcx = argument, r8 = stack's lowest address. The
+/// child has nothing on its stack.
 #[unsafe(naked)]
-unsafe extern "C" fn raw_clone(flags: usize, stack: *mut u8, entry: Entry, arg: usize) -> isize {
+unsafe extern "C" fn raw_clone(
+    flags: usize,
+    top: *mut u8,
+    entry: Entry,
+    arg: usize,
+    stack: *mut u8,
+) -> isize {
     naked_asm!(
         "push r12",
         "push r13",
+        "push r14",
         "mov r12, rdx",
         "mov r13, rcx",
+        "mov r14, r8",
         "xor edx, edx",
         "xor r10d, r10d",
         "xor r8d, r8d",
@@ -97,10 +128,12 @@ unsafe extern "C" fn raw_clone(flags: usize, stack: *mut u8, entry: Entry, arg: 
         "jne 2f",
         "xor ebp, ebp", // the end of every backtrace
         "mov rdi, r13",
+        "mov rsi, r14",
         "and rsp, -16",
         "call r12",
         "ud2",
         "2:",
+        "pop r14",
         "pop r13",
         "pop r12",
         "ret",

@@ -14,7 +14,8 @@
 //! | [`engine`] | start-up, pushing work, waking carriers |
 //! | [`switch`] | parking, yielding, exiting, the carrier's scheduler loop |
 //! | [`idle`] | what a carrier does without work |
-//! | `places` | how many carriers, and which are spare |
+//! | `places` | how many carriers, where they are, and which are spare |
+//! | `bound` | carriers that run one thread |
 //! | [`pump`] | descriptors, one epoll |
 //! | [`roster`] | all kernel threads, and calls that all of them must make |
 //! | [`helpers`] | kernel threads for calls that only block |
@@ -29,6 +30,7 @@
 
 pub mod accounting;
 pub mod attributes;
+mod bound;
 pub mod carrier;
 pub mod chaos;
 pub mod clock;

@@ -2,11 +2,112 @@
 //!
 //! A carrier is *active* unless it is spare. The *limit* is what was asked for, plus the carriers
 //! that are blocked in the kernel: another may run in their place (`docs/scheduler.md`).
+//!
+//! Carriers live in *slots* of one reserved array: type-stable memory, like that of threads. One
+//! that ends gives its slot back, so a stale reference to a carrier names a live one or none, and
+//! may wake or poke it in vain.
 
 use crate::carrier::Carrier;
-use crate::engine::{Engine, MAX_WANTED};
+use crate::engine::{Engine, MAX_CARRIERS, MAX_WANTED};
 use crate::{cpus, kthread, switch};
 use core::sync::atomic::Ordering;
+use raddle_sys::{err, errno, mem};
+
+/// The slots of carriers.
+pub struct Slots {
+    /// How many were ever in use.
+    committed: usize,
+    /// Slots that were given back, linked through [`Carrier::next_free`]; 0 ends the list, else
+    /// slot + 1.
+    free: u32,
+}
+
+impl Slots {
+    pub(crate) const fn new() -> Self {
+        Self {
+            committed: 0,
+            free: 0,
+        }
+    }
+}
+
+impl Engine {
+    pub(crate) fn by_id(&self, id: usize) -> *const Carrier {
+        let base = self.memory.load(Ordering::Relaxed);
+        core::ptr::with_exposed_provenance::<Carrier>(base).wrapping_add(id)
+    }
+
+    fn slot<'a>(&self, id: usize) -> &'a Carrier {
+        // SAFETY: callers name slots that are committed; zeroed memory is a valid Carrier, and no
+        // slot is ever taken away.
+        unsafe { &*self.by_id(id) }
+    }
+
+    /// All slots that were ever in use, those of bound threads' carriers and free ones included.
+    pub fn all_carriers(&self) -> impl Iterator<Item = &Carrier> {
+        let committed = self.slots.lock().committed;
+        (0..committed).map(|id| self.slot(id))
+    }
+
+    /// A carrier without a kernel thread.
+    ///
+    /// # Errors
+    /// EAGAIN or ENOMEM.
+    pub(crate) fn new_carrier<'a>(&self) -> Result<&'a Carrier, isize> {
+        let mut slots = self.slots.lock();
+        if slots.free != 0 {
+            let id = slots.free - 1;
+            let carrier = self.slot(id as usize);
+            slots.free = carrier.next_free.get();
+            carrier.init(id);
+            return Ok(carrier);
+        }
+        if slots.committed == MAX_CARRIERS {
+            return Err(err(errno::EAGAIN));
+        }
+        let at = self.by_id(slots.committed).cast_mut();
+        let page = mem::PAGE_SIZE;
+        let from = at.addr() & !(page - 1);
+        let to = (at.addr() + size_of::<Carrier>()).next_multiple_of(page);
+        // SAFETY: the pages lie in the carriers' reservation.
+        unsafe { mem::commit(at.wrapping_byte_sub(at.addr() - from).cast(), to - from)? };
+        let id = slots.committed;
+        slots.committed += 1;
+        let carrier = self.slot(id);
+        carrier.init(id as u32);
+        Ok(carrier)
+    }
+
+    /// Gives a carrier's slot back; its kernel thread, if there is one, uses it no more.
+    pub(crate) fn give_back(&self, carrier: &Carrier) {
+        let mut slots = self.slots.lock();
+        carrier.next_free.set(slots.free);
+        slots.free = carrier.id.get() + 1;
+    }
+
+    /// Frees every carrier but `survivor`, whose kernel thread alone exists.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, before a second thread exists.
+    pub(crate) unsafe fn keep_only_carrier(&self, survivor: &Carrier) {
+        // SAFETY: the holder of the lock, if any, doesn't exist here.
+        unsafe { self.slots.break_lock() };
+        let committed = self.slots.lock().committed;
+        self.slots.lock().free = 0; // all but one are free: the list is made anew
+        for id in (0..committed).filter(|&id| id != survivor.id.get() as usize) {
+            let carrier = self.slot(id);
+            // SAFETY: nobody runs on these stacks in this process.
+            unsafe {
+                for (stack, size) in carrier.take_stacks() {
+                    if !stack.is_null() {
+                        mem::unmap(stack, size);
+                    }
+                }
+            }
+            self.give_back(carrier);
+        }
+    }
+}
 
 impl Engine {
     /// Carriers that may be used.
@@ -97,18 +198,35 @@ impl Engine {
         if !is_fit || !self.spares.is_empty() || self.breeding.swap(1, Ordering::Acquire) != 0 {
             return;
         }
-        let made = self.new_carrier().and_then(|carrier| {
-            let address = core::ptr::from_ref(carrier).expose_provenance();
-            kthread::spawn(switch::carrier_main, address, kthread::STACK_SIZE)
-        });
+        let made = self
+            .new_carrier()
+            .and_then(|carrier| self.start_carrier(carrier));
         if made.is_err() {
             self.breeding.store(0, Ordering::Release);
         }
     }
 
+    /// Gives a new carrier its kernel thread, or its slot back.
+    ///
+    /// # Errors
+    /// EAGAIN or ENOMEM.
+    pub(crate) fn start_carrier(&self, carrier: &Carrier) -> Result<(), isize> {
+        let address = core::ptr::from_ref(carrier).expose_provenance();
+        match kthread::spawn(switch::carrier_main, address, kthread::STACK_SIZE) {
+            Ok(kernel_tid) => {
+                carrier.kernel_tid.store(kernel_tid, Ordering::Release);
+                Ok(())
+            }
+            Err(errno) => {
+                self.give_back(carrier);
+                Err(errno)
+            }
+        }
+    }
+
     /// A new carrier's first act: it is listed as a spare one.
     pub(crate) fn enlist(&self, carrier: &Carrier) {
-        let _growth = self.growth.lock();
+        let _slots = self.slots.lock();
         let up = self.up();
         // In this order the carrier never counts as active.
         self.spares.insert(carrier.id.get() as usize);

@@ -17,6 +17,10 @@
 //! What is known of one descriptor, and when a read may wait without a try, is in [`entry`]; what
 //! makes up for registrations that vanished is in [`sweep`].
 //!
+//! A call keeps its file: if the program closes a number on which a call waits, the file gets
+//! another number, near the top, for that call alone ([`Thread::take_kept`]). Who waits for several
+//! descriptors tries again where the number means something else.
+//!
 //! The pump's own descriptors sit near the top of the descriptor range, where programs don't look,
 //! and [`Pump::owns`] hides them from `close`.
 
@@ -26,7 +30,9 @@ mod sweep;
 use crate::carrier::Carrier;
 use crate::clock;
 use crate::descriptor::OwnDescriptor;
+use crate::engine::ENGINE;
 use crate::switch;
+use crate::thread::Thread;
 use sweep::Sweep;
 
 pub use entry::{Entry, Kind};
@@ -55,6 +61,8 @@ const HUP: u32 = 0x10;
 pub const RDHUP: u32 = 0x2000;
 const EDGE: u32 = 1 << 31;
 const ALL: u32 = IN | PRI | OUT | RDHUP | EDGE;
+/// Of a wait: for one descriptor. Never reported.
+const ALONE: u32 = 1 << 30;
 /// Marks the pump's own eventfd.
 const KICK: u64 = u64::MAX;
 /// `EPOLL_CTL_ADD`.
@@ -184,6 +192,9 @@ impl Pump {
     /// Forgets what is known of a descriptor: it was closed or replaced.
     pub fn forget(&self, fd: u32) {
         if let Some(entry) = self.entry(fd) {
+            if self.has_waiters() && entry.epoch.load(Ordering::Relaxed) != 0 {
+                keep_for_waiters(entry, fd);
+            }
             entry.forget();
         }
     }
@@ -231,7 +242,7 @@ impl Pump {
         };
         thread.task.prepare();
         // SAFETY: the thread's own node; it is unlinked below unless an event did it.
-        let linked = unsafe { self.link(entry, &thread.node, fd, events, sequence) };
+        let linked = unsafe { self.link(entry, &thread.node, fd, events | ALONE, sequence) };
         if linked != Ok(true) && thread.task.claim(Wake::Retry) {
             return linked.map(|_| Wake::Retry);
         }
@@ -479,14 +490,40 @@ impl Pump {
     }
 }
 
+/// The number is about to be closed: each call that waits on it goes on with one of its own.
+#[cold]
+fn keep_for_waiters(entry: &Entry, fd: u32) {
+    let woken = TaskList::new();
+    let is_alone = |_, wanted| wanted & ALONE != 0;
+    entry.list.lock().wake(usize::MAX, &woken, is_alone);
+    while let Some(task) = woken.pop() {
+        let kept = duplicate_high(fd as isize);
+        if !is_err(kept) {
+            let thread = Thread::of(task);
+            thread.kept.store(kept as u32 + 1, Ordering::Relaxed);
+        }
+        ENGINE.unpark(task);
+    }
+}
+
 /// Moves a fresh descriptor to the top of the allowed range, out of the program's way.
 pub(crate) fn hide(fd: isize) -> Result<isize, isize> {
-    const DUPFD_CLOEXEC: usize = 1030;
     if is_err(fd) {
         return Err(fd);
     }
+    let moved = duplicate_high(fd);
+    if is_err(moved) {
+        return Ok(fd);
+    }
+    // SAFETY: the descriptor is ours.
+    unsafe { sys!(nr::__NR_close, fd) };
+    Ok(moved)
+}
+
+fn duplicate_high(fd: isize) -> isize {
+    const DUPFD_CLOEXEC: usize = 1030;
     let mut limit = [0u64; 2];
-    // SAFETY: the kernel fills a live structure (RLIMIT_NOFILE is 7); the descriptor is ours.
+    // SAFETY: the kernel fills a live structure (RLIMIT_NOFILE is 7) and makes a descriptor.
     unsafe {
         sys!(
             nr::__NR_prlimit64,
@@ -496,11 +533,6 @@ pub(crate) fn hide(fd: isize) -> Result<isize, isize> {
             limit.as_mut_ptr()
         );
         let lowest = limit[0].clamp(64, MAX_DESCRIPTORS as u64) - 32;
-        let moved = sys!(nr::__NR_fcntl, fd, DUPFD_CLOEXEC, lowest);
-        if is_err(moved) {
-            return Ok(fd);
-        }
-        sys!(nr::__NR_close, fd);
-        Ok(moved)
+        sys!(nr::__NR_fcntl, fd, DUPFD_CLOEXEC, lowest)
     }
 }

@@ -26,7 +26,7 @@ use crate::engine::ENGINE;
 use crate::kthread;
 use crate::switch;
 use core::cell::Cell;
-use core::ptr::null;
+use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicU32, Ordering};
 use queues::Queues;
 use raddle_context::timestamp;
@@ -200,7 +200,7 @@ impl Ring {
     }
 }
 
-extern "C" fn ring_main(_: usize) -> ! {
+extern "C" fn ring_main(_: usize, stack: *mut u8) -> ! {
     // SAFETY: this thread is no carrier; only PREEMPT may interrupt it, for what every kernel
     // thread must do.
     unsafe {
@@ -216,7 +216,12 @@ extern "C" fn ring_main(_: usize) -> ! {
         }
         Err(_) => {
             ring.state.store(REFUSED, Ordering::Release);
-            kthread::exit()
+            ENGINE.roster.leave();
+            // SAFETY: this stack is nobody else's.
+            unsafe {
+                kthread::accept_only(&[]);
+                kthread::end([(stack, STACK), (null_mut(), 0)])
+            }
         }
     }
 }

@@ -12,8 +12,11 @@ const RECORDS: usize = 2048;
 pub struct ThreadSignals {
     /// Blocked signals (bit n-1 for signal n). Written by the thread itself.
     pub mask: AtomicU64,
-    /// Pending, thread-directed. Set by senders, cleared by the thread.
+    /// Pending for the thread. Changed under the queue's lock, by senders and by the thread.
     pub pending: AtomicU64,
+    /// Those of them that came for the process: if the thread ends or blocks them before it takes
+    /// them, they are another's. Changed as `pending`.
+    pub shared: AtomicU64,
     /// The mask that a `sigsuspend`-like call replaced, to be restored after the handler.
     pub suspended_mask: Cell<Option<u64>>,
     /// Signals that a `sigwait`-like call waits for.
@@ -31,11 +34,80 @@ pub struct ThreadSignals {
 impl ThreadSignals {
     /// For a new thread: the creator sets the mask.
     pub fn reset(&self) {
-        self.pending.store(0, Ordering::Relaxed);
+        self.drop_pending();
         self.suspended_mask.set(None);
         self.awaited.store(0, Ordering::Relaxed);
         self.alternate.set(StackT::DISABLED);
-        self.queue.clear();
+    }
+
+    /// Forgets what is pending.
+    pub fn drop_pending(&self) {
+        let mut head = self.queue.head.lock();
+        self.pending.store(0, Ordering::Relaxed);
+        self.shared.store(0, Ordering::Relaxed);
+        drop_records(&mut head);
+    }
+
+    /// Makes a signal pending. `form` says whether its details are queued; `is_shared` that it came
+    /// for the process. False, and nothing is done, unless `is_live`, which is asked under the
+    /// lock: a thread that ends drops or passes on what is pending after it has said so.
+    pub fn post(
+        &self,
+        info: &SigInfo,
+        form: Form,
+        is_shared: bool,
+        is_live: impl FnOnce() -> bool,
+    ) -> bool {
+        let bit = bit_of(info);
+        let mut head = self.queue.head.lock();
+        if !is_live() {
+            return false;
+        }
+        let already = self.pending.load(Ordering::Relaxed) & bit != 0;
+        POOL.lock().add(&mut head, info, form, already, is_shared);
+        if is_shared {
+            self.shared.fetch_or(bit, Ordering::SeqCst);
+        }
+        self.pending.fetch_or(bit, Ordering::SeqCst);
+        true
+    }
+
+    /// Takes `signal`, the oldest of its kind, if it is pending.
+    pub fn take(&self, signal: u32) -> Option<SigInfo> {
+        let bit = 1 << (signal - 1);
+        let mut head = self.queue.head.lock();
+        if self.pending.load(Ordering::Relaxed) & bit == 0 {
+            return None;
+        }
+        let mut pool = POOL.lock();
+        let info = pool.remove(&mut head, signal, false);
+        self.settle(&pool, *head, signal);
+        Some(info.unwrap_or_else(|| without_details(signal)))
+    }
+
+    /// Takes `signal` if one is pending that came for the process.
+    pub fn take_shared(&self, signal: u32) -> Option<SigInfo> {
+        let bit = 1 << (signal - 1);
+        let mut head = self.queue.head.lock();
+        if self.shared.load(Ordering::Relaxed) & bit == 0 {
+            return None;
+        }
+        let mut pool = POOL.lock();
+        let info = pool.remove(&mut head, signal, true);
+        self.settle(&pool, *head, signal);
+        Some(info.unwrap_or_else(|| without_details(signal)))
+    }
+
+    /// After a signal was taken: is there more of it? Under both locks.
+    fn settle(&self, pool: &Pool, head: u16, signal: u32) {
+        let bit = 1 << (signal - 1);
+        let (any, shared) = pool.holds(head, signal);
+        if !shared {
+            self.shared.fetch_and(!bit, Ordering::SeqCst);
+        }
+        if !any {
+            self.pending.fetch_and(!bit, Ordering::SeqCst);
+        }
     }
 
     /// Pending signals that aren't blocked.
@@ -50,6 +122,18 @@ impl ThreadSignals {
     }
 }
 
+/// How a signal's details are kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Those of the first, while it is pending.
+    Once,
+    /// Those of each.
+    Each,
+    /// Those of each, but expiries of one timer are counted in its first one's. In a timer's
+    /// record the id stands where others have the sender, the overrun where its user is.
+    Expiry,
+}
+
 /// A FIFO of signal records; the records come from one pool of the process.
 pub struct SignalQueue {
     /// Index + 1 of the first record; 0 if empty.
@@ -58,6 +142,7 @@ pub struct SignalQueue {
 
 struct Record {
     next: u16,
+    shared: bool,
     info: SigInfo,
 }
 
@@ -73,10 +158,23 @@ static POOL: SpinLock<Pool> = SpinLock::new(Pool {
     records: [const {
         Record {
             next: 0,
+            shared: false,
             info: SigInfo::EMPTY,
         }
     }; RECORDS],
 });
+
+const fn bit_of(info: &SigInfo) -> u64 {
+    1 << (info.signo - 1)
+}
+
+/// What is told of a signal when there was no room for its details.
+const fn without_details(signal: u32) -> SigInfo {
+    SigInfo {
+        signo: signal as i32,
+        ..SigInfo::EMPTY
+    }
+}
 
 impl SignalQueue {
     /// An empty queue.
@@ -86,102 +184,30 @@ impl SignalQueue {
         }
     }
 
-    /// Appends `info`. False if the pool is empty: the signal is pending without details then, as
-    /// Linux does for standard signals.
-    pub fn push(&self, info: &SigInfo) -> bool {
+    /// Appends `info`; `already` says that its signal is pending. False if the pool is empty: the
+    /// signal is pending without details then, as Linux does for standard signals.
+    pub fn push(&self, info: &SigInfo, form: Form, already: bool) -> bool {
         let mut head = self.head.lock();
-        let mut pool = POOL.lock();
-        let Some(index) = pool.take() else {
-            return false;
-        };
-        pool.records[index as usize - 1] = Record {
-            next: 0,
-            info: *info,
-        };
-        if *head == 0 {
-            *head = index;
-            return true;
-        }
-        let mut at = *head;
-        while pool.records[at as usize - 1].next != 0 {
-            at = pool.records[at as usize - 1].next;
-        }
-        pool.records[at as usize - 1].next = index;
-        true
-    }
-
-    /// Adds an expiry of a timer to the record of that timer's last one, if it is queued. In a
-    /// timer's record the id stands where others have the sender, the overrun where its user is.
-    pub fn merge_overrun(&self, info: &SigInfo) -> bool {
-        let head = self.head.lock();
-        let mut pool = POOL.lock();
-        let mut at = *head;
-        while at != 0 {
-            let record = &mut pool.records[at as usize - 1];
-            let last = &mut record.info;
-            if (last.signo, last.code, last.pid) == (info.signo, info.code, info.pid) {
-                last.uid = last.uid.saturating_add(info.uid).saturating_add(1);
-                return true;
-            }
-            at = record.next;
-        }
-        false
+        POOL.lock().add(&mut head, info, form, already, false)
     }
 
     /// Takes the oldest record of `signal`; also says whether more of the same are queued.
     pub fn take(&self, signal: u32) -> (Option<SigInfo>, bool) {
         let mut head = self.head.lock();
         let mut pool = POOL.lock();
-        let (mut before, mut at) = (0u16, *head);
-        while at != 0 && pool.records[at as usize - 1].info.signo != signal as i32 {
-            before = at;
-            at = pool.records[at as usize - 1].next;
-        }
-        if at == 0 {
-            return (None, false);
-        }
-        let next = pool.records[at as usize - 1].next;
-        if before == 0 {
-            *head = next;
-        } else {
-            pool.records[before as usize - 1].next = next;
-        }
-        let info = pool.records[at as usize - 1].info;
-        pool.give(at);
-        let mut rest = next;
-        while rest != 0 && pool.records[rest as usize - 1].info.signo != signal as i32 {
-            rest = pool.records[rest as usize - 1].next;
-        }
-        (Some(info), rest != 0)
+        let info = pool.remove(&mut head, signal, false);
+        (info, pool.holds(*head, signal).0)
     }
 
     /// True if a record of `signal` is queued.
     pub fn holds(&self, signal: u32) -> bool {
         let head = self.head.lock();
-        let pool = POOL.lock();
-        let mut at = *head;
-        while at != 0 {
-            if pool.records[at as usize - 1].info.signo == signal as i32 {
-                return true;
-            }
-            at = pool.records[at as usize - 1].next;
-        }
-        false
+        POOL.lock().holds(*head, signal).0
     }
 
     /// Drops everything.
     pub fn clear(&self) {
-        let mut head = self.head.lock();
-        if *head == 0 {
-            return;
-        }
-        let mut pool = POOL.lock();
-        let mut at = core::mem::take(&mut *head);
-        while at != 0 {
-            let next = pool.records[at as usize - 1].next;
-            pool.give(at);
-            at = next;
-        }
+        drop_records(&mut self.head.lock());
     }
 
     /// Frees the locks.
@@ -204,7 +230,108 @@ impl Default for SignalQueue {
     }
 }
 
+/// Drops all records of a queue, which is locked.
+fn drop_records(head: &mut u16) {
+    if *head == 0 {
+        return;
+    }
+    let mut pool = POOL.lock();
+    let mut at = core::mem::take(head);
+    while at != 0 {
+        let next = pool.record(at).next;
+        pool.give(at);
+        at = next;
+    }
+}
+
 impl Pool {
+    fn record(&mut self, index: u16) -> &mut Record {
+        &mut self.records[index as usize - 1]
+    }
+
+    /// Appends to the queue at `head`, unless `form` says that nothing is to be appended.
+    fn add(
+        &mut self,
+        head: &mut u16,
+        info: &SigInfo,
+        form: Form,
+        already: bool,
+        shared: bool,
+    ) -> bool {
+        match form {
+            Form::Once if already => return true,
+            Form::Expiry if already && self.add_overrun(*head, info) => return true,
+            _ => {}
+        }
+        let Some(index) = self.take() else {
+            return false;
+        };
+        *self.record(index) = Record {
+            next: 0,
+            shared,
+            info: *info,
+        };
+        if *head == 0 {
+            *head = index;
+            return true;
+        }
+        let mut at = *head;
+        while self.record(at).next != 0 {
+            at = self.record(at).next;
+        }
+        self.record(at).next = index;
+        true
+    }
+
+    /// Adds an expiry of a timer to the record of that timer's last one, if it is queued.
+    fn add_overrun(&mut self, head: u16, info: &SigInfo) -> bool {
+        let mut at = head;
+        while at != 0 {
+            let record = self.record(at);
+            let last = &mut record.info;
+            if (last.signo, last.code, last.pid) == (info.signo, info.code, info.pid) {
+                last.uid = last.uid.saturating_add(info.uid).saturating_add(1);
+                return true;
+            }
+            at = record.next;
+        }
+        false
+    }
+
+    /// Takes the oldest record of `signal`, or the oldest that came for the process.
+    fn remove(&mut self, head: &mut u16, signal: u32, only_shared: bool) -> Option<SigInfo> {
+        let (mut before, mut at) = (0u16, *head);
+        while at != 0 {
+            let Record { next, shared, info } = *self.record(at);
+            if info.signo == signal as i32 && (shared || !only_shared) {
+                match before {
+                    0 => *head = next,
+                    _ => self.record(before).next = next,
+                }
+                self.give(at);
+                return Some(info);
+            }
+            before = at;
+            at = next;
+        }
+        None
+    }
+
+    /// Whether the queue has records of `signal`, and whether some of them came for the process.
+    fn holds(&self, head: u16, signal: u32) -> (bool, bool) {
+        let (mut any, mut shared) = (false, false);
+        let mut at = head;
+        while at != 0 {
+            let record = &self.records[at as usize - 1];
+            if record.info.signo == signal as i32 {
+                any = true;
+                shared |= record.shared;
+            }
+            at = record.next;
+        }
+        (any, shared)
+    }
+
     fn take(&mut self) -> Option<u16> {
         if self.free != 0 {
             let index = self.free;

@@ -9,7 +9,7 @@ use crate::carrier::{Carrier, CarrierState};
 use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::thread::{Thread, WaitKind};
-use crate::{accounting, chaos, clock, hosts, idle, latency};
+use crate::{accounting, bound, chaos, clock, hosts, idle, latency};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
@@ -374,7 +374,7 @@ extern "C" fn scheduler_entry() {
 }
 
 /// A carrier's kernel thread.
-pub(crate) extern "C" fn carrier_main(address: usize) -> ! {
+pub(crate) extern "C" fn carrier_main(address: usize, stack: *mut u8) -> ! {
     let carrier: *const Carrier = core::ptr::with_exposed_provenance(address);
     // SAFETY: this thread becomes the carrier that its maker prepared. The FS base points at zeroed
     // words until the first green thread runs.
@@ -387,6 +387,7 @@ pub(crate) extern "C" fn carrier_main(address: usize) -> ! {
             .store(sys!(nr::__NR_gettid) as u32, Ordering::Release);
         carrier
     };
+    carrier.stack.set(stack);
     carrier.now_ns.set(clock::now_ns());
     (ENGINE.hooks().carrier_starts)(carrier);
     if carrier.bound.load(Ordering::Relaxed).is_null() {
@@ -433,16 +434,9 @@ fn finish_exit(carrier: &Carrier) {
     let exited = carrier.exiting.replace(core::ptr::null_mut());
     // SAFETY: null, or the thread that just left this carrier for good.
     if let Some(thread) = unsafe { exited.as_ref() } {
-        let own = thread.bound.load(Ordering::Acquire);
+        let own = bound::take_own(thread);
         chaos::stop(Point::Exit);
         (ENGINE.hooks().thread_exited)(thread);
-        if !carrier.bound.load(Ordering::Relaxed).is_null() {
-            idle::end_bound(carrier); // it has nothing else to run
-        }
-        // SAFETY: null or a carrier, which lives for ever.
-        if let Some(own) = unsafe { own.as_ref() } {
-            own.retired.store(1, Ordering::SeqCst);
-            ENGINE.wake_carrier(own);
-        }
+        bound::thread_ended(carrier, own);
     }
 }

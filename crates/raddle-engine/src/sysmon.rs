@@ -115,7 +115,7 @@ struct Sight {
     watch_events: bool,
 }
 
-extern "C" fn sysmon_main(_: usize) -> ! {
+extern "C" fn sysmon_main(_: usize, _: *mut u8) -> ! {
     // SAFETY: this thread is no carrier; of all signals it takes the one for what every kernel
     // thread must do.
     unsafe {

@@ -105,6 +105,9 @@ pub struct Thread {
     pub cancelled: AtomicU32,
     /// The next thread that this one creates is to be bound (an exclusion rule).
     pub bind_next: Cell<bool>,
+    /// One more than a descriptor of the file that the thread's call waits for, if the program has
+    /// closed the number meanwhile; else 0. Set by who closes, before it wakes the thread.
+    pub(crate) kept: AtomicU32,
     /// The next thread that this one creates is to be green, where others aren't
     /// ([`crate::engine::Engine::is_explicit`]).
     pub green_next: Cell<bool>,
@@ -157,6 +160,16 @@ impl Thread {
     /// Marks it as exiting: signals don't find it any more.
     pub fn set_exiting(&self) {
         self.life.store(Life::Exiting as u32, Ordering::SeqCst);
+    }
+
+    /// True if the program has closed the number that the thread waited for.
+    pub fn has_kept(&self) -> bool {
+        self.kept.load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes the descriptor by which the file of a closed number was kept; the caller closes it.
+    pub fn take_kept(&self) -> Option<u32> {
+        self.kept.swap(0, Ordering::Relaxed).checked_sub(1)
     }
 
     /// Says what the thread is about to wait for. `deadline_ns` is 0 without a timeout.
@@ -310,6 +323,7 @@ impl ThreadTable {
         let tid = TID_BASE + generation * MAX_THREADS as u32 + place;
         thread.tid.store(tid, Ordering::Relaxed);
         thread.bind_next.set(false);
+        thread.kept.store(0, Ordering::Relaxed);
         thread.green_next.set(false);
         thread.host.set(null());
         thread.cancelled.store(0, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::look_up;
+use crate::helped;
 use crate::io::{EAGAIN, Next, Way, timeout, until_ready, wait_ready};
 use raddle_engine::pump::Entry;
 use raddle_sys::abi::PollFd;
@@ -16,7 +17,7 @@ pub extern "C" fn accept(frame: &Frame) -> Outcome {
     let Some((entry, _)) = look_up(fd) else {
         return Outcome::PASS;
     };
-    until_ready(fd, entry, Way::In, |_| {
+    let outcome = until_ready(fd, entry, Way::In, |_| {
         let _turn = entry.accepting.lock();
         let mut poll = PollFd {
             fd: fd as i32,
@@ -30,7 +31,8 @@ pub extern "C" fn accept(frame: &Frame) -> Outcome {
             }
             frame.raw()
         }
-    })
+    });
+    helped::by_kept(frame, outcome)
 }
 
 /// `connect(2)`: started without blocking, then waited for.
@@ -55,12 +57,12 @@ pub extern "C" fn connect(frame: &Frame) -> Outcome {
         (sequence, started)
     };
     if started == EAGAIN {
-        return crate::helped::on_helper(frame); // a unix socket whose listener is busy
+        return helped::on_helper(frame); // a unix socket whose listener is busy
     }
     if started != err(errno::EINPROGRESS) {
         return Outcome::of(started);
     }
-    finish_connect(fd, entry, sequence)
+    helped::by_kept(frame, finish_connect(fd, entry, sequence))
 }
 
 fn finish_connect(fd: usize, entry: &Entry, mut sequence: u32) -> Outcome {

@@ -18,7 +18,6 @@ use crate::boundary::{Frame, Outcome};
 use crate::descriptors::disk;
 use crate::io::{EAGAIN, NOWAIT, Way};
 use crate::procfs;
-use crate::signal;
 use crate::user;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_context::timestamp;
@@ -31,8 +30,6 @@ use raddle_sys::{err, errno, is_err, nr, sys};
 
 /// The most bytes for the ring: for more, a helper's switches don't matter.
 const RING_MOST: usize = 256 * 1024;
-/// `SIGXFSZ`.
-const XFSZ: u32 = 25;
 
 /// A pace: quick at 0; else how many more tries must succeed.
 const QUICK: u32 = 0;
@@ -98,9 +95,6 @@ fn quickly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
     let result = unsafe { frame.raw() };
     if waited(timestamp().wrapping_sub(began), result) {
         entry.pace[way as usize].store(SLOW, Ordering::Relaxed);
-    }
-    if result == err(errno::EFBIG) {
-        signal::routing::route_own(XFSZ);
     }
     Outcome::of(result)
 }

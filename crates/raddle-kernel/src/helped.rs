@@ -21,6 +21,7 @@ use raddle_sys::{err, errno, nr, sys, syscall6};
 
 const EAGAIN: isize = err(errno::EAGAIN);
 const EINTR: isize = err(errno::EINTR);
+const EPIPE: isize = err(errno::EPIPE);
 /// `IPC_NOWAIT`.
 const NOWAIT: usize = 0o4000;
 
@@ -29,7 +30,10 @@ pub extern "C" fn on_helper(frame: &Frame) -> Outcome {
     if !is_multiplexed() {
         return Outcome::PASS;
     }
-    wait(frame, Restart::AsAsked)
+    match wait(frame, Restart::AsAsked) {
+        outcome if outcome.is_value(EPIPE) => Outcome::PASS, // for the signal: see `wait_for_kept`
+        outcome => outcome,
+    }
 }
 
 /// What a handler does to a call that it interrupts.
@@ -42,11 +46,45 @@ enum Restart {
 }
 
 fn wait(frame: &Frame, restart: Restart) -> Outcome {
+    wait_with(frame, frame.args(), restart)
+}
+
+/// A call on a descriptor said EBADF. If that is because the program closed the number while the
+/// call waited, it goes on with the file, as in Linux.
+#[inline(always)]
+pub fn by_kept(frame: &Frame, outcome: Outcome) -> Outcome {
+    if outcome.is_value(err(errno::EBADF)) {
+        wait_for_kept(frame, outcome)
+    } else {
+        outcome
+    }
+}
+
+#[cold]
+fn wait_for_kept(frame: &Frame, outcome: Outcome) -> Outcome {
+    let Some(kept) = Carrier::current().thread().take_kept() else {
+        return outcome;
+    };
+    let mut args = frame.args();
+    args[0] = kept as usize;
+    let mut outcome = wait_with(frame, args, Restart::AsAsked);
+    // SAFETY: the program's own call, and a descriptor of ours.
+    unsafe {
+        if outcome.is_value(EPIPE) {
+            // SIGPIPE has gone to the helper: once more, by the thread that it is for.
+            outcome = Outcome::of(syscall6(frame.rax as u32, args));
+        }
+        sys!(nr::__NR_close, kept);
+    }
+    outcome
+}
+
+fn wait_with(frame: &Frame, args: [usize; 6], restart: Restart) -> Outcome {
     loop {
         let thread = Carrier::current().thread();
         thread.waits_for(WaitKind::Other, frame.rax as usize, 0);
         // SAFETY: the program's own call.
-        let result = unsafe { ENGINE.helpers.call(frame.rax as u32, frame.args()) };
+        let result = unsafe { ENGINE.helpers.call(frame.rax as u32, args) };
         if result != EINTR {
             return Outcome::of(result);
         }

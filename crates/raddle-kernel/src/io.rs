@@ -6,6 +6,7 @@
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{is_nonblocking, look_up};
 use crate::files;
+use crate::helped;
 use crate::messages::{Message, send_message, write_vector};
 use crate::signal::{self, Delivered};
 use crate::time::millisecond_deadline;
@@ -26,6 +27,7 @@ const OOB: usize = 1;
 pub(crate) const NOWAIT: usize = 8; // RWF_NOWAIT
 pub(crate) const EAGAIN: isize = err(errno::EAGAIN);
 const EINTR: isize = err(errno::EINTR);
+const EBADF: isize = err(errno::EBADF);
 
 /// Emulated calls in a row after which a thread lets others run.
 const CALLS_BEFORE_YIELD: u32 = 64;
@@ -67,6 +69,9 @@ pub fn count_call() {
 #[cold]
 fn take_turns(carrier: &Carrier) {
     carrier.calls.set(0);
+    if carrier.attention.load(Ordering::Relaxed) != 0 {
+        signal::route(); // what the call raised is for who made it
+    }
     switch::look_around(carrier);
     switch::yield_now();
 }
@@ -100,6 +105,7 @@ pub(crate) fn wait_ready(fd: usize, way: Way, sequence: u32, deadline_ns: u64) -
         .pump
         .wait_one(fd as u32, way.events(), sequence, deadline_ns)
     {
+        Ok(Wake::Woken | Wake::Retry) if thread.has_kept() => Next::Done(EBADF),
         Ok(Wake::Woken | Wake::Retry) => Next::Again,
         Ok(Wake::TimedOut) => Next::Done(EAGAIN),
         Ok(Wake::Signalled) => match signal::deliver() {
@@ -162,6 +168,9 @@ type Found<'a> = (&'a Entry, Kind);
 #[inline(never)]
 fn as_what_it_is(frame: &Frame, found: Found, call: impl Fn(&Frame, Found) -> Outcome) -> Outcome {
     let outcome = call(frame, found);
+    if outcome.is_value(EBADF) {
+        return helped::by_kept(frame, outcome);
+    }
     if !outcome.is_value(err(errno::ENOTSOCK)) {
         return outcome;
     }
@@ -300,7 +309,8 @@ fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     match kind {
         // SAFETY: the program's own buffer.
         Kind::Stream => send_all(fd, entry, len, |done| unsafe {
-            sys!(nr::__NR_sendto, fd, buffer + done, len - done, DONTWAIT)
+            let flags = DONTWAIT | silent_after(done);
+            sys!(nr::__NR_sendto, fd, buffer + done, len - done, flags)
         }),
         // SAFETY: as above.
         Kind::Datagram => until_ready(fd, entry, Way::Out, |_| unsafe {
@@ -331,6 +341,12 @@ fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     }
 }
 
+/// After a part that a socket has taken, an error raises no SIGPIPE: the part is the result.
+pub(crate) const fn silent_after(done: usize) -> usize {
+    const NOSIGNAL: usize = 0x4000;
+    if done > 0 { NOSIGNAL } else { 0 }
+}
+
 /// A blocking write goes on until everything is out, or an error or a signal comes after a part.
 pub(crate) fn send_all(
     fd: usize,
@@ -359,7 +375,11 @@ pub(crate) fn send_all(
             }
         }
     });
-    // Interrupted or timed out after a part: the part counts.
+    part_or(done, outcome)
+}
+
+/// Interrupted, timed out or closed after a part: the part counts.
+fn part_or(done: usize, outcome: Outcome) -> Outcome {
     if done > 0 && !outcome.is_pass() {
         Outcome::of(done as isize)
     } else {
@@ -390,7 +410,7 @@ fn writev_as(frame: &Frame, (entry, kind): Found) -> Outcome {
 /// `recvfrom(2)`.
 pub extern "C" fn recvfrom(frame: &Frame) -> Outcome {
     match look_up(frame.arg(0)) {
-        Some(found) => recvfrom_as(frame, found),
+        Some(found) => helped::by_kept(frame, recvfrom_as(frame, found)),
         None => Outcome::PASS,
     }
 }
@@ -435,17 +455,13 @@ fn recvfrom_as(frame: &Frame, (entry, kind): Found) -> Outcome {
             }
         }
     });
-    if done > 0 && !outcome.is_pass() {
-        Outcome::of(done as isize)
-    } else {
-        outcome
-    }
+    part_or(done, outcome)
 }
 
 /// `sendto(2)`.
 pub extern "C" fn sendto(frame: &Frame) -> Outcome {
     match look_up(frame.arg(0)) {
-        Some(found) => sendto_as(frame, found),
+        Some(found) => helped::by_kept(frame, sendto_as(frame, found)),
         None => Outcome::PASS,
     }
 }
@@ -464,7 +480,7 @@ fn sendto_as(frame: &Frame, (entry, kind): Found) -> Outcome {
             fd,
             buffer + done,
             len - done,
-            flags | DONTWAIT,
+            flags | DONTWAIT | silent_after(done),
             to,
             to_len
         )

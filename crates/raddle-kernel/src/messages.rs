@@ -2,7 +2,8 @@
 
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{is_nonblocking, look_up};
-use crate::io::{DONTWAIT, NOWAIT, WAITALL, Way, send_all, until_ready, when_ready};
+use crate::helped;
+use crate::io::{DONTWAIT, NOWAIT, WAITALL, Way, send_all, silent_after, until_ready, when_ready};
 use raddle_engine::pump::{Entry, Kind};
 use raddle_sys::abi::IoVec;
 use raddle_sys::{err, errno, nr, sys};
@@ -77,9 +78,9 @@ pub(crate) fn send_message(fd: usize, entry: &Entry, message: &Message, flags: u
     if entry.kind() != Kind::Stream {
         return first;
     }
+    let flags = flags | DONTWAIT | silent_after(sent as usize);
     // SAFETY: the program's own buffers.
-    let rest =
-        |base: usize, len: usize| unsafe { sys!(nr::__NR_sendto, fd, base, len, flags | DONTWAIT) };
+    let rest = |base: usize, len: usize| unsafe { sys!(nr::__NR_sendto, fd, base, len, flags) };
     send_rest(
         fd,
         entry,
@@ -148,14 +149,15 @@ pub extern "C" fn recvmsg(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     if flags & WAITALL != 0 || many && frame.arg(4) != 0 {
-        return crate::helped::on_helper(frame);
+        return helped::on_helper(frame);
     }
     let mut args = frame.args();
     args[position] |= DONTWAIT;
     // SAFETY: the program's own call.
-    until_ready(fd, entry, Way::In, |_| unsafe {
+    let outcome = until_ready(fd, entry, Way::In, |_| unsafe {
         raddle_sys::syscall6(frame.rax as u32, args)
-    })
+    });
+    helped::by_kept(frame, outcome)
 }
 
 /// `sendmsg(2)`, `sendmmsg(2)`.
@@ -172,12 +174,14 @@ pub extern "C" fn sendmsg(frame: &Frame) -> Outcome {
     if !many && kind == Kind::Stream {
         let message = core::ptr::with_exposed_provenance::<Message>(frame.arg(1));
         // SAFETY: the program's own message.
-        return send_message(fd, entry, unsafe { &*message }, flags);
+        let outcome = send_message(fd, entry, unsafe { &*message }, flags);
+        return helped::by_kept(frame, outcome);
     }
     let mut args = frame.args();
     args[position] |= DONTWAIT;
     // SAFETY: the program's own call.
-    until_ready(fd, entry, Way::Out, |_| unsafe {
+    let outcome = until_ready(fd, entry, Way::Out, |_| unsafe {
         raddle_sys::syscall6(frame.rax as u32, args)
-    })
+    });
+    helped::by_kept(frame, outcome)
 }

@@ -118,9 +118,11 @@ impl TemporaryMask {
             return Ok(Self { old: None });
         }
         let mask = user::read::<u64>(address)? & !signal::UNBLOCKABLE;
-        let signals = &Carrier::current().thread().signals;
+        let thread = Carrier::current().thread();
+        let signals = &thread.signals;
         let old = signals.mask.swap(mask, Ordering::SeqCst);
         signal::kept::release(!mask);
+        signal::routing::pass_on(thread, mask);
         signals.suspended_mask.set(Some(old));
         Ok(Self { old: Some(old) })
     }
@@ -141,9 +143,11 @@ impl TemporaryMask {
 impl Drop for TemporaryMask {
     fn drop(&mut self) {
         if let Some(old) = self.old {
-            let signals = &Carrier::current().thread().signals;
+            let thread = Carrier::current().thread();
+            let signals = &thread.signals;
             if signals.suspended_mask.take().is_some() {
                 signals.mask.store(old, Ordering::SeqCst);
+                signal::routing::pass_on(thread, old);
             }
             if signals.deliverable() != 0 {
                 Carrier::current().attention.store(1, Ordering::Relaxed);

@@ -150,11 +150,14 @@ fn lives(child: isize) -> bool {
     !is_err(result) && info.signo == 0
 }
 
-/// `execve(2)`, `execveat(2)`: the new program inherits the caller's signal mask.
+/// `execve(2)`, `execveat(2)`: the new program inherits the caller's signal mask, and what it
+/// blocks and hasn't taken.
 pub extern "C" fn exec(frame: &Frame) -> Outcome {
     signal::expose_mask();
+    signal::routing::lend_pending();
     // SAFETY: the program's own call; it returns only if it failed.
     let result = unsafe { frame.raw() };
+    signal::routing::take_pending_back();
     signal::hide_mask();
     Outcome::of(result)
 }

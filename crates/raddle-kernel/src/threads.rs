@@ -177,6 +177,7 @@ pub extern "C" fn exit(_: &Frame) -> Outcome {
     let thread = Carrier::current().thread();
     futex::robust::thread_ends(thread);
     thread.set_exiting();
+    signal::routing::pass_on(thread, u64::MAX);
     futex::pi::owner_ends(thread);
     switch::exit()
 }
@@ -190,7 +191,7 @@ pub fn carrier_starts(carrier: &Carrier) {
 /// The rest of an exit, on the carrier's own stack: the joiner hears of it when nobody uses the
 /// stack.
 pub fn exited(thread: &Thread) {
-    thread.signals.queue.clear();
+    thread.signals.drop_pending();
     let last = ENGINE.threads.live() == 1;
     ENGINE.threads.retire(thread);
     futex::clear_tid(thread.clear_tid.get());

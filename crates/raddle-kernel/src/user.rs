@@ -22,7 +22,7 @@ unsafe extern "C" {
     fn raddle_user_load(address: usize) -> i64;
     /// Stores `new` to `*address` if it holds `old`; what it held, or -EFAULT.
     fn raddle_user_exchange(address: usize, old: u32, new: u32) -> i64;
-    /// Copies bytes; 0 or -EFAULT.
+    /// Copies bytes, one word of four or eight bytes at once; 0 or -EFAULT.
     fn raddle_user_copy(to: usize, from: usize, bytes: usize) -> i64;
     static raddle_user_begin: u8;
     static raddle_user_fault: u8;
@@ -204,7 +204,14 @@ global_asm!(
     "dec rcx",
     "jnz 2b",
     "3:",
-    "and edx, 7",
+    "test edx, 4",
+    "jz 6f",
+    "mov eax, [rsi]", // at once: others may look at a thread's id meanwhile
+    "mov [rdi], eax",
+    "add rsi, 4",
+    "add rdi, 4",
+    "6:",
+    "and edx, 3",
     "jz 5f",
     "4:", // the bytes behind them
     "mov al, [rsi]",
@@ -225,3 +232,29 @@ global_asm!(
     ".cfi_endproc",
     ".popsection",
 );
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::write;
+    use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    #[test]
+    fn nobody_sees_a_part_of_a_word() {
+        const VALUES: [u32; 2] = [0, 0x2f12_3456];
+        static WORD: AtomicU32 = AtomicU32::new(0);
+        static ENDED: AtomicBool = AtomicBool::new(false);
+        let writer = std::thread::spawn(|| {
+            let address = WORD.as_ptr().expose_provenance();
+            for round in 0..2_000_000 {
+                assert_eq!(write(address, &VALUES[round % 2]), Ok(()));
+            }
+            ENDED.store(true, Ordering::Release);
+        });
+        while !ENDED.load(Ordering::Acquire) && !writer.is_finished() {
+            let seen = WORD.load(Ordering::Relaxed);
+            assert!(VALUES.contains(&seen), "{seen:#x}");
+        }
+        assert!(writer.join().is_ok());
+    }
+}

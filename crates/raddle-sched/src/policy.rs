@@ -152,13 +152,14 @@ impl Seen {
             self.since = (look.now_ns, look.cpu_ns);
         }
         let queued = self.last.queued && look.queued;
-        let held_ns = look.now_ns - self.since.0;
+        let held_ns = look.now_ns.saturating_sub(self.since.0);
         let found = Found {
             backlog_lasts: queued && same || self.last.queued && look.ring_len > 1,
             switches: look.switches,
             held_ns,
-            // The machine may have other things to do than to run this thread all the time.
-            computes: look.cpu_ns - self.since.1 > held_ns / 32,
+            // The machine may have other things to do than to run this thread all the time. A clock
+            // that can't be read says 0.
+            computes: look.cpu_ns.saturating_sub(self.since.1) > held_ns / 32,
         };
         self.last = look;
         found
@@ -286,6 +287,18 @@ mod tests {
             ..look(20_000, 5, 1)
         };
         assert!(!seen.look(waits).computes);
+    }
+
+    #[test]
+    fn a_clock_that_fails_or_steps_back_is_no_long_run() {
+        let mut seen = Seen::default();
+        seen.look(look(9000, 5, 1));
+        let unread = Look {
+            cpu_ns: 0,
+            ..look(8000, 5, 1)
+        };
+        let found = seen.look(unread);
+        assert!(found.held_ns == 0 && !found.computes);
     }
 
     #[test]

@@ -166,31 +166,12 @@ pub fn in_every_mode(test: &str, mut body: impl FnMut(Mode) -> Result<()>) {
         panic!("{test}: {error:#}");
     }
     let known = Known::load();
-    let expected = known
-        .as_ref()
-        .is_ok_and(|known| known.reason(test).is_some());
-    let mut run = |&mode: &Mode| {
-        let mut once = || body(mode).with_context(|| mode.to_string());
-        match once() {
-            Err(error) if !expected && !is_strict() => once().map(|()| {
-                say(&format!(
-                    "UNSTABLE: {test}: passed after a failure: {error:#}"
-                ));
-            }),
-            outcome => outcome,
-        }
-    };
+    let mut run = |&mode: &Mode| body(mode).with_context(|| mode.to_string());
     let outcome = others.iter().try_for_each(&mut run);
     let judged = known.and_then(|known| judge(test, known.reason(test), outcome));
     if let Some(Some(line)) = or_skip(test, judged) {
         say(&line);
     }
-}
-
-/// With `RADDLE_STRICT=1` one failure is a failure. Without, a case that fails under raddle is run
-/// once more in that mode, and a line that begins with UNSTABLE tells of it.
-fn is_strict() -> bool {
-    env::var_os("RADDLE_STRICT").is_some_and(|value| value == "1")
 }
 
 /// Asserts that `program` with `arguments` does natively and in every other mode the same; what

@@ -13,12 +13,15 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{fs, mem};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
 use crate::mode::{Mode, raddle};
 use crate::tools::find_tool;
+
+/// How long a program may take to do what it surely does.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a program left behind.
 #[derive(Clone, Debug)]
@@ -79,6 +82,32 @@ impl Running {
 
     pub fn stdout_so_far(&self) -> String {
         self.stdout.text()
+    }
+
+    /// Waits until the program has said `text`, and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// After a minute.
+    pub fn wait_until_it_says(&self, text: &str) -> Result<()> {
+        let started = Instant::now();
+        while self.stdout_so_far() != text {
+            ensure!(started.elapsed() < PATIENCE, "it never said {text:?}");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Ends a program that ends well at SIGTERM.
+    ///
+    /// # Errors
+    ///
+    /// If it doesn't, or not within a minute.
+    pub fn terminate(self) -> Result<()> {
+        self.signal(Signal::TERM)?;
+        let status = self.wait(PATIENCE)?.status;
+        ensure!(status_number(status) == 0, "{status}");
+        Ok(())
     }
 
     /// Sends one signal to the program itself, not to its children.

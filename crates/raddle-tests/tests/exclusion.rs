@@ -3,13 +3,9 @@
 //! Seen from outside, by `raddle dump`, which says what a thread is bound to.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use raddle_tests::{Mode, Program, Running, or_skip, raddle, status_number};
-use rustix::process::Signal;
-
-const LIMIT: Duration = Duration::from_secs(60);
+use raddle_tests::{Mode, Program, Running, or_skip, raddle};
 
 /// The lines of a dump that name a bound thread, while the program waits under these rules.
 fn bound_threads(rules: &str, carriers: u16) -> Result<Vec<String>> {
@@ -18,18 +14,12 @@ fn bound_threads(rules: &str, carriers: u16) -> Result<Vec<String>> {
     let mut command = mode.command(&program.variants[0].command)?;
     command.env("RADDLE_EXCLUDE", rules);
     let running = Running::start(mode, command, None)?;
-    let started = Instant::now();
-    while running.stdout_so_far() != "waiting\n" {
-        ensure!(started.elapsed() < LIMIT, "it never said that all wait");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    running.wait_until_it_says("waiting\n")?;
     let pid = running.pid().to_string();
     let output = Command::new(raddle()?).args(["dump", &pid]).output()?;
     ensure!(output.status.success(), "dump: {output:?}");
     let text = String::from_utf8(output.stdout)?;
-    running.signal(Signal::TERM)?;
-    let outcome = running.wait(LIMIT)?;
-    ensure!(status_number(outcome.status) == 0, "{}", outcome.status);
+    running.terminate()?;
     ensure!(text.contains("free-2"), "no such thread in {text}");
     let bound = text.lines().filter(|line| line.contains("bound to"));
     Ok(bound.map(str::to_owned).collect())

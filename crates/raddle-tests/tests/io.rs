@@ -32,6 +32,20 @@ mod descriptors {
     }
 }
 
+mod closing {
+    raddle_tests::cases! { "closing.c":
+        a_reader_outlives_its_number,
+        the_number_can_be_another_file_meanwhile,
+        shutdown_of_a_duplicate_wakes_who_waits_by_a_closed_number,
+        a_peer_sees_the_end_when_the_last_reader_has_left,
+        a_writer_outlives_its_number,
+        an_accept_outlives_its_number,
+        a_signal_ends_a_wait_by_a_closed_number,
+        closing_all_numbers_leaves_threads_and_new_files_alone,
+        a_passed_number_is_waited_for_while_the_first_is_closed,
+    }
+}
+
 mod sockets {
     raddle_tests::cases! { "sockets.c":
         tcp_echo_with_200_clients_and_a_thread_for_each,

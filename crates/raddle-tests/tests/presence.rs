@@ -8,8 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use raddle_tests::{Mode, Program, Running, in_every_mode, raddle, status_number};
-use rustix::process::Signal;
+use raddle_tests::{Mode, Program, Running, in_every_mode, raddle};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -34,11 +33,7 @@ fn start_waiting(mode: Mode, count: usize) -> Result<Running> {
 
 fn wait_until_all_wait(mode: Mode, line: &[OsString]) -> Result<Running> {
     let running = Running::start(mode, mode.command(line)?, None)?;
-    let started = Instant::now();
-    while running.stdout_so_far() != "waiting\n" {
-        ensure!(started.elapsed() < LIMIT, "it never said that all wait");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    running.wait_until_it_says("waiting\n")?;
     Ok(running)
 }
 
@@ -53,14 +48,7 @@ fn check(test: &str, count: usize) {
                 "{found} kernel threads with {carriers} carriers"
             ),
         }
-        running.signal(Signal::TERM)?;
-        let outcome = running.wait(LIMIT)?;
-        ensure!(
-            status_number(outcome.status) == 0,
-            "status {}",
-            outcome.status
-        );
-        Ok(())
+        running.terminate()
     });
 }
 
@@ -110,11 +98,7 @@ fn carriers_are_resized_while_threads_compute() {
         };
         let program = Program::build("computing.c")?;
         let running = Running::start(mode, mode.command(&program.variants[0].command)?, None)?;
-        let started = Instant::now();
-        while running.stdout_so_far() != "computing\n" {
-            ensure!(started.elapsed() < LIMIT, "it never said that all compute");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        running.wait_until_it_says("computing\n")?;
         for count in [4, 1, 3, 2] {
             resize(&running, count)?;
         }
@@ -124,14 +108,7 @@ fn carriers_are_resized_while_threads_compute() {
             .output()?;
         let stats = String::from_utf8(stats.stdout)?;
         ensure!(stats.contains("from wake-up to running"), "{stats}");
-        running.signal(Signal::TERM)?;
-        let outcome = running.wait(LIMIT)?;
-        ensure!(
-            status_number(outcome.status) == 0,
-            "status {}",
-            outcome.status
-        );
-        Ok(())
+        running.terminate()
     });
 }
 
@@ -165,13 +142,6 @@ fn without_descriptors_for_the_engine_threads_are_kernel_threads() {
         let running = wait_until_all_wait(mode, &line)?;
         let found = kernel_threads(running.pid())?;
         ensure!(found == 21, "{found} kernel threads");
-        running.signal(Signal::TERM)?;
-        let outcome = running.wait(LIMIT)?;
-        ensure!(
-            status_number(outcome.status) == 0,
-            "status {}",
-            outcome.status
-        );
-        Ok(())
+        running.terminate()
     });
 }

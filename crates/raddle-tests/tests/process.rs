@@ -29,6 +29,17 @@ mod processes {
     }
 }
 
+mod spawning {
+    raddle_tests::cases! { "spawning.c":
+        spawn_attributes_are_honoured,
+        a_new_program_inherits_what_pends,
+        what_pends_survives_a_failed_execution,
+        a_daemon_starts_and_uses_threads,
+        children_allocate_whatever_other_threads_were_doing,
+        forty_generations_use_threads,
+    }
+}
+
 mod credentials {
     raddle_tests::cases! { "credentials.c":
         all_threads_become_nobody,

@@ -29,6 +29,27 @@ mod handlers {
     }
 }
 
+mod passed_on {
+    raddle_tests::cases! { "passed_on.c":
+        no_signal_is_lost_to_threads_that_end,
+        no_signal_is_lost_to_masks_that_close,
+        what_a_waiter_leaves_pends_for_the_process,
+        a_handler_leaves_the_next_signal_to_another_thread,
+        what_a_thread_had_not_taken_pends_after_its_end,
+        what_was_sent_to_one_thread_ends_with_it,
+    }
+}
+
+mod sigpipe {
+    raddle_tests::cases! { "sigpipe.c":
+        a_handler_runs_on_the_writing_thread_before_the_call_returns,
+        ten_threads_write_and_each_gets_its_own,
+        a_blocked_one_pends_for_its_thread_alone,
+        after_a_part_a_socket_raises_none,
+        by_default_it_ends_the_process,
+    }
+}
+
 mod faults {
     raddle_tests::cases! { "faults.c":
         faults_are_handled_on_alternate_stacks_of_ten_threads,

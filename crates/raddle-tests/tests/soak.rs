@@ -42,16 +42,82 @@ soak! {
     rust_channels: "rust_std.rs" rendezvous_channels_take_turns;
 }
 
-/// How often, in hundreds: `RADDLE_LEAKS`, 3 by default; 10000 is a million.
-fn hundreds() -> String {
-    env::var("RADDLE_LEAKS").unwrap_or_else(|_| "3".to_owned())
-}
-
+/// What a long run must not use up: the figures of each run are printed.
 mod leaks {
-    raddle_tests::cases! { "leaks.c", |case| case.argument(&super::hundreds());
-        forks_leave_nothing_behind,
-        spawned_programs_leave_nothing_behind,
-        threads_leave_nothing_behind,
-        signals_leave_nothing_behind,
+    use std::env;
+    use std::time::Duration;
+
+    use anyhow::{Result, ensure};
+    use raddle_tests::{Mode, Program, Running, check_list, in_every_mode, say, status_number};
+
+    const CASES: [(&str, u32); 4] = [
+        ("forks_leave_nothing_behind", 100),
+        ("spawned_programs_leave_nothing_behind", 10),
+        ("threads_leave_nothing_behind", 10_000),
+        ("signals_leave_nothing_behind", 10_000),
+    ];
+
+    /// How often a case repeats itself, in hundreds: as often as the list says with
+    /// `RADDLE_LEAKS=full`.
+    fn hundreds(case: &str) -> u32 {
+        let is_full = env::var_os("RADDLE_LEAKS").is_some_and(|value| value == "full");
+        let listed = CASES.iter().find(|(name, _)| *name == case);
+        listed.map_or(3, |(_, full)| if is_full { *full } else { 3 })
+    }
+
+    fn run(mode: Mode, case: &str, hundreds: u32, rules: &str) -> Result<()> {
+        const LIMIT: Duration = Duration::from_secs(3600);
+        let program = Program::build("leaks.c")?;
+        let mut line = program.variants[0].command.clone();
+        line.extend([case.into(), hundreds.to_string().into()]);
+        let mut command = mode.command(&line)?;
+        if !rules.is_empty() {
+            command.env("RADDLE_EXCLUDE", rules);
+        }
+        let outcome = Running::start(mode, command, None)?.wait(LIMIT)?;
+        let figures = outcome.stderr.lines().last().unwrap_or_default();
+        say(&format!("{mode}: {case}: {figures}"));
+        let status = status_number(outcome.status);
+        ensure!(status == 0, "status {status}: {}", outcome.stdout);
+        Ok(())
+    }
+
+    fn check(case: &str) {
+        let test = format!("soak::leaks::{case}");
+        in_every_mode(&test, |mode| run(mode, case, hundreds(case), ""));
+    }
+
+    #[test]
+    fn forks_leave_nothing_behind() {
+        check("forks_leave_nothing_behind");
+    }
+
+    #[test]
+    fn spawned_programs_leave_nothing_behind() {
+        check("spawned_programs_leave_nothing_behind");
+    }
+
+    #[test]
+    fn threads_leave_nothing_behind() {
+        check("threads_leave_nothing_behind");
+    }
+
+    #[test]
+    fn signals_leave_nothing_behind() {
+        check("signals_leave_nothing_behind");
+    }
+
+    /// More of them than there are slots for carriers.
+    #[test]
+    fn bound_threads_leave_nothing_behind() {
+        let case = "threads_leave_nothing_behind";
+        in_every_mode("soak::leaks::bound_threads_leave_nothing_behind", |mode| {
+            run(mode, case, 50, "lib:program")
+        });
+    }
+
+    #[test]
+    fn lists_every_case_of_its_program() {
+        check_list("leaks.c", &CASES.map(|(name, _)| name));
     }
 }

@@ -4,6 +4,7 @@
 //! - [`thread`]: green threads in the shape of `std::thread`. What blocks in std or libc (`Mutex`,
 //!   channels, `std::net`, `std::fs`, `println!`, `sleep`) parks a green thread and lets its kernel
 //!   thread, the *carrier*, run others.
+//! - [`light`]: threads of one page each, for those who make a million.
 //! - [`completion`]: a value that one thread computes and another one waits for.
 //! - [`handles`]: a lock-free table of small names for values.
 //! - [`pool`]: thread pools, whose workers are such threads.
@@ -41,4 +42,4 @@ pub mod thread;
 #[doc(inline)]
 pub use raddle_handles as handles;
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
-pub use thread::{Builder, is_green_thread, scope, spawn, yield_now};
+pub use thread::{Builder, is_green_thread, run_as_green_thread, scope, spawn, yield_now};

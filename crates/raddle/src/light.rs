@@ -24,12 +24,10 @@ mod host;
 mod join;
 mod stack;
 
+use crate::completion;
 use host::{Host, Light};
 pub use join::JoinHandle;
-use join::Packet;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 /// The stack of a light thread that doesn't ask for another, in bytes.
 pub const STACK_SIZE: usize = 64 << 10;
@@ -82,17 +80,11 @@ impl Builder {
     {
         group::start()?;
         let light = stack::take(self.stack_size)?;
-        let packet = Arc::new(Packet::new());
-        let theirs = Arc::clone(&packet);
+        let (promise, completion) = completion::pair();
         // SAFETY: the shell is fresh from the free list, so nobody else uses its stack.
-        unsafe {
-            light.set_up(move || {
-                let result = catch_unwind(AssertUnwindSafe(f));
-                theirs.finish(result);
-            });
-        }
+        unsafe { light.set_up(move || promise.run(f)) };
         host::start(light);
-        Ok(JoinHandle::new(packet))
+        Ok(JoinHandle::new(completion))
     }
 }
 

@@ -4,6 +4,7 @@
 //! thread-locals, id, name, signal mask and stack, its panics propagate through [`JoinHandle`], and
 //! [`std::thread::current`] names it. Switching and blocking happen in user space.
 
+use crate::completion::{self, Completion};
 use crate::runtime;
 use std::io;
 pub use std::thread::{
@@ -134,6 +135,25 @@ impl Drop for NextIsGreen {
 /// If no thread can be made; [`Builder::spawn`] says so instead.
 pub fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     Builder::new().spawn(f).expect("a thread can be made")
+}
+
+/// Runs `f` on a green thread of its own and returns what it will have computed.
+///
+/// ```
+/// let answer = raddle::run_as_green_thread(|| 6 * 7);
+/// assert_eq!(answer.wait().unwrap(), 42);
+/// let late = raddle::run_as_green_thread(|| 1).then(|one| one + 1);
+/// assert_eq!(raddle::completion::block_on(late).unwrap(), 2);
+/// ```
+///
+/// # Panics
+/// If no thread can be made.
+pub fn run_as_green_thread<T: Send + 'static>(
+    f: impl FnOnce() -> T + Send + 'static,
+) -> Completion<T> {
+    let (promise, completion) = completion::pair();
+    drop(spawn(move || promise.run(f)));
+    completion
 }
 
 /// Where green threads can be started that borrow from the caller: see [`scope()`].

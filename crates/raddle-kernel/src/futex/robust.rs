@@ -191,7 +191,7 @@ fn holds_something(thread: &Thread) -> bool {
 }
 
 /// The guardian: another process in the same memory.
-extern "C" fn guardian(victim: usize) -> ! {
+extern "C" fn guardian(victim: usize, _: *mut u8) -> ! {
     const POLLIN: u64 = 1;
     const FAULTS: u64 = 1 << (7 - 1) | 1 << (11 - 1);
     const SETMASK: usize = 2;

@@ -85,6 +85,7 @@ pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
 fn set_mask(thread: &Thread, mask: u64) {
     thread.signals.mask.store(mask, Ordering::SeqCst);
     kept::release(!mask);
+    routing::pass_on(thread, mask);
     let pending = thread.signals.pending.load(Ordering::SeqCst) | process_pending();
     if pending & !mask != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);
@@ -275,6 +276,7 @@ fn suspend(mask: u64) -> isize {
     let old = signals.mask.swap(mask, Ordering::SeqCst);
     actions::watch(mask & !LIBC_INTERNAL & !old);
     kept::release(!mask);
+    routing::pass_on(thread, mask);
     loop {
         signals.suspended_mask.set(Some(old));
         if deliver() != super::Delivered::Nothing {
@@ -299,12 +301,14 @@ pub extern "C" fn rt_sigtimedwait(frame: &Frame) -> Outcome {
         Ok(limits) => limits,
         Err(errno) => return Outcome::of(errno),
     };
-    let signals = &Carrier::current().thread().signals;
+    let thread = Carrier::current().thread();
+    let signals = &thread.signals;
     actions::watch(set);
     signals.awaited.store(set, Ordering::SeqCst);
     kept::release(set);
     let result = wait_for(set, deadline_ns, frame.arg(1));
     signals.awaited.store(0, Ordering::SeqCst);
+    routing::pass_on(thread, set & signals.mask.load(Ordering::Relaxed));
     Outcome::of(result)
 }
 

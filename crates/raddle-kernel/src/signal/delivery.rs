@@ -148,9 +148,9 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
     } else {
         bit(signal)
     };
-    signals
-        .mask
-        .store((mask | action.mask | own) & !UNBLOCKABLE, Ordering::Relaxed);
+    let blocked = (mask | action.mask | own) & !UNBLOCKABLE;
+    signals.mask.store(blocked, Ordering::SeqCst);
+    routing::pass_on(thread, blocked);
     signals.handled.set(true);
     if action.flags & SA_RESTART == 0 {
         signals.interrupting.set(true);
@@ -190,6 +190,7 @@ pub unsafe extern "C" fn returned(frame: *mut Moved) {
         .mask
         .store(mask & !UNBLOCKABLE, Ordering::SeqCst);
     kept::release(!mask);
+    routing::pass_on(thread, mask);
     // SAFETY: as above.
     unsafe { next(frame, thread) }
 }

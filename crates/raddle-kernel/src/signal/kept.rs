@@ -27,7 +27,7 @@ use core::ptr::with_exposed_provenance;
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::POKE;
-use raddle_engine::signals::SignalQueue;
+use raddle_engine::signals::{Form, SignalQueue};
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::abi::SigInfo;
 use raddle_sys::{is_err, nr, sys};
@@ -119,7 +119,7 @@ fn give_back(info: &SigInfo) -> bool {
     if !restricted || Carrier::current().kernel_tid.load(Ordering::Relaxed) == pid {
         return queue(info);
     }
-    if !FOR_FIRST.push(info) {
+    if !FOR_FIRST.push(info, Form::Each, false) {
         return false;
     }
     WAITING.fetch_or(bit(info.signo as u32), Ordering::SeqCst);

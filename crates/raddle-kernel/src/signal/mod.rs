@@ -160,8 +160,7 @@ pub fn in_child() {
     timers::in_child();
     kept::in_child();
     let signals = &carrier.thread().signals;
-    signals.pending.store(0, Ordering::Relaxed);
-    signals.queue.clear();
+    signals.drop_pending();
     while carrier.arrivals.pop().is_some() {}
     carrier.attention.store(0, Ordering::Relaxed);
     actions::break_lock();

@@ -1,4 +1,10 @@
 //! Who gets a signal.
+//!
+//! A signal for the process goes to one thread that accepts it, and waits there for delivery; so
+//! the thread that Linux would choose runs the handler, and no other. If that thread ends or blocks
+//! the signal first, it is *passed on*: to another thread that accepts it, else it pends for the
+//! process. The thread does so after its mask or its life says so; who sends looks at both after
+//! the signal is there, so one of them sees the other.
 
 use super::actions::{self, DEFAULT, IGNORE};
 use super::kept;
@@ -7,12 +13,12 @@ use super::{SI_TKILL, bit, poke};
 use crate::futex::robust;
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_engine::helpers::POKE;
-use raddle_engine::signals::SignalQueue;
+use raddle_engine::signals::{Form, SignalQueue};
 use raddle_engine::thread::Life;
 use raddle_engine::{Carrier, ENGINE, Thread};
 use raddle_sched::Wake;
-use raddle_sys::abi::SigInfo;
-use raddle_sys::{nr, sys};
+use raddle_sys::abi::{SigInfo, Timespec};
+use raddle_sys::{is_err, nr, sys};
 
 /// Pending for the process: nobody accepted it yet. Set by routers, cleared by who takes one.
 static PENDING: AtomicU64 = AtomicU64::new(0);
@@ -40,30 +46,26 @@ pub fn route() {
     kept::look();
     let carrier = Carrier::current();
     while let Some(info) = carrier.arrivals.pop() {
-        match main_was_meant(carrier, &info) {
-            Some(main) => to_thread(main, &info),
+        match meant(carrier, &info) {
+            Some(thread) => to_thread(thread, &info),
             None => to_process(&info),
         }
     }
 }
 
-/// As [`route`], after the running thread's own call raised `signal` in the kernel: that one is for
-/// the thread, although it looks like one for the process.
-pub fn route_own(signal: u32) {
-    let carrier = Carrier::current();
-    while let Some(info) = carrier.arrivals.pop() {
-        if info.signo as u32 == signal {
-            to_thread(carrier.thread(), &info);
-        } else {
-            to_process(&info);
-        }
-    }
-}
-
-/// The main thread, if the kernel says that the signal was sent to it: before the take-over and
-/// pending since, or from another process. One that a descriptor reads belongs to the process.
-fn main_was_meant<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
+/// The thread that the kernel sent a signal to: the main thread, if it was sent before the
+/// take-over and pending since, or by another process; or the running one, whose call raised it. A
+/// signal that a descriptor reads belongs to the process.
+fn meant<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
+    /// SIGPIPE and SIGXFSZ: the kernel sends them to who writes, in the process's own name. The
+    /// process's own `kill` doesn't come this way.
+    const RAISED: u64 = bit(13) | bit(25);
+    const SI_USER: i32 = 0;
     let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let by_us = info.code == SI_USER && info.pid as u32 == pid;
+    if by_us && RAISED & bit(info.signo as u32) != 0 {
+        return carrier.thread_or_none();
+    }
     let directed = info.code == SI_TKILL
         && carrier.kernel_tid.load(Ordering::Relaxed) == pid
         && !kept::is_read(info.signo as u32);
@@ -85,12 +87,10 @@ pub fn to_process(info: &SigInfo) {
     if action.handler == IGNORE {
         return;
     }
-    match accepting(signal) {
-        Some(thread) => to_thread(thread, info),
-        None if action.handler == DEFAULT && actions::ignored_by_default(signal) => {
-            hold(info); // kept for a sigwait, as Linux keeps a blocked one
-        }
-        None => hold(info),
+    // What nobody takes is kept for a sigwait, even if it is ignored by default, as in Linux.
+    let taken = accepting(signal).is_some_and(|thread| give(thread, info, true));
+    if !taken {
+        hold(info);
     }
 }
 
@@ -103,7 +103,8 @@ fn hold(info: &SigInfo) {
 /// As [`hold`], in user space.
 pub fn hold_here(info: &SigInfo) {
     let signal = info.signo as u32;
-    push(&QUEUE, info, PENDING.load(Ordering::Relaxed));
+    let already = PENDING.load(Ordering::Relaxed) & bit(signal) != 0;
+    QUEUE.push(info, form(info), already);
     PENDING.fetch_or(bit(signal), Ordering::SeqCst);
     // Who opened its mask since the last look found nothing pending.
     if let Some(thread) = accepting(signal) {
@@ -130,14 +131,12 @@ pub fn reconsider(set: u64) {
     }
 }
 
-/// Queues a signal's details: always for the real-time signals, else if it isn't pending yet. An
-/// expiry of a timer whose last one still waits is counted there.
-fn push(queue: &SignalQueue, info: &SigInfo, pending: u64) {
-    let signal = info.signo as u32;
-    let already = pending & bit(signal) != 0;
-    let merged = already && info.code == SI_TIMER && queue.merge_overrun(info);
-    if !merged && (signal >= FIRST_QUEUED || !already) {
-        queue.push(info);
+/// How a signal's details are kept: always for the real-time signals.
+fn form(info: &SigInfo) -> Form {
+    match info.code {
+        SI_TIMER => Form::Expiry,
+        _ if info.signo as u32 >= FIRST_QUEUED => Form::Each,
+        _ => Form::Once,
     }
 }
 
@@ -164,28 +163,76 @@ fn accepting<'a>(signal: u32) -> Option<&'a Thread> {
 
 /// A thread-directed signal: queued, and the thread told.
 pub fn to_thread(thread: &Thread, info: &SigInfo) {
+    give(thread, info, false);
+}
+
+/// Leaves a signal with a thread; `is_shared` says that it came for the process. False if the
+/// thread ends, or has a signal of its own that looks the same.
+fn give(thread: &Thread, info: &SigInfo, is_shared: bool) -> bool {
     let signal = info.signo as u32;
+    let signals = &thread.signals;
     let action = actions::get(signal);
     let awaited = thread.signals.awaited.load(Ordering::SeqCst) & bit(signal) != 0;
     let blocked = thread.signals.mask.load(Ordering::Relaxed) & bit(signal) != 0;
     let dropped = action.handler == IGNORE
         || action.handler == DEFAULT && actions::ignored_by_default(signal);
     if dropped && !awaited && !blocked {
-        return;
+        return true;
     }
     if blocked && !awaited && kept::is_read(signal) && accepting(signal).is_none() {
-        return hold(info);
+        hold(info);
+        return true;
     }
-    let pending = thread.signals.pending.load(Ordering::Relaxed);
-    push(&thread.signals.queue, info, pending);
-    thread
-        .signals
-        .pending
-        .fetch_or(bit(signal), Ordering::SeqCst);
-    let awaited = thread.signals.awaited.load(Ordering::SeqCst) & bit(signal) != 0;
-    let blocked = thread.signals.mask.load(Ordering::SeqCst) & bit(signal) != 0;
-    if awaited || !blocked {
+    let own = signals.pending.load(Ordering::Relaxed) & !signals.shared.load(Ordering::Relaxed);
+    if is_shared && signal < FIRST_QUEUED && own & bit(signal) != 0 {
+        return false; // it takes what pends for the process after its own
+    }
+    let is_live = || thread.life() == Life::Live;
+    if !signals.post(info, form(info), is_shared, is_live) {
+        return false;
+    }
+    if accepts(thread, signal) {
         notify(thread);
+    } else if is_shared {
+        pass_on(thread, bit(signal));
+    }
+    true
+}
+
+/// True if the thread takes `signal` if it comes now.
+fn accepts(thread: &Thread, signal: u32) -> bool {
+    let signals = &thread.signals;
+    let awaited = signals.awaited.load(Ordering::SeqCst);
+    let open = !signals.mask.load(Ordering::SeqCst);
+    (awaited | open) & bit(signal) != 0 && thread.life() == Life::Live
+}
+
+/// `thread` takes none of `set` any more: what it had of them for the process is another's.
+#[inline(always)]
+pub fn pass_on(thread: &Thread, set: u64) {
+    let left = (thread.signals.shared.load(Ordering::SeqCst) | process_pending()) & set;
+    if left != 0 {
+        pass_on_some(thread, left);
+    }
+}
+
+#[cold]
+fn pass_on_some(thread: &Thread, left: u64) {
+    for signal in (1..=super::SIGNALS).filter(|&signal| left & bit(signal) != 0) {
+        while !accepts(thread, signal)
+            && let Some(info) = thread.signals.take_shared(signal)
+        {
+            to_process(&info);
+        }
+        if accepts(thread, signal) {
+            notify(thread); // it has opened its mask again
+        }
+        // It may have been the one that was told of what pends for the process.
+        if process_pending() & bit(signal) != 0
+            && let Some(other) = accepting(signal)
+        {
+            notify(other);
+        }
     }
 }
 
@@ -215,31 +262,91 @@ fn notify(thread: &Thread) {
 
 /// Takes one pending signal of `wanted` for `thread`: its own first, then the process's.
 pub fn take(thread: &Thread, wanted: u64) -> Option<SigInfo> {
-    let own = &thread.signals;
-    take_from(&own.pending, &own.queue, wanted).or_else(|| take_from(&PENDING, &QUEUE, wanted))
+    let info = take_own(thread, wanted).or_else(|| take_common(wanted))?;
+    timers::taken(&info);
+    Some(info)
 }
 
-fn take_from(pending: &AtomicU64, queue: &SignalQueue, wanted: u64) -> Option<SigInfo> {
+fn take_own(thread: &Thread, wanted: u64) -> Option<SigInfo> {
     loop {
-        let hits = pending.load(Ordering::Acquire) & wanted;
+        let hits = thread.signals.pending.load(Ordering::Acquire) & wanted;
+        if hits == 0 {
+            return None;
+        }
+        let taken = thread.signals.take(first(hits));
+        if taken.is_some() {
+            return taken;
+        }
+    }
+}
+
+fn take_common(wanted: u64) -> Option<SigInfo> {
+    loop {
+        let hits = process_pending() & wanted;
         if hits == 0 {
             return None;
         }
         let signal = first(hits);
-        let before = pending.fetch_and(!bit(signal), Ordering::AcqRel);
+        let before = PENDING.fetch_and(!bit(signal), Ordering::AcqRel);
         if before & bit(signal) == 0 {
             continue; // another thread was faster
         }
-        let (info, more) = queue.take(signal);
+        let (info, more) = QUEUE.take(signal);
         if more {
-            pending.fetch_or(bit(signal), Ordering::AcqRel);
+            PENDING.fetch_or(bit(signal), Ordering::AcqRel);
         }
         let info = info.unwrap_or(SigInfo {
             signo: signal as i32,
             ..SigInfo::EMPTY
         });
-        timers::taken(&info);
         return Some(info);
+    }
+}
+
+/// Gives the kernel what the running thread blocks and hasn't taken, for the program that replaces
+/// this one. The kernel has the thread's mask. Expiries of timers end with the program.
+pub fn lend_pending() {
+    if !super::is_virtual() {
+        return;
+    }
+    route();
+    let thread = Carrier::current().thread();
+    let blocked = thread.signals.mask.load(Ordering::Relaxed);
+    for signal in 1..=super::SIGNALS {
+        let wanted = blocked & bit(signal);
+        while let Some(info) = take_own(thread, wanted).or_else(|| take_common(wanted)) {
+            if info.code == SI_TIMER {
+                thread.signals.post(&info, Form::Each, true, || true);
+                break;
+            }
+            let pid = ENGINE.pid.load(Ordering::Relaxed);
+            let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
+            let at = &raw const info;
+            // SAFETY: the kernel reads a live structure, and blocks the signal here.
+            unsafe { sys!(nr::__NR_rt_tgsigqueueinfo, pid, own, signal, at) };
+        }
+    }
+}
+
+/// Undoes [`lend_pending`].
+pub fn take_pending_back() {
+    if !super::is_virtual() {
+        return;
+    }
+    let thread = Carrier::current().thread();
+    let lent = thread.signals.mask.load(Ordering::Relaxed) & !kept::mask();
+    let (mut info, now) = (SigInfo::EMPTY, Timespec::default());
+    loop {
+        // SAFETY: the kernel fills and reads live structures, and doesn't wait.
+        let signal = unsafe {
+            let (set, to, limit) = (&raw const lent, &raw mut info, &raw const now);
+            sys!(nr::__NR_rt_sigtimedwait, set, to, limit, size_of::<u64>())
+        };
+        match info.code {
+            _ if is_err(signal) => return,
+            SI_TKILL => to_thread(thread, &info),
+            _ => to_process(&info),
+        }
     }
 }
 

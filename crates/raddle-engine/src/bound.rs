@@ -1,0 +1,121 @@
+//! Bound threads: a carrier that runs one green thread and nothing else.
+//!
+//! Such a carrier finds its thread in its mailbox and sleeps on its wake word between. It ends with
+//! its thread, on either of two ways: the thread exits on it, or the thread, which was bound by
+//! another one, exits elsewhere before it ever came here, and says so ([`Carrier::retired`]).
+//!
+//! To end: leave the roster, block all signals, route those that came until then, give the slot
+//! back, unmap the stacks, exit. In this order, since an order of the roster is answered with
+//! signals open, and since another thread may use the slot from then on.
+//!
+//! A thread may be bound by another while it exits. Who binds looks whether the thread lives, and
+//! who exits takes the carrier, under the thread's lock: no carrier waits for one that is gone.
+
+use crate::carrier::{Carrier, CarrierState};
+use crate::engine::{ENGINE, Engine};
+use crate::switch::{look_around, pick};
+use crate::thread::{Life, Thread};
+use crate::{clock, kthread};
+use core::ptr::null_mut;
+use core::sync::atomic::Ordering;
+use raddle_sys::{err, errno};
+
+impl Engine {
+    /// Gives `thread` a carrier of its own, which runs nothing else; from its next wait on.
+    ///
+    /// # Errors
+    /// EAGAIN.
+    pub fn bind(&self, thread: &Thread) -> Result<(), isize> {
+        let carrier = self.new_carrier()?;
+        carrier.bound.store(thread.as_ptr(), Ordering::Relaxed);
+        carrier.apart.set(Carrier::current().apart.get());
+        self.start_carrier(carrier)
+            .map_err(|_| err(errno::EAGAIN))?;
+        let guard = thread.attributes.lock();
+        let is_first = thread.bound.load(Ordering::Relaxed).is_null();
+        if is_first && thread.life() == Life::Live {
+            let own = core::ptr::from_ref(carrier).cast_mut();
+            thread.bound.store(own, Ordering::Release);
+            return Ok(());
+        }
+        drop(guard);
+        self.retire_carrier(carrier);
+        Ok(())
+    }
+
+    /// Ends a bound thread's carrier that waits for a thread that will not come.
+    fn retire_carrier(&self, carrier: &Carrier) {
+        carrier.retired.store(1, Ordering::SeqCst);
+        self.wake_carrier(carrier);
+    }
+}
+
+/// A thread has ended on `carrier`, perhaps its own; `own` is its own, if it has one.
+pub(crate) fn thread_ended(carrier: &Carrier, own: *mut Carrier) {
+    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+        end(carrier); // it has nothing else to run
+    }
+    // SAFETY: null or a carrier that waits for this thread.
+    if let Some(own) = unsafe { own.as_ref() } {
+        ENGINE.retire_carrier(own);
+    }
+}
+
+/// Takes an exiting thread's carrier from it: nobody binds the thread any more.
+pub(crate) fn take_own(thread: &Thread) -> *mut Carrier {
+    let _guard = thread.attributes.lock();
+    thread.bound.swap(null_mut(), Ordering::AcqRel)
+}
+
+pub(crate) fn wait_for_mail<'a>(carrier: &Carrier) -> &'a Thread {
+    loop {
+        carrier.wake_word.store(0, Ordering::SeqCst);
+        if carrier.attention.swap(0, Ordering::Relaxed) != 0 {
+            (ENGINE.hooks().route_signals)();
+        }
+        if let Some(thread) = pick(carrier) {
+            return thread;
+        }
+        if carrier.retired.load(Ordering::SeqCst) != 0 {
+            end(carrier);
+        }
+        carrier.set_state(CarrierState::Idle);
+        sleep(carrier);
+        carrier.set_state(CarrierState::Running);
+    }
+}
+
+/// A bound thread's deadline is its carrier's to keep: there may be no poller.
+fn sleep(carrier: &Carrier) {
+    // SAFETY: the carrier's bound thread lives in type-stable memory.
+    let thread = unsafe { carrier.bound.load(Ordering::Relaxed).as_ref() };
+    // What runs on another carrier still has the deadline of its last wait.
+    let waits = thread.filter(|thread| thread.task.is_waiting());
+    let deadline_ns = waits.map_or(0, |thread| thread.deadline_ns.load(Ordering::Relaxed));
+    if deadline_ns == 0 {
+        return kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
+    }
+    let left = deadline_ns.saturating_sub(clock::now_ns());
+    if left == 0 || kthread::futex_wait_for(carrier.wake_word.as_ptr(), 0, left) {
+        look_around(carrier);
+    }
+}
+
+/// Ends the carrier's kernel thread, on which it is called; see the module.
+fn end(carrier: &Carrier) -> ! {
+    carrier.set_state(CarrierState::Idle);
+    ENGINE.roster.leave();
+    loop {
+        // SAFETY: no handler runs here from now on; routing may open the mask again.
+        unsafe { kthread::accept_only(&[]) };
+        if carrier.arrivals.is_empty() {
+            break;
+        }
+        (ENGINE.hooks().route_signals)();
+    }
+    let stacks = carrier.take_stacks();
+    ENGINE.give_back(carrier);
+    // SAFETY: of the two stacks this kernel thread uses the first, for the last time, and no signal
+    // can reach the other.
+    unsafe { kthread::end(stacks) }
+}
