@@ -203,6 +203,12 @@ fn run(command: Command) -> Result<bool> {
 
 fn bench(workspace: &Workspace, mut arguments: Vec<String>) -> Result<bool> {
     workspace.build_release()?;
+    let example = ["--package", "raddle", "--example", "pool_bench"];
+    shell::run(
+        shell::cargo(&workspace.root)
+            .args(["build", "--release"])
+            .args(example),
+    )?;
     if arguments.is_empty() {
         arguments.push("all".into());
     }

@@ -18,6 +18,7 @@ mod harness;
 mod http;
 mod overhead;
 mod pingpong;
+mod pool;
 mod primitives;
 mod process;
 mod programs;
@@ -50,6 +51,7 @@ const GROUPS: [(Group, &str, Prepare); 11] = [
     (Group::Handles, "handles", handles::cases),
     (Group::Http, "http", http::cases),
     (Group::Overhead, "overhead", overhead::cases),
+    (Group::Pool, "pool", pool::cases),
 ];
 
 /// How long threads keep others waiting that compute, read, or are stuck in the kernel.
