@@ -7,9 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use raddle_tests::{
-    Missing, Mode, Program, RunFolder, Running, find_tool, in_every_mode, status_number,
-};
+use raddle_tests::{Missing, Program, RunFolder, Running, find_tool, in_every_mode, status_number};
 use rustix::process::Signal;
 
 const LIMIT: Duration = Duration::from_secs(120);
