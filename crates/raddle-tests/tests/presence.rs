@@ -122,11 +122,7 @@ fn carriers_that_sit_in_the_kernel_are_told_with_the_place() {
         };
         let program = Program::build("stuck.c")?;
         let running = Running::start(mode, mode.command(&program.variants[0].command)?, None)?;
-        let started = Instant::now();
-        while running.stdout_so_far() != "stuck\n" {
-            ensure!(started.elapsed() < LIMIT, "nobody went on");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        running.wait_until_it_says("stuck\n")?;
         let pid = running.pid().to_string();
         let stats = Command::new(raddle()?)
             .args(["dump", &pid, "--stats"])
@@ -137,14 +133,7 @@ fn carriers_that_sit_in_the_kernel_are_told_with_the_place() {
             event.is_some_and(|line| line.contains("at program+")),
             "{stats}"
         );
-        running.signal(Signal::TERM)?;
-        let outcome = running.wait(LIMIT)?;
-        ensure!(
-            status_number(outcome.status) == 0,
-            "status {}",
-            outcome.status
-        );
-        Ok(())
+        running.terminate()
     });
 }
 
