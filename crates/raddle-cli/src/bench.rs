@@ -18,6 +18,7 @@ mod harness;
 mod http;
 mod overhead;
 mod pingpong;
+mod pool;
 mod primitives;
 mod process;
 mod programs;
@@ -38,7 +39,7 @@ use report::Journal;
 /// Makes the cases of a group, and says what it can't make.
 type Prepare = fn(&Workshop) -> Vec<Case>;
 
-const GROUPS: [(Group, &str, Prepare); 10] = [
+const GROUPS: [(Group, &str, Prepare); 12] = [
     (Group::Pingpong, "pingpong", pingpong::cases),
     (Group::Yield, "yield", primitives::yielding),
     (Group::Create, "create", primitives::creating),
@@ -46,10 +47,19 @@ const GROUPS: [(Group, &str, Prepare); 10] = [
     (Group::Disk, "disk", primitives::disk),
     (Group::Fairness, "fairness", primitives::sharing),
     (Group::Handoff, "handoff", primitives::handing_off),
+    (Group::Latency, "latency", latency),
     (Group::Handles, "handles", handles::cases),
     (Group::Http, "http", http::cases),
     (Group::Overhead, "overhead", overhead::cases),
+    (Group::Pool, "pool", pool::cases),
 ];
+
+/// How long threads keep others waiting that compute, read, or are stuck in the kernel.
+fn latency(workshop: &Workshop) -> Vec<Case> {
+    let mut cases = http::busy_cases(workshop);
+    cases.extend(primitives::getting_stuck(workshop));
+    cases
+}
 
 pub fn run(arguments: &BenchArguments) -> Result<ExitCode> {
     preload::find()?;

@@ -44,6 +44,7 @@ pub mod idle;
 pub mod inspect;
 pub mod kthread;
 mod latency;
+mod pins;
 mod places;
 pub mod pump;
 pub mod ring;
@@ -53,6 +54,7 @@ pub mod stacks;
 pub mod switch;
 pub mod sysmon;
 pub mod thread;
+mod turn;
 
 pub use carrier::Carrier;
 pub use engine::{ENGINE, Engine};

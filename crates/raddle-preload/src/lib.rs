@@ -13,6 +13,7 @@ mod original;
 mod start;
 mod symbols;
 mod symbols_threads;
+mod watchers;
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {

@@ -49,6 +49,13 @@ impl Injector {
         self.len.store(list.len(), Ordering::SeqCst);
     }
 
+    /// Puts a task before all others: it is the next to be taken.
+    pub fn push_first(&self, task: TaskRef) {
+        let list = self.list.lock();
+        list.push_first(task);
+        self.len.store(list.len(), Ordering::SeqCst);
+    }
+
     /// Appends a list of tasks.
     pub fn push_all(&self, tasks: TaskList) {
         let list = self.list.lock();

@@ -31,6 +31,12 @@ mod unwinding {
         exceptions_being_handled_belong_to_their_thread,
         backtrace_ends_in_main_and_in_threads,
         backtrace_from_a_handler_passes_the_interrupted_wait,
+        exceptions_pass_callbacks_of_libc,
+        a_call_once_that_throws_is_tried_by_the_next,
+        a_pthread_once_that_throws_is_tried_by_the_next,
+        an_exception_of_a_thread_reaches_who_asks_for_its_result,
+        a_cancellation_unwinds_through_waits_and_exceptions,
+        backtraces_at_any_moment_reach_the_first_frame,
         an_exception_that_nobody_catches_aborts => 134,
     }
 }
