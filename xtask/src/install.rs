@@ -10,6 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::c_library::{self, CLibrary};
 use crate::shell;
 use crate::workspace::Workspace;
 
@@ -18,6 +19,19 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "share/bash-completion/completions/raddle"),
     ("zsh", "share/zsh/site-functions/_raddle"),
     ("fish", "share/fish/vendor_completions.d/raddle.fish"),
+];
+
+/// Files of the C library's package, and where they go below `lib`.
+const PACKAGING: [(&str, &str); 3] = [
+    ("package/raddle.pc", "pkgconfig/raddle.pc"),
+    (
+        "package/raddle-config.cmake",
+        "cmake/raddle/raddle-config.cmake",
+    ),
+    (
+        "package/raddle-config-version.cmake",
+        "cmake/raddle/raddle-config-version.cmake",
+    ),
 ];
 
 const PROGRAM_MODE: u32 = 0o755;
@@ -43,6 +57,7 @@ pub fn run(workspace: &Workspace, prefix: &Path, destdir: &str) -> Result<()> {
         &folder.join("lib/raddle/libraddle_preload.so"),
         DATA_MODE,
     )?;
+    install_library(workspace, &c_library::build(workspace)?, &folder)?;
     install_manuals(&raddle, &folder)?;
     for (shell, file) in COMPLETIONS {
         let script = Command::new(&raddle)
@@ -55,6 +70,45 @@ pub fn run(workspace: &Workspace, prefix: &Path, destdir: &str) -> Result<()> {
         );
         place(&script.stdout, &folder.join(file), DATA_MODE)?;
     }
+    Ok(())
+}
+
+/// The C library and what compilers, pkg-config and CMake want to know of it.
+fn install_library(workspace: &Workspace, library: &CLibrary, folder: &Path) -> Result<()> {
+    let lib = folder.join("lib");
+    place(
+        &read(&library.shared)?,
+        &lib.join(library.file_name()),
+        DATA_MODE,
+    )?;
+    place_link(&library.file_name(), &lib.join(library.soname()))?;
+    place_link(&library.soname(), &lib.join("libraddle.so"))?;
+    place(
+        &read(&library.archive)?,
+        &lib.join("libraddle.a"),
+        DATA_MODE,
+    )?;
+    let header = read(&c_library::source(workspace, "include/raddle.h"))?;
+    place(&header, &folder.join("include/raddle.h"), DATA_MODE)?;
+    for (file, to) in PACKAGING {
+        let text = fs::read_to_string(c_library::source(workspace, file))?;
+        let series = library
+            .version
+            .rsplit_once('.')
+            .map_or("", |(series, _)| series);
+        let text = text.replace("@VERSION@", &library.version);
+        let text = text.replace("@SERIES@", series);
+        place(text.as_bytes(), &lib.join(to), DATA_MODE)?;
+    }
+    Ok(())
+}
+
+/// A relative symbolic link, renamed into its place as files are.
+fn place_link(to: &str, file: &Path) -> Result<()> {
+    let beside = file.with_extension(format!("new-{}", std::process::id()));
+    std::os::unix::fs::symlink(to, &beside).with_context(|| beside.display().to_string())?;
+    fs::rename(&beside, file)?;
+    println!("installed {}", file.display());
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 
 use crate::tally::{Tally, parse_result_line};
 use crate::workspace::{Workspace, in_ci};
-use crate::{conformance, shell, tidy};
+use crate::{abi, c_library, conformance, install, shell, tidy};
 
 /// A lane's name and what it runs; `Err` from it says why it could not run.
 struct Lane {
@@ -61,6 +61,10 @@ const LANES: &[Lane] = &[
     Lane {
         name: "real",
         run: real,
+    },
+    Lane {
+        name: "c-api",
+        run: c_api,
     },
     Lane {
         name: "conformance",
@@ -269,7 +273,8 @@ fn tidy_lane(workspace: &Workspace) -> Result<Outcome> {
 
 /// Everything that runs in the debug profile and has no lane of its own.
 fn unit(workspace: &Workspace) -> Result<Outcome> {
-    let excluded = ["--exclude", SCHEDULER, "--exclude", REAL, "--exclude", API];
+    let elsewhere = [SCHEDULER, REAL, API, c_library::PACKAGE];
+    let excluded = elsewhere.iter().flat_map(|name| ["--exclude", name]);
     let mut tally = Tally::default();
     tally.add(cargo_test(
         workspace,
@@ -375,6 +380,27 @@ fn real(workspace: &Workspace) -> Result<Outcome> {
             .envs(QUICK_RELEASE);
         command.args(["--package", REAL, "--release"])
     })?;
+    Ok(Outcome::Ran(tally))
+}
+
+/// C, C++ and Python programs with the library as it is installed; that the ABI is what it was is
+/// one case.
+fn c_api(workspace: &Workspace) -> Result<Outcome> {
+    let mut tally = Tally::default();
+    match abi::run(workspace, false)? {
+        true => tally.passed += 1,
+        false => tally.failed += 1,
+    }
+    let prefix = workspace.target.join("c-api");
+    install::run(workspace, &prefix, "")?;
+    tally.add(cargo_test(
+        workspace,
+        shell::cargo(&workspace.root),
+        |command| {
+            let command = command.env("RADDLE_PREFIX", &prefix);
+            command.args(["--package", c_library::PACKAGE, "--tests"])
+        },
+    )?);
     Ok(Outcome::Ran(tally))
 }
 

@@ -7,6 +7,8 @@
 //! Rejected: shell scripts (no types, no tests, and the tidy checks need a parser) and a CI file
 //! with the lanes in it (then only CI can run what CI runs).
 
+mod abi;
+mod c_library;
 mod conformance;
 mod demo;
 mod deps;
@@ -41,8 +43,8 @@ enum Command {
     Build,
     /// Installs what the tests need, then runs every lane but chaos, or the lanes named
     Test {
-        /// fmt, clippy, tidy, unit, loom, shuttle, sim, real, conformance, chaos; all but the last
-        /// when none is named
+        /// fmt, clippy, tidy, unit, loom, shuttle, sim, real, api, c-api, conformance, chaos; all but
+        /// the last when none is named
         lanes: Vec<String>,
         /// Leaves the machine's packages alone
         #[arg(long)]
@@ -102,9 +104,15 @@ enum Command {
     },
     /// Runs ping-pong programs native and under raddle, and prints a table
     Demo,
+    /// Checks that the C header, what libraddle exports and the committed list agree
+    Abi {
+        /// Writes the list anew
+        #[arg(long)]
+        update: bool,
+    },
     /// Builds the release and installs it
     Install {
-        /// The folder that gets bin/, lib/ and share/
+        /// The folder that gets bin/, include/, lib/ and share/
         #[arg(long, default_value = "/usr/local")]
         prefix: PathBuf,
         /// A staging folder put before the prefix, for packagers
@@ -195,6 +203,7 @@ fn run(command: Command) -> Result<bool> {
         }
         Command::Glibc { suite, folder } => glibc::run(&workspace, &suite, folder),
         Command::Demo => demo::run(&workspace),
+        Command::Abi { update } => abi::run(&workspace, update),
         Command::Install { prefix, destdir } => {
             install::run(&workspace, &prefix, &destdir).map(|()| true)
         }

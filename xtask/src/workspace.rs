@@ -20,6 +20,7 @@ pub struct Workspace {
 #[derive(Deserialize)]
 pub struct Package {
     pub name: String,
+    pub version: String,
     pub manifest_path: PathBuf,
     pub dependencies: Vec<Dependency>,
     pub targets: Vec<Target>,

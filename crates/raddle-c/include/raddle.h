@@ -10,9 +10,9 @@
  * and nothing else, for those who make a million; see RADDLE_LIGHT. Threads made in other ways
  * (pthread_create, std::thread) stay kernel threads; all kinds may share locks.
  *
- * HANDLES. Threads, completions and tables are named by handles: structs that are copied freely,
- * in which id 0 is none. Each use checks them. A handle that was freed, joined or detached, or was
- * never given out, is answered by -EBADF and does no harm.
+ * HANDLES. Threads, completions, pools and tables are named by handles: structs that are copied
+ * freely, in which id 0 is none. Each use checks them. A handle that was freed, joined or detached,
+ * or was never given out, is answered by -EBADF and does no harm.
  *
  * ERRORS. A function that returns int returns 0 or more on success, and a negative errno value
  * otherwise; errno itself is not touched on purpose. Those that any function may return:
@@ -219,6 +219,101 @@ RADDLE_API int raddle_completion_free(raddle_completion completion);
  */
 RADDLE_API int raddle_run(raddle_completion *completion, const raddle_thread_options *options,
                           raddle_function function, void *argument);
+
+/* ---- Thread pools ---------------------------------------------------------------------------- */
+
+/* Workers, which are green threads, and the work that is queued for them. */
+typedef struct raddle_pool {
+    uint64_t id;
+} raddle_pool;
+
+/* Work whose result somebody wants. */
+typedef struct raddle_task {
+    uint64_t id;
+} raddle_task;
+
+/* How a pool is made. Start from RADDLE_POOL_OPTIONS_INIT, which asks for nothing. */
+typedef struct raddle_pool_options {
+    size_t size;        /* sizeof(raddle_pool_options): later versions append members */
+    size_t workers;     /* how many run at once if none of them blocks; 0 for one a CPU */
+    size_t max_workers; /* the most, with those that block; 0 for 64 more than workers */
+    size_t capacity;    /* how much work may wait; 0 for no bound */
+    size_t stack_size;  /* of a worker, as in raddle_thread_options */
+    const char *name;   /* null for "pool"; threads are called by it and a number */
+} raddle_pool_options;
+
+#define RADDLE_POOL_OPTIONS_INIT {sizeof(raddle_pool_options), 0, 0, 0, 0, NULL}
+
+/*
+ * A new pool; its workers start when there is work. options may be null.
+ *
+ *   -EINVAL  options.size or stack_size is too small, or workers is more than max_workers or than
+ *            a pool can have
+ *   -E2BIG   options has members that this version doesn't know and that aren't 0
+ *   -ENOMEM, -ENOSPC  no memory or handle is left
+ */
+RADDLE_API int raddle_pool_create(raddle_pool *pool, const raddle_pool_options *options);
+
+/*
+ * Queues function(argument); its result is lost.
+ *
+ *   -ENOBUFS    as much waits as may
+ *   -ESHUTDOWN  the pool is disposed of
+ *   -EAGAIN     there is no thread for it; it runs when there is
+ */
+RADDLE_API int raddle_pool_queue(raddle_pool pool, raddle_function function, void *argument);
+
+/*
+ * Queues function(argument) as a task, and stores its handle, before it runs; {0} if it isn't
+ * queued. Errors as of raddle_pool_queue(); after -EAGAIN it runs without a handle. -ENOMEM,
+ * -ENOSPC: no memory or handle is left.
+ */
+RADDLE_API int raddle_pool_task(raddle_pool pool, raddle_task *task, raddle_function function,
+                                void *argument);
+
+/*
+ * Waits for a task and stores what it returned; result may be null. A task that has not started
+ * runs here and now. The handle is gone then, also after -ECANCELED.
+ *
+ *   -ECANCELED  it was cancelled, or dropped with its pool, before it started
+ *   -EBUSY      another thread waits for it
+ */
+RADDLE_API int raddle_task_wait(raddle_task task, void **result);
+
+/*
+ * The same, but for timeout_ns nanoseconds at most; never runs the task. -ETIMEDOUT: the time is
+ * over, and the handle remains. -EINVAL: less than 0.
+ */
+RADDLE_API int raddle_task_wait_for(raddle_task task, int64_t timeout_ns, void **result);
+
+/* Cancels a task: it won't start. One that runs goes on, unless it looks, which it may. */
+RADDLE_API int raddle_task_cancel(raddle_task task);
+
+/* 1 if the task was cancelled, else 0. */
+RADDLE_API int raddle_task_is_cancelled(raddle_task task);
+
+/* Forgets a task, which runs all the same. -EBUSY: another thread waits for it. */
+RADDLE_API int raddle_task_free(raddle_task task);
+
+/*
+ * Runs function(argument) here, and lets the pool whose worker this is use another worker
+ * meanwhile, because the function blocks. result may be null.
+ */
+RADDLE_API int raddle_pool_blocking(raddle_function function, void *argument, void **result);
+
+/* raddle_pool_dispose(): work that waits is dropped, not run. Its arguments are the caller's. */
+#define RADDLE_DROP_PENDING 1u
+
+/*
+ * Ends a pool: refuses work from elsewhere, runs what waits, and what that queues, or drops it;
+ * waits for the workers' ends for timeout_ns nanoseconds, or for ever if that is negative. At the
+ * end of the time what waits still is dropped. Returns how many workers still run something; they
+ * end after it. On a worker of this pool it doesn't wait. The handle is gone then.
+ *
+ *   -EINVAL  a flag isn't known
+ *   -EBUSY   another thread disposes of it
+ */
+RADDLE_API int raddle_pool_dispose(raddle_pool pool, uint32_t flags, int64_t timeout_ns);
 
 /* ---- Tables of handles --------------------------------------------------------------------- */
 

@@ -99,7 +99,6 @@ pub extern "C" fn raddle_handle_create(
         if kind != NORMAL && kind != PINNED {
             return Err(Errno(libc::EINVAL));
         }
-        // A value that no handle could be made for is released all the same? No: it stays C's.
         let kept = Arc::new(Kept {
             value,
             release: values.release,
@@ -112,7 +111,7 @@ pub extern "C" fn raddle_handle_create(
         match made {
             Ok(made) => place.put(made.to_bits()),
             Err(error) => {
-                std::mem::forget(kept);
+                std::mem::forget(kept); // the value stays C's
                 return Err(error.into());
             }
         }
@@ -121,12 +120,7 @@ pub extern "C" fn raddle_handle_create(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_handle_weak(
-    table: u64,
-    of: u64,
-    owner: u32,
-    handle: Out<u64>,
-) -> c_int {
+pub extern "C" fn raddle_handle_weak(table: u64, of: u64, owner: u32, handle: Out<u64>) -> c_int {
     guard(|| {
         let place = handle.required()?;
         let values = values(table)?;
@@ -174,11 +168,7 @@ pub extern "C" fn raddle_handle_with(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_handle_address(
-    table: u64,
-    handle: u64,
-    value: Out<*mut c_void>,
-) -> c_int {
+pub extern "C" fn raddle_handle_address(table: u64, handle: u64, value: Out<*mut c_void>) -> c_int {
     guard(|| {
         let place = value.required()?;
         let pinned = values(table)?.table.get_pinned(named(handle)?)?;

@@ -8,6 +8,7 @@
 //!   is an errno.
 //! - Errors are negative errno values. Nothing unwinds into C: a panic in here, which would be our
 //!   bug, is `-ENOTRECOVERABLE`; an exception that leaves a callback ends the process.
+//! - A struct of one integer is passed and returned as that integer, by the calling convention.
 //! - C's callbacks and their arguments cross threads; that they may is the caller's promise.
 
 #![cfg(not(any(raddle_loom, raddle_shuttle)))]
@@ -16,5 +17,7 @@ mod call;
 mod completion;
 mod error;
 mod handle;
+mod options;
+mod pool;
 mod runtime;
 mod thread;

@@ -7,18 +7,13 @@
 use crate::call::{Compute, Job, Out, Value};
 use crate::completion;
 use crate::error::{Answer, Errno, guard};
+use crate::options::{self, name, stack_size};
 use libc::{c_char, c_int, c_void};
 use raddle::handles::{Handle, Table};
 use raddle::{light, thread};
 use std::cell::Cell;
-use std::ffi::CStr;
 use std::ptr::NonNull;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
-
-/// The smallest stack that may be asked for, in bytes.
-const LEAST_STACK: usize = 16 << 10;
-/// More than any address space has, in bytes.
-const MOST_STACK: usize = 1 << 47;
 
 /// RADDLE_LIGHT: a light thread.
 const LIGHT: u32 = 1;
@@ -52,41 +47,17 @@ impl Settings {
                 flags: 0,
             });
         };
-        // SAFETY: C promises that as many bytes can be read as the first member says.
-        let size = unsafe { at.cast::<usize>().read() };
-        if size < size_of::<Options>() {
-            return Err(Errno(libc::EINVAL));
-        }
-        // SAFETY: as above.
-        let tail = unsafe { std::slice::from_raw_parts(at.cast::<u8>().as_ptr(), size) };
-        if tail[size_of::<Options>()..].iter().any(|&byte| byte != 0) {
-            return Err(Errno(libc::E2BIG)); // asks for what only a later version knows
-        }
-        // SAFETY: as above; the header's type has this alignment.
-        let options = unsafe { at.read() };
+        // SAFETY: C promises what `read` asks for; plain integers and an address.
+        let options = unsafe { options::read(at) }?;
         if options.flags & !(LIGHT | DETACHED) != 0 || options.reserved != 0 {
             return Err(Errno(libc::EINVAL));
         }
-        let name = match options.name.is_null() {
-            true => None,
-            // SAFETY: C promises a string that ends.
-            false => Some(unsafe { CStr::from_ptr(options.name) }),
-        };
         Ok(Self {
             stack_size: stack_size(options.stack_size)?,
-            name: name.map(|name| name.to_string_lossy().into_owned()),
+            // SAFETY: C promises a string that ends, or null.
+            name: unsafe { name(options.name) },
             flags: options.flags,
         })
-    }
-}
-
-/// A stack's size that was asked for; 0 asks for none.
-fn stack_size(bytes: usize) -> Result<Option<usize>, Errno> {
-    match bytes {
-        0 => Ok(None),
-        1..LEAST_STACK => Err(Errno(libc::EINVAL)),
-        LEAST_STACK..MOST_STACK => Ok(Some(bytes)),
-        _ => Err(Errno(libc::ENOMEM)),
     }
 }
 

@@ -1,0 +1,52 @@
+//! Structs of options, which begin with their size, so that they can grow.
+
+use crate::error::Errno;
+use libc::c_char;
+use std::ffi::CStr;
+use std::ptr::NonNull;
+
+/// The smallest stack that may be asked for, in bytes.
+const LEAST_STACK: usize = 16 << 10;
+/// More than any address space has, in bytes.
+const MOST_STACK: usize = 1 << 47;
+
+/// Reads a struct whose first member says how large C's is. What a later version appended must be
+/// zero.
+///
+/// # Safety
+/// As many bytes must be readable as the first member says, and they must be a `T` if there are
+/// enough.
+pub unsafe fn read<T: Copy>(at: NonNull<T>) -> Result<T, Errno> {
+    // SAFETY: the caller's promise.
+    let size = unsafe { at.cast::<usize>().read() };
+    if size < size_of::<T>() {
+        return Err(Errno(libc::EINVAL));
+    }
+    // SAFETY: as above.
+    let bytes = unsafe { std::slice::from_raw_parts(at.cast::<u8>().as_ptr(), size) };
+    if bytes[size_of::<T>()..].iter().any(|&byte| byte != 0) {
+        return Err(Errno(libc::E2BIG)); // asks for what only a later version knows
+    }
+    // SAFETY: as above.
+    Ok(unsafe { at.read() })
+}
+
+/// A name that C gave, or null.
+///
+/// # Safety
+/// It must end in a zero byte if it isn't null.
+pub unsafe fn name(name: *const c_char) -> Option<String> {
+    // SAFETY: the caller's promise.
+    let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })?;
+    Some(name.to_string_lossy().into_owned())
+}
+
+/// A stack's size that was asked for; 0 asks for none.
+pub fn stack_size(bytes: usize) -> Result<Option<usize>, Errno> {
+    match bytes {
+        0 => Ok(None),
+        1..LEAST_STACK => Err(Errno(libc::EINVAL)),
+        LEAST_STACK..MOST_STACK => Ok(Some(bytes)),
+        _ => Err(Errno(libc::ENOMEM)),
+    }
+}

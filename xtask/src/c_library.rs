@@ -1,0 +1,158 @@
+//! `libraddle`: the explicit API for C, as users get it.
+//!
+//! Cargo makes an archive of `raddle-c` with all of Rust's library in it. From that: (1) one object
+//! that holds what the API needs; (2) every name in it but `raddle_*` made local, so that two Rust
+//! libraries may meet in one program; (3) the object, as `libraddle.a` and linked as
+//! `libraddle.so`, with a version for each name.
+//!
+//! Rejected: Cargo's own shared library. It is linked with a list of exports of rustc's, beside
+//! which no linker takes one with versions.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::shell;
+use crate::workspace::Workspace;
+
+pub const PACKAGE: &str = "raddle-c";
+/// What each name begins with.
+pub const PREFIX: &str = "raddle_";
+const PROFILE: &str = "c-library";
+
+/// The library's files.
+pub struct CLibrary {
+    pub shared: PathBuf,
+    pub archive: PathBuf,
+    pub version: String,
+}
+
+impl CLibrary {
+    /// The name that programs ask ld.so for. Before 1.0 a minor version may break what it likes,
+    /// and says so by its symbols' version.
+    pub fn soname(&self) -> String {
+        format!(
+            "libraddle.so.{}",
+            self.version.split('.').next().unwrap_or("0")
+        )
+    }
+
+    /// The file's name when it is installed.
+    pub fn file_name(&self) -> String {
+        format!("libraddle.so.{}", self.version)
+    }
+}
+
+/// A file of the package.
+pub fn source(workspace: &Workspace, file: &str) -> PathBuf {
+    workspace.root.join("crates").join(PACKAGE).join(file)
+}
+
+/// Builds both libraries.
+pub fn build(workspace: &Workspace) -> Result<CLibrary> {
+    let cargo = &mut shell::cargo(&workspace.root);
+    shell::run(cargo.args(["build", "--profile", PROFILE, "--package", PACKAGE]))?;
+    let package = workspace.package(PACKAGE).context("there is no raddle-c")?;
+    let made = workspace.target.join(PROFILE);
+    let folder = made.join("c");
+    fs::create_dir_all(&folder)?;
+    let library = CLibrary {
+        shared: folder.join("libraddle.so"),
+        archive: folder.join("libraddle.a"),
+        version: package.version.clone(),
+    };
+    let object = folder.join("raddle.o");
+    one_object(workspace, &made.join("libraddle_c.a"), &object)?;
+    if library.archive.exists() {
+        fs::remove_file(&library.archive)?; // `ar` would add to it
+    }
+    shell::run(
+        Command::new("ar")
+            .arg("rcsD")
+            .args([&library.archive, &object]),
+    )?;
+    link(workspace, &object, &library)?;
+    Ok(library)
+}
+
+/// What the API needs of the archive, with no name but the API's.
+fn one_object(workspace: &Workspace, archive: &Path, object: &Path) -> Result<()> {
+    let names = declared_names(workspace)?;
+    let whole = object.with_extension("whole.o");
+    let needed = names.iter().flat_map(|name| ["-u", name]);
+    let mut ld = Command::new("ld");
+    ld.arg("-r").args(needed).arg(archive).arg("-o").arg(&whole);
+    ensure!(
+        ld.status()?.success(),
+        "ld can't join {}",
+        archive.display()
+    );
+    let mut objcopy = Command::new("objcopy");
+    objcopy.args(["--strip-debug", "--wildcard"]);
+    objcopy.args(["--remove-section=.llvmbc", "--remove-section=.llvmcmd"]); // of the compiler
+    objcopy.arg(format!("--keep-global-symbol={PREFIX}*"));
+    shell::run(objcopy.arg(&whole).arg(object))
+}
+
+fn link(workspace: &Workspace, object: &Path, library: &CLibrary) -> Result<()> {
+    let list = source(workspace, "package/libraddle.map");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-o"]).arg(&library.shared).arg(object);
+    cc.arg(format!("-Wl,--version-script={}", list.display()));
+    cc.arg(format!("-Wl,-soname,{}", library.soname()));
+    // It is never unloaded: its threads and libc's system calls lead into it.
+    cc.args(["-Wl,-z,nodelete", "-Wl,-z,relro,-z,now"]);
+    cc.args(["-Wl,--gc-sections", "-Wl,--no-undefined", "-Wl,--as-needed"]);
+    shell::run(cc.args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lc"]))
+}
+
+/// The functions that the header declares.
+pub fn declared_names(workspace: &Workspace) -> Result<Vec<String>> {
+    let header = fs::read_to_string(source(workspace, "include/raddle.h"))?;
+    Ok(prototypes(&header)
+        .iter()
+        .map(|text| name(text).to_owned())
+        .collect())
+}
+
+/// The header's prototypes, each on one line, in the order of their names.
+pub fn prototypes(header: &str) -> Vec<String> {
+    let starts = header.split("\nRADDLE_API ").skip(1);
+    let mut found: Vec<_> = starts
+        .filter_map(|text| text.split_once(';'))
+        .map(|(text, _)| text.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    found.sort_by(|a, b| name(a).cmp(name(b)));
+    found
+}
+
+/// The function's name in a prototype.
+pub fn name(prototype: &str) -> &str {
+    let before = prototype.split('(').next().unwrap_or_default();
+    before.rsplit([' ', '*']).next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prototypes_are_found_joined_and_sorted() {
+        let header = "#define RADDLE_API extern\n/* x */\nRADDLE_API void *raddle_b(int a,\n   \
+                      void (*f)(int));\n\nRADDLE_API int raddle_a(void);\n";
+        let found = prototypes(header);
+        assert_eq!(
+            found,
+            [
+                "int raddle_a(void)",
+                "void *raddle_b(int a, void (*f)(int))"
+            ]
+        );
+        assert_eq!(
+            found.iter().map(|text| name(text)).collect::<Vec<_>>(),
+            ["raddle_a", "raddle_b"]
+        );
+    }
+}
