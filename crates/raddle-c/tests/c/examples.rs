@@ -1,0 +1,33 @@
+//! The examples that people copy: they check themselves.
+
+use crate::support::{MODES, everywhere, folder, has, in_mode, prefix, succeeds};
+use std::path::Path;
+
+#[test]
+fn ping_pong_in_c() {
+    everywhere("examples/ping_pong.c", &[], "1000 round trips\n");
+}
+
+#[test]
+fn threads_in_cxx() {
+    everywhere("examples/threads.cc", &[], "sum 4950, from 100 threads\n");
+}
+
+#[test]
+fn callbacks_in_python() {
+    if !has("python3") {
+        return;
+    }
+    let library = prefix().join("lib/libraddle.so");
+    for mode in MODES {
+        let mut python = in_mode(mode, Path::new("python3"));
+        python
+            .arg(folder().join("examples/callbacks.py"))
+            .env("RADDLE_LIBRARY", &library);
+        let output = succeeds(&mut python);
+        assert!(
+            output.ends_with("sum of squares: 285\n"),
+            "{mode:?}: {output}"
+        );
+    }
+}

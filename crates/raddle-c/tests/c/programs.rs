@@ -1,0 +1,134 @@
+//! Test programs in C: one case of theirs is one test here.
+
+use crate::support::{
+    Linked, MODES, Mode, compile, everywhere, folder, in_mode, prefix, run, succeeds,
+};
+use std::path::Path;
+use std::process::Command;
+
+macro_rules! cases {
+    ($module:ident, $source:literal: $($name:ident),+ $(,)?) => {
+        mod $module {
+            $(
+                #[test]
+                fn $name() {
+                    let name = stringify!($name);
+                    crate::support::everywhere($source, &[name], &format!("ok {name}\n"));
+                }
+            )+
+
+            #[test]
+            fn every_case_of_the_program_is_listed() {
+                let listed = [$(stringify!($name)),+];
+                super::check_list($source, &listed);
+            }
+        }
+    };
+}
+
+cases! { threads, "tests/programs/threads.c":
+    the_runtime_is_there,
+    kinds_know_themselves,
+    kernel_threads,
+    many_green_threads,
+    many_light_threads,
+    joining_oneself_is_refused,
+    threads_may_detach_themselves,
+    handles_end_with_join_and_detach,
+    bad_arguments_are_refused,
+    the_smallest_stack_is_enough_for_some,
+    names_are_the_kernels,
+    join_waits_for_destructors,
+    kinds_share_locks,
+    pipes_park_green_threads,
+}
+
+cases! { values, "tests/programs/values.c":
+    a_completion_is_set_once,
+    all_waiters_are_told,
+    listeners_are_called_once,
+    what_is_run_completes,
+    completions_refuse_bad_arguments,
+    completions_hand_over_between_kinds,
+    handles_keep_values,
+    weak_handles_expire,
+    tables_refuse_bad_arguments,
+    pools_run_what_is_queued,
+    tasks_are_cancelled_and_dropped,
+    pools_refuse_bad_arguments,
+}
+
+fn check_list(source: &str, listed: &[&str]) {
+    let text = std::fs::read_to_string(folder().join(source)).expect("a program can be read");
+    let lines = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("{\""));
+    let cases: Vec<_> = lines.filter_map(|line| line.split('"').next()).collect();
+    assert_eq!(cases, listed);
+}
+
+#[test]
+fn a_process_that_has_threads_gets_kernel_threads_and_is_told() {
+    const GREEN: &str = "1";
+    const LOADED_LATE: &str = "2";
+    let program = compile("tests/programs/late.c", Linked::Shared);
+    let library = prefix().join("lib/libraddle.so.0");
+    for mode in MODES {
+        let path = library.to_str().expect("a path in UTF-8");
+        succeeds(in_mode(mode, &program).args([path, GREEN]));
+        let with_threads = match mode {
+            Mode::Explicit(_) => LOADED_LATE,
+            Mode::Raddle(_) => GREEN, // the runtime was there before
+        };
+        succeeds(in_mode(mode, &program).args([path, with_threads, "threads"]));
+    }
+}
+
+#[test]
+fn a_library_may_start_threads_in_its_constructor() {
+    let source = folder().join("tests/programs/plugin.c");
+    let loader = compile("tests/programs/loader.c", Linked::Static);
+    let plugin = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libplugin.so");
+    let lib = prefix().join("lib");
+    let mut compiler = crate::support::compiler(&source);
+    compiler
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&plugin)
+        .arg(&source);
+    compiler.arg("-L").arg(&lib).arg("-lraddle");
+    succeeds(compiler.arg(format!("-Wl,-rpath,{}", lib.display())));
+    for mode in MODES {
+        assert_eq!(
+            succeeds(in_mode(mode, &loader).arg(&plugin)),
+            "ok plugin 1\n"
+        );
+    }
+}
+
+#[test]
+fn an_exception_that_leaves_a_callback_ends_the_process() {
+    for linked in crate::support::LINKAGES {
+        let program = compile("tests/programs/throws.cc", linked);
+        for mode in [Mode::Explicit(2), Mode::Raddle(2)] {
+            let output = run(&mut in_mode(mode, &program));
+            assert!(!output.status.success(), "{linked:?}, {mode:?}");
+            assert!(output.stdout.is_empty(), "{linked:?}, {mode:?}");
+        }
+    }
+}
+
+#[test]
+fn every_case_has_its_own_process() {
+    let program = compile("tests/programs/values.c", Linked::Shared);
+    assert_eq!(
+        run(Command::new(&program).arg("no such case"))
+            .status
+            .code(),
+        Some(2)
+    );
+    everywhere(
+        "tests/programs/threads.c",
+        &["the_runtime_is_there"],
+        "there\n",
+    );
+}

@@ -1,0 +1,161 @@
+//! Compiling and running programs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// Seconds after which a program hangs.
+const LIMIT: &str = "60";
+
+/// Where the library is installed.
+pub fn prefix() -> &'static Path {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| {
+        if let Some(prefix) = std::env::var_os("RADDLE_PREFIX") {
+            return prefix.into();
+        }
+        let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join("prefix");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo
+            .current_dir(folder())
+            .args(["run", "--package", "xtask", "--"]);
+        succeeds(cargo.args(["install", "--prefix"]).arg(&prefix));
+        prefix
+    })
+}
+
+/// The package's own folder.
+pub fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Runs a command that must succeed; what it printed.
+pub fn succeeds(command: &mut Command) -> String {
+    let output = run(command);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{text}{errors}",
+        output.status
+    );
+    text
+}
+
+pub fn run(command: &mut Command) -> Output {
+    command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"))
+}
+
+/// Whether a tool is there. In CI all are.
+pub fn has(tool: &str) -> bool {
+    let there = Command::new(tool).arg("--version").output().is_ok();
+    let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
+    assert!(there || !in_ci, "{tool} is missing, and CI skips nothing");
+    if !there {
+        eprintln!("skipped: {tool} is missing");
+    }
+    there
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Linked {
+    Shared,
+    Static,
+}
+
+pub const LINKAGES: [Linked; 2] = [Linked::Shared, Linked::Static];
+
+/// A compiler for C or C++ that warns of everything, with the library's header.
+pub fn compiler(source: &Path) -> Command {
+    let is_c = source.extension().is_some_and(|extension| extension == "c");
+    let mut compiler = Command::new(if is_c { "cc" } else { "c++" });
+    compiler.arg(if is_c { "-std=c99" } else { "-std=c++17" });
+    compiler.args([
+        "-pedantic",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-O1",
+        "-pthread",
+        "-I",
+    ]);
+    compiler.arg(prefix().join("include"));
+    compiler
+}
+
+/// Compiles a program of this package and says where it is.
+pub fn compile(source: &str, linked: Linked) -> PathBuf {
+    let name = source.replace(['/', '.'], "-");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{linked:?}"));
+    let source = folder().join(source);
+    let lib = prefix().join("lib");
+    let mut compiler = compiler(&source);
+    compiler.arg("-o").arg(&program).arg(&source);
+    match linked {
+        Linked::Shared => {
+            let path = format!("-Wl,-rpath,{}", lib.display());
+            compiler
+                .arg("-L")
+                .arg(&lib)
+                .args(["-lraddle", "-ldl"])
+                .arg(path)
+        }
+        Linked::Static => {
+            compiler
+                .arg(lib.join("libraddle.a"))
+                .args(["-lgcc_s", "-lpthread", "-ldl", "-lm"])
+        }
+    };
+    succeeds(&mut compiler);
+    program
+}
+
+/// How a program is run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// It loads the runtime itself.
+    Explicit(u32),
+    /// Under `raddle run`.
+    Raddle(u32),
+}
+
+pub const MODES: [Mode; 5] = [
+    Mode::Explicit(1),
+    Mode::Explicit(2),
+    Mode::Explicit(3),
+    Mode::Raddle(1),
+    Mode::Raddle(2),
+];
+
+/// A command that runs a program in a mode, and ends it when it hangs.
+pub fn in_mode(mode: Mode, program: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "2", LIMIT]);
+    match mode {
+        Mode::Explicit(carriers) => {
+            command
+                .env("RADDLE_CARRIERS", carriers.to_string())
+                .arg(program);
+        }
+        Mode::Raddle(carriers) => {
+            command.arg(prefix().join("bin/raddle"));
+            command
+                .args(["run", "-n", &carriers.to_string(), "--"])
+                .arg(program);
+        }
+    }
+    command
+}
+
+/// Runs a program in each mode, linked in each way.
+pub fn everywhere(source: &str, arguments: &[&str], expected: &str) {
+    for linked in LINKAGES {
+        let program = compile(source, linked);
+        for mode in MODES {
+            let output = succeeds(in_mode(mode, &program).args(arguments));
+            assert!(output.ends_with(expected), "{linked:?}, {mode:?}: {output}");
+        }
+    }
+}
