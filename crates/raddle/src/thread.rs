@@ -3,13 +3,22 @@
 //! A green thread made here is a thread to std, libc and the kernel's interfaces: it has its own
 //! thread-locals, id, name, signal mask and stack, its panics propagate through [`JoinHandle`], and
 //! [`std::thread::current`] names it. Switching and blocking happen in user space.
+//!
+//! One difference: when a thread without a name overflows its stack, the process ends by SIGSEGV
+//! without std's line about it.
+
+mod join;
 
 use crate::completion::{self, Completion};
 use crate::runtime;
+pub use join::JoinHandle;
 use std::io;
 pub use std::thread::{
-    JoinHandle, ScopedJoinHandle, Thread, ThreadId, current, park, park_timeout, sleep, yield_now,
+    ScopedJoinHandle, Thread, ThreadId, current, park, park_timeout, sleep, yield_now,
 };
+
+/// The stack of a thread that doesn't ask for another, in bytes: std's.
+pub const STACK_SIZE: usize = 2 << 20;
 
 /// True on a green thread; false on a kernel thread, which then blocks where a green thread parks.
 ///
@@ -78,8 +87,11 @@ impl Builder {
         self,
         f: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {
+        if self.name.is_none() {
+            return join::spawn(self.stack_size.unwrap_or(STACK_SIZE), f);
+        }
         let _green = NextIsGreen::ask();
-        self.into_std().spawn(f)
+        self.into_std().spawn(f).map(JoinHandle::of_std)
     }
 
     /// Starts a green thread in a scope that runs `f`.
