@@ -19,6 +19,7 @@
 //! Without the runtime ([`crate::runtime::status`]) hosts are kernel threads; everything works the
 //! same, but a light thread that blocks in libc is replaced after some milliseconds only.
 
+mod fork;
 mod group;
 mod host;
 mod join;
