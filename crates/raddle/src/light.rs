@@ -97,6 +97,13 @@ impl Builder {
 /// assert_eq!(sum, 499_500);
 /// ```
 ///
+/// The thread may outlive the caller, and what it holds must be safe to send:
+///
+/// ```compile_fail,E0277
+/// let shared = std::rc::Rc::new(1);
+/// raddle::light::spawn(move || println!("{shared}"));
+/// ```
+///
 /// # Panics
 /// If none can be made; [`Builder::spawn`] says so instead.
 pub fn spawn<T, F>(f: F) -> JoinHandle<T>

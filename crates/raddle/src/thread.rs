@@ -143,6 +143,18 @@ impl Drop for NextIsGreen {
 /// assert_eq!(weaver.join().unwrap(), 6);
 /// ```
 ///
+/// The thread may outlive the caller, and what it holds must be safe to send:
+///
+/// ```compile_fail,E0373
+/// let word = String::from("warp");
+/// raddle::spawn(|| println!("{word}"));
+/// ```
+///
+/// ```compile_fail,E0277
+/// let shared = std::rc::Rc::new(1);
+/// raddle::spawn(move || println!("{shared}"));
+/// ```
+///
 /// # Panics
 /// If no thread can be made; [`Builder::spawn`] says so instead.
 pub fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
@@ -196,6 +208,23 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 ///     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 /// });
 /// assert_eq!(lengths, [4, 4]);
+/// ```
+///
+/// What ends before the scope can't be borrowed, nor what another thread of it changes:
+///
+/// ```compile_fail,E0597
+/// raddle::scope(|scope| {
+///     let short = String::from("weft");
+///     scope.spawn(|| println!("{short}"));
+/// });
+/// ```
+///
+/// ```compile_fail,E0499
+/// let mut count = 0;
+/// raddle::scope(|scope| {
+///     scope.spawn(|| count += 1);
+///     scope.spawn(|| count += 1);
+/// });
 /// ```
 ///
 /// # Panics
