@@ -81,7 +81,7 @@ const WAITING: u32 = 10_000;
 fn light_threads(rounds: u32) {
     let started = Instant::now();
     (0..rounds).for_each(|_| light::spawn(|| ()).join().unwrap());
-    metric("create and join", started, rounds);
+    metric("create+join", started, rounds);
 
     let started = Instant::now();
     let yields = move || (0..rounds).for_each(|_| light::yield_now());
@@ -107,7 +107,7 @@ fn light_threads(rounds: u32) {
     for _ in 0..100 {
         builder.spawn(|| deep(FRAMES)).unwrap().join().unwrap();
     }
-    metric("deep stack", started, 100);
+    metric("deep-stack", started, 100);
 }
 
 /// Two threads that hand a turn to each other: the cost of one hand-over.
@@ -154,7 +154,7 @@ fn echo(spawn: impl Fn(Box<dyn FnOnce() + Send>) -> Box<dyn FnOnce()>, rounds: u
             stream.write_all(&byte).unwrap();
             stream.read_exact(&mut byte).unwrap();
         }
-        metric("socket round trip", started, rounds);
+        metric("socket-round-trip", started, rounds);
     }));
     client();
     server();
@@ -173,7 +173,7 @@ fn kernel(f: Box<dyn FnOnce() + Send>) -> Box<dyn FnOnce()> {
 fn green_threads(rounds: u32) {
     let started = Instant::now();
     (0..rounds).for_each(|_| raddle::spawn(|| ()).join().unwrap());
-    metric("create and join", started, rounds);
+    metric("create+join", started, rounds);
 
     let started = Instant::now();
     let yields = || {
@@ -204,14 +204,14 @@ fn green_threads(rounds: u32) {
         let builder = raddle::Builder::new().stack_size(DEEP_STACK);
         builder.spawn(|| deep(FRAMES)).unwrap().join().unwrap();
     }
-    metric("deep stack", started, 100);
+    metric("deep-stack", started, 100);
     echo(green, rounds / 10);
 }
 
 fn kernel_threads(rounds: u32) {
     let started = Instant::now();
     (0..rounds).for_each(|_| std::thread::spawn(|| ()).join().unwrap());
-    metric("create and join", started, rounds);
+    metric("create+join", started, rounds);
 
     let started = Instant::now();
     let yields = || {
@@ -229,7 +229,7 @@ fn kernel_threads(rounds: u32) {
         let builder = std::thread::Builder::new().stack_size(DEEP_STACK);
         builder.spawn(|| deep(FRAMES)).unwrap().join().unwrap();
     }
-    metric("deep stack", started, 100);
+    metric("deep-stack", started, 100);
     echo(kernel, rounds);
 }
 
@@ -245,7 +245,7 @@ fn coroutines(rounds: u32) {
         // SAFETY: as above.
         unsafe { coroutine::spawn(|| ()) }.join().unwrap();
     }
-    metric("create and join", started, rounds);
+    metric("create+join", started, rounds);
 
     let started = Instant::now();
     let yields = || {
@@ -283,7 +283,7 @@ async fn tasks(rounds: u32) {
     for _ in 0..rounds {
         tokio::spawn(async {}).await.unwrap();
     }
-    metric("create and join", started, rounds);
+    metric("create+join", started, rounds);
 
     let started = Instant::now();
     let yields = || {
@@ -334,7 +334,7 @@ async fn tasks(rounds: u32) {
             stream.write_all(&byte).await.unwrap();
             stream.read_exact(&mut byte).await.unwrap();
         }
-        metric("socket round trip", started, rounds / 10);
+        metric("socket-round-trip", started, rounds / 10);
     });
     client.await.unwrap();
     server.await.unwrap();
