@@ -73,6 +73,11 @@ const DEPENDENCIES: &[Dependency] = &[
     ),
     programs("valgrind", &["valgrind"], "lane real: valgrind"),
     Dependency {
+        package: "libunwind-dev",
+        present: Presence::File(&["/usr/include/x86_64-linux-gnu/libunwind.h"]),
+        without: "lane real: libunwind",
+    },
+    Dependency {
         package: "libpython3.11-testsuite",
         present: Presence::File(&["/usr/lib/python3.11/test/test_threading.py"]),
         without: "lane conformance: CPython's own tests",

@@ -13,12 +13,11 @@
 //! Rejected: comparing only with all CPUs. Two threads that hand a turn to each other are faster on
 //! one CPU than on two, natively too; so the native program on one CPU is the honest opponent.
 
-mod handles;
+mod examples;
 mod harness;
 mod http;
 mod overhead;
 mod pingpong;
-mod pool;
 mod primitives;
 mod process;
 mod programs;
@@ -39,7 +38,8 @@ use report::Journal;
 /// Makes the cases of a group, and says what it can't make.
 type Prepare = fn(&Workshop) -> Vec<Case>;
 
-const GROUPS: [(Group, &str, Prepare); 12] = [
+const GROUPS: [(Group, &str, Prepare); 13] = [
+    (Group::Api, "api", examples::api),
     (Group::Pingpong, "pingpong", pingpong::cases),
     (Group::Yield, "yield", primitives::yielding),
     (Group::Create, "create", primitives::creating),
@@ -48,10 +48,10 @@ const GROUPS: [(Group, &str, Prepare); 12] = [
     (Group::Fairness, "fairness", primitives::sharing),
     (Group::Handoff, "handoff", primitives::handing_off),
     (Group::Latency, "latency", latency),
-    (Group::Handles, "handles", handles::cases),
+    (Group::Handles, "handles", examples::handles),
     (Group::Http, "http", http::cases),
     (Group::Overhead, "overhead", overhead::cases),
-    (Group::Pool, "pool", pool::cases),
+    (Group::Pool, "pool", examples::pools),
 ];
 
 /// How long threads keep others waiting that compute, read, or are stuck in the kernel.

@@ -233,6 +233,8 @@ pub enum Group {
     Http,
     /// System calls, start-up, and a program that only computes
     Overhead,
+    /// Threads of the API beside kernel threads, coroutines of may and tasks of tokio
+    Api,
     /// Thread pools: queueing and draining work, Raddle's, rayon and one queue under a mutex
     Pool,
     /// All of these

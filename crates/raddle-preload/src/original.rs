@@ -179,8 +179,8 @@ impl Tables {
     }
 }
 
-/// True if an object uses `name` from elsewhere. Its strings must lie behind its symbols, as all
-/// linkers put them; else false.
+/// True if an object uses `name` from elsewhere. The next of its tables must lie behind its
+/// symbols, as linkers put them (GNU's the strings, LLVM's the versions or the hash); else false.
 ///
 /// # Safety
 /// `object` must be an entry of ld.so's list.
@@ -189,9 +189,13 @@ pub unsafe fn imports(object: &LinkMap, name: &CStr) -> bool {
     let Some(tables) = (unsafe { Tables::of(object) }) else {
         return false;
     };
-    let count = tables.strings.saturating_sub(tables.symbols) / size_of::<Symbol>();
+    let others = [tables.strings, tables.versions, tables.hash];
+    let next = others.into_iter().filter(|&table| table > tables.symbols);
+    let count = next
+        .min()
+        .map_or(0, |next| (next - tables.symbols) / size_of::<Symbol>());
     (0..count).any(|index| {
-        // SAFETY: the symbols end where the strings begin.
+        // SAFETY: the symbols end where the next table begins.
         let (symbol, named) = unsafe { tables.symbol(index) };
         symbol.section == 0 && named == name
     })

@@ -100,6 +100,9 @@ fn native(compiler: &str, standard: &[&str], source: &Path) -> Result<PathBuf> {
     }
     // A program's shared object is a program of its own that it finds beside itself.
     command.args(["-ldl", "-lrt", "-lm"]);
+    if fs::read_to_string(source)?.contains("<libunwind.h>") {
+        command.arg("-lunwind");
+    }
     Ok(product(source, command)?.join("program"))
 }
 

@@ -21,6 +21,14 @@ mod cancellation {
     }
 }
 
+mod unwind_library {
+    raddle_tests::cases! { "unwind_library.c":
+        libunwind_steps_over_a_read,
+        libunwind_steps_over_a_semaphore,
+        libunwind_steps_over_a_yield,
+    }
+}
+
 mod unwinding {
     raddle_tests::cases! { "unwinding.cc":
         cancelling_a_read_runs_destructors_of_every_frame,
