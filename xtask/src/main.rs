@@ -43,8 +43,8 @@ enum Command {
     Build,
     /// Installs what the tests need, then runs every lane but chaos, or the lanes named
     Test {
-        /// fmt, clippy, tidy, unit, loom, shuttle, sim, real, api, c-api, conformance, chaos; all but
-        /// the last when none is named
+        /// fmt, clippy, tidy, unit, loom, shuttle, sim, real, api, c-api, conformance,
+        /// chaos; all but the last when none is named
         lanes: Vec<String>,
         /// Leaves the machine's packages alone
         #[arg(long)]

@@ -1,7 +1,7 @@
 //! An echo server: a green thread for each connection, and nothing but std's sockets.
 //!
-//! `cargo run --release --example echo_server [ADDRESS]`; without an address it tests itself: a
-//! few hundred clients talk to it at a time.
+//! `cargo run --release --example echo_server [ADDRESS]`; without an address it tests itself: many
+//! clients talk to it at a time.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

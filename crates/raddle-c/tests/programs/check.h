@@ -48,6 +48,7 @@ static inline int run_case(const struct test_case *cases, int count, char **argu
     return 2;
 }
 
-#define RUN_CASES(cases, arguments) run_case(cases, (int)(sizeof(cases) / sizeof *(cases)), arguments)
+#define RUN_CASES(cases, arguments) \
+    run_case(cases, (int)(sizeof(cases) / sizeof *(cases)), arguments)
 
 #endif

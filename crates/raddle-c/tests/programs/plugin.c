@@ -9,7 +9,9 @@ static void *seven(void *argument) {
 }
 
 /* In dlopen: to wait for a thread here would be to wait for one that waits for dlopen's end. */
-__attribute__((constructor)) static void start(void) { OK(raddle_spawn(&thread, NULL, seven, NULL)); }
+__attribute__((constructor)) static void start(void) {
+    OK(raddle_spawn(&thread, NULL, seven, NULL));
+}
 
 void finish(void);
 
