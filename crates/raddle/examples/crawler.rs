@@ -87,11 +87,8 @@ fn serve_a_tree(listener: &TcpListener) -> io::Result<()> {
     }
 }
 
-fn main() -> io::Result<()> {
-    if let Some(host) = std::env::args().nth(1) {
-        println!("{} pages", crawl(host));
-        return Ok(());
-    }
+/// What it does without a host.
+pub fn test_itself() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let host = listener.local_addr()?.to_string();
     raddle::spawn(move || serve_a_tree(&listener));
@@ -99,4 +96,12 @@ fn main() -> io::Result<()> {
     assert_eq!(pages, 364);
     println!("{pages} pages were fetched");
     Ok(())
+}
+
+fn main() -> io::Result<()> {
+    if let Some(host) = std::env::args().nth(1) {
+        println!("{} pages", crawl(host));
+        return Ok(());
+    }
+    test_itself()
 }

@@ -40,12 +40,8 @@ fn client(server: SocketAddr, name: usize) -> io::Result<()> {
     Ok(())
 }
 
-fn main() -> io::Result<()> {
-    if let Some(address) = std::env::args().nth(1) {
-        let listener = TcpListener::bind(address)?;
-        println!("echoes on {}", listener.local_addr()?);
-        return raddle::spawn(move || serve(&listener)).join().unwrap();
-    }
+/// What it does without an address.
+pub fn test_itself() -> io::Result<()> {
     const CLIENTS: usize = 200;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let server = listener.local_addr()?;
@@ -58,4 +54,13 @@ fn main() -> io::Result<()> {
     }
     println!("{CLIENTS} clients were echoed");
     Ok(())
+}
+
+fn main() -> io::Result<()> {
+    if let Some(address) = std::env::args().nth(1) {
+        let listener = TcpListener::bind(address)?;
+        println!("echoes on {}", listener.local_addr()?);
+        return raddle::spawn(move || serve(&listener)).join().unwrap();
+    }
+    test_itself()
 }

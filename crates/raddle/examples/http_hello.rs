@@ -31,12 +31,8 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-fn main() -> io::Result<()> {
-    if let Some(address) = std::env::args().nth(1) {
-        let listener = TcpListener::bind(address)?;
-        println!("serves on http://{}", listener.local_addr()?);
-        return raddle::spawn(move || serve(&listener)).join().unwrap();
-    }
+/// What it does without an address.
+pub fn test_itself() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let server = listener.local_addr()?;
     raddle::spawn(move || serve(&listener));
@@ -59,4 +55,13 @@ fn main() -> io::Result<()> {
     }
     println!("500 requests were answered");
     Ok(())
+}
+
+fn main() -> io::Result<()> {
+    if let Some(address) = std::env::args().nth(1) {
+        let listener = TcpListener::bind(address)?;
+        println!("serves on http://{}", listener.local_addr()?);
+        return raddle::spawn(move || serve(&listener)).join().unwrap();
+    }
+    test_itself()
 }
