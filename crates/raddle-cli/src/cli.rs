@@ -233,7 +233,7 @@ pub enum Group {
     Http,
     /// System calls, start-up, and a program that only computes
     Overhead,
-    /// Threads of the API beside kernel threads, coroutines of may and tasks of tokio
+    /// Threads of the API beside kernel threads, and what may and tokio have instead
     Api,
     /// Thread pools: queueing and draining work, Raddle's, rayon and one queue under a mutex
     Pool,
