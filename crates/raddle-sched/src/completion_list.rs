@@ -115,12 +115,10 @@ impl CompletionList {
     pub fn take(&self) -> Taken {
         let mut head = self.head.load(Ordering::Relaxed);
         while head.addr() > SLEEPING {
-            match self.head.compare_exchange(
-                head,
-                null_mut(),
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
+            match self
+                .head
+                .compare_exchange(head, null_mut(), Ordering::Acquire, Ordering::Relaxed)
+            {
                 Ok(taken) => return Taken::oldest_first(taken),
                 Err(now) => head = now,
             }
@@ -138,12 +136,10 @@ impl CompletionList {
     #[must_use]
     pub fn announce(&self) -> bool {
         let sleeping = without_provenance_mut(SLEEPING);
-        match self.head.compare_exchange(
-            null_mut(),
-            sleeping,
-            Ordering::SeqCst,
-            Ordering::SeqCst,
-        ) {
+        match self
+            .head
+            .compare_exchange(null_mut(), sleeping, Ordering::SeqCst, Ordering::SeqCst)
+        {
             Ok(_) => true,
             Err(now) => now.addr() == SLEEPING,
         }
