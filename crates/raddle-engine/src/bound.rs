@@ -51,9 +51,9 @@ impl Engine {
     }
 }
 
-/// `thread` has ended on `carrier`, perhaps its own; `own` is its own, if it has one.
-pub(crate) fn thread_ended(carrier: &Carrier, thread: &Thread, own: *mut Carrier) {
-    if core::ptr::eq(carrier.bound.load(Ordering::Relaxed), thread) {
+/// A thread has ended on `carrier`, perhaps its own; `own` is its own, if it has one.
+pub(crate) fn thread_ended(carrier: &Carrier, own: *mut Carrier) {
+    if !carrier.bound.load(Ordering::Relaxed).is_null() {
         end(carrier); // it has nothing else to run
     }
     // SAFETY: null or a carrier that waits for this thread.

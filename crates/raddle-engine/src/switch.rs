@@ -478,6 +478,6 @@ fn finish_exit(carrier: &Carrier) {
         if let Some(scheduler) = last.finish(carrier) {
             carrier.next.set(scheduler.as_ptr());
         }
-        bound::thread_ended(carrier, thread, own);
+        bound::thread_ended(carrier, own);
     }
 }

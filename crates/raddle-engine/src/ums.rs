@@ -15,6 +15,9 @@
 //! 3. A waker puts the worker onto its list, perhaps before the worker has left its stack. Whoever
 //!    claims it then finds `on_cpu` and is told to try again: nobody waits on a green stack.
 //!
+//! A carrier that is bound to a scheduler runs no worker: calls that block would be the kernel's
+//! there. The worker is posted, and the scheduler sleeps on its own carrier.
+//!
 //! Sysmon may take a lease that is newer than the one it looked for. So a worker without a lease
 //! may run; it parks as other threads do, and to yield it goes through its list first.
 
@@ -102,6 +105,11 @@ pub fn execute(control: &WorkerControl) -> (Ended, usize) {
     worker
         .lease
         .store(from_ref(&lease).cast_mut().cast(), Ordering::Release);
+    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+        ENGINE.post(worker.task_ref());
+        leave(carrier, own); // until who takes the lease posts this thread
+        return end_of(control, own, &lease);
+    }
     enter(carrier, worker);
     // SAFETY: the worker is ours and off its stack, as the claim found; this thread is in no queue,
     // and continues when the lease is taken.
@@ -113,6 +121,12 @@ pub fn execute(control: &WorkerControl) -> (Ended, usize) {
             own.task.on_cpu.as_ptr(),
         );
     }
+    end_of(control, own, &lease)
+}
+
+/// The scheduler runs again: why, and the parameter of a yield.
+#[inline(always)]
+fn end_of(control: &WorkerControl, own: &Thread, lease: &Lease) -> (Ended, usize) {
     if own.signals.deliverable() != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);
     }
@@ -141,11 +155,11 @@ pub fn yield_to_scheduler(parameter: usize) -> bool {
     loop {
         let carrier = Carrier::current();
         let thread = carrier.thread();
-        if !is_worker(thread) {
-            return false;
-        }
         let done = hand_back(carrier, thread, Ended::Yielded, parameter);
         if !done {
+            if !is_worker(thread) {
+                return false;
+            }
             list(thread);
             leave(carrier, thread);
         }
