@@ -122,9 +122,10 @@ pub unsafe extern "C" fn raddle_ums_dequeue(
     for item in items {
         item.0.next_item.store(null_mut(), Ordering::Relaxed);
         let item = Arc::as_ptr(&item.0).cast_mut(); // the program holds a reference of its own
-        // SAFETY: null, or an item of this loop; and the header's promise.
+        // SAFETY: null, or an item of this loop.
         match unsafe { last.as_ref() } {
             Some(last) => last.next_item.store(item, Ordering::Relaxed),
+            // SAFETY: the header's promise.
             None => unsafe { first.write(item) },
         }
         last = item;

@@ -142,7 +142,7 @@ impl Iterator for Items {
 
 impl Drop for Items {
     fn drop(&mut self) {
-        while let Some(link) = self.taken.next() {
+        for link in self.taken.by_ref() {
             let word = self.list.control.ready.word();
             // SAFETY: the item was taken, so it is in no list, and its context holds this list.
             let found = unsafe { self.list.control.ready.push(link) };
