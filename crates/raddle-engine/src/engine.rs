@@ -356,8 +356,8 @@ impl Engine {
         }
     }
 
-    /// Gives a claimed thread to its own carrier if it is bound, to its completion list if user-mode
-    /// schedulers run it, else to whichever carrier comes first.
+    /// Gives a claimed thread to its own carrier if it is bound, to its completion list if it is a
+    /// UMS worker, else to whichever carrier comes first.
     #[cold]
     pub fn inject(&self, task: TaskRef) {
         if !ums::woken(task) {

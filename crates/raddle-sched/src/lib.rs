@@ -13,7 +13,7 @@
 //! | [`wait_table`] | `WaitTable`, `WaitNode` | who waits at this address or descriptor |
 //! | [`wait_list`] | `WaitList` | who waits behind one lock |
 //! | [`timers`] | `Timers` | whose deadline has passed |
-//! | [`completion_list`] | `CompletionList`, `Link` | who is ready to be run by a user-mode scheduler |
+//! | [`completion_list`] | `CompletionList`, `Link` | whom a user-mode scheduler can run |
 //! | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
 //! | [`spin`] | `SpinLock` | the only lock: short, never held over a switch |
 //! | [`counted_lock`] | `CountedLock` | the same with a count of waiters in its word |

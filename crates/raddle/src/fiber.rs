@@ -6,7 +6,7 @@
 //!
 //! | call | what it does |
 //! |---|---|
-//! | [`convert_thread`], [`convert_back`] | makes the calling thread its own first fiber, and undoes it |
+//! | [`convert_thread`], [`convert_back`] | makes the thread its first fiber, and undoes it |
 //! | [`Fiber::new`] | makes a fiber, which runs when somebody switches to it |
 //! | [`Fiber::switch_to`] | leaves the running fiber where it is, and continues another one |
 //! | [`Fiber::delete`] | frees a fiber that will not be continued |
@@ -199,7 +199,8 @@ pub fn convert_thread() -> Result<Fiber, Error> {
     Ok(Fiber(inner))
 }
 
-/// Makes the calling thread an ordinary one again. Its other fibers wait until it is converted anew.
+/// Makes the calling thread an ordinary one again. Its other fibers wait until it is converted
+/// anew.
 ///
 /// # Errors
 /// [`Error::NoFiber`], or [`Error::NotFirst`] on another fiber than the thread's first one.

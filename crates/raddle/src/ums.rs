@@ -9,8 +9,8 @@
 //! | noun | what it is |
 //! |---|---|
 //! | [`Context`] | the name of a worker: what is executed, asked and told |
-//! | [`CompletionList`] | workers that can be executed: new ones, ones that were blocked and no longer are, and ones that have ended |
-//! | [`enter_scheduling_mode`] | makes the calling thread a scheduler, with a procedure that is called at startup and whenever a worker gives the carrier back |
+//! | [`CompletionList`] | new workers, ones that no longer block, and ones that have ended |
+//! | [`enter_scheduling_mode`] | makes the thread a scheduler with a procedure |
 //! | [`Reason`] | why the procedure is called: startup, blocked, yield |
 //!
 //! A worker that yields is the scheduler's to keep; a worker that blocks comes back on its list.
@@ -20,7 +20,8 @@
 //! # if status() != Status::Green { return Ok(()); }
 //! use raddle::ums::{self, CompletionList, Reason};
 //! let list = CompletionList::new()?;
-//! let (_, worker) = ums::spawn(&list, || (0..3).map(|i| { ums::yield_now(i).unwrap(); i }).sum())?;
+//! let count = || (0..3).map(|i| { ums::yield_now(i).unwrap(); i }).sum();
+//! let (_, worker) = ums::spawn(&list, count)?;
 //! let mut ready = std::collections::VecDeque::new();
 //! let mut yields = vec![];
 //! raddle::spawn(move || {
