@@ -22,6 +22,7 @@ mod primitives;
 mod process;
 mod programs;
 mod report;
+mod ums;
 
 use std::process::ExitCode;
 
@@ -38,7 +39,7 @@ use report::Journal;
 /// Makes the cases of a group, and says what it can't make.
 type Prepare = fn(&Workshop) -> Vec<Case>;
 
-const GROUPS: [(Group, &str, Prepare); 13] = [
+const GROUPS: [(Group, &str, Prepare); 14] = [
     (Group::Api, "api", examples::api),
     (Group::Pingpong, "pingpong", pingpong::cases),
     (Group::Yield, "yield", primitives::yielding),
@@ -49,6 +50,7 @@ const GROUPS: [(Group, &str, Prepare); 13] = [
     (Group::Handoff, "handoff", primitives::handing_off),
     (Group::Latency, "latency", latency),
     (Group::Handles, "handles", examples::handles),
+    (Group::Ums, "ums", ums::cases),
     (Group::Http, "http", http::cases),
     (Group::Overhead, "overhead", overhead::cases),
     (Group::Pool, "pool", examples::pools),

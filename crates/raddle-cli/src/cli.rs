@@ -229,6 +229,8 @@ pub enum Group {
     Latency,
     /// Tables of handles: ours, and others behind mutexes and without
     Handles,
+    /// Yields of kernel threads, of UMS workers and of fibers
+    Ums,
     /// An HTTP server with a thread a connection, under wrk
     Http,
     /// System calls, start-up, and a program that only computes

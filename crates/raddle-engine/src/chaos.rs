@@ -174,7 +174,7 @@ pub(crate) fn shuffle(carrier: &Carrier) {
         return;
     };
     match carrier.draw() % 4 {
-        0 => ENGINE.inject(task),
+        0 => ENGINE.post(task),
         1 => ENGINE.push_spent(task, false),
         _ => ENGINE.push_ring(carrier, task),
     }

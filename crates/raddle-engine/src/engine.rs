@@ -16,7 +16,7 @@ use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
 use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
-use crate::{accounting, clock, kthread, latency, pins};
+use crate::{accounting, clock, kthread, latency, pins, ums};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::idle::IdleSet;
@@ -313,8 +313,7 @@ impl Engine {
     /// As [`Engine::unpark`], from the carrier `carrier`: the thread runs next there.
     #[inline(always)]
     pub fn unpark_on(&self, carrier: &Carrier, task: TaskRef) {
-        if !Thread::of(task).bound.load(Ordering::Relaxed).is_null()
-            || !carrier.bound.load(Ordering::Relaxed).is_null()
+        if Thread::of(task).is_woken_elsewhere() || !carrier.bound.load(Ordering::Relaxed).is_null()
         {
             return self.inject(task);
         }
@@ -347,7 +346,7 @@ impl Engine {
             match carrier {
                 Some(carrier)
                     if carrier.bound.load(Ordering::Relaxed).is_null()
-                        && Thread::of(task).bound.load(Ordering::Relaxed).is_null() =>
+                        && !Thread::of(task).is_woken_elsewhere() =>
                 {
                     latency::woken(carrier, task);
                     self.push_ring(carrier, task);
@@ -357,10 +356,19 @@ impl Engine {
         }
     }
 
+    /// Gives a claimed thread to its own carrier if it is bound, to its completion list if it is a
+    /// UMS worker, else to whichever carrier comes first.
+    #[cold]
+    pub fn inject(&self, task: TaskRef) {
+        if !ums::woken(task) {
+            self.post(task);
+        }
+    }
+
     /// Gives a thread to its own carrier if it is bound, else to whichever comes first, and wakes
     /// one if one sleeps.
     #[cold]
-    pub fn inject(&self, task: TaskRef) {
+    pub(crate) fn post(&self, task: TaskRef) {
         // SAFETY: non-null carriers live for ever.
         if let Some(own) = unsafe { Thread::of(task).bound.load(Ordering::Acquire).as_ref() } {
             own.mailbox.store(task.as_ptr().cast(), Ordering::Release);
@@ -381,11 +389,22 @@ impl Engine {
     /// As [`Engine::inject`] for many, but wakes one carrier only: it takes its share, and others
     /// are woken if the rest lasts. For kernel threads that aren't carriers.
     pub(crate) fn inject_all(&self, woken: TaskList) {
-        let common = TaskList::new();
+        let ours = TaskList::new();
         while let Some(task) = woken.pop() {
+            if !ums::woken(task) {
+                ours.push(task);
+            }
+        }
+        self.post_all(ours);
+    }
+
+    /// As [`Engine::post`] for many; see [`Engine::inject_all`].
+    pub(crate) fn post_all(&self, posted: TaskList) {
+        let common = TaskList::new();
+        while let Some(task) = posted.pop() {
             match Thread::of(task).bound.load(Ordering::Acquire).is_null() {
                 true => common.push(task),
-                false => self.inject(task),
+                false => self.post(task),
             }
         }
         if !common.is_empty() {

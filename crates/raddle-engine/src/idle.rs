@@ -94,7 +94,7 @@ pub(crate) fn give_queue_away(carrier: &Carrier) {
     {
         queued.push(task);
     }
-    ENGINE.inject_all(queued);
+    ENGINE.post_all(queued);
 }
 
 /// Sleeps in the set of spare carriers until taken out of it, and leaves another one behind. A

@@ -24,6 +24,7 @@
 //! | `descriptor` | the descriptors of our own |
 //! | [`stacks`] | the arena that thread stacks come from |
 //! | [`chaos`] | rare schedules made common, for finding bugs |
+//! | [`ums`] | threads that run other threads: user-mode schedulers |
 //! | [`clock`] | the vDSO clock |
 //! | [`cpus`] | how many carriers the machine allows |
 #![no_std]
@@ -55,6 +56,7 @@ pub mod switch;
 pub mod sysmon;
 pub mod thread;
 mod turn;
+pub mod ums;
 
 pub use carrier::Carrier;
 pub use engine::{ENGINE, Engine};

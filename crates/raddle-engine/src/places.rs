@@ -9,7 +9,7 @@
 
 use crate::carrier::Carrier;
 use crate::engine::{Engine, MAX_CARRIERS, MAX_WANTED};
-use crate::{cpus, idle, kthread, switch};
+use crate::{cpus, idle, kthread, switch, ums};
 use core::sync::atomic::Ordering;
 use raddle_sys::{err, errno, mem};
 
@@ -162,6 +162,7 @@ impl Engine {
     pub(crate) fn hand_off(&self, carrier: &Carrier) {
         self.mark(carrier);
         idle::give_queue_away(carrier);
+        ums::replace(carrier);
         self.wake_one();
     }
 

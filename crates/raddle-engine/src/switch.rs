@@ -10,7 +10,7 @@ use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::thread::{Thread, WaitKind};
 use crate::turn::Turn;
-use crate::{accounting, bound, chaos, clock, hosts, idle, latency};
+use crate::{accounting, bound, chaos, clock, hosts, idle, latency, ums};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
@@ -29,8 +29,8 @@ pub fn park() -> Wake {
         .since_ns
         .store(carrier.now_ns.get(), Ordering::Relaxed);
     Carrier::count(&thread.parks);
-    if !thread.host.get().is_null() {
-        hosts::parks(thread);
+    if thread.is_special() {
+        return park_special(carrier, thread);
     }
     // A sender that came before the wait was announced found nobody to wake.
     if thread.signals.deliverable() != 0 && thread.task.claim(Wake::Signalled) {
@@ -38,6 +38,23 @@ pub fn park() -> Wake {
         return Wake::Signalled;
     }
     leave(carrier, thread);
+    if thread.signals.deliverable() != 0 {
+        Carrier::current().attention.store(1, Ordering::Relaxed);
+    }
+    thread.task.outcome()
+}
+
+/// As [`park`], for a thread that hosts light threads or is a user-mode scheduler's.
+#[cold]
+fn park_special(carrier: &Carrier, thread: &Thread) -> Wake {
+    if !thread.host.get().is_null() {
+        hosts::parks(thread);
+    }
+    if thread.signals.deliverable() != 0 && thread.task.claim(Wake::Signalled) {
+        carrier.attention.store(1, Ordering::Relaxed);
+        return Wake::Signalled;
+    }
+    ums::leave_parked(carrier, thread);
     if thread.signals.deliverable() != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);
     }
@@ -53,7 +70,7 @@ pub fn park_through_signals() -> Wake {
     if !thread.host.get().is_null() {
         hosts::parks(thread);
     }
-    leave(carrier, thread);
+    ums::leave_parked(carrier, thread);
     if thread.signals.deliverable() != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);
     }
@@ -180,7 +197,7 @@ pub(crate) fn move_away(meanwhile: fn()) {
     let carrier = Carrier::current();
     let thread = carrier.thread();
     thread.waits_for(WaitKind::Yield, 0, 0);
-    ENGINE.inject(thread.task_ref());
+    ENGINE.post(thread.task_ref());
     meanwhile();
     leave(carrier, thread);
 }
@@ -193,12 +210,14 @@ pub fn come_back(carrier: &Carrier) -> bool {
         return false;
     }
     idle::came_back(carrier);
-    if !ENGINE.has_surplus() {
-        return false;
-    }
     let thread = carrier.thread();
-    thread.waits_for(WaitKind::Yield, 0, 0);
-    ENGINE.inject(thread.task_ref());
+    if !ums::came_back(thread) {
+        if !ENGINE.has_surplus() {
+            return false;
+        }
+        thread.waits_for(WaitKind::Yield, 0, 0);
+        ENGINE.post(thread.task_ref());
+    }
     leave_for_scheduler(carrier, thread);
     true
 }
@@ -224,7 +243,7 @@ pub fn bind_current() {
     if thread.task.claim(Wake::Woken) {
         ENGINE.unpark(thread.task_ref());
     }
-    leave(carrier, thread);
+    ums::leave_parked(carrier, thread);
 }
 
 /// Ends the running thread; its hooks run on the carrier's own stack.
@@ -238,7 +257,7 @@ pub fn exit() -> ! {
 
 /// Gives the carrier up; returns when somebody has pushed the thread and it was picked again.
 #[inline(always)]
-fn leave(carrier: &Carrier, thread: &Thread) {
+pub(crate) fn leave(carrier: &Carrier, thread: &Thread) {
     match pick(carrier) {
         Some(next) if core::ptr::eq(next, thread) => {}
         Some(next)
@@ -279,7 +298,7 @@ fn leave_for_scheduler(carrier: &Carrier, thread: &Thread) {
 
 /// Notes on both sides that `next` is about to run on `carrier`.
 #[inline(always)]
-fn enter(carrier: &Carrier, next: &Thread) {
+pub(crate) fn enter(carrier: &Carrier, next: &Thread) {
     next.task.on_cpu.store(1, Ordering::Relaxed);
     let here = core::ptr::from_ref(carrier).cast_mut();
     if next.carrier.load(Ordering::Relaxed) != here {
@@ -424,7 +443,7 @@ extern "C" fn scheduler_loop() -> ! {
             None => idle::find_work(carrier),
         };
         if next.was_bound_to_other(carrier) {
-            ENGINE.inject(next.task_ref()); // its own carrier gets it
+            ENGINE.post(next.task_ref()); // its own carrier gets it
             continue;
         }
         while next.task.on_cpu.load(Ordering::Acquire) != 0 {
@@ -453,8 +472,12 @@ fn finish_exit(carrier: &Carrier) {
     // SAFETY: null, or the thread that just left this carrier for good.
     if let Some(thread) = unsafe { exited.as_ref() } {
         let own = bound::take_own(thread);
+        let last = ums::ends(thread);
         chaos::stop(Point::Exit);
         (ENGINE.hooks().thread_exited)(thread);
+        if let Some(scheduler) = last.finish(carrier) {
+            carrier.next.set(scheduler.as_ptr());
+        }
         bound::thread_ended(carrier, own);
     }
 }

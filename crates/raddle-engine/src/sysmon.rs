@@ -23,6 +23,7 @@ use crate::idle;
 use crate::inspect;
 use crate::kthread;
 use crate::turn::Turn;
+use crate::ums;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use raddle_sched::policy::{
     self, Act, BLOCKED_NS, BUSY_NS, Demand, Found, Look, SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen,
@@ -337,8 +338,9 @@ impl Watch {
                 continue;
             }
             let found = self.found[at];
+            let holds_scheduler = !found.computes && ums::is_leased(carrier);
             let demand = Demand {
-                waits: posted || !carrier.queue.is_empty(),
+                waits: posted || !carrier.queue.is_empty() || holds_scheduler,
                 fresh,
                 unattended,
             };

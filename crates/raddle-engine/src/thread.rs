@@ -15,11 +15,12 @@ use core::cell::Cell;
 use core::ptr::{null, null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_context::Context;
-use raddle_interface::HostControl;
+use raddle_interface::{HostControl, WorkerControl};
 use raddle_sched::{SpinLock, Task, TaskRef, WaitNode};
 use raddle_sys::{is_err, mem, nr, sys};
 
 use crate::carrier::Carrier;
+use crate::ums::Lease;
 
 /// The smallest id of a green thread but the main one (Linux's largest `pid_max`).
 pub const TID_BASE: u32 = 1 << 22;
@@ -103,6 +104,16 @@ pub struct Thread {
     pub signals: ThreadSignals,
     /// If not null, the carrier that runs this thread and nothing else.
     pub bound: AtomicPtr<Carrier>,
+    /// If not null, this thread is run by user-mode schedulers ([`crate::ums`]). Set before it runs
+    /// and cleared at its end.
+    pub ums: AtomicPtr<WorkerControl>,
+    /// If not null, this thread hosts light threads of the explicit API.
+    pub host: Cell<*const HostControl>,
+    /// If not null, a [`crate::ums::Lease`]: a scheduler waits for this thread. Set by the
+    /// scheduler; taken by the thread, or by sysmon.
+    pub(crate) lease: AtomicPtr<Lease>,
+    /// The next thread that this one creates is that worker.
+    pub(crate) ums_next: Cell<*const WorkerControl>,
     /// 1 if somebody cancelled the thread and it has not looked yet. SeqCst: set before the
     /// canceller tries to claim a wait, read by the waiter after it announced the wait.
     pub cancelled: AtomicU32,
@@ -114,8 +125,6 @@ pub struct Thread {
     /// The next thread that this one creates is to be green, where others aren't
     /// ([`crate::engine::Engine::is_explicit`]).
     pub green_next: Cell<bool>,
-    /// If not null, this thread hosts light threads of the explicit API.
-    pub host: Cell<*const HostControl>,
     pub(crate) cpu: CpuTime,
     /// Scheduling attributes; written by whoever changes them, under the lock.
     pub attributes: SpinLock<Attributes>,
@@ -158,6 +167,19 @@ impl Thread {
             let bound = self.bound.load(Ordering::Acquire);
             !bound.is_null() && bound != here
         }
+    }
+
+    /// True if a thread's wait and wake-up aren't the carrier's concern alone.
+    #[inline(always)]
+    pub(crate) fn is_special(&self) -> bool {
+        self.ums.load(Ordering::Relaxed).addr() | self.host.get().addr() != 0
+    }
+
+    /// True if a wake-up puts the thread anywhere but into a run queue.
+    #[inline(always)]
+    pub(crate) fn is_woken_elsewhere(&self) -> bool {
+        let bound = self.bound.load(Ordering::Relaxed).addr();
+        bound | self.ums.load(Ordering::Relaxed).addr() != 0
     }
 
     /// The thread id that programs see.
@@ -344,6 +366,9 @@ impl ThreadTable {
         thread.kept.store(0, Ordering::Relaxed);
         thread.green_next.set(false);
         thread.host.set(null());
+        thread.ums.store(null_mut(), Ordering::Relaxed);
+        thread.ums_next.set(null());
+        thread.lease.store(null_mut(), Ordering::Relaxed);
         thread.cancelled.store(0, Ordering::Relaxed);
         thread.clear_tid.set(null_mut());
         thread.robust_list.set(0);
@@ -462,6 +487,7 @@ impl ThreadTable {
                     (&raw mut (*at).node).write(WaitNode::new());
                     thread.signals.queue.break_locks();
                     thread.attributes.break_lock();
+                    thread.ums.store(null_mut(), Ordering::Relaxed);
                     self.retire(thread);
                     self.recycle(thread);
                 }

@@ -5,15 +5,18 @@
 //! the API. Either way it exports one table, [`Runtime`], under the name [`SYMBOL`].
 #![no_std]
 
+mod ums;
+
 use core::ffi::CStr;
 use core::sync::atomic::AtomicU32;
 use raddle_sched::{Injector, RunQueue};
+pub use ums::{Claim, Ended, ListControl, WorkerControl, WorkerState};
 
 /// The table's name among the library's dynamic symbols.
 pub const SYMBOL: &CStr = c"raddle_runtime";
 
 /// Changes whenever the table's meaning does.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The environment variable by which a program that loads the runtime itself asks that threads be
 /// green on request only.
@@ -37,6 +40,18 @@ pub struct Runtime {
     pub carriers: extern "C" fn() -> u32,
     /// The calling thread hosts light threads; it does so until it ends.
     pub set_host: extern "C" fn(*const HostControl),
+    /// The next thread that the calling thread creates is to be this UMS worker, or none (null).
+    /// The control lives until it was listed as ended.
+    pub next_is_worker: extern "C" fn(*const WorkerControl),
+    /// Makes the calling thread the only one who may execute the worker.
+    pub claim_worker: extern "C" fn(&WorkerControl) -> Claim,
+    /// Runs a worker that the calling thread has claimed, until it parks, yields or ends; stores
+    /// the parameter of a yield. The calling thread is no worker.
+    pub execute_worker: extern "C" fn(&WorkerControl, &mut usize) -> Ended,
+    /// Gives the carrier back to whoever executed the calling worker. 0 if it is none.
+    pub yield_worker: extern "C" fn(usize) -> u32,
+    /// The calling worker, null if it is none.
+    pub current_worker: extern "C" fn() -> *const WorkerControl,
 }
 
 /// A thread that hosts light threads, as the runtime sees it: when it parks while it lends itself

@@ -12,7 +12,7 @@ use crate::user;
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::Ordering;
 use raddle_context::prepare;
-use raddle_engine::{Carrier, ENGINE, Thread, switch};
+use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};
 use raddle_sys::abi::CloneArgs;
 
 pub const CLONE_VM: u64 = 0x100;
@@ -131,6 +131,7 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
         }
     }
     scheduling::inherit(thread, parent);
+    ums::adopt(thread, parent);
     ENGINE.unpark(thread.task_ref());
     tid as isize
 }

@@ -6,7 +6,7 @@ use crate::signal;
 use crate::user;
 use raddle_engine::clock::{self, MONOTONIC, REALTIME, now_ns, read_ns};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, switch};
+use raddle_engine::{Carrier, switch, ums};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::Timespec;
@@ -124,6 +124,6 @@ pub extern "C" fn sched_yield(_: &Frame) -> Outcome {
     if !is_multiplexed() {
         return Outcome::PASS;
     }
-    switch::yield_now();
+    ums::sched_yield();
     Outcome::of(0)
 }

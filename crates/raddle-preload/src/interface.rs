@@ -1,9 +1,10 @@
 //! The runtime's side of the explicit API.
 
+use crate::symbols;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::engine::MAX_WANTED;
-use raddle_engine::{Carrier, ENGINE, Thread};
-use raddle_interface::{HostControl, Runtime, VERSION};
+use raddle_engine::{Carrier, ENGINE, Thread, ums};
+use raddle_interface::{Claim, Ended, HostControl, Runtime, VERSION, WorkerControl};
 
 /// 1 once the process is taken over.
 static UP: AtomicU32 = AtomicU32::new(0);
@@ -19,6 +20,11 @@ pub static raddle_runtime: Runtime = Runtime {
     set_carriers,
     carriers,
     set_host,
+    next_is_worker,
+    claim_worker,
+    execute_worker,
+    yield_worker,
+    current_worker,
 };
 
 /// The process is taken over.
@@ -60,5 +66,35 @@ extern "C" fn carriers() -> u32 {
 extern "C" fn set_host(host: *const HostControl) {
     if let Some(thread) = thread() {
         thread.host.set(host);
+    }
+}
+
+extern "C" fn next_is_worker(control: *const WorkerControl) {
+    if thread().is_some() {
+        ums::next_is_worker(control);
+    }
+}
+
+extern "C" fn claim_worker(control: &WorkerControl) -> Claim {
+    ums::claim(control)
+}
+
+extern "C" fn execute_worker(control: &WorkerControl, parameter: &mut usize) -> Ended {
+    let (ended, given) = ums::execute(control);
+    symbols::leave();
+    *parameter = given;
+    ended
+}
+
+extern "C" fn yield_worker(parameter: usize) -> u32 {
+    let has_yielded = thread().is_some() && ums::yield_to_scheduler(parameter);
+    symbols::leave();
+    u32::from(has_yielded)
+}
+
+extern "C" fn current_worker() -> *const WorkerControl {
+    match thread() {
+        Some(_) => ums::current(),
+        None => core::ptr::null(),
     }
 }

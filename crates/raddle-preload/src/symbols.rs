@@ -15,7 +15,7 @@ use core::mem::transmute;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE, Thread, switch};
+use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};
 use raddle_kernel::time::absolute_deadline;
 use raddle_kernel::{futex, signal};
 use raddle_sched::timers::NEVER;
@@ -114,7 +114,7 @@ pub(crate) fn green<'a>() -> Option<(&'a Carrier, &'a Thread)> {
 
 /// Signals that came while we were in here.
 #[inline(always)]
-fn leave() {
+pub(crate) fn leave() {
     if Carrier::current().attention.load(Ordering::Relaxed) != 0 {
         signal::on_attention(0);
     }
@@ -549,7 +549,7 @@ pub unsafe extern "C" fn sem_post(semaphore: *mut Semaphore) -> c_int {
 pub extern "C" fn sched_yield() -> c_int {
     match green() {
         Some(_) => {
-            switch::yield_now();
+            ums::sched_yield();
             leave();
             0
         }

@@ -13,11 +13,13 @@
 //! | [`wait_table`] | `WaitTable`, `WaitNode` | who waits at this address or descriptor |
 //! | [`wait_list`] | `WaitList` | who waits behind one lock |
 //! | [`timers`] | `Timers` | whose deadline has passed |
+//! | [`completion_list`] | `CompletionList`, `Link` | whom a user-mode scheduler can run |
 //! | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
 //! | [`spin`] | `SpinLock` | the only lock: short, never held over a switch |
 //! | [`counted_lock`] | `CountedLock` | the same with a count of waiters in its word |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
 
+pub mod completion_list;
 pub mod counted_lock;
 pub mod idle;
 pub mod injector;
@@ -30,6 +32,7 @@ pub mod timers;
 pub mod wait_list;
 pub mod wait_table;
 
+pub use completion_list::{CompletionList, Link};
 pub use counted_lock::CountedLock;
 pub use idle::IdleSet;
 pub use injector::Injector;

@@ -8,6 +8,8 @@
 //! - [`completion`]: a value that one thread computes and another one waits for.
 //! - [`handles`]: a lock-free table of small names for values.
 //! - [`pool`]: thread pools, whose workers are such threads.
+//! - [`ums`]: threads that run other threads by a policy of their own.
+//! - [`fiber`]: stacks that one thread switches between by name.
 //! - [`runtime`]: whether the engine is there, and how many carriers it has.
 //!
 //! Threads made in other ways, by `std::thread` or by libraries, stay kernel threads; both kinds
@@ -35,9 +37,13 @@ pub mod pool {
     pub mod job;
 }
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+pub mod fiber;
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod runtime;
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod thread;
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
+pub mod ums;
 
 #[doc(inline)]
 pub use raddle_handles as handles;

@@ -65,7 +65,7 @@ impl Builder {
     }
 
     /// As std wants it.
-    fn into_std(self) -> std::thread::Builder {
+    pub(crate) fn into_std(self) -> std::thread::Builder {
         let mut builder = std::thread::Builder::new();
         if let Some(name) = self.name {
             builder = builder.name(name);
@@ -112,10 +112,10 @@ impl Builder {
 }
 
 /// While it lives, the calling thread's next thread is to be green.
-struct NextIsGreen;
+pub(crate) struct NextIsGreen;
 
 impl NextIsGreen {
-    fn ask() -> Self {
+    pub(crate) fn ask() -> Self {
         Self::set(1);
         Self
     }

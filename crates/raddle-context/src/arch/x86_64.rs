@@ -194,3 +194,66 @@ pub unsafe extern "C" fn call_on(top: *mut u8, function: extern "C" fn(usize), a
         ".cfi_endproc",
     )
 }
+
+/// Calls `function(argument)`, and stores to `*anchor` what [`restart`] needs.
+///
+/// # Safety
+/// None beyond that of the function.
+#[unsafe(naked)]
+pub unsafe extern "C" fn call_restartable(
+    anchor: *mut usize,
+    function: extern "C" fn(usize),
+    argument: usize,
+) {
+    // rdi = anchor, rsi = function, rdx = argument. The anchor is the stack pointer at the call,
+    // below all that the caller wants back.
+    naked_asm!(
+        "push rbp",
+        "mov rbp, rsp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "mov [rdi], rsp",
+        "mov rdi, rdx",
+        "call rsi",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
+/// Abandons everything since the [`call_restartable`] that stored `anchor`, and calls
+/// `function(argument)` in its place.
+///
+/// # Safety
+/// That call must not have returned, on this stack; of the frames that are abandoned nothing is
+/// needed, and nobody refers to them.
+#[unsafe(naked)]
+pub unsafe extern "C" fn restart(
+    anchor: usize,
+    function: extern "C" fn(usize),
+    argument: usize,
+) -> ! {
+    naked_asm!(
+        "mov rsp, rdi",
+        "lea rbp, [rsp + 48]", // where the first call had it
+        "mov rdi, rdx",
+        "call rsi",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}

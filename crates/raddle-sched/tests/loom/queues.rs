@@ -245,3 +245,35 @@ fn carriers_that_rest_at_once_leave_one_awake() {
         assert!(asleep < CARRIERS, "nobody is awake");
     });
 }
+
+/// Two push, and one takes or sleeps: whoever sleeps is found by a push, and nothing is lost.
+#[test]
+fn a_completion_list_loses_neither_items_nor_sleepers() {
+    use core::ptr::NonNull;
+    use raddle_sched::completion_list::{CompletionList, Found, Link};
+    explore(3, || {
+        let shared = Arc::new((CompletionList::new(), [Link::new(), Link::new()]));
+        let threads: Vec<_> = (0..2)
+            .map(|which| {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    // SAFETY: the links live as long as the list, and each is pushed once.
+                    unsafe { shared.0.push(NonNull::from(&shared.1[which])) }
+                })
+            })
+            .collect();
+        let mut seen = shared.0.take().count();
+        let mut sleeps = false;
+        if seen == 0 {
+            sleeps = shared.0.announce();
+        }
+        if !sleeps {
+            seen += shared.0.take().count();
+        }
+        let found: Vec<_> = threads.into_iter().map(|it| it.join().unwrap()).collect();
+        seen += shared.0.take().count();
+        assert_eq!(seen, 2, "each item was taken once");
+        let woken = found.contains(&Found::Sleepers);
+        assert_eq!(woken, sleeps, "who sleeps is woken, and nobody else");
+    });
+}

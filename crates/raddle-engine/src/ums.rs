@@ -1,0 +1,348 @@
+//! User-mode schedulers: threads that run other threads, their *UMS workers*, on their carrier.
+//!
+//! A UMS worker is a green thread like any other but for two things: where a wake-up puts it (onto
+//! its completion list instead of a run queue), and who runs when it parks (the thread that
+//! executed it, its *scheduler*, instead of the carrier's next). Nothing of the program's is called
+//! here: a scheduler is a thread that continues behind its own call.
+//!
+//! 1. A scheduler [claims](claim) a worker, then [executes](execute) it: it leaves a [`Lease`] with
+//!    the worker, and its carrier switches to the worker. The scheduler is in no queue meanwhile;
+//!    who takes the lease makes it run again. While the lease is there, the worker stands for both:
+//!    preempted or moved, it waits in run queues as other threads do.
+//! 2. The worker parks, [yields](yield_to_scheduler) or ends: it takes the lease, says why, and its
+//!    carrier switches back. Or sysmon takes the lease, since the worker sits in the kernel; the
+//!    scheduler is posted then, and the worker goes to its list when it comes back.
+//! 3. A waker puts the worker onto its list, perhaps before the worker has left its stack. Whoever
+//!    claims it then finds `on_cpu` and is told to try again: nobody waits on a green stack.
+//!
+//! A carrier that is bound to a scheduler runs no worker: calls that block would be the kernel's
+//! there. The worker is posted, and the scheduler sleeps on its own carrier.
+//!
+//! Sysmon may take a lease that is newer than the one it looked for. So a worker without a lease
+//! may run; it parks as other threads do, and to yield it goes through its list first.
+
+use crate::carrier::Carrier;
+use crate::engine::ENGINE;
+use crate::switch::{self, enter, leave};
+use crate::thread::{Thread, WaitKind};
+use core::cell::Cell;
+use core::ptr::{NonNull, from_ref, null_mut};
+use core::sync::atomic::Ordering;
+use raddle_context::switch;
+use raddle_interface::{Claim, Ended, WorkerControl, WorkerState};
+use raddle_sched::completion_list::Found;
+use raddle_sched::{Link, TaskList, TaskRef};
+use raddle_sys::{nr, sys};
+
+const ANY: u32 = u32::MAX;
+
+/// What a scheduler leaves with the worker that it executes; on the scheduler's stack. Whoever
+/// takes it out of [`Thread::lease`] owns it until the scheduler continues.
+pub struct Lease {
+    scheduler: &'static Thread,
+    end: Cell<Ended>,
+    parameter: Cell<usize>,
+}
+
+/// The next thread that the calling one creates becomes the worker of `control`, or an ordinary one
+/// (null).
+pub fn next_is_worker(control: *const WorkerControl) {
+    Carrier::current().thread().ums_next.set(control);
+}
+
+/// Makes a new thread the worker that its maker asked for, if it did.
+pub fn adopt(thread: &Thread, maker: &Thread) {
+    let control = maker.ums_next.replace(core::ptr::null()).cast_mut();
+    thread.lease.store(null_mut(), Ordering::Relaxed);
+    thread.ums.store(control, Ordering::Relaxed);
+    // SAFETY: null, or a control that its maker keeps until the worker has ended.
+    if let Some(control) = unsafe { control.as_ref() } {
+        control
+            .thread
+            .store(thread.as_ptr().cast(), Ordering::Release);
+    }
+}
+
+/// Makes the calling thread the only one who may execute the worker.
+pub fn claim(control: &WorkerControl) -> Claim {
+    if let Err(state) = control.take() {
+        return match state {
+            WorkerState::LISTED => Claim::Listed,
+            WorkerState::ENDED => Claim::Ended,
+            WorkerState::NEW => Claim::New,
+            _ => Claim::Busy,
+        };
+    }
+    let thread = control.thread.load(Ordering::Acquire).cast::<Thread>();
+    // SAFETY: a worker that was ready once has a thread; threads live in type-stable memory.
+    let thread = unsafe { &*thread };
+    if !core::ptr::eq(thread.ums.load(Ordering::Relaxed), control) {
+        control.set(WorkerState::ENDED); // in the child of a fork
+        return Claim::Ended;
+    }
+    if thread.task.on_cpu.load(Ordering::Acquire) != 0 {
+        control.set(WorkerState::READY);
+        return Claim::Locked;
+    }
+    Claim::Claimed
+}
+
+/// Runs a claimed worker on the calling thread's carrier, until it parks, yields or ends. Returns
+/// which, and the parameter of a yield.
+pub fn execute(control: &WorkerControl) -> (Ended, usize) {
+    breathe();
+    let carrier = Carrier::current();
+    let own = carrier.thread();
+    let lease = Lease {
+        scheduler: own,
+        end: Cell::new(Ended::Parked),
+        parameter: Cell::new(0),
+    };
+    let worker = control.thread.load(Ordering::Relaxed).cast::<Thread>();
+    // SAFETY: a claimed worker has a thread.
+    let worker = unsafe { &*worker };
+    own.waits_for(WaitKind::Other, 0, 0);
+    worker
+        .lease
+        .store(from_ref(&lease).cast_mut().cast(), Ordering::Release);
+    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+        ENGINE.post(worker.task_ref());
+        leave(carrier, own); // until who takes the lease posts this thread
+        return end_of(control, own, &lease);
+    }
+    enter(carrier, worker);
+    // SAFETY: the worker is ours and off its stack, as the claim found; this thread is in no queue,
+    // and continues when the lease is taken.
+    unsafe {
+        switch(
+            own.context.as_ptr(),
+            worker.context.get(),
+            worker.fs.get(),
+            own.task.on_cpu.as_ptr(),
+        );
+    }
+    end_of(control, own, &lease)
+}
+
+/// The scheduler runs again: why, and the parameter of a yield.
+#[inline(always)]
+fn end_of(control: &WorkerControl, own: &Thread, lease: &Lease) -> (Ended, usize) {
+    if own.signals.deliverable() != 0 {
+        Carrier::current().attention.store(1, Ordering::Relaxed);
+    }
+    let end = lease.end.get();
+    if end == Ended::Yielded {
+        control.set(WorkerState::READY);
+    }
+    (end, lease.parameter.get())
+}
+
+/// Schedulers switch past the carrier's own look at its queue, timers and descriptors; so they let
+/// others run now and then.
+#[inline(always)]
+fn breathe() {
+    const EVERY: u64 = 32;
+    let carrier = Carrier::current();
+    let switches = carrier.switches.load(Ordering::Relaxed);
+    if switches % EVERY < 2 && carrier.bound.load(Ordering::Relaxed).is_null() {
+        switch::yield_now();
+    }
+}
+
+/// Gives the carrier back to the scheduler; returns when the worker was executed again. False if
+/// the calling thread is no worker.
+pub fn yield_to_scheduler(parameter: usize) -> bool {
+    loop {
+        let carrier = Carrier::current();
+        let thread = carrier.thread();
+        let done = hand_back(carrier, thread, Ended::Yielded, parameter);
+        if !done {
+            if !is_worker(thread) {
+                return false;
+            }
+            list(thread);
+            leave(carrier, thread);
+        }
+        if thread.signals.deliverable() != 0 {
+            Carrier::current().attention.store(1, Ordering::Relaxed);
+        }
+        if done {
+            return true;
+        }
+    }
+}
+
+/// `sched_yield(2)`: a worker lets its scheduler choose, everybody else the carrier.
+#[inline(always)]
+pub fn sched_yield() {
+    let thread = Carrier::current().thread();
+    if thread.ums.load(Ordering::Relaxed).is_null() || !yield_to_scheduler(0) {
+        switch::yield_now();
+    }
+}
+
+/// The control of the calling thread, null if it is no worker.
+pub fn current() -> *const WorkerControl {
+    let thread = Carrier::current().thread();
+    match is_worker(thread) {
+        true => thread.ums.load(Ordering::Relaxed),
+        false => core::ptr::null(),
+    }
+}
+
+/// False too for a worker that has got a kernel thread of its own: it left its scheduler for good.
+fn is_worker(thread: &Thread) -> bool {
+    !thread.ums.load(Ordering::Relaxed).is_null() && thread.bound.load(Ordering::Relaxed).is_null()
+}
+
+/// A worker parks: its scheduler continues if it has one, else the carrier's next.
+#[cold]
+pub(crate) fn leave_parked(carrier: &Carrier, thread: &Thread) {
+    if !hand_back(carrier, thread, Ended::Parked, 0) {
+        leave(carrier, thread);
+    }
+}
+
+/// Takes the lease, and lets the scheduler continue in the worker's place; returns when the worker
+/// runs again. False if there was no lease.
+fn hand_back(carrier: &Carrier, thread: &Thread, end: Ended, parameter: usize) -> bool {
+    let Some(scheduler) = take_lease(thread, end, parameter) else {
+        return false;
+    };
+    if is_misplaced(scheduler, carrier) {
+        ENGINE.post(scheduler.task_ref());
+        leave(carrier, thread);
+        return true;
+    }
+    enter(carrier, scheduler);
+    // SAFETY: who took the lease owns the scheduler, which left its stack before the worker could
+    // run; the worker's waker, or who claims it, waits for `on_cpu`.
+    unsafe {
+        switch(
+            thread.context.as_ptr(),
+            scheduler.context.get(),
+            scheduler.fs.get(),
+            thread.task.on_cpu.as_ptr(),
+        );
+    }
+    true
+}
+
+/// Takes the lease, if there is one, and says why it ends.
+fn take_lease(thread: &Thread, end: Ended, parameter: usize) -> Option<&'static Thread> {
+    if thread.lease.load(Ordering::Relaxed).is_null() {
+        return None;
+    }
+    let lease = thread.lease.swap(null_mut(), Ordering::AcqRel);
+    // SAFETY: the scheduler keeps the lease on its stack until it continues, for which this is the
+    // only permission.
+    let lease = unsafe { lease.as_ref() }?;
+    lease.end.set(end);
+    lease.parameter.set(parameter);
+    Some(lease.scheduler)
+}
+
+/// True if the scheduler must not continue on `carrier`.
+fn is_misplaced(scheduler: &Thread, carrier: &Carrier) -> bool {
+    let bound = carrier.bound.load(Ordering::Relaxed);
+    scheduler.was_bound_to_other(carrier) || !bound.is_null() && bound != scheduler.as_ptr()
+}
+
+/// True if a scheduler waits for the thread on `carrier`.
+pub(crate) fn is_leased(carrier: &Carrier) -> bool {
+    carrier
+        .thread_or_none()
+        .is_some_and(|thread| !thread.lease.load(Ordering::Relaxed).is_null())
+}
+
+/// `carrier` sits in the kernel: if what it runs is a worker, its scheduler goes on without it. In
+/// sysmon.
+pub(crate) fn replace(carrier: &Carrier) {
+    let thread = carrier.thread_or_none();
+    if let Some(scheduler) = thread.and_then(|thread| take_lease(thread, Ended::InKernel, 0)) {
+        ENGINE.post(scheduler.task_ref());
+    }
+}
+
+/// The running thread has come back from the kernel. True if its scheduler didn't wait for it: it
+/// is on its list then, and must leave the carrier.
+pub(crate) fn came_back(thread: &Thread) -> bool {
+    let is_stray = is_worker(thread) && thread.lease.load(Ordering::Relaxed).is_null();
+    if is_stray {
+        thread.waits_for(WaitKind::Yield, 0, 0);
+        list(thread);
+    }
+    is_stray
+}
+
+/// Puts a worker that was woken onto its completion list. False if `task` is none.
+#[cold]
+pub(crate) fn woken(task: TaskRef) -> bool {
+    let thread = Thread::of(task);
+    let is_worker = is_worker(thread);
+    if is_worker {
+        list(thread);
+    }
+    is_worker
+}
+
+fn list(thread: &Thread) {
+    push(thread.ums.load(Ordering::Relaxed), WorkerState::LISTED);
+}
+
+/// Lists the worker in that state. Neither it nor the list is touched after that: whoever takes it
+/// may free both.
+fn push(at: *mut WorkerControl, state: u32) {
+    let Some(item) = NonNull::new(at.cast::<Link>()) else {
+        return; // no worker
+    };
+    // SAFETY: a worker's control lives until it was listed as ended and taken; it names a list that
+    // lives as long as it does.
+    let (control, list) = unsafe { (&*at, &*(*at).list) };
+    let (word, event) = (list.ready.word(), list.event);
+    control.set(state);
+    // SAFETY: a worker that runs, waits or was just woken is in no list.
+    let found = unsafe { list.ready.push(item) };
+    if found == Found::Items {
+        return;
+    }
+    if event >= 0 {
+        let one = 1u64;
+        // SAFETY: eight bytes of a live value into the list's own eventfd, which never blocks.
+        unsafe { sys!(nr::__NR_write, event, &raw const one, 8usize) };
+    }
+    if found == Found::Sleepers {
+        let woken = TaskList::new();
+        let word = word.expose_provenance();
+        ENGINE.futexes.wake(word, usize::MAX, ANY, &woken);
+        ENGINE.unpark_all(woken);
+    }
+}
+
+/// What is left to do once a thread has ended.
+pub(crate) struct Last {
+    control: *mut WorkerControl,
+    scheduler: Option<&'static Thread>,
+}
+
+/// Before the slot of an exiting thread may be used again, on the carrier's own stack.
+pub(crate) fn ends(thread: &Thread) -> Last {
+    let control = thread.ums.swap(null_mut(), Ordering::Relaxed);
+    Last {
+        control,
+        scheduler: take_lease(thread, Ended::Exited, 0),
+    }
+}
+
+impl Last {
+    /// Lists the worker as ended, and gives back the scheduler that is to continue here.
+    pub(crate) fn finish(self, carrier: &Carrier) -> Option<&'static Thread> {
+        push(self.control, WorkerState::ENDED);
+        let scheduler = self.scheduler?;
+        if is_misplaced(scheduler, carrier) {
+            ENGINE.post(scheduler.task_ref());
+            return None;
+        }
+        Some(scheduler)
+    }
+}

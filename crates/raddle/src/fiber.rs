@@ -1,0 +1,423 @@
+//! Fibers: stacks that one thread switches between by name. Nobody schedules them.
+//!
+//! The shape is that of Windows' fibers. A thread [becomes a fiber](convert_thread), makes others,
+//! and [switches](Fiber::switch_to) to them; all of them are the same thread to std and libc, with
+//! the same thread-locals. When a fiber blocks, its thread does.
+//!
+//! | call | what it does |
+//! |---|---|
+//! | [`convert_thread`], [`convert_back`] | makes the thread its first fiber, and undoes it |
+//! | [`Fiber::new`] | makes a fiber, which runs when somebody switches to it |
+//! | [`Fiber::switch_to`] | leaves the running fiber where it is, and continues another one |
+//! | [`Fiber::delete`] | frees a fiber that will not be continued |
+//! | [`Local`] | a value for each fiber |
+//!
+//! ```
+//! use raddle::fiber::{self, Fiber};
+//! use std::{cell::Cell, rc::Rc};
+//! let main = fiber::convert_thread()?;
+//! let sum = Rc::new(Cell::new(0));
+//! let adds = Fiber::new(64 << 10, {
+//!     let (main, sum) = (main.clone(), Rc::clone(&sum));
+//!     move || {
+//!         for i in 1..=3 {
+//!             sum.set(sum.get() + i);
+//!             main.switch_to().expect("it waits");
+//!         }
+//!         main // who continues at the end
+//!     }
+//! })?;
+//! while !adds.has_ended() {
+//!     adds.switch_to()?;
+//! }
+//! assert_eq!(sum.get(), 6);
+//! fiber::convert_back()?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! What is different from Windows: a fiber stays on its thread, where its values may be of any
+//! type; its function says who continues at its end, instead of ending the thread; and a fiber that
+//! was started and is never continued leaks, unless it is [deleted](Fiber::delete), since values on
+//! its stack would not be dropped.
+
+use raddle_context::{Context, prepare, switch_keep_fs};
+use std::any::Any;
+use std::arch::naked_asm;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{null, null_mut};
+use std::rc::Rc;
+use std::{fmt, io};
+
+const PAGE: usize = 4096;
+const LEAST: usize = 16 << 10;
+
+thread_local! {
+    /// The running fiber; null on a thread that is none.
+    static CURRENT: Cell<*const Inner> = const { Cell::new(null()) };
+    /// A fiber that has ended, until the next one runs, on its own stack.
+    static DEAD: Cell<*const Inner> = const { Cell::new(null()) };
+}
+
+/// What can't be done, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The calling thread is a fiber already.
+    IsFiber,
+    /// The calling thread is no fiber.
+    NoFiber,
+    /// The calling thread is a light one.
+    IsLight,
+    /// The fiber runs.
+    Runs,
+    /// The fiber has ended, or its thread is no fiber any more.
+    Ended,
+    /// The calling fiber isn't the thread's first one.
+    NotFirst,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::IsFiber => "the thread is a fiber already",
+            Self::NoFiber => "the thread is no fiber",
+            Self::IsLight => "a light thread can't be a fiber",
+            Self::Runs => "the fiber runs",
+            Self::Ended => "the fiber has ended",
+            Self::NotFirst => "only the thread's first fiber can do that",
+        })
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, error)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    New,
+    Suspended,
+    Running,
+    Ended,
+}
+
+type Function = Box<dyn FnOnce() -> Fiber>;
+
+struct Inner {
+    context: Cell<Context>,
+    /// Where the switch says that the stack was left: nobody asks.
+    on_cpu: Cell<u32>,
+    state: Cell<State>,
+    /// `None` for a thread's first fiber.
+    stack: Option<Stack>,
+    function: Cell<Option<Function>>,
+    /// Keys and values of [`Local`].
+    locals: RefCell<Vec<(usize, Rc<dyn Any>)>>,
+}
+
+/// A fiber of the calling thread. Clones are the same fiber.
+#[derive(Clone)]
+pub struct Fiber(Rc<Inner>);
+
+impl fmt::Debug for Fiber {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut fiber = to.debug_struct("Fiber");
+        fiber.field("state", &self.0.state.get()).finish()
+    }
+}
+
+/// A mapping with a guard page at its low end.
+struct Stack {
+    low: *mut libc::c_void,
+    size: usize,
+}
+
+impl Stack {
+    fn new(bytes: usize) -> io::Result<Self> {
+        let size = bytes.max(LEAST).checked_next_multiple_of(PAGE);
+        let size = size.and_then(|size| size.checked_add(PAGE));
+        let size = size.ok_or(io::ErrorKind::OutOfMemory)?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: fresh memory wherever there is room, whose lowest page is made a guard.
+        unsafe {
+            let low = libc::mmap(null_mut(), size, access, flags | libc::MAP_STACK, -1, 0);
+            if low == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            let stack = Self { low, size };
+            match libc::mprotect(low, PAGE, libc::PROT_NONE) {
+                0 => Ok(stack),
+                _ => Err(io::Error::last_os_error()),
+            }
+        }
+    }
+
+    fn top(&self) -> *mut u8 {
+        self.low.cast::<u8>().wrapping_add(self.size)
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; nobody runs on it.
+        unsafe { libc::munmap(self.low, self.size) };
+    }
+}
+
+impl Inner {
+    fn new(state: State, stack: Option<Stack>, function: Option<Function>) -> Self {
+        Self {
+            context: Cell::new(null_mut()),
+            on_cpu: Cell::new(0),
+            state: Cell::new(state),
+            stack,
+            function: Cell::new(function),
+            locals: RefCell::new(Vec::new()),
+        }
+    }
+}
+
+/// Makes the calling thread a fiber: its first one, on the thread's own stack.
+///
+/// # Errors
+/// [`Error::IsFiber`] or [`Error::IsLight`].
+pub fn convert_thread() -> Result<Fiber, Error> {
+    if crate::light::is_light_thread() {
+        return Err(Error::IsLight);
+    }
+    if !CURRENT.get().is_null() {
+        return Err(Error::IsFiber);
+    }
+    let inner = Rc::new(Inner::new(State::Running, None, None));
+    CURRENT.set(Rc::into_raw(Rc::clone(&inner))); // a fiber that was started holds itself
+    Ok(Fiber(inner))
+}
+
+/// Makes the calling thread an ordinary one again. Its other fibers wait until it is converted
+/// anew.
+///
+/// # Errors
+/// [`Error::NoFiber`], or [`Error::NotFirst`] on another fiber than the thread's first one.
+pub fn convert_back() -> Result<(), Error> {
+    let at = CURRENT.get();
+    // SAFETY: null or the running fiber, which holds itself.
+    let current = unsafe { at.as_ref() }.ok_or(Error::NoFiber)?;
+    if current.stack.is_some() {
+        return Err(Error::NotFirst);
+    }
+    current.state.set(State::Ended);
+    CURRENT.set(null());
+    // SAFETY: made by `convert_thread`; it runs no more as a fiber.
+    drop(unsafe { Rc::from_raw(at) });
+    Ok(())
+}
+
+/// The running fiber.
+pub fn current() -> Option<Fiber> {
+    let at = CURRENT.get();
+    // SAFETY: null or the running fiber, which holds itself.
+    (!at.is_null()).then(|| unsafe {
+        Rc::increment_strong_count(at);
+        Fiber(Rc::from_raw(at))
+    })
+}
+
+impl Fiber {
+    /// A fiber that runs `function` on a stack of its own with room for `stack_size` bytes, once
+    /// somebody switches to it. The function returns the fiber that continues at its end.
+    ///
+    /// A panic out of the function aborts the process: nobody could catch it.
+    ///
+    /// # Errors
+    /// Those of `mmap(2)`.
+    pub fn new(stack_size: usize, function: impl FnOnce() -> Self + 'static) -> io::Result<Self> {
+        let stack = Stack::new(stack_size)?;
+        let top = stack.top();
+        let inner = Inner::new(State::New, Some(stack), Some(Box::new(function)));
+        // SAFETY: the end of a fresh stack.
+        let context = unsafe { prepare(top.wrapping_sub(64), entry as *const () as usize) };
+        inner.context.set(context);
+        Ok(Self(Rc::new(inner)))
+    }
+
+    /// Continues this fiber in place of the running one; returns when somebody switches back.
+    ///
+    /// # Errors
+    /// [`Error::NoFiber`] on a thread that is none, [`Error::Runs`] or [`Error::Ended`].
+    #[inline]
+    pub fn switch_to(&self) -> Result<(), Error> {
+        let target = &*self.0;
+        // SAFETY: null or the running fiber, which holds itself.
+        let current = unsafe { CURRENT.get().as_ref() }.ok_or(Error::NoFiber)?;
+        match target.state.get() {
+            State::Suspended => {}
+            State::New => _ = Rc::into_raw(Rc::clone(&self.0)), // from now on it holds itself
+            State::Running => return Err(Error::Runs),
+            State::Ended => return Err(Error::Ended),
+        }
+        current.state.set(State::Suspended);
+        // SAFETY: the target is suspended or new, on this thread; both hold themselves.
+        unsafe { go(current, target) };
+        Ok(())
+    }
+
+    /// True once its function has returned.
+    pub fn has_ended(&self) -> bool {
+        self.0.state.get() == State::Ended
+    }
+
+    /// Frees the fiber's stack and its locals, although it hasn't ended. Values on the stack aren't
+    /// dropped.
+    ///
+    /// # Safety
+    /// Nothing may refer to the fiber's stack any more: neither what it lent (to scoped threads,
+    /// for instance) nor lists that it is linked into.
+    ///
+    /// # Errors
+    /// [`Error::Runs`].
+    pub unsafe fn delete(self) -> Result<(), Error> {
+        match self.0.state.get() {
+            State::Running => Err(Error::Runs),
+            State::Suspended if self.0.stack.is_some() => {
+                self.0.state.set(State::Ended);
+                self.0.locals.take();
+                // SAFETY: it held itself since it was started; the caller promises the rest.
+                unsafe { Rc::decrement_strong_count(Rc::as_ptr(&self.0)) };
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Switches from the running fiber, and returns when it runs again.
+///
+/// # Safety
+/// Both must stay alive; `to` must be off its stack.
+#[inline(always)]
+unsafe fn go(from: &Inner, to: &Inner) {
+    to.state.set(State::Running);
+    CURRENT.set(to);
+    // SAFETY: the caller's promise.
+    unsafe {
+        switch_keep_fs(
+            from.context.as_ptr(),
+            to.context.get(),
+            from.on_cpu.as_ptr(),
+        )
+    };
+    let dead = DEAD.replace(null());
+    if !dead.is_null() {
+        bury(dead);
+    }
+}
+
+#[cold]
+fn bury(dead: *const Inner) {
+    // SAFETY: it held itself since it was started, and has left its stack for good.
+    drop(unsafe { Rc::from_raw(dead) });
+}
+
+/// The first instruction of a fiber.
+#[unsafe(naked)]
+extern "C" fn entry() {
+    naked_asm!("xor ebp, ebp", "and rsp, -16", "call {}", "ud2", sym run)
+}
+
+extern "C" fn run() {
+    bury_the_last();
+    let at = CURRENT.get();
+    // SAFETY: the running fiber, which holds itself.
+    let own = unsafe { &*at };
+    let function = own.function.take();
+    let next = catch_unwind(AssertUnwindSafe(|| function.map(|function| function())));
+    let Ok(Some(next)) = next else {
+        std::process::abort(); // the panic's message was printed
+    };
+    own.locals.take();
+    let to = Rc::as_ptr(&next.0);
+    // SAFETY: `next` lives here.
+    let target = unsafe { &*to };
+    match target.state.get() {
+        State::Suspended => drop(next), // a fiber that was started holds itself
+        State::New => _ = Rc::into_raw(next.0),
+        State::Running | State::Ended => {
+            eprintln!("raddle: a fiber named none that could continue");
+            std::process::abort();
+        }
+    }
+    own.state.set(State::Ended);
+    DEAD.set(at);
+    // SAFETY: the target is off its stack and holds itself; this stack is freed by it.
+    unsafe { go(own, target) };
+}
+
+/// A fiber that ended may have been followed by a new one.
+fn bury_the_last() {
+    let dead = DEAD.replace(null());
+    if !dead.is_null() {
+        bury(dead);
+    }
+}
+
+/// A value for each fiber, made at its first use on that fiber and dropped with it. It must be a
+/// `static`.
+///
+/// ```
+/// # use raddle::fiber::{self, Local};
+/// # use std::cell::Cell;
+/// static DEPTH: Local<Cell<u32>> = Local::new(|| Cell::new(7));
+/// fiber::convert_thread()?;
+/// DEPTH.with(|depth| depth.set(depth.get() + 1))?;
+/// assert_eq!(DEPTH.with(Cell::get)?, 8);
+/// fiber::convert_back()?;
+/// # Ok::<(), fiber::Error>(())
+/// ```
+pub struct Local<T: 'static> {
+    init: fn() -> T,
+}
+
+impl<T: 'static> fmt::Debug for Local<T> {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("Local").finish_non_exhaustive()
+    }
+}
+
+impl<T: 'static> Local<T> {
+    /// A value that `init` makes for each fiber.
+    pub const fn new(init: fn() -> T) -> Self {
+        Self { init }
+    }
+
+    /// Calls `f` with the running fiber's value.
+    ///
+    /// # Errors
+    /// [`Error::NoFiber`].
+    pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, Error> {
+        let key = std::ptr::from_ref(self).addr();
+        // SAFETY: null or the running fiber, which holds itself.
+        let current = unsafe { CURRENT.get().as_ref() }.ok_or(Error::NoFiber)?;
+        let find = || {
+            let locals = current.locals.borrow();
+            let local = locals.iter().find(|(of, _)| *of == key);
+            local.map(|(_, value)| Rc::clone(value))
+        };
+        let value = find().unwrap_or_else(|| {
+            let value: Rc<dyn Any> = Rc::new((self.init)());
+            find().unwrap_or_else(|| {
+                current.locals.borrow_mut().push((key, Rc::clone(&value)));
+                value
+            })
+        });
+        match value.downcast_ref::<T>() {
+            Some(value) => Ok(f(value)),
+            None => unreachable!("a static's address is its own"),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! User-mode scheduling: threads that are run by a policy of the program's own.
+//!
+//! A *UMS worker* is a green thread like any other: it has its own thread-locals, id and stack, and
+//! may call whatever a thread may call. But no carrier picks it. Some *scheduler*, a thread that
+//! has entered scheduling mode, [executes](Scheduler::execute) it; and when it blocks or yields,
+//! that scheduler runs again at once, on the same carrier, and is told why. The shape is that of
+//! Windows' user-mode scheduling.
+//!
+//! | noun | what it is |
+//! |---|---|
+//! | [`Context`] | the name of a worker: what is executed, asked and told |
+//! | [`CompletionList`] | new workers, ones that no longer block, and ones that have ended |
+//! | [`enter_scheduling_mode`] | makes the thread a scheduler with a procedure |
+//! | [`Reason`] | why the procedure is called: startup, blocked, yield |
+//!
+//! A worker that yields is the scheduler's to keep; a worker that blocks comes back on its list.
+//!
+//! ```
+//! # use raddle::runtime::{Status, status};
+//! # if status() != Status::Green { return Ok(()); }
+//! use raddle::ums::{self, CompletionList, Reason};
+//! let list = CompletionList::new()?;
+//! let count = || (0..3).map(|i| { ums::yield_now(i).unwrap(); i }).sum();
+//! let (_, worker) = ums::spawn(&list, count)?;
+//! let mut ready = std::collections::VecDeque::new();
+//! let mut yields = vec![];
+//! raddle::spawn(move || {
+//!     ums::enter_scheduling_mode(&list, |scheduler, reason| {
+//!         if let Reason::Yielded { context, parameter } = reason {
+//!             yields.push(parameter);
+//!             ready.push_back(context);
+//!         }
+//!         loop {
+//!             if ready.is_empty() {
+//!                 ready.extend(list.dequeue(None).expect("it waits for ever"));
+//!             }
+//!             match ready.pop_front() {
+//!                 Some(context) if context.has_ended() => return scheduler.leave(),
+//!                 Some(context) => match scheduler.execute(context) {
+//!                     Ok(next) => return next,
+//!                     Err(refused) => ready.push_back(refused.context), // locked: try again
+//!                 },
+//!                 None => {}
+//!             }
+//!         }
+//!     })
+//!     .unwrap();
+//!     assert_eq!(yields, [0, 1, 2]);
+//! })
+//! .join()
+//! .unwrap();
+//! let sum: usize = worker.join().unwrap();
+//! assert_eq!(sum, 3);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! # What is blocking
+//!
+//! Every call of libc in which a green thread would park: locks, condition variables, `join`,
+//! sleeps, sockets, pipes, `poll`, waiting for children, and reads that wait for a disk. The
+//! scheduler is told at once ([`Cause::Call`]). What blocks where the runtime can't see it (a page
+//! fault, a call that it doesn't know) is noticed by its watcher after some hundred microseconds,
+//! and the scheduler goes on on another carrier ([`Cause::Kernel`]); but not if the scheduler has a
+//! kernel thread of its own. So schedulers should be green threads.
+//!
+//! `sched_yield(2)` is a yield with the parameter 0. A worker whose quantum is over lets other
+//! threads of the process run, and its scheduler waits with it.
+//!
+//! # What to know
+//!
+//! - A scheduler must not wait for a lock that one of its workers may hold: who would run it?
+//! - A worker is woken by being listed. While nobody executes it, signals, timeouts and
+//!   cancellation wait too.
+//! - Several threads may schedule workers of one list, and a worker may be executed by another
+//!   scheduler each time; each scheduler has a carrier to itself while it runs.
+//! - A worker that asks for something that Linux gives to kernel threads only (a real-time class,
+//!   namespaces, ...) gets one, and leaves user-mode scheduling: it is blocked, and comes back on
+//!   its list when it has ended.
+//! - In the child of a fork all contexts but the caller's have ended, and the caller is no worker.
+//! - What was never taken from its list is never freed.
+//!
+//! The C interface is in `include/raddle_ums.h`.
+
+mod c;
+mod context;
+mod list;
+mod scheduler;
+
+pub use context::{Context, State, current, spawn, spawn_with, yield_now};
+pub use list::{CompletionList, Items};
+pub use scheduler::{Cause, Next, Reason, Refused, Scheduler, Why, enter_scheduling_mode};
+
+use std::fmt;
+
+/// What can't be done, and why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no engine ([`crate::runtime::status`]).
+    Unsupported,
+    /// The calling thread is a scheduler already.
+    IsScheduler,
+    /// The calling thread is a worker.
+    IsWorker,
+    /// The calling thread is no worker.
+    NoWorker,
+    /// The calling thread is a light one.
+    IsLight,
+    /// The context has a thread already, or had one.
+    InUse,
+    /// Nothing was listed in time.
+    TimedOut,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::Unsupported => "there is no engine for green threads here",
+            Self::IsScheduler => "the calling thread is a scheduler already",
+            Self::IsWorker => "a UMS worker can't be a scheduler",
+            Self::NoWorker => "the calling thread is no UMS worker",
+            Self::IsLight => "a light thread can't be a scheduler",
+            Self::InUse => "the context has a thread already",
+            Self::TimedOut => "nothing was listed in time",
+        })
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Error> for std::io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match error {
+            Error::Unsupported => std::io::ErrorKind::Unsupported,
+            Error::TimedOut => std::io::ErrorKind::TimedOut,
+            _ => std::io::ErrorKind::InvalidInput,
+        };
+        Self::new(kind, error)
+    }
+}

@@ -1,0 +1,225 @@
+//! Contexts: the workers, by name.
+
+use super::Error;
+use super::list::{CompletionList, List};
+use crate::runtime;
+use crate::thread::{Builder, NextIsGreen};
+use raddle_interface::{WorkerControl, WorkerState};
+use std::io;
+use std::ptr::{NonNull, null};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+/// What a context is. From its thread's start until the thread was listed as ended and taken, the
+/// runtime holds a reference.
+#[repr(C)]
+pub(super) struct Inner {
+    /// First: a list's link is cast back to its context.
+    pub(super) control: WorkerControl,
+    /// True once a thread was asked for.
+    pub(super) in_use: AtomicBool,
+    pub(super) thread_id: AtomicI32,
+    user: AtomicUsize,
+    /// The next of the items that a C program took from a list.
+    pub(super) next_item: AtomicPtr<Inner>,
+    /// What `control.list` points into.
+    _list: Arc<List>,
+}
+
+/// The name of a UMS worker. Clones are the same context.
+#[derive(Clone)]
+pub struct Context(pub(super) Arc<Inner>);
+
+/// What a worker does, as seen from outside: it may be another thing a moment later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum State {
+    /// It has no thread yet.
+    New,
+    /// It is on its completion list.
+    Listed,
+    /// It can be executed by who took it from the list, or saw it yield.
+    Ready,
+    /// It is being executed, or it is blocked.
+    Running,
+    /// Its thread has ended.
+    Ended,
+}
+
+impl Context {
+    /// A context whose worker will go to `list` whenever it can be executed.
+    pub fn new(list: &CompletionList) -> Self {
+        let list = Arc::clone(&list.0);
+        Self(Arc::new(Inner {
+            control: WorkerControl::new(&raw const list.control),
+            in_use: AtomicBool::new(false),
+            thread_id: AtomicI32::new(0),
+            user: AtomicUsize::new(0),
+            next_item: AtomicPtr::new(std::ptr::null_mut()),
+            _list: list,
+        }))
+    }
+
+    /// What the program has set ([`Context::set_user_context`]); 0 before.
+    pub fn user_context(&self) -> usize {
+        self.0.user.load(Ordering::Relaxed)
+    }
+
+    /// Sets a word that means something to the program.
+    pub fn set_user_context(&self, word: usize) {
+        self.0.user.store(word, Ordering::Relaxed);
+    }
+
+    /// The worker's thread id (`gettid(2)`); `None` before it runs first.
+    pub fn thread_id(&self) -> Option<i32> {
+        Some(self.0.thread_id.load(Ordering::Relaxed)).filter(|&id| id != 0)
+    }
+
+    /// What the worker does.
+    pub fn state(&self) -> State {
+        match self.0.control.state() {
+            WorkerState::NEW => State::New,
+            WorkerState::LISTED => State::Listed,
+            WorkerState::READY => State::Ready,
+            WorkerState::RUNNING => State::Running,
+            _ => State::Ended,
+        }
+    }
+
+    /// True once the worker's thread has ended: it can't be executed any more.
+    pub fn has_ended(&self) -> bool {
+        self.state() == State::Ended
+    }
+
+    /// A context that was taken from its list.
+    ///
+    /// # Safety
+    /// `at` was the runtime's to list, and was taken by the caller.
+    pub(super) unsafe fn taken(at: NonNull<Inner>) -> Self {
+        // SAFETY: the runtime's reference holds it. Of a thread that has ended, it is passed on.
+        unsafe {
+            if at.as_ref().control.state() == WorkerState::ENDED {
+                return Self(Arc::from_raw(at.as_ptr()));
+            }
+            at.as_ref().control.set(WorkerState::READY);
+            Self::borrowed(at.as_ptr())
+        }
+    }
+
+    /// One more reference to a context.
+    ///
+    /// # Safety
+    /// `at` must be a context that somebody holds.
+    pub(super) unsafe fn borrowed(at: *const Inner) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            Arc::increment_strong_count(at);
+            Self(Arc::from_raw(at))
+        }
+    }
+}
+
+impl PartialEq for Context {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Context {}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut context = to.debug_struct("Context");
+        context.field("thread_id", &self.thread_id());
+        context.field("state", &self.state()).finish()
+    }
+}
+
+/// Starts a worker that runs `f`. It is listed at once, and runs when a scheduler executes it.
+///
+/// # Errors
+/// Those of [`Builder::spawn`].
+pub fn spawn<T: Send + 'static>(
+    list: &CompletionList,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<(Context, JoinHandle<T>)> {
+    let context = Context::new(list);
+    let handle = spawn_with(Builder::new(), &context, f)?;
+    Ok((context, handle))
+}
+
+/// As [`spawn`], with the context, the name and the stack that the caller chose.
+///
+/// # Errors
+/// Those of [`Builder::spawn`], and [`Error::InUse`].
+///
+/// # Panics
+/// As [`Builder::spawn`].
+pub fn spawn_with<T: Send + 'static>(
+    builder: Builder,
+    context: &Context,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    let own = context.clone();
+    as_worker(context, || {
+        builder.into_std().spawn(move || {
+            own.note_thread();
+            drop(own);
+            f()
+        })
+    })
+}
+
+impl Context {
+    fn note_thread(&self) {
+        // SAFETY: asks for a number.
+        let id = unsafe { libc::gettid() };
+        self.0.thread_id.store(id, Ordering::Relaxed);
+    }
+}
+
+/// Calls `make`, which makes a thread, so that this becomes the context's worker.
+pub(super) fn as_worker<T>(
+    context: &Context,
+    make: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    let runtime = runtime::table().ok_or(Error::Unsupported)?;
+    if context.0.in_use.swap(true, Ordering::Relaxed) {
+        return Err(Error::InUse.into());
+    }
+    let green = NextIsGreen::ask();
+    let held = Arc::into_raw(Arc::clone(&context.0));
+    (runtime.next_is_worker)(held.cast());
+    let made = make();
+    drop(green);
+    (runtime.next_is_worker)(null());
+    if made.is_err() {
+        // SAFETY: no thread holds the reference.
+        drop(unsafe { Arc::from_raw(held) });
+        context.0.in_use.store(false, Ordering::Relaxed);
+    }
+    made
+}
+
+/// Gives the carrier back to the scheduler, which is told `parameter`; returns when the calling
+/// worker is executed again.
+///
+/// # Blocking
+/// The calling thread.
+///
+/// # Errors
+/// [`Error::NoWorker`].
+pub fn yield_now(parameter: usize) -> Result<(), Error> {
+    match runtime::table() {
+        Some(runtime) if (runtime.yield_worker)(parameter) != 0 => Ok(()),
+        _ => Err(Error::NoWorker),
+    }
+}
+
+/// The calling worker.
+pub fn current() -> Option<Context> {
+    let at = (runtime::table()?.current_worker)();
+    // SAFETY: null, or the calling worker's context, of which the runtime holds a reference.
+    (!at.is_null()).then(|| unsafe { Context::borrowed(at.cast()) })
+}

@@ -1,0 +1,163 @@
+//! Completion lists: where workers that can be executed wait for a scheduler.
+
+use super::Error;
+use super::context::{Context, Inner};
+use crate::runtime;
+use raddle_interface::ListControl;
+use raddle_sched::CompletionList as Ready;
+use raddle_sched::completion_list::{Found, SLEEPING, Taken};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a list is; contexts keep it alive.
+pub(super) struct List {
+    pub(super) control: ListControl,
+    /// What `control.event` names.
+    event: Option<OwnedFd>,
+}
+
+/// Workers that can be executed: see the [module](super). Clones are the same list.
+#[derive(Clone)]
+pub struct CompletionList(pub(super) Arc<List>);
+
+impl CompletionList {
+    /// An empty list.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] without an engine.
+    pub fn new() -> io::Result<Self> {
+        Self::of(None)
+    }
+
+    /// An empty list with an event: an eventfd that becomes readable whenever the list isn't empty
+    /// any more, for threads that wait for other things too. Who waits reads it, and then takes
+    /// everything that is listed.
+    ///
+    /// # Errors
+    /// As [`CompletionList::new`], and those of `eventfd(2)`.
+    pub fn with_event() -> io::Result<Self> {
+        // SAFETY: a new descriptor or -1.
+        let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if event < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is ours alone.
+        Self::of(Some(unsafe { OwnedFd::from_raw_fd(event) }))
+    }
+
+    fn of(event: Option<OwnedFd>) -> io::Result<Self> {
+        runtime::table().ok_or(Error::Unsupported)?;
+        let control = ListControl {
+            ready: Ready::new(),
+            event: event.as_ref().map_or(-1, AsRawFd::as_raw_fd),
+        };
+        Ok(Self(Arc::new(List { control, event })))
+    }
+
+    /// The list's event, if it has one.
+    pub fn event(&self) -> Option<BorrowedFd<'_>> {
+        self.0.event.as_ref().map(std::os::fd::AsFd::as_fd)
+    }
+
+    /// True if nothing was listed a moment ago.
+    pub fn is_empty(&self) -> bool {
+        self.0.control.ready.is_empty()
+    }
+
+    /// Takes everything that is listed, oldest first; waits until there is something, for `timeout`
+    /// at most, or for ever. What was taken is the caller's alone to execute.
+    ///
+    /// # Blocking
+    /// The calling thread. A scheduler that has workers to execute passes [`Duration::ZERO`], which
+    /// never blocks.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`].
+    pub fn dequeue(&self, timeout: Option<Duration>) -> Result<Items, Error> {
+        let mut deadline = None;
+        loop {
+            let taken = self.0.control.ready.take();
+            if !taken.is_empty() {
+                let list = Arc::clone(&self.0);
+                return Ok(Items { taken, list });
+            }
+            let mut left = None;
+            if let Some(timeout) = timeout {
+                let now = match timeout {
+                    Duration::ZERO => return Err(Error::TimedOut),
+                    _ => Instant::now(),
+                };
+                let end = *deadline.get_or_insert_with(|| now.checked_add(timeout));
+                left = end.map(|end| end.saturating_duration_since(now));
+                if left == Some(Duration::ZERO) {
+                    return Err(Error::TimedOut);
+                }
+            }
+            self.sleep(left);
+        }
+    }
+
+    fn sleep(&self, left: Option<Duration>) {
+        if !self.0.control.ready.announce() {
+            return;
+        }
+        let timeout = left.map(|left| libc::timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        let word = self.0.control.ready.word();
+        let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+        let timeout = timeout.as_ref().map_or(null(), std::ptr::from_ref);
+        // SAFETY: a live word; spurious returns are allowed.
+        unsafe { libc::syscall(libc::SYS_futex, word, operation, SLEEPING as u32, timeout) };
+    }
+}
+
+impl std::fmt::Debug for CompletionList {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut list = to.debug_struct("CompletionList");
+        list.field("is_empty", &self.is_empty()).finish()
+    }
+}
+
+/// Workers that were taken from a list. Those that are left when it is dropped are listed again.
+#[derive(Debug)]
+pub struct Items {
+    taken: Taken,
+    list: Arc<List>,
+}
+
+impl Iterator for Items {
+    type Item = Context;
+
+    fn next(&mut self) -> Option<Context> {
+        let link = self.taken.next()?;
+        // SAFETY: the runtime lists contexts of which it holds a reference.
+        Some(unsafe { Context::taken(link.cast::<Inner>()) })
+    }
+}
+
+impl Drop for Items {
+    fn drop(&mut self) {
+        for link in self.taken.by_ref() {
+            let word = self.list.control.ready.word();
+            // SAFETY: the item was taken, so it is in no list, and its context holds this list.
+            let found = unsafe { self.list.control.ready.push(link) };
+            if found == Found::Sleepers {
+                let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+                let no = null_mut::<libc::timespec>();
+                // SAFETY: the list lives.
+                unsafe { libc::syscall(libc::SYS_futex, word, operation, i32::MAX, no) };
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for List {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("List").finish_non_exhaustive()
+    }
+}

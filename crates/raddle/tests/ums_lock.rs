@@ -1,0 +1,120 @@
+//! A user-mode scheduler that hands a lock from worker to worker.
+
+use raddle::runtime;
+use raddle::ums::{self, CompletionList, Context, Next, Reason, Scheduler, Why};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+fn execute_patiently(scheduler: &Scheduler<'_>, mut context: Context) -> Next {
+    loop {
+        match scheduler.execute(context) {
+            Ok(next) => return next,
+            Err(refused) => {
+                assert_eq!(refused.why, Why::Locked);
+                context = refused.context;
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// A lock whose release hands it to the longest waiter, who runs next: who waits yields to the
+/// scheduler with the lock's address, and the scheduler keeps it until the lock is handed to it.
+mod handed {
+    use super::{AtomicBool, Ordering, ums};
+
+    #[derive(Default)]
+    pub struct Lock {
+        held: AtomicBool,
+    }
+
+    pub const WANTS: usize = 1;
+    pub const FREES: usize = 2;
+
+    impl Lock {
+        pub fn lock(&self) {
+            if self.held.swap(true, Ordering::SeqCst) {
+                ums::yield_now(WANTS).unwrap(); // executed again as the owner
+            }
+        }
+
+        /// The scheduler hands it on, or says that it is free.
+        pub fn unlock(&self) {
+            ums::yield_now(FREES).unwrap();
+        }
+
+        pub fn set_free(&self) {
+            self.held.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+#[test]
+fn a_scheduler_hands_a_lock_from_worker_to_worker() {
+    for carriers in 1..=3 {
+        runtime::set_carriers(carriers);
+        let list = CompletionList::new().unwrap();
+        let lock = Arc::new(handed::Lock::default());
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let workers: Vec<_> = (0..8)
+            .map(|me| {
+                let (lock, order) = (Arc::clone(&lock), Arc::clone(&order));
+                let work = move || {
+                    for _ in 0..100 {
+                        lock.lock();
+                        order.lock().unwrap().push(me);
+                        ums::yield_now(0).unwrap(); // somebody else tries meanwhile
+                        lock.unlock();
+                    }
+                };
+                ums::spawn(&list, work).unwrap().1
+            })
+            .collect();
+        let (mut ready, mut waiting) = (VecDeque::new(), VecDeque::new());
+        let mut left = 8;
+        ums::enter_scheduling_mode(&list, |scheduler, reason| {
+            match reason {
+                Reason::Yielded {
+                    context,
+                    parameter: handed::WANTS,
+                } => waiting.push_back(context),
+                Reason::Yielded {
+                    context,
+                    parameter: handed::FREES,
+                } => {
+                    match waiting.pop_front() {
+                        Some(next) => ready.push_front(next),
+                        None => lock.set_free(),
+                    }
+                    ready.push_back(context);
+                }
+                Reason::Yielded { context, .. } => ready.push_back(context),
+                _ => {}
+            }
+            while left != 0 {
+                let wait = (!ready.is_empty()).then_some(Duration::ZERO);
+                for item in list.dequeue(wait).into_iter().flatten() {
+                    match item.has_ended() {
+                        true => left -= 1,
+                        false => ready.push_back(item),
+                    }
+                }
+                if let Some(context) = ready.pop_front() {
+                    return execute_patiently(scheduler, context);
+                }
+            }
+            scheduler.leave()
+        })
+        .unwrap();
+        workers
+            .into_iter()
+            .for_each(|worker| worker.join().unwrap());
+        let order = order.lock().unwrap();
+        assert_eq!(order.len(), 800);
+        for me in 0..8 {
+            assert_eq!(order.iter().filter(|&&who| who == me).count(), 100);
+        }
+    }
+}
