@@ -1,8 +1,8 @@
 //! The engine beneath green threads.
 //!
 //! It is started before `main`, or when a library that has it in itself is loaded, while the
-//! process has one thread: it makes libc's system calls lead to it. Nothing else is done until the first
-//! thread is made. Where the engine can't be (see [`status`]), every green thread is a kernel
+//! process has one thread: it makes libc's system calls lead to it. Nothing else is done until the
+//! first thread is made. Where the engine can't be (see [`status`]), every green thread is a kernel
 //! thread, and all else works the same.
 
 use raddle_interface::{EXPLICIT, HostControl, Runtime, SYMBOL, VERSION};
