@@ -20,6 +20,7 @@ use crate::{accounting, clock, kthread, latency};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::idle::IdleSet;
+use raddle_sched::policies::Reason;
 use raddle_sched::{Injector, SpinLock, TaskList, TaskRef, Timers, WaitTable};
 use raddle_sys::{err, errno, mem, nr, sys};
 
@@ -74,6 +75,8 @@ pub struct Engine {
     pub(crate) started: AtomicU32,
     /// 1 if threads are green on request only. Set at start-up.
     explicit: AtomicU32,
+    /// The policy that was chosen, a [`raddle_sched::policies::Kind`]. Set at start-up.
+    pub(crate) kind: AtomicU32,
     /// 1 if carriers follow the CPUs that may be used.
     pub(crate) follows_cpus: AtomicU32,
     /// Carriers that the user or the machine allows.
@@ -119,6 +122,7 @@ impl Engine {
             main: AtomicPtr::new(null_mut()),
             started: AtomicU32::new(0),
             explicit: AtomicU32::new(0),
+            kind: AtomicU32::new(0),
             follows_cpus: AtomicU32::new(0),
             wanted: AtomicU32::new(0),
             quantum_ns: AtomicU64::new(0),
@@ -165,6 +169,7 @@ impl Engine {
         let (pid, tid) = unsafe { (sys!(nr::__NR_getpid), sys!(nr::__NR_gettid)) };
         self.pid.store(pid as u32, Ordering::Relaxed);
         main.tid.store(pid as u32, Ordering::Relaxed);
+        main.task.policy.reset(pid as u32);
         main.fs.set(raddle_context::fs_base());
         // Where the kernel was told to clear the main thread's id at its end: joiners wait there.
         let mut clear_tid = 0usize;
@@ -259,6 +264,7 @@ impl Engine {
         self.stacks.start();
         let used_ns = accounting::kernel_cpu_ns(0).unwrap_or(0);
         carrier.thread().cpu.reset(used_ns);
+        self.start_policy();
         let started = 1 + u32::from(chaos::is_on());
         self.started.store(started, Ordering::Release);
         Ok(())
@@ -311,8 +317,7 @@ impl Engine {
     /// As [`Engine::unpark`], from the carrier `carrier`: the thread runs next there.
     #[inline(always)]
     pub fn unpark_on(&self, carrier: &Carrier, task: TaskRef) {
-        if !Thread::of(task).bound.load(Ordering::Relaxed).is_null()
-            || !carrier.bound.load(Ordering::Relaxed).is_null()
+        if !Thread::of(task).bound.load(Ordering::Relaxed).is_null() || carrier.queueless.get() != 0
         {
             return self.inject(task);
         }
@@ -344,7 +349,7 @@ impl Engine {
         while let Some(task) = woken.pop() {
             match carrier {
                 Some(carrier)
-                    if carrier.bound.load(Ordering::Relaxed).is_null()
+                    if carrier.queueless.get() == 0
                         && Thread::of(task).bound.load(Ordering::Relaxed).is_null() =>
                 {
                     latency::woken(carrier, task);
@@ -359,10 +364,17 @@ impl Engine {
     /// one if one sleeps.
     #[cold]
     pub fn inject(&self, task: TaskRef) {
+        self.inject_as(task, Reason::Woken);
+    }
+
+    /// As [`Engine::inject`], for this reason.
+    pub(crate) fn inject_as(&self, task: TaskRef, reason: Reason) {
         // SAFETY: non-null carriers live for ever.
         if let Some(own) = unsafe { Thread::of(task).bound.load(Ordering::Acquire).as_ref() } {
             own.mailbox.store(task.as_ptr().cast(), Ordering::Release);
             self.wake_carrier(own);
+        } else if self.has_policy() {
+            self.submit(task, reason);
         } else {
             self.injector.push(task);
             self.wake_one();
@@ -374,7 +386,7 @@ impl Engine {
     pub(crate) fn inject_all(&self, woken: TaskList) {
         let common = TaskList::new();
         while let Some(task) = woken.pop() {
-            match Thread::of(task).bound.load(Ordering::Acquire).is_null() {
+            match Thread::of(task).bound.load(Ordering::Acquire).is_null() && !self.has_policy() {
                 true => common.push(task),
                 false => self.inject(task),
             }
@@ -387,6 +399,9 @@ impl Engine {
 
     /// Appends a thread that has used its quantum up behind all others.
     pub(crate) fn push_spent(&self, task: TaskRef) {
+        if self.has_policy() {
+            return self.submit(task, Reason::Preempted);
+        }
         self.spent.push(task);
         self.wake_one();
     }
@@ -399,7 +414,7 @@ impl Engine {
 
     /// More than one thread waits in the ring while carriers sleep: wake one if the budget allows.
     #[cold]
-    fn backlog(&self, carrier: &Carrier) {
+    pub(crate) fn backlog(&self, carrier: &Carrier) {
         if self.idle.is_empty() && self.poller.load(Ordering::Relaxed) == 0 && !self.may_grow() {
             return;
         }

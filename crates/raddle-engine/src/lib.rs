@@ -14,6 +14,7 @@
 //! | [`engine`] | start-up, pushing work, waking carriers |
 //! | [`switch`] | parking, yielding, exiting, the carrier's scheduler loop |
 //! | [`idle`] | what a carrier does without work |
+//! | `policies` | other orders of runnable threads than the carriers' own queues |
 //! | `places` | how many carriers, where they are, and which are spare |
 //! | `bound` | carriers that run one thread |
 //! | [`pump`] | descriptors, one epoll |
@@ -45,6 +46,7 @@ pub mod inspect;
 pub mod kthread;
 mod latency;
 mod places;
+mod policies;
 pub mod pump;
 pub mod ring;
 pub mod roster;

@@ -298,7 +298,8 @@ impl Sight {
         }
         let limit_ns = match (found.held_ns, found.computes) {
             (0, _) if wanted => CROWDED_NS,
-            (0, _) | (_, true) => ENGINE.quantum_ns(),
+            (0, _) => ENGINE.quantum_ns(),
+            (_, true) => ENGINE.quantum_on(carrier),
             _ => BLOCKED_NS,
         };
         let left_ns = limit_ns.saturating_sub(found.held_ns);

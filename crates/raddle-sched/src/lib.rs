@@ -14,6 +14,7 @@
 //! | [`wait_list`] | `WaitList` | who waits behind one lock |
 //! | [`timers`] | `Timers` | whose deadline has passed |
 //! | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
+//! | [`policies`] | `Policy`, `Order` | which runnable task runs next, and how long |
 //! | [`spin`] | `SpinLock` | the only lock: short, never held over a switch |
 //! | [`counted_lock`] | `CountedLock` | the same with a count of waiters in its word |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
@@ -21,6 +22,7 @@
 pub mod counted_lock;
 pub mod idle;
 pub mod injector;
+pub mod policies;
 pub mod policy;
 pub mod run_queue;
 pub mod spin;

@@ -15,6 +15,7 @@
 //! No lock is held over a switch, and no wake-up is lost: before step 1's link the condition check
 //! sees the change, after it the waker sees the node.
 
+use crate::policies::Node;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 use crate::timers::TimerNode;
 use core::cell::Cell;
@@ -49,6 +50,8 @@ pub struct Task {
     pub(crate) next: AtomicPtr<Task>,
     /// Place in [`crate::Timers`]; guarded by its lock.
     pub(crate) timer: TimerNode,
+    /// Place in the policy, and what that goes by.
+    pub policy: Node,
 }
 
 impl Task {
@@ -59,6 +62,7 @@ impl Task {
             claim: AtomicU32::new(RUNNING),
             next: AtomicPtr::new(null_mut()),
             timer: TimerNode::new(),
+            policy: Node::new(),
         }
     }
 
