@@ -134,7 +134,7 @@ impl Engine {
                 b"raddle: the policy picked nothing while threads waited; fifo from now on\n"
             }
             Some(Fault::Slow) => {
-                b"raddle: the policy takes more than 100 us for a call; fifo from now on\n"
+                b"raddle: the policy takes an eighth of the time and more; fifo from now on\n"
             }
         };
         raddle_sys::write_stderr(text);

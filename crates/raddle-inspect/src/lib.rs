@@ -41,7 +41,7 @@ mod records;
 mod snapshot;
 mod socket_name;
 
-pub use codes::{CarrierState, RequestKind, ThreadFlags, ThreadState, WaitKind};
+pub use codes::{CarrierState, PolicyKind, RequestKind, ThreadFlags, ThreadState, WaitKind};
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_ns};
 pub use records::{
     CarrierRecord, Header, MAGIC, NAME_BYTES, NO_CARRIER, REQUEST_MAGIC, Request, ThreadRecord,

@@ -4,8 +4,8 @@
 use std::io::{self, Write};
 
 use raddle_inspect::{
-    CarrierRecord, CarrierState, Histogram, NO_CARRIER, Snapshot, ThreadFlags, ThreadRecord,
-    WaitKind,
+    CarrierRecord, CarrierState, Header, Histogram, NO_CARRIER, PolicyKind, Snapshot, ThreadFlags,
+    ThreadRecord, WaitKind,
 };
 
 use crate::table::{Align, write_rows};
@@ -33,6 +33,9 @@ pub fn write(
         },
         seconds(up_ns)
     )?;
+    if header.policy != PolicyKind::FIFO {
+        writeln!(out, "{}", policy(header))?;
+    }
     writeln!(out)?;
     write_rows(&[Align::Left; 11], out, || {
         snapshot.carriers().map(|record| carrier(&record))
@@ -41,11 +44,28 @@ pub fn write(
     if let Some(histogram) = latency {
         return writeln!(out, "{}", wake_up(histogram));
     }
-    write_rows(&[Align::Left; 11], out, || {
+    write_rows(&[Align::Left; 12], out, || {
         snapshot
             .threads()
             .map(|record| thread(&record, header.now_ns))
     })
+}
+
+/// `policy fair, shares: rest 75%, group 1 25%`.
+pub fn policy(header: &Header) -> String {
+    let mut text = format!("policy {}", header.policy.word());
+    let groups = header
+        .shares
+        .iter()
+        .enumerate()
+        .filter(|(_, percent)| **percent != 0);
+    for (group, percent) in groups {
+        text += &match group {
+            0 => format!(", shares: rest {percent}%"),
+            group => format!(", group {group} {percent}%"),
+        };
+    }
+    text
 }
 
 fn carrier(record: &CarrierRecord) -> Vec<String> {
@@ -97,6 +117,9 @@ fn thread(record: &ThreadRecord, now_ns: u64) -> Vec<String> {
         record.preempt,
         record.park,
     ]));
+    if record.group != 0 {
+        cells.push(format!("group={}", record.group));
+    }
     cells
 }
 

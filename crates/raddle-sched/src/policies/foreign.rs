@@ -6,8 +6,9 @@
 //!
 //! 1. returns something that is no task which it has,
 //! 2. returns nothing while it has tasks, or
-//! 3. is slow: [`SLOW_MAX`] more slow calls than quick ones. One slow call says nothing: the kernel
-//!    may have taken the CPU away meanwhile.
+//! 3. is slow: calls of more than [`SLOW_NS`] take an eighth of the time, and have taken
+//!    [`DEBT_NS`] more than that. One slow call says nothing, because the kernel may have taken the
+//!    CPU away meanwhile; so it counts as [`ONE_NS`] at most.
 //!
 //! What can't be helped: a function that never returns, or that writes where it mustn't.
 
@@ -21,8 +22,10 @@ use core::ptr::{NonNull, null_mut};
 
 /// A call that takes longer is slow.
 pub const SLOW_NS: u64 = 100_000;
-/// How many more slow calls than quick ones there may be.
-pub const SLOW_MAX: u32 = 64;
+/// What one call counts at most.
+pub const ONE_NS: u64 = 1_000_000;
+/// What slow calls may take beyond their part of the time.
+pub const DEBT_NS: u64 = 20_000_000;
 /// The version of the interface.
 pub const VERSION: u32 = 1;
 
@@ -114,7 +117,9 @@ pub struct Foreign {
     state: *mut c_void,
     /// The tasks that the plug-in has, as they came.
     waiting: Chain,
-    slow: u32,
+    /// What slow calls took, less an eighth of the time since, as of `called_ns`.
+    debt_ns: u64,
+    called_ns: u64,
     pub(super) fault: Option<Fault>,
 }
 
@@ -128,7 +133,8 @@ impl Foreign {
             parts: None,
             state: null_mut(),
             waiting: Chain::new(),
-            slow: 0,
+            debt_ns: 0,
+            called_ns: 0,
             fault: None,
         }
     }
@@ -142,7 +148,7 @@ impl Foreign {
     /// A fresh state without tasks: what was before belongs to another process.
     pub(super) fn begin(&mut self) {
         self.waiting = Chain::new();
-        self.slow = 0;
+        self.debt_ns = 0;
         self.state = self
             .call(|table, _| table.create.map(|create| create()))
             .flatten()
@@ -156,14 +162,21 @@ impl Foreign {
         (host.enter)();
         let result = call(table, self.state);
         (host.leave)();
-        match (host.now_ns)().saturating_sub(before_ns) > SLOW_NS {
-            true => self.slow += 1,
-            false => self.slow = self.slow.saturating_sub(1),
+        self.charge(before_ns, (host.now_ns)());
+        Some(result)
+    }
+
+    fn charge(&mut self, before_ns: u64, now_ns: u64) {
+        let since_ns = before_ns.saturating_sub(self.called_ns);
+        let took_ns = now_ns.saturating_sub(before_ns);
+        self.called_ns = now_ns;
+        self.debt_ns = self.debt_ns.saturating_sub(since_ns / 8);
+        if took_ns > SLOW_NS {
+            self.debt_ns += took_ns.min(ONE_NS);
         }
-        if self.slow > SLOW_MAX {
+        if self.debt_ns > DEBT_NS {
             self.fault = Some(Fault::Slow);
         }
-        Some(result)
     }
 
     /// The task whose view this is, if the plug-in has it.
@@ -200,8 +213,7 @@ fn view(task: TaskRef) -> *mut View {
     let Node { terms, view, .. } = of(task);
     let at = view.get();
     let Class(class) = terms.class();
-    // SAFETY: the view belongs to whoever has the task: the policy, whose lock is held, or the
-    // carrier that runs it and asks for its quantum under that lock.
+    // SAFETY: views are written and read under the policy's lock only.
     unsafe {
         *at = View {
             user: (*at).user,
