@@ -4,8 +4,7 @@
 //! Linux's rules, and read back; the engine's policy is told of them, and fifo goes by none. What
 //! needs the kernel's scheduler gets it: a thread that asks for a real-time class or a deadline is
 //! *bound* first, and the attributes of a bound thread are given to its kernel thread as well. Under
-//! a policy that knows such classes the thread stays green, and needs no privilege for them: it gets
-//! ahead of threads of its own process only.
+//! a policy that knows such classes the thread stays green; who may ask for them is the same.
 //!
 //! Rejected: to honour affinity by binding. Programs pin each of their threads for speed, and would
 //! have kernel threads only.
@@ -152,9 +151,7 @@ fn carrier_of<'a>(thread: &Thread) -> Option<&'a Carrier> {
 /// EPERM, EAGAIN, or what the kernel says to a bound thread.
 fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
     let now = *thread.attributes.lock();
-    let stays = is_special(next.policy) && !needs_kernel(next.policy);
-    let is_inside = stays && carrier_of(thread).is_none();
-    if !is_inside && permission::needs_privilege(&now, next) && !permission::has_privilege() {
+    if permission::needs_privilege(&now, next) && !permission::has_privilege() {
         return Err(err(errno::EPERM));
     }
     if needs_kernel(next.policy) {

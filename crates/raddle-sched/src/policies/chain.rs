@@ -25,6 +25,12 @@ impl Chain {
         self.first.is_null()
     }
 
+    /// The task that `pop_front` would take.
+    pub fn first(&self) -> Option<TaskRef> {
+        // SAFETY: the chain's tasks.
+        unsafe { TaskRef::from_ptr(self.first) }
+    }
+
     pub fn push_front(&mut self, task: TaskRef) {
         let (at, links) = (task.as_ptr(), of(task));
         links.before.set(null_mut());
@@ -48,8 +54,7 @@ impl Chain {
     }
 
     pub fn pop_front(&mut self) -> Option<TaskRef> {
-        // SAFETY: the chain's tasks.
-        let task = unsafe { TaskRef::from_ptr(self.first) }?;
+        let task = self.first()?;
         self.remove(task);
         Some(task)
     }

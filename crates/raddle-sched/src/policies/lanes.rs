@@ -1,13 +1,19 @@
 //! Priority: one queue, a *lane*, for each importance; a lane runs only while all more important
 //! ones are empty.
+//!
+//! Important tasks that never wait would starve the rest, among them perhaps the one that they wait
+//! for. So at most every [`RELIEF_NS`] the task that has waited longest runs, if it has waited that
+//! long. (Linux keeps a twentieth of the time from its real-time classes for the same reason.)
 
 use super::chain::Chain;
-use super::node::{Class, Terms};
+use super::node::{Class, Terms, of};
 use super::{Policy, Reason};
 use crate::task::TaskRef;
 
 /// Lanes: deadlines, priorities 99 to 1, niceness -20 to 19, idle.
 pub const LANES: usize = 1 + 99 + 40 + 1;
+/// How long a task may have to wait for more important ones.
+pub const RELIEF_NS: u64 = 50_000_000;
 const WORDS: usize = LANES.div_ceil(64);
 
 /// The lane of these terms; 0 is the most important.
@@ -28,6 +34,8 @@ pub struct Lanes {
     lanes: [Chain; LANES],
     /// A bit for each lane that isn't empty.
     filled: [u64; WORDS],
+    /// When the last look for who has waited too long was.
+    relieved_ns: u64,
 }
 
 impl Lanes {
@@ -36,6 +44,7 @@ impl Lanes {
         Self {
             lanes: [const { Chain::new() }; LANES],
             filled: [0; WORDS],
+            relieved_ns: 0,
         }
     }
 
@@ -49,6 +58,18 @@ impl Lanes {
     }
 }
 
+impl Lanes {
+    /// The lane, behind `first`, whose next task has waited longest, if that is too long.
+    #[cold]
+    fn neglected(&mut self, first: usize, now_ns: u64) -> Option<usize> {
+        self.relieved_ns = now_ns;
+        let since = |lane: usize| self.lanes[lane].first().map(|task| of(task).since_ns.get());
+        let heads = (first + 1..LANES).filter_map(|lane| Some((since(lane)?, lane)));
+        let waited = heads.filter(|(since_ns, _)| now_ns.saturating_sub(*since_ns) >= RELIEF_NS);
+        waited.min().map(|(_, lane)| lane)
+    }
+}
+
 impl Default for Lanes {
     fn default() -> Self {
         Self::new()
@@ -57,7 +78,8 @@ impl Default for Lanes {
 
 impl Policy for Lanes {
     /// `SCHED_FIFO` keeps its turn when a more important task came between.
-    fn enqueue(&mut self, task: TaskRef, reason: Reason, _: u64) {
+    fn enqueue(&mut self, task: TaskRef, reason: Reason, now_ns: u64) {
+        of(task).since_ns.set(now_ns);
         let terms = &task.get().policy.terms;
         let lane = lane(terms);
         if reason == Reason::Preempted && terms.class() == Class::FIFO {
@@ -68,8 +90,11 @@ impl Policy for Lanes {
         self.filled[lane / 64] |= 1 << (lane % 64);
     }
 
-    fn pick(&mut self, _: u64) -> Option<TaskRef> {
-        let lane = self.first()?;
+    fn pick(&mut self, now_ns: u64) -> Option<TaskRef> {
+        let mut lane = self.first()?;
+        if now_ns.saturating_sub(self.relieved_ns) >= RELIEF_NS {
+            lane = self.neglected(lane, now_ns).unwrap_or(lane);
+        }
         let task = self.lanes[lane].pop_front();
         if self.lanes[lane].is_empty() {
             self.filled[lane / 64] &= !(1 << (lane % 64));

@@ -104,6 +104,8 @@ pub struct Node {
     /// What a heap orders by; then by `turn`.
     pub(super) key: Cell<u64>,
     pub(super) turn: Cell<u64>,
+    /// Since when it has been runnable, for policies that must not starve it.
+    pub(super) since_ns: Cell<u64>,
     /// True while a plug-in has it.
     pub(super) queued: Cell<bool>,
     /// Fair: run time divided by weight, and in which group.
@@ -129,6 +131,7 @@ impl Node {
             child: Cell::new(null_mut()),
             key: Cell::new(0),
             turn: Cell::new(0),
+            since_ns: Cell::new(0),
             queued: Cell::new(false),
             virtual_ns: Cell::new(0),
             in_group: Cell::new(0),
