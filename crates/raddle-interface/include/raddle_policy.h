@@ -23,11 +23,11 @@
  * Nothing needs allocating: each thread has room for links in `user`. The file's constructors may
  * not have run when `create` is called.
  *
- * A policy that picks something else than a thread which it was given and has not picked since, that
- * picks nothing while it has threads, or whose calls of more than 100 us take an eighth of the time
- * is not called again but for `destroy`: threads run first come, first served from then on, and a
- * line on standard error says so. A policy that never returns, or writes where it mustn't, takes the
- * program with it.
+ * A policy that picks something else than a thread which it was given and has not picked since,
+ * that picks nothing while it has threads, or whose calls of more than 100 us take an eighth of the
+ * time is not called again but for `destroy`: threads run first come, first served from then on,
+ * and a line on standard error says so. A policy that never returns, or writes where it mustn't,
+ * takes the program with it.
  */
 #ifndef RADDLE_POLICY_H
 #define RADDLE_POLICY_H

@@ -3,7 +3,7 @@
 //! A green thread's attributes are stored with it, inherited as Linux inherits them, checked by
 //! Linux's rules, and read back; the engine's policy is told of them, and fifo goes by none. What
 //! needs the kernel's scheduler gets it: a thread that asks for a real-time class or a deadline is
-//! *bound* first, and the attributes of a bound thread are given to its kernel thread as well. Under
+//! *bound* first, and the attributes of a bound thread are given to its kernel thread, too. Under
 //! a policy that knows such classes the thread stays green; who may ask for them is the same.
 //!
 //! Rejected: to honour affinity by binding. Programs pin each of their threads for speed, and would

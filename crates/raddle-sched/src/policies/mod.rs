@@ -7,7 +7,7 @@
 //!
 //! | policy | who runs next |
 //! |---|---|
-//! | [`Lifo`] | who became runnable last; every [`lifo::OLDEST_EVERY`]th time who has waited longest |
+//! | [`Lifo`] | who became runnable last; every [so often](lifo::OLDEST_EVERY) the oldest |
 //! | [`Lanes`] (priority) | the most important [lane](lanes::lane), in turn within it |
 //! | [`Fair`] | who has run least by its weight, in the group that has run least by its share |
 //! | [`Deadline`] | the earliest deadline; without one, in turn, after all that have one |
