@@ -62,8 +62,7 @@ fn build(out: &Path) -> PathBuf {
         .arg("--manifest-path")
         .arg(crates.join("raddle-preload/Cargo.toml"))
         .arg("--target-dir")
-        .arg(&target)
-        .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
+        .arg(&target);
     // What the outer build was told is not about this one.
     for name in [
         "CARGO_ENCODED_RUSTFLAGS",
@@ -74,6 +73,12 @@ fn build(out: &Path) -> PathBuf {
     ] {
         cargo.env_remove(name);
     }
+    for (name, _) in env::vars_os() {
+        if name.to_string_lossy().starts_with("CARGO_PROFILE_") {
+            cargo.env_remove(&name);
+        }
+    }
+    cargo.env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
     let status = cargo.status().expect("cargo runs");
     assert!(status.success(), "the runtime's library can't be built");
     target.join("release/libraddle_preload.so")

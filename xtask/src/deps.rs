@@ -66,33 +66,30 @@ const DEPENDENCIES: &[Dependency] = &[
     programs("sysbench", &["sysbench"], "lane real: MariaDB"),
     programs("wrk", &["wrk"], "lane real: the HTTP server under load"),
     programs("musl-tools", &["musl-gcc"], "lane unit: programs for musl"),
-    programs("gdb", &["gdb"], "stacks of a test that hangs"),
-];
-
-/// What `cargo xtask conformance` needs and no lane does: `test` neither asks for it nor gets it.
-const OPTIONAL: &[Dependency] = &[
+    programs(
+        "gdb",
+        &["gdb"],
+        "lane real: debuggers and core dumps; stacks of a test that hangs",
+    ),
+    programs("valgrind", &["valgrind"], "lane real: valgrind"),
+    Dependency {
+        package: "libunwind-dev",
+        present: Presence::File(&["/usr/include/x86_64-linux-gnu/libunwind.h"]),
+        without: "lane real: libunwind",
+    },
     Dependency {
         package: "libpython3.11-testsuite",
         present: Presence::File(&["/usr/lib/python3.11/test/test_threading.py"]),
-        without: "conformance: CPython's own tests",
+        without: "lane conformance: CPython's own tests",
     },
-    programs("stress-ng", &["stress-ng"], "conformance: stress-ng"),
+    programs("stress-ng", &["stress-ng"], "lane conformance: stress-ng"),
 ];
 
 /// Prints what the lanes need and what is there; installs the rest if `install` allows. Returns
 /// how many are missing.
 pub fn ensure(install: bool) -> usize {
-    provide(DEPENDENCIES, install)
-}
-
-/// The same for what only the conformance suites need.
-pub fn ensure_optional(install: bool) -> usize {
-    provide(OPTIONAL, install)
-}
-
-fn provide(wanted: &'static [Dependency], install: bool) -> usize {
-    let mut missing = missing(wanted);
-    for dependency in wanted {
+    let mut missing = missing();
+    for dependency in DEPENDENCIES {
         let absent = missing
             .iter()
             .any(|other| other.package == dependency.package);
@@ -104,7 +101,7 @@ fn provide(wanted: &'static [Dependency], install: bool) -> usize {
     }
     if install && !missing.is_empty() {
         apt_install(&missing);
-        missing = self::missing(wanted);
+        missing = self::missing();
     }
     let kind = if workspace::in_ci() {
         "error"
@@ -120,8 +117,8 @@ fn provide(wanted: &'static [Dependency], install: bool) -> usize {
     missing.len()
 }
 
-fn missing(wanted: &'static [Dependency]) -> Vec<&'static Dependency> {
-    wanted
+fn missing() -> Vec<&'static Dependency> {
+    DEPENDENCIES
         .iter()
         .filter(|dependency| !dependency.present.holds())
         .collect()

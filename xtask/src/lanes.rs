@@ -4,6 +4,7 @@
 //! passes. A lane whose test target is not there is skipped aloud, and fails in CI.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use anyhow::{Result, bail};
 
 use crate::tally::{Tally, parse_result_line};
 use crate::workspace::{Workspace, in_ci};
-use crate::{shell, tidy};
+use crate::{conformance, shell, tidy};
 
 /// A lane's name and what it runs; `Err` from it says why it could not run.
 struct Lane {
@@ -54,12 +55,20 @@ const LANES: &[Lane] = &[
         run: sim,
     },
     Lane {
+        name: "api",
+        run: api,
+    },
+    Lane {
         name: "real",
         run: real,
     },
     Lane {
         name: "policies",
         run: policies,
+    },
+    Lane {
+        name: "conformance",
+        run: conformance,
     },
     Lane {
         name: CHAOS,
@@ -77,6 +86,19 @@ const CHAOS_SEEDS: [&str; 2] = ["1", "2"];
 const POLICY_TESTS: [&str; 2] = ["locks", "threads"];
 const POLICIES: [&str; 4] = ["lifo", "priority", "fair", "deadline"];
 
+/// What runs with another glibc.
+const GLIBC_TESTS: [&str; 9] = [
+    "cancel",
+    "exclusion",
+    "io",
+    "locks",
+    "machine",
+    "process",
+    "signals",
+    "threads",
+    "time",
+];
+
 /// The scheduler's tests that have lanes of their own.
 const SCHEDULER: &str = "raddle-sched";
 const SCHEDULER_LANES: [&str; 3] = ["loom", "shuttle", "simulator"];
@@ -84,11 +106,15 @@ const SCHEDULER_LANES: [&str; 3] = ["loom", "shuttle", "simulator"];
 /// What is model-checked: its tests that are called as the checkers.
 const MODELLED: [&str; 3] = [SCHEDULER, "raddle-handles", "raddle"];
 
+/// The explicit API, whose tests run with each of these numbers of carriers.
+const API: &str = "raddle";
+const API_CARRIERS: [&str; 3] = ["1", "2", "3"];
+
 /// Tests on real programs.
 const REAL: &str = "raddle-tests";
 
 /// Optimised test code without the release's slow linking: only what users get needs that.
-const QUICK_RELEASE: [(&str, &str); 2] = [
+pub const QUICK_RELEASE: [(&str, &str); 2] = [
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
 ];
@@ -251,7 +277,7 @@ fn tidy_lane(workspace: &Workspace) -> Result<Outcome> {
 
 /// Everything that runs in the debug profile and has no lane of its own.
 fn unit(workspace: &Workspace) -> Result<Outcome> {
-    let excluded = ["--exclude", SCHEDULER, "--exclude", REAL];
+    let excluded = ["--exclude", SCHEDULER, "--exclude", REAL, "--exclude", API];
     let mut tally = Tally::default();
     tally.add(cargo_test(
         workspace,
@@ -322,6 +348,29 @@ fn sim(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::Ran(tally))
 }
 
+/// Tests and examples of the explicit API, in programs that load the runtime themselves.
+fn api(workspace: &Workspace) -> Result<Outcome> {
+    if workspace.package(API).is_none() {
+        return Ok(Outcome::Skipped(format!("there is no package {API}")));
+    }
+    let mut tally = Tally::default();
+    let mut test = |carriers: &str, what: &[&str]| {
+        println!("{carriers} carriers");
+        let cargo = shell::cargo(&workspace.root);
+        let counted = cargo_test(workspace, cargo, |command| {
+            let command = command.envs(QUICK_RELEASE).env("RADDLE_CARRIERS", carriers);
+            command.args(["--package", API, "--release"]).args(what)
+        });
+        tally.add(counted?);
+        anyhow::Ok(())
+    };
+    for carriers in API_CARRIERS {
+        test(carriers, &["--lib", "--tests", "--examples"])?;
+    }
+    test("2", &["--doc"])?;
+    Ok(Outcome::Ran(tally))
+}
+
 fn real(workspace: &Workspace) -> Result<Outcome> {
     if workspace.package(REAL).is_none() {
         return Ok(Outcome::Skipped(format!("there is no package {REAL}")));
@@ -335,6 +384,11 @@ fn real(workspace: &Workspace) -> Result<Outcome> {
         command.args(["--package", REAL, "--release"])
     })?;
     Ok(Outcome::Ran(tally))
+}
+
+/// A short part of the outside suites.
+fn conformance(workspace: &Workspace) -> Result<Outcome> {
+    conformance::run_short(workspace).map(Outcome::Ran)
 }
 
 /// Tests on real programs under `RADDLE_CHAOS`; the first failure counts.
@@ -376,6 +430,22 @@ fn real_with(
         )?);
     }
     Ok(Outcome::Ran(tally))
+}
+
+/// Tests on C and C++ programs that are linked with the glibc of `folder`.
+pub fn with_glibc(workspace: &Workspace, folder: &Path) -> Result<bool> {
+    workspace.build_release()?;
+    let tally = cargo_test(workspace, shell::cargo(&workspace.root), |command| {
+        let command = command
+            .env("RADDLE_BIN", workspace.raddle())
+            .env("RADDLE_TEST_TIMEOUT_S", "30")
+            .env("RADDLE_TEST_GLIBC", folder)
+            .envs(QUICK_RELEASE);
+        let tests = GLIBC_TESTS.iter().flat_map(|test| ["--test", test]);
+        command.args(["--package", REAL, "--release"]).args(tests)
+    })?;
+    println!("{} passed, {} failed", tally.passed, tally.failed);
+    Ok(tally.failed == 0 && tally.passed > 0)
 }
 
 /// Runs `cargo test` with what `arguments` adds, shows its output and counts its cases.

@@ -10,6 +10,7 @@
 mod conformance;
 mod demo;
 mod deps;
+mod glibc;
 mod install;
 mod lanes;
 mod shell;
@@ -40,8 +41,8 @@ enum Command {
     Build,
     /// Installs what the tests need, then runs every lane but chaos, or the lanes named
     Test {
-        /// fmt, clippy, tidy, unit, loom, shuttle, sim, real, chaos; all but the last when none is
-        /// named
+        /// fmt, clippy, tidy, unit, loom, shuttle, sim, real, conformance, chaos; all but the last
+        /// when none is named
         lanes: Vec<String>,
         /// Leaves the machine's packages alone
         #[arg(long)]
@@ -63,9 +64,6 @@ enum Command {
     },
     /// Prints the packages that the tests need and installs those that are missing
     Deps {
-        /// Also those that only `conformance` needs
-        #[arg(long)]
-        conformance: bool,
         /// Only prints
         #[arg(long)]
         dry_run: bool,
@@ -75,24 +73,32 @@ enum Command {
         /// The suite: a folder with `conformance/interfaces` in it, or LTP's checkout
         #[arg(long)]
         suite: PathBuf,
-        /// Where its programs are built; they stay there
-        #[arg(long)]
-        build: Option<PathBuf>,
-        /// Only cases whose group/name contains this
-        #[arg(long)]
-        only: Option<String>,
-        /// Seconds after which a program counts as hung
-        #[arg(long, default_value_t = 60)]
-        limit: u64,
+        #[command(flatten)]
+        posix: PosixOptions,
+        #[command(flatten)]
+        part: Part,
     },
-    /// Runs CPython's own tests and stress-ng's stressors natively and under raddle, and compares
+    /// Runs our own tests, CPython's and stress-ng's natively and under raddle, and compares
     Conformance {
-        /// Only modules or stressors whose name contains this
+        /// The Open POSIX Test Suite as well, which is here
         #[arg(long)]
-        only: Option<String>,
+        suite: Option<PathBuf>,
+        #[command(flatten)]
+        posix: PosixOptions,
+        #[command(flatten)]
+        part: Part,
         /// Leaves the machine's packages alone
         #[arg(long)]
         no_install: bool,
+    },
+    /// Runs the tests on C and C++ programs with another glibc than the machine's
+    Glibc {
+        /// The Debian suite whose libc6 is fetched
+        #[arg(long, default_value = "sid")]
+        suite: String,
+        /// A folder with libc.so.6 and its ld.so, instead
+        #[arg(long)]
+        folder: Option<PathBuf>,
     },
     /// Runs ping-pong programs native and under raddle, and prints a table
     Demo,
@@ -105,6 +111,47 @@ enum Command {
         #[arg(long, default_value = "")]
         destdir: String,
     },
+}
+
+/// Which cases run, and how.
+#[derive(clap::Args)]
+struct Part {
+    /// Only what has this in its name: a test file, a module, a stressor, a program
+    #[arg(long)]
+    only: Option<String>,
+    /// Only these numbers of carriers, as 1,2
+    #[arg(long, value_delimiter = ',')]
+    carriers: Vec<u32>,
+}
+
+impl From<Part> for conformance::Settings {
+    fn from(part: Part) -> Self {
+        Self {
+            only: part.only,
+            carriers: part.carriers,
+        }
+    }
+}
+
+/// The Open POSIX Test Suite.
+#[derive(clap::Args)]
+struct PosixOptions {
+    /// Where the Open POSIX Test Suite's programs are built; they stay there
+    #[arg(long)]
+    build: Option<PathBuf>,
+    /// Seconds after which one of these programs counts as hung
+    #[arg(long, default_value_t = 60)]
+    limit: u64,
+}
+
+impl PosixOptions {
+    fn of(self, suite: PathBuf) -> conformance::Posix {
+        conformance::Posix {
+            suite,
+            build: self.build,
+            limit: Duration::from_secs(self.limit),
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -132,37 +179,21 @@ fn run(command: Command) -> Result<bool> {
         Command::Tidy { update: false } => Ok(tidy::run(&workspace)?.is_clean()),
         Command::Loom => lanes::run(&workspace, &["loom".into(), "shuttle".into()], 0),
         Command::Bench { arguments } => bench(&workspace, arguments),
-        Command::Deps {
-            dry_run,
-            conformance,
-        } => {
-            let mut missing = deps::ensure(!dry_run);
-            if conformance {
-                missing += deps::ensure_optional(!dry_run);
-            }
-            Ok(missing == 0)
+        Command::Deps { dry_run } => Ok(deps::ensure(!dry_run) == 0),
+        Command::Posix { suite, posix, part } => {
+            conformance::run_posix(&workspace, &part.into(), &posix.of(suite))
         }
-        Command::Posix {
+        Command::Conformance {
             suite,
-            build,
-            only,
-            limit,
+            posix,
+            part,
+            no_install,
         } => {
-            let limit = Duration::from_secs(limit);
-            conformance::posix::run(
-                &workspace,
-                &conformance::posix::Options {
-                    suite,
-                    build,
-                    only,
-                    limit,
-                },
-            )
+            deps::ensure(!no_install);
+            let posix = suite.map(|suite| posix.of(suite));
+            conformance::run(&workspace, &part.into(), posix.as_ref())
         }
-        Command::Conformance { only, no_install } => {
-            deps::ensure_optional(!no_install);
-            conformance::run(&workspace, only.as_deref())
-        }
+        Command::Glibc { suite, folder } => glibc::run(&workspace, &suite, folder),
         Command::Demo => demo::run(&workspace),
         Command::Install { prefix, destdir } => {
             install::run(&workspace, &prefix, &destdir).map(|()| true)
@@ -172,6 +203,12 @@ fn run(command: Command) -> Result<bool> {
 
 fn bench(workspace: &Workspace, mut arguments: Vec<String>) -> Result<bool> {
     workspace.build_release()?;
+    let example = ["--package", "raddle", "--example", "pool_bench"];
+    shell::run(
+        shell::cargo(&workspace.root)
+            .args(["build", "--release"])
+            .args(example),
+    )?;
     if arguments.is_empty() {
         arguments.push("all".into());
     }

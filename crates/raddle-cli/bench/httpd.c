@@ -1,6 +1,9 @@
 // An HTTP server with a thread for each connection. It prints its port, then serves until killed.
+// Two numbers: so many threads compute meanwhile, and so many read a file past the cache.
+#define _GNU_SOURCE
 #include "common.h"
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <string.h>
@@ -39,7 +42,50 @@ static void *accept_all(void *argument) {
   return NULL;
 }
 
-int main(void) {
+static void *compute(void *argument) {
+  for (volatile double value = 1;;) value = value * 1.0000001 + 1e-9;
+  return argument;
+}
+
+enum { BLOCK = 4096, BLOCKS = 4096 };
+
+static void *read_uncached(void *file) {
+  char *block = aligned_alloc(BLOCK, BLOCK);
+  uint64_t dice = (uintptr_t)block;
+  for (;;) {
+    dice = dice * 6364136223846793005u + 1442695040888963407u;
+    off_t at = (off_t)((dice >> 33) % BLOCKS) * BLOCK;
+    must(pread((int)(long)file, block, BLOCK, at) != BLOCK, "pread");
+  }
+}
+
+// An unlinked file in TMPDIR, or /tmp, that is read past the cache.
+static long open_uncached(void) {
+  char path[4096];
+  const char *folder = getenv("TMPDIR");
+  snprintf(path, sizeof path, "%s/raddle-httpd-XXXXXX", folder ? folder : "/tmp");
+  int file = mkstemp(path);
+  must(file < 0, path);
+  static char block[BLOCK];
+  for (long i = 0; i < BLOCKS; i++) must(write(file, block, BLOCK) != BLOCK, "write");
+  must(fsync(file), "fsync");
+  int uncached = open(path, O_RDONLY | O_DIRECT);
+  must(unlink(path), "unlink");
+  must(uncached < 0, "O_DIRECT");
+  close(file);
+  return uncached;
+}
+
+static void keep_busy(int argc, char **argv) {
+  pthread_t thread;
+  long computing = argc > 1 ? atol(argv[1]) : 0, reading = argc > 2 ? atol(argv[2]) : 0;
+  void *file = reading > 0 ? (void *)open_uncached() : NULL;
+  for (long i = 0; i < computing + reading; i++)
+    must(pthread_create(&thread, NULL, i < computing ? compute : read_uncached, file),
+         "pthread_create");
+}
+
+int main(int argc, char **argv) {
   int listener = socket(AF_INET, SOCK_STREAM, 0);
   struct sockaddr_in address = {.sin_family = AF_INET};
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -47,6 +93,7 @@ int main(void) {
   must(bind(listener, (struct sockaddr *)&address, sizeof address), "bind");
   must(listen(listener, 4096), "listen");
   must(getsockname(listener, (struct sockaddr *)&address, &length), "getsockname");
+  keep_busy(argc, argv);
   pthread_t thread;
   must(pthread_create(&thread, NULL, accept_all, (void *)(long)listener), "pthread_create");
   printf("READY %d\n", ntohs(address.sin_port));

@@ -13,7 +13,7 @@
 //! Rejected: comparing only with all CPUs. Two threads that hand a turn to each other are faster on
 //! one CPU than on two, natively too; so the native program on one CPU is the honest opponent.
 
-mod handles;
+mod examples;
 mod harness;
 mod http;
 mod overhead;
@@ -38,7 +38,8 @@ use report::Journal;
 /// Makes the cases of a group, and says what it can't make.
 type Prepare = fn(&Workshop) -> Vec<Case>;
 
-const GROUPS: [(Group, &str, Prepare); 10] = [
+const GROUPS: [(Group, &str, Prepare); 13] = [
+    (Group::Api, "api", examples::api),
     (Group::Pingpong, "pingpong", pingpong::cases),
     (Group::Yield, "yield", primitives::yielding),
     (Group::Create, "create", primitives::creating),
@@ -46,10 +47,19 @@ const GROUPS: [(Group, &str, Prepare); 10] = [
     (Group::Disk, "disk", primitives::disk),
     (Group::Fairness, "fairness", primitives::sharing),
     (Group::Handoff, "handoff", primitives::handing_off),
-    (Group::Handles, "handles", handles::cases),
+    (Group::Latency, "latency", latency),
+    (Group::Handles, "handles", examples::handles),
     (Group::Http, "http", http::cases),
     (Group::Overhead, "overhead", overhead::cases),
+    (Group::Pool, "pool", examples::pools),
 ];
+
+/// How long threads keep others waiting that compute, read, or are stuck in the kernel.
+fn latency(workshop: &Workshop) -> Vec<Case> {
+    let mut cases = http::busy_cases(workshop);
+    cases.extend(primitives::getting_stuck(workshop));
+    cases
+}
 
 pub fn run(arguments: &BenchArguments) -> Result<ExitCode> {
     preload::find()?;

@@ -254,12 +254,18 @@ pub enum Group {
     Fairness,
     /// Threads that wait in the kernel: how late others wake
     Handoff,
+    /// How long others wait beside threads that compute, read, or are stuck in the kernel
+    Latency,
     /// Tables of handles: ours, and others behind mutexes and without
     Handles,
     /// An HTTP server with a thread a connection, under wrk
     Http,
     /// System calls, start-up, and a program that only computes
     Overhead,
+    /// Threads of the API beside kernel threads, coroutines of may and tasks of tokio
+    Api,
+    /// Thread pools: queueing and draining work, Raddle's, rayon and one queue under a mutex
+    Pool,
     /// All of these
     All,
 }

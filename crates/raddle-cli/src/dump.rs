@@ -6,13 +6,14 @@
 mod connect;
 mod document;
 mod lines;
+mod pins;
 mod process;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use raddle_inspect::{Histogram, Request, RequestKind, Snapshot, Wire};
+use raddle_inspect::{Histogram, Pins, Request, RequestKind, Snapshot, Wire};
 
 use crate::cli::{Change, CtlArguments, DumpArguments};
 use crate::failure::Failure;
@@ -26,21 +27,41 @@ pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     let bytes = connect::ask(pid, &Request::new(kind, 0))?;
     let snapshot = understand(pid, &bytes)?;
     let behind = snapshot.header().total_bytes().unwrap_or(bytes.len());
-    let latency = arguments
-        .stats
-        .then(|| Histogram::from_prefix(bytes.get(behind..).unwrap_or_default()))
-        .flatten();
+    let statistics = match arguments.stats {
+        true => Statistics::parse(pid, bytes.get(behind..).unwrap_or_default()),
+        false => None,
+    };
     let mut out = io::BufWriter::new(io::stdout().lock());
     match arguments.json {
         true => {
-            let document = document::Document::new(pid, &snapshot, latency.as_ref());
+            let document = document::Document::new(pid, &snapshot, statistics.as_ref());
             serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
             writeln!(out)?;
         }
-        false => lines::write(pid, &snapshot, latency.as_ref(), &mut out)?,
+        false => lines::write(pid, &snapshot, statistics.as_ref(), &mut out)?,
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What follows the carriers in an answer to a request for statistics.
+pub struct Statistics {
+    wake_ups: Histogram,
+    pins: Pins,
+    places: pins::Places,
+}
+
+impl Statistics {
+    fn parse(pid: u32, bytes: &[u8]) -> Option<Statistics> {
+        let wake_ups = Histogram::from_prefix(bytes)?;
+        let behind = bytes.get(size_of::<Histogram>()..).unwrap_or_default();
+        Some(Statistics {
+            wake_ups,
+            // Earlier versions don't tell.
+            pins: Pins::from_prefix(behind).unwrap_or(Pins::NONE),
+            places: pins::Places::of(pid),
+        })
+    }
 }
 
 /// `raddle ctl`: changes a running process, and says how it is then.

@@ -133,6 +133,30 @@ fn a_script_is_judged_by_its_interpreter() {
 }
 
 #[test]
+fn a_program_with_a_sanitizer_gets_no_preload_and_keeps_its_status() {
+    let folder = Folder::new();
+    for flag in ["-fsanitize=address", "-fsanitize=thread"] {
+        let program = folder.compile("cc", "sanitized", SHOWS_PRELOAD, &[flag]);
+        let output = verbose(&program);
+        let reason =
+            "it is built with a sanitizer, which must be loaded first and knows kernel threads";
+        assert_said(&output, &program, reason);
+        assert_eq!(text(&output.stdout), "\n", "{flag}");
+        assert_eq!(output.status.code(), Some(0), "{flag}");
+    }
+}
+
+#[test]
+fn valgrind_gets_no_preload() {
+    let folder = Folder::new();
+    let script = folder.file("valgrind", "#!/bin/sh\necho $LD_PRELOAD; exit 7\n", 0o755);
+    let output = verbose(&script);
+    assert_said(&output, &script, "valgrind simulates threads by itself");
+    assert_eq!(text(&output.stdout), "\n");
+    assert_eq!(output.status.code(), Some(7));
+}
+
+#[test]
 fn a_setuid_program_gets_no_preload() {
     if !is_root() {
         eprintln!("skipped: only root can give a file away");

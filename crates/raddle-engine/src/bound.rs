@@ -21,7 +21,8 @@ use core::sync::atomic::Ordering;
 use raddle_sys::{err, errno};
 
 impl Engine {
-    /// Gives `thread` a carrier of its own, which runs nothing else; from its next wait on.
+    /// Gives `thread` a carrier of its own, which runs nothing else; from its next wait on, or once
+    /// another carrier than its last one picks it, as for a thread that hasn't run yet.
     ///
     /// # Errors
     /// EAGAIN.

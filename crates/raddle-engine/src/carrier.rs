@@ -130,6 +130,9 @@ pub struct Carrier {
     /// One more than the count of switches at which sysmon found the running thread's quantum used
     /// up: while `switches` is that count, the thread is to give way. Written by sysmon.
     pub(crate) preempt_at: AtomicU64,
+    /// What is left of that thread's quantum then. Written by sysmon before `preempt_at` (release),
+    /// read by the carrier after it (acquire).
+    pub(crate) preempt_left_ns: AtomicU64,
 
     /// 1 while this carrier counts as blocked in the kernel and another may run in its place. Set
     /// by sysmon, cleared by the carrier.
@@ -258,12 +261,14 @@ impl Carrier {
     /// True if sysmon wants the running thread to give way to others.
     #[inline]
     pub fn is_to_preempt(&self) -> bool {
-        self.preempt_at.load(Ordering::Relaxed) == self.switches.load(Ordering::Relaxed) + 1
+        self.preempt_at.load(Ordering::Acquire) == self.switches.load(Ordering::Relaxed) + 1
     }
 
-    /// Tells the carrier to preempt the thread that it runs since its switch number `switches`.
-    pub(crate) fn preempt(&self, switches: u64) {
-        self.preempt_at.store(switches + 1, Ordering::Relaxed);
+    /// Tells the carrier to preempt the thread that it runs since its switch number `switches`,
+    /// with `left_ns` of its quantum left.
+    pub(crate) fn preempt(&self, switches: u64, left_ns: u64) {
+        self.preempt_left_ns.store(left_ns, Ordering::Relaxed);
+        self.preempt_at.store(switches + 1, Ordering::Release);
         self.send(PREEMPT);
     }
 

@@ -175,7 +175,7 @@ pub(crate) fn shuffle(carrier: &Carrier) {
     };
     match carrier.draw() % 4 {
         0 => ENGINE.inject(task),
-        1 => ENGINE.push_spent(task),
+        1 => ENGINE.push_spent(task, false),
         _ => ENGINE.push_ring(carrier, task),
     }
 }

@@ -16,7 +16,7 @@ use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
 use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
-use crate::{accounting, clock, kthread, latency};
+use crate::{accounting, clock, kthread, latency, pins};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::idle::IdleSet;
@@ -55,6 +55,7 @@ pub struct Engine {
     pub ring: Ring,
     pub roster: Roster,
     pub sysmon: Sysmon,
+    pub(crate) pins: pins::Log,
     pub stacks: Stacks,
     /// Carriers asleep on their wake word.
     pub idle: IdleSet,
@@ -111,6 +112,7 @@ impl Engine {
             ring: Ring::new(),
             roster: Roster::new(),
             sysmon: Sysmon::new(),
+            pins: pins::Log::new(),
             stacks: Stacks::new(),
             idle: IdleSet::new(),
             spares: IdleSet::new(),
@@ -377,7 +379,14 @@ impl Engine {
             self.submit(task, reason);
         } else {
             self.injector.push(task);
-            self.wake_one();
+            self.wake_one_or_sysmon();
+        }
+    }
+
+    /// After a post: if all carriers are awake, sysmon may have to make one of them look.
+    pub(crate) fn wake_one_or_sysmon(&self) {
+        if !self.wake_one() {
+            self.sysmon.urge();
         }
     }
 
@@ -393,16 +402,20 @@ impl Engine {
         }
         if !common.is_empty() {
             self.injector.push_all(common);
-            self.wake_one();
+            self.wake_one_or_sysmon();
         }
     }
 
-    /// Appends a thread that has used its quantum up behind all others.
-    pub(crate) fn push_spent(&self, task: TaskRef) {
+    /// Appends a thread that has used its quantum up behind all others, or puts one that goes on
+    /// with it before those.
+    pub(crate) fn push_spent(&self, task: TaskRef, goes_on: bool) {
         if self.has_policy() {
             return self.submit(task, Reason::Preempted);
         }
-        self.spent.push(task);
+        match goes_on {
+            true => self.spent.push_first(task),
+            false => self.spent.push(task),
+        }
         self.wake_one();
     }
 

@@ -19,6 +19,7 @@ use crate::thread::Thread;
 use crate::{bound, chaos, clock, kthread};
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, timestamp};
+use raddle_sched::TaskList;
 use raddle_sys::{nr, sys};
 
 /// Time stamp ticks that a search lasts (some 8 us).
@@ -83,14 +84,17 @@ fn rest(carrier: &Carrier) {
     sleep_as_spare(carrier);
 }
 
-fn give_queue_away(carrier: &Carrier) {
+/// Posts all that waits on `carrier`, for whichever comes first.
+pub(crate) fn give_queue_away(carrier: &Carrier) {
+    let queued = TaskList::new();
     while let Some(task) = carrier
         .queue
         .take_lifo()
         .or_else(|| carrier.queue.pop_ring())
     {
-        ENGINE.inject(task);
+        queued.push(task);
     }
+    ENGINE.inject_all(queued);
 }
 
 /// Sleeps in the set of spare carriers until taken out of it, and leaves another one behind. A
@@ -116,6 +120,7 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
         }
     }
     carrier.set_state(CarrierState::Running);
+    ENGINE.sysmon.carrier_awoke();
     ENGINE.breed();
 }
 

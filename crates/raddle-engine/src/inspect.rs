@@ -143,6 +143,7 @@ impl Answer {
         if kind == RequestKind::STATS {
             self.write_snapshot(0);
             self.send(&latency::histogram());
+            self.send(&ENGINE.pins.latest());
         } else {
             self.write_snapshot(ENGINE.threads.iter().count());
         }

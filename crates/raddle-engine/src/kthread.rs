@@ -170,20 +170,30 @@ pub fn cpu_ns(tid: u32) -> u64 {
     time.to_ns().unwrap_or(0)
 }
 
-/// True if the kernel thread `tid` sleeps in the kernel, as `/proc` says; false if it runs or wants
-/// to, or if that can't be told. Opens a descriptor: on sysmon only, which has a table of its own.
-pub fn is_waiting(tid: u32) -> bool {
-    const FOLDER: &[u8] = b"/proc/self/task/";
-    const FILE: &[u8] = b"/stat\0";
-    let mut path = [0u8; FOLDER.len() + 10 + FILE.len()];
-    path[..FOLDER.len()].copy_from_slice(FOLDER);
+const TASK_FOLDER: &[u8] = b"/proc/self/task/";
+/// Room for the path of a file about a kernel thread.
+pub(crate) const TASK_PATH: usize = TASK_FOLDER.len() + 10 + 16;
+
+/// Writes the path of a file about the kernel thread `tid`; `file` is at most 16 bytes and ends in
+/// a zero.
+pub(crate) fn task_path<'a>(path: &'a mut [u8; TASK_PATH], tid: u32, file: &[u8]) -> &'a [u8] {
+    path[..TASK_FOLDER.len()].copy_from_slice(TASK_FOLDER);
     let digits = tid.max(1).ilog10() as usize + 1;
     let mut left = tid;
-    for at in (FOLDER.len()..FOLDER.len() + digits).rev() {
+    let end = TASK_FOLDER.len() + digits;
+    for at in (TASK_FOLDER.len()..end).rev() {
         path[at] = b'0' + (left % 10) as u8;
         left /= 10;
     }
-    path[FOLDER.len() + digits..][..FILE.len()].copy_from_slice(FILE);
+    path[end..end + file.len()].copy_from_slice(file);
+    &path[..end + file.len()]
+}
+
+/// True if the kernel thread `tid` sleeps in the kernel, as `/proc` says; false if it runs or wants
+/// to, or if that can't be told. Opens a descriptor: on sysmon only, which has a table of its own.
+pub fn is_waiting(tid: u32) -> bool {
+    let mut path = [0u8; TASK_PATH];
+    let path = task_path(&mut path, tid, b"/stat\0");
     const CLOEXEC: usize = 0o2000000;
     let mut text = [0u8; 64];
     // SAFETY: a path and a buffer that live.

@@ -45,6 +45,7 @@ pub mod idle;
 pub mod inspect;
 pub mod kthread;
 mod latency;
+mod pins;
 mod places;
 mod policies;
 pub mod pump;
@@ -55,6 +56,7 @@ pub mod stacks;
 pub mod switch;
 pub mod sysmon;
 pub mod thread;
+mod turn;
 
 pub use carrier::Carrier;
 pub use engine::{ENGINE, Engine};

@@ -9,7 +9,7 @@
 
 use crate::carrier::Carrier;
 use crate::engine::{Engine, MAX_CARRIERS, MAX_WANTED};
-use crate::{cpus, kthread, switch};
+use crate::{cpus, idle, kthread, switch};
 use core::sync::atomic::Ordering;
 use raddle_sys::{err, errno, mem};
 
@@ -157,9 +157,11 @@ impl Engine {
     }
 
     /// `carrier` sits in the kernel while others want to run: another takes its place until it
-    /// comes back ([`switch::come_back`]). In sysmon.
+    /// comes back ([`switch::come_back`]). Its threads are posted: carriers steal only when they
+    /// have nothing else to run, and threads that compute are something else. In sysmon.
     pub(crate) fn hand_off(&self, carrier: &Carrier) {
         self.mark(carrier);
+        idle::give_queue_away(carrier);
         self.wake_one();
     }
 

@@ -75,7 +75,7 @@ impl Engine {
         }
         let Some(carrier) = carrier else {
             self.enqueue(task, reason, None);
-            self.wake_one();
+            self.wake_one_or_sysmon();
             return;
         };
         if !stops {

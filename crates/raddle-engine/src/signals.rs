@@ -25,6 +25,9 @@ pub struct ThreadSignals {
     pub handled: Cell<bool>,
     /// True if the last delivery ran a handler without SA_RESTART.
     pub interrupting: Cell<bool>,
+    /// Behind which system call of libc that takes its number at run time the thread is, or 0. Such
+    /// calls can be cancelled. Written by the boundary's entry.
+    pub call_site: Cell<usize>,
     /// `sigaltstack(2)`.
     pub alternate: Cell<StackT>,
     /// Details of the pending signals.
@@ -36,6 +39,7 @@ impl ThreadSignals {
     pub fn reset(&self) {
         self.drop_pending();
         self.suspended_mask.set(None);
+        self.call_site.set(0);
         self.awaited.store(0, Ordering::Relaxed);
         self.alternate.set(StackT::DISABLED);
     }

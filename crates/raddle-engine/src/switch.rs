@@ -9,6 +9,7 @@ use crate::carrier::{Carrier, CarrierState};
 use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::thread::{Thread, WaitKind};
+use crate::turn::Turn;
 use crate::{accounting, bound, chaos, clock, hosts, idle, latency};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
@@ -102,9 +103,15 @@ fn park_with_timer(deadline_ns: u64) -> Wake {
 pub fn yield_now() {
     let carrier = Carrier::current();
     let thread = carrier.thread();
-    if carrier.queue.is_empty() && !ENGINE.has_posted() {
+    let is_bound = !carrier.bound.load(Ordering::Relaxed).is_null();
+    if is_bound || carrier.queue.is_empty() && !ENGINE.has_posted() {
         if thread.signals.deliverable() != 0 {
             carrier.attention.store(1, Ordering::Relaxed);
+        }
+        if is_bound {
+            // SAFETY: no memory is involved.
+            unsafe { sys!(nr::__NR_sched_yield) };
+            return;
         }
         return poll_alone(carrier);
     }
@@ -138,12 +145,13 @@ fn yield_without_queue(carrier: &Carrier, thread: &Thread) {
 
 /// After a lock was released to a waiter: goes on as a rule, but lets the woken thread run at once
 /// now and then, by chance. A thread that takes the lock again right away would starve it else: on
-/// several CPUs the waiter wins the race sometimes, on one carrier never.
+/// several CPUs the waiter wins the race sometimes, on one carrier never. A bound thread's CPU is
+/// the kernel's to share.
 #[inline]
 pub fn perhaps_yield() {
     const ONE_IN: u32 = 16;
     let carrier = Carrier::current();
-    if carrier.draw().is_multiple_of(ONE_IN) {
+    if carrier.draw().is_multiple_of(ONE_IN) && carrier.bound.load(Ordering::Relaxed).is_null() {
         yield_now();
     }
 }
@@ -176,8 +184,16 @@ pub fn give_way() {
     }
     let thread = carrier.thread();
     thread.waits_for(WaitKind::Yield, 0, 0);
-    ENGINE.push_spent(thread.task_ref());
+    let (since_ns, left_ns) = (
+        carrier.now_ns.get(),
+        carrier.preempt_left_ns.load(Ordering::Relaxed),
+    );
+    Turn::interrupted(thread, left_ns);
+    ENGINE.push_spent(thread.task_ref(), left_ns != 0);
     leave(carrier, thread);
+    if left_ns != 0 {
+        Turn::resumed(thread, clock::now_ns().saturating_sub(since_ns));
+    }
 }
 
 /// Gives the running thread to whichever carrier is first; `meanwhile` lets another one be.
@@ -249,7 +265,10 @@ fn leave(carrier: &Carrier, thread: &Thread) {
         Some(next) if core::ptr::eq(next, thread) => {
             carrier.preempt_at.store(0, Ordering::Relaxed);
         }
-        Some(next) if next.task.on_cpu.load(Ordering::Acquire) == 0 => {
+        Some(next)
+            if next.task.on_cpu.load(Ordering::Acquire) == 0
+                && !next.was_bound_to_other(carrier) =>
+        {
             enter(carrier, next);
             let on_cpu = thread.task.on_cpu.as_ptr();
             // SAFETY: `next` was popped, so it is ours, and off its stack; `thread` waits in some
@@ -438,6 +457,10 @@ extern "C" fn scheduler_loop() -> ! {
             Some(next) => next,
             None => idle::find_work(carrier),
         };
+        if next.was_bound_to_other(carrier) {
+            ENGINE.inject(next.task_ref()); // its own carrier gets it
+            continue;
+        }
         while next.task.on_cpu.load(Ordering::Acquire) != 0 {
             pause();
         }

@@ -1,12 +1,17 @@
 //! Sysmon: a kernel thread that watches the carriers and answers inspection requests.
 //!
 //! It looks at the carriers on an interval from `policy`: 100 us after something was found,
-//! doubling to 10 ms, and not at all once everything has been idle for a while (then whichever
-//! carrier gets work first wakes it). It acts on four things: a backlog that lasts, an idle carrier
-//! while nobody polls, injected work while a carrier sleeps, and a thread that has used up its
-//! quantum while others wait: that one it preempts. While threads hold all carriers and nobody
-//! waits for them, sysmon watches timers and descriptors, so that who becomes runnable is seen at
-//! once.
+//! doubling to a millisecond, and not at all once everything has been idle for a while (then
+//! whichever carrier gets work first wakes it). It acts on five things: a backlog that lasts, an
+//! idle carrier while nobody polls, posted work while a carrier sleeps, a carrier that waits in the
+//! kernel, and a thread that computes while others wait ([`policy::judge`]).
+//!
+//! While all carriers are held by threads that don't switch, nobody looks at timers and
+//! descriptors, and nobody takes what helpers and the ring post. Then sysmon is *on guard*: it
+//! sleeps on the earliest timer and on the pump's descriptor, takes what is due itself, posts it
+//! and sees to a carrier for it; and who posts without finding a carrier to wake wakes sysmon. That
+//! is not slept over: sysmon says that it is on guard and then looks at the injector, who posts
+//! does it the other way round, all SeqCst.
 
 use crate::carrier::{Carrier, CarrierState, PREEMPT};
 use crate::chaos::{self, Point};
@@ -14,11 +19,13 @@ use crate::clock;
 use crate::descriptor::OwnDescriptor;
 use crate::engine::ENGINE;
 use crate::helpers::POKE;
+use crate::idle;
 use crate::inspect;
 use crate::kthread;
-use core::sync::atomic::{AtomicU32, Ordering};
+use crate::turn::Turn;
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 use raddle_sched::policy::{
-    BLOCKED_NS, CROWDED_NS, Found, Look, SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen, sysmon_interval_ns,
+    self, Act, BLOCKED_NS, BUSY_NS, Demand, Found, Look, SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen,
 };
 use raddle_sys::abi::{PollFd, Timespec};
 use raddle_sys::{is_err, nr, sys};
@@ -33,6 +40,8 @@ const WATCHED: usize = 256;
 pub struct Sysmon {
     /// 1 while it sleeps without a timeout.
     asleep: AtomicU32,
+    /// 1 while it is on guard.
+    on_guard: AtomicU32,
     wake: OwnDescriptor,
     /// The inspection socket.
     listener: OwnDescriptor,
@@ -42,6 +51,7 @@ impl Sysmon {
     pub(crate) const fn new() -> Self {
         Self {
             asleep: AtomicU32::new(0),
+            on_guard: AtomicU32::new(0),
             wake: OwnDescriptor::none(),
             listener: OwnDescriptor::none(),
         }
@@ -60,13 +70,28 @@ impl Sysmon {
     }
 
     /// A carrier left its sleep: if nobody watches, somebody must.
+    /// After the carrier's state was stored: the fences of both sides see to it that sysmon sees
+    /// that, or the carrier that sysmon sleeps.
     pub(crate) fn carrier_awoke(&self) {
+        fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) != 0 && self.asleep.swap(0, Ordering::AcqRel) != 0 {
-            let one = 1u64;
-            let wake = self.wake.get();
-            // SAFETY: eight bytes of a live value into our own eventfd.
-            unsafe { sys!(nr::__NR_write, wake, &raw const one, 8usize) };
+            self.write_wake();
         }
+    }
+
+    /// Something was posted, and all carriers are awake: if none is going to look, sysmon must.
+    pub(crate) fn urge(&self) {
+        if self.on_guard.load(Ordering::SeqCst) != 0 && self.on_guard.swap(0, Ordering::SeqCst) != 0
+        {
+            self.write_wake();
+        }
+    }
+
+    fn write_wake(&self) {
+        let one = 1u64;
+        let wake = self.wake.get();
+        // SAFETY: eight bytes of a live value into our own eventfd.
+        unsafe { sys!(nr::__NR_write, wake, &raw const one, 8usize) };
     }
 
     /// Its own descriptors; -1 for none.
@@ -84,11 +109,13 @@ impl Sysmon {
         self.wake.close();
         self.listener.close();
         self.asleep.store(0, Ordering::Relaxed);
+        self.on_guard.store(0, Ordering::Relaxed);
     }
 }
 
 struct Watch {
     seen: [Seen; WATCHED],
+    found: [Found; WATCHED],
     interval_ns: u64,
     busy_ns: u64,
     /// When the CPUs that may be used were counted last.
@@ -99,8 +126,8 @@ struct Watch {
 struct Plan {
     /// Until when at most, as a duration; `None` for until woken.
     timeout_ns: Option<u64>,
-    /// Wake up when a descriptor that green threads wait for becomes ready.
-    watch_events: bool,
+    /// See the module.
+    on_guard: bool,
 }
 
 /// What all carriers together showed.
@@ -112,7 +139,7 @@ struct Sight {
     progress: bool,
     /// The next look must not come later than this.
     within_ns: Option<u64>,
-    watch_events: bool,
+    watch: bool,
 }
 
 extern "C" fn sysmon_main(_: usize, _: *mut u8) -> ! {
@@ -127,17 +154,16 @@ extern "C" fn sysmon_main(_: usize, _: *mut u8) -> ! {
     own_table();
     let mut watch = Watch {
         seen: [Seen::default(); WATCHED],
+        found: [Found::default(); WATCHED],
         interval_ns: SYSMON_MIN_NS,
         busy_ns: 0,
         followed_ns: clock::now_ns(),
     };
-    let mut ready = false;
     loop {
-        let plan = watch.look(ready);
-        let events = if plan.watch_events {
-            ENGINE.pump.own_descriptors()[0]
-        } else {
-            -1 // ignored
+        let plan = watch.look();
+        let events = match plan.on_guard && ENGINE.pump.has_waiters() {
+            true => ENGINE.pump.own_descriptors()[0],
+            false => -1, // ignored
         };
         let mut fds = [wake, listener, events].map(|fd| PollFd {
             fd,
@@ -145,16 +171,18 @@ extern "C" fn sysmon_main(_: usize, _: *mut u8) -> ! {
             revents: 0,
         });
         wait(&mut fds, plan.timeout_ns);
+        ENGINE.sysmon.on_guard.store(0, Ordering::Relaxed);
         if fds[0].revents != 0 {
             let mut count = 0u64;
             // SAFETY: eight bytes into a live value.
             unsafe { sys!(nr::__NR_read, wake, &raw mut count, 8usize) };
-            watch.interval_ns = SYSMON_MIN_NS;
+            // If what woke it needs more looks soon, they find that out.
+            watch.interval_ns = BUSY_NS / 2;
+            watch.busy_ns = clock::now_ns();
         }
         if fds[1].revents != 0 {
             inspect::serve(listener);
         }
-        ready = fds[2].revents != 0;
     }
 }
 
@@ -199,64 +227,59 @@ fn wait(fds: &mut [PollFd; 3], timeout_ns: Option<u64>) {
 }
 
 impl Watch {
-    /// One look; `ready` says that descriptors were ready just now.
-    fn look(&mut self, ready: bool) -> Plan {
+    fn look(&mut self) -> Plan {
         let now_ns = clock::now_ns();
         if now_ns.saturating_sub(self.followed_ns) > FOLLOW_NS {
             self.followed_ns = now_ns;
             ENGINE.follow_cpus();
         }
-        let sight = self.act(now_ns, ready);
+        let sight = self.act(now_ns);
         if sight.running {
             self.busy_ns = now_ns;
         } else if now_ns.saturating_sub(self.busy_ns) > SYSMON_LINGER_NS {
             ENGINE.sysmon.asleep.store(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
             let still = ENGINE
                 .carriers()
                 .all(|c| c.state() != CarrierState::Running);
             if still {
                 return Plan {
                     timeout_ns: None,
-                    watch_events: false,
+                    on_guard: false,
                 };
             }
             ENGINE.sysmon.asleep.store(0, Ordering::SeqCst);
         }
-        self.interval_ns = sysmon_interval_ns(self.interval_ns, sight.acted);
-        let within_ns = sight.within_ns.unwrap_or(u64::MAX);
+        self.interval_ns = policy::sysmon_interval_ns(self.interval_ns, sight.acted);
+        let longest_ns = match sight.running {
+            // On guard it isn't needed before something happens.
+            true if !sight.watch => BUSY_NS,
+            _ => u64::MAX,
+        };
+        let mut timeout_ns = self.interval_ns.min(longest_ns);
+        if let Some(within_ns) = sight.within_ns {
+            timeout_ns = timeout_ns.min(within_ns);
+        }
+        if sight.watch {
+            ENGINE.sysmon.on_guard.store(1, Ordering::SeqCst);
+            if !ENGINE.injector.is_empty() {
+                timeout_ns = timeout_ns.min(BLOCKED_NS); // it was already when this look began
+            }
+        }
         Plan {
-            timeout_ns: Some(self.interval_ns.min(within_ns)),
-            watch_events: sight.watch_events,
+            timeout_ns: Some(timeout_ns),
+            on_guard: sight.watch,
         }
     }
 
-    /// Wakes a carrier where work waits, and preempts who is in its way.
-    fn act(&mut self, now_ns: u64, ready: bool) -> Sight {
-        let mut sight = Sight::default();
+    /// Wakes a carrier where work waits, and preempts or replaces who is in its way.
+    fn act(&mut self, now_ns: u64) -> Sight {
+        let mut sight = self.see(now_ns);
         let unattended = ENGINE.poller.load(Ordering::SeqCst) == 0;
-        let due = unattended && (ready || ENGINE.timers.earliest_ns() <= now_ns);
-        for (carrier, seen) in ENGINE.carriers().zip(&mut self.seen) {
-            if carrier.state() != CarrierState::Running {
-                continue;
-            }
-            sight.running = true;
-            let look = Look {
-                now_ns,
-                cpu_ns: kthread::cpu_ns(carrier.kernel_tid.load(Ordering::Relaxed)),
-                switches: carrier.switches.load(Ordering::Relaxed),
-                queued: !carrier.queue.is_empty(),
-                ring_len: carrier.queue.ring_len(),
-            };
-            let found = seen.look(look);
-            sight.progress |= found.held_ns == 0;
-            if found.backlog_lasts {
-                sight.acted |= ENGINE.wake_one();
-            }
-            let wanted = look.queued || due || ENGINE.has_posted();
-            if sight.consider(carrier, found, wanted, !unattended) {
-                seen.told();
-            }
+        if unattended && sight.running && !sight.progress {
+            take_due(now_ns);
         }
+        self.judge_all(&mut sight, now_ns, unattended);
         // A carrier that switches polls by itself, sooner than one that would have to wake up.
         let neglected = unattended && sight.running && !sight.progress && !ENGINE.idle.is_empty();
         if neglected || sight.running && ENGINE.has_posted() {
@@ -272,55 +295,134 @@ impl Watch {
                 ENGINE.mark(carrier);
             }
         }
-        if sight.watch_events {
+        if sight.watch {
             let left_ns = ENGINE.timers.earliest_ns().saturating_sub(now_ns);
             sight.look_within(left_ns.max(1));
         }
         sight
     }
+
+    /// Looks at every running carrier.
+    fn see(&mut self, now_ns: u64) -> Sight {
+        let mut sight = Sight::default();
+        let memory = self.seen.iter_mut().zip(&mut self.found);
+        for (carrier, (seen, found)) in ENGINE.carriers().zip(memory) {
+            if carrier.state() != CarrierState::Running {
+                continue;
+            }
+            sight.running = true;
+            *found = seen.look(Look {
+                now_ns,
+                cpu_ns: kthread::cpu_ns(carrier.kernel_tid.load(Ordering::Relaxed)),
+                switches: carrier.switches.load(Ordering::Relaxed),
+                queued: !carrier.queue.is_empty(),
+                ring_len: carrier.queue.ring_len(),
+            });
+            sight.progress |= found.held_ns == 0;
+            if found.backlog_lasts {
+                sight.acted |= ENGINE.wake_one();
+            }
+        }
+        sight
+    }
+
+    /// Sees to it that no thread keeps others from running for longer than `policy` allows. Of
+    /// those that could make room for who was woken, the one that has run for longest does.
+    fn judge_all(&mut self, sight: &mut Sight, now_ns: u64, unattended: bool) {
+        let posted = ENGINE.has_posted();
+        // A policy has all threads there, and says itself who should run at once.
+        let fresh = !ENGINE.injector.is_empty() && !ENGINE.has_policy();
+        let mut longest: Option<(&Carrier, usize, u64)> = None;
+        for (at, carrier) in ENGINE.carriers().enumerate().take(WATCHED) {
+            // A carrier that began to run since it was looked at will be looked at next time.
+            if carrier.state() != CarrierState::Running || !self.seen[at].is_of(now_ns) {
+                continue;
+            }
+            let found = self.found[at];
+            let demand = Demand {
+                waits: posted || !carrier.queue.is_empty(),
+                fresh,
+                unattended,
+            };
+            see_to_signals(carrier, found);
+            let quantum_ns = match demand.waits {
+                true => ENGINE.quantum_on(carrier),
+                false => ENGINE.quantum_ns(),
+            };
+            let thread = carrier.thread_or_none();
+            let terms = thread.map_or(policy::Terms::whole(quantum_ns), |thread| {
+                Turn::terms(thread, quantum_ns)
+            });
+            let verdict = policy::judge(found, demand, terms);
+            sight.look_within(verdict.within_ns);
+            sight.watch |= verdict.watch && !sight.progress;
+            match verdict.act {
+                Act::Leave => {}
+                Act::Preempt => {
+                    carrier.preempt(found.switches, 0);
+                    self.seen[at].told();
+                    sight.acted = true;
+                }
+                Act::Replace => sight.replace(carrier, found),
+                Act::Interrupt { left_ns } => {
+                    let held_ns = |&(_, at, _): &(_, usize, _)| self.found[at].held_ns;
+                    if longest
+                        .as_ref()
+                        .is_none_or(|it| held_ns(it) < found.held_ns)
+                    {
+                        longest = Some((carrier, at, left_ns));
+                    }
+                }
+            }
+        }
+        // If a carrier switches, it takes what was posted by itself.
+        if let Some((carrier, at, left_ns)) = longest.filter(|_| !sight.progress) {
+            carrier.preempt(self.found[at].switches, left_ns);
+            self.seen[at].told();
+            sight.acted = true;
+        }
+    }
+}
+
+/// Posts who waits for timers and descriptors that nobody else looks at.
+fn take_due(now_ns: u64) {
+    ENGINE.inject_all(ENGINE.timers.expire(now_ns));
+    if ENGINE.pump.has_waiters() {
+        ENGINE.inject_all(ENGINE.pump.poll_now());
+    }
+}
+
+/// For a thread that came back from the kernel, or whose signal came between the last look of a
+/// call and its end, and that computes and doesn't call anything.
+fn see_to_signals(carrier: &Carrier, found: Found) {
+    if found.computes && carrier.handed_off.load(Ordering::Relaxed) != 0 {
+        carrier.preempt(found.switches, 0);
+    } else if found.computes && carrier.attention.load(Ordering::Relaxed) != 0 {
+        carrier.send(POKE);
+    }
+    if found.computes && chaos::strikes(Point::Preempt) {
+        carrier.preempt(found.switches, 0);
+    }
+    if chaos::strikes(Point::HandOff) {
+        ENGINE.hand_off(carrier);
+    }
 }
 
 impl Sight {
-    /// Sees to it that the thread on `carrier` doesn't keep others from running for longer than its
-    /// quantum if it computes, or than an instant if it waits in the kernel. True if it acted.
-    fn consider(&mut self, carrier: &Carrier, found: Found, wanted: bool, polled: bool) -> bool {
-        if found.computes && carrier.handed_off.load(Ordering::Relaxed) != 0 {
-            carrier.preempt(found.switches); // it came back, and doesn't call anything
-        } else if found.computes && carrier.attention.load(Ordering::Relaxed) != 0 {
-            // A signal came between the last look of a call and its end.
-            carrier.send(POKE);
+    /// Lets another carrier run in the place of one that waits in the kernel.
+    fn replace(&mut self, carrier: &Carrier, found: Found) {
+        if carrier.handed_off.load(Ordering::Relaxed) != 0 {
+            // Its thread came back, woke others, and sits in the kernel again.
+            return idle::give_queue_away(carrier);
         }
-        if found.computes && chaos::strikes(Point::Preempt) {
-            carrier.preempt(found.switches);
-        }
-        if chaos::strikes(Point::HandOff) {
+        if kthread::is_waiting(carrier.kernel_tid.load(Ordering::Relaxed)) {
             ENGINE.hand_off(carrier);
+            ENGINE.pins.note(carrier); // it takes a while: after the others have been helped
+            self.acted = true;
+        } else {
+            // The kernel has other threads to run; asking it often would add one.
+            self.look_within((found.held_ns / 2).clamp(BLOCKED_NS, BUSY_NS));
         }
-        let limit_ns = match (found.held_ns, found.computes) {
-            (0, _) if wanted => CROWDED_NS,
-            (0, _) => ENGINE.quantum_ns(),
-            (_, true) => ENGINE.quantum_on(carrier),
-            _ => BLOCKED_NS,
-        };
-        let left_ns = limit_ns.saturating_sub(found.held_ns);
-        if left_ns != 0 {
-            // Whoever waits runs then; and if nobody polls, it's time to look at who might.
-            if wanted || !polled {
-                self.look_within(left_ns);
-            }
-            return false;
-        }
-        if !wanted {
-            self.watch_events |= !polled;
-            return false;
-        }
-        if found.computes {
-            carrier.preempt(found.switches);
-        } else if kthread::is_waiting(carrier.kernel_tid.load(Ordering::Relaxed)) {
-            ENGINE.hand_off(carrier);
-        }
-        self.look_within(limit_ns);
-        true
     }
 
     fn look_within(&mut self, ns: u64) {

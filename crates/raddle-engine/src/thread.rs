@@ -10,6 +10,7 @@
 use crate::accounting::CpuTime;
 use crate::attributes::Attributes;
 use crate::signals::ThreadSignals;
+use crate::turn::Turn;
 use core::cell::Cell;
 use core::ptr::{null, null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -87,6 +88,8 @@ pub struct Thread {
     pub(crate) woken_ns: AtomicU64,
     /// Times it was preempted.
     pub preemptions: AtomicU64,
+    /// Its turn, if it was interrupted in it.
+    pub(crate) turn: Turn,
     /// Where its registers are kept while it is preempted; 0 before the first time. The memory
     /// stays with the slot.
     pub save_area: Cell<usize>,
@@ -123,6 +126,10 @@ pub struct Thread {
     pub name: [AtomicU8; 16],
 }
 
+/// Offset of [`ThreadSignals::call_site`] in a thread.
+pub const CALL_SITE: usize =
+    core::mem::offset_of!(Thread, signals) + core::mem::offset_of!(ThreadSignals, call_site);
+
 impl Thread {
     /// The thread's part that the scheduler knows.
     #[inline(always)]
@@ -142,6 +149,17 @@ impl Thread {
     #[inline(always)]
     pub fn as_ptr(&self) -> *mut Thread {
         core::ptr::from_ref(self).cast_mut()
+    }
+
+    /// True if the thread must not run on `carrier`, which has picked it: it was bound while it
+    /// stood in a queue. A carrier that ran it last looks no closer, which keeps this cheap.
+    #[inline(always)]
+    pub(crate) fn was_bound_to_other(&self, carrier: &Carrier) -> bool {
+        let here = core::ptr::from_ref(carrier).cast_mut();
+        self.carrier.load(Ordering::Relaxed) != here && {
+            let bound = self.bound.load(Ordering::Acquire);
+            !bound.is_null() && bound != here
+        }
     }
 
     /// The thread id that programs see.
@@ -345,6 +363,7 @@ impl ThreadTable {
         *thread.attributes.lock() = Attributes::DEFAULT;
         thread.task.policy.reset(tid);
         thread.share_next.set(0);
+        thread.task.rank.store(0, Ordering::Relaxed);
         thread.life.store(Life::Live as u32, Ordering::Release);
     }
 

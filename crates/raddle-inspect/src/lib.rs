@@ -37,12 +37,14 @@ compile_error!("the structures are their own wire form only on little-endian mac
 
 mod codes;
 mod histogram;
+mod pins;
 mod records;
 mod snapshot;
 mod socket_name;
 
 pub use codes::{CarrierState, PolicyKind, RequestKind, ThreadFlags, ThreadState, WaitKind};
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_ns};
+pub use pins::{PINS, PinRecord, Pins};
 pub use records::{
     CarrierRecord, Header, MAGIC, NAME_BYTES, NO_CARRIER, REQUEST_MAGIC, Request, ThreadRecord,
     VERSION, Wire,

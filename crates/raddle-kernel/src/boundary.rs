@@ -23,6 +23,7 @@
 use crate::calls;
 use core::arch::global_asm;
 use raddle_engine::carrier;
+use raddle_engine::thread::CALL_SITE;
 use raddle_sys::syscall6;
 
 /// The arguments of a system call, as the program passed them.
@@ -175,6 +176,17 @@ pub fn is_pass(rip: usize) -> bool {
         .any(|(begin, end)| (begin.addr()..=end.addr()).contains(&rip))
 }
 
+/// Where a passing system call ends that begins at `rip`, if that is one: the kernel has put the
+/// instruction pointer back to restart it.
+pub fn end_of_pass(rip: usize) -> Option<usize> {
+    let pass = (&raw const raddle_pass_begin, &raw const raddle_pass_end);
+    let look = (&raw const raddle_look_begin, &raw const raddle_look_end);
+    [pass, look]
+        .iter()
+        .find(|(begin, _)| begin.addr() == rip)
+        .map(|(_, end)| end.addr())
+}
+
 /// What `raddle_child_start` pops.
 #[repr(C)]
 pub struct ChildRegisters {
@@ -323,8 +335,12 @@ global_asm!(
     "je 5f",
     "cmp rax, 435",
     "je 5f",
-    "call raddle_entry_vector", // any other number
+    "mov r11, gs:[{thread}]", // any other number
+    "mov [r11 + {call_site}], rcx", // the site, which the stub pushed
+    "call raddle_entry_vector",
     "raddle_clone_return:",
+    "mov r11, gs:[{thread}]",
+    "mov qword ptr [r11 + {call_site}], 0",
     "mov r11d, 1",
     "ret",
     "6:",
@@ -440,6 +456,8 @@ global_asm!(
     ".popsection",
     raw = const carrier::RAW,
     attention = const carrier::ATTENTION,
+    thread = const carrier::CURRENT,
+    call_site = const CALL_SITE,
     table = sym calls::TABLE,
     look = sym crate::procfs::look,
     on_attention = sym crate::signal::on_attention,

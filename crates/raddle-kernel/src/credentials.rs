@@ -39,7 +39,11 @@ pub fn know_libc(from: usize, to: usize, raw: usize) {
 
 /// True if libc makes the call for the whole process: not `syscall`, not another library.
 fn is_of_process(frame: &Frame) -> bool {
-    let site = frame.site();
+    is_libcs(frame.site())
+}
+
+/// True if a site is one of libc's own calls, not of those that programs make through `syscall`.
+pub fn is_libcs(site: usize) -> bool {
     let raw = RAW.load(Ordering::Relaxed);
     let [from, to] = [0, 1].map(|end| LIBC[end].load(Ordering::Relaxed));
     (from..to).contains(&site) && !(raw..raw + RAW_LEN).contains(&site)

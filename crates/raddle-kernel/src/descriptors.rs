@@ -63,11 +63,34 @@ fn classify(entry: &Entry, fd: u32) -> Kind {
         0o060000 => Kind::Disk,
         0o100000 if stat[BLOCKS] != 0 || stat[DEVICE] >> 8 & 0xfff != 0 => Kind::Disk,
         0o100000 | 0o040000 => Kind::File,
+        0o020000 if is_terminal(fd) => Kind::Terminal,
         _ if ENGINE.pump.accepts(fd) => Kind::Pollable,
         _ => Kind::File,
     };
     entry.set_kind(kind, false);
     kind
+}
+
+fn is_terminal(fd: u32) -> bool {
+    const TCGETS: usize = 0x5401;
+    let mut settings = [0u32; 16];
+    // SAFETY: the kernel fills a live structure, of 36 bytes.
+    let done = unsafe { sys!(nr::__NR_ioctl, fd, TCGETS, settings.as_mut_ptr()) };
+    !is_err(done) && ENGINE.pump.accepts(fd)
+}
+
+/// True if the calling process is in the background of a terminal that it is controlled by.
+pub fn is_in_background(fd: usize) -> bool {
+    const TIOCGPGRP: usize = 0x540f;
+    let mut foreground = 0u32;
+    // SAFETY: the kernel fills a live word.
+    let (asked, own) = unsafe {
+        (
+            sys!(nr::__NR_ioctl, fd, TIOCGPGRP, &raw mut foreground),
+            sys!(nr::__NR_getpgid, 0usize),
+        )
+    };
+    !is_err(asked) && own != foreground as isize
 }
 
 const SOL_SOCKET: usize = 1;

@@ -4,7 +4,7 @@
 //! ready is the kernel's. Results, partial transfers and errors are those of the blocking call.
 
 use crate::boundary::{Frame, Outcome};
-use crate::descriptors::{is_nonblocking, look_up};
+use crate::descriptors::{is_in_background, is_nonblocking, look_up};
 use crate::files;
 use crate::helped;
 use crate::messages::{Message, send_message, write_vector};
@@ -71,6 +71,9 @@ fn take_turns(carrier: &Carrier) {
     carrier.calls.set(0);
     if carrier.attention.load(Ordering::Relaxed) != 0 {
         signal::route(); // what the call raised is for who made it
+    }
+    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+        return; // its CPU is the kernel's to share
     }
     switch::look_around(carrier);
     switch::yield_now();
@@ -205,20 +208,30 @@ fn read_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     }
 }
 
-/// A stream that was drained parks without a try; a short read drains it.
+/// A stream that was drained parks without a try; a short read drains it. What doesn't park has to
+/// try: the event of what has come since may not have been taken yet.
 #[inline(always)]
 fn receive_stream(fd: usize, entry: &Entry, buffer: usize, len: usize) -> Outcome {
-    until_ready(fd, entry, Way::In, |sequence| {
-        if entry.is_drained(sequence) {
-            return EAGAIN;
-        }
+    let receive = |sequence| {
         // SAFETY: the program's own buffer.
         let got = unsafe { sys!(nr::__NR_recvfrom, fd, buffer, len, DONTWAIT) };
         if got > 0 && (got as usize) < len {
             entry.set_drained(sequence);
         }
         got
-    })
+    };
+    let mut untried = false;
+    let outcome = until_ready(fd, entry, Way::In, |sequence| {
+        untried = entry.is_drained(sequence);
+        if untried { EAGAIN } else { receive(sequence) }
+    });
+    let has_timed_out = || timeout(entry, Way::In) != NEVER && !is_nonblocking(fd);
+    if !untried || !outcome.is_value(EAGAIN) || has_timed_out() {
+        return outcome;
+    }
+    count_call();
+    entry.progress();
+    Outcome::of(receive(entry.sequence()))
 }
 
 /// `readv(2)`.
@@ -285,6 +298,8 @@ pub(crate) fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
         // SAFETY: a live structure.
         match unsafe { sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) } {
             0 if is_nonblocking(fd) => 1,
+            // The kernel stops the process, or says EIO.
+            0 if way == Way::In && entry.kind() == Kind::Terminal && is_in_background(fd) => 1,
             0 => EAGAIN,
             _ => 1,
         }

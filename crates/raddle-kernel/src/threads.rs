@@ -103,6 +103,9 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
             .set(with_exposed_provenance_mut(request.child_tid));
     }
     let tls = request.flags & CLONE_SETTLS != 0;
+    if tls && request.flags & CLONE_CHILD_CLEARTID != 0 {
+        futex::learn_join_word(request.tls, request.child_tid);
+    }
     thread.fs.set(if tls {
         request.tls
     } else {

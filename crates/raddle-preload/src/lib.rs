@@ -14,6 +14,7 @@ mod policy;
 mod start;
 mod symbols;
 mod symbols_threads;
+mod watchers;
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {

@@ -34,6 +34,7 @@ macro_rules! originals {
 }
 
 originals! {
+    COND_INIT = c"pthread_cond_init";
     COND_WAIT = c"pthread_cond_wait";
     COND_TIMEDWAIT = c"pthread_cond_timedwait";
     COND_CLOCKWAIT = c"pthread_cond_clockwait";
@@ -127,35 +128,91 @@ pub unsafe fn look_up(libc: &LinkMap) {
     }
 }
 
-/// A defined symbol in its default version, or 0 (through `DT_GNU_HASH`).
-///
-/// # Safety
-/// `object` must be an entry of ld.so's list.
-pub unsafe fn symbol(object: &LinkMap, name: &CStr) -> usize {
-    const DT_STRTAB: usize = 5;
-    const DT_SYMTAB: usize = 6;
-    const DT_GNU_HASH: usize = 0x6fff_fef5;
-    const DT_VERSYM: usize = 0x6fff_fff0;
-    const HIDDEN: u16 = 0x8000;
-    let [mut strings, mut symbols, mut hash, mut versions] = [0usize; 4];
-    // SAFETY: the tables of a loaded object, which ld.so has relocated.
-    unsafe {
+/// What is needed of an object's dynamic section to look symbols up.
+struct Tables {
+    strings: usize,
+    symbols: usize,
+    hash: usize,
+    versions: usize,
+}
+
+impl Tables {
+    /// # Safety
+    /// `object` must be an entry of ld.so's list.
+    unsafe fn of(object: &LinkMap) -> Option<Self> {
+        const DT_STRTAB: usize = 5;
+        const DT_SYMTAB: usize = 6;
+        const DT_GNU_HASH: usize = 0x6fff_fef5;
+        const DT_VERSYM: usize = 0x6fff_fff0;
+        let [mut strings, mut symbols, mut hash, mut versions] = [0usize; 4];
         let mut entry = object.dynamic;
-        while (*entry)[0] != 0 {
-            let value = (*entry)[1];
-            match (*entry)[0] {
+        // SAFETY: a loaded object's dynamic section ends with a zero entry.
+        while let [kind, value] = unsafe { *entry }
+            && kind != 0
+        {
+            match kind {
                 DT_STRTAB => strings = value,
                 DT_SYMTAB => symbols = value,
                 DT_GNU_HASH => hash = value,
                 DT_VERSYM => versions = value,
                 _ => {}
             }
-            entry = entry.add(1);
+            entry = entry.wrapping_add(1);
         }
-        if strings == 0 || symbols == 0 || hash == 0 {
+        (strings != 0 && symbols != 0 && hash != 0).then_some(Self {
+            strings,
+            symbols,
+            hash,
+            versions,
+        })
+    }
+
+    /// # Safety
+    /// The object must have so many symbols.
+    unsafe fn symbol(&self, index: usize) -> (&Symbol, &CStr) {
+        // SAFETY: the caller's promise; names are strings of the object.
+        unsafe {
+            let symbol = &*(self.symbols as *const Symbol).add(index);
+            let name = (self.strings + symbol.name as usize) as *const c_char;
+            (symbol, CStr::from_ptr(name))
+        }
+    }
+}
+
+/// True if an object uses `name` from elsewhere. The next of its tables must lie behind its
+/// symbols, as linkers put them (GNU's the strings, LLVM's the versions or the hash); else false.
+///
+/// # Safety
+/// `object` must be an entry of ld.so's list.
+pub unsafe fn imports(object: &LinkMap, name: &CStr) -> bool {
+    // SAFETY: the caller's promise.
+    let Some(tables) = (unsafe { Tables::of(object) }) else {
+        return false;
+    };
+    let others = [tables.strings, tables.versions, tables.hash];
+    let next = others.into_iter().filter(|&table| table > tables.symbols);
+    let count = next
+        .min()
+        .map_or(0, |next| (next - tables.symbols) / size_of::<Symbol>());
+    (0..count).any(|index| {
+        // SAFETY: the symbols end where the next table begins.
+        let (symbol, named) = unsafe { tables.symbol(index) };
+        symbol.section == 0 && named == name
+    })
+}
+
+/// A defined symbol in its default version, or 0 (through `DT_GNU_HASH`).
+///
+/// # Safety
+/// `object` must be an entry of ld.so's list.
+pub unsafe fn symbol(object: &LinkMap, name: &CStr) -> usize {
+    const HIDDEN: u16 = 0x8000;
+    // SAFETY: the tables of a loaded object, which ld.so has relocated.
+    unsafe {
+        let Some(tables) = Tables::of(object) else {
             return 0;
-        }
-        let header = hash as *const u32;
+        };
+        let header = tables.hash as *const u32;
         let (buckets, first, bloom) = (*header, *header.add(1), *header.add(2));
         let bucket_table = header.add(4 + 2 * bloom as usize);
         let chains = bucket_table.add(buckets as usize);
@@ -166,14 +223,10 @@ pub unsafe fn symbol(object: &LinkMap, name: &CStr) -> usize {
         }
         loop {
             let link = *chains.add((index - first) as usize);
-            let symbol = &*(symbols as *const Symbol).add(index as usize);
-            let hidden =
-                versions != 0 && *(versions as *const u16).add(index as usize) & HIDDEN != 0;
-            if link | 1 == wanted | 1
-                && !hidden
-                && symbol.section != 0
-                && CStr::from_ptr((strings + symbol.name as usize) as *const c_char) == name
-            {
+            let (symbol, named) = tables.symbol(index as usize);
+            let versions = tables.versions as *const u16;
+            let hidden = !versions.is_null() && *versions.add(index as usize) & HIDDEN != 0;
+            if link | 1 == wanted | 1 && !hidden && symbol.section != 0 && named == name {
                 return object.base + symbol.value;
             }
             if link & 1 != 0 {

@@ -1,8 +1,9 @@
 //! Taking a process over, or leaving it alone.
 //!
-//! 1. Check what can't be helped: FSGSBASE, a setuid program, another thread already there, a
-//!    program whose runtime makes threads by itself (Go), a libc that isn't glibc 2.34 or later.
-//! 2. Look libc's own functions up, for the symbol layer.
+//! 1. Look libc's own functions up, for the symbol layer, which is there in any case.
+//! 2. Check what can't be helped: FSGSBASE, a setuid program, another thread already there, a
+//!    program whose runtime makes threads by itself (Go) or that watches them from below, a libc
+//!    that isn't glibc 2.34 or later.
 //! 3. Make the main thread a green thread on carrier 0.
 //! 4. Patch: libc, which must work; then ld.so and whatever else is loaded and holds system calls.
 //!
@@ -14,6 +15,7 @@ use crate::interface;
 use crate::late;
 use crate::original::{self, LinkMap};
 use crate::policy::{self, Wrong};
+use crate::{symbols, watchers};
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::{self, Write};
 use core::ptr::with_exposed_provenance_mut;
@@ -37,7 +39,7 @@ const FSGSBASE: usize = 2;
 const READ: usize = 1;
 const WRITE: usize = 2;
 /// The newest glibc 2.N that the tests have run with.
-const NEWEST_MINOR: u32 = 41;
+const NEWEST_MINOR: u32 = 43;
 /// System call sites that one module may have.
 const MAX_SITES: usize = 2048;
 
@@ -56,6 +58,9 @@ enum Why {
     Secure,
     Threads,
     GoProgram,
+    Valgrind,
+    Sanitizer,
+    Tracer,
     NoLinkMap,
     NoGlibc,
     OldGlibc,
@@ -83,12 +88,17 @@ impl fmt::Display for Why {
                 "a library made a thread before raddle could start; exclude that library"
             }
             Self::GoProgram => "Go programs have a scheduler of their own; run them without raddle",
+            Self::Valgrind => "valgrind simulates threads by itself; run it without raddle",
+            Self::Sanitizer => {
+                "a sanitizer (ASan, TSan, ...) keeps accounts of kernel threads; build without it"
+            }
+            Self::Tracer => "the program traces others by ptrace, which is bound to kernel threads",
             Self::NoLinkMap => {
                 "ld.so's list of libraries was not found; use the system's dynamic loader"
             }
             Self::NoGlibc => "the program doesn't use glibc; use a glibc build",
             Self::NewGlibc => {
-                "this glibc is newer than 2.41, the newest known to work; use a newer raddle"
+                "this glibc is newer than 2.43, the newest known to work; use a newer raddle"
             }
             Self::OldGlibc => "this glibc is older than 2.34; use a newer system",
             Self::NoMemory => "there is not enough memory or address space; raise the limits",
@@ -147,6 +157,11 @@ fn say(text: fmt::Arguments<'_>) {
 const QUANTUM_US: core::ops::RangeInclusive<u32> = 50..=1_000_000;
 
 fn take_over(environment: &Environment) -> Result<Report, Why> {
+    let map = link_map(environment).ok_or(Why::NoLinkMap)?;
+    let libc = find(map, b"libc.so.6").ok_or(Why::NoGlibc)?;
+    // First, because the symbol layer calls these whatever is decided.
+    // SAFETY: entries of ld.so's list.
+    unsafe { original::look_up(libc) };
     if environment.auxiliary(AT_HWCAP2) & FSGSBASE == 0 {
         return Err(Why::NoFsgsbase);
     }
@@ -159,10 +174,7 @@ fn take_over(environment: &Environment) -> Result<Report, Why> {
     if is_go(environment) {
         return Err(Why::GoProgram);
     }
-    let map = link_map(environment).ok_or(Why::NoLinkMap)?;
-    let libc = find(map, b"libc.so.6").ok_or(Why::NoGlibc)?;
-    // SAFETY: entries of ld.so's list.
-    unsafe { original::look_up(libc) };
+    check_watchers(environment, map)?;
     if original::CREATE.get() == 0 || original::COND_CLOCKWAIT.get() == 0 {
         return Err(Why::OldGlibc); // before 2.34 they were in libpthread
     }
@@ -170,8 +182,33 @@ fn take_over(environment: &Environment) -> Result<Report, Why> {
     if unsafe { minor_version(libc) }.is_none_or(|minor| minor > NEWEST_MINOR) {
         return Err(Why::NewGlibc);
     }
+    // SAFETY: libc's functions were looked up.
+    if !unsafe { symbols::learn_condvar() } {
+        return Err(Why::NewGlibc);
+    }
     prepare(environment, map)?;
     patch_all(environment, map, libc)
+}
+
+/// Refuses what counts on kernel threads.
+fn check_watchers(environment: &Environment, map: &LinkMap) -> Result<(), Why> {
+    if watchers::is_under_valgrind() {
+        return Err(Why::Valgrind);
+    }
+    let vdso = environment.auxiliary(AT_SYSINFO_EHDR);
+    let mut next = Some(map);
+    while let Some(object) = next {
+        // SAFETY: an entry of ld.so's list; only the vDSO isn't relocated.
+        if object.base != vdso && unsafe { watchers::is_sanitizer(object) } {
+            return Err(Why::Sanitizer);
+        }
+        next = after(object);
+    }
+    // SAFETY: the list begins with the program.
+    if unsafe { watchers::is_tracer(map) } {
+        return Err(Why::Tracer);
+    }
+    Ok(())
 }
 
 /// glibc 2.N: N.

@@ -12,7 +12,7 @@
 use crate::original;
 use core::ffi::{c_int, c_void};
 use core::mem::transmute;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread, switch};
@@ -42,12 +42,50 @@ pub struct Mutex {
     kind: AtomicU32,
 }
 
-/// `pthread_cond_t`, as far as we look.
+/// `pthread_cond_t`.
 #[repr(C)]
 pub struct Condvar {
-    groups: [u32; 9],
+    words: [AtomicU32; CONDVAR_WORDS],
+}
+
+const CONDVAR_WORDS: usize = 12;
+
+/// Which word of a condition variable holds glibc's waiters x 8 | clock (2) | shared (1): 9, then
+/// from glibc 2.41 on and in corrected older ones 7. Written once at start-up.
+static REFERENCES: AtomicUsize = AtomicUsize::new(0);
+
+/// Finds that word, by the bit that glibc sets in it for a shared variable. False if there is none.
+///
+/// # Safety
+/// The originals have been looked up.
+pub unsafe fn learn_condvar() -> bool {
+    let shared: c_int = 1; // pthread_condattr_t: shared (1) | clock (2)
+    let probe = Condvar {
+        words: [const { AtomicU32::new(0) }; CONDVAR_WORDS],
+    };
+    if original::COND_INIT.get() == 0 {
+        return false;
+    }
+    call_original!(
+        original::COND_INIT,
+        fn(*const Condvar, *const c_int) -> c_int,
+        &raw const probe,
+        &raw const shared
+    );
+    let is_set = |word: &AtomicU32| word.load(Ordering::Relaxed) == 1;
+    let found = probe.words.iter().position(is_set);
+    REFERENCES.store(found.unwrap_or(0), Ordering::Relaxed);
+    found.is_some()
+}
+
+impl Condvar {
     /// glibc's waiters x 8 | clock (2) | shared (1).
-    references: AtomicU32,
+    #[inline(always)]
+    fn references(&self) -> u32 {
+        let index = REFERENCES.load(Ordering::Relaxed);
+        // SAFETY: `learn_condvar` found it among these words.
+        unsafe { self.words.get_unchecked(index) }.load(Ordering::Relaxed)
+    }
 }
 
 /// `sem_t`: value in the low half, waiters in the high half.
@@ -209,7 +247,7 @@ fn wait_on(thread: &Thread, condvar: &Condvar, mutex: &Mutex, deadline_ns: u64) 
 
 #[inline(always)]
 fn is_ours(condvar: &Condvar, mutex: &Mutex) -> bool {
-    condvar.references.load(Ordering::Relaxed) & 1 == 0 && mutex.is_simple()
+    condvar.references() & 1 == 0 && mutex.is_simple()
 }
 
 /// `pthread_cond_wait(3)`.
@@ -246,7 +284,7 @@ pub unsafe extern "C" fn pthread_cond_timedwait(
     if let Some((_, thread)) = green()
         && is_ours(c, m)
     {
-        let realtime = c.references.load(Ordering::Relaxed) & 2 == 0;
+        let realtime = c.references() & 2 == 0;
         return match absolute_deadline(until.expose_provenance(), realtime) {
             Ok(deadline_ns) => wait_on(thread, c, m, deadline_ns),
             Err(errno) => -errno as c_int,
@@ -308,7 +346,7 @@ fn notify(carrier: &Carrier, condvar: &Condvar, count: usize) -> (usize, bool) {
     } else {
         ENGINE.unpark_all(woken);
     }
-    (n, condvar.references.load(Ordering::Relaxed) >> 3 != 0)
+    (n, condvar.references() >> 3 != 0)
 }
 
 /// `pthread_cond_signal(3)`.

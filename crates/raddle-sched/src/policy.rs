@@ -97,7 +97,7 @@ pub const SYSMON_MIN_NS: u64 = 100_000;
 /// The longest.
 pub const SYSMON_MAX_NS: u64 = 10_000_000;
 /// Sysmon keeps looking this long after everything went idle.
-pub const SYSMON_LINGER_NS: u64 = 100_000_000;
+pub const SYSMON_LINGER_NS: u64 = 2_000_000;
 
 /// The quantum: the longest that a thread runs while others wait, unless asked otherwise.
 pub const QUANTUM_NS: u64 = 2_000_000;
@@ -118,9 +118,14 @@ pub struct Look {
 }
 
 /// A carrier that has waited in the kernel this long while others want to run is replaced.
-pub const BLOCKED_NS: u64 = 200_000;
-/// Sysmon looks this often while threads wait for carriers that do switch.
-pub const CROWDED_NS: u64 = 1_000_000;
+pub const BLOCKED_NS: u64 = 100_000;
+/// A thread that computes isn't interrupted before this, whoever is woken.
+pub const SETTLED_NS: u64 = 100_000;
+/// Sysmon looks at least this often while a carrier runs and isn't watched otherwise.
+pub const BUSY_NS: u64 = 1_000_000;
+/// A carrier that hardly uses its CPU is looked at again after this at the latest, while others
+/// want to run.
+pub const SUSPECT_NS: u64 = 300_000;
 
 /// What sysmon remembers of one carrier between two looks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -128,6 +133,8 @@ pub struct Seen {
     last: Look,
     /// The time and CPU time at which the running thread was first seen, or told to give way.
     since: (u64, u64),
+    /// When to look again at a carrier that hardly uses the CPU; 0 for [`BLOCKED_NS`].
+    suspicion_ns: u64,
 }
 
 /// What a look found.
@@ -142,6 +149,8 @@ pub struct Found {
     pub held_ns: u64,
     /// It used the CPU meanwhile (rather than waited in the kernel).
     pub computes: bool,
+    /// When to look again if it has switched since the last look.
+    pub again_ns: u64,
 }
 
 impl Seen {
@@ -153,21 +162,153 @@ impl Seen {
         }
         let queued = self.last.queued && look.queued;
         let held_ns = look.now_ns.saturating_sub(self.since.0);
+        let used_ns = |since_ns: u64| look.cpu_ns.saturating_sub(since_ns); // 0 if it can't be read
+        // It hardly used the CPU: it may have begun to wait in the kernel. Each time that turns out
+        // to be wrong (it switched again), the next suspicion waits longer.
+        let elapsed_ns = look.now_ns.saturating_sub(self.last.now_ns);
+        let rests = used_ns(self.last.cpu_ns) < elapsed_ns / 4;
+        let waits = same && used_ns(self.since.1) <= held_ns / 32;
+        self.suspicion_ns = match (waits, rests) {
+            (true, _) => BLOCKED_NS,
+            (false, true) => (2 * self.suspicion_ns).clamp(BLOCKED_NS, SUSPECT_NS),
+            (false, false) => self.suspicion_ns,
+        };
         let found = Found {
             backlog_lasts: queued && same || self.last.queued && look.ring_len > 1,
             switches: look.switches,
             held_ns,
-            // The machine may have other things to do than to run this thread all the time. A clock
-            // that can't be read says 0.
-            computes: look.cpu_ns.saturating_sub(self.since.1) > held_ns / 32,
+            // The machine may have other things to do than to run this thread all the time.
+            computes: !waits && same,
+            again_ns: if rests { self.suspicion_ns } else { BUSY_NS },
         };
         self.last = look;
         found
     }
 
+    /// True if the last look was at `now_ns`.
+    pub fn is_of(&self, now_ns: u64) -> bool {
+        self.last.now_ns == now_ns
+    }
+
     /// The running thread was told to give way: its quantum begins anew.
     pub fn told(&mut self) {
         self.since = (self.last.now_ns, self.last.cpu_ns);
+    }
+}
+
+/// Who waits while one thread holds a carrier.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Demand {
+    /// Somebody does: queued there, posted, or due.
+    pub waits: bool,
+    /// Somebody among them has just been woken from outside the carriers.
+    pub fresh: bool,
+    /// No carrier waits for timers and descriptors.
+    pub unattended: bool,
+}
+
+/// What the thread that holds a carrier may still do.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// What is left of its quantum; `u64::MAX` for ever.
+    pub quantum_ns: u64,
+    /// For so long nobody who is woken interrupts it.
+    pub undisturbed_ns: u64,
+}
+
+impl Terms {
+    /// At the begin of a quantum.
+    pub const fn whole(quantum_ns: u64) -> Self {
+        Self {
+            quantum_ns,
+            undisturbed_ns: 0,
+        }
+    }
+}
+
+/// What to do about a carrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// It is left alone.
+    Leave,
+    /// Its thread's quantum is over.
+    Preempt,
+    /// Its thread makes room for who was woken, and goes on before others that compute, for what is
+    /// left of its quantum.
+    Interrupt { left_ns: u64 },
+    /// Replace it, if it waits in the kernel.
+    Replace,
+}
+
+/// See [`judge`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub act: Act,
+    /// The next look must come within this.
+    pub within_ns: u64,
+    /// Whoever becomes ready should be noticed at once, because something would be done about it.
+    pub watch: bool,
+}
+
+/// What sysmon does about one carrier after a look.
+///
+/// Who is woken goes before who computes, within bounds: a thread has run for [`SETTLED_NS`], and
+/// for as long as it was kept waiting by its last interruption, before it is interrupted. So those
+/// who compute keep half of a carrier that others are woken on all the time; and as an interrupted
+/// one goes on with the rest of its quantum, they still take equal turns.
+pub fn judge(found: Found, demand: Demand, terms: Terms) -> Verdict {
+    let cares = demand.waits || demand.unattended;
+    let leave = |within_ns: u64| Verdict {
+        act: Act::Leave,
+        within_ns: if cares { within_ns } else { u64::MAX },
+        watch: false,
+    };
+    if found.held_ns == 0 {
+        return leave(found.again_ns);
+    }
+    if !found.computes {
+        let left_ns = BLOCKED_NS.saturating_sub(found.held_ns);
+        return match demand.waits {
+            _ if left_ns != 0 => leave(left_ns),
+            true => Verdict {
+                act: Act::Replace,
+                ..leave(BUSY_NS)
+            },
+            false => Verdict {
+                watch: demand.unattended,
+                ..leave(u64::MAX)
+            },
+        };
+    }
+    let left_ns = terms.quantum_ns.saturating_sub(found.held_ns);
+    if left_ns == 0 && demand.waits {
+        return Verdict {
+            act: Act::Preempt,
+            within_ns: BLOCKED_NS,
+            watch: false,
+        };
+    }
+    let unsettled_ns = terms
+        .undisturbed_ns
+        .max(SETTLED_NS)
+        .saturating_sub(found.held_ns);
+    let act = match terms.quantum_ns {
+        u64::MAX => Act::Leave,
+        _ if demand.fresh && unsettled_ns == 0 => Act::Interrupt { left_ns },
+        _ => Act::Leave,
+    };
+    let settles_ns = match unsettled_ns {
+        0 => u64::MAX,
+        ns => ns,
+    };
+    let within_ns = match demand.waits {
+        true => left_ns.min(settles_ns),
+        false => settles_ns,
+    };
+    Verdict {
+        act,
+        watch: demand.unattended && unsettled_ns == 0,
+        ..leave(within_ns)
     }
 }
 
@@ -287,6 +428,98 @@ mod tests {
             ..look(20_000, 5, 1)
         };
         assert!(!seen.look(waits).computes);
+    }
+
+    const WHOLE: Terms = Terms {
+        quantum_ns: QUANTUM_NS,
+        undisturbed_ns: 0,
+    };
+
+    fn computing(held_ns: u64) -> Found {
+        Found {
+            held_ns,
+            computes: true,
+            ..Found::default()
+        }
+    }
+
+    fn demand(fresh: bool) -> Demand {
+        Demand {
+            waits: fresh,
+            fresh,
+            unattended: true,
+        }
+    }
+
+    #[test]
+    fn who_is_woken_interrupts_who_computes_but_not_at_once() {
+        let act = |held_ns, terms| judge(computing(held_ns), demand(true), terms).act;
+        let left_ns = QUANTUM_NS - SETTLED_NS;
+        assert_eq!(act(SETTLED_NS - 1, WHOLE), Act::Leave);
+        assert_eq!(act(SETTLED_NS, WHOLE), Act::Interrupt { left_ns });
+        assert_eq!(act(QUANTUM_NS, WHOLE), Act::Preempt);
+        let resumed = Terms {
+            quantum_ns: 900_000,
+            undisturbed_ns: 700_000,
+        };
+        assert_eq!(act(699_999, resumed), Act::Leave);
+        assert_eq!(act(700_000, resumed), Act::Interrupt { left_ns: 200_000 });
+        let for_ever = Terms {
+            quantum_ns: u64::MAX,
+            ..WHOLE
+        };
+        assert_eq!(act(1 << 40, for_ever), Act::Leave);
+    }
+
+    #[test]
+    fn sysmon_watches_for_who_becomes_ready_when_it_could_do_something() {
+        let watches = |found| judge(found, demand(false), WHOLE).watch;
+        assert!(!watches(computing(0)), "it switches, and polls by itself");
+        assert!(!watches(computing(SETTLED_NS - 1)), "not yet");
+        assert!(watches(computing(SETTLED_NS)));
+        assert!(watches(computing(10 * QUANTUM_NS)));
+        let waiting = |held_ns| Found {
+            computes: false,
+            ..computing(held_ns)
+        };
+        assert!(watches(waiting(BLOCKED_NS)));
+        assert!(!watches(waiting(BLOCKED_NS - 1)));
+        let attended = Demand::default();
+        let verdict = judge(computing(QUANTUM_NS), attended, WHOLE);
+        assert_eq!((verdict.watch, verdict.within_ns), (false, u64::MAX));
+    }
+
+    #[test]
+    fn a_carrier_that_waits_in_the_kernel_is_replaced_if_somebody_waits_for_it() {
+        let found = Found {
+            held_ns: BLOCKED_NS,
+            ..Found::default()
+        };
+        assert_eq!(judge(found, demand(true), WHOLE).act, Act::Replace);
+        assert_eq!(judge(found, demand(false), WHOLE).act, Act::Leave);
+        let early = Found {
+            held_ns: BLOCKED_NS - 1,
+            ..found
+        };
+        assert_eq!(judge(early, demand(true), WHOLE).within_ns, 1);
+    }
+
+    #[test]
+    fn a_carrier_that_hardly_uses_its_cpu_is_looked_at_again_soon() {
+        let mut seen = Seen::default();
+        let mut again = |now_ns, switches, cpu_ns| {
+            let look = Look {
+                cpu_ns,
+                ..look(now_ns, switches, 1)
+            };
+            judge(seen.look(look), demand(true), WHOLE).within_ns
+        };
+        assert_eq!(again(1_000_000, 1, 500_000), BUSY_NS);
+        assert_eq!(again(2_000_000, 2, 501_000), BLOCKED_NS);
+        assert_eq!(again(2_100_000, 3, 502_000), 2 * BLOCKED_NS, "it was wrong");
+        assert_eq!(again(2_300_000, 4, 502_000), SUSPECT_NS);
+        assert_eq!(again(2_600_000, 4, 502_000), BUSY_NS, "it was right");
+        assert_eq!(again(3_000_000, 5, 502_000), 2 * BLOCKED_NS);
     }
 
     #[test]

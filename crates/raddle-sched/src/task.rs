@@ -48,6 +48,9 @@ pub struct Task {
     claim: AtomicU32,
     /// Link of the injector, of [`TaskList`] and of free lists; owned by whoever holds the task.
     pub(crate) next: AtomicPtr<Task>,
+    /// Its place among waiters: those of a higher rank are woken first, and 0 is the rank of most.
+    /// Stored by the engine's user, read when a wait node is linked.
+    pub rank: AtomicU32,
     /// Place in [`crate::Timers`]; guarded by its lock.
     pub(crate) timer: TimerNode,
     /// Place in the policy, and what that goes by.
@@ -61,6 +64,7 @@ impl Task {
             on_cpu: AtomicU32::new(0),
             claim: AtomicU32::new(RUNNING),
             next: AtomicPtr::new(null_mut()),
+            rank: AtomicU32::new(0),
             timer: TimerNode::new(),
             policy: Node::new(),
         }
@@ -195,6 +199,15 @@ impl TaskList {
             None => self.head.set(task.as_ptr()),
         }
         self.tail.set(task.as_ptr());
+        self.len.set(self.len.get() + 1);
+    }
+
+    /// Puts a task that is in no other list before all others.
+    pub fn push_first(&self, task: TaskRef) {
+        task.get().next.store(self.head.get(), Ordering::Relaxed);
+        if self.head.replace(task.as_ptr()).is_null() {
+            self.tail.set(task.as_ptr());
+        }
         self.len.set(self.len.get() + 1);
     }
 

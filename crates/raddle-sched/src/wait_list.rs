@@ -63,6 +63,11 @@ impl WaitNode {
         self.won.get()
     }
 
+    /// The rank of its task, now.
+    fn rank(&self) -> u32 {
+        self.task().get().rank.load(Ordering::Relaxed)
+    }
+
     /// The task of the current or last wait.
     fn task(&self) -> TaskRef {
         match self.task.get() {
@@ -78,7 +83,8 @@ impl Default for WaitNode {
     }
 }
 
-/// An intrusive FIFO of wait nodes; every method needs the lock that guards the list.
+/// An intrusive list of wait nodes, by rank and then by age; every method needs the lock that
+/// guards the list.
 pub struct WaitList {
     head: *const WaitNode,
     tail: *const WaitNode,
@@ -101,7 +107,7 @@ impl WaitList {
         self.head.is_null()
     }
 
-    /// Appends a node for `task`.
+    /// Puts a node for `task` behind all of its rank.
     ///
     /// # Safety
     /// The node must stay where it is, and alive, until it has been unlinked.
@@ -110,16 +116,21 @@ impl WaitList {
         node.bits.set(bits);
         node.won.set(false);
         node.key.store(key, Ordering::Relaxed);
-        // SAFETY: the caller's promise is link_last's.
-        unsafe { self.link_last(node) };
+        // SAFETY: the caller's promise is link_by_rank's.
+        unsafe { self.link_by_rank(node) };
     }
 
-    /// Appends a node whose fields are set.
+    /// Puts a node whose fields are set behind all of its rank.
     ///
     /// # Safety
     /// As for [`WaitList::link`].
-    unsafe fn link_last(&mut self, node: &WaitNode) {
+    #[inline(always)]
+    unsafe fn link_by_rank(&mut self, node: &WaitNode) {
         debug_assert!(!node.linked.get());
+        if node.rank() != 0 {
+            // SAFETY: the caller's promise.
+            return unsafe { self.link_among(node) };
+        }
         node.next.set(null());
         node.prev.set(self.tail);
         node.linked.set(true);
@@ -129,6 +140,35 @@ impl WaitList {
             None => self.head = node,
         }
         self.tail = node;
+    }
+
+    /// Links a node of a rank: before those of lower ranks at the list's end.
+    ///
+    /// # Safety
+    /// As for [`WaitList::link`].
+    #[cold]
+    unsafe fn link_among(&mut self, node: &WaitNode) {
+        let (mut prev, mut next) = (self.tail, null());
+        // SAFETY: linked nodes are alive, by link's contract; so in what follows.
+        while let Some(before) = unsafe { prev.as_ref() }
+            && before.rank() < node.rank()
+        {
+            next = prev;
+            prev = before.prev.get();
+        }
+        node.next.set(next);
+        node.prev.set(prev);
+        node.linked.set(true);
+        // SAFETY: as above.
+        match unsafe { prev.as_ref() } {
+            Some(prev) => prev.next.set(node),
+            None => self.head = node,
+        }
+        // SAFETY: as above.
+        match unsafe { next.as_ref() } {
+            Some(next) => next.prev.set(node),
+            None => self.tail = node,
+        }
     }
 
     /// Takes a node out, if it is in; true if it was.
@@ -153,8 +193,8 @@ impl WaitList {
         true
     }
 
-    /// Gives up to `max` nodes of key `from` the key `to`, and moves them to the end of `target`,
-    /// if that is another list. Returns how many.
+    /// Gives up to `max` nodes of key `from` the key `to`, and moves them to `target`, if that is
+    /// another list, behind those of their rank. Returns how many.
     ///
     /// # Safety
     /// The locks of both lists are held.
@@ -182,7 +222,7 @@ impl WaitList {
                 // SAFETY: the node is in this list; both locks are held.
                 unsafe {
                     self.unlink(node);
-                    target.link_last(node);
+                    target.link_by_rank(node);
                 }
             }
         }
@@ -202,9 +242,9 @@ impl WaitList {
         None
     }
 
-    /// Unlinks and claims up to `max` nodes that `wanted` accepts, oldest first; the claimed tasks
-    /// are appended to `woken`. Nodes whose task somebody else claimed are unlinked and not
-    /// counted.
+    /// Unlinks and claims up to `max` nodes that `wanted` accepts, the highest rank and then the
+    /// oldest first; the claimed tasks are appended to `woken`. Nodes whose task somebody else
+    /// claimed are unlinked and not counted.
     pub fn wake(
         &mut self,
         max: usize,
@@ -256,8 +296,22 @@ mod tests {
     impl Waits {
         /// One wait for each pair of key and bits.
         fn new(waits: &[(usize, u32)]) -> Self {
+            Self::of(waits, &vec![0; waits.len()])
+        }
+
+        /// One wait on key 1 for each rank.
+        fn ranked(ranks: &[u32]) -> Self {
+            Self::of(&vec![(1, 1); ranks.len()], ranks)
+        }
+
+        fn of(waits: &[(usize, u32)], ranks: &[u32]) -> Self {
+            let task = |&rank: &u32| {
+                let task = Task::new();
+                task.rank.store(rank, Ordering::Relaxed);
+                task
+            };
             let mut made = Self {
-                tasks: waits.iter().map(|_| Task::new()).collect(),
+                tasks: ranks.iter().map(task).collect(),
                 nodes: waits.iter().map(|_| WaitNode::new()).collect(),
                 list: WaitList::new(),
             };
@@ -291,6 +345,32 @@ mod tests {
         assert_eq!(waits.wake(2, |_, _| true), [0, 1]);
         assert_eq!(waits.wake(9, |_, _| true), [2, 3, 4]);
         assert!(waits.list.is_empty());
+    }
+
+    #[test]
+    fn a_higher_rank_is_woken_first_and_equals_by_age() {
+        let mut waits = Waits::ranked(&[0, 5, 0, 9, 5, 9]);
+        assert_eq!(waits.wake(9, |_, _| true), [3, 5, 1, 4, 0, 2]);
+    }
+
+    #[test]
+    fn a_requeue_keeps_to_the_rank() {
+        let mut waits = Waits::ranked(&[3, 0]);
+        let mut others = Waits::ranked(&[5, 0]);
+        // SAFETY: nobody else knows the lists.
+        let moved = unsafe { waits.list.requeue(1, 2, 9, Some(&mut others.list)) };
+        assert_eq!(moved, 2);
+        let order = |list: &WaitList| {
+            let mut nodes = Vec::new();
+            let mut at = list.head;
+            // SAFETY: linked nodes are alive.
+            while let Some(node) = unsafe { at.as_ref() } {
+                nodes.push((node.rank(), node.key()));
+                at = node.next.get();
+            }
+            nodes
+        };
+        assert_eq!(order(&others.list), [(5, 1), (3, 2), (0, 1), (0, 2)]);
     }
 
     #[test]

@@ -104,6 +104,50 @@ CASE(sleepers_go_on_beside_a_raw_read)
     join_all(sleepers, 2);
 }
 
+static atomic_int computes;
+
+static void *compute(void *unused)
+{
+    while (atomic_load_explicit(&computes, memory_order_relaxed)) {
+    }
+    return unused;
+}
+
+static void *nothing(void *unused)
+{
+    return unused;
+}
+
+static void *start_some_and_read_raw(void *some)
+{
+    char c;
+    for (int i = 0; i < 4; i++) {
+        ((pthread_t *)some)[i] = start(nothing, NULL);
+    }
+    IS(raw_read(pipes[0][0], &c, 1), 1);
+    return NULL;
+}
+
+/* Whoever takes the place of the reader has something to do already. */
+CASE(who_waits_behind_a_raw_read_runs_beside_threads_that_compute)
+{
+    enum { BURNERS = 4 };
+    pthread_t burners[BURNERS], some[4];
+    GET(pipe(pipes[0]));
+    atomic_store(&computes, 1);
+    for (int i = 0; i < BURNERS; i++) {
+        burners[i] = start(compute, NULL);
+    }
+    sleep_ms(10);
+    pthread_t reader = start(start_some_and_read_raw, some);
+    sleep_ms(50);
+    join_all(some, 4);
+    IS(write(pipes[0][1], "x", 1), 1);
+    join(reader);
+    atomic_store(&computes, 0);
+    join_all(burners, BURNERS);
+}
+
 /* Each comes back to fewer carriers than there are threads by then. */
 CASE(blocked_threads_come_back_and_compute)
 {

@@ -29,8 +29,8 @@ struct test_case {
     void (*run)(void);
 };
 
-static struct test_case cases[100];
-static int case_count;
+static struct test_case cases[100] __attribute__((unused));
+static int case_count __attribute__((unused));
 static const char *case_name;
 static int argument_count __attribute__((unused));
 static char **arguments __attribute__((unused));

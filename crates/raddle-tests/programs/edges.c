@@ -227,6 +227,33 @@ CASE(a_mode_that_another_process_sets_counts_too)
     FAILS(read(pair[1], data, sizeof data), EAGAIN);
 }
 
+static void *read_once(void *fd)
+{
+    char data[100];
+    return number(GET(read((int)(long)fd, data, sizeof data)));
+}
+
+CASE(a_read_that_must_not_wait_gets_what_has_just_come)
+{
+    char data[100];
+    tcp_pair();
+    pthread_t reader = start(read_once, number(pair[1]));
+    let_others_block();
+    GET(send(pair[0], "abc", 3, 0));
+    IS(join(reader), 3);
+    set_nonblocking(number(pair[1]));
+    for (int i = 0; i < 100; i++) {
+        struct pollfd ask = {pair[1], POLLIN, 0};
+        GET(send(pair[0], "abc", 3, 0));
+        while (poll(&ask, 1, 0) == 0) {
+        }
+        IS(read(pair[1], data, sizeof data), 3);
+        if (i % 2) {
+            FAILS(read(pair[1], data, sizeof data), EAGAIN);
+        }
+    }
+}
+
 CASE(several_readers_of_one_socket_share_all_bytes_and_all_see_the_end)
 {
     pthread_t readers[4];

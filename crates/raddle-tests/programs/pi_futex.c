@@ -15,10 +15,12 @@
 static atomic_uint word, condition;
 static atomic_int step;
 
+static int flags = FUTEX_PRIVATE_FLAG;
+
 static long futex(atomic_uint *address, int operation, long value, const void *fourth,
                   atomic_uint *second, int third)
 {
-    operation |= FUTEX_PRIVATE_FLAG;
+    operation |= flags;
     return syscall(SYS_futex, address, operation, value, fourth, second, third);
 }
 
@@ -226,7 +228,7 @@ static void *wait_requeue_briefly(void *argument)
     return argument;
 }
 
-CASE(a_requeued_wait_times_out)
+static void requeued_waits_time_out(void)
 {
     OK(futex(&word, FUTEX_LOCK_PI, 0, NULL, NULL, 0));
     pthread_t threads[2] = {start(wait_requeue_briefly, NULL), start(wait_requeue_briefly, NULL)};
@@ -236,4 +238,28 @@ CASE(a_requeued_wait_times_out)
     join_all(threads, 2);
     OK(futex(&word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0));
     IS(word & FUTEX_TID_MASK, 0);
+}
+
+CASE(a_requeued_wait_times_out)
+{
+    requeued_waits_time_out();
+}
+
+CASE(shared_words_are_requeued_to_a_lock_that_is_held)
+{
+    flags = 0;
+    OK(futex(&word, FUTEX_LOCK_PI, 0, NULL, NULL, 0));
+    requeue_all(10);
+}
+
+CASE(shared_words_are_requeued_to_a_lock_that_is_free)
+{
+    flags = 0;
+    requeue_all(10);
+}
+
+CASE(a_requeued_wait_on_a_shared_word_times_out)
+{
+    flags = 0;
+    requeued_waits_time_out();
 }

@@ -5,10 +5,12 @@
 #include <cxxabi.h>
 #include <exception>
 #include <execinfo.h>
+#include <future>
 #include <mutex>
 #include <sched.h>
 #include <stdexcept>
 #include <string>
+#include <sys/time.h>
 #include <thread>
 #include <vector>
 
@@ -238,4 +240,203 @@ CASE(an_exception_that_nobody_catches_aborts)
         abort();
     });
     std::thread([] { throw 1; }).join();
+}
+
+static int thrower(const void *, const void *)
+{
+    Guard guard;
+    sched_yield();
+    throw std::runtime_error("in a comparator");
+}
+
+static void throw_through_libc(int)
+{
+    for (int i = 0; i < 50; i++) {
+        int numbers[4] = {3, 1, 2, 4};
+        try {
+            qsort(numbers, 4, sizeof numbers[0], thrower);
+            CHECK(!"reached");
+        } catch (const std::runtime_error &) {
+            sched_yield();
+        }
+    }
+}
+
+CASE(exceptions_pass_callbacks_of_libc)
+{
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; i++) {
+        threads.emplace_back(throw_through_libc, i);
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    IS(destroyed, 8 * 50);
+}
+
+static std::atomic<int> attempts;
+
+static void fail_twice()
+{
+    usleep(1000);
+    if (attempts++ < 2) {
+        throw attempts.load();
+    }
+}
+
+CASE(a_call_once_that_throws_is_tried_by_the_next)
+{
+    static std::once_flag once;
+    static std::atomic<int> caught, done;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; i++) {
+        threads.emplace_back([] {
+            try {
+                std::call_once(once, fail_twice);
+                done++;
+            } catch (int) {
+                caught++;
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    IS(attempts, 3);
+    IS(caught, 2);
+    IS(done, 6);
+}
+
+static pthread_once_t plain_once = PTHREAD_ONCE_INIT;
+
+CASE(a_pthread_once_that_throws_is_tried_by_the_next)
+{
+    static std::atomic<int> caught;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; i++) {
+        threads.emplace_back([] {
+            try {
+                pthread_once(&plain_once, fail_twice);
+            } catch (int) {
+                caught++;
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    IS(attempts, 3);
+    IS(caught, 2);
+}
+
+CASE(an_exception_of_a_thread_reaches_who_asks_for_its_result)
+{
+    std::vector<std::future<int>> results;
+    for (int i = 0; i < 20; i++) {
+        results.push_back(std::async(std::launch::async, [i]() -> int {
+            usleep(500);
+            throw_below(5, i);
+            return 0;
+        }));
+    }
+    for (int i = 0; i < 20; i++) {
+        try {
+            results[i].get();
+            CHECK(!"reached");
+        } catch (const std::exception &error) {
+            IS(std::stoi(error.what()), i);
+        }
+    }
+}
+
+// A clean-up that waits, and uses exceptions of its own, while a cancellation unwinds.
+struct WaitsAndCatches {
+    ~WaitsAndCatches()
+    {
+        try {
+            usleep(1000);
+            throw 1;
+        } catch (int) {
+            sched_yield();
+            destroyed++;
+        }
+    }
+};
+
+CASE(a_cancellation_unwinds_through_waits_and_exceptions)
+{
+    GET(pipe(ends));
+    pthread_t threads[20];
+    for (pthread_t &thread : threads) {
+        thread = start(
+            [](void *) -> void * {
+                WaitsAndCatches outer;
+                wait_below(3);
+                return nullptr;
+            },
+            nullptr);
+    }
+    sleep_ms(30);
+    for (pthread_t thread : threads) {
+        OK(pthread_cancel(thread));
+    }
+    for (pthread_t thread : threads) {
+        CHECK(join(thread) == PTHREAD_CANCELED);
+    }
+    IS(destroyed, 20 * 5);
+}
+
+static std::atomic<long> traces, whole;
+static __thread uintptr_t first_frame;
+
+static void trace_in_handler(int)
+{
+    void *addresses[64];
+    int count = backtrace(addresses, 64);
+    traces++;
+    for (int i = 0; i < count; i++) {
+        whole += (uintptr_t)addresses[i] - first_frame < 4096;
+    }
+}
+
+__attribute__((noinline)) static void *call_often(void *)
+{
+    first_frame = (uintptr_t)call_often;
+    sigset_t profile;
+    sigemptyset(&profile);
+    sigaddset(&profile, SIGPROF);
+    pthread_sigmask(SIG_UNBLOCK, &profile, nullptr);
+    char byte = 0;
+    while (traces < 300) {
+        (void)!write(ends[1], &byte, 1);
+        (void)!read(ends[0], &byte, 1);
+        sched_yield();
+    }
+    pthread_sigmask(SIG_BLOCK, &profile, nullptr);
+    return nullptr;
+}
+
+CASE(backtraces_at_any_moment_reach_the_first_frame)
+{
+    void *warm_up[4];
+    backtrace(warm_up, 4);
+    GET(pipe(ends));
+    struct sigaction action = {};
+    action.sa_handler = trace_in_handler;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGPROF, &action, nullptr);
+    sigset_t profile;
+    sigemptyset(&profile);
+    sigaddset(&profile, SIGPROF);
+    pthread_sigmask(SIG_BLOCK, &profile, nullptr);
+    pthread_t threads[4];
+    for (pthread_t &thread : threads) {
+        thread = start(call_often, nullptr);
+    }
+    struct itimerval often = {{0, 1000}, {0, 1000}};
+    GET(setitimer(ITIMER_PROF, &often, nullptr));
+    for (pthread_t thread : threads) {
+        join(thread);
+    }
+    CHECK(whole >= traces);
 }

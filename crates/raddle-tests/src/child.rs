@@ -20,6 +20,15 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group,
 use crate::mode::{Mode, raddle};
 use crate::tools::find_tool;
 
+/// Whoever runs the tests in the background may ignore what a terminal sends.
+fn default_signals() -> std::io::Result<()> {
+    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+        // SAFETY: the default action is no function of ours.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    Ok(())
+}
+
 /// How long a program may take to do what it surely does.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -56,9 +65,11 @@ impl Running {
         command
             .stdin(stdin)
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .stderr(Stdio::piped())
+            .process_group(0);
+        // SAFETY: signal(2) may be called between fork and exec.
+        unsafe { command.pre_exec(default_signals) };
         let mut child = command
-            .process_group(0)
             .spawn()
             .with_context(|| format!("can't start {command:?}"))?;
         let stdout = Collector::start(child.stdout.take());

@@ -4,6 +4,7 @@
 //! that a product can't be stale. A lock file lets test processes that run at once compile once;
 //! a product appears by one rename, so that a killed compiler leaves nothing that looks whole.
 
+use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,6 +15,9 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::mode::target_folder;
 use crate::tools::{find_tool, jdks, python};
+
+/// Names a folder with a glibc: C and C++ programs run with that instead of the machine's.
+const GLIBC: &str = "RADDLE_TEST_GLIBC";
 
 /// How to run a program: one line of arguments for each runtime that can run it.
 #[derive(Clone, Debug)]
@@ -85,8 +89,20 @@ fn native(compiler: &str, standard: &[&str], source: &Path) -> Result<PathBuf> {
     let mut command = Command::new(find_tool(compiler)?);
     command.args(["-O2", "-g", "-pthread", "-Wall", "-Werror"]);
     command.args(standard).arg("-o").arg("program").arg(source);
+    if let Some(folder) = env::var_os(GLIBC) {
+        let folder = PathBuf::from(folder);
+        let loader = folder.join("ld-linux-x86-64.so.2");
+        // The old kind of path, because it holds for the libraries of libraries, too.
+        command.args(["-Wl,--disable-new-dtags", "-Xlinker", "-rpath", "-Xlinker"]);
+        command.arg(folder);
+        command.args(["-Xlinker", "--dynamic-linker", "-Xlinker"]);
+        command.arg(loader);
+    }
     // A program's shared object is a program of its own that it finds beside itself.
     command.args(["-ldl", "-lrt", "-lm"]);
+    if fs::read_to_string(source)?.contains("<libunwind.h>") {
+        command.arg("-lunwind");
+    }
     Ok(product(source, command)?.join("program"))
 }
 

@@ -21,6 +21,14 @@ mod cancellation {
     }
 }
 
+mod unwind_library {
+    raddle_tests::cases! { "unwind_library.c":
+        libunwind_steps_over_a_read,
+        libunwind_steps_over_a_semaphore,
+        libunwind_steps_over_a_yield,
+    }
+}
+
 mod unwinding {
     raddle_tests::cases! { "unwinding.cc":
         cancelling_a_read_runs_destructors_of_every_frame,
@@ -31,6 +39,12 @@ mod unwinding {
         exceptions_being_handled_belong_to_their_thread,
         backtrace_ends_in_main_and_in_threads,
         backtrace_from_a_handler_passes_the_interrupted_wait,
+        exceptions_pass_callbacks_of_libc,
+        a_call_once_that_throws_is_tried_by_the_next,
+        a_pthread_once_that_throws_is_tried_by_the_next,
+        an_exception_of_a_thread_reaches_who_asks_for_its_result,
+        a_cancellation_unwinds_through_waits_and_exceptions,
+        backtraces_at_any_moment_reach_the_first_frame,
         an_exception_that_nobody_catches_aborts => 134,
     }
 }

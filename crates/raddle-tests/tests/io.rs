@@ -132,6 +132,7 @@ mod edges {
         a_time_limit_ends_a_read_after_a_short_one,
         a_mode_that_another_thread_sets_counts_for_the_next_read,
         a_mode_that_another_process_sets_counts_too,
+        a_read_that_must_not_wait_gets_what_has_just_come,
         several_readers_of_one_socket_share_all_bytes_and_all_see_the_end,
         duplicates_are_emptied_for_each_other,
         a_process_that_shares_the_socket_takes_what_it_reads,

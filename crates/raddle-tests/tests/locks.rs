@@ -106,6 +106,9 @@ mod inheritance {
         requeue_to_a_lock_that_is_held,
         requeue_to_a_lock_that_is_free,
         a_requeued_wait_times_out,
+        shared_words_are_requeued_to_a_lock_that_is_held,
+        shared_words_are_requeued_to_a_lock_that_is_free,
+        a_requeued_wait_on_a_shared_word_times_out,
     }
 }
 

@@ -37,9 +37,18 @@ mod blocking {
         sixteen_raw_reads_do_not_stop_who_writes,
         opening_a_fifo_waits_alone,
         sleepers_go_on_beside_a_raw_read,
+        who_waits_behind_a_raw_read_runs_beside_threads_that_compute,
         blocked_threads_come_back_and_compute,
         fork_while_others_block,
         a_child_process_waits_for_its_exec_alone,
+    }
+}
+
+mod degraded {
+    raddle_tests::cases! { "degraded.c":
+        in_a_container,
+        without_more_kernel_threads,
+        under_a_debugger,
     }
 }
 

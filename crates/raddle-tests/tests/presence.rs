@@ -113,6 +113,31 @@ fn carriers_are_resized_while_threads_compute() {
 }
 
 #[test]
+fn carriers_that_sit_in_the_kernel_are_told_with_the_place() {
+    let name = "presence::carriers_that_sit_in_the_kernel_are_told_with_the_place";
+    in_every_mode(name, |mode| {
+        // With more carriers nobody may need that one's place.
+        let Mode::Raddle { carriers: 1 } = mode else {
+            return Ok(());
+        };
+        let program = Program::build("stuck.c")?;
+        let running = Running::start(mode, mode.command(&program.variants[0].command)?, None)?;
+        running.wait_until_it_says("stuck\n")?;
+        let pid = running.pid().to_string();
+        let stats = Command::new(raddle()?)
+            .args(["dump", &pid, "--stats"])
+            .output()?;
+        let stats = String::from_utf8(stats.stdout)?;
+        let event = stats.lines().find(|line| line.contains("system call 0 "));
+        ensure!(
+            event.is_some_and(|line| line.contains("at program+")),
+            "{stats}"
+        );
+        running.terminate()
+    });
+}
+
+#[test]
 fn threads_beyond_the_limit_are_refused() {
     let name = "presence::threads_beyond_the_limit_are_refused";
     in_every_mode(name, |mode| {

@@ -55,3 +55,16 @@ mod credentials {
         the_folder_is_of_all_threads_but_who_left_them,
     }
 }
+
+mod job_control {
+    raddle_tests::cases! { "jobs.c":
+        a_stop_signal_stops_all_threads,
+        a_continuation_runs_its_handler,
+        a_handler_stops_its_process_after_all,
+        a_thread_that_stops_itself_stops_all,
+        keys_of_a_terminal_interrupt_and_stop,
+        an_interrupt_without_a_handler_ends_the_process,
+        a_background_read_stops_until_it_is_in_the_foreground,
+        a_background_write_stops_where_the_terminal_says_so,
+    }
+}

@@ -7,6 +7,7 @@
 //! - [`light`]: threads of one page each, for those who make a million.
 //! - [`completion`]: a value that one thread computes and another one waits for.
 //! - [`handles`]: a lock-free table of small names for values.
+//! - [`pool`]: thread pools, whose workers are such threads.
 //! - [`runtime`]: whether the engine is there, and how many carriers it has.
 //!
 //! Threads made in other ways, by `std::thread` or by libraries, stay kernel threads; both kinds
@@ -25,6 +26,14 @@ pub mod completion;
 // Model checks are about completions; what makes threads needs real ones.
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod light;
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
+pub mod pool;
+/// What is lock-free in pools, for its models.
+#[cfg(raddle_loom)]
+pub mod pool {
+    pub mod deque;
+    pub mod job;
+}
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod runtime;
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]

@@ -19,6 +19,7 @@
 //! Without the runtime ([`crate::runtime::status`]) hosts are kernel threads; everything works the
 //! same, but a light thread that blocks in libc is replaced after some milliseconds only.
 
+mod fork;
 mod group;
 mod host;
 mod join;
@@ -94,6 +95,13 @@ impl Builder {
 /// let threads: Vec<_> = (0..1000u64).map(|i| raddle::light::spawn(move || i)).collect();
 /// let sum: u64 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
 /// assert_eq!(sum, 499_500);
+/// ```
+///
+/// The thread may outlive the caller, and what it holds must be safe to send:
+///
+/// ```compile_fail,E0277
+/// let shared = std::rc::Rc::new(1);
+/// raddle::light::spawn(move || println!("{shared}"));
 /// ```
 ///
 /// # Panics

@@ -3,13 +3,22 @@
 //! A green thread made here is a thread to std, libc and the kernel's interfaces: it has its own
 //! thread-locals, id, name, signal mask and stack, its panics propagate through [`JoinHandle`], and
 //! [`std::thread::current`] names it. Switching and blocking happen in user space.
+//!
+//! One difference: when a thread without a name overflows its stack, the process ends by SIGSEGV
+//! without std's line about it.
+
+mod join;
 
 use crate::completion::{self, Completion};
 use crate::runtime;
+pub use join::JoinHandle;
 use std::io;
 pub use std::thread::{
-    JoinHandle, ScopedJoinHandle, Thread, ThreadId, current, park, park_timeout, sleep, yield_now,
+    ScopedJoinHandle, Thread, ThreadId, current, park, park_timeout, sleep, yield_now,
 };
+
+/// The stack of a thread that doesn't ask for another, in bytes: std's.
+pub const STACK_SIZE: usize = 2 << 20;
 
 /// True on a green thread; false on a kernel thread, which then blocks where a green thread parks.
 ///
@@ -78,8 +87,11 @@ impl Builder {
         self,
         f: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {
+        if self.name.is_none() {
+            return join::spawn(self.stack_size.unwrap_or(STACK_SIZE), f);
+        }
         let _green = NextIsGreen::ask();
-        self.into_std().spawn(f)
+        self.into_std().spawn(f).map(JoinHandle::of_std)
     }
 
     /// Starts a green thread in a scope that runs `f`.
@@ -129,6 +141,18 @@ impl Drop for NextIsGreen {
 /// (1..=3).for_each(|i| to.send(i).unwrap());
 /// drop(to);
 /// assert_eq!(weaver.join().unwrap(), 6);
+/// ```
+///
+/// The thread may outlive the caller, and what it holds must be safe to send:
+///
+/// ```compile_fail,E0373
+/// let word = String::from("warp");
+/// raddle::spawn(|| println!("{word}"));
+/// ```
+///
+/// ```compile_fail,E0277
+/// let shared = std::rc::Rc::new(1);
+/// raddle::spawn(move || println!("{shared}"));
 /// ```
 ///
 /// # Panics
@@ -184,6 +208,23 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 ///     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 /// });
 /// assert_eq!(lengths, [4, 4]);
+/// ```
+///
+/// What ends before the scope can't be borrowed, nor what another thread of it changes:
+///
+/// ```compile_fail,E0597
+/// raddle::scope(|scope| {
+///     let short = String::from("weft");
+///     scope.spawn(|| println!("{short}"));
+/// });
+/// ```
+///
+/// ```compile_fail,E0499
+/// let mut count = 0;
+/// raddle::scope(|scope| {
+///     scope.spawn(|| count += 1);
+///     scope.spawn(|| count += 1);
+/// });
 /// ```
 ///
 /// # Panics

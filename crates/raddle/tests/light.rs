@@ -231,3 +231,41 @@ fn one_that_computes_is_replaced() {
         .into_iter()
         .for_each(|thread| thread.join().unwrap());
 }
+
+/// Forks, has the child start light threads, and gives its exit status.
+fn fork_and_start() -> i32 {
+    // SAFETY: the child only uses what the crate and libc allow there.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let sum: u64 = (0..100u64)
+            .map(|i| light::spawn(move || light::spawn(move || i).join().unwrap()))
+            .collect::<Vec<_>>()
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum();
+        // SAFETY: ends the child without the parent's exit handlers.
+        unsafe { libc::_exit(if sum == 4950 { 7 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: a live word.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    libc::WEXITSTATUS(status)
+}
+
+#[test]
+fn children_of_forks_have_light_threads_of_their_own() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let other = light::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            light::yield_now();
+        }
+    });
+    for _ in 0..5 {
+        assert_eq!(fork_and_start(), 7);
+        assert_eq!(light::spawn(fork_and_start).join().unwrap(), 7);
+    }
+    stop.store(true, Ordering::Relaxed);
+    other.join().unwrap();
+}

@@ -86,10 +86,8 @@ fn kernel_and_green_threads_share_locks_and_channels() {
         .collect();
     drop(to);
     assert_eq!(from.iter().sum::<u64>(), 8 * EACH * (EACH - 1) / 2);
-    green
-        .into_iter()
-        .chain(kernel)
-        .for_each(|thread| thread.join().unwrap());
+    green.into_iter().for_each(|thread| thread.join().unwrap());
+    kernel.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(*sum.lock().unwrap(), 8 * EACH);
 }
 
@@ -218,10 +216,8 @@ fn barriers_meet_across_kinds() {
     let kernel: Vec<_> = (0..10)
         .map(|_| std::thread::spawn(meet(Arc::clone(&barrier))))
         .collect();
-    green
-        .into_iter()
-        .chain(kernel)
-        .for_each(|thread| thread.join().unwrap());
+    green.into_iter().for_each(|thread| thread.join().unwrap());
+    kernel.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
 #[test]

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use crate::workspace::Workspace;
 
 const LIST: &str = "crates/raddle-tests/conformance.toml";
+const KNOWN_FAILURES: &str = "crates/raddle-tests/known-failures.toml";
 
 /// Reasons by case, of one suite.
 #[derive(Default)]
@@ -16,9 +17,13 @@ pub struct Exceptions {
 
 impl Exceptions {
     pub fn load(workspace: &Workspace, suite: &str) -> Result<Exceptions> {
-        let text = std::fs::read_to_string(workspace.root.join(LIST))
-            .with_context(|| format!("can't read {LIST}"))?;
-        Exceptions::parse(&text, suite).with_context(|| format!("{LIST} is malformed"))
+        Exceptions::read(workspace, LIST, suite)
+    }
+
+    fn read(workspace: &Workspace, file: &str, table: &str) -> Result<Exceptions> {
+        let text = std::fs::read_to_string(workspace.root.join(file))
+            .with_context(|| format!("can't read {file}"))?;
+        Exceptions::parse(&text, table).with_context(|| format!("{file} is malformed"))
     }
 
     fn parse(text: &str, suite: &str) -> Result<Exceptions> {
@@ -37,6 +42,15 @@ impl Exceptions {
         let reason = self.reason(case);
         reason.is_some_and(|reason| !reason.starts_with("sometimes:"))
     }
+}
+
+/// Those of our own integration tests, whose list has the group before the first `::`.
+pub fn known_failures(workspace: &Workspace) -> Result<Exceptions> {
+    let known = Exceptions::read(workspace, KNOWN_FAILURES, "failures")?;
+    let rename = |(name, reason): (String, String)| (name.replacen("::", "/", 1), reason);
+    Ok(Exceptions {
+        reasons: known.reasons.into_iter().map(rename).collect(),
+    })
 }
 
 #[cfg(test)]

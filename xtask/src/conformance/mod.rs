@@ -1,23 +1,28 @@
-//! Outside suites, natively and under raddle: what passes natively has to pass under raddle.
+//! Test suites, our own and others', natively and under raddle: what passes natively has to pass
+//! under raddle.
 //!
 //! Nouns: a *case* is one thing that a suite judges; a *group* is the cases that share a line of
-//! the table; a *mode* is native or a number of carriers; an *exception* is a case that is allowed
-//! to differ, with its reason, in `crates/raddle-tests/conformance.toml`.
+//! the details; a *suite* is what shares a line of the table; a *mode* is native or a number of
+//! carriers; an *exception* is a case that is allowed to differ, with its reason, in
+//! `crates/raddle-tests/conformance.toml`.
 //!
-//! Nothing of a suite is in this tree: the Open POSIX Test Suite is where the user says, and the
+//! No outside suite is in this tree: the Open POSIX Test Suite is where the user says, and the
 //! others are Debian packages.
 
 mod exceptions;
-pub mod posix;
+mod own;
+mod posix;
 mod process;
 mod python;
 mod report;
 mod stress;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::tally::Tally;
 use crate::workspace::Workspace;
 use exceptions::Exceptions;
 use process::Runner;
@@ -32,8 +37,8 @@ pub enum Mode {
 
 const CARRIERS: [u32; 3] = [1, 2, 3];
 
-/// What one case did: natively, then with each number of [`CARRIERS`]. `Err` says how it failed;
-/// under raddle nothing is run that does not pass natively.
+/// What one case did: natively, then with each number of carriers. `Err` says how it failed; under
+/// raddle nothing is run that does not pass natively.
 pub struct Case {
     pub group: String,
     pub name: String,
@@ -41,24 +46,97 @@ pub struct Case {
     pub raddle: Vec<(u32, Result<(), String>)>,
 }
 
-/// CPython's own tests and stress-ng's; `only` leaves those whose name contains it.
-pub fn run(workspace: &Workspace, only: Option<&str>) -> Result<bool> {
-    workspace.build_release()?;
-    let folder = workspace.target.join("conformance");
-    let mut clean = true;
-    let exceptions = Exceptions::load(workspace, "python")?;
-    clean &= report::judge(
-        &python::run(&runner(workspace, folder.join("python"))?, only)?,
-        &exceptions,
-    );
-    let exceptions = Exceptions::load(workspace, "stress")?;
-    clean &= report::judge(
-        &stress::run(&runner(workspace, folder.join("stress"))?, only)?,
-        &exceptions,
-    );
-    Ok(clean)
+/// Cases that share a line of the table.
+struct Suite {
+    title: String,
+    cases: Vec<Case>,
+    exceptions: Exceptions,
 }
 
-fn runner(workspace: &Workspace, folder: PathBuf) -> Result<Runner> {
-    Runner::new(workspace.raddle(), folder)
+/// What is run.
+#[derive(Default)]
+pub struct Settings {
+    /// Only what has this in its name: a test file, a module, a stressor, a program.
+    pub only: Option<String>,
+    /// Only these numbers of carriers.
+    pub carriers: Vec<u32>,
+}
+
+impl Settings {
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| name.contains(only))
+    }
+
+    fn carriers(&self) -> Vec<u32> {
+        if self.carriers.is_empty() {
+            return CARRIERS.to_vec();
+        }
+        self.carriers.clone()
+    }
+}
+
+/// The Open POSIX Test Suite: where it is, where its programs are built, how long one may run.
+pub struct Posix {
+    /// The folder `conformance/interfaces`, or one above it.
+    pub suite: PathBuf,
+    pub build: Option<PathBuf>,
+    pub limit: Duration,
+}
+
+/// The Open POSIX Test Suite alone.
+pub fn run_posix(workspace: &Workspace, settings: &Settings, posix: &Posix) -> Result<bool> {
+    workspace.build_release()?;
+    Ok(report::judge(&posix::run(workspace, settings, posix)?).failed == 0)
+}
+
+/// Every suite; the Open POSIX Test Suite if it is said where it is.
+pub fn run(workspace: &Workspace, settings: &Settings, posix: Option<&Posix>) -> Result<bool> {
+    workspace.build_release()?;
+    let mut suites = vec![Suite {
+        title: "integration tests".to_owned(),
+        cases: own::run(workspace, settings)?,
+        exceptions: exceptions::known_failures(workspace)?,
+    }];
+    if let Some(posix) = posix {
+        suites.extend(posix::run(workspace, settings, posix)?);
+    }
+    suites.push(stress(workspace, settings, stress::LONG)?);
+    suites.push(python(workspace, settings, &python::MODULES)?);
+    if settings.only.is_some() {
+        suites.retain(|suite| !suite.cases.is_empty());
+    }
+    Ok(report::judge(&suites).failed == 0)
+}
+
+/// The short, fixed part that continuous integration runs.
+pub fn run_short(workspace: &Workspace) -> Result<Tally> {
+    workspace.build_release()?;
+    let settings = Settings::default();
+    Ok(report::judge(&[
+        stress(workspace, &settings, stress::SHORT)?,
+        python(workspace, &settings, &python::SHORT)?,
+    ]))
+}
+
+fn stress(workspace: &Workspace, settings: &Settings, run_s: &str) -> Result<Suite> {
+    let runner = runner(workspace, settings, "stress")?;
+    Ok(Suite {
+        title: "stress-ng --verify".to_owned(),
+        cases: stress::run(&runner, settings, run_s)?,
+        exceptions: Exceptions::load(workspace, "stress")?,
+    })
+}
+
+fn python(workspace: &Workspace, settings: &Settings, modules: &[&str]) -> Result<Suite> {
+    let runner = runner(workspace, settings, "python")?;
+    Ok(Suite {
+        title: "CPython".to_owned(),
+        cases: python::run(&runner, settings, modules)?,
+        exceptions: Exceptions::load(workspace, "python")?,
+    })
+}
+
+fn runner(workspace: &Workspace, settings: &Settings, folder: &str) -> Result<Runner> {
+    let folder = workspace.target.join("conformance").join(folder);
+    Runner::new(workspace.raddle(), folder, settings.carriers())
 }

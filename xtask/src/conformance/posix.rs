@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::exceptions::Exceptions;
 use super::process::{End, Runner, cpus, parallel};
-use super::{CARRIERS, Case, Mode, report};
+use super::{Case, Posix, Settings, Suite};
 use crate::workspace::Workspace;
 
 /// The interfaces, by the first letters of their names or by all of them.
@@ -22,6 +22,13 @@ const PREFIXES: [&str; 7] = [
 ];
 const NAMES: [&str; 5] = ["fork", "kill", "killpg", "nanosleep", "raise"];
 
+/// The lines of the table, by the first letters of the interfaces' names; the last has the rest.
+const FAMILIES: [(&str, &[&str]); 3] = [
+    ("pthread_*, sem_*", &["pthread_", "sem_"]),
+    ("signals", &["sig", "kill", "raise"]),
+    ("clocks, timers, scheduling, message queues", &[""]),
+];
+
 /// Most programs sleep most of their time.
 const RUNS_PER_CPU: usize = 5;
 
@@ -29,9 +36,11 @@ const RUNS_PER_CPU: usize = 5;
 const CODES: [(i32, &str); 4] = [
     (1, "failed"),
     (2, "unresolved"),
-    (4, "unsupported"),
-    (5, "untested"),
+    (4, UNSUPPORTED),
+    (5, UNTESTED),
 ];
+const UNSUPPORTED: &str = "unsupported";
+const UNTESTED: &str = "untested";
 
 /// One program of the suite.
 struct Program {
@@ -40,39 +49,43 @@ struct Program {
     source: PathBuf,
 }
 
-/// Where the suite is and where its programs are built, and which of them run.
-pub struct Options {
-    /// The folder `conformance/interfaces`, or one above it.
-    pub suite: PathBuf,
-    pub build: Option<PathBuf>,
-    pub only: Option<String>,
-    pub limit: Duration,
-}
-
-pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
-    let interfaces = interfaces(&options.suite)?;
+pub fn run(workspace: &Workspace, settings: &Settings, posix: &Posix) -> Result<Vec<Suite>> {
+    let interfaces = interfaces(&posix.suite)?;
     let mut programs = programs(&interfaces)?;
-    if let Some(only) = &options.only {
-        programs.retain(|program| format!("{}/{}", program.group, program.name).contains(only));
-    }
-    workspace.build_release()?;
+    programs.retain(|program| settings.wants(&program.full_name()));
     let default = workspace.target.join("conformance/posix");
-    let build = options.build.clone().unwrap_or(default);
-    let runner = Runner::new(workspace.raddle(), build.clone())?;
+    let build = posix.build.clone().unwrap_or(default);
+    let runner = Runner::new(workspace.raddle(), build.clone(), settings.carriers())?;
     let built = compile(&interfaces, &build, &programs)?;
     println!("{} programs, {} compile", programs.len(), built.len());
+    let once = |program: &Program| examine(&runner, program, &build, posix.limit);
     let mut cases = parallel(RUNS_PER_CPU * cpus(), &built, |program| {
-        examine(&runner, program, &build, options.limit)
+        let first = once(program)?;
+        // Others' signals and timers count against the same limits.
+        let unlucky = matches!(&first.native, Err(how) if how != UNTESTED && how != UNSUPPORTED);
+        if unlucky { once(program) } else { Ok(first) }
     })
     .into_iter()
     .collect::<Result<Vec<_>>>()?;
     for (case, program) in cases.iter_mut().zip(&built) {
         if case.differs() {
-            confirm(case, examine(&runner, program, &build, options.limit)?);
+            case.confirm(once(program)?);
         }
     }
-    let exceptions = Exceptions::load(workspace, "posix")?;
-    Ok(report::judge(&cases, &exceptions))
+    let mut suites = Vec::new();
+    for (title, prefixes) in FAMILIES {
+        let (family, rest) = cases
+            .into_iter()
+            .partition(|case| prefixes.iter().any(|prefix| case.group.starts_with(prefix)));
+        cases = rest;
+        suites.push(Suite {
+            title: format!("Open POSIX: {title}"),
+            cases: family,
+            exceptions: Exceptions::load(workspace, "posix")?,
+        });
+    }
+    suites.retain(|suite| !suite.cases.is_empty());
+    Ok(suites)
 }
 
 /// The folder of interfaces in or below the folder that the user names.
@@ -165,31 +178,20 @@ fn compile<'a>(
 }
 
 impl Program {
+    fn full_name(&self) -> String {
+        format!("{}/{}", self.group, self.name)
+    }
+
     fn binary(&self, build: &Path) -> PathBuf {
         build.join(&self.group).join(&self.name)
     }
 }
 
 fn examine(runner: &Runner, program: &Program, build: &Path, limit: Duration) -> Result<Case> {
-    let binary = program.binary(build);
-    let full_name = format!("{}/{}", program.group, program.name);
-    let run = |mode| {
-        runner
-            .run(mode, &full_name, &binary, &[], limit)
-            .map(verdict)
-    };
-    let native = run(Mode::Native)?;
-    let mut raddle = Vec::new();
-    if native.is_ok() {
-        for carriers in CARRIERS {
-            raddle.push((carriers, run(Mode::Raddle(carriers))?));
-        }
-    }
-    Ok(Case {
-        group: program.group.clone(),
-        name: program.name.clone(),
-        native,
-        raddle,
+    let (binary, full_name) = (program.binary(build), program.full_name());
+    runner.compare(&program.group, &program.name, |mode| {
+        let end = runner.run(mode, &full_name, &binary, &[], limit);
+        end.map(verdict)
     })
 }
 
@@ -202,22 +204,6 @@ fn verdict(end: End) -> Result<(), String> {
         }
         End::Signal(signal) => Err(format!("signal {signal}")),
         End::Hung => Err("hung".to_owned()),
-    }
-}
-
-/// A mode fails if it failed twice; one that failed once is told.
-fn confirm(case: &mut Case, again: Case) {
-    if again.native.is_err() {
-        println!("UNSTABLE natively: {}", case.full_name());
-        (case.native, case.raddle) = (again.native, again.raddle);
-        return;
-    }
-    let name = case.full_name();
-    for ((carriers, first), (_, second)) in case.raddle.iter_mut().zip(again.raddle) {
-        if let (Err(how), Ok(())) = (&first, &second) {
-            println!("UNSTABLE: {name}: {how} with {carriers} carriers, then passed");
-            *first = second;
-        }
     }
 }
 

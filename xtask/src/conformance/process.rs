@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::Mode;
+use super::{Case, Mode};
 
 /// How often a program is asked whether it has ended.
 const LOOK: Duration = Duration::from_millis(5);
@@ -28,13 +28,45 @@ pub enum End {
 pub struct Runner {
     raddle: PathBuf,
     folder: PathBuf,
+    carriers: Vec<u32>,
 }
 
 impl Runner {
-    pub fn new(raddle: PathBuf, folder: PathBuf) -> Result<Runner> {
+    pub fn new(raddle: PathBuf, folder: PathBuf, carriers: Vec<u32>) -> Result<Runner> {
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("can't make {}", folder.display()))?;
-        Ok(Runner { raddle, folder })
+        Ok(Runner {
+            raddle,
+            folder,
+            carriers,
+        })
+    }
+
+    /// The numbers of carriers that cases run with.
+    pub fn carriers(&self) -> &[u32] {
+        &self.carriers
+    }
+
+    /// Runs a program natively and, if that passes, with each number of carriers.
+    pub fn compare(
+        &self,
+        group: &str,
+        name: &str,
+        once: impl Fn(Mode) -> Result<Result<(), String>>,
+    ) -> Result<Case> {
+        let native = once(Mode::Native)?;
+        let mut raddle = Vec::new();
+        if native.is_ok() {
+            for &carriers in &self.carriers {
+                raddle.push((carriers, once(Mode::Raddle(carriers))?));
+            }
+        }
+        Ok(Case {
+            group: group.to_owned(),
+            name: name.to_owned(),
+            native,
+            raddle,
+        })
     }
 
     /// Runs `program`; its output goes to `NAME.MODE.log` in the folder.
@@ -142,7 +174,7 @@ mod tests {
     #[test]
     fn a_program_that_hangs_is_ended_at_the_limit() {
         let folder = std::env::temp_dir().join("raddle-conformance-process");
-        let runner = Runner::new("/no/raddle".into(), folder).expect("a folder");
+        let runner = Runner::new("/no/raddle".into(), folder, vec![1]).expect("a folder");
         let limit = Duration::from_millis(50);
         let sleep = Path::new("/bin/sleep");
         let end = runner.run(Mode::Native, "a", sleep, &["20"], limit);

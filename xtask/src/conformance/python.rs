@@ -2,18 +2,22 @@
 //!
 //! A group is a module of tests, a case one test; what each did is read from the JUnit file that
 //! the test runner writes. A module that ends without one is a failed case of its own.
+//!
+//! Protocol: (1) each module runs as a whole, natively and then under raddle; (2) the tests that
+//! differ run again without the others, or the whole module if it did not end by itself; a test
+//! that passes then has passed.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 
 use super::process::{End, Runner};
-use super::{CARRIERS, Case, Mode};
+use super::{Case, Mode, Settings};
 use crate::shell;
 
-const MODULES: [&str; 17] = [
+pub const MODULES: [&str; 17] = [
     "test_threading",
     "test_thread",
     "test_threading_local",
@@ -33,12 +37,23 @@ const MODULES: [&str; 17] = [
     "test_selectors",
 ];
 
+/// Those that take a few seconds each.
+pub const SHORT: [&str; 4] = [
+    "test_thread",
+    "test_threading_local",
+    "test_threadsignals",
+    "test_fork1",
+];
+
 /// Debian's; its tests are in a package of the same version.
 const PYTHON: &str = "python3.11";
-const MODULE_LIMIT: Duration = Duration::from_secs(900);
+const MODULE_LIMIT: Duration = Duration::from_secs(1800);
 
 /// Waits for ever, natively too, where sockets of virtual machines have no loopback.
 const NEVER_ENDING: &str = "*VSOCK*";
+
+/// Needs the resource `network`, but for the loopback interface alone.
+const NETWORK: &str = "test_socketserver";
 
 /// Stands for the module itself among its tests.
 const WHOLE: &str = "(module)";
@@ -46,28 +61,44 @@ const WHOLE: &str = "(module)";
 /// What each test of a module did; only those that ran and were not skipped.
 type Outcomes = BTreeMap<String, Result<(), String>>;
 
-pub fn run(runner: &Runner, only: Option<&str>) -> Result<Vec<Case>> {
-    let Some(python) = shell::find(PYTHON) else {
-        bail!("{PYTHON} is not here");
-    };
+pub fn run(runner: &Runner, settings: &Settings, modules: &[&str]) -> Result<Vec<Case>> {
+    let python = python().with_context(|| format!("{PYTHON} is not here"))?;
     let mut cases = Vec::new();
-    for module in MODULES {
-        if only.is_none_or(|only| module.contains(only)) {
+    for module in modules {
+        if settings.wants(module) {
             cases.extend(examine(runner, &python, module)?);
         }
     }
     Ok(cases)
 }
 
+/// The distribution's own, whose tests are the package's; one of the same name may stand before it
+/// in PATH.
+fn python() -> Option<PathBuf> {
+    let own = Path::new("/usr/bin").join(PYTHON);
+    own.is_file().then_some(own).or_else(|| shell::find(PYTHON))
+}
+
 fn examine(runner: &Runner, python: &Path, module: &str) -> Result<Vec<Case>> {
-    let native = run_module(runner, python, module, Mode::Native)?;
+    let run = |mode, tests: &[String]| run_module(runner, python, module, mode, tests);
+    let mut native = run(Mode::Native, &[])?;
+    let failed = failed(&native, native.keys());
+    if !failed.is_empty() {
+        let again = run(Mode::Native, &failed)?;
+        better(&mut native, again);
+    }
     let mut raddle = Vec::new();
-    for carriers in CARRIERS {
+    for &carriers in runner.carriers() {
         let mode = Mode::Raddle(carriers);
-        let mut outcomes = run_module(runner, python, module, mode)?;
-        if differ(&native, &outcomes) {
-            println!("again: {module} with {carriers} carriers");
-            let again = run_module(runner, python, module, mode)?;
+        let mut outcomes = run(mode, &[])?;
+        let passed = native.iter().filter(|(_, outcome)| outcome.is_ok());
+        let differ = self::failed(&outcomes, passed.map(|(test, _)| test));
+        if !differ.is_empty() {
+            println!(
+                "again: {module} with {carriers} carriers: {}",
+                differ.join(" ")
+            );
+            let again = run(mode, &differ)?;
             better(&mut outcomes, again);
         }
         raddle.push((carriers, outcomes));
@@ -75,12 +106,14 @@ fn examine(runner: &Runner, python: &Path, module: &str) -> Result<Vec<Case>> {
     Ok(compare(module, native, &raddle))
 }
 
-/// Whether a test that passed natively is missing or failed.
-fn differ(native: &Outcomes, outcomes: &Outcomes) -> bool {
-    let passed = native.iter().filter(|(_, outcome)| outcome.is_ok());
-    passed
-        .into_iter()
-        .any(|(test, _)| !matches!(outcomes.get(test), Some(Ok(()))))
+/// Those of `tests` that did not pass; nothing but the module if that is to run as a whole.
+fn failed(outcomes: &Outcomes, tests: impl Iterator<Item = impl AsRef<str>>) -> Vec<String> {
+    let is_bad = |test: &str| !matches!(outcomes.get(test), Some(Ok(())));
+    if is_bad(WHOLE) {
+        return vec![WHOLE.to_owned()];
+    }
+    let tests = tests.map(|test| test.as_ref().to_owned());
+    tests.filter(|test| is_bad(test)).collect()
 }
 
 /// A test that passes in one of two runs has passed.
@@ -108,23 +141,43 @@ fn compare(module: &str, native: Outcomes, raddle: &[(u32, Outcomes)]) -> Vec<Ca
         } else {
             Vec::new()
         };
-        cases.push(Case {
+        let case = Case {
             group: module.to_owned(),
             name: test,
             native,
             raddle,
-        });
+        };
+        // The module itself is a case only if something is wrong with it.
+        if case.name != WHOLE || case.native.is_err() || case.differs() {
+            cases.push(case);
+        }
     }
     cases
 }
 
-fn run_module(runner: &Runner, python: &Path, module: &str, mode: Mode) -> Result<Outcomes> {
-    let file = runner.log(mode, module).with_extension("xml");
+/// Runs some tests of a module, or all.
+fn run_module(
+    runner: &Runner,
+    python: &Path,
+    module: &str,
+    mode: Mode,
+    tests: &[String],
+) -> Result<Outcomes> {
+    let part = if tests.is_empty() { "" } else { "-again" };
+    let name = format!("{module}{part}");
+    let file = runner.log(mode, &name).with_extension("xml");
     let _ = std::fs::remove_file(&file);
-    let arguments = ["-m", "test", "-v", "-i", NEVER_ENDING, "--junit-xml"];
     let file_name = file.to_string_lossy();
-    let arguments = [&arguments[..], &[&file_name, module]].concat();
-    let end = runner.run(mode, module, python, &arguments, MODULE_LIMIT)?;
+    let mut arguments = vec!["-m", "test", "-v", "-i", NEVER_ENDING];
+    arguments.extend(["--junit-xml", &file_name]);
+    if module == NETWORK {
+        arguments.extend(["-u", "network"]);
+    }
+    for test in tests.iter().filter(|test| *test != WHOLE) {
+        arguments.extend(["-m", test]);
+    }
+    arguments.push(module);
+    let end = runner.run(mode, &name, python, &arguments, MODULE_LIMIT)?;
     let report = std::fs::read_to_string(&file).unwrap_or_default();
     let mut outcomes = parse_junit(&report);
     let whole = match end {
@@ -184,11 +237,11 @@ mod tests {
     #[test]
     fn a_test_that_is_missing_under_raddle_differs() {
         let native = Outcomes::from([("a".to_owned(), Ok(())), ("b".to_owned(), Err("f".into()))]);
-        assert!(differ(&native, &Outcomes::new()));
-        assert!(!differ(
-            &native,
-            &Outcomes::from([("a".to_owned(), Ok(()))])
-        ));
+        let whole = || (WHOLE.to_owned(), Ok(()));
+        assert_eq!(failed(&Outcomes::new(), native.keys()), [WHOLE]);
+        assert_eq!(failed(&Outcomes::from([whole()]), ["a"].iter()), ["a"]);
+        let passed = Outcomes::from([whole(), ("a".to_owned(), Ok(()))]);
+        assert!(failed(&passed, ["a"].iter()).is_empty());
         let cases = compare("m", native, &[(1, Outcomes::new())]);
         assert_eq!(cases[0].raddle, [(1, Err("did not run".to_owned()))]);
         assert!(cases[1].raddle.is_empty());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::process::{End, Runner};
-use super::{CARRIERS, Case, Mode};
+use super::{Case, Settings};
 use crate::shell;
 
 const STRESSORS: [&str; 18] = [
@@ -13,39 +13,31 @@ const STRESSORS: [&str; 18] = [
     "fork", "vfork", "pipe", "sock", "poll", "epoll", "timer", "malloc",
 ];
 
-const RUN_S: &str = "3";
+/// Seconds for each stressor.
+pub const LONG: &str = "3";
+pub const SHORT: &str = "1";
 const LIMIT: Duration = Duration::from_secs(30);
 
-pub fn run(runner: &Runner, only: Option<&str>) -> Result<Vec<Case>> {
+pub fn run(runner: &Runner, settings: &Settings, run_s: &str) -> Result<Vec<Case>> {
     let Some(program) = shell::find("stress-ng") else {
         bail!("stress-ng is not here");
     };
     let mut cases = Vec::new();
     for name in STRESSORS {
-        let full_name = format!("stress-ng/{name}");
-        if only.is_some_and(|only| !full_name.contains(only)) {
+        if !settings.wants(&format!("stress-ng/{name}")) {
             continue;
         }
         let stressor = format!("--{name}");
-        let arguments = [&stressor, "2", "--verify", "--timeout", RUN_S];
-        let run = |mode| {
+        let arguments = [&stressor, "2", "--verify", "--timeout", run_s];
+        let once = |mode| {
             let end = runner.run(mode, name, &program, &arguments, LIMIT);
             end.map(verdict)
         };
-        let native = run(Mode::Native)?;
-        let mut raddle = Vec::new();
-        for carriers in CARRIERS {
-            if native.is_ok() {
-                let outcome = run(Mode::Raddle(carriers))?;
-                raddle.push((carriers, outcome));
-            }
+        let mut case = runner.compare("stress-ng", name, once)?;
+        if case.differs() {
+            case.confirm(runner.compare("stress-ng", name, once)?);
         }
-        cases.push(Case {
-            group: "stress-ng".into(),
-            name: name.into(),
-            native,
-            raddle,
-        });
+        cases.push(case);
     }
     Ok(cases)
 }

@@ -51,8 +51,8 @@ pub enum Work {
     Prints,
     /// It is started and waited for again and again.
     StartUp { starts: u32 },
-    /// It serves, and wrk loads it.
-    Serves { connections: u32 },
+    /// It serves, and wrk loads it; what it uses without work is a figure if it ever is.
+    Serves { connections: u32, idles: bool },
 }
 
 /// One figure of one run.
@@ -116,7 +116,14 @@ fn run_once(case: &Case, way: Way, settings: &Settings) -> Result<Vec<Sample>, S
     match case.work {
         Work::Prints => parse(&process::output(way, &mut command, settings.limit)?),
         Work::StartUp { starts } => overhead::start_up(way, &mut command, starts, settings.limit),
-        Work::Serves { connections } => http::load(way, &mut command, connections, settings),
+        Work::Serves { connections, idles } => {
+            let mut samples = Vec::new();
+            let server = http::load(way, &mut command, connections, settings, &mut samples)?;
+            if idles {
+                samples.push(http::idle(&server, settings)?);
+            }
+            Ok(samples)
+        }
     }
 }
 

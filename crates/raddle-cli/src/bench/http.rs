@@ -18,33 +18,57 @@ const IDLE_LEAST: Duration = Duration::from_millis(100);
 const SETTLE: Duration = Duration::from_millis(200);
 const START: Duration = Duration::from_secs(10);
 
+/// Threads that compute, and threads that read past the cache, beside a server's.
+const BUSY: [&str; 2] = ["4", "4"];
+const BUSY_CONNECTIONS: u32 = 200;
+
 pub fn cases(workshop: &Workshop) -> Vec<Case> {
+    CONNECTIONS
+        .iter()
+        .filter_map(|&connections| case(workshop, connections, &[]))
+        .collect()
+}
+
+/// A server that has more to do than to serve.
+pub fn busy_cases(workshop: &Workshop) -> Vec<Case> {
+    case(workshop, BUSY_CONNECTIONS, &BUSY)
+        .into_iter()
+        .collect()
+}
+
+fn case(workshop: &Workshop, connections: u32, arguments: &[&str]) -> Option<Case> {
     let program = match (find("wrk"), workshop.c_program("httpd")) {
         (Some(_), Ok(program)) => program,
         (None, _) => {
             skipped("http", "wrk is not installed");
-            return Vec::new();
+            return None;
         }
         (_, Err(why)) => {
             skipped("http", &why);
-            return Vec::new();
+            return None;
         }
     };
     let toolchain = version(Path::new("cc"), "--version");
-    let case = |connections: &u32| Case {
-        title: format!("{connections} connections"),
-        toolchain: toolchain.clone(),
-        command: vec![program.clone()],
+    let beside = match arguments {
+        [] => String::new(),
+        busy => format!(" beside {} busy threads", busy.join(" + ")),
+    };
+    let mut command = vec![program];
+    command.extend(arguments.iter().map(Into::into));
+    Some(Case {
+        title: format!("{connections} connections{beside}"),
+        toolchain,
+        command,
         work: Work::Serves {
-            connections: *connections,
+            connections,
+            idles: arguments.is_empty(),
         },
         ways: &EVERY_WAY,
-    };
-    CONNECTIONS.iter().map(case).collect()
+    })
 }
 
 /// A server that ends when this does.
-struct Server(Child);
+pub struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -53,13 +77,14 @@ impl Drop for Server {
     }
 }
 
-/// Starts the server this way, loads it natively, then watches it idle.
+/// Starts the server this way and loads it natively.
 pub fn load(
     way: Way,
     command: &mut Command,
     connections: u32,
     settings: &Settings,
-) -> Result<Vec<Sample>, String> {
+    samples: &mut Vec<Sample>,
+) -> Result<Server, String> {
     command.stdout(Stdio::piped()).stderr(Stdio::null());
     let mut server = Server(way.spawn(command).map_err(|error| error.to_string())?);
     let port = port(&mut server)?;
@@ -75,11 +100,8 @@ pub fn load(
     wrk.arg(format!("http://127.0.0.1:{port}/"))
         .stdin(Stdio::null());
     let output = process::output(Way::NativeAll, &mut wrk, settings.limit)?;
-    let mut samples = parse(&output)?;
-    std::thread::sleep(SETTLE);
-    let idle_time = IDLE.mul_f64(settings.fraction).max(IDLE_LEAST);
-    samples.push(idle(&server, idle_time)?);
-    Ok(samples)
+    samples.extend(parse(&output)?);
+    Ok(server)
 }
 
 fn port(server: &mut Server) -> Result<u16, String> {
@@ -136,7 +158,9 @@ fn microseconds(text: &str) -> Option<f64> {
 }
 
 /// CPU time that all threads of the server use without work, a second.
-fn idle(server: &Server, idle_time: Duration) -> Result<Sample, String> {
+pub fn idle(server: &Server, settings: &Settings) -> Result<Sample, String> {
+    std::thread::sleep(SETTLE);
+    let idle_time = IDLE.mul_f64(settings.fraction).max(IDLE_LEAST);
     let before = cpu_time_ns(server.0.id())?;
     if before == 0 {
         return Err("it served and used no CPU time: /proc/PID/task/TID/schedstat is empty".into());

@@ -11,6 +11,7 @@ const CREATE_ROUNDS: u32 = 50_000;
 const WAKEUP_ROUNDS: u32 = 4_000;
 const DISK_ROUNDS: u32 = 100_000;
 const SLEEPS: u32 = 1_000;
+const STUCK: u32 = 20;
 
 pub fn yielding(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "sched_yield", "yield", YIELD_ROUNDS)
@@ -34,6 +35,10 @@ pub fn sharing(workshop: &Workshop) -> Vec<Case> {
 
 pub fn handing_off(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "threads in the kernel", "handoff", SLEEPS)
+}
+
+pub fn getting_stuck(workshop: &Workshop) -> Vec<Case> {
+    c_case(workshop, "a thread stuck in the kernel", "stuck", STUCK)
 }
 
 /// A C program that prints its figures; nothing if it can't be compiled.

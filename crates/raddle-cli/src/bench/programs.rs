@@ -26,6 +26,7 @@ const SOURCES: &[(&str, &str)] = sources![
     "wakeup.c",
     "fairness.c",
     "handoff.c",
+    "stuck.c",
     "calls.c",
     "compute.c",
     "disk.c",

@@ -1,9 +1,12 @@
 //! A snapshot as a JSON document.
 
 use raddle_inspect::{
-    CarrierRecord, Header, Histogram, NO_CARRIER, Snapshot, ThreadFlags, ThreadRecord, WaitKind,
+    CarrierRecord, Header, Histogram, NO_CARRIER, PinRecord, Snapshot, ThreadFlags, ThreadRecord,
+    WaitKind,
 };
 use serde::Serialize;
+
+use super::{Statistics, pins};
 
 #[derive(Serialize)]
 pub struct Document {
@@ -20,6 +23,8 @@ pub struct Document {
     shares: Vec<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     wake_up: Option<WakeUp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pinning: Option<Pinning>,
     carriers: Vec<Carrier>,
     threads: Vec<Thread>,
 }
@@ -33,6 +38,23 @@ struct WakeUp {
     p95_ns: Option<u64>,
     p99_ns: Option<u64>,
     p999_ns: Option<u64>,
+}
+
+/// Carriers that were replaced while they sat in the kernel: how often, and the latest.
+#[derive(Serialize)]
+struct Pinning {
+    total: u64,
+    latest: Vec<Pin>,
+}
+
+#[derive(Serialize)]
+struct Pin {
+    at_ns: u64,
+    tid: Option<u64>,
+    /// The system call's number; `null` for a page fault, a stop, or when it isn't known.
+    call: Option<i64>,
+    reason: String,
+    place: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -80,7 +102,7 @@ struct Counters {
 }
 
 impl Document {
-    pub fn new(pid: u32, snapshot: &Snapshot<'_>, latency: Option<&Histogram>) -> Document {
+    pub fn new(pid: u32, snapshot: &Snapshot<'_>, statistics: Option<&Statistics>) -> Document {
         let header = snapshot.header();
         Document {
             pid,
@@ -92,7 +114,8 @@ impl Document {
             quantum_ns: (header.quantum_ns != u64::MAX).then_some(header.quantum_ns),
             policy: header.policy.word(),
             shares: shares(header),
-            wake_up: latency.map(WakeUp::new),
+            wake_up: statistics.map(|all| WakeUp::new(&all.wake_ups)),
+            pinning: statistics.map(Pinning::new),
             carriers: snapshot
                 .carriers()
                 .map(|record| Carrier::new(&record))
@@ -108,6 +131,22 @@ impl Document {
 fn shares(header: &Header) -> Vec<u8> {
     let shares = header.shares.iter().copied();
     shares.filter(|percent| *percent != 0).collect()
+}
+
+impl Pinning {
+    fn new(statistics: &Statistics) -> Pinning {
+        let pin = |record: &PinRecord| Pin {
+            at_ns: record.at_ns,
+            tid: (record.tid != 0).then_some(record.tid),
+            call: (record.call >= 0).then_some(record.call),
+            reason: pins::reason(record),
+            place: pins::place(record, &statistics.places),
+        };
+        Pinning {
+            total: statistics.pins.total,
+            latest: statistics.pins.latest().iter().map(pin).collect(),
+        }
+    }
 }
 
 impl WakeUp {

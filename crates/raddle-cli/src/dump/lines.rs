@@ -8,12 +8,13 @@ use raddle_inspect::{
     ThreadRecord, WaitKind,
 };
 
+use super::{Statistics, pins};
 use crate::table::{Align, write_rows};
 
 pub fn write(
     pid: u32,
     snapshot: &Snapshot<'_>,
-    latency: Option<&Histogram>,
+    statistics: Option<&Statistics>,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let header = snapshot.header();
@@ -41,8 +42,15 @@ pub fn write(
         snapshot.carriers().map(|record| carrier(&record))
     })?;
     writeln!(out)?;
-    if let Some(histogram) = latency {
-        return writeln!(out, "{}", wake_up(histogram));
+    if let Some(statistics) = statistics {
+        writeln!(out, "{}", wake_up(&statistics.wake_ups))?;
+        let times = count(statistics.pins.total, "time");
+        writeln!(
+            out,
+            "carriers replaced while they sat in the kernel: {times}"
+        )?;
+        let rows = pins::rows(&statistics.pins, &statistics.places, header.now_ns);
+        return write_rows(&[Align::Left; 4], out, || rows.iter().cloned());
     }
     write_rows(&[Align::Left; 12], out, || {
         snapshot

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use object::elf::{ELFCLASS32, EM_386, EM_AARCH64, EM_ARM, EM_RISCV, EM_X86_64};
-use object::elf::{FileHeader32, FileHeader64, PT_INTERP};
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::elf::{FileHeader32, FileHeader64, PT_INTERP, SHT_DYNSYM};
+use object::read::elf::{FileHeader, ProgramHeader, Sym};
 use object::{Endianness, ReadCache, ReadRef};
 
 /// The oldest glibc whose libc.so.6 holds all pthread code.
@@ -27,6 +27,8 @@ pub enum Obstacle {
     OldGlibc(u32, u32),
     Setuid,
     Capabilities,
+    Sanitizer,
+    Valgrind,
     Damaged,
 }
 
@@ -62,6 +64,11 @@ impl std::fmt::Display for Obstacle {
                 out,
                 "its file gives it capabilities, and ld.so then preloads nothing"
             ),
+            Obstacle::Sanitizer => write!(
+                out,
+                "it is built with a sanitizer, which must be loaded first and knows kernel threads"
+            ),
+            Obstacle::Valgrind => write!(out, "valgrind simulates threads by itself"),
             Obstacle::Damaged => write!(out, "its ELF headers make no sense"),
         }
     }
@@ -113,8 +120,35 @@ fn read_64(image: &ReadCache<File>) -> object::Result<Option<Obstacle>> {
     else {
         return Ok(Some(Obstacle::Static));
     };
+    if has_sanitizer(header, endian, image).unwrap_or(false) {
+        return Ok(Some(Obstacle::Sanitizer));
+    }
     let loader = segment.interpreter(endian, image)?.unwrap_or_default();
     Ok(loader_obstacle(Path::new(OsStr::from_bytes(loader))))
+}
+
+/// Whether a program uses or contains a sanitizer's library: gcc's comes as a shared one, clang's
+/// is part of the program.
+fn has_sanitizer(
+    header: &FileHeader64<Endianness>,
+    endian: Endianness,
+    image: &ReadCache<File>,
+) -> object::Result<bool> {
+    const SANITIZERS: [&[u8]; 5] = [
+        b"__asan_init",
+        b"__hwasan_init",
+        b"__lsan_init",
+        b"__msan_init",
+        b"__tsan_init",
+    ];
+    let symbols = header
+        .sections(endian, image)?
+        .symbols(endian, image, SHT_DYNSYM)?;
+    Ok(symbols.iter().any(|symbol| {
+        symbol
+            .name(endian, symbols.strings())
+            .is_ok_and(|name| SANITIZERS.contains(&name))
+    }))
 }
 
 fn machine_name(machine: u16) -> String {

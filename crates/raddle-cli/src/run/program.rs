@@ -14,6 +14,8 @@ use super::{privilege, resolve};
 const HEAD_BYTES: usize = 256;
 const INTERPRETERS_MAX: usize = 5;
 
+const VALGRIND: &str = "valgrind";
+
 /// What a shell runs a text file without `#!` with.
 pub const SHELL: &str = "/bin/sh";
 
@@ -39,6 +41,11 @@ pub enum Kind {
 
 pub fn examine(file: &Path) -> Start {
     let mut image = file.to_path_buf();
+    if file.file_name() == Some(OsStr::new(VALGRIND)) {
+        // A script, and then a static program that hands its environment to another.
+        let obstacle = Some(Obstacle::Valgrind);
+        return Start { image, obstacle };
+    }
     for _ in 0..INTERPRETERS_MAX {
         match kind(&image) {
             Kind::Elf => {

@@ -37,6 +37,8 @@ pub enum Kind {
     ThreadName = 7,
     /// Regular files and block devices that a disk may be behind.
     Disk = 8,
+    /// A read by a process in its background stops it.
+    Terminal = 9,
 }
 
 /// One descriptor's row.
@@ -85,6 +87,7 @@ impl Entry {
             6 => Kind::TaskFolder,
             7 => Kind::ThreadName,
             8 => Kind::Disk,
+            9 => Kind::Terminal,
             _ => Kind::Unknown,
         }
     }

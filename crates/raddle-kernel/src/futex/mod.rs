@@ -11,6 +11,8 @@ pub mod robust;
 mod shared;
 pub mod vector;
 
+pub use shared::learn_join_word;
+
 use crate::boundary::{Frame, Outcome};
 use crate::signal::{self, Delivered};
 use crate::time::{absolute_deadline, relative_deadline};

@@ -20,7 +20,9 @@
 //! not handed on to the green thread it waits for.
 
 use super::robust::{OWNER_DIED, TID_MASK, WAITERS};
-use super::{ANY, CLOCK_REALTIME, LOCK_PI2, TRYLOCK_PI, UNLOCK_PI, WAIT_REQUEUE_PI, shared};
+use super::{
+    ANY, CLOCK_REALTIME, CMP_REQUEUE, LOCK_PI2, TRYLOCK_PI, UNLOCK_PI, WAIT_REQUEUE_PI, shared,
+};
 use crate::boundary::{Frame, Outcome};
 use crate::signal::{self, Delivered};
 use crate::time::absolute_deadline;
@@ -31,7 +33,7 @@ use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread, switch};
 use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskList, TaskRef, Wake};
-use raddle_sys::{err, errno};
+use raddle_sys::{err, errno, nr, syscall6};
 
 /// The key of those that wait to own a word.
 const fn owners(address: usize) -> usize {
@@ -66,7 +68,7 @@ pub(super) fn lock_call(frame: &Frame, operation: usize, private: bool) -> Outco
             let realtime = operation != LOCK_PI2 || frame.arg(1) & CLOCK_REALTIME != 0;
             match absolute_deadline(frame.arg(3), realtime) {
                 Ok(deadline_ns) if private => lock(address, deadline_ns, true),
-                Ok(deadline_ns) => lock_shared(address, tid, deadline_ns),
+                Ok(deadline_ns) => lock_shared(address, tid, 0, deadline_ns),
                 Err(errno) => errno,
             }
         }
@@ -175,8 +177,8 @@ fn try_lock(address: usize, tid: u32) -> isize {
     }
 }
 
-fn lock_shared(address: usize, tid: u32, deadline_ns: u64) -> isize {
-    let mut extra = 0;
+/// Takes a shared word, with the flags of `extra` set.
+fn lock_shared(address: usize, tid: u32, mut extra: u32, deadline_ns: u64) -> isize {
     loop {
         let word = match attempt(address, tid, extra, false) {
             Ok(Attempt::Acquired) => return 0,
@@ -282,22 +284,55 @@ pub fn owner_ends(thread: &Thread) {
     }
 }
 
-/// FUTEX_WAIT_REQUEUE_PI and FUTEX_CMP_REQUEUE_PI, of private words.
+/// FUTEX_WAIT_REQUEUE_PI and FUTEX_CMP_REQUEUE_PI.
 pub(super) fn requeue_call(frame: &Frame, operation: usize, private: bool) -> Outcome {
-    if !private {
-        return Outcome::of(err(errno::ENOSYS));
-    }
     if frame.arg(0) == frame.arg(4) || frame.arg(4) & 3 != 0 {
         return Outcome::of(err(errno::EINVAL));
     }
     let done = if operation == WAIT_REQUEUE_PI {
         let realtime = frame.arg(1) & CLOCK_REALTIME != 0;
-        absolute_deadline(frame.arg(3), realtime)
-            .map(|deadline_ns| wait_requeue(frame, deadline_ns))
-    } else {
+        absolute_deadline(frame.arg(3), realtime).map(|deadline_ns| {
+            if private {
+                wait_requeue(frame, deadline_ns)
+            } else {
+                wait_requeue_shared(frame, deadline_ns)
+            }
+        })
+    } else if private {
         requeue(frame)
+    } else {
+        requeue_shared(frame)
     };
     Outcome::of(done.unwrap_or_else(|errno| errno))
+}
+
+/// As [`wait_requeue`], in the kernel: an ordinary wait on the first word, which [`requeue_shared`]
+/// may turn into one on the second. Who wakes takes the second with FUTEX_WAITERS, so that its
+/// unlock wakes the next.
+fn wait_requeue_shared(frame: &Frame, deadline_ns: u64) -> isize {
+    let tid = Carrier::current().thread().tid();
+    match shared::wait(frame.arg(0), frame.rdx as u32, ANY, deadline_ns) {
+        0 => lock_shared(frame.arg(4), tid, WAITERS, deadline_ns),
+        result if result == err(errno::EINTR) => {
+            // It may have been requeued, and can't be begun anew.
+            signal::deliver();
+            err(errno::EAGAIN)
+        }
+        errno => errno,
+    }
+}
+
+/// As [`requeue`], of waiters in the kernel: one wakes and takes the second word, or sets
+/// FUTEX_WAITERS for its owner to see; the others go to that word's queue, from which an unlock
+/// wakes them one by one.
+fn requeue_shared(frame: &Frame) -> Result<isize, isize> {
+    if frame.rdx as u32 != 1 {
+        return Err(err(errno::EINVAL));
+    }
+    let mut args = frame.args();
+    args[1] = CMP_REQUEUE;
+    // SAFETY: the program's own words; the kernel compares and moves.
+    Ok(unsafe { syscall6(nr::__NR_futex, args) })
 }
 
 /// Waits on the first word, then for the second; returns 0 as the owner of the second.

@@ -6,6 +6,8 @@
 
 use super::Request;
 use crate::boundary::Frame;
+use crate::user;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sched::timers::NEVER;
@@ -14,15 +16,35 @@ use raddle_sys::{nr, sys};
 
 use super::{WAIT_BITSET, WAKE};
 
-/// glibc waits for a thread's end on its id word with a shared operation, because the kernel's wake
-/// is shared; the word and the wake are ours.
+/// Where in a thread's block libc has the word that is cleared at the thread's end; 0 while there
+/// is one thread. The same for every thread, so whoever makes one may write it.
+static JOIN_WORD: AtomicUsize = AtomicUsize::new(0);
+
+/// Learns from a `clone` where libc keeps the word: behind `tls`, where the block begins.
+pub fn learn_join_word(tls: u64, cleared: usize) {
+    const BLOCK: usize = 4096;
+    let offset = cleared.wrapping_sub(tls as usize);
+    if offset < BLOCK {
+        JOIN_WORD.store(offset, Ordering::Relaxed);
+    }
+}
+
+/// libc waits for a thread's end on the word that the kernel clears then, with a shared operation,
+/// because the kernel's wake is shared; the word and the wake are ours.
 ///
-/// The slot keeps id and address until the word is zero, so a joiner that still sees the id in the
-/// word is recognised until then.
+/// Until glibc 2.42 the word holds the thread's id; its slot keeps id and address until the word is
+/// zero. Later it holds a state, and the id in the block is gone before the thread is; but the
+/// block, which lasts until the join is over, holds its own address (`%fs:0x10`).
 pub fn is_join(frame: &Frame) -> bool {
-    ENGINE
-        .slot_of(frame.rdx as u32)
-        .is_some_and(|thread| thread.clear_tid.get().addr() == frame.arg(0))
+    const SELF: usize = 16;
+    let address = frame.arg(0);
+    if let Some(thread) = ENGINE.slot_of(frame.rdx as u32)
+        && thread.clear_tid.get().addr() == address
+    {
+        return true;
+    }
+    let block = address.wrapping_sub(JOIN_WORD.load(Ordering::Relaxed));
+    block != address && user::read(block.wrapping_add(SELF)) == Ok(block as u64)
 }
 
 /// FUTEX_WAIT and FUTEX_WAIT_BITSET of a shared word.

@@ -1,8 +1,8 @@
 //! The system calls about scheduling classes and niceness.
 
 use super::{
-    DEADLINE, FLAG_RESET_ON_FORK, carrier_of, change, is_real_time, is_special, permission,
-    tell_policy,
+    DEADLINE, FLAG_RESET_ON_FORK, PRIORITY_MAX, carrier_of, change, is_real_time, is_special,
+    permission, tell_policy,
 };
 use crate::boundary::{Frame, Outcome};
 use crate::user;
@@ -44,7 +44,7 @@ fn answer(result: Result<(), isize>) -> Outcome {
 fn is_valid(policy: u32, priority: u32) -> bool {
     matches!(policy, 0..=3 | 5 | DEADLINE)
         && if is_real_time(policy) {
-            (1..=99).contains(&priority)
+            (1..=PRIORITY_MAX).contains(&priority)
         } else {
             priority == 0
         }

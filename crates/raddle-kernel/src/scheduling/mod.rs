@@ -32,6 +32,8 @@ const FIFO: u32 = 1;
 const RR: u32 = 2;
 /// `SCHED_DEADLINE`.
 const DEADLINE: u32 = 6;
+/// The highest priority of the real-time classes.
+const PRIORITY_MAX: u32 = 99;
 /// `SCHED_FLAG_RESET_ON_FORK` of `sched_setattr(2)`.
 const FLAG_RESET_ON_FORK: u64 = 1;
 
@@ -79,8 +81,19 @@ pub fn adopt() {
         attributes.cpus = [0; CPU_WORDS];
         attributes.resets_on_fork = attr.flags & FLAG_RESET_ON_FORK != 0;
         tell_policy(thread, &attributes);
+        rank(thread, &attributes);
     }
     affinity::adopt();
+}
+
+/// Whose turn is first among waiters: as in Linux, those of the real-time classes by priority.
+fn rank(thread: &Thread, attributes: &Attributes) {
+    let rank = match attributes.policy {
+        DEADLINE => PRIORITY_MAX + 1,
+        policy if is_real_time(policy) => attributes.priority,
+        _ => 0,
+    };
+    thread.task.rank.store(rank, Ordering::Relaxed);
 }
 
 /// What a new thread or process gets from its creator.
@@ -102,6 +115,7 @@ pub fn inherit(child: &Thread, parent: &Thread) {
     let attributes = inherited(*parent.attributes.lock());
     *child.attributes.lock() = attributes;
     tell_policy(child, &attributes);
+    rank(child, &attributes);
     let bound = !parent.bound.load(Ordering::Relaxed).is_null();
     if bound && needs_kernel(attributes.policy) && carrier_of(child).is_none() {
         let _ = ENGINE.bind(child);
@@ -115,6 +129,7 @@ pub fn in_child() {
     let mut attributes = carrier.thread().attributes.lock();
     *attributes = inherited(*attributes);
     tell_policy(carrier.thread(), &attributes);
+    rank(carrier.thread(), &attributes);
     if *attributes != Attributes::DEFAULT {
         let _ = tell(carrier, &attributes);
         affinity::tell(carrier, &attributes);
@@ -166,11 +181,12 @@ fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
         ..*next
     };
     tell_policy(thread, &attributes);
+    rank(thread, &attributes);
     Ok(())
 }
 
-/// Gives a thread a kernel thread of its own, if it has none. The running thread moves there at
-/// once, another one at its next wait.
+/// Gives a thread a kernel thread of its own, with what is kept of the thread, if it has none. The
+/// running thread moves there at once, another one at its next wait.
 ///
 /// # Errors
 /// EAGAIN.
@@ -185,10 +201,11 @@ pub fn bind(thread: &Thread) -> Result<(), isize> {
     } else {
         ENGINE.bind(thread)?;
     }
-    match carrier_of(thread) {
-        Some(_) => Ok(()),
-        None => Err(err(errno::EAGAIN)),
+    if carrier_of(thread).is_none() {
+        return Err(err(errno::EAGAIN));
     }
+    give_to_kernel(thread);
+    Ok(())
 }
 
 /// Tells the kernel. Threads that a bound one's kernel thread makes are carriers: they must not

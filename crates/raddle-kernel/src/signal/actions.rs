@@ -42,6 +42,33 @@ static ACTIONS: SpinLock<[SigAction; SIGNALS as usize + 1]> = SpinLock::new(
 /// them, so the runtime's handler is installed and decides.
 static WATCHED: AtomicU64 = AtomicU64::new(0);
 
+/// SIGTSTP, SIGTTIN, SIGTTOU.
+pub const STOPS: u64 = bit(20) | bit(21) | bit(22);
+
+/// Stop signals with their default action. Written with the actions, read in the signal handler.
+static STOPPING: AtomicU64 = AtomicU64::new(0);
+
+/// Those of them that have been recorded and not acted upon. The kernel has one of a kind pending
+/// at a time, and none after SIGCONT; a call on a terminal, which restarts, sends many.
+static ON_THEIR_WAY: AtomicU64 = AtomicU64::new(0);
+
+/// True if a stop by `signal` is on its way already; else it is from now on. In the signal handler.
+pub fn stops_already(signal: u32) -> bool {
+    let stop = bit(signal) & STOPPING.load(Ordering::Relaxed);
+    stop != 0 && ON_THEIR_WAY.fetch_or(stop, Ordering::Relaxed) & stop != 0
+}
+
+/// These stop signals have been taken.
+pub fn stops_no_more(signals: u64) {
+    ON_THEIR_WAY.fetch_and(!signals, Ordering::Relaxed);
+}
+
+/// After a stop: the signal is the runtime's again.
+pub fn take_back(signal: u32) {
+    stops_no_more(STOPS);
+    tell_kernel(signal, &get(signal));
+}
+
 /// What the program asked for.
 pub fn get(signal: u32) -> SigAction {
     ACTIONS.lock()[signal as usize]
@@ -91,13 +118,21 @@ fn tell_kernel(signal: u32, action: &SigAction) {
         return;
     }
     const FAULTS: u64 = bit(7) | bit(11); // what an access to the program's memory may raise
+    let is_poke = signal as usize == POKE;
     let watched = (WATCHED.load(Ordering::Relaxed) | FAULTS) & bit(signal) != 0;
     let ours = match action.handler {
         DEFAULT => watched,
         IGNORE => false,
         _ => true,
     } || matches!(signal as usize, POKE | PREEMPT);
-    let restart = if signal as usize == PREEMPT {
+    stops_no_more(bit(signal));
+    if action.handler == DEFAULT {
+        STOPPING.fetch_or(bit(signal) & STOPS, Ordering::Relaxed);
+    } else {
+        STOPPING.fetch_and(!bit(signal), Ordering::Relaxed);
+    }
+    // Without a handler of the program's no call is interrupted.
+    let restart = if signal as usize == PREEMPT || action.handler == DEFAULT && !is_poke {
         SA_RESTART
     } else {
         action.flags & SA_RESTART

@@ -317,6 +317,7 @@ fn wait_for(set: u64, deadline_ns: u64, info_to: usize) -> isize {
     loop {
         routing::route();
         if let Some(info) = routing::take(thread, set) {
+            actions::stops_no_more(bit(info.signo as u32));
             return match tell(info_to, &info).value() {
                 Some(0) | None => info.signo as isize,
                 Some(errno) => errno,

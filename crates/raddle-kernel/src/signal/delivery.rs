@@ -5,10 +5,21 @@ use super::entry::{Moved, raddle_enter_handler, raddle_handler_returned, raddle_
 use super::kept;
 use super::routing::{self, process_pending};
 use super::{UNBLOCKABLE, bit, poke, preemption};
+use crate::boundary::end_of_pass;
+use crate::credentials;
 use core::sync::atomic::Ordering;
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::{Carrier, Thread};
 use raddle_sys::abi::{SigAction, SigInfo, StackT};
+use raddle_sys::{err, errno};
+
+/// libc's signal that cancels a thread.
+///
+/// Until glibc 2.40 its handler has no SA_RESTART. Since then it has, and acts on a thread only if
+/// the interrupted instruction is libc's one cancellable system call; but libc looks again when
+/// that call returns EINTR. A handler here never interrupts that instruction, because the call is
+/// parked in the runtime: so a call from that place returns EINTR.
+const CANCEL: u32 = 32;
 
 /// What a look at the pending signals did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,6 +141,7 @@ unsafe fn next(frame: *mut Moved, thread: &Thread) -> ! {
         let action = actions::get(signal);
         match action.handler {
             IGNORE => {}
+            DEFAULT if routing::is_stale(&info) => {}
             DEFAULT => routing::default_action(signal),
             // SAFETY: the caller's frame.
             _ => unsafe { enter(frame, thread, &info, &action) },
@@ -152,7 +164,9 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
     signals.mask.store(blocked, Ordering::SeqCst);
     routing::pass_on(thread, blocked);
     signals.handled.set(true);
-    if action.flags & SA_RESTART == 0 {
+    let call_site = signals.call_site.replace(0);
+    let cancels = signal == CANCEL && credentials::is_libcs(call_site);
+    if action.flags & SA_RESTART == 0 || cancels {
         signals.interrupting.set(true);
     }
     if action.flags & SA_RESETHAND != 0 {
@@ -166,9 +180,15 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
     }
     // SAFETY: the frame is this stack's own; everything below it is free.
     unsafe {
+        let registers = &mut (*frame).context.context;
+        if cancels && let Some(end) = end_of_pass(registers.rip as usize) {
+            registers.rip = end as u64;
+            registers.rax = err(errno::EINTR) as u64;
+        }
         // The last handler's return has popped this word, and a call has used its place since.
         (*frame).return_address = raddle_handler_returned as *const () as usize;
         (*frame).info = *info;
+        (*frame).call_site = call_site;
         (*frame).context.sigmask = after;
         (*frame).context.stack = signals.alternate.get();
         let (info, context) = (&raw mut (*frame).info, &raw mut (*frame).context);
@@ -184,7 +204,8 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
 pub unsafe extern "C" fn returned(frame: *mut Moved) {
     let thread = Carrier::current().thread();
     // SAFETY: the frame that the handler ran on.
-    let mask = unsafe { (*frame).context.sigmask };
+    let (mask, call_site) = unsafe { ((*frame).context.sigmask, (*frame).call_site) };
+    thread.signals.call_site.set(call_site);
     thread
         .signals
         .mask

@@ -61,6 +61,8 @@ pub struct Moved {
     pub return_address: usize,
     pub context: UContext,
     pub info: SigInfo,
+    /// `ThreadSignals::call_site` while the handler runs.
+    pub call_site: usize,
 }
 
 /// `SI_USER`-like codes are at most 0; faults have positive ones.
@@ -184,7 +186,7 @@ fn preempt(carrier: &Carrier, info: &SigInfo, context: &mut UContext, in_user: b
 }
 
 fn record(carrier: &Carrier, info: &SigInfo) {
-    if info.signo as usize != POKE {
+    if info.signo as usize != POKE && !actions::stops_already(info.signo as u32) {
         carrier.arrivals.push(info);
     }
     carrier.attention.store(1, Ordering::Relaxed);
@@ -219,6 +221,7 @@ pub unsafe fn move_frame(context: &UContext, info: &SigInfo, stack: usize) -> *m
             return_address: raddle_handler_returned as *const () as usize,
             context: *context,
             info: *info,
+            call_site: 0,
         });
         (*moved).context.context.fpstate = if size == 0 { 0 } else { area };
     }

@@ -10,6 +10,7 @@ use super::actions::{self, DEFAULT, IGNORE};
 use super::kept;
 use super::timers::{self, SI_TIMER, Target};
 use super::{SI_TKILL, bit, poke};
+use crate::descriptors::is_in_background;
 use crate::futex::robust;
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_engine::helpers::POKE;
@@ -357,21 +358,60 @@ fn first(set: u64) -> u32 {
     set.trailing_zeros() + 1
 }
 
+/// True for a stop that a terminal asked for while the process was in its background, if it isn't
+/// any more: the call was restarted again and again until the process stopped, and one of its
+/// signals may have been on its way to a handler all the while. No call depends on it.
+pub fn is_stale(info: &SigInfo) -> bool {
+    const TTIN: i32 = 21;
+    const TTOU: i32 = 22;
+    const BY_KERNEL: i32 = 0x80;
+    const NOCTTY_CLOEXEC: usize = 0o2000400;
+    if !matches!(info.signo, TTIN | TTOU) || info.code != BY_KERNEL {
+        return false;
+    }
+    // SAFETY: a path that lives, and a descriptor that nobody else knows.
+    let is_stale = unsafe {
+        let fd = sys!(nr::__NR_open, c"/dev/tty".as_ptr(), NOCTTY_CLOEXEC);
+        if is_err(fd) {
+            return false;
+        }
+        let is_stale = !is_in_background(fd as usize);
+        sys!(nr::__NR_close, fd);
+        is_stale
+    };
+    if is_stale {
+        actions::stops_no_more(bit(info.signo as u32));
+    }
+    is_stale
+}
+
 /// Does what the kernel does by default: the process dies of the signal, or stops.
 pub fn default_action(signal: u32) {
-    const STOPS: u64 = bit(20) | bit(21) | bit(22);
     if actions::ignored_by_default(signal) {
         return;
     }
-    if bit(signal) & STOPS == 0 {
-        robust::process_ends();
-    }
-    actions::surrender(signal);
     let pid = ENGINE.pid.load(Ordering::Relaxed);
     let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
-    // SAFETY: signals this very kernel thread, whose mask is empty.
-    unsafe { sys!(nr::__NR_tgkill, pid, own, signal) };
-    if bit(signal) & STOPS != 0 {
-        actions::watch(bit(signal));
+    // SAFETY: signals this very kernel thread.
+    let raise = || unsafe { sys!(nr::__NR_tgkill, pid, own, signal) };
+    if bit(signal) & actions::STOPS == 0 {
+        robust::process_ends();
+        actions::surrender(signal);
+        raise();
+        return;
     }
+    // It pends before the kernel may act on it: so if another kernel thread causes the stop in
+    // this moment, SIGCONT discards ours, and the process doesn't stop twice.
+    const BLOCK: usize = 0;
+    const SETMASK: usize = 2;
+    let (only, mut mask) = (bit(signal), 0u64);
+    let change = |how: usize, to: *const u64, old: *mut u64| {
+        // SAFETY: the kernel reads and fills live words.
+        unsafe { sys!(nr::__NR_rt_sigprocmask, how, to, old, 8usize) }
+    };
+    change(BLOCK, &raw const only, &raw mut mask);
+    raise();
+    actions::surrender(signal);
+    change(SETMASK, &raw const mask, core::ptr::null_mut()); // stops here
+    actions::take_back(signal);
 }

@@ -38,6 +38,8 @@ pub(super) struct Group {
     breeding: AtomicU32,
     /// 0 while the watch sleeps, or is about to: a futex.
     watches: AtomicU32,
+    /// 1 once there is a watch.
+    is_watched: AtomicU32,
 }
 
 /// The process's hosts.
@@ -48,14 +50,18 @@ pub(super) static GROUP: Group = Group {
     extra: AtomicU32::new(0),
     breeding: AtomicU32::new(0),
     watches: AtomicU32::new(1),
+    is_watched: AtomicU32::new(0),
 };
 
 /// Makes the first host, once.
 pub(super) fn start() -> io::Result<()> {
-    static START: Once = Once::new();
-    START.call_once(|| {
+    static FORKS: Once = Once::new();
+    if GROUP.is_watched.load(Ordering::Relaxed) == 0
+        && GROUP.is_watched.swap(1, Ordering::AcqRel) == 0
+    {
+        FORKS.call_once(super::fork::watch);
         let _ = Builder::new().name("raddle-watch").spawn(watch);
-    });
+    }
     if GROUP.count.load(Ordering::Acquire) == 0 {
         GROUP.breed()?;
     }
@@ -150,6 +156,32 @@ impl Group {
             while let Some(task) = host.queue().take_lifo().or_else(|| host.queue().pop_ring()) {
                 self.control.injector.push(task);
             }
+        }
+    }
+
+    /// Makes `own` the only host, or leaves none.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, before it has a second thread.
+    pub(super) unsafe fn forget_others(&self, own: Option<&'static Host>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.control.injector.reset() };
+        for counter in [
+            &self.control.sleepers,
+            &self.control.stranded,
+            &self.extra,
+            &self.breeding,
+            &self.is_watched,
+        ] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.watches.store(1, Ordering::Relaxed);
+        let count = u32::from(own.is_some());
+        self.control.active.store(count, Ordering::Relaxed);
+        self.count.store(count, Ordering::Relaxed);
+        if let Some(own) = own {
+            own.forget_others();
+            self.hosts[0].store(std::ptr::from_ref(own).cast_mut(), Ordering::Relaxed);
         }
     }
 

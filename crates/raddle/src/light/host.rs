@@ -227,6 +227,12 @@ impl Host {
         self.light.get()
     }
 
+    /// In the child of a fork: the light threads that wait here don't exist.
+    pub(super) fn forget_others(&self) {
+        while self.queue().take_lifo().is_some() || self.queue().pop_ring().is_some() {}
+        self.control.left.store(0, Ordering::Relaxed);
+    }
+
     /// True if the runtime has counted it out.
     pub(super) fn has_left(&self) -> bool {
         self.control.left.load(Ordering::Relaxed) != 0

@@ -6,10 +6,11 @@
 
 use super::STACK_SIZE;
 use super::host::{Host, Light};
+use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const PAGE: usize = 4096;
 /// The smallest stack.
@@ -36,7 +37,34 @@ struct Class {
     end: usize,
 }
 
-static CLASSES: Mutex<Option<HashMap<usize, Class>>> = Mutex::new(None);
+type Classes = Option<HashMap<usize, Class>>;
+
+/// The lock while a fork is made.
+struct Held(UnsafeCell<Option<MutexGuard<'static, Classes>>>);
+
+// SAFETY: used by who holds the lock only.
+unsafe impl Sync for Held {}
+
+static HELD: Held = Held(UnsafeCell::new(None));
+
+/// Before a fork: nobody else changes the free shells.
+pub(super) extern "C" fn hold() {
+    let guard = lock();
+    // SAFETY: this thread holds the lock.
+    unsafe { *HELD.0.get() = Some(guard) };
+}
+
+/// After a fork, in both processes.
+pub(super) extern "C" fn let_go() {
+    // SAFETY: this thread, or its copy, holds the lock.
+    drop(unsafe { (*HELD.0.get()).take() });
+}
+
+fn lock() -> MutexGuard<'static, Classes> {
+    CLASSES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static CLASSES: Mutex<Classes> = Mutex::new(None);
 
 /// A shell with a stack of at least `bytes`.
 pub(super) fn take(bytes: usize) -> io::Result<&'static Light> {
@@ -49,7 +77,7 @@ pub(super) fn take(bytes: usize) -> io::Result<&'static Light> {
         return Err(io::ErrorKind::OutOfMemory.into());
     }
     let size = bytes.max(LEAST).next_power_of_two();
-    let mut classes = CLASSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut classes = lock();
     let class = classes.get_or_insert_default().entry(size).or_default();
     if let Some(Free(light)) = class.free.pop() {
         // SAFETY: shells live for ever.
@@ -101,7 +129,7 @@ unsafe fn guard(low: *mut u8) {
 /// Gives shells back that their hosts don't keep. All but the warm ones lose the memory below
 /// their top page.
 pub(super) fn give_back(shells: impl Iterator<Item = &'static Light>) {
-    let mut classes = CLASSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut classes = lock();
     let classes = classes.get_or_insert_default();
     for light in shells {
         let class = classes.entry(light.size()).or_default();

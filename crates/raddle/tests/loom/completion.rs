@@ -1,8 +1,5 @@
 //! Every interleaving of completions' protocol, under loom. The models' cells report an access that
 //! the state does not order; a lost wake-up is a deadlock.
-//!
-//! `RUSTFLAGS="--cfg raddle_loom" cargo test -p raddle --release --test loom`
-#![cfg(raddle_loom)]
 
 use loom::thread;
 use raddle::completion::{self, Completion, Failure, TimedWait, block_on};

@@ -1,0 +1,46 @@
+//! What is left of a thread's quantum when it makes room for who was woken (`policy::judge`).
+//!
+//! It holds for the very next time that the thread runs: one that left by itself begins anew.
+
+use crate::thread::Thread;
+use core::sync::atomic::{AtomicU64, Ordering};
+use raddle_sched::policy::Terms;
+
+/// Written by the thread, read by sysmon. A mixture of old and new changes one turn's length.
+pub(crate) struct Turn {
+    /// One more than the thread's count of switches when it was interrupted.
+    at: AtomicU64,
+    left_ns: AtomicU64,
+    /// How long others had the carrier.
+    away_ns: AtomicU64,
+}
+
+impl Turn {
+    /// The running thread is about to make room; `left_ns` is 0 at a quantum's end.
+    pub(crate) fn interrupted(thread: &Thread, left_ns: u64) {
+        let turn = &thread.turn;
+        let switches = thread.switches.load(Ordering::Relaxed);
+        turn.at.store(switches + 1, Ordering::Relaxed);
+        turn.left_ns.store(left_ns, Ordering::Relaxed);
+        turn.away_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// It runs again, after `away_ns`.
+    pub(crate) fn resumed(thread: &Thread, away_ns: u64) {
+        thread.turn.away_ns.store(away_ns, Ordering::Relaxed);
+    }
+
+    /// What the thread that holds a carrier may still do.
+    pub(crate) fn terms(thread: &Thread, quantum_ns: u64) -> Terms {
+        let turn = &thread.turn;
+        let left_ns = turn.left_ns.load(Ordering::Relaxed);
+        let goes_on = thread.switches.load(Ordering::Relaxed) == turn.at.load(Ordering::Relaxed);
+        match goes_on && left_ns != 0 && left_ns < quantum_ns {
+            true => Terms {
+                quantum_ns: left_ns,
+                undisturbed_ns: turn.away_ns.load(Ordering::Relaxed),
+            },
+            false => Terms::whole(quantum_ns),
+        }
+    }
+}

@@ -1,0 +1,257 @@
+/* Where less is allowed: a container's filter of system calls, a limit of kernel threads, a
+ * debugger. Programs run on, with less speed at most.
+ */
+#include "check.h"
+#include <dirent.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+enum { BLOCK = 4096, BLOCKS = 64, THREADS = 8, ROUNDS = 40 };
+
+/* What Docker refuses a process without privileges by default, as far as anybody here could ask. */
+static const int refused[] = {
+    SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register, SYS_perf_event_open,
+    SYS_userfaultfd, SYS_bpf, SYS_add_key, SYS_keyctl, SYS_request_key, SYS_mount, SYS_umount2,
+    SYS_pivot_root, SYS_unshare, SYS_setns, SYS_move_pages, SYS_mbind, SYS_set_mempolicy,
+    SYS_get_mempolicy, SYS_kcmp, SYS_process_vm_readv, SYS_process_vm_writev, SYS_ptrace,
+    SYS_open_by_handle_at, SYS_name_to_handle_at, SYS_fanotify_init, SYS_acct, SYS_quotactl,
+    SYS_lookup_dcookie, SYS_syslog, SYS_vhangup, SYS_iopl, SYS_ioperm, SYS_swapon, SYS_swapoff,
+};
+enum { REFUSED = sizeof refused / sizeof *refused };
+
+static void install_filter(void)
+{
+    struct sock_filter code[2 * REFUSED + 4];
+    int length = 0;
+    code[length++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                                                  offsetof(struct seccomp_data, nr));
+    for (int i = 0; i < REFUSED; i++) {
+        code[length++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
+                                                      (unsigned)refused[i], 0, 1);
+        code[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K,
+                                                      SECCOMP_RET_ERRNO | EPERM);
+    }
+    /* It can't look into clone3's arguments: libc shall use clone. */
+    code[length++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1);
+    code[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS);
+    code[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog filter = {(unsigned short)length, code};
+    GET(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    GET(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+}
+
+static long raw_read(int fd, void *to, size_t size)
+{
+    long result;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(SYS_read), "D"(fd), "S"(to), "d"(size)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+
+static int file, pipes[2], sockets[2];
+static atomic_int over;
+
+static void *use_the_disk(void *me)
+{
+    char *block = aligned_alloc(BLOCK, BLOCK);
+    for (long i = 0; i < ROUNDS; i++) {
+        off_t at = (i * 7 + (long)me) % BLOCKS * BLOCK;
+        IS(pread(file, block, BLOCK, at), BLOCK);
+        IS(block[0], at / BLOCK);
+    }
+    GET(fsync(file));
+    free(block);
+    return NULL;
+}
+
+static void *echo(void *unused)
+{
+    char byte;
+    while (GET(read(sockets[1], &byte, 1)) == 1) {
+        IS(write(sockets[1], &byte, 1), 1);
+    }
+    return unused;
+}
+
+static void *compute(void *unused)
+{
+    while (!atomic_load_explicit(&over, memory_order_relaxed)) {}
+    return unused;
+}
+
+static void *read_raw(void *unused)
+{
+    char byte;
+    IS(raw_read(pipes[0], &byte, 1), 1);
+    return unused;
+}
+
+static void live_with_less(void)
+{
+    static char block[BLOCK];
+    int fd = (int)GET(open("data", O_CREAT | O_TRUNC | O_WRONLY, 0600));
+    for (int i = 0; i < BLOCKS; i++) {
+        memset(block, i, BLOCK);
+        IS(write(fd, block, BLOCK), BLOCK);
+    }
+    GET(fsync(fd));
+    file = open("data", O_RDWR | O_DIRECT);
+    if (file < 0) {
+        file = (int)GET(open("data", O_RDWR));
+    }
+    GET(pipe(pipes));
+    GET(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets));
+    pthread_t threads[THREADS], others[4] = {start(echo, NULL), start(compute, NULL),
+                                             start(read_raw, NULL), start(read_raw, NULL)};
+    for (long i = 0; i < THREADS; i++) {
+        threads[i] = start(use_the_disk, number(i));
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        char byte = (char)i;
+        IS(write(sockets[0], &byte, 1), 1);
+        IS(read(sockets[0], &byte, 1), 1);
+        sleep_ms(1);
+    }
+    join_all(threads, THREADS);
+    IS(write(pipes[1], "xx", 2), 2);
+    close(sockets[0]);
+    atomic_store(&over, 1);
+    join_all(others, 4);
+}
+
+CASE(in_a_container)
+{
+    if (argument_count > 2) {
+        FAILS(syscall(SYS_io_uring_setup, 0, NULL), EPERM);
+        return live_with_less();
+    }
+    install_filter();
+    execl("/proc/self/exe", "degraded", case_name, "filtered", NULL);
+    CHECK(!"exec");
+}
+
+static atomic_long done;
+
+static void *sleep_often(void *unused)
+{
+    while (!atomic_load(&over)) {
+        sleep_ms(1);
+        atomic_fetch_add(&done, 1);
+    }
+    return unused;
+}
+
+/* More threads sit in the kernel than there may be kernel threads: what is left goes on, and all
+ * when they come back. */
+CASE(without_more_kernel_threads)
+{
+    enum { STUCK = 6 };
+    pthread_t sleeper, stuck[STUCK];
+    GET(pipe(pipes));
+    sleeper = start(sleep_often, NULL);
+    for (int i = 0; i < STUCK; i++) {
+        stuck[i] = start(read_raw, NULL);
+    }
+    /* The limit binds users without privileges only, so that natively all threads are there. */
+    struct rlimit none = {1, 1};
+    GET(setrlimit(RLIMIT_NPROC, &none));
+    if (geteuid() == 0) {
+        GET(setresuid(65534, 65534, 65534));
+    }
+    sleep_ms(50);
+    for (int i = 0; i < STUCK; i++) {
+        IS(write(pipes[1], "x", 1), 1);
+        sleep_ms(5);
+    }
+    join_all(stuck, STUCK);
+    long before = atomic_load(&done);
+    sleep_ms(50);
+    CHECK(atomic_load(&done) > before);
+    atomic_store(&over, 1);
+    join(sleeper);
+}
+
+/* The first of a process's kernel threads, as it is in `/proc`, is stopped by a debugger; the
+ * others go on. */
+struct shared {
+    atomic_long counts[3];
+    atomic_int stop;
+};
+
+static void *count_up(void *count)
+{
+    struct shared *shared = *(struct shared **)arguments;
+    while (!atomic_load(&shared->stop)) {
+        atomic_fetch_add((atomic_long *)count, 1);
+        sleep_ms(1);
+    }
+    return NULL;
+}
+
+static void be_debugged(struct shared *shared)
+{
+    pthread_t threads[3];
+    static char *only[1];
+    only[0] = (char *)shared;
+    arguments = only;
+    for (int i = 0; i < 3; i++) {
+        threads[i] = start(count_up, &shared->counts[i]);
+    }
+    join_all(threads, 3);
+    _exit(0);
+}
+
+static void wait_until_all_count(struct shared *shared)
+{
+    for (int i = 0; i < 3; i++) {
+        long before = atomic_load(&shared->counts[i]);
+        while (atomic_load(&shared->counts[i]) < before + 5) {
+            sleep_ms(1);
+        }
+    }
+}
+
+CASE(under_a_debugger)
+{
+    struct shared *shared = mmap(NULL, BLOCK, PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t child = (pid_t)GET(fork());
+    if (child == 0) {
+        be_debugged(shared);
+    }
+    wait_until_all_count(shared);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task", child);
+    DIR *folder = opendir(path);
+    struct dirent *entry;
+    while ((entry = readdir(folder))) {
+        pid_t tid = atoi(entry->d_name);
+        if (tid == 0 || ptrace(PTRACE_SEIZE, tid, NULL, NULL) != 0) {
+            continue;
+        }
+        GET(ptrace(PTRACE_INTERRUPT, tid, NULL, NULL));
+        int status;
+        IS(waitpid(tid, &status, __WALL), tid);
+        sleep_ms(20);
+        GET(ptrace(PTRACE_CONT, tid, NULL, WSTOPSIG(status) == SIGTRAP ? 0 : WSTOPSIG(status)));
+        GET(ptrace(PTRACE_INTERRUPT, tid, NULL, NULL));
+        IS(waitpid(tid, &status, __WALL), tid);
+        GET(ptrace(PTRACE_DETACH, tid, NULL,
+                   WSTOPSIG(status) == SIGTRAP ? 0 : WSTOPSIG(status)));
+    }
+    closedir(folder);
+    wait_until_all_count(shared);
+    atomic_store(&shared->stop, 1);
+    int status;
+    IS(waitpid(child, &status, 0), child);
+    IS(status, 0);
+}

@@ -1,0 +1,421 @@
+//! How a pool is made: its settings, checked before there is one.
+
+use super::errors::{BuildError, message};
+use super::shared::{MAX_WORKERS, Shared};
+use super::{Pool, PoolRef};
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What happens when work is queued and the bounded queue is full.
+///
+/// # Examples
+/// ```
+/// use raddle::pool::{Overflow, Pool};
+/// let pool = Pool::builder().capacity(100, Overflow::CallerRuns).build()?;
+/// pool.queue(|| ())?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overflow {
+    /// The caller gets [`QueueError::Full`](super::QueueError::Full).
+    #[default]
+    Reject,
+    /// The caller runs the work itself, and so queues no more meanwhile.
+    CallerRuns,
+    /// The oldest item of the lowest priority is dropped for it.
+    DiscardOldest,
+    /// The caller waits for room. A worker of the pool runs the work itself instead: all workers
+    /// waiting for room would wait for ever.
+    Block,
+}
+
+/// A panic in work without a handle, as a report hook sees it.
+pub struct PanicReport<'a> {
+    /// The pool's name.
+    pub pool: &'a str,
+    /// What the work panicked with.
+    pub payload: &'a (dyn Any + Send),
+}
+
+impl PanicReport<'_> {
+    /// The panic's message, if it has one.
+    ///
+    /// # Examples
+    /// ```
+    /// use raddle::pool::PanicReport;
+    /// let report = PanicReport { pool: "p", payload: &"no luck" };
+    /// assert_eq!(report.message(), Some("no luck"));
+    /// ```
+    pub fn message(&self) -> Option<&str> {
+        message(self.payload)
+    }
+}
+
+impl fmt::Debug for PanicReport<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("PanicReport")
+            .field("pool", &self.pool)
+            .field("message", &self.message())
+            .finish()
+    }
+}
+
+/// What a panic in work without a handle does. A task's panic goes to who waits for the task.
+///
+/// A program that is compiled with `panic = "abort"` ends at the panic, whatever is chosen here.
+///
+/// # Examples
+/// ```
+/// use raddle::pool::{OnPanic, Pool};
+/// let report = OnPanic::report(|report| eprintln!("{}: {:?}", report.pool, report.message()));
+/// let pool = Pool::builder().on_panic(report).build()?;
+/// # Ok::<(), raddle::pool::BuildError>(())
+/// ```
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub enum OnPanic {
+    /// The worker goes on; the first payload is kept for [`PoolRef::take_panic`].
+    #[default]
+    Keep,
+    /// The worker calls the hook and goes on.
+    Report(PanicHook),
+    /// The process aborts.
+    Abort,
+}
+
+/// A callback for [`OnPanic::Report`].
+pub type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
+
+impl OnPanic {
+    /// Calls `hook` with each panic.
+    ///
+    /// # Examples
+    /// ```
+    /// let policy = raddle::pool::OnPanic::report(|report| drop(report.message()));
+    /// # drop(policy);
+    /// ```
+    pub fn report(hook: impl Fn(&PanicReport<'_>) + Send + Sync + 'static) -> Self {
+        Self::Report(Arc::new(hook))
+    }
+}
+
+impl fmt::Debug for OnPanic {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Keep => "Keep",
+            Self::Report(_) => "Report",
+            Self::Abort => "Abort",
+        })
+    }
+}
+
+type WorkerHook = Box<dyn Fn(usize) + Send + Sync>;
+type WorkHook = Box<dyn Fn() + Send + Sync>;
+
+#[derive(Default)]
+pub(super) struct Hooks {
+    pub start: Option<WorkerHook>,
+    pub stop: Option<WorkerHook>,
+    pub before: Option<WorkHook>,
+    pub after: Option<WorkHook>,
+}
+
+pub(super) struct Config {
+    pub name: String,
+    pub min_workers: usize,
+    pub max_workers: usize,
+    pub stack_size_bytes: Option<usize>,
+    pub keep_alive: Duration,
+    pub tick: Duration,
+    pub memory_reserve_percent: u8,
+    pub flow: bool,
+    pub inline_waits: bool,
+    pub capacity: usize,
+    pub overflow: Overflow,
+    pub on_panic: OnPanic,
+    pub hooks: Hooks,
+}
+
+/// The settings of a pool that is to be made.
+///
+/// # Examples
+/// ```
+/// use raddle::pool::Pool;
+/// use std::time::Duration;
+///
+/// let pool = Pool::builder()
+///     .name("images")
+///     .workers(2)
+///     .max_workers(8)
+///     .keep_alive(Duration::from_secs(5))
+///     .build()?;
+/// assert_eq!(pool.name(), "images");
+/// # Ok::<(), raddle::pool::BuildError>(())
+/// ```
+#[must_use = "nothing is made before `build`"]
+pub struct Builder {
+    config: Config,
+    max_workers: Option<usize>,
+}
+
+impl Builder {
+    pub(super) fn new() -> Self {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            config: Config {
+                name: "pool".into(),
+                min_workers: cpus.min(MAX_WORKERS),
+                max_workers: 0,
+                stack_size_bytes: None,
+                keep_alive: Duration::from_secs(20),
+                tick: Duration::from_millis(100),
+                memory_reserve_percent: 5,
+                flow: true,
+                inline_waits: true,
+                capacity: usize::MAX,
+                overflow: Overflow::Reject,
+                on_panic: OnPanic::Keep,
+                hooks: Hooks::default(),
+            },
+            max_workers: None,
+        }
+    }
+
+    /// The pool's name; its threads are called by it and a number. Default: `pool`.
+    ///
+    /// # Examples
+    /// ```
+    /// let pool = raddle::pool::Pool::builder().name("io").build()?;
+    /// # Ok::<(), raddle::pool::BuildError>(())
+    /// ```
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.config.name = name.into();
+        self
+    }
+
+    /// How many workers run at once when none of them blocks. Default: as many as the process may
+    /// use CPUs. They start when there is work for them.
+    ///
+    /// # Examples
+    /// ```
+    /// let pool = raddle::pool::Pool::builder().workers(4).build()?;
+    /// # Ok::<(), raddle::pool::BuildError>(())
+    /// ```
+    pub fn workers(mut self, count: usize) -> Self {
+        self.config.min_workers = count;
+        self
+    }
+
+    /// How many workers there are at most, those that block included. Default: 64 above
+    /// [`Builder::workers`]. The same number makes a pool of fixed size.
+    ///
+    /// # Examples
+    /// ```
+    /// let fixed = raddle::pool::Pool::builder().workers(4).max_workers(4).build()?;
+    /// # Ok::<(), raddle::pool::BuildError>(())
+    /// ```
+    pub fn max_workers(mut self, count: usize) -> Self {
+        self.max_workers = Some(count);
+        self
+    }
+
+    /// The least stack of each worker in bytes.
+    ///
+    /// # Examples
+    /// ```
+    /// let pool = raddle::pool::Pool::builder().stack_size(256 * 1024).build()?;
+    /// # Ok::<(), raddle::pool::BuildError>(())
+    /// ```
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.config.stack_size_bytes = Some(bytes);
+        self
+    }
+
+    /// How long a worker beyond [`Builder::workers`] stays without work. Default: 20 seconds.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// let pool = raddle::pool::Pool::builder().keep_alive(Duration::from_secs(1)).build()?;
+    /// # Ok::<(), raddle::pool::BuildError>(())
+    /// ```
+    pub fn keep_alive(mut self, time: Duration) -> Self {
+        self.config.keep_alive = time;
+        self
+    }
+
+    /// How often a busy pool looks whether its work is stuck and whether another number of workers
+    /// does more. Default: 100 ms, and at least 1. An idle pool never looks.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// let pool = raddle::pool::Pool::builder().tick(Duration::from_millis(20)).build()?;
+    /// # Ok::<(), raddle::pool::BuildError>(())
+    /// ```
+    pub fn tick(mut self, period: Duration) -> Self {
+        self.config.tick = period.max(Duration::from_millis(1));
+        self
+    }
+
+    /// No worker is added while less than this much of the memory, the machine's or the control
+    /// group's, is available. Default: 5 percent.
+    ///
+    /// # Examples
+    /// ```
+    /// let pool = raddle::pool::Pool::builder().memory_reserve(10).build()?;
+    /// # Ok::<(), raddle::pool::BuildError>(())
+    /// ```
+    pub fn memory_reserve(mut self, percent: u8) -> Self {
+        self.config.memory_reserve_percent = percent.min(100);
+        self
+    }
+
+    /// Whether the [`Context`](super::Context) of who queues work flows to it. Default: yes.
+    ///
+    /// # Examples
+    /// ```
+    /// let pool = raddle::pool::Pool::builder().flow_context(false).build()?;
+    /// # Ok::<(), raddle::pool::BuildError>(())
+    /// ```
+    pub fn flow_context(mut self, flow: bool) -> Self {
+        self.config.flow = flow;
+        self
+    }
+
+    /// Whether who waits for a task that has not started runs it itself. Default: yes.
+    ///
+    /// # Examples
+    /// ```
+    /// let pool = raddle::pool::Pool::builder().inline_waits(false).build()?;
+    /// # Ok::<(), raddle::pool::BuildError>(())
+    /// ```
+    pub fn inline_waits(mut self, inline: bool) -> Self {
+        self.config.inline_waits = inline;
+        self
+    }
+
+    /// At most `items` wait; `overflow` says what becomes of more. Default: no bound.
+    ///
+    /// In a pool with a bound all queued work goes through the one shared queue. Work of
+    /// [`join`](super::join), scopes, timers and descriptors doesn't count.
+    ///
+    /// # Examples
+    /// ```
+    /// use raddle::pool::{Overflow, Pool};
+    /// let pool = Pool::builder().capacity(1000, Overflow::Block).build()?;
+    /// # Ok::<(), raddle::pool::BuildError>(())
+    /// ```
+    pub fn capacity(mut self, items: usize, overflow: Overflow) -> Self {
+        self.config.capacity = items;
+        self.config.overflow = overflow;
+        self
+    }
+
+    /// What a panic in work without a handle does. Default: [`OnPanic::Keep`].
+    ///
+    /// # Examples
+    /// ```
+    /// use raddle::pool::{OnPanic, Pool};
+    /// let pool = Pool::builder().on_panic(OnPanic::Abort).build()?;
+    /// # Ok::<(), raddle::pool::BuildError>(())
+    /// ```
+    pub fn on_panic(mut self, policy: OnPanic) -> Self {
+        self.config.on_panic = policy;
+        self
+    }
+
+    /// Called by each worker with its number, before its first work.
+    ///
+    /// # Examples
+    /// ```
+    /// let pool = raddle::pool::Pool::builder().on_start(|worker| println!("{worker}")).build()?;
+    /// # Ok::<(), raddle::pool::BuildError>(())
+    /// ```
+    pub fn on_start(mut self, hook: impl Fn(usize) + Send + Sync + 'static) -> Self {
+        self.config.hooks.start = Some(Box::new(hook));
+        self
+    }
+
+    /// Called by each worker with its number, after its last work.
+    ///
+    /// # Examples
+    /// ```
+    /// let pool = raddle::pool::Pool::builder().on_stop(|worker| println!("{worker}")).build()?;
+    /// # Ok::<(), raddle::pool::BuildError>(())
+    /// ```
+    pub fn on_stop(mut self, hook: impl Fn(usize) + Send + Sync + 'static) -> Self {
+        self.config.hooks.stop = Some(Box::new(hook));
+        self
+    }
+
+    /// Called by a worker before each item.
+    ///
+    /// # Examples
+    /// ```
+    /// let pool = raddle::pool::Pool::builder().before_work(|| ()).build()?;
+    /// # Ok::<(), raddle::pool::BuildError>(())
+    /// ```
+    pub fn before_work(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
+        self.config.hooks.before = Some(Box::new(hook));
+        self
+    }
+
+    /// Called by a worker after each item that did not panic.
+    ///
+    /// # Examples
+    /// ```
+    /// let pool = raddle::pool::Pool::builder().after_work(|| ()).build()?;
+    /// # Ok::<(), raddle::pool::BuildError>(())
+    /// ```
+    pub fn after_work(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
+        self.config.hooks.after = Some(Box::new(hook));
+        self
+    }
+
+    /// Makes the pool. No thread starts before there is work.
+    ///
+    /// # Errors
+    /// [`BuildError`] says which setting can't be.
+    ///
+    /// # Examples
+    /// ```
+    /// use raddle::pool::{BuildError, Pool};
+    /// assert_eq!(Pool::builder().workers(0).build().unwrap_err(), BuildError::NoWorkers);
+    /// ```
+    pub fn build(mut self) -> Result<Pool, BuildError> {
+        let min = self.config.min_workers;
+        let max = self
+            .max_workers
+            .unwrap_or(min.saturating_add(64).min(MAX_WORKERS));
+        self.config.max_workers = max;
+        let problem = match &self.config {
+            _ if min == 0 => Some(BuildError::NoWorkers),
+            _ if min.max(max) > MAX_WORKERS => {
+                Some(BuildError::TooManyWorkers { limit: MAX_WORKERS })
+            }
+            _ if min > max => Some(BuildError::MinAboveMax { min, max }),
+            config if config.capacity == 0 => Some(BuildError::NoCapacity),
+            config if config.name.contains('\0') => Some(BuildError::NulInName),
+            _ => None,
+        };
+        match problem {
+            Some(problem) => Err(problem),
+            None => Ok(Pool(PoolRef {
+                shared: Shared::new(self.config),
+            })),
+        }
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Builder")
+            .field("name", &self.config.name)
+            .field("workers", &self.config.min_workers)
+            .field("max_workers", &self.max_workers)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,354 @@
+//! Cancellation: a source asks, tokens are asked about, work stops when it looks.
+//!
+//! Nothing is torn down by force. Work that was not started yet is never started; work that runs
+//! looks at its token, or registers what interrupts it.
+
+use super::sync::{lock, wait, wait_until};
+use std::error::Error;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+type Callback = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Inner {
+    /// Written once by the canceller (release), read by who asks (acquire).
+    cancelled: AtomicBool,
+    callbacks: Mutex<Callbacks>,
+    /// Those who wait for the cancellation.
+    waiters: Condvar,
+}
+
+#[derive(Default)]
+struct Callbacks {
+    next: u64,
+    waiting: Vec<(u64, Callback)>,
+}
+
+/// The work was cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cancelled;
+
+impl fmt::Display for Cancelled {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("the work was cancelled")
+    }
+}
+
+impl Error for Cancelled {}
+
+/// The side that cancels.
+///
+/// # Examples
+/// ```
+/// use raddle::pool::CancelSource;
+///
+/// let source = CancelSource::new();
+/// let token = source.token();
+/// assert!(token.check().is_ok());
+/// source.cancel();
+/// assert!(token.check().is_err());
+/// ```
+pub struct CancelSource {
+    inner: Arc<Inner>,
+    /// Callbacks with the tokens this source is linked to; gone with it.
+    _links: Vec<Registration>,
+}
+
+impl CancelSource {
+    /// A source that nothing else cancels.
+    ///
+    /// # Examples
+    /// ```
+    /// assert!(!raddle::pool::CancelSource::new().is_cancelled());
+    /// ```
+    pub fn new() -> Self {
+        Self {
+            inner: Arc::default(),
+            _links: Vec::new(),
+        }
+    }
+
+    /// A source that is cancelled too when any of `parents` is. Cancelling it leaves them alone.
+    ///
+    /// # Examples
+    /// ```
+    /// use raddle::pool::CancelSource;
+    ///
+    /// let (shutdown, request) = (CancelSource::new(), CancelSource::new());
+    /// let both = CancelSource::linked(&[&shutdown.token(), &request.token()]);
+    /// shutdown.cancel();
+    /// assert!(both.is_cancelled() && !request.is_cancelled());
+    /// ```
+    pub fn linked(parents: &[&CancelToken]) -> Self {
+        let inner = Arc::<Inner>::default();
+        let link = |parent: &&CancelToken| {
+            let child = Arc::downgrade(&inner);
+            parent.on_cancel(move || {
+                if let Some(child) = child.upgrade() {
+                    child.cancel();
+                }
+            })
+        };
+        let _links = parents.iter().map(link).collect();
+        Self { inner, _links }
+    }
+
+    /// A token to hand to work.
+    ///
+    /// # Examples
+    /// ```
+    /// let token = raddle::pool::CancelSource::new().token();
+    /// assert!(!token.is_cancelled());
+    /// ```
+    pub fn token(&self) -> CancelToken {
+        CancelToken {
+            inner: Some(self.inner.clone()),
+        }
+    }
+
+    /// Cancels: `true` the first time. The callbacks run here, in the order they were registered.
+    ///
+    /// # Panics
+    /// With a callback's panic, after all callbacks have run.
+    ///
+    /// # Examples
+    /// ```
+    /// let source = raddle::pool::CancelSource::new();
+    /// assert!(source.cancel());
+    /// assert!(!source.cancel());
+    /// ```
+    pub fn cancel(&self) -> bool {
+        self.inner.cancel()
+    }
+
+    /// Whether it was cancelled.
+    ///
+    /// # Examples
+    /// ```
+    /// let source = raddle::pool::CancelSource::new();
+    /// source.cancel();
+    /// assert!(source.is_cancelled());
+    /// ```
+    pub fn is_cancelled(&self) -> bool {
+        self.inner.is_cancelled()
+    }
+}
+
+impl Default for CancelSource {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for CancelSource {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("CancelSource")
+            .field("cancelled", &self.is_cancelled())
+            .finish()
+    }
+}
+
+/// The side that is asked; cheap to clone. The default token is never cancelled.
+///
+/// # Examples
+/// ```
+/// use raddle::pool::{CancelSource, CancelToken, Cancelled};
+///
+/// fn work(token: &CancelToken) -> Result<u32, Cancelled> {
+///     for _ in 0..1000 {
+///         token.check()?;
+///     }
+///     Ok(1000)
+/// }
+/// let source = CancelSource::new();
+/// assert_eq!(work(&source.token()), Ok(1000));
+/// source.cancel();
+/// assert_eq!(work(&source.token()), Err(Cancelled));
+/// ```
+#[derive(Clone, Default)]
+pub struct CancelToken {
+    /// `None`: nobody can cancel it.
+    inner: Option<Arc<Inner>>,
+}
+
+impl CancelToken {
+    /// Whether the source was cancelled.
+    ///
+    /// # Examples
+    /// ```
+    /// assert!(!raddle::pool::CancelToken::default().is_cancelled());
+    /// ```
+    pub fn is_cancelled(&self) -> bool {
+        self.inner
+            .as_ref()
+            .is_some_and(|inner| inner.is_cancelled())
+    }
+
+    /// Whether there is a source that could cancel it.
+    pub(super) fn can_be_cancelled(&self) -> bool {
+        self.inner.is_some()
+    }
+
+    /// Says so by an error, for `?`.
+    ///
+    /// # Errors
+    /// [`Cancelled`] if it was.
+    ///
+    /// # Examples
+    /// ```
+    /// assert!(raddle::pool::CancelToken::default().check().is_ok());
+    /// ```
+    pub fn check(&self) -> Result<(), Cancelled> {
+        match self.is_cancelled() {
+            true => Err(Cancelled),
+            false => Ok(()),
+        }
+    }
+
+    /// Calls `f` when the source is cancelled, on the thread that cancels it; at once, here, if it
+    /// was already. Dropping the registration takes `f` back; it does not wait for an `f` that
+    /// runs.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::mpsc;
+    ///
+    /// let (sender, receiver) = mpsc::channel();
+    /// let source = raddle::pool::CancelSource::new();
+    /// let kept = source.token().on_cancel(move || sender.send("stop").unwrap());
+    /// source.cancel();
+    /// assert_eq!(receiver.recv(), Ok("stop"));
+    /// # drop(kept);
+    /// ```
+    #[must_use = "dropping the registration takes the callback back"]
+    pub fn on_cancel(&self, f: impl FnOnce() + Send + 'static) -> Registration {
+        let nothing = Registration {
+            inner: Weak::new(),
+            id: 0,
+        };
+        let Some(inner) = &self.inner else {
+            return nothing;
+        };
+        let mut callbacks = lock(&inner.callbacks);
+        // Looked at under the lock that the canceller takes after it has set the flag.
+        if inner.is_cancelled() {
+            drop(callbacks);
+            f();
+            return nothing;
+        }
+        let id = callbacks.next;
+        callbacks.next += 1;
+        callbacks.waiting.push((id, Box::new(f)));
+        Registration {
+            inner: Arc::downgrade(inner),
+            id,
+        }
+    }
+
+    /// Waits for the cancellation, at most `timeout`; whether it came.
+    ///
+    /// # Blocking
+    /// Blocks the calling thread, and a worker of a pool without compensation: see
+    /// [`blocking`](super::blocking).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// let token = raddle::pool::CancelToken::default();
+    /// assert!(!token.wait_timeout(Duration::from_millis(1)));
+    /// ```
+    pub fn wait_timeout(&self, timeout: Duration) -> bool {
+        let Some(inner) = &self.inner else {
+            std::thread::sleep(timeout);
+            return false;
+        };
+        let deadline = Instant::now().checked_add(timeout);
+        let mut callbacks = lock(&inner.callbacks);
+        while !inner.is_cancelled() {
+            callbacks = match deadline {
+                Some(at) if at <= Instant::now() => return false,
+                Some(at) => wait_until(&inner.waiters, callbacks, at),
+                None => wait(&inner.waiters, callbacks),
+            };
+        }
+        true
+    }
+}
+
+impl fmt::Debug for CancelToken {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("CancelToken")
+            .field("cancelled", &self.is_cancelled())
+            .finish()
+    }
+}
+
+impl Inner {
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
+
+    fn cancel(&self) -> bool {
+        if self.cancelled.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let callbacks = std::mem::take(&mut lock(&self.callbacks).waiting);
+        self.waiters.notify_all();
+        let mut panic = None;
+        for (_, callback) in callbacks {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(callback)) {
+                panic.get_or_insert(payload);
+            }
+        }
+        match panic {
+            Some(payload) => resume_unwind(payload),
+            None => true,
+        }
+    }
+}
+
+/// A callback that waits for a cancellation; taken back when this is dropped.
+#[must_use = "dropping the registration takes the callback back"]
+pub struct Registration {
+    inner: Weak<Inner>,
+    id: u64,
+}
+
+impl Registration {
+    /// Takes the callback back: `true` if it has not run and never will.
+    ///
+    /// # Examples
+    /// ```
+    /// let source = raddle::pool::CancelSource::new();
+    /// let registration = source.token().on_cancel(|| unreachable!());
+    /// assert!(registration.unregister());
+    /// source.cancel();
+    /// ```
+    pub fn unregister(self) -> bool {
+        self.remove().is_some()
+    }
+
+    fn remove(&self) -> Option<Callback> {
+        let inner = self.inner.upgrade()?;
+        let waiting = &mut lock(&inner.callbacks).waiting;
+        let at = waiting.iter().position(|(id, _)| *id == self.id)?;
+        Some(waiting.remove(at).1)
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // Outside the lock: what it captured may do anything when dropped.
+        drop(self.remove());
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Registration").finish_non_exhaustive()
+    }
+}

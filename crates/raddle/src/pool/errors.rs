@@ -1,0 +1,153 @@
+//! What can go wrong, by type.
+
+use std::any::Any;
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+/// Why a pool can't be made as asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A pool without workers would never run anything.
+    NoWorkers,
+    /// The least number of workers is above the greatest.
+    MinAboveMax {
+        /// The least number asked for.
+        min: usize,
+        /// The greatest number asked for.
+        max: usize,
+    },
+    /// More workers than a pool can have.
+    TooManyWorkers {
+        /// The greatest number that can be asked for.
+        limit: usize,
+    },
+    /// A bounded queue must have room for one item.
+    NoCapacity,
+    /// The kernel takes no name with a NUL in it.
+    NulInName,
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoWorkers => out.write_str("a pool needs at least one worker"),
+            Self::MinAboveMax { min, max } => {
+                write!(out, "at least {min} and at most {max} workers can't be had")
+            }
+            Self::TooManyWorkers { limit } => {
+                write!(out, "a pool has at most {limit} workers")
+            }
+            Self::NoCapacity => out.write_str("a bounded queue needs room for one item"),
+            Self::NulInName => out.write_str("a pool's name can't contain a NUL"),
+        }
+    }
+}
+
+impl Error for BuildError {}
+
+/// Why work was not queued.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// The pool is disposed of.
+    Closed,
+    /// The queue is full, and its policy is to reject.
+    Full,
+    /// Its token is cancelled already.
+    Cancelled,
+    /// The pool has no thread and can't get one. The item stays queued: the next item that is
+    /// queued tries again.
+    NoThread(io::Error),
+    /// The calling thread is no worker of any pool.
+    NotAWorker,
+    /// The kernel can't watch the descriptor, or there is none left for the pool's own use.
+    Watch(io::Error),
+    /// A period of no length.
+    ZeroPeriod,
+}
+
+impl fmt::Display for QueueError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => out.write_str("the pool is disposed of"),
+            Self::Full => out.write_str("the pool's queue is full"),
+            Self::Cancelled => out.write_str("the work was cancelled before it was queued"),
+            Self::NoThread(_) => out.write_str("the pool can't start a thread"),
+            Self::NotAWorker => out.write_str("the calling thread is no worker of a pool"),
+            Self::Watch(_) => out.write_str("the descriptor can't be watched"),
+            Self::ZeroPeriod => out.write_str("a period must be longer than nothing"),
+        }
+    }
+}
+
+impl Error for QueueError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::NoThread(error) | Self::Watch(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Why a task has no result.
+#[non_exhaustive]
+pub enum TaskError {
+    /// It was cancelled before it started.
+    Cancelled,
+    /// It was queued, and dropped before it started: by disposal, or for newer work.
+    Discarded,
+    /// It panicked, with this.
+    Panicked(Box<dyn Any + Send>),
+}
+
+impl TaskError {
+    /// The panic's message, if it was a panic with one.
+    ///
+    /// # Examples
+    /// ```
+    /// # if cfg!(panic = "unwind") {
+    /// let pool = raddle::pool::Pool::new();
+    /// let error = pool.task(|| panic!("no luck"))?.wait().unwrap_err();
+    /// assert_eq!(error.message(), Some("no luck"));
+    /// # }
+    /// # Ok::<(), raddle::pool::QueueError>(())
+    /// ```
+    pub fn message(&self) -> Option<&str> {
+        match self {
+            Self::Panicked(payload) => message(&**payload),
+            _ => None,
+        }
+    }
+}
+
+/// The text that `panic!` left in a payload.
+pub(super) fn message(payload: &(dyn Any + Send)) -> Option<&str> {
+    let constant = payload.downcast_ref::<&str>().copied();
+    constant.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+}
+
+impl fmt::Debug for TaskError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cancelled => out.write_str("Cancelled"),
+            Self::Discarded => out.write_str("Discarded"),
+            Self::Panicked(_) => out.debug_tuple("Panicked").field(&self.message()).finish(),
+        }
+    }
+}
+
+impl fmt::Display for TaskError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cancelled => out.write_str("the task was cancelled"),
+            Self::Discarded => out.write_str("the task was dropped before it started"),
+            Self::Panicked(_) => {
+                write!(out, "the task panicked: {}", self.message().unwrap_or("?"))
+            }
+        }
+    }
+}
+
+impl Error for TaskError {}

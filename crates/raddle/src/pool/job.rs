@@ -1,0 +1,174 @@
+//! A work item: a closure without its type, small ones without an allocation.
+//!
+//! A job is four words: a table of what to do, and a payload of three words that holds the closure
+//! itself if it fits, or else a pointer to it. So the usual item (a reference or two) is queued
+//! without the allocator, which costs more than the queue does.
+
+use std::mem::{ManuallyDrop, MaybeUninit};
+
+const PAYLOAD_WORDS: usize = 3;
+
+/// The closure or a pointer to it, by the job's table.
+pub type Payload = [MaybeUninit<usize>; PAYLOAD_WORDS];
+
+/// What can be done with a payload; either function consumes it.
+pub struct Table {
+    run: unsafe fn(*mut Payload),
+    discard: unsafe fn(*mut Payload),
+}
+
+/// A closure that runs once, or is dropped.
+pub struct Job {
+    table: &'static Table,
+    payload: Payload,
+}
+
+// SAFETY: the constructor takes closures that are `Send`, or its caller answers for them.
+unsafe impl Send for Job {}
+
+impl Job {
+    /// A job that runs `f`.
+    pub fn new<F: FnOnce() + Send + 'static>(f: F) -> Self {
+        // SAFETY: a closure that is `Send + 'static` may run anywhere at any time.
+        unsafe { Self::new_unchecked(f) }
+    }
+
+    /// A job that runs `f`, whatever `f` borrows.
+    ///
+    /// # Safety
+    /// What `f` borrows lives until the job has run or was dropped, and may be used by another
+    /// thread.
+    pub unsafe fn new_unchecked<F: FnOnce()>(f: F) -> Self {
+        let mut payload = [MaybeUninit::uninit(); PAYLOAD_WORDS];
+        let place = (&raw mut payload).cast::<F>();
+        if size_of::<F>() <= size_of::<Payload>() && align_of::<F>() <= align_of::<Payload>() {
+            // SAFETY: the payload is large and aligned enough for an F.
+            unsafe { place.write(f) };
+            let table = &Inline::<F>::TABLE;
+            return Self { table, payload };
+        }
+        let boxed = Box::into_raw(Box::new(f));
+        // SAFETY: a thin pointer is one word, and the payload is aligned as one.
+        unsafe { place.cast::<*mut F>().write(boxed) };
+        let table = &Boxed::<F>::TABLE;
+        Self { table, payload }
+    }
+
+    /// Runs the closure.
+    #[inline(always)]
+    pub fn run(self) {
+        let mut job = ManuallyDrop::new(self);
+        // SAFETY: the payload belongs to this table, and is consumed this once.
+        unsafe { (job.table.run)(&mut job.payload) }
+    }
+
+    /// The job as its words, which owe a run or a drop.
+    pub fn into_parts(self) -> (&'static Table, Payload) {
+        let job = ManuallyDrop::new(self);
+        (job.table, job.payload)
+    }
+
+    /// The job of these words.
+    ///
+    /// # Safety
+    /// They came together from one call of [`Job::into_parts`], and come back once.
+    pub unsafe fn from_parts(table: &'static Table, payload: Payload) -> Self {
+        Self { table, payload }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // SAFETY: the payload belongs to this table; `run` and `into_parts` keep us from here.
+        unsafe { (self.table.discard)(&mut self.payload) }
+    }
+}
+
+struct Inline<F>(F);
+
+impl<F: FnOnce()> Inline<F> {
+    const TABLE: Table = Table {
+        run: Self::run,
+        discard: Self::discard,
+    };
+
+    /// # Safety
+    /// The payload holds an F, and is not used again.
+    unsafe fn run(payload: *mut Payload) {
+        // SAFETY: the caller's promise.
+        let closure = unsafe { payload.cast::<F>().read() };
+        closure();
+    }
+
+    /// # Safety
+    /// As for `run`.
+    unsafe fn discard(payload: *mut Payload) {
+        // SAFETY: the caller's promise.
+        unsafe { payload.cast::<F>().drop_in_place() }
+    }
+}
+
+struct Boxed<F>(F);
+
+impl<F: FnOnce()> Boxed<F> {
+    const TABLE: Table = Table {
+        run: Self::run,
+        discard: Self::discard,
+    };
+
+    /// # Safety
+    /// The payload holds a pointer from `Box::into_raw`, and is not used again.
+    unsafe fn run(payload: *mut Payload) {
+        // SAFETY: the caller's promise.
+        let boxed = unsafe { Box::from_raw(payload.cast::<*mut F>().read()) };
+        boxed();
+    }
+
+    /// # Safety
+    /// As for `run`.
+    unsafe fn discard(payload: *mut Payload) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(payload.cast::<*mut F>().read()) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    fn add(sum: &AtomicU64, value: u64) {
+        sum.fetch_add(value, Ordering::Relaxed);
+    }
+
+    fn sum_of(count: usize, run: bool) -> (u64, usize) {
+        let sum = Arc::new(AtomicU64::new(0));
+        let (value, values, held) = (7, [7u64; 16], sum.clone());
+        let job = match count {
+            1 => Job::new(move || add(&held, value)),
+            _ => Job::new(move || add(&held, values.iter().sum())),
+        };
+        let (table, payload) = job.into_parts();
+        // SAFETY: the words of the job above, once.
+        let job = unsafe { Job::from_parts(table, payload) };
+        if run {
+            job.run()
+        } else {
+            drop(job)
+        }
+        (sum.load(Ordering::Relaxed), Arc::strong_count(&sum))
+    }
+
+    #[test]
+    fn small_and_large_closures_run_once_and_are_freed() {
+        assert_eq!(sum_of(1, true), (7, 1));
+        assert_eq!(sum_of(16, true), (112, 1));
+    }
+
+    #[test]
+    fn a_dropped_job_frees_what_it_captured() {
+        assert_eq!(sum_of(1, false), (0, 1));
+        assert_eq!(sum_of(16, false), (0, 1));
+    }
+}

@@ -1,0 +1,147 @@
+//! The lock around what a pool's threads share, and what its waiters wait for.
+//!
+//! The lock is taken for every item that is queued, for a few dozen instructions, and half the cost
+//! of a mutex is that its release has to ask whether somebody sleeps. Here nobody does: who waits
+//! spins a little, gives way, and from then on naps for a while, so that a holder that the kernel
+//! takes off its CPU, or one of lower priority, gets on with it. Nothing that can block happens
+//! under it.
+
+use super::sync::{lock, wait, wait_until};
+use raddle_sched::SpinLock;
+use raddle_sched::spin::SpinGuard;
+use std::hint::spin_loop;
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// Looks at the lock in a row, looks until which a waiter yields, and the nap after each later one.
+const SPINS: u32 = 64;
+const YIELDS: u32 = 128;
+const NAP: Duration = Duration::from_micros(50);
+
+pub struct Lock<T>(SpinLock<T>);
+
+pub type Guard<'a, T> = SpinGuard<'a, T>;
+
+impl<T> Lock<T> {
+    pub fn new(data: T) -> Self {
+        Self(SpinLock::new(data))
+    }
+
+    #[inline(always)]
+    pub fn lock(&self) -> Guard<'_, T> {
+        match self.0.try_lock() {
+            Some(guard) => guard,
+            None => self.lock_contended(),
+        }
+    }
+
+    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+        self.0.try_lock()
+    }
+
+    #[cold]
+    fn lock_contended(&self) -> Guard<'_, T> {
+        let mut looks = 0u32;
+        loop {
+            match looks {
+                0..SPINS => spin_loop(),
+                SPINS..YIELDS => crate::thread::yield_now(),
+                _ => std::thread::sleep(NAP),
+            }
+            looks = looks.saturating_add(1);
+            if let Some(guard) = self.0.try_lock() {
+                return guard;
+            }
+        }
+    }
+}
+
+/// Something that happens under the lock again and again, and that threads wait for.
+///
+/// No event is missed: a ticket is taken under the lock, before what is waited for can happen.
+#[derive(Default)]
+pub struct Signal {
+    generation: Mutex<u64>,
+    raised: Condvar,
+}
+
+impl Signal {
+    /// What to wait with; to be called under the lock.
+    pub fn ticket(&self) -> u64 {
+        *lock(&self.generation)
+    }
+
+    /// To be called under the lock, or after it.
+    pub fn raise(&self) {
+        *lock(&self.generation) += 1;
+        self.raised.notify_all();
+    }
+
+    /// Waits until the signal is raised after the ticket was taken, or the deadline.
+    pub fn wait(&self, ticket: u64, deadline: Option<Instant>) {
+        let mut generation = lock(&self.generation);
+        while *generation == ticket {
+            generation = match deadline {
+                Some(at) if at <= Instant::now() => return,
+                Some(at) => wait_until(&self.raised, generation, at),
+                None => wait(&self.raised, generation),
+            };
+        }
+    }
+}
+
+/// Where one worker waits.
+#[derive(Default)]
+pub struct Parker {
+    token: Mutex<bool>,
+    unparked: Condvar,
+}
+
+impl Parker {
+    pub fn unpark(&self) {
+        *lock(&self.token) = true;
+        self.unparked.notify_one();
+    }
+
+    /// Waits for a token, and takes it; the deadline ends the wait without one.
+    pub fn park(&self, deadline: Option<Instant>) {
+        let mut token = lock(&self.token);
+        while !*token {
+            token = match deadline {
+                Some(at) if at <= Instant::now() => return,
+                Some(at) => wait_until(&self.unparked, token, at),
+                None => wait(&self.unparked, token),
+            };
+        }
+        *token = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_excludes() {
+        let count = Lock::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..50_000).for_each(|_| *count.lock() += 1));
+            }
+        });
+        assert_eq!(*count.lock(), 200_000);
+        let _held = count.lock();
+        assert!(count.try_lock().is_none());
+    }
+
+    #[test]
+    fn a_signal_raised_after_the_ticket_is_not_missed() {
+        let signal = Signal::default();
+        let ticket = signal.ticket();
+        signal.raise();
+        signal.wait(ticket, None);
+        let start = Instant::now();
+        signal.wait(signal.ticket(), Some(start + Duration::from_millis(5)));
+        assert!(start.elapsed() >= Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,143 @@
+//! What can be said about an item, and about a pool's end and its past.
+
+use super::cancel::CancelToken;
+
+/// How soon queued work runs. Higher work that waits in the shared queue starts before lower work;
+/// now and then the lowest starts first, so that nothing waits for ever.
+///
+/// # Examples
+/// ```
+/// use raddle::pool::{Options, Pool, Priority};
+/// let pool = Pool::new();
+/// pool.queue_with(Options::new().priority(Priority::High), || ())?;
+/// # Ok::<(), raddle::pool::QueueError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// Before everything else, also before the workers' own queues.
+    High,
+    /// As usual.
+    #[default]
+    Normal,
+    /// When there is little else.
+    Low,
+}
+
+impl Priority {
+    pub(super) const COUNT: usize = 3;
+}
+
+/// How one item is queued.
+///
+/// # Examples
+/// ```
+/// use raddle::pool::{CancelSource, Options, Pool, QueueError};
+///
+/// let (pool, source) = (Pool::new(), CancelSource::new());
+/// source.cancel();
+/// let refused = pool.queue_with(Options::new().token(&source.token()), || ());
+/// assert!(matches!(refused, Err(QueueError::Cancelled)));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub(super) priority: Priority,
+    pub(super) token: CancelToken,
+}
+
+impl Options {
+    /// As [`PoolRef::queue`] does it.
+    ///
+    /// # Examples
+    /// ```
+    /// let usual = raddle::pool::Options::new();
+    /// # drop(usual);
+    /// ```
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With this priority.
+    ///
+    /// # Examples
+    /// ```
+    /// use raddle::pool::{Options, Priority};
+    /// let options = Options::new().priority(Priority::Low);
+    /// # drop(options);
+    /// ```
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Not to be started once this token is cancelled.
+    ///
+    /// # Examples
+    /// ```
+    /// use raddle::pool::{CancelSource, Options};
+    /// let options = Options::new().token(&CancelSource::new().token());
+    /// # drop(options);
+    /// ```
+    pub fn token(mut self, token: &CancelToken) -> Self {
+        self.token = token.clone();
+        self
+    }
+}
+
+/// What disposal does with work that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pending {
+    /// It is run, and so is the work that it queues.
+    Run,
+    /// It is dropped; who waits for a dropped task gets [`TaskError::Discarded`].
+    Drop,
+}
+
+/// What happened during a disposal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DisposeReport {
+    /// Items that ran during the disposal.
+    pub ran: u64,
+    /// Items that were dropped.
+    pub dropped: u64,
+    /// Workers that are in the midst of work at the deadline; they end by themselves after it.
+    pub still_running: usize,
+    /// Items without a handle that panicked in the pool's whole life.
+    pub panicked: u64,
+}
+
+/// A pool's counters at about one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Items queued so far.
+    pub queued: u64,
+    /// Items taken out and run so far, those that panicked included.
+    pub executed: u64,
+    /// Items without a handle that panicked.
+    pub panicked: u64,
+    /// Items that a worker took from another.
+    pub stolen: u64,
+    /// Items that a full queue refused.
+    pub rejected: u64,
+    /// Items that were dropped before they ran.
+    pub discarded: u64,
+    /// Tasks that ran where they were waited for.
+    pub inlined: u64,
+    /// Items that ran where they were queued, because the queue was full.
+    pub caller_ran: u64,
+    /// How often a worker was added because work was stuck, or to try whether more do more.
+    pub injected: u64,
+    /// Items that wait.
+    pub pending: usize,
+    /// Workers.
+    pub workers: usize,
+    /// Workers without work.
+    pub idle: usize,
+    /// Workers in [`blocking`].
+    pub blocked: usize,
+    /// How many workers should be neither idle nor blocked.
+    pub target: usize,
+    /// The most workers there were at once.
+    pub peak_workers: usize,
+}

@@ -1,0 +1,584 @@
+//! What the workers of a pool and those who queue work share.
+//!
+//! Nouns: a *slot* is the place of one worker, used again when a worker ends; a worker is
+//! *running*, *idle* (parked, in the list of idle workers) or *blocked* (in
+//! [`blocking`](super::blocking)); a *searcher* has no work and looks for some; the *target* is how
+//! many should run.
+//!
+//! To queue: push, then summon a worker unless one searches already or as many run as should.
+//! A searcher that finds work, and sees more, summons the next. So a burst wakes workers one after
+//! the other, each woken by one that has found something to do.
+//!
+//! To rest: a worker stops searching, and under the lock looks at the lanes, lists itself as idle
+//! and looks at all deques. No work is left to sleepers:
+//! - pushes to the lanes and the list of idle workers are under the same lock;
+//! - who pushes to a deque, be it what it took from the lanes, raises its end and reads the pulse;
+//!   who rests writes the pulse and reads the deques' ends; all SeqCst. One of them sees the other.
+
+use super::builder::{Config, OnPanic, Overflow, PanicReport};
+use super::deque::{self, Owner, Thief};
+use super::job::Job;
+use super::lanes::Lanes;
+use super::lock::{Guard, Lock, Parker, Signal};
+use super::sync::lock;
+use super::watch::Watch;
+use super::worker;
+use super::{Priority, QueueError, Stats};
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+/// The most slots of a pool.
+pub const MAX_WORKERS: usize = 1024;
+/// The most items a worker takes from the lanes at once.
+const BATCH: usize = 64;
+
+/// What decides whether a worker is summoned. Read at every push, written when workers come and go.
+#[repr(align(64))]
+#[derive(Default)]
+pub struct Pulse {
+    /// Workers that look for work, and those that were summoned to. Raised by who summons, lowered
+    /// by the searcher.
+    pub searching: AtomicUsize,
+    /// Whether another worker may run: there is an idle one or room for a new one, and the target
+    /// is not reached. Written under the lock.
+    pub wanting: AtomicBool,
+    /// Whether more workers run than should. Written under the lock.
+    pub surplus: AtomicBool,
+    /// Whether there is work of high priority. Written under the lock.
+    pub urgent: AtomicBool,
+    /// A [`Phase`]. Written under the lock.
+    phase: AtomicU8,
+}
+
+/// How far the pool's life is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd)]
+pub enum Phase {
+    /// Work is accepted.
+    #[default]
+    Open,
+    /// Work is accepted from the pool's own workers, and done.
+    Draining,
+    /// Nothing is accepted; what waits is dropped.
+    Dropping,
+}
+
+/// Where work comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    Outside,
+    Worker,
+    /// Timers, descriptors, and what is part of running work: exempt from the bound.
+    Exempt,
+}
+
+/// What to do for a summons, once the lock is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Wake {
+    Nobody,
+    Unpark(usize),
+    Start(usize),
+}
+
+pub struct Slot {
+    pub thief: OnceLock<Thief>,
+    /// Here while no worker has the slot.
+    owner: Mutex<Option<Owner>>,
+    pub parker: Parker,
+    pub counters: Counters,
+}
+
+/// Written by the slot's worker alone; on cache lines of their own.
+#[repr(align(128))]
+#[derive(Default)]
+pub struct Counters {
+    pub executed: AtomicU64,
+    pub panicked: AtomicU64,
+    pub queued: AtomicU64,
+    pub stolen: AtomicU64,
+}
+
+/// Adds one to a counter that only the caller writes.
+pub fn bump(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+pub struct State {
+    pub lanes: Lanes,
+    pub phase: Phase,
+    /// Idle workers, the last to rest last.
+    pub idle: Vec<usize>,
+    /// Slots without a worker, the lowest last.
+    free: Vec<usize>,
+    pub alive: usize,
+    pub blocked: usize,
+    /// How many workers should run.
+    pub target: usize,
+    pub threads: Vec<Option<crate::thread::JoinHandle<()>>>,
+    /// The watcher looks at this pool at every tick.
+    pub monitored: bool,
+    pub counts: Counts,
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+#[derive(Default)]
+pub struct Counts {
+    pub queued: u64,
+    pub rejected: u64,
+    pub discarded: u64,
+    pub inlined: u64,
+    pub caller_ran: u64,
+    pub peak: usize,
+    pub injected: u64,
+}
+
+impl State {
+    pub fn running(&self) -> usize {
+        (self.alive - self.idle.len()).saturating_sub(self.blocked)
+    }
+}
+
+pub struct Shared {
+    pub config: Config,
+    pub pulse: Pulse,
+    state: Lock<State>,
+    /// Items in the lanes. Written under the lock.
+    waiting: AtomicUsize,
+    pub slots: Box<[Slot]>,
+    /// Slots that were ever used are below this.
+    used: AtomicUsize,
+    /// Signalled when a bounded queue gets room.
+    room: Signal,
+    /// Signalled when the last worker ends.
+    pub ended: Signal,
+    pub watch: Watch,
+    pub me: Weak<Shared>,
+}
+
+impl Shared {
+    pub fn new(config: Config) -> Arc<Self> {
+        let slot = |_| Slot {
+            thief: OnceLock::new(),
+            owner: Mutex::new(None),
+            parker: Parker::default(),
+            counters: Counters::default(),
+        };
+        let (target, max) = (config.min_workers, config.max_workers);
+        Arc::new_cyclic(|me| Self {
+            config,
+            pulse: Pulse {
+                wanting: AtomicBool::new(true),
+                ..Pulse::default()
+            },
+            state: Lock::new(State {
+                lanes: Lanes::default(),
+                phase: Phase::Open,
+                idle: Vec::with_capacity(max),
+                free: (0..max).rev().collect(),
+                alive: 0,
+                blocked: 0,
+                target,
+                threads: (0..max).map(|_| None).collect(),
+                monitored: false,
+                counts: Counts::default(),
+                panic: None,
+            }),
+            waiting: AtomicUsize::new(0),
+            slots: (0..max).map(slot).collect(),
+            used: AtomicUsize::new(0),
+            room: Signal::default(),
+            ended: Signal::default(),
+            watch: Watch::default(),
+            me: me.clone(),
+        })
+    }
+
+    #[inline(always)]
+    pub fn state(&self) -> Guard<'_, State> {
+        self.state.lock()
+    }
+
+    pub fn phase(&self) -> Phase {
+        match self.pulse.phase.load(Ordering::Relaxed) {
+            0 => Phase::Open,
+            1 => Phase::Draining,
+            _ => Phase::Dropping,
+        }
+    }
+
+    /// The slots that were ever used.
+    pub fn used(&self) -> &[Slot] {
+        &self.slots[..self.used.load(Ordering::Acquire)]
+    }
+
+    /// Whether the lanes had work a moment ago.
+    pub fn has_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether some deque had work a moment ago.
+    pub fn has_stealable(&self) -> bool {
+        let len = |slot: &Slot| slot.thief.get().map_or(0, Thief::len);
+        self.used().iter().any(|slot| len(slot) > 0)
+    }
+
+    /// Writes what others read without the lock. Words that don't change aren't written: workers
+    /// read them between items.
+    pub fn publish(&self, state: &State) {
+        fn set(word: &AtomicBool, value: bool) {
+            if word.load(Ordering::Relaxed) != value {
+                word.store(value, Ordering::SeqCst);
+            }
+        }
+        self.waiting.store(state.lanes.len(), Ordering::Relaxed);
+        set(&self.pulse.urgent, state.lanes.urgent() > 0);
+        let running = state.running();
+        let available = !state.idle.is_empty() || !state.free.is_empty();
+        set(&self.pulse.wanting, available && running < state.target);
+        set(&self.pulse.surplus, running > state.target);
+    }
+
+    /// Queues a job from outside the workers' deques.
+    pub fn queue(&self, job: Job, priority: Priority, origin: Origin) -> Result<(), QueueError> {
+        let mut discarded = None;
+        let mut state = self.state();
+        loop {
+            let last = match origin {
+                Origin::Outside => Phase::Open,
+                Origin::Worker | Origin::Exempt => Phase::Draining,
+            };
+            if state.phase > last {
+                return Err(QueueError::Closed);
+            }
+            if state.lanes.len() < self.config.capacity || origin == Origin::Exempt {
+                break;
+            }
+            match self.config.overflow {
+                Overflow::Reject => {
+                    state.counts.rejected += 1;
+                    return Err(QueueError::Full);
+                }
+                Overflow::DiscardOldest => {
+                    discarded = state.lanes.take_least();
+                    state.counts.discarded += 1;
+                }
+                Overflow::Block if origin == Origin::Outside => {
+                    let ticket = self.room.ticket();
+                    drop(state);
+                    self.room.wait(ticket, None);
+                    state = self.state();
+                }
+                Overflow::Block | Overflow::CallerRuns => {
+                    state.counts.caller_ran += 1;
+                    drop(state);
+                    worker::run_here(self, job);
+                    return Ok(());
+                }
+            }
+        }
+        state.lanes.push(priority, job);
+        state.counts.queued += 1;
+        let wake = self.summon(&mut state);
+        let arm = !state.monitored && self.config.max_workers > self.config.min_workers;
+        state.monitored |= arm;
+        self.publish(&state);
+        drop(state);
+        drop(discarded);
+        if arm {
+            self.watch.arm(self);
+        }
+        self.act(wake)
+    }
+
+    /// Puts back what found no room in a deque; the jobs were accepted before.
+    pub fn put_back(&self, jobs: impl Iterator<Item = Job>) {
+        let mut state = self.state();
+        jobs.for_each(|job| state.lanes.push(Priority::Normal, job));
+        let wake = self.summon(&mut state);
+        self.publish(&state);
+        drop(state);
+        // The caller is a worker: there is at least one thread.
+        let _ = self.act(wake);
+    }
+
+    /// Takes a share of the lanes, at most `most` items; the first is to be run now.
+    ///
+    /// Nothing if somebody has the lock: a worker that waited for it would make who queues wake it
+    /// up, and more waits in the lanes a moment later. It looks under the lock before it rests.
+    pub fn take(&self, most: usize, batch: &mut Vec<Job>) {
+        if !self.has_waiting() {
+            return;
+        }
+        let Some(mut state) = self.state.try_lock() else {
+            return;
+        };
+        if state.phase == Phase::Dropping {
+            return;
+        }
+        let share = state.lanes.len() / state.running().max(1);
+        state.lanes.take(share.clamp(1, most.min(BATCH)), batch);
+        self.publish(&state);
+        drop(state);
+        if self.config.capacity != usize::MAX {
+            self.room.raise();
+        }
+    }
+
+    /// Chooses a worker to summon, if one may run and none searches; it counts as searching from
+    /// now on.
+    pub fn summon(&self, state: &mut State) -> Wake {
+        if self.pulse.searching.load(Ordering::SeqCst) > 0 || state.running() >= state.target {
+            return Wake::Nobody;
+        }
+        let wake = match (state.idle.pop(), state.free.is_empty()) {
+            (Some(id), _) => Wake::Unpark(id),
+            (None, true) => return Wake::Nobody,
+            (None, false) => {
+                let id = state.free.pop().unwrap_or_default();
+                state.alive += 1;
+                state.counts.peak = state.counts.peak.max(state.alive);
+                Wake::Start(id)
+            }
+        };
+        self.pulse.searching.fetch_add(1, Ordering::SeqCst);
+        wake
+    }
+
+    /// Carries out a summons. It fails if there is no worker, and no thread for one.
+    pub fn act(&self, wake: Wake) -> Result<(), QueueError> {
+        match wake {
+            Wake::Nobody => Ok(()),
+            Wake::Unpark(id) => {
+                self.slots[id].parker.unpark();
+                Ok(())
+            }
+            Wake::Start(id) => self.start(id),
+        }
+    }
+
+    #[cold]
+    fn start(&self, id: usize) -> Result<(), QueueError> {
+        let slot = &self.slots[id];
+        let owner = lock(&slot.owner).take().unwrap_or_else(|| {
+            let (owner, thief) = deque::new();
+            let _ = slot.thief.set(thief);
+            owner
+        });
+        self.used.fetch_max(id + 1, Ordering::AcqRel);
+        let mut builder = crate::thread::Builder::new().name(format!("{}-{id}", self.config.name));
+        if let Some(bytes) = self.config.stack_size_bytes {
+            builder = builder.stack_size(bytes);
+        }
+        let Some(shared) = self.me.upgrade() else {
+            return Err(QueueError::Closed);
+        };
+        match builder.spawn(move || worker::run(shared, id, owner)) {
+            Ok(thread) => {
+                self.state().threads[id] = Some(thread);
+                Ok(())
+            }
+            Err(error) => {
+                self.pulse.searching.fetch_sub(1, Ordering::SeqCst);
+                let mut state = self.state();
+                self.remove(&mut state, id);
+                match state.alive {
+                    0 => Err(QueueError::NoThread(error)),
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Wakes or starts a worker for what was pushed to a deque.
+    #[cold]
+    pub fn wake_one(&self) {
+        let mut state = self.state();
+        let wake = self.summon(&mut state);
+        self.publish(&state);
+        drop(state);
+        // The caller is a worker: there is at least one thread.
+        let _ = self.act(wake);
+    }
+
+    /// After a push to the caller's own deque: summons a worker if one may run and none searches.
+    #[inline(always)]
+    pub fn tell_of_push(&self) {
+        let pulse = &self.pulse;
+        if pulse.wanting.load(Ordering::SeqCst) && pulse.searching.load(Ordering::SeqCst) == 0 {
+            self.wake_one();
+        }
+    }
+
+    /// Lists the worker, which has no work, as idle if there is nothing for it to do. The caller
+    /// has stopped searching.
+    pub fn may_rest(&self, id: usize) -> bool {
+        let mut state = self.state();
+        if state.phase == Phase::Dropping {
+            return false;
+        }
+        let surplus = state.running() > state.target;
+        if state.lanes.len() > 0 && !surplus {
+            return false;
+        }
+        state.idle.push(id);
+        self.publish(&state);
+        if self.has_stealable() && !surplus {
+            state.idle.retain(|&idle| idle != id);
+            self.publish(&state);
+            return false;
+        }
+        self.finish_if_drained(&mut state);
+        true
+    }
+
+    /// Ends a drained pool: its workers wake, and leave.
+    pub fn finish_if_drained(&self, state: &mut State) {
+        let quiet = state.idle.len() == state.alive && state.lanes.len() == 0;
+        if state.phase == Phase::Draining && quiet && !self.has_stealable() {
+            self.enter(state, Phase::Dropping);
+        }
+    }
+
+    pub fn enter(&self, state: &mut State, phase: Phase) {
+        state.phase = phase;
+        self.pulse.phase.store(phase as u8, Ordering::Relaxed);
+        if phase == Phase::Dropping {
+            state
+                .idle
+                .drain(..)
+                .for_each(|id| self.slots[id].parker.unpark());
+            self.room.raise();
+        }
+        self.publish(state);
+        if state.alive == 0 {
+            self.ended.raise();
+        }
+    }
+
+    /// After a worker's park: whether it was summoned, and so searches.
+    pub fn was_summoned(&self, id: usize, expired: bool) -> Option<bool> {
+        let mut state = self.state();
+        if !state.idle.contains(&id) {
+            return Some(state.phase != Phase::Dropping);
+        }
+        if expired && state.alive > self.config.min_workers {
+            state.idle.retain(|&idle| idle != id);
+            self.publish(&state);
+            return Some(false);
+        }
+        None
+    }
+
+    /// The worker of a slot ends; its deque is empty, after it dropped `discarded` jobs.
+    pub fn leave(&self, id: usize, owner: Option<Owner>, discarded: u64) {
+        *lock(&self.slots[id].owner) = owner;
+        let mut state = self.state();
+        state.counts.discarded += discarded;
+        // Nobody will join it before the pool's end: it ends alone.
+        let alone = (state.phase == Phase::Open).then(|| state.threads[id].take());
+        self.remove(&mut state, id);
+        self.finish_if_drained(&mut state);
+        // Work that came while this worker counted as running, and had stopped looking.
+        let pending = state.lanes.len() > 0 || self.has_stealable();
+        let wake = match pending && state.phase != Phase::Dropping {
+            true => self.summon(&mut state),
+            false => Wake::Nobody,
+        };
+        self.publish(&state);
+        drop(state);
+        drop(alone);
+        // Without a thread the work waits for the next push to try again.
+        let _ = self.act(wake);
+    }
+
+    fn remove(&self, state: &mut State, id: usize) {
+        state.alive -= 1;
+        state.free.push(id);
+        self.publish(state);
+        if state.alive == 0 {
+            self.ended.raise();
+        }
+    }
+
+    /// A worker begins to block: another may run in its place.
+    pub fn enter_blocking(&self) {
+        let mut state = self.state();
+        state.blocked += 1;
+        self.publish(&state);
+        let pending = state.lanes.len() > 0 || self.has_stealable();
+        let starts = state.idle.is_empty();
+        drop(state);
+        if pending && (!starts || self.memory_allows()) {
+            self.wake_one();
+        }
+    }
+
+    /// A worker blocks no longer.
+    pub fn leave_blocking(&self) {
+        let mut state = self.state();
+        state.blocked -= 1;
+        self.publish(&state);
+    }
+
+    /// Whether there is memory for another worker.
+    pub fn memory_allows(&self) -> bool {
+        super::memory::available_percent() >= self.config.memory_reserve_percent
+    }
+
+    /// Work without a handle panicked with `payload`.
+    pub fn panicked(&self, payload: Box<dyn Any + Send>) {
+        match &self.config.on_panic {
+            OnPanic::Keep => {
+                let mut payload = Some(payload);
+                let mut state = self.state();
+                if state.panic.is_none() {
+                    state.panic = payload.take();
+                }
+                drop(state);
+            }
+            OnPanic::Abort => std::process::abort(),
+            OnPanic::Report(hook) => hook(&PanicReport {
+                pool: &self.config.name,
+                payload: &*payload,
+            }),
+        }
+    }
+
+    pub fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
+        self.state().panic.take()
+    }
+
+    pub fn stats(&self) -> Stats {
+        let sum = |get: fn(&Counters) -> &AtomicU64| {
+            let values = self.used().iter().map(|slot| get(&slot.counters));
+            values
+                .map(|value| value.load(Ordering::Relaxed))
+                .sum::<u64>()
+        };
+        let local: usize = self
+            .used()
+            .iter()
+            .map(|slot| slot.thief.get().map_or(0, Thief::len))
+            .sum();
+        let state = self.state();
+        let counts = &state.counts;
+        Stats {
+            queued: counts.queued + sum(|counters| &counters.queued),
+            executed: sum(|counters| &counters.executed) + counts.caller_ran,
+            panicked: sum(|counters| &counters.panicked),
+            stolen: sum(|counters| &counters.stolen),
+            rejected: counts.rejected,
+            discarded: counts.discarded,
+            inlined: counts.inlined,
+            caller_ran: counts.caller_ran,
+            injected: counts.injected,
+            pending: state.lanes.len() + local,
+            workers: state.alive,
+            idle: state.idle.len(),
+            blocked: state.blocked,
+            target: state.target,
+            peak_workers: counts.peak,
+        }
+    }
+}

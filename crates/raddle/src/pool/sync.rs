@@ -1,0 +1,25 @@
+//! Locks that a panic elsewhere does not break: no user code runs while one of the pool's is held.
+
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Instant;
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|broken| broken.into_inner())
+}
+
+pub fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condvar
+        .wait(guard)
+        .unwrap_or_else(|broken| broken.into_inner())
+}
+
+/// Waits until the deadline at most; may wake early.
+pub fn wait_until<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    deadline: Instant,
+) -> MutexGuard<'a, T> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let woken = condvar.wait_timeout(guard, left);
+    woken.unwrap_or_else(|broken| broken.into_inner()).0
+}

@@ -1,0 +1,286 @@
+//! Tasks: queued work whose result somebody wants.
+
+use super::PoolRef;
+use super::cancel::{CancelToken, Registration};
+use super::cell::{Outcome, ResultCell};
+use super::context::Context;
+use super::errors::TaskError;
+use super::sync::lock;
+use super::worker::blocking;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context as Polling, Poll};
+use std::time::{Duration, Instant};
+
+/// Work that was queued, and its result. Dropping it lets the work run and forgets the result.
+///
+/// It is a [`Future`], too, for any executor.
+///
+/// # Examples
+/// ```
+/// let pool = raddle::pool::Pool::new();
+/// let task = pool.task(|| 6 * 7)?;
+/// assert_eq!(task.wait().unwrap(), 42);
+/// # Ok::<(), raddle::pool::QueueError>(())
+/// ```
+#[must_use = "`queue` is for work whose result nobody wants"]
+pub struct Task<T> {
+    work: Arc<dyn Work<T>>,
+    pool: PoolRef,
+    /// Takes the task out of a cancelled token's callbacks; gone with the task.
+    _cancellation: Option<Registration>,
+}
+
+/// A task's closure and result, without the closure's type.
+trait Work<T>: Send + Sync {
+    /// Runs the closure if it is ready, unless somebody else runs or ran it; whether it did.
+    fn run(&self) -> bool;
+    /// Allows the closure to run.
+    fn make_ready(&self);
+    /// Takes the closure away from whoever would run it later.
+    fn withdraw(&self, why: TaskError) -> bool;
+    fn cell(&self) -> &ResultCell<T>;
+}
+
+struct Body<F, T> {
+    /// Taken by who runs it.
+    closure: Mutex<Option<F>>,
+    /// What the closure needs is there. Written before the task is queued (release), read by who
+    /// would run it (acquire).
+    ready: AtomicBool,
+    token: CancelToken,
+    cell: ResultCell<T>,
+}
+
+impl<F: FnOnce() -> T + Send, T: Send> Work<T> for Body<F, T> {
+    fn run(&self) -> bool {
+        if !self.ready.load(Ordering::Acquire) {
+            return false;
+        }
+        let Some(closure) = lock(&self.closure).take() else {
+            return false;
+        };
+        self.cell.set(match self.token.is_cancelled() {
+            true => {
+                drop(closure);
+                Err(TaskError::Cancelled)
+            }
+            false => catch_unwind(AssertUnwindSafe(closure)).map_err(TaskError::Panicked),
+        });
+        true
+    }
+
+    fn make_ready(&self) {
+        self.ready.store(true, Ordering::Release);
+    }
+
+    fn withdraw(&self, why: TaskError) -> bool {
+        let closure = lock(&self.closure).take();
+        if closure.is_some() {
+            self.cell.set(Err(why));
+        }
+        closure.is_some()
+    }
+
+    fn cell(&self) -> &ResultCell<T> {
+        &self.cell
+    }
+}
+
+/// The queue's share in a task: if it is dropped, the task was not run, or not by the queue.
+struct Queued<T: Send + 'static>(Arc<dyn Work<T>>);
+
+impl<T: Send + 'static> Drop for Queued<T> {
+    fn drop(&mut self) {
+        self.0.withdraw(TaskError::Discarded);
+    }
+}
+
+/// A task and the closure to queue for it.
+pub(super) fn new<F, T>(
+    pool: &PoolRef,
+    closure: F,
+    token: CancelToken,
+    ready: bool,
+) -> (Task<T>, impl FnOnce() + Send + 'static)
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let work: Arc<dyn Work<T>> = Arc::new(Body {
+        closure: Mutex::new(Some(closure)),
+        ready: AtomicBool::new(ready),
+        token: token.clone(),
+        cell: ResultCell::new(),
+    });
+    let queued = Queued(work.clone());
+    let weak = Arc::downgrade(&work);
+    let cancellable = token.can_be_cancelled();
+    let task = Task {
+        work,
+        pool: pool.clone(),
+        _cancellation: cancellable.then(|| {
+            token.on_cancel(move || {
+                if let Some(work) = weak.upgrade() {
+                    work.withdraw(TaskError::Cancelled);
+                }
+            })
+        }),
+    };
+    let run = move || {
+        queued.0.run();
+    };
+    (task, run)
+}
+
+impl<T: Send + 'static> Task<T> {
+    /// Whether there is a result, or never will be one.
+    ///
+    /// # Examples
+    /// ```
+    /// let pool = raddle::pool::Pool::new();
+    /// let task = pool.task(|| ())?;
+    /// while !task.is_done() {
+    ///     std::thread::yield_now();
+    /// }
+    /// # Ok::<(), raddle::pool::QueueError>(())
+    /// ```
+    pub fn is_done(&self) -> bool {
+        self.work.cell().is_done()
+    }
+
+    /// Waits for the result. If the task has not started, it runs here and now, unless the pool was
+    /// built otherwise.
+    ///
+    /// # Errors
+    /// [`TaskError`] says why there is no result.
+    ///
+    /// # Blocking
+    /// Blocks the calling thread. For a worker of a pool this counts as [`blocking`], so that
+    /// workers that wait for tasks don't starve the tasks.
+    ///
+    /// # Examples
+    /// ```
+    /// let pool = raddle::pool::Pool::new();
+    /// assert_eq!(pool.task(|| "done")?.wait().unwrap(), "done");
+    /// # Ok::<(), raddle::pool::QueueError>(())
+    /// ```
+    pub fn wait(self) -> Result<T, TaskError> {
+        self.run_inline();
+        let outcome = self.wait_until(None);
+        outcome.expect("the result is taken by this call alone")
+    }
+
+    /// Waits for the result no longer than `timeout`; gives the task back then. Never runs the task
+    /// itself: nobody could say for how long.
+    ///
+    /// # Errors
+    /// The task itself, if the time is over.
+    ///
+    /// # Blocking
+    /// As [`Task::wait`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let pool = raddle::pool::Pool::new();
+    /// let task = pool.task(|| std::thread::sleep(Duration::from_millis(50)))?;
+    /// let task = task.wait_timeout(Duration::from_millis(1)).unwrap_err();
+    /// task.wait().unwrap();
+    /// # Ok::<(), raddle::pool::QueueError>(())
+    /// ```
+    pub fn wait_timeout(self, timeout: Duration) -> Result<Result<T, TaskError>, Self> {
+        let deadline = Instant::now().checked_add(timeout);
+        self.wait_until(deadline).ok_or(self)
+    }
+
+    /// Cancels the task if it has not started; whether it had not.
+    ///
+    /// # Examples
+    /// ```
+    /// use raddle::pool::{Pool, TaskError};
+    /// let pool = Pool::builder().workers(1).max_workers(1).build()?;
+    /// let (gate, barrier) = std::sync::mpsc::channel::<()>();
+    /// pool.queue(move || drop(barrier.recv()))?;
+    /// let task = pool.task(|| unreachable!("cancelled first"))?;
+    /// assert!(task.cancel());
+    /// drop(gate);
+    /// assert!(matches!(task.wait(), Err(TaskError::Cancelled)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cancel(&self) -> bool {
+        self.work.withdraw(TaskError::Cancelled)
+    }
+
+    /// A task that takes this one's outcome and makes something of it; it is queued when this one
+    /// is done.
+    ///
+    /// # Examples
+    /// ```
+    /// let pool = raddle::pool::Pool::new();
+    /// let twice = pool.task(|| 21)?.then(|number| 2 * number.unwrap());
+    /// assert_eq!(twice.wait().unwrap(), 42);
+    /// # Ok::<(), raddle::pool::QueueError>(())
+    /// ```
+    pub fn then<U: Send + 'static>(
+        self,
+        f: impl FnOnce(Result<T, TaskError>) -> U + Send + 'static,
+    ) -> Task<U> {
+        let input = Arc::new(Mutex::new(None));
+        let taken = input.clone();
+        let body = move || {
+            let outcome: Option<Outcome<T>> = lock(&taken).take();
+            f(outcome.unwrap_or(Err(TaskError::Discarded)))
+        };
+        let body = self.pool.in_context(body);
+        let (task, queued) = new(&self.pool, body, CancelToken::default(), false);
+        let pool = self.pool.clone();
+        let next = task.work.clone();
+        self.work.cell().then(move |outcome| {
+            *lock(&input) = Some(outcome);
+            next.make_ready();
+            // A pool that accepts no more drops the closure, and so discards the task.
+            let _ = pool.queue_exempt(queued);
+        });
+        task
+    }
+
+    fn wait_until(&self, deadline: Option<Instant>) -> Option<Outcome<T>> {
+        let cell = self.work.cell();
+        if cell.is_done() {
+            return cell.wait(deadline);
+        }
+        blocking(|| cell.wait(deadline))
+    }
+
+    fn run_inline(&self) {
+        // What the task sees is what flowed to it, wherever it runs.
+        let run = || Context::default().run(|| self.work.run());
+        if self.pool.shared.config.inline_waits && run() {
+            self.pool.shared.state().counts.inlined += 1;
+        }
+    }
+}
+
+impl<T: Send + 'static> Future for Task<T> {
+    type Output = Result<T, TaskError>;
+
+    /// Never runs the task itself: an executor's thread has other things to do.
+    fn poll(self: Pin<&mut Self>, polling: &mut Polling<'_>) -> Poll<Self::Output> {
+        self.work.cell().poll(polling.waker())
+    }
+}
+
+impl<T> fmt::Debug for Task<T> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Task")
+            .field("pool", &self.pool.shared.config.name)
+            .field("done", &self.work.cell().is_done())
+            .finish()
+    }
+}

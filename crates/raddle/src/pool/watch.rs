@@ -1,0 +1,406 @@
+//! Timers, readiness of descriptors, and the look at a busy pool: one thread for all three.
+//!
+//! The watcher starts with the first timer, descriptor or busy moment of a pool whose size may
+//! change, and sleeps in `epoll_wait` until the next deadline, descriptor or call for it. It runs
+//! no work: it queues it. While nothing waits and no worker runs it has no deadline of its own.
+
+use super::climb::Climber;
+use super::job::Job;
+use super::poll::{Interest, Poll};
+use super::shared::{Counters, Origin, Shared, State, Wake};
+use super::sync::lock;
+use super::{Priority, QueueError};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+/// The processors count as busy from here on; then work that waits is not stuck.
+const BUSY: f64 = 0.85;
+
+/// A pool's watcher, or that it has none yet.
+#[derive(Default)]
+pub struct Watch {
+    state: Mutex<WatchState>,
+}
+
+#[derive(Default)]
+struct WatchState {
+    poll: Option<Arc<Poll>>,
+    stopped: bool,
+    next_id: u64,
+    timers: BTreeMap<(Instant, u64), Timed>,
+    descriptors: HashMap<u64, (OwnedFd, Job)>,
+    /// When to look at the pool again, if it is busy.
+    look_at: Option<Instant>,
+}
+
+enum Timed {
+    Once(Job),
+    Every(Duration, Arc<Periodic>),
+}
+
+struct Periodic {
+    /// It is queued or runs: a period that ends meanwhile is left out.
+    busy: AtomicBool,
+    work: Box<dyn Fn() + Send + Sync>,
+}
+
+/// A timer or a watched descriptor of a pool. Dropping it changes nothing.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// let pool = raddle::pool::Pool::new();
+/// let timer = pool.after(Duration::from_secs(3600), || unreachable!())?;
+/// assert!(timer.cancel());
+/// # Ok::<(), raddle::pool::QueueError>(())
+/// ```
+pub struct Watched {
+    shared: Weak<Shared>,
+    id: u64,
+    /// When a timer that runs once is due.
+    due: Option<Instant>,
+}
+
+impl Watched {
+    /// Takes the work back: `true` if it will not be queued (again).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// let pool = raddle::pool::Pool::new();
+    /// let tick = pool.every(Duration::from_millis(1), || ())?;
+    /// assert!(tick.cancel());
+    /// assert!(!tick.cancel());
+    /// # Ok::<(), raddle::pool::QueueError>(())
+    /// ```
+    pub fn cancel(&self) -> bool {
+        let Some(shared) = self.shared.upgrade() else {
+            return false;
+        };
+        let mut state = lock(&shared.watch.state);
+        let key = match self.due {
+            Some(due) => Some((due, self.id)),
+            None => state.timers.keys().copied().find(|key| key.1 == self.id),
+        };
+        let timer = key.and_then(|key| state.timers.remove(&key));
+        let descriptor = state.descriptors.remove(&self.id);
+        if let (Some((descriptor, _)), Some(poll)) = (&descriptor, &state.poll) {
+            poll.forget(descriptor.as_raw_fd());
+        }
+        drop(state);
+        timer.is_some() || descriptor.is_some()
+    }
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Watched").finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    pub fn after(&self, shared: &Shared, delay: Duration, job: Job) -> Result<Watched, QueueError> {
+        // A deadline that no clock reaches is as good as a century.
+        let century = Duration::from_secs(100 * 365 * 24 * 3600);
+        let due = Instant::now() + delay.min(century);
+        let id = self.add(shared, |state, id| {
+            state.timers.insert((due, id), Timed::Once(job));
+            Ok(())
+        })?;
+        Ok(watched(shared, id, Some(due)))
+    }
+
+    pub fn every(
+        &self,
+        shared: &Shared,
+        period: Duration,
+        work: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<Watched, QueueError> {
+        let Some(due) = Instant::now().checked_add(period) else {
+            return self.after(shared, period, Job::new(work));
+        };
+        if period.is_zero() {
+            return Err(QueueError::ZeroPeriod);
+        }
+        let busy = AtomicBool::new(false);
+        let periodic = Arc::new(Periodic { busy, work });
+        let id = self.add(shared, |state, id| {
+            let timed = Timed::Every(period, periodic);
+            state.timers.insert((due, id), timed);
+            Ok(())
+        })?;
+        Ok(watched(shared, id, None))
+    }
+
+    pub fn when_ready(
+        &self,
+        shared: &Shared,
+        descriptor: BorrowedFd<'_>,
+        interest: Interest,
+        job: Job,
+    ) -> Result<Watched, QueueError> {
+        let descriptor = descriptor.try_clone_to_owned().map_err(QueueError::Watch)?;
+        let id = self.add(shared, |state, id| {
+            if let Some(poll) = &state.poll {
+                let number = descriptor.as_raw_fd();
+                poll.watch(number, interest, id)
+                    .map_err(QueueError::Watch)?;
+            }
+            state.descriptors.insert(id, (descriptor, job));
+            Ok(())
+        })?;
+        Ok(watched(shared, id, None))
+    }
+
+    /// Has the watcher look at the pool until it is idle. A pool that can't have a watcher keeps
+    /// its size.
+    #[cold]
+    pub fn arm(&self, shared: &Shared) {
+        let _ = self.add(shared, |state, _| {
+            state.look_at = Some(Instant::now() + shared.config.tick);
+            Ok(())
+        });
+    }
+
+    /// Forgets everything, and ends the watcher.
+    pub fn stop(&self) {
+        let mut state = lock(&self.state);
+        state.stopped = true;
+        let timers = std::mem::take(&mut state.timers);
+        let descriptors = std::mem::take(&mut state.descriptors);
+        if let Some(poll) = state.poll.take() {
+            poll.wake();
+        }
+        drop(state);
+        drop((timers, descriptors));
+    }
+
+    /// Changes the state, and tells the watcher, which is started if there is none.
+    fn add(
+        &self,
+        shared: &Shared,
+        change: impl FnOnce(&mut WatchState, u64) -> Result<(), QueueError>,
+    ) -> Result<u64, QueueError> {
+        let mut state = lock(&self.state);
+        if state.stopped {
+            return Err(QueueError::Closed);
+        }
+        let poll = match &state.poll {
+            Some(poll) => poll.clone(),
+            None => {
+                let poll = Arc::new(Poll::new().map_err(QueueError::Watch)?);
+                start(shared, poll.clone())?;
+                state.poll.insert(poll).clone()
+            }
+        };
+        state.next_id += 1;
+        let id = state.next_id;
+        change(&mut state, id)?;
+        drop(state);
+        poll.wake();
+        Ok(id)
+    }
+
+    /// Takes what is due, and says when something is next.
+    fn due(&self, now: Instant) -> Option<(Vec<Job>, Option<Instant>, bool)> {
+        let mut state = lock(&self.state);
+        if state.stopped {
+            return None;
+        }
+        let later = state.timers.split_off(&(now, u64::MAX));
+        let due = std::mem::replace(&mut state.timers, later);
+        let mut jobs = Vec::new();
+        for ((at, id), timed) in due {
+            match timed {
+                Timed::Once(job) => jobs.push(job),
+                Timed::Every(period, periodic) => {
+                    jobs.extend(periodic.begin());
+                    // A watcher that is late leaves periods out instead of catching up.
+                    let next = (at + period).max(now);
+                    state
+                        .timers
+                        .insert((next, id), Timed::Every(period, periodic));
+                }
+            }
+        }
+        let look = state.look_at.is_some_and(|at| at <= now);
+        if look {
+            state.look_at = None;
+        }
+        let first = state.timers.keys().next().map(|key| key.0);
+        let next = first.into_iter().chain(state.look_at).min();
+        Some((jobs, next, look))
+    }
+
+    fn look_again(&self, at: Instant) {
+        lock(&self.state).look_at = Some(at);
+    }
+
+    fn take_ready(&self, ids: &[u64]) -> Vec<Job> {
+        let mut state = lock(&self.state);
+        let mut jobs = Vec::new();
+        for id in ids {
+            if let Some((descriptor, job)) = state.descriptors.remove(id) {
+                if let Some(poll) = &state.poll {
+                    poll.forget(descriptor.as_raw_fd());
+                }
+                jobs.push(job);
+            }
+        }
+        jobs
+    }
+}
+
+fn watched(shared: &Shared, id: u64, due: Option<Instant>) -> Watched {
+    let shared = shared.me.clone();
+    Watched { shared, id, due }
+}
+
+impl Periodic {
+    /// The work as a job, unless the last one is not over.
+    fn begin(self: &Arc<Self>) -> Option<Job> {
+        struct Over(Arc<Periodic>);
+        impl Drop for Over {
+            fn drop(&mut self) {
+                self.0.busy.store(false, Ordering::Release);
+            }
+        }
+        if self.busy.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let over = Over(self.clone());
+        Some(Job::new(move || (over.0.work)()))
+    }
+}
+
+fn start(shared: &Shared, poll: Arc<Poll>) -> Result<(), QueueError> {
+    let pool = shared.me.clone();
+    let builder = crate::thread::Builder::new().name(format!("{}-watch", shared.config.name));
+    let thread = builder.spawn(move || watch(&pool, &poll));
+    thread.map(drop).map_err(QueueError::NoThread)
+}
+
+/// The watcher's thread. It holds no pool while it sleeps: one that nobody holds goes away.
+fn watch(pool: &Weak<Shared>, poll: &Poll) {
+    let mut monitor = None;
+    let mut ready = Vec::new();
+    loop {
+        let now = Instant::now();
+        let next = {
+            let Some(shared) = pool.upgrade() else {
+                return;
+            };
+            let jobs = shared.watch.take_ready(&ready);
+            let Some((due, next, look)) = shared.watch.due(now) else {
+                return;
+            };
+            for job in jobs.into_iter().chain(due) {
+                // A pool that is closed has dropped the job.
+                let _ = shared.queue(job, Priority::Normal, Origin::Exempt);
+            }
+            match look {
+                false => next,
+                true => {
+                    let monitor = monitor.get_or_insert_with(|| Monitor::new(&shared));
+                    let again = monitor.look(&shared, now).then(|| now + shared.config.tick);
+                    again.into_iter().for_each(|at| shared.watch.look_again(at));
+                    next.into_iter().chain(again).min()
+                }
+            }
+        };
+        poll.wait(next, &mut ready);
+    }
+}
+
+/// The look at a busy pool: does work wait that nobody begins, and would another number do more?
+struct Monitor {
+    climber: Climber,
+    at: Instant,
+    executed: u64,
+    cpu: Duration,
+}
+
+impl Monitor {
+    fn new(shared: &Shared) -> Self {
+        let config = &shared.config;
+        Self {
+            climber: Climber::new(config.min_workers..=config.max_workers),
+            at: Instant::now(),
+            executed: executed(shared),
+            cpu: super::poll::cpu_time(),
+        }
+    }
+
+    /// Adjusts the target; whether the pool is busy still.
+    fn look(&mut self, shared: &Shared, now: Instant) -> bool {
+        let executed = executed(shared);
+        let cpu = super::poll::cpu_time();
+        let passed = now.duration_since(self.at);
+        let done = executed - self.executed;
+        let used = cpu.saturating_sub(self.cpu);
+        (self.at, self.executed, self.cpu) = (now, executed, cpu);
+        let stealable = shared.has_stealable();
+        let memory = shared.memory_allows();
+        let mut state = shared.state();
+        let pending = state.lanes.len() > 0 || stealable;
+        if !pending && state.running() == 0 {
+            state.monitored = false;
+            state.target = shared.config.min_workers;
+            shared.publish(&state);
+            return false;
+        }
+        // What happened before the pool was busy, or while this thread was kept waiting, says
+        // nothing about now.
+        if passed < 4 * shared.config.tick {
+            let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+            let busy = used.as_secs_f64() / passed.as_secs_f64() / cpus;
+            let stuck = pending && busy < BUSY;
+            let before = state.target;
+            self.adjust(
+                shared,
+                &mut state,
+                done as f64 / passed.as_secs_f64(),
+                stuck,
+            );
+            if state.target > before {
+                match memory || !state.idle.is_empty() {
+                    true => state.counts.injected += 1,
+                    false => state.target = before,
+                }
+            }
+            let wake = match pending {
+                true => shared.summon(&mut state),
+                false => Wake::Nobody,
+            };
+            shared.publish(&state);
+            drop(state);
+            // Without a thread the next look tries again.
+            let _ = shared.act(wake);
+        }
+        true
+    }
+
+    /// Sets the target after a tick in which so many items were done a second.
+    fn adjust(&mut self, shared: &Shared, state: &mut State, throughput: f64, stuck: bool) {
+        if throughput > 0.0 {
+            self.climber.stand_at(state.target);
+            state.target = self.climber.tick(throughput);
+        } else if stuck && state.running() >= state.target {
+            state.target = (state.target + 1).min(shared.config.max_workers);
+        }
+    }
+}
+
+fn executed(shared: &Shared) -> u64 {
+    let count = |counters: &Counters, get: fn(&Counters) -> &AtomicU64| {
+        get(counters).load(Ordering::Relaxed)
+    };
+    let slots = shared.used().iter();
+    slots
+        .map(|slot| count(&slot.counters, |counters| &counters.executed))
+        .sum()
+}

@@ -1,0 +1,389 @@
+//! A worker: finds work, runs it, rests.
+//!
+//! Work is looked for in this order: what is urgent, the worker's own deque (newest first), the
+//! shared lanes, the other workers' deques (oldest first). If its work makes work the lanes come
+//! first every so often: it might never be done otherwise.
+
+use super::context::Context;
+use super::deque::{Owner, Thief};
+use super::job::Job;
+use super::shared::{Counters, Origin, Phase, Shared, bump};
+use super::{Priority, QueueError};
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::null;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Every so many items the lanes come before the worker's own deque.
+const LANES_FIRST: u32 = 61;
+/// How often a searcher looks everywhere before it rests. It gives way in between: with as many
+/// workers as CPUs, who is about to queue work may be waiting for this one's.
+const SEARCHES: u32 = 16;
+
+thread_local! {
+    /// The worker that the calling thread is; null elsewhere.
+    static CURRENT: Cell<*const Local> = const { Cell::new(null()) };
+}
+
+/// What a worker has for itself.
+pub struct Local {
+    pub shared: Arc<Shared>,
+    pub id: usize,
+    owner: Option<Owner>,
+    batch: RefCell<Vec<Job>>,
+    items: Cell<u32>,
+    /// The deque holds work that this worker's work has made: there could be no end of it.
+    pushed: Cell<bool>,
+    random: Cell<u32>,
+    /// Regions of [`blocking`](super::blocking) that the worker is in.
+    blocked: Cell<u32>,
+    /// Jobs that were dropped at the end.
+    discarded: Cell<u64>,
+}
+
+/// The worker's thread.
+pub fn run(shared: Arc<Shared>, id: usize, owner: Owner) {
+    let local = Local {
+        shared,
+        id,
+        owner: Some(owner),
+        batch: RefCell::default(),
+        items: Cell::new(0),
+        pushed: Cell::new(false),
+        random: Cell::new(id as u32 * 2 + 1),
+        blocked: Cell::new(0),
+        discarded: Cell::new(0),
+    };
+    CURRENT.set(&raw const local);
+    let hooks = &local.shared.config.hooks;
+    if let Some(start) = &hooks.start {
+        // A hook that panics says so by the panic hook; the worker is none the worse.
+        let _ = catch_unwind(AssertUnwindSafe(|| start(id)));
+    }
+    local.dispatch();
+    local.discard();
+    if let Some(stop) = &hooks.stop {
+        let _ = catch_unwind(AssertUnwindSafe(|| stop(id)));
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        CURRENT.set(null());
+        let owner = self.owner.take();
+        self.shared.leave(self.id, owner, self.discarded.get());
+    }
+}
+
+/// Runs `job` on the calling thread as a worker would.
+pub fn run_here(shared: &Shared, job: Job) {
+    let context = Context::default();
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| context.run(|| job.run()))) {
+        shared.panicked(payload);
+    }
+}
+
+impl Local {
+    /// Calls `f` with the worker that the calling thread is.
+    #[inline(always)]
+    pub fn with<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
+        // SAFETY: set by `run` to a value on this thread's stack, and cleared when that is dropped.
+        f(unsafe { CURRENT.get().as_ref() })
+    }
+
+    /// Whether the calling thread is a worker of `shared`.
+    pub fn is_in(shared: &Shared) -> bool {
+        Self::with(|local| local.is_some_and(|local| local.belongs_to(shared)))
+    }
+
+    /// Queues a job to `shared`, from whichever thread this is.
+    #[inline(always)]
+    pub fn submit(shared: &Shared, job: Job, priority: Priority) -> Result<(), QueueError> {
+        // SAFETY: as in `with`. Not by a closure: the job would be copied into it.
+        match unsafe { CURRENT.get().as_ref() } {
+            Some(local) if local.belongs_to(shared) => local.queue(job, priority),
+            _ => shared.queue(job, priority, Origin::Outside),
+        }
+    }
+
+    #[inline(always)]
+    pub fn belongs_to(&self, shared: &Shared) -> bool {
+        std::ptr::eq(&*self.shared, shared)
+    }
+
+    fn owner(&self) -> &Owner {
+        self.owner
+            .as_ref()
+            .expect("a worker has its deque until its end")
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.shared.slots[self.id].counters
+    }
+
+    /// Queues a job on this worker's own pool.
+    #[inline(always)]
+    pub fn queue(&self, job: Job, priority: Priority) -> Result<(), QueueError> {
+        let shared = &*self.shared;
+        if shared.phase() == Phase::Dropping {
+            return Err(QueueError::Closed);
+        }
+        if priority != Priority::Normal || shared.config.capacity != usize::MAX {
+            return shared.queue(job, priority, Origin::Worker);
+        }
+        self.push(job);
+        Ok(())
+    }
+
+    /// Pushes a job to this worker's deque, or moves the older half of it to the lanes.
+    #[inline(always)]
+    pub fn push(&self, job: Job) {
+        bump(&self.counters().queued);
+        self.pushed.set(true);
+        match self.owner().push(job) {
+            Ok(()) => self.shared.tell_of_push(),
+            Err(job) => self.spill(job),
+        }
+    }
+
+    #[cold]
+    fn spill(&self, job: Job) {
+        let owner = self.owner();
+        let older = (0..super::deque::CAPACITY / 2).map_while(|_| owner.pop_oldest());
+        self.shared.put_back(older.chain([job]));
+    }
+
+    fn dispatch(&self) {
+        // It was started by a summons.
+        let mut searching = true;
+        loop {
+            if self.shared.phase() == Phase::Dropping {
+                break;
+            }
+            if self.shared.pulse.surplus.load(Ordering::Relaxed) && !searching {
+                let owner = self.owner();
+                let all = std::iter::from_fn(|| owner.pop_oldest());
+                self.shared.put_back(all);
+            } else if let Some(job) = self.find() {
+                if std::mem::take(&mut searching) {
+                    self.found();
+                }
+                self.execute(job);
+                continue;
+            } else {
+                let pulse = &self.shared.pulse;
+                if !std::mem::replace(&mut searching, true) {
+                    pulse.searching.fetch_add(1, Ordering::SeqCst);
+                }
+                if let Some(job) = self.search() {
+                    searching = false;
+                    self.found();
+                    self.execute(job);
+                    continue;
+                }
+                pulse.searching.fetch_sub(1, Ordering::SeqCst);
+                searching = false;
+            }
+            if self.shared.may_rest(self.id) {
+                match self.rest() {
+                    true => searching = true,
+                    false => break,
+                }
+            }
+        }
+        if searching {
+            self.shared.pulse.searching.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Drops what is left in the deque of a worker that ends: something only if the pool is to drop
+    /// its work.
+    fn discard(&self) {
+        while let Some(job) = self.owner().pop() {
+            self.discarded.set(self.discarded.get() + 1);
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(job)));
+        }
+    }
+
+    /// Looks everywhere for a while: what comes soon needs no wake-up.
+    fn search(&self) -> Option<Job> {
+        (0..SEARCHES).find_map(|_| {
+            crate::thread::yield_now();
+            self.find()
+        })
+    }
+
+    /// Parks until summoned: `false` if the worker is to end.
+    fn rest(&self) -> bool {
+        let shared = &*self.shared;
+        loop {
+            let deadline = Instant::now().checked_add(shared.config.keep_alive);
+            shared.slots[self.id].parker.park(deadline);
+            let expired = deadline.is_some_and(|at| at <= Instant::now());
+            if let Some(summoned) = shared.was_summoned(self.id, expired) {
+                return summoned;
+            }
+        }
+    }
+
+    /// The worker searched, and has found: if it was the last to search and there is more, the next
+    /// one begins.
+    fn found(&self) {
+        let shared = &*self.shared;
+        let last = shared.pulse.searching.fetch_sub(1, Ordering::SeqCst) == 1;
+        let more = || shared.has_waiting() || shared.has_stealable();
+        if last && shared.pulse.wanting.load(Ordering::SeqCst) && more() {
+            shared.wake_one();
+        }
+    }
+
+    /// Work, from wherever there is some.
+    #[inline(always)]
+    pub fn find(&self) -> Option<Job> {
+        let items = self.items.get().wrapping_add(1);
+        self.items.set(items);
+        let urgent = self.shared.pulse.urgent.load(Ordering::Relaxed);
+        let turn = self.pushed.get() && items.is_multiple_of(LANES_FIRST);
+        if (urgent || turn)
+            && let Some(job) = self.take_shared(1)
+        {
+            return Some(job);
+        }
+        if let Some(job) = self.owner().pop() {
+            return Some(job);
+        }
+        self.find_elsewhere()
+    }
+
+    fn find_elsewhere(&self) -> Option<Job> {
+        self.pushed.set(false);
+        self.take_shared(usize::MAX).or_else(|| self.steal())
+    }
+
+    /// Takes a share of the lanes: the oldest job to run now, the others to the own deque, where
+    /// others can steal them, so that the oldest comes next.
+    fn take_shared(&self, most: usize) -> Option<Job> {
+        let mut batch = self.batch.take();
+        self.shared.take(most, &mut batch);
+        let mut jobs = batch.drain(..);
+        let first = jobs.next();
+        let mut others = jobs.rev();
+        if others.len() > 0 {
+            if let Some(homeless) = self.owner().push_all(&mut others) {
+                let homeless = [homeless].into_iter().chain(&mut others);
+                self.shared.put_back(homeless);
+            }
+            // A searcher may have gone to rest while the batch was in neither queue.
+            self.shared.tell_of_push();
+        }
+        drop(others);
+        self.batch.replace(batch);
+        first
+    }
+
+    /// Takes the oldest job of some other worker, beginning anywhere.
+    fn steal(&self) -> Option<Job> {
+        let slots = self.shared.used();
+        // Marsaglia's xorshift: any start will do, but not the same for all.
+        let mut random = self.random.get();
+        random ^= random << 13;
+        random ^= random >> 17;
+        random ^= random << 5;
+        self.random.set(random);
+        let start = random as usize % slots.len().max(1);
+        let (before, after) = slots.split_at(start);
+        let victims = after.iter().chain(before);
+        let job = victims
+            .filter_map(|slot| slot.thief.get())
+            .find_map(Thief::steal)?;
+        bump(&self.counters().stolen);
+        Some(job)
+    }
+
+    /// Runs a job as this pool's work.
+    #[inline(always)]
+    pub fn execute(&self, job: Job) {
+        let hooks = &self.shared.config.hooks;
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            if let Some(before) = &hooks.before {
+                before();
+            }
+            job.run();
+            if let Some(after) = &hooks.after {
+                after();
+            }
+        }));
+        Context::reset();
+        bump(&self.counters().executed);
+        if let Err(payload) = outcome {
+            self.report(payload);
+        }
+    }
+
+    #[cold]
+    fn report(&self, payload: Box<dyn std::any::Any + Send>) {
+        bump(&self.counters().panicked);
+        let report = AssertUnwindSafe(|| self.shared.panicked(payload));
+        // A report hook that panics has said so by the panic hook.
+        let _ = catch_unwind(report);
+    }
+
+    /// Enters a region in which the worker blocks.
+    fn enter_blocking(&self) {
+        let depth = self.blocked.get();
+        self.blocked.set(depth + 1);
+        if depth == 0 {
+            self.shared.enter_blocking();
+        }
+    }
+
+    fn leave_blocking(&self) {
+        let depth = self.blocked.get() - 1;
+        self.blocked.set(depth);
+        if depth == 0 {
+            self.shared.leave_blocking();
+        }
+    }
+}
+
+/// Runs `f`, which may block, and lets another worker run in this one's place meanwhile.
+///
+/// Work that waits for other work, for a lock that is held for long, or for a device should do so
+/// in here: the pool then keeps as many workers running as it has been told to, up to
+/// [`Builder::max_workers`](super::Builder::max_workers) in all. On a thread that is no worker this
+/// is a call of `f`. Waiting for a [`Task`](super::Task) does it by itself.
+///
+/// # Blocking
+/// As `f` does.
+///
+/// # Examples
+/// ```
+/// use raddle::pool::{Pool, blocking};
+/// use std::sync::mpsc;
+///
+/// let pool = Pool::builder().workers(1).max_workers(2).build()?;
+/// let (sender, receiver) = mpsc::channel();
+/// let waiter = pool.task(move || blocking(|| receiver.recv().unwrap()))?;
+/// pool.queue(move || sender.send(7).unwrap())?; // runs on a second worker
+/// assert_eq!(waiter.wait().unwrap(), 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
+    struct Region;
+    impl Drop for Region {
+        fn drop(&mut self) {
+            Local::with(|local| local.expect("a worker stays one").leave_blocking());
+        }
+    }
+    let region = Local::with(|local| {
+        local.map(|local| {
+            local.enter_blocking();
+            Region
+        })
+    });
+    let result = f();
+    drop(region);
+    result
+}
