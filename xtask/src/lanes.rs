@@ -67,6 +67,10 @@ const LANES: &[Lane] = &[
         run: c_api,
     },
     Lane {
+        name: "policies",
+        run: policies,
+    },
+    Lane {
         name: "conformance",
         run: conformance,
     },
@@ -81,6 +85,10 @@ const CHAOS: &str = "chaos";
 /// What it runs, and the seeds of its rounds.
 const CHAOS_TESTS: [&str; 4] = ["io", "process", "signals", "cancel"];
 const CHAOS_SEEDS: [&str; 2] = ["1", "2"];
+
+/// What runs under every policy but the usual one.
+const POLICY_TESTS: [&str; 2] = ["locks", "threads"];
+const POLICIES: [&str; 4] = ["lifo", "priority", "fair", "deadline"];
 
 /// What runs with another glibc.
 const GLIBC_TESTS: [&str; 9] = [
@@ -411,13 +419,28 @@ fn conformance(workspace: &Workspace) -> Result<Outcome> {
 
 /// Tests on real programs under `RADDLE_CHAOS`; the first failure counts.
 fn chaos(workspace: &Workspace) -> Result<Outcome> {
+    real_with(workspace, "RADDLE_TEST_CHAOS", &CHAOS_SEEDS, &CHAOS_TESTS)
+}
+
+/// Tests on real programs under each policy.
+fn policies(workspace: &Workspace) -> Result<Outcome> {
+    real_with(workspace, "RADDLE_TEST_POLICY", &POLICIES, &POLICY_TESTS)
+}
+
+/// These tests on real programs, once with each value of a variable.
+fn real_with(
+    workspace: &Workspace,
+    variable: &str,
+    values: &[&str],
+    tests: &[&str],
+) -> Result<Outcome> {
     if workspace.package(REAL).is_none() {
         return Ok(Outcome::Skipped(format!("there is no package {REAL}")));
     }
     workspace.build_release()?;
     let mut tally = Tally::default();
-    for seed in CHAOS_SEEDS {
-        println!("seed {seed}");
+    for value in values {
+        println!("{variable}={value}");
         tally.add(cargo_test(
             workspace,
             shell::cargo(&workspace.root),
@@ -425,9 +448,9 @@ fn chaos(workspace: &Workspace) -> Result<Outcome> {
                 let command = command
                     .env("RADDLE_BIN", workspace.raddle())
                     .env("RADDLE_TEST_TIMEOUT_S", "60")
-                    .env("RADDLE_TEST_CHAOS", seed)
+                    .env(variable, value)
                     .envs(QUICK_RELEASE);
-                let tests = CHAOS_TESTS.iter().flat_map(|test| ["--test", test]);
+                let tests = tests.iter().flat_map(|test| ["--test", test]);
                 command.args(["--package", REAL, "--release"]).args(tests)
             },
         )?);

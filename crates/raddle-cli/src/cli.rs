@@ -12,6 +12,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::failure::Failure;
 use crate::run::pattern::Pattern;
+use crate::run::policy::{Policy, Share};
 
 pub const CARRIERS_MAX: u16 = 1024;
 pub const CARRIERS_VARIABLE: &str = "RADDLE_CARRIERS";
@@ -19,8 +20,10 @@ pub const CHAOS_VARIABLE: &str = "RADDLE_CHAOS";
 pub const QUANTUM_VARIABLE: &str = "RADDLE_QUANTUM_US";
 pub const MAX_THREADS_VARIABLE: &str = "RADDLE_MAX_THREADS";
 pub const VERBOSE_VARIABLE: &str = "RADDLE_VERBOSE";
+pub const POLICY_VARIABLE: &str = "RADDLE_POLICY";
+pub const SHARE_VARIABLE: &str = "RADDLE_SHARE";
 pub const EXCLUDE_VARIABLE: &str = "RADDLE_EXCLUDE";
-/// Between patterns in `RADDLE_EXCLUDE`.
+/// Between patterns in `RADDLE_EXCLUDE` and rules in `RADDLE_SHARE`.
 pub const EXCLUDE_SEPARATOR: char = ';';
 
 /// Runs every thread of an unmodified program as a green thread
@@ -64,6 +67,7 @@ Examples:
   raddle run -- ./server --port 8080
   raddle run -n 1 -- python3 program.py
   raddle run --exclude 'name:GC*' --exclude lib:libcuda.so* -- ./program
+  raddle run --share 'name:batch*=20' -- ./server
 
 Exit status: the program's own; 2 for bad usage, 126 if the program can't be executed, 127 if it
 is not found.")]
@@ -93,6 +97,28 @@ pub struct RunArguments {
     /// Says on standard error what runs how, and why not with green threads
     #[arg(short, long, env = VERBOSE_VARIABLE, value_parser = FalseyValueParser::new())]
     pub verbose: bool,
+
+    /// Which runnable thread runs next: fifo, lifo, priority, fair, deadline, or a plug-in's file
+    /// [default: fifo, or fair with --share]
+    ///
+    /// priority and fair go by nice values, priority and deadline by scheduling classes. A plug-in
+    /// is a shared object that exports raddle_policy (see raddle_policy.h).
+    #[arg(long, env = POLICY_VARIABLE, value_name = "POLICY", value_parser = Policy::parse)]
+    pub policy: Option<Policy>,
+
+    /// Gives matching threads together a part of the carriers' time while others want it too; can
+    /// be repeated, up to 15 times and 100 percent
+    ///
+    /// name:GLOB matches a thread's name, lib:GLOB the library that its start function is in. All
+    /// other threads have what the rules leave. In the environment, rules are separated by ';'.
+    #[arg(
+        long,
+        env = SHARE_VARIABLE,
+        value_name = "PATTERN=PERCENT",
+        value_delimiter = EXCLUDE_SEPARATOR,
+        value_parser = Share::parse
+    )]
+    pub share: Vec<Share>,
 
     /// Gives matching threads a kernel thread of their own; can be repeated
     ///
@@ -145,13 +171,14 @@ pub struct DumpArguments {
     pub stats: bool,
 }
 
-/// Changes a running program's carriers or quantum
+/// Changes a running program's carriers or quantum, or says its policy
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   raddle ctl 4242 carriers 4
   raddle ctl 4242 carriers auto
-  raddle ctl 4242 quantum 500")]
+  raddle ctl 4242 quantum 500
+  raddle ctl 4242 policy")]
 pub struct CtlArguments {
     /// The process, started by `raddle run`
     #[arg(value_parser = parse_pid)]
@@ -175,6 +202,8 @@ pub enum Change {
         #[arg(value_name = "US", value_parser = parse_quantum)]
         us: u32,
     },
+    /// Says which policy runs; it is chosen by `raddle run --policy`
+    Policy,
 }
 
 /// Measures the same unmodified programs natively and under raddle

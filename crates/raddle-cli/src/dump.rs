@@ -70,11 +70,16 @@ pub fn control(arguments: &CtlArguments) -> Result<ExitCode> {
     let request = match &arguments.change {
         Change::Carriers { count } => Request::new(RequestKind::CARRIERS, u64::from(*count)),
         Change::Quantum { us: 0 } => Request::new(RequestKind::QUANTUM, u64::MAX),
+        Change::Policy => Request::new(RequestKind::STATS, 0),
         Change::Quantum { us } => Request::new(RequestKind::QUANTUM, u64::from(*us) * 1000),
     };
     let bytes = connect::ask(pid, &request)?;
     let snapshot = understand(pid, &bytes)?;
     let header = snapshot.header();
+    if matches!(arguments.change, Change::Policy) {
+        println!("process {pid}: {}", lines::policy(header));
+        return Ok(ExitCode::SUCCESS);
+    }
     let quantum = match header.quantum_ns {
         u64::MAX => "no quantum".into(),
         ns => format!("quantum {} us", ns / 1000),

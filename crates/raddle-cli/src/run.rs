@@ -17,6 +17,7 @@ pub mod elf;
 mod inherit;
 mod launch;
 pub mod pattern;
+pub mod policy;
 pub mod preload;
 mod privilege;
 mod program;
@@ -28,9 +29,16 @@ use anyhow::Result;
 
 use crate::cli::RunArguments;
 use crate::failure::{Failure, say};
+use crate::run::policy::Share;
 
 pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
     let preload = preload::find()?;
+    Share::check(&arguments.share, arguments.policy.as_ref()).map_err(|what| {
+        Failure::input(
+            what,
+            "give at most 15 --share of 100 percent together, with --policy fair or without one",
+        )
+    })?;
     let [name, ..] = &arguments.command[..] else {
         return Err(Failure::input("no program given", "write it behind --").into());
     };

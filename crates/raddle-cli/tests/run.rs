@@ -59,6 +59,20 @@ fn flags_become_variables_and_the_preload_goes_first() {
 }
 
 #[test]
+fn a_plug_in_is_preloaded_behind_the_runtime() {
+    let file = std::env::current_exe().expect("this test's path");
+    let file = file.canonicalize().expect("it exists");
+    let mut command = raddle(&["run", "--policy", &file.to_string_lossy(), "env"]);
+    let own = preload().display();
+    let list = format!("LD_PRELOAD={own}:{}:libother.so", file.display());
+    let output = succeeds(command.env("LD_PRELOAD", format!("{}:libother.so", file.display())));
+    let variables = text(&output.stdout);
+    assert!(variables.lines().any(|line| line == list), "{variables}");
+    let policy = format!("RADDLE_POLICY={}", file.display());
+    assert!(variables.lines().any(|line| line == policy), "{variables}");
+}
+
+#[test]
 fn variables_stay_as_they_are_without_flags() {
     let mut command = raddle(&["run", "env"]);
     command

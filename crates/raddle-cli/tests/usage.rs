@@ -103,6 +103,52 @@ fn changes_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn policies_that_do_not_exist_are_refused_from_flag_and_environment() {
+    let names = "name one of fifo, lifo, priority, fair, deadline, or the file of a plug-in";
+    let file = "there is no such file; name one that exists";
+    for (policy, cure) in [("fastest", names), ("Fair", names), ("./none.so", file)] {
+        let sentence = format!("--policy {policy}: {cure}");
+        refuses(
+            &mut raddle(&["run", "--policy", policy, "true"]),
+            2,
+            &sentence,
+        );
+        refuses(
+            raddle(&["run", "true"]).env("RADDLE_POLICY", policy),
+            2,
+            &sentence,
+        );
+    }
+}
+
+#[test]
+fn shares_that_make_no_sense_are_refused() {
+    let cure = "write name:GLOB=PERCENT or lib:GLOB=PERCENT, from 1 to 99";
+    for share in ["name:a", "start:main=5", "name:a=0", "name:a=100"] {
+        let sentence = format!("--share {share}: {cure}");
+        refuses(
+            &mut raddle(&["run", "--share", share, "true"]),
+            2,
+            &sentence,
+        );
+    }
+    let cure = "give at most 15 --share of 100 percent together, with --policy fair or without one";
+    let mut command = raddle(&[
+        "run",
+        "--share",
+        "name:a=60",
+        "--share",
+        "name:b=41",
+        "true",
+    ]);
+    let sentence = format!("shares of more than 100 percent together: {cure}");
+    refuses(&mut command, 2, &sentence);
+    let mut command = raddle(&["run", "--policy", "lifo", "--share", "name:a=6", "true"]);
+    let sentence = format!("shares under another policy than fair: {cure}");
+    refuses(&mut command, 2, &sentence);
+}
+
+#[test]
 fn malformed_patterns_are_refused_from_flag_and_environment() {
     let cure = "write name:GLOB, lib:GLOB or start:SYMBOL";
     for pattern in ["GC*", "thread:x", "name:", "start:a b"] {

@@ -59,6 +59,11 @@ impl CpuTime {
         self.told_ns.store(0, Ordering::Relaxed);
     }
 
+    /// Charged so far.
+    pub(crate) fn charged_ns(&self) -> u64 {
+        self.charged_ns.load(Ordering::Relaxed)
+    }
+
     fn tell(&self, ns: u64) -> u64 {
         self.told_ns.fetch_max(ns, Ordering::Relaxed).max(ns)
     }
@@ -96,6 +101,13 @@ pub(crate) fn switched(carrier: &Carrier, enters: bool) {
         .store(started_ns, Ordering::Relaxed);
 }
 
+/// Charges the thread that runs on `carrier` and is about to be queued.
+pub(crate) fn charge_running(carrier: &Carrier) {
+    let now_ns = clock::now_ns();
+    charge(carrier, now_ns, LONG_NS);
+    carrier.slices.started_ns.store(now_ns, Ordering::Relaxed);
+}
+
 /// Charges the running thread of this carrier; slices from `long_ns` on exactly.
 fn charge(carrier: &Carrier, now_ns: u64, long_ns: u64) {
     let slices = &carrier.slices;
@@ -125,7 +137,7 @@ fn charge(carrier: &Carrier, now_ns: u64, long_ns: u64) {
 }
 
 /// Starts counting.
-fn switch_on() {
+pub(crate) fn switch_on() {
     if ON.swap(1, Ordering::SeqCst) != 0 {
         return;
     }

@@ -29,6 +29,7 @@ impl Engine {
     pub fn bind(&self, thread: &Thread) -> Result<(), isize> {
         let carrier = self.new_carrier()?;
         carrier.bound.store(thread.as_ptr(), Ordering::Relaxed);
+        carrier.queueless.set(1);
         carrier.apart.set(Carrier::current().apart.get());
         self.start_carrier(carrier)
             .map_err(|_| err(errno::EAGAIN))?;

@@ -168,6 +168,9 @@ pub struct Carrier {
     pub(crate) latency: crate::latency::Counts,
     /// Thefts from this carrier since it last looked: its wake-ups are useful.
     pub(crate) robbed: AtomicU32,
+    /// Non-zero: what becomes runnable here doesn't go to this carrier's queue, because it is bound
+    /// or because a policy orders all threads. Set before the carrier runs.
+    pub(crate) queueless: Cell<u32>,
     /// If not null, the only green thread this carrier runs.
     pub bound: AtomicPtr<Thread>,
     /// Non-zero: this kernel thread was changed for its bound thread alone, and differs from the
@@ -269,6 +272,13 @@ impl Carrier {
         self.send(PREEMPT);
     }
 
+    /// The running thread is to give way at the end of its call; on this carrier.
+    pub(crate) fn preempt_here(&self) {
+        let switches = self.switches.load(Ordering::Relaxed);
+        self.preempt_at.store(switches + 1, Ordering::Relaxed);
+        self.attention.store(1, Ordering::Relaxed);
+    }
+
     /// True if this kernel thread differs from the others of the process.
     pub fn is_apart(&self) -> bool {
         self.apart.get() != 0
@@ -336,6 +346,7 @@ impl Carrier {
         self.preempt_at.store(0, Ordering::Relaxed);
         self.handed_off.store(0, Ordering::Relaxed);
         self.bound.store(null_mut(), Ordering::Relaxed);
+        self.queueless.set(u32::from(ENGINE.has_policy()));
         self.mailbox.store(null_mut(), Ordering::Relaxed);
         self.retired.store(0, Ordering::Relaxed);
     }

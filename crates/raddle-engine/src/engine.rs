@@ -20,6 +20,7 @@ use crate::{accounting, clock, kthread, latency, pins, ums};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::idle::IdleSet;
+use raddle_sched::policies::Reason;
 use raddle_sched::{Injector, SpinLock, TaskList, TaskRef, Timers, WaitTable};
 use raddle_sys::{err, errno, mem, nr, sys};
 
@@ -75,6 +76,8 @@ pub struct Engine {
     pub(crate) started: AtomicU32,
     /// 1 if threads are green on request only. Set at start-up.
     explicit: AtomicU32,
+    /// The policy that was chosen, a [`raddle_sched::policies::Kind`]. Set at start-up.
+    pub(crate) kind: AtomicU32,
     /// 1 if carriers follow the CPUs that may be used.
     pub(crate) follows_cpus: AtomicU32,
     /// Carriers that the user or the machine allows.
@@ -121,6 +124,7 @@ impl Engine {
             main: AtomicPtr::new(null_mut()),
             started: AtomicU32::new(0),
             explicit: AtomicU32::new(0),
+            kind: AtomicU32::new(0),
             follows_cpus: AtomicU32::new(0),
             wanted: AtomicU32::new(0),
             quantum_ns: AtomicU64::new(0),
@@ -167,6 +171,7 @@ impl Engine {
         let (pid, tid) = unsafe { (sys!(nr::__NR_getpid), sys!(nr::__NR_gettid)) };
         self.pid.store(pid as u32, Ordering::Relaxed);
         main.tid.store(pid as u32, Ordering::Relaxed);
+        main.task.policy.reset(pid as u32);
         main.fs.set(raddle_context::fs_base());
         // Where the kernel was told to clear the main thread's id at its end: joiners wait there.
         let mut clear_tid = 0usize;
@@ -261,6 +266,7 @@ impl Engine {
         self.stacks.start();
         let used_ns = accounting::kernel_cpu_ns(0).unwrap_or(0);
         carrier.thread().cpu.reset(used_ns);
+        self.start_policy();
         let started = 1 + u32::from(chaos::is_on());
         self.started.store(started, Ordering::Release);
         Ok(())
@@ -313,8 +319,7 @@ impl Engine {
     /// As [`Engine::unpark`], from the carrier `carrier`: the thread runs next there.
     #[inline(always)]
     pub fn unpark_on(&self, carrier: &Carrier, task: TaskRef) {
-        if Thread::of(task).is_woken_elsewhere() || !carrier.bound.load(Ordering::Relaxed).is_null()
-        {
+        if Thread::of(task).is_woken_elsewhere() || carrier.queueless.get() != 0 {
             return self.inject(task);
         }
         latency::woken(carrier, task);
@@ -345,8 +350,7 @@ impl Engine {
         while let Some(task) = woken.pop() {
             match carrier {
                 Some(carrier)
-                    if carrier.bound.load(Ordering::Relaxed).is_null()
-                        && !Thread::of(task).is_woken_elsewhere() =>
+                    if carrier.queueless.get() == 0 && !Thread::of(task).is_woken_elsewhere() =>
                 {
                     latency::woken(carrier, task);
                     self.push_ring(carrier, task);
@@ -369,10 +373,17 @@ impl Engine {
     /// one if one sleeps.
     #[cold]
     pub(crate) fn post(&self, task: TaskRef) {
+        self.post_as(task, Reason::Woken);
+    }
+
+    /// As [`Engine::post`], for this reason.
+    pub(crate) fn post_as(&self, task: TaskRef, reason: Reason) {
         // SAFETY: non-null carriers live for ever.
         if let Some(own) = unsafe { Thread::of(task).bound.load(Ordering::Acquire).as_ref() } {
             own.mailbox.store(task.as_ptr().cast(), Ordering::Release);
             self.wake_carrier(own);
+        } else if self.has_policy() {
+            self.submit(task, reason);
         } else {
             self.injector.push(task);
             self.wake_one_or_sysmon();
@@ -380,7 +391,7 @@ impl Engine {
     }
 
     /// After a post: if all carriers are awake, sysmon may have to make one of them look.
-    fn wake_one_or_sysmon(&self) {
+    pub(crate) fn wake_one_or_sysmon(&self) {
         if !self.wake_one() {
             self.sysmon.urge();
         }
@@ -402,7 +413,7 @@ impl Engine {
     pub(crate) fn post_all(&self, posted: TaskList) {
         let common = TaskList::new();
         while let Some(task) = posted.pop() {
-            match Thread::of(task).bound.load(Ordering::Acquire).is_null() {
+            match Thread::of(task).bound.load(Ordering::Acquire).is_null() && !self.has_policy() {
                 true => common.push(task),
                 false => self.post(task),
             }
@@ -416,6 +427,9 @@ impl Engine {
     /// Appends a thread that has used its quantum up behind all others, or puts one that goes on
     /// with it before those.
     pub(crate) fn push_spent(&self, task: TaskRef, goes_on: bool) {
+        if self.has_policy() {
+            return self.submit(task, Reason::Preempted);
+        }
         match goes_on {
             true => self.spent.push_first(task),
             false => self.spent.push(task),
@@ -431,7 +445,7 @@ impl Engine {
 
     /// More than one thread waits in the ring while carriers sleep: wake one if the budget allows.
     #[cold]
-    fn backlog(&self, carrier: &Carrier) {
+    pub(crate) fn backlog(&self, carrier: &Carrier) {
         if self.idle.is_empty() && self.poller.load(Ordering::Relaxed) == 0 && !self.may_grow() {
             return;
         }

@@ -114,6 +114,9 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
         if carrier.attention.swap(0, Ordering::Relaxed) != 0 {
             (ENGINE.hooks().route_signals)();
             give_queue_away(carrier); // whom a signal woke
+            if ENGINE.has_posted() {
+                ENGINE.wake_one();
+            }
         }
     }
     carrier.set_state(CarrierState::Running);

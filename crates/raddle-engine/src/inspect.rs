@@ -11,7 +11,7 @@ use crate::thread::{Life, Thread};
 use crate::{clock, latency};
 use core::sync::atomic::Ordering;
 use raddle_inspect::{
-    CarrierRecord, Header, NO_CARRIER, REQUEST_MAGIC, Request, RequestKind, SocketName,
+    CarrierRecord, Header, NO_CARRIER, PolicyKind, REQUEST_MAGIC, Request, RequestKind, SocketName,
     ThreadFlags, ThreadRecord, Wire,
 };
 use raddle_sys::{is_err, nr, sys};
@@ -161,6 +161,8 @@ impl Answer {
             live_threads: ENGINE.threads.live() as u64,
             wanted: u64::from(ENGINE.wanted()),
             quantum_ns: ENGINE.quantum_ns(),
+            policy: PolicyKind(ENGINE.injector.kind() as u32),
+            shares: ENGINE.injector.shares().map(|percent| percent as u8),
             ..Header::new()
         });
         for carrier in ENGINE.carriers().take(carriers) {
@@ -278,6 +280,7 @@ fn thread_record(thread: &Thread) -> ThreadRecord {
         park: count(&thread.parks),
         name: thread.name(),
         flags,
+        group: thread.task.policy.terms.group(),
         ..ThreadRecord::default()
     }
 }

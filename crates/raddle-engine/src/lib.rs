@@ -14,6 +14,7 @@
 //! | [`engine`] | start-up, pushing work, waking carriers |
 //! | [`switch`] | parking, yielding, exiting, the carrier's scheduler loop |
 //! | [`idle`] | what a carrier does without work |
+//! | `policies` | other orders of runnable threads than the carriers' own queues |
 //! | `places` | how many carriers, where they are, and which are spare |
 //! | `bound` | carriers that run one thread |
 //! | [`pump`] | descriptors, one epoll |
@@ -47,6 +48,7 @@ pub mod kthread;
 mod latency;
 mod pins;
 mod places;
+mod policies;
 pub mod pump;
 pub mod ring;
 pub mod roster;

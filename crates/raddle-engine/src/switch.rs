@@ -14,6 +14,7 @@ use crate::{accounting, bound, chaos, clock, hosts, idle, latency, ums};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
+use raddle_sched::policies::Reason;
 use raddle_sched::policy::Tick;
 use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskRef, Wake};
@@ -131,8 +132,28 @@ pub fn yield_now() {
         }
         return poll_alone(carrier);
     }
+    if carrier.queueless.get() != 0 {
+        return yield_without_queue(carrier, thread);
+    }
     thread.waits_for(WaitKind::Yield, 0, 0);
     ENGINE.push_ring(carrier, thread.task_ref());
+    leave(carrier, thread);
+    if thread.signals.deliverable() != 0 {
+        Carrier::current().attention.store(1, Ordering::Relaxed);
+    }
+}
+
+/// A yield where the carrier's queue isn't used: to the kernel's threads if it is bound, else to
+/// whomever the policy prefers.
+#[cold]
+fn yield_without_queue(carrier: &Carrier, thread: &Thread) {
+    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+        // SAFETY: no memory is involved.
+        unsafe { sys!(nr::__NR_sched_yield) };
+        return;
+    }
+    thread.waits_for(WaitKind::Yield, 0, 0);
+    ENGINE.submit(thread.task_ref(), Reason::Yielded);
     leave(carrier, thread);
     if thread.signals.deliverable() != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);
@@ -197,7 +218,7 @@ pub(crate) fn move_away(meanwhile: fn()) {
     let carrier = Carrier::current();
     let thread = carrier.thread();
     thread.waits_for(WaitKind::Yield, 0, 0);
-    ENGINE.post(thread.task_ref());
+    ENGINE.post_as(thread.task_ref(), Reason::Yielded);
     meanwhile();
     leave(carrier, thread);
 }
@@ -216,7 +237,7 @@ pub fn come_back(carrier: &Carrier) -> bool {
             return false;
         }
         thread.waits_for(WaitKind::Yield, 0, 0);
-        ENGINE.post(thread.task_ref());
+        ENGINE.post_as(thread.task_ref(), Reason::Preempted);
     }
     leave_for_scheduler(carrier, thread);
     true
@@ -259,7 +280,10 @@ pub fn exit() -> ! {
 #[inline(always)]
 pub(crate) fn leave(carrier: &Carrier, thread: &Thread) {
     match pick(carrier) {
-        Some(next) if core::ptr::eq(next, thread) => {}
+        // It stays, and what sysmon said of it is done.
+        Some(next) if core::ptr::eq(next, thread) => {
+            carrier.preempt_at.store(0, Ordering::Relaxed);
+        }
         Some(next)
             if next.task.on_cpu.load(Ordering::Acquire) == 0
                 && !next.was_bound_to_other(carrier) =>
@@ -342,6 +366,7 @@ fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
         chaos::shuffle(carrier);
     }
     if tick.injector
+        && carrier.queueless.get() == 0
         && let Some(task) = ENGINE.injector.pop().or_else(|| ENGINE.spent.pop())
     {
         return Some(Thread::of(task));
@@ -357,15 +382,24 @@ fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
     }
 }
 
-/// Ring, then injector; a bound thread's carrier has its mailbox only.
+/// A bound thread's carrier has its mailbox only; without queues the policy says who is next.
+#[cold]
+fn pick_without_queue<'a>(carrier: &Carrier) -> Option<&'a Thread> {
+    if carrier.bound.load(Ordering::Relaxed).is_null() {
+        return ENGINE.pick_by_policy();
+    }
+    let mail = carrier
+        .mailbox
+        .swap(core::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: the mailbox holds threads, which live in type-stable memory.
+    unsafe { mail.as_ref() }
+}
+
+/// Ring, then injector.
 #[inline(always)]
 fn pick_rest<'a>(carrier: &Carrier) -> Option<&'a Thread> {
-    if !carrier.bound.load(Ordering::Relaxed).is_null() {
-        let mail = carrier
-            .mailbox
-            .swap(core::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: the mailbox holds threads, which live in type-stable memory.
-        return unsafe { mail.as_ref() };
+    if carrier.queueless.get() != 0 {
+        return pick_without_queue(carrier);
     }
     if let Some(task) = carrier.queue.pop_ring() {
         return Some(Thread::of(task));

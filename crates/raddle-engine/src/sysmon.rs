@@ -330,7 +330,9 @@ impl Watch {
     /// Sees to it that no thread keeps others from running for longer than `policy` allows. Of
     /// those that could make room for who was woken, the one that has run for longest does.
     fn judge_all(&mut self, sight: &mut Sight, now_ns: u64, unattended: bool) {
-        let (posted, fresh) = (ENGINE.has_posted(), !ENGINE.injector.is_empty());
+        let posted = ENGINE.has_posted();
+        // A policy has all threads there, and says itself who should run at once.
+        let fresh = !ENGINE.injector.is_empty() && !ENGINE.has_policy();
         let mut longest: Option<(&Carrier, usize, u64)> = None;
         for (at, carrier) in ENGINE.carriers().enumerate().take(WATCHED) {
             // A carrier that began to run since it was looked at will be looked at next time.
@@ -345,7 +347,10 @@ impl Watch {
                 unattended,
             };
             see_to_signals(carrier, found);
-            let quantum_ns = ENGINE.quantum_ns();
+            let quantum_ns = match demand.waits {
+                true => ENGINE.quantum_on(carrier),
+                false => ENGINE.quantum_ns(),
+            };
             let thread = carrier.thread_or_none();
             let terms = thread.map_or(policy::Terms::whole(quantum_ns), |thread| {
                 Turn::terms(thread, quantum_ns)

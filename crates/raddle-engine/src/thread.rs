@@ -125,6 +125,8 @@ pub struct Thread {
     /// The next thread that this one creates is to be green, where others aren't
     /// ([`crate::engine::Engine::is_explicit`]).
     pub green_next: Cell<bool>,
+    /// The policy's group of the next thread that this one creates, or 0 if no rule says.
+    pub share_next: Cell<u32>,
     pub(crate) cpu: CpuTime,
     /// Scheduling attributes; written by whoever changes them, under the lock.
     pub attributes: SpinLock<Attributes>,
@@ -384,6 +386,8 @@ impl ThreadTable {
         thread.signals.reset();
         thread.cpu.reset(0);
         *thread.attributes.lock() = Attributes::DEFAULT;
+        thread.task.policy.reset(tid);
+        thread.share_next.set(0);
         thread.task.rank.store(0, Ordering::Relaxed);
         thread.life.store(Life::Live as u32, Ordering::Release);
     }
@@ -440,6 +444,14 @@ impl ThreadTable {
         }
         let thread = self.slot(index);
         (thread.tid() & mask == tid && thread.life() == Life::Live).then_some(thread)
+    }
+
+    /// The thread whose slot begins at this address.
+    pub(crate) fn at<'a>(&self, address: usize) -> Option<&'a Thread> {
+        let offset = address.checked_sub(self.base.load(Ordering::Relaxed))?;
+        let index = offset / size_of::<Thread>();
+        let is_slot = offset.is_multiple_of(size_of::<Thread>());
+        (is_slot && index < self.slots()).then(|| self.slot(index))
     }
 
     /// Slots that were ever used.

@@ -56,6 +56,24 @@ code! {
 }
 
 code! {
+    /// Which runnable thread runs next.
+    PolicyKind {
+        /// Per-carrier queues, first come, first served.
+        FIFO = 0, "fifo";
+        /// Who became runnable last.
+        LIFO = 1, "lifo";
+        /// By class, priority and niceness.
+        PRIORITY = 2, "priority";
+        /// By CPU time and weight.
+        FAIR = 3, "fair";
+        /// The earliest deadline.
+        DEADLINE = 4, "deadline";
+        /// What a file says.
+        PLUGIN = 5, "plug-in";
+    }
+}
+
+code! {
     /// What a client asks for.
     RequestKind {
         /// A snapshot, and nothing changed.
@@ -181,6 +199,9 @@ mod tests {
         }
         check(&std::vec::Vec::from_iter(
             CarrierState::ALL.iter().map(|code| (code.0, code.word())),
+        ));
+        check(&std::vec::Vec::from_iter(
+            PolicyKind::ALL.iter().map(|code| (code.0, code.word())),
         ));
         check(&std::vec::Vec::from_iter(
             ThreadState::ALL.iter().map(|code| (code.0, code.word())),

@@ -42,7 +42,7 @@ mod records;
 mod snapshot;
 mod socket_name;
 
-pub use codes::{CarrierState, RequestKind, ThreadFlags, ThreadState, WaitKind};
+pub use codes::{CarrierState, PolicyKind, RequestKind, ThreadFlags, ThreadState, WaitKind};
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_ns};
 pub use pins::{PINS, PinRecord, Pins};
 pub use records::{

@@ -2,7 +2,7 @@
 
 use core::mem::{offset_of, size_of};
 
-use crate::codes::{CarrierState, RequestKind, ThreadFlags, ThreadState, WaitKind};
+use crate::codes::{CarrierState, PolicyKind, RequestKind, ThreadFlags, ThreadState, WaitKind};
 
 /// The first eight bytes of every snapshot.
 pub const MAGIC: [u8; 8] = *b"RADDLE\0\x01";
@@ -112,8 +112,14 @@ pub struct Header {
     pub wanted: u64,
     /// The quantum; `u64::MAX` for none.
     pub quantum_ns: u64,
+    /// Which thread runs next.
+    pub policy: PolicyKind,
     /// Zero.
-    pub reserved: [u64; 5],
+    pub reserved_word: u32,
+    /// Percentages of the groups of the fair policy, the rest first; all zero without shares.
+    pub shares: [u8; 16],
+    /// Zero.
+    pub reserved: [u64; 2],
 }
 
 impl Header {
@@ -141,7 +147,10 @@ impl Header {
             live_threads: 0,
             wanted: 0,
             quantum_ns: 0,
-            reserved: [0; 5],
+            policy: PolicyKind::FIFO,
+            reserved_word: 0,
+            shares: [0; 16],
+            reserved: [0; 2],
         }
     }
 }
@@ -211,8 +220,8 @@ pub struct ThreadRecord {
     /// As `prctl(PR_SET_NAME)` set it; ends at the first zero byte.
     pub name: [u8; NAME_BYTES],
     pub flags: ThreadFlags,
-    /// Zero.
-    pub reserved_word: u32,
+    /// Its group of [`Header::shares`].
+    pub group: u32,
     /// Zero.
     pub reserved: [u64; 3],
 }
@@ -236,7 +245,7 @@ impl ThreadRecord {
 /// The wire form, checked at compile time: sizes, and that each last field ends the structure.
 /// Fields are placed so that none needs padding before it; the sum of the sizes shows it.
 const _LAYOUT: () = {
-    assert!(size_of::<Header>() == 8 + 6 * 4 + 5 * 8 + 7 * 8);
+    assert!(size_of::<Header>() == 8 + 6 * 4 + 7 * 8 + 2 * 4 + 16 + 2 * 8);
     assert!(size_of::<CarrierRecord>() == 4 * 4 + 7 * 8 + 7 * 8);
     assert!(size_of::<ThreadRecord>() == 4 * 4 + 8 * 8 + NAME_BYTES + 2 * 4 + 3 * 8);
     assert!(offset_of!(Header, threads) == 32);

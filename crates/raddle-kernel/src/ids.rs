@@ -1,7 +1,7 @@
 //! Who am I: thread ids and what the kernel keeps per thread under them.
 
 use crate::boundary::{Frame, Outcome};
-use crate::{exclusion, is_multiplexed, procfs, scheduling, user};
+use crate::{exclusion, is_multiplexed, procfs, scheduling, shares, user};
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::TID_BASE;
@@ -54,6 +54,7 @@ pub fn in_child() {
 /// Names a thread, and the kernel thread that is only its own: the main one, or a bound one's.
 pub fn set_name(thread: &Thread, name: &[u8]) {
     thread.set_name(name);
+    shares::named(thread, name);
     // SAFETY: null or a carrier, which lives for ever.
     let own = unsafe { thread.bound.load(Ordering::Acquire).as_ref() };
     let kernel_tid = match own {

@@ -24,6 +24,7 @@ pub mod poll;
 pub mod process;
 pub mod procfs;
 pub mod scheduling;
+pub mod shares;
 pub mod signal;
 pub mod threads;
 pub mod time;

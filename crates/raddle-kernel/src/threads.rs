@@ -7,6 +7,7 @@
 use crate::boundary::{ChildRegisters, CloneFrame, Frame, Outcome, raddle_child_start};
 use crate::futex;
 use crate::scheduling;
+use crate::shares;
 use crate::signal;
 use crate::user;
 use core::ptr::with_exposed_provenance_mut;
@@ -132,6 +133,7 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     }
     scheduling::inherit(thread, parent);
     ums::adopt(thread, parent);
+    shares::created(thread, parent);
     ENGINE.unpark(thread.task_ref());
     tid as isize
 }

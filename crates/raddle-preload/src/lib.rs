@@ -10,6 +10,7 @@ mod environment;
 mod interface;
 mod late;
 mod original;
+mod policy;
 mod start;
 mod symbols;
 mod symbols_threads;

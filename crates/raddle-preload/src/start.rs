@@ -14,14 +14,17 @@ use crate::environment::{Environment, Line};
 use crate::interface;
 use crate::late;
 use crate::original::{self, LinkMap};
+use crate::policy::{self, Wrong};
 use crate::{symbols, watchers};
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::{self, Write};
 use core::ptr::with_exposed_provenance_mut;
 use raddle_engine::engine::{Hooks, MAX_WANTED};
 use raddle_engine::thread::MAX_THREADS;
-use raddle_engine::{ENGINE, chaos};
-use raddle_kernel::{boundary, calls, credentials, exclusion, loading, process, signal, threads};
+use raddle_engine::{Carrier, ENGINE, chaos};
+use raddle_kernel::{
+    boundary, calls, credentials, exclusion, loading, process, shares, signal, threads,
+};
 use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, plan};
 use raddle_sched::policy::QUANTUM_NS;
 use raddle_sys::{is_err, mem, nr, sys};
@@ -67,6 +70,8 @@ enum Why {
     Quantum,
     Chaos,
     MaxThreads,
+    Policy,
+    Share,
     Patching(Refusal),
 }
 
@@ -102,6 +107,13 @@ impl fmt::Display for Why {
                 "RADDLE_QUANTUM_US is not 0 or a number from 50 to 1000000; correct it"
             }
             Self::Chaos => "RADDLE_CHAOS is not a number from 0 to 4294967295; correct it",
+            Self::Policy => {
+                "RADDLE_POLICY is not fifo, lifo, priority, fair, deadline or a path; correct it"
+            }
+            Self::Share => {
+                "RADDLE_SHARE is not a list of name:GLOB=PERCENT and lib:GLOB=PERCENT of 100 at \
+                 most, or RADDLE_POLICY is not fair; correct it"
+            }
             Self::Carriers => "RADDLE_CARRIERS is not a number from 1 to 1024; correct it",
             Self::Patching(refusal) => return write!(f, "{refusal}"),
         })
@@ -219,7 +231,7 @@ unsafe fn minor_version(libc: &LinkMap) -> Option<u32> {
 }
 
 /// Everything that needs no patching.
-fn prepare(environment: &Environment, map: &LinkMap) -> Result<(), Why> {
+fn prepare(environment: &Environment, map: &'static LinkMap) -> Result<(), Why> {
     if let Some(rules) = environment.get(b"RADDLE_EXCLUDE")
         && !rules.is_empty()
     {
@@ -241,9 +253,16 @@ fn prepare(environment: &Environment, map: &LinkMap) -> Result<(), Why> {
         thread_exited: threads::exited,
         route_signals: signal::route,
     };
+    policy::choose(environment).map_err(|wrong| match wrong {
+        Wrong::Policy => Why::Policy,
+        Wrong::Share => Why::Share,
+    })?;
     // SAFETY: the only thread, once; FSGSBASE was checked.
     unsafe { ENGINE.init(carriers, environment.auxiliary(AT_SYSINFO_EHDR), hooks) }
         .map_err(|_| Why::NoMemory)?;
+    policy::plug_in(environment, map);
+    let main = Carrier::current().thread();
+    shares::named(main, &main.name());
     process::init(environment.is_verbose()).map_err(|_| Why::NoMemory)
 }
 

@@ -7,12 +7,12 @@ use core::mem::transmute;
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread};
-use raddle_kernel::{clocks, exclusion, ids};
+use raddle_kernel::{clocks, exclusion, ids, shares};
 use raddle_sched::Wake;
 use raddle_sys::abi::Timespec;
 use raddle_sys::errno;
 
-/// `pthread_create(3)`: glibc's, after a look at the exclusion rules.
+/// `pthread_create(3)`: glibc's, after a look at the rules about threads.
 ///
 /// # Safety
 /// As POSIX says.
@@ -29,6 +29,9 @@ pub unsafe extern "C" fn pthread_create(
             carrier.thread().bind_next.set(true);
         }
     }
+    if shares::any() {
+        choose_share(start);
+    }
     call_original!(
         original::CREATE,
         fn(*mut u64, *const c_void, usize, *mut c_void) -> c_int,
@@ -37,6 +40,18 @@ pub unsafe extern "C" fn pthread_create(
         start,
         argument
     )
+}
+
+/// The group of the thread that is about to be created, by the library of its start function.
+#[cold]
+fn choose_share(start: usize) {
+    let carrier = Carrier::current();
+    if carrier.raw.get() == 0
+        && let Some(object) = original::object_of(start)
+        && let Some(group) = shares::of_library(original::path_of(object))
+    {
+        carrier.thread().share_next.set(group);
+    }
 }
 
 /// True if a rule names the start function or the library that it is in.

@@ -1,14 +1,20 @@
-//! The global queue: work from threads that are no carriers, and overflow of full run queues.
+//! The global queue: work from threads that are no carriers, and overflow of full run queues; under
+//! another policy than fifo all runnable tasks.
 
-use crate::spin::SpinLock;
-use crate::sync::{AtomicUsize, Ordering};
+use crate::policies::fair::GROUPS;
+use crate::policies::{Fault, Host, Kind, Order, Reason, Table};
+use crate::spin::{SpinGuard, SpinLock};
+use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 use crate::task::{TaskList, TaskRef};
 
-/// A FIFO of runnable tasks that anybody may push to and any carrier pops from.
+/// Runnable tasks that anybody may push and any carrier takes, in the order of the policy: without
+/// one, first come, first served.
 pub struct Injector {
-    list: SpinLock<TaskList>,
-    /// Tasks in the list; written under the lock, read without it as a hint.
+    order: SpinLock<Order>,
+    /// Tasks in the queue; written under the lock, read without it as a hint.
     len: AtomicUsize,
+    /// A [`Fault`]'s code that nobody has taken. Written under the lock.
+    fault: AtomicU32,
 }
 
 impl Injector {
@@ -16,8 +22,9 @@ impl Injector {
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub const fn new() -> Self {
         Self {
-            list: SpinLock::new(TaskList::new()),
+            order: SpinLock::new(Order::new()),
             len: AtomicUsize::new(0),
+            fault: AtomicU32::new(0),
         }
     }
 
@@ -25,8 +32,9 @@ impl Injector {
     #[cfg(any(raddle_loom, raddle_shuttle))]
     pub fn new() -> Self {
         Self {
-            list: SpinLock::new(TaskList::new()),
+            order: SpinLock::new(Order::new()),
             len: AtomicUsize::new(0),
+            fault: AtomicU32::new(0),
         }
     }
 
@@ -42,35 +50,58 @@ impl Injector {
         self.len() == 0
     }
 
-    /// Appends a task.
+    /// Appends a task that was woken.
     pub fn push(&self, task: TaskRef) {
-        let list = self.list.lock();
-        list.push(task);
-        self.len.store(list.len(), Ordering::SeqCst);
+        self.enqueue(task, Reason::Woken, 0, None);
     }
 
-    /// Puts a task before all others: it is the next to be taken.
+    /// Adds a task. True if whoever is picked next should run instead of `running` at once.
+    pub fn enqueue(
+        &self,
+        task: TaskRef,
+        reason: Reason,
+        now_ns: u64,
+        running: Option<TaskRef>,
+    ) -> bool {
+        let mut order = self.order.lock();
+        order.enqueue(task, reason, now_ns);
+        self.look_after(&mut order);
+        running.is_some_and(|running| order.outranks(running))
+    }
+
+    /// Puts a task before all others: it is the next to be taken. Under fifo only.
     pub fn push_first(&self, task: TaskRef) {
-        let list = self.list.lock();
-        list.push_first(task);
-        self.len.store(list.len(), Ordering::SeqCst);
+        let mut order = self.order.lock();
+        order.push_first(task);
+        self.look_after(&mut order);
     }
 
-    /// Appends a list of tasks.
+    /// Appends a list of tasks that were woken.
     pub fn push_all(&self, tasks: TaskList) {
-        let list = self.list.lock();
-        list.append(tasks);
-        self.len.store(list.len(), Ordering::SeqCst);
+        let mut order = self.order.lock();
+        while let Some(task) = tasks.pop() {
+            order.enqueue(task, Reason::Woken, 0);
+        }
+        self.look_after(&mut order);
     }
 
-    /// Takes the oldest task.
+    /// Takes the task that runs next.
     pub fn pop(&self) -> Option<TaskRef> {
+        self.pick(0)
+    }
+
+    /// As [`Injector::pop`], for policies that go by time.
+    pub fn pick(&self, now_ns: u64) -> Option<TaskRef> {
         if self.len.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let list = self.list.lock();
-        let task = list.pop();
-        self.len.store(list.len(), Ordering::SeqCst);
+        let mut order = self.order.lock();
+        let task = order.pick(now_ns);
+        if self.look_after(&mut order) && task.is_none() {
+            let task = order.pick(now_ns);
+            self.look_after(&mut order);
+            return task;
+        }
         task
     }
 
@@ -80,15 +111,69 @@ impl Injector {
         if self.len.load(Ordering::Relaxed) == 0 {
             return taken;
         }
-        let list = self.list.lock();
+        let mut order = self.order.lock();
         while taken.len() < max {
-            match list.pop() {
+            match order.pick(0) {
                 Some(task) => taken.push(task),
                 None => break,
             }
         }
-        self.len.store(list.len(), Ordering::SeqCst);
+        self.look_after(&mut order);
         taken
+    }
+
+    /// Says what changed; true if the policy has failed just now, and is fifo since.
+    fn look_after(&self, order: &mut SpinGuard<'_, Order>) -> bool {
+        self.len.store(order.len(), Ordering::SeqCst);
+        let fault = order.take_fault();
+        if let Some(fault) = fault {
+            self.fault.store(fault as u32, Ordering::Relaxed);
+        }
+        fault.is_some()
+    }
+
+    /// What a plug-in did wrong, once.
+    pub fn take_fault(&self) -> Option<Fault> {
+        if self.fault.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        Fault::from_code(self.fault.swap(0, Ordering::Relaxed))
+    }
+
+    /// Changes the policy, before there are tasks.
+    pub fn choose(&self, kind: Kind) {
+        self.order.lock().choose(kind);
+    }
+
+    /// As [`Injector::choose`], to a plug-in.
+    pub fn choose_foreign(&self, table: &'static Table, host: Host) {
+        self.order.lock().choose_foreign(table, host);
+    }
+
+    /// The policy in use.
+    pub fn kind(&self) -> Kind {
+        self.order.lock().kind()
+    }
+
+    /// See [`crate::policies::Fair::set_shares`].
+    pub fn set_shares(&self, weights: &[u32; GROUPS]) {
+        self.order.lock().set_shares(weights);
+    }
+
+    /// See [`crate::policies::Fair::shares`].
+    pub fn shares(&self) -> [u32; GROUPS] {
+        self.order.lock().shares()
+    }
+
+    /// How long `running` may run while others wait; 0 if it should stop for one of them at once.
+    pub fn quantum_ns(&self, running: TaskRef, default_ns: u64) -> u64 {
+        let mut order = self.order.lock();
+        let quantum_ns = match order.outranks(running) {
+            true => 0,
+            false => order.quantum_ns(running, default_ns),
+        };
+        self.look_after(&mut order);
+        quantum_ns
     }
 
     /// Empties the queue whose other users no longer exist.
@@ -96,10 +181,11 @@ impl Injector {
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
     pub unsafe fn reset(&self) {
-        // SAFETY: the caller's promise; the list is replaced whole.
-        unsafe { self.list.break_lock() };
-        *self.list.lock() = TaskList::new();
+        // SAFETY: the caller's promise; what the lock guards is replaced whole.
+        unsafe { self.order.break_lock() };
+        self.order.lock().forget();
         self.len.store(0, Ordering::SeqCst);
+        self.fault.store(0, Ordering::Relaxed);
     }
 }
 

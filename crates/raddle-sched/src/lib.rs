@@ -15,6 +15,7 @@
 //! | [`timers`] | `Timers` | whose deadline has passed |
 //! | [`completion_list`] | `CompletionList`, `Link` | whom a user-mode scheduler can run |
 //! | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
+//! | [`policies`] | `Policy`, `Order` | which runnable task runs next, and how long |
 //! | [`spin`] | `SpinLock` | the only lock: short, never held over a switch |
 //! | [`counted_lock`] | `CountedLock` | the same with a count of waiters in its word |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
@@ -23,6 +24,7 @@ pub mod completion_list;
 pub mod counted_lock;
 pub mod idle;
 pub mod injector;
+pub mod policies;
 pub mod policy;
 pub mod run_queue;
 pub mod spin;

@@ -15,6 +15,7 @@
 //! No lock is held over a switch, and no wake-up is lost: before step 1's link the condition check
 //! sees the change, after it the waker sees the node.
 
+use crate::policies::Node;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 use crate::timers::TimerNode;
 use core::cell::Cell;
@@ -52,6 +53,8 @@ pub struct Task {
     pub rank: AtomicU32,
     /// Place in [`crate::Timers`]; guarded by its lock.
     pub(crate) timer: TimerNode,
+    /// Place in the policy, and what that goes by.
+    pub policy: Node,
 }
 
 impl Task {
@@ -63,6 +66,7 @@ impl Task {
             next: AtomicPtr::new(null_mut()),
             rank: AtomicU32::new(0),
             timer: TimerNode::new(),
+            policy: Node::new(),
         }
     }
 

@@ -14,8 +14,9 @@
 //! `RADDLE_BIN` names the command, `target/release/raddle` otherwise. `RADDLE_TESTS=native` runs
 //! nothing under raddle: so a case is written and debugged. `RADDLE_TEST_TIMEOUT_S` is how long a
 //! case may take in one mode, 60 otherwise. `RADDLE_TEST_CHAOS` is the seed (`RADDLE_CHAOS`) that
-//! the programs run with; `RADDLE_TEST_GLIBC` a folder with the glibc that C and C++ programs run
-//! with. A case whose tool is not installed is skipped with a line, and fails if `CI=true`.
+//! the programs run with, `RADDLE_TEST_POLICY` their policy; `RADDLE_TEST_GLIBC` a folder with the
+//! glibc that C and C++ programs run with. A case whose tool is not installed is skipped with a
+//! line, and fails if `CI=true`.
 //!
 //! Rejected: programs that link a test framework (they would not be unmodified programs of
 //! everyday libraries); one process for all cases of a program (a hang would hide the others, and
@@ -33,7 +34,7 @@ pub use case::{Case, RunFolder, assert_same, check_list, compare, in_every_mode}
 pub use child::{Outcome, Running, status_number};
 pub use known::{Known, judge};
 pub use mode::{Mode, modes, raddle};
-pub use program::Program;
+pub use program::{Program, shared_object};
 pub use tools::{Jdk, Missing, find_tool, jdks, or_skip, say, settle};
 
 /// Declares one test a case, and one that the program has no case which is not listed.

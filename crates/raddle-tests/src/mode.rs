@@ -28,6 +28,8 @@ pub fn modes() -> Vec<Mode> {
 
 /// Names a seed: the programs run under chaos (`RADDLE_CHAOS`).
 const CHAOS: &str = "RADDLE_TEST_CHAOS";
+/// Names a policy: the programs run under it (`RADDLE_POLICY`).
+const POLICY: &str = "RADDLE_TEST_POLICY";
 
 impl Mode {
     /// A command that runs `arguments` in this mode, with none of raddle's variables inherited.
@@ -52,6 +54,9 @@ impl Mode {
         }
         if let Some(seed) = env::var_os(CHAOS) {
             command.env("RADDLE_CHAOS", seed);
+        }
+        if let Some(policy) = env::var_os(POLICY) {
+            command.env("RADDLE_POLICY", policy);
         }
         Ok(command)
     }

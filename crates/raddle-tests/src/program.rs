@@ -113,7 +113,8 @@ pub fn shared_object(source: &str) -> Result<PathBuf> {
         .join(source);
     let mut command = Command::new(find_tool("cc")?);
     command
-        .args(["-O2", "-g", "-shared", "-fPIC", "-o", "library.so"])
+        .args(["-O2", "-g", "-shared", "-fPIC", "-fno-stack-protector"])
+        .args(["-o", "library.so"])
         .arg(&path);
     Ok(product(&path, command)?.join("library.so"))
 }

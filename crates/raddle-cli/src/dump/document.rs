@@ -1,7 +1,8 @@
 //! A snapshot as a JSON document.
 
 use raddle_inspect::{
-    CarrierRecord, Histogram, NO_CARRIER, PinRecord, Snapshot, ThreadFlags, ThreadRecord, WaitKind,
+    CarrierRecord, Header, Histogram, NO_CARRIER, PinRecord, Snapshot, ThreadFlags, ThreadRecord,
+    WaitKind,
 };
 use serde::Serialize;
 
@@ -17,6 +18,9 @@ pub struct Document {
     carriers_wanted: u64,
     /// `null` for none.
     quantum_ns: Option<u64>,
+    policy: &'static str,
+    /// Percentages of the groups, the rest first; empty without shares.
+    shares: Vec<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     wake_up: Option<WakeUp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,6 +80,7 @@ struct Thread {
     carrier: Option<u32>,
     main: bool,
     bound: bool,
+    group: u32,
     #[serde(flatten)]
     counters: Counters,
 }
@@ -107,6 +112,8 @@ impl Document {
             live_threads: header.live_threads,
             carriers_wanted: header.wanted,
             quantum_ns: (header.quantum_ns != u64::MAX).then_some(header.quantum_ns),
+            policy: header.policy.word(),
+            shares: shares(header),
             wake_up: statistics.map(|all| WakeUp::new(&all.wake_ups)),
             pinning: statistics.map(Pinning::new),
             carriers: snapshot
@@ -119,6 +126,11 @@ impl Document {
                 .collect(),
         }
     }
+}
+
+fn shares(header: &Header) -> Vec<u8> {
+    let shares = header.shares.iter().copied();
+    shares.filter(|percent| *percent != 0).collect()
 }
 
 impl Pinning {
@@ -187,6 +199,7 @@ impl Thread {
             carrier: (record.carrier != NO_CARRIER).then_some(record.carrier),
             main: record.flags.contains(ThreadFlags::MAIN),
             bound: record.flags.contains(ThreadFlags::BOUND),
+            group: record.group,
             counters: Counters {
                 active: record.switches,
                 steal: record.steal,

@@ -4,8 +4,8 @@
 use std::io::{self, Write};
 
 use raddle_inspect::{
-    CarrierRecord, CarrierState, Histogram, NO_CARRIER, Snapshot, ThreadFlags, ThreadRecord,
-    WaitKind,
+    CarrierRecord, CarrierState, Header, Histogram, NO_CARRIER, PolicyKind, Snapshot, ThreadFlags,
+    ThreadRecord, WaitKind,
 };
 
 use super::{Statistics, pins};
@@ -34,6 +34,9 @@ pub fn write(
         },
         seconds(up_ns)
     )?;
+    if header.policy != PolicyKind::FIFO {
+        writeln!(out, "{}", policy(header))?;
+    }
     writeln!(out)?;
     write_rows(&[Align::Left; 11], out, || {
         snapshot.carriers().map(|record| carrier(&record))
@@ -49,11 +52,28 @@ pub fn write(
         let rows = pins::rows(&statistics.pins, &statistics.places, header.now_ns);
         return write_rows(&[Align::Left; 4], out, || rows.iter().cloned());
     }
-    write_rows(&[Align::Left; 11], out, || {
+    write_rows(&[Align::Left; 12], out, || {
         snapshot
             .threads()
             .map(|record| thread(&record, header.now_ns))
     })
+}
+
+/// `policy fair, shares: rest 75%, group 1 25%`.
+pub fn policy(header: &Header) -> String {
+    let mut text = format!("policy {}", header.policy.word());
+    let groups = header
+        .shares
+        .iter()
+        .enumerate()
+        .filter(|(_, percent)| **percent != 0);
+    for (group, percent) in groups {
+        text += &match group {
+            0 => format!(", shares: rest {percent}%"),
+            group => format!(", group {group} {percent}%"),
+        };
+    }
+    text
 }
 
 fn carrier(record: &CarrierRecord) -> Vec<String> {
@@ -105,6 +125,9 @@ fn thread(record: &ThreadRecord, now_ns: u64) -> Vec<String> {
         record.preempt,
         record.park,
     ]));
+    if record.group != 0 {
+        cells.push(format!("group={}", record.group));
+    }
     cells
 }
 

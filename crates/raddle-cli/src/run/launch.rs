@@ -9,9 +9,10 @@ use std::ptr;
 use super::{inherit, program};
 use crate::cli::{
     CARRIERS_VARIABLE, CHAOS_VARIABLE, EXCLUDE_SEPARATOR, EXCLUDE_VARIABLE, MAX_THREADS_VARIABLE,
-    QUANTUM_VARIABLE, RunArguments, VERBOSE_VARIABLE,
+    POLICY_VARIABLE, QUANTUM_VARIABLE, RunArguments, SHARE_VARIABLE, VERBOSE_VARIABLE,
 };
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND};
+use crate::run::policy::Policy;
 
 const LD_PRELOAD: &str = "LD_PRELOAD";
 
@@ -22,7 +23,9 @@ pub type Environment = Vec<(OsString, OsString)>;
 pub fn environment(arguments: &RunArguments, preload: &Path, keep_preload: bool) -> Environment {
     let mut environment: Environment = std::env::vars_os().collect();
     let inherited = std::env::var_os(LD_PRELOAD).unwrap_or_default();
-    let list = preload_list(preload, &inherited, keep_preload);
+    let plug_in = arguments.policy.as_ref().and_then(Policy::file);
+    let own: Vec<_> = [Some(preload), plug_in].into_iter().flatten().collect();
+    let list = preload_list(&own, &inherited, keep_preload);
     set(
         &mut environment,
         LD_PRELOAD,
@@ -42,6 +45,18 @@ pub fn environment(arguments: &RunArguments, preload: &Path, keep_preload: bool)
     if arguments.verbose {
         set(&mut environment, VERBOSE_VARIABLE, Some("1".into()));
     }
+    if let Some(policy) = &arguments.policy {
+        set(
+            &mut environment,
+            POLICY_VARIABLE,
+            Some(policy.to_string().into()),
+        );
+    }
+    if !arguments.share.is_empty() {
+        let rules: Vec<_> = arguments.share.iter().map(ToString::to_string).collect();
+        let joined = rules.join(&EXCLUDE_SEPARATOR.to_string());
+        set(&mut environment, SHARE_VARIABLE, Some(joined.into()));
+    }
     if !arguments.exclude.is_empty() {
         let patterns: Vec<_> = arguments.exclude.iter().map(ToString::to_string).collect();
         let joined = patterns.join(&EXCLUDE_SEPARATOR.to_string());
@@ -50,14 +65,15 @@ pub fn environment(arguments: &RunArguments, preload: &Path, keep_preload: bool)
     environment
 }
 
-/// `preload` and then what is inherited, or only the latter; ours is never in it twice.
-fn preload_list(preload: &Path, inherited: &OsStr, keep: bool) -> OsString {
-    let ours = preload.as_os_str().as_bytes();
+/// `own` files and then what is inherited, or only the latter; none of ours is in it twice.
+fn preload_list(own: &[&Path], inherited: &OsStr, keep: bool) -> OsString {
+    let ours: Vec<_> = own.iter().map(|path| path.as_os_str().as_bytes()).collect();
     let others = inherited
         .as_bytes()
         .split(|byte| matches!(byte, b':' | b' '));
-    let others = others.filter(|entry| !entry.is_empty() && *entry != ours);
-    let entries: Vec<_> = keep.then_some(ours).into_iter().chain(others).collect();
+    let others = others.filter(|entry| !entry.is_empty() && !ours.contains(entry));
+    let kept = ours.iter().copied().filter(|_| keep);
+    let entries: Vec<_> = kept.chain(others).collect();
     OsString::from_vec(entries.join(&b':'))
 }
 
@@ -164,7 +180,7 @@ mod tests {
     use super::*;
 
     fn list(inherited: &str, keep: bool) -> OsString {
-        preload_list(Path::new("/lib/ours.so"), OsStr::new(inherited), keep)
+        preload_list(&[Path::new("/lib/ours.so")], OsStr::new(inherited), keep)
     }
 
     #[test]

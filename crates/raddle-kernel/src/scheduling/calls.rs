@@ -1,8 +1,8 @@
 //! The system calls about scheduling classes and niceness.
 
 use super::{
-    DEADLINE, FLAG_RESET_ON_FORK, PRIORITY_MAX, carrier_of, change, is_real_time, needs_kernel,
-    permission,
+    DEADLINE, FLAG_RESET_ON_FORK, PRIORITY_MAX, carrier_of, change, is_real_time, is_special,
+    permission, tell_policy,
 };
 use crate::boundary::{Frame, Outcome};
 use crate::user;
@@ -137,7 +137,7 @@ pub extern "C" fn sched_getattr(frame: &Frame) -> Outcome {
     unsafe {
         (&raw mut (*at).policy).write_unaligned(now.policy);
         (&raw mut (*at).flags).write_unaligned(u64::from(now.resets_on_fork));
-        let fair = !needs_kernel(now.policy);
+        let fair = !is_special(now.policy);
         (&raw mut (*at).nice).write_unaligned(if fair { now.nice } else { 0 });
         (&raw mut (*at).priority).write_unaligned(now.priority);
         if now.times_ns != [0; 3] || !fair {
@@ -176,7 +176,7 @@ pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
     if attr.flags & KEEP_PARAMS == 0 {
         next.priority = attr.priority;
         next.times_ns = attr.times_ns;
-        if !needs_kernel(next.policy) {
+        if !is_special(next.policy) {
             next.nice = attr.nice.clamp(NICE_MIN, NICE_MAX);
         }
     }
@@ -185,6 +185,12 @@ pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
     }
     if attr.flags & CLAMPS != 0 {
         return Outcome::of(err(errno::EOPNOTSUPP)); // as a kernel without them
+    }
+    // The kernel would look at these times, but isn't asked about a thread that stays green.
+    let [runtime_ns, deadline_ns, period_ns] = next.times_ns;
+    let is_feasible = 0 < runtime_ns && runtime_ns <= deadline_ns;
+    if next.policy == DEADLINE && !(is_feasible && (period_ns == 0 || deadline_ns <= period_ns)) {
+        return EINVAL;
     }
     answer(change(thread, &next))
 }
@@ -252,6 +258,8 @@ pub extern "C" fn setpriority(frame: &Frame) -> Outcome {
             return Outcome::of(result);
         }
     }
-    thread.attributes.lock().nice = nice;
+    let mut attributes = thread.attributes.lock();
+    attributes.nice = nice;
+    tell_policy(thread, &attributes);
     Outcome::of(0)
 }

@@ -1,9 +1,10 @@
 //! Scheduling classes, niceness and affinity of green threads.
 //!
 //! A green thread's attributes are stored with it, inherited as Linux inherits them, checked by
-//! Linux's rules, and read back; they don't change how carriers run it. What needs the kernel's
-//! scheduler gets it: a thread that asks for a real-time class or a deadline is *bound* first, and
-//! the attributes of a bound thread are given to its kernel thread as well.
+//! Linux's rules, and read back; the engine's policy is told of them, and fifo goes by none. What
+//! needs the kernel's scheduler gets it: a thread that asks for a real-time class or a deadline is
+//! *bound* first, and the attributes of a bound thread are given to its kernel thread, too. Under
+//! a policy that knows such classes the thread stays green; who may ask for them is the same.
 //!
 //! Rejected: to honour affinity by binding. Programs pin each of their threads for speed, and would
 //! have kernel threads only.
@@ -21,6 +22,7 @@ pub use calls::{
 use core::sync::atomic::Ordering;
 use raddle_engine::attributes::{Attributes, CPU_WORDS};
 use raddle_engine::{Carrier, ENGINE, Thread, switch};
+use raddle_sched::policies::Class;
 use raddle_sys::abi::SchedAttr;
 use raddle_sys::{err, errno, nr, sys};
 
@@ -39,9 +41,24 @@ const fn is_real_time(policy: u32) -> bool {
     matches!(policy, FIFO | RR)
 }
 
-/// True if only the kernel's scheduler can give the thread what it asked for.
-const fn needs_kernel(policy: u32) -> bool {
+/// True for the classes that come before all others.
+const fn is_special(policy: u32) -> bool {
     is_real_time(policy) || policy == DEADLINE
+}
+
+/// True if only the kernel's scheduler can give the thread what it asked for.
+fn needs_kernel(policy: u32) -> bool {
+    is_special(policy) && !ENGINE.has_classes()
+}
+
+/// Tells the engine's policy of a thread's attributes.
+fn tell_policy(thread: &Thread, attributes: &Attributes) {
+    let deadline_ns = match attributes.policy {
+        DEADLINE => attributes.times_ns[1],
+        _ => 0,
+    };
+    let (class, terms) = (Class(attributes.policy), &thread.task.policy.terms);
+    terms.set_attributes(class, attributes.priority, attributes.nice, deadline_ns);
 }
 
 /// Takes over what the kernel knows of the only thread; before the first clone.
@@ -63,6 +80,7 @@ pub fn adopt() {
         attributes.nice = attr.nice;
         attributes.cpus = [0; CPU_WORDS];
         attributes.resets_on_fork = attr.flags & FLAG_RESET_ON_FORK != 0;
+        tell_policy(thread, &attributes);
         rank(thread, &attributes);
     }
     affinity::adopt();
@@ -83,7 +101,7 @@ fn inherited(attributes: Attributes) -> Attributes {
     if !attributes.resets_on_fork {
         return attributes;
     }
-    let special = needs_kernel(attributes.policy);
+    let special = is_special(attributes.policy);
     Attributes {
         policy: if special { 0 } else { attributes.policy },
         nice: if special { 0 } else { attributes.nice.max(0) },
@@ -96,6 +114,7 @@ fn inherited(attributes: Attributes) -> Attributes {
 pub fn inherit(child: &Thread, parent: &Thread) {
     let attributes = inherited(*parent.attributes.lock());
     *child.attributes.lock() = attributes;
+    tell_policy(child, &attributes);
     rank(child, &attributes);
     let bound = !parent.bound.load(Ordering::Relaxed).is_null();
     if bound && needs_kernel(attributes.policy) && carrier_of(child).is_none() {
@@ -109,6 +128,7 @@ pub fn in_child() {
     let carrier = Carrier::current();
     let mut attributes = carrier.thread().attributes.lock();
     *attributes = inherited(*attributes);
+    tell_policy(carrier.thread(), &attributes);
     rank(carrier.thread(), &attributes);
     if *attributes != Attributes::DEFAULT {
         let _ = tell(carrier, &attributes);
@@ -160,6 +180,7 @@ fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
         cpus: attributes.cpus,
         ..*next
     };
+    tell_policy(thread, &attributes);
     rank(thread, &attributes);
     Ok(())
 }

@@ -1,0 +1,160 @@
+//! The policy of a run, and the shares of its threads.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::cli::EXCLUDE_SEPARATOR;
+
+const NAMES: [&str; 5] = ["fifo", "lifo", "priority", "fair", "deadline"];
+
+/// A built-in policy's name, or a plug-in's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Policy {
+    Named(&'static str),
+    File(PathBuf),
+}
+
+impl Policy {
+    pub fn parse(text: &str) -> Result<Policy, String> {
+        if let Some(name) = NAMES.into_iter().find(|name| *name == text) {
+            return Ok(Policy::Named(name));
+        }
+        let looks_like_a_file = text.contains('/') || text.ends_with(".so");
+        if !looks_like_a_file {
+            let names = NAMES.join(", ");
+            return Err(format!("name one of {names}, or the file of a plug-in"));
+        }
+        let path = Path::new(text).canonicalize();
+        let file = path.ok().filter(|path| path.is_file());
+        let path = file.ok_or("there is no such file; name one that exists")?;
+        // What separates the entries of LD_PRELOAD can't be written in one.
+        match path.to_str().is_some_and(|path| !path.contains([' ', ':'])) {
+            true => Ok(Policy::File(path)),
+            false => Err(
+                "ld.so can't preload a file with a space or a colon in its path; \
+                          move it"
+                    .into(),
+            ),
+        }
+    }
+
+    /// The plug-in's file.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Policy::Named(_) => None,
+            Policy::File(path) => Some(path),
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Policy::Named(name) => out.write_str(name),
+            Policy::File(path) => write!(out, "{}", path.display()),
+        }
+    }
+}
+
+/// `name:GLOB=PERCENT` or `lib:GLOB=PERCENT`, checked; the runtime in the program matches it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    text: String,
+    percent: u32,
+}
+
+/// Rules that the runtime has room for.
+const MAX_SHARES: usize = 15;
+
+impl Share {
+    pub fn parse(text: &str) -> Result<Share, String> {
+        let parts = || {
+            let (pattern, percent) = text.rsplit_once('=')?;
+            let (kind, glob) = pattern.split_once(':')?;
+            let percent = percent.parse().ok()?;
+            let well_formed = matches!(kind, "name" | "lib")
+                && !glob.is_empty()
+                && !glob.contains([EXCLUDE_SEPARATOR, '\0', '\n'])
+                && (1..=99).contains(&percent);
+            well_formed.then_some(percent)
+        };
+        match parts() {
+            Some(percent) => Ok(Share {
+                text: text.into(),
+                percent,
+            }),
+            None => Err("write name:GLOB=PERCENT or lib:GLOB=PERCENT, from 1 to 99".into()),
+        }
+    }
+
+    /// What is wrong with all of them together, under this policy.
+    pub fn check(shares: &[Share], policy: Option<&Policy>) -> Result<(), &'static str> {
+        let sum: u32 = shares.iter().map(|share| share.percent).sum();
+        let fair = [None, Some(&Policy::Named("fair"))].contains(&policy);
+        match () {
+            () if shares.len() > MAX_SHARES => Err("more than 15 shares"),
+            () if sum > 100 => Err("shares of more than 100 percent together"),
+            () if !shares.is_empty() && !fair => Err("shares under another policy than fair"),
+            () => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_files_are_policies() {
+        assert_eq!(Policy::parse("fair"), Ok(Policy::Named("fair")));
+        let file = std::env::current_exe().expect("this test's path");
+        let parsed = Policy::parse(&file.to_string_lossy()).expect("a file that exists");
+        assert_eq!(
+            parsed.file(),
+            Some(&*file.canonicalize().expect("it exists"))
+        );
+        for text in ["", "Fair", "fastest", "./none.so", "/"] {
+            assert!(Policy::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn shares_are_patterns_with_percentages() {
+        for text in ["name:a*=1", "lib:libx.so*=99", "name:a=b=5"] {
+            assert_eq!(
+                Share::parse(text).map(|share| share.to_string()),
+                Ok(text.into())
+            );
+        }
+        for text in [
+            "",
+            "name:a",
+            "name:=5",
+            "start:f=5",
+            "name:a=0",
+            "name:a=100",
+            "a=5",
+        ] {
+            assert!(Share::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn shares_fit_together_and_need_the_fair_policy() {
+        let share = |percent| Share {
+            text: String::new(),
+            percent,
+        };
+        assert_eq!(Share::check(&[share(60), share(40)], None), Ok(()));
+        assert!(Share::check(&[share(60), share(41)], None).is_err());
+        assert!(Share::check(&vec![share(1); 16], None).is_err());
+        assert!(Share::check(&[share(60)], Some(&Policy::Named("fifo"))).is_err());
+        assert_eq!(Share::check(&[], Some(&Policy::Named("fifo"))), Ok(()));
+    }
+}

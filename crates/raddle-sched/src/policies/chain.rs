@@ -1,0 +1,81 @@
+//! A doubly linked list of tasks, through their policy nodes.
+
+use super::node::{node, of};
+use crate::task::{Task, TaskRef};
+use core::ptr::null_mut;
+
+/// Tasks in some order, owned by a policy.
+pub(super) struct Chain {
+    first: *mut Task,
+    last: *mut Task,
+}
+
+// SAFETY: whoever has the chain has its tasks.
+unsafe impl Send for Chain {}
+
+impl Chain {
+    pub const fn new() -> Self {
+        Self {
+            first: null_mut(),
+            last: null_mut(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.first.is_null()
+    }
+
+    /// The task that `pop_front` would take.
+    pub fn first(&self) -> Option<TaskRef> {
+        // SAFETY: the chain's tasks.
+        unsafe { TaskRef::from_ptr(self.first) }
+    }
+
+    pub fn push_front(&mut self, task: TaskRef) {
+        let (at, links) = (task.as_ptr(), of(task));
+        links.before.set(null_mut());
+        links.next.set(self.first);
+        match self.first.is_null() {
+            true => self.last = at,
+            false => node(self.first).before.set(at),
+        }
+        self.first = at;
+    }
+
+    pub fn push_back(&mut self, task: TaskRef) {
+        let (at, links) = (task.as_ptr(), of(task));
+        links.next.set(null_mut());
+        links.before.set(self.last);
+        match self.last.is_null() {
+            true => self.first = at,
+            false => node(self.last).next.set(at),
+        }
+        self.last = at;
+    }
+
+    pub fn pop_front(&mut self) -> Option<TaskRef> {
+        let task = self.first()?;
+        self.remove(task);
+        Some(task)
+    }
+
+    pub fn pop_back(&mut self) -> Option<TaskRef> {
+        // SAFETY: the chain's tasks.
+        let task = unsafe { TaskRef::from_ptr(self.last) }?;
+        self.remove(task);
+        Some(task)
+    }
+
+    /// Takes out a task that is in this chain.
+    pub fn remove(&mut self, task: TaskRef) {
+        let (before, next) = (of(task).before.get(), of(task).next.get());
+        match before.is_null() {
+            true => self.first = next,
+            false => node(before).next.set(next),
+        }
+        match next.is_null() {
+            true => self.last = before,
+            false => node(next).before.set(before),
+        }
+    }
+}

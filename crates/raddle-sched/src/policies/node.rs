@@ -1,0 +1,167 @@
+//! What a policy keeps in a task, and what it is told of it.
+
+use super::foreign::View;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::task::{Task, TaskRef};
+use core::cell::{Cell, UnsafeCell};
+use core::ptr::null_mut;
+
+/// A scheduling class, by the numbers of `sched(7)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Class(pub u32);
+
+impl Class {
+    pub const OTHER: Self = Self(0);
+    pub const FIFO: Self = Self(1);
+    pub const ROUND_ROBIN: Self = Self(2);
+    pub const IDLE: Self = Self(5);
+    pub const DEADLINE: Self = Self(6);
+}
+
+/// What a policy goes by. Written by whoever changes a thread's attributes, and by the engine
+/// before it queues the task; read by policies. Relaxed: a value that comes late counts next time.
+pub struct Terms {
+    class: AtomicU32,
+    /// 1 to 99 in the real-time classes.
+    priority: AtomicU32,
+    /// -20 to 19, as its bits.
+    nice: AtomicU32,
+    /// The group of [`super::Fair`]; 0 for the rest.
+    group: AtomicU32,
+    /// From becoming runnable to the deadline; 0 for none.
+    deadline_ns: AtomicU64,
+    /// CPU time so far, if the policy wants it measured.
+    ran_ns: AtomicU64,
+    tid: AtomicU32,
+}
+
+impl Terms {
+    fn new() -> Self {
+        Self {
+            class: AtomicU32::new(0),
+            priority: AtomicU32::new(0),
+            nice: AtomicU32::new(0),
+            group: AtomicU32::new(0),
+            deadline_ns: AtomicU64::new(0),
+            ran_ns: AtomicU64::new(0),
+            tid: AtomicU32::new(0),
+        }
+    }
+
+    /// Sets class, priority, niceness and relative deadline.
+    pub fn set_attributes(&self, class: Class, priority: u32, nice: i32, deadline_ns: u64) {
+        self.class.store(class.0, Ordering::Relaxed);
+        self.priority.store(priority, Ordering::Relaxed);
+        self.nice.store(nice as u32, Ordering::Relaxed);
+        self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
+    }
+
+    /// Puts the task into a group.
+    pub fn set_group(&self, group: u32) {
+        self.group.store(group, Ordering::Relaxed);
+    }
+
+    /// Says how much CPU time the task has used.
+    pub fn set_ran_ns(&self, ns: u64) {
+        self.ran_ns.store(ns, Ordering::Relaxed);
+    }
+
+    pub fn class(&self) -> Class {
+        Class(self.class.load(Ordering::Relaxed))
+    }
+
+    pub fn priority(&self) -> u32 {
+        self.priority.load(Ordering::Relaxed)
+    }
+
+    pub fn nice(&self) -> i32 {
+        self.nice.load(Ordering::Relaxed) as i32
+    }
+
+    pub fn group(&self) -> u32 {
+        self.group.load(Ordering::Relaxed)
+    }
+
+    pub fn deadline_ns(&self) -> u64 {
+        self.deadline_ns.load(Ordering::Relaxed)
+    }
+
+    pub fn ran_ns(&self) -> u64 {
+        self.ran_ns.load(Ordering::Relaxed)
+    }
+
+    pub fn tid(&self) -> u32 {
+        self.tid.load(Ordering::Relaxed)
+    }
+}
+
+/// A policy's part of a task. All but the terms is guarded by the lock around the policy.
+pub struct Node {
+    pub terms: Terms,
+    pub(super) next: Cell<*mut Task>,
+    pub(super) before: Cell<*mut Task>,
+    pub(super) child: Cell<*mut Task>,
+    /// What a heap orders by; then by `turn`.
+    pub(super) key: Cell<u64>,
+    pub(super) turn: Cell<u64>,
+    /// Since when it has been runnable, for policies that must not starve it.
+    pub(super) since_ns: Cell<u64>,
+    /// True while a plug-in has it.
+    pub(super) queued: Cell<bool>,
+    /// Fair: run time divided by weight, and in which group.
+    pub(super) virtual_ns: Cell<u64>,
+    pub(super) in_group: Cell<u32>,
+    /// Fair: run time that is in `virtual_ns`.
+    pub(super) counted_ns: Cell<u64>,
+    /// What a plug-in sees.
+    pub(super) view: UnsafeCell<View>,
+}
+
+// SAFETY: the links lead to tasks that are reached under the policy's lock only.
+unsafe impl Send for Node {}
+// SAFETY: as above; every cell is read and written under that lock.
+unsafe impl Sync for Node {}
+
+impl Node {
+    pub(crate) fn new() -> Self {
+        Self {
+            terms: Terms::new(),
+            next: Cell::new(null_mut()),
+            before: Cell::new(null_mut()),
+            child: Cell::new(null_mut()),
+            key: Cell::new(0),
+            turn: Cell::new(0),
+            since_ns: Cell::new(0),
+            queued: Cell::new(false),
+            virtual_ns: Cell::new(0),
+            in_group: Cell::new(0),
+            counted_ns: Cell::new(0),
+            view: UnsafeCell::new(View::EMPTY),
+        }
+    }
+
+    /// For the next thread in a slot, before anybody else knows it.
+    pub fn reset(&self, tid: u32) {
+        self.terms.set_attributes(Class::OTHER, 0, 0, 0);
+        self.terms.set_group(0);
+        self.terms.set_ran_ns(0);
+        self.terms.tid.store(tid, Ordering::Relaxed);
+        self.virtual_ns.set(0);
+        self.in_group.set(0);
+        self.counted_ns.set(0);
+        // SAFETY: the task is in no policy, so nobody looks at it.
+        unsafe { *self.view.get() = View::EMPTY };
+    }
+}
+
+/// The node of a task that a policy holds.
+pub(super) fn node<'a>(task: *mut Task) -> &'a Node {
+    // SAFETY: called with tasks that a policy links, under its lock; tasks live in type-stable
+    // memory.
+    unsafe { &(*task).policy }
+}
+
+/// As [`node`].
+pub(super) fn of<'a>(task: TaskRef) -> &'a Node {
+    &task.get().policy
+}

@@ -1,0 +1,153 @@
+//! The policy in use: what is behind the injector's lock.
+
+use super::fair::GROUPS;
+use super::foreign::{Fault, Host, Table};
+use super::{Deadline, Fair, Foreign, Kind, Lanes, Lifo, Policy, Reason};
+use crate::task::{TaskList, TaskRef};
+
+/// All policies, of which one is used; all zero it is fifo, without tasks.
+pub struct Order {
+    kind: Kind,
+    len: usize,
+    fifo: TaskList,
+    lifo: Lifo,
+    lanes: Lanes,
+    fair: Fair,
+    deadline: Deadline,
+    foreign: Foreign,
+}
+
+impl Order {
+    /// Fifo, without tasks.
+    pub const fn new() -> Self {
+        Self {
+            kind: Kind::Fifo,
+            len: 0,
+            fifo: TaskList::new(),
+            lifo: Lifo::new(),
+            lanes: Lanes::new(),
+            fair: Fair::new(),
+            deadline: Deadline::new(),
+            foreign: Foreign::new(),
+        }
+    }
+
+    /// Changes the policy, before there are tasks.
+    pub fn choose(&mut self, kind: Kind) {
+        debug_assert!(self.len == 0, "tasks would be left behind");
+        self.kind = kind;
+    }
+
+    /// As [`Order::choose`], to a plug-in.
+    pub fn choose_foreign(&mut self, table: &'static Table, host: Host) {
+        self.choose(Kind::Plugin);
+        self.foreign.set(table, host);
+    }
+
+    /// The policy in use.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// See [`Fair::set_shares`].
+    pub fn set_shares(&mut self, weights: &[u32; GROUPS]) {
+        self.fair.set_shares(weights);
+    }
+
+    /// See [`Fair::shares`].
+    pub fn shares(&self) -> [u32; GROUPS] {
+        self.fair.shares()
+    }
+
+    /// Forgets all tasks: they belong to another process.
+    pub fn forget(&mut self) {
+        let (kind, shares) = (self.kind, self.shares());
+        let foreign = core::mem::take(&mut self.foreign);
+        *self = Self::new();
+        self.set_shares(&shares);
+        self.kind = kind;
+        self.foreign = foreign;
+        if kind == Kind::Plugin {
+            self.foreign.begin();
+        }
+    }
+
+    /// Tasks that wait.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// True if no task waits.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn policy(&mut self) -> &mut dyn Policy {
+        match self.kind {
+            Kind::Fifo => &mut self.fifo,
+            Kind::Lifo => &mut self.lifo,
+            Kind::Priority => &mut self.lanes,
+            Kind::Fair => &mut self.fair,
+            Kind::Deadline => &mut self.deadline,
+            Kind::Plugin => &mut self.foreign,
+        }
+    }
+
+    /// What a plug-in did wrong, once: from then on it is fifo.
+    pub fn take_fault(&mut self) -> Option<Fault> {
+        let fault = self.foreign.fault.take()?;
+        if self.kind != Kind::Plugin {
+            return None;
+        }
+        self.kind = Kind::Fifo;
+        while let Some(task) = self.foreign.give_up() {
+            self.fifo.push(task);
+        }
+        Some(fault)
+    }
+
+    /// A task became runnable.
+    pub fn enqueue(&mut self, task: TaskRef, reason: Reason, now_ns: u64) {
+        self.len += 1;
+        if self.kind == Kind::Fifo {
+            return self.fifo.push(task);
+        }
+        self.policy().enqueue(task, reason, now_ns);
+    }
+
+    /// Puts a task before all others, under fifo.
+    pub fn push_first(&mut self, task: TaskRef) {
+        self.len += 1;
+        match self.kind {
+            Kind::Fifo => self.fifo.push_first(task),
+            _ => self.policy().enqueue(task, Reason::Preempted, 0),
+        }
+    }
+
+    /// Takes the task that runs next; `None` if none waits, or if [`Order::take_fault`] has
+    /// something to say.
+    pub fn pick(&mut self, now_ns: u64) -> Option<TaskRef> {
+        let task = match self.kind {
+            Kind::Fifo => self.fifo.pop(),
+            _ => self.policy().pick(now_ns),
+        }?;
+        self.len -= 1;
+        Some(task)
+    }
+
+    /// See [`Policy::quantum_ns`].
+    pub fn quantum_ns(&mut self, running: TaskRef, default_ns: u64) -> u64 {
+        self.policy().quantum_ns(running, default_ns)
+    }
+
+    /// See [`Policy::outranks`].
+    pub fn outranks(&mut self, running: TaskRef) -> bool {
+        self.policy().outranks(running)
+    }
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,2 @@
+/* A policy that is right. */
+#include "policy.h"

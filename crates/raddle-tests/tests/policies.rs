@@ -1,0 +1,231 @@
+//! `--policy` and `--share`: who runs next, and how much CPU time each thread gets.
+//!
+//! Seen by programs that say in what order their threads ran and what they used. What is right
+//! under every policy, the other tests say: `RADDLE_TEST_POLICY=fair cargo test --test locks`.
+
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, ensure};
+use raddle_tests::{Mode, Program, Running, or_skip, raddle, shared_object};
+
+/// What `policies.c` does with these words under these flags.
+fn run(flags: &[&str], carriers: u16, words: &[&str]) -> Result<Output> {
+    let program = Program::build("policies.c")?;
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=2", "60"]).arg(raddle()?);
+    command
+        .args(["run", "-n", &carriers.to_string()])
+        .args(flags);
+    command
+        .arg("--")
+        .args(&program.variants[0].command)
+        .args(words);
+    let output = command.output()?;
+    ensure!(output.status.success(), "{flags:?} {words:?}: {output:?}");
+    Ok(output)
+}
+
+/// The numbers that it prints.
+fn numbers(flags: &[&str], carriers: u16, words: &[&str]) -> Result<Vec<f64>> {
+    let text = String::from_utf8(run(flags, carriers, words)?.stdout)?;
+    let numbers = text.split_whitespace().map(str::parse);
+    numbers.collect::<Result<_, _>>().context(text.clone())
+}
+
+/// On one carrier the order in which threads run that became runnable at one moment.
+fn order(policy: &str, words: &[&str], expected: &[f64]) {
+    let flags = ["--policy", policy];
+    if let Some(order) = or_skip(policy, numbers(&flags, 1, words)) {
+        assert_eq!(order, expected, "{policy} {words:?}");
+    }
+}
+
+/// CPU times of threads that compute, compared with these parts of the whole.
+fn check_parts(flags: &[&str], carriers: u16, burners: &[&str], parts: &[f64]) {
+    let words: Vec<_> = ["burn"]
+        .into_iter()
+        .chain(burners.iter().copied())
+        .collect();
+    let Some(used) = or_skip("burn", numbers(flags, carriers, &words)) else {
+        return;
+    };
+    let (sum, whole): (f64, f64) = (used.iter().sum(), parts.iter().sum());
+    for (used_ms, part) in used.iter().zip(parts) {
+        let (got, wanted) = (used_ms / sum, part / whole);
+        assert!(
+            (got / wanted - 1.0).abs() < 0.1,
+            "{flags:?} {burners:?} on {carriers}: {used:?}, parts {parts:?}"
+        );
+    }
+}
+
+#[test]
+fn lifo_runs_the_newest_first() {
+    order("lifo", &["order", "1", "2", "3"], &[3.0, 2.0, 1.0]);
+}
+
+#[test]
+fn priority_goes_by_niceness() {
+    order("priority", &["order", "15", "5", "10"], &[5.0, 10.0, 15.0]);
+}
+
+#[test]
+fn equal_priorities_run_in_turn() {
+    order("priority", &["order", "7", "7", "3"], &[3.0, 7.0, 7.0]);
+}
+
+#[test]
+fn the_earliest_deadline_comes_first_and_none_comes_last() {
+    let words = ["deadlines", "0", "3000", "1000", "2000"];
+    order("deadline", &words, &[1000.0, 2000.0, 3000.0, 0.0]);
+}
+
+#[test]
+fn who_is_more_important_runs_before_the_waking_call_returns() {
+    for (policy, expected) in [("priority", "before"), ("fifo", "after")] {
+        let output = or_skip(policy, run(&["--policy", policy], 1, &["overtake"]));
+        let Some(output) = output else { return };
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(
+            text,
+            format!("it ran {expected} the call ended\n"),
+            "{policy}"
+        );
+    }
+}
+
+/// Weights of niceness 0 and 5, one a quarter more than the next.
+const NICE_0: f64 = 1024.0;
+const NICE_5: f64 = 1024.0 * 0.8 * 0.8 * 0.8 * 0.8 * 0.8;
+
+#[test]
+fn fair_divides_time_by_niceness() {
+    let fair = ["--policy", "fair"];
+    check_parts(&fair, 1, &["a:0", "b:0", "c:5"], &[NICE_0, NICE_0, NICE_5]);
+    // Small parts: who keeps up with them must not depend on which carrier the kernel favours.
+    let burners = ["a:0", "b:0", "c:0", "d:5", "e:5", "f:5"];
+    let parts = [NICE_0, NICE_0, NICE_0, NICE_5, NICE_5, NICE_5];
+    check_parts(&fair, 2, &burners, &parts);
+}
+
+#[test]
+fn a_share_is_a_part_of_the_time_however_many_threads_have_it() {
+    let share = ["--share", "name:batch*=25"];
+    let burners = ["batch-1:0", "batch-2:0", "batch-3:0", "other:0"];
+    let third = 25.0 / 3.0;
+    check_parts(&share, 1, &burners, &[third, third, third, 75.0]);
+    let burners = [
+        "batch-1:0",
+        "batch-2:0",
+        "other-1:0",
+        "other-2:0",
+        "other-3:0",
+    ];
+    check_parts(&share, 2, &burners, &[12.5, 12.5, 25.0, 25.0, 25.0]);
+}
+
+#[test]
+fn several_shares_leave_the_rest_to_the_others() {
+    let shares = ["--share", "name:a=50", "--share", "name:b=30"];
+    check_parts(&shares, 1, &["a:0", "b:0", "c:0"], &[50.0, 30.0, 20.0]);
+}
+
+#[test]
+fn a_share_by_library_holds_for_its_threads() {
+    let share = ["--share", "lib:program=60"];
+    check_parts(&share, 1, &["a:0", "b:0"], &[50.0, 50.0]);
+}
+
+fn plug_in(source: &str) -> Result<String> {
+    Ok(shared_object(source)?.to_string_lossy().into_owned())
+}
+
+#[test]
+fn a_plug_in_decides_who_runs_next() {
+    if let Some(file) = or_skip("cc", plug_in("policy_newest.c")) {
+        order(&file, &["order", "1", "2", "3"], &[3.0, 2.0, 1.0]);
+        check_parts(
+            &["--policy", &file],
+            2,
+            &["a:0", "b:0", "c:0", "d:0"],
+            &[1.0; 4],
+        );
+    }
+}
+
+#[test]
+fn a_plug_in_that_misbehaves_is_left_with_one_line() {
+    let sources = ["garbage", "nothing", "slow"];
+    for source in sources.map(|name| format!("policy_{name}.c")) {
+        let Some(file) = or_skip("cc", plug_in(&source)) else {
+            return;
+        };
+        for carriers in [1, 2] {
+            let words = ["burn", "a:0", "b:0", "c:0"];
+            let output = run(&["--policy", &file], carriers, &words);
+            let Some(output) = or_skip(&source, output) else {
+                return;
+            };
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(
+                said.starts_with("raddle: the policy ")
+                    && said.ends_with("; fifo from now on\n")
+                    && said.lines().count() == 1,
+                "{source} on {carriers}: {said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_file_without_a_policy_is_left_with_one_line() {
+    let Some(file) = or_skip("cc", plug_in("library.c")) else {
+        return;
+    };
+    let output = run(&["--policy", &file], 1, &["order", "1"]);
+    if let Some(output) = or_skip("cc", output) {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let line = "raddle: the policy file has no raddle_policy of this version; fifo instead\n";
+        assert_eq!(said, line);
+    }
+}
+
+/// What `raddle ARGUMENTS` says of the waiting program under these flags.
+fn ask(flags: &[&str], asked: &[&str]) -> Result<String> {
+    let program = Program::build("policies.c")?;
+    let mut command = Mode::Raddle { carriers: 1 }.command(&program.variants[0].command)?;
+    command.arg("wait");
+    for pair in flags.chunks_exact(2) {
+        command.env(pair[0], pair[1]);
+    }
+    let running = Running::start(Mode::Raddle { carriers: 1 }, command, None)?;
+    running.wait_until_it_says("waiting\n")?;
+    let pid = running.pid().to_string();
+    let mut words = asked.to_vec();
+    words.insert(1, &pid);
+    let output = Command::new(raddle()?).args(words).output()?;
+    running.terminate()?;
+    ensure!(output.status.success(), "{output:?}");
+    Ok(String::from_utf8(output.stdout)?.replace(&pid, "PID"))
+}
+
+#[test]
+fn dump_and_ctl_show_the_policy_and_the_shares() {
+    let flags = ["RADDLE_POLICY", "priority"];
+    if let Some(text) = or_skip("ctl", ask(&flags, &["ctl", "policy"])) {
+        assert_eq!(text, "process PID: policy priority\n");
+    }
+    let flags = ["RADDLE_SHARE", "name:a-*=25;name:b-*=5"];
+    if let Some(text) = or_skip("dump", ask(&flags, &["dump"])) {
+        let line = "policy fair, shares: rest 70%, group 1 25%, group 2 5%";
+        assert!(text.contains(line), "{text}");
+        let in_group = |name: &str, group: &str| {
+            text.lines()
+                .any(|line| line.contains(name) && line.ends_with(group))
+        };
+        assert!(
+            in_group("a-1", "group=1") && in_group("b-1", "group=2"),
+            "{text}"
+        );
+    }
+}
