@@ -125,7 +125,7 @@ fn fibers_of_green_threads_block_and_are_preempted_with_them() {
                     let mut sum = 0u64;
                     for i in 0..10 {
                         std::thread::sleep(std::time::Duration::from_millis(1));
-                        (0..200_000u64).for_each(|n| sum = std::hint::black_box(sum ^ n * i));
+                        (0..200_000u64).for_each(|n| sum = std::hint::black_box(sum ^ (n * i)));
                         back.switch_to().unwrap();
                     }
                     back
