@@ -106,8 +106,8 @@ fn tables_of_handles_are_measured_if_their_program_is_built() {
     let measured = ["weak-raddle", "weak-arc-mutex-slab", "monitor-mutex-bitmap"]
         .iter()
         .all(|name| table.contains(&format!("handles: {name}")));
-    let skipped = "handles is skipped: it is not built: cargo build --release --package raddle \
-                   --example handles";
+    let skipped = "handles is skipped: its program is not there; cargo build --release \
+                   --package raddle --example handles makes it";
     assert!(
         measured || table.lines().any(|line| line == skipped),
         "{table}"
