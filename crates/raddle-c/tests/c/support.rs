@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Seconds after which a program hangs.
 const LIMIT: &str = "60";
@@ -85,10 +85,16 @@ pub fn compiler(source: &Path) -> Command {
     compiler
 }
 
-/// Compiles a program of this package and says where it is.
+/// Compiles a program of this package, once, and says where it is.
 pub fn compile(source: &str, linked: Linked) -> PathBuf {
     let name = source.replace(['/', '.'], "-");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{linked:?}"));
+    // Others may be running it already.
+    static COMPILED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if compiled.contains(&program) {
+        return program;
+    }
     let source = folder().join(source);
     let lib = prefix().join("lib");
     let mut compiler = compiler(&source);
@@ -109,6 +115,7 @@ pub fn compile(source: &str, linked: Linked) -> PathBuf {
         }
     };
     succeeds(&mut compiler);
+    compiled.push(program.clone());
     program
 }
 
