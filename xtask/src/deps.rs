@@ -72,6 +72,12 @@ const DEPENDENCIES: &[Dependency] = &[
         "lane real: debuggers and core dumps; stacks of a test that hangs",
     ),
     programs("valgrind", &["valgrind"], "lane real: valgrind"),
+    programs("cmake", &["cmake"], "lane c-api: programs built by CMake"),
+    programs(
+        "pkgconf",
+        &["pkg-config"],
+        "lane c-api: programs built by pkg-config",
+    ),
     Dependency {
         package: "libunwind-dev",
         present: Presence::File(&["/usr/include/x86_64-linux-gnu/libunwind.h"]),
