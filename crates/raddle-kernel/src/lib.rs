@@ -23,6 +23,7 @@ pub mod messages;
 pub mod poll;
 pub mod process;
 pub mod procfs;
+pub mod rules;
 pub mod scheduling;
 pub mod shares;
 pub mod signal;

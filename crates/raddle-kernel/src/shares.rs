@@ -5,14 +5,12 @@
 //! the start function). Rule number i is group i of the fair policy; who fits none is in group 0,
 //! the rest, which has what the rules leave.
 
-use crate::exclusion::matches;
-use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use crate::rules::{Rules, matches, matches_library};
 use raddle_engine::Thread;
 use raddle_sched::policies::fair::GROUPS;
 
-/// `RADDLE_SHARE`: rules separated by semicolons. Written once at start-up.
-static RULES: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
-static RULES_LEN: AtomicUsize = AtomicUsize::new(0);
+/// `RADDLE_SHARE`.
+static RULES: Rules = Rules::new();
 
 /// The shares of all groups in hundredths, if `rules` is a list of them.
 pub fn parse(rules: &[u8]) -> Option<[u32; GROUPS]> {
@@ -40,36 +38,27 @@ fn split(rule: &[u8]) -> Option<(&[u8], &[u8], u32)> {
 
 /// Sets the rules, which [`parse`] has accepted.
 pub fn set_rules(rules: &'static [u8]) {
-    RULES_LEN.store(rules.len(), Ordering::Relaxed);
-    RULES.store(rules.as_ptr().cast_mut(), Ordering::Release);
+    RULES.set(rules);
 }
 
 /// True if there are rules at all.
 #[inline(always)]
 pub fn any() -> bool {
-    !RULES.load(Ordering::Relaxed).is_null()
+    RULES.any()
 }
 
 /// Group, kind and glob of every rule.
 fn rules() -> impl Iterator<Item = (u32, &'static [u8], &'static [u8])> {
-    let at = RULES.load(Ordering::Acquire);
-    let rules: &'static [u8] = match at.is_null() {
-        true => &[],
-        // SAFETY: set_rules was given a slice that lives for ever.
-        false => unsafe { core::slice::from_raw_parts(at, RULES_LEN.load(Ordering::Relaxed)) },
-    };
-    let split = rules.split(|&byte| byte == b';').filter_map(split);
     (1..)
-        .zip(split)
+        .zip(RULES.each().filter_map(split))
         .map(|(group, (kind, glob, _))| (group, kind, glob))
 }
 
 /// The group of threads whose start function is in this library.
 pub fn of_library(path: &[u8]) -> Option<u32> {
-    let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     rules()
         .filter(|(_, kind, _)| *kind == b"lib")
-        .find(|(_, _, glob)| matches(glob, file) || matches(glob, path))
+        .find(|(_, _, glob)| matches_library(glob, path))
         .map(|(group, ..)| group)
 }
 

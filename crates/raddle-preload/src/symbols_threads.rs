@@ -7,7 +7,7 @@ use core::mem::transmute;
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread};
-use raddle_kernel::{clocks, exclusion, ids, shares};
+use raddle_kernel::{clocks, exclusion, ids, rules, shares};
 use raddle_sched::Wake;
 use raddle_sys::abi::Timespec;
 use raddle_sys::errno;
@@ -61,9 +61,7 @@ fn is_excluded(start: usize) -> bool {
         return false;
     };
     let path = original::path_of(object);
-    let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    let by_lib = |glob: &[u8]| exclusion::matches(glob, file) || exclusion::matches(glob, path);
-    if exclusion::patterns(b"lib:").any(by_lib) {
+    if exclusion::patterns(b"lib:").any(|glob| rules::matches_library(glob, path)) {
         return true;
     }
     exclusion::patterns(b"start:").any(|symbol| {
