@@ -22,7 +22,6 @@ mod primitives;
 mod process;
 mod programs;
 mod report;
-mod ums;
 
 use std::process::ExitCode;
 
@@ -50,7 +49,7 @@ const GROUPS: [(Group, &str, Prepare); 14] = [
     (Group::Handoff, "handoff", primitives::handing_off),
     (Group::Latency, "latency", latency),
     (Group::Handles, "handles", examples::handles),
-    (Group::Ums, "ums", ums::cases),
+    (Group::Ums, "ums", examples::ums),
     (Group::Http, "http", http::cases),
     (Group::Overhead, "overhead", overhead::cases),
     (Group::Pool, "pool", examples::pools),

@@ -5,13 +5,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::harness::{Case, Work};
-use super::process::EVERY_WAY;
+use super::process::{EVERY_WAY, Way};
 use super::programs::{Workshop, skipped};
 
 const POOL_ITEMS: u32 = 1_000_000;
 const POOLS: [&str; 3] = ["raddle", "rayon", "mutex"];
 const HANDLE_ROUNDS: u32 = 50_000;
 const API_ROUNDS: u32 = 200_000;
+const UMS_THREADS: [u32; 3] = [10, 100, 1000];
+const UMS_YIELDS: [u32; 4] = [100, 1000, 10_000, 100_000];
+/// Yields of all threads together; more take minutes natively.
+const UMS_YIELDS_MOST: u32 = 1_000_000;
 const KINDS: [&str; 5] = ["light", "green", "std", "may", "tokio"];
 
 /// Thread pools of the API and others, queueing and draining the same work.
@@ -32,27 +36,49 @@ pub fn api(workshop: &Workshop) -> Vec<Case> {
     cases("api", "api_bench", KINDS.map(case))
 }
 
+/// Yields of native threads, of UMS workers and of fibers: 10, 100 and 1000 of them, with one
+/// scheduler and with two. The program makes its own green threads: it runs natively only.
+pub fn ums(workshop: &Workshop) -> Vec<Case> {
+    let most = (f64::from(UMS_YIELDS_MOST) * workshop.fraction()) as u32;
+    let sizes = UMS_THREADS.iter().flat_map(|&t| UMS_YIELDS.map(|y| (t, y)));
+    let sizes = sizes.filter(|&(threads, yields)| threads * yields <= most);
+    let each = sizes.flat_map(|(threads, yields)| {
+        [1, 2].map(|schedulers| {
+            let numbers = [threads, yields, schedulers, 1];
+            let arguments = numbers.map(|number| number.to_string().into());
+            let title = format!("{threads} x {yields}, {schedulers}");
+            (title, arguments.into())
+        })
+    });
+    let mut cases = cases("ums", "ums_bench", each);
+    for case in &mut cases {
+        case.ways = &[Way::NativeAll, Way::NativeOne];
+    }
+    cases
+}
+
 /// A case for each title and its arguments; none, aloud, if the program is not built.
-fn cases<'a>(
+fn cases(
     group: &str,
     example: &str,
-    each: impl IntoIterator<Item = (&'a str, Vec<OsString>)>,
+    each: impl IntoIterator<Item = (impl Into<String>, Vec<OsString>)>,
 ) -> Vec<Case> {
     let Some(program) = beside(example) else {
         let how = format!("cargo build --release --package raddle --example {example}");
         skipped(group, &format!("its program is not there; {how} makes it"));
         return Vec::new();
     };
-    let case = |(title, arguments): (&str, Vec<OsString>)| Case {
-        title: title.into(),
-        toolchain: "rustc, as this command".into(),
-        command: std::iter::once(program.clone().into())
-            .chain(arguments)
-            .collect(),
-        work: Work::Prints,
-        ways: &EVERY_WAY,
-    };
-    each.into_iter().map(case).collect()
+    let mut cases = Vec::new();
+    for (title, arguments) in each {
+        cases.push(Case {
+            title: title.into(),
+            toolchain: "rustc, as this command".into(),
+            command: [vec![program.clone().into()], arguments].concat(),
+            work: Work::Prints,
+            ways: &EVERY_WAY,
+        });
+    }
+    cases
 }
 
 fn beside(example: &str) -> Option<PathBuf> {
