@@ -47,7 +47,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The two ends of a completion.
 ///
@@ -130,9 +130,16 @@ impl<T> Promise<T> {
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn run(self, compute: impl FnOnce() -> T) {
+        self.run_told(compute);
+    }
+
+    /// As [`Promise::run`]; false if the computation panicked.
+    pub(crate) fn run_told(self, compute: impl FnOnce() -> T) -> bool {
         // A computation that panicked is gone, and its captures with it: nobody sees them torn.
         let result = catch_unwind(AssertUnwindSafe(compute)).map_err(Failure::Panicked);
+        let computed = result.is_ok();
         drop(self.finish(result));
+        computed
     }
 
     /// Whether somebody may still ask for the value. Once false, it stays false.
@@ -237,7 +244,7 @@ impl<T> Completion<T> {
     /// # Blocking
     /// The light or green thread; outside raddle, the kernel thread.
     pub fn wait(self) -> Result<T, Failure> {
-        match self.wait_until(None) {
+        match self.wait_within(None) {
             Ok(result) => result,
             Err(_) => unreachable!("a wait without an end has no timeout"),
         }
@@ -264,16 +271,15 @@ impl<T> Completion<T> {
     /// As [`Completion::wait`].
     ///
     /// # Blocking
-    /// The green thread, or the host of a light one; outside raddle, the kernel thread.
+    /// As [`Completion::wait`].
     pub fn wait_timeout(self, timeout: Duration) -> Result<T, TimedWait<T>> {
-        // A time that the clock can't tell is too far away to be waited for.
-        match self.wait_until(Instant::now().checked_add(timeout)) {
+        match self.wait_within(Some(timeout)) {
             Ok(result) => result.map_err(TimedWait::Failed),
             Err(completion) => Err(TimedWait::TimedOut(completion)),
         }
     }
 
-    fn wait_until(mut self, deadline: Option<Instant>) -> Result<Result<T, Failure>, Self> {
+    fn wait_within(mut self, timeout: Option<Duration>) -> Result<Result<T, Failure>, Self> {
         let Some(cell) = self.cell.take() else {
             panic!("{TAKEN}");
         };
@@ -283,12 +289,12 @@ impl<T> Completion<T> {
                 matches!(registered, Registered::Listening)
             };
             let is_done = || cell.is_done();
-            let in_time = match deadline {
+            let in_time = match timeout {
                 None => {
                     sync::wait(announce, is_done);
                     true
                 }
-                Some(deadline) => sync::wait_until(deadline, announce, is_done, || cell.withdraw()),
+                Some(timeout) => sync::wait_timeout(timeout, announce, is_done, || cell.withdraw()),
             };
             if !in_time {
                 self.cell = Some(cell);
