@@ -40,12 +40,11 @@ mod sync;
 pub use block_on::block_on;
 pub use failure::{Failure, TimedWait};
 
-use cell::{Cell, Listener, Registered};
+use cell::{Consumer, Listener, Producer, Registered};
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -57,11 +56,14 @@ use std::time::Duration;
 /// assert_eq!(completion.wait().unwrap(), "done");
 /// ```
 pub fn pair<T>() -> (Promise<T>, Completion<T>) {
-    let cell = Arc::new(Cell::new());
+    let (producer, consumer) = cell::pair();
     let promise = Promise {
-        cell: Some(cell.clone()),
+        cell: Some(producer),
     };
-    (promise, Completion { cell: Some(cell) })
+    let completion = Completion {
+        cell: Some(consumer),
+    };
+    (promise, completion)
 }
 
 /// The end that is set, once.
@@ -84,7 +86,7 @@ pub fn pair<T>() -> (Promise<T>, Completion<T>) {
 /// ```
 pub struct Promise<T> {
     /// `None` once it is set.
-    cell: Option<Arc<Cell<T>>>,
+    cell: Option<Producer<T>>,
 }
 
 impl<T> Promise<T> {
@@ -204,7 +206,7 @@ impl<T> fmt::Debug for Promise<T> {
 #[must_use = "a value that nobody waits for is lost"]
 pub struct Completion<T> {
     /// `None` once the result was taken, or something else waits for it.
-    cell: Option<Arc<Cell<T>>>,
+    cell: Option<Consumer<T>>,
 }
 
 impl<T> Completion<T> {
@@ -215,9 +217,9 @@ impl<T> Completion<T> {
     /// assert_eq!(Completion::ready(5).wait().unwrap(), 5);
     /// ```
     pub fn ready(value: T) -> Self {
-        let cell = Arc::new(Cell::new());
-        drop(cell.finish(Ok(value)));
-        Self { cell: Some(cell) }
+        let (promise, completion) = pair();
+        drop(promise.finish(Ok(value)));
+        completion
     }
 
     /// Whether [`Completion::wait`] would return at once.
@@ -301,8 +303,7 @@ impl<T> Completion<T> {
                 return Err(self);
             }
         }
-        // SAFETY: it is done, and this is the only consumer, which ends here.
-        Ok(unsafe { cell.take_result() })
+        Ok(cell.take())
     }
 
     /// What comes of doing something with the value. `next` is called by the thread that sets the
@@ -334,10 +335,8 @@ impl<T> Completion<T> {
             Ok(value) => promise.run(|| next(value)),
             Err(failure) => drop(promise.finish(Err(failure))),
         };
-        if let Registered::Done(Listener::Call(call)) = cell.listen(Listener::Call(Box::new(call)))
-        {
-            // SAFETY: it is done, and this was the only consumer.
-            call(unsafe { cell.take_result() });
+        if let Some((cell, call)) = cell.hand_over(Box::new(call)) {
+            call(cell.take());
         }
         completion
     }
@@ -360,10 +359,10 @@ impl<T> Future for Completion<T> {
                 return Poll::Pending;
             }
         }
-        // SAFETY: it is done, and this is the only consumer, which has nothing to ask from now on.
-        let result = unsafe { cell.take_result() };
-        self.cell = None;
-        Poll::Ready(result)
+        match self.cell.take() {
+            Some(cell) => Poll::Ready(cell.take()),
+            None => panic!("{TAKEN}"),
+        }
     }
 }
 

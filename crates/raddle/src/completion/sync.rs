@@ -22,6 +22,28 @@ use {
     std::time::Instant,
 };
 
+/// A look at what another thread is about to do; `looks` were in vain.
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
+pub fn pause(looks: u32) {
+    const SPINS: u32 = 100;
+    match looks < SPINS {
+        true => std::hint::spin_loop(),
+        false => std::thread::yield_now(),
+    }
+}
+
+/// Lets the model go on with another thread.
+#[cfg(raddle_loom)]
+pub fn pause(_: u32) {
+    loom::thread::yield_now();
+}
+
+/// Lets the model go on with another thread.
+#[cfg(raddle_shuttle)]
+pub fn pause(_: u32) {
+    shuttle::thread::yield_now();
+}
+
 /// Whom to wake.
 pub enum Waiter {
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]

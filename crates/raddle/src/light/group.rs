@@ -53,7 +53,17 @@ pub(super) static GROUP: Group = Group {
 };
 
 /// Makes the first host, once.
+#[inline(always)]
 pub(super) fn start() -> io::Result<()> {
+    let is_watched = GROUP.is_watched.load(Ordering::Relaxed) != 0;
+    match is_watched && GROUP.count.load(Ordering::Acquire) != 0 {
+        true => Ok(()),
+        false => start_first(),
+    }
+}
+
+#[cold]
+fn start_first() -> io::Result<()> {
     static FORKS: Once = Once::new();
     FORKS.call_once(super::fork::watch);
     ensure_watch()?;
