@@ -156,7 +156,7 @@ fn wake_call(frame: &Frame, operation: usize) -> isize {
 /// still hold the lock that the woken thread takes next, and spins for first.
 fn chance(address: usize) -> u32 {
     const LOCK: u32 = 16;
-    const CONDITION: u32 = 128;
+    const CONDITION: u32 = 512;
     match user::load(address) {
         Ok(0) => LOCK,
         _ => CONDITION,
