@@ -76,6 +76,12 @@ impl Shared {
         result
     }
 
+    /// Calls `act` while nobody else changes them, nor does what asks for this lock, too.
+    pub fn with_lock<R>(&self, act: impl FnOnce() -> R) -> R {
+        let _guard = self.attributes.lock();
+        act()
+    }
+
     /// For the next thread in a slot.
     pub(crate) fn reset(&self) {
         if !self.are_default() {

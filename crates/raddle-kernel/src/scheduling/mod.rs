@@ -216,12 +216,13 @@ pub fn bind(thread: &Thread) -> Result<(), isize> {
 
 /// True if the thread has a kernel thread, which it keeps from now on.
 fn keeps(thread: &Thread) -> bool {
-    let _guard = thread.attributes.lock();
-    let own = carrier_of(thread);
-    if let Some(own) = own {
-        own.lent.store(0, Ordering::Relaxed);
-    }
-    own.is_some()
+    thread.attributes.with_lock(|| {
+        let own = carrier_of(thread);
+        if let Some(own) = own {
+            own.lent.store(0, Ordering::Relaxed);
+        }
+        own.is_some()
+    })
 }
 
 /// Tells the kernel. Threads that a bound one's kernel thread makes are carriers: they must not
