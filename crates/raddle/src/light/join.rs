@@ -17,6 +17,12 @@ impl<T> JoinHandle<T> {
     }
 
     /// The thread, to unpark it by.
+    ///
+    /// ```
+    /// let handle = raddle::light::spawn(raddle::light::park);
+    /// handle.thread().unpark();
+    /// handle.join().unwrap();
+    /// ```
     pub fn thread(&self) -> Thread {
         self.thread
     }

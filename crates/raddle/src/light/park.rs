@@ -66,6 +66,16 @@ pub fn current() -> Option<Thread> {
 /// Waits until somebody calls [`Thread::unpark`], or has done so since the last wait; may return
 /// without that, too. On a thread that isn't light, this is [`std::thread::park`].
 ///
+/// ```
+/// use raddle::light;
+/// use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+/// static OPEN: AtomicBool = AtomicBool::new(false);
+/// let waits = light::spawn(|| while !OPEN.load(SeqCst) { light::park() });
+/// OPEN.store(true, SeqCst);
+/// waits.thread().unpark();
+/// waits.join().unwrap();
+/// ```
+///
 /// # Blocking
 /// The light thread; its host runs others.
 pub fn park() {

@@ -81,6 +81,16 @@ impl<'scope> Scope<'scope, '_> {
 
     /// As [`Scope::spawn`], for a thread that is made as `builder` says.
     ///
+    /// ```
+    /// use raddle::light;
+    /// let word = String::from("warp");
+    /// light::scope(|scope| {
+    ///     let large = light::Builder::new().stack_size(1 << 20);
+    ///     let thread = scope.spawn_with(large, || word.len()).unwrap();
+    ///     assert_eq!(thread.join().unwrap(), 4);
+    /// });
+    /// ```
+    ///
     /// # Errors
     /// As [`Builder::spawn`].
     pub fn spawn_with<T, F>(
@@ -127,6 +137,14 @@ impl<T> ScopedJoinHandle<'_, T> {
     }
 
     /// True once the thread has ended, or is about to.
+    ///
+    /// ```
+    /// raddle::light::scope(|scope| {
+    ///     let thread = scope.spawn(raddle::light::park);
+    ///     thread.thread().unpark();
+    ///     while !thread.is_finished() { raddle::light::yield_now() }
+    /// });
+    /// ```
     pub fn is_finished(&self) -> bool {
         self.join.is_finished()
     }
