@@ -1,18 +1,14 @@
 /* A thread is stuck in the kernel, until SIGTERM ends all; another one goes on. */
 #define CHECK_OWN_MAIN
 #include "check.h"
+#include "made_call.h"
 
 static int ends[2];
 
 static void *get_stuck(void *unused)
 {
     char byte;
-    long result;
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "a"(SYS_read), "D"(ends[0]), "S"(&byte), "d"(1)
-                     : "rcx", "r11", "memory");
-    (void)result;
+    made_call(SYS_read, ends[0], (long)&byte, 1);
     return unused;
 }
 

@@ -47,6 +47,7 @@ mod credentials {
         ids_change_while_threads_begin_and_end,
         a_change_that_is_refused_changes_nothing,
         a_raw_call_changes_one_thread,
+        an_instruction_of_the_program_changes_one_thread,
         file_ids_are_of_one_thread,
         capabilities_are_of_one_thread,
         a_filter_is_of_one_thread,

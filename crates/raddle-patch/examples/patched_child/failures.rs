@@ -36,9 +36,13 @@ impl Memory for Failing {
         unsafe { Linux.protect(start, end, to) }
     }
 
-    unsafe fn unmap_scratch(&self, page: usize) {
+    fn map_below(&self, address: usize, len: usize) -> Result<usize, i32> {
+        Linux.map_below(address, len)
+    }
+
+    unsafe fn unmap(&self, start: usize, len: usize) {
         // SAFETY: the caller's promise.
-        unsafe { Linux.unmap_scratch(page) };
+        unsafe { Linux.unmap(start, len) };
     }
 }
 
