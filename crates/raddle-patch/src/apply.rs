@@ -204,7 +204,10 @@ impl<M: Memory> Job<'_, M> {
             Ok(())
         });
         // SAFETY: nobody else knows the memory.
-        let done = unsafe { self.memory.protect(start, start + len, Protection::ReadExecute) };
+        let done = unsafe {
+            self.memory
+                .protect(start, start + len, Protection::ReadExecute)
+        };
         let outcome = filled.map(|_| ()).and(done.map_err(forbidden));
         if outcome.is_err() {
             self.drop_islands();

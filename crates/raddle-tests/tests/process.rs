@@ -57,6 +57,15 @@ mod credentials {
     }
 }
 
+mod limits {
+    raddle_tests::cases! { "limits.c":
+        cpu_time_beyond_the_limit_raises_a_signal,
+        descriptors_end_at_the_limit,
+        the_limit_on_stacks_is_inherited_as_their_size,
+        limits_are_of_all_threads,
+    }
+}
+
 mod job_control {
     raddle_tests::cases! { "jobs.c":
         a_stop_signal_stops_all_threads,

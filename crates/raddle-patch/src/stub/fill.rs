@@ -270,7 +270,7 @@ impl Code {
     fn put_call(&mut self, entry: usize, back: Back) -> Option<()> {
         match back {
             Back::Near(end) => self.put_relative(&[0x48, 0x8d, 0x0d], end)?, // lea RA(%rip), %rcx
-            Back::Kept(at) => self.put_relative(&[0x48, 0x8b, 0x0d], at)?, // mov (%rip), %rcx
+            Back::Kept(at) => self.put_relative(&[0x48, 0x8b, 0x0d], at)?,   // mov (%rip), %rcx
         }
         self.put(&[0x48, 0x8d, 0x64, 0x24, 0x80])?; // lea -128(%rsp), %rsp
         self.put(&[0x51])?; // push %rcx
