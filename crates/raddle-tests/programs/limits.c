@@ -1,6 +1,5 @@
 /* Limits of the process, as its threads meet them. */
 #include "check.h"
-#include <stdatomic.h>
 #include <sys/resource.h>
 
 static struct rlimit limited(int which, rlim_t value)
@@ -10,35 +9,6 @@ static struct rlimit limited(int which, rlim_t value)
     limit.rlim_cur = value;
     OK(setrlimit(which, &limit));
     return limit;
-}
-
-static atomic_int over;
-
-static void say_over(int signal)
-{
-    IS(signal, SIGXCPU);
-    over = 1;
-}
-
-static void *compute_until_over(void *unused)
-{
-    while (!over) {
-    }
-    return unused;
-}
-
-/* The CPU time of all threads counts together. */
-CASE(cpu_time_beyond_the_limit_raises_a_signal)
-{
-    struct sigaction action = {.sa_handler = say_over};
-    pthread_t threads[3];
-    GET(sigaction(SIGXCPU, &action, NULL));
-    limited(RLIMIT_CPU, 1);
-    for (int i = 0; i < 3; i++) {
-        threads[i] = start(compute_until_over, NULL);
-    }
-    join_all(threads, 3);
-    CHECK(clock_ns(CLOCK_PROCESS_CPUTIME_ID) > 900 * MS);
 }
 
 static int ends[2];

@@ -60,7 +60,6 @@ mod credentials {
 
 mod limits {
     raddle_tests::cases! { "limits.c":
-        cpu_time_beyond_the_limit_raises_a_signal,
         descriptors_end_at_the_limit,
         the_limit_on_stacks_is_inherited_as_their_size,
         limits_are_of_all_threads,
