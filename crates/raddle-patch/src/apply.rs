@@ -3,10 +3,12 @@
 //! Protocol:
 //!
 //! 1. Everything that can be computed is, before anything is touched: there are slots enough, and
-//!    all distances fit.
+//!    all distances fit. If they don't, and the caller says that the image stays for ever, there
+//!    are to be islands near it.
 //! 2. A scratch page goes through the same changes of access as the text will. A security policy
 //!    that forbids them says no here.
-//! 3. The pages of the slots become writable, are filled, and become executable again.
+//! 3. The pages of the slots become writable, are filled, and become executable again; islands
+//!    likewise.
 //! 4. The same for the pages of the text that have sites. What was there is in the stubs, so if a
 //!    step fails it is put back.
 //!
@@ -23,7 +25,7 @@ use crate::plan::Plan;
 use crate::refusal::Refusal;
 use crate::site::{EntryKind, INSTRUCTION_LEN, Number, Site, State};
 use crate::stub::Stubs;
-use crate::stub::fill::{self, Entry, Filling, Slots, displacement};
+use crate::stub::fill::{self, Entry, Filling, ISLAND_LEN, Reach, Slots, displacement};
 use crate::window::JUMP_LEN;
 
 /// The addresses that stubs call. All keep every register but rax, rcx and r11.
@@ -116,18 +118,26 @@ pub unsafe fn apply(
     if report.patched == 0 {
         return Ok(report);
     }
-    let job = Job {
+    let mut job = Job {
         image,
         plan,
         targets,
         memory,
+        reach: Reach::Near,
     };
-    job.check()?;
+    let is_far = match job.check() {
+        Err(Refusal::TooFar) if image.stays() => true,
+        checked => checked.map(|()| false)?,
+    };
     job.prove_permission(probe)?;
+    if is_far {
+        job.make_islands()?;
+    }
     // SAFETY: the slots are unused, so nobody executes them; the rest is the caller's promise.
-    unsafe {
-        job.fill_slots()?;
-        job.patch_texts()?;
+    let patched = unsafe { job.fill_slots().and_then(|()| job.patch_texts()) };
+    if let Err(refusal) = patched {
+        job.drop_islands();
+        return Err(refusal);
     }
     report.stubs = job.slots(|_, _, _| Ok(()))?.keep();
     Ok(report)
@@ -138,32 +148,83 @@ struct Job<'a, M> {
     plan: &'a Plan<'a>,
     targets: &'a Targets,
     memory: &'a M,
+    reach: Reach,
+}
+
+/// Where a planned site leads to.
+#[derive(Clone, Copy)]
+struct Place {
+    slot: usize,
+    /// Where its jump leads: into the slot, or to an island.
+    entrance: usize,
 }
 
 impl<M: Memory> Job<'_, M> {
     /// Visits the planned sites with their slots: the same slots each time, until they are kept.
     fn slots(
         &self,
-        mut visit: impl FnMut(&Site, EntryKind, usize) -> Result<(), Refusal>,
+        mut visit: impl FnMut(&Site, EntryKind, Place) -> Result<(), Refusal>,
     ) -> Result<Slots, Refusal> {
         let is_clone = |kind| kind == EntryKind::Clone;
         let all = self.plan.planned().count();
         let clones = self.plan.planned().filter(|site| is_clone(site.1)).count();
-        let mut slots = Slots::unused(all - clones, clones)?;
-        for (site, kind) in self.plan.planned() {
+        let mut slots = Slots::unused(self.reach, all - clones, clones)?;
+        for (index, (site, kind)) in self.plan.planned().enumerate() {
             let slot = slots.take(kind)?;
-            visit(site, kind, slot)?;
+            let entrance = match self.reach {
+                Reach::Near => first_instruction(site, slot),
+                Reach::Islands(start) => start + index * ISLAND_LEN,
+            };
+            visit(site, kind, Place { slot, entrance })?;
         }
         Ok(slots)
     }
 
     /// Step 1: every slot and every jump can be computed.
     fn check(&self) -> Result<(), Refusal> {
-        self.slots(|site, kind, slot| {
-            self.code(site, kind, slot)?;
-            jump(site, slot).map(|_| ())
+        self.slots(|site, kind, place| {
+            self.code(site, kind, place.slot)?;
+            jump(site, place.entrance).map(|_| ())
         })
         .map(|_| ())
+    }
+
+    /// Makes the islands, and checks again.
+    fn make_islands(&mut self) -> Result<(), Refusal> {
+        let (from, _) = self.image.text_range();
+        let len = self.islands_len();
+        let forbidden = |errno| Refusal::Forbidden { errno };
+        let start = self.memory.map_below(from, len).map_err(forbidden)?;
+        self.reach = Reach::Islands(start);
+        let filled = self.slots(|site, _, place| {
+            jump(site, place.entrance)?;
+            let island = fill::island(first_instruction(site, place.slot));
+            // SAFETY: the memory is fresh, writable and known to nobody.
+            unsafe { write(place.entrance, &island) };
+            Ok(())
+        });
+        // SAFETY: nobody else knows the memory.
+        let done = unsafe {
+            self.memory
+                .protect(start, start + len, Protection::ReadExecute)
+        };
+        let outcome = filled.map(|_| ()).and(done.map_err(forbidden));
+        if outcome.is_err() {
+            self.drop_islands();
+        }
+        outcome
+    }
+
+    fn islands_len(&self) -> usize {
+        (self.plan.planned().count() * ISLAND_LEN).next_multiple_of(PAGE_SIZE)
+    }
+
+    /// Unmaps the islands, if there are any: no jump leads there.
+    fn drop_islands(&self) {
+        if let Reach::Islands(start) = self.reach {
+            // SAFETY: nobody else knows the memory.
+            unsafe { self.memory.unmap(start, self.islands_len()) };
+        }
     }
 
     fn code(&self, site: &Site, kind: EntryKind, slot: usize) -> Result<fill::Code, Refusal> {
@@ -184,6 +245,7 @@ impl<M: Memory> Job<'_, M> {
                     after: self.targets.clone_after,
                 },
             },
+            is_far: self.reach.is_far(),
         };
         fill::code(slot, &filling).ok_or(Refusal::TooFar)
     }
@@ -203,7 +265,7 @@ impl<M: Memory> Job<'_, M> {
                 })
         };
         // SAFETY: nobody else knows the page.
-        unsafe { self.memory.unmap_scratch(page) };
+        unsafe { self.memory.unmap(page, PAGE_SIZE) };
         outcome.map_err(forbidden)
     }
 
@@ -216,10 +278,10 @@ impl<M: Memory> Job<'_, M> {
         let mut outcome = self.protect_all(&pages, Protection::ReadWrite);
         if outcome.is_ok() {
             outcome = self
-                .slots(|site, kind, slot| {
-                    let code = self.code(site, kind, slot)?;
+                .slots(|site, kind, place| {
+                    let code = self.code(site, kind, place.slot)?;
                     // SAFETY: the slot's page is writable now, and nobody executes it.
-                    unsafe { write(slot, code.bytes()) };
+                    unsafe { write(place.slot, code.bytes()) };
                     Ok(())
                 })
                 .map(|_| ());
@@ -288,6 +350,10 @@ impl<M: Memory> Job<'_, M> {
         Err(refusal)
     }
 
+    fn is_short(&self, kind: EntryKind) -> bool {
+        kind != EntryKind::Clone && !self.reach.is_far()
+    }
+
     fn pages_with_sites(&self, text: Span) -> Option<Range<usize>> {
         let planned = || {
             self.plan
@@ -302,15 +368,17 @@ impl<M: Memory> Job<'_, M> {
     /// # Safety
     /// The pages of the windows in `text` are writable and nobody executes them.
     unsafe fn write_windows(&self, text: Span, way: Way) -> Result<(), Refusal> {
-        self.slots(|site, kind, slot| {
+        self.slots(|site, kind, place| {
             if !text.contains(site.address) {
                 return Ok(());
             }
             match way {
                 // SAFETY: the caller's promise.
-                Way::Patch => unsafe { write(site.window_start(), jump(site, slot)?.bytes()) },
+                Way::Patch => unsafe {
+                    write(site.window_start(), jump(site, place.entrance)?.bytes());
+                },
                 // SAFETY: the same; the slot is filled.
-                Way::Restore => unsafe { restore(site, kind, slot) },
+                Way::Restore => unsafe { restore(site, self.is_short(kind), place.slot) },
             }
             Ok(())
         })
@@ -345,10 +413,14 @@ impl Jump {
     }
 }
 
-/// The jump from a site's window to what its slot holds of the window, and padding.
-fn jump(site: &Site, slot: usize) -> Result<Jump, Refusal> {
+/// What a slot holds of its site's window begins here.
+fn first_instruction(site: &Site, slot: usize) -> usize {
+    slot + crate::stub::PREFIX_MAX - usize::from(site.before)
+}
+
+/// The jump from a site's window to `to`, and padding.
+fn jump(site: &Site, to: usize) -> Result<Jump, Refusal> {
     let from = site.window_start();
-    let to = slot + crate::stub::PREFIX_MAX - usize::from(site.before);
     let displacement = displacement(from + JUMP_LEN, to).ok_or(Refusal::TooFar)?;
     let mut jump = Jump {
         bytes: [0; MAX_WINDOW_LEN],
@@ -395,8 +467,8 @@ unsafe fn write(at: usize, bytes: &[u8]) {
 ///
 /// # Safety
 /// The window is writable, nobody executes it, and the slot is filled.
-unsafe fn restore(site: &Site, kind: EntryKind, slot: usize) {
-    let [prefix, suffix] = fill::copies(slot, site, kind);
+unsafe fn restore(site: &Site, is_short: bool, slot: usize) {
+    let [prefix, suffix] = fill::copies(slot, site, is_short);
     let parts = [
         (site.window_start(), prefix),
         (site.address + INSTRUCTION_LEN, suffix),

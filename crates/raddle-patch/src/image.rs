@@ -14,6 +14,7 @@ pub struct Image {
     segment_count: usize,
     unwind_header: Option<Span>,
     dynamic: Option<Span>,
+    stays: bool,
 }
 
 /// Addresses `[start, end)`.
@@ -80,6 +81,7 @@ impl Image {
             segment_count: 0,
             unwind_header: None,
             dynamic: None,
+            stays: false,
         };
         for entry in table.chunks_exact(PROGRAM_HEADER_LEN) {
             image.add(entry, whole)?;
@@ -92,6 +94,20 @@ impl Image {
 
     /// The limit for images whose size nobody but the headers knows: code is never farther apart.
     pub const ANY_SIZE: usize = 1 << 31;
+
+    /// The same image, which is never unmapped, as the program itself: if it is too far from the
+    /// stubs, memory near it may be taken for good.
+    #[must_use]
+    pub fn that_stays(self) -> Self {
+        Self {
+            stays: true,
+            ..self
+        }
+    }
+
+    pub(crate) fn stays(&self) -> bool {
+        self.stays
+    }
 
     fn add(&mut self, entry: &[u8], whole: Span) -> Result<(), Refusal> {
         let kind = u32_at(entry, 0).ok_or(Refusal::BadHeaders)?;

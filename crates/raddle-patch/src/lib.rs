@@ -13,6 +13,7 @@
 //!   They move into the stub, so they mean the same there, and no jump leads into their middle.
 //! - *number*: the system call's, where a constant in eax reaches the site; else known at run time.
 //! - *stub*: the code the window's jump leads to ([`stub`]).
+//! - *island*: where a window's jump leads if no stub is near: an indirect jump to one.
 //! - *vector-free*: no instruction of the site's function touches a vector register, so that its
 //!   stub may call an entry that saves none.
 //!

@@ -23,6 +23,12 @@ pub trait Memory {
     /// The kernel's errno.
     fn map_scratch(&self, path: Option<&CStr>) -> Result<usize, i32>;
 
+    /// Maps `len` bytes of fresh memory, readable and writable, within a gigabyte below `address`.
+    ///
+    /// # Errors
+    /// The kernel's errno.
+    fn map_below(&self, address: usize, len: usize) -> Result<usize, i32>;
+
     /// Changes the access of the pages `[start, end)`.
     ///
     /// # Errors
@@ -32,11 +38,11 @@ pub trait Memory {
     /// Nobody may rely on the access that is taken away.
     unsafe fn protect(&self, start: usize, end: usize, to: Protection) -> Result<(), i32>;
 
-    /// Gives a page of [`Memory::map_scratch`] back.
+    /// Gives memory of [`Memory::map_scratch`] or [`Memory::map_below`] back.
     ///
     /// # Safety
-    /// Nobody may use the page any more.
-    unsafe fn unmap_scratch(&self, page: usize);
+    /// Nobody may use the memory any more.
+    unsafe fn unmap(&self, start: usize, len: usize);
 }
 
 /// The kernel, by raw system calls.
@@ -48,6 +54,8 @@ const PROT_WRITE: usize = 2;
 const PROT_EXEC: usize = 4;
 const MAP_PRIVATE: usize = 2;
 const MAP_ANONYMOUS: usize = 0x20;
+const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
+const ENOMEM: i32 = 12;
 const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
 const AT_FDCWD: isize = -100;
 
@@ -100,6 +108,35 @@ impl Memory for Linux {
         page
     }
 
+    /// Below, because a program's heap grows above it; at rising distances, as somebody may be
+    /// there already.
+    fn map_below(&self, address: usize, len: usize) -> Result<usize, i32> {
+        const DISTANCES: core::ops::RangeInclusive<u32> = 16..=29;
+        let mut errno = ENOMEM;
+        for start in DISTANCES.filter_map(|bits| address.checked_sub(len + (1 << bits))) {
+            let start = start & !(PAGE_SIZE - 1);
+            // SAFETY: the mapping takes nobody else's place.
+            let mapped = result(unsafe {
+                sys!(
+                    nr::__NR_mmap,
+                    start,
+                    len,
+                    PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+                    usize::MAX,
+                    0usize
+                )
+            });
+            match mapped {
+                Ok(found) if found == start => return Ok(start),
+                // SAFETY: just mapped, elsewhere: a kernel before 4.17 takes the address as a wish.
+                Ok(elsewhere) => unsafe { self.unmap(elsewhere, len) },
+                Err(why) => errno = why,
+            }
+        }
+        Err(errno)
+    }
+
     unsafe fn protect(&self, start: usize, end: usize, to: Protection) -> Result<(), i32> {
         let prot = match to {
             Protection::ReadWrite => PROT_READ | PROT_WRITE,
@@ -109,8 +146,8 @@ impl Memory for Linux {
         result(unsafe { sys!(nr::__NR_mprotect, start, end - start, prot) }).map(|_| ())
     }
 
-    unsafe fn unmap_scratch(&self, page: usize) {
-        // SAFETY: the caller owns the page and is done with it.
-        unsafe { sys!(nr::__NR_munmap, page, PAGE_SIZE) };
+    unsafe fn unmap(&self, start: usize, len: usize) {
+        // SAFETY: the caller owns the memory and is done with it.
+        unsafe { sys!(nr::__NR_munmap, start, len) };
     }
 }

@@ -36,6 +36,17 @@
 //! 126  the lengths
 //! ```
 //!
+//! A *far* slot, 128 bytes, is of a site that no 32-bit distance leads to from here, as a program's
+//! own text. It is like a slot of a clone-like call, but keeps RA as an address, 112 bytes in:
+//! `mov 112(slot), %rcx` takes the place of `lea RA`, and `jmp *112(slot)` that of `jmp RA`. With a
+//! single call of an entry, a jump at 43 leads to 78. The jump from the site leads to an *island*
+//! near it, 16 bytes in fresh memory that nothing describes to unwinders:
+//!
+//! ```text
+//!   0  jmp *8(island)          to the slot's first instruction
+//!   8  its address
+//! ```
+//!
 //! RA is the window's end, not the byte behind the site, which may be inside our jump: a debugger
 //! may put a breakpoint at a return address. Where it isn't on the stack, unwind entries compute
 //! it from the operand of the first `lea`, which lies at a fixed place in each slot: so a signal
@@ -56,11 +67,14 @@ const PLAIN_LEN: usize = 64;
 const CLONE_LEN: usize = 128;
 const PLAIN_COUNT: usize = 2048;
 const CLONE_COUNT: usize = 512;
+const FAR_COUNT: usize = 512;
 
 global_asm!(
     ".pushsection .text.raddle_patch_stubs, \"ax\", @progbits",
-    ".hidden raddle_patch_plain_stubs, raddle_patch_clone_stubs, raddle_patch_stubs_end",
-    ".globl raddle_patch_plain_stubs, raddle_patch_clone_stubs, raddle_patch_stubs_end",
+    ".hidden raddle_patch_plain_stubs, raddle_patch_clone_stubs",
+    ".hidden raddle_patch_far_stubs, raddle_patch_stubs_end",
+    ".globl raddle_patch_plain_stubs, raddle_patch_clone_stubs",
+    ".globl raddle_patch_far_stubs, raddle_patch_stubs_end",
     // The return address: at `base` = rip rounded down to a slot, the operand of `lea` is 19 bytes
     // in, and counts from 23 bytes in. DW_CFA_val_expression for rip, 19 bytes long:
     // breg16 0; const1s -LEN; and; dup; plus_uconst 19; deref_size 4;
@@ -68,6 +82,10 @@ global_asm!(
     ".macro raddle_patch_rip_by_expression mask",
     ".cfi_escape 0x16, 0x10, 19, 0x80, 0, 0x09, \\mask, 0x1a, 0x12, 0x23, 19, 0x94, 4, \
      0x08, 32, 0x24, 0x08, 32, 0x26, 0x22, 0x23, 23",
+    ".endm",
+    // In a far slot, 8 bytes long: breg16 0; const1s -128; and; plus_uconst 112; deref.
+    ".macro raddle_patch_rip_in_slot",
+    ".cfi_escape 0x16, 0x10, 8, 0x80, 0, 0x09, 0x80, 0x1a, 0x23, 112, 0x06",
     ".endm",
     // From `lea RA` to the second `lea`.
     ".macro raddle_patch_call",
@@ -107,17 +125,33 @@ global_asm!(
     ".cfi_endproc",
     ".endr",
     ".p2align 12, 0xcc",
+    "raddle_patch_far_stubs:",
+    ".rept {far_count}",
+    ".cfi_startproc",
+    ".cfi_def_cfa rsp, 0",
+    "raddle_patch_rip_in_slot",
+    ".skip 16, 0xcc",
+    "raddle_patch_call",
+    ".skip 8, 0xcc",
+    "raddle_patch_call",
+    ".skip 128 - 78, 0xcc",
+    ".cfi_endproc",
+    ".endr",
+    ".p2align 12, 0xcc",
     "raddle_patch_stubs_end:",
     ".purgem raddle_patch_rip_by_expression",
+    ".purgem raddle_patch_rip_in_slot",
     ".purgem raddle_patch_call",
     ".popsection",
     plain_count = const PLAIN_COUNT,
     clone_count = const CLONE_COUNT,
+    far_count = const FAR_COUNT,
 );
 
 unsafe extern "C" {
     static raddle_patch_plain_stubs: u8;
     static raddle_patch_clone_stubs: u8;
+    static raddle_patch_far_stubs: u8;
     static raddle_patch_stubs_end: u8;
 }
 
@@ -148,6 +182,15 @@ impl Array {
         }
     }
 
+    fn far() -> Self {
+        let start = (&raw const raddle_patch_far_stubs).addr();
+        Self {
+            start,
+            slot_len: CLONE_LEN,
+            count: FAR_COUNT,
+        }
+    }
+
     fn end(self) -> usize {
         self.start + self.slot_len * self.count
     }
@@ -175,11 +218,11 @@ pub struct Patched {
 /// # Signal safety
 /// May be called anywhere, but not while [`apply`](crate::apply) runs.
 pub fn find_site(address: usize) -> Option<Patched> {
-    let array = [Array::plain(), Array::clone_like()]
+    let array = [Array::plain(), Array::clone_like(), Array::far()]
         .into_iter()
         .find(|array| (array.start..array.end()).contains(&address))?;
     let slot = array.start + (address - array.start) / array.slot_len * array.slot_len;
     // SAFETY: a slot is always readable, and is written only while `apply` runs.
     let bytes = unsafe { core::slice::from_raw_parts(slot as *const u8, array.slot_len) };
-    fill::read(slot, bytes)
+    fill::read(slot, bytes, array.start == Array::far().start)
 }

@@ -88,6 +88,11 @@ fn each_failing_step_is_undone() {
 }
 
 #[test]
+fn text_that_is_far_is_patched_through_islands() {
+    run("islands", "islands done");
+}
+
+#[test]
 fn an_unknown_case_fails() {
     let output = start("nonsense");
     assert_eq!(

@@ -5,7 +5,8 @@
 //!    program whose runtime makes threads by itself (Go) or that watches them from below, a libc
 //!    that isn't glibc 2.34 or later.
 //! 3. Make the main thread a green thread on carrier 0.
-//! 4. Patch: libc, which must work; then ld.so and whatever else is loaded and holds system calls.
+//! 4. Patch: libc, which must work; then the program, ld.so and whatever else is loaded and holds
+//!    system calls.
 //!
 //! Nothing is visible to the program until step 4, and a step 4 that is refused leaves no trace:
 //! the engine never starts, because no clone reaches it.
@@ -321,7 +322,7 @@ fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Result
     // SAFETY: entries of ld.so's list.
     unsafe { withdraw_rseq(map) };
     watch_loading(map);
-    // The program itself isn't touched: its raw system calls are its own affair.
+    patch_program(environment, map);
     let own = (&raw const __ehdr_start).addr();
     let vdso = environment.auxiliary(AT_SYSINFO_EHDR);
     let mut next = after(map);
@@ -332,6 +333,22 @@ fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Result
         }
     }
     Ok(report)
+}
+
+/// Patches the program's own text, unless it is linked to fixed addresses: jump tables can't be
+/// told from data then.
+fn patch_program(environment: &Environment, map: &LinkMap) {
+    let headers = environment.auxiliary(AT_PHDR);
+    if map.base == 0 || headers & !(mem::PAGE_SIZE - 1) != map.base {
+        return;
+    }
+    // SAFETY: the kernel mapped the program with its ELF header in the page of its program headers;
+    // one thread exists, and nothing of the program's text is being executed.
+    unsafe {
+        if let Ok(image) = Image::at(map.base, Image::ANY_SIZE) {
+            let _ = patch_image(&image.that_stays(), Some(c"/proc/self/exe"));
+        }
+    }
 }
 
 /// From now on libraries are patched when they are loaded.

@@ -1,5 +1,6 @@
 /* What belongs to a thread: scheduling attributes and who inherits them, stacks, names, ids. */
 #include "check.h"
+#include "made_call.h"
 
 #include <limits.h>
 #include <sched.h>
@@ -270,12 +271,11 @@ static int start_real_time(pthread_t *thread, int priority, thread_function run,
     return refused == 0;
 }
 
-/* What the kernel runs this thread as: a system call of the program's own text tells. */
+/* What the kernel runs this thread as: a system call past the runtime tells. */
 static void *policy_in_the_kernel(void *argument)
 {
-    long result = SYS_sched_getscheduler;
+    long result = made_call(SYS_sched_getscheduler, 0, 0, 0);
     (void)argument;
-    __asm__ volatile("syscall" : "+a"(result) : "D"(0L) : "rcx", "r11", "memory");
     return number(result & ~SCHED_RESET_ON_FORK);
 }
 

@@ -239,9 +239,8 @@ static void *inherits(void *unused)
     return unused;
 }
 
-static void *change_own_by_raw_call(void *unused)
+static void *be_nobody_alone(void *unused)
 {
-    IS(syscall(SYS_setresuid, -1, NOBODY, -1), 0);
     for (int i = 0; i < 50; i++) {
         IS(geteuid(), NOBODY);
         CHECK(!can_read());
@@ -256,6 +255,23 @@ static void *change_own_by_raw_call(void *unused)
     IS(waitpid(child, &status, 0), child);
     IS(status, 0);
     return unused;
+}
+
+static void *change_own_by_raw_call(void *unused)
+{
+    IS(syscall(SYS_setresuid, -1, NOBODY, -1), 0);
+    return be_nobody_alone(unused);
+}
+
+static void *change_own_by_instruction(void *unused)
+{
+    long result = SYS_setresuid;
+    __asm__ volatile("syscall"
+                     : "+a"(result)
+                     : "D"(-1L), "S"((long)NOBODY), "d"(-1L)
+                     : "rcx", "r11", "memory");
+    IS(result, 0);
+    return be_nobody_alone(unused);
 }
 
 static void *change_file_ids(void *unused)
@@ -301,6 +317,11 @@ static void other_thread_changes(void *(*change)(void *))
 }
 
 CASE(a_raw_call_changes_one_thread) { other_thread_changes(change_own_by_raw_call); }
+
+CASE(an_instruction_of_the_program_changes_one_thread)
+{
+    other_thread_changes(change_own_by_instruction);
+}
 
 CASE(file_ids_are_of_one_thread) { other_thread_changes(change_file_ids); }
 

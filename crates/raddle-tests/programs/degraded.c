@@ -2,6 +2,7 @@
  * debugger. Programs run on, with less speed at most.
  */
 #include "check.h"
+#include "made_call.h"
 #include <dirent.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -49,12 +50,7 @@ static void install_filter(void)
 
 static long raw_read(int fd, void *to, size_t size)
 {
-    long result;
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "a"(SYS_read), "D"(fd), "S"(to), "d"(size)
-                     : "rcx", "r11", "memory");
-    return result;
+    return made_call(SYS_read, fd, (long)to, size);
 }
 
 static int file, pipes[2], sockets[2];

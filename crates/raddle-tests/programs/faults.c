@@ -53,6 +53,59 @@ CASE(faults_are_handled_on_alternate_stacks_of_ten_threads)
     IS(on_alternate_stack, 200);
 }
 
+static __thread char *lowest;
+
+static void escape_from_overflow(int signal, siginfo_t *info, void *context)
+{
+    char here;
+    stack_t stack;
+    (void)context;
+    GET(sigaltstack(NULL, &stack));
+    CHECK(stack.ss_flags & SS_ONSTACK);
+    CHECK(&here >= (char *)stack.ss_sp && &here < (char *)stack.ss_sp + stack.ss_size);
+    CHECK((char *)info->si_addr < lowest && (char *)info->si_addr > lowest - 65536);
+    siglongjmp(after_fault, signal);
+}
+
+static __attribute__((noinline)) int go_deeper(int depth)
+{
+    volatile char frame[2000];
+    frame[0] = (char)depth;
+    lowest = (char *)frame;
+    int result = depth < 0 ? 0 : go_deeper(depth + 1);
+    return result + frame[0];
+}
+
+static void *overflow_often(void *argument)
+{
+    stack_t stack = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16}, off = {.ss_flags = SS_DISABLE};
+    GET(sigaltstack(&stack, NULL));
+    for (int i = 0; i < 10; i++) {
+        int signal = sigsetjmp(after_fault, 1);
+        if (signal == 0) {
+            go_deeper(0);
+            CHECK(!"reached");
+        }
+        IS(signal, SIGSEGV);
+        sched_yield();
+    }
+    GET(sigaltstack(&off, NULL));
+    free(stack.ss_sp);
+    return argument;
+}
+
+CASE(stacks_overflow_into_handlers_in_ten_threads)
+{
+    struct sigaction action = {.sa_sigaction = escape_from_overflow,
+                               .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    pthread_t threads[10];
+    GET(sigaction(SIGSEGV, &action, NULL));
+    for (int i = 0; i < 10; i++) {
+        threads[i] = start_small(overflow_often, NULL);
+    }
+    join_all(threads, 10);
+}
+
 static char *page;
 
 static void make_writable(int signal, siginfo_t *info, void *context)

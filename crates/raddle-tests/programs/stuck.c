@@ -7,10 +7,14 @@ static int ends[2];
 static void *get_stuck(void *unused)
 {
     char byte;
-    long result;
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "a"(SYS_read), "D"(ends[0]), "S"(&byte), "d"(1)
+    long result = SYS_read;
+    /* Jumps can't be moved, so the instruction between them can't be patched. */
+    __asm__ volatile("jmp 1f\n"
+                     "1: syscall\n"
+                     "jmp 2f\n"
+                     "2:"
+                     : "+a"(result)
+                     : "D"((long)ends[0]), "S"(&byte), "d"(1L)
                      : "rcx", "r11", "memory");
     (void)result;
     return unused;

@@ -113,6 +113,13 @@ static void *write_when_possible(void *argument)
     return argument;
 }
 
+static void *read_once(void *argument)
+{
+    OK(pthread_rwlock_rdlock(&rwlock));
+    OK(pthread_rwlock_unlock(&rwlock));
+    return argument;
+}
+
 CASE(rwlock_that_prefers_writers)
 {
     pthread_rwlockattr_t attributes;
@@ -125,6 +132,29 @@ CASE(rwlock_that_prefers_writers)
         OK(pthread_rwlock_unlock(&rwlock));
         sched_yield();
     }
+    IS(first, 0);
+    OK(pthread_rwlock_unlock(&rwlock));
+    join(writer);
+    IS(first, 1);
+}
+
+/* Who reads may read once more, and others may, too, while a writer waits. */
+CASE(rwlock_that_prefers_readers)
+{
+    pthread_rwlockattr_t attributes;
+    OK(pthread_rwlockattr_init(&attributes));
+    OK(pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_READER_NP));
+    OK(pthread_rwlock_init(&rwlock, &attributes));
+    OK(pthread_rwlock_rdlock(&rwlock));
+    pthread_t writer = start(write_when_possible, NULL);
+    let_others_block();
+    OK(pthread_rwlock_rdlock(&rwlock));
+    struct timespec limit = from_now(CLOCK_REALTIME, 10 * MS);
+    IS(pthread_rwlock_timedwrlock(&rwlock, &limit), ETIMEDOUT);
+    for (int i = 0; i < 5; i++) {
+        join(start(read_once, NULL));
+    }
+    OK(pthread_rwlock_unlock(&rwlock));
     IS(first, 0);
     OK(pthread_rwlock_unlock(&rwlock));
     join(writer);

@@ -48,6 +48,7 @@ mod objects {
         rwlock_try,
         rwlock_time_limits,
         rwlock_that_prefers_writers,
+        rwlock_that_prefers_readers,
         barrier_lets_16_pass_together,
         spin_lock_excludes,
         spinners_do_not_starve_the_holder,

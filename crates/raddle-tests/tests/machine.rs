@@ -44,6 +44,20 @@ mod blocking {
     }
 }
 
+mod own_calls {
+    raddle_tests::cases! { "own_calls.c":
+        three_threads_take_turns,
+        libcs_calls_and_the_programs_meet,
+        a_byte_goes_round_fifty_threads,
+        signals_and_masks_are_of_the_calling_thread,
+        a_signal_ends_a_sleep,
+        a_backtrace_passes_the_call,
+        registers_outlive_a_call,
+        a_child_of_an_own_fork_uses_threads,
+        polls_wait_and_time_out,
+    }
+}
+
 mod degraded {
     raddle_tests::cases! { "degraded.c":
         in_a_container,

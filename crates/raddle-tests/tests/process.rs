@@ -47,6 +47,7 @@ mod credentials {
         ids_change_while_threads_begin_and_end,
         a_change_that_is_refused_changes_nothing,
         a_raw_call_changes_one_thread,
+        an_instruction_of_the_program_changes_one_thread,
         file_ids_are_of_one_thread,
         capabilities_are_of_one_thread,
         a_filter_is_of_one_thread,
@@ -54,6 +55,14 @@ mod credentials {
         values_are_read_back_on_any_carrier,
         the_folder_is_of_all_threads_but_who_left_them,
         a_policy_of_memory_is_of_one_thread,
+    }
+}
+
+mod limits {
+    raddle_tests::cases! { "limits.c":
+        descriptors_end_at_the_limit,
+        the_limit_on_stacks_is_inherited_as_their_size,
+        limits_are_of_all_threads,
     }
 }
 

@@ -53,6 +53,7 @@ mod sigpipe {
 mod faults {
     raddle_tests::cases! { "faults.c":
         faults_are_handled_on_alternate_stacks_of_ten_threads,
+        stacks_overflow_into_handlers_in_ten_threads,
         a_fault_handler_mends_and_the_instruction_is_repeated,
         a_handler_changes_the_registers_it_returns_to,
     }

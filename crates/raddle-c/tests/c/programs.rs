@@ -85,7 +85,7 @@ fn a_process_that_has_threads_gets_kernel_threads_and_is_told() {
 }
 
 #[test]
-fn a_library_may_start_threads_in_its_constructor() {
+fn a_library_may_start_threads_and_wait_for_them_in_its_constructor() {
     let source = folder().join("tests/programs/plugin.c");
     let loader = compile("tests/programs/loader.c", Linked::Static);
     let plugin = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libplugin.so");

@@ -8,8 +8,19 @@ static void *seven(void *argument) {
     return number(7);
 }
 
-/* In dlopen: to wait for a thread here would be to wait for one that waits for dlopen's end. */
+static void spawn_and_join(uint32_t flags) {
+    raddle_thread_options options = RADDLE_THREAD_OPTIONS_INIT;
+    void *result;
+    options.flags = flags;
+    OK(raddle_spawn(&thread, &options, seven, NULL));
+    OK(raddle_join(thread, &result));
+    IS((intptr_t)result, 7);
+}
+
+/* In dlopen, which holds a lock of the loader's meanwhile. */
 __attribute__((constructor)) static void start(void) {
+    spawn_and_join(0);
+    spawn_and_join(RADDLE_LIGHT);
     OK(raddle_spawn(&thread, NULL, seven, NULL));
 }
 

@@ -9,13 +9,23 @@ use super::patch;
 use crate::common::LIBC;
 
 /// Lets one call of `protect` fail.
-struct Failing {
+pub struct Failing {
     /// Calls before the one that fails.
     left: Cell<usize>,
     fails_map: bool,
 }
 
 const ERRNO: i32 = libc::EACCES;
+
+impl Failing {
+    /// Lets this call fail.
+    pub fn at(left: usize) -> Self {
+        Self {
+            left: Cell::new(left),
+            fails_map: false,
+        }
+    }
+}
 
 impl Memory for Failing {
     fn map_scratch(&self, path: Option<&CStr>) -> Result<usize, i32> {
@@ -36,9 +46,13 @@ impl Memory for Failing {
         unsafe { Linux.protect(start, end, to) }
     }
 
-    unsafe fn unmap_scratch(&self, page: usize) {
+    fn map_below(&self, address: usize, len: usize) -> Result<usize, i32> {
+        Linux.map_below(address, len)
+    }
+
+    unsafe fn unmap(&self, start: usize, len: usize) {
         // SAFETY: the caller's promise.
-        unsafe { Linux.unmap_scratch(page) };
+        unsafe { Linux.unmap(start, len) };
     }
 }
 

@@ -6,6 +6,7 @@
 mod common;
 mod entries;
 mod failures;
+mod far;
 mod traces;
 mod work;
 
@@ -41,6 +42,7 @@ fn run(case: &str) -> i32 {
         "registers" => work::registers(),
         "sites" => work::sites(),
         "failures" => failures::all(),
+        "islands" => far::islands(),
         _ => return 2,
     }
     println!("{case} done");

@@ -4,7 +4,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Array, PREFIX_MAX, Patched, SUFFIX_MAX};
-use crate::image::i32_at;
+use crate::image::{i32_at, usize_at};
 use crate::memory::PAGE_SIZE;
 use crate::refusal::Refusal;
 use crate::site::{EntryKind, INSTRUCTION_LEN, Site};
@@ -16,12 +16,14 @@ const LEA_END: usize = PREFIX_MAX + 7;
 /// write them, and the callers of `apply` see to it that there is one at a time.
 static PLAIN_USED: AtomicU64 = AtomicU64::new(0);
 static CLONE_USED: AtomicU64 = AtomicU64::new(0);
+static FAR_USED: AtomicU64 = AtomicU64::new(0);
 
 /// The pages of stubs that belong to one image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stubs {
     plain: u64,
     clone_like: u64,
+    far: u64,
 }
 
 impl Stubs {
@@ -33,6 +35,7 @@ impl Stubs {
     pub unsafe fn release(self) {
         PLAIN_USED.fetch_and(!self.plain, Ordering::Relaxed);
         CLONE_USED.fetch_and(!self.clone_like, Ordering::Relaxed);
+        FAR_USED.fetch_and(!self.far, Ordering::Relaxed);
     }
 }
 
@@ -40,6 +43,23 @@ impl Stubs {
 pub(crate) struct Slots {
     plain: Supply,
     clone_like: Supply,
+    far: Supply,
+    reach: Reach,
+}
+
+/// How the sites of an image get to their slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// By their jumps.
+    Near,
+    /// By an array of islands, which begins at this address.
+    Islands(usize),
+}
+
+impl Reach {
+    pub fn is_far(self) -> bool {
+        self != Self::Near
+    }
 }
 
 struct Supply {
@@ -51,24 +71,31 @@ struct Supply {
 
 impl Slots {
     /// Unused slots, so many of each kind: the same as long as none are kept or released.
-    pub fn unused(plain: usize, clone_like: usize) -> Result<Self, Refusal> {
+    pub fn unused(reach: Reach, plain: usize, clone_like: usize) -> Result<Self, Refusal> {
+        let (plain, clone_like, far) = match reach {
+            Reach::Near => (plain, clone_like, 0),
+            Reach::Islands(_) => (0, 0, plain + clone_like),
+        };
         Ok(Self {
             plain: Supply::new(Array::plain(), &PLAIN_USED, plain)?,
             clone_like: Supply::new(Array::clone_like(), &CLONE_USED, clone_like)?,
+            far: Supply::new(Array::far(), &FAR_USED, far)?,
+            reach,
         })
     }
 
     /// Takes a slot, and says where it is.
     pub fn take(&mut self, kind: EntryKind) -> Result<usize, Refusal> {
         match kind {
+            _ if self.reach.is_far() => self.far.take(),
             EntryKind::Plain | EntryKind::Vector => self.plain.take(),
             EntryKind::Clone => self.clone_like.take(),
         }
     }
 
     /// The pages of the slots: an array may have none.
-    pub fn pages(&self) -> [Range<usize>; 2] {
-        [self.plain.addresses(), self.clone_like.addresses()]
+    pub fn pages(&self) -> [Range<usize>; 3] {
+        [&self.plain, &self.clone_like, &self.far].map(Supply::addresses)
     }
 
     /// Makes the slots used, until they are released.
@@ -76,9 +103,11 @@ impl Slots {
         let stubs = Stubs {
             plain: bits(&self.plain.pages),
             clone_like: bits(&self.clone_like.pages),
+            far: bits(&self.far.pages),
         };
         PLAIN_USED.fetch_or(stubs.plain, Ordering::Relaxed);
         CLONE_USED.fetch_or(stubs.clone_like, Ordering::Relaxed);
+        FAR_USED.fetch_or(stubs.far, Ordering::Relaxed);
         stubs
     }
 }
@@ -122,6 +151,7 @@ impl Supply {
 
 const _: () = assert!(super::PLAIN_COUNT * super::PLAIN_LEN / PAGE_SIZE < u64::BITS as usize);
 const _: () = assert!(super::CLONE_COUNT * super::CLONE_LEN / PAGE_SIZE < u64::BITS as usize);
+const _: () = assert!(super::FAR_COUNT * super::CLONE_LEN / PAGE_SIZE < u64::BITS as usize);
 
 /// The bytes of one slot, being written.
 pub(crate) struct Code {
@@ -137,6 +167,8 @@ pub(crate) struct Filling<'a> {
     pub prefix: &'a [u8],
     pub suffix: &'a [u8],
     pub entry: Entry,
+    /// The slot is a far one.
+    pub is_far: bool,
 }
 
 /// The entries that a stub calls.
@@ -145,6 +177,9 @@ pub(crate) enum Entry {
     Clone { before: usize, after: usize },
 }
 
+/// Where a far slot keeps the address behind the window.
+const FAR_BACK: usize = 112;
+
 /// The code of the slot at `slot`; nothing if it can't reach an entry or the site.
 pub(crate) fn code(slot: usize, filling: &Filling<'_>) -> Option<Code> {
     let mut code = Code {
@@ -152,11 +187,15 @@ pub(crate) fn code(slot: usize, filling: &Filling<'_>) -> Option<Code> {
         bytes: [0xcc; super::CLONE_LEN],
         at: 0,
     };
-    let len = match filling.entry {
-        Entry::One(_) => super::PLAIN_LEN,
-        Entry::Clone { .. } => super::CLONE_LEN,
+    let is_one = matches!(filling.entry, Entry::One(_));
+    let len = match is_one && !filling.is_far {
+        true => super::PLAIN_LEN,
+        false => super::CLONE_LEN,
     };
-    let back = filling.site.window_end();
+    let back = match filling.is_far {
+        true => Back::Kept(slot + FAR_BACK),
+        false => Back::Near(filling.site.window_end()),
+    };
     code.at = PREFIX_MAX.checked_sub(filling.prefix.len())?;
     code.put(filling.prefix)?;
     match filling.entry {
@@ -169,12 +208,43 @@ pub(crate) fn code(slot: usize, filling: &Filling<'_>) -> Option<Code> {
             code.put_call(after, back)?;
         }
     }
+    if is_one && filling.is_far {
+        code.put(&[0xeb, (CLONE_SUFFIX - PLAIN_SUFFIX - 2) as u8])?; // jmp, to the suffix
+        code.at = CLONE_SUFFIX;
+    }
     code.put(filling.suffix)?;
-    code.put_relative(&[0xe9], back)?; // jmp RA
+    match back {
+        Back::Near(end) => code.put_relative(&[0xe9], end)?, // jmp RA
+        Back::Kept(at) => {
+            code.put_relative(&[0xff, 0x25], at)?; // jmp *RA's place
+            code.at = FAR_BACK;
+            code.put(&filling.site.window_end().to_le_bytes())?;
+        }
+    }
     code.at = len - 2;
     let lengths = [filling.prefix.len() as u8, filling.suffix.len() as u8];
     code.put(&lengths)?;
     Some(code)
+}
+
+/// How a slot knows the address behind the window.
+#[derive(Clone, Copy)]
+enum Back {
+    /// It is this one, and not far.
+    Near(usize),
+    /// It is kept at this address.
+    Kept(usize),
+}
+
+/// Bytes of an island.
+pub(crate) const ISLAND_LEN: usize = 16;
+
+/// The code of an island that leads to `target`.
+pub(crate) fn island(target: usize) -> [u8; ISLAND_LEN] {
+    let mut bytes = [0xcc; ISLAND_LEN];
+    bytes[..6].copy_from_slice(&[0xff, 0x25, 2, 0, 0, 0]); // jmp *2(%rip)
+    bytes[8..].copy_from_slice(&target.to_le_bytes());
+    bytes
 }
 
 impl Code {
@@ -197,8 +267,11 @@ impl Code {
     }
 
     /// From `lea RA` to the second `lea`.
-    fn put_call(&mut self, entry: usize, back: usize) -> Option<()> {
-        self.put_relative(&[0x48, 0x8d, 0x0d], back)?; // lea RA(%rip), %rcx
+    fn put_call(&mut self, entry: usize, back: Back) -> Option<()> {
+        match back {
+            Back::Near(end) => self.put_relative(&[0x48, 0x8d, 0x0d], end)?, // lea RA(%rip), %rcx
+            Back::Kept(at) => self.put_relative(&[0x48, 0x8b, 0x0d], at)?,   // mov (%rip), %rcx
+        }
         self.put(&[0x48, 0x8d, 0x64, 0x24, 0x80])?; // lea -128(%rsp), %rsp
         self.put(&[0x51])?; // push %rcx
         self.put_relative(&[0xe8], entry)?; // call entry
@@ -217,12 +290,9 @@ const PLAIN_SUFFIX: usize = PREFIX_MAX + 27;
 const CLONE_SUFFIX: usize = PREFIX_MAX + 62;
 
 /// Where the slot at `slot` keeps the instructions of `site`'s window: those before the site and
-/// those behind it.
-pub(crate) fn copies(slot: usize, site: &Site, kind: EntryKind) -> [Range<usize>; 2] {
-    let suffix = match kind {
-        EntryKind::Plain | EntryKind::Vector => slot + PLAIN_SUFFIX,
-        EntryKind::Clone => slot + CLONE_SUFFIX,
-    };
+/// those behind it. `is_short` says that it is a near slot of a call that one entry handles.
+pub(crate) fn copies(slot: usize, site: &Site, is_short: bool) -> [Range<usize>; 2] {
+    let suffix = slot + if is_short { PLAIN_SUFFIX } else { CLONE_SUFFIX };
     let prefix_end = slot + PREFIX_MAX;
     let prefix_start = prefix_end - usize::from(site.before);
     [
@@ -232,7 +302,7 @@ pub(crate) fn copies(slot: usize, site: &Site, kind: EntryKind) -> [Range<usize>
 }
 
 /// What the slot at `slot` with these bytes remembers.
-pub(crate) fn read(slot: usize, bytes: &[u8]) -> Option<Patched> {
+pub(crate) fn read(slot: usize, bytes: &[u8], is_far: bool) -> Option<Patched> {
     let &[.., prefix_len, suffix_len] = bytes else {
         return None;
     };
@@ -240,8 +310,10 @@ pub(crate) fn read(slot: usize, bytes: &[u8]) -> Option<Patched> {
     if prefix_len > PREFIX_MAX || suffix_len > SUFFIX_MAX {
         return None;
     }
-    let back = i32_at(bytes, LEA_END - 4)?;
-    let window_end = (slot + LEA_END).wrapping_add_signed(back as isize);
+    let window_end = match is_far {
+        true => usize_at(bytes, FAR_BACK)?,
+        false => (slot + LEA_END).wrapping_add_signed(i32_at(bytes, LEA_END - 4)? as isize),
+    };
     let site = window_end.checked_sub(suffix_len + INSTRUCTION_LEN)?;
     Some(Patched {
         site,

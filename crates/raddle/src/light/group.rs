@@ -98,10 +98,12 @@ fn add_host() -> io::Result<()> {
     let at = std::ptr::from_ref(host).cast_mut();
     GROUP.hosts[index].store(at, Ordering::Release); // before it can have anything to steal
     GROUP.control.active.fetch_add(1, Ordering::SeqCst);
-    let made = Builder::new()
-        .name("raddle-host")
-        .stack_size(HOST_STACK)
-        .spawn(move || host.work());
+    // A name makes it a thread of std's, whose first step has to wait for a `dlopen` under way.
+    let made = Builder::new().stack_size(HOST_STACK).spawn(move || {
+        // SAFETY: the calling thread, and a string of less than 16 bytes.
+        unsafe { libc::pthread_setname_np(libc::pthread_self(), c"raddle-host".as_ptr()) };
+        host.work();
+    });
     if made.is_err() {
         GROUP.control.active.fetch_sub(1, Ordering::SeqCst);
     }
