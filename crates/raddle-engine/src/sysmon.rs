@@ -276,6 +276,7 @@ impl Watch {
     /// Wakes a carrier where work waits, and preempts or replaces who is in its way.
     fn act(&mut self, now_ns: u64) -> Sight {
         let mut sight = self.see(now_ns);
+        ENGINE.ring.announce();
         let unattended = ENGINE.poller.load(Ordering::SeqCst) == 0;
         if unattended && sight.running && !sight.progress {
             take_due(now_ns);
