@@ -7,6 +7,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/uio.h>
 
 static void refuse(const int *calls, int count)
@@ -323,4 +324,75 @@ CASE(reads_past_the_cache_see_what_was_written_through_it)
         threads[i] = start(mix_ways, number(i));
     }
     join_all(threads, 16);
+}
+
+static _Atomic pthread_t signalled;
+
+static void note_thread(int unused)
+{
+    (void)unused;
+    signalled = pthread_self();
+}
+
+static void *copy_too_much(void *unused)
+{
+    enum { MUCH = 256 * 1024 };
+    make_file();
+    int from = (int)GET(open("data", O_RDONLY));
+    int to = (int)GET(open("limited", O_CREAT | O_RDWR, 0600));
+    struct rlimit limit = {BLOCK, BLOCK};
+    GET(setrlimit(RLIMIT_FSIZE, &limit));
+    for (int i = 0; i < 6; i++) {
+        off_t end = BLOCK;
+        IS(pwrite(to, "x", 1, BLOCK - 1), 1);
+        GET(lseek(to, BLOCK, SEEK_SET));
+        signalled = 0;
+        if (i % 2 == 0) {
+            FAILS(sendfile(to, from, NULL, MUCH), EFBIG);
+        } else {
+            FAILS(copy_file_range(from, NULL, to, &end, MUCH, 0), EFBIG);
+        }
+        CHECK(pthread_equal(signalled, pthread_self()));
+    }
+    close(from);
+    close(to);
+    return unused;
+}
+
+CASE(who_copies_beyond_the_size_limit_gets_the_signal)
+{
+    signal(SIGXFSZ, note_thread);
+    join(start(copy_too_much, NULL));
+}
+
+static void *copy_all(void *me)
+{
+    enum { ALL = BLOCK * BLOCKS };
+    char path[20];
+    snprintf(path, sizeof path, "copy%ld", (long)me);
+    int from = (int)GET(open("data", O_RDONLY));
+    int to = (int)GET(open(path, O_CREAT | O_RDWR, 0600));
+    for (long done = 0; done < ALL;) {
+        done += GET(copy_file_range(from, NULL, to, NULL, (size_t)(ALL - done), 0));
+    }
+    IS(copy_file_range(from, NULL, to, NULL, ALL, 0), 0);
+    IS(lseek(to, 0, SEEK_CUR), ALL);
+    static __thread char block[BLOCK];
+    for (long i = 0; i < BLOCKS; i += 37) {
+        IS(pread(to, block, BLOCK, i * BLOCK), BLOCK);
+        check_block(block, i);
+    }
+    close(from);
+    close(to);
+    return NULL;
+}
+
+CASE(four_threads_copy_a_file)
+{
+    pthread_t threads[4];
+    make_file();
+    for (long i = 0; i < 4; i++) {
+        threads[i] = start(copy_all, number(i));
+    }
+    join_all(threads, 4);
 }

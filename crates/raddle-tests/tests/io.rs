@@ -173,6 +173,8 @@ mod disk_limits {
         reads_end_beside_threads_that_are_stuck_and_that_compute,
         vectors_are_read_past_the_cache,
         reads_past_the_cache_see_what_was_written_through_it,
+        who_copies_beyond_the_size_limit_gets_the_signal,
+        four_threads_copy_a_file,
     }
 }
 
