@@ -166,9 +166,10 @@ impl Ring {
         drop(list);
         self.posted.fetch_add(1, Ordering::SeqCst);
         let unannounced = self.unannounced.fetch_add(1, Ordering::SeqCst) + 1;
-        let carrier = Carrier::current();
         // Who runs next here is likely to come for the same, unless somebody computes.
-        if unannounced >= AT_ONCE || carrier.queue.is_empty() || !ENGINE.spent.is_empty() {
+        let alone = Carrier::current().queue.is_empty();
+        let computes = !ENGINE.spent.is_empty() || ENGINE.sysmon.is_on_guard();
+        if unannounced >= AT_ONCE || alone || computes {
             self.announce();
         }
     }
