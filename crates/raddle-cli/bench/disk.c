@@ -1,5 +1,5 @@
-// Reads that are served from memory, reads that wait for the disk, and syncs beside a thread that
-// computes. The file lies in TMPDIR, or /tmp.
+// Reads that are served from memory, reads that wait for the disk (past the page cache, and after
+// it was dropped), and syncs beside a thread that computes. The file lies in TMPDIR, or /tmp.
 #define _GNU_SOURCE
 #include "common.h"
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOCK = 4096, BLOCKS = 16384, READERS = 64, SYNCERS = 8, BATCHES = 11 };
+enum { BLOCK = 4096, BLOCKS = 65536, READERS = 64, SYNCERS = 8, BATCHES = 11 };
 
 static long rounds;
 static int file;
@@ -74,10 +74,12 @@ static void measure_cached(void) {
   pthread_join(thread, NULL);
 }
 
+static long reads_each;
+
 static void *read_at_random(void *me) {
   char *block = aligned_alloc(BLOCK, BLOCK);
   uint64_t dice = (uintptr_t)me + 1;
-  for (long i = 0; i < rounds / READERS + 1; i++) {
+  for (long i = 0; i < reads_each; i++) {
     dice = dice * 6364136223846793005u + 1442695040888963407u;
     if (pread(file, block, BLOCK, (off_t)((dice >> 33) % BLOCKS) * BLOCK) != BLOCK)
       fail("pread");
@@ -96,13 +98,16 @@ static double run_threads(void *(*run)(void *), int count) {
   return (double)(now_ns() - start) / 1e9;
 }
 
-static void measure_uncached(void) {
+static void measure_uncached(const char *name, int flags, long reads) {
+  reads_each = reads / READERS + 1;
   int cached = file;
-  file = open(path, O_RDONLY | O_DIRECT);
+  file = open(path, O_RDONLY | flags);
   if (file < 0)
     fail("O_DIRECT");
+  must(posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED), "posix_fadvise");
+  must(posix_fadvise(file, 0, 0, POSIX_FADV_RANDOM), "posix_fadvise");
   double seconds = run_threads(read_at_random, READERS);
-  metric("uncached-pread", (double)((rounds / READERS + 1) * READERS) / seconds, "reads/s");
+  metric(name, (double)(reads_each * READERS) / seconds, "reads/s");
   close(file);
   file = cached;
 }
@@ -141,7 +146,8 @@ int main(int argc, char **argv) {
   rounds = rounds_of(argc, argv, 100000);
   make_file();
   measure_cached();
-  measure_uncached();
+  measure_uncached("uncached-pread", O_DIRECT, rounds);
+  measure_uncached("dropped-pread", 0, rounds / 4); // few of them twice
   measure_syncs();
   unlink(path);
   return 0;

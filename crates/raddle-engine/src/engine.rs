@@ -7,6 +7,7 @@
 
 use crate::carrier::Carrier;
 use crate::chaos::{self, Point};
+use crate::direct::Direct;
 use crate::helpers::Helpers;
 use crate::places::Slots;
 use crate::pump::Pump;
@@ -53,6 +54,7 @@ pub struct Engine {
     pub pump: Pump,
     pub helpers: Helpers,
     pub ring: Ring,
+    pub direct: Direct,
     pub roster: Roster,
     pub sysmon: Sysmon,
     pub(crate) pins: pins::Log,
@@ -111,6 +113,7 @@ impl Engine {
             pump: Pump::new(),
             helpers: Helpers::new(),
             ring: Ring::new(),
+            direct: Direct::new(),
             roster: Roster::new(),
             sysmon: Sysmon::new(),
             pins: pins::Log::new(),
@@ -488,9 +491,9 @@ impl Engine {
 
     /// The engine's own descriptors, in rising order.
     pub fn own_descriptors(&self) -> impl Iterator<Item = u32> {
-        let [a, b] = self.pump.own_descriptors();
-        let [c, d] = self.sysmon.own_descriptors();
-        let mut all = [a, b, c, d];
+        let [a, b, c] = self.pump.own_descriptors();
+        let [d, e] = self.sysmon.own_descriptors();
+        let mut all = [a, b, c, d, e];
         all.sort_unstable();
         all.into_iter().filter_map(|fd| u32::try_from(fd).ok())
     }

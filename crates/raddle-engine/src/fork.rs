@@ -26,6 +26,7 @@ pub unsafe fn in_child() {
         ENGINE.roster.begin();
         ENGINE.helpers.reset();
         ENGINE.ring.reset();
+        ENGINE.direct.reset();
         ENGINE.pump.reset();
         ENGINE.sysmon.reset();
         ENGINE.stacks.reset();

@@ -43,6 +43,7 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
             carrier.attention.store(0, Ordering::Relaxed);
             (ENGINE.hooks().route_signals)();
         }
+        see_to_files();
         if let Some(thread) = pick(carrier).or_else(|| search(carrier)) {
             return thread;
         }
@@ -55,6 +56,16 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
         carrier.set_state(CarrierState::Running);
         ENGINE.sysmon.carrier_awoke();
     }
+}
+
+/// Takes what disks have done, and sees to it that what they are to do is known.
+fn see_to_files() {
+    if ENGINE.direct.has_events() {
+        let woken = TaskList::new();
+        ENGINE.direct.reap(&woken);
+        ENGINE.unpark_all(woken);
+    }
+    ENGINE.ring.announce();
 }
 
 /// The carrier runs again: it no longer counts as blocked.

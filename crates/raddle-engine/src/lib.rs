@@ -21,6 +21,7 @@
 //! | [`roster`] | all kernel threads, and calls that all of them must make |
 //! | [`helpers`] | kernel threads for calls that only block |
 //! | [`ring`] | one kernel thread and an io_uring, for what waits for a disk |
+//! | [`direct`] | reads past the page cache, which need no kernel thread
 //! | [`sysmon`] | the watcher: lasting backlogs, missing poller, inspection requests |
 //! | `descriptor` | the descriptors of our own |
 //! | [`stacks`] | the arena that thread stacks come from |
@@ -38,6 +39,7 @@ pub mod chaos;
 pub mod clock;
 pub mod cpus;
 mod descriptor;
+pub mod direct;
 pub mod engine;
 pub mod fork;
 pub mod helpers;

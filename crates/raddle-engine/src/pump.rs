@@ -65,6 +65,8 @@ const ALL: u32 = IN | PRI | OUT | RDHUP | EDGE;
 const ALONE: u32 = 1 << 30;
 /// Marks the pump's own eventfd.
 const KICK: u64 = u64::MAX;
+/// Marks the eventfd of direct reads.
+const DIRECT: u64 = u64::MAX - 1;
 /// `EPOLL_CTL_ADD`.
 const ADD: usize = 1;
 /// `EPOLL_CTL_MOD`: arms the edge anew.
@@ -99,6 +101,8 @@ pub struct Pump {
     table: AtomicUsize,
     epoll: OwnDescriptor,
     kick: OwnDescriptor,
+    /// Signalled for each direct read that is done, and never read: edges are all that counts.
+    direct: OwnDescriptor,
     /// Raised at every start, so that a forked child's registrations start afresh.
     epoch: AtomicU32,
     /// 1 while the poller sleeps or is about to; whoever swaps it to 0 kicks.
@@ -116,6 +120,7 @@ impl Pump {
             table: AtomicUsize::new(0),
             epoll: OwnDescriptor::none(),
             kick: OwnDescriptor::none(),
+            direct: OwnDescriptor::none(),
             epoch: AtomicU32::new(0),
             asleep: AtomicU32::new(0),
             waiters: AtomicUsize::new(0),
@@ -139,14 +144,14 @@ impl Pump {
         // SAFETY: plain calls that make descriptors.
         unsafe {
             let epoll = hide(sys!(nr::__NR_epoll_create1, CLOEXEC))?;
-            let kick = hide(sys!(nr::__NR_eventfd2, 0usize, CLOEXEC | NONBLOCK))?;
-            let event = EpollEvent {
-                events: IN,
-                data: KICK,
-            };
-            sys!(nr::__NR_epoll_ctl, epoll, 1usize, kick, &raw const event);
             self.epoll.set(epoll as i32);
-            self.kick.set(kick as i32);
+            let own = [(&self.kick, KICK, IN), (&self.direct, DIRECT, IN | EDGE)];
+            for (descriptor, data, events) in own {
+                let fd = hide(sys!(nr::__NR_eventfd2, 0usize, CLOEXEC | NONBLOCK))?;
+                descriptor.set(fd as i32);
+                let event = EpollEvent { events, data };
+                sys!(nr::__NR_epoll_ctl, epoll, ADD, fd, &raw const event);
+            }
         }
         self.epoch.fetch_add(1, Ordering::Release);
         Ok(())
@@ -156,6 +161,7 @@ impl Pump {
     pub(crate) fn reset(&self) {
         self.epoll.close();
         self.kick.close();
+        self.direct.close();
         self.waiters.store(0, Ordering::Relaxed);
         self.asleep.store(0, Ordering::Relaxed);
         self.sweep.reset();
@@ -169,7 +175,7 @@ impl Pump {
 
     /// True for the pump's own descriptors.
     pub fn owns(&self, fd: usize) -> bool {
-        fd as i32 >= 0 && (fd as i32 == self.epoll.get() || fd as i32 == self.kick.get())
+        fd as i32 >= 0 && self.own_descriptors().contains(&(fd as i32))
     }
 
     /// The descriptor's row; `None` beyond the table.
@@ -298,16 +304,28 @@ impl Pump {
         verdict.map(|()| outcome)
     }
 
+    /// A thread waits for what comes through the pump, until [`Pump::end_wait`].
+    #[inline(always)]
+    pub(crate) fn begin_wait(&self) {
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// See [`Pump::begin_wait`].
+    #[inline(always)]
+    pub(crate) fn end_wait(&self) {
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+    }
+
     #[inline(always)]
     fn park_until(&self, deadline_ns: u64) -> Wake {
-        self.waiters.fetch_add(1, Ordering::Relaxed);
+        self.begin_wait();
         self.expect_sweep();
         let outcome = if deadline_ns == NEVER {
             switch::park()
         } else {
             switch::park_until(deadline_ns)
         };
-        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        self.end_wait();
         outcome
     }
 
@@ -367,9 +385,10 @@ impl Pump {
         })
     }
 
-    /// The pump's own descriptors, those that exist.
-    pub fn own_descriptors(&self) -> [i32; 2] {
-        [self.epoll.get(), self.kick.get()]
+    /// The pump's own descriptors, -1 for none: the epoll, and the eventfds of kicks and of direct
+    /// reads.
+    pub fn own_descriptors(&self) -> [i32; 3] {
+        [self.epoll.get(), self.kick.get(), self.direct.get()]
     }
 
     /// Takes the events that are there, without waiting.
@@ -476,6 +495,10 @@ impl Pump {
         for event in events.iter().take(count.max(0) as usize) {
             let (data, mut ready) = (event.data, event.events);
             if data == KICK {
+                continue;
+            }
+            if data == DIRECT {
+                ENGINE.direct.reap(&woken);
                 continue;
             }
             let Some(entry) = self.entry(data as u32) else {

@@ -5,9 +5,13 @@
 //! done. A helper for each would cost two switches of kernel threads a transfer; here many share
 //! them.
 //!
-//! 1. A transfer is linked under the lock, then `posted` is raised, then `asleep` is swapped to 0;
-//!    if it was 1, `posted` is woken as a futex.
-//! 2. The ring's thread always has a wait for that futex in its ring. It reads `posted`, takes the
+//! 1. A transfer is linked under the lock, then `posted` is raised.
+//! 2. It is *announced*: `asleep` is swapped to 0; if it was 1, `posted` is woken as a futex. A
+//!    wake-up for each would cost more than the transfers, so one waits for others if its carrier
+//!    has threads to run, none of which is known to compute: until there are eight, or the carrier
+//!    has nothing else, or looks around. Sysmon announces what was left by a carrier that doesn't
+//!    come to that, at its next look, within a millisecond.
+//! 3. The ring's thread always has a wait for that futex in its ring. It reads `posted`, takes the
 //!    transfers, sets `asleep`, looks at `posted` again, and waits in `io_uring_enter` only if that
 //!    is unchanged. So either it sees the transfer, or who left it sees `asleep`.
 //!
@@ -34,6 +38,9 @@ use raddle_sched::{SpinLock, TaskList, TaskRef, Wake};
 use raddle_sys::{err, errno};
 
 const STACK: usize = 64 * 1024;
+/// Transfers that are put into the ring before those that are done are looked at, and of which the
+/// ring's thread is told together.
+const AT_ONCE: u32 = 8;
 
 /// There is none yet; it is being made; it is there; it can't be.
 const NONE: u32 = 0;
@@ -82,6 +89,8 @@ pub struct Ring {
     posted: AtomicU32,
     /// 1 while the ring's thread sleeps or is about to; whoever swaps it to 0 wakes it.
     asleep: AtomicU32,
+    /// Transfers of which it hasn't been told; 0 again before it takes what there is.
+    unannounced: AtomicU32,
 }
 
 impl Ring {
@@ -94,6 +103,7 @@ impl Ring {
             }),
             posted: AtomicU32::new(0),
             asleep: AtomicU32::new(0),
+            unannounced: AtomicU32::new(0),
         }
     }
 
@@ -155,6 +165,26 @@ impl Ring {
         list.tail = at;
         drop(list);
         self.posted.fetch_add(1, Ordering::SeqCst);
+        let unannounced = self.unannounced.fetch_add(1, Ordering::SeqCst) + 1;
+        // Who runs next here is likely to come for the same, unless somebody computes.
+        let alone = Carrier::current().queue.is_empty();
+        let computes = !ENGINE.spent.is_empty() || ENGINE.sysmon.is_on_guard();
+        if unannounced >= AT_ONCE || alone || computes {
+            self.announce();
+        }
+    }
+
+    /// Tells the ring's thread of transfers that it doesn't know of.
+    #[inline(always)]
+    pub(crate) fn announce(&self) {
+        if self.unannounced.load(Ordering::Relaxed) != 0 {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        self.unannounced.store(0, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) != 0 && self.asleep.swap(0, Ordering::SeqCst) != 0 {
             kthread::futex_wake(self.posted.as_ptr(), 1);
         }
@@ -196,6 +226,7 @@ impl Ring {
             tail: null(),
         };
         self.asleep.store(0, Ordering::Relaxed);
+        self.unannounced.store(0, Ordering::Relaxed);
         self.state.store(NONE, Ordering::Relaxed);
     }
 }
@@ -230,17 +261,22 @@ fn serve(ring: &Ring, queues: &mut Queues, word: *const u32) -> ! {
     let mut armed = false;
     loop {
         let seen = ring.posted.load(Ordering::SeqCst);
-        while let Some(transfer) = ring.take() {
+        ring.unannounced.store(0, Ordering::SeqCst);
+        let mut taken = 0;
+        while taken < AT_ONCE
+            && let Some(transfer) = ring.take()
+        {
             transfer.ticks.set(timestamp());
             let address = core::ptr::from_ref(transfer).expose_provenance();
             queues.push_work(&transfer.work, address as u64);
+            taken += 1;
         }
         if !armed {
             queues.push_wait(word, seen, POSTED);
             armed = true;
         }
         ring.asleep.store(1, Ordering::SeqCst);
-        let idle = ring.posted.load(Ordering::SeqCst) == seen;
+        let idle = taken < AT_ONCE && ring.posted.load(Ordering::SeqCst) == seen;
         queues.enter(idle);
         ring.asleep.store(0, Ordering::SeqCst);
         let woken = TaskList::new();

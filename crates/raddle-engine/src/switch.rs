@@ -247,6 +247,7 @@ pub fn look_around(carrier: &Carrier) {
     let now_ns = clock::now_ns();
     carrier.now_ns.set(now_ns);
     ENGINE.unpark_all(ENGINE.timers.expire(now_ns));
+    ENGINE.ring.announce();
     if ENGINE.pump.has_waiters() {
         ENGINE.unpark_all(ENGINE.pump.poll_now());
         ENGINE.unpark_all(ENGINE.pump.sweep_at(now_ns));

@@ -80,6 +80,11 @@ impl Sysmon {
         }
     }
 
+    /// True if it sees to timers and descriptors, because threads compute on all carriers.
+    pub(crate) fn is_on_guard(&self) -> bool {
+        self.on_guard.load(Ordering::Relaxed) != 0
+    }
+
     /// Something was posted, and all carriers are awake: if none is going to look, sysmon must.
     pub(crate) fn urge(&self) {
         if self.on_guard.load(Ordering::SeqCst) != 0 && self.on_guard.swap(0, Ordering::SeqCst) != 0
@@ -276,6 +281,7 @@ impl Watch {
     /// Wakes a carrier where work waits, and preempts or replaces who is in its way.
     fn act(&mut self, now_ns: u64) -> Sight {
         let mut sight = self.see(now_ns);
+        ENGINE.ring.announce();
         let unattended = ENGINE.poller.load(Ordering::SeqCst) == 0;
         if unattended && sight.running && !sight.progress {
             take_due(now_ns);

@@ -176,14 +176,15 @@ pub fn is_pass(rip: usize) -> bool {
         .any(|(begin, end)| (begin.addr()..=end.addr()).contains(&rip))
 }
 
-/// Where a passing system call ends that begins at `rip`, if that is one: the kernel has put the
-/// instruction pointer back to restart it.
-pub fn end_of_pass(rip: usize) -> Option<usize> {
+/// Where a passing system call ends that a signal has interrupted and that the kernel is about to
+/// restart: it has put the instruction pointer `rip` back. `rcx` tells that from a call that hasn't
+/// begun: it is zero before the instruction, and holds the instruction's end from then on.
+pub fn interrupted_pass(rip: usize, rcx: usize) -> Option<usize> {
     let pass = (&raw const raddle_pass_begin, &raw const raddle_pass_end);
     let look = (&raw const raddle_look_begin, &raw const raddle_look_end);
     [pass, look]
         .iter()
-        .find(|(begin, _)| begin.addr() == rip)
+        .find(|(begin, end)| begin.addr() == rip && end.addr() == rcx)
         .map(|(_, end)| end.addr())
 }
 
@@ -267,6 +268,7 @@ global_asm!(
     "mov r8, [rbp - 40]",
     "mov r9, [rbp - 48]",
     "mov rax, [rbp - 56]",
+    "xor ecx, ecx", // see `interrupted_pass`
     "raddle_pass_begin:",
     "syscall",
     "raddle_pass_end:",
@@ -285,6 +287,7 @@ global_asm!(
     "mov r8, [rbp - 40]",
     "mov r9, [rbp - 48]",
     "mov rax, [rbp - 56]",
+    "xor ecx, ecx",
     "raddle_look_begin:",
     "syscall",
     "raddle_look_end:",

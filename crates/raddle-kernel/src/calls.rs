@@ -22,7 +22,7 @@ const DESCRIPTORS: &[Row] = &[
     (nr::__NR_writev, io::writev),
     (nr::__NR_pread64, files::pread),
     (nr::__NR_pwrite64, files::write),
-    (nr::__NR_preadv, files::read),
+    (nr::__NR_preadv, files::preadv),
     (nr::__NR_preadv2, files::read),
     (nr::__NR_pwritev, files::write),
     (nr::__NR_pwritev2, files::write),
@@ -55,6 +55,8 @@ const DESCRIPTORS: &[Row] = &[
     (nr::__NR_epoll_pwait2, poll::epoll_pwait2),
     (nr::__NR_fcntl, helped::fcntl),
     (nr::__NR_io_uring_enter, uring::io_uring_enter),
+    (nr::__NR_io_getevents, helped::io_getevents),
+    (nr::__NR_io_pgetevents, helped::io_getevents),
 ];
 
 /// Threads, time, processes, memory, and what only a helper can wait for.
@@ -113,6 +115,7 @@ const THREADS: &[Row] = &[
     (nr::__NR_sendfile, helped::on_helper),
     (nr::__NR_splice, helped::on_helper),
     (nr::__NR_tee, helped::on_helper),
+    (nr::__NR_copy_file_range, helped::copy_file_range),
     (nr::__NR_vmsplice, helped::on_helper),
     (nr::__NR_madvise, memory::madvise),
     (nr::__NR_mmap, memory::mmap),

@@ -129,11 +129,22 @@ fn option(fd: u32, level: usize, name: usize) -> Option<u32> {
 
 /// True if the descriptor is in non-blocking mode.
 pub fn is_nonblocking(fd: usize) -> bool {
-    const GETFL: usize = 3;
     const NONBLOCK: isize = 0o4000;
-    // SAFETY: a plain query.
-    let flags = unsafe { sys!(nr::__NR_fcntl, fd, GETFL) };
+    let flags = flags(fd);
     is_err(flags) || flags & NONBLOCK != 0
+}
+
+/// True if reads and writes of the file go past the page cache.
+pub fn is_direct(fd: usize) -> bool {
+    const DIRECT: isize = 0o40000;
+    let flags = flags(fd);
+    !is_err(flags) && flags & DIRECT != 0
+}
+
+fn flags(fd: usize) -> isize {
+    const GETFL: usize = 3;
+    // SAFETY: a plain query.
+    unsafe { sys!(nr::__NR_fcntl, fd, GETFL) }
 }
 
 fn is_hidden(fd: usize) -> bool {

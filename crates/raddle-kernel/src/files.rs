@@ -7,7 +7,9 @@
 //! 2. *Slow*: `pread64` is tried by RWF_NOWAIT. What isn't all in memory, and every other call,
 //!    goes to the ring (`pread64`, `pwrite64`) or to a helper, whole: the kernel's rules of
 //!    positions, appends and locks between calls stay what they are.
-//! 3. Enough calls in a row that didn't wait, and the descriptor is quick again.
+//! 3. *Direct*: it has waited, and goes past the page cache (O_DIRECT). Reads that name a place are
+//!    submitted by their thread; what the kernel refuses to submit is made as on a slow one.
+//! 4. Enough calls in a row that didn't wait, and the descriptor is quick again.
 //!
 //! Two readings of the time stamp counter cost half of what RWF_NOWAIT adds to a read that is
 //! served from memory. With the file's own position there is no try at all: RWF_NOWAIT gives a
@@ -15,12 +17,13 @@
 //! what another thread has read in between.
 
 use crate::boundary::{Frame, Outcome};
-use crate::descriptors::disk;
+use crate::descriptors::{disk, is_direct};
 use crate::io::{EAGAIN, NOWAIT, Way};
 use crate::procfs;
 use crate::user;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_context::timestamp;
+use raddle_engine::direct::DirectRead;
 use raddle_engine::pump::Entry;
 use raddle_engine::ring::Work;
 use raddle_engine::{Carrier, ENGINE};
@@ -34,8 +37,10 @@ const RING_MOST: usize = 256 * 1024;
 /// A pace: quick at 0; else how many more tries must succeed.
 const QUICK: u32 = 0;
 const SLOW: u32 = 64;
-/// Slow, and tries wait as well (O_DIRECT).
-const BLIND: u32 = 65;
+/// Slow, and a try has waited as well: so many calls more have none.
+const BLIND: u32 = SLOW + 16;
+/// With the rest as above: slow, and past the page cache (O_DIRECT), where every try waits.
+const DIRECT: u32 = 1 << 16;
 /// A helper that didn't wait counts for so many tries: it costs more than they do.
 const HELPED: u32 = 16;
 
@@ -75,7 +80,18 @@ pub extern "C" fn pread(frame: &Frame) -> Outcome {
         Some(entry) if entry.pace[Way::In as usize].load(Ordering::Relaxed) == QUICK => {
             quickly(frame, entry, Way::In)
         }
-        Some(entry) => pread_slowly(frame, entry),
+        Some(entry) => pread_slowly(frame, entry, false),
+        None => Outcome::PASS,
+    }
+}
+
+/// `preadv(2)`.
+pub extern "C" fn preadv(frame: &Frame) -> Outcome {
+    match disk(frame.arg(0)) {
+        Some(entry) if entry.pace[Way::In as usize].load(Ordering::Relaxed) & DIRECT != 0 => {
+            pread_slowly(frame, entry, true)
+        }
+        Some(entry) => paced(frame, entry, Way::In),
         None => Outcome::PASS,
     }
 }
@@ -94,22 +110,44 @@ fn quickly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
     // SAFETY: the program's own call.
     let result = unsafe { frame.raw() };
     if waited(timestamp().wrapping_sub(began), result) {
-        entry.pace[way as usize].store(SLOW, Ordering::Relaxed);
+        become_slow(frame, entry, way);
     }
     Outcome::of(result)
 }
 
-/// A try; what it doesn't give, a helper reads.
+#[cold]
+fn become_slow(frame: &Frame, entry: &Entry, way: Way) {
+    entry.pace[way as usize].store(pace_of(frame, SLOW), Ordering::Relaxed);
+}
+
+/// The pace of a descriptor that is slow, and how.
+fn pace_of(frame: &Frame, slow: u32) -> u32 {
+    match is_direct(frame.arg(0)) {
+        true => DIRECT | SLOW,
+        false => slow,
+    }
+}
+
+/// A direct read, or a try; what they don't give, the ring or a helper reads.
 #[inline(never)]
-fn pread_slowly(frame: &Frame, entry: &Entry) -> Outcome {
+fn pread_slowly(frame: &Frame, entry: &Entry, is_vector: bool) -> Outcome {
     let pace = &entry.pace[Way::In as usize];
-    if pace.load(Ordering::Relaxed) == BLIND {
+    let known = pace.load(Ordering::Relaxed);
+    if known & DIRECT != 0 {
+        if let Some(outcome) = pread_directly(frame, pace, is_vector) {
+            return outcome;
+        }
+        if !is_direct(frame.arg(0)) {
+            pace.store(SLOW, Ordering::Relaxed); // not any more
+        }
+    }
+    if known > SLOW || is_vector {
         return slowly(frame, entry, Way::In);
     }
     let began = timestamp();
     let got = try_pread(frame);
     if waited(timestamp().wrapping_sub(began), got) {
-        pace.store(BLIND, Ordering::Relaxed);
+        pace.store(pace_of(frame, BLIND), Ordering::Relaxed);
     } else if got != EAGAIN {
         quicken(pace, 1);
     }
@@ -118,6 +156,44 @@ fn pread_slowly(frame: &Frame, entry: &Entry) -> Outcome {
     }
     crate::io::count_call();
     Outcome::of(got)
+}
+
+/// What a read past the cache gives; `None` if the kernel refuses it, or gives a part.
+fn pread_directly(frame: &Frame, pace: &AtomicU32, is_vector: bool) -> Option<Outcome> {
+    let [fd, address, len, offset, ..] = frame.args();
+    let whole = if is_vector {
+        vector_len(address, len)?
+    } else {
+        len
+    };
+    if (offset as isize) < 0 {
+        return None; // an error, which the call itself tells
+    }
+    Carrier::current().thread().waits_for(Way::In.kind(), fd, 0);
+    let read = DirectRead {
+        fd: fd as u32,
+        is_vector,
+        address,
+        len,
+        offset: offset as u64,
+    };
+    // SAFETY: the program's own call.
+    let (result, ticks) = unsafe { ENGINE.direct.read(read) }?;
+    if result < 0 || (result as usize) < whole {
+        return None;
+    }
+    note(pace, waited(ticks, result));
+    Some(Outcome::of(result))
+}
+
+/// How many bytes a vector asks for; `None` for a long one, or one that isn't there.
+fn vector_len(at: usize, count: usize) -> Option<usize> {
+    const MOST: usize = 64;
+    if count > MOST {
+        return None;
+    }
+    let piece = |index: usize| user::read::<IoVec>(at.wrapping_add(index * size_of::<IoVec>()));
+    (0..count).try_fold(0usize, |sum, index| sum.checked_add(piece(index).ok()?.len))
 }
 
 /// All that `pread64` would give; EAGAIN if a part of it isn't in memory.
@@ -145,8 +221,22 @@ fn try_pread(frame: &Frame) -> isize {
 
 /// A call on this descriptor went as if it were quick.
 fn quicken(pace: &AtomicU32, steps: u32) {
-    let left = pace.load(Ordering::Relaxed).saturating_sub(steps);
+    let known = pace.load(Ordering::Relaxed);
+    let left = match (known & !DIRECT).min(SLOW).saturating_sub(steps) {
+        0 => QUICK,
+        left => known & DIRECT | left,
+    };
     pace.store(left, Ordering::Relaxed);
+}
+
+/// A call that didn't hold the carrier has waited, or not.
+fn note(pace: &AtomicU32, has_waited: bool) {
+    if !has_waited {
+        return quicken(pace, HELPED);
+    }
+    let known = pace.load(Ordering::Relaxed);
+    let left = (known & !DIRECT).saturating_sub(1).max(SLOW);
+    pace.store(known & DIRECT | left, Ordering::Relaxed);
 }
 
 #[inline(never)]
@@ -167,12 +257,7 @@ fn slowly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
                 .call_patiently(frame.rax as u32, frame.args())
         },
     };
-    if waited(ticks, result) {
-        let slow = pace.load(Ordering::Relaxed).max(SLOW);
-        pace.store(slow, Ordering::Relaxed);
-    } else {
-        quicken(pace, HELPED);
-    }
+    note(pace, waited(ticks, result));
     // Beyond RLIMIT_FSIZE: the signal goes to who makes the call. No helper: nobody else can.
     if result == err(errno::EFBIG) || result == EAGAIN {
         return quickly(frame, entry, way);

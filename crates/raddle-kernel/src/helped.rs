@@ -6,6 +6,7 @@
 //! | `fcntl` F_SETLKW, F_OFD_SETLKW | F_SETLK, F_OFD_SETLK | yes |
 //! | `mq_timedsend`, `mq_timedreceive` | a time limit that has passed | yes |
 //! | `msgsnd`, `msgrcv`, `semop`, `semtimedop` | IPC_NOWAIT | no |
+//! | `io_getevents`, `io_pgetevents` for one event | a time limit of nothing | no |
 //! | `fsync` and its family | no: they nearly always wait | not interrupted |
 //!
 //! A try costs what the call costs natively, a helper two switches of kernel threads.
@@ -22,6 +23,7 @@ use raddle_sys::{err, errno, nr, sys, syscall6};
 const EAGAIN: isize = err(errno::EAGAIN);
 const EINTR: isize = err(errno::EINTR);
 const EPIPE: isize = err(errno::EPIPE);
+const EFBIG: isize = err(errno::EFBIG);
 /// `IPC_NOWAIT`.
 const NOWAIT: usize = 0o4000;
 
@@ -31,8 +33,18 @@ pub extern "C" fn on_helper(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     match wait(frame, Restart::AsAsked) {
-        outcome if outcome.is_value(EPIPE) => Outcome::PASS, // for the signal: see `wait_for_kept`
+        // For the signal, SIGPIPE or SIGXFSZ: see `wait_for_kept`.
+        outcome if outcome.is_value(EPIPE) || outcome.is_value(EFBIG) => Outcome::PASS,
         outcome => outcome,
+    }
+}
+
+/// `copy_file_range(2)`: much of it at once is for a helper.
+pub extern "C" fn copy_file_range(frame: &Frame) -> Outcome {
+    const MUCH: usize = 128 * 1024;
+    match frame.arg(4) > MUCH {
+        true => on_helper(frame),
+        false => Outcome::PASS,
     }
 }
 
@@ -193,6 +205,29 @@ fn message(frame: &Frame, flags: usize, fruitless: isize) -> Outcome {
         result if result == fruitless => wait(frame, Restart::Never),
         result => Outcome::of(result),
     }
+}
+
+/// `io_getevents(2)`, `io_pgetevents(2)`: the program's own AIO contexts.
+pub extern "C" fn io_getevents(frame: &Frame) -> Outcome {
+    let mut args = frame.args();
+    let [_, least, _, _, limit, mask] = args;
+    let is_masked = frame.rax == u64::from(nr::__NR_io_pgetevents) && mask != 0;
+    if !is_multiplexed() || least == 0 || is_masked {
+        return Outcome::PASS;
+    }
+    if least == 1 {
+        let nothing = Timespec::from_ns(0);
+        args[4] = (&raw const nothing).expose_provenance();
+        // SAFETY: the program's own call with a live time limit.
+        let got = unsafe { syscall6(frame.rax as u32, args) };
+        if got != 0 {
+            return Outcome::of(got);
+        }
+    }
+    if limit != 0 && matches!(user::read::<Timespec>(limit), Ok(time) if time.to_ns() == Some(0)) {
+        return Outcome::PASS;
+    }
+    wait(frame, Restart::Never)
 }
 
 /// `semop(2)`, `semtimedop(2)`: few operations without a time limit are tried.

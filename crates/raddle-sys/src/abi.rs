@@ -284,3 +284,34 @@ pub struct RsrcUpdate {
     pub reserved: u32,
     pub data: u64,
 }
+
+/// `struct iocb`: a request to an AIO context. The kernel writes `key`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Iocb {
+    pub data: u64,
+    pub key: u32,
+    pub rw_flags: u32,
+    pub opcode: u16,
+    pub priority: i16,
+    pub fd: u32,
+    pub address: u64,
+    pub len: u64,
+    pub offset: u64,
+    pub reserved: u64,
+    pub flags: u32,
+    /// The eventfd to signal.
+    pub signalled: u32,
+}
+
+const _: () = assert!(size_of::<Iocb>() == 64);
+
+/// `struct io_event`: what came of a request.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct AioEvent {
+    pub data: u64,
+    pub request: u64,
+    pub result: i64,
+    pub result2: i64,
+}

@@ -1,83 +1,7 @@
 /* Files that wait for a disk. */
-#include "check.h"
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <sys/prctl.h>
+#include "disk.h"
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
-
-enum { BLOCK = 4096, BLOCKS = 512 };
-
-static int file;
-
-static void fill(char *block, long index)
-{
-    for (long i = 0; i < BLOCK / (long)sizeof(long); i++) {
-        ((long *)block)[i] = index * 1000 + i;
-    }
-}
-
-static void check_block(const char *block, long index)
-{
-    for (long i = 0; i < BLOCK / (long)sizeof(long); i++) {
-        IS(((const long *)block)[i], index * 1000 + i);
-    }
-}
-
-static void make_file(void)
-{
-    static char block[BLOCK];
-    int fd = (int)GET(open("data", O_CREAT | O_TRUNC | O_WRONLY, 0600));
-    for (long i = 0; i < BLOCKS; i++) {
-        fill(block, i);
-        IS(write(fd, block, BLOCK), BLOCK);
-    }
-    GET(fsync(fd));
-    close(fd);
-}
-
-/* Past the cache where the file system can. */
-static int open_direct(int flags)
-{
-    int fd = open("data", flags | O_DIRECT);
-    return fd >= 0 ? fd : (int)GET(open("data", flags));
-}
-
-static void forget_cached(int fd)
-{
-    OK(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED));
-}
-
-static void *read_at_random(void *me)
-{
-    char *block = aligned_alloc(BLOCK, BLOCK);
-    unsigned long dice = (unsigned long)me + 1;
-    for (int i = 0; i < 40; i++) {
-        dice = dice * 6364136223846793005u + 1442695040888963407u;
-        long index = (long)((dice >> 33) % BLOCKS);
-        IS(pread(file, block, BLOCK, index * BLOCK), BLOCK);
-        check_block(block, index);
-        if (i % 8 == 0) {
-            forget_cached(file);
-        }
-    }
-    free(block);
-    return NULL;
-}
-
-static void read_by_many(int fd, int count)
-{
-    pthread_t threads[64];
-    file = fd;
-    for (long i = 0; i < count; i++) {
-        threads[i] = start(read_at_random, number(i));
-    }
-    join_all(threads, count);
-    close(fd);
-}
 
 CASE(sixty_four_threads_read_past_the_cache)
 {
@@ -89,27 +13,6 @@ CASE(sixty_four_threads_read_what_was_dropped_from_the_cache)
 {
     make_file();
     read_by_many((int)GET(open("data", O_RDONLY)), 64);
-}
-
-/* The same in a process that may not make an io_uring. */
-CASE(reads_go_on_where_io_uring_is_refused)
-{
-    if (argument_count > 2) {
-        make_file();
-        read_by_many(open_direct(O_RDONLY), 64);
-        return;
-    }
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 425 /* io_uring_setup */, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog filter = {sizeof code / sizeof *code, code};
-    GET(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-    GET(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
-    execl("/proc/self/exe", "disk", case_name, "refused", NULL);
-    CHECK(!"exec");
 }
 
 static atomic_int seen[BLOCKS];
@@ -276,7 +179,6 @@ CASE(pread_of_a_pipe_is_refused)
     FAILS(pwrite(ends[1], &byte, 1, 0), ESPIPE);
 }
 
-static atomic_int over;
 static _Atomic pthread_t signalled;
 
 static void note_thread(int unused)
@@ -312,18 +214,6 @@ CASE(who_writes_beyond_the_size_limit_gets_the_signal)
     signal(SIGXFSZ, note_thread);
     GET(setrlimit(RLIMIT_FSIZE, &limit));
     join(start(write_too_much, NULL));
-}
-
-static void *read_until_over(void *unused)
-{
-    (void)unused;
-    char *block = aligned_alloc(BLOCK, BLOCK);
-    for (long i = 0; !atomic_load(&over); i++) {
-        IS(pread(file, block, BLOCK, i % BLOCKS * BLOCK), BLOCK);
-        check_block(block, i % BLOCKS);
-    }
-    free(block);
-    return NULL;
 }
 
 CASE(fork_while_reads_are_under_way)

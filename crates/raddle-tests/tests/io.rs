@@ -146,7 +146,6 @@ mod disk {
     raddle_tests::cases! { "disk.c":
         sixty_four_threads_read_past_the_cache,
         sixty_four_threads_read_what_was_dropped_from_the_cache,
-        reads_go_on_where_io_uring_is_refused,
         threads_share_one_position,
         appended_lines_stay_whole,
         blocks_are_written_in_their_places,
@@ -158,6 +157,27 @@ mod disk {
     }
 }
 
+mod disk_limits {
+    raddle_tests::cases! { "disk_limits.c":
+        reads_go_on_where_io_uring_is_refused,
+        reads_go_on_where_aio_is_refused,
+        reads_go_on_where_both_are_refused,
+        reads_go_on_where_both_can_be_made_and_not_used,
+        reads_go_on_without_memory_to_lock,
+        seven_hundred_threads_read,
+        files_without_a_disk_are_read,
+        files_of_an_overlay_are_read,
+        exec_while_reads_are_under_way,
+        a_child_has_none_of_its_parents_reads,
+        reads_outlive_loops_that_close_everything,
+        reads_end_beside_threads_that_are_stuck_and_that_compute,
+        vectors_are_read_past_the_cache,
+        reads_past_the_cache_see_what_was_written_through_it,
+        who_copies_beyond_the_size_limit_gets_the_signal,
+        four_threads_copy_a_file,
+    }
+}
+
 mod queues {
     raddle_tests::cases! { "queues.c":
         a_lock_is_handed_over,
@@ -166,5 +186,51 @@ mod queues {
         each_call_restarts_or_not_as_in_linux,
         waits_are_cancelled,
         random_bytes_in_four_threads,
+    }
+}
+
+mod neighbours {
+    raddle_tests::cases! { "neighbours.c":
+        pipe_read,
+        pipe_readv,
+        pipe_write,
+        pipe_splice,
+        pipe_tee,
+        pipe_vmsplice,
+        fifo_open,
+        counter_read,
+        counter_write,
+        timer_read,
+        watch_read,
+        terminal_read,
+        terminal_write,
+        socket_recv,
+        socket_recvmsg,
+        socket_send,
+        socket_sendfile,
+        socket_accept,
+        socket_connect,
+        poll_pipe,
+        select_pipe,
+        epoll_pipe,
+    }
+}
+
+mod neighbours_others {
+    raddle_tests::cases! { "neighbours_others.c":
+        child_wait4,
+        child_waitid,
+        child_pidfd,
+        file_flock,
+        file_ofd,
+        file_record,
+        posix_receive,
+        posix_send,
+        queue_receive,
+        queue_send,
+        semaphore_down,
+        semaphore_timed,
+        shared_futex,
+        aio_events,
     }
 }

@@ -5,7 +5,7 @@ use super::entry::{Moved, raddle_enter_handler, raddle_handler_returned, raddle_
 use super::kept;
 use super::routing::{self, process_pending};
 use super::{UNBLOCKABLE, bit, poke, preemption};
-use crate::boundary::end_of_pass;
+use crate::boundary::interrupted_pass;
 use crate::credentials;
 use core::sync::atomic::Ordering;
 use raddle_engine::chaos::{self, Point};
@@ -166,7 +166,8 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
     signals.handled.set(true);
     let call_site = signals.call_site.replace(0);
     let cancels = signal == CANCEL && credentials::is_libcs(call_site);
-    if action.flags & SA_RESTART == 0 || cancels {
+    let interrupts = action.flags & SA_RESTART == 0 || cancels;
+    if interrupts {
         signals.interrupting.set(true);
     }
     if action.flags & SA_RESETHAND != 0 {
@@ -181,9 +182,14 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
     // SAFETY: the frame is this stack's own; everything below it is free.
     unsafe {
         let registers = &mut (*frame).context.context;
-        if cancels && let Some(end) = end_of_pass(registers.rip as usize) {
-            registers.rip = end as u64;
-            registers.rax = err(errno::EINTR) as u64;
+        let (rip, rcx) = (registers.rip as usize, registers.rcx as usize);
+        if let Some(end) = interrupted_pass(rip, rcx) {
+            // The first handler decides, as in Linux.
+            registers.rcx = 0;
+            if interrupts {
+                registers.rip = end as u64;
+                registers.rax = err(errno::EINTR) as u64;
+            }
         }
         // The last handler's return has popped this word, and a call has used its place since.
         (*frame).return_address = raddle_handler_returned as *const () as usize;
