@@ -174,6 +174,7 @@ fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
     }
     if let Some(own) = carrier_of(thread) {
         tell(own, next)?;
+        ENGINE.call_home(thread);
     }
     let mut attributes = thread.attributes.lock();
     *attributes = Attributes {
@@ -186,7 +187,7 @@ fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
 }
 
 /// Gives a thread a kernel thread of its own, with what is kept of the thread, if it has none. The
-/// running thread moves there at once, another one at its next wait.
+/// running thread moves there at once, another one when it is called home.
 ///
 /// # Errors
 /// EAGAIN.
