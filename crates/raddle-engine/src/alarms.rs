@@ -246,8 +246,8 @@ impl Watcher {
         }
     }
 
-    /// Sysmon is about to sleep until then. A carrier that leaves its CPU afterwards may leave it to
-    /// sysmon: that costs nothing that wouldn't have been paid without alarms.
+    /// Sysmon is about to sleep until then. A carrier that leaves its CPU after that may leave it
+    /// to sysmon: that costs nothing that wouldn't have been paid without alarms.
     pub(crate) fn sleeps_until(&mut self, ns: u64) {
         self.asleep_until_ns = ns;
     }

@@ -22,8 +22,8 @@ use raddle_sys::{err, errno, nr, sys};
 
 impl Engine {
     /// Gives `thread` a carrier of its own, which runs nothing else; from its next wait, yield or
-    /// preemption on, or once another carrier than its last one picks it, as for a thread that hasn't
-    /// run yet. See [`Engine::call_home`] for one that runs.
+    /// preemption on, or once another carrier than its last one picks it, as for a thread that
+    /// hasn't run yet. See [`Engine::call_home`] for one that runs.
     ///
     /// # Errors
     /// EAGAIN.

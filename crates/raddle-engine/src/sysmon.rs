@@ -450,8 +450,9 @@ fn take_due(now_ns: u64) {
     }
 }
 
-/// For a thread that came back from the kernel, or that was bound while it ran elsewhere, or whose signal came between the last look of a
-/// call and its end, and that computes and doesn't call anything.
+/// For a thread that came back from the kernel, or that was bound while it ran elsewhere, or whose
+/// signal came between the last look of a call and its end, and that computes and doesn't call
+/// anything.
 fn see_to_signals(carrier: &Carrier, found: Found) {
     let strays = carrier
         .thread_or_none()

@@ -120,7 +120,7 @@ pub struct Look {
 /// A carrier that has waited in the kernel this long while others want to run is replaced.
 pub const BLOCKED_NS: u64 = 100_000;
 /// A thread that has held a carrier for so long, and whose carrier got next to no CPU time for that
-/// from the kernel, gives way, too: on a machine that has so much else to do others waited for ever.
+/// from the kernel, gives way, too: on a machine with so much else to do others waited for ever.
 pub const STARVED_NS: u64 = 30_000_000;
 /// A thread that computes isn't interrupted before this, whoever is woken.
 pub const SETTLED_NS: u64 = 100_000;
