@@ -19,6 +19,7 @@ pub const CARRIERS_VARIABLE: &str = "RADDLE_CARRIERS";
 pub const CHAOS_VARIABLE: &str = "RADDLE_CHAOS";
 pub const QUANTUM_VARIABLE: &str = "RADDLE_QUANTUM_US";
 pub const MAX_THREADS_VARIABLE: &str = "RADDLE_MAX_THREADS";
+pub const MAX_RUNNABLE_VARIABLE: &str = "RADDLE_MAX_RUNNABLE";
 pub const VERBOSE_VARIABLE: &str = "RADDLE_VERBOSE";
 pub const POLICY_VARIABLE: &str = "RADDLE_POLICY";
 pub const SHARE_VARIABLE: &str = "RADDLE_SHARE";
@@ -93,6 +94,16 @@ pub struct RunArguments {
         value_parser = parse_max_threads
     )]
     pub max_threads: Option<u32>,
+
+    /// Threads that run or want to at a time, 1 to 1048576; with as many, creating one more fails
+    /// [default: no limit]
+    #[arg(
+        long,
+        env = MAX_RUNNABLE_VARIABLE,
+        value_name = "THREADS",
+        value_parser = parse_max_runnable
+    )]
+    pub max_runnable: Option<u32>,
 
     /// Says on standard error what runs how, and why not with green threads
     #[arg(short, long, env = VERBOSE_VARIABLE, value_parser = FalseyValueParser::new())]
@@ -326,11 +337,17 @@ fn parse_carriers(text: &str) -> Result<u16, String> {
 }
 
 fn parse_max_threads(text: &str) -> Result<u32, String> {
+    parse_limit(text, "--max-threads", MAX_THREADS_VARIABLE)
+}
+
+fn parse_max_runnable(text: &str) -> Result<u32, String> {
+    parse_limit(text, "--max-runnable", MAX_RUNNABLE_VARIABLE)
+}
+
+fn parse_limit(text: &str, flag: &str, variable: &str) -> Result<u32, String> {
     let threads = text.parse().ok();
     let allowed = threads.filter(|threads| (1..=1 << 20).contains(threads));
-    allowed.ok_or_else(|| {
-        format!("give --max-threads or {MAX_THREADS_VARIABLE} a number from 1 to 1048576")
-    })
+    allowed.ok_or_else(|| format!("give {flag} or {variable} a number from 1 to 1048576"))
 }
 
 /// 0 for auto.

@@ -8,6 +8,7 @@ mod document;
 mod lines;
 mod pins;
 mod process;
+mod symbols;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

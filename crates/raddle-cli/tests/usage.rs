@@ -71,14 +71,16 @@ fn absurd_quanta_are_refused_from_flag_and_environment() {
 #[test]
 fn absurd_thread_limits_are_refused() {
     for limit in ["0", "1048577", "some"] {
-        refuses(
-            &mut raddle(&["run", "--max-threads", limit, "true"]),
-            2,
-            &format!(
-                "--max-threads {limit}: give --max-threads or RADDLE_MAX_THREADS a number from 1 \
-                 to 1048576"
-            ),
-        );
+        for (flag, variable) in [
+            ("--max-threads", "RADDLE_MAX_THREADS"),
+            ("--max-runnable", "RADDLE_MAX_RUNNABLE"),
+        ] {
+            refuses(
+                &mut raddle(&["run", flag, limit, "true"]),
+                2,
+                &format!("{flag} {limit}: give {flag} or {variable} a number from 1 to 1048576"),
+            );
+        }
     }
 }
 

@@ -17,12 +17,13 @@ use crate::switch::{look_around, pick};
 use crate::thread::{Life, Thread};
 use crate::{clock, kthread};
 use core::ptr::null_mut;
-use core::sync::atomic::Ordering;
-use raddle_sys::{err, errno};
+use core::sync::atomic::{Ordering, fence};
+use raddle_sys::{err, errno, nr, sys};
 
 impl Engine {
-    /// Gives `thread` a carrier of its own, which runs nothing else; from its next wait on, or once
-    /// another carrier than its last one picks it, as for a thread that hasn't run yet.
+    /// Gives `thread` a carrier of its own, which runs nothing else; from its next wait, yield or
+    /// preemption on, or once another carrier than its last one picks it, as for a thread that
+    /// hasn't run yet. See [`Engine::call_home`] for one that runs.
     ///
     /// # Errors
     /// EAGAIN.
@@ -48,6 +49,32 @@ impl Engine {
             self.retire_carrier(carrier); // it has ended, and not seen this carrier
         }
         Ok(())
+    }
+
+    /// Makes a thread that has been bound while it ran on another carrier leave that at once, and
+    /// waits for it. One that sits in the kernel there, and one that runs too late to be seen, goes
+    /// home when it comes back, or when sysmon sees it compute.
+    ///
+    /// # Blocking
+    /// The carrier, for a millisecond at most.
+    pub fn call_home(&self, thread: &Thread) {
+        const PATIENCE_NS: u64 = 1_000_000;
+        let until_ns = clock::now_ns() + PATIENCE_NS;
+        let mut asked = None;
+        fence(Ordering::SeqCst); // who picks it from now on sees that it is bound, or is seen here
+        while let Some(carrier) = strays_on(thread) {
+            let switches = carrier.switches.load(Ordering::Relaxed);
+            let at = Some((carrier.id.get(), switches));
+            if asked != at && computes(carrier) {
+                asked = at;
+                carrier.preempt(switches, 0);
+            }
+            if clock::now_ns() > until_ns {
+                break;
+            }
+            // SAFETY: no memory is involved.
+            unsafe { sys!(nr::__NR_sched_yield) };
+        }
     }
 
     /// Ends a bound thread's carrier that waits for a thread that will not come.
@@ -76,6 +103,25 @@ pub(crate) fn take_own(thread: &Thread) -> *mut Carrier {
         true => null_mut(),
         false => thread.bound.swap(null_mut(), Ordering::SeqCst),
     }
+}
+
+/// The carrier that runs a thread which is bound to another one.
+fn strays_on(thread: &Thread) -> Option<&Carrier> {
+    if thread.task.on_cpu.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    // SAFETY: null or a carrier, which lives for ever.
+    let carrier = unsafe { thread.carrier.load(Ordering::Relaxed).as_ref() }?;
+    let runs = carrier.thread_or_none();
+    let is_there = runs.is_some_and(|running| core::ptr::eq(running, thread));
+    (is_there && thread.strays_on(carrier)).then_some(carrier)
+}
+
+/// True if the carrier's kernel thread uses its CPU: a signal to one that waits would interrupt
+/// what the program waits for.
+fn computes(carrier: &Carrier) -> bool {
+    let tid = carrier.kernel_tid.load(Ordering::Relaxed);
+    kthread::cpu_ns(tid) != kthread::cpu_ns(tid)
 }
 
 /// Takes the running thread's carrier from it, if it was lent; the carrier ends at its next look.

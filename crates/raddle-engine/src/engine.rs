@@ -17,7 +17,7 @@ use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
 use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
-use crate::{accounting, clock, kthread, latency, pins, ums};
+use crate::{accounting, alarms, clock, kthread, latency, pins, ums};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::idle::IdleSet;
@@ -58,6 +58,7 @@ pub struct Engine {
     pub roster: Roster,
     pub sysmon: Sysmon,
     pub(crate) pins: pins::Log,
+    pub(crate) alarms: alarms::Alarms,
     pub stacks: Stacks,
     /// Carriers asleep on their wake word.
     pub idle: IdleSet,
@@ -80,6 +81,8 @@ pub struct Engine {
     explicit: AtomicU32,
     /// The policy that was chosen, a [`raddle_sched::policies::Kind`]. Set at start-up.
     pub(crate) kind: AtomicU32,
+    /// See [`Engine::set_max_runnable`]; 0 for no limit.
+    pub(crate) max_runnable: AtomicU32,
     /// 1 if carriers follow the CPUs that may be used.
     pub(crate) follows_cpus: AtomicU32,
     /// Carriers that the user or the machine allows.
@@ -117,6 +120,7 @@ impl Engine {
             roster: Roster::new(),
             sysmon: Sysmon::new(),
             pins: pins::Log::new(),
+            alarms: alarms::Alarms::new(),
             stacks: Stacks::new(),
             idle: IdleSet::new(),
             spares: IdleSet::new(),
@@ -129,6 +133,7 @@ impl Engine {
             started: AtomicU32::new(0),
             explicit: AtomicU32::new(0),
             kind: AtomicU32::new(0),
+            max_runnable: AtomicU32::new(0),
             follows_cpus: AtomicU32::new(0),
             wanted: AtomicU32::new(0),
             quantum_ns: AtomicU64::new(0),

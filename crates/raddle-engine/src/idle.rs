@@ -16,7 +16,7 @@ use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::switch::{look_around, pick};
 use crate::thread::Thread;
-use crate::{bound, chaos, clock, kthread};
+use crate::{alarms, bound, chaos, clock, kthread};
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, timestamp};
 use raddle_sched::TaskList;
@@ -48,11 +48,13 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
             return thread;
         }
         Carrier::count(&carrier.parks);
+        alarms::silence(carrier);
         if become_poller(carrier) {
             poll(carrier);
         } else {
             sleep(carrier);
         }
+        alarms::arm(carrier);
         carrier.set_state(CarrierState::Running);
         ENGINE.sysmon.carrier_awoke();
     }
@@ -113,6 +115,7 @@ pub(crate) fn give_queue_away(carrier: &Carrier) {
 /// each would see a surplus and rest, an active one among them.
 pub(crate) fn sleep_as_spare(carrier: &Carrier) {
     let id = carrier.id.get() as usize;
+    alarms::silence(carrier);
     loop {
         kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
         // In this order: who takes the carrier out of the set after the look at it sets the word.
@@ -130,6 +133,7 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
             }
         }
     }
+    alarms::arm(carrier);
     carrier.set_state(CarrierState::Running);
     ENGINE.sysmon.carrier_awoke();
     ENGINE.breed();

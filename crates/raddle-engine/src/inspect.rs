@@ -161,6 +161,10 @@ impl Answer {
             live_threads: ENGINE.threads.live() as u64,
             wanted: u64::from(ENGINE.wanted()),
             quantum_ns: ENGINE.quantum_ns(),
+            flags: match ENGINE.alarms.are_permitted() {
+                true => Header::ALARMS,
+                false => 0,
+            },
             policy: PolicyKind(ENGINE.injector.kind() as u32),
             shares: ENGINE.injector.shares().map(|percent| percent as u8),
             ..Header::new()

@@ -21,7 +21,8 @@
 //! | [`roster`] | all kernel threads, and calls that all of them must make |
 //! | [`helpers`] | kernel threads for calls that only block |
 //! | [`ring`] | one kernel thread and an io_uring, for what waits for a disk |
-//! | [`direct`] | reads past the page cache, which need no kernel thread
+//! | [`direct`] | reads past the page cache, which need no kernel thread |
+//! | `alarms` | the kernel's word that a carrier waits in the kernel |
 //! | [`sysmon`] | the watcher: lasting backlogs, missing poller, inspection requests |
 //! | `descriptor` | the descriptors of our own |
 //! | [`stacks`] | the arena that thread stacks come from |
@@ -32,6 +33,7 @@
 #![no_std]
 
 pub mod accounting;
+mod alarms;
 pub mod attributes;
 mod bound;
 pub mod carrier;

@@ -126,6 +126,32 @@ impl Engine {
         }
     }
 
+    /// Allows so many threads to be runnable at a time, running ones included; 0 for any number.
+    pub fn set_max_runnable(&self, threads: u32) {
+        self.max_runnable.store(threads, Ordering::Relaxed);
+    }
+
+    /// True if one more runnable thread may not be made. Who is woken runs all the same: a wake-up
+    /// can't be refused.
+    pub fn is_crowded(&self) -> bool {
+        let most = self.max_runnable.load(Ordering::Relaxed);
+        most != 0 && self.runnable() >= most as usize
+    }
+
+    /// Threads that run or wait for a carrier, at about this moment. One that sits in the kernel,
+    /// and whose carrier was replaced for it, doesn't want to run.
+    #[cold]
+    fn runnable(&self) -> usize {
+        let on = |carrier: &Carrier| {
+            let is_blocked = carrier.handed_off.load(Ordering::Relaxed) != 0;
+            let runs = carrier.thread_or_none().is_some() && !is_blocked;
+            let has_mail = !carrier.mailbox.load(Ordering::Relaxed).is_null();
+            carrier.queue.len() + usize::from(runs) + usize::from(has_mail)
+        };
+        let queued: usize = self.all_carriers().map(on).sum();
+        queued + self.injector.len() + self.spent.len()
+    }
+
     /// Looks again how many CPUs may be used, unless a number of carriers was asked for.
     pub(crate) fn follow_cpus(&self) {
         if self.follows_cpus.load(Ordering::Relaxed) != 0 {

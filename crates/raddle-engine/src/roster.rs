@@ -231,7 +231,7 @@ impl Roster {
     }
 }
 
-fn own_tid() -> u32 {
+pub(crate) fn own_tid() -> u32 {
     // SAFETY: a plain query.
     unsafe { sys!(nr::__NR_gettid) as u32 }
 }

@@ -10,7 +10,7 @@ use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::thread::{Thread, WaitKind};
 use crate::turn::Turn;
-use crate::{accounting, bound, chaos, clock, hosts, idle, latency, ums};
+use crate::{accounting, alarms, bound, chaos, clock, hosts, idle, latency, ums};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
@@ -135,6 +135,9 @@ pub fn yield_now() {
     if carrier.queueless.get() != 0 {
         return yield_without_queue(carrier, thread);
     }
+    if thread.strays_on(carrier) {
+        return move_away(|| {});
+    }
     thread.waits_for(WaitKind::Yield, 0, 0);
     ENGINE.push_ring(carrier, thread.task_ref());
     leave(carrier, thread);
@@ -194,6 +197,9 @@ pub fn give_way() {
     }
     Carrier::count(&carrier.preemptions);
     Carrier::count(&carrier.thread().preemptions);
+    if carrier.thread().strays_on(carrier) {
+        return move_away(|| {});
+    }
     look_around(carrier);
     if carrier.queue.is_empty() && !ENGINE.has_posted() {
         return;
@@ -209,6 +215,9 @@ pub fn give_way() {
     leave(carrier, thread);
     if left_ns != 0 {
         Turn::resumed(thread, clock::now_ns().saturating_sub(since_ns));
+    }
+    if thread.strays_on(Carrier::current()) {
+        move_away(|| {}); // bound while it waited for its turn
     }
 }
 
@@ -369,6 +378,7 @@ fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
     }
     if tick.poll {
         look_around(carrier);
+        alarms::arm(carrier);
     }
     if chaos::is_on() {
         chaos::shuffle(carrier);

@@ -13,6 +13,7 @@
 //! is not slept over: sysmon says that it is on guard and then looks at the injector, who posts
 //! does it the other way round, all SeqCst.
 
+use crate::alarms::{self, Watcher};
 use crate::carrier::{Carrier, CarrierState, PREEMPT};
 use crate::chaos::{self, Point};
 use crate::clock;
@@ -26,7 +27,8 @@ use crate::turn::Turn;
 use crate::ums;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use raddle_sched::policy::{
-    self, Act, BLOCKED_NS, BUSY_NS, Demand, Found, Look, SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen,
+    self, Act, BLIND_NS, BLOCKED_NS, BUSY_NS, Demand, Found, Look, STARVED_NS, SYSMON_LINGER_NS,
+    SYSMON_MIN_NS, Seen,
 };
 use raddle_sys::abi::{PollFd, Timespec};
 use raddle_sys::{is_err, nr, sys};
@@ -120,6 +122,9 @@ impl Sysmon {
 }
 
 struct Watch {
+    alarms: Watcher,
+    /// A carrier has waited in the kernel, in others' way: it may happen again.
+    is_prompt: bool,
     seen: [Seen; WATCHED],
     found: [Found; WATCHED],
     interval_ns: u64,
@@ -146,7 +151,18 @@ struct Sight {
     /// The next look must not come later than this.
     within_ns: Option<u64>,
     watch: bool,
+    /// A carrier waits in the kernel, in others' way.
+    stuck: bool,
 }
+
+const POLLIN: i16 = 1;
+/// Descriptors that it waits for, besides alarms.
+const OTHERS: usize = 3;
+const IGNORED: PollFd = PollFd {
+    fd: -1,
+    events: POLLIN,
+    revents: 0,
+};
 
 extern "C" fn sysmon_main(_: usize, _: *mut u8) -> ! {
     // SAFETY: this thread is no carrier; of all signals it takes the one for what every kernel
@@ -157,8 +173,10 @@ extern "C" fn sysmon_main(_: usize, _: *mut u8) -> ! {
     }
     let listener = ENGINE.sysmon.listener.get();
     let wake = ENGINE.sysmon.wake.get();
-    own_table();
+    let own = own_table();
     let mut watch = Watch {
+        alarms: Watcher::new(own),
+        is_prompt: false,
         seen: [Seen::default(); WATCHED],
         found: [Found::default(); WATCHED],
         interval_ns: SYSMON_MIN_NS,
@@ -171,12 +189,24 @@ extern "C" fn sysmon_main(_: usize, _: *mut u8) -> ! {
             true => ENGINE.pump.own_descriptors()[0],
             false => -1, // ignored
         };
-        let mut fds = [wake, listener, events].map(|fd| PollFd {
-            fd,
-            events: 1,
-            revents: 0,
-        });
-        wait(&mut fds, plan.timeout_ns);
+        let mut fds = [IGNORED; OTHERS + alarms::MOST];
+        let all = [wake, listener, events].into_iter();
+        let mut count = 0;
+        for (slot, fd) in fds.iter_mut().zip(all.chain(watch.alarms.events())) {
+            slot.fd = fd;
+            count += 1;
+        }
+        let fds = &mut fds[..count];
+        let sleep_ns = plan.timeout_ns.unwrap_or(u64::MAX);
+        watch
+            .alarms
+            .sleeps_until(clock::now_ns().saturating_add(sleep_ns));
+        wait(fds, plan.timeout_ns);
+        for (at, event) in fds[OTHERS..].iter().enumerate() {
+            if event.revents & !POLLIN != 0 {
+                watch.alarms.failed(at);
+            }
+        }
         ENGINE.sysmon.on_guard.store(0, Ordering::Relaxed);
         if fds[0].revents != 0 {
             let mut count = 0u64;
@@ -193,8 +223,8 @@ extern "C" fn sysmon_main(_: usize, _: *mut u8) -> ! {
 }
 
 /// Gives this kernel thread a table of descriptors of its own, which holds the engine's alone: what
-/// it opens, the program never sees, and what the program closes is closed.
-fn own_table() {
+/// it opens, the program never sees, and what the program closes is closed. False if it has none.
+fn own_table() -> bool {
     const UNSHARE: usize = 2;
     let mut from = 0usize;
     let mut flags = UNSHARE;
@@ -204,15 +234,16 @@ fn own_table() {
             // SAFETY: no memory is involved; with an own table nobody else's descriptors change.
             let done = unsafe { sys!(nr::__NR_close_range, from, own - 1, flags) };
             if is_err(done) {
-                return; // before Linux 5.9: the table stays shared
+                return false; // before Linux 5.9: the table stays shared
             }
             flags = 0;
         }
         from = own + 1;
     }
+    true
 }
 
-fn wait(fds: &mut [PollFd; 3], timeout_ns: Option<u64>) {
+fn wait(fds: &mut [PollFd], timeout_ns: Option<u64>) {
     let timeout = Timespec::from_ns(timeout_ns.unwrap_or(0));
     let timeout_ptr = if timeout_ns.is_some() {
         (&raw const timeout).expose_provenance()
@@ -257,10 +288,12 @@ impl Watch {
             ENGINE.sysmon.asleep.store(0, Ordering::SeqCst);
         }
         self.interval_ns = policy::sysmon_interval_ns(self.interval_ns, sight.acted);
-        let longest_ns = match sight.running {
+        let longest_ns = match ENGINE.alarms.are_permitted() {
             // On guard it isn't needed before something happens.
-            true if !sight.watch => BUSY_NS,
-            _ => u64::MAX,
+            _ if sight.watch => u64::MAX,
+            // Who runs next may be stuck at once, though nobody runs now.
+            true => BUSY_NS,
+            false => BLIND_NS,
         };
         let mut timeout_ns = self.interval_ns.min(longest_ns);
         if let Some(within_ns) = sight.within_ns {
@@ -287,6 +320,10 @@ impl Watch {
             take_due(now_ns);
         }
         self.judge_all(&mut sight, now_ns, unattended);
+        if sight.stuck && !core::mem::replace(&mut self.is_prompt, true) {
+            kthread::become_prompt();
+            self.alarms.begin();
+        }
         // A carrier that switches polls by itself, sooner than one that would have to wake up.
         let neglected = unattended && sight.running && !sight.progress && !ENGINE.idle.is_empty();
         if neglected || sight.running && ENGINE.has_posted() {
@@ -313,19 +350,29 @@ impl Watch {
     fn see(&mut self, now_ns: u64) -> Sight {
         let mut sight = Sight::default();
         let memory = self.seen.iter_mut().zip(&mut self.found);
-        for (carrier, (seen, found)) in ENGINE.carriers().zip(memory) {
+        for (at, (carrier, (seen, found))) in ENGINE.carriers().zip(memory).enumerate() {
             if carrier.state() != CarrierState::Running {
                 continue;
             }
             sight.running = true;
+            let tid = carrier.kernel_tid.load(Ordering::Relaxed);
+            let cpu_ns = kthread::cpu_ns(tid);
             *found = seen.look(Look {
                 now_ns,
-                cpu_ns: kthread::cpu_ns(carrier.kernel_tid.load(Ordering::Relaxed)),
+                cpu_ns,
                 switches: carrier.switches.load(Ordering::Relaxed),
                 queued: !carrier.queue.is_empty(),
                 ring_len: carrier.queue.ring_len(),
             });
-            sight.progress |= found.held_ns == 0;
+            if self.alarms.look(at, carrier, now_ns, cpu_ns) {
+                *found = found.waiting();
+            } else if found.held_ns == 0
+                && found.again_ns == BUSY_NS
+                && kthread::cpu_ns(tid) == cpu_ns
+            {
+                found.again_ns = seen.suspect();
+            }
+            sight.progress |= found.switches_on();
             if found.backlog_lasts {
                 sight.acted |= ENGINE.wake_one();
             }
@@ -364,6 +411,9 @@ impl Watch {
             let verdict = policy::judge(found, demand, terms);
             sight.look_within(verdict.within_ns);
             sight.watch |= verdict.watch && !sight.progress;
+            if found.waits && (verdict.watch || verdict.act == Act::Replace) {
+                self.alarms.helped(at, carrier);
+            }
             match verdict.act {
                 Act::Leave => {}
                 Act::Preempt => {
@@ -371,7 +421,13 @@ impl Watch {
                     self.seen[at].told();
                     sight.acted = true;
                 }
-                Act::Replace => sight.replace(carrier, found),
+                Act::Replace => {
+                    let is_there = sight.replace(carrier, found);
+                    if !is_there && found.held_ns > STARVED_NS {
+                        carrier.preempt(found.switches, 0);
+                        self.seen[at].told();
+                    }
+                }
                 Act::Interrupt { left_ns } => {
                     let held_ns = |&(_, at, _): &(_, usize, _)| self.found[at].held_ns;
                     if longest
@@ -400,10 +456,14 @@ fn take_due(now_ns: u64) {
     }
 }
 
-/// For a thread that came back from the kernel, or whose signal came between the last look of a
-/// call and its end, and that computes and doesn't call anything.
+/// For a thread that came back from the kernel, or that was bound while it ran elsewhere, or whose
+/// signal came between the last look of a call and its end, and that computes and doesn't call
+/// anything.
 fn see_to_signals(carrier: &Carrier, found: Found) {
-    if found.computes && carrier.handed_off.load(Ordering::Relaxed) != 0 {
+    let strays = carrier
+        .thread_or_none()
+        .is_some_and(|thread| thread.strays_on(carrier));
+    if found.computes && (strays || carrier.handed_off.load(Ordering::Relaxed) != 0) {
         carrier.preempt(found.switches, 0);
     } else if found.computes && carrier.attention.load(Ordering::Relaxed) != 0 {
         carrier.send(POKE);
@@ -417,19 +477,24 @@ fn see_to_signals(carrier: &Carrier, found: Found) {
 }
 
 impl Sight {
-    /// Lets another carrier run in the place of one that waits in the kernel.
-    fn replace(&mut self, carrier: &Carrier, found: Found) {
+    /// Lets another carrier run in the place of one that waits in the kernel; false if it doesn't.
+    fn replace(&mut self, carrier: &Carrier, found: Found) -> bool {
         if carrier.handed_off.load(Ordering::Relaxed) != 0 {
             // Its thread came back, woke others, and sits in the kernel again.
-            return idle::give_queue_away(carrier);
+            idle::give_queue_away(carrier);
+            return true;
         }
-        if kthread::is_waiting(carrier.kernel_tid.load(Ordering::Relaxed)) {
+        let tid = carrier.kernel_tid.load(Ordering::Relaxed);
+        if found.waits || kthread::is_waiting(tid) {
             ENGINE.hand_off(carrier);
+            self.stuck = true;
             ENGINE.pins.note(carrier); // it takes a while: after the others have been helped
             self.acted = true;
+            true
         } else {
             // The kernel has other threads to run; asking it often would add one.
             self.look_within((found.held_ns / 2).clamp(BLOCKED_NS, BUSY_NS));
+            false
         }
     }
 

@@ -171,6 +171,13 @@ impl Thread {
         }
     }
 
+    /// True if the thread is bound and runs, or ran last, on another carrier than its own.
+    #[inline(always)]
+    pub(crate) fn strays_on(&self, carrier: &Carrier) -> bool {
+        let bound = self.bound.load(Ordering::Acquire);
+        !bound.is_null() && !core::ptr::eq(bound, carrier)
+    }
+
     /// True if a thread's wait and wake-up aren't the carrier's concern alone.
     #[inline(always)]
     pub(crate) fn is_special(&self) -> bool {

@@ -103,7 +103,7 @@ pub struct Header {
     pub now_ns: u64,
     /// When the engine started.
     pub started_ns: u64,
-    /// None are defined; zero.
+    /// [`Header::ALARMS`]; other bits are zero.
     pub flags: u64,
     /// Green threads alive when the snapshot began; records may be fewer or more, because
     /// threads come and go while it is taken.
@@ -123,6 +123,10 @@ pub struct Header {
 }
 
 impl Header {
+    /// Once a carrier has waited in the kernel, the kernel says at once which one does; without,
+    /// sysmon looks.
+    pub const ALARMS: u64 = 1;
+
     /// A header of this version, with its sizes filled in and everything else zero.
     ///
     /// # Examples

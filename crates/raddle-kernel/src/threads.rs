@@ -15,6 +15,7 @@ use core::sync::atomic::Ordering;
 use raddle_context::prepare;
 use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};
 use raddle_sys::abi::CloneArgs;
+use raddle_sys::{err, errno};
 
 pub const CLONE_VM: u64 = 0x100;
 pub const CLONE_THREAD: u64 = 0x10000;
@@ -82,6 +83,9 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     let is_green = !ENGINE.is_explicit() || Carrier::current().thread().green_next.replace(false);
     if ENGINE.is_explicit() && is_only_thread() {
         let _ = scheduling::bind(Carrier::current().thread()); // green rather than not at all
+    }
+    if ENGINE.is_crowded() {
+        return err(errno::EAGAIN);
     }
     let thread = match ENGINE.threads.allocate() {
         Ok(thread) => thread,

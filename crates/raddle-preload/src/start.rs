@@ -71,6 +71,7 @@ enum Why {
     Quantum,
     Chaos,
     MaxThreads,
+    MaxRunnable,
     Policy,
     Share,
     Patching(Refusal),
@@ -104,6 +105,9 @@ impl fmt::Display for Why {
             Self::OldGlibc => "this glibc is older than 2.34; use a newer system",
             Self::NoMemory => "there is not enough memory or address space; raise the limits",
             Self::MaxThreads => "RADDLE_MAX_THREADS is not a number from 1 to 1048576; correct it",
+            Self::MaxRunnable => {
+                "RADDLE_MAX_RUNNABLE is not a number from 1 to 1048576; correct it"
+            }
             Self::Quantum => {
                 "RADDLE_QUANTUM_US is not 0 or a number from 50 to 1000000; correct it"
             }
@@ -248,7 +252,10 @@ fn prepare(environment: &Environment, map: &'static LinkMap) -> Result<(), Why> 
     let carriers = carriers(environment)?;
     chaos::set_seed(seed(environment)?);
     ENGINE.set_quantum_ns(quantum_ns(environment)?);
-    ENGINE.threads.set_limit(max_threads(environment)?);
+    let threads = limit(environment, b"RADDLE_MAX_THREADS", Why::MaxThreads)?;
+    ENGINE.threads.set_limit(threads as usize);
+    let runnable = limit(environment, b"RADDLE_MAX_RUNNABLE", Why::MaxRunnable)?;
+    ENGINE.set_max_runnable(runnable);
     static HOOKS: Hooks = Hooks {
         carrier_starts: threads::carrier_starts,
         thread_exited: threads::exited,
@@ -286,15 +293,14 @@ fn seed(environment: &Environment) -> Result<u32, Why> {
     }
 }
 
-/// How many green threads may live at a time; 0 for no limit.
-fn max_threads(environment: &Environment) -> Result<usize, Why> {
-    match environment.get(b"RADDLE_MAX_THREADS") {
+/// How many green threads there may be at a time, by this variable; 0 for no limit.
+fn limit(environment: &Environment, name: &[u8], why: Why) -> Result<u32, Why> {
+    match environment.get(name) {
         None | Some(b"") => Ok(0),
         Some(_) => environment
-            .number(b"RADDLE_MAX_THREADS")
+            .number(name)
             .filter(|n| (1..=MAX_THREADS as u32).contains(n))
-            .map(|n| n as usize)
-            .ok_or(Why::MaxThreads),
+            .ok_or(why),
     }
 }
 

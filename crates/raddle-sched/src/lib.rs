@@ -20,6 +20,7 @@
 //! | [`counted_lock`] | `CountedLock` | the same with a count of waiters in its word |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
 
+pub mod alarm;
 pub mod completion_list;
 pub mod counted_lock;
 pub mod idle;

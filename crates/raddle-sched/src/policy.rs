@@ -119,10 +119,15 @@ pub struct Look {
 
 /// A carrier that has waited in the kernel this long while others want to run is replaced.
 pub const BLOCKED_NS: u64 = 100_000;
+/// A thread that has held a carrier for so long, and whose carrier got next to no CPU time for that
+/// from the kernel, gives way, too: on a machine with so much else to do others waited for ever.
+pub const STARVED_NS: u64 = 30_000_000;
 /// A thread that computes isn't interrupted before this, whoever is woken.
 pub const SETTLED_NS: u64 = 100_000;
 /// Sysmon looks at least this often while a carrier runs and isn't watched otherwise.
 pub const BUSY_NS: u64 = 1_000_000;
+/// The same without alarms, which would tell of carriers that wait in the kernel.
+pub const BLIND_NS: u64 = 800_000;
 /// A carrier that hardly uses its CPU is looked at again after this at the latest, while others
 /// want to run.
 pub const SUSPECT_NS: u64 = 300_000;
@@ -149,8 +154,27 @@ pub struct Found {
     pub held_ns: u64,
     /// It used the CPU meanwhile (rather than waited in the kernel).
     pub computes: bool,
+    /// The kernel itself says that it waits there.
+    pub waits: bool,
     /// When to look again if it has switched since the last look.
     pub again_ns: u64,
+}
+
+impl Found {
+    /// The kernel says that the carrier waits there.
+    #[must_use]
+    pub fn waiting(self) -> Self {
+        Self {
+            computes: false,
+            waits: true,
+            ..self
+        }
+    }
+
+    /// It has run another thread since the last look, and may again.
+    pub const fn switches_on(self) -> bool {
+        self.held_ns == 0 && !self.waits
+    }
 }
 
 impl Seen {
@@ -179,10 +203,19 @@ impl Seen {
             held_ns,
             // The machine may have other things to do than to run this thread all the time.
             computes: !waits && same,
+            waits: false,
             again_ns: if rests { self.suspicion_ns } else { BUSY_NS },
         };
         self.last = look;
         found
+    }
+
+    /// The carrier that was just looked at has switched, and isn't on a CPU: it may have begun to
+    /// wait in the kernel. When to look again; later each time that this turns out to be wrong, as
+    /// it does on a machine that has others to run.
+    pub fn suspect(&mut self) -> u64 {
+        self.suspicion_ns = (2 * self.suspicion_ns).clamp(BLOCKED_NS, BUSY_NS);
+        self.suspicion_ns
     }
 
     /// True if the last look was at `now_ns`.
@@ -263,11 +296,14 @@ pub fn judge(found: Found, demand: Demand, terms: Terms) -> Verdict {
         within_ns: if cares { within_ns } else { u64::MAX },
         watch: false,
     };
-    if found.held_ns == 0 {
+    if found.held_ns == 0 && !found.waits {
         return leave(found.again_ns);
     }
     if !found.computes {
-        let left_ns = BLOCKED_NS.saturating_sub(found.held_ns);
+        let left_ns = match found.waits {
+            true => 0,
+            false => BLOCKED_NS.saturating_sub(found.held_ns),
+        };
         return match demand.waits {
             _ if left_ns != 0 => leave(left_ns),
             true => Verdict {
@@ -505,6 +541,17 @@ mod tests {
     }
 
     #[test]
+    fn nobody_waits_for_what_the_kernel_says_at_once() {
+        let just_now = Found::default().waiting();
+        assert!(!just_now.switches_on());
+        assert_eq!(judge(just_now, demand(true), WHOLE).act, Act::Replace);
+        let verdict = judge(just_now, demand(false), WHOLE);
+        assert_eq!((verdict.act, verdict.watch), (Act::Leave, true));
+        let attended = judge(just_now, Demand::default(), WHOLE);
+        assert_eq!((attended.act, attended.watch), (Act::Leave, false));
+    }
+
+    #[test]
     fn a_carrier_that_hardly_uses_its_cpu_is_looked_at_again_soon() {
         let mut seen = Seen::default();
         let mut again = |now_ns, switches, cpu_ns| {
@@ -520,6 +567,9 @@ mod tests {
         assert_eq!(again(2_300_000, 4, 502_000), SUSPECT_NS);
         assert_eq!(again(2_600_000, 4, 502_000), BUSY_NS, "it was right");
         assert_eq!(again(3_000_000, 5, 502_000), 2 * BLOCKED_NS);
+        assert_eq!(seen.suspect(), 4 * BLOCKED_NS, "off its CPU");
+        assert_eq!((seen.suspect(), seen.suspect()), (8 * BLOCKED_NS, BUSY_NS));
+        assert_eq!(Seen::default().suspect(), BLOCKED_NS);
     }
 
     #[test]

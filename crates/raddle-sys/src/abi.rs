@@ -196,6 +196,48 @@ impl SchedAttr {
     pub const FIRST_SIZE: usize = 48;
 }
 
+/// `struct perf_event_attr`, its first version.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PerfEventAttr {
+    kind: u32,
+    size: u32,
+    config: u64,
+    period: u64,
+    sample: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup: u32,
+    rest: [u32; 3],
+}
+
+const _: () = assert!(size_of::<PerfEventAttr>() == 64);
+
+impl PerfEventAttr {
+    /// Nothing is counted; a record of eight bytes each time the thread leaves its CPU or comes
+    /// back (PERF_RECORD_SWITCH), and every record wakes who polls. Needs no privilege up to
+    /// `perf_event_paranoid` 2.
+    pub const fn switches() -> Self {
+        const SOFTWARE: u32 = 1;
+        const COUNT_SW_DUMMY: u64 = 9;
+        const EXCLUDE_KERNEL: u64 = 1 << 5;
+        const EXCLUDE_HV: u64 = 1 << 6;
+        const WATERMARK: u64 = 1 << 14;
+        const CONTEXT_SWITCH: u64 = 1 << 26;
+        Self {
+            kind: SOFTWARE,
+            size: size_of::<Self>() as u32,
+            config: COUNT_SW_DUMMY,
+            period: 0,
+            sample: 0,
+            read_format: 0,
+            flags: EXCLUDE_KERNEL | EXCLUDE_HV | WATERMARK | CONTEXT_SWITCH,
+            wakeup: 1,
+            rest: [0; 3],
+        }
+    }
+}
+
 /// `struct sigevent`.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -287,6 +287,28 @@ static int real_time_in_the_kernel(void)
     return knows ? SCHED_OTHER : SCHED_FIFO;
 }
 
+static void *wait_for_the_kernel(void *unused)
+{
+    while (policy_in_the_kernel(unused) != number(SCHED_FIFO) && !atomic_load(&stop)) {}
+    return policy_in_the_kernel(unused);
+}
+
+/* It makes no call that anybody could notice. */
+CASE(a_thread_that_computes_becomes_real_time_at_once)
+{
+    struct sched_param two = {2};
+    for (int i = 0; i < 10; i++) {
+        atomic_store(&stop, 0);
+        pthread_t thread = start(wait_for_the_kernel, NULL);
+        usleep(i * 700);
+        int refused = pthread_setschedparam(thread, SCHED_FIFO, &two);
+        if (refused || real_time_in_the_kernel() != SCHED_FIFO) {
+            atomic_store(&stop, 1);
+        }
+        IS(join(thread), refused ? SCHED_OTHER : real_time_in_the_kernel());
+    }
+}
+
 CASE(a_real_time_thread_is_one_from_its_start)
 {
     for (int i = 0; i < 20; i++) {

@@ -61,6 +61,7 @@ mod own_calls {
 mod degraded {
     raddle_tests::cases! { "degraded.c":
         in_a_container,
+        where_asking_for_events_kills,
         without_more_kernel_threads,
         under_a_debugger,
     }

@@ -162,7 +162,11 @@ fn carriers_that_sit_in_the_kernel_are_told_with_the_place() {
         let stats = String::from_utf8(stats.stdout)?;
         let event = stats.lines().find(|line| line.contains("system call 0 "));
         ensure!(
-            event.is_some_and(|line| line.contains("at program+")),
+            event.is_some_and(|line| line.contains("at program+") && line.contains("(get_stuck+")),
+            "{stats}"
+        );
+        ensure!(
+            stats.contains("carriers that sit in the kernel: "),
             "{stats}"
         );
         running.terminate()
@@ -184,6 +188,31 @@ fn threads_beyond_the_limit_are_refused() {
         let outcome = Running::start(mode, command, None)?.wait(LIMIT)?;
         // The program's main thread is one of them, and it checks what pthread_create returns.
         ensure!(outcome.stdout.contains("(value 11"), "{}", outcome.stdout);
+        Ok(())
+    });
+}
+
+#[test]
+fn runnable_threads_beyond_the_limit_are_refused_and_waiting_ones_are_not() {
+    let name = "presence::runnable_threads_beyond_the_limit_are_refused_and_waiting_ones_are_not";
+    in_every_mode(name, |mode| {
+        let program = Program::build("crowded.c")?;
+        let mut command = mode.command(&program.variants[0].command)?;
+        command.env("RADDLE_MAX_RUNNABLE", "10");
+        let outcome = Running::start(mode, command, None)?.wait(LIMIT)?;
+        let said = outcome.stdout.as_str();
+        let made = said
+            .lines()
+            .find_map(|line| line.strip_prefix("computing "));
+        let made: usize = made.context("it computes")?.parse()?;
+        match mode {
+            Mode::Raddle { .. } => {
+                // The main thread is the tenth. One that is just being switched to may be missed.
+                ensure!((9..=12).contains(&made), "{said}");
+            }
+            Mode::Native => ensure!(made == 30, "{said}"),
+        }
+        ensure!(said.contains("waiting 30\n"), "{said}");
         Ok(())
     });
 }

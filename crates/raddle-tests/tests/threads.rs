@@ -80,6 +80,7 @@ mod attributes {
         an_unprivileged_thread_may_not_have_more,
         a_thread_becomes_real_time,
         real_time_threads_end,
+        a_thread_that_computes_becomes_real_time_at_once,
         a_real_time_thread_is_one_from_its_start,
         real_time_threads_get_a_lock_by_priority,
         calls_about_the_process_take_any_threads_id,

@@ -13,7 +13,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::cli::{
-    CARRIERS_VARIABLE, EXCLUDE_VARIABLE, MAX_THREADS_VARIABLE, QUANTUM_VARIABLE, VERBOSE_VARIABLE,
+    CARRIERS_VARIABLE, EXCLUDE_VARIABLE, MAX_RUNNABLE_VARIABLE, MAX_THREADS_VARIABLE,
+    QUANTUM_VARIABLE, VERBOSE_VARIABLE,
 };
 
 /// How a program is started.
@@ -61,6 +62,7 @@ impl Way {
             CARRIERS_VARIABLE,
             QUANTUM_VARIABLE,
             MAX_THREADS_VARIABLE,
+            MAX_RUNNABLE_VARIABLE,
             VERBOSE_VARIABLE,
             EXCLUDE_VARIABLE,
         ] {

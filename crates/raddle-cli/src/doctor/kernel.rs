@@ -65,11 +65,14 @@ fn judge_perf_events(probed: io::Result<()>, paranoid: Option<i64>) -> Finding {
         None => "this kernel has none".into(),
     };
     match probed {
-        Ok(()) => Finding::ok(NAME, format!("allowed for own threads; {level}")),
+        Ok(()) => Finding::ok(
+            NAME,
+            format!("allowed: the kernel says which carrier waits in it; {level}"),
+        ),
         Err(error) => Finding::degraded(
             NAME,
             format!("refused ({error}); {level}"),
-            "sysmon asks for CPU times instead, and sees blocked carriers later",
+            "sysmon looks for carriers that wait in the kernel instead, and sees them later",
             "sysctl -w kernel.perf_event_paranoid=2, and a seccomp filter that allows it",
         ),
     }

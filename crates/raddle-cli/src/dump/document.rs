@@ -6,7 +6,7 @@ use raddle_inspect::{
 };
 use serde::Serialize;
 
-use super::{Statistics, pins};
+use super::{Statistics, lines, pins};
 
 #[derive(Serialize)]
 pub struct Document {
@@ -43,6 +43,8 @@ struct WakeUp {
 /// Carriers that were replaced while they sat in the kernel: how often, and the latest.
 #[derive(Serialize)]
 struct Pinning {
+    /// After the first time the kernel says at once that a carrier waits in it.
+    alarms: bool,
     total: u64,
     latest: Vec<Pin>,
 }
@@ -115,7 +117,7 @@ impl Document {
             policy: header.policy.word(),
             shares: shares(header),
             wake_up: statistics.map(|all| WakeUp::new(&all.wake_ups)),
-            pinning: statistics.map(Pinning::new),
+            pinning: statistics.map(|statistics| Pinning::new(statistics, header)),
             carriers: snapshot
                 .carriers()
                 .map(|record| Carrier::new(&record))
@@ -134,7 +136,7 @@ fn shares(header: &Header) -> Vec<u8> {
 }
 
 impl Pinning {
-    fn new(statistics: &Statistics) -> Pinning {
+    fn new(statistics: &Statistics, header: &Header) -> Pinning {
         let pin = |record: &PinRecord| Pin {
             at_ns: record.at_ns,
             tid: (record.tid != 0).then_some(record.tid),
@@ -143,6 +145,7 @@ impl Pinning {
             place: pins::place(record, &statistics.places),
         };
         Pinning {
+            alarms: lines::has_alarms(header),
             total: statistics.pins.total,
             latest: statistics.pins.latest().iter().map(pin).collect(),
         }

@@ -11,6 +11,11 @@ use raddle_inspect::{
 use super::{Statistics, pins};
 use crate::table::{Align, write_rows};
 
+/// True if the kernel tells sysmon which carriers wait in it.
+pub fn has_alarms(header: &Header) -> bool {
+    header.flags & Header::ALARMS != 0
+}
+
 pub fn write(
     pid: u32,
     snapshot: &Snapshot<'_>,
@@ -44,6 +49,11 @@ pub fn write(
     writeln!(out)?;
     if let Some(statistics) = statistics {
         writeln!(out, "{}", wake_up(&statistics.wake_ups))?;
+        let noticed = match has_alarms(header) {
+            true => "after the first the kernel says at once, by perf events",
+            false => "sysmon looks, without perf events",
+        };
+        writeln!(out, "carriers that sit in the kernel: {noticed}")?;
         let times = count(statistics.pins.total, "time");
         writeln!(
             out,

@@ -1,49 +1,68 @@
-//! Pinning events as text: what held carriers in the kernel, and in which file's code.
+//! Pinning events as text: what held carriers in the kernel, and in which function of which file.
 
 use std::fs;
+use std::ops::Range;
+use std::path::PathBuf;
 
+use super::symbols;
 use raddle_inspect::{PinRecord, Pins};
 
 /// What is mapped in the process: where code comes from.
 pub struct Places {
-    /// First and last address, offset in the file, the file's name.
-    mapped: Vec<(u64, u64, u64, String)>,
+    mapped: Vec<Mapped>,
+    /// Where the process's files are, as we see them.
+    root: PathBuf,
+}
+
+struct Mapped {
+    addresses: Range<u64>,
+    /// Of the first address in the file.
+    offset: u64,
+    path: String,
 }
 
 impl Places {
     pub fn of(pid: u32) -> Places {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        Places::parse(&maps)
-    }
-
-    fn parse(maps: &str) -> Places {
-        let parse_line = |line: &str| {
-            let mut words = line.split_whitespace();
-            let (from, to) = words.next()?.split_once('-')?;
-            let offset = words.nth(1)?;
-            let path = words.nth(2)?;
-            let name = path.rsplit('/').next().unwrap_or(path);
-            let hexadecimal = |word| u64::from_str_radix(word, 16).ok();
-            Some((
-                hexadecimal(from)?,
-                hexadecimal(to)?,
-                hexadecimal(offset)?,
-                name.to_owned(),
-            ))
-        };
         Places {
-            mapped: maps.lines().filter_map(parse_line).collect(),
+            mapped: maps.lines().filter_map(parse).collect(),
+            root: format!("/proc/{pid}/root").into(),
         }
     }
 
-    /// `libc.so.6+0xfe6a0`: the file, and the offset in it.
-    fn name(&self, address: u64) -> String {
-        let inside = |(from, to, ..): &&(u64, u64, u64, String)| (*from..*to).contains(&address);
-        match self.mapped.iter().find(inside) {
-            Some((from, _, offset, name)) => format!("{name}+{:#x}", address - from + offset),
-            None => format!("{address:#x}"),
-        }
+    /// `libc.so.6+0xfe6a0 (read+0x10)`: the file, the offset in it, and the function if a symbol
+    /// says; `None` where no file is mapped.
+    pub fn find(&self, address: u64) -> Option<String> {
+        let inside = |mapped: &&Mapped| mapped.addresses.contains(&address);
+        let mapped = self.mapped.iter().find(inside)?;
+        let offset = address - mapped.addresses.start + mapped.offset;
+        let name = mapped.path.rsplit('/').next().unwrap_or(&mapped.path);
+        let place = format!("{name}+{offset:#x}");
+        let file = self.root.join(mapped.path.trim_start_matches('/'));
+        Some(match symbols::name(&file, offset) {
+            Some(function) => format!("{place} ({function})"),
+            None => place,
+        })
     }
+
+    fn name(&self, address: u64) -> String {
+        self.find(address)
+            .unwrap_or_else(|| format!("{address:#x}"))
+    }
+}
+
+/// A line of `/proc/PID/maps` that names a file.
+fn parse(line: &str) -> Option<Mapped> {
+    let mut words = line.split_whitespace();
+    let (from, to) = words.next()?.split_once('-')?;
+    let offset = words.nth(1)?;
+    let path = words.nth(2)?;
+    let hexadecimal = |word| u64::from_str_radix(word, 16).ok();
+    Some(Mapped {
+        addresses: hexadecimal(from)?..hexadecimal(to)?,
+        offset: hexadecimal(offset)?,
+        path: path.to_owned(),
+    })
 }
 
 /// Columns, one row an event.
@@ -87,9 +106,16 @@ mod tests {
 7f0000-7f1000 rw-p 00000000 00:00 0
 ";
 
+    fn places() -> Places {
+        Places {
+            mapped: MAPS.lines().filter_map(parse).collect(),
+            root: "/nowhere".into(),
+        }
+    }
+
     #[test]
     fn an_address_is_named_by_its_file() {
-        let places = Places::parse(MAPS);
+        let places = places();
         assert_eq!(places.name(0x55e010), "program+0x1010");
         assert_eq!(places.name(0x7f0010), "0x7f0010");
         assert_eq!(places.name(0x10), "0x10");
@@ -111,7 +137,7 @@ mod tests {
             call: PinRecord::FAULT,
             ..PinRecord::default()
         };
-        let rows = rows(&pins, &Places::parse(MAPS), 1_000_000_000);
+        let rows = rows(&pins, &places(), 1_000_000_000);
         assert_eq!(
             rows[0].join(" "),
             "0.500s ago #7 system call 0 at program+0x1010"

@@ -8,8 +8,9 @@ use std::ptr;
 
 use super::{inherit, program};
 use crate::cli::{
-    CARRIERS_VARIABLE, CHAOS_VARIABLE, EXCLUDE_SEPARATOR, EXCLUDE_VARIABLE, MAX_THREADS_VARIABLE,
-    POLICY_VARIABLE, QUANTUM_VARIABLE, RunArguments, SHARE_VARIABLE, VERBOSE_VARIABLE,
+    CARRIERS_VARIABLE, CHAOS_VARIABLE, EXCLUDE_SEPARATOR, EXCLUDE_VARIABLE, MAX_RUNNABLE_VARIABLE,
+    MAX_THREADS_VARIABLE, POLICY_VARIABLE, QUANTUM_VARIABLE, RunArguments, SHARE_VARIABLE,
+    VERBOSE_VARIABLE,
 };
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND};
 use crate::run::policy::Policy;
@@ -35,6 +36,7 @@ pub fn environment(arguments: &RunArguments, preload: &Path, keep_preload: bool)
         (CARRIERS_VARIABLE, arguments.carriers.map(u32::from)),
         (QUANTUM_VARIABLE, arguments.quantum),
         (MAX_THREADS_VARIABLE, arguments.max_threads),
+        (MAX_RUNNABLE_VARIABLE, arguments.max_runnable),
         (CHAOS_VARIABLE, arguments.chaos),
     ];
     for (name, number) in numbers {

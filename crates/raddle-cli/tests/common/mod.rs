@@ -93,6 +93,7 @@ pub fn raddle(arguments: &[&str]) -> Command {
         "RADDLE_CARRIERS",
         "RADDLE_QUANTUM_US",
         "RADDLE_MAX_THREADS",
+        "RADDLE_MAX_RUNNABLE",
         "RADDLE_VERBOSE",
         "RADDLE_EXCLUDE",
     ] {

@@ -179,6 +179,7 @@ fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
     }
     if let Some(own) = carrier_of(thread) {
         tell(own, next)?;
+        ENGINE.call_home(thread);
     }
     thread.attributes.change(|attributes| {
         *attributes = Attributes {
@@ -192,7 +193,7 @@ fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
 }
 
 /// Gives a thread a kernel thread of its own, with what is kept of the thread, if it has none. The
-/// running thread moves there at once, another one at its next wait.
+/// running thread moves there at once, another one when it is called home.
 ///
 /// # Errors
 /// EAGAIN.

@@ -1,0 +1,398 @@
+//! Alarms: the kernel tells sysmon at once that a carrier waits in the kernel.
+//!
+//! Nouns: a *perf event* of a carrier's kernel thread makes the kernel write a record whenever it
+//! takes that thread off its CPU, or puts it back, into a *ring* that is mapped here, and wake who
+//! polls the event's descriptor. An alarm is *armed* if its ring has room for one such record and
+//! *silent* if it has none: then the kernel drops the record and wakes nobody.
+//!
+//! Room is made and taken by a plain store to the ring's tail, so neither costs a call:
+//!
+//! 1. Sysmon has found a carrier that waited in the kernel while others wanted to run. From then on
+//!    it opens the events of carriers that run, and arms them: an event costs each sleep of its
+//!    carrier some hundred nanoseconds, which programs that never wait there don't pay.
+//!    The very first event on a machine takes the kernel some ten milliseconds to make. A kernel
+//!    thread makes that, ends, and leaves it to sysmon.
+//! 2. A carrier silences its alarm before it sleeps for want of work. It arms it after, and now and
+//!    then while it switches, if the [`Budget`] that sysmon keeps allows it.
+//! 3. A carrier leaves its CPU while it runs a thread: one record, and sysmon looks. It *rang*.
+//!    Coming back finds no room.
+//! 4. Sysmon reads whether the kernel took the CPU away or the thread waits, and from its CPU time
+//!    whether it still does; and it arms the alarms of carriers that compute without switching.
+//!
+//! Alarms only hasten sysmon's looks. All that carriers and sysmon race for is whether there is
+//! room: an alarm that is missed leaves the carrier to the next look, one too many costs a look.
+//!
+//! The descriptors are in sysmon's own table, where the program never sees them and a fork leaves
+//! them behind. The rings aren't in the child of a fork either, and the table that says where they
+//! are is wiped there by the kernel, whoever forked.
+//!
+//! Without permission (`perf_event_paranoid`, 3 on some systems) there are no alarms; nor where the
+//! process has a seccomp filter, which may kill who only asks.
+
+use crate::carrier::{Carrier, PREEMPT};
+use crate::engine::ENGINE;
+use crate::{kthread, roster};
+use core::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use raddle_sched::alarm::Budget;
+use raddle_sys::abi::PerfEventAttr;
+use raddle_sys::{err, errno, is_err, mem, nr, sys};
+
+/// The most alarms; more carriers have none.
+pub(crate) const MOST: usize = 64;
+
+/// Bytes of a ring's data.
+const DATA: u64 = 4096;
+/// Bytes of a record: nothing but a header.
+const RECORD: u64 = 8;
+/// Room for one record and, before it, what says that others were dropped (PERF_RECORD_LOST).
+const ROOM: u64 = 24 + RECORD;
+
+/// What the kernel maps: `struct perf_event_mmap_page`, and the data behind it.
+#[repr(C)]
+struct Ring {
+    about: [u64; 128],
+    /// Bytes ever written. By the kernel.
+    head: AtomicU64,
+    /// Bytes ever read, as far as the kernel knows. By the carrier and by sysmon.
+    tail: AtomicU64,
+    rest: [u64; 382],
+    data: [AtomicU64; (DATA / 8) as usize],
+}
+
+const _: () = assert!(size_of::<Ring>() == 2 * mem::PAGE_SIZE);
+
+impl Ring {
+    /// The kernel's own measure of what is free: one byte less than what isn't written.
+    fn room(&self) -> u64 {
+        let (head, tail) = (self.head.load(Ordering::Relaxed), &self.tail);
+        tail.load(Ordering::Relaxed)
+            .wrapping_sub(head)
+            .wrapping_sub(1)
+            % DATA
+    }
+
+    fn leave_room(&self, bytes: u64) {
+        let head = self.head.load(Ordering::Acquire);
+        let tail = head.wrapping_add(1).wrapping_add(bytes);
+        self.tail.store(tail, Ordering::Release);
+    }
+
+    fn is_armed(&self) -> bool {
+        self.room() >= ROOM
+    }
+
+    /// True if the last record says that the thread left its CPU by itself.
+    fn says_waits(&self) -> bool {
+        const SWITCH: u64 = 14;
+        const OUT: u64 = 0x2000;
+        const PREEMPTED: u64 = 0x4000;
+        let at = self.head.load(Ordering::Acquire).wrapping_sub(RECORD) % DATA;
+        let header = self.data[(at / 8) as usize].load(Ordering::Relaxed);
+        let (kind, misc) = (header & 0xffff_ffff, header >> 32 & 0xffff);
+        kind == SWITCH && misc & OUT != 0 && misc & PREEMPTED == 0
+    }
+}
+
+/// The engine's part: where the rings are.
+pub(crate) struct Alarms {
+    /// Address of a page of entries, one a carrier by its id; 0 before the first.
+    table: AtomicUsize,
+    /// 1 if carriers may have them.
+    permitted: AtomicU32,
+    /// 1 once the first event is there. Written by who makes it, read by sysmon.
+    ready: AtomicU32,
+}
+
+/// Zero without an alarm.
+struct Entry {
+    ring: AtomicPtr<Ring>,
+    /// The carrier may arm it from then on. Written by sysmon.
+    from_ns: AtomicU64,
+}
+
+const ENTRIES: usize = mem::PAGE_SIZE / size_of::<Entry>();
+
+impl Alarms {
+    pub(crate) const fn new() -> Self {
+        Self {
+            table: AtomicUsize::new(0),
+            permitted: AtomicU32::new(0),
+            ready: AtomicU32::new(0),
+        }
+    }
+
+    /// True if carriers have alarms once they need them.
+    pub(crate) fn are_permitted(&self) -> bool {
+        self.permitted.load(Ordering::Relaxed) != 0
+    }
+
+    /// True if those that carriers have can be relied on.
+    pub(crate) fn are_ready(&self) -> bool {
+        self.are_permitted() && self.ready.load(Ordering::Acquire) != 0
+    }
+
+    fn permit(&self, permitted: bool) {
+        self.permitted
+            .store(u32::from(permitted), Ordering::Relaxed);
+    }
+
+    fn entry(&self, carrier: &Carrier) -> Option<&Entry> {
+        let table = self.table.load(Ordering::Acquire);
+        let id = carrier.id.get() as usize;
+        if table == 0 || id >= ENTRIES {
+            return None;
+        }
+        // SAFETY: the table is a page of entries that stays mapped.
+        Some(unsafe { &*with_exposed_provenance::<Entry>(table).add(id) })
+    }
+
+    fn find(&self, carrier: &Carrier) -> Option<(&Entry, &Ring)> {
+        let entry = self.entry(carrier)?;
+        // SAFETY: null or a ring, which stays mapped; in the child of a fork, where it isn't, the
+        // entry is null.
+        let ring = unsafe { entry.ring.load(Ordering::Acquire).as_ref() };
+        Some((entry, ring?))
+    }
+
+    /// Makes the table; false if it can't be.
+    fn make_table(&self) -> bool {
+        if self.table.load(Ordering::Relaxed) != 0 {
+            return true;
+        }
+        let Ok(page) = mem::map(mem::PAGE_SIZE) else {
+            return false;
+        };
+        // SAFETY: a mapping of our own, private and anonymous.
+        if unsafe { mem::wipe_on_fork(page, mem::PAGE_SIZE) }.is_err() {
+            // SAFETY: nobody knows the page.
+            unsafe { mem::unmap(page, mem::PAGE_SIZE) };
+            return false;
+        }
+        self.table
+            .store(page.expose_provenance(), Ordering::Release);
+        true
+    }
+}
+
+/// The carrier, which calls this, is about to sleep for want of work.
+#[inline]
+pub(crate) fn silence(carrier: &Carrier) {
+    if let Some((_, ring)) = ENGINE.alarms.find(carrier) {
+        ring.leave_room(0);
+    }
+}
+
+/// It runs, and has just read the clock.
+#[inline]
+pub(crate) fn arm(carrier: &Carrier) {
+    if let Some((entry, ring)) = ENGINE.alarms.find(carrier)
+        && entry.from_ns.load(Ordering::Relaxed) <= carrier.now_ns.get()
+    {
+        ring.leave_room(ROOM);
+    }
+}
+
+/// Sysmon's part.
+pub(crate) struct Watcher {
+    watches: [Watch; MOST],
+    /// The first so many watches may have an event.
+    count: usize,
+    /// Until when sysmon would have slept, had nothing happened.
+    asleep_until_ns: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Watch {
+    /// The event, or -1.
+    event: i32,
+    /// The ring's head when it was looked at last.
+    head: u64,
+    /// The carrier's CPU time at the last look.
+    cpu_ns: u64,
+    /// It rang, and hasn't used its CPU since.
+    waits: bool,
+    budget: Budget,
+}
+
+impl Watcher {
+    /// `own_table` is true if the calling thread, sysmon, has a table of descriptors to itself.
+    pub(crate) fn new(own_table: bool) -> Self {
+        let permitted = own_table && is_permitted() && ENGINE.alarms.make_table();
+        ENGINE.alarms.permit(permitted);
+        ENGINE.alarms.ready.store(0, Ordering::Relaxed);
+        Self {
+            watches: [Watch {
+                event: -1,
+                head: 0,
+                cpu_ns: 0,
+                waits: false,
+                budget: Budget::new(),
+            }; MOST],
+            count: 0,
+            asleep_until_ns: 0,
+        }
+    }
+
+    /// The descriptors to poll for alarms; -1 for none.
+    pub(crate) fn events(&self) -> impl Iterator<Item = i32> {
+        self.watches[..self.count].iter().map(|watch| watch.event)
+    }
+
+    /// Once: sysmon has found a carrier that waits in the kernel, in others' way.
+    pub(crate) fn begin(&self) {
+        if ENGINE.alarms.are_permitted() && kthread::spawn(open_first, 0, STACK).is_err() {
+            ENGINE.alarms.permit(false);
+        }
+    }
+
+    /// Sysmon is about to sleep until then. A carrier that leaves its CPU after that may leave it
+    /// to sysmon: that costs nothing that wouldn't have been paid without alarms.
+    pub(crate) fn sleeps_until(&mut self, ns: u64) {
+        self.asleep_until_ns = ns;
+    }
+
+    /// The event at this place has failed: the kernel thread is gone.
+    pub(crate) fn failed(&mut self, at: usize) {
+        // SAFETY: a descriptor of this kernel thread's own.
+        unsafe { sys!(nr::__NR_close, self.watches[at].event) };
+        self.watches[at].event = -1;
+        ENGINE.alarms.permit(false);
+    }
+
+    /// Looks at a carrier that runs, the `at`th, whose kernel thread has used `cpu_ns`. True if it
+    /// left its CPU because it waits in the kernel, and does.
+    pub(crate) fn look(&mut self, at: usize, carrier: &Carrier, now_ns: u64, cpu_ns: u64) -> bool {
+        let Some(watch) = self.watches.get_mut(at) else {
+            return false;
+        };
+        if watch.event < 0 {
+            if ENGINE.alarms.are_ready() {
+                self.open(at, carrier, cpu_ns);
+            }
+            return false;
+        }
+        let Some((entry, ring)) = ENGINE.alarms.find(carrier) else {
+            return false;
+        };
+        let ran = cpu_ns != core::mem::replace(&mut watch.cpu_ns, cpu_ns);
+        watch.waits &= !ran;
+        let head = ring.head.load(Ordering::Acquire);
+        if head != core::mem::replace(&mut watch.head, head) {
+            if now_ns < self.asleep_until_ns {
+                watch.budget.rang(now_ns);
+                let from_ns = watch.budget.from_ns();
+                entry.from_ns.store(from_ns, Ordering::Relaxed);
+            }
+            let tid = carrier.kernel_tid.load(Ordering::Relaxed);
+            watch.waits = ring.says_waits() && kthread::cpu_ns(tid) == cpu_ns;
+        } else if ran && !ring.is_armed() && watch.budget.from_ns() <= now_ns {
+            ring.leave_room(ROOM);
+        }
+        watch.waits
+    }
+
+    /// Somebody runs sooner because of this carrier's alarm.
+    pub(crate) fn helped(&mut self, at: usize, carrier: &Carrier) {
+        let budget = &mut self.watches[at].budget;
+        budget.helped();
+        if let Some((entry, _)) = ENGINE.alarms.find(carrier) {
+            entry.from_ns.store(budget.from_ns(), Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn open(&mut self, at: usize, carrier: &Carrier, cpu_ns: u64) {
+        let opened = open(carrier.kernel_tid.load(Ordering::Relaxed));
+        let (Some(entry), Some((event, ring))) = (ENGINE.alarms.entry(carrier), opened) else {
+            ENGINE.alarms.permit(false);
+            return;
+        };
+        let watch = &mut self.watches[at];
+        (watch.event, watch.head, watch.cpu_ns) = (event, 0, cpu_ns);
+        // SAFETY: just mapped, and never unmapped.
+        unsafe { (*ring).leave_room(ROOM) };
+        entry.ring.store(ring, Ordering::Release);
+        self.count = self.count.max(at + 1);
+    }
+}
+
+/// Makes the first event, of itself; in sysmon's table of descriptors, which keeps it.
+extern "C" fn open_first(_: usize, stack: *mut u8) -> ! {
+    // SAFETY: this thread is no carrier; of all signals it takes the one for what every kernel
+    // thread must do.
+    unsafe {
+        raddle_context::set_gs_base(0);
+        kthread::accept_only(&[PREEMPT]);
+    }
+    match is_err(open_event(roster::own_tid(), NO_GROUP)) {
+        true => ENGINE.alarms.permit(false),
+        false => ENGINE.alarms.ready.store(1, Ordering::Release),
+    }
+    ENGINE.roster.leave();
+    // SAFETY: nobody sends it anything any more, and the stack is its own.
+    unsafe {
+        kthread::accept_only(&[]);
+        kthread::end([(stack, STACK), (null_mut(), 0)])
+    }
+}
+
+const STACK: usize = 16 * 1024;
+const NO_GROUP: usize = usize::MAX;
+
+/// True if the kernel allows such an event: it finds fault with the group only.
+fn is_permitted() -> bool {
+    const NO_DESCRIPTOR: usize = i32::MAX as usize;
+    let answer = open_event(roster::own_tid(), NO_DESCRIPTOR);
+    answer == err(errno::EBADF)
+}
+
+/// A descriptor, or a negated errno.
+fn open_event(tid: u32, group: usize) -> isize {
+    const CLOEXEC: usize = 8;
+    const ANY_CPU: usize = usize::MAX;
+    if tid == 0 || kthread::is_filtered() {
+        return err(errno::EPERM);
+    }
+    let attributes = PerfEventAttr::switches();
+    let attributes = &raw const attributes;
+    // SAFETY: the kernel reads a live structure.
+    unsafe {
+        sys!(
+            nr::__NR_perf_event_open,
+            attributes,
+            tid,
+            ANY_CPU,
+            group,
+            CLOEXEC
+        )
+    }
+}
+
+/// The event of a kernel thread, and its ring.
+fn open(tid: u32) -> Option<(i32, *mut Ring)> {
+    const READ_WRITE: usize = 3;
+    const SHARED: usize = 1;
+    let event = open_event(tid, NO_GROUP);
+    if is_err(event) {
+        return None;
+    }
+    let bytes = size_of::<Ring>();
+    // SAFETY: the kernel maps its memory where nothing is.
+    unsafe {
+        let at = sys!(
+            nr::__NR_mmap,
+            0usize,
+            bytes,
+            READ_WRITE,
+            SHARED,
+            event,
+            0usize
+        );
+        if is_err(at) {
+            sys!(nr::__NR_close, event);
+            return None;
+        }
+        Some((event as i32, with_exposed_provenance_mut(at as usize)))
+    }
+}
