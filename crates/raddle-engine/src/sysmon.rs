@@ -415,7 +415,8 @@ impl Sight {
     fn replace(&mut self, carrier: &Carrier, found: Found) {
         if carrier.handed_off.load(Ordering::Relaxed) != 0 {
             // Its thread came back, woke others, and sits in the kernel again.
-            return idle::give_queue_away(carrier);
+            idle::give_queue_away(carrier);
+            return ums::replace(carrier);
         }
         if kthread::is_waiting(carrier.kernel_tid.load(Ordering::Relaxed)) {
             ENGINE.hand_off(carrier);

@@ -1,6 +1,8 @@
 //! UMS workers and their lists, as both sides see them.
 
+use core::cell::Cell;
 use core::ffi::c_void;
+use core::mem::offset_of;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use raddle_sched::{CompletionList, Link};
@@ -31,8 +33,8 @@ impl WorkerState {
     pub const ENDED: u32 = 4;
 }
 
-/// A worker.
-#[repr(C)]
+/// A worker: one cache line.
+#[repr(C, align(64))]
 pub struct WorkerControl {
     /// Its place in the list.
     pub link: Link,
@@ -40,7 +42,8 @@ pub struct WorkerControl {
     state: AtomicU32,
     /// The list that it goes to when it can be executed; lives as long as this.
     pub list: *const ListControl,
-    /// The runtime's.
+    /// The runtime's thread, which begins with a word that isn't 0 while a carrier is on the
+    /// thread's stack. Stored by the runtime before the worker is listed first.
     pub thread: AtomicPtr<c_void>,
 }
 
@@ -71,20 +74,35 @@ impl WorkerControl {
         self.state.store(state, Ordering::Release);
     }
 
-    /// From ready to running, by one thread alone.
-    ///
-    /// # Errors
-    /// The state, if it is another one.
+    /// Makes the calling thread the only one who may execute the worker.
     #[inline(always)]
-    pub fn take(&self) -> Result<(), u32> {
-        self.state
-            .compare_exchange(
-                WorkerState::READY,
-                WorkerState::RUNNING,
-                Ordering::Acquire,
-                Ordering::Acquire,
-            )
-            .map(drop)
+    pub fn claim(&self) -> Claim {
+        let taken = self.state.compare_exchange(
+            WorkerState::READY,
+            WorkerState::RUNNING,
+            Ordering::Acquire,
+            Ordering::Acquire,
+        );
+        match taken {
+            Ok(_) if self.is_on_its_stack() => {
+                self.set(WorkerState::READY);
+                Claim::Locked
+            }
+            Ok(_) => Claim::Claimed,
+            Err(WorkerState::LISTED) => Claim::Listed,
+            Err(WorkerState::ENDED) => Claim::Ended,
+            Err(WorkerState::NEW) => Claim::New,
+            Err(_) => Claim::Busy,
+        }
+    }
+
+    /// True while a carrier still saves the registers of a worker that has been woken.
+    #[inline(always)]
+    fn is_on_its_stack(&self) -> bool {
+        let thread = self.thread.load(Ordering::Relaxed).cast::<AtomicU32>();
+        // SAFETY: a worker that is ready has a thread, in type-stable memory. Acquire: its stack is
+        // the caller's after that.
+        unsafe { &*thread }.load(Ordering::Acquire) != 0
     }
 }
 
@@ -119,4 +137,42 @@ pub enum Ended {
     Yielded = 3,
     /// Its thread has ended.
     Exited = 4,
+}
+
+/// What a scheduler leaves with the worker that it executes; on the scheduler's stack. Whoever takes
+/// it out of the worker's thread owns the scheduler until that continues.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Lease {
+    /// The scheduler's thread. The runtime's.
+    pub scheduler: Cell<*mut c_void>,
+    /// The parameter of a yield. Stored by who takes the lease, as is the next one.
+    pub parameter: Cell<usize>,
+    /// Why the scheduler continues.
+    pub end: Cell<Ended>,
+}
+
+impl Lease {
+    /// A lease for [`crate::Runtime::execute_worker`].
+    #[inline(always)]
+    pub const fn new() -> Self {
+        Self {
+            scheduler: Cell::new(null_mut()),
+            parameter: Cell::new(0),
+            end: Cell::new(Ended::Parked),
+        }
+    }
+
+    /// Offset of [`Lease::scheduler`].
+    pub const SCHEDULER: usize = offset_of!(Self, scheduler);
+    /// Offset of [`Lease::parameter`].
+    pub const PARAMETER: usize = offset_of!(Self, parameter);
+    /// Offset of [`Lease::end`].
+    pub const END: usize = offset_of!(Self, end);
+}
+
+impl Default for Lease {
+    fn default() -> Self {
+        Self::new()
+    }
 }

@@ -79,9 +79,10 @@
 //! - In the child of a fork all contexts but the caller's have ended, and the caller is no worker.
 //! - What was never taken from its list is never freed.
 //!
-//! The C interface is in `include/raddle_ums.h`.
+//! The C interface is `raddle_ums.h` of `libraddle`.
 
 mod c;
+mod colour;
 mod context;
 mod list;
 mod scheduler;

@@ -1,9 +1,11 @@
 //! Contexts: the workers, by name.
 
 use super::Error;
+use super::colour::spread;
 use super::list::{CompletionList, List};
 use crate::runtime;
 use crate::thread::{Builder, NextIsGreen};
+use raddle_context::call_by_jumps;
 use raddle_interface::{WorkerControl, WorkerState};
 use std::io;
 use std::ptr::{NonNull, null};
@@ -166,13 +168,15 @@ pub fn spawn_with<T: Send + 'static>(
         builder.into_std().spawn(move || {
             own.note_thread();
             drop(own);
-            f()
+            let (mut f, mut value) = (Some(f), None);
+            spread(&mut || value = f.take().map(|f| f()));
+            value.expect("it was called once")
         })
     })
 }
 
 impl Context {
-    fn note_thread(&self) {
+    pub(super) fn note_thread(&self) {
         // SAFETY: asks for a number.
         let id = unsafe { libc::gettid() };
         self.0.thread_id.store(id, Ordering::Relaxed);
@@ -210,10 +214,13 @@ pub(super) fn as_worker<T>(
 ///
 /// # Errors
 /// [`Error::NoWorker`].
+#[inline]
 pub fn yield_now(parameter: usize) -> Result<(), Error> {
-    match runtime::table() {
-        Some(runtime) if (runtime.yield_worker)(parameter) != 0 => Ok(()),
-        _ => Err(Error::NoWorker),
+    let runtime = runtime::table().ok_or(Error::NoWorker)?;
+    // SAFETY: the runtime's function of that table, for any thread.
+    match unsafe { call_by_jumps(runtime.yield_worker, parameter, 0) } {
+        0 => Err(Error::NoWorker),
+        _ => Ok(()),
     }
 }
 
