@@ -58,6 +58,23 @@ cases! { values, "tests/programs/values.c":
     pools_refuse_bad_arguments,
 }
 
+cases! { ums, "tests/programs/ums.c":
+    schedulers_hear_of_startup_yields_and_ends,
+    contexts_tell_and_keep,
+    items_come_in_the_order_they_were_listed,
+    the_event_is_one_for_poll,
+    reads_of_pipes_block,
+    mutexes_block,
+    calls_that_nobody_knows_block,
+    page_faults_block,
+    several_schedulers_share_workers,
+    workers_may_exit_anywhere,
+    kernel_threads_may_schedule,
+    null_pointers_are_refused,
+    the_wrong_threads_are_refused,
+    the_wrong_contexts_are_refused,
+}
+
 fn check_list(source: &str, listed: &[&str]) {
     let text = std::fs::read_to_string(folder().join(source)).expect("a program can be read");
     let lines = text
