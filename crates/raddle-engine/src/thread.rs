@@ -197,7 +197,7 @@ impl Thread {
         let control = self.ums.swap(null_mut(), Ordering::Relaxed);
         // SAFETY: null, or the control of a worker that hasn't ended, which lives; here as a copy.
         if let Some(control) = unsafe { control.as_ref() } {
-            control.set(WorkerState::ENDED);
+            control.state.set(WorkerState::ENDED);
         }
         self.lease.store(null_mut(), Ordering::Relaxed);
     }

@@ -274,7 +274,7 @@ fn push(at: *mut WorkerControl, state: u32) {
     // lives as long as it does.
     let (control, list) = unsafe { (&*at, &*(*at).list) };
     let (word, event) = (list.ready.word(), list.event);
-    control.set(state);
+    control.state.set(state);
     // SAFETY: a worker that runs, waits or was just woken is in no list.
     let found = unsafe { list.ready.push(item) };
     if found == Found::Items {

@@ -9,8 +9,10 @@ mod ums;
 
 use core::ffi::CStr;
 use core::sync::atomic::AtomicU32;
+pub use raddle_sched::WorkerState;
+pub use raddle_sched::worker_state::Claim;
 use raddle_sched::{Injector, RunQueue};
-pub use ums::{Claim, Ended, Lease, ListControl, WorkerControl, WorkerState};
+pub use ums::{Ended, Lease, ListControl, WorkerControl};
 
 /// The table's name among the library's dynamic symbols.
 pub const SYMBOL: &CStr = c"raddle_runtime";

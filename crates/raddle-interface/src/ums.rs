@@ -5,7 +5,8 @@ use core::ffi::c_void;
 use core::mem::offset_of;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use raddle_sched::{CompletionList, Link};
+use raddle_sched::worker_state::Claim;
+use raddle_sched::{CompletionList, Link, WorkerState};
 
 /// A completion list.
 #[repr(C)]
@@ -17,29 +18,13 @@ pub struct ListControl {
     pub event: i32,
 }
 
-/// What state a worker is in.
-pub struct WorkerState;
-
-impl WorkerState {
-    /// It has no thread yet.
-    pub const NEW: u32 = 0;
-    /// On its completion list. Stored by whoever puts it there.
-    pub const LISTED: u32 = 1;
-    /// It may be executed. Stored by who took it from the list, or gave up executing it.
-    pub const READY: u32 = 2;
-    /// Executed, or blocked. Stored by who is going to execute it.
-    pub const RUNNING: u32 = 3;
-    /// Its thread has ended. Stored before it is listed for the last time.
-    pub const ENDED: u32 = 4;
-}
-
 /// A worker: one cache line.
 #[repr(C, align(64))]
 pub struct WorkerControl {
     /// Its place in the list.
     pub link: Link,
-    /// A [`WorkerState`].
-    state: AtomicU32,
+    /// Who may execute it.
+    pub state: WorkerState,
     /// The list that it goes to when it can be executed; lives as long as this.
     pub list: *const ListControl,
     /// The runtime's thread, which begins with a word that isn't 0 while a carrier is on the
@@ -57,71 +42,21 @@ impl WorkerControl {
     pub const fn new(list: *const ListControl) -> Self {
         Self {
             link: Link::new(),
-            state: AtomicU32::new(WorkerState::NEW),
+            state: WorkerState::new(),
             list,
             thread: AtomicPtr::new(null_mut()),
         }
     }
 
-    /// A [`WorkerState`].
-    pub fn state(&self) -> u32 {
-        self.state.load(Ordering::Acquire)
-    }
-
-    /// Changes the state; by who has the right to (see [`WorkerState`]).
-    #[inline(always)]
-    pub fn set(&self, state: u32) {
-        self.state.store(state, Ordering::Release);
-    }
-
     /// Makes the calling thread the only one who may execute the worker.
     #[inline(always)]
     pub fn claim(&self) -> Claim {
-        let taken = self.state.compare_exchange(
-            WorkerState::READY,
-            WorkerState::RUNNING,
-            Ordering::Acquire,
-            Ordering::Acquire,
-        );
-        match taken {
-            Ok(_) if self.is_on_its_stack() => {
-                self.set(WorkerState::READY);
-                Claim::Locked
-            }
-            Ok(_) => Claim::Claimed,
-            Err(WorkerState::LISTED) => Claim::Listed,
-            Err(WorkerState::ENDED) => Claim::Ended,
-            Err(WorkerState::NEW) => Claim::New,
-            Err(_) => Claim::Busy,
-        }
+        self.state.claim(|| {
+            let thread = self.thread.load(Ordering::Relaxed).cast::<AtomicU32>();
+            // SAFETY: a worker that is ready has a thread, in type-stable memory.
+            unsafe { &*thread }
+        })
     }
-
-    /// True while a carrier still saves the registers of a worker that has been woken.
-    #[inline(always)]
-    fn is_on_its_stack(&self) -> bool {
-        let thread = self.thread.load(Ordering::Relaxed).cast::<AtomicU32>();
-        // SAFETY: a worker that is ready has a thread, in type-stable memory. Acquire: its stack is
-        // the caller's after that.
-        unsafe { &*thread }.load(Ordering::Acquire) != 0
-    }
-}
-
-/// What came of a claim.
-#[repr(u32)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Claim {
-    /// The worker is the caller's to execute, and only to execute.
-    Claimed = 0,
-    /// Its registers are still being saved: try again.
-    Locked = 1,
-    /// It runs, or is blocked.
-    Busy = 2,
-    /// It must be taken from its list first.
-    Listed = 3,
-    /// It has ended.
-    Ended = 4,
-    /// It has no thread.
-    New = 5,
 }
 
 /// Why a worker gave its scheduler the carrier back.

@@ -105,12 +105,12 @@ pub unsafe extern "C" fn yield_to_scheduler() {
         "mov rdx, [rsi + {current}]",
         "test rdx, rdx", // a vfork child, which borrows memory
         "jz 3f",
-        "mov r8, [rdx + {lease}]",
-        "test r8, r8",
-        "jz 3f",
-        "mov dword ptr [rdx + {on_cpu}], {hands_back}", // sysmon leaves the lease alone now
-        "cmp dword ptr [rsi + {watched}], 0",           // or has begun before
+        "mov dword ptr [rdx + {on_cpu}], {hands_back}", // sysmon leaves the lease alone now,
+        "cmp dword ptr [rsi + {watched}], 0",           // has begun before,
         "jne 2f",
+        "mov r8, [rdx + {lease}]", // or is done
+        "test r8, r8",
+        "jz 2f",
         "mov rcx, [r8 + {scheduler}]",
         "cmp [rcx + {carrier}], rsi", // it waits here
         "jne 2f",

@@ -52,7 +52,13 @@ fn has_one_thread() -> bool {
 /// To be called while the process has one thread.
 fn load() -> *mut c_void {
     let Some(handle) = copy_to_memory().and_then(|file| {
-        let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
+        let (own, fd) = (std::process::id(), file.as_raw_fd());
+        // A debugger, which opens what is loaded, has a `self` of its own, and might read for ever
+        // from what it finds there.
+        let path = match std::path::Path::new(&format!("/proc/{own}/fd/{fd}")).exists() {
+            true => format!("/proc/{own}/fd/{fd}\0"),
+            false => format!("/proc/self/fd/{fd}\0"), // in a namespace without a /proc of its own
+        };
         let path = CStr::from_bytes_until_nul(path.as_bytes()).ok()?;
         // SAFETY: the process has one thread here, so nobody reads the environment meanwhile, and
         // the library's constructor is the runtime's.

@@ -10,11 +10,7 @@ fn ping_pong_in_c() {
 
 #[test]
 fn a_user_mode_scheduler_in_c() {
-    everywhere(
-        "examples/ums_scheduler.c",
-        &[],
-        "3 workers, turns 4 4 4\n",
-    );
+    everywhere("examples/ums_scheduler.c", &[], "3 workers, turns 4 4 4\n");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Test programs in C: one case of theirs is one test here.
 
 use crate::support::{
-    Linked, MODES, Mode, compile, everywhere, folder, in_mode, prefix, run, succeeds,
+    Linked, MODES, Mode, compile, everywhere, folder, has, in_mode, prefix, run, succeeds,
 };
 use std::path::Path;
 use std::process::Command;
@@ -73,6 +73,42 @@ cases! { ums, "tests/programs/ums.c":
     null_pointers_are_refused,
     the_wrong_threads_are_refused,
     the_wrong_contexts_are_refused,
+}
+
+/// A stack through the frame that a scheduler's procedure starts from, the first time and the next.
+#[test]
+fn debuggers_see_where_a_scheduler_comes_from() {
+    if !has("gdb") {
+        return;
+    }
+    let program = compile("tests/programs/ums.c", Linked::Shared);
+    let mut gdb = Command::new("timeout");
+    gdb.args(["--foreground", "-k", "2", "100", "gdb", "-nx", "-batch"]);
+    for command in [
+        "set debuginfod enabled off",
+        "set breakpoint pending on",
+        "handle SIG32 SIG33 SIG34 nostop noprint pass",
+        "break raddle_ums_dequeue",
+        "run",
+        "backtrace",
+        "continue",
+        "backtrace",
+        "kill",
+    ] {
+        gdb.args(["-ex", command]);
+    }
+    gdb.arg("--args").arg(prefix().join("bin/raddle"));
+    gdb.args(["run", "-n", "1", "--"]).arg(program);
+    gdb.arg("schedulers_hear_of_startup_yields_and_ends");
+    let output = run(gdb.stdin(std::process::Stdio::null()));
+    let text = String::from_utf8_lossy(&output.stdout);
+    for name in [" raddle_ums_enter ", " schedule ", " start_thread "] {
+        assert_eq!(text.matches(name).count(), 2, "{name}: {text}");
+    }
+    assert!(
+        text.contains("call_restartable") && text.contains("arch::restart"),
+        "{text}"
+    );
 }
 
 fn check_list(source: &str, listed: &[&str]) {

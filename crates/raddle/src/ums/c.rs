@@ -327,7 +327,7 @@ pub extern "C" fn raddle_ums_query(
         0 => context.user_context(),
         1 => context.thread_id().unwrap_or(0) as usize,
         2 => usize::from(context.has_ended()),
-        3 => context.0.control.state() as usize,
+        3 => context.0.control.state.get() as usize,
         _ => return -EINVAL,
     });
     0

@@ -80,7 +80,7 @@ impl Context {
 
     /// What the worker does.
     pub fn state(&self) -> State {
-        match self.0.control.state() {
+        match self.0.control.state.get() {
             WorkerState::NEW => State::New,
             WorkerState::LISTED => State::Listed,
             WorkerState::READY => State::Ready,
@@ -101,10 +101,10 @@ impl Context {
     pub(super) unsafe fn taken(at: NonNull<Inner>) -> Self {
         // SAFETY: the runtime's reference holds it. Of a thread that has ended, it is passed on.
         unsafe {
-            if at.as_ref().control.state() == WorkerState::ENDED {
+            if at.as_ref().control.state.get() == WorkerState::ENDED {
                 return Self(Arc::from_raw(at.as_ptr()));
             }
-            at.as_ref().control.set(WorkerState::READY);
+            at.as_ref().control.state.set(WorkerState::READY);
             Self::borrowed(at.as_ptr())
         }
     }

@@ -104,7 +104,7 @@ impl Drop for Next {
     /// A worker that isn't executed after all can be, by anybody.
     fn drop(&mut self) {
         if let Some(context) = &self.context {
-            context.0.control.set(WorkerState::READY);
+            context.0.control.state.set(WorkerState::READY);
         }
     }
 }
@@ -177,7 +177,7 @@ pub(super) unsafe fn run(context: &Context) -> (Ended, usize) {
     };
     let end = lease.end.get();
     if end == Ended::Yielded {
-        control.set(WorkerState::READY);
+        control.state.set(WorkerState::READY);
     }
     (end, lease.parameter.get())
 }
