@@ -19,7 +19,11 @@ use crate::workspace::Workspace;
 
 pub const PACKAGE: &str = "raddle-c";
 /// The first is included by the others.
-pub const HEADERS: [&str; 2] = ["include/raddle.h", "include/raddle_ums.h"];
+pub const HEADERS: [&str; 3] = [
+    "include/raddle.h",
+    "include/raddle_fiber.h",
+    "include/raddle_ums.h",
+];
 /// What each name begins with.
 pub const PREFIX: &str = "raddle_";
 const PROFILE: &str = "c-library";

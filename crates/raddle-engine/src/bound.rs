@@ -11,9 +11,10 @@
 //! A thread may be bound by another while it exits. Who binds looks whether the thread lives, and
 //! who exits takes the carrier, under the thread's lock: no carrier waits for one that is gone.
 
+use crate::attributes::Attributes;
 use crate::carrier::{Carrier, CarrierState};
 use crate::engine::{ENGINE, Engine};
-use crate::switch::{look_around, pick};
+use crate::switch::{look_around, move_away, pick};
 use crate::thread::{Life, Thread};
 use crate::{clock, kthread};
 use core::ptr::null_mut;
@@ -65,8 +66,62 @@ pub(crate) fn thread_ended(carrier: &Carrier, own: *mut Carrier) {
 
 /// Takes an exiting thread's carrier from it: nobody binds the thread any more.
 pub(crate) fn take_own(thread: &Thread) -> *mut Carrier {
-    let _guard = thread.attributes.lock();
-    thread.bound.swap(null_mut(), Ordering::AcqRel)
+    let guard = thread.attributes.lock();
+    let lent = thread.lent.swap(null_mut(), Ordering::AcqRel);
+    let bound = thread.bound.swap(null_mut(), Ordering::AcqRel);
+    drop(guard);
+    if bound.is_null() {
+        return lent;
+    }
+    retire_lent(lent);
+    bound
+}
+
+/// The thread was bound anew while it had left its own carrier.
+fn retire_lent(lent: *mut Carrier) {
+    // SAFETY: null, or a carrier that waits for a thread which has let go of it.
+    if let Some(lent) = unsafe { lent.as_ref() } {
+        ENGINE.retire_carrier(lent);
+    }
+}
+
+/// The running thread is green until [`bind_again`], and its own carrier waits. Only if it is bound
+/// since it didn't ask to be green: its kernel thread is as any other then.
+pub fn unbind() {
+    let carrier = Carrier::current();
+    let thread = carrier.thread();
+    if !ENGINE.is_explicit() || carrier.is_apart() {
+        return;
+    }
+    let guard = thread.attributes.lock();
+    let own = core::ptr::from_ref(carrier).cast_mut();
+    if thread.bound.load(Ordering::Relaxed) != own || *guard != Attributes::DEFAULT {
+        return;
+    }
+    thread.lent.store(own, Ordering::Relaxed);
+    thread.bound.store(null_mut(), Ordering::Release);
+    drop(guard);
+    move_away(|| ());
+}
+
+/// Gives the running thread the carrier back that it has left. True if it had left one.
+pub fn bind_again() -> bool {
+    let thread = Carrier::current().thread();
+    if thread.lent.load(Ordering::Relaxed).is_null() {
+        return false;
+    }
+    let guard = thread.attributes.lock();
+    let lent = thread.lent.swap(null_mut(), Ordering::AcqRel);
+    let is_free = thread.bound.load(Ordering::Relaxed).is_null();
+    if is_free {
+        thread.bound.store(lent, Ordering::Release);
+    }
+    drop(guard);
+    match is_free {
+        true => move_away(|| ()),
+        false => retire_lent(lent),
+    }
+    true
 }
 
 pub(crate) fn wait_for_mail<'a>(carrier: &Carrier) -> &'a Thread {

@@ -32,7 +32,7 @@
 
 pub mod accounting;
 pub mod attributes;
-mod bound;
+pub mod bound;
 pub mod carrier;
 pub mod chaos;
 pub mod clock;

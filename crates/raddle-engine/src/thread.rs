@@ -114,6 +114,9 @@ pub struct Thread {
     pub inherits: AtomicU32,
     /// If not null, the carrier that runs this thread and nothing else.
     pub bound: AtomicPtr<Carrier>,
+    /// If not null, the carrier that ran it alone and will again ([`crate::bound::unbind`]). Under
+    /// the lock of the attributes.
+    pub(crate) lent: AtomicPtr<Carrier>,
     /// The next thread that this one creates is that worker.
     pub(crate) ums_next: Cell<*const WorkerControl>,
     /// 1 if somebody cancelled the thread and it has not looked yet. SeqCst: set before the
@@ -394,6 +397,7 @@ impl ThreadTable {
         thread.robust_list.set(0);
         thread.inherits.store(0, Ordering::Relaxed);
         thread.bound.store(null_mut(), Ordering::Relaxed);
+        thread.lent.store(null_mut(), Ordering::Relaxed);
         thread.carrier.store(null_mut(), Ordering::Relaxed);
         thread.switches.store(0, Ordering::Relaxed);
         thread.parks.store(0, Ordering::Relaxed);

@@ -53,6 +53,8 @@ pub struct Runtime {
     /// The same of a number, the parameter of a yield: gives the carrier back to whoever executed
     /// the calling worker. It returns 0 if that is none.
     pub yield_worker: Jumped,
+    /// The calling thread, which is no worker, enters (1) or leaves (0) scheduling mode.
+    pub set_scheduler: extern "C" fn(u32),
     /// The calling worker, null if it is none.
     pub current_worker: extern "C" fn() -> *const WorkerControl,
 }

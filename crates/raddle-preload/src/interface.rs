@@ -1,10 +1,11 @@
 //! The runtime's side of the explicit API.
 
-use crate::workers;
+use crate::{symbols, workers};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::engine::MAX_WANTED;
-use raddle_engine::{Carrier, ENGINE, Thread, ums};
+use raddle_engine::{Carrier, ENGINE, Thread, bound, ums};
 use raddle_interface::{HostControl, Runtime, VERSION, WorkerControl};
+use raddle_kernel::scheduling;
 
 /// 1 once the process is taken over.
 static UP: AtomicU32 = AtomicU32::new(0);
@@ -23,6 +24,7 @@ pub static raddle_runtime: Runtime = Runtime {
     next_is_worker,
     execute_worker: workers::execute,
     yield_worker: workers::yield_to_scheduler,
+    set_scheduler,
     current_worker,
 };
 
@@ -72,6 +74,20 @@ extern "C" fn next_is_worker(control: *const WorkerControl) {
     if thread().is_some() {
         ums::next_is_worker(control);
     }
+}
+
+/// A scheduler with a kernel thread of its own would cost two wake-ups of kernel threads for each
+/// worker that it executes, and hear of no page fault. So it is green meanwhile.
+extern "C" fn set_scheduler(schedules: u32) {
+    if thread().is_none() {
+        return;
+    }
+    if schedules != 0 {
+        bound::unbind();
+    } else if bound::bind_again() {
+        scheduling::give_to_kernel(Carrier::current().thread());
+    }
+    symbols::leave();
 }
 
 extern "C" fn current_worker() -> *const WorkerControl {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-const HEADERS: [&str; 2] = ["raddle_ums.h", "raddle.h"];
+const HEADERS: [&str; 3] = ["raddle_ums.h", "raddle_fiber.h", "raddle.h"];
 
 /// A program that needs the header and the library.
 const PROGRAM: &str = "#include <raddle.h>\nint main(void) { return raddle_status() != 1; }\n";

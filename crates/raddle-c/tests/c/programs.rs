@@ -75,6 +75,13 @@ cases! { ums, "tests/programs/ums.c":
     the_wrong_contexts_are_refused,
 }
 
+cases! { fibers, "tests/programs/fibers.c":
+    fibers_take_turns,
+    words_are_each_fibers_own,
+    keys_are_bounded,
+    wrong_use_is_refused,
+}
+
 /// A stack through the frame that a scheduler's procedure starts from, the first time and the next.
 #[test]
 fn debuggers_see_where_a_scheduler_comes_from() {

@@ -201,6 +201,7 @@ impl Mode {
         if SCHEDULES.replace(true) {
             return Err(Error::IsScheduler);
         }
+        (runtime.set_scheduler)(1);
         Ok(Self(()))
     }
 }
@@ -208,6 +209,9 @@ impl Mode {
 impl Drop for Mode {
     fn drop(&mut self) {
         SCHEDULES.set(false);
+        if let Some(runtime) = runtime::table() {
+            (runtime.set_scheduler)(0);
+        }
     }
 }
 
