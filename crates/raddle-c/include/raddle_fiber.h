@@ -1,8 +1,8 @@
 /* Fibers: stacks that one thread switches between by name.
  *
  * A thread becomes a fiber, makes others, and switches to them; all of them are the same thread to
- * libc, with the same thread-locals. When a fiber blocks, its thread does. Fibers stay on the thread
- * that made them: all calls with one, but raddle_fls_alloc and raddle_fls_free, are its thread's.
+ * libc, with the same thread-locals. When a fiber blocks, its thread does. Fibers stay on the
+ * thread that made them, which alone may use them.
  *
  * Errors are as in raddle.h: 0, or a negative errno value, -EFAULT for a null pointer among them,
  * and -EPERM for the fiber of another thread.
@@ -22,7 +22,8 @@ typedef struct raddle_fiber raddle_fiber;
  * one that has ended: else the process aborts. */
 typedef raddle_fiber *raddle_fiber_function(void *argument);
 
-/* Makes the calling thread its first fiber. -EBUSY if it is one already, -EPERM on a light thread. */
+/* Makes the calling thread its first fiber. -EBUSY if it is one already, -EPERM on a light
+ * thread. */
 RADDLE_API int raddle_fiber_convert(void *data, raddle_fiber **fiber);
 /* Makes the calling thread an ordinary one, and deletes its first fiber, which must be the calling
  * one (-EPERM). Its other fibers wait until it is converted anew. */
@@ -35,8 +36,8 @@ RADDLE_API int raddle_fiber_create(size_t stack_size, raddle_fiber_function *fun
 /* Continues a fiber in the place of the calling one; returns when somebody switches back. -EPERM on
  * a thread that is no fiber, -EBUSY for the calling fiber, -ESRCH for one that has ended. */
 RADDLE_API int raddle_fiber_switch(raddle_fiber *fiber);
-/* Frees a fiber, whether it has ended or not; nothing may refer to its stack. -EBUSY for the calling
- * one and for a thread's first one. */
+/* Frees a fiber, whether it has ended or not; nothing may refer to its stack. -EBUSY for the
+ * calling one and for a thread's first one. */
 RADDLE_API int raddle_fiber_delete(raddle_fiber *fiber);
 
 /* The calling fiber, or NULL. */

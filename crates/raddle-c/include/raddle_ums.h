@@ -55,7 +55,8 @@ RADDLE_API int raddle_ums_list_event(const raddle_ums_list *list);
 
 /* Takes all that is listed, oldest first; waits for at most timeout_ms, or for ever if that is
  * negative. -ETIMEDOUT, and *first is left alone. */
-RADDLE_API int raddle_ums_dequeue(raddle_ums_list *list, int timeout_ms, raddle_ums_context **first);
+RADDLE_API int raddle_ums_dequeue(raddle_ums_list *list, int timeout_ms,
+                                  raddle_ums_context **first);
 /* The next item of what was taken, or NULL. Ask before the item is executed or deleted. */
 RADDLE_API raddle_ums_context *raddle_ums_next_item(raddle_ums_context *item);
 
@@ -66,7 +67,8 @@ RADDLE_API int raddle_ums_context_delete(raddle_ums_context *context);
 
 /* As pthread_create(3), but the thread becomes the context's worker. -EBUSY if it has one. */
 RADDLE_API int raddle_ums_thread_create(pthread_t *thread, const pthread_attr_t *attributes,
-                             raddle_ums_context *context, void *(*start)(void *), void *argument);
+                                        raddle_ums_context *context, void *(*start)(void *),
+                                        void *argument);
 
 /* Makes the calling thread a scheduler until its procedure returns. -EPERM on a worker, a scheduler
  * or a light thread. */

@@ -27,6 +27,14 @@ use raddle_engine::ums::path::{BREATH, HANDS_BACK, WAITS, carrier, thread};
 use raddle_engine::{Carrier, accounting, ums};
 use raddle_interface::{Ended, Lease, WorkerControl};
 
+/// The end of both functions: calls Rust, with the arguments that are in place.
+macro_rules! go_the_long_way {
+    () => {
+        "sub rsp, 8\n.cfi_adjust_cfa_offset 8\ncall {long_way}\nadd rsp, 8\n\
+         .cfi_adjust_cfa_offset -8\npop rcx\njmp rcx\n.cfi_endproc"
+    };
+}
+
 /// See [`raddle_interface::Runtime::execute_worker`]: rdi = control, rsi = lease.
 #[unsafe(naked)]
 pub unsafe extern "C" fn execute() {
@@ -69,14 +77,7 @@ pub unsafe extern "C" fn execute() {
         "jmp 2b",
         "4:",
         "mov rsi, r8",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "call {long_way}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rcx",
-        "jmp rcx",
-        ".cfi_endproc",
+        go_the_long_way!(),
         of_control = const core::mem::offset_of!(WorkerControl, thread),
         current = const carrier::CURRENT,
         switches = const carrier::SWITCHES,
@@ -123,14 +124,7 @@ pub unsafe extern "C" fn yield_to_scheduler() {
         "2:",
         "mov dword ptr [rdx + {on_cpu}], 1",
         "3:",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 8",
-        "call {long_way}",
-        "add rsp, 8",
-        ".cfi_adjust_cfa_offset -8",
-        "pop rcx",
-        "jmp rcx",
-        ".cfi_endproc",
+        go_the_long_way!(),
         current = const carrier::CURRENT,
         watched = const carrier::WATCHED,
         lease = const thread::LEASE,

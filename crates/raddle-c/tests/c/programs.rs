@@ -89,33 +89,36 @@ fn debuggers_see_where_a_scheduler_comes_from() {
         return;
     }
     let program = compile("tests/programs/ums.c", Linked::Shared);
-    let mut gdb = Command::new("timeout");
-    gdb.args(["--foreground", "-k", "2", "100", "gdb", "-nx", "-batch"]);
-    for command in [
-        "set debuginfod enabled off",
-        "set breakpoint pending on",
-        "handle SIG32 SIG33 SIG34 nostop noprint pass",
-        "break raddle_ums_dequeue",
-        "run",
-        "backtrace",
-        "continue",
-        "backtrace",
-        "kill",
-    ] {
-        gdb.args(["-ex", command]);
+    let raddle = prefix().join("bin/raddle");
+    let raddle = raddle.to_str().expect("a path in UTF-8");
+    // Programs that load the runtime themselves, and others.
+    for before in [&[][..], &[raddle, "run", "-n", "1", "--"]] {
+        let mut gdb = Command::new("timeout");
+        gdb.args(["--foreground", "-k", "2", "100", "gdb", "-nx", "-batch"]);
+        for command in [
+            "set debuginfod enabled off",
+            "set breakpoint pending on",
+            "handle SIG32 SIG33 SIG34 nostop noprint pass",
+            "break raddle_ums_dequeue",
+            "run",
+            "backtrace",
+            "continue",
+            "backtrace",
+            "kill",
+        ] {
+            gdb.args(["-ex", command]);
+        }
+        gdb.arg("--args").args(before).arg(&program);
+        gdb.arg("schedulers_hear_of_startup_yields_and_ends");
+        let output = run(gdb.stdin(std::process::Stdio::null()));
+        let text = String::from_utf8_lossy(&output.stdout);
+        for name in [" raddle_ums_enter ", " schedule ", " start_thread "] {
+            assert_eq!(text.matches(name).count(), 2, "{name}: {text}");
+        }
+        for name in ["arch::call_restartable", "arch::restart"] {
+            assert_eq!(text.matches(name).count(), 1, "{name}: {text}");
+        }
     }
-    gdb.arg("--args").arg(prefix().join("bin/raddle"));
-    gdb.args(["run", "-n", "1", "--"]).arg(program);
-    gdb.arg("schedulers_hear_of_startup_yields_and_ends");
-    let output = run(gdb.stdin(std::process::Stdio::null()));
-    let text = String::from_utf8_lossy(&output.stdout);
-    for name in [" raddle_ums_enter ", " schedule ", " start_thread "] {
-        assert_eq!(text.matches(name).count(), 2, "{name}: {text}");
-    }
-    assert!(
-        text.contains("call_restartable") && text.contains("arch::restart"),
-        "{text}"
-    );
 }
 
 fn check_list(source: &str, listed: &[&str]) {
