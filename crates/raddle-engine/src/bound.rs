@@ -67,21 +67,21 @@ pub(crate) fn thread_ended(carrier: &Carrier, own: *mut Carrier) {
 /// Takes an exiting thread's carrier from it: nobody binds the thread any more.
 pub(crate) fn take_own(thread: &Thread) -> *mut Carrier {
     let guard = thread.attributes.lock();
-    let lent = thread.lent.swap(null_mut(), Ordering::AcqRel);
+    let left = thread.away_from.swap(null_mut(), Ordering::AcqRel);
     let bound = thread.bound.swap(null_mut(), Ordering::AcqRel);
     drop(guard);
     if bound.is_null() {
-        return lent;
+        return left;
     }
-    retire_lent(lent);
+    retire_left(left);
     bound
 }
 
 /// The thread was bound anew while it had left its own carrier.
-fn retire_lent(lent: *mut Carrier) {
+fn retire_left(left: *mut Carrier) {
     // SAFETY: null, or a carrier that waits for a thread which has let go of it.
-    if let Some(lent) = unsafe { lent.as_ref() } {
-        ENGINE.retire_carrier(lent);
+    if let Some(left) = unsafe { left.as_ref() } {
+        ENGINE.retire_carrier(left);
     }
 }
 
@@ -98,7 +98,7 @@ pub fn unbind() {
     if thread.bound.load(Ordering::Relaxed) != own || *guard != Attributes::DEFAULT {
         return;
     }
-    thread.lent.store(own, Ordering::Relaxed);
+    thread.away_from.store(own, Ordering::Relaxed);
     thread.bound.store(null_mut(), Ordering::Release);
     drop(guard);
     move_away(|| ());
@@ -107,19 +107,19 @@ pub fn unbind() {
 /// Gives the running thread the carrier back that it has left. True if it had left one.
 pub fn bind_again() -> bool {
     let thread = Carrier::current().thread();
-    if thread.lent.load(Ordering::Relaxed).is_null() {
+    if thread.away_from.load(Ordering::Relaxed).is_null() {
         return false;
     }
     let guard = thread.attributes.lock();
-    let lent = thread.lent.swap(null_mut(), Ordering::AcqRel);
+    let left = thread.away_from.swap(null_mut(), Ordering::AcqRel);
     let is_free = thread.bound.load(Ordering::Relaxed).is_null();
     if is_free {
-        thread.bound.store(lent, Ordering::Release);
+        thread.bound.store(left, Ordering::Release);
     }
     drop(guard);
     match is_free {
         true => move_away(|| ()),
-        false => retire_lent(lent),
+        false => retire_left(left),
     }
     true
 }

@@ -32,7 +32,9 @@ pub unsafe fn in_child() {
         thread.signals.queue.break_locks();
         thread.attributes.break_lock();
         thread.bound.store(core::ptr::null_mut(), Ordering::Relaxed);
-        thread.lent.store(core::ptr::null_mut(), Ordering::Relaxed);
+        thread
+            .away_from
+            .store(core::ptr::null_mut(), Ordering::Relaxed);
         thread.robust_list.set(0); // libc tells the kernel of it anew
         thread.leave_ums();
         thread.inherits.store(0, Ordering::Relaxed);

@@ -116,7 +116,7 @@ pub struct Thread {
     pub bound: AtomicPtr<Carrier>,
     /// If not null, the carrier that ran it alone and will again ([`crate::bound::unbind`]). Under
     /// the lock of the attributes.
-    pub(crate) lent: AtomicPtr<Carrier>,
+    pub(crate) away_from: AtomicPtr<Carrier>,
     /// The next thread that this one creates is that worker.
     pub(crate) ums_next: Cell<*const WorkerControl>,
     /// 1 if somebody cancelled the thread and it has not looked yet. SeqCst: set before the
@@ -397,7 +397,7 @@ impl ThreadTable {
         thread.robust_list.set(0);
         thread.inherits.store(0, Ordering::Relaxed);
         thread.bound.store(null_mut(), Ordering::Relaxed);
-        thread.lent.store(null_mut(), Ordering::Relaxed);
+        thread.away_from.store(null_mut(), Ordering::Relaxed);
         thread.carrier.store(null_mut(), Ordering::Relaxed);
         thread.switches.store(0, Ordering::Relaxed);
         thread.parks.store(0, Ordering::Relaxed);
