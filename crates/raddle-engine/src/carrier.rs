@@ -138,8 +138,8 @@ pub struct Carrier {
     /// by sysmon, cleared by the carrier.
     pub(crate) handed_off: AtomicU32,
 
-    /// 1 while sysmon may take the lease of the worker that runs here: the worker gives it back by a
-    /// swap then. Written by sysmon.
+    /// 1 while sysmon may take the lease of the worker that runs here: the worker gives it back by
+    /// a swap then. Written by sysmon.
     pub(crate) watched: AtomicU32,
 
     /// [`SHARES`] while this carrier makes a child process that shares memory, [`LEFT`] once the

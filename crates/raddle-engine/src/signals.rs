@@ -11,8 +11,8 @@ const RECORDS: usize = 2048;
 /// Masks, pending signals and the alternate stack of one green thread.
 #[repr(C)]
 pub struct ThreadSignals {
-    /// Pending for the thread (bit n-1 for signal n). Changed under the queue's lock, by senders and
-    /// by the thread. First: who switches looks at it.
+    /// Pending for the thread (bit n-1 for signal n). Changed under the queue's lock, by senders
+    /// and by the thread. First: who switches looks at it.
     pub pending: AtomicU64,
     /// Blocked signals. Written by the thread itself.
     pub mask: AtomicU64,

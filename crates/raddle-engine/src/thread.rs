@@ -81,8 +81,8 @@ pub struct Thread {
     /// If not null, this thread is run by user-mode schedulers ([`crate::ums`]). Set before it runs
     /// and cleared at its end.
     pub ums: AtomicPtr<WorkerControl>,
-    /// If not null, a scheduler waits for this thread. Set by the scheduler; taken by the thread, or
-    /// by sysmon.
+    /// If not null, a scheduler waits for this thread. Set by the scheduler; taken by the thread,
+    /// or by sysmon.
     pub(crate) lease: AtomicPtr<Lease>,
     /// If not null, this thread hosts light threads of the explicit API.
     pub host: Cell<*const HostControl>,

@@ -5,7 +5,8 @@
 //! executed it, its *scheduler*, instead of the carrier's next). Nothing of the program's is called
 //! here: a scheduler is a thread that continues behind its own call.
 //!
-//! 1. A scheduler claims a worker, then [executes](execute) it: it leaves a [`Lease`] with the worker, and its carrier switches to the worker. The scheduler is in no queue meanwhile;
+//! 1. A scheduler claims a worker, then [executes](execute) it: it leaves a [`Lease`] with
+//!    the worker, and its carrier switches to the worker. The scheduler is in no queue meanwhile;
 //!    who takes the lease makes it run again. While the lease is there, the worker stands for both:
 //!    preempted or moved, it waits in run queues as other threads do.
 //! 2. The worker parks, [yields](yield_to_scheduler) or ends: it takes the lease, says why, and its

@@ -74,8 +74,8 @@ pub enum Ended {
     Exited = 4,
 }
 
-/// What a scheduler leaves with the worker that it executes; on the scheduler's stack. Whoever takes
-/// it out of the worker's thread owns the scheduler until that continues.
+/// What a scheduler leaves with the worker that it executes; on the scheduler's stack. Whoever
+/// takes it out of the worker's thread owns the scheduler until that continues.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Lease {

@@ -2,8 +2,8 @@
 //!
 //! Both are called by jumps ([`raddle_interface::Jumped`]): who returns from here isn't who called.
 //! They make no call and touch nothing that another CPU writes, unless something is out of the
-//! ordinary: then the long way is called ([`raddle_engine::ums`]), which may be preempted, moved and
-//! posted. Since this is the runtime's text, no signal is handled in the middle.
+//! ordinary: then the long way is called ([`raddle_engine::ums`]), which may be preempted, moved
+//! and posted. Since this is the runtime's text, no signal is handled in the middle.
 //!
 //! A thread that left by the short way looks like one that called the switch:
 //!

@@ -2,8 +2,8 @@
 //!
 //! 1. Who wakes a worker stores LISTED and pushes it onto its completion list, perhaps before the
 //!    worker has left its stack.
-//! 2. Who takes it from the list stores READY; so does its scheduler when it has yielded, and is off
-//!    its stack.
+//! 2. Who takes it from the list stores READY; so does its scheduler when it has yielded, and is
+//!    off its stack.
 //! 3. Any number may try to claim it; one moves READY to RUNNING. If the worker is still on its
 //!    stack, that one stores READY again, and says that it is locked.
 

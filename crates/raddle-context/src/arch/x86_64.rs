@@ -196,8 +196,8 @@ pub unsafe extern "C" fn call_on(top: *mut u8, function: extern "C" fn(usize), a
 }
 
 /// Calls `code` with two words, by jumps: it goes on at the address on top of the stack once it has
-/// taken that off, and keeps rbx and rbp. So a call that is entered on one stack and left on another
-/// leaves no return behind that the CPU predicts from the wrong one.
+/// taken that off, and keeps rbx and rbp. So a call that is entered on one stack and left on
+/// another leaves no return behind that the CPU predicts from the wrong one.
 ///
 /// # Safety
 /// `code` must be such a function, and the arguments what it asks for.

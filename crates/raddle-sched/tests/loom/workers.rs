@@ -114,8 +114,11 @@ const HANDS_BACK: u32 = 2;
 
 impl Carrier {
     /// The worker takes its lease, without a swap unless it is watched. How many it got.
-    fn hand_back(&self) -> usize {
+    fn hand_back(&self, faults: bool) -> usize {
         self.on_cpu.store(HANDS_BACK, Ordering::Release);
+        if faults {
+            self.sleep();
+        }
         if self.watched.load(Ordering::Acquire) != 0 {
             self.on_cpu.store(1, Ordering::Release);
             return self.lease.swap(0, Ordering::AcqRel);
@@ -148,8 +151,9 @@ impl Carrier {
     }
 }
 
-/// The worker sleeps in the kernel before it yields, or in the middle of it; sysmon looks meanwhile.
-fn lease_is_taken_once(looks_twice: bool) {
+/// The worker sleeps in the kernel before it yields, or in the middle of it, if it `faults`; sysmon
+/// looks meanwhile.
+fn lease_is_taken_once(looks_twice: bool, faults: bool) {
     explore(4, move || {
         let carrier = Arc::new(Carrier {
             lease: AtomicUsize::new(1),
@@ -161,19 +165,22 @@ fn lease_is_taken_once(looks_twice: bool) {
             let carrier = carrier.clone();
             thread::spawn(move || carrier.replace(looks_twice))
         };
-        carrier.sleep();
-        let got = carrier.hand_back();
+        if !faults {
+            carrier.sleep();
+        }
+        let got = carrier.hand_back(faults);
         assert_eq!(got + sysmon.join().unwrap(), 1, "the lease had one taker");
     });
 }
 
 #[test]
 fn a_lease_is_taken_by_the_worker_or_by_sysmon() {
-    lease_is_taken_once(true);
+    lease_is_taken_once(true, false);
+    lease_is_taken_once(true, true);
 }
 
 #[test]
 #[should_panic(expected = "the lease had one taker")]
 fn a_sysmon_that_doesnt_look_whether_the_carrier_sleeps_is_caught() {
-    lease_is_taken_once(false);
+    lease_is_taken_once(false, false);
 }

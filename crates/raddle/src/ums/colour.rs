@@ -1,8 +1,8 @@
 //! Where workers' frames begin.
 //!
 //! Stacks end at page boundaries, and threads of one kind lay the same frames below: what a switch
-//! touches of a thousand stacks would lie in a few sets of the CPU's caches, which hold a dozen lines
-//! each. So workers begin at different distances from their stack's end.
+//! touches of a thousand stacks would lie in a few sets of the CPU's caches, which hold a dozen
+//! lines each. So workers begin at different distances from their stack's end.
 
 use std::hint::black_box;
 use std::mem::MaybeUninit;
