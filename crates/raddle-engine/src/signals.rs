@@ -40,9 +40,9 @@ impl ThreadSignals {
     /// Offset of [`ThreadSignals::pending`].
     pub const PENDING: usize = core::mem::offset_of!(Self, pending);
 
-    /// For a new thread: the creator sets the mask.
+    /// For a new thread: the creator sets the mask. Nothing is pending: the last thread in the slot
+    /// has dropped that at its end, after it had said that it doesn't live.
     pub fn reset(&self) {
-        self.drop_pending();
         self.suspended_mask.set(None);
         self.call_site.set(0);
         self.awaited.store(0, Ordering::Relaxed);

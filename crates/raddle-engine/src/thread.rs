@@ -8,7 +8,7 @@
 //! shared between processes hold ids, and an owner elsewhere must not be taken for oneself.
 
 use crate::accounting::CpuTime;
-use crate::attributes::Attributes;
+use crate::attributes;
 use crate::signals::ThreadSignals;
 use crate::turn::Turn;
 use core::cell::Cell;
@@ -114,8 +114,8 @@ pub struct Thread {
     pub inherits: AtomicU32,
     /// If not null, the carrier that runs this thread and nothing else.
     pub bound: AtomicPtr<Carrier>,
-    /// If not null, the carrier that ran it alone and will again ([`crate::bound::unbind`]). Under
-    /// the lock of the attributes.
+    /// If not null, the carrier that ran it alone and will again ([`crate::bound::unbind`]).
+    /// The thread's own.
     pub(crate) away_from: AtomicPtr<Carrier>,
     /// The next thread that this one creates is that worker.
     pub(crate) ums_next: Cell<*const WorkerControl>,
@@ -133,8 +133,8 @@ pub struct Thread {
     /// The policy's group of the next thread that this one creates, or 0 if no rule says.
     pub share_next: Cell<u32>,
     pub(crate) cpu: CpuTime,
-    /// Scheduling attributes; written by whoever changes them, under the lock.
-    pub attributes: SpinLock<Attributes>,
+    /// Scheduling attributes.
+    pub attributes: attributes::Shared,
     life: AtomicU32,
     generation: Cell<u32>,
     pub name: [AtomicU8; 16],
@@ -407,17 +407,18 @@ impl ThreadTable {
         thread.waits_for(WaitKind::None, 0, 0);
         thread.signals.reset();
         thread.cpu.reset(0);
-        *thread.attributes.lock() = Attributes::DEFAULT;
+        thread.attributes.reset();
         thread.task.policy.reset(tid);
         thread.share_next.set(0);
         thread.task.rank.store(0, Ordering::Relaxed);
         thread.life.store(Life::Live as u32, Ordering::Release);
     }
 
-    /// The thread is gone for everybody who asks; its slot keeps its id until it is recycled.
-    pub fn retire(&self, thread: &Thread) {
+    /// The thread, whose pending signals were dropped, is gone for everybody who asks; its slot
+    /// keeps its id until it is recycled. Returns how many threads are left.
+    pub fn retire(&self, thread: &Thread) -> usize {
         thread.life.store(Life::Free as u32, Ordering::Release);
-        self.live.fetch_sub(1, Ordering::Relaxed);
+        self.live.fetch_sub(1, Ordering::Relaxed) - 1
     }
 
     /// Gives a retired thread's slot back.
@@ -520,6 +521,7 @@ impl ThreadTable {
                     (&raw mut (*at).task).write(Task::new());
                     (&raw mut (*at).node).write(WaitNode::new());
                     thread.signals.queue.break_locks();
+                    thread.signals.drop_pending();
                     thread.attributes.break_lock();
                     thread.leave_ums();
                     self.retire(thread);
