@@ -38,7 +38,7 @@ pub fn run(workspace: &Workspace, update: bool) -> Result<bool> {
 }
 
 fn problems(workspace: &Workspace, library: &CLibrary, update: bool) -> Result<Vec<String>> {
-    let header = fs::read_to_string(c_library::source(workspace, "include/raddle.h"))?;
+    let header = c_library::headers(workspace)?;
     let declared = prototypes(&header);
     let shared = exports(&library.shared)?;
     let list = c_library::source(workspace, LIST);

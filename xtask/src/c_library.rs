@@ -18,6 +18,12 @@ use crate::shell;
 use crate::workspace::Workspace;
 
 pub const PACKAGE: &str = "raddle-c";
+/// The first is included by the others.
+pub const HEADERS: [&str; 3] = [
+    "include/raddle.h",
+    "include/raddle_fiber.h",
+    "include/raddle_ums.h",
+];
 /// What each name begins with.
 pub const PREFIX: &str = "raddle_";
 const PROFILE: &str = "c-library";
@@ -108,16 +114,22 @@ fn link(workspace: &Workspace, object: &Path, library: &CLibrary) -> Result<()> 
     shell::run(cc.args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lc"]))
 }
 
-/// The functions that the header declares.
+/// The text of all headers.
+pub fn headers(workspace: &Workspace) -> Result<String> {
+    let text = |name: &&str| Ok(fs::read_to_string(source(workspace, name))?);
+    HEADERS.iter().map(text).collect()
+}
+
+/// The functions that the headers declare.
 pub fn declared_names(workspace: &Workspace) -> Result<Vec<String>> {
-    let header = fs::read_to_string(source(workspace, "include/raddle.h"))?;
-    Ok(prototypes(&header)
+    let headers = headers(workspace)?;
+    Ok(prototypes(&headers)
         .iter()
         .map(|text| name(text).to_owned())
         .collect())
 }
 
-/// The header's prototypes, each on one line, in the order of their names.
+/// The headers' prototypes, each on one line, in the order of their names.
 pub fn prototypes(header: &str) -> Vec<String> {
     let starts = header.split("\nRADDLE_API ").skip(1);
     let mut found: Vec<_> = starts

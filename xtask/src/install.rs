@@ -88,8 +88,10 @@ fn install_library(workspace: &Workspace, library: &CLibrary, folder: &Path) -> 
         &lib.join("libraddle.a"),
         DATA_MODE,
     )?;
-    let header = read(&c_library::source(workspace, "include/raddle.h"))?;
-    place(&header, &folder.join("include/raddle.h"), DATA_MODE)?;
+    for header in c_library::HEADERS {
+        let text = read(&c_library::source(workspace, header))?;
+        place(&text, &folder.join(header), DATA_MODE)?;
+    }
     for (file, to) in PACKAGING {
         let text = fs::read_to_string(c_library::source(workspace, file))?;
         let series = library

@@ -16,6 +16,7 @@
 mod call;
 mod completion;
 mod error;
+mod fiber;
 mod handle;
 mod options;
 mod pool;

@@ -23,7 +23,7 @@ use raddle_sys::{is_err, nr, sys};
 /// From here on a slice is worth a system call.
 const LONG_NS: u64 = 50_000;
 
-static ON: AtomicU32 = AtomicU32::new(0);
+pub static ON: AtomicU32 = AtomicU32::new(0);
 
 /// A carrier's part. Written by the carrier, and by who switches accounting on; others read it.
 pub struct Slices {

@@ -11,9 +11,10 @@
 //! A thread may be bound by another while it exits. Who binds looks whether the thread lives, and
 //! who exits takes the carrier, under the thread's lock: no carrier waits for one that is gone.
 
+use crate::attributes::Attributes;
 use crate::carrier::{Carrier, CarrierState};
 use crate::engine::{ENGINE, Engine};
-use crate::switch::{look_around, pick};
+use crate::switch::{look_around, move_away, pick};
 use crate::thread::{Life, Thread};
 use crate::{clock, kthread};
 use core::ptr::null_mut;
@@ -99,10 +100,57 @@ pub(crate) fn thread_ended(carrier: &Carrier, own: *mut Carrier) {
 /// that after it has stored the carrier (both SeqCst), so that either this finds the carrier, or
 /// that one takes it back.
 pub(crate) fn take_own(thread: &Thread) -> *mut Carrier {
-    match thread.bound.load(Ordering::SeqCst).is_null() {
+    let left = thread.away_from.load(Ordering::Relaxed); // the thread's own to change
+    let bound = match thread.bound.load(Ordering::SeqCst).is_null() {
         true => null_mut(),
         false => thread.bound.swap(null_mut(), Ordering::SeqCst),
+    };
+    if bound.is_null() {
+        return left;
     }
+    retire_left(left);
+    bound
+}
+
+/// The thread was bound anew while it had left its own carrier.
+fn retire_left(left: *mut Carrier) {
+    // SAFETY: null, or a carrier that waits for a thread which has let go of it.
+    if let Some(left) = unsafe { left.as_ref() } {
+        ENGINE.retire_carrier(left);
+    }
+}
+
+/// The running thread is green until [`bind_again`], and its own carrier waits. Only if it is bound
+/// since it didn't ask to be green: its kernel thread is as any other then.
+pub fn unbind() {
+    let carrier = Carrier::current();
+    let thread = carrier.thread();
+    if !ENGINE.is_explicit() || carrier.is_apart() {
+        return;
+    }
+    let own = core::ptr::from_ref(carrier).cast_mut();
+    let is_own = thread.bound.load(Ordering::Relaxed) == own;
+    if !is_own || thread.attributes.get() != Attributes::DEFAULT {
+        return;
+    }
+    thread.away_from.store(own, Ordering::Relaxed);
+    thread.bound.store(null_mut(), Ordering::SeqCst);
+    move_away(|| ());
+}
+
+/// Gives the running thread the carrier back that it has left. True if it had left one.
+pub fn bind_again() -> bool {
+    let thread = Carrier::current().thread();
+    if thread.away_from.load(Ordering::Relaxed).is_null() {
+        return false;
+    }
+    let left = thread.away_from.swap(null_mut(), Ordering::Relaxed);
+    let (seqcst, no) = (Ordering::SeqCst, null_mut());
+    match thread.bound.compare_exchange(no, left, seqcst, seqcst) {
+        Ok(_) => move_away(|| ()),
+        Err(_) => retire_left(left), // it was bound anew meanwhile
+    }
+    true
 }
 
 /// The carrier that runs a thread which is bound to another one.

@@ -138,6 +138,10 @@ pub struct Carrier {
     /// by sysmon, cleared by the carrier.
     pub(crate) handed_off: AtomicU32,
 
+    /// 1 while sysmon may take the lease of the worker that runs here: the worker gives it back by
+    /// a swap then. Written by sysmon.
+    pub(crate) watched: AtomicU32,
+
     /// [`SHARES`] while this carrier makes a child process that shares memory, [`LEFT`] once the
     /// child has left this carrier for its own. Meanwhile no other thread may get the carrier, nor
     /// this one another: the child knows by this word what it is. Written by the carrier and by the
@@ -224,6 +228,7 @@ impl Carrier {
         self.in_clock.set(0);
         self.deliver_here.set(0);
         self.child_shares.store(0, Ordering::Relaxed);
+        self.watched.store(0, Ordering::Relaxed);
         self.wake_word.store(0, Ordering::Relaxed);
         self.set_state(CarrierState::Running);
         self.slices.reset();

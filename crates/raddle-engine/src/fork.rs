@@ -33,9 +33,11 @@ pub unsafe fn in_child() {
         thread.signals.queue.break_locks();
         thread.attributes.break_lock();
         thread.bound.store(core::ptr::null_mut(), Ordering::Relaxed);
+        thread
+            .away_from
+            .store(core::ptr::null_mut(), Ordering::Relaxed);
         thread.robust_list.set(0); // libc tells the kernel of it anew
-        thread.ums.store(core::ptr::null_mut(), Ordering::Relaxed);
-        thread.lease.store(core::ptr::null_mut(), Ordering::Relaxed);
+        thread.leave_ums();
         thread.inherits.store(0, Ordering::Relaxed);
         ENGINE.threads.keep_only(thread);
         ENGINE.threads.draw_salt();

@@ -35,7 +35,7 @@
 pub mod accounting;
 mod alarms;
 pub mod attributes;
-mod bound;
+pub mod bound;
 pub mod carrier;
 pub mod chaos;
 pub mod clock;

@@ -9,11 +9,13 @@ use raddle_sys::abi::{SigInfo, StackT};
 const RECORDS: usize = 2048;
 
 /// Masks, pending signals and the alternate stack of one green thread.
+#[repr(C)]
 pub struct ThreadSignals {
-    /// Blocked signals (bit n-1 for signal n). Written by the thread itself.
-    pub mask: AtomicU64,
-    /// Pending for the thread. Changed under the queue's lock, by senders and by the thread.
+    /// Pending for the thread (bit n-1 for signal n). Changed under the queue's lock, by senders
+    /// and by the thread. First: who switches looks at it.
     pub pending: AtomicU64,
+    /// Blocked signals. Written by the thread itself.
+    pub mask: AtomicU64,
     /// Those of them that came for the process: if the thread ends or blocks them before it takes
     /// them, they are another's. Changed as `pending`.
     pub shared: AtomicU64,
@@ -35,6 +37,9 @@ pub struct ThreadSignals {
 }
 
 impl ThreadSignals {
+    /// Offset of [`ThreadSignals::pending`].
+    pub const PENDING: usize = core::mem::offset_of!(Self, pending);
+
     /// For a new thread: the creator sets the mask. Nothing is pending: the last thread in the slot
     /// has dropped that at its end, after it had said that it doesn't live.
     pub fn reset(&self) {

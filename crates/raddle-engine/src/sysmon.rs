@@ -482,6 +482,7 @@ impl Sight {
         if carrier.handed_off.load(Ordering::Relaxed) != 0 {
             // Its thread came back, woke others, and sits in the kernel again.
             idle::give_queue_away(carrier);
+            ums::replace(carrier);
             return true;
         }
         let tid = carrier.kernel_tid.load(Ordering::Relaxed);

@@ -15,12 +15,11 @@ use core::cell::Cell;
 use core::ptr::{null, null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_context::Context;
-use raddle_interface::{HostControl, WorkerControl};
+use raddle_interface::{HostControl, Lease, WorkerControl, WorkerState};
 use raddle_sched::{SpinLock, Task, TaskRef, WaitNode};
 use raddle_sys::{is_err, mem, nr, sys};
 
 use crate::carrier::Carrier;
-use crate::ums::Lease;
 
 /// The smallest id of a green thread but the main one (Linux's largest `pid_max`).
 pub const TID_BASE: u32 = 1 << 22;
@@ -65,22 +64,34 @@ pub enum Life {
 pub struct Thread {
     /// The scheduler's part; first, because a `TaskRef` is cast back to its thread.
     pub task: Task,
-    /// Where it continues, while it is off its stack.
-    pub context: Cell<Context>,
-    /// Its FS base: glibc's thread block.
-    pub fs: Cell<u64>,
-    /// The wait node for waits on one thing.
-    pub node: WaitNode,
-    /// The carrier it runs or last ran on.
-    pub carrier: AtomicPtr<Carrier>,
     /// What it waits for: a [`WaitKind`], its address or descriptor, since when, until when.
     pub wait_kind: AtomicU32,
     pub tid: AtomicU32,
     pub wait_arg: AtomicUsize,
-    pub since_ns: AtomicU64,
-    pub deadline_ns: AtomicU64,
+
+    // What a switch needs, in one cache line; so is where the signals begin.
+    /// Where it continues, while it is off its stack.
+    pub context: Cell<Context>,
+    /// Its FS base: glibc's thread block.
+    pub fs: Cell<u64>,
+    /// The carrier it runs or last ran on.
+    pub carrier: AtomicPtr<Carrier>,
     /// Times it was switched to.
     pub switches: AtomicU64,
+    /// If not null, this thread is run by user-mode schedulers ([`crate::ums`]). Set before it runs
+    /// and cleared at its end.
+    pub ums: AtomicPtr<WorkerControl>,
+    /// If not null, a scheduler waits for this thread. Set by the scheduler; taken by the thread,
+    /// or by sysmon.
+    pub(crate) lease: AtomicPtr<Lease>,
+    /// If not null, this thread hosts light threads of the explicit API.
+    pub host: Cell<*const HostControl>,
+    pub signals: ThreadSignals,
+
+    /// The wait node for waits on one thing.
+    pub node: WaitNode,
+    pub since_ns: AtomicU64,
+    pub deadline_ns: AtomicU64,
     /// Times it parked.
     pub parks: AtomicU64,
     /// Times another carrier than its last one ran it.
@@ -101,17 +112,11 @@ pub struct Thread {
     /// 1 if somebody waited for a PI futex that it owned. SeqCst: set before the waiter looks
     /// whether the owner lives, read by the owner after it has said that it doesn't.
     pub inherits: AtomicU32,
-    pub signals: ThreadSignals,
     /// If not null, the carrier that runs this thread and nothing else.
     pub bound: AtomicPtr<Carrier>,
-    /// If not null, this thread is run by user-mode schedulers ([`crate::ums`]). Set before it runs
-    /// and cleared at its end.
-    pub ums: AtomicPtr<WorkerControl>,
-    /// If not null, this thread hosts light threads of the explicit API.
-    pub host: Cell<*const HostControl>,
-    /// If not null, a [`crate::ums::Lease`]: a scheduler waits for this thread. Set by the
-    /// scheduler; taken by the thread, or by sysmon.
-    pub(crate) lease: AtomicPtr<Lease>,
+    /// If not null, the carrier that ran it alone and will again ([`crate::bound::unbind`]).
+    /// The thread's own.
+    pub(crate) away_from: AtomicPtr<Carrier>,
     /// The next thread that this one creates is that worker.
     pub(crate) ums_next: Cell<*const WorkerControl>,
     /// 1 if somebody cancelled the thread and it has not looked yet. SeqCst: set before the
@@ -138,6 +143,12 @@ pub struct Thread {
 /// Offset of [`ThreadSignals::call_site`] in a thread.
 pub const CALL_SITE: usize =
     core::mem::offset_of!(Thread, signals) + core::mem::offset_of!(ThreadSignals, call_site);
+
+const _: () = {
+    const LINE: usize = 64;
+    let signals = core::mem::offset_of!(Thread, signals) + ThreadSignals::PENDING;
+    assert!(core::mem::offset_of!(Thread, context) / LINE == signals / LINE);
+};
 
 impl Thread {
     /// The thread's part that the scheduler knows.
@@ -189,6 +200,16 @@ impl Thread {
     pub(crate) fn is_woken_elsewhere(&self) -> bool {
         let bound = self.bound.load(Ordering::Relaxed).addr();
         bound | self.ums.load(Ordering::Relaxed).addr() != 0
+    }
+
+    /// In the child of a fork nobody is a worker.
+    pub(crate) fn leave_ums(&self) {
+        let control = self.ums.swap(null_mut(), Ordering::Relaxed);
+        // SAFETY: null, or the control of a worker that hasn't ended, which lives; here as a copy.
+        if let Some(control) = unsafe { control.as_ref() } {
+            control.state.set(WorkerState::ENDED);
+        }
+        self.lease.store(null_mut(), Ordering::Relaxed);
     }
 
     /// The thread id that programs see.
@@ -383,6 +404,7 @@ impl ThreadTable {
         thread.robust_list.set(0);
         thread.inherits.store(0, Ordering::Relaxed);
         thread.bound.store(null_mut(), Ordering::Relaxed);
+        thread.away_from.store(null_mut(), Ordering::Relaxed);
         thread.carrier.store(null_mut(), Ordering::Relaxed);
         thread.switches.store(0, Ordering::Relaxed);
         thread.parks.store(0, Ordering::Relaxed);
@@ -508,7 +530,7 @@ impl ThreadTable {
                     thread.signals.queue.break_locks();
                     thread.signals.drop_pending();
                     thread.attributes.break_lock();
-                    thread.ums.store(null_mut(), Ordering::Relaxed);
+                    thread.leave_ums();
                     self.retire(thread);
                     self.recycle(thread);
                 }

@@ -5,7 +5,7 @@
 //! executed it, its *scheduler*, instead of the carrier's next). Nothing of the program's is called
 //! here: a scheduler is a thread that continues behind its own call.
 //!
-//! 1. A scheduler [claims](claim) a worker, then [executes](execute) it: it leaves a [`Lease`] with
+//! 1. A scheduler claims a worker, then [executes](execute) it: it leaves a [`Lease`] with
 //!    the worker, and its carrier switches to the worker. The scheduler is in no queue meanwhile;
 //!    who takes the lease makes it run again. While the lease is there, the worker stands for both:
 //!    preempted or moved, it waits in run queues as other threads do.
@@ -23,26 +23,20 @@
 
 use crate::carrier::Carrier;
 use crate::engine::ENGINE;
+use crate::kthread;
 use crate::switch::{self, enter, leave};
 use crate::thread::{Thread, WaitKind};
-use core::cell::Cell;
 use core::ptr::{NonNull, from_ref, null_mut};
 use core::sync::atomic::Ordering;
 use raddle_context::switch;
-use raddle_interface::{Claim, Ended, WorkerControl, WorkerState};
+use raddle_interface::{Ended, Lease, WorkerControl, WorkerState};
 use raddle_sched::completion_list::Found;
 use raddle_sched::{Link, TaskList, TaskRef};
 use raddle_sys::{nr, sys};
 
-const ANY: u32 = u32::MAX;
+pub mod path;
 
-/// What a scheduler leaves with the worker that it executes; on the scheduler's stack. Whoever
-/// takes it out of [`Thread::lease`] owns it until the scheduler continues.
-pub struct Lease {
-    scheduler: &'static Thread,
-    end: Cell<Ended>,
-    parameter: Cell<usize>,
-}
+const ANY: u32 = u32::MAX;
 
 /// The next thread that the calling one creates becomes the worker of `control`, or an ordinary one
 /// (null).
@@ -63,94 +57,69 @@ pub fn adopt(thread: &Thread, maker: &Thread) {
     }
 }
 
-/// Makes the calling thread the only one who may execute the worker.
-pub fn claim(control: &WorkerControl) -> Claim {
-    if let Err(state) = control.take() {
-        return match state {
-            WorkerState::LISTED => Claim::Listed,
-            WorkerState::ENDED => Claim::Ended,
-            WorkerState::NEW => Claim::New,
-            _ => Claim::Busy,
-        };
-    }
-    let thread = control.thread.load(Ordering::Acquire).cast::<Thread>();
-    // SAFETY: a worker that was ready once has a thread; threads live in type-stable memory.
-    let thread = unsafe { &*thread };
-    if !core::ptr::eq(thread.ums.load(Ordering::Relaxed), control) {
-        control.set(WorkerState::ENDED); // in the child of a fork
-        return Claim::Ended;
-    }
-    if thread.task.on_cpu.load(Ordering::Acquire) != 0 {
-        control.set(WorkerState::READY);
-        return Claim::Locked;
-    }
-    Claim::Claimed
-}
-
-/// Runs a claimed worker on the calling thread's carrier, until it parks, yields or ends. Returns
-/// which, and the parameter of a yield.
-pub fn execute(control: &WorkerControl) -> (Ended, usize) {
+/// Runs a claimed worker on the calling thread's carrier, until it parks, yields or ends: `lease`
+/// says which. The calling thread is no worker. [`path`] is the short way.
+pub fn execute(control: &WorkerControl, lease: &Lease) {
     breathe();
     let carrier = Carrier::current();
     let own = carrier.thread();
-    let lease = Lease {
-        scheduler: own,
-        end: Cell::new(Ended::Parked),
-        parameter: Cell::new(0),
-    };
+    lease.scheduler.set(own.as_ptr().cast());
     let worker = control.thread.load(Ordering::Relaxed).cast::<Thread>();
     // SAFETY: a claimed worker has a thread.
     let worker = unsafe { &*worker };
     own.waits_for(WaitKind::Other, 0, 0);
-    worker
-        .lease
-        .store(from_ref(&lease).cast_mut().cast(), Ordering::Release);
-    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+    let lease = from_ref(lease).cast_mut();
+    worker.lease.store(lease, Ordering::Release);
+    if carrier.bound.load(Ordering::Relaxed).is_null() {
+        // SAFETY: the worker is ours and off its stack, as the claim found; this thread is in no
+        // queue, and continues when the lease is taken.
+        unsafe { change(carrier, own, worker) };
+    } else {
         ENGINE.post(worker.task_ref());
         leave(carrier, own); // until who takes the lease posts this thread
-        return end_of(control, own, &lease);
     }
-    enter(carrier, worker);
-    // SAFETY: the worker is ours and off its stack, as the claim found; this thread is in no queue,
-    // and continues when the lease is taken.
+    look_at_signals(own);
+}
+
+/// Gives the carrier to `next`; returns when `own`, which runs, was given one again.
+///
+/// # Safety
+/// `next` must be the caller's, and off its stack; `own` must be where somebody finds it.
+#[inline(always)]
+unsafe fn change(carrier: &Carrier, own: &Thread, next: &Thread) {
+    enter(carrier, next);
+    // SAFETY: the caller's promise; who takes `own` from where it is looks at `on_cpu`.
     unsafe {
         switch(
             own.context.as_ptr(),
-            worker.context.get(),
-            worker.fs.get(),
+            next.context.get(),
+            next.fs.get(),
             own.task.on_cpu.as_ptr(),
         );
     }
-    end_of(control, own, &lease)
 }
 
-/// The scheduler runs again: why, and the parameter of a yield.
+/// The calling thread runs again: signals may have come meanwhile.
 #[inline(always)]
-fn end_of(control: &WorkerControl, own: &Thread, lease: &Lease) -> (Ended, usize) {
+pub fn look_at_signals(own: &Thread) {
     if own.signals.deliverable() != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);
     }
-    let end = lease.end.get();
-    if end == Ended::Yielded {
-        control.set(WorkerState::READY);
-    }
-    (end, lease.parameter.get())
 }
 
 /// Schedulers switch past the carrier's own look at its queue, timers and descriptors; so they let
 /// others run now and then.
 #[inline(always)]
-fn breathe() {
-    const EVERY: u64 = 32;
+pub fn breathe() {
     let carrier = Carrier::current();
     let switches = carrier.switches.load(Ordering::Relaxed);
-    if switches % EVERY < 2 && carrier.bound.load(Ordering::Relaxed).is_null() {
+    if switches & path::BREATH == 0 && carrier.bound.load(Ordering::Relaxed).is_null() {
         switch::yield_now();
     }
 }
 
 /// Gives the carrier back to the scheduler; returns when the worker was executed again. False if
-/// the calling thread is no worker.
+/// the calling thread is no worker. [`path`] is the short way.
 pub fn yield_to_scheduler(parameter: usize) -> bool {
     loop {
         let carrier = Carrier::current();
@@ -163,9 +132,7 @@ pub fn yield_to_scheduler(parameter: usize) -> bool {
             list(thread);
             leave(carrier, thread);
         }
-        if thread.signals.deliverable() != 0 {
-            Carrier::current().attention.store(1, Ordering::Relaxed);
-        }
+        look_at_signals(thread);
         if done {
             return true;
         }
@@ -209,21 +176,11 @@ fn hand_back(carrier: &Carrier, thread: &Thread, end: Ended, parameter: usize) -
     let Some(scheduler) = take_lease(thread, end, parameter) else {
         return false;
     };
-    if is_misplaced(scheduler, carrier) {
-        ENGINE.post(scheduler.task_ref());
-        leave(carrier, thread);
-        return true;
-    }
-    enter(carrier, scheduler);
-    // SAFETY: who took the lease owns the scheduler, which left its stack before the worker could
-    // run; the worker's waker, or who claims it, waits for `on_cpu`.
-    unsafe {
-        switch(
-            thread.context.as_ptr(),
-            scheduler.context.get(),
-            scheduler.fs.get(),
-            thread.task.on_cpu.as_ptr(),
-        );
+    match unless_misplaced(scheduler, carrier) {
+        // SAFETY: who took the lease owns the scheduler, which left its stack before the worker
+        // could run; the worker is its waker's, or its scheduler's.
+        Some(scheduler) => unsafe { change(carrier, thread, scheduler) },
+        None => leave(carrier, thread),
     }
     true
 }
@@ -239,13 +196,19 @@ fn take_lease(thread: &Thread, end: Ended, parameter: usize) -> Option<&'static 
     let lease = unsafe { lease.as_ref() }?;
     lease.end.set(end);
     lease.parameter.set(parameter);
-    Some(lease.scheduler)
+    let scheduler = lease.scheduler.get().cast::<Thread>();
+    // SAFETY: threads live in type-stable memory.
+    Some(unsafe { &*scheduler })
 }
 
-/// True if the scheduler must not continue on `carrier`.
-fn is_misplaced(scheduler: &Thread, carrier: &Carrier) -> bool {
+/// The scheduler, if it can continue on `carrier`; else it is posted.
+fn unless_misplaced<'a>(scheduler: &'a Thread, carrier: &Carrier) -> Option<&'a Thread> {
     let bound = carrier.bound.load(Ordering::Relaxed);
-    scheduler.was_bound_to_other(carrier) || !bound.is_null() && bound != scheduler.as_ptr()
+    if scheduler.was_bound_to_other(carrier) || !bound.is_null() && bound != scheduler.as_ptr() {
+        ENGINE.post(scheduler.task_ref());
+        return None;
+    }
+    Some(scheduler)
 }
 
 /// True if a scheduler waits for the thread on `carrier`.
@@ -257,11 +220,23 @@ pub(crate) fn is_leased(carrier: &Carrier) -> bool {
 
 /// `carrier` sits in the kernel: if what it runs is a worker, its scheduler goes on without it. In
 /// sysmon.
+///
+/// [`path`] takes leases without a swap. That is safe here since a carrier that sleeps after it was
+/// told that it is watched sees so when it goes on; and one that sleeps in the middle of that, by a
+/// page fault, has said so before.
 pub(crate) fn replace(carrier: &Carrier) {
-    let thread = carrier.thread_or_none();
-    if let Some(scheduler) = thread.and_then(|thread| take_lease(thread, Ended::InKernel, 0)) {
+    if !is_leased(carrier) {
+        return;
+    }
+    carrier.watched.store(1, Ordering::SeqCst);
+    if kthread::is_waiting(carrier.kernel_tid.load(Ordering::Relaxed))
+        && let Some(thread) = carrier.thread_or_none()
+        && thread.task.on_cpu.load(Ordering::Acquire) != path::HANDS_BACK
+        && let Some(scheduler) = take_lease(thread, Ended::InKernel, 0)
+    {
         ENGINE.post(scheduler.task_ref());
     }
+    carrier.watched.store(0, Ordering::Release);
 }
 
 /// The running thread has come back from the kernel. True if its scheduler didn't wait for it: it
@@ -300,7 +275,7 @@ fn push(at: *mut WorkerControl, state: u32) {
     // lives as long as it does.
     let (control, list) = unsafe { (&*at, &*(*at).list) };
     let (word, event) = (list.ready.word(), list.event);
-    control.set(state);
+    control.state.set(state);
     // SAFETY: a worker that runs, waits or was just woken is in no list.
     let found = unsafe { list.ready.push(item) };
     if found == Found::Items {
@@ -344,11 +319,6 @@ impl Last {
     /// Lists the worker as ended, and gives back the scheduler that is to continue here.
     pub(crate) fn finish(self, carrier: &Carrier) -> Option<&'static Thread> {
         push(self.control, WorkerState::ENDED);
-        let scheduler = self.scheduler?;
-        if is_misplaced(scheduler, carrier) {
-            ENGINE.post(scheduler.task_ref());
-            return None;
-        }
-        Some(scheduler)
+        unless_misplaced(self.scheduler?, carrier)
     }
 }

@@ -9,14 +9,16 @@ mod ums;
 
 use core::ffi::CStr;
 use core::sync::atomic::AtomicU32;
+pub use raddle_sched::WorkerState;
+pub use raddle_sched::worker_state::Claim;
 use raddle_sched::{Injector, RunQueue};
-pub use ums::{Claim, Ended, ListControl, WorkerControl, WorkerState};
+pub use ums::{Ended, Lease, ListControl, WorkerControl};
 
 /// The table's name among the library's dynamic symbols.
 pub const SYMBOL: &CStr = c"raddle_runtime";
 
 /// Changes whenever the table's meaning does.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The environment variable by which a program that loads the runtime itself asks that threads be
 /// green on request only.
@@ -43,13 +45,16 @@ pub struct Runtime {
     /// The next thread that the calling thread creates is to be this UMS worker, or none (null).
     /// The control lives until it was listed as ended.
     pub next_is_worker: extern "C" fn(*const WorkerControl),
-    /// Makes the calling thread the only one who may execute the worker.
-    pub claim_worker: extern "C" fn(&WorkerControl) -> Claim,
-    /// Runs a worker that the calling thread has claimed, until it parks, yields or ends; stores
-    /// the parameter of a yield. The calling thread is no worker.
-    pub execute_worker: extern "C" fn(&WorkerControl, &mut usize) -> Ended,
-    /// Gives the carrier back to whoever executed the calling worker. 0 if it is none.
-    pub yield_worker: extern "C" fn(usize) -> u32,
+    /// The address of a function of a [`WorkerControl`] and a [`Lease`]. It runs a worker that the
+    /// calling thread, which is no worker, has claimed, until the worker parks, yields or ends: the
+    /// lease says which. To be called by jumps, which saves both sides a return that the CPU
+    /// predicts wrongly.
+    pub execute_worker: Jumped,
+    /// The same of a number, the parameter of a yield: gives the carrier back to whoever executed
+    /// the calling worker. It returns 0 if that is none.
+    pub yield_worker: Jumped,
+    /// The calling thread, which is no worker, enters (1) or leaves (0) scheduling mode.
+    pub set_scheduler: extern "C" fn(u32),
     /// The calling worker, null if it is none.
     pub current_worker: extern "C" fn() -> *const WorkerControl,
 }
@@ -67,6 +72,10 @@ pub struct HostControl {
     /// The group that the host belongs to; it lives for ever.
     pub group: &'static GroupControl,
 }
+
+/// A function of at most two words that is called, and that returns, by jumps: it finds where it is
+/// to return to on the stack, and keeps rbx and rbp alone.
+pub type Jumped = unsafe extern "C" fn();
 
 impl HostControl {
     /// A host that lends itself to nobody yet.

@@ -1,9 +1,12 @@
 //! UMS workers and their lists, as both sides see them.
 
+use core::cell::Cell;
 use core::ffi::c_void;
+use core::mem::offset_of;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use raddle_sched::{CompletionList, Link};
+use raddle_sched::worker_state::Claim;
+use raddle_sched::{CompletionList, Link, WorkerState};
 
 /// A completion list.
 #[repr(C)]
@@ -15,32 +18,17 @@ pub struct ListControl {
     pub event: i32,
 }
 
-/// What state a worker is in.
-pub struct WorkerState;
-
-impl WorkerState {
-    /// It has no thread yet.
-    pub const NEW: u32 = 0;
-    /// On its completion list. Stored by whoever puts it there.
-    pub const LISTED: u32 = 1;
-    /// It may be executed. Stored by who took it from the list, or gave up executing it.
-    pub const READY: u32 = 2;
-    /// Executed, or blocked. Stored by who is going to execute it.
-    pub const RUNNING: u32 = 3;
-    /// Its thread has ended. Stored before it is listed for the last time.
-    pub const ENDED: u32 = 4;
-}
-
-/// A worker.
-#[repr(C)]
+/// A worker: one cache line.
+#[repr(C, align(64))]
 pub struct WorkerControl {
     /// Its place in the list.
     pub link: Link,
-    /// A [`WorkerState`].
-    state: AtomicU32,
+    /// Who may execute it.
+    pub state: WorkerState,
     /// The list that it goes to when it can be executed; lives as long as this.
     pub list: *const ListControl,
-    /// The runtime's.
+    /// The runtime's thread, which begins with a word that isn't 0 while a carrier is on the
+    /// thread's stack. Stored by the runtime before the worker is listed first.
     pub thread: AtomicPtr<c_void>,
 }
 
@@ -54,56 +42,21 @@ impl WorkerControl {
     pub const fn new(list: *const ListControl) -> Self {
         Self {
             link: Link::new(),
-            state: AtomicU32::new(WorkerState::NEW),
+            state: WorkerState::new(),
             list,
             thread: AtomicPtr::new(null_mut()),
         }
     }
 
-    /// A [`WorkerState`].
-    pub fn state(&self) -> u32 {
-        self.state.load(Ordering::Acquire)
-    }
-
-    /// Changes the state; by who has the right to (see [`WorkerState`]).
+    /// Makes the calling thread the only one who may execute the worker.
     #[inline(always)]
-    pub fn set(&self, state: u32) {
-        self.state.store(state, Ordering::Release);
+    pub fn claim(&self) -> Claim {
+        self.state.claim(|| {
+            let thread = self.thread.load(Ordering::Relaxed).cast::<AtomicU32>();
+            // SAFETY: a worker that is ready has a thread, in type-stable memory.
+            unsafe { &*thread }
+        })
     }
-
-    /// From ready to running, by one thread alone.
-    ///
-    /// # Errors
-    /// The state, if it is another one.
-    #[inline(always)]
-    pub fn take(&self) -> Result<(), u32> {
-        self.state
-            .compare_exchange(
-                WorkerState::READY,
-                WorkerState::RUNNING,
-                Ordering::Acquire,
-                Ordering::Acquire,
-            )
-            .map(drop)
-    }
-}
-
-/// What came of a claim.
-#[repr(u32)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Claim {
-    /// The worker is the caller's to execute, and only to execute.
-    Claimed = 0,
-    /// Its registers are still being saved: try again.
-    Locked = 1,
-    /// It runs, or is blocked.
-    Busy = 2,
-    /// It must be taken from its list first.
-    Listed = 3,
-    /// It has ended.
-    Ended = 4,
-    /// It has no thread.
-    New = 5,
 }
 
 /// Why a worker gave its scheduler the carrier back.
@@ -119,4 +72,42 @@ pub enum Ended {
     Yielded = 3,
     /// Its thread has ended.
     Exited = 4,
+}
+
+/// What a scheduler leaves with the worker that it executes; on the scheduler's stack. Whoever
+/// takes it out of the worker's thread owns the scheduler until that continues.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Lease {
+    /// The scheduler's thread. The runtime's.
+    pub scheduler: Cell<*mut c_void>,
+    /// The parameter of a yield. Stored by who takes the lease, as is the next one.
+    pub parameter: Cell<usize>,
+    /// Why the scheduler continues.
+    pub end: Cell<Ended>,
+}
+
+impl Lease {
+    /// A lease for [`crate::Runtime::execute_worker`].
+    #[inline(always)]
+    pub const fn new() -> Self {
+        Self {
+            scheduler: Cell::new(null_mut()),
+            parameter: Cell::new(0),
+            end: Cell::new(Ended::Parked),
+        }
+    }
+
+    /// Offset of [`Lease::scheduler`].
+    pub const SCHEDULER: usize = offset_of!(Self, scheduler);
+    /// Offset of [`Lease::parameter`].
+    pub const PARAMETER: usize = offset_of!(Self, parameter);
+    /// Offset of [`Lease::end`].
+    pub const END: usize = offset_of!(Self, end);
+}
+
+impl Default for Lease {
+    fn default() -> Self {
+        Self::new()
+    }
 }

@@ -1,10 +1,11 @@
 //! The runtime's side of the explicit API.
 
-use crate::symbols;
+use crate::{symbols, workers};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::engine::MAX_WANTED;
-use raddle_engine::{Carrier, ENGINE, Thread, ums};
-use raddle_interface::{Claim, Ended, HostControl, Runtime, VERSION, WorkerControl};
+use raddle_engine::{Carrier, ENGINE, Thread, bound, ums};
+use raddle_interface::{HostControl, Runtime, VERSION, WorkerControl};
+use raddle_kernel::scheduling;
 
 /// 1 once the process is taken over.
 static UP: AtomicU32 = AtomicU32::new(0);
@@ -21,9 +22,9 @@ pub static raddle_runtime: Runtime = Runtime {
     carriers,
     set_host,
     next_is_worker,
-    claim_worker,
-    execute_worker,
-    yield_worker,
+    execute_worker: workers::execute,
+    yield_worker: workers::yield_to_scheduler,
+    set_scheduler,
     current_worker,
 };
 
@@ -37,7 +38,7 @@ extern "C" fn is_up() -> u32 {
 }
 
 /// The calling thread, unless it is a kernel thread that isn't the runtime's.
-fn thread<'a>() -> Option<&'a Thread> {
+pub(crate) fn thread<'a>() -> Option<&'a Thread> {
     // SAFETY: null or a carrier, which lives for ever.
     let carrier = unsafe { Carrier::current_or_null().as_ref() }?;
     (carrier.raw.get() == 0).then(|| carrier.thread_or_none())?
@@ -75,21 +76,18 @@ extern "C" fn next_is_worker(control: *const WorkerControl) {
     }
 }
 
-extern "C" fn claim_worker(control: &WorkerControl) -> Claim {
-    ums::claim(control)
-}
-
-extern "C" fn execute_worker(control: &WorkerControl, parameter: &mut usize) -> Ended {
-    let (ended, given) = ums::execute(control);
+/// A scheduler with a kernel thread of its own would cost two wake-ups of kernel threads for each
+/// worker that it executes, and hear of no page fault. So it is green meanwhile.
+extern "C" fn set_scheduler(schedules: u32) {
+    if thread().is_none() {
+        return;
+    }
+    if schedules != 0 {
+        bound::unbind();
+    } else if bound::bind_again() {
+        scheduling::give_to_kernel(Carrier::current().thread());
+    }
     symbols::leave();
-    *parameter = given;
-    ended
-}
-
-extern "C" fn yield_worker(parameter: usize) -> u32 {
-    let has_yielded = thread().is_some() && ums::yield_to_scheduler(parameter);
-    symbols::leave();
-    u32::from(has_yielded)
 }
 
 extern "C" fn current_worker() -> *const WorkerControl {

@@ -15,6 +15,7 @@ mod start;
 mod symbols;
 mod symbols_threads;
 mod watchers;
+mod workers;
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {

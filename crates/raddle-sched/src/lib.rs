@@ -14,6 +14,7 @@
 //! | [`wait_list`] | `WaitList` | who waits behind one lock |
 //! | [`timers`] | `Timers` | whose deadline has passed |
 //! | [`completion_list`] | `CompletionList`, `Link` | whom a user-mode scheduler can run |
+//! | [`worker_state`] | `WorkerState` | which of them executes a worker |
 //! | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
 //! | [`policies`] | `Policy`, `Order` | which runnable task runs next, and how long |
 //! | [`spin`] | `SpinLock` | the only lock: short, never held over a switch |
@@ -34,6 +35,7 @@ pub mod task;
 pub mod timers;
 pub mod wait_list;
 pub mod wait_table;
+pub mod worker_state;
 
 pub use completion_list::{CompletionList, Link};
 pub use counted_lock::CountedLock;
@@ -44,3 +46,4 @@ pub use spin::SpinLock;
 pub use task::{Task, TaskList, TaskRef, Wake};
 pub use timers::Timers;
 pub use wait_table::{WaitNode, WaitTable};
+pub use worker_state::WorkerState;

@@ -10,6 +10,7 @@ use std::ffi::{CStr, c_void};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::ptr::from_ref;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// The runtime's library.
@@ -17,6 +18,9 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/runtime.so"));
 
 /// The runtime's table, null without a runtime that we know how to talk to. Written before `main`.
 static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The same, once it is known to be up; else null.
+static UP: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -48,7 +52,13 @@ fn has_one_thread() -> bool {
 /// To be called while the process has one thread.
 fn load() -> *mut c_void {
     let Some(handle) = copy_to_memory().and_then(|file| {
-        let path = format!("/proc/self/fd/{}\0", file.as_raw_fd());
+        let (own, fd) = (std::process::id(), file.as_raw_fd());
+        // A debugger, which opens what is loaded, has a `self` of its own, and might read for ever
+        // from what it finds there.
+        let path = match std::path::Path::new(&format!("/proc/{own}/fd/{fd}")).exists() {
+            true => format!("/proc/{own}/fd/{fd}\0"),
+            false => format!("/proc/self/fd/{fd}\0"), // in a namespace without a /proc of its own
+        };
         let path = CStr::from_bytes_until_nul(path.as_bytes()).ok()?;
         // SAFETY: the process has one thread here, so nobody reads the environment meanwhile, and
         // the library's constructor is the runtime's.
@@ -80,11 +90,22 @@ fn copy_to_memory() -> Option<File> {
 }
 
 /// The runtime, if there is one of our version.
-#[inline]
+#[inline(always)]
 pub(crate) fn table() -> Option<&'static Runtime> {
     // SAFETY: null or the table of a library that is never unloaded.
-    unsafe { RUNTIME.load(Ordering::Relaxed).as_ref() }
-        .filter(|runtime| runtime.version == VERSION && (runtime.is_up)() != 0)
+    unsafe { UP.load(Ordering::Relaxed).as_ref() }.or_else(find_up)
+}
+
+/// The runtime that was found, once it is up; it stays so.
+#[cold]
+fn find_up() -> Option<&'static Runtime> {
+    // SAFETY: as above.
+    let runtime = unsafe { RUNTIME.load(Ordering::Relaxed).as_ref() }?;
+    let is_up = runtime.version == VERSION && (runtime.is_up)() != 0;
+    is_up.then(|| {
+        UP.store(from_ref(runtime).cast_mut(), Ordering::Relaxed);
+        runtime
+    })
 }
 
 /// The calling thread hosts light threads from now on.

@@ -60,8 +60,12 @@
 //! sleeps, sockets, pipes, `poll`, waiting for children, and reads that wait for a disk. The
 //! scheduler is told at once ([`Cause::Call`]). What blocks where the runtime can't see it (a page
 //! fault, a call that it doesn't know) is noticed by its watcher after some hundred microseconds,
-//! and the scheduler goes on on another carrier ([`Cause::Kernel`]); but not if the scheduler has a
-//! kernel thread of its own. So schedulers should be green threads.
+//! and the scheduler goes on on another carrier ([`Cause::Kernel`]).
+//!
+//! A kernel thread is a green one as long as it is a scheduler. Not so if its kernel thread differs
+//! from others (a real-time class, credentials of its own) or was asked for by a rule of
+//! `raddle run`: then each execution costs two wake-ups of kernel threads, and page faults aren't
+//! told.
 //!
 //! `sched_yield(2)` is a yield with the parameter 0. A worker whose quantum is over lets other
 //! threads of the process run, and its scheduler waits with it.
@@ -79,9 +83,10 @@
 //! - In the child of a fork all contexts but the caller's have ended, and the caller is no worker.
 //! - What was never taken from its list is never freed.
 //!
-//! The C interface is in `include/raddle_ums.h`.
+//! The C interface is `raddle_ums.h` of `libraddle`.
 
 mod c;
+mod colour;
 mod context;
 mod list;
 mod scheduler;

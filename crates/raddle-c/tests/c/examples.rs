@@ -9,6 +9,11 @@ fn ping_pong_in_c() {
 }
 
 #[test]
+fn a_user_mode_scheduler_in_c() {
+    everywhere("examples/ums_scheduler.c", &[], "3 workers, turns 4 4 4\n");
+}
+
+#[test]
 fn threads_in_cxx() {
     everywhere("examples/threads.cc", &[], "sum 4950, from 100 threads\n");
 }

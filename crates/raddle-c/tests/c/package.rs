@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+const HEADERS: [&str; 3] = ["raddle_ums.h", "raddle_fiber.h", "raddle.h"];
+
 /// A program that needs the header and the library.
 const PROGRAM: &str = "#include <raddle.h>\nint main(void) { return raddle_status() != 1; }\n";
 
@@ -15,12 +17,15 @@ fn scratch(name: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn the_header_is_clean_c99_and_cxx17() {
+fn the_headers_are_clean_c99_and_cxx17() {
     let folder = scratch("header");
     for name in ["header.c", "header.cc"] {
         let source = folder.join(name);
         // Twice, alone, and as the first.
-        fs::write(&source, "#include <raddle.h>\n#include <raddle.h>\n").unwrap();
+        let text: String = HEADERS
+            .map(|name| format!("#include <{name}>\n#include <{name}>\n"))
+            .concat();
+        fs::write(&source, text).unwrap();
         let mut compiler = compiler(&source);
         if name == "header.c" {
             compiler.arg("-Wstrict-prototypes"); // C++ has no others
@@ -141,7 +146,10 @@ fn cmake_finds_the_package() {
 }
 
 #[test]
-fn the_installed_header_is_the_one_here() {
-    let here = fs::read(folder().join("include/raddle.h")).unwrap();
-    assert_eq!(fs::read(prefix().join("include/raddle.h")).unwrap(), here);
+fn the_installed_headers_are_the_ones_here() {
+    for name in HEADERS {
+        let here = fs::read(folder().join("include").join(name)).unwrap();
+        let there = fs::read(prefix().join("include").join(name)).unwrap();
+        assert!(here == there, "{name}");
+    }
 }

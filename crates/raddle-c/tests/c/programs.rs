@@ -1,7 +1,7 @@
 //! Test programs in C: one case of theirs is one test here.
 
 use crate::support::{
-    Linked, MODES, Mode, compile, everywhere, folder, in_mode, prefix, run, succeeds,
+    Linked, MODES, Mode, compile, everywhere, folder, has, in_mode, prefix, run, succeeds,
 };
 use std::path::Path;
 use std::process::Command;
@@ -56,6 +56,69 @@ cases! { values, "tests/programs/values.c":
     pools_run_what_is_queued,
     tasks_are_cancelled_and_dropped,
     pools_refuse_bad_arguments,
+}
+
+cases! { ums, "tests/programs/ums.c":
+    schedulers_hear_of_startup_yields_and_ends,
+    contexts_tell_and_keep,
+    items_come_in_the_order_they_were_listed,
+    the_event_is_one_for_poll,
+    reads_of_pipes_block,
+    mutexes_block,
+    calls_that_nobody_knows_block,
+    page_faults_block,
+    several_schedulers_share_workers,
+    workers_may_exit_anywhere,
+    kernel_threads_may_schedule,
+    null_pointers_are_refused,
+    the_wrong_threads_are_refused,
+    the_wrong_contexts_are_refused,
+}
+
+cases! { fibers, "tests/programs/fibers.c":
+    fibers_take_turns,
+    words_are_each_fibers_own,
+    keys_are_bounded,
+    wrong_use_is_refused,
+}
+
+/// A stack through the frame that a scheduler's procedure starts from, the first time and the next.
+#[test]
+fn debuggers_see_where_a_scheduler_comes_from() {
+    if !has("gdb") {
+        return;
+    }
+    let program = compile("tests/programs/ums.c", Linked::Shared);
+    let raddle = prefix().join("bin/raddle");
+    let raddle = raddle.to_str().expect("a path in UTF-8");
+    // Programs that load the runtime themselves, and others.
+    for before in [&[][..], &[raddle, "run", "-n", "1", "--"]] {
+        let mut gdb = Command::new("timeout");
+        gdb.args(["--foreground", "-k", "2", "100", "gdb", "-nx", "-batch"]);
+        for command in [
+            "set debuginfod enabled off",
+            "set breakpoint pending on",
+            "handle SIG32 SIG33 SIG34 nostop noprint pass",
+            "break raddle_ums_dequeue",
+            "run",
+            "backtrace",
+            "continue",
+            "backtrace",
+            "kill",
+        ] {
+            gdb.args(["-ex", command]);
+        }
+        gdb.arg("--args").args(before).arg(&program);
+        gdb.arg("schedulers_hear_of_startup_yields_and_ends");
+        let output = run(gdb.stdin(std::process::Stdio::null()));
+        let text = String::from_utf8_lossy(&output.stdout);
+        for name in [" raddle_ums_enter ", " schedule ", " start_thread "] {
+            assert_eq!(text.matches(name).count(), 2, "{name}: {text}");
+        }
+        for name in ["arch::call_restartable", "arch::restart"] {
+            assert_eq!(text.matches(name).count(), 1, "{name}: {text}");
+        }
+    }
 }
 
 fn check_list(source: &str, listed: &[&str]) {

@@ -11,6 +11,7 @@ mod parking;
 mod queues;
 mod wait_forms;
 mod wait_table;
+mod workers;
 
 use core::ptr::NonNull;
 use raddle_sched::sync::UnsafeCell;

@@ -1,25 +1,31 @@
-//! The C interface: `include/raddle_ums.h` says what each function does.
+//! The C interface: `raddle_ums.h` of `libraddle` says what each function does.
+//!
+//! Null pointers are answered; what else is wrong with a pointer is the caller's affair.
 //!
 //! Here a scheduler's procedure starts anew each time, as in Windows: a call that executes a worker
 //! doesn't return.
 
+use super::colour::spread;
 use super::context::{Context, Inner, as_worker};
 use super::list::CompletionList;
-use super::scheduler::{Mode, claim, run};
+use super::scheduler::{Mode, run};
 use super::{Error, State, current, yield_now};
-use libc::{EAGAIN, EBUSY, EINVAL, ENOSYS, EPERM, ETIMEDOUT};
+use libc::{EAGAIN, EBUSY, EFAULT, EINVAL, ENOSYS, EPERM, ETIMEDOUT};
 use raddle_context::{call_restartable, restart};
 use raddle_interface::{Claim, Ended};
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::mem::ManuallyDrop;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 type Procedure = extern "C" fn(c_int, usize, *mut c_void);
+type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+/// A place for a result, or null.
+type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;
 
 const STARTUP: c_int = 0;
 const BLOCKED: c_int = 1;
@@ -37,8 +43,9 @@ thread_local! {
     static SCHEDULING: Cell<*const Scheduling> = const { Cell::new(null()) };
 }
 
+/// The errno value that C gets.
 fn number(error: Error) -> c_int {
-    match error {
+    -match error {
         Error::Unsupported => ENOSYS,
         Error::TimedOut => ETIMEDOUT,
         Error::InUse => EBUSY,
@@ -48,34 +55,23 @@ fn number(error: Error) -> c_int {
 
 fn error_number(error: &io::Error) -> c_int {
     let own = error.get_ref().and_then(|own| own.downcast_ref::<Error>());
-    let number = own.map(|&own| number(own)).or_else(|| error.raw_os_error());
-    number.unwrap_or(EINVAL)
+    let number = own.map(|&own| number(own));
+    number.unwrap_or_else(|| -error.raw_os_error().unwrap_or(EINVAL))
 }
 
-/// # Safety
-/// `at` must be a list of this interface.
-unsafe fn list<'a>(at: *const CompletionList) -> &'a CompletionList {
-    // SAFETY: the caller's promise.
-    unsafe { &*at }
-}
-
-/// # Safety
-/// `at` must be a context of this interface; the reference is the program's and isn't dropped.
-unsafe fn context(at: *const Inner) -> ManuallyDrop<Context> {
-    // SAFETY: the caller's promise.
-    ManuallyDrop::new(Context(unsafe { Arc::from_raw(at) }))
+/// The context of an `Inner` that C named; the reference is the program's and isn't dropped.
+fn context(inner: &Inner) -> ManuallyDrop<Context> {
+    // SAFETY: C's contexts are made by `raddle_ums_context_create`, which leaks a reference.
+    ManuallyDrop::new(Context(unsafe { Arc::from_raw(inner) }))
 }
 
 /// See the header.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn raddle_ums_list_create(to: *mut *const CompletionList) -> c_int {
+pub extern "C" fn raddle_ums_list_create(to: Out<'_, *mut CompletionList>) -> c_int {
+    let Some(to) = to else { return -EFAULT };
     match CompletionList::with_event() {
         Ok(list) => {
-            // SAFETY: the header's promise.
-            unsafe { to.write(Box::into_raw(Box::new(list))) };
+            to.write(Box::into_raw(Box::new(list)));
             0
         }
         Err(error) => error_number(&error),
@@ -88,33 +84,30 @@ pub unsafe extern "C" fn raddle_ums_list_create(to: *mut *const CompletionList) 
 /// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn raddle_ums_list_delete(at: *mut CompletionList) {
-    // SAFETY: the header's promise; contexts keep what they need.
-    drop(unsafe { Box::from_raw(at) });
+    if !at.is_null() {
+        // SAFETY: the header's promise; contexts keep what they need.
+        drop(unsafe { Box::from_raw(at) });
+    }
 }
 
 /// See the header.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn raddle_ums_list_event(at: *const CompletionList) -> c_int {
-    // SAFETY: the header's promise.
-    unsafe { list(at) }.0.control.event
+pub extern "C" fn raddle_ums_list_event(list: Option<&CompletionList>) -> c_int {
+    list.map_or(-EFAULT, |list| list.0.control.event)
 }
 
 /// See the header.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn raddle_ums_dequeue(
-    at: *const CompletionList,
+pub extern "C" fn raddle_ums_dequeue(
+    list: Option<&CompletionList>,
     timeout_ms: c_int,
-    first: *mut *mut Inner,
+    first: Out<'_, *mut Inner>,
 ) -> c_int {
+    let (Some(list), Some(first)) = (list, first) else {
+        return -EFAULT;
+    };
     let timeout = u64::try_from(timeout_ms).ok().map(Duration::from_millis);
-    // SAFETY: the header's promise.
-    let items = match unsafe { list(at) }.dequeue(timeout) {
+    let items = match list.dequeue(timeout) {
         Ok(items) => items,
         Err(error) => return number(error),
     };
@@ -125,8 +118,7 @@ pub unsafe extern "C" fn raddle_ums_dequeue(
         // SAFETY: null, or an item of this loop.
         match unsafe { last.as_ref() } {
             Some(last) => last.next_item.store(item, Ordering::Relaxed),
-            // SAFETY: the header's promise.
-            None => unsafe { first.write(item) },
+            None => _ = first.write(item),
         }
         last = item;
     }
@@ -134,26 +126,21 @@ pub unsafe extern "C" fn raddle_ums_dequeue(
 }
 
 /// See the header.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn raddle_ums_next_item(at: *mut Inner) -> *mut Inner {
-    // SAFETY: the header's promise.
-    unsafe { &*at }.next_item.load(Ordering::Relaxed)
+pub extern "C" fn raddle_ums_next_item(item: Option<&Inner>) -> *mut Inner {
+    item.map_or(null_mut(), |item| item.next_item.load(Ordering::Relaxed))
 }
 
 /// See the header.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn raddle_ums_context_create(
-    at: *const CompletionList,
-    to: *mut *const Inner,
+pub extern "C" fn raddle_ums_context_create(
+    list: Option<&CompletionList>,
+    to: Out<'_, *const Inner>,
 ) -> c_int {
-    // SAFETY: the header's promise.
-    unsafe { to.write(Arc::into_raw(Context::new(list(at)).0)) };
+    let (Some(list), Some(to)) = (list, to) else {
+        return -EFAULT;
+    };
+    to.write(Arc::into_raw(Context::new(list).0));
     0
 }
 
@@ -162,16 +149,40 @@ pub unsafe extern "C" fn raddle_ums_context_create(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn raddle_ums_context_delete(at: *const Inner) -> c_int {
-    // SAFETY: the header's promise.
-    let context = unsafe { context(at) };
+pub unsafe extern "C" fn raddle_ums_context_delete(inner: Option<&Inner>) -> c_int {
+    let Some(context) = inner.map(context) else {
+        return -EFAULT;
+    };
     match context.state() {
         State::New | State::Ended => {
             drop(ManuallyDrop::into_inner(context));
             0
         }
-        _ => EBUSY,
+        _ => -EBUSY,
     }
+}
+
+/// What a worker of C's begins with.
+struct Beginning {
+    context: Context,
+    start: Start,
+    argument: *mut c_void,
+}
+
+extern "C-unwind" fn begin(at: *mut c_void) -> *mut c_void {
+    // SAFETY: made for this thread by `raddle_ums_thread_create`.
+    let beginning = unsafe { Box::from_raw(at.cast::<Beginning>()) };
+    let Beginning {
+        context,
+        start,
+        argument,
+    } = *beginning;
+    context.note_thread();
+    drop(context); // from here on nothing is left to drop: the thread may exit anywhere
+    let mut result = null_mut();
+    // SAFETY: the header's promise.
+    spread(&mut || result = unsafe { start(argument) });
+    result
 }
 
 /// See the header.
@@ -180,26 +191,55 @@ pub unsafe extern "C" fn raddle_ums_context_delete(at: *const Inner) -> c_int {
 /// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn raddle_ums_thread_create(
-    thread: *mut libc::pthread_t,
+    thread: Out<'_, libc::pthread_t>,
     attributes: *const libc::pthread_attr_t,
-    at: *const Inner,
-    start: extern "C" fn(*mut c_void) -> *mut c_void,
+    inner: Option<&Inner>,
+    start: Option<Start>,
     argument: *mut c_void,
 ) -> c_int {
-    // SAFETY: the header's promise.
-    let made = as_worker(&*unsafe { context(at) }, || {
-        // SAFETY: as above.
-        match unsafe { libc::pthread_create(thread, attributes, start, argument) } {
+    let (Some(thread), Some(inner), Some(start)) = (thread, inner, start) else {
+        return -EFAULT;
+    };
+    let context = context(inner);
+    let beginning = Box::into_raw(Box::new(Beginning {
+        context: Context::clone(&context),
+        start,
+        argument,
+    }));
+    let made = as_worker(&context, || {
+        // SAFETY: the attributes are C's, and `begin` frees what it is passed.
+        match unsafe { pthread_create(thread, attributes, begin, beginning.cast()) } {
             0 => Ok(()),
             error => Err(io::Error::from_raw_os_error(error)),
         }
     });
-    made.map_or_else(|error| error_number(&error), |()| 0)
+    made.map_or_else(
+        |error| {
+            // SAFETY: no thread has got it.
+            drop(unsafe { Box::from_raw(beginning) });
+            error_number(&error)
+        },
+        |()| 0,
+    )
+}
+
+unsafe extern "C" {
+    /// As libc's, of a function that `pthread_exit(3)` and cancellation may unwind.
+    #[link_name = "pthread_create"]
+    fn pthread_create(
+        thread: &mut MaybeUninit<libc::pthread_t>,
+        attributes: *const libc::pthread_attr_t,
+        start: Start,
+        argument: *mut c_void,
+    ) -> c_int;
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_ums_enter(procedure: Procedure, parameter: *mut c_void) -> c_int {
+pub extern "C" fn raddle_ums_enter(procedure: Option<Procedure>, parameter: *mut c_void) -> c_int {
+    let Some(procedure) = procedure else {
+        return -EFAULT;
+    };
     let _mode = match Mode::enter() {
         Ok(mode) => mode,
         Err(error) => return number(error),
@@ -227,26 +267,28 @@ extern "C" fn call_procedure(scheduling: usize) {
 /// See the header.
 ///
 /// # Safety
-/// As the header says.
+/// As the header says: the caller's frames up to its procedure are abandoned.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn raddle_ums_execute(at: *const Inner) -> c_int {
+pub unsafe extern "C" fn raddle_ums_execute(inner: Option<&Inner>) -> c_int {
+    let Some(inner) = inner else { return -EFAULT };
     // SAFETY: null, or the calling thread's own.
     let Some(scheduling) = (unsafe { SCHEDULING.get().as_ref() }) else {
-        return EPERM;
+        return -EPERM;
     };
-    // SAFETY: the header's promise.
-    let context = unsafe { context(at) };
-    match claim(&context) {
+    let context = context(inner);
+    match inner.control.claim() {
         Claim::Claimed => {}
-        Claim::Locked => return EAGAIN,
-        Claim::Busy => return EBUSY,
-        Claim::Listed | Claim::Ended | Claim::New => return EINVAL,
+        Claim::Locked => return -EAGAIN,
+        Claim::Busy => return -EBUSY,
+        Claim::Listed | Claim::Ended | Claim::New => return -EINVAL,
     }
-    let (ended, parameter) = run(&context);
+    // SAFETY: it was claimed above.
+    let (ended, parameter) = unsafe { run(&context) };
     scheduling.reason.set(match ended {
         Ended::Yielded => {
+            let payload = std::ptr::from_ref(inner).expose_provenance();
             let parameter = std::ptr::with_exposed_provenance_mut(parameter);
-            (YIELD, at.expose_provenance(), parameter)
+            (YIELD, payload, parameter)
         }
         ended => (BLOCKED, ended as usize, null_mut()),
     });
@@ -272,35 +314,34 @@ pub extern "C" fn raddle_ums_current() -> *const Inner {
 }
 
 /// See the header.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn raddle_ums_query(at: *const Inner, class: c_int, to: *mut usize) -> c_int {
-    // SAFETY: the header's promise.
-    let context = unsafe { context(at) };
-    let value = match class {
+pub extern "C" fn raddle_ums_query(
+    inner: Option<&Inner>,
+    class: c_int,
+    to: Out<'_, usize>,
+) -> c_int {
+    let (Some(context), Some(to)) = (inner.map(context), to) else {
+        return -EFAULT;
+    };
+    to.write(match class {
         0 => context.user_context(),
         1 => context.thread_id().unwrap_or(0) as usize,
         2 => usize::from(context.has_ended()),
-        3 => context.0.control.state() as usize,
-        _ => return EINVAL,
-    };
-    // SAFETY: as above.
-    unsafe { to.write(value) };
+        3 => context.0.control.state.get() as usize,
+        _ => return -EINVAL,
+    });
     0
 }
 
 /// See the header.
-///
-/// # Safety
-/// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn raddle_ums_set(at: *const Inner, class: c_int, value: usize) -> c_int {
+pub extern "C" fn raddle_ums_set(inner: Option<&Inner>, class: c_int, value: usize) -> c_int {
+    let Some(context) = inner.map(context) else {
+        return -EFAULT;
+    };
     if class != 0 {
-        return EINVAL;
+        return -EINVAL;
     }
-    // SAFETY: the header's promise.
-    unsafe { context(at) }.set_user_context(value);
+    context.set_user_context(value);
     0
 }

@@ -1,9 +1,11 @@
 //! Contexts: the workers, by name.
 
 use super::Error;
+use super::colour::spread;
 use super::list::{CompletionList, List};
 use crate::runtime;
 use crate::thread::{Builder, NextIsGreen};
+use raddle_context::call_by_jumps;
 use raddle_interface::{WorkerControl, WorkerState};
 use std::io;
 use std::ptr::{NonNull, null};
@@ -78,7 +80,7 @@ impl Context {
 
     /// What the worker does.
     pub fn state(&self) -> State {
-        match self.0.control.state() {
+        match self.0.control.state.get() {
             WorkerState::NEW => State::New,
             WorkerState::LISTED => State::Listed,
             WorkerState::READY => State::Ready,
@@ -99,10 +101,10 @@ impl Context {
     pub(super) unsafe fn taken(at: NonNull<Inner>) -> Self {
         // SAFETY: the runtime's reference holds it. Of a thread that has ended, it is passed on.
         unsafe {
-            if at.as_ref().control.state() == WorkerState::ENDED {
+            if at.as_ref().control.state.get() == WorkerState::ENDED {
                 return Self(Arc::from_raw(at.as_ptr()));
             }
-            at.as_ref().control.set(WorkerState::READY);
+            at.as_ref().control.state.set(WorkerState::READY);
             Self::borrowed(at.as_ptr())
         }
     }
@@ -166,13 +168,15 @@ pub fn spawn_with<T: Send + 'static>(
         builder.into_std().spawn(move || {
             own.note_thread();
             drop(own);
-            f()
+            let (mut f, mut value) = (Some(f), None);
+            spread(&mut || value = f.take().map(|f| f()));
+            value.expect("it was called once")
         })
     })
 }
 
 impl Context {
-    fn note_thread(&self) {
+    pub(super) fn note_thread(&self) {
         // SAFETY: asks for a number.
         let id = unsafe { libc::gettid() };
         self.0.thread_id.store(id, Ordering::Relaxed);
@@ -210,10 +214,13 @@ pub(super) fn as_worker<T>(
 ///
 /// # Errors
 /// [`Error::NoWorker`].
+#[inline]
 pub fn yield_now(parameter: usize) -> Result<(), Error> {
-    match runtime::table() {
-        Some(runtime) if (runtime.yield_worker)(parameter) != 0 => Ok(()),
-        _ => Err(Error::NoWorker),
+    let runtime = runtime::table().ok_or(Error::NoWorker)?;
+    // SAFETY: the runtime's function of that table, for any thread.
+    match unsafe { call_by_jumps(runtime.yield_worker, parameter, 0) } {
+        0 => Err(Error::NoWorker),
+        _ => Ok(()),
     }
 }
 

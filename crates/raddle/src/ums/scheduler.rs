@@ -4,10 +4,12 @@ use super::Error;
 use super::context::Context;
 use super::list::CompletionList;
 use crate::{light, runtime};
-use raddle_interface::{Claim, Ended, WorkerState};
+use raddle_context::call_by_jumps;
+use raddle_interface::{Claim, Ended, Lease, WorkerState};
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ptr::from_ref;
 
 thread_local! {
     /// True in scheduling mode.
@@ -102,7 +104,7 @@ impl Drop for Next {
     /// A worker that isn't executed after all can be, by anybody.
     fn drop(&mut self) {
         if let Some(context) = &self.context {
-            context.0.control.set(WorkerState::READY);
+            context.0.control.state.set(WorkerState::READY);
         }
     }
 }
@@ -126,7 +128,7 @@ impl Scheduler<'_> {
     /// [`Refused`], with the context. If it is [`Why::Locked`], the same call will succeed soon.
     #[inline]
     pub fn execute(&self, context: Context) -> Result<Next, Refused> {
-        match claim(&context) {
+        match context.0.control.claim() {
             Claim::Claimed => Ok(Next {
                 context: Some(context),
                 here: PhantomData,
@@ -153,21 +155,31 @@ impl Scheduler<'_> {
     }
 }
 
-pub(super) fn claim(context: &Context) -> Claim {
-    match runtime::table() {
-        Some(runtime) => (runtime.claim_worker)(&context.0.control),
-        None => Claim::New,
-    }
-}
-
 /// Runs a claimed worker until it gives the carrier back: why, and the parameter of a yield.
-pub(super) fn run(context: &Context) -> (Ended, usize) {
-    let mut parameter = 0;
-    let ended = runtime::table().map(|runtime| {
-        let control = &context.0.control;
-        (runtime.execute_worker)(control, &mut parameter)
-    });
-    (ended.unwrap_or(Ended::Exited), parameter)
+///
+/// # Safety
+/// The calling thread must have claimed it, in scheduling mode.
+#[inline(always)]
+pub(super) unsafe fn run(context: &Context) -> (Ended, usize) {
+    let control = &context.0.control;
+    let lease = Lease::new();
+    let Some(runtime) = runtime::table() else {
+        return (Ended::Exited, 0); // without one there is no worker
+    };
+    let (worker, left) = (from_ref(control), &raw const lease);
+    // SAFETY: both live until the scheduler continues.
+    unsafe {
+        call_by_jumps(
+            runtime.execute_worker,
+            worker.expose_provenance(),
+            left.expose_provenance(),
+        )
+    };
+    let end = lease.end.get();
+    if end == Ended::Yielded {
+        control.state.set(WorkerState::READY);
+    }
+    (end, lease.parameter.get())
 }
 
 /// The calling thread's time in scheduling mode.
@@ -189,6 +201,7 @@ impl Mode {
         if SCHEDULES.replace(true) {
             return Err(Error::IsScheduler);
         }
+        (runtime.set_scheduler)(1);
         Ok(Self(()))
     }
 }
@@ -196,6 +209,9 @@ impl Mode {
 impl Drop for Mode {
     fn drop(&mut self) {
         SCHEDULES.set(false);
+        if let Some(runtime) = runtime::table() {
+            (runtime.set_scheduler)(0);
+        }
     }
 }
 
@@ -225,7 +241,8 @@ pub fn enter_scheduling_mode(
         let Some(context) = next.context.take() else {
             return Ok(());
         };
-        let (ended, parameter) = run(&context);
+        // SAFETY: the procedure has claimed it.
+        let (ended, parameter) = unsafe { run(&context) };
         let cause = match ended {
             Ended::Yielded => {
                 reason = Reason::Yielded { context, parameter };

@@ -1,24 +1,11 @@
 //! A user-mode scheduler that hands a lock from worker to worker.
 
-use raddle::runtime;
-use raddle::ums::{self, CompletionList, Context, Next, Reason, Scheduler, Why};
+use super::{execute_patiently, on_carriers};
+use raddle::ums::{self, CompletionList, Reason};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-fn execute_patiently(scheduler: &Scheduler<'_>, mut context: Context) -> Next {
-    loop {
-        match scheduler.execute(context) {
-            Ok(next) => return next,
-            Err(refused) => {
-                assert_eq!(refused.why, Why::Locked);
-                context = refused.context;
-                std::thread::yield_now();
-            }
-        }
-    }
-}
 
 /// A lock whose release hands it to the longest waiter, who runs next: who waits yields to the
 /// scheduler with the lock's address, and the scheduler keeps it until the lock is handed to it.
@@ -53,8 +40,7 @@ mod handed {
 
 #[test]
 fn a_scheduler_hands_a_lock_from_worker_to_worker() {
-    for carriers in 1..=3 {
-        runtime::set_carriers(carriers);
+    on_carriers(|| {
         let list = CompletionList::new().unwrap();
         let lock = Arc::new(handed::Lock::default());
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -116,5 +102,5 @@ fn a_scheduler_hands_a_lock_from_worker_to_worker() {
         for me in 0..8 {
             assert_eq!(order.iter().filter(|&&who| who == me).count(), 100);
         }
-    }
+    });
 }

@@ -1,5 +1,7 @@
 //! User-mode schedulers.
 
+mod lock;
+
 use raddle::ums::{
     self, Cause, CompletionList, Context, Error, Next, Reason, Scheduler, State, Why,
 };

@@ -1,0 +1,292 @@
+//! Fibers, and their local words.
+//!
+//! A fiber of C's is a [`Fiber`] with its data, its words and its thread. It lives until C deletes
+//! it, on the list of its thread.
+
+use crate::call::{Out, Value};
+use crate::error::{Answer, Errno, done, guard};
+use libc::{c_int, c_void};
+use raddle::fiber::{self, Error, Fiber};
+use std::cell::{Cell, RefCell};
+use std::ptr::{from_ref, null, null_mut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+type Function = unsafe extern "C-unwind" fn(*mut c_void) -> *const CFiber;
+type Callback = unsafe extern "C-unwind" fn(*mut c_void);
+
+/// What `raddle_fiber` is.
+pub struct CFiber {
+    fiber: Fiber,
+    is_first: bool,
+    data: Value,
+    /// What identifies the thread.
+    thread: usize,
+    /// Keys and words that aren't null.
+    words: RefCell<Vec<(u64, Value)>>,
+}
+
+thread_local! {
+    /// The running fiber, or null.
+    static CURRENT: Cell<*const CFiber> = const { Cell::new(null()) };
+    /// All fibers of the thread.
+    static ALL: RefCell<Vec<*const CFiber>> = const { RefCell::new(Vec::new()) };
+}
+
+fn this_thread() -> usize {
+    CURRENT.with(|current| from_ref(current).addr())
+}
+
+impl From<Error> for Errno {
+    fn from(error: Error) -> Self {
+        Self(match error {
+            Error::IsFiber | Error::Runs => libc::EBUSY,
+            Error::Ended => libc::ESRCH,
+            _ => libc::EPERM,
+        })
+    }
+}
+
+impl CFiber {
+    fn add(fiber: Fiber, is_first: bool, data: Value) -> *const Self {
+        let fiber = Box::into_raw(Box::new(Self {
+            fiber,
+            is_first,
+            data,
+            thread: this_thread(),
+            words: RefCell::default(),
+        }));
+        ALL.with_borrow_mut(|all| all.push(fiber));
+        fiber
+    }
+
+    /// Lets C have its words back. Callbacks may set others, which are forgotten.
+    fn lose_words(&self) {
+        for (key, value) in self.words.take() {
+            let callback = find(&keys(), key).ok().and_then(|key| key.callback);
+            if let Some(callback) = callback {
+                // SAFETY: C promises that it may be called with its words.
+                unsafe { callback(value.0) };
+            }
+        }
+    }
+
+    /// Frees one that is no longer needed.
+    ///
+    /// # Safety
+    /// Nobody may use it any more.
+    unsafe fn free(at: *const Self) {
+        ALL.with_borrow_mut(|all| all.retain(|&other| other != at));
+        // SAFETY: made by `add`.
+        let own = unsafe { Box::from_raw(at.cast_mut()) };
+        own.lose_words();
+        if !own.is_first {
+            // SAFETY: C promises that nothing refers to its stack; and it doesn't run.
+            _ = unsafe { own.fiber.delete() };
+        }
+    }
+}
+
+/// A fiber that C named, of the calling thread.
+fn own(fiber: Option<&CFiber>) -> Result<&CFiber, Errno> {
+    let fiber = fiber.ok_or(Errno(libc::EFAULT))?;
+    match fiber.thread == this_thread() {
+        true => Ok(fiber),
+        false => Err(Errno(libc::EPERM)),
+    }
+}
+
+fn current<'a>() -> Result<&'a CFiber, Errno> {
+    // SAFETY: null, or a fiber that can't be deleted while it runs.
+    unsafe { CURRENT.get().as_ref() }.ok_or(Errno(libc::EPERM))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_fiber_convert(data: Value, to: Out<*const CFiber>) -> c_int {
+    guard(|| {
+        let to = to.required()?;
+        let first = CFiber::add(fiber::convert_thread()?, true, data);
+        CURRENT.set(first);
+        to.put(first);
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_fiber_convert_back() -> c_int {
+    guard(|| {
+        let first: *const CFiber = current()?;
+        fiber::convert_back()?;
+        CURRENT.set(null());
+        // SAFETY: the thread is no fiber any more.
+        unsafe { CFiber::free(first) };
+        Ok(0)
+    })
+}
+
+/// What a fiber does.
+fn run(function: Function, argument: Value) -> Fiber {
+    // SAFETY: C promises that it may be called with the argument, on this thread.
+    let next = unsafe { function(argument.0) };
+    if let Ok(this) = current() {
+        this.lose_words();
+    }
+    // SAFETY: null or a fiber, as the header demands.
+    let Ok(target) = own(unsafe { next.as_ref() }) else {
+        eprintln!("raddle: a fiber named none of its thread to continue");
+        std::process::abort();
+    };
+    CURRENT.set(next);
+    target.fiber.clone()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_fiber_create(
+    stack_size: usize,
+    function: Option<Function>,
+    argument: Value,
+    to: Out<*const CFiber>,
+) -> c_int {
+    guard(|| {
+        let (function, to) = (function.ok_or(Errno(libc::EFAULT))?, to.required()?);
+        let fiber = Fiber::new(stack_size, move || run(function, argument))?;
+        to.put(CFiber::add(fiber, false, argument));
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_fiber_switch(fiber: Option<&CFiber>) -> c_int {
+    let switch = || -> Answer {
+        let target = own(fiber)?;
+        let this = from_ref(current()?);
+        CURRENT.set(target);
+        done(target.fiber.switch_to().inspect_err(|_| CURRENT.set(this)))
+    };
+    switch().unwrap_or_else(|Errno(number)| -number)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_fiber_delete(fiber: Option<&CFiber>) -> c_int {
+    guard(|| {
+        let target = own(fiber)?;
+        let at = from_ref(target);
+        if target.is_first || at == CURRENT.get() {
+            return Err(Errno(libc::EBUSY));
+        }
+        // SAFETY: C's promise.
+        unsafe { CFiber::free(at) };
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_fiber_current() -> *const CFiber {
+    CURRENT.get()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_fiber_data(fiber: Option<&CFiber>) -> *mut c_void {
+    fiber.map_or(null_mut(), |fiber| fiber.data.0)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_fiber_has_ended(fiber: Option<&CFiber>) -> c_int {
+    guard(|| Ok(c_int::from(own(fiber)?.fiber.has_ended())))
+}
+
+/// A key of fiber-local words.
+struct Key {
+    /// 0 for a free one.
+    id: u64,
+    callback: Option<Callback>,
+}
+
+const MOST_KEYS: usize = 1024;
+
+/// All keys; where one is says the low part of its id.
+static KEYS: Mutex<Vec<Key>> = Mutex::new(Vec::new());
+
+fn keys() -> MutexGuard<'static, Vec<Key>> {
+    KEYS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn find(keys: &[Key], id: u64) -> Result<&Key, Errno> {
+    let key = keys.get(id as usize % MOST_KEYS);
+    key.filter(|key| key.id == id && id != 0)
+        .ok_or(Errno(libc::EBADF))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_fls_alloc(callback: Option<Callback>, to: Out<u64>) -> c_int {
+    static COUNT: Mutex<u64> = Mutex::new(0);
+    guard(|| {
+        let to = to.required()?;
+        let mut keys = keys();
+        let free = keys.iter().position(|key| key.id == 0);
+        let at = free.unwrap_or(keys.len());
+        if at == MOST_KEYS {
+            return Err(Errno(libc::ENOSPC));
+        }
+        let mut count = COUNT.lock().unwrap_or_else(PoisonError::into_inner);
+        *count += 1;
+        let id = *count * MOST_KEYS as u64 + at as u64;
+        let key = Key { id, callback };
+        match keys.get_mut(at) {
+            Some(place) => *place = key,
+            None => keys.push(key),
+        }
+        to.put(id);
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_fls_free(id: u64) -> c_int {
+    guard(|| {
+        let mut keys = keys();
+        let callback = find(&keys, id)?.callback;
+        keys[id as usize % MOST_KEYS].id = 0;
+        drop(keys);
+        let mut values = Vec::new();
+        ALL.with_borrow(|all| {
+            for &fiber in all {
+                // SAFETY: it is on the list, so it wasn't deleted.
+                let mut words = unsafe { &(*fiber).words }.borrow_mut();
+                values.extend(words.extract_if(.., |(key, _)| *key == id));
+            }
+        });
+        for (_, value) in values {
+            if let Some(callback) = callback {
+                // SAFETY: C promises that it may be called with its words.
+                unsafe { callback(value.0) };
+            }
+        }
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_fls_get(id: u64, to: Out<*mut c_void>) -> c_int {
+    guard(|| {
+        let (to, this) = (to.required()?, current()?);
+        find(&keys(), id)?;
+        let words = this.words.borrow();
+        let word = words.iter().find(|(key, _)| *key == id);
+        to.put(word.map_or(null_mut(), |(_, value)| value.0));
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_fls_set(id: u64, value: Value) -> c_int {
+    guard(|| {
+        let this = current()?;
+        find(&keys(), id)?;
+        let mut words = this.words.borrow_mut();
+        words.retain(|(key, _)| *key != id);
+        if !value.0.is_null() {
+            words.push((id, value));
+        }
+        Ok(0)
+    })
+}

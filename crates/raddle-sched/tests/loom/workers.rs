@@ -1,0 +1,186 @@
+//! UMS workers: their state, and the lease of who executed them.
+
+use crate::explore;
+use core::ptr::NonNull;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, fence};
+use loom::thread;
+use raddle_sched::completion_list::{CompletionList, Link};
+use raddle_sched::sync::{AtomicU32, Ordering, UnsafeCell};
+use raddle_sched::worker_state::{Claim, WorkerState};
+
+/// A worker that has parked, and is about to leave its stack.
+struct Worker {
+    link: Link,
+    state: WorkerState,
+    on_cpu: AtomicU32,
+    /// Its stack: touched by who runs on it.
+    stack: UnsafeCell<u32>,
+}
+
+/// It is woken while it leaves its stack; two schedulers want it. One executes it, once.
+fn woken_while_it_leaves(looks_at_the_cpu: bool) {
+    explore(3, move || {
+        let worker = Worker {
+            link: Link::new(),
+            state: WorkerState::new(),
+            on_cpu: AtomicU32::new(1),
+            stack: UnsafeCell::new(0),
+        };
+        worker.state.set(WorkerState::RUNNING);
+        let shared = Arc::new((CompletionList::new(), worker));
+        let leaves = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let worker = &shared.1;
+                // SAFETY: the checker says if somebody else is on it.
+                worker.stack.with_mut(|stack| unsafe { *stack += 1 });
+                worker.on_cpu.store(0, Ordering::Release);
+            })
+        };
+        let waker = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.1.state.set(WorkerState::LISTED);
+                // SAFETY: it lives as long as the list, and is pushed once.
+                _ = unsafe { shared.0.push(NonNull::from(&shared.1.link)) };
+            })
+        };
+        let never = AtomicU32::new(0);
+        let schedule = |shared: &(CompletionList, Worker)| {
+            if shared.0.take().count() == 1 {
+                shared.1.state.set(WorkerState::READY);
+            }
+            let claim = shared.1.state.claim(|| match looks_at_the_cpu {
+                true => &shared.1.on_cpu,
+                // SAFETY: a word that lives in this frame, which outlives the call.
+                false => unsafe { &*(&raw const never) },
+            });
+            if claim == Claim::Claimed {
+                // SAFETY: as above.
+                shared.1.stack.with_mut(|stack| unsafe { *stack += 10 });
+            }
+            usize::from(claim == Claim::Claimed)
+        };
+        let executed = schedule(&shared);
+        waker.join().unwrap();
+        let executed = executed + schedule(&shared);
+        leaves.join().unwrap();
+        let executed = executed + schedule(&shared);
+        assert_eq!(executed, 1, "it was executed once");
+    });
+}
+
+#[test]
+fn a_worker_is_executed_once_and_off_its_stack() {
+    woken_while_it_leaves(true);
+}
+
+#[test]
+#[should_panic]
+fn a_worker_that_is_executed_on_its_stack_is_caught() {
+    woken_while_it_leaves(false);
+}
+
+/// Two schedulers find a worker that has yielded.
+#[test]
+fn two_schedulers_never_execute_one_worker() {
+    explore(4, || {
+        let shared = Arc::new((WorkerState::new(), AtomicU32::new(0)));
+        shared.0.set(WorkerState::READY);
+        let claim = |shared: &(WorkerState, AtomicU32)| {
+            let claim = shared.0.claim(|| &shared.1);
+            assert!(claim == Claim::Claimed || claim == Claim::Busy);
+            usize::from(claim == Claim::Claimed)
+        };
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || claim(&shared))
+        };
+        let own = claim(&shared);
+        assert_eq!(own + other.join().unwrap(), 1);
+    });
+}
+
+/// What the short way of a yield and sysmon share.
+struct Carrier {
+    lease: AtomicUsize,
+    on_cpu: AtomicU32,
+    watched: AtomicU32,
+    asleep: AtomicU32,
+}
+
+const HANDS_BACK: u32 = 2;
+
+impl Carrier {
+    /// The worker takes its lease, without a swap unless it is watched. How many it got.
+    fn hand_back(&self, faults: bool) -> usize {
+        self.on_cpu.store(HANDS_BACK, Ordering::Release);
+        if faults {
+            self.sleep();
+        }
+        if self.watched.load(Ordering::Acquire) != 0 {
+            self.on_cpu.store(1, Ordering::Release);
+            return self.lease.swap(0, Ordering::AcqRel);
+        }
+        let lease = self.lease.load(Ordering::Relaxed);
+        self.lease.store(0, Ordering::Relaxed);
+        self.on_cpu.store(1, Ordering::Release);
+        lease
+    }
+
+    /// The kernel puts the carrier to sleep, and wakes it: full barriers both times.
+    fn sleep(&self) {
+        fence(Ordering::SeqCst);
+        self.asleep.store(1, Ordering::SeqCst);
+        self.asleep.store(0, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Sysmon takes the lease of a carrier that sleeps.
+    fn replace(&self, looks_twice: bool) -> usize {
+        self.watched.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let mut taken = 0;
+        let asleep = !looks_twice || self.asleep.load(Ordering::SeqCst) != 0;
+        if asleep && self.on_cpu.load(Ordering::Acquire) != HANDS_BACK {
+            taken = self.lease.swap(0, Ordering::AcqRel);
+        }
+        self.watched.store(0, Ordering::Release);
+        taken
+    }
+}
+
+/// The worker sleeps in the kernel before it yields, or in the middle of it, if it `faults`; sysmon
+/// looks meanwhile.
+fn lease_is_taken_once(looks_twice: bool, faults: bool) {
+    explore(4, move || {
+        let carrier = Arc::new(Carrier {
+            lease: AtomicUsize::new(1),
+            on_cpu: AtomicU32::new(1),
+            watched: AtomicU32::new(0),
+            asleep: AtomicU32::new(0),
+        });
+        let sysmon = {
+            let carrier = carrier.clone();
+            thread::spawn(move || carrier.replace(looks_twice))
+        };
+        if !faults {
+            carrier.sleep();
+        }
+        let got = carrier.hand_back(faults);
+        assert_eq!(got + sysmon.join().unwrap(), 1, "the lease had one taker");
+    });
+}
+
+#[test]
+fn a_lease_is_taken_by_the_worker_or_by_sysmon() {
+    lease_is_taken_once(true, false);
+    lease_is_taken_once(true, true);
+}
+
+#[test]
+#[should_panic(expected = "the lease had one taker")]
+fn a_sysmon_that_doesnt_look_whether_the_carrier_sleeps_is_caught() {
+    lease_is_taken_once(false, false);
+}
