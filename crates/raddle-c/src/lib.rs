@@ -21,3 +21,4 @@ mod options;
 mod pool;
 mod runtime;
 mod thread;
+mod work;

@@ -20,9 +20,9 @@
 //! No wake-up is lost: the consumer sleeps only after its exchange from PENDING to LISTENING
 //! succeeded, so the producer's exchange to DONE comes later and finds the listener.
 
-use super::Failure;
-use super::sync::{AtomicU32, Ordering, UnsafeCell, Waiter};
-use std::task::Waker;
+use super::sync::{self, AtomicU32, Ordering, UnsafeCell, Waiter};
+use std::task::{Context, Waker};
+use std::time::Instant;
 
 const PENDING: u32 = 0;
 const LISTENING: u32 = 1;
@@ -30,39 +30,40 @@ const DONE: u32 = 2;
 const CLOSED: u32 = 3;
 
 /// What is called with the result.
-type Call<T> = Box<dyn FnOnce(Result<T, Failure>) + Send>;
+type Call<R> = Box<dyn FnOnce(R) + Send>;
 
 /// Who is to be told that the result is there.
-pub enum Listener<T> {
+enum Listener<R> {
     /// A thread that is parked, or about to.
     Thread(Waiter),
     /// A task.
     Task(Waker),
     /// Gets the result itself.
-    Call(Call<T>),
+    Call(Call<R>),
 }
 
 /// What became of a request to listen.
-pub enum Registered<T> {
+enum Registered<R> {
     Listening,
     /// The result is there already; the listener comes back.
-    Done(Listener<T>),
+    Done(Listener<R>),
 }
 
-pub struct Cell<T> {
+/// Set once, taken once: a result of the type R.
+pub struct Cell<R> {
     /// See the module. Exchanges release what was written to the cells, and acquire what the other
     /// end wrote.
     state: AtomicU32,
-    result: UnsafeCell<Option<Result<T, Failure>>>,
-    listener: UnsafeCell<Option<Listener<T>>>,
+    result: UnsafeCell<Option<R>>,
+    listener: UnsafeCell<Option<Listener<R>>>,
 }
 
-// SAFETY: the state gives each cell to one end at a time. Only values and listeners cross.
-unsafe impl<T: Send> Send for Cell<T> {}
+// SAFETY: the state gives each cell to one end at a time. Only results and listeners cross.
+unsafe impl<R: Send> Send for Cell<R> {}
 // SAFETY: as above.
-unsafe impl<T: Send> Sync for Cell<T> {}
+unsafe impl<R: Send> Sync for Cell<R> {}
 
-impl<T> Cell<T> {
+impl<R> Cell<R> {
     pub fn new() -> Self {
         Self {
             state: AtomicU32::new(PENDING),
@@ -81,7 +82,7 @@ impl<T> Cell<T> {
 
     /// The producer's only step: puts the result there and tells who listens. Gives it back if the
     /// consumer is gone. To be called once.
-    pub fn finish(&self, result: Result<T, Failure>) -> Option<Result<T, Failure>> {
+    pub fn finish(&self, result: R) -> Option<R> {
         // SAFETY: until the exchange the result is the producer's.
         self.result.with_mut(|cell| unsafe { *cell = Some(result) });
         match self.state.swap(DONE, Ordering::AcqRel) {
@@ -100,14 +101,18 @@ impl<T> Cell<T> {
         match self.listener.with_mut(|cell| unsafe { (*cell).take() }) {
             Some(Listener::Thread(waiter)) => waiter.wake(),
             Some(Listener::Task(waker)) => waker.wake(),
-            // SAFETY: who listens so has no other consumer.
-            Some(Listener::Call(call)) => call(unsafe { self.take_result() }),
+            Some(Listener::Call(call)) => {
+                // SAFETY: who listens so has no other consumer.
+                if let Some(result) = unsafe { self.take_result() } {
+                    call(result);
+                }
+            }
             None => {}
         }
     }
 
     /// Asks to be told, in place of who listened before.
-    pub fn listen(&self, listener: Listener<T>) -> Registered<T> {
+    fn listen(&self, listener: Listener<R>) -> Registered<R> {
         match self.state.load(Ordering::Acquire) {
             // The old one, if any, is the producer's to tell.
             DONE => return Registered::Done(listener),
@@ -143,14 +148,53 @@ impl<T> Cell<T> {
         true
     }
 
-    /// The result.
+    /// Waits until the result is there; false if the deadline came first. By the consumer.
+    pub fn wait(&self, deadline: Option<Instant>) -> bool {
+        if self.is_done() {
+            return true;
+        }
+        let announce = |waiter| {
+            let registered = self.listen(Listener::Thread(waiter));
+            matches!(registered, Registered::Listening)
+        };
+        let is_done = || self.is_done();
+        match deadline {
+            None => {
+                sync::wait(announce, is_done);
+                true
+            }
+            Some(deadline) => sync::wait_until(deadline, announce, is_done, || self.withdraw()),
+        }
+    }
+
+    /// Whether the result is there; if not, the task is woken when it is. By the consumer.
+    pub fn poll(&self, context: &Context<'_>) -> bool {
+        // The waker of an earlier poll may be another task's.
+        let listen = || self.listen(Listener::Task(context.waker().clone()));
+        self.is_done() || !matches!(listen(), Registered::Listening)
+    }
+
+    /// Hands the result to `call`: by who sets it, or here if it is there.
     ///
     /// # Safety
-    /// Once, and by the consumer, after the state was seen to be DONE.
-    pub unsafe fn take_result(&self) -> Result<T, Failure> {
+    /// The consumer's last step.
+    pub unsafe fn give_to(&self, call: impl FnOnce(R) + Send + 'static) {
+        if let Registered::Done(Listener::Call(call)) = self.listen(Listener::Call(Box::new(call)))
+        {
+            // SAFETY: it is done; the caller's promise.
+            if let Some(result) = unsafe { self.take_result() } {
+                call(result);
+            }
+        }
+    }
+
+    /// The result; none the second time.
+    ///
+    /// # Safety
+    /// By the consumer, after the state was seen to be DONE.
+    pub unsafe fn take_result(&self) -> Option<R> {
         // SAFETY: in DONE the result is the consumer's.
-        let result = self.result.with_mut(|cell| unsafe { (*cell).take() });
-        result.unwrap_or(Err(Failure::Abandoned))
+        self.result.with_mut(|cell| unsafe { (*cell).take() })
     }
 
     /// The consumer goes, and doesn't want the result.

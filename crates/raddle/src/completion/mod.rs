@@ -33,14 +33,14 @@
 //! lock is taken: setting a promise that nobody waits for yet is one atomic exchange.
 
 mod block_on;
-mod cell;
+pub(crate) mod cell;
 mod failure;
 mod sync;
 
 pub use block_on::block_on;
 pub use failure::{Failure, TimedWait};
 
-use cell::{Cell, Listener, Registered};
+use cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -84,7 +84,7 @@ pub fn pair<T>() -> (Promise<T>, Completion<T>) {
 /// ```
 pub struct Promise<T> {
     /// `None` once it is set.
-    cell: Option<Arc<Cell<T>>>,
+    cell: Option<Arc<Cell<Result<T, Failure>>>>,
 }
 
 impl<T> Promise<T> {
@@ -197,7 +197,7 @@ impl<T> fmt::Debug for Promise<T> {
 #[must_use = "a value that nobody waits for is lost"]
 pub struct Completion<T> {
     /// `None` once the result was taken, or something else waits for it.
-    cell: Option<Arc<Cell<T>>>,
+    cell: Option<Arc<Cell<Result<T, Failure>>>>,
 }
 
 impl<T> Completion<T> {
@@ -277,26 +277,12 @@ impl<T> Completion<T> {
         let Some(cell) = self.cell.take() else {
             panic!("{TAKEN}");
         };
-        if !cell.is_done() {
-            let announce = |waiter| {
-                let registered = cell.listen(Listener::Thread(waiter));
-                matches!(registered, Registered::Listening)
-            };
-            let is_done = || cell.is_done();
-            let in_time = match deadline {
-                None => {
-                    sync::wait(announce, is_done);
-                    true
-                }
-                Some(deadline) => sync::wait_until(deadline, announce, is_done, || cell.withdraw()),
-            };
-            if !in_time {
-                self.cell = Some(cell);
-                return Err(self);
-            }
+        if !cell.wait(deadline) {
+            self.cell = Some(cell);
+            return Err(self);
         }
         // SAFETY: it is done, and this is the only consumer, which ends here.
-        Ok(unsafe { cell.take_result() })
+        Ok(unsafe { take(&cell) })
     }
 
     /// What comes of doing something with the value. `next` is called by the thread that sets the
@@ -328,13 +314,19 @@ impl<T> Completion<T> {
             Ok(value) => promise.run(|| next(value)),
             Err(failure) => drop(promise.finish(Err(failure))),
         };
-        if let Registered::Done(Listener::Call(call)) = cell.listen(Listener::Call(Box::new(call)))
-        {
-            // SAFETY: it is done, and this was the only consumer.
-            call(unsafe { cell.take_result() });
-        }
+        // SAFETY: this was the only consumer.
+        unsafe { cell.give_to(call) };
         completion
     }
+}
+
+/// The result of a cell; an abandoned one is none.
+///
+/// # Safety
+/// As [`Cell::take_result`].
+unsafe fn take<T>(cell: &Cell<Result<T, Failure>>) -> Result<T, Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { cell.take_result() }.unwrap_or(Err(Failure::Abandoned))
 }
 
 const TAKEN: &str = "the completion was polled to its end before";
@@ -348,14 +340,11 @@ impl<T> Future for Completion<T> {
         let Some(cell) = &self.cell else {
             panic!("{TAKEN}");
         };
-        if !cell.is_done() {
-            // The waker of an earlier poll may be another task's.
-            if let Registered::Listening = cell.listen(Listener::Task(context.waker().clone())) {
-                return Poll::Pending;
-            }
+        if !cell.poll(context) {
+            return Poll::Pending;
         }
         // SAFETY: it is done, and this is the only consumer, which has nothing to ask from now on.
-        let result = unsafe { cell.take_result() };
+        let result = unsafe { take(cell) };
         self.cell = None;
         Poll::Ready(result)
     }

@@ -406,6 +406,9 @@ impl PoolRef {
         if Local::is_in(&self.shared) {
             return Ok(f());
         }
+        if self.shared.is_forked() {
+            return Err(QueueError::Forked);
+        }
         if self.is_closed() {
             return Err(QueueError::Closed);
         }

@@ -84,6 +84,14 @@ impl Options {
 }
 
 /// What disposal does with work that waits.
+///
+/// # Examples
+/// ```
+/// use raddle::pool::{Pending, Pool};
+/// use std::time::Duration;
+/// let report = Pool::new().dispose(Pending::Drop, Some(Duration::from_secs(1)));
+/// assert_eq!(report.dropped, 0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
     /// It is run, and so is the work that it queues.
@@ -93,7 +101,17 @@ pub enum Pending {
 }
 
 /// What happened during a disposal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// # Examples
+/// ```
+/// use raddle::pool::{Pending, Pool};
+/// let pool = Pool::new();
+/// pool.queue(|| ())?;
+/// let report = pool.dispose(Pending::Run, None);
+/// assert_eq!((report.dropped, report.still_running, report.panicked), (0, 0, 0));
+/// # Ok::<(), raddle::pool::QueueError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DisposeReport {
     /// Items that ran during the disposal.
@@ -107,6 +125,15 @@ pub struct DisposeReport {
 }
 
 /// A pool's counters at about one moment.
+///
+/// # Examples
+/// ```
+/// let pool = raddle::pool::Pool::builder().workers(1).build()?;
+/// pool.task(|| ())?.wait().unwrap();
+/// let stats = pool.stats();
+/// assert_eq!((stats.queued, stats.rejected, stats.peak_workers), (1, 0, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {

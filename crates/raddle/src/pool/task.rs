@@ -2,11 +2,11 @@
 
 use super::PoolRef;
 use super::cancel::{CancelToken, Registration};
-use super::cell::{Outcome, ResultCell};
 use super::context::Context;
 use super::errors::TaskError;
 use super::sync::lock;
 use super::worker::blocking;
+use crate::completion::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context as Polling, Poll};
 use std::time::{Duration, Instant};
+
+type Outcome<T> = Result<T, TaskError>;
 
 /// Work that was queued, and its result. Dropping it lets the work run and forgets the result.
 ///
@@ -43,7 +45,8 @@ trait Work<T>: Send + Sync {
     fn make_ready(&self);
     /// Takes the closure away from whoever would run it later.
     fn withdraw(&self, why: TaskError) -> bool;
-    fn cell(&self) -> &ResultCell<T>;
+    /// Set by whoever took the closure, so once. Its consumer is the task.
+    fn cell(&self) -> &Cell<Outcome<T>>;
 }
 
 struct Body<F, T> {
@@ -53,7 +56,7 @@ struct Body<F, T> {
     /// would run it (acquire).
     ready: AtomicBool,
     token: CancelToken,
-    cell: ResultCell<T>,
+    cell: Cell<Outcome<T>>,
 }
 
 impl<F: FnOnce() -> T + Send, T: Send> Work<T> for Body<F, T> {
@@ -64,13 +67,14 @@ impl<F: FnOnce() -> T + Send, T: Send> Work<T> for Body<F, T> {
         let Some(closure) = lock(&self.closure).take() else {
             return false;
         };
-        self.cell.set(match self.token.is_cancelled() {
+        let outcome = match self.token.is_cancelled() {
             true => {
                 drop(closure);
                 Err(TaskError::Cancelled)
             }
             false => catch_unwind(AssertUnwindSafe(closure)).map_err(TaskError::Panicked),
-        });
+        };
+        self.cell.finish(outcome);
         true
     }
 
@@ -81,12 +85,12 @@ impl<F: FnOnce() -> T + Send, T: Send> Work<T> for Body<F, T> {
     fn withdraw(&self, why: TaskError) -> bool {
         let closure = lock(&self.closure).take();
         if closure.is_some() {
-            self.cell.set(Err(why));
+            self.cell.finish(Err(why));
         }
         closure.is_some()
     }
 
-    fn cell(&self) -> &ResultCell<T> {
+    fn cell(&self) -> &Cell<Outcome<T>> {
         &self.cell
     }
 }
@@ -115,7 +119,7 @@ where
         closure: Mutex::new(Some(closure)),
         ready: AtomicBool::new(ready),
         token: token.clone(),
-        cell: ResultCell::new(),
+        cell: Cell::new(),
     });
     let queued = Queued(work.clone());
     let weak = Arc::downgrade(&work);
@@ -159,9 +163,12 @@ impl<T: Send + 'static> Task<T> {
     /// # Errors
     /// [`TaskError`] says why there is no result.
     ///
+    /// # Panics
+    /// If the task was polled as a future before, and was ready.
+    ///
     /// # Blocking
-    /// Blocks the calling thread. For a worker of a pool this counts as [`blocking`], so that
-    /// workers that wait for tasks don't starve the tasks.
+    /// The light or green thread; outside raddle, the kernel thread. For a worker of a pool this
+    /// counts as [`blocking`], so that workers that wait for tasks don't starve the tasks.
     ///
     /// # Examples
     /// ```
@@ -172,7 +179,7 @@ impl<T: Send + 'static> Task<T> {
     pub fn wait(self) -> Result<T, TaskError> {
         self.run_inline();
         let outcome = self.wait_until(None);
-        outcome.expect("the result is taken by this call alone")
+        outcome.expect("a wait without an end has no timeout")
     }
 
     /// Waits for the result no longer than `timeout`; gives the task back then. Never runs the task
@@ -181,8 +188,11 @@ impl<T: Send + 'static> Task<T> {
     /// # Errors
     /// The task itself, if the time is over.
     ///
-    /// # Blocking
+    /// # Panics
     /// As [`Task::wait`].
+    ///
+    /// # Blocking
+    /// As [`Task::wait`], but a light thread keeps its host.
     ///
     /// # Examples
     /// ```
@@ -241,28 +251,44 @@ impl<T: Send + 'static> Task<T> {
         let (task, queued) = new(&self.pool, body, CancelToken::default(), false);
         let pool = self.pool.clone();
         let next = task.work.clone();
-        self.work.cell().then(move |outcome| {
+        let go_on = move |outcome| {
             *lock(&input) = Some(outcome);
             next.make_ready();
             // A pool that accepts no more drops the closure, and so discards the task.
             let _ = pool.queue_exempt(queued);
-        });
+        };
+        // SAFETY: the task, which is the only consumer, ends here.
+        unsafe { self.work.cell().give_to(go_on) };
         task
     }
 
+    /// The outcome; `None` if the deadline came first.
     fn wait_until(&self, deadline: Option<Instant>) -> Option<Outcome<T>> {
         let cell = self.work.cell();
-        if cell.is_done() {
-            return cell.wait(deadline);
+        if !cell.is_done() {
+            if self.pool.shared.is_forked() {
+                return Some(Err(TaskError::Forked));
+            }
+            if !blocking(|| cell.wait(deadline)) {
+                return None;
+            }
         }
-        blocking(|| cell.wait(deadline))
+        Some(self.take())
+    }
+
+    /// The outcome, once it is there.
+    fn take(&self) -> Outcome<T> {
+        // SAFETY: it is there, and a task is its own only consumer.
+        let outcome = unsafe { self.work.cell().take_result() };
+        outcome.expect("the task was polled to its end before")
     }
 
     fn run_inline(&self) {
         // What the task sees is what flowed to it, wherever it runs.
         let run = || Context::default().run(|| self.work.run());
-        if self.pool.shared.config.inline_waits && run() {
-            self.pool.shared.state().counts.inlined += 1;
+        let shared = &self.pool.shared;
+        if shared.config.inline_waits && run() && !shared.is_forked() {
+            shared.state().counts.inlined += 1;
         }
     }
 }
@@ -271,8 +297,14 @@ impl<T: Send + 'static> Future for Task<T> {
     type Output = Result<T, TaskError>;
 
     /// Never runs the task itself: an executor's thread has other things to do.
+    ///
+    /// # Panics
+    /// If it was ready before.
     fn poll(self: Pin<&mut Self>, polling: &mut Polling<'_>) -> Poll<Self::Output> {
-        self.work.cell().poll(polling.waker())
+        match self.work.cell().poll(polling) {
+            false => Poll::Pending,
+            true => Poll::Ready(self.take()),
+        }
     }
 }
 
