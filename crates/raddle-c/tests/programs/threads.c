@@ -69,6 +69,7 @@ static void *niceness(void *argument) {
 }
 
 static void niceness_is_each_threads_own(void) {
+    int own = getpriority(PRIO_PROCESS, 0);
     raddle_thread thread;
     void *nice;
     raddle_thread_options options = plain;
@@ -77,7 +78,7 @@ static void niceness_is_each_threads_own(void) {
     OK(raddle_spawn(&thread, &options, niceness, NULL));
     OK(raddle_join(thread, &nice));
     IS((intptr_t)nice, 11);
-    IS(getpriority(PRIO_PROCESS, 0), 0);
+    IS(getpriority(PRIO_PROCESS, 0), own);
     options.nice = 20;
     IS(raddle_spawn(&thread, &options, niceness, NULL), -EINVAL);
     options.nice = 0;

@@ -22,7 +22,7 @@
 
 use super::sync::{self, AtomicU32, Ordering, UnsafeCell, Waiter};
 use std::task::{Context, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const PENDING: u32 = 0;
 const LISTENING: u32 = 1;
@@ -148,8 +148,8 @@ impl<R> Cell<R> {
         true
     }
 
-    /// Waits until the result is there; false if the deadline came first. By the consumer.
-    pub fn wait(&self, deadline: Option<Instant>) -> bool {
+    /// Waits until the result is there; false if the time was over first. By the consumer.
+    pub fn wait(&self, timeout: Option<Duration>) -> bool {
         if self.is_done() {
             return true;
         }
@@ -158,7 +158,8 @@ impl<R> Cell<R> {
             matches!(registered, Registered::Listening)
         };
         let is_done = || self.is_done();
-        match deadline {
+        // A time that the clock can't tell is too far away to be waited for.
+        match timeout.and_then(|timeout| Instant::now().checked_add(timeout)) {
             None => {
                 sync::wait(announce, is_done);
                 true

@@ -47,7 +47,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The two ends of a completion.
 ///
@@ -237,7 +237,7 @@ impl<T> Completion<T> {
     /// # Blocking
     /// The light or green thread; outside raddle, the kernel thread.
     pub fn wait(self) -> Result<T, Failure> {
-        match self.wait_until(None) {
+        match self.wait_within(None) {
             Ok(result) => result,
             Err(_) => unreachable!("a wait without an end has no timeout"),
         }
@@ -266,18 +266,17 @@ impl<T> Completion<T> {
     /// # Blocking
     /// The green thread, or the host of a light one; outside raddle, the kernel thread.
     pub fn wait_timeout(self, timeout: Duration) -> Result<T, TimedWait<T>> {
-        // A time that the clock can't tell is too far away to be waited for.
-        match self.wait_until(Instant::now().checked_add(timeout)) {
+        match self.wait_within(Some(timeout)) {
             Ok(result) => result.map_err(TimedWait::Failed),
             Err(completion) => Err(TimedWait::TimedOut(completion)),
         }
     }
 
-    fn wait_until(mut self, deadline: Option<Instant>) -> Result<Result<T, Failure>, Self> {
+    fn wait_within(mut self, timeout: Option<Duration>) -> Result<Result<T, Failure>, Self> {
         let Some(cell) = self.cell.take() else {
             panic!("{TAKEN}");
         };
-        if !cell.wait(deadline) {
+        if !cell.wait(timeout) {
             self.cell = Some(cell);
             return Err(self);
         }

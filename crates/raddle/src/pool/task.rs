@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context as Polling, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 type Outcome<T> = Result<T, TaskError>;
 
@@ -178,7 +178,7 @@ impl<T: Send + 'static> Task<T> {
     /// ```
     pub fn wait(self) -> Result<T, TaskError> {
         self.run_inline();
-        let outcome = self.wait_until(None);
+        let outcome = self.wait_within(None);
         outcome.expect("a wait without an end has no timeout")
     }
 
@@ -205,8 +205,7 @@ impl<T: Send + 'static> Task<T> {
     /// # Ok::<(), raddle::pool::QueueError>(())
     /// ```
     pub fn wait_timeout(self, timeout: Duration) -> Result<Result<T, TaskError>, Self> {
-        let deadline = Instant::now().checked_add(timeout);
-        self.wait_until(deadline).ok_or(self)
+        self.wait_within(Some(timeout)).ok_or(self)
     }
 
     /// Cancels the task if it has not started; whether it had not.
@@ -262,14 +261,14 @@ impl<T: Send + 'static> Task<T> {
         task
     }
 
-    /// The outcome; `None` if the deadline came first.
-    fn wait_until(&self, deadline: Option<Instant>) -> Option<Outcome<T>> {
+    /// The outcome; `None` if the time was over first.
+    fn wait_within(&self, timeout: Option<Duration>) -> Option<Outcome<T>> {
         let cell = self.work.cell();
         if !cell.is_done() {
             if self.pool.shared.is_forked() {
                 return Some(Err(TaskError::Forked));
             }
-            if !blocking(|| cell.wait(deadline)) {
+            if !blocking(|| cell.wait(timeout)) {
                 return None;
             }
         }
