@@ -227,6 +227,11 @@ impl<T> Completion<T> {
 
     /// Waits for the value.
     ///
+    /// ```
+    /// let answer = raddle::run_as_green_thread(|| 6 * 7);
+    /// assert_eq!(answer.wait().unwrap(), 42);
+    /// ```
+    ///
     /// # Errors
     /// [`Failure::Abandoned`] if the promise was dropped, [`Failure::Panicked`] if its computation
     /// panicked.
