@@ -322,11 +322,13 @@ impl Local {
     #[inline(always)]
     pub fn execute(&self, job: Job) {
         let hooks = &self.shared.config.hooks;
+        // By reference: it would be copied into the closure, word by word.
+        let mut job = Some(job);
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             if let Some(before) = &hooks.before {
                 before();
             }
-            job.run();
+            job.take().into_iter().for_each(Job::run);
             if let Some(after) = &hooks.after {
                 after();
             }
