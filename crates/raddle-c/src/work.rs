@@ -123,10 +123,9 @@ pub extern "C" fn raddle_pool_for(
         let part = part.ok_or(Errno(libc::EFAULT))?;
         let pool = remote(pool)?;
         let each = |range: std::ops::Range<usize>| {
-            // A copy of the whole: what is inside may not be shared by itself.
-            let argument = argument;
+            let whole: &Value = &argument; // its inside may not be shared by itself
             // SAFETY: C promises that the function may be called so, on any thread.
-            unsafe { part(argument.0, range.start, range.end) }
+            unsafe { part(whole.0, range.start, range.end) }
         };
         pool.install(|| parallel_for(begin..end, grain, each))?;
         Ok(0)

@@ -7,7 +7,8 @@
 //! - *create+join*: one after the other. *create*: a thread made while all before it wait, until
 //!   the last one waits, too. *reuse*: each starts its successor and ends.
 //! - *yield*: two that yield to each other. *resume*: one waits for a completion that another sets
-//!   when it finds it, again and again. *hand-over*: two that pass a turn by a lock and a condition.
+//!   when it finds it, again and again. *hand-over*: two that pass a turn by a lock and a
+//!   condition.
 //! - *resident*: the memory of one that waits.
 //! - *deep-create*, *deep-reuse*: as create and create+join, for threads that call to a depth of
 //!   10,000 frames.

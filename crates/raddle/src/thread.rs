@@ -75,8 +75,8 @@ impl Builder {
         self
     }
 
-    /// The stack's size in bytes; one that is too small for a thread to begin is enlarged. Memory is
-    /// taken as the stack is used.
+    /// The stack's size in bytes; one that is too small for a thread to begin is enlarged. Memory
+    /// is taken as the stack is used.
     ///
     /// ```
     /// let tiny = raddle::Builder::new().stack_size(1); // enlarged

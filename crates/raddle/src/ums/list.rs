@@ -119,7 +119,7 @@ impl CompletionList {
     /// use std::time::Duration;
     /// let list = CompletionList::new()?;
     /// assert_eq!(list.dequeue(Some(Duration::ZERO)).unwrap_err(), Error::TimedOut);
-    /// let workers: Vec<_> = (0..2).map(|i| ums::spawn(&list, move || i)).collect::<Result<_, _>>()?;
+    /// let workers = [ums::spawn(&list, || 1)?, ums::spawn(&list, || 2)?];
     /// let taken: Vec<_> = list.dequeue(None)?.collect();
     /// assert!(taken == [workers[0].0.clone(), workers[1].0.clone()]); // oldest first
     /// # Ok::<(), std::io::Error>(())

@@ -217,7 +217,7 @@ impl Scheduler<'_> {
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
-    /// # use raddle::ums::{self, Cause, CompletionList, Context, Error, Next, Reason, Scheduler, Why};
+    /// # use raddle::ums::{self, CompletionList, Reason};
     /// let list = CompletionList::new()?;
     /// raddle::spawn(move || {
     ///     ums::enter_scheduling_mode(&list, |scheduler, _| {
@@ -237,7 +237,7 @@ impl Scheduler<'_> {
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
-    /// # use raddle::ums::{self, Cause, CompletionList, Context, Error, Next, Reason, Scheduler, Why};
+    /// # use raddle::ums::{self, CompletionList, Reason};
     /// let list = CompletionList::new()?;
     /// let (_, worker) = ums::spawn(&list, || 5)?;
     /// let schedules = raddle::spawn(move || {
@@ -281,7 +281,7 @@ impl Scheduler<'_> {
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
-    /// # use raddle::ums::{self, Cause, CompletionList, Context, Error, Next, Reason, Scheduler, Why};
+    /// # use raddle::ums::{self, CompletionList, Reason};
     /// let list = CompletionList::new()?;
     /// let here = raddle::spawn(move || ums::enter_scheduling_mode(&list, |here, _| here.leave()));
     /// assert_eq!(here.join().unwrap(), Ok(()));
