@@ -45,7 +45,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// As [`PoolRef::queue`] does it.
+    /// As [`PoolRef::queue`](super::PoolRef::queue) does it.
     ///
     /// # Examples
     /// ```
@@ -96,7 +96,8 @@ impl Options {
 pub enum Pending {
     /// It is run, and so is the work that it queues.
     Run,
-    /// It is dropped; who waits for a dropped task gets [`TaskError::Discarded`].
+    /// It is dropped; who waits for a dropped task gets
+    /// [`TaskError::Discarded`](super::TaskError::Discarded).
     Drop,
 }
 
@@ -161,7 +162,7 @@ pub struct Stats {
     pub workers: usize,
     /// Workers without work.
     pub idle: usize,
-    /// Workers in [`blocking`].
+    /// Workers in [`blocking`](super::blocking).
     pub blocked: usize,
     /// How many workers should be neither idle nor blocked.
     pub target: usize,
