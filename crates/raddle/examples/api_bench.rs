@@ -34,10 +34,12 @@ fn main() {
     match kind.as_str() {
         "light" => in_one::<Light>(move || {
             shapes::all::<Light>(rounds);
+            shapes::fair::<Light>(rounds);
             shapes::stacks::<Light>();
         }),
         "green" => in_one::<Green>(move || {
             shapes::all::<Green>(rounds);
+            shapes::fair::<Green>(rounds);
             shapes::stacks::<Green>();
             shapes::hand_over::<Green>(rounds);
             shapes::echo::<Green>(rounds / 10);
@@ -45,6 +47,7 @@ fn main() {
         "std" => {
             let rounds = rounds / 10;
             shapes::all::<Kernel>(rounds);
+            shapes::fair::<Kernel>(rounds);
             shapes::stacks::<Kernel>();
             shapes::hand_over::<Kernel>(rounds);
             shapes::echo::<Kernel>(rounds);
