@@ -97,14 +97,21 @@ typedef void *(*raddle_function)(void *argument);
 #define RADDLE_LIGHT 1u
 /* raddle_thread_options.flags: nobody will join it; it has no handle. */
 #define RADDLE_DETACHED 2u
+/* raddle_thread_options.flags: with the niceness that `nice` says; not for the two other kinds. */
+#define RADDLE_NICE 4u
+/*
+ * raddle_thread_options.flags: a kernel thread of its own, for code that blocks where libc doesn't
+ * see it. Under `raddle run`, where every thread is green, it is, too.
+ */
+#define RADDLE_KERNEL_THREAD 8u
 
 /* How a thread is made. Start from RADDLE_THREAD_OPTIONS_INIT, which asks for nothing. */
 typedef struct raddle_thread_options {
     size_t size;       /* sizeof(raddle_thread_options): later versions append members */
     size_t stack_size; /* in bytes, at least RADDLE_STACK_MIN; 0 for the usual one */
     const char *name;  /* null for none; the kernel's interfaces show its first 15 bytes */
-    uint32_t flags;    /* RADDLE_LIGHT, RADDLE_DETACHED */
-    uint32_t reserved; /* 0 */
+    uint32_t flags;    /* RADDLE_LIGHT and so on */
+    int32_t nice;      /* with RADDLE_NICE, -20, most urgent, to 19; otherwise 0 */
 } raddle_thread_options;
 
 #define RADDLE_THREAD_OPTIONS_INIT {sizeof(raddle_thread_options), 0, NULL, 0, 0}
@@ -113,7 +120,9 @@ typedef struct raddle_thread_options {
  * Starts a thread that runs function(argument), and stores its handle, before it runs; {0} if it
  * can't be made. options may be null; thread may be null for a detached thread, and gets {0}.
  *
- *   -EINVAL  options.size or stack_size is too small, or a flag or a reserved member isn't known
+ *   -EINVAL  options.size or stack_size is too small, a flag isn't known or contradicts another,
+ *            or nice is no niceness
+ *   -EACCES  this process may not have threads of that niceness
  *   -E2BIG   options has members that this version doesn't know and that aren't 0
  *   -ENOMEM, -EAGAIN, -ENOSPC  no memory, thread or handle is left
  */
@@ -232,6 +241,18 @@ typedef struct raddle_task {
     uint64_t id;
 } raddle_task;
 
+/* raddle_pool_options.overflow: what becomes of work when as much waits as may: -ENOBUFS; */
+#define RADDLE_REJECT 0
+/* the caller runs it; */
+#define RADDLE_CALLER_RUNS 1
+/* the oldest of the lowest priority is dropped for it, and its waiter gets -ECANCELED; */
+#define RADDLE_DISCARD_OLDEST 2
+/* the caller waits for room, or, on a worker of the pool, runs it. */
+#define RADDLE_BLOCK 3
+
+/* Is told of a worker's start or end, on the worker. */
+typedef void (*raddle_worker_hook)(void *argument, size_t worker);
+
 /* How a pool is made. Start from RADDLE_POOL_OPTIONS_INIT, which asks for nothing. */
 typedef struct raddle_pool_options {
     size_t size;        /* sizeof(raddle_pool_options): later versions append members */
@@ -240,15 +261,22 @@ typedef struct raddle_pool_options {
     size_t capacity;    /* how much work may wait; 0 for no bound */
     size_t stack_size;  /* of a worker, as in raddle_thread_options */
     const char *name;   /* null for "pool"; threads are called by it and a number */
+    int overflow;       /* RADDLE_REJECT and so on, if there is a capacity */
+    int reserved;       /* 0 */
+    uint64_t keep_alive_ns;      /* how long more than `workers` stay idle; 0 for 20 seconds */
+    raddle_worker_hook on_start; /* before a worker's first work; may be null */
+    raddle_worker_hook on_stop;  /* after its last; may be null */
+    void *hook_argument;
 } raddle_pool_options;
 
-#define RADDLE_POOL_OPTIONS_INIT {sizeof(raddle_pool_options), 0, 0, 0, 0, NULL}
+#define RADDLE_POOL_OPTIONS_INIT \
+    {sizeof(raddle_pool_options), 0, 0, 0, 0, NULL, 0, 0, 0, NULL, NULL, NULL}
 
 /*
  * A new pool; its workers start when there is work. options may be null.
  *
- *   -EINVAL  options.size or stack_size is too small, or workers is more than max_workers or than
- *            a pool can have
+ *   -EINVAL  options.size or stack_size is too small, workers is more than max_workers or than a
+ *            pool can have, or another member isn't known
  *   -E2BIG   options has members that this version doesn't know and that aren't 0
  *   -ENOMEM, -ENOSPC  no memory or handle is left
  */
@@ -260,8 +288,18 @@ RADDLE_API int raddle_pool_create(raddle_pool *pool, const raddle_pool_options *
  *   -ENOBUFS    as much waits as may
  *   -ESHUTDOWN  the pool is disposed of
  *   -EAGAIN     there is no thread for it; it runs when there is
+ *   -ECHILD     the pool is of the process that this one was forked from
  */
 RADDLE_API int raddle_pool_queue(raddle_pool pool, raddle_function function, void *argument);
+
+/* Priorities of work: before all else; as raddle_pool_queue(); when there is little else. */
+#define RADDLE_HIGH 1
+#define RADDLE_USUAL 0
+#define RADDLE_LOW (-1)
+
+/* raddle_pool_queue() with a priority. -EINVAL: it isn't one. */
+RADDLE_API int raddle_pool_queue_at(raddle_pool pool, int priority, raddle_function function,
+                                    void *argument);
 
 /*
  * Queues function(argument) as a task, and stores its handle, before it runs; {0} if it isn't
@@ -271,11 +309,16 @@ RADDLE_API int raddle_pool_queue(raddle_pool pool, raddle_function function, voi
 RADDLE_API int raddle_pool_task(raddle_pool pool, raddle_task *task, raddle_function function,
                                 void *argument);
 
+/* raddle_pool_task() with a priority. -EINVAL: it isn't one. */
+RADDLE_API int raddle_pool_task_at(raddle_pool pool, int priority, raddle_task *task,
+                                   raddle_function function, void *argument);
+
 /*
  * Waits for a task and stores what it returned; result may be null. A task that has not started
  * runs here and now. The handle is gone then, also after -ECANCELED.
  *
  *   -ECANCELED  it was cancelled, or dropped with its pool, before it started
+ *   -ECHILD     its pool is of the process that this one was forked from
  *   -EBUSY      another thread waits for it
  */
 RADDLE_API int raddle_task_wait(raddle_task task, void **result);
@@ -294,6 +337,77 @@ RADDLE_API int raddle_task_is_cancelled(raddle_task task);
 
 /* Forgets a task, which runs all the same. -EBUSY: another thread waits for it. */
 RADDLE_API int raddle_task_free(raddle_task task);
+
+/* Work that comes with a time or a descriptor. */
+typedef struct raddle_watch {
+    uint64_t id;
+} raddle_watch;
+
+/*
+ * Queues function(argument) after delay_ns nanoseconds, to the millisecond and not before. Stores a
+ * handle that is to be given to raddle_watch_cancel(); watch may be null for none, and gets {0} if
+ * there is no memory for one.
+ *
+ *   -ESHUTDOWN, -EAGAIN, -ECHILD  as of raddle_pool_queue()
+ */
+RADDLE_API int raddle_pool_after(raddle_pool pool, uint64_t delay_ns, raddle_function function,
+                                 void *argument, raddle_watch *watch);
+
+/*
+ * The same every period_ns nanoseconds, for the first time after one. A period in which the last
+ * call has not returned is left out. -EINVAL: it is 0.
+ */
+RADDLE_API int raddle_pool_every(raddle_pool pool, uint64_t period_ns, raddle_function function,
+                                 void *argument, raddle_watch *watch);
+
+/* What a descriptor is watched for: data or an end; room for data. */
+#define RADDLE_READABLE 1
+#define RADDLE_WRITABLE 2
+
+/*
+ * The same once, when the descriptor is ready. It is duplicated, and may be closed meanwhile.
+ *
+ *   -EINVAL  interest is not one of the above
+ *   -EPERM   it is always ready, like a file's
+ *   -EMFILE and others  no descriptor is left
+ */
+RADDLE_API int raddle_pool_when_ready(raddle_pool pool, int descriptor, int interest,
+                                      raddle_function function, void *argument,
+                                      raddle_watch *watch);
+
+/* Forgets a watch: 1 if its function will not be called (again), 0 if it was, or is being. */
+RADDLE_API int raddle_watch_cancel(raddle_watch watch);
+
+/*
+ * Calls part(argument, begin, end) on the pool's workers with disjoint parts of the range from
+ * begin to before end until all of it is covered, and waits for it. Parts have at most grain
+ * elements; 0 for an eighth of a worker's share. On a worker of the pool it takes part itself.
+ * Errors as of raddle_pool_queue().
+ */
+RADDLE_API int raddle_pool_for(raddle_pool pool, size_t begin, size_t end, size_t grain,
+                               void (*part)(void *argument, size_t begin, size_t end),
+                               void *argument);
+
+/* A pool's counters at about one moment. Set size to sizeof(raddle_pool_counters). */
+typedef struct raddle_pool_counters {
+    size_t size;
+    uint64_t queued;       /* work so far */
+    uint64_t executed;     /* work that has run so far */
+    uint64_t stolen;       /* work that a worker took from another */
+    uint64_t rejected;     /* work that a full queue refused */
+    uint64_t discarded;    /* work that was dropped before it ran */
+    uint64_t inlined;      /* tasks that ran where they were waited for */
+    uint64_t caller_ran;   /* work that ran where it was queued */
+    uint64_t injected;     /* how often a worker was added to stuck work, or to try */
+    uint64_t pending;      /* work that waits now */
+    uint64_t workers;      /* workers now */
+    uint64_t idle;         /* those without work */
+    uint64_t blocked;      /* those in raddle_pool_blocking() or waiting for a task */
+    uint64_t peak_workers; /* the most at once */
+} raddle_pool_counters;
+
+/* Stores a pool's counters. -EINVAL: size is too small. */
+RADDLE_API int raddle_pool_count(raddle_pool pool, raddle_pool_counters *counters);
 
 /*
  * Runs function(argument) here, and lets the pool whose worker this is use another worker

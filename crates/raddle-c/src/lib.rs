@@ -22,3 +22,4 @@ mod options;
 mod pool;
 mod runtime;
 mod thread;
+mod work;

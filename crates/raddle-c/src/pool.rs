@@ -9,8 +9,8 @@ use crate::options::{self, name, stack_size};
 use libc::{c_char, c_int, c_void};
 use raddle::handles::{Handle, Table};
 use raddle::pool::{
-    self, BuildError, CancelSource, Options, Overflow, Pending, Pool, PoolRef, QueueError, Task,
-    TaskError,
+    self, BuildError, CancelSource, Options, Overflow, Pending, Pool, PoolRef, Priority,
+    QueueError, Task, TaskError,
 };
 use std::ptr::NonNull;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -18,6 +18,9 @@ use std::time::Duration;
 
 /// RADDLE_DROP_PENDING: what waits isn't run.
 const DROP_PENDING: u32 = 1;
+
+/// Is told of a worker's start or end: its argument, the worker's number.
+type Hook = unsafe extern "C-unwind" fn(*mut c_void, usize);
 
 /// `raddle_pool_options`. Later versions append to it.
 #[repr(C)]
@@ -29,6 +32,12 @@ pub struct PoolOptions {
     capacity: usize,
     stack_size: usize,
     name: *const c_char,
+    overflow: c_int,
+    reserved: c_int,
+    keep_alive_ns: u64,
+    on_start: Option<Hook>,
+    on_stop: Option<Hook>,
+    hook_argument: Value,
 }
 
 struct Disposable {
@@ -58,6 +67,9 @@ impl From<QueueError> for Errno {
             QueueError::Closed => libc::ESHUTDOWN,
             QueueError::Full => libc::ENOBUFS,
             QueueError::Cancelled => libc::ECANCELED,
+            QueueError::Forked => libc::ECHILD,
+            QueueError::ZeroPeriod => libc::EINVAL,
+            QueueError::Watch(error) => error.raw_os_error().unwrap_or(libc::EPERM),
             _ => libc::EAGAIN, // no thread
         })
     }
@@ -67,6 +79,7 @@ impl From<TaskError> for Errno {
     fn from(error: TaskError) -> Self {
         Self(match error {
             TaskError::Cancelled | TaskError::Discarded => libc::ECANCELED,
+            TaskError::Forked => libc::ECHILD,
             _ => libc::ENOTRECOVERABLE,
         })
     }
@@ -77,9 +90,40 @@ fn pool(pool: u64) -> Result<(Handle<Disposable>, Arc<Disposable>), Errno> {
     Ok((handle, POOLS.get(handle)?))
 }
 
+/// The pool that a handle names.
+pub fn remote(id: u64) -> Result<PoolRef, Errno> {
+    Ok(pool(id)?.1.remote.clone())
+}
+
+/// RADDLE_HIGH, RADDLE_USUAL, RADDLE_LOW.
+fn priority(priority: c_int) -> Result<Priority, Errno> {
+    match priority {
+        -1 => Ok(Priority::Low),
+        0 => Ok(Priority::Normal),
+        1 => Ok(Priority::High),
+        _ => Err(Errno(libc::EINVAL)),
+    }
+}
+
+/// RADDLE_REJECT and so on.
+fn overflow(overflow: c_int) -> Result<Overflow, Errno> {
+    match overflow {
+        0 => Ok(Overflow::Reject),
+        1 => Ok(Overflow::CallerRuns),
+        2 => Ok(Overflow::DiscardOldest),
+        3 => Ok(Overflow::Block),
+        _ => Err(Errno(libc::EINVAL)),
+    }
+}
+
 fn task(task: u64) -> Result<(Handle<Waitable>, Arc<Waitable>), Errno> {
     let handle = Handle::from_bits(task).ok_or(Errno(libc::EBADF))?;
     Ok((handle, TASKS.get(handle)?))
+}
+
+fn tell(hook: Hook, argument: Value, worker: usize) {
+    // SAFETY: C promises that the hook may be called so, on the pool's threads.
+    unsafe { hook(argument.0, worker) }
 }
 
 fn build(options: Option<NonNull<PoolOptions>>) -> Result<Pool, Errno> {
@@ -95,8 +139,22 @@ fn build(options: Option<NonNull<PoolOptions>>) -> Result<Pool, Errno> {
     if options.max_workers != 0 {
         builder = builder.max_workers(options.max_workers);
     }
+    let overflow = overflow(options.overflow)?;
+    if options.reserved != 0 {
+        return Err(Errno(libc::EINVAL));
+    }
     if options.capacity != 0 {
-        builder = builder.capacity(options.capacity, Overflow::Reject);
+        builder = builder.capacity(options.capacity, overflow);
+    }
+    if options.keep_alive_ns != 0 {
+        builder = builder.keep_alive(Duration::from_nanos(options.keep_alive_ns));
+    }
+    let argument = options.hook_argument;
+    if let Some(hook) = options.on_start {
+        builder = builder.on_start(move |worker| tell(hook, argument, worker));
+    }
+    if let Some(hook) = options.on_stop {
+        builder = builder.on_stop(move |worker| tell(hook, argument, worker));
     }
     if let Some(bytes) = stack_size(options.stack_size)? {
         builder = builder.stack_size(bytes);
@@ -124,15 +182,21 @@ pub extern "C" fn raddle_pool_create(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_queue(
-    pool_id: u64,
+pub extern "C" fn raddle_pool_queue(pool: u64, compute: Option<Compute>, argument: Value) -> c_int {
+    raddle_pool_queue_at(pool, 0, compute, argument)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_pool_queue_at(
+    pool: u64,
+    at: c_int,
     compute: Option<Compute>,
     argument: Value,
 ) -> c_int {
     guard(|| {
         let job = Job::new(compute, argument)?;
-        let (_, pool) = pool(pool_id)?;
-        done(pool.remote.queue(move || {
+        let options = Options::new().priority(priority(at)?);
+        done(remote(pool)?.queue_with(options, move || {
             job.run();
         }))
     })
@@ -140,7 +204,18 @@ pub extern "C" fn raddle_pool_queue(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn raddle_pool_task(
-    pool_id: u64,
+    pool: u64,
+    task: Out<u64>,
+    compute: Option<Compute>,
+    argument: Value,
+) -> c_int {
+    raddle_pool_task_at(pool, 0, task, compute, argument)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_pool_task_at(
+    pool: u64,
+    at: c_int,
     task: Out<u64>,
     compute: Option<Compute>,
     argument: Value,
@@ -148,7 +223,8 @@ pub extern "C" fn raddle_pool_task(
     guard(|| {
         let place = task.required()?;
         let job = Job::new(compute, argument)?;
-        let (_, pool) = pool(pool_id)?;
+        let priority = priority(at)?;
+        let pool = remote(pool)?;
         let waitable = Arc::new(Waitable {
             task: Mutex::new(None),
             source: CancelSource::new(),
@@ -157,8 +233,9 @@ pub extern "C" fn raddle_pool_task(
         place.put(handle.to_bits()); // the work may look there
         // Held so that nobody finds no task before it is queued.
         let mut task = waitable.task.lock().unwrap_or_else(PoisonError::into_inner);
-        let options = Options::new().token(&waitable.source.token());
-        match pool.remote.task_with(options, move || job.run()) {
+        let token = waitable.source.token();
+        let options = Options::new().token(&token).priority(priority);
+        match pool.task_with(options, move || job.run()) {
             Ok(queued) => *task = Some(queued),
             Err(error) => {
                 place.put(0);

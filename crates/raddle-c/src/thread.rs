@@ -19,6 +19,10 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 const LIGHT: u32 = 1;
 /// RADDLE_DETACHED: nobody will join it.
 const DETACHED: u32 = 2;
+/// RADDLE_NICE: with the niceness that the options say.
+const NICE: u32 = 4;
+/// RADDLE_KERNEL_THREAD: a kernel thread of its own.
+const KERNEL: u32 = 8;
 
 /// `raddle_thread_options`. Later versions append to it.
 #[repr(C)]
@@ -28,13 +32,14 @@ pub struct Options {
     stack_size: usize,
     name: *const c_char,
     flags: u32,
-    reserved: u32,
+    nice: i32,
 }
 
 /// Options as they are used.
 struct Settings {
     stack_size: Option<usize>,
     name: Option<String>,
+    nice: Option<i8>,
     flags: u32,
 }
 
@@ -44,18 +49,26 @@ impl Settings {
             return Ok(Self {
                 stack_size: None,
                 name: None,
+                nice: None,
                 flags: 0,
             });
         };
         // SAFETY: C promises what `read` asks for; plain integers and an address.
         let options = unsafe { options::read(at) }?;
-        if options.flags & !(LIGHT | DETACHED) != 0 || options.reserved != 0 {
+        let is = |flag| options.flags & flag != 0;
+        let contradiction = is(KERNEL) && is(LIGHT | NICE) || is(LIGHT) && is(NICE);
+        let nice = i8::try_from(options.nice)
+            .ok()
+            .filter(|nice| (-20..20).contains(nice));
+        let unknown = options.flags & !(LIGHT | DETACHED | NICE | KERNEL) != 0;
+        if unknown || contradiction || nice.is_none() || !is(NICE) && nice != Some(0) {
             return Err(Errno(libc::EINVAL));
         }
         Ok(Self {
             stack_size: stack_size(options.stack_size)?,
             // SAFETY: C promises a string that ends, or null.
             name: unsafe { name(options.name) },
+            nice: nice.filter(|_| is(NICE)),
             flags: options.flags,
         })
     }
@@ -65,6 +78,7 @@ impl Settings {
 enum Join {
     Green(thread::JoinHandle<Value>),
     Light(light::JoinHandle<Value>),
+    Kernel(std::thread::JoinHandle<Value>),
 }
 
 /// A thread that was neither joined nor detached.
@@ -126,12 +140,23 @@ fn start(
         }
         return Ok(Join::Light(builder.spawn(body)?));
     }
+    if settings.flags & KERNEL != 0 {
+        let mut builder = std::thread::Builder::new();
+        builder = builder.stack_size(settings.stack_size.unwrap_or(thread::STACK_SIZE));
+        if let Some(name) = settings.name {
+            builder = builder.name(name);
+        }
+        return Ok(Join::Kernel(builder.spawn(body)?));
+    }
     let mut builder = thread::Builder::new();
     if let Some(bytes) = settings.stack_size {
         builder = builder.stack_size(bytes);
     }
     if let Some(name) = settings.name {
         builder = builder.name(name);
+    }
+    if let Some(nice) = settings.nice {
+        builder = builder.niceness(nice);
     }
     Ok(Join::Green(builder.spawn(body)?))
 }
@@ -179,6 +204,7 @@ pub extern "C" fn raddle_join(thread: u64, result: Out<*mut c_void>) -> c_int {
         let joined = match record.take().ok_or(Errno(libc::EBUSY))? {
             Join::Green(join) => join.join(),
             Join::Light(join) => join.join(),
+            Join::Kernel(join) => join.join(),
         };
         THREADS.remove(handle)?;
         let value = joined.map_err(|_| Errno(libc::ENOTRECOVERABLE))?;
@@ -205,6 +231,7 @@ pub extern "C" fn raddle_is_finished(thread: u64) -> c_int {
         Ok(match join.as_ref().ok_or(Errno(libc::EBUSY))? {
             Join::Green(join) => join.is_finished(),
             Join::Light(join) => join.is_finished(),
+            Join::Kernel(join) => join.is_finished(),
         }
         .into())
     })
@@ -242,7 +269,7 @@ pub extern "C" fn raddle_on_kernel_thread(
 ) -> c_int {
     guard(|| {
         let job = Job::new(compute, argument)?;
-        let bytes = stack_size(stack_bytes)?.unwrap_or(2 << 20);
+        let bytes = stack_size(stack_bytes)?.unwrap_or(thread::STACK_SIZE);
         let value = thread::on_kernel_thread(bytes, || job.run())?;
         result.put(value.0);
         Ok(0)

@@ -4,6 +4,15 @@ use core::error::Error;
 use core::fmt;
 
 /// Why a handle gives no value.
+///
+/// ```
+/// use raddle_handles::{HandleError, Table};
+/// let table = Table::new();
+/// let handle = table.insert(5)?;
+/// table.remove(handle)?;
+/// assert_eq!(table.get(handle), Err(HandleError::Stale));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HandleError {
@@ -31,6 +40,16 @@ impl fmt::Display for HandleError {
 impl Error for HandleError {}
 
 /// Why there is no new handle.
+///
+/// ```
+/// use raddle_handles::{InsertError, Table};
+/// use std::sync::Arc;
+/// let (table, value) = (Table::new(), Arc::new(5));
+/// let session = table.add_owner()?;
+/// table.end_owner(session)?;
+/// assert_eq!(table.insert_weak(&value, session), Err(InsertError::OwnerExpired));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum InsertError {
@@ -55,6 +74,15 @@ impl fmt::Display for InsertError {
 impl Error for InsertError {}
 
 /// Why there is no such owner.
+///
+/// ```
+/// use raddle_handles::{OwnerError, Table};
+/// let table = Table::<u8>::new();
+/// let session = table.add_owner()?;
+/// table.end_owner(session)?;
+/// assert_eq!(table.end_owner(session), Err(OwnerError::Expired));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OwnerError {

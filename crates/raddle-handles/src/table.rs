@@ -29,12 +29,26 @@ pub struct Handle<T>(RawHandle, PhantomData<fn() -> T>);
 
 impl<T> Handle<T> {
     /// The handle as a number, which is never 0.
+    ///
+    /// ```
+    /// let handle = raddle_handles::Table::new().insert(5)?;
+    /// assert_ne!(handle.to_bits(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn to_bits(self) -> u64 {
         self.0.to_bits()
     }
 
     /// The handle with these bits. Any number is safe: what is no handle of the table that it is
     /// given to is [`HandleError::Stale`] there.
+    ///
+    /// ```
+    /// use raddle_handles::{Handle, HandleError, Table};
+    /// let table = Table::<u8>::new();
+    /// let guessed = Handle::from_bits(12_345).expect("not 0");
+    /// assert_eq!(table.get(guessed), Err(HandleError::Stale));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn from_bits(bits: u64) -> Option<Self> {
         RawHandle::from_bits(bits).map(Self::new)
     }

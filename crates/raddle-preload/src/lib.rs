@@ -1,6 +1,6 @@
 //! The preloaded library: start-up, the symbol layer, and what a library without libc must bring.
 //!
-//! ld.so runs [`start::constructor`] before any other constructor (`-z initfirst`), with one thread
+//! ld.so runs `start::constructor` before any other constructor (`-z initfirst`), with one thread
 //! in the process. It decides whether the process can be taken over; if not, it leaves it alone and
 //! says why under `RADDLE_VERBOSE`.
 #![no_std]

@@ -3,10 +3,12 @@
 //! `pool_bench raddle|rayon|mutex ITEMS` prints the figures of one pool as `METRIC name value unit`
 //! lines; `pool_bench all ITEMS ROUNDS` runs all pools interleaved and prints the medians.
 //!
+//! *queue* is the time until all items are queued, *drain* the time from there until all have run.
 //! *separate*: items wait for a gun, which is fired when all are queued; so the first phase only
-//! queues and the second only drains. *mixed*: they run as they are queued. *recursive*: items
-//! queue two items each, from within the pool. An item counts down, and the last one tells the main
-//! thread.
+//! queues and the second only drains. *mixed*: they run as they are queued, and drain is what was
+//! left: little, of a pool that queues slowly, so that totals alone compare pools there.
+//! *recursive*: items queue two items each, from within the pool. An item counts down, and the last
+//! one tells the main thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -320,4 +322,5 @@ fn main() {
             c / a
         );
     }
+    println!("mixed-drain is what was left when all was queued: compare mixed-total instead");
 }

@@ -60,6 +60,12 @@ thread_local! {
 }
 
 /// What can't be done, and why.
+///
+/// ```
+/// use raddle::fiber::{Error, convert_back};
+/// assert_eq!(convert_back(), Err(Error::NoFiber));
+/// assert_eq!(Error::NoFiber.to_string(), "the thread is no fiber");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -121,6 +127,15 @@ struct Inner {
 }
 
 /// A fiber of the calling thread. Clones are the same fiber.
+///
+/// ```
+/// # use raddle::fiber::{self, Fiber};
+/// let main = fiber::convert_thread()?;
+/// let same: Fiber = main.clone();
+/// assert!(!same.has_ended());
+/// # fiber::convert_back()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Fiber(Rc<Inner>);
 
@@ -185,6 +200,14 @@ impl Inner {
 
 /// Makes the calling thread a fiber: its first one, on the thread's own stack.
 ///
+/// ```
+/// use raddle::fiber::{Error, convert_thread};
+/// let _first = convert_thread()?;
+/// assert_eq!(convert_thread().unwrap_err(), Error::IsFiber);
+/// # raddle::fiber::convert_back()?;
+/// # Ok::<(), Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::IsFiber`] or [`Error::IsLight`].
 pub fn convert_thread() -> Result<Fiber, Error> {
@@ -201,6 +224,14 @@ pub fn convert_thread() -> Result<Fiber, Error> {
 
 /// Makes the calling thread an ordinary one again. Its other fibers wait until it is converted
 /// anew.
+///
+/// ```
+/// use raddle::fiber;
+/// let first = fiber::convert_thread()?;
+/// fiber::convert_back()?;
+/// assert!(first.has_ended() && fiber::current().is_none());
+/// # Ok::<(), fiber::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::NoFiber`], or [`Error::NotFirst`] on another fiber than the thread's first one.
@@ -219,6 +250,15 @@ pub fn convert_back() -> Result<(), Error> {
 }
 
 /// The running fiber.
+///
+/// ```
+/// use raddle::fiber;
+/// assert!(fiber::current().is_none());
+/// fiber::convert_thread()?;
+/// assert!(fiber::current().is_some());
+/// # fiber::convert_back()?;
+/// # Ok::<(), fiber::Error>(())
+/// ```
 pub fn current() -> Option<Fiber> {
     let at = CURRENT.get();
     // SAFETY: null or the running fiber, which holds itself.
@@ -234,6 +274,20 @@ impl Fiber {
     ///
     /// A panic out of the function aborts the process: nobody could catch it.
     ///
+    /// ```
+    /// use raddle::fiber::{self, Fiber};
+    /// let main = fiber::convert_thread()?;
+    /// let back = main.clone();
+    /// let greets = Fiber::new(64 << 10, move || {
+    ///     println!("on a stack of its own");
+    ///     back
+    /// })?;
+    /// greets.switch_to()?;
+    /// assert!(greets.has_ended());
+    /// # fiber::convert_back()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of `mmap(2)`.
     pub fn new(stack_size: usize, function: impl FnOnce() -> Self + 'static) -> io::Result<Self> {
@@ -247,6 +301,22 @@ impl Fiber {
     }
 
     /// Continues this fiber in place of the running one; returns when somebody switches back.
+    ///
+    /// ```
+    /// use raddle::fiber::{self, Error, Fiber};
+    /// let main = fiber::convert_thread()?;
+    /// let (back, end) = (main.clone(), main.clone());
+    /// let twice = Fiber::new(64 << 10, move || {
+    ///     back.switch_to().expect("it waits");
+    ///     end
+    /// })?;
+    /// twice.switch_to()?; // begins
+    /// twice.switch_to()?; // continues, and ends
+    /// assert_eq!(twice.switch_to(), Err(Error::Ended));
+    /// assert_eq!(main.switch_to(), Err(Error::Runs));
+    /// # fiber::convert_back()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::NoFiber`] on a thread that is none, [`Error::Runs`] or [`Error::Ended`].
@@ -268,12 +338,39 @@ impl Fiber {
     }
 
     /// True once its function has returned.
+    ///
+    /// ```
+    /// use raddle::fiber::{self, Fiber};
+    /// let main = fiber::convert_thread()?;
+    /// let back = main.clone();
+    /// let ends = Fiber::new(64 << 10, move || back)?;
+    /// assert!(!ends.has_ended());
+    /// ends.switch_to()?;
+    /// assert!(ends.has_ended());
+    /// # fiber::convert_back()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn has_ended(&self) -> bool {
         self.0.state.get() == State::Ended
     }
 
     /// Frees the fiber's stack and its locals, although it hasn't ended. Values on the stack aren't
     /// dropped.
+    ///
+    /// ```
+    /// use raddle::fiber::{self, Fiber};
+    /// let main = fiber::convert_thread()?;
+    /// let (back, end) = (main.clone(), main.clone());
+    /// let stays = Fiber::new(64 << 10, move || {
+    ///     back.switch_to().expect("it waits");
+    ///     end
+    /// })?;
+    /// stays.switch_to()?;
+    /// // SAFETY: nobody refers to the fiber's stack.
+    /// unsafe { stays.delete()? };
+    /// # fiber::convert_back()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Safety
     /// Nothing may refer to the fiber's stack any more: neither what it lent (to scoped threads,
@@ -391,11 +488,27 @@ impl<T: 'static> fmt::Debug for Local<T> {
 
 impl<T: 'static> Local<T> {
     /// A value that `init` makes for each fiber.
+    ///
+    /// ```
+    /// use raddle::fiber::Local;
+    /// static NAME: Local<String> = Local::new(String::new);
+    /// # let _ = &NAME;
+    /// ```
     pub const fn new(init: fn() -> T) -> Self {
         Self { init }
     }
 
     /// Calls `f` with the running fiber's value.
+    ///
+    /// ```
+    /// use raddle::fiber::{self, Error, Local};
+    /// static NAME: Local<&str> = Local::new(|| "weft");
+    /// assert_eq!(NAME.with(|name| name.len()), Err(Error::NoFiber));
+    /// fiber::convert_thread()?;
+    /// assert_eq!(NAME.with(|name| name.len()), Ok(4));
+    /// # fiber::convert_back()?;
+    /// # Ok::<(), Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::NoFiber`].

@@ -40,6 +40,12 @@ use std::io;
 pub(crate) use timers::{deadline_ns, now_ns, park_until};
 
 /// The stack of a light thread that doesn't ask for another, in bytes.
+///
+/// ```
+/// let twice = raddle::light::Builder::new().stack_size(2 * raddle::light::STACK_SIZE);
+/// assert_eq!(twice.spawn(|| 5)?.join().unwrap(), 5);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub const STACK_SIZE: usize = 64 << 10;
 
 /// How a light thread is made.
@@ -68,17 +74,34 @@ impl Default for Builder {
 
 impl Builder {
     /// A thread with a stack of [`STACK_SIZE`] bytes.
+    ///
+    /// ```
+    /// let thread = raddle::light::Builder::new().spawn(|| 5)?;
+    /// assert_eq!(thread.join().unwrap(), 5);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// The stack's size in bytes; it is rounded up to a power of two, at least 16 KiB.
+    ///
+    /// ```
+    /// let small = raddle::light::Builder::new().stack_size(1); // enlarged
+    /// assert_eq!(small.spawn(|| 5)?.join().unwrap(), 5);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = bytes;
         self
     }
 
     /// Starts a light thread that runs `f`.
+    ///
+    /// ```
+    /// let refused = raddle::light::Builder::new().stack_size(1 << 40).spawn(|| ()).unwrap_err();
+    /// assert_eq!(refused.kind(), std::io::ErrorKind::OutOfMemory);
+    /// ```
     ///
     /// # Errors
     /// [`io::ErrorKind::OutOfMemory`] if there is no memory for its stack, or

@@ -26,6 +26,13 @@
 //! stays within [`Builder::max_workers`] and leaves the memory reserve alone. What is idle for long
 //! ends.
 //!
+//! # Forks
+//!
+//! The child of a fork has none of the workers. There its parent's pools refuse work
+//! ([`QueueError::Forked`]), tasks that have not run and that the waiter can't run itself end with
+//! [`TaskError::Forked`], and disposal is nothing. A worker that forks has the child's only thread:
+//! its item may make pools and threads of the child's own, and if it returns, the child ends.
+//!
 //! # Examples
 //! ```
 //! use raddle::pool::Pool;
@@ -44,13 +51,14 @@
 
 mod builder;
 mod cancel;
-mod cell;
 mod climb;
 mod context;
+mod counters;
 mod deque;
 mod dispose;
 mod errors;
 mod fork;
+mod forks;
 mod job;
 mod lanes;
 mod lock;
@@ -251,7 +259,7 @@ impl PoolRef {
     /// assert!(!raddle::pool::Pool::new().is_closed());
     /// ```
     pub fn is_closed(&self) -> bool {
-        self.shared.phase() != Phase::Open
+        self.shared.phase() != Phase::Open || self.shared.is_forked()
     }
 
     /// Queues work whose result nobody wants.

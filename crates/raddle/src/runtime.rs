@@ -116,6 +116,11 @@ pub(crate) fn set_host(host: &'static HostControl) {
 }
 
 /// Whether threads that are asked to be green are.
+///
+/// ```
+/// use raddle::runtime::{Status, status};
+/// assert_eq!(raddle::spawn(raddle::is_green_thread).join().unwrap(), status() == Status::Green);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Status {
@@ -160,6 +165,11 @@ pub fn set_carriers(count: usize) {
 
 /// How many carriers may run green threads at a time; 0 before the first thread is made, if no
 /// number was asked for.
+///
+/// ```
+/// raddle::spawn(|| ()).join().unwrap();
+/// println!("{} carriers run green threads", raddle::runtime::carriers());
+/// ```
 pub fn carriers() -> usize {
     table().map_or(0, |runtime| (runtime.carriers)() as usize)
 }

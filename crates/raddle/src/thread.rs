@@ -11,13 +11,18 @@ mod join;
 
 use crate::completion::{self, Completion};
 use crate::runtime;
-pub use join::JoinHandle;
+pub use join::{JoinHandle, SelfJoin};
 use std::io;
 pub use std::thread::{
     ScopedJoinHandle, Thread, ThreadId, current, park, park_timeout, sleep, yield_now,
 };
 
 /// The stack of a thread that doesn't ask for another, in bytes: std's.
+///
+/// ```
+/// let twice = raddle::Builder::new().stack_size(2 * raddle::thread::STACK_SIZE);
+/// # drop(twice);
+/// ```
 pub const STACK_SIZE: usize = 2 << 20;
 
 /// True on a green thread; false on a kernel thread, which then blocks where a green thread parks.
@@ -43,24 +48,59 @@ pub fn is_green_thread() -> bool {
 pub struct Builder {
     name: Option<String>,
     stack_size: Option<usize>,
+    niceness: Option<i8>,
 }
 
 impl Builder {
     /// A thread without a name and with std's stack size.
+    ///
+    /// ```
+    /// let thread = raddle::Builder::new().spawn(|| raddle::thread::current().name().is_none())?;
+    /// assert!(thread.join().unwrap());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new() -> Self {
         Self::default()
     }
 
     /// The thread's name; the kernel's interfaces show its first 15 bytes.
+    ///
+    /// ```
+    /// let thread = raddle::Builder::new().name("weaver").spawn(|| ())?;
+    /// assert_eq!(thread.thread().name(), Some("weaver"));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The stack's size in bytes; one that is too small is enlarged. Memory is taken as the stack
-    /// is used.
+    /// The stack's size in bytes; one that is too small for a thread to begin is enlarged. Memory
+    /// is taken as the stack is used.
+    ///
+    /// ```
+    /// let tiny = raddle::Builder::new().stack_size(1); // enlarged
+    /// assert_eq!(tiny.spawn(|| 5)?.join().unwrap(), 5);
+    /// let huge = raddle::Builder::new().stack_size(1 << 50).spawn(|| 5);
+    /// assert!(huge.is_err());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
+        self
+    }
+
+    /// The thread's priority, as Linux' niceness from -20, which is most urgent, to 19; what is
+    /// beyond is taken for the nearest. Otherwise it is the making thread's. The engine's policies
+    /// `priority` and `fair` go by it; the others treat all alike.
+    ///
+    /// ```
+    /// let later = raddle::Builder::new().niceness(10).spawn(|| "sums")?;
+    /// assert_eq!(later.join().unwrap(), "sums");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn niceness(mut self, niceness: i8) -> Self {
+        self.niceness = Some(niceness.clamp(-20, 19));
         self
     }
 
@@ -78,8 +118,16 @@ impl Builder {
 
     /// Starts a green thread that runs `f`.
     ///
+    /// ```
+    /// let thread = raddle::Builder::new().spawn(|| 6 * 7)?;
+    /// assert_eq!(thread.join().unwrap(), 42);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] (EAGAIN) if memory or a limit allows no other thread.
+    /// [`io::ErrorKind::WouldBlock`] (EAGAIN) if memory or a limit allows no other thread;
+    /// [`io::ErrorKind::PermissionDenied`] if this process may not have a thread of that
+    /// [`niceness`](Builder::niceness).
     ///
     /// # Panics
     /// If the name holds a zero byte.
@@ -87,14 +135,29 @@ impl Builder {
         self,
         f: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {
+        let niceness = self.allowed_niceness()?;
+        let run = move || {
+            become_nice(niceness);
+            f()
+        };
         if self.name.is_none() {
-            return join::spawn(self.stack_size.unwrap_or(STACK_SIZE), f);
+            return join::spawn(self.stack_size.unwrap_or(STACK_SIZE), run);
         }
         let _green = NextIsGreen::ask();
-        self.into_std().spawn(f).map(JoinHandle::of_std)
+        self.into_std().spawn(run).map(JoinHandle::of_std)
     }
 
     /// Starts a green thread in a scope that runs `f`.
+    ///
+    /// ```
+    /// let word = String::from("weft");
+    /// let length = raddle::scope(|scope| {
+    ///     let builder = raddle::Builder::new().name("reader");
+    ///     builder.spawn_scoped(&scope, || word.len()).map(|thread| thread.join().unwrap())
+    /// })?;
+    /// assert_eq!(length, 4);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Builder::spawn`].
@@ -106,8 +169,50 @@ impl Builder {
         scope: &Scope<'scope, 'env>,
         f: impl FnOnce() -> T + Send + 'scope,
     ) -> io::Result<ScopedJoinHandle<'scope, T>> {
+        let niceness = self.allowed_niceness()?;
+        let run = move || {
+            become_nice(niceness);
+            f()
+        };
         let _green = NextIsGreen::ask();
-        self.into_std().spawn_scoped(scope.0, f)
+        self.into_std().spawn_scoped(scope.0, run)
+    }
+
+    /// The niceness that was asked for, if this process may have it: the calling thread has it for
+    /// a moment. Who may lower it may raise it again.
+    fn allowed_niceness(&self) -> io::Result<Option<i8>> {
+        let Some(asked) = self.niceness else {
+            return Ok(None);
+        };
+        let own = niceness();
+        if i32::from(asked) < own {
+            set_niceness(asked.into())?;
+            set_niceness(own)?;
+        }
+        Ok(Some(asked))
+    }
+}
+
+/// The calling thread's niceness.
+fn niceness() -> i32 {
+    // SAFETY: a question about the calling thread; it can't fail.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+}
+
+/// Changes the calling thread's niceness: Linux' is each thread's own.
+fn set_niceness(niceness: i32) -> io::Result<()> {
+    // SAFETY: changes the calling thread alone.
+    match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// What a new thread does first. Its maker could do it, so it can.
+#[inline(always)]
+fn become_nice(niceness: Option<i8>) {
+    if let Some(niceness) = niceness {
+        let _ = set_niceness(niceness.into()); // or limits were lowered this very moment
     }
 }
 
@@ -180,12 +285,56 @@ pub fn run_as_green_thread<T: Send + 'static>(
     completion
 }
 
+/// Runs `f` on a kernel thread of its own and returns what it will have computed: for code that
+/// blocks where the runtime can't see it, and for long computations that are nobody's turn.
+///
+/// [`on_kernel_thread`] waits for it, lends to it, and gives it as much stack as it needs. Under
+/// `raddle run`, where every thread is green, that one is, too.
+///
+/// ```
+/// let green = raddle::thread::spawn_blocking(raddle::is_green_thread)?;
+/// # let _ = &green;
+/// let answer = raddle::thread::spawn_blocking(|| 6 * 7)?;
+/// assert_eq!(answer.wait().unwrap(), 42);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Builder::spawn`].
+///
+/// # Blocking
+/// Nothing; the completion says when it is over, and how.
+pub fn spawn_blocking<T: Send + 'static>(
+    f: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<Completion<T>> {
+    let (promise, completion) = completion::pair();
+    let builder = std::thread::Builder::new().stack_size(STACK_SIZE);
+    builder.spawn(move || promise.run(f))?;
+    Ok(completion)
+}
+
 /// Where green threads can be started that borrow from the caller: see [`scope()`].
+///
+/// ```
+/// fn start<'scope>(scope: raddle::thread::Scope<'scope, '_>, word: &'scope str) {
+///     scope.spawn(move || println!("{word}"));
+/// }
+/// let word = String::from("warp");
+/// raddle::scope(|scope| start(scope, &word));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'scope, 'env: 'scope>(&'scope std::thread::Scope<'scope, 'env>);
 
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts a green thread that runs `f` and may borrow what outlives the scope.
+    ///
+    /// ```
+    /// let mut words = vec!["warp"];
+    /// raddle::scope(|scope| {
+    ///     scope.spawn(|| words.push("weft"));
+    /// });
+    /// assert_eq!(words, ["warp", "weft"]);
+    /// ```
     ///
     /// # Panics
     /// If no thread can be made; [`Builder::spawn_scoped`] says so instead.

@@ -98,6 +98,11 @@ pub use scheduler::{Cause, Next, Reason, Refused, Scheduler, Why, enter_scheduli
 use std::fmt;
 
 /// What can't be done, and why.
+///
+/// ```
+/// use raddle::ums::{self, Error};
+/// assert_eq!(ums::yield_now(0), Err(Error::NoWorker));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Error {

@@ -14,6 +14,11 @@ fn a_user_mode_scheduler_in_c() {
 }
 
 #[test]
+fn a_pool_in_c() {
+    everywhere("examples/pool.c", &[], "sum 4500000, by workers\n");
+}
+
+#[test]
 fn threads_in_cxx() {
     everywhere("examples/threads.cc", &[], "sum 4950, from 100 threads\n");
 }

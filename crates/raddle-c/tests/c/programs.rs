@@ -29,6 +29,7 @@ macro_rules! cases {
 cases! { threads, "tests/programs/threads.c":
     the_runtime_is_there,
     kinds_know_themselves,
+    niceness_is_each_threads_own,
     kernel_threads,
     many_green_threads,
     many_light_threads,
@@ -56,6 +57,9 @@ cases! { values, "tests/programs/values.c":
     pools_run_what_is_queued,
     tasks_are_cancelled_and_dropped,
     pools_refuse_bad_arguments,
+    work_has_priorities_and_pools_count,
+    pools_work_by_time_and_readiness,
+    ranges_are_covered_once,
 }
 
 cases! { ums, "tests/programs/ums.c":

@@ -1,6 +1,7 @@
 /* Threads of all kinds. */
 #define _GNU_SOURCE
 #include "check.h"
+#include <sys/resource.h>
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
@@ -35,6 +36,12 @@ static void kinds_know_themselves(void) {
     OK(raddle_spawn(&thread, &light, which, NULL));
     OK(raddle_join(thread, &kind));
     IS((intptr_t)kind, 11);
+    raddle_thread_options kernel = plain;
+    kernel.flags = RADDLE_KERNEL_THREAD;
+    int under_raddle = raddle_is_green(); /* there all threads are green */
+    OK(raddle_spawn(&thread, &kernel, which, NULL));
+    OK(raddle_join(thread, &kind));
+    IS((intptr_t)kind, under_raddle ? 10 : 0);
     IS(raddle_is_light(), 0);
     IS(raddle_self().id, 0);
 }
@@ -54,6 +61,31 @@ static void kernel_threads_have_large_stacks_and_are_not_green(void) {
     OK(raddle_on_kernel_thread(0, twice, NULL, NULL));
     IS(raddle_on_kernel_thread(1, twice, NULL, NULL), -EINVAL);
     IS(raddle_on_kernel_thread(0, NULL, NULL, NULL), -EFAULT);
+}
+
+static void *niceness(void *argument) {
+    (void)argument;
+    return number(getpriority(PRIO_PROCESS, 0));
+}
+
+static void niceness_is_each_threads_own(void) {
+    int own = getpriority(PRIO_PROCESS, 0);
+    raddle_thread thread;
+    void *nice;
+    raddle_thread_options options = plain;
+    options.flags = RADDLE_NICE;
+    options.nice = 11;
+    OK(raddle_spawn(&thread, &options, niceness, NULL));
+    OK(raddle_join(thread, &nice));
+    IS((intptr_t)nice, 11);
+    IS(getpriority(PRIO_PROCESS, 0), own);
+    options.nice = 20;
+    IS(raddle_spawn(&thread, &options, niceness, NULL), -EINVAL);
+    options.nice = 0;
+    options.flags |= RADDLE_LIGHT;
+    IS(raddle_spawn(&thread, &options, niceness, NULL), -EINVAL);
+    options.flags = RADDLE_KERNEL_THREAD | RADDLE_LIGHT;
+    IS(raddle_spawn(&thread, &options, niceness, NULL), -EINVAL);
 }
 
 static void many(const raddle_thread_options *options, int count) {
@@ -169,7 +201,7 @@ static void bad_arguments_are_refused(void) {
     options.flags = 1u << 31;
     IS(raddle_spawn(&thread, &options, twice, NULL), -EINVAL);
     options = plain;
-    options.reserved = 1;
+    options.nice = 1; /* without its flag */
     IS(raddle_spawn(&thread, &options, twice, NULL), -EINVAL);
     options = plain;
     options.size = 0;
@@ -307,6 +339,7 @@ int main(int count, char **arguments) {
     static const struct test_case cases[] = {
         {"the_runtime_is_there", the_runtime_is_there},
         {"kinds_know_themselves", kinds_know_themselves},
+        {"niceness_is_each_threads_own", niceness_is_each_threads_own},
         {"kernel_threads", kernel_threads_have_large_stacks_and_are_not_green},
         {"many_green_threads", many_green_threads_return_their_values},
         {"many_light_threads", many_light_threads_return_their_values},

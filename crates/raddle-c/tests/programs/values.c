@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include <sched.h>
+#include <unistd.h>
 
 static const raddle_thread_options light = {sizeof light, 0, NULL, RADDLE_LIGHT, 0};
 
@@ -349,6 +350,122 @@ static void pools_refuse_bad_arguments(void) {
     OK(raddle_pool_dispose(pool, 0, -1));
 }
 
+/* What hooks, timers and parts count. */
+static long counted;
+
+static long plus(long *at, long n) { return __atomic_add_fetch(at, n, __ATOMIC_SEQ_CST); }
+
+static void count_worker(void *argument, size_t worker) {
+    IS(worker, 0);
+    plus(argument, 1);
+}
+
+static void *count_one(void *argument) {
+    plus(argument, 1);
+    return NULL;
+}
+
+static void count_part(void *argument, size_t begin, size_t end) {
+    IS(end - begin <= 10 && begin < end, 1);
+    plus(argument, (long)(end - begin));
+}
+
+static void until(long *value, long least) {
+    for (int i = 0; plus(value, 0) < least; i++) {
+        IS(i < 10000, 1);
+        sleep_ms(1);
+    }
+}
+
+static void *note(void *argument) {
+    *(long *)argument = plus(&counted, 1);
+    return NULL;
+}
+
+static void work_has_priorities_and_pools_count(void) {
+    raddle_pool pool;
+    raddle_task running, low, high;
+    long low_at = 0, high_at = 0, usual_at = 0;
+    static long workers, here;
+    raddle_pool_options options = RADDLE_POOL_OPTIONS_INIT;
+    raddle_pool_counters counters = {0};
+    options.workers = options.max_workers = 1;
+    options.capacity = 3;
+    options.overflow = RADDLE_CALLER_RUNS;
+    options.on_start = options.on_stop = count_worker;
+    options.hook_argument = &workers;
+    OK(raddle_completion_create(&gate));
+    OK(raddle_pool_create(&pool, &options));
+    OK(raddle_pool_task(pool, &running, blocks, NULL));
+    while (raddle_task_wait_for(running, 10000000, NULL) != -ETIMEDOUT) {
+    }
+    OK(raddle_pool_task_at(pool, RADDLE_LOW, &low, note, &low_at));
+    OK(raddle_pool_queue_at(pool, RADDLE_USUAL, note, &usual_at));
+    OK(raddle_pool_task_at(pool, RADDLE_HIGH, &high, note, &high_at));
+    OK(raddle_pool_queue(pool, count_one, &here)); /* runs here: there is no room */
+    IS(here, 1);
+    IS(raddle_pool_queue_at(pool, 2, note, &low_at), -EINVAL);
+    IS(raddle_pool_task_at(pool, -2, &low, note, &low_at), -EINVAL);
+    IS(raddle_pool_count(pool, &counters), -EINVAL);
+    IS(raddle_pool_count(pool, NULL), -EFAULT);
+    counters.size = sizeof counters;
+    OK(raddle_pool_count(pool, &counters));
+    IS(counters.pending, 3);
+    IS(counters.caller_ran, 1);
+    IS(counters.workers, 1);
+    OK(raddle_completion_set(gate, NULL));
+    OK(raddle_pool_dispose(pool, 0, -1));
+    IS(high_at, 1);
+    IS(usual_at, 2);
+    IS(low_at, 3);
+    IS(workers, 2); /* one worker's start and its end */
+    OK(raddle_task_wait(running, NULL));
+    OK(raddle_task_wait(low, NULL));
+    OK(raddle_task_wait(high, NULL));
+    OK(raddle_completion_free(gate));
+}
+
+static void pools_work_by_time_and_readiness(void) {
+    raddle_pool pool;
+    raddle_watch timer, ticks, readable, none = {0};
+    int pipes[2];
+    OK(raddle_pool_create(&pool, NULL));
+    OK(raddle_pool_after(pool, 3600000000000, count_one, &counted, &timer));
+    IS(raddle_watch_cancel(timer), 1);
+    IS(raddle_watch_cancel(timer), -EBADF);
+    OK(raddle_pool_after(pool, 1000000, count_one, &counted, NULL));
+    until(&counted, 1);
+    IS(counted, 1);
+    OK(raddle_pool_every(pool, 1000000, count_one, &counted, &ticks));
+    until(&counted, 4);
+    IS(raddle_watch_cancel(ticks), 1);
+    OK(pipe(pipes));
+    counted = 0;
+    OK(raddle_pool_when_ready(pool, pipes[0], RADDLE_READABLE, count_one, &counted, &readable));
+    IS(write(pipes[1], "x", 1), 1);
+    until(&counted, 1);
+    IS(raddle_watch_cancel(readable), 0);
+    IS(raddle_pool_when_ready(pool, pipes[0], 3, count_one, &counted, NULL), -EINVAL);
+    IS(raddle_pool_when_ready(pool, -1, RADDLE_READABLE, count_one, &counted, NULL), -EBADF);
+    IS(raddle_pool_every(pool, 0, count_one, &counted, NULL), -EINVAL);
+    IS(raddle_pool_after(pool, 0, NULL, NULL, NULL), -EFAULT);
+    IS(raddle_watch_cancel(none), -EBADF);
+    OK(raddle_pool_dispose(pool, 0, -1));
+    IS(raddle_pool_after(pool, 0, count_one, &counted, NULL), -EBADF);
+}
+
+static void ranges_are_covered_once(void) {
+    raddle_pool pool;
+    OK(raddle_pool_create(&pool, NULL));
+    OK(raddle_pool_for(pool, 5, 1005, 10, count_part, &counted));
+    IS(counted, 1000);
+    OK(raddle_pool_for(pool, 7, 7, 10, count_part, &counted));
+    IS(counted, 1000);
+    IS(raddle_pool_for(pool, 0, 1, 1, NULL, NULL), -EFAULT);
+    OK(raddle_pool_dispose(pool, 0, -1));
+    IS(raddle_pool_for(pool, 0, 1, 1, count_part, &counted), -EBADF);
+}
+
 int main(int count, char **arguments) {
     static const struct test_case cases[] = {
         {"a_completion_is_set_once", a_completion_is_set_once_and_waited_for_often},
@@ -363,6 +480,9 @@ int main(int count, char **arguments) {
         {"pools_run_what_is_queued", pools_run_what_is_queued},
         {"tasks_are_cancelled_and_dropped", tasks_are_cancelled_and_dropped},
         {"pools_refuse_bad_arguments", pools_refuse_bad_arguments},
+        {"work_has_priorities_and_pools_count", work_has_priorities_and_pools_count},
+        {"pools_work_by_time_and_readiness", pools_work_by_time_and_readiness},
+        {"ranges_are_covered_once", ranges_are_covered_once},
     };
     (void)count;
     return RUN_CASES(cases, arguments);

@@ -30,10 +30,28 @@ pub fn handles(workshop: &Workshop) -> Vec<Case> {
     cases("handles", "handles", [("handles", arguments)])
 }
 
-/// Threads of the API, and others: made, yielding, handing over, waiting.
+/// Threads of the API, and others: made, yielding, handing over, waiting. Peers that schedule by
+/// themselves run natively only.
 pub fn api(workshop: &Workshop) -> Vec<Case> {
     let case = |kind: &'static str| (kind, vec![kind.into(), workshop.rounds(API_ROUNDS)]);
-    cases("api", "api_bench", KINDS.map(case))
+    let mut cases = cases("api", "api_bench", KINDS.map(case));
+    let peers = [
+        ("goroutines", workshop.go_program("threads")),
+        ("Boost.Fiber", workshop.boost_program("threads")),
+    ];
+    for (title, made) in peers {
+        match made {
+            Err(why) => skipped(&format!("api: {title}"), &why),
+            Ok((program, toolchain)) => cases.push(Case {
+                title: title.into(),
+                toolchain,
+                command: vec![program, workshop.rounds(API_ROUNDS)],
+                work: Work::Prints,
+                ways: &[Way::NativeAll, Way::NativeOne],
+            }),
+        }
+    }
+    cases
 }
 
 /// Yields of native threads, of UMS workers and of fibers: 10, 100 and 1000 of them, with one

@@ -148,39 +148,14 @@ fn csharp(workshop: &Workshop) -> Made {
 }
 
 fn go(workshop: &Workshop) -> Made {
-    let go = find("go").ok_or("go is not installed")?;
-    let program = workshop.path("pingpong-go");
-    let mut compile = Command::new(&go);
-    compile
-        .args(["build", "-o"])
-        .arg(&program)
-        .arg("pingpong.go");
-    compile.env("GOFLAGS", "").env("GO111MODULE", "off");
-    workshop.make(&mut compile)?;
-    let mut toolchain = Command::new(&go);
-    let toolchain = toolchain
-        .arg("version")
-        .output()
-        .map(|output| output.stdout);
-    let toolchain = String::from_utf8_lossy(&toolchain.unwrap_or_default())
-        .trim()
-        .to_owned();
-    let command = vec![program.into(), workshop.rounds(PEER_ROUNDS)];
+    let (program, toolchain) = workshop.go_program("pingpong")?;
+    let command = vec![program, workshop.rounds(PEER_ROUNDS)];
     Ok(vec![case("Go channels", toolchain, command, NATIVE)])
 }
 
 fn boost_fiber(workshop: &Workshop) -> Made {
-    let cxx = find("c++").ok_or("c++ is not installed")?;
-    let program = workshop.path("pingpong-boost");
-    let mut compile = Command::new(&cxx);
-    compile.args(["-O2", "-pthread", "-o"]).arg(&program);
-    compile.args(["pingpong.cc", "-lboost_fiber", "-lboost_context"]);
-    workshop.make(&mut compile)?;
-    let command = vec![program.into(), workshop.rounds(PEER_ROUNDS)];
-    Ok(vec![case(
-        "Boost.Fiber",
-        version(&cxx, "--version"),
-        command,
-        &NATIVE[..1],
-    )])
+    let (program, toolchain) = workshop.boost_program("pingpong")?;
+    let command = vec![program, workshop.rounds(PEER_ROUNDS)];
+    let ways = &NATIVE[..1];
+    Ok(vec![case("Boost.Fiber", toolchain, command, ways)])
 }

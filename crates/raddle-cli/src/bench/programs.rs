@@ -38,6 +38,8 @@ const SOURCES: &[(&str, &str)] = sources![
     "dotnet.json",
     "pingpong.go",
     "pingpong.cc",
+    "threads.go",
+    "threads.cc",
 ];
 
 /// Where distributions put JDKs.
@@ -116,6 +118,31 @@ impl Workshop {
         self.make(compile.arg(self.path(&format!("{name}.c"))))?;
         self.compiled.borrow_mut().insert(name, program.clone());
         Ok(program.into())
+    }
+
+    /// Compiles `NAME.go`; the program and its compiler's version.
+    pub fn go_program(&self, name: &str) -> Result<(OsString, String), String> {
+        let go = find("go").ok_or("go is not installed")?;
+        let program = self.path(&format!("{name}-go"));
+        let mut compile = Command::new(&go);
+        compile.args(["build", "-o"]).arg(&program);
+        compile.arg(format!("{name}.go"));
+        compile.env("GOFLAGS", "").env("GO111MODULE", "off");
+        self.make(&mut compile)?;
+        Ok((program.into(), version(&go, "version")))
+    }
+
+    /// Compiles `NAME.cc` with Boost.Fiber; the program and its compiler's version.
+    pub fn boost_program(&self, name: &str) -> Result<(OsString, String), String> {
+        let cxx = find("c++").ok_or("c++ is not installed")?;
+        let program = self.path(&format!("{name}-boost"));
+        let mut compile = Command::new(&cxx);
+        compile
+            .args(["-O2", "-std=c++17", "-pthread", "-o"])
+            .arg(&program);
+        compile.arg(format!("{name}.cc"));
+        self.make(compile.args(["-lboost_fiber", "-lboost_context"]))?;
+        Ok((program.into(), version(&cxx, "--version")))
     }
 
     /// Runs a compiler in the folder; its last line is the reason if it fails.

@@ -26,11 +26,11 @@
 //! No wake-up is lost: the consumer sleeps only after its exchange from PENDING to LISTENING
 //! succeeded, so the producer comes later and finds the listener. Who is woken finds it SET.
 
-use super::Failure;
-use super::sync::{AtomicU32, Ordering, UnsafeCell, Waiter, pause};
+use super::sync::{self, AtomicU32, Ordering, UnsafeCell, Waiter, pause};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::task::Waker;
+use std::task::{Context, Waker};
+use std::time::Duration;
 
 const PENDING: u32 = 0;
 const LISTENING: u32 = 1;
@@ -38,50 +38,54 @@ const CLOSED: u32 = 2;
 const SET: u32 = 4;
 const TELLING: u32 = SET | LISTENING;
 
+/// What a cell that is set holds.
+const THERE: &str = "a cell that is set holds its result";
+
 /// What is called with the result.
-type Call<T> = Box<dyn FnOnce(Result<T, Failure>) + Send>;
+type Call<R> = Box<dyn FnOnce(R) + Send>;
 
 /// Who is to be told that the result is there.
-pub enum Listener<T> {
+enum Listener<R> {
     /// A thread that is parked, or about to.
     Thread(Waiter),
     /// A task.
     Task(Waker),
     /// Gets the result itself; the consumer is gone.
-    Call(Call<T>),
+    Call(Call<R>),
 }
 
 /// What became of a request to listen.
-pub enum Registered<T> {
+enum Registered<R> {
     Listening,
     /// The result is there already; the listener comes back.
-    Done(Listener<T>),
+    Done(Listener<R>),
 }
 
-struct Cell<T> {
+/// Set once, taken once: a result of the type R.
+struct Cell<R> {
     /// See the module. Changes release what was written to the cells, and acquire what the other
     /// end wrote.
     state: AtomicU32,
-    result: UnsafeCell<Option<Result<T, Failure>>>,
-    listener: UnsafeCell<Option<Listener<T>>>,
+    result: UnsafeCell<Option<R>>,
+    listener: UnsafeCell<Option<Listener<R>>>,
 }
 
 /// A cell by address, which is freed with what it holds.
-struct Shared<T>(NonNull<Cell<T>>, PhantomData<Cell<T>>);
+struct Shared<R>(NonNull<Cell<R>>, PhantomData<Cell<R>>);
 
 /// The end that sets the result.
-pub struct Producer<T>(Shared<T>);
+pub struct Producer<R>(Shared<R>);
 
 /// The end that gets it.
-pub struct Consumer<T>(Shared<T>);
+pub struct Consumer<R>(Shared<R>);
 
-// SAFETY: the state gives each cell to one end at a time. Only values and listeners cross.
-unsafe impl<T: Send> Send for Shared<T> {}
+// SAFETY: the state gives each cell to one end at a time. Only results and listeners cross.
+unsafe impl<R: Send> Send for Shared<R> {}
 // SAFETY: as above; shared references only read the state.
-unsafe impl<T: Send> Sync for Shared<T> {}
+unsafe impl<R: Send> Sync for Shared<R> {}
 
 /// The two ends of a new cell. Each must be finished, taken or closed; else the memory is lost.
-pub fn pair<T>() -> (Producer<T>, Consumer<T>) {
+pub fn pair<R>() -> (Producer<R>, Consumer<R>) {
     let cell = Box::new(Cell {
         state: AtomicU32::new(PENDING),
         result: UnsafeCell::new(None),
@@ -92,8 +96,8 @@ pub fn pair<T>() -> (Producer<T>, Consumer<T>) {
     (Producer(shared()), Consumer(shared()))
 }
 
-impl<T> Shared<T> {
-    fn cell(&self) -> &Cell<T> {
+impl<R> Shared<R> {
+    fn cell(&self) -> &Cell<R> {
         // SAFETY: the other end frees the cell only after this one gave it up, which consumes it.
         unsafe { self.0.as_ref() }
     }
@@ -102,7 +106,7 @@ impl<T> Shared<T> {
     ///
     /// # Safety
     /// The other end has given the cell up.
-    unsafe fn take(self) -> Option<Result<T, Failure>> {
+    unsafe fn take(self) -> Option<R> {
         // SAFETY: the caller's promise: it is nobody else's.
         let cell = unsafe { Box::from_raw(self.0.as_ptr()) };
         // SAFETY: as above.
@@ -110,14 +114,14 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T> Producer<T> {
+impl<R> Producer<R> {
     /// True once nobody will ask for the result.
     pub fn is_closed(&self) -> bool {
         self.0.cell().state.load(Ordering::Acquire) & CLOSED != 0
     }
 
     /// Puts the result there and tells who listens. Gives it back if the consumer is gone.
-    pub fn finish(self, result: Result<T, Failure>) -> Option<Result<T, Failure>> {
+    pub fn finish(self, result: R) -> Option<R> {
         let cell = self.0.cell();
         // SAFETY: until the state says SET the result is the producer's.
         cell.result.with_mut(|at| unsafe { *at = Some(result) });
@@ -139,7 +143,7 @@ impl<T> Producer<T> {
         if let Some(Listener::Call(call)) = listener {
             // SAFETY: who listens so has given the cell up.
             let result = unsafe { self.0.take() };
-            return call(result.unwrap_or(Err(Failure::Abandoned)));
+            return call(result.expect(THERE));
         }
         // In TELLING nobody else changes the state. From here on the cell is the consumer's.
         cell.state.store(SET, Ordering::Release);
@@ -151,7 +155,7 @@ impl<T> Producer<T> {
     }
 }
 
-impl<T> Consumer<T> {
+impl<R> Consumer<R> {
     fn state(&self) -> u32 {
         self.0.cell().state.load(Ordering::Acquire)
     }
@@ -172,7 +176,7 @@ impl<T> Consumer<T> {
     }
 
     /// Asks to be told, in place of who listened before.
-    pub fn listen(&self, listener: Listener<T>) -> Registered<T> {
+    fn listen(&self, listener: Listener<R>) -> Registered<R> {
         let cell = self.0.cell();
         match self.state() {
             PENDING => {}
@@ -198,17 +202,42 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// As [`Consumer::listen`], by a listener that gets the result itself. Gives both back if the
-    /// result is there already.
-    pub fn hand_over(self, call: Call<T>) -> Option<(Self, Call<T>)> {
-        match self.listen(Listener::Call(call)) {
-            Registered::Done(Listener::Call(call)) => Some((self, call)),
-            _ => None,
+    /// Hands the result to `call`: by who sets it, or here if it is there.
+    pub fn give_to(self, call: impl FnOnce(R) + Send + 'static) {
+        if let Registered::Done(Listener::Call(call)) = self.listen(Listener::Call(Box::new(call)))
+        {
+            call(self.take());
         }
     }
 
+    /// Waits until the result is there; false if the time was over first.
+    pub fn wait(&self, timeout: Option<Duration>) -> bool {
+        if self.is_done() {
+            return true;
+        }
+        let announce = |waiter| {
+            let registered = self.listen(Listener::Thread(waiter));
+            matches!(registered, Registered::Listening)
+        };
+        let is_done = || self.is_done();
+        match timeout {
+            None => {
+                sync::wait(announce, is_done);
+                true
+            }
+            Some(timeout) => sync::wait_timeout(timeout, announce, is_done, || self.withdraw()),
+        }
+    }
+
+    /// Whether the result is there; if not, the task is woken when it is.
+    pub fn poll(&self, context: &Context<'_>) -> bool {
+        // The waker of an earlier poll may be another task's.
+        let listen = || self.listen(Listener::Task(context.waker().clone()));
+        self.is_done() || !matches!(listen(), Registered::Listening)
+    }
+
     /// Takes the listener away. False if the producer has found it: the result is there.
-    pub fn withdraw(&self) -> bool {
+    fn withdraw(&self) -> bool {
         let cell = self.0.cell();
         let exchanged =
             cell.state
@@ -223,11 +252,11 @@ impl<T> Consumer<T> {
     }
 
     /// The result, which must be there.
-    pub fn take(self) -> Result<T, Failure> {
+    pub fn take(self) -> R {
         assert!(self.is_done());
         // SAFETY: in SET the cell is the consumer's.
         let result = unsafe { self.0.take() };
-        result.unwrap_or(Err(Failure::Abandoned))
+        result.expect(THERE)
     }
 
     /// The consumer goes, and doesn't want the result.

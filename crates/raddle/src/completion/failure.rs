@@ -7,6 +7,17 @@ use std::fmt;
 use std::panic::resume_unwind;
 
 /// Why there will be no value.
+///
+/// ```
+/// use raddle::completion::{Failure, pair};
+/// let (promise, completion) = pair::<u8>();
+/// drop(promise);
+/// match completion.wait() {
+///     Ok(value) => println!("{value}"),
+///     Err(Failure::Abandoned) => println!("nobody computed it"),
+///     Err(panicked) => panicked.resume(),
+/// }
+/// ```
 pub enum Failure {
     /// The promise was dropped unset.
     Abandoned,
@@ -67,6 +78,14 @@ impl fmt::Debug for Failure {
 impl Error for Failure {}
 
 /// What [`Completion::wait_timeout`] says instead of a value.
+///
+/// ```
+/// use raddle::completion::{TimedWait, pair};
+/// use std::time::Duration;
+/// let (_promise, completion) = pair::<u8>();
+/// let timed = completion.wait_timeout(Duration::from_millis(1)).unwrap_err();
+/// assert!(matches!(timed, TimedWait::TimedOut(_)));
+/// ```
 pub enum TimedWait<T> {
     /// The time is over; the completion can be waited for again.
     TimedOut(Completion<T>),

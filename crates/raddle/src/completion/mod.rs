@@ -33,14 +33,14 @@
 //! lock is taken: setting a promise that nobody waits for yet is one atomic exchange.
 
 mod block_on;
-mod cell;
+pub(crate) mod cell;
 mod failure;
 mod sync;
 
 pub use block_on::block_on;
 pub use failure::{Failure, TimedWait};
 
-use cell::{Consumer, Listener, Producer, Registered};
+use cell::{Consumer, Producer};
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -86,7 +86,7 @@ pub fn pair<T>() -> (Promise<T>, Completion<T>) {
 /// ```
 pub struct Promise<T> {
     /// `None` once it is set.
-    cell: Option<Producer<T>>,
+    cell: Option<Producer<Result<T, Failure>>>,
 }
 
 impl<T> Promise<T> {
@@ -206,7 +206,7 @@ impl<T> fmt::Debug for Promise<T> {
 #[must_use = "a value that nobody waits for is lost"]
 pub struct Completion<T> {
     /// `None` once the result was taken, or something else waits for it.
-    cell: Option<Consumer<T>>,
+    cell: Option<Consumer<Result<T, Failure>>>,
 }
 
 impl<T> Completion<T> {
@@ -235,6 +235,11 @@ impl<T> Completion<T> {
     }
 
     /// Waits for the value.
+    ///
+    /// ```
+    /// let answer = raddle::run_as_green_thread(|| 6 * 7);
+    /// assert_eq!(answer.wait().unwrap(), 42);
+    /// ```
     ///
     /// # Errors
     /// [`Failure::Abandoned`] if the promise was dropped, [`Failure::Panicked`] if its computation
@@ -285,23 +290,9 @@ impl<T> Completion<T> {
         let Some(cell) = self.cell.take() else {
             panic!("{TAKEN}");
         };
-        if !cell.is_done() {
-            let announce = |waiter| {
-                let registered = cell.listen(Listener::Thread(waiter));
-                matches!(registered, Registered::Listening)
-            };
-            let is_done = || cell.is_done();
-            let in_time = match timeout {
-                None => {
-                    sync::wait(announce, is_done);
-                    true
-                }
-                Some(timeout) => sync::wait_timeout(timeout, announce, is_done, || cell.withdraw()),
-            };
-            if !in_time {
-                self.cell = Some(cell);
-                return Err(self);
-            }
+        if !cell.wait(timeout) {
+            self.cell = Some(cell);
+            return Err(self);
         }
         Ok(cell.take())
     }
@@ -335,9 +326,7 @@ impl<T> Completion<T> {
             Ok(value) => promise.run(|| next(value)),
             Err(failure) => drop(promise.finish(Err(failure))),
         };
-        if let Some((cell, call)) = cell.hand_over(Box::new(call)) {
-            call(cell.take());
-        }
+        cell.give_to(call);
         completion
     }
 }
@@ -353,11 +342,8 @@ impl<T> Future for Completion<T> {
         let Some(cell) = &self.cell else {
             panic!("{TAKEN}");
         };
-        if !cell.is_done() {
-            // The waker of an earlier poll may be another task's.
-            if let Registered::Listening = cell.listen(Listener::Task(context.waker().clone())) {
-                return Poll::Pending;
-            }
+        if !cell.poll(context) {
+            return Poll::Pending;
         }
         match self.cell.take() {
             Some(cell) => Poll::Ready(cell.take()),

@@ -2,10 +2,16 @@
 
 use super::Thread;
 use crate::completion::{Completion, Failure};
+use crate::thread::SelfJoin;
 use std::fmt;
 use std::thread;
 
 /// The right to wait for a light thread's end. Dropped, it lets the thread go on by itself.
+///
+/// ```
+/// let thread = raddle::light::spawn(|| 5);
+/// assert_eq!(thread.join().unwrap(), 5);
+/// ```
 pub struct JoinHandle<T> {
     completion: Completion<T>,
     thread: Thread,
@@ -36,8 +42,14 @@ impl<T> JoinHandle<T> {
     /// ```
     ///
     /// # Errors
-    /// What the thread panicked with.
+    /// What the thread panicked with; [`SelfJoin`] if it is the calling thread.
+    ///
+    /// # Blocking
+    /// The light or green thread; outside raddle, the kernel thread.
     pub fn join(self) -> thread::Result<T> {
+        if self.thread.is_current() {
+            return Err(Box::new(SelfJoin));
+        }
         self.completion.wait().map_err(|failure| match failure {
             Failure::Panicked(payload) => payload,
             Failure::Abandoned => Box::new(failure),

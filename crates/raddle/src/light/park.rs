@@ -23,6 +23,11 @@ impl Thread {
         }
     }
 
+    pub(super) fn is_current(self) -> bool {
+        let own = |light: &Light| std::ptr::eq(light, self.light) && light.life() == self.life;
+        super::running().is_some_and(own)
+    }
+
     /// Lets the thread go on from its [`park`], or from the next one if it isn't there. Nothing
     /// happens if it has ended.
     ///

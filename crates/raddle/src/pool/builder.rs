@@ -32,6 +32,15 @@ pub enum Overflow {
 }
 
 /// A panic in work without a handle, as a report hook sees it.
+///
+/// ```
+/// use raddle::pool::{OnPanic, PanicReport};
+/// fn tell(report: &PanicReport<'_>) {
+///     eprintln!("{}: {}", report.pool, report.message().unwrap_or("a panic"));
+/// }
+/// let policy = OnPanic::report(tell);
+/// # drop(policy);
+/// ```
 pub struct PanicReport<'a> {
     /// The pool's name.
     pub pool: &'a str,
@@ -86,6 +95,14 @@ pub enum OnPanic {
 }
 
 /// A callback for [`OnPanic::Report`].
+///
+/// ```
+/// use raddle::pool::{OnPanic, PanicHook};
+/// use std::sync::Arc;
+/// let hook: PanicHook = Arc::new(|report| eprintln!("{report:?}"));
+/// let both = [OnPanic::Report(hook.clone()), OnPanic::Report(hook)];
+/// # drop(both);
+/// ```
 pub type PanicHook = Arc<dyn Fn(&PanicReport<'_>) + Send + Sync>;
 
 impl OnPanic {

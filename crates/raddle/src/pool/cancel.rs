@@ -29,6 +29,13 @@ struct Callbacks {
 }
 
 /// The work was cancelled.
+///
+/// ```
+/// use raddle::pool::{CancelSource, Cancelled};
+/// let source = CancelSource::new();
+/// source.cancel();
+/// assert_eq!(source.token().check(), Err(Cancelled));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cancelled;
 
@@ -312,6 +319,14 @@ impl Inner {
 }
 
 /// A callback that waits for a cancellation; taken back when this is dropped.
+///
+/// ```
+/// use raddle::pool::CancelSource;
+/// let source = CancelSource::new();
+/// let registration = source.token().on_cancel(|| unreachable!("it was taken back"));
+/// drop(registration);
+/// source.cancel();
+/// ```
 #[must_use = "dropping the registration takes the callback back"]
 pub struct Registration {
     inner: Weak<Inner>,

@@ -145,6 +145,14 @@ impl fmt::Debug for Context {
 }
 
 /// Keeps contexts from flowing while it lives; from [`Context::suppress_flow`].
+///
+/// ```
+/// use raddle::pool::Context;
+/// {
+///     let _guard = Context::suppress_flow();
+///     // what is queued here takes no context along
+/// }
+/// ```
 #[derive(Debug)]
 pub struct SuppressFlow(PhantomData<*mut ()>);
 
@@ -190,6 +198,15 @@ fn tell_of_differences(before: Option<&Values>, after: Option<&Values>) {
 }
 
 /// What happened to a [`ContextLocal`] on the calling thread.
+///
+/// ```
+/// use raddle::pool::{Change, ContextLocal};
+/// fn tell(change: &Change<'_, u8>) {
+///     println!("from {:?} to {:?}", change.old, change.new);
+/// }
+/// static LOCAL: ContextLocal<u8> = ContextLocal::with_notify(tell);
+/// LOCAL.set(3); // from None to Some(3)
+/// ```
 #[derive(Debug)]
 pub struct Change<'a, T> {
     /// The value before.

@@ -25,7 +25,6 @@
 use super::job::{Job, Payload, Table};
 use raddle_sched::sync::{AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -82,7 +81,7 @@ pub struct Thief(Arc<Ring>);
 pub fn new() -> (Owner, Thief) {
     let slot = |_| Slot {
         table: AtomicPtr::new(null_mut()),
-        payload: UnsafeCell::new([MaybeUninit::uninit(); _]),
+        payload: UnsafeCell::new(Payload::NONE),
     };
     let ring = Arc::new(Ring {
         top: Line(AtomicUsize::new(0)),

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 impl Shared {
     /// Ends the pool; see [`Pool::dispose`](super::Pool::dispose).
     pub fn dispose(&self, pending: Pending, timeout: Option<Duration>) -> DisposeReport {
+        if self.is_forked() {
+            return DisposeReport::default(); // the parent's affair
+        }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.watch.stop();
         let before = self.stats();

@@ -6,6 +6,13 @@ use std::fmt;
 use std::io;
 
 /// Why a pool can't be made as asked.
+///
+/// # Examples
+/// ```
+/// use raddle::pool::{BuildError, Pool};
+/// let refused = Pool::builder().workers(3).max_workers(2).build().unwrap_err();
+/// assert_eq!(refused, BuildError::MinAboveMax { min: 3, max: 2 });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -48,6 +55,14 @@ impl fmt::Display for BuildError {
 impl Error for BuildError {}
 
 /// Why work was not queued.
+///
+/// # Examples
+/// ```
+/// use raddle::pool::{QueueError, queue};
+/// let refused = queue(|| ()).unwrap_err(); // on no worker
+/// assert_eq!(refused.to_string(), "the calling thread is no worker of a pool");
+/// assert!(matches!(refused, QueueError::NotAWorker));
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum QueueError {
@@ -66,6 +81,8 @@ pub enum QueueError {
     Watch(io::Error),
     /// A period of no length.
     ZeroPeriod,
+    /// The pool is a parent process's: a fork left its workers behind.
+    Forked,
 }
 
 impl fmt::Display for QueueError {
@@ -78,6 +95,7 @@ impl fmt::Display for QueueError {
             Self::NotAWorker => out.write_str("the calling thread is no worker of a pool"),
             Self::Watch(_) => out.write_str("the descriptor can't be watched"),
             Self::ZeroPeriod => out.write_str("a period must be longer than nothing"),
+            Self::Forked => out.write_str("the pool is the parent process's"),
         }
     }
 }
@@ -92,12 +110,27 @@ impl Error for QueueError {
 }
 
 /// Why a task has no result.
+///
+/// # Examples
+/// ```
+/// use raddle::pool::{Pending, Pool, TaskError};
+/// let pool = Pool::builder().workers(1).max_workers(1).inline_waits(false).build()?;
+/// let (gate, barrier) = std::sync::mpsc::channel::<()>();
+/// pool.queue(move || drop(barrier.recv()))?;
+/// let task = pool.task(|| unreachable!("it never starts"))?;
+/// pool.dispose(Pending::Drop, Some(std::time::Duration::ZERO));
+/// assert!(matches!(task.wait(), Err(TaskError::Discarded)));
+/// drop(gate);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[non_exhaustive]
 pub enum TaskError {
     /// It was cancelled before it started.
     Cancelled,
     /// It was queued, and dropped before it started: by disposal, or for newer work.
     Discarded,
+    /// It was queued before a fork, by which its pool's workers were left behind.
+    Forked,
     /// It panicked, with this.
     Panicked(Box<dyn Any + Send>),
 }
@@ -133,6 +166,7 @@ impl fmt::Debug for TaskError {
         match self {
             Self::Cancelled => out.write_str("Cancelled"),
             Self::Discarded => out.write_str("Discarded"),
+            Self::Forked => out.write_str("Forked"),
             Self::Panicked(_) => out.debug_tuple("Panicked").field(&self.message()).finish(),
         }
     }
@@ -143,6 +177,7 @@ impl fmt::Display for TaskError {
         match self {
             Self::Cancelled => out.write_str("the task was cancelled"),
             Self::Discarded => out.write_str("the task was dropped before it started"),
+            Self::Forked => out.write_str("the task was left to the parent process"),
             Self::Panicked(_) => {
                 write!(out, "the task panicked: {}", self.message().unwrap_or("?"))
             }

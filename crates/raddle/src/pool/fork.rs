@@ -196,6 +196,19 @@ where
 }
 
 /// A place to spawn work that may borrow from outside of it; from [`PoolRef::scope`].
+///
+/// ```
+/// use raddle::pool::{Pool, Scope};
+/// fn halves<'scope>(scope: &Scope<'scope>, numbers: &'scope mut [u32]) {
+///     let (low, high) = numbers.split_at_mut(numbers.len() / 2);
+///     scope.spawn(move |_| low.sort_unstable());
+///     scope.spawn(move |_| high.sort_unstable());
+/// }
+/// let mut numbers = [4, 3, 2, 1];
+/// Pool::new().scope(|scope| halves(scope, &mut numbers))?;
+/// assert_eq!(numbers, [3, 4, 1, 2]);
+/// # Ok::<(), raddle::pool::QueueError>(())
+/// ```
 pub struct Scope<'scope> {
     /// Spawned items that have not ended, and one for the scope's own closure.
     pending: AtomicUsize,
@@ -405,6 +418,9 @@ impl PoolRef {
     pub fn install<R: Send>(&self, f: impl FnOnce() -> R + Send) -> Result<R, QueueError> {
         if Local::is_in(&self.shared) {
             return Ok(f());
+        }
+        if self.shared.is_forked() {
+            return Err(QueueError::Forked);
         }
         if self.is_closed() {
             return Err(QueueError::Closed);

@@ -6,15 +6,24 @@
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 
-const PAYLOAD_WORDS: usize = 3;
+/// A word that may be part of anything, and of nothing.
+pub type Word = MaybeUninit<usize>;
 
-/// The closure or a pointer to it, by the job's table.
-pub type Payload = [MaybeUninit<usize>; PAYLOAD_WORDS];
+/// The closure or a pointer to it, by the job's table. Three words, not an array of them, and given
+/// to the table's functions by value: so they stay in registers from a queue's slot to the closure.
+/// In memory, a processor that loads in other pieces than it has just stored waits for the store.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Payload(Word, Word, Word);
+
+impl Payload {
+    pub const NONE: Self = Self(Word::uninit(), Word::uninit(), Word::uninit());
+}
 
 /// What can be done with a payload; either function consumes it.
 pub struct Table {
-    run: unsafe fn(*mut Payload),
-    discard: unsafe fn(*mut Payload),
+    run: unsafe fn(Word, Word, Word),
+    discard: unsafe fn(Word, Word, Word),
 }
 
 /// A closure that runs once, or is dropped.
@@ -39,7 +48,7 @@ impl Job {
     /// What `f` borrows lives until the job has run or was dropped, and may be used by another
     /// thread.
     pub unsafe fn new_unchecked<F: FnOnce()>(f: F) -> Self {
-        let mut payload = [MaybeUninit::uninit(); PAYLOAD_WORDS];
+        let mut payload = Payload::NONE;
         let place = (&raw mut payload).cast::<F>();
         if size_of::<F>() <= size_of::<Payload>() && align_of::<F>() <= align_of::<Payload>() {
             // SAFETY: the payload is large and aligned enough for an F.
@@ -57,12 +66,13 @@ impl Job {
     /// Runs the closure.
     #[inline(always)]
     pub fn run(self) {
-        let mut job = ManuallyDrop::new(self);
+        let (table, Payload(a, b, c)) = self.into_parts();
         // SAFETY: the payload belongs to this table, and is consumed this once.
-        unsafe { (job.table.run)(&mut job.payload) }
+        unsafe { (table.run)(a, b, c) }
     }
 
     /// The job as its words, which owe a run or a drop.
+    #[inline(always)]
     pub fn into_parts(self) -> (&'static Table, Payload) {
         let job = ManuallyDrop::new(self);
         (job.table, job.payload)
@@ -72,6 +82,7 @@ impl Job {
     ///
     /// # Safety
     /// They came together from one call of [`Job::into_parts`], and come back once.
+    #[inline(always)]
     pub unsafe fn from_parts(table: &'static Table, payload: Payload) -> Self {
         Self { table, payload }
     }
@@ -79,8 +90,9 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
+        let Payload(a, b, c) = self.payload;
         // SAFETY: the payload belongs to this table; `run` and `into_parts` keep us from here.
-        unsafe { (self.table.discard)(&mut self.payload) }
+        unsafe { (self.table.discard)(a, b, c) }
     }
 }
 
@@ -93,18 +105,20 @@ impl<F: FnOnce()> Inline<F> {
     };
 
     /// # Safety
-    /// The payload holds an F, and is not used again.
-    unsafe fn run(payload: *mut Payload) {
+    /// The words hold an F, and are not used again.
+    unsafe fn run(a: Word, b: Word, c: Word) {
+        let payload = Payload(a, b, c);
         // SAFETY: the caller's promise.
-        let closure = unsafe { payload.cast::<F>().read() };
+        let closure = unsafe { (&raw const payload).cast::<F>().read() };
         closure();
     }
 
     /// # Safety
     /// As for `run`.
-    unsafe fn discard(payload: *mut Payload) {
+    unsafe fn discard(a: Word, b: Word, c: Word) {
+        let payload = Payload(a, b, c);
         // SAFETY: the caller's promise.
-        unsafe { payload.cast::<F>().drop_in_place() }
+        drop(unsafe { (&raw const payload).cast::<F>().read() });
     }
 }
 
@@ -117,18 +131,18 @@ impl<F: FnOnce()> Boxed<F> {
     };
 
     /// # Safety
-    /// The payload holds a pointer from `Box::into_raw`, and is not used again.
-    unsafe fn run(payload: *mut Payload) {
+    /// The first word holds a pointer from `Box::into_raw`, and is not used again.
+    unsafe fn run(a: Word, _: Word, _: Word) {
         // SAFETY: the caller's promise.
-        let boxed = unsafe { Box::from_raw(payload.cast::<*mut F>().read()) };
+        let boxed = unsafe { Box::from_raw((&raw const a).cast::<*mut F>().read()) };
         boxed();
     }
 
     /// # Safety
     /// As for `run`.
-    unsafe fn discard(payload: *mut Payload) {
+    unsafe fn discard(a: Word, _: Word, _: Word) {
         // SAFETY: the caller's promise.
-        drop(unsafe { Box::from_raw(payload.cast::<*mut F>().read()) });
+        drop(unsafe { Box::from_raw((&raw const a).cast::<*mut F>().read()) });
     }
 }
 

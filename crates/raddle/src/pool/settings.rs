@@ -45,7 +45,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// As [`PoolRef::queue`] does it.
+    /// As [`PoolRef::queue`](super::PoolRef::queue) does it.
     ///
     /// # Examples
     /// ```
@@ -84,16 +84,35 @@ impl Options {
 }
 
 /// What disposal does with work that waits.
+///
+/// # Examples
+/// ```
+/// use raddle::pool::{Pending, Pool};
+/// use std::time::Duration;
+/// let report = Pool::new().dispose(Pending::Drop, Some(Duration::from_secs(1)));
+/// assert_eq!(report.dropped, 0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
     /// It is run, and so is the work that it queues.
     Run,
-    /// It is dropped; who waits for a dropped task gets [`TaskError::Discarded`].
+    /// It is dropped; who waits for a dropped task gets
+    /// [`TaskError::Discarded`](super::TaskError::Discarded).
     Drop,
 }
 
 /// What happened during a disposal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// # Examples
+/// ```
+/// use raddle::pool::{Pending, Pool};
+/// let pool = Pool::new();
+/// pool.queue(|| ())?;
+/// let report = pool.dispose(Pending::Run, None);
+/// assert_eq!((report.dropped, report.still_running, report.panicked), (0, 0, 0));
+/// # Ok::<(), raddle::pool::QueueError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DisposeReport {
     /// Items that ran during the disposal.
@@ -107,6 +126,15 @@ pub struct DisposeReport {
 }
 
 /// A pool's counters at about one moment.
+///
+/// # Examples
+/// ```
+/// let pool = raddle::pool::Pool::builder().workers(1).build()?;
+/// pool.task(|| ())?.wait().unwrap();
+/// let stats = pool.stats();
+/// assert_eq!((stats.queued, stats.rejected, stats.peak_workers), (1, 0, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -134,7 +162,7 @@ pub struct Stats {
     pub workers: usize,
     /// Workers without work.
     pub idle: usize,
-    /// Workers in [`blocking`].
+    /// Workers in [`blocking`](super::blocking).
     pub blocked: usize,
     /// How many workers should be neither idle nor blocked.
     pub target: usize,

@@ -16,16 +16,18 @@
 //!   who rests writes the pulse and reads the deques' ends; all SeqCst. One of them sees the other.
 
 use super::builder::{Config, OnPanic, Overflow, PanicReport};
+use super::counters::{Counters, Counts};
 use super::deque::{self, Owner, Thief};
+use super::forks;
 use super::job::Job;
 use super::lanes::Lanes;
 use super::lock::{Guard, Lock, Parker, Signal};
 use super::sync::lock;
 use super::watch::Watch;
 use super::worker;
-use super::{Priority, QueueError, Stats};
+use super::{Priority, QueueError};
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// The most slots of a pool.
@@ -49,6 +51,8 @@ pub struct Pulse {
     pub urgent: AtomicBool,
     /// A [`Phase`]. Written under the lock.
     phase: AtomicU8,
+    /// Forks that lead to the process that made the pool.
+    forks: u32,
 }
 
 /// How far the pool's life is.
@@ -89,21 +93,6 @@ pub struct Slot {
     pub counters: Counters,
 }
 
-/// Written by the slot's worker alone; on cache lines of their own.
-#[repr(align(128))]
-#[derive(Default)]
-pub struct Counters {
-    pub executed: AtomicU64,
-    pub panicked: AtomicU64,
-    pub queued: AtomicU64,
-    pub stolen: AtomicU64,
-}
-
-/// Adds one to a counter that only the caller writes.
-pub fn bump(counter: &AtomicU64) {
-    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-}
-
 pub struct State {
     pub lanes: Lanes,
     pub phase: Phase,
@@ -120,17 +109,6 @@ pub struct State {
     pub monitored: bool,
     pub counts: Counts,
     panic: Option<Box<dyn Any + Send>>,
-}
-
-#[derive(Default)]
-pub struct Counts {
-    pub queued: u64,
-    pub rejected: u64,
-    pub discarded: u64,
-    pub inlined: u64,
-    pub caller_ran: u64,
-    pub peak: usize,
-    pub injected: u64,
 }
 
 impl State {
@@ -169,6 +147,7 @@ impl Shared {
             config,
             pulse: Pulse {
                 wanting: AtomicBool::new(true),
+                forks: forks::watch(),
                 ..Pulse::default()
             },
             state: Lock::new(State {
@@ -207,6 +186,12 @@ impl Shared {
         }
     }
 
+    /// Whether this is the child of a fork, which has none of the workers.
+    #[inline(always)]
+    pub fn is_forked(&self) -> bool {
+        self.pulse.forks != forks::count()
+    }
+
     /// The slots that were ever used.
     pub fn used(&self) -> &[Slot] {
         &self.slots[..self.used.load(Ordering::Acquire)]
@@ -241,6 +226,9 @@ impl Shared {
 
     /// Queues a job from outside the workers' deques.
     pub fn queue(&self, job: Job, priority: Priority, origin: Origin) -> Result<(), QueueError> {
+        if self.is_forked() {
+            return Err(QueueError::Forked);
+        }
         let mut discarded = None;
         let mut state = self.state();
         loop {
@@ -307,7 +295,7 @@ impl Shared {
     /// Nothing if somebody has the lock: a worker that waited for it would make who queues wake it
     /// up, and more waits in the lanes a moment later. It looks under the lock before it rests.
     pub fn take(&self, most: usize, batch: &mut Vec<Job>) {
-        if !self.has_waiting() {
+        if !self.has_waiting() || self.is_forked() {
             return;
         }
         let Some(mut state) = self.state.try_lock() else {
@@ -393,6 +381,9 @@ impl Shared {
     /// Wakes or starts a worker for what was pushed to a deque.
     #[cold]
     pub fn wake_one(&self) {
+        if self.is_forked() {
+            return;
+        }
         let mut state = self.state();
         let wake = self.summon(&mut state);
         self.publish(&state);
@@ -503,6 +494,9 @@ impl Shared {
 
     /// A worker begins to block: another may run in its place.
     pub fn enter_blocking(&self) {
+        if self.is_forked() {
+            return;
+        }
         let mut state = self.state();
         state.blocked += 1;
         self.publish(&state);
@@ -516,6 +510,9 @@ impl Shared {
 
     /// A worker blocks no longer.
     pub fn leave_blocking(&self) {
+        if self.is_forked() {
+            return;
+        }
         let mut state = self.state();
         state.blocked -= 1;
         self.publish(&state);
@@ -546,39 +543,9 @@ impl Shared {
     }
 
     pub fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
-        self.state().panic.take()
-    }
-
-    pub fn stats(&self) -> Stats {
-        let sum = |get: fn(&Counters) -> &AtomicU64| {
-            let values = self.used().iter().map(|slot| get(&slot.counters));
-            values
-                .map(|value| value.load(Ordering::Relaxed))
-                .sum::<u64>()
-        };
-        let local: usize = self
-            .used()
-            .iter()
-            .map(|slot| slot.thief.get().map_or(0, Thief::len))
-            .sum();
-        let state = self.state();
-        let counts = &state.counts;
-        Stats {
-            queued: counts.queued + sum(|counters| &counters.queued),
-            executed: sum(|counters| &counters.executed) + counts.caller_ran,
-            panicked: sum(|counters| &counters.panicked),
-            stolen: sum(|counters| &counters.stolen),
-            rejected: counts.rejected,
-            discarded: counts.discarded,
-            inlined: counts.inlined,
-            caller_ran: counts.caller_ran,
-            injected: counts.injected,
-            pending: state.lanes.len() + local,
-            workers: state.alive,
-            idle: state.idle.len(),
-            blocked: state.blocked,
-            target: state.target,
-            peak_workers: counts.peak,
+        if self.is_forked() {
+            return None;
         }
+        self.state().panic.take()
     }
 }

@@ -2,11 +2,11 @@
 
 use super::PoolRef;
 use super::cancel::{CancelToken, Registration};
-use super::cell::{Outcome, ResultCell};
 use super::context::Context;
 use super::errors::TaskError;
 use super::sync::lock;
 use super::worker::blocking;
+use crate::completion::cell::{self, Consumer, Producer};
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,11 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context as Polling, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+type Outcome<T> = Result<T, TaskError>;
+
+const POLLED: &str = "the task was polled to its end before";
 
 /// Work that was queued, and its result. Dropping it lets the work run and forgets the result.
 ///
@@ -29,48 +33,49 @@ use std::time::{Duration, Instant};
 /// ```
 #[must_use = "`queue` is for work whose result nobody wants"]
 pub struct Task<T> {
-    work: Arc<dyn Work<T>>,
+    work: Arc<dyn Work>,
+    /// `None` once the outcome was taken, or something else waits for it.
+    outcome: Option<Consumer<Outcome<T>>>,
     pool: PoolRef,
     /// Takes the task out of a cancelled token's callbacks; gone with the task.
     _cancellation: Option<Registration>,
 }
 
-/// A task's closure and result, without the closure's type.
-trait Work<T>: Send + Sync {
+/// A task's closure, and where its outcome goes, without their types.
+trait Work: Send + Sync {
     /// Runs the closure if it is ready, unless somebody else runs or ran it; whether it did.
     fn run(&self) -> bool;
     /// Allows the closure to run.
     fn make_ready(&self);
     /// Takes the closure away from whoever would run it later.
     fn withdraw(&self, why: TaskError) -> bool;
-    fn cell(&self) -> &ResultCell<T>;
 }
 
 struct Body<F, T> {
-    /// Taken by who runs it.
-    closure: Mutex<Option<F>>,
+    /// Taken by who runs it, with what its outcome is given to.
+    closure: Mutex<Option<(F, Producer<Outcome<T>>)>>,
     /// What the closure needs is there. Written before the task is queued (release), read by who
     /// would run it (acquire).
     ready: AtomicBool,
     token: CancelToken,
-    cell: ResultCell<T>,
 }
 
-impl<F: FnOnce() -> T + Send, T: Send> Work<T> for Body<F, T> {
+impl<F: FnOnce() -> T + Send, T: Send> Work for Body<F, T> {
     fn run(&self) -> bool {
         if !self.ready.load(Ordering::Acquire) {
             return false;
         }
-        let Some(closure) = lock(&self.closure).take() else {
+        let Some((closure, producer)) = lock(&self.closure).take() else {
             return false;
         };
-        self.cell.set(match self.token.is_cancelled() {
+        let outcome = match self.token.is_cancelled() {
             true => {
                 drop(closure);
                 Err(TaskError::Cancelled)
             }
             false => catch_unwind(AssertUnwindSafe(closure)).map_err(TaskError::Panicked),
-        });
+        };
+        producer.finish(outcome);
         true
     }
 
@@ -79,22 +84,20 @@ impl<F: FnOnce() -> T + Send, T: Send> Work<T> for Body<F, T> {
     }
 
     fn withdraw(&self, why: TaskError) -> bool {
-        let closure = lock(&self.closure).take();
-        if closure.is_some() {
-            self.cell.set(Err(why));
-        }
-        closure.is_some()
-    }
-
-    fn cell(&self) -> &ResultCell<T> {
-        &self.cell
+        let taken = lock(&self.closure).take();
+        let Some((closure, producer)) = taken else {
+            return false;
+        };
+        producer.finish(Err(why));
+        drop(closure);
+        true
     }
 }
 
 /// The queue's share in a task: if it is dropped, the task was not run, or not by the queue.
-struct Queued<T: Send + 'static>(Arc<dyn Work<T>>);
+struct Queued(Arc<dyn Work>);
 
-impl<T: Send + 'static> Drop for Queued<T> {
+impl Drop for Queued {
     fn drop(&mut self) {
         self.0.withdraw(TaskError::Discarded);
     }
@@ -111,17 +114,18 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
-    let work: Arc<dyn Work<T>> = Arc::new(Body {
-        closure: Mutex::new(Some(closure)),
+    let (producer, consumer) = cell::pair();
+    let work: Arc<dyn Work> = Arc::new(Body {
+        closure: Mutex::new(Some((closure, producer))),
         ready: AtomicBool::new(ready),
         token: token.clone(),
-        cell: ResultCell::new(),
     });
     let queued = Queued(work.clone());
     let weak = Arc::downgrade(&work);
     let cancellable = token.can_be_cancelled();
     let task = Task {
         work,
+        outcome: Some(consumer),
         pool: pool.clone(),
         _cancellation: cancellable.then(|| {
             token.on_cancel(move || {
@@ -150,7 +154,7 @@ impl<T: Send + 'static> Task<T> {
     /// # Ok::<(), raddle::pool::QueueError>(())
     /// ```
     pub fn is_done(&self) -> bool {
-        self.work.cell().is_done()
+        self.outcome.as_ref().is_none_or(Consumer::is_done)
     }
 
     /// Waits for the result. If the task has not started, it runs here and now, unless the pool was
@@ -159,9 +163,12 @@ impl<T: Send + 'static> Task<T> {
     /// # Errors
     /// [`TaskError`] says why there is no result.
     ///
+    /// # Panics
+    /// If the task was polled as a future before, and was ready.
+    ///
     /// # Blocking
-    /// Blocks the calling thread. For a worker of a pool this counts as [`blocking`], so that
-    /// workers that wait for tasks don't starve the tasks.
+    /// The light or green thread; outside raddle, the kernel thread. For a worker of a pool this
+    /// counts as [`blocking`], so that workers that wait for tasks don't starve the tasks.
     ///
     /// # Examples
     /// ```
@@ -169,10 +176,10 @@ impl<T: Send + 'static> Task<T> {
     /// assert_eq!(pool.task(|| "done")?.wait().unwrap(), "done");
     /// # Ok::<(), raddle::pool::QueueError>(())
     /// ```
-    pub fn wait(self) -> Result<T, TaskError> {
+    pub fn wait(mut self) -> Result<T, TaskError> {
         self.run_inline();
-        let outcome = self.wait_until(None);
-        outcome.expect("the result is taken by this call alone")
+        let outcome = self.wait_within(None);
+        outcome.expect("a wait without an end has no timeout")
     }
 
     /// Waits for the result no longer than `timeout`; gives the task back then. Never runs the task
@@ -180,6 +187,9 @@ impl<T: Send + 'static> Task<T> {
     ///
     /// # Errors
     /// The task itself, if the time is over.
+    ///
+    /// # Panics
+    /// As [`Task::wait`].
     ///
     /// # Blocking
     /// As [`Task::wait`].
@@ -194,9 +204,8 @@ impl<T: Send + 'static> Task<T> {
     /// task.wait().unwrap();
     /// # Ok::<(), raddle::pool::QueueError>(())
     /// ```
-    pub fn wait_timeout(self, timeout: Duration) -> Result<Result<T, TaskError>, Self> {
-        let deadline = Instant::now().checked_add(timeout);
-        self.wait_until(deadline).ok_or(self)
+    pub fn wait_timeout(mut self, timeout: Duration) -> Result<Result<T, TaskError>, Self> {
+        self.wait_within(Some(timeout)).ok_or(self)
     }
 
     /// Cancels the task if it has not started; whether it had not.
@@ -228,7 +237,7 @@ impl<T: Send + 'static> Task<T> {
     /// # Ok::<(), raddle::pool::QueueError>(())
     /// ```
     pub fn then<U: Send + 'static>(
-        self,
+        mut self,
         f: impl FnOnce(Result<T, TaskError>) -> U + Send + 'static,
     ) -> Task<U> {
         let input = Arc::new(Mutex::new(None));
@@ -241,28 +250,36 @@ impl<T: Send + 'static> Task<T> {
         let (task, queued) = new(&self.pool, body, CancelToken::default(), false);
         let pool = self.pool.clone();
         let next = task.work.clone();
-        self.work.cell().then(move |outcome| {
+        let go_on = move |outcome| {
             *lock(&input) = Some(outcome);
             next.make_ready();
             // A pool that accepts no more drops the closure, and so discards the task.
             let _ = pool.queue_exempt(queued);
-        });
+        };
+        self.outcome.take().expect(POLLED).give_to(go_on);
         task
     }
 
-    fn wait_until(&self, deadline: Option<Instant>) -> Option<Outcome<T>> {
-        let cell = self.work.cell();
-        if cell.is_done() {
-            return cell.wait(deadline);
+    /// The outcome; `None` if the time was over first.
+    fn wait_within(&mut self, timeout: Option<Duration>) -> Option<Outcome<T>> {
+        let outcome = self.outcome.as_ref().expect(POLLED);
+        if !outcome.is_done() {
+            if self.pool.shared.is_forked() {
+                return Some(Err(TaskError::Forked));
+            }
+            if !blocking(|| outcome.wait(timeout)) {
+                return None;
+            }
         }
-        blocking(|| cell.wait(deadline))
+        self.outcome.take().map(Consumer::take)
     }
 
     fn run_inline(&self) {
         // What the task sees is what flowed to it, wherever it runs.
         let run = || Context::default().run(|| self.work.run());
-        if self.pool.shared.config.inline_waits && run() {
-            self.pool.shared.state().counts.inlined += 1;
+        let shared = &self.pool.shared;
+        if shared.config.inline_waits && run() && !shared.is_forked() {
+            shared.state().counts.inlined += 1;
         }
     }
 }
@@ -271,16 +288,34 @@ impl<T: Send + 'static> Future for Task<T> {
     type Output = Result<T, TaskError>;
 
     /// Never runs the task itself: an executor's thread has other things to do.
-    fn poll(self: Pin<&mut Self>, polling: &mut Polling<'_>) -> Poll<Self::Output> {
-        self.work.cell().poll(polling.waker())
+    ///
+    /// # Panics
+    /// If it was ready before.
+    fn poll(mut self: Pin<&mut Self>, polling: &mut Polling<'_>) -> Poll<Self::Output> {
+        if !self.outcome.as_ref().expect(POLLED).poll(polling) {
+            return Poll::Pending;
+        }
+        let outcome = self.outcome.take().expect(POLLED);
+        Poll::Ready(outcome.take())
     }
 }
 
-impl<T> fmt::Debug for Task<T> {
+// The outcome is not in the task itself.
+impl<T> Unpin for Task<T> {}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        if let Some(outcome) = self.outcome.take() {
+            outcome.close();
+        }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for Task<T> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Task")
             .field("pool", &self.pool.shared.config.name)
-            .field("done", &self.work.cell().is_done())
+            .field("done", &self.is_done())
             .finish()
     }
 }

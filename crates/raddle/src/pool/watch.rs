@@ -5,9 +5,10 @@
 //! no work: it queues it. While nothing waits and no worker runs it has no deadline of its own.
 
 use super::climb::Climber;
+use super::counters::Counters;
 use super::job::Job;
 use super::poll::{Interest, Poll};
-use super::shared::{Counters, Origin, Shared, State, Wake};
+use super::shared::{Origin, Shared, State, Wake};
 use super::sync::lock;
 use super::{Priority, QueueError};
 use std::collections::{BTreeMap, HashMap};
@@ -78,7 +79,7 @@ impl Watched {
     /// # Ok::<(), raddle::pool::QueueError>(())
     /// ```
     pub fn cancel(&self) -> bool {
-        let Some(shared) = self.shared.upgrade() else {
+        let Some(shared) = self.shared.upgrade().filter(|shared| !shared.is_forked()) else {
             return false;
         };
         let mut state = lock(&shared.watch.state);
@@ -185,6 +186,9 @@ impl Watch {
         shared: &Shared,
         change: impl FnOnce(&mut WatchState, u64) -> Result<(), QueueError>,
     ) -> Result<u64, QueueError> {
+        if shared.is_forked() {
+            return Err(QueueError::Forked);
+        }
         let mut state = lock(&self.state);
         if state.stopped {
             return Err(QueueError::Closed);

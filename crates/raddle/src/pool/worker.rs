@@ -5,9 +5,10 @@
 //! first every so often: it might never be done otherwise.
 
 use super::context::Context;
+use super::counters::{Counters, bump};
 use super::deque::{Owner, Thief};
 use super::job::Job;
-use super::shared::{Counters, Origin, Phase, Shared, bump};
+use super::shared::{Origin, Phase, Shared};
 use super::{Priority, QueueError};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -63,6 +64,9 @@ pub fn run(shared: Arc<Shared>, id: usize, owner: Owner) {
         let _ = catch_unwind(AssertUnwindSafe(|| start(id)));
     }
     local.dispatch();
+    if local.shared.is_forked() {
+        return; // the child's only thread
+    }
     local.discard();
     if let Some(stop) = &hooks.stop {
         let _ = catch_unwind(AssertUnwindSafe(|| stop(id)));
@@ -72,6 +76,9 @@ pub fn run(shared: Arc<Shared>, id: usize, owner: Owner) {
 impl Drop for Local {
     fn drop(&mut self) {
         CURRENT.set(null());
+        if self.shared.is_forked() {
+            return;
+        }
         let owner = self.owner.take();
         self.shared.leave(self.id, owner, self.discarded.get());
     }
@@ -130,6 +137,9 @@ impl Local {
         if shared.phase() == Phase::Dropping {
             return Err(QueueError::Closed);
         }
+        if shared.is_forked() {
+            return Err(QueueError::Forked);
+        }
         if priority != Priority::Normal || shared.config.capacity != usize::MAX {
             return shared.queue(job, priority, Origin::Worker);
         }
@@ -159,8 +169,8 @@ impl Local {
         // It was started by a summons.
         let mut searching = true;
         loop {
-            if self.shared.phase() == Phase::Dropping {
-                break;
+            if self.shared.phase() == Phase::Dropping || self.shared.is_forked() {
+                return self.stop_searching(searching);
             }
             if self.shared.pulse.surplus.load(Ordering::Relaxed) && !searching {
                 let owner = self.owner();
@@ -189,10 +199,13 @@ impl Local {
             if self.shared.may_rest(self.id) {
                 match self.rest() {
                     true => searching = true,
-                    false => break,
+                    false => return,
                 }
             }
         }
+    }
+
+    fn stop_searching(&self, searching: bool) {
         if searching {
             self.shared.pulse.searching.fetch_sub(1, Ordering::SeqCst);
         }
@@ -285,6 +298,9 @@ impl Local {
 
     /// Takes the oldest job of some other worker, beginning anywhere.
     fn steal(&self) -> Option<Job> {
+        if self.shared.is_forked() {
+            return None;
+        }
         let slots = self.shared.used();
         // Marsaglia's xorshift: any start will do, but not the same for all.
         let mut random = self.random.get();
@@ -306,11 +322,13 @@ impl Local {
     #[inline(always)]
     pub fn execute(&self, job: Job) {
         let hooks = &self.shared.config.hooks;
+        // By reference: it would be copied into the closure, word by word.
+        let mut job = Some(job);
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             if let Some(before) = &hooks.before {
                 before();
             }
-            job.run();
+            job.take().into_iter().for_each(Job::run);
             if let Some(after) = &hooks.after {
                 after();
             }

@@ -65,12 +65,46 @@ unsafe impl<T: Send> Send for Native<T> {}
 // SAFETY: shared references only ask whether the thread lives, and for its std handle.
 unsafe impl<T: Send> Sync for Native<T> {}
 
+/// A thread waited for its own end, which would never have come: what [`JoinHandle::join`] gives
+/// instead of a panic's payload.
+///
+/// ```
+/// use raddle::thread::SelfJoin;
+/// use std::sync::mpsc;
+///
+/// let (to, from) = mpsc::channel::<raddle::thread::JoinHandle<bool>>();
+/// let (told, tells) = mpsc::channel();
+/// let thread = raddle::spawn(move || {
+///     let refused = from.recv().unwrap().join().unwrap_err();
+///     told.send(refused.is::<SelfJoin>()).unwrap();
+///     true
+/// });
+/// to.send(thread).unwrap();
+/// assert!(tells.recv().unwrap());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SelfJoin;
+
+impl fmt::Display for SelfJoin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a thread can't wait for its own end")
+    }
+}
+
+impl std::error::Error for SelfJoin {}
+
 enum Kind<T> {
     Std(thread::JoinHandle<T>),
     Native(Native<T>),
 }
 
 /// The right to wait for a green thread's end. Dropped, it lets the thread go on by itself.
+///
+/// ```
+/// let thread = raddle::spawn(|| 5);
+/// assert_eq!(thread.join().unwrap(), 5);
+/// drop(raddle::spawn(|| println!("perhaps")));
+/// ```
 pub struct JoinHandle<T>(Kind<T>);
 
 impl<T> JoinHandle<T> {
@@ -86,12 +120,14 @@ impl<T> JoinHandle<T> {
     /// ```
     ///
     /// # Errors
-    /// What the thread panicked with.
+    /// What the thread panicked with; [`SelfJoin`] if it is the calling thread, which goes on with
+    /// nobody to wait for it.
     ///
-    /// # Panics
-    /// If a thread waits for itself.
+    /// # Blocking
+    /// The green thread; outside raddle, the kernel thread. A light thread keeps its host.
     pub fn join(self) -> thread::Result<T> {
         match self.0 {
+            Kind::Std(thread) if thread.thread().id() == current().id() => Err(Box::new(SelfJoin)),
             Kind::Std(thread) => thread.join(),
             Kind::Native(thread) => thread.join(),
         }
@@ -145,10 +181,14 @@ impl<T> Native<T> {
     }
 
     fn join(self) -> thread::Result<T> {
+        // SAFETY: asks for the calling thread's name.
+        if self.id == unsafe { libc::pthread_self() } {
+            return Err(Box::new(SelfJoin));
+        }
         self.packet().state.fetch_or(CONSUMED, Ordering::Relaxed);
         // SAFETY: the id is joined or detached once: here, or by drop if this fails.
         let error = unsafe { libc::pthread_join(self.id, std::ptr::null_mut()) };
-        assert!(error == 0, "a thread can't wait for itself");
+        assert!(error == 0, "a thread that isn't joined can be");
         let packet = ManuallyDrop::new(self).packet;
         // SAFETY: the thread has ended, so the packet is this handle's, which is gone.
         let result = unsafe {

@@ -30,10 +30,27 @@ pub(super) struct Inner {
 }
 
 /// The name of a UMS worker. Clones are the same context.
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// use raddle::ums::{CompletionList, Context};
+/// let context = Context::new(&CompletionList::new()?);
+/// assert!(context == context.clone());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Context(pub(super) Arc<Inner>);
 
 /// What a worker does, as seen from outside: it may be another thing a moment later.
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// # use raddle::ums::{self, CompletionList, Context, State};
+/// let list = CompletionList::new()?;
+/// let (worker, _) = ums::spawn(&list, || ())?;
+/// assert_eq!(worker.state(), State::Listed); // nobody has taken it yet
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum State {
@@ -51,6 +68,14 @@ pub enum State {
 
 impl Context {
     /// A context whose worker will go to `list` whenever it can be executed.
+    ///
+    /// ```
+    /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+    /// # use raddle::ums::{self, CompletionList, Context, State};
+    /// let context = Context::new(&CompletionList::new()?);
+    /// assert_eq!(context.state(), State::New);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn new(list: &CompletionList) -> Self {
         let list = Arc::clone(&list.0);
         Self(Arc::new(Inner {
@@ -64,21 +89,56 @@ impl Context {
     }
 
     /// What the program has set ([`Context::set_user_context`]); 0 before.
+    ///
+    /// ```
+    /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+    /// # use raddle::ums::{self, CompletionList, Context, State};
+    /// assert_eq!(Context::new(&CompletionList::new()?).user_context(), 0);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn user_context(&self) -> usize {
         self.0.user.load(Ordering::Relaxed)
     }
 
     /// Sets a word that means something to the program.
+    ///
+    /// ```
+    /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+    /// # use raddle::ums::{self, CompletionList, Context, State};
+    /// let context = Context::new(&CompletionList::new()?);
+    /// context.set_user_context(5);
+    /// assert_eq!(context.clone().user_context(), 5);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn set_user_context(&self, word: usize) {
         self.0.user.store(word, Ordering::Relaxed);
     }
 
     /// The worker's thread id (`gettid(2)`); `None` before it runs first.
+    ///
+    /// ```
+    /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+    /// # use raddle::ums::{self, CompletionList, Context, State};
+    /// let (worker, _) = ums::spawn(&CompletionList::new()?, || ())?;
+    /// assert_eq!(worker.thread_id(), None); // nobody has executed it
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn thread_id(&self) -> Option<i32> {
         Some(self.0.thread_id.load(Ordering::Relaxed)).filter(|&id| id != 0)
     }
 
     /// What the worker does.
+    ///
+    /// ```
+    /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+    /// # use raddle::ums::{self, CompletionList, Context, State};
+    /// let list = CompletionList::new()?;
+    /// let (worker, _) = ums::spawn(&list, || ())?;
+    /// let taken: Vec<_> = list.dequeue(None)?.collect();
+    /// assert_eq!(taken[0].state(), State::Ready);
+    /// # let _ = worker;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn state(&self) -> State {
         match self.0.control.state.get() {
             WorkerState::NEW => State::New,
@@ -90,6 +150,14 @@ impl Context {
     }
 
     /// True once the worker's thread has ended: it can't be executed any more.
+    ///
+    /// ```
+    /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+    /// # use raddle::ums::{self, CompletionList, Context, State};
+    /// let (worker, _) = ums::spawn(&CompletionList::new()?, || ())?;
+    /// assert!(!worker.has_ended());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn has_ended(&self) -> bool {
         self.state() == State::Ended
     }
@@ -140,6 +208,15 @@ impl std::fmt::Debug for Context {
 
 /// Starts a worker that runs `f`. It is listed at once, and runs when a scheduler executes it.
 ///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// # use raddle::ums::{self, CompletionList, Context, State};
+/// let list = CompletionList::new()?;
+/// let (worker, _handle) = ums::spawn(&list, || 5)?;
+/// assert!(list.dequeue(None)?.next() == Some(worker));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
 /// # Errors
 /// Those of [`Builder::spawn`].
 pub fn spawn<T: Send + 'static>(
@@ -152,6 +229,16 @@ pub fn spawn<T: Send + 'static>(
 }
 
 /// As [`spawn`], with the context, the name and the stack that the caller chose.
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// # use raddle::ums::{self, CompletionList, Context, State};
+/// let (list, builder) = (CompletionList::new()?, raddle::Builder::new().name("weaver"));
+/// let context = Context::new(&list);
+/// let _handle = ums::spawn_with(builder, &context, || 5)?;
+/// assert!(ums::spawn_with(raddle::Builder::new(), &context, || 5).is_err()); // it has a thread
+/// # Ok::<(), std::io::Error>(())
+/// ```
 ///
 /// # Errors
 /// Those of [`Builder::spawn`], and [`Error::InUse`].
@@ -209,6 +296,11 @@ pub(super) fn as_worker<T>(
 /// Gives the carrier back to the scheduler, which is told `parameter`; returns when the calling
 /// worker is executed again.
 ///
+/// ```
+/// use raddle::ums::{self, Error};
+/// assert_eq!(ums::yield_now(5), Err(Error::NoWorker)); // nobody executes this thread
+/// ```
+///
 /// # Blocking
 /// The calling thread.
 ///
@@ -225,6 +317,10 @@ pub fn yield_now(parameter: usize) -> Result<(), Error> {
 }
 
 /// The calling worker.
+///
+/// ```
+/// assert!(raddle::ums::current().is_none()); // no worker
+/// ```
 pub fn current() -> Option<Context> {
     let at = (runtime::table()?.current_worker)();
     // SAFETY: null, or the calling worker's context, of which the runtime holds a reference.

@@ -20,11 +20,26 @@ pub(super) struct List {
 }
 
 /// Workers that can be executed: see the [module](super). Clones are the same list.
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// # use raddle::ums::{self, CompletionList, Error};
+/// let list = CompletionList::new()?;
+/// let (_worker, _handle) = ums::spawn(&list.clone(), || ())?;
+/// assert!(!list.is_empty()); // it was the same one
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct CompletionList(pub(super) Arc<List>);
 
 impl CompletionList {
     /// An empty list.
+    ///
+    /// ```
+    /// # use raddle::{runtime, ums::CompletionList};
+    /// let is_there = CompletionList::new().is_ok();
+    /// assert_eq!(is_there, runtime::status() == runtime::Status::Green);
+    /// ```
     ///
     /// # Errors
     /// [`io::ErrorKind::Unsupported`] without an engine.
@@ -35,6 +50,19 @@ impl CompletionList {
     /// An empty list with an event: an eventfd that becomes readable whenever the list isn't empty
     /// any more, for threads that wait for other things too. Who waits reads it, and then takes
     /// everything that is listed.
+    ///
+    /// ```
+    /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+    /// # use raddle::ums::{self, CompletionList, Error};
+    /// use raddle::pool::{Interest, Pool};
+    /// let (list, pool) = (CompletionList::with_event()?, Pool::new());
+    /// let (tell, told) = std::sync::mpsc::channel();
+    /// let event = list.event().expect("it was asked for");
+    /// pool.when_ready(event, Interest::Readable, move || tell.send(()).unwrap()).unwrap();
+    /// let (_worker, _handle) = ums::spawn(&list, || ())?;
+    /// told.recv().unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`CompletionList::new`], and those of `eventfd(2)`.
@@ -58,17 +86,44 @@ impl CompletionList {
     }
 
     /// The list's event, if it has one.
+    ///
+    /// ```
+    /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+    /// # use raddle::ums::{self, CompletionList, Error};
+    /// assert!(CompletionList::new()?.event().is_none());
+    /// assert!(CompletionList::with_event()?.event().is_some());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn event(&self) -> Option<BorrowedFd<'_>> {
         self.0.event.as_ref().map(std::os::fd::AsFd::as_fd)
     }
 
     /// True if nothing was listed a moment ago.
+    ///
+    /// ```
+    /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+    /// # use raddle::ums::{self, CompletionList, Error};
+    /// assert!(CompletionList::new()?.is_empty());
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.0.control.ready.is_empty()
     }
 
     /// Takes everything that is listed, oldest first; waits until there is something, for `timeout`
     /// at most, or for ever. What was taken is the caller's alone to execute.
+    ///
+    /// ```
+    /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+    /// # use raddle::ums::{self, CompletionList, Error};
+    /// use std::time::Duration;
+    /// let list = CompletionList::new()?;
+    /// assert_eq!(list.dequeue(Some(Duration::ZERO)).unwrap_err(), Error::TimedOut);
+    /// let workers = [ums::spawn(&list, || 1)?, ums::spawn(&list, || 2)?];
+    /// let taken: Vec<_> = list.dequeue(None)?.collect();
+    /// assert!(taken == [workers[0].0.clone(), workers[1].0.clone()]); // oldest first
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Blocking
     /// The calling thread. A scheduler that has workers to execute passes [`Duration::ZERO`], which
@@ -124,6 +179,18 @@ impl std::fmt::Debug for CompletionList {
 }
 
 /// Workers that were taken from a list. Those that are left when it is dropped are listed again.
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// # use raddle::ums::{self, CompletionList, Error};
+/// let list = CompletionList::new()?;
+/// let (_worker, _handle) = ums::spawn(&list, || ())?;
+/// let items: ums::Items = list.dequeue(None)?;
+/// assert!(list.is_empty());
+/// drop(items); // nobody took it out: it is listed again
+/// assert!(!list.is_empty());
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Items {
     taken: Taken,

@@ -17,6 +17,20 @@ thread_local! {
 }
 
 /// Why a scheduler's procedure is called.
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// # use raddle::ums::{self, Cause, CompletionList, Context, Error, Next, Reason, Scheduler, Why};
+/// fn describe(reason: &Reason) -> String {
+///     match reason {
+///         Reason::Startup => "it begins".to_owned(),
+///         Reason::Blocked { cause, .. } => format!("blocked by {cause:?}"),
+///         Reason::Yielded { parameter, .. } => format!("yielded {parameter}"),
+///     }
+/// }
+/// assert_eq!(describe(&Reason::Startup), "it begins");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub enum Reason {
     /// The thread has entered scheduling mode.
@@ -39,6 +53,26 @@ pub enum Reason {
 }
 
 /// What keeps a worker from running.
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// # use raddle::ums::{self, Cause, CompletionList, Context, Error, Next, Reason, Scheduler, Why};
+/// let list = CompletionList::new()?;
+/// let (_, worker) = ums::spawn(&list, || 5)?;
+/// let schedules = raddle::spawn(move || {
+///     ums::enter_scheduling_mode(&list, |scheduler, reason| match reason {
+///         Reason::Startup => {
+///             let mut listed = list.dequeue(None).expect("a worker");
+///             scheduler.execute(listed.next().expect("the worker")).expect("it was new")
+///         }
+///         Reason::Blocked { cause: Cause::End, .. } => scheduler.leave(),
+///         other => panic!("{other:?}"),
+///     })
+/// });
+/// schedules.join().unwrap()?;
+/// assert_eq!(worker.join().unwrap(), 5);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Cause {
@@ -51,6 +85,21 @@ pub enum Cause {
 }
 
 /// Why a context can't be executed.
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// # use raddle::ums::{self, Cause, CompletionList, Context, Error, Next, Reason, Scheduler, Why};
+/// let list = CompletionList::new()?;
+/// let scheduler = raddle::spawn(move || {
+///     let new = Context::new(&list);
+///     ums::enter_scheduling_mode(&list, |scheduler, _| match scheduler.execute(new.clone()) {
+///         Err(refused) if refused.why == Why::New => scheduler.leave(),
+///         other => panic!("{other:?}"),
+///     })
+/// });
+/// scheduler.join().unwrap()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Why {
@@ -67,6 +116,23 @@ pub enum Why {
 }
 
 /// A context that can't be executed, and why.
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// # use raddle::ums::{self, Cause, CompletionList, Context, Error, Next, Reason, Scheduler, Why};
+/// /// Executes a worker, however often it is still being saved.
+/// fn patiently(scheduler: &Scheduler<'_>, mut context: Context) -> Next {
+///     loop {
+///         match scheduler.execute(context) {
+///             Ok(next) => return next,
+///             Err(refused) if refused.why == Why::Locked => context = refused.context,
+///             Err(refused) => panic!("{refused}"),
+///         }
+///     }
+/// }
+/// # let _ = patiently;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Refused {
     /// The context, as it was passed.
@@ -91,6 +157,19 @@ impl std::error::Error for Refused {}
 
 /// What a scheduler's procedure decides: whom the thread is to execute, or that it is to leave
 /// scheduling mode.
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// # use raddle::ums::{self, Cause, CompletionList, Context, Error, Next, Reason, Scheduler, Why};
+/// fn first(scheduler: &Scheduler<'_>) -> Next {
+///     match scheduler.list().dequeue(None).ok().and_then(|mut listed| listed.next()) {
+///         Some(worker) => scheduler.execute(worker).unwrap_or_else(|_| scheduler.leave()),
+///         None => scheduler.leave(),
+///     }
+/// }
+/// # let _ = first;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "the worker is executed when the procedure returns this"]
 pub struct Next {
@@ -110,6 +189,25 @@ impl Drop for Next {
 }
 
 /// The calling thread as a scheduler: see [`enter_scheduling_mode`].
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// # use raddle::ums::{self, Cause, CompletionList, Context, Error, Next, Reason, Scheduler, Why};
+/// let list = CompletionList::new()?;
+/// let (_, worker) = ums::spawn(&list, || 5)?;
+/// let schedules = raddle::spawn(move || {
+///     ums::enter_scheduling_mode(&list, |scheduler, reason| match reason {
+///         Reason::Startup => {
+///             let mut listed = list.dequeue(None).expect("a worker");
+///             scheduler.execute(listed.next().expect("the worker")).expect("it was new")
+///         }
+///         _ => scheduler.leave(),
+///     })
+/// });
+/// schedules.join().unwrap()?;
+/// assert_eq!(worker.join().unwrap(), 5);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Scheduler<'a> {
     list: &'a CompletionList,
@@ -118,11 +216,46 @@ pub struct Scheduler<'a> {
 
 impl Scheduler<'_> {
     /// The list that the thread entered scheduling mode with.
+    ///
+    /// ```
+    /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+    /// # use raddle::ums::{self, CompletionList, Reason};
+    /// let list = CompletionList::new()?;
+    /// raddle::spawn(move || {
+    ///     ums::enter_scheduling_mode(&list, |scheduler, _| {
+    ///         assert!(scheduler.list().is_empty());
+    ///         scheduler.leave()
+    ///     })
+    /// })
+    /// .join()
+    /// .unwrap()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn list(&self) -> &CompletionList {
         self.list
     }
 
     /// Claims a worker, which the thread executes as soon as its procedure has returned the answer.
+    ///
+    /// ```
+    /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+    /// # use raddle::ums::{self, CompletionList, Reason};
+    /// let list = CompletionList::new()?;
+    /// let (_, worker) = ums::spawn(&list, || 5)?;
+    /// let schedules = raddle::spawn(move || {
+    ///     ums::enter_scheduling_mode(&list, |scheduler, reason| match reason {
+    ///         Reason::Startup => {
+    ///             let mut listed = list.dequeue(None).expect("a worker");
+    ///             scheduler.execute(listed.next().expect("the worker")).expect("it was new")
+    ///         }
+    ///         Reason::Yielded { context, .. } => scheduler.execute(context).expect("it is ours"),
+    ///         Reason::Blocked { .. } => scheduler.leave(),
+    ///     })
+    /// });
+    /// schedules.join().unwrap()?;
+    /// assert_eq!(worker.join().unwrap(), 5);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`Refused`], with the context. If it is [`Why::Locked`], the same call will succeed soon.
@@ -147,6 +280,15 @@ impl Scheduler<'_> {
     }
 
     /// Leaves scheduling mode as soon as the procedure has returned the answer.
+    ///
+    /// ```
+    /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+    /// # use raddle::ums::{self, CompletionList, Reason};
+    /// let list = CompletionList::new()?;
+    /// let here = raddle::spawn(move || ums::enter_scheduling_mode(&list, |here, _| here.leave()));
+    /// assert_eq!(here.join().unwrap(), Ok(()));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn leave(&self) -> Next {
         Next {
             context: None,
@@ -220,6 +362,26 @@ impl Drop for Mode {
 /// The procedure is called with [`Reason::Startup`] first, and then each time a worker that it
 /// executed is blocked or yields. Between two calls nothing of it is on the stack: it decides by
 /// returning a [`Next`].
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// # use raddle::ums::{self, Cause, CompletionList, Context, Error, Next, Reason, Scheduler, Why};
+/// let list = CompletionList::new()?;
+/// let (_, worker) = ums::spawn(&list, || 5)?;
+/// let schedules = raddle::spawn(move || {
+///     ums::enter_scheduling_mode(&list, |scheduler, reason| match reason {
+///         Reason::Startup => {
+///             let mut listed = list.dequeue(None).expect("a worker");
+///             scheduler.execute(listed.next().expect("the worker")).expect("it was new")
+///         }
+///         Reason::Blocked { .. } => scheduler.leave(), // its end
+///         Reason::Yielded { .. } => unreachable!("it doesn't"),
+///     })
+/// });
+/// schedules.join().unwrap()?;
+/// assert_eq!(worker.join().unwrap(), 5);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 ///
 /// # Blocking
 /// The calling thread, as long as workers run in its place.

@@ -1,0 +1,10 @@
+//! Threads, tasks and what comes after a completion may outlive what their maker has.
+
+fn main() {
+    let word = String::from("warp");
+    raddle::spawn(|| println!("{word}"));
+    raddle::light::spawn(|| println!("{word}"));
+    let _ = raddle::run_as_green_thread(|| word.len());
+    let _ = raddle::pool::Pool::new().task(|| word.len());
+    let _ = raddle::completion::Completion::ready(1).then(|one| one + word.len());
+}

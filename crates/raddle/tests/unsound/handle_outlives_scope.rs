@@ -1,0 +1,9 @@
+//! What a thread of a scope lends out is used after the lender is gone.
+
+fn main() {
+    let borrowed = raddle::scope(|scope| {
+        let word = String::from("warp");
+        scope.spawn(move || &word[..]).join().unwrap()
+    });
+    println!("{borrowed}");
+}

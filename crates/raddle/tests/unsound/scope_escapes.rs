@@ -1,0 +1,8 @@
+//! A scope is kept beyond its end, to start threads that borrow when nobody waits for them.
+
+fn main() {
+    let mut kept = None;
+    let word = String::from("warp");
+    raddle::scope(|scope| kept = Some(scope));
+    kept.unwrap().spawn(|| println!("{word}"));
+}
