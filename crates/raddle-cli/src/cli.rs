@@ -106,15 +106,18 @@ pub struct RunArguments {
     #[arg(long, env = POLICY_VARIABLE, value_name = "POLICY", value_parser = Policy::parse)]
     pub policy: Option<Policy>,
 
-    /// Gives matching threads together a part of the carriers' time while others want it too; can
-    /// be repeated, up to 15 times and 100 percent
+    /// Gives matching threads together a part of the time; can be repeated, up to 15 times
+    ///
+    /// 25 is a share of the carriers' time while others want it too, all shares together at most
+    /// 100. 30% is a quota: that much of one CPU, whatever else is idle. carriers=N gives the
+    /// threads N carriers of their own; with a quota, both: 150%,carriers=2.
     ///
     /// name:GLOB matches a thread's name, lib:GLOB the library that its start function is in. All
     /// other threads have what the rules leave. In the environment, rules are separated by ';'.
     #[arg(
         long,
         env = SHARE_VARIABLE,
-        value_name = "PATTERN=PERCENT",
+        value_name = "PATTERN=PART",
         value_delimiter = EXCLUDE_SEPARATOR,
         value_parser = Share::parse
     )]

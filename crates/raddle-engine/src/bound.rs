@@ -38,6 +38,7 @@ impl Engine {
         if is_first && thread.life() == Life::Live {
             let own = core::ptr::from_ref(carrier).cast_mut();
             thread.bound.store(own, Ordering::Release);
+            thread.is_routed();
             return Ok(());
         }
         drop(guard);

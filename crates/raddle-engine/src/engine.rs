@@ -12,6 +12,7 @@ use crate::places::Slots;
 use crate::pump::Pump;
 use crate::ring::Ring;
 use crate::roster::Roster;
+use crate::sides::Sides;
 use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
@@ -55,6 +56,7 @@ pub struct Engine {
     pub ring: Ring,
     pub roster: Roster,
     pub sysmon: Sysmon,
+    pub sides: Sides,
     pub(crate) pins: pins::Log,
     pub stacks: Stacks,
     /// Carriers asleep on their wake word.
@@ -112,6 +114,7 @@ impl Engine {
             ring: Ring::new(),
             roster: Roster::new(),
             sysmon: Sysmon::new(),
+            sides: Sides::new(),
             pins: pins::Log::new(),
             stacks: Stacks::new(),
             idle: IdleSet::new(),
@@ -382,6 +385,7 @@ impl Engine {
         if let Some(own) = unsafe { Thread::of(task).bound.load(Ordering::Acquire).as_ref() } {
             own.mailbox.store(task.as_ptr().cast(), Ordering::Release);
             self.wake_carrier(own);
+        } else if self.submit_beside(task, reason) {
         } else if self.has_policy() {
             self.submit(task, reason);
         } else {
@@ -413,7 +417,7 @@ impl Engine {
     pub(crate) fn post_all(&self, posted: TaskList) {
         let common = TaskList::new();
         while let Some(task) = posted.pop() {
-            match Thread::of(task).bound.load(Ordering::Acquire).is_null() && !self.has_policy() {
+            match !Thread::of(task).is_woken_elsewhere() && !self.has_policy() {
                 true => common.push(task),
                 false => self.post(task),
             }
@@ -427,6 +431,9 @@ impl Engine {
     /// Appends a thread that has used its quantum up behind all others, or puts one that goes on
     /// with it before those.
     pub(crate) fn push_spent(&self, task: TaskRef, goes_on: bool) {
+        if self.submit_beside(task, Reason::Preempted) {
+            return;
+        }
         if self.has_policy() {
             return self.submit(task, Reason::Preempted);
         }

@@ -14,6 +14,7 @@ use raddle_inspect::{
     CarrierRecord, Header, NO_CARRIER, PolicyKind, REQUEST_MAGIC, Request, RequestKind, SocketName,
     ThreadFlags, ThreadRecord, Wire,
 };
+use raddle_sched::policies::Kind;
 use raddle_sys::{is_err, nr, sys};
 
 const AF_UNIX: u16 = 1;
@@ -150,7 +151,8 @@ impl Answer {
     }
 
     fn write_snapshot(&mut self, threads: usize) {
-        let carriers = ENGINE.carriers().count();
+        let all = || ENGINE.carriers().chain(ENGINE.sides.carriers());
+        let carriers = all().count();
         let now_ns = clock::now_ns();
         self.send(&Header {
             pid: ENGINE.pid.load(Ordering::Relaxed),
@@ -162,10 +164,10 @@ impl Answer {
             wanted: u64::from(ENGINE.wanted()),
             quantum_ns: ENGINE.quantum_ns(),
             policy: PolicyKind(ENGINE.injector.kind() as u32),
-            shares: ENGINE.injector.shares().map(|percent| percent as u8),
+            shares: shares(),
             ..Header::new()
         });
-        for carrier in ENGINE.carriers().take(carriers) {
+        for carrier in all().take(carriers) {
             self.send(&carrier_record(carrier));
         }
         let mut left = threads;
@@ -204,6 +206,14 @@ impl Answer {
     }
 }
 
+/// Only the fair policy has any; a plug-in's lock isn't waited for.
+fn shares() -> [u8; 16] {
+    match ENGINE.injector.kind() {
+        Kind::Plugin => [0; 16],
+        _ => ENGINE.injector.shares().map(|percent| percent as u8),
+    }
+}
+
 fn carrier_record(carrier: &Carrier) -> CarrierRecord {
     let count = |counter: &core::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let state = match carrier.state() {
@@ -228,6 +238,7 @@ fn carrier_record(carrier: &Carrier) -> CarrierRecord {
         preempt: count(&carrier.preemptions),
         park: count(&carrier.parks),
         queue_len: carrier.queue.len() as u64,
+        engine: u64::from(carrier.side()),
         ..CarrierRecord::default()
     }
 }
@@ -280,7 +291,10 @@ fn thread_record(thread: &Thread) -> ThreadRecord {
         park: count(&thread.parks),
         name: thread.name(),
         flags,
-        group: thread.task.policy.terms.group(),
+        group: match thread.side() {
+            0 => thread.task.policy.terms.group(),
+            side => side,
+        },
         ..ThreadRecord::default()
     }
 }

@@ -104,6 +104,14 @@ pub struct Thread {
     pub signals: ThreadSignals,
     /// If not null, the carrier that runs this thread and nothing else.
     pub bound: AtomicPtr<Carrier>,
+    /// Non-zero: a wake-up may put the thread elsewhere than into a run queue, because it is bound,
+    /// a UMS worker, or a side engine's. Set by whoever makes it so (release), before the thread is
+    /// woken again; what is no longer true costs a closer look and no more.
+    routes: AtomicU32,
+    /// The side engine that it belongs to ([`crate::sides`]), or 0. Written with `routes`.
+    side: AtomicU32,
+    /// The next thread that this one creates belongs to that side engine; 0 for none.
+    pub side_next: Cell<u32>,
     /// If not null, this thread is run by user-mode schedulers ([`crate::ums`]). Set before it runs
     /// and cleared at its end.
     pub ums: AtomicPtr<WorkerControl>,
@@ -180,8 +188,25 @@ impl Thread {
     /// True if a wake-up puts the thread anywhere but into a run queue.
     #[inline(always)]
     pub(crate) fn is_woken_elsewhere(&self) -> bool {
-        let bound = self.bound.load(Ordering::Relaxed).addr();
-        bound | self.ums.load(Ordering::Relaxed).addr() != 0
+        self.routes.load(Ordering::Relaxed) != 0
+    }
+
+    /// The thread is bound or a UMS worker from now on.
+    pub(crate) fn is_routed(&self) {
+        self.routes.fetch_or(1, Ordering::Release);
+    }
+
+    /// The side engine that the thread belongs to, or 0.
+    #[inline(always)]
+    pub fn side(&self) -> u32 {
+        self.side.load(Ordering::Relaxed)
+    }
+
+    /// From the next time that it becomes runnable, the thread is this side engine's, or the first
+    /// engine's (0).
+    pub(crate) fn set_side(&self, side: u32) {
+        self.side.store(side, Ordering::Relaxed);
+        self.is_routed();
     }
 
     /// The thread id that programs see.
@@ -376,6 +401,9 @@ impl ThreadTable {
         thread.robust_list.set(0);
         thread.inherits.store(0, Ordering::Relaxed);
         thread.bound.store(null_mut(), Ordering::Relaxed);
+        thread.routes.store(0, Ordering::Relaxed);
+        thread.side.store(0, Ordering::Relaxed);
+        thread.side_next.set(0);
         thread.carrier.store(null_mut(), Ordering::Relaxed);
         thread.switches.store(0, Ordering::Relaxed);
         thread.parks.store(0, Ordering::Relaxed);

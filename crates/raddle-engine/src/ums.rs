@@ -57,6 +57,7 @@ pub fn adopt(thread: &Thread, maker: &Thread) {
     thread.ums.store(control, Ordering::Relaxed);
     // SAFETY: null, or a control that its maker keeps until the worker has ended.
     if let Some(control) = unsafe { control.as_ref() } {
+        thread.is_routed();
         control
             .thread
             .store(thread.as_ptr().cast(), Ordering::Release);

@@ -186,8 +186,10 @@ pub struct CarrierRecord {
     pub wakeups: u64,
     /// Green threads in its run queue.
     pub queue_len: u64,
+    /// The engine that it belongs to; 0 is the first.
+    pub engine: u64,
     /// Zero.
-    pub reserved: [u64; 7],
+    pub reserved: [u64; 6],
 }
 
 /// One green thread. Counters only grow.
@@ -220,7 +222,7 @@ pub struct ThreadRecord {
     /// As `prctl(PR_SET_NAME)` set it; ends at the first zero byte.
     pub name: [u8; NAME_BYTES],
     pub flags: ThreadFlags,
-    /// Its group of [`Header::shares`].
+    /// Its group of [`Header::shares`], or the engine that it belongs to.
     pub group: u32,
     /// Zero.
     pub reserved: [u64; 3],

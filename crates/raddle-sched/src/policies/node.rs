@@ -33,6 +33,9 @@ pub struct Terms {
     /// CPU time so far, if the policy wants it measured.
     ran_ns: AtomicU64,
     tid: AtomicU32,
+    /// How long it may run while others wait, as a plug-in said when it picked it; 0 for the
+    /// default.
+    quantum_ns: AtomicU64,
 }
 
 impl Terms {
@@ -45,6 +48,7 @@ impl Terms {
             deadline_ns: AtomicU64::new(0),
             ran_ns: AtomicU64::new(0),
             tid: AtomicU32::new(0),
+            quantum_ns: AtomicU64::new(0),
         }
     }
 
@@ -88,6 +92,14 @@ impl Terms {
 
     pub fn ran_ns(&self) -> u64 {
         self.ran_ns.load(Ordering::Relaxed)
+    }
+
+    pub fn quantum_ns(&self) -> u64 {
+        self.quantum_ns.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_quantum_ns(&self, ns: u64) {
+        self.quantum_ns.store(ns, Ordering::Relaxed);
     }
 
     pub fn tid(&self) -> u32 {
@@ -146,6 +158,7 @@ impl Node {
         self.terms.set_group(0);
         self.terms.set_ran_ns(0);
         self.terms.tid.store(tid, Ordering::Relaxed);
+        self.terms.set_quantum_ns(0);
         self.virtual_ns.set(0);
         self.in_group.set(0);
         self.counted_ns.set(0);
