@@ -8,7 +8,7 @@
 use crate::accounting::Slices;
 use crate::engine::ENGINE;
 use crate::thread::Thread;
-use crate::{chaos, kthread};
+use crate::{chaos, idle, kthread};
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::{null_mut, with_exposed_provenance_mut};
@@ -322,6 +322,26 @@ impl Carrier {
     #[inline(always)]
     pub fn side(&self) -> u32 {
         self.side.load(Ordering::Relaxed)
+    }
+
+    /// The policy may have been changed: uses its own queue, or not any more. On this carrier.
+    #[inline(always)]
+    pub(crate) fn follow_policy(&self) {
+        if (self.queueless.get() != 0) != ENGINE.has_policy() {
+            self.change_queues();
+        }
+    }
+
+    #[cold]
+    fn change_queues(&self) {
+        if self.side() != 0 || !self.bound.load(Ordering::Relaxed).is_null() {
+            return;
+        }
+        let queueless = ENGINE.has_policy();
+        self.queueless.set(u32::from(queueless));
+        if queueless {
+            idle::give_queue_away(self);
+        }
     }
 
     pub(crate) fn set_side(&self, number: u32) {

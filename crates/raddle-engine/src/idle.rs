@@ -39,6 +39,7 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
         if carrier.handed_off.load(Ordering::Relaxed) != 0 {
             came_back(carrier);
         }
+        carrier.follow_policy();
         if ENGINE.has_surplus() {
             rest(carrier);
         }

@@ -18,10 +18,30 @@ use raddle_sched::TaskRef;
 use raddle_sched::policies::{Fault, Host, Kind, Reason, Table};
 
 impl Engine {
-    /// Chooses a built-in policy. Before [`Engine::init`].
-    pub fn choose_policy(&self, kind: Kind) {
-        self.injector.choose(kind);
-        self.kind.store(kind as u32, Ordering::Relaxed);
+    /// Changes the policy of the first engine to a built-in one, at any time. A policy that is
+    /// left doesn't come back.
+    ///
+    /// The carriers follow one by one ([`Carrier::follow_policy`]): at their next look at the
+    /// injector before their own queue, when they look for work, and when sysmon preempts them.
+    /// One that hasn't yet keeps its own queue and takes from the injector after that, so nobody is
+    /// forgotten meanwhile.
+    ///
+    /// False, and nothing has changed, if a plug-in is in a call for long.
+    pub fn choose_policy(&self, kind: Kind) -> bool {
+        const PATIENCE: u32 = 100_000;
+        let now_ns = if self.is_started() { clock::now_ns() } else { 0 };
+        if self.is_started() && kind == Kind::Fair {
+            accounting::switch_on();
+        }
+        let choose = |_| {
+            raddle_context::pause();
+            self.injector.choose(kind, now_ns)
+        };
+        let is_done = (0..PATIENCE).any(choose);
+        if is_done {
+            self.kind.store(kind as u32, Ordering::Relaxed);
+        }
+        is_done
     }
 
     /// Chooses a plug-in, which is usable. After [`Engine::init`], before [`Engine::start`].

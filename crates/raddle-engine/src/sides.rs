@@ -40,6 +40,8 @@ pub struct Side {
     /// A [`Kind`]. Written when the engine is made or its policy is changed.
     kind: AtomicU32,
     places: Places,
+    /// 1 while a program has it. Under the lock of [`Sides`].
+    is_open: AtomicU32,
     /// Its carriers that sleep.
     idle: IdleSet,
     /// Carriers that were made for it, or are being made.
@@ -58,6 +60,7 @@ impl Side {
             queue: Injector::new(),
             kind: AtomicU32::new(0),
             places: Places::new(),
+            is_open: AtomicU32::new(0),
             idle: IdleSet::new(),
             made: AtomicU32::new(0),
             up: AtomicU32::new(0),
@@ -265,7 +268,10 @@ impl Sides {
     /// Makes engine `number` what `plan` says; at start-up.
     pub fn set(&self, number: u32, plan: Plan) {
         let side = &self.all[number as usize];
-        side.queue.choose(plan.kind);
+        let now_ns = if ENGINE.is_started() { clock::now_ns() } else { 0 };
+        while !side.queue.choose(plan.kind, now_ns) {
+            raddle_context::pause();
+        }
         side.kind.store(plan.kind as u32, Ordering::Relaxed);
         side.set_quota(plan.quota);
         side.places.set_wanted(plan.carriers());
@@ -274,20 +280,20 @@ impl Sides {
     /// A new side engine; `None` if there are too many.
     pub fn open(&self, plan: Plan) -> Option<u32> {
         let _choice = self.choice.lock();
-        let is_free = |number: &usize| {
-            let side = &self.all[*number];
-            side.carriers() == 0 && side.queue.is_empty()
-        };
-        let number = (RULED + 1..ENGINES).find(is_free)? as u32;
-        self.set(number, plan);
-        Some(number)
+        let is_free = |number: &usize| self.all[*number].is_open.load(Ordering::Relaxed) == 0;
+        let number = (RULED + 1..ENGINES).find(is_free)?;
+        self.set(number as u32, plan);
+        self.all[number].is_open.store(1, Ordering::Relaxed);
+        Some(number as u32)
     }
 
-    /// The engine that was opened has no threads any more, and will get none.
+    /// The engine that was opened gets no more threads. Those that are about to end do so on its
+    /// carriers, whoever has them by then.
     pub fn close(&self, number: u32) {
         let _choice = self.choice.lock();
         if let Some(side) = self.get(number).filter(|_| number as usize > RULED) {
-            side.places.set_wanted(0);
+            side.set_quota(0);
+            side.is_open.store(0, Ordering::Relaxed);
         }
     }
 

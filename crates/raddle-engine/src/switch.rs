@@ -204,8 +204,12 @@ pub fn give_way() {
     }
     Carrier::count(&carrier.preemptions);
     Carrier::count(&carrier.thread().preemptions);
+    carrier.follow_policy();
     look_around(carrier);
     let thread = carrier.thread();
+    if !ENGINE.sides.wants_carrier(carrier, thread) && ums::preempted(carrier, thread) {
+        return;
+    }
     if !ENGINE.sides.wants_carrier(carrier, thread) {
         return;
     }
@@ -372,6 +376,7 @@ fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
     if !carrier.bound.load(Ordering::Relaxed).is_null() {
         return pick_rest(carrier);
     }
+    carrier.follow_policy();
     if tick.poll {
         look_around(carrier);
     }

@@ -376,8 +376,13 @@ impl Watch {
                 },
             };
             see_to_signals(carrier, found);
+            let leased_ns = ums::quantum_on(carrier);
+            let demand = Demand {
+                waits: demand.waits || leased_ns.is_some(),
+                ..demand
+            };
             let quantum_ns = match demand.waits {
-                true => ENGINE.quantum_on(carrier),
+                true => ENGINE.quantum_on(carrier).min(leased_ns.unwrap_or(u64::MAX)),
                 false => ENGINE.quantum_ns(),
             };
             let thread = carrier.thread_or_none();

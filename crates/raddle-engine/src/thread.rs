@@ -15,6 +15,7 @@ use core::cell::Cell;
 use core::ptr::{null, null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_context::Context;
+pub use raddle_interface::Birth;
 use raddle_interface::{HostControl, WorkerControl};
 use raddle_sched::{SpinLock, Task, TaskRef, WaitNode};
 use raddle_sys::{is_err, mem, nr, sys};
@@ -110,8 +111,8 @@ pub struct Thread {
     routes: AtomicU32,
     /// The side engine that it belongs to ([`crate::sides`]), or 0. Written with `routes`.
     side: AtomicU32,
-    /// The next thread that this one creates belongs to that side engine; 0 for none.
-    pub side_next: Cell<u32>,
+    /// What the explicit API said of the next thread that this one creates.
+    pub next: Cell<Birth>,
     /// If not null, this thread is run by user-mode schedulers ([`crate::ums`]). Set before it runs
     /// and cleared at its end.
     pub ums: AtomicPtr<WorkerControl>,
@@ -120,6 +121,9 @@ pub struct Thread {
     /// If not null, a [`crate::ums::Lease`]: a scheduler waits for this thread. Set by the
     /// scheduler; taken by the thread, or by sysmon.
     pub(crate) lease: AtomicPtr<Lease>,
+    /// How long its scheduler lets it compute at a time; 0 for ever. Written by the scheduler, read
+    /// by sysmon.
+    pub(crate) leased_ns: AtomicU64,
     /// The next thread that this one creates is that worker.
     pub(crate) ums_next: Cell<*const WorkerControl>,
     /// 1 if somebody cancelled the thread and it has not looked yet. SeqCst: set before the
@@ -396,6 +400,7 @@ impl ThreadTable {
         thread.ums.store(null_mut(), Ordering::Relaxed);
         thread.ums_next.set(null());
         thread.lease.store(null_mut(), Ordering::Relaxed);
+        thread.leased_ns.store(0, Ordering::Relaxed);
         thread.cancelled.store(0, Ordering::Relaxed);
         thread.clear_tid.set(null_mut());
         thread.robust_list.set(0);
@@ -403,7 +408,7 @@ impl ThreadTable {
         thread.bound.store(null_mut(), Ordering::Relaxed);
         thread.routes.store(0, Ordering::Relaxed);
         thread.side.store(0, Ordering::Relaxed);
-        thread.side_next.set(0);
+        thread.next.set(Birth::default());
         thread.carrier.store(null_mut(), Ordering::Relaxed);
         thread.switches.store(0, Ordering::Relaxed);
         thread.parks.store(0, Ordering::Relaxed);

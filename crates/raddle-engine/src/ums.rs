@@ -88,9 +88,9 @@ pub fn claim(control: &WorkerControl) -> Claim {
     Claim::Claimed
 }
 
-/// Runs a claimed worker on the calling thread's carrier, until it parks, yields or ends. Returns
-/// which, and the parameter of a yield.
-pub fn execute(control: &WorkerControl) -> (Ended, usize) {
+/// Runs a claimed worker on the calling thread's carrier, until it parks, yields or ends, or has
+/// computed for `quantum_ns` (0 for ever). Returns which, and the parameter of a yield.
+pub fn execute(control: &WorkerControl, quantum_ns: u64) -> (Ended, usize) {
     breathe();
     let carrier = Carrier::current();
     let own = carrier.thread();
@@ -103,6 +103,7 @@ pub fn execute(control: &WorkerControl) -> (Ended, usize) {
     // SAFETY: a claimed worker has a thread.
     let worker = unsafe { &*worker };
     own.waits_for(WaitKind::Other, 0, 0);
+    worker.leased_ns.store(quantum_ns, Ordering::Relaxed);
     worker
         .lease
         .store(from_ref(&lease).cast_mut().cast(), Ordering::Release);
@@ -132,7 +133,7 @@ fn end_of(control: &WorkerControl, own: &Thread, lease: &Lease) -> (Ended, usize
         Carrier::current().attention.store(1, Ordering::Relaxed);
     }
     let end = lease.end.get();
-    if end == Ended::Yielded {
+    if matches!(end, Ended::Yielded | Ended::Preempted) {
         control.set(WorkerState::READY);
     }
     (end, lease.parameter.get())
@@ -202,6 +203,22 @@ pub(crate) fn leave_parked(carrier: &Carrier, thread: &Thread) {
     if !hand_back(carrier, thread, Ended::Parked, 0) {
         leave(carrier, thread);
     }
+}
+
+/// The running thread is to give way, and nobody but its scheduler wants its carrier: that goes on,
+/// if it asked for it. Returns when the worker is executed again; false if there is none to tell.
+pub(crate) fn preempted(carrier: &Carrier, thread: &Thread) -> bool {
+    if thread.leased_ns.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    thread.waits_for(WaitKind::Yield, 0, 0);
+    hand_back(carrier, thread, Ended::Preempted, 0)
+}
+
+/// What the scheduler of the thread on `carrier` lets it compute; `None` for ever.
+pub(crate) fn quantum_on(carrier: &Carrier) -> Option<u64> {
+    let thread = carrier.thread_or_none().filter(|_| is_leased(carrier))?;
+    Some(thread.leased_ns.load(Ordering::Relaxed)).filter(|&ns| ns != 0)
 }
 
 /// Takes the lease, and lets the scheduler continue in the worker's place; returns when the worker

@@ -16,7 +16,7 @@ pub use ums::{Claim, Ended, ListControl, WorkerControl, WorkerState};
 pub const SYMBOL: &CStr = c"raddle_runtime";
 
 /// Changes whenever the table's meaning does.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The environment variable by which a program that loads the runtime itself asks that threads be
 /// green on request only.
@@ -48,10 +48,52 @@ pub struct Runtime {
     /// Runs a worker that the calling thread has claimed, until it parks, yields or ends; stores
     /// the parameter of a yield. The calling thread is no worker.
     pub execute_worker: extern "C" fn(&WorkerControl, &mut usize) -> Ended,
+    /// As `execute_worker`, for so many nanoseconds of computing at most, unless that is 0.
+    pub execute_worker_for: extern "C" fn(&WorkerControl, &mut usize, u64) -> Ended,
     /// Gives the carrier back to whoever executed the calling worker. 0 if it is none.
     pub yield_worker: extern "C" fn(usize) -> u32,
     /// The calling worker, null if it is none.
     pub current_worker: extern "C" fn() -> *const WorkerControl,
+    /// A new engine beside the first; its number, or 0 if there are too many.
+    pub open_engine: extern "C" fn(&EnginePlan) -> u32,
+    /// The engine of this number gets no more threads.
+    pub close_engine: extern "C" fn(u32),
+    /// Changes an engine's quota, in percent of one CPU; 0 for none.
+    pub set_quota: extern "C" fn(u32, u32),
+    /// What the next thread that the calling thread creates is to be.
+    pub next_birth: extern "C" fn(&Birth),
+    /// Changes the policy of the first engine to the built-in one of this number.
+    pub set_policy: extern "C" fn(u32),
+    /// The policy of the first engine, by its number; 5 is a plug-in.
+    pub policy: extern "C" fn() -> u32,
+}
+
+/// What a new engine is to be.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct EnginePlan {
+    /// A built-in policy's number: fifo, lifo, priority, fair, deadline.
+    pub policy: u32,
+    /// 0 for as many as its quota is worth, or as CPUs may be used.
+    pub carriers: u32,
+    /// Percent of one CPU; 0 for all.
+    pub quota: u32,
+}
+
+/// What a new thread is to be, where that isn't what its maker is. All zero says nothing.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Birth {
+    /// From becoming runnable to the deadline, for policies that go by it.
+    pub deadline_ns: u64,
+    /// The number of its engine; 0 for the first.
+    pub engine: u32,
+    /// 1 to 99, for policies that go by it.
+    pub priority: u32,
+    /// -20 to 19.
+    pub nice: i32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// A thread that hosts light threads, as the runtime sees it: when it parks while it lends itself

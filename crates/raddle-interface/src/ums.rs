@@ -119,4 +119,6 @@ pub enum Ended {
     Yielded = 3,
     /// Its thread has ended.
     Exited = 4,
+    /// It has computed for as long as it was allowed to.
+    Preempted = 5,
 }

@@ -11,8 +11,9 @@
 
 use crate::rules::{Rules, matches, matches_library};
 use raddle_engine::sides::{MAX_CARRIERS, Plan};
+use raddle_engine::thread::Birth;
 use raddle_engine::{ENGINE, Thread};
-use raddle_sched::policies::Kind;
+use raddle_sched::policies::{Class, Kind};
 use raddle_sched::policies::fair::GROUPS;
 use raddle_sched::quota::MAX_PERCENT;
 
@@ -158,9 +159,18 @@ pub fn named(thread: &Thread, name: &[u8]) {
 
 /// A new thread, which has its creator's name.
 pub fn created(child: &Thread, parent: &Thread) {
-    let side = parent.side_next.replace(0);
-    if side != 0 {
-        return ENGINE.sides.assign(child, side);
+    let birth = parent.next.replace(Birth::default());
+    if birth.priority != 0 || birth.nice != 0 || birth.deadline_ns != 0 {
+        let class = match birth.priority {
+            0 if birth.deadline_ns != 0 => Class::DEADLINE,
+            0 => Class::OTHER,
+            _ => Class::ROUND_ROBIN,
+        };
+        let terms = &child.task.policy.terms;
+        terms.set_attributes(class, birth.priority, birth.nice, birth.deadline_ns);
+    }
+    if birth.engine != 0 {
+        return ENGINE.sides.assign(child, birth.engine);
     }
     if !any() {
         return;

@@ -4,7 +4,11 @@ use crate::symbols;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::engine::MAX_WANTED;
 use raddle_engine::{Carrier, ENGINE, Thread, ums};
-use raddle_interface::{Claim, Ended, HostControl, Runtime, VERSION, WorkerControl};
+use raddle_engine::sides::Plan;
+use raddle_interface::{
+    Birth, Claim, Ended, EnginePlan, HostControl, Runtime, VERSION, WorkerControl,
+};
+use raddle_sched::policies::Kind;
 
 /// 1 once the process is taken over.
 static UP: AtomicU32 = AtomicU32::new(0);
@@ -25,6 +29,13 @@ pub static raddle_runtime: Runtime = Runtime {
     execute_worker,
     yield_worker,
     current_worker,
+    execute_worker_for,
+    open_engine,
+    close_engine,
+    set_quota,
+    next_birth,
+    set_policy,
+    policy,
 };
 
 /// The process is taken over.
@@ -80,7 +91,15 @@ extern "C" fn claim_worker(control: &WorkerControl) -> Claim {
 }
 
 extern "C" fn execute_worker(control: &WorkerControl, parameter: &mut usize) -> Ended {
-    let (ended, given) = ums::execute(control);
+    execute_worker_for(control, parameter, 0)
+}
+
+extern "C" fn execute_worker_for(
+    control: &WorkerControl,
+    parameter: &mut usize,
+    quantum_ns: u64,
+) -> Ended {
+    let (ended, given) = ums::execute(control, quantum_ns);
     symbols::leave();
     *parameter = given;
     ended
@@ -97,4 +116,45 @@ extern "C" fn current_worker() -> *const WorkerControl {
         Some(_) => ums::current(),
         None => core::ptr::null(),
     }
+}
+
+/// A built-in policy by its number; fifo for any other.
+fn built_in(number: u32) -> Kind {
+    match Kind::from_code(number) {
+        Kind::Plugin => Kind::Fifo,
+        kind => kind,
+    }
+}
+
+extern "C" fn open_engine(plan: &EnginePlan) -> u32 {
+    let plan = Plan {
+        kind: built_in(plan.policy),
+        carriers: plan.carriers,
+        quota: plan.quota,
+    };
+    ENGINE.sides.open(plan).unwrap_or(0)
+}
+
+extern "C" fn close_engine(number: u32) {
+    ENGINE.sides.close(number);
+}
+
+extern "C" fn set_quota(number: u32, percent: u32) {
+    if let Some(side) = ENGINE.sides.get(number) {
+        side.set_quota(percent);
+    }
+}
+
+extern "C" fn next_birth(birth: &Birth) {
+    if let Some(thread) = thread() {
+        thread.next.set(*birth);
+    }
+}
+
+extern "C" fn set_policy(number: u32) {
+    while !ENGINE.choose_policy(built_in(number)) {}
+}
+
+extern "C" fn policy() -> u32 {
+    ENGINE.injector.kind() as u32
 }

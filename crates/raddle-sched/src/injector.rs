@@ -146,11 +146,15 @@ impl Injector {
         Fault::from_code(self.fault.swap(0, Ordering::Relaxed))
     }
 
-    /// Changes the policy, before there are tasks.
-    pub fn choose(&self, kind: Kind) {
-        let mut order = self.order.lock();
-        order.choose(kind);
-        self.kind.store(kind as u32, Ordering::Relaxed);
+    /// Changes the policy to a built-in one, with all tasks that wait. False while a plug-in's call
+    /// holds the lock: who must not wait for that tries again.
+    pub fn choose(&self, kind: Kind, now_ns: u64) -> bool {
+        let Some(mut order) = self.order.try_lock() else {
+            return false;
+        };
+        order.choose(kind, now_ns);
+        self.look_after(&mut order);
+        true
     }
 
     /// As [`Injector::choose`], to a plug-in.

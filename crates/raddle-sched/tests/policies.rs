@@ -55,7 +55,7 @@ const REASONS: [Reason; 4] = [
 
 fn order_of(kind: Kind) -> Order {
     let mut order = Order::new();
-    order.choose(kind);
+    order.choose(kind, 0);
     order
 }
 

@@ -153,8 +153,8 @@ pub struct Foreign {
     debt_ns: u64,
     called_ns: u64,
     pub(super) fault: Option<Fault>,
-    /// A call was abandoned: none is made any more.
-    is_stuck: bool,
+    /// A call was abandoned, or the policy was changed: no call is made any more.
+    is_over: bool,
 }
 
 // SAFETY: the plug-in's state is used under the policy's lock only, as its header demands.
@@ -170,7 +170,7 @@ impl Foreign {
             debt_ns: 0,
             called_ns: 0,
             fault: None,
-            is_stuck: false,
+            is_over: false,
         }
     }
 
@@ -199,7 +199,7 @@ impl Foreign {
         self.charge(before_ns, (host.now_ns)());
         if result.is_none() {
             self.fault = Some(Fault::Stuck);
-            self.is_stuck = true;
+            self.is_over = true;
         }
         result
     }
@@ -225,10 +225,16 @@ impl Foreign {
         of(task).queued.get().then_some(task)
     }
 
+    /// No call is made any more: another policy was chosen, by whoever may not be fit for a call.
+    pub(super) fn leave(&mut self) {
+        self.is_over = true;
+        self.fault = None;
+    }
+
     /// Ends the plug-in, and gives back the tasks that it had, oldest first, one a call.
     pub(super) fn give_up(&mut self) -> Option<TaskRef> {
         if let Some((table, _)) = self.parts
-            && let Some(destroy) = table.destroy.filter(|_| !self.is_stuck)
+            && let Some(destroy) = table.destroy.filter(|_| !self.is_over)
         {
             self.call(destroy as *const (), [0; 3]);
             self.fault = None; // the last one was taken
@@ -271,7 +277,7 @@ impl Policy for Foreign {
         self.waiting.push_back(task);
         of(task).queued.set(true);
         let enqueue = self.parts.and_then(|(table, _)| table.enqueue);
-        if let Some(enqueue) = enqueue.filter(|_| !self.is_stuck) {
+        if let Some(enqueue) = enqueue.filter(|_| !self.is_over) {
             let view = view(task).expose_provenance();
             let words = [view, reason as usize, now_ns as usize];
             self.call(enqueue as *const (), words);
