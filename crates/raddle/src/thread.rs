@@ -10,9 +10,12 @@
 mod join;
 
 use crate::completion::{self, Completion};
+use crate::engine::Engine;
 use crate::runtime;
+use raddle_interface::Birth;
 pub use join::JoinHandle;
 use std::io;
+use std::time::Duration;
 pub use std::thread::{
     ScopedJoinHandle, Thread, ThreadId, current, park, park_timeout, sleep, yield_now,
 };
@@ -43,6 +46,8 @@ pub fn is_green_thread() -> bool {
 pub struct Builder {
     name: Option<String>,
     stack_size: Option<usize>,
+    engine: Option<Engine>,
+    birth: Birth,
 }
 
 impl Builder {
@@ -61,6 +66,41 @@ impl Builder {
     /// is used.
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
+        self
+    }
+
+    /// The engine that the thread belongs to. Default: the first one.
+    pub fn engine(mut self, engine: &Engine) -> Self {
+        self.engine = Some(engine.clone());
+        self
+    }
+
+    /// How important the thread is to policies that go by it ([`BuiltIn::Priority`]): 1 to 99, the
+    /// most important; 0, as without this, is below all. More than 99 is 99.
+    ///
+    /// [`BuiltIn::Priority`]: crate::engine::BuiltIn::Priority
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.birth.priority = priority.min(99).into();
+        self
+    }
+
+    /// How nice the thread is to others, -20 to 19, to policies that go by it
+    /// ([`BuiltIn::Fair`], [`BuiltIn::Priority`]); what is beyond is the nearest of these. Default:
+    /// 0.
+    ///
+    /// [`BuiltIn::Fair`]: crate::engine::BuiltIn::Fair
+    /// [`BuiltIn::Priority`]: crate::engine::BuiltIn::Priority
+    pub fn nice(mut self, nice: i32) -> Self {
+        self.birth.nice = nice.clamp(-20, 19);
+        self
+    }
+
+    /// How soon after becoming runnable the thread should have run, to policies that go by it
+    /// ([`BuiltIn::Deadline`]). Default: no matter when.
+    ///
+    /// [`BuiltIn::Deadline`]: crate::engine::BuiltIn::Deadline
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.birth.deadline_ns = deadline.as_nanos().try_into().unwrap_or(u64::MAX);
         self
     }
 
@@ -87,6 +127,29 @@ impl Builder {
         self,
         f: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {
+        let (engine, birth, name) = self.split();
+        let Some(engine) = engine else {
+            let _birth = NextBirth::ask_if_any(birth);
+            return self.start(f);
+        };
+        engine.adopt(birth, name.as_deref(), |member| {
+            self.start(move || {
+                member.begin();
+                f()
+            })
+        })
+    }
+
+    /// The engine, what else the runtime is told of the thread, and its name if an engine wants it.
+    fn split(&self) -> (Option<Engine>, Birth, Option<String>) {
+        let name = self.engine.as_ref().and_then(|_| self.name.clone());
+        (self.engine.clone(), self.birth, name)
+    }
+
+    fn start<T: Send + 'static>(
+        self,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<JoinHandle<T>> {
         if self.name.is_none() {
             return join::spawn(self.stack_size.unwrap_or(STACK_SIZE), f);
         }
@@ -106,8 +169,19 @@ impl Builder {
         scope: &Scope<'scope, 'env>,
         f: impl FnOnce() -> T + Send + 'scope,
     ) -> io::Result<ScopedJoinHandle<'scope, T>> {
-        let _green = NextIsGreen::ask();
-        self.into_std().spawn_scoped(scope.0, f)
+        let (engine, birth, name) = self.split();
+        let Some(engine) = engine else {
+            let _birth = NextBirth::ask_if_any(birth);
+            let _green = NextIsGreen::ask();
+            return self.into_std().spawn_scoped(scope.0, f);
+        };
+        engine.adopt(birth, name.as_deref(), |member| {
+            let _green = NextIsGreen::ask();
+            self.into_std().spawn_scoped(scope.0, move || {
+                member.begin();
+                f()
+            })
+        })
     }
 }
 
@@ -130,6 +204,34 @@ impl NextIsGreen {
 impl Drop for NextIsGreen {
     fn drop(&mut self) {
         Self::set(0); // the thread may not have been made
+    }
+}
+
+/// While it lives, the calling thread's next thread is to be so.
+pub(crate) struct NextBirth;
+
+impl NextBirth {
+    pub(crate) fn ask(birth: Birth) -> Self {
+        Self::set(&birth);
+        Self
+    }
+
+    /// `None` if there is nothing to ask for.
+    fn ask_if_any(birth: Birth) -> Option<Self> {
+        let is_any = birth.priority != 0 || birth.nice != 0 || birth.deadline_ns != 0;
+        is_any.then(|| Self::ask(birth))
+    }
+
+    fn set(birth: &Birth) {
+        if let Some(runtime) = runtime::table() {
+            (runtime.next_birth)(birth);
+        }
+    }
+}
+
+impl Drop for NextBirth {
+    fn drop(&mut self) {
+        Self::set(&Birth::default()); // the thread may not have been made
     }
 }
 

@@ -153,7 +153,7 @@ impl Scheduler<'_> {
     }
 }
 
-pub(super) fn claim(context: &Context) -> Claim {
+pub(crate) fn claim(context: &Context) -> Claim {
     match runtime::table() {
         Some(runtime) => (runtime.claim_worker)(&context.0.control),
         None => Claim::New,
@@ -170,15 +170,26 @@ pub(super) fn run(context: &Context) -> (Ended, usize) {
     (ended.unwrap_or(Ended::Exited), parameter)
 }
 
+/// Runs a claimed worker until it gives the carrier back, or has computed for so long; 0 is for
+/// ever.
+pub(crate) fn run_for(context: &Context, quantum_ns: u64) -> Ended {
+    let mut parameter = 0;
+    let ended = runtime::table().map(|runtime| {
+        let control = &context.0.control;
+        (runtime.execute_worker_for)(control, &mut parameter, quantum_ns)
+    });
+    ended.unwrap_or(Ended::Exited)
+}
+
 /// The calling thread's time in scheduling mode.
-pub(super) struct Mode(());
+pub(crate) struct Mode(());
 
 impl Mode {
     /// Enters it.
     ///
     /// # Errors
     /// Those of [`enter_scheduling_mode`].
-    pub(super) fn enter() -> Result<Self, Error> {
+    pub(crate) fn enter() -> Result<Self, Error> {
         let runtime = runtime::table().ok_or(Error::Unsupported)?;
         if light::is_light_thread() {
             return Err(Error::IsLight);
@@ -231,7 +242,7 @@ pub fn enter_scheduling_mode(
                 reason = Reason::Yielded { context, parameter };
                 continue;
             }
-            Ended::Parked => Cause::Call,
+            Ended::Parked | Ended::Preempted => Cause::Call, // without a quantum nobody is preempted
             Ended::InKernel => Cause::Kernel,
             Ended::Exited => Cause::End,
         };
