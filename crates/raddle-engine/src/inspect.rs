@@ -279,7 +279,10 @@ fn carrier_record(carrier: &Carrier) -> CarrierRecord {
         park: count(&carrier.parks),
         queue_len: carrier.queue.len() as u64,
         engine: u64::from(carrier.side()),
-        quota: ENGINE.sides.of(carrier).map_or(0, |side| u64::from(side.quota())),
+        quota: ENGINE
+            .sides
+            .of(carrier)
+            .map_or(0, |side| u64::from(side.quota())),
         ..CarrierRecord::default()
     }
 }

@@ -105,8 +105,7 @@ impl Watch {
         if ANY.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        let is_in_call =
-            |carrier: &&Carrier| carrier.plugin_call.load(Ordering::Acquire) % 2 == 1;
+        let is_in_call = |carrier: &&Carrier| carrier.plugin_call.load(Ordering::Acquire) % 2 == 1;
         // Under one policy there is one call at a time.
         let Some(carrier) = ENGINE.all_carriers().find(is_in_call) else {
             self.carrier = u32::MAX;

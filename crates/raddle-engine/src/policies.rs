@@ -29,7 +29,11 @@ impl Engine {
     /// False, and nothing has changed, if a plug-in is in a call for long.
     pub fn choose_policy(&self, kind: Kind) -> bool {
         const PATIENCE: u32 = 100_000;
-        let now_ns = if self.is_started() { clock::now_ns() } else { 0 };
+        let now_ns = if self.is_started() {
+            clock::now_ns()
+        } else {
+            0
+        };
         if self.is_started() && kind == Kind::Fair {
             accounting::switch_on();
         }
@@ -95,7 +99,9 @@ impl Engine {
             self.wake_one_or_sysmon();
             return;
         };
-        let running = carrier.thread_or_none().filter(|_| !stops && carrier.side() == 0);
+        let running = carrier
+            .thread_or_none()
+            .filter(|_| !stops && carrier.side() == 0);
         if self.enqueue(task, reason, running.map(Thread::task_ref)) {
             carrier.preempt_here();
         }
@@ -183,9 +189,7 @@ pub(crate) fn report(fault: Option<Fault>) {
         Some(Fault::Nothing) => {
             b"raddle: the policy picked nothing while threads waited; fifo from now on\n"
         }
-        Some(Fault::Stuck) => {
-            b"raddle: the policy did not return from a call; fifo from now on\n"
-        }
+        Some(Fault::Stuck) => b"raddle: the policy did not return from a call; fifo from now on\n",
         Some(Fault::Slow) => {
             b"raddle: the policy takes an eighth of the time and more; fifo from now on\n"
         }

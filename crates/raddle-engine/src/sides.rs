@@ -268,7 +268,11 @@ impl Sides {
     /// Makes engine `number` what `plan` says; at start-up.
     pub fn set(&self, number: u32, plan: Plan) {
         let side = &self.all[number as usize];
-        let now_ns = if ENGINE.is_started() { clock::now_ns() } else { 0 };
+        let now_ns = if ENGINE.is_started() {
+            clock::now_ns()
+        } else {
+            0
+        };
         while !side.queue.choose(plan.kind, now_ns) {
             raddle_context::pause();
         }
@@ -481,4 +485,3 @@ impl Engine {
         true
     }
 }
-

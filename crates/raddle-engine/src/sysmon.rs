@@ -382,7 +382,9 @@ impl Watch {
                 ..demand
             };
             let quantum_ns = match demand.waits {
-                true => ENGINE.quantum_on(carrier).min(leased_ns.unwrap_or(u64::MAX)),
+                true => ENGINE
+                    .quantum_on(carrier)
+                    .min(leased_ns.unwrap_or(u64::MAX)),
                 false => ENGINE.quantum_ns(),
             };
             let thread = carrier.thread_or_none();

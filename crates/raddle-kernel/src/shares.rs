@@ -13,8 +13,8 @@ use crate::rules::{Rules, matches, matches_library};
 use raddle_engine::sides::{MAX_CARRIERS, Plan};
 use raddle_engine::thread::Birth;
 use raddle_engine::{ENGINE, Thread};
-use raddle_sched::policies::{Class, Kind};
 use raddle_sched::policies::fair::GROUPS;
+use raddle_sched::policies::{Class, Kind};
 use raddle_sched::quota::MAX_PERCENT;
 
 /// `RADDLE_SHARE`.
@@ -84,7 +84,11 @@ fn part(text: &[u8]) -> Option<Part> {
     for word in text.split(|&byte| byte == b',') {
         let (place, digits, most) = match word.strip_suffix(b"%") {
             Some(digits) => (&mut quota, digits, MAX_PERCENT),
-            None => (&mut carriers, word.strip_prefix(b"carriers=")?, MAX_CARRIERS),
+            None => (
+                &mut carriers,
+                word.strip_prefix(b"carriers=")?,
+                MAX_CARRIERS,
+            ),
         };
         let is_first = *place == 0;
         *place = number(digits).filter(|value| is_first && (1..=most).contains(value))?;
@@ -202,9 +206,21 @@ mod tests {
     fn quotas_and_carriers_make_engines() {
         let shares = parse(b"name:a=30%;name:b=20;name:c=150%,carriers=3;name:d=carriers=2");
         let shares = shares.expect("four rules");
-        assert_eq!(shares.weights.map(|weights| weights[..3] == [80, 0, 20]), Some(true));
-        let plans = shares.plans.map(|plan| plan.map(|plan| (plan.quota, plan.carriers)));
-        let expected = [None, Some((30, 0)), None, Some((150, 3)), Some((0, 2)), None];
+        assert_eq!(
+            shares.weights.map(|weights| weights[..3] == [80, 0, 20]),
+            Some(true)
+        );
+        let plans = shares
+            .plans
+            .map(|plan| plan.map(|plan| (plan.quota, plan.carriers)));
+        let expected = [
+            None,
+            Some((30, 0)),
+            None,
+            Some((150, 3)),
+            Some((0, 2)),
+            None,
+        ];
         assert_eq!(plans[..6], expected);
         assert!(parse(b"name:a=30%").is_some_and(|shares| shares.weights.is_none()));
     }

@@ -3,8 +3,8 @@
 use crate::symbols;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::engine::MAX_WANTED;
-use raddle_engine::{Carrier, ENGINE, Thread, ums};
 use raddle_engine::sides::Plan;
+use raddle_engine::{Carrier, ENGINE, Thread, ums};
 use raddle_interface::{
     Birth, Claim, Ended, EnginePlan, HostControl, Runtime, VERSION, WorkerControl,
 };

@@ -54,7 +54,9 @@ impl Bucket {
                 is_held: false,
             };
         }
-        let elapsed_ns = now_ns.saturating_sub(self.filled_ns).min(u64::MAX / 200_000);
+        let elapsed_ns = now_ns
+            .saturating_sub(self.filled_ns)
+            .min(u64::MAX / 200_000);
         self.filled_ns = now_ns;
         let filled_ns = (elapsed_ns * u64::from(percent) / 100) as i64;
         self.left_ns = (self.left_ns - used_ns.min(i64::MAX as u64) as i64)
@@ -104,7 +106,10 @@ mod tests {
         for (percent, cpus) in [(30, 1), (5, 2), (150, 2), (99, 1), (1, 8)] {
             for tick_ns in [1, 50_000, 1_000_000, 7_000_000] {
                 let (got, wanted) = (part(percent, cpus, tick_ns), f64::from(percent) / 100.0);
-                assert!((got / wanted - 1.0).abs() < 0.02, "{percent} {cpus} {tick_ns}: {got}");
+                assert!(
+                    (got / wanted - 1.0).abs() < 0.02,
+                    "{percent} {cpus} {tick_ns}: {got}"
+                );
             }
         }
     }

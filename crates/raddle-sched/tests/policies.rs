@@ -424,7 +424,10 @@ fn a_plug_in_whose_call_was_abandoned_is_never_called_again() {
         ..HOST
     };
     let tasks = Tasks::new(6);
-    let places = tasks.0.iter().map(|task| (&raw const *task).expose_provenance());
+    let places = tasks
+        .0
+        .iter()
+        .map(|task| (&raw const *task).expose_provenance());
     PLACES.set(places.collect());
     let mut order = Order::new();
     static HONEST: Table = table(honest);

@@ -12,13 +12,13 @@ mod join;
 use crate::completion::{self, Completion};
 use crate::engine::Engine;
 use crate::runtime;
-use raddle_interface::Birth;
 pub use join::JoinHandle;
+use raddle_interface::Birth;
 use std::io;
-use std::time::Duration;
 pub use std::thread::{
     ScopedJoinHandle, Thread, ThreadId, current, park, park_timeout, sleep, yield_now,
 };
+use std::time::Duration;
 
 /// The stack of a thread that doesn't ask for another, in bytes: std's.
 pub const STACK_SIZE: usize = 2 << 20;

@@ -78,7 +78,11 @@ impl Part {
 
     /// `25`, `30%`, `carriers=2` or `30%,carriers=2`.
     pub fn parse(text: &str) -> Option<Part> {
-        if let Some(percent) = text.parse().ok().filter(|percent| (1..=99).contains(percent)) {
+        if let Some(percent) = text
+            .parse()
+            .ok()
+            .filter(|percent| (1..=99).contains(percent))
+        {
             return Some(Part::Weight(percent));
         }
         let mut found = [0; 2];
@@ -208,10 +212,7 @@ mod tests {
         assert!(Share::check(&vec![share(1); 16], None).is_err());
         assert!(Share::check(&[share(60)], Some(&Policy::Named("fifo"))).is_err());
         let quota = Share::parse("name:a=200%").expect("a quota");
-        assert_eq!(
-            Share::check(&[quota], Some(&Policy::Named("fifo"))),
-            Ok(())
-        );
+        assert_eq!(Share::check(&[quota], Some(&Policy::Named("fifo"))), Ok(()));
         assert_eq!(Share::check(&[], Some(&Policy::Named("fifo"))), Ok(()));
     }
 }

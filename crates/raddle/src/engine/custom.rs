@@ -118,7 +118,9 @@ impl Shared {
             drivers: AtomicU32::new(0),
         });
         let watched = Arc::clone(&shared);
-        let watcher = Builder::new().name("raddle-watch").spawn(move || watched.watch())?;
+        let watcher = Builder::new()
+            .name("raddle-watch")
+            .spawn(move || watched.watch())?;
         let _ = shared.watcher.set(watcher.thread().clone());
         for _ in 0..drivers {
             if let Err(error) = shared.add_driver() {
@@ -137,7 +139,8 @@ impl Shared {
         });
         let made = Builder::new().spawn(move || own.drive());
         drop(birth);
-        self.drivers.fetch_add(u32::from(made.is_ok()), Ordering::Relaxed);
+        self.drivers
+            .fetch_add(u32::from(made.is_ok()), Ordering::Relaxed);
         made.map(drop)
     }
 
