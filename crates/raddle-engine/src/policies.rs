@@ -94,14 +94,13 @@ impl Engine {
         let carrier = carrier.filter(|own| own.bound.load(Ordering::Relaxed).is_null());
         let stops = matches!(reason, Reason::Yielded | Reason::Preempted);
         let reason = prepare(carrier, task, reason);
-        let Some(carrier) = carrier else {
+        // One of a side engine doesn't come to look for it.
+        let Some(carrier) = carrier.filter(|own| own.side() == 0) else {
             self.enqueue(task, reason, None);
             self.wake_one_or_sysmon();
             return;
         };
-        let running = carrier
-            .thread_or_none()
-            .filter(|_| !stops && carrier.side() == 0);
+        let running = carrier.thread_or_none().filter(|_| !stops);
         if self.enqueue(task, reason, running.map(Thread::task_ref)) {
             carrier.preempt_here();
         }
