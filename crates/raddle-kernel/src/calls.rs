@@ -79,7 +79,7 @@ const THREADS: &[Row] = &[
     (nr::__NR_seccomp, credentials::seccomp),
     (nr::__NR_personality, credentials::personality),
     (nr::__NR_ioprio_set, credentials::ioprio_set),
-    (nr::__NR_set_mempolicy, credentials::alone),
+    (nr::__NR_set_mempolicy, credentials::set_mempolicy),
     (nr::__NR_landlock_restrict_self, credentials::alone),
     (nr::__NR_ioperm, credentials::alone),
     (nr::__NR_iopl, credentials::alone),

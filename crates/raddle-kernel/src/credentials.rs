@@ -18,7 +18,7 @@ use crate::{ids, user};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::{Carrier, ENGINE, switch};
 use raddle_sched::SpinLock;
-use raddle_sys::{err, errno, is_err, nr};
+use raddle_sys::{err, errno, is_err, nr, sys};
 
 /// libc's text, from and to.
 static LIBC: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
@@ -97,9 +97,52 @@ fn become_apart() -> Result<(), isize> {
         return Err(err(errno::EAGAIN));
     }
     carrier.apart.set(1);
+    carrier.lent.store(0, Ordering::Relaxed);
     // What libc changes next for all must reach this one, too.
     *LAST.lock() = None;
     Ok(())
+}
+
+/// `set_mempolicy(2)`. Libraries probe when they start what the kernel knows, and set the default
+/// again: a thread that is bound for nothing else is green again then.
+pub extern "C" fn set_mempolicy(frame: &Frame) -> Outcome {
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    let carrier = Carrier::current();
+    if !carrier.is_apart() && has_default_memory_policy() {
+        if frame.arg(0) == MPOL_DEFAULT {
+            return Outcome::PASS;
+        }
+        let is_green = carrier.bound.load(Ordering::Relaxed).is_null();
+        if let Err(errno) = become_apart() {
+            return Outcome::of(errno);
+        }
+        Carrier::current()
+            .lent
+            .store(is_green.into(), Ordering::Relaxed);
+    } else if carrier.lent.load(Ordering::Relaxed) == 0 {
+        return alone(frame);
+    }
+    // SAFETY: the program's own call, on its own kernel thread.
+    let result = unsafe { raddle_sys::syscall6(frame.rax as u32, frame.args()) };
+    if has_default_memory_policy() {
+        switch::unbind_current();
+    }
+    Outcome::of(result)
+}
+
+const MPOL_DEFAULT: usize = 0;
+
+/// True if this kernel thread takes memory from where it runs, or the kernel knows no other way.
+fn has_default_memory_policy() -> bool {
+    let mut mode = 0_i32;
+    // SAFETY: the kernel fills a live word.
+    unsafe {
+        let to = core::ptr::from_mut(&mut mode).expose_provenance();
+        sys!(nr::__NR_get_mempolicy, to, 0usize, 0usize, 0usize, 0usize);
+    }
+    mode as usize == MPOL_DEFAULT
 }
 
 /// `ioprio_set(2)`: for the calling thread if it names nobody else.

@@ -14,7 +14,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::mode::target_folder;
-use crate::tools::{find_tool, jdks, python};
+use crate::tools::{dotnet, find_tool, jdks, python};
 
 /// Names a folder with a glibc: C and C++ programs run with that instead of the machine's.
 const GLIBC: &str = "RADDLE_TEST_GLIBC";
@@ -60,10 +60,7 @@ impl Program {
             "rs" => vec![plain(rust(&path)?)],
             "py" => vec![line("", vec![python()?.into(), path.into()])],
             "java" => java(stem, &path)?,
-            "cs" => vec![line(
-                "",
-                vec![find_tool("mono")?.into(), mono(&path)?.into()],
-            )],
+            "cs" => csharp(&path)?,
             _ => bail!("no rule runs a program in .{extension}"),
         };
         Ok(Program {
@@ -147,12 +144,23 @@ fn java(class: &str, source: &Path) -> Result<Vec<Variant>> {
     Ok(jdks()?.into_iter().map(variant).collect())
 }
 
-fn mono(source: &Path) -> Result<PathBuf> {
+/// Compiled by Mono; the same file runs on Mono and on .NET.
+fn csharp(source: &Path) -> Result<Vec<Variant>> {
     let mut command = Command::new(find_tool("mcs")?);
     command
         .args(["-optimize+", "-r:System.Core", "-out:program.exe"])
         .arg(source);
-    Ok(product(source, command)?.join("program.exe"))
+    let program = product(source, command)?.join("program.exe");
+    let config = source.with_file_name("dotnet.json");
+    let on_dotnet = vec![
+        dotnet()?.into(),
+        "exec".into(),
+        "--runtimeconfig".into(),
+        config.into(),
+        (&program).into(),
+    ];
+    let on_mono = vec![find_tool("mono")?.into(), program.into()];
+    Ok(vec![line("mono", on_mono), line("dotnet", on_dotnet)])
 }
 
 /// The folder with what `command` makes of `source`; runs it if that is not there yet.

@@ -10,6 +10,8 @@ use std::process::Command;
 
 use anyhow::{Result, bail, ensure};
 
+use crate::mode::target_folder;
+
 /// An error that says a tool is not installed; [`or_skip`] treats it unlike any other.
 #[derive(Debug)]
 pub struct Missing(pub String);
@@ -74,6 +76,15 @@ pub fn python() -> Result<PathBuf> {
     let path = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     ensure!(!path.is_empty(), "python3 does not know its own path");
     Ok(path.into())
+}
+
+/// .NET: where `cargo xtask deps` puts one, or that of `PATH`.
+pub fn dotnet() -> Result<PathBuf> {
+    let ours = target_folder()?.join("dotnet/dotnetcore2/bin/dotnet");
+    if ours.is_file() {
+        return Ok(ours);
+    }
+    find_tool("dotnet")
 }
 
 /// The Java virtual machines here, each version once: that of `PATH` first, then the folders

@@ -1,4 +1,4 @@
-//! Runtimes of other languages, unmodified: CPython, HotSpot, Mono, Rust's standard library.
+//! Runtimes of other languages, unmodified: CPython, HotSpot, Mono, .NET, Rust's standard library.
 
 mod python {
     raddle_tests::cases! { "python.py":
@@ -50,8 +50,8 @@ mod java {
     }
 }
 
-mod mono {
-    raddle_tests::cases! { "mono.cs":
+mod csharp {
+    raddle_tests::cases! { "threads.cs":
         threads_and_locks,
         many_threads,
         monitors_wait_and_pulse,
@@ -105,14 +105,14 @@ mod listing {
     }
 
     #[test]
-    fn mono_prints_its_cases() {
-        let test = "languages::listing::mono_prints_its_cases";
-        raddle_tests::assert_same(test, "mono.cs", &["--list"]);
+    fn csharp_prints_its_cases() {
+        let test = "languages::listing::csharp_prints_its_cases";
+        raddle_tests::assert_same(test, "threads.cs", &["--list"]);
     }
 
     #[test]
     fn a_wrong_case_ends_with_an_error_in_every_mode() {
-        // Java's and Mono's messages differ; C's programs say nothing and end with 2.
+        // Java's and C#'s messages differ; C's programs say nothing and end with 2.
         raddle_tests::Case::new(module_path!(), "threads.c", "no_such_case")
             .tested_by("languages::listing::a_wrong_case_ends_with_an_error_in_every_mode")
             .exits_with(2)

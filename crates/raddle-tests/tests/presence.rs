@@ -24,6 +24,38 @@ fn kernel_threads(pid: u32) -> Result<usize> {
         .parse()?)
 }
 
+/// Programs of several languages, each of which waits in a hundred threads: they are green whatever
+/// their runtime did before it made them.
+fn green_in_every_runtime(test: &str, source: &str) {
+    in_every_mode(test, |mode| {
+        for variant in Program::build(source)?.variants {
+            let running = wait_until_all_wait(mode, &variant.command)?;
+            let found = kernel_threads(running.pid())?;
+            let is_right = (found > 100) == (mode == Mode::Native);
+            ensure!(is_right, "{}: {found} kernel threads", variant.label);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn threads_of_java_are_green() {
+    green_in_every_runtime("presence::threads_of_java_are_green", "Waiting.java");
+}
+
+#[test]
+fn threads_of_mono_and_dotnet_are_green() {
+    green_in_every_runtime(
+        "presence::threads_of_mono_and_dotnet_are_green",
+        "waiting.cs",
+    );
+}
+
+#[test]
+fn threads_of_python_are_green() {
+    green_in_every_runtime("presence::threads_of_python_are_green", "waiting.py");
+}
+
 fn start_waiting(mode: Mode, count: usize) -> Result<Running> {
     let program = Program::build("many_waiting.c")?;
     let mut line = program.variants[0].command.clone();

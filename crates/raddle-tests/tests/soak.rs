@@ -37,8 +37,8 @@ soak! {
     java_ping_pong: "Threads.java" queues_hand_over;
     java_garbage: "Threads.java" garbage_collection_with_100_threads;
     python_ping_pong: "python.py" queues_hand_over;
-    mono_ping_pong: "mono.cs" two_threads_take_turns;
-    mono_garbage: "mono.cs" garbage_collection_with_50_threads;
+    csharp_ping_pong: "threads.cs" two_threads_take_turns;
+    csharp_garbage: "threads.cs" garbage_collection_with_50_threads;
     rust_channels: "rust_std.rs" rendezvous_channels_take_turns;
 }
 

@@ -126,9 +126,25 @@ fn csharp(workshop: &Workshop) -> Made {
         .arg(format!("-out:{}", program.display()))
         .arg("pingpong.cs");
     workshop.make(&mut compile)?;
+    let rounds = workshop.rounds(CSHARP_ROUNDS);
     let toolchain = version(&mono, "--version");
-    let command = vec![mono.into(), program.into(), workshop.rounds(CSHARP_ROUNDS)];
-    Ok(vec![case("C# on Mono", toolchain, command, &EVERY_WAY)])
+    let command = vec![mono.into(), program.clone().into(), rounds.clone()];
+    let mut cases = vec![case("C# on Mono", toolchain, command, &EVERY_WAY)];
+    if let Some(dotnet) = find("dotnet") {
+        let toolchain = version(&dotnet, "--list-runtimes");
+        let config = workshop.path("dotnet.json").into();
+        let options = ["exec".into(), "--runtimeconfig".into(), config];
+        let command = [
+            vec![dotnet.into()],
+            options.into(),
+            vec![program.into(), rounds],
+        ]
+        .concat();
+        cases.push(case("C# on .NET", toolchain, command, &EVERY_WAY));
+    } else {
+        skipped("pingpong in C# on .NET", "dotnet is not installed");
+    }
+    Ok(cases)
 }
 
 fn go(workshop: &Workshop) -> Made {

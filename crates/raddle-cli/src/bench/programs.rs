@@ -35,6 +35,7 @@ const SOURCES: &[(&str, &str)] = sources![
     "VirtualPingPong.java",
     "pingpong.py",
     "pingpong.cs",
+    "dotnet.json",
     "pingpong.go",
     "pingpong.cc",
 ];

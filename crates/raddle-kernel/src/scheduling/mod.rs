@@ -191,7 +191,7 @@ fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
 /// # Errors
 /// EAGAIN.
 pub fn bind(thread: &Thread) -> Result<(), isize> {
-    if carrier_of(thread).is_some() {
+    if keeps(thread) {
         return Ok(());
     }
     if core::ptr::eq(thread, Carrier::current().thread()) {
@@ -206,6 +206,16 @@ pub fn bind(thread: &Thread) -> Result<(), isize> {
     }
     give_to_kernel(thread);
     Ok(())
+}
+
+/// True if the thread has a kernel thread, which it keeps from now on.
+fn keeps(thread: &Thread) -> bool {
+    let _guard = thread.attributes.lock();
+    let own = carrier_of(thread);
+    if let Some(own) = own {
+        own.lent.store(0, Ordering::Relaxed);
+    }
+    own.is_some()
 }
 
 /// Tells the kernel. Threads that a bound one's kernel thread makes are carriers: they must not

@@ -9,7 +9,8 @@ using System.Net.Sockets;
 using System.Threading;
 using System.Threading.Tasks;
 
-/// What C# programs do with threads on Mono. `mono.exe CASE` runs one, `--list` prints all.
+/// What C# programs do with threads, on Mono and on .NET. `program.exe CASE` runs one, `--list`
+/// prints all.
 static class Cases {
     static void Check(bool condition, string what) {
         if (!condition) {
