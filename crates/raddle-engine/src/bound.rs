@@ -77,6 +77,7 @@ pub(crate) fn give_up(carrier: &Carrier, thread: &Thread) -> bool {
     if lent {
         carrier.apart.set(0);
         thread.bound.store(null_mut(), Ordering::Release);
+        thread.is_unbound();
         carrier.retired.store(1, Ordering::SeqCst);
     }
     lent

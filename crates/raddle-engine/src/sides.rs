@@ -192,6 +192,8 @@ pub struct Sides {
     up: AtomicU32,
     /// Carriers that were made or are being made.
     made: AtomicU32,
+    /// Those in use are below this number: who looks at all needn't look at more.
+    below: AtomicU32,
     /// Guards the list's growth.
     growth: SpinLock<()>,
     /// Guards who is in use ([`Side::carriers`]).
@@ -226,6 +228,7 @@ impl Sides {
             list: [const { AtomicPtr::new(null_mut()) }; MAX_ALL],
             up: AtomicU32::new(0),
             made: AtomicU32::new(0),
+            below: AtomicU32::new(0),
             growth: SpinLock::new(()),
             choice: SpinLock::new(()),
         }
@@ -239,7 +242,8 @@ impl Sides {
 
     /// Those in use, with their numbers.
     pub fn each(&self) -> impl Iterator<Item = (u32, &Side)> {
-        (0..ENGINES as u32).filter_map(|number| Some((number, self.get(number)?)))
+        (0..self.below.load(Ordering::Relaxed))
+            .filter_map(|number| Some((number, self.get(number)?)))
     }
 
     /// The engine that queues a thread of this one; `None` for the first.
@@ -279,6 +283,7 @@ impl Sides {
         side.kind.store(plan.kind as u32, Ordering::Relaxed);
         side.set_quota(plan.quota);
         side.places.set_wanted(plan.carriers());
+        self.below.fetch_max(number + 1, Ordering::Relaxed);
     }
 
     /// A new side engine; `None` if there are too many.
@@ -325,7 +330,7 @@ impl Sides {
     /// # Safety
     /// Before a second thread exists.
     pub(crate) unsafe fn reset(&self) {
-        for side in &self.all {
+        for (_, side) in self.each() {
             // SAFETY: the caller's promise.
             unsafe { side.queue.reset() };
             side.places.reset();

@@ -200,6 +200,13 @@ impl Thread {
         self.routes.fetch_or(1, Ordering::Release);
     }
 
+    /// The running thread is no longer bound. Under its lock, so that nobody binds it meanwhile.
+    pub(crate) fn is_unbound(&self) {
+        if self.ums.load(Ordering::Relaxed).is_null() && self.side() == 0 {
+            self.routes.store(0, Ordering::Release);
+        }
+    }
+
     /// The side engine that the thread belongs to, or 0.
     #[inline(always)]
     pub fn side(&self) -> u32 {
