@@ -4,8 +4,8 @@
 //! named and when one is created with a name, `lib:GLOB=` when it is created (by the symbol layer,
 //! which knows the start function). What follows is one of
 //!
-//! - `25`: a weight. Rule number i is group i of the fair policy; who fits none is in group 0, the
-//!   rest, which has what the rules leave.
+//! - `25`: a weight. Rule number i is group i of the fair policy; who fits none is in group 0,
+//!   the rest, which has what the rules leave.
 //! - `30%`, `carriers=2`, or both with a comma between: a quota, in percent of one CPU, and how many
 //!   carriers. Rule number i is side engine i.
 

@@ -257,8 +257,8 @@ fn a_file_without_a_policy_is_left_with_one_line() {
     }
 }
 
-/// What `raddle` says of the waiting program under these flags when it is asked one after the other;
-/// the second word is the process's number.
+/// What `raddle` says of the waiting program under these flags when it is asked these, in turn; the
+/// second word is the process's number.
 fn ask_all(flags: &[&str], asked: &[&[&str]]) -> Result<Vec<Output>> {
     let program = Program::build("policies.c")?;
     let mut command = Mode::Raddle { carriers: 1 }.command(&program.variants[0].command)?;

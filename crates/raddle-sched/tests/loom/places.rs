@@ -91,8 +91,8 @@ fn without_the_second_look_it_is() {
     explore(3, || model(Sleep::Trusts));
 }
 
-/// Two carriers and one place: the one that loses the race for it must not sleep over what the other
-/// has left.
+/// Two carriers and one place: the one that loses the race for it must not sleep over what the
+/// other has left.
 #[test]
 fn who_finds_no_place_leaves_the_work_to_who_has_it() {
     explore(3, || {

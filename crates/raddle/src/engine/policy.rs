@@ -82,8 +82,8 @@ pub enum Reason {
 ///
 /// It is given each thread that can run as a [`Runnable`], and gives back the one that is to run.
 /// One that panics, gives back a thread of another engine, drops one, gives back none while it has
-/// some, or is in a call for a second, has [failed](Failure): it isn't called again, its threads run
-/// first come, first served from then on, a line on standard error says so, and so does
+/// some, or is in a call for a second, has [failed](Failure): it isn't called again, its threads
+/// run first come, first served from then on, a line on standard error says so, and so does
 /// [`Engine::policy_failure`](super::Engine::policy_failure).
 ///
 /// ```

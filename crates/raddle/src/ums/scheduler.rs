@@ -242,7 +242,8 @@ pub fn enter_scheduling_mode(
                 reason = Reason::Yielded { context, parameter };
                 continue;
             }
-            Ended::Parked | Ended::Preempted => Cause::Call, // without a quantum nobody is preempted
+            // Without a quantum nobody is preempted.
+            Ended::Parked | Ended::Preempted => Cause::Call,
             Ended::InKernel => Cause::Kernel,
             Ended::Exited => Cause::End,
         };
