@@ -114,8 +114,8 @@ pub struct Header {
     pub quantum_ns: u64,
     /// Which thread runs next.
     pub policy: PolicyKind,
-    /// After a [`RequestKind::SHARE`]: one more than the quota of the engine that was meant, in percent
-    /// of a CPU, or 0 if there is no such engine. Else zero.
+    /// After a [`RequestKind::SHARE`]: one more than the quota of that engine, in percent of one
+    /// CPU, or 0 if there is no such engine. Else zero.
     pub answer: u32,
     /// Percentages of the groups of the fair policy, the rest first; all zero without shares.
     pub shares: [u8; 16],

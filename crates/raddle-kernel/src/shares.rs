@@ -6,8 +6,8 @@
 //!
 //! - `25`: a weight. Rule number i is group i of the fair policy; who fits none is in group 0,
 //!   the rest, which has what the rules leave.
-//! - `30%`, `carriers=2`, or both with a comma between: a quota, in percent of one CPU, and how many
-//!   carriers. Rule number i is side engine i.
+//! - `30%`, `carriers=2`, or both with a comma between: a quota, in percent of one CPU, and how
+//!   many carriers. Rule number i is side engine i.
 
 use crate::rules::{Rules, matches, matches_library};
 use raddle_engine::sides::{MAX_CARRIERS, Plan};

@@ -5,9 +5,9 @@
 //!
 //! To sleep: leave the place, enter the idle set, look once more whether there is work *and* a
 //! free place, sleep. To post: push, then, if a place is free, take a sleeper out of the set and
-//! wake it. All SeqCst. No work is slept over: a poster that finds no free place has read it before some
-//! carrier left that place, and that carrier looks for work after it has. A place that becomes free
-//! because a carrier is blocked is announced by whoever says that it is.
+//! wake it. All SeqCst. No work is slept over: a poster that finds no free place has read it before
+//! some carrier left that place, and that carrier looks for work after it has. A place that becomes
+//! free because a carrier is blocked is announced by whoever says that it is.
 
 use crate::sync::{AtomicU32, Ordering};
 

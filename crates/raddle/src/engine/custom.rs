@@ -1,8 +1,8 @@
 //! An engine whose policy is the program's.
 //!
 //! The engine's threads are UMS workers of one completion list; *drivers*, green threads of the
-//! same engine, one a carrier, run them. So the policy is called on ordinary threads, and what it does
-//! wrong is theirs.
+//! same engine, one a carrier, run them. So the policy is called on ordinary threads, and what it
+//! does wrong is theirs.
 //!
 //! 1. A driver takes what was listed and tells the policy; then it asks who runs next.
 //! 2. It executes that worker until that parks (it will be listed), yields, or has used its quantum
