@@ -10,6 +10,8 @@
 //! | [`run_queue`] | `RunQueue` | what this carrier runs next; what others may steal |
 //! | [`injector`] | `Injector` | work from outside the carriers, and overflow |
 //! | [`idle`] | `IdleSet` | which carrier sleeps, and who must wake it |
+//! | [`places`] | `Places` | how many carriers of a side engine may be awake |
+//! | [`quota`] | `Bucket` | whether a side engine has used up its part of the CPUs |
 //! | [`wait_table`] | `WaitTable`, `WaitNode` | who waits at this address or descriptor |
 //! | [`wait_list`] | `WaitList` | who waits behind one lock |
 //! | [`timers`] | `Timers` | whose deadline has passed |
