@@ -259,11 +259,14 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// What a policy does at its tenth pick.
+type Act = fn(&mut VecDeque<Runnable>) -> Option<Runnable>;
+
 /// Fifo, which does something wrong at its tenth pick.
 struct Wrong {
     queue: VecDeque<Runnable>,
     picks: u32,
-    act: fn(&mut VecDeque<Runnable>) -> Option<Runnable>,
+    act: Act,
 }
 
 impl Policy for Wrong {
@@ -286,7 +289,7 @@ fn a_policy_that_fails_is_left_and_nobody_is_lost() {
         return;
     }
     static FOREIGN: Mutex<Option<Runnable>> = Mutex::new(None);
-    let cases: [(Failure, fn(&mut VecDeque<Runnable>) -> Option<Runnable>); 5] = [
+    let cases: [(Failure, Act); 5] = [
         (Failure::Panicked, |_| {
             panic!("a policy's panic, as it should be")
         }),
