@@ -194,7 +194,7 @@ RADDLE_API int raddle_completion_fail(raddle_completion completion, int error);
 RADDLE_API int raddle_completion_wait(raddle_completion completion, void **value);
 
 /*
- * The same, but for timeout_ns nanoseconds at most; a light thread keeps its host meanwhile.
+ * The same, but for timeout_ns nanoseconds at most.
  * -ETIMEDOUT: the time is over. -EINVAL: less than 0.
  */
 RADDLE_API int raddle_completion_wait_for(raddle_completion completion, int64_t timeout_ns,

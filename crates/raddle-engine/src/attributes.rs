@@ -1,5 +1,8 @@
 //! What `sched(7)` and `setpriority(2)` say of a thread; the user-mode kernel gives it meaning.
 
+use core::sync::atomic::{AtomicU32, Ordering};
+use raddle_sched::SpinLock;
+
 /// CPUs that an affinity mask can name, in words of 64.
 pub const CPU_WORDS: usize = 16;
 
@@ -31,4 +34,73 @@ impl Attributes {
         times_ns: [0; 3],
         cpus: [0; CPU_WORDS],
     };
+}
+
+/// A thread's attributes, which anybody may change. Those of most threads are the default all their
+/// life, which is known without the lock.
+pub struct Shared {
+    attributes: SpinLock<Attributes>,
+    /// 0 while they are the default. Stored under the lock (release), read without it (acquire).
+    differ: AtomicU32,
+}
+
+impl Shared {
+    /// The default.
+    pub const fn new() -> Self {
+        Self {
+            attributes: SpinLock::new(Attributes::DEFAULT),
+            differ: AtomicU32::new(0),
+        }
+    }
+
+    /// True if nobody has changed them.
+    #[inline(always)]
+    pub fn are_default(&self) -> bool {
+        self.differ.load(Ordering::Acquire) == 0
+    }
+
+    /// A copy.
+    pub fn get(&self) -> Attributes {
+        match self.are_default() {
+            true => Attributes::DEFAULT,
+            false => *self.attributes.lock(),
+        }
+    }
+
+    /// Changes them; others see all of the change or nothing.
+    pub fn change<R>(&self, change: impl FnOnce(&mut Attributes) -> R) -> R {
+        let mut attributes = self.attributes.lock();
+        let result = change(&mut attributes);
+        let differ = u32::from(*attributes != Attributes::DEFAULT);
+        self.differ.store(differ, Ordering::Release);
+        result
+    }
+
+    /// Calls `act` while nobody else changes them, nor does what asks for this lock, too.
+    pub fn with_lock<R>(&self, act: impl FnOnce() -> R) -> R {
+        let _guard = self.attributes.lock();
+        act()
+    }
+
+    /// For the next thread in a slot.
+    pub(crate) fn reset(&self) {
+        if !self.are_default() {
+            self.change(|attributes| *attributes = Attributes::DEFAULT);
+        }
+    }
+
+    /// Frees the lock.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, before a second thread exists.
+    pub(crate) unsafe fn break_lock(&self) {
+        // SAFETY: the caller's promise; a copy that was half made is one of plain numbers.
+        unsafe { self.attributes.break_lock() };
+    }
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self::new()
+    }
 }

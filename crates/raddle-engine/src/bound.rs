@@ -27,22 +27,27 @@ impl Engine {
     /// # Errors
     /// EAGAIN.
     pub fn bind(&self, thread: &Thread) -> Result<(), isize> {
+        let tid = thread.tid();
         let carrier = self.new_carrier()?;
         carrier.bound.store(thread.as_ptr(), Ordering::Relaxed);
         carrier.queueless.set(1);
         carrier.apart.set(Carrier::current().apart.get());
         self.start_carrier(carrier)
             .map_err(|_| err(errno::EAGAIN))?;
-        let guard = thread.attributes.lock();
-        let is_first = thread.bound.load(Ordering::Relaxed).is_null();
-        if is_first && thread.life() == Life::Live {
-            let own = core::ptr::from_ref(carrier).cast_mut();
-            thread.bound.store(own, Ordering::Release);
-            thread.is_routed();
-            return Ok(());
+        let own = core::ptr::from_ref(carrier).cast_mut();
+        let exchange = |from, to| {
+            let done = thread
+                .bound
+                .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+            done.is_ok()
+        };
+        if !exchange(null_mut(), own) {
+            self.retire_carrier(carrier); // it is bound already
+        } else if (thread.life() != Life::Live || thread.tid() != tid) && exchange(own, null_mut())
+        {
+            self.retire_carrier(carrier); // it has ended, and not seen this carrier
         }
-        drop(guard);
-        self.retire_carrier(carrier);
+        thread.is_routed();
         Ok(())
     }
 
@@ -64,23 +69,28 @@ pub(crate) fn thread_ended(carrier: &Carrier, own: *mut Carrier) {
     }
 }
 
-/// Takes an exiting thread's carrier from it: nobody binds the thread any more.
+/// Takes an exiting thread's carrier from it. It has said that it exits: who binds it now looks for
+/// that after it has stored the carrier (both SeqCst), so that either this finds the carrier, or
+/// that one takes it back.
 pub(crate) fn take_own(thread: &Thread) -> *mut Carrier {
-    let _guard = thread.attributes.lock();
-    thread.bound.swap(null_mut(), Ordering::AcqRel)
+    match thread.bound.load(Ordering::SeqCst).is_null() {
+        true => null_mut(),
+        false => thread.bound.swap(null_mut(), Ordering::SeqCst),
+    }
 }
 
 /// Takes the running thread's carrier from it, if it was lent; the carrier ends at its next look.
 pub(crate) fn give_up(carrier: &Carrier, thread: &Thread) -> bool {
-    let _guard = thread.attributes.lock();
-    let lent = carrier.lent.swap(0, Ordering::Relaxed) != 0;
-    if lent {
-        carrier.apart.set(0);
-        thread.bound.store(null_mut(), Ordering::Release);
-        thread.is_unbound();
-        carrier.retired.store(1, Ordering::SeqCst);
-    }
-    lent
+    thread.attributes.with_lock(|| {
+        let lent = carrier.lent.swap(0, Ordering::Relaxed) != 0;
+        if lent {
+            carrier.apart.set(0);
+            thread.bound.store(null_mut(), Ordering::Release);
+            thread.is_unbound();
+            carrier.retired.store(1, Ordering::SeqCst);
+        }
+        lent
+    })
 }
 
 pub(crate) fn wait_for_mail<'a>(carrier: &Carrier) -> &'a Thread {

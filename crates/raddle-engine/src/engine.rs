@@ -94,7 +94,8 @@ pub struct Engine {
     pub(crate) memory: AtomicUsize,
     /// Guards the list's growth, too.
     pub(crate) slots: SpinLock<Slots>,
-    hooks: SpinLock<Option<Hooks>>,
+    /// Set by [`Engine::init`], for ever.
+    hooks: AtomicPtr<Hooks>,
     pub started_ns: AtomicU64,
 }
 
@@ -135,7 +136,7 @@ impl Engine {
             list: [const { AtomicPtr::new(null_mut()) }; MAX_CARRIERS],
             memory: AtomicUsize::new(0),
             slots: SpinLock::new(Slots::new()),
-            hooks: SpinLock::new(None),
+            hooks: AtomicPtr::new(null_mut()),
             started_ns: AtomicU64::new(0),
         }
     }
@@ -150,7 +151,12 @@ impl Engine {
     ///
     /// # Errors
     /// ENOMEM.
-    pub unsafe fn init(&self, carriers: u32, vdso: usize, hooks: Hooks) -> Result<(), isize> {
+    pub unsafe fn init(
+        &self,
+        carriers: u32,
+        vdso: usize,
+        hooks: &'static Hooks,
+    ) -> Result<(), isize> {
         // SAFETY: one thread exists; `vdso` comes from the kernel.
         unsafe {
             raddle_sched::spin::set_relax(|| {
@@ -158,7 +164,8 @@ impl Engine {
             });
             clock::init(vdso);
         }
-        *self.hooks.lock() = Some(hooks);
+        let hooks = core::ptr::from_ref(hooks).cast_mut();
+        self.hooks.store(hooks, Ordering::Release);
         self.threads.init()?;
         self.pump.init()?;
         let memory = mem::reserve(MAX_CARRIERS * size_of::<Carrier>())?;
@@ -244,8 +251,9 @@ impl Engine {
     }
 
     /// What the user-mode kernel added.
-    pub(crate) fn hooks(&self) -> Hooks {
-        match *self.hooks.lock() {
+    pub(crate) fn hooks(&self) -> &'static Hooks {
+        // SAFETY: null or what lives for ever.
+        match unsafe { self.hooks.load(Ordering::Acquire).as_ref() } {
             Some(hooks) => hooks,
             None => raddle_sys::fatal(b"raddle: the engine was used before it was initialised\n"),
         }
@@ -296,8 +304,6 @@ impl Engine {
 
     /// In the child of a fork: as before [`Engine::start`].
     pub(crate) fn unstart(&self, carrier: &Carrier) {
-        // SAFETY: called in the child of a fork, which has one thread.
-        unsafe { self.hooks.break_lock() };
         self.started.store(0, Ordering::Relaxed);
         self.list[0].store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Relaxed);
         self.up.store(1, Ordering::Relaxed);

@@ -35,9 +35,9 @@ pub struct ThreadSignals {
 }
 
 impl ThreadSignals {
-    /// For a new thread: the creator sets the mask.
+    /// For a new thread: the creator sets the mask. Nothing is pending: the last thread in the slot
+    /// has dropped that at its end, after it had said that it doesn't live.
     pub fn reset(&self) {
-        self.drop_pending();
         self.suspended_mask.set(None);
         self.call_site.set(0);
         self.awaited.store(0, Ordering::Relaxed);

@@ -160,15 +160,14 @@ fn yield_without_queue(carrier: &Carrier, thread: &Thread) {
     }
 }
 
-/// After a lock was released to a waiter: goes on as a rule, but lets the woken thread run at once
-/// now and then, by chance. A thread that takes the lock again right away would starve it else: on
-/// several CPUs the waiter wins the race sometimes, on one carrier never. A bound thread's CPU is
-/// the kernel's to share.
+/// After a wake-up: goes on as a rule, but lets the woken thread run at once now and then, by
+/// chance, one in `one_in`. A thread that takes a lock again right after its release would starve
+/// the waiter else: on several CPUs the waiter wins the race sometimes, on one carrier never. A
+/// bound thread's CPU is the kernel's to share.
 #[inline]
-pub fn perhaps_yield() {
-    const ONE_IN: u32 = 16;
+pub fn perhaps_yield(one_in: u32) {
     let carrier = Carrier::current();
-    if carrier.draw().is_multiple_of(ONE_IN) && carrier.bound.load(Ordering::Relaxed).is_null() {
+    if carrier.draw().is_multiple_of(one_in) && carrier.bound.load(Ordering::Relaxed).is_null() {
         yield_now();
     }
 }

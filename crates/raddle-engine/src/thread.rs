@@ -8,7 +8,7 @@
 //! shared between processes hold ids, and an owner elsewhere must not be taken for oneself.
 
 use crate::accounting::CpuTime;
-use crate::attributes::Attributes;
+use crate::attributes;
 use crate::signals::ThreadSignals;
 use crate::turn::Turn;
 use core::cell::Cell;
@@ -140,8 +140,8 @@ pub struct Thread {
     /// The policy's group of the next thread that this one creates, or 0 if no rule says.
     pub share_next: Cell<u32>,
     pub(crate) cpu: CpuTime,
-    /// Scheduling attributes; written by whoever changes them, under the lock.
-    pub attributes: SpinLock<Attributes>,
+    /// Scheduling attributes.
+    pub attributes: attributes::Shared,
     life: AtomicU32,
     generation: Cell<u32>,
     pub name: [AtomicU8; 16],
@@ -197,13 +197,17 @@ impl Thread {
 
     /// The thread is bound or a UMS worker from now on.
     pub(crate) fn is_routed(&self) {
-        self.routes.fetch_or(1, Ordering::Release);
+        self.routes.fetch_or(1, Ordering::SeqCst);
     }
 
-    /// The running thread is no longer bound. Under its lock, so that nobody binds it meanwhile.
+    /// The running thread is no longer bound, unless somebody binds it meanwhile: who does says so
+    /// after it has stored the carrier, which is looked at last here.
     pub(crate) fn is_unbound(&self) {
         if self.ums.load(Ordering::Relaxed).is_null() && self.side() == 0 {
-            self.routes.store(0, Ordering::Release);
+            self.routes.swap(0, Ordering::SeqCst);
+            if !self.bound.load(Ordering::SeqCst).is_null() {
+                self.is_routed();
+            }
         }
     }
 
@@ -425,17 +429,18 @@ impl ThreadTable {
         thread.waits_for(WaitKind::None, 0, 0);
         thread.signals.reset();
         thread.cpu.reset(0);
-        *thread.attributes.lock() = Attributes::DEFAULT;
+        thread.attributes.reset();
         thread.task.policy.reset(tid);
         thread.share_next.set(0);
         thread.task.rank.store(0, Ordering::Relaxed);
         thread.life.store(Life::Live as u32, Ordering::Release);
     }
 
-    /// The thread is gone for everybody who asks; its slot keeps its id until it is recycled.
-    pub fn retire(&self, thread: &Thread) {
+    /// The thread, whose pending signals were dropped, is gone for everybody who asks; its slot
+    /// keeps its id until it is recycled. Returns how many threads are left.
+    pub fn retire(&self, thread: &Thread) -> usize {
         thread.life.store(Life::Free as u32, Ordering::Release);
-        self.live.fetch_sub(1, Ordering::Relaxed);
+        self.live.fetch_sub(1, Ordering::Relaxed) - 1
     }
 
     /// Gives a retired thread's slot back.
@@ -538,6 +543,7 @@ impl ThreadTable {
                     (&raw mut (*at).task).write(Task::new());
                     (&raw mut (*at).node).write(WaitNode::new());
                     thread.signals.queue.break_locks();
+                    thread.signals.drop_pending();
                     thread.attributes.break_lock();
                     thread.ums.store(null_mut(), Ordering::Relaxed);
                     self.retire(thread);

@@ -345,6 +345,12 @@ pub(crate) struct Last {
 
 /// Before the slot of an exiting thread may be used again, on the carrier's own stack.
 pub(crate) fn ends(thread: &Thread) -> Last {
+    if thread.ums.load(Ordering::Relaxed).is_null() {
+        return Last {
+            control: null_mut(),
+            scheduler: None,
+        };
+    }
     let control = thread.ums.swap(null_mut(), Ordering::Relaxed);
     Last {
         control,

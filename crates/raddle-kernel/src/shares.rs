@@ -70,7 +70,9 @@ fn split(rule: &[u8]) -> Option<(&[u8], &[u8], Part)> {
     let ends = (0..rest.len()).filter(|&at| rest[at] == b'=');
     let mut parts = ends.filter_map(|at| Some((&rest[..at], part(&rest[at + 1..])?)));
     let (glob, part) = parts.next()?;
-    let is_known = matches!(kind, b"name" | b"lib") && !glob.is_empty();
+    // What looks like the beginning of a part is a mistake in one.
+    let is_mistake = glob.ends_with(b"=carriers") || glob.ends_with(b",carriers");
+    let is_known = matches!(kind, b"name" | b"lib") && !glob.is_empty() && !is_mistake;
     is_known.then_some((kind, glob, part))
 }
 

@@ -125,8 +125,10 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
         if let Err(errno) = bound
             && is_apart
         {
+            thread.set_exiting();
+            thread.signals.drop_pending();
             ENGINE.threads.retire(thread);
-            // SAFETY: nobody knows the thread yet.
+            // SAFETY: nobody has seen it run.
             unsafe { ENGINE.threads.recycle(thread) };
             return errno; // as different as its maker, or not at all
         }
@@ -198,12 +200,11 @@ pub fn carrier_starts(carrier: &Carrier) {
 /// stack.
 pub fn exited(thread: &Thread) {
     thread.signals.drop_pending();
-    let last = ENGINE.threads.live() == 1;
-    ENGINE.threads.retire(thread);
+    let left = ENGINE.threads.retire(thread);
     futex::clear_tid(thread.clear_tid.get());
     // SAFETY: an exiting thread is in no queue, and it has left its stack.
     unsafe { ENGINE.threads.recycle(thread) };
-    if last {
+    if left == 0 {
         // Every thread has called exit(2): so ends the process.
         // SAFETY: nothing of the program is left to run.
         unsafe { raddle_sys::sys!(231, 0usize) };

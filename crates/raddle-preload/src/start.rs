@@ -248,7 +248,7 @@ fn prepare(environment: &Environment, map: &'static LinkMap) -> Result<(), Why> 
     chaos::set_seed(seed(environment)?);
     ENGINE.set_quantum_ns(quantum_ns(environment)?);
     ENGINE.threads.set_limit(max_threads(environment)?);
-    let hooks = Hooks {
+    static HOOKS: Hooks = Hooks {
         carrier_starts: threads::carrier_starts,
         thread_exited: threads::exited,
         route_signals: signal::route,
@@ -258,7 +258,7 @@ fn prepare(environment: &Environment, map: &'static LinkMap) -> Result<(), Why> 
         Wrong::Share => Why::Share,
     })?;
     // SAFETY: the only thread, once; FSGSBASE was checked.
-    unsafe { ENGINE.init(carriers, environment.auxiliary(AT_SYSINFO_EHDR), hooks) }
+    unsafe { ENGINE.init(carriers, environment.auxiliary(AT_SYSINFO_EHDR), &HOOKS) }
         .map_err(|_| Why::NoMemory)?;
     policy::plug_in(environment, map);
     let main = Carrier::current().thread();

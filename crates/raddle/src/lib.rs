@@ -37,6 +37,11 @@ pub mod pool {
     pub mod deque;
     pub mod job;
 }
+/// What is lock-free in light threads, for its models.
+#[cfg(raddle_loom)]
+pub mod light {
+    pub mod token;
+}
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod engine;
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]

@@ -2,14 +2,15 @@
 //!
 //! A light thread is a stack and nothing else. It runs on a *host*, a green thread of its own
 //! kind, and hosts pass light threads among themselves. What light threads do among themselves
-//! (start, join, yield, wait for completions) never leaves user code.
+//! (start, join, yield, sleep, park, wait for completions) never leaves user code.
 //!
 //! What is different from a green thread:
 //! - **Thread-locals are the host's.** Between two waits of this crate (`join`, [`yield_now`], ...)
 //!   they stay the same; after one the light thread may be on another host, and other light threads
 //!   may have used them meanwhile. So is everything that libc keeps in thread-locals or knows by
 //!   the thread's id: owners of recursive locks, `pthread_self`, signal masks.
-//! - A light thread that blocks in std or libc keeps its host meanwhile, and another host takes
+//! - A light thread that blocks in std or libc ([`std::thread::sleep`]; not [`sleep`]) keeps its
+//!   host meanwhile, and another host takes
 //!   over its place: nobody else is held up, but that wait costs as much memory as a green
 //!   thread's.
 //! - Stacks are small (64 KiB unless asked otherwise; only what is touched takes memory) and end in
@@ -23,12 +24,20 @@ mod fork;
 mod group;
 mod host;
 mod join;
+mod park;
+mod scope;
 mod stack;
+mod timers;
+pub(crate) mod token;
 
-use crate::completion;
-use host::{Host, Light};
+use crate::completion::{self, Promise};
+use host::Host;
+pub(crate) use host::{Light, unpark};
 pub use join::JoinHandle;
+pub use park::{Thread, current, park, park_timeout, sleep};
+pub use scope::{Scope, ScopedJoinHandle, scope};
 use std::io;
+pub(crate) use timers::{deadline_ns, now_ns, park_until};
 
 /// The stack of a light thread that doesn't ask for another, in bytes.
 pub const STACK_SIZE: usize = 64 << 10;
@@ -79,13 +88,28 @@ impl Builder {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
+        // SAFETY: what it captures lives for ever.
+        unsafe { self.spawn_unchecked(move |promise: Promise<T>| promise.run(f)) }
+    }
+
+    /// Starts a light thread that calls `run`, which keeps its promise.
+    ///
+    /// # Safety
+    /// What `run` has borrowed must live until it has returned and what it captured was dropped.
+    unsafe fn spawn_unchecked<T, F>(self, run: F) -> io::Result<JoinHandle<T>>
+    where
+        T: Send,
+        F: FnOnce(Promise<T>) + Send,
+    {
         group::start()?;
         let light = stack::take(self.stack_size)?;
         let (promise, completion) = completion::pair();
-        // SAFETY: the shell is fresh from the free list, so nobody else uses its stack.
-        unsafe { light.set_up(move || promise.run(f)) };
+        // SAFETY: the shell is fresh from the free list, so nobody else uses its stack; the rest is
+        // the caller's promise.
+        unsafe { light.set_up(move || run(promise)) };
+        let thread = Thread::of(light);
         host::start(light);
-        Ok(JoinHandle::new(completion))
+        Ok(JoinHandle::new(completion, thread))
     }
 }
 
@@ -137,7 +161,7 @@ pub fn is_light_thread() -> bool {
 /// assert_eq!((word.join().unwrap(), light::local()), (Some(5), None));
 /// ```
 pub fn local() -> Option<usize> {
-    current().map(|light| light.local.get())
+    running().map(|light| light.local.get())
 }
 
 /// Changes the light thread's own word ([`local`]); false on other threads, which have none.
@@ -146,7 +170,7 @@ pub fn local() -> Option<usize> {
 /// assert!(!raddle::light::set_local(5));
 /// ```
 pub fn set_local(word: usize) -> bool {
-    current().is_some_and(|light| {
+    running().is_some_and(|light| {
         light.local.set(word);
         true
     })
@@ -169,8 +193,6 @@ pub fn yield_now() {
 }
 
 /// The light thread that calls, if one does.
-pub(crate) fn current() -> Option<&'static Light> {
+pub(crate) fn running() -> Option<&'static Light> {
     Host::current().and_then(Host::light)
 }
-
-pub(crate) use host::{park, unpark};

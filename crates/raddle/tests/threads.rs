@@ -239,3 +239,63 @@ fn a_name_with_a_zero_byte_is_refused() {
     assert!(spawned.is_err());
     assert!(!std::thread::spawn(raddle::is_green_thread).join().unwrap());
 }
+
+#[test]
+fn closures_and_results_are_dropped_once_whoever_comes_last() {
+    let alive = Arc::new(());
+    for i in 0..300 {
+        let (captured, result) = (Arc::clone(&alive), Arc::clone(&alive));
+        let thread = raddle::spawn(move || {
+            let _captured = captured;
+            result
+        });
+        match i % 4 {
+            0 => drop(thread),
+            1 => drop(thread.join().unwrap()),
+            2 => {
+                thread.thread().unpark();
+                drop(thread);
+            }
+            _ => {
+                while !thread.is_finished() {
+                    raddle::yield_now();
+                }
+                drop(thread);
+            }
+        }
+    }
+    let started = Instant::now();
+    while Arc::strong_count(&alive) != 1 {
+        assert!(started.elapsed() < Duration::from_secs(30), "lost");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_handle_names_its_thread_before_and_after_it_began() {
+    for wait in [false, true] {
+        let (to, from) = mpsc::channel();
+        let thread = raddle::spawn(move || {
+            to.send(std::thread::current().id()).unwrap();
+            std::thread::park();
+        });
+        let told = wait.then(|| from.recv().unwrap());
+        let named = thread.thread().id();
+        assert_eq!(told.unwrap_or_else(|| from.recv().unwrap()), named);
+        thread.thread().unpark();
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn a_thread_that_joins_itself_panics_and_ends() {
+    let (to, from) = mpsc::channel::<raddle::thread::JoinHandle<()>>();
+    let (tell, told) = mpsc::channel();
+    let thread = raddle::spawn(move || {
+        let own = from.recv().unwrap();
+        let join = std::panic::AssertUnwindSafe(|| own.join());
+        tell.send(std::panic::catch_unwind(join).is_err()).unwrap();
+    });
+    to.send(thread).unwrap();
+    assert!(told.recv().unwrap());
+}

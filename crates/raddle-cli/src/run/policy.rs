@@ -110,8 +110,11 @@ impl Share {
             let mut ends = rest.match_indices('=');
             let (glob, part) =
                 ends.find_map(|(at, _)| Some((&rest[..at], Part::parse(&rest[at + 1..])?)))?;
+            // What looks like the beginning of a part is a mistake in one.
+            let is_mistake = glob.ends_with("=carriers") || glob.ends_with(",carriers");
             let well_formed = matches!(kind, "name" | "lib")
                 && !glob.is_empty()
+                && !is_mistake
                 && !glob.contains([EXCLUDE_SEPARATOR, '\0', '\n']);
             well_formed.then_some(part)
         };

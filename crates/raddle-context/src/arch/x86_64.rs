@@ -43,22 +43,20 @@ pub struct SwitchFrame {
 /// # Safety
 /// `top` must be the end of writable memory of at least one [`SwitchFrame`], 8-byte aligned.
 pub unsafe fn prepare(top: *mut u8, entry: usize) -> Context {
-    let (mut mxcsr, mut x87_control) = (0u32, 0u32);
-    // SAFETY: both instructions store four and two bytes into live locals.
-    unsafe {
-        asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack, preserves_flags));
-        asm!("fnstcw [{}]", in(reg) &raw mut x87_control, options(nostack, preserves_flags));
-    }
     let frame = top
         .wrapping_sub(size_of::<SwitchFrame>())
         .cast::<SwitchFrame>();
-    // SAFETY: the caller promises the memory below `top`.
+    // SAFETY: the caller promises the memory below `top`. The two instructions store four and two
+    // bytes there, and not into locals: to load four bytes after a store of two takes long.
     unsafe {
         frame.write(SwitchFrame {
-            mxcsr,
-            x87_control,
+            mxcsr: 0,
+            x87_control: 0,
             rip: entry as u64,
         });
+        let (mxcsr, x87) = (&raw mut (*frame).mxcsr, &raw mut (*frame).x87_control);
+        asm!("stmxcsr [{}]", in(reg) mxcsr, options(nostack, preserves_flags));
+        asm!("fnstcw [{}]", in(reg) x87, options(nostack, preserves_flags));
     }
     frame
 }

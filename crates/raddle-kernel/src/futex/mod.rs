@@ -143,11 +143,24 @@ fn wake_call(frame: &Frame, operation: usize) -> isize {
     if bits == 0 {
         return err(errno::EINVAL);
     }
-    let woken = wake(frame.arg(0), wake_count(frame.arg(2)), bits);
+    let address = frame.arg(0);
+    let woken = wake(address, wake_count(frame.arg(2)), bits);
     if woken != 0 {
-        switch::perhaps_yield();
+        switch::perhaps_yield(chance(address));
     }
     woken as isize
+}
+
+/// How often a waker lets the woken thread run at once: one in so many times. A word that is zero
+/// now is a lock that was released, as a rule. Another one may be a condition, and its waker may
+/// still hold the lock that the woken thread takes next, and spins for first.
+fn chance(address: usize) -> u32 {
+    const LOCK: u32 = 16;
+    const CONDITION: u32 = 512;
+    match user::load(address) {
+        Ok(0) => LOCK,
+        _ => CONDITION,
+    }
 }
 
 /// Waits on a word while it holds `expected`. Returns 0, or a negated EAGAIN, EFAULT, ETIMEDOUT or

@@ -130,7 +130,7 @@ fn state(thread: &Thread) -> (char, &'static str) {
 /// `stat`: the numbers of `proc_pid_stat(5)` that are the thread's.
 fn stat(thread: &Thread, name: &str, main: &str, to: &mut Text) -> fmt::Result {
     const TICK_NS: u64 = 10_000_000;
-    let attributes = *thread.attributes.lock();
+    let attributes = thread.attributes.get();
     let signals = &thread.signals;
     let priority = match attributes.priority {
         0 => i64::from(attributes.nice) + 20,

@@ -72,7 +72,7 @@ pub extern "C" fn sched_getaffinity(frame: &Frame) -> Outcome {
     };
     // SAFETY: the program's own call, about this kernel thread: it checks and fills the buffer.
     let bytes = unsafe { sys!(frame.rax as u32, 0usize, frame.arg(1), frame.arg(2)) };
-    let cpus = thread.attributes.lock().cpus;
+    let cpus = thread.attributes.get().cpus;
     if !is_err(bytes) && cpus != [0; CPU_WORDS] {
         let len = (bytes as usize).min(size_of::<Cpus>());
         let to = with_exposed_provenance_mut::<u8>(frame.arg(2));
@@ -102,6 +102,8 @@ pub extern "C" fn sched_setaffinity(frame: &Frame) -> Outcome {
     } else {
         DIVERGED.store(true, Ordering::Relaxed);
     }
-    thread.attributes.lock().cpus = cpus;
+    thread
+        .attributes
+        .change(|attributes| attributes.cpus = cpus);
     Outcome::of(0)
 }

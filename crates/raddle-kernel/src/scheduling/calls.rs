@@ -54,7 +54,7 @@ fn is_valid(policy: u32, priority: u32) -> bool {
 pub extern "C" fn sched_getscheduler(frame: &Frame) -> Outcome {
     match target(frame.arg(0)) {
         Ok(thread) => {
-            let attributes = *thread.attributes.lock();
+            let attributes = thread.attributes.get();
             let flag = u32::from(attributes.resets_on_fork) * RESET_ON_FORK;
             Outcome::of((attributes.policy | flag) as isize)
         }
@@ -67,7 +67,7 @@ pub extern "C" fn sched_getparam(frame: &Frame) -> Outcome {
     match target(frame.arg(0)) {
         Ok(_) if frame.arg(1) == 0 => EINVAL,
         Ok(thread) => {
-            let priority = thread.attributes.lock().priority;
+            let priority = thread.attributes.get().priority;
             answer(user::write(frame.arg(1), &priority))
         }
         Err(outcome) => outcome,
@@ -100,7 +100,7 @@ fn set_scheduler(id: usize, policy: Option<u32>, parameters: usize) -> Outcome {
         Ok(priority) => priority,
         Err(errno) => return Outcome::of(errno),
     };
-    let now = *thread.attributes.lock();
+    let now = thread.attributes.get();
     let (policy, resets_on_fork) = match policy {
         Some(policy) => (policy & !RESET_ON_FORK, policy & RESET_ON_FORK != 0),
         None => (now.policy, now.resets_on_fork),
@@ -130,7 +130,7 @@ pub extern "C" fn sched_getattr(frame: &Frame) -> Outcome {
     if is_err(result) {
         return Outcome::of(result);
     }
-    let now = *thread.attributes.lock();
+    let now = thread.attributes.get();
     let at = with_exposed_provenance_mut::<SchedAttr>(at);
     // SAFETY: the kernel has just written at least the first version's bytes there, and these
     // fields are part of it.
@@ -164,7 +164,7 @@ pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
         Ok(attr) => attr,
         Err(errno) => return Outcome::of(errno),
     };
-    let now = *thread.attributes.lock();
+    let now = thread.attributes.get();
     let mut next = Attributes {
         policy: attr.policy,
         resets_on_fork: attr.flags & FLAG_RESET_ON_FORK != 0,
@@ -231,7 +231,7 @@ pub extern "C" fn getpriority(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     match target(frame.arg(1)) {
-        Ok(thread) => Outcome::of((20 - thread.attributes.lock().nice) as isize),
+        Ok(thread) => Outcome::of((20 - thread.attributes.get().nice) as isize),
         Err(outcome) => outcome,
     }
 }
@@ -246,7 +246,7 @@ pub extern "C" fn setpriority(frame: &Frame) -> Outcome {
         Err(outcome) => return outcome,
     };
     let nice = (frame.arg(2) as i32).clamp(NICE_MIN, NICE_MAX);
-    let lower = nice < thread.attributes.lock().nice;
+    let lower = nice < thread.attributes.get().nice;
     if lower && !permission::may_lower_nice(nice) && !permission::has_privilege() {
         return Outcome::of(err(errno::EACCES));
     }
@@ -258,8 +258,9 @@ pub extern "C" fn setpriority(frame: &Frame) -> Outcome {
             return Outcome::of(result);
         }
     }
-    let mut attributes = thread.attributes.lock();
-    attributes.nice = nice;
-    tell_policy(thread, &attributes);
+    thread.attributes.change(|attributes| {
+        attributes.nice = nice;
+        tell_policy(thread, attributes);
+    });
     Outcome::of(0)
 }

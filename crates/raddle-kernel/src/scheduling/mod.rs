@@ -74,14 +74,15 @@ pub fn adopt() {
     };
     let thread = Carrier::current().thread();
     if result == 0 {
-        let mut attributes = thread.attributes.lock();
-        attributes.policy = attr.policy;
-        attributes.priority = attr.priority;
-        attributes.nice = attr.nice;
-        attributes.cpus = [0; CPU_WORDS];
-        attributes.resets_on_fork = attr.flags & FLAG_RESET_ON_FORK != 0;
-        tell_policy(thread, &attributes);
-        rank(thread, &attributes);
+        thread.attributes.change(|attributes| {
+            attributes.policy = attr.policy;
+            attributes.priority = attr.priority;
+            attributes.nice = attr.nice;
+            attributes.cpus = [0; CPU_WORDS];
+            attributes.resets_on_fork = attr.flags & FLAG_RESET_ON_FORK != 0;
+            tell_policy(thread, attributes);
+            rank(thread, attributes);
+        });
     }
     affinity::adopt();
 }
@@ -112,8 +113,11 @@ fn inherited(attributes: Attributes) -> Attributes {
 
 /// A new thread's attributes, from its creator. A real-time thread's child is one, too, and bound.
 pub fn inherit(child: &Thread, parent: &Thread) {
-    let attributes = inherited(*parent.attributes.lock());
-    *child.attributes.lock() = attributes;
+    if parent.attributes.are_default() {
+        return; // as the child's, which is new
+    }
+    let attributes = inherited(parent.attributes.get());
+    child.attributes.change(|own| *own = attributes);
     tell_policy(child, &attributes);
     rank(child, &attributes);
     let bound = !parent.bound.load(Ordering::Relaxed).is_null();
@@ -126,11 +130,12 @@ pub fn inherit(child: &Thread, parent: &Thread) {
 /// In the child of a fork: its one thread is the kernel's again.
 pub fn in_child() {
     let carrier = Carrier::current();
-    let mut attributes = carrier.thread().attributes.lock();
-    *attributes = inherited(*attributes);
-    tell_policy(carrier.thread(), &attributes);
-    rank(carrier.thread(), &attributes);
-    if *attributes != Attributes::DEFAULT {
+    let thread = carrier.thread();
+    let attributes = inherited(thread.attributes.get());
+    thread.attributes.change(|own| *own = attributes);
+    tell_policy(thread, &attributes);
+    rank(thread, &attributes);
+    if attributes != Attributes::DEFAULT {
         let _ = tell(carrier, &attributes);
         affinity::tell(carrier, &attributes);
     }
@@ -138,7 +143,7 @@ pub fn in_child() {
 
 /// Gives the attributes of a bound thread to its kernel thread, as far as the kernel allows.
 pub fn give_to_kernel(thread: &Thread) {
-    let attributes = *thread.attributes.lock();
+    let attributes = thread.attributes.get();
     if attributes != Attributes::DEFAULT
         && let Some(own) = carrier_of(thread)
     {
@@ -165,7 +170,7 @@ fn carrier_of<'a>(thread: &Thread) -> Option<&'a Carrier> {
 /// # Errors
 /// EPERM, EAGAIN, or what the kernel says to a bound thread.
 fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
-    let now = *thread.attributes.lock();
+    let now = thread.attributes.get();
     if permission::needs_privilege(&now, next) && !permission::has_privilege() {
         return Err(err(errno::EPERM));
     }
@@ -175,13 +180,14 @@ fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
     if let Some(own) = carrier_of(thread) {
         tell(own, next)?;
     }
-    let mut attributes = thread.attributes.lock();
-    *attributes = Attributes {
-        cpus: attributes.cpus,
-        ..*next
-    };
-    tell_policy(thread, &attributes);
-    rank(thread, &attributes);
+    thread.attributes.change(|attributes| {
+        *attributes = Attributes {
+            cpus: attributes.cpus,
+            ..*next
+        };
+        tell_policy(thread, attributes);
+        rank(thread, attributes);
+    });
     Ok(())
 }
 
@@ -210,12 +216,13 @@ pub fn bind(thread: &Thread) -> Result<(), isize> {
 
 /// True if the thread has a kernel thread, which it keeps from now on.
 fn keeps(thread: &Thread) -> bool {
-    let _guard = thread.attributes.lock();
-    let own = carrier_of(thread);
-    if let Some(own) = own {
-        own.lent.store(0, Ordering::Relaxed);
-    }
-    own.is_some()
+    thread.attributes.with_lock(|| {
+        let own = carrier_of(thread);
+        if let Some(own) = own {
+            own.lent.store(0, Ordering::Relaxed);
+        }
+        own.is_some()
+    })
 }
 
 /// Tells the kernel. Threads that a bound one's kernel thread makes are carriers: they must not

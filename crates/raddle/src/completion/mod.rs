@@ -40,14 +40,13 @@ mod sync;
 pub use block_on::block_on;
 pub use failure::{Failure, TimedWait};
 
-use cell::{Cell, Listener, Registered};
+use cell::{Consumer, Listener, Producer, Registered};
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The two ends of a completion.
 ///
@@ -57,11 +56,14 @@ use std::time::{Duration, Instant};
 /// assert_eq!(completion.wait().unwrap(), "done");
 /// ```
 pub fn pair<T>() -> (Promise<T>, Completion<T>) {
-    let cell = Arc::new(Cell::new());
+    let (producer, consumer) = cell::pair();
     let promise = Promise {
-        cell: Some(cell.clone()),
+        cell: Some(producer),
     };
-    (promise, Completion { cell: Some(cell) })
+    let completion = Completion {
+        cell: Some(consumer),
+    };
+    (promise, completion)
 }
 
 /// The end that is set, once.
@@ -84,7 +86,7 @@ pub fn pair<T>() -> (Promise<T>, Completion<T>) {
 /// ```
 pub struct Promise<T> {
     /// `None` once it is set.
-    cell: Option<Arc<Cell<T>>>,
+    cell: Option<Producer<T>>,
 }
 
 impl<T> Promise<T> {
@@ -130,9 +132,16 @@ impl<T> Promise<T> {
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn run(self, compute: impl FnOnce() -> T) {
+        self.run_told(compute);
+    }
+
+    /// As [`Promise::run`]; false if the computation panicked.
+    pub(crate) fn run_told(self, compute: impl FnOnce() -> T) -> bool {
         // A computation that panicked is gone, and its captures with it: nobody sees them torn.
         let result = catch_unwind(AssertUnwindSafe(compute)).map_err(Failure::Panicked);
+        let computed = result.is_ok();
         drop(self.finish(result));
+        computed
     }
 
     /// Whether somebody may still ask for the value. Once false, it stays false.
@@ -197,7 +206,7 @@ impl<T> fmt::Debug for Promise<T> {
 #[must_use = "a value that nobody waits for is lost"]
 pub struct Completion<T> {
     /// `None` once the result was taken, or something else waits for it.
-    cell: Option<Arc<Cell<T>>>,
+    cell: Option<Consumer<T>>,
 }
 
 impl<T> Completion<T> {
@@ -208,9 +217,9 @@ impl<T> Completion<T> {
     /// assert_eq!(Completion::ready(5).wait().unwrap(), 5);
     /// ```
     pub fn ready(value: T) -> Self {
-        let cell = Arc::new(Cell::new());
-        drop(cell.finish(Ok(value)));
-        Self { cell: Some(cell) }
+        let (promise, completion) = pair();
+        drop(promise.finish(Ok(value)));
+        completion
     }
 
     /// Whether [`Completion::wait`] would return at once.
@@ -237,7 +246,7 @@ impl<T> Completion<T> {
     /// # Blocking
     /// The light or green thread; outside raddle, the kernel thread.
     pub fn wait(self) -> Result<T, Failure> {
-        match self.wait_until(None) {
+        match self.wait_within(None) {
             Ok(result) => result,
             Err(_) => unreachable!("a wait without an end has no timeout"),
         }
@@ -264,16 +273,15 @@ impl<T> Completion<T> {
     /// As [`Completion::wait`].
     ///
     /// # Blocking
-    /// The green thread, or the host of a light one; outside raddle, the kernel thread.
+    /// As [`Completion::wait`].
     pub fn wait_timeout(self, timeout: Duration) -> Result<T, TimedWait<T>> {
-        // A time that the clock can't tell is too far away to be waited for.
-        match self.wait_until(Instant::now().checked_add(timeout)) {
+        match self.wait_within(Some(timeout)) {
             Ok(result) => result.map_err(TimedWait::Failed),
             Err(completion) => Err(TimedWait::TimedOut(completion)),
         }
     }
 
-    fn wait_until(mut self, deadline: Option<Instant>) -> Result<Result<T, Failure>, Self> {
+    fn wait_within(mut self, timeout: Option<Duration>) -> Result<Result<T, Failure>, Self> {
         let Some(cell) = self.cell.take() else {
             panic!("{TAKEN}");
         };
@@ -283,20 +291,19 @@ impl<T> Completion<T> {
                 matches!(registered, Registered::Listening)
             };
             let is_done = || cell.is_done();
-            let in_time = match deadline {
+            let in_time = match timeout {
                 None => {
                     sync::wait(announce, is_done);
                     true
                 }
-                Some(deadline) => sync::wait_until(deadline, announce, is_done, || cell.withdraw()),
+                Some(timeout) => sync::wait_timeout(timeout, announce, is_done, || cell.withdraw()),
             };
             if !in_time {
                 self.cell = Some(cell);
                 return Err(self);
             }
         }
-        // SAFETY: it is done, and this is the only consumer, which ends here.
-        Ok(unsafe { cell.take_result() })
+        Ok(cell.take())
     }
 
     /// What comes of doing something with the value. `next` is called by the thread that sets the
@@ -328,10 +335,8 @@ impl<T> Completion<T> {
             Ok(value) => promise.run(|| next(value)),
             Err(failure) => drop(promise.finish(Err(failure))),
         };
-        if let Registered::Done(Listener::Call(call)) = cell.listen(Listener::Call(Box::new(call)))
-        {
-            // SAFETY: it is done, and this was the only consumer.
-            call(unsafe { cell.take_result() });
+        if let Some((cell, call)) = cell.hand_over(Box::new(call)) {
+            call(cell.take());
         }
         completion
     }
@@ -354,10 +359,10 @@ impl<T> Future for Completion<T> {
                 return Poll::Pending;
             }
         }
-        // SAFETY: it is done, and this is the only consumer, which has nothing to ask from now on.
-        let result = unsafe { cell.take_result() };
-        self.cell = None;
-        Poll::Ready(result)
+        match self.cell.take() {
+            Some(cell) => Poll::Ready(cell.take()),
+            None => panic!("{TAKEN}"),
+        }
     }
 }
 

@@ -11,9 +11,11 @@
 //! sides: one of the two sees the other.
 
 use super::host::Host;
+use super::timers::{self, now_ns};
 use crate::runtime;
 use crate::thread::Builder;
 use raddle_interface::GroupControl;
+use raddle_sched::timers::NEVER;
 use std::io;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -24,7 +26,7 @@ const MOST: usize = 1 << 14;
 /// A host's stack in bytes; light threads don't run on it.
 const HOST_STACK: usize = 64 << 10;
 /// How often hosts are looked at while any works.
-const WATCH: Duration = Duration::from_millis(5);
+const WATCH_NS: u64 = 5_000_000;
 
 /// See the module.
 pub(super) struct Group {
@@ -36,8 +38,6 @@ pub(super) struct Group {
     extra: AtomicU32,
     /// 1 while a host is being made.
     breeding: AtomicU32,
-    /// 0 while the watch sleeps, or is about to: a futex.
-    watches: AtomicU32,
     /// 1 once there is a watch.
     is_watched: AtomicU32,
 }
@@ -49,23 +49,42 @@ pub(super) static GROUP: Group = Group {
     count: AtomicU32::new(0),
     extra: AtomicU32::new(0),
     breeding: AtomicU32::new(0),
-    watches: AtomicU32::new(1),
     is_watched: AtomicU32::new(0),
 };
 
 /// Makes the first host, once.
+#[inline(always)]
 pub(super) fn start() -> io::Result<()> {
-    static FORKS: Once = Once::new();
-    if GROUP.is_watched.load(Ordering::Relaxed) == 0
-        && GROUP.is_watched.swap(1, Ordering::AcqRel) == 0
-    {
-        FORKS.call_once(super::fork::watch);
-        let _ = Builder::new().name("raddle-watch").spawn(watch);
+    let is_watched = GROUP.is_watched.load(Ordering::Relaxed) != 0;
+    match is_watched && GROUP.count.load(Ordering::Acquire) != 0 {
+        true => Ok(()),
+        false => start_first(),
     }
+}
+
+#[cold]
+fn start_first() -> io::Result<()> {
+    static FORKS: Once = Once::new();
+    FORKS.call_once(super::fork::watch);
+    ensure_watch()?;
     if GROUP.count.load(Ordering::Acquire) == 0 {
         GROUP.breed()?;
     }
     Ok(())
+}
+
+/// Makes the watch, once.
+pub(super) fn ensure_watch() -> io::Result<()> {
+    if GROUP.is_watched.load(Ordering::Relaxed) != 0
+        || GROUP.is_watched.swap(1, Ordering::AcqRel) != 0
+    {
+        return Ok(());
+    }
+    let made = Builder::new().name("raddle-watch").spawn(watch);
+    if made.is_err() {
+        GROUP.is_watched.store(0, Ordering::Release);
+    }
+    made.map(drop)
 }
 
 /// Makes a host; it sleeps, or works if there is something to do.
@@ -136,13 +155,11 @@ impl Group {
         self.control.active.fetch_sub(1, Ordering::SeqCst);
         let has_place = self.control.active.load(Ordering::SeqCst) < self.limit();
         if !(has_place && self.has_work()) {
-            wait(&self.control.word, seen);
+            wait(&self.control.word, seen, None);
         }
         self.control.active.fetch_add(1, Ordering::SeqCst);
         self.control.sleepers.fetch_sub(1, Ordering::SeqCst);
-        if self.watches.load(Ordering::SeqCst) == 0 && self.watches.swap(1, Ordering::SeqCst) == 0 {
-            wake(&self.watches);
-        }
+        timers::host_works();
     }
 
     /// Gives what hosts have left behind in their queues to all others.
@@ -175,7 +192,8 @@ impl Group {
         ] {
             counter.store(0, Ordering::Relaxed);
         }
-        self.watches.store(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { timers::forget() };
         let count = u32::from(own.is_some());
         self.control.active.store(count, Ordering::Relaxed);
         self.count.store(count, Ordering::Relaxed);
@@ -202,16 +220,20 @@ impl Group {
     }
 }
 
-/// Waits until the word changes from `seen`.
-fn wait(word: &AtomicU32, seen: u32) {
+/// Waits until the word changes from `seen`, for `timeout` at most.
+pub(super) fn wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    let forever = std::ptr::null::<libc::timespec>();
-    // SAFETY: a live word; spurious returns are allowed.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, seen, forever) };
+    let time = timeout.map(|timeout| libc::timespec {
+        tv_sec: timeout.as_secs() as libc::time_t,
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: a live word, and a live time or none; spurious returns are allowed.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, seen, time) };
 }
 
 /// Wakes one that waits on the word.
-fn wake(word: &AtomicU32) {
+pub(super) fn wake(word: &AtomicU32) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: a live word.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1) };
@@ -219,15 +241,26 @@ fn wake(word: &AtomicU32) {
 
 /// Looks at the hosts while any works: light threads that wait while a place is free get a host;
 /// if no host has looked for work during a whole period although some waits, each one's light
-/// thread computes, or blocks where no runtime says so, and there is one place more.
+/// thread computes, or blocks where no runtime says so, and there is one place more. Meets
+/// deadlines, too.
 fn watch() {
     let looks = || {
         let each = GROUP.hosts().map(|host| u64::from(host.picks()));
         each.sum::<u64>()
     };
+    let is_idle = || GROUP.control.active.load(Ordering::SeqCst) == 0;
     let mut before = looks();
+    let mut look_ns = now_ns() + WATCH_NS;
     loop {
-        std::thread::sleep(WATCH);
+        timers::nap(look_ns, is_idle);
+        timers::expire();
+        if look_ns == NEVER && !is_idle() {
+            before = looks();
+            look_ns = now_ns() + WATCH_NS;
+        }
+        if now_ns() < look_ns {
+            continue;
+        }
         let now = looks();
         let has_work = GROUP.has_work();
         if has_work && now == before {
@@ -237,13 +270,11 @@ fn watch() {
         }
         if has_work {
             GROUP.wake_one();
-        } else if GROUP.control.active.load(Ordering::SeqCst) == 0 {
-            GROUP.watches.store(0, Ordering::SeqCst);
-            if GROUP.control.active.load(Ordering::SeqCst) == 0 {
-                wait(&GROUP.watches, 0);
-            }
-            GROUP.watches.store(1, Ordering::SeqCst);
         }
+        look_ns = match has_work || !is_idle() {
+            true => now_ns() + WATCH_NS,
+            false => NEVER,
+        };
         before = now;
     }
 }

@@ -10,14 +10,15 @@
 //! thread-locals.
 
 use super::group::GROUP;
-use super::stack;
+use super::token::Token;
+use super::{stack, timers};
 use raddle_context::{Context, prepare, switch_keep_fs};
 use raddle_interface::HostControl;
-use raddle_sched::{RunQueue, Task, TaskRef};
+use raddle_sched::{RunQueue, Task, TaskRef, Wake};
 use std::arch::naked_asm;
 use std::cell::Cell;
 use std::ptr::{NonNull, null, null_mut};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Free shells that a host keeps.
 const KEEP: u32 = 256;
@@ -37,6 +38,10 @@ pub(crate) struct Light {
     captured: Cell<*mut u8>,
     /// One word for the user: [`super::local`].
     pub(super) local: Cell<usize>,
+    /// The permission to go on that [`super::park`] waits for.
+    pub(super) token: Token,
+    /// How many light threads have had the stack. Counted by who sets one up.
+    life: AtomicU64,
     /// The next free shell.
     link: Cell<Option<&'static Light>>,
     /// Bytes from the stack's low end, guard included, to the end of this.
@@ -62,11 +67,18 @@ impl Light {
                 run: Cell::new(None),
                 captured: Cell::new(null_mut()),
                 local: Cell::new(0),
+                token: Token::new(),
+                life: AtomicU64::new(0),
                 link: Cell::new(None),
                 size,
             });
             &*at
         }
+    }
+
+    /// Which of the light threads that had this stack it is.
+    pub(super) fn life(&self) -> u64 {
+        self.life.load(Ordering::Relaxed)
     }
 
     pub(super) fn size(&self) -> usize {
@@ -82,8 +94,8 @@ impl Light {
     /// Prepares the shell to run `f`, which is moved to its stack, or beside it if it is large.
     ///
     /// # Safety
-    /// The caller must own the shell.
-    pub(super) unsafe fn set_up<F: FnOnce() + Send + 'static>(&self, f: F) {
+    /// The caller must own the shell; what `f` has borrowed must live until `f` has run.
+    pub(super) unsafe fn set_up<F: FnOnce() + Send>(&self, f: F) {
         if size_of::<F>() > self.size / 8 || align_of::<F>() > 64 {
             // SAFETY: the caller's promise.
             unsafe { self.place(Box::new(f)) };
@@ -96,8 +108,8 @@ impl Light {
     /// As [`Light::set_up`], for a closure that fits.
     ///
     /// # Safety
-    /// The caller must own the shell.
-    unsafe fn place<F: FnOnce() + Send + 'static>(&self, f: F) {
+    /// As there.
+    unsafe fn place<F: FnOnce() + Send>(&self, f: F) {
         let top = std::ptr::from_ref(self).cast_mut().cast::<u8>();
         let captured = top.wrapping_sub(size_of::<F>().next_multiple_of(64));
         let me = captured.wrapping_sub(64).cast::<*const Self>();
@@ -110,12 +122,22 @@ impl Light {
         }
         self.captured.set(captured);
         self.local.set(0);
+        self.token.reset();
+        self.life.store(self.life() + 1, Ordering::Relaxed);
         self.run.set(Some(run::<F>));
     }
 
     pub(crate) fn task_ref(&self) -> TaskRef {
         // SAFETY: shells live for ever; the task is the first field.
         unsafe { TaskRef::new(NonNull::from(self).cast()) }
+    }
+
+    /// The light thread has prepared its task and doesn't park after all. If somebody has claimed
+    /// it, it waits for the push that follows.
+    pub(crate) fn stay(&'static self) {
+        if !self.task.claim(Wake::Retry) {
+            park(self);
+        }
     }
 
     /// The light thread that a task belongs to.
@@ -310,6 +332,9 @@ impl Host {
     #[cold]
     fn pick_fairly(&self) -> Option<&'static Light> {
         GROUP.rescue();
+        if timers::has_any() {
+            timers::expire();
+        }
         let task = GROUP
             .control
             .injector
@@ -345,6 +370,7 @@ impl Host {
         HOST.with(|host| host.set(Some(self)));
         crate::runtime::set_host(&self.control);
         GROUP.is_born();
+        timers::host_works();
         loop {
             let next = self.next.take().unwrap_or_else(|| self.find());
             let mut looks = 0;
@@ -384,7 +410,9 @@ impl Host {
             } else if let Some(light) = self.pick().or_else(|| self.steal()) {
                 return light;
             }
-            GROUP.sleep();
+            if !timers::has_any() || !timers::expire() {
+                GROUP.sleep();
+            }
         }
     }
 
@@ -411,6 +439,7 @@ impl Host {
     fn count_again(&self) -> bool {
         self.control.left.store(0, Ordering::Relaxed);
         GROUP.control.active.fetch_add(1, Ordering::SeqCst);
+        timers::host_works();
         true
     }
 }

@@ -1,15 +1,30 @@
 //! The right to wait for a light thread.
 
+use super::Thread;
 use crate::completion::{Completion, Failure};
 use std::fmt;
 use std::thread;
 
 /// The right to wait for a light thread's end. Dropped, it lets the thread go on by itself.
-pub struct JoinHandle<T>(Completion<T>);
+pub struct JoinHandle<T> {
+    completion: Completion<T>,
+    thread: Thread,
+}
 
 impl<T> JoinHandle<T> {
-    pub(super) fn new(completion: Completion<T>) -> Self {
-        Self(completion)
+    pub(super) fn new(completion: Completion<T>, thread: Thread) -> Self {
+        Self { completion, thread }
+    }
+
+    /// The thread, to unpark it by.
+    ///
+    /// ```
+    /// let handle = raddle::light::spawn(raddle::light::park);
+    /// handle.thread().unpark();
+    /// handle.join().unwrap();
+    /// ```
+    pub fn thread(&self) -> Thread {
+        self.thread
     }
 
     /// Waits for the thread's end. A light thread lets others run meanwhile, a green thread parks,
@@ -23,7 +38,7 @@ impl<T> JoinHandle<T> {
     /// # Errors
     /// What the thread panicked with.
     pub fn join(self) -> thread::Result<T> {
-        self.0.wait().map_err(|failure| match failure {
+        self.completion.wait().map_err(|failure| match failure {
             Failure::Panicked(payload) => payload,
             Failure::Abandoned => Box::new(failure),
         })
@@ -36,7 +51,7 @@ impl<T> JoinHandle<T> {
     /// while !handle.is_finished() { raddle::light::yield_now() }
     /// ```
     pub fn is_finished(&self) -> bool {
-        self.0.is_done()
+        self.completion.is_done()
     }
 
     /// The thread's result as a completion: to wait with a timeout, or in a future.
@@ -46,7 +61,7 @@ impl<T> JoinHandle<T> {
     /// assert_eq!(raddle::completion::block_on(handle.into_completion()).unwrap(), 42);
     /// ```
     pub fn into_completion(self) -> Completion<T> {
-        self.0
+        self.completion
     }
 }
 

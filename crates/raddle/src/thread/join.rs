@@ -2,6 +2,10 @@
 //!
 //! A thread without a name is made by `pthread_create` itself: std would map an alternate signal
 //! stack for each, which costs more than all else, only to print a line when the stack overflows.
+//!
+//! Thread and handle share one block of memory, which the handle's owner frees as a rule: a new
+//! thread's first use of the heap costs it as much as all else that it does. For the same reason it
+//! asks std for its own handle only if somebody may yet want it.
 
 use super::{NextIsGreen, Thread};
 use std::cell::UnsafeCell;
@@ -10,32 +14,53 @@ use std::fmt;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, current};
+
+/// The handle is being joined, or was dropped: nobody can ask it for the thread's std handle.
+const CONSUMED: u32 = 1;
+/// The handle was dropped: the thread frees the packet, unless it has ended.
+const DETACHED: u32 = 2;
+/// The thread has run to its end and leaves the packet to the handle, unless that was dropped.
+const ENDED: u32 = 4;
 
 /// What a thread and its handle share: the thread writes, and the handle reads after the thread's
 /// end.
 struct Packet<T> {
+    /// The bits above. Each side sets its own (release), and frees the packet if it finds the
+    /// other's (acquire).
+    state: AtomicU32,
     thread: OnceLock<Thread>,
     result: UnsafeCell<Option<thread::Result<T>>>,
+    /// Frees the packet and the [`Start`] that it begins.
+    free: unsafe fn(NonNull<Packet<T>>),
 }
 
-// SAFETY: `result` is the thread's until its end, and then the joiner's.
-unsafe impl<T: Send> Sync for Packet<T> {}
-
-/// What a new thread is given.
+/// What a new thread is given: the packet, and what it runs, which it takes out.
+#[repr(C)]
 struct Start<T, F> {
-    packet: Arc<Packet<T>>,
-    run: F,
+    packet: Packet<T>,
+    run: ManuallyDrop<F>,
+}
+
+impl<T, F> Start<T, F> {
+    /// # Safety
+    /// `packet` must begin a boxed `Start<T, F>` that nobody else uses.
+    unsafe fn free(packet: NonNull<Packet<T>>) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(packet.cast::<Self>().as_ptr()) });
+    }
 }
 
 /// A thread that libc knows and std doesn't.
 struct Native<T> {
     id: libc::pthread_t,
-    packet: Arc<Packet<T>>,
+    packet: NonNull<Packet<T>>,
 }
 
-// SAFETY: a pthread_t is a name that any thread may use.
+// SAFETY: a pthread_t is a name that any thread may use; the packet's result crosses.
 unsafe impl<T: Send> Send for Native<T> {}
 // SAFETY: shared references only ask whether the thread lives, and for its std handle.
 unsafe impl<T: Send> Sync for Native<T> {}
@@ -83,7 +108,7 @@ impl<T> JoinHandle<T> {
         match &self.0 {
             Kind::Std(thread) => thread.thread(),
             Kind::Native(thread) => loop {
-                if let Some(thread) = thread.packet.thread.get() {
+                if let Some(thread) = thread.packet().thread.get() {
                     break thread;
                 }
                 super::yield_now(); // it has not begun
@@ -100,7 +125,7 @@ impl<T> JoinHandle<T> {
     pub fn is_finished(&self) -> bool {
         match &self.0 {
             Kind::Std(thread) => thread.is_finished(),
-            Kind::Native(thread) => Arc::strong_count(&thread.packet) == 1,
+            Kind::Native(thread) => thread.packet().state.load(Ordering::Acquire) & ENDED != 0,
         }
     }
 }
@@ -114,15 +139,23 @@ impl<T> fmt::Debug for JoinHandle<T> {
 }
 
 impl<T> Native<T> {
+    fn packet(&self) -> &Packet<T> {
+        // SAFETY: while the handle lives, only its owner frees the packet.
+        unsafe { self.packet.as_ref() }
+    }
+
     fn join(self) -> thread::Result<T> {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: the id is joined or detached once: here, or by drop.
-        let error = unsafe { libc::pthread_join(this.id, std::ptr::null_mut()) };
-        // SAFETY: `this` is never used again.
-        let packet = unsafe { std::ptr::read(&raw const this.packet) };
+        self.packet().state.fetch_or(CONSUMED, Ordering::Relaxed);
+        // SAFETY: the id is joined or detached once: here, or by drop if this fails.
+        let error = unsafe { libc::pthread_join(self.id, std::ptr::null_mut()) };
         assert!(error == 0, "a thread can't wait for itself");
-        // SAFETY: the thread has ended.
-        let result = unsafe { (*packet.result.get()).take() };
+        let packet = ManuallyDrop::new(self).packet;
+        // SAFETY: the thread has ended, so the packet is this handle's, which is gone.
+        let result = unsafe {
+            let result = (*packet.as_ref().result.get()).take();
+            (packet.as_ref().free)(packet);
+            result
+        };
         result.expect("a thread that has ended left its result")
     }
 }
@@ -131,6 +164,14 @@ impl<T> Drop for Native<T> {
     fn drop(&mut self) {
         // SAFETY: as in join.
         unsafe { libc::pthread_detach(self.id) };
+        let before = self
+            .packet()
+            .state
+            .fetch_or(CONSUMED | DETACHED, Ordering::AcqRel);
+        if before & ENDED != 0 {
+            // SAFETY: the thread has left the packet to this handle.
+            unsafe { (self.packet().free)(self.packet) };
+        }
     }
 }
 
@@ -143,18 +184,19 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    let packet = Arc::new(Packet {
-        thread: OnceLock::new(),
-        result: UnsafeCell::new(None),
-    });
     let start = Box::new(Start {
-        packet: Arc::clone(&packet),
-        run,
+        packet: Packet {
+            state: AtomicU32::new(0),
+            thread: OnceLock::new(),
+            result: UnsafeCell::new(None),
+            free: Start::<T, F>::free,
+        },
+        run: ManuallyDrop::new(run),
     });
-    let start = Box::into_raw(start);
+    let start = NonNull::from(Box::leak(start));
     let mut id = MaybeUninit::uninit();
     let _green = NextIsGreen::ask();
-    // SAFETY: `begin` gets what it expects, and owns it if the thread is made.
+    // SAFETY: `begin` gets what it expects, if the thread is made.
     let error = unsafe {
         let mut attributes = MaybeUninit::uninit();
         libc::pthread_attr_init(attributes.as_mut_ptr());
@@ -162,7 +204,7 @@ where
             .max(libc::PTHREAD_STACK_MIN)
             .next_multiple_of(4096);
         libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), size);
-        let argument = start.cast::<c_void>();
+        let argument = start.as_ptr().cast::<c_void>();
         let error = libc::pthread_create(
             id.as_mut_ptr(),
             attributes.as_ptr(),
@@ -174,22 +216,32 @@ where
     };
     if error != 0 {
         // SAFETY: nobody else has it.
-        drop(unsafe { Box::from_raw(start) });
+        let start = *unsafe { Box::from_raw(start.as_ptr()) };
+        drop(ManuallyDrop::into_inner(start.run));
         return Err(io::Error::from_raw_os_error(error));
     }
     // SAFETY: the thread was made.
     let id = unsafe { id.assume_init() };
+    let packet = start.cast();
     Ok(JoinHandle(Kind::Native(Native { id, packet })))
 }
 
 /// The first function of the thread.
 extern "C" fn begin<T, F: FnOnce() -> T>(start: *mut c_void) -> *mut c_void {
-    // SAFETY: what spawn gave.
-    let start = unsafe { Box::from_raw(start.cast::<Start<T, F>>()) };
-    let Start { packet, run } = *start;
-    let _ = packet.thread.set(current());
-    let result = catch_unwind(AssertUnwindSafe(run));
+    let start = start.cast::<Start<T, F>>();
+    // SAFETY: what spawn gave; it lives until both sides have done with it, and what it runs is
+    // taken out once.
+    let (packet, run) = unsafe { (&(*start).packet, std::ptr::read(&raw const (*start).run)) };
+    if packet.state.load(Ordering::Relaxed) & CONSUMED == 0 {
+        let _ = packet.thread.set(current());
+    }
+    let result = catch_unwind(AssertUnwindSafe(ManuallyDrop::into_inner(run)));
     // SAFETY: the handle doesn't look before this thread's end.
     unsafe { *packet.result.get() = Some(result) };
+    let before = packet.state.fetch_or(ENDED, Ordering::AcqRel);
+    if before & DETACHED != 0 {
+        // SAFETY: the handle is gone.
+        unsafe { (packet.free)(NonNull::from(packet)) };
+    }
     std::ptr::null_mut()
 }

@@ -7,6 +7,7 @@
 
 mod completion;
 mod pool;
+mod token;
 
 /// Runs `model` over all interleavings with up to `preemptions` preemptions.
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {

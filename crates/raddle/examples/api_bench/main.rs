@@ -3,6 +3,16 @@
 //!
 //! `api_bench KIND ROUNDS` prints `METRIC name value unit` lines for one kind: `light`, `green`,
 //! `std` (kernel threads), `may` (coroutines of the crate may) or `tokio` (tasks).
+//!
+//! - `create+join`: one thread made and joined before the next is made.
+//! - `switch`: one direct switch from a stack to another and nothing else: what a thread of that
+//!   kind costs at least each time that it waits.
+//! - `yield`: one yield of two threads that do nothing else.
+//! - `hand-over`: one turn of two threads that wait for each other by mutex and condition: a round
+//!   trip has two.
+//! - `resident`: memory that one more waiting thread takes.
+
+mod switching;
 
 use raddle::light;
 use std::io::{Read, Write};
@@ -82,6 +92,8 @@ fn light_threads(rounds: u32) {
     let started = Instant::now();
     (0..rounds).for_each(|_| light::spawn(|| ()).join().unwrap());
     metric("create+join", started, rounds);
+
+    switching::measure(switching::Kind::Light, rounds);
 
     let started = Instant::now();
     let yields = move || (0..rounds).for_each(|_| light::yield_now());
@@ -174,6 +186,8 @@ fn green_threads(rounds: u32) {
     let started = Instant::now();
     (0..rounds).for_each(|_| raddle::spawn(|| ()).join().unwrap());
     metric("create+join", started, rounds);
+
+    switching::measure(switching::Kind::Green, rounds);
 
     let started = Instant::now();
     let yields = || {

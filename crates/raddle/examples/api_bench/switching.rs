@@ -1,0 +1,91 @@
+//! The bare switch between two stacks, as threads of either kind do it.
+
+use raddle::runtime::{Status, status};
+use raddle_context::{Context, fs_base, prepare, switch, switch_keep_fs};
+use std::arch::naked_asm;
+use std::ptr::null_mut;
+use std::time::Instant;
+
+/// Bytes of the partner's stack.
+const STACK: usize = 16 << 10;
+
+/// Whose switch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It loads the segment base that leads to the thread's thread-locals.
+    Green,
+    /// It doesn't.
+    Light,
+}
+
+/// Two contexts that switch to each other.
+struct Pair {
+    here: Context,
+    there: Context,
+    on_cpu: u32,
+    kind: Kind,
+}
+
+/// Prints what one switch costs, where the CPU lets programs load segment bases.
+pub fn measure(kind: Kind, rounds: u32) {
+    if status() != Status::Green {
+        return;
+    }
+    let mut stack = vec![0u128; STACK / 16];
+    let mut pair = Pair {
+        here: null_mut(),
+        there: null_mut(),
+        on_cpu: 0,
+        kind,
+    };
+    let pair = &raw mut pair;
+    // SAFETY: the partner runs on a stack of its own, which outlives it, and uses the pair only
+    // while this side waits.
+    unsafe {
+        let top = stack.as_mut_ptr_range().end.cast::<*mut Pair>().sub(2);
+        top.write(pair);
+        (*pair).there = prepare(top.cast(), first_instruction as *const () as usize);
+        let started = Instant::now();
+        match kind {
+            Kind::Green => (0..rounds).for_each(|_| go::<true>(pair, true)),
+            Kind::Light => (0..rounds).for_each(|_| go::<false>(pair, true)),
+        }
+        super::metric("switch", started, 2 * rounds);
+    }
+}
+
+/// Switches from one to the other, `away` from the measuring side or back to it.
+///
+/// # Safety
+/// By the side that runs.
+#[inline(always)]
+unsafe fn go<const LOADS_FS: bool>(pair: *mut Pair, away: bool) {
+    // SAFETY: the other side is parked, on the same kernel thread and with the same thread-locals.
+    unsafe {
+        let (here, there) = (&raw mut (*pair).here, &raw mut (*pair).there);
+        let (from, to) = if away { (here, there) } else { (there, here) };
+        let on_cpu = &raw mut (*pair).on_cpu;
+        match LOADS_FS {
+            true => switch(from, *to, fs_base(), on_cpu),
+            false => switch_keep_fs(from, *to, on_cpu),
+        }
+    }
+}
+
+/// Where the partner starts: the pair's address is on top of its stack.
+#[unsafe(naked)]
+extern "C" fn first_instruction() {
+    naked_asm!("mov rdi, [rsp]", "xor ebp, ebp", "and rsp, -16", "call {}", "ud2", sym partner)
+}
+
+extern "C" fn partner(pair: *mut Pair) -> ! {
+    loop {
+        // SAFETY: the measuring side is parked, and never continues this one again at last.
+        unsafe {
+            match (*pair).kind {
+                Kind::Green => go::<true>(pair, false),
+                Kind::Light => go::<false>(pair, false),
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Waiting for a time, or for another thread's word: what parks a light thread and nobody else.
+
+use super::host::{self, Light};
+use super::timers::{self, now_ns, park_until};
+use raddle_sched::Wake;
+use raddle_sched::timers::NEVER;
+use std::fmt;
+use std::time::Duration;
+
+/// A light thread, to unpark it by.
+#[derive(Clone, Copy)]
+pub struct Thread {
+    light: &'static Light,
+    /// Which of those that used the stack one after the other.
+    life: u64,
+}
+
+impl Thread {
+    pub(super) fn of(light: &'static Light) -> Self {
+        Self {
+            light,
+            life: light.life(),
+        }
+    }
+
+    /// Lets the thread go on from its [`park`], or from the next one if it isn't there. Nothing
+    /// happens if it has ended.
+    ///
+    /// ```
+    /// let thread = raddle::light::spawn(raddle::light::park);
+    /// thread.thread().unpark();
+    /// thread.join().unwrap();
+    /// ```
+    pub fn unpark(&self) {
+        // The thread may end meanwhile and another use its stack: that one's next park ends early.
+        if self.light.life() == self.life
+            && self.light.token.give()
+            && self.light.task.claim(Wake::Woken)
+        {
+            host::unpark(self.light.task_ref());
+        }
+    }
+}
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Thread").finish_non_exhaustive()
+    }
+}
+
+/// The calling light thread; `None` on other threads.
+///
+/// ```
+/// use raddle::light;
+/// assert!(light::current().is_none());
+/// let itself = light::spawn(|| {
+///     light::current().unwrap().unpark();
+///     light::park(); // returns at once
+/// });
+/// itself.join().unwrap();
+/// ```
+pub fn current() -> Option<Thread> {
+    super::running().map(Thread::of)
+}
+
+/// Waits until somebody calls [`Thread::unpark`], or has done so since the last wait; may return
+/// without that, too. On a thread that isn't light, this is [`std::thread::park`].
+///
+/// ```
+/// use raddle::light;
+/// use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+/// static OPEN: AtomicBool = AtomicBool::new(false);
+/// let waits = light::spawn(|| while !OPEN.load(SeqCst) { light::park() });
+/// OPEN.store(true, SeqCst);
+/// waits.thread().unpark();
+/// waits.join().unwrap();
+/// ```
+///
+/// # Blocking
+/// The light thread; its host runs others.
+pub fn park() {
+    match super::running() {
+        Some(light) => park_light(light, NEVER),
+        None => std::thread::park(),
+    }
+}
+
+/// As [`park`], for `timeout` at most.
+///
+/// ```
+/// use raddle::light;
+/// use std::time::Duration;
+/// let thread = light::spawn(|| light::park_timeout(Duration::from_millis(1)));
+/// thread.join().unwrap();
+/// ```
+///
+/// # Blocking
+/// As [`park`].
+pub fn park_timeout(timeout: Duration) {
+    match super::running() {
+        Some(light) => park_light(light, timers::deadline_ns(timeout)),
+        None => std::thread::park_timeout(timeout),
+    }
+}
+
+fn park_light(light: &'static Light, deadline_ns: u64) {
+    if light.token.take() {
+        return;
+    }
+    light.task.prepare();
+    if light.token.announce() {
+        park_until(light, deadline_ns);
+    } else {
+        light.stay();
+    }
+    light.token.take();
+}
+
+/// Waits for `duration`. On a thread that isn't light, this is [`std::thread::sleep`], which on a
+/// light one would keep the host.
+///
+/// ```
+/// use raddle::light;
+/// use std::time::Duration;
+/// let nap = || light::sleep(Duration::from_millis(1));
+/// let threads: Vec<_> = (0..1000).map(|_| light::spawn(nap)).collect();
+/// threads.into_iter().for_each(|thread| thread.join().unwrap());
+/// ```
+///
+/// # Blocking
+/// The light thread; its host runs others.
+pub fn sleep(duration: Duration) {
+    let Some(light) = super::running() else {
+        return std::thread::sleep(duration);
+    };
+    let deadline_ns = timers::deadline_ns(duration);
+    while now_ns() < deadline_ns {
+        light.task.prepare();
+        park_until(light, deadline_ns);
+    }
+}

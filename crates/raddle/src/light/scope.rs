@@ -1,0 +1,226 @@
+//! Light threads that borrow from the one who starts them.
+
+use super::{Builder, JoinHandle, Thread};
+use crate::completion::{self, Promise};
+use std::cell::Cell;
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// What a scope and its threads share.
+struct Shared {
+    /// Threads that haven't ended, and one more while the scope may start others.
+    running: AtomicUsize,
+    /// Panics of threads that nobody has joined.
+    panics: AtomicUsize,
+    /// Set by whoever lowers `running` to 0.
+    ended: Cell<Option<Promise<()>>>,
+}
+
+// SAFETY: `ended` is used once, by the one thread that lowers `running` to 0.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn one_less(&self) {
+        if self.running.fetch_sub(1, Ordering::AcqRel) == 1
+            && let Some(promise) = self.ended.take()
+        {
+            let _ = promise.set(());
+        }
+    }
+}
+
+/// Counts a thread out, however it ends.
+struct Running(Arc<Shared>);
+
+impl Running {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.running.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.one_less();
+    }
+}
+
+/// Where light threads can be started that borrow from the caller: see [`scope()`].
+pub struct Scope<'scope, 'env: 'scope> {
+    shared: Arc<Shared>,
+    /// Invariant, as in std: a scope must not be taken for one of another lifetime.
+    scope: PhantomData<&'scope mut &'scope ()>,
+    env: PhantomData<&'env mut &'env ()>,
+}
+
+/// The right to wait for a light thread of a scope.
+pub struct ScopedJoinHandle<'scope, T> {
+    join: JoinHandle<T>,
+    shared: Arc<Shared>,
+    scope: PhantomData<&'scope ()>,
+}
+
+impl<'scope> Scope<'scope, '_> {
+    /// Starts a light thread that runs `f` and may borrow what outlives the scope.
+    ///
+    /// # Panics
+    /// If none can be made; [`Scope::spawn_with`] says so instead.
+    pub fn spawn<T, F>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
+    where
+        T: Send + 'scope,
+        F: FnOnce() -> T + Send + 'scope,
+    {
+        self.spawn_with(Builder::new(), f)
+            .expect("a light thread can be made")
+    }
+
+    /// As [`Scope::spawn`], for a thread that is made as `builder` says.
+    ///
+    /// ```
+    /// use raddle::light;
+    /// let word = String::from("warp");
+    /// light::scope(|scope| {
+    ///     let large = light::Builder::new().stack_size(1 << 20);
+    ///     let thread = scope.spawn_with(large, || word.len()).unwrap();
+    ///     assert_eq!(thread.join().unwrap(), 4);
+    /// });
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Builder::spawn`].
+    pub fn spawn_with<T, F>(
+        &'scope self,
+        builder: Builder,
+        f: F,
+    ) -> io::Result<ScopedJoinHandle<'scope, T>>
+    where
+        T: Send + 'scope,
+        F: FnOnce() -> T + Send + 'scope,
+    {
+        let running = Running::new(&self.shared);
+        let run = move |promise: Promise<T>| {
+            // Last: the scope's end lets go of what the thread has borrowed.
+            let running = running;
+            let computed = promise.run_told(f);
+            running
+                .0
+                .panics
+                .fetch_add(usize::from(!computed), Ordering::Relaxed);
+        };
+        // SAFETY: the scope doesn't end before `running` is dropped, and that is the thread's end.
+        let join = unsafe { builder.spawn_unchecked(run) }?;
+        Ok(ScopedJoinHandle {
+            join,
+            shared: Arc::clone(&self.shared),
+            scope: PhantomData,
+        })
+    }
+}
+
+impl<T> ScopedJoinHandle<'_, T> {
+    /// Waits for the thread's end, as [`JoinHandle::join`].
+    ///
+    /// # Errors
+    /// What the thread panicked with.
+    pub fn join(self) -> thread::Result<T> {
+        let result = self.join.join();
+        if result.is_err() {
+            // The thread counts its panic before the scope can end, perhaps after this.
+            self.shared.panics.fetch_sub(1, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// True once the thread has ended, or is about to.
+    ///
+    /// ```
+    /// raddle::light::scope(|scope| {
+    ///     let thread = scope.spawn(raddle::light::park);
+    ///     thread.thread().unpark();
+    ///     while !thread.is_finished() { raddle::light::yield_now() }
+    /// });
+    /// ```
+    pub fn is_finished(&self) -> bool {
+        self.join.is_finished()
+    }
+
+    /// The thread, to unpark it by.
+    pub fn thread(&self) -> Thread {
+        self.join.thread()
+    }
+}
+
+impl fmt::Debug for Scope<'_, '_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scope").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for ScopedJoinHandle<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.join.fmt(f)
+    }
+}
+
+/// Runs `f` with a scope, and waits for all light threads that were started in it.
+///
+/// ```
+/// let words = vec!["warp", "weft"];
+/// let lengths: Vec<usize> = raddle::light::scope(|scope| {
+///     let threads: Vec<_> = words.iter().map(|word| scope.spawn(|| word.len())).collect();
+///     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+/// });
+/// assert_eq!(lengths, [4, 4]);
+/// ```
+///
+/// What ends before the scope can't be borrowed, nor what another thread of it changes:
+///
+/// ```compile_fail,E0373
+/// raddle::light::scope(|scope| {
+///     let short = String::from("weft");
+///     scope.spawn(|| println!("{short}"));
+/// });
+/// ```
+///
+/// ```compile_fail,E0499
+/// let mut count = 0;
+/// raddle::light::scope(|scope| {
+///     scope.spawn(|| count += 1);
+///     scope.spawn(|| count += 1);
+/// });
+/// ```
+///
+/// # Panics
+/// If `f` does, or a thread of the scope that nobody joined.
+///
+/// # Blocking
+/// The light or green thread; outside raddle, the kernel thread.
+pub fn scope<'env, F, T>(f: F) -> T
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+{
+    let (promise, all_ended) = completion::pair();
+    let scope = Scope {
+        shared: Arc::new(Shared {
+            running: AtomicUsize::new(1),
+            panics: AtomicUsize::new(0),
+            ended: Cell::new(Some(promise)),
+        }),
+        scope: PhantomData,
+        env: PhantomData,
+    };
+    let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+    scope.shared.one_less();
+    let _ = all_ended.wait(); // set by whoever counted last
+    let panics = scope.shared.panics.load(Ordering::Relaxed);
+    match result {
+        Err(panic) => resume_unwind(panic),
+        Ok(_) if panics != 0 => panic!("a light thread of the scope panicked"),
+        Ok(result) => result,
+    }
+}
