@@ -292,10 +292,11 @@ impl Shared {
 
     /// Brings the policy back, unless it failed in its call or was given up.
     fn bring_back(&self, mut core: MutexGuard<'_, Core>, policy: Box<dyn Policy>, wrong: Wrong) {
-        let wrong = wrong.or_else(|| {
-            let has_lost = self.lost.swap(false, Ordering::Relaxed);
-            has_lost.then_some(Failure::Lost)
-        });
+        let has_lost = self.lost.swap(false, Ordering::Relaxed);
+        let wrong = match wrong {
+            None | Some(Failure::Nothing) if has_lost => Some(Failure::Lost),
+            wrong => wrong,
+        };
         let mut left = None;
         match (&core.place, wrong) {
             (Place::Out, None) => core.place = Place::Here(policy),
