@@ -9,10 +9,11 @@ use anyhow::Result;
 use clap::builder::FalseyValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use raddle_inspect::PolicyKind;
 
 use crate::failure::Failure;
 use crate::run::pattern::Pattern;
-use crate::run::policy::{Policy, Share};
+use crate::run::policy::{Part, Policy, Share};
 
 pub const CARRIERS_MAX: u16 = 1024;
 pub const CARRIERS_VARIABLE: &str = "RADDLE_CARRIERS";
@@ -117,15 +118,18 @@ pub struct RunArguments {
     #[arg(long, env = POLICY_VARIABLE, value_name = "POLICY", value_parser = Policy::parse)]
     pub policy: Option<Policy>,
 
-    /// Gives matching threads together a part of the carriers' time while others want it too; can
-    /// be repeated, up to 15 times and 100 percent
+    /// Gives matching threads together a part of the time; can be repeated, up to 15 times
+    ///
+    /// 25 is a share of the carriers' time while others want it too, all shares together at most
+    /// 100. 30% is a quota: that much of one CPU, whatever else is idle. carriers=N gives the
+    /// threads N carriers of their own; with a quota, both: 150%,carriers=2.
     ///
     /// name:GLOB matches a thread's name, lib:GLOB the library that its start function is in. All
     /// other threads have what the rules leave. In the environment, rules are separated by ';'.
     #[arg(
         long,
         env = SHARE_VARIABLE,
-        value_name = "PATTERN=PERCENT",
+        value_name = "PATTERN=PART",
         value_delimiter = EXCLUDE_SEPARATOR,
         value_parser = Share::parse
     )]
@@ -182,14 +186,16 @@ pub struct DumpArguments {
     pub stats: bool,
 }
 
-/// Changes a running program's carriers or quantum, or says its policy
+/// Changes a running program's carriers, quantum, policy or shares
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   raddle ctl 4242 carriers 4
   raddle ctl 4242 carriers auto
   raddle ctl 4242 quantum 500
-  raddle ctl 4242 policy")]
+  raddle ctl 4242 policy fair
+  raddle ctl 4242 share 1 50%
+  raddle ctl 4242 share 2 none")]
 pub struct CtlArguments {
     /// The process, started by `raddle run`
     #[arg(value_parser = parse_pid)]
@@ -213,8 +219,21 @@ pub enum Change {
         #[arg(value_name = "US", value_parser = parse_quantum)]
         us: u32,
     },
-    /// Says which policy runs; it is chosen by `raddle run --policy`
-    Policy,
+    /// Which runnable thread runs next; without a name says which policy it is
+    Policy {
+        /// fifo, lifo, priority, fair or deadline
+        #[arg(value_name = "POLICY", value_parser = parse_policy)]
+        policy: Option<PolicyKind>,
+    },
+    /// What the threads of one rule of `raddle run --share` get
+    Share {
+        /// The rule, from 1 in the order of the flags; or an engine, by the number that dump shows
+        #[arg(value_name = "NUMBER", value_parser = parse_rule)]
+        number: u32,
+        /// 30% for a quota, none to end one, 25 for another share
+        #[arg(value_name = "PART", value_parser = parse_part)]
+        part: Allotment,
+    },
 }
 
 /// Measures the same unmodified programs natively and under raddle
@@ -358,6 +377,38 @@ fn parse_carriers_or_auto(text: &str) -> Result<u16, String> {
     let carriers = text.parse().ok();
     let allowed = carriers.filter(|carriers| (1..=CARRIERS_MAX).contains(carriers));
     allowed.ok_or_else(|| format!("give auto or a number from 1 to {CARRIERS_MAX}"))
+}
+
+fn parse_policy(text: &str) -> Result<PolicyKind, String> {
+    let kinds = PolicyKind::ALL.iter().copied();
+    let mut kinds = kinds.filter(|kind| *kind != PolicyKind::PLUGIN);
+    let kind = kinds.find(|kind| kind.word() == text);
+    kind.ok_or_else(|| "name fifo, lifo, priority, fair or deadline".into())
+}
+
+fn parse_rule(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok();
+    number
+        .filter(|number| (1..=63).contains(number))
+        .ok_or_else(|| "give a number from 1 to 63".into())
+}
+
+/// What `raddle ctl PID share` gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allotment {
+    /// Percent of one CPU; 0 for all.
+    Quota(u32),
+    /// Hundredths of the carriers' time while others want it.
+    Weight(u32),
+}
+
+fn parse_part(text: &str) -> Result<Allotment, String> {
+    match Part::parse(text) {
+        _ if text == "none" => Ok(Allotment::Quota(0)),
+        Some(Part::Weight(percent)) => Ok(Allotment::Weight(percent)),
+        Some(Part::Engine { quota, carriers: 0 }) => Ok(Allotment::Quota(quota)),
+        _ => Err("give a share from 1 to 99, a quota like 30%, or none".into()),
+    }
 }
 
 fn parse_quantum(text: &str) -> Result<u32, String> {

@@ -14,9 +14,9 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use raddle_inspect::{Histogram, Pins, Request, RequestKind, Snapshot, Wire};
+use raddle_inspect::{Header, Histogram, Pins, Request, RequestKind, Snapshot, Wire};
 
-use crate::cli::{Change, CtlArguments, DumpArguments};
+use crate::cli::{Allotment, Change, CtlArguments, DumpArguments};
 use crate::failure::Failure;
 
 pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
@@ -71,15 +71,32 @@ pub fn control(arguments: &CtlArguments) -> Result<ExitCode> {
     let request = match &arguments.change {
         Change::Carriers { count } => Request::new(RequestKind::CARRIERS, u64::from(*count)),
         Change::Quantum { us: 0 } => Request::new(RequestKind::QUANTUM, u64::MAX),
-        Change::Policy => Request::new(RequestKind::STATS, 0),
+        Change::Policy { policy: None } => Request::new(RequestKind::STATS, 0),
+        Change::Policy { policy: Some(kind) } => {
+            Request::new(RequestKind::POLICY, u64::from(kind.0))
+        }
+        Change::Share { number, part } => {
+            let value = match part {
+                Allotment::Quota(percent) => u64::from(*percent),
+                Allotment::Weight(percent) => 1 << 63 | u64::from(*percent),
+            };
+            Request {
+                reserved: *number,
+                ..Request::new(RequestKind::SHARE, value)
+            }
+        }
         Change::Quantum { us } => Request::new(RequestKind::QUANTUM, u64::from(*us) * 1000),
     };
     let bytes = connect::ask(pid, &request)?;
     let snapshot = understand(pid, &bytes)?;
     let header = snapshot.header();
-    if matches!(arguments.change, Change::Policy) {
+    if let Change::Policy { policy } = &arguments.change {
         println!("process {pid}: {}", lines::policy(header));
-        return Ok(ExitCode::SUCCESS);
+        let is_it = policy.is_none_or(|policy| policy == header.policy);
+        return Ok(ExitCode::from(u8::from(!is_it)));
+    }
+    if let Change::Share { number, part } = &arguments.change {
+        return says_share(pid, header, *number, *part);
     }
     let quantum = match header.quantum_ns {
         u64::MAX => "no quantum".into(),
@@ -87,6 +104,23 @@ pub fn control(arguments: &CtlArguments) -> Result<ExitCode> {
     };
     println!("process {pid}: carriers {}, {quantum}", header.wanted);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says what the rule or the engine has now; fails if that isn't what was asked for.
+fn says_share(pid: u32, header: &Header, number: u32, part: Allotment) -> Result<ExitCode> {
+    let at = number as usize;
+    let (is_it, text) = match part {
+        Allotment::Weight(percent) => {
+            let has = u32::from(header.shares.get(at).copied().unwrap_or(0));
+            (has == percent, lines::policy(header))
+        }
+        Allotment::Quota(percent) => {
+            let quota = header.answer.checked_sub(1);
+            (quota == Some(percent), lines::engine(number, quota))
+        }
+    };
+    println!("process {pid}: {text}");
+    Ok(ExitCode::from(u8::from(!is_it)))
 }
 
 fn understand(pid: u32, bytes: &[u8]) -> Result<Snapshot<'_>, Failure> {

@@ -49,6 +49,7 @@ impl Engine {
         {
             self.retire_carrier(carrier); // it has ended, and not seen this carrier
         }
+        thread.is_routed();
         Ok(())
     }
 
@@ -135,6 +136,7 @@ pub fn unbind() {
     }
     thread.away_from.store(own, Ordering::Relaxed);
     thread.bound.store(null_mut(), Ordering::SeqCst);
+    thread.is_unbound();
     move_away(|| ());
 }
 
@@ -147,7 +149,10 @@ pub fn bind_again() -> bool {
     let left = thread.away_from.swap(null_mut(), Ordering::Relaxed);
     let (seqcst, no) = (Ordering::SeqCst, null_mut());
     match thread.bound.compare_exchange(no, left, seqcst, seqcst) {
-        Ok(_) => move_away(|| ()),
+        Ok(_) => {
+            thread.is_routed();
+            move_away(|| ());
+        }
         Err(_) => retire_left(left), // it was bound anew meanwhile
     }
     true
@@ -179,6 +184,7 @@ pub(crate) fn give_up(carrier: &Carrier, thread: &Thread) -> bool {
         if lent {
             carrier.apart.set(0);
             thread.bound.store(null_mut(), Ordering::Release);
+            thread.is_unbound();
             carrier.retired.store(1, Ordering::SeqCst);
         }
         lent

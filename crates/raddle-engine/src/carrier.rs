@@ -8,7 +8,7 @@
 use crate::accounting::Slices;
 use crate::engine::ENGINE;
 use crate::thread::Thread;
-use crate::{chaos, kthread};
+use crate::{chaos, idle, kthread};
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::{null_mut, with_exposed_provenance_mut};
@@ -101,6 +101,13 @@ pub struct Carrier {
     pub attention: AtomicU32,
     /// Non-zero while inside the vDSO on the runtime's behalf.
     pub in_clock: Cell<u32>,
+    /// Odd while it is in a call of a plug-in's: twice the number of such calls, less one. Written
+    /// by the carrier, read by sysmon and by its own signal handler.
+    pub(crate) plugin_call: AtomicU64,
+    /// The value of `plugin_call` during a call that is to be abandoned. Written by sysmon.
+    pub(crate) abandon: AtomicU64,
+    /// Where the stack goes on behind that call; 0 outside. The carrier's and its handler's.
+    pub(crate) anchor: Cell<usize>,
     /// Non-zero: the signal handler may deliver on the spot although the carrier is in the
     /// runtime's text (it raised the signal for that purpose).
     pub deliver_here: Cell<u32>,
@@ -173,8 +180,12 @@ pub struct Carrier {
     /// Thefts from this carrier since it last looked: its wake-ups are useful.
     pub(crate) robbed: AtomicU32,
     /// Non-zero: what becomes runnable here doesn't go to this carrier's queue, because it is bound
-    /// or because a policy orders all threads. Set before the carrier runs.
+    /// or a side engine's, or because a policy orders all threads. Set before the carrier runs.
     pub(crate) queueless: Cell<u32>,
+    /// The side engine that it belongs to ([`crate::sides`]), or 0. Set before the carrier runs.
+    side: AtomicU32,
+    /// True while it has one of that engine's places.
+    pub(crate) has_place: Cell<bool>,
     /// If not null, the only green thread this carrier runs.
     pub bound: AtomicPtr<Thread>,
     /// Non-zero: this kernel thread was changed for its bound thread alone, and differs from the
@@ -226,6 +237,7 @@ impl Carrier {
         while self.arrivals.pop().is_some() {}
         self.attention.store(0, Ordering::Relaxed);
         self.in_clock.set(0);
+        self.anchor.set(0);
         self.deliver_here.set(0);
         self.child_shares.store(0, Ordering::Relaxed);
         self.watched.store(0, Ordering::Relaxed);
@@ -314,6 +326,36 @@ impl Carrier {
         }
     }
 
+    /// The side engine that it belongs to, or 0.
+    #[inline(always)]
+    pub fn side(&self) -> u32 {
+        self.side.load(Ordering::Relaxed)
+    }
+
+    /// The policy may have been changed: uses its own queue, or not any more. On this carrier.
+    #[inline(always)]
+    pub(crate) fn follow_policy(&self) {
+        if (self.queueless.get() != 0) != ENGINE.has_policy() {
+            self.change_queues();
+        }
+    }
+
+    #[cold]
+    fn change_queues(&self) {
+        if self.side() != 0 || !self.bound.load(Ordering::Relaxed).is_null() {
+            return;
+        }
+        let queueless = ENGINE.has_policy();
+        self.queueless.set(u32::from(queueless));
+        if queueless {
+            idle::give_queue_away(self);
+        }
+    }
+
+    pub(crate) fn set_side(&self, number: u32) {
+        self.side.store(number, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_state(&self, state: CarrierState) {
         self.state.store(state as u32, Ordering::Relaxed);
     }
@@ -356,6 +398,8 @@ impl Carrier {
         self.handed_off.store(0, Ordering::Relaxed);
         self.bound.store(null_mut(), Ordering::Relaxed);
         self.queueless.set(u32::from(ENGINE.has_policy()));
+        self.set_side(0);
+        self.has_place.set(false);
         self.mailbox.store(null_mut(), Ordering::Relaxed);
         self.retired.store(0, Ordering::Relaxed);
     }

@@ -13,6 +13,7 @@ use crate::places::Slots;
 use crate::pump::Pump;
 use crate::ring::Ring;
 use crate::roster::Roster;
+use crate::sides::Sides;
 use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
@@ -57,6 +58,7 @@ pub struct Engine {
     pub direct: Direct,
     pub roster: Roster,
     pub sysmon: Sysmon,
+    pub sides: Sides,
     pub(crate) pins: pins::Log,
     pub(crate) alarms: alarms::Alarms,
     pub stacks: Stacks,
@@ -119,6 +121,7 @@ impl Engine {
             direct: Direct::new(),
             roster: Roster::new(),
             sysmon: Sysmon::new(),
+            sides: Sides::new(),
             pins: pins::Log::new(),
             alarms: alarms::Alarms::new(),
             stacks: Stacks::new(),
@@ -396,6 +399,7 @@ impl Engine {
         if let Some(own) = unsafe { Thread::of(task).bound.load(Ordering::Acquire).as_ref() } {
             own.mailbox.store(task.as_ptr().cast(), Ordering::Release);
             self.wake_carrier(own);
+        } else if self.submit_beside(task, reason) {
         } else if self.has_policy() {
             self.submit(task, reason);
         } else {
@@ -427,7 +431,7 @@ impl Engine {
     pub(crate) fn post_all(&self, posted: TaskList) {
         let common = TaskList::new();
         while let Some(task) = posted.pop() {
-            match Thread::of(task).bound.load(Ordering::Acquire).is_null() && !self.has_policy() {
+            match !Thread::of(task).is_woken_elsewhere() && !self.has_policy() {
                 true => common.push(task),
                 false => self.post(task),
             }
@@ -441,6 +445,9 @@ impl Engine {
     /// Appends a thread that has used its quantum up behind all others, or puts one that goes on
     /// with it before those.
     pub(crate) fn push_spent(&self, task: TaskRef, goes_on: bool) {
+        if self.submit_beside(task, Reason::Preempted) {
+            return;
+        }
         if self.has_policy() {
             return self.submit(task, Reason::Preempted);
         }

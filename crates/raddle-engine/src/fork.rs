@@ -23,6 +23,7 @@ pub unsafe fn in_child() {
         ENGINE.timers.reset();
         ENGINE.injector.reset();
         ENGINE.spent.reset();
+        ENGINE.sides.reset();
         ENGINE.roster.begin();
         ENGINE.helpers.reset();
         ENGINE.ring.reset();

@@ -32,10 +32,14 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
     if !carrier.bound.load(Ordering::Relaxed).is_null() {
         return bound::wait_for_mail(carrier);
     }
+    if let Some(side) = ENGINE.sides.of(carrier) {
+        return side.find_work(carrier);
+    }
     loop {
         if carrier.handed_off.load(Ordering::Relaxed) != 0 {
             came_back(carrier);
         }
+        carrier.follow_policy();
         if ENGINE.has_surplus() {
             rest(carrier);
         }
@@ -73,7 +77,12 @@ fn see_to_files() {
 /// The carrier runs again: it no longer counts as blocked.
 pub(crate) fn came_back(carrier: &Carrier) {
     if carrier.handed_off.swap(0, Ordering::SeqCst) != 0 {
-        ENGINE.blocked.fetch_sub(1, Ordering::SeqCst);
+        match ENGINE.sides.of(carrier) {
+            Some(side) => side.unblock(),
+            None => {
+                ENGINE.blocked.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
     }
 }
 

@@ -14,6 +14,8 @@ use raddle_inspect::{
     CarrierRecord, Header, NO_CARRIER, PolicyKind, REQUEST_MAGIC, Request, RequestKind, SocketName,
     ThreadFlags, ThreadRecord, Wire,
 };
+use raddle_sched::policies::Kind;
+use raddle_sched::quota::MAX_PERCENT;
 use raddle_sys::{is_err, nr, sys};
 
 const AF_UNIX: u16 = 1;
@@ -55,12 +57,12 @@ pub(crate) fn serve(listener: i32) {
         }
         if may_ask(client) {
             limit_waiting(client);
-            let kind = obey(client);
+            let request = obey(client);
             Answer {
                 client,
                 alive: true,
             }
-            .write(kind);
+            .write(request);
         }
         sys!(nr::__NR_close, client);
     }
@@ -106,7 +108,7 @@ fn limit_waiting(client: isize) {
 }
 
 /// Reads the request and does it. One that is cut short or says nonsense changes nothing.
-fn obey(client: isize) -> RequestKind {
+fn obey(client: isize) -> Request {
     const WAITALL: usize = 0x100;
     let mut bytes = [0u8; size_of::<Request>()];
     // SAFETY: a live buffer.
@@ -123,14 +125,47 @@ fn obey(client: isize) -> RequestKind {
     };
     let request = Request::from_prefix(&bytes).filter(|_| got == bytes.len() as isize);
     let Some(request) = request.filter(|request| request.magic == REQUEST_MAGIC) else {
-        return RequestKind::SNAPSHOT;
+        return Request::new(RequestKind::SNAPSHOT, 0);
     };
     match request.kind {
         RequestKind::CARRIERS => ENGINE.set_wanted(request.value.min(u64::from(MAX_WANTED)) as u32),
+        RequestKind::POLICY => change_policy(request.value),
+        RequestKind::SHARE => change_share(request.reserved, request.value),
         RequestKind::QUANTUM => ENGINE.set_quantum_ns(request.value),
         _ => {}
     }
-    request.kind
+    request
+}
+
+/// To a built-in one; a plug-in that holds its lock is waited for by whoever asks again.
+fn change_policy(kind: u64) {
+    match Kind::from_code(kind.min(99) as u32) {
+        Kind::Fifo if kind != 0 => {}
+        Kind::Plugin => {}
+        kind => {
+            ENGINE.choose_policy(kind); // the answer says what came of it
+        }
+    }
+}
+
+/// The quota of an engine in percent, 0 for none; or with the highest bit the weight of a group.
+fn change_share(number: u32, value: u64) {
+    const WEIGHT: u64 = 1 << 63;
+    let percent = (value & !WEIGHT).min(u64::from(MAX_PERCENT)) as u32;
+    if value & WEIGHT == 0 {
+        if let Some(side) = ENGINE.sides.get(number) {
+            side.set_quota(percent);
+        }
+    } else if ENGINE.injector.kind() != Kind::Plugin {
+        let mut weights = ENGINE.injector.shares();
+        let is_group = (number as usize) < weights.len() && weights[number as usize] != 0;
+        if is_group && number != 0 && (1..=99).contains(&percent) {
+            weights[number as usize] = percent;
+            let others: u32 = weights[1..].iter().sum();
+            weights[0] = 100u32.saturating_sub(others).max(1);
+            ENGINE.injector.set_shares(&weights);
+        }
+    }
 }
 
 struct Answer {
@@ -139,18 +174,24 @@ struct Answer {
 }
 
 impl Answer {
-    fn write(&mut self, kind: RequestKind) {
-        if kind == RequestKind::STATS {
-            self.write_snapshot(0);
+    fn write(&mut self, request: Request) {
+        let asked = ENGINE.sides.get(request.reserved);
+        let answer = match request.kind {
+            RequestKind::SHARE => asked.map_or(0, |side| side.quota() + 1),
+            _ => 0,
+        };
+        if request.kind == RequestKind::STATS {
+            self.write_snapshot(0, answer);
             self.send(&latency::histogram());
             self.send(&ENGINE.pins.latest());
         } else {
-            self.write_snapshot(ENGINE.threads.iter().count());
+            self.write_snapshot(ENGINE.threads.iter().count(), answer);
         }
     }
 
-    fn write_snapshot(&mut self, threads: usize) {
-        let carriers = ENGINE.carriers().count();
+    fn write_snapshot(&mut self, threads: usize, answer: u32) {
+        let all = || ENGINE.carriers().chain(ENGINE.sides.carriers());
+        let carriers = all().count();
         let now_ns = clock::now_ns();
         self.send(&Header {
             pid: ENGINE.pid.load(Ordering::Relaxed),
@@ -166,10 +207,11 @@ impl Answer {
                 false => 0,
             },
             policy: PolicyKind(ENGINE.injector.kind() as u32),
-            shares: ENGINE.injector.shares().map(|percent| percent as u8),
+            shares: shares(),
+            answer,
             ..Header::new()
         });
-        for carrier in ENGINE.carriers().take(carriers) {
+        for carrier in all().take(carriers) {
             self.send(&carrier_record(carrier));
         }
         let mut left = threads;
@@ -208,6 +250,14 @@ impl Answer {
     }
 }
 
+/// Only the fair policy has any; a plug-in's lock isn't waited for.
+fn shares() -> [u8; 16] {
+    match ENGINE.injector.kind() {
+        Kind::Plugin => [0; 16],
+        _ => ENGINE.injector.shares().map(|percent| percent as u8),
+    }
+}
+
 fn carrier_record(carrier: &Carrier) -> CarrierRecord {
     let count = |counter: &core::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let state = match carrier.state() {
@@ -232,6 +282,11 @@ fn carrier_record(carrier: &Carrier) -> CarrierRecord {
         preempt: count(&carrier.preemptions),
         park: count(&carrier.parks),
         queue_len: carrier.queue.len() as u64,
+        engine: u64::from(carrier.side()),
+        quota: ENGINE
+            .sides
+            .of(carrier)
+            .map_or(0, |side| u64::from(side.quota())),
         ..CarrierRecord::default()
     }
 }
@@ -284,7 +339,10 @@ fn thread_record(thread: &Thread) -> ThreadRecord {
         park: count(&thread.parks),
         name: thread.name(),
         flags,
-        group: thread.task.policy.terms.group(),
+        group: match thread.side() {
+            0 => thread.task.policy.terms.group(),
+            side => side,
+        },
         ..ThreadRecord::default()
     }
 }

@@ -50,7 +50,7 @@ fn count(carrier: &Carrier, thread: &Thread) {
 /// What all carriers counted.
 pub(crate) fn histogram() -> Histogram {
     let mut all = Histogram::EMPTY;
-    for carrier in ENGINE.carriers() {
+    for carrier in ENGINE.carriers().chain(ENGINE.sides.carriers()) {
         for (sum, count) in all.counts.iter_mut().zip(&carrier.latency) {
             *sum += count.load(Ordering::Relaxed);
         }

@@ -15,6 +15,9 @@
 //! | [`switch`] | parking, yielding, exiting, the carrier's scheduler loop |
 //! | [`idle`] | what a carrier does without work |
 //! | `policies` | other orders of runnable threads than the carriers' own queues |
+//! | [`sides`] | further engines: carriers, a queue and a policy of their own |
+//! | `quotas` | how much CPU time such an engine may use |
+//! | [`plugins`] | calls of a policy that isn't ours, and their end |
 //! | `places` | how many carriers, where they are, and which are spare |
 //! | `bound` | carriers that run one thread |
 //! | [`pump`] | descriptors, one epoll |
@@ -52,10 +55,13 @@ pub mod kthread;
 mod latency;
 mod pins;
 mod places;
+pub mod plugins;
 mod policies;
 pub mod pump;
+mod quotas;
 pub mod ring;
 pub mod roster;
+pub mod sides;
 pub mod signals;
 pub mod stacks;
 pub mod switch;

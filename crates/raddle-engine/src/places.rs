@@ -189,13 +189,21 @@ impl Engine {
         self.mark(carrier);
         idle::give_queue_away(carrier);
         ums::replace(carrier);
-        self.wake_one();
+        match self.sides.of(carrier) {
+            Some(side) => side.wake_one(),
+            None => self.wake_one(),
+        };
     }
 
     /// Makes `carrier` look at the end of its call, or of its quantum, whether it is one too many.
     pub(crate) fn mark(&self, carrier: &Carrier) {
         if carrier.handed_off.swap(1, Ordering::SeqCst) == 0 {
-            self.blocked.fetch_add(1, Ordering::SeqCst);
+            match self.sides.of(carrier) {
+                Some(side) => side.block(),
+                None => {
+                    self.blocked.fetch_add(1, Ordering::SeqCst);
+                }
+            }
             carrier.attention.store(1, Ordering::SeqCst);
         }
     }

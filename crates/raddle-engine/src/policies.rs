@@ -12,16 +12,40 @@
 use crate::carrier::Carrier;
 use crate::engine::{ENGINE, Engine};
 use crate::thread::Thread;
-use crate::{accounting, clock, latency};
+use crate::{accounting, clock, latency, plugins};
 use core::sync::atomic::Ordering;
 use raddle_sched::TaskRef;
 use raddle_sched::policies::{Fault, Host, Kind, Reason, Table};
 
 impl Engine {
-    /// Chooses a built-in policy. Before [`Engine::init`].
-    pub fn choose_policy(&self, kind: Kind) {
-        self.injector.choose(kind);
-        self.kind.store(kind as u32, Ordering::Relaxed);
+    /// Changes the policy of the first engine to a built-in one, at any time. A policy that is
+    /// left doesn't come back.
+    ///
+    /// The carriers follow one by one ([`Carrier::follow_policy`]): at their next look at the
+    /// injector before their own queue, when they look for work, and when sysmon preempts them.
+    /// One that hasn't yet keeps its own queue and takes from the injector after that, so nobody is
+    /// forgotten meanwhile.
+    ///
+    /// False, and nothing has changed, if a plug-in is in a call for long.
+    pub fn choose_policy(&self, kind: Kind) -> bool {
+        const PATIENCE: u32 = 100_000;
+        let now_ns = if self.is_started() {
+            clock::now_ns()
+        } else {
+            0
+        };
+        if self.is_started() && kind == Kind::Fair {
+            accounting::switch_on();
+        }
+        let choose = |_| {
+            raddle_context::pause();
+            self.injector.choose(kind, now_ns)
+        };
+        let is_done = (0..PATIENCE).any(choose);
+        if is_done {
+            self.kind.store(kind as u32, Ordering::Relaxed);
+        }
+        is_done
     }
 
     /// Chooses a plug-in, which is usable. After [`Engine::init`], before [`Engine::start`].
@@ -29,9 +53,9 @@ impl Engine {
         let host = Host {
             now_ns: clock::now_ns,
             find,
-            enter: || set_in_clock(1),
-            leave: || set_in_clock(0),
+            call: plugins::call,
         };
+        plugins::expect_calls();
         self.injector.choose_foreign(table, host);
         self.kind.store(Kind::Plugin as u32, Ordering::Relaxed);
         Carrier::current().queueless.set(1);
@@ -61,28 +85,22 @@ impl Engine {
 
     /// Adds a thread that isn't bound to those that the policy orders.
     pub(crate) fn submit(&self, task: TaskRef, reason: Reason) {
-        let thread = Thread::of(task);
         // SAFETY: non-null carriers live for ever, and this is ours.
         let carrier = unsafe { Carrier::current_or_null().as_ref() };
-        let carrier = carrier.filter(|own| own.bound.load(Ordering::Relaxed).is_null());
-        let is_new = reason == Reason::Woken && thread.switches.load(Ordering::Relaxed) == 0;
-        let stops = matches!(reason, Reason::Yielded | Reason::Preempted);
-        if accounting::is_on() {
-            if let Some(carrier) = carrier.filter(|_| stops) {
-                accounting::charge_running(carrier);
-            }
-            task.get().policy.terms.set_ran_ns(thread.cpu.charged_ns());
+        if carrier.is_none() && self.injector.kind() == Kind::Plugin {
+            self.spent.push(task); // a carrier calls the plug-in
+            return self.wake_one_or_sysmon();
         }
-        let Some(carrier) = carrier else {
+        let carrier = carrier.filter(|own| own.bound.load(Ordering::Relaxed).is_null());
+        let stops = matches!(reason, Reason::Yielded | Reason::Preempted);
+        let reason = prepare(carrier, task, reason);
+        // One of a side engine doesn't come to look for it.
+        let Some(carrier) = carrier.filter(|own| own.side() == 0) else {
             self.enqueue(task, reason, None);
             self.wake_one_or_sysmon();
             return;
         };
-        if !stops {
-            latency::woken(carrier, task);
-        }
         let running = carrier.thread_or_none().filter(|_| !stops);
-        let reason = if is_new { Reason::New } else { reason };
         if self.enqueue(task, reason, running.map(Thread::task_ref)) {
             carrier.preempt_here();
         }
@@ -95,61 +113,90 @@ impl Engine {
         let urgent = self
             .injector
             .enqueue(task, reason, clock::now_ns(), running);
-        self.report_fault();
+        report(self.injector.take_fault());
         urgent
     }
 
     /// The thread that the policy runs next.
     pub(crate) fn pick_by_policy<'a>(&self) -> Option<&'a Thread> {
+        if !self.spent.is_empty() {
+            self.queue_spent();
+        }
         if self.injector.is_empty() {
             return None;
         }
         let task = self.injector.pick(clock::now_ns());
-        self.report_fault();
+        report(self.injector.take_fault());
         task.map(Thread::of)
+    }
+
+    /// Gives the policy what was pushed past it: by kernel threads that are no carriers, or before
+    /// there was one.
+    #[cold]
+    fn queue_spent(&self) {
+        while let Some(task) = self.spent.pop() {
+            self.enqueue(task, Reason::Woken, None);
+        }
     }
 
     /// How long the thread on `carrier` may run while others wait. In sysmon.
     pub(crate) fn quantum_on(&self, carrier: &Carrier) -> u64 {
         let quantum_ns = self.quantum_ns();
-        match carrier.thread_or_none() {
-            Some(running) if self.has_policy() => {
-                let running = running.task_ref();
-                let asked_ns = self.injector.quantum_ns(running, quantum_ns);
-                self.report_fault();
-                asked_ns
-            }
-            _ => quantum_ns,
-        }
-    }
-
-    /// Says once what a plug-in did wrong.
-    fn report_fault(&self) {
-        let text: &[u8] = match self.injector.take_fault() {
-            None => return,
-            Some(Fault::Garbage) => {
-                b"raddle: the policy picked what is no runnable thread; fifo from now on\n"
-            }
-            Some(Fault::Nothing) => {
-                b"raddle: the policy picked nothing while threads waited; fifo from now on\n"
-            }
-            Some(Fault::Slow) => {
-                b"raddle: the policy takes an eighth of the time and more; fifo from now on\n"
-            }
+        let Some(running) = carrier.thread_or_none() else {
+            return quantum_ns;
         };
-        raddle_sys::write_stderr(text);
+        if self.sides.is_misplaced(carrier, running) {
+            return 0;
+        }
+        let queue = match self.sides.of(carrier) {
+            Some(side) if side.is_held() => return 0,
+            Some(side) => side.queue(),
+            None if self.has_policy() => &self.injector,
+            None => return quantum_ns,
+        };
+        let asked_ns = queue.quantum_ns(running.task_ref(), quantum_ns);
+        report(queue.take_fault());
+        asked_ns
     }
+}
+
+/// Before a thread is queued: notes what it has run, and that it was woken. Returns why it is
+/// queued; `carrier` is the one that does it.
+pub(crate) fn prepare(carrier: Option<&Carrier>, task: TaskRef, reason: Reason) -> Reason {
+    let thread = Thread::of(task);
+    let stops = matches!(reason, Reason::Yielded | Reason::Preempted);
+    if accounting::is_on() {
+        if let Some(carrier) = carrier.filter(|_| stops) {
+            accounting::charge_running(carrier);
+        }
+        task.get().policy.terms.set_ran_ns(thread.cpu.charged_ns());
+    }
+    if let Some(carrier) = carrier.filter(|_| !stops) {
+        latency::woken(carrier, task);
+    }
+    let is_new = reason == Reason::Woken && thread.switches.load(Ordering::Relaxed) == 0;
+    if is_new { Reason::New } else { reason }
+}
+
+/// Says what a plug-in did wrong, if it did.
+pub(crate) fn report(fault: Option<Fault>) {
+    let text: &[u8] = match fault {
+        None => return,
+        Some(Fault::Garbage) => {
+            b"raddle: the policy picked what is no runnable thread; fifo from now on\n"
+        }
+        Some(Fault::Nothing) => {
+            b"raddle: the policy picked nothing while threads waited; fifo from now on\n"
+        }
+        Some(Fault::Stuck) => b"raddle: the policy did not return from a call; fifo from now on\n",
+        Some(Fault::Slow) => {
+            b"raddle: the policy takes an eighth of the time and more; fifo from now on\n"
+        }
+    };
+    raddle_sys::write_stderr(text);
 }
 
 /// The task at this address, if it is a thread's.
 fn find(address: usize) -> Option<TaskRef> {
     ENGINE.threads.at(address).map(Thread::task_ref)
-}
-
-/// No signal is delivered, and nobody preempted, in a plug-in's code, which isn't in our text.
-fn set_in_clock(value: u32) {
-    // SAFETY: non-null carriers live for ever, and this is ours.
-    if let Some(carrier) = unsafe { Carrier::current_or_null().as_ref() } {
-        carrier.in_clock.set(value);
-    }
 }

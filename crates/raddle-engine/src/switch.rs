@@ -130,7 +130,7 @@ pub fn yield_now() {
             unsafe { sys!(nr::__NR_sched_yield) };
             return;
         }
-        return poll_alone(carrier);
+        return yield_alone(carrier, thread);
     }
     if carrier.queueless.get() != 0 {
         return yield_without_queue(carrier, thread);
@@ -175,6 +175,15 @@ pub fn perhaps_yield(one_in: u32) {
     }
 }
 
+/// A yield with nobody to yield to in the first engine.
+#[cold]
+fn yield_alone(carrier: &Carrier, thread: &Thread) {
+    match carrier.side() != 0 && ENGINE.sides.wants_carrier(carrier, thread) {
+        true => yield_without_queue(carrier, thread),
+        false => poll_alone(carrier),
+    }
+}
+
 /// A yield with nobody to yield to still looks at timers and descriptors now and then, and gives
 /// the CPU to other processes.
 #[cold]
@@ -200,11 +209,15 @@ pub fn give_way() {
     if carrier.thread().strays_on(carrier) {
         return move_away(|| {});
     }
+    carrier.follow_policy();
     look_around(carrier);
-    if carrier.queue.is_empty() && !ENGINE.has_posted() {
+    let thread = carrier.thread();
+    if !ENGINE.sides.wants_carrier(carrier, thread) && ums::preempted(carrier, thread) {
         return;
     }
-    let thread = carrier.thread();
+    if !ENGINE.sides.wants_carrier(carrier, thread) {
+        return;
+    }
     thread.waits_for(WaitKind::Yield, 0, 0);
     let (since_ns, left_ns) = (
         carrier.now_ns.get(),
@@ -241,7 +254,11 @@ pub fn come_back(carrier: &Carrier) -> bool {
     idle::came_back(carrier);
     let thread = carrier.thread();
     if !ums::came_back(thread) {
-        if !ENGINE.has_surplus() {
+        let has_surplus = match ENGINE.sides.of(carrier) {
+            Some(side) => side.has_surplus(),
+            None => ENGINE.has_surplus(),
+        };
+        if !has_surplus {
             return false;
         }
         thread.waits_for(WaitKind::Yield, 0, 0);
@@ -376,6 +393,7 @@ fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
     if !carrier.bound.load(Ordering::Relaxed).is_null() {
         return pick_rest(carrier);
     }
+    carrier.follow_policy();
     if tick.poll {
         look_around(carrier);
         alarms::arm(carrier);
@@ -404,7 +422,10 @@ fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
 #[cold]
 fn pick_without_queue<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     if carrier.bound.load(Ordering::Relaxed).is_null() {
-        return ENGINE.pick_by_policy();
+        return match ENGINE.sides.of(carrier) {
+            Some(side) => side.pick(),
+            None => ENGINE.pick_by_policy(),
+        };
     }
     let mail = carrier
         .mailbox
@@ -475,7 +496,9 @@ pub(crate) extern "C" fn carrier_main(address: usize, stack: *mut u8) -> ! {
     carrier.stack.set(stack);
     carrier.now_ns.set(clock::now_ns());
     (ENGINE.hooks().carrier_starts)(carrier);
-    if carrier.bound.load(Ordering::Relaxed).is_null() {
+    if carrier.side() != 0 {
+        ENGINE.sides.enlist(carrier);
+    } else if carrier.bound.load(Ordering::Relaxed).is_null() {
         carrier.set_state(CarrierState::Idle);
         ENGINE.enlist(carrier);
         idle::sleep_as_spare(carrier);

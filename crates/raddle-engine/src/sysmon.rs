@@ -23,6 +23,9 @@ use crate::helpers::POKE;
 use crate::idle;
 use crate::inspect;
 use crate::kthread;
+use crate::plugins;
+use crate::quotas::Quotas;
+use crate::sides::{MAX_ALL, Side};
 use crate::turn::Turn;
 use crate::ums;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -38,6 +41,8 @@ const STACK: usize = 128 * 1024;
 const FOLLOW_NS: u64 = 2_000_000_000;
 /// Carriers that it keeps a memory of; more are looked at without one.
 const WATCHED: usize = 256;
+/// The same, with those of side engines.
+pub(crate) const ALL: usize = WATCHED + MAX_ALL;
 
 /// See the module.
 pub struct Sysmon {
@@ -125,8 +130,10 @@ struct Watch {
     alarms: Watcher,
     /// A carrier has waited in the kernel, in others' way: it may happen again.
     is_prompt: bool,
-    seen: [Seen; WATCHED],
-    found: [Found; WATCHED],
+    seen: [Seen; ALL],
+    found: [Found; ALL],
+    quotas: Quotas,
+    plugins: plugins::Watch,
     interval_ns: u64,
     busy_ns: u64,
     /// When the CPUs that may be used were counted last.
@@ -177,8 +184,10 @@ extern "C" fn sysmon_main(_: usize, _: *mut u8) -> ! {
     let mut watch = Watch {
         alarms: Watcher::new(own),
         is_prompt: false,
-        seen: [Seen::default(); WATCHED],
-        found: [Found::default(); WATCHED],
+        seen: [Seen::default(); ALL],
+        found: [Found::default(); ALL],
+        quotas: Quotas::new(),
+        plugins: plugins::Watch::new(),
         interval_ns: SYSMON_MIN_NS,
         busy_ns: 0,
         followed_ns: clock::now_ns(),
@@ -278,6 +287,7 @@ impl Watch {
             fence(Ordering::SeqCst);
             let still = ENGINE
                 .carriers()
+                .chain(ENGINE.sides.carriers())
                 .all(|c| c.state() != CarrierState::Running);
             if still {
                 return Plan {
@@ -315,9 +325,17 @@ impl Watch {
     fn act(&mut self, now_ns: u64) -> Sight {
         let mut sight = self.see(now_ns);
         ENGINE.ring.announce();
+        if self.plugins.look(now_ns) {
+            sight.running = true;
+            sight.look_within(BUSY_NS);
+        }
         let unattended = ENGINE.poller.load(Ordering::SeqCst) == 0;
         if unattended && sight.running && !sight.progress {
             take_due(now_ns);
+        }
+        if let Some(within_ns) = self.quotas.act(now_ns) {
+            sight.running = true;
+            sight.look_within(within_ns);
         }
         self.judge_all(&mut sight, now_ns, unattended);
         if sight.stuck && !core::mem::replace(&mut self.is_prompt, true) {
@@ -349,14 +367,15 @@ impl Watch {
     /// Looks at every running carrier.
     fn see(&mut self, now_ns: u64) -> Sight {
         let mut sight = Sight::default();
-        let memory = self.seen.iter_mut().zip(&mut self.found);
-        for (at, (carrier, (seen, found))) in ENGINE.carriers().zip(memory).enumerate() {
+        for (at, carrier) in watched() {
+            let (seen, found) = (&mut self.seen[at], &mut self.found[at]);
             if carrier.state() != CarrierState::Running {
                 continue;
             }
             sight.running = true;
             let tid = carrier.kernel_tid.load(Ordering::Relaxed);
             let cpu_ns = kthread::cpu_ns(tid);
+            self.quotas.note(at, carrier, cpu_ns);
             *found = seen.look(Look {
                 now_ns,
                 cpu_ns,
@@ -372,7 +391,7 @@ impl Watch {
             {
                 found.again_ns = seen.suspect();
             }
-            sight.progress |= found.switches_on();
+            sight.progress |= found.switches_on() && carrier.side() == 0;
             if found.backlog_lasts {
                 sight.acted |= ENGINE.wake_one();
             }
@@ -387,21 +406,37 @@ impl Watch {
         // A policy has all threads there, and says itself who should run at once.
         let fresh = !ENGINE.injector.is_empty() && !ENGINE.has_policy();
         let mut longest: Option<(&Carrier, usize, u64)> = None;
-        for (at, carrier) in ENGINE.carriers().enumerate().take(WATCHED) {
+        for (at, carrier) in watched() {
             // A carrier that began to run since it was looked at will be looked at next time.
             if carrier.state() != CarrierState::Running || !self.seen[at].is_of(now_ns) {
                 continue;
             }
             let found = self.found[at];
             let holds_scheduler = !found.computes && ums::is_leased(carrier);
-            let demand = Demand {
-                waits: posted || !carrier.queue.is_empty() || holds_scheduler,
-                fresh,
-                unattended,
+            let demand = match ENGINE.sides.of(carrier) {
+                Some(_) => Demand {
+                    waits: waits_beside(carrier) || holds_scheduler,
+                    ..Demand::default()
+                },
+                None => Demand {
+                    waits: posted
+                        || !carrier.queue.is_empty()
+                        || holds_scheduler
+                        || waits_beside(carrier),
+                    fresh,
+                    unattended,
+                },
             };
             see_to_signals(carrier, found);
+            let leased_ns = ums::quantum_on(carrier);
+            let demand = Demand {
+                waits: demand.waits || leased_ns.is_some(),
+                ..demand
+            };
             let quantum_ns = match demand.waits {
-                true => ENGINE.quantum_on(carrier),
+                true => ENGINE
+                    .quantum_on(carrier)
+                    .min(leased_ns.unwrap_or(u64::MAX)),
                 false => ENGINE.quantum_ns(),
             };
             let thread = carrier.thread_or_none();
@@ -446,6 +481,19 @@ impl Watch {
             sight.acted = true;
         }
     }
+}
+
+/// The carriers that are watched, with their places in the memory of that.
+fn watched() -> impl Iterator<Item = (usize, &'static Carrier)> {
+    let beside = (WATCHED..).zip(ENGINE.sides.carriers());
+    ENGINE.carriers().enumerate().take(WATCHED).chain(beside)
+}
+
+/// True if `carrier` should let go of its thread for a reason that only side engines have.
+fn waits_beside(carrier: &Carrier) -> bool {
+    let misplaced = |thread| ENGINE.sides.is_misplaced(carrier, thread);
+    let held = |side: &Side| side.is_held() || side.has_work();
+    ENGINE.sides.of(carrier).is_some_and(held) || carrier.thread_or_none().is_some_and(misplaced)
 }
 
 /// Posts who waits for timers and descriptors that nobody else looks at.

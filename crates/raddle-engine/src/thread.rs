@@ -15,6 +15,7 @@ use core::cell::Cell;
 use core::ptr::{null, null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_context::Context;
+pub use raddle_interface::Birth;
 use raddle_interface::{HostControl, Lease, WorkerControl, WorkerState};
 use raddle_sched::{SpinLock, Task, TaskRef, WaitNode};
 use raddle_sys::{is_err, mem, nr, sys};
@@ -117,6 +118,17 @@ pub struct Thread {
     /// If not null, the carrier that ran it alone and will again ([`crate::bound::unbind`]).
     /// The thread's own.
     pub(crate) away_from: AtomicPtr<Carrier>,
+    /// Non-zero: a wake-up may put the thread elsewhere than into a run queue, because it is bound,
+    /// a UMS worker, or a side engine's. Set by whoever makes it so (release), before the thread is
+    /// woken again; what is no longer true costs a closer look and no more.
+    routes: AtomicU32,
+    /// The side engine that it belongs to ([`crate::sides`]), or 0. Written with `routes`.
+    side: AtomicU32,
+    /// What the explicit API said of the next thread that this one creates.
+    pub next: Cell<Birth>,
+    /// How long its scheduler lets it compute at a time; 0 for ever. Written by the scheduler, read
+    /// by sysmon.
+    pub(crate) leased_ns: AtomicU64,
     /// The next thread that this one creates is that worker.
     pub(crate) ums_next: Cell<*const WorkerControl>,
     /// 1 if somebody cancelled the thread and it has not looked yet. SeqCst: set before the
@@ -198,8 +210,36 @@ impl Thread {
     /// True if a wake-up puts the thread anywhere but into a run queue.
     #[inline(always)]
     pub(crate) fn is_woken_elsewhere(&self) -> bool {
-        let bound = self.bound.load(Ordering::Relaxed).addr();
-        bound | self.ums.load(Ordering::Relaxed).addr() != 0
+        self.routes.load(Ordering::Relaxed) != 0
+    }
+
+    /// The thread is bound or a UMS worker from now on.
+    pub(crate) fn is_routed(&self) {
+        self.routes.fetch_or(1, Ordering::SeqCst);
+    }
+
+    /// The running thread is no longer bound, unless somebody binds it meanwhile: who does says so
+    /// after it has stored the carrier, which is looked at last here.
+    pub(crate) fn is_unbound(&self) {
+        if self.ums.load(Ordering::Relaxed).is_null() && self.side() == 0 {
+            self.routes.swap(0, Ordering::SeqCst);
+            if !self.bound.load(Ordering::SeqCst).is_null() {
+                self.is_routed();
+            }
+        }
+    }
+
+    /// The side engine that the thread belongs to, or 0.
+    #[inline(always)]
+    pub fn side(&self) -> u32 {
+        self.side.load(Ordering::Relaxed)
+    }
+
+    /// From the next time that it becomes runnable, the thread is this side engine's, or the first
+    /// engine's (0).
+    pub(crate) fn set_side(&self, side: u32) {
+        self.side.store(side, Ordering::Relaxed);
+        self.is_routed();
     }
 
     /// In the child of a fork nobody is a worker.
@@ -399,12 +439,16 @@ impl ThreadTable {
         thread.ums.store(null_mut(), Ordering::Relaxed);
         thread.ums_next.set(null());
         thread.lease.store(null_mut(), Ordering::Relaxed);
+        thread.leased_ns.store(0, Ordering::Relaxed);
         thread.cancelled.store(0, Ordering::Relaxed);
         thread.clear_tid.set(null_mut());
         thread.robust_list.set(0);
         thread.inherits.store(0, Ordering::Relaxed);
         thread.bound.store(null_mut(), Ordering::Relaxed);
         thread.away_from.store(null_mut(), Ordering::Relaxed);
+        thread.routes.store(0, Ordering::Relaxed);
+        thread.side.store(0, Ordering::Relaxed);
+        thread.next.set(Birth::default());
         thread.carrier.store(null_mut(), Ordering::Relaxed);
         thread.switches.store(0, Ordering::Relaxed);
         thread.parks.store(0, Ordering::Relaxed);

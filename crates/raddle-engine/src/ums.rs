@@ -48,9 +48,11 @@ pub fn next_is_worker(control: *const WorkerControl) {
 pub fn adopt(thread: &Thread, maker: &Thread) {
     let control = maker.ums_next.replace(core::ptr::null()).cast_mut();
     thread.lease.store(null_mut(), Ordering::Relaxed);
+    thread.leased_ns.store(0, Ordering::Relaxed);
     thread.ums.store(control, Ordering::Relaxed);
     // SAFETY: null, or a control that its maker keeps until the worker has ended.
     if let Some(control) = unsafe { control.as_ref() } {
+        thread.is_routed();
         control
             .thread
             .store(thread.as_ptr().cast(), Ordering::Release);
@@ -168,6 +170,31 @@ pub(crate) fn leave_parked(carrier: &Carrier, thread: &Thread) {
     if !hand_back(carrier, thread, Ended::Parked, 0) {
         leave(carrier, thread);
     }
+}
+
+/// A claimed worker computes for `quantum_ns` at most each time that it is executed; 0 for ever.
+pub fn limit(control: &WorkerControl, quantum_ns: u64) {
+    let worker = control.thread.load(Ordering::Relaxed).cast::<Thread>();
+    // SAFETY: null, or a thread, which lives in type-stable memory.
+    if let Some(worker) = unsafe { worker.as_ref() } {
+        worker.leased_ns.store(quantum_ns, Ordering::Relaxed);
+    }
+}
+
+/// The running thread is to give way, and nobody but its scheduler wants its carrier: that goes on,
+/// if it asked for it. Returns when the worker is executed again; false if there is none to tell.
+pub(crate) fn preempted(carrier: &Carrier, thread: &Thread) -> bool {
+    if thread.leased_ns.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    thread.waits_for(WaitKind::Yield, 0, 0);
+    hand_back(carrier, thread, Ended::Preempted, 0)
+}
+
+/// What the scheduler of the thread on `carrier` lets it compute; `None` for ever.
+pub(crate) fn quantum_on(carrier: &Carrier) -> Option<u64> {
+    let thread = carrier.thread_or_none().filter(|_| is_leased(carrier))?;
+    Some(thread.leased_ns.load(Ordering::Relaxed)).filter(|&ns| ns != 0)
 }
 
 /// Takes the lease, and lets the scheduler continue in the worker's place; returns when the worker

@@ -85,6 +85,12 @@ code! {
         /// A snapshot without threads, and behind it a [`Histogram`](crate::Histogram) of the time
         /// from a wake-up to running.
         STATS = 3, "stats";
+        /// The value is a [`PolicyKind`], which the first engine is to have; a plug-in can't be
+        /// chosen.
+        POLICY = 4, "policy";
+        /// The reserved word is the number of an engine and the value its quota in percent, 0 for
+        /// none; or, with the highest bit of the value, that of a group and its share.
+        SHARE = 5, "share";
     }
 }
 

@@ -61,9 +61,9 @@ pub struct Request {
     pub magic: [u8; 8],
     /// What to do; a snapshot only, if it isn't known.
     pub kind: RequestKind,
-    /// Zero.
+    /// Zero, if the kind doesn't say what it is.
     pub reserved: u32,
-    /// How many carriers, or nanoseconds.
+    /// How many carriers, nanoseconds, or what the kind says.
     pub value: u64,
 }
 
@@ -114,8 +114,9 @@ pub struct Header {
     pub quantum_ns: u64,
     /// Which thread runs next.
     pub policy: PolicyKind,
-    /// Zero.
-    pub reserved_word: u32,
+    /// After a [`RequestKind::SHARE`]: one more than the quota of that engine, in percent of one
+    /// CPU, or 0 if there is no such engine. Else zero.
+    pub answer: u32,
     /// Percentages of the groups of the fair policy, the rest first; all zero without shares.
     pub shares: [u8; 16],
     /// Zero.
@@ -152,7 +153,7 @@ impl Header {
             wanted: 0,
             quantum_ns: 0,
             policy: PolicyKind::FIFO,
-            reserved_word: 0,
+            answer: 0,
             shares: [0; 16],
             reserved: [0; 2],
         }
@@ -190,8 +191,12 @@ pub struct CarrierRecord {
     pub wakeups: u64,
     /// Green threads in its run queue.
     pub queue_len: u64,
+    /// The engine that it belongs to; 0 is the first.
+    pub engine: u64,
+    /// That engine's quota in percent of one CPU; 0 for none.
+    pub quota: u64,
     /// Zero.
-    pub reserved: [u64; 7],
+    pub reserved: [u64; 5],
 }
 
 /// One green thread. Counters only grow.
@@ -224,7 +229,7 @@ pub struct ThreadRecord {
     /// As `prctl(PR_SET_NAME)` set it; ends at the first zero byte.
     pub name: [u8; NAME_BYTES],
     pub flags: ThreadFlags,
-    /// Its group of [`Header::shares`].
+    /// Its group of [`Header::shares`], or the engine that it belongs to.
     pub group: u32,
     /// Zero.
     pub reserved: [u64; 3],

@@ -24,10 +24,11 @@
  * not have run when `create` is called.
  *
  * A policy that picks something else than a thread which it was given and has not picked since,
- * that picks nothing while it has threads, or whose calls of more than 100 us take an eighth of the
- * time is not called again but for `destroy`: threads run first come, first served from then on,
- * and a line on standard error says so. A policy that never returns, or writes where it mustn't,
- * takes the program with it.
+ * that picks nothing while it has threads, whose calls of more than 100 us take an eighth of the
+ * time, or that is in one call for 50 ms of CPU time or for a second, is not called again but for
+ * `destroy`: threads run first come, first served from then on, and a line on standard error says
+ * so. A call that does not return is abandoned, with the stack that it uses, and `destroy` is not
+ * called then. A policy that writes where it mustn't takes the program with it.
  */
 #ifndef RADDLE_POLICY_H
 #define RADDLE_POLICY_H
@@ -75,11 +76,12 @@ struct raddle_policy {
     /* Takes the thread that runs next. Called only while there are some. */
     struct raddle_policy_thread *(*pick)(void *state, uint64_t now_ns);
 
-    /* Nanoseconds that a running thread may compute while others wait; 0 for what --quantum says.
-     * May be null. */
+    /* Nanoseconds that the thread that was just picked may compute while others wait; 0 for what
+     * --quantum says. May be null. */
     uint64_t (*quantum)(void *state, struct raddle_policy_thread *running);
 
-    /* The state is no longer used: the policy has failed. May be null. */
+    /* The state is no longer used: the policy has failed. Not called when another policy is chosen
+     * by `raddle ctl`, nor after a call that did not return. May be null. */
     void (*destroy)(void *state);
 };
 

@@ -55,8 +55,51 @@ pub struct Runtime {
     pub yield_worker: Jumped,
     /// The calling thread, which is no worker, enters (1) or leaves (0) scheduling mode.
     pub set_scheduler: extern "C" fn(u32),
+    /// From its next execution on, a claimed worker computes for so many nanoseconds at most before
+    /// its scheduler continues; 0 for ever.
+    pub limit_worker: extern "C" fn(&WorkerControl, u64),
     /// The calling worker, null if it is none.
     pub current_worker: extern "C" fn() -> *const WorkerControl,
+    /// A new engine beside the first; its number, or 0 if there are too many.
+    pub open_engine: extern "C" fn(&EnginePlan) -> u32,
+    /// The engine of this number gets no more threads.
+    pub close_engine: extern "C" fn(u32),
+    /// Changes an engine's quota, in percent of one CPU; 0 for none.
+    pub set_quota: extern "C" fn(u32, u32),
+    /// What the next thread that the calling thread creates is to be.
+    pub next_birth: extern "C" fn(&Birth),
+    /// Changes the policy of the first engine to the built-in one of this number.
+    pub set_policy: extern "C" fn(u32),
+    /// The policy of the first engine, by its number; 5 is a plug-in.
+    pub policy: extern "C" fn() -> u32,
+}
+
+/// What a new engine is to be.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct EnginePlan {
+    /// A built-in policy's number: fifo, lifo, priority, fair, deadline.
+    pub policy: u32,
+    /// 0 for as many as its quota is worth, or as CPUs may be used.
+    pub carriers: u32,
+    /// Percent of one CPU; 0 for all.
+    pub quota: u32,
+}
+
+/// What a new thread is to be, where that isn't what its maker is. All zero says nothing.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Birth {
+    /// From becoming runnable to the deadline, for policies that go by it.
+    pub deadline_ns: u64,
+    /// The number of its engine; 0 for the first.
+    pub engine: u32,
+    /// 1 to 99, for policies that go by it.
+    pub priority: u32,
+    /// -20 to 19.
+    pub nice: i32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// A thread that hosts light threads, as the runtime sees it: when it parks while it lends itself

@@ -72,6 +72,8 @@ pub enum Ended {
     Yielded = 3,
     /// Its thread has ended.
     Exited = 4,
+    /// It has computed for as long as it was allowed to.
+    Preempted = 5,
 }
 
 /// What a scheduler leaves with the worker that it executes; on the scheduler's stack. Whoever

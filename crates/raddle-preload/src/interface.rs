@@ -3,9 +3,11 @@
 use crate::{symbols, workers};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::engine::MAX_WANTED;
+use raddle_engine::sides::Plan;
 use raddle_engine::{Carrier, ENGINE, Thread, bound, ums};
-use raddle_interface::{HostControl, Runtime, VERSION, WorkerControl};
+use raddle_interface::{Birth, EnginePlan, HostControl, Runtime, VERSION, WorkerControl};
 use raddle_kernel::scheduling;
+use raddle_sched::policies::Kind;
 
 /// 1 once the process is taken over.
 static UP: AtomicU32 = AtomicU32::new(0);
@@ -26,6 +28,13 @@ pub static raddle_runtime: Runtime = Runtime {
     yield_worker: workers::yield_to_scheduler,
     set_scheduler,
     current_worker,
+    limit_worker,
+    open_engine,
+    close_engine,
+    set_quota,
+    next_birth,
+    set_policy,
+    policy,
 };
 
 /// The process is taken over.
@@ -90,9 +99,54 @@ extern "C" fn set_scheduler(schedules: u32) {
     symbols::leave();
 }
 
+extern "C" fn limit_worker(control: &WorkerControl, quantum_ns: u64) {
+    ums::limit(control, quantum_ns);
+}
+
 extern "C" fn current_worker() -> *const WorkerControl {
     match thread() {
         Some(_) => ums::current(),
         None => core::ptr::null(),
     }
+}
+
+/// A built-in policy by its number; fifo for any other.
+fn built_in(number: u32) -> Kind {
+    match Kind::from_code(number) {
+        Kind::Plugin => Kind::Fifo,
+        kind => kind,
+    }
+}
+
+extern "C" fn open_engine(plan: &EnginePlan) -> u32 {
+    let plan = Plan {
+        kind: built_in(plan.policy),
+        carriers: plan.carriers,
+        quota: plan.quota,
+    };
+    ENGINE.sides.open(plan).unwrap_or(0)
+}
+
+extern "C" fn close_engine(number: u32) {
+    ENGINE.sides.close(number);
+}
+
+extern "C" fn set_quota(number: u32, percent: u32) {
+    if let Some(side) = ENGINE.sides.get(number) {
+        side.set_quota(percent);
+    }
+}
+
+extern "C" fn next_birth(birth: &Birth) {
+    if let Some(thread) = thread() {
+        thread.next.set(*birth);
+    }
+}
+
+extern "C" fn set_policy(number: u32) {
+    while !ENGINE.choose_policy(built_in(number)) {}
+}
+
+extern "C" fn policy() -> u32 {
+    ENGINE.injector.kind() as u32
 }

@@ -22,16 +22,24 @@ pub fn choose(environment: &Environment) -> Result<(), Wrong> {
     let rules = environment
         .get(b"RADDLE_SHARE")
         .filter(|rules| !rules.is_empty());
+    let shares = match rules {
+        Some(rules) => Some((rules, shares::parse(rules).ok_or(Wrong::Share)?)),
+        None => None,
+    };
+    let weights = shares.as_ref().and_then(|(_, shares)| shares.weights);
     let kind = match environment.get(b"RADDLE_POLICY") {
-        None | Some(b"") if rules.is_some() => Kind::Fair,
+        None | Some(b"") if weights.is_some() => Kind::Fair,
         None | Some(b"") => Kind::Fifo,
         Some(name) if name.contains(&b'/') => Kind::Fifo, // until its plug-in is found
         Some(name) => Kind::from_name(name).ok_or(Wrong::Policy)?,
     };
-    if let Some(rules) = rules {
-        let weights = shares::parse(rules).filter(|_| kind == Kind::Fair);
-        ENGINE.injector.set_shares(&weights.ok_or(Wrong::Share)?);
-        shares::set_rules(rules);
+    match weights {
+        Some(weights) if kind == Kind::Fair => ENGINE.injector.set_shares(&weights),
+        Some(_) => return Err(Wrong::Share),
+        None => {}
+    }
+    if let Some((rules, shares)) = &shares {
+        shares::set_rules(rules, shares);
     }
     ENGINE.choose_policy(kind);
     Ok(())

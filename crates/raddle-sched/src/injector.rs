@@ -15,6 +15,9 @@ pub struct Injector {
     len: AtomicUsize,
     /// A [`Fault`]'s code that nobody has taken. Written under the lock.
     fault: AtomicU32,
+    /// The policy's [`Kind`]. Written under the lock; who must not wait for a plug-in reads it
+    /// without.
+    kind: AtomicU32,
 }
 
 impl Injector {
@@ -25,6 +28,7 @@ impl Injector {
             order: SpinLock::new(Order::new()),
             len: AtomicUsize::new(0),
             fault: AtomicU32::new(0),
+            kind: AtomicU32::new(0),
         }
     }
 
@@ -35,6 +39,7 @@ impl Injector {
             order: SpinLock::new(Order::new()),
             len: AtomicUsize::new(0),
             fault: AtomicU32::new(0),
+            kind: AtomicU32::new(0),
         }
     }
 
@@ -126,6 +131,7 @@ impl Injector {
     fn look_after(&self, order: &mut SpinGuard<'_, Order>) -> bool {
         self.len.store(order.len(), Ordering::SeqCst);
         let fault = order.take_fault();
+        self.kind.store(order.kind() as u32, Ordering::Relaxed);
         if let Some(fault) = fault {
             self.fault.store(fault as u32, Ordering::Relaxed);
         }
@@ -140,19 +146,27 @@ impl Injector {
         Fault::from_code(self.fault.swap(0, Ordering::Relaxed))
     }
 
-    /// Changes the policy, before there are tasks.
-    pub fn choose(&self, kind: Kind) {
-        self.order.lock().choose(kind);
+    /// Changes the policy to a built-in one, with all tasks that wait. False while a plug-in's call
+    /// holds the lock: who must not wait for that tries again.
+    pub fn choose(&self, kind: Kind, now_ns: u64) -> bool {
+        let Some(mut order) = self.order.try_lock() else {
+            return false;
+        };
+        order.choose(kind, now_ns);
+        self.look_after(&mut order);
+        true
     }
 
     /// As [`Injector::choose`], to a plug-in.
     pub fn choose_foreign(&self, table: &'static Table, host: Host) {
-        self.order.lock().choose_foreign(table, host);
+        let mut order = self.order.lock();
+        order.choose_foreign(table, host);
+        self.look_after(&mut order);
     }
 
     /// The policy in use.
     pub fn kind(&self) -> Kind {
-        self.order.lock().kind()
+        Kind::from_code(self.kind.load(Ordering::Relaxed))
     }
 
     /// See [`crate::policies::Fair::set_shares`].
@@ -166,7 +180,12 @@ impl Injector {
     }
 
     /// How long `running` may run while others wait; 0 if it should stop for one of them at once.
+    /// Never waits for a plug-in.
     pub fn quantum_ns(&self, running: TaskRef, default_ns: u64) -> u64 {
+        if self.kind() == Kind::Plugin {
+            let asked_ns = running.get().policy.terms.quantum_ns();
+            return if asked_ns == 0 { default_ns } else { asked_ns };
+        }
         let mut order = self.order.lock();
         let quantum_ns = match order.outranks(running) {
             true => 0,

@@ -10,6 +10,8 @@
 //! | [`run_queue`] | `RunQueue` | what this carrier runs next; what others may steal |
 //! | [`injector`] | `Injector` | work from outside the carriers, and overflow |
 //! | [`idle`] | `IdleSet` | which carrier sleeps, and who must wake it |
+//! | [`places`] | `Places` | how many carriers of a side engine may be awake |
+//! | [`quota`] | `Bucket` | whether a side engine has used up its part of the CPUs |
 //! | [`wait_table`] | `WaitTable`, `WaitNode` | who waits at this address or descriptor |
 //! | [`wait_list`] | `WaitList` | who waits behind one lock |
 //! | [`timers`] | `Timers` | whose deadline has passed |
@@ -26,8 +28,10 @@ pub mod completion_list;
 pub mod counted_lock;
 pub mod idle;
 pub mod injector;
+pub mod places;
 pub mod policies;
 pub mod policy;
+pub mod quota;
 pub mod run_queue;
 pub mod spin;
 pub mod sync;
@@ -41,6 +45,7 @@ pub use completion_list::{CompletionList, Link};
 pub use counted_lock::CountedLock;
 pub use idle::IdleSet;
 pub use injector::Injector;
+pub use places::Places;
 pub use run_queue::RunQueue;
 pub use spin::SpinLock;
 pub use task::{Task, TaskList, TaskRef, Wake};

@@ -55,7 +55,7 @@ const REASONS: [Reason; 4] = [
 
 fn order_of(kind: Kind) -> Order {
     let mut order = Order::new();
-    order.choose(kind);
+    order.choose(kind, 0);
     order
 }
 
@@ -330,8 +330,7 @@ const HOST: Host = Host {
         // SAFETY: the address of one of the test's tasks.
         known.then(|| unsafe { TaskRef::from_ptr(task) }).flatten()
     },
-    enter: || {},
-    leave: || {},
+    call: |call| Some(call.make()),
 };
 
 #[test]
@@ -373,7 +372,11 @@ fn a_slow_plug_in_is_left_and_an_interrupted_one_is_not() {
     }
     let host = Host {
         now_ns: || NOW_NS.get(),
-        leave: || NOW_NS.set(NOW_NS.get() + TAKES_NS.get()),
+        call: |call| {
+            let result = call.make();
+            NOW_NS.set(NOW_NS.get() + TAKES_NS.get());
+            Some(result)
+        },
         ..HOST
     };
     // Each call's time, and the time between calls.
@@ -402,6 +405,40 @@ fn a_slow_plug_in_is_left_and_an_interrupted_one_is_not() {
             "{takes_ns} ns a call, {between_ns} ns between"
         );
     }
+}
+
+#[test]
+fn a_plug_in_whose_call_was_abandoned_is_never_called_again() {
+    use std::cell::Cell;
+    thread_local! {
+        static CALLS: Cell<u32> = const { Cell::new(0) };
+    }
+    const LAST: u32 = 9; // create, six of enqueue, and two of pick
+    let host = Host {
+        call: |call| {
+            CALLS.set(CALLS.get() + 1);
+            assert!(CALLS.get() <= LAST, "it is called again");
+            let result = call.make();
+            (CALLS.get() != LAST).then_some(result)
+        },
+        ..HOST
+    };
+    let tasks = Tasks::new(6);
+    let places = tasks
+        .0
+        .iter()
+        .map(|task| (&raw const *task).expose_provenance());
+    PLACES.set(places.collect());
+    let mut order = Order::new();
+    static HONEST: Table = table(honest);
+    order.choose_foreign(&HONEST, host);
+    (0..6).for_each(|index| order.enqueue(tasks.get(index), Reason::New, 0));
+    assert!(order.pick(0).is_some());
+    assert_eq!(order.pick(0), None);
+    assert_eq!(order.take_fault(), Some(Fault::Stuck));
+    assert_eq!(tasks.drain(&mut order, 0), [0, 1, 2, 3, 4]);
+    order.enqueue(tasks.get(5), Reason::Woken, 0);
+    assert_eq!(tasks.drain(&mut order, 0), [5]);
 }
 
 extern "C" fn honest() -> *mut c_void {

@@ -4,6 +4,9 @@
  *     policies deadlines MS...       the same with deadlines, 0 for none
  *     policies overtake              a thread that is more important than the one that wakes it
  *     policies burn NAME:NICE...     threads that compute for a while; prints their milliseconds
+ *     policies during MS NAME:NICE...  threads that compute for so long; prints their milliseconds
+ *     policies across                threads called a and b wait for each other in many ways
+ *     policies stuck                 of two threads called a one sits in the kernel
  *     policies wait                  waits until SIGTERM with two threads, a-1 and b-1
  */
 #define CHECK_OWN_MAIN
@@ -150,6 +153,136 @@ static void burn_all(int count, char **specs)
     printf("\n");
 }
 
+static void burn_during(int64_t time_ns, int count, char **specs)
+{
+    pthread_t threads[100];
+    static struct burner burners[100];
+    for (int i = 0; i < count; i++) {
+        CHECK(sscanf(specs[i], "%15[^:]:%d", burners[i].name, &burners[i].nice) == 2);
+        threads[i] = start(burn, &burners[i]);
+    }
+    release(count);
+    sleep_ms(time_ns / MS);
+    atomic_store(&stop, 1);
+    join_all(threads, count);
+    for (int i = 0; i < count; i++) {
+        printf("%ld ", (long)(burners[i].used_ns / MS));
+    }
+    printf("\n");
+}
+
+#define TURNS 2000
+
+static atomic_int turn, word;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int pipes[2][2];
+static long counted;
+
+/* Two of these take turns by a condition variable, by a futex, by pipes, and count together. */
+static void *take_turns(void *argument)
+{
+    int own = argument ? 1 : 0;
+    char byte = 0;
+    GET(prctl(PR_SET_NAME, own ? "b" : "a"));
+    for (int i = 0; i < TURNS; i++) {
+        OK(pthread_mutex_lock(&lock));
+        while (turn % 2 != own) {
+            OK(pthread_cond_wait(&changed, &lock));
+        }
+        turn++;
+        OK(pthread_cond_signal(&changed));
+        OK(pthread_mutex_unlock(&lock));
+    }
+    for (int i = 0; i < TURNS; i++) {
+        for (int now; (now = word) % 2 != own;) {
+            syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, now, NULL);
+        }
+        word++;
+        syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1);
+    }
+    for (int i = 0; i < TURNS; i++) {
+        if (own) {
+            IS(write(pipes[0][1], &byte, 1), 1);
+        }
+        IS(read(pipes[own][0], &byte, 1), 1);
+        if (!own) {
+            IS(write(pipes[1][1], &byte, 1), 1);
+        }
+    }
+    for (int i = 0; i < TURNS; i++) {
+        OK(pthread_mutex_lock(&lock));
+        counted++;
+        OK(pthread_mutex_unlock(&lock));
+        if (i % 64 == 0) {
+            sched_yield();
+        }
+        if (i % 512 == 0) {
+            sleep_ms(1);
+        }
+    }
+    return argument;
+}
+
+static void *makes_another(void *argument)
+{
+    GET(prctl(PR_SET_NAME, "b"));
+    pthread_t thread = start(take_turns, argument);
+    CHECK(join(thread) == argument);
+    return argument;
+}
+
+static void across(void)
+{
+    OK(pipe(pipes[0]));
+    OK(pipe(pipes[1]));
+    pthread_t threads[] = {start(take_turns, NULL), start(makes_another, "b")};
+    join_all(threads, 2);
+    IS(turn, 2 * TURNS);
+    IS(word, 2 * TURNS);
+    IS(counted, 2 * TURNS);
+    printf("done\n");
+}
+
+/* In the kernel for a second, by a call that the runtime doesn't see: the program's own. */
+static void *sit_in_kernel(void *argument)
+{
+    struct timespec time = {1, 0};
+    long result = SYS_nanosleep;
+    GET(prctl(PR_SET_NAME, "a"));
+    sched_yield();
+    ready++;
+    __asm__ volatile("syscall"
+                     : "+a"(result)
+                     : "D"(&time), "S"(0)
+                     : "rcx", "r11", "memory");
+    stop = 1;
+    return argument;
+}
+
+static void *note_time(void *argument)
+{
+    int64_t worst_ns = 0;
+    GET(prctl(PR_SET_NAME, "a"));
+    while (!ready) {
+        sleep_ms(1);
+    }
+    for (int i = 0; i < 100; i++) {
+        int64_t before_ns = now_ns();
+        sleep_ms(1);
+        int64_t took_ns = now_ns() - before_ns;
+        worst_ns = took_ns > worst_ns ? took_ns : worst_ns;
+    }
+    printf("%s %ld\n", stop ? "after" : "meanwhile", (long)(worst_ns / MS));
+    return argument;
+}
+
+static void stuck(void)
+{
+    pthread_t threads[] = {start(note_time, NULL), start(sit_in_kernel, NULL)};
+    join_all(threads, 2);
+}
+
 static void *named(void *name)
 {
     GET(prctl(PR_SET_NAME, name));
@@ -187,6 +320,12 @@ int main(int count, char **words)
         overtake();
     } else if (!strcmp(words[1], "burn")) {
         burn_all(count - 2, words + 2);
+    } else if (!strcmp(words[1], "during")) {
+        burn_during(atoi(words[2]) * MS, count - 3, words + 3);
+    } else if (!strcmp(words[1], "across")) {
+        across();
+    } else if (!strcmp(words[1], "stuck")) {
+        stuck();
     } else {
         wait_for_signal();
     }

@@ -136,6 +136,67 @@ fn a_share_by_library_holds_for_its_threads() {
     check_parts(&share, 1, &["a:0", "b:0"], &[50.0, 50.0]);
 }
 
+/// Milliseconds that burners have used in so many.
+fn used_in(ms: u32, flags: &[&str], carriers: u16, burners: &[&str]) -> Option<Vec<f64>> {
+    let ms = ms.to_string();
+    let words: Vec<_> = ["during", &ms]
+        .into_iter()
+        .chain(burners.iter().copied())
+        .collect();
+    or_skip("burn", numbers(flags, carriers, &words))
+}
+
+#[test]
+fn a_quota_is_kept_though_the_machine_is_free() {
+    for carriers in [1, 2] {
+        let share = ["--share", "name:a*=30%"];
+        let burners = ["a-1:0", "a-2:0", "a-3:0"];
+        let Some(used) = used_in(3000, &share, carriers, &burners) else {
+            return;
+        };
+        let sum: f64 = used.iter().sum();
+        // A busy machine may give less.
+        assert!((90.0..1020.0).contains(&sum), "of 3000 ms: {used:?}");
+    }
+}
+
+#[test]
+fn who_has_no_quota_is_not_hurt_by_one() {
+    let share = ["--share", "name:a=20%,carriers=2"];
+    let burners = ["a:0", "a:0", "b:0"];
+    if let Some(used) = used_in(3000, &share, 1, &burners) {
+        assert!(used[0] + used[1] < 690.0, "{used:?}");
+        // On a free machine it gets all the time, on a busy one as much as any.
+        assert!(used[2] > 0.7 * used[0].max(used[1]), "{used:?}");
+    }
+}
+
+#[test]
+fn threads_of_engines_wait_for_each_other() {
+    let rules = [
+        ["name:a=carriers=1", "name:b=carriers=2"],
+        ["name:a=80%", "name:b=carriers=1"],
+        ["name:b=90%", "name:c=10"],
+    ];
+    for [one, other] in rules {
+        let flags = ["--share", one, "--share", other];
+        for carriers in [1, 2, 3] {
+            let output = or_skip("across", run(&flags, carriers, &["across"]));
+            let Some(output) = output else { return };
+            assert_eq!(output.stdout, b"done\n", "{flags:?}");
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_sits_in_the_kernel_leaves_its_engines_carrier_to_others() {
+    let flags = ["--share", "name:a=carriers=1"];
+    if let Some(output) = or_skip("stuck", run(&flags, 1, &["stuck"])) {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.starts_with("meanwhile "), "{text}");
+    }
+}
+
 fn plug_in(source: &str) -> Result<String> {
     Ok(shared_object(source)?.to_string_lossy().into_owned())
 }
@@ -155,7 +216,13 @@ fn a_plug_in_decides_who_runs_next() {
 
 #[test]
 fn a_plug_in_that_misbehaves_is_left_with_one_line() {
-    let sources = ["policy_garbage.c", "policy_nothing.c", "policy_slow.c"];
+    let sources = [
+        "policy_garbage.c",
+        "policy_nothing.c",
+        "policy_slow.c",
+        "policy_stuck.c",
+        "policy_asleep.c",
+    ];
     for source in sources {
         let Some(file) = or_skip("cc", plug_in(source)) else {
             return;
@@ -190,8 +257,9 @@ fn a_file_without_a_policy_is_left_with_one_line() {
     }
 }
 
-/// What `raddle ARGUMENTS` says of the waiting program under these flags.
-fn ask(flags: &[&str], asked: &[&str]) -> Result<String> {
+/// What `raddle` says of the waiting program under these flags when it is asked these, in turn; the
+/// second word is the process's number.
+fn ask_all(flags: &[&str], asked: &[&[&str]]) -> Result<Vec<Output>> {
     let program = Program::build("policies.c")?;
     let mut command = Mode::Raddle { carriers: 1 }.command(&program.variants[0].command)?;
     command.arg("wait");
@@ -201,12 +269,101 @@ fn ask(flags: &[&str], asked: &[&str]) -> Result<String> {
     let running = Running::start(Mode::Raddle { carriers: 1 }, command, None)?;
     running.wait_until_it_says("waiting\n")?;
     let pid = running.pid().to_string();
-    let mut words = asked.to_vec();
-    words.insert(1, &pid);
-    let output = Command::new(raddle()?).args(words).output()?;
+    let answers = asked.iter().map(|asked| {
+        let mut words = asked.to_vec();
+        words.insert(1, &pid);
+        let mut output = Command::new(raddle()?).args(words).output()?;
+        let text = String::from_utf8(output.stdout)?.replace(&pid, "PID");
+        output.stdout = text.into_bytes();
+        Ok(output)
+    });
+    let answers = answers.collect::<Result<_>>()?;
     running.terminate()?;
+    Ok(answers)
+}
+
+/// As [`ask_all`], for one question that has an answer.
+fn ask(flags: &[&str], asked: &[&str]) -> Result<String> {
+    let output = ask_all(flags, &[asked])?.remove(0);
     ensure!(output.status.success(), "{output:?}");
-    Ok(String::from_utf8(output.stdout)?.replace(&pid, "PID"))
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+#[test]
+fn ctl_changes_the_policy_and_the_shares() {
+    let flags = ["RADDLE_SHARE", "name:a-*=30%;name:b-*=5"];
+    let asked: [&[&str]; 9] = [
+        &["ctl", "policy"],
+        &["ctl", "policy", "lifo"],
+        &["ctl", "policy", "fair"],
+        &["ctl", "share", "2", "40"],
+        &["ctl", "share", "1", "150%"],
+        &["ctl", "share", "1", "none"],
+        &["ctl", "share", "3", "10%"],
+        &["ctl", "share", "1", "10"],
+        &["dump"],
+    ];
+    let Some(answers) = or_skip("ctl", ask_all(&flags, &asked)) else {
+        return;
+    };
+    let expected = [
+        ("policy fair, shares: rest 95%, group 2 5%", 0),
+        ("policy lifo, shares: rest 95%, group 2 5%", 0),
+        ("policy fair, shares: rest 95%, group 2 5%", 0),
+        ("policy fair, shares: rest 60%, group 2 40%", 0),
+        ("engine 1: quota 150%", 0),
+        ("engine 1: no quota", 0),
+        ("there is no engine 3", 1),
+        ("policy fair, shares: rest 60%, group 2 40%", 1),
+    ];
+    for ((text, code), output) in expected.into_iter().zip(&answers) {
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = format!("process PID: {text}\n");
+        assert_eq!((said, output.status.code()), (line, Some(code)));
+    }
+    let dump = String::from_utf8_lossy(&answers[8].stdout).into_owned();
+    assert!(
+        dump.lines().any(|line| line.ends_with("engine=1")),
+        "{dump}"
+    );
+}
+
+#[test]
+fn every_policy_can_be_changed_into_every_other_while_threads_run() {
+    let program = Program::build("policies.c");
+    let Some(program) = or_skip("cc", program) else {
+        return;
+    };
+    for carriers in [1, 2] {
+        let check = || -> Result<()> {
+            let mode = Mode::Raddle { carriers };
+            let mut command = mode.command(&program.variants[0].command)?;
+            command.args(["during", "6000", "a:0", "b:5", "c:0", "d:0"]);
+            let running = Running::start(mode, command, None)?;
+            let pid = running.pid().to_string();
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            for name in "lifo fifo fair priority fifo deadline lifo fair fifo".split(' ') {
+                let said = Command::new(raddle()?)
+                    .args(["ctl", &pid, "policy", name])
+                    .output()?;
+                ensure!(said.status.success(), "{name}: {said:?}");
+                std::thread::sleep(std::time::Duration::from_millis(100));
+            }
+            let ended = running.wait(std::time::Duration::from_secs(60))?;
+            ensure!(ended.status.success(), "{}", ended.status);
+            let used = ended.stdout.split_whitespace().map(str::parse::<f64>);
+            let used: Vec<_> = used.collect::<Result<_, _>>()?;
+            // Nobody was forgotten on the way.
+            ensure!(
+                used.len() == 4 && used.iter().all(|ms| *ms > 20.0),
+                "{used:?}"
+            );
+            Ok(())
+        };
+        if or_skip("ctl", check()).is_none() {
+            return;
+        }
+    }
 }
 
 #[test]

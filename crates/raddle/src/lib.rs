@@ -8,6 +8,7 @@
 //! - [`completion`]: a value that one thread computes and another one waits for.
 //! - [`handles`]: a lock-free table of small names for values.
 //! - [`pool`]: thread pools, whose workers are such threads.
+//! - [`engine`]: groups of carriers with a policy and a share of the CPUs of their own.
 //! - [`ums`]: threads that run other threads by a policy of their own.
 //! - [`fiber`]: stacks that one thread switches between by name.
 //! - [`runtime`]: whether the engine is there, and how many carriers it has.
@@ -41,6 +42,8 @@ pub mod pool {
 pub mod light {
     pub mod token;
 }
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
+pub mod engine;
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod fiber;
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]

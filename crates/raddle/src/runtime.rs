@@ -5,6 +5,7 @@
 //! first thread is made. Where the engine can't be (see [`status`]), every green thread is a kernel
 //! thread, and all else works the same.
 
+use crate::engine::BuiltIn;
 use raddle_interface::{EXPLICIT, HostControl, Runtime, SYMBOL, VERSION};
 use std::ffi::{CStr, c_void};
 use std::fs::File;
@@ -160,6 +161,34 @@ pub fn status() -> Status {
 pub fn set_carriers(count: usize) {
     if let Some(runtime) = table() {
         (runtime.set_carriers)(count.try_into().unwrap_or(u32::MAX));
+    }
+}
+
+/// Changes which runnable thread of the first engine runs next. Threads that wait are in the new
+/// order at once, carriers follow within microseconds, or when the thread that they run gives way.
+///
+/// ```
+/// use raddle::engine::BuiltIn;
+/// # use raddle::runtime::{Status, status};
+/// # if status() != Status::Green { return; }
+/// raddle::runtime::set_policy(BuiltIn::Fair);
+/// assert_eq!(raddle::runtime::policy(), Some(BuiltIn::Fair));
+/// ```
+pub fn set_policy(policy: BuiltIn) {
+    if let Some(runtime) = table() {
+        (runtime.set_policy)(policy as u32);
+    }
+}
+
+/// The policy of the first engine; `None` for a plug-in, and where threads are kernel threads.
+pub fn policy() -> Option<BuiltIn> {
+    match (table()?.policy)() {
+        0 => Some(BuiltIn::Fifo),
+        1 => Some(BuiltIn::Lifo),
+        2 => Some(BuiltIn::Priority),
+        3 => Some(BuiltIn::Fair),
+        4 => Some(BuiltIn::Deadline),
+        _ => None,
     }
 }
 

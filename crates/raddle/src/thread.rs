@@ -10,12 +10,15 @@
 mod join;
 
 use crate::completion::{self, Completion};
+use crate::engine::Engine;
 use crate::runtime;
 pub use join::{JoinHandle, SelfJoin};
+use raddle_interface::Birth;
 use std::io;
 pub use std::thread::{
     ScopedJoinHandle, Thread, ThreadId, current, park, park_timeout, sleep, yield_now,
 };
+use std::time::Duration;
 
 /// The stack of a thread that doesn't ask for another, in bytes: std's.
 ///
@@ -49,6 +52,8 @@ pub struct Builder {
     name: Option<String>,
     stack_size: Option<usize>,
     niceness: Option<i8>,
+    engine: Option<Engine>,
+    birth: Birth,
 }
 
 impl Builder {
@@ -92,7 +97,7 @@ impl Builder {
 
     /// The thread's priority, as Linux' niceness from -20, which is most urgent, to 19; what is
     /// beyond is taken for the nearest. Otherwise it is the making thread's. The engine's policies
-    /// `priority` and `fair` go by it; the others treat all alike.
+    /// `priority` and `fair` go by it, and policies of your own may.
     ///
     /// ```
     /// let later = raddle::Builder::new().niceness(10).spawn(|| "sums")?;
@@ -100,7 +105,33 @@ impl Builder {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn niceness(mut self, niceness: i8) -> Self {
-        self.niceness = Some(niceness.clamp(-20, 19));
+        let niceness = niceness.clamp(-20, 19);
+        self.birth.nice = niceness.into();
+        self.niceness = Some(niceness);
+        self
+    }
+
+    /// The engine that the thread belongs to. Default: the first one.
+    pub fn engine(mut self, engine: &Engine) -> Self {
+        self.engine = Some(engine.clone());
+        self
+    }
+
+    /// How important the thread is to policies that go by it ([`BuiltIn::Priority`]): 1 to 99, the
+    /// most important; 0, as without this, is below all. More than 99 is 99.
+    ///
+    /// [`BuiltIn::Priority`]: crate::engine::BuiltIn::Priority
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.birth.priority = priority.min(99).into();
+        self
+    }
+
+    /// How soon after becoming runnable the thread should have run, to policies that go by it
+    /// ([`BuiltIn::Deadline`]). Default: no matter when.
+    ///
+    /// [`BuiltIn::Deadline`]: crate::engine::BuiltIn::Deadline
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.birth.deadline_ns = deadline.as_nanos().try_into().unwrap_or(u64::MAX);
         self
     }
 
@@ -140,11 +171,34 @@ impl Builder {
             become_nice(niceness);
             f()
         };
+        let (engine, birth, name) = self.split();
+        let Some(engine) = engine else {
+            let _birth = NextBirth::ask_if_any(birth);
+            return self.start(run);
+        };
+        engine.adopt(birth, name.as_deref(), |member| {
+            self.start(move || {
+                member.begin();
+                run()
+            })
+        })
+    }
+
+    /// The engine, what else the runtime is told of the thread, and its name if an engine wants it.
+    fn split(&self) -> (Option<Engine>, Birth, Option<String>) {
+        let name = self.engine.as_ref().and_then(|_| self.name.clone());
+        (self.engine.clone(), self.birth, name)
+    }
+
+    fn start<T: Send + 'static>(
+        self,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<JoinHandle<T>> {
         if self.name.is_none() {
-            return join::spawn(self.stack_size.unwrap_or(STACK_SIZE), run);
+            return join::spawn(self.stack_size.unwrap_or(STACK_SIZE), f);
         }
         let _green = NextIsGreen::ask();
-        self.into_std().spawn(run).map(JoinHandle::of_std)
+        self.into_std().spawn(f).map(JoinHandle::of_std)
     }
 
     /// Starts a green thread in a scope that runs `f`.
@@ -174,8 +228,19 @@ impl Builder {
             become_nice(niceness);
             f()
         };
-        let _green = NextIsGreen::ask();
-        self.into_std().spawn_scoped(scope.0, run)
+        let (engine, birth, name) = self.split();
+        let Some(engine) = engine else {
+            let _birth = NextBirth::ask_if_any(birth);
+            let _green = NextIsGreen::ask();
+            return self.into_std().spawn_scoped(scope.0, run);
+        };
+        engine.adopt(birth, name.as_deref(), |member| {
+            let _green = NextIsGreen::ask();
+            self.into_std().spawn_scoped(scope.0, move || {
+                member.begin();
+                run()
+            })
+        })
     }
 
     /// The niceness that was asked for, if this process may have it: the calling thread has it for
@@ -235,6 +300,34 @@ impl NextIsGreen {
 impl Drop for NextIsGreen {
     fn drop(&mut self) {
         Self::set(0); // the thread may not have been made
+    }
+}
+
+/// While it lives, the calling thread's next thread is to be so.
+pub(crate) struct NextBirth;
+
+impl NextBirth {
+    pub(crate) fn ask(birth: Birth) -> Self {
+        Self::set(&birth);
+        Self
+    }
+
+    /// `None` if there is nothing to ask for.
+    fn ask_if_any(birth: Birth) -> Option<Self> {
+        let is_any = birth.priority != 0 || birth.nice != 0 || birth.deadline_ns != 0;
+        is_any.then(|| Self::ask(birth))
+    }
+
+    fn set(birth: &Birth) {
+        if let Some(runtime) = runtime::table() {
+            (runtime.next_birth)(birth);
+        }
+    }
+}
+
+impl Drop for NextBirth {
+    fn drop(&mut self) {
+        Self::set(&Birth::default()); // the thread may not have been made
     }
 }
 

@@ -3,6 +3,8 @@
 #[allow(dead_code)] // what is for those who start it
 #[path = "../examples/crawler.rs"]
 mod crawler;
+#[path = "../examples/custom_policy.rs"]
+mod custom_policy;
 #[allow(dead_code)]
 #[path = "../examples/echo_server.rs"]
 mod echo_server;
@@ -30,4 +32,9 @@ fn a_crawler_finds_every_page() {
 #[test]
 fn a_pipeline_holds_back_its_source() {
     pipeline::main();
+}
+
+#[test]
+fn a_policy_of_ones_own_orders_its_jobs() {
+    custom_policy::main();
 }

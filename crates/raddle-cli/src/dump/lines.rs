@@ -43,7 +43,7 @@ pub fn write(
         writeln!(out, "{}", policy(header))?;
     }
     writeln!(out)?;
-    write_rows(&[Align::Left; 11], out, || {
+    write_rows(&[Align::Left; 13], out, || {
         snapshot.carriers().map(|record| carrier(&record))
     })?;
     writeln!(out)?;
@@ -86,6 +86,15 @@ pub fn policy(header: &Header) -> String {
     text
 }
 
+/// `engine 1: quota 30%`.
+pub fn engine(number: u32, quota: Option<u32>) -> String {
+    match quota {
+        None => format!("there is no engine {number}"),
+        Some(0) => format!("engine {number}: no quota"),
+        Some(percent) => format!("engine {number}: quota {percent}%"),
+    }
+}
+
 fn carrier(record: &CarrierRecord) -> Vec<String> {
     let runs = match record.current_tid {
         0 => "runs nothing".into(),
@@ -106,6 +115,12 @@ fn carrier(record: &CarrierRecord) -> Vec<String> {
         record.preempt,
         record.park,
     ]));
+    if record.engine != 0 {
+        cells.push(format!("engine={}", record.engine));
+    }
+    if record.quota != 0 {
+        cells.push(format!("quota={}%", record.quota));
+    }
     cells
 }
 

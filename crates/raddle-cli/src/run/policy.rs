@@ -56,11 +56,48 @@ impl fmt::Display for Policy {
     }
 }
 
-/// `name:GLOB=PERCENT` or `lib:GLOB=PERCENT`, checked; the runtime in the program matches it.
+/// `name:GLOB=PART` or `lib:GLOB=PART`, checked; the runtime in the program matches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     text: String,
-    percent: u32,
+    part: Part,
+}
+
+/// What matching threads get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A part of the carriers' time while others want it, in hundredths.
+    Weight(u32),
+    /// An engine of their own: percent of one CPU, and carriers; 0 where nothing is said.
+    Engine { quota: u32, carriers: u32 },
+}
+
+impl Part {
+    /// The largest quota, and the most carriers, that the runtime accepts.
+    const MOST: [u32; 2] = [102_400, 64];
+
+    /// `25`, `30%`, `carriers=2` or `30%,carriers=2`.
+    pub fn parse(text: &str) -> Option<Part> {
+        if let Some(percent) = text
+            .parse()
+            .ok()
+            .filter(|percent| (1..=99).contains(percent))
+        {
+            return Some(Part::Weight(percent));
+        }
+        let mut found = [0; 2];
+        for word in text.split(',') {
+            let (index, digits) = match word.strip_suffix('%') {
+                Some(digits) => (0, digits),
+                None => (1, word.strip_prefix("carriers=")?),
+            };
+            let value: u32 = digits.parse().ok()?;
+            let is_fit = found[index] == 0 && (1..=Self::MOST[index]).contains(&value);
+            found[index] = is_fit.then_some(value)?;
+        }
+        let [quota, carriers] = found;
+        Some(Part::Engine { quota, carriers })
+    }
 }
 
 /// Rules that the runtime has room for.
@@ -69,32 +106,43 @@ const MAX_SHARES: usize = 15;
 impl Share {
     pub fn parse(text: &str) -> Result<Share, String> {
         let parts = || {
-            let (pattern, percent) = text.rsplit_once('=')?;
-            let (kind, glob) = pattern.split_once(':')?;
-            let percent = percent.parse().ok()?;
+            let (kind, rest) = text.split_once(':')?;
+            let mut ends = rest.match_indices('=');
+            let (glob, part) =
+                ends.find_map(|(at, _)| Some((&rest[..at], Part::parse(&rest[at + 1..])?)))?;
+            // What looks like the beginning of a part is a mistake in one.
+            let is_mistake = glob.ends_with("=carriers") || glob.ends_with(",carriers");
             let well_formed = matches!(kind, "name" | "lib")
                 && !glob.is_empty()
-                && !glob.contains([EXCLUDE_SEPARATOR, '\0', '\n'])
-                && (1..=99).contains(&percent);
-            well_formed.then_some(percent)
+                && !is_mistake
+                && !glob.contains([EXCLUDE_SEPARATOR, '\0', '\n']);
+            well_formed.then_some(part)
         };
         match parts() {
-            Some(percent) => Ok(Share {
+            Some(part) => Ok(Share {
                 text: text.into(),
-                percent,
+                part,
             }),
-            None => Err("write name:GLOB=PERCENT or lib:GLOB=PERCENT, from 1 to 99".into()),
+            None => Err(
+                "write name:GLOB= or lib:GLOB=, and behind it a share from 1 to 99, or a \
+                        quota like 30%, carriers=N, or both with a comma between"
+                    .into(),
+            ),
         }
     }
 
     /// What is wrong with all of them together, under this policy.
     pub fn check(shares: &[Share], policy: Option<&Policy>) -> Result<(), &'static str> {
-        let sum: u32 = shares.iter().map(|share| share.percent).sum();
+        let weights = shares.iter().filter_map(|share| match share.part {
+            Part::Weight(percent) => Some(percent),
+            Part::Engine { .. } => None,
+        });
+        let sum: u32 = weights.sum();
         let fair = [None, Some(&Policy::Named("fair"))].contains(&policy);
         match () {
             () if shares.len() > MAX_SHARES => Err("more than 15 shares"),
             () if sum > 100 => Err("shares of more than 100 percent together"),
-            () if !shares.is_empty() && !fair => Err("shares under another policy than fair"),
+            () if sum != 0 && !fair => Err("shares under another policy than fair"),
             () => Ok(()),
         }
     }
@@ -126,7 +174,14 @@ mod tests {
 
     #[test]
     fn shares_are_patterns_with_percentages() {
-        for text in ["name:a*=1", "lib:libx.so*=99", "name:a=b=5"] {
+        for text in [
+            "name:a*=1",
+            "lib:libx.so*=99",
+            "name:a=b=5",
+            "name:a=30%",
+            "lib:x=carriers=2",
+            "name:a=b=250%,carriers=3",
+        ] {
             assert_eq!(
                 Share::parse(text).map(|share| share.to_string()),
                 Ok(text.into())
@@ -140,6 +195,10 @@ mod tests {
             "name:a=0",
             "name:a=100",
             "a=5",
+            "name:a=0%",
+            "name:a=carriers=65",
+            "name:a=5,carriers=2",
+            "name:a=5%,5%",
         ] {
             assert!(Share::parse(text).is_err(), "{text}");
         }
@@ -149,12 +208,14 @@ mod tests {
     fn shares_fit_together_and_need_the_fair_policy() {
         let share = |percent| Share {
             text: String::new(),
-            percent,
+            part: Part::Weight(percent),
         };
         assert_eq!(Share::check(&[share(60), share(40)], None), Ok(()));
         assert!(Share::check(&[share(60), share(41)], None).is_err());
         assert!(Share::check(&vec![share(1); 16], None).is_err());
         assert!(Share::check(&[share(60)], Some(&Policy::Named("fifo"))).is_err());
+        let quota = Share::parse("name:a=200%").expect("a quota");
+        assert_eq!(Share::check(&[quota], Some(&Policy::Named("fifo"))), Ok(()));
         assert_eq!(Share::check(&[], Some(&Policy::Named("fifo"))), Ok(()));
     }
 }

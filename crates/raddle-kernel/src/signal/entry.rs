@@ -22,7 +22,7 @@ use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::{self, POKE};
-use raddle_engine::{Carrier, ENGINE};
+use raddle_engine::{Carrier, ENGINE, plugins};
 use raddle_sys::abi::{SigInfo, UContext};
 
 use super::actions;
@@ -176,6 +176,13 @@ unsafe fn clear_float(state: usize) {
 /// Sysmon's signal: moves the frame into the save area, or leaves it to the end of the call.
 fn preempt(carrier: &Carrier, info: &SigInfo, context: &mut UContext, in_user: bool) {
     carrier.attention.store(1, Ordering::Relaxed);
+    if let Some((code, [rdi, rsi, rdx])) = plugins::way_out(carrier) {
+        let registers = &mut context.context;
+        (registers.rdi, registers.rsi, registers.rdx) = (rdi as u64, rsi as u64, rdx as u64);
+        registers.rip = code as u64;
+        registers.eflags &= !0x400;
+        return;
+    }
     if let Some(thread) = carrier.thread_or_none().filter(|_| in_user)
         && let Some(area) = preemption::area(carrier, thread)
     {

@@ -8,9 +8,10 @@
 //! 2. returns nothing while it has tasks, or
 //! 3. is slow: calls of more than [`SLOW_NS`] take an eighth of the time, and have taken
 //!    [`DEBT_NS`] more than that. One slow call says nothing, because the kernel may have taken the
-//!    CPU away meanwhile; so it counts as [`ONE_NS`] at most.
+//!    CPU away meanwhile; so it counts as [`ONE_NS`] at most; or
+//! 4. doesn't return from a call, and the host has abandoned that.
 //!
-//! What can't be helped: a function that never returns, or that writes where it mustn't.
+//! What can't be helped: a function that writes where it mustn't.
 
 use super::chain::Chain;
 use super::node::{Class, Node, of};
@@ -18,7 +19,7 @@ use super::{Policy, Reason};
 use crate::task::{Task, TaskRef};
 use core::ffi::c_void;
 use core::mem::offset_of;
-use core::ptr::{NonNull, null_mut};
+use core::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
 
 /// A call that takes longer is slow.
 pub const SLOW_NS: u64 = 100_000;
@@ -83,9 +84,37 @@ pub struct Host {
     pub now_ns: fn() -> u64,
     /// The task at this address, if there is one.
     pub find: fn(usize) -> Option<TaskRef>,
-    /// Around every call: nothing may stop the caller inside.
-    pub enter: fn(),
-    pub leave: fn(),
+    /// Makes a call: nothing may stop the caller inside. `None` if the call was abandoned.
+    pub call: fn(Call) -> Option<usize>,
+}
+
+/// A call of a plug-in's function. All of them take integers and pointers, and return at most one.
+#[derive(Clone, Copy)]
+pub struct Call {
+    function: usize,
+    arguments: [usize; 4],
+}
+
+impl Call {
+    fn new(function: *const (), arguments: [usize; 4]) -> Self {
+        Self {
+            function: function.expose_provenance(),
+            arguments,
+        }
+    }
+
+    /// Calls the function, and returns what it does, if anything.
+    pub fn make(self) -> usize {
+        let at = core::ptr::with_exposed_provenance::<()>(self.function);
+        let [a, b, c, d] = self.arguments;
+        // SAFETY: a function of the plug-in's table. In the C ABI it may be given more integers
+        // than it takes, and one that returns nothing leaves any value in the register for it.
+        unsafe {
+            let function: extern "C" fn(usize, usize, usize, usize) -> usize =
+                core::mem::transmute(at);
+            function(a, b, c, d)
+        }
+    }
 }
 
 /// What a plug-in did wrong.
@@ -98,6 +127,8 @@ pub enum Fault {
     Nothing = 2,
     /// It took too long.
     Slow = 3,
+    /// It didn't return.
+    Stuck = 4,
 }
 
 impl Fault {
@@ -106,6 +137,7 @@ impl Fault {
             1 => Some(Self::Garbage),
             2 => Some(Self::Nothing),
             3 => Some(Self::Slow),
+            4 => Some(Self::Stuck),
             _ => None,
         }
     }
@@ -121,6 +153,8 @@ pub struct Foreign {
     debt_ns: u64,
     called_ns: u64,
     pub(super) fault: Option<Fault>,
+    /// A call was abandoned, or the policy was changed: no call is made any more.
+    is_over: bool,
 }
 
 // SAFETY: the plug-in's state is used under the policy's lock only, as its header demands.
@@ -136,6 +170,7 @@ impl Foreign {
             debt_ns: 0,
             called_ns: 0,
             fault: None,
+            is_over: false,
         }
     }
 
@@ -149,21 +184,24 @@ impl Foreign {
     pub(super) fn begin(&mut self) {
         self.waiting = Chain::new();
         self.debt_ns = 0;
-        self.state = self
-            .call(|table, _| table.create.map(|create| create()))
-            .flatten()
-            .unwrap_or(null_mut());
+        self.state = null_mut();
+        let create = self.parts.and_then(|(table, _)| table.create);
+        let state = create.and_then(|create| self.call(create as *const (), [0; 3]));
+        self.state = with_exposed_provenance_mut(state.unwrap_or(0));
     }
 
-    /// Calls the plug-in and looks at the clock.
-    fn call<R>(&mut self, call: impl FnOnce(&Table, *mut c_void) -> R) -> Option<R> {
-        let (table, host) = self.parts?;
+    /// Calls a function of the plug-in's with its state and looks at the clock.
+    fn call(&mut self, function: *const (), [a, b, c]: [usize; 3]) -> Option<usize> {
+        let (_, host) = self.parts?;
+        let state = self.state.expose_provenance();
         let before_ns = (host.now_ns)();
-        (host.enter)();
-        let result = call(table, self.state);
-        (host.leave)();
+        let result = (host.call)(Call::new(function, [state, a, b, c]));
         self.charge(before_ns, (host.now_ns)());
-        Some(result)
+        if result.is_none() {
+            self.fault = Some(Fault::Stuck);
+            self.is_over = true;
+        }
+        result
     }
 
     fn charge(&mut self, before_ns: u64, now_ns: u64) {
@@ -175,7 +213,7 @@ impl Foreign {
             self.debt_ns += took_ns.min(ONE_NS);
         }
         if self.debt_ns > DEBT_NS {
-            self.fault = Some(Fault::Slow);
+            self.fault.get_or_insert(Fault::Slow);
         }
     }
 
@@ -187,15 +225,21 @@ impl Foreign {
         of(task).queued.get().then_some(task)
     }
 
+    /// No call is made any more: another policy was chosen, by whoever may not be fit for a call.
+    pub(super) fn leave(&mut self) {
+        self.is_over = true;
+        self.fault = None;
+    }
+
     /// Ends the plug-in, and gives back the tasks that it had, oldest first, one a call.
     pub(super) fn give_up(&mut self) -> Option<TaskRef> {
-        if let Some((table, host)) = self.parts.take()
-            && let Some(destroy) = table.destroy
+        if let Some((table, _)) = self.parts
+            && let Some(destroy) = table.destroy.filter(|_| !self.is_over)
         {
-            (host.enter)();
-            destroy(self.state);
-            (host.leave)();
+            self.call(destroy as *const (), [0; 3]);
+            self.fault = None; // the last one was taken
         }
+        self.parts = None;
         let task = self.waiting.pop_front()?;
         of(task).queued.set(false);
         Some(task)
@@ -232,19 +276,21 @@ impl Policy for Foreign {
     fn enqueue(&mut self, task: TaskRef, reason: Reason, now_ns: u64) {
         self.waiting.push_back(task);
         of(task).queued.set(true);
-        self.call(|table, state| {
-            let enqueue = table.enqueue?;
-            enqueue(state, view(task), reason as u32, now_ns);
-            Some(())
-        });
+        let enqueue = self.parts.and_then(|(table, _)| table.enqueue);
+        if let Some(enqueue) = enqueue.filter(|_| !self.is_over) {
+            let view = view(task).expose_provenance();
+            let words = [view, reason as usize, now_ns as usize];
+            self.call(enqueue as *const (), words);
+        }
     }
 
     fn pick(&mut self, now_ns: u64) -> Option<TaskRef> {
         if self.waiting.is_empty() {
             return None;
         }
-        let picked = self.call(|table, state| table.pick.map(|pick| pick(state, now_ns)));
-        let picked = NonNull::new(picked.flatten().unwrap_or(null_mut()));
+        let pick = self.parts.and_then(|(table, _)| table.pick)?;
+        let picked = self.call(pick as *const (), [now_ns as usize, 0, 0])?;
+        let picked = NonNull::new(with_exposed_provenance_mut::<View>(picked));
         let Some(task) = picked.and_then(|view| self.owner(view.as_ptr())) else {
             self.fault = Some(match picked {
                 Some(_) => Fault::Garbage,
@@ -254,14 +300,20 @@ impl Policy for Foreign {
         };
         self.waiting.remove(task);
         of(task).queued.set(false);
+        let quantum = self.parts.and_then(|(table, _)| table.quantum);
+        let asked = quantum.and_then(|ask| {
+            let view = view(task).expose_provenance();
+            self.call(ask as *const (), [view, 0, 0])
+        });
+        of(task).terms.set_quantum_ns(asked.unwrap_or(0) as u64);
         Some(task)
     }
 
+    /// What the plug-in said when the task was picked: whoever asks now must not call it.
     fn quantum_ns(&mut self, running: TaskRef, default_ns: u64) -> u64 {
-        let asked = self.call(|table, state| table.quantum.map(|ask| ask(state, view(running))));
-        match asked.flatten() {
-            None | Some(0) => default_ns,
-            Some(ns) => ns,
+        match of(running).terms.quantum_ns() {
+            0 => default_ns,
+            ns => ns,
         }
     }
 }

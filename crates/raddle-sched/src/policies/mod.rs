@@ -28,7 +28,7 @@ mod order;
 
 pub use deadline::Deadline;
 pub use fair::Fair;
-pub use foreign::{Fault, Foreign, Host, Table};
+pub use foreign::{Call, Fault, Foreign, Host, Table};
 pub use lanes::Lanes;
 pub use lifo::Lifo;
 pub use node::{Class, Node, Terms};
@@ -105,6 +105,18 @@ impl Kind {
             b"fair" => Some(Self::Fair),
             b"deadline" => Some(Self::Deadline),
             _ => None,
+        }
+    }
+
+    /// The kind of this number.
+    pub const fn from_code(code: u32) -> Self {
+        match code {
+            1 => Self::Lifo,
+            2 => Self::Priority,
+            3 => Self::Fair,
+            4 => Self::Deadline,
+            5 => Self::Plugin,
+            _ => Self::Fifo,
         }
     }
 

@@ -33,6 +33,9 @@ pub struct Terms {
     /// CPU time so far, if the policy wants it measured.
     ran_ns: AtomicU64,
     tid: AtomicU32,
+    /// How many microseconds it may run while others wait, as a plug-in said when it picked it; 0
+    /// for the default.
+    quantum_us: AtomicU32,
 }
 
 impl Terms {
@@ -45,6 +48,7 @@ impl Terms {
             deadline_ns: AtomicU64::new(0),
             ran_ns: AtomicU64::new(0),
             tid: AtomicU32::new(0),
+            quantum_us: AtomicU32::new(0),
         }
     }
 
@@ -88,6 +92,15 @@ impl Terms {
 
     pub fn ran_ns(&self) -> u64 {
         self.ran_ns.load(Ordering::Relaxed)
+    }
+
+    pub fn quantum_ns(&self) -> u64 {
+        u64::from(self.quantum_us.load(Ordering::Relaxed)) * 1000
+    }
+
+    pub(super) fn set_quantum_ns(&self, ns: u64) {
+        let us = u32::try_from(ns.div_ceil(1000)).unwrap_or(u32::MAX);
+        self.quantum_us.store(us, Ordering::Relaxed);
     }
 
     pub fn tid(&self) -> u32 {
@@ -146,6 +159,7 @@ impl Node {
         self.terms.set_group(0);
         self.terms.set_ran_ns(0);
         self.terms.tid.store(tid, Ordering::Relaxed);
+        self.terms.set_quantum_ns(0);
         self.virtual_ns.set(0);
         self.in_group.set(0);
         self.counted_ns.set(0);

@@ -32,15 +32,37 @@ impl Order {
         }
     }
 
-    /// Changes the policy, before there are tasks.
-    pub fn choose(&mut self, kind: Kind) {
-        debug_assert!(self.len == 0, "tasks would be left behind");
+    /// Changes the policy to a built-in one. Tasks that wait go to it, oldest or next ones first.
+    pub fn choose(&mut self, kind: Kind, now_ns: u64) {
+        if kind == self.kind {
+            return;
+        }
+        if self.kind == Kind::Plugin {
+            self.foreign.leave();
+        }
+        let waiting = TaskList::new();
+        while let Some(task) = self.take_any(now_ns) {
+            waiting.push(task);
+        }
         self.kind = kind;
+        while let Some(task) = waiting.pop() {
+            self.enqueue(task, Reason::Woken, now_ns);
+        }
+    }
+
+    /// Takes a task out, for good.
+    fn take_any(&mut self, now_ns: u64) -> Option<TaskRef> {
+        if self.kind != Kind::Plugin {
+            return self.pick(now_ns);
+        }
+        let task = self.foreign.give_up()?;
+        self.len -= 1;
+        Some(task)
     }
 
     /// As [`Order::choose`], to a plug-in.
     pub fn choose_foreign(&mut self, table: &'static Table, host: Host) {
-        self.choose(Kind::Plugin);
+        self.choose(Kind::Plugin, 0);
         self.foreign.set(table, host);
     }
 

@@ -8,6 +8,7 @@
 #![cfg(raddle_loom)]
 
 mod parking;
+mod places;
 mod queues;
 mod wait_forms;
 mod wait_table;

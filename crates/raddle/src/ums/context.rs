@@ -271,7 +271,7 @@ impl Context {
 }
 
 /// Calls `make`, which makes a thread, so that this becomes the context's worker.
-pub(super) fn as_worker<T>(
+pub(crate) fn as_worker<T>(
     context: &Context,
     make: impl FnOnce() -> io::Result<T>,
 ) -> io::Result<T> {

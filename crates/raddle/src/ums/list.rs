@@ -8,7 +8,7 @@ use raddle_sched::CompletionList as Ready;
 use raddle_sched::completion_list::{Found, SLEEPING, Taken};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr::{null, null_mut};
+use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -153,6 +153,25 @@ impl CompletionList {
             }
             self.sleep(left);
         }
+    }
+
+    /// Lists a context that has no thread and isn't listed: a message to who takes it, which the
+    /// caller keeps.
+    pub(crate) fn post(&self, context: &Context) {
+        let link = NonNull::from(&*context.0).cast();
+        // SAFETY: the caller's promise, and contexts hold their list.
+        let found = unsafe { self.0.control.ready.push(link) };
+        if found == Found::Sleepers {
+            self.wake_all();
+        }
+    }
+
+    fn wake_all(&self) {
+        let word = self.0.control.ready.word();
+        let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+        let no = null_mut::<libc::timespec>();
+        // SAFETY: the list lives.
+        unsafe { libc::syscall(libc::SYS_futex, word, operation, i32::MAX, no) };
     }
 
     fn sleep(&self, left: Option<Duration>) {

@@ -297,6 +297,11 @@ impl Scheduler<'_> {
     }
 }
 
+/// Makes the calling thread the only one who may execute the worker.
+pub(crate) fn claim(context: &Context) -> Claim {
+    context.0.control.claim()
+}
+
 /// Runs a claimed worker until it gives the carrier back: why, and the parameter of a yield.
 ///
 /// # Safety
@@ -318,21 +323,33 @@ pub(super) unsafe fn run(context: &Context) -> (Ended, usize) {
         )
     };
     let end = lease.end.get();
-    if end == Ended::Yielded {
+    if matches!(end, Ended::Yielded | Ended::Preempted) {
         control.state.set(WorkerState::READY);
     }
     (end, lease.parameter.get())
 }
 
+/// As [`run`], but the worker computes for so many nanoseconds at most, unless that is 0.
+///
+/// # Safety
+/// As [`run`].
+pub(crate) unsafe fn run_for(context: &Context, quantum_ns: u64) -> Ended {
+    if let Some(runtime) = runtime::table() {
+        (runtime.limit_worker)(&context.0.control, quantum_ns);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { run(context) }.0
+}
+
 /// The calling thread's time in scheduling mode.
-pub(super) struct Mode(());
+pub(crate) struct Mode(());
 
 impl Mode {
     /// Enters it.
     ///
     /// # Errors
     /// Those of [`enter_scheduling_mode`].
-    pub(super) fn enter() -> Result<Self, Error> {
+    pub(crate) fn enter() -> Result<Self, Error> {
         let runtime = runtime::table().ok_or(Error::Unsupported)?;
         if light::is_light_thread() {
             return Err(Error::IsLight);
@@ -410,7 +427,8 @@ pub fn enter_scheduling_mode(
                 reason = Reason::Yielded { context, parameter };
                 continue;
             }
-            Ended::Parked => Cause::Call,
+            // Without a quantum nobody is preempted.
+            Ended::Parked | Ended::Preempted => Cause::Call,
             Ended::InKernel => Cause::Kernel,
             Ended::Exited => Cause::End,
         };

@@ -1,0 +1,142 @@
+//! A quota: how much CPU time a group of threads may use, whatever else is idle.
+//!
+//! A token bucket: it fills at the rate of the quota, up to what belongs to one [`PERIOD_NS`], and
+//! CPU time is taken from it as it is seen to have been used. Who empties it is *held* until it is
+//! full again. What was used beyond that is a debt, so on average the rate is exact, however
+//! seldom one looks; and who is held is so for about a period less its quota.
+
+/// How long a full bucket lasts at the rate at which it fills.
+pub const PERIOD_NS: u64 = 20_000_000;
+/// The shortest time in which to look again.
+pub const LEAST_NS: u64 = 100_000;
+/// The largest quota, in percent of one CPU.
+pub const MAX_PERCENT: u32 = 102_400;
+
+/// See the module. All zero it is new.
+#[derive(Clone, Copy, Debug)]
+pub struct Bucket {
+    left_ns: i64,
+    /// When it was filled last; 0 for never.
+    filled_ns: u64,
+    percent: u32,
+    is_held: bool,
+}
+
+/// What a look at a bucket says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// The group may not run now.
+    pub is_held: bool,
+    /// When to look again, if something runs or wants to.
+    pub within_ns: u64,
+}
+
+impl Bucket {
+    /// A bucket that nobody has looked at.
+    pub const fn new() -> Self {
+        Self {
+            left_ns: 0,
+            filled_ns: 0,
+            percent: 0,
+            is_held: false,
+        }
+    }
+
+    /// At `now_ns` the group has used `used_ns` since the last look, on `running` CPUs.
+    pub fn look(&mut self, now_ns: u64, used_ns: u64, percent: u32, running: u32) -> Level {
+        let percent = percent.clamp(1, MAX_PERCENT);
+        let full_ns = (PERIOD_NS / 100 * u64::from(percent)) as i64;
+        if self.filled_ns == 0 || self.percent != percent {
+            *self = Self {
+                left_ns: full_ns,
+                percent,
+                filled_ns: now_ns,
+                is_held: false,
+            };
+        }
+        let elapsed_ns = now_ns
+            .saturating_sub(self.filled_ns)
+            .min(u64::MAX / 200_000);
+        self.filled_ns = now_ns;
+        let filled_ns = (elapsed_ns * u64::from(percent) / 100) as i64;
+        self.left_ns = (self.left_ns - used_ns.min(i64::MAX as u64) as i64)
+            .saturating_add(filled_ns)
+            .min(full_ns);
+        self.is_held = match self.is_held {
+            true => self.left_ns < full_ns,
+            false => self.left_ns <= 0,
+        };
+        let within_ns = match self.is_held {
+            true => (full_ns - self.left_ns) as u64 * 100 / u64::from(percent),
+            false => self.left_ns as u64 / u64::from(running.max(1)),
+        };
+        Level {
+            is_held: self.is_held,
+            within_ns: within_ns.max(LEAST_NS),
+        }
+    }
+}
+
+impl Default for Bucket {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(all(test, not(any(raddle_loom, raddle_shuttle))))]
+mod tests {
+    use super::*;
+
+    /// The part of `cpus` CPUs that a group gets which would use all, looked at every `tick_ns`.
+    fn part(percent: u32, cpus: u64, tick_ns: u64) -> f64 {
+        let (mut bucket, mut now_ns, mut used_ns) = (Bucket::default(), 1, 0);
+        let mut level = bucket.look(now_ns, 0, percent, cpus as u32);
+        while now_ns < 10_000_000_000 {
+            let step_ns = level.within_ns.next_multiple_of(tick_ns);
+            now_ns += step_ns;
+            let spent_ns = if level.is_held { 0 } else { cpus * step_ns };
+            used_ns += spent_ns;
+            level = bucket.look(now_ns, spent_ns, percent, cpus as u32);
+        }
+        used_ns as f64 / now_ns as f64
+    }
+
+    #[test]
+    fn the_rate_is_exact_however_seldom_one_looks() {
+        for (percent, cpus) in [(30, 1), (5, 2), (150, 2), (99, 1), (1, 8)] {
+            for tick_ns in [1, 50_000, 1_000_000, 7_000_000] {
+                let (got, wanted) = (part(percent, cpus, tick_ns), f64::from(percent) / 100.0);
+                assert!(
+                    (got / wanted - 1.0).abs() < 0.02,
+                    "{percent} {cpus} {tick_ns}: {got}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn who_uses_less_is_never_held() {
+        let (mut bucket, mut now_ns) = (Bucket::default(), 1);
+        for _ in 0..1000 {
+            assert!(!bucket.look(now_ns, 2_900_000, 30, 1).is_held);
+            now_ns += 10_000_000;
+        }
+    }
+
+    #[test]
+    fn nothing_is_saved_up_beyond_a_period() {
+        let mut bucket = Bucket::default();
+        bucket.look(1, 0, 50, 1);
+        let later_ns = 3_600_000_000_000;
+        assert!(!bucket.look(later_ns, 9_000_000, 50, 1).is_held);
+        assert!(bucket.look(later_ns + 1, 1_000_001, 50, 1).is_held);
+    }
+
+    #[test]
+    fn a_changed_quota_begins_anew() {
+        let mut bucket = Bucket::default();
+        bucket.look(1, 0, 10, 1);
+        assert!(bucket.look(2, 5_000_000, 10, 1).is_held);
+        assert!(!bucket.look(3, 0, 100, 1).is_held);
+    }
+}

@@ -1,0 +1,210 @@
+//! What decides which thread of an engine runs next.
+
+use super::custom::Worker;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The policies that Raddle has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u32)]
+#[non_exhaustive]
+pub enum BuiltIn {
+    /// First come, first served.
+    #[default]
+    Fifo = 0,
+    /// The newest first; every 16th time the oldest.
+    Lifo = 1,
+    /// By [priority](crate::Builder::priority), then [niceness](crate::Builder::nice); who has
+    /// waited for 50 milliseconds runs all the same.
+    Priority = 2,
+    /// CPU time by weight, which is a quarter more for each step of
+    /// [niceness](crate::Builder::nice) down.
+    Fair = 3,
+    /// The earliest [deadline](crate::Builder::deadline) first, then those without one.
+    Deadline = 4,
+}
+
+/// The policy of an engine: a built-in one, or one's own.
+pub enum Choice {
+    /// One of Raddle's, which runs inside the runtime.
+    BuiltIn(BuiltIn),
+    /// A program's, which runs on threads of the engine.
+    Own(Box<dyn Policy>),
+}
+
+impl Default for Choice {
+    fn default() -> Self {
+        Self::BuiltIn(BuiltIn::Fifo)
+    }
+}
+
+impl From<BuiltIn> for Choice {
+    fn from(kind: BuiltIn) -> Self {
+        Self::BuiltIn(kind)
+    }
+}
+
+impl<P: Policy> From<P> for Choice {
+    fn from(policy: P) -> Self {
+        Self::Own(Box::new(policy))
+    }
+}
+
+impl fmt::Debug for Choice {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BuiltIn(kind) => kind.fmt(to),
+            Self::Own(_) => to.write_str("Own"),
+        }
+    }
+}
+
+/// Why a thread can run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It has never run.
+    New,
+    /// What it waited for happened.
+    Woken,
+    /// It let others run.
+    Yielded,
+    /// It has computed for as long as it was allowed to.
+    Preempted,
+}
+
+/// A policy of a program's own: which of an engine's threads runs next.
+///
+/// It is ordinary code, on threads of the engine that run nothing else: it may allocate, log, lock.
+/// Calls never overlap. It must not wait for the engine's own threads, which run when it returns.
+///
+/// It is given each thread that can run as a [`Runnable`], and gives back the one that is to run.
+/// One that panics, gives back a thread of another engine, drops one, gives back none while it has
+/// some, or is in a call for a second, has [failed](Failure): it isn't called again, its threads
+/// run first come, first served from then on, a line on standard error says so, and so does
+/// [`Engine::policy_failure`](super::Engine::policy_failure).
+///
+/// ```
+/// use raddle::engine::{Engine, Policy, Reason, Runnable};
+/// # use raddle::runtime::{Status, status};
+/// # if status() != Status::Green { return Ok(()); }
+/// /// The newest first.
+/// struct Newest(Vec<Runnable>);
+///
+/// impl Policy for Newest {
+///     fn enqueue(&mut self, thread: Runnable, _: Reason) {
+///         self.0.push(thread);
+///     }
+///     fn pick(&mut self) -> Option<Runnable> {
+///         self.0.pop()
+///     }
+/// }
+///
+/// let engine = Engine::builder().carriers(1).policy(Newest(vec![])).build()?;
+/// let threads: Vec<_> = (0..3).map(|i| engine.spawn(move || i)).collect::<Result<_, _>>()?;
+/// let sum: i32 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+/// assert_eq!((sum, engine.policy_failure()), (3, None));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Policy: Send + 'static {
+    /// A thread can run.
+    fn enqueue(&mut self, thread: Runnable, reason: Reason);
+
+    /// Takes the thread that runs next; `None` only if there is none.
+    fn pick(&mut self) -> Option<Runnable>;
+
+    /// How long the thread that was just picked may compute before it is [`Reason::Preempted`];
+    /// `None` for ever. At least 50 microseconds.
+    fn quantum(&mut self, thread: &Runnable) -> Option<Duration> {
+        let _ = thread;
+        Some(Duration::from_millis(2))
+    }
+}
+
+/// What a policy did wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Failure {
+    /// It panicked.
+    Panicked,
+    /// It picked a thread that it didn't have: another engine's.
+    Foreign,
+    /// It picked nothing while it had threads.
+    Nothing,
+    /// It dropped a thread.
+    Lost,
+    /// It was in one call for a second. The thread that it ran on is lost to the engine.
+    Stuck,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(match self {
+            Self::Panicked => "panicked",
+            Self::Foreign => "picked a thread that is not its own",
+            Self::Nothing => "picked nothing while threads waited",
+            Self::Lost => "dropped a thread",
+            Self::Stuck => "did not return from a call",
+        })
+    }
+}
+
+/// A thread that can run, as its engine's policy has it: there is one for each at most.
+pub struct Runnable {
+    pub(super) worker: Arc<Worker>,
+    /// Its place among those that have come.
+    pub(super) turn: u64,
+    /// Told if this is dropped; taken when it is picked.
+    pub(super) lost: Option<Arc<AtomicBool>>,
+}
+
+impl Runnable {
+    /// A number of its own in this engine.
+    pub fn id(&self) -> u64 {
+        self.worker.id
+    }
+
+    /// Its name ([`crate::Builder::name`]).
+    pub fn name(&self) -> Option<&str> {
+        self.worker.name.as_deref()
+    }
+
+    /// [`crate::Builder::priority`]; 0 without one.
+    pub fn priority(&self) -> u8 {
+        self.worker.birth.priority as u8
+    }
+
+    /// [`crate::Builder::nice`].
+    pub fn nice(&self) -> i32 {
+        self.worker.birth.nice
+    }
+
+    /// [`crate::Builder::deadline`], counted from becoming runnable.
+    pub fn deadline(&self) -> Option<Duration> {
+        let ns = self.worker.birth.deadline_ns;
+        (ns != 0).then(|| Duration::from_nanos(ns))
+    }
+
+    /// How long it has had a carrier so far.
+    pub fn ran(&self) -> Duration {
+        Duration::from_nanos(self.worker.ran_ns.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Runnable {
+    fn drop(&mut self) {
+        if let Some(lost) = &self.lost {
+            lost.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl fmt::Debug for Runnable {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut thread = to.debug_struct("Runnable");
+        thread.field("id", &self.id());
+        thread.field("name", &self.name()).finish()
+    }
+}
