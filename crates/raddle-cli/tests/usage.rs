@@ -125,7 +125,8 @@ fn policies_that_do_not_exist_are_refused_from_flag_and_environment() {
 
 #[test]
 fn shares_that_make_no_sense_are_refused() {
-    let cure = "write name:GLOB=PERCENT or lib:GLOB=PERCENT, from 1 to 99";
+    let cure = "write name:GLOB= or lib:GLOB=, and behind it a share from 1 to 99, or a quota like \
+                30%, carriers=N, or both with a comma between";
     for share in ["name:a", "start:main=5", "name:a=0", "name:a=100"] {
         let sentence = format!("--share {share}: {cure}");
         refuses(

@@ -2,8 +2,9 @@
 //!
 //! A token bucket: it fills at the rate of the quota, up to what belongs to one [`PERIOD_NS`], and
 //! CPU time is taken from it as it is seen to have been used. Who empties it is *held* until it is
-//! full again. What was used beyond that is a debt, so on average the rate is exact, however
-//! seldom one looks; and who is held is so for about a period less its quota.
+//! full again. What was used beyond that is a debt, and who was held for too long is owed that time
+//! (a period's worth at most); so on average the rate is exact, however seldom one looks. Who is
+//! held is so for about a period less its quota.
 
 /// How long a full bucket lasts at the rate at which it fills.
 pub const PERIOD_NS: u64 = 20_000_000;
@@ -61,13 +62,13 @@ impl Bucket {
         let filled_ns = (elapsed_ns * u64::from(percent) / 100) as i64;
         self.left_ns = (self.left_ns - used_ns.min(i64::MAX as u64) as i64)
             .saturating_add(filled_ns)
-            .min(full_ns);
+            .min(if self.is_held { 2 * full_ns } else { full_ns });
         self.is_held = match self.is_held {
             true => self.left_ns < full_ns,
             false => self.left_ns <= 0,
         };
         let within_ns = match self.is_held {
-            true => (full_ns - self.left_ns) as u64 * 100 / u64::from(percent),
+            true => (full_ns - self.left_ns).max(0) as u64 * 100 / u64::from(percent),
             false => self.left_ns as u64 / u64::from(running.max(1)),
         };
         Level {
@@ -128,8 +129,8 @@ mod tests {
         let mut bucket = Bucket::default();
         bucket.look(1, 0, 50, 1);
         let later_ns = 3_600_000_000_000;
-        assert!(!bucket.look(later_ns, 9_000_000, 50, 1).is_held);
-        assert!(bucket.look(later_ns + 1, 1_000_001, 50, 1).is_held);
+        assert!(!bucket.look(later_ns, 0, 50, 1).is_held);
+        assert!(bucket.look(later_ns + 1, 10_000_001, 50, 1).is_held);
     }
 
     #[test]

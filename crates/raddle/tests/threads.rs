@@ -286,16 +286,3 @@ fn a_handle_names_its_thread_before_and_after_it_began() {
         thread.join().unwrap();
     }
 }
-
-#[test]
-fn a_thread_that_joins_itself_panics_and_ends() {
-    let (to, from) = mpsc::channel::<raddle::thread::JoinHandle<()>>();
-    let (tell, told) = mpsc::channel();
-    let thread = raddle::spawn(move || {
-        let own = from.recv().unwrap();
-        let join = std::panic::AssertUnwindSafe(|| own.join());
-        tell.send(std::panic::catch_unwind(join).is_err()).unwrap();
-    });
-    to.send(thread).unwrap();
-    assert!(told.recv().unwrap());
-}
