@@ -151,7 +151,7 @@ fn csharp(source: &Path) -> Result<Vec<Variant>> {
         .args(["-optimize+", "-r:System.Core", "-out:program.exe"])
         .arg(source);
     let program = product(source, command)?.join("program.exe");
-    let config = source.with_file_name("dotnet.json");
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("dotnet.json");
     let on_dotnet = vec![
         dotnet()?.into(),
         "exec".into(),
