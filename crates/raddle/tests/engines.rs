@@ -128,8 +128,8 @@ fn an_engine_is_shut_down_and_waited_for() {
 }
 
 /// The order in which threads run that the only carrier of `engine` finds at once; each is made by
-/// its builder, and knows its number.
-fn order(engine: &Engine, threads: impl IntoIterator<Item = Builder>) -> Vec<usize> {
+/// its builder, knows its number, and does `first` before it says so.
+fn order(engine: &Engine, threads: impl IntoIterator<Item = Builder>, first: fn()) -> Vec<usize> {
     let ran = Arc::new(Mutex::new(vec![]));
     let go = Arc::new(AtomicBool::new(false));
     let (begun, has_begun) = channel();
@@ -145,7 +145,10 @@ fn order(engine: &Engine, threads: impl IntoIterator<Item = Builder>) -> Vec<usi
             let ran = Arc::clone(&ran);
             builder
                 .engine(engine)
-                .spawn(move || ran.lock().unwrap().push(i))
+                .spawn(move || {
+                    first();
+                    ran.lock().unwrap().push(i);
+                })
                 .unwrap()
         })
         .collect();
@@ -157,15 +160,45 @@ fn order(engine: &Engine, threads: impl IntoIterator<Item = Builder>) -> Vec<usi
 
 /// As a rule: what is preempted, or takes longer to be made than a quantum, disturbs an order.
 fn usually(engine: &Engine, make: impl Fn() -> Vec<Builder>, expected: &[usize]) {
+    usually_after(|| (), engine, make, expected);
+}
+
+fn usually_after(
+    first: fn(),
+    engine: &Engine,
+    make: impl Fn() -> Vec<Builder>,
+    expected: &[usize],
+) {
     runtime::set_carriers(1);
     let tries: Vec<_> = (0..100)
-        .map(|_| order(engine, make()))
+        .map(|_| order(engine, make(), first))
         .take_while(|ran| ran != expected)
         .collect();
     assert!(
         tries.len() < 100,
         "never {expected:?}, last {:?}",
         tries.last()
+    );
+}
+
+#[test]
+fn a_niceness_leaves_priority_and_deadline() {
+    if !is_green() {
+        return;
+    }
+    let new = || Builder::new().niceness(5);
+    let three = || {
+        vec![
+            new().priority(1),
+            new().priority(9),
+            Builder::new().priority(5),
+        ]
+    };
+    usually_after(
+        raddle::yield_now,
+        &one(BuiltIn::Priority),
+        three,
+        &[1, 2, 0],
     );
 }
 

@@ -182,11 +182,18 @@ fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
         ENGINE.call_home(thread);
     }
     thread.attributes.change(|attributes| {
+        let class = |of: &Attributes| (of.policy, of.priority, of.times_ns);
+        let is_same_class = class(attributes) == class(next);
         *attributes = Attributes {
             cpus: attributes.cpus,
             ..*next
         };
-        tell_policy(thread, attributes);
+        if is_same_class {
+            // A priority or a deadline that the explicit API asked for stays.
+            thread.task.policy.terms.set_nice(attributes.nice);
+        } else {
+            tell_policy(thread, attributes);
+        }
         rank(thread, attributes);
     });
     Ok(())

@@ -60,6 +60,11 @@ impl Terms {
         self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
     }
 
+    /// Sets the niceness alone.
+    pub fn set_nice(&self, nice: i32) {
+        self.nice.store(nice as u32, Ordering::Relaxed);
+    }
+
     /// Puts the task into a group.
     pub fn set_group(&self, group: u32) {
         self.group.store(group, Ordering::Relaxed);
