@@ -1,6 +1,5 @@
 /* Files that wait for a disk. */
 #include "disk.h"
-#include <sys/resource.h>
 #include <sys/uio.h>
 
 CASE(sixty_four_threads_read_past_the_cache)
@@ -179,14 +178,6 @@ CASE(pread_of_a_pipe_is_refused)
     FAILS(pwrite(ends[1], &byte, 1, 0), ESPIPE);
 }
 
-static _Atomic pthread_t signalled;
-
-static void note_thread(int unused)
-{
-    (void)unused;
-    signalled = pthread_self();
-}
-
 static void *write_too_much(void *unused)
 {
     static char block[BLOCK];
@@ -210,9 +201,7 @@ static void *write_too_much(void *unused)
 
 CASE(who_writes_beyond_the_size_limit_gets_the_signal)
 {
-    struct rlimit limit = {4 * BLOCK, 4 * BLOCK};
-    signal(SIGXFSZ, note_thread);
-    GET(setrlimit(RLIMIT_FSIZE, &limit));
+    limit_files(4 * BLOCK);
     join(start(write_too_much, NULL));
 }
 

@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 enum { BLOCK = 4096, BLOCKS = 512 };
@@ -74,6 +75,22 @@ __attribute__((unused)) static void read_by_many(int fd, int count)
     }
     join_all(threads, count);
     close(fd);
+}
+
+static _Atomic pthread_t signalled;
+
+__attribute__((unused)) static void note_thread(int unused)
+{
+    (void)unused;
+    signalled = pthread_self();
+}
+
+/* Files end after so many bytes: who goes on gets a signal, which is noted. */
+__attribute__((unused)) static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit = {bytes, bytes};
+    signal(SIGXFSZ, note_thread);
+    GET(setrlimit(RLIMIT_FSIZE, &limit));
 }
 
 static atomic_int over;

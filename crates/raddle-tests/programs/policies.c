@@ -60,12 +60,17 @@ static void release(int count)
 
 static int log_of[100], logged;
 
-static void *note_with_nice(void *key)
+static void *note_when_released(void *key)
 {
-    be_nice((int)(intptr_t)key);
     wait_for_release();
     log_of[logged++] = (int)(intptr_t)key;
     return NULL;
+}
+
+static void *note_with_nice(void *key)
+{
+    be_nice((int)(intptr_t)key);
+    return note_when_released(key);
 }
 
 static void *note_with_deadline(void *key)
@@ -73,9 +78,7 @@ static void *note_with_deadline(void *key)
     if (key) {
         have_deadline((int)(intptr_t)key);
     }
-    wait_for_release();
-    log_of[logged++] = (int)(intptr_t)key;
-    return NULL;
+    return note_when_released(key);
 }
 
 static void order(void *(*note)(void *), int count, char **keys)
@@ -130,30 +133,24 @@ static void *burn(void *argument)
     return NULL;
 }
 
-static void burn_all(int count, char **specs)
+/* Burns so much CPU time in all. The less the machine gives, the longer: what it takes from one
+ * carrier must not count. */
+static void use(int64_t time_ns)
 {
-    pthread_t threads[100];
-    static struct burner burners[100];
-    for (int i = 0; i < count; i++) {
-        CHECK(sscanf(specs[i], "%15[^:]:%d", burners[i].name, &burners[i].nice) == 2);
-        threads[i] = start(burn, &burners[i]);
-    }
-    release(count);
-    /* The less the machine gives, the longer: what it takes from one carrier must not count. */
     int64_t until_ns = now_ns() + 20 * SECOND;
-    int64_t used_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) + 3 * SECOND;
+    int64_t used_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) + time_ns;
     while (clock_ns(CLOCK_PROCESS_CPUTIME_ID) < used_ns && now_ns() < until_ns) {
         sleep_ms(50);
     }
-    atomic_store(&stop, 1);
-    join_all(threads, count);
-    for (int i = 0; i < count; i++) {
-        printf("%ld ", (long)(burners[i].used_ns / MS));
-    }
-    printf("\n");
 }
 
-static void burn_during(int64_t time_ns, int count, char **specs)
+static void last(int64_t time_ns)
+{
+    sleep_ms(time_ns / MS);
+}
+
+/* Threads compute until `wait` returns. */
+static void burn_all(void (*wait)(int64_t time_ns), int64_t time_ns, int count, char **specs)
 {
     pthread_t threads[100];
     static struct burner burners[100];
@@ -162,7 +159,7 @@ static void burn_during(int64_t time_ns, int count, char **specs)
         threads[i] = start(burn, &burners[i]);
     }
     release(count);
-    sleep_ms(time_ns / MS);
+    wait(time_ns);
     atomic_store(&stop, 1);
     join_all(threads, count);
     for (int i = 0; i < count; i++) {
@@ -319,9 +316,9 @@ int main(int count, char **words)
     } else if (!strcmp(words[1], "overtake")) {
         overtake();
     } else if (!strcmp(words[1], "burn")) {
-        burn_all(count - 2, words + 2);
+        burn_all(use, 3 * SECOND, count - 2, words + 2);
     } else if (!strcmp(words[1], "during")) {
-        burn_during(atoi(words[2]) * MS, count - 3, words + 3);
+        burn_all(last, atoi(words[2]) * MS, count - 3, words + 3);
     } else if (!strcmp(words[1], "across")) {
         across();
     } else if (!strcmp(words[1], "stuck")) {
