@@ -8,16 +8,16 @@
 //! without std's line about it.
 
 mod join;
+mod scope;
 
 use crate::completion::{self, Completion};
 use crate::engine::Engine;
 use crate::runtime;
 pub use join::{JoinHandle, SelfJoin};
 use raddle_interface::Birth;
+pub use scope::{Scope, ScopedJoinHandle, scope};
 use std::io;
-pub use std::thread::{
-    ScopedJoinHandle, Thread, ThreadId, current, park, park_timeout, sleep, yield_now,
-};
+pub use std::thread::{Thread, ThreadId, current, park, park_timeout, sleep, yield_now};
 use std::time::Duration;
 
 /// The stack of a thread that doesn't ask for another, in bytes: std's.
@@ -112,6 +112,15 @@ impl Builder {
     }
 
     /// The engine that the thread belongs to. Default: the first one.
+    ///
+    /// ```
+    /// # use raddle::runtime::{Status, status};
+    /// # if status() != Status::Green { return Ok(()); }
+    /// let engine = raddle::engine::Engine::builder().build()?;
+    /// let thread = raddle::Builder::new().engine(&engine).spawn(|| 5)?;
+    /// assert_eq!(thread.join().unwrap(), 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn engine(mut self, engine: &Engine) -> Self {
         self.engine = Some(engine.clone());
         self
@@ -119,6 +128,12 @@ impl Builder {
 
     /// How important the thread is to policies that go by it ([`BuiltIn::Priority`]): 1 to 99, the
     /// most important; 0, as without this, is below all. More than 99 is 99.
+    ///
+    /// ```
+    /// let urgent = raddle::Builder::new().priority(50).spawn(|| 5)?;
+    /// assert_eq!(urgent.join().unwrap(), 5);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// [`BuiltIn::Priority`]: crate::engine::BuiltIn::Priority
     pub fn priority(mut self, priority: u8) -> Self {
@@ -128,6 +143,13 @@ impl Builder {
 
     /// How soon after becoming runnable the thread should have run, to policies that go by it
     /// ([`BuiltIn::Deadline`]). Default: no matter when.
+    ///
+    /// ```
+    /// let soon = std::time::Duration::from_millis(5);
+    /// let frame = raddle::Builder::new().deadline(soon).spawn(|| 5)?;
+    /// assert_eq!(frame.join().unwrap(), 5);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// [`BuiltIn::Deadline`]: crate::engine::BuiltIn::Deadline
     pub fn deadline(mut self, deadline: Duration) -> Self {
@@ -166,39 +188,51 @@ impl Builder {
         self,
         f: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {
+        // SAFETY: nothing is borrowed.
+        unsafe { self.spawn_unchecked(f) }
+    }
+
+    /// [`Builder::spawn`] of what may borrow.
+    ///
+    /// # Safety
+    /// What `f` borrows, and the result, must live until `f` has returned and its result is gone.
+    unsafe fn spawn_unchecked<T: Send>(
+        self,
+        f: impl FnOnce() -> T + Send,
+    ) -> io::Result<JoinHandle<T>> {
         let niceness = self.allowed_niceness()?;
         let run = move || {
             become_nice(niceness);
             f()
         };
-        let (engine, birth, name) = self.split();
-        let Some(engine) = engine else {
-            let _birth = NextBirth::ask_if_any(birth);
-            return self.start(run);
+        let Some(engine) = self.engine.clone() else {
+            let _birth = NextBirth::ask_if_any(self.birth);
+            // SAFETY: the caller's promise.
+            return unsafe { self.start(run) };
         };
-        engine.adopt(birth, name.as_deref(), |member| {
-            self.start(move || {
+        let name = self.name.clone();
+        engine.adopt(self.birth, name.as_deref(), |member| {
+            let run = move || {
                 member.begin();
                 run()
-            })
+            };
+            // SAFETY: as above.
+            unsafe { self.start(run) }
         })
     }
 
-    /// The engine, what else the runtime is told of the thread, and its name if an engine wants it.
-    fn split(&self) -> (Option<Engine>, Birth, Option<String>) {
-        let name = self.engine.as_ref().and_then(|_| self.name.clone());
-        (self.engine.clone(), self.birth, name)
-    }
-
-    fn start<T: Send + 'static>(
-        self,
-        f: impl FnOnce() -> T + Send + 'static,
-    ) -> io::Result<JoinHandle<T>> {
+    /// Makes the thread.
+    ///
+    /// # Safety
+    /// As for [`Builder::spawn_unchecked`].
+    unsafe fn start<T: Send>(self, f: impl FnOnce() -> T + Send) -> io::Result<JoinHandle<T>> {
         if self.name.is_none() {
-            return join::spawn(self.stack_size.unwrap_or(STACK_SIZE), f);
+            // SAFETY: the caller's promise.
+            return unsafe { join::spawn(self.stack_size.unwrap_or(STACK_SIZE), f) };
         }
         let _green = NextIsGreen::ask();
-        self.into_std().spawn(f).map(JoinHandle::of_std)
+        // SAFETY: as above.
+        unsafe { self.into_std().spawn_unchecked(f) }.map(JoinHandle::of_std)
     }
 
     /// Starts a green thread in a scope that runs `f`.
@@ -223,24 +257,7 @@ impl Builder {
         scope: &Scope<'scope, 'env>,
         f: impl FnOnce() -> T + Send + 'scope,
     ) -> io::Result<ScopedJoinHandle<'scope, T>> {
-        let niceness = self.allowed_niceness()?;
-        let run = move || {
-            become_nice(niceness);
-            f()
-        };
-        let (engine, birth, name) = self.split();
-        let Some(engine) = engine else {
-            let _birth = NextBirth::ask_if_any(birth);
-            let _green = NextIsGreen::ask();
-            return self.into_std().spawn_scoped(scope.0, run);
-        };
-        engine.adopt(birth, name.as_deref(), |member| {
-            let _green = NextIsGreen::ask();
-            self.into_std().spawn_scoped(scope.0, move || {
-                member.begin();
-                run()
-            })
-        })
+        scope.start(self, f)
     }
 
     /// The niceness that was asked for, if this process may have it: the calling thread has it for
@@ -404,78 +421,6 @@ pub fn spawn_blocking<T: Send + 'static>(
     let builder = std::thread::Builder::new().stack_size(STACK_SIZE);
     builder.spawn(move || promise.run(f))?;
     Ok(completion)
-}
-
-/// Where green threads can be started that borrow from the caller: see [`scope()`].
-///
-/// ```
-/// fn start<'scope>(scope: raddle::thread::Scope<'scope, '_>, word: &'scope str) {
-///     scope.spawn(move || println!("{word}"));
-/// }
-/// let word = String::from("warp");
-/// raddle::scope(|scope| start(scope, &word));
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct Scope<'scope, 'env: 'scope>(&'scope std::thread::Scope<'scope, 'env>);
-
-impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Starts a green thread that runs `f` and may borrow what outlives the scope.
-    ///
-    /// ```
-    /// let mut words = vec!["warp"];
-    /// raddle::scope(|scope| {
-    ///     scope.spawn(|| words.push("weft"));
-    /// });
-    /// assert_eq!(words, ["warp", "weft"]);
-    /// ```
-    ///
-    /// # Panics
-    /// If no thread can be made; [`Builder::spawn_scoped`] says so instead.
-    pub fn spawn<T: Send + 'scope>(
-        &self,
-        f: impl FnOnce() -> T + Send + 'scope,
-    ) -> ScopedJoinHandle<'scope, T> {
-        Builder::new()
-            .spawn_scoped(self, f)
-            .expect("a thread can be made")
-    }
-}
-
-/// Runs `f` with a scope, and waits for all threads that were started in it.
-///
-/// ```
-/// let words = vec!["warp", "weft"];
-/// let lengths: Vec<usize> = raddle::scope(|scope| {
-///     let threads: Vec<_> = words.iter().map(|word| scope.spawn(|| word.len())).collect();
-///     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-/// });
-/// assert_eq!(lengths, [4, 4]);
-/// ```
-///
-/// What ends before the scope can't be borrowed, nor what another thread of it changes:
-///
-/// ```compile_fail,E0597
-/// raddle::scope(|scope| {
-///     let short = String::from("weft");
-///     scope.spawn(|| println!("{short}"));
-/// });
-/// ```
-///
-/// ```compile_fail,E0499
-/// let mut count = 0;
-/// raddle::scope(|scope| {
-///     scope.spawn(|| count += 1);
-///     scope.spawn(|| count += 1);
-/// });
-/// ```
-///
-/// # Panics
-/// If a thread of the scope panicked that nobody joined.
-pub fn scope<'env, F, T>(f: F) -> T
-where
-    F: for<'scope> FnOnce(Scope<'scope, 'env>) -> T,
-{
-    std::thread::scope(|scope| f(Scope(scope)))
 }
 
 /// Runs `f` on a kernel thread of its own with a stack of at least `stack_size` bytes, and waits

@@ -219,10 +219,13 @@ impl<T> Drop for Native<T> {
 ///
 /// # Errors
 /// EAGAIN or ENOMEM.
-pub(super) fn spawn<T, F>(stack_size: usize, run: F) -> io::Result<JoinHandle<T>>
+///
+/// # Safety
+/// What `run` borrows, and what it returns, must live until it has returned and that is gone.
+pub(super) unsafe fn spawn<T, F>(stack_size: usize, run: F) -> io::Result<JoinHandle<T>>
 where
-    T: Send + 'static,
-    F: FnOnce() -> T + Send + 'static,
+    T: Send,
+    F: FnOnce() -> T + Send,
 {
     let start = Box::new(Start {
         packet: Packet {
