@@ -3,6 +3,7 @@
 use super::errors::{BuildError, message};
 use super::shared::{MAX_WORKERS, Shared};
 use super::{Pool, PoolRef};
+use crate::engine::Engine;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -144,6 +145,7 @@ pub(super) struct Config {
     pub min_workers: usize,
     pub max_workers: usize,
     pub stack_size_bytes: Option<usize>,
+    pub engine: Option<Engine>,
     pub keep_alive: Duration,
     pub tick: Duration,
     pub memory_reserve_percent: u8,
@@ -186,6 +188,7 @@ impl Builder {
                 min_workers: cpus.min(MAX_WORKERS),
                 max_workers: 0,
                 stack_size_bytes: None,
+                engine: None,
                 keep_alive: Duration::from_secs(20),
                 tick: Duration::from_millis(100),
                 memory_reserve_percent: 5,
@@ -247,6 +250,28 @@ impl Builder {
     /// ```
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.config.stack_size_bytes = Some(bytes);
+        self
+    }
+
+    /// The engine that its workers belong to, which several pools may share. Once that is shut
+    /// down the pool gets no more workers. Dispose of the pool before
+    /// [waiting](crate::engine::Engine::wait) for the engine: idle workers are threads, too.
+    /// Default: the first engine.
+    ///
+    /// # Examples
+    /// ```
+    /// # use raddle::runtime::{Status, status};
+    /// # if status() != Status::Green { return Ok(()); }
+    /// use raddle::engine::{BuiltIn, Engine};
+    /// use raddle::pool::Pool;
+    /// let batch = Engine::builder().carriers(1).policy(BuiltIn::Fair).cpu_share(50).build()?;
+    /// let pool = Pool::builder().engine(&batch).build()?;
+    /// assert_eq!(pool.task(|| 6 * 7)?.wait()?, 42);
+    /// assert!(batch.stats().started > 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn engine(mut self, engine: &Engine) -> Self {
+        self.config.engine = Some(engine.clone());
         self
     }
 

@@ -358,6 +358,9 @@ impl Shared {
         if let Some(bytes) = self.config.stack_size_bytes {
             builder = builder.stack_size(bytes);
         }
+        if let Some(engine) = &self.config.engine {
+            builder = builder.engine(engine);
+        }
         let Some(shared) = self.me.upgrade() else {
             return Err(QueueError::Closed);
         };
