@@ -269,6 +269,13 @@ impl Sides {
             .map(|i| unsafe { &*self.list[i].load(Ordering::Acquire) })
     }
 
+    /// CPU time that the carriers of engine `number` have used so far.
+    pub fn cpu_ns(&self, number: u32) -> u64 {
+        let own = self.carriers().filter(|carrier| carrier.side() == number);
+        own.map(|carrier| kthread::cpu_ns(carrier.kernel_tid.load(Ordering::Relaxed)))
+            .sum()
+    }
+
     /// Makes engine `number` what `plan` says; at start-up.
     pub fn set(&self, number: u32, plan: Plan) {
         let side = &self.all[number as usize];

@@ -18,7 +18,7 @@ pub use ums::{Ended, Lease, ListControl, WorkerControl};
 pub const SYMBOL: &CStr = c"raddle_runtime";
 
 /// Changes whenever the table's meaning does.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The environment variable by which a program that loads the runtime itself asks that threads be
 /// green on request only.
@@ -72,6 +72,8 @@ pub struct Runtime {
     pub set_policy: extern "C" fn(u32),
     /// The policy of the first engine, by its number; 5 is a plug-in.
     pub policy: extern "C" fn() -> u32,
+    /// CPU time that the carriers of the engine of this number have used so far.
+    pub engine_cpu_ns: extern "C" fn(u32) -> u64,
 }
 
 /// What a new engine is to be.

@@ -35,6 +35,7 @@ pub static raddle_runtime: Runtime = Runtime {
     next_birth,
     set_policy,
     policy,
+    engine_cpu_ns,
 };
 
 /// The process is taken over.
@@ -149,4 +150,8 @@ extern "C" fn set_policy(number: u32) {
 
 extern "C" fn policy() -> u32 {
     ENGINE.injector.kind() as u32
+}
+
+extern "C" fn engine_cpu_ns(number: u32) -> u64 {
+    ENGINE.sides.cpu_ns(number)
 }

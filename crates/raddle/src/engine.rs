@@ -21,181 +21,69 @@
 //! A [`Policy`] of your own is a type with two functions, in safe Rust:
 //! `examples/custom_policy.rs` shows one.
 
+mod builder;
 mod custom;
 mod policy;
+mod table;
 
+pub use builder::{Builder, Error, MAX_CARRIERS, MAX_SHARE};
 pub use policy::{BuiltIn, Choice, Failure, Policy, Reason, Runnable};
+pub use table::{Table, TablePolicy, TableThread};
 
 use crate::runtime;
 use crate::thread::{Builder as ThreadBuilder, JoinHandle, NextBirth};
 use crate::ums;
 use custom::Shared;
-use raddle_interface::{Birth, EnginePlan};
+use raddle_interface::Birth;
 use std::cell::Cell;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-
-/// The most carriers of one engine.
-pub const MAX_CARRIERS: usize = 64;
-/// The largest share, in percent of one CPU.
-pub const MAX_SHARE: u32 = 102_400;
+use std::time::Duration;
 
 thread_local! {
     /// The engine that the calling thread belongs to; 0 for the first.
     static OWN: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What can't be done with an engine, and why.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Error {
-    /// Threads are kernel threads here ([`runtime::status`]).
-    Unsupported,
-    /// An engine without carriers was asked for.
-    NoCarriers,
-    /// One with more than [`MAX_CARRIERS`] was.
-    TooManyCarriers,
-    /// A share must be from 1 to [`MAX_SHARE`].
-    BadShare,
-    /// The process has as many engines as it can have (48).
-    TooManyEngines,
-    /// The threads of a policy of one's own can't be made.
-    NoThreads,
-    /// The engine gets no more threads: it was shut down.
-    ShutDown,
-    /// A thread of the engine can't wait for all of them to end.
-    WaitsForItself,
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str(match self {
-            Self::Unsupported => "there is no runtime for green threads here",
-            Self::NoCarriers => "an engine needs a carrier",
-            Self::TooManyCarriers => "an engine has at most 64 carriers",
-            Self::BadShare => "a share is from 1 to 102400 percent of a CPU",
-            Self::TooManyEngines => "the process has 48 engines already",
-            Self::NoThreads => "no thread can be made for the policy",
-            Self::ShutDown => "the engine was shut down",
-            Self::WaitsForItself => "a thread can't wait for its own engine's end",
-        })
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<Error> for io::Error {
-    fn from(error: Error) -> Self {
-        let kind = match error {
-            Error::Unsupported => io::ErrorKind::Unsupported,
-            Error::TooManyEngines | Error::NoThreads => io::ErrorKind::WouldBlock,
-            Error::WaitsForItself => io::ErrorKind::Deadlock,
-            _ => io::ErrorKind::InvalidInput,
-        };
-        Self::new(kind, error)
-    }
-}
-
-/// How an engine is made.
-#[derive(Debug, Default)]
-pub struct Builder {
-    name: String,
-    carriers: Option<usize>,
-    share: Option<u32>,
-    choice: Choice,
-}
-
-impl Builder {
-    /// The engine's name, for messages about it.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
-
-    /// How many kernel threads run its threads, 1 to [`MAX_CARRIERS`]. Default: as many as its
-    /// share is worth, or as CPUs may be used.
-    pub fn carriers(mut self, count: usize) -> Self {
-        self.carriers = Some(count);
-        self
-    }
-
-    /// Who runs next: a [`BuiltIn`] policy, or a [`Policy`] of your own. Default: fifo.
-    pub fn policy(mut self, policy: impl Into<Choice>) -> Self {
-        self.choice = policy.into();
-        self
-    }
-
-    /// The most CPU time that its threads use together, in percent of one CPU, whatever else is
-    /// idle: 150 is one CPU and a half. It holds on average over some 20 milliseconds.
-    pub fn cpu_share(mut self, percent: u32) -> Self {
-        self.share = Some(percent);
-        self
-    }
-
-    /// Makes the engine. Its carriers are made with its first thread.
-    ///
-    /// # Errors
-    /// [`Error`], but the last two.
-    pub fn build(self) -> Result<Engine, Error> {
-        let runtime = runtime::table().ok_or(Error::Unsupported)?;
-        let carriers = match self.carriers {
-            Some(0) => return Err(Error::NoCarriers),
-            Some(count) if count > MAX_CARRIERS => return Err(Error::TooManyCarriers),
-            count => count.unwrap_or(0) as u32,
-        };
-        let quota = match self.share {
-            Some(percent) if !(1..=MAX_SHARE).contains(&percent) => return Err(Error::BadShare),
-            percent => percent.unwrap_or(0),
-        };
-        let policy = match &self.choice {
-            Choice::BuiltIn(kind) => *kind as u32,
-            Choice::Own(_) => BuiltIn::Fifo as u32,
-        };
-        let plan = EnginePlan {
-            policy,
-            carriers,
-            quota,
-        };
-        let number = (runtime.open_engine)(&plan);
-        if number == 0 {
-            return Err(Error::TooManyEngines);
-        }
-        let inner = |custom| {
-            Engine(Arc::new(Inner {
-                name: self.name.clone(),
-                number,
-                members: Mutex::new(Members::default()),
-                empty: Condvar::new(),
-                custom,
-            }))
-        };
-        let Choice::Own(policy) = self.choice else {
-            return Ok(inner(None));
-        };
-        let drivers = match (carriers, quota) {
-            (0, 0) => std::thread::available_parallelism().map_or(1, usize::from),
-            (0, percent) => percent.div_ceil(100) as usize,
-            (carriers, _) => carriers as usize,
-        };
-        let shared = Shared::start(&self.name, number, drivers.min(MAX_CARRIERS), policy);
-        shared.map(|shared| inner(Some(shared))).map_err(|_| {
-            (runtime.close_engine)(number);
-            Error::NoThreads
-        })
-    }
-}
-
 #[derive(Default)]
 struct Members {
     count: usize,
+    started: u64,
     is_shut: bool,
+}
+
+/// An engine's counters at about one moment.
+///
+/// ```
+/// # use raddle::runtime::{Status, status};
+/// # if status() != Status::Green { return Ok(()); }
+/// let engine = raddle::engine::Engine::builder().build()?;
+/// assert_eq!(engine.stats().started, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Threads now.
+    pub threads: usize,
+    /// Threads so far.
+    pub started: u64,
+    /// CPU time that its carriers have used so far, whoever's threads they ran.
+    pub cpu: Duration,
+}
+
+/// CPU time that the carriers of the engine of this number have used, for whatever engine.
+fn cpu(number: u32) -> Duration {
+    Duration::from_nanos(runtime::table().map_or(0, |runtime| (runtime.engine_cpu_ns)(number)))
 }
 
 struct Inner {
     name: String,
     /// The runtime's name for it.
     number: u32,
+    /// What an earlier engine's threads have used of its carriers.
+    cpu_before: Duration,
     members: Mutex<Members>,
     /// The last thread has ended.
     empty: Condvar,
@@ -223,17 +111,44 @@ impl Drop for Inner {
 
 /// An engine beside the first. Clones are the same engine; it lasts as long as one of them or a
 /// thread of its does.
+///
+/// ```
+/// # use raddle::runtime::{Status, status};
+/// # if status() != Status::Green { return Ok(()); }
+/// use raddle::engine::Engine;
+/// let engine = Engine::builder().build()?;
+/// let answer = engine.clone().spawn(|| 6 * 7)?;
+/// drop(engine); // it goes on for its thread
+/// assert_eq!(answer.join().unwrap(), 42);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Engine(Arc<Inner>);
 
 impl Engine {
     /// How to make one.
+    ///
+    /// ```
+    /// # use raddle::runtime::{Status, status};
+    /// # if status() != Status::Green { return Ok(()); }
+    /// let engine = raddle::engine::Engine::builder().carriers(1).build()?;
+    /// assert_eq!(engine.threads(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn builder() -> Builder {
         Builder::default()
     }
 
     /// Starts a green thread of this engine that runs `f`: [`crate::Builder::engine`] with no
     /// other wish.
+    ///
+    /// ```
+    /// # use raddle::runtime::{Status, status};
+    /// # if status() != Status::Green { return Ok(()); }
+    /// let engine = raddle::engine::Engine::builder().build()?;
+    /// assert_eq!(engine.spawn(|| 6 * 7)?.join().unwrap(), 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`crate::Builder::spawn`].
@@ -245,21 +160,81 @@ impl Engine {
     }
 
     /// Its name.
+    ///
+    /// ```
+    /// # use raddle::runtime::{Status, status};
+    /// # if status() != Status::Green { return Ok(()); }
+    /// let engine = raddle::engine::Engine::builder().name("batch").build()?;
+    /// assert_eq!(engine.name(), "batch");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
     /// The number by which `raddle dump` and `raddle ctl` know it.
+    ///
+    /// ```
+    /// # use raddle::runtime::{Status, status};
+    /// # if status() != Status::Green { return Ok(()); }
+    /// let engine = raddle::engine::Engine::builder().build()?;
+    /// assert_ne!(engine.number(), 0); // that is the first engine's
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn number(&self) -> u32 {
         self.0.number
     }
 
     /// How many threads it has.
+    ///
+    /// ```
+    /// # use raddle::runtime::{Status, status};
+    /// # if status() != Status::Green { return Ok(()); }
+    /// let engine = raddle::engine::Engine::builder().build()?;
+    /// let thread = engine.spawn(std::thread::park)?;
+    /// assert_eq!(engine.threads(), 1);
+    /// thread.thread().unpark();
+    /// thread.join().unwrap();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn threads(&self) -> usize {
         self.0.members().count
     }
 
+    /// Its counters.
+    ///
+    /// ```
+    /// # use raddle::runtime::{Status, status};
+    /// # if status() != Status::Green { return Ok(()); }
+    /// let engine = raddle::engine::Engine::builder().carriers(1).build()?;
+    /// engine.spawn(|| ())?.join().unwrap();
+    /// engine.wait()?;
+    /// let stats = engine.stats();
+    /// assert_eq!((stats.threads, stats.started), (0, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stats(&self) -> Stats {
+        let (threads, started) = {
+            let members = self.0.members();
+            (members.count, members.started)
+        };
+        Stats {
+            threads,
+            started,
+            cpu: cpu(self.0.number).saturating_sub(self.0.cpu_before),
+        }
+    }
+
     /// Changes the share ([`Builder::cpu_share`]); `None` for as much as there is.
+    ///
+    /// ```
+    /// # use raddle::runtime::{Status, status};
+    /// # if status() != Status::Green { return Ok(()); }
+    /// let engine = raddle::engine::Engine::builder().cpu_share(30).build()?;
+    /// engine.set_cpu_share(None)?;
+    /// assert!(engine.set_cpu_share(Some(0)).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// [`Error::BadShare`].
@@ -274,11 +249,30 @@ impl Engine {
     }
 
     /// From now on no thread can be started here. Those that run go on.
+    ///
+    /// ```
+    /// # use raddle::runtime::{Status, status};
+    /// # if status() != Status::Green { return Ok(()); }
+    /// let engine = raddle::engine::Engine::builder().build()?;
+    /// engine.shut_down();
+    /// assert!(engine.spawn(|| ()).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn shut_down(&self) {
         self.0.members().is_shut = true;
     }
 
     /// Waits until the engine has no threads.
+    ///
+    /// ```
+    /// # use raddle::runtime::{Status, status};
+    /// # if status() != Status::Green { return Ok(()); }
+    /// let engine = raddle::engine::Engine::builder().build()?;
+    /// let thread = engine.spawn(|| ())?;
+    /// engine.wait()?;
+    /// assert!(thread.is_finished());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Blocking
     /// The calling thread.
@@ -286,19 +280,67 @@ impl Engine {
     /// # Errors
     /// [`Error::WaitsForItself`] on one of its threads.
     pub fn wait(&self) -> Result<(), Error> {
-        if OWN.get() == self.0.number {
-            return Err(Error::WaitsForItself);
-        }
-        let mut members = self.0.members();
-        while members.count != 0 {
-            let woken = self.0.empty.wait(members);
-            members = woken.unwrap_or_else(PoisonError::into_inner);
-        }
+        self.refuse_own()?;
+        let has_some = |members: &mut Members| members.count != 0;
+        drop(self.0.empty.wait_while(self.0.members(), has_some));
         Ok(())
+    }
+
+    /// The same, but for `timeout` at most: false if it still has some.
+    ///
+    /// ```
+    /// # use raddle::runtime::{Status, status};
+    /// # if status() != Status::Green { return Ok(()); }
+    /// use std::time::Duration;
+    /// let engine = raddle::engine::Engine::builder().carriers(1).build()?;
+    /// let thread = engine.spawn(std::thread::park)?;
+    /// assert!(!engine.wait_timeout(Duration::from_millis(1))?);
+    /// thread.thread().unpark();
+    /// assert!(engine.wait_timeout(Duration::from_secs(60))?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Blocking
+    /// The calling thread.
+    ///
+    /// # Errors
+    /// As [`Engine::wait`].
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<bool, Error> {
+        self.refuse_own()?;
+        let has_some = |members: &mut Members| members.count != 0;
+        let members = self.0.members();
+        let waited = self.0.empty.wait_timeout_while(members, timeout, has_some);
+        let (members, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        Ok(members.count == 0)
+    }
+
+    fn refuse_own(&self) -> Result<(), Error> {
+        match OWN.get() == self.0.number {
+            true => Err(Error::WaitsForItself),
+            false => Ok(()),
+        }
     }
 
     /// What the engine's own [`Policy`] did wrong, if it did: threads run first come, first served
     /// since then.
+    ///
+    /// ```
+    /// # use raddle::runtime::{Status, status};
+    /// # if status() != Status::Green { return Ok(()); }
+    /// use raddle::engine::{Engine, Failure, Policy, Reason, Runnable};
+    /// /// Forgets everybody.
+    /// struct Careless;
+    /// impl Policy for Careless {
+    ///     fn enqueue(&mut self, _: Runnable, _: Reason) {}
+    ///     fn pick(&mut self) -> Option<Runnable> {
+    ///         None
+    ///     }
+    /// }
+    /// let engine = Engine::builder().carriers(1).policy(Careless).build()?;
+    /// engine.spawn(|| ())?.join().unwrap(); // all the same
+    /// assert_eq!(engine.policy_failure(), Some(Failure::Lost));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn policy_failure(&self) -> Option<Failure> {
         self.0.custom.as_ref()?.failure()
     }
@@ -330,6 +372,7 @@ impl Engine {
             return Err(Error::ShutDown);
         }
         members.count += 1;
+        members.started += 1;
         Ok(Member(self.clone()))
     }
 }
@@ -349,6 +392,9 @@ impl Member {
     /// On the thread itself.
     pub(crate) fn begin(&self) {
         OWN.set(self.0.number());
+        if self.0.0.custom.is_some() {
+            ums::note_thread();
+        }
     }
 }
 

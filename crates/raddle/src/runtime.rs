@@ -181,6 +181,13 @@ pub fn set_policy(policy: BuiltIn) {
 }
 
 /// The policy of the first engine; `None` for a plug-in, and where threads are kernel threads.
+///
+/// ```
+/// match raddle::runtime::policy() {
+///     Some(policy) => println!("{policy:?}"),
+///     None => println!("not one of Raddle's"),
+/// }
+/// ```
 pub fn policy() -> Option<BuiltIn> {
     match (table()?.policy)() {
         0 => Some(BuiltIn::Fifo),

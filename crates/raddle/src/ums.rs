@@ -91,8 +91,8 @@ mod context;
 mod list;
 mod scheduler;
 
-pub(crate) use context::as_worker;
 pub use context::{Context, State, current, spawn, spawn_with, yield_now};
+pub(crate) use context::{as_worker, note_thread};
 pub use list::{CompletionList, Items};
 pub use scheduler::{Cause, Next, Reason, Refused, Scheduler, Why, enter_scheduling_mode};
 pub(crate) use scheduler::{Mode, claim, run_for};

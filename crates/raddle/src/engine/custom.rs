@@ -17,6 +17,7 @@
 //! long is given up by the *watcher*, which sleeps while nobody calls; another driver is made.
 
 use super::policy::{Failure, Policy, Reason, Runnable};
+use super::table::ThreadCell;
 use crate::thread::{Builder, NextBirth};
 use crate::ums::{self, CompletionList, Context};
 use raddle_interface::{Birth, Claim, Ended};
@@ -41,7 +42,9 @@ pub struct Worker {
     pub(super) name: Option<String>,
     pub(super) birth: Birth,
     pub(super) ran_ns: AtomicU64,
-    context: Context,
+    /// What a policy in C's form has of it.
+    pub(super) seen: ThreadCell,
+    pub(super) context: Context,
     has_run: AtomicBool,
 }
 
@@ -179,6 +182,7 @@ impl Shared {
             name: name.map(str::to_owned),
             birth: *birth,
             ran_ns: AtomicU64::new(0),
+            seen: ThreadCell::default(),
             context: context.clone(),
             has_run: AtomicBool::new(false),
         });

@@ -7,6 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The policies that Raddle has.
+///
+/// ```
+/// # use raddle::runtime::{Status, status};
+/// # if status() != Status::Green { return Ok(()); }
+/// use raddle::engine::{BuiltIn, Engine};
+/// let engine = Engine::builder().policy(BuiltIn::Lifo).build()?;
+/// assert_eq!(engine.spawn(|| 5)?.join().unwrap(), 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u32)]
 #[non_exhaustive]
@@ -26,7 +35,37 @@ pub enum BuiltIn {
     Deadline = 4,
 }
 
+impl BuiltIn {
+    /// The policy of this name, as `raddle run --policy` knows them: fifo, lifo, priority, fair or
+    /// deadline.
+    ///
+    /// ```
+    /// use raddle::engine::BuiltIn;
+    /// assert_eq!(BuiltIn::by_name("fair"), Some(BuiltIn::Fair));
+    /// assert_eq!(BuiltIn::by_name("unfair"), None);
+    /// ```
+    pub fn by_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "fifo" => Self::Fifo,
+            "lifo" => Self::Lifo,
+            "priority" => Self::Priority,
+            "fair" => Self::Fair,
+            "deadline" => Self::Deadline,
+            _ => return None,
+        })
+    }
+}
+
 /// The policy of an engine: a built-in one, or one's own.
+///
+/// ```
+/// # use raddle::runtime::{Status, status};
+/// # if status() != Status::Green { return Ok(()); }
+/// use raddle::engine::{BuiltIn, Choice, Engine};
+/// let chosen: Choice = BuiltIn::by_name("fair").unwrap_or_default().into();
+/// assert!(Engine::builder().policy(chosen).build().is_ok());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub enum Choice {
     /// One of Raddle's, which runs inside the runtime.
     BuiltIn(BuiltIn),
@@ -62,6 +101,29 @@ impl fmt::Debug for Choice {
 }
 
 /// Why a thread can run.
+///
+/// ```
+/// # use raddle::runtime::{Status, status};
+/// # if status() != Status::Green { return Ok(()); }
+/// use raddle::engine::{Engine, Policy, Reason, Runnable};
+/// use std::collections::VecDeque;
+/// /// In turn, but who has waited for something comes before who computes.
+/// struct Interactive(VecDeque<Runnable>);
+/// impl Policy for Interactive {
+///     fn enqueue(&mut self, thread: Runnable, reason: Reason) {
+///         match reason {
+///             Reason::Woken => self.0.push_front(thread),
+///             _ => self.0.push_back(thread),
+///         }
+///     }
+///     fn pick(&mut self) -> Option<Runnable> {
+///         self.0.pop_front()
+///     }
+/// }
+/// let engine = Engine::builder().policy(Interactive(VecDeque::new())).build()?;
+/// assert_eq!(engine.spawn(|| 5)?.join().unwrap(), 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Reason {
@@ -124,6 +186,11 @@ pub trait Policy: Send + 'static {
 }
 
 /// What a policy did wrong.
+///
+/// ```
+/// use raddle::engine::Failure;
+/// assert_eq!(Failure::Lost.to_string(), "dropped a thread");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Failure {
@@ -152,6 +219,32 @@ impl fmt::Display for Failure {
 }
 
 /// A thread that can run, as its engine's policy has it: there is one for each at most.
+///
+/// ```
+/// # use raddle::runtime::{Status, status};
+/// # if status() != Status::Green { return Ok(()); }
+/// use raddle::engine::{Engine, Policy, Reason, Runnable};
+/// use std::time::Duration;
+/// /// By priority, then by niceness, then the soonest, then who has run least, then the oldest.
+/// struct ByTerms(Vec<Runnable>);
+/// impl Policy for ByTerms {
+///     fn enqueue(&mut self, thread: Runnable, _: Reason) {
+///         assert_eq!(thread.name(), Some("weaver"));
+///         println!("{:?} can run", thread.thread_id());
+///         self.0.push(thread);
+///     }
+///     fn pick(&mut self) -> Option<Runnable> {
+///         let soon = |thread: &Runnable| thread.deadline().unwrap_or(Duration::MAX);
+///         self.0.sort_by_key(|t| (255 - t.priority(), t.nice(), soon(t), t.ran(), t.id()));
+///         (!self.0.is_empty()).then(|| self.0.remove(0))
+///     }
+/// }
+/// let engine = Engine::builder().policy(ByTerms(vec![])).build()?;
+/// let weaver = raddle::Builder::new().engine(&engine).name("weaver").priority(5);
+/// assert_eq!(weaver.spawn(|| 5)?.join().unwrap(), 5);
+/// assert_eq!(engine.policy_failure(), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Runnable {
     pub(super) worker: Arc<Worker>,
     /// Its place among those that have come.
@@ -179,6 +272,11 @@ impl Runnable {
     /// [`crate::Builder::nice`].
     pub fn nice(&self) -> i32 {
         self.worker.birth.nice
+    }
+
+    /// Its id (`gettid(2)`); `None` before it has run.
+    pub fn thread_id(&self) -> Option<i32> {
+        self.worker.context.thread_id()
     }
 
     /// [`crate::Builder::deadline`], counted from becoming runnable.

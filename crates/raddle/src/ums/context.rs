@@ -270,6 +270,13 @@ impl Context {
     }
 }
 
+/// The calling worker's context knows the thread's id from now on.
+pub(crate) fn note_thread() {
+    if let Some(own) = current() {
+        own.note_thread();
+    }
+}
+
 /// Calls `make`, which makes a thread, so that this becomes the context's worker.
 pub(crate) fn as_worker<T>(
     context: &Context,
