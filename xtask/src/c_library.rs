@@ -24,6 +24,8 @@ pub const HEADERS: [&str; 3] = [
     "include/raddle_fiber.h",
     "include/raddle_ums.h",
 ];
+/// The form of policies, which plug-ins of `raddle run` have, too.
+pub const POLICY_HEADER: &str = "crates/raddle-interface/include/raddle_policy.h";
 /// What each name begins with.
 pub const PREFIX: &str = "raddle_";
 const PROFILE: &str = "c-library";

@@ -92,6 +92,8 @@ fn install_library(workspace: &Workspace, library: &CLibrary, folder: &Path) -> 
         let text = read(&c_library::source(workspace, header))?;
         place(&text, &folder.join(header), DATA_MODE)?;
     }
+    let policy = read(&workspace.root.join(c_library::POLICY_HEADER))?;
+    place(&policy, &folder.join("include/raddle_policy.h"), DATA_MODE)?;
     for (file, to) in PACKAGING {
         let text = fs::read_to_string(c_library::source(workspace, file))?;
         let series = library

@@ -1,4 +1,5 @@
-"""Python functions on green threads, by ctypes; their results come back by completions.
+"""Python functions on green threads, by ctypes; their results come back by completions. Some run
+on an engine of their own: one carrier, a policy, and half a CPU.
 
     python3 callbacks.py
 
@@ -18,13 +19,48 @@ class Completion(ctypes.Structure):
     _fields_ = [("id", ctypes.c_uint64)]
 
 
+class Engine(ctypes.Structure):
+    """raddle_engine: a handle."""
+
+    _fields_ = [("id", ctypes.c_uint64)]
+
+
+class EngineOptions(ctypes.Structure):
+    """raddle_engine_options; all zero but the size asks for nothing."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("policy", ctypes.c_char_p),
+        ("policy_table", ctypes.c_void_p),
+        ("carriers", ctypes.c_uint32),
+        ("cpu_share", ctypes.c_uint32),
+    ]
+
+
+class ThreadOptions(ctypes.Structure):
+    """raddle_thread_options; likewise."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("stack_size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("flags", ctypes.c_uint32),
+        ("nice", ctypes.c_int32),
+        ("engine", Engine),
+        ("deadline_ns", ctypes.c_uint64),
+        ("priority", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
 def load():
     """The library, with the types of what is used here."""
     raddle = ctypes.CDLL(os.environ.get("RADDLE_LIBRARY", "libraddle.so.0"))
     pointer = ctypes.POINTER
     raddle.raddle_run.argtypes = [
         pointer(Completion),
-        ctypes.c_void_p,
+        pointer(ThreadOptions),
         FUNCTION,
         ctypes.c_void_p,
     ]
@@ -35,6 +71,9 @@ def load():
         pointer(ctypes.c_void_p),
     ]
     raddle.raddle_completion_free.argtypes = [Completion]
+    raddle.raddle_engine_create.argtypes = [pointer(Engine), pointer(EngineOptions)]
+    raddle.raddle_engine_wait.argtypes = [Engine, ctypes.c_int64]
+    raddle.raddle_engine_free.argtypes = [Engine]
     return raddle
 
 
@@ -51,7 +90,7 @@ def check(result):
 class Future:
     """What a function on a green thread of its own will have returned."""
 
-    def __init__(self, function, *arguments):
+    def __init__(self, function, *arguments, engine=None, priority=0):
         self._result = None
         self._error = None
 
@@ -64,7 +103,10 @@ class Future:
 
         self._callback = FUNCTION(run)  # kept as long as the thread may call it
         self._completion = Completion()
-        check(RADDLE.raddle_run(self._completion, None, self._callback, None))
+        options = ThreadOptions(ctypes.sizeof(ThreadOptions), priority=priority)
+        if engine is not None:
+            options.engine = engine
+        check(RADDLE.raddle_run(self._completion, options, self._callback, None))
 
     def result(self, timeout=None):
         """Waits; without the interpreter's lock, as ctypes calls do."""
@@ -86,6 +128,26 @@ def square(number):
     return number * number
 
 
+def cubes_on_an_engine():
+    """The most important first, whenever the engine's carrier is free."""
+    size = ctypes.sizeof(EngineOptions)
+    engine = Engine()
+    options = EngineOptions(size, b"cubes", b"priority", carriers=1, cpu_share=50)
+    if RADDLE.raddle_status() != 1:  # there are no engines
+        return sum(number**3 for number in range(10))
+    check(RADDLE.raddle_engine_create(engine, options))
+    futures = [
+        Future(lambda number: number**3, number, engine=engine, priority=number + 1)
+        for number in range(10)
+    ]
+    total = sum(future.result(timeout=10) for future in futures)
+    check(RADDLE.raddle_engine_wait(engine, -1))
+    for future in futures:
+        future.free()
+    check(RADDLE.raddle_engine_free(engine))
+    return total
+
+
 def main():
     status = RADDLE.raddle_status()
     print("green threads" if status == 1 else f"kernel threads ({status})")
@@ -98,7 +160,7 @@ def main():
         print("an exception goes to who waits")
     for future in [*futures, failing]:
         future.free()
-    print("sum of squares:", total)
+    print(f"sum of squares: {total}, of cubes: {cubes_on_an_engine()}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #include <exception>
 #include <memory>
 #include <raddle.h>
+#include <string>
 #include <system_error>
 #include <tuple>
 #include <type_traits>
@@ -18,6 +19,44 @@ inline int check(int result, const char *what) {
 
 enum class kind : uint32_t { green = 0, light = RADDLE_LIGHT };
 
+// Carriers with a policy ("fair", "priority", ...) and a share of the CPUs in percent of one; 0 for
+// as many carriers, or as much, as there is. Destroyed, it goes on until its last thread has ended.
+class engine {
+public:
+    explicit engine(const std::string &policy, uint32_t carriers = 0, uint32_t cpu_share = 0) {
+        raddle_engine_options options = RADDLE_ENGINE_OPTIONS_INIT;
+        options.policy = policy.c_str();
+        options.carriers = carriers;
+        options.cpu_share = cpu_share;
+        check(raddle_engine_create(&handle_, &options), "raddle::engine");
+    }
+
+    engine(const engine &) = delete;
+    engine &operator=(const engine &) = delete;
+    ~engine() { raddle_engine_free(handle_); }
+
+    void wait() const { check(raddle_engine_wait(handle_, -1), "raddle::engine::wait"); }
+
+    raddle_engine_counters counters() const {
+        raddle_engine_counters counters = {sizeof counters, 0, 0, 0};
+        check(raddle_engine_count(handle_, &counters), "raddle::engine::counters");
+        return counters;
+    }
+
+    raddle_engine handle() const noexcept { return handle_; }
+
+private:
+    raddle_engine handle_ = {0};
+};
+
+// What a thread is beyond its function; as raddle_thread_options.
+inline raddle_thread_options in(const engine &engine, uint32_t priority = 0) {
+    raddle_thread_options options = RADDLE_THREAD_OPTIONS_INIT;
+    options.engine = engine.handle();
+    options.priority = priority;
+    return options;
+}
+
 // As std::thread: it must be joined or detached before it is destroyed, and an exception that
 // leaves its function ends the program.
 class thread {
@@ -25,17 +64,19 @@ public:
     thread() noexcept = default;
 
     template <class F, class... Arguments,
-              class = std::enable_if_t<!std::is_same_v<std::decay_t<F>, thread>>>
+              class = std::enable_if_t<std::is_invocable_v<std::decay_t<F>, std::decay_t<Arguments>...>>>
     explicit thread(F &&function, Arguments &&...arguments)
         : thread(kind::green, std::forward<F>(function), std::forward<Arguments>(arguments)...) {}
 
     template <class F, class... Arguments>
-    thread(kind which, F &&function, Arguments &&...arguments) {
+    thread(kind which, F &&function, Arguments &&...arguments)
+        : thread(of(which), std::forward<F>(function), std::forward<Arguments>(arguments)...) {}
+
+    template <class F, class... Arguments>
+    thread(raddle_thread_options options, F &&function, Arguments &&...arguments) {
         using call = std::tuple<std::decay_t<F>, std::decay_t<Arguments>...>;
         auto owned = std::make_unique<call>(std::forward<F>(function),
                                             std::forward<Arguments>(arguments)...);
-        raddle_thread_options options = RADDLE_THREAD_OPTIONS_INIT;
-        options.flags = static_cast<uint32_t>(which);
         check(raddle_spawn(&handle_, &options, run<call>, owned.get()), "raddle::thread");
         owned.release(); // it is the thread's now
     }
@@ -65,6 +106,12 @@ public:
     }
 
 private:
+    static raddle_thread_options of(kind which) {
+        raddle_thread_options options = RADDLE_THREAD_OPTIONS_INIT;
+        options.flags = static_cast<uint32_t>(which);
+        return options;
+    }
+
     template <class Call> static void *run(void *argument) noexcept {
         std::unique_ptr<Call> call(static_cast<Call *>(argument));
         std::apply([](auto &function, auto &...rest) { function(std::move(rest)...); }, *call);

@@ -1,6 +1,7 @@
 //! Errors as C gets them.
 
 use libc::c_int;
+use raddle::engine;
 use raddle::handles::{HandleError, InsertError, OwnerError};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -60,8 +61,26 @@ impl From<OwnerError> for Errno {
     }
 }
 
+impl From<engine::Error> for Errno {
+    fn from(error: engine::Error) -> Self {
+        use engine::Error;
+        Self(match error {
+            Error::Unsupported => libc::ENOSYS,
+            Error::TooManyEngines => libc::ENOSPC,
+            Error::NoThreads => libc::EAGAIN,
+            Error::ShutDown => libc::ESHUTDOWN,
+            Error::WaitsForItself => libc::EDEADLK,
+            _ => libc::EINVAL, // carriers or a share that can't be
+        })
+    }
+}
+
 impl From<io::Error> for Errno {
     fn from(error: io::Error) -> Self {
+        let own = error.get_ref().and_then(|own| own.downcast_ref());
+        if let Some(&own) = own {
+            return engine::Error::into(own);
+        }
         let by_kind = match error.kind() {
             io::ErrorKind::OutOfMemory => libc::ENOMEM,
             _ => libc::EAGAIN,

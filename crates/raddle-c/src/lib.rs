@@ -15,6 +15,7 @@
 
 mod call;
 mod completion;
+mod engine;
 mod error;
 mod fiber;
 mod handle;

@@ -3,6 +3,7 @@
 use crate::error::Errno;
 use libc::c_char;
 use std::ffi::CStr;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 /// The smallest stack that may be asked for, in bytes.
@@ -10,25 +11,39 @@ const LEAST_STACK: usize = 16 << 10;
 /// More than any address space has, in bytes.
 const MOST_STACK: usize = 1 << 47;
 
-/// Reads a struct whose first member says how large C's is. What a later version appended must be
-/// zero.
+/// A struct of options.
+///
+/// # Safety
+/// It begins with its size, and all zero is a valid one, which asks for nothing.
+pub unsafe trait Options: Copy {
+    /// How large it was in the first version that had it.
+    const FIRST: usize;
+}
+
+/// Reads options, of which C's may be an earlier version's, or a later one's. What a later version
+/// appended must be zero.
 ///
 /// # Safety
 /// As many bytes must be readable as the first member says, and they must be a `T` if there are
 /// enough.
-pub unsafe fn read<T: Copy>(at: NonNull<T>) -> Result<T, Errno> {
+pub unsafe fn read<T: Options>(at: NonNull<T>) -> Result<T, Errno> {
     // SAFETY: the caller's promise.
     let size = unsafe { at.cast::<usize>().read() };
-    if size < size_of::<T>() {
+    if size < T::FIRST {
         return Err(Errno(libc::EINVAL));
     }
     // SAFETY: as above.
     let bytes = unsafe { std::slice::from_raw_parts(at.cast::<u8>().as_ptr(), size) };
-    if bytes[size_of::<T>()..].iter().any(|&byte| byte != 0) {
+    let known = size.min(size_of::<T>());
+    if bytes[known..].iter().any(|&byte| byte != 0) {
         return Err(Errno(libc::E2BIG)); // asks for what only a later version knows
     }
-    // SAFETY: as above.
-    Ok(unsafe { at.read() })
+    let mut options = MaybeUninit::<T>::zeroed();
+    // SAFETY: both have as many bytes; what an earlier version lacks stays zero, which is valid.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), options.as_mut_ptr().cast::<u8>(), known);
+        Ok(options.assume_init())
+    }
 }
 
 /// A name that C gave, or null.

@@ -4,6 +4,7 @@
 //! It is cancelled by a source beside the task, so that this works while somebody waits.
 
 use crate::call::{Compute, Job, Out, Value};
+use crate::engine;
 use crate::error::{Answer, Errno, done, guard};
 use crate::options::{self, name, stack_size};
 use libc::{c_char, c_int, c_void};
@@ -12,6 +13,7 @@ use raddle::pool::{
     self, BuildError, CancelSource, Options, Overflow, Pending, Pool, PoolRef, Priority,
     QueueError, Task, TaskError,
 };
+use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
@@ -38,6 +40,12 @@ pub struct PoolOptions {
     on_start: Option<Hook>,
     on_stop: Option<Hook>,
     hook_argument: Value,
+    engine: u64,
+}
+
+// SAFETY: a size, and integers, addresses and functions for which zero asks for nothing.
+unsafe impl options::Options for PoolOptions {
+    const FIRST: usize = offset_of!(PoolOptions, engine);
 }
 
 struct Disposable {
@@ -155,6 +163,9 @@ fn build(options: Option<NonNull<PoolOptions>>) -> Result<Pool, Errno> {
     }
     if let Some(hook) = options.on_stop {
         builder = builder.on_stop(move |worker| tell(hook, argument, worker));
+    }
+    if options.engine != 0 {
+        builder = builder.engine(&engine::named(options.engine)?);
     }
     if let Some(bytes) = stack_size(options.stack_size)? {
         builder = builder.stack_size(bytes);

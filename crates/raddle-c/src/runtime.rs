@@ -1,7 +1,9 @@
 //! The runtime: its state, its carriers, and the library's version.
 
+use crate::engine::built_in;
 use crate::error::{Errno, guard};
-use libc::c_int;
+use libc::{c_char, c_int};
+use raddle::engine::BuiltIn;
 use raddle::runtime::{self, Status};
 
 /// As in `RADDLE_VERSION`: major, minor and patch take a byte each.
@@ -44,4 +46,25 @@ pub extern "C" fn raddle_set_carriers(count: c_int) -> c_int {
         runtime::set_carriers(count);
         Ok(0)
     })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_set_policy(name: *const c_char) -> c_int {
+    guard(|| {
+        runtime::set_policy(built_in(name)?.ok_or(Errno(libc::EFAULT))?);
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_policy_name() -> *const c_char {
+    let name = match runtime::policy() {
+        Some(BuiltIn::Fifo) => c"fifo",
+        Some(BuiltIn::Lifo) => c"lifo",
+        Some(BuiltIn::Priority) => c"priority",
+        Some(BuiltIn::Fair) => c"fair",
+        Some(BuiltIn::Deadline) => c"deadline",
+        _ => return std::ptr::null(),
+    };
+    name.as_ptr()
 }

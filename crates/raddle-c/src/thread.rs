@@ -6,14 +6,18 @@
 
 use crate::call::{Compute, Job, Out, Value};
 use crate::completion;
+use crate::engine;
 use crate::error::{Answer, Errno, guard};
 use crate::options::{self, name, stack_size};
 use libc::{c_char, c_int, c_void};
+use raddle::engine::Engine;
 use raddle::handles::{Handle, Table};
 use raddle::{light, thread};
 use std::cell::Cell;
+use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
 
 /// RADDLE_LIGHT: a light thread.
 const LIGHT: u32 = 1;
@@ -33,30 +37,43 @@ pub struct Options {
     name: *const c_char,
     flags: u32,
     nice: i32,
+    engine: u64,
+    deadline_ns: u64,
+    priority: u32,
+    reserved: u32,
+}
+
+// SAFETY: a size, and integers and an address for which zero asks for nothing.
+unsafe impl options::Options for Options {
+    const FIRST: usize = offset_of!(Options, engine);
 }
 
 /// Options as they are used.
+#[derive(Default)]
 struct Settings {
     stack_size: Option<usize>,
     name: Option<String>,
     nice: Option<i8>,
     flags: u32,
+    engine: Option<Engine>,
+    deadline_ns: u64,
+    priority: u8,
 }
 
 impl Settings {
     fn read(options: Option<NonNull<Options>>) -> Result<Self, Errno> {
         let Some(at) = options else {
-            return Ok(Self {
-                stack_size: None,
-                name: None,
-                nice: None,
-                flags: 0,
-            });
+            return Ok(Self::default());
         };
         // SAFETY: C promises what `read` asks for; plain integers and an address.
         let options = unsafe { options::read(at) }?;
         let is = |flag| options.flags & flag != 0;
         let contradiction = is(KERNEL) && is(LIGHT | NICE) || is(LIGHT) && is(NICE);
+        let terms = options.engine != 0 || options.deadline_ns != 0 || options.priority != 0;
+        let contradiction = contradiction || is(KERNEL | LIGHT) && terms;
+        let priority = u8::try_from(options.priority).ok();
+        let priority = priority.filter(|priority| *priority < 100 && options.reserved == 0);
+        let priority = priority.ok_or(Errno(libc::EINVAL))?;
         let nice = i8::try_from(options.nice)
             .ok()
             .filter(|nice| (-20..20).contains(nice));
@@ -70,6 +87,12 @@ impl Settings {
             name: unsafe { name(options.name) },
             nice: nice.filter(|_| is(NICE)),
             flags: options.flags,
+            engine: match options.engine {
+                0 => None,
+                engine => Some(engine::named(engine)?),
+            },
+            deadline_ns: options.deadline_ns,
+            priority,
         })
     }
 }
@@ -158,6 +181,13 @@ fn start(
     if let Some(nice) = settings.nice {
         builder = builder.niceness(nice);
     }
+    if let Some(engine) = &settings.engine {
+        builder = builder.engine(engine);
+    }
+    if settings.deadline_ns != 0 {
+        builder = builder.deadline(Duration::from_nanos(settings.deadline_ns));
+    }
+    builder = builder.priority(settings.priority);
     Ok(Join::Green(builder.spawn(body)?))
 }
 
@@ -246,6 +276,14 @@ pub extern "C" fn raddle_self() -> u64 {
 pub extern "C" fn raddle_yield() -> c_int {
     guard(|| {
         light::yield_now();
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_sleep(time_ns: u64) -> c_int {
+    guard(|| {
+        light::sleep(Duration::from_nanos(time_ns));
         Ok(0)
     })
 }

@@ -29,6 +29,9 @@
  * `destroy`: threads run first come, first served from then on, and a line on standard error says
  * so. A call that does not return is abandoned, with the stack that it uses, and `destroy` is not
  * called then. A policy that writes where it mustn't takes the program with it.
+ *
+ * A program that links libraddle can give such a table, of any name, to an engine of its own, where
+ * much more is allowed: raddle_engine_options of raddle.h says what is different.
  */
 #ifndef RADDLE_POLICY_H
 #define RADDLE_POLICY_H

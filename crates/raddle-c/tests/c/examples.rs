@@ -19,6 +19,24 @@ fn a_pool_in_c() {
 }
 
 #[test]
+fn engines_in_c() {
+    everywhere(
+        "examples/engines.c",
+        &[],
+        "they ran in this order: 10 20 30 40 50\n",
+    );
+}
+
+#[test]
+fn engines_in_cxx() {
+    everywhere(
+        "examples/engines.cc",
+        &[],
+        "sums 4950 4950, by 20 threads\n",
+    );
+}
+
+#[test]
 fn threads_in_cxx() {
     everywhere("examples/threads.cc", &[], "sum 4950, from 100 threads\n");
 }
@@ -36,7 +54,7 @@ fn callbacks_in_python() {
             .env("RADDLE_LIBRARY", &library);
         let output = succeeds(&mut python);
         assert!(
-            output.ends_with("sum of squares: 285\n"),
+            output.ends_with("sum of squares: 285, of cubes: 2025\n"),
             "{mode:?}: {output}"
         );
     }

@@ -5,7 +5,12 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-const HEADERS: [&str; 3] = ["raddle_ums.h", "raddle_fiber.h", "raddle.h"];
+const HEADERS: [&str; 4] = [
+    "raddle_ums.h",
+    "raddle_fiber.h",
+    "raddle.h",
+    "raddle_policy.h",
+];
 
 /// A program that needs the header and the library.
 const PROGRAM: &str = "#include <raddle.h>\nint main(void) { return raddle_status() != 1; }\n";
@@ -148,7 +153,11 @@ fn cmake_finds_the_package() {
 #[test]
 fn the_installed_headers_are_the_ones_here() {
     for name in HEADERS {
-        let here = fs::read(folder().join("include").join(name)).unwrap();
+        let from = match name {
+            "raddle_policy.h" => "../raddle-interface/include",
+            _ => "include",
+        };
+        let here = fs::read(folder().join(from).join(name)).unwrap();
         let there = fs::read(prefix().join("include").join(name)).unwrap();
         assert!(here == there, "{name}");
     }

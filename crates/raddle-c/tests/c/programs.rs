@@ -41,6 +41,7 @@ cases! { threads, "tests/programs/threads.c":
     names_are_the_kernels,
     join_waits_for_destructors,
     kinds_share_locks,
+    light_threads_sleep_together,
     pipes_park_green_threads,
 }
 
@@ -84,6 +85,26 @@ cases! { fibers, "tests/programs/fibers.c":
     words_are_each_fibers_own,
     keys_are_bounded,
     wrong_use_is_refused,
+}
+
+cases! { engines, "tests/programs/engines.c":
+    engines_run_their_threads,
+    threads_of_engines_wait_for_each_other,
+    terms_reach_the_policies,
+    engines_are_shut_down_and_waited_for,
+    kernel_threads_may_use_engines,
+    dead_handles_are_refused,
+    bad_engines_are_refused,
+    bad_terms_are_refused,
+    garbage_ends_a_policy,
+    copies_of_threads_end_a_policy,
+    picking_nothing_ends_a_policy,
+    computing_for_ever_ends_a_policy,
+    blocking_ends_a_policy,
+    states_end_with_their_engines,
+    shares_are_kept,
+    pools_and_runs_go_to_engines,
+    the_first_engines_policy_can_be_changed,
 }
 
 /// A stack through the frame that a scheduler's procedure starts from, the first time and the next.

@@ -315,6 +315,28 @@ static void kinds_share_locks(void) {
     }
 }
 
+static void *naps(void *argument) {
+    OK(raddle_sleep(20000000));
+    return argument;
+}
+
+/* A thousand naps of light threads take as long as some; by libc each would keep a host. */
+static void light_threads_sleep_together(void) {
+    static raddle_thread threads[1000];
+    struct timespec before, after;
+    raddle_thread_options light = light_options();
+    OK(raddle_sleep(0));
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    for (int i = 0; i < 1000; i++) OK(raddle_spawn(&threads[i], &light, naps, NULL));
+    for (int i = 0; i < 1000; i++) OK(raddle_join(threads[i], NULL));
+    naps(NULL);
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    long long ms = (after.tv_sec - before.tv_sec) * 1000LL;
+    ms += (after.tv_nsec - before.tv_nsec) / 1000000;
+    IS(ms >= 40, 1);
+    IS(ms < 10000, 1); /* one after another they take 20 seconds */
+}
+
 static int ends[2];
 
 static void *echoes(void *argument) {
@@ -351,6 +373,7 @@ int main(int count, char **arguments) {
         {"names_are_the_kernels", names_are_the_kernels},
         {"join_waits_for_destructors", join_waits_for_destructors},
         {"kinds_share_locks", kinds_share_locks},
+        {"light_threads_sleep_together", light_threads_sleep_together},
         {"pipes_park_green_threads", pipes_park_green_threads},
     };
     (void)count;

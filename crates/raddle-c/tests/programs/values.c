@@ -4,7 +4,8 @@
 #include <sched.h>
 #include <unistd.h>
 
-static const raddle_thread_options light = {sizeof light, 0, NULL, RADDLE_LIGHT, 0};
+static const raddle_thread_options light = {
+    sizeof light, 0, NULL, RADDLE_LIGHT, 0, {0}, 0, 0, 0};
 
 static void a_completion_is_set_once_and_waited_for_often(void) {
     raddle_completion completion;
