@@ -19,8 +19,9 @@ use crate::workspace::Workspace;
 
 pub const PACKAGE: &str = "raddle-c";
 /// The first is included by the others.
-pub const HEADERS: [&str; 3] = [
+pub const HEADERS: [&str; 4] = [
     "include/raddle.h",
+    "include/raddle_engine.h",
     "include/raddle_fiber.h",
     "include/raddle_ums.h",
 ];

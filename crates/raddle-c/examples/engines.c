@@ -5,7 +5,7 @@
  *   cc engines.c $(pkg-config --cflags --libs raddle) -o engines && ./engines
  */
 #include <errno.h>
-#include <raddle.h>
+#include <raddle_engine.h>
 #include <raddle_policy.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 
 #include <exception>
 #include <memory>
-#include <raddle.h>
+#include <raddle_engine.h>
 #include <string>
 #include <system_error>
 #include <tuple>
@@ -64,7 +64,8 @@ public:
     thread() noexcept = default;
 
     template <class F, class... Arguments,
-              class = std::enable_if_t<std::is_invocable_v<std::decay_t<F>, std::decay_t<Arguments>...>>>
+              class = std::enable_if_t<
+                  std::is_invocable_v<std::decay_t<F>, std::decay_t<Arguments>...>>>
     explicit thread(F &&function, Arguments &&...arguments)
         : thread(kind::green, std::forward<F>(function), std::forward<Arguments>(arguments)...) {}
 

@@ -31,7 +31,7 @@
  * called then. A policy that writes where it mustn't takes the program with it.
  *
  * A program that links libraddle can give such a table, of any name, to an engine of its own, where
- * much more is allowed: raddle_engine_options of raddle.h says what is different.
+ * much more is allowed: raddle_engine_options of raddle_engine.h says what is different.
  */
 #ifndef RADDLE_POLICY_H
 #define RADDLE_POLICY_H

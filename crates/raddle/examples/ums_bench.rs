@@ -76,7 +76,8 @@ fn native(work: Work) -> Duration {
             (started, Instant::now())
         };
         let threads: Vec<_> = (0..work.threads).map(|_| scope.spawn(run)).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().expect("no panic");
+        let join =
+            |thread: raddle::thread::ScopedJoinHandle<'_, _>| thread.join().expect("no panic");
         threads.into_iter().map(join).collect()
     });
     whole(&times)
@@ -100,7 +101,8 @@ fn ums_workers(work: Work) -> Duration {
             scope.spawn(move || schedule(own, work.yields, start))
         };
         let threads: Vec<_> = (0..work.schedulers).map(run).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().expect("no panic");
+        let join =
+            |thread: raddle::thread::ScopedJoinHandle<'_, _>| thread.join().expect("no panic");
         threads.into_iter().map(join).collect()
     });
     whole(&times)

@@ -325,7 +325,7 @@ fn a_policy_that_fails_is_left_and_nobody_is_lost() {
     let cases: [(Failure, Act); 5] = [
         // Without the hook, which may take longer than a call is allowed to.
         (Failure::Panicked, |_| {
-            std::panic::resume_unwind(Box::new("a policy's panic"))
+            std::panic::resume_unwind(Box::new(()))
         }),
         (Failure::Nothing, |_| None),
         (Failure::Lost, |queue| {

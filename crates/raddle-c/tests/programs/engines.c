@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include <pthread.h>
+#include <raddle_engine.h>
 #include <raddle_policy.h>
 #include <sched.h>
 #include <stddef.h>

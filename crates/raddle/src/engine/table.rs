@@ -74,7 +74,8 @@ unsafe impl Sync for ThreadCell {}
 /// # use std::ptr::null_mut;
 /// # if status() != Status::Green { return Ok(()); }
 /// /// The newest first: each thread points to the one below it.
-/// unsafe extern "C-unwind" fn enqueue(top: *mut c_void, thread: *mut TableThread, _: u32, _: u64) {
+/// type Thread = TableThread;
+/// unsafe extern "C-unwind" fn enqueue(top: *mut c_void, thread: *mut Thread, _: u32, _: u64) {
 ///     let top = top.cast::<*mut TableThread>();
 ///     // SAFETY: what `create` gave, and a thread that is this policy's until it is picked.
 ///     unsafe { (*thread).user[0] = std::mem::replace(&mut *top, thread) as u64 };
