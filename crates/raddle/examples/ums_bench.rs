@@ -12,6 +12,7 @@
 //! - *fiber-direct*: fibers that each switch to the next one.
 
 use raddle::fiber::{self, Fiber};
+use raddle::thread::ScopedJoinHandle;
 use raddle::ums::{self, CompletionList, Context, Reason};
 use raddle::{runtime, thread};
 use std::collections::VecDeque;
@@ -76,8 +77,7 @@ fn native(work: Work) -> Duration {
             (started, Instant::now())
         };
         let threads: Vec<_> = (0..work.threads).map(|_| scope.spawn(run)).collect();
-        let join =
-            |thread: raddle::thread::ScopedJoinHandle<'_, _>| thread.join().expect("no panic");
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().expect("no panic");
         threads.into_iter().map(join).collect()
     });
     whole(&times)
@@ -101,8 +101,7 @@ fn ums_workers(work: Work) -> Duration {
             scope.spawn(move || schedule(own, work.yields, start))
         };
         let threads: Vec<_> = (0..work.schedulers).map(run).collect();
-        let join =
-            |thread: raddle::thread::ScopedJoinHandle<'_, _>| thread.join().expect("no panic");
+        let join = |thread: ScopedJoinHandle<'_, _>| thread.join().expect("no panic");
         threads.into_iter().map(join).collect()
     });
     whole(&times)
