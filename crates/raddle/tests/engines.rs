@@ -316,12 +316,26 @@ impl Policy for Wrong {
     }
 }
 
+static FOREIGN: Mutex<Option<Runnable>> = Mutex::new(None);
+
+/// A policy that keeps its only thread for others.
+struct Lends;
+
+impl Policy for Lends {
+    fn enqueue(&mut self, thread: Runnable, _: Reason) {
+        *FOREIGN.lock().unwrap() = Some(thread);
+    }
+
+    fn pick(&mut self) -> Option<Runnable> {
+        FOREIGN.lock().unwrap().take()
+    }
+}
+
 #[test]
 fn a_policy_that_fails_is_left_and_nobody_is_lost() {
     if !is_green() {
         return;
     }
-    static FOREIGN: Mutex<Option<Runnable>> = Mutex::new(None);
     let cases: [(Failure, Act); 5] = [
         // Without the hook, which may take longer than a call is allowed to.
         (Failure::Panicked, |_| {
@@ -339,16 +353,6 @@ fn a_policy_that_fails_is_left_and_nobody_is_lost() {
             }
         }),
     ];
-    // A policy that keeps its only thread for others.
-    struct Lends;
-    impl Policy for Lends {
-        fn enqueue(&mut self, thread: Runnable, _: Reason) {
-            *FOREIGN.lock().unwrap() = Some(thread);
-        }
-        fn pick(&mut self) -> Option<Runnable> {
-            FOREIGN.lock().unwrap().take()
-        }
-    }
     for (failure, act) in cases {
         for carriers in [1, 2] {
             let lender = Engine::builder().carriers(1).policy(Lends).build().unwrap();
