@@ -12,7 +12,7 @@ use core::sync::atomic::AtomicU32;
 pub use raddle_sched::WorkerState;
 pub use raddle_sched::worker_state::Claim;
 use raddle_sched::{Injector, RunQueue};
-pub use ums::{Ended, Lease, ListControl, WorkerControl, WorkerThread};
+pub use ums::{Ended, Lease, ListControl, ThreadView, WorkerControl};
 
 /// The table's name among the library's dynamic symbols.
 pub const SYMBOL: &CStr = c"raddle_runtime";
@@ -59,8 +59,8 @@ pub struct Runtime {
     /// As `execute_worker`, of a lease that was taken and the thread of a claimed worker, or of the
     /// calling one: that one gets the lease. Returns when the calling worker is executed again.
     pub pass_lease: Jumped,
-    /// Gives a lease that was taken to its scheduler, which continues as after a yield; returns when
-    /// the calling worker is executed again.
+    /// Gives a lease that was taken to its scheduler, which continues as after a yield; returns
+    /// when the calling worker is executed again.
     pub return_lease: extern "C" fn(&Lease),
     /// The calling thread, which is no worker, enters (1) or leaves (0) scheduling mode.
     pub set_scheduler: extern "C" fn(u32),

@@ -60,21 +60,21 @@ impl WorkerControl {
         self.state.claim(|| {
             let thread = self.thread.load(Ordering::Relaxed);
             // SAFETY: a worker that is ready has a thread, in type-stable memory.
-            thread != own && unsafe { WorkerThread::at(thread) }.is_locked()
+            thread != own && unsafe { ThreadView::at(thread) }.is_locked()
         })
     }
 }
 
 /// What the API may see of a worker's thread, which is the runtime's.
 #[derive(Clone, Copy)]
-pub struct WorkerThread<'a> {
+pub struct ThreadView<'a> {
     /// Not 0 while a carrier is on the thread's stack.
     on_cpu: &'a AtomicU32,
     /// Null while the thread is no worker.
     worker: &'a AtomicPtr<WorkerControl>,
 }
 
-impl WorkerThread<'_> {
+impl ThreadView<'_> {
     /// Where the thread's first word is, `on_cpu`.
     pub const ON_CPU: usize = 0;
     /// Where it continues while it is off its stack: in the line that a switch needs, as is the
@@ -102,7 +102,7 @@ impl WorkerThread<'_> {
     /// Brings what a switch to the worker touches into the CPU's cache.
     ///
     /// # Safety
-    /// As of [`WorkerThread::at`].
+    /// As of [`ThreadView::at`].
     #[inline(always)]
     pub unsafe fn prefetch(thread: *mut c_void) {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

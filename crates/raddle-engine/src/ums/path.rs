@@ -9,7 +9,7 @@ use crate::carrier::Carrier;
 use crate::signals::ThreadSignals;
 use crate::thread::{Thread, WaitKind};
 use core::mem::offset_of;
-use raddle_interface::WorkerThread;
+use raddle_interface::ThreadView;
 use raddle_sched::Task;
 
 /// [`Carrier::switches`] without these bits: it is time to let others run.
@@ -38,9 +38,9 @@ pub mod thread {
 }
 
 const _: () = {
-    assert!(thread::ON_CPU == WorkerThread::ON_CPU);
-    assert!(thread::CONTEXT == WorkerThread::CONTEXT);
-    assert!(thread::UMS == WorkerThread::WORKER);
+    assert!(thread::ON_CPU == ThreadView::ON_CPU);
+    assert!(thread::CONTEXT == ThreadView::CONTEXT);
+    assert!(thread::UMS == ThreadView::WORKER);
 };
 
 /// Offsets in a [`Carrier`].

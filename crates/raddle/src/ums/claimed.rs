@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::scheduler::{Refused, Why};
-use raddle_interface::{Claim, WorkerState, WorkerThread};
+use raddle_interface::{Claim, ThreadView, WorkerState};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -56,7 +56,7 @@ impl Claimed {
     #[inline(always)]
     pub fn prefetch(&self) {
         // SAFETY: a claimed worker has a thread.
-        unsafe { WorkerThread::prefetch(self.thread()) };
+        unsafe { ThreadView::prefetch(self.thread()) };
     }
 
     /// Lets anybody execute the worker who has a context of it.
@@ -93,7 +93,7 @@ impl Claimed {
     #[inline(always)]
     pub(super) fn is_locked(&self) -> bool {
         // SAFETY: a claimed worker has a thread.
-        unsafe { WorkerThread::at(self.thread()) }.is_locked()
+        unsafe { ThreadView::at(self.thread()) }.is_locked()
     }
 }
 

@@ -5,8 +5,9 @@
 //! back.
 //!
 //! 1. The worker calls the procedure, which gets the worker itself, claimed, and says who is next.
-//!    It runs below the scheduler's frames: nobody else uses that stack meanwhile, it is as large as
-//!    a scheduler's must be, and its lines are in the cache, as those of a thousand workers' aren't.
+//!    It runs below the scheduler's frames: nobody else uses that stack meanwhile, it is as large
+//!    as a scheduler's must be, and its lines are in the cache, as those of a thousand workers'
+//!    aren't.
 //! 2. The lease is passed to the next worker by a switch, and lies with that as if the scheduler
 //!    had executed it.
 //! 3. If the procedure leaves, or panics, the answer is kept here, and the scheduler gets the lease
@@ -16,7 +17,7 @@ use super::claimed::Claimed;
 use super::list::CompletionList;
 use super::scheduler::{Next, Reason, Scheduler};
 use raddle_context::{call_by_jumps, call_on_with};
-use raddle_interface::{Lease, Runtime, WorkerControl, WorkerThread};
+use raddle_interface::{Lease, Runtime, ThreadView, WorkerControl};
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
@@ -146,7 +147,7 @@ pub(super) unsafe fn yield_in_place(runtime: &Runtime, lease: usize, parameter: 
     // nobody gives them back.
     let place = unsafe { &*seat.cast::<Place>() };
     // SAFETY: the scheduler has a thread, and goes on only when it gets the lease.
-    let next = match unsafe { WorkerThread::free_stack(place.lease.scheduler.get()) } {
+    let next = match unsafe { ThreadView::free_stack(place.lease.scheduler.get()) } {
         // SAFETY: the stack is whose the lease is; a seat's place, and the caller has the lease.
         Some(top) => unsafe { call_on_with(top, place.decide, seat, parameter) },
         // SAFETY: as above.

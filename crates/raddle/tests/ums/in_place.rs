@@ -79,8 +79,8 @@ impl Shared {
     }
 }
 
-/// Of each worker's end the scheduler is told, unless it was told before that the worker sits in the
-/// kernel: it may end before it has seen that.
+/// Of each worker's end the scheduler is told, unless it was told before that the worker sits in
+/// the kernel: it may end before it has seen that.
 fn ends(heard: &[Heard]) -> usize {
     let is_end =
         |it: &&Heard| [Heard::Blocked(Cause::End), Heard::Blocked(Cause::Kernel)].contains(it);
