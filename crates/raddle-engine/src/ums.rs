@@ -18,6 +18,11 @@
 //! A carrier that is bound to a scheduler runs no worker: calls that block would be the kernel's
 //! there. The worker is posted, and the scheduler sleeps on its own carrier.
 //!
+//! A worker that yields may *decide in place*, if its scheduler lets it: it takes the lease, calls
+//! the scheduler's procedure itself, and [passes](pass) the lease to the next worker, without a
+//! switch to the scheduler. While it decides it is an ordinary thread, which may be preempted, wait
+//! and be woken as others; nobody can execute it ([`raddle_interface::ThreadView::is_locked`]).
+//!
 //! Sysmon may take a lease that is newer than the one it looked for. So a worker without a lease
 //! may run; it parks as other threads do, and to yield it goes through its list first.
 
@@ -62,7 +67,7 @@ pub fn adopt(thread: &Thread, maker: &Thread) {
 /// Runs a claimed worker on the calling thread's carrier, until it parks, yields or ends: `lease`
 /// says which. The calling thread is no worker. [`path`] is the short way.
 pub fn execute(control: &WorkerControl, lease: &Lease) {
-    breathe();
+    breathe(path::BREATH);
     let carrier = Carrier::current();
     let own = carrier.thread();
     lease.scheduler.set(own.as_ptr().cast());
@@ -110,12 +115,12 @@ pub fn look_at_signals(own: &Thread) {
 }
 
 /// Schedulers switch past the carrier's own look at its queue, timers and descriptors; so they let
-/// others run now and then.
+/// others run when the count of switches has none of the bits of `rhythm`.
 #[inline(always)]
-pub fn breathe() {
+pub fn breathe(rhythm: u64) {
     let carrier = Carrier::current();
     let switches = carrier.switches.load(Ordering::Relaxed);
-    if switches & path::BREATH == 0 && carrier.bound.load(Ordering::Relaxed).is_null() {
+    if switches & rhythm == 0 && carrier.bound.load(Ordering::Relaxed).is_null() {
         switch::yield_now();
     }
 }
@@ -139,6 +144,40 @@ pub fn yield_to_scheduler(parameter: usize) -> bool {
             return true;
         }
     }
+}
+
+/// The calling thread has taken `lease` and decided: `next`, a claimed worker or the caller itself,
+/// runs. Returns when the caller is executed again. [`path`] is the short way.
+pub fn pass(next: &Thread, lease: &Lease) {
+    breathe(path::IN_PLACE); // before others can execute the caller
+    let carrier = Carrier::current();
+    let own = carrier.thread();
+    own.ums.store(lease.worker.get(), Ordering::Release);
+    let at = from_ref(lease).cast_mut();
+    next.lease.store(at, Ordering::Release); // from here on the lease is whose who takes it
+    if core::ptr::eq(own, next) {
+        return;
+    }
+    match carrier.bound.load(Ordering::Relaxed).is_null() {
+        // SAFETY: the next one is claimed and off its stack, as the claim found; the caller is
+        // whose who saw it yield.
+        true => unsafe { change(carrier, own, next) },
+        false => {
+            ENGINE.post(next.task_ref());
+            leave(carrier, own);
+        }
+    }
+    look_at_signals(own);
+}
+
+/// The calling thread has taken `lease`, and its scheduler goes on. Returns when the caller is
+/// executed again.
+pub fn return_lease(lease: &Lease) {
+    let carrier = Carrier::current();
+    let own = carrier.thread();
+    own.ums.store(lease.worker.get(), Ordering::Release);
+    hand_over(carrier, own, end_lease(lease, Ended::Yielded, 0));
+    look_at_signals(own);
 }
 
 /// `sched_yield(2)`: a worker lets its scheduler choose, everybody else the carrier.
@@ -203,13 +242,18 @@ fn hand_back(carrier: &Carrier, thread: &Thread, end: Ended, parameter: usize) -
     let Some(scheduler) = take_lease(thread, end, parameter) else {
         return false;
     };
+    hand_over(carrier, thread, scheduler);
+    true
+}
+
+/// A scheduler whose lease the running thread has taken goes on in its place.
+fn hand_over(carrier: &Carrier, thread: &Thread, scheduler: &Thread) {
     match unless_misplaced(scheduler, carrier) {
         // SAFETY: who took the lease owns the scheduler, which left its stack before the worker
         // could run; the worker is its waker's, or its scheduler's.
         Some(scheduler) => unsafe { change(carrier, thread, scheduler) },
         None => leave(carrier, thread),
     }
-    true
 }
 
 /// Takes the lease, if there is one, and says why it ends.
@@ -221,11 +265,16 @@ fn take_lease(thread: &Thread, end: Ended, parameter: usize) -> Option<&'static 
     // SAFETY: the scheduler keeps the lease on its stack until it continues, for which this is the
     // only permission.
     let lease = unsafe { lease.as_ref() }?;
+    Some(end_lease(lease, end, parameter))
+}
+
+/// Says why a lease that was taken ends. The scheduler.
+fn end_lease(lease: &Lease, end: Ended, parameter: usize) -> &'static Thread {
     lease.end.set(end);
     lease.parameter.set(parameter);
     let scheduler = lease.scheduler.get().cast::<Thread>();
     // SAFETY: threads live in type-stable memory.
-    Some(unsafe { &*scheduler })
+    unsafe { &*scheduler }
 }
 
 /// The scheduler, if it can continue on `carrier`; else it is posted.

@@ -12,7 +12,7 @@ use core::sync::atomic::AtomicU32;
 pub use raddle_sched::WorkerState;
 pub use raddle_sched::worker_state::Claim;
 use raddle_sched::{Injector, RunQueue};
-pub use ums::{Ended, Lease, ListControl, WorkerControl};
+pub use ums::{Ended, Lease, ListControl, ThreadView, WorkerControl};
 
 /// The table's name among the library's dynamic symbols.
 pub const SYMBOL: &CStr = c"raddle_runtime";
@@ -51,8 +51,17 @@ pub struct Runtime {
     /// predicts wrongly.
     pub execute_worker: Jumped,
     /// The same of a number, the parameter of a yield: gives the carrier back to whoever executed
-    /// the calling worker. It returns 0 if that is none.
+    /// the calling worker. It returns 0 if that is none, and 1 when the worker is executed again.
+    ///
+    /// Or it returns the address of the worker's lease, if that lets workers decide: the caller has
+    /// taken it, is an ordinary thread that nobody can execute, and calls one of the next two.
     pub yield_worker: Jumped,
+    /// As `execute_worker`, of a lease that was taken and the thread of a claimed worker, or of the
+    /// calling one: that one gets the lease. Returns when the calling worker is executed again.
+    pub pass_lease: Jumped,
+    /// Gives a lease that was taken to its scheduler, which continues as after a yield; returns
+    /// when the calling worker is executed again.
+    pub return_lease: extern "C" fn(&Lease),
     /// The calling thread, which is no worker, enters (1) or leaves (0) scheduling mode.
     pub set_scheduler: extern "C" fn(u32),
     /// From its next execution on, a claimed worker computes for so many nanoseconds at most before

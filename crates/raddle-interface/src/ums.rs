@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use core::mem::offset_of;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use raddle_sched::worker_state::Claim;
+use raddle_sched::worker_state::{Claim, is_locked};
 use raddle_sched::{CompletionList, Link, WorkerState};
 
 /// A completion list.
@@ -27,8 +27,7 @@ pub struct WorkerControl {
     pub state: WorkerState,
     /// The list that it goes to when it can be executed; lives as long as this.
     pub list: *const ListControl,
-    /// The runtime's thread, which begins with a word that isn't 0 while a carrier is on the
-    /// thread's stack. Stored by the runtime before the worker is listed first.
+    /// The runtime's thread. Stored by the runtime before the worker is listed first.
     pub thread: AtomicPtr<c_void>,
 }
 
@@ -51,11 +50,92 @@ impl WorkerControl {
     /// Makes the calling thread the only one who may execute the worker.
     #[inline(always)]
     pub fn claim(&self) -> Claim {
+        self.claim_by(null_mut())
+    }
+
+    /// As [`WorkerControl::claim`], by a worker that decides in its scheduler's place: `own` is its
+    /// thread, which may claim itself.
+    #[inline(always)]
+    pub fn claim_by(&self, own: *mut c_void) -> Claim {
         self.state.claim(|| {
-            let thread = self.thread.load(Ordering::Relaxed).cast::<AtomicU32>();
+            let thread = self.thread.load(Ordering::Relaxed);
             // SAFETY: a worker that is ready has a thread, in type-stable memory.
-            unsafe { &*thread }
+            thread != own && unsafe { ThreadView::at(thread) }.is_locked()
         })
+    }
+}
+
+/// What the API may see of a worker's thread, which is the runtime's.
+#[derive(Clone, Copy)]
+pub struct ThreadView<'a> {
+    /// Not 0 while a carrier is on the thread's stack.
+    on_cpu: &'a AtomicU32,
+    /// Null while the thread is no worker.
+    worker: &'a AtomicPtr<WorkerControl>,
+}
+
+impl ThreadView<'_> {
+    /// Where the thread's first word is, `on_cpu`.
+    pub const ON_CPU: usize = 0;
+    /// Where it continues while it is off its stack: in the line that a switch needs, as is the
+    /// next one.
+    pub const CONTEXT: usize = 256;
+    /// Where the thread says whose worker it is.
+    pub const WORKER: usize = 288;
+
+    /// The thread of a worker.
+    ///
+    /// # Safety
+    /// `thread` must be [`WorkerControl::thread`], and not null.
+    #[inline(always)]
+    pub unsafe fn at(thread: *mut c_void) -> Self {
+        // SAFETY: the caller's promise; the runtime's threads are never unmapped, and it asserts
+        // these offsets.
+        unsafe {
+            Self {
+                on_cpu: &*thread.byte_add(Self::ON_CPU).cast(),
+                worker: &*thread.byte_add(Self::WORKER).cast(),
+            }
+        }
+    }
+
+    /// Brings what a switch to the worker touches into the CPU's cache.
+    ///
+    /// # Safety
+    /// As of [`ThreadView::at`].
+    #[inline(always)]
+    pub unsafe fn prefetch(thread: *mut c_void) {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: the caller's promise; a prefetch of any address is harmless.
+        unsafe {
+            let context = &*thread.byte_add(Self::CONTEXT).cast::<AtomicPtr<i8>>();
+            _mm_prefetch::<_MM_HINT_T0>(thread.byte_add(Self::ON_CPU).cast());
+            let frame = context.load(Ordering::Relaxed);
+            _mm_prefetch::<_MM_HINT_T0>(frame);
+            _mm_prefetch::<_MM_HINT_T0>(frame.wrapping_add(64));
+        }
+    }
+
+    /// The end of the free part of a stack that its thread has left; `None` if it hasn't yet.
+    ///
+    /// # Safety
+    /// `thread` must be a thread of the runtime's, which doesn't continue as long as this is used.
+    #[inline(always)]
+    pub unsafe fn free_stack(thread: *mut c_void) -> Option<*mut u8> {
+        // SAFETY: the caller's promise, and as in `at`.
+        unsafe {
+            let on_cpu = &*thread.byte_add(Self::ON_CPU).cast::<AtomicU32>();
+            let context = &*thread.byte_add(Self::CONTEXT).cast::<AtomicPtr<u8>>();
+            // Acquire: partner of the switch.
+            let has_left = on_cpu.load(Ordering::Acquire) == 0;
+            has_left.then(|| context.load(Ordering::Relaxed).map_addr(|at| at & !15))
+        }
+    }
+
+    /// True while the worker can't be executed by who may ([`raddle_sched::worker_state`]).
+    #[inline(always)]
+    pub fn is_locked(self) -> bool {
+        is_locked(self.worker, self.on_cpu)
     }
 }
 
@@ -77,7 +157,8 @@ pub enum Ended {
 }
 
 /// What a scheduler leaves with the worker that it executes; on the scheduler's stack. Whoever
-/// takes it out of the worker's thread owns the scheduler until that continues.
+/// takes it out of the worker's thread owns the scheduler until that continues: also a worker that
+/// yields and decides in the scheduler's place ([`crate::Runtime::yield_worker`]).
 #[repr(C)]
 #[derive(Debug)]
 pub struct Lease {
@@ -87,16 +168,22 @@ pub struct Lease {
     pub parameter: Cell<usize>,
     /// Why the scheduler continues.
     pub end: Cell<Ended>,
+    /// 1 if a worker that yields may take it to decide. The scheduler's.
+    pub in_place: Cell<u32>,
+    /// The worker that took it for that. The runtime's.
+    pub worker: Cell<*mut WorkerControl>,
 }
 
 impl Lease {
-    /// A lease for [`crate::Runtime::execute_worker`].
+    /// A lease for [`crate::Runtime::execute_worker`]; `in_place` if workers that yield may decide.
     #[inline(always)]
-    pub const fn new() -> Self {
+    pub const fn new(in_place: bool) -> Self {
         Self {
             scheduler: Cell::new(null_mut()),
             parameter: Cell::new(0),
             end: Cell::new(Ended::Parked),
+            in_place: Cell::new(in_place as u32),
+            worker: Cell::new(null_mut()),
         }
     }
 
@@ -106,10 +193,8 @@ impl Lease {
     pub const PARAMETER: usize = offset_of!(Self, parameter);
     /// Offset of [`Lease::end`].
     pub const END: usize = offset_of!(Self, end);
-}
-
-impl Default for Lease {
-    fn default() -> Self {
-        Self::new()
-    }
+    /// Offset of [`Lease::in_place`].
+    pub const IN_PLACE: usize = offset_of!(Self, in_place);
+    /// Offset of [`Lease::worker`].
+    pub const WORKER: usize = offset_of!(Self, worker);
 }

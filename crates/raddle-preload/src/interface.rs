@@ -26,6 +26,8 @@ pub static raddle_runtime: Runtime = Runtime {
     next_is_worker,
     execute_worker: workers::execute,
     yield_worker: workers::yield_to_scheduler,
+    pass_lease: workers::pass_lease,
+    return_lease: workers::return_lease,
     set_scheduler,
     current_worker,
     limit_worker,

@@ -1,6 +1,7 @@
-//! The short way from a UMS worker that yields to its scheduler, and from that to the next worker.
+//! The short way from a UMS worker that yields to its scheduler, from that to the next worker, and
+//! from a worker that decides in its scheduler's place to the next one.
 //!
-//! Both are called by jumps ([`raddle_interface::Jumped`]): who returns from here isn't who called.
+//! All are called by jumps ([`raddle_interface::Jumped`]): who returns from here isn't who called.
 //! They make no call and touch nothing that another CPU writes, unless something is out of the
 //! ordinary: then the long way is called ([`raddle_engine::ums`]), which may be preempted, moved
 //! and posted. Since this is the runtime's text, no signal is handled in the middle.
@@ -23,11 +24,11 @@
 
 use crate::{interface, symbols};
 use core::arch::naked_asm;
-use raddle_engine::ums::path::{BREATH, HANDS_BACK, WAITS, carrier, thread};
-use raddle_engine::{Carrier, accounting, ums};
+use raddle_engine::ums::path::{BREATH, HANDS_BACK, IN_PLACE, WAITS, carrier, thread};
+use raddle_engine::{Carrier, Thread, accounting, ums};
 use raddle_interface::{Ended, Lease, WorkerControl};
 
-/// The end of both functions: calls Rust, with the arguments that are in place.
+/// The end of these functions: calls Rust, with the arguments that are in place.
 macro_rules! go_the_long_way {
     () => {
         "sub rsp, 8\n.cfi_adjust_cfa_offset 8\ncall {long_way}\nadd rsp, 8\n\
@@ -112,6 +113,8 @@ pub unsafe extern "C" fn yield_to_scheduler() {
         "mov r8, [rdx + {lease}]", // or is done
         "test r8, r8",
         "jz 2f",
+        "cmp dword ptr [r8 + {in_place}], 0",
+        "jne 5f",
         "mov rcx, [r8 + {scheduler}]",
         "cmp [rcx + {carrier}], rsi", // it waits here
         "jne 2f",
@@ -121,6 +124,17 @@ pub unsafe extern "C" fn yield_to_scheduler() {
         "mov [r8 + {parameter}], rdi",
         "mov dword ptr [r8 + {end}], {yielded}",
         "jmp {change}",
+        "5:", // the caller decides: it has the lease, and is an ordinary thread
+        "mov rcx, [rdx + {ums}]",
+        "mov [r8 + {worker}], rcx",
+        "mov qword ptr [rdx + {ums}], 0",
+        "mov qword ptr [rdx + {lease}], 0",
+        "mov dword ptr [rdx + {on_cpu}], 1", // sysmon finds no lease now
+        "mov rax, r8",
+        "pop rcx",
+        ".cfi_adjust_cfa_offset -8",
+        "jmp rcx",
+        ".cfi_adjust_cfa_offset 8",
         "2:",
         "mov dword ptr [rdx + {on_cpu}], 1",
         "3:",
@@ -130,6 +144,9 @@ pub unsafe extern "C" fn yield_to_scheduler() {
         lease = const thread::LEASE,
         on_cpu = const thread::ON_CPU,
         hands_back = const HANDS_BACK,
+        in_place = const Lease::IN_PLACE,
+        worker = const Lease::WORKER,
+        ums = const thread::UMS,
         scheduler = const Lease::SCHEDULER,
         carrier = const thread::CARRIER,
         accounting = sym accounting::ON,
@@ -139,6 +156,52 @@ pub unsafe extern "C" fn yield_to_scheduler() {
         change = sym change,
         long_way = sym yield_the_long_way,
     )
+}
+
+/// See [`raddle_interface::Runtime::pass_lease`]: rdi = the next thread, rsi = lease.
+#[unsafe(naked)]
+pub unsafe extern "C" fn pass_lease() {
+    naked_asm!(
+        ".cfi_startproc",
+        "mov rcx, rdi",
+        "mov r8, rsi",
+        "mov rsi, gs:[0]",
+        "mov rdx, [rsi + {current}]",
+        "cmp [rcx + {carrier}], rsi", // it ran here last
+        "jne 4f",
+        "cmp rcx, rdx", // it stays
+        "je 4f",
+        "test dword ptr [rsi + {switches}], {breath}",
+        "jz 4f",
+        "cmp qword ptr [rsi + {bound}], 0",
+        "jne 4f",
+        "cmp dword ptr [rip + {accounting}], 0",
+        "jne 4f",
+        "mov rax, [r8 + {worker}]",
+        "mov [rdx + {ums}], rax",
+        "mov [rcx + {lease}], r8", // from here on the scheduler is whose who takes that
+        "jmp {change}",
+        "4:",
+        "mov rsi, r8",
+        go_the_long_way!(),
+        current = const carrier::CURRENT,
+        switches = const carrier::SWITCHES,
+        breath = const IN_PLACE,
+        bound = const carrier::BOUND,
+        carrier = const thread::CARRIER,
+        accounting = sym accounting::ON,
+        worker = const Lease::WORKER,
+        ums = const thread::UMS,
+        lease = const thread::LEASE,
+        change = sym change,
+        long_way = sym pass_the_long_way,
+    )
+}
+
+/// See [`raddle_interface::Runtime::return_lease`].
+pub extern "C" fn return_lease(lease: &Lease) {
+    ums::return_lease(lease);
+    symbols::leave();
 }
 
 /// The switch; registers as above.
@@ -228,12 +291,17 @@ extern "C" fn look() {
 }
 
 extern "C" fn breathe() {
-    ums::breathe();
+    ums::breathe(BREATH);
     symbols::leave();
 }
 
 extern "C" fn execute_the_long_way(control: &WorkerControl, lease: &Lease) {
     ums::execute(control, lease);
+    symbols::leave();
+}
+
+extern "C" fn pass_the_long_way(next: &Thread, lease: &Lease) {
+    ums::pass(next, lease);
     symbols::leave();
 }
 

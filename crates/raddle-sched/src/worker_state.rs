@@ -6,8 +6,12 @@
 //!    off its stack.
 //! 3. Any number may try to claim it; one moves READY to RUNNING. If the worker is still on its
 //!    stack, that one stores READY again, and says that it is locked.
+//!
+//! A worker that has yielded may also stay RUNNING: then who saw it yield has claimed it already,
+//! and can hand that right to others. It is locked as long as it is on its stack, or decides there
+//! in its scheduler's place.
 
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 
 /// One of the constants below.
 #[repr(transparent)]
@@ -66,19 +70,17 @@ impl WorkerState {
         self.0.store(state, Ordering::Release);
     }
 
-    /// Makes the calling thread the only one who may execute the worker. `on_cpu` isn't 0 while a
-    /// carrier is on its stack ([`crate::Task::on_cpu`]); it is only looked at if the worker was
-    /// ready.
+    /// Makes the calling thread the only one who may execute the worker; [`is_locked`] is only
+    /// asked if the worker was ready.
     #[inline(always)]
-    pub fn claim<'a>(&self, on_cpu: impl FnOnce() -> &'a AtomicU32) -> Claim {
+    pub fn claim(&self, is_locked: impl FnOnce() -> bool) -> Claim {
         let (ready, running) = (Self::READY, Self::RUNNING);
         // Acquire: partner of who stored READY.
         let taken = self
             .0
             .compare_exchange(ready, running, Ordering::Acquire, Ordering::Acquire);
         match taken {
-            // Acquire: partner of the switch, which stores 0 when it has left the stack.
-            Ok(_) if on_cpu().load(Ordering::Acquire) != 0 => {
+            Ok(_) if is_locked() => {
                 self.set(ready);
                 Claim::Locked
             }
@@ -89,6 +91,18 @@ impl WorkerState {
             Err(_) => Claim::Busy,
         }
     }
+}
+
+/// True while a worker can't be executed by who has the right to. `on_cpu` isn't 0 while a carrier
+/// is on its stack ([`crate::Task::on_cpu`]); `worker` is null while its thread is none, because it
+/// decides in its scheduler's place.
+///
+/// A thread that decides may park and go on, so `worker` is looked at first: once it isn't null any
+/// more the thread doesn't park before the switch that leaves its stack, and is on it until then.
+#[inline(always)]
+pub fn is_locked<T>(worker: &AtomicPtr<T>, on_cpu: &AtomicU32) -> bool {
+    // Acquire: partners of who has decided, and of the switch, which stores 0 at its end.
+    worker.load(Ordering::Acquire).is_null() || on_cpu.load(Ordering::Acquire) != 0
 }
 
 impl Default for WorkerState {

@@ -8,12 +8,13 @@
 //! - *ums*: UMS workers that yield to a scheduler, which executes them in turn. With more than one
 //!   scheduler each has its share of the threads, its own list and, where there are enough, its
 //!   own carrier.
+//! - *ums-in-place*: the same, but a worker that yields decides itself.
 //! - *fiber*: fibers that switch to a scheduling fiber, which switches to them in turn.
 //! - *fiber-direct*: fibers that each switch to the next one.
 
 use raddle::fiber::{self, Fiber};
 use raddle::thread::ScopedJoinHandle;
-use raddle::ums::{self, CompletionList, Context, Reason};
+use raddle::ums::{self, Claimed, CompletionList, Context, Next, Reason, Scheduler};
 use raddle::{runtime, thread};
 use std::collections::VecDeque;
 use std::sync::Barrier;
@@ -30,9 +31,10 @@ struct Work {
 
 type Way = fn(Work) -> Duration;
 
-const WAYS: [(&str, Way); 4] = [
+const WAYS: [(&str, Way); 5] = [
     ("native", native),
-    ("ums", ums_workers),
+    ("ums", |work| ums_workers(work, false)),
+    ("ums-in-place", |work| ums_workers(work, true)),
     ("fiber", fibers),
     ("fiber-direct", fibers_in_a_ring),
 ];
@@ -91,14 +93,14 @@ fn whole(times: &[(Instant, Instant)]) -> Duration {
         .unwrap_or_default()
 }
 
-fn ums_workers(work: Work) -> Duration {
+fn ums_workers(work: Work, in_place: bool) -> Duration {
     let start = Barrier::new(work.schedulers);
     let times: Vec<_> = raddle::scope(|scope| {
         let run = |scheduler| {
             let start = &start;
             let own = work.threads / work.schedulers
                 + usize::from(scheduler < work.threads % work.schedulers);
-            scope.spawn(move || schedule(own, work.yields, start))
+            scope.spawn(move || schedule(own, work.yields, start, in_place))
         };
         let threads: Vec<_> = (0..work.schedulers).map(run).collect();
         let join = |thread: ScopedJoinHandle<'_, _>| thread.join().expect("no panic");
@@ -108,7 +110,7 @@ fn ums_workers(work: Work) -> Duration {
 }
 
 /// Runs `workers` workers to their end; they count from their second turn on, when all exist.
-fn schedule(workers: usize, yields: usize, start: &Barrier) -> (Instant, Instant) {
+fn schedule(workers: usize, yields: usize, start: &Barrier, in_place: bool) -> (Instant, Instant) {
     let list = CompletionList::new().expect("an engine");
     let handles: Vec<_> = (0..workers)
         .map(|_| {
@@ -118,39 +120,73 @@ fn schedule(workers: usize, yields: usize, start: &Barrier) -> (Instant, Instant
             ums::spawn_with(builder, &context, run).expect("a thread can be made")
         })
         .collect();
-    let mut ready: VecDeque<Context> = list.dequeue(None).expect("no timeout").collect();
-    let mut ended = 0;
+    let mut turns = Turns::new(workers);
     start.wait();
     let started = Instant::now();
-    ums::enter_scheduling_mode(&list, |scheduler, reason| {
-        if let Reason::Yielded { context, .. } = reason {
-            ready.push_back(context);
-        }
-        loop {
-            let Some(context) = ready.pop_front() else {
-                for context in list.dequeue(None).expect("no timeout") {
-                    match context.has_ended() {
-                        true => ended += 1,
-                        false => ready.push_back(context),
-                    }
-                }
-                if ended == workers {
-                    return scheduler.leave();
-                }
-                continue;
-            };
-            match scheduler.execute(context) {
-                Ok(next) => return next,
-                Err(refused) => ready.push_back(refused.context),
-            }
-        }
-    })
+    match in_place {
+        false => ums::enter_scheduling_mode(&list, |here, reason| turns.next(here, reason)),
+        true => ums::enter_in_place(&list, |here, reason| turns.next(here, reason)),
+    }
     .expect("this is no worker");
     let ended = Instant::now();
     handles
         .into_iter()
         .for_each(|handle| handle.join().expect("no panic"));
     (started, ended)
+}
+
+/// A scheduler that executes its workers in turn.
+struct Turns {
+    ready: VecDeque<Claimed>,
+    left: usize,
+}
+
+impl Turns {
+    fn new(workers: usize) -> Self {
+        Self {
+            ready: VecDeque::with_capacity(workers),
+            left: workers,
+        }
+    }
+
+    #[inline]
+    fn next(&mut self, scheduler: &Scheduler<'_>, reason: Reason) -> Next {
+        if let Reason::Yielded { worker, .. } = reason {
+            self.ready.push_back(worker);
+        }
+        if let Some(worker) = self.ready.pop_front() {
+            if let Some(after) = self.ready.front() {
+                after.prefetch();
+            }
+            match scheduler.resume(worker) {
+                Ok(next) => return next,
+                Err(locked) => self.ready.push_back(locked),
+            }
+        }
+        self.wait(scheduler)
+    }
+
+    /// Rare: there is nobody, or who was next is still being saved.
+    #[cold]
+    fn wait(&mut self, scheduler: &Scheduler<'_>) -> Next {
+        while self.left != 0 {
+            let wait = self.ready.is_empty();
+            let timeout = (!wait).then_some(Duration::ZERO);
+            for context in scheduler.list().dequeue(timeout).into_iter().flatten() {
+                match context.claim() {
+                    Ok(worker) => self.ready.push_back(worker),
+                    Err(_ended) => self.left -= 1,
+                }
+            }
+            if let Some(worker) = self.ready.pop_front() {
+                match scheduler.resume(worker) {
+                    Ok(next) => return next,
+                    Err(locked) => self.ready.push_back(locked),
+                }
+            }
+        }
+        scheduler.leave()
+    }
 }
 
 fn fibers(work: Work) -> Duration {

@@ -10,7 +10,9 @@
 //! |---|---|
 //! | [`Context`] | the name of a worker: what is executed, asked and told |
 //! | [`CompletionList`] | new workers, ones that no longer block, and ones that have ended |
+//! | [`Claimed`] | the right to execute a worker, which its scheduler gets when it yields |
 //! | [`enter_scheduling_mode`] | makes the thread a scheduler with a procedure |
+//! | [`enter_in_place`] | the same, but workers that yield call the procedure: faster |
 //! | [`Reason`] | why the procedure is called: startup, blocked, yield |
 //!
 //! A worker that yields is the scheduler's to keep; a worker that blocks comes back on its list.
@@ -26,21 +28,24 @@
 //! let mut yields = vec![];
 //! raddle::spawn(move || {
 //!     ums::enter_scheduling_mode(&list, |scheduler, reason| {
-//!         if let Reason::Yielded { context, parameter } = reason {
+//!         if let Reason::Yielded { worker, parameter } = reason {
 //!             yields.push(parameter);
-//!             ready.push_back(context);
+//!             ready.push_back(worker);
 //!         }
 //!         loop {
 //!             if ready.is_empty() {
-//!                 ready.extend(list.dequeue(None).expect("it waits for ever"));
+//!                 for context in list.dequeue(None).expect("it waits for ever") {
+//!                     match context.claim() {
+//!                         Ok(worker) => ready.push_back(worker),
+//!                         Err(_has_ended) => return scheduler.leave(),
+//!                     }
+//!                 }
 //!             }
-//!             match ready.pop_front() {
-//!                 Some(context) if context.has_ended() => return scheduler.leave(),
-//!                 Some(context) => match scheduler.execute(context) {
+//!             if let Some(worker) = ready.pop_front() {
+//!                 match scheduler.resume(worker) {
 //!                     Ok(next) => return next,
-//!                     Err(refused) => ready.push_back(refused.context), // locked: try again
-//!                 },
-//!                 None => {}
+//!                     Err(locked) => ready.push_back(locked), // try again
+//!                 }
 //!             }
 //!         }
 //!     })
@@ -86,15 +91,20 @@
 //! The C interface is `raddle_ums.h` of `libraddle`.
 
 mod c;
+mod claimed;
 mod colour;
 mod context;
 mod list;
+mod place;
 mod scheduler;
 
+pub use claimed::Claimed;
 pub use context::{Context, State, current, spawn, spawn_with, yield_now};
 pub(crate) use context::{as_worker, note_thread};
 pub use list::{CompletionList, Items};
-pub use scheduler::{Cause, Next, Reason, Refused, Scheduler, Why, enter_scheduling_mode};
+pub use scheduler::{
+    Cause, Next, Reason, Refused, Scheduler, Why, enter_in_place, enter_scheduling_mode,
+};
 pub(crate) use scheduler::{Mode, claim, run_for};
 
 use std::fmt;

@@ -21,6 +21,7 @@
 //! Java hand-off's 420).
 
 use core::arch::{asm, naked_asm};
+use core::ffi::c_void;
 
 /// Where a parked context continues: its stack pointer, at a [`SwitchFrame`].
 pub type Context = *mut SwitchFrame;
@@ -186,6 +187,37 @@ pub unsafe extern "C" fn call_on(top: *mut u8, function: extern "C" fn(usize), a
         "mov rsp, rdi",
         "mov rdi, rdx",
         "call rsi",
+        "leave",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+    )
+}
+
+/// Calls `function(first, second)` on another stack.
+///
+/// # Safety
+/// As of [`call_on`], and those of the function, which doesn't unwind.
+#[unsafe(naked)]
+pub unsafe extern "C" fn call_on_with(
+    top: *mut u8,
+    function: unsafe extern "C" fn(*const c_void, usize) -> *mut c_void,
+    first: *const c_void,
+    second: usize,
+) -> *mut c_void {
+    // rdi = top, rsi = function, rdx = first, rcx = second; rbp as above.
+    naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "mov rsp, rdi",
+        "mov rax, rsi",
+        "mov rdi, rdx",
+        "mov rsi, rcx",
+        "call rax",
         "leave",
         ".cfi_def_cfa rsp, 8",
         "ret",

@@ -9,10 +9,13 @@ use crate::carrier::Carrier;
 use crate::signals::ThreadSignals;
 use crate::thread::{Thread, WaitKind};
 use core::mem::offset_of;
+use raddle_interface::ThreadView;
 use raddle_sched::Task;
 
 /// [`Carrier::switches`] without these bits: it is time to let others run.
 pub const BREATH: u64 = 30; // switches come in pairs: every sixteenth execution
+/// As [`BREATH`], for workers that decide in place: a switch each.
+pub const IN_PLACE: u64 = 31;
 /// [`Task::on_cpu`] of a worker that is about to take its lease.
 pub const HANDS_BACK: u32 = 2;
 /// [`Thread::wait_kind`] of a scheduler whose worker runs.
@@ -26,12 +29,19 @@ pub mod thread {
     pub const FS: usize = offset_of!(Thread, fs);
     pub const CARRIER: usize = offset_of!(Thread, carrier);
     pub const SWITCHES: usize = offset_of!(Thread, switches);
+    pub const UMS: usize = offset_of!(Thread, ums);
     pub const LEASE: usize = offset_of!(Thread, lease);
     pub const PENDING: usize = offset_of!(Thread, signals) + ThreadSignals::PENDING;
     pub const WAIT_KIND: usize = offset_of!(Thread, wait_kind);
     pub const WAIT_ARG: usize = offset_of!(Thread, wait_arg);
     pub const DEADLINE: usize = offset_of!(Thread, deadline_ns);
 }
+
+const _: () = {
+    assert!(thread::ON_CPU == ThreadView::ON_CPU);
+    assert!(thread::CONTEXT == ThreadView::CONTEXT);
+    assert!(thread::UMS == ThreadView::WORKER);
+};
 
 /// Offsets in a [`Carrier`].
 pub mod carrier {

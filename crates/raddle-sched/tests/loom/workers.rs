@@ -6,17 +6,22 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, fence};
 use loom::thread;
 use raddle_sched::completion_list::{CompletionList, Link};
-use raddle_sched::sync::{AtomicU32, Ordering, UnsafeCell};
-use raddle_sched::worker_state::{Claim, WorkerState};
+use raddle_sched::sync::{AtomicPtr, AtomicU32, Ordering, UnsafeCell};
+use raddle_sched::worker_state::{Claim, WorkerState, is_locked};
 
 /// A worker that has parked, and is about to leave its stack.
 struct Worker {
     link: Link,
     state: WorkerState,
     on_cpu: AtomicU32,
+    /// Null while it decides in its scheduler's place.
+    worker: AtomicPtr<u32>,
     /// Its stack: touched by who runs on it.
     stack: UnsafeCell<u32>,
 }
+
+/// Any pointer that isn't null.
+const SOME: *mut u32 = core::ptr::without_provenance_mut(8);
 
 /// It is woken while it leaves its stack; two schedulers want it. One executes it, once.
 fn woken_while_it_leaves(looks_at_the_cpu: bool) {
@@ -25,6 +30,7 @@ fn woken_while_it_leaves(looks_at_the_cpu: bool) {
             link: Link::new(),
             state: WorkerState::new(),
             on_cpu: AtomicU32::new(1),
+            worker: AtomicPtr::new(SOME),
             stack: UnsafeCell::new(0),
         };
         worker.state.set(WorkerState::RUNNING);
@@ -46,16 +52,13 @@ fn woken_while_it_leaves(looks_at_the_cpu: bool) {
                 _ = unsafe { shared.0.push(NonNull::from(&shared.1.link)) };
             })
         };
-        let never = AtomicU32::new(0);
         let schedule = |shared: &(CompletionList, Worker)| {
             if shared.0.take().count() == 1 {
                 shared.1.state.set(WorkerState::READY);
             }
-            let claim = shared.1.state.claim(|| match looks_at_the_cpu {
-                true => &shared.1.on_cpu,
-                // SAFETY: a word that lives in this frame, which outlives the call.
-                false => unsafe { &*(&raw const never) },
-            });
+            let own = &shared.1;
+            let is_locked = || looks_at_the_cpu && is_locked(&own.worker, &own.on_cpu);
+            let claim = own.state.claim(is_locked);
             if claim == Claim::Claimed {
                 // SAFETY: as above.
                 shared.1.stack.with_mut(|stack| unsafe { *stack += 10 });
@@ -86,10 +89,10 @@ fn a_worker_that_is_executed_on_its_stack_is_caught() {
 #[test]
 fn two_schedulers_never_execute_one_worker() {
     explore(4, || {
-        let shared = Arc::new((WorkerState::new(), AtomicU32::new(0)));
-        shared.0.set(WorkerState::READY);
-        let claim = |shared: &(WorkerState, AtomicU32)| {
-            let claim = shared.0.claim(|| &shared.1);
+        let shared = Arc::new(WorkerState::new());
+        shared.set(WorkerState::READY);
+        let claim = |shared: &WorkerState| {
+            let claim = shared.claim(|| false);
             assert!(claim == Claim::Claimed || claim == Claim::Busy);
             usize::from(claim == Claim::Claimed)
         };
@@ -100,6 +103,57 @@ fn two_schedulers_never_execute_one_worker() {
         let own = claim(&shared);
         assert_eq!(own + other.join().unwrap(), 1);
     });
+}
+
+/// A worker decides in its scheduler's place and gives itself away; it parks once, goes on, and
+/// leaves its stack. Who got it executes it as soon as it isn't locked.
+fn decides_and_leaves(looks_at_the_worker_first: bool) {
+    explore(4, move || {
+        let shared = Arc::new((
+            AtomicPtr::new(core::ptr::null_mut::<u32>()), // it has taken the lease
+            AtomicU32::new(1),
+            UnsafeCell::new(0u32),
+        ));
+        let executes = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let (worker, on_cpu, stack) = &*shared;
+                let is_locked = match looks_at_the_worker_first {
+                    true => is_locked(worker, on_cpu),
+                    false => {
+                        on_cpu.load(Ordering::Acquire) != 0
+                            || worker.load(Ordering::Acquire).is_null()
+                    }
+                };
+                if !is_locked {
+                    // SAFETY: the checker says if somebody else is on it.
+                    stack.with_mut(|stack| unsafe { *stack += 10 });
+                }
+            })
+        };
+        let (worker, on_cpu, stack) = &*shared;
+        // SAFETY: as above.
+        let runs = || stack.with_mut(|stack| unsafe { *stack += 1 });
+        runs();
+        on_cpu.store(0, Ordering::Release); // it parks
+        on_cpu.store(1, Ordering::Release);
+        runs();
+        worker.store(SOME, Ordering::Release); // it has decided
+        runs();
+        on_cpu.store(0, Ordering::Release); // the switch
+        executes.join().unwrap();
+    });
+}
+
+#[test]
+fn a_worker_that_decides_is_executed_off_its_stack() {
+    decides_and_leaves(true);
+}
+
+#[test]
+#[should_panic]
+fn who_looks_at_the_stack_first_is_caught() {
+    decides_and_leaves(false);
 }
 
 /// What the short way of a yield and sysmon share.

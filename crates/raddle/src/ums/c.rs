@@ -8,7 +8,7 @@
 use super::colour::spread;
 use super::context::{Context, Inner, as_worker};
 use super::list::CompletionList;
-use super::scheduler::{Mode, run};
+use super::scheduler::{Mode, run_alone};
 use super::{Error, State, current, yield_now};
 use libc::{EAGAIN, EBUSY, EFAULT, EINVAL, ENOSYS, EPERM, ETIMEDOUT};
 use raddle_context::{call_restartable, restart};
@@ -283,7 +283,7 @@ pub unsafe extern "C" fn raddle_ums_execute(inner: Option<&Inner>) -> c_int {
         Claim::Listed | Claim::Ended | Claim::New => return -EINVAL,
     }
     // SAFETY: it was claimed above.
-    let (ended, parameter) = unsafe { run(&context) };
+    let (ended, parameter) = unsafe { run_alone(&context) };
     scheduling.reason.set(match ended {
         Ended::Yielded => {
             let payload = std::ptr::from_ref(inner).expose_provenance();

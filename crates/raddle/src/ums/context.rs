@@ -3,6 +3,7 @@
 use super::Error;
 use super::colour::spread;
 use super::list::{CompletionList, List};
+use super::place::yield_in_place;
 use crate::runtime;
 use crate::thread::{Builder, NextIsGreen};
 use raddle_context::call_by_jumps;
@@ -318,9 +319,12 @@ pub fn yield_now(parameter: usize) -> Result<(), Error> {
     let runtime = runtime::table().ok_or(Error::NoWorker)?;
     // SAFETY: the runtime's function of that table, for any thread.
     match unsafe { call_by_jumps(runtime.yield_worker, parameter, 0) } {
-        0 => Err(Error::NoWorker),
-        _ => Ok(()),
+        0 => return Err(Error::NoWorker),
+        1 => {}
+        // SAFETY: the runtime has given the calling worker the lease.
+        lease => unsafe { yield_in_place(runtime, lease, parameter) },
     }
+    Ok(())
 }
 
 /// The calling worker.

@@ -1,15 +1,18 @@
 //! Schedulers: threads in scheduling mode.
 
 use super::Error;
+use super::claimed::Claimed;
 use super::context::Context;
 use super::list::CompletionList;
+use super::place::Seat;
 use crate::{light, runtime};
 use raddle_context::call_by_jumps;
-use raddle_interface::{Claim, Ended, Lease, WorkerState};
+use raddle_interface::{Claim, Ended, Lease, WorkerControl, WorkerState};
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ptr::from_ref;
+use std::ptr::null_mut;
 
 thread_local! {
     /// True in scheduling mode.
@@ -43,10 +46,10 @@ pub enum Reason {
         cause: Cause,
     },
     /// The worker that was executed has yielded: it is the scheduler's to execute again, now or
-    /// later.
+    /// later, or somebody else's to whom it is given.
     Yielded {
         /// The worker.
-        context: Context,
+        worker: Claimed,
         /// What it passed to [`super::yield_now`].
         parameter: usize,
     },
@@ -141,6 +144,19 @@ pub struct Refused {
     pub why: Why,
 }
 
+impl Why {
+    /// What a claim that failed says.
+    pub(super) fn of(claim: Claim) -> Self {
+        match claim {
+            Claim::Locked => Self::Locked,
+            Claim::Listed => Self::Listed,
+            Claim::Ended => Self::Ended,
+            Claim::New => Self::New,
+            Claim::Claimed | Claim::Busy => Self::Busy,
+        }
+    }
+}
+
 impl fmt::Display for Refused {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str(match self.why {
@@ -173,18 +189,17 @@ impl std::error::Error for Refused {}
 #[derive(Debug)]
 #[must_use = "the worker is executed when the procedure returns this"]
 pub struct Next {
-    /// A worker that this thread has claimed.
-    context: Option<Context>,
-    /// Claims are the thread's.
+    /// A worker that isn't executed after all can be, by anybody.
+    worker: Option<Claimed>,
+    /// It is the thread's.
     here: PhantomData<*const ()>,
 }
 
-impl Drop for Next {
-    /// A worker that isn't executed after all can be, by anybody.
-    fn drop(&mut self) {
-        if let Some(context) = &self.context {
-            context.0.control.state.set(WorkerState::READY);
-        }
+impl Next {
+    /// Who is to be executed; itself, if the scheduler leaves.
+    #[inline(always)]
+    pub(super) fn into_worker(mut self) -> Result<Claimed, Self> {
+        self.worker.take().ok_or(self)
     }
 }
 
@@ -211,10 +226,16 @@ impl Drop for Next {
 #[derive(Debug)]
 pub struct Scheduler<'a> {
     list: &'a CompletionList,
-    here: PhantomData<*const ()>,
+    /// The thread of the worker that decides in its place, or null.
+    own: *mut c_void,
 }
 
-impl Scheduler<'_> {
+impl<'a> Scheduler<'a> {
+    #[inline(always)]
+    pub(super) fn new(list: &'a CompletionList, own: *mut c_void) -> Self {
+        Self { list, own }
+    }
+
     /// The list that the thread entered scheduling mode with.
     ///
     /// ```
@@ -248,7 +269,7 @@ impl Scheduler<'_> {
     ///             let mut listed = list.dequeue(None).expect("a worker");
     ///             scheduler.execute(listed.next().expect("the worker")).expect("it was new")
     ///         }
-    ///         Reason::Yielded { context, .. } => scheduler.execute(context).expect("it is ours"),
+    ///         Reason::Yielded { worker, .. } => scheduler.resume(worker).expect("it is ours"),
     ///         Reason::Blocked { .. } => scheduler.leave(),
     ///     })
     /// });
@@ -261,21 +282,53 @@ impl Scheduler<'_> {
     /// [`Refused`], with the context. If it is [`Why::Locked`], the same call will succeed soon.
     #[inline]
     pub fn execute(&self, context: Context) -> Result<Next, Refused> {
-        match context.0.control.claim() {
-            Claim::Claimed => Ok(Next {
-                context: Some(context),
-                here: PhantomData,
-            }),
+        match context.0.control.claim_by(self.own) {
+            Claim::Claimed => Ok(self.next(Some(Claimed::of(context)))),
             claim => {
-                let why = match claim {
-                    Claim::Locked => Why::Locked,
-                    Claim::Listed => Why::Listed,
-                    Claim::Ended => Why::Ended,
-                    Claim::New => Why::New,
-                    _ => Why::Busy,
-                };
+                let why = Why::of(claim);
                 Err(Refused { context, why })
             }
+        }
+    }
+
+    /// As [`Scheduler::execute`], of a worker that is claimed already.
+    ///
+    /// ```
+    /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+    /// # use raddle::ums::{self, CompletionList, Reason};
+    /// let list = CompletionList::new()?;
+    /// let (_, worker) = ums::spawn(&list, || ums::yield_now(0).unwrap())?;
+    /// let schedules = raddle::spawn(move || {
+    ///     ums::enter_scheduling_mode(&list, |scheduler, reason| match reason {
+    ///         Reason::Startup => {
+    ///             let listed = list.dequeue(None).expect("a worker").next().expect("the worker");
+    ///             scheduler.resume(listed.claim().expect("it was taken")).expect("it is new")
+    ///         }
+    ///         Reason::Yielded { worker, .. } => scheduler.resume(worker).expect("it is ours"),
+    ///         Reason::Blocked { .. } => scheduler.leave(),
+    ///     })
+    /// });
+    /// schedules.join().unwrap()?;
+    /// worker.join().unwrap();
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The worker, if another carrier still saves its registers, or it decides in another
+    /// scheduler's place: the same call will succeed soon. In the child of a fork, if it has ended.
+    #[inline(always)]
+    pub fn resume(&self, worker: Claimed) -> Result<Next, Claimed> {
+        match worker.is_locked() && worker.thread() != self.own {
+            true => Err(worker),
+            false => Ok(self.next(Some(worker))),
+        }
+    }
+
+    #[inline(always)]
+    fn next(&self, worker: Option<Claimed>) -> Next {
+        Next {
+            worker,
+            here: PhantomData,
         }
     }
 
@@ -290,10 +343,7 @@ impl Scheduler<'_> {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn leave(&self) -> Next {
-        Next {
-            context: None,
-            here: PhantomData,
-        }
+        self.next(None)
     }
 }
 
@@ -302,43 +352,52 @@ pub(crate) fn claim(context: &Context) -> Claim {
     context.0.control.claim()
 }
 
-/// Runs a claimed worker until it gives the carrier back: why, and the parameter of a yield.
+/// Runs a claimed worker until it, or one that it was left to, gives the lease back: why, and the
+/// parameter of a yield.
 ///
 /// # Safety
-/// The calling thread must have claimed it, in scheduling mode.
+/// The calling thread must have claimed it, in scheduling mode, and own the lease.
 #[inline(always)]
-pub(super) unsafe fn run(context: &Context) -> (Ended, usize) {
-    let control = &context.0.control;
-    let lease = Lease::new();
+unsafe fn run(control: *const WorkerControl, lease: *const Lease) -> (Ended, usize) {
     let Some(runtime) = runtime::table() else {
         return (Ended::Exited, 0); // without one there is no worker
     };
-    let (worker, left) = (from_ref(control), &raw const lease);
     // SAFETY: both live until the scheduler continues.
     unsafe {
         call_by_jumps(
             runtime.execute_worker,
-            worker.expose_provenance(),
-            left.expose_provenance(),
-        )
-    };
-    let end = lease.end.get();
-    if matches!(end, Ended::Yielded | Ended::Preempted) {
-        control.state.set(WorkerState::READY);
+            control.expose_provenance(),
+            lease.expose_provenance(),
+        );
+        ((*lease).end.get(), (*lease).parameter.get())
     }
-    (end, lease.parameter.get())
 }
 
-/// As [`run`], but the worker computes for so many nanoseconds at most, unless that is 0.
+/// Runs a claimed worker until it gives the carrier back; then anybody may execute it again if it
+/// has yielded or was preempted.
 ///
 /// # Safety
-/// As [`run`].
+/// The calling thread must have claimed it, in scheduling mode.
+pub(super) unsafe fn run_alone(context: &Context) -> (Ended, usize) {
+    let lease = Lease::new(false);
+    // SAFETY: the caller's promise.
+    let (end, parameter) = unsafe { run(&raw const context.0.control, &raw const lease) };
+    if matches!(end, Ended::Yielded | Ended::Preempted) {
+        context.0.control.state.set(WorkerState::READY);
+    }
+    (end, parameter)
+}
+
+/// As [`run_alone`], but the worker computes for so many nanoseconds at most, unless that is 0.
+///
+/// # Safety
+/// As [`run_alone`].
 pub(crate) unsafe fn run_for(context: &Context, quantum_ns: u64) -> Ended {
     if let Some(runtime) = runtime::table() {
         (runtime.limit_worker)(&context.0.control, quantum_ns);
     }
     // SAFETY: the caller's promise.
-    unsafe { run(context) }.0
+    unsafe { run_alone(context) }.0
 }
 
 /// The calling thread's time in scheduling mode.
@@ -407,31 +466,97 @@ impl Drop for Mode {
 /// [`Error::Unsupported`], [`Error::IsScheduler`], [`Error::IsWorker`] or [`Error::IsLight`].
 pub fn enter_scheduling_mode(
     list: &CompletionList,
-    mut procedure: impl FnMut(&Scheduler<'_>, Reason) -> Next,
+    procedure: impl FnMut(&Scheduler<'_>, Reason) -> Next,
 ) -> Result<(), Error> {
     let _mode = Mode::enter()?;
-    let scheduler = Scheduler {
-        list,
-        here: PhantomData,
-    };
-    let mut reason = Reason::Startup;
-    loop {
-        let mut next = procedure(&scheduler, reason);
-        let Some(context) = next.context.take() else {
-            return Ok(());
+    // SAFETY: it is called on this thread only.
+    schedule(&unsafe { Seat::new(list, procedure, false) });
+    Ok(())
+}
+
+/// As [`enter_scheduling_mode`], but a worker that [yields](super::yield_now) calls the procedure
+/// itself, in the scheduler's place, and switches to the next worker at once: about half the price
+/// of a yield. Startup, blocked workers and `sched_yield(2)` are the scheduler's as before; a yield
+/// is, too, if something is out of the ordinary.
+///
+/// So the procedure is called by one thread or another, one call at a time, and sees the
+/// thread-locals of that one. It must not end its thread, fork, ask for what Linux gives to kernel
+/// threads only, or wait for what one of its workers is to do. A panic of it is the scheduler's.
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// # use raddle::ums::{self, CompletionList, Reason};
+/// let list = CompletionList::new()?;
+/// let workers = [(); 2].map(|()| ums::spawn(&list, || ums::yield_now(1).unwrap()).unwrap().1);
+/// let (mut yields, mut ready) = (0, std::collections::VecDeque::new());
+/// raddle::spawn(move || {
+///     ums::enter_in_place(&list, move |scheduler, reason| {
+///         if let Reason::Yielded { worker, parameter } = reason {
+///             yields += parameter;
+///             ready.push_back(worker);
+///         }
+///         while ready.is_empty() {
+///             let listed = scheduler.list().dequeue(None).expect("it waits for ever");
+///             ready.extend(listed.filter_map(|context| context.claim().ok()));
+///             if yields == 2 && ready.is_empty() {
+///                 return scheduler.leave(); // both have ended
+///             }
+///         }
+///         let next = ready.pop_front().expect("there is one");
+///         scheduler.resume(next).expect("there is no other scheduler")
+///     })
+/// })
+/// .join()
+/// .unwrap()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Blocking
+/// The calling thread, as long as workers run in its place.
+///
+/// # Errors
+/// As [`enter_scheduling_mode`].
+pub fn enter_in_place(
+    list: &CompletionList,
+    procedure: impl FnMut(&Scheduler<'_>, Reason) -> Next + Send,
+) -> Result<(), Error> {
+    let _mode = Mode::enter()?;
+    // SAFETY: the procedure can be called on any thread.
+    schedule(&unsafe { Seat::new(list, procedure, true) });
+    Ok(())
+}
+
+/// Runs whom the procedure names, until it leaves.
+fn schedule<F: FnMut(&Scheduler<'_>, Reason) -> Next>(seat: &Seat<'_, F>) {
+    // SAFETY: nobody has got the lease yet.
+    let mut next = unsafe { seat.call(null_mut(), Reason::Startup) };
+    while let Ok(worker) = next.into_worker() {
+        assert!(!worker.is_locked(), "a worker was to execute itself");
+        let at = seat.runs(worker);
+        // SAFETY: the procedure has claimed it, and the lease is here.
+        let (ended, parameter) = unsafe { run(at, seat.lease()) };
+        next = match (seat.decided(), seat.ran()) {
+            (Some(next), _) => next,
+            (None, None) => return, // a lease is given back by a worker: this can't be
+            // SAFETY: the lease was given back.
+            (None, Some(worker)) => unsafe {
+                seat.call(null_mut(), Reason::of(worker, ended, parameter))
+            },
         };
-        // SAFETY: the procedure has claimed it.
-        let (ended, parameter) = unsafe { run(&context) };
+    }
+}
+
+impl Reason {
+    #[inline(always)]
+    fn of(worker: Claimed, ended: Ended, parameter: usize) -> Self {
         let cause = match ended {
-            Ended::Yielded => {
-                reason = Reason::Yielded { context, parameter };
-                continue;
-            }
+            Ended::Yielded => return Self::Yielded { worker, parameter },
             // Without a quantum nobody is preempted.
             Ended::Parked | Ended::Preempted => Cause::Call,
             Ended::InKernel => Cause::Kernel,
             Ended::Exited => Cause::End,
         };
-        reason = Reason::Blocked { context, cause };
+        let context = worker.into_context();
+        Self::Blocked { context, cause }
     }
 }

@@ -63,20 +63,20 @@ fn a_scheduler_hands_a_lock_from_worker_to_worker() {
         ums::enter_scheduling_mode(&list, |scheduler, reason| {
             match reason {
                 Reason::Yielded {
-                    context,
+                    worker,
                     parameter: handed::WANTS,
-                } => waiting.push_back(context),
+                } => waiting.push_back(worker.release()),
                 Reason::Yielded {
-                    context,
+                    worker,
                     parameter: handed::FREES,
                 } => {
                     match waiting.pop_front() {
                         Some(next) => ready.push_front(next),
                         None => lock.set_free(),
                     }
-                    ready.push_back(context);
+                    ready.push_back(worker.release());
                 }
-                Reason::Yielded { context, .. } => ready.push_back(context),
+                Reason::Yielded { worker, .. } => ready.push_back(worker.release()),
                 _ => {}
             }
             while left != 0 {

@@ -1,5 +1,6 @@
 //! User-mode schedulers.
 
+mod in_place;
 mod lock;
 
 use raddle::ums::{
@@ -58,9 +59,9 @@ impl<'a> Turns<'a> {
         match reason {
             Reason::Startup => self.heard.push(Heard::Startup),
             Reason::Blocked { cause, .. } => self.heard.push(Heard::Blocked(cause)),
-            Reason::Yielded { context, parameter } => {
+            Reason::Yielded { worker, parameter } => {
                 self.heard.push(Heard::Yielded(parameter));
-                self.ready.push_back(context);
+                self.ready.push_back(worker.release());
             }
         }
         loop {
@@ -280,13 +281,13 @@ fn who_leaves_scheduling_mode_leaves_workers_to_others() {
                 let mut kept = None;
                 ums::enter_scheduling_mode(&list, |scheduler, reason| match reason {
                     Reason::Yielded {
-                        context,
+                        worker,
                         parameter: 3,
                     } => {
-                        kept = Some(context);
+                        kept = Some(worker);
                         scheduler.leave()
                     }
-                    Reason::Yielded { context, .. } => scheduler.execute(context).unwrap(),
+                    Reason::Yielded { worker, .. } => scheduler.resume(worker).unwrap(),
                     _ => {
                         let next = list.dequeue(None).unwrap().next().unwrap();
                         scheduler.execute(next).unwrap()
@@ -300,12 +301,12 @@ fn who_leaves_scheduling_mode_leaves_workers_to_others() {
         let mut ready = kept;
         let last = std::cell::Cell::new(0);
         ums::enter_scheduling_mode(&list, |scheduler, reason| {
-            if let Reason::Yielded { context, parameter } = reason {
+            if let Reason::Yielded { worker, parameter } = reason {
                 last.set(parameter);
-                ready = Some(context);
+                ready = Some(worker);
             }
             match ready.take() {
-                Some(context) => execute_patiently(scheduler, context),
+                Some(worker) => scheduler.resume(worker).unwrap(),
                 None => {
                     let item = list.dequeue(None).unwrap().next().unwrap();
                     match item.has_ended() {
@@ -376,7 +377,10 @@ fn wrong_use_is_refused() {
                     drop(dropped);
                     scheduler.execute(context.clone()).unwrap()
                 }
-                (_, Reason::Yielded { context, .. }) => execute_patiently(scheduler, context),
+                (_, Reason::Yielded { worker, .. }) => {
+                    assert_eq!(why(&worker), Why::Busy); // it is ours until it is released
+                    execute_patiently(scheduler, worker.release())
+                }
                 (
                     _,
                     Reason::Blocked {
