@@ -1,9 +1,9 @@
 //! The stand-in: does sysmon's work while sysmon itself can't begin.
 //!
 //! Sysmon starts with a copy of the program's table of descriptors, and closes there all but the
-//! engine's own. Who closes a file of a file system that is a process (FUSE) or another machine (NFS, SMB) may
-//! have to wait for its answer, and threads that are stuck behind the same one must be noticed
-//! meanwhile.
+//! engine's own. Who closes a file of a file system that is a process (FUSE) or another machine
+//! (NFS, SMB) may have to wait for its answer, and threads that are stuck behind the same one must
+//! be noticed meanwhile.
 //!
 //! 1. Before there is a second kernel thread, who starts sysmon looks whether such a file is open
 //!    ([`StandIn::prepare`]).

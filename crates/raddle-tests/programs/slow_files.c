@@ -293,7 +293,7 @@ static long close_duplicate(void)
     return closed(dup(file));
 }
 
-/* Whoever copies the table of descriptors for the first thread, and closes the copies, waits too. */
+/* Who copies the table of descriptors for the first thread, and closes the copies, waits, too. */
 CASE(a_slow_file_that_was_open_before_the_first_thread)
 {
     static const struct wait wait = {keep_if_not_kept, close_duplicate, let_go, 0};

@@ -207,30 +207,29 @@ fn carriers_follow_the_cpus_that_may_be_used() {
 /// A control group with another in it; the outer one can have a quota. Both end with it.
 struct Groups {
     outer: PathBuf,
-    /// The file that takes a quota, and how one of so many CPUs is written there.
-    quota: (&'static str, fn(u32) -> String),
+    /// The file that takes a quota, of a period of 100 ms in both versions.
+    quota: &'static str,
 }
 
 impl Groups {
     /// `None` where this user can't make any.
     fn make() -> Option<Groups> {
-        let (root, quota): (&str, (_, fn(u32) -> String)) =
-            if Path::new("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").exists() {
-                let write = |cpus| format!("{}", cpus * 100_000);
-                ("/sys/fs/cgroup/cpu", ("cpu.cfs_quota_us", write))
-            } else {
-                let write = |cpus| format!("{} 100000", cpus * 100_000);
-                ("/sys/fs/cgroup", ("cpu.max", write))
-            };
-        let outer = Path::new(root).join(format!("raddle-tests-{}", std::process::id()));
+        let first = Path::new("/sys/fs/cgroup/cpu");
+        let (root, quota) = match first.join("cpu.cfs_quota_us").exists() {
+            true => (first, "cpu.cfs_quota_us"),
+            false => (Path::new("/sys/fs/cgroup"), "cpu.max"),
+        };
+        let outer = root.join(format!("raddle-tests-{}", std::process::id()));
         fs::create_dir_all(outer.join("inner")).ok()?;
         let groups = Groups { outer, quota };
-        groups.outer.join(quota.0).exists().then_some(groups)
+        groups.outer.join(quota).exists().then_some(groups)
     }
 
     fn allow(&self, cpus: u32) -> Result<()> {
-        let (file, write) = self.quota;
-        Ok(fs::write(self.outer.join(file), write(cpus))?)
+        Ok(fs::write(
+            self.outer.join(self.quota),
+            (cpus * 100_000).to_string(),
+        )?)
     }
 }
 
