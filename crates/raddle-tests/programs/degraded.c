@@ -243,7 +243,8 @@ CASE(without_more_kernel_threads)
 }
 
 /* A debugger stops each of a process's kernel threads in turn; the others go on. It calls the
- * kernel by itself: a program that imports `ptrace` runs on kernel threads, and so would the other. */
+ * kernel by itself: a program that imports `ptrace` runs on kernel threads, and so would the other.
+ */
 struct shared {
     atomic_long counts[3];
     atomic_int stop;
