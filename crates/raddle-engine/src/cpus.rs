@@ -23,9 +23,12 @@ pub fn in_affinity_mask() -> u32 {
         .max(1)
 }
 
-/// CPUs that the cgroup's quota is worth, rounded up; `None` without a quota.
+/// CPUs that the least quota is worth, of the process's cgroups and those above them, rounded up;
+/// `None` without a quota.
 pub fn in_cgroup_quota() -> Option<u32> {
-    quota_v2().or_else(quota_v1)
+    let mut text = [0u8; GROUPS];
+    let groups = read_file(b"/proc/self/cgroup\0", &mut text)?;
+    groups.split(|&b| b == b'\n').filter_map(in_group).min()
 }
 
 /// Carriers to start with: as many as CPUs we may use.
@@ -36,34 +39,51 @@ pub fn allowed() -> u32 {
         .max(1)
 }
 
-fn quota_v2() -> Option<u32> {
-    let mut own = [0u8; 512];
-    let own = read_file(b"/proc/self/cgroup\0", &mut own)?;
-    let line = own
-        .split(|&b| b == b'\n')
-        .find(|line| line.starts_with(b"0::"))?;
-    let mut path = [0u8; 600];
-    let path = join(&mut path, &[b"/sys/fs/cgroup", &line[3..], b"/cpu.max\0"])?;
-    let mut text = [0u8; 64];
-    let text = read_file(path, &mut text);
-    // Inside a container the cgroup's own directory is the mount's root.
-    let mut root = [0u8; 64];
-    let text = match text {
-        Some(text) => text,
-        None => read_file(b"/sys/fs/cgroup/cpu.max\0", &mut root)?,
+/// Bytes of `/proc/self/cgroup` that are read.
+const GROUPS: usize = 4096;
+/// Bytes of the longest path of a file of a cgroup.
+const PATH: usize = 1024;
+
+/// The least quota of the cgroup of one line (`3:cpu,cpuacct:/a/b`; version 2: `0::/a/b`) and of
+/// those above it. In a container the upper ones are out of sight, and its own is the mount's root.
+fn in_group(line: &[u8]) -> Option<u32> {
+    let mut fields = line.splitn(3, |&b| b == b':').skip(1);
+    let (controllers, mut group) = (fields.next()?, fields.next()?);
+    let quota = match controllers {
+        b"" => quota_v2,
+        _ if controllers.split(|&b| b == b',').any(|it| it == b"cpu") => quota_v1,
+        _ => return None,
     };
-    let mut fields = text.split(|b| b.is_ascii_whitespace());
-    let quota = number(fields.next()?)?;
-    let period = number(fields.next()?)?;
-    ceil_cpus(quota, period)
+    let mut least = quota(group);
+    while let Some(end) = group.iter().rposition(|&b| b == b'/') {
+        group = &group[..end];
+        least = least.into_iter().chain(quota(group)).min();
+    }
+    least
 }
 
-fn quota_v1() -> Option<u32> {
-    let (mut quota, mut period) = ([0u8; 32], [0u8; 32]);
-    let quota = read_file(b"/sys/fs/cgroup/cpu/cpu.cfs_quota_us\0", &mut quota)?;
-    let period = read_file(b"/sys/fs/cgroup/cpu/cpu.cfs_period_us\0", &mut period)?;
-    let trim = |text: &[u8]| number(text.split(|b| b.is_ascii_whitespace()).next()?);
-    ceil_cpus(trim(quota)?, trim(period)?)
+fn quota_v2(group: &[u8]) -> Option<u32> {
+    let mut text = [0u8; 64];
+    let text = read_file_of(&[b"/sys/fs/cgroup", group, b"/cpu.max\0"], &mut text)?;
+    let mut fields = text.split(|b| b.is_ascii_whitespace());
+    ceil_cpus(number(fields.next()?)?, number(fields.next()?)?)
+}
+
+fn quota_v1(group: &[u8]) -> Option<u32> {
+    let value = |file: &[u8]| {
+        let mut text = [0u8; 32];
+        let text = read_file_of(&[b"/sys/fs/cgroup/cpu", group, file], &mut text)?;
+        number(text.split(|b| b.is_ascii_whitespace()).next()?)
+    };
+    ceil_cpus(
+        value(b"/cpu.cfs_quota_us\0")?,
+        value(b"/cpu.cfs_period_us\0")?,
+    )
+}
+
+fn read_file_of<'a>(path: &[&[u8]], buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    let mut whole = [0u8; PATH];
+    read_file(join(&mut whole, path)?, buffer)
 }
 
 fn ceil_cpus(quota: u64, period: u64) -> Option<u32> {

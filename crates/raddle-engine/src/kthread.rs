@@ -6,7 +6,10 @@ use raddle_sys::abi::SchedAttr;
 use raddle_sys::{is_err, mem, nr, sys};
 
 /// CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM.
-const FLAGS: usize = 0x100 | 0x200 | 0x400 | 0x800 | 0x10000 | 0x40000;
+const FLAGS: usize = 0x100 | 0x200 | FILES | 0x800 | 0x10000 | 0x40000;
+
+/// CLONE_FILES: one table of descriptors.
+const FILES: usize = 0x400;
 
 /// CLONE_VM: another process, with descriptors and handlers of its own; nobody is told of its end.
 const PROCESS: usize = 0x100;
@@ -27,6 +30,20 @@ pub fn spawn(entry: Entry, argument: usize, stack_size: usize) -> Result<u32, is
     ENGINE
         .roster
         .enter(|| spawn_as(FLAGS, entry, argument, stack_size))
+}
+
+/// As [`spawn`], with a copy of the creator's table of descriptors as it is now.
+///
+/// # Errors
+/// ENOMEM or EAGAIN.
+pub(crate) fn spawn_with_own_table(
+    entry: Entry,
+    argument: usize,
+    stack_size: usize,
+) -> Result<u32, isize> {
+    ENGINE
+        .roster
+        .enter(|| spawn_as(FLAGS & !FILES, entry, argument, stack_size))
 }
 
 /// As [`spawn`], but another process, in the same memory.

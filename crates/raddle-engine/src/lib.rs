@@ -27,6 +27,7 @@
 //! | [`direct`] | reads past the page cache, which need no kernel thread |
 //! | `alarms` | the kernel's word that a carrier waits in the kernel |
 //! | [`sysmon`] | the watcher: lasting backlogs, missing poller, inspection requests |
+//! | `stand_in` | sysmon's work, while it waits for its own table of descriptors |
 //! | `descriptor` | the descriptors of our own |
 //! | [`stacks`] | the arena that thread stacks come from |
 //! | [`chaos`] | rare schedules made common, for finding bugs |
@@ -64,6 +65,7 @@ pub mod roster;
 pub mod sides;
 pub mod signals;
 pub mod stacks;
+mod stand_in;
 pub mod switch;
 pub mod sysmon;
 pub mod thread;

@@ -26,8 +26,8 @@ use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicUsize, Ordering};
 use raddle_sched::SpinLock;
 use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 
-/// Carriers, helpers and sysmon.
-const MOST: usize = engine::MAX_CARRIERS + MAX_HELPERS as usize + 1;
+/// Carriers, helpers, sysmon and its stand-in.
+const MOST: usize = engine::MAX_CARRIERS + MAX_HELPERS as usize + 2;
 
 /// See the module.
 pub struct Roster {

@@ -26,6 +26,7 @@ use crate::kthread;
 use crate::plugins;
 use crate::quotas::Quotas;
 use crate::sides::{MAX_ALL, Side};
+use crate::stand_in::StandIn;
 use crate::turn::Turn;
 use crate::ums;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -34,9 +35,9 @@ use raddle_sched::policy::{
     SYSMON_MIN_NS, Seen,
 };
 use raddle_sys::abi::{PollFd, Timespec};
-use raddle_sys::{is_err, nr, sys};
+use raddle_sys::{nr, sys};
 
-const STACK: usize = 128 * 1024;
+pub(crate) const STACK: usize = 128 * 1024;
 /// How often the CPUs that may be used are counted, while something runs.
 const FOLLOW_NS: u64 = 2_000_000_000;
 /// Carriers that it keeps a memory of; more are looked at without one.
@@ -53,6 +54,7 @@ pub struct Sysmon {
     wake: OwnDescriptor,
     /// The inspection socket.
     listener: OwnDescriptor,
+    pub(crate) stand_in: StandIn,
 }
 
 impl Sysmon {
@@ -62,6 +64,7 @@ impl Sysmon {
             on_guard: AtomicU32::new(0),
             wake: OwnDescriptor::none(),
             listener: OwnDescriptor::none(),
+            stand_in: StandIn::new(),
         }
     }
 
@@ -74,7 +77,16 @@ impl Sysmon {
         // Here and not on the thread: the program must never see a descriptor number of ours.
         self.listener.set(inspect::listen());
         self.asleep.store(0, Ordering::Relaxed);
-        kthread::spawn(sysmon_main, 0, STACK).map(|_| ())
+        if !can_empty_a_table() {
+            return kthread::spawn(sysmon_main, 0, STACK).map(|_| ());
+        }
+        let needs_stand_in = self.stand_in.prepare();
+        // Copied before the program goes on, so what is in it was looked at just now.
+        kthread::spawn_with_own_table(sysmon_main, 1, STACK)?;
+        if needs_stand_in {
+            self.stand_in.start();
+        }
+        Ok(())
     }
 
     /// A carrier left its sleep: if nobody watches, somebody must.
@@ -100,7 +112,7 @@ impl Sysmon {
         }
     }
 
-    fn write_wake(&self) {
+    pub(crate) fn write_wake(&self) {
         let one = 1u64;
         let wake = self.wake.get();
         // SAFETY: eight bytes of a live value into our own eventfd.
@@ -121,6 +133,7 @@ impl Sysmon {
     pub(crate) fn reset(&self) {
         self.wake.close();
         self.listener.close();
+        self.stand_in.reset();
         self.asleep.store(0, Ordering::Relaxed);
         self.on_guard.store(0, Ordering::Relaxed);
     }
@@ -171,16 +184,24 @@ const IGNORED: PollFd = PollFd {
     revents: 0,
 };
 
-extern "C" fn sysmon_main(_: usize, _: *mut u8) -> ! {
+extern "C" fn sysmon_main(has_own_table: usize, _: *mut u8) -> ! {
     // SAFETY: this thread is no carrier; of all signals it takes the one for what every kernel
     // thread must do.
     unsafe {
         raddle_context::set_gs_base(0);
         kthread::accept_only(&[PREEMPT]);
     }
-    let listener = ENGINE.sysmon.listener.get();
-    let wake = ENGINE.sysmon.wake.get();
-    let own = own_table();
+    if has_own_table != 0 {
+        empty_table();
+        ENGINE.sysmon.stand_in.relieve();
+    }
+    watch_while(has_own_table != 0, || true);
+    raddle_sys::fatal(b"raddle: sysmon has ended\n")
+}
+
+/// Looks at the carriers, and sleeps until the next look, as long as it `is_wanted`. `own` is true
+/// if the calling thread has a table of descriptors to itself.
+pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
     let mut watch = Watch {
         alarms: Watcher::new(own),
         is_prompt: false,
@@ -192,64 +213,31 @@ extern "C" fn sysmon_main(_: usize, _: *mut u8) -> ! {
         busy_ns: 0,
         followed_ns: clock::now_ns(),
     };
-    loop {
-        let plan = watch.look();
-        let events = match plan.on_guard && ENGINE.pump.has_waiters() {
-            true => ENGINE.pump.own_descriptors()[0],
-            false => -1, // ignored
-        };
-        let mut fds = [IGNORED; OTHERS + alarms::MOST];
-        let all = [wake, listener, events].into_iter();
-        let mut count = 0;
-        for (slot, fd) in fds.iter_mut().zip(all.chain(watch.alarms.events())) {
-            slot.fd = fd;
-            count += 1;
-        }
-        let fds = &mut fds[..count];
-        let sleep_ns = plan.timeout_ns.unwrap_or(u64::MAX);
-        watch
-            .alarms
-            .sleeps_until(clock::now_ns().saturating_add(sleep_ns));
-        wait(fds, plan.timeout_ns);
-        for (at, event) in fds[OTHERS..].iter().enumerate() {
-            if event.revents & !POLLIN != 0 {
-                watch.alarms.failed(at);
-            }
-        }
-        ENGINE.sysmon.on_guard.store(0, Ordering::Relaxed);
-        if fds[0].revents != 0 {
-            let mut count = 0u64;
-            // SAFETY: eight bytes into a live value.
-            unsafe { sys!(nr::__NR_read, wake, &raw mut count, 8usize) };
-            // If what woke it needs more looks soon, they find that out.
-            watch.interval_ns = BUSY_NS / 2;
-            watch.busy_ns = clock::now_ns();
-        }
-        if fds[1].revents != 0 {
-            inspect::serve(listener);
-        }
+    while is_wanted() {
+        watch.go_round();
     }
 }
 
-/// Gives this kernel thread a table of descriptors of its own, which holds the engine's alone: what
-/// it opens, the program never sees, and what the program closes is closed. False if it has none.
-fn own_table() -> bool {
-    const UNSHARE: usize = 2;
+/// True if the kernel closes whole ranges: not before Linux 5.9, where sysmon shares the program's
+/// table.
+fn can_empty_a_table() -> bool {
+    const NONE: usize = u32::MAX as usize; // a number that no descriptor has
+    // SAFETY: nothing is closed.
+    unsafe { sys!(nr::__NR_close_range, NONE, NONE, 0usize) == 0 }
+}
+
+/// Closes in this kernel thread's own table of descriptors all but the engine's: what it opens, the
+/// program never sees, and what the program closes is closed.
+fn empty_table() {
     let mut from = 0usize;
-    let mut flags = UNSHARE;
     let ends = ENGINE.own_descriptors().map(|fd| fd as usize);
     for own in ends.chain([u32::MAX as usize + 1]) {
         if own > from {
             // SAFETY: no memory is involved; with an own table nobody else's descriptors change.
-            let done = unsafe { sys!(nr::__NR_close_range, from, own - 1, flags) };
-            if is_err(done) {
-                return false; // before Linux 5.9: the table stays shared
-            }
-            flags = 0;
+            unsafe { sys!(nr::__NR_close_range, from, own - 1, 0usize) };
         }
         from = own + 1;
     }
-    true
 }
 
 fn wait(fds: &mut [PollFd], timeout_ns: Option<u64>) {
@@ -273,6 +261,46 @@ fn wait(fds: &mut [PollFd], timeout_ns: Option<u64>) {
 }
 
 impl Watch {
+    /// Looks, sleeps, and sees to what woke it.
+    fn go_round(&mut self) {
+        let listener = ENGINE.sysmon.listener.get();
+        let wake = ENGINE.sysmon.wake.get();
+        let plan = self.look();
+        let events = match plan.on_guard && ENGINE.pump.has_waiters() {
+            true => ENGINE.pump.own_descriptors()[0],
+            false => -1, // ignored
+        };
+        let mut fds = [IGNORED; OTHERS + alarms::MOST];
+        let all = [wake, listener, events].into_iter();
+        let mut count = 0;
+        for (slot, fd) in fds.iter_mut().zip(all.chain(self.alarms.events())) {
+            slot.fd = fd;
+            count += 1;
+        }
+        let fds = &mut fds[..count];
+        let sleep_ns = plan.timeout_ns.unwrap_or(u64::MAX);
+        self.alarms
+            .sleeps_until(clock::now_ns().saturating_add(sleep_ns));
+        wait(fds, plan.timeout_ns);
+        for (at, event) in fds[OTHERS..].iter().enumerate() {
+            if event.revents & !POLLIN != 0 {
+                self.alarms.failed(at);
+            }
+        }
+        ENGINE.sysmon.on_guard.store(0, Ordering::Relaxed);
+        if fds[0].revents != 0 {
+            let mut count = 0u64;
+            // SAFETY: eight bytes into a live value.
+            unsafe { sys!(nr::__NR_read, wake, &raw mut count, 8usize) };
+            // If what woke it needs more looks soon, they find that out.
+            self.interval_ns = BUSY_NS / 2;
+            self.busy_ns = clock::now_ns();
+        }
+        if fds[1].revents != 0 {
+            inspect::serve(listener);
+        }
+    }
+
     fn look(&mut self) -> Plan {
         let now_ns = clock::now_ns();
         if now_ns.saturating_sub(self.followed_ns) > FOLLOW_NS {

@@ -137,6 +137,55 @@ __attribute__((target("avx2"), optimize("O3"))) static void *compute_avx(void *m
     return NULL;
 }
 
+/* All 32 registers and 7 masks at once, in a loop that touches none of them. */
+struct avx512 {
+    uint64_t registers[32][8], masks[7];
+};
+
+#define EACH_REGISTER(op, z) op(z##0) op(z##1) op(z##2) op(z##3) op(z##4) op(z##5) op(z##6) op(z##7)
+#define LOAD(n) "vmovdqu64 " #n "*64(%0), %%zmm" #n "\n\t"
+#define SAVE(n) "vmovdqu64 %%zmm" #n ", " #n "*64(%1)\n\t"
+#define LOAD_MASK(n) "kmovq 2040+8*" #n "(%0), %%k" #n "\n\t"
+#define SAVE_MASK(n) "kmovq %%k" #n ", 2040+8*" #n "(%1)\n\t"
+#define MASKS(op) op(1) op(2) op(3) op(4) op(5) op(6) op(7)
+#define REGISTERS(op)                                                                    \
+    op(0) op(1) op(2) op(3) op(4) op(5) op(6) op(7) op(8) op(9) EACH_REGISTER(op, 1)     \
+    op(18) op(19) EACH_REGISTER(op, 2) op(28) op(29) op(30) op(31)
+
+__attribute__((target("avx512f,avx512bw"))) static void hold(const struct avx512 *in,
+                                                             struct avx512 *out)
+{
+    long count = 1000000;
+    __asm__ volatile(REGISTERS(LOAD) MASKS(LOAD_MASK)
+                     "1: cmpl $0, %3\n\t"
+                     "jne 2f\n\t"
+                     "decq %2\n\t"
+                     "jne 1b\n\t"
+                     "2:" REGISTERS(SAVE) MASKS(SAVE_MASK)
+                     : "+r"(in), "+r"(out), "+r"(count)
+                     : "m"(stop)
+                     : "memory", "cc", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "xmm0", "xmm1",
+                       "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
+                       "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17", "xmm18",
+                       "xmm19", "xmm20", "xmm21", "xmm22", "xmm23", "xmm24", "xmm25", "xmm26",
+                       "xmm27", "xmm28", "xmm29", "xmm30", "xmm31");
+}
+
+static void *hold_avx512(void *me)
+{
+    struct avx512 in, out;
+    uint64_t *words = (uint64_t *)&in;
+    for (unsigned i = 0; i < sizeof in / sizeof *words; i++) {
+        words[i] = 0x9e3779b97f4a7c15 * (i + 1) + (uint64_t)me;
+    }
+    while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
+        memset(&out, 0, sizeof out);
+        hold(&in, &out);
+        IS(memcmp(&in, &out, sizeof in), 0);
+    }
+    return NULL;
+}
+
 static void *disturb_avx(void *argument)
 {
     while (!atomic_load(&stop)) {
@@ -157,6 +206,20 @@ CASE(avx_sums_survive_preemption)
     pthread_t threads[8];
     for (long i = 0; i < 8; i++) {
         threads[i] = start(i % 2 ? disturb_avx : compute_avx, number(i));
+    }
+    sleep_ms(300);
+    atomic_store(&stop, 1);
+    join_all(threads, 8);
+}
+
+CASE(avx512_registers_survive_preemption)
+{
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw")) {
+        return;
+    }
+    pthread_t threads[8];
+    for (long i = 0; i < 8; i++) {
+        threads[i] = start(i % 4 ? hold_avx512 : disturb_avx, number(i));
     }
     sleep_ms(300);
     atomic_store(&stop, 1);

@@ -24,7 +24,7 @@ struct wait {
 };
 
 static int ends[2];
-static char byte;
+__attribute__((unused)) static char byte;
 static atomic_int blocks, over;
 static atomic_long longest_ns;
 

@@ -111,6 +111,38 @@ CASE(no_signal_is_lost_to_masks_that_close)
     join_all(threads, 4);
 }
 
+static atomic_int ready, sent;
+
+static void *compute_and_close(void *unused)
+{
+    for (int i = 1; i <= 2000; i++) {
+        mask(SIG_UNBLOCK, SIGUSR1, SIGUSR1);
+        atomic_store(&ready, i);
+        while (atomic_load(&sent) < i) {
+            sched_yield();
+        }
+        int64_t until_ns = now_ns() + MS / 5;
+        while (now_ns() < until_ns) {}
+        mask(SIG_BLOCK, SIGUSR1, SIGUSR1);
+        IS(handled, i);
+    }
+    return unused;
+}
+
+/* It was sent long before, and the thread has called nothing since. */
+CASE(a_signal_that_has_come_is_handled_before_the_mask_closes)
+{
+    handle(SIGUSR1, count);
+    mask(SIG_BLOCK, SIGUSR1, SIGUSR1);
+    pthread_t thread = start(compute_and_close, NULL);
+    for (int i = 1; i <= 2000; i++) {
+        wait_for(&ready, i);
+        GET(kill(getpid(), SIGUSR1));
+        atomic_store(&sent, i);
+    }
+    join(thread);
+}
+
 static sem_t go;
 
 static void *wait_for_one_of_two(void *taken)

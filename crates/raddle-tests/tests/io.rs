@@ -216,6 +216,35 @@ mod neighbours {
     }
 }
 
+mod slow_files {
+    raddle_tests::cases! { "slow_files.c":
+        slow_open,
+        slow_close,
+        slow_lookup,
+        slow_stat,
+        slow_fstat,
+        slow_lstat,
+        slow_statx,
+        slow_statfs,
+        slow_getdents,
+        slow_read,
+        slow_readv,
+        slow_pread,
+        slow_preadv,
+        slow_write,
+        slow_writev,
+        slow_pwrite,
+        slow_pwritev,
+        slow_fsync,
+        slow_fdatasync,
+        slow_fallocate,
+        slow_ftruncate,
+        slow_copy,
+        slow_page_fault,
+        a_slow_file_that_was_open_before_the_first_thread,
+    }
+}
+
 mod neighbours_others {
     raddle_tests::cases! { "neighbours_others.c":
         child_wait4,

@@ -7,6 +7,7 @@ mod registers_and_stacks {
         each_thread_keeps_mxcsr_and_the_x87_control_word,
         a_raw_system_call_preserves_xmm,
         avx_sums_survive_preemption,
+        avx512_registers_survive_preemption,
         x87_sums_survive_preemption,
         twenty_threads_use_a_megabyte_of_stack,
         setjmp_and_longjmp_over_yields,

@@ -4,11 +4,14 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use raddle_tests::{Mode, Program, Running, in_every_mode, raddle};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -140,6 +143,122 @@ fn carriers_are_resized_while_threads_compute() {
             .output()?;
         let stats = String::from_utf8(stats.stdout)?;
         ensure!(stats.contains("from wake-up to running"), "{stats}");
+        running.terminate()
+    });
+}
+
+/// Eight threads that compute, started as `wrapper` says, with as many carriers as CPUs.
+fn compute_in(wrapper: &str) -> Result<Running> {
+    let program = Program::build("computing.c")?;
+    let program = program.variants[0].command[0].to_str().context("a path")?;
+    let raddle = raddle()?;
+    let raddle = raddle.to_str().context("a path")?;
+    let line = ["sh", "-c", wrapper, raddle, "run", "--", program];
+    let command = Mode::Native.command(&line)?;
+    let running = Running::start(Mode::Raddle { carriers: 0 }, command, None)?;
+    running.wait_until_it_says("computing\n")?;
+    Ok(running)
+}
+
+/// What a container's resize may take.
+const RESIZE: Duration = Duration::from_secs(5);
+
+fn ensure_carriers(running: &Running, count: usize) -> Result<()> {
+    let started = Instant::now();
+    while carriers(running.pid())? != count {
+        let took = started.elapsed();
+        ensure!(took < RESIZE, "not {count} carriers after {took:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// Says on which of the machine's first two CPUs all kernel threads of a process may run.
+fn allow_cpus(running: &Running, cpus: &[usize]) -> Result<()> {
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|&cpu| set.set(cpu));
+    for thread in fs::read_dir(format!("/proc/{}/task", running.pid()))? {
+        let name = thread?.file_name();
+        let tid = name.to_str().and_then(|tid| tid.parse().ok());
+        // One that has ended meanwhile needs no CPU.
+        let _ = sched_setaffinity(tid.and_then(Pid::from_raw), &set);
+    }
+    Ok(())
+}
+
+#[test]
+fn carriers_follow_the_cpus_that_may_be_used() {
+    let name = "presence::carriers_follow_the_cpus_that_may_be_used";
+    in_every_mode(name, |mode| {
+        let allowed = sched_getaffinity(None)?;
+        if mode != (Mode::Raddle { carriers: 2 }) || !allowed.is_set(0) || !allowed.is_set(1) {
+            return Ok(());
+        }
+        let running = compute_in("exec taskset -c 0 \"$0\" \"$@\"")?;
+        ensure_carriers(&running, 1)?;
+        for cpus in [&[0, 1][..], &[1], &[0, 1]] {
+            allow_cpus(&running, cpus)?;
+            ensure_carriers(&running, cpus.len())?;
+        }
+        running.terminate()
+    });
+}
+
+/// A control group with another in it; the outer one can have a quota. Both end with it.
+struct Groups {
+    outer: PathBuf,
+    /// The file that takes a quota, of a period of 100 ms in both versions.
+    quota: &'static str,
+}
+
+impl Groups {
+    /// `None` where this user can't make any.
+    fn make() -> Option<Groups> {
+        let first = Path::new("/sys/fs/cgroup/cpu");
+        let (root, quota) = match first.join("cpu.cfs_quota_us").exists() {
+            true => (first, "cpu.cfs_quota_us"),
+            false => (Path::new("/sys/fs/cgroup"), "cpu.max"),
+        };
+        let outer = root.join(format!("raddle-tests-{}", std::process::id()));
+        fs::create_dir_all(outer.join("inner")).ok()?;
+        let groups = Groups { outer, quota };
+        groups.outer.join(quota).exists().then_some(groups)
+    }
+
+    fn allow(&self, cpus: u32) -> Result<()> {
+        Ok(fs::write(
+            self.outer.join(self.quota),
+            (cpus * 100_000).to_string(),
+        )?)
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(self.outer.join("inner"));
+        let _ = fs::remove_dir(&self.outer);
+    }
+}
+
+#[test]
+fn carriers_follow_the_quota_of_the_groups_above() {
+    let name = "presence::carriers_follow_the_quota_of_the_groups_above";
+    in_every_mode(name, |mode| {
+        if mode != (Mode::Raddle { carriers: 2 }) || sched_getaffinity(None)?.count() < 2 {
+            return Ok(());
+        }
+        let Some(groups) = Groups::make() else {
+            eprintln!("no control group can be made here");
+            return Ok(());
+        };
+        groups.allow(1)?;
+        let inner = groups.outer.join("inner/cgroup.procs");
+        let enter = format!("echo $$ > {}; exec \"$0\" \"$@\"", inner.display());
+        let running = compute_in(&enter)?;
+        for cpus in [1, 2, 1, 2] {
+            groups.allow(cpus)?;
+            ensure_carriers(&running, cpus as usize)?;
+        }
         running.terminate()
     });
 }

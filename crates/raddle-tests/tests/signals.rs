@@ -33,6 +33,7 @@ mod passed_on {
     raddle_tests::cases! { "passed_on.c":
         no_signal_is_lost_to_threads_that_end,
         no_signal_is_lost_to_masks_that_close,
+        a_signal_that_has_come_is_handled_before_the_mask_closes,
         what_a_waiter_leaves_pends_for_the_process,
         a_handler_leaves_the_next_signal_to_another_thread,
         what_a_thread_had_not_taken_pends_after_its_end,

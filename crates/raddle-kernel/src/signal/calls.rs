@@ -1,5 +1,6 @@
 //! The system calls about signals.
 
+use super::delivery::deliverable;
 use super::routing::{self, process_pending};
 use super::{SI_TKILL, SIGNALS, UNBLOCKABLE, actions, bit, deliver, is_virtual, kept};
 use crate::boundary::{Frame, Outcome};
@@ -61,8 +62,11 @@ pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
         return Outcome::of(err(errno::EINVAL));
     }
     let thread = Carrier::current().thread();
-    let old = thread.signals.mask.load(Ordering::Relaxed);
     let (set, to) = (frame.arg(1), frame.arg(2));
+    if set != 0 {
+        take_what_came();
+    }
+    let old = thread.signals.mask.load(Ordering::Relaxed);
     if set != 0 {
         let set: u64 = match user::read(set) {
             Ok(set) => set,
@@ -80,6 +84,17 @@ pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
         set_mask(thread, new);
     }
     tell(to, &old)
+}
+
+/// Runs handlers of what came before this call, and was noticed too late for the end of the last
+/// one: Linux would have interrupted the program between the two, and the new mask may block it.
+fn take_what_came() {
+    let carrier = Carrier::current();
+    if carrier.attention.load(Ordering::Relaxed) != 0 || deliverable(carrier.thread()) != 0 {
+        deliver();
+        // What else asked for attention is seen to at the end of the call.
+        Carrier::current().attention.store(1, Ordering::Relaxed);
+    }
 }
 
 fn set_mask(thread: &Thread, mask: u64) {
