@@ -28,6 +28,7 @@
 //! | `alarms` | the kernel's word that a carrier waits in the kernel |
 //! | [`sysmon`] | the watcher: lasting backlogs, missing poller, inspection requests |
 //! | `descriptor` | the descriptors of our own |
+//! | [`kept`] | threads that have ended and begin again as others |
 //! | [`stacks`] | the arena that thread stacks come from |
 //! | [`chaos`] | rare schedules made common, for finding bugs |
 //! | [`ums`] | threads that run other threads: user-mode schedulers |
@@ -51,6 +52,7 @@ pub mod helpers;
 mod hosts;
 pub mod idle;
 pub mod inspect;
+pub mod kept;
 pub mod kthread;
 mod latency;
 mod pins;
