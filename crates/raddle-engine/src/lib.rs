@@ -8,6 +8,7 @@
 //! | module | noun |
 //! |---|---|
 //! | [`thread`] | the green thread and the table of all of them |
+//! | `life` | what a thread does, as others see it |
 //! | [`accounting`] | CPU time of threads, once somebody asks |
 //! | [`attributes`] | policy, priority, niceness and affinity of a thread |
 //! | [`carrier`] | the kernel thread that runs green threads |
@@ -55,6 +56,7 @@ pub mod inspect;
 pub mod kept;
 pub mod kthread;
 mod latency;
+mod life;
 mod pins;
 mod places;
 pub mod plugins;

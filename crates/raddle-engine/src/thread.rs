@@ -9,6 +9,7 @@
 
 use crate::accounting::CpuTime;
 use crate::attributes;
+pub use crate::life::{Life, WaitKind};
 use crate::signals::ThreadSignals;
 use crate::turn::Turn;
 use core::cell::Cell;
@@ -29,36 +30,6 @@ pub const MAX_THREADS: usize = 1 << 20;
 const GENERATIONS: u32 = ((1 << 30) - TID_BASE) / MAX_THREADS as u32;
 /// Slots committed at a time.
 const CHUNK: usize = 256;
-
-/// What a thread waits for, as inspection shows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum WaitKind {
-    None = 0,
-    Futex = 1,
-    Condvar = 2,
-    Semaphore = 3,
-    Mutex = 4,
-    Sleep = 5,
-    Read = 6,
-    Write = 7,
-    Poll = 8,
-    Epoll = 9,
-    Signal = 10,
-    Child = 11,
-    Join = 12,
-    Yield = 13,
-    Other = 14,
-}
-
-/// Where a thread is in its life.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Life {
-    Free = 0,
-    Live = 1,
-    Exiting = 2,
-}
 
 /// One green thread. Fields without a note are written by the thread itself or its carrier.
 #[repr(C, align(64))]
