@@ -8,7 +8,7 @@
 //! What a thread has is the runtime's (id, mask, name, attributes, times: a new thread there), or
 //! the program's, in its thread-locals, or libc's:
 //!
-//! - Destructors of thread-locals are called by libc's own function for that. Then the thread-locals
+//! - Destructors of thread-locals are called by libc's own function. Then the thread-locals
 //!   of all modules whose place is the same in every thread are written anew from the modules'
 //!   images ([`Images`]). If the thread has used those of another module, libc's table of them (the
 //!   DTV) isn't what it was when the thread began: it ends for good.

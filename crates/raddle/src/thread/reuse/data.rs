@@ -2,7 +2,7 @@
 //!
 //! A thread block has the data of the first 32 keys, a pointer to each further 32, and a flag that
 //! says whether any was ever set. libc's table of keys has each key's sequence number, by which
-//! data of a key that was deleted is told, and its destructor. All of it is described for debuggers.
+//! data of a key that was deleted is told, and its destructor. All is described for debuggers.
 //! Data of further keys is in libc's memory: who has any ends for good.
 //!
 //! The first thread that ends tries whether all that is true, with keys of its own.
