@@ -27,7 +27,7 @@ mod images;
 use crate::runtime;
 use data::Data;
 use images::Images;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr::without_provenance_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -230,7 +230,7 @@ impl Born {
                 && self.dtv.is_same(self.libc, self.block)
                 && resolver.options == 0
                 && resolver.retrans | resolver.retry | resolver.servers == 0
-                && libc::dlerror().cast_const() == std::ptr::null::<c_char>()
+                && libc::dlerror().is_null()
         }
     }
 
