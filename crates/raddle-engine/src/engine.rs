@@ -9,6 +9,7 @@ use crate::carrier::Carrier;
 use crate::chaos::{self, Point};
 use crate::direct::Direct;
 use crate::helpers::Helpers;
+use crate::kept::Kept;
 use crate::places::Slots;
 use crate::pump::Pump;
 use crate::ring::Ring;
@@ -62,6 +63,7 @@ pub struct Engine {
     pub(crate) pins: pins::Log,
     pub(crate) alarms: alarms::Alarms,
     pub stacks: Stacks,
+    pub kept: Kept,
     /// Carriers asleep on their wake word.
     pub idle: IdleSet,
     /// Carriers beyond what is allowed, asleep until one that runs blocks in the kernel.
@@ -125,6 +127,7 @@ impl Engine {
             pins: pins::Log::new(),
             alarms: alarms::Alarms::new(),
             stacks: Stacks::new(),
+            kept: Kept::new(),
             idle: IdleSet::new(),
             spares: IdleSet::new(),
             breeding: AtomicU32::new(0),

@@ -40,6 +40,8 @@ pub unsafe fn in_child() {
         thread.robust_list.set(0); // libc tells the kernel of it anew
         thread.leave_ums();
         thread.inherits.store(0, Ordering::Relaxed);
+        ENGINE.threads.break_lock();
+        ENGINE.kept.forget(&ENGINE.threads); // libc takes their stacks
         ENGINE.threads.keep_only(thread);
         ENGINE.threads.draw_salt();
         thread.tid.store(pid, Ordering::Relaxed);

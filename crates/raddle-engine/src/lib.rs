@@ -8,6 +8,7 @@
 //! | module | noun |
 //! |---|---|
 //! | [`thread`] | the green thread and the table of all of them |
+//! | `life` | what a thread does, as others see it |
 //! | [`accounting`] | CPU time of threads, once somebody asks |
 //! | [`attributes`] | policy, priority, niceness and affinity of a thread |
 //! | [`carrier`] | the kernel thread that runs green threads |
@@ -29,6 +30,7 @@
 //! | [`sysmon`] | the watcher: lasting backlogs, missing poller, inspection requests |
 //! | `stand_in` | sysmon's work, while it waits for its own table of descriptors |
 //! | `descriptor` | the descriptors of our own |
+//! | [`kept`] | threads that have ended and begin again as others |
 //! | [`stacks`] | the arena that thread stacks come from |
 //! | [`chaos`] | rare schedules made common, for finding bugs |
 //! | [`ums`] | threads that run other threads: user-mode schedulers |
@@ -52,8 +54,10 @@ pub mod helpers;
 mod hosts;
 pub mod idle;
 pub mod inspect;
+pub mod kept;
 pub mod kthread;
 mod latency;
+mod life;
 mod pins;
 mod places;
 pub mod plugins;

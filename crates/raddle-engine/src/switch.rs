@@ -301,12 +301,17 @@ pub fn unbind_current() {
     }
 }
 
-/// Ends the running thread; its hooks run on the carrier's own stack.
-pub fn exit() -> ! {
+/// As [`exit`], for a thread with a seat: returns when it is another one ([`crate::kept`]).
+pub fn end_to_be_kept() {
     let carrier = Carrier::current();
     let thread = carrier.thread();
     carrier.exiting.set(thread.as_ptr());
     leave_for_scheduler(carrier, thread);
+}
+
+/// Ends the running thread; its hooks run on the carrier's own stack.
+pub fn exit() -> ! {
+    end_to_be_kept();
     raddle_sys::fatal(b"raddle: a thread came back after its exit\n")
 }
 

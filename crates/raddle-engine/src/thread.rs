@@ -9,6 +9,7 @@
 
 use crate::accounting::CpuTime;
 use crate::attributes;
+pub use crate::life::{Life, WaitKind};
 use crate::signals::ThreadSignals;
 use crate::turn::Turn;
 use core::cell::Cell;
@@ -16,7 +17,7 @@ use core::ptr::{null, null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_context::Context;
 pub use raddle_interface::Birth;
-use raddle_interface::{HostControl, Lease, WorkerControl, WorkerState};
+use raddle_interface::{HostControl, Lease, Seat, WorkerControl, WorkerState};
 use raddle_sched::{SpinLock, Task, TaskRef, WaitNode};
 use raddle_sys::{is_err, mem, nr, sys};
 
@@ -29,36 +30,6 @@ pub const MAX_THREADS: usize = 1 << 20;
 const GENERATIONS: u32 = ((1 << 30) - TID_BASE) / MAX_THREADS as u32;
 /// Slots committed at a time.
 const CHUNK: usize = 256;
-
-/// What a thread waits for, as inspection shows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum WaitKind {
-    None = 0,
-    Futex = 1,
-    Condvar = 2,
-    Semaphore = 3,
-    Mutex = 4,
-    Sleep = 5,
-    Read = 6,
-    Write = 7,
-    Poll = 8,
-    Epoll = 9,
-    Signal = 10,
-    Child = 11,
-    Join = 12,
-    Yield = 13,
-    Other = 14,
-}
-
-/// Where a thread is in its life.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Life {
-    Free = 0,
-    Live = 1,
-    Exiting = 2,
-}
 
 /// One green thread. Fields without a note are written by the thread itself or its carrier.
 #[repr(C, align(64))]
@@ -144,6 +115,10 @@ pub struct Thread {
     pub green_next: Cell<bool>,
     /// The policy's group of the next thread that this one creates, or 0 if no rule says.
     pub share_next: Cell<u32>,
+    /// If not null, the thread is kept when it ends ([`crate::kept`]).
+    pub seat: Cell<*const Seat>,
+    /// The next thread that is kept. Under the lock there.
+    pub(crate) next_kept: Cell<*const Thread>,
     pub(crate) cpu: CpuTime,
     /// Scheduling attributes.
     pub attributes: attributes::Shared,
@@ -205,6 +180,11 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn is_special(&self) -> bool {
         self.ums.load(Ordering::Relaxed).addr() | self.host.get().addr() != 0
+    }
+
+    /// True if its next thread is to be no UMS worker.
+    pub fn ums_next_is_none(&self) -> bool {
+        self.ums_next.get().is_null()
     }
 
     /// True if a wake-up puts the thread anywhere but into a run queue.
@@ -382,8 +362,7 @@ impl ThreadTable {
     /// EAGAIN when the limit is reached, the table is full or memory is short, as `clone(2)` would
     /// answer.
     pub fn allocate<'a>(&self) -> Result<&'a Thread, isize> {
-        let limit = self.limit.load(Ordering::Relaxed);
-        if limit != 0 && self.live() >= limit {
+        if self.is_full() {
             return Err(raddle_sys::err(raddle_sys::errno::EAGAIN));
         }
         let mut slots = self.slots.lock();
@@ -404,6 +383,25 @@ impl ThreadTable {
         let thread = self.slot(index);
         self.prepare(thread, index as u32);
         Ok(thread)
+    }
+
+    /// Makes a retired thread, whose slot wasn't given back, another one that lives and has its
+    /// stack and thread block.
+    ///
+    /// # Safety
+    /// As for [`ThreadTable::recycle`]; the thread must be the caller's.
+    pub(crate) unsafe fn renew(&self, thread: &Thread) {
+        let (clear_tid, robust_list) = (thread.clear_tid.get(), thread.robust_list.get());
+        self.live.fetch_add(1, Ordering::Relaxed);
+        self.prepare(thread, self.index(thread) as u32);
+        thread.clear_tid.set(clear_tid);
+        thread.robust_list.set(robust_list);
+    }
+
+    /// True if there may be no other thread.
+    pub(crate) fn is_full(&self) -> bool {
+        let limit = self.limit.load(Ordering::Relaxed);
+        limit != 0 && self.live() >= limit
     }
 
     fn grow(&self, slots: &mut Slots) -> Result<(), isize> {
@@ -461,6 +459,7 @@ impl ThreadTable {
         thread.attributes.reset();
         thread.task.policy.reset(tid);
         thread.share_next.set(0);
+        thread.seat.set(null());
         thread.task.rank.store(0, Ordering::Relaxed);
         thread.life.store(Life::Live as u32, Ordering::Release);
     }
@@ -555,13 +554,20 @@ impl ThreadTable {
         self.live.load(Ordering::Relaxed)
     }
 
-    /// Frees every thread but `survivor`.
+    /// Frees the lock.
     ///
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
-    pub unsafe fn keep_only(&self, survivor: &Thread) {
+    pub(crate) unsafe fn break_lock(&self) {
         // SAFETY: the holder of the lock, if any, doesn't exist here.
         unsafe { self.slots.break_lock() };
+    }
+
+    /// Frees every thread but `survivor`.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, before a second thread exists, and with a free lock.
+    pub unsafe fn keep_only(&self, survivor: &Thread) {
         for index in 0..self.used.load(Ordering::Relaxed) {
             let thread = self.slot(index);
             if thread.life() != Life::Free && thread.as_ptr() != survivor.as_ptr() {

@@ -5,13 +5,15 @@
 //! the API. Either way it exports one table, [`Runtime`], under the name [`SYMBOL`].
 #![no_std]
 
+mod seat;
 mod ums;
 
-use core::ffi::CStr;
+use core::ffi::{CStr, c_void};
 use core::sync::atomic::AtomicU32;
 pub use raddle_sched::WorkerState;
 pub use raddle_sched::worker_state::Claim;
 use raddle_sched::{Injector, RunQueue};
+pub use seat::Seat;
 pub use ums::{Ended, Lease, ListControl, ThreadView, WorkerControl};
 
 /// The table's name among the library's dynamic symbols.
@@ -83,6 +85,23 @@ pub struct Runtime {
     pub policy: extern "C" fn() -> u32,
     /// CPU time that the carriers of the engine of this number have used so far.
     pub engine_cpu_ns: extern "C" fn(u32) -> u64,
+    /// A count of what the loader has mapped and unmapped, which changes before a library comes or
+    /// goes; 0 where nobody counts.
+    pub loads: extern "C" fn() -> usize,
+    /// 1 if the calling thread, whose stack has so many bytes, may be kept when it has ended. It
+    /// accepts no signal from then on, and must end or be kept.
+    pub may_keep: extern "C" fn(usize) -> u32,
+    /// The calling thread, which [`Runtime::may_keep`], has ended. Returns when it is another
+    /// thread, or is to go home: its seat says which.
+    pub keep: extern "C" fn(&Seat),
+    /// A thread with so large a stack that was kept begins anew, as a green thread that the calling
+    /// thread creates, with that to do. Its [`Seat::id`]; 0 if there is none, or if it would differ
+    /// from a new one.
+    pub reuse: extern "C" fn(usize, *mut c_void) -> usize,
+    /// Waits while the word has this value; may return at other times, too.
+    pub wait: extern "C" fn(&AtomicU32, u32),
+    /// Wakes one who waits on the word at this address, which may be gone.
+    pub wake: extern "C" fn(usize),
 }
 
 /// What a new engine is to be.

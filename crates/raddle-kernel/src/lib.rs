@@ -17,6 +17,7 @@ pub mod futex;
 pub mod helped;
 pub mod ids;
 pub mod io;
+pub mod kept;
 pub mod loading;
 pub mod memory;
 pub mod messages;

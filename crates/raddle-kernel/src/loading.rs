@@ -17,6 +17,15 @@ use raddle_sys::is_err;
 const PROT_EXEC: usize = 4;
 const MAP_FIXED: usize = 0x10;
 
+/// Maps and unmaps by ld.so, and one more; 0 while nobody counts. Raised before the call, so that
+/// who finds the same number twice has missed nothing between.
+static LOADS: AtomicUsize = AtomicUsize::new(0);
+
+/// A number that changes before a library comes or goes; 0 if that isn't seen.
+pub extern "C" fn count() -> usize {
+    LOADS.load(Ordering::SeqCst)
+}
+
 /// What is done with libraries.
 #[derive(Clone, Copy)]
 pub struct Hooks {
@@ -41,6 +50,7 @@ pub fn watch(from: usize, to: usize, hooks: Hooks) {
     *HOOKS.lock() = Some(hooks);
     LDSO[0].store(from, Ordering::Relaxed);
     LDSO[1].store(to, Ordering::Release);
+    LOADS.store(1, Ordering::Relaxed);
 }
 
 /// True if ld.so makes the call.
@@ -55,6 +65,7 @@ pub fn mmap(frame: &Frame) -> Option<Outcome> {
     if (file as i32) < 0 || !is_loader(frame) {
         return None;
     }
+    LOADS.fetch_add(1, Ordering::SeqCst);
     // SAFETY: ld.so's own call.
     let result = unsafe { frame.raw() };
     let is_text = frame.arg(2) & PROT_EXEC != 0;
@@ -95,6 +106,9 @@ fn loaded(frame: &Frame) {
 
 /// Before a `munmap(2)`.
 pub fn unmaps(frame: &Frame) {
+    if is_loader(frame) {
+        LOADS.fetch_add(1, Ordering::SeqCst);
+    }
     let hooks = *HOOKS.lock();
     if let Some(hooks) = hooks {
         (hooks.unmapped)(frame.arg(0), frame.arg(0).saturating_add(frame.arg(1)));

@@ -6,11 +6,12 @@
 
 use crate::boundary::{ChildRegisters, CloneFrame, Frame, Outcome, raddle_child_start};
 use crate::futex;
+use crate::kept;
 use crate::scheduling;
 use crate::shares;
 use crate::signal;
 use crate::user;
-use core::ptr::with_exposed_provenance_mut;
+use core::ptr::{NonNull, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
 use raddle_context::prepare;
 use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};
@@ -115,13 +116,7 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     } else {
         raddle_context::fs_base()
     });
-    thread.signals.mask.store(
-        parent.signals.mask.load(Ordering::Relaxed),
-        Ordering::Relaxed,
-    );
-    for (to, from) in thread.name.iter().zip(&parent.name) {
-        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
+    inherit(thread, parent);
     first_frame(thread, frame, request.stack);
     let is_apart = Carrier::current().is_apart();
     if parent.bind_next.replace(false) || !is_green || is_apart {
@@ -142,6 +137,17 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     shares::created(thread, parent);
     ENGINE.unpark(thread.task_ref());
     tid as isize
+}
+
+/// What a new thread has from its maker, whatever it will be.
+pub(crate) fn inherit(thread: &Thread, parent: &Thread) {
+    thread.signals.mask.store(
+        parent.signals.mask.load(Ordering::Relaxed),
+        Ordering::Relaxed,
+    );
+    for (to, from) in thread.name.iter().zip(&parent.name) {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
 }
 
 /// True if the calling thread has made no other, or has seen them all end.
@@ -188,10 +194,15 @@ pub extern "C" fn exit(_: &Frame) -> Outcome {
     }
     let thread = Carrier::current().thread();
     futex::robust::thread_ends(thread);
+    ends(thread);
+    switch::exit()
+}
+
+/// The running thread is about to end.
+pub(crate) fn ends(thread: &Thread) {
     thread.set_exiting();
     signal::routing::pass_on(thread, u64::MAX);
     futex::pi::owner_ends(thread);
-    switch::exit()
 }
 
 /// A carrier's start, on its own stack.
@@ -204,11 +215,17 @@ pub fn carrier_starts(carrier: &Carrier) {
 /// stack.
 pub fn exited(thread: &Thread) {
     thread.signals.drop_pending();
-    let left = ENGINE.threads.retire(thread);
-    futex::clear_tid(thread.clear_tid.get());
-    // SAFETY: an exiting thread is in no queue, and it has left its stack.
-    unsafe { ENGINE.threads.recycle(thread) };
-    if left == 0 {
+    let left = match NonNull::new(thread.seat.get().cast_mut()) {
+        Some(seat) => kept::exited(thread, seat),
+        None => {
+            let left = ENGINE.threads.retire(thread);
+            futex::clear_tid(thread.clear_tid.get());
+            // SAFETY: an exiting thread is in no queue, and it has left its stack.
+            unsafe { ENGINE.threads.recycle(thread) };
+            left
+        }
+    };
+    if left == 0 && !kept::go_home() {
         // Every thread has called exit(2): so ends the process.
         // SAFETY: nothing of the program is left to run.
         unsafe { raddle_sys::sys!(231, 0usize) };

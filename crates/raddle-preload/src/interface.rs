@@ -1,12 +1,13 @@
 //! The runtime's side of the explicit API.
 
 use crate::{symbols, workers};
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::engine::MAX_WANTED;
 use raddle_engine::sides::Plan;
 use raddle_engine::{Carrier, ENGINE, Thread, bound, ums};
-use raddle_interface::{Birth, EnginePlan, HostControl, Runtime, VERSION, WorkerControl};
-use raddle_kernel::scheduling;
+use raddle_interface::{Birth, EnginePlan, HostControl, Runtime, Seat, VERSION, WorkerControl};
+use raddle_kernel::{kept, loading, scheduling};
 use raddle_sched::policies::Kind;
 
 /// 1 once the process is taken over.
@@ -38,6 +39,12 @@ pub static raddle_runtime: Runtime = Runtime {
     set_policy,
     policy,
     engine_cpu_ns,
+    loads: loading::count,
+    may_keep,
+    keep,
+    reuse,
+    wait,
+    wake,
 };
 
 /// The process is taken over.
@@ -156,4 +163,40 @@ extern "C" fn policy() -> u32 {
 
 extern "C" fn engine_cpu_ns(number: u32) -> u64 {
     ENGINE.sides.cpu_ns(number)
+}
+
+/// The calling thread, once there are others.
+fn one_of_many<'a>() -> Option<&'a Thread> {
+    thread().filter(|_| ENGINE.is_started())
+}
+
+extern "C" fn may_keep(stack_size: usize) -> u32 {
+    one_of_many().map_or(0, |thread| u32::from(kept::may_keep(thread, stack_size)))
+}
+
+extern "C" fn keep(seat: &Seat) {
+    kept::keep(seat);
+    symbols::leave();
+}
+
+extern "C" fn reuse(stack_size: usize, next: *mut c_void) -> usize {
+    let id = one_of_many().map_or(0, |_| kept::reuse(stack_size, next).unwrap_or(0));
+    if id != 0 {
+        symbols::leave();
+    }
+    id
+}
+
+extern "C" fn wait(word: &AtomicU32, seen: u32) {
+    if one_of_many().is_some() {
+        kept::wait(word, seen);
+        symbols::leave();
+    }
+}
+
+extern "C" fn wake(address: usize) {
+    if one_of_many().is_some() {
+        kept::wake(address);
+        symbols::leave();
+    }
 }

@@ -42,6 +42,11 @@ pub mod pool {
 pub mod light {
     pub mod token;
 }
+/// What is lock-free in threads' ends, for its models.
+#[cfg(raddle_loom)]
+pub mod thread {
+    pub mod ends;
+}
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod engine;
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]

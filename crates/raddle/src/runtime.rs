@@ -6,6 +6,7 @@
 //! thread, and all else works the same.
 
 use crate::engine::BuiltIn;
+use crate::thread::reuse;
 use raddle_interface::{EXPLICIT, HostControl, Runtime, SYMBOL, VERSION};
 use std::ffi::{CStr, c_void};
 use std::fs::File;
@@ -42,6 +43,7 @@ extern "C" fn init() {
         }
     }
     RUNTIME.store(table.cast(), Ordering::Release);
+    reuse::find();
 }
 
 /// Whether the calling thread is the process's only one. Where nothing tells, there may be others.

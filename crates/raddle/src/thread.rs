@@ -7,7 +7,9 @@
 //! One difference: when a thread without a name overflows its stack, the process ends by SIGSEGV
 //! without std's line about it.
 
+mod ends;
 mod join;
+pub(crate) mod reuse;
 mod scope;
 
 use crate::completion::{self, Completion};

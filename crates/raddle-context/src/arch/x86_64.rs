@@ -62,6 +62,20 @@ pub unsafe fn prepare(top: *mut u8, entry: usize) -> Context {
     frame
 }
 
+/// Gives a context that nobody continues meanwhile the caller's floating-point control words.
+///
+/// # Safety
+/// `context` must be a parked or prepared one that is the caller's.
+pub unsafe fn set_control_words(context: Context) {
+    let frame = context.cast::<SwitchFrame>();
+    // SAFETY: the caller's promise; a context is the address of its frame.
+    unsafe {
+        let (mxcsr, x87) = (&raw mut (*frame).mxcsr, &raw mut (*frame).x87_control);
+        asm!("stmxcsr [{}]", in(reg) mxcsr, options(nostack, preserves_flags));
+        asm!("fnstcw [{}]", in(reg) x87, options(nostack, preserves_flags));
+    }
+}
+
 /// The switch, with or without an instruction that loads the FS base from rdx.
 ///
 /// rdi = save, rsi = next, rcx = on_cpu. rbx and rbp are the compiler's own and can't be named as

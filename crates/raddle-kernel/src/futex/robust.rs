@@ -183,7 +183,8 @@ pub fn process_ends() {
     }
 }
 
-fn holds_something(thread: &Thread) -> bool {
+/// True if the thread's list, which isn't the kernel's, names a lock.
+pub fn holds_something(thread: &Thread) -> bool {
     let head = thread.robust_list.get();
     head != 0
         && user::read::<[u64; 3]>(head)

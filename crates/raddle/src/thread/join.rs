@@ -2,62 +2,95 @@
 //!
 //! A thread without a name is made by `pthread_create` itself: std would map an alternate signal
 //! stack for each, which costs more than all else, only to print a line when the stack overflows.
+//! When it has ended it may be used again ([`super::reuse`]).
 //!
 //! Thread and handle share one block of memory, which the handle's owner frees as a rule: a new
 //! thread's first use of the heap costs it as much as all else that it does. For the same reason it
 //! asks std for its own handle only if somebody may yet want it.
+//!
+//! Who of them does what when is said in [`super::ends`].
 
+use super::ends::{self, Ends};
+use super::reuse::{self, Born};
 use super::{NextIsGreen, Thread};
+use crate::runtime;
+use raddle_interface::Seat;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::fmt;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null, null_mut};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, current};
 
-/// The handle is being joined, or was dropped: nobody can ask it for the thread's std handle.
-const CONSUMED: u32 = 1;
-/// The handle was dropped: the thread frees the packet, unless it has ended.
-const DETACHED: u32 = 2;
-/// The thread has run to its end and leaves the packet to the handle, unless that was dropped.
-const ENDED: u32 = 4;
+// The runtime sets the bits of a thread that is kept.
+const _: () = assert!(ends::CONSUMED == Seat::AWAITED && ends::OVER == Seat::OVER);
 
-/// What a thread and its handle share: the thread writes, and the handle reads after the thread's
-/// end.
-struct Packet<T> {
-    /// The bits above. Each side sets its own (release), and frees the packet if it finds the
-    /// other's (acquire).
-    state: AtomicU32,
+/// What a thread and its handle share, whatever it computes.
+struct Packet {
+    ends: Ends,
     thread: OnceLock<Thread>,
-    result: UnsafeCell<Option<thread::Result<T>>>,
-    /// Frees the packet and the [`Start`] that it begins.
-    free: unsafe fn(NonNull<Packet<T>>),
+    /// What the new thread does first.
+    run: unsafe fn(NonNull<Packet>),
+    /// Drops the result, if it is there.
+    forget: unsafe fn(NonNull<Packet>),
+    /// Frees the [`Start`] that begins with the packet.
+    free: unsafe fn(NonNull<Packet>),
+    stack_size: usize,
 }
 
-/// What a new thread is given: the packet, and what it runs, which it takes out.
+/// A packet with its result: the thread writes, and the handle reads after the thread's end.
+#[repr(C)]
+struct Place<T> {
+    packet: Packet,
+    result: UnsafeCell<Option<thread::Result<T>>>,
+}
+
+/// What a new thread is given: where its result goes, and what it runs, which it takes out.
 #[repr(C)]
 struct Start<T, F> {
-    packet: Packet<T>,
-    run: ManuallyDrop<F>,
+    place: Place<T>,
+    closure: ManuallyDrop<F>,
 }
 
-impl<T, F> Start<T, F> {
+impl<T, F: FnOnce() -> T> Start<T, F> {
     /// # Safety
     /// `packet` must begin a boxed `Start<T, F>` that nobody else uses.
-    unsafe fn free(packet: NonNull<Packet<T>>) {
+    unsafe fn free(packet: NonNull<Packet>) {
         // SAFETY: the caller's promise.
         drop(unsafe { Box::from_raw(packet.cast::<Self>().as_ptr()) });
+    }
+
+    /// # Safety
+    /// On the new thread, once, of what [`spawn`] gave it.
+    unsafe fn run(packet: NonNull<Packet>) {
+        let start = packet.cast::<Self>().as_ptr();
+        // SAFETY: it lives until both sides have done with it; what it runs is taken out once.
+        let (packet, closure) =
+            unsafe { (packet.as_ref(), std::ptr::read(&raw const (*start).closure)) };
+        if packet.ends.is_named() {
+            let _ = packet.thread.set(current());
+        }
+        let result = catch_unwind(AssertUnwindSafe(ManuallyDrop::into_inner(closure)));
+        // SAFETY: the handle doesn't look before the thread says that it ran.
+        unsafe { *(*start).place.result.get() = Some(result) };
+    }
+
+    /// # Safety
+    /// `packet` must begin a `Start<T, F>` whose result is the caller's.
+    unsafe fn forget(packet: NonNull<Packet>) {
+        let start = packet.cast::<Self>().as_ptr();
+        // SAFETY: the caller's promise.
+        drop(unsafe { (*(*start).place.result.get()).take() });
     }
 }
 
 /// A thread that libc knows and std doesn't.
 struct Native<T> {
     id: libc::pthread_t,
-    packet: NonNull<Packet<T>>,
+    place: NonNull<Place<T>>,
 }
 
 // SAFETY: a pthread_t is a name that any thread may use; the packet's result crosses.
@@ -161,7 +194,7 @@ impl<T> JoinHandle<T> {
     pub fn is_finished(&self) -> bool {
         match &self.0 {
             Kind::Std(thread) => thread.is_finished(),
-            Kind::Native(thread) => thread.packet().state.load(Ordering::Acquire) & ENDED != 0,
+            Kind::Native(thread) => thread.packet().ends.has_run(),
         }
     }
 }
@@ -175,43 +208,66 @@ impl<T> fmt::Debug for JoinHandle<T> {
 }
 
 impl<T> Native<T> {
-    fn packet(&self) -> &Packet<T> {
+    fn packet(&self) -> &Packet {
         // SAFETY: while the handle lives, only its owner frees the packet.
-        unsafe { self.packet.as_ref() }
+        unsafe { &self.place.as_ref().packet }
     }
 
     fn join(self) -> thread::Result<T> {
+        let packet = self.packet();
+        // A thread that was used again has the same name for libc.
         // SAFETY: asks for the calling thread's name.
-        if self.id == unsafe { libc::pthread_self() } {
+        if !packet.ends.consume() && self.id == unsafe { libc::pthread_self() } {
             return Err(Box::new(SelfJoin));
         }
-        self.packet().state.fetch_or(CONSUMED, Ordering::Relaxed);
-        // SAFETY: the id is joined or detached once: here, or by drop if this fails.
-        let error = unsafe { libc::pthread_join(self.id, std::ptr::null_mut()) };
-        assert!(error == 0, "a thread that isn't joined can be");
-        let packet = ManuallyDrop::new(self).packet;
+        if runtime::table().is_none() || packet.wait() {
+            // SAFETY: the thread ends for good, and is joined or detached once: here, or by drop
+            // if this fails.
+            let error = unsafe { libc::pthread_join(self.id, null_mut()) };
+            assert!(error == 0, "a thread that isn't joined can be");
+        }
+        let place = ManuallyDrop::new(self).place;
         // SAFETY: the thread has ended, so the packet is this handle's, which is gone.
         let result = unsafe {
-            let result = (*packet.as_ref().result.get()).take();
-            (packet.as_ref().free)(packet);
+            let result = (*place.as_ref().result.get()).take();
+            (place.as_ref().packet.free)(place.cast());
             result
         };
         result.expect("a thread that has ended left its result")
     }
 }
 
+impl Packet {
+    /// Waits until the thread is gone, or ends for good: true then.
+    fn wait(&self) -> bool {
+        loop {
+            let (state, is_final) = self.ends.look();
+            if is_final {
+                return self.ends.is_for_good();
+            }
+            match runtime::table() {
+                Some(runtime) => (runtime.wait)(self.ends.word(), state),
+                None => super::yield_now(),
+            }
+        }
+    }
+}
+
 impl<T> Drop for Native<T> {
     fn drop(&mut self) {
-        // SAFETY: as in join.
-        unsafe { libc::pthread_detach(self.id) };
-        let before = self
-            .packet()
-            .state
-            .fetch_or(CONSUMED | DETACHED, Ordering::AcqRel);
-        if before & ENDED != 0 {
-            // SAFETY: the thread has left the packet to this handle.
-            unsafe { (self.packet().free)(self.packet) };
+        let at = self.place.cast();
+        let packet = self.packet();
+        // SAFETY: what the thread has left is the handle's.
+        if !packet.ends.detach(|| unsafe { (packet.forget)(at) }) {
+            return;
         }
+        // On its last way the thread does nothing that could take long.
+        if packet.wait() {
+            // SAFETY: as in join.
+            unsafe { libc::pthread_detach(self.id) };
+        }
+        // SAFETY: the thread has left the packet to this handle.
+        unsafe { (packet.free)(at) };
     }
 }
 
@@ -227,64 +283,144 @@ where
     T: Send,
     F: FnOnce() -> T + Send,
 {
-    let start = Box::new(Start {
-        packet: Packet {
-            state: AtomicU32::new(0),
-            thread: OnceLock::new(),
+    let stack_size = stack_size
+        .max(libc::PTHREAD_STACK_MIN)
+        .next_multiple_of(4096);
+    let start = Box::new(Start::<T, F> {
+        place: Place {
+            packet: Packet {
+                ends: Ends::new(),
+                thread: OnceLock::new(),
+                run: Start::<T, F>::run,
+                forget: Start::<T, F>::forget,
+                free: Start::<T, F>::free,
+                stack_size,
+            },
             result: UnsafeCell::new(None),
-            free: Start::<T, F>::free,
         },
-        run: ManuallyDrop::new(run),
+        closure: ManuallyDrop::new(run),
     });
     let start = NonNull::from(Box::leak(start));
+    let id = match begin(stack_size, start.as_ptr().cast()) {
+        Ok(id) => id,
+        Err(error) => {
+            // SAFETY: nobody else has it.
+            let start = *unsafe { Box::from_raw(start.as_ptr()) };
+            drop(ManuallyDrop::into_inner(start.closure));
+            return Err(io::Error::from_raw_os_error(error));
+        }
+    };
+    let place = start.cast();
+    Ok(JoinHandle(Kind::Native(Native { id, place })))
+}
+
+/// Has a thread do what the packet says: one that has ended, or a new one.
+fn begin(stack_size: usize, packet: *mut c_void) -> Result<libc::pthread_t, i32> {
+    if let Some(id) = reuse::begin(stack_size, packet) {
+        return Ok(id);
+    }
     let mut id = MaybeUninit::uninit();
     let _green = NextIsGreen::ask();
-    // SAFETY: `begin` gets what it expects, if the thread is made.
+    // SAFETY: `work` gets what it expects, if the thread is made.
     let error = unsafe {
         let mut attributes = MaybeUninit::uninit();
         libc::pthread_attr_init(attributes.as_mut_ptr());
-        let size = stack_size
-            .max(libc::PTHREAD_STACK_MIN)
-            .next_multiple_of(4096);
-        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), size);
-        let argument = start.as_ptr().cast::<c_void>();
-        let error = libc::pthread_create(
-            id.as_mut_ptr(),
-            attributes.as_ptr(),
-            begin::<T, F>,
-            argument,
-        );
+        libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), stack_size);
+        let error = libc::pthread_create(id.as_mut_ptr(), attributes.as_ptr(), work, packet);
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
         error
     };
-    if error != 0 {
-        // SAFETY: nobody else has it.
-        let start = *unsafe { Box::from_raw(start.as_ptr()) };
-        drop(ManuallyDrop::into_inner(start.run));
-        return Err(io::Error::from_raw_os_error(error));
+    match error {
+        // SAFETY: the thread was made.
+        0 => Ok(unsafe { id.assume_init() }),
+        error => Err(error),
     }
-    // SAFETY: the thread was made.
-    let id = unsafe { id.assume_init() };
-    let packet = start.cast();
-    Ok(JoinHandle(Kind::Native(Native { id, packet })))
 }
 
 /// The first function of the thread.
-extern "C" fn begin<T, F: FnOnce() -> T>(start: *mut c_void) -> *mut c_void {
-    let start = start.cast::<Start<T, F>>();
-    // SAFETY: what spawn gave; it lives until both sides have done with it, and what it runs is
-    // taken out once.
-    let (packet, run) = unsafe { (&(*start).packet, std::ptr::read(&raw const (*start).run)) };
-    if packet.state.load(Ordering::Relaxed) & CONSUMED == 0 {
-        let _ = packet.thread.set(current());
+extern "C" fn work(packet: *mut c_void) -> *mut c_void {
+    let Some(mut packet) = NonNull::new(packet.cast::<Packet>()) else {
+        return null_mut(); // never
+    };
+    // SAFETY: what spawn gave.
+    let stack_size = unsafe { packet.as_ref() }.stack_size;
+    // SAFETY: asks for the calling thread's name.
+    let seat = Seat::new(unsafe { libc::pthread_self() } as usize, stack_size);
+    let born = Born::look();
+    loop {
+        // SAFETY: as above; each packet is run once.
+        let mut told = unsafe {
+            (packet.as_ref().run)(packet);
+            leave(packet, Ends::ran)
+        };
+        let begins_anew = || {
+            born.as_ref()
+                .is_some_and(|born| born.begins_anew(stack_size))
+        };
+        let Some(runtime) = runtime::table().filter(|_| begins_anew()) else {
+            end(told);
+            return null_mut();
+        };
+        if let Some(left) = told {
+            // SAFETY: the packet is the thread's until it says that it leaves it.
+            told = unsafe { leave(left, Ends::leaves) };
+            if told.is_none() && !begins_anew() {
+                end(None); // what has freed the packet left something behind
+                return null_mut();
+            }
+        }
+        // SAFETY: the packet lives until its word says that the thread is over.
+        let word = told.map(|packet| unsafe { std::ptr::from_ref(packet.as_ref().ends.word()) });
+        seat.told.set(word.unwrap_or(null()));
+        (runtime.keep)(&seat);
+        match NonNull::new(seat.next.get().cast()) {
+            Some(next) => packet = next,
+            None => {
+                go_home();
+                return null_mut();
+            }
+        }
+        reuse::begins();
     }
-    let result = catch_unwind(AssertUnwindSafe(ManuallyDrop::into_inner(run)));
-    // SAFETY: the handle doesn't look before this thread's end.
-    unsafe { *packet.result.get() = Some(result) };
-    let before = packet.state.fetch_or(ENDED, Ordering::AcqRel);
-    if before & DETACHED != 0 {
-        // SAFETY: the handle is gone.
-        unsafe { (packet.free)(NonNull::from(packet)) };
+}
+
+/// Takes a step in the packet's word. `None` if the handle was dropped: the packet was freed then.
+///
+/// # Safety
+/// The packet must be the calling thread's.
+unsafe fn leave(packet: NonNull<Packet>, step: fn(&Ends) -> bool) -> Option<NonNull<Packet>> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if step(&packet.as_ref().ends) {
+            return Some(packet);
+        }
+        (packet.as_ref().free)(packet);
     }
-    std::ptr::null_mut()
+    None
+}
+
+/// The thread ends for good. Its packet, if it hasn't been freed yet, is the handle's.
+fn end(packet: Option<NonNull<Packet>>) {
+    let Some(packet) = packet else {
+        return go_home();
+    };
+    // SAFETY: the packet is this thread's until it says so; after that the address alone is used.
+    let (word, (has_handle, is_awaited)) = unsafe {
+        let ends = &packet.as_ref().ends;
+        (ends.word().as_ptr().expose_provenance(), ends.ends())
+    };
+    if !has_handle {
+        // SAFETY: the handle is gone, and has taken the result along.
+        unsafe { (packet.as_ref().free)(packet) };
+        return go_home();
+    }
+    if is_awaited && let Some(runtime) = runtime::table() {
+        (runtime.wake)(word);
+    }
+}
+
+/// Nobody will join the thread, which ends for good.
+fn go_home() {
+    // SAFETY: the thread is joined or detached once.
+    unsafe { libc::pthread_detach(libc::pthread_self()) };
 }

@@ -6,6 +6,7 @@
 #![cfg(raddle_loom)]
 
 mod completion;
+mod ends;
 mod pool;
 mod token;
 

@@ -1,0 +1,124 @@
+//! Threads of the explicit API that are used again when they have ended ([`raddle_engine::kept`]).
+//!
+//! What the kernel keeps of a thread, this crate has in the thread's slot, which is prepared anew
+//! for the next one: id, name, mask, alternate stack, attributes, times. So the next thread differs
+//! from one that clone makes by nothing that is ours; what is libc's, the thread itself sees to.
+//! One of which there is more (a kernel thread, an engine's worker, robust locks) ends for good.
+
+use crate::signal;
+use crate::threads;
+use crate::{futex, scheduling, shares, user};
+use core::ffi::c_void;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+use raddle_context::set_control_words;
+use raddle_engine::kept::Seat;
+use raddle_engine::thread::WaitKind;
+use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};
+use raddle_sched::timers::NEVER;
+use raddle_sys::{err, errno};
+
+const ANY: u32 = u32::MAX;
+
+/// True if the running thread, whose stack has so many bytes, has nothing that would outlast it. It
+/// accepts no signal from then on: it must end, or be [kept](keep).
+pub fn may_keep(thread: &Thread, stack_size: usize) -> bool {
+    let clear_tid = thread.clear_tid.get().expose_provenance();
+    let is_plain = thread.bound.load(Ordering::Relaxed).is_null()
+        && thread.ums.load(Ordering::Relaxed).is_null()
+        && thread.host.get().is_null()
+        && thread.attributes.are_default()
+        && thread.tid() != ENGINE.pid.load(Ordering::Relaxed)
+        && !Carrier::current().is_apart()
+        && clear_tid != 0
+        && user::load(clear_tid) == Ok(thread.tid())
+        && !futex::robust::holds_something(thread);
+    let may = is_plain && ENGINE.kept.has_room(stack_size);
+    if may {
+        thread.signals.mask.store(u64::MAX, Ordering::SeqCst);
+    }
+    may
+}
+
+/// The running thread ends, and is kept. Returns when it is another thread.
+pub fn keep(seat: &Seat) {
+    let thread = Carrier::current().thread();
+    thread.seat.set(seat);
+    threads::ends(thread);
+    switch::end_to_be_kept();
+    if Carrier::current().thread().signals.deliverable() != 0 {
+        Carrier::current().attention.store(1, Ordering::Relaxed);
+    }
+}
+
+/// The rest of that, on the carrier's own stack. Returns how many threads are left.
+pub(crate) fn exited(thread: &Thread, seat: NonNull<Seat>) -> usize {
+    // SAFETY: nobody has the thread yet, so its seat is as it left it.
+    let told = unsafe { seat.as_ref() }.told.get();
+    let left = ENGINE.kept.retire(&ENGINE.threads, thread, seat);
+    // SAFETY: null, or a word that lives until it is told; then its address is all that is used.
+    if let Some(word) = unsafe { told.as_ref() } {
+        tell(word);
+    }
+    left
+}
+
+fn tell(word: &AtomicU32) {
+    let address = word.as_ptr().expose_provenance();
+    if word.fetch_or(Seat::OVER, Ordering::AcqRel) & Seat::AWAITED != 0 {
+        futex::wake(address, 1, ANY);
+    }
+}
+
+/// No thread is left but those that are kept, if there are any: libc hears of the end of each, and
+/// ends the process as it does. On the carrier's own stack.
+pub(crate) fn go_home() -> bool {
+    let mut any = false;
+    while let Some((thread, seat)) = ENGINE.kept.renew_any(&ENGINE.threads) {
+        seat.next.set(core::ptr::null_mut());
+        ENGINE.unpark(thread.task_ref());
+        any = true;
+    }
+    any
+}
+
+/// Makes a green thread with so large a stack of one that was kept; it does `next`. Returns libc's
+/// name for it.
+pub fn reuse(stack_size: usize, next: *mut c_void) -> Option<usize> {
+    let carrier = Carrier::current();
+    let parent = carrier.thread();
+    let is_plain = parent.attributes.are_default()
+        && parent.ums_next_is_none()
+        && !parent.bind_next.get()
+        && !carrier.is_apart()
+        && !shares::any()
+        && !ENGINE.is_crowded();
+    if !is_plain {
+        return None;
+    }
+    ENGINE.breed();
+    let (thread, seat) = ENGINE.kept.renew(&ENGINE.threads, stack_size)?;
+    seat.next.set(next);
+    let id = seat.id; // the seat goes with the thread
+    // SAFETY: the thread is off its stack, and in no queue yet.
+    unsafe { set_control_words(thread.context.get()) };
+    threads::inherit(thread, parent);
+    scheduling::inherit(thread, parent);
+    ums::adopt(thread, parent);
+    shares::created(thread, parent);
+    ENGINE.unpark(thread.task_ref());
+    Some(id)
+}
+
+/// Waits while the word has this value, or until a signal was handled.
+pub fn wait(word: &AtomicU32, seen: u32) {
+    let address = word.as_ptr().expose_provenance();
+    if futex::wait(address, seen, ANY, NEVER, WaitKind::Join) == err(errno::EINTR) {
+        signal::deliver();
+    }
+}
+
+/// Wakes one who waits on the word at this address.
+pub fn wake(address: usize) {
+    futex::wake(address, 1, ANY);
+}
