@@ -1,5 +1,6 @@
 //! The system calls about signals.
 
+use super::delivery::deliverable;
 use super::routing::{self, process_pending};
 use super::{SI_TKILL, SIGNALS, UNBLOCKABLE, actions, bit, deliver, is_virtual, kept};
 use crate::boundary::{Frame, Outcome};
@@ -29,6 +30,7 @@ pub extern "C" fn rt_sigaction(frame: &Frame) -> Outcome {
     if new != 0 && UNBLOCKABLE & bit(signal) != 0 {
         return Outcome::of(err(errno::EINVAL));
     }
+    deliver_first();
     let before = if new == 0 {
         actions::get(signal)
     } else {
@@ -60,6 +62,7 @@ pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
     if frame.arg(3) != 8 {
         return Outcome::of(err(errno::EINVAL));
     }
+    deliver_first();
     let thread = Carrier::current().thread();
     let old = thread.signals.mask.load(Ordering::Relaxed);
     let (set, to) = (frame.arg(1), frame.arg(2));
@@ -80,6 +83,17 @@ pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
         set_mask(thread, new);
     }
     tell(to, &old)
+}
+
+/// Handles what came before the call that is about to change who handles it, and how. The kernel
+/// never returns to a program with a signal that it could deliver; here one can come between a
+/// call's last look and its end, and stay until the next call.
+#[inline(always)]
+pub fn deliver_first() {
+    let carrier = Carrier::current();
+    if carrier.attention.load(Ordering::Relaxed) != 0 || deliverable(carrier.thread()) != 0 {
+        deliver();
+    }
 }
 
 fn set_mask(thread: &Thread, mask: u64) {
