@@ -8,8 +8,10 @@
 //! back, unmap the stacks, exit. In this order, since an order of the roster is answered with
 //! signals open, and since another thread may use the slot from then on.
 //!
-//! A thread may be bound by another while it exits. Who binds looks whether the thread lives, and
-//! who exits takes the carrier, under the thread's lock: no carrier waits for one that is gone.
+//! A thread may be bound by another while it exits. Who binds looks whether the thread lives,
+//! stores the carrier and looks again; who exits says so, and then takes the carrier. So one of the
+//! two sees to the carrier, and none waits for a thread that is gone. Meanwhile the slot keeps its
+//! thread: the next one there must neither get the carrier nor forget it.
 
 use crate::attributes::Attributes;
 use crate::carrier::{Carrier, CarrierState};
@@ -43,11 +45,14 @@ impl Engine {
                 .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
             done.is_ok()
         };
-        if !exchange(null_mut(), own) {
-            self.retire_carrier(carrier); // it is bound already
-        } else if (thread.life() != Life::Live || thread.tid() != tid) && exchange(own, null_mut())
-        {
-            self.retire_carrier(carrier); // it has ended, and not seen this carrier
+        let lives = || thread.life() == Life::Live && thread.tid() == tid;
+        let is_given = self.threads.with_slots_kept(|| {
+            // Not if it has ended, or is bound already. If it ends now, either it takes the
+            // carrier, or it hasn't seen it.
+            lives() && exchange(null_mut(), own) && (lives() || !exchange(own, null_mut()))
+        });
+        if !is_given {
+            self.retire_carrier(carrier);
         }
         thread.is_routed();
         Ok(())

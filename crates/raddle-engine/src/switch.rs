@@ -226,9 +226,8 @@ pub fn give_way() {
     Turn::interrupted(thread, left_ns);
     ENGINE.push_spent(thread.task_ref(), left_ns != 0);
     leave(carrier, thread);
-    if left_ns != 0 {
-        Turn::resumed(thread, clock::now_ns().saturating_sub(since_ns));
-    }
+    let now_ns = clock::now_ns();
+    Turn::resumed(thread, now_ns, now_ns.saturating_sub(since_ns));
     if thread.strays_on(Carrier::current()) {
         move_away(|| {}); // bound while it waited for its turn
     }

@@ -31,8 +31,8 @@ use crate::turn::Turn;
 use crate::ums;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use raddle_sched::policy::{
-    self, Act, BLIND_NS, BLOCKED_NS, BUSY_NS, Demand, Found, Look, STARVED_NS, SYSMON_LINGER_NS,
-    SYSMON_MIN_NS, Seen,
+    self, Act, BLIND_NS, BLOCKED_NS, BUSY_NS, Demand, Found, Look, SETTLED_NS, STARVED_NS,
+    SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen,
 };
 use raddle_sys::abi::{PollFd, Timespec};
 use raddle_sys::{nr, sys};
@@ -145,6 +145,8 @@ struct Watch {
     is_prompt: bool,
     seen: [Seen; ALL],
     found: [Found; ALL],
+    /// The carrier whose thread was interrupted last, and when.
+    interrupted: (usize, u64),
     quotas: Quotas,
     plugins: plugins::Watch,
     interval_ns: u64,
@@ -207,6 +209,7 @@ pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
         is_prompt: false,
         seen: [Seen::default(); ALL],
         found: [Found::default(); ALL],
+        interrupted: (0, 0),
         quotas: Quotas::new(),
         plugins: plugins::Watch::new(),
         interval_ns: SYSMON_MIN_NS,
@@ -411,13 +414,16 @@ impl Watch {
                 queued: !carrier.queue.is_empty(),
                 ring_len: carrier.queue.ring_len(),
             });
+            let goes_on_ns = goes_on_since_ns(carrier, found.switches);
             if self.alarms.look(at, carrier, now_ns, cpu_ns) {
                 *found = found.waiting();
-            } else if found.held_ns == 0
-                && found.again_ns == BUSY_NS
-                && kthread::cpu_ns(tid) == cpu_ns
-            {
-                found.again_ns = seen.suspect();
+            } else if found.held_ns == 0 && (found.again_ns == BUSY_NS || goes_on_ns.is_some()) {
+                match (kthread::cpu_ns(tid) != cpu_ns, goes_on_ns) {
+                    (true, Some(since_ns)) => *found = seen.goes_on(since_ns, *found),
+                    (true, None) => {}
+                    (false, _) if found.again_ns == BUSY_NS => found.again_ns = seen.suspect(),
+                    (false, _) => {}
+                }
             }
             sight.progress |= found.switches_on() && carrier.side() == 0;
             if found.backlog_lasts {
@@ -502,11 +508,22 @@ impl Watch {
                 }
             }
         }
+        self.interrupt(sight, longest, now_ns);
+    }
+
+    /// Interrupts a thread on a carrier at this place, with that left of its quantum.
+    fn interrupt(&mut self, sight: &mut Sight, whom: Option<(&Carrier, usize, u64)>, now_ns: u64) {
         // If a carrier switches, it takes what was posted by itself.
-        if let Some((carrier, at, left_ns)) = longest.filter(|_| !sight.progress) {
+        if let Some((carrier, at, left_ns)) = whom.filter(|_| !sight.progress) {
             carrier.preempt(self.found[at].switches, left_ns);
             self.seen[at].told();
             sight.acted = true;
+            self.interrupted = (at, now_ns);
+        }
+        // Once the interrupted one goes on, others may want to interrupt it again.
+        let (at, since_ns) = self.interrupted;
+        if now_ns.saturating_sub(since_ns) < BUSY_NS && self.found[at].switches_on() {
+            sight.look_within(SETTLED_NS);
         }
     }
 }
@@ -515,6 +532,13 @@ impl Watch {
 fn watched() -> impl Iterator<Item = (usize, &'static Carrier)> {
     let beside = (WATCHED..).zip(ENGINE.sides.carriers());
     ENGINE.carriers().enumerate().take(WATCHED).chain(beside)
+}
+
+/// Since when the carrier runs a thread again that was preempted, if it has made no switch since
+/// the one that was counted.
+fn goes_on_since_ns(carrier: &Carrier, switches: u64) -> Option<u64> {
+    let since_ns = carrier.thread_or_none().and_then(Turn::goes_on_since_ns);
+    since_ns.filter(|_| carrier.switches.load(Ordering::Relaxed) == switches)
 }
 
 /// True if `carrier` should let go of its thread for a reason that only side engines have.
@@ -533,15 +557,17 @@ fn take_due(now_ns: u64) {
 }
 
 /// For a thread that came back from the kernel, or that was bound while it ran elsewhere, or whose
-/// signal came between the last look of a call and its end, and that computes and doesn't call
-/// anything.
+/// signal came between the last look of a call and its end, or in the very moment in which the
+/// thread began to run (who sent it saw neither that, nor did the thread see the signal), and that
+/// computes and doesn't call anything.
 fn see_to_signals(carrier: &Carrier, found: Found) {
-    let strays = carrier
-        .thread_or_none()
-        .is_some_and(|thread| thread.strays_on(carrier));
+    let thread = carrier.thread_or_none();
+    let strays = thread.is_some_and(|thread| thread.strays_on(carrier));
+    let has_signals = carrier.attention.load(Ordering::Relaxed) != 0
+        || thread.is_some_and(|thread| thread.signals.deliverable() != 0);
     if found.computes && (strays || carrier.handed_off.load(Ordering::Relaxed) != 0) {
         carrier.preempt(found.switches, 0);
-    } else if found.computes && carrier.attention.load(Ordering::Relaxed) != 0 {
+    } else if found.computes && has_signals {
         carrier.send(POKE);
     }
     if found.computes && chaos::strikes(Point::Preempt) {

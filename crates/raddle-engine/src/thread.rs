@@ -452,6 +452,7 @@ impl ThreadTable {
         thread.parks.store(0, Ordering::Relaxed);
         thread.migrations.store(0, Ordering::Relaxed);
         thread.preemptions.store(0, Ordering::Relaxed);
+        thread.turn.reset();
         thread.woken_ns.store(0, Ordering::Relaxed);
         thread.waits_for(WaitKind::None, 0, 0);
         thread.signals.reset();
@@ -480,6 +481,13 @@ impl ThreadTable {
         let mut slots = self.slots.lock();
         thread.wait_arg.store(slots.free, Ordering::Relaxed);
         slots.free = index + 1;
+    }
+
+    /// Calls `act`, and no thread begins meanwhile in a slot that another one had before: who is
+    /// seen to live there, and ends, leaves a slot that is nobody's yet.
+    pub(crate) fn with_slots_kept<R>(&self, act: impl FnOnce() -> R) -> R {
+        let _slots = self.slots.lock();
+        act()
     }
 
     fn index(&self, thread: &Thread) -> usize {

@@ -192,6 +192,7 @@ pub extern "C" fn exit(_: &Frame) -> Outcome {
     if !ENGINE.is_started() {
         return Outcome::PASS;
     }
+    signal::calls::deliver_first();
     let thread = Carrier::current().thread();
     futex::robust::thread_ends(thread);
     ends(thread);

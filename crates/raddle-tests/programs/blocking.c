@@ -1,8 +1,12 @@
 /* Threads that wait in the kernel by calls that nobody can watch: the others go on. */
 #include "check.h"
 #include "made_call.h"
+#include <linux/userfaultfd.h>
 #include <stdatomic.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <termios.h>
 
 /* A system call that the runtime doesn't see. */
 static long raw_read(int fd, void *to, size_t size)
@@ -78,6 +82,94 @@ CASE(opening_a_fifo_waits_alone)
     }
     close(fd);
     unlink(fifo);
+}
+
+enum { WRITERS = 4, WRITTEN = 30000 };
+
+static void *write_to_terminal(void *fd)
+{
+    static const char text[WRITTEN];
+    for (size_t done = 0; done < sizeof text;) {
+        done += (size_t)GET(write((int)(long)fd, text + done, sizeof text - done));
+    }
+    GET(tcdrain((int)(long)fd));
+    return fd;
+}
+
+/* The first writer waits for room, the others for the first: a lock of the kernel's. */
+CASE(writers_to_a_full_terminal_wait_alone)
+{
+    struct termios attributes;
+    pthread_t writers[WRITERS];
+    int master = (int)GET(posix_openpt(O_RDWR | O_NOCTTY));
+    GET(grantpt(master));
+    GET(unlockpt(master));
+    int terminal = (int)GET(open(ptsname(master), O_RDWR | O_NOCTTY));
+    GET(tcgetattr(terminal, &attributes));
+    cfmakeraw(&attributes);
+    GET(tcsetattr(terminal, TCSANOW, &attributes));
+    for (int i = 0; i < WRITERS; i++) {
+        writers[i] = start(write_to_terminal, number(terminal));
+    }
+    let_others_block();
+    static char got[WRITTEN];
+    for (int left = WRITERS * WRITTEN; left > 0;) {
+        left -= (int)GET(read(master, got, sizeof got));
+    }
+    for (int i = 0; i < WRITERS; i++) {
+        IS(join(writers[i]), terminal);
+    }
+    close(terminal);
+    close(master);
+}
+
+enum { PAGE = 4096, PAGES = 8 };
+static char *pages;
+
+static void *touch(void *which)
+{
+    return number(*(volatile char *)(pages + (long)which * PAGE));
+}
+
+/* Threads fault on pages that another one brings. Where that isn't permitted nothing is shown. */
+CASE(who_waits_for_a_page_waits_alone)
+{
+    struct uffdio_api api = {.api = UFFD_API};
+    int faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+    if (faults < 0) {
+        return;
+    }
+    GET(ioctl(faults, UFFDIO_API, &api));
+    int access = PROT_READ | PROT_WRITE;
+    pages = mmap(NULL, PAGES * PAGE, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED);
+    struct uffdio_register range = {
+        .range = {(uintptr_t)pages, PAGES * PAGE},
+        .mode = UFFDIO_REGISTER_MODE_MISSING,
+    };
+    GET(ioctl(faults, UFFDIO_REGISTER, &range));
+    pthread_t threads[PAGES];
+    for (int i = 0; i < PAGES; i++) {
+        threads[i] = start(touch, number(i));
+    }
+    let_others_block();
+    for (int i = 0; i < PAGES; i++) {
+        static char content[PAGE];
+        struct uffd_msg fault;
+        IS(read(faults, &fault, sizeof fault), sizeof fault);
+        memset(content, 'x', PAGE);
+        struct uffdio_copy copy = {
+            .dst = fault.arg.pagefault.address & ~(uintptr_t)(PAGE - 1),
+            .src = (uintptr_t)content,
+            .len = PAGE,
+        };
+        GET(ioctl(faults, UFFDIO_COPY, &copy));
+    }
+    for (int i = 0; i < PAGES; i++) {
+        IS(join(threads[i]), 'x');
+    }
+    close(faults);
+    munmap(pages, PAGES * PAGE);
 }
 
 static atomic_int turns;

@@ -1,7 +1,9 @@
 /* Threads that compute while others want to run: they give way, and never notice. */
 #include "check.h"
+#include <sched.h>
 #include <setjmp.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <ucontext.h>
 
 static atomic_int stop;
@@ -327,6 +329,35 @@ CASE(a_handler_jumps_out_of_a_loop)
     }
     join(thread);
     stop_burners(4);
+}
+
+/* One CPU, and a process on it that gets nearly all of its time. */
+CASE(a_sleeper_wakes_among_burners_where_the_machine_has_hardly_any_time)
+{
+    cpu_set_t allowed, one;
+    GET(sched_getaffinity(0, sizeof allowed, &allowed));
+    CPU_ZERO(&one);
+    for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++) {
+        if (CPU_ISSET(cpu, &allowed)) {
+            CPU_SET(cpu, &one);
+        }
+    }
+    GET(sched_setaffinity(0, sizeof one, &one));
+    pid_t child = (pid_t)GET(fork());
+    if (child == 0) {
+        alarm(100);
+        for (;;) {
+            ++*(volatile long *)burnt;
+        }
+    }
+    GET(setpriority(PRIO_PROCESS, 0, 19));
+    start_burners(2);
+    for (int i = 0; i < 3; i++) {
+        sleep_ms(1);
+    }
+    stop_burners(2);
+    GET(kill(child, SIGKILL));
+    IS(GET(waitpid(child, NULL, 0)), child);
 }
 
 static void *return_argument(void *argument)

@@ -27,6 +27,7 @@ mod preemption {
         spinning_threads_take_turns,
         signals_reach_threads_that_were_preempted,
         a_handler_jumps_out_of_a_loop,
+        a_sleeper_wakes_among_burners_where_the_machine_has_hardly_any_time,
         fork_while_others_compute,
         a_lock_that_is_taken_again_at_once_starves_nobody,
     }
@@ -37,6 +38,8 @@ mod blocking {
         a_raw_read_does_not_stop_who_writes,
         sixteen_raw_reads_do_not_stop_who_writes,
         opening_a_fifo_waits_alone,
+        writers_to_a_full_terminal_wait_alone,
+        who_waits_for_a_page_waits_alone,
         sleepers_go_on_beside_a_raw_read,
         who_waits_behind_a_raw_read_runs_beside_threads_that_compute,
         blocked_threads_come_back_and_compute,

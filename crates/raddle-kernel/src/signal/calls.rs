@@ -30,6 +30,7 @@ pub extern "C" fn rt_sigaction(frame: &Frame) -> Outcome {
     if new != 0 && UNBLOCKABLE & bit(signal) != 0 {
         return Outcome::of(err(errno::EINVAL));
     }
+    deliver_first();
     let before = if new == 0 {
         actions::get(signal)
     } else {
@@ -61,11 +62,9 @@ pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
     if frame.arg(3) != 8 {
         return Outcome::of(err(errno::EINVAL));
     }
+    deliver_first();
     let thread = Carrier::current().thread();
     let (set, to) = (frame.arg(1), frame.arg(2));
-    if set != 0 {
-        take_what_came();
-    }
     let old = thread.signals.mask.load(Ordering::Relaxed);
     if set != 0 {
         let set: u64 = match user::read(set) {
@@ -86,9 +85,11 @@ pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
     tell(to, &old)
 }
 
-/// Runs handlers of what came before this call, and was noticed too late for the end of the last
-/// one: Linux would have interrupted the program between the two, and the new mask may block it.
-fn take_what_came() {
+/// Handles what came before the call that is about to change who handles it, and how. The kernel
+/// never returns to a program with a signal that it could deliver; here one can come between a
+/// call's last look and its end, and stay until the next call.
+#[inline(always)]
+pub fn deliver_first() {
     let carrier = Carrier::current();
     if carrier.attention.load(Ordering::Relaxed) != 0 || deliverable(carrier.thread()) != 0 {
         deliver();
