@@ -7,7 +7,8 @@
 //! asleep, else take the lock and look. The count is raised *before* the condition is checked, so
 //! either the waker sees the count or the waiter sees the condition (Dekker): an empty-list
 //! shortcut without the count would lose wake-ups. A requeue raises the count of its target in the
-//! same way before its check.
+//! same way before its check. A waker that takes the lock in any case needs no other barrier: of
+//! two who take it, the second sees what the first one changed before.
 //!
 //! A waiter that was woken by anything but the table unlinks its node itself.
 
@@ -105,20 +106,27 @@ impl<const N: usize> WaitTable<N> {
     /// `woken`, for the caller to push. Returns how many.
     #[inline(always)]
     pub fn wake(&self, key: usize, max: usize, bits: u32, woken: &TaskList) -> usize {
-        fence(Ordering::SeqCst);
-        self.wake_fenced(key, max, bits, woken)
+        if self.bucket(key).seems_empty() {
+            fence(Ordering::SeqCst);
+            return self.wake_fenced(key, max, bits, woken);
+        }
+        self.wake_locked(key, max, bits, woken)
     }
 
     /// As [`WaitTable::wake`], for callers that changed the condition by a SeqCst read-modify-write
     /// (on x86-64: by any atomic one).
     #[inline(always)]
     pub fn wake_fenced(&self, key: usize, max: usize, bits: u32, woken: &TaskList) -> usize {
-        let bucket = self.bucket(key);
-        if bucket.count() == 0 {
+        if self.bucket(key).count() == 0 {
             return 0;
         }
+        self.wake_locked(key, max, bits, woken)
+    }
+
+    #[inline(always)]
+    fn wake_locked(&self, key: usize, max: usize, bits: u32, woken: &TaskList) -> usize {
         let mut left = 0;
-        let mut list = bucket.lock();
+        let mut list = self.bucket(key).lock();
         let count = list.wake(max, woken, |node_key, node_bits| {
             let hit = node_key == key && node_bits & bits != 0;
             left += u32::from(hit);
