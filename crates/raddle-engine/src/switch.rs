@@ -34,7 +34,7 @@ pub fn park() -> Wake {
         return park_special(carrier, thread);
     }
     // A sender that came before the wait was announced found nobody to wake.
-    if thread.signals.deliverable() != 0 && thread.task.claim(Wake::Signalled) {
+    if thread.signals.deliverable() != 0 && thread.claim(Wake::Signalled) {
         carrier.attention.store(1, Ordering::Relaxed);
         return Wake::Signalled;
     }
@@ -51,7 +51,7 @@ fn park_special(carrier: &Carrier, thread: &Thread) -> Wake {
     if !thread.host.get().is_null() {
         hosts::parks(thread);
     }
-    if thread.signals.deliverable() != 0 && thread.task.claim(Wake::Signalled) {
+    if thread.signals.deliverable() != 0 && thread.claim(Wake::Signalled) {
         carrier.attention.store(1, Ordering::Relaxed);
         return Wake::Signalled;
     }
@@ -96,7 +96,7 @@ pub fn park_until(deadline_ns: u64) -> Wake {
 /// `pthread_testcancel` is not slept over.
 #[inline(always)]
 pub fn park_cancellable(thread: &Thread, deadline_ns: u64) -> Wake {
-    if thread.cancelled.load(Ordering::SeqCst) != 0 && thread.task.claim(Wake::Signalled) {
+    if thread.cancelled.load(Ordering::SeqCst) != 0 && thread.claim(Wake::Signalled) {
         return Wake::Signalled;
     }
     park_until(deadline_ns)

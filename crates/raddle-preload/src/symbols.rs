@@ -219,7 +219,11 @@ fn wait_on(thread: &Thread, condvar: &Condvar, mutex: &Mutex, deadline_ns: u64) 
     let key = core::ptr::from_ref(condvar).expose_provenance() + 1;
     let shown = if deadline_ns == NEVER { 0 } else { deadline_ns };
     thread.waits_for(WaitKind::Condvar, key - 1, shown);
-    thread.task.prepare();
+    if deadline_ns == NEVER {
+        thread.task.prepare_queued();
+    } else {
+        thread.task.prepare();
+    }
     // SAFETY: the thread's own node, cancelled below if anything but the table wakes it.
     let _ = unsafe {
         ENGINE

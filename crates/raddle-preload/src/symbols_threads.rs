@@ -195,7 +195,7 @@ fn wake_cancelled(block: u64) {
     let Some(thread) = target else { return };
     thread.cancelled.store(1, Ordering::SeqCst);
     if kinds.contains(&thread.wait_kind.load(Ordering::SeqCst))
-        && thread.task.claim(Wake::Signalled)
+        && thread.claim(Wake::Signalled)
     {
         ENGINE.unpark(thread.task_ref());
     }

@@ -63,6 +63,11 @@ impl WaitNode {
         self.won.get()
     }
 
+    /// True if it is in a list; under the list's lock.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.linked.get()
+    }
+
     /// The rank of its task, now.
     fn rank(&self) -> u32 {
         self.task().get().rank.load(Ordering::Relaxed)
@@ -265,7 +270,7 @@ impl WaitList {
             let task = node.task();
             // SAFETY: the node came from this list. If the claim fails it may be gone.
             unsafe { self.unlink(node) };
-            if task.get().claim(Wake::Woken) {
+            if task.get().claim_held(Wake::Woken) {
                 node.won.set(true); // the task can't leave its wait before it is pushed
                 woken.push(task);
                 count += 1;

@@ -13,7 +13,8 @@
 //! A waiter that was woken by anything but the table unlinks its node itself.
 
 use crate::counted_lock::{CountedGuard, CountedLock};
-use crate::sync::{Ordering, fence};
+use crate::spin::{SPINS, relax};
+use crate::sync::{Ordering, fence, spin_loop};
 use crate::task::{TaskList, TaskRef, Wake};
 pub use crate::wait_list::{WaitList, WaitNode};
 
@@ -68,7 +69,8 @@ impl<const N: usize> WaitTable<N> {
         self.bucket(key).count()
     }
 
-    /// Links `node` if `still()` holds under the lock. Call [`crate::Task::prepare`] first.
+    /// Links `node` if `still()` holds under the lock. Call [`crate::Task::prepare`] or
+    /// [`crate::Task::prepare_queued`] first.
     ///
     /// True: the task must park. It is linked, or somebody else (a signal) claimed it before it
     /// could be, and has pushed it: after any outcome but [`Wake::Woken`] call
@@ -94,8 +96,7 @@ impl<const N: usize> WaitTable<N> {
         let mut list = self.bucket(key).lock_and_raise(1);
         if !still() {
             list.lower(1);
-            drop(list);
-            return !task.get().claim(Wake::Retry);
+            return !task.get().claim_held(Wake::Retry);
         }
         // SAFETY: the caller's promise.
         unsafe { list.link(node, task, key, bits) };
@@ -231,6 +232,33 @@ impl<const N: usize> WaitTable<N> {
                 (self.buckets[first].lock(), Some(b))
             }
         }
+    }
+
+    /// Claims a task that is queued ([`crate::Task::prepare_queued`]) with `node`, as
+    /// [`crate::Task::claim`] does one that waits; the winner must push it. False if it isn't
+    /// queued any more.
+    ///
+    /// # Safety
+    /// The node must be the one that the task uses for such waits, all of them in this table.
+    #[must_use]
+    #[cold]
+    pub unsafe fn claim(&self, node: &WaitNode, task: TaskRef, why: Wake) -> bool {
+        let mut looks = 0;
+        while task.get().is_queued() {
+            let key = node.key();
+            let list = self.bucket(key).lock();
+            if Self::row(node.key()) == Self::row(key) && node.is_linked() {
+                // Linked here and queued, it stays so until the lock is free.
+                return task.get().is_queued() && task.get().claim_held(why);
+            }
+            drop(list);
+            spin_loop(); // it is about to be linked, or was requeued meanwhile
+            looks += 1;
+            if looks % SPINS == 0 {
+                relax();
+            }
+        }
+        false
     }
 
     /// Takes a node out after its task was woken by something else. Returns true if it was linked.

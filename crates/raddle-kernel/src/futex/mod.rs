@@ -236,7 +236,11 @@ pub fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64, kind: Wa
         address,
         if deadline_ns == NEVER { 0 } else { deadline_ns },
     );
-    thread.task.prepare();
+    if deadline_ns == NEVER {
+        thread.task.prepare_queued();
+    } else {
+        thread.task.prepare();
+    }
     let still = || user::load(address) == Ok(expected);
     // SAFETY: the thread's own node, cancelled below if anything but the table wakes it.
     if !unsafe {
