@@ -180,15 +180,10 @@ impl Thread {
 
     /// Tries to win the right to wake the thread, however it waits; the winner must push it.
     #[must_use]
-    #[inline(always)]
     pub fn claim(&self, why: Wake) -> bool {
-        self.task.claim(why) || self.claim_queued(why)
-    }
-
-    #[cold]
-    fn claim_queued(&self, why: Wake) -> bool {
         // SAFETY: threads are queued with their own node, in the table of futexes.
-        unsafe { ENGINE.futexes.claim(&self.node, self.task_ref(), why) }
+        let queued = || unsafe { ENGINE.futexes.claim(&self.node, self.task_ref(), why) };
+        self.task.claim(why) || queued()
     }
 
     /// The thread as a pointer, for fields that hold one.

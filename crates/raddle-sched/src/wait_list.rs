@@ -116,6 +116,7 @@ impl WaitList {
     ///
     /// # Safety
     /// The node must stay where it is, and alive, until it has been unlinked.
+    #[inline(always)]
     pub unsafe fn link(&mut self, node: &WaitNode, task: TaskRef, key: usize, bits: u32) {
         node.task.set(Some(task));
         node.bits.set(bits);

@@ -178,9 +178,7 @@ fn run_once(
     let mut command = way.command(&settings.raddle, &case.command);
     match case.work {
         Work::Prints => parse(&process::output(way, &mut command, settings.limit)?),
-        Work::HandsOff { most, repeats } => {
-            hand_off(case, way, settings, (most, repeats), lengths)
-        }
+        Work::HandsOff { most, repeats } => hand_off(case, way, settings, (most, repeats), lengths),
         Work::Preempted { pairs } => overhead::preempted(way, &case.command, pairs, settings),
         Work::StartUp { starts } => overhead::start_up(way, &mut command, starts, settings.limit),
         Work::Serves { connections, idles } => {
@@ -312,7 +310,11 @@ mod tests {
         assert_eq!(length(1_000_000, 1, 80.0), 1_000_000);
         assert_eq!(length(1_000_000, 1, 40_000.0), 62_500);
         assert_eq!(length(300_000, 3, 40_000.0), 20_833);
-        assert_eq!(length(1_000_000, 1, 4e6), 20_000, "no fewer than were tried");
+        assert_eq!(
+            length(1_000_000, 1, 4e6),
+            20_000,
+            "no fewer than were tried"
+        );
         assert_eq!(length(10, 1, 0.0), 10);
     }
 

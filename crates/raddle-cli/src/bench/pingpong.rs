@@ -150,12 +150,7 @@ fn csharp(workshop: &Workshop) -> Made {
         let toolchain = version(&dotnet, "--list-runtimes");
         let config = workshop.path("dotnet.json").into();
         let options = ["exec".into(), "--runtimeconfig".into(), config];
-        let command = [
-            vec![dotnet.into()],
-            options.into(),
-            vec![program.into()],
-        ]
-        .concat();
+        let command = [vec![dotnet.into()], options.into(), vec![program.into()]].concat();
         cases.push(case("C# on .NET", toolchain, command, work(), &EVERY_WAY));
     } else {
         skipped("pingpong in C# on .NET", "dotnet is not installed");
@@ -166,12 +161,24 @@ fn csharp(workshop: &Workshop) -> Made {
 fn go(workshop: &Workshop) -> Made {
     let (program, toolchain) = workshop.go_program("pingpong")?;
     let work = plays(workshop, PEER_ROUNDS, 1);
-    Ok(vec![case("Go channels", toolchain, vec![program], work, NATIVE)])
+    Ok(vec![case(
+        "Go channels",
+        toolchain,
+        vec![program],
+        work,
+        NATIVE,
+    )])
 }
 
 fn boost_fiber(workshop: &Workshop) -> Made {
     let (program, toolchain) = workshop.boost_program("pingpong")?;
     let work = plays(workshop, PEER_ROUNDS, 1);
     let ways = &NATIVE[..1];
-    Ok(vec![case("Boost.Fiber", toolchain, vec![program], work, ways)])
+    Ok(vec![case(
+        "Boost.Fiber",
+        toolchain,
+        vec![program],
+        work,
+        ways,
+    )])
 }

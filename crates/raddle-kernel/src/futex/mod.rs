@@ -165,7 +165,15 @@ fn wait_on(address: usize, expected: u32) -> isize {
         bits: ANY,
         deadline_ns: NEVER,
     };
-    request.wait(|r| wait(r.address, r.expected, r.bits, r.deadline_ns, WaitKind::Futex))
+    request.wait(|r| {
+        wait(
+            r.address,
+            r.expected,
+            r.bits,
+            r.deadline_ns,
+            WaitKind::Futex,
+        )
+    })
 }
 
 #[inline(never)]
@@ -210,11 +218,12 @@ fn wake_any(address: usize, count: usize) -> isize {
 
 /// A waker lets the woken thread run at once now and then. A word that is zero now is a lock that
 /// was released, as a rule. Another one may be a condition, and its waker may still hold the lock
-/// that the woken thread takes next, and spins for first.
+/// that the woken thread takes next, and spins for first, for microseconds: that may happen so
+/// seldom that it takes less than a percent of the time. Quanta end what lasts longer.
 #[inline(always)]
 fn perhaps_yield(address: usize) {
     const LOCK: u32 = 16;
-    const CONDITION: u32 = 512;
+    const CONDITION: u32 = 4096;
     switch::perhaps_yield(LOCK, || match user::load(address) {
         Ok(0) => 1,
         _ => CONDITION / LOCK,
