@@ -8,7 +8,7 @@
 //! | `raddle_entry_plain` | sites in functions that touch no vector register | general registers |
 //! | `raddle_entry_vector` | all other sites | and xmm0 to xmm15 |
 //! | `raddle_entry_clone_before` | clone, clone3, vfork, run-time numbers | everything |
-//! | `raddle_entry_plain_clone_before` | run-time numbers in functions without vectors | as plain; all for clones |
+//! | `raddle_entry_plain_clone_before` | run-time numbers, no vectors | as plain; for clones all |
 //! | `raddle_entry_clone_after` | behind the raw instruction of those | everything |
 //!
 //! All preserve everything but rax, rcx and r11, as the kernel does. Handlers get a [`Frame`] and

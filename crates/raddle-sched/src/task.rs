@@ -85,11 +85,10 @@ impl Task {
         self.claim.store(WAITING, Ordering::Relaxed);
     }
 
-    /// As [`Task::prepare`], for a wait by one node in a wait table and nothing else: without a
-    /// deadline, for one. Only [`crate::WaitTable`] claims such a task.
+    /// See [`crate::WaitTable::prepare`]. Release: who sees it sees the node's key.
     #[inline(always)]
-    pub fn prepare_queued(&self) {
-        self.claim.store(QUEUED, Ordering::Relaxed);
+    pub(crate) fn prepare_queued(&self) {
+        self.claim.store(QUEUED, Ordering::Release);
     }
 
     /// As [`Task::prepare`], for conditions that are read without a lock (SeqCst), such as a
@@ -126,7 +125,7 @@ impl Task {
         matches!(self.claim.load(Ordering::Relaxed), WAITING | QUEUED)
     }
 
-    /// True between [`Task::prepare_queued`] and a successful claim. SeqCst, as the failure of
+    /// True between [`crate::WaitTable::prepare`] and a successful claim. SeqCst, as the failure of
     /// [`Task::claim`].
     pub fn is_queued(&self) -> bool {
         self.claim.load(Ordering::SeqCst) == QUEUED

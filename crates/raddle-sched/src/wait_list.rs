@@ -27,8 +27,8 @@ pub struct WaitNode {
     won: Cell<bool>,
     task: Cell<Option<TaskRef>>,
     bits: Cell<u32>,
-    /// The key it waits on. Changed by a requeue under both buckets' locks; read without a lock
-    /// only to find the bucket, and then again under its lock.
+    /// The key it waits on. Stored by the task before it waits, changed by a requeue under both
+    /// buckets' locks; read without a lock only to find the bucket, and then again under its lock.
     key: AtomicUsize,
 }
 
@@ -52,9 +52,10 @@ impl WaitNode {
         }
     }
 
-    /// The key of the current or last wait.
+    /// The key of the current or last wait. Acquire, with the release of [`WaitNode::set_key`]: who
+    /// sees the key of a wait sees the end of the one before.
     pub fn key(&self) -> usize {
-        self.key.load(Ordering::Relaxed)
+        self.key.load(Ordering::Acquire)
     }
 
     /// True if this is the node through which the last wait ended: of the several nodes of one
@@ -63,9 +64,10 @@ impl WaitNode {
         self.won.get()
     }
 
-    /// True if it is in a list; under the list's lock.
-    pub(crate) fn is_linked(&self) -> bool {
-        self.linked.get()
+    /// Says what the next wait will be for; by its task, before it is queued.
+    #[inline(always)]
+    pub(crate) fn set_key(&self, key: usize) {
+        self.key.store(key, Ordering::Release);
     }
 
     /// The rank of its task, now.

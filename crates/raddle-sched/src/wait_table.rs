@@ -13,8 +13,7 @@
 //! A waiter that was woken by anything but the table unlinks its node itself.
 
 use crate::counted_lock::{CountedGuard, CountedLock};
-use crate::spin::{SPINS, relax};
-use crate::sync::{Ordering, fence, spin_loop};
+use crate::sync::{Ordering, fence};
 use crate::task::{TaskList, TaskRef, Wake};
 pub use crate::wait_list::{WaitList, WaitNode};
 
@@ -69,8 +68,17 @@ impl<const N: usize> WaitTable<N> {
         self.bucket(key).count()
     }
 
+    /// Announces that the running task is going to wait by `node` for `key` and for nothing else, no
+    /// deadline either: instead of [`crate::Task::prepare`]. It is *queued* then, and claimed under
+    /// the lock of the row of `node`'s key only.
+    #[inline(always)]
+    pub fn prepare(node: &WaitNode, task: TaskRef, key: usize) {
+        node.set_key(key);
+        task.get().prepare_queued();
+    }
+
     /// Links `node` if `still()` holds under the lock. Call [`crate::Task::prepare`] or
-    /// [`crate::Task::prepare_queued`] first.
+    /// [`WaitTable::prepare`] first.
     ///
     /// True: the task must park. It is linked, or somebody else (a signal) claimed it before it
     /// could be, and has pushed it: after any outcome but [`Wake::Woken`] call
@@ -234,28 +242,24 @@ impl<const N: usize> WaitTable<N> {
         }
     }
 
-    /// Claims a task that is queued ([`crate::Task::prepare_queued`]) with `node`, as
-    /// [`crate::Task::claim`] does one that waits; the winner must push it. False if it isn't
-    /// queued any more.
+    /// Claims a task that is queued ([`WaitTable::prepare`]) with `node`, as [`crate::Task::claim`]
+    /// does one that waits; the winner must push it. False if it isn't queued any more.
+    ///
+    /// Who sees the task queued sees the key of that wait, or what a requeue made of it under the
+    /// old key's lock. So if the key is still one of the row that is locked, the wait can't end
+    /// meanwhile but here. If it is the key of a later wait, the end of the first one is seen when
+    /// the claim word is looked at for the last time.
     ///
     /// # Safety
     /// The node must be the one that the task uses for such waits, all of them in this table.
     #[must_use]
     #[cold]
     pub unsafe fn claim(&self, node: &WaitNode, task: TaskRef, why: Wake) -> bool {
-        let mut looks = 0;
         while task.get().is_queued() {
             let key = node.key();
-            let list = self.bucket(key).lock();
-            if Self::row(node.key()) == Self::row(key) && node.is_linked() {
-                // Linked here and queued, it stays so until the lock is free.
-                return task.get().is_queued() && task.get().claim_held(why);
-            }
-            drop(list);
-            spin_loop(); // it is about to be linked, or was requeued meanwhile
-            looks += 1;
-            if looks % SPINS == 0 {
-                relax();
+            let _held = self.bucket(key).lock();
+            if task.get().is_queued() && Self::row(node.key()) == Self::row(key) {
+                return task.get().claim_held(why);
             }
         }
         false

@@ -18,6 +18,7 @@ use crate::signal::{self, Delivered};
 use crate::time::{absolute_deadline, relative_deadline};
 use crate::user;
 use core::sync::atomic::AtomicU32;
+use raddle_engine::engine::Futexes;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, switch};
 use raddle_sched::timers::NEVER;
@@ -246,7 +247,7 @@ pub fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64, kind: Wa
         if deadline_ns == NEVER { 0 } else { deadline_ns },
     );
     if deadline_ns == NEVER {
-        thread.task.prepare_queued();
+        Futexes::prepare(&thread.node, thread.task_ref(), address);
     } else {
         thread.task.prepare();
     }

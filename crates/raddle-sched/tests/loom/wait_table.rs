@@ -290,7 +290,7 @@ impl<const N: usize> World<N> {
 
     fn queue_if(&self, index: usize, key: usize, still: impl FnOnce() -> bool) -> bool {
         let task = self.tasks.get(index);
-        task.get().prepare_queued();
+        WaitTable::<2>::prepare(&self.nodes[index], task, key);
         // SAFETY: nodes and tasks live as long as the world.
         unsafe { self.table.enqueue(&self.nodes[index], task, key, !0, still) }
     }
@@ -381,14 +381,38 @@ fn requeue_wake_and_signal_agree_on_who_is_queued() {
 }
 
 #[test]
-fn a_signal_for_who_does_not_link_is_refused() {
+fn a_signal_before_who_is_queued_links_is_seen_or_refused() {
     explore(3, || {
         let world = World::<1>::new();
         world.word.store(1, Ordering::SeqCst);
         let there = world.clone();
         let sender = thread::spawn(move || there.claim(0));
+        // As for who waits: it may go on only if nobody pushed it.
         let parks = world.wait_queued(0, 8);
-        assert!(!parks && !sender.join().unwrap());
+        assert_eq!(parks, sender.join().unwrap());
+        assert!(!world.is_waiting(0));
+    });
+}
+
+#[test]
+fn who_waits_again_elsewhere_is_claimed_once() {
+    explore(3, || {
+        let (first, second) = two_rows();
+        let world = World::<1>::new();
+        assert!(world.wait_queued(0, first));
+        let there = world.clone();
+        let sender = thread::spawn(move || there.claim(0));
+        let woken = TaskList::new();
+        world.table.wake(first, 1, !0, &woken);
+        let mut pushed = woken.len();
+        if pushed == 1 {
+            // It runs again, and waits for something else.
+            assert!(world.queue_if(0, second, || true));
+            world.table.wake(second, 1, !0, &woken);
+            pushed = woken.len() - 1;
+        }
+        let claimed = sender.join().unwrap();
+        assert_eq!(pushed + usize::from(claimed), 1);
         assert!(!world.is_waiting(0));
     });
 }
