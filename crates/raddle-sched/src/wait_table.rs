@@ -68,9 +68,9 @@ impl<const N: usize> WaitTable<N> {
         self.bucket(key).count()
     }
 
-    /// Announces that the running task is going to wait by `node` for `key` and for nothing else, no
-    /// deadline either: instead of [`crate::Task::prepare`]. It is *queued* then, and claimed under
-    /// the lock of the row of `node`'s key only.
+    /// Announces that the running task is going to wait by `node` for `key` and for nothing else,
+    /// no deadline either: instead of [`crate::Task::prepare`]. It is *queued* then, and claimed
+    /// under the lock of the row of `node`'s key only.
     #[inline(always)]
     pub fn prepare(node: &WaitNode, task: TaskRef, key: usize) {
         node.set_key(key);
