@@ -34,6 +34,9 @@ pub const MAX_WANTED: u32 = 1024;
 /// Rows of the futex table.
 const FUTEX_ROWS: usize = 16384;
 
+/// The table of futexes, and of what else waits by address.
+pub type Futexes = WaitTable<FUTEX_ROWS>;
+
 /// What the user-mode kernel adds to a carrier's life.
 #[derive(Clone, Copy)]
 pub struct Hooks {
@@ -48,7 +51,7 @@ pub struct Hooks {
 /// See the module.
 pub struct Engine {
     pub threads: ThreadTable,
-    pub futexes: WaitTable<FUTEX_ROWS>,
+    pub futexes: Futexes,
     pub timers: Timers,
     pub injector: Injector,
     /// Preempted threads: they run when nothing else on a carrier wants to, in turn.

@@ -34,7 +34,7 @@ pub fn park() -> Wake {
         return park_special(carrier, thread);
     }
     // A sender that came before the wait was announced found nobody to wake.
-    if thread.signals.deliverable() != 0 && thread.task.claim(Wake::Signalled) {
+    if thread.signals.deliverable() != 0 && thread.claim(Wake::Signalled) {
         carrier.attention.store(1, Ordering::Relaxed);
         return Wake::Signalled;
     }
@@ -51,7 +51,7 @@ fn park_special(carrier: &Carrier, thread: &Thread) -> Wake {
     if !thread.host.get().is_null() {
         hosts::parks(thread);
     }
-    if thread.signals.deliverable() != 0 && thread.task.claim(Wake::Signalled) {
+    if thread.signals.deliverable() != 0 && thread.claim(Wake::Signalled) {
         carrier.attention.store(1, Ordering::Relaxed);
         return Wake::Signalled;
     }
@@ -96,7 +96,7 @@ pub fn park_until(deadline_ns: u64) -> Wake {
 /// `pthread_testcancel` is not slept over.
 #[inline(always)]
 pub fn park_cancellable(thread: &Thread, deadline_ns: u64) -> Wake {
-    if thread.cancelled.load(Ordering::SeqCst) != 0 && thread.task.claim(Wake::Signalled) {
+    if thread.cancelled.load(Ordering::SeqCst) != 0 && thread.claim(Wake::Signalled) {
         return Wake::Signalled;
     }
     park_until(deadline_ns)
@@ -164,13 +164,21 @@ fn yield_without_queue(carrier: &Carrier, thread: &Thread) {
 }
 
 /// After a wake-up: goes on as a rule, but lets the woken thread run at once now and then, by
-/// chance, one in `one_in`. A thread that takes a lock again right after its release would starve
-/// the waiter else: on several CPUs the waiter wins the race sometimes, on one carrier never. A
-/// bound thread's CPU is the kernel's to share.
-#[inline]
-pub fn perhaps_yield(one_in: u32) {
+/// chance, one in `one_in` and of those one in `rarer()`. A thread that takes a lock again right
+/// after its release would starve the waiter else: on several CPUs the waiter wins the race
+/// sometimes, on one carrier never. A bound thread's CPU is the kernel's to share.
+#[inline(always)]
+pub fn perhaps_yield(one_in: u32, rarer: impl FnOnce() -> u32) {
     let carrier = Carrier::current();
-    if carrier.draw().is_multiple_of(one_in) && carrier.bound.load(Ordering::Relaxed).is_null() {
+    let drawn = carrier.draw();
+    if drawn.is_multiple_of(one_in) {
+        perhaps_after_all(carrier, drawn / one_in, rarer());
+    }
+}
+
+#[inline(never)]
+fn perhaps_after_all(carrier: &Carrier, drawn: u32, rarer: u32) {
+    if drawn.is_multiple_of(rarer) && carrier.bound.load(Ordering::Relaxed).is_null() {
         yield_now();
     }
 }

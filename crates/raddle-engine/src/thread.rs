@@ -18,10 +18,11 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 use raddle_context::Context;
 pub use raddle_interface::Birth;
 use raddle_interface::{HostControl, Lease, Seat, WorkerControl, WorkerState};
-use raddle_sched::{SpinLock, Task, TaskRef, WaitNode};
+use raddle_sched::{SpinLock, Task, TaskRef, WaitNode, Wake};
 use raddle_sys::{is_err, mem, nr, sys};
 
 use crate::carrier::Carrier;
+use crate::engine::ENGINE;
 
 /// The smallest id of a green thread but the main one (Linux's largest `pid_max`).
 pub const TID_BASE: u32 = 1 << 22;
@@ -150,6 +151,14 @@ impl Thread {
     pub fn of<'a>(task: TaskRef) -> &'a Thread {
         // SAFETY: every task of the engine is the first field of a Thread in the table.
         unsafe { &*task.as_ptr().cast::<Thread>() }
+    }
+
+    /// Tries to win the right to wake the thread, however it waits; the winner must push it.
+    #[must_use]
+    pub fn claim(&self, why: Wake) -> bool {
+        // SAFETY: threads are queued with their own node, in the table of futexes.
+        let queued = || unsafe { ENGINE.futexes.claim(&self.node, self.task_ref(), why) };
+        self.task.claim(why) || queued()
     }
 
     /// The thread as a pointer, for fields that hold one.

@@ -1,13 +1,14 @@
 //! Where a system call enters the runtime: the entries that stubs call.
 //!
 //! A stub has skipped the red zone, pushed the address that follows the system call (so that
-//! unwinders see an ordinary frame), and called one of four entries:
+//! unwinders see an ordinary frame), and called one of five entries:
 //!
 //! | entry | for | saves |
 //! |---|---|---|
 //! | `raddle_entry_plain` | sites in functions that touch no vector register | general registers |
 //! | `raddle_entry_vector` | all other sites | and xmm0 to xmm15 |
 //! | `raddle_entry_clone_before` | clone, clone3, vfork, run-time numbers | everything |
+//! | `raddle_entry_plain_clone_before` | run-time numbers, no vectors | as plain; for clones all |
 //! | `raddle_entry_clone_after` | behind the raw instruction of those | everything |
 //!
 //! All preserve everything but rax, rcx and r11, as the kernel does. Handlers get a [`Frame`] and
@@ -71,7 +72,9 @@ impl Frame {
             if (*frame)[1] == (&raw const raddle_vector_return).addr() {
                 frame = core::ptr::with_exposed_provenance((*frame)[0]);
             }
-            if (*frame)[1] == (&raw const raddle_clone_return).addr() {
+            if (*frame)[1] == (&raw const raddle_clone_return).addr()
+                || (*frame)[1] == (&raw const raddle_plain_clone_return).addr()
+            {
                 frame = frame.wrapping_byte_add(size_of::<usize>());
             }
             (*frame)[2]
@@ -155,6 +158,8 @@ unsafe extern "C" {
     pub fn raddle_entry_vector();
     /// Before a clone-like call.
     pub fn raddle_entry_clone_before();
+    /// The same, in vector-free functions.
+    pub fn raddle_entry_plain_clone_before();
     /// After a raw clone-like call, in parent and child.
     pub fn raddle_entry_clone_after();
     /// Where a new green thread starts: behind the stub's call, as the child of a clone.
@@ -165,6 +170,7 @@ unsafe extern "C" {
     static raddle_look_end: u8;
     static raddle_vector_return: u8;
     static raddle_clone_return: u8;
+    static raddle_plain_clone_return: u8;
 }
 
 /// True if `rip` is the passing system call of an entry.
@@ -210,6 +216,8 @@ global_asm!(
     ".pushsection .text.raddle_boundary,\"ax\",@progbits",
     ".hidden raddle_entry_plain, raddle_entry_vector",
     ".hidden raddle_entry_clone_before, raddle_entry_clone_after, raddle_child_start",
+    ".hidden raddle_entry_plain_clone_before, raddle_plain_clone_return",
+    ".globl raddle_entry_plain_clone_before, raddle_plain_clone_return",
     ".hidden raddle_vector_return, raddle_clone_return",
     ".globl raddle_vector_return, raddle_clone_return",
     ".hidden raddle_pass_begin, raddle_pass_end, raddle_look_begin, raddle_look_end",
@@ -325,6 +333,29 @@ global_asm!(
     "leave",
     ".cfi_def_cfa rsp, 8",
     "ret",
+    ".cfi_endproc",
+    // ---- clone, before, in a function without vectors
+    ".p2align 6",
+    "raddle_entry_plain_clone_before:",
+    ".cfi_startproc",
+    "cmp dword ptr gs:[{raw}], 0",
+    "jne 8f",
+    "cmp rax, 56",
+    "je 8f",
+    "cmp rax, 58",
+    "je 8f",
+    "cmp rax, 435",
+    "je 8f",
+    "mov r11, gs:[{thread}]", // any other number
+    "mov [r11 + {call_site}], rcx", // the site, which the stub pushed
+    "call raddle_entry_plain",
+    "raddle_plain_clone_return:",
+    "mov r11, gs:[{thread}]",
+    "mov qword ptr [r11 + {call_site}], 0",
+    "mov r11d, 1",
+    "ret",
+    "8:",
+    "jmp raddle_entry_clone_before",
     ".cfi_endproc",
     // ---- clone, before
     ".p2align 6",

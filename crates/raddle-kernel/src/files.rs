@@ -3,13 +3,17 @@
 //! Nobody tells beforehand which. Each descriptor has a *pace*, one for reads and one for writes:
 //!
 //! 1. *Quick*: the call is made as it is, and timed. If it took longer than its bytes explain, the
-//!    carrier stood still, and the descriptor is slow from then on.
-//! 2. *Slow*: `pread64` is tried by RWF_NOWAIT. What isn't all in memory, and every other call,
+//!    carrier stood still: the descriptor is suspected, or slow at once if its calls can be tried
+//!    (`pread64`) or always wait (O_DIRECT).
+//! 2. *Suspected*: as a quick one. It may have been an interrupt, or another process that had the
+//!    CPU; a second such call soon after makes the descriptor slow. Otherwise it is quick again.
+//! 3. *Slow*: `pread64` is tried by RWF_NOWAIT. What isn't all in memory, and every other call,
 //!    goes to the ring (`pread64`, `pwrite64`) or to a helper, whole: the kernel's rules of
 //!    positions, appends and locks between calls stay what they are.
-//! 3. *Direct*: it has waited, and goes past the page cache (O_DIRECT). Reads that name a place are
+//! 4. *Direct*: it has waited, and goes past the page cache (O_DIRECT). Reads that name a place are
 //!    submitted by their thread; what the kernel refuses to submit is made as on a slow one.
-//! 4. Enough calls in a row that didn't wait, and the descriptor is quick again.
+//! 5. Enough calls in a row that didn't wait, and the descriptor is quick again: one, if none has
+//!    waited since the second strike.
 //!
 //! Two readings of the time stamp counter cost half of what RWF_NOWAIT adds to a read that is
 //! served from memory. With the file's own position there is no try at all: RWF_NOWAIT gives a
@@ -41,6 +45,10 @@ const SLOW: u32 = 64;
 const BLIND: u32 = SLOW + 16;
 /// With the rest as above: slow, and past the page cache (O_DIRECT), where every try waits.
 const DIRECT: u32 = 1 << 16;
+/// With the rest as above: suspected, and as many calls more will be watched.
+const SUSPECTED: u32 = 1 << 17;
+/// So many calls are watched: more than one reading ahead serves in pages (128 KiB).
+const WATCHED: u32 = 64;
 /// A helper that didn't wait counts for so many tries: it costs more than they do.
 const HELPED: u32 = 16;
 
@@ -100,8 +108,16 @@ pub extern "C" fn preadv(frame: &Frame) -> Outcome {
 fn paced(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
     match entry.pace[way as usize].load(Ordering::Relaxed) {
         QUICK => quickly(frame, entry, way),
+        pace if pace & SUSPECTED != 0 => watched(frame, entry, way),
         _ => slowly(frame, entry, way),
     }
+}
+
+/// A call on a suspected descriptor.
+#[inline(never)]
+fn watched(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
+    quicken(&entry.pace[way as usize], 1);
+    quickly(frame, entry, way)
 }
 
 #[inline(always)]
@@ -110,14 +126,23 @@ fn quickly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
     // SAFETY: the program's own call.
     let result = unsafe { frame.raw() };
     if waited(timestamp().wrapping_sub(began), result) {
-        become_slow(frame, entry, way);
+        strike(frame, entry, way);
     }
     Outcome::of(result)
 }
 
+/// A call has taken too long.
 #[cold]
-fn become_slow(frame: &Frame, entry: &Entry, way: Way) {
-    entry.pace[way as usize].store(pace_of(frame, SLOW), Ordering::Relaxed);
+fn strike(frame: &Frame, entry: &Entry, way: Way) {
+    let pace = &entry.pace[way as usize];
+    let known = pace.load(Ordering::Relaxed);
+    let next = match frame.rax as u32 {
+        nr::__NR_pread64 => SLOW,
+        _ if known == QUICK => SUSPECTED | WATCHED,
+        _ if known & SUSPECTED != 0 => HELPED,
+        _ => SLOW,
+    };
+    pace.store(pace_of(frame, next), Ordering::Relaxed);
 }
 
 /// The pace of a descriptor that is slow, and how.
@@ -141,7 +166,7 @@ fn pread_slowly(frame: &Frame, entry: &Entry, is_vector: bool) -> Outcome {
             pace.store(SLOW, Ordering::Relaxed); // not any more
         }
     }
-    if known > SLOW || is_vector {
+    if known & !SUSPECTED > SLOW || is_vector {
         return slowly(frame, entry, Way::In);
     }
     let began = timestamp();
@@ -222,9 +247,10 @@ fn try_pread(frame: &Frame) -> isize {
 /// A call on this descriptor went as if it were quick.
 fn quicken(pace: &AtomicU32, steps: u32) {
     let known = pace.load(Ordering::Relaxed);
-    let left = match (known & !DIRECT).min(SLOW).saturating_sub(steps) {
+    let how = known & (DIRECT | SUSPECTED);
+    let left = match (known & !how).min(SLOW).saturating_sub(steps) {
         0 => QUICK,
-        left => known & DIRECT | left,
+        left => how | left,
     };
     pace.store(left, Ordering::Relaxed);
 }
@@ -235,7 +261,7 @@ fn note(pace: &AtomicU32, has_waited: bool) {
         return quicken(pace, HELPED);
     }
     let known = pace.load(Ordering::Relaxed);
-    let left = (known & !DIRECT).saturating_sub(1).max(SLOW);
+    let left = (known & !(DIRECT | SUSPECTED)).saturating_sub(1).max(SLOW);
     pace.store(known & DIRECT | left, Ordering::Relaxed);
 }
 

@@ -38,6 +38,8 @@ pub struct Targets {
     /// Decides about a clone-like call or any number: r11 = 1 if rax is the result, r11 = 0 if the
     /// stub must execute the system call, with rax as it was. Keeps vector registers.
     pub clone_before: usize,
+    /// The same, but may destroy vector registers if it handles any number but a clone's.
+    pub plain_clone_before: usize,
     /// Runs after a system call that the stub executed, in the child too. Keeps rax, the result,
     /// and vector registers.
     pub clone_after: usize,
@@ -165,9 +167,8 @@ impl<M: Memory> Job<'_, M> {
         &self,
         mut visit: impl FnMut(&Site, EntryKind, Place) -> Result<(), Refusal>,
     ) -> Result<Slots, Refusal> {
-        let is_clone = |kind| kind == EntryKind::Clone;
         let all = self.plan.planned().count();
-        let clones = self.plan.planned().filter(|site| is_clone(site.1)).count();
+        let clones = self.plan.planned().filter(|site| site.1.is_pair()).count();
         let mut slots = Slots::unused(self.reach, all - clones, clones)?;
         for (index, (site, kind)) in self.plan.planned().enumerate() {
             let slot = slots.take(kind)?;
@@ -242,6 +243,10 @@ impl<M: Memory> Job<'_, M> {
                 EntryKind::Vector => Entry::One(self.targets.vector),
                 EntryKind::Clone => Entry::Clone {
                     before: self.targets.clone_before,
+                    after: self.targets.clone_after,
+                },
+                EntryKind::PlainClone => Entry::Clone {
+                    before: self.targets.plain_clone_before,
                     after: self.targets.clone_after,
                 },
             },
@@ -351,7 +356,7 @@ impl<M: Memory> Job<'_, M> {
     }
 
     fn is_short(&self, kind: EntryKind) -> bool {
-        kind != EntryKind::Clone && !self.reach.is_far()
+        !kind.is_pair() && !self.reach.is_far()
     }
 
     fn pages_with_sites(&self, text: Span) -> Option<Range<usize>> {

@@ -175,9 +175,12 @@ impl Judge<'_> {
         {
             self.decide_within_function(site, floor);
         }
-        let is_covered = function.covered.contains(site.address);
-        if site.state == State::Planned(EntryKind::Vector) && is_covered && self.is_vector_free() {
-            site.state = State::Planned(EntryKind::Plain);
+        if let State::Planned(kind) = site.state
+            && kind.without_vectors(site.number) != kind
+            && function.covered.contains(site.address)
+            && self.is_vector_free()
+        {
+            site.state = State::Planned(kind.without_vectors(site.number));
         }
     }
 

@@ -56,6 +56,25 @@ pub enum EntryKind {
     Vector,
     /// The pair around a real system call: clone, clone3, vfork and numbers known at run time.
     Clone,
+    /// The same for a number known at run time, where the site's function touches no vector
+    /// registers: those are saved for clones only.
+    PlainClone,
+}
+
+impl EntryKind {
+    /// True for the pairs.
+    pub fn is_pair(self) -> bool {
+        matches!(self, Self::Clone | Self::PlainClone)
+    }
+
+    /// What takes its place in a function that touches no vector registers.
+    pub(crate) fn without_vectors(self, number: Number) -> Self {
+        match self {
+            Self::Vector => Self::Plain,
+            Self::Clone if number == Number::AtRunTime => Self::PlainClone,
+            other => other,
+        }
+    }
 }
 
 /// Why one site can't be patched.

@@ -404,6 +404,7 @@ unsafe fn patch_image(image: &Image, path: Option<&CStr>) -> Result<Report, Refu
         plain: boundary::raddle_entry_plain as *const () as usize,
         vector: boundary::raddle_entry_vector as *const () as usize,
         clone_before: boundary::raddle_entry_clone_before as *const () as usize,
+        plain_clone_before: boundary::raddle_entry_plain_clone_before as *const () as usize,
         clone_after: boundary::raddle_entry_clone_after as *const () as usize,
     };
     let mut scratch = [Site::EMPTY; MAX_SITES];

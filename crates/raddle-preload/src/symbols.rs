@@ -14,6 +14,7 @@ use core::ffi::{c_int, c_void};
 use core::mem::transmute;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_engine::chaos::{self, Point};
+use raddle_engine::engine::Futexes;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};
 use raddle_kernel::time::absolute_deadline;
@@ -219,7 +220,11 @@ fn wait_on(thread: &Thread, condvar: &Condvar, mutex: &Mutex, deadline_ns: u64) 
     let key = core::ptr::from_ref(condvar).expose_provenance() + 1;
     let shown = if deadline_ns == NEVER { 0 } else { deadline_ns };
     thread.waits_for(WaitKind::Condvar, key - 1, shown);
-    thread.task.prepare();
+    if deadline_ns == NEVER {
+        Futexes::prepare(&thread.node, thread.task_ref(), key);
+    } else {
+        thread.task.prepare();
+    }
     // SAFETY: the thread's own node, cancelled below if anything but the table wakes it.
     let _ = unsafe {
         ENGINE

@@ -194,9 +194,7 @@ fn wake_cancelled(block: u64) {
         .find(|thread| thread.fs.get() == block);
     let Some(thread) = target else { return };
     thread.cancelled.store(1, Ordering::SeqCst);
-    if kinds.contains(&thread.wait_kind.load(Ordering::SeqCst))
-        && thread.task.claim(Wake::Signalled)
-    {
+    if kinds.contains(&thread.wait_kind.load(Ordering::SeqCst)) && thread.claim(Wake::Signalled) {
         ENGINE.unpark(thread.task_ref());
     }
 }

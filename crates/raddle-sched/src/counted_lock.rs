@@ -56,6 +56,12 @@ impl<T> CountedLock<T> {
         self.word.load(Ordering::SeqCst) / ONE
     }
 
+    /// True if the count was zero a moment ago, which is ordered with nothing.
+    #[inline(always)]
+    pub fn seems_empty(&self) -> bool {
+        self.word.load(Ordering::Relaxed) < ONE
+    }
+
     /// Takes the lock, spinning, and raises the count by `more` in the same step.
     #[inline(always)]
     pub fn lock_and_raise(&self, more: u32) -> CountedGuard<'_, T> {

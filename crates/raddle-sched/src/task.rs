@@ -12,6 +12,10 @@
 //!    parkers' stacks would never leave them), sets it to 1 and continues the context.
 //! 4. The switch itself stores 0 to `on_cpu`, after its last use of the old stack.
 //!
+//! A task that waits for one key of a [`WaitTable`](crate::WaitTable) and nothing else is *queued*
+//! instead of waiting: all who wake it hold the lock of its node's bucket, and the one who finds it
+//! queued stores the reason. That is one locked operation less, where there is a lock anyway.
+//!
 //! No lock is held over a switch, and no wake-up is lost: before step 1's link the condition check
 //! sees the change, after it the waker sees the node.
 
@@ -37,6 +41,7 @@ pub enum Wake {
 
 const RUNNING: u32 = 0;
 const WAITING: u32 = 1;
+const QUEUED: u32 = 6;
 
 /// The scheduler's part of a green thread. `repr(C)`: the engine casts between the two.
 #[repr(C)]
@@ -44,7 +49,8 @@ pub struct Task {
     /// 1 while a carrier is on its stack. Set by the resumer before it switches, cleared by the
     /// switch (release); read with acquire by who pops the task.
     pub on_cpu: AtomicU32,
-    /// RUNNING, WAITING or a [`Wake`]. WAITING is stored by the task itself, the rest by one CAS.
+    /// RUNNING, WAITING, QUEUED or a [`Wake`]. WAITING and QUEUED are stored by the task itself;
+    /// WAITING is replaced by one CAS, QUEUED under the lock of the node's bucket.
     claim: AtomicU32,
     /// Link of the injector, of [`TaskList`] and of free lists; owned by whoever holds the task.
     pub(crate) next: AtomicPtr<Task>,
@@ -79,6 +85,12 @@ impl Task {
         self.claim.store(WAITING, Ordering::Relaxed);
     }
 
+    /// See [`crate::WaitTable::prepare`]. Release: who sees it sees the node's key.
+    #[inline(always)]
+    pub(crate) fn prepare_queued(&self) {
+        self.claim.store(QUEUED, Ordering::Release);
+    }
+
     /// As [`Task::prepare`], for conditions that are read without a lock (SeqCst), such as a
     /// thread's pending signals: either this task sees the condition, or who made it true, with a
     /// SeqCst read-modify-write, sees the task wait.
@@ -97,9 +109,26 @@ impl Task {
             .is_ok()
     }
 
+    /// As [`Task::claim`], for who holds the lock that guards the list of the task's node.
+    #[must_use]
+    #[inline(always)]
+    pub(crate) fn claim_held(&self, why: Wake) -> bool {
+        if self.claim.load(Ordering::Relaxed) != QUEUED {
+            return self.claim(why);
+        }
+        self.claim.store(why as u32, Ordering::Release);
+        true
+    }
+
     /// True between [`Task::prepare`] and a successful claim.
     pub fn is_waiting(&self) -> bool {
-        self.claim.load(Ordering::Relaxed) == WAITING
+        matches!(self.claim.load(Ordering::Relaxed), WAITING | QUEUED)
+    }
+
+    /// True between [`crate::WaitTable::prepare`] and a successful claim. SeqCst, as the failure of
+    /// [`Task::claim`].
+    pub fn is_queued(&self) -> bool {
+        self.claim.load(Ordering::SeqCst) == QUEUED
     }
 
     /// Why the task runs again, after it was claimed.

@@ -27,8 +27,8 @@ pub struct WaitNode {
     won: Cell<bool>,
     task: Cell<Option<TaskRef>>,
     bits: Cell<u32>,
-    /// The key it waits on. Changed by a requeue under both buckets' locks; read without a lock
-    /// only to find the bucket, and then again under its lock.
+    /// The key it waits on. Stored by the task before it waits, changed by a requeue under both
+    /// buckets' locks; read without a lock only to find the bucket, and then again under its lock.
     key: AtomicUsize,
 }
 
@@ -52,15 +52,22 @@ impl WaitNode {
         }
     }
 
-    /// The key of the current or last wait.
+    /// The key of the current or last wait. Acquire, with the release of [`WaitNode::set_key`]: who
+    /// sees the key of a wait sees the end of the one before.
     pub fn key(&self) -> usize {
-        self.key.load(Ordering::Relaxed)
+        self.key.load(Ordering::Acquire)
     }
 
     /// True if this is the node through which the last wait ended: of the several nodes of one
     /// task, at most one is. The task asks after it was woken.
     pub fn won(&self) -> bool {
         self.won.get()
+    }
+
+    /// Says what the next wait will be for; by its task, before it is queued.
+    #[inline(always)]
+    pub(crate) fn set_key(&self, key: usize) {
+        self.key.store(key, Ordering::Release);
     }
 
     /// The rank of its task, now.
@@ -111,6 +118,7 @@ impl WaitList {
     ///
     /// # Safety
     /// The node must stay where it is, and alive, until it has been unlinked.
+    #[inline(always)]
     pub unsafe fn link(&mut self, node: &WaitNode, task: TaskRef, key: usize, bits: u32) {
         node.task.set(Some(task));
         node.bits.set(bits);
@@ -265,7 +273,7 @@ impl WaitList {
             let task = node.task();
             // SAFETY: the node came from this list. If the claim fails it may be gone.
             unsafe { self.unlink(node) };
-            if task.get().claim(Wake::Woken) {
+            if task.get().claim_held(Wake::Woken) {
                 node.won.set(true); // the task can't leave its wait before it is pushed
                 woken.push(task);
                 count += 1;

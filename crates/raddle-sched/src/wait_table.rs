@@ -7,7 +7,8 @@
 //! asleep, else take the lock and look. The count is raised *before* the condition is checked, so
 //! either the waker sees the count or the waiter sees the condition (Dekker): an empty-list
 //! shortcut without the count would lose wake-ups. A requeue raises the count of its target in the
-//! same way before its check.
+//! same way before its check. A waker that takes the lock in any case needs no other barrier: of
+//! two who take it, the second sees what the first one changed before.
 //!
 //! A waiter that was woken by anything but the table unlinks its node itself.
 
@@ -67,7 +68,17 @@ impl<const N: usize> WaitTable<N> {
         self.bucket(key).count()
     }
 
-    /// Links `node` if `still()` holds under the lock. Call [`crate::Task::prepare`] first.
+    /// Announces that the running task is going to wait by `node` for `key` and for nothing else,
+    /// no deadline either: instead of [`crate::Task::prepare`]. It is *queued* then, and claimed
+    /// under the lock of the row of `node`'s key only.
+    #[inline(always)]
+    pub fn prepare(node: &WaitNode, task: TaskRef, key: usize) {
+        node.set_key(key);
+        task.get().prepare_queued();
+    }
+
+    /// Links `node` if `still()` holds under the lock. Call [`crate::Task::prepare`] or
+    /// [`WaitTable::prepare`] first.
     ///
     /// True: the task must park. It is linked, or somebody else (a signal) claimed it before it
     /// could be, and has pushed it: after any outcome but [`Wake::Woken`] call
@@ -93,8 +104,7 @@ impl<const N: usize> WaitTable<N> {
         let mut list = self.bucket(key).lock_and_raise(1);
         if !still() {
             list.lower(1);
-            drop(list);
-            return !task.get().claim(Wake::Retry);
+            return !task.get().claim_held(Wake::Retry);
         }
         // SAFETY: the caller's promise.
         unsafe { list.link(node, task, key, bits) };
@@ -105,20 +115,27 @@ impl<const N: usize> WaitTable<N> {
     /// `woken`, for the caller to push. Returns how many.
     #[inline(always)]
     pub fn wake(&self, key: usize, max: usize, bits: u32, woken: &TaskList) -> usize {
-        fence(Ordering::SeqCst);
-        self.wake_fenced(key, max, bits, woken)
+        if self.bucket(key).seems_empty() {
+            fence(Ordering::SeqCst);
+            return self.wake_fenced(key, max, bits, woken);
+        }
+        self.wake_locked(key, max, bits, woken)
     }
 
     /// As [`WaitTable::wake`], for callers that changed the condition by a SeqCst read-modify-write
     /// (on x86-64: by any atomic one).
     #[inline(always)]
     pub fn wake_fenced(&self, key: usize, max: usize, bits: u32, woken: &TaskList) -> usize {
-        let bucket = self.bucket(key);
-        if bucket.count() == 0 {
+        if self.bucket(key).count() == 0 {
             return 0;
         }
+        self.wake_locked(key, max, bits, woken)
+    }
+
+    #[inline(always)]
+    fn wake_locked(&self, key: usize, max: usize, bits: u32, woken: &TaskList) -> usize {
         let mut left = 0;
-        let mut list = bucket.lock();
+        let mut list = self.bucket(key).lock();
         let count = list.wake(max, woken, |node_key, node_bits| {
             let hit = node_key == key && node_bits & bits != 0;
             left += u32::from(hit);
@@ -223,6 +240,29 @@ impl<const N: usize> WaitTable<N> {
                 (self.buckets[first].lock(), Some(b))
             }
         }
+    }
+
+    /// Claims a task that is queued ([`WaitTable::prepare`]) with `node`, as [`crate::Task::claim`]
+    /// does one that waits; the winner must push it. False if it isn't queued any more.
+    ///
+    /// Who sees the task queued sees the key of that wait, or what a requeue made of it under the
+    /// old key's lock. So if the key is still one of the row that is locked, the wait can't end
+    /// meanwhile but here. If it is the key of a later wait, the end of the first one is seen when
+    /// the claim word is looked at for the last time.
+    ///
+    /// # Safety
+    /// The node must be the one that the task uses for such waits, all of them in this table.
+    #[must_use]
+    #[cold]
+    pub unsafe fn claim(&self, node: &WaitNode, task: TaskRef, why: Wake) -> bool {
+        while task.get().is_queued() {
+            let key = node.key();
+            let _held = self.bucket(key).lock();
+            if task.get().is_queued() && Self::row(node.key()) == Self::row(key) {
+                return task.get().claim_held(why);
+            }
+        }
+        false
     }
 
     /// Takes a node out after its task was woken by something else. Returns true if it was linked.

@@ -51,6 +51,11 @@ pub enum Work {
     Prints,
     /// It is started and waited for again and again.
     StartUp { starts: u32 },
+    /// The program prints them, and takes the number of rounds as its last argument: as many as
+    /// this, or as fit into a time. It plays them `repeats` times, and a round has two hand-offs.
+    HandsOff { most: u32, repeats: u32 },
+    /// It prints its CPU time, and is run with preemption and without.
+    Preempted { pairs: u32 },
     /// It serves, and wrk loads it; what it uses without work is a figure if it ever is.
     Serves { connections: u32, idles: bool },
 }
@@ -87,34 +92,94 @@ pub fn measure(case: &Case, settings: &Settings) -> Outcome {
         figures: Vec::new(),
         failures: BTreeMap::new(),
     };
+    let mut lengths = BTreeMap::new();
     for round in 1..=settings.rounds {
+        let mut figures = Vec::new();
         for &way in case.ways {
             // A way that has failed would only take its limit again.
             if outcome.failures.contains_key(&way) {
                 continue;
             }
-            progress(&format!(
-                "{} {round}/{} {}",
-                case.title,
-                settings.rounds,
-                way.name()
-            ));
-            match run_once(case, way, settings) {
-                Ok(samples) => samples
-                    .into_iter()
-                    .for_each(|sample| outcome.add(way, sample)),
+            let what = format!("{}, round {round} of {}", case.title, settings.rounds);
+            progress(&format!("{what}: {}", way.name()));
+            match run_once(case, way, settings, &mut lengths) {
+                Ok(samples) => {
+                    figures.extend(samples.first().map(|first| told(way, first)));
+                    samples
+                        .into_iter()
+                        .for_each(|sample| outcome.add(way, sample));
+                }
                 Err(why) => drop(outcome.failures.insert(way, why)),
             }
         }
+        progress("");
+        eprintln!(
+            "{}, round {round} of {}: {}",
+            case.title,
+            settings.rounds,
+            figures.join(", ")
+        );
     }
-    progress("");
     outcome
 }
 
-fn run_once(case: &Case, way: Way, settings: &Settings) -> Result<Vec<Sample>, String> {
+/// A figure in a line of progress.
+fn told(way: Way, sample: &Sample) -> String {
+    format!("{} {:.1} {}", way.name(), sample.value, sample.unit)
+}
+
+/// Seconds that one run of [`Work::HandsOff`] may take.
+const PLAYS_S: f64 = 5.0;
+/// A first run, which tells how long hand-offs take, has one in so many of the rounds.
+const TRIAL: u32 = 50;
+
+/// Rounds of each way, once a first run has shown how many fit into the time.
+type Lengths = BTreeMap<Way, u32>;
+
+/// As many rounds as take [`PLAYS_S`], at least as many as the first run's and at most `most`.
+fn length(most: u32, repeats: u32, hand_off_ns: f64) -> u32 {
+    let round_s = hand_off_ns * 2.0 * f64::from(repeats) / 1e9;
+    let fitting = (PLAYS_S / round_s) as u32; // of an infinite number the largest
+    fitting.clamp((most / TRIAL).max(1), most.max(1))
+}
+
+/// Plays, after a first run by which the number of rounds is found.
+fn hand_off(
+    case: &Case,
+    way: Way,
+    settings: &Settings,
+    (most, repeats): (u32, u32),
+    lengths: &mut Lengths,
+) -> Result<Vec<Sample>, String> {
+    let play = |rounds: u32| {
+        let program = [&case.command[..], &[rounds.to_string().into()]].concat();
+        let mut command = way.command(&settings.raddle, &program);
+        parse(&process::output(way, &mut command, settings.limit)?)
+    };
+    let rounds = match lengths.get(&way) {
+        Some(&rounds) => rounds,
+        None => {
+            let trial = play((most / TRIAL).max(1))?;
+            let hand_off_ns = trial.first().map_or(0.0, |sample| sample.value);
+            *lengths
+                .entry(way)
+                .or_insert(length(most, repeats, hand_off_ns))
+        }
+    };
+    play(rounds)
+}
+
+fn run_once(
+    case: &Case,
+    way: Way,
+    settings: &Settings,
+    lengths: &mut Lengths,
+) -> Result<Vec<Sample>, String> {
     let mut command = way.command(&settings.raddle, &case.command);
     match case.work {
         Work::Prints => parse(&process::output(way, &mut command, settings.limit)?),
+        Work::HandsOff { most, repeats } => hand_off(case, way, settings, (most, repeats), lengths),
+        Work::Preempted { pairs } => overhead::preempted(way, &case.command, pairs, settings),
         Work::StartUp { starts } => overhead::start_up(way, &mut command, starts, settings.limit),
         Work::Serves { connections, idles } => {
             let mut samples = Vec::new();
@@ -171,7 +236,7 @@ pub fn median(samples: &mut [f64]) -> Option<f64> {
 }
 
 /// The `METRIC name value unit` lines; a program without one has failed.
-fn parse(output: &str) -> Result<Vec<Sample>, String> {
+pub fn parse(output: &str) -> Result<Vec<Sample>, String> {
     let samples: Vec<_> = output.lines().filter_map(parse_line).collect();
     match samples.is_empty() {
         true => Err("it printed no figure".into()),
@@ -238,6 +303,19 @@ mod tests {
             figure("ns", &[1.0], &[0.0]).times_better(Way::RaddleOne, Way::NativeOne),
             None
         );
+    }
+
+    #[test]
+    fn slow_hand_offs_get_fewer_rounds() {
+        assert_eq!(length(1_000_000, 1, 80.0), 1_000_000);
+        assert_eq!(length(1_000_000, 1, 40_000.0), 62_500);
+        assert_eq!(length(300_000, 3, 40_000.0), 20_833);
+        assert_eq!(
+            length(1_000_000, 1, 4e6),
+            20_000,
+            "no fewer than were tried"
+        );
+        assert_eq!(length(10, 1, 0.0), 10);
     }
 
     #[test]

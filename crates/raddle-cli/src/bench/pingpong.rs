@@ -15,6 +15,8 @@ const JAVA_ROUNDS: u32 = 1_000_000;
 const PYTHON_ROUNDS: u32 = 100_000;
 const CSHARP_ROUNDS: u32 = 300_000;
 const PEER_ROUNDS: u32 = 1_000_000;
+/// How often programs in Java and C# play them: the last time counts, when all is compiled.
+const RUNS: u32 = 3;
 
 /// The first JDK with virtual threads that are no preview.
 const VIRTUAL_THREADS_JDK: u32 = 21;
@@ -53,22 +55,35 @@ pub fn cases(workshop: &Workshop) -> Vec<Case> {
 
 type Made = Result<Vec<Case>, String>;
 
-fn case(title: &str, toolchain: String, command: Vec<OsString>, ways: &'static [Way]) -> Case {
+/// A program that takes its number of rounds as its last argument.
+fn case(
+    title: &str,
+    toolchain: String,
+    command: Vec<OsString>,
+    work: Work,
+    ways: &'static [Way],
+) -> Case {
     Case {
         title: title.into(),
         toolchain,
         command,
-        work: Work::Prints,
+        work,
         ways,
     }
 }
 
+/// So many rounds at most, `repeats` times.
+fn plays(workshop: &Workshop, most: u32, repeats: u32) -> Work {
+    let most = (f64::from(most) * workshop.fraction()).ceil() as u32;
+    Work::HandsOff { most, repeats }
+}
+
 fn c(workshop: &Workshop) -> Made {
-    let command = vec![workshop.c_program("pingpong")?, workshop.rounds(C_ROUNDS)];
     Ok(vec![case(
         "C",
         version(Path::new("cc"), "--version"),
-        command,
+        vec![workshop.c_program("pingpong")?],
+        plays(workshop, C_ROUNDS, 1),
         &EVERY_WAY,
     )])
 }
@@ -87,15 +102,16 @@ fn java(workshop: &Workshop, jdk: &Jdk) -> Made {
         let mut command = vec![jdk.tool("java")];
         command.extend(flag.map(OsString::from));
         command.extend(["-cp".into(), classes.clone().into(), class.into()]);
-        command.push(workshop.rounds(JAVA_ROUNDS));
         command
     };
+    let work = || plays(workshop, JAVA_ROUNDS, RUNS);
     let toolchain = || format!("JDK {}", jdk.version);
     let title = format!("Java {}", jdk.major());
     let mut cases = vec![case(
         &title,
         toolchain(),
         command(None, "PingPong"),
+        work(),
         &EVERY_WAY,
     )];
     if jdk.major() >= VIRTUAL_THREADS_JDK {
@@ -103,7 +119,7 @@ fn java(workshop: &Workshop, jdk: &Jdk) -> Made {
         for (suffix, flag) in [("virtual, 1 carrier", Some(one)), ("virtual", None)] {
             let title = format!("Java {} {suffix}", jdk.major());
             let command = command(flag, "VirtualPingPong");
-            cases.push(case(&title, toolchain(), command, &NATIVE[..1]));
+            cases.push(case(&title, toolchain(), command, work(), &NATIVE[..1]));
         }
     }
     Ok(cases)
@@ -112,9 +128,9 @@ fn java(workshop: &Workshop, jdk: &Jdk) -> Made {
 fn cpython(workshop: &Workshop) -> Made {
     let python = python().ok_or("python3 is not installed")?;
     let toolchain = version(&python, "--version");
-    let rounds = workshop.rounds(PYTHON_ROUNDS);
-    let command = vec![python.into(), workshop.path("pingpong.py").into(), rounds];
-    Ok(vec![case("Python", toolchain, command, &EVERY_WAY)])
+    let command = vec![python.into(), workshop.path("pingpong.py").into()];
+    let work = plays(workshop, PYTHON_ROUNDS, 1);
+    Ok(vec![case("Python", toolchain, command, work, &EVERY_WAY)])
 }
 
 fn csharp(workshop: &Workshop) -> Made {
@@ -126,21 +142,16 @@ fn csharp(workshop: &Workshop) -> Made {
         .arg(format!("-out:{}", program.display()))
         .arg("pingpong.cs");
     workshop.make(&mut compile)?;
-    let rounds = workshop.rounds(CSHARP_ROUNDS);
+    let work = || plays(workshop, CSHARP_ROUNDS, RUNS);
     let toolchain = version(&mono, "--version");
-    let command = vec![mono.into(), program.clone().into(), rounds.clone()];
-    let mut cases = vec![case("C# on Mono", toolchain, command, &EVERY_WAY)];
+    let command = vec![mono.into(), program.clone().into()];
+    let mut cases = vec![case("C# on Mono", toolchain, command, work(), &EVERY_WAY)];
     if let Some(dotnet) = find("dotnet") {
         let toolchain = version(&dotnet, "--list-runtimes");
         let config = workshop.path("dotnet.json").into();
         let options = ["exec".into(), "--runtimeconfig".into(), config];
-        let command = [
-            vec![dotnet.into()],
-            options.into(),
-            vec![program.into(), rounds],
-        ]
-        .concat();
-        cases.push(case("C# on .NET", toolchain, command, &EVERY_WAY));
+        let command = [vec![dotnet.into()], options.into(), vec![program.into()]].concat();
+        cases.push(case("C# on .NET", toolchain, command, work(), &EVERY_WAY));
     } else {
         skipped("pingpong in C# on .NET", "dotnet is not installed");
     }
@@ -149,13 +160,25 @@ fn csharp(workshop: &Workshop) -> Made {
 
 fn go(workshop: &Workshop) -> Made {
     let (program, toolchain) = workshop.go_program("pingpong")?;
-    let command = vec![program, workshop.rounds(PEER_ROUNDS)];
-    Ok(vec![case("Go channels", toolchain, command, NATIVE)])
+    let work = plays(workshop, PEER_ROUNDS, 1);
+    Ok(vec![case(
+        "Go channels",
+        toolchain,
+        vec![program],
+        work,
+        NATIVE,
+    )])
 }
 
 fn boost_fiber(workshop: &Workshop) -> Made {
     let (program, toolchain) = workshop.boost_program("pingpong")?;
-    let command = vec![program, workshop.rounds(PEER_ROUNDS)];
+    let work = plays(workshop, PEER_ROUNDS, 1);
     let ways = &NATIVE[..1];
-    Ok(vec![case("Boost.Fiber", toolchain, command, ways)])
+    Ok(vec![case(
+        "Boost.Fiber",
+        toolchain,
+        vec![program],
+        work,
+        ways,
+    )])
 }

@@ -29,6 +29,7 @@ const SOURCES: &[(&str, &str)] = sources![
     "stuck.c",
     "calls.c",
     "compute.c",
+    "turns.c",
     "disk.c",
     "httpd.c",
     "PingPong.java",

@@ -18,6 +18,7 @@ use crate::signal::{self, Delivered};
 use crate::time::{absolute_deadline, relative_deadline};
 use crate::user;
 use core::sync::atomic::AtomicU32;
+use raddle_engine::engine::Futexes;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, switch};
 use raddle_sched::timers::NEVER;
@@ -94,7 +95,27 @@ fn operation(frame: &Frame) -> usize {
 }
 
 /// `futex(2)`.
+///
+/// What a lock or a condition without a time limit asks for comes first: private, for any bits.
 pub extern "C" fn futex(frame: &Frame) -> Outcome {
+    const PLAIN_WAIT: usize = WAIT | PRIVATE;
+    const ANY_WAIT: usize = WAIT_BITSET | PRIVATE;
+    const PLAIN_WAKE: usize = WAKE | PRIVATE;
+    let address = frame.arg(0);
+    let is_any = frame.r9 as u32 == ANY;
+    if address & 3 != 0 || !ENGINE.is_started() {
+        return any_futex(frame);
+    }
+    match frame.arg(1) {
+        ANY_WAIT if is_any && frame.r10 == 0 => Outcome::of(wait_for_ever(frame)),
+        PLAIN_WAIT if frame.r10 == 0 => Outcome::of(wait_for_ever(frame)),
+        PLAIN_WAKE => Outcome::of(wake_any(address, wake_count(frame.arg(2)))),
+        _ => any_futex(frame),
+    }
+}
+
+#[inline(never)]
+fn any_futex(frame: &Frame) -> Outcome {
     let operation = operation(frame);
     let private = frame.arg(1) & PRIVATE != 0;
     let unknown = frame.arg(1) & !(0x7f | PRIVATE | CLOCK_REALTIME) != 0;
@@ -122,6 +143,41 @@ pub extern "C" fn futex(frame: &Frame) -> Outcome {
     }
 }
 
+/// A private wait for any bits, without a time limit.
+#[inline(always)]
+fn wait_for_ever(frame: &Frame) -> isize {
+    let (address, expected) = (frame.arg(0), frame.rdx as u32);
+    let result = wait(address, expected, ANY, NEVER, WaitKind::Futex);
+    if result == err(errno::EINTR) {
+        return wait_on(address, expected);
+    }
+    result
+}
+
+/// Such a wait has been interrupted.
+#[cold]
+fn wait_on(address: usize, expected: u32) -> isize {
+    if signal::deliver() == Delivered::Interrupting {
+        return err(errno::EINTR);
+    }
+    let request = Request {
+        address,
+        expected,
+        bits: ANY,
+        deadline_ns: NEVER,
+    };
+    request.wait(|r| {
+        wait(
+            r.address,
+            r.expected,
+            r.bits,
+            r.deadline_ns,
+            WaitKind::Futex,
+        )
+    })
+}
+
+#[inline(never)]
 fn wait_call(frame: &Frame, kind: WaitKind) -> isize {
     match Request::of(frame) {
         Ok(request) => request.wait(|r| wait(r.address, r.expected, r.bits, r.deadline_ns, kind)),
@@ -146,21 +202,33 @@ fn wake_call(frame: &Frame, operation: usize) -> isize {
     let address = frame.arg(0);
     let woken = wake(address, wake_count(frame.arg(2)), bits);
     if woken != 0 {
-        switch::perhaps_yield(chance(address));
+        perhaps_yield(address);
     }
     woken as isize
 }
 
-/// How often a waker lets the woken thread run at once: one in so many times. A word that is zero
-/// now is a lock that was released, as a rule. Another one may be a condition, and its waker may
-/// still hold the lock that the woken thread takes next, and spins for first.
-fn chance(address: usize) -> u32 {
-    const LOCK: u32 = 16;
-    const CONDITION: u32 = 512;
-    match user::load(address) {
-        Ok(0) => LOCK,
-        _ => CONDITION,
+/// A private wake for any bits.
+#[inline(always)]
+fn wake_any(address: usize, count: usize) -> isize {
+    let woken = wake(address, count, ANY);
+    if woken != 0 {
+        perhaps_yield(address);
     }
+    woken as isize
+}
+
+/// A waker lets the woken thread run at once now and then. A word that is zero now is a lock that
+/// was released, as a rule. Another one may be a condition, and its waker may still hold the lock
+/// that the woken thread takes next, and spins for first, for microseconds: that may happen so
+/// seldom that it takes less than a percent of the time. Quanta end what lasts longer.
+#[inline(always)]
+fn perhaps_yield(address: usize) {
+    const LOCK: u32 = 16;
+    const CONDITION: u32 = 4096;
+    switch::perhaps_yield(LOCK, || match user::load(address) {
+        Ok(0) => 1,
+        _ => CONDITION / LOCK,
+    });
 }
 
 /// Waits on a word while it holds `expected`. Returns 0, or a negated EAGAIN, EFAULT, ETIMEDOUT or
@@ -178,7 +246,11 @@ pub fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64, kind: Wa
         address,
         if deadline_ns == NEVER { 0 } else { deadline_ns },
     );
-    thread.task.prepare();
+    if deadline_ns == NEVER {
+        Futexes::prepare(&thread.node, thread.task_ref(), address);
+    } else {
+        thread.task.prepare();
+    }
     let still = || user::load(address) == Ok(expected);
     // SAFETY: the thread's own node, cancelled below if anything but the table wakes it.
     if !unsafe {

@@ -247,7 +247,7 @@ fn notify(thread: &Thread) {
         carrier.attention.store(1, Ordering::Relaxed);
         return;
     }
-    if thread.task.claim(Wake::Signalled) {
+    if thread.claim(Wake::Signalled) {
         ENGINE.unpark(thread.task_ref());
         return;
     }

@@ -56,6 +56,7 @@ pub fn targets() -> Targets {
         plain: address(entries::test_entry_plain),
         vector: address(entries::test_entry_vector),
         clone_before: address(entries::test_entry_before),
+        plain_clone_before: address(entries::test_entry_before),
         clone_after: address(entries::test_entry_after),
     }
 }

@@ -89,7 +89,7 @@ impl Slots {
         match kind {
             _ if self.reach.is_far() => self.far.take(),
             EntryKind::Plain | EntryKind::Vector => self.plain.take(),
-            EntryKind::Clone => self.clone_like.take(),
+            EntryKind::Clone | EntryKind::PlainClone => self.clone_like.take(),
         }
     }
 

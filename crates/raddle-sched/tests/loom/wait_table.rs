@@ -281,3 +281,138 @@ fn opposite_requeues_do_not_deadlock() {
         );
     });
 }
+
+impl<const N: usize> World<N> {
+    /// As [`World::wait`], queued.
+    fn wait_queued(&self, index: usize, key: usize) -> bool {
+        self.queue_if(index, key, || self.word.load(Ordering::SeqCst) == 0)
+    }
+
+    fn queue_if(&self, index: usize, key: usize, still: impl FnOnce() -> bool) -> bool {
+        let task = self.tasks.get(index);
+        WaitTable::<2>::prepare(&self.nodes[index], task, key);
+        // SAFETY: nodes and tasks live as long as the world.
+        unsafe { self.table.enqueue(&self.nodes[index], task, key, !0, still) }
+    }
+
+    /// What signals and cancellations do.
+    fn claim(&self, index: usize) -> bool {
+        let task = self.tasks.get(index);
+        // SAFETY: each task has one node, and one table.
+        let queued = || unsafe { self.table.claim(&self.nodes[index], task, Wake::Signalled) };
+        task.get().claim(Wake::Signalled) || queued()
+    }
+}
+
+#[test]
+fn a_queued_waiter_loses_nothing() {
+    waiter_meets_waker(
+        |world| world.wait_queued(0, 8),
+        |world, woken| {
+            world.word.store(1, Ordering::Relaxed);
+            world.table.wake(8, 1, !0, woken)
+        },
+    );
+}
+
+/// As [`ringer_meets_waiter`], with a waiter that is queued.
+fn ringer_meets_queued(ring: impl Fn(&World<1>) -> bool + Clone + Send + Sync + 'static) {
+    explore(3, move || {
+        let (world, ring) = (World::<1>::new(), ring.clone());
+        let there = world.clone();
+        let waiter = thread::spawn(move || {
+            assert!(there.queue_if(0, 8, || true));
+            there.word.load(Ordering::SeqCst) != 0 && there.claim(0)
+        });
+        world.word.store(1, Ordering::SeqCst);
+        let claimed = ring(&world);
+        let heard = waiter.join().unwrap();
+        assert!(claimed || heard, "a bell was slept over");
+        assert!(!(claimed && heard), "one of them wakes the task");
+        // SAFETY: the node was given to this table.
+        assert!(unsafe { world.table.cancel(&world.nodes[0]) });
+        assert_eq!(world.table.row_waiters(8), 0);
+    });
+}
+
+#[test]
+fn a_bell_is_heard_by_who_is_queued() {
+    ringer_meets_queued(|world| world.claim(0));
+}
+
+#[test]
+#[should_panic(expected = "a bell was slept over")]
+fn a_bell_that_only_those_who_wait_hear_is_caught() {
+    ringer_meets_queued(|world| world.tasks.get(0).get().claim(Wake::Signalled));
+}
+
+#[test]
+fn requeue_wake_and_signal_agree_on_who_is_queued() {
+    explore(2, || {
+        let (from, to) = two_rows();
+        let world = World::<1>::new();
+        assert!(world.wait_queued(0, from));
+        let (mover, sender) = (world.clone(), world.clone());
+        let mover = thread::spawn(move || {
+            let woken = TaskList::new();
+            mover
+                .table
+                .requeue(from, to, 0, 1, || true, &woken)
+                .unwrap();
+            woken.len()
+        });
+        let sender = thread::spawn(move || {
+            let won = sender.claim(0);
+            if won {
+                // SAFETY: the node was given to this table.
+                unsafe { sender.table.cancel(&sender.nodes[0]) };
+            }
+            usize::from(won)
+        });
+        let woken = TaskList::new();
+        world.table.wake(to, 1, !0, &woken);
+        let others = mover.join().unwrap() + sender.join().unwrap();
+        assert_eq!(woken.len() + others, 1);
+        assert_eq!(
+            (world.table.row_waiters(from), world.table.row_waiters(to)),
+            (0, 0)
+        );
+    });
+}
+
+#[test]
+fn a_signal_before_who_is_queued_links_is_seen_or_refused() {
+    explore(3, || {
+        let world = World::<1>::new();
+        world.word.store(1, Ordering::SeqCst);
+        let there = world.clone();
+        let sender = thread::spawn(move || there.claim(0));
+        // As for who waits: it may go on only if nobody pushed it.
+        let parks = world.wait_queued(0, 8);
+        assert_eq!(parks, sender.join().unwrap());
+        assert!(!world.is_waiting(0));
+    });
+}
+
+#[test]
+fn who_waits_again_elsewhere_is_claimed_once() {
+    explore(3, || {
+        let (first, second) = two_rows();
+        let world = World::<1>::new();
+        assert!(world.wait_queued(0, first));
+        let there = world.clone();
+        let sender = thread::spawn(move || there.claim(0));
+        let woken = TaskList::new();
+        world.table.wake(first, 1, !0, &woken);
+        let mut pushed = woken.len();
+        if pushed == 1 {
+            // It runs again, and waits for something else.
+            assert!(world.queue_if(0, second, || true));
+            world.table.wake(second, 1, !0, &woken);
+            pushed = woken.len() - 1;
+        }
+        let claimed = sender.join().unwrap();
+        assert_eq!(pushed + usize::from(claimed), 1);
+        assert!(!world.is_waiting(0));
+    });
+}
