@@ -488,7 +488,6 @@ impl Watch {
                 Act::Preempt => {
                     carrier.preempt(found.switches, 0);
                     self.seen[at].told();
-                    sight.acted = true;
                 }
                 Act::Replace => {
                     let is_there = sight.replace(carrier, found);

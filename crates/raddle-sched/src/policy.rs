@@ -124,6 +124,9 @@ pub const BLOCKED_NS: u64 = 100_000;
 pub const STARVED_NS: u64 = 30_000_000;
 /// A thread that computes isn't interrupted before this, whoever is woken.
 pub const SETTLED_NS: u64 = 100_000;
+/// After a preemption: by then who runs instead has settled, and one look sees all there is to see
+/// before the end of its quantum.
+pub const RELIEVED_NS: u64 = 150_000;
 /// Sysmon looks at least this often while a carrier runs and isn't watched otherwise.
 pub const BUSY_NS: u64 = 1_000_000;
 /// The same without alarms, which would tell of carriers that wait in the kernel.
@@ -337,7 +340,7 @@ pub fn judge(found: Found, demand: Demand, terms: Terms) -> Verdict {
     if left_ns == 0 && demand.waits {
         return Verdict {
             act: Act::Preempt,
-            within_ns: BLOCKED_NS,
+            within_ns: RELIEVED_NS,
             watch: false,
         };
     }
