@@ -26,7 +26,7 @@ use crate::kthread;
 use crate::plugins;
 use crate::quotas::Quotas;
 use crate::sides::{MAX_ALL, Side};
-use crate::stand_in::StandIn;
+use crate::stand_in::{self, StandIn};
 use crate::turn::Turn;
 use crate::ums;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -77,7 +77,7 @@ impl Sysmon {
         // Here and not on the thread: the program must never see a descriptor number of ours.
         self.listener.set(inspect::listen());
         self.asleep.store(0, Ordering::Relaxed);
-        if !can_empty_a_table() {
+        if !stand_in::can_empty_a_table() {
             return kthread::spawn(sysmon_main, 0, STACK).map(|_| ());
         }
         let needs_stand_in = self.stand_in.prepare();
@@ -194,7 +194,7 @@ extern "C" fn sysmon_main(has_own_table: usize, _: *mut u8) -> ! {
         kthread::accept_only(&[PREEMPT]);
     }
     if has_own_table != 0 {
-        empty_table();
+        stand_in::empty_table();
         ENGINE.sysmon.stand_in.relieve();
     }
     watch_while(has_own_table != 0, || true);
@@ -218,28 +218,6 @@ pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
     };
     while is_wanted() {
         watch.go_round();
-    }
-}
-
-/// True if the kernel closes whole ranges: not before Linux 5.9, where sysmon shares the program's
-/// table.
-fn can_empty_a_table() -> bool {
-    const NONE: usize = u32::MAX as usize; // a number that no descriptor has
-    // SAFETY: nothing is closed.
-    unsafe { sys!(nr::__NR_close_range, NONE, NONE, 0usize) == 0 }
-}
-
-/// Closes in this kernel thread's own table of descriptors all but the engine's: what it opens, the
-/// program never sees, and what the program closes is closed.
-fn empty_table() {
-    let mut from = 0usize;
-    let ends = ENGINE.own_descriptors().map(|fd| fd as usize);
-    for own in ends.chain([u32::MAX as usize + 1]) {
-        if own > from {
-            // SAFETY: no memory is involved; with an own table nobody else's descriptors change.
-            unsafe { sys!(nr::__NR_close_range, from, own - 1, 0usize) };
-        }
-        from = own + 1;
     }
 }
 

@@ -23,6 +23,7 @@ const ANY: u32 = u32::MAX;
 /// True if the running thread, whose stack has so many bytes, has nothing that would outlast it. It
 /// accepts no signal from then on: it must end, or be [kept](keep).
 pub fn may_keep(thread: &Thread, stack_size: usize) -> bool {
+    signal::calls::deliver_first();
     let clear_tid = thread.clear_tid.get().expose_provenance();
     let is_plain = thread.bound.load(Ordering::Relaxed).is_null()
         && thread.ums.load(Ordering::Relaxed).is_null()

@@ -139,7 +139,7 @@ type Lengths = BTreeMap<Way, u32>;
 /// As many rounds as take [`PLAYS_S`], at least as many as the first run's and at most `most`.
 fn length(most: u32, repeats: u32, hand_off_ns: f64) -> u32 {
     let round_s = hand_off_ns * 2.0 * f64::from(repeats) / 1e9;
-    let fitting = (PLAYS_S / round_s) as u32; // of an infinite number the largest
+    let fitting = (PLAYS_S / round_s).round() as u32; // of an infinite number the largest
     fitting.clamp((most / TRIAL).max(1), most.max(1))
 }
 
