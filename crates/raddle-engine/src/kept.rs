@@ -13,8 +13,9 @@
 //!    sent home. So is nobody else: as few are kept as to cost little.
 
 use crate::thread::{Thread, ThreadTable};
+use core::cell::Cell;
 use core::ptr::{NonNull, null};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 pub use raddle_interface::Seat;
 use raddle_sched::SpinLock;
 
@@ -23,69 +24,97 @@ const SIZES: usize = 8;
 /// Threads that are kept of each.
 const EACH: u32 = 64;
 
-/// Threads with stacks of one size.
-#[derive(Clone, Copy)]
+/// Threads with stacks of one size. Only the holder of the lock changes anything.
 struct Class {
-    stack_size: usize,
-    count: u32,
-    /// The last one that came, or null; linked by `next_kept`.
-    head: *const Thread,
+    /// 0: of no size yet; never changes again.
+    stack_size: AtomicUsize,
+    count: AtomicU32,
+    /// The last one that came, or null; linked by `next_kept`. Under the lock.
+    head: Cell<*const Thread>,
 }
 
 /// See the module.
 pub struct Kept {
-    classes: SpinLock<[Class; SIZES]>,
+    classes: [Class; SIZES],
+    lock: SpinLock<()>,
 }
 
 // SAFETY: threads are shared by all carriers; the lock guards who is on a list.
 unsafe impl Sync for Kept {}
 
 impl Class {
-    fn pop(&mut self) -> Option<&'static Thread> {
+    const fn new() -> Self {
+        Self {
+            stack_size: AtomicUsize::new(0),
+            count: AtomicU32::new(0),
+            head: Cell::new(null()),
+        }
+    }
+
+    fn size(&self) -> usize {
+        self.stack_size.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, count: i32) {
+        let now = self.count.load(Ordering::Relaxed);
+        self.count
+            .store(now.wrapping_add_signed(count), Ordering::Relaxed);
+    }
+
+    /// Under the lock.
+    fn push(&self, thread: &Thread) {
+        thread.next_kept.set(self.head.get());
+        self.head.set(thread);
+        self.add(1);
+    }
+
+    /// Under the lock.
+    fn pop(&self) -> Option<&'static Thread> {
         // SAFETY: null, or a thread: type-stable memory.
-        let thread = unsafe { self.head.as_ref() }?;
-        self.head = thread.next_kept.get();
-        self.count -= 1;
+        let thread = unsafe { self.head.get().as_ref() }?;
+        self.head.set(thread.next_kept.get());
+        self.add(-1);
         Some(thread)
     }
 }
 
 impl Kept {
     pub(crate) const fn new() -> Self {
-        let class = Class {
-            stack_size: 0,
-            count: 0,
-            head: null(),
-        };
         Self {
-            classes: SpinLock::new([class; SIZES]),
+            classes: [const { Class::new() }; SIZES],
+            lock: SpinLock::new(()),
         }
     }
 
     /// True if one more thread with such a stack may be kept. A few that ask at once may each pass
     /// the bound by one.
     pub fn has_room(&self, stack_size: usize) -> bool {
-        let mut classes = self.classes.lock();
-        let fits = |class: &&mut Class| class.stack_size == stack_size || class.stack_size == 0;
-        match classes.iter_mut().find(fits) {
-            Some(class) => {
-                class.stack_size = stack_size;
-                class.count < EACH
-            }
-            None => false,
-        }
+        let class = self.class(stack_size).or_else(|| self.add(stack_size));
+        class.is_some_and(|class| class.count.load(Ordering::Relaxed) < EACH)
+    }
+
+    fn class(&self, stack_size: usize) -> Option<&Class> {
+        self.classes.iter().find(|class| class.size() == stack_size)
+    }
+
+    /// The class of that size, which may be new; `None` if there are too many.
+    #[cold]
+    fn add(&self, stack_size: usize) -> Option<&Class> {
+        let _lock = self.lock.lock();
+        let fits = |class: &&Class| class.size() == stack_size || class.size() == 0;
+        let class = self.classes.iter().find(fits)?;
+        class.stack_size.store(stack_size, Ordering::Relaxed);
+        Some(class)
     }
 
     /// Retires `thread`, which is off its stack, and keeps it. Returns how many threads are left.
     pub fn retire(&self, threads: &ThreadTable, thread: &Thread, seat: NonNull<Seat>) -> usize {
         // SAFETY: the seat is on the thread's stack, which it hasn't left for good.
         let stack_size = unsafe { seat.as_ref() }.stack_size;
-        let mut classes = self.classes.lock();
-        if let Some(class) = classes.iter_mut().find(|own| own.stack_size == stack_size) {
+        let _lock = self.lock.lock();
+        if let Some(class) = self.class(stack_size) {
             thread.seat.set(seat.as_ptr());
-            thread.next_kept.set(class.head);
-            class.head = thread;
-            class.count += 1;
+            class.push(thread);
         }
         threads.retire(thread)
     }
@@ -100,18 +129,18 @@ impl Kept {
         if threads.is_full() {
             return None;
         }
-        let mut classes = self.classes.lock();
-        let class = classes
-            .iter_mut()
-            .find(|own| own.stack_size == stack_size)?;
+        let class = self.class(stack_size)?;
+        let lock = self.lock.lock();
         let thread = class.pop()?;
-        drop(classes);
+        drop(lock);
         Some((thread, begin(threads, thread)))
     }
 
     /// Takes any thread, and makes it one that lives, in which no signal is handled.
     pub fn renew_any(&self, threads: &ThreadTable) -> Option<(&'static Thread, &'static Seat)> {
-        let thread = self.classes.lock().iter_mut().find_map(Class::pop)?;
+        let lock = self.lock.lock();
+        let thread = self.classes.iter().find_map(Class::pop)?;
+        drop(lock);
         let seat = begin(threads, thread);
         thread.signals.mask.store(u64::MAX, Ordering::Relaxed);
         Some((thread, seat))
@@ -124,15 +153,15 @@ impl Kept {
     pub(crate) unsafe fn forget(&self, threads: &ThreadTable) {
         // SAFETY: the caller's promise. A list is whole at any moment; one who was on the way to it
         // or from it lives, or is lost with its slot.
-        unsafe { self.classes.break_lock() };
-        for class in self.classes.lock().iter_mut() {
+        unsafe { self.lock.break_lock() };
+        for class in &self.classes {
             while let Some(thread) = class.pop() {
                 if thread.life() == crate::thread::Life::Free {
                     // SAFETY: nobody runs on its stack in this process, and it was in no queue.
                     unsafe { threads.recycle(thread) };
                 }
             }
-            class.count = 0;
+            class.count.store(0, Ordering::Relaxed);
         }
     }
 }

@@ -89,8 +89,10 @@ pub struct Runtime {
     /// goes; 0 where nobody counts.
     pub loads: extern "C" fn() -> usize,
     /// 1 if the calling thread, whose stack has so many bytes, may be kept when it has ended. It
-    /// accepts no signal from then on, and must end or be kept.
-    pub may_keep: extern "C" fn(usize) -> u32,
+    /// accepts no signal from then on; the set of those that it has blocked before is stored.
+    pub may_keep: extern "C" fn(usize, &mut u64) -> u32,
+    /// The calling thread, which [`Runtime::may_keep`], ends for good. It blocks this set again.
+    pub keep_not: extern "C" fn(u64),
     /// The calling thread, which [`Runtime::may_keep`], has ended. Returns when it is another
     /// thread, or is to go home: its seat says which.
     pub keep: extern "C" fn(&Seat),

@@ -20,9 +20,10 @@ use raddle_sys::{err, errno};
 
 const ANY: u32 = u32::MAX;
 
-/// True if the running thread, whose stack has so many bytes, has nothing that would outlast it. It
-/// accepts no signal from then on: it must end, or be [kept](keep).
-pub fn may_keep(thread: &Thread, stack_size: usize) -> bool {
+/// Whether the running thread, whose stack has so many bytes, has nothing that would outlast it: the
+/// mask that it had. It accepts no signal from then on, and must be [kept](keep) or end
+/// ([`keep_not`]).
+pub fn may_keep(thread: &Thread, stack_size: usize) -> Option<u64> {
     signal::calls::deliver_first();
     let clear_tid = thread.clear_tid.get().expose_provenance();
     let is_plain = thread.bound.load(Ordering::Relaxed).is_null()
@@ -34,11 +35,18 @@ pub fn may_keep(thread: &Thread, stack_size: usize) -> bool {
         && clear_tid != 0
         && user::load(clear_tid) == Ok(thread.tid())
         && !futex::robust::holds_something(thread);
-    let may = is_plain && ENGINE.kept.has_room(stack_size);
-    if may {
-        thread.signals.mask.store(u64::MAX, Ordering::SeqCst);
+    if !is_plain || !ENGINE.kept.has_room(stack_size) {
+        return None;
     }
-    may
+    let mask = thread.signals.mask.load(Ordering::Relaxed);
+    // Ordered with senders by what the thread does next if it is kept: it says that it ends.
+    thread.signals.mask.store(u64::MAX, Ordering::Relaxed);
+    Some(mask)
+}
+
+/// The running thread isn't kept after all.
+pub fn keep_not(thread: &Thread, mask: u64) {
+    signal::calls::set_mask(thread, mask);
 }
 
 /// The running thread ends, and is kept. Returns when it is another thread.

@@ -41,6 +41,7 @@ pub static raddle_runtime: Runtime = Runtime {
     engine_cpu_ns,
     loads: loading::count,
     may_keep,
+    keep_not,
     keep,
     reuse,
     wait,
@@ -170,8 +171,19 @@ fn one_of_many<'a>() -> Option<&'a Thread> {
     thread().filter(|_| ENGINE.is_started())
 }
 
-extern "C" fn may_keep(stack_size: usize) -> u32 {
-    one_of_many().map_or(0, |thread| u32::from(kept::may_keep(thread, stack_size)))
+extern "C" fn may_keep(stack_size: usize, mask: &mut u64) -> u32 {
+    let may = one_of_many().and_then(|thread| kept::may_keep(thread, stack_size));
+    may.map_or(0, |before| {
+        *mask = before;
+        1
+    })
+}
+
+extern "C" fn keep_not(mask: u64) {
+    if let Some(thread) = one_of_many() {
+        kept::keep_not(thread, mask);
+        symbols::leave();
+    }
 }
 
 extern "C" fn keep(seat: &Seat) {

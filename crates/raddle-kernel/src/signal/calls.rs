@@ -98,7 +98,8 @@ pub fn deliver_first() {
     }
 }
 
-fn set_mask(thread: &Thread, mask: u64) {
+/// Gives a thread, the running one, its mask.
+pub(crate) fn set_mask(thread: &Thread, mask: u64) {
     thread.signals.mask.store(mask, Ordering::SeqCst);
     kept::release(!mask);
     routing::pass_on(thread, mask);

@@ -207,9 +207,13 @@ impl Born {
         let Some(images) = Images::of(loads) else {
             return false;
         };
-        // After the second, no handler of a signal changes anything.
-        let is_plain = self.is_plain() && (runtime.may_keep)(stack_size) != 0 && self.is_plain();
-        if !is_plain {
+        let mut mask = 0;
+        if (runtime.may_keep)(stack_size, &mut mask) == 0 {
+            return false;
+        }
+        // No handler of a signal changes anything from here on.
+        if !self.is_plain() {
+            (runtime.keep_not)(mask);
             return false;
         }
         reset_libc();
