@@ -13,9 +13,10 @@
 //!
 //! All preserve everything but rax, rcx and r11, as the kernel does. Handlers get a [`Frame`] and
 //! return an [`Outcome`]; a call that passes is executed by the entry itself, at
-//! `raddle_pass_begin`, with all registers as they were: a signal that arrives there finds a thread
-//! that is, for all purposes, in user code. After a call with a path the entry looks at what came
-//! of it ([`crate::procfs`]).
+//! `raddle_pass_begin`, with all registers as they were: a signal that arrives there, or during the
+//! look right before, finds a thread that is, for all purposes, in user code. What came before that
+//! is handled first: none is slept over. After a call with a path the entry looks at what came of
+//! it ([`crate::procfs`]).
 //!
 //! Stack of `raddle_entry_plain` (addresses rising): rax r9 r8 r10 rdx rsi rdi | rbp | return to
 //! stub
@@ -164,8 +165,10 @@ unsafe extern "C" {
     pub fn raddle_entry_clone_after();
     /// Where a new green thread starts: behind the stub's call, as the child of a clone.
     pub fn raddle_child_start();
+    static raddle_pass_check: u8;
     static raddle_pass_begin: u8;
     static raddle_pass_end: u8;
+    static raddle_look_check: u8;
     static raddle_look_begin: u8;
     static raddle_look_end: u8;
     static raddle_vector_return: u8;
@@ -173,13 +176,13 @@ unsafe extern "C" {
     static raddle_plain_clone_return: u8;
 }
 
-/// True if `rip` is the passing system call of an entry.
+/// True if `rip` is the passing system call of an entry, or its last look whether a signal came.
 pub fn is_pass(rip: usize) -> bool {
-    let pass = (&raw const raddle_pass_begin, &raw const raddle_pass_end);
-    let look = (&raw const raddle_look_begin, &raw const raddle_look_end);
+    let pass = (&raw const raddle_pass_check, &raw const raddle_pass_end);
+    let look = (&raw const raddle_look_check, &raw const raddle_look_end);
     [pass, look]
         .iter()
-        .any(|(begin, end)| (begin.addr()..=end.addr()).contains(&rip))
+        .any(|(check, end)| (check.addr()..=end.addr()).contains(&rip))
 }
 
 /// Where a passing system call ends that a signal has interrupted and that the kernel is about to
@@ -220,10 +223,12 @@ global_asm!(
     ".globl raddle_entry_plain_clone_before, raddle_plain_clone_return",
     ".hidden raddle_vector_return, raddle_clone_return",
     ".globl raddle_vector_return, raddle_clone_return",
-    ".hidden raddle_pass_begin, raddle_pass_end, raddle_look_begin, raddle_look_end",
+    ".hidden raddle_pass_check, raddle_pass_begin, raddle_pass_end",
+    ".hidden raddle_look_check, raddle_look_begin, raddle_look_end",
     ".globl raddle_entry_plain, raddle_entry_vector",
     ".globl raddle_entry_clone_before, raddle_entry_clone_after, raddle_child_start",
-    ".globl raddle_pass_begin, raddle_pass_end, raddle_look_begin, raddle_look_end",
+    ".globl raddle_pass_check, raddle_pass_begin, raddle_pass_end",
+    ".globl raddle_look_check, raddle_look_begin, raddle_look_end",
     // ---- plain
     ".p2align 6",
     "raddle_entry_plain:",
@@ -277,6 +282,9 @@ global_asm!(
     "mov r9, [rbp - 48]",
     "mov rax, [rbp - 56]",
     "xor ecx, ecx", // see `interrupted_pass`
+    "raddle_pass_check:",
+    "cmp dword ptr gs:[{attention}], 0",
+    "jne 6f",
     "raddle_pass_begin:",
     "syscall",
     "raddle_pass_end:",
@@ -296,6 +304,9 @@ global_asm!(
     "mov r9, [rbp - 48]",
     "mov rax, [rbp - 56]",
     "xor ecx, ecx",
+    "raddle_look_check:",
+    "cmp dword ptr gs:[{attention}], 0",
+    "jne 7f",
     "raddle_look_begin:",
     "syscall",
     "raddle_look_end:",
@@ -310,6 +321,16 @@ global_asm!(
     "and rsp, -16",
     "call {on_attention}",
     "jmp 2b",
+    "6:", // signals that came before the kernel's turn: it might wait for long
+    "cmp dword ptr gs:[{raw}], 0",
+    "jne raddle_pass_begin",
+    "and rsp, -16",
+    "call {on_attention}",
+    "jmp 3b",
+    "7:",
+    "and rsp, -16",
+    "call {on_attention}",
+    "jmp 5b",
     ".cfi_endproc",
     // ---- vector
     ".p2align 6",

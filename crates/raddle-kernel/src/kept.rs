@@ -20,9 +20,8 @@ use raddle_sys::{err, errno};
 
 const ANY: u32 = u32::MAX;
 
-/// Whether the running thread, whose stack has so many bytes, has nothing that would outlast it: the
-/// mask that it had. It accepts no signal from then on, and must be [kept](keep) or end
-/// ([`keep_not`]).
+/// The running thread's mask, if nothing of the thread would outlast it. It accepts no signal from
+/// then on, and must be [kept](keep) or end ([`keep_not`]). Its stack has so many bytes.
 pub fn may_keep(thread: &Thread, stack_size: usize) -> Option<u64> {
     signal::calls::deliver_first();
     let clear_tid = thread.clear_tid.get().expose_provenance();

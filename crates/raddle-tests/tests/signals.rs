@@ -41,6 +41,14 @@ mod passed_on {
     }
 }
 
+mod just_before {
+    raddle_tests::cases! { "just_before.c":
+        the_only_thread_sleeps_over_no_signal,
+        a_thread_that_had_others_sleeps_over_no_signal,
+        the_child_of_one_that_had_others_sleeps_over_no_signal,
+    }
+}
+
 mod sigpipe {
     raddle_tests::cases! { "sigpipe.c":
         a_handler_runs_on_the_writing_thread_before_the_call_returns,

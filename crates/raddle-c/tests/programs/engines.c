@@ -6,7 +6,6 @@
 #include <raddle_policy.h>
 #include <sched.h>
 #include <stddef.h>
-#include <time.h>
 #include <unistd.h>
 
 static const raddle_engine_options plain = RADDLE_ENGINE_OPTIONS_INIT;
@@ -512,12 +511,6 @@ static void states_end_with_their_engines(void) {
     for (int i = 0; i < 1000 && died < 20; i++) sleep_ms(10);
     IS(lived, 20);
     IS(died, 20);
-}
-
-static uint64_t clock_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 static void shares_are_kept(void) {
