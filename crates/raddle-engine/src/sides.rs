@@ -361,6 +361,7 @@ impl Sides {
         let up = self.up.load(Ordering::Relaxed);
         self.list[up as usize].store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
         self.up.store(up + 1, Ordering::Release);
+        ENGINE.sysmon.carrier_awoke(); // from its first moment on it counts as running
     }
 
     /// True if `carrier` should let go of `thread`, which it runs, for somebody else.
