@@ -41,8 +41,8 @@ impl Claimed {
     }
 
     /// Tells the CPU that the worker will soon be executed, as the next but one for instance: what
-    /// a switch to it touches is fetched meanwhile. That pays if there are so many workers that they
-    /// aren't in the caches.
+    /// a switch to it touches is fetched meanwhile. That pays if there are so many workers that
+    /// they aren't in the caches.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
