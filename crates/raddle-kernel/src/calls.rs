@@ -197,7 +197,12 @@ pub static TABLE: [Option<Handler>; NUMBERS] = {
 /// The numbers whose sites must be patched: those with a handler, and the clones.
 pub fn wanted() -> [u64; NUMBERS / 64] {
     let mut set = [0u64; NUMBERS / 64];
-    let clones = [nr::__NR_clone, nr::__NR_clone3, nr::__NR_vfork];
+    let clones = [
+        nr::__NR_clone,
+        nr::__NR_clone3,
+        nr::__NR_fork,
+        nr::__NR_vfork,
+    ];
     let handled = TABLE
         .iter()
         .enumerate()

@@ -1,10 +1,13 @@
 //! Processes: fork, vfork, exec, waiting for children.
 //!
 //! `fork` is the raw instruction in the stub; in the child the engine becomes that of a process
-//! with one thread ([`raddle_engine::fork`]). `vfork` and `posix_spawn` share memory with the child
-//! until it execs: the child's GS base then points at [`RAW`], a carrier on which every call
-//! passes, so that it can't touch the parent's engine; the parent's carrier sleeps in the kernel
-//! meanwhile.
+//! with one thread ([`raddle_engine::fork`]). All signals are blocked from before the instruction
+//! until the child has forgotten its parent's: one that came to the child earlier would be
+//! forgotten with them, or routed to threads that are not there.
+//!
+//! `vfork` and `posix_spawn` share memory with the child until it execs: the child's GS base then
+//! points at [`RAW`], a carrier on which every call passes, so that it can't touch the parent's
+//! engine; the parent's carrier sleeps in the kernel meanwhile.
 
 use crate::boundary::{CloneFrame, Frame, Outcome};
 use crate::credentials;
@@ -21,6 +24,7 @@ use raddle_sys::abi::SigInfo;
 use raddle_sys::{err, errno, is_err, mem, nr, sys, syscall6};
 
 const CLONE: u64 = 56;
+const FORK: u64 = 57;
 const VFORK: u64 = 58;
 const CLONE3: u64 = 435;
 
@@ -58,8 +62,8 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
             Some(request) => request,
             None => return Outcome::PASS,
         },
-        _ => Request {
-            flags: CLONE_VM,
+        number => Request {
+            flags: if number == FORK { 0 } else { CLONE_VM },
             stack: 0,
             tls: 0,
             parent_tid: 0,
@@ -73,8 +77,10 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         return Outcome::of(threads::create(frame, &request));
     }
     debug_assert!(frame.call.rax != VFORK || request.flags & CLONE_VM != 0);
-    if request.flags & CLONE_VM != 0 {
-        let carrier = Carrier::current();
+    let carrier = Carrier::current();
+    if request.flags & CLONE_VM == 0 {
+        signal::block_all();
+    } else {
         carrier.child_shares.store(SHARES, Ordering::Relaxed);
         signal::expose_mask();
     }
@@ -109,29 +115,41 @@ pub extern "C" fn clone_after(result: isize) {
         // SAFETY: only this register of the child changes; memory is the parent's.
         unsafe { raddle_context::set_gs_base(RAW.load(Ordering::Relaxed) as u64) };
         carrier.child_shares.store(LEFT, Ordering::Release);
-    } else if result == 0 {
-        let had_threads = ENGINE.is_started();
+        return;
+    }
+    if result == 0 {
         // SAFETY: the child of a fork has this one thread.
-        unsafe { fork::in_child() };
-        signal::in_child();
-        futex::vector::in_child();
-        credentials::in_child();
-        loading::in_child();
-        if had_threads {
-            scheduling::in_child();
-            ids::in_child();
-        }
-    } else if shares {
+        unsafe { in_child() };
+    }
+    if shares {
         let made = !is_err(result);
         while made && carrier.child_shares.load(Ordering::Acquire) != LEFT && lives(result) {
             // SAFETY: no memory is involved.
             unsafe { sys!(nr::__NR_sched_yield) };
         }
-        signal::hide_mask();
-        carrier.child_shares.store(0, Ordering::Relaxed);
-        if carrier.attention.load(Ordering::Relaxed) != 0 {
-            signal::on_attention(result);
-        }
+    }
+    signal::hide_mask();
+    carrier.child_shares.store(0, Ordering::Relaxed);
+    if carrier.attention.load(Ordering::Relaxed) != 0 {
+        signal::on_attention(result);
+    }
+}
+
+/// The child of a fork forgets its parent's threads, and what they waited for.
+///
+/// # Safety
+/// Only there, on its only thread, with all signals blocked.
+unsafe fn in_child() {
+    let had_threads = ENGINE.is_started();
+    // SAFETY: the caller's promise.
+    unsafe { fork::in_child() };
+    signal::in_child();
+    futex::vector::in_child();
+    credentials::in_child();
+    loading::in_child();
+    if had_threads {
+        scheduling::in_child();
+        ids::in_child();
     }
 }
 

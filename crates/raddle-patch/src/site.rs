@@ -138,7 +138,7 @@ impl Site {
 pub(crate) const INSTRUCTION_LEN: usize = 2;
 
 /// The numbers whose stubs run the real system call themselves: clone, vfork, clone3.
-pub(crate) const CLONES: [u32; 3] = [56, 58, 435];
+pub(crate) const CLONES: [u32; 4] = [56, 57, 58, 435];
 
 /// `rt_sigreturn`: never patched, for it finds its frame by rsp, and unwinders know its caller by
 /// its bytes.

@@ -117,3 +117,71 @@ CASE(the_child_of_one_that_had_others_sleeps_over_no_signal)
 {
     none_is_slept_over(make_a_thread, make_none);
 }
+
+static volatile sig_atomic_t handled;
+
+static void note(int signal)
+{
+    (void)signal;
+    handled = 1;
+}
+
+/* Waits for the signal without a moment at which it could come unseen. */
+static void wait_until_handled(void)
+{
+    sigset_t all, none;
+    sigfillset(&all);
+    sigemptyset(&none);
+    GET(sigprocmask(SIG_SETMASK, &all, NULL));
+    while (!handled) {
+        sigsuspend(&none);
+    }
+}
+
+/* Sends a signal to each child at once: most come while the child comes into being. */
+static void *signal_children(void *signal_number)
+{
+    int signal = (int)(intptr_t)signal_number;
+    int64_t until_ns = now_ns() + SECOND;
+    for (int rounds = 0; rounds < 100 || now_ns() < until_ns; rounds++) {
+        pid_t child = GET(rounds % 4 == 0 ? (pid_t)syscall(SYS_fork) : fork());
+        if (child == 0) {
+            wait_until_handled();
+            _exit(0);
+        }
+        for (uint32_t spins = draw() % 10000; spins > 0; spins--) {
+            atomic_signal_fence(memory_order_seq_cst);
+        }
+        GET(kill(child, signal));
+        int status, left = 10000;
+        pid_t ended;
+        while ((ended = GET(waitpid(child, &status, WNOHANG))) == 0 && left-- > 0) {
+            sleep_ms(1);
+        }
+        if (ended == 0) {
+            kill(child, SIGKILL);
+            CHECK(!"the signal was lost");
+        }
+        IS(status, signal == SIGUSR1 ? 0 : signal);
+    }
+    return NULL;
+}
+
+static void signal_children_by_two_threads(int signal)
+{
+    struct sigaction action = {.sa_handler = note};
+    GET(sigaction(SIGUSR1, &action, NULL));
+    pthread_t other = start(signal_children, (void *)(intptr_t)signal);
+    signal_children((void *)(intptr_t)signal);
+    join(other);
+}
+
+CASE(a_signal_right_after_a_fork_is_handled)
+{
+    signal_children_by_two_threads(SIGUSR1);
+}
+
+CASE(a_signal_right_after_a_fork_ends_the_child)
+{
+    signal_children_by_two_threads(SIGTERM);
+}

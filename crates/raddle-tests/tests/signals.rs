@@ -46,6 +46,8 @@ mod just_before {
         the_only_thread_sleeps_over_no_signal,
         a_thread_that_had_others_sleeps_over_no_signal,
         the_child_of_one_that_had_others_sleeps_over_no_signal,
+        a_signal_right_after_a_fork_is_handled,
+        a_signal_right_after_a_fork_ends_the_child,
     }
 }
 

@@ -146,7 +146,14 @@ pub fn expose_mask() {
     }
 }
 
-/// Undoes [`expose_mask`].
+/// Blocks every signal on this carrier, the runtime's own included.
+pub fn block_all() {
+    if is_virtual() {
+        set_kernel_mask(u64::MAX);
+    }
+}
+
+/// Undoes [`expose_mask`] and [`block_all`]; what was pending arrives before this returns.
 pub fn hide_mask() {
     if is_virtual() {
         set_kernel_mask(kept::mask());
