@@ -122,21 +122,18 @@ fn a_check_before_the_count_is_raised_is_caught() {
     );
 }
 
-/// Somebody rings and then claims the wait, if there is one; the waiter looks at the bell before it
-/// waits or after it announced that.
-fn ringer_meets_waiter(looks_after: bool) {
+/// Somebody rings and then claims the wait, if there is one. `wait` announces that it waits, and
+/// says whether the waiter heard the bell and claimed itself.
+fn ringer_meets(
+    wait: impl Fn(&World<1>) -> bool + Clone + Send + Sync + 'static,
+    ring: impl Fn(&World<1>) -> bool + Clone + Send + Sync + 'static,
+) {
     explore(3, move || {
-        let world = World::<1>::new();
-        let there = world.clone();
-        let waiter = thread::spawn(move || {
-            let rings = || there.word.load(Ordering::SeqCst) != 0;
-            let early = !looks_after && rings();
-            assert!(there.wait_if(0, 8, || true));
-            let heard = early || looks_after && rings();
-            heard && there.tasks.get(0).get().claim(Wake::Signalled)
-        });
+        let (world, ring) = (World::<1>::new(), ring.clone());
+        let (there, wait) = (world.clone(), wait.clone());
+        let waiter = thread::spawn(move || wait(&there));
         world.word.store(1, Ordering::SeqCst);
-        let claimed = world.tasks.get(0).get().claim(Wake::Signalled);
+        let claimed = ring(&world);
         let heard = waiter.join().unwrap();
         assert!(claimed || heard, "a bell was slept over");
         assert!(!(claimed && heard), "one of them wakes the task");
@@ -144,6 +141,18 @@ fn ringer_meets_waiter(looks_after: bool) {
         assert!(unsafe { world.table.cancel(&world.nodes[0]) });
         assert_eq!(world.table.row_waiters(8), 0);
     });
+}
+
+/// The waiter looks at the bell before it waits or after it announced that.
+fn ringer_meets_waiter(looks_after: bool) {
+    let claim = |world: &World<1>| world.tasks.get(0).get().claim(Wake::Signalled);
+    let wait = move |there: &World<1>| {
+        let rings = || there.word.load(Ordering::SeqCst) != 0;
+        let early = !looks_after && rings();
+        assert!(there.wait_if(0, 8, || true));
+        (early || looks_after && rings()) && claim(there)
+    };
+    ringer_meets(wait, claim);
 }
 
 #[test]
@@ -183,27 +192,41 @@ fn two_waiters_and_one_wake_each() {
     });
 }
 
-#[test]
-fn a_signal_between_prepare_and_link_is_seen_or_refused() {
-    explore(3, || {
+/// A signal comes before a waiter links, which it doesn't: the word has changed. It may go on only
+/// if nobody pushed it.
+fn signal_meets_who_does_not_wait(
+    wait: impl Fn(&World<1>) -> bool + Send + Sync + 'static,
+    claim: impl Fn(&World<1>) -> bool + Clone + Send + Sync + 'static,
+) {
+    explore(3, move || {
         let world = World::<1>::new();
         world.word.store(1, Ordering::SeqCst);
-        let there = world.clone();
-        let sender = thread::spawn(move || there.tasks.get(0).get().claim(Wake::Signalled));
-        // The word has changed: the waiter doesn't link. It may go on only if nobody pushed it.
-        let parks = world.wait(0, 8);
+        let (there, claim) = (world.clone(), claim.clone());
+        let sender = thread::spawn(move || claim(&there));
+        let parks = wait(&world);
         assert_eq!(parks, sender.join().unwrap());
         assert!(!world.is_waiting(0));
     });
 }
 
 #[test]
-fn requeue_wake_and_timeout_agree() {
-    explore(2, || {
+fn a_signal_between_prepare_and_link_is_seen_or_refused() {
+    signal_meets_who_does_not_wait(
+        |world| world.wait(0, 8),
+        |world| world.tasks.get(0).get().claim(Wake::Signalled),
+    );
+}
+
+/// One waiter is moved, woken and claimed by somebody else: one of the two wakes it.
+fn requeue_wake_and_claim_agree(
+    wait: impl Fn(&World<1>, usize) -> bool + Send + Sync + 'static,
+    claim: impl Fn(&World<1>) -> bool + Clone + Send + Sync + 'static,
+) {
+    explore(2, move || {
         let (from, to) = two_rows();
         let world = World::<1>::new();
-        assert!(world.wait(0, from));
-        let (mover, timer) = (world.clone(), world.clone());
+        assert!(wait(&world, from));
+        let (mover, other, claim) = (world.clone(), world.clone(), claim.clone());
         let mover = thread::spawn(move || {
             let woken = TaskList::new();
             mover
@@ -212,23 +235,31 @@ fn requeue_wake_and_timeout_agree() {
                 .unwrap();
             woken.len()
         });
-        let timer = thread::spawn(move || {
-            let won = timer.tasks.get(0).get().claim(Wake::TimedOut);
+        let other = thread::spawn(move || {
+            let won = claim(&other);
             if won {
                 // SAFETY: the node was given to this table.
-                unsafe { timer.table.cancel(&timer.nodes[0]) };
+                unsafe { other.table.cancel(&other.nodes[0]) };
             }
             usize::from(won)
         });
         let woken = TaskList::new();
         world.table.wake(to, 1, !0, &woken);
-        let others = mover.join().unwrap() + timer.join().unwrap();
+        let others = mover.join().unwrap() + other.join().unwrap();
         assert_eq!(woken.len() + others, 1);
         assert_eq!(
             (world.table.row_waiters(from), world.table.row_waiters(to)),
             (0, 0)
         );
     });
+}
+
+#[test]
+fn requeue_wake_and_timeout_agree() {
+    requeue_wake_and_claim_agree(
+        |world, key| world.wait(0, key),
+        |world| world.tasks.get(0).get().claim(Wake::TimedOut),
+    );
 }
 
 #[test]
@@ -317,22 +348,11 @@ fn a_queued_waiter_loses_nothing() {
 
 /// As [`ringer_meets_waiter`], with a waiter that is queued.
 fn ringer_meets_queued(ring: impl Fn(&World<1>) -> bool + Clone + Send + Sync + 'static) {
-    explore(3, move || {
-        let (world, ring) = (World::<1>::new(), ring.clone());
-        let there = world.clone();
-        let waiter = thread::spawn(move || {
-            assert!(there.queue_if(0, 8, || true));
-            there.word.load(Ordering::SeqCst) != 0 && there.claim(0)
-        });
-        world.word.store(1, Ordering::SeqCst);
-        let claimed = ring(&world);
-        let heard = waiter.join().unwrap();
-        assert!(claimed || heard, "a bell was slept over");
-        assert!(!(claimed && heard), "one of them wakes the task");
-        // SAFETY: the node was given to this table.
-        assert!(unsafe { world.table.cancel(&world.nodes[0]) });
-        assert_eq!(world.table.row_waiters(8), 0);
-    });
+    let wait = |there: &World<1>| {
+        assert!(there.queue_if(0, 8, || true));
+        there.word.load(Ordering::SeqCst) != 0 && there.claim(0)
+    };
+    ringer_meets(wait, ring);
 }
 
 #[test]
@@ -348,50 +368,15 @@ fn a_bell_that_only_those_who_wait_hear_is_caught() {
 
 #[test]
 fn requeue_wake_and_signal_agree_on_who_is_queued() {
-    explore(2, || {
-        let (from, to) = two_rows();
-        let world = World::<1>::new();
-        assert!(world.wait_queued(0, from));
-        let (mover, sender) = (world.clone(), world.clone());
-        let mover = thread::spawn(move || {
-            let woken = TaskList::new();
-            mover
-                .table
-                .requeue(from, to, 0, 1, || true, &woken)
-                .unwrap();
-            woken.len()
-        });
-        let sender = thread::spawn(move || {
-            let won = sender.claim(0);
-            if won {
-                // SAFETY: the node was given to this table.
-                unsafe { sender.table.cancel(&sender.nodes[0]) };
-            }
-            usize::from(won)
-        });
-        let woken = TaskList::new();
-        world.table.wake(to, 1, !0, &woken);
-        let others = mover.join().unwrap() + sender.join().unwrap();
-        assert_eq!(woken.len() + others, 1);
-        assert_eq!(
-            (world.table.row_waiters(from), world.table.row_waiters(to)),
-            (0, 0)
-        );
-    });
+    requeue_wake_and_claim_agree(
+        |world, key| world.wait_queued(0, key),
+        |world| world.claim(0),
+    );
 }
 
 #[test]
 fn a_signal_before_who_is_queued_links_is_seen_or_refused() {
-    explore(3, || {
-        let world = World::<1>::new();
-        world.word.store(1, Ordering::SeqCst);
-        let there = world.clone();
-        let sender = thread::spawn(move || there.claim(0));
-        // As for who waits: it may go on only if nobody pushed it.
-        let parks = world.wait_queued(0, 8);
-        assert_eq!(parks, sender.join().unwrap());
-        assert!(!world.is_waiting(0));
-    });
+    signal_meets_who_does_not_wait(|world| world.wait_queued(0, 8), |world| world.claim(0));
 }
 
 #[test]
