@@ -179,6 +179,29 @@ pub trait Policy: Send + 'static {
 
     /// How long the thread that was just picked may compute before it is [`Reason::Preempted`];
     /// `None` for ever. At least 50 microseconds.
+    ///
+    /// ```
+    /// use raddle::engine::{Policy, Reason, Runnable};
+    /// use std::time::Duration;
+    /// /// First come, first served; who is important is not interrupted.
+    /// struct Patient(std::collections::VecDeque<Runnable>);
+    /// impl Policy for Patient {
+    ///     fn enqueue(&mut self, thread: Runnable, _: Reason) {
+    ///         self.0.push_back(thread);
+    ///     }
+    ///     fn pick(&mut self) -> Option<Runnable> {
+    ///         self.0.pop_front()
+    ///     }
+    ///     fn quantum(&mut self, thread: &Runnable) -> Option<Duration> {
+    ///         (thread.priority() == 0).then_some(Duration::from_millis(1))
+    ///     }
+    /// }
+    /// # use raddle::runtime::{Status, status};
+    /// # if status() != Status::Green { return Ok(()); }
+    /// let engine = raddle::engine::Engine::builder().policy(Patient(Default::default())).build()?;
+    /// assert_eq!(engine.spawn(|| 5)?.join().unwrap(), 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     fn quantum(&mut self, thread: &Runnable) -> Option<Duration> {
         let _ = thread;
         Some(Duration::from_millis(2))
