@@ -25,11 +25,11 @@ pub enum BuiltIn {
     Fifo = 0,
     /// The newest first; every 16th time the oldest.
     Lifo = 1,
-    /// By [priority](crate::Builder::priority), then [niceness](crate::Builder::nice); who has
+    /// By [priority](crate::Builder::priority), then [niceness](crate::Builder::niceness); who has
     /// waited for 50 milliseconds runs all the same.
     Priority = 2,
     /// CPU time by weight, which is a quarter more for each step of
-    /// [niceness](crate::Builder::nice) down.
+    /// [niceness](crate::Builder::niceness) down.
     Fair = 3,
     /// The earliest [deadline](crate::Builder::deadline) first, then those without one.
     Deadline = 4,
@@ -292,7 +292,7 @@ impl Runnable {
         self.worker.birth.priority as u8
     }
 
-    /// [`crate::Builder::nice`].
+    /// [`crate::Builder::niceness`].
     pub fn nice(&self) -> i32 {
         self.worker.birth.nice
     }
