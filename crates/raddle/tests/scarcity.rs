@@ -99,12 +99,14 @@ fn threads_that_can_not_be_made_are_an_error_and_no_loss() {
     let refused = Builder::new().spawn(|| ()).map(drop).map_err(kind);
     assert_eq!(refused, Err(std::io::ErrorKind::WouldBlock));
     let refused = raddle::scope(|scope| {
-        let thread = Builder::new().spawn_scoped(scope, || ());
+        let thread = Builder::new().spawn_scoped(&scope, || ());
         thread.map(drop).map_err(kind)
     });
     assert_eq!(refused, Err(std::io::ErrorKind::WouldBlock));
-    // A kernel thread is the kernel's to give.
-    assert_eq!(raddle::thread::on_kernel_thread(1 << 20, || 5).unwrap(), 5);
+    let refused = raddle::thread::on_kernel_thread(1 << 20, || ()).map_err(kind);
+    assert_eq!(refused, Err(std::io::ErrorKind::WouldBlock)); // the limit is for all kinds
+    let refused = raddle::light::Builder::new().spawn(|| ()).map(drop);
+    assert_eq!(refused.map_err(kind), Err(std::io::ErrorKind::WouldBlock)); // it has no host
     held.let_go();
     while Builder::new()
         .spawn(|| ())
