@@ -1,6 +1,7 @@
 /* Completions, pools and tables of handles. */
 #define _GNU_SOURCE
 #include "check.h"
+#include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -335,6 +336,12 @@ static void pools_refuse_bad_arguments(void) {
     options.workers = 4;
     options.max_workers = 2;
     IS(raddle_pool_create(&pool, &options), -EINVAL);
+    options.max_workers = 0;
+    options.memory_reserve = 101;
+    IS(raddle_pool_create(&pool, &options), -EINVAL);
+    options.memory_reserve = 0;
+    options.flags = ~RADDLE_WAITS_ONLY;
+    IS(raddle_pool_create(&pool, &options), -EINVAL);
     OK(raddle_pool_create(&pool, NULL));
     IS(raddle_pool_queue(pool, NULL, NULL), -EFAULT);
     IS(raddle_pool_task(pool, NULL, half, NULL), -EFAULT);
@@ -467,6 +474,119 @@ static void ranges_are_covered_once(void) {
     IS(raddle_pool_for(pool, 0, 1, 1, count_part, &counted), -EBADF);
 }
 
+/* A range to sum: its first element, and the one behind its last. */
+struct range {
+    raddle_pool pool;
+    intptr_t begin, end;
+};
+
+static void *sum(void *argument) {
+    const struct range *range = argument;
+    intptr_t middle = (range->begin + range->end) / 2;
+    struct range low = {range->pool, range->begin, middle}, high = {range->pool, middle, range->end};
+    void *first, *second;
+    if (range->end - range->begin == 1) return number(range->begin);
+    OK(raddle_pool_join(range->pool, sum, &low, &first, sum, &high, &second));
+    return number((intptr_t)first + (intptr_t)second);
+}
+
+static raddle_completion arrived[2];
+
+/* Ends when the other half has begun: they are on two workers. */
+static void *meets(void *argument) {
+    intptr_t own = (intptr_t)argument;
+    OK(raddle_completion_set(arrived[own], NULL));
+    OK(raddle_completion_wait(arrived[1 - own], NULL));
+    return number(own + 5);
+}
+
+static void two_functions_are_joined(void) {
+    raddle_pool_options options = RADDLE_POOL_OPTIONS_INIT;
+    struct range range = {{0}, 0, 1000};
+    void *first, *second;
+    options.workers = 2;
+    OK(raddle_pool_create(&range.pool, &options));
+    for (int i = 0; i < 2; i++) OK(raddle_completion_create(&arrived[i]));
+    OK(raddle_pool_join(range.pool, meets, number(0), &first, meets, number(1), &second));
+    IS((intptr_t)first, 5);
+    IS((intptr_t)second, 6);
+    OK(raddle_pool_join(range.pool, half, number(8), NULL, half, number(4), NULL));
+    IS((intptr_t)sum(&range), 499500);
+    IS(raddle_pool_join(range.pool, NULL, NULL, NULL, half, NULL, NULL), -EFAULT);
+    IS(raddle_pool_join(range.pool, half, NULL, NULL, NULL, NULL, NULL), -EFAULT);
+    OK(raddle_pool_dispose(range.pool, 0, -1));
+    IS(raddle_pool_join(range.pool, half, NULL, NULL, half, NULL, NULL), -EBADF);
+}
+
+/* What hooks have seen: workers' starts and ends, and work before and after it ran. */
+static struct {
+    int started, stopped, before, after;
+} seen;
+
+static int add_one(int *count) { return __atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST); }
+
+static void starts(void *argument, size_t worker) {
+    IS(argument == &seen && worker < 3, 1);
+    add_one(&seen.started);
+}
+
+static void stops(void *argument, size_t worker) {
+    IS(argument == &seen && worker < 3, 1);
+    add_one(&seen.stopped);
+}
+
+static void before(void *argument) {
+    IS(argument == &seen, 1);
+    add_one(&seen.before);
+}
+
+static void after(void *argument) {
+    IS(argument == &seen, 1);
+    add_one(&seen.after);
+}
+
+static pthread_t maker;
+
+/* On its worker it ran after one hook and runs before the other. */
+static void *is_between(void *argument) {
+    (void)argument;
+    int ended = __atomic_load_n(&seen.after, __ATOMIC_SEQ_CST); /* first: both only rise */
+    IS(__atomic_load_n(&seen.before, __ATOMIC_SEQ_CST) > ended, 1);
+    return number(!pthread_equal(pthread_self(), maker));
+}
+
+static void hooks_see_workers_and_work(void) {
+    maker = pthread_self();
+    raddle_pool_options options = RADDLE_POOL_OPTIONS_INIT;
+    raddle_pool pool;
+    raddle_task task;
+    void *on_a_worker;
+    options.workers = options.max_workers = 3;
+    options.on_start = starts;
+    options.on_stop = stops;
+    options.before_work = before;
+    options.after_work = after;
+    options.hook_argument = &seen;
+    options.tick_ns = 5000000;
+    options.memory_reserve = 1;
+    options.flags = RADDLE_WAITS_ONLY; /* tasks that ran here would be seen by no hook */
+    OK(raddle_pool_create(&pool, &options));
+    for (int i = 0; i < 100; i++) {
+        OK(raddle_pool_task(pool, &task, is_between, NULL));
+        OK(raddle_task_wait(task, &on_a_worker));
+        IS((intptr_t)on_a_worker, 1);
+        OK(raddle_pool_queue(pool, is_between, NULL));
+    }
+    raddle_pool_counters counters = {sizeof counters, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    OK(raddle_pool_count(pool, &counters));
+    IS(counters.inlined, 0);
+    OK(raddle_pool_dispose(pool, 0, -1));
+    IS(seen.before, 200);
+    IS(seen.after, 200);
+    IS(seen.started >= 1 && seen.started <= 3, 1);
+    IS(seen.stopped, seen.started);
+}
+
 int main(int count, char **arguments) {
     static const struct test_case cases[] = {
         {"a_completion_is_set_once", a_completion_is_set_once_and_waited_for_often},
@@ -484,6 +604,8 @@ int main(int count, char **arguments) {
         {"work_has_priorities_and_pools_count", work_has_priorities_and_pools_count},
         {"pools_work_by_time_and_readiness", pools_work_by_time_and_readiness},
         {"ranges_are_covered_once", ranges_are_covered_once},
+        {"two_functions_are_joined", two_functions_are_joined},
+        {"hooks_see_workers_and_work", hooks_see_workers_and_work},
     };
     (void)count;
     return RUN_CASES(cases, arguments);
