@@ -38,7 +38,7 @@ impl Held {
     fn new(most: usize) -> Self {
         let one = |_| {
             let (sender, receiver) = mpsc::channel::<()>();
-            let wait = move || drop(receiver.recv());
+            let wait = move || assert!(receiver.recv().is_err());
             let thread = Builder::new().name("held").spawn(wait).ok()?;
             Some((sender, thread))
         };
