@@ -55,6 +55,9 @@ cases! { values, "tests/programs/values.c":
     handles_keep_values,
     weak_handles_expire,
     tables_refuse_bad_arguments,
+}
+
+cases! { pools, "tests/programs/pools.c":
     pools_run_what_is_queued,
     tasks_are_cancelled_and_dropped,
     pools_refuse_bad_arguments,
