@@ -93,9 +93,9 @@ pub struct Runtime {
     pub may_keep: extern "C" fn(usize, &mut u64) -> u32,
     /// The calling thread, which [`Runtime::may_keep`], ends for good. It blocks this set again.
     pub keep_not: extern "C" fn(u64),
-    /// The address of a function of a [`Seat`]: the calling thread, which [`Runtime::may_keep`], has
-    /// ended. It returns when it is another thread, or is to go home: its seat says which. To be
-    /// called by jumps.
+    /// The address of a function of a [`Seat`]: the calling thread, which [`Runtime::may_keep`],
+    /// has ended. It returns when it is another thread, or is to go home: its seat says which. To
+    /// be called by jumps.
     pub keep: Jumped,
     /// A thread with so large a stack that was kept begins anew, as a green thread that the calling
     /// thread creates, with that to do. Its [`Seat::id`]; 0 if there is none, or if it would differ
