@@ -18,6 +18,7 @@
 //! | [`completion_list`] | `CompletionList`, `Link` | whom a user-mode scheduler can run |
 //! | [`worker_state`] | `WorkerState` | which of them executes a worker |
 //! | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
+//! | [`rhythm`] | `Rhythm` | whether a timer may end a carrier's turns |
 //! | [`policies`] | `Policy`, `Order` | which runnable task runs next, and how long |
 //! | [`spin`] | `SpinLock` | the only lock: short, never held over a switch |
 //! | [`counted_lock`] | `CountedLock` | the same with a count of waiters in its word |
@@ -32,6 +33,7 @@ pub mod places;
 pub mod policies;
 pub mod policy;
 pub mod quota;
+pub mod rhythm;
 pub mod run_queue;
 pub mod spin;
 pub mod sync;
