@@ -19,10 +19,14 @@
 //! tick is, too (at multiples of 1, 4 or 10 ms): an interrupt that serves both costs one. The first
 //! turn is half a quantum to one and a half for it.
 //!
-//! While a carrier's alarm is silent sysmon looks whether the carrier waits in the kernel, once a
-//! quantum as before. With a policy, in side engines, on bound carriers and under user-mode schedulers sysmon
-//! decides about each turn: there are no metronomes. Nor are there where the process has a seccomp
-//! filter, which may kill who asks.
+//! A beat ends most calls that wait in the kernel as any signal does, and they begin again when
+//! their thread has its next turn. For those that go on, sysmon looks every second quantum while a
+//! carrier's alarm is silent; each quantum, as without a metronome, once a carrier has waited in
+//! others' way.
+//!
+//! With a policy, in side engines, on bound carriers and under user-mode schedulers sysmon decides
+//! about each turn: there are no metronomes. Nor are there where the process has a seccomp filter,
+//! which may kill who asks.
 //!
 //! The child of a fork has no timers, and forgets that there were; an exec takes them and what they
 //! have sent.
@@ -156,6 +160,11 @@ impl Metronomes {
                 self.stop(at);
             }
         }
+    }
+
+    /// Whoever does sysmon's work now doesn't know them.
+    pub(crate) fn stop_all(&mut self) {
+        (0..MOST).for_each(|at| self.stop(at));
     }
 
     /// True if the carrier at this place has one.

@@ -222,6 +222,7 @@ pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
     while is_wanted() {
         watch.go_round();
     }
+    watch.metronomes.stop_all();
 }
 
 fn wait(fds: &mut [PollFd], timeout_ns: Option<u64>) {
@@ -466,7 +467,8 @@ impl Watch {
             let verdict = policy::judge(found, demand, policy::Terms { timed, ..terms });
             sight.look_within(verdict.within_ns);
             if timed && !alarms::is_armed(carrier) {
-                sight.look_within(quantum_ns); // it may begin to wait in the kernel
+                // It may begin to wait in the kernel, where a beat can't always reach it.
+                sight.look_within(quantum_ns.saturating_mul(2 - u64::from(self.is_prompt)));
             }
             sight.watch |= verdict.watch && !sight.progress;
             if found.waits && (verdict.watch || verdict.act == Act::Replace) {

@@ -14,7 +14,7 @@ pub const MIN_GAP_NS: u64 = 1_000_000;
 /// The longest.
 pub const MAX_GAP_NS: u64 = 4_000_000;
 /// The longest as long as no alarm has ever helped.
-pub const UNPROVEN_GAP_NS: u64 = 16_000_000;
+pub const UNPROVEN_GAP_NS: u64 = 32_000_000;
 /// For how long carriers are looked at before it is said how often they sleep.
 pub const CALM_NS: u64 = 20_000_000;
 /// So often they may have slept meanwhile to get alarms, 1000 times a second.
