@@ -60,6 +60,7 @@ pub mod kthread;
 mod latency;
 mod life;
 pub mod metronome;
+pub mod own_signals;
 mod pins;
 mod places;
 pub mod plugins;

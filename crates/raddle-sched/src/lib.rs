@@ -20,6 +20,7 @@
 //! | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
 //! | [`rhythm`] | `Rhythm` | whether a timer may end a carrier's turns |
 //! | [`policies`] | `Policy`, `Order` | which runnable task runs next, and how long |
+//! | [`signal_gate`] | `SignalGate` | whom the runtime's own signals must not reach |
 //! | [`spin`] | `SpinLock` | the only lock: short, never held over a switch |
 //! | [`counted_lock`] | `CountedLock` | the same with a count of waiters in its word |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
@@ -35,6 +36,7 @@ pub mod policy;
 pub mod quota;
 pub mod rhythm;
 pub mod run_queue;
+pub mod signal_gate;
 pub mod spin;
 pub mod sync;
 pub mod task;
@@ -49,6 +51,7 @@ pub use idle::IdleSet;
 pub use injector::Injector;
 pub use places::Places;
 pub use run_queue::RunQueue;
+pub use signal_gate::SignalGate;
 pub use spin::SpinLock;
 pub use task::{Task, TaskList, TaskRef, Wake};
 pub use timers::Timers;
