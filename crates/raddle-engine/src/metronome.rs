@@ -222,8 +222,8 @@ fn is_ruled_by_quanta(carrier: &Carrier) -> bool {
         && carrier.bound.load(Ordering::Relaxed).is_null()
 }
 
-/// The quanta that are beaten: shorter ones are so costly by any means that sysmon, which comes late
-/// then, is the cheaper way; and there is none at all.
+/// The quanta that are beaten: shorter ones are so costly by any means that sysmon, which comes
+/// late then, is the cheaper way; and there is none at all.
 const QUANTA_NS: RangeInclusive<u64> = 1_000_000..=1_000_000_000;
 
 /// Starts a metronome whose first beat should find the carrier's next switch.
