@@ -33,7 +33,7 @@
 
 use crate::carrier::{Carrier, PREEMPT};
 use crate::engine::ENGINE;
-use crate::{kthread, ums};
+use crate::{alarms, kthread, ums};
 use core::ops::RangeInclusive;
 use core::ptr::from_ref;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -105,7 +105,7 @@ fn name_of(carrier: &Carrier) -> u64 {
 }
 
 /// The most metronomes; more carriers have none.
-const MOST: usize = crate::alarms::MOST;
+const MOST: usize = alarms::MOST;
 
 /// Sysmon's part: all metronomes.
 pub(crate) struct Metronomes {
@@ -211,6 +211,16 @@ impl Metronomes {
             // SAFETY: a timer of our own. With a filter it goes on for nobody.
             unsafe { sys!(nr::__NR_timer_delete, timer.id) };
         }
+    }
+}
+
+/// For how long sysmon may not look at a carrier with a metronome: it may begin to wait in the
+/// kernel, where a beat can't always reach it. `is_prompt` is true once any carrier has.
+pub(crate) fn rest_ns(carrier: &Carrier, quantum_ns: u64, is_prompt: bool) -> u64 {
+    match (alarms::is_armed(carrier), is_prompt) {
+        (true, _) => u64::MAX,
+        (false, true) => quantum_ns,
+        (false, false) => 2 * quantum_ns.min(*QUANTA_NS.end()),
     }
 }
 

@@ -23,7 +23,7 @@ use crate::helpers::POKE;
 use crate::idle;
 use crate::inspect;
 use crate::kthread;
-use crate::metronome::Metronomes;
+use crate::metronome::{self, Metronomes};
 use crate::plugins;
 use crate::quotas::Quotas;
 use crate::sides::{MAX_ALL, Side};
@@ -466,9 +466,8 @@ impl Watch {
             let timed = self.metronomes.runs(at);
             let verdict = policy::judge(found, demand, policy::Terms { timed, ..terms });
             sight.look_within(verdict.within_ns);
-            if timed && !alarms::is_armed(carrier) {
-                // It may begin to wait in the kernel, where a beat can't always reach it.
-                sight.look_within(quantum_ns.saturating_mul(2 - u64::from(self.is_prompt)));
+            if timed {
+                sight.look_within(metronome::rest_ns(carrier, quantum_ns, self.is_prompt));
             }
             sight.watch |= verdict.watch && !sight.progress;
             if found.waits && (verdict.watch || verdict.act == Act::Replace) {
