@@ -18,7 +18,7 @@
 //!
 //! A completion is waited for by whoever owns it, once: the value is moved out, so it needs neither
 //! `Clone` nor a lock, and that somebody waits twice does not compile. Where many wait for one
-//! thing, put an [`Arc`] into a promise for each of them.
+//! thing, put an [`Arc`](std::sync::Arc) into a promise for each of them.
 //!
 //! # How it ends
 //!
