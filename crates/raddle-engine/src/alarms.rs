@@ -7,9 +7,11 @@
 //!
 //! Room is made and taken by a plain store to the ring's tail, so neither costs a call:
 //!
-//! 1. Sysmon has found a carrier that waited in the kernel while others wanted to run. From then on
-//!    it opens the events of carriers that run, and arms them: an event costs each sleep of its
-//!    carrier some hundred nanoseconds, which programs that never wait there don't pay.
+//! 1. Sysmon has found a carrier that waited in the kernel while others wanted to run; or carriers
+//!    have run for a while and hardly slept ([`Sleeps`]). From then on it opens the events of
+//!    carriers that run, and arms them: an event costs each sleep of its carrier some hundred
+//!    nanoseconds. Carriers that sleep often lose their alarms again, for as long as none of them
+//!    has waited in others' way.
 //!    The very first event on a machine takes the kernel some ten milliseconds to make. A kernel
 //!    thread makes that, ends, and leaves it to sysmon.
 //! 2. A carrier silences its alarm before it sleeps for want of work. It arms it after, and now and
@@ -34,7 +36,7 @@ use crate::engine::ENGINE;
 use crate::{kthread, roster};
 use core::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use raddle_sched::alarm::Budget;
+use raddle_sched::alarm::{Advice, Budget, Sleeps};
 use raddle_sys::abi::PerfEventAttr;
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
@@ -127,8 +129,8 @@ impl Alarms {
         self.permitted.load(Ordering::Relaxed) != 0
     }
 
-    /// True if those that carriers have can be relied on.
-    pub(crate) fn are_ready(&self) -> bool {
+    /// True if carriers get them.
+    fn are_ready(&self) -> bool {
         self.are_permitted() && self.ready.load(Ordering::Acquire) != 0
     }
 
@@ -153,6 +155,31 @@ impl Alarms {
         // entry is null.
         let ring = unsafe { entry.ring.load(Ordering::Acquire).as_ref() };
         Some((entry, ring?))
+    }
+
+    /// Puts ordinary memory where rings are: a carrier may be about to write to its own.
+    fn forget_rings(&self) {
+        const PRIVATE_ANONYMOUS_FIXED_NORESERVE: usize = 0x4032;
+        for id in 0..ENTRIES {
+            let table = self.table.load(Ordering::Relaxed);
+            // SAFETY: the table is a page of entries that stays mapped.
+            let entry = unsafe { &*with_exposed_provenance::<Entry>(table).add(id) };
+            let ring = entry.ring.swap(null_mut(), Ordering::Relaxed);
+            if !ring.is_null() {
+                // SAFETY: replaces a mapping of our own by one of the same size, which stays.
+                unsafe {
+                    sys!(
+                        nr::__NR_mmap,
+                        ring,
+                        size_of::<Ring>(),
+                        READ_WRITE,
+                        PRIVATE_ANONYMOUS_FIXED_NORESERVE,
+                        usize::MAX,
+                        0usize
+                    );
+                }
+            }
+        }
     }
 
     /// Makes the table; false if it can't be.
@@ -193,6 +220,12 @@ pub(crate) fn arm(carrier: &Carrier) {
     }
 }
 
+/// True if sysmon hears of it when the carrier begins to wait in the kernel.
+pub(crate) fn is_armed(carrier: &Carrier) -> bool {
+    let ring = ENGINE.alarms.find(carrier);
+    ring.is_some_and(|(_, ring)| ring.is_armed())
+}
+
 /// Sysmon's part.
 pub(crate) struct Watcher {
     watches: [Watch; MOST],
@@ -200,6 +233,13 @@ pub(crate) struct Watcher {
     count: usize,
     /// Until when sysmon would have slept, had nothing happened.
     asleep_until_ns: u64,
+    /// A carrier has waited in the kernel, in others' way.
+    proven: bool,
+    /// The first event was asked for.
+    begun: bool,
+    /// Carriers slept too often.
+    given_up: bool,
+    sleeps: Sleeps,
 }
 
 #[derive(Clone, Copy)]
@@ -231,6 +271,10 @@ impl Watcher {
             }; MOST],
             count: 0,
             asleep_until_ns: 0,
+            proven: false,
+            begun: false,
+            given_up: false,
+            sleeps: Sleeps::default(),
         }
     }
 
@@ -240,9 +284,56 @@ impl Watcher {
     }
 
     /// Once: sysmon has found a carrier that waits in the kernel, in others' way.
-    pub(crate) fn begin(&self) {
-        if ENGINE.alarms.are_permitted() && kthread::spawn(open_first, 0, STACK).is_err() {
+    pub(crate) fn prove(&mut self) {
+        self.proven = true;
+        for watch in &mut self.watches {
+            watch.budget.proven();
+        }
+        self.begin();
+    }
+
+    fn begin(&mut self) {
+        if core::mem::replace(&mut self.begun, true) || !ENGINE.alarms.are_permitted() {
+            return;
+        }
+        if kthread::spawn(open_first, 0, STACK).is_err() {
             ENGINE.alarms.permit(false);
+        }
+    }
+
+    /// Carriers run: opens or closes their alarms, before any has waited in the kernel.
+    pub(crate) fn follow(&mut self, now_ns: u64) {
+        if self.proven || self.given_up || !ENGINE.alarms.are_permitted() {
+            return;
+        }
+        let all = ENGINE.carriers().chain(ENGINE.sides.carriers());
+        let count = all.map(|it| it.parks.load(Ordering::Relaxed)).sum();
+        match self.sleeps.look(now_ns, count, self.begun) {
+            Advice::Wait => {}
+            Advice::Open => self.begin(),
+            Advice::Close if ENGINE.alarms.are_ready() => self.give_up(),
+            Advice::Close => {}
+        }
+    }
+
+    /// True until it is decided whether carriers have alarms.
+    pub(crate) fn is_undecided(&self) -> bool {
+        !self.begun && !self.given_up
+    }
+
+    /// Closes all events. What carriers may still write to is ordinary memory from then on.
+    #[cold]
+    fn give_up(&mut self) {
+        self.given_up = true;
+        self.begun = false;
+        ENGINE.alarms.ready.store(0, Ordering::Relaxed);
+        ENGINE.alarms.forget_rings();
+        for watch in &mut self.watches[..self.count] {
+            if watch.event >= 0 {
+                // SAFETY: a descriptor of this kernel thread's own.
+                unsafe { sys!(nr::__NR_close, watch.event) };
+                watch.event = -1;
+            }
         }
     }
 
@@ -280,7 +371,7 @@ impl Watcher {
         let head = ring.head.load(Ordering::Acquire);
         if head != core::mem::replace(&mut watch.head, head) {
             if now_ns < self.asleep_until_ns {
-                watch.budget.rang(now_ns);
+                watch.budget.rang(now_ns, self.proven);
                 let from_ns = watch.budget.from_ns();
                 entry.from_ns.store(from_ns, Ordering::Relaxed);
             }
@@ -339,6 +430,8 @@ extern "C" fn open_first(_: usize, stack: *mut u8) -> ! {
 
 const STACK: usize = 16 * 1024;
 const NO_GROUP: usize = usize::MAX;
+/// PROT_READ | PROT_WRITE.
+const READ_WRITE: usize = 3;
 
 /// True if the kernel allows such an event: it finds fault with the group only.
 fn is_permitted() -> bool {
@@ -371,7 +464,6 @@ fn open_event(tid: u32, group: usize) -> isize {
 
 /// The event of a kernel thread, and its ring.
 fn open(tid: u32) -> Option<(i32, *mut Ring)> {
-    const READ_WRITE: usize = 3;
     const SHARED: usize = 1;
     let event = open_event(tid, NO_GROUP);
     if is_err(event) {

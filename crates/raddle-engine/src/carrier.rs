@@ -7,6 +7,7 @@
 
 use crate::accounting::Slices;
 use crate::engine::ENGINE;
+use crate::metronome::Metronome;
 use crate::thread::Thread;
 use crate::{chaos, idle, kthread, own_signals};
 use core::arch::asm;
@@ -141,6 +142,9 @@ pub struct Carrier {
     /// What is left of that thread's quantum then. Written by sysmon before `preempt_at` (release),
     /// read by the carrier after it (acquire).
     pub(crate) preempt_left_ns: AtomicU64,
+
+    /// Ends the turns of threads that compute.
+    pub(crate) metronome: Metronome,
 
     /// 1 while this carrier counts as blocked in the kernel and another may run in its place. Set
     /// by sysmon, cleared by the carrier.
@@ -393,6 +397,7 @@ impl Carrier {
         self.apart.set(0);
         self.lent.store(0, Ordering::Relaxed);
         self.preempt_at.store(0, Ordering::Relaxed);
+        self.metronome.reset();
         self.handed_off.store(0, Ordering::Relaxed);
         self.bound.store(null_mut(), Ordering::Relaxed);
         self.queueless.set(u32::from(ENGINE.has_policy()));

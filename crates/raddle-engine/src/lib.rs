@@ -27,6 +27,7 @@
 //! | [`ring`] | one kernel thread and an io_uring, for what waits for a disk |
 //! | [`direct`] | reads past the page cache, which need no kernel thread |
 //! | `alarms` | the kernel's word that a carrier waits in the kernel |
+//! | [`metronome`] | a carrier's own timer, which ends turns that are all of one quantum |
 //! | [`sysmon`] | the watcher: lasting backlogs, missing poller, inspection requests |
 //! | `stand_in` | sysmon's work, while it waits for its own table of descriptors |
 //! | `descriptor` | the descriptors of our own |
@@ -58,6 +59,7 @@ pub mod kept;
 pub mod kthread;
 mod latency;
 mod life;
+pub mod metronome;
 pub mod own_signals;
 mod pins;
 mod places;

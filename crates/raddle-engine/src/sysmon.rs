@@ -23,6 +23,7 @@ use crate::helpers::POKE;
 use crate::idle;
 use crate::inspect;
 use crate::kthread;
+use crate::metronome::{self, Metronomes};
 use crate::plugins;
 use crate::quotas::Quotas;
 use crate::sides::{MAX_ALL, Side};
@@ -141,6 +142,7 @@ impl Sysmon {
 
 struct Watch {
     alarms: Watcher,
+    metronomes: Metronomes,
     /// A carrier has waited in the kernel, in others' way: it may happen again.
     is_prompt: bool,
     seen: [Seen; ALL],
@@ -206,6 +208,7 @@ extern "C" fn sysmon_main(has_own_table: usize, _: *mut u8) -> ! {
 pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
     let mut watch = Watch {
         alarms: Watcher::new(own),
+        metronomes: Metronomes::new(),
         is_prompt: false,
         seen: [Seen::default(); ALL],
         found: [Found::default(); ALL],
@@ -219,6 +222,7 @@ pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
     while is_wanted() {
         watch.go_round();
     }
+    watch.metronomes.stop_all();
 }
 
 fn wait(fds: &mut [PollFd], timeout_ns: Option<u64>) {
@@ -311,8 +315,8 @@ impl Watch {
             // On guard it isn't needed before something happens.
             _ if sight.watch => u64::MAX,
             // Who runs next may be stuck at once, though nobody runs now.
-            true => BUSY_NS,
-            false => BLIND_NS,
+            true if !self.alarms.is_undecided() => BUSY_NS,
+            _ => BLIND_NS,
         };
         let mut timeout_ns = self.interval_ns.min(longest_ns);
         if let Some(within_ns) = sight.within_ns {
@@ -332,6 +336,7 @@ impl Watch {
 
     /// Wakes a carrier where work waits, and preempts or replaces who is in its way.
     fn act(&mut self, now_ns: u64) -> Sight {
+        self.metronomes.tend();
         let mut sight = self.see(now_ns);
         ENGINE.ring.announce();
         if self.plugins.look(now_ns) {
@@ -349,7 +354,10 @@ impl Watch {
         self.judge_all(&mut sight, now_ns, unattended);
         if sight.stuck && !core::mem::replace(&mut self.is_prompt, true) {
             kthread::become_prompt();
-            self.alarms.begin();
+            self.alarms.prove();
+        }
+        if sight.running {
+            self.alarms.follow(now_ns);
         }
         // A carrier that switches polls by itself, sooner than one that would have to wake up.
         let neglected = unattended && sight.running && !sight.progress && !ENGINE.idle.is_empty();
@@ -455,8 +463,12 @@ impl Watch {
             let terms = thread.map_or(policy::Terms::whole(quantum_ns), |thread| {
                 Turn::terms(thread, quantum_ns)
             });
-            let verdict = policy::judge(found, demand, terms);
+            let timed = self.metronomes.runs(at);
+            let verdict = policy::judge(found, demand, policy::Terms { timed, ..terms });
             sight.look_within(verdict.within_ns);
+            if timed {
+                sight.look_within(metronome::rest_ns(carrier, quantum_ns, self.is_prompt));
+            }
             sight.watch |= verdict.watch && !sight.progress;
             if found.waits && (verdict.watch || verdict.act == Act::Replace) {
                 self.alarms.helped(at, carrier);
@@ -466,6 +478,8 @@ impl Watch {
                 Act::Preempt => {
                     carrier.preempt(found.switches, 0);
                     self.seen[at].told();
+                    self.metronomes
+                        .preempted(at, carrier, found.switches, now_ns);
                 }
                 Act::Replace => {
                     let is_there = sight.replace(carrier, found);

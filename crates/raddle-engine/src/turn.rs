@@ -60,6 +60,7 @@ impl Turn {
             true => Terms {
                 quantum_ns: left_ns,
                 undisturbed_ns: turn.away_ns.load(Ordering::Relaxed),
+                timed: false,
             },
             false => Terms::whole(quantum_ns),
         }

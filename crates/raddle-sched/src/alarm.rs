@@ -2,12 +2,25 @@
 //! an interrupt, and sysmon a look.
 //!
 //! An alarm that helped nobody (the kernel took the CPU away, or the wait was over at once, or
-//! nobody else wanted to run) makes the next one come later; one that helped, soon.
+//! nobody else wanted to run) makes the next one come later; one that helped, soon. Until one has
+//! helped, they come more seldom still.
+//!
+//! And whether carriers may have alarms before any of them has waited in the kernel in others' way.
+//! An alarm costs each sleep of its carrier some hundred nanoseconds: they may while they hardly
+//! sleep.
 
 /// The shortest time between two alarms of one carrier.
 pub const MIN_GAP_NS: u64 = 1_000_000;
 /// The longest.
 pub const MAX_GAP_NS: u64 = 4_000_000;
+/// The longest as long as no alarm has ever helped.
+pub const UNPROVEN_GAP_NS: u64 = 32_000_000;
+/// For how long carriers are looked at before it is said how often they sleep.
+pub const CALM_NS: u64 = 20_000_000;
+/// So often they may have slept meanwhile to get alarms, 1000 times a second.
+pub const CALM_SLEEPS: u64 = 20;
+/// So often they may have slept to keep them, 4000 times a second.
+pub const LIVELY_SLEEPS: u64 = 80;
 
 /// See the module. One for each carrier.
 #[derive(Clone, Copy, Debug)]
@@ -25,10 +38,17 @@ impl Budget {
         }
     }
 
-    /// An alarm came at `now_ns`: in vain, unless [`Budget::helped`] follows.
-    pub fn rang(&mut self, now_ns: u64) {
+    /// An alarm came at `now_ns`: in vain, unless [`Budget::helped`] follows. `proven` is true if
+    /// any alarm has ever helped.
+    pub fn rang(&mut self, now_ns: u64, proven: bool) {
         self.rang_ns = now_ns;
-        self.gap_ns = (self.gap_ns * 2).min(MAX_GAP_NS);
+        let longest_ns = if proven { MAX_GAP_NS } else { UNPROVEN_GAP_NS };
+        self.gap_ns = (self.gap_ns * 2).min(longest_ns);
+    }
+
+    /// One has helped, for the first time.
+    pub fn proven(&mut self) {
+        self.gap_ns = self.gap_ns.min(MAX_GAP_NS);
     }
 
     /// Somebody runs sooner because of the last alarm.
@@ -51,6 +71,45 @@ impl Default for Budget {
     }
 }
 
+/// What sysmon does about alarms before a carrier was seen to wait in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Nothing, yet.
+    Wait,
+    /// Carriers may have them.
+    Open,
+    /// They sleep too often.
+    Close,
+}
+
+/// How often carriers sleep.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sleeps {
+    since_ns: u64,
+    before: u64,
+}
+
+impl Sleeps {
+    /// Carriers run at `now_ns`, and have slept `count` times so far, all together; `open` is true
+    /// if they have alarms.
+    #[must_use]
+    pub fn look(&mut self, now_ns: u64, count: u64, open: bool) -> Advice {
+        let slept = count.saturating_sub(self.before);
+        let is_over = now_ns.saturating_sub(self.since_ns) >= CALM_NS;
+        let advice = match (open, self.since_ns == 0) {
+            (_, true) => Advice::Wait,
+            (false, _) if slept > CALM_SLEEPS => Advice::Wait,
+            (false, _) if !is_over => return Advice::Wait,
+            (false, _) => Advice::Open,
+            (true, _) if !is_over => return Advice::Wait,
+            (true, _) if slept > LIVELY_SLEEPS => Advice::Close,
+            (true, _) => Advice::Wait,
+        };
+        (self.since_ns, self.before) = (now_ns, count);
+        advice
+    }
+}
+
 #[cfg(all(test, not(any(raddle_loom, raddle_shuttle))))]
 mod tests {
     use super::*;
@@ -60,12 +119,40 @@ mod tests {
         let (mut budget, mut now_ns) = (Budget::new(), 5);
         assert_eq!(budget.from_ns(), 0, "the first is free");
         for gap_ns in [2, 4, 4].map(|ms| ms * MIN_GAP_NS) {
-            budget.rang(now_ns);
+            budget.rang(now_ns, true);
             assert_eq!(budget.from_ns(), now_ns + gap_ns);
             now_ns += gap_ns;
         }
-        budget.rang(now_ns);
+        budget.rang(now_ns, true);
         budget.helped();
         assert_eq!(budget.from_ns(), now_ns + MIN_GAP_NS);
+    }
+
+    #[test]
+    fn alarms_that_never_helped_come_seldom() {
+        let mut budget = Budget::new();
+        (0..20).for_each(|_| budget.rang(7, false));
+        assert_eq!(budget.from_ns(), 7 + UNPROVEN_GAP_NS);
+        budget.proven();
+        assert_eq!(budget.from_ns(), 7 + MAX_GAP_NS);
+        let mut fresh = Budget::new();
+        fresh.proven();
+        fresh.rang(7, true);
+        assert_eq!(fresh.from_ns(), 7 + 2 * MIN_GAP_NS);
+    }
+
+    #[test]
+    fn carriers_that_hardly_sleep_get_alarms_and_lose_them_if_they_sleep_often() {
+        let mut sleeps = Sleeps::default();
+        let mut look = |ms: u64, count, open| sleeps.look(ms * 1_000_000, count, open);
+        assert_eq!(look(100, 1000, false), Advice::Wait, "the first look");
+        assert_eq!(look(119, 1020, false), Advice::Wait, "not for long");
+        assert_eq!(look(120, 1020, false), Advice::Open);
+        assert_eq!(look(139, 5000, true), Advice::Wait, "not for long");
+        assert_eq!(look(140, 1100, true), Advice::Wait, "it is bearable");
+        assert_eq!(look(160, 1181, true), Advice::Close);
+        assert_eq!(look(165, 1202, false), Advice::Wait, "too often");
+        assert_eq!(look(184, 1222, false), Advice::Wait, "from then on");
+        assert_eq!(look(185, 1222, false), Advice::Open);
     }
 }

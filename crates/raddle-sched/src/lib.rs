@@ -18,6 +18,7 @@
 //! | [`completion_list`] | `CompletionList`, `Link` | whom a user-mode scheduler can run |
 //! | [`worker_state`] | `WorkerState` | which of them executes a worker |
 //! | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
+//! | [`rhythm`] | `Rhythm` | whether a timer may end a carrier's turns |
 //! | [`policies`] | `Policy`, `Order` | which runnable task runs next, and how long |
 //! | [`signal_gate`] | `SignalGate` | whom the runtime's own signals must not reach |
 //! | [`spin`] | `SpinLock` | the only lock: short, never held over a switch |
@@ -33,6 +34,7 @@ pub mod places;
 pub mod policies;
 pub mod policy;
 pub mod quota;
+pub mod rhythm;
 pub mod run_queue;
 pub mod signal_gate;
 pub mod spin;

@@ -267,6 +267,8 @@ pub struct Terms {
     pub quantum_ns: u64,
     /// For so long nobody who is woken interrupts it.
     pub undisturbed_ns: u64,
+    /// A timer ends its quantum: sysmon does so only if that is overdue.
+    pub timed: bool,
 }
 
 impl Terms {
@@ -275,6 +277,7 @@ impl Terms {
         Self {
             quantum_ns,
             undisturbed_ns: 0,
+            timed: false,
         }
     }
 }
@@ -337,7 +340,11 @@ pub fn judge(found: Found, demand: Demand, terms: Terms) -> Verdict {
         };
     }
     let left_ns = terms.quantum_ns.saturating_sub(found.held_ns);
-    if left_ns == 0 && demand.waits {
+    let is_over = match terms.timed {
+        true => found.held_ns / 2 >= terms.quantum_ns,
+        false => left_ns == 0,
+    };
+    if is_over && demand.waits {
         return Verdict {
             act: Act::Preempt,
             within_ns: RELIEVED_NS,
@@ -357,7 +364,7 @@ pub fn judge(found: Found, demand: Demand, terms: Terms) -> Verdict {
         0 => u64::MAX,
         ns => ns,
     };
-    let within_ns = match demand.waits {
+    let within_ns = match demand.waits && !terms.timed {
         true => left_ns.min(settles_ns),
         false => settles_ns,
     };

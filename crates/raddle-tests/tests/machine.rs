@@ -33,6 +33,17 @@ mod preemption {
     }
 }
 
+mod turns {
+    raddle_tests::cases! { "turns.c":
+        timers_of_the_program_expire_beside_burners,
+        a_program_executes_itself_among_burners,
+        no_timer_is_left_when_burners_end,
+        burners_go_on_when_one_of_them_waits_in_the_kernel,
+        a_rhythm_that_is_broken_again_and_again_starves_nobody,
+        the_child_of_a_fork_has_a_rhythm_of_its_own,
+    }
+}
+
 mod blocking {
     raddle_tests::cases! { "blocking.c":
         a_raw_read_does_not_stop_who_writes,

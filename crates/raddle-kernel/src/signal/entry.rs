@@ -22,7 +22,7 @@ use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::{self, POKE};
-use raddle_engine::{Carrier, ENGINE, plugins};
+use raddle_engine::{Carrier, ENGINE, metronome, plugins};
 use raddle_sys::abi::{SigInfo, UContext};
 
 use super::actions;
@@ -114,6 +114,12 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     let in_user = !is_ours(rip) && carrier.in_clock.get() == 0 && (fault || !makes_child);
     if preemption::is_request(info) {
         return preempt(carrier, info, context, in_user);
+    }
+    if metronome::is_beat(carrier, info) {
+        if metronome::beat(carrier) {
+            preempt(carrier, info, context, in_user);
+        }
+        return;
     }
     let asked = carrier.deliver_here.replace(0) != 0;
     if fault && (!in_user || thread.is_none_or(|thread| delivery::is_fatal(thread, signal))) {

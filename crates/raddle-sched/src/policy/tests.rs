@@ -105,6 +105,7 @@ fn a_thread_that_waits_in_the_kernel_does_not_compute() {
 const WHOLE: Terms = Terms {
     quantum_ns: QUANTUM_NS,
     undisturbed_ns: 0,
+    timed: false,
 };
 
 fn computing(held_ns: u64) -> Found {
@@ -133,6 +134,7 @@ fn who_is_woken_interrupts_who_computes_but_not_at_once() {
     let resumed = Terms {
         quantum_ns: 900_000,
         undisturbed_ns: 700_000,
+        timed: false,
     };
     assert_eq!(act(699_999, resumed), Act::Leave);
     assert_eq!(act(700_000, resumed), Act::Interrupt { left_ns: 200_000 });
@@ -141,6 +143,31 @@ fn who_is_woken_interrupts_who_computes_but_not_at_once() {
         ..WHOLE
     };
     assert_eq!(act(1 << 40, for_ever), Act::Leave);
+}
+
+#[test]
+fn a_quantum_that_a_timer_ends_is_sysmons_when_it_is_long_overdue() {
+    let timed = Terms {
+        timed: true,
+        ..WHOLE
+    };
+    let verdict = |held_ns, fresh| {
+        let demand = Demand {
+            waits: true,
+            ..demand(fresh)
+        };
+        judge(computing(held_ns), demand, timed)
+    };
+    let settled = verdict(QUANTUM_NS + 1, false);
+    assert_eq!((settled.act, settled.within_ns), (Act::Leave, u64::MAX));
+    assert!(settled.watch);
+    assert_eq!(verdict(1, false).within_ns, SETTLED_NS - 1);
+    let left_ns = QUANTUM_NS / 2;
+    assert_eq!(verdict(left_ns, true).act, Act::Interrupt { left_ns });
+    let act = verdict(QUANTUM_NS + 1, true).act;
+    assert_eq!(act, Act::Interrupt { left_ns: 0 });
+    assert_eq!(verdict(2 * QUANTUM_NS - 1, false).act, Act::Leave);
+    assert_eq!(verdict(2 * QUANTUM_NS, false).act, Act::Preempt);
 }
 
 #[test]
