@@ -184,18 +184,24 @@ impl Answer {
             self.write_snapshot(0, answer);
             self.send(&latency::histogram());
             self.send(&ENGINE.pins.latest());
+            ENGINE.pins.places().for_each(|place| self.send(&place));
         } else {
             self.write_snapshot(ENGINE.threads.iter().count(), answer);
         }
     }
 
     fn write_snapshot(&mut self, threads: usize, answer: u32) {
-        let all = || ENGINE.carriers().chain(ENGINE.sides.carriers());
-        let carriers = all().count();
+        let all = || ENGINE.carriers().chain(ENGINE.sides.carriers()).enumerate();
+        let mut exists = [0u64; MAX_CARRIERS / 32]; // those that have ended may begin again
+        let lives = |(_, carrier): &(usize, &Carrier)| carrier.state() != CarrierState::Ended;
+        all()
+            .filter(lives)
+            .for_each(|(at, _)| exists[at / 64] |= 1 << (at % 64));
+        let carriers: u32 = exists.iter().map(|bits| bits.count_ones()).sum();
         let now_ns = clock::now_ns();
         self.send(&Header {
             pid: ENGINE.pid.load(Ordering::Relaxed),
-            carriers: carriers as u32,
+            carriers,
             threads: threads as u64,
             now_ns,
             started_ns: ENGINE.started_ns.load(Ordering::Relaxed),
