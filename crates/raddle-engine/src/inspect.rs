@@ -6,7 +6,7 @@
 //! after a second.
 
 use crate::carrier::{Carrier, CarrierState};
-use crate::engine::{ENGINE, MAX_WANTED};
+use crate::engine::{ENGINE, MAX_CARRIERS, MAX_WANTED};
 use crate::thread::{Life, Thread};
 use crate::{clock, latency};
 use core::sync::atomic::Ordering;
@@ -217,7 +217,8 @@ impl Answer {
             answer,
             ..Header::new()
         });
-        for carrier in all().take(carriers) {
+        let chosen = |&(at, _): &(usize, &Carrier)| exists[at / 64] & 1 << (at % 64) != 0;
+        for (_, carrier) in all().filter(chosen) {
             self.send(&carrier_record(carrier));
         }
         let mut left = threads;
@@ -274,7 +275,7 @@ fn carrier_record(carrier: &Carrier) -> CarrierRecord {
             raddle_inspect::CarrierState::BLOCKED
         }
         CarrierState::Running => raddle_inspect::CarrierState::RUNNING,
-        CarrierState::Idle => raddle_inspect::CarrierState::IDLE,
+        CarrierState::Idle | CarrierState::Ended => raddle_inspect::CarrierState::IDLE,
         CarrierState::Polling => raddle_inspect::CarrierState::POLLING,
     };
     CarrierRecord {
