@@ -10,8 +10,8 @@
 mod parking;
 mod places;
 mod queues;
-mod spares;
 mod signal_gate;
+mod spares;
 mod wait_forms;
 mod wait_table;
 mod workers;
