@@ -65,7 +65,7 @@ pub fn frames(address: u64, stack: &Stack, places: &Places) -> Vec<Frame> {
     let mut guessed = false;
     while frames.len() < FRAMES {
         let next = match step(&registers, frames.len() > 1, stack, places) {
-            Step::Known(next) => next,
+            Step::Known(next) => *next,
             Step::Outermost => break,
             Step::Unknown => match guess(&registers, stack, places) {
                 Some(next) => {
@@ -93,7 +93,7 @@ pub fn frames(address: u64, stack: &Stack, places: &Places) -> Vec<Frame> {
 type Registers = [Option<u64>; REGISTERS];
 
 enum Step {
-    Known(Registers),
+    Known(Box<Registers>),
     /// The tables say that nobody called it.
     Outermost,
     Unknown,
@@ -143,7 +143,7 @@ fn step(registers: &Registers, is_caller: bool, stack: &Stack, places: &Places) 
     }
     next[RSP] = Some(frame);
     match next[RETURN] {
-        Some(_) => Step::Known(next),
+        Some(_) => Step::Known(Box::new(next)),
         None => Step::Unknown,
     }
 }
