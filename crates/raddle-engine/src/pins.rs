@@ -5,8 +5,8 @@
 //!
 //! It also counts the most frequent *places* (call and address), and keeps of each what was on the
 //! stack: the tool finds the frames in that, the process has no unwinder. A new place takes that of
-//! the one with the least count, and goes on from its count (the Space-Saving algorithm of Metwally,
-//! Agrawal and El Abbadi, 2005): whatever makes a sixteenth of all events is among them.
+//! the one with the least count, and goes on from its count (the Space-Saving algorithm of
+//! Metwally, Agrawal and El Abbadi, 2005): whatever makes a sixteenth of all events is there.
 //!
 //! Sysmon must not wait for the program's memory. It reads the pages of a stack that are there
 //! (`mincore(2)`), by a system call, since the thread may come back and its stack may go. Afterwards
