@@ -9,9 +9,9 @@
 //! Metwally, Agrawal and El Abbadi, 2005): whatever makes a sixteenth of all events is there.
 //!
 //! Sysmon must not wait for the program's memory. It reads the pages of a stack that are there
-//! (`mincore(2)`), by a system call, since the thread may come back and its stack may go. Afterwards
-//! the thread must still be where it was. With a seccomp filter, which may kill who makes calls that
-//! it doesn't know, no stacks are kept.
+//! (`mincore(2)`), by a system call, since the thread may come back and its stack may go. After
+//! that the thread must still be where it was. With a seccomp filter, which may kill who makes
+//! calls that it doesn't know, no stacks are kept.
 
 use crate::carrier::Carrier;
 use crate::clock;

@@ -1,5 +1,6 @@
 //! The frames of a thread that sits in the kernel, found from outside: by its stack pointer, its
-//! instruction pointer, what is on its stack, and the unwind tables of the files that it has mapped.
+//! instruction pointer, what is on its stack, and the unwind tables of the files that it has
+//! mapped.
 //!
 //! The kernel tells no other register of a thread that isn't stopped, and stopping it would end
 //! some waits. So registers that functions keep (rbp, mostly) are known only once a frame has
