@@ -40,6 +40,10 @@ const LANES: &[Lane] = &[
         run: tidy_lane,
     },
     Lane {
+        name: "doc",
+        run: doc,
+    },
+    Lane {
         name: "unit",
         run: unit,
     },
@@ -206,6 +210,27 @@ fn fmt(workspace: &Workspace) -> Result<Outcome> {
         match command.status()?.success() {
             true => tally.passed += 1,
             false => tally.failed += 1,
+        }
+    }
+    Ok(Outcome::Ran(tally))
+}
+
+/// One case a package: its documentation is made without a warning.
+fn doc(workspace: &Workspace) -> Result<Outcome> {
+    let mut tally = Tally::default();
+    for package in &workspace.packages {
+        let mut command = shell::cargo(&workspace.root);
+        command.args(["doc", "--no-deps", "--quiet", "--package", &package.name]);
+        match command
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .status()?
+            .success()
+        {
+            true => tally.passed += 1,
+            false => {
+                println!("{}: its documentation is not clean", package.name);
+                tally.failed += 1;
+            }
         }
     }
     Ok(Outcome::Ran(tally))

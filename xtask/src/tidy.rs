@@ -9,6 +9,7 @@
 
 mod arrows;
 mod columns;
+mod doctests;
 mod elf;
 mod glossary;
 mod links;
@@ -71,6 +72,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("glossary: banned synonyms", glossary::check_banned),
     ("absolute paths", paths::check),
     ("links", links::check),
+    ("doctests of the API", doctests::check),
     ("no libc inside the runtime", elf::check),
 ];
 
@@ -167,6 +169,7 @@ mod tests {
         tree_has_no_banned_synonym: glossary::check_banned;
         tree_has_no_absolute_path: paths::check;
         tree_links_lead_somewhere: links::check;
+        tree_tests_the_documentation_of_its_api: doctests::check;
         preloaded_library_needs_nothing: elf::check;
     }
 

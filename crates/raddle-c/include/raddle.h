@@ -170,6 +170,28 @@ RADDLE_API int raddle_is_finished(raddle_thread thread);
 /* The calling thread; {0} if it wasn't made by raddle_spawn(), or without a handle. */
 RADDLE_API raddle_thread raddle_self(void);
 
+/*
+ * Waits until raddle_unpark() is called for this thread, or takes the permission that such a call
+ * has left since the last wait; there is one at most. It never returns without. A light thread lets
+ * others run meanwhile, a green thread parks, a kernel thread blocks.
+ *
+ *   -EPERM  the thread has no handle, as raddle_self() says, so that nobody could call that; or it
+ *           is detached meanwhile
+ */
+RADDLE_API int raddle_park(void);
+
+/*
+ * The same, but for timeout_ns nanoseconds at most.
+ * -ETIMEDOUT: the time is over. -EINVAL: less than 0.
+ */
+RADDLE_API int raddle_park_for(int64_t timeout_ns);
+
+/*
+ * Lets a thread go on from raddle_park(), now or when it comes there. Nothing happens to a thread
+ * that has ended.
+ */
+RADDLE_API int raddle_unpark(raddle_thread thread);
+
 /* Lets others run: light threads from a light thread, else as sched_yield(). */
 RADDLE_API int raddle_yield(void);
 
@@ -282,6 +304,15 @@ typedef struct raddle_task {
 /* Is told of a worker's start or end, on the worker. */
 typedef void (*raddle_worker_hook)(void *argument, size_t worker);
 
+/* Is told of work, on the worker that runs it. */
+typedef void (*raddle_work_hook)(void *argument);
+
+/*
+ * raddle_pool_options.flags: raddle_task_wait() never runs a task that has not started, which then
+ * always runs on a worker.
+ */
+#define RADDLE_WAITS_ONLY 1u
+
 /* How a pool is made. Start from RADDLE_POOL_OPTIONS_INIT, which asks for nothing. */
 typedef struct raddle_pool_options {
     size_t size;        /* sizeof(raddle_pool_options): later versions append members */
@@ -297,10 +328,16 @@ typedef struct raddle_pool_options {
     raddle_worker_hook on_stop;  /* after its last; may be null */
     void *hook_argument;
     raddle_engine engine; /* its workers'; {0} for the first. Dispose before waiting for it */
+    raddle_work_hook before_work; /* before each work of a worker; may be null */
+    raddle_work_hook after_work;  /* after it; may be null */
+    uint64_t tick_ns; /* how often a busy pool looks whether it is stuck; 0 for 100 ms */
+    uint32_t memory_reserve; /* no worker is added with less memory free; in percent, 0 for 5 */
+    uint32_t flags;          /* RADDLE_WAITS_ONLY */
 } raddle_pool_options;
 
 #define RADDLE_POOL_OPTIONS_INIT \
-    {sizeof(raddle_pool_options), 0, 0, 0, 0, NULL, 0, 0, 0, NULL, NULL, NULL, {0}}
+    {sizeof(raddle_pool_options), 0, 0, 0, 0, NULL, 0, 0, 0, NULL, NULL, NULL, {0}, \
+     NULL, NULL, 0, 0, 0}
 
 /*
  * A new pool; its workers start when there is work. options may be null.
@@ -346,7 +383,8 @@ RADDLE_API int raddle_pool_task_at(raddle_pool pool, int priority, raddle_task *
 
 /*
  * Waits for a task and stores what it returned; result may be null. A task that has not started
- * runs here and now. The handle is gone then, also after -ECANCELED.
+ * runs here and now, unless its pool is one of RADDLE_WAITS_ONLY; one that waits for itself waits
+ * for ever. The handle is gone then, also after -ECANCELED.
  *
  *   -ECANCELED  it was cancelled, or dropped with its pool, before it started
  *   -ECHILD     its pool is of the process that this one was forked from
@@ -418,6 +456,16 @@ RADDLE_API int raddle_watch_cancel(raddle_watch watch);
 RADDLE_API int raddle_pool_for(raddle_pool pool, size_t begin, size_t end, size_t grain,
                                void (*part)(void *argument, size_t begin, size_t end),
                                void *argument);
+
+/*
+ * Calls first(first_argument) and second(second_argument), the second on another worker if one is
+ * free, and waits for both; either result's place may be null. Made for work that divides itself:
+ * on a worker of the pool it takes part itself, and does other work of the pool while it waits.
+ * Errors as of raddle_pool_queue(); neither was called then.
+ */
+RADDLE_API int raddle_pool_join(raddle_pool pool, raddle_function first, void *first_argument,
+                                void **first_result, raddle_function second,
+                                void *second_argument, void **second_result);
 
 /* A pool's counters at about one moment. Set size to sizeof(raddle_pool_counters). */
 typedef struct raddle_pool_counters {

@@ -20,6 +20,7 @@ mod error;
 mod fiber;
 mod handle;
 mod options;
+mod park;
 mod pool;
 mod runtime;
 mod thread;

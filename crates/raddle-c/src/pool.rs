@@ -10,7 +10,7 @@ use crate::options::{self, name, stack_size};
 use libc::{c_char, c_int, c_void};
 use raddle::handles::{Handle, Table};
 use raddle::pool::{
-    self, BuildError, CancelSource, Options, Overflow, Pending, Pool, PoolRef, Priority,
+    self, BuildError, Builder, CancelSource, Options, Overflow, Pending, Pool, PoolRef, Priority,
     QueueError, Task, TaskError,
 };
 use std::mem::offset_of;
@@ -21,8 +21,14 @@ use std::time::Duration;
 /// RADDLE_DROP_PENDING: what waits isn't run.
 const DROP_PENDING: u32 = 1;
 
+/// RADDLE_WAITS_ONLY: who waits for a task doesn't run it.
+const WAITS_ONLY: u32 = 1;
+
 /// Is told of a worker's start or end: its argument, the worker's number.
 type Hook = unsafe extern "C-unwind" fn(*mut c_void, usize);
+
+/// Is told of work on a worker: its argument.
+type WorkHook = unsafe extern "C-unwind" fn(*mut c_void);
 
 /// `raddle_pool_options`. Later versions append to it.
 #[repr(C)]
@@ -41,6 +47,11 @@ pub struct PoolOptions {
     on_stop: Option<Hook>,
     hook_argument: Value,
     engine: u64,
+    before_work: Option<WorkHook>,
+    after_work: Option<WorkHook>,
+    tick_ns: u64,
+    memory_reserve: u32,
+    flags: u32,
 }
 
 // SAFETY: a size, and integers, addresses and functions for which zero asks for nothing.
@@ -129,9 +140,31 @@ fn task(task: u64) -> Result<(Handle<Waitable>, Arc<Waitable>), Errno> {
     Ok((handle, TASKS.get(handle)?))
 }
 
+fn tell_of_work(hook: WorkHook, argument: Value) {
+    // SAFETY: C promises that the hook may be called so, on the pool's threads.
+    unsafe { hook(argument.0) }
+}
+
 fn tell(hook: Hook, argument: Value, worker: usize) {
     // SAFETY: C promises that the hook may be called so, on the pool's threads.
     unsafe { hook(argument.0, worker) }
+}
+
+fn with_hooks(mut builder: Builder, options: &PoolOptions) -> Builder {
+    let argument = options.hook_argument;
+    if let Some(hook) = options.on_start {
+        builder = builder.on_start(move |worker| tell(hook, argument, worker));
+    }
+    if let Some(hook) = options.on_stop {
+        builder = builder.on_stop(move |worker| tell(hook, argument, worker));
+    }
+    if let Some(hook) = options.before_work {
+        builder = builder.before_work(move || tell_of_work(hook, argument));
+    }
+    if let Some(hook) = options.after_work {
+        builder = builder.after_work(move || tell_of_work(hook, argument));
+    }
+    builder
 }
 
 fn build(options: Option<NonNull<PoolOptions>>) -> Result<Pool, Errno> {
@@ -148,22 +181,24 @@ fn build(options: Option<NonNull<PoolOptions>>) -> Result<Pool, Errno> {
         builder = builder.max_workers(options.max_workers);
     }
     let overflow = overflow(options.overflow)?;
-    if options.reserved != 0 {
-        return Err(Errno(libc::EINVAL));
-    }
+    let reserve = u8::try_from(options.memory_reserve).ok();
+    let reserve = reserve.filter(|percent| *percent <= 100);
+    let is_known = options.reserved == 0 && options.flags & !WAITS_ONLY == 0;
+    let reserve = reserve.filter(|_| is_known).ok_or(Errno(libc::EINVAL))?;
     if options.capacity != 0 {
         builder = builder.capacity(options.capacity, overflow);
     }
     if options.keep_alive_ns != 0 {
         builder = builder.keep_alive(Duration::from_nanos(options.keep_alive_ns));
     }
-    let argument = options.hook_argument;
-    if let Some(hook) = options.on_start {
-        builder = builder.on_start(move |worker| tell(hook, argument, worker));
+    if options.tick_ns != 0 {
+        builder = builder.tick(Duration::from_nanos(options.tick_ns));
     }
-    if let Some(hook) = options.on_stop {
-        builder = builder.on_stop(move |worker| tell(hook, argument, worker));
+    if reserve != 0 {
+        builder = builder.memory_reserve(reserve);
     }
+    builder = with_hooks(builder, &options);
+    builder = builder.inline_waits(options.flags & WAITS_ONLY == 0);
     if options.engine != 0 {
         builder = builder.engine(&engine::named(options.engine)?);
     }

@@ -9,6 +9,7 @@ use crate::completion;
 use crate::engine;
 use crate::error::{Answer, Errno, guard};
 use crate::options::{self, name, stack_size};
+use crate::park::Permit;
 use libc::{c_char, c_int, c_void};
 use raddle::engine::Engine;
 use raddle::handles::{Handle, Table};
@@ -105,9 +106,12 @@ enum Join {
 }
 
 /// A thread that was neither joined nor detached.
-struct Record {
+#[derive(Default)]
+pub struct Record {
     /// `None` once somebody waits for it.
     join: Mutex<Option<Join>>,
+    /// What it parks for.
+    pub permit: Permit,
 }
 
 impl Record {
@@ -127,7 +131,7 @@ thread_local! {
 /// The calling thread's handle, or 0. Not inlined: a light thread may be on another host after
 /// each call, and compilers keep the addresses of thread-locals.
 #[inline(never)]
-fn this_thread() -> u64 {
+pub fn this_thread() -> u64 {
     match light::local() {
         Some(word) => word as u64,
         None => SELF.get(),
@@ -141,7 +145,8 @@ fn enter(handle: u64) {
     }
 }
 
-fn record(thread: u64) -> Result<(Handle<Record>, Arc<Record>), Errno> {
+/// What a thread's handle names.
+pub fn record(thread: u64) -> Result<(Handle<Record>, Arc<Record>), Errno> {
     let handle = Handle::from_bits(thread).ok_or(Errno(libc::EBADF))?;
     Ok((handle, THREADS.get(handle)?))
 }
@@ -206,9 +211,7 @@ pub extern "C" fn raddle_spawn(
             return start(settings, 0, move || job.run()).map(|_| 0);
         }
         let place = thread.required()?;
-        let record = Arc::new(Record {
-            join: Mutex::new(None),
-        });
+        let record = Arc::new(Record::default());
         let handle = THREADS.insert_arc(Arc::clone(&record))?;
         place.put(handle.to_bits()); // the thread may look there
         let mut join = record.join.lock().unwrap_or_else(PoisonError::into_inner);
@@ -249,6 +252,7 @@ pub extern "C" fn raddle_detach(thread: u64) -> c_int {
         let (handle, record) = record(thread)?;
         drop(record.take().ok_or(Errno(libc::EBUSY))?);
         THREADS.remove(handle)?;
+        record.permit.end();
         Ok(0)
     })
 }

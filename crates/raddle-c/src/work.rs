@@ -5,7 +5,7 @@ use crate::error::{Answer, Errno, guard};
 use crate::pool::remote;
 use libc::{c_int, c_void};
 use raddle::handles::{Handle, Table};
-use raddle::pool::{Interest, PoolRef, QueueError, Watched, parallel_for};
+use raddle::pool::{Interest, PoolRef, QueueError, Watched, join, parallel_for};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::LazyLock;
@@ -128,6 +128,27 @@ pub extern "C" fn raddle_pool_for(
             unsafe { part(whole.0, range.start, range.end) }
         };
         pool.install(|| parallel_for(begin..end, grain, each))?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_pool_join(
+    pool: u64,
+    first: Option<Compute>,
+    first_argument: Value,
+    first_result: Out<*mut c_void>,
+    second: Option<Compute>,
+    second_argument: Value,
+    second_result: Out<*mut c_void>,
+) -> c_int {
+    guard(|| {
+        let first = Job::new(first, first_argument)?;
+        let second = Job::new(second, second_argument)?;
+        let both = || join(|| first.run(), || second.run());
+        let results = remote(pool)?.install(both)?;
+        first_result.put(results.0.0);
+        second_result.put(results.1.0);
         Ok(0)
     })
 }

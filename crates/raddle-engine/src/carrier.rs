@@ -42,6 +42,8 @@ pub const CURRENT: usize = 8;
 pub const RAW: usize = 16;
 /// Offset of [`Carrier::attention`].
 pub const ATTENTION: usize = 20;
+/// Offset of the scheduler loop's context.
+pub const SCHEDULER: usize = core::mem::offset_of!(Carrier, scheduler);
 
 /// Signals between the handler that received them and the code that routes them: a ring with one
 /// writer (the handler, which nothing interrupts) and one reader (the carrier, in the runtime).

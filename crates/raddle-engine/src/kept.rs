@@ -4,7 +4,7 @@
 //! [`crate::switch::exit`]'s last step, on the carrier's own stack; only its slot isn't given back.
 //!
 //! 1. The thread has made itself as good as new, says where its [`Seat`] is, and gives up its
-//!    carrier ([`crate::switch::end_to_be_kept`]). From then on nobody finds it by its id.
+//!    carrier ([`crate::switch::end`]). From then on nobody finds it by its id.
 //! 2. Off its stack, it is retired and goes to the list of its stack's size, under the lock: who
 //!    sees that no thread is left finds all that are kept.
 //! 3. Who makes a thread takes one, if there is one with such a stack. It gets another id, and all

@@ -308,17 +308,21 @@ pub fn unbind_current() {
     }
 }
 
-/// As [`exit`], for a thread with a seat: returns when it is another one ([`crate::kept`]).
-pub fn end_to_be_kept() {
+/// Ends the running thread, which is returned, up to the switch to the carrier's own stack: that is
+/// the caller's to make at once. One with a seat continues when it is another one
+/// ([`crate::kept`]).
+pub fn end<'a>() -> &'a Thread {
     let carrier = Carrier::current();
     let thread = carrier.thread();
     carrier.exiting.set(thread.as_ptr());
-    leave_for_scheduler(carrier, thread);
+    prepare_to_leave(carrier);
+    thread
 }
 
 /// Ends the running thread; its hooks run on the carrier's own stack.
 pub fn exit() -> ! {
-    end_to_be_kept();
+    let thread = end();
+    switch_to_scheduler(Carrier::current(), thread);
     raddle_sys::fatal(b"raddle: a thread came back after its exit\n")
 }
 
@@ -357,10 +361,20 @@ pub(crate) fn leave(carrier: &Carrier, thread: &Thread) {
 
 #[inline(never)]
 fn leave_for_scheduler(carrier: &Carrier, thread: &Thread) {
+    prepare_to_leave(carrier);
+    switch_to_scheduler(carrier, thread);
+}
+
+#[inline(always)]
+fn prepare_to_leave(carrier: &Carrier) {
     if accounting::is_on() {
         accounting::switched(carrier, false);
     }
     carrier.set_thread(core::ptr::null_mut());
+}
+
+#[inline(always)]
+fn switch_to_scheduler(carrier: &Carrier, thread: &Thread) {
     let on_cpu = thread.task.on_cpu.as_ptr();
     // SAFETY: the scheduler loop is parked in `run` while a green thread is on the carrier.
     unsafe { switch_keep_fs(thread.context.as_ptr(), carrier.scheduler.get(), on_cpu) };

@@ -20,7 +20,7 @@ pub use ums::{Ended, Lease, ListControl, ThreadView, WorkerControl};
 pub const SYMBOL: &CStr = c"raddle_runtime";
 
 /// Changes whenever the table's meaning does.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The environment variable by which a program that loads the runtime itself asks that threads be
 /// green on request only.
@@ -93,9 +93,10 @@ pub struct Runtime {
     pub may_keep: extern "C" fn(usize, &mut u64) -> u32,
     /// The calling thread, which [`Runtime::may_keep`], ends for good. It blocks this set again.
     pub keep_not: extern "C" fn(u64),
-    /// The calling thread, which [`Runtime::may_keep`], has ended. Returns when it is another
-    /// thread, or is to go home: its seat says which.
-    pub keep: extern "C" fn(&Seat),
+    /// The address of a function of a [`Seat`]: the calling thread, which [`Runtime::may_keep`],
+    /// has ended. It returns when it is another thread, or is to go home: its seat says which. To
+    /// be called by jumps.
+    pub keep: Jumped,
     /// A thread with so large a stack that was kept begins anew, as a green thread that the calling
     /// thread creates, with that to do. Its [`Seat::id`]; 0 if there is none, or if it would differ
     /// from a new one.

@@ -25,6 +25,8 @@ pub struct Seat {
 impl Seat {
     /// In the word that is told: somebody waits for it.
     pub const AWAITED: u32 = 1;
+    /// Likewise: nobody but the runtime changes the word any more.
+    pub const JOINED: u32 = 1 << 5;
     /// The runtime adds it to the word as its last deed.
     pub const OVER: u32 = 1 << 7;
 

@@ -48,12 +48,17 @@ pub fn keep_not(thread: &Thread, mask: u64) {
     signal::calls::set_mask(thread, mask);
 }
 
-/// The running thread ends, and is kept. Returns when it is another thread.
-pub fn keep(seat: &Seat) {
+/// The running thread, which is returned, ends and is kept. The caller makes the switch, as
+/// [`switch::end`] says; what it calls when it is another thread is [`begins`].
+pub fn keep<'a>(seat: &Seat) -> &'a Thread {
     let thread = Carrier::current().thread();
     thread.seat.set(seat);
     threads::ends(thread);
-    switch::end_to_be_kept();
+    switch::end()
+}
+
+/// The running thread was kept, and is another one.
+pub fn begins() {
     if Carrier::current().thread().signals.deliverable() != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);
     }
@@ -73,7 +78,13 @@ pub(crate) fn exited(thread: &Thread, seat: NonNull<Seat>) -> usize {
 
 fn tell(word: &AtomicU32) {
     let address = word.as_ptr().expose_provenance();
-    if word.fetch_or(Seat::OVER, Ordering::AcqRel) & Seat::AWAITED != 0 {
+    let mut before = word.load(Ordering::Acquire);
+    if before & Seat::JOINED != 0 {
+        word.store(before | Seat::OVER, Ordering::Release);
+    } else {
+        before = word.fetch_or(Seat::OVER, Ordering::AcqRel);
+    }
+    if before & Seat::AWAITED != 0 {
         futex::wake(address, 1, ANY);
     }
 }

@@ -1,12 +1,12 @@
 //! The runtime's side of the explicit API.
 
-use crate::{symbols, workers};
+use crate::{seats, symbols, workers};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::engine::MAX_WANTED;
 use raddle_engine::sides::Plan;
 use raddle_engine::{Carrier, ENGINE, Thread, bound, ums};
-use raddle_interface::{Birth, EnginePlan, HostControl, Runtime, Seat, VERSION, WorkerControl};
+use raddle_interface::{Birth, EnginePlan, HostControl, Runtime, VERSION, WorkerControl};
 use raddle_kernel::{kept, loading, scheduling};
 use raddle_sched::policies::Kind;
 
@@ -42,7 +42,7 @@ pub static raddle_runtime: Runtime = Runtime {
     loads: loading::count,
     may_keep,
     keep_not,
-    keep,
+    keep: seats::keep,
     reuse,
     wait,
     wake,
@@ -184,11 +184,6 @@ extern "C" fn keep_not(mask: u64) {
         kept::keep_not(thread, mask);
         symbols::leave();
     }
-}
-
-extern "C" fn keep(seat: &Seat) {
-    kept::keep(seat);
-    symbols::leave();
 }
 
 extern "C" fn reuse(stack_size: usize, next: *mut c_void) -> usize {

@@ -11,6 +11,7 @@ mod interface;
 mod late;
 mod original;
 mod policy;
+mod seats;
 mod start;
 mod symbols;
 mod symbols_threads;

@@ -32,7 +32,7 @@ pub(crate) mod token;
 
 use crate::completion::{self, Promise};
 use host::Host;
-pub(crate) use host::{Light, unpark};
+pub(crate) use host::{Light, hand_over, park as park_alone, unpark};
 pub use join::JoinHandle;
 pub use park::{Thread, current, park, park_timeout, sleep};
 pub use scope::{Scope, ScopedJoinHandle, scope};
@@ -112,7 +112,7 @@ impl Builder {
         F: FnOnce() -> T + Send + 'static,
     {
         // SAFETY: what it captures lives for ever.
-        unsafe { self.spawn_unchecked(move |promise: Promise<T>| promise.run(f)) }
+        unsafe { self.spawn_unchecked(move |promise: Promise<T>| promise.run_to_end(f)) }
     }
 
     /// Starts a light thread that calls `run`, which keeps its promise.

@@ -336,7 +336,7 @@ fn a_policy_that_fails_is_left_and_nobody_is_lost() {
     if !is_green() {
         return;
     }
-    let cases: [(Failure, Act); 5] = [
+    let cases: [(Failure, Act); 6] = [
         // Without the hook, which may take longer than a call is allowed to.
         (Failure::Panicked, |_| {
             std::panic::resume_unwind(Box::new(()))
@@ -350,6 +350,11 @@ fn a_policy_that_fails_is_left_and_nobody_is_lost() {
         (Failure::Stuck, |_| {
             loop {
                 std::hint::spin_loop();
+            }
+        }),
+        (Failure::Stuck, |_| {
+            loop {
+                std::thread::park(); // nobody knows it
             }
         }),
     ];

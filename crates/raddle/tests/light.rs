@@ -32,6 +32,53 @@ fn light_threads_join_light_threads() {
     assert_eq!(light::spawn(|| count(12)).join().unwrap(), 4096);
 }
 
+/// Some of them have stacks that no host keeps, so that they end in another way.
+#[test]
+fn who_joins_follows_whatever_stack_has_ended() {
+    let joins = |own: u64| {
+        for round in 0..2000 {
+            let builder = light::Builder::new();
+            let builder = match round % 5 {
+                0 => builder.stack_size(32 << 10),
+                _ => builder,
+            };
+            let thread = builder.spawn(move || own * round).unwrap();
+            assert_eq!(thread.join().unwrap(), own * round);
+        }
+    };
+    let threads: Vec<_> = (0..8).map(|own| light::spawn(move || joins(own))).collect();
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn threads_that_make_and_join_others_let_all_others_run() {
+    static TURNS: AtomicU64 = AtomicU64::new(0);
+    let yields = light::spawn(|| {
+        while TURNS.fetch_add(1, Ordering::Relaxed) < 1000 {
+            light::yield_now();
+        }
+    });
+    let joins = || {
+        while TURNS.load(Ordering::Relaxed) < 1000 {
+            light::spawn(|| ()).join().unwrap();
+        }
+    };
+    let threads = [light::spawn(joins), light::spawn(joins)];
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+    yields.join().unwrap();
+}
+
+/// What unwinds from a thread's first function stops there, and knows where it is.
+#[test]
+fn a_thread_begins_at_a_known_place() {
+    let trace = light::spawn(|| std::backtrace::Backtrace::force_capture().to_string());
+    assert!(trace.join().unwrap().contains("first_instruction"));
+}
+
 #[test]
 fn a_yield_lets_others_run() {
     let turn = Arc::new(AtomicU64::new(0));

@@ -195,6 +195,35 @@ fn unparks_of_earlier_waits_end_no_later_wait_without_its_value() {
 }
 
 #[test]
+fn unparks_end_no_join_before_its_time() {
+    static OVER: AtomicBool = AtomicBool::new(false);
+    let joins = light::spawn(|| {
+        for i in 0..5000u32 {
+            if i % 7 == 0 {
+                light::park_timeout(Duration::from_micros(10));
+            }
+            let thread = light::spawn(move || {
+                if i % 3 == 0 {
+                    light::yield_now();
+                }
+                i
+            });
+            assert_eq!(thread.join().unwrap(), i);
+        }
+    });
+    let thread = joins.thread();
+    let unparks = raddle::spawn(move || {
+        while !OVER.load(Ordering::Relaxed) {
+            thread.unpark();
+            raddle::yield_now();
+        }
+    });
+    joins.join().unwrap();
+    OVER.store(true, Ordering::Relaxed);
+    unparks.join().unwrap();
+}
+
+#[test]
 fn threads_of_a_scope_borrow_and_give_back() {
     let words = ["warp", "weft", "shed"];
     let mut lengths = [0; 3];

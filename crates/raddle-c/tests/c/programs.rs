@@ -55,12 +55,31 @@ cases! { values, "tests/programs/values.c":
     handles_keep_values,
     weak_handles_expire,
     tables_refuse_bad_arguments,
+}
+
+cases! { pools, "tests/programs/pools.c":
     pools_run_what_is_queued,
     tasks_are_cancelled_and_dropped,
     pools_refuse_bad_arguments,
     work_has_priorities_and_pools_count,
     pools_work_by_time_and_readiness,
     ranges_are_covered_once,
+    two_functions_are_joined,
+    hooks_see_workers_and_work,
+}
+
+cases! { parking, "tests/programs/parking.c":
+    a_permission_is_kept_until_it_is_used,
+    a_park_ends_by_word_or_by_time,
+    kinds_wake_each_other,
+    who_has_no_handle_does_not_park,
+    who_is_joined_can_be_unparked,
+}
+
+cases! { misuse, "tests/programs/misuse.c":
+    work_waits_for_a_thread,
+    threads_of_others_may_use_all_that_is_for_any_thread,
+    stacks_too_small_are_refused,
 }
 
 cases! { ums, "tests/programs/ums.c":

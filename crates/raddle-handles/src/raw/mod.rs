@@ -40,6 +40,16 @@ const NUMBER_BITS: u32 = 64 - slot::GENERATION_BITS;
 const MAX_SLOTS: usize = 1 << NUMBER_BITS;
 
 /// What a handle promises of its value. See the [crate] for the meaning.
+///
+/// ```
+/// use raddle_handles::{Kind, Table};
+/// use std::sync::Arc;
+/// let table = Table::new();
+/// let (normal, pinned) = (table.insert(5)?, table.insert_pinned(Arc::pin(6))?);
+/// assert_eq!(table.kind(normal), Ok(Kind::Normal));
+/// assert_eq!(table.kind(pinned), Ok(Kind::Pinned));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -52,6 +62,38 @@ pub enum Kind {
 }
 
 /// Where a table's memory comes from, and what the end of a target means.
+///
+/// ```
+/// use raddle_handles::raw::{Host, RawTable};
+/// use raddle_handles::{Kind, Owner};
+/// use std::alloc::{Layout, alloc_zeroed, dealloc};
+/// use std::ptr::NonNull;
+///
+/// /// Targets are boxes of numbers.
+/// struct Boxes;
+///
+/// // SAFETY: the global allocator's memory is zeroed and nobody else's.
+/// unsafe impl Host for Boxes {
+///     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
+///         // SAFETY: the size isn't 0.
+///         NonNull::new(unsafe { alloc_zeroed(layout) })
+///     }
+///     unsafe fn free(&self, at: NonNull<u8>, layout: Layout) {
+///         // SAFETY: it came from `allocate`.
+///         unsafe { dealloc(at.as_ptr(), layout) }
+///     }
+///     unsafe fn release(&self, target: NonNull<()>, _: Kind) {
+///         // SAFETY: only boxes of numbers are inserted.
+///         drop(unsafe { Box::from_raw(target.cast::<u32>().as_ptr()) });
+///     }
+/// }
+///
+/// let table = RawTable::new(Boxes, 0);
+/// let target = NonNull::from(Box::leak(Box::new(5u32))).cast();
+/// table.insert(0, target, Kind::Normal, Owner::NOBODY)?;
+/// drop(table); // releases the target
+/// # Ok::<(), raddle_handles::InsertError>(())
+/// ```
 ///
 /// # Safety
 /// [`Host::allocate`] must give memory of that layout that is zeroed and nobody else's until it is
@@ -75,6 +117,14 @@ pub unsafe trait Host {
 }
 
 /// A handle without a type: its bits. Never 0, so that C has a value for none.
+///
+/// ```
+/// use raddle_handles::raw::RawHandle;
+/// let handle = RawHandle::from_bits(7).expect("not 0");
+/// assert_eq!(handle.to_bits(), 7);
+/// assert_eq!(RawHandle::from_bits(0), None);
+/// assert_eq!(size_of::<Option<RawHandle>>(), size_of::<u64>());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct RawHandle(NonZeroU64);
@@ -109,6 +159,36 @@ impl RawHandle {
 }
 
 /// What is known of a handle at one moment.
+///
+/// ```
+/// use raddle_handles::raw::{Look, RawTable};
+/// use raddle_handles::{Kind, Owner};
+/// use std::ptr::NonNull;
+/// # use raddle_handles::raw::Host;
+/// # use std::alloc::{Layout, alloc_zeroed, dealloc};
+/// # struct Boxes;
+/// # // SAFETY: the global allocator's memory is zeroed and nobody else's.
+/// # unsafe impl Host for Boxes {
+/// #     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
+/// #         // SAFETY: the size isn't 0.
+/// #         NonNull::new(unsafe { alloc_zeroed(layout) })
+/// #     }
+/// #     unsafe fn free(&self, at: NonNull<u8>, layout: Layout) {
+/// #         // SAFETY: it came from `allocate`.
+/// #         unsafe { dealloc(at.as_ptr(), layout) }
+/// #     }
+/// #     unsafe fn release(&self, target: NonNull<()>, _: Kind) {
+/// #         // SAFETY: only boxes of numbers are inserted.
+/// #         drop(unsafe { Box::from_raw(target.cast::<u32>().as_ptr()) });
+/// #     }
+/// # }
+/// let table = RawTable::new(Boxes, 0); // as in `Host`'s example
+/// let target = NonNull::from(Box::leak(Box::new(5u32))).cast();
+/// let handle = table.insert(0, target, Kind::Pinned, Owner::NOBODY)?;
+/// let expected = Look { target, kind: Kind::Pinned, owner: Owner::NOBODY };
+/// assert_eq!(table.peek(handle), Ok(expected));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
     /// The value's address. Without a hold it may be released already.
@@ -125,38 +205,48 @@ pub struct Look {
 /// disturb each other less. A carrier's or thread's number is good, and any number is right.
 ///
 /// ```
-/// use raddle_handles::raw::{Host, RawTable};
-/// use raddle_handles::{HandleError, Kind, Owner};
-/// use std::alloc::{Layout, alloc_zeroed, dealloc};
+/// use raddle_handles::raw::RawTable;
+/// use raddle_handles::{HandleError, Kind, Owner, OwnerError};
 /// use std::ptr::NonNull;
+/// # use raddle_handles::raw::Host;
+/// # use std::alloc::{Layout, alloc_zeroed, dealloc};
+/// # #[derive(PartialEq, Debug)]
+/// # struct Boxes;
+/// # // SAFETY: the global allocator's memory is zeroed and nobody else's.
+/// # unsafe impl Host for Boxes {
+/// #     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
+/// #         // SAFETY: the size isn't 0.
+/// #         NonNull::new(unsafe { alloc_zeroed(layout) })
+/// #     }
+/// #     unsafe fn free(&self, at: NonNull<u8>, layout: Layout) {
+/// #         // SAFETY: it came from `allocate`.
+/// #         unsafe { dealloc(at.as_ptr(), layout) }
+/// #     }
+/// #     unsafe fn release(&self, target: NonNull<()>, _: Kind) {
+/// #         // SAFETY: only boxes of numbers are inserted.
+/// #         drop(unsafe { Box::from_raw(target.cast::<u32>().as_ptr()) });
+/// #     }
+/// # }
 ///
-/// struct Boxes;
-///
-/// // SAFETY: the global allocator's memory is zeroed and nobody else's.
-/// unsafe impl Host for Boxes {
-///     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
-///         // SAFETY: the size isn't 0.
-///         NonNull::new(unsafe { alloc_zeroed(layout) })
-///     }
-///     unsafe fn free(&self, at: NonNull<u8>, layout: Layout) {
-///         // SAFETY: it came from `allocate`.
-///         unsafe { dealloc(at.as_ptr(), layout) }
-///     }
-///     unsafe fn release(&self, target: NonNull<()>, _: Kind) {
-///         // SAFETY: only boxes of numbers are inserted.
-///         drop(unsafe { Box::from_raw(target.cast::<u32>().as_ptr()) });
-///     }
-/// }
-///
-/// static TABLE: RawTable<Boxes> = RawTable::new(Boxes, 0);
-/// let target = NonNull::from(Box::leak(Box::new(5u32)));
-/// let handle = TABLE.insert(0, target.cast(), Kind::Normal, Owner::NOBODY)?;
+/// static TABLE: RawTable<Boxes> = RawTable::new(Boxes, 0); // as in `Host`'s example
+/// assert_eq!((TABLE.host(), TABLE.capacity()), (&Boxes, 0));
+/// let number = |n: u32| NonNull::from(Box::leak(Box::new(n))).cast();
+/// let handle = TABLE.insert(0, number(5), Kind::Normal, Owner::NOBODY)?;
 /// let hold = TABLE.hold(handle)?;
 /// TABLE.remove(0, handle)?;
 /// // SAFETY: the hold keeps the target.
 /// assert_eq!(unsafe { *hold.target().cast::<u32>().as_ref() }, 5);
 /// drop(hold); // releases it
 /// assert_eq!(TABLE.peek(handle), Err(HandleError::Stale));
+///
+/// let owner = TABLE.add_owner()?;
+/// let weak = [number(6), number(7)].map(|at| TABLE.insert(0, at, Kind::Weak, owner).unwrap());
+/// TABLE.expire(weak[0])?; // releases 6
+/// assert_eq!(TABLE.peek(weak[0]), Err(HandleError::Expired));
+/// TABLE.end_owner(owner)?; // releases 7
+/// assert_eq!(TABLE.peek(weak[1]), Err(HandleError::Expired));
+/// assert_eq!(TABLE.end_owner(owner), Err(OwnerError::Expired));
+/// assert_eq!(TABLE.count(), 2); // expired, but not removed
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct RawTable<H: Host> {
@@ -400,6 +490,40 @@ impl<H: Host> Drop for RawTable<H> {
 /// A handle in use: keeps its target from being released.
 ///
 /// One that is leaked keeps its target and its slot until the table's end.
+///
+/// ```
+/// use raddle_handles::raw::RawTable;
+/// use raddle_handles::{HandleError, Kind, Owner};
+/// use std::ptr::NonNull;
+/// # use raddle_handles::raw::Host;
+/// # use std::alloc::{Layout, alloc_zeroed, dealloc};
+/// # struct Boxes;
+/// # // SAFETY: the global allocator's memory is zeroed and nobody else's.
+/// # unsafe impl Host for Boxes {
+/// #     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
+/// #         // SAFETY: the size isn't 0.
+/// #         NonNull::new(unsafe { alloc_zeroed(layout) })
+/// #     }
+/// #     unsafe fn free(&self, at: NonNull<u8>, layout: Layout) {
+/// #         // SAFETY: it came from `allocate`.
+/// #         unsafe { dealloc(at.as_ptr(), layout) }
+/// #     }
+/// #     unsafe fn release(&self, target: NonNull<()>, _: Kind) {
+/// #         // SAFETY: only boxes of numbers are inserted.
+/// #         drop(unsafe { Box::from_raw(target.cast::<u32>().as_ptr()) });
+/// #     }
+/// # }
+/// let table = RawTable::new(Boxes, 0); // as in `Host`'s example
+/// let target = NonNull::from(Box::leak(Box::new(5u32)));
+/// let handle = table.insert(0, target.cast(), Kind::Normal, Owner::NOBODY)?;
+/// let hold = table.hold(handle)?;
+/// assert_eq!((hold.kind(), hold.owner()), (Kind::Normal, Owner::NOBODY));
+/// hold.expire();
+/// assert_eq!(table.hold(handle).err(), Some(HandleError::Expired)); // for others
+/// // SAFETY: this hold keeps the target.
+/// assert_eq!(unsafe { *hold.target().cast::<u32>().as_ref() }, 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Hold<'a, H: Host> {
     table: &'a RawTable<H>,
     slot: &'a Slot,

@@ -16,6 +16,21 @@ const PLACE_BITS: u32 = 8;
 const LAST: u32 = (1 << (32 - PLACE_BITS)) - 1;
 
 /// Whom a weak handle belongs to.
+///
+/// ```
+/// use raddle_handles::{HandleError, Owner, Table};
+/// use std::sync::Arc;
+/// let (table, value) = (Table::new(), Arc::new(5));
+/// let session = table.add_owner()?;
+/// let (its, free) = (
+///     table.insert_weak(&value, session)?,
+///     table.insert_weak(&value, Owner::NOBODY)?,
+/// );
+/// table.end_owner(session)?;
+/// assert_eq!(table.get(its), Err(HandleError::Expired));
+/// assert_eq!(*table.get(free)?, 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Owner(u32);
 
@@ -24,11 +39,27 @@ impl Owner {
     pub const NOBODY: Owner = Owner(0);
 
     /// The owner as a number, which is never 0 but for [`Owner::NOBODY`].
+    ///
+    /// ```
+    /// use raddle_handles::{Owner, Table};
+    /// assert_eq!(Owner::NOBODY.to_bits(), 0);
+    /// assert_ne!(Table::<u8>::new().add_owner()?.to_bits(), 0);
+    /// # Ok::<(), raddle_handles::OwnerError>(())
+    /// ```
     pub const fn to_bits(self) -> u32 {
         self.0
     }
 
-    /// The owner with this number.
+    /// The owner with this number. What is none has ended.
+    ///
+    /// ```
+    /// use raddle_handles::{Owner, OwnerError, Table};
+    /// let table = Table::<u8>::new();
+    /// let owner = table.add_owner()?;
+    /// assert_eq!(Owner::from_bits(owner.to_bits()), owner);
+    /// assert_eq!(table.end_owner(Owner::from_bits(12_345)), Err(OwnerError::Expired));
+    /// # Ok::<(), OwnerError>(())
+    /// ```
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }

@@ -8,6 +8,9 @@
 //!     |                                        v
 //!     +---------------- finish -------------> SET
 //!
+//!             await                      finish and tell
+//!  PENDING -----------> AWAITED --------------------------> SET
+//!
 //!  close: from PENDING or SET, by adding CLOSED
 //! ```
 //!
@@ -15,6 +18,7 @@
 //! |---|---|---|
 //! | PENDING | the producer's, unset | the consumer's |
 //! | LISTENING | the producer's, unset | there, and whoever changes the state owns it |
+//! | AWAITED | the producer's, unset | the producer's |
 //! | TELLING | there | the producer's |
 //! | SET | there, and the consumer's, like the cell | none |
 //! | PENDING and CLOSED | the producer's, like the cell | none |
@@ -23,8 +27,12 @@
 //! producer, if it finds it CLOSED, or tells a listener that takes the result. So the ends need no
 //! count of each other.
 //!
+//! Who listens in AWAITED doesn't withdraw: a thread that waits without a timeout, or what gets the
+//! result itself. So nobody but the producer changes that state, and it does so by a store.
+//!
 //! No wake-up is lost: the consumer sleeps only after its exchange from PENDING to LISTENING
-//! succeeded, so the producer comes later and finds the listener. Who is woken finds it SET.
+//! or AWAITED succeeded, so the producer comes later and finds the listener. Who is woken finds it
+//! SET.
 
 use super::sync::{self, AtomicU32, Ordering, UnsafeCell, Waiter, pause};
 use std::marker::PhantomData;
@@ -37,6 +45,7 @@ const LISTENING: u32 = 1;
 const CLOSED: u32 = 2;
 const SET: u32 = 4;
 const TELLING: u32 = SET | LISTENING;
+const AWAITED: u32 = 8;
 
 /// What a cell that is set holds.
 const THERE: &str = "a cell that is set holds its result";
@@ -122,13 +131,23 @@ impl<R> Producer<R> {
 
     /// Puts the result there and tells who listens. Gives it back if the consumer is gone.
     pub fn finish(self, result: R) -> Option<R> {
+        self.finish_and(result, Waiter::wake)
+    }
+
+    /// As [`Producer::finish`]; a thread that waits is woken by `wake`.
+    #[inline]
+    pub fn finish_and(self, result: R, wake: impl FnOnce(Waiter)) -> Option<R> {
         let cell = self.0.cell();
         // SAFETY: until the state says SET the result is the producer's.
         cell.result.with_mut(|at| unsafe { *at = Some(result) });
-        match cell.state.fetch_add(SET, Ordering::AcqRel) {
+        let before = match cell.state.load(Ordering::Acquire) {
+            AWAITED => AWAITED, // and stays so
+            _ => cell.state.fetch_add(SET, Ordering::AcqRel),
+        };
+        match before {
             PENDING => None, // the cell is the consumer's
-            LISTENING => {
-                self.tell();
+            LISTENING | AWAITED => {
+                self.tell(wake);
                 None
             }
             // SAFETY: the consumer is gone.
@@ -136,19 +155,21 @@ impl<R> Producer<R> {
         }
     }
 
-    fn tell(self) {
+    #[inline]
+    fn tell(self, wake: impl FnOnce(Waiter)) {
         let cell = self.0.cell();
-        // SAFETY: the state was LISTENING and isn't any more: the listener is this thread's.
+        // SAFETY: the state is AWAITED, or was LISTENING and isn't any more: the listener is this
+        // thread's.
         let listener = cell.listener.with_mut(|cell| unsafe { (*cell).take() });
         if let Some(Listener::Call(call)) = listener {
             // SAFETY: who listens so has given the cell up.
             let result = unsafe { self.0.take() };
             return call(result.expect(THERE));
         }
-        // In TELLING nobody else changes the state. From here on the cell is the consumer's.
+        // In either state nobody else changes it. From here on the cell is the consumer's.
         cell.state.store(SET, Ordering::Release);
         match listener {
-            Some(Listener::Thread(waiter)) => waiter.wake(),
+            Some(Listener::Thread(waiter)) => wake(waiter),
             Some(Listener::Task(waker)) => waker.wake(),
             Some(Listener::Call(_)) | None => {}
         }
@@ -175,8 +196,8 @@ impl<R> Consumer<R> {
         }
     }
 
-    /// Asks to be told, in place of who listened before.
-    fn listen(&self, listener: Listener<R>) -> Registered<R> {
+    /// Asks to be told, in place of who listened before: the state becomes `to`.
+    fn listen(&self, listener: Listener<R>, to: u32) -> Registered<R> {
         let cell = self.0.cell();
         match self.state() {
             PENDING => {}
@@ -186,12 +207,12 @@ impl<R> Consumer<R> {
                 return Registered::Done(listener);
             }
         }
-        // SAFETY: the state was PENDING, and from there only the consumer makes it LISTENING.
+        // SAFETY: the state was PENDING, and only the consumer makes it another with a listener.
         cell.listener
             .with_mut(|cell| unsafe { *cell = Some(listener) });
         let exchanged =
             cell.state
-                .compare_exchange(PENDING, LISTENING, Ordering::AcqRel, Ordering::Acquire);
+                .compare_exchange(PENDING, to, Ordering::AcqRel, Ordering::Acquire);
         if exchanged.is_ok() {
             return Registered::Listening;
         }
@@ -204,8 +225,8 @@ impl<R> Consumer<R> {
 
     /// Hands the result to `call`: by who sets it, or here if it is there.
     pub fn give_to(self, call: impl FnOnce(R) + Send + 'static) {
-        if let Registered::Done(Listener::Call(call)) = self.listen(Listener::Call(Box::new(call)))
-        {
+        let listener = Listener::Call(Box::new(call));
+        if let Registered::Done(Listener::Call(call)) = self.listen(listener, AWAITED) {
             call(self.take());
         }
     }
@@ -215,14 +236,15 @@ impl<R> Consumer<R> {
         if self.is_done() {
             return true;
         }
+        let to = timeout.map_or(AWAITED, |_| LISTENING);
         let announce = |waiter| {
-            let registered = self.listen(Listener::Thread(waiter));
+            let registered = self.listen(Listener::Thread(waiter), to);
             matches!(registered, Registered::Listening)
         };
         let is_done = || self.is_done();
         match timeout {
             None => {
-                sync::wait(announce, is_done);
+                sync::wait(&self.0.cell().state, AWAITED, announce, is_done);
                 true
             }
             Some(timeout) => sync::wait_timeout(timeout, announce, is_done, || self.withdraw()),
@@ -232,7 +254,7 @@ impl<R> Consumer<R> {
     /// Whether the result is there; if not, the task is woken when it is.
     pub fn poll(&self, context: &Context<'_>) -> bool {
         // The waker of an earlier poll may be another task's.
-        let listen = || self.listen(Listener::Task(context.waker().clone()));
+        let listen = || self.listen(Listener::Task(context.waker().clone()), LISTENING);
         self.is_done() || !matches!(listen(), Registered::Listening)
     }
 

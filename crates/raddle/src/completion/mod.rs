@@ -18,7 +18,7 @@
 //!
 //! A completion is waited for by whoever owns it, once: the value is moved out, so it needs neither
 //! `Clone` nor a lock, and that somebody waits twice does not compile. Where many wait for one
-//! thing, put an [`Arc`] into a promise for each of them.
+//! thing, put an [`Arc`](std::sync::Arc) into a promise for each of them.
 //!
 //! # How it ends
 //!
@@ -47,6 +47,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
+use sync::Waiter;
 
 /// The two ends of a completion.
 ///
@@ -133,6 +135,17 @@ impl<T> Promise<T> {
     /// ```
     pub fn run(self, compute: impl FnOnce() -> T) {
         self.run_told(compute);
+    }
+
+    /// As [`Promise::run`], as the last deed of a light thread, which its waiter follows at once.
+    #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+    #[inline]
+    pub(crate) fn run_to_end(mut self, compute: impl FnOnce() -> T) {
+        // As below.
+        let result = catch_unwind(AssertUnwindSafe(compute)).map_err(Failure::Panicked);
+        if let Some(cell) = self.cell.take() {
+            drop(cell.finish_and(result, Waiter::wake_at_end));
+        }
     }
 
     /// As [`Promise::run`]; false if the computation panicked.

@@ -1,8 +1,10 @@
 //! What completions are made of, so that model checkers can replace it; and how threads wait.
 //!
-//! A light thread gives its host to others. Any other thread is parked by the library it comes
-//! from; under raddle that parks the green thread. Parking may end without cause: whoever parks
-//! looks again.
+//! A light thread gives its host to others. Any other thread waits for the word that changes, by
+//! `futex(2)`, or, with a timeout, is parked by the standard library; under raddle either parks the
+//! green thread. Both may end without cause: who waits looks again. A wait for the word needs
+//! nothing else: std's handle of a thread would be allocated by each thread that waits, whose first
+//! use of the heap costs it a cache of its own.
 
 pub use raddle_sched::sync::{AtomicU32, Ordering, UnsafeCell};
 use std::time::Duration;
@@ -15,8 +17,8 @@ use shuttle::thread::{Thread, current, park};
 
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 use {
+    crate::futex,
     crate::light::{self, Light},
-    raddle_sched::timers::NEVER,
     raddle_sched::{TaskRef, Wake},
     std::thread::{Thread, current, park, park_timeout},
     std::time::Instant,
@@ -48,6 +50,12 @@ pub fn pause(_: u32) {
 pub enum Waiter {
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     Light(TaskRef),
+    /// A light thread that nobody else wakes: its task has no claim to win.
+    #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+    Alone(TaskRef),
+    /// Who waits for the word at this address, which may be gone when it is woken.
+    #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+    Word(usize),
     Thread(Thread),
 }
 
@@ -59,19 +67,56 @@ impl Waiter {
             Self::Light(task) if task.get().claim(Wake::Woken) => light::unpark(task),
             #[cfg(not(any(raddle_loom, raddle_shuttle)))]
             Self::Light(_) => {}
+            #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+            Self::Alone(task) => light::unpark(task),
+            #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+            Self::Word(address) => futex::wake(address),
             Self::Thread(thread) => thread.unpark(),
+        }
+    }
+
+    /// As [`Waiter::wake`], by a light thread that does nothing any more but end, without waiting
+    /// for anything.
+    #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+    pub fn wake_at_end(self) {
+        match self {
+            Self::Alone(task) => light::hand_over(task),
+            other => other.wake(),
         }
     }
 }
 
 /// Waits until `is_done`. `announce` says who is to be woken then; false: there is nothing left to
-/// wait for.
-pub fn wait(announce: impl FnOnce(Waiter) -> bool, is_done: impl Fn() -> bool) {
-    #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+/// wait for. While there is, `word` has the value `seen`.
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
+pub fn wait(
+    word: &AtomicU32,
+    seen: u32,
+    announce: impl FnOnce(Waiter) -> bool,
+    is_done: impl Fn() -> bool,
+) {
     if let Some(light) = light::running() {
-        wait_as_light(light, NEVER, announce, is_done);
+        // Who gets the announcement pushes the thread, once; a late `unpark` can't.
+        if announce(Waiter::Alone(light.task_ref())) {
+            light::park_alone(light);
+        }
         return;
     }
+    if announce(Waiter::Word(word.as_ptr().expose_provenance())) {
+        while !is_done() {
+            futex::wait(word, seen, None);
+        }
+    }
+}
+
+/// In a model threads are parked.
+#[cfg(any(raddle_loom, raddle_shuttle))]
+pub fn wait(
+    _: &AtomicU32,
+    _: u32,
+    announce: impl FnOnce(Waiter) -> bool,
+    is_done: impl Fn() -> bool,
+) {
     if announce(Waiter::Thread(current())) {
         while !is_done() {
             park();
@@ -123,19 +168,20 @@ pub fn wait_timeout(
         return wait_as_light(light, deadline_ns, announce, is_done) || !withdraw();
     }
     // A time that the clock can't tell is too far away to be waited for.
-    let Some(deadline) = Instant::now().checked_add(timeout) else {
-        wait(announce, is_done);
-        return true;
-    };
+    let deadline = Instant::now().checked_add(timeout);
     if !announce(Waiter::Thread(current())) {
         return true;
     }
     while !is_done() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if !left.is_zero() {
-            park_timeout(left);
-        } else if withdraw() {
-            return false;
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        match left {
+            Some(left) if left.is_zero() => {
+                if withdraw() {
+                    return false;
+                }
+            }
+            Some(left) => park_timeout(left),
+            None => park(),
         }
     }
     true

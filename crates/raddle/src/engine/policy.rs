@@ -25,11 +25,11 @@ pub enum BuiltIn {
     Fifo = 0,
     /// The newest first; every 16th time the oldest.
     Lifo = 1,
-    /// By [priority](crate::Builder::priority), then [niceness](crate::Builder::nice); who has
+    /// By [priority](crate::Builder::priority), then [niceness](crate::Builder::niceness); who has
     /// waited for 50 milliseconds runs all the same.
     Priority = 2,
     /// CPU time by weight, which is a quarter more for each step of
-    /// [niceness](crate::Builder::nice) down.
+    /// [niceness](crate::Builder::niceness) down.
     Fair = 3,
     /// The earliest [deadline](crate::Builder::deadline) first, then those without one.
     Deadline = 4,
@@ -179,6 +179,29 @@ pub trait Policy: Send + 'static {
 
     /// How long the thread that was just picked may compute before it is [`Reason::Preempted`];
     /// `None` for ever. At least 50 microseconds.
+    ///
+    /// ```
+    /// use raddle::engine::{Policy, Reason, Runnable};
+    /// use std::time::Duration;
+    /// /// First come, first served; who is important is not interrupted.
+    /// struct Patient(std::collections::VecDeque<Runnable>);
+    /// impl Policy for Patient {
+    ///     fn enqueue(&mut self, thread: Runnable, _: Reason) {
+    ///         self.0.push_back(thread);
+    ///     }
+    ///     fn pick(&mut self) -> Option<Runnable> {
+    ///         self.0.pop_front()
+    ///     }
+    ///     fn quantum(&mut self, thread: &Runnable) -> Option<Duration> {
+    ///         (thread.priority() == 0).then_some(Duration::from_millis(1))
+    ///     }
+    /// }
+    /// # use raddle::runtime::{Status, status};
+    /// # if status() != Status::Green { return Ok(()); }
+    /// let engine = raddle::engine::Engine::builder().policy(Patient(Default::default())).build()?;
+    /// assert_eq!(engine.spawn(|| 5)?.join().unwrap(), 5);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     fn quantum(&mut self, thread: &Runnable) -> Option<Duration> {
         let _ = thread;
         Some(Duration::from_millis(2))
@@ -269,7 +292,7 @@ impl Runnable {
         self.worker.birth.priority as u8
     }
 
-    /// [`crate::Builder::nice`].
+    /// [`crate::Builder::niceness`].
     pub fn nice(&self) -> i32 {
         self.worker.birth.nice
     }

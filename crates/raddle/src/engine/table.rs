@@ -19,6 +19,22 @@ use std::time::Duration;
 const VERSION: u32 = 1;
 
 /// A thread, as a table's functions see it: `struct raddle_policy_thread`.
+///
+/// ```
+/// use raddle::engine::TableThread;
+/// /// A quantum of [`Table`](raddle::engine::Table): a millisecond more for each step of niceness
+/// /// below 0, counted in a word of the policy's own.
+/// unsafe extern "C-unwind" fn quantum(_: *mut std::ffi::c_void, thread: *mut TableThread) -> u64 {
+///     // SAFETY: the engine's thread, until the policy gives it back.
+///     let thread = unsafe { &mut *thread };
+///     thread.user[0] += 1;
+///     1_000_000 * (1 + u64::from(thread.nice.min(0).unsigned_abs()))
+/// }
+/// let mut thread = TableThread { nice: -3, ..TableThread::default() };
+/// // SAFETY: a live thread, and a state that isn't looked at.
+/// assert_eq!(unsafe { quantum(std::ptr::null_mut(), &mut thread) }, 4_000_000);
+/// assert_eq!(thread.user[0], 1);
+/// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TableThread {
@@ -39,6 +55,22 @@ pub struct TableThread {
 }
 
 /// A policy's functions: `struct raddle_policy`, whose header says what each does.
+/// [`TablePolicy`] calls them.
+///
+/// ```
+/// use raddle::engine::{Table, TablePolicy};
+/// let lacks_all = Table {
+///     version: 1,
+///     size: size_of::<Table>() as u32,
+///     create: None,
+///     enqueue: None,
+///     pick: None,
+///     quantum: None,
+///     destroy: None,
+/// };
+/// // SAFETY: there is no function that could do wrong.
+/// assert!(unsafe { TablePolicy::new(lacks_all) }.is_none());
+/// ```
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Table {

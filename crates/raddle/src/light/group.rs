@@ -12,6 +12,7 @@
 
 use super::host::Host;
 use super::timers::{self, now_ns};
+use crate::futex;
 use crate::runtime;
 use crate::thread::Builder;
 use raddle_interface::GroupControl;
@@ -19,7 +20,6 @@ use raddle_sched::timers::NEVER;
 use std::io;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::time::Duration;
 
 /// The most hosts of a process.
 const MOST: usize = 1 << 14;
@@ -147,7 +147,7 @@ impl Group {
             return;
         }
         self.control.word.fetch_add(1, Ordering::SeqCst);
-        wake(&self.control.word);
+        futex::wake(self.control.word.as_ptr().expose_provenance());
     }
 
     /// Sleeps until there may be something to do.
@@ -157,7 +157,7 @@ impl Group {
         self.control.active.fetch_sub(1, Ordering::SeqCst);
         let has_place = self.control.active.load(Ordering::SeqCst) < self.limit();
         if !(has_place && self.has_work()) {
-            wait(&self.control.word, seen, None);
+            futex::wait(&self.control.word, seen, None);
         }
         self.control.active.fetch_add(1, Ordering::SeqCst);
         self.control.sleepers.fetch_sub(1, Ordering::SeqCst);
@@ -220,25 +220,6 @@ impl Group {
         }
         add_host().inspect_err(|_| self.is_born())
     }
-}
-
-/// Waits until the word changes from `seen`, for `timeout` at most.
-pub(super) fn wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
-    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    let time = timeout.map(|timeout| libc::timespec {
-        tv_sec: timeout.as_secs() as libc::time_t,
-        tv_nsec: timeout.subsec_nanos().into(),
-    });
-    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: a live word, and a live time or none; spurious returns are allowed.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, seen, time) };
-}
-
-/// Wakes one that waits on the word.
-pub(super) fn wake(word: &AtomicU32) {
-    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: a live word.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1) };
 }
 
 /// Looks at the hosts while any works: light threads that wait while a place is free get a host;

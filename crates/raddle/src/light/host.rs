@@ -172,8 +172,12 @@ extern "C" fn first_instruction() {
         "mov rdi, [rsp]",
         "xor ebp, ebp",
         "and rsp, -16",
-        "call {}",
-        "ud2",
+        // Not a call: nobody returns from there, and the CPU would take the return of whoever
+        // continues after the thread's end for the one of this call.
+        "lea rax, [rip + 2f]",
+        "push rax",
+        "jmp {}",
+        "2: ud2",
         ".cfi_endproc",
         sym main,
     )
@@ -186,8 +190,15 @@ extern "C" fn main(light: &'static Light) -> ! {
     }
     let host = light.host();
     if host.put_free(light) {
-        leave(light); // only this host takes from its free list, after the switch
+        // Only this host takes from its free list, after the switch.
+        match host.take_follower() {
+            Some(next) => switch_to(light, host, next),
+            None => leave(light),
+        }
     } else {
+        if let Some(follower) = host.follower.take() {
+            host.push_next(follower.task_ref());
+        }
         host.dead.set(Some(light));
         leave_for_loop(light, host);
     }
@@ -208,6 +219,8 @@ pub(super) struct Host {
     next: Cell<Option<&'static Light>>,
     /// A light thread that has ended and whose shell the host doesn't keep.
     dead: Cell<Option<&'static Light>>,
+    /// Whom the light thread that is about to end has woken, and nobody else can take.
+    follower: Cell<Option<&'static Light>>,
     free: Cell<Option<&'static Light>>,
     free_count: Cell<u32>,
     picks: Cell<u32>,
@@ -229,6 +242,7 @@ impl Host {
             loop_on_cpu: Cell::new(0),
             next: Cell::new(None),
             dead: Cell::new(None),
+            follower: Cell::new(None),
             free: Cell::new(None),
             free_count: Cell::new(0),
             picks: Cell::new(0),
@@ -326,6 +340,20 @@ impl Host {
             .take_lifo()
             .or_else(|| self.control.queue.pop_ring());
         task.or_else(|| self.take_injected()).map(Light::of)
+    }
+
+    /// Takes whom the light thread that ends has woken, to run it now; not if others have waited
+    /// for long, or if it is still on another host: then it is the next one here.
+    #[inline(always)]
+    fn take_follower(&self) -> Option<&'static Light> {
+        let follower = self.follower.take()?;
+        let picks = self.picks.get().wrapping_add(1);
+        if picks.is_multiple_of(FAIRNESS) || follower.task.on_cpu.load(Ordering::Acquire) != 0 {
+            self.push_next(follower.task_ref());
+            return None;
+        }
+        self.picks.set(picks);
+        Some(follower)
     }
 
     /// As [`Host::pick`], but what waits for long comes first.
@@ -499,6 +527,17 @@ pub(crate) fn unpark(task: TaskRef) {
     }
 }
 
+/// As [`unpark`], by a light thread that ends without another wait: its host runs that one next.
+pub(crate) fn hand_over(task: TaskRef) {
+    match Host::current() {
+        Some(host) if host.light().is_some() => {
+            host.come_back();
+            host.follower.set(Some(Light::of(task)));
+        }
+        _ => inject(task),
+    }
+}
+
 /// Gives the host up; returns when somebody has pushed the light thread and it was picked again.
 #[inline(always)]
 fn leave(light: &'static Light) {
@@ -506,17 +545,23 @@ fn leave(light: &'static Light) {
     match host.pick() {
         Some(next) if std::ptr::eq(next, light) => {}
         Some(next) if next.task.on_cpu.load(Ordering::Acquire) == 0 => {
-            host.enter(next);
-            let on_cpu = light.task.on_cpu.as_ptr();
-            // SAFETY: `next` was popped, so it is ours, and off its stack; somebody will push
-            // `light`, or it has ended.
-            unsafe { switch_keep_fs(light.context.as_ptr(), next.context.get(), on_cpu) };
+            switch_to(light, host, next);
         }
         next => {
             host.next.set(next);
             leave_for_loop(light, host);
         }
     }
+}
+
+/// Gives the host to `next`, which is its to run and off its stack.
+#[inline(always)]
+fn switch_to(light: &'static Light, host: &Host, next: &'static Light) {
+    host.enter(next);
+    let on_cpu = light.task.on_cpu.as_ptr();
+    // SAFETY: `next` was popped or handed over, so it is ours, and off its stack; somebody will
+    // push `light`, or it has ended.
+    unsafe { switch_keep_fs(light.context.as_ptr(), next.context.get(), on_cpu) };
 }
 
 #[inline(never)]

@@ -8,6 +8,14 @@ use std::fmt;
 use std::time::Duration;
 
 /// A light thread, to unpark it by.
+///
+/// ```
+/// use raddle::light::{self, Thread};
+/// let wake = |thread: Thread| thread.unpark();
+/// let thread = light::spawn(light::park);
+/// wake(thread.thread()); // a copy, which may outlive the thread
+/// thread.join().unwrap();
+/// ```
 #[derive(Clone, Copy)]
 pub struct Thread {
     light: &'static Light,

@@ -51,6 +51,21 @@ impl Drop for Running {
 }
 
 /// Where light threads can be started that borrow from the caller: see [`scope()`].
+///
+/// ```
+/// use raddle::light::{self, Scope};
+/// /// Starts a thread for each half, which may start others.
+/// fn sum<'a>(scope: &'a Scope<'a, '_>, numbers: &'a [u32]) -> u32 {
+///     if numbers.len() <= 2 {
+///         return numbers.iter().sum();
+///     }
+///     let (low, high) = numbers.split_at(numbers.len() / 2);
+///     let low = scope.spawn(move || sum(scope, low));
+///     sum(scope, high) + low.join().unwrap()
+/// }
+/// let numbers: Vec<u32> = (0..10).collect();
+/// assert_eq!(light::scope(|scope| sum(scope, &numbers)), 45);
+/// ```
 pub struct Scope<'scope, 'env: 'scope> {
     shared: Arc<Shared>,
     /// Invariant, as in std: a scope must not be taken for one of another lifetime.
@@ -59,6 +74,20 @@ pub struct Scope<'scope, 'env: 'scope> {
 }
 
 /// The right to wait for a light thread of a scope.
+///
+/// ```
+/// use raddle::light::{self, ScopedJoinHandle};
+/// let words = ["warp", "weft"];
+/// let longest = light::scope(|scope| {
+///     let start = |word: &&'static str| -> ScopedJoinHandle<'_, usize> {
+///         let word = *word;
+///         scope.spawn(move || word.len())
+///     };
+///     let threads: Vec<_> = words.iter().map(start).collect();
+///     threads.into_iter().map(|thread| thread.join().unwrap()).max()
+/// });
+/// assert_eq!(longest, Some(4));
+/// ```
 pub struct ScopedJoinHandle<'scope, T> {
     join: JoinHandle<T>,
     shared: Arc<Shared>,
@@ -150,6 +179,11 @@ impl<T> ScopedJoinHandle<'_, T> {
     }
 
     /// The thread, to unpark it by.
+    ///
+    /// ```
+    /// use raddle::light;
+    /// light::scope(|scope| scope.spawn(light::park).thread().unpark());
+    /// ```
     pub fn thread(&self) -> Thread {
         self.join.thread()
     }

@@ -8,8 +8,9 @@
 //! heap once more; who adds an earlier deadline does so first, and then looks until when the watch
 //! sleeps (all SeqCst). One of the two sees the other.
 
-use super::group::{GROUP, ensure_watch, wait, wake};
+use super::group::{GROUP, ensure_watch};
 use super::host::{self, Light};
+use crate::futex;
 use raddle_sched::timers::NEVER;
 use raddle_sched::{Timers, Wake};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -107,7 +108,7 @@ pub(super) fn host_works() {
 
 fn end_nap() {
     if NAP.swap(Nap::OVER, Ordering::SeqCst) != Nap::OVER {
-        wake(&NAP);
+        futex::wake(NAP.as_ptr().expose_provenance());
     }
 }
 
@@ -125,7 +126,7 @@ pub(super) fn nap(until_ns: u64, is_idle: impl Fn() -> bool) {
     let is_earliest = TIMERS.earliest_ns() >= until_ns;
     if is_earliest && (kind == Nap::SHORT || is_idle()) {
         let left_ns = (until_ns != NEVER).then(|| until_ns.saturating_sub(now_ns()));
-        wait(&NAP, kind, left_ns.map(Duration::from_nanos));
+        futex::wait(&NAP, kind, left_ns.map(Duration::from_nanos));
     }
     NAP.store(Nap::OVER, Ordering::SeqCst);
 }

@@ -87,8 +87,8 @@ pub enum Wake {
 
 pub struct Slot {
     pub thief: OnceLock<Thief>,
-    /// Here while no worker has the slot.
-    owner: Mutex<Option<Owner>>,
+    /// Here until the slot's worker takes it, and after that one's end.
+    pub owner: Mutex<Option<Owner>>,
     pub parker: Parker,
     pub counters: Counters,
 }
@@ -348,10 +348,10 @@ impl Shared {
     #[cold]
     fn start(&self, id: usize) -> Result<(), QueueError> {
         let slot = &self.slots[id];
-        let owner = lock(&slot.owner).take().unwrap_or_else(|| {
+        slot.thief.get_or_init(|| {
             let (owner, thief) = deque::new();
-            let _ = slot.thief.set(thief);
-            owner
+            *lock(&slot.owner) = Some(owner);
+            thief
         });
         self.used.fetch_max(id + 1, Ordering::AcqRel);
         let mut builder = crate::thread::Builder::new().name(format!("{}-{id}", self.config.name));
@@ -364,7 +364,7 @@ impl Shared {
         let Some(shared) = self.me.upgrade() else {
             return Err(QueueError::Closed);
         };
-        match builder.spawn(move || worker::run(shared, id, owner)) {
+        match builder.spawn(move || worker::run(shared, id)) {
             Ok(thread) => {
                 self.state().threads[id] = Some(thread);
                 Ok(())

@@ -9,6 +9,7 @@ use super::counters::{Counters, bump};
 use super::deque::{Owner, Thief};
 use super::job::Job;
 use super::shared::{Origin, Phase, Shared};
+use super::sync::lock;
 use super::{Priority, QueueError};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,12 +45,13 @@ pub struct Local {
     discarded: Cell<u64>,
 }
 
-/// The worker's thread.
-pub fn run(shared: Arc<Shared>, id: usize, owner: Owner) {
+/// The worker's thread. The deque waits in the slot: if no thread can be made it stays there.
+pub fn run(shared: Arc<Shared>, id: usize) {
+    let owner = lock(&shared.slots[id].owner).take();
     let local = Local {
         shared,
         id,
-        owner: Some(owner),
+        owner,
         batch: RefCell::default(),
         items: Cell::new(0),
         pushed: Cell::new(false),

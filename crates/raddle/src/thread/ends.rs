@@ -8,7 +8,8 @@
 //!    share is the thread's to free; else it is the handle's, once the thread is gone.
 //!
 //! Each side sets its own bits (release) and looks for the other's (acquire), in one step: one of
-//! them comes second.
+//! them comes second. A handle that is being joined has made its last step ([`JOINED`]): whoever
+//! sees that is alone with the word, and needs no locked instruction.
 
 use raddle_sched::sync::{AtomicU32, Ordering};
 
@@ -22,6 +23,8 @@ const RAN: u32 = 4;
 const ENDED: u32 = 8;
 /// The thread is about to be kept.
 const LEAVES: u32 = 16;
+/// The handle is being joined: it only looks at the word from here on.
+pub const JOINED: u32 = 32;
 /// The thread is gone.
 pub const OVER: u32 = 128;
 /// Nothing of the thread but its end is to come.
@@ -52,10 +55,21 @@ impl Ends {
         self.0.load(Ordering::Relaxed) & CONSUMED == 0
     }
 
+    /// Sets bits of the thread; what there was before.
+    #[inline(always)]
+    fn step(&self, bits: u32) -> u32 {
+        let before = self.0.load(Ordering::Acquire);
+        if before & JOINED == 0 {
+            return self.0.fetch_or(bits, Ordering::AcqRel);
+        }
+        self.0.store(before | bits, Ordering::Release);
+        before
+    }
+
     /// The thread has left its result. False if the handle was dropped: all is the thread's.
     #[must_use]
     pub fn ran(&self) -> bool {
-        self.0.fetch_or(RAN, Ordering::AcqRel) & DETACHED == 0
+        self.step(RAN) & DETACHED == 0
     }
 
     /// True once it has.
@@ -67,20 +81,25 @@ impl Ends {
     /// thread's to free.
     #[must_use]
     pub fn leaves(&self) -> bool {
-        self.0.fetch_or(LEAVES, Ordering::AcqRel) & DETACHED == 0
+        self.step(LEAVES) & DETACHED == 0
     }
 
     /// The thread ends for good. Likewise; from here on the handle may free it, if that is there.
     /// Whether somebody waits, too.
     #[must_use]
     pub fn ends(&self) -> (bool, bool) {
-        let before = self.0.fetch_or(ENDED, Ordering::AcqRel);
+        let before = self.step(ENDED);
         (before & DETACHED == 0, before & CONSUMED != 0)
     }
 
-    /// The handle is about to wait. True if the thread has nothing more to run.
-    pub fn consume(&self) -> bool {
-        self.0.fetch_or(CONSUMED, Ordering::Acquire) & (FINAL | LEAVES) != 0
+    /// True once the thread has nothing more to run.
+    pub fn has_left(&self) -> bool {
+        self.0.load(Ordering::Acquire) & (FINAL | LEAVES) != 0
+    }
+
+    /// The handle is about to wait, and won't be dropped.
+    pub fn consume(&self) {
+        self.0.fetch_or(CONSUMED | JOINED, Ordering::Acquire);
     }
 
     /// What the word is, and whether the thread is gone, or ends for good.

@@ -14,6 +14,7 @@ use super::ends::{self, Ends};
 use super::reuse::{self, Born};
 use super::{NextIsGreen, Thread};
 use crate::runtime;
+use raddle_context::call_by_jumps;
 use raddle_interface::Seat;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -26,7 +27,9 @@ use std::sync::OnceLock;
 use std::thread::{self, current};
 
 // The runtime sets the bits of a thread that is kept.
-const _: () = assert!(ends::CONSUMED == Seat::AWAITED && ends::OVER == Seat::OVER);
+const _: () = assert!(
+    ends::CONSUMED == Seat::AWAITED && ends::JOINED == Seat::JOINED && ends::OVER == Seat::OVER
+);
 
 /// What a thread and its handle share, whatever it computes.
 struct Packet {
@@ -217,9 +220,10 @@ impl<T> Native<T> {
         let packet = self.packet();
         // A thread that was used again has the same name for libc.
         // SAFETY: asks for the calling thread's name.
-        if !packet.ends.consume() && self.id == unsafe { libc::pthread_self() } {
+        if self.id == unsafe { libc::pthread_self() } && !packet.ends.has_left() {
             return Err(Box::new(SelfJoin));
         }
+        packet.ends.consume();
         if runtime::table().is_none() || packet.wait() {
             // SAFETY: the thread ends for good, and is joined or detached once: here, or by drop
             // if this fails.
@@ -372,7 +376,9 @@ extern "C" fn work(packet: *mut c_void) -> *mut c_void {
         // SAFETY: the packet lives until its word says that the thread is over.
         let word = told.map(|packet| unsafe { std::ptr::from_ref(packet.as_ref().ends.word()) });
         seat.told.set(word.unwrap_or(null()));
-        (runtime.keep)(&seat);
+        // By jumps: who waits for this thread returns after it, and who it is next doesn't.
+        // SAFETY: the runtime's function of a seat, which lies here while the thread lives.
+        unsafe { call_by_jumps(runtime.keep, (&raw const seat).expose_provenance(), 0) };
         match NonNull::new(seat.next.get().cast()) {
             Some(next) => packet = next,
             None => {

@@ -4,7 +4,7 @@ use super::explore;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
-use raddle::thread::ends::{Ends, OVER};
+use raddle::thread::ends::{Ends, JOINED, OVER};
 use std::sync::Arc;
 
 /// What is shared, and how often it was freed.
@@ -54,11 +54,22 @@ impl World {
         }
         if is_kept {
             match self.ends.leaves() {
-                true => _ = self.ends.word().fetch_or(OVER, Ordering::AcqRel),
+                true => self.is_told(),
                 false => self.free(),
             }
         } else if !self.ends.ends().0 {
             self.free();
+        }
+    }
+
+    /// As the runtime tells it.
+    fn is_told(&self) {
+        let word = self.ends.word();
+        let before = word.load(Ordering::Acquire);
+        if before & JOINED != 0 {
+            word.store(before | OVER, Ordering::Release);
+        } else {
+            word.fetch_or(OVER, Ordering::AcqRel);
         }
     }
 

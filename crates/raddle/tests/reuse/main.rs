@@ -336,6 +336,26 @@ fn changed_niceness_and_a_cancelled_thread_end_for_good() {
     never_reused(cancelled, tests_cancel);
 }
 
+/// libc has one name for all that a thread is one after the other.
+#[test]
+fn a_thread_joins_those_that_it_was_before() {
+    let _alone = alone();
+    for i in 0..50u32 {
+        let mut last = raddle::spawn(move || i);
+        for sum in 1..4 {
+            while !last.is_finished() {
+                raddle::yield_now();
+            }
+            raddle::yield_now();
+            last = raddle::spawn(move || last.join().unwrap() + 1);
+            if sum == i % 4 {
+                raddle::yield_now();
+            }
+        }
+        assert_eq!(last.join().unwrap(), i + 3);
+    }
+}
+
 #[test]
 fn handles_dropped_at_any_moment_lose_nothing() {
     static ALIVE: AtomicU32 = AtomicU32::new(0);

@@ -1,0 +1,113 @@
+//! Parking for C: a thread waits for another one's word.
+//!
+//! A permission is given or not: `unpark` gives it or hands it to who waits, `park` takes it or
+//! waits for it. Each wait has a completion of its own, so that a light thread gives its host to
+//! others meanwhile, and no word of an earlier wait ends a later one.
+
+use crate::error::{Answer, Errno, guard};
+use crate::thread::{self, this_thread};
+use libc::c_int;
+use raddle::completion::{Promise, TimedWait, pair};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A thread's permission to go on.
+#[derive(Default)]
+pub struct Permit(Mutex<State>);
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Missing,
+    Given,
+    Awaited(Promise<()>),
+    /// Nobody can give it any more.
+    Over,
+}
+
+impl Permit {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the permission, or waits for it. `EPERM` if nobody can give it.
+    fn take(&self, timeout: Option<Duration>) -> Answer {
+        let over = Errno(libc::EPERM);
+        let given = {
+            let mut state = self.lock();
+            match *state {
+                State::Given => {
+                    *state = State::Missing;
+                    return Ok(0);
+                }
+                State::Over => return Err(over),
+                State::Missing | State::Awaited(_) => {}
+            }
+            let (promise, given) = pair();
+            *state = State::Awaited(promise);
+            given
+        };
+        let Some(timeout) = timeout else {
+            return given.wait().map(|()| 0).map_err(|_| over);
+        };
+        match given.wait_timeout(timeout) {
+            Ok(()) => Ok(0),
+            Err(TimedWait::Failed(_)) => Err(over),
+            Err(TimedWait::TimedOut(given)) => {
+                let mut state = self.lock();
+                if matches!(*state, State::Awaited(_)) {
+                    *state = State::Missing;
+                    return Err(Errno(libc::ETIMEDOUT));
+                }
+                drop(state);
+                // Whoever took the promise keeps it, or has let it go.
+                given.wait().map(|()| 0).map_err(|_| over)
+            }
+        }
+    }
+
+    /// Gives the permission.
+    pub fn give(&self) {
+        let mut state = self.lock();
+        match std::mem::take(&mut *state) {
+            State::Missing | State::Given => *state = State::Given,
+            State::Awaited(promise) => {
+                drop(state);
+                let _ = promise.set(()); // who waited looks here if its time is over
+            }
+            State::Over => *state = State::Over,
+        }
+    }
+
+    /// Nobody can give it from now on.
+    pub fn end(&self) {
+        let state = std::mem::replace(&mut *self.lock(), State::Over);
+        drop(state); // fails the wait, if there is one, without the lock
+    }
+}
+
+fn park(timeout: Option<Duration>) -> Answer {
+    let record = thread::record(this_thread()).map_err(|_| Errno(libc::EPERM))?;
+    record.1.permit.take(timeout)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_park() -> c_int {
+    guard(|| park(None))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_park_for(timeout_ns: i64) -> c_int {
+    guard(|| {
+        let timeout = u64::try_from(timeout_ns).map_err(|_| Errno(libc::EINVAL))?;
+        park(Some(Duration::from_nanos(timeout)))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn raddle_unpark(thread: u64) -> c_int {
+    guard(|| {
+        thread::record(thread)?.1.permit.give();
+        Ok(0)
+    })
+}

@@ -1,0 +1,26 @@
+//! Waiting for a word to change (`futex(2)`), in the process.
+
+use std::ptr::{from_ref, null, without_provenance};
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+
+/// Waits until the word changes from `seen`, for `timeout` at most; may return at other times, too.
+pub(crate) fn wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    let time = timeout.map(|timeout| libc::timespec {
+        tv_sec: timeout.as_secs() as libc::time_t,
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    let time = time.as_ref().map_or(null(), from_ref);
+    // SAFETY: a live word, and a live time or none; spurious returns are allowed.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, seen, time) };
+}
+
+/// Wakes one that waits on the word at this address, which may be gone: then whoever waits on
+/// another word there looks once more.
+pub(crate) fn wake(address: usize) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    let word = without_provenance::<u32>(address);
+    // SAFETY: the address is a name only: nothing is read there.
+    unsafe { libc::syscall(libc::SYS_futex, word, operation, 1) };
+}

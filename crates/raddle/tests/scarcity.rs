@@ -1,0 +1,118 @@
+//! What becomes of work when no more threads can be made. Each case is a process of its own: this
+//! program again, which the runtime lets have few threads.
+
+use raddle::Builder;
+use raddle::pool::{self, Pending, Pool, QueueError};
+use raddle::runtime::{Status, status};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How many threads the process may have.
+const LIMIT: usize = 16;
+const LONG: Duration = Duration::from_secs(20);
+
+/// Runs the test of that name in a process with few threads; `false` in that process.
+fn apart(name: &str) -> bool {
+    const CASE: &str = "SCARCITY_CASE";
+    if std::env::var(CASE).is_ok_and(|case| case == name) {
+        return false;
+    }
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["-k", "2", "60"]).arg(program);
+    command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
+    command.env("RADDLE_MAX_THREADS", LIMIT.to_string());
+    let output = command.env(CASE, name).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{errors}", output.status);
+    true
+}
+
+/// Threads that wait until they are let go.
+struct Held(Vec<(mpsc::Sender<()>, raddle::thread::JoinHandle<()>)>);
+
+impl Held {
+    /// As many as can be made, and `most` at most. Named ones: their places are free when they end.
+    fn new(most: usize) -> Self {
+        let one = |_| {
+            let (sender, receiver) = mpsc::channel::<()>();
+            let wait = move || assert!(receiver.recv().is_err());
+            let thread = Builder::new().name("held").spawn(wait).ok()?;
+            Some((sender, thread))
+        };
+        Self((0..most).map_while(one).collect())
+    }
+
+    fn let_go(self) {
+        for (sender, thread) in self.0 {
+            drop(sender);
+            thread.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_could_not_be_made_begins_later_and_shares_its_work() {
+    if status() != Status::Green
+        || apart("a_worker_that_could_not_be_made_begins_later_and_shares_its_work")
+    {
+        return;
+    }
+    static RAN: AtomicBool = AtomicBool::new(false);
+    let builder = Pool::builder().workers(2).max_workers(2);
+    let pool = builder.inline_waits(false).build().unwrap();
+    let held = Held::new(LIMIT + 1);
+    assert!(held.0.len() < LIMIT, "there is room for {}", held.0.len());
+    let refused = pool.queue(|| RAN.store(true, Ordering::Relaxed));
+    assert!(matches!(refused, Err(QueueError::NoThread(_))));
+    held.let_go();
+    // A thread's place is free shortly after its join: then there is more than enough room.
+    while {
+        let held = Held::new(LIMIT / 2);
+        let few = held.0.len() < LIMIT / 2;
+        held.let_go();
+        few
+    } {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // The first worker waits for what is in its own queue, so that the second must take it there.
+    let shares = pool.task(|| {
+        let (tell, told) = mpsc::channel();
+        pool::queue(move || tell.send(()).unwrap()).unwrap();
+        told.recv_timeout(LONG).is_ok()
+    });
+    assert!(shares.unwrap().wait().unwrap());
+    let report = pool.dispose(Pending::Run, Some(LONG));
+    assert_eq!((report.dropped, report.still_running), (0, 0));
+    assert!(RAN.load(Ordering::Relaxed), "what was refused ran, too");
+}
+
+#[test]
+fn threads_that_can_not_be_made_are_an_error_and_no_loss() {
+    if status() != Status::Green || apart("threads_that_can_not_be_made_are_an_error_and_no_loss") {
+        return;
+    }
+    let held = Held::new(LIMIT + 1);
+    let kind = |error: std::io::Error| error.kind();
+    let refused = Builder::new().spawn(|| ()).map(drop).map_err(kind);
+    assert_eq!(refused, Err(std::io::ErrorKind::WouldBlock));
+    let refused = raddle::scope(|scope| {
+        let thread = Builder::new().spawn_scoped(&scope, || ());
+        thread.map(drop).map_err(kind)
+    });
+    assert_eq!(refused, Err(std::io::ErrorKind::WouldBlock));
+    let refused = raddle::thread::on_kernel_thread(1 << 20, || ()).map_err(kind);
+    assert_eq!(refused, Err(std::io::ErrorKind::WouldBlock)); // the limit is for all kinds
+    let refused = raddle::light::Builder::new().spawn(|| ()).map(drop);
+    assert_eq!(refused.map_err(kind), Err(std::io::ErrorKind::WouldBlock)); // it has no host
+    held.let_go();
+    while Builder::new()
+        .spawn(|| ())
+        .map(|thread| thread.join())
+        .is_err()
+    {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
