@@ -9,12 +9,15 @@ mod lines;
 mod pins;
 mod process;
 mod symbols;
+mod unwind;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use raddle_inspect::{Header, Histogram, Pins, Request, RequestKind, Snapshot, Wire};
+use raddle_inspect::{
+    CarrierState, Header, Histogram, PinPlace, Pins, Request, RequestKind, Snapshot, Wire,
+};
 
 use crate::cli::{Allotment, Change, CtlArguments, DumpArguments};
 use crate::failure::Failure;
@@ -32,23 +35,54 @@ pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
         true => Statistics::parse(pid, bytes.get(behind..).unwrap_or_default()),
         false => None,
     };
+    let facts = Facts {
+        pid,
+        statistics,
+        sitting: sitting(pid, &snapshot),
+    };
     let mut out = io::BufWriter::new(io::stdout().lock());
     match arguments.json {
         true => {
-            let document = document::Document::new(pid, &snapshot, statistics.as_ref());
+            let document = document::Document::new(&facts, &snapshot);
             serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
             writeln!(out)?;
         }
-        false => lines::write(pid, &snapshot, statistics.as_ref(), &mut out)?,
+        false => lines::write(&facts, &snapshot, &mut out)?,
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is shown beside a snapshot.
+pub struct Facts {
+    pid: u32,
+    statistics: Option<Statistics>,
+    /// Green threads that keep a carrier in the kernel, by their ids.
+    sitting: Vec<(u32, pins::Sitting)>,
+}
+
+/// Looks at the stacks of those whose carriers were replaced.
+fn sitting(pid: u32, snapshot: &Snapshot<'_>) -> Vec<(u32, pins::Sitting)> {
+    let blocked = |record: &raddle_inspect::CarrierRecord| {
+        record.state == CarrierState::BLOCKED && record.current_tid != 0
+    };
+    let mut blocked = snapshot.carriers().filter(blocked).peekable();
+    if blocked.peek().is_none() {
+        return Vec::new();
+    }
+    let places = pins::Places::of(pid);
+    let sits = |record: raddle_inspect::CarrierRecord| {
+        let sitting = pins::Sitting::of(pid, record.kernel_tid, &places)?;
+        Some((record.current_tid, sitting))
+    };
+    blocked.filter_map(sits).collect()
 }
 
 /// What follows the carriers in an answer to a request for statistics.
 pub struct Statistics {
     wake_ups: Histogram,
     pins: Pins,
+    frequent: Vec<PinPlace>,
     places: pins::Places,
 }
 
@@ -56,7 +90,10 @@ impl Statistics {
     fn parse(pid: u32, bytes: &[u8]) -> Option<Statistics> {
         let wake_ups = Histogram::from_prefix(bytes)?;
         let behind = bytes.get(size_of::<Histogram>()..).unwrap_or_default();
+        let places = behind.get(size_of::<Pins>()..).unwrap_or_default();
+        let places = places.chunks_exact(size_of::<PinPlace>());
         Some(Statistics {
+            frequent: places.filter_map(PinPlace::from_prefix).collect(),
             wake_ups,
             // Earlier versions don't tell.
             pins: Pins::from_prefix(behind).unwrap_or(Pins::NONE),

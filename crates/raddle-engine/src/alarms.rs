@@ -34,7 +34,7 @@
 use crate::carrier::{Carrier, PREEMPT};
 use crate::engine::ENGINE;
 use crate::{kthread, roster};
-use core::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
+use core::ptr::{null, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::alarm::{Advice, Budget, Sleeps};
 use raddle_sys::abi::PerfEventAttr;
@@ -151,8 +151,8 @@ impl Alarms {
 
     fn find(&self, carrier: &Carrier) -> Option<(&Entry, &Ring)> {
         let entry = self.entry(carrier)?;
-        // SAFETY: null or a ring, which stays mapped; in the child of a fork, where it isn't, the
-        // entry is null.
+        // SAFETY: null or a ring, which stays mapped until the carrier's kernel thread is gone; in
+        // the child of a fork, where it isn't, the entry is null.
         let ring = unsafe { entry.ring.load(Ordering::Acquire).as_ref() };
         Some((entry, ring?))
     }
@@ -226,6 +226,19 @@ pub(crate) fn is_armed(carrier: &Carrier) -> bool {
     ring.is_some_and(|(_, ring)| ring.is_armed())
 }
 
+/// The carrier, which calls this, ends its kernel thread: whoever goes on as this carrier has no
+/// alarm yet. The ring stays for sysmon, which unmaps it when the kernel says that the thread is
+/// gone. Under the slots' lock.
+pub(crate) fn forget(carrier: &Carrier) {
+    let ends = carrier.ends.load(Ordering::Relaxed);
+    carrier.ends.store(ends.wrapping_add(1), Ordering::Release);
+    carrier.kernel_tid.store(0, Ordering::Release);
+    if let Some(entry) = ENGINE.alarms.entry(carrier) {
+        entry.ring.store(null_mut(), Ordering::Relaxed);
+        entry.from_ns.store(0, Ordering::Relaxed);
+    }
+}
+
 /// Sysmon's part.
 pub(crate) struct Watcher {
     watches: [Watch; MOST],
@@ -246,6 +259,10 @@ pub(crate) struct Watcher {
 struct Watch {
     /// The event, or -1.
     event: i32,
+    /// Its ring; only sysmon unmaps it.
+    ring: *const Ring,
+    /// How many of the carrier's kernel threads had ended when it was opened.
+    ends: u32,
     /// The ring's head when it was looked at last.
     head: u64,
     /// The carrier's CPU time at the last look.
@@ -264,6 +281,8 @@ impl Watcher {
         Self {
             watches: [Watch {
                 event: -1,
+                ring: null(),
+                ends: 0,
                 head: 0,
                 cpu_ns: 0,
                 waits: false,
@@ -345,10 +364,19 @@ impl Watcher {
 
     /// The event at this place has failed: the kernel thread is gone.
     pub(crate) fn failed(&mut self, at: usize) {
-        // SAFETY: a descriptor of this kernel thread's own.
-        unsafe { sys!(nr::__NR_close, self.watches[at].event) };
-        self.watches[at].event = -1;
-        ENGINE.alarms.permit(false);
+        let watch = &mut self.watches[at];
+        // SAFETY: a descriptor of this kernel thread's own, and a ring that no carrier uses: the
+        // one that did has forgotten it, or was killed.
+        unsafe {
+            sys!(nr::__NR_close, watch.event);
+            mem::unmap(watch.ring.cast_mut().cast(), size_of::<Ring>());
+        }
+        watch.event = -1;
+        watch.waits = false;
+        let carrier = ENGINE.carriers().nth(at);
+        if carrier.is_none_or(|it| it.ends.load(Ordering::Acquire) == watch.ends) {
+            ENGINE.alarms.permit(false); // it has not ended as carriers do
+        }
     }
 
     /// Looks at a carrier that runs, the `at`th, whose kernel thread has used `cpu_ns`. True if it
@@ -363,9 +391,11 @@ impl Watcher {
             }
             return false;
         }
-        let Some((entry, ring)) = ENGINE.alarms.find(carrier) else {
+        let Some(entry) = ENGINE.alarms.entry(carrier) else {
             return false;
         };
+        // SAFETY: mapped for as long as there is the event.
+        let ring = unsafe { &*watch.ring };
         let ran = cpu_ns != core::mem::replace(&mut watch.cpu_ns, cpu_ns);
         watch.waits &= !ran;
         let head = ring.head.load(Ordering::Acquire);
@@ -387,24 +417,33 @@ impl Watcher {
     pub(crate) fn helped(&mut self, at: usize, carrier: &Carrier) {
         let budget = &mut self.watches[at].budget;
         budget.helped();
-        if let Some((entry, _)) = ENGINE.alarms.find(carrier) {
+        if let Some(entry) = ENGINE.alarms.entry(carrier) {
             entry.from_ns.store(budget.from_ns(), Ordering::Relaxed);
         }
     }
 
     #[cold]
     fn open(&mut self, at: usize, carrier: &Carrier, cpu_ns: u64) {
-        let opened = open(carrier.kernel_tid.load(Ordering::Relaxed));
+        let ends = carrier.ends.load(Ordering::Acquire);
+        let opened = open(carrier.kernel_tid.load(Ordering::Acquire));
+        let has_ended = || carrier.ends.load(Ordering::Acquire) != ends;
         let (Some(entry), Some((event, ring))) = (ENGINE.alarms.entry(carrier), opened) else {
-            ENGINE.alarms.permit(false);
+            if !has_ended() {
+                ENGINE.alarms.permit(false);
+            }
             return;
         };
         let watch = &mut self.watches[at];
-        (watch.event, watch.head, watch.cpu_ns) = (event, 0, cpu_ns);
-        // SAFETY: just mapped, and never unmapped.
-        unsafe { (*ring).leave_room(ROOM) };
-        entry.ring.store(ring, Ordering::Release);
+        (watch.event, watch.ring, watch.ends) = (event, ring, ends);
+        (watch.head, watch.cpu_ns) = (0, cpu_ns);
         self.count = self.count.max(at + 1);
+        // SAFETY: just mapped, and unmapped here alone.
+        unsafe { (*ring).leave_room(ROOM) };
+        // One that has ended doesn't get it: the next of its kernel threads would use it.
+        let _slots = ENGINE.slots.lock();
+        if !has_ended() {
+            entry.ring.store(ring, Ordering::Release);
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::carrier::{Carrier, CarrierState};
 use crate::engine::{ENGINE, Engine};
 use crate::switch::{look_around, move_away, pick};
 use crate::thread::{Life, Thread};
-use crate::{clock, kthread};
+use crate::{clock, idle, kthread};
 use core::ptr::null_mut;
 use core::sync::atomic::{Ordering, fence};
 use raddle_sys::{err, errno, nr, sys};
@@ -231,8 +231,10 @@ fn sleep(carrier: &Carrier) {
 }
 
 /// Ends the carrier's kernel thread, on which it is called; see the module.
-fn end(carrier: &Carrier) -> ! {
-    carrier.set_state(CarrierState::Idle);
+pub(crate) fn end(carrier: &Carrier) -> ! {
+    if carrier.state() != CarrierState::Ended {
+        carrier.set_state(CarrierState::Idle);
+    }
     ENGINE.roster.leave();
     loop {
         // SAFETY: no handler runs here from now on; routing may open the mask again.
@@ -242,6 +244,7 @@ fn end(carrier: &Carrier) -> ! {
         }
         (ENGINE.hooks().route_signals)();
     }
+    idle::give_queue_away(carrier); // whom a signal woke
     let stacks = carrier.take_stacks();
     ENGINE.give_back(carrier);
     // SAFETY: of the two stacks this kernel thread uses the first, for the last time, and no signal

@@ -26,6 +26,8 @@ pub enum CarrierState {
     Running = 0,
     Idle = 1,
     Polling = 2,
+    /// It has no kernel thread any more, and keeps its place in the list for the next one.
+    Ended = 3,
 }
 
 /// The signal that makes a carrier look whether it is to preempt (glibc's SIGCANCEL, which its
@@ -212,6 +214,10 @@ pub struct Carrier {
     pub(crate) stack: Cell<*mut u8>,
     /// See [`crate::places::Slots`]; under that lock.
     pub(crate) next_free: Cell<u32>,
+    /// True once it is in the engine's list, which it doesn't leave; under the same lock.
+    pub(crate) is_listed: Cell<bool>,
+    /// How many of its kernel threads have ended while it was listed. Written under that lock.
+    pub(crate) ends: AtomicU32,
 }
 
 impl Carrier {
@@ -247,7 +253,7 @@ impl Carrier {
         self.child_shares.store(0, Ordering::Relaxed);
         self.watched.store(0, Ordering::Relaxed);
         self.wake_word.store(0, Ordering::Relaxed);
-        self.set_state(CarrierState::Running);
+        self.kernel_tid.store(0, Ordering::Relaxed);
         self.slices.reset();
         self.self_ptr.set(self);
         self.id.set(id);
@@ -324,6 +330,7 @@ impl Carrier {
         match self.state.load(Ordering::Relaxed) {
             1 => CarrierState::Idle,
             2 => CarrierState::Polling,
+            3 => CarrierState::Ended,
             _ => CarrierState::Running,
         }
     }

@@ -178,6 +178,11 @@ impl Direct {
         Some(unsafe { &*with_exposed_provenance_mut::<AioRing>(context) })
     }
 
+    /// True if there may be reads, which the pump is signalled for.
+    pub(crate) fn is_used(&self) -> bool {
+        self.state.load(Ordering::Acquire) == READY
+    }
+
     /// True if reads are done whose threads nobody has pushed yet.
     #[inline(always)]
     pub(crate) fn has_events(&self) -> bool {

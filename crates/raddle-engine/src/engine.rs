@@ -19,7 +19,7 @@ use crate::stacks::Stacks;
 use crate::switch;
 use crate::sysmon::Sysmon;
 use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
-use crate::{accounting, alarms, clock, kthread, latency, pins, ums};
+use crate::{accounting, alarms, clock, idle, kthread, latency, pins, ums};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::idle::IdleSet;
@@ -72,6 +72,8 @@ pub struct Engine {
     pub idle: IdleSet,
     /// Carriers beyond what is allowed, asleep until one that runs blocks in the kernel.
     pub(crate) spares: IdleSet,
+    /// Listed carriers whose kernel thread has ended. Changed under the slots' lock.
+    pub(crate) ended: AtomicU32,
     /// 1 while a spare carrier is being made.
     pub(crate) breeding: AtomicU32,
     /// Carriers that count as blocked in the kernel.
@@ -135,6 +137,7 @@ impl Engine {
             kept: Kept::new(),
             idle: IdleSet::new(),
             spares: IdleSet::new(),
+            ended: AtomicU32::new(0),
             breeding: AtomicU32::new(0),
             blocked: AtomicU32::new(0),
             poller: AtomicU32::new(0),
@@ -191,6 +194,7 @@ impl Engine {
             .store(carriers.min(MAX_WANTED), Ordering::Relaxed);
         let carrier = self.new_carrier()?;
         self.list[0].store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
+        carrier.is_listed.set(true);
         self.up.store(1, Ordering::Release);
         let main = self.threads.allocate()?;
         // SAFETY: plain queries about ourselves.
@@ -326,6 +330,7 @@ impl Engine {
         self.poller.store(0, Ordering::Relaxed);
         self.idle.reset();
         self.spares.reset();
+        self.ended.store(0, Ordering::Relaxed);
         self.breeding.store(0, Ordering::Relaxed);
         self.blocked.store(0, Ordering::Relaxed);
     }
@@ -491,6 +496,12 @@ impl Engine {
 
     /// Wakes one sleeping carrier, or the poller, or makes a carrier. False if all are awake.
     pub fn wake_one(&self) -> bool {
+        if idle::suffices_poller() {
+            // Otherwise it has been kicked for something else, or takes what it sees by itself.
+            if self.pump.kick() || self.injector.len() + self.spent.len() <= 1 {
+                return true;
+            }
+        }
         if let Some(id) = self.idle.take_one() {
             // SAFETY: ids in the idle set are positions of live carriers.
             self.wake_carrier(unsafe { &*self.by_id(id) });

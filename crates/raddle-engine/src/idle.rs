@@ -20,6 +20,7 @@ use crate::{alarms, bound, chaos, clock, kthread};
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, timestamp};
 use raddle_sched::TaskList;
+use raddle_sched::policy::SOON_NS;
 use raddle_sys::{nr, sys};
 
 /// Time stamp ticks that a search lasts (some 8 us).
@@ -103,6 +104,7 @@ fn rest(carrier: &Carrier) {
     if ENGINE.may_grow() || carrier.attention.load(Ordering::Relaxed) != 0 {
         carrier.wake_word.store(1, Ordering::Relaxed);
     }
+    came_back(carrier); // sysmon may have marked it before it saw the new state
     sleep_as_spare(carrier);
 }
 
@@ -119,14 +121,20 @@ pub(crate) fn give_queue_away(carrier: &Carrier) {
     ENGINE.post_all(queued);
 }
 
-/// Sleeps in the set of spare carriers until taken out of it, and leaves another one behind. A
-/// signal that comes here is routed, and the carrier stays spare: if several left the set at once,
-/// each would see a surplus and rest, an active one among them.
+/// Sleeps in the set of spare carriers until taken out of it, and leaves another one behind; or
+/// ends the carrier, if nobody takes it for long. A signal that comes here is routed, and the
+/// carrier stays spare: if several left the set at once, each would see a surplus and rest, an
+/// active one among them.
 pub(crate) fn sleep_as_spare(carrier: &Carrier) {
     let id = carrier.id.get() as usize;
     alarms::silence(carrier);
     loop {
-        kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
+        let word = carrier.wake_word.as_ptr();
+        match ENGINE.spare_ns(carrier) {
+            Some(ns) if kthread::futex_wait_for(word, 0, ns) => ENGINE.end_spare(carrier),
+            Some(_) => {}
+            None => kthread::futex_wait(word, 0),
+        }
         // In this order: who takes the carrier out of the set after the look at it sets the word.
         carrier.wake_word.store(0, Ordering::SeqCst);
         chaos::stop(Point::Sleep);
@@ -266,6 +274,23 @@ fn poll(carrier: &Carrier) {
 fn earliest_ns() -> u64 {
     let sweep_ns = ENGINE.pump.sweep_deadline_ns();
     ENGINE.timers.earliest_ns().min(sweep_ns)
+}
+
+/// When whoever polls may have something to do: at once if threads wait for descriptors.
+pub(crate) fn polling_matters_ns() -> u64 {
+    match ENGINE.pump.has_waiters() || ENGINE.direct.is_used() {
+        true => 0,
+        false => earliest_ns(),
+    }
+}
+
+/// True if the poller may as well run what was posted: nobody else is awake, and nothing comes up
+/// soon that it would be missed for. So what is posted now and then, and what timers wake, stay on
+/// one carrier. If it was kicked already, it has something to run.
+pub(crate) fn suffices_poller() -> bool {
+    ENGINE.poller.load(Ordering::SeqCst) != 0
+        && ENGINE.idle.len() as u32 + 1 >= ENGINE.active()
+        && polling_matters_ns() > clock::now_ns() + SOON_NS
 }
 
 /// Lets other kernel threads on this CPU run before the pump is asked: those that talk to this

@@ -6,7 +6,7 @@
 //! after a second.
 
 use crate::carrier::{Carrier, CarrierState};
-use crate::engine::{ENGINE, MAX_WANTED};
+use crate::engine::{ENGINE, MAX_CARRIERS, MAX_WANTED};
 use crate::thread::{Life, Thread};
 use crate::{clock, latency};
 use core::sync::atomic::Ordering;
@@ -184,18 +184,24 @@ impl Answer {
             self.write_snapshot(0, answer);
             self.send(&latency::histogram());
             self.send(&ENGINE.pins.latest());
+            ENGINE.pins.places().for_each(|place| self.send(&place));
         } else {
             self.write_snapshot(ENGINE.threads.iter().count(), answer);
         }
     }
 
     fn write_snapshot(&mut self, threads: usize, answer: u32) {
-        let all = || ENGINE.carriers().chain(ENGINE.sides.carriers());
-        let carriers = all().count();
+        let all = || ENGINE.carriers().chain(ENGINE.sides.carriers()).enumerate();
+        let mut exists = [0u64; MAX_CARRIERS / 32]; // those that have ended may begin again
+        let lives = |(_, carrier): &(usize, &Carrier)| carrier.state() != CarrierState::Ended;
+        all()
+            .filter(lives)
+            .for_each(|(at, _)| exists[at / 64] |= 1 << (at % 64));
+        let carriers: u32 = exists.iter().map(|bits| bits.count_ones()).sum();
         let now_ns = clock::now_ns();
         self.send(&Header {
             pid: ENGINE.pid.load(Ordering::Relaxed),
-            carriers: carriers as u32,
+            carriers,
             threads: threads as u64,
             now_ns,
             started_ns: ENGINE.started_ns.load(Ordering::Relaxed),
@@ -211,7 +217,8 @@ impl Answer {
             answer,
             ..Header::new()
         });
-        for carrier in all().take(carriers) {
+        let chosen = |&(at, _): &(usize, &Carrier)| exists[at / 64] & 1 << (at % 64) != 0;
+        for (_, carrier) in all().filter(chosen) {
             self.send(&carrier_record(carrier));
         }
         let mut left = threads;
@@ -268,7 +275,7 @@ fn carrier_record(carrier: &Carrier) -> CarrierRecord {
             raddle_inspect::CarrierState::BLOCKED
         }
         CarrierState::Running => raddle_inspect::CarrierState::RUNNING,
-        CarrierState::Idle => raddle_inspect::CarrierState::IDLE,
+        CarrierState::Idle | CarrierState::Ended => raddle_inspect::CarrierState::IDLE,
         CarrierState::Polling => raddle_inspect::CarrierState::POLLING,
     };
     CarrierRecord {

@@ -6,11 +6,30 @@
 //! Carriers live in *slots* of one reserved array: type-stable memory, like that of threads. One
 //! that ends gives its slot back, so a stale reference to a carrier names a live one or none, and
 //! may wake or poke it in vain.
+//!
+//! Of the *spare* ones those that nobody needed for [`SPARE_NS`] end, but [`KEPT`] of them: their
+//! kernel threads, stacks and alarms. To end:
+//!
+//! 1. The carrier's sleep in the set of spare ones times out. Under the lock of the slots it sees
+//!    that there are enough others, and takes itself out of the set. If it isn't in it, somebody
+//!    has taken it and wants it to run. From the set only one can take it: either it ends, or it is
+//!    woken.
+//! 2. It leaves the roster, blocks all signals, and routes those that came until then.
+//! 3. It stays in the engine's list, *ended*, so that who goes through the list without a lock
+//!    misses nobody, and enters a list of its like, from where the next spare carrier is made.
+//!
+//! It counts as ended before it leaves the set, and as spare again before it no longer counts as
+//! ended: it never counts as active, and may count twice for a moment, as in `Engine::enlist`. Then
+//! one carrier too many may be woken, which finds that out.
+//!
+//! Nobody waits in vain for one that ends: who finds none in the set makes one, or, if it is
+//! sysmon, leaves that to the next that runs; and [`KEPT`] stay.
 
-use crate::carrier::Carrier;
+use crate::carrier::{Carrier, CarrierState};
+use crate::chaos::{self, Point};
 use crate::engine::{Engine, MAX_CARRIERS, MAX_WANTED};
-use crate::{cpus, idle, kthread, switch, ums};
-use core::sync::atomic::Ordering;
+use crate::{alarms, bound, cpus, idle, kthread, switch, ums};
+use core::sync::atomic::{Ordering, fence};
 use raddle_sys::{err, errno, mem};
 
 /// The slots of carriers.
@@ -20,13 +39,21 @@ pub struct Slots {
     /// Slots that were given back, linked through [`Carrier::next_free`]; 0 ends the list, else
     /// slot + 1.
     free: u32,
+    /// Listed ones whose kernel thread has ended, likewise.
+    ended: u32,
 }
+
+/// A spare carrier that nobody needs for so long ends.
+const SPARE_NS: u64 = 5_000_000_000;
+/// So many of them stay.
+const KEPT: usize = 4;
 
 impl Slots {
     pub(crate) const fn new() -> Self {
         Self {
             committed: 0,
             free: 0,
+            ended: 0,
         }
     }
 }
@@ -60,6 +87,7 @@ impl Engine {
             let carrier = self.slot(id as usize);
             slots.free = carrier.next_free.get();
             carrier.init(id);
+            carrier.set_state(CarrierState::Running);
             return Ok(carrier);
         }
         if slots.committed == MAX_CARRIERS {
@@ -81,8 +109,29 @@ impl Engine {
     /// Gives a carrier's slot back; its kernel thread, if there is one, uses it no more.
     pub(crate) fn give_back(&self, carrier: &Carrier) {
         let mut slots = self.slots.lock();
-        carrier.next_free.set(slots.free);
-        slots.free = carrier.id.get() + 1;
+        let head = match carrier.is_listed.get() {
+            true => &mut slots.ended,
+            false => &mut slots.free,
+        };
+        carrier.next_free.set(*head);
+        *head = carrier.id.get() + 1;
+    }
+
+    /// A carrier for the list: one whose kernel thread has ended, or another.
+    ///
+    /// # Errors
+    /// EAGAIN or ENOMEM.
+    fn new_spare<'a>(&self) -> Result<&'a Carrier, isize> {
+        let mut slots = self.slots.lock();
+        if slots.ended == 0 {
+            drop(slots);
+            return self.new_carrier();
+        }
+        let id = slots.ended - 1;
+        let carrier = self.slot(id as usize);
+        slots.ended = carrier.next_free.get();
+        carrier.init(id); // it is in the list, and stays ended there until it runs
+        Ok(carrier)
     }
 
     /// Frees every carrier but `survivor`, whose kernel thread alone exists.
@@ -93,7 +142,10 @@ impl Engine {
         // SAFETY: the holder of the lock, if any, doesn't exist here.
         unsafe { self.slots.break_lock() };
         let committed = self.slots.lock().committed;
-        self.slots.lock().free = 0; // all but one are free: the list is made anew
+        let mut slots = self.slots.lock();
+        (slots.free, slots.ended) = (0, 0); // all but one are free: the lists are made anew
+        drop(slots);
+        survivor.is_listed.set(true);
         for id in (0..committed).filter(|&id| id != survivor.id.get() as usize) {
             let carrier = self.slot(id);
             // SAFETY: nobody runs on these stacks in this process.
@@ -104,6 +156,7 @@ impl Engine {
                     }
                 }
             }
+            carrier.is_listed.set(false);
             self.give_back(carrier);
         }
     }
@@ -162,7 +215,17 @@ impl Engine {
 
     /// Carriers that exist and aren't spare.
     pub(crate) fn active(&self) -> u32 {
-        self.up().saturating_sub(self.spares.len() as u32).max(1)
+        self.not_spare().max(1)
+    }
+
+    /// Read in this order: whoever is listed, ends or begins again meanwhile counts twice, and not
+    /// as active.
+    fn not_spare(&self) -> u32 {
+        let up = self.up.load(Ordering::SeqCst);
+        let ended = self.ended.load(Ordering::SeqCst);
+        let spares = self.spares.len() as u32;
+        let ended = ended.max(self.ended.load(Ordering::SeqCst));
+        up.saturating_sub(spares + ended)
     }
 
     /// Carriers that may be active: a blocked one's place is another's.
@@ -178,8 +241,7 @@ impl Engine {
     /// True if a carrier may be added. Carriers that see the same surplus can all become spare:
     /// none is active then, and the last of them must see that there is room.
     pub(crate) fn may_grow(&self) -> bool {
-        let spares = self.spares.len() as u32;
-        self.up().saturating_sub(spares) < self.limit()
+        self.not_spare() < self.limit()
     }
 
     /// `carrier` sits in the kernel while others want to run: another takes its place until it
@@ -205,6 +267,10 @@ impl Engine {
                 }
             }
             carrier.attention.store(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst); // who rests or ends sees the mark, or is seen
+            if carrier.state() != CarrierState::Running {
+                idle::came_back(carrier);
+            }
         }
     }
 
@@ -236,7 +302,7 @@ impl Engine {
             return;
         }
         let made = self
-            .new_carrier()
+            .new_spare()
             .and_then(|carrier| self.start_carrier(carrier));
         if made.is_err() {
             self.breeding.store(0, Ordering::Release);
@@ -251,7 +317,11 @@ impl Engine {
         let address = core::ptr::from_ref(carrier).expose_provenance();
         match kthread::spawn(switch::carrier_main, address, kthread::STACK_SIZE) {
             Ok(kernel_tid) => {
-                carrier.kernel_tid.store(kernel_tid, Ordering::Release);
+                // Unless it has said so itself, and perhaps ended since.
+                let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
+                let _ = carrier
+                    .kernel_tid
+                    .compare_exchange(0, kernel_tid, release, relaxed);
                 Ok(())
             }
             Err(errno) => {
@@ -264,11 +334,50 @@ impl Engine {
     /// A new carrier's first act: it is listed as a spare one.
     pub(crate) fn enlist(&self, carrier: &Carrier) {
         let _slots = self.slots.lock();
-        let up = self.up();
         // In this order the carrier never counts as active.
         self.spares.insert(carrier.id.get() as usize);
-        self.list[up as usize].store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
-        self.up.store(up + 1, Ordering::Release);
+        if carrier.is_listed.replace(true) {
+            self.ended.fetch_sub(1, Ordering::SeqCst);
+        } else {
+            let up = self.up();
+            self.list[up as usize]
+                .store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
+            self.up.store(up + 1, Ordering::Release);
+        }
         self.breeding.store(0, Ordering::Release);
+    }
+
+    /// How long a spare carrier sleeps at most before it ends; `None` if it shall stay. The first
+    /// kernel thread stays: it is what others see of the process.
+    pub(crate) fn spare_ns(&self, carrier: &Carrier) -> Option<u64> {
+        const CHAOS_NS: u64 = 3_000_000;
+        let is_first =
+            carrier.kernel_tid.load(Ordering::Relaxed) == self.pid.load(Ordering::Relaxed);
+        let stays = is_first || self.spares.len() <= KEPT;
+        let ns = match chaos::is_on() {
+            true => CHAOS_NS,
+            false => SPARE_NS,
+        };
+        (!stays).then_some(ns)
+    }
+
+    /// Ends the calling spare carrier, unless it is wanted: then it returns.
+    pub(crate) fn end_spare(&self, carrier: &Carrier) {
+        let slots = self.slots.lock();
+        if self.spares.len() <= KEPT {
+            return;
+        }
+        self.ended.fetch_add(1, Ordering::SeqCst);
+        if !self.spares.take(carrier.id.get() as usize) {
+            self.ended.fetch_sub(1, Ordering::SeqCst);
+            return;
+        }
+        carrier.set_state(CarrierState::Ended);
+        alarms::forget(carrier);
+        drop(slots);
+        fence(Ordering::SeqCst); // see `mark`
+        idle::came_back(carrier);
+        chaos::stop(Point::Sleep);
+        bound::end(carrier)
     }
 }

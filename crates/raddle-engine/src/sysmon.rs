@@ -32,7 +32,7 @@ use crate::turn::Turn;
 use crate::ums;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use raddle_sched::policy::{
-    self, Act, BLIND_NS, BLOCKED_NS, BUSY_NS, Demand, Found, Look, SETTLED_NS, STARVED_NS,
+    self, Act, BLIND_NS, BLOCKED_NS, BUSY_NS, Demand, Found, Look, SETTLED_NS, SOON_NS, STARVED_NS,
     SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen,
 };
 use raddle_sys::abi::{PollFd, Timespec};
@@ -360,7 +360,8 @@ impl Watch {
             self.alarms.follow(now_ns);
         }
         // A carrier that switches polls by itself, sooner than one that would have to wake up.
-        let neglected = unattended && sight.running && !sight.progress && !ENGINE.idle.is_empty();
+        let idle = unattended && sight.running && !sight.progress && !ENGINE.idle.is_empty();
+        let neglected = idle && sight.has_to_poll(now_ns);
         if neglected || sight.running && ENGINE.has_posted() {
             sight.acted |= ENGINE.wake_one();
         }
@@ -579,7 +580,9 @@ impl Sight {
             return true;
         }
         let tid = carrier.kernel_tid.load(Ordering::Relaxed);
-        if found.waits || kthread::is_waiting(tid) {
+        // If it went to sleep for want of work meanwhile, it has said so before.
+        let sits = found.waits || kthread::is_waiting(tid);
+        if sits && carrier.state() == CarrierState::Running {
             ENGINE.hand_off(carrier);
             self.stuck = true;
             ENGINE.pins.note(carrier); // it takes a while: after the others have been helped
@@ -590,6 +593,15 @@ impl Sight {
             self.look_within((found.held_ns / 2).clamp(BLOCKED_NS, BUSY_NS));
             false
         }
+    }
+
+    /// True if a carrier that has nothing else to do should wait for timers and descriptors now.
+    fn has_to_poll(&mut self, now_ns: u64) -> bool {
+        let left_ns = idle::polling_matters_ns().saturating_sub(now_ns);
+        if left_ns > SOON_NS {
+            self.look_within(left_ns - SOON_NS);
+        }
+        left_ns <= SOON_NS
     }
 
     fn look_within(&mut self, ns: u64) {

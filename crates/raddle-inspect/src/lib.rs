@@ -44,7 +44,7 @@ mod socket_name;
 
 pub use codes::{CarrierState, PolicyKind, RequestKind, ThreadFlags, ThreadState, WaitKind};
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_ns};
-pub use pins::{PINS, PinRecord, Pins};
+pub use pins::{PINS, PLACES, PinPlace, PinPlaces, PinRecord, Pins, STACK_WORDS};
 pub use records::{
     CarrierRecord, Header, MAGIC, NAME_BYTES, NO_CARRIER, REQUEST_MAGIC, Request, ThreadRecord,
     VERSION, Wire,

@@ -99,6 +99,9 @@ pub const SYSMON_MAX_NS: u64 = 10_000_000;
 /// Sysmon keeps looking this long after everything went idle.
 pub const SYSMON_LINGER_NS: u64 = 2_000_000;
 
+/// What is due within this is worth a carrier that waits for it beside one that runs.
+pub const SOON_NS: u64 = 2_000_000;
+
 /// The quantum: the longest that a thread runs while others wait, unless asked otherwise.
 pub const QUANTUM_NS: u64 = 2_000_000;
 

@@ -84,7 +84,6 @@ impl SignalGate {
     }
 }
 
-#[cfg(any(raddle_loom, raddle_shuttle))]
 impl Default for SignalGate {
     fn default() -> Self {
         Self::new()

@@ -4,7 +4,9 @@
 
 static int ends[2];
 
-static void *get_stuck(void *unused)
+static int depth;
+
+__attribute__((noinline)) static void get_stuck(void)
 {
     char byte;
     long result = SYS_read;
@@ -17,6 +19,21 @@ static void *get_stuck(void *unused)
                      : "D"((long)ends[0]), "S"(&byte), "d"(1L)
                      : "rcx", "r11", "memory");
     (void)result;
+    depth++; /* so that it isn't left by a jump */
+}
+
+__attribute__((noinline)) static void call_it(int depth_before)
+{
+    volatile char room[300];
+    room[depth_before] = 1;
+    get_stuck();
+    depth += room[0];
+}
+
+static void *run_it(void *unused)
+{
+    call_it(depth);
+    depth++;
     return unused;
 }
 
@@ -39,7 +56,7 @@ int main(void)
     sigaddset(&set, SIGTERM);
     OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
     GET(pipe(ends));
-    start(get_stuck, NULL);
+    start(run_it, NULL);
     start(go_on, NULL);
     OK(sigwait(&set, &signal));
     say_ok();

@@ -11,7 +11,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
 
-use raddle_inspect::{Header, Histogram, Pins, Request, RequestKind, SocketName, Wire};
+use raddle_inspect::{Header, Histogram, PinPlaces, Pins, Request, RequestKind, SocketName, Wire};
 use rustix::net::sockopt::socket_peercred;
 
 use super::process::Process;
@@ -29,7 +29,7 @@ pub fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
     // Who doesn't read it has closed, and then there is no answer either.
     let _ = stream.write_all(request.as_bytes());
     let extra = match request.kind {
-        RequestKind::STATS => size_of::<Histogram>() + size_of::<Pins>(),
+        RequestKind::STATS => size_of::<Histogram>() + size_of::<Pins>() + size_of::<PinPlaces>(),
         _ => 0,
     };
     read(stream, extra).map_err(|error| match error.kind() {

@@ -1,12 +1,12 @@
 //! A snapshot as a JSON document.
 
 use raddle_inspect::{
-    CarrierRecord, Header, Histogram, NO_CARRIER, PinRecord, Snapshot, ThreadFlags, ThreadRecord,
-    WaitKind,
+    CarrierRecord, Header, Histogram, NO_CARRIER, PinPlace, PinRecord, Snapshot, ThreadFlags,
+    ThreadRecord, WaitKind,
 };
 use serde::Serialize;
 
-use super::{Statistics, lines, pins};
+use super::{Facts, Statistics, lines, pins};
 
 #[derive(Serialize)]
 pub struct Document {
@@ -27,6 +27,16 @@ pub struct Document {
     pinning: Option<Pinning>,
     carriers: Vec<Carrier>,
     threads: Vec<Thread>,
+    /// Threads that keep a carrier in the kernel now.
+    sitting: Vec<Sitting>,
+}
+
+#[derive(Serialize)]
+struct Sitting {
+    tid: u32,
+    reason: String,
+    /// From the inside out.
+    stack: Vec<String>,
 }
 
 /// The time from a wake-up to running, of a sample; upper ends of a histogram's buckets.
@@ -47,6 +57,18 @@ struct Pinning {
     alarms: bool,
     total: u64,
     latest: Vec<Pin>,
+    /// The most frequent places, most frequent first.
+    places: Vec<Place>,
+}
+
+#[derive(Serialize)]
+struct Place {
+    count: u64,
+    at_ns: u64,
+    tid: u64,
+    reason: String,
+    /// From the inside out, as far as it is known.
+    stack: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -104,7 +126,13 @@ struct Counters {
 }
 
 impl Document {
-    pub fn new(pid: u32, snapshot: &Snapshot<'_>, statistics: Option<&Statistics>) -> Document {
+    pub fn new(facts: &Facts, snapshot: &Snapshot<'_>) -> Document {
+        let (pid, statistics) = (facts.pid, facts.statistics.as_ref());
+        let sitting = |(tid, sitting): &(u32, pins::Sitting)| Sitting {
+            tid: *tid,
+            reason: sitting.reason(),
+            stack: sitting.frames.clone(),
+        };
         let header = snapshot.header();
         Document {
             pid,
@@ -126,6 +154,7 @@ impl Document {
                 .threads()
                 .map(|record| Thread::new(&record, header.now_ns))
                 .collect(),
+            sitting: facts.sitting.iter().map(sitting).collect(),
         }
     }
 }
@@ -144,7 +173,19 @@ impl Pinning {
             reason: pins::reason(record),
             place: pins::place(record, &statistics.places),
         };
+        let frequent = |place: &&PinPlace| Place {
+            count: place.count,
+            at_ns: place.at_ns,
+            tid: place.tid,
+            reason: pins::reason(&PinRecord {
+                call: place.call,
+                ..PinRecord::default()
+            }),
+            stack: pins::frames(place, &statistics.places),
+        };
+        let by_count = pins::by_count(&statistics.frequent);
         Pinning {
+            places: by_count.iter().map(frequent).collect(),
             alarms: lines::has_alarms(header),
             total: statistics.pins.total,
             latest: statistics.pins.latest().iter().map(pin).collect(),

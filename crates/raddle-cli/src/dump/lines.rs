@@ -8,7 +8,7 @@ use raddle_inspect::{
     ThreadRecord, WaitKind,
 };
 
-use super::{Statistics, pins};
+use super::{Facts, pins};
 use crate::table::{Align, write_rows};
 
 /// True if the kernel tells sysmon which carriers wait in it.
@@ -16,12 +16,8 @@ pub fn has_alarms(header: &Header) -> bool {
     header.flags & Header::ALARMS != 0
 }
 
-pub fn write(
-    pid: u32,
-    snapshot: &Snapshot<'_>,
-    statistics: Option<&Statistics>,
-    out: &mut impl Write,
-) -> io::Result<()> {
+pub fn write(facts: &Facts, snapshot: &Snapshot<'_>, out: &mut impl Write) -> io::Result<()> {
+    let pid = facts.pid;
     let header = snapshot.header();
     let up_ns = header.now_ns.saturating_sub(header.started_ns);
     let is_spare = |record: &CarrierRecord| record.state == CarrierState::SPARE;
@@ -47,7 +43,7 @@ pub fn write(
         snapshot.carriers().map(|record| carrier(&record))
     })?;
     writeln!(out)?;
-    if let Some(statistics) = statistics {
+    if let Some(statistics) = &facts.statistics {
         writeln!(out, "{}", wake_up(&statistics.wake_ups))?;
         let noticed = match has_alarms(header) {
             true => "after the first the kernel says at once, by perf events",
@@ -60,13 +56,36 @@ pub fn write(
             "carriers replaced while they sat in the kernel: {times}"
         )?;
         let rows = pins::rows(&statistics.pins, &statistics.places, header.now_ns);
-        return write_rows(&[Align::Left; 4], out, || rows.iter().cloned());
+        write_rows(&[Align::Left; 4], out, || rows.iter().cloned())?;
+        let frequent = pins::by_count(&statistics.frequent);
+        if !frequent.is_empty() {
+            writeln!(out, "the most frequent places:")?;
+        }
+        for place in frequent {
+            let headline = pins::headline(place, header.now_ns);
+            stack(&headline, &pins::frames(place, &statistics.places), out)?;
+        }
+        return Ok(());
     }
     write_rows(&[Align::Left; 12], out, || {
         snapshot
             .threads()
             .map(|record| thread(&record, header.now_ns))
-    })
+    })?;
+    for (tid, sitting) in &facts.sitting {
+        writeln!(out)?;
+        let headline = format!("#{tid} sits in the kernel: {}", sitting.reason());
+        stack(&headline, &sitting.frames, out)?;
+    }
+    Ok(())
+}
+
+/// A line of text, and the frames below it, from the inside out.
+fn stack(headline: &str, frames: &[String], out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{headline}")?;
+    frames
+        .iter()
+        .try_for_each(|frame| writeln!(out, "    {frame}"))
 }
 
 /// `policy fair, shares: rest 75%, group 1 25%`.

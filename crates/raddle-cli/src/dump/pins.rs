@@ -1,21 +1,29 @@
 //! Pinning events as text: what held carriers in the kernel, and in which function of which file.
 
-use std::fs;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::{self, File};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::rc::Rc;
 
-use super::symbols;
-use raddle_inspect::{PinRecord, Pins};
+use super::symbols::{self, Tables};
+use super::unwind::{self, Stack};
+use raddle_inspect::{PinPlace, PinRecord, Pins};
 
 /// What is mapped in the process: where code comes from.
 pub struct Places {
     mapped: Vec<Mapped>,
     /// Where the process's files are, as we see them.
     root: PathBuf,
+    /// The unwind tables of files that were asked for, by path.
+    tables: RefCell<HashMap<String, Option<Rc<Tables>>>>,
 }
 
 struct Mapped {
     addresses: Range<u64>,
+    is_code: bool,
     /// Of the first address in the file.
     offset: u64,
     path: String,
@@ -27,19 +35,73 @@ impl Places {
         Places {
             mapped: maps.lines().filter_map(parse).collect(),
             root: format!("/proc/{pid}/root").into(),
+            tables: RefCell::default(),
         }
+    }
+
+    fn mapped(&self, address: u64) -> Option<&Mapped> {
+        let inside = |mapped: &&Mapped| mapped.addresses.contains(&address);
+        self.mapped.iter().find(inside)
+    }
+
+    fn file(&self, mapped: &Mapped) -> PathBuf {
+        self.root.join(mapped.path.trim_start_matches('/'))
+    }
+
+    /// True if a file's code is mapped there.
+    pub fn is_code(&self, address: u64) -> bool {
+        self.mapped(address).is_some_and(|mapped| mapped.is_code)
+    }
+
+    /// The unwind tables of the file that is mapped at this address, and the address as they have
+    /// it.
+    pub fn tables(&self, address: u64) -> Option<(Rc<Tables>, u64)> {
+        let mapped = self.mapped(address).filter(|mapped| mapped.is_code)?;
+        let mut all = self.tables.borrow_mut();
+        let tables = all
+            .entry(mapped.path.clone())
+            .or_insert_with(|| Tables::of(&self.file(mapped)).map(Rc::new));
+        let tables = tables.clone()?;
+        let offset = address - mapped.addresses.start + mapped.offset;
+        let within = tables.address_of(offset)?;
+        Some((tables, within))
+    }
+
+    /// True if a call can have returned there: a call instruction ends before it.
+    pub fn follows_call(&self, address: u64) -> bool {
+        /// Relative; or through a register or memory, `ff /2` in its lengths.
+        fn is_call(bytes: &[u8; 7]) -> bool {
+            let indirect =
+                |length: usize| bytes[7 - length] == 0xff && bytes[8 - length] & 0x38 == 0x10;
+            bytes[2] == 0xe8 || [2, 3, 4, 6, 7].into_iter().any(indirect)
+        }
+        let Some(mapped) = address.checked_sub(7).and_then(|from| self.mapped(from)) else {
+            return false;
+        };
+        if !mapped.is_code {
+            return false;
+        }
+        let mut bytes = [0; 7];
+        let offset = address - 7 - mapped.addresses.start + mapped.offset;
+        let read =
+            File::open(self.file(mapped)).and_then(|it| it.read_exact_at(&mut bytes, offset));
+        read.is_ok() && is_call(&bytes)
+    }
+
+    /// As [`Places::find`], for a frame that a call returns to.
+    pub fn name_frame(&self, address: u64, is_caller: bool) -> String {
+        let within = address - u64::from(is_caller);
+        self.find(within).unwrap_or_else(|| format!("{address:#x}"))
     }
 
     /// `libc.so.6+0xfe6a0 (read+0x10)`: the file, the offset in it, and the function if a symbol
     /// says; `None` where no file is mapped.
     pub fn find(&self, address: u64) -> Option<String> {
-        let inside = |mapped: &&Mapped| mapped.addresses.contains(&address);
-        let mapped = self.mapped.iter().find(inside)?;
+        let mapped = self.mapped(address)?;
         let offset = address - mapped.addresses.start + mapped.offset;
         let name = mapped.path.rsplit('/').next().unwrap_or(&mapped.path);
         let place = format!("{name}+{offset:#x}");
-        let file = self.root.join(mapped.path.trim_start_matches('/'));
-        Some(match symbols::name(&file, offset) {
+        Some(match symbols::name(&self.file(mapped), offset) {
             Some(function) => format!("{place} ({function})"),
             None => place,
         })
@@ -55,11 +117,13 @@ impl Places {
 fn parse(line: &str) -> Option<Mapped> {
     let mut words = line.split_whitespace();
     let (from, to) = words.next()?.split_once('-')?;
-    let offset = words.nth(1)?;
+    let rights = words.next()?;
+    let offset = words.next()?;
     let path = words.nth(2)?;
     let hexadecimal = |word| u64::from_str_radix(word, 16).ok();
     Some(Mapped {
         addresses: hexadecimal(from)?..hexadecimal(to)?,
+        is_code: rights.contains('x'),
         offset: hexadecimal(offset)?,
         path: path.to_owned(),
     })
@@ -96,6 +160,103 @@ pub fn place(pin: &PinRecord, places: &Places) -> Option<String> {
     (pin.address != 0).then(|| places.name(pin.address))
 }
 
+/// A thread that sits in the kernel now.
+pub struct Sitting {
+    pub call: i64,
+    /// From the inside out.
+    pub frames: Vec<String>,
+}
+
+/// Most of a stack that is read, in words.
+const STACK_WORDS: usize = 1 << 15;
+
+impl Sitting {
+    /// What the kernel says of a kernel thread; `None` if it has come back, or may not be asked.
+    pub fn of(pid: u32, kernel_tid: u32, places: &Places) -> Option<Sitting> {
+        let line = || fs::read_to_string(format!("/proc/{pid}/task/{kernel_tid}/syscall")).ok();
+        let before = line()?;
+        let words: Vec<&str> = before.split_whitespace().collect();
+        let hexadecimal =
+            |word: &&str| u64::from_str_radix(word.strip_prefix("0x").unwrap_or("?"), 16).ok();
+        let [call, .., pointer, address] = words.as_slice() else {
+            return None;
+        };
+        let (call, pointer) = (call.parse().ok()?, hexadecimal(pointer)?);
+        let address = hexadecimal(address)?;
+        let stack = read_stack(pid, pointer);
+        if line()? != before {
+            return None;
+        }
+        let frames = unwind::frames(address, &stack, places);
+        Some(Sitting {
+            call,
+            frames: unwind::lines(&frames, places),
+        })
+    }
+
+    pub fn reason(&self) -> String {
+        reason(&PinRecord {
+            call: self.call,
+            ..PinRecord::default()
+        })
+    }
+}
+
+/// The stack from `pointer` on, as far as it goes.
+fn read_stack(pid: u32, pointer: u64) -> Stack {
+    let mut bytes = Vec::new();
+    let mut piece = [0; 4096];
+    if let Ok(memory) = File::open(format!("/proc/{pid}/mem")) {
+        while bytes.len() < STACK_WORDS * 8 {
+            let at = pointer + bytes.len() as u64;
+            let length = piece.len() - (at % 4096) as usize; // no page is read in part
+            match memory.read_at(&mut piece[..length], at) {
+                Ok(got) if got == length => bytes.extend_from_slice(&piece[..length]),
+                _ => break,
+            }
+        }
+    }
+    let words = bytes.chunks_exact(8);
+    let words = words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+    Stack {
+        pointer,
+        words: words.collect(),
+    }
+}
+
+/// The places that there are, the most frequent first.
+pub fn by_count(places: &[PinPlace]) -> Vec<&PinPlace> {
+    let mut known: Vec<_> = places.iter().filter(|place| place.count != 0).collect();
+    known.sort_by_key(|place| std::cmp::Reverse(place.count));
+    known
+}
+
+/// The frames at a place, as far as its stack was kept.
+pub fn frames(place: &PinPlace, places: &Places) -> Vec<String> {
+    let stack = Stack {
+        pointer: place.stack_pointer,
+        words: place.stack().to_vec(),
+    };
+    unwind::lines(&unwind::frames(place.address, &stack, places), places)
+}
+
+/// `12 times, last 0.5s ago by #7: system call 0`.
+pub fn headline(place: &PinPlace, now_ns: u64) -> String {
+    let pin = PinRecord {
+        call: place.call,
+        ..PinRecord::default()
+    };
+    let times = if place.count == 1 { "time" } else { "times" };
+    let ago_ns = now_ns.saturating_sub(place.at_ns);
+    format!(
+        "{} {times}, last {:.3}s ago by #{}: {}",
+        place.count,
+        ago_ns as f64 / 1e9,
+        place.tid,
+        reason(&pin)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,6 +271,7 @@ mod tests {
         Places {
             mapped: MAPS.lines().filter_map(parse).collect(),
             root: "/nowhere".into(),
+            tables: RefCell::default(),
         }
     }
 

@@ -1,12 +1,48 @@
-//! Which function of a file an offset in it lies in. The process itself knows nothing of names:
-//! they are looked up here, in the file that it has mapped.
+//! Which function of a file an offset in it lies in, and the unwind tables of a file. The process
+//! itself knows nothing of names: they are looked up here, in the file that it has mapped.
 
 use std::fs::File;
 use std::path::Path;
 
 use object::elf::{FileHeader64, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC};
-use object::read::elf::{FileHeader, ProgramHeader, Sym};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::{Endianness, ReadCache};
+
+/// A file's `.eh_frame`, and where its segments are.
+pub struct Tables {
+    pub bytes: Vec<u8>,
+    /// Where the file says that they are in memory.
+    pub address: u64,
+    /// Of each loaded segment: offset in the file, bytes there, address.
+    segments: Vec<(u64, u64, u64)>,
+}
+
+impl Tables {
+    pub fn of(file: &Path) -> Option<Tables> {
+        let image = ReadCache::new(File::open(file).ok()?);
+        let image = &image;
+        let header = FileHeader64::<Endianness>::parse(image).ok()?;
+        let endian = header.endian().ok()?;
+        let segments = header.program_headers(endian, image).ok()?.iter();
+        let loaded = segments.filter(|segment| segment.p_type(endian) == PT_LOAD);
+        let sections = header.sections(endian, image).ok()?;
+        let (_, section) = sections.section_by_name(endian, b".eh_frame")?;
+        Some(Tables {
+            bytes: section.data(endian, image).ok()?.to_vec(),
+            address: section.sh_addr(endian),
+            segments: loaded
+                .map(|it| (it.p_offset(endian), it.p_filesz(endian), it.p_vaddr(endian)))
+                .collect(),
+        })
+    }
+
+    /// The address of what is at an offset in the file.
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        let holds = |&&(from, bytes, _): &&(u64, u64, u64)| (from..from + bytes).contains(&offset);
+        let (from, _, address) = self.segments.iter().find(holds)?;
+        Some(offset - from + address)
+    }
+}
 
 /// `read+0x10`: the function and the offset in it; `None` if no symbol says.
 pub fn name(file: &Path, offset: u64) -> Option<String> {

@@ -11,6 +11,7 @@ mod parking;
 mod places;
 mod queues;
 mod signal_gate;
+mod spares;
 mod wait_forms;
 mod wait_table;
 mod workers;

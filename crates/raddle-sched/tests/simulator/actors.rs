@@ -3,7 +3,9 @@
 use crate::judge::WAKE_MAX_NS;
 use crate::world::{Fault, World, key};
 use raddle_sched::TaskList;
-use raddle_sched::policy::{Look, SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen, sysmon_interval_ns};
+use raddle_sched::policy::{
+    Look, SOON_NS, SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen, sysmon_interval_ns,
+};
 
 pub struct Sysmon {
     seen: Vec<Seen>,
@@ -49,7 +51,12 @@ impl World {
         }
         self.sysmon.interval_ns = sysmon_interval_ns(self.sysmon.interval_ns, acted);
         let late_ns = self.rng.between(0, WAKE_MAX_NS);
-        self.schedule(self.carriers.len(), self.sysmon.interval_ns + late_ns);
+        let mut interval_ns = self.sysmon.interval_ns;
+        if self.poller.is_none() && !self.is_due_soon() {
+            let left_ns = self.timers.earliest_ns() - self.now_ns;
+            interval_ns = interval_ns.min(left_ns - SOON_NS);
+        }
+        self.schedule(self.carriers.len(), interval_ns + late_ns);
     }
 
     /// Wakes carriers where work waits; whether it did, and whether any carrier runs.
@@ -72,7 +79,8 @@ impl World {
                 acted |= self.wake_one();
             }
         }
-        let unattended = self.poller.is_none() || !self.injector.is_empty();
+        let neglected = self.poller.is_none() && self.is_due_soon();
+        let unattended = neglected || !self.injector.is_empty();
         if running && unattended && !self.idle.is_empty() {
             acted |= self.wake_one();
         }

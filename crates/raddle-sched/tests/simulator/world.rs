@@ -9,6 +9,7 @@ use crate::program::{self, Step, Workload};
 use crate::rng::Rng;
 use core::cell::Cell;
 use core::ptr::NonNull;
+use raddle_sched::policy::SOON_NS;
 use raddle_sched::timers::NEVER;
 use raddle_sched::{IdleSet, Injector, Task, TaskList, TaskRef, Timers, WaitNode, WaitTable};
 use std::cmp::Reverse;
@@ -244,6 +245,9 @@ impl World {
         if self.fault == Fault::NeverWake && self.mirror.oldest_queued_ns() < Some(self.now_ns) {
             return false;
         }
+        if self.suffices_poller() {
+            return self.kick();
+        }
         if let Some(id) = self.idle.take_one() {
             self.carriers[id].woken = true;
             if self.carriers[id].state == State::Asleep {
@@ -252,6 +256,21 @@ impl World {
             return true;
         }
         self.kick()
+    }
+
+    /// Nobody else is awake, nothing is due soon, and it hasn't been woken for something else.
+    fn suffices_poller(&self) -> bool {
+        let Some(poller) = self.poller else {
+            return false;
+        };
+        let is_alone = self.idle.len() + 1 >= self.carriers.len();
+        let is_free = !self.carriers[poller].woken || self.injector.len() <= 1;
+        is_alone && is_free && !self.is_due_soon()
+    }
+
+    /// Somebody should wait for timers.
+    pub fn is_due_soon(&self) -> bool {
+        self.timers.earliest_ns().saturating_sub(self.now_ns) <= SOON_NS
     }
 
     /// Wakes the poller, if it waits already; true if there is one.
