@@ -94,15 +94,15 @@ impl WorkerState {
 }
 
 /// True while a worker can't be executed by who has the right to. `on_cpu` isn't 0 while a carrier
-/// is on its stack ([`crate::Task::on_cpu`]); `worker` is null while its thread is none, because it
-/// decides in its scheduler's place.
+/// is on its stack ([`crate::Task::on_cpu`]); `worker` names another one, or is null, while its
+/// thread is not this one, `own`, because it decides in its scheduler's place.
 ///
-/// A thread that decides may park and go on, so `worker` is looked at first: once it isn't null any
-/// more the thread doesn't park before the switch that leaves its stack, and is on it until then.
+/// A thread that decides may park and go on, so `worker` is looked at first: once it is `own`
+/// again the thread doesn't park before the switch that leaves its stack, and is on it until then.
 #[inline(always)]
-pub fn is_locked<T>(worker: &AtomicPtr<T>, on_cpu: &AtomicU32) -> bool {
+pub fn is_locked<T>(worker: &AtomicPtr<T>, own: *mut T, on_cpu: &AtomicU32) -> bool {
     // Acquire: partners of who has decided, and of the switch, which stores 0 at its end.
-    worker.load(Ordering::Acquire).is_null() || on_cpu.load(Ordering::Acquire) != 0
+    worker.load(Ordering::Acquire) != own || on_cpu.load(Ordering::Acquire) != 0
 }
 
 impl Default for WorkerState {

@@ -13,6 +13,8 @@ mod echo_server;
 mod http_hello;
 #[path = "../examples/pipeline.rs"]
 mod pipeline;
+#[path = "../examples/ums_scheduler.rs"]
+mod ums_scheduler;
 
 #[test]
 fn an_echo_server_echoes() {
@@ -32,6 +34,11 @@ fn a_crawler_finds_every_page() {
 #[test]
 fn a_pipeline_holds_back_its_source() {
     pipeline::main();
+}
+
+#[test]
+fn a_user_mode_scheduler_runs_its_workers() {
+    ums_scheduler::main().unwrap();
 }
 
 #[test]

@@ -14,7 +14,7 @@ struct Worker {
     link: Link,
     state: WorkerState,
     on_cpu: AtomicU32,
-    /// Null while it decides in its scheduler's place.
+    /// [`SOME`], but null while it decides in its scheduler's place.
     worker: AtomicPtr<u32>,
     /// Its stack: touched by who runs on it.
     stack: UnsafeCell<u32>,
@@ -57,7 +57,7 @@ fn woken_while_it_leaves(looks_at_the_cpu: bool) {
                 shared.1.state.set(WorkerState::READY);
             }
             let own = &shared.1;
-            let is_locked = || looks_at_the_cpu && is_locked(&own.worker, &own.on_cpu);
+            let is_locked = || looks_at_the_cpu && is_locked(&own.worker, SOME, &own.on_cpu);
             let claim = own.state.claim(is_locked);
             if claim == Claim::Claimed {
                 // SAFETY: as above.
@@ -119,7 +119,7 @@ fn decides_and_leaves(looks_at_the_worker_first: bool) {
             thread::spawn(move || {
                 let (worker, on_cpu, stack) = &*shared;
                 let is_locked = match looks_at_the_worker_first {
-                    true => is_locked(worker, on_cpu),
+                    true => is_locked(worker, SOME, on_cpu),
                     false => {
                         on_cpu.load(Ordering::Acquire) != 0
                             || worker.load(Ordering::Acquire).is_null()
