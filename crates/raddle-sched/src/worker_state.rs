@@ -105,6 +105,26 @@ pub fn is_locked<T>(worker: &AtomicPtr<T>, own: *mut T, on_cpu: &AtomicU32) -> b
     worker.load(Ordering::Acquire) != own || on_cpu.load(Ordering::Acquire) != 0
 }
 
+/// As [`is_locked`], of a light worker, which has no thread of its own: `host` is the one that it
+/// sits in, of which `sits` says whether it is this worker and off its stack, or null while it
+/// rests; `on_cpu` isn't 0 while its stack is being left for that.
+///
+/// A worker that gives its host away stores 1 there, then null, then switches, which stores 0; and
+/// its host is another worker before it parks. So who still sees the host finds it locked.
+#[inline(always)]
+pub fn is_locked_or_rests<T>(
+    host: &AtomicPtr<T>,
+    on_cpu: &AtomicU32,
+    sits: impl FnOnce(*mut T) -> bool,
+) -> bool {
+    // Acquire: partner of who gives the host away.
+    let host = host.load(Ordering::Acquire);
+    match host.is_null() {
+        true => on_cpu.load(Ordering::Acquire) != 0, // acquire: partner of the switch
+        false => !sits(host),
+    }
+}
+
 impl Default for WorkerState {
     fn default() -> Self {
         Self::new()

@@ -11,7 +11,8 @@
 //! 3. One that yields and decides in its scheduler's place, for another at rest, gives it its own
 //!    host, says so in both controls, rests, and switches: no thread is left ([`change`]). The next
 //!    one takes the lease from there on its own stack. In all other cases it stays in its host.
-//! 4. One that has ended goes to its host's own stack, where the next is decided ([`super::hosts`]).
+//! 4. One that has ended goes to its host's own stack, where the next is decided
+//!    ([`super::hosts`]).
 //!
 //! So who has claimed a light worker that has just yielded finds it locked: its control names a
 //! host that isn't it any more, or no host and `on_cpu` is 1, until the switch has stored 0.
@@ -24,6 +25,7 @@ use crate::light::{Shell, take_shell};
 use crate::runtime;
 use raddle_context::{Context as Stack, call_by_jumps, prepare, switch_keep_fs};
 use raddle_interface::{Claim, Lease, Runtime, ThreadView, WorkerControl, WorkerState};
+use raddle_sched::worker_state::is_locked_or_rests;
 use std::arch::naked_asm;
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -119,14 +121,10 @@ impl Inner {
     /// True while the worker, which the caller has claimed, can't be executed.
     #[inline(always)]
     pub(super) fn is_locked(&self) -> bool {
-        // Acquire: partner of `change`.
-        let thread = self.control.thread.load(Ordering::Acquire);
-        match thread.is_null() {
-            // Acquire: partner of the switch, which stores 0 at its end.
-            true => self.rest.on_cpu.load(Ordering::Acquire) != 0,
+        is_locked_or_rests(&self.control.thread, &self.rest.on_cpu, |thread| {
             // SAFETY: the runtime's threads are in type-stable memory.
-            false => unsafe { ThreadView::at(thread) }.is_locked_as(&raw const self.control),
-        }
+            !unsafe { ThreadView::at(thread) }.is_locked_as(&raw const self.control)
+        })
     }
 
     /// Makes the calling thread the only one who may execute the worker; `own` is its own thread if
