@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 
+use crate::failures::{self, Failures};
 use crate::tally::{Tally, parse_result_line};
 use crate::workspace::{Workspace, in_ci};
 use crate::{abi, c_library, conformance, install, shell, tidy};
@@ -157,6 +158,7 @@ pub fn run(workspace: &Workspace, names: &[String], packages_missing: usize) -> 
         ));
         sum.add(tally);
     }
+    failures::print_kept();
     println!("---\n{}", summary.join("\n"));
     if missing > 0 {
         println!("error: {missing} packages are missing, and CI skips nothing");
@@ -484,11 +486,16 @@ fn cargo_test(
         .current_dir(&workspace.root)
         .args(["test", "--no-fail-fast"]);
     let mut tally = Tally::default();
+    let mut failures = Failures::default();
     let status = shell::stream(arguments(&mut cargo), |line| {
         println!("{line}");
+        failures.read(line);
         tally.add(parse_result_line(line).unwrap_or_default());
     })?;
     tally.note_exit(status.success());
+    if tally.failed > 0 {
+        failures.keep();
+    }
     Ok(tally)
 }
 

@@ -12,6 +12,7 @@ mod c_library;
 mod conformance;
 mod demo;
 mod deps;
+mod failures;
 mod glibc;
 mod install;
 mod lanes;

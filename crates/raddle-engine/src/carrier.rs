@@ -8,7 +8,7 @@
 use crate::accounting::Slices;
 use crate::engine::ENGINE;
 use crate::thread::Thread;
-use crate::{chaos, idle, kthread};
+use crate::{chaos, idle, kthread, own_signals};
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::{null_mut, with_exposed_provenance_mut};
@@ -17,7 +17,6 @@ use raddle_context::Context;
 use raddle_sched::RunQueue;
 use raddle_sched::policy::Backlog;
 use raddle_sys::abi::SigInfo;
-use raddle_sys::{nr, sys};
 
 /// What a carrier is doing, for inspection and for sysmon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -306,10 +305,7 @@ impl Carrier {
 
     /// Sends one of the runtime's own signals to the carrier.
     pub(crate) fn send(&self, signal: usize) {
-        let pid = ENGINE.pid.load(Ordering::Relaxed);
-        let own = self.kernel_tid.load(Ordering::Relaxed);
-        // SAFETY: signals a thread of our own, which handles the signal.
-        unsafe { sys!(nr::__NR_tgkill, pid, own, signal) };
+        own_signals::send(self.kernel_tid.load(Ordering::Relaxed), signal);
     }
 
     /// Ends or prevents the carrier's sleep on its wake word: from its own signal handler.

@@ -24,7 +24,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::idle::IdleSet;
 use raddle_sched::policies::Reason;
-use raddle_sched::{Injector, SpinLock, TaskList, TaskRef, Timers, WaitTable};
+use raddle_sched::{Injector, SignalGate, SpinLock, TaskList, TaskRef, Timers, WaitTable};
 use raddle_sys::{err, errno, mem, nr, sys};
 
 /// The most carriers of one engine, bound threads' carriers included.
@@ -61,6 +61,7 @@ pub struct Engine {
     pub ring: Ring,
     pub direct: Direct,
     pub roster: Roster,
+    pub(crate) signal_gate: SignalGate,
     pub sysmon: Sysmon,
     pub sides: Sides,
     pub(crate) pins: pins::Log,
@@ -125,6 +126,7 @@ impl Engine {
             ring: Ring::new(),
             direct: Direct::new(),
             roster: Roster::new(),
+            signal_gate: SignalGate::new(),
             sysmon: Sysmon::new(),
             sides: Sides::new(),
             pins: pins::Log::new(),

@@ -29,6 +29,7 @@ pub unsafe fn in_child() {
         ENGINE.ring.reset();
         ENGINE.direct.reset();
         ENGINE.pump.reset();
+        ENGINE.signal_gate.reset();
         ENGINE.sysmon.reset();
         ENGINE.stacks.reset();
         thread.signals.queue.break_locks();

@@ -58,6 +58,7 @@ pub mod kept;
 pub mod kthread;
 mod latency;
 mod life;
+pub mod own_signals;
 mod pins;
 mod places;
 pub mod plugins;

@@ -21,7 +21,7 @@
 
 use crate::carrier::PREEMPT;
 use crate::helpers::MAX_HELPERS;
-use crate::{engine, kthread};
+use crate::{engine, kthread, own_signals};
 use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicUsize, Ordering};
 use raddle_sched::SpinLock;
 use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
@@ -238,11 +238,8 @@ pub(crate) fn own_tid() -> u32 {
 
 /// Sends PREEMPT; again while the user has as many signals queued as the limit allows.
 fn signal(tid: u32) {
-    // SAFETY: signals a thread of our own, which handles the signal.
-    unsafe {
-        let pid = sys!(nr::__NR_getpid);
-        while sys!(nr::__NR_tgkill, pid, tid, PREEMPT) == err(errno::EAGAIN) {
-            sys!(nr::__NR_sched_yield);
-        }
+    while own_signals::send(tid, PREEMPT) == Some(err(errno::EAGAIN)) {
+        // SAFETY: no memory is involved.
+        unsafe { sys!(nr::__NR_sched_yield) };
     }
 }

@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::carrier::{LEFT, SHARES};
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE, fork};
+use raddle_engine::{Carrier, ENGINE, fork, own_signals};
 use raddle_sys::abi::SigInfo;
 use raddle_sys::{err, errno, is_err, mem, nr, sys, syscall6};
 
@@ -169,12 +169,16 @@ fn lives(child: isize) -> bool {
 }
 
 /// `execve(2)`, `execveat(2)`: the new program inherits the caller's signal mask, and what it
-/// blocks and hasn't taken.
+/// blocks and hasn't taken; none of the runtime's own signals.
 pub extern "C" fn exec(frame: &Frame) -> Outcome {
     signal::expose_mask();
     signal::routing::lend_pending();
+    let closed = signal::is_virtual().then(own_signals::close);
     // SAFETY: the program's own call; it returns only if it failed.
     let result = unsafe { frame.raw() };
+    if let Some(closed) = closed {
+        own_signals::open(closed);
+    }
     signal::routing::take_pending_back();
     signal::hide_mask();
     Outcome::of(result)

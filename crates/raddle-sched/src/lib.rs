@@ -19,6 +19,7 @@
 //! | [`worker_state`] | `WorkerState` | which of them executes a worker |
 //! | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
 //! | [`policies`] | `Policy`, `Order` | which runnable task runs next, and how long |
+//! | [`signal_gate`] | `SignalGate` | whom the runtime's own signals must not reach |
 //! | [`spin`] | `SpinLock` | the only lock: short, never held over a switch |
 //! | [`counted_lock`] | `CountedLock` | the same with a count of waiters in its word |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
@@ -33,6 +34,7 @@ pub mod policies;
 pub mod policy;
 pub mod quota;
 pub mod run_queue;
+pub mod signal_gate;
 pub mod spin;
 pub mod sync;
 pub mod task;
@@ -47,6 +49,7 @@ pub use idle::IdleSet;
 pub use injector::Injector;
 pub use places::Places;
 pub use run_queue::RunQueue;
+pub use signal_gate::SignalGate;
 pub use spin::SpinLock;
 pub use task::{Task, TaskList, TaskRef, Wake};
 pub use timers::Timers;

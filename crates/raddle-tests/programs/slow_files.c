@@ -181,6 +181,7 @@ static void keep(void)
     if (file < 0) {
         file = (int)GET(open("slow/file", O_RDWR));
     }
+    OK(posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED)); /* what an earlier try has read */
     atomic_store(&shared->came, 0);
     atomic_store(&shared->goes, 0);
     atomic_store(&shared->kept, kind);

@@ -152,6 +152,37 @@ CASE(a_new_program_inherits_what_pends)
     check_execution(execute_in_a_thread);
 }
 
+/* Long enough for a scheduler to grow impatient: the kernel copies megabytes of arguments. */
+static void *execute_with_much(void *unused)
+{
+    enum { STRINGS = 12, SIZE = 120 * 1024 };
+    char **arguments = calloc(STRINGS + 2, sizeof *arguments);
+    arguments[0] = "true";
+    for (int i = 1; i <= STRINGS; i++) {
+        arguments[i] = memset(calloc(1, SIZE), 'x', SIZE - 1);
+    }
+    execvp("true", arguments);
+    return unused;
+}
+
+CASE(a_new_program_gets_no_signal_that_was_meant_for_the_old)
+{
+    for (int i = 0; i < 20; i++) {
+        int status;
+        pid_t child = GET(fork());
+        if (child == 0) {
+            start(compute_for_ever, NULL);
+            if (i % 2 != 0) {
+                join(start(execute_with_much, NULL));
+            }
+            execute_with_much(NULL);
+            _exit(1);
+        }
+        IS(waitpid(child, &status, 0), child);
+        IS(status, 0);
+    }
+}
+
 static void *fail_with_pending(void *unused)
 {
     enum { MANY = 60 };

@@ -33,6 +33,7 @@ mod spawning {
     raddle_tests::cases! { "spawning.c":
         spawn_attributes_are_honoured,
         a_new_program_inherits_what_pends,
+        a_new_program_gets_no_signal_that_was_meant_for_the_old,
         what_pends_survives_a_failed_execution,
         a_daemon_starts_and_uses_threads,
         children_allocate_whatever_other_threads_were_doing,

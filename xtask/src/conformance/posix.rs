@@ -203,7 +203,7 @@ fn verdict(end: End) -> Result<(), String> {
             Err(known.map_or_else(|| format!("exit {code}"), |(_, word)| (*word).to_owned()))
         }
         End::Signal(signal) => Err(format!("signal {signal}")),
-        End::Hung => Err("hung".to_owned()),
+        End::Hung => Err(super::HUNG.to_owned()),
     }
 }
 

@@ -99,7 +99,11 @@ fn examine(runner: &Runner, python: &Path, module: &str) -> Result<Vec<Case>> {
                 differ.join(" ")
             );
             let again = run(mode, &differ)?;
+            let hung = outcomes.get(WHOLE) == Some(&Err(super::HUNG.to_owned()));
             better(&mut outcomes, again);
+            if hung {
+                outcomes.insert(WHOLE.to_owned(), Err(super::HUNG.to_owned()));
+            }
         }
         raddle.push((carriers, outcomes));
     }
@@ -185,7 +189,7 @@ fn run_module(
         End::Code(0 | 2) => Ok(()),
         End::Code(code) => Err(format!("exit {code}")),
         End::Signal(signal) => Err(format!("signal {signal}")),
-        End::Hung => Err("hung".to_owned()),
+        End::Hung => Err(super::HUNG.to_owned()),
     };
     outcomes.insert(WHOLE.to_owned(), whole);
     Ok(outcomes)

@@ -47,6 +47,6 @@ fn verdict(end: End) -> Result<(), String> {
         End::Code(0) => Ok(()),
         End::Code(code) => Err(format!("exit {code}")),
         End::Signal(signal) => Err(format!("signal {signal}")),
-        End::Hung => Err("hung".to_owned()),
+        End::Hung => Err(super::HUNG.to_owned()),
     }
 }

@@ -27,7 +27,7 @@ pub mod timers;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::helpers::POKE;
-use raddle_engine::{Carrier, ENGINE};
+use raddle_engine::{Carrier, own_signals};
 use raddle_sys::abi::StackT;
 use raddle_sys::{mem, nr, sys};
 
@@ -176,7 +176,5 @@ pub fn in_child() {
 /// Makes `kernel_tid` look at the pending signals of what it runs.
 pub fn poke(kernel_tid: u32) {
     chaos::stop(Point::Poke);
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
-    // SAFETY: signals a thread of our own.
-    unsafe { sys!(nr::__NR_tgkill, pid, kernel_tid, POKE) };
+    own_signals::send(kernel_tid, POKE);
 }

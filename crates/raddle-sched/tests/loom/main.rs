@@ -10,6 +10,7 @@
 mod parking;
 mod places;
 mod queues;
+mod signal_gate;
 mod wait_forms;
 mod wait_table;
 mod workers;

@@ -1,0 +1,41 @@
+//! The runtime's own signals to kernel threads of the process, and who must not get them: see
+//! [`raddle_sched::signal_gate`].
+
+use crate::carrier::Carrier;
+use crate::engine::ENGINE;
+use crate::roster;
+use core::sync::atomic::Ordering;
+use raddle_sched::signal_gate::Closed;
+use raddle_sys::{nr, sys};
+
+/// Sends `signal` to a kernel thread of this process; what the kernel says, or `None` if the thread
+/// is about to become another program: what the signal is for waits until that has failed.
+pub fn send(tid: u32, signal: usize) -> Option<isize> {
+    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    // SAFETY: signals a thread of our own, which handles the signal.
+    let send = || unsafe { sys!(nr::__NR_tgkill, pid, tid, signal) };
+    ENGINE.signal_gate.pass(tid, send)
+}
+
+/// Before `execve`: from here on the calling kernel thread gets none of them, and none is pending.
+pub fn close() -> Closed {
+    let gate = &ENGINE.signal_gate;
+    let own = roster::own_tid();
+    let mut closed = None;
+    loop {
+        closed = closed.or_else(|| gate.close(own));
+        let is_done = closed.is_some() && gate.is_quiet();
+        // SAFETY: no memory is involved. What was sent before is handled at this call's end.
+        unsafe { sys!(nr::__NR_sched_yield) };
+        if let Some(closed) = closed.filter(|_| is_done) {
+            return closed;
+        }
+    }
+}
+
+/// After an `execve` that failed: the carrier looks for what it was not told meanwhile.
+pub fn open(closed: Closed) {
+    ENGINE.signal_gate.open(closed);
+    ENGINE.roster.answer();
+    Carrier::current().attention.store(1, Ordering::Relaxed);
+}

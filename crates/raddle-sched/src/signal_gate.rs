@@ -1,0 +1,118 @@
+//! Who may be sent the runtime's own signals: nobody who is about to become another program.
+//!
+//! A kernel thread that calls `execve` keeps what is pending for it, and the new program handles
+//! none of our signals: it would die of one.
+//!
+//! 1. A sender raises `senders`, looks whether the kernel thread is in `closed`, sends if it isn't,
+//!    lowers `senders`.
+//! 2. Who is about to exec enters itself in `closed` and then waits until `senders` is 0: every
+//!    signal for it has been sent by then, and every later sender sees the entry.
+//!
+//! All SeqCst: either the sender sees the entry, or who wrote that sees the sender.
+
+use crate::sync::{AtomicU32, Ordering};
+
+/// Kernel threads that may call `execve` at the same time; one more waits for them.
+const SLOTS: usize = 4;
+
+/// See the module.
+pub struct SignalGate {
+    /// Kernel thread ids; 0 where none is.
+    closed: [AtomicU32; SLOTS],
+    senders: AtomicU32,
+}
+
+/// A kernel thread's entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Closed(usize);
+
+impl SignalGate {
+    /// Open for everybody.
+    #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+    pub const fn new() -> Self {
+        Self {
+            closed: [const { AtomicU32::new(0) }; SLOTS],
+            senders: AtomicU32::new(0),
+        }
+    }
+
+    /// Open for everybody.
+    #[cfg(any(raddle_loom, raddle_shuttle))]
+    pub fn new() -> Self {
+        Self {
+            closed: core::array::from_fn(|_| AtomicU32::new(0)),
+            senders: AtomicU32::new(0),
+        }
+    }
+
+    /// Calls `send` unless the gate is closed for `tid`: `None` then.
+    pub fn pass<R>(&self, tid: u32, send: impl FnOnce() -> R) -> Option<R> {
+        self.senders.fetch_add(1, Ordering::SeqCst);
+        let mut closed = self.closed.iter();
+        let is_open = !closed.any(|slot| slot.load(Ordering::SeqCst) == tid);
+        let sent = is_open.then(send);
+        self.senders.fetch_sub(1, Ordering::SeqCst);
+        sent
+    }
+
+    /// Closes the gate for `tid`, which isn't 0; `None` if too many have. It is closed once
+    /// [`SignalGate::is_quiet`] was true after that.
+    #[must_use]
+    pub fn close(&self, tid: u32) -> Option<Closed> {
+        let seq = Ordering::SeqCst;
+        let free = |slot: &AtomicU32| slot.compare_exchange(0, tid, seq, seq).is_ok();
+        self.closed.iter().position(free).map(Closed)
+    }
+
+    /// True if nobody is sending.
+    pub fn is_quiet(&self) -> bool {
+        self.senders.load(Ordering::SeqCst) == 0
+    }
+
+    /// Opens it again. The caller sees what those wrote before who found the gate closed.
+    pub fn open(&self, closed: Closed) {
+        self.closed[closed.0].store(0, Ordering::SeqCst);
+        self.senders.fetch_add(0, Ordering::SeqCst); // reads from each of theirs
+    }
+
+    /// Open for everybody, and nobody sends: in the child of a fork.
+    pub fn reset(&self) {
+        self.senders.store(0, Ordering::SeqCst);
+        for slot in &self.closed {
+            slot.store(0, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(any(raddle_loom, raddle_shuttle))]
+impl Default for SignalGate {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(all(test, not(any(raddle_loom, raddle_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_closed_for_one_and_open_for_others() {
+        let gate = SignalGate::new();
+        let closed = gate.close(7).expect("a free slot");
+        assert_eq!(gate.pass(7, || ()), None);
+        assert_eq!(gate.pass(8, || 3), Some(3));
+        gate.open(closed);
+        assert_eq!(gate.pass(7, || 4), Some(4));
+        assert!(gate.is_quiet());
+    }
+
+    #[test]
+    fn too_many_wait() {
+        let gate = SignalGate::new();
+        let slots: Vec<_> = (1..=SLOTS as u32).map(|tid| gate.close(tid)).collect();
+        assert!(slots.iter().all(Option::is_some));
+        assert_eq!(gate.close(99), None);
+        gate.reset();
+        assert!(gate.close(99).is_some());
+    }
+}
