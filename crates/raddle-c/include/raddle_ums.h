@@ -85,8 +85,8 @@ RADDLE_API int raddle_ums_thread_create(pthread_t *thread, const pthread_attr_t 
 /* Makes a light worker: one without a thread of its own, on a stack of at least so many bytes. It
  * has the thread-locals of a thread that light workers share: between two yields they stay the
  * same, after one it may find others. So it must hold nothing of a thread over a yield, and not
- * call pthread_exit(3). Among light workers whose scheduler has entered in place a yield is about
- * as quick as a fiber's. -EBUSY if the context has a worker, -ENOMEM. */
+ * call pthread_exit(3). It takes a stack and no more, and among light workers whose scheduler has
+ * entered in place yields are the quickest. -EBUSY if the context has a worker, -ENOMEM. */
 RADDLE_API int raddle_ums_light_create(raddle_ums_context *context, size_t stack_bytes,
                                        void (*run)(void *), void *argument);
 

@@ -255,9 +255,9 @@ extern "C" fn main(own: &Inner) -> ! {
     unreachable!("a light worker came back after its end")
 }
 
-/// Starts a light worker that runs `f`: one without thread-locals of its own, whose yields to other
-/// light ones are about as quick as a fiber's. It is listed at once, and runs when a scheduler
-/// executes it. The completion is its result.
+/// Starts a light worker that runs `f`: one without a thread of its own, which takes a stack and no
+/// more, and whose yields to other light ones are the quickest. It is listed at once, and runs when
+/// a scheduler executes it. The completion is its result.
 ///
 /// Schedulers execute it, and are told of it, as of any other worker. What is different:
 ///
