@@ -26,7 +26,9 @@ typedef struct raddle_ums_context raddle_ums_context;
 enum {
     RADDLE_UMS_STARTUP = 0, /* payload 0; parameter: that of raddle_ums_enter */
     RADDLE_UMS_BLOCKED = 1, /* payload: a RADDLE_UMS_BY_ value; parameter NULL */
-    RADDLE_UMS_YIELD = 2    /* payload: the context; parameter: that of raddle_ums_yield */
+    RADDLE_UMS_YIELD = 2,   /* payload: the context; parameter: that of raddle_ums_yield */
+    RADDLE_UMS_LOCKED = 3   /* in place only; payload: the context that was answered and can't be
+                               executed yet, still claimed: try again; parameter NULL */
 };
 
 enum {
@@ -36,14 +38,24 @@ enum {
 };
 
 typedef void raddle_ums_procedure(int reason, uintptr_t payload, void *parameter);
+/* The same for raddle_ums_enter_in_place, which passes own on. It answers with a context that it
+ * has claimed, which is executed, or with NULL to leave scheduling mode. */
+typedef raddle_ums_context *raddle_ums_decision(void *own, int reason, uintptr_t payload,
+                                                void *parameter);
 
 /* What raddle_ums_query and raddle_ums_set are about. */
 enum {
-    RADDLE_UMS_USER_CONTEXT = 0, /* a word of the program's; the only one that can be set */
-    RADDLE_UMS_THREAD_ID = 1,    /* gettid(2) of the worker; 0 before it runs first */
+    RADDLE_UMS_USER_CONTEXT = 0, /* a word of the program's; can be set */
+    RADDLE_UMS_THREAD_ID = 1,    /* gettid(2) of the worker; 0 before it runs first, or if light */
     RADDLE_UMS_HAS_ENDED = 2,    /* 0 or 1 */
-    RADDLE_UMS_STATE = 3         /* 0 new, 1 listed, 2 ready, 3 executed or blocked, 4 ended */
+    RADDLE_UMS_STATE = 3,        /* 0 new, 1 listed, 2 ready, 3 executed, blocked or claimed,
+                                    4 ended */
+    RADDLE_UMS_PTHREAD = 4,      /* pthread_t of the worker, as RADDLE_UMS_THREAD_ID */
+    RADDLE_UMS_NICENESS = 5,     /* -20 to 19, cast; can be set */
+    RADDLE_UMS_AFFINITY = 6      /* a bit for each of the first 64 CPUs; can be set */
 };
+/* Of the last two: -ESRCH before the worker runs first, after its end, and of a light one. Nothing
+ * suspends a POSIX thread, so that isn't asked for: a worker rests while nobody executes it. */
 
 /* Makes a list with its event. -ENOSYS without an engine. */
 RADDLE_API int raddle_ums_list_create(raddle_ums_list **list);
@@ -70,6 +82,14 @@ RADDLE_API int raddle_ums_thread_create(pthread_t *thread, const pthread_attr_t 
                                         raddle_ums_context *context, void *(*start)(void *),
                                         void *argument);
 
+/* Makes a light worker: one without a thread of its own, on a stack of at least so many bytes. It
+ * has the thread-locals of a thread that light workers share: between two yields they stay the
+ * same, after one it may find others. So it must hold nothing of a thread over a yield, and not
+ * call pthread_exit(3). It takes a stack and no more, and among light workers whose scheduler has
+ * entered in place yields are the quickest. -EBUSY if the context has a worker, -ENOMEM. */
+RADDLE_API int raddle_ums_light_create(raddle_ums_context *context, size_t stack_bytes,
+                                       void (*run)(void *), void *argument);
+
 /* Makes the calling thread a scheduler until its procedure returns. -EPERM on a worker, a scheduler
  * or a light thread. */
 RADDLE_API int raddle_ums_enter(raddle_ums_procedure *procedure, void *parameter);
@@ -78,6 +98,19 @@ RADDLE_API int raddle_ums_enter(raddle_ums_procedure *procedure, void *parameter
  * scheduler). Else the procedure starts anew when the worker gives the carrier back; everything
  * between that start and this call is abandoned, as by longjmp(3). */
 RADDLE_API int raddle_ums_execute(raddle_ums_context *context);
+
+/* As raddle_ums_enter, but a worker that yields calls the function itself, in the scheduler's
+ * place, which is quicker. So the function is called by one thread or another, one call at a time,
+ * and sees that one's thread-locals. It returns, in every case: it must not end its thread, fork,
+ * or wait for what one of its workers is to do, and raddle_ums_execute is -EPERM there.
+ * A context that has yielded (the payload) is claimed already. -EINVAL if the function answered
+ * with a context that isn't claimed: the thread is no scheduler any more then, either. */
+RADDLE_API int raddle_ums_enter_in_place(raddle_ums_decision *decide, void *own);
+/* Makes a worker that was taken from its list the caller's alone to execute, in place. -EBUSY: it
+ * runs, is blocked, or is claimed; -EINVAL: it is listed, ended or new. */
+RADDLE_API int raddle_ums_claim(raddle_ums_context *context);
+/* Lets anybody execute a worker that the caller has claimed and doesn't answer with. */
+RADDLE_API int raddle_ums_release(raddle_ums_context *context);
 
 /* On a worker: lets the scheduler go on. -EPERM elsewhere. */
 RADDLE_API int raddle_ums_yield(void *parameter);

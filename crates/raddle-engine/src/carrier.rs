@@ -43,6 +43,11 @@ pub const CURRENT: usize = 8;
 pub const RAW: usize = 16;
 /// Offset of [`Carrier::attention`].
 pub const ATTENTION: usize = 20;
+/// In [`Carrier::attention`]: something is to be looked at before the carrier may wait in the
+/// kernel.
+pub const SIGNALLED: u32 = 1;
+/// In [`Carrier::attention`]: chaos wants to be asked at the end of the next call.
+pub(crate) const ASKS: u32 = 2;
 /// Offset of the scheduler loop's context.
 pub const SCHEDULER: usize = core::mem::offset_of!(Carrier, scheduler);
 
@@ -100,8 +105,9 @@ pub struct Carrier {
     current: AtomicPtr<Thread>,
     /// Non-zero: pass every system call to the kernel as it is (a vfork child borrows this memory).
     pub raw: Cell<u32>,
-    /// Non-zero: signals wait to be looked at before user code goes on. Set by the signal handler
-    /// on this carrier and by the carrier itself; read at the end of every handled call.
+    /// Non-zero: signals wait to be looked at before user code goes on ([`SIGNALLED`]), or somebody
+    /// wants to be asked. Set by the signal handler on this carrier and by the carrier itself; read
+    /// at the end of every handled call, and before one that passes.
     pub attention: AtomicU32,
     /// Non-zero while inside the vDSO on the runtime's behalf.
     pub in_clock: Cell<u32>,

@@ -21,7 +21,7 @@
 //! Rejected: a build option (what is tested is then not what is shipped), and points inside the
 //! queues and locks of `raddle-sched`, whose interleavings the model checkers enumerate.
 
-use crate::carrier::Carrier;
+use crate::carrier::{self, Carrier};
 use crate::engine::ENGINE;
 use crate::switch;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -150,7 +150,13 @@ pub fn at_safe_point(point: Point) {
             _ => delay(),
         }
     }
-    Carrier::current().attention.store(1, Ordering::Relaxed);
+    ask_again();
+}
+
+/// Has the running thread ask at the end of its next call.
+pub fn ask_again() {
+    let attention = &Carrier::current().attention;
+    attention.fetch_or(carrier::ASKS, Ordering::Relaxed);
 }
 
 /// At a pick of `carrier`: the next picks ask here too; perhaps what would run next runs later, or

@@ -156,6 +156,8 @@ pub fn pass(next: &Thread, lease: &Lease) {
     let at = from_ref(lease).cast_mut();
     next.lease.store(at, Ordering::Release); // from here on the lease is whose who takes it
     if core::ptr::eq(own, next) {
+        let switches = carrier.switches.load(Ordering::Relaxed);
+        carrier.switches.store(switches + 1, Ordering::Relaxed); // it may be another worker now
         return;
     }
     match carrier.bound.load(Ordering::Relaxed).is_null() {
@@ -168,6 +170,24 @@ pub fn pass(next: &Thread, lease: &Lease) {
         }
     }
     look_at_signals(own);
+}
+
+/// The calling worker takes its lease if that lets it decide; else null.
+pub fn take_lease_to_decide() -> *const Lease {
+    let own = Carrier::current().thread();
+    let at = own.lease.swap(null_mut(), Ordering::AcqRel);
+    // SAFETY: the scheduler keeps the lease until it continues, for which this is the only
+    // permission.
+    let Some(lease) = (unsafe { at.as_ref() }) else {
+        return core::ptr::null();
+    };
+    if lease.in_place.get() == 0 || !is_worker(own) {
+        own.lease.store(at, Ordering::Release); // as if it had just been left with this worker
+        return core::ptr::null();
+    }
+    lease.worker.set(own.ums.load(Ordering::Relaxed));
+    own.ums.store(null_mut(), Ordering::Release);
+    at
 }
 
 /// The calling thread has taken `lease`, and its scheduler goes on. Returns when the caller is

@@ -64,6 +64,9 @@ pub struct Runtime {
     /// Gives a lease that was taken to its scheduler, which continues as after a yield; returns
     /// when the calling worker is executed again.
     pub return_lease: extern "C" fn(&Lease),
+    /// Takes the calling worker's lease if that lets workers decide: as `yield_worker`, but null
+    /// otherwise, and nothing has changed.
+    pub take_lease: extern "C" fn() -> *const Lease,
     /// The calling thread, which is no worker, enters (1) or leaves (0) scheduling mode.
     pub set_scheduler: extern "C" fn(u32),
     /// From its next execution on, a claimed worker computes for so many nanoseconds at most before

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use core::mem::offset_of;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use raddle_sched::worker_state::{Claim, is_locked};
+use raddle_sched::worker_state::is_locked;
 use raddle_sched::{CompletionList, Link, WorkerState};
 
 /// A completion list.
@@ -27,7 +27,8 @@ pub struct WorkerControl {
     pub state: WorkerState,
     /// The list that it goes to when it can be executed; lives as long as this.
     pub list: *const ListControl,
-    /// The runtime's thread. Stored by the runtime before the worker is listed first.
+    /// The runtime's thread. Stored by the runtime before the worker is listed first; of a light
+    /// worker by who has claimed it.
     pub thread: AtomicPtr<c_void>,
 }
 
@@ -46,23 +47,6 @@ impl WorkerControl {
             thread: AtomicPtr::new(null_mut()),
         }
     }
-
-    /// Makes the calling thread the only one who may execute the worker.
-    #[inline(always)]
-    pub fn claim(&self) -> Claim {
-        self.claim_by(null_mut())
-    }
-
-    /// As [`WorkerControl::claim`], by a worker that decides in its scheduler's place: `own` is its
-    /// thread, which may claim itself.
-    #[inline(always)]
-    pub fn claim_by(&self, own: *mut c_void) -> Claim {
-        self.state.claim(|| {
-            let thread = self.thread.load(Ordering::Relaxed);
-            // SAFETY: a worker that is ready has a thread, in type-stable memory.
-            thread != own && unsafe { ThreadView::at(thread) }.is_locked()
-        })
-    }
 }
 
 /// What the API may see of a worker's thread, which is the runtime's.
@@ -70,7 +54,7 @@ impl WorkerControl {
 pub struct ThreadView<'a> {
     /// Not 0 while a carrier is on the thread's stack.
     on_cpu: &'a AtomicU32,
-    /// Null while the thread is no worker.
+    /// Whose worker the thread is; null while it is none.
     worker: &'a AtomicPtr<WorkerControl>,
 }
 
@@ -132,10 +116,20 @@ impl ThreadView<'_> {
         }
     }
 
-    /// True while the worker can't be executed by who may ([`raddle_sched::worker_state`]).
+    /// True while `worker` can't be executed on the thread by who may
+    /// ([`raddle_sched::worker_state`]).
     #[inline(always)]
-    pub fn is_locked(self) -> bool {
-        is_locked(self.worker, self.on_cpu)
+    pub fn is_locked_as(self, worker: *const WorkerControl) -> bool {
+        is_locked(self.worker, worker.cast_mut(), self.on_cpu)
+    }
+
+    /// The thread is that worker from now on.
+    ///
+    /// # Safety
+    /// The thread must be a worker that the caller has claimed, and that isn't locked.
+    #[inline(always)]
+    pub unsafe fn becomes(self, worker: *const WorkerControl) {
+        self.worker.store(worker.cast_mut(), Ordering::Release);
     }
 }
 

@@ -29,6 +29,7 @@ pub static raddle_runtime: Runtime = Runtime {
     yield_worker: workers::yield_to_scheduler,
     pass_lease: workers::pass_lease,
     return_lease: workers::return_lease,
+    take_lease: workers::take_lease,
     set_scheduler,
     current_worker,
     limit_worker,

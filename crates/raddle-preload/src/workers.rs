@@ -169,8 +169,8 @@ pub unsafe extern "C" fn pass_lease() {
         "mov rdx, [rsi + {current}]",
         "cmp [rcx + {carrier}], rsi", // it ran here last
         "jne 4f",
-        "cmp rcx, rdx", // it stays
-        "je 4f",
+        "cmp rcx, rdx",
+        "je 7f",
         "test dword ptr [rsi + {switches}], {breath}",
         "jz 4f",
         "cmp qword ptr [rsi + {bound}], 0",
@@ -181,9 +181,38 @@ pub unsafe extern "C" fn pass_lease() {
         "mov [rdx + {ums}], rax",
         "mov [rcx + {lease}], r8", // from here on the scheduler is whose who takes that
         "jmp {change}",
+        "7:", // the thread stays, as another worker perhaps
+        "test dword ptr [rsi + {switches}], {breath}",
+        "jz 4f",
+        "inc qword ptr [rsi + {switches}]",
+        "mov dword ptr [rsi + {calls}], 0",
+        "mov rax, [r8 + {worker}]",
+        "mov [rdx + {ums}], rax",
+        "mov [rdx + {lease}], r8",
+        "mov eax, [rsi + {attention}]",
+        "or rax, [rdx + {pending}]",
+        "jnz 8f",
+        "pop rcx",
+        ".cfi_adjust_cfa_offset -8",
+        "jmp rcx",
+        ".cfi_adjust_cfa_offset 8",
+        "8:",
+        "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
+        "call {look}",
+        "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
+        "pop rcx",
+        ".cfi_adjust_cfa_offset -8",
+        "jmp rcx",
+        ".cfi_adjust_cfa_offset 8",
         "4:",
         "mov rsi, r8",
         go_the_long_way!(),
+        calls = const carrier::CALLS,
+        attention = const carrier::ATTENTION,
+        pending = const thread::PENDING,
+        look = sym look,
         current = const carrier::CURRENT,
         switches = const carrier::SWITCHES,
         breath = const IN_PLACE,
@@ -196,6 +225,14 @@ pub unsafe extern "C" fn pass_lease() {
         change = sym change,
         long_way = sym pass_the_long_way,
     )
+}
+
+/// See [`raddle_interface::Runtime::take_lease`].
+pub extern "C" fn take_lease() -> *const Lease {
+    match interface::thread() {
+        Some(_) => ums::take_lease_to_decide(),
+        None => core::ptr::null(),
+    }
 }
 
 /// See [`raddle_interface::Runtime::return_lease`].

@@ -94,15 +94,35 @@ impl WorkerState {
 }
 
 /// True while a worker can't be executed by who has the right to. `on_cpu` isn't 0 while a carrier
-/// is on its stack ([`crate::Task::on_cpu`]); `worker` is null while its thread is none, because it
-/// decides in its scheduler's place.
+/// is on its stack ([`crate::Task::on_cpu`]); `worker` names another one, or is null, while its
+/// thread is not this one, `own`, because it decides in its scheduler's place.
 ///
-/// A thread that decides may park and go on, so `worker` is looked at first: once it isn't null any
-/// more the thread doesn't park before the switch that leaves its stack, and is on it until then.
+/// A thread that decides may park and go on, so `worker` is looked at first: once it is `own`
+/// again the thread doesn't park before the switch that leaves its stack, and is on it until then.
 #[inline(always)]
-pub fn is_locked<T>(worker: &AtomicPtr<T>, on_cpu: &AtomicU32) -> bool {
+pub fn is_locked<T>(worker: &AtomicPtr<T>, own: *mut T, on_cpu: &AtomicU32) -> bool {
     // Acquire: partners of who has decided, and of the switch, which stores 0 at its end.
-    worker.load(Ordering::Acquire).is_null() || on_cpu.load(Ordering::Acquire) != 0
+    worker.load(Ordering::Acquire) != own || on_cpu.load(Ordering::Acquire) != 0
+}
+
+/// As [`is_locked`], of a light worker, which has no thread of its own: `host` is the one that it
+/// sits in, of which `sits` says whether it is this worker and off its stack, or null while it
+/// rests; `on_cpu` isn't 0 while its stack is being left for that.
+///
+/// A worker that gives its host away stores 1 there, then null, then switches, which stores 0; and
+/// its host is another worker before it parks. So who still sees the host finds it locked.
+#[inline(always)]
+pub fn is_locked_or_rests<T>(
+    host: &AtomicPtr<T>,
+    on_cpu: &AtomicU32,
+    sits: impl FnOnce(*mut T) -> bool,
+) -> bool {
+    // Acquire: partner of who gives the host away.
+    let host = host.load(Ordering::Acquire);
+    match host.is_null() {
+        true => on_cpu.load(Ordering::Acquire) != 0, // acquire: partner of the switch
+        false => !sits(host),
+    }
 }
 
 impl Default for WorkerState {

@@ -9,6 +9,7 @@
 //!   scheduler each has its share of the threads, its own list and, where there are enough, its
 //!   own carrier.
 //! - *ums-in-place*: the same, but a worker that yields decides itself.
+//! - *ums-light*: the same with light workers, which have no thread-locals of their own.
 //! - *fiber*: fibers that switch to a scheduling fiber, which switches to them in turn.
 //! - *fiber-direct*: fibers that each switch to the next one.
 
@@ -31,10 +32,42 @@ struct Work {
 
 type Way = fn(Work) -> Duration;
 
-const WAYS: [(&str, Way); 5] = [
+/// How workers of schedulers are made and run.
+#[derive(Clone, Copy)]
+struct Kind {
+    in_place: bool,
+    light: bool,
+}
+
+const WAYS: [(&str, Way); 6] = [
     ("native", native),
-    ("ums", |work| ums_workers(work, false)),
-    ("ums-in-place", |work| ums_workers(work, true)),
+    ("ums", |work| {
+        ums_workers(
+            work,
+            Kind {
+                in_place: false,
+                light: false,
+            },
+        )
+    }),
+    ("ums-in-place", |work| {
+        ums_workers(
+            work,
+            Kind {
+                in_place: true,
+                light: false,
+            },
+        )
+    }),
+    ("ums-light", |work| {
+        ums_workers(
+            work,
+            Kind {
+                in_place: true,
+                light: true,
+            },
+        )
+    }),
     ("fiber", fibers),
     ("fiber-direct", fibers_in_a_ring),
 ];
@@ -93,14 +126,14 @@ fn whole(times: &[(Instant, Instant)]) -> Duration {
         .unwrap_or_default()
 }
 
-fn ums_workers(work: Work, in_place: bool) -> Duration {
+fn ums_workers(work: Work, kind: Kind) -> Duration {
     let start = Barrier::new(work.schedulers);
     let times: Vec<_> = raddle::scope(|scope| {
         let run = |scheduler| {
             let start = &start;
             let own = work.threads / work.schedulers
                 + usize::from(scheduler < work.threads % work.schedulers);
-            scope.spawn(move || schedule(own, work.yields, start, in_place))
+            scope.spawn(move || schedule(own, work.yields, start, kind))
         };
         let threads: Vec<_> = (0..work.schedulers).map(run).collect();
         let join = |thread: ScopedJoinHandle<'_, _>| thread.join().expect("no panic");
@@ -110,20 +143,25 @@ fn ums_workers(work: Work, in_place: bool) -> Duration {
 }
 
 /// Runs `workers` workers to their end; they count from their second turn on, when all exist.
-fn schedule(workers: usize, yields: usize, start: &Barrier, in_place: bool) -> (Instant, Instant) {
+fn schedule(workers: usize, yields: usize, start: &Barrier, kind: Kind) -> (Instant, Instant) {
     let list = CompletionList::new().expect("an engine");
-    let handles: Vec<_> = (0..workers)
-        .map(|_| {
-            let run = move || (0..yields).for_each(|_| ums::yield_now(0).expect("a worker"));
-            let context = Context::new(&list);
+    let run = move || (0..yields).for_each(|_| ums::yield_now(0).expect("a worker"));
+    let (mut handles, mut results) = (Vec::new(), Vec::new());
+    for _ in 0..workers {
+        let context = Context::new(&list);
+        if kind.light {
+            let result = ums::spawn_light_with(STACK, &context, run);
+            results.push(result.expect("memory"));
+        } else {
             let builder = thread::Builder::new().stack_size(STACK);
-            ums::spawn_with(builder, &context, run).expect("a thread can be made")
-        })
-        .collect();
+            let handle = ums::spawn_with(builder, &context, run);
+            handles.push(handle.expect("a thread can be made"));
+        }
+    }
     let mut turns = Turns::new(workers);
     start.wait();
     let started = Instant::now();
-    match in_place {
+    match kind.in_place {
         false => ums::enter_scheduling_mode(&list, |here, reason| turns.next(here, reason)),
         true => ums::enter_in_place(&list, |here, reason| turns.next(here, reason)),
     }
@@ -132,6 +170,9 @@ fn schedule(workers: usize, yields: usize, start: &Barrier, in_place: bool) -> (
     handles
         .into_iter()
         .for_each(|handle| handle.join().expect("no panic"));
+    results
+        .into_iter()
+        .for_each(|result| result.wait().expect("no panic"));
     (started, ended)
 }
 

@@ -36,6 +36,7 @@ pub(crate) use host::{Light, hand_over, park as park_alone, unpark};
 pub use join::JoinHandle;
 pub use park::{Thread, current, park, park_timeout, sleep};
 pub use scope::{Scope, ScopedJoinHandle, scope};
+pub(crate) use stack::{Shell, take_shell};
 use std::io;
 pub(crate) use timers::{deadline_ns, now_ns, park_until};
 

@@ -11,6 +11,7 @@
 //! | [`Context`] | the name of a worker: what is executed, asked and told |
 //! | [`CompletionList`] | new workers, ones that no longer block, and ones that have ended |
 //! | [`Claimed`] | the right to execute a worker, which its scheduler gets when it yields |
+//! | [`spawn_light`] | a worker that has no thread of its own, with the quickest yield |
 //! | [`enter_scheduling_mode`] | makes the thread a scheduler with a procedure |
 //! | [`enter_in_place`] | the same, but workers that yield call the procedure: faster |
 //! | [`Reason`] | why the procedure is called: startup, blocked, yield |
@@ -90,10 +91,14 @@
 //!
 //! The C interface is `raddle_ums.h` of `libraddle`.
 
+mod attributes;
 mod c;
+mod c_in_place;
 mod claimed;
 mod colour;
 mod context;
+mod hosts;
+mod light;
 mod list;
 mod place;
 mod scheduler;
@@ -101,6 +106,7 @@ mod scheduler;
 pub use claimed::Claimed;
 pub use context::{Context, State, current, spawn, spawn_with, yield_now};
 pub(crate) use context::{as_worker, note_thread};
+pub use light::{spawn_light, spawn_light_with};
 pub use list::{CompletionList, Items};
 pub use scheduler::{
     Cause, Next, Reason, Refused, Scheduler, Why, enter_in_place, enter_scheduling_mode,

@@ -18,6 +18,8 @@ mod http_hello;
 mod pipeline;
 #[path = "../examples/pool_cancellation.rs"]
 mod pool_cancellation;
+#[path = "../examples/ums_scheduler.rs"]
+mod ums_scheduler;
 
 /// What an example prints: its own lines. `test` is the test that calls this.
 fn lines_of(test: &str, example: fn()) -> Vec<String> {
@@ -65,6 +67,22 @@ fn a_crawler_finds_every_page() {
 fn a_pipeline_holds_back_its_source() {
     let lines = lines_of("a_pipeline_holds_back_its_source", pipeline::main);
     assert_eq!(lines, ["10000 items went through"]);
+}
+
+#[test]
+fn a_user_mode_scheduler_runs_its_workers() {
+    use raddle::runtime::{Status, status};
+    if status() != Status::Green {
+        return;
+    }
+    let run = || ums_scheduler::main().unwrap();
+    let lines = lines_of("a_user_mode_scheduler_runs_its_workers", run);
+    let [line] = &*lines else { panic!("{lines:?}") };
+    let order = line.strip_prefix("they ended in this order: [");
+    let order = order.and_then(|order| order.strip_suffix("]")).unwrap();
+    let mut workers: Vec<usize> = order.split(", ").map(|it| it.parse().unwrap()).collect();
+    workers.sort_unstable();
+    assert_eq!(workers, (0..workers.len()).collect::<Vec<_>>());
 }
 
 #[test]

@@ -99,6 +99,13 @@ cases! { ums, "tests/programs/ums.c":
     the_wrong_contexts_are_refused,
 }
 
+cases! { ums_in_place, "tests/programs/ums_in_place.c":
+    workers_that_yield_decide,
+    light_workers_yield_and_block,
+    contexts_tell_of_their_threads,
+    misuse_is_refused,
+}
+
 cases! { fibers, "tests/programs/fibers.c":
     fibers_take_turns,
     words_are_each_fibers_own,

@@ -79,6 +79,20 @@ pub extern "C" fn on_attention(result: isize) -> isize {
     }
 }
 
+/// Before a call that passes to the kernel: delivers what came until now.
+pub extern "C" fn before_call() {
+    loop {
+        deliver();
+        preemption::at_end_of_call();
+        if deliverable(Carrier::current().thread()) == 0 {
+            break;
+        }
+    }
+    if chaos::is_on() {
+        chaos::ask_again();
+    }
+}
+
 /// Where a frame for `thread` goes: below `rsp` and its red zone, or on top of its alternate stack.
 pub fn stack_for(thread: &Thread, signal: Option<u32>, rsp: usize, fault: bool) -> usize {
     const RED_ZONE: usize = 128;

@@ -31,7 +31,7 @@ use raddle_engine::{Carrier, own_signals};
 use raddle_sys::abi::StackT;
 use raddle_sys::{mem, nr, sys};
 
-pub use delivery::{Delivered, deliver, on_attention};
+pub use delivery::{Delivered, before_call, deliver, on_attention};
 pub use routing::route;
 
 /// Highest signal number.

@@ -7,14 +7,14 @@ use loom::sync::atomic::{AtomicUsize, fence};
 use loom::thread;
 use raddle_sched::completion_list::{CompletionList, Link};
 use raddle_sched::sync::{AtomicPtr, AtomicU32, Ordering, UnsafeCell};
-use raddle_sched::worker_state::{Claim, WorkerState, is_locked};
+use raddle_sched::worker_state::{Claim, WorkerState, is_locked, is_locked_or_rests};
 
 /// A worker that has parked, and is about to leave its stack.
 struct Worker {
     link: Link,
     state: WorkerState,
     on_cpu: AtomicU32,
-    /// Null while it decides in its scheduler's place.
+    /// [`SOME`], but null while it decides in its scheduler's place.
     worker: AtomicPtr<u32>,
     /// Its stack: touched by who runs on it.
     stack: UnsafeCell<u32>,
@@ -57,7 +57,7 @@ fn woken_while_it_leaves(looks_at_the_cpu: bool) {
                 shared.1.state.set(WorkerState::READY);
             }
             let own = &shared.1;
-            let is_locked = || looks_at_the_cpu && is_locked(&own.worker, &own.on_cpu);
+            let is_locked = || looks_at_the_cpu && is_locked(&own.worker, SOME, &own.on_cpu);
             let claim = own.state.claim(is_locked);
             if claim == Claim::Claimed {
                 // SAFETY: as above.
@@ -119,7 +119,7 @@ fn decides_and_leaves(looks_at_the_worker_first: bool) {
             thread::spawn(move || {
                 let (worker, on_cpu, stack) = &*shared;
                 let is_locked = match looks_at_the_worker_first {
-                    true => is_locked(worker, on_cpu),
+                    true => is_locked(worker, SOME, on_cpu),
                     false => {
                         on_cpu.load(Ordering::Acquire) != 0
                             || worker.load(Ordering::Acquire).is_null()
@@ -154,6 +154,60 @@ fn a_worker_that_decides_is_executed_off_its_stack() {
 #[should_panic]
 fn who_looks_at_the_stack_first_is_caught() {
     decides_and_leaves(false);
+}
+
+/// A light worker decides for another one, gives that its host, and rests; the other one parks at
+/// once. Who got the first one executes it: at rest, off its stack, and never as its old host.
+fn gives_its_host_away(knows_workers: bool) {
+    const OTHER: *mut u32 = core::ptr::without_provenance_mut(16);
+    const HOST: *mut u32 = core::ptr::without_provenance_mut(24);
+    explore(4, move || {
+        let shared = Arc::new((
+            (AtomicPtr::new(HOST), AtomicU32::new(0)), // the worker's host, and its `on_cpu`
+            (AtomicPtr::new(core::ptr::null_mut()), AtomicU32::new(1)), // the host's
+            UnsafeCell::new(0u32),
+        ));
+        let executes = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let ((host, on_cpu), (worker, host_on_cpu), stack) = &*shared;
+                let mut by_host = false;
+                let is_locked = is_locked_or_rests(host, on_cpu, |_| {
+                    let own = match knows_workers {
+                        true => SOME,
+                        false => worker.load(Ordering::Acquire), // whoever it is
+                    };
+                    by_host = !own.is_null() && !is_locked(worker, own, host_on_cpu);
+                    by_host
+                });
+                assert!(!by_host, "the host isn't the worker any more");
+                if !is_locked {
+                    // SAFETY: the checker says if somebody else is on it.
+                    stack.with_mut(|stack| unsafe { *stack += 10 });
+                }
+            })
+        };
+        let ((host, on_cpu), (worker, host_on_cpu), stack) = &*shared;
+        on_cpu.store(1, Ordering::Relaxed);
+        host.store(core::ptr::null_mut(), Ordering::Release);
+        // SAFETY: as above.
+        stack.with_mut(|stack| unsafe { *stack += 1 });
+        on_cpu.store(0, Ordering::Release); // the switch
+        worker.store(OTHER, Ordering::Release); // the other one takes the lease,
+        host_on_cpu.store(0, Ordering::Release); // and parks
+        executes.join().unwrap();
+    });
+}
+
+#[test]
+fn a_light_worker_at_rest_is_executed_off_its_stack() {
+    gives_its_host_away(true);
+}
+
+#[test]
+#[should_panic]
+fn who_takes_a_host_for_its_last_worker_is_caught() {
+    gives_its_host_away(false);
 }
 
 /// What the short way of a yield and sysmon share.

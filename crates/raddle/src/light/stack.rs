@@ -91,6 +91,30 @@ pub(super) fn take(bytes: usize) -> io::Result<&'static Light> {
     }
 }
 
+/// A stack that is used for something else than a light thread; given back when it is dropped.
+pub(crate) struct Shell(&'static Light);
+
+// SAFETY: who has this has the stack.
+unsafe impl Send for Shell {}
+
+/// A stack of at least `bytes`.
+pub(crate) fn take_shell(bytes: usize) -> io::Result<Shell> {
+    take(bytes).map(Shell)
+}
+
+impl Shell {
+    /// The upper end of the stack, aligned to 64 bytes.
+    pub(crate) fn top(&self) -> *mut u8 {
+        std::ptr::from_ref(self.0).cast_mut().cast()
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        give_back(std::iter::once(self.0));
+    }
+}
+
 /// Takes the next stack of a reservation; a new one if the last is used up.
 fn cut(class: &mut Class, size: usize) -> io::Result<*mut u8> {
     if class.next == class.end {

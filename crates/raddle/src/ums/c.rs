@@ -7,10 +7,11 @@
 
 use super::colour::spread;
 use super::context::{Context, Inner, as_worker};
+use super::light::spawn_light_boxed;
 use super::list::CompletionList;
 use super::scheduler::{Mode, run_alone};
 use super::{Error, State, current, yield_now};
-use libc::{EAGAIN, EBUSY, EFAULT, EINVAL, ENOSYS, EPERM, ETIMEDOUT};
+use libc::{EAGAIN, EBUSY, EFAULT, EINVAL, ENOMEM, ENOSYS, EPERM, ETIMEDOUT};
 use raddle_context::{call_restartable, restart};
 use raddle_interface::{Claim, Ended};
 use std::cell::Cell;
@@ -24,6 +25,15 @@ use std::time::Duration;
 
 type Procedure = extern "C" fn(c_int, usize, *mut c_void);
 type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+/// A pointer of the C program's, which knows what may be done with it.
+#[derive(Clone, Copy)]
+pub(super) struct Theirs(pub(super) *mut c_void);
+
+// SAFETY: it is passed back where the header says, and nothing else is done with it.
+unsafe impl Send for Theirs {}
+// SAFETY: as above.
+unsafe impl Sync for Theirs {}
+
 /// A place for a result, or null.
 type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;
 
@@ -44,7 +54,7 @@ thread_local! {
 }
 
 /// The errno value that C gets.
-fn number(error: Error) -> c_int {
+pub(super) fn number(error: Error) -> c_int {
     -match error {
         Error::Unsupported => ENOSYS,
         Error::TimedOut => ETIMEDOUT,
@@ -56,7 +66,11 @@ fn number(error: Error) -> c_int {
 fn error_number(error: &io::Error) -> c_int {
     let own = error.get_ref().and_then(|own| own.downcast_ref::<Error>());
     let number = own.map(|&own| number(own));
-    number.unwrap_or_else(|| -error.raw_os_error().unwrap_or(EINVAL))
+    let other = match error.kind() {
+        io::ErrorKind::OutOfMemory => ENOMEM,
+        _ => EINVAL,
+    };
+    number.unwrap_or_else(|| -error.raw_os_error().unwrap_or(other))
 }
 
 /// The context of an `Inner` that C named; the reference is the program's and isn't dropped.
@@ -276,7 +290,7 @@ pub unsafe extern "C" fn raddle_ums_execute(inner: Option<&Inner>) -> c_int {
         return -EPERM;
     };
     let context = context(inner);
-    match inner.control.claim() {
+    match inner.claim_by(null_mut()) {
         Claim::Claimed => {}
         Claim::Locked => return -EAGAIN,
         Claim::Busy => return -EBUSY,
@@ -296,6 +310,26 @@ pub unsafe extern "C" fn raddle_ums_execute(inner: Option<&Inner>) -> c_int {
     // SAFETY: `raddle_ums_enter` hasn't returned: it would have cleared the pointer. The frames in
     // between are the C program's, which the header warns, and this one, which owns nothing.
     unsafe { restart(scheduling.anchor.get(), call_procedure, argument) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn raddle_ums_light_create(
+    inner: Option<&Inner>,
+    stack_bytes: usize,
+    run: Option<unsafe extern "C" fn(*mut c_void)>,
+    argument: *mut c_void,
+) -> c_int {
+    let (Some(context), Some(run)) = (inner.map(context), run) else {
+        return -EFAULT;
+    };
+    let argument = Theirs(argument);
+    // SAFETY: the header's promise.
+    let run = Box::new(move || unsafe { run({ argument }.0) });
+    spawn_light_boxed(stack_bytes, &context, run).map_or_else(|error| error_number(&error), |()| 0)
 }
 
 /// See the header.
@@ -328,6 +362,19 @@ pub extern "C" fn raddle_ums_query(
         1 => context.thread_id().unwrap_or(0) as usize,
         2 => usize::from(context.has_ended()),
         3 => context.0.control.state.get() as usize,
+        4 => context.pthread().map_or(0, |thread| thread as usize),
+        5 => match context.niceness() {
+            Ok(niceness) => niceness as usize,
+            Err(error) => return error_number(&error),
+        },
+        6 => match context.cpus() {
+            Ok(cpus) => cpus
+                .iter()
+                .filter(|&&cpu| cpu < 64)
+                .map(|cpu| 1 << cpu)
+                .sum(),
+            Err(error) => return error_number(&error),
+        },
         _ => return -EINVAL,
     });
     0
@@ -339,9 +386,17 @@ pub extern "C" fn raddle_ums_set(inner: Option<&Inner>, class: c_int, value: usi
     let Some(context) = inner.map(context) else {
         return -EFAULT;
     };
-    if class != 0 {
-        return -EINVAL;
-    }
-    context.set_user_context(value);
-    0
+    let set = match class {
+        0 => {
+            context.set_user_context(value);
+            Ok(())
+        }
+        5 => context.set_niceness(value as c_int),
+        6 => {
+            let cpus: Vec<_> = (0..64).filter(|cpu| value >> cpu & 1 != 0).collect();
+            context.set_cpus(&cpus)
+        }
+        _ => return -EINVAL,
+    };
+    set.map_or_else(|error| error_number(&error), |()| 0)
 }

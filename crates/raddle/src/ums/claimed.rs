@@ -55,8 +55,12 @@ impl Claimed {
     /// ```
     #[inline(always)]
     pub fn prefetch(&self) {
-        // SAFETY: a claimed worker has a thread.
-        unsafe { ThreadView::prefetch(self.thread()) };
+        let thread = self.thread();
+        match thread.is_null() {
+            true => self.context.0.prefetch_rest(),
+            // SAFETY: a thread of the runtime's.
+            false => unsafe { ThreadView::prefetch(thread) },
+        }
     }
 
     /// Lets anybody execute the worker who has a context of it.
@@ -83,7 +87,7 @@ impl Claimed {
         unsafe { read(&raw const own.context) }
     }
 
-    /// The runtime's thread of it.
+    /// The runtime's thread of it; null of a light one at rest.
     #[inline(always)]
     pub(super) fn thread(&self) -> *mut c_void {
         self.context.0.control.thread.load(Ordering::Relaxed)
@@ -92,8 +96,7 @@ impl Claimed {
     /// True while it can't be executed by another thread than its own.
     #[inline(always)]
     pub(super) fn is_locked(&self) -> bool {
-        // SAFETY: a claimed worker has a thread.
-        unsafe { ThreadView::at(self.thread()) }.is_locked()
+        self.context.0.is_locked()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Error;
 use super::colour::spread;
+use super::light::Rest;
 use super::list::{CompletionList, List};
 use super::place::yield_in_place;
 use crate::runtime;
@@ -20,14 +21,18 @@ use std::thread::JoinHandle;
 pub(super) struct Inner {
     /// First: a list's link is cast back to its context.
     pub(super) control: WorkerControl,
+    /// What it has if its worker is light: a cache line of its own.
+    pub(super) rest: Rest,
     /// True once a thread was asked for.
     pub(super) in_use: AtomicBool,
     pub(super) thread_id: AtomicI32,
+    /// Stored before `thread_id` (release).
+    pthread: AtomicUsize,
     user: AtomicUsize,
     /// The next of the items that a C program took from a list.
     pub(super) next_item: AtomicPtr<Inner>,
     /// What `control.list` points into.
-    _list: Arc<List>,
+    list: Arc<List>,
 }
 
 /// The name of a UMS worker. Clones are the same context.
@@ -83,9 +88,11 @@ impl Context {
             control: WorkerControl::new(&raw const list.control),
             in_use: AtomicBool::new(false),
             thread_id: AtomicI32::new(0),
+            pthread: AtomicUsize::new(0),
             user: AtomicUsize::new(0),
             next_item: AtomicPtr::new(std::ptr::null_mut()),
-            _list: list,
+            rest: Rest::new(),
+            list,
         }))
     }
 
@@ -115,7 +122,7 @@ impl Context {
         self.0.user.store(word, Ordering::Relaxed);
     }
 
-    /// The worker's thread id (`gettid(2)`); `None` before it runs first.
+    /// The worker's thread id (`gettid(2)`); `None` before it runs first, and of a light one.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -125,7 +132,22 @@ impl Context {
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn thread_id(&self) -> Option<i32> {
-        Some(self.0.thread_id.load(Ordering::Relaxed)).filter(|&id| id != 0)
+        Some(self.0.thread_id.load(Ordering::Acquire)).filter(|&id| id != 0)
+    }
+
+    /// The worker's `pthread_t`, which is the address of libc's block for the thread; `None` before
+    /// it runs first, and of a light one.
+    ///
+    /// ```
+    /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+    /// # use raddle::ums::{self, CompletionList};
+    /// let (worker, _) = ums::spawn(&CompletionList::new()?, || ())?;
+    /// assert_eq!(worker.pthread(), None); // nobody has executed it
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn pthread(&self) -> Option<libc::pthread_t> {
+        self.thread_id()?;
+        Some(self.0.pthread.load(Ordering::Relaxed) as libc::pthread_t)
     }
 
     /// What the worker does.
@@ -264,10 +286,19 @@ pub fn spawn_with<T: Send + 'static>(
 }
 
 impl Context {
+    /// Lists the worker, which is the caller's, in that state.
+    pub(super) fn list_as(&self, state: u32) {
+        self.0.control.state.set(state);
+        let link = NonNull::from(&*self.0).cast();
+        // SAFETY: it is in no list, and the runtime's reference, or the caller's, holds it.
+        unsafe { self.0.list.push(link) };
+    }
+
     pub(super) fn note_thread(&self) {
-        // SAFETY: asks for a number.
-        let id = unsafe { libc::gettid() };
-        self.0.thread_id.store(id, Ordering::Relaxed);
+        // SAFETY: they ask for numbers.
+        let (id, pthread) = unsafe { (libc::gettid(), libc::pthread_self()) };
+        self.0.pthread.store(pthread as usize, Ordering::Relaxed);
+        self.0.thread_id.store(id, Ordering::Release); // partner of `thread_id`
     }
 }
 

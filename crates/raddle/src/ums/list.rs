@@ -4,8 +4,8 @@ use super::Error;
 use super::context::{Context, Inner};
 use crate::runtime;
 use raddle_interface::ListControl;
-use raddle_sched::CompletionList as Ready;
 use raddle_sched::completion_list::{Found, SLEEPING, Taken};
+use raddle_sched::{CompletionList as Ready, Link};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{NonNull, null, null_mut};
@@ -160,18 +160,7 @@ impl CompletionList {
     pub(crate) fn post(&self, context: &Context) {
         let link = NonNull::from(&*context.0).cast();
         // SAFETY: the caller's promise, and contexts hold their list.
-        let found = unsafe { self.0.control.ready.push(link) };
-        if found == Found::Sleepers {
-            self.wake_all();
-        }
-    }
-
-    fn wake_all(&self) {
-        let word = self.0.control.ready.word();
-        let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-        let no = null_mut::<libc::timespec>();
-        // SAFETY: the list lives.
-        unsafe { libc::syscall(libc::SYS_futex, word, operation, i32::MAX, no) };
+        unsafe { self.0.push(link) };
     }
 
     fn sleep(&self, left: Option<Duration>) {
@@ -229,15 +218,34 @@ impl Iterator for Items {
 impl Drop for Items {
     fn drop(&mut self) {
         for link in self.taken.by_ref() {
-            let word = self.list.control.ready.word();
             // SAFETY: the item was taken, so it is in no list, and its context holds this list.
-            let found = unsafe { self.list.control.ready.push(link) };
-            if found == Found::Sleepers {
-                let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-                let no = null_mut::<libc::timespec>();
-                // SAFETY: the list lives.
-                unsafe { libc::syscall(libc::SYS_futex, word, operation, i32::MAX, no) };
-            }
+            unsafe { self.list.push(link) };
+        }
+    }
+}
+
+impl List {
+    /// Lists a context, and tells who waits; as the runtime does.
+    ///
+    /// # Safety
+    /// It must be in no list, and live until it is taken.
+    pub(super) unsafe fn push(&self, link: NonNull<Link>) {
+        // SAFETY: the caller's promise; contexts hold their list, and the caller this one.
+        let found = unsafe { self.control.ready.push(link) };
+        if found == Found::Items {
+            return;
+        }
+        if self.control.event >= 0 {
+            let one = 1u64;
+            // SAFETY: eight bytes into the list's own eventfd, which never blocks.
+            unsafe { libc::write(self.control.event, (&raw const one).cast(), 8) };
+        }
+        if found == Found::Sleepers {
+            let word = self.control.ready.word();
+            let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+            let no = null_mut::<libc::timespec>();
+            // SAFETY: the list lives.
+            unsafe { libc::syscall(libc::SYS_futex, word, operation, i32::MAX, no) };
         }
     }
 }

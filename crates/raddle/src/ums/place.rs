@@ -14,8 +14,11 @@
 //!    back.
 
 use super::claimed::Claimed;
+use super::context::Inner;
+use super::hosts::ended;
+use super::light::change;
 use super::list::CompletionList;
-use super::scheduler::{Next, Reason, Scheduler};
+use super::scheduler::{Cause, Next, Reason, Scheduler};
 use raddle_context::{call_by_jumps, call_on_with};
 use raddle_interface::{Lease, Runtime, ThreadView, WorkerControl};
 use std::any::Any;
@@ -23,6 +26,8 @@ use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{from_ref, null_mut, with_exposed_provenance};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What a scheduler and its workers share; whose the lease is, his is this.
 #[repr(C)]
@@ -34,7 +39,7 @@ struct Place {
     /// What a worker decided that the scheduler must see to.
     decided: Cell<Option<Result<Next, Box<dyn Any + Send>>>>,
     /// [`decide`], for the procedure's type.
-    decide: unsafe extern "C" fn(*const c_void, usize) -> *mut c_void,
+    decide: unsafe extern "C" fn(*const c_void, usize) -> *mut c_void, // an `Inner`
 }
 
 /// A place and its procedure.
@@ -99,8 +104,8 @@ impl<'a, F: FnMut(&Scheduler<'_>, Reason) -> Next> Seat<'a, F> {
     }
 }
 
-/// Calls the procedure on the worker that has just taken the lease. The thread of the next worker,
-/// or null if the scheduler must go on.
+/// Calls the procedure on the worker that has just taken the lease. The next worker, or null if the
+/// scheduler must go on.
 ///
 /// # Safety
 /// `seat` must be a [`Seat<F>`], and the caller have its lease.
@@ -115,14 +120,20 @@ unsafe extern "C" fn decide<F: FnMut(&Scheduler<'_>, Reason) -> Next>(
         return null_mut(); // the worker that runs is there: this can't be
     };
     let own = worker.thread();
-    let reason = Reason::Yielded { worker, parameter };
+    let reason = match worker.0.rest.was_over() {
+        true => Reason::Blocked {
+            context: ended(worker),
+            cause: Cause::End,
+        },
+        false => Reason::Yielded { worker, parameter },
+    };
     // SAFETY: the caller's promise.
     let called = catch_unwind(AssertUnwindSafe(|| unsafe { seat.call(own, reason) }));
     match called.map(Next::into_worker) {
         Ok(Ok(next)) => {
-            let thread = next.thread();
+            let inner = Arc::as_ptr(&next.0);
             place.running.set(Some(next));
-            thread
+            inner.cast_mut().cast()
         }
         Ok(Err(leaves)) => keep(place, Ok(leaves)),
         Err(panic) => keep(place, Err(panic)),
@@ -143,6 +154,31 @@ fn keep(place: &Place, decided: Result<Next, Box<dyn Any + Send>>) -> *mut c_voi
 #[inline(always)]
 pub(super) unsafe fn yield_in_place(runtime: &Runtime, lease: usize, parameter: usize) {
     let seat = with_exposed_provenance::<c_void>(lease);
+    // SAFETY: the caller's promise.
+    let next = unsafe { decide_on(seat, parameter) };
+    // SAFETY: as above; a lease is the first part of its place.
+    let place = unsafe { &*seat.cast::<Place>() };
+    // SAFETY: a worker that the place holds, or null.
+    let Some(next) = (unsafe { next.as_ref() }) else {
+        return (runtime.return_lease)(&place.lease);
+    };
+    let thread = next.control.thread.load(Ordering::Relaxed);
+    if thread.is_null() {
+        // SAFETY: the procedure has named a claimed worker, a light one at rest.
+        unsafe { change(runtime, next, &place.lease) };
+    } else {
+        // SAFETY: the thread of a claimed worker, or of the caller.
+        unsafe { call_by_jumps(runtime.pass_lease, thread.expose_provenance(), lease) };
+    }
+}
+
+/// The calling thread has taken this lease: the scheduler's procedure is called. Who is next, or
+/// null if the scheduler is to go on.
+///
+/// # Safety
+/// As said, and the lease lets workers decide.
+#[inline(always)]
+pub(super) unsafe fn decide_on(seat: *const c_void, parameter: usize) -> *const Inner {
     // SAFETY: leases that let workers decide are made by `Seat::new` alone, and live as long as
     // nobody gives them back.
     let place = unsafe { &*seat.cast::<Place>() };
@@ -153,9 +189,5 @@ pub(super) unsafe fn yield_in_place(runtime: &Runtime, lease: usize, parameter: 
         // SAFETY: as above.
         None => unsafe { (place.decide)(seat, parameter) },
     };
-    if next.is_null() {
-        return (runtime.return_lease)(&place.lease);
-    }
-    // SAFETY: the procedure has named a claimed worker, or the caller.
-    unsafe { call_by_jumps(runtime.pass_lease, next.expose_provenance(), lease) };
+    next.cast()
 }

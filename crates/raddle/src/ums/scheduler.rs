@@ -3,6 +3,7 @@
 use super::Error;
 use super::claimed::Claimed;
 use super::context::Context;
+use super::light::give_host;
 use super::list::CompletionList;
 use super::place::Seat;
 use crate::{light, runtime};
@@ -13,6 +14,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
+use std::sync::atomic::Ordering;
 
 thread_local! {
     /// True in scheduling mode.
@@ -85,6 +87,18 @@ pub enum Cause {
     Kernel,
     /// The end of its thread.
     End,
+}
+
+impl Cause {
+    /// As `raddle_ums.h` has it.
+    pub(super) fn number(self) -> usize {
+        let ended = match self {
+            Self::Call => Ended::Parked,
+            Self::Kernel => Ended::InKernel,
+            Self::End => Ended::Exited,
+        };
+        ended as usize
+    }
 }
 
 /// Why a context can't be executed.
@@ -282,7 +296,7 @@ impl<'a> Scheduler<'a> {
     /// [`Refused`], with the context. If it is [`Why::Locked`], the same call will succeed soon.
     #[inline]
     pub fn execute(&self, context: Context) -> Result<Next, Refused> {
-        match context.0.control.claim_by(self.own) {
+        match context.0.claim_by(self.own) {
             Claim::Claimed => Ok(self.next(Some(Claimed::of(context)))),
             claim => {
                 let why = Why::of(claim);
@@ -349,7 +363,7 @@ impl<'a> Scheduler<'a> {
 
 /// Makes the calling thread the only one who may execute the worker.
 pub(crate) fn claim(context: &Context) -> Claim {
-    context.0.control.claim()
+    context.0.claim_by(null_mut())
 }
 
 /// Runs a claimed worker until it, or one that it was left to, gives the lease back: why, and the
@@ -379,6 +393,9 @@ unsafe fn run(control: *const WorkerControl, lease: *const Lease) -> (Ended, usi
 /// # Safety
 /// The calling thread must have claimed it, in scheduling mode.
 pub(super) unsafe fn run_alone(context: &Context) -> (Ended, usize) {
+    if context.0.control.thread.load(Ordering::Relaxed).is_null() {
+        give_host(&context.0);
+    }
     let lease = Lease::new(false);
     // SAFETY: the caller's promise.
     let (end, parameter) = unsafe { run(&raw const context.0.control, &raw const lease) };
@@ -532,6 +549,9 @@ fn schedule<F: FnMut(&Scheduler<'_>, Reason) -> Next>(seat: &Seat<'_, F>) {
     let mut next = unsafe { seat.call(null_mut(), Reason::Startup) };
     while let Ok(worker) = next.into_worker() {
         assert!(!worker.is_locked(), "a worker was to execute itself");
+        if worker.thread().is_null() {
+            give_host(&worker.0);
+        }
         let at = seat.runs(worker);
         // SAFETY: the procedure has claimed it, and the lease is here.
         let (ended, parameter) = unsafe { run(at, seat.lease()) };

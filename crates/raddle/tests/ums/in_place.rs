@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// What all schedulers of a test share.
-struct Shared {
+pub(crate) struct Shared {
     list: CompletionList,
     ready: Mutex<VecDeque<Claimed>>,
     left: AtomicUsize,
 }
 
 impl Shared {
-    fn new(list: &CompletionList, workers: usize) -> Self {
+    pub(crate) fn new(list: &CompletionList, workers: usize) -> Self {
         Self {
             list: list.clone(),
             ready: Mutex::default(),
@@ -30,7 +30,7 @@ impl Shared {
 
     /// Schedules in turn until all workers have ended; says what was heard, and how often by a
     /// worker.
-    fn run(&self) -> (Vec<Heard>, usize) {
+    pub(crate) fn run(&self) -> (Vec<Heard>, usize) {
         let (mut heard, mut in_place) = (Vec::new(), 0);
         let own = std::thread::current().id();
         ums::enter_in_place(&self.list, |scheduler, reason| {
@@ -81,7 +81,7 @@ impl Shared {
 
 /// Of each worker's end the scheduler is told, unless it was told before that the worker sits in
 /// the kernel: it may end before it has seen that.
-fn ends(heard: &[Heard]) -> usize {
+pub(crate) fn ends(heard: &[Heard]) -> usize {
     let is_end =
         |it: &&Heard| [Heard::Blocked(Cause::End), Heard::Blocked(Cause::Kernel)].contains(it);
     heard.iter().filter(is_end).count()

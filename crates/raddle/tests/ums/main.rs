@@ -1,6 +1,8 @@
 //! User-mode schedulers.
 
+mod attributes;
 mod in_place;
+mod light;
 mod lock;
 
 use raddle::ums::{

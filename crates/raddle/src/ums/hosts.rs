@@ -1,0 +1,233 @@
+//! Hosts: the threads that light workers run on ([`super::light`]).
+//!
+//! A host that runs nobody is the worker of its *home* context, and waits, claimable, on a list of
+//! idle ones. Who takes it from there makes it another worker, and executes that.
+//!
+//! When a light worker has ended, its host decides on its own stack who is next, as if the worker
+//! had yielded; the scheduler is told of the end. If it can't, because its scheduler doesn't wait
+//! for it or decides itself, the host's thread ends as this worker, and the runtime tells.
+
+use super::claimed::Claimed;
+use super::context::{Context, Inner, spawn_with};
+use super::light::host_next;
+use super::list::CompletionList;
+use super::place::decide_on;
+use crate::runtime;
+use crate::thread::Builder;
+use raddle_context::{Context as Stack, call_by_jumps, switch_keep_fs};
+use raddle_interface::{Claim, Runtime, WorkerState};
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr::{from_ref, null, null_mut, with_exposed_provenance};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const STACK: usize = 64 << 10;
+
+/// A thread that runs light workers.
+pub(super) struct Host {
+    /// What it is while it runs none; its user word is the host's address.
+    home: Context,
+    /// Its own stack, while a light worker runs.
+    base: Cell<Stack>,
+    /// Where the switch says that this was left: nobody asks.
+    base_on_cpu: Cell<u32>,
+    /// Whom it runs next. Stored by who executes it.
+    guest: Cell<*const Inner>,
+    /// Who has ended on it.
+    ended: Cell<*const Inner>,
+    /// The signals that its light workers block; while it is idle it blocks all.
+    mask: libc::sigset_t,
+}
+
+// SAFETY: cells are the host thread's own, or its executor's while it is off its stack.
+unsafe impl Sync for Host {}
+// SAFETY: as above.
+unsafe impl Send for Host {}
+
+thread_local! {
+    static HOST: Cell<*const Host> = const { Cell::new(null()) };
+}
+
+/// Idle hosts, and new ones.
+fn idle() -> &'static CompletionList {
+    static IDLE: OnceLock<CompletionList> = OnceLock::new();
+    IDLE.get_or_init(|| CompletionList::new().expect("there are workers"))
+}
+
+impl Host {
+    /// Its executor says whom it runs.
+    pub(super) fn runs_next(&self, guest: &Inner) {
+        self.guest.set(guest);
+    }
+
+    fn thread(&self) -> *mut c_void {
+        self.home.0.control.thread.load(Ordering::Relaxed)
+    }
+}
+
+/// An idle host, which is the caller's to execute, and its thread.
+pub(super) fn take() -> (&'static Host, *mut c_void) {
+    loop {
+        let mut locked = Vec::new();
+        let mut found = None;
+        for home in idle().dequeue(Some(Duration::ZERO)).into_iter().flatten() {
+            match home.0.control.state.claim(|| home.0.is_locked()) {
+                Claim::Claimed => {
+                    found = Some(home);
+                    break;
+                }
+                Claim::Locked => locked.push(home), // it is about to leave its stack
+                _ => {}                             // it has ended, in the child of a fork
+            }
+        }
+        locked
+            .iter()
+            .for_each(|home| home.list_as(WorkerState::LISTED));
+        if let Some(home) = found {
+            let host = with_exposed_provenance::<Host>(home.user_context());
+            // SAFETY: homes name their hosts, which live as long as their threads.
+            let host = unsafe { &*host };
+            return (host, host.thread());
+        }
+        if start().is_err() {
+            std::thread::sleep(Duration::from_millis(1)); // until one is idle
+        }
+    }
+}
+
+/// Starts a host, which is listed as idle.
+fn start() -> std::io::Result<()> {
+    let home = Context::new(idle());
+    let mask = block_signals(); // the new thread begins as an idle one
+    let host = Box::new(Host {
+        home: home.clone(),
+        base: Cell::new(null_mut()),
+        base_on_cpu: Cell::new(0),
+        guest: Cell::new(null()),
+        ended: Cell::new(null()),
+        mask,
+    });
+    home.set_user_context(from_ref(&*host).expose_provenance());
+    let made = spawn_with(Builder::new().stack_size(STACK), &home, move || {
+        host_main(&host)
+    });
+    set_mask(&mask);
+    made.map(drop)
+}
+
+fn host_main(host: &Host) {
+    let Some(runtime) = runtime::table() else {
+        return; // there is one: this is a worker
+    };
+    HOST.set(host);
+    set_mask(&host.mask);
+    loop {
+        // SAFETY: null, or a light worker that this thread was made, and which the runtime holds.
+        let Some(guest) = (unsafe { host.guest.replace(null()).as_ref() }) else {
+            return;
+        };
+        // SAFETY: as said; it goes on here when one has ended.
+        unsafe {
+            guest
+                .rest
+                .continue_from(host.base.as_ptr(), host.base_on_cpu.as_ptr())
+        };
+        if !goes_on(runtime, host) {
+            break;
+        }
+    }
+    // The thread ends as the worker that has ended, so its home is listed nowhere.
+    // SAFETY: the runtime's reference to it, which the runtime will not pass on.
+    drop(unsafe { std::sync::Arc::from_raw(std::sync::Arc::as_ptr(&host.home.0)) });
+}
+
+/// A light worker has ended on the host. False if its thread is to end with it; else somebody was
+/// executed, and the host is to run its guest now.
+fn goes_on(runtime: &Runtime, host: &Host) -> bool {
+    // SAFETY: null, or a light worker that has ended here, which the runtime holds until it was
+    // taken as ended.
+    let Some(ended) = (unsafe { host.ended.replace(null()).as_ref() }) else {
+        return false;
+    };
+    ended.rest.bury();
+    let lease = (runtime.take_lease)();
+    // SAFETY: null, or a lease that the caller has taken.
+    let Some(taken) = (unsafe { lease.as_ref() }) else {
+        return false;
+    };
+    ended.rest.is_over();
+    // SAFETY: as above.
+    let next = unsafe { decide_on(lease.cast(), 0).as_ref() };
+    // From here on nobody asks for the one that has ended.
+    match next {
+        Some(next) if next.control.thread.load(Ordering::Relaxed).is_null() => {
+            host_next(next, host.thread(), taken);
+            host.guest.set(next);
+            let (own, lease) = (host.thread().expose_provenance(), lease.expose_provenance());
+            // SAFETY: the calling thread, which is to be the claimed worker.
+            unsafe { call_by_jumps(runtime.pass_lease, own, lease) };
+        }
+        next => {
+            block_signals(); // nobody may execute it for long
+            taken.worker.set(from_ref(&*host.home.0).cast_mut().cast());
+            host.home.list_as(WorkerState::LISTED); // who takes it finds it locked for now
+            match next {
+                Some(next) => {
+                    let thread = next.control.thread.load(Ordering::Relaxed);
+                    let (to, lease) = (thread.expose_provenance(), lease.expose_provenance());
+                    // SAFETY: a claimed worker's thread.
+                    unsafe { call_by_jumps(runtime.pass_lease, to, lease) };
+                }
+                None => (runtime.return_lease)(taken),
+            }
+            set_mask(&host.mask);
+        }
+    }
+    true
+}
+
+/// The light worker that runs has ended: its host goes on.
+///
+/// # Safety
+/// It must never be continued; `save` and `left` are what the switch stores to.
+pub(super) unsafe fn end(own: &Inner, save: *mut Stack, left: *mut u32) {
+    let host = current();
+    // SAFETY: light workers run on hosts only, which live as long as their threads.
+    let host = unsafe { &*host };
+    host.ended.set(own);
+    // SAFETY: the host's loop waits there.
+    unsafe { switch_keep_fs(save, host.base.get(), left) };
+}
+
+/// Never inlined: compilers keep the addresses of thread-locals, and the caller has been on others.
+#[inline(never)]
+fn current() -> *const Host {
+    HOST.get()
+}
+
+/// What a scheduler is told of a light worker that has ended.
+#[cold]
+pub(super) fn ended(worker: Claimed) -> Context {
+    let context = worker.into_context();
+    context.list_as(WorkerState::ENDED);
+    context
+}
+
+fn block_signals() -> libc::sigset_t {
+    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut old = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: both are written before they are read.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
+        old.assume_init()
+    }
+}
+
+fn set_mask(mask: &libc::sigset_t) {
+    // SAFETY: a mask that was in force.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, null_mut()) };
+}

@@ -1,0 +1,353 @@
+//! Light workers: a stack and a context, without a thread of their own.
+//!
+//! A light worker runs on a *host*, a thread that is a worker to the runtime. While it runs there,
+//! or is blocked there, the host is that worker in every respect: the runtime finds its control in
+//! the host's thread, lists it when it is woken or has ended, and leaves leases with it.
+//!
+//! 1. A light worker that doesn't run is *at rest* (its control names no thread, and `on_cpu` is 0
+//!    once its stack was left), or it sits in its host, as a worker in its thread.
+//! 2. Who executes one at rest gives it an idle host, which becomes that worker; then it is
+//!    executed as others are ([`give_host`]).
+//! 3. One that yields and decides in its scheduler's place, for another at rest, gives it its own
+//!    host, says so in both controls, rests, and switches: no thread is left ([`change`]). The next
+//!    one takes the lease from there on its own stack. In all other cases it stays in its host.
+//! 4. One that has ended goes to its host's own stack, where the next is decided
+//!    ([`super::hosts`]).
+//!
+//! So who has claimed a light worker that has just yielded finds it locked: its control names a
+//! host that isn't it any more, or no host and `on_cpu` is 1, until the switch has stored 0.
+
+use super::context::{Context, Inner};
+use super::list::CompletionList;
+use super::{Error, hosts};
+use crate::completion::{self, Completion};
+use crate::light::{Shell, take_shell};
+use crate::runtime;
+use raddle_context::{Context as Stack, call_by_jumps, prepare, switch_keep_fs};
+use raddle_interface::{Claim, Lease, Runtime, ThreadView, WorkerControl, WorkerState};
+use raddle_sched::worker_state::is_locked_or_rests;
+use std::arch::naked_asm;
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::io;
+use std::ptr::{from_ref, null, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+/// Bytes between where two light workers' frames begin: more than a yield touches.
+const STEP: usize = 192;
+/// So many different places.
+const PLACES: usize = 8;
+
+/// What a context has for its worker if that is light.
+#[repr(align(64))]
+pub(super) struct Rest {
+    /// Where it continues when it is at rest. The light worker's own, as all but `on_cpu`; and its
+    /// executor's, which has claimed it.
+    stack: Cell<Stack>,
+    /// The lease that it takes when it continues; null if its host has got one.
+    lease: Cell<*const Lease>,
+    /// Not 0 while its stack is being left. Stored by who leaves, and by the switch; partner of
+    /// [`Inner::is_locked`].
+    on_cpu: AtomicU32,
+    is_light: AtomicBool,
+    is_over: Cell<bool>,
+    run: Cell<Option<Box<dyn FnOnce() + Send>>>,
+    shell: Cell<Option<Shell>>,
+}
+
+// SAFETY: cells are the light worker's, or its executor's, of whom there is one; what they hold may
+// be sent.
+unsafe impl Send for Rest {}
+// SAFETY: as above.
+unsafe impl Sync for Rest {}
+
+impl Rest {
+    pub(super) const fn new() -> Self {
+        Self {
+            stack: Cell::new(null_mut()),
+            lease: Cell::new(null()),
+            on_cpu: AtomicU32::new(0),
+            is_light: AtomicBool::new(false),
+            is_over: Cell::new(false),
+            run: Cell::new(None),
+            shell: Cell::new(None),
+        }
+    }
+
+    /// Prepares a light worker that hasn't been listed yet.
+    fn set_up(&self, shell: Shell, run: Box<dyn FnOnce() + Send>, own: *const Inner) {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let place = NEXT.fetch_add(1, Ordering::Relaxed) % PLACES;
+        let top = shell.top().wrapping_sub((place + 1) * STEP);
+        // SAFETY: the upper end of a stack that nobody uses, which is larger; aligned to 64 bytes.
+        unsafe {
+            top.cast::<*const Inner>().write(own);
+            self.stack
+                .set(prepare(top, first_instruction as *const () as usize));
+        }
+        self.run.set(Some(run));
+        self.shell.set(Some(shell));
+        self.is_light.store(true, Ordering::Relaxed); // the list tells others
+    }
+
+    /// Switches to a light worker at rest from a host's own stack.
+    ///
+    /// # Safety
+    /// The caller must be its host, and `base` where it says that it goes on.
+    pub(super) unsafe fn continue_from(&self, base: *mut Stack, left: *mut u32) {
+        // SAFETY: the caller's promise.
+        unsafe { switch_keep_fs(base, self.stack.get(), left) };
+    }
+
+    /// Its function has returned: it gives its stack back, which its host has left.
+    pub(super) fn bury(&self) {
+        drop(self.shell.take());
+    }
+
+    /// Its host has taken the lease, and decides who is next.
+    pub(super) fn is_over(&self) {
+        self.is_over.set(true);
+    }
+
+    /// True if it is a light worker that has ended so.
+    #[inline(always)]
+    pub(super) fn was_over(&self) -> bool {
+        self.is_over.get()
+    }
+}
+
+impl Inner {
+    /// True while the worker, which the caller has claimed, can't be executed.
+    #[inline(always)]
+    pub(super) fn is_locked(&self) -> bool {
+        is_locked_or_rests(&self.control.thread, &self.rest.on_cpu, |thread| {
+            // SAFETY: the runtime's threads are in type-stable memory.
+            !unsafe { ThreadView::at(thread) }.is_locked_as(&raw const self.control)
+        })
+    }
+
+    /// Makes the calling thread the only one who may execute the worker; `own` is its own thread if
+    /// it is a worker that decides, which may claim itself.
+    #[inline(always)]
+    pub(super) fn claim_by(&self, own: *mut c_void) -> Claim {
+        let control = &self.control;
+        let is_own = || !own.is_null() && control.thread.load(Ordering::Relaxed) == own;
+        control.state.claim(|| !is_own() && self.is_locked())
+    }
+
+    /// Brings what a switch to a light worker at rest touches into the CPU's cache.
+    #[inline(always)]
+    pub(super) fn prefetch_rest(&self) {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let at = self.rest.stack.get().cast::<i8>();
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe {
+            _mm_prefetch::<_MM_HINT_T0>(at);
+            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64));
+        }
+    }
+
+    /// The whole of which the runtime knows the first part.
+    #[inline(always)]
+    fn as_control(&self) -> *mut WorkerControl {
+        from_ref(self).cast_mut().cast()
+    }
+
+    /// The light worker continues after it was at rest, on its own stack: first of all it takes the
+    /// lease that was left with it, unless its host has got it.
+    #[inline(always)]
+    fn goes_on(&self) {
+        let lease = self.rest.lease.replace(null());
+        if !lease.is_null()
+            && let Some(runtime) = runtime::table()
+        {
+            let own = self.control.thread.load(Ordering::Relaxed);
+            // SAFETY: who decided has left a lease that it had taken, which names this worker.
+            unsafe {
+                let (own, lease) = (own.expose_provenance(), lease.expose_provenance());
+                call_by_jumps(runtime.pass_lease, own, lease);
+            }
+        }
+    }
+}
+
+/// The worker `next`, which is at rest, is to run on the calling thread, a host that has taken the
+/// lease: it is that one from the moment when it gets the lease.
+#[inline(always)]
+fn leave_host_to(next: &Inner, thread: *mut c_void, lease: &Lease) {
+    next.control.thread.store(thread, Ordering::Relaxed); // it is claimed: nobody else asks
+    lease.worker.set(next.as_control());
+}
+
+/// As [`change`], by a host on its own stack, whose thread that is.
+pub(super) fn host_next(next: &Inner, thread: *mut c_void, lease: &Lease) {
+    leave_host_to(next, thread, lease);
+    next.rest.lease.set(null());
+}
+
+/// The calling worker has taken the lease and decided for `next`, a light one at rest. Returns when
+/// the caller is executed again.
+///
+/// # Safety
+/// As said; the lease is one that workers may decide with.
+#[inline(always)]
+pub(super) unsafe fn change(runtime: &Runtime, next: &Inner, lease: &Lease) {
+    // SAFETY: the runtime has stored the calling worker here, which has an `Inner` and goes on.
+    let own = unsafe { &*lease.worker.get().cast::<Inner>() };
+    if own.rest.is_light.load(Ordering::Relaxed) {
+        leave_host_to(next, own.control.thread.load(Ordering::Relaxed), lease);
+        next.rest.lease.set(lease);
+        own.rest.on_cpu.store(1, Ordering::Relaxed);
+        own.control.thread.store(null_mut(), Ordering::Release); // it is at rest,
+        // SAFETY: the next one is claimed and off its stack, as the claim found.
+        unsafe {
+            switch_keep_fs(
+                own.rest.stack.as_ptr(),
+                next.rest.stack.get(),
+                own.rest.on_cpu.as_ptr(), // once this is 0
+            );
+        }
+        own.goes_on();
+    } else {
+        let thread = give_host(next);
+        let lease = from_ref(lease).expose_provenance();
+        // SAFETY: the host is the claimed worker's, and the lease is the caller's.
+        unsafe { call_by_jumps(runtime.pass_lease, thread.expose_provenance(), lease) };
+    }
+}
+
+/// Gives a claimed light worker at rest an idle host, which it runs on when it is executed: the
+/// host's thread. Waits if there is none and none can be made.
+#[cold]
+pub(super) fn give_host(inner: &Inner) -> *mut c_void {
+    let (host, thread) = hosts::take();
+    host.runs_next(inner);
+    inner.control.thread.store(thread, Ordering::Relaxed); // as in `leave_host_to`
+    // SAFETY: the host was claimed, and isn't locked.
+    unsafe { ThreadView::at(thread).becomes(inner.as_control()) };
+    thread
+}
+
+/// Where a light worker begins: its `Inner` is at the stack pointer.
+#[unsafe(naked)]
+extern "C" fn first_instruction() {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_undefined rip", // unwinders stop here
+        "mov rdi, [rsp]",
+        "xor ebp, ebp",
+        "and rsp, -16",
+        "call {}",
+        "ud2",
+        ".cfi_endproc",
+        sym main,
+    )
+}
+
+extern "C" fn main(own: &Inner) -> ! {
+    own.goes_on();
+    if let Some(run) = own.rest.run.take() {
+        run(); // it catches panics
+    }
+    // SAFETY: it is never continued; the host frees the stack, and the runtime holds the context.
+    unsafe { hosts::end(own, own.rest.stack.as_ptr(), own.rest.on_cpu.as_ptr()) };
+    unreachable!("a light worker came back after its end")
+}
+
+/// Starts a light worker that runs `f`: one without a thread of its own, which takes a stack and no
+/// more, and whose yields to other light ones are the quickest. It is listed at once, and runs when
+/// a scheduler executes it. The completion is its result.
+///
+/// Schedulers execute it, and are told of it, as of any other worker. What is different:
+///
+/// - Its thread-locals are those of a thread that it shares with others, one after another. Between
+///   two calls of [`super::yield_now`] they stay the same, whatever it waits for; after one it may
+///   find others, and other light workers may have used these meanwhile. That goes for all that
+///   libc knows by thread: owners of recursive locks, `errno`, `pthread_self`, signal masks. So
+///   nothing of a thread-local may be held over a yield.
+/// - It has no thread id ([`Context::thread_id`]) and no niceness, and `pthread_exit` must not be
+///   called.
+/// - It is quick if its scheduler lets workers decide ([`super::enter_in_place`]); else a yield
+///   costs as much as any worker's.
+/// - In the child of a fork one that was at rest there, since it had yielded, is as it was.
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// use raddle::ums::{self, CompletionList, Reason};
+/// let list = CompletionList::new()?;
+/// let count = || (0..3usize).map(|i| { ums::yield_now(i).unwrap(); i }).sum::<usize>();
+/// let (_, result) = ums::spawn_light(&list, count)?;
+/// let schedules = raddle::spawn(move || {
+///     ums::enter_in_place(&list, |scheduler, reason| match reason {
+///         Reason::Startup => {
+///             let listed = scheduler.list().dequeue(None).expect("a worker").next().expect("it");
+///             scheduler.execute(listed).expect("it is new")
+///         }
+///         Reason::Yielded { worker, .. } => scheduler.resume(worker).expect("it is ours"),
+///         Reason::Blocked { .. } => scheduler.leave(), // its end
+///     })
+/// });
+/// schedules.join().unwrap()?;
+/// assert_eq!(result.wait()?, 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`io::ErrorKind::OutOfMemory`] if there is no memory for its stack, and
+/// [`io::ErrorKind::Unsupported`] without an engine.
+pub fn spawn_light<T: Send + 'static>(
+    list: &CompletionList,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<(Context, Completion<T>)> {
+    let context = Context::new(list);
+    let result = spawn_light_with(crate::light::STACK_SIZE, &context, f)?;
+    Ok((context, result))
+}
+
+/// As [`spawn_light`], with the context, and a stack of at least so many bytes.
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// # use raddle::ums::{self, CompletionList, Context};
+/// let context = Context::new(&CompletionList::new()?);
+/// let _result = ums::spawn_light_with(16 << 10, &context, || 5)?;
+/// assert!(ums::spawn_light_with(16 << 10, &context, || 5).is_err()); // it has a worker
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of [`spawn_light`], and [`Error::InUse`].
+pub fn spawn_light_with<T: Send + 'static>(
+    stack_bytes: usize,
+    context: &Context,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<Completion<T>> {
+    let (promise, completion) = completion::pair();
+    spawn_light_boxed(stack_bytes, context, Box::new(move || promise.run(f)))?;
+    Ok(completion)
+}
+
+/// As [`spawn_light_with`], of a function that doesn't unwind.
+pub(super) fn spawn_light_boxed(
+    stack_bytes: usize,
+    context: &Context,
+    run: Box<dyn FnOnce() + Send>,
+) -> io::Result<()> {
+    runtime::table().ok_or(Error::Unsupported)?;
+    let inner = &context.0;
+    if inner.in_use.swap(true, Ordering::Relaxed) {
+        return Err(Error::InUse.into());
+    }
+    let shell = match take_shell(stack_bytes) {
+        Ok(shell) => shell,
+        Err(error) => {
+            inner.in_use.store(false, Ordering::Relaxed);
+            return Err(error);
+        }
+    };
+    let held = Arc::into_raw(Arc::clone(inner)); // until it was taken as ended
+    inner.rest.set_up(shell, run, held);
+    context.list_as(WorkerState::LISTED);
+    Ok(())
+}

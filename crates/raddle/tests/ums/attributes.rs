@@ -1,0 +1,43 @@
+//! What contexts know of their workers' threads.
+
+use super::in_place::Shared;
+use super::on_carriers;
+use raddle::ums::{self, CompletionList};
+use std::sync::mpsc;
+
+#[test]
+fn a_context_tells_its_threads_niceness_cpus_and_pthread() {
+    on_carriers(|| {
+        let list = CompletionList::new().unwrap();
+        let (tell, told) = mpsc::channel();
+        let (go, goes) = mpsc::channel();
+        let (worker, handle) = ums::spawn(&list, move || {
+            // SAFETY: asks for a number.
+            tell.send(unsafe { libc::pthread_self() }).unwrap();
+            goes.recv().unwrap();
+        })
+        .unwrap();
+        assert_eq!(
+            worker.niceness().unwrap_err().raw_os_error(),
+            Some(libc::ESRCH)
+        );
+        let shared = Shared::new(&list, 1);
+        raddle::scope(|scope| {
+            let schedules = scope.spawn(|| shared.run());
+            let pthread = told.recv().unwrap();
+            assert_eq!(worker.pthread(), Some(pthread));
+            let before = worker.niceness().unwrap();
+            worker.set_niceness(before + 1).unwrap();
+            assert_eq!(worker.niceness().unwrap(), before + 1);
+            let cpus = worker.cpus().unwrap();
+            assert!(!cpus.is_empty());
+            worker.set_cpus(&cpus[..1]).unwrap();
+            assert_eq!(worker.cpus().unwrap(), cpus[..1]);
+            assert!(worker.set_cpus(&[]).is_err());
+            go.send(()).unwrap();
+            schedules.join().unwrap();
+        });
+        handle.join().unwrap();
+        assert_eq!(worker.cpus().unwrap_err().raw_os_error(), Some(libc::ESRCH));
+    });
+}

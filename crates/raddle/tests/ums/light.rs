@@ -1,0 +1,236 @@
+//! Light workers.
+
+use super::in_place::{Shared, ends};
+use super::{Heard, Turns, on_carriers, sleep_unseen};
+use raddle::completion::{Completion, Failure};
+use raddle::ums::{self, Cause, CompletionList, Context, State};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
+
+fn spawn<T: Send + 'static>(
+    list: &CompletionList,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> Completion<T> {
+    ums::spawn_light(list, f).unwrap().1
+}
+
+/// Runs the workers of `list` on so many schedulers in whose place they decide; what was heard.
+fn schedule(list: &CompletionList, workers: usize, schedulers: usize) -> Vec<Heard> {
+    let shared = Shared::new(list, workers);
+    raddle::scope(|scope| {
+        let run = |_| scope.spawn(|| shared.run().0);
+        let threads: Vec<_> = (0..schedulers).map(run).collect();
+        threads
+            .into_iter()
+            .flat_map(|it| it.join().unwrap())
+            .collect()
+    })
+}
+
+fn count(heard: &[Heard], what: &Heard) -> usize {
+    heard.iter().filter(|it| *it == what).count()
+}
+
+#[test]
+fn light_workers_take_turns_and_keep_their_values() {
+    on_carriers(|| {
+        let list = CompletionList::new().unwrap();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let results: Vec<_> = (0..10usize)
+            .map(|me| {
+                let order = Arc::clone(&order);
+                spawn(&list, move || {
+                    let mut sum = 0.5 * me as f64;
+                    for i in 0..100 {
+                        order.lock().unwrap().push(me);
+                        ums::yield_now(i).unwrap();
+                        assert!(ums::current().is_some());
+                        sum += i as f64;
+                    }
+                    sum
+                })
+            })
+            .collect();
+        let heard = schedule(&list, 10, 1);
+        let yields = heard.iter().filter(|it| matches!(it, Heard::Yielded(_)));
+        assert_eq!(yields.count(), 1000);
+        assert!(ends(&heard) >= 10, "{heard:?}");
+        for (me, result) in results.into_iter().enumerate() {
+            assert_eq!(result.wait().unwrap(), 0.5 * me as f64 + 4950.0);
+        }
+        let first: Vec<_> = order.lock().unwrap()[..10].to_vec();
+        assert_eq!(first, (0..10).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_light_worker_that_blocks_holds_nobody_up_and_keeps_its_thread_meanwhile() {
+    thread_local!(static OWN: Cell<usize> = const { Cell::new(0) });
+    on_carriers(|| {
+        let list = CompletionList::new().unwrap();
+        let all = Arc::new(Barrier::new(8)); // each waits for all others
+        let results: Vec<_> = (1..=8usize)
+            .map(|me| {
+                let all = Arc::clone(&all);
+                spawn(&list, move || {
+                    for i in 0..5 {
+                        OWN.set(me);
+                        all.wait();
+                        std::thread::sleep(Duration::from_micros(50));
+                        assert_eq!(OWN.get(), me, "nobody else was on the thread");
+                        ums::yield_now(i).unwrap();
+                    }
+                })
+            })
+            .collect();
+        let heard = schedule(&list, 8, 1);
+        assert!(
+            count(&heard, &Heard::Blocked(Cause::Call)) >= 8,
+            "{heard:?}"
+        );
+        results.into_iter().for_each(|it| it.wait().unwrap());
+    });
+}
+
+#[test]
+fn a_light_worker_in_the_kernel_holds_nobody_up() {
+    on_carriers(|| {
+        let list = CompletionList::new().unwrap();
+        let sleeps = spawn(&list, || sleep_unseen(30_000_000));
+        let yields = spawn(&list, || (0..50).for_each(|i| ums::yield_now(i).unwrap()));
+        let heard = schedule(&list, 2, 1);
+        assert!(
+            count(&heard, &Heard::Blocked(Cause::Kernel)) >= 1,
+            "{heard:?}"
+        );
+        sleeps.wait().unwrap();
+        yields.wait().unwrap();
+    });
+}
+
+#[test]
+fn light_workers_and_others_take_turns_on_several_schedulers() {
+    on_carriers(|| {
+        let list = CompletionList::new().unwrap();
+        let work = |me: usize| {
+            move || {
+                for i in 0..300 {
+                    ums::yield_now(i).unwrap();
+                    if (i + me).is_multiple_of(97) {
+                        std::thread::sleep(Duration::from_micros(20));
+                    }
+                    if (i + me).is_multiple_of(61) {
+                        std::thread::yield_now();
+                    }
+                }
+                me
+            }
+        };
+        let light: Vec<_> = (0..12).map(|me| spawn(&list, work(me))).collect();
+        let full: Vec<_> = (0..4)
+            .map(|me| ums::spawn(&list, work(me)).unwrap().1)
+            .collect();
+        schedule(&list, 16, 3);
+        for (me, result) in light.into_iter().enumerate() {
+            assert_eq!(result.wait().unwrap(), me);
+        }
+        for (me, handle) in full.into_iter().enumerate() {
+            assert_eq!(handle.join().unwrap(), me);
+        }
+    });
+}
+
+#[test]
+fn schedulers_that_decide_themselves_execute_light_workers_too() {
+    on_carriers(|| {
+        let list = CompletionList::new().unwrap();
+        let left = AtomicUsize::new(6);
+        let results: Vec<_> = (0..6usize)
+            .map(|me| {
+                spawn(&list, move || {
+                    for i in 0..20 {
+                        ums::yield_now(i).unwrap();
+                        std::thread::sleep(Duration::from_micros(10));
+                    }
+                    me
+                })
+            })
+            .collect();
+        let heard = raddle::scope(|scope| scope.spawn(|| Turns::run(&list, &left)).join().unwrap());
+        assert_eq!(
+            heard
+                .iter()
+                .filter(|it| matches!(it, Heard::Yielded(_)))
+                .count(),
+            120
+        );
+        assert!(ends(&heard) >= 6, "{heard:?}");
+        for (me, result) in results.into_iter().enumerate() {
+            assert_eq!(result.wait().unwrap(), me);
+        }
+    });
+}
+
+#[test]
+fn a_panic_is_the_light_workers_own() {
+    on_carriers(|| {
+        let list = CompletionList::new().unwrap();
+        let panics = spawn(&list, || -> u8 {
+            ums::yield_now(0).unwrap();
+            panic!("no answer")
+        });
+        let goes_on = spawn(&list, || ums::yield_now(1).unwrap());
+        schedule(&list, 2, 1);
+        assert!(matches!(panics.wait(), Err(Failure::Panicked(_))));
+        goes_on.wait().unwrap();
+    });
+}
+
+#[test]
+fn a_light_context_says_what_its_worker_does() {
+    on_carriers(|| {
+        let list = CompletionList::new().unwrap();
+        let context = Context::new(&list);
+        let result = ums::spawn_light_with(16 << 10, &context, || ums::current().unwrap());
+        assert_eq!(context.state(), State::Listed);
+        assert!(
+            ums::spawn_light_with(16 << 10, &context, || ()).is_err(),
+            "it has a worker"
+        );
+        schedule(&list, 1, 1);
+        assert!(result.unwrap().wait().unwrap() == context);
+        assert!(context.has_ended());
+        assert_eq!(context.thread_id(), None);
+    });
+}
+
+/// Their hosts block signals while they are idle: one for the process finds another thread.
+#[test]
+fn idle_hosts_take_no_signals() {
+    static CAUGHT: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn catch(_: i32) {
+        CAUGHT.fetch_add(1, Ordering::SeqCst);
+    }
+    let catch = catch as extern "C" fn(i32) as *const () as usize;
+    // SAFETY: the handler only counts.
+    unsafe { libc::signal(libc::SIGUSR2, catch) };
+    on_carriers(|| {
+        let list = CompletionList::new().unwrap();
+        let all = Arc::new(Barrier::new(5));
+        for _ in 0..5 {
+            let all = Arc::clone(&all);
+            drop(spawn(&list, move || _ = all.wait())); // a host each
+        }
+        schedule(&list, 5, 1);
+        for _ in 0..20 {
+            let before = CAUGHT.load(Ordering::SeqCst);
+            // SAFETY: a signal to this process, which has a handler.
+            unsafe { libc::kill(libc::getpid(), libc::SIGUSR2) };
+            while CAUGHT.load(Ordering::SeqCst) == before {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+}
