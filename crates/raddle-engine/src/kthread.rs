@@ -22,7 +22,7 @@ pub const STACK_SIZE: usize = 64 * 1024;
 pub type Entry = extern "C" fn(usize, *mut u8) -> !;
 
 /// Starts a kernel thread on `stack_size` bytes of fresh stack. It starts with every signal
-/// blocked, and with the creator's FS and GS bases.
+/// blocked, and with the creator's FS and GS bases. The lowest page of its stack is a guard.
 ///
 /// # Errors
 /// ENOMEM or EAGAIN.
@@ -92,6 +92,8 @@ fn spawn_as(flags: usize, entry: Entry, argument: usize, stack_size: usize) -> i
         Ok(stack) => stack,
         Err(errno) => return errno,
     };
+    // SAFETY: just mapped, and nobody's yet. Without the guard (ENOMEM) the stack is as good.
+    let _ = unsafe { mem::protect(stack, mem::PAGE_SIZE, 0) };
     let top = stack.wrapping_add(stack_size - 64);
     let (all, mut old) = (u64::MAX, 0u64);
     // SAFETY: the mask is restored below; the child runs `entry` on memory that is its own.

@@ -36,9 +36,11 @@ use raddle_sched::policy::{
     SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen,
 };
 use raddle_sys::abi::{PollFd, Timespec};
-use raddle_sys::{nr, sys};
+use raddle_sys::{mem, nr, sys};
 
-pub(crate) const STACK: usize = 128 * 1024;
+/// What it remembers is on its stack, while it is made perhaps in three copies.
+pub(crate) const STACK: usize =
+    (3 * size_of::<Watch>() + 64 * 1024).next_multiple_of(mem::PAGE_SIZE);
 /// How often the CPUs that may be used are counted, while something runs.
 const FOLLOW_NS: u64 = 2_000_000_000;
 /// Carriers that it keeps a memory of; more are looked at without one.
