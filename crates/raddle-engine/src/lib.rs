@@ -70,6 +70,7 @@ mod quotas;
 pub mod ring;
 pub mod roster;
 pub mod sides;
+mod sight;
 pub mod signals;
 pub mod stacks;
 mod stand_in;

@@ -20,19 +20,19 @@ use crate::clock;
 use crate::descriptor::OwnDescriptor;
 use crate::engine::ENGINE;
 use crate::helpers::POKE;
-use crate::idle;
 use crate::inspect;
 use crate::kthread;
 use crate::metronome::{self, Metronomes};
 use crate::plugins;
 use crate::quotas::Quotas;
 use crate::sides::{MAX_ALL, Side};
+use crate::sight::Sight;
 use crate::stand_in::{self, StandIn};
 use crate::turn::Turn;
 use crate::ums;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use raddle_sched::policy::{
-    self, Act, BLIND_NS, BLOCKED_NS, BUSY_NS, Demand, Found, Look, SETTLED_NS, SOON_NS, STARVED_NS,
+    self, Act, BLIND_NS, BLOCKED_NS, BUSY_NS, Demand, Found, Look, SETTLED_NS, STARVED_NS,
     SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen,
 };
 use raddle_sys::abi::{PollFd, Timespec};
@@ -165,20 +165,6 @@ struct Plan {
     timeout_ns: Option<u64>,
     /// See the module.
     on_guard: bool,
-}
-
-/// What all carriers together showed.
-#[derive(Default)]
-struct Sight {
-    acted: bool,
-    running: bool,
-    /// A carrier has switched since the last look.
-    progress: bool,
-    /// The next look must not come later than this.
-    within_ns: Option<u64>,
-    watch: bool,
-    /// A carrier waits in the kernel, in others' way.
-    stuck: bool,
 }
 
 const POLLIN: i16 = 1;
@@ -569,44 +555,5 @@ fn see_to_signals(carrier: &Carrier, found: Found) {
     }
     if chaos::strikes(Point::HandOff) {
         ENGINE.hand_off(carrier);
-    }
-}
-
-impl Sight {
-    /// Lets another carrier run in the place of one that waits in the kernel; false if it doesn't.
-    fn replace(&mut self, carrier: &Carrier, found: Found) -> bool {
-        if carrier.handed_off.load(Ordering::Relaxed) != 0 {
-            // Its thread came back, woke others, and sits in the kernel again.
-            idle::give_queue_away(carrier);
-            ums::replace(carrier);
-            return true;
-        }
-        let tid = carrier.kernel_tid.load(Ordering::Relaxed);
-        // If it went to sleep for want of work meanwhile, it has said so before.
-        let sits = found.waits || kthread::is_waiting(tid);
-        if sits && carrier.state() == CarrierState::Running {
-            ENGINE.hand_off(carrier);
-            self.stuck = true;
-            ENGINE.pins.note(carrier); // it takes a while: after the others have been helped
-            self.acted = true;
-            true
-        } else {
-            // The kernel has other threads to run; asking it often would add one.
-            self.look_within((found.held_ns / 2).clamp(BLOCKED_NS, BUSY_NS));
-            false
-        }
-    }
-
-    /// True if a carrier that has nothing else to do should wait for timers and descriptors now.
-    fn has_to_poll(&mut self, now_ns: u64) -> bool {
-        let left_ns = idle::polling_matters_ns().saturating_sub(now_ns);
-        if left_ns > SOON_NS {
-            self.look_within(left_ns - SOON_NS);
-        }
-        left_ns <= SOON_NS
-    }
-
-    fn look_within(&mut self, ns: u64) {
-        self.within_ns = Some(self.within_ns.map_or(ns, |within| within.min(ns)));
     }
 }

@@ -21,7 +21,7 @@
 //! A worker that yields may *decide in place*, if its scheduler lets it: it takes the lease, calls
 //! the scheduler's procedure itself, and [passes](pass) the lease to the next worker, without a
 //! switch to the scheduler. While it decides it is an ordinary thread, which may be preempted, wait
-//! and be woken as others; nobody can execute it ([`raddle_interface::ThreadView::is_locked`]).
+//! and be woken as others; nobody can execute it ([`raddle_interface::ThreadView::is_locked_as`]).
 //!
 //! Sysmon may take a lease that is newer than the one it looked for. So a worker without a lease
 //! may run; it parks as other threads do, and to yield it goes through its list first.

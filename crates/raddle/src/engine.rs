@@ -268,9 +268,11 @@ impl Engine {
     /// # use raddle::runtime::{Status, status};
     /// # if status() != Status::Green { return Ok(()); }
     /// let engine = raddle::engine::Engine::builder().build()?;
-    /// let thread = engine.spawn(|| ())?;
+    /// let count = std::sync::Arc::new(());
+    /// let counted = count.clone();
+    /// let _thread = engine.spawn(move || drop(counted))?;
     /// engine.wait()?;
-    /// assert!(thread.is_finished());
+    /// assert_eq!(std::sync::Arc::strong_count(&count), 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

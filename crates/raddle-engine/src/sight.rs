@@ -1,0 +1,60 @@
+//! What sysmon has seen in one look at all carriers, and when it must look again.
+
+use crate::carrier::{Carrier, CarrierState};
+use crate::engine::ENGINE;
+use crate::{idle, kthread, ums};
+use core::sync::atomic::Ordering;
+use raddle_sched::policy::{BLOCKED_NS, BUSY_NS, Found, SOON_NS};
+
+/// What all carriers together showed.
+#[derive(Default)]
+pub(crate) struct Sight {
+    pub(crate) acted: bool,
+    pub(crate) running: bool,
+    /// A carrier has switched since the last look.
+    pub(crate) progress: bool,
+    /// The next look must not come later than this.
+    pub(crate) within_ns: Option<u64>,
+    pub(crate) watch: bool,
+    /// A carrier waits in the kernel, in others' way.
+    pub(crate) stuck: bool,
+}
+
+impl Sight {
+    /// Lets another carrier run in the place of one that waits in the kernel; false if it doesn't.
+    pub(crate) fn replace(&mut self, carrier: &Carrier, found: Found) -> bool {
+        if carrier.handed_off.load(Ordering::Relaxed) != 0 {
+            // Its thread came back, woke others, and sits in the kernel again.
+            idle::give_queue_away(carrier);
+            ums::replace(carrier);
+            return true;
+        }
+        let tid = carrier.kernel_tid.load(Ordering::Relaxed);
+        // If it went to sleep for want of work meanwhile, it has said so before.
+        let sits = found.waits || kthread::is_waiting(tid);
+        if sits && carrier.state() == CarrierState::Running {
+            ENGINE.hand_off(carrier);
+            self.stuck = true;
+            ENGINE.pins.note(carrier); // it takes a while: after the others have been helped
+            self.acted = true;
+            true
+        } else {
+            // The kernel has other threads to run; asking it often would add one.
+            self.look_within((found.held_ns / 2).clamp(BLOCKED_NS, BUSY_NS));
+            false
+        }
+    }
+
+    /// True if a carrier that has nothing else to do should wait for timers and descriptors now.
+    pub(crate) fn has_to_poll(&mut self, now_ns: u64) -> bool {
+        let left_ns = idle::polling_matters_ns().saturating_sub(now_ns);
+        if left_ns > SOON_NS {
+            self.look_within(left_ns - SOON_NS);
+        }
+        left_ns <= SOON_NS
+    }
+
+    pub(crate) fn look_within(&mut self, ns: u64) {
+        self.within_ns = Some(self.within_ns.map_or(ns, |within| within.min(ns)));
+    }
+}
