@@ -469,7 +469,7 @@ static void tries_all(int reason, uintptr_t payload, void *parameter) {
         IS(raddle_ums_execute(sleeper.context), -EINVAL); /* listed */
         IS(raddle_ums_context_delete(sleeper.context), -EBUSY);
         IS(raddle_ums_thread_create(&thread, NULL, sleeper.context, sleeps, NULL), -EBUSY);
-        IS(raddle_ums_query(unused, 4, &value), -EINVAL);
+        IS(raddle_ums_query(unused, RADDLE_UMS_AFFINITY + 1, &value), -EINVAL);
         IS(raddle_ums_query(unused, -1, &value), -EINVAL);
         IS(raddle_ums_set(unused, RADDLE_UMS_STATE, 0), -EINVAL);
         OK(raddle_ums_dequeue(list, -1, &item));
