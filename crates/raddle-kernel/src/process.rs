@@ -171,6 +171,8 @@ fn lives(child: isize) -> bool {
 /// `execve(2)`, `execveat(2)`: the new program inherits the caller's signal mask, and what it
 /// blocks and hasn't taken; none of the runtime's own signals.
 pub extern "C" fn exec(frame: &Frame) -> Outcome {
+    let carrier = Carrier::current();
+    carrier.child_shares.store(SHARES, Ordering::Relaxed); // no handler changes the mask
     signal::expose_mask();
     signal::routing::lend_pending();
     let closed = signal::is_virtual().then(own_signals::close);
@@ -180,6 +182,7 @@ pub extern "C" fn exec(frame: &Frame) -> Outcome {
         own_signals::open(closed);
     }
     signal::routing::take_pending_back();
+    carrier.child_shares.store(0, Ordering::Relaxed);
     signal::hide_mask();
     Outcome::of(result)
 }
