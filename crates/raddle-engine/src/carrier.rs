@@ -162,7 +162,7 @@ pub struct Carrier {
     /// a swap then. Written by sysmon.
     pub(crate) watched: AtomicU32,
 
-    /// [`SHARES`] while this carrier makes a child process that shares memory, [`LEFT`] once the
+    /// [`SHARES`] while this carrier calls `execve`, or makes a child that shares memory, [`LEFT`] once the
     /// child has left this carrier for its own. Meanwhile no other thread may get the carrier, nor
     /// this one another: the child knows by this word what it is. Written by the carrier and by the
     /// child (release), which the carrier waits for (acquire).
