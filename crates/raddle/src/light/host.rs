@@ -12,10 +12,10 @@
 use super::group::GROUP;
 use super::token::Token;
 use super::{stack, timers};
+use crate::first::begin_in;
 use raddle_context::{Context, prepare, switch_keep_fs};
 use raddle_interface::HostControl;
 use raddle_sched::{RunQueue, Task, TaskRef, Wake};
-use std::arch::naked_asm;
 use std::cell::Cell;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -166,21 +166,7 @@ unsafe fn run<F: FnOnce()>(captured: *mut u8) {
 /// Where a light thread begins: its address is at the stack pointer.
 #[unsafe(naked)]
 extern "C" fn first_instruction() {
-    naked_asm!(
-        ".cfi_startproc",
-        ".cfi_undefined rip", // unwinders stop here
-        "mov rdi, [rsp]",
-        "xor ebp, ebp",
-        "and rsp, -16",
-        // Not a call: nobody returns from there, and the CPU would take the return of whoever
-        // continues after the thread's end for the one of this call.
-        "lea rax, [rip + 2f]",
-        "push rax",
-        "jmp {}",
-        "2: ud2",
-        ".cfi_endproc",
-        sym main,
-    )
+    begin_in!(main)
 }
 
 extern "C" fn main(light: &'static Light) -> ! {

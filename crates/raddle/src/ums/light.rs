@@ -21,12 +21,12 @@ use super::context::{Context, Inner};
 use super::list::CompletionList;
 use super::{Error, hosts};
 use crate::completion::{self, Completion};
+use crate::first::begin_in;
 use crate::light::{Shell, take_shell};
 use crate::runtime;
 use raddle_context::{Context as Stack, call_by_jumps, prepare, switch_keep_fs};
 use raddle_interface::{Claim, Lease, Runtime, ThreadView, WorkerControl, WorkerState};
 use raddle_sched::worker_state::is_locked_or_rests;
-use std::arch::naked_asm;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::io;
@@ -232,17 +232,7 @@ pub(super) fn give_host(inner: &Inner) -> *mut c_void {
 /// Where a light worker begins: its `Inner` is at the stack pointer.
 #[unsafe(naked)]
 extern "C" fn first_instruction() {
-    naked_asm!(
-        ".cfi_startproc",
-        ".cfi_undefined rip", // unwinders stop here
-        "mov rdi, [rsp]",
-        "xor ebp, ebp",
-        "and rsp, -16",
-        "call {}",
-        "ud2",
-        ".cfi_endproc",
-        sym main,
-    )
+    begin_in!(main)
 }
 
 extern "C" fn main(own: &Inner) -> ! {
