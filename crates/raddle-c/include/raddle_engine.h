@@ -32,8 +32,7 @@ typedef struct raddle_engine_options {
      * Instead of `policy` one of the program's own: the functions of raddle_policy.h, which are
      * called on threads of the engine. Here they may call libc, allocate and lock, but must not
      * wait for the engine's own threads. Calls don't overlap. `create` is called once for each
-     * engine, by who creates it. A thread's tid is 0 before it has run, and ran_ns is how long it
-     * has had a carrier. A policy that picks something else than a thread it has, picks nothing
+     * engine, by who creates it. ran_ns is how long a thread has had a carrier. A policy that picks something else than a thread it has, picks nothing
      * while it has some, or is in one call for a second has failed: it isn't called again, threads
      * run first come, first served from then on, a line on the standard error says so, and so does
      * raddle_engine_failure(). `destroy` is called in the end, unless a call never returns. The

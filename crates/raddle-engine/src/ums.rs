@@ -58,6 +58,9 @@ pub fn adopt(thread: &Thread, maker: &Thread) {
     // SAFETY: null, or a control that its maker keeps until the worker has ended.
     if let Some(control) = unsafe { control.as_ref() } {
         thread.is_routed();
+        control.thread_id.store(thread.tid(), Ordering::Relaxed);
+        let storage = thread.fs.get() as usize;
+        control.storage.store(storage, Ordering::Relaxed);
         control
             .thread
             .store(thread.as_ptr().cast(), Ordering::Release);

@@ -20,7 +20,7 @@ pub use ums::{Ended, Lease, ListControl, ThreadView, WorkerControl};
 pub const SYMBOL: &CStr = c"raddle_runtime";
 
 /// Changes whenever the table's meaning does.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// The environment variable by which a program that loads the runtime itself asks that threads be
 /// green on request only.

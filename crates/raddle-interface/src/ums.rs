@@ -4,7 +4,7 @@ use core::cell::Cell;
 use core::ffi::c_void;
 use core::mem::offset_of;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use raddle_sched::worker_state::is_locked;
 use raddle_sched::{CompletionList, Link, WorkerState};
 
@@ -30,6 +30,11 @@ pub struct WorkerControl {
     /// The runtime's thread. Stored by the runtime before the worker is listed first; of a light
     /// worker by who has claimed it.
     pub thread: AtomicPtr<c_void>,
+    /// What `gettid` returns to it. Stored by the runtime before `thread`, as is the next one; both
+    /// stay 0 for a light worker.
+    pub thread_id: AtomicU32,
+    /// Its thread-local storage, whose address is its `pthread_t`.
+    pub storage: AtomicUsize,
 }
 
 // SAFETY: the list is shared by its own means, and the rest is atomic or guarded by the state.
@@ -45,6 +50,8 @@ impl WorkerControl {
             state: WorkerState::new(),
             list,
             thread: AtomicPtr::new(null_mut()),
+            thread_id: AtomicU32::new(0),
+            storage: AtomicUsize::new(0),
         }
     }
 }

@@ -394,9 +394,6 @@ impl Member {
     /// On the thread itself.
     pub(crate) fn begin(&self) {
         OWN.set(self.0.number());
-        if self.0.0.custom.is_some() {
-            ums::note_thread();
-        }
     }
 }
 

@@ -104,8 +104,8 @@ mod place;
 mod scheduler;
 
 pub use claimed::Claimed;
+pub(crate) use context::as_worker;
 pub use context::{Context, State, current, spawn, spawn_with, yield_now};
-pub(crate) use context::{as_worker, note_thread};
 pub use light::{spawn_light, spawn_light_with};
 pub use list::{CompletionList, Items};
 pub use scheduler::{

@@ -84,7 +84,7 @@ static void enqueue(void *state, struct raddle_policy_thread *thread, uint32_t r
     struct queue *queue = state;
     if (reason > RADDLE_PREEMPTED || now_ns == 0 || thread->user[1] != (reason != RADDLE_NEW))
         abort();
-    if (reason != RADDLE_NEW && thread->tid == 0) abort();
+    if (thread->tid == 0) abort();
     thread->user[1] = 1; /* it isn't new any more */
     *next_of(thread) = NULL;
     if (queue->first == NULL) queue->first = thread;

@@ -166,7 +166,7 @@ static void contexts_tell_and_keep(void) {
     struct worker worker;
     IS(raddle_ums_current() == NULL, 1);
     start(turns.list, &worker, knows_itself, &worker.context);
-    IS(ask(worker.context, RADDLE_UMS_THREAD_ID), 0);
+    IS(ask(worker.context, RADDLE_UMS_THREAD_ID) != 0, 1);
     IS(ask(worker.context, RADDLE_UMS_USER_CONTEXT), 0);
     OK(raddle_ums_set(worker.context, RADDLE_UMS_USER_CONTEXT, 42));
     IS(ask(worker.context, RADDLE_UMS_USER_CONTEXT), 42);
@@ -299,7 +299,7 @@ static void calls_that_nobody_knows_block(void) {
     OK(pipe(ends_of_pipe));
     start(turns.list, &worker, sits_in_the_kernel, NULL);
     run(&turns);
-    IS(turns.kernels, 1);
+    IS(turns.kernels >= 1, 1); /* a page of the program may be away, too */
     IS(turns.sum, 5);
     finish(&worker);
     raddle_ums_list_delete(turns.list);
@@ -336,7 +336,7 @@ static void page_faults_block(void) {
     OK(ioctl(faults, UFFDIO_REGISTER, &range));
     start(turns.list, &worker, touches, NULL);
     run(&turns);
-    IS(turns.kernels, 1);
+    IS(turns.kernels >= 1, 1); /* a page of the program may be away, too */
     IS((intptr_t)finish(&worker), 'z');
     raddle_ums_list_delete(turns.list);
 }

@@ -206,8 +206,11 @@ static void contexts_tell_of_their_threads(void) {
     raddle_ums_context *context;
     uintptr_t value;
     OK(raddle_ums_context_create(shared.list, &context));
-    OK(raddle_ums_thread_create(&main_threads[0], NULL, context, asks_of_itself, NULL));
     IS(raddle_ums_query(context, RADDLE_UMS_AFFINITY, &value), -ESRCH);
+    OK(raddle_ums_thread_create(&main_threads[0], NULL, context, asks_of_itself, NULL));
+    OK(raddle_ums_query(context, RADDLE_UMS_AFFINITY, &value)); /* though it hasn't run */
+    OK(raddle_ums_query(context, RADDLE_UMS_PTHREAD, &value));
+    IS(value, (uintptr_t)main_threads[0]);
     run(&shared, 1);
     OK(pthread_join(main_threads[0], NULL));
     IS(raddle_ums_set(context, RADDLE_UMS_NICENESS, 0), -ESRCH);

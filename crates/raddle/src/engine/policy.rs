@@ -253,7 +253,7 @@ impl fmt::Display for Failure {
 /// impl Policy for ByTerms {
 ///     fn enqueue(&mut self, thread: Runnable, _: Reason) {
 ///         assert_eq!(thread.name(), Some("weaver"));
-///         println!("{:?} can run", thread.thread_id());
+///         println!("{} can run", thread.thread_id());
 ///         self.0.push(thread);
 ///     }
 ///     fn pick(&mut self) -> Option<Runnable> {
@@ -297,9 +297,9 @@ impl Runnable {
         self.worker.birth.nice
     }
 
-    /// Its id (`gettid(2)`); `None` before it has run.
-    pub fn thread_id(&self) -> Option<i32> {
-        self.worker.context.thread_id()
+    /// Its id (`gettid(2)`).
+    pub fn thread_id(&self) -> i32 {
+        self.worker.context.thread_id().unwrap_or(0) // only listed workers are shown: they have one
     }
 
     /// [`crate::Builder::deadline`], counted from becoming runnable.

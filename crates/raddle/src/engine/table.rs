@@ -44,7 +44,7 @@ pub struct TableThread {
     pub ran_ns: u64,
     /// From becoming runnable on, in nanoseconds; 0 for none.
     pub deadline_ns: u64,
-    /// What `gettid` returns to it; 0 before it has run.
+    /// What `gettid` returns to it.
     pub tid: u32,
     /// -20 to 19.
     pub nice: i32,
@@ -189,7 +189,7 @@ fn shown(thread: &Runnable) -> *mut TableThread {
             user: (*at).user,
             ran_ns: thread.ran().as_nanos() as u64,
             deadline_ns,
-            tid: thread.thread_id().map_or(0, i32::cast_unsigned),
+            tid: thread.thread_id().cast_unsigned(),
             nice: thread.nice(),
             sched_class: match thread.priority() {
                 0 if deadline_ns != 0 => DEADLINE,

@@ -27,12 +27,12 @@ impl Context {
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
     /// # use raddle::ums::{self, CompletionList};
     /// let (worker, _) = ums::spawn(&CompletionList::new()?, || ())?;
-    /// assert!(worker.niceness().is_err()); // it has no thread id before it runs
+    /// assert_eq!(worker.niceness()?, 0);
     /// # Ok::<(), std::io::Error>(())
     /// ```
     ///
     /// # Errors
-    /// `ESRCH` before the worker runs first and after its end, and of a light one.
+    /// `ESRCH` while the worker has no thread, after its end, and of a light one.
     pub fn niceness(&self) -> io::Result<i32> {
         let id = self.asked()?;
         // SAFETY: errno is the calling thread's; -1 may be an answer.
@@ -51,7 +51,8 @@ impl Context {
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
     /// # use raddle::ums::{self, CompletionList};
     /// let (worker, _) = ums::spawn(&CompletionList::new()?, || ())?;
-    /// assert!(worker.set_niceness(5).is_err()); // it has no thread id before it runs
+    /// worker.set_niceness(5)?;
+    /// assert_eq!(worker.niceness()?, 5);
     /// # Ok::<(), std::io::Error>(())
     /// ```
     ///
@@ -70,7 +71,7 @@ impl Context {
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
     /// # use raddle::ums::{self, CompletionList};
     /// let (worker, _) = ums::spawn(&CompletionList::new()?, || ())?;
-    /// assert!(worker.cpus().is_err()); // it has no thread id before it runs
+    /// assert!(!worker.cpus()?.is_empty());
     /// # Ok::<(), std::io::Error>(())
     /// ```
     ///
@@ -93,7 +94,9 @@ impl Context {
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
     /// # use raddle::ums::{self, CompletionList};
     /// let (worker, _) = ums::spawn(&CompletionList::new()?, || ())?;
-    /// assert!(worker.set_cpus(&[0]).is_err()); // it has no thread id before it runs
+    /// let allowed = worker.cpus()?;
+    /// worker.set_cpus(&allowed[..1])?;
+    /// assert_eq!(worker.cpus()?, allowed[..1]);
     /// # Ok::<(), std::io::Error>(())
     /// ```
     ///

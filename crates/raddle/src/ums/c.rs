@@ -178,7 +178,6 @@ pub unsafe extern "C" fn raddle_ums_context_delete(inner: Option<&Inner>) -> c_i
 
 /// What a worker of C's begins with.
 struct Beginning {
-    context: Context,
     start: Start,
     argument: *mut c_void,
 }
@@ -186,13 +185,8 @@ struct Beginning {
 extern "C-unwind" fn begin(at: *mut c_void) -> *mut c_void {
     // SAFETY: made for this thread by `raddle_ums_thread_create`.
     let beginning = unsafe { Box::from_raw(at.cast::<Beginning>()) };
-    let Beginning {
-        context,
-        start,
-        argument,
-    } = *beginning;
-    context.note_thread();
-    drop(context); // from here on nothing is left to drop: the thread may exit anywhere
+    // From here on nothing is left to drop: the thread may exit anywhere.
+    let Beginning { start, argument } = *beginning;
     let mut result = null_mut();
     // SAFETY: the header's promise.
     spread(&mut || result = unsafe { start(argument) });
@@ -215,11 +209,7 @@ pub unsafe extern "C" fn raddle_ums_thread_create(
         return -EFAULT;
     };
     let context = context(inner);
-    let beginning = Box::into_raw(Box::new(Beginning {
-        context: Context::clone(&context),
-        start,
-        argument,
-    }));
+    let beginning = Box::into_raw(Box::new(Beginning { start, argument }));
     let made = as_worker(&context, || {
         // SAFETY: the attributes are C's, and `begin` frees what it is passed.
         match unsafe { pthread_create(thread, attributes, begin, beginning.cast()) } {

@@ -12,7 +12,7 @@ use raddle_interface::{WorkerControl, WorkerState};
 use std::io;
 use std::ptr::{NonNull, null};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
 /// What a context is. From its thread's start until the thread was listed as ended and taken, the
@@ -25,9 +25,6 @@ pub(super) struct Inner {
     pub(super) rest: Rest,
     /// True once a thread was asked for.
     pub(super) in_use: AtomicBool,
-    pub(super) thread_id: AtomicI32,
-    /// Stored before `thread_id` (release).
-    pthread: AtomicUsize,
     user: AtomicUsize,
     /// The next of the items that a C program took from a list.
     pub(super) next_item: AtomicPtr<Inner>,
@@ -87,8 +84,6 @@ impl Context {
         Self(Arc::new(Inner {
             control: WorkerControl::new(&raw const list.control),
             in_use: AtomicBool::new(false),
-            thread_id: AtomicI32::new(0),
-            pthread: AtomicUsize::new(0),
             user: AtomicUsize::new(0),
             next_item: AtomicPtr::new(std::ptr::null_mut()),
             rest: Rest::new(),
@@ -122,32 +117,41 @@ impl Context {
         self.0.user.store(word, Ordering::Relaxed);
     }
 
-    /// The worker's thread id (`gettid(2)`); `None` before it runs first, and of a light one.
+    /// The worker's thread id (`gettid(2)`), as soon as it has a thread; `None` of a light one.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
-    /// # use raddle::ums::{self, CompletionList, Context, State};
-    /// let (worker, _) = ums::spawn(&CompletionList::new()?, || ())?;
-    /// assert_eq!(worker.thread_id(), None); // nobody has executed it
+    /// # use raddle::ums::{self, CompletionList, Context};
+    /// let list = CompletionList::new()?;
+    /// assert_eq!(Context::new(&list).thread_id(), None);
+    /// let (worker, _) = ums::spawn(&list, || ())?;
+    /// assert!(worker.thread_id().is_some());
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn thread_id(&self) -> Option<i32> {
-        Some(self.0.thread_id.load(Ordering::Acquire)).filter(|&id| id != 0)
+        let control = &self.0.control;
+        if control.thread.load(Ordering::Acquire).is_null() {
+            return None;
+        }
+        let id = control.thread_id.load(Ordering::Relaxed).cast_signed();
+        Some(id).filter(|&id| id != 0)
     }
 
-    /// The worker's `pthread_t`, which is the address of libc's block for the thread; `None` before
-    /// it runs first, and of a light one.
+    /// The worker's `pthread_t`, which is the address of libc's block for the thread, as soon as it
+    /// has a thread; `None` of a light one.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
-    /// # use raddle::ums::{self, CompletionList};
-    /// let (worker, _) = ums::spawn(&CompletionList::new()?, || ())?;
-    /// assert_eq!(worker.pthread(), None); // nobody has executed it
+    /// # use raddle::ums::{self, CompletionList, Context};
+    /// let list = CompletionList::new()?;
+    /// assert_eq!(Context::new(&list).pthread(), None);
+    /// let (worker, _) = ums::spawn(&list, || ())?;
+    /// assert!(worker.pthread().is_some());
     /// # Ok::<(), std::io::Error>(())
     /// ```
     pub fn pthread(&self) -> Option<libc::pthread_t> {
         self.thread_id()?;
-        Some(self.0.pthread.load(Ordering::Relaxed) as libc::pthread_t)
+        Some(self.0.control.storage.load(Ordering::Relaxed) as libc::pthread_t)
     }
 
     /// What the worker does.
@@ -273,11 +277,8 @@ pub fn spawn_with<T: Send + 'static>(
     context: &Context,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
-    let own = context.clone();
     as_worker(context, || {
         builder.into_std().spawn(move || {
-            own.note_thread();
-            drop(own);
             let (mut f, mut value) = (Some(f), None);
             spread(&mut || value = f.take().map(|f| f()));
             value.expect("it was called once")
@@ -292,20 +293,6 @@ impl Context {
         let link = NonNull::from(&*self.0).cast();
         // SAFETY: it is in no list, and the runtime's reference, or the caller's, holds it.
         unsafe { self.0.list.push(link) };
-    }
-
-    pub(super) fn note_thread(&self) {
-        // SAFETY: they ask for numbers.
-        let (id, pthread) = unsafe { (libc::gettid(), libc::pthread_self()) };
-        self.0.pthread.store(pthread as usize, Ordering::Relaxed);
-        self.0.thread_id.store(id, Ordering::Release); // partner of `thread_id`
-    }
-}
-
-/// The calling worker's context knows the thread's id from now on.
-pub(crate) fn note_thread() {
-    if let Some(own) = current() {
-        own.note_thread();
     }
 }
 

@@ -17,18 +17,16 @@ fn a_context_tells_its_threads_niceness_cpus_and_pthread() {
             goes.recv().unwrap();
         })
         .unwrap();
-        assert_eq!(
-            worker.niceness().unwrap_err().raw_os_error(),
-            Some(libc::ESRCH)
-        );
+        assert_eq!(worker.niceness().unwrap(), 0);
+        worker.set_niceness(3).unwrap(); // before it has run
         let shared = Shared::new(&list, 1);
         raddle::scope(|scope| {
             let schedules = scope.spawn(|| shared.run());
             let pthread = told.recv().unwrap();
             assert_eq!(worker.pthread(), Some(pthread));
-            let before = worker.niceness().unwrap();
-            worker.set_niceness(before + 1).unwrap();
-            assert_eq!(worker.niceness().unwrap(), before + 1);
+            assert_eq!(worker.niceness().unwrap(), 3);
+            worker.set_niceness(4).unwrap();
+            assert_eq!(worker.niceness().unwrap(), 4);
             let cpus = worker.cpus().unwrap();
             assert!(!cpus.is_empty());
             worker.set_cpus(&cpus[..1]).unwrap();
@@ -38,6 +36,10 @@ fn a_context_tells_its_threads_niceness_cpus_and_pthread() {
             schedules.join().unwrap();
         });
         handle.join().unwrap();
+        assert_eq!(
+            worker.niceness().unwrap_err().raw_os_error(),
+            Some(libc::ESRCH)
+        );
         assert_eq!(worker.cpus().unwrap_err().raw_os_error(), Some(libc::ESRCH));
     });
 }
