@@ -23,6 +23,7 @@ use crate::helpers::POKE;
 use crate::inspect;
 use crate::kthread;
 use crate::metronome::{self, Metronomes};
+use crate::pages;
 use crate::plugins;
 use crate::quotas::Quotas;
 use crate::sides::{MAX_ALL, Side};
@@ -31,6 +32,7 @@ use crate::stand_in::{self, StandIn};
 use crate::turn::Turn;
 use crate::ums;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
+use raddle_sched::TaskList;
 use raddle_sched::policy::{
     self, Act, BLIND_NS, BLOCKED_NS, BUSY_NS, Demand, Found, Look, SETTLED_NS, STARVED_NS,
     SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen,
@@ -373,6 +375,7 @@ impl Watch {
     /// Looks at every running carrier.
     fn see(&mut self, now_ns: u64) -> Sight {
         let mut sight = Sight::default();
+        let relieved = TaskList::new();
         for (at, carrier) in watched() {
             let (seen, found) = (&mut self.seen[at], &mut self.found[at]);
             if carrier.state() != CarrierState::Running {
@@ -401,10 +404,14 @@ impl Watch {
                 }
             }
             sight.progress |= found.switches_on() && carrier.side() == 0;
-            if found.backlog_lasts {
+            if !found.switches_on() {
+                pages::relieve(carrier, &relieved);
+            }
+            if found.backlog_lasts && !pages::suffices(carrier) {
                 sight.acted |= ENGINE.wake_one();
             }
         }
+        ENGINE.inject_all(relieved);
         sight
     }
 
@@ -431,7 +438,8 @@ impl Watch {
                     waits: posted
                         || !carrier.queue.is_empty()
                         || holds_scheduler
-                        || waits_beside(carrier),
+                        || waits_beside(carrier)
+                        || found.computes && pages::owes(carrier),
                     fresh,
                     unattended,
                 },
