@@ -185,7 +185,10 @@ impl Pages {
     }
 
     fn own(&self, carrier: &Carrier) -> Option<&'static Own> {
-        if carrier.queueless.get() != 0 || carrier.is_apart() || ENGINE.has_computing() {
+        if carrier.queueless.get() != 0 || carrier.is_apart() {
+            return None;
+        }
+        if !ENGINE.is_started() || ENGINE.has_computing() {
             return None;
         }
         match own_of(carrier) {

@@ -8,6 +8,7 @@ use crate::descriptors::{is_in_background, is_nonblocking, look_up};
 use crate::files;
 use crate::helped;
 use crate::messages::{Message, send_message, write_vector};
+use crate::poll::ask_about;
 use crate::signal::{self, Delivered};
 use crate::time::millisecond_deadline;
 use core::sync::atomic::Ordering;
@@ -17,7 +18,7 @@ use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, switch};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
-use raddle_sys::abi::{IoVec, PollFd};
+use raddle_sys::abi::IoVec;
 use raddle_sys::{err, errno, is_err, nr, sys};
 
 pub(crate) const DONTWAIT: usize = 0x40;
@@ -290,13 +291,7 @@ fn read_vector(fd: usize, entry: &Entry, vector: usize, count: usize, len: usize
 pub(crate) fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
     let ready = until_ready(fd, entry, way, |_| {
         let events = if way == Way::In { 1 } else { 4 };
-        let mut poll = PollFd {
-            fd: fd as i32,
-            events,
-            revents: 0,
-        };
-        // SAFETY: a live structure.
-        match unsafe { sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) } {
+        match ask_about(fd, events) {
             0 if is_nonblocking(fd) => 1,
             // The kernel stops the process, or says EIO.
             0 if way == Way::In && entry.kind() == Kind::Terminal && is_in_background(fd) => 1,

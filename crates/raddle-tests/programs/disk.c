@@ -372,7 +372,7 @@ CASE(reads_go_on_beside_a_thread_that_computes)
     join(computing);
 }
 
-/* Each child reads the same file by itself, while its parent's reads wait. */
+/* Each child reads the same file, alone and with others, while its parent's reads wait. */
 CASE(fork_while_dropped_blocks_are_read)
 {
     start_readers();
@@ -380,6 +380,7 @@ CASE(fork_while_dropped_blocks_are_read)
         await_reads(20);
         pid_t child = (pid_t)GET(fork());
         if (child == 0) {
+            read_at_random(number(8));
             read_by_many(file, 8);
             _exit(5);
         }
