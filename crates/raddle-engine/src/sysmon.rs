@@ -428,18 +428,17 @@ impl Watch {
                 continue;
             }
             let found = self.found[at];
-            let holds_scheduler = !found.computes && ums::is_leased(carrier);
+            let holds_others = holds_others(carrier, found);
             let demand = match ENGINE.sides.of(carrier) {
                 Some(_) => Demand {
-                    waits: waits_beside(carrier) || holds_scheduler,
+                    waits: waits_beside(carrier) || holds_others,
                     ..Demand::default()
                 },
                 None => Demand {
                     waits: posted
                         || !carrier.queue.is_empty()
-                        || holds_scheduler
-                        || waits_beside(carrier)
-                        || found.computes && pages::owes(carrier),
+                        || holds_others
+                        || waits_beside(carrier),
                     fresh,
                     unattended,
                 },
@@ -527,6 +526,15 @@ fn watched() -> impl Iterator<Item = (usize, &'static Carrier)> {
 fn goes_on_since_ns(carrier: &Carrier, switches: u64) -> Option<u64> {
     let since_ns = carrier.thread_or_none().and_then(Turn::goes_on_since_ns);
     since_ns.filter(|_| carrier.switches.load(Ordering::Relaxed) == switches)
+}
+
+/// True if a carrier keeps what others need: a scheduler of UMS, while it waits in the kernel; or
+/// files open for requests of its ring's, while it computes.
+fn holds_others(carrier: &Carrier, found: Found) -> bool {
+    match found.computes {
+        true => pages::owes(carrier),
+        false => ums::is_leased(carrier),
+    }
 }
 
 /// True if `carrier` should let go of its thread for a reason that only side engines have.

@@ -416,9 +416,13 @@ CASE(reads_go_on_while_carriers_come_and_go)
    as soon as they are over. */
 CASE(a_closed_file_is_let_go)
 {
+    pthread_t computing = 0;
     start_readers();
     int other = (int)GET(open("data", O_RDONLY));
     for (int i = 0; i < 10; i++) {
+        if (i == 5) {
+            computing = start(compute_until_over, NULL);
+        }
         int locked = (int)GET(open("data", O_RDONLY));
         GET(flock(locked, LOCK_EX));
         IS(dup2(locked, file), file);
@@ -432,5 +436,6 @@ CASE(a_closed_file_is_let_go)
         GET(flock(other, LOCK_UN));
     }
     stop_readers();
+    join(computing);
     close(other);
 }
