@@ -383,11 +383,12 @@ RADDLE_API int raddle_pool_task_at(raddle_pool pool, int priority, raddle_task *
 
 /*
  * Waits for a task and stores what it returned; result may be null. A task that has not started
- * runs here and now, unless its pool is one of RADDLE_WAITS_ONLY; one that waits for itself waits
- * for ever. The handle is gone then, also after -ECANCELED.
+ * runs here and now, unless its pool is one of RADDLE_WAITS_ONLY. The handle is gone then, also
+ * after -ECANCELED.
  *
  *   -ECANCELED  it was cancelled, or dropped with its pool, before it started
  *   -ECHILD     its pool is of the process that this one was forked from
+ *   -EDEADLK    the calling thread is in the task, which goes on
  *   -EBUSY      another thread waits for it
  */
 RADDLE_API int raddle_task_wait(raddle_task task, void **result);

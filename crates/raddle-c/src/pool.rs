@@ -99,6 +99,7 @@ impl From<TaskError> for Errno {
         Self(match error {
             TaskError::Cancelled | TaskError::Discarded => libc::ECANCELED,
             TaskError::Forked => libc::ECHILD,
+            TaskError::WaitsForItself => libc::EDEADLK,
             _ => libc::ENOTRECOVERABLE,
         })
     }

@@ -1,7 +1,7 @@
 //! What is done wrongly, or in the wrong place, is answered by type, and harms nobody.
 
 use raddle::completion::{self, Failure};
-use raddle::pool::{Pending, Pool, PoolRef, QueueError, Stats, TaskError, join, queue};
+use raddle::pool::{Pending, Pool, PoolRef, QueueError, Stats, Task, TaskError, join, queue};
 use raddle::runtime::{Status, status};
 use raddle::thread::SelfJoin;
 use raddle::{Builder, light};
@@ -31,6 +31,38 @@ fn a_thread_does_not_wait_for_itself() {
     assert!(joins_itself(named, raddle::thread::JoinHandle::join));
     let light = |run: Box<dyn FnOnce() + Send>| light::spawn(run);
     assert!(joins_itself(light, light::JoinHandle::join));
+}
+
+/// Waits for the task that `from` brings, which can't end before: how it was refused.
+fn refused(from: &mpsc::Receiver<Task<()>>) -> bool {
+    let task = from.recv_timeout(Duration::from_secs(20)).unwrap();
+    matches!(task.wait(), Err(TaskError::WaitsForItself))
+}
+
+#[test]
+fn a_task_does_not_wait_for_itself() {
+    let pool = Pool::new();
+    let (tell, told) = mpsc::channel();
+    let (to, from) = mpsc::channel();
+    let task = pool.task(move || tell.send(refused(&from)).unwrap());
+    to.send(task.unwrap()).unwrap();
+    assert!(told.recv_timeout(Duration::from_secs(20)).unwrap());
+}
+
+#[test]
+fn a_task_does_not_wait_for_one_that_runs_it() {
+    let pool = Pool::new();
+    let inner = Pool::builder().workers(1).max_workers(1).build().unwrap();
+    let (gate, shut) = mpsc::channel::<()>();
+    let waits = move || shut.recv().unwrap_or(());
+    inner.queue(waits).unwrap(); // what is queued next runs where it is waited for
+    let (to, from) = mpsc::channel();
+    let (tell, told) = mpsc::channel();
+    let waits = inner.task(move || refused(&from)).unwrap();
+    let outer = pool.task(move || tell.send(waits.wait().unwrap()).unwrap());
+    to.send(outer.unwrap()).unwrap();
+    assert!(told.recv_timeout(Duration::from_secs(20)).unwrap());
+    drop(gate);
 }
 
 #[test]

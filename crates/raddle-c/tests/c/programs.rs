@@ -78,6 +78,7 @@ cases! { parking, "tests/programs/parking.c":
 
 cases! { misuse, "tests/programs/misuse.c":
     work_waits_for_a_thread,
+    a_task_does_not_wait_for_itself,
     threads_of_others_may_use_all_that_is_for_any_thread,
     stacks_too_small_are_refused,
 }

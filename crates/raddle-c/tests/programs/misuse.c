@@ -110,6 +110,28 @@ static void work_waits_for_a_thread(void) {
     IS(ran, 2); /* what was refused ran, but for what needed a thread of its own */
 }
 
+static raddle_task own_task;
+
+static void *waits_for_itself(void *argument) {
+    OK(raddle_completion_wait(stolen, NULL)); /* until own_task is known */
+    IS(raddle_task_wait(own_task, NULL), -EDEADLK);
+    IS(raddle_task_wait(own_task, NULL), -EBADF);
+    OK(raddle_completion_set(*(raddle_completion *)argument, NULL));
+    return argument;
+}
+
+static void a_task_does_not_wait_for_itself(void) {
+    raddle_pool pool;
+    raddle_completion done;
+    OK(raddle_completion_create(&stolen));
+    OK(raddle_completion_create(&done));
+    OK(raddle_pool_create(&pool, NULL));
+    OK(raddle_pool_task(pool, &own_task, waits_for_itself, &done));
+    OK(raddle_completion_set(stolen, NULL));
+    OK(raddle_completion_wait(done, NULL));
+    OK(raddle_pool_dispose(pool, 0, -1));
+}
+
 static void *five(void *argument) {
     (void)argument;
     return number(5);
@@ -188,6 +210,7 @@ static void stacks_too_small_are_refused(void) {
 int main(int count, char **arguments) {
     static const struct test_case cases[] = {
         {"work_waits_for_a_thread", work_waits_for_a_thread},
+        {"a_task_does_not_wait_for_itself", a_task_does_not_wait_for_itself},
         {"threads_of_others_may_use_all_that_is_for_any_thread",
          threads_of_others_may_use_all_that_is_for_any_thread},
         {"stacks_too_small_are_refused", stacks_too_small_are_refused},

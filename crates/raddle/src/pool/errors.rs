@@ -131,6 +131,8 @@ pub enum TaskError {
     Discarded,
     /// It was queued before a fork, by which its pool's workers were left behind.
     Forked,
+    /// Who waits is in the task itself, or in another one that it runs while it waits for that.
+    WaitsForItself,
     /// It panicked, with this.
     Panicked(Box<dyn Any + Send>),
 }
@@ -167,6 +169,7 @@ impl fmt::Debug for TaskError {
             Self::Cancelled => out.write_str("Cancelled"),
             Self::Discarded => out.write_str("Discarded"),
             Self::Forked => out.write_str("Forked"),
+            Self::WaitsForItself => out.write_str("WaitsForItself"),
             Self::Panicked(_) => out.debug_tuple("Panicked").field(&self.message()).finish(),
         }
     }
@@ -178,6 +181,7 @@ impl fmt::Display for TaskError {
             Self::Cancelled => out.write_str("the task was cancelled"),
             Self::Discarded => out.write_str("the task was dropped before it started"),
             Self::Forked => out.write_str("the task was left to the parent process"),
+            Self::WaitsForItself => out.write_str("a task can't wait for its own end"),
             Self::Panicked(_) => {
                 write!(out, "the task panicked: {}", self.message().unwrap_or("?"))
             }

@@ -11,7 +11,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context as Polling, Poll};
 use std::time::Duration;
@@ -49,6 +49,15 @@ trait Work: Send + Sync {
     fn make_ready(&self);
     /// Takes the closure away from whoever would run it later.
     fn withdraw(&self, why: TaskError) -> bool;
+    /// Whether the calling thread is in the closure.
+    fn is_running_here(&self) -> bool;
+}
+
+/// A number that no other thread has which lives and isn't light; never 0. A light thread runs only
+/// tasks that it has consumed.
+fn own_number() -> usize {
+    thread_local!(static PLACE: u8 = const { 0 });
+    PLACE.with(|place| (&raw const *place).addr())
 }
 
 struct Body<F, T> {
@@ -57,6 +66,8 @@ struct Body<F, T> {
     /// What the closure needs is there. Written before the task is queued (release), read by who
     /// would run it (acquire).
     ready: AtomicBool,
+    /// [`own_number`] of who is in the closure, else 0. That thread's.
+    runner: AtomicUsize,
     token: CancelToken,
 }
 
@@ -73,7 +84,12 @@ impl<F: FnOnce() -> T + Send, T: Send> Work for Body<F, T> {
                 drop(closure);
                 Err(TaskError::Cancelled)
             }
-            false => catch_unwind(AssertUnwindSafe(closure)).map_err(TaskError::Panicked),
+            false => {
+                self.runner.store(own_number(), Ordering::Relaxed);
+                let outcome = catch_unwind(AssertUnwindSafe(closure));
+                self.runner.store(0, Ordering::Relaxed);
+                outcome.map_err(TaskError::Panicked)
+            }
         };
         producer.finish(outcome);
         true
@@ -91,6 +107,10 @@ impl<F: FnOnce() -> T + Send, T: Send> Work for Body<F, T> {
         producer.finish(Err(why));
         drop(closure);
         true
+    }
+
+    fn is_running_here(&self) -> bool {
+        self.runner.load(Ordering::Relaxed) == own_number()
     }
 }
 
@@ -118,6 +138,7 @@ where
     let work: Arc<dyn Work> = Arc::new(Body {
         closure: Mutex::new(Some((closure, producer))),
         ready: AtomicBool::new(ready),
+        runner: AtomicUsize::new(0),
         token: token.clone(),
     });
     let queued = Queued(work.clone());
@@ -161,7 +182,8 @@ impl<T: Send + 'static> Task<T> {
     /// built otherwise.
     ///
     /// # Errors
-    /// [`TaskError`] says why there is no result.
+    /// [`TaskError`] says why there is no result; [`TaskError::WaitsForItself`] if the calling
+    /// thread is in the task, which goes on then and whose result is forgotten.
     ///
     /// # Panics
     /// If the task was polled as a future before, and was ready.
@@ -266,6 +288,9 @@ impl<T: Send + 'static> Task<T> {
         if !outcome.is_done() {
             if self.pool.shared.is_forked() {
                 return Some(Err(TaskError::Forked));
+            }
+            if self.work.is_running_here() {
+                return Some(Err(TaskError::WaitsForItself));
             }
             if !blocking(|| outcome.wait(timeout)) {
                 return None;
