@@ -120,11 +120,12 @@ pub(crate) fn wait_ready(fd: usize, way: Way, sequence: u32, deadline_ns: u64) -
     }
 }
 
-/// Chaos: no try is made; the wait is told the present state.
+/// Chaos: no try is made; the wait is told the present state. In a terminal's background the try
+/// itself does something: it stops the process.
 #[cold]
-fn skips_try(fd: usize) -> bool {
+fn skips_try(fd: usize, entry: &Entry) -> bool {
     ENGINE.pump.rearm(fd as u32);
-    !is_nonblocking(fd)
+    !is_nonblocking(fd) && entry.kind() != Kind::Terminal
 }
 
 /// Repeats `attempt` until it gives anything but EAGAIN, waiting in between.
@@ -138,7 +139,7 @@ pub(crate) fn until_ready(
     let mut deadline_ns = 0;
     loop {
         let sequence = entry.sequence();
-        let result = if chaos::strikes(Point::Try) && skips_try(fd) {
+        let result = if chaos::strikes(Point::Try) && skips_try(fd, entry) {
             EAGAIN
         } else {
             attempt(sequence)
