@@ -213,6 +213,10 @@ pub struct Carrier {
     pub(crate) mailbox: AtomicPtr<Thread>,
     /// CPU time accounting.
     pub(crate) slices: Slices,
+    /// How its work comes.
+    pub(crate) stretch: crate::stretch::Stretch,
+    /// Its ring for page waits; null for none. Written by the carrier, once.
+    pub(crate) pages: AtomicPtr<crate::pages::Own>,
     /// The kernel's alternate signal stack of this carrier: lowest address and size in bytes.
     pub signal_stack: Cell<(usize, usize)>,
     /// The lowest address of its own stack, which has [`kthread::STACK_SIZE`] bytes; null for none.
@@ -329,6 +333,9 @@ impl Carrier {
     /// Ends or prevents the carrier's sleep on its wake word: from its own signal handler.
     pub fn wake_up_from_handler(&self) {
         self.wake_word.store(1, Ordering::SeqCst);
+        if !self.pages.load(Ordering::Relaxed).is_null() {
+            kthread::futex_wake(self.wake_word.as_ptr(), u32::MAX >> 1); // a request of its ring's
+        }
     }
 
     /// What the carrier is doing.

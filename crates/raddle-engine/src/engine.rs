@@ -11,6 +11,7 @@ use crate::direct::Direct;
 use crate::filters::Filters;
 use crate::helpers::Helpers;
 use crate::kept::Kept;
+use crate::pages::Pages;
 use crate::places::Slots;
 use crate::pump::Pump;
 use crate::ring::Ring;
@@ -61,6 +62,7 @@ pub struct Engine {
     pub helpers: Helpers,
     pub ring: Ring,
     pub direct: Direct,
+    pub pages: Pages,
     pub roster: Roster,
     pub(crate) signal_gate: SignalGate,
     pub sysmon: Sysmon,
@@ -129,6 +131,7 @@ impl Engine {
             helpers: Helpers::new(),
             ring: Ring::new(),
             direct: Direct::new(),
+            pages: Pages::new(),
             roster: Roster::new(),
             signal_gate: SignalGate::new(),
             sysmon: Sysmon::new(),
@@ -364,16 +367,26 @@ impl Engine {
     /// Appends a thread to the carrier's ring: after everything that waits there.
     #[inline(always)]
     pub fn push_ring(&self, carrier: &Carrier, task: TaskRef) {
-        if let Some(overflow) = carrier.queue.push(task) {
-            self.injector.push_all(overflow);
-        }
+        self.push_quietly(carrier, task);
         if self.wanted() > 1 && carrier.queue.ring_len() > 1 {
             self.backlog(carrier);
         }
     }
 
+    #[inline(always)]
+    fn push_quietly(&self, carrier: &Carrier, task: TaskRef) {
+        if let Some(overflow) = carrier.queue.push(task) {
+            self.injector.push_all(overflow);
+        }
+    }
+
     /// Makes a list of claimed threads runnable.
     pub fn unpark_all(&self, woken: TaskList) {
+        self.unpark_list(woken, true);
+    }
+
+    /// As [`Engine::unpark_all`]; nobody is woken to help on a carrier if it doesn't `call`.
+    pub(crate) fn unpark_list(&self, woken: TaskList, calls: bool) {
         if woken.is_empty() {
             return;
         }
@@ -386,7 +399,10 @@ impl Engine {
                     if carrier.queueless.get() == 0 && !Thread::of(task).is_woken_elsewhere() =>
                 {
                     latency::woken(carrier, task);
-                    self.push_ring(carrier, task);
+                    match calls {
+                        true => self.push_ring(carrier, task),
+                        false => self.push_quietly(carrier, task),
+                    }
                 }
                 _ => self.inject(task),
             }
@@ -474,6 +490,11 @@ impl Engine {
         self.wake_one();
     }
 
+    /// True if threads are known to compute: who is woken finds carriers held.
+    pub(crate) fn has_computing(&self) -> bool {
+        !self.spent.is_empty() || self.sysmon.is_on_guard()
+    }
+
     /// True if threads wait for whichever carrier comes first.
     #[inline(always)]
     pub fn has_posted(&self) -> bool {
@@ -519,7 +540,8 @@ impl Engine {
     pub(crate) fn wake_carrier(&self, carrier: &Carrier) {
         chaos::stop(Point::Wake);
         if carrier.wake_word.swap(1, Ordering::AcqRel) == 0 {
-            kthread::futex_wake(carrier.wake_word.as_ptr(), 1);
+            // All: the carrier itself, or a request of its ring's (`pages`).
+            kthread::futex_wake(carrier.wake_word.as_ptr(), u32::MAX >> 1);
         }
     }
 

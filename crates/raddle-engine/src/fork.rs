@@ -28,6 +28,7 @@ pub unsafe fn in_child() {
         ENGINE.helpers.reset();
         ENGINE.ring.reset();
         ENGINE.direct.reset();
+        ENGINE.pages.reset();
         ENGINE.pump.reset();
         ENGINE.signal_gate.reset();
         ENGINE.sysmon.reset();

@@ -16,7 +16,7 @@ use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::switch::{look_around, pick};
 use crate::thread::Thread;
-use crate::{alarms, bound, chaos, clock, kthread};
+use crate::{alarms, bound, chaos, clock, kthread, pages};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, timestamp};
@@ -51,13 +51,19 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
             carrier.attention.store(0, Ordering::Relaxed);
             (ENGINE.hooks().route_signals)();
         }
-        see_to_files();
+        see_to_files(carrier);
         if let Some(thread) = pick(carrier).or_else(|| search(carrier)) {
             return thread;
         }
         if !ENGINE.is_started() {
             wait_alone(carrier);
             continue;
+        }
+        carrier.stretch.end(carrier);
+        if pages::adopt(carrier)
+            && let Some(thread) = pick(carrier)
+        {
+            return thread;
         }
         Carrier::count(&carrier.parks);
         alarms::silence(carrier);
@@ -66,6 +72,7 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
         } else {
             sleep(carrier);
         }
+        carrier.stretch.begin(carrier);
         alarms::arm(carrier);
         carrier.set_state(CarrierState::Running);
         ENGINE.sysmon.carrier_awoke();
@@ -100,12 +107,13 @@ fn wait_alone(carrier: &Carrier) {
 }
 
 /// Takes what disks have done, and sees to it that what they are to do is known.
-fn see_to_files() {
+fn see_to_files(carrier: &Carrier) {
     if ENGINE.direct.has_events() {
         let woken = TaskList::new();
         ENGINE.direct.reap(&woken);
         ENGINE.unpark_all(woken);
     }
+    pages::look(carrier);
     ENGINE.ring.announce();
 }
 
@@ -142,7 +150,7 @@ fn rest(carrier: &Carrier) {
     sleep_as_spare(carrier);
 }
 
-/// Posts all that waits on `carrier`, for whichever comes first.
+/// Posts all that waits on `carrier`, for whichever comes first; and who waits for pages by it.
 pub(crate) fn give_queue_away(carrier: &Carrier) {
     let queued = TaskList::new();
     while let Some(task) = carrier
@@ -152,6 +160,7 @@ pub(crate) fn give_queue_away(carrier: &Carrier) {
     {
         queued.push(task);
     }
+    pages::relieve(carrier, &queued);
     ENGINE.post_all(queued);
 }
 
@@ -165,7 +174,12 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
     loop {
         let word = carrier.wake_word.as_ptr();
         match ENGINE.spare_ns(carrier) {
-            Some(ns) if kthread::futex_wait_for(word, 0, ns) => ENGINE.end_spare(carrier),
+            _ if pages::sleep(carrier) => {} // files stay open for what its ring still does
+            Some(ns) if kthread::futex_wait_for(word, 0, ns) => {
+                if pages::retire(carrier) {
+                    ENGINE.end_spare(carrier);
+                }
+            }
             Some(_) => {}
             None => kthread::futex_wait(word, 0),
         }
@@ -226,13 +240,13 @@ fn search<'a>(carrier: &Carrier) -> Option<&'a Thread> {
 /// Carriers whose switches a search remembers.
 const WATCHED: usize = 64;
 
-/// Notes how many switches each busy carrier has made; false if there is none.
+/// Notes how many switches each busy carrier has made; false if none may need help.
 fn watch_busy(carrier: &Carrier, seen: &mut [u64; WATCHED]) -> bool {
     let mut any = false;
     for (other, seen) in ENGINE.carriers().zip(seen) {
         if other.id.get() != carrier.id.get() && other.state() == CarrierState::Running {
             *seen = other.switches.load(Ordering::Relaxed);
-            any = true;
+            any |= !pages::suffices(other);
         }
     }
     any
@@ -254,7 +268,8 @@ fn steal_slots<'a>(carrier: &Carrier, seen: &[u64; WATCHED]) -> Option<&'a Threa
 /// Half of somebody's ring: one thread to run, the rest into the own ring.
 fn steal_rings<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     ENGINE.carriers().find_map(|other| {
-        if other.id.get() == carrier.id.get() || other.queue.ring_len() == 0 {
+        let is_other = other.id.get() != carrier.id.get();
+        if !is_other || other.queue.ring_len() == 0 || pages::suffices(other) {
             return None;
         }
         let task = carrier.queue.steal(&other.queue)?;
@@ -293,7 +308,11 @@ fn poll(carrier: &Carrier) {
     {
         deadline_ns = 0;
     }
-    let woken = ENGINE.pump.wait_until(deadline_ns);
+    let woken = match pages::sleep_with_pump(carrier, deadline_ns) {
+        Some(false) => ENGINE.pump.awake(),
+        Some(true) => ENGINE.pump.wait_until(0),
+        None => ENGINE.pump.wait_until(deadline_ns),
+    };
     chaos::stop(Point::Sleep);
     ENGINE.poller.store(0, Ordering::SeqCst);
     chaos::stop(Point::Sleep);
@@ -359,7 +378,9 @@ fn sleep(carrier: &Carrier) {
         || carrier.attention.load(Ordering::Relaxed) != 0;
     if !come_back {
         chaos::stop(Point::Sleep);
-        kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
+        if !pages::sleep(carrier) {
+            kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
+        }
     }
     chaos::stop(Point::Sleep);
     ENGINE.idle.take(id);

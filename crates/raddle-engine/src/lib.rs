@@ -25,6 +25,8 @@
 //! | [`roster`] | all kernel threads, and calls that all of them must make |
 //! | [`helpers`] | kernel threads for calls that only block |
 //! | [`ring`] | one kernel thread and an io_uring, for what waits for a disk |
+//! | [`pages`] | an io_uring of each carrier, for reads of the page cache that wait |
+//! | `stretch` | for how long a carrier runs without a pause, and in what pieces |
 //! | [`direct`] | reads past the page cache, which need no kernel thread |
 //! | `alarms` | the kernel's word that a carrier waits in the kernel |
 //! | [`metronome`] | a carrier's own timer, which ends turns that are all of one quantum |
@@ -63,6 +65,7 @@ mod latency;
 mod life;
 pub mod metronome;
 pub mod own_signals;
+pub mod pages;
 mod pins;
 mod places;
 pub mod plugins;
@@ -76,6 +79,7 @@ mod sight;
 pub mod signals;
 pub mod stacks;
 mod stand_in;
+mod stretch;
 pub mod switch;
 pub mod sysmon;
 pub mod thread;

@@ -198,7 +198,11 @@ impl Pump {
     /// Forgets what is known of a descriptor: it was closed or replaced.
     pub fn forget(&self, fd: u32) {
         if let Some(entry) = self.entry(fd) {
-            if self.has_waiters() && entry.epoch.load(Ordering::Relaxed) != 0 {
+            let is_waited_for = match entry.kind() {
+                Kind::Disk => !entry.list.lock().is_empty(),
+                _ => self.has_waiters() && entry.epoch.load(Ordering::Relaxed) != 0,
+            };
+            if is_waited_for {
                 keep_for_waiters(entry, fd);
             }
             entry.forget();
@@ -316,6 +320,23 @@ impl Pump {
         self.waiters.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// The running thread waits for something else about the file behind a number, until
+    /// [`Pump::let_go`]. It is woken if the program closes the number, and has kept the file then.
+    pub(crate) fn hold(&self, entry: &Entry, fd: u32) {
+        self.high.fetch_max(fd as usize + 1, Ordering::Relaxed);
+        let thread = Carrier::current().thread();
+        let mut list = entry.list.lock();
+        // SAFETY: the thread's own node, which is unlinked before it is used again.
+        unsafe { list.link(&thread.node, thread.task_ref(), fd as usize, ALONE) };
+    }
+
+    /// See [`Pump::hold`].
+    pub(crate) fn let_go(&self, entry: &Entry) {
+        let thread = Carrier::current().thread();
+        // SAFETY: the node is in this entry's list or in none.
+        unsafe { entry.list.lock().unlink(&thread.node) };
+    }
+
     #[inline(always)]
     fn park_until(&self, deadline_ns: u64) -> Wake {
         self.begin_wait();
@@ -411,6 +432,12 @@ impl Pump {
     /// Says that the caller is about to sleep in [`Pump::wait_until`]; then it must look again.
     pub(crate) fn announce_sleep(&self) {
         self.asleep.store(1, Ordering::SeqCst);
+    }
+
+    /// As [`Pump::wait_until`], when somebody else has waited and there are no events.
+    pub(crate) fn awake(&self) -> TaskList {
+        self.asleep.store(0, Ordering::SeqCst);
+        TaskList::new()
     }
 
     /// Waits for events until `deadline_ns` (`NEVER`: for ever; in the past: not at all).

@@ -23,7 +23,7 @@
 //! Where the kernel refuses (before Linux 6.7, `io_uring_disabled`, seccomp, no memory), and until
 //! the ring is there, transfers are for helpers. In the child of a fork there is no ring.
 
-mod queues;
+pub(crate) mod queues;
 
 use crate::carrier::{Carrier, PREEMPT};
 use crate::engine::ENGINE;
@@ -38,6 +38,8 @@ use raddle_sched::{SpinLock, TaskList, TaskRef, Wake};
 use raddle_sys::{err, errno};
 
 const STACK: usize = 64 * 1024;
+const ENTRIES: usize = 128;
+const COMPLETIONS: u32 = 4096;
 /// Transfers that are put into the ring before those that are done are looked at, and of which the
 /// ring's thread is told together.
 const AT_ONCE: u32 = 8;
@@ -168,8 +170,7 @@ impl Ring {
         let unannounced = self.unannounced.fetch_add(1, Ordering::SeqCst) + 1;
         // Who runs next here is likely to come for the same, unless somebody computes.
         let alone = Carrier::current().queue.is_empty();
-        let computes = !ENGINE.spent.is_empty() || ENGINE.sysmon.is_on_guard();
-        if unannounced >= AT_ONCE || alone || computes {
+        if unannounced >= AT_ONCE || alone || ENGINE.has_computing() {
             self.announce();
         }
     }
@@ -240,12 +241,14 @@ extern "C" fn ring_main(_: usize, stack: *mut u8) -> ! {
     }
     let ring = &ENGINE.ring;
     let word = ring.posted.as_ptr();
-    match Queues::make(word) {
-        Ok(mut queues) => {
+    let made = Queues::make(ENTRIES, COMPLETIONS);
+    let made = made.map(|mut queues| (queues.can_wait_for(word), queues));
+    match made {
+        Ok((true, mut queues)) => {
             ring.state.store(READY, Ordering::Release);
             serve(ring, &mut queues, word)
         }
-        Err(_) => {
+        _ => {
             ring.state.store(REFUSED, Ordering::Release);
             ENGINE.roster.leave();
             // SAFETY: this stack is nobody else's.

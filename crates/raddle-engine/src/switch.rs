@@ -10,7 +10,7 @@ use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::thread::{Thread, WaitKind};
 use crate::turn::Turn;
-use crate::{accounting, alarms, bound, chaos, clock, hosts, idle, latency, ums};
+use crate::{accounting, alarms, bound, chaos, clock, hosts, idle, latency, pages, ums};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
@@ -281,6 +281,7 @@ pub fn look_around(carrier: &Carrier) {
     carrier.now_ns.set(now_ns);
     ENGINE.unpark_all(ENGINE.timers.expire(now_ns));
     ENGINE.ring.announce();
+    pages::look(carrier);
     if ENGINE.pump.has_waiters() {
         ENGINE.unpark_all(ENGINE.pump.poll_now());
         ENGINE.unpark_all(ENGINE.pump.sweep_at(now_ns));

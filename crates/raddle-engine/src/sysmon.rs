@@ -23,6 +23,7 @@ use crate::helpers::POKE;
 use crate::inspect;
 use crate::kthread;
 use crate::metronome::{self, Metronomes};
+use crate::pages;
 use crate::plugins;
 use crate::quotas::Quotas;
 use crate::sides::{MAX_ALL, Side};
@@ -31,6 +32,7 @@ use crate::stand_in::{self, StandIn};
 use crate::turn::Turn;
 use crate::ums;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
+use raddle_sched::TaskList;
 use raddle_sched::policy::{
     self, Act, BLIND_NS, BLOCKED_NS, BUSY_NS, Demand, Found, Look, SETTLED_NS, STARVED_NS,
     SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen,
@@ -373,6 +375,7 @@ impl Watch {
     /// Looks at every running carrier.
     fn see(&mut self, now_ns: u64) -> Sight {
         let mut sight = Sight::default();
+        let relieved = TaskList::new();
         for (at, carrier) in watched() {
             let (seen, found) = (&mut self.seen[at], &mut self.found[at]);
             if carrier.state() != CarrierState::Running {
@@ -401,10 +404,14 @@ impl Watch {
                 }
             }
             sight.progress |= found.switches_on() && carrier.side() == 0;
-            if found.backlog_lasts {
+            if !found.switches_on() {
+                pages::relieve(carrier, &relieved);
+            }
+            if found.backlog_lasts && !pages::suffices(carrier) {
                 sight.acted |= ENGINE.wake_one();
             }
         }
+        ENGINE.inject_all(relieved);
         sight
     }
 
@@ -421,16 +428,16 @@ impl Watch {
                 continue;
             }
             let found = self.found[at];
-            let holds_scheduler = !found.computes && ums::is_leased(carrier);
+            let holds_others = holds_others(carrier, found);
             let demand = match ENGINE.sides.of(carrier) {
                 Some(_) => Demand {
-                    waits: waits_beside(carrier) || holds_scheduler,
+                    waits: waits_beside(carrier) || holds_others,
                     ..Demand::default()
                 },
                 None => Demand {
                     waits: posted
                         || !carrier.queue.is_empty()
-                        || holds_scheduler
+                        || holds_others
                         || waits_beside(carrier),
                     fresh,
                     unattended,
@@ -519,6 +526,15 @@ fn watched() -> impl Iterator<Item = (usize, &'static Carrier)> {
 fn goes_on_since_ns(carrier: &Carrier, switches: u64) -> Option<u64> {
     let since_ns = carrier.thread_or_none().and_then(Turn::goes_on_since_ns);
     since_ns.filter(|_| carrier.switches.load(Ordering::Relaxed) == switches)
+}
+
+/// True if a carrier keeps what others need: a scheduler of UMS, while it waits in the kernel; or
+/// files open for requests of its ring's, while it computes.
+fn holds_others(carrier: &Carrier, found: Found) -> bool {
+    match found.computes {
+        true => pages::owes(carrier),
+        false => ums::is_leased(carrier),
+    }
 }
 
 /// True if `carrier` should let go of its thread for a reason that only side engines have.

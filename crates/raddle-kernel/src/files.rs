@@ -7,9 +7,10 @@
 //!    (`pread64`) or always wait (O_DIRECT).
 //! 2. *Suspected*: as a quick one. It may have been an interrupt, or another process that had the
 //!    CPU; a second such call soon after makes the descriptor slow. Otherwise it is quick again.
-//! 3. *Slow*: `pread64` is tried by RWF_NOWAIT. What isn't all in memory, and every other call,
-//!    goes to the ring (`pread64`, `pwrite64`) or to a helper, whole: the kernel's rules of
-//!    positions, appends and locks between calls stay what they are.
+//! 3. *Slow*: `pread64` is tried by RWF_NOWAIT, and once more when what it wants should be in
+//!    memory. What isn't then, and every other call, goes to the ring (`pread64`, `pwrite64`) or to
+//!    a helper, whole: the kernel's rules of positions, appends and locks between calls stay what
+//!    they are.
 //! 4. *Direct*: it has waited, and goes past the page cache (O_DIRECT). Reads that name a place are
 //!    submitted by their thread; what the kernel refuses to submit is made as on a slow one.
 //! 5. Enough calls in a row that didn't wait, and the descriptor is quick again: one, if none has
@@ -23,8 +24,8 @@
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{disk, is_direct};
 use crate::io::{EAGAIN, NOWAIT, Way};
-use crate::procfs;
 use crate::user;
+use crate::{helped, procfs};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_context::timestamp;
 use raddle_engine::direct::DirectRead;
@@ -41,12 +42,17 @@ const RING_MOST: usize = 256 * 1024;
 /// A pace: quick at 0; else how many more tries must succeed.
 const QUICK: u32 = 0;
 const SLOW: u32 = 64;
-/// Slow, and a try has waited as well: so many calls more have none.
+/// Slow, and four tries in a row have waited as well: so many calls more have none.
 const BLIND: u32 = SLOW + 16;
 /// With the rest as above: slow, and past the page cache (O_DIRECT), where every try waits.
 const DIRECT: u32 = 1 << 16;
 /// With the rest as above: suspected, and as many calls more will be watched.
 const SUSPECTED: u32 = 1 << 17;
+/// With the rest as above: the last try has waited, up to three of these.
+const DOUBT: u32 = 1 << 18;
+const DOUBTED: u32 = 3 * DOUBT;
+/// What isn't a count.
+const MARKS: u32 = DIRECT | SUSPECTED | DOUBTED;
 /// So many calls are watched: more than one reading ahead serves in pages (128 KiB).
 const WATCHED: u32 = 64;
 /// A helper that didn't wait counts for so many tries: it costs more than they do.
@@ -166,21 +172,40 @@ fn pread_slowly(frame: &Frame, entry: &Entry, is_vector: bool) -> Outcome {
             pace.store(SLOW, Ordering::Relaxed); // not any more
         }
     }
-    if known & !SUSPECTED > SLOW || is_vector {
+    if known & !(SUSPECTED | DOUBTED) > SLOW || is_vector {
         return slowly(frame, entry, Way::In);
     }
     let began = timestamp();
     let got = try_pread(frame);
     if waited(timestamp().wrapping_sub(began), got) {
-        pace.store(pace_of(frame, BLIND), Ordering::Relaxed);
+        doubt(frame, pace);
     } else if got != EAGAIN {
         quicken(pace, 1);
+    } else if known & DOUBTED != 0 {
+        pace.fetch_and(!DOUBTED, Ordering::Relaxed);
+    }
+    if got == EAGAIN
+        && known & DIRECT == 0
+        && let Some(outcome) = pread_once_there(frame, pace)
+    {
+        return outcome;
     }
     if got == EAGAIN || got == err(errno::EOPNOTSUPP) {
         return slowly(frame, entry, Way::In);
     }
     crate::io::count_call();
     Outcome::of(got)
+}
+
+/// A try has taken too long: it waited, or had an interrupt or another process in its way. Those
+/// are rare: four in a row have waited.
+#[cold]
+fn doubt(frame: &Frame, pace: &AtomicU32) {
+    let next = match pace.load(Ordering::Relaxed) & DOUBTED {
+        DOUBTED => BLIND,
+        doubted => (doubted + DOUBT) | SLOW,
+    };
+    pace.store(pace_of(frame, next), Ordering::Relaxed);
 }
 
 /// What a read past the cache gives; `None` if the kernel refuses it, or gives a part.
@@ -221,6 +246,33 @@ fn vector_len(at: usize, count: usize) -> Option<usize> {
     (0..count).try_fold(0usize, |sum, index| sum.checked_add(piece(index).ok()?.len))
 }
 
+/// After a try that has told the disk what is wanted: waits for the last of it, and tries again.
+/// `None` if that can't be waited for, or isn't enough.
+fn pread_once_there(frame: &Frame, pace: &AtomicU32) -> Option<Outcome> {
+    const TRIES: usize = 2;
+    let [fd, _, len, offset, ..] = frame.args();
+    let last = offset.checked_add(len - 1)?;
+    if len > RING_MOST || (last as isize) < 0 {
+        return None;
+    }
+    note(pace, true);
+    let mut tries = 0;
+    while tries < TRIES {
+        let thread = Carrier::current().thread();
+        thread.waits_for(Way::In.kind(), fd, 0);
+        let answer = ENGINE.pages.wait(fd as u32, last as u64);
+        if let Some(outcome) = helped::kept_patiently(frame) {
+            return Some(outcome);
+        }
+        tries += usize::from(answer?);
+        let got = try_pread(frame);
+        if got != EAGAIN {
+            return Some(Outcome::of(got));
+        }
+    }
+    None
+}
+
 /// All that `pread64` would give; EAGAIN if a part of it isn't in memory.
 fn try_pread(frame: &Frame) -> isize {
     let [fd, base, len, offset, ..] = frame.args();
@@ -248,7 +300,7 @@ fn try_pread(frame: &Frame) -> isize {
 fn quicken(pace: &AtomicU32, steps: u32) {
     let known = pace.load(Ordering::Relaxed);
     let how = known & (DIRECT | SUSPECTED);
-    let left = match (known & !how).min(SLOW).saturating_sub(steps) {
+    let left = match (known & !MARKS).min(SLOW).saturating_sub(steps) {
         0 => QUICK,
         left => how | left,
     };
@@ -261,8 +313,8 @@ fn note(pace: &AtomicU32, has_waited: bool) {
         return quicken(pace, HELPED);
     }
     let known = pace.load(Ordering::Relaxed);
-    let left = (known & !(DIRECT | SUSPECTED)).saturating_sub(1).max(SLOW);
-    pace.store(known & DIRECT | left, Ordering::Relaxed);
+    let left = (known & !MARKS).saturating_sub(1).max(SLOW);
+    pace.store(known & (DIRECT | DOUBTED) | left, Ordering::Relaxed);
 }
 
 #[inline(never)]

@@ -127,6 +127,22 @@ pub extern "C" fn patiently(frame: &Frame) -> Outcome {
     Outcome::of(result)
 }
 
+/// If the program closed the number while the call waited for a disk: the call, with the file.
+pub fn kept_patiently(frame: &Frame) -> Option<Outcome> {
+    let kept = Carrier::current().thread().take_kept()? as usize;
+    let mut args = frame.args();
+    args[0] = kept;
+    // SAFETY: the program's own call, and a descriptor of ours.
+    unsafe {
+        let (mut result, _) = ENGINE.helpers.call_patiently(frame.rax as u32, args);
+        if result == EAGAIN {
+            result = syscall6(frame.rax as u32, args); // there is no helper, and can be none
+        }
+        sys!(nr::__NR_close, kept);
+        Some(Outcome::of(result))
+    }
+}
+
 /// `msync(2)`: waits with MS_SYNC only.
 pub extern "C" fn msync(frame: &Frame) -> Outcome {
     const SYNC: usize = 4;

@@ -318,6 +318,17 @@ pub struct RingParams {
 
 const _: () = assert!(size_of::<RingParams>() == 120);
 
+/// `struct io_uring_getevents_arg`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct EventsArg {
+    pub mask: u64,
+    pub mask_len: u32,
+    pub reserved: u32,
+    /// The address of a `struct __kernel_timespec`: the longest wait.
+    pub time: u64,
+}
+
 /// `struct io_uring_rsrc_update`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]

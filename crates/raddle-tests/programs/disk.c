@@ -1,5 +1,6 @@
 /* Files that wait for a disk. */
 #include "disk.h"
+#include <sys/file.h>
 #include <sys/uio.h>
 
 CASE(sixty_four_threads_read_past_the_cache)
@@ -271,4 +272,170 @@ CASE(signals_do_not_interrupt_the_disk)
     }
     atomic_store(&over, 1);
     join_all(threads, 8);
+}
+
+static atomic_long reads;
+
+/* Reads blocks that are dropped from the cache again and again. */
+static void *read_dropped_until_over(void *me)
+{
+    char *block = aligned_alloc(BLOCK, BLOCK);
+    unsigned long dice = (unsigned long)me + 1;
+    while (!atomic_load(&over)) {
+        dice = dice * 6364136223846793005u + 1442695040888963407u;
+        long index = (long)((dice >> 33) % BLOCKS);
+        IS(pread(file, block, BLOCK, index * BLOCK), BLOCK);
+        check_block(block, index);
+        if (atomic_fetch_add(&reads, 1) % 16 == 0) {
+            forget_cached(file);
+        }
+    }
+    free(block);
+    return NULL;
+}
+
+enum { READERS = 8 };
+static pthread_t readers[READERS];
+
+static void start_readers(void)
+{
+    make_file();
+    file = (int)GET(open("data", O_RDONLY));
+    for (long i = 0; i < READERS; i++) {
+        readers[i] = start(read_dropped_until_over, number(i));
+    }
+}
+
+static void await_reads(long count)
+{
+    for (long first = atomic_load(&reads); atomic_load(&reads) - first < count;) {
+        sleep_ms(1);
+    }
+}
+
+static void stop_readers(void)
+{
+    atomic_store(&over, 1);
+    join_all(readers, READERS);
+}
+
+/* Each time the number means a file with the same blocks, and never none. */
+CASE(reads_go_on_when_their_number_means_another_file)
+{
+    start_readers();
+    for (int i = 0; i < 100; i++) {
+        int other = (int)GET(open("data", O_RDONLY));
+        await_reads(3);
+        IS(dup2(other, file), file);
+        close(other);
+    }
+    stop_readers();
+}
+
+static void *open_pipe(void *unused)
+{
+    (void)unused;
+    close((int)GET(open("pipe", O_RDONLY)));
+    return NULL;
+}
+
+CASE(reads_go_on_beside_a_thread_stuck_in_the_kernel)
+{
+    GET(mkfifo("pipe", 0600));
+    start_readers();
+    for (int i = 0; i < 5; i++) {
+        pthread_t stuck = start(open_pipe, NULL);
+        await_reads(200);
+        int end = (int)GET(open("pipe", O_WRONLY));
+        join(stuck);
+        close(end);
+    }
+    stop_readers();
+}
+
+static void *compute_until_over(void *unused)
+{
+    (void)unused;
+    volatile long steps = 0;
+    while (!atomic_load(&over)) {
+        steps++;
+    }
+    return NULL;
+}
+
+CASE(reads_go_on_beside_a_thread_that_computes)
+{
+    pthread_t computing = start(compute_until_over, NULL);
+    start_readers();
+    await_reads(500);
+    stop_readers();
+    join(computing);
+}
+
+/* Each child reads the same file, alone and with others, while its parent's reads wait. */
+CASE(fork_while_dropped_blocks_are_read)
+{
+    start_readers();
+    for (int i = 0; i < 5; i++) {
+        await_reads(20);
+        pid_t child = (pid_t)GET(fork());
+        if (child == 0) {
+            read_at_random(number(8));
+            read_by_many(file, 8);
+            _exit(5);
+        }
+        int status;
+        IS(GET(waitpid(child, &status, 0)), child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 5);
+    }
+    await_reads(20);
+    stop_readers();
+}
+
+/* Carriers are made for those that are stuck, read as well, and are too many in the end. */
+CASE(reads_go_on_while_carriers_come_and_go)
+{
+    enum { STUCK = 8 };
+    pthread_t stuck[STUCK];
+    GET(mkfifo("pipe", 0600));
+    start_readers();
+    for (int i = 0; i < 5; i++) {
+        for (int k = 0; k < STUCK; k++) {
+            stuck[k] = start(open_pipe, NULL);
+        }
+        await_reads(50);
+        int end = (int)GET(open("pipe", O_RDWR));
+        join_all(stuck, STUCK);
+        close(end);
+        await_reads(50);
+    }
+    stop_readers();
+}
+
+/* Whoever holds the lock of a file whose last number is closed while reads of it wait gives it up,
+   as soon as they are over. */
+CASE(a_closed_file_is_let_go)
+{
+    pthread_t computing = 0;
+    start_readers();
+    int other = (int)GET(open("data", O_RDONLY));
+    for (int i = 0; i < 10; i++) {
+        if (i == 5) {
+            computing = start(compute_until_over, NULL);
+        }
+        int locked = (int)GET(open("data", O_RDONLY));
+        GET(flock(locked, LOCK_EX));
+        IS(dup2(locked, file), file);
+        close(locked);
+        await_reads(5);
+        IS(dup2(other, file), file); /* nobody has the locked one now but who reads from it */
+        while (flock(other, LOCK_EX | LOCK_NB) != 0) {
+            IS(errno, EWOULDBLOCK);
+            sleep_ms(1);
+        }
+        GET(flock(other, LOCK_UN));
+    }
+    stop_readers();
+    join(computing);
+    close(other);
 }

@@ -155,6 +155,12 @@ mod disk {
         who_writes_beyond_the_size_limit_gets_the_signal,
         fork_while_reads_are_under_way,
         signals_do_not_interrupt_the_disk,
+        reads_go_on_when_their_number_means_another_file,
+        reads_go_on_beside_a_thread_stuck_in_the_kernel,
+        reads_go_on_beside_a_thread_that_computes,
+        fork_while_dropped_blocks_are_read,
+        reads_go_on_while_carriers_come_and_go,
+        a_closed_file_is_let_go,
     }
 }
 

@@ -3,11 +3,8 @@
 use super::{EAGAIN, Work};
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicU32, Ordering};
-use raddle_sys::abi::{Cqe, RingParams, RsrcUpdate, Sqe};
-use raddle_sys::{err, errno, is_err, nr, sys};
-
-const ENTRIES: usize = 128;
-const COMPLETIONS: u32 = 4096;
+use raddle_sys::abi::{Cqe, EventsArg, RingParams, RsrcUpdate, Sqe, Timespec};
+use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
 // IORING_SETUP_*
 const CQSIZE: u32 = 1 << 3;
@@ -16,8 +13,10 @@ const DEFER_TASKRUN: u32 = 1 << 13;
 const NO_SQARRAY: u32 = 1 << 16;
 // IORING_ENTER_*
 const GETEVENTS: usize = 1;
+const WITH_TIME: usize = 1 << 3;
 const REGISTERED: usize = 1 << 4;
 // IORING_OP_*
+const POLL: u8 = 6;
 const READ: u8 = 22;
 const WRITE: u8 = 23;
 const FUTEX_WAIT: u8 = 51;
@@ -28,9 +27,11 @@ const SHARED_POPULATE: usize = 0x8001;
 const READ_WRITE: usize = 3;
 
 /// See the module.
-pub(super) struct Queues {
+pub(crate) struct Queues {
     /// The ring's index among those registered with this thread.
     index: usize,
+    /// What is shared with the kernel: addresses and sizes in bytes.
+    mappings: [(usize, usize); 2],
     head: &'static AtomicU32,
     tail: &'static AtomicU32,
     requests: *mut Sqe,
@@ -43,40 +44,71 @@ pub(super) struct Queues {
     waiting: u32,
 }
 
+/// What came of entering a ring.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entered {
+    /// The kernel has done what there was to do, or was interrupted.
+    Done,
+    /// The time has passed.
+    Late,
+    /// The kernel refuses.
+    Refused,
+}
+
+impl Entered {
+    fn of(result: isize) -> Entered {
+        const PASSING: [isize; 3] = [err(errno::EINTR), err(errno::EAGAIN), err(errno::EBUSY)];
+        match result {
+            r if r == err(errno::ETIME) => Entered::Late,
+            r if is_err(r) && !PASSING.contains(&r) => Entered::Refused,
+            _ => Entered::Done,
+        }
+    }
+}
+
 impl Queues {
-    /// Makes a ring for this thread alone, and tries whether it can wait for `word`.
-    pub(super) fn make(word: *const u32) -> Result<Queues, isize> {
+    /// Makes a ring for this thread alone, for so many requests at a time of which the kernel isn't
+    /// told, and so many completions that aren't taken.
+    pub(crate) fn make(entries: usize, completions: u32) -> Result<Queues, isize> {
         let mut params = RingParams {
-            cq_entries: COMPLETIONS,
+            cq_entries: completions,
             flags: CQSIZE | SINGLE_ISSUER | DEFER_TASKRUN | NO_SQARRAY,
             ..RingParams::default()
         };
         // SAFETY: the kernel fills a live structure.
-        let fd = unsafe { sys!(nr::__NR_io_uring_setup, ENTRIES, &raw mut params) };
+        let fd = unsafe { sys!(nr::__NR_io_uring_setup, entries, &raw mut params) };
         if is_err(fd) {
             return Err(fd);
         }
-        let made = Self::map(fd, &params).and_then(|(rings, requests)| {
-            let index = register(fd)?;
-            Ok(Self::of(&params, rings, requests, index))
-        });
+        let made = Self::map(fd, &params)
+            .and_then(|mappings| Ok(Self::of(&params, mappings, register(fd)?)));
         // SAFETY: our own descriptor; the mappings and the registration keep the ring.
         unsafe { sys!(nr::__NR_close, fd) };
-        let mut queues = made?;
+        made
+    }
+
+    /// Gives the ring back to the kernel, which forgets what it was asked for; by its thread.
+    pub(crate) fn unmake(self) {
+        unregister(self.index);
+        for (address, len) in self.mappings {
+            // SAFETY: the ring's own mappings, which nobody uses any more.
+            unsafe { mem::unmap(with_exposed_provenance_mut(address), len) };
+        }
+    }
+
+    /// Tries whether the ring can wait for `word`. No request is under way.
+    pub(crate) fn can_wait_for(&mut self, word: *const u32) -> bool {
         // A wait for a value that the word doesn't have ends at once.
         // SAFETY: the word is live.
         let other = unsafe { AtomicU32::from_ptr(word.cast_mut()) }
             .load(Ordering::Relaxed)
             .wrapping_add(1 << 31);
-        queues.push_wait(word, other, 0);
-        queues.enter(true);
-        match queues.pop() {
-            Some((_, EAGAIN)) => Ok(queues),
-            _ => Err(err(errno::ENOSYS)),
-        }
+        self.push_wait(word, other, 0);
+        self.enter(true);
+        matches!(self.pop(), Some((_, EAGAIN)))
     }
 
-    fn map(fd: isize, params: &RingParams) -> Result<(usize, usize), isize> {
+    fn map(fd: isize, params: &RingParams) -> Result<[(usize, usize); 2], isize> {
         let done = params.cq_off.dropped_or_cqes as usize;
         let rings = done + params.cq_entries as usize * size_of::<Cqe>();
         let requests = params.sq_entries as usize * size_of::<Sqe>();
@@ -99,20 +131,22 @@ impl Queues {
             }
             // SAFETY: the mapping just made.
             unsafe { sys!(nr::__NR_madvise, address, len, DONTFORK) };
-            Ok(address as usize)
+            Ok((address as usize, len))
         };
-        Ok((map(rings, 0)?, map(requests, REQUESTS_AT)?))
+        Ok([map(rings, 0)?, map(requests, REQUESTS_AT)?])
     }
 
-    fn of(params: &RingParams, rings: usize, requests: usize, index: usize) -> Queues {
-        // SAFETY: the kernel said that these words are there, for as long as the mapping, which is
-        // never undone.
+    fn of(params: &RingParams, mappings: [(usize, usize); 2], index: usize) -> Queues {
+        let [(rings, _), (requests, _)] = mappings;
+        // SAFETY: the kernel said that these words are there, for as long as the mapping, which
+        // outlives this.
         let word = |offset: u32| unsafe {
             &*with_exposed_provenance_mut::<AtomicU32>(rings + offset as usize)
         };
         let (sq, cq) = (&params.sq_off, &params.cq_off);
         Queues {
             index,
+            mappings,
             head: word(sq.head),
             tail: word(sq.tail),
             requests: with_exposed_provenance_mut(requests),
@@ -139,7 +173,7 @@ impl Queues {
         self.waiting += 1;
     }
 
-    pub(super) fn push_work(&mut self, work: &Work, data: u64) {
+    pub(crate) fn push_work(&mut self, work: &Work, data: u64) {
         let opcode = if work.is_write { WRITE } else { READ };
         self.push(Sqe {
             opcode,
@@ -153,7 +187,7 @@ impl Queues {
     }
 
     /// Adds a wait for a futex that holds `value`.
-    pub(super) fn push_wait(&mut self, word: *const u32, value: u32, data: u64) {
+    pub(crate) fn push_wait(&mut self, word: *const u32, value: u32, data: u64) {
         const PRIVATE_U32: i32 = 128 | 2;
         self.push(Sqe {
             opcode: FUTEX_WAIT,
@@ -166,19 +200,74 @@ impl Queues {
         });
     }
 
+    /// Adds a wait until a descriptor can be read.
+    pub(crate) fn push_poll(&mut self, fd: i32, data: u64) {
+        const IN: u32 = 1;
+        self.push(Sqe {
+            opcode: POLL,
+            fd,
+            operation_flags: IN,
+            user_data: data,
+            ..Sqe::default()
+        });
+    }
+
     /// Tells the kernel of the requests; waits until one is done, or just looks which are.
-    pub(super) fn enter(&mut self, wait: bool) {
-        let (index, flags) = (self.index, GETEVENTS | REGISTERED);
-        let (requests, minimum) = (self.waiting, u32::from(wait));
+    pub(crate) fn enter(&mut self, wait: bool) -> Entered {
+        Entered::of(self.call(u32::from(wait), GETEVENTS, 0, 0))
+    }
+
+    /// As [`Queues::enter`], and waits for at most so long.
+    pub(crate) fn enter_for(&mut self, ns: u64) -> Entered {
+        let time = Timespec::from_ns(ns);
+        let arg = EventsArg {
+            time: (&raw const time).expose_provenance() as u64,
+            ..EventsArg::default()
+        };
+        let at = (&raw const arg).expose_provenance();
+        Entered::of(self.call(1, GETEVENTS | WITH_TIME, at, size_of::<EventsArg>()))
+    }
+
+    /// Tells the kernel of the only request that it doesn't know; false if it refuses that.
+    pub(crate) fn submit_one(&mut self) -> bool {
+        self.call(0, 0, 0, 0);
+        self.waiting = 0;
+        let tail = self.tail.load(Ordering::Relaxed);
+        let is_taken = self.head.load(Ordering::Acquire) == tail;
+        if !is_taken {
+            self.tail.store(tail.wrapping_sub(1), Ordering::Release);
+        }
+        is_taken
+    }
+
+    /// True if the kernel has taken all requests.
+    pub(crate) fn is_told(&self) -> bool {
+        self.waiting == 0
+    }
+
+    fn call(&mut self, minimum: u32, flags: usize, arg: usize, len: usize) -> isize {
+        let (index, requests) = (self.index, self.waiting);
+        let flags = flags | REGISTERED;
         // SAFETY: the requests' makers promised that they are valid.
-        let taken = unsafe { sys!(nr::__NR_io_uring_enter, index, requests, minimum, flags) };
+        let taken = unsafe {
+            sys!(
+                nr::__NR_io_uring_enter,
+                index,
+                requests,
+                minimum,
+                flags,
+                arg,
+                len
+            )
+        };
         if taken > 0 {
             self.waiting -= taken as u32;
         }
+        taken
     }
 
     /// Takes what is said of one request: its `user_data` and its result.
-    pub(super) fn pop(&mut self) -> Option<(u64, i32)> {
+    pub(crate) fn pop(&mut self) -> Option<(u64, i32)> {
         let head = self.done_head.load(Ordering::Relaxed);
         if head == self.done_tail.load(Ordering::Acquire) {
             return None;
@@ -208,4 +297,25 @@ fn register(fd: isize) -> Result<usize, isize> {
         0 => Err(err(errno::EINVAL)),
         errno => Err(errno),
     }
+}
+
+/// Gives the index back; the thread's own.
+fn unregister(index: usize) {
+    const UNREGISTER_FDS: usize = 21;
+    const BY_INDEX: usize = 1 << 31;
+    let update = RsrcUpdate {
+        offset: index as u32,
+        ..RsrcUpdate::default()
+    };
+    let at = &raw const update;
+    // SAFETY: the kernel reads a live structure.
+    unsafe {
+        sys!(
+            nr::__NR_io_uring_register,
+            index,
+            UNREGISTER_FDS | BY_INDEX,
+            at,
+            1usize
+        )
+    };
 }

@@ -1,0 +1,61 @@
+//! How a carrier's work comes: for how long it runs without a pause, and in what pieces.
+//!
+//! Threads that only read wait for a disk most of the time and run for some microseconds each, many
+//! at a time. Two carriers that share them read no faster than one that reads them all, as long as
+//! that one pauses, and both use more CPU time: they meet at the file's and the disk's locks.
+
+use crate::carrier::Carrier;
+use core::cell::Cell;
+use core::sync::atomic::{AtomicU64, Ordering};
+use raddle_context::timestamp;
+
+/// Time stamp ticks without a pause after which a carrier needs help (some 4 ms).
+const LONG_TICKS: u64 = 10_000_000;
+/// What queued threads may take, all together, without help (some 400 us).
+const QUEUE_TICKS: u64 = 1_000_000;
+/// What one of them takes if they are many and short (some 16 us).
+const SHORT_TICKS: u64 = 40_000;
+
+/// A carrier's time between two sleeps. Written by the carrier, read by sysmon.
+pub(crate) struct Stretch {
+    /// Time stamp of the last sleep's end.
+    from: AtomicU64,
+    /// Ticks for each switch of the stretch before.
+    ticks_each: AtomicU64,
+    /// The carrier's count of switches at its start. The carrier's.
+    switches: Cell<u64>,
+}
+
+impl Stretch {
+    /// The carrier is about to sleep.
+    pub(crate) fn end(&self, carrier: &Carrier) {
+        let now = carrier.switches.load(Ordering::Relaxed);
+        let switches = now.wrapping_sub(self.switches.get());
+        let ticks = timestamp().wrapping_sub(self.from.load(Ordering::Relaxed));
+        let ticks_each = ticks / switches.max(1);
+        self.ticks_each.store(ticks_each, Ordering::Relaxed);
+    }
+
+    /// The carrier has slept.
+    pub(crate) fn begin(&self, carrier: &Carrier) {
+        let switches = carrier.switches.load(Ordering::Relaxed);
+        self.switches.set(switches);
+        self.from.store(timestamp(), Ordering::Relaxed);
+    }
+
+    /// True without a pause for long.
+    pub(crate) fn is_long(&self) -> bool {
+        timestamp().wrapping_sub(self.from.load(Ordering::Relaxed)) > LONG_TICKS
+    }
+
+    /// True if so many threads that wait in its queue soon have their turns without help.
+    pub(crate) fn copes_with(&self, queued: usize) -> bool {
+        let queue_ticks = self.ticks_each.load(Ordering::Relaxed) * queued as u64;
+        queue_ticks < QUEUE_TICKS && !self.is_long()
+    }
+
+    /// True if its threads have run for a moment each.
+    pub(crate) fn is_of_short_turns(&self) -> bool {
+        self.ticks_each.load(Ordering::Relaxed) < SHORT_TICKS
+    }
+}
