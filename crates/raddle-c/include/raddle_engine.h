@@ -32,11 +32,11 @@ typedef struct raddle_engine_options {
      * Instead of `policy` one of the program's own: the functions of raddle_policy.h, which are
      * called on threads of the engine. Here they may call libc, allocate and lock, but must not
      * wait for the engine's own threads. Calls don't overlap. `create` is called once for each
-     * engine, by who creates it. ran_ns is how long a thread has had a carrier. A policy that picks something else than a thread it has, picks nothing
-     * while it has some, or is in one call for a second has failed: it isn't called again, threads
-     * run first come, first served from then on, a line on the standard error says so, and so does
-     * raddle_engine_failure(). `destroy` is called in the end, unless a call never returns. The
-     * table is copied; the functions must stay.
+     * engine, by who creates it. ran_ns is how long a thread has had a carrier. A policy that picks
+     * something else than a thread it has, picks nothing while it has some, or is in one call for a
+     * second has failed: it isn't called again, threads run first come, first served from then on,
+     * a line on the standard error says so, and so does raddle_engine_failure(). `destroy` is
+     * called in the end, unless a call never returns. The table is copied; the functions must stay.
      */
     const struct raddle_policy *policy_table;
     uint32_t carriers;  /* 1 to 64; 0 for as many as its share is worth, or as CPUs may be used */

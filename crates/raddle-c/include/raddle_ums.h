@@ -46,7 +46,7 @@ typedef raddle_ums_context *raddle_ums_decision(void *own, int reason, uintptr_t
 /* What raddle_ums_query and raddle_ums_set are about. */
 enum {
     RADDLE_UMS_USER_CONTEXT = 0, /* a word of the program's; can be set */
-    RADDLE_UMS_THREAD_ID = 1,    /* gettid(2) of the worker; 0 while it has no thread, or if light */
+    RADDLE_UMS_THREAD_ID = 1,    /* gettid(2) of the worker; 0 without a thread, or if light */
     RADDLE_UMS_HAS_ENDED = 2,    /* 0 or 1 */
     RADDLE_UMS_STATE = 3,        /* 0 new, 1 listed, 2 ready, 3 executed, blocked or claimed,
                                     4 ended */
@@ -54,8 +54,9 @@ enum {
     RADDLE_UMS_NICENESS = 5,     /* -20 to 19, cast; can be set */
     RADDLE_UMS_AFFINITY = 6      /* a bit for each of the first 64 CPUs; can be set */
 };
-/* Of the last two: -ESRCH while the worker has no thread, after its end, and of a light one. Nothing
- * suspends a POSIX thread, so that isn't asked for: a worker rests while nobody executes it. */
+/* Of the last two: -ESRCH while the worker has no thread, after its end, and of a light one.
+ * Nothing suspends a POSIX thread, so that isn't asked for: a worker rests while nobody executes
+ * it. */
 
 /* Makes a list with its event. -ENOSYS without an engine. */
 RADDLE_API int raddle_ums_list_create(raddle_ums_list **list);

@@ -483,13 +483,10 @@ fn is_permitted() -> bool {
 fn open_event(tid: u32, group: usize) -> isize {
     const CLOEXEC: usize = 8;
     const ANY_CPU: usize = usize::MAX;
-    if tid == 0 || kthread::is_filtered() {
-        return err(errno::EPERM);
-    }
     let attributes = PerfEventAttr::switches();
     let attributes = &raw const attributes;
     // SAFETY: the kernel reads a live structure.
-    unsafe {
+    let open = || unsafe {
         sys!(
             nr::__NR_perf_event_open,
             attributes,
@@ -498,7 +495,9 @@ fn open_event(tid: u32, group: usize) -> isize {
             group,
             CLOEXEC
         )
-    }
+    };
+    let opened = (tid != 0).then(|| ENGINE.filters.unless_any(open));
+    opened.flatten().unwrap_or(err(errno::EPERM))
 }
 
 /// The event of a kernel thread, and its ring.

@@ -8,6 +8,7 @@
 use crate::carrier::Carrier;
 use crate::chaos::{self, Point};
 use crate::direct::Direct;
+use crate::filters::Filters;
 use crate::helpers::Helpers;
 use crate::kept::Kept;
 use crate::places::Slots;
@@ -66,6 +67,7 @@ pub struct Engine {
     pub sides: Sides,
     pub(crate) pins: pins::Log,
     pub(crate) alarms: alarms::Alarms,
+    pub filters: Filters,
     pub stacks: Stacks,
     pub kept: Kept,
     /// Carriers asleep on their wake word.
@@ -133,6 +135,7 @@ impl Engine {
             sides: Sides::new(),
             pins: pins::Log::new(),
             alarms: alarms::Alarms::new(),
+            filters: Filters::new(),
             stacks: Stacks::new(),
             kept: Kept::new(),
             idle: IdleSet::new(),

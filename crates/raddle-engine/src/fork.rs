@@ -31,6 +31,7 @@ pub unsafe fn in_child() {
         ENGINE.pump.reset();
         ENGINE.signal_gate.reset();
         ENGINE.sysmon.reset();
+        ENGINE.filters.reset();
         ENGINE.stacks.reset();
         thread.signals.queue.break_locks();
         thread.attributes.break_lock();

@@ -17,10 +17,13 @@ use crate::engine::ENGINE;
 use crate::switch::{look_around, pick};
 use crate::thread::Thread;
 use crate::{alarms, bound, chaos, clock, kthread};
+use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, timestamp};
 use raddle_sched::TaskList;
 use raddle_sched::policy::SOON_NS;
+use raddle_sched::timers::NEVER;
+use raddle_sys::abi::Timespec;
 use raddle_sys::{nr, sys};
 
 /// Time stamp ticks that a search lasts (some 8 us).
@@ -52,6 +55,10 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
         if let Some(thread) = pick(carrier).or_else(|| search(carrier)) {
             return thread;
         }
+        if !ENGINE.is_started() {
+            wait_alone(carrier);
+            continue;
+        }
         Carrier::count(&carrier.parks);
         alarms::silence(carrier);
         if become_poller(carrier) {
@@ -63,6 +70,33 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
         carrier.set_state(CarrierState::Running);
         ENGINE.sysmon.carrier_awoke();
     }
+}
+
+/// Sleeps in a process that has one thread, as the child of a fork has at first, and whose signals
+/// the runtime takes: until a signal comes, or a time is over. There is no pump and no sysmon, and
+/// nobody else who could wake it. What arrives after the last look finds signals blocked, and ends
+/// the sleep as it begins.
+fn wait_alone(carrier: &Carrier) {
+    let (all, mut open) = (u64::MAX, 0u64);
+    let change = |to: *const u64, old: *mut u64| {
+        const SETMASK: usize = 2;
+        // SAFETY: the kernel reads and fills live words.
+        unsafe { sys!(nr::__NR_rt_sigprocmask, SETMASK, to, old, size_of::<u64>()) };
+    };
+    change(&raw const all, &raw mut open);
+    if carrier.attention.load(Ordering::Relaxed) == 0 {
+        let deadline_ns = ENGINE.timers.earliest_ns();
+        let left = Timespec::from_ns(deadline_ns.saturating_sub(clock::now_ns()));
+        let timeout = match deadline_ns {
+            NEVER => 0,
+            _ => (&raw const left).expose_provenance(),
+        };
+        let (open, size) = (&raw const open, size_of::<u64>());
+        // SAFETY: no descriptors; the kernel reads a live mask and a live timespec, if any.
+        unsafe { sys!(nr::__NR_ppoll, 0usize, 0usize, timeout, open, size) };
+    }
+    change(&raw const open, null_mut());
+    look_around(carrier);
 }
 
 /// Takes what disks have done, and sees to it that what they are to do is known.

@@ -204,16 +204,18 @@ pub(crate) fn become_prompt() {
     const SET_TIMERSLACK: usize = 29;
     const TURN_NS: u64 = 100_000; // the shortest
     let mut attr = SchedAttr::default();
-    // SAFETY: changes about this kernel thread; the kernel fills and reads a live structure.
-    unsafe {
+    let size = size_of::<SchedAttr>();
+    // SAFETY: changes this kernel thread; the kernel fills a live structure.
+    let got = unsafe {
         sys!(nr::__NR_prctl, SET_TIMERSLACK, 1usize);
-        let size = size_of::<SchedAttr>();
-        let got = sys!(nr::__NR_sched_getattr, 0usize, &raw mut attr, size, 0usize);
-        if got == 0 && attr.policy == 0 && !is_filtered() {
-            attr.size = SchedAttr::FIRST_SIZE as u32;
-            attr.times_ns[0] = TURN_NS;
-            sys!(nr::__NR_sched_setattr, 0usize, &raw const attr, 0usize);
-        }
+        sys!(nr::__NR_sched_getattr, 0usize, &raw mut attr, size, 0usize)
+    };
+    if got == 0 && attr.policy == 0 {
+        attr.size = SchedAttr::FIRST_SIZE as u32;
+        attr.times_ns[0] = TURN_NS;
+        // SAFETY: changes this kernel thread; the kernel reads a live structure.
+        let set = || unsafe { sys!(nr::__NR_sched_setattr, 0usize, &raw const attr, 0usize) };
+        ENGINE.filters.unless_any(set);
     }
 }
 

@@ -28,6 +28,7 @@
 //! | [`direct`] | reads past the page cache, which need no kernel thread |
 //! | `alarms` | the kernel's word that a carrier waits in the kernel |
 //! | [`metronome`] | a carrier's own timer, which ends turns that are all of one quantum |
+//! | [`filters`] | seccomp filters that come, and calls that they may kill for |
 //! | [`sysmon`] | the watcher: lasting backlogs, missing poller, inspection requests |
 //! | `stand_in` | sysmon's work, while it waits for its own table of descriptors |
 //! | `descriptor` | the descriptors of our own |
@@ -50,6 +51,7 @@ pub mod cpus;
 mod descriptor;
 pub mod direct;
 pub mod engine;
+pub mod filters;
 pub mod fork;
 pub mod helpers;
 mod hosts;

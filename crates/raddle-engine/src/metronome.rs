@@ -26,17 +26,17 @@
 //!
 //! With a policy, in side engines, on bound carriers and under user-mode schedulers sysmon decides
 //! about each turn: there are no metronomes. Nor are there where the process has a seccomp filter,
-//! which may kill who asks.
+//! which may kill who asks; who installs one deletes them first ([`crate::filters`]).
 //!
 //! The child of a fork has no timers, and forgets that there were; an exec takes them and what they
 //! have sent.
 
 use crate::carrier::{Carrier, PREEMPT};
 use crate::engine::ENGINE;
-use crate::{alarms, kthread, ums};
+use crate::{alarms, ums};
 use core::ops::RangeInclusive;
 use core::ptr::from_ref;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_sched::rhythm::Rhythm;
 use raddle_sys::abi::{SigEvent, SigInfo, Timespec};
 use raddle_sys::{is_err, nr, sys};
@@ -49,12 +49,29 @@ pub(crate) struct Metronome {
     expects: AtomicU64,
     /// Turns that were ended. Written by the handler, read by sysmon.
     beats: AtomicU64,
+    /// One more than the timer's id; 0 without a timer. Written by sysmon, and by who installs a
+    /// filter, under the lock of [`crate::filters`].
+    timer: AtomicU32,
 }
 
 impl Metronome {
     /// In a fresh carrier, and in the child of a fork.
     pub(crate) fn reset(&self) {
         self.expects.store(0, Ordering::Relaxed);
+    }
+
+    /// In the child of a fork, which has no timers.
+    pub(crate) fn forget(&self) {
+        self.timer.store(0, Ordering::Relaxed);
+    }
+
+    /// Ends it. Under the lock of [`crate::filters`].
+    pub(crate) fn delete(&self) {
+        self.expects.store(0, Ordering::Relaxed);
+        if let Some(id) = self.timer.swap(0, Ordering::Relaxed).checked_sub(1) {
+            // SAFETY: a timer of our own.
+            unsafe { sys!(nr::__NR_timer_delete, id) };
+        }
     }
 
     fn is_off(&self) -> bool {
@@ -123,7 +140,6 @@ struct Watch {
 
 #[derive(Clone, Copy)]
 struct Timer {
-    id: i32,
     carrier: &'static Carrier,
     tid: u32,
     quantum_ns: u64,
@@ -207,10 +223,8 @@ impl Metronomes {
         metronome.expects.store(0, Ordering::Relaxed);
         let beats = metronome.beats.load(Ordering::Relaxed);
         watch.rhythm.broke(beats.saturating_sub(timer.beats));
-        if !kthread::is_filtered() {
-            // SAFETY: a timer of our own. With a filter it goes on for nobody.
-            unsafe { sys!(nr::__NR_timer_delete, timer.id) };
-        }
+        // If a filter is coming, who installs it deletes the timer.
+        ENGINE.filters.unless_any(|| metronome.delete());
     }
 }
 
@@ -239,28 +253,36 @@ const QUANTA_NS: RangeInclusive<u64> = 1_000_000..=1_000_000_000;
 /// Starts a metronome whose first beat should find the carrier's next switch.
 #[cold]
 fn start(carrier: &'static Carrier, switches: u64, now_ns: u64) -> Option<Timer> {
-    const MONOTONIC: usize = 1;
-    const THREAD_ID: u32 = 4;
-    const AT_A_TIME: usize = 1;
-    if kthread::is_filtered() {
-        return None;
-    }
     let quantum_ns = ENGINE.quantum_ns();
     if !QUANTA_NS.contains(&quantum_ns) {
         return None;
     }
-    let tid = carrier.kernel_tid.load(Ordering::Relaxed);
+    let timer = Timer {
+        carrier,
+        tid: carrier.kernel_tid.load(Ordering::Relaxed),
+        quantum_ns,
+        beats: carrier.metronome.beats.load(Ordering::Relaxed),
+    };
+    let start = || start_timer(timer, switches, now_ns);
+    ENGINE.filters.unless_any(start)?.then_some(timer)
+}
+
+/// False without the means.
+fn start_timer(timer: Timer, switches: u64, now_ns: u64) -> bool {
+    const MONOTONIC: usize = 1;
+    const THREAD_ID: u32 = 4;
+    const AT_A_TIME: usize = 1;
     let event = SigEvent {
-        value: name_of(carrier),
+        value: name_of(timer.carrier),
         signal: PREEMPT as u32,
         notify: THREAD_ID,
-        tid,
+        tid: timer.tid,
         rest: [0; 11],
     };
-    let first_ns = (now_ns + quantum_ns / 2).next_multiple_of(quantum_ns);
-    let times = [Timespec::from_ns(quantum_ns), Timespec::from_ns(first_ns)];
-    let metronome = &carrier.metronome;
-    let beats = metronome.beats.load(Ordering::Relaxed);
+    let period_ns = timer.quantum_ns;
+    let first_ns = (now_ns + period_ns / 2).next_multiple_of(period_ns);
+    let times = [Timespec::from_ns(period_ns), Timespec::from_ns(first_ns)];
+    let metronome = &timer.carrier.metronome;
     let mut id = 0i32;
     // SAFETY: the kernel reads and fills live structures; the signal is our own, and so is who gets
     // it.
@@ -272,8 +294,9 @@ fn start(carrier: &'static Carrier, switches: u64, now_ns: u64) -> Option<Timer>
             &raw mut id
         );
         if is_err(made) {
-            return None;
+            return false;
         }
+        metronome.timer.store(id as u32 + 1, Ordering::Relaxed);
         metronome.expects.store(switches + 2, Ordering::Relaxed);
         sys!(
             nr::__NR_timer_settime,
@@ -283,11 +306,5 @@ fn start(carrier: &'static Carrier, switches: u64, now_ns: u64) -> Option<Timer>
             0usize
         );
     }
-    Some(Timer {
-        id,
-        carrier,
-        tid,
-        quantum_ns,
-        beats,
-    })
+    true
 }

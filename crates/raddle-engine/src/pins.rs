@@ -217,10 +217,16 @@ fn where_it_waits(tid: u32) -> Option<At> {
 
 /// Reads the words from `from` on whose pages are in memory; returns how many.
 fn read_stack(from: u64, to: &[AtomicU64; STACK_WORDS]) -> usize {
-    const PAGES: usize = size_of::<[u64; STACK_WORDS]>() / mem::PAGE_SIZE + 1;
-    if kthread::is_filtered() || !from.is_multiple_of(8) {
+    if !from.is_multiple_of(8) {
         return 0;
     }
+    let read = || read_pages(from, to);
+    ENGINE.filters.unless_any(read).unwrap_or(0)
+}
+
+/// As [`read_stack`], by calls that a filter may kill for.
+fn read_pages(from: u64, to: &[AtomicU64; STACK_WORDS]) -> usize {
+    const PAGES: usize = size_of::<[u64; STACK_WORDS]>() / mem::PAGE_SIZE + 1;
     let first = from as usize & !(mem::PAGE_SIZE - 1);
     let mut resident = [0u8; PAGES];
     let own = ENGINE.pid.load(Ordering::Relaxed);

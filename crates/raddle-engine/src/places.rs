@@ -293,11 +293,11 @@ impl Engine {
     /// Makes a spare carrier if there is none, so that sysmon always finds one: a kernel thread
     /// that sysmon made would share sysmon's descriptors, one that a carrier apart made would be as
     /// different as that. Without the memory or the right to, the
-    /// next call tries again.
+    /// next call tries again. A process with one thread has one kernel thread.
     pub fn breed(&self) {
         // SAFETY: null or a carrier, which lives for ever.
         let maker = unsafe { Carrier::current_or_null().as_ref() };
-        let is_fit = maker.is_some_and(|maker| !maker.is_apart());
+        let is_fit = maker.is_some_and(|maker| !maker.is_apart()) && self.is_started();
         if !is_fit || !self.spares.is_empty() || self.breeding.swap(1, Ordering::Acquire) != 0 {
             return;
         }

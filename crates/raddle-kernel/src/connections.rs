@@ -4,9 +4,12 @@ use crate::boundary::{Frame, Outcome};
 use crate::descriptors::look_up;
 use crate::helped;
 use crate::io::{EAGAIN, Next, Way, timeout, until_ready, wait_ready};
+use crate::poll::ask_about;
 use raddle_engine::pump::Entry;
-use raddle_sys::abi::PollFd;
 use raddle_sys::{err, errno, is_err, nr, sys};
+
+const IN: i16 = 1;
+const OUT: i16 = 4;
 
 /// `accept(2)`, `accept4(2)`.
 ///
@@ -19,18 +22,11 @@ pub extern "C" fn accept(frame: &Frame) -> Outcome {
     };
     let outcome = until_ready(fd, entry, Way::In, |_| {
         let _turn = entry.accepting.lock();
-        let mut poll = PollFd {
-            fd: fd as i32,
-            events: 1,
-            revents: 0,
-        };
-        // SAFETY: a live structure, and the program's own call.
-        unsafe {
-            if sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) == 0 {
-                return EAGAIN;
-            }
-            frame.raw()
+        if ask_about(fd, IN) == 0 {
+            return EAGAIN;
         }
+        // SAFETY: the program's own call.
+        unsafe { frame.raw() }
     });
     helped::by_kept(frame, outcome)
 }
@@ -70,15 +66,10 @@ fn finish_connect(fd: usize, entry: &Entry, mut sequence: u32) -> Outcome {
     const SO_ERROR: usize = 4;
     let deadline_ns = timeout(entry, Way::Out);
     loop {
-        let mut poll = PollFd {
-            fd: fd as i32,
-            events: 4,
-            revents: 0,
-        };
-        let (mut error, mut len) = (0i32, 4u32);
-        // SAFETY: live structures.
-        unsafe {
-            if sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) != 0 {
+        if ask_about(fd, OUT) != 0 {
+            let (mut error, mut len) = (0i32, 4u32);
+            // SAFETY: live structures.
+            unsafe {
                 sys!(
                     nr::__NR_getsockopt,
                     fd,
@@ -86,9 +77,9 @@ fn finish_connect(fd: usize, entry: &Entry, mut sequence: u32) -> Outcome {
                     SO_ERROR,
                     &raw mut error,
                     &raw mut len
-                );
-                return Outcome::of(-error as isize);
-            }
+                )
+            };
+            return Outcome::of(-error as isize);
         }
         match wait_ready(fd, Way::Out, sequence, deadline_ns) {
             Next::Done(EAGAIN) => return Outcome::of(err(errno::EINPROGRESS)),

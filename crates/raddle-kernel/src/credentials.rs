@@ -162,13 +162,17 @@ pub extern "C" fn ioprio_set(frame: &Frame) -> Outcome {
     Outcome::of(unsafe { raddle_sys::syscall6(frame.rax as u32, args) })
 }
 
-/// `seccomp(2)`: a filter for all threads is given to all kernel threads by the kernel.
+/// `seccomp(2)`: a filter for all threads is given to all kernel threads by the kernel, after the
+/// runtime has made ready for it.
 pub extern "C" fn seccomp(frame: &Frame) -> Outcome {
     const STRICT: usize = 0;
     const FILTER: usize = 1;
     const TSYNC: usize = 1;
     match frame.arg(0) {
-        FILTER if frame.arg(1) & TSYNC != 0 => Outcome::PASS,
+        FILTER if frame.arg(1) & TSYNC != 0 && ENGINE.is_started() => {
+            // SAFETY: the program's own call; it changes no memory.
+            Outcome::of(unsafe { ENGINE.filters.install(frame.rax as u32, frame.args()) })
+        }
         STRICT | FILTER => alone(frame),
         _ => Outcome::PASS,
     }

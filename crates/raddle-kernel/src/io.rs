@@ -8,6 +8,7 @@ use crate::descriptors::{is_in_background, is_nonblocking, look_up};
 use crate::files;
 use crate::helped;
 use crate::messages::{Message, send_message, write_vector};
+use crate::poll::ask_about;
 use crate::signal::{self, Delivered};
 use crate::time::millisecond_deadline;
 use core::sync::atomic::Ordering;
@@ -17,7 +18,7 @@ use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, switch};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
-use raddle_sys::abi::{IoVec, PollFd};
+use raddle_sys::abi::IoVec;
 use raddle_sys::{err, errno, is_err, nr, sys};
 
 pub(crate) const DONTWAIT: usize = 0x40;
@@ -119,11 +120,12 @@ pub(crate) fn wait_ready(fd: usize, way: Way, sequence: u32, deadline_ns: u64) -
     }
 }
 
-/// Chaos: no try is made; the wait is told the present state.
+/// Chaos: no try is made; the wait is told the present state. In a terminal's background the try
+/// itself does something: it stops the process.
 #[cold]
-fn skips_try(fd: usize) -> bool {
+fn skips_try(fd: usize, entry: &Entry) -> bool {
     ENGINE.pump.rearm(fd as u32);
-    !is_nonblocking(fd)
+    !is_nonblocking(fd) && entry.kind() != Kind::Terminal
 }
 
 /// Repeats `attempt` until it gives anything but EAGAIN, waiting in between.
@@ -137,7 +139,7 @@ pub(crate) fn until_ready(
     let mut deadline_ns = 0;
     loop {
         let sequence = entry.sequence();
-        let result = if chaos::strikes(Point::Try) && skips_try(fd) {
+        let result = if chaos::strikes(Point::Try) && skips_try(fd, entry) {
             EAGAIN
         } else {
             attempt(sequence)
@@ -290,13 +292,7 @@ fn read_vector(fd: usize, entry: &Entry, vector: usize, count: usize, len: usize
 pub(crate) fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
     let ready = until_ready(fd, entry, way, |_| {
         let events = if way == Way::In { 1 } else { 4 };
-        let mut poll = PollFd {
-            fd: fd as i32,
-            events,
-            revents: 0,
-        };
-        // SAFETY: a live structure.
-        match unsafe { sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) } {
+        match ask_about(fd, events) {
             0 if is_nonblocking(fd) => 1,
             // The kernel stops the process, or says EIO.
             0 if way == Way::In && entry.kind() == Kind::Terminal && is_in_background(fd) => 1,

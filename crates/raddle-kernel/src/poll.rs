@@ -156,6 +156,31 @@ impl Drop for TemporaryMask {
     }
 }
 
+/// Repeats a question that doesn't wait until it is answered.
+///
+/// Linux answers EINTR to `poll` and `select`, whatever the timeout, if nothing is ready and a
+/// signal is on its way to this kernel thread. That may be one of the runtime's own, or another
+/// thread's; one that this thread takes interrupts its wait, or is handled at the end of the call.
+fn until_answered(mut ask: impl FnMut() -> isize) -> isize {
+    loop {
+        let answer = ask();
+        if answer != EINTR {
+            return answer;
+        }
+    }
+}
+
+/// What `poll` says of one descriptor now: 0 if none of `events` is ready.
+pub(crate) fn ask_about(fd: usize, events: i16) -> isize {
+    let mut poll = PollFd {
+        fd: fd as i32,
+        events,
+        revents: 0,
+    };
+    // SAFETY: a live structure.
+    until_answered(|| unsafe { sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) })
+}
+
 /// Asks, waits, asks again. `ask` returns the kernel's answer without waiting.
 fn wait_loop(
     waits: &mut Waits,
@@ -166,7 +191,7 @@ fn wait_loop(
 ) -> Outcome {
     loop {
         waits.note_sequences();
-        let ready = ask();
+        let ready = until_answered(&mut ask);
         if ready != 0 {
             count_call();
             waits.progress();
@@ -192,7 +217,7 @@ fn wait_loop(
             Ok(Wake::Signalled) if mask.deliver() != Delivered::Nothing => {
                 return Outcome::of(EINTR);
             }
-            Ok(Wake::TimedOut) => return Outcome::of(ask()),
+            Ok(Wake::TimedOut) => return Outcome::of(until_answered(ask)),
             Ok(_) => {}
             Err(_) => return Outcome::PASS,
         }
@@ -202,8 +227,12 @@ fn wait_loop(
 /// `poll(2)`.
 pub extern "C" fn poll(frame: &Frame) -> Outcome {
     let timeout_ms = frame.rdx as i32;
-    if !is_multiplexed() || timeout_ms == 0 {
+    if !is_multiplexed() {
         return Outcome::PASS;
+    }
+    if timeout_ms == 0 {
+        // SAFETY: the program's own call.
+        return Outcome::of(until_answered(|| unsafe { frame.raw() }));
     }
     answer(poll_until(frame, millisecond_deadline(timeout_ms), 0))
 }
@@ -296,7 +325,8 @@ pub extern "C" fn select(frame: &Frame) -> Outcome {
             .saturating_mul(1_000_000_000)
             .saturating_add(usec as u64 * 1000);
         if left == 0 {
-            return Outcome::PASS;
+            // SAFETY: the program's own call.
+            return Outcome::of(until_answered(|| unsafe { frame.raw() }));
         }
         deadline_ns = now_ns().saturating_add(left).min(NEVER - 1);
     }

@@ -4,6 +4,7 @@
 //! pump. A wait for several at once blocks on a helper.
 
 use crate::boundary::{Frame, Outcome};
+use crate::poll::ask_about;
 use crate::signal::{self, Delivered};
 use crate::time::relative_deadline;
 use crate::user;
@@ -13,8 +14,7 @@ use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
-use raddle_sys::abi::PollFd;
-use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
+use raddle_sys::{err, errno, is_err, syscall6};
 
 const GETEVENTS: usize = 1;
 const EXT_ARG: usize = 8;
@@ -52,13 +52,7 @@ pub extern "C" fn io_uring_enter(frame: &Frame) -> Outcome {
         }
         let total = *submitted.get_or_insert(result);
         args[1] = 0; // what was submitted isn't submitted again
-        let mut poll = PollFd {
-            fd: ring as i32,
-            events: 1,
-            revents: 0,
-        };
-        // SAFETY: a live structure.
-        if unsafe { sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) } != 0 {
+        if ask_about(ring, IN as i16) != 0 {
             return Outcome::of(total);
         }
         let thread = Carrier::current().thread();

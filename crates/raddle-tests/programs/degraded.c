@@ -199,6 +199,66 @@ CASE(where_asking_for_events_kills)
     CHECK(!"exec");
 }
 
+/* Threads that compute in turns are interrupted by timers of the runtime's. */
+static void *take_turns(void *turns)
+{
+    while (!atomic_load(&over)) {
+        atomic_fetch_add((atomic_long *)turns, 1);
+    }
+    return NULL;
+}
+
+/* How many bytes the list of the process's timers has: none without timers, or without a list. */
+static long timers_listed(void)
+{
+    char text[4000];
+    int file = open("/proc/self/timers", O_RDONLY);
+    if (file < 0) {
+        return 0;
+    }
+    long size = GET(read(file, text, sizeof text));
+    close(file);
+    return size;
+}
+
+/* A filter that kills who makes, sets or deletes a timer, for all threads, while there may be such
+ * timers: none goes on, and the threads still take turns. */
+CASE(where_timers_kill_from_now_on)
+{
+    enum { COMPUTING = 6 };
+    static atomic_long turns[COMPUTING];
+    pthread_t threads[COMPUTING];
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_timer_create, 4, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_timer_settime, 3, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_timer_delete, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_perf_event_open, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    };
+    struct sock_fprog filter = {sizeof code / sizeof *code, code};
+    for (int i = 0; i < COMPUTING; i++) {
+        threads[i] = start(take_turns, &turns[i]);
+    }
+    GET(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    /* Natively, and on a machine too busy for regular turns, there are no timers. */
+    for (int ms = 0; timers_listed() == 0 && ms < 500; ms += 10) {
+        sleep_ms(10);
+    }
+    GET(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter));
+    IS(timers_listed(), 0);
+    for (int i = 0; i < COMPUTING; i++) {
+        long before = atomic_load(&turns[i]);
+        while (atomic_load(&turns[i]) == before) {
+            sleep_ms(5);
+        }
+    }
+    IS(timers_listed(), 0);
+    atomic_store(&over, 1);
+    join_all(threads, COMPUTING);
+}
+
 static atomic_long done;
 
 static void *sleep_often(void *unused)

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <spawn.h>
 #include <stdatomic.h>
+#include <sys/time.h>
 
 extern char **environ;
 
@@ -133,6 +134,49 @@ CASE(a_child_forks_a_child)
 }
 
 static _Thread_local int local = 5;
+
+static void ignore_alarm(int signal) { (void)signal; }
+
+static void ring_in_ms(int ms)
+{
+    struct itimerval once = {.it_value.tv_usec = ms * 1000};
+    GET(setitimer(ITIMER_REAL, &once, NULL));
+}
+
+/* Waits for alarms, in each way in which a thread can. */
+static void wait_for_alarms_and_exit(void)
+{
+    sigset_t alarm, none;
+    siginfo_t info;
+    struct timespec while_nothing_comes = timespec_of(200 * MS);
+    struct sigaction action = {.sa_handler = ignore_alarm};
+    sigemptyset(&none);
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    GET(sigaction(SIGALRM, &action, NULL));
+    int64_t used_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    ring_in_ms(200);
+    FAILS(pause(), EINTR);
+    GET(sigprocmask(SIG_BLOCK, &alarm, NULL));
+    ring_in_ms(200);
+    FAILS(sigsuspend(&none), EINTR);
+    FAILS(sigtimedwait(&alarm, &info, &while_nothing_comes), EAGAIN);
+    ring_in_ms(200);
+    IS(sigwaitinfo(&alarm, &info), SIGALRM);
+    used_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - used_ns;
+    CHECK(used_ns < 20 * MS);
+    _exit(3);
+}
+
+CASE(a_child_that_waits_for_signals_uses_no_time)
+{
+    IS(join(start(return_argument, number(3))), 3);
+    pid_t child = GET(fork());
+    if (child == 0) {
+        wait_for_alarms_and_exit();
+    }
+    IS(WEXITSTATUS(wait_for(child)), 3);
+}
 
 static void *fork_with_locals(void *argument)
 {

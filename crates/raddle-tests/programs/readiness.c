@@ -307,3 +307,33 @@ CASE(poll_serves_a_server_of_one_thread)
         IS(read(fds[i + 1].fd, &byte, 1), 1);
     }
 }
+
+static int64_t until_ns;
+
+static void *ask(void *which)
+{
+    int fd = ends[(long)which][0];
+    for (long i = 0; i % 64 != 0 || now_ns() < until_ns; i++) {
+        struct pollfd poll_fd = {fd, POLLIN, 0};
+        struct timeval at_once = {0, 0};
+        fd_set set;
+        FD_ZERO(&set);
+        FD_SET(fd, &set);
+        IS(poll(&poll_fd, 1, 0), 0);
+        IS(select(fd + 1, &set, NULL, NULL, &at_once), 0);
+        IS(ppoll(&poll_fd, 1, &(struct timespec){0, 1}, NULL), 0);
+    }
+    return NULL;
+}
+
+/* Threads that take turns, however that is done, and of which none gets a signal. */
+CASE(no_question_is_interrupted_without_a_signal)
+{
+    pthread_t threads[6];
+    make_pipes(6);
+    until_ns = now_ns() + SECOND;
+    for (long i = 0; i < 6; i++) {
+        threads[i] = start(ask, number(i));
+    }
+    join_all(threads, 6);
+}

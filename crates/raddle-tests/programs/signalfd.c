@@ -139,6 +139,30 @@ CASE(what_is_pending_already_is_read)
     join(idle);
 }
 
+static void *send_to_itself_and_read(void *argument)
+{
+    int fd = (int)(long)argument;
+    for (int i = 0; i < 60; i++) {
+        OK(pthread_kill(pthread_self(), SIGUSR1));
+        IS(read_one(fd).ssi_signo, SIGUSR1);
+        if (i % 10 == 0) {
+            usleep(100);
+        }
+    }
+    atomic_store(&stop, 1);
+    return NULL;
+}
+
+/* On whichever kernel thread it is: another thread has the first one. */
+CASE(what_a_thread_sends_to_itself_is_there_at_once)
+{
+    int fd = blocked_descriptor(SIGUSR1, SIGUSR2, SFD_NONBLOCK);
+    pthread_t sender = start(send_to_itself_and_read, number(fd));
+    while (!atomic_load(&stop)) {
+    }
+    join(sender);
+}
+
 static void on_signal(int signal)
 {
     (void)signal;

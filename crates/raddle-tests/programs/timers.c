@@ -116,6 +116,41 @@ CASE(threads_wait_for_timers_of_their_own)
     join_all(threads, 8);
 }
 
+static void *make_and_delete_timers(void *argument)
+{
+    sigset_t set;
+    siginfo_t info;
+    int64_t until_ns = now_ns() + SECOND;
+    sigemptyset(&set);
+    sigaddset(&set, SIGRTMIN + 3);
+    OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
+    while (now_ns() < until_ns) {
+        struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID,
+                                 .sigev_signo = SIGRTMIN + 3,
+                                 .sigev_value.sival_ptr = argument,
+                                 .sigev_notify_thread_id = gettid()};
+        struct itimerspec often = {.it_value = timespec_of(MS / 5),
+                                   .it_interval = timespec_of(MS / 5)};
+        timer_t timer;
+        GET(timer_create(CLOCK_MONOTONIC, &event, &timer));
+        GET(timer_settime(timer, 0, &often, NULL));
+        IS(GET(sigwaitinfo(&set, &info)), SIGRTMIN + 3);
+        CHECK(info.si_value.sival_ptr == argument);
+        GET(timer_delete(timer));
+    }
+    return NULL;
+}
+
+/* An expiry may be on its way when its timer is deleted, and others wait for the same signal. */
+CASE(an_expiry_of_a_deleted_timer_reaches_no_other_thread)
+{
+    pthread_t threads[8];
+    for (long i = 0; i < 8; i++) {
+        threads[i] = start(make_and_delete_timers, number(i));
+    }
+    join_all(threads, 8);
+}
+
 static void *count_overruns(void *argument)
 {
     sigset_t set;

@@ -99,6 +99,7 @@ mod readiness {
         pselect_opens_its_mask_only_while_it_waits,
         a_signal_interrupts_poll_even_with_sa_restart,
         poll_serves_a_server_of_one_thread,
+        no_question_is_interrupted_without_a_signal,
     }
 }
 

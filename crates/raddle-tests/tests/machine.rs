@@ -77,6 +77,7 @@ mod degraded {
     raddle_tests::cases! { "degraded.c":
         in_a_container,
         where_asking_for_events_kills,
+        where_timers_kill_from_now_on,
         without_more_kernel_threads,
         under_a_debugger,
     }

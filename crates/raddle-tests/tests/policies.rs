@@ -41,22 +41,33 @@ fn order(policy: &str, words: &[&str], expected: &[f64]) {
 }
 
 /// CPU times of threads that compute, compared with these parts of the whole.
+///
+/// Who is on a carrier that the machine keeps from running falls behind, and catches up later. If
+/// the end comes before that, there is another try; one carrier can't fall behind others.
 fn check_parts(flags: &[&str], carriers: u16, burners: &[&str], parts: &[f64]) {
+    const TRIES: usize = 3;
+    let tries = if carriers == 1 { 1 } else { TRIES };
     let words: Vec<_> = ["burn"]
         .into_iter()
         .chain(burners.iter().copied())
         .collect();
-    let Some(used) = or_skip("burn", numbers(flags, carriers, &words)) else {
-        return;
-    };
-    let (sum, whole): (f64, f64) = (used.iter().sum(), parts.iter().sum());
-    for (used_ms, part) in used.iter().zip(parts) {
-        let (got, wanted) = (used_ms / sum, part / whole);
-        assert!(
-            (got / wanted - 1.0).abs() < 0.1,
-            "{flags:?} {burners:?} on {carriers}: {used:?}, parts {parts:?}"
-        );
+    let whole: f64 = parts.iter().sum();
+    let mut all_used = Vec::new();
+    for _ in 0..tries {
+        let Some(used) = or_skip("burn", numbers(flags, carriers, &words)) else {
+            return;
+        };
+        let sum: f64 = used.iter().sum();
+        let fits = |(used_ms, part): (&f64, &f64)| {
+            let (got, wanted) = (used_ms / sum, part / whole);
+            (got / wanted - 1.0).abs() < 0.1
+        };
+        if used.iter().zip(parts).all(fits) {
+            return;
+        }
+        all_used.push(used);
     }
+    panic!("{flags:?} {burners:?} on {carriers}: {all_used:?}, parts {parts:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod processes {
         fork_while_other_threads_run,
         eight_threads_fork_at_once,
         a_child_forks_a_child,
+        a_child_that_waits_for_signals_uses_no_time,
         the_forking_thread_keeps_its_locals_in_the_child,
         atfork_handlers_run_in_order,
         vfork_and_exec,

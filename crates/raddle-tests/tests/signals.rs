@@ -76,6 +76,7 @@ mod descriptors {
         a_descriptor_is_made_and_read_in_a_thread,
         epoll_and_poll_see_signals,
         what_is_pending_already_is_read,
+        what_a_thread_sends_to_itself_is_there_at_once,
         a_signal_that_is_unblocked_goes_to_its_handler,
         sigwait_takes_what_a_descriptor_could_read,
         children_that_end_are_read,

@@ -33,6 +33,7 @@ mod timers {
     raddle_tests::cases! { "timers.c":
         a_timer_signals_the_thread_that_is_named,
         threads_wait_for_timers_of_their_own,
+        an_expiry_of_a_deleted_timer_reaches_no_other_thread,
         expiries_that_nobody_took_are_counted,
         functions_run_in_threads_of_their_own,
         a_timer_may_tell_nobody,

@@ -16,7 +16,7 @@
 //!
 //! A thread-directed signal of this kind becomes the process's: any thread may read it. A signal on
 //! its way between carriers (1) is pending nowhere: who unblocks it in that instant runs its
-//! handler a moment later.
+//! handler a moment later. Who must leave it to another kernel thread waits for that.
 //!
 //! Rejected: descriptors of our own. One that was made before the first thread can't be replaced
 //! in the epoll instances that hold it.
@@ -26,6 +26,7 @@ use crate::boundary::{Frame, Outcome};
 use core::ptr::with_exposed_provenance;
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_engine::carrier::PREEMPT;
+use raddle_engine::clock;
 use raddle_engine::helpers::POKE;
 use raddle_engine::signals::{Form, SignalQueue};
 use raddle_engine::{Carrier, ENGINE};
@@ -124,7 +125,20 @@ fn give_back(info: &SigInfo) -> bool {
     }
     WAITING.fetch_or(bit(info.signo as u32), Ordering::SeqCst);
     poke(pid);
+    wait_for_first(bit(info.signo as u32));
     true
+}
+
+/// Waits until the first kernel thread has queued the signals of `set`: who sent one, or makes a
+/// descriptor for them, may read it at once without waiting. One that sits in the kernel and can't
+/// come does it later.
+fn wait_for_first(set: u64) {
+    const PATIENCE_NS: u64 = 2_000_000_000;
+    let until_ns = clock::now_ns() + PATIENCE_NS;
+    while WAITING.load(Ordering::SeqCst) & set != 0 && clock::now_ns() < until_ns {
+        // SAFETY: no memory is involved.
+        unsafe { sys!(nr::__NR_sched_yield) };
+    }
 }
 
 fn queue(info: &SigInfo) -> bool {

@@ -89,10 +89,13 @@ pub fn to_process(info: &SigInfo) {
         return;
     }
     // What nobody takes is kept for a sigwait, even if it is ignored by default, as in Linux.
-    let taken = accepting(signal).is_some_and(|thread| give(thread, info, true));
-    if !taken {
-        hold(info);
+    // One that ends refuses it, and isn't found again.
+    while let Some(thread) = accepting(signal) {
+        if give(thread, info, true) {
+            return;
+        }
     }
+    hold(info);
 }
 
 fn hold(info: &SigInfo) {
@@ -108,8 +111,17 @@ pub fn hold_here(info: &SigInfo) {
     QUEUE.push(info, form(info), already);
     PENDING.fetch_or(bit(signal), Ordering::SeqCst);
     // Who opened its mask since the last look found nothing pending.
-    if let Some(thread) = accepting(signal) {
-        notify(thread);
+    give_pending(signal);
+}
+
+/// Gives what pends for the process to who accepts it, if anybody does: who waits for a carrier
+/// looks at what is his own when he runs, and not at that.
+fn give_pending(signal: u32) {
+    while process_pending() & bit(signal) != 0
+        && is_accepted(signal)
+        && let Some(info) = take_common(bit(signal))
+    {
+        to_process(&info);
     }
 }
 
@@ -168,7 +180,7 @@ pub fn to_thread(thread: &Thread, info: &SigInfo) {
 }
 
 /// Leaves a signal with a thread; `is_shared` says that it came for the process. False if the
-/// thread ends, or has a signal of its own that looks the same.
+/// thread ends.
 fn give(thread: &Thread, info: &SigInfo, is_shared: bool) -> bool {
     let signal = info.signo as u32;
     let signals = &thread.signals;
@@ -185,11 +197,12 @@ fn give(thread: &Thread, info: &SigInfo, is_shared: bool) -> bool {
         return true;
     }
     let own = signals.pending.load(Ordering::Relaxed) & !signals.shared.load(Ordering::Relaxed);
-    if is_shared && signal < FIRST_QUEUED && own & bit(signal) != 0 {
-        return false; // it takes what pends for the process after its own
-    }
+    let form = match is_shared && own & bit(signal) != 0 {
+        true => Form::Each, // one of its own that looks the same is another
+        false => form(info),
+    };
     let is_live = || thread.life() == Life::Live;
-    if !signals.post(info, form(info), is_shared, is_live) {
+    if !signals.post(info, form, is_shared, is_live) {
         return false;
     }
     if accepts(thread, signal) {
@@ -228,12 +241,7 @@ fn pass_on_some(thread: &Thread, left: u64) {
         if accepts(thread, signal) {
             notify(thread); // it has opened its mask again
         }
-        // It may have been the one that was told of what pends for the process.
-        if process_pending() & bit(signal) != 0
-            && let Some(other) = accepting(signal)
-        {
-            notify(other);
-        }
+        give_pending(signal); // it may have been who was about to take it
     }
 }
 

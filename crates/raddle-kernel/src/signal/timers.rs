@@ -24,7 +24,7 @@ const ROWS: usize = 4096;
 struct Row {
     /// The kernel's id + 1; 0 for a free row.
     key: u32,
-    /// The thread that is meant; 0 for the process.
+    /// The thread that is meant; 0 for the process, [`GONE`] for nobody any more.
     tid: u32,
     /// Expiries beyond the first that the last signal taken stood for.
     overrun: u32,
@@ -37,6 +37,11 @@ impl Row {
         overrun: 0,
     };
 }
+
+/// In the row of a timer that signalled a thread and was deleted: an expiry may be on its way yet,
+/// and must not be taken for one that is meant for the process. The row is free for another timer,
+/// which is so many timers later that nothing is on its way then.
+const GONE: u32 = u32::MAX;
 
 /// Rows; that of id `n` is the first free one from `n % ROWS` on, which is that very row unless
 /// ids have wrapped.
@@ -56,7 +61,7 @@ fn add(id: u32, tid: u32) -> bool {
     let mut table = TABLE.lock();
     let free = (0..ROWS)
         .map(|step| (id as usize).wrapping_add(step) % ROWS)
-        .find(|&at| table[at].key == 0);
+        .find(|&at| table[at].key == 0 || table[at].tid == GONE);
     if let Some(at) = free {
         table[at] = Row {
             key: id.wrapping_add(1),
@@ -133,7 +138,10 @@ pub extern "C" fn timer_delete(frame: &Frame) -> Outcome {
     // SAFETY: the program's own call.
     let result = unsafe { frame.raw() };
     if result == 0 {
-        with_row(id.wrapping_add(1), |row| *row = Row::FREE);
+        with_row(id.wrapping_add(1), |row| match row.tid {
+            0 => *row = Row::FREE,
+            _ => row.tid = GONE,
+        });
     }
     Outcome::of(result)
 }
@@ -144,9 +152,9 @@ pub extern "C" fn timer_getoverrun(frame: &Frame) -> Outcome {
     if !is_virtual() {
         return Outcome::PASS;
     }
-    match with_row(id.wrapping_add(1), |row| row.overrun) {
-        Some(overrun) => Outcome::of(overrun.min(i32::MAX as u32) as isize),
-        None => Outcome::PASS,
+    match with_row(id.wrapping_add(1), |row| *row) {
+        Some(row) if row.tid != GONE => Outcome::of(row.overrun.min(i32::MAX as u32) as isize),
+        _ => Outcome::PASS,
     }
 }
 
@@ -166,6 +174,7 @@ pub fn target<'a>(info: &SigInfo) -> Target<'a> {
     }
     match with_row((info.pid as u32).wrapping_add(1), |row| row.tid) {
         Some(0) => Target::Process,
+        Some(GONE) => Target::Nobody,
         Some(tid) => ENGINE.find(tid).map_or(Target::Nobody, Target::Thread),
         // libc has no handler for its timers: what comes late must not end the process.
         None if info.signo == LIBC_TIMER => Target::Nobody,
