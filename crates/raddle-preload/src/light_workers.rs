@@ -35,6 +35,86 @@ use raddle_engine::ums;
 use raddle_engine::ums::path::{IN_PLACE, carrier, thread};
 use raddle_interface::{Lease, WorkerControl};
 
+/// The host becomes the next worker, which gets the lease, and the caller rests.
+macro_rules! switch_to_the_next {
+    () => {
+        concat!(
+            "5:\n",
+            "mov rcx, [rbx + {worker}]\n",
+            "mov [rax + {of_control}], rdx\n", // it is claimed: nobody else asks
+            "mov dword ptr [rcx + {leaves}], 1\n",
+            "mov qword ptr [rcx + {of_control}], 0\n", // at rest, once its stack is left
+            "mov [rcx + {stack}], rsp\n",
+            "mov r9d, [rsp]\n",
+            "movzx r10d, word ptr [rsp + 4]\n",
+            "mov [rdx + {ums}], rax\n",
+            "mov [rdx + {lease}], rbx\n", // from here on the scheduler is whose who takes that
+            "mov rsp, [rax + {stack}]\n",
+            "mov dword ptr [rcx + {leaves}], 0\n", // the old stack is free from here on
+            "inc qword ptr [rsi + {switches}]\n",
+            "mov dword ptr [rsi + {calls}], 0\n",
+            "mov eax, [rsi + {attention}]\n",
+            "or rax, [rdx + {pending}]\n",
+            "jnz 6f\n",
+            "8:\n",
+            "cmp [rsp], r9d\n",
+            "jne 9f\n",
+            "cmp [rsp + 4], r10w\n",
+            "jne 9f\n",
+            "10:\n",
+            "add rsp, 8\n",
+            "pop rax\n",
+            "jmp rax\n",
+        )
+    };
+}
+
+/// What is out of the ordinary.
+macro_rules! rare_ways {
+    () => {
+        concat!(
+            "4:\n", // rare: others run meanwhile, and this thread may be moved
+            ".cfi_def_cfa rsp, 40\n",
+            "push rax\n",
+            ".cfi_def_cfa_offset 48\n",
+            "call {breathe}\n",
+            "pop rax\n",
+            ".cfi_def_cfa_offset 40\n",
+            "mov rsi, gs:[0]\n",
+            "mov rdx, [rsi + {current}]\n",
+            "jmp 5b\n",
+            "6:\n", // the next one has signals, or is to give way
+            "mov rbp, rsp\n",
+            ".cfi_def_cfa rbp, 40\n",
+            "sub rsp, 16\n",
+            "and rsp, -16\n",
+            "mov [rsp], r9\n",
+            "mov [rsp + 8], r10\n",
+            "call {look}\n",
+            "mov r9, [rsp]\n",
+            "mov r10, [rsp + 8]\n",
+            "mov rsp, rbp\n",
+            ".cfi_def_cfa rsp, 40\n",
+            "jmp 8b\n",
+            "7:\n", // the caller sees to it
+            "lea rax, [rbx + 1]\n",
+            "add rsp, 16\n",
+            ".cfi_def_cfa_offset 24\n",
+            "pop rbp\n",
+            ".cfi_def_cfa_offset 16\n",
+            "pop rbx\n",
+            ".cfi_def_cfa_offset 8\n",
+            "pop rcx\n",
+            "jmp rcx\n",
+            "9:\n",
+            ".cfi_def_cfa rsp, 40\n",
+            "ldmxcsr [rsp]\n",
+            "fldcw [rsp + 4]\n",
+            "jmp 10b\n",
+        )
+    };
+}
+
 /// rdi = parameter, rdx = thread, r8 = lease, which was taken. Jumped to as
 /// [`crate::workers::yield_to_scheduler`] is, and returns what that does.
 #[unsafe(naked)]
@@ -75,32 +155,7 @@ pub unsafe extern "C" fn decide() {
         "jne 7f", // it is no light one, or isn't at rest
         "test dword ptr [rsi + {switches}], {breath}",
         "jz 4f",
-        "5:",
-        "mov rcx, [rbx + {worker}]",
-        "mov [rax + {of_control}], rdx", // it is claimed: nobody else asks
-        "mov dword ptr [rcx + {leaves}], 1",
-        "mov qword ptr [rcx + {of_control}], 0", // the caller is at rest, once its stack is left
-        "mov [rcx + {stack}], rsp",
-        "mov r9d, [rsp]",
-        "movzx r10d, word ptr [rsp + 4]",
-        "mov [rdx + {ums}], rax",
-        "mov [rdx + {lease}], rbx", // from here on the scheduler is whose who takes that
-        "mov rsp, [rax + {stack}]",
-        "mov dword ptr [rcx + {leaves}], 0", // the old stack is free from here on
-        "inc qword ptr [rsi + {switches}]",
-        "mov dword ptr [rsi + {calls}], 0",
-        "mov eax, [rsi + {attention}]",
-        "or rax, [rdx + {pending}]",
-        "jnz 6f",
-        "8:",
-        "cmp [rsp], r9d",
-        "jne 9f",
-        "cmp [rsp + 4], r10w",
-        "jne 9f",
-        "10:",
-        "add rsp, 8",
-        "pop rax",
-        "jmp rax",
+        switch_to_the_next!(),
         "2:",
         ".cfi_def_cfa rsp, 24",
         "mov eax, 1",
@@ -108,44 +163,7 @@ pub unsafe extern "C" fn decide() {
         "pop rbx",
         "pop rcx",
         "jmp rcx",
-        "4:", // rare: others run meanwhile, and this thread may be moved
-        ".cfi_def_cfa rsp, 40",
-        "push rax",
-        ".cfi_def_cfa_offset 48",
-        "call {breathe}",
-        "pop rax",
-        ".cfi_def_cfa_offset 40",
-        "mov rsi, gs:[0]",
-        "mov rdx, [rsi + {current}]",
-        "jmp 5b",
-        "6:", // the next one has signals, or is to give way
-        "mov rbp, rsp",
-        ".cfi_def_cfa rbp, 40",
-        "sub rsp, 16",
-        "and rsp, -16",
-        "mov [rsp], r9",
-        "mov [rsp + 8], r10",
-        "call {look}",
-        "mov r9, [rsp]",
-        "mov r10, [rsp + 8]",
-        "mov rsp, rbp",
-        ".cfi_def_cfa rsp, 40",
-        "jmp 8b",
-        "7:", // the caller sees to it
-        "lea rax, [rbx + 1]",
-        "add rsp, 16",
-        ".cfi_def_cfa_offset 24",
-        "pop rbp",
-        ".cfi_def_cfa_offset 16",
-        "pop rbx",
-        ".cfi_def_cfa_offset 8",
-        "pop rcx",
-        "jmp rcx",
-        "9:",
-        ".cfi_def_cfa rsp, 40",
-        "ldmxcsr [rsp]",
-        "fldcw [rsp + 4]",
-        "jmp 10b",
+        rare_ways!(),
         ".cfi_endproc",
         scheduler = const Lease::SCHEDULER,
         decide = const Lease::DECIDE,
