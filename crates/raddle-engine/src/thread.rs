@@ -90,6 +90,8 @@ pub struct Thread {
     pub(crate) leased_ns: AtomicU64,
     /// The next thread that this one creates is that worker.
     pub(crate) ums_next: Cell<*const WorkerControl>,
+    /// The lease that this thread has taken, as a light worker, to decide. Its own.
+    pub deciding: Cell<*const Lease>,
     /// 1 if somebody cancelled the thread and it has not looked yet. SeqCst: set before the
     /// canceller tries to claim a wait, read by the waiter after it announced the wait.
     pub cancelled: AtomicU32,

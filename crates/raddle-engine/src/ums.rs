@@ -184,7 +184,7 @@ pub fn take_lease_to_decide() -> *const Lease {
     let Some(lease) = (unsafe { at.as_ref() }) else {
         return core::ptr::null();
     };
-    if lease.in_place.get() == 0 || !is_worker(own) {
+    if lease.decide.is_none() || !is_worker(own) {
         own.lease.store(at, Ordering::Release); // as if it had just been left with this worker
         return core::ptr::null();
     }

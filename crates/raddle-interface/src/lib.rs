@@ -14,13 +14,13 @@ pub use raddle_sched::WorkerState;
 pub use raddle_sched::worker_state::Claim;
 use raddle_sched::{Injector, RunQueue};
 pub use seat::Seat;
-pub use ums::{Ended, Lease, ListControl, ThreadView, WorkerControl};
+pub use ums::{Decide, Ended, Lease, ListControl, ThreadView, WorkerControl};
 
 /// The table's name among the library's dynamic symbols.
 pub const SYMBOL: &CStr = c"raddle_runtime";
 
 /// Changes whenever the table's meaning does.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// The environment variable by which a program that loads the runtime itself asks that threads be
 /// green on request only.
@@ -56,7 +56,9 @@ pub struct Runtime {
     /// the calling worker. It returns 0 if that is none, and 1 when the worker is executed again.
     ///
     /// Or it returns the address of the worker's lease, if that lets workers decide: the caller has
-    /// taken it, is an ordinary thread that nobody can execute, and calls one of the next two.
+    /// taken it, is an ordinary thread that nobody can execute, decides ([`Lease::decide`]), and
+    /// calls one of the next two. If the address is odd (one more), it has decided: a light worker
+    /// calls what decides here, and switches to another one that rests without a return.
     pub yield_worker: Jumped,
     /// As `execute_worker`, of a lease that was taken and the thread of a claimed worker, or of the
     /// calling one: that one gets the lease. Returns when the calling worker is executed again.

@@ -35,6 +35,14 @@ pub struct WorkerControl {
     pub thread_id: AtomicU32,
     /// Its thread-local storage, whose address is its `pthread_t`.
     pub storage: AtomicUsize,
+    /// Where a light worker at rest continues. Its own, and its executor's, which has claimed it.
+    pub stack: Cell<*mut u8>,
+    /// Not 0 while a light worker's stack is being left, so that it can rest. Stored by who leaves,
+    /// and by the switch.
+    pub on_cpu: AtomicU32,
+    /// 0, or one of the constants below. Stored by its maker before it is listed first, and by
+    /// itself.
+    pub kind: AtomicU32,
 }
 
 // SAFETY: the list is shared by its own means, and the rest is atomic or guarded by the state.
@@ -42,7 +50,14 @@ unsafe impl Send for WorkerControl {}
 // SAFETY: as above.
 unsafe impl Sync for WorkerControl {}
 
+const _: () = assert!(size_of::<WorkerControl>() == 64);
+
 impl WorkerControl {
+    /// [`WorkerControl::kind`] of a light worker, which has no thread of its own.
+    pub const LIGHT: u32 = 1;
+    /// Of one whose function has returned.
+    pub const LIGHT_IS_OVER: u32 = 2;
+
     /// A worker without a thread.
     pub const fn new(list: *const ListControl) -> Self {
         Self {
@@ -52,6 +67,9 @@ impl WorkerControl {
             thread: AtomicPtr::new(null_mut()),
             thread_id: AtomicU32::new(0),
             storage: AtomicUsize::new(0),
+            stack: Cell::new(null_mut()),
+            on_cpu: AtomicU32::new(0),
+            kind: AtomicU32::new(0),
         }
     }
 }
@@ -157,6 +175,10 @@ pub enum Ended {
     Preempted = 5,
 }
 
+/// Decides who is next, in a scheduler's place: of the lease, which the caller has taken, and the
+/// parameter of its yield. A claimed worker, or null if the scheduler is to go on.
+pub type Decide = unsafe extern "C" fn(*const Lease, usize) -> *const WorkerControl;
+
 /// What a scheduler leaves with the worker that it executes; on the scheduler's stack. Whoever
 /// takes it out of the worker's thread owns the scheduler until that continues: also a worker that
 /// yields and decides in the scheduler's place ([`crate::Runtime::yield_worker`]).
@@ -169,21 +191,21 @@ pub struct Lease {
     pub parameter: Cell<usize>,
     /// Why the scheduler continues.
     pub end: Cell<Ended>,
-    /// 1 if a worker that yields may take it to decide. The scheduler's.
-    pub in_place: Cell<u32>,
+    /// What a worker that yields, and has taken this, may call to decide. The scheduler's.
+    pub decide: Option<Decide>,
     /// The worker that took it for that. The runtime's.
     pub worker: Cell<*mut WorkerControl>,
 }
 
 impl Lease {
-    /// A lease for [`crate::Runtime::execute_worker`]; `in_place` if workers that yield may decide.
+    /// A lease for [`crate::Runtime::execute_worker`], with what workers that yield may decide by.
     #[inline(always)]
-    pub const fn new(in_place: bool) -> Self {
+    pub const fn new(decide: Option<Decide>) -> Self {
         Self {
             scheduler: Cell::new(null_mut()),
             parameter: Cell::new(0),
             end: Cell::new(Ended::Parked),
-            in_place: Cell::new(in_place as u32),
+            decide,
             worker: Cell::new(null_mut()),
         }
     }
@@ -194,8 +216,8 @@ impl Lease {
     pub const PARAMETER: usize = offset_of!(Self, parameter);
     /// Offset of [`Lease::end`].
     pub const END: usize = offset_of!(Self, end);
-    /// Offset of [`Lease::in_place`].
-    pub const IN_PLACE: usize = offset_of!(Self, in_place);
+    /// Offset of [`Lease::decide`].
+    pub const DECIDE: usize = offset_of!(Self, decide);
     /// Offset of [`Lease::worker`].
     pub const WORKER: usize = offset_of!(Self, worker);
 }

@@ -9,6 +9,7 @@ mod builtins;
 mod environment;
 mod interface;
 mod late;
+mod light_workers;
 mod original;
 mod policy;
 mod seats;

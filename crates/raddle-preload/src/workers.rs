@@ -22,7 +22,7 @@
 //! | rcx | the thread that comes |
 //! | r8 | the lease |
 
-use crate::{interface, symbols};
+use crate::{interface, light_workers, symbols};
 use core::arch::naked_asm;
 use raddle_engine::ums::path::{BREATH, HANDS_BACK, IN_PLACE, WAITS, carrier, thread};
 use raddle_engine::{Carrier, Thread, accounting, ums};
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn yield_to_scheduler() {
         "mov r8, [rdx + {lease}]", // or is done
         "test r8, r8",
         "jz 2f",
-        "cmp dword ptr [r8 + {in_place}], 0",
+        "cmp qword ptr [r8 + {decide}], 0",
         "jne 5f",
         "mov rcx, [r8 + {scheduler}]",
         "cmp [rcx + {carrier}], rsi", // it waits here
@@ -130,6 +130,8 @@ pub unsafe extern "C" fn yield_to_scheduler() {
         "mov qword ptr [rdx + {ums}], 0",
         "mov qword ptr [rdx + {lease}], 0",
         "mov dword ptr [rdx + {on_cpu}], 1", // sysmon finds no lease now
+        "cmp dword ptr [rcx + {kind}], {light}",
+        "je {decides}",
         "mov rax, r8",
         "pop rcx",
         ".cfi_adjust_cfa_offset -8",
@@ -144,7 +146,10 @@ pub unsafe extern "C" fn yield_to_scheduler() {
         lease = const thread::LEASE,
         on_cpu = const thread::ON_CPU,
         hands_back = const HANDS_BACK,
-        in_place = const Lease::IN_PLACE,
+        decide = const Lease::DECIDE,
+        decides = sym light_workers::decide,
+        kind = const core::mem::offset_of!(WorkerControl, kind),
+        light = const WorkerControl::LIGHT,
         worker = const Lease::WORKER,
         ums = const thread::UMS,
         scheduler = const Lease::SCHEDULER,
@@ -322,7 +327,7 @@ unsafe extern "C" fn change() {
 }
 
 /// A thread runs again, and has signals or is to give way.
-extern "C" fn look() {
+pub(crate) extern "C" fn look() {
     ums::look_at_signals(Carrier::current().thread());
     symbols::leave();
 }

@@ -190,7 +190,8 @@ impl Turns {
         }
     }
 
-    #[inline]
+    /// In every yield: it is to be compiled into the call of the procedure.
+    #[inline(always)]
     fn next(&mut self, scheduler: &Scheduler<'_>, reason: Reason) -> Next {
         if let Reason::Yielded { worker, .. } = reason {
             self.ready.push_back(worker);

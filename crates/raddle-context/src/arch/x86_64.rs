@@ -21,7 +21,6 @@
 //! Java hand-off's 420).
 
 use core::arch::{asm, naked_asm};
-use core::ffi::c_void;
 
 /// Where a parked context continues: its stack pointer, at a [`SwitchFrame`].
 pub type Context = *mut SwitchFrame;
@@ -222,12 +221,12 @@ pub unsafe extern "C" fn call_on(top: *mut u8, function: extern "C" fn(usize), a
 /// # Safety
 /// As of [`call_on`], and those of the function, which doesn't unwind.
 #[unsafe(naked)]
-pub unsafe extern "C" fn call_on_with(
+pub unsafe extern "C" fn call_on_with<T, R>(
     top: *mut u8,
-    function: unsafe extern "C" fn(*const c_void, usize) -> *mut c_void,
-    first: *const c_void,
+    function: unsafe extern "C" fn(*const T, usize) -> *const R,
+    first: *const T,
     second: usize,
-) -> *mut c_void {
+) -> *const R {
     // rdi = top, rsi = function, rdx = first, rcx = second; rbp as above.
     naked_asm!(
         ".cfi_startproc",

@@ -31,6 +31,7 @@ pub mod thread {
     pub const SWITCHES: usize = offset_of!(Thread, switches);
     pub const UMS: usize = offset_of!(Thread, ums);
     pub const LEASE: usize = offset_of!(Thread, lease);
+    pub const DECIDING: usize = offset_of!(Thread, deciding);
     pub const PENDING: usize = offset_of!(Thread, signals) + ThreadSignals::PENDING;
     pub const WAIT_KIND: usize = offset_of!(Thread, wait_kind);
     pub const WAIT_ARG: usize = offset_of!(Thread, wait_arg);

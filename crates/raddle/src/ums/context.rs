@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 pub(super) struct Inner {
     /// First: a list's link is cast back to its context.
     pub(super) control: WorkerControl,
-    /// What it has if its worker is light: a cache line of its own.
+    /// What it has if its worker is light.
     pub(super) rest: Rest,
     /// True once a thread was asked for.
     pub(super) in_use: AtomicBool,
@@ -86,7 +86,7 @@ impl Context {
             in_use: AtomicBool::new(false),
             user: AtomicUsize::new(0),
             next_item: AtomicPtr::new(std::ptr::null_mut()),
-            rest: Rest::new(),
+            rest: Rest::default(),
             list,
         }))
     }

@@ -12,6 +12,7 @@ use super::context::{Context, Inner, spawn_with};
 use super::light::host_next;
 use super::list::CompletionList;
 use super::place::decide_on;
+use super::scheduler::{Cause, Reason};
 use crate::runtime;
 use crate::thread::Builder;
 use raddle_context::{Context as Stack, call_by_jumps, switch_keep_fs};
@@ -131,9 +132,7 @@ fn host_main(host: &Host) {
         };
         // SAFETY: as said; it goes on here when one has ended.
         unsafe {
-            guest
-                .rest
-                .continue_from(host.base.as_ptr(), host.base_on_cpu.as_ptr())
+            guest.continue_from(host.base.as_ptr(), host.base_on_cpu.as_ptr());
         };
         if !goes_on(runtime, host) {
             break;
@@ -152,15 +151,15 @@ fn goes_on(runtime: &Runtime, host: &Host) -> bool {
     let Some(ended) = (unsafe { host.ended.replace(null()).as_ref() }) else {
         return false;
     };
-    ended.rest.bury();
+    ended.bury();
     let lease = (runtime.take_lease)();
     // SAFETY: null, or a lease that the caller has taken.
     let Some(taken) = (unsafe { lease.as_ref() }) else {
         return false;
     };
-    ended.rest.is_over();
+    ended.is_over();
     // SAFETY: as above.
-    let next = unsafe { decide_on(lease.cast(), 0).as_ref() };
+    let next = unsafe { decide_on(lease, 0).as_ref() };
     // From here on nobody asks for the one that has ended.
     match next {
         Some(next) if next.control.thread.load(Ordering::Relaxed).is_null() => {
@@ -210,10 +209,13 @@ fn current() -> *const Host {
 
 /// What a scheduler is told of a light worker that has ended.
 #[cold]
-pub(super) fn ended(worker: Claimed) -> Context {
+pub(super) fn ended(worker: Claimed) -> Reason {
     let context = worker.into_context();
     context.list_as(WorkerState::ENDED);
-    context
+    Reason::Blocked {
+        context,
+        cause: Cause::End,
+    }
 }
 
 fn block_signals() -> libc::sigset_t {

@@ -9,8 +9,8 @@
 //! 2. Who executes one at rest gives it an idle host, which becomes that worker; then it is
 //!    executed as others are ([`give_host`]).
 //! 3. One that yields and decides in its scheduler's place, for another at rest, gives it its own
-//!    host, says so in both controls, rests, and switches: no thread is left ([`change`]). The next
-//!    one takes the lease from there on its own stack. In all other cases it stays in its host.
+//!    host and the lease, says so in both controls, rests, and switches: no thread is left. That is
+//!    the runtime's, in the middle of the yield. In all other cases it stays in its host.
 //! 4. One that has ended goes to its host's own stack, where the next is decided
 //!    ([`super::hosts`]).
 //!
@@ -24,104 +24,82 @@ use crate::completion::{self, Completion};
 use crate::first::begin_in;
 use crate::light::{Shell, take_shell};
 use crate::runtime;
-use raddle_context::{Context as Stack, call_by_jumps, prepare, switch_keep_fs};
-use raddle_interface::{Claim, Lease, Runtime, ThreadView, WorkerControl, WorkerState};
+use raddle_context::{Context as Stack, prepare, switch_keep_fs};
+use raddle_interface::{Claim, Lease, ThreadView, WorkerControl, WorkerState};
 use raddle_sched::worker_state::is_locked_or_rests;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::io;
-use std::ptr::{from_ref, null, null_mut};
+use std::ptr::from_ref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes between where two light workers' frames begin: more than a yield touches.
 const STEP: usize = 192;
 /// So many different places.
-const PLACES: usize = 8;
+const PLACES: usize = 16;
 
-/// What a context has for its worker if that is light.
-#[repr(align(64))]
+/// What a context has for its worker if that is light: what its start and its end need.
+#[derive(Default)]
 pub(super) struct Rest {
-    /// Where it continues when it is at rest. The light worker's own, as all but `on_cpu`; and its
-    /// executor's, which has claimed it.
-    stack: Cell<Stack>,
-    /// The lease that it takes when it continues; null if its host has got one.
-    lease: Cell<*const Lease>,
-    /// Not 0 while its stack is being left. Stored by who leaves, and by the switch; partner of
-    /// [`Inner::is_locked`].
-    on_cpu: AtomicU32,
-    is_light: AtomicBool,
-    is_over: Cell<bool>,
     run: Cell<Option<Box<dyn FnOnce() + Send>>>,
     shell: Cell<Option<Shell>>,
 }
 
-// SAFETY: cells are the light worker's, or its executor's, of whom there is one; what they hold may
-// be sent.
+// SAFETY: cells are the light worker's, or its host's, of whom there is one; what they hold may be
+// sent.
 unsafe impl Send for Rest {}
 // SAFETY: as above.
 unsafe impl Sync for Rest {}
 
-impl Rest {
-    pub(super) const fn new() -> Self {
-        Self {
-            stack: Cell::new(null_mut()),
-            lease: Cell::new(null()),
-            on_cpu: AtomicU32::new(0),
-            is_light: AtomicBool::new(false),
-            is_over: Cell::new(false),
-            run: Cell::new(None),
-            shell: Cell::new(None),
-        }
-    }
-
-    /// Prepares a light worker that hasn't been listed yet.
-    fn set_up(&self, shell: Shell, run: Box<dyn FnOnce() + Send>, own: *const Inner) {
+impl Inner {
+    /// Prepares a light worker that hasn't been listed yet; the runtime holds the context.
+    fn set_up(&self, shell: Shell, run: Box<dyn FnOnce() + Send>) {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let place = NEXT.fetch_add(1, Ordering::Relaxed) % PLACES;
         let top = shell.top().wrapping_sub((place + 1) * STEP);
         // SAFETY: the upper end of a stack that nobody uses, which is larger; aligned to 64 bytes.
-        unsafe {
-            top.cast::<*const Inner>().write(own);
-            self.stack
-                .set(prepare(top, first_instruction as *const () as usize));
-        }
-        self.run.set(Some(run));
-        self.shell.set(Some(shell));
-        self.is_light.store(true, Ordering::Relaxed); // the list tells others
+        let stack = unsafe {
+            top.cast::<*const Self>().write(self);
+            prepare(top, first_instruction as *const () as usize)
+        };
+        self.control.stack.set(stack.cast());
+        self.rest.run.set(Some(run));
+        self.rest.shell.set(Some(shell));
+        let kind = WorkerControl::LIGHT;
+        self.control.kind.store(kind, Ordering::Relaxed); // the list tells others
     }
 
-    /// Switches to a light worker at rest from a host's own stack.
+    /// Switches to the light worker, which is at rest, from its host's own stack.
     ///
     /// # Safety
     /// The caller must be its host, and `base` where it says that it goes on.
     pub(super) unsafe fn continue_from(&self, base: *mut Stack, left: *mut u32) {
         // SAFETY: the caller's promise.
-        unsafe { switch_keep_fs(base, self.stack.get(), left) };
+        unsafe { switch_keep_fs(base, self.control.stack.get().cast(), left) };
     }
 
-    /// Its function has returned: it gives its stack back, which its host has left.
+    /// The light worker's function has returned: it gives its stack back, which its host has left.
     pub(super) fn bury(&self) {
-        drop(self.shell.take());
+        drop(self.rest.shell.take());
     }
 
-    /// Its host has taken the lease, and decides who is next.
+    /// The light worker's host has taken the lease, and decides who is next.
     pub(super) fn is_over(&self) {
-        self.is_over.set(true);
+        let kind = WorkerControl::LIGHT_IS_OVER;
+        self.control.kind.store(kind, Ordering::Relaxed);
     }
 
     /// True if it is a light worker that has ended so.
     #[inline(always)]
     pub(super) fn was_over(&self) -> bool {
-        self.is_over.get()
+        self.control.kind.load(Ordering::Relaxed) == WorkerControl::LIGHT_IS_OVER
     }
-}
 
-impl Inner {
     /// True while the worker, which the caller has claimed, can't be executed.
     #[inline(always)]
     pub(super) fn is_locked(&self) -> bool {
-        is_locked_or_rests(&self.control.thread, &self.rest.on_cpu, |thread| {
+        is_locked_or_rests(&self.control.thread, &self.control.on_cpu, |thread| {
             // SAFETY: the runtime's threads are in type-stable memory.
             !unsafe { ThreadView::at(thread) }.is_locked_as(&raw const self.control)
         })
@@ -140,7 +118,7 @@ impl Inner {
     #[inline(always)]
     pub(super) fn prefetch_rest(&self) {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let at = self.rest.stack.get().cast::<i8>();
+        let at = self.control.stack.get().cast::<i8>();
         // SAFETY: a prefetch of any address is harmless.
         unsafe {
             _mm_prefetch::<_MM_HINT_T0>(at);
@@ -153,68 +131,13 @@ impl Inner {
     fn as_control(&self) -> *mut WorkerControl {
         from_ref(self).cast_mut().cast()
     }
-
-    /// The light worker continues after it was at rest, on its own stack: first of all it takes the
-    /// lease that was left with it, unless its host has got it.
-    #[inline(always)]
-    fn goes_on(&self) {
-        let lease = self.rest.lease.replace(null());
-        if !lease.is_null()
-            && let Some(runtime) = runtime::table()
-        {
-            let own = self.control.thread.load(Ordering::Relaxed);
-            // SAFETY: who decided has left a lease that it had taken, which names this worker.
-            unsafe {
-                let (own, lease) = (own.expose_provenance(), lease.expose_provenance());
-                call_by_jumps(runtime.pass_lease, own, lease);
-            }
-        }
-    }
 }
 
-/// The worker `next`, which is at rest, is to run on the calling thread, a host that has taken the
-/// lease: it is that one from the moment when it gets the lease.
-#[inline(always)]
-fn leave_host_to(next: &Inner, thread: *mut c_void, lease: &Lease) {
+/// The worker `next`, which is at rest, is to run on the calling thread, a host on its own stack
+/// that has taken the lease: it is that one from the moment when it gets the lease.
+pub(super) fn host_next(next: &Inner, thread: *mut c_void, lease: &Lease) {
     next.control.thread.store(thread, Ordering::Relaxed); // it is claimed: nobody else asks
     lease.worker.set(next.as_control());
-}
-
-/// As [`change`], by a host on its own stack, whose thread that is.
-pub(super) fn host_next(next: &Inner, thread: *mut c_void, lease: &Lease) {
-    leave_host_to(next, thread, lease);
-    next.rest.lease.set(null());
-}
-
-/// The calling worker has taken the lease and decided for `next`, a light one at rest. Returns when
-/// the caller is executed again.
-///
-/// # Safety
-/// As said; the lease is one that workers may decide with.
-#[inline(always)]
-pub(super) unsafe fn change(runtime: &Runtime, next: &Inner, lease: &Lease) {
-    // SAFETY: the runtime has stored the calling worker here, which has an `Inner` and goes on.
-    let own = unsafe { &*lease.worker.get().cast::<Inner>() };
-    if own.rest.is_light.load(Ordering::Relaxed) {
-        leave_host_to(next, own.control.thread.load(Ordering::Relaxed), lease);
-        next.rest.lease.set(lease);
-        own.rest.on_cpu.store(1, Ordering::Relaxed);
-        own.control.thread.store(null_mut(), Ordering::Release); // it is at rest,
-        // SAFETY: the next one is claimed and off its stack, as the claim found.
-        unsafe {
-            switch_keep_fs(
-                own.rest.stack.as_ptr(),
-                next.rest.stack.get(),
-                own.rest.on_cpu.as_ptr(), // once this is 0
-            );
-        }
-        own.goes_on();
-    } else {
-        let thread = give_host(next);
-        let lease = from_ref(lease).expose_provenance();
-        // SAFETY: the host is the claimed worker's, and the lease is the caller's.
-        unsafe { call_by_jumps(runtime.pass_lease, thread.expose_provenance(), lease) };
-    }
 }
 
 /// Gives a claimed light worker at rest an idle host, which it runs on when it is executed: the
@@ -223,7 +146,7 @@ pub(super) unsafe fn change(runtime: &Runtime, next: &Inner, lease: &Lease) {
 pub(super) fn give_host(inner: &Inner) -> *mut c_void {
     let (host, thread) = hosts::take();
     host.runs_next(inner);
-    inner.control.thread.store(thread, Ordering::Relaxed); // as in `leave_host_to`
+    inner.control.thread.store(thread, Ordering::Relaxed); // as in `host_next`
     // SAFETY: the host was claimed, and isn't locked.
     unsafe { ThreadView::at(thread).becomes(inner.as_control()) };
     thread
@@ -236,12 +159,17 @@ extern "C" fn first_instruction() {
 }
 
 extern "C" fn main(own: &Inner) -> ! {
-    own.goes_on();
     if let Some(run) = own.rest.run.take() {
         run(); // it catches panics
     }
     // SAFETY: it is never continued; the host frees the stack, and the runtime holds the context.
-    unsafe { hosts::end(own, own.rest.stack.as_ptr(), own.rest.on_cpu.as_ptr()) };
+    unsafe {
+        hosts::end(
+            own,
+            own.control.stack.as_ptr().cast(),
+            own.control.on_cpu.as_ptr(),
+        )
+    };
     unreachable!("a light worker came back after its end")
 }
 
@@ -336,8 +264,8 @@ pub(super) fn spawn_light_boxed(
             return Err(error);
         }
     };
-    let held = Arc::into_raw(Arc::clone(inner)); // until it was taken as ended
-    inner.rest.set_up(shell, run, held);
+    std::mem::forget(Arc::clone(inner)); // until it was taken as ended
+    inner.set_up(shell, run);
     context.list_as(WorkerState::LISTED);
     Ok(())
 }

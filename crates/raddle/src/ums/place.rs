@@ -10,22 +10,22 @@
 //!    aren't.
 //! 2. The lease is passed to the next worker by a switch, and lies with that as if the scheduler
 //!    had executed it.
-//! 3. If the procedure leaves, or panics, the answer is kept here, and the scheduler gets the lease
+//! 3. If the procedure leaves, or panics, that is kept here, and the scheduler gets the lease
 //!    back.
 
 use super::claimed::Claimed;
 use super::context::Inner;
 use super::hosts::ended;
-use super::light::change;
+use super::light::give_host;
 use super::list::CompletionList;
-use super::scheduler::{Cause, Next, Reason, Scheduler};
+use super::scheduler::{Next, Reason, Scheduler};
 use raddle_context::{call_by_jumps, call_on_with};
 use raddle_interface::{Lease, Runtime, ThreadView, WorkerControl};
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
-use std::ffi::c_void;
+use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr::{from_ref, null_mut, with_exposed_provenance};
+use std::ptr::{from_ref, null, null_mut, with_exposed_provenance};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -36,10 +36,10 @@ struct Place {
     lease: Lease,
     /// The worker that was executed last, until it gives the lease back.
     running: Cell<Option<Claimed>>,
-    /// What a worker decided that the scheduler must see to.
-    decided: Cell<Option<Result<Next, Box<dyn Any + Send>>>>,
-    /// [`decide`], for the procedure's type.
-    decide: unsafe extern "C" fn(*const c_void, usize) -> *mut c_void, // an `Inner`
+    /// What the scheduler's own thread is told, if nobody was executed.
+    reason: Cell<Option<Reason>>,
+    /// What the procedure has panicked with, for the scheduler's own thread.
+    panic: Cell<Option<Box<dyn Any + Send>>>,
 }
 
 /// A place and its procedure.
@@ -50,31 +50,30 @@ pub(super) struct Seat<'a, F> {
     procedure: UnsafeCell<F>,
 }
 
+impl Place {
+    /// The worker that is to be executed; null if nobody is.
+    fn next(&self) -> *const Inner {
+        let next = self.running.take();
+        let at = next.as_ref().map_or(null(), |next| Arc::as_ptr(&next.0));
+        self.running.set(next);
+        at
+    }
+}
+
 impl<'a, F: FnMut(&Scheduler<'_>, Reason) -> Next> Seat<'a, F> {
     /// # Safety
     /// The procedure must be `Send` if workers may decide `in_place`.
     pub(super) unsafe fn new(list: &'a CompletionList, procedure: F, in_place: bool) -> Self {
         Self {
             place: Place {
-                lease: Lease::new(in_place),
+                lease: Lease::new(in_place.then_some(decide::<F>)),
                 running: Cell::new(None),
-                decided: Cell::new(None),
-                decide: decide::<F>,
+                reason: Cell::new(None),
+                panic: Cell::new(None),
             },
             list,
             procedure: UnsafeCell::new(procedure),
         }
-    }
-
-    /// Calls the procedure; `own` is the thread of a worker that decides, or null.
-    ///
-    /// # Safety
-    /// The caller must have the lease.
-    #[inline(always)]
-    pub(super) unsafe fn call(&self, own: *mut c_void, reason: Reason) -> Next {
-        // SAFETY: who has the lease has the procedure.
-        let procedure = unsafe { &mut *self.procedure.get() };
-        procedure(&Scheduler::new(self.list, own), reason)
     }
 
     /// The lease, to be left with the next worker.
@@ -82,93 +81,111 @@ impl<'a, F: FnMut(&Scheduler<'_>, Reason) -> Next> Seat<'a, F> {
         from_ref(self).cast() // of the whole: who gets it finds the rest
     }
 
-    /// The worker that is to be executed; lives until it has ended and was taken from its list.
-    pub(super) fn runs(&self, worker: Claimed) -> *const WorkerControl {
-        let control = from_ref(&*worker.0).cast(); // of the whole, which it begins
-        self.place.running.set(Some(worker));
-        control
+    /// Calls the procedure on the scheduler's own thread. The worker that is to be executed, which
+    /// lives until it has ended and was taken from its list; `None` if the scheduler leaves.
+    ///
+    /// # Safety
+    /// The caller must have the lease.
+    ///
+    /// # Panics
+    /// As the procedure.
+    pub(super) unsafe fn call(&self, reason: Reason) -> Option<&Inner> {
+        self.place.reason.set(Some(reason));
+        // SAFETY: this is a seat of that type; the caller's promise.
+        let next = unsafe { decide::<F>(self.lease(), 0).cast::<Inner>().as_ref() };
+        if next.is_none() {
+            self.leaves();
+        }
+        next // the place holds it
     }
 
-    /// The worker that gave the lease back; `None` if it has decided.
-    pub(super) fn ran(&self) -> Option<Claimed> {
-        self.place.running.take()
-    }
-
-    /// What a worker decided before it gave the lease back.
+    /// The worker that gave the lease back; `None` if one has decided that the scheduler leaves.
     ///
     /// # Panics
     /// As the procedure did there.
-    pub(super) fn decided(&self) -> Option<Next> {
-        let decided = self.place.decided.take()?;
-        Some(decided.unwrap_or_else(|panic| resume_unwind(panic)))
+    pub(super) fn ran(&self) -> Option<Claimed> {
+        let worker = self.place.running.take();
+        if worker.is_none() {
+            self.leaves();
+        }
+        worker
+    }
+
+    fn leaves(&self) {
+        if let Some(panic) = self.place.panic.take() {
+            resume_unwind(panic);
+        }
     }
 }
 
-/// Calls the procedure on the worker that has just taken the lease. The next worker, or null if the
-/// scheduler must go on.
+/// Calls the procedure: on the worker that has just taken the lease, or on the scheduler's own
+/// thread if that has said why. The next worker, or null if the scheduler must go on.
+///
+/// The only place where a procedure is called, so that it is likely to be compiled into this.
 ///
 /// # Safety
 /// `seat` must be a [`Seat<F>`], and the caller have its lease.
 unsafe extern "C" fn decide<F: FnMut(&Scheduler<'_>, Reason) -> Next>(
-    seat: *const c_void,
+    seat: *const Lease,
     parameter: usize,
-) -> *mut c_void {
+) -> *const WorkerControl {
     // SAFETY: the caller's promise.
     let seat = unsafe { &*seat.cast::<Seat<'_, F>>() };
     let place = &seat.place;
-    let Some(worker) = place.running.take() else {
-        return null_mut(); // the worker that runs is there: this can't be
-    };
-    let own = worker.thread();
-    let reason = match worker.0.rest.was_over() {
-        true => Reason::Blocked {
-            context: ended(worker),
-            cause: Cause::End,
+    let (own, reason) = match place.running.take() {
+        Some(worker) if worker.0.was_over() => (worker.thread(), ended(worker)),
+        Some(worker) => (worker.thread(), Reason::Yielded { worker, parameter }),
+        None => match place.reason.take() {
+            Some(reason) => (null_mut(), reason),
+            None => return null(), // one of them is there: this can't be
         },
-        false => Reason::Yielded { worker, parameter },
     };
-    // SAFETY: the caller's promise.
-    let called = catch_unwind(AssertUnwindSafe(|| unsafe { seat.call(own, reason) }));
-    match called.map(Next::into_worker) {
+    // SAFETY: who has the lease has the procedure.
+    let procedure = unsafe { &mut *seat.procedure.get() };
+    let call = || procedure(&Scheduler::new(seat.list, own), reason);
+    match catch_unwind(AssertUnwindSafe(call)).map(Next::into_worker) {
         Ok(Ok(next)) => {
             let inner = Arc::as_ptr(&next.0);
-            place.running.set(Some(next));
-            inner.cast_mut().cast()
+            forget(place.running.replace(Some(next))); // there was none
+            inner.cast()
         }
-        Ok(Err(leaves)) => keep(place, Ok(leaves)),
-        Err(panic) => keep(place, Err(panic)),
+        Ok(Err(_leaves)) => null(),
+        Err(panic) => keep(place, panic),
     }
 }
 
 #[cold]
-fn keep(place: &Place, decided: Result<Next, Box<dyn Any + Send>>) -> *mut c_void {
-    place.decided.set(Some(decided));
-    null_mut()
+fn keep(place: &Place, panic: Box<dyn Any + Send>) -> *const WorkerControl {
+    place.panic.set(Some(panic));
+    null()
 }
 
-/// The calling worker yields and has got the lease at this address: it decides. Returns when it is
-/// executed again.
+/// The calling worker yields and has got the lease at this address: it decides, or has decided if
+/// the address is odd ([`Runtime::yield_worker`]). Returns when it is executed again.
 ///
 /// # Safety
 /// The runtime must have given it to the caller.
-#[inline(always)]
+#[inline]
 pub(super) unsafe fn yield_in_place(runtime: &Runtime, lease: usize, parameter: usize) {
-    let seat = with_exposed_provenance::<c_void>(lease);
-    // SAFETY: the caller's promise.
-    let next = unsafe { decide_on(seat, parameter) };
-    // SAFETY: as above; a lease is the first part of its place.
-    let place = unsafe { &*seat.cast::<Place>() };
-    // SAFETY: a worker that the place holds, or null.
-    let Some(next) = (unsafe { next.as_ref() }) else {
-        return (runtime.return_lease)(&place.lease);
+    let seat = with_exposed_provenance::<Lease>(lease & !1);
+    let next = match lease & 1 {
+        // SAFETY: the caller's promise.
+        0 => unsafe { decide_on(seat, parameter) },
+        // SAFETY: as above; a lease is the first part of its place.
+        _ => unsafe { &*seat.cast::<Place>() }.next(),
     };
-    let thread = next.control.thread.load(Ordering::Relaxed);
-    if thread.is_null() {
-        // SAFETY: the procedure has named a claimed worker, a light one at rest.
-        unsafe { change(runtime, next, &place.lease) };
-    } else {
-        // SAFETY: the thread of a claimed worker, or of the caller.
-        unsafe { call_by_jumps(runtime.pass_lease, thread.expose_provenance(), lease) };
+    // SAFETY: null, or a worker that the place holds; and the caller has the lease.
+    match unsafe { (next.as_ref(), &*seat) } {
+        (None, lease) => (runtime.return_lease)(lease),
+        (Some(next), _) => {
+            let mut thread = next.control.thread.load(Ordering::Relaxed);
+            if thread.is_null() {
+                thread = give_host(next);
+            }
+            let (thread, lease) = (thread.expose_provenance(), seat.expose_provenance());
+            // SAFETY: the thread of a claimed worker, or of the caller.
+            unsafe { call_by_jumps(runtime.pass_lease, thread, lease) };
+        }
     }
 }
 
@@ -178,16 +195,19 @@ pub(super) unsafe fn yield_in_place(runtime: &Runtime, lease: usize, parameter: 
 /// # Safety
 /// As said, and the lease lets workers decide.
 #[inline(always)]
-pub(super) unsafe fn decide_on(seat: *const c_void, parameter: usize) -> *const Inner {
+pub(super) unsafe fn decide_on(seat: *const Lease, parameter: usize) -> *const Inner {
     // SAFETY: leases that let workers decide are made by `Seat::new` alone, and live as long as
     // nobody gives them back.
-    let place = unsafe { &*seat.cast::<Place>() };
+    let lease = unsafe { &*seat };
+    let Some(decide) = lease.decide else {
+        return null(); // the runtime has asked
+    };
     // SAFETY: the scheduler has a thread, and goes on only when it gets the lease.
-    let next = match unsafe { ThreadView::free_stack(place.lease.scheduler.get()) } {
+    let next = match unsafe { ThreadView::free_stack(lease.scheduler.get()) } {
         // SAFETY: the stack is whose the lease is; a seat's place, and the caller has the lease.
-        Some(top) => unsafe { call_on_with(top, place.decide, seat, parameter) },
+        Some(top) => unsafe { call_on_with(top, decide, seat, parameter) },
         // SAFETY: as above.
-        None => unsafe { (place.decide)(seat, parameter) },
+        None => unsafe { decide(seat, parameter) },
     };
     next.cast()
 }

@@ -36,6 +36,8 @@ thread_local! {
 /// assert_eq!(describe(&Reason::Startup), "it begins");
 /// # Ok::<(), std::io::Error>(())
 /// ```
+// A word says which it is, so that it is read as it was written: by words.
+#[repr(u64)]
 #[derive(Debug)]
 pub enum Reason {
     /// The thread has entered scheduling mode.
@@ -396,7 +398,7 @@ pub(super) unsafe fn run_alone(context: &Context) -> (Ended, usize) {
     if context.0.control.thread.load(Ordering::Relaxed).is_null() {
         give_host(&context.0);
     }
-    let lease = Lease::new(false);
+    let lease = Lease::new(None);
     // SAFETY: the caller's promise.
     let (end, parameter) = unsafe { run(&raw const context.0.control, &raw const lease) };
     if matches!(end, Ended::Yielded | Ended::Preempted) {
@@ -545,24 +547,19 @@ pub fn enter_in_place(
 
 /// Runs whom the procedure names, until it leaves.
 fn schedule<F: FnMut(&Scheduler<'_>, Reason) -> Next>(seat: &Seat<'_, F>) {
-    // SAFETY: nobody has got the lease yet.
-    let mut next = unsafe { seat.call(null_mut(), Reason::Startup) };
-    while let Ok(worker) = next.into_worker() {
-        assert!(!worker.is_locked(), "a worker was to execute itself");
-        if worker.thread().is_null() {
-            give_host(&worker.0);
+    let mut reason = Reason::Startup;
+    // SAFETY: nobody has got the lease yet, or it was given back.
+    while let Some(next) = unsafe { seat.call(reason) } {
+        assert!(!next.is_locked(), "a worker was to execute itself");
+        if next.control.thread.load(Ordering::Relaxed).is_null() {
+            give_host(next);
         }
-        let at = seat.runs(worker);
         // SAFETY: the procedure has claimed it, and the lease is here.
-        let (ended, parameter) = unsafe { run(at, seat.lease()) };
-        next = match (seat.decided(), seat.ran()) {
-            (Some(next), _) => next,
-            (None, None) => return, // a lease is given back by a worker: this can't be
-            // SAFETY: the lease was given back.
-            (None, Some(worker)) => unsafe {
-                seat.call(null_mut(), Reason::of(worker, ended, parameter))
-            },
-        };
+        let (ended, parameter) = unsafe { run(&raw const next.control, seat.lease()) };
+        match seat.ran() {
+            Some(worker) => reason = Reason::of(worker, ended, parameter),
+            None => return,
+        }
     }
 }
 

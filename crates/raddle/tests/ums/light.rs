@@ -60,8 +60,11 @@ fn light_workers_take_turns_and_keep_their_values() {
         for (me, result) in results.into_iter().enumerate() {
             assert_eq!(result.wait().unwrap(), 0.5 * me as f64 + 4950.0);
         }
-        let first: Vec<_> = order.lock().unwrap()[..10].to_vec();
-        assert_eq!(first, (0..10).collect::<Vec<_>>());
+        // One that was long in a page fault, on a busy machine, was passed over.
+        if !heard.contains(&Heard::Blocked(Cause::Kernel)) {
+            let first: Vec<_> = order.lock().unwrap()[..10].to_vec();
+            assert_eq!(first, (0..10).collect::<Vec<_>>());
+        }
     });
 }
 
@@ -98,7 +101,7 @@ fn a_light_worker_that_blocks_holds_nobody_up_and_keeps_its_thread_meanwhile() {
 fn a_light_worker_in_the_kernel_holds_nobody_up() {
     on_carriers(|| {
         let list = CompletionList::new().unwrap();
-        let sleeps = spawn(&list, || sleep_unseen(30_000_000));
+        let sleeps = spawn(&list, || sleep_unseen(300_000_000));
         let yields = spawn(&list, || (0..50).for_each(|i| ums::yield_now(i).unwrap()));
         let heard = schedule(&list, 2, 1);
         assert!(
@@ -232,5 +235,31 @@ fn idle_hosts_take_no_signals() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
+    });
+}
+
+#[test]
+fn a_child_forked_by_a_light_worker_has_no_workers() {
+    on_carriers(|| {
+        let list = CompletionList::new().unwrap();
+        let rests = spawn(&list, || (0..10).for_each(|i| ums::yield_now(i).unwrap()));
+        let forks = spawn(&list, || {
+            ums::yield_now(1).unwrap();
+            // SAFETY: the child only asks and exits.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let is_worker = ums::current().is_some() || ums::yield_now(0).is_ok();
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(if is_worker { 1 } else { 42 }) };
+            }
+            let mut status = 0;
+            // SAFETY: a live word.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            ums::yield_now(2).unwrap(); // it is a worker here
+            libc::WEXITSTATUS(status)
+        });
+        schedule(&list, 2, 1);
+        assert_eq!(forks.wait().unwrap(), 42);
+        rests.wait().unwrap();
     });
 }
