@@ -206,12 +206,15 @@ static void *nothing(void *unused)
     return unused;
 }
 
+static atomic_int some_are_started;
+
 static void *start_some_and_read_raw(void *some)
 {
     char c;
     for (int i = 0; i < 4; i++) {
         ((pthread_t *)some)[i] = start(nothing, NULL);
     }
+    atomic_store(&some_are_started, 1);
     IS(raw_read(pipes[0][0], &c, 1), 1);
     return NULL;
 }
@@ -228,7 +231,9 @@ CASE(who_waits_behind_a_raw_read_runs_beside_threads_that_compute)
     }
     sleep_ms(10);
     pthread_t reader = start(start_some_and_read_raw, some);
-    sleep_ms(50);
+    do {
+        sleep_ms(50);
+    } while (!atomic_load(&some_are_started));
     join_all(some, 4);
     IS(write(pipes[0][1], "x", 1), 1);
     join(reader);
