@@ -120,7 +120,9 @@ CASE(wake_counts_whom_it_woke)
     IS(wake_private(&word, 1), 0);
     start_waiters(threads, 10, &word);
     wake_in_all(&word, 3);
-    sleep_ms(20);
+    do {
+        sleep_ms(20);
+    } while (awake < 3);
     IS(awake, 3);
     wake_in_all(&word, 7);
     join_all(threads, 10);

@@ -272,6 +272,15 @@ fn at_the_first_yield(
     })
 }
 
+/// Executes a worker again whenever it is listed, until it has ended: a page fault may block it.
+fn follow(list: &CompletionList, scheduler: &Scheduler<'_>) -> Next {
+    let listed: Context = list.dequeue(None).unwrap().next().unwrap();
+    match listed.has_ended() {
+        true => scheduler.leave(),
+        false => scheduler.execute(listed).unwrap(),
+    }
+}
+
 #[test]
 fn a_panic_and_a_leave_on_a_worker_are_the_schedulers() {
     on_carriers(|| {
@@ -306,7 +315,7 @@ fn a_panic_and_a_leave_on_a_worker_are_the_schedulers() {
                     drop(worker);
                     scheduler.leave()
                 }
-                Reason::Blocked { .. } => unreachable!("it yields"),
+                Reason::Blocked { .. } => follow(&list, scheduler),
             })
             .unwrap();
             list
@@ -315,7 +324,7 @@ fn a_panic_and_a_leave_on_a_worker_are_the_schedulers() {
         let ended = raddle::spawn(move || {
             ums::enter_scheduling_mode(&list, |scheduler, reason| match reason {
                 Reason::Startup => scheduler.execute(context.clone()).unwrap(),
-                _ => scheduler.leave(),
+                _ => follow(&list, scheduler),
             })
         });
         ended.join().unwrap().unwrap();
@@ -334,6 +343,7 @@ fn a_worker_that_decides_can_wait_and_is_locked() {
         let (tell, told) = std::sync::mpsc::channel();
         let (answer, answered) = std::sync::mpsc::channel::<()>();
         let (_, worker) = ums::spawn(&list, || ums::yield_now(0).unwrap()).unwrap();
+        let listed = list.clone();
         let asks = {
             let (tell, answered) = (Mutex::new(tell), Mutex::new(answered));
             raddle::spawn(move || {
@@ -351,7 +361,7 @@ fn a_worker_that_decides_can_wait_and_is_locked() {
             let mut worker = Some(worker);
             ums::enter_scheduling_mode(&other, |scheduler, reason| {
                 let Reason::Startup = reason else {
-                    return scheduler.leave();
+                    return follow(&listed, scheduler);
                 };
                 let first = scheduler.resume(worker.take().unwrap());
                 assert!(first.is_err() || !decides, "it is locked");

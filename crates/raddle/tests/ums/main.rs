@@ -479,16 +479,18 @@ fn items_that_nobody_takes_are_listed_again() {
     });
 }
 
-/// Sleeps by a call that the runtime doesn't see, because it is in code that is made here.
+/// Sleeps by a call that the runtime doesn't see, because it is in code that is made here. Signals
+/// of the runtime's end such a call.
 fn sleep_unseen(nanoseconds: i64) {
     const NANOSLEEP: u8 = libc::SYS_nanosleep as u8;
-    // mov eax, NANOSLEEP; xor esi, esi; syscall; ret
-    let code = [0xb8, NANOSLEEP, 0, 0, 0, 0x31, 0xf6, 0x0f, 0x05, 0xc3];
+    // mov eax, NANOSLEEP; mov rsi, rdi; syscall; ret
+    let code = [0xb8, NANOSLEEP, 0, 0, 0, 0x48, 0x89, 0xfe, 0x0f, 0x05, 0xc3];
     let (private, writable) = (
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
         libc::PROT_READ | libc::PROT_WRITE,
     );
-    let time = libc::timespec {
+    const EINTR: isize = -(libc::EINTR as isize);
+    let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: nanoseconds,
     };
@@ -496,11 +498,18 @@ fn sleep_unseen(nanoseconds: i64) {
     unsafe {
         let page = libc::mmap(std::ptr::null_mut(), 4096, writable, private, -1, 0);
         assert_ne!(page, libc::MAP_FAILED);
-        page.cast::<[u8; 10]>().write(code);
+        page.cast::<[u8; 11]>().write(code);
         let executable = libc::PROT_READ | libc::PROT_EXEC;
         assert_eq!(libc::mprotect(page, 4096, executable), 0);
-        let sleep: extern "C" fn(&libc::timespec) -> isize = std::mem::transmute(page);
-        assert_eq!(sleep(&time), 0);
+        // What is left is stored where the time is.
+        let sleep: extern "C" fn(&mut libc::timespec) -> isize = std::mem::transmute(page);
+        let answer = loop {
+            match sleep(&mut time) {
+                EINTR => continue,
+                answer => break answer,
+            }
+        };
+        assert_eq!(answer, 0);
         libc::munmap(page, 4096);
     }
 }
