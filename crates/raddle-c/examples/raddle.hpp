@@ -96,6 +96,11 @@ public:
 
     bool joinable() const noexcept { return handle_.id != 0; }
 
+    // Lets the thread go on from raddle_park(), now or when it comes there.
+    void unpark() { check(raddle_unpark(handle_), "raddle::thread::unpark"); }
+
+    raddle_thread native_handle() const noexcept { return handle_; }
+
     void join() {
         check(raddle_join(handle_, nullptr), "raddle::thread::join");
         handle_ = {0};

@@ -28,6 +28,15 @@ int main() {
     greeting.set(text);
     for (auto &thread : threads) thread.join();
 
+    bool asked = false;
+    raddle::thread sleeper([&] {
+        raddle_park(); // until somebody says that there is something to do
+        asked = true;
+    });
+    sleeper.unpark();
+    sleeper.join();
+
     const int sum = std::accumulate(numbers.begin(), numbers.end(), 0);
-    std::cout << "sum " << sum << ", from " << numbers.size() << " threads\n";
+    std::cout << "sum " << sum << ", from " << numbers.size() << " threads"
+              << (asked ? ", and one that was woken\n" : "\n");
 }
