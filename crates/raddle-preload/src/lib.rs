@@ -7,6 +7,7 @@
 
 mod builtins;
 mod environment;
+mod frame;
 mod interface;
 mod late;
 mod light_workers;

@@ -28,6 +28,7 @@
 //! | rbx | the lease |
 //! | rbp | the caller's stack pointer, while it is on the scheduler's |
 
+use crate::frame::{go_on, load_words, save_frame};
 use crate::symbols;
 use core::arch::naked_asm;
 use core::mem::offset_of;
@@ -57,14 +58,6 @@ macro_rules! switch_to_the_next {
             "or rax, [rdx + {pending}]\n",
             "jnz 6f\n",
             "8:\n",
-            "cmp [rsp], r9d\n",
-            "jne 9f\n",
-            "cmp [rsp + 4], r10w\n",
-            "jne 9f\n",
-            "10:\n",
-            "add rsp, 8\n",
-            "pop rax\n",
-            "jmp rax\n",
         )
     };
 }
@@ -106,11 +99,7 @@ macro_rules! rare_ways {
             ".cfi_def_cfa_offset 8\n",
             "pop rcx\n",
             "jmp rcx\n",
-            "9:\n",
             ".cfi_def_cfa rsp, 40\n",
-            "ldmxcsr [rsp]\n",
-            "fldcw [rsp + 4]\n",
-            "jmp 10b\n",
         )
     };
 }
@@ -121,17 +110,7 @@ macro_rules! rare_ways {
 pub unsafe extern "C" fn decide() {
     naked_asm!(
         ".cfi_startproc",
-        "push rbx",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_offset rbx, -16",
-        "push rbp",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_offset rbp, -24",
-        "lea rax, [rip + 2f]",
-        "push rax",
-        "sub rsp, 8",
-        "stmxcsr [rsp]",
-        "fnstcw [rsp + 4]",
+        save_frame!(),
         "mov [rdx + {deciding}], r8",
         "mov rbp, rsp",
         ".cfi_def_cfa rbp, 40",
@@ -156,6 +135,7 @@ pub unsafe extern "C" fn decide() {
         "test dword ptr [rsi + {switches}], {breath}",
         "jz 4f",
         switch_to_the_next!(),
+        go_on!("9", "10"),
         "2:",
         ".cfi_def_cfa rsp, 24",
         "mov eax, 1",
@@ -164,6 +144,7 @@ pub unsafe extern "C" fn decide() {
         "pop rcx",
         "jmp rcx",
         rare_ways!(),
+        load_words!("9", "10"),
         ".cfi_endproc",
         scheduler = const Lease::SCHEDULER,
         decide = const Lease::DECIDE,

@@ -15,6 +15,7 @@
 //!   [ mxcsr, x87 cw            ]  <- context
 //! ```
 
+use crate::frame::{go_on, load_words};
 use crate::symbols;
 use core::arch::naked_asm;
 use raddle_engine::Thread;
@@ -50,18 +51,8 @@ pub unsafe extern "C" fn keep() {
         "mov [rax + {context}], rsp",
         "mov rsp, [rsi + {scheduler}]",
         "mov dword ptr [rax + {on_cpu}], 0", // the old stack is free from here on
-        "cmp [rsp], r9d", // the control words are the same but rarely, and loading them is slow
-        "jne 4f",
-        "cmp [rsp + 4], r10w",
-        "jne 4f",
-        "3:",
-        "add rsp, 8",
-        "pop rax",
-        "jmp rax",
-        "4:",
-        "ldmxcsr [rsp]",
-        "fldcw [rsp + 4]",
-        "jmp 3b",
+        go_on!("4", "3"),
+        load_words!("4", "3"),
         "2:", // another thread
         "sub rsp, 8",
         ".cfi_adjust_cfa_offset 8",

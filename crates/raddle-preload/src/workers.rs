@@ -22,6 +22,7 @@
 //! | rcx | the thread that comes |
 //! | r8 | the lease |
 
+use crate::frame::{go_on, load_words, save_frame};
 use crate::{interface, light_workers, symbols};
 use core::arch::naked_asm;
 use raddle_engine::ums::path::{BREATH, HANDS_BACK, IN_PLACE, WAITS, carrier, thread};
@@ -256,17 +257,7 @@ unsafe extern "C" fn change() {
         "inc qword ptr [rsi + {carrier_switches}]",
         "mov dword ptr [rsi + {calls}], 0",
         "mov [rsi + {current}], rcx",
-        "push rbx",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_offset rbx, -16",
-        "push rbp",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_offset rbp, -24",
-        "lea rax, [rip + 2f]",
-        "push rax",
-        "sub rsp, 8",
-        "stmxcsr [rsp]",
-        "fnstcw [rsp + 4]",
+        save_frame!(),
         "mov r9d, [rsp]",
         "movzx r10d, word ptr [rsp + 4]",
         "mov [rdx + {context}], rsp",
@@ -274,14 +265,7 @@ unsafe extern "C" fn change() {
         "mov rax, [rcx + {fs}]",
         "mov dword ptr [rdx + {on_cpu}], 0", // the old stack is free from here on
         "wrfsbase rax",
-        "cmp [rsp], r9d", // the control words are the same but rarely, and loading them is slow
-        "jne 5f",
-        "cmp [rsp + 4], r10w",
-        "jne 5f",
-        "6:",
-        "add rsp, 8",
-        "pop rax",
-        "jmp rax",
+        go_on!("5", "6"),
         "2:", // resumed, by this switch or by another one
         "mov rsi, gs:[0]",
         "mov rdx, [rsi + {current}]",
@@ -308,10 +292,7 @@ unsafe extern "C" fn change() {
         "add rsp, 8",
         ".cfi_adjust_cfa_offset -8",
         "jmp 3b",
-        "5:",
-        "ldmxcsr [rsp]",
-        "fldcw [rsp + 4]",
-        "jmp 6b",
+        load_words!("5", "6"),
         ".cfi_endproc",
         on_cpu = const thread::ON_CPU,
         switches = const thread::SWITCHES,

@@ -83,6 +83,18 @@ CASE(a_timer_signals_the_thread_that_is_named)
     FAILS(timer_create(CLOCK_MONOTONIC, &event, &timer), EINVAL);
 }
 
+/* One that signals the caller. */
+static timer_t own_timer(clockid_t clock, void *value)
+{
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID,
+                             .sigev_signo = SIGRTMIN + 3,
+                             .sigev_value.sival_ptr = value,
+                             .sigev_notify_thread_id = gettid()};
+    timer_t timer;
+    GET(timer_create(clock, &event, &timer));
+    return timer;
+}
+
 static void *wait_for_own_timer(void *argument)
 {
     sigset_t set;
@@ -90,12 +102,7 @@ static void *wait_for_own_timer(void *argument)
     sigemptyset(&set);
     sigaddset(&set, SIGRTMIN + 3);
     OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
-    struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID,
-                             .sigev_signo = SIGRTMIN + 3,
-                             .sigev_value.sival_ptr = argument,
-                             .sigev_notify_thread_id = gettid()};
-    timer_t timer;
-    GET(timer_create(CLOCK_REALTIME, &event, &timer));
+    timer_t timer = own_timer(CLOCK_REALTIME, argument);
     struct itimerspec often = every_ms(1 + (long)argument);
     GET(timer_settime(timer, 0, &often, NULL));
     for (int i = 0; i < 20; i++) {
@@ -125,14 +132,9 @@ static void *make_and_delete_timers(void *argument)
     sigaddset(&set, SIGRTMIN + 3);
     OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
     while (now_ns() < until_ns) {
-        struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID,
-                                 .sigev_signo = SIGRTMIN + 3,
-                                 .sigev_value.sival_ptr = argument,
-                                 .sigev_notify_thread_id = gettid()};
         struct itimerspec often = {.it_value = timespec_of(MS / 5),
                                    .it_interval = timespec_of(MS / 5)};
-        timer_t timer;
-        GET(timer_create(CLOCK_MONOTONIC, &event, &timer));
+        timer_t timer = own_timer(CLOCK_MONOTONIC, argument);
         GET(timer_settime(timer, 0, &often, NULL));
         IS(GET(sigwaitinfo(&set, &info)), SIGRTMIN + 3);
         CHECK(info.si_value.sival_ptr == argument);

@@ -1,7 +1,7 @@
 //! Light workers.
 
 use super::in_place::{Shared, ends};
-use super::{Heard, Turns, on_carriers, sleep_unseen};
+use super::{Heard, Turns, fork_and_ask, on_carriers, sleep_unseen};
 use raddle::completion::{Completion, Failure};
 use raddle::ums::{self, Cause, CompletionList, Context, State};
 use std::cell::Cell;
@@ -245,18 +245,9 @@ fn a_child_forked_by_a_light_worker_has_no_workers() {
         let rests = spawn(&list, || (0..10).for_each(|i| ums::yield_now(i).unwrap()));
         let forks = spawn(&list, || {
             ums::yield_now(1).unwrap();
-            // SAFETY: the child only asks and exits.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
-                let is_worker = ums::current().is_some() || ums::yield_now(0).is_ok();
-                // SAFETY: ends the child.
-                unsafe { libc::_exit(if is_worker { 1 } else { 42 }) };
-            }
-            let mut status = 0;
-            // SAFETY: a live word.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            let status = fork_and_ask();
             ums::yield_now(2).unwrap(); // it is a worker here
-            libc::WEXITSTATUS(status)
+            status
         });
         schedule(&list, 2, 1);
         assert_eq!(forks.wait().unwrap(), 42);

@@ -503,12 +503,10 @@ fn sleep_unseen(nanoseconds: i64) {
         assert_eq!(libc::mprotect(page, 4096, executable), 0);
         // What is left is stored where the time is.
         let sleep: extern "C" fn(&mut libc::timespec) -> isize = std::mem::transmute(page);
-        let answer = loop {
-            match sleep(&mut time) {
-                EINTR => continue,
-                answer => break answer,
-            }
-        };
+        let mut answer = EINTR;
+        while answer == EINTR {
+            answer = sleep(&mut time);
+        }
         assert_eq!(answer, 0);
         libc::munmap(page, 4096);
     }
@@ -573,25 +571,27 @@ fn other_threads_run_beside_schedulers() {
     });
 }
 
+/// What the child of a fork ends with: 42 if it is no worker, as the caller is.
+fn fork_and_ask() -> i32 {
+    // SAFETY: the child only asks and exits.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let is_worker = ums::current().is_some() || ums::yield_now(0).is_ok();
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(if is_worker { 1 } else { 42 }) };
+    }
+    let mut status = 0;
+    // SAFETY: a live word.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    libc::WEXITSTATUS(status)
+}
+
 #[test]
 fn a_forked_child_has_no_workers() {
     on_carriers(|| {
         let list = CompletionList::new().unwrap();
         let (_, idle) = ums::spawn(&list, || ums::yield_now(0).unwrap()).unwrap();
-        let (_, forks) = ums::spawn(&list, || {
-            // SAFETY: the child only asks and exits.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
-                let is_worker = ums::current().is_some() || ums::yield_now(0).is_ok();
-                // SAFETY: ends the child.
-                unsafe { libc::_exit(if is_worker { 1 } else { 42 }) };
-            }
-            let mut status = 0;
-            // SAFETY: a live word.
-            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            libc::WEXITSTATUS(status)
-        })
-        .unwrap();
+        let (_, forks) = ums::spawn(&list, fork_and_ask).unwrap();
         schedule(&list, 2);
         assert_eq!(forks.join().unwrap(), 42);
         idle.join().unwrap();
