@@ -52,6 +52,7 @@ pub mod clock;
 pub mod cpus;
 mod descriptor;
 pub mod direct;
+pub mod ending;
 pub mod engine;
 pub mod filters;
 pub mod fork;

@@ -210,6 +210,10 @@ pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
         followed_ns: clock::now_ns(),
     };
     while is_wanted() {
+        if ENGINE.roster.is_closed() {
+            watch.metronomes.stop_all();
+            wait(&mut [], None);
+        }
         watch.go_round();
     }
     watch.metronomes.stop_all();
