@@ -77,6 +77,8 @@ mod descriptors {
         epoll_and_poll_see_signals,
         what_is_pending_already_is_read,
         what_a_thread_sends_to_itself_is_there_at_once,
+        what_is_sent_while_the_first_thread_sits_in_the_kernel_is_there,
+        others_run_while_a_sender_waits_for_the_first_thread,
         a_signal_that_is_unblocked_goes_to_its_handler,
         sigwait_takes_what_a_descriptor_could_read,
         children_that_end_are_read,

@@ -258,6 +258,7 @@ fn queue(thread: &Thread, info: &SigInfo) -> Outcome {
     }
     if signal != 0 {
         routing::to_thread(thread, info);
+        kept::wait_for_first(bit(signal));
     }
     Outcome::of(0)
 }
