@@ -19,6 +19,8 @@ mod handlers {
         pause_ends_after_a_handler,
         alarm_and_interval_timer,
         sigqueue_carries_values_in_order,
+        sigwaitinfo_takes_values_in_order_while_more_come,
+        a_handler_gets_values_in_order_while_more_come,
         sigchld_comes_and_a_child_is_waited_for,
         sigpipe_goes_to_the_writing_thread,
         handlers_nest,
