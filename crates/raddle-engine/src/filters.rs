@@ -14,8 +14,8 @@
 //! So none of these calls meets a filter. If the kernel refuses the filter, sysmon soon finds that
 //! it may make them again.
 //!
-//! The lock is held over system calls, as the roster's is: by kernel threads that carry nobody, and
-//! by who installs a filter. Afterwards that one takes it no more: to wait for a lock is a call.
+//! The lock is held over system calls, as the roster's is: by kernel threads that carry nobody, by
+//! who gives a signal back to the kernel, and by who installs a filter. Afterwards that one takes it no more: to wait for a lock is a call.
 
 use crate::engine::ENGINE;
 use crate::kthread;
@@ -46,8 +46,8 @@ impl Filters {
         ENGINE.carriers().for_each(|it| it.metronome.forget());
     }
 
-    /// Makes calls that a filter may kill for, if there is none: on a kernel thread of the runtime.
-    pub(crate) fn unless_any<T>(&self, make: impl FnOnce() -> T) -> Option<T> {
+    /// Makes calls that a filter may kill for, if there is none.
+    pub fn unless_any<T>(&self, make: impl FnOnce() -> T) -> Option<T> {
         let _lock = self.lock.lock();
         let free = self.coming.load(Ordering::Acquire) == 0 && !kthread::is_filtered();
         free.then(make)

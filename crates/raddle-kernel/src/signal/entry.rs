@@ -13,7 +13,7 @@
 //!
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
-use super::{delivery, preemption};
+use super::{bit, delivery, preemption, stops};
 use crate::boundary::is_pass;
 use crate::futex::robust;
 use crate::{process, user};
@@ -199,7 +199,11 @@ fn preempt(carrier: &Carrier, info: &SigInfo, context: &mut UContext, in_user: b
 }
 
 fn record(carrier: &Carrier, info: &SigInfo) {
-    if info.signo as usize != POKE && !actions::stops_already(info.signo as u32) {
+    if bit(info.signo as u32) & stops::JOB_CONTROL != 0 {
+        if let Some(info) = stops::arrives(info) {
+            carrier.arrivals.push(&info);
+        }
+    } else if info.signo as usize != POKE {
         carrier.arrivals.push(info);
     }
     carrier.attention.store(1, Ordering::Relaxed);
