@@ -40,7 +40,7 @@ use crate::chaos::{self, Point};
 use crate::clock;
 use crate::engine::ENGINE;
 use crate::ring::Work;
-use crate::ring::queues::{Entered, Queues};
+use crate::ring::queues::{Entered, Queues, Rest};
 use crate::switch;
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::{null, null_mut};
@@ -200,18 +200,18 @@ impl Pages {
 
     #[cold]
     fn start(&self, carrier: &Carrier, own: Option<&'static Own>) -> Option<&'static Own> {
-        let started = Queues::make(ENTRIES, COMPLETIONS)
-            .ok()
-            .and_then(|mut queues| {
-                // One that can be made, and not used, tells by this as well.
-                match queues.can_wait_for(carrier.wake_word.as_ptr()) {
-                    true => own.or_else(|| make_own(carrier)).map(|own| (own, queues)),
-                    false => {
-                        queues.unmake();
-                        None
-                    }
+        let make = || {
+            let mut queues = Queues::make(ENTRIES, COMPLETIONS, Rest::There).ok()?;
+            // One that can be made, and not used, tells by this as well.
+            match queues.can_wait_for(carrier.wake_word.as_ptr()) {
+                true => own.or_else(|| make_own(carrier)).map(|own| (own, queues)),
+                false => {
+                    queues.unmake();
+                    None
                 }
-            });
+            }
+        };
+        let started = ENGINE.filters.unless_coming(carrier, make)?;
         let Some((own, queues)) = started else {
             self.refused.store(1, Ordering::Relaxed);
             return None;
@@ -278,7 +278,7 @@ impl Own {
             len: 1,
             offset,
         };
-        let is_submitted = self.queues().as_mut().is_some_and(|queues| {
+        let give = |queues: &mut Queues| {
             if !queues.is_told() {
                 queues.enter(false); // what a sleep left that was interrupted
             }
@@ -286,7 +286,12 @@ impl Own {
                 queues.push_work(&work, place as u64);
                 queues.submit_one()
             }
-        });
+        };
+        let carrier = Carrier::current();
+        let is_submitted = ENGINE
+            .filters
+            .unless_coming(carrier, || self.queues().as_mut().is_some_and(give))
+            .unwrap_or(false);
         if is_submitted {
             let requests = self.requests.load(Ordering::Relaxed) + 1;
             self.requests.store(requests, Ordering::Relaxed);
@@ -365,7 +370,9 @@ impl Own {
     /// Enters the ring and pushes the threads whose requests are done; on this carrier.
     #[inline(never)]
     fn enter(&self, carrier: &Carrier, enter: impl FnOnce(&mut Queues) -> Entered) -> Entered {
-        let entered = self.queues().as_mut().map_or(Entered::Refused, enter);
+        let enter = || self.queues().as_mut().map_or(Entered::Refused, enter);
+        let entered = ENGINE.filters.unless_coming(carrier, enter);
+        let entered = entered.unwrap_or(Entered::Refused);
         let woken = TaskList::new();
         while let Some((place, _)) = self.queues().as_mut().and_then(Queues::pop) {
             match place {
@@ -508,8 +515,9 @@ pub(crate) fn retire(carrier: &Carrier) -> bool {
         return false;
     }
     if let Some(own) = own_of(carrier) {
-        if let Some(queues) = own.queues().take() {
-            queues.unmake();
+        let unmake = || own.queues().take().map(Queues::unmake);
+        if ENGINE.filters.unless_coming(carrier, unmake).is_none() {
+            let _ = own.queues().take().map(Queues::unmap);
         }
         own.has_word.set(false);
         own.has_pump.set(false);
