@@ -161,6 +161,7 @@ mod disk {
         fork_while_dropped_blocks_are_read,
         reads_go_on_while_carriers_come_and_go,
         a_closed_file_is_let_go,
+        a_closed_file_is_let_go_beside_threads_stuck_in_the_kernel,
     }
 }
 

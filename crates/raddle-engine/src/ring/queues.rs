@@ -298,6 +298,53 @@ impl Queues {
         taken
     }
 
+    /// Waits until so many requests below `data` are done, for at most `ns`, and takes nothing.
+    /// True if they are.
+    ///
+    /// # Signal safety
+    /// For a handler on the ring's thread that interrupts anything but a call for the ring.
+    pub(crate) fn finish(&self, requests: u32, below: u64, ns: u64) -> bool {
+        let (count, done) = self.done_below(below);
+        if done < requests {
+            self.wait_for(count + requests - done, ns);
+        }
+        self.done_below(below).1 >= requests
+    }
+
+    /// How many requests are done that nobody has taken, and how many of them are below `data`.
+    fn done_below(&self, below: u64) -> (u32, u32) {
+        let head = self.done_head.load(Ordering::Relaxed);
+        let count = self.done_tail.load(Ordering::Acquire).wrapping_sub(head);
+        let is_below = |&at: &u32| {
+            let at = head.wrapping_add(at) & self.done_mask;
+            // SAFETY: the kernel has filled this place.
+            unsafe { self.done.wrapping_add(at as usize).read() }.user_data < below
+        };
+        (count, (0..count).filter(is_below).count() as u32)
+    }
+
+    fn wait_for(&self, minimum: u32, ns: u64) {
+        let (index, flags) = (self.index, GETEVENTS | WITH_TIME | REGISTERED);
+        let time = Timespec::from_ns(ns);
+        let arg = EventsArg {
+            time: (&raw const time).expose_provenance() as u64,
+            ..EventsArg::default()
+        };
+        let (at, len) = (&raw const arg, size_of::<EventsArg>());
+        // SAFETY: nothing is submitted; the kernel reads live structures.
+        unsafe {
+            sys!(
+                nr::__NR_io_uring_enter,
+                index,
+                0usize,
+                minimum,
+                flags,
+                at,
+                len
+            )
+        };
+    }
+
     /// Takes what is said of one request: its `user_data` and its result.
     pub(crate) fn pop(&mut self) -> Option<(u64, i32)> {
         let head = self.done_head.load(Ordering::Relaxed);
