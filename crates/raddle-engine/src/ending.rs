@@ -8,7 +8,6 @@
 use crate::clock;
 use crate::engine::ENGINE;
 use crate::kthread;
-use raddle_sys::abi::Timespec;
 use raddle_sys::{is_err, nr, sys};
 
 /// How long the end waits at most: for a kernel thread that is being made, and for a debugger.
@@ -32,21 +31,15 @@ pub fn prepare() {
 fn wait() {
     let until_ns = clock::now_ns() + PATIENCE_NS;
     while !ENGINE.roster.is_quiet() && clock::now_ns() < until_ns {
-        pause(PAUSE_NS);
+        kthread::nap(PAUSE_NS);
     }
     if !is_traced() {
         return;
     }
-    pause(SETTLES_NS);
+    kthread::nap(SETTLES_NS);
     while ENGINE.roster.any(kthread::is_stopped) && clock::now_ns() < until_ns {
-        pause(PAUSE_NS);
+        kthread::nap(PAUSE_NS);
     }
-}
-
-fn pause(ns: u64) {
-    let time = Timespec::from_ns(ns);
-    // SAFETY: the kernel reads a live structure.
-    unsafe { sys!(nr::__NR_nanosleep, &raw const time, 0usize) };
 }
 
 /// True if somebody traces this process: the field TracerPid of `/proc/self/status` isn't 0.

@@ -289,6 +289,12 @@ pub fn futex_wait_for(word: *const u32, expected: u32, timeout_ns: u64) -> bool 
     r == raddle_sys::err(raddle_sys::errno::ETIMEDOUT)
 }
 
+/// Sleeps for about `ns`, or until a signal comes.
+pub(crate) fn nap(ns: u64) {
+    let word = 0u32;
+    futex_wait_for(&raw const word, word, ns);
+}
+
 /// Wakes up to `count` sleepers on `word`.
 pub fn futex_wake(word: *const u32, count: u32) {
     // SAFETY: FUTEX_WAKE_PRIVATE only uses the address.

@@ -73,6 +73,7 @@ pub mod plugins;
 mod policies;
 pub mod pump;
 mod quotas;
+mod reminders;
 pub mod ring;
 pub mod roster;
 pub mod sides;

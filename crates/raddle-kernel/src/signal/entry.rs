@@ -22,7 +22,7 @@ use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::{self, POKE};
-use raddle_engine::{Carrier, ENGINE, metronome, plugins};
+use raddle_engine::{Carrier, ENGINE, metronome, pages, plugins};
 use raddle_sys::abi::{SigInfo, UContext};
 
 use super::actions;
@@ -103,6 +103,9 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         return; // a helper that was poked, or a vfork child
     }
     let carrier = Carrier::current();
+    if signal as usize == PREEMPT {
+        pages::let_go(carrier);
+    }
     let makes_child = carrier.child_shares.load(Ordering::Relaxed) != 0;
     if signal as usize == POKE && !makes_child {
         context.sigmask = kept::mask();
