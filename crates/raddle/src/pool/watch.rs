@@ -9,7 +9,7 @@ use super::counters::Counters;
 use super::job::Job;
 use super::poll::{Interest, Poll};
 use super::shared::{Origin, Shared, State, Wake};
-use super::sync::lock;
+use super::sync::{lock, quietly};
 use super::{Priority, QueueError};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -177,7 +177,12 @@ impl Watch {
             poll.wake();
         }
         drop(state);
-        drop((timers, descriptors));
+        timers
+            .into_values()
+            .for_each(|timer| quietly(|| drop(timer)));
+        descriptors
+            .into_values()
+            .for_each(|it| quietly(|| drop(it)));
     }
 
     /// Changes the state, and tells the watcher, which is started if there is none.
