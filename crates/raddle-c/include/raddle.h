@@ -587,7 +587,8 @@ RADDLE_API int raddle_pool_blocking(raddle_function function, void *argument, vo
  * Ends a pool: refuses work from elsewhere, runs what waits, and what that queues, or drops it;
  * waits for the workers' ends for timeout_ns nanoseconds, or for ever if that is negative. At the
  * end of the time what waits still is dropped. Returns how many workers still run something; they
- * end after it. On a worker of this pool it doesn't wait. The handle is gone then.
+ * end after it. On a worker of this pool it doesn't wait, and what waits runs after it, whatever
+ * the time. The handle is gone then.
  *
  *   -EINVAL  a flag isn't known
  *   -EBUSY   another thread disposes of it

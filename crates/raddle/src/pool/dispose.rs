@@ -14,7 +14,7 @@ impl Shared {
             return DisposeReport::default(); // the parent's affair
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        self.watch.stop();
+        self.watch.close();
         let before = self.stats();
         let mut state = self.state();
         if state.phase == Phase::Open {

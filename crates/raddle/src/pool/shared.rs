@@ -443,6 +443,7 @@ impl Shared {
                 .drain(..)
                 .for_each(|id| self.slots[id].parker.unpark());
             self.room.raise();
+            self.watch.end();
         }
         self.publish(state);
         if state.alive == 0 {

@@ -218,6 +218,25 @@ fn a_pool_that_its_own_worker_disposes_of_runs_what_waits() {
 }
 
 #[test]
+fn a_pool_that_ends_still_notices_work_that_blocks_in_silence() {
+    let builder = Pool::builder().workers(1).max_workers(3);
+    let pool = builder.tick(Duration::from_millis(5)).build().unwrap();
+    let (entered, inside) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
+    let (told, is_told) = mpsc::channel();
+    let waits = move || {
+        entered.send(()).unwrap();
+        told.send(receiver.recv_timeout(LONG).is_ok()).unwrap();
+    };
+    pool.queue(waits).unwrap();
+    inside.recv_timeout(LONG).unwrap();
+    pool.queue(move || sender.send(()).unwrap()).unwrap();
+    let report = pool.dispose(Pending::Run, None);
+    assert_eq!((report.dropped, report.still_running), (0, 0));
+    assert!(is_told.recv().unwrap());
+}
+
+#[test]
 fn a_pool_that_looks_at_itself_never_takes_work() {
     let builder = Pool::builder().workers(1).max_workers(2);
     let pool = builder.tick(Duration::MAX).keep_alive(Duration::MAX);
