@@ -66,6 +66,23 @@ fn a_task_does_not_wait_for_one_that_runs_it() {
 }
 
 #[test]
+fn a_scope_whose_thread_tries_to_join_itself_ends_as_others_do() {
+    fn refuses(joined: std::thread::Result<bool>) -> bool {
+        joined.unwrap_err().is::<SelfJoin>()
+    }
+    light::scope(|scope| {
+        let (sender, receiver) = mpsc::channel::<light::ScopedJoinHandle<'_, bool>>();
+        let own = scope.spawn(move || refuses(receiver.recv().unwrap().join()));
+        sender.send(own).unwrap();
+    });
+    raddle::scope(|scope| {
+        let (sender, receiver) = mpsc::channel::<raddle::thread::ScopedJoinHandle<'_, bool>>();
+        let own = scope.spawn(move || refuses(receiver.recv().unwrap().join()));
+        sender.send(own).unwrap();
+    });
+}
+
+#[test]
 fn a_light_thread_joins_who_had_its_stack_before() {
     let threads: Vec<_> = (0..300u32).map(|i| light::spawn(move || i)).collect();
     while !threads.iter().all(light::JoinHandle::is_finished) {
