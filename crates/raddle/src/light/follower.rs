@@ -3,9 +3,9 @@
 //! 1. Who ends sets the follower, which has left its wait to it: nobody else can wake that one.
 //! 2. It takes the follower back, with the host still on its own stack. Is the follower off its
 //!    stack, the host switches to it at once.
-//! 3. Otherwise it is still on another host, on its way into the wait. To look until it is off could
-//!    deadlock two hosts that do so on light stacks: the host puts it first into its queue, where
-//!    others may find it, and who takes it there waits on a stack of its own.
+//! 3. Otherwise it is still on another host, on its way into the wait. To look until it is off
+//!    could deadlock two hosts that do so on light stacks: the host puts it first into its queue,
+//!    where others may find it, and who takes it there waits on a stack of its own.
 //!
 //! `on_cpu` falls (release) after the last use of the stack, and is read here with acquire: who
 //! continues the follower sees its stack whole.

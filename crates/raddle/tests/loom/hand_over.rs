@@ -3,7 +3,8 @@
 //!
 //! A stack is a cell that loom watches: two hosts on it at once, or one that doesn't see what the
 //! other has left there, fail the model. What is said between the two before, that one waits and
-//! the other has come to its end, is one word here, as in the completion that has models of its own.
+//! the other has come to its end, is one word here: as in completions, which have models of their
+//! own.
 
 use super::explore;
 use loom::cell::UnsafeCell;

@@ -248,7 +248,8 @@ fn a_pool_that_looks_at_itself_never_takes_work() {
 #[test]
 fn work_can_be_queued_by_destructors_of_thread_locals() {
     static VALUE: ContextLocal<u8> = ContextLocal::new();
-    thread_local!(static LAST: Mutex<Option<AtEnd<Box<dyn FnMut()>>>> = const { Mutex::new(None) });
+    type Last = AtEnd<Box<dyn FnMut()>>;
+    thread_local!(static LAST: Mutex<Option<Last>> = const { Mutex::new(None) });
     let pool = fixed(1);
     let (remote, (count, ran)) = (pool.remote(), counter());
     let thread = std::thread::spawn(move || {
