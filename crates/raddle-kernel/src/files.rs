@@ -65,7 +65,7 @@ const BYTE_TICKS: u64 = 3;
 
 /// True if a call that gave `result` waited.
 #[inline(always)]
-fn waited(ticks: u64, result: isize) -> bool {
+pub fn waited(ticks: u64, result: isize) -> bool {
     ticks > CALL_TICKS && ticks > CALL_TICKS + BYTE_TICKS * result.max(0) as u64
 }
 

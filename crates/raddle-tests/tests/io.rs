@@ -154,6 +154,7 @@ mod disk {
         pread_of_a_pipe_is_refused,
         who_writes_beyond_the_size_limit_gets_the_signal,
         fork_while_reads_are_under_way,
+        a_file_in_memory_is_synced_at_once,
         signals_do_not_interrupt_the_disk,
         reads_go_on_when_their_number_means_another_file,
         reads_go_on_beside_a_thread_stuck_in_the_kernel,
