@@ -110,6 +110,14 @@ pub extern "C" fn preadv(frame: &Frame) -> Outcome {
     }
 }
 
+/// `sendfile(2)` from a file to what isn't waited for.
+pub fn send(frame: &Frame, from: usize) -> Outcome {
+    match disk(from) {
+        Some(entry) => paced(frame, entry, Way::In),
+        None => Outcome::PASS,
+    }
+}
+
 #[inline(always)]
 fn paced(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
     match entry.pace[way as usize].load(Ordering::Relaxed) {
@@ -336,8 +344,9 @@ fn slowly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
         },
     };
     note(pace, waited(ticks, result));
-    // Beyond RLIMIT_FSIZE: the signal goes to who makes the call. No helper: nobody else can.
-    if result == err(errno::EFBIG) || result == EAGAIN {
+    // Beyond RLIMIT_FSIZE, or to nobody: the signal goes to who makes the call. No helper, or
+    // nothing that isn't waited for: nobody else can.
+    if result == err(errno::EFBIG) || result == err(errno::EPIPE) || result == EAGAIN {
         return quickly(frame, entry, way);
     }
     Outcome::of(result)

@@ -42,15 +42,6 @@ pub extern "C" fn on_helper(frame: &Frame) -> Outcome {
     }
 }
 
-/// `copy_file_range(2)`: much of it at once is for a helper.
-pub extern "C" fn copy_file_range(frame: &Frame) -> Outcome {
-    const MUCH: usize = 128 * 1024;
-    match frame.arg(4) > MUCH {
-        true => on_helper(frame),
-        false => Outcome::PASS,
-    }
-}
-
 /// What a handler does to a call that it interrupts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Restart {

@@ -78,6 +78,8 @@ mod messages {
         recvmmsg_ends_with_its_time_limit_between_messages,
         sequenced_packets_keep_their_boundaries,
         sendfile_sends_more_than_a_socket_holds,
+        sendfile_to_what_is_not_waited_for_is_made_at_once,
+        splice_says_that_it_would_wait,
         splice_waits_for_data,
     }
 }
