@@ -1,6 +1,7 @@
 /* Files that wait for a disk. */
 #include "disk.h"
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 
 CASE(sixty_four_threads_read_past_the_cache)
@@ -241,6 +242,44 @@ static void *sync_until_over(void *unused)
     FAILS(fsync(1000), EBADF);
     close(fd);
     return NULL;
+}
+
+static long sleeps(void)
+{
+    struct rusage usage;
+    GET(getrusage(RUSAGE_SELF, &usage));
+    return usage.ru_nvcsw;
+}
+
+static void *sync_in_memory(void *unused)
+{
+    (void)unused;
+    int fd = (int)GET(memfd_create("synced", MFD_CLOEXEC));
+    long before = 0;
+    for (int i = 0; i < 2100; i++) {
+        if (i == 100) {
+            before = sleeps();
+        }
+        IS(pwrite(fd, "x", 1, i), 1);
+        GET(i % 2 ? fsync(fd) : fdatasync(fd));
+    }
+    CHECK(sleeps() - before < 1000);
+    FAILS(fsync(1000), EBADF);
+    close(fd);
+    return NULL;
+}
+
+/* What no disk is behind is synced by the calling thread: no kernel thread sleeps for it. */
+CASE(a_file_in_memory_is_synced_at_once)
+{
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
+        join(start(sync_in_memory, NULL));
+    }
+    for (int i = 0; i < 2; i++) {
+        threads[i] = start(sync_in_memory, NULL);
+    }
+    join_all(threads, 2);
 }
 
 static void do_nothing(int unused)

@@ -78,6 +78,8 @@ mod messages {
         recvmmsg_ends_with_its_time_limit_between_messages,
         sequenced_packets_keep_their_boundaries,
         sendfile_sends_more_than_a_socket_holds,
+        sendfile_to_what_is_not_waited_for_is_made_at_once,
+        splice_says_that_it_would_wait,
         splice_waits_for_data,
     }
 }
@@ -154,6 +156,7 @@ mod disk {
         pread_of_a_pipe_is_refused,
         who_writes_beyond_the_size_limit_gets_the_signal,
         fork_while_reads_are_under_way,
+        a_file_in_memory_is_synced_at_once,
         signals_do_not_interrupt_the_disk,
         reads_go_on_when_their_number_means_another_file,
         reads_go_on_beside_a_thread_stuck_in_the_kernel,
