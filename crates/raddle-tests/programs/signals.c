@@ -479,6 +479,48 @@ CASE(sigwaitinfo_takes_values_in_order_while_more_come)
     join(sender);
 }
 
+enum { AT_ONCE = 400 };
+
+/* Queues values for its parent, which stands still: they come when it goes on. */
+static void queue_for_who_stands_still(pid_t parent)
+{
+    union sigval value = {.sival_int = 0};
+    GET(kill(parent, SIGSTOP));
+    while (value.sival_int < AT_ONCE && sigqueue(parent, SIGRTMIN, value) == 0) {
+        value.sival_int++;
+    }
+    GET(kill(parent, SIGCONT));
+    _exit(0);
+}
+
+static void *return_argument(void *argument)
+{
+    return argument;
+}
+
+CASE(no_signal_is_lost_of_many_that_come_at_once)
+{
+    char seen[AT_ONCE] = {0};
+    struct timespec soon = {20, 0};
+    sigset_t set = set_of(SIGRTMIN);
+    pid_t parent = getpid();
+    block(SIGRTMIN);
+    join(start(return_argument, NULL));
+    pid_t child = GET(fork());
+    if (child == 0) {
+        queue_for_who_stands_still(parent);
+    }
+    for (int i = 0; i < AT_ONCE; i++) {
+        siginfo_t info;
+        int taken;
+        while ((taken = sigtimedwait(&set, &info, &soon)) == -1 && errno == EINTR) {
+        }
+        IS(taken, SIGRTMIN);
+        IS(seen[info.si_value.sival_int]++, 0);
+    }
+    IS(waitpid(child, NULL, 0), child);
+}
+
 static void note_value_in_order(int signal, siginfo_t *info, void *context)
 {
     (void)signal, (void)context;

@@ -20,6 +20,7 @@ mod handlers {
         alarm_and_interval_timer,
         sigqueue_carries_values_in_order,
         sigwaitinfo_takes_values_in_order_while_more_come,
+        no_signal_is_lost_of_many_that_come_at_once,
         a_handler_gets_values_in_order_while_more_come,
         sigchld_comes_and_a_child_is_waited_for,
         sigpipe_goes_to_the_writing_thread,
