@@ -4,7 +4,7 @@ use crate::boundary::Handler;
 use crate::signal::{calls as signals, kept, timers};
 use crate::{
     clocks, connections, credentials, descriptors, files, futex, helped, ids, io, memory, messages,
-    poll, process, procfs, scheduling, threads, time, uring,
+    poll, process, procfs, scheduling, threads, time, transfers, uring,
 };
 use raddle_sys::nr;
 
@@ -26,10 +26,10 @@ const DESCRIPTORS: &[Row] = &[
     (nr::__NR_preadv2, files::read),
     (nr::__NR_pwritev, files::write),
     (nr::__NR_pwritev2, files::write),
-    (nr::__NR_fsync, helped::patiently),
-    (nr::__NR_fdatasync, helped::patiently),
-    (nr::__NR_sync_file_range, helped::patiently),
-    (nr::__NR_syncfs, helped::patiently),
+    (nr::__NR_fsync, helped::sync),
+    (nr::__NR_fdatasync, helped::sync),
+    (nr::__NR_sync_file_range, helped::sync),
+    (nr::__NR_syncfs, helped::sync),
     (nr::__NR_sync, helped::patiently),
     (nr::__NR_msync, helped::msync),
     (nr::__NR_recvfrom, io::recvfrom),
@@ -112,11 +112,11 @@ const THREADS: &[Row] = &[
     (nr::__NR_msgrcv, helped::msgrcv),
     (nr::__NR_semop, helped::semop),
     (nr::__NR_semtimedop, helped::semop),
-    (nr::__NR_sendfile, helped::on_helper),
-    (nr::__NR_splice, helped::on_helper),
-    (nr::__NR_tee, helped::on_helper),
-    (nr::__NR_copy_file_range, helped::copy_file_range),
-    (nr::__NR_vmsplice, helped::on_helper),
+    (nr::__NR_sendfile, transfers::sendfile),
+    (nr::__NR_splice, transfers::splice),
+    (nr::__NR_tee, transfers::of_pipes),
+    (nr::__NR_copy_file_range, transfers::copy_file_range),
+    (nr::__NR_vmsplice, transfers::of_pipes),
     (nr::__NR_madvise, memory::madvise),
     (nr::__NR_mmap, memory::mmap),
     (nr::__NR_munmap, memory::munmap),

@@ -32,11 +32,21 @@ pub fn disk<'a>(fd: usize) -> Option<&'a Entry> {
         return None;
     }
     let entry = ENGINE.pump.entry(fd as u32)?;
-    let kind = match entry.kind() {
+    (kind_of(entry, fd) == Kind::Disk).then_some(entry)
+}
+
+/// What a descriptor is; `Kind::Unknown` beyond the table.
+pub fn kind(fd: usize) -> Kind {
+    let entry = ENGINE.pump.entry(fd as u32);
+    entry.map_or(Kind::Unknown, |entry| kind_of(entry, fd))
+}
+
+#[inline(always)]
+fn kind_of(entry: &Entry, fd: usize) -> Kind {
+    match entry.kind() {
         Kind::Unknown => classify(entry, fd as u32),
         kind => kind,
-    };
-    (kind == Kind::Disk).then_some(entry)
+    }
 }
 
 /// Asks the kernel what a descriptor is. `Kind::File` for closed ones too: the call says EBADF.

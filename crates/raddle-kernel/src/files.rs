@@ -65,7 +65,7 @@ const BYTE_TICKS: u64 = 3;
 
 /// True if a call that gave `result` waited.
 #[inline(always)]
-fn waited(ticks: u64, result: isize) -> bool {
+pub fn waited(ticks: u64, result: isize) -> bool {
     ticks > CALL_TICKS && ticks > CALL_TICKS + BYTE_TICKS * result.max(0) as u64
 }
 
@@ -105,6 +105,14 @@ pub extern "C" fn preadv(frame: &Frame) -> Outcome {
         Some(entry) if entry.pace[Way::In as usize].load(Ordering::Relaxed) & DIRECT != 0 => {
             pread_slowly(frame, entry, true)
         }
+        Some(entry) => paced(frame, entry, Way::In),
+        None => Outcome::PASS,
+    }
+}
+
+/// `sendfile(2)` from a file to what isn't waited for.
+pub fn send(frame: &Frame, from: usize) -> Outcome {
+    match disk(from) {
         Some(entry) => paced(frame, entry, Way::In),
         None => Outcome::PASS,
     }
@@ -336,8 +344,9 @@ fn slowly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
         },
     };
     note(pace, waited(ticks, result));
-    // Beyond RLIMIT_FSIZE: the signal goes to who makes the call. No helper: nobody else can.
-    if result == err(errno::EFBIG) || result == EAGAIN {
+    // Beyond RLIMIT_FSIZE, or to nobody: the signal goes to who makes the call. No helper, or
+    // nothing that isn't waited for: nobody else can.
+    if result == err(errno::EFBIG) || result == err(errno::EPIPE) || result == EAGAIN {
         return quickly(frame, entry, way);
     }
     Outcome::of(result)

@@ -7,14 +7,17 @@
 //! | `mq_timedsend`, `mq_timedreceive` | a time limit that has passed | yes |
 //! | `msgsnd`, `msgrcv`, `semop`, `semtimedop` | IPC_NOWAIT | no |
 //! | `io_getevents`, `io_pgetevents` for one event | a time limit of nothing | no |
-//! | `fsync` and its family | no: they nearly always wait | not interrupted |
+//! | `fsync` and its family | no: they nearly always wait, or never ([`sync`]) | not interrupted |
 //!
 //! A try costs what the call costs natively, a helper two switches of kernel threads.
 
 use crate::boundary::{Frame, Outcome};
+use crate::files::waited;
 use crate::is_multiplexed;
 use crate::signal::{self, Delivered};
 use crate::user;
+use core::sync::atomic::Ordering;
+use raddle_context::timestamp;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::abi::Timespec;
@@ -36,15 +39,6 @@ pub extern "C" fn on_helper(frame: &Frame) -> Outcome {
         // For the signal, SIGPIPE or SIGXFSZ: see `wait_for_kept`.
         outcome if outcome.is_value(EPIPE) || outcome.is_value(EFBIG) => Outcome::PASS,
         outcome => outcome,
-    }
-}
-
-/// `copy_file_range(2)`: much of it at once is for a helper.
-pub extern "C" fn copy_file_range(frame: &Frame) -> Outcome {
-    const MUCH: usize = 128 * 1024;
-    match frame.arg(4) > MUCH {
-        true => on_helper(frame),
-        false => Outcome::PASS,
     }
 }
 
@@ -108,23 +102,57 @@ fn wait_with(frame: &Frame, args: [usize; 6], restart: Restart) -> Outcome {
     }
 }
 
+/// `fsync(2)`, `fdatasync(2)`, `sync_file_range(2)`, `syncfs(2)`: on a helper, which sees whether
+/// they wait. On a file system in memory they don't, nor where writing through is switched off:
+/// after enough in a row that didn't, they are made as they are, until two in a row do.
+pub extern "C" fn sync(frame: &Frame) -> Outcome {
+    const ENOUGH: u32 = 8;
+    const MOST: u32 = 2 * ENOUGH;
+    if !is_multiplexed() {
+        return Outcome::PASS;
+    }
+    let Some(entry) = ENGINE.pump.entry(frame.arg(0) as u32) else {
+        return patiently(frame);
+    };
+    let known = entry.syncs.load(Ordering::Relaxed);
+    let (outcome, ticks) = if known < ENOUGH {
+        match by_helper(frame) {
+            Some(answer) => answer,
+            None => return Outcome::PASS,
+        }
+    } else {
+        let began = timestamp();
+        // SAFETY: the program's own call.
+        let result = unsafe { frame.raw() };
+        (Outcome::of(result), timestamp().wrapping_sub(began))
+    };
+    let next = match waited(ticks, 0) {
+        true => known.saturating_sub(ENOUGH),
+        false => (known + 1).min(MOST),
+    };
+    if next != known {
+        entry.syncs.store(next, Ordering::Relaxed);
+    }
+    outcome
+}
+
 /// Calls that wait for a disk, which no signal interrupts: on a helper.
 pub extern "C" fn patiently(frame: &Frame) -> Outcome {
     if !is_multiplexed() {
         return Outcome::PASS;
     }
+    by_helper(frame).map_or(Outcome::PASS, |(outcome, _)| outcome)
+}
+
+/// A call that no signal interrupts, and the time stamp ticks that it took; `None` if there is no
+/// helper, and can be none.
+fn by_helper(frame: &Frame) -> Option<(Outcome, u64)> {
     let thread = Carrier::current().thread();
     thread.waits_for(WaitKind::Other, frame.rax as usize, 0);
+    let (nr, args) = (frame.rax as u32, frame.args());
     // SAFETY: the program's own call.
-    let (result, _) = unsafe {
-        ENGINE
-            .helpers
-            .call_patiently(frame.rax as u32, frame.args())
-    };
-    if result == EAGAIN {
-        return Outcome::PASS; // there is no helper, and can be none
-    }
-    Outcome::of(result)
+    let (result, ticks) = unsafe { ENGINE.helpers.call_patiently(nr, args) };
+    (result != EAGAIN).then(|| (Outcome::of(result), ticks))
 }
 
 /// If the program closed the number while the call waited for a disk: the call, with the file.

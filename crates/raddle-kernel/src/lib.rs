@@ -30,6 +30,7 @@ pub mod shares;
 pub mod signal;
 pub mod threads;
 pub mod time;
+pub mod transfers;
 pub mod uring;
 pub mod user;
 

@@ -7,7 +7,7 @@ use crate::scan::{self, Neighbourhoods};
 use crate::site::{
     CLONES, Cause, EntryKind, NEAR_AFTER, NEAR_BEFORE, Number, SIGRETURN, Site, State,
 };
-use crate::unwind::Functions;
+use crate::unwind::{Function, Functions};
 use crate::window::Surroundings;
 
 /// What will become of each site of an image.
@@ -68,10 +68,21 @@ pub fn plan<'s>(
     let functions = Functions::of(image)?;
     let sites = &mut scratch[..count];
     sites.sort_unstable_by_key(|site| site.address);
-    for text in image.texts() {
-        note_long_jumps(image, text, sites);
+    let mut judge = Judge {
+        image,
+        functions: &functions,
+        wanted,
+        listing: Listing::new(),
+        vector_free: None,
+    };
+    // Large libraries hold the bytes of the instruction by chance, and nowhere as one: no jump
+    // matters then, and the pass over all text that finds them is what takes long.
+    if sites.iter().any(|site| judge.is_code(site.address)) {
+        for text in image.texts() {
+            note_long_jumps(image, text, sites);
+        }
     }
-    decide_all(image, &functions, wanted, sites);
+    judge.decide_all(sites);
     Ok(Plan { sites })
 }
 
@@ -122,23 +133,6 @@ fn note_long_jump(target: usize, sites: &mut [Site]) {
         .for_each(|site| site.note_jump(target));
 }
 
-fn decide_all(image: &Image, functions: &Functions<'_>, wanted: &[u64; 8], sites: &mut [Site]) {
-    let mut judge = Judge {
-        image,
-        functions,
-        wanted,
-        listing: Listing::new(),
-        vector_free: None,
-    };
-    let mut floor = 0;
-    for site in sites {
-        judge.decide(site, floor);
-        if matches!(site.state, State::Planned(_)) {
-            floor = site.window_end();
-        }
-    }
-}
-
 /// Decides about sites by rising address.
 struct Judge<'a> {
     image: &'a Image,
@@ -151,6 +145,36 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
+    fn decide_all(&mut self, sites: &mut [Site]) {
+        let mut floor = 0;
+        for site in sites {
+            self.decide(site, floor);
+            if matches!(site.state, State::Planned(_)) {
+                floor = site.window_end();
+            }
+        }
+    }
+
+    /// Whether an instruction of a known function starts at `address`. What `decide` makes of
+    /// anything else depends on no jump.
+    fn is_code(&mut self, address: usize) -> bool {
+        let function = self.functions.at(address);
+        function.is_some_and(|function| {
+            function.whole.len() <= flow::MAX_LEN && {
+                self.list(function);
+                self.listing.starts_at(address)
+            }
+        })
+    }
+
+    /// Makes the listing that of `function`.
+    fn list(&mut self, function: Function) {
+        if !self.listing.is_of(function) {
+            self.listing.decode(self.image, function);
+            self.vector_free = None;
+        }
+    }
+
     /// Decides about `site`, whose window may not begin before `floor`.
     fn decide(&mut self, site: &mut Site, floor: usize) {
         let Some(function) = self.functions.at(site.address) else {
@@ -161,10 +185,7 @@ impl Judge<'_> {
             site.state = State::Refused(Cause::LongFunction);
             return;
         }
-        if !self.listing.is_of(function) {
-            self.listing.decode(self.image, function);
-            self.vector_free = None;
-        }
+        self.list(function);
         let first_used = self.decide_within_function(site, floor);
         let (first, last) = (first_used + 1, site.window_end() - 1);
         let planned = matches!(site.state, State::Planned(_));

@@ -1,6 +1,7 @@
 /* Files that wait for a disk. */
 #include "disk.h"
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 
 CASE(sixty_four_threads_read_past_the_cache)
@@ -243,6 +244,44 @@ static void *sync_until_over(void *unused)
     return NULL;
 }
 
+static long sleeps(void)
+{
+    struct rusage usage;
+    GET(getrusage(RUSAGE_SELF, &usage));
+    return usage.ru_nvcsw;
+}
+
+static void *sync_in_memory(void *unused)
+{
+    (void)unused;
+    int fd = (int)GET(memfd_create("synced", MFD_CLOEXEC));
+    long before = 0;
+    for (int i = 0; i < 2100; i++) {
+        if (i == 100) {
+            before = sleeps();
+        }
+        IS(pwrite(fd, "x", 1, i), 1);
+        GET(i % 2 ? fsync(fd) : fdatasync(fd));
+    }
+    CHECK(sleeps() - before < 1000);
+    FAILS(fsync(1000), EBADF);
+    close(fd);
+    return NULL;
+}
+
+/* What no disk is behind is synced by the calling thread: no kernel thread sleeps for it. */
+CASE(a_file_in_memory_is_synced_at_once)
+{
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
+        join(start(sync_in_memory, NULL));
+    }
+    for (int i = 0; i < 2; i++) {
+        threads[i] = start(sync_in_memory, NULL);
+    }
+    join_all(threads, 2);
+}
+
 static void do_nothing(int unused)
 {
     (void)unused;
@@ -437,5 +476,37 @@ CASE(a_closed_file_is_let_go)
     }
     stop_readers();
     join(computing);
+    close(other);
+}
+
+/* The same while more threads than there are carriers sit in the kernel. */
+CASE(a_closed_file_is_let_go_beside_threads_stuck_in_the_kernel)
+{
+    enum { STUCK = 6 };
+    pthread_t stuck[STUCK];
+    GET(mkfifo("pipe", 0600));
+    start_readers();
+    int other = (int)GET(open("data", O_RDONLY));
+    for (int i = 0; i < 10; i++) {
+        int locked = (int)GET(open("data", O_RDONLY));
+        GET(flock(locked, LOCK_EX));
+        IS(dup2(locked, file), file);
+        close(locked);
+        await_reads(20);
+        for (int k = 0; k < STUCK; k++) {
+            stuck[k] = start(open_pipe, NULL);
+        }
+        await_reads(20);
+        IS(dup2(other, file), file);
+        while (flock(other, LOCK_EX | LOCK_NB) != 0) {
+            IS(errno, EWOULDBLOCK);
+            sleep_ms(1);
+        }
+        GET(flock(other, LOCK_UN));
+        int end = (int)GET(open("pipe", O_RDWR));
+        join_all(stuck, STUCK);
+        close(end);
+    }
+    stop_readers();
     close(other);
 }

@@ -162,3 +162,68 @@ CASE(a_handler_changes_the_registers_it_returns_to)
     join_all(threads, 4);
     illegal(NULL);
 }
+
+static atomic_int traps;
+
+/* The byte behind the breakpoint is data for the handler, as in runtimes that trap on purpose. */
+static void skip_data(int signal, siginfo_t *info, void *context)
+{
+    ucontext_t *state = context;
+    greg_t *rip = &state->uc_mcontext.gregs[REG_RIP];
+    IS(signal, SIGTRAP);
+    CHECK(info->si_code > 0);
+    IS(*(unsigned char *)*rip, 0x09);
+    *rip += 1;
+    state->uc_mcontext.gregs[REG_RAX] = gettid();
+    atomic_fetch_add(&traps, 1);
+}
+
+static void *trap(void *argument)
+{
+    for (int i = 0; i < 50; i++) {
+        long value = 1;
+        __asm__ volatile("int3; .byte 0x09" : "+a"(value));
+        IS(value, gettid());
+        sched_yield();
+    }
+    return argument;
+}
+
+CASE(a_breakpoint_is_its_threads_own_before_the_next_instruction)
+{
+    struct sigaction action = {.sa_sigaction = skip_data, .sa_flags = SA_SIGINFO};
+    GET(sigaction(SIGTRAP, &action, NULL));
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        threads[i] = start(trap, NULL);
+    }
+    join_all(threads, 4);
+    trap(NULL);
+    IS(traps, 250);
+}
+
+static void *trap_blocked(void *argument)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTRAP);
+    OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
+    __asm__ volatile("int3");
+    CHECK(!"reached");
+    return argument;
+}
+
+CASE(a_breakpoint_that_is_blocked_ends_the_process)
+{
+    int status;
+    pid_t child = GET(fork());
+    if (child == 0) {
+        struct sigaction action = {.sa_sigaction = skip_data, .sa_flags = SA_SIGINFO};
+        GET(sigaction(SIGTRAP, &action, NULL));
+        join(start(trap_blocked, NULL));
+        _exit(0);
+    }
+    GET(waitpid(child, &status, 0));
+    CHECK(WIFSIGNALED(status));
+    IS(WTERMSIG(status), SIGTRAP);
+}

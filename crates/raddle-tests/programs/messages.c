@@ -2,6 +2,8 @@
 #include "net.h"
 
 #include <sched.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -275,6 +277,110 @@ CASE(sendfile_sends_more_than_a_socket_holds)
     close(pair[1]);
     join(thread);
     unlink("sent");
+}
+
+static long sleeps(void)
+{
+    struct rusage usage;
+    GET(getrusage(RUSAGE_SELF, &usage));
+    return usage.ru_nvcsw;
+}
+
+static _Thread_local int own_signals;
+
+static void count_own(int signal)
+{
+    IS(signal, SIGPIPE);
+    own_signals++;
+}
+
+/* Sends a file to a socket that isn't waited for, and reads what came. */
+static void send_by_turns(int from, int to, int back)
+{
+    char sent[4096], got[4096];
+    long before = 0;
+    for (int i = 0; i < (int)sizeof sent; i++) {
+        sent[i] = (char)(i % 251);
+    }
+    IS(pwrite(from, sent, sizeof sent, 0), sizeof sent);
+    for (int i = 0; i < 2100; i++) {
+        off_t offset = 0;
+        if (i == 100) {
+            before = sleeps();
+        }
+        IS(sendfile(to, from, &offset, sizeof sent), sizeof sent);
+        IS(offset, sizeof sent);
+        IS(recv(back, got, sizeof got, MSG_WAITALL), sizeof got);
+        IS(memcmp(sent, got, sizeof got), 0);
+    }
+    CHECK(sleeps() - before < 1000);
+}
+
+static void *send_without_waiting(void *argument)
+{
+    int ends[2];
+    GET(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+    GET(fcntl(ends[0], F_SETFL, O_NONBLOCK));
+    int kept = GET(open("sent", O_RDWR | O_CREAT | O_TRUNC, 0600));
+    int in_memory = GET(memfd_create("sent", MFD_CLOEXEC));
+    send_by_turns(kept, ends[0], ends[1]);
+    send_by_turns(in_memory, ends[0], ends[1]);
+    off_t offset = 0;
+    while (sendfile(ends[0], kept, &offset, 4096) > 0) {
+        offset = 0;
+    }
+    IS(errno, EAGAIN);
+    close(ends[1]);
+    FAILS(sendfile(ends[0], kept, &offset, 1), EPIPE);
+    IS(own_signals, 1);
+    close(ends[0]);
+    close(kept);
+    close(in_memory);
+    return argument;
+}
+
+CASE(sendfile_to_what_is_not_waited_for_is_made_at_once)
+{
+    struct sigaction action = {.sa_handler = count_own};
+    GET(sigaction(SIGPIPE, &action, NULL));
+    join(start(send_without_waiting, NULL));
+    unlink("sent");
+}
+
+static void *carry_without_waiting(void *argument)
+{
+    int a[2], b[2], ends[2];
+    char byte = 'x';
+    struct iovec vector = {&byte, 1};
+    GET(pipe(a));
+    GET(pipe(b));
+    GET(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+    GET(fcntl(ends[0], F_SETFL, O_NONBLOCK));
+    FAILS(splice(a[0], NULL, b[1], NULL, 10, SPLICE_F_NONBLOCK), EAGAIN);
+    FAILS(splice(ends[0], NULL, b[1], NULL, 10, SPLICE_F_NONBLOCK), EAGAIN);
+    FAILS(tee(a[0], b[1], 10, SPLICE_F_NONBLOCK), EAGAIN);
+    IS(vmsplice(a[1], &vector, 1, SPLICE_F_NONBLOCK), 1);
+    IS(tee(a[0], b[1], 10, SPLICE_F_NONBLOCK), 1);
+    IS(splice(a[0], NULL, ends[0], NULL, 10, SPLICE_F_NONBLOCK), 1);
+    IS(splice(b[0], NULL, ends[0], NULL, 10, SPLICE_F_NONBLOCK), 1);
+    IS(send(ends[1], "yz", 2, 0), 2);
+    IS(splice(ends[0], NULL, a[1], NULL, 10, SPLICE_F_NONBLOCK), 2);
+    char got[2];
+    IS(recv(ends[1], got, 2, MSG_WAITALL), 2);
+    IS(memcmp(got, "xx", 2), 0);
+    IS(read(a[0], got, 2), 2);
+    IS(memcmp(got, "yz", 2), 0);
+    for (int i = 0; i < 2; i++) {
+        close(a[i]);
+        close(b[i]);
+        close(ends[i]);
+    }
+    return argument;
+}
+
+CASE(splice_says_that_it_would_wait)
+{
+    join(start(carry_without_waiting, NULL));
 }
 
 static void *splice_through(void *ends)

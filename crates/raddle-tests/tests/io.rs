@@ -78,6 +78,8 @@ mod messages {
         recvmmsg_ends_with_its_time_limit_between_messages,
         sequenced_packets_keep_their_boundaries,
         sendfile_sends_more_than_a_socket_holds,
+        sendfile_to_what_is_not_waited_for_is_made_at_once,
+        splice_says_that_it_would_wait,
         splice_waits_for_data,
     }
 }
@@ -154,6 +156,7 @@ mod disk {
         pread_of_a_pipe_is_refused,
         who_writes_beyond_the_size_limit_gets_the_signal,
         fork_while_reads_are_under_way,
+        a_file_in_memory_is_synced_at_once,
         signals_do_not_interrupt_the_disk,
         reads_go_on_when_their_number_means_another_file,
         reads_go_on_beside_a_thread_stuck_in_the_kernel,
@@ -161,6 +164,7 @@ mod disk {
         fork_while_dropped_blocks_are_read,
         reads_go_on_while_carriers_come_and_go,
         a_closed_file_is_let_go,
+        a_closed_file_is_let_go_beside_threads_stuck_in_the_kernel,
     }
 }
 
@@ -170,6 +174,9 @@ mod disk_limits {
         reads_go_on_where_aio_is_refused,
         reads_go_on_where_both_are_refused,
         reads_go_on_where_both_can_be_made_and_not_used,
+        transfers_go_on_when_entering_a_ring_is_refused_from_now_on,
+        transfers_go_on_when_rings_and_contexts_kill_from_now_on,
+        transfers_go_on_when_a_filter_is_refused,
         reads_go_on_without_memory_to_lock,
         seven_hundred_threads_read,
         files_without_a_disk_are_read,

@@ -70,6 +70,8 @@ mod faults {
         stacks_overflow_into_handlers_in_ten_threads,
         a_fault_handler_mends_and_the_instruction_is_repeated,
         a_handler_changes_the_registers_it_returns_to,
+        a_breakpoint_is_its_threads_own_before_the_next_instruction,
+        a_breakpoint_that_is_blocked_ends_the_process,
     }
 }
 

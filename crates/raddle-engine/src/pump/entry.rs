@@ -64,6 +64,8 @@ pub struct Entry {
     /// How fast reads and writes of a `Kind::Disk` have been: the user-mode kernel's hint. It
     /// outlives the file: the next one with this number is likely to be like it.
     pub pace: [AtomicU32; 2],
+    /// How often `fsync` and its like didn't wait of late: a hint of the same kind.
+    pub syncs: AtomicU32,
     /// `SO_RCVTIMEO` and `SO_SNDTIMEO` in milliseconds, rounded up; 0 for none.
     pub timeouts_ms: [AtomicU32; 2],
 }

@@ -22,8 +22,9 @@ use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::{self, POKE};
-use raddle_engine::{Carrier, ENGINE, metronome, plugins};
+use raddle_engine::{Carrier, ENGINE, metronome, pages, plugins};
 use raddle_sys::abi::{SigInfo, UContext};
+use raddle_sys::{nr, sys};
 
 use super::actions;
 use super::kept;
@@ -65,10 +66,23 @@ pub struct Moved {
     pub call_site: usize,
 }
 
-/// `SI_USER`-like codes are at most 0; faults have positive ones.
+/// True for what the interrupted instruction raised. `SI_USER`-like codes are at most 0, a fault's
+/// are positive; `SI_KERNEL` is among them, for a breakpoint's trap and a general protection fault.
 fn is_fault(info: &SigInfo) -> bool {
-    info.code > 0 && info.code != 0x80 && matches!(info.signo, 4 | 5 | 7 | 8 | 11 | 31)
-        || info.code == 0x80 && matches!(info.signo, 7 | 11)
+    info.code > 0 && matches!(info.signo, 4 | 5 | 7 | 8 | 11 | 31)
+}
+
+/// The process dies of a fault when the handler returns: the instruction faults again, for good.
+/// A breakpoint is over, and so is a refused system call: that signal is sent once more.
+fn die(carrier: &Carrier, signal: u32) {
+    robust::process_ends();
+    actions::surrender(signal);
+    if matches!(signal, 5 | 31) {
+        let pid = ENGINE.pid.load(Ordering::Relaxed);
+        let own = carrier.kernel_tid.load(Ordering::Relaxed);
+        // SAFETY: signals this very kernel thread, which blocks all signals until it returns.
+        unsafe { sys!(nr::__NR_tgkill, pid, own, signal) };
+    }
 }
 
 /// True if `rip` is code of the runtime.
@@ -103,6 +117,9 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         return; // a helper that was poked, or a vfork child
     }
     let carrier = Carrier::current();
+    if signal as usize == PREEMPT {
+        pages::let_go(carrier);
+    }
     let makes_child = carrier.child_shares.load(Ordering::Relaxed) != 0;
     if signal as usize == POKE && !makes_child {
         context.sigmask = kept::mask_of(carrier);
@@ -123,10 +140,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     }
     let asked = carrier.deliver_here.replace(0) != 0;
     if fault && (!in_user || thread.is_none_or(|thread| delivery::is_fatal(thread, signal))) {
-        // Nobody handles it, or it is a bug of ours: the instruction faults again, for good.
-        robust::process_ends();
-        actions::surrender(signal);
-        return;
+        return die(carrier, signal); // nobody handles it, or it is a bug of ours
     }
     let Some(thread) = thread.filter(|_| in_user || asked) else {
         record(carrier, info);
