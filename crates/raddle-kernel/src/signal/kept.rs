@@ -128,8 +128,8 @@ pub fn keep(info: &SigInfo) -> bool {
 }
 
 /// Queues a signal to the process as it came. What says that the kernel or `kill` sent it may be
-/// queued in two ways only: to oneself, which newer kernels take for the whole process (Linux 6.15),
-/// and by the first kernel thread, which another one leaves it to.
+/// queued in two ways only: to oneself, which kernels from Linux 6.15 on take for the process, and
+/// by the first kernel thread, which another one leaves it to.
 fn give_back(info: &SigInfo) -> bool {
     let restricted = info.code >= 0 || info.code == SI_TKILL;
     let pid = ENGINE.pid.load(Ordering::Relaxed);
