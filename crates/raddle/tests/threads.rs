@@ -235,8 +235,11 @@ fn children_know_nothing_of_the_runtime() {
 
 #[test]
 fn a_name_with_a_zero_byte_is_refused() {
-    let spawned = std::panic::catch_unwind(|| raddle::Builder::new().name("a\0b").spawn(|| ()));
-    assert!(spawned.is_err());
+    let refused = raddle::Builder::new().name("a\0b").spawn(|| ());
+    assert_eq!(
+        refused.unwrap_err().kind(),
+        std::io::ErrorKind::InvalidInput
+    );
     assert!(!std::thread::spawn(raddle::is_green_thread).join().unwrap());
 }
 
