@@ -19,10 +19,11 @@ use crate::workspace::Workspace;
 
 pub const PACKAGE: &str = "raddle-c";
 /// The first is included by the others.
-pub const HEADERS: [&str; 4] = [
+pub const HEADERS: [&str; 5] = [
     "include/raddle.h",
     "include/raddle_engine.h",
     "include/raddle_fiber.h",
+    "include/raddle_table.h",
     "include/raddle_ums.h",
 ];
 /// The form of policies, which plug-ins of `raddle run` have, too.

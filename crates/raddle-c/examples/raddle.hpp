@@ -38,7 +38,7 @@ public:
     void wait() const { check(raddle_engine_wait(handle_, -1), "raddle::engine::wait"); }
 
     raddle_engine_counters counters() const {
-        raddle_engine_counters counters = {sizeof counters, 0, 0, 0};
+        raddle_engine_counters counters = RADDLE_ENGINE_COUNTERS_INIT;
         check(raddle_engine_count(handle_, &counters), "raddle::engine::counters");
         return counters;
     }

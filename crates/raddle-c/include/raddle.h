@@ -19,6 +19,7 @@
  *
  *   -EFAULT           a null pointer where a function or a place for a result is needed
  *   -EBADF            a handle that names nothing
+ *   -E2BIG            a struct whose size is more than 4096: it was never set
  *   -ENOTRECOVERABLE  a bug in this library; it has told about it on the standard error
  *
  * A result's place may be null where it says so. On an error no result is stored, unless it is said
@@ -280,6 +281,40 @@ RADDLE_API int raddle_completion_free(raddle_completion completion);
 RADDLE_API int raddle_run(raddle_completion *completion, const raddle_thread_options *options,
                           raddle_function function, void *argument);
 
+/* ---- Cancellation --------------------------------------------------------------------------- */
+
+/* A request to stop, made once, for any number of tasks, and for whoever asks or waits. */
+typedef struct raddle_cancel {
+    uint64_t id;
+} raddle_cancel;
+
+/* A request that nobody has made yet. -ENOMEM, -ENOSPC: no memory or handle is left. */
+RADDLE_API int raddle_cancel_create(raddle_cancel *cancel);
+
+/*
+ * Makes the request: tasks of raddle_pool_submit() that haven't started won't, and listeners run
+ * here. -EALREADY: it was made before.
+ */
+RADDLE_API int raddle_cancel_request(raddle_cancel cancel);
+
+/* 1 if the request was made, else 0. For work that looks now and then. */
+RADDLE_API int raddle_cancel_is_requested(raddle_cancel cancel);
+
+/*
+ * Waits for the request, for timeout_ns nanoseconds at most: a sleep that can be cut short. A light
+ * thread keeps its host meanwhile. -ETIMEDOUT: it wasn't made. -EINVAL: less than 0.
+ */
+RADDLE_API int raddle_cancel_wait_for(raddle_cancel cancel, int64_t timeout_ns);
+
+/*
+ * Has listener(argument, -ECANCELED, NULL) called when the request is made, by who makes it, or
+ * here if it was. Never, if the request is never made.
+ */
+RADDLE_API int raddle_cancel_then(raddle_cancel cancel, raddle_listener listener, void *argument);
+
+/* Frees the handle: nobody can make the request any more. */
+RADDLE_API int raddle_cancel_free(raddle_cancel cancel);
+
 /* ---- Thread pools ---------------------------------------------------------------------------- */
 
 /* Workers, which are green threads, and the work that is queued for them. */
@@ -365,6 +400,9 @@ RADDLE_API int raddle_pool_queue(raddle_pool pool, raddle_function function, voi
 #define RADDLE_USUAL 0
 #define RADDLE_LOW (-1)
 
+/* The pool whose worker the calling thread is; {0} elsewhere. */
+RADDLE_API raddle_pool raddle_pool_self(void);
+
 /* raddle_pool_queue() with a priority. -EINVAL: it isn't one. */
 RADDLE_API int raddle_pool_queue_at(raddle_pool pool, int priority, raddle_function function,
                                     void *argument);
@@ -381,6 +419,26 @@ RADDLE_API int raddle_pool_task(raddle_pool pool, raddle_task *task, raddle_func
 RADDLE_API int raddle_pool_task_at(raddle_pool pool, int priority, raddle_task *task,
                                    raddle_function function, void *argument);
 
+/* What can be said about work. Start from RADDLE_WORK_OPTIONS_INIT, which asks for nothing. */
+typedef struct raddle_work_options {
+    size_t size;       /* sizeof(raddle_work_options): later versions append members */
+    int priority;      /* RADDLE_HIGH and so on */
+    uint32_t reserved; /* 0 */
+    raddle_cancel cancel; /* cancels it: then it won't start; {0} for none */
+} raddle_work_options;
+
+#define RADDLE_WORK_OPTIONS_INIT {sizeof(raddle_work_options), RADDLE_USUAL, 0, {0}}
+
+/*
+ * raddle_pool_queue(), if task is null, else raddle_pool_task(), with options, which may be null.
+ *
+ *   -EINVAL     options.size is too small, or a member can't be
+ *   -E2BIG      options has members that this version doesn't know and that aren't 0
+ *   -ECANCELED  it was cancelled before
+ */
+RADDLE_API int raddle_pool_submit(raddle_pool pool, const raddle_work_options *options,
+                                  raddle_task *task, raddle_function function, void *argument);
+
 /*
  * Waits for a task and stores what it returned; result may be null. A task that has not started
  * runs here and now, unless its pool is one of RADDLE_WAITS_ONLY. The handle is gone then, also
@@ -390,6 +448,9 @@ RADDLE_API int raddle_pool_task_at(raddle_pool pool, int priority, raddle_task *
  *   -ECHILD     its pool is of the process that this one was forked from
  *   -EDEADLK    the calling thread is in the task, which goes on
  *   -EBUSY      another thread waits for it
+ *
+ * After -EDEADLK the handle is gone, too, unless the thread is the one that queues the task and
+ * runs it meanwhile (RADDLE_CALLER_RUNS, RADDLE_BLOCK).
  */
 RADDLE_API int raddle_task_wait(raddle_task task, void **result);
 
@@ -399,13 +460,26 @@ RADDLE_API int raddle_task_wait(raddle_task task, void **result);
  */
 RADDLE_API int raddle_task_wait_for(raddle_task task, int64_t timeout_ns, void **result);
 
+/* 1 if raddle_task_wait() would return at once, else 0. -EBUSY: another thread waits for it. */
+RADDLE_API int raddle_task_is_done(raddle_task task);
+
+/*
+ * Has listener(argument, status, value) called once when the task has ended, as work of its pool;
+ * or with -ECANCELED where the pool drops that work. The handle is gone.
+ * -EBUSY: another thread waits for the task.
+ */
+RADDLE_API int raddle_task_then(raddle_task task, raddle_listener listener, void *argument);
+
 /* Cancels a task: it won't start. One that runs goes on, unless it looks, which it may. */
 RADDLE_API int raddle_task_cancel(raddle_task task);
 
 /* 1 if the task was cancelled, else 0. */
 RADDLE_API int raddle_task_is_cancelled(raddle_task task);
 
-/* Forgets a task, which runs all the same. -EBUSY: another thread waits for it. */
+/*
+ * Forgets a task, which runs all the same. -EBUSY: another thread waits for it. -EDEADLK, here and
+ * for the two functions before: the calling thread queues it just now, and is in it.
+ */
 RADDLE_API int raddle_task_free(raddle_task task);
 
 /* Work that comes with a time or a descriptor. */
@@ -468,9 +542,9 @@ RADDLE_API int raddle_pool_join(raddle_pool pool, raddle_function first, void *f
                                 void **first_result, raddle_function second,
                                 void *second_argument, void **second_result);
 
-/* A pool's counters at about one moment. Set size to sizeof(raddle_pool_counters). */
+/* A pool's counters at about one moment. Start from RADDLE_POOL_COUNTERS_INIT. */
 typedef struct raddle_pool_counters {
-    size_t size;
+    size_t size;           /* sizeof(raddle_pool_counters): later versions append members */
     uint64_t queued;       /* work so far */
     uint64_t executed;     /* work that has run so far */
     uint64_t stolen;       /* work that a worker took from another */
@@ -484,9 +558,16 @@ typedef struct raddle_pool_counters {
     uint64_t idle;         /* those without work */
     uint64_t blocked;      /* those in raddle_pool_blocking() or waiting for a task */
     uint64_t peak_workers; /* the most at once */
+    uint64_t target;       /* how many should run at once now */
 } raddle_pool_counters;
 
-/* Stores a pool's counters. -EINVAL: size is too small. */
+#define RADDLE_POOL_COUNTERS_INIT \
+    {sizeof(raddle_pool_counters), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+/*
+ * Stores a pool's counters, as many as the struct has room for: an earlier version's has fewer; of
+ * a later version's, those that aren't known here become 0. -EINVAL: size has room for none.
+ */
 RADDLE_API int raddle_pool_count(raddle_pool pool, raddle_pool_counters *counters);
 
 /*
@@ -502,95 +583,18 @@ RADDLE_API int raddle_pool_blocking(raddle_function function, void *argument, vo
  * Ends a pool: refuses work from elsewhere, runs what waits, and what that queues, or drops it;
  * waits for the workers' ends for timeout_ns nanoseconds, or for ever if that is negative. At the
  * end of the time what waits still is dropped. Returns how many workers still run something; they
- * end after it. On a worker of this pool it doesn't wait. The handle is gone then.
+ * end after it. On a worker of this pool it doesn't wait, and what waits runs after it, whatever
+ * the time. The handle is gone then.
  *
  *   -EINVAL  a flag isn't known
  *   -EBUSY   another thread disposes of it
  */
 RADDLE_API int raddle_pool_dispose(raddle_pool pool, uint32_t flags, int64_t timeout_ns);
 
-/* ---- Tables of handles --------------------------------------------------------------------- */
-
-/* A lock-free table of handles for the caller's values, which are addresses. */
-typedef struct raddle_table {
-    uint64_t id;
-} raddle_table;
-
-/* A handle in a table: a number, for a kernel's user data or for the wire. */
-typedef struct raddle_handle {
-    uint64_t id;
-} raddle_handle;
-
-/* Whom weak handles belong to; each table has its own, 256 at a time. */
-typedef struct raddle_owner {
-    uint32_t id;
-} raddle_owner;
-
-/* Keeps the value until it is freed. */
-#define RADDLE_NORMAL 0
-/* As normal; and the address may be used until it is freed, without looking it up again. */
-#define RADDLE_PINNED 1
-/* Follows another handle's value; expires with it, or with its owner: -ESTALE. */
-#define RADDLE_WEAK 2
-
-/*
- * A new table. release(value), if it isn't null, is called when no handle and nobody who looks
- * keeps a value any more, on the thread that lets it go. -ENOMEM, -ENOSPC: nothing is left.
- */
-RADDLE_API int raddle_table_create(raddle_table *table, void (*release)(void *value));
-
-/* Frees a table with all its handles, when the last call that uses it returns. */
-RADDLE_API int raddle_table_free(raddle_table table);
-
-/* How many handles aren't freed. Looks at every place. */
-RADDLE_API int raddle_table_count(raddle_table table);
-
-/*
- * A handle for a value. kind is RADDLE_NORMAL or RADDLE_PINNED, else -EINVAL. On an error, which
- * may be -ENOMEM or -ENOSPC (there are 2^28 handles), release isn't called.
- */
-RADDLE_API int raddle_handle_create(raddle_table table, int kind, void *value,
-                                    raddle_handle *handle);
-
-/*
- * A weak handle for the value of another handle. An owner of {0} is nobody, and never ends.
- * -ESTALE: the value or the owner is gone. -ENOMEM, -ENOSPC: as above.
- */
-RADDLE_API int raddle_handle_weak(raddle_table table, raddle_handle of, raddle_owner owner,
-                                  raddle_handle *handle);
-
-/*
- * Stores look(value, argument) as the result, which may be null; runs here. The value lives until
- * look returns, even if the handle is freed meanwhile. -ESTALE: a weak handle has expired.
- */
-RADDLE_API int raddle_handle_with(raddle_table table, raddle_handle handle,
-                                  void *(*look)(void *value, void *argument), void *argument,
-                                  void **result);
-
-/*
- * Looks a value up for longer: stores another, normal handle for it, which keeps it until that is
- * freed; and the value, if value isn't null. -ESTALE: a weak handle has expired.
- */
-RADDLE_API int raddle_handle_keep(raddle_table table, raddle_handle handle, raddle_handle *kept,
-                                  void **value);
-
-/* The value of a pinned handle; -EINVAL of another one. */
-RADDLE_API int raddle_handle_address(raddle_table table, raddle_handle handle, void **value);
-
-/* The handle's kind; -ESTALE if it is known to have expired. */
-RADDLE_API int raddle_handle_kind(raddle_table table, raddle_handle handle);
-
-/* Frees a handle; an expired one has to be freed, too. */
-RADDLE_API int raddle_handle_free(raddle_table table, raddle_handle handle);
-
-/* A new owner of weak handles. -ENOSPC: there are 256. */
-RADDLE_API int raddle_owner_create(raddle_table table, raddle_owner *owner);
-
-/* Ends an owner: all its weak handles expire at one moment. -ESTALE: it has ended before. */
-RADDLE_API int raddle_owner_end(raddle_table table, raddle_owner owner);
-
 #ifdef __cplusplus
 }
 #endif
+
+#include <raddle_table.h>
 
 #endif

@@ -80,15 +80,17 @@ RADDLE_API int raddle_engine_set_share(raddle_engine engine, uint32_t percent);
 /* What the engine's own policy did wrong, if it did: one of the above, else 0. */
 RADDLE_API int raddle_engine_failure(raddle_engine engine);
 
-/* An engine's counters at about one moment. Set size to sizeof(raddle_engine_counters). */
+/* An engine's counters at about one moment. Start from RADDLE_ENGINE_COUNTERS_INIT. */
 typedef struct raddle_engine_counters {
-    size_t size;
+    size_t size;      /* sizeof(raddle_engine_counters): later versions append members */
     uint64_t threads; /* threads now */
     uint64_t started; /* threads so far */
     uint64_t cpu_ns;  /* CPU time that its carriers have used so far */
 } raddle_engine_counters;
 
-/* Stores an engine's counters. -EINVAL: size is too small. */
+#define RADDLE_ENGINE_COUNTERS_INIT {sizeof(raddle_engine_counters), 0, 0, 0}
+
+/* Stores an engine's counters, as raddle_pool_count(). -EINVAL: size has room for none. */
 RADDLE_API int raddle_engine_count(raddle_engine engine, raddle_engine_counters *counters);
 
 /* Frees the handle. The engine ends when its last thread has. */

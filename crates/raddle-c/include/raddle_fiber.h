@@ -2,7 +2,7 @@
  *
  * A thread becomes a fiber, makes others, and switches to them; all of them are the same thread to
  * libc, with the same thread-locals. When a fiber blocks, its thread does. Fibers stay on the
- * thread that made them, which alone may use them.
+ * thread that made them, which alone may use and delete them, before its end.
  *
  * Errors are as in raddle.h: 0, or a negative errno value, -EFAULT for a null pointer among them,
  * and -EPERM for the fiber of another thread.

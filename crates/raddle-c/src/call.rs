@@ -14,6 +14,11 @@ impl<T> Out<T> {
         self.0.map(Place).ok_or(Errno(libc::EFAULT))
     }
 
+    /// Whether C wants it.
+    pub fn is_wanted(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Stores a result if C wants it.
     pub fn put(self, value: T) {
         if let Some(place) = self.0 {

@@ -16,15 +16,21 @@ use std::time::Duration;
 const LAST_ERRNO: c_int = 4095;
 
 /// How it ended: 0 or an errno, and the value.
-type End = (c_int, Value);
+pub type End = (c_int, Value);
 
 /// Gets the end: its argument, the status, the value.
-type Listen = unsafe extern "C-unwind" fn(*mut c_void, c_int, *mut c_void);
+pub type Listen = unsafe extern "C-unwind" fn(*mut c_void, c_int, *mut c_void);
 
 /// Who is to be told.
 enum Waiter {
     Thread(Promise<End>),
     Call(Listen, Value),
+}
+
+/// Tells a listener of an end.
+pub fn tell(listen: Listen, argument: Value, (status, value): End) {
+    // SAFETY: C promises that the function may be called so, on any thread.
+    unsafe { listen(argument.0, -status, value.0) }
 }
 
 impl Waiter {
@@ -38,8 +44,7 @@ impl Waiter {
     fn tell(self, end: End) {
         match self {
             Self::Thread(promise) => drop(promise.set(end)), // or its time was over meanwhile
-            // SAFETY: C promises that the function may be called so, on any thread.
-            Self::Call(listen, argument) => unsafe { listen(argument.0, -end.0, end.1.0) },
+            Self::Call(listen, argument) => tell(listen, argument, end),
         }
     }
 }

@@ -41,11 +41,14 @@ unsafe impl options::Options for EngineOptions {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct EngineCounters {
-    size: usize,
+    _size: usize,
     threads: u64,
     started: u64,
     cpu_ns: u64,
 }
+
+// SAFETY: as it says.
+unsafe impl options::Counters for EngineCounters {}
 
 static ENGINES: LazyLock<Table<Engine>> = LazyLock::new(Table::new);
 
@@ -169,21 +172,18 @@ pub extern "C" fn raddle_engine_count(
 ) -> c_int {
     guard(|| {
         let counters = counters.ok_or(Errno(libc::EFAULT))?;
-        // SAFETY: C promises a struct as large as its first member says.
-        let size = unsafe { counters.cast::<usize>().read() };
-        if size < size_of::<EngineCounters>() {
-            return Err(Errno(libc::EINVAL));
-        }
-        let stats = named(engine)?.stats();
-        let now = EngineCounters {
-            size,
-            threads: stats.threads as u64,
-            started: stats.started,
-            cpu_ns: stats.cpu.as_nanos() as u64,
+        let engine = named(engine)?;
+        let now = || {
+            let stats = engine.stats();
+            EngineCounters {
+                _size: 0,
+                threads: stats.threads as u64,
+                started: stats.started,
+                cpu_ns: stats.cpu.as_nanos() as u64,
+            }
         };
-        // SAFETY: as above; what later versions append isn't touched.
-        unsafe { counters.write(now) };
-        Ok(0)
+        // SAFETY: C promises a struct as large as its first member says.
+        done(unsafe { options::store(counters, now) })
     })
 }
 

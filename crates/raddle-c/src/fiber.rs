@@ -8,7 +8,9 @@ use crate::error::{Answer, Errno, done, guard};
 use libc::{c_int, c_void};
 use raddle::fiber::{self, Error, Fiber};
 use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
 use std::ptr::{from_ref, null, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 type Function = unsafe extern "C-unwind" fn(*mut c_void) -> *const CFiber;
@@ -19,8 +21,8 @@ pub struct CFiber {
     fiber: Fiber,
     is_first: bool,
     data: Value,
-    /// What identifies the thread.
-    thread: usize,
+    /// The number of its thread, which no later thread has.
+    thread: u64,
     /// Keys and words that aren't null.
     words: RefCell<Vec<(u64, Value)>>,
 }
@@ -28,12 +30,20 @@ pub struct CFiber {
 thread_local! {
     /// The running fiber, or null.
     static CURRENT: Cell<*const CFiber> = const { Cell::new(null()) };
-    /// All fibers of the thread.
-    static ALL: RefCell<Vec<*const CFiber>> = const { RefCell::new(Vec::new()) };
+    /// All fibers of the thread. Without a destructor, since those of C++'s thread-locals may come
+    /// after it; the last fiber to be deleted frees the memory.
+    static ALL: RefCell<ManuallyDrop<Vec<*const CFiber>>> =
+        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
+    /// The thread's number, given at the first question.
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
-fn this_thread() -> usize {
-    CURRENT.with(|current| from_ref(current).addr())
+fn this_thread() -> u64 {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    if NUMBER.get() == 0 {
+        NUMBER.set(1 + COUNT.fetch_add(1, Ordering::Relaxed));
+    }
+    NUMBER.get()
 }
 
 impl From<Error> for Errno {
@@ -75,7 +85,12 @@ impl CFiber {
     /// # Safety
     /// Nobody may use it any more.
     unsafe fn free(at: *const Self) {
-        ALL.with_borrow_mut(|all| all.retain(|&other| other != at));
+        ALL.with_borrow_mut(|all| {
+            all.retain(|&other| other != at);
+            if all.is_empty() {
+                drop(std::mem::take(&mut **all));
+            }
+        });
         // SAFETY: made by `add`.
         let own = unsafe { Box::from_raw(at.cast_mut()) };
         own.lose_words();
@@ -249,7 +264,7 @@ pub extern "C" fn raddle_fls_free(id: u64) -> c_int {
         drop(keys);
         let mut values = Vec::new();
         ALL.with_borrow(|all| {
-            for &fiber in all {
+            for &fiber in all.iter() {
                 // SAFETY: it is on the list, so it wasn't deleted.
                 let mut words = unsafe { &(*fiber).words }.borrow_mut();
                 values.extend(words.extract_if(.., |(key, _)| *key == id));

@@ -14,6 +14,7 @@
 #![cfg(not(any(raddle_loom, raddle_shuttle)))]
 
 mod call;
+mod cancel;
 mod completion;
 mod engine;
 mod error;
@@ -23,5 +24,6 @@ mod options;
 mod park;
 mod pool;
 mod runtime;
+mod submit;
 mod thread;
 mod work;

@@ -1,21 +1,16 @@
-//! Thread pools for C.
-//!
-//! A task's handle is its waiter's: waiting takes the task out of its record, and ends the handle.
-//! It is cancelled by a source beside the task, so that this works while somebody waits.
+//! Thread pools for C: how they are made, and their ends.
 
 use crate::call::{Compute, Job, Out, Value};
 use crate::engine;
-use crate::error::{Answer, Errno, done, guard};
+use crate::error::{Errno, guard};
 use crate::options::{self, name, stack_size};
 use libc::{c_char, c_int, c_void};
 use raddle::handles::{Handle, Table};
-use raddle::pool::{
-    self, BuildError, Builder, CancelSource, Options, Overflow, Pending, Pool, PoolRef, Priority,
-    QueueError, Task, TaskError,
-};
+use raddle::pool::{self, BuildError, Builder, Overflow, Pending, Pool, PoolRef, QueueError};
+use std::cell::Cell;
 use std::mem::offset_of;
 use std::ptr::NonNull;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
 /// RADDLE_DROP_PENDING: what waits isn't run.
@@ -65,14 +60,15 @@ struct Disposable {
     remote: PoolRef,
 }
 
-struct Waitable {
-    /// `None` while somebody waits for it.
-    task: Mutex<Option<Task<Value>>>,
-    source: CancelSource,
+static POOLS: LazyLock<Table<Disposable>> = LazyLock::new(Table::new);
+
+thread_local! {
+    /// The handle of the pool whose worker the thread is, or 0.
+    static SELF: Cell<u64> = const { Cell::new(0) };
 }
 
-static POOLS: LazyLock<Table<Disposable>> = LazyLock::new(Table::new);
-static TASKS: LazyLock<Table<Waitable>> = LazyLock::new(Table::new);
+/// A pool's handle, for its workers, which start after it is there.
+type Own = Arc<OnceLock<u64>>;
 
 impl From<BuildError> for Errno {
     fn from(_: BuildError) -> Self {
@@ -94,17 +90,6 @@ impl From<QueueError> for Errno {
     }
 }
 
-impl From<TaskError> for Errno {
-    fn from(error: TaskError) -> Self {
-        Self(match error {
-            TaskError::Cancelled | TaskError::Discarded => libc::ECANCELED,
-            TaskError::Forked => libc::ECHILD,
-            TaskError::WaitsForItself => libc::EDEADLK,
-            _ => libc::ENOTRECOVERABLE,
-        })
-    }
-}
-
 fn pool(pool: u64) -> Result<(Handle<Disposable>, Arc<Disposable>), Errno> {
     let handle = Handle::from_bits(pool).ok_or(Errno(libc::EBADF))?;
     Ok((handle, POOLS.get(handle)?))
@@ -113,16 +98,6 @@ fn pool(pool: u64) -> Result<(Handle<Disposable>, Arc<Disposable>), Errno> {
 /// The pool that a handle names.
 pub fn remote(id: u64) -> Result<PoolRef, Errno> {
     Ok(pool(id)?.1.remote.clone())
-}
-
-/// RADDLE_HIGH, RADDLE_USUAL, RADDLE_LOW.
-fn priority(priority: c_int) -> Result<Priority, Errno> {
-    match priority {
-        -1 => Ok(Priority::Low),
-        0 => Ok(Priority::Normal),
-        1 => Ok(Priority::High),
-        _ => Err(Errno(libc::EINVAL)),
-    }
 }
 
 /// RADDLE_REJECT and so on.
@@ -136,11 +111,6 @@ fn overflow(overflow: c_int) -> Result<Overflow, Errno> {
     }
 }
 
-fn task(task: u64) -> Result<(Handle<Waitable>, Arc<Waitable>), Errno> {
-    let handle = Handle::from_bits(task).ok_or(Errno(libc::EBADF))?;
-    Ok((handle, TASKS.get(handle)?))
-}
-
 fn tell_of_work(hook: WorkHook, argument: Value) {
     // SAFETY: C promises that the hook may be called so, on the pool's threads.
     unsafe { hook(argument.0) }
@@ -151,11 +121,14 @@ fn tell(hook: Hook, argument: Value, worker: usize) {
     unsafe { hook(argument.0, worker) }
 }
 
-fn with_hooks(mut builder: Builder, options: &PoolOptions) -> Builder {
-    let argument = options.hook_argument;
-    if let Some(hook) = options.on_start {
-        builder = builder.on_start(move |worker| tell(hook, argument, worker));
-    }
+fn with_hooks(mut builder: Builder, options: &PoolOptions, own: Own) -> Builder {
+    let (argument, hook) = (options.hook_argument, options.on_start);
+    builder = builder.on_start(move |worker| {
+        enter(&own);
+        if let Some(hook) = hook {
+            tell(hook, argument, worker);
+        }
+    });
     if let Some(hook) = options.on_stop {
         builder = builder.on_stop(move |worker| tell(hook, argument, worker));
     }
@@ -168,10 +141,15 @@ fn with_hooks(mut builder: Builder, options: &PoolOptions) -> Builder {
     builder
 }
 
-fn build(options: Option<NonNull<PoolOptions>>) -> Result<Pool, Errno> {
+/// What a worker does first.
+fn enter(own: &Own) {
+    SELF.set(own.get().copied().unwrap_or(0));
+}
+
+fn build(options: Option<NonNull<PoolOptions>>, own: Own) -> Result<Pool, Errno> {
     let mut builder = Pool::builder();
     let Some(options) = options else {
-        return Ok(builder.build()?);
+        return Ok(builder.on_start(move |_| enter(&own)).build()?);
     };
     // SAFETY: C promises what `read` asks for; plain integers and an address.
     let options = unsafe { options::read(options) }?;
@@ -198,7 +176,7 @@ fn build(options: Option<NonNull<PoolOptions>>) -> Result<Pool, Errno> {
     if reserve != 0 {
         builder = builder.memory_reserve(reserve);
     }
-    builder = with_hooks(builder, &options);
+    builder = with_hooks(builder, &options, own);
     builder = builder.inline_waits(options.flags & WAITS_ONLY == 0);
     if options.engine != 0 {
         builder = builder.engine(&engine::named(options.engine)?);
@@ -220,138 +198,19 @@ pub extern "C" fn raddle_pool_create(
 ) -> c_int {
     guard(|| {
         let place = pool.required()?;
-        let pool = build(options)?;
+        let own = Own::default();
+        let pool = build(options, own.clone())?;
         let remote = pool.remote();
         let pool = Mutex::new(Some(pool));
-        place.put(POOLS.insert(Disposable { pool, remote })?.to_bits());
+        let handle = POOLS.insert(Disposable { pool, remote })?.to_bits();
+        place.put(*own.get_or_init(|| handle));
         Ok(0)
     })
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_queue(pool: u64, compute: Option<Compute>, argument: Value) -> c_int {
-    raddle_pool_queue_at(pool, 0, compute, argument)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_queue_at(
-    pool: u64,
-    at: c_int,
-    compute: Option<Compute>,
-    argument: Value,
-) -> c_int {
-    guard(|| {
-        let job = Job::new(compute, argument)?;
-        let options = Options::new().priority(priority(at)?);
-        done(remote(pool)?.queue_with(options, move || {
-            job.run();
-        }))
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_task(
-    pool: u64,
-    task: Out<u64>,
-    compute: Option<Compute>,
-    argument: Value,
-) -> c_int {
-    raddle_pool_task_at(pool, 0, task, compute, argument)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_task_at(
-    pool: u64,
-    at: c_int,
-    task: Out<u64>,
-    compute: Option<Compute>,
-    argument: Value,
-) -> c_int {
-    guard(|| {
-        let place = task.required()?;
-        let job = Job::new(compute, argument)?;
-        let priority = priority(at)?;
-        let pool = remote(pool)?;
-        let waitable = Arc::new(Waitable {
-            task: Mutex::new(None),
-            source: CancelSource::new(),
-        });
-        let handle = TASKS.insert_arc(Arc::clone(&waitable))?;
-        place.put(handle.to_bits()); // the work may look there
-        // Held so that nobody finds no task before it is queued.
-        let mut task = waitable.task.lock().unwrap_or_else(PoisonError::into_inner);
-        let token = waitable.source.token();
-        let options = Options::new().token(&token).priority(priority);
-        match pool.task_with(options, move || job.run()) {
-            Ok(queued) => *task = Some(queued),
-            Err(error) => {
-                place.put(0);
-                TASKS.remove(handle)?;
-                return Err(error.into());
-            }
-        }
-        Ok(0)
-    })
-}
-
-/// Waits for a task and ends its handle; after a timeout both go on.
-fn wait(task_id: u64, timeout: Option<Duration>, result: Out<*mut c_void>) -> Answer {
-    let (handle, waitable) = task(task_id)?;
-    let lock = || waitable.task.lock().unwrap_or_else(PoisonError::into_inner);
-    let taken = lock().take().ok_or(Errno(libc::EBUSY))?;
-    let outcome = match timeout {
-        None => taken.wait(),
-        Some(timeout) => match taken.wait_timeout(timeout) {
-            Ok(outcome) => outcome,
-            Err(task) => {
-                *lock() = Some(task);
-                return Err(Errno(libc::ETIMEDOUT));
-            }
-        },
-    };
-    TASKS.remove(handle)?;
-    result.put(outcome?.0);
-    Ok(0)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn raddle_task_wait(task: u64, result: Out<*mut c_void>) -> c_int {
-    guard(|| wait(task, None, result))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn raddle_task_wait_for(
-    task: u64,
-    timeout_ns: i64,
-    result: Out<*mut c_void>,
-) -> c_int {
-    guard(|| {
-        let timeout = u64::try_from(timeout_ns).map_err(|_| Errno(libc::EINVAL))?;
-        wait(task, Some(Duration::from_nanos(timeout)), result)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn raddle_task_cancel(task_id: u64) -> c_int {
-    guard(|| {
-        task(task_id)?.1.source.cancel();
-        Ok(0)
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn raddle_task_is_cancelled(task_id: u64) -> c_int {
-    guard(|| Ok(task(task_id)?.1.source.is_cancelled().into()))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn raddle_task_free(task_id: u64) -> c_int {
-    guard(|| {
-        let (handle, waitable) = task(task_id)?;
-        let mut task = waitable.task.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(task.take().ok_or(Errno(libc::EBUSY))?);
-        done(TASKS.remove(handle))
-    })
+pub extern "C" fn raddle_pool_self() -> u64 {
+    SELF.get()
 }
 
 #[unsafe(no_mangle)]

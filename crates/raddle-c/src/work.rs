@@ -1,11 +1,12 @@
 //! More of pools for C: work by time and by descriptors, ranges in parallel, counters.
 
 use crate::call::{Compute, Job, Out, Value};
-use crate::error::{Answer, Errno, guard};
+use crate::error::{Answer, Errno, done, guard};
+use crate::options;
 use crate::pool::remote;
 use libc::{c_int, c_void};
 use raddle::handles::{Handle, Table};
-use raddle::pool::{Interest, PoolRef, QueueError, Watched, join, parallel_for};
+use raddle::pool::{Interest, PoolRef, QueueError, Stats, Watched, join, parallel_for};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::LazyLock;
@@ -157,7 +158,7 @@ pub extern "C" fn raddle_pool_join(
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Counters {
-    size: usize,
+    _size: usize,
     queued: u64,
     executed: u64,
     stolen: u64,
@@ -171,20 +172,26 @@ pub struct Counters {
     idle: u64,
     blocked: u64,
     peak_workers: u64,
+    target: u64,
 }
+
+// SAFETY: as it says.
+unsafe impl options::Counters for Counters {}
 
 #[unsafe(no_mangle)]
 pub extern "C" fn raddle_pool_count(pool: u64, counters: Option<NonNull<Counters>>) -> c_int {
     guard(|| {
         let counters = counters.ok_or(Errno(libc::EFAULT))?;
+        let pool = remote(pool)?;
         // SAFETY: C promises a struct as large as its first member says.
-        let size = unsafe { counters.cast::<usize>().read() };
-        if size < size_of::<Counters>() {
-            return Err(Errno(libc::EINVAL));
-        }
-        let stats = remote(pool)?.stats();
-        let now = Counters {
-            size,
+        done(unsafe { options::store(counters, || Counters::of(pool.stats())) })
+    })
+}
+
+impl Counters {
+    fn of(stats: Stats) -> Self {
+        Self {
+            _size: 0,
             queued: stats.queued,
             executed: stats.executed,
             stolen: stats.stolen,
@@ -198,9 +205,7 @@ pub extern "C" fn raddle_pool_count(pool: u64, counters: Option<NonNull<Counters
             idle: stats.idle as u64,
             blocked: stats.blocked as u64,
             peak_workers: stats.peak_workers as u64,
-        };
-        // SAFETY: as above; what later versions append isn't touched.
-        unsafe { counters.write(now) };
-        Ok(0)
-    })
+            target: stats.target as u64,
+        }
+    }
 }

@@ -217,6 +217,8 @@ pub struct Carrier {
     pub(crate) stretch: crate::stretch::Stretch,
     /// Its ring for page waits; null for none. Written by the carrier, once.
     pub(crate) pages: AtomicPtr<crate::pages::Own>,
+    /// See [`crate::filters`]. Written by the carrier.
+    pub(crate) asks: AtomicU32,
     /// The kernel's alternate signal stack of this carrier: lowest address and size in bytes.
     pub signal_stack: Cell<(usize, usize)>,
     /// The lowest address of its own stack, which has [`kthread::STACK_SIZE`] bytes; null for none.

@@ -49,6 +49,8 @@ pub enum Point {
     Poke = 3,
     /// A thread has left its stack for good, and its joiner hasn't heard of it.
     Exit = 6,
+    /// A carrier is being made, and others fork or look.
+    Make = 2,
     /// Around a fork, in the parent and in the child.
     Fork = 4,
     /// A helper has its request, or the answer.

@@ -126,7 +126,8 @@ impl Direct {
         };
         thread.task.prepare();
         // SAFETY: the caller's promise; the transfer lives until its event was reaped.
-        if !unsafe { submit(context, &read, &transfer) } {
+        let give = || unsafe { submit(context, &read, &transfer) };
+        if ENGINE.filters.unless_coming(Carrier::current(), give) != Some(true) {
             if !thread.task.claim(Wake::Retry) {
                 let _ = switch::park(); // a signal has pushed it
             }
@@ -162,7 +163,10 @@ impl Direct {
         if self.state.swap(STARTING, Ordering::Relaxed) != NONE {
             return None;
         }
-        let made = make_context();
+        let made = ENGINE
+            .filters
+            .unless_coming(Carrier::current(), make_context);
+        let made = made.flatten();
         self.context.store(made.unwrap_or(0), Ordering::Relaxed);
         let state = if made.is_some() { READY } else { REFUSED };
         self.state.store(state, Ordering::Release);

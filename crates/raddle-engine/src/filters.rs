@@ -14,9 +14,22 @@
 //! So none of these calls meets a filter. If the kernel refuses the filter, sysmon soon finds that
 //! it may make them again.
 //!
-//! The lock is held over system calls, as the roster's is: by kernel threads that carry nobody, and
-//! by who installs a filter. Afterwards that one takes it no more: to wait for a lock is a call.
+//! Carriers submit reads to an AIO context and to rings of their own, and wait in those, too often
+//! for a lock and a question to the kernel:
+//!
+//! 1. A carrier says that it *asks*, then looks whether a filter is on its way or has come since
+//!    the start, and makes the call if there is none ([`Filters::unless_coming`]).
+//! 2. Who installs one says that it is on its way, then waits until no carrier asks; those that
+//!    sleep in their rings are woken. The ring's thread is told to leave its ring as well.
+//!
+//! Both sides are SeqCst, so one of the two sees the other.
+//!
+//! The lock is held over system calls, as the roster's is: by kernel threads that carry nobody, by
+//! who gives a signal back to the kernel, by who ends the process, and by who installs a filter.
+//! Afterwards that one takes it no more: to wait for a lock is a call.
 
+use crate::carrier::Carrier;
+use crate::clock;
 use crate::engine::ENGINE;
 use crate::kthread;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -26,9 +39,14 @@ use raddle_sys::syscall6;
 /// See the module.
 pub struct Filters {
     lock: SpinLock<()>,
-    /// Threads that are about to install one. Raised under the lock, read under it.
+    /// Threads that are about to install one, and those that have. Raised under the lock.
     coming: AtomicU32,
 }
+
+/// For so long who installs a filter waits for carriers, and for the ring's thread, at most.
+const PATIENCE_NS: u64 = 200_000_000;
+/// How often it looks.
+const LOOK_NS: u64 = 200_000;
 
 impl Filters {
     pub(crate) const fn new() -> Self {
@@ -42,15 +60,36 @@ impl Filters {
     pub(crate) fn reset(&self) {
         // SAFETY: the only thread, so nobody holds the lock.
         unsafe { self.lock.break_lock() };
-        self.coming.store(0, Ordering::Relaxed);
+        if self.coming.load(Ordering::Relaxed) != 0 {
+            let has_come = u32::from(kthread::is_filtered());
+            self.coming.store(has_come, Ordering::Relaxed);
+        }
         ENGINE.carriers().for_each(|it| it.metronome.forget());
     }
 
-    /// Makes calls that a filter may kill for, if there is none: on a kernel thread of the runtime.
-    pub(crate) fn unless_any<T>(&self, make: impl FnOnce() -> T) -> Option<T> {
+    /// Makes calls that a filter may kill for, if there is none.
+    pub fn unless_any<T>(&self, make: impl FnOnce() -> T) -> Option<T> {
         let _lock = self.lock.lock();
         let free = self.coming.load(Ordering::Acquire) == 0 && !kthread::is_filtered();
         free.then(make)
+    }
+
+    /// True if a filter is on its way, or has come since the start.
+    pub(crate) fn is_any_coming(&self) -> bool {
+        self.coming.load(Ordering::SeqCst) != 0
+    }
+
+    /// Makes a call that a filter may kill for which comes later than the start: on this carrier.
+    #[inline(always)]
+    pub(crate) fn unless_coming<T>(
+        &self,
+        carrier: &Carrier,
+        make: impl FnOnce() -> T,
+    ) -> Option<T> {
+        carrier.asks.store(1, Ordering::SeqCst);
+        let made = (!self.is_any_coming()).then(make);
+        carrier.asks.store(0, Ordering::Release);
+        made
     }
 
     /// Makes a call that may give every kernel thread of the process a filter.
@@ -58,16 +97,42 @@ impl Filters {
     /// # Safety
     /// As for the call itself.
     pub unsafe fn install(&self, nr: u32, arguments: [usize; 6]) -> isize {
+        if arguments[2] == 0 {
+            // Without a program: who asks whether the kernel knows such filters.
+            // SAFETY: the caller's promise.
+            return unsafe { syscall6(nr, arguments) };
+        }
         {
             let _lock = self.lock.lock();
-            self.coming.fetch_add(1, Ordering::Relaxed);
+            self.coming.fetch_add(1, Ordering::SeqCst);
             for carrier in ENGINE.carriers() {
                 carrier.metronome.delete();
             }
         }
+        let until_ns = clock::now_ns() + PATIENCE_NS;
+        ENGINE.ring.stop();
+        while (asked() || ENGINE.ring.is_served()) && clock::now_ns() < until_ns {
+            kthread::nap(LOOK_NS);
+        }
         // SAFETY: the caller's promise.
         let result = unsafe { syscall6(nr, arguments) };
-        self.coming.fetch_sub(1, Ordering::Release);
+        if result != 0 {
+            self.coming.fetch_sub(1, Ordering::Release);
+            ENGINE.ring.resume();
+        }
         result
     }
+}
+
+/// True if carriers ask the kernel; those that sleep meanwhile are woken.
+fn asked() -> bool {
+    let all = ENGINE.carriers().chain(ENGINE.sides.carriers());
+    let asking = all.filter(|carrier| carrier.asks.load(Ordering::SeqCst) != 0);
+    let count = asking
+        .inspect(|carrier| ENGINE.wake_carrier(carrier))
+        .count();
+    if count != 0 {
+        ENGINE.pump.kick();
+    }
+    count != 0
 }

@@ -22,7 +22,7 @@ pub const STACK_SIZE: usize = 64 * 1024;
 pub type Entry = extern "C" fn(usize, *mut u8) -> !;
 
 /// Starts a kernel thread on `stack_size` bytes of fresh stack. It starts with every signal
-/// blocked, and with the creator's FS and GS bases. The lowest page of its stack is a guard.
+/// blocked, with the creator's GS base, and with the FS base of libc's first thread. The lowest page of its stack is a guard.
 ///
 /// # Errors
 /// ENOMEM or EAGAIN.
@@ -96,7 +96,8 @@ fn spawn_as(flags: usize, entry: Entry, argument: usize, stack_size: usize) -> i
     let _ = unsafe { mem::protect(stack, mem::PAGE_SIZE, 0) };
     let top = stack.wrapping_add(stack_size - 64);
     let (all, mut old) = (u64::MAX, 0u64);
-    // SAFETY: the mask is restored below; the child runs `entry` on memory that is its own.
+    // SAFETY: mask and FS base are restored below, and nothing between uses thread-locals; the
+    // child runs `entry` on memory that is its own.
     let tid = unsafe {
         sys!(
             nr::__NR_rt_sigprocmask,
@@ -105,7 +106,10 @@ fn spawn_as(flags: usize, entry: Entry, argument: usize, stack_size: usize) -> i
             &raw mut old,
             8usize
         );
+        let fs = raddle_context::fs_base();
+        raddle_context::set_fs_base(ENGINE.roster.first_fs());
         let tid = raw_clone(flags, top, entry, argument, stack);
+        raddle_context::set_fs_base(fs);
         sys!(
             nr::__NR_rt_sigprocmask,
             2usize,
@@ -238,9 +242,20 @@ pub(crate) fn task_path<'a>(path: &'a mut [u8; TASK_PATH], tid: u32, file: &[u8]
     &path[..end + file.len()]
 }
 
-/// True if the kernel thread `tid` sleeps in the kernel, as `/proc` says; false if it runs or wants
-/// to, or if that can't be told. Opens a descriptor: on sysmon only, which has a table of its own.
+/// True if the kernel thread `tid` sleeps in the kernel; false if it runs or wants to, or if that
+/// can't be told. Opens a descriptor: on sysmon only, which has a table of its own.
 pub fn is_waiting(tid: u32) -> bool {
+    matches!(state(tid), Some(b'S' | b'D' | b't' | b'T'))
+}
+
+/// True if a tracer has stopped the kernel thread `tid`, and hasn't let it go on. Opens a
+/// descriptor.
+pub(crate) fn is_stopped(tid: u32) -> bool {
+    state(tid) == Some(b't')
+}
+
+/// The state of a kernel thread as `/proc` says it (`proc_pid_stat(5)`).
+fn state(tid: u32) -> Option<u8> {
     let mut path = [0u8; TASK_PATH];
     let path = task_path(&mut path, tid, b"/stat\0");
     const CLOEXEC: usize = 0o2000000;
@@ -249,18 +264,15 @@ pub fn is_waiting(tid: u32) -> bool {
     let got = unsafe {
         let fd = sys!(nr::__NR_open, path.as_ptr(), CLOEXEC);
         if is_err(fd) {
-            return false;
+            return None;
         }
         let got = sys!(nr::__NR_read, fd, text.as_mut_ptr(), text.len());
         sys!(nr::__NR_close, fd);
         got
     };
     let text = &text[..got.clamp(0, 64) as usize];
-    let state = text
-        .iter()
-        .rposition(|&byte| byte == b')')
-        .and_then(|end| text.get(end + 2));
-    matches!(state, Some(b'S' | b'D' | b't' | b'T'))
+    let name_ends = text.iter().rposition(|&byte| byte == b')')?;
+    text.get(name_ends + 2).copied()
 }
 
 /// Sleeps until `*word` is no longer `expected`, or somebody wakes it, or a signal comes.
@@ -275,6 +287,12 @@ pub fn futex_wait_for(word: *const u32, expected: u32, timeout_ns: u64) -> bool 
     // SAFETY: as above; the kernel reads a live timespec.
     let r = unsafe { sys!(nr::__NR_futex, word, 128usize, expected, &raw const timeout) };
     r == raddle_sys::err(raddle_sys::errno::ETIMEDOUT)
+}
+
+/// Sleeps for about `ns`, or until a signal comes.
+pub(crate) fn nap(ns: u64) {
+    let word = 0u32;
+    futex_wait_for(&raw const word, word, ns);
 }
 
 /// Wakes up to `count` sleepers on `word`.

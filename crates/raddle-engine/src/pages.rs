@@ -27,6 +27,10 @@
 //! the ring (3), comes to it (2), or whose threads are relieved; and there is no fourth. None of
 //! this relies on how much the kernel does at a time, nor on when it says that there is more.
 //!
+//! A request holds its file open. The kernel lets go of it as the carrier's kernel thread enters
+//! the ring; where that sits in a call of the program's, sysmon sends it a signal, now and then,
+//! whose handler does it ([`let_go`]). The call goes on.
+//!
 //! Who waits holds the descriptor's row ([`crate::pump`]): if the program closes the number, the
 //! thread goes on with the file by one of its own.
 //!
@@ -35,16 +39,16 @@
 //! threads; [`crate::ring`] and [`crate::helpers`] read there. The child of a fork has none at
 //! first. A carrier's ring ends with its kernel thread.
 
-use crate::carrier::{Carrier, CarrierState};
+use crate::carrier::{Carrier, CarrierState, PREEMPT};
 use crate::chaos::{self, Point};
 use crate::clock;
 use crate::engine::ENGINE;
 use crate::ring::Work;
-use crate::ring::queues::{Entered, Queues};
+use crate::ring::queues::{Entered, Queues, Rest};
 use crate::switch;
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::{null, null_mut};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 use raddle_context::timestamp;
 use raddle_sched::timers::NEVER;
 use raddle_sched::{SpinLock, TaskList, TaskRef, Wake};
@@ -58,6 +62,8 @@ const PUMP: u64 = WAKE_WORD + 1;
 /// The shortest time between two adoptions (some 4 ms), and the longest (some 1 s).
 const MIN_GAP_TICKS: u64 = 10_000_000;
 const MAX_GAP_TICKS: u64 = 2_500_000_000;
+/// For so long a carrier that was reminded waits for its requests.
+const LET_GO_NS: u64 = 1_000_000;
 /// Requests of which the kernel isn't told: one, and those two.
 const ENTRIES: usize = 4;
 /// More than requests can be under way.
@@ -95,8 +101,14 @@ unsafe impl Send for Places {}
 pub(crate) struct Own {
     /// `None` before the first use, and once the kernel thread has ended.
     queues: UnsafeCell<Option<Queues>>,
-    /// Requests for pages that aren't done. Written by the carrier, read by sysmon.
+    /// Requests for pages that aren't done, as far as the carrier knows. Written by the carrier,
+    /// read by sysmon.
     requests: AtomicU32,
+    /// One more than the carrier's count of switches when it was to be reminded of them; 0 for not.
+    /// Written by sysmon and by the carrier's signal handler.
+    reminded: AtomicU64,
+    /// 1 once they all are. Written by the carrier and its signal handler, read by sysmon.
+    finished: AtomicU32,
     /// True while the kernel has a request for the wake word, and for the pump.
     has_word: Cell<bool>,
     has_pump: Cell<bool>,
@@ -200,18 +212,18 @@ impl Pages {
 
     #[cold]
     fn start(&self, carrier: &Carrier, own: Option<&'static Own>) -> Option<&'static Own> {
-        let started = Queues::make(ENTRIES, COMPLETIONS)
-            .ok()
-            .and_then(|mut queues| {
-                // One that can be made, and not used, tells by this as well.
-                match queues.can_wait_for(carrier.wake_word.as_ptr()) {
-                    true => own.or_else(|| make_own(carrier)).map(|own| (own, queues)),
-                    false => {
-                        queues.unmake();
-                        None
-                    }
+        let make = || {
+            let mut queues = Queues::make(ENTRIES, COMPLETIONS, Rest::There).ok()?;
+            // One that can be made, and not used, tells by this as well.
+            match queues.can_wait_for(carrier.wake_word.as_ptr()) {
+                true => own.or_else(|| make_own(carrier)).map(|own| (own, queues)),
+                false => {
+                    queues.unmake();
+                    None
                 }
-            });
+            }
+        };
+        let started = ENGINE.filters.unless_coming(carrier, make)?;
         let Some((own, queues)) = started else {
             self.refused.store(1, Ordering::Relaxed);
             return None;
@@ -239,6 +251,8 @@ fn make_own(carrier: &Carrier) -> Option<&'static Own> {
         own.write(Own {
             queues: UnsafeCell::new(None),
             requests: AtomicU32::new(0),
+            reminded: AtomicU64::new(0),
+            finished: AtomicU32::new(0),
             has_word: Cell::new(false),
             has_pump: Cell::new(false),
             places: SpinLock::new(Places {
@@ -278,7 +292,7 @@ impl Own {
             len: 1,
             offset,
         };
-        let is_submitted = self.queues().as_mut().is_some_and(|queues| {
+        let give = |queues: &mut Queues| {
             if !queues.is_told() {
                 queues.enter(false); // what a sleep left that was interrupted
             }
@@ -286,10 +300,16 @@ impl Own {
                 queues.push_work(&work, place as u64);
                 queues.submit_one()
             }
-        });
+        };
+        let carrier = Carrier::current();
+        let is_submitted = ENGINE
+            .filters
+            .unless_coming(carrier, || self.queues().as_mut().is_some_and(give))
+            .unwrap_or(false);
         if is_submitted {
             let requests = self.requests.load(Ordering::Relaxed) + 1;
             self.requests.store(requests, Ordering::Relaxed);
+            self.finished.store(0, Ordering::Relaxed);
         } else {
             self.end(place, &TaskList::new(), false);
         }
@@ -365,7 +385,9 @@ impl Own {
     /// Enters the ring and pushes the threads whose requests are done; on this carrier.
     #[inline(never)]
     fn enter(&self, carrier: &Carrier, enter: impl FnOnce(&mut Queues) -> Entered) -> Entered {
-        let entered = self.queues().as_mut().map_or(Entered::Refused, enter);
+        let enter = || self.queues().as_mut().map_or(Entered::Refused, enter);
+        let entered = ENGINE.filters.unless_coming(carrier, enter);
+        let entered = entered.unwrap_or(Entered::Refused);
         let woken = TaskList::new();
         while let Some((place, _)) = self.queues().as_mut().and_then(Queues::pop) {
             match place {
@@ -383,7 +405,7 @@ impl Own {
         }
         let copes = carrier
             .stretch
-            .copes_with(woken.len() + carrier.queue.ring_len());
+            .looked(woken.len() + carrier.queue.ring_len());
         if !copes && carrier.stretch.is_long() {
             ENGINE.pages.strained.store(1, Ordering::Relaxed);
         }
@@ -396,8 +418,9 @@ impl Own {
     #[cold]
     fn leave(&self, woken: &TaskList) {
         ENGINE.pages.refused.store(1, Ordering::Relaxed);
-        let _ = self.queues().take();
         self.requests.store(0, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst); // its signal handler
+        let _ = self.queues().take();
         self.finish_all(End::Relieved, woken);
     }
 }
@@ -416,7 +439,42 @@ fn waiting(carrier: &Carrier) -> Option<&'static Own> {
 
 /// True if the kernel holds files open for requests of the carrier's. By anybody.
 pub(crate) fn owes(carrier: &Carrier) -> bool {
-    waiting(carrier).is_some()
+    waiting(carrier).is_some_and(|own| own.finished.load(Ordering::Relaxed) == 0)
+}
+
+/// Reminds a carrier, which sits in the kernel since its switch number `switches`, of what its ring
+/// holds; by sysmon.
+pub(crate) fn remind(carrier: &Carrier, switches: u64) {
+    if let Some(own) = own_of(carrier) {
+        own.reminded.store(switches + 1, Ordering::Release);
+        carrier.send(PREEMPT);
+    }
+}
+
+/// If the carrier was reminded, and still runs the same thread: waits for a moment until its
+/// requests are done, and the kernel has let go of their files.
+///
+/// # Signal safety
+/// For the carrier's handler.
+pub fn let_go(carrier: &Carrier) {
+    let Some(own) = waiting(carrier).filter(|_| carrier.asks.load(Ordering::Relaxed) == 0) else {
+        return;
+    };
+    let switches = carrier.switches.load(Ordering::Relaxed);
+    if own.reminded.swap(0, Ordering::Acquire) != switches + 1 {
+        return;
+    }
+    let requests = own.requests.load(Ordering::Relaxed);
+    let finish = || {
+        // SAFETY: there are requests, and so there is a ring; what was interrupted doesn't enter
+        // it, and only takes from it what this leaves alone.
+        let queues = unsafe { &*own.queues.get() };
+        let finish = |queues: &Queues| queues.finish(requests, PLACES as u64, LET_GO_NS);
+        queues.as_ref().is_some_and(finish)
+    };
+    if ENGINE.filters.unless_coming(carrier, finish) == Some(true) {
+        own.finished.store(1, Ordering::Relaxed);
+    }
 }
 
 /// Makes the threads runnable that waited for pages by this carrier, on which it is called.
@@ -466,6 +524,13 @@ pub(crate) fn suffices(carrier: &Carrier) -> bool {
     waits != 0 && carrier.stretch.copes_with(carrier.queue.ring_len())
 }
 
+/// True if threads wait in the carrier's queue behind one that has stopped to read: the others that
+/// wait for pages by it will need help, too. By anybody.
+pub(crate) fn is_held_up(carrier: &Carrier) -> bool {
+    let has_waits = own_of(carrier).is_some_and(|own| own.count.load(Ordering::Relaxed) != 0);
+    has_waits && !carrier.queue.is_empty() && carrier.stretch.is_held_up()
+}
+
 /// Before a carrier sleeps, on which it is called: takes over the threads that wait for pages by
 /// carriers that sleep; they wait once more, by this one. True if there are any.
 pub(crate) fn adopt(carrier: &Carrier) -> bool {
@@ -508,8 +573,9 @@ pub(crate) fn retire(carrier: &Carrier) -> bool {
         return false;
     }
     if let Some(own) = own_of(carrier) {
-        if let Some(queues) = own.queues().take() {
-            queues.unmake();
+        let unmake = || own.queues().take().map(Queues::unmake);
+        if ENGINE.filters.unless_coming(carrier, unmake).is_none() {
+            let _ = own.queues().take().map(Queues::unmap);
         }
         own.has_word.set(false);
         own.has_pump.set(false);

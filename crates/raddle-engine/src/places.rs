@@ -65,7 +65,7 @@ impl Engine {
     }
 
     fn slot<'a>(&self, id: usize) -> &'a Carrier {
-        // SAFETY: callers name slots that are committed; zeroed memory is a valid Carrier, and no
+        // SAFETY: callers name slots whose memory is committed; zeroed memory is a valid Carrier, and no
         // slot is ever taken away.
         unsafe { &*self.by_id(id) }
     }
@@ -100,9 +100,13 @@ impl Engine {
         // SAFETY: the pages lie in the carriers' reservation.
         unsafe { mem::commit(at.wrapping_byte_sub(at.addr() - from).cast(), to - from)? };
         let id = slots.committed;
-        slots.committed += 1;
         let carrier = self.slot(id);
+        chaos::stop(Point::Make);
         carrier.init(id as u32);
+        chaos::stop(Point::Make);
+        // Last: the child of a fork in this moment gives all slots back that count. To fork holds
+        // up who touches a page for the first time, as this has just done.
+        slots.committed += 1;
         Ok(carrier)
     }
 

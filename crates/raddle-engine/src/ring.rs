@@ -22,6 +22,12 @@
 //!
 //! Where the kernel refuses (before Linux 6.7, `io_uring_disabled`, seccomp, no memory), and until
 //! the ring is there, transfers are for helpers. In the child of a fork there is no ring.
+//!
+//! The kernel may also refuse later, to every thread at once ([`crate::filters`]), or who installs
+//! such a filter says so before. Then the ring's thread *leaves*: it refuses, under the list's
+//! lock, so that what is posted is all there is; hands back what the kernel hasn't been told of;
+//! and waits, without the ring, for what it has. The kernel finishes that in any system call of
+//! this thread (IORING_SETUP_COOP_TASKRUN), and writes what came of it to memory.
 
 pub(crate) mod queues;
 
@@ -32,7 +38,7 @@ use crate::switch;
 use core::cell::Cell;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicU32, Ordering};
-use queues::Queues;
+use queues::{Entered, Queues, Rest};
 use raddle_context::timestamp;
 use raddle_sched::{SpinLock, TaskList, TaskRef, Wake};
 use raddle_sys::{err, errno};
@@ -49,6 +55,9 @@ const NONE: u32 = 0;
 const STARTING: u32 = 1;
 const READY: u32 = 2;
 const REFUSED: u32 = 3;
+
+/// How often a thread that has left its ring looks what the kernel has done.
+const LOOK_NS: u64 = 1_000_000;
 
 /// `user_data` of the wait for `posted`; transfers have their addresses there.
 const POSTED: u64 = 0;
@@ -85,7 +94,10 @@ unsafe impl Send for Posted {}
 
 /// The ring of this process.
 pub struct Ring {
+    /// Is not `READY` any more, or becomes it, under the list's lock.
     state: AtomicU32,
+    /// 1 while the ring's thread may enter its ring.
+    served: AtomicU32,
     list: SpinLock<Posted>,
     /// Raised for every transfer.
     posted: AtomicU32,
@@ -99,6 +111,7 @@ impl Ring {
     pub(crate) const fn new() -> Self {
         Self {
             state: AtomicU32::new(NONE),
+            served: AtomicU32::new(0),
             list: SpinLock::new(Posted {
                 head: null(),
                 tail: null(),
@@ -132,7 +145,12 @@ impl Ring {
             next: Cell::new(null()),
         };
         thread.task.prepare();
-        self.post(&transfer);
+        if !self.post(&transfer) {
+            if !thread.task.claim(Wake::Retry) {
+                let _ = switch::park(); // a signal has pushed it
+            }
+            return None;
+        }
         let mut outcome = switch::park();
         while outcome != Wake::Woken {
             let list = self.list.lock();
@@ -149,16 +167,50 @@ impl Ring {
 
     #[cold]
     fn start(&self) {
-        let first = self.state.load(Ordering::Relaxed) == NONE
-            && self.state.swap(STARTING, Ordering::Relaxed) == NONE;
+        let is_free = self.state.load(Ordering::Relaxed) == NONE && !self.is_served();
+        let first = is_free && self.change(NONE, STARTING);
         if first && kthread::spawn(ring_main, 0, STACK).is_err() {
-            self.state.store(NONE, Ordering::Relaxed);
+            self.change(STARTING, NONE);
         }
     }
 
-    fn post(&self, transfer: &Transfer) {
+    /// False, and nothing has changed, if the state is another one.
+    fn change(&self, from: u32, to: u32) -> bool {
+        let _list = self.list.lock();
+        let is_so = self.state.load(Ordering::Relaxed) == from;
+        if is_so {
+            self.state.store(to, Ordering::SeqCst);
+        }
+        is_so
+    }
+
+    /// Nobody posts a transfer any more, and the ring's thread is told to leave.
+    pub(crate) fn stop(&self) {
+        {
+            let _list = self.list.lock();
+            self.state.store(REFUSED, Ordering::SeqCst);
+        }
+        self.posted.fetch_add(1, Ordering::SeqCst);
+        kthread::futex_wake(self.posted.as_ptr(), 1);
+    }
+
+    /// True while the ring's thread may make calls for the ring.
+    pub(crate) fn is_served(&self) -> bool {
+        self.served.load(Ordering::SeqCst) != 0
+    }
+
+    /// After [`Ring::stop`]: there may be a ring again.
+    pub(crate) fn resume(&self) {
+        self.change(REFUSED, NONE);
+    }
+
+    /// False if there is no ring any more.
+    fn post(&self, transfer: &Transfer) -> bool {
         let at = core::ptr::from_ref(transfer);
         let mut list = self.list.lock();
+        if self.state.load(Ordering::Relaxed) != READY {
+            return false;
+        }
         // SAFETY: posted transfers are alive: their threads are parked until they are done.
         match unsafe { list.tail.as_ref() } {
             Some(tail) => tail.next.set(at),
@@ -173,6 +225,7 @@ impl Ring {
         if unannounced >= AT_ONCE || alone || ENGINE.has_computing() {
             self.announce();
         }
+        true
     }
 
     /// Tells the ring's thread of transfers that it doesn't know of.
@@ -228,6 +281,7 @@ impl Ring {
         };
         self.asleep.store(0, Ordering::Relaxed);
         self.unannounced.store(0, Ordering::Relaxed);
+        self.served.store(0, Ordering::Relaxed);
         self.state.store(NONE, Ordering::Relaxed);
     }
 }
@@ -240,28 +294,47 @@ extern "C" fn ring_main(_: usize, stack: *mut u8) -> ! {
         kthread::accept_only(&[PREEMPT]);
     }
     let ring = &ENGINE.ring;
-    let word = ring.posted.as_ptr();
-    let made = Queues::make(ENTRIES, COMPLETIONS);
-    let made = made.map(|mut queues| (queues.can_wait_for(word), queues));
-    match made {
-        Ok((true, mut queues)) => {
-            ring.state.store(READY, Ordering::Release);
-            serve(ring, &mut queues, word)
-        }
-        _ => {
-            ring.state.store(REFUSED, Ordering::Release);
-            ENGINE.roster.leave();
-            // SAFETY: this stack is nobody else's.
-            unsafe {
-                kthread::accept_only(&[]);
-                kthread::end([(stack, STACK), (null_mut(), 0)])
-            }
+    ring.served.store(1, Ordering::SeqCst);
+    // In this order: who installs a filter says that it is on its way, then stops the ring.
+    let is_wanted = ring.state.load(Ordering::SeqCst) == STARTING;
+    let made = (is_wanted && !ENGINE.filters.is_any_coming())
+        .then(|| make(ring.posted.as_ptr()))
+        .flatten();
+    if let Some(mut queues) = made {
+        let under_way = match ring.change(STARTING, READY) {
+            true => serve(ring, &mut queues),
+            false => 0,
+        };
+        leave(ring, &mut queues, under_way);
+        queues.unmap();
+    } else {
+        ring.change(STARTING, REFUSED);
+        ring.served.store(0, Ordering::SeqCst);
+    }
+    ENGINE.roster.leave();
+    // SAFETY: this stack is nobody else's.
+    unsafe {
+        kthread::accept_only(&[]);
+        kthread::end([(stack, STACK), (null_mut(), 0)])
+    }
+}
+
+fn make(word: *const u32) -> Option<Queues> {
+    let mut queues = Queues::make(ENTRIES, COMPLETIONS, Rest::Anywhere).ok()?;
+    match queues.can_wait_for(word) {
+        true => Some(queues),
+        false => {
+            queues.unmake();
+            None
         }
     }
 }
 
-fn serve(ring: &Ring, queues: &mut Queues, word: *const u32) -> ! {
+/// Until there is to be no ring any more. How many transfers are under way then.
+fn serve(ring: &Ring, queues: &mut Queues) -> usize {
+    let word = ring.posted.as_ptr();
     let mut armed = false;
+    let mut under_way = 0;
     loop {
         let seen = ring.posted.load(Ordering::SeqCst);
         ring.unannounced.store(0, Ordering::SeqCst);
@@ -274,24 +347,73 @@ fn serve(ring: &Ring, queues: &mut Queues, word: *const u32) -> ! {
             queues.push_work(&transfer.work, address as u64);
             taken += 1;
         }
+        under_way += taken as usize;
         if !armed {
             queues.push_wait(word, seen, POSTED);
             armed = true;
         }
         ring.asleep.store(1, Ordering::SeqCst);
+        if ring.state.load(Ordering::SeqCst) != READY {
+            return under_way;
+        }
         let idle = taken < AT_ONCE && ring.posted.load(Ordering::SeqCst) == seen;
-        queues.enter(idle);
+        let entered = queues.enter(idle);
         ring.asleep.store(0, Ordering::SeqCst);
         let woken = TaskList::new();
-        while let Some((data, result)) = queues.pop() {
-            if data == POSTED {
-                armed = false;
-                continue;
-            }
-            // SAFETY: the transfer stays alive until it is completed, which is once.
-            let transfer =
-                unsafe { &*core::ptr::with_exposed_provenance::<Transfer>(data as usize) };
-            ring.complete(transfer, result as isize, &woken);
+        under_way -= reap(ring, queues, &woken, || armed = false);
+        ENGINE.inject_all(woken);
+        if entered == Entered::Refused {
+            return under_way;
+        }
+    }
+}
+
+/// Takes what is done; how many transfers that were.
+fn reap(ring: &Ring, queues: &mut Queues, woken: &TaskList, mut posted: impl FnMut()) -> usize {
+    let mut count = 0;
+    while let Some((data, result)) = queues.pop() {
+        if data == POSTED {
+            posted();
+            continue;
+        }
+        // SAFETY: the kernel has done it once.
+        unsafe { complete(ring, data, result as isize, woken) };
+        count += 1;
+    }
+    count
+}
+
+/// # Safety
+/// `data` names a transfer that isn't complete.
+unsafe fn complete(ring: &Ring, data: u64, result: isize, woken: &TaskList) {
+    // SAFETY: the transfer stays alive until it is completed, which is once.
+    let transfer = unsafe { &*core::ptr::with_exposed_provenance::<Transfer>(data as usize) };
+    ring.complete(transfer, result, woken);
+}
+
+/// See the module; that many transfers are under way.
+#[cold]
+fn leave(ring: &Ring, queues: &mut Queues, mut under_way: usize) {
+    ring.change(READY, REFUSED);
+    ring.served.store(0, Ordering::SeqCst);
+    let woken = TaskList::new();
+    while let Some(data) = queues.take_back() {
+        if data != POSTED {
+            under_way -= 1;
+            // SAFETY: the kernel never knew it.
+            unsafe { complete(ring, data, err(errno::EAGAIN), &woken) };
+        }
+    }
+    while let Some(transfer) = ring.take() {
+        transfer.ticks.set(timestamp());
+        ring.complete(transfer, err(errno::EAGAIN), &woken);
+    }
+    ENGINE.inject_all(woken);
+    while under_way != 0 {
+        let woken = TaskList::new();
+        under_way -= reap(ring, queues, &woken, || {});
+        if woken.is_empty() {
+            kthread::nap(LOOK_NS);
         }
         ENGINE.inject_all(woken);
     }

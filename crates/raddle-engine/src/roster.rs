@@ -22,7 +22,7 @@
 use crate::carrier::PREEMPT;
 use crate::helpers::MAX_HELPERS;
 use crate::{engine, kthread, own_signals};
-use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::SpinLock;
 use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 
@@ -49,6 +49,10 @@ pub struct Roster {
     differs: AtomicIsize,
     /// Who still has to answer. Handlers count it down, the giver sleeps on it.
     missing: AtomicU32,
+    /// Nobody else is made: the process is about to end.
+    closed: AtomicBool,
+    /// The FS base of the process's first kernel thread.
+    first_fs: AtomicU64,
 }
 
 impl Roster {
@@ -64,6 +68,8 @@ impl Roster {
             expected: AtomicIsize::new(0),
             differs: AtomicIsize::new(0),
             missing: AtomicU32::new(0),
+            closed: AtomicBool::new(false),
+            first_fs: AtomicU64::new(0),
         }
     }
 
@@ -76,6 +82,9 @@ impl Roster {
             tid.store(0, Ordering::Relaxed);
         }
         self.standing.store(0, Ordering::Relaxed);
+        self.closed.store(false, Ordering::Relaxed);
+        self.first_fs
+            .store(raddle_context::fs_base(), Ordering::Relaxed);
         self.tids[0].store(own_tid(), Ordering::Relaxed);
         *used = 1;
     }
@@ -83,9 +92,12 @@ impl Roster {
     /// Makes a kernel thread by `make`, which returns its id, and enters it.
     ///
     /// # Errors
-    /// What `make` says; EAGAIN if there are too many.
+    /// What `make` says; EAGAIN if there are too many, or the process is about to end.
     pub(crate) fn enter(&self, make: impl FnOnce() -> isize) -> Result<u32, isize> {
         let mut used = self.used.lock();
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(err(errno::EAGAIN));
+        }
         let free = self.tids[..*used]
             .iter()
             .position(|tid| tid.load(Ordering::Relaxed) == 0);
@@ -103,12 +115,40 @@ impl Roster {
         Ok(tid as u32)
     }
 
+    /// The FS base with which kernel threads are made: that of libc's first thread, which lives as
+    /// long as the process. Debuggers find libc's thread by it when one is made; gdb dies later if
+    /// there is none.
+    pub(crate) fn first_fs(&self) -> u64 {
+        self.first_fs.load(Ordering::Relaxed)
+    }
+
     /// The calling kernel thread is about to end, and executes nothing of the program any more.
     pub(crate) fn leave(&self) {
         let used = self.used.lock();
         if let Some(place) = self.place_of(own_tid(), *used) {
             self.tids[place].store(0, Ordering::Relaxed);
         }
+    }
+
+    /// From here on no kernel thread is made: the process is about to end.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    /// True from [`Roster::close`] on.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// True if no kernel thread is being made, and none has an order.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.used.try_lock().is_some()
+    }
+
+    /// True if that is so of any kernel thread, which it gets by its id.
+    pub(crate) fn any(&self, is_so: impl Fn(u32) -> bool) -> bool {
+        let mut tids = self.tids.iter().map(|tid| tid.load(Ordering::Relaxed));
+        tids.any(|tid| tid != 0 && is_so(tid))
     }
 
     fn place_of(&self, tid: u32, used: usize) -> Option<usize> {

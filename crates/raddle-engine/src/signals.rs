@@ -5,6 +5,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_sched::SpinLock;
 use raddle_sys::abi::{SigInfo, StackT};
 
+/// `si_code` of a timer's signal.
+pub const SI_TIMER: i32 = -2;
+
 /// Signal records that can be queued in the process, as `RLIMIT_SIGPENDING` bounds them.
 const RECORDS: usize = 2048;
 
@@ -67,7 +70,7 @@ impl ThreadSignals {
         is_shared: bool,
         is_live: impl FnOnce() -> bool,
     ) -> bool {
-        let bit = bit_of(info);
+        let bit = bit_of(info.signo as u32);
         let mut head = self.queue.head.lock();
         if !is_live() {
             return false;
@@ -83,33 +86,44 @@ impl ThreadSignals {
 
     /// Takes `signal`, the oldest of its kind, if it is pending.
     pub fn take(&self, signal: u32) -> Option<SigInfo> {
-        let bit = 1 << (signal - 1);
-        let mut head = self.queue.head.lock();
-        if self.pending.load(Ordering::Relaxed) & bit == 0 {
-            return None;
-        }
-        let mut pool = POOL.lock();
-        let info = pool.remove(&mut head, signal, false);
-        self.settle(&pool, *head, signal);
-        Some(info.unwrap_or_else(|| without_details(signal)))
+        self.take_from(&self.pending, signal, |_| true)
     }
 
     /// Takes `signal` if one is pending that came for the process.
     pub fn take_shared(&self, signal: u32) -> Option<SigInfo> {
-        let bit = 1 << (signal - 1);
+        self.take_from(&self.shared, signal, |record| record.shared)
+    }
+
+    fn take_from(
+        &self,
+        set: &AtomicU64,
+        signal: u32,
+        fits: impl Fn(&Record) -> bool,
+    ) -> Option<SigInfo> {
         let mut head = self.queue.head.lock();
-        if self.shared.load(Ordering::Relaxed) & bit == 0 {
+        if set.load(Ordering::Relaxed) & bit_of(signal) == 0 {
             return None;
         }
         let mut pool = POOL.lock();
-        let info = pool.remove(&mut head, signal, true);
+        let info = pool.remove(&mut head, signal, fits);
         self.settle(&pool, *head, signal);
         Some(info.unwrap_or_else(|| without_details(signal)))
     }
 
+    /// Drops those of `signal` that fit.
+    pub fn discard(&self, signal: u32, fits: impl Fn(&SigInfo) -> bool) {
+        if self.pending.load(Ordering::SeqCst) & bit_of(signal) == 0 {
+            return;
+        }
+        let mut head = self.queue.head.lock();
+        let mut pool = POOL.lock();
+        pool.discard(&mut head, signal, fits);
+        self.settle(&pool, *head, signal);
+    }
+
     /// After a signal was taken: is there more of it? Under both locks.
     fn settle(&self, pool: &Pool, head: u16, signal: u32) {
-        let bit = 1 << (signal - 1);
+        let bit = bit_of(signal);
         let (any, shared) = pool.holds(head, signal);
         if !shared {
             self.shared.fetch_and(!bit, Ordering::SeqCst);
@@ -131,6 +145,151 @@ impl ThreadSignals {
     }
 }
 
+/// Signals that pend for the process: nobody accepts them yet.
+///
+/// Those of one number stay in their order, on the way from here to who accepts them and back: what
+/// a thread has is older than what pends here. They move with both queues locked, this one first.
+pub struct CommonSignals {
+    /// Changed under the queue's lock.
+    pending: AtomicU64,
+    queue: SignalQueue,
+}
+
+impl CommonSignals {
+    /// With nothing pending.
+    pub const fn new() -> Self {
+        Self {
+            pending: AtomicU64::new(0),
+            queue: SignalQueue::new(),
+        }
+    }
+
+    /// What pends.
+    #[inline(always)]
+    pub fn pending(&self) -> u64 {
+        self.pending.load(Ordering::SeqCst)
+    }
+
+    /// Makes a signal pending, behind others.
+    pub fn post(&self, info: &SigInfo, form: Form) {
+        let bit = bit_of(info.signo as u32);
+        let mut head = self.queue.head.lock();
+        let already = self.pending.load(Ordering::Relaxed) & bit != 0;
+        POOL.lock().add(&mut head, info, form, already, true);
+        self.pending.fetch_or(bit, Ordering::SeqCst);
+    }
+
+    /// Gives a signal that comes to somebody at once, by `post`, unless others of its kind pend.
+    pub fn pass(&self, signal: u32, post: impl FnOnce() -> bool) -> Passed {
+        let _head = self.queue.head.lock();
+        match self.pending.load(Ordering::Relaxed) & bit_of(signal) {
+            0 if post() => Passed::Given,
+            0 => Passed::Refused,
+            _ => Passed::Late,
+        }
+    }
+
+    /// Takes `signal` for a thread, the oldest of its kind, if it is pending and the thread itself
+    /// has none, which would be older.
+    pub fn take(&self, thread: &ThreadSignals, signal: u32) -> Option<SigInfo> {
+        let bit = bit_of(signal);
+        let mut head = self.queue.head.lock();
+        let own = thread.pending.load(Ordering::SeqCst);
+        if self.pending.load(Ordering::Relaxed) & !own & bit == 0 {
+            return None;
+        }
+        let mut pool = POOL.lock();
+        let info = pool.remove(&mut head, signal, |_| true);
+        self.settle(&pool, *head, signal);
+        Some(info.unwrap_or_else(|| without_details(signal)))
+    }
+
+    /// Gives the oldest of `signal` away by `post`, which says whether it took it; else it stays
+    /// where it is. False if it wasn't given.
+    pub fn give(&self, signal: u32, post: impl FnOnce(&SigInfo) -> bool) -> bool {
+        let mut head = self.queue.head.lock();
+        if self.pending.load(Ordering::Relaxed) & bit_of(signal) == 0 {
+            return false;
+        }
+        let first = POOL.lock().find(*head, signal);
+        if !post(&first.unwrap_or_else(|| without_details(signal))) {
+            return false;
+        }
+        let mut pool = POOL.lock();
+        pool.remove(&mut head, signal, |_| true);
+        self.settle(&pool, *head, signal);
+        true
+    }
+
+    /// Takes what `thread` has of `signal` and what came for the process, before what pends here.
+    /// Nothing is done unless `is_refused`, which is asked under the locks.
+    pub fn take_back(
+        &self,
+        thread: &ThreadSignals,
+        signal: u32,
+        is_refused: impl FnOnce() -> bool,
+    ) {
+        let bit = bit_of(signal);
+        let mut head = self.queue.head.lock();
+        let mut from = thread.queue.head.lock();
+        if thread.shared.load(Ordering::SeqCst) & bit == 0 || !is_refused() {
+            return;
+        }
+        let mut pool = POOL.lock();
+        let already = self.pending.load(Ordering::Relaxed) & bit != 0;
+        pool.shift(&mut from, &mut head, signal, already);
+        thread.settle(&pool, *from, signal);
+        self.pending.fetch_or(bit, Ordering::SeqCst);
+    }
+
+    /// Drops those of `signal` that fit.
+    pub fn discard(&self, signal: u32, fits: impl Fn(&SigInfo) -> bool) {
+        if self.pending() & bit_of(signal) == 0 {
+            return;
+        }
+        let mut head = self.queue.head.lock();
+        let mut pool = POOL.lock();
+        pool.discard(&mut head, signal, fits);
+        self.settle(&pool, *head, signal);
+    }
+
+    /// After a signal was taken. Under both locks.
+    fn settle(&self, pool: &Pool, head: u16, signal: u32) {
+        if !pool.holds(head, signal).0 {
+            self.pending.fetch_and(!bit_of(signal), Ordering::SeqCst);
+        }
+    }
+
+    /// Forgets everything.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, before a second thread exists.
+    pub unsafe fn reset(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { self.queue.break_locks() };
+        self.pending.store(0, Ordering::Relaxed);
+        self.queue.clear();
+    }
+}
+
+/// What became of a signal that came for the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Passed {
+    /// Somebody has it.
+    Given,
+    /// Who was to have it didn't take it.
+    Refused,
+    /// Others of its kind pend, and come first.
+    Late,
+}
+
+impl Default for CommonSignals {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// How a signal's details are kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Form {
@@ -141,6 +300,18 @@ pub enum Form {
     /// Those of each, but expiries of one timer are counted in its first one's. In a timer's
     /// record the id stands where others have the sender, the overrun where its user is.
     Expiry,
+}
+
+impl Form {
+    /// That of a signal which came as `info` says: all details of the real-time signals.
+    pub const fn of(info: &SigInfo) -> Self {
+        const FIRST_REAL_TIME: i32 = 32;
+        match info.code {
+            SI_TIMER => Self::Expiry,
+            _ if info.signo >= FIRST_REAL_TIME => Self::Each,
+            _ => Self::Once,
+        }
+    }
 }
 
 /// A FIFO of signal records; the records come from one pool of the process.
@@ -173,8 +344,8 @@ static POOL: SpinLock<Pool> = SpinLock::new(Pool {
     }; RECORDS],
 });
 
-const fn bit_of(info: &SigInfo) -> u64 {
-    1 << (info.signo - 1)
+const fn bit_of(signal: u32) -> u64 {
+    1 << (signal - 1)
 }
 
 /// What is told of a signal when there was no room for its details.
@@ -204,7 +375,7 @@ impl SignalQueue {
     pub fn take(&self, signal: u32) -> (Option<SigInfo>, bool) {
         let mut head = self.head.lock();
         let mut pool = POOL.lock();
-        let info = pool.remove(&mut head, signal, false);
+        let info = pool.remove(&mut head, signal, |_| true);
         (info, pool.holds(*head, signal).0)
     }
 
@@ -269,7 +440,7 @@ impl Pool {
     ) -> bool {
         match form {
             Form::Once if already => return true,
-            Form::Expiry if already && self.add_overrun(*head, info) => return true,
+            Form::Expiry if self.add_overrun(*head, info) => return true,
             _ => {}
         }
         let Some(index) = self.take() else {
@@ -280,15 +451,10 @@ impl Pool {
             shared,
             info: *info,
         };
-        if *head == 0 {
-            *head = index;
-            return true;
+        match self.last(*head) {
+            0 => *head = index,
+            last => self.record(last).next = index,
         }
-        let mut at = *head;
-        while self.record(at).next != 0 {
-            at = self.record(at).next;
-        }
-        self.record(at).next = index;
         true
     }
 
@@ -307,12 +473,64 @@ impl Pool {
         false
     }
 
-    /// Takes the oldest record of `signal`, or the oldest that came for the process.
-    fn remove(&mut self, head: &mut u16, signal: u32, only_shared: bool) -> Option<SigInfo> {
+    /// Drops the records of `signal` that fit.
+    fn discard(&mut self, head: &mut u16, signal: u32, fits: impl Fn(&SigInfo) -> bool) {
+        while self
+            .remove(head, signal, |record| fits(&record.info))
+            .is_some()
+        {}
+    }
+
+    /// Moves the records of `signal` that came for the process from one queue to the front of
+    /// another, where `already` says that it pends.
+    fn shift(&mut self, from: &mut u16, to: &mut u16, signal: u32, already: bool) {
+        let rest = core::mem::take(to);
+        while let Some(info) = self.remove(from, signal, |record| record.shared) {
+            let form = Form::of(&info);
+            if form != Form::Expiry || !self.add_overrun(rest, &info) {
+                self.add(to, &info, form, already || *to != 0, true);
+            }
+        }
+        match self.last(*to) {
+            0 => *to = rest,
+            last => self.record(last).next = rest,
+        }
+    }
+
+    /// The last record of a queue; 0 of an empty one.
+    fn last(&mut self, head: u16) -> u16 {
+        let mut at = head;
+        while at != 0 && self.record(at).next != 0 {
+            at = self.record(at).next;
+        }
+        at
+    }
+
+    /// The oldest record of `signal`.
+    fn find(&self, head: u16, signal: u32) -> Option<SigInfo> {
+        let mut at = head;
+        while at != 0 {
+            let record = &self.records[at as usize - 1];
+            if record.info.signo == signal as i32 {
+                return Some(record.info);
+            }
+            at = record.next;
+        }
+        None
+    }
+
+    /// Takes the oldest record of `signal` that fits.
+    fn remove(
+        &mut self,
+        head: &mut u16,
+        signal: u32,
+        fits: impl Fn(&Record) -> bool,
+    ) -> Option<SigInfo> {
         let (mut before, mut at) = (0u16, *head);
         while at != 0 {
-            let Record { next, shared, info } = *self.record(at);
-            if info.signo == signal as i32 && (shared || !only_shared) {
+            let record = self.record(at);
+            let (next, info) = (record.next, record.info);
+            if info.signo == signal as i32 && fits(record) {
                 match before {
                     0 => *head = next,
                     _ => self.record(before).next = next,

@@ -20,6 +20,8 @@ const SHORT_TICKS: u64 = 40_000;
 pub(crate) struct Stretch {
     /// Time stamp of the last sleep's end.
     from: AtomicU64,
+    /// Time stamp of the last look at what has been waited for.
+    looked: AtomicU64,
     /// Ticks for each switch of the stretch before.
     ticks_each: AtomicU64,
     /// The carrier's count of switches at its start. The carrier's.
@@ -40,7 +42,17 @@ impl Stretch {
     pub(crate) fn begin(&self, carrier: &Carrier) {
         let switches = carrier.switches.load(Ordering::Relaxed);
         self.switches.set(switches);
-        self.from.store(timestamp(), Ordering::Relaxed);
+        let now = timestamp();
+        self.from.store(now, Ordering::Relaxed);
+        self.looked.store(now, Ordering::Relaxed);
+    }
+
+    /// The carrier has looked for what its threads wait for; true if so many threads that wait in
+    /// its queue soon have their turns without help.
+    pub(crate) fn looked(&self, queued: usize) -> bool {
+        let now = timestamp();
+        self.looked.store(now, Ordering::Relaxed);
+        self.copes_at(now, queued)
     }
 
     /// True without a pause for long.
@@ -50,8 +62,21 @@ impl Stretch {
 
     /// True if so many threads that wait in its queue soon have their turns without help.
     pub(crate) fn copes_with(&self, queued: usize) -> bool {
+        self.copes_at(timestamp(), queued)
+    }
+
+    /// If its turns aren't short any more, it doesn't come to look.
+    fn copes_at(&self, now: u64, queued: usize) -> bool {
         let queue_ticks = self.ticks_each.load(Ordering::Relaxed) * queued as u64;
-        queue_ticks < QUEUE_TICKS && !self.is_long()
+        let since = |at: &AtomicU64| now.wrapping_sub(at.load(Ordering::Relaxed));
+        queue_ticks < QUEUE_TICKS
+            && since(&self.looked) < QUEUE_TICKS
+            && since(&self.from) <= LONG_TICKS
+    }
+
+    /// True if its turns have become long, so that who waits in its queue needs help at once.
+    pub(crate) fn is_held_up(&self) -> bool {
+        timestamp().wrapping_sub(self.looked.load(Ordering::Relaxed)) >= QUEUE_TICKS
     }
 
     /// True if its threads have run for a moment each.

@@ -26,6 +26,7 @@ use crate::metronome::{self, Metronomes};
 use crate::pages;
 use crate::plugins;
 use crate::quotas::Quotas;
+use crate::reminders::Reminders;
 use crate::sides::{MAX_ALL, Side};
 use crate::sight::Sight;
 use crate::stand_in::{self, StandIn};
@@ -155,6 +156,7 @@ struct Watch {
     interrupted: (usize, u64),
     quotas: Quotas,
     plugins: plugins::Watch,
+    reminders: Reminders,
     interval_ns: u64,
     busy_ns: u64,
     /// When the CPUs that may be used were counted last.
@@ -205,11 +207,16 @@ pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
         interrupted: (0, 0),
         quotas: Quotas::new(),
         plugins: plugins::Watch::new(),
+        reminders: Reminders::new(),
         interval_ns: SYSMON_MIN_NS,
         busy_ns: 0,
         followed_ns: clock::now_ns(),
     };
     while is_wanted() {
+        if ENGINE.roster.is_closed() {
+            watch.metronomes.stop_all();
+            wait(&mut [], None);
+        }
         watch.go_round();
     }
     watch.metronomes.stop_all();
@@ -407,7 +414,10 @@ impl Watch {
             if !found.switches_on() {
                 pages::relieve(carrier, &relieved);
             }
-            if found.backlog_lasts && !pages::suffices(carrier) {
+            if let Some(within_ns) = self.reminders.look(at, carrier, *found, now_ns) {
+                sight.look_within(within_ns);
+            }
+            if found.backlog_lasts && !pages::suffices(carrier) || pages::is_held_up(carrier) {
                 sight.acted |= ENGINE.wake_one();
             }
         }

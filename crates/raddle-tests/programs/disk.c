@@ -478,3 +478,35 @@ CASE(a_closed_file_is_let_go)
     join(computing);
     close(other);
 }
+
+/* The same while more threads than there are carriers sit in the kernel. */
+CASE(a_closed_file_is_let_go_beside_threads_stuck_in_the_kernel)
+{
+    enum { STUCK = 6 };
+    pthread_t stuck[STUCK];
+    GET(mkfifo("pipe", 0600));
+    start_readers();
+    int other = (int)GET(open("data", O_RDONLY));
+    for (int i = 0; i < 10; i++) {
+        int locked = (int)GET(open("data", O_RDONLY));
+        GET(flock(locked, LOCK_EX));
+        IS(dup2(locked, file), file);
+        close(locked);
+        await_reads(20);
+        for (int k = 0; k < STUCK; k++) {
+            stuck[k] = start(open_pipe, NULL);
+        }
+        await_reads(20);
+        IS(dup2(other, file), file);
+        while (flock(other, LOCK_EX | LOCK_NB) != 0) {
+            IS(errno, EWOULDBLOCK);
+            sleep_ms(1);
+        }
+        GET(flock(other, LOCK_UN));
+        int end = (int)GET(open("pipe", O_RDWR));
+        join_all(stuck, STUCK);
+        close(end);
+    }
+    stop_readers();
+    close(other);
+}

@@ -9,7 +9,8 @@
 #include <sys/sendfile.h>
 #include <sys/uio.h>
 
-static void refuse(const int *calls, int count)
+/* A filter that answers these calls, of the calling thread or of all, with a verdict. */
+static void filter(const int *calls, int count, unsigned verdict, unsigned flags)
 {
     struct sock_filter code[20];
     int length = 0;
@@ -18,13 +19,12 @@ static void refuse(const int *calls, int count)
     for (int i = 0; i < count; i++) {
         code[length++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
                                                       (unsigned)calls[i], 0, 1);
-        code[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K,
-                                                      SECCOMP_RET_ERRNO | EPERM);
+        code[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, verdict);
     }
     code[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
-    struct sock_fprog filter = {(unsigned short)length, code};
+    struct sock_fprog program = {(unsigned short)length, code};
     GET(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-    GET(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+    OK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program));
 }
 
 static void read_both_ways(int count)
@@ -47,7 +47,7 @@ static void read_without(const int *calls, int count)
         FAILS(syscall(calls[0], 0, 0, 0, 0, 0, 0), EPERM);
         return read_both_ways(64);
     }
-    refuse(calls, count);
+    filter(calls, count, SECCOMP_RET_ERRNO | EPERM, 0);
     again_as("refused");
 }
 
@@ -69,6 +69,101 @@ CASE(reads_go_on_where_both_are_refused)
 CASE(reads_go_on_where_both_can_be_made_and_not_used)
 {
     read_without((int[]){SYS_io_uring_register, SYS_io_submit}, 2);
+}
+
+enum { BUSY = 16 };
+
+static atomic_long rounds[BUSY];
+static int written;
+
+/* Half of the threads read what was dropped from the cache, half write past it. */
+static void *read_or_write(void *me)
+{
+    char *block = aligned_alloc(BLOCK, BLOCK);
+    long i = (long)me, index = i;
+    while (!atomic_load(&over)) {
+        index = (index + BUSY) % BLOCKS;
+        if (i % 2 == 0) {
+            IS(pread(file, block, BLOCK, index * BLOCK), BLOCK);
+            check_block(block, index);
+        } else {
+            fill(block, index);
+            IS(pwrite(written, block, BLOCK, index * BLOCK), BLOCK);
+        }
+        if (atomic_fetch_add(&rounds[i], 1) % 4 == 0) {
+            forget_cached(file);
+        }
+    }
+    free(block);
+    return NULL;
+}
+
+static void wait_for_rounds(long count)
+{
+    for (int i = 0; i < BUSY; i++) {
+        long before = atomic_load(&rounds[i]);
+        while (atomic_load(&rounds[i]) < before + count) {
+            sleep_ms(1);
+        }
+    }
+}
+
+/* A sandbox for all threads, while they read and write. */
+static void go_on_when_filtered(const int *calls, int count, unsigned verdict)
+{
+    pthread_t threads[BUSY];
+    make_file();
+    file = (int)GET(open("data", O_RDONLY));
+    written = open_direct(O_WRONLY);
+    for (long i = 0; i < BUSY; i++) {
+        threads[i] = start(read_or_write, number(i));
+    }
+    wait_for_rounds(20);
+    filter(calls, count, verdict, SECCOMP_FILTER_FLAG_TSYNC);
+    wait_for_rounds(10);
+    atomic_store(&over, 1);
+    join_all(threads, BUSY);
+}
+
+CASE(transfers_go_on_when_entering_a_ring_is_refused_from_now_on)
+{
+    go_on_when_filtered((int[]){SYS_io_uring_enter}, 1, SECCOMP_RET_ERRNO | EPERM);
+}
+
+CASE(transfers_go_on_when_rings_and_contexts_kill_from_now_on)
+{
+    const int calls[] = {SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
+                         SYS_io_setup,       SYS_io_submit,      SYS_io_destroy};
+    go_on_when_filtered(calls, 6, SECCOMP_RET_KILL_PROCESS);
+    pid_t child = (pid_t)GET(fork());
+    if (child == 0) {
+        read_both_ways(16);
+        _exit(5);
+    }
+    int status;
+    IS(GET(waitpid(child, &status, 0)), child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 5);
+}
+
+/* A filter that the kernel refuses changes nothing. */
+CASE(transfers_go_on_when_a_filter_is_refused)
+{
+    pthread_t threads[BUSY];
+    make_file();
+    file = (int)GET(open("data", O_RDONLY));
+    written = open_direct(O_WRONLY);
+    for (long i = 0; i < BUSY; i++) {
+        threads[i] = start(read_or_write, number(i));
+    }
+    struct sock_fprog nothing = {0, NULL};
+    GET(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    for (int i = 0; i < 20; i++) {
+        FAILS(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &nothing),
+              EINVAL);
+        wait_for_rounds(2);
+    }
+    atomic_store(&over, 1);
+    join_all(threads, BUSY);
 }
 
 CASE(reads_go_on_without_memory_to_lock)

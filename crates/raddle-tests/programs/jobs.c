@@ -201,6 +201,50 @@ CASE(a_thread_that_stops_itself_stops_all)
     expect_end(child);
 }
 
+static int is_pending(int signal)
+{
+    sigset_t set;
+    GET(sigpending(&set));
+    return sigismember(&set, signal);
+}
+
+static void send_to_itself(int signal)
+{
+    GET(kill(getpid(), signal));
+    int64_t deadline_ns = now_ns() + 20 * SECOND;
+    while (!is_pending(signal)) {
+        CHECK(now_ns() < deadline_ns);
+        usleep(100);
+    }
+}
+
+CASE(stops_and_continuations_discard_each_other)
+{
+    static const int stops[] = {SIGTSTP, SIGTTIN, SIGTTOU};
+    sigset_t all;
+    sigemptyset(&all);
+    sigaddset(&all, SIGCONT);
+    for (int i = 0; i < 3; i++) {
+        sigaddset(&all, stops[i]);
+    }
+    OK(pthread_sigmask(SIG_BLOCK, &all, NULL));
+    make_shared();
+    pthread_t ticker = start(tick, NULL);
+    for (int i = 0; i < 10; i++) {
+        send_to_itself(stops[i % 3]);
+        IS(is_pending(SIGCONT), 0);
+        OK(pthread_kill(pthread_self(), stops[(i + 1) % 3]));
+        OK(pthread_kill(ticker, stops[(i + 2) % 3]));
+        send_to_itself(SIGCONT);
+        for (int stop = 0; stop < 3; stop++) {
+            IS(is_pending(stops[stop]), 0);
+        }
+    }
+    OK(pthread_sigmask(SIG_UNBLOCK, &all, NULL)); /* nothing stops here */
+    atomic_store(&shared->finish, 1);
+    join(ticker);
+}
+
 static int terminal;
 
 /* A shell with a terminal of its own, in a child process that runs `body` and exits. */

@@ -156,26 +156,28 @@ CASE(a_signal_that_has_come_is_handled_before_the_mask_closes)
 
 static sem_t go;
 
-static void *wait_for_one_of_two(void *taken)
+static atomic_int taken;
+
+static void *wait_for_one_of_two(void *unused)
 {
     sigset_t set = set_of(SIGUSR1, SIGUSR2);
-    OK(sigwait(&set, taken));
+    int signal;
+    OK(sigwait(&set, &signal));
+    atomic_store(&taken, signal);
     OK(sem_wait(&go));
-    return NULL;
+    return unused;
 }
 
 CASE(what_a_waiter_leaves_pends_for_the_process)
 {
-    int taken = 0;
     struct timespec soon = {5, 0};
     OK(sem_init(&go, 0, 0));
     mask(SIG_BLOCK, SIGUSR1, SIGUSR2);
-    pthread_t thread = start(wait_for_one_of_two, &taken);
+    pthread_t thread = start(wait_for_one_of_two, NULL);
     let_others_block();
     GET(kill(getpid(), SIGUSR1));
     GET(kill(getpid(), SIGUSR2));
-    let_others_block();
-    IS(taken, SIGUSR1);
+    wait_for(&taken, SIGUSR1);
     sigset_t pending, other = set_of(SIGUSR2, SIGUSR2);
     GET(sigpending(&pending));
     IS(sigismember(&pending, SIGUSR2), 1);

@@ -1,9 +1,13 @@
 /* signalfd: signals read from a descriptor, whoever blocks them, however they are sent. */
 #include "check.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
@@ -161,6 +165,94 @@ CASE(what_a_thread_sends_to_itself_is_there_at_once)
     while (!atomic_load(&stop)) {
     }
     join(sender);
+}
+
+static atomic_int sits, sends;
+static int gate[2];
+
+/* The kernel thread of whoever calls this comes back when somebody opens the gate. */
+static void sit_in_the_kernel(void)
+{
+    pid_t child = GET(vfork());
+    if (child == 0) {
+        char byte;
+        atomic_store(&sits, 1);
+        _exit(read(gate[0], &byte, 1) != 1);
+    }
+    int status;
+    IS(waitpid(child, &status, 0), child);
+    IS(status, 0);
+}
+
+static void *send_and_read_at_once(void *argument)
+{
+    while (!atomic_load(&sits)) {
+        usleep(100);
+    }
+    atomic_store(&sends, 1);
+    OK(pthread_kill(pthread_self(), SIGUSR1));
+    struct signalfd_siginfo info = read_one((int)(long)argument);
+    IS(info.ssi_signo, SIGUSR1);
+    IS(info.ssi_code, SI_TKILL);
+    IS(info.ssi_pid, getpid());
+    return NULL;
+}
+
+static void *send_read_and_open(void *fd)
+{
+    send_and_read_at_once(fd);
+    IS(write(gate[1], "x", 1), 1);
+    return NULL;
+}
+
+static void *open_while_one_sends(void *unused)
+{
+    while (!atomic_load(&sends)) {
+        sched_yield();
+    }
+    IS(write(gate[1], "x", 1), 1);
+    return unused;
+}
+
+/* A kernel lets a thread send itself, for its whole process, what `kill` sends (Linux 6.15). */
+static int kernel_has_own_threads(void)
+{
+    enum { SELF_THREAD = -10000, TO_PROCESS = 2 };
+    return syscall(SYS_pidfd_send_signal, SELF_THREAD, 0, NULL, TO_PROCESS) == 0;
+}
+
+CASE(what_is_sent_while_the_first_thread_sits_in_the_kernel_is_there)
+{
+    if (!kernel_has_own_threads()) {
+        return;
+    }
+    int fd = blocked_descriptor(SIGUSR1, 0, SFD_NONBLOCK);
+    GET(pipe(gate));
+    pthread_t sender = start(send_read_and_open, number(fd));
+    sit_in_the_kernel();
+    join(sender);
+}
+
+static void install_a_filter_that_allows_all(void)
+{
+    struct sock_filter allow = {.code = BPF_RET | BPF_K, .k = SECCOMP_RET_ALLOW};
+    struct sock_fprog program = {.len = 1, .filter = &allow};
+    GET(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    GET(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+}
+
+/* Under a filter, and with an older kernel, only the first kernel thread can make it readable. */
+CASE(others_run_while_a_sender_waits_for_the_first_thread)
+{
+    install_a_filter_that_allows_all();
+    int fd = blocked_descriptor(SIGUSR1, 0, SFD_NONBLOCK);
+    GET(pipe(gate));
+    pthread_t threads[] = {
+        start(send_and_read_at_once, number(fd)),
+        start(open_while_one_sends, NULL),
+    };
+    sit_in_the_kernel();
+    join_all(threads, 2);
 }
 
 static void on_signal(int signal)

@@ -10,6 +10,13 @@ use anyhow::{Context, Result, ensure};
 use raddle_tests::{Missing, Program, RunFolder, Running, find_tool, in_every_mode, status_number};
 use rustix::process::Signal;
 
+mod tracing {
+    raddle_tests::cases! { "traced.c":
+        ends_while_threads_get_stuck,
+        kernel_threads_are_born_as_debuggers_expect,
+    }
+}
+
 const LIMIT: Duration = Duration::from_secs(120);
 /// Instructions that the debugger steps through: the calls and their ways back.
 const STEPS: usize = 500;

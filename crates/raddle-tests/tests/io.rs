@@ -164,6 +164,7 @@ mod disk {
         fork_while_dropped_blocks_are_read,
         reads_go_on_while_carriers_come_and_go,
         a_closed_file_is_let_go,
+        a_closed_file_is_let_go_beside_threads_stuck_in_the_kernel,
     }
 }
 
@@ -173,6 +174,9 @@ mod disk_limits {
         reads_go_on_where_aio_is_refused,
         reads_go_on_where_both_are_refused,
         reads_go_on_where_both_can_be_made_and_not_used,
+        transfers_go_on_when_entering_a_ring_is_refused_from_now_on,
+        transfers_go_on_when_rings_and_contexts_kill_from_now_on,
+        transfers_go_on_when_a_filter_is_refused,
         reads_go_on_without_memory_to_lock,
         seven_hundred_threads_read,
         files_without_a_disk_are_read,

@@ -74,6 +74,7 @@ mod job_control {
         a_continuation_runs_its_handler,
         a_handler_stops_its_process_after_all,
         a_thread_that_stops_itself_stops_all,
+        stops_and_continuations_discard_each_other,
         keys_of_a_terminal_interrupt_and_stop,
         an_interrupt_without_a_handler_ends_the_process,
         a_background_read_stops_until_it_is_in_the_foreground,

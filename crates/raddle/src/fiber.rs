@@ -355,7 +355,8 @@ impl Fiber {
     }
 
     /// Frees the fiber's stack and its locals, although it hasn't ended. Values on the stack aren't
-    /// dropped.
+    /// dropped. One that nobody has switched to never runs. With a thread's first fiber nothing
+    /// happens: [`convert_back`] ends that.
     ///
     /// ```
     /// use raddle::fiber::{self, Fiber};
@@ -388,7 +389,12 @@ impl Fiber {
                 unsafe { Rc::decrement_strong_count(Rc::as_ptr(&self.0)) };
                 Ok(())
             }
-            _ => Ok(()),
+            State::New => {
+                self.0.state.set(State::Ended); // for those who have clones
+                drop(self.0.function.take());
+                Ok(())
+            }
+            State::Suspended | State::Ended => Ok(()),
         }
     }
 }

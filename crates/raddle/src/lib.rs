@@ -40,6 +40,7 @@ pub mod pool {
 /// What is lock-free in light threads, for its models.
 #[cfg(raddle_loom)]
 pub mod light {
+    pub mod follower;
     pub mod token;
 }
 /// What is lock-free in threads' ends, for its models.

@@ -16,10 +16,14 @@
 //! - Stacks are small (64 KiB unless asked otherwise; only what is touched takes memory) and end in
 //!   a guard page.
 //! - No thread-local destructor runs at its end, and `pthread_exit` must not be called.
+//! - Whether a thread panics is known by a thread-local of std's: where a destructor waits while a
+//!   light thread unwinds, [`std::thread::panicking`] is wrong for others on its hosts, whose locks
+//!   may be poisoned for nothing.
 //!
 //! Without the runtime ([`crate::runtime::status`]) hosts are kernel threads; everything works the
 //! same, but a light thread that blocks in libc is replaced after some milliseconds only.
 
+mod follower;
 mod fork;
 mod group;
 mod host;

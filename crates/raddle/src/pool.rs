@@ -149,7 +149,8 @@ impl Pool {
     /// dropped, and the workers that run something are left to themselves.
     ///
     /// What belongs to running work ([`join`], scopes) is finished in any case. On a worker of this
-    /// very pool it doesn't wait: the worker can't see its own end.
+    /// very pool it doesn't wait, since the worker can't see its own end: with [`Pending::Run`] the
+    /// workers run what waits, whatever the time, and then end.
     ///
     /// # Blocking
     /// Blocks the calling thread until all workers have ended or the time is over; without a

@@ -160,6 +160,17 @@ impl Builder {
     }
 
     /// As std wants it.
+    /// std panics where it finds such a name, in the midst of what else belongs to a new thread.
+    pub(crate) fn check_name(&self) -> io::Result<()> {
+        match self.name.as_deref().is_some_and(|name| name.contains('\0')) {
+            true => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a thread's name can't hold a zero byte",
+            )),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn into_std(self) -> std::thread::Builder {
         let mut builder = std::thread::Builder::new();
         if let Some(name) = self.name {
@@ -182,10 +193,8 @@ impl Builder {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] (EAGAIN) if memory or a limit allows no other thread;
     /// [`io::ErrorKind::PermissionDenied`] if this process may not have a thread of that
-    /// [`niceness`](Builder::niceness).
-    ///
-    /// # Panics
-    /// If the name holds a zero byte.
+    /// [`niceness`](Builder::niceness); [`io::ErrorKind::InvalidInput`] if the name holds a zero
+    /// byte.
     pub fn spawn<T: Send + 'static>(
         self,
         f: impl FnOnce() -> T + Send + 'static,
@@ -202,6 +211,7 @@ impl Builder {
         self,
         f: impl FnOnce() -> T + Send,
     ) -> io::Result<JoinHandle<T>> {
+        self.check_name()?;
         let niceness = self.allowed_niceness()?;
         let run = move || {
             become_nice(niceness);
@@ -251,9 +261,6 @@ impl Builder {
     ///
     /// # Errors
     /// As [`Builder::spawn`].
-    ///
-    /// # Panics
-    /// If the name holds a zero byte.
     pub fn spawn_scoped<'scope, 'env, T: Send + 'scope>(
         self,
         scope: &Scope<'scope, 'env>,

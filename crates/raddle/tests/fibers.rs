@@ -144,3 +144,24 @@ fn fibers_of_green_threads_block_and_are_preempted_with_them() {
         assert_eq!(thread.join().unwrap(), 11);
     }
 }
+
+#[test]
+fn one_that_was_deleted_before_it_began_never_runs() {
+    everywhere(|| {
+        let main = fiber::convert_thread().unwrap();
+        let captured = Rc::new(());
+        let (back, held) = (main.clone(), Rc::clone(&captured));
+        let never = Fiber::new(STACK, move || {
+            drop(held);
+            back
+        });
+        let never = never.unwrap();
+        // SAFETY: it has not begun, so nothing refers to its stack.
+        unsafe { never.clone().delete().unwrap() };
+        assert!(never.has_ended());
+        assert_eq!(Rc::strong_count(&captured), 1);
+        assert_eq!(never.switch_to(), Err(Error::Ended));
+        drop(main);
+        fiber::convert_back().unwrap();
+    });
+}

@@ -1,9 +1,11 @@
 //! What is done wrongly, or in the wrong place, is answered by type, and harms nobody.
 
 use raddle::completion::{self, Failure};
+use raddle::engine::Engine;
 use raddle::pool::{Pending, Pool, PoolRef, QueueError, Stats, Task, TaskError, join, queue};
 use raddle::runtime::{Status, status};
 use raddle::thread::SelfJoin;
+use raddle::ums::{self, CompletionList, Context};
 use raddle::{Builder, light};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -66,6 +68,23 @@ fn a_task_does_not_wait_for_one_that_runs_it() {
 }
 
 #[test]
+fn a_scope_whose_thread_tries_to_join_itself_ends_as_others_do() {
+    fn refuses(joined: std::thread::Result<bool>) -> bool {
+        joined.unwrap_err().is::<SelfJoin>()
+    }
+    light::scope(|scope| {
+        let (sender, receiver) = mpsc::channel::<light::ScopedJoinHandle<'_, bool>>();
+        let own = scope.spawn(move || refuses(receiver.recv().unwrap().join()));
+        sender.send(own).unwrap();
+    });
+    raddle::scope(|scope| {
+        let (sender, receiver) = mpsc::channel::<raddle::thread::ScopedJoinHandle<'_, bool>>();
+        let own = scope.spawn(move || refuses(receiver.recv().unwrap().join()));
+        sender.send(own).unwrap();
+    });
+}
+
+#[test]
 fn a_light_thread_joins_who_had_its_stack_before() {
     let threads: Vec<_> = (0..300u32).map(|i| light::spawn(move || i)).collect();
     while !threads.iter().all(light::JoinHandle::is_finished) {
@@ -74,6 +93,31 @@ fn a_light_thread_joins_who_had_its_stack_before() {
     let join = || threads.into_iter().map(|thread| thread.join().unwrap());
     let sum = light::spawn(move || join().sum::<u32>());
     assert_eq!(sum.join().unwrap(), 299 * 150);
+}
+
+#[test]
+fn names_that_the_kernel_cannot_have_are_refused_and_nothing_is_left_of_them() {
+    fn is_refused<T>(made: std::io::Result<T>) -> bool {
+        made.is_err_and(|error| error.kind() == std::io::ErrorKind::InvalidInput)
+    }
+    let named = || Builder::new().name("a\0b");
+    assert!(is_refused(named().spawn(|| ())));
+    raddle::scope(|scope| assert!(is_refused(named().spawn_scoped(&scope, || ()))));
+    if status() == Status::Green {
+        let engine = Engine::builder().carriers(1).build().unwrap();
+        assert!(is_refused(named().engine(&engine).spawn(|| ())));
+        assert_eq!(engine.stats().threads, 0);
+        let list = CompletionList::new().unwrap();
+        let context = Context::new(&list);
+        assert!(is_refused(ums::spawn_with(named(), &context, || ())));
+        assert!(
+            std::thread::spawn(|| ums::current().is_none())
+                .join()
+                .unwrap()
+        );
+        assert_eq!(context.state(), ums::State::New);
+    }
+    assert_eq!(raddle::spawn(|| 5).join().unwrap(), 5);
 }
 
 #[test]

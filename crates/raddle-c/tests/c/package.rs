@@ -5,9 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-const HEADERS: [&str; 5] = [
+const HEADERS: [&str; 6] = [
     "raddle_ums.h",
     "raddle_fiber.h",
+    "raddle_table.h",
     "raddle_engine.h",
     "raddle.h",
     "raddle_policy.h",

@@ -68,6 +68,18 @@ cases! { pools, "tests/programs/pools.c":
     hooks_see_workers_and_work,
 }
 
+cases! { work, "tests/programs/work.c":
+    one_request_cancels_many_tasks,
+    requests_are_waited_for_and_heard_of,
+    tasks_tell_of_their_ends,
+    who_hears_of_a_task_hears_of_its_pools_end,
+    work_that_its_queuer_runs_may_ask_for_its_task,
+    workers_know_their_pool,
+    a_pool_may_be_disposed_of_by_its_own_work,
+    structs_may_be_of_other_versions,
+    work_options_are_checked,
+}
+
 cases! { parking, "tests/programs/parking.c":
     a_permission_is_kept_until_it_is_used,
     a_park_ends_by_word_or_by_time,
@@ -111,6 +123,8 @@ cases! { fibers, "tests/programs/fibers.c":
     fibers_take_turns,
     words_are_each_fibers_own,
     keys_are_bounded,
+    no_later_thread_has_the_fibers_of_one_that_ended,
+    fibers_may_be_deleted_by_destructors_of_thread_locals,
     wrong_use_is_refused,
 }
 

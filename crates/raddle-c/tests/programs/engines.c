@@ -288,7 +288,7 @@ static void kernel_threads_may_use_engines(void) {
 
 static void dead_handles_are_refused(void) {
     raddle_engine engine = one(NULL, NULL), none = {0}, never = {0x1234567890};
-    raddle_engine_counters counters = {sizeof counters, 0, 0, 0};
+    raddle_engine_counters counters = RADDLE_ENGINE_COUNTERS_INIT;
     raddle_thread_options options = RADDLE_THREAD_OPTIONS_INIT;
     raddle_pool_options pool_options = RADDLE_POOL_OPTIONS_INIT;
     raddle_thread thread;
@@ -326,7 +326,7 @@ static void bad_engines_are_refused(void) {
     struct raddle_policy table = in_turn;
     IS(raddle_engine_create(NULL, NULL), -EFAULT);
     IS(raddle_engine_count(engine, NULL), -EFAULT);
-    raddle_engine_counters counters = {sizeof counters - 1, 0, 0, 0};
+    raddle_engine_counters counters = {15, 0, 0, 0};
     IS(raddle_engine_count(engine, &counters), -EINVAL);
     IS(raddle_set_policy(NULL), -EFAULT);
     IS(raddle_set_policy("unfair"), -EINVAL);
@@ -515,7 +515,7 @@ static void states_end_with_their_engines(void) {
 
 static void shares_are_kept(void) {
     raddle_engine_options options = plain;
-    raddle_engine_counters counters = {sizeof counters, 0, 0, 0};
+    raddle_engine_counters counters = RADDLE_ENGINE_COUNTERS_INIT;
     raddle_thread thread;
     options.carriers = 1;
     options.cpu_share = 20;
@@ -538,7 +538,7 @@ static void *names_itself(void *argument) {
 
 static void pools_and_runs_go_to_engines(void) {
     raddle_engine engine = one("fair", NULL);
-    raddle_engine_counters counters = {sizeof counters, 0, 0, 0};
+    raddle_engine_counters counters = RADDLE_ENGINE_COUNTERS_INIT;
     raddle_pool_options pool_options = RADDLE_POOL_OPTIONS_INIT;
     raddle_thread_options options = RADDLE_THREAD_OPTIONS_INIT;
     raddle_completion completion;

@@ -148,6 +148,74 @@ static raddle_fiber *tries_what_is_the_firsts(void *unused) {
     return first;
 }
 
+static raddle_fiber *left;
+
+static raddle_fiber *never(void *unused) { return unused; }
+
+/* Ends as a fiber, and leaves another one. */
+static void *leaves_a_fiber(void *unused) {
+    raddle_fiber *own;
+    OK(raddle_fiber_convert(NULL, &own));
+    OK(raddle_fiber_create(0, never, NULL, &left));
+    return unused;
+}
+
+/* Runs where the one before ran, perhaps with its thread-locals' addresses. */
+static void *finds_a_fiber(void *unused) {
+    raddle_fiber *own;
+    OK(raddle_fiber_convert(NULL, &own));
+    IS(raddle_fiber_switch(left), -EPERM);
+    IS(raddle_fiber_delete(left), -EPERM);
+    IS(raddle_fiber_has_ended(left), -EPERM);
+    OK(raddle_fiber_convert_back());
+    return unused;
+}
+
+static void no_later_thread_has_the_fibers_of_one_that_ended(void) {
+    raddle_thread thread;
+    raddle_thread_options options = RADDLE_THREAD_OPTIONS_INIT;
+    uint32_t kinds[] = {0, RADDLE_KERNEL_THREAD};
+    for (int i = 0; i < 20; i++) {
+        options.flags = kinds[i % 2];
+        OK(raddle_spawn(&thread, &options, leaves_a_fiber, NULL));
+        OK(raddle_join(thread, NULL));
+        OK(raddle_spawn(&thread, &options, finds_a_fiber, NULL));
+        OK(raddle_join(thread, NULL));
+    }
+}
+
+static pthread_key_t at_the_end;
+static int cleaned;
+
+/* A thread's last words come after the destructors of the library's thread-locals. */
+static void cleans_up(void *value) {
+    raddle_fiber *fiber = value;
+    IS(raddle_fiber_has_ended(fiber), 0);
+    OK(raddle_fiber_delete(fiber));
+    OK(raddle_fiber_convert_back());
+    OK(raddle_fiber_convert(NULL, &fiber));
+    OK(raddle_fiber_convert_back());
+    cleaned++;
+}
+
+static void *leaves_it_to_a_destructor(void *unused) {
+    raddle_fiber *own, *other;
+    OK(raddle_fiber_convert(NULL, &own));
+    OK(raddle_fiber_create(0, never, NULL, &other));
+    OK(pthread_setspecific(at_the_end, other));
+    return unused;
+}
+
+static void fibers_may_be_deleted_by_destructors_of_thread_locals(void) {
+    raddle_thread thread;
+    OK(pthread_key_create(&at_the_end, cleans_up));
+    for (int i = 0; i < 3; i++) {
+        OK(raddle_spawn(&thread, NULL, leaves_it_to_a_destructor, NULL));
+        OK(raddle_join(thread, NULL));
+        IS(cleaned, i + 1);
+    }
+}
+
 static void wrong_use_is_refused(void) {
     raddle_fiber *fiber;
     raddle_thread thread;
@@ -188,6 +256,10 @@ static const struct test_case cases[] = {
     {"fibers_take_turns", fibers_take_turns},
     {"words_are_each_fibers_own", words_are_each_fibers_own},
     {"keys_are_bounded", keys_are_bounded},
+    {"no_later_thread_has_the_fibers_of_one_that_ended",
+     no_later_thread_has_the_fibers_of_one_that_ended},
+    {"fibers_may_be_deleted_by_destructors_of_thread_locals",
+     fibers_may_be_deleted_by_destructors_of_thread_locals},
     {"wrong_use_is_refused", wrong_use_is_refused},
 };
 

@@ -327,7 +327,7 @@ static void hooks_see_workers_and_work(void) {
         IS((intptr_t)on_a_worker, 1);
         OK(raddle_pool_queue(pool, is_between, NULL));
     }
-    raddle_pool_counters counters = {sizeof counters, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    raddle_pool_counters counters = RADDLE_POOL_COUNTERS_INIT;
     OK(raddle_pool_count(pool, &counters));
     IS(counters.inlined, 0);
     OK(raddle_pool_dispose(pool, 0, -1));

@@ -8,6 +8,7 @@ use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
 // IORING_SETUP_*
 const CQSIZE: u32 = 1 << 3;
+const COOP_TASKRUN: u32 = 1 << 8;
 const SINGLE_ISSUER: u32 = 1 << 12;
 const DEFER_TASKRUN: u32 = 1 << 13;
 const NO_SQARRAY: u32 = 1 << 16;
@@ -44,6 +45,15 @@ pub(crate) struct Queues {
     waiting: u32,
 }
 
+/// When the kernel does the rest of what was asked, on the ring's thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// In any system call, which it ends if that one waits.
+    Anywhere,
+    /// Where the ring is entered.
+    There,
+}
+
 /// What came of entering a ring.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entered {
@@ -69,10 +79,14 @@ impl Entered {
 impl Queues {
     /// Makes a ring for this thread alone, for so many requests at a time of which the kernel isn't
     /// told, and so many completions that aren't taken.
-    pub(crate) fn make(entries: usize, completions: u32) -> Result<Queues, isize> {
+    pub(crate) fn make(entries: usize, completions: u32, rest: Rest) -> Result<Queues, isize> {
+        let when = match rest {
+            Rest::Anywhere => COOP_TASKRUN,
+            Rest::There => DEFER_TASKRUN,
+        };
         let mut params = RingParams {
             cq_entries: completions,
-            flags: CQSIZE | SINGLE_ISSUER | DEFER_TASKRUN | NO_SQARRAY,
+            flags: CQSIZE | SINGLE_ISSUER | NO_SQARRAY | when,
             ..RingParams::default()
         };
         // SAFETY: the kernel fills a live structure.
@@ -90,6 +104,11 @@ impl Queues {
     /// Gives the ring back to the kernel, which forgets what it was asked for; by its thread.
     pub(crate) fn unmake(self) {
         unregister(self.index);
+        self.unmap();
+    }
+
+    /// Lets go of what is shared with the kernel, which keeps the rest until the thread ends.
+    pub(crate) fn unmap(self) {
         for (address, len) in self.mappings {
             // SAFETY: the ring's own mappings, which nobody uses any more.
             unsafe { mem::unmap(with_exposed_provenance_mut(address), len) };
@@ -240,6 +259,19 @@ impl Queues {
         is_taken
     }
 
+    /// Takes back a request that the kernel doesn't know: its `user_data`.
+    pub(crate) fn take_back(&mut self) -> Option<u64> {
+        let tail = self.tail.load(Ordering::Relaxed);
+        if self.head.load(Ordering::Acquire) == tail {
+            return None;
+        }
+        let last = tail.wrapping_sub(1);
+        self.tail.store(last, Ordering::Release);
+        let at = self.requests.wrapping_add((last & self.mask) as usize);
+        // SAFETY: written by `push`, and nobody else's since.
+        Some(unsafe { at.read() }.user_data)
+    }
+
     /// True if the kernel has taken all requests.
     pub(crate) fn is_told(&self) -> bool {
         self.waiting == 0
@@ -264,6 +296,53 @@ impl Queues {
             self.waiting -= taken as u32;
         }
         taken
+    }
+
+    /// Waits until so many requests below `data` are done, for at most `ns`, and takes nothing.
+    /// True if they are.
+    ///
+    /// # Signal safety
+    /// For a handler on the ring's thread that interrupts anything but a call for the ring.
+    pub(crate) fn finish(&self, requests: u32, below: u64, ns: u64) -> bool {
+        let (count, done) = self.done_below(below);
+        if done < requests {
+            self.wait_for(count + requests - done, ns);
+        }
+        self.done_below(below).1 >= requests
+    }
+
+    /// How many requests are done that nobody has taken, and how many of them are below `data`.
+    fn done_below(&self, below: u64) -> (u32, u32) {
+        let head = self.done_head.load(Ordering::Relaxed);
+        let count = self.done_tail.load(Ordering::Acquire).wrapping_sub(head);
+        let is_below = |&at: &u32| {
+            let at = head.wrapping_add(at) & self.done_mask;
+            // SAFETY: the kernel has filled this place.
+            unsafe { self.done.wrapping_add(at as usize).read() }.user_data < below
+        };
+        (count, (0..count).filter(is_below).count() as u32)
+    }
+
+    fn wait_for(&self, minimum: u32, ns: u64) {
+        let (index, flags) = (self.index, GETEVENTS | WITH_TIME | REGISTERED);
+        let time = Timespec::from_ns(ns);
+        let arg = EventsArg {
+            time: (&raw const time).expose_provenance() as u64,
+            ..EventsArg::default()
+        };
+        let (at, len) = (&raw const arg, size_of::<EventsArg>());
+        // SAFETY: nothing is submitted; the kernel reads live structures.
+        unsafe {
+            sys!(
+                nr::__NR_io_uring_enter,
+                index,
+                0usize,
+                minimum,
+                flags,
+                at,
+                len
+            )
+        };
     }
 
     /// Takes what is said of one request: its `user_data` and its result.

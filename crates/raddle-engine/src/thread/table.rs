@@ -327,6 +327,8 @@ impl ThreadTable {
                 }
             }
         }
+        // One that began or ended as the parent forked may have been counted, but not seen here.
+        self.live.store(1, Ordering::Relaxed);
     }
 }
 

@@ -23,7 +23,7 @@ use crate::boundary::{Frame, Outcome};
 use crate::user;
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::TID_BASE;
-use raddle_engine::{Carrier, ENGINE, Thread, kthread};
+use raddle_engine::{Carrier, ENGINE, Thread, ending, kthread};
 use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 
 /// `sizeof(struct robust_list_head)`.
@@ -166,6 +166,9 @@ fn mark(address: usize, tid: u32, pending: bool) -> Result<u32, isize> {
 /// `exit_group(2)`.
 pub extern "C" fn exit_group(_: &Frame) -> Outcome {
     process_ends();
+    if ENGINE.is_started() {
+        ending::prepare();
+    }
     Outcome::PASS
 }
 

@@ -1,8 +1,8 @@
 //! Dispositions: what the program asked for, and what the kernel is told.
 
-use super::entry;
-use super::{SIGNALS, bit};
-use core::sync::atomic::{AtomicU64, Ordering};
+use super::stops::{self, STOPS};
+use super::{LIBC_INTERNAL, SIGNALS, bit, entry};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::POKE;
 use raddle_sched::SpinLock;
@@ -42,30 +42,11 @@ static ACTIONS: SpinLock<[SigAction; SIGNALS as usize + 1]> = SpinLock::new(
 /// them, so the runtime's handler is installed and decides.
 static WATCHED: AtomicU64 = AtomicU64::new(0);
 
-/// SIGTSTP, SIGTTIN, SIGTTOU.
-pub const STOPS: u64 = bit(20) | bit(21) | bit(22);
-
-/// Stop signals with their default action. Written with the actions, read in the signal handler.
-static STOPPING: AtomicU64 = AtomicU64::new(0);
-
-/// Those of them that have been recorded and not acted upon. The kernel has one of a kind pending
-/// at a time, and none after SIGCONT; a call on a terminal, which restarts, sends many.
-static ON_THEIR_WAY: AtomicU64 = AtomicU64::new(0);
-
-/// True if a stop by `signal` is on its way already; else it is from now on. In the signal handler.
-pub fn stops_already(signal: u32) -> bool {
-    let stop = bit(signal) & STOPPING.load(Ordering::Relaxed);
-    stop != 0 && ON_THEIR_WAY.fetch_or(stop, Ordering::Relaxed) & stop != 0
-}
-
-/// These stop signals have been taken.
-pub fn stops_no_more(signals: u64) {
-    ON_THEIR_WAY.fetch_and(!signals, Ordering::Relaxed);
-}
+/// 1 while all that is watched may be so because libc blocked everything for a moment.
+static LIBC_BLOCKED: AtomicU32 = AtomicU32::new(0);
 
 /// After a stop: the signal is the runtime's again.
 pub fn take_back(signal: u32) {
-    stops_no_more(STOPS);
     tell_kernel(signal, &get(signal));
 }
 
@@ -81,8 +62,9 @@ pub fn set(signal: u32, action: &SigAction) -> SigAction {
     old
 }
 
-/// Copies the kernel's dispositions; `mask` is what the only thread blocks.
+/// Copies the kernel's dispositions; `mask` is what the only thread blocks, in libc perhaps.
 pub fn adopt(mask: u64) {
+    LIBC_BLOCKED.store(u32::from(mask & LIBC_INTERNAL != 0), Ordering::Relaxed);
     for signal in 1..=SIGNALS {
         let mut action = NONE;
         // SAFETY: the kernel fills a live structure.
@@ -105,11 +87,27 @@ pub fn adopt(mask: u64) {
 
 /// Sees to it that the kernel doesn't act by default on signals that a thread blocks.
 pub fn watch(blocked: u64) {
-    let fresh = blocked & !WATCHED.fetch_or(blocked, Ordering::Relaxed) & !super::UNBLOCKABLE;
-    for signal in 1..=SIGNALS {
-        if fresh & bit(signal) != 0 {
-            tell_kernel(signal, &get(signal));
-        }
+    if blocked & !WATCHED.load(Ordering::Relaxed) != 0 {
+        let fresh = blocked & !WATCHED.fetch_or(blocked, Ordering::Relaxed);
+        tell_kernel_of(fresh & !super::UNBLOCKABLE);
+    }
+}
+
+/// libc has blocked everything for a moment, and gives the thread its mask back. If that moment is
+/// the one in which signals were taken over, stop signals that nobody blocks are the kernel's from
+/// now on. Those that end the process are not: locks are to be left first.
+pub fn libc_opens(mask: u64) {
+    watch(mask);
+    if LIBC_BLOCKED.load(Ordering::Relaxed) != 0 && LIBC_BLOCKED.swap(0, Ordering::Relaxed) != 0 {
+        let open = STOPS & !mask;
+        WATCHED.fetch_and(!open, Ordering::Relaxed);
+        tell_kernel_of(open);
+    }
+}
+
+fn tell_kernel_of(set: u64) {
+    for signal in (1..=SIGNALS).filter(|&signal| set & bit(signal) != 0) {
+        tell_kernel(signal, &get(signal));
     }
 }
 
@@ -118,19 +116,15 @@ fn tell_kernel(signal: u32, action: &SigAction) {
         return;
     }
     const FAULTS: u64 = bit(7) | bit(11); // what an access to the program's memory may raise
+    const CONT: u64 = bit(18); // what discards stops
     let is_poke = signal as usize == POKE;
-    let watched = (WATCHED.load(Ordering::Relaxed) | FAULTS) & bit(signal) != 0;
+    let watched = (WATCHED.load(Ordering::Relaxed) | FAULTS | CONT) & bit(signal) != 0;
     let ours = match action.handler {
         DEFAULT => watched,
         IGNORE => false,
         _ => true,
     } || matches!(signal as usize, POKE | PREEMPT);
-    stops_no_more(bit(signal));
-    if action.handler == DEFAULT {
-        STOPPING.fetch_or(bit(signal) & STOPS, Ordering::Relaxed);
-    } else {
-        STOPPING.fetch_and(!bit(signal), Ordering::Relaxed);
-    }
+    stops::note_action(signal, action.handler == DEFAULT);
     // Without a handler of the program's no call is interrupted.
     let restart = if signal as usize == PREEMPT || action.handler == DEFAULT && !is_poke {
         SA_RESTART

@@ -2,7 +2,9 @@
 
 use super::delivery::deliverable;
 use super::routing::{self, process_pending};
-use super::{SI_TKILL, SIGNALS, UNBLOCKABLE, actions, bit, deliver, is_virtual, kept};
+use super::stops::{self, JOB_CONTROL};
+use super::{LIBC_INTERNAL, SI_TKILL, SIGNALS, UNBLOCKABLE};
+use super::{actions, bit, deliver, is_virtual, kept};
 use crate::boundary::{Frame, Outcome};
 use crate::ids;
 use crate::time::relative_deadline;
@@ -17,9 +19,6 @@ use raddle_sys::{err, errno, nr, sys};
 
 /// The code of a signal that `kill` sent.
 const SI_USER: i32 = 0;
-/// Signals 32 and 33: only libc's own "block everything" names them.
-const LIBC_INTERNAL: u64 = bit(32) | bit(33);
-
 /// `rt_sigaction(2)`.
 pub extern "C" fn rt_sigaction(frame: &Frame) -> Outcome {
     let signal = frame.rdi as u32;
@@ -77,8 +76,12 @@ pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
             2 => set,
             _ => return Outcome::of(err(errno::EINVAL)),
         } & !UNBLOCKABLE;
-        if new & !old != 0 && set & LIBC_INTERNAL == 0 {
-            actions::watch(new & !old);
+        if set & LIBC_INTERNAL == 0 {
+            if old & LIBC_INTERNAL != 0 {
+                actions::libc_opens(new);
+            } else if new & !old != 0 {
+                actions::watch(new & !old);
+            }
         }
         set_mask(thread, new);
     }
@@ -160,6 +163,9 @@ pub extern "C" fn sigaltstack(frame: &Frame) -> Outcome {
 pub extern "C" fn kill(frame: &Frame) -> Outcome {
     let signal = frame.rsi as u32;
     if !is_for_us(frame.rdi as u32, signal) {
+        if is_virtual() && frame.rdi as u32 == ENGINE.pid.load(Ordering::Relaxed) {
+            stops::before_kill(signal);
+        }
         return ids::of_process(frame);
     }
     routing::to_process(&from_ourselves(signal, SI_USER));
@@ -184,7 +190,6 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
 /// True if `id` is this process and the signal is one that is routed in user space: what stops and
 /// continues processes is the kernel's, and so is what a descriptor reads.
 fn is_for_us(id: u32, signal: u32) -> bool {
-    const JOB_CONTROL: u64 = bit(18) | bit(20) | bit(21) | bit(22);
     let routed = !(UNBLOCKABLE | LIBC_INTERNAL | JOB_CONTROL);
     is_virtual()
         && ENGINE.is_started()
@@ -257,7 +262,8 @@ fn queue(thread: &Thread, info: &SigInfo) -> Outcome {
         return Outcome::of(err(errno::EINVAL));
     }
     if signal != 0 {
-        routing::to_thread(thread, info);
+        routing::to_thread(thread, &stops::sent(info));
+        kept::wait_for_first(bit(signal));
     }
     Outcome::of(0)
 }
@@ -334,7 +340,7 @@ fn wait_for(set: u64, deadline_ns: u64, info_to: usize) -> isize {
     loop {
         routing::route();
         if let Some(info) = routing::take(thread, set) {
-            actions::stops_no_more(bit(info.signo as u32));
+            stops::no_more(bit(info.signo as u32));
             return match tell(info_to, &info).value() {
                 Some(0) | None => info.signo as isize,
                 Some(errno) => errno,

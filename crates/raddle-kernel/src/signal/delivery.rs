@@ -4,7 +4,7 @@ use super::actions::{self, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK, SA_RESETHAND
 use super::entry::{Moved, raddle_enter_handler, raddle_handler_returned, raddle_resume};
 use super::kept;
 use super::routing::{self, process_pending};
-use super::{UNBLOCKABLE, bit, poke, preemption};
+use super::{UNBLOCKABLE, bit, poke, preemption, stops};
 use crate::boundary::interrupted_pass;
 use crate::credentials;
 use core::sync::atomic::Ordering;
@@ -155,7 +155,7 @@ unsafe fn next(frame: *mut Moved, thread: &Thread) -> ! {
         let action = actions::get(signal);
         match action.handler {
             IGNORE => {}
-            DEFAULT if routing::is_stale(&info) => {}
+            DEFAULT if stops::is_stale(&info) => {}
             DEFAULT => routing::default_action(signal),
             // SAFETY: the caller's frame.
             _ => unsafe { enter(frame, thread, &info, &action) },

@@ -13,7 +13,7 @@
 //!
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
-use super::{delivery, preemption};
+use super::{bit, delivery, preemption, stops};
 use crate::boundary::is_pass;
 use crate::futex::robust;
 use crate::{process, user};
@@ -22,7 +22,7 @@ use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::{self, POKE};
-use raddle_engine::{Carrier, ENGINE, metronome, plugins};
+use raddle_engine::{Carrier, ENGINE, metronome, pages, plugins};
 use raddle_sys::abi::{SigInfo, UContext};
 use raddle_sys::{nr, sys};
 
@@ -117,6 +117,9 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         return; // a helper that was poked, or a vfork child
     }
     let carrier = Carrier::current();
+    if signal as usize == PREEMPT {
+        pages::let_go(carrier);
+    }
     let makes_child = carrier.child_shares.load(Ordering::Relaxed) != 0;
     if signal as usize == POKE && !makes_child {
         context.sigmask = kept::mask();
@@ -210,7 +213,11 @@ fn preempt(carrier: &Carrier, info: &SigInfo, context: &mut UContext, in_user: b
 }
 
 fn record(carrier: &Carrier, info: &SigInfo) {
-    if info.signo as usize != POKE && !actions::stops_already(info.signo as u32) {
+    if bit(info.signo as u32) & stops::JOB_CONTROL != 0 {
+        if let Some(info) = stops::arrives(info) {
+            carrier.arrivals.push(&info);
+        }
+    } else if info.signo as usize != POKE {
         carrier.arrivals.push(info);
     }
     carrier.attention.store(1, Ordering::Relaxed);

@@ -23,15 +23,17 @@
 
 use super::{SI_TKILL, UNBLOCKABLE, bit, is_virtual, poke, routing, set_kernel_mask};
 use crate::boundary::{Frame, Outcome};
+use crate::futex;
 use core::ptr::with_exposed_provenance;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::clock;
 use raddle_engine::helpers::POKE;
 use raddle_engine::signals::{Form, SignalQueue};
+use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::abi::SigInfo;
-use raddle_sys::{is_err, nr, sys};
+use raddle_sys::{err, errno, is_err, nr, sys};
 
 /// Signals that carriers must be able to get.
 const OWN: u64 = bit(POKE as u32) | bit(PREEMPT as u32);
@@ -44,6 +46,8 @@ static KEPT: AtomicU64 = AtomicU64::new(0);
 /// What the first kernel thread is to queue. Set after the push, cleared by that thread.
 static WAITING: AtomicU64 = AtomicU64::new(0);
 static FOR_FIRST: SignalQueue = SignalQueue::new();
+/// Raised by that thread each time: what others wait on.
+static QUEUED: AtomicU32 = AtomicU32::new(0);
 
 /// The kernel's mask of a carrier.
 #[inline(always)]
@@ -79,6 +83,7 @@ fn keep_early(read: u64) {
     KEPT.fetch_or(nobodys, Ordering::SeqCst);
     tell_carriers();
     routing::reconsider(nobodys);
+    wait_for_first(nobodys);
     for signal in (1..=super::SIGNALS).filter(|&signal| nobodys & bit(signal) != 0) {
         if routing::is_accepted(signal) {
             release(bit(signal));
@@ -113,31 +118,77 @@ pub fn keep(info: &SigInfo) -> bool {
 }
 
 /// Queues a signal to the process as it came. What says that the kernel or `kill` sent it may be
-/// queued by the first kernel thread only: another one leaves it to that.
+/// queued in two ways only: to oneself, which newer kernels take for the whole process (Linux 6.15),
+/// and by the first kernel thread, which another one leaves it to.
 fn give_back(info: &SigInfo) -> bool {
     let restricted = info.code >= 0 || info.code == SI_TKILL;
     let pid = ENGINE.pid.load(Ordering::Relaxed);
     if !restricted || Carrier::current().kernel_tid.load(Ordering::Relaxed) == pid {
         return queue(info);
     }
+    match queue_to_oneself(info) {
+        result if !is_err(result) => return true,
+        FULL => return false,
+        _ => {}
+    }
     if !FOR_FIRST.push(info, Form::Each, false) {
         return false;
     }
     WAITING.fetch_or(bit(info.signo as u32), Ordering::SeqCst);
     poke(pid);
-    wait_for_first(bit(info.signo as u32));
     true
+}
+
+/// The kernel's queue is full.
+const FULL: isize = err(errno::EAGAIN);
+
+/// Queues a signal to the process by the calling kernel thread's own id. Not under a filter of
+/// system calls, which may not know this one: that looks like an older kernel.
+fn queue_to_oneself(info: &SigInfo) -> isize {
+    const SELF_THREAD: isize = -10000;
+    const TO_PROCESS: usize = 2;
+    let at = core::ptr::from_ref(info);
+    let queue = || {
+        // SAFETY: the kernel reads a live structure.
+        unsafe {
+            let nr = nr::__NR_pidfd_send_signal;
+            sys!(nr, SELF_THREAD, info.signo, at, TO_PROCESS)
+        }
+    };
+    ENGINE
+        .filters
+        .unless_any(queue)
+        .unwrap_or(err(errno::ENOSYS))
 }
 
 /// Waits until the first kernel thread has queued the signals of `set`: who sent one, or makes a
 /// descriptor for them, may read it at once without waiting. One that sits in the kernel and can't
 /// come does it later.
-fn wait_for_first(set: u64) {
+///
+/// # Blocking
+/// The running thread, two seconds at most.
+#[inline(always)]
+pub fn wait_for_first(set: u64) {
+    if WAITING.load(Ordering::SeqCst) & set != 0 {
+        wait_while_waiting(set);
+    }
+}
+
+#[cold]
+fn wait_while_waiting(set: u64) {
     const PATIENCE_NS: u64 = 2_000_000_000;
+    const ANY: u32 = u32::MAX;
     let until_ns = clock::now_ns() + PATIENCE_NS;
-    while WAITING.load(Ordering::SeqCst) & set != 0 && clock::now_ns() < until_ns {
-        // SAFETY: no memory is involved.
-        unsafe { sys!(nr::__NR_sched_yield) };
+    let address = QUEUED.as_ptr().expose_provenance();
+    loop {
+        let seen = QUEUED.load(Ordering::SeqCst);
+        if WAITING.load(Ordering::SeqCst) & set == 0 {
+            return;
+        }
+        let result = futex::wait(address, seen, ANY, until_ns, WaitKind::Signal);
+        if result == err(errno::EINTR) || result == err(errno::ETIMEDOUT) {
+            return;
+        }
     }
 }
 
@@ -186,6 +237,8 @@ fn queue_waiting() {
             left |= u64::from(FOR_FIRST.holds(signal)) << (signal - 1);
         }
     }
+    QUEUED.fetch_add(1, Ordering::SeqCst);
+    futex::wake(QUEUED.as_ptr().expose_provenance(), usize::MAX, u32::MAX);
 }
 
 /// Somebody accepts the signals of `set`, from now on or for a moment.

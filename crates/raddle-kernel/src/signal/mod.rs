@@ -22,6 +22,7 @@ pub mod entry;
 pub mod kept;
 pub mod preemption;
 pub mod routing;
+pub mod stops;
 pub mod timers;
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -49,6 +50,9 @@ const SI_TKILL: i32 = -6;
 
 /// SIGKILL and SIGSTOP, which nobody blocks or handles.
 pub const UNBLOCKABLE: u64 = bit(9) | bit(19);
+
+/// Signals 32 and 33: only libc's own "block everything" names them.
+const LIBC_INTERNAL: u64 = bit(32) | bit(33);
 
 static VIRTUAL: AtomicU32 = AtomicU32::new(0);
 

@@ -8,38 +8,39 @@
 
 use super::actions::{self, DEFAULT, IGNORE};
 use super::kept;
-use super::timers::{self, SI_TIMER, Target};
-use super::{SI_TKILL, bit, poke};
-use crate::descriptors::is_in_background;
+use super::timers::{self, Target};
+use super::{SI_TKILL, bit, poke, stops};
 use crate::futex::robust;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use raddle_engine::helpers::POKE;
-use raddle_engine::signals::{Form, SignalQueue};
+use raddle_engine::signals::{CommonSignals, Form, Passed, SI_TIMER};
 use raddle_engine::thread::Life;
 use raddle_engine::{Carrier, ENGINE, Thread};
 use raddle_sched::Wake;
 use raddle_sys::abi::{SigInfo, Timespec};
 use raddle_sys::{is_err, nr, sys};
 
-/// Pending for the process: nobody accepted it yet. Set by routers, cleared by who takes one.
-static PENDING: AtomicU64 = AtomicU64::new(0);
-static QUEUE: SignalQueue = SignalQueue::new();
+/// Pending for the process: nobody accepted it yet.
+static COMMON: CommonSignals = CommonSignals::new();
 
 /// Signals pending for the process.
 #[inline(always)]
 pub fn process_pending() -> u64 {
-    PENDING.load(Ordering::Acquire)
+    COMMON.pending()
 }
-
-/// First real-time signal: from here on every instance is queued.
-pub const FIRST_QUEUED: u32 = 32;
 
 /// Forgets what is pending for the process.
 pub fn reset() {
     // SAFETY: called in the child of a fork, which has one thread.
-    unsafe { QUEUE.break_locks() };
-    PENDING.store(0, Ordering::Relaxed);
-    QUEUE.clear();
+    unsafe { COMMON.reset() };
+}
+
+/// Drops what pends of `signal`, for the process or for a thread, and fits.
+pub fn discard(signal: u32, fits: fn(&SigInfo) -> bool) {
+    COMMON.discard(signal, fits);
+    for thread in ENGINE.threads.iter() {
+        thread.signals.discard(signal, fits);
+    }
 }
 
 /// Routes everything that arrived on this carrier. Not on a lock's critical path; takes locks.
@@ -84,15 +85,19 @@ pub fn to_process(info: &SigInfo) {
         Target::Thread(thread) => return to_thread(thread, info),
         Target::Nobody => return,
     }
-    let action = actions::get(signal);
-    if action.handler == IGNORE {
+    if !stops::takes_effect(info) || actions::get(signal).handler == IGNORE {
         return;
     }
     // What nobody takes is kept for a sigwait, even if it is ignored by default, as in Linux.
     // One that ends refuses it, and isn't found again.
     while let Some(thread) = accepting(signal) {
-        if give(thread, info, true) {
+        if drops(thread, signal) {
             return;
+        }
+        match COMMON.pass(signal, || post(thread, info, true)) {
+            Passed::Given => return tell(thread, signal, true),
+            Passed::Refused => {}
+            Passed::Late => return hold_here(info),
         }
     }
     hold(info);
@@ -106,22 +111,26 @@ fn hold(info: &SigInfo) {
 
 /// As [`hold`], in user space.
 pub fn hold_here(info: &SigInfo) {
-    let signal = info.signo as u32;
-    let already = PENDING.load(Ordering::Relaxed) & bit(signal) != 0;
-    QUEUE.push(info, form(info), already);
-    PENDING.fetch_or(bit(signal), Ordering::SeqCst);
+    COMMON.post(info, Form::of(info));
     // Who opened its mask since the last look found nothing pending.
-    give_pending(signal);
+    give_pending(info.signo as u32);
 }
 
-/// Gives what pends for the process to who accepts it, if anybody does: who waits for a carrier
-/// looks at what is his own when he runs, and not at that.
+/// Gives the first that pends for the process to who accepts it, if anybody does: who waits for a
+/// carrier looks at what is his own when he runs, and not at that. Then he looks at the others, or
+/// passes them on.
 fn give_pending(signal: u32) {
     while process_pending() & bit(signal) != 0
-        && is_accepted(signal)
-        && let Some(info) = take_common(bit(signal))
+        && let Some(thread) = accepting(signal)
     {
-        to_process(&info);
+        let mut is_dropped = false;
+        let is_given = COMMON.give(signal, |info| {
+            is_dropped = drops(thread, signal);
+            is_dropped || post(thread, info, true)
+        });
+        if is_given && !is_dropped {
+            return tell(thread, signal, true);
+        }
     }
 }
 
@@ -141,15 +150,6 @@ pub fn reconsider(set: u64) {
                 break; // the kernel's queue is full
             }
         }
-    }
-}
-
-/// How a signal's details are kept: always for the real-time signals.
-fn form(info: &SigInfo) -> Form {
-    match info.code {
-        SI_TIMER => Form::Expiry,
-        _ if info.signo as u32 >= FIRST_QUEUED => Form::Each,
-        _ => Form::Once,
     }
 }
 
@@ -176,49 +176,56 @@ fn accepting<'a>(signal: u32) -> Option<&'a Thread> {
 
 /// A thread-directed signal: queued, and the thread told.
 pub fn to_thread(thread: &Thread, info: &SigInfo) {
-    give(thread, info, false);
+    let signal = info.signo as u32;
+    if !stops::takes_effect(info) || drops(thread, signal) {
+        return;
+    }
+    let is_blocked = blocks(thread, signal) && !awaits(thread, signal);
+    if is_blocked && kept::is_read(signal) && !is_accepted(signal) {
+        hold(info);
+    } else if post(thread, info, false) {
+        tell(thread, signal, false);
+    }
 }
 
-/// Leaves a signal with a thread; `is_shared` says that it came for the process. False if the
-/// thread ends.
-fn give(thread: &Thread, info: &SigInfo, is_shared: bool) -> bool {
-    let signal = info.signo as u32;
+fn awaits(thread: &Thread, signal: u32) -> bool {
+    thread.signals.awaited.load(Ordering::SeqCst) & bit(signal) != 0
+}
+
+fn blocks(thread: &Thread, signal: u32) -> bool {
+    thread.signals.mask.load(Ordering::SeqCst) & bit(signal) != 0
+}
+
+/// True if `signal` is nothing to the thread.
+fn drops(thread: &Thread, signal: u32) -> bool {
+    let handler = actions::get(signal).handler;
+    let is_ignored = handler == IGNORE || handler == DEFAULT && actions::ignored_by_default(signal);
+    is_ignored && !awaits(thread, signal) && !blocks(thread, signal)
+}
+
+/// Queues a signal for a thread; the rest is [`tell`]'s. False if the thread ends.
+fn post(thread: &Thread, info: &SigInfo, is_shared: bool) -> bool {
     let signals = &thread.signals;
-    let action = actions::get(signal);
-    let awaited = thread.signals.awaited.load(Ordering::SeqCst) & bit(signal) != 0;
-    let blocked = thread.signals.mask.load(Ordering::Relaxed) & bit(signal) != 0;
-    let dropped = action.handler == IGNORE
-        || action.handler == DEFAULT && actions::ignored_by_default(signal);
-    if dropped && !awaited && !blocked {
-        return true;
-    }
-    if blocked && !awaited && kept::is_read(signal) && accepting(signal).is_none() {
-        hold(info);
-        return true;
-    }
     let own = signals.pending.load(Ordering::Relaxed) & !signals.shared.load(Ordering::Relaxed);
-    let form = match is_shared && own & bit(signal) != 0 {
+    let form = match is_shared && own & bit(info.signo as u32) != 0 {
         true => Form::Each, // one of its own that looks the same is another
-        false => form(info),
+        false => Form::of(info),
     };
-    let is_live = || thread.life() == Life::Live;
-    if !signals.post(info, form, is_shared, is_live) {
-        return false;
-    }
+    signals.post(info, form, is_shared, || thread.life() == Life::Live)
+}
+
+/// Tells a thread of a signal that it has been left.
+fn tell(thread: &Thread, signal: u32, is_shared: bool) {
     if accepts(thread, signal) {
         notify(thread);
     } else if is_shared {
         pass_on(thread, bit(signal));
     }
-    true
 }
 
 /// True if the thread takes `signal` if it comes now.
 fn accepts(thread: &Thread, signal: u32) -> bool {
-    let signals = &thread.signals;
-    let awaited = signals.awaited.load(Ordering::SeqCst);
-    let open = !signals.mask.load(Ordering::SeqCst);
-    (awaited | open) & bit(signal) != 0 && thread.life() == Life::Live
+    (awaits(thread, signal) || !blocks(thread, signal)) && thread.life() == Life::Live
 }
 
 /// `thread` takes none of `set` any more: what it had of them for the process is another's.
@@ -233,10 +240,14 @@ pub fn pass_on(thread: &Thread, set: u64) {
 #[cold]
 fn pass_on_some(thread: &Thread, left: u64) {
     for signal in (1..=super::SIGNALS).filter(|&signal| left & bit(signal) != 0) {
-        while !accepts(thread, signal)
-            && let Some(info) = thread.signals.take_shared(signal)
-        {
-            to_process(&info);
+        if kept::is_read(signal) {
+            while !accepts(thread, signal)
+                && let Some(info) = thread.signals.take_shared(signal)
+            {
+                to_process(&info);
+            }
+        } else {
+            COMMON.take_back(&thread.signals, signal, || !accepts(thread, signal));
         }
         if accepts(thread, signal) {
             notify(thread); // it has opened its mask again
@@ -271,44 +282,25 @@ fn notify(thread: &Thread) {
 
 /// Takes one pending signal of `wanted` for `thread`: its own first, then the process's.
 pub fn take(thread: &Thread, wanted: u64) -> Option<SigInfo> {
-    let info = take_own(thread, wanted).or_else(|| take_common(wanted))?;
+    let info = take_any(thread, wanted)?;
     timers::taken(&info);
     Some(info)
 }
 
-fn take_own(thread: &Thread, wanted: u64) -> Option<SigInfo> {
+fn take_any(thread: &Thread, wanted: u64) -> Option<SigInfo> {
+    let own = || thread.signals.pending.load(Ordering::Acquire);
     loop {
-        let hits = thread.signals.pending.load(Ordering::Acquire) & wanted;
-        if hits == 0 {
-            return None;
-        }
-        let taken = thread.signals.take(first(hits));
-        if taken.is_some() {
+        let taken = match own() & wanted {
+            0 => match process_pending() & wanted {
+                0 => return None,
+                hits => COMMON.take(&thread.signals, first(hits)),
+            },
+            hits => thread.signals.take(first(hits)),
+        };
+        // Else another thread was faster, or it had been discarded.
+        if taken.is_some_and(|info| !stops::is_over(&info)) {
             return taken;
         }
-    }
-}
-
-fn take_common(wanted: u64) -> Option<SigInfo> {
-    loop {
-        let hits = process_pending() & wanted;
-        if hits == 0 {
-            return None;
-        }
-        let signal = first(hits);
-        let before = PENDING.fetch_and(!bit(signal), Ordering::AcqRel);
-        if before & bit(signal) == 0 {
-            continue; // another thread was faster
-        }
-        let (info, more) = QUEUE.take(signal);
-        if more {
-            PENDING.fetch_or(bit(signal), Ordering::AcqRel);
-        }
-        let info = info.unwrap_or(SigInfo {
-            signo: signal as i32,
-            ..SigInfo::EMPTY
-        });
-        return Some(info);
     }
 }
 
@@ -323,7 +315,7 @@ pub fn lend_pending() {
     let blocked = thread.signals.mask.load(Ordering::Relaxed);
     for signal in 1..=super::SIGNALS {
         let wanted = blocked & bit(signal);
-        while let Some(info) = take_own(thread, wanted).or_else(|| take_common(wanted)) {
+        while let Some(info) = take_any(thread, wanted) {
             if info.code == SI_TIMER {
                 thread.signals.post(&info, Form::Each, true, || true);
                 break;
@@ -366,60 +358,18 @@ fn first(set: u64) -> u32 {
     set.trailing_zeros() + 1
 }
 
-/// True for a stop that a terminal asked for while the process was in its background, if it isn't
-/// any more: the call was restarted again and again until the process stopped, and one of its
-/// signals may have been on its way to a handler all the while. No call depends on it.
-pub fn is_stale(info: &SigInfo) -> bool {
-    const TTIN: i32 = 21;
-    const TTOU: i32 = 22;
-    const BY_KERNEL: i32 = 0x80;
-    const NOCTTY_CLOEXEC: usize = 0o2000400;
-    if !matches!(info.signo, TTIN | TTOU) || info.code != BY_KERNEL {
-        return false;
-    }
-    // SAFETY: a path that lives, and a descriptor that nobody else knows.
-    let is_stale = unsafe {
-        let fd = sys!(nr::__NR_open, c"/dev/tty".as_ptr(), NOCTTY_CLOEXEC);
-        if is_err(fd) {
-            return false;
-        }
-        let is_stale = !is_in_background(fd as usize);
-        sys!(nr::__NR_close, fd);
-        is_stale
-    };
-    if is_stale {
-        actions::stops_no_more(bit(info.signo as u32));
-    }
-    is_stale
-}
-
 /// Does what the kernel does by default: the process dies of the signal, or stops.
 pub fn default_action(signal: u32) {
     if actions::ignored_by_default(signal) {
         return;
     }
+    if bit(signal) & stops::STOPS != 0 {
+        return stops::stop(signal);
+    }
     let pid = ENGINE.pid.load(Ordering::Relaxed);
     let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
-    // SAFETY: signals this very kernel thread.
-    let raise = || unsafe { sys!(nr::__NR_tgkill, pid, own, signal) };
-    if bit(signal) & actions::STOPS == 0 {
-        robust::process_ends();
-        actions::surrender(signal);
-        raise();
-        return;
-    }
-    // It pends before the kernel may act on it: so if another kernel thread causes the stop in
-    // this moment, SIGCONT discards ours, and the process doesn't stop twice.
-    const BLOCK: usize = 0;
-    const SETMASK: usize = 2;
-    let (only, mut mask) = (bit(signal), 0u64);
-    let change = |how: usize, to: *const u64, old: *mut u64| {
-        // SAFETY: the kernel reads and fills live words.
-        unsafe { sys!(nr::__NR_rt_sigprocmask, how, to, old, 8usize) }
-    };
-    change(BLOCK, &raw const only, &raw mut mask);
-    raise();
+    robust::process_ends();
     actions::surrender(signal);
-    change(SETMASK, &raw const mask, core::ptr::null_mut()); // stops here
-    actions::take_back(signal);
+    // SAFETY: signals this very kernel thread.
+    unsafe { sys!(nr::__NR_tgkill, pid, own, signal) };
 }

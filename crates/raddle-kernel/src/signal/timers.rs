@@ -9,13 +9,12 @@ use super::{actions, bit, is_virtual};
 use crate::boundary::{Frame, Outcome};
 use crate::{clocks, scheduling, user};
 use core::ptr::with_exposed_provenance_mut;
+use raddle_engine::signals::SI_TIMER;
 use raddle_engine::{ENGINE, Thread};
 use raddle_sched::SpinLock;
 use raddle_sys::abi::{SigEvent, SigInfo};
 use raddle_sys::{err, errno, is_err, nr, sys};
 
-/// `si_code` of a timer's signal.
-pub const SI_TIMER: i32 = -2;
 /// Timers that can exist at once.
 const ROWS: usize = 4096;
 

@@ -9,6 +9,7 @@
 //! it. For the same reason [`Host::current`] is never inlined: compilers keep the addresses of
 //! thread-locals.
 
+use super::follower::{Follower, Turn};
 use super::group::GROUP;
 use super::token::Token;
 use super::{stack, timers};
@@ -182,8 +183,8 @@ extern "C" fn main(light: &'static Light) -> ! {
             None => leave(light),
         }
     } else {
-        if let Some(follower) = host.follower.take() {
-            host.push_next(follower.task_ref());
+        if let Turn::Now(follower) | Turn::Queued(follower) = host.follower.take(false) {
+            host.push_next(follower);
         }
         host.dead.set(Some(light));
         leave_for_loop(light, host);
@@ -206,7 +207,7 @@ pub(super) struct Host {
     /// A light thread that has ended and whose shell the host doesn't keep.
     dead: Cell<Option<&'static Light>>,
     /// Whom the light thread that is about to end has woken, and nobody else can take.
-    follower: Cell<Option<&'static Light>>,
+    follower: Follower,
     free: Cell<Option<&'static Light>>,
     free_count: Cell<u32>,
     picks: Cell<u32>,
@@ -228,7 +229,7 @@ impl Host {
             loop_on_cpu: Cell::new(0),
             next: Cell::new(None),
             dead: Cell::new(None),
-            follower: Cell::new(None),
+            follower: Follower::new(),
             free: Cell::new(None),
             free_count: Cell::new(0),
             picks: Cell::new(0),
@@ -332,14 +333,18 @@ impl Host {
     /// for long, or if it is still on another host: then it is the next one here.
     #[inline(always)]
     fn take_follower(&self) -> Option<&'static Light> {
-        let follower = self.follower.take()?;
         let picks = self.picks.get().wrapping_add(1);
-        if picks.is_multiple_of(FAIRNESS) || follower.task.on_cpu.load(Ordering::Acquire) != 0 {
-            self.push_next(follower.task_ref());
-            return None;
+        match self.follower.take(!picks.is_multiple_of(FAIRNESS)) {
+            Turn::Nobody => None,
+            Turn::Now(task) => {
+                self.picks.set(picks);
+                Some(Light::of(task))
+            }
+            Turn::Queued(task) => {
+                self.push_next(task);
+                None
+            }
         }
-        self.picks.set(picks);
-        Some(follower)
     }
 
     /// As [`Host::pick`], but what waits for long comes first.
@@ -518,7 +523,7 @@ pub(crate) fn hand_over(task: TaskRef) {
     match Host::current() {
         Some(host) if host.light().is_some() => {
             host.come_back();
-            host.follower.set(Some(Light::of(task)));
+            host.follower.set(task);
         }
         _ => inject(task),
     }

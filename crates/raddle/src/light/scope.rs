@@ -157,8 +157,9 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// # Errors
     /// What the thread panicked with.
     pub fn join(self) -> thread::Result<T> {
+        let is_itself = self.join.thread().is_current();
         let result = self.join.join();
-        if result.is_err() {
+        if result.is_err() && !is_itself {
             // The thread counts its panic before the scope can end, perhaps after this.
             self.shared.panics.fetch_sub(1, Ordering::Relaxed);
         }

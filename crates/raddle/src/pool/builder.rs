@@ -298,7 +298,8 @@ impl Builder {
     /// # Ok::<(), raddle::pool::BuildError>(())
     /// ```
     pub fn tick(mut self, period: Duration) -> Self {
-        self.config.tick = period.max(Duration::from_millis(1));
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        self.config.tick = period.clamp(Duration::from_millis(1), DAY);
         self
     }
 

@@ -347,6 +347,21 @@ impl Registration {
         self.remove().is_some()
     }
 
+    /// Leaves the callback registered for as long as there is somebody to cancel.
+    ///
+    /// # Examples
+    /// ```
+    /// use raddle::pool::CancelSource;
+    /// use std::sync::mpsc;
+    /// let (source, (told, is_told)) = (CancelSource::new(), mpsc::channel());
+    /// source.token().on_cancel(move || told.send(()).unwrap()).keep();
+    /// source.cancel();
+    /// assert!(is_told.try_recv().is_ok());
+    /// ```
+    pub fn keep(mut self) {
+        self.inner = Weak::new();
+    }
+
     fn remove(&self) -> Option<Callback> {
         let inner = self.inner.upgrade()?;
         let waiting = &mut lock(&inner.callbacks).waiting;

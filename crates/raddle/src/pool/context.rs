@@ -4,6 +4,7 @@
 //! captures it when work is queued and makes it current around the work. Contexts are immutable
 //! and shared: capturing one is a reference count, and nothing at all while no value is set.
 
+use super::sync::quietly;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -28,6 +29,20 @@ type Values = BTreeMap<usize, Entry>;
 thread_local! {
     static CURRENT: RefCell<Option<Arc<Values>>> = const { RefCell::new(None) };
     static SUPPRESSED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Looks at the current values; those of a thread that ends are none.
+fn with_current<R>(look: impl Fn(Option<&Arc<Values>>) -> R) -> R {
+    let seen = CURRENT.try_with(|values| look(values.borrow().as_ref()));
+    seen.unwrap_or_else(|_| look(None))
+}
+
+/// Makes other values current; a thread that ends keeps none. Those before it.
+fn replace_current(next: Option<Arc<Values>>) -> Option<Arc<Values>> {
+    CURRENT
+        .try_with(|values| values.replace(next))
+        .ok()
+        .flatten()
 }
 
 /// The values of all [`ContextLocal`]s at one moment.
@@ -58,7 +73,7 @@ impl Context {
     /// assert!(context.is_empty());
     /// ```
     pub fn capture() -> Self {
-        let values = CURRENT.with_borrow(Clone::clone);
+        let values = with_current(|values| values.cloned());
         Self { values }
     }
 
@@ -117,19 +132,16 @@ impl Context {
     /// The context that work queued now takes along; `None` if it is empty or may not flow.
     #[inline(always)]
     pub(super) fn flowing() -> Option<Self> {
-        let values = CURRENT.with_borrow(|values| match values {
-            None => None,
-            Some(values) => (SUPPRESSED.get() == 0).then(|| values.clone()),
-        });
-        values.map(|values| Self {
-            values: Some(values),
+        with_current(|values| {
+            let values = Some(values.filter(|_| SUPPRESSED.get() == 0)?.clone());
+            Some(Self { values })
         })
     }
 
     /// Forgets what a work item has set without running in a context of its own.
     #[inline(always)]
     pub(super) fn reset() {
-        if CURRENT.with_borrow(Option::is_some) {
+        if with_current(|values| values.is_some()) {
             switch(None);
         }
     }
@@ -164,7 +176,7 @@ impl Drop for SuppressFlow {
 
 /// Makes `next` current, tells of what changed, and returns what was current.
 fn switch(next: Option<Arc<Values>>) -> Option<Arc<Values>> {
-    let previous = CURRENT.replace(next.clone());
+    let previous = replace_current(next.clone());
     let same = match (&previous, &next) {
         (None, None) => true,
         (Some(a), Some(b)) => Arc::ptr_eq(a, b),
@@ -187,12 +199,12 @@ fn tell_of_differences(before: Option<&Values>, after: Option<&Values>) {
             .as_ref()
             .is_some_and(|new| Arc::ptr_eq(new, &entry.value));
         if let (Some(notify), false) = (entry.notify, same) {
-            notify(id, Some(&entry.value), new.as_ref(), true);
+            quietly(|| notify(id, Some(&entry.value), new.as_ref(), true));
         }
     }
     for (&id, entry) in after.into_iter().flatten() {
         if let (Some(notify), None) = (entry.notify, value(before, id)) {
-            notify(id, None, Some(&entry.value), true);
+            quietly(|| notify(id, None, Some(&entry.value), true));
         }
     }
 }
@@ -219,7 +231,8 @@ pub struct Change<'a, T> {
 
 type Callback<T> = fn(&Change<'_, T>);
 
-/// A value of the current context; made for a `static`.
+/// A value of the current context; made for a `static`. In destructors of thread-locals, at a
+/// thread's end, there may be no context any more: it has no value then, and keeps none.
 ///
 /// # Examples
 /// ```
@@ -260,7 +273,9 @@ impl<T: Send + Sync + 'static> ContextLocal<T> {
         }
     }
 
-    /// A local that calls `notify` on the thread whose value changes, whenever it does.
+    /// A local that calls `notify` on the thread whose value changes, whenever it does. It may
+    /// change values itself, and is told of that, too. If it panics when contexts switch, they do
+    /// all the same, and its panic goes no further.
     ///
     /// # Examples
     /// ```
@@ -295,8 +310,8 @@ impl<T: Send + Sync + 'static> ContextLocal<T> {
     /// ```
     pub fn get(&self) -> Option<Arc<T>> {
         let id = self.id.get()?;
-        let value = CURRENT.with_borrow(|values| {
-            let entry = values.as_ref().and_then(|values| values.get(id));
+        let value = with_current(|values| {
+            let entry = values.and_then(|values| values.get(id));
             entry.map(|entry| entry.value.clone())
         });
         value.and_then(|value| value.downcast().ok())
@@ -333,14 +348,13 @@ impl<T: Send + Sync + 'static> ContextLocal<T> {
         let id = self.id();
         let value = value.map(|value| value as Value);
         let notify = self.notify.is_some().then_some(notify_typed::<T> as Notify);
-        let mut values = CURRENT
-            .take()
-            .map_or_else(Values::new, Arc::unwrap_or_clone);
+        let current = replace_current(None);
+        let mut values = current.map_or_else(Values::new, Arc::unwrap_or_clone);
         let old = match value.clone() {
             Some(value) => values.insert(id, Entry { value, notify }),
             None => values.remove(&id),
         };
-        CURRENT.set((!values.is_empty()).then(|| Arc::new(values)));
+        replace_current((!values.is_empty()).then(|| Arc::new(values)));
         if let Some(notify) = notify {
             let old = old.map(|entry| entry.value);
             notify(id, old.as_ref(), value.as_ref(), false);

@@ -23,6 +23,7 @@ pub fn bump(counter: &AtomicU64) {
 #[derive(Default)]
 pub struct Counts {
     pub queued: u64,
+    pub panicked: u64,
     pub rejected: u64,
     pub discarded: u64,
     pub inlined: u64,
@@ -52,7 +53,7 @@ impl Shared {
         Stats {
             queued: counts.queued + sum(|counters| &counters.queued),
             executed: sum(|counters| &counters.executed) + counts.caller_ran,
-            panicked: sum(|counters| &counters.panicked),
+            panicked: sum(|counters| &counters.panicked) + counts.panicked,
             stolen: sum(|counters| &counters.stolen),
             rejected: counts.rejected,
             discarded: counts.discarded,

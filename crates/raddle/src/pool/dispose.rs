@@ -2,6 +2,7 @@
 
 use super::lock::Guard;
 use super::shared::{Phase, Shared, State, Wake};
+use super::sync::quietly;
 use super::worker::Local;
 use super::{DisposeReport, Pending};
 use std::time::{Duration, Instant};
@@ -13,13 +14,22 @@ impl Shared {
             return DisposeReport::default(); // the parent's affair
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        self.watch.stop();
+        self.watch.close();
         let before = self.stats();
         let mut state = self.state();
         if state.phase == Phase::Open {
             self.enter(&mut state, Phase::Draining);
         }
         if pending == Pending::Run {
+            if Local::is_in(self) {
+                // Who can't wait leaves it to the workers, this one among them, to run what waits
+                // and to find that it is done.
+                return DisposeReport {
+                    still_running: state.alive,
+                    panicked: before.panicked,
+                    ..DisposeReport::default()
+                };
+            }
             state = self.drain(state, deadline);
         }
         let dropped = state.lanes.clear();
@@ -29,7 +39,7 @@ impl Shared {
         }
         self.publish(&state);
         drop(state);
-        drop(dropped);
+        dropped.into_iter().for_each(|job| quietly(|| drop(job)));
         self.wait_for_end(deadline);
         let mut state = self.state();
         let threads: Vec<_> = match state.alive {
@@ -55,10 +65,6 @@ impl Shared {
         deadline: Option<Instant>,
     ) -> Guard<'a, State> {
         self.finish_if_drained(&mut state);
-        // A worker of this pool can't wait for its own end.
-        if Local::is_in(self) {
-            return state;
-        }
         while state.phase == Phase::Draining {
             if state.alive == 0 {
                 // All ended, or none could start: once more, or what waits is dropped.

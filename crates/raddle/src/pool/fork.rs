@@ -63,8 +63,10 @@ impl<'a> Latch<'a> {
         let mut looks = 0;
         while !self.is_set() {
             if let Some(job) = self.local.find() {
-                // Other work, in the midst of this.
-                Context::default().run(|| self.local.execute(job));
+                // Other work, in the midst of this. Nothing of it may end the wait: what the latch
+                // is for is on this stack.
+                let run = || Context::default().run(|| self.local.execute(job));
+                self.local.attempt(run);
                 looks = 0;
             } else if looks < LOOKS {
                 looks += 1;
@@ -401,7 +403,8 @@ impl PoolRef {
     /// Inside, [`join`], [`parallel_for`] and [`PoolRef::scope`] use this pool.
     ///
     /// # Errors
-    /// [`QueueError`] if the pool accepts no work or has no thread. `f` has not run then.
+    /// [`QueueError`] if the pool accepts no work, has no thread, or has discarded `f` for newer
+    /// work ([`QueueError::Full`]). `f` has not run then.
     ///
     /// # Panics
     /// With the panic of `f`.
@@ -452,7 +455,8 @@ impl PoolRef {
             state.result.take()
         });
         match result {
-            None => Err(QueueError::Closed),
+            None if self.is_closed() => Err(QueueError::Closed),
+            None => Err(QueueError::Full), // it was the oldest when others came
             Some(Ok(result)) => Ok(result),
             Some(Err(panic)) => resume_unwind(panic),
         }

@@ -22,7 +22,7 @@ use super::forks;
 use super::job::Job;
 use super::lanes::Lanes;
 use super::lock::{Guard, Lock, Parker, Signal};
-use super::sync::lock;
+use super::sync::{lock, quietly};
 use super::watch::Watch;
 use super::worker;
 use super::{Priority, QueueError};
@@ -229,7 +229,7 @@ impl Shared {
         if self.is_forked() {
             return Err(QueueError::Forked);
         }
-        let mut discarded = None;
+        let mut discarded = Vec::new();
         let mut state = self.state();
         loop {
             let last = match origin {
@@ -248,7 +248,7 @@ impl Shared {
                     return Err(QueueError::Full);
                 }
                 Overflow::DiscardOldest => {
-                    discarded = state.lanes.take_least();
+                    discarded.extend(state.lanes.take_least());
                     state.counts.discarded += 1;
                 }
                 Overflow::Block if origin == Origin::Outside => {
@@ -272,7 +272,7 @@ impl Shared {
         state.monitored |= arm;
         self.publish(&state);
         drop(state);
-        drop(discarded);
+        discarded.into_iter().for_each(|job| quietly(|| drop(job)));
         if arm {
             self.watch.arm(self);
         }
@@ -443,6 +443,7 @@ impl Shared {
                 .drain(..)
                 .for_each(|id| self.slots[id].parker.unpark());
             self.room.raise();
+            self.watch.end();
         }
         self.publish(state);
         if state.alive == 0 {

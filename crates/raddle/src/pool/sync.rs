@@ -1,5 +1,7 @@
 //! Locks that a panic elsewhere does not break: no user code runs while one of the pool's is held.
+//! And how such code is called.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -22,4 +24,11 @@ pub fn wait_until<'a, T>(
     let left = deadline.saturating_duration_since(Instant::now());
     let woken = condvar.wait_timeout(guard, left);
     woken.unwrap_or_else(|broken| broken.into_inner()).0
+}
+
+/// Calls the user's code where a panic of it must not get out; the panic hook has told of it.
+pub fn quietly(f: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        std::mem::forget(payload); // whose destructor may panic, too
+    }
 }

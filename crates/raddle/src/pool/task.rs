@@ -4,7 +4,7 @@ use super::PoolRef;
 use super::cancel::{CancelToken, Registration};
 use super::context::Context;
 use super::errors::TaskError;
-use super::sync::lock;
+use super::sync::{lock, quietly};
 use super::worker::blocking;
 use crate::completion::cell::{self, Consumer, Producer};
 use std::fmt;
@@ -81,7 +81,7 @@ impl<F: FnOnce() -> T + Send, T: Send> Work for Body<F, T> {
         };
         let outcome = match self.token.is_cancelled() {
             true => {
-                drop(closure);
+                quietly(|| drop(closure));
                 Err(TaskError::Cancelled)
             }
             false => {

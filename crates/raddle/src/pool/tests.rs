@@ -1,6 +1,7 @@
 //! Whole pools: what each setting promises, and that nothing is lost under load.
 
 mod ends;
+mod rude;
 
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

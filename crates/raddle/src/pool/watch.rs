@@ -8,8 +8,8 @@ use super::climb::Climber;
 use super::counters::Counters;
 use super::job::Job;
 use super::poll::{Interest, Poll};
-use super::shared::{Origin, Shared, State, Wake};
-use super::sync::lock;
+use super::shared::{Origin, Phase, Shared, State, Wake};
+use super::sync::{lock, quietly};
 use super::{Priority, QueueError};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -30,7 +30,10 @@ pub struct Watch {
 #[derive(Default)]
 struct WatchState {
     poll: Option<Arc<Poll>>,
-    stopped: bool,
+    /// Timers and descriptors are refused; the pool is still looked at.
+    closed: bool,
+    /// The watcher ends, or has ended.
+    ended: bool,
     next_id: u64,
     timers: BTreeMap<(Instant, u64), Timed>,
     descriptors: HashMap<u64, (OwnedFd, Job)>,
@@ -161,23 +164,37 @@ impl Watch {
     /// its size.
     #[cold]
     pub fn arm(&self, shared: &Shared) {
-        let _ = self.add(shared, |state, _| {
-            state.look_at = Some(Instant::now() + shared.config.tick);
-            Ok(())
-        });
+        let look_at = Instant::now() + shared.config.tick;
+        let mut state = lock(&self.state);
+        if let Ok(poll) = state.watcher(shared) {
+            state.look_at = Some(look_at);
+            drop(state);
+            poll.wake();
+        }
     }
 
-    /// Forgets everything, and ends the watcher.
-    pub fn stop(&self) {
+    /// Forgets timers and descriptors, and takes no more of them.
+    pub fn close(&self) {
         let mut state = lock(&self.state);
-        state.stopped = true;
+        state.closed = true;
         let timers = std::mem::take(&mut state.timers);
         let descriptors = std::mem::take(&mut state.descriptors);
+        drop(state);
+        timers
+            .into_values()
+            .for_each(|timer| quietly(|| drop(timer)));
+        descriptors
+            .into_values()
+            .for_each(|it| quietly(|| drop(it)));
+    }
+
+    /// Ends the watcher: the pool's workers end.
+    pub fn end(&self) {
+        let mut state = lock(&self.state);
+        state.ended = true;
         if let Some(poll) = state.poll.take() {
             poll.wake();
         }
-        drop(state);
-        drop((timers, descriptors));
     }
 
     /// Changes the state, and tells the watcher, which is started if there is none.
@@ -190,17 +207,10 @@ impl Watch {
             return Err(QueueError::Forked);
         }
         let mut state = lock(&self.state);
-        if state.stopped {
+        if state.closed {
             return Err(QueueError::Closed);
         }
-        let poll = match &state.poll {
-            Some(poll) => poll.clone(),
-            None => {
-                let poll = Arc::new(Poll::new().map_err(QueueError::Watch)?);
-                start(shared, poll.clone())?;
-                state.poll.insert(poll).clone()
-            }
-        };
+        let poll = state.watcher(shared)?;
         state.next_id += 1;
         let id = state.next_id;
         change(&mut state, id)?;
@@ -212,7 +222,7 @@ impl Watch {
     /// Takes what is due, and says when something is next.
     fn due(&self, now: Instant) -> Option<(Vec<Job>, Option<Instant>, bool)> {
         let mut state = lock(&self.state);
-        if state.stopped {
+        if state.ended {
             return None;
         }
         let later = state.timers.split_off(&(now, u64::MAX));
@@ -256,6 +266,21 @@ impl Watch {
             }
         }
         jobs
+    }
+}
+
+impl WatchState {
+    /// What wakes the watcher, which is started if there is none.
+    fn watcher(&mut self, shared: &Shared) -> Result<Arc<Poll>, QueueError> {
+        if self.ended {
+            return Err(QueueError::Closed);
+        }
+        if let Some(poll) = &self.poll {
+            return Ok(poll.clone());
+        }
+        let poll = Arc::new(Poll::new().map_err(QueueError::Watch)?);
+        start(shared, poll.clone())?;
+        Ok(self.poll.insert(poll).clone())
     }
 }
 
@@ -351,7 +376,7 @@ impl Monitor {
         let memory = shared.memory_allows();
         let mut state = shared.state();
         let pending = state.lanes.len() > 0 || stealable;
-        if !pending && state.running() == 0 {
+        if state.phase == Phase::Dropping || !pending && state.running() == 0 {
             state.monitored = false;
             state.target = shared.config.min_workers;
             shared.publish(&state);

@@ -9,7 +9,7 @@ use super::counters::{Counters, bump};
 use super::deque::{Owner, Thief};
 use super::job::Job;
 use super::shared::{Origin, Phase, Shared};
-use super::sync::lock;
+use super::sync::{lock, quietly};
 use super::{Priority, QueueError};
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -63,7 +63,7 @@ pub fn run(shared: Arc<Shared>, id: usize) {
     let hooks = &local.shared.config.hooks;
     if let Some(start) = &hooks.start {
         // A hook that panics says so by the panic hook; the worker is none the worse.
-        let _ = catch_unwind(AssertUnwindSafe(|| start(id)));
+        quietly(|| start(id));
     }
     local.dispatch();
     if local.shared.is_forked() {
@@ -71,7 +71,7 @@ pub fn run(shared: Arc<Shared>, id: usize) {
     }
     local.discard();
     if let Some(stop) = &hooks.stop {
-        let _ = catch_unwind(AssertUnwindSafe(|| stop(id)));
+        quietly(|| stop(id));
     }
 }
 
@@ -90,7 +90,8 @@ impl Drop for Local {
 pub fn run_here(shared: &Shared, job: Job) {
     let context = Context::default();
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| context.run(|| job.run()))) {
-        shared.panicked(payload);
+        shared.state().counts.panicked += 1;
+        quietly(|| shared.panicked(payload));
     }
 }
 
@@ -218,7 +219,7 @@ impl Local {
     fn discard(&self) {
         while let Some(job) = self.owner().pop() {
             self.discarded.set(self.discarded.get() + 1);
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(job)));
+            quietly(|| drop(job));
         }
     }
 
@@ -324,20 +325,25 @@ impl Local {
     #[inline(always)]
     pub fn execute(&self, job: Job) {
         let hooks = &self.shared.config.hooks;
+        if let Some(before) = &hooks.before {
+            self.attempt(before);
+        }
         // By reference: it would be copied into the closure, word by word.
         let mut job = Some(job);
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            if let Some(before) = &hooks.before {
-                before();
-            }
+        self.attempt(|| {
             job.take().into_iter().for_each(Job::run);
             if let Some(after) = &hooks.after {
                 after();
             }
-        }));
-        Context::reset();
+        });
+        self.attempt(Context::reset);
         bump(&self.counters().executed);
-        if let Err(payload) = outcome {
+    }
+
+    /// Calls the user's code, whose panic goes no further.
+    #[inline(always)]
+    pub fn attempt(&self, f: impl FnOnce()) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
             self.report(payload);
         }
     }
@@ -345,9 +351,7 @@ impl Local {
     #[cold]
     fn report(&self, payload: Box<dyn std::any::Any + Send>) {
         bump(&self.counters().panicked);
-        let report = AssertUnwindSafe(|| self.shared.panicked(payload));
-        // A report hook that panics has said so by the panic hook.
-        let _ = catch_unwind(report);
+        quietly(|| self.shared.panicked(payload));
     }
 
     /// Enters a region in which the worker blocks.

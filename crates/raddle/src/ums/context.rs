@@ -269,14 +269,12 @@ pub fn spawn<T: Send + 'static>(
 ///
 /// # Errors
 /// Those of [`Builder::spawn`], and [`Error::InUse`].
-///
-/// # Panics
-/// As [`Builder::spawn`].
 pub fn spawn_with<T: Send + 'static>(
     builder: Builder,
     context: &Context,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
+    builder.check_name()?;
     as_worker(context, || {
         builder.into_std().spawn(move || {
             let (mut f, mut value) = (Some(f), None);

@@ -7,6 +7,7 @@
 
 mod completion;
 mod ends;
+mod hand_over;
 mod pool;
 mod token;
 

@@ -136,17 +136,17 @@ fn pools_are_isolated() {
 fn timers_run_in_order_periods_do_not_overlap_and_cancelled_ones_never_run() {
     let pool = fixed(2);
     let (sender, receiver) = mpsc::channel();
-    for delay in [30, 10, 20] {
+    for delay in [300, 100, 200] {
         let sender = sender.clone();
         let note = move || sender.send(delay).unwrap();
         drop(pool.after(Duration::from_millis(delay), note).unwrap());
     }
-    let never = pool.after(SOON / 2, || unreachable!()).unwrap();
+    let never = pool.after(LONG, || unreachable!()).unwrap();
     assert!(never.cancel() && !never.cancel());
     let order: Vec<_> = (0..3)
         .map(|_| receiver.recv_timeout(LONG).unwrap())
         .collect();
-    assert_eq!(order, [10, 20, 30]);
+    assert_eq!(order, [100, 200, 300]);
 
     let (count, inside) = counter();
     let (most, seen) = counter();
@@ -156,6 +156,7 @@ fn timers_run_in_order_periods_do_not_overlap_and_cancelled_ones_never_run() {
         std::thread::sleep(3 * period);
         count.fetch_sub(1, Ordering::SeqCst);
     });
+    until("it was called", || seen() > 0);
     std::thread::sleep(SOON);
     assert!(ticks.unwrap().cancel());
     assert_eq!(seen(), 1);

@@ -1,0 +1,64 @@
+//! The end of the process by its own will, as a debugger sees it.
+//!
+//! gdb (13, for one) gives up if a kernel thread dies while it handles a stop of that one: when it
+//! has just been made, or has got a signal. A program that ends seldom does either in that moment;
+//! the runtime makes carriers and sends signals to them whenever it likes. So before the end it
+//! does so no more, and lets a debugger come to an end with what it has.
+
+use crate::clock;
+use crate::engine::ENGINE;
+use crate::kthread;
+use raddle_sys::{is_err, nr, sys};
+
+/// How long the end waits at most: for a kernel thread that is being made, and for a debugger.
+const PATIENCE_NS: u64 = 300_000_000;
+/// The pause after each look, and the time in which a signal that was sent is seen.
+const PAUSE_NS: u64 = 100_000;
+const SETTLES_NS: u64 = 2_000_000;
+
+/// Before `exit_group(2)`.
+///
+/// # Blocking
+/// The carrier: for nothing as a rule, for some milliseconds if the process is being traced, for
+/// 0.3 s at most.
+///
+/// A process with a filter of system calls ends at once: it might refuse a look at `/proc`.
+pub fn prepare() {
+    ENGINE.roster.close();
+    ENGINE.filters.unless_any(wait);
+}
+
+fn wait() {
+    let until_ns = clock::now_ns() + PATIENCE_NS;
+    while !ENGINE.roster.is_quiet() && clock::now_ns() < until_ns {
+        kthread::nap(PAUSE_NS);
+    }
+    if !is_traced() {
+        return;
+    }
+    kthread::nap(SETTLES_NS);
+    while ENGINE.roster.any(kthread::is_stopped) && clock::now_ns() < until_ns {
+        kthread::nap(PAUSE_NS);
+    }
+}
+
+/// True if somebody traces this process: the field TracerPid of `/proc/self/status` isn't 0.
+fn is_traced() -> bool {
+    const FIELD: &[u8] = b"TracerPid:\t";
+    const CLOEXEC: usize = 0o2000000;
+    let mut text = [0u8; 512];
+    // SAFETY: a path and a buffer that live.
+    let got = unsafe {
+        let fd = sys!(nr::__NR_open, c"/proc/self/status".as_ptr(), CLOEXEC);
+        if is_err(fd) {
+            return false;
+        }
+        let got = sys!(nr::__NR_read, fd, text.as_mut_ptr(), text.len());
+        sys!(nr::__NR_close, fd);
+        got
+    };
+    let text = &text[..got.clamp(0, 512) as usize];
+    let at = text.windows(FIELD.len()).position(|part| part == FIELD);
+    at.and_then(|at| text.get(at + FIELD.len()))
+        .is_some_and(|&digit| digit != b'0')
+}
