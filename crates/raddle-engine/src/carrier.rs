@@ -60,7 +60,7 @@ pub struct Arrivals {
     ring: [UnsafeCell<SigInfo>; ARRIVALS],
 }
 
-/// Entries of the ring; further signals before the carrier looks are dropped.
+/// Entries of the ring. Who fills it closes the carrier: see [`Carrier::closed`].
 const ARRIVALS: usize = 32;
 
 impl Arrivals {
@@ -75,6 +75,12 @@ impl Arrivals {
         self.written
             .store(written.wrapping_add(1), Ordering::Release);
         true
+    }
+
+    /// True if there is no room for another; on this carrier.
+    pub fn is_full(&self) -> bool {
+        let written = self.written.load(Ordering::Relaxed);
+        written.wrapping_sub(self.read.load(Ordering::Acquire)) as usize == ARRIVALS
     }
 
     /// True if there is nothing to look at; on this carrier.
@@ -169,6 +175,9 @@ pub struct Carrier {
     pub child_shares: AtomicU32,
     /// Signals that arrived here and that nobody has looked at yet.
     pub arrivals: Arrivals,
+    /// 1 while the kernel keeps further signals, since [`Carrier::arrivals`] has had no room for
+    /// them. Set by the signal handler on this carrier, cleared by the carrier, which has looked.
+    pub closed: AtomicU32,
 
     /// Position among the carriers.
     pub id: Cell<u32>,
@@ -258,6 +267,7 @@ impl Carrier {
         self.reset();
         self.set_thread(null_mut());
         while self.arrivals.pop().is_some() {}
+        self.closed.store(0, Ordering::Relaxed);
         self.attention.store(0, Ordering::Relaxed);
         self.in_clock.set(0);
         self.anchor.set(0);

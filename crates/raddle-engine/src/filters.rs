@@ -43,6 +43,8 @@ pub struct Filters {
     coming: AtomicU32,
 }
 
+/// SECCOMP_FILTER_FLAG_NEW_LISTENER.
+const NEW_LISTENER: usize = 8;
 /// For so long who installs a filter waits for carriers, and for the ring's thread, at most.
 const PATIENCE_NS: u64 = 200_000_000;
 /// How often it looks.
@@ -116,7 +118,9 @@ impl Filters {
         }
         // SAFETY: the caller's promise.
         let result = unsafe { syscall6(nr, arguments) };
-        if result != 0 {
+        // Else a thread that can't have it, or a descriptor that is asked for what it says.
+        let is_listener = arguments[1] & NEW_LISTENER != 0 && result > 0;
+        if result != 0 && !is_listener {
             self.coming.fetch_sub(1, Ordering::Release);
             ENGINE.ring.resume();
         }
@@ -126,7 +130,7 @@ impl Filters {
 
 /// True if carriers ask the kernel; those that sleep meanwhile are woken.
 fn asked() -> bool {
-    let all = ENGINE.carriers().chain(ENGINE.sides.carriers());
+    let all = ENGINE.all_carriers().chain(ENGINE.sides.carriers());
     let asking = all.filter(|carrier| carrier.asks.load(Ordering::SeqCst) != 0);
     let count = asking
         .inspect(|carrier| ENGINE.wake_carrier(carrier))

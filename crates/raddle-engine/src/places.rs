@@ -65,8 +65,8 @@ impl Engine {
     }
 
     fn slot<'a>(&self, id: usize) -> &'a Carrier {
-        // SAFETY: callers name slots whose memory is committed; zeroed memory is a valid Carrier, and no
-        // slot is ever taken away.
+        // SAFETY: callers name slots whose memory is committed; zeroed memory is a valid Carrier,
+        // and no slot is ever taken away.
         unsafe { &*self.by_id(id) }
     }
 

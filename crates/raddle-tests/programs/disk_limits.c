@@ -24,7 +24,8 @@ static void filter(const int *calls, int count, unsigned verdict, unsigned flags
     code[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
     struct sock_fprog program = {(unsigned short)length, code};
     GET(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-    OK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program));
+    long listener = GET(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program));
+    IS(listener > 0, (flags & SECCOMP_FILTER_FLAG_NEW_LISTENER) != 0);
 }
 
 static void read_both_ways(int count)
@@ -109,7 +110,7 @@ static void wait_for_rounds(long count)
 }
 
 /* A sandbox for all threads, while they read and write. */
-static void go_on_when_filtered(const int *calls, int count, unsigned verdict)
+static void go_on_when_filtered(const int *calls, int count, unsigned verdict, unsigned flags)
 {
     pthread_t threads[BUSY];
     make_file();
@@ -119,7 +120,7 @@ static void go_on_when_filtered(const int *calls, int count, unsigned verdict)
         threads[i] = start(read_or_write, number(i));
     }
     wait_for_rounds(20);
-    filter(calls, count, verdict, SECCOMP_FILTER_FLAG_TSYNC);
+    filter(calls, count, verdict, SECCOMP_FILTER_FLAG_TSYNC | flags);
     wait_for_rounds(10);
     atomic_store(&over, 1);
     join_all(threads, BUSY);
@@ -127,14 +128,15 @@ static void go_on_when_filtered(const int *calls, int count, unsigned verdict)
 
 CASE(transfers_go_on_when_entering_a_ring_is_refused_from_now_on)
 {
-    go_on_when_filtered((int[]){SYS_io_uring_enter}, 1, SECCOMP_RET_ERRNO | EPERM);
+    go_on_when_filtered((int[]){SYS_io_uring_enter}, 1, SECCOMP_RET_ERRNO | EPERM, 0);
 }
+
+static const int ring_calls[] = {SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
+                                 SYS_io_setup,       SYS_io_submit,      SYS_io_destroy};
 
 CASE(transfers_go_on_when_rings_and_contexts_kill_from_now_on)
 {
-    const int calls[] = {SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register,
-                         SYS_io_setup,       SYS_io_submit,      SYS_io_destroy};
-    go_on_when_filtered(calls, 6, SECCOMP_RET_KILL_PROCESS);
+    go_on_when_filtered(ring_calls, 6, SECCOMP_RET_KILL_PROCESS, 0);
     pid_t child = (pid_t)GET(fork());
     if (child == 0) {
         read_both_ways(16);
@@ -143,6 +145,13 @@ CASE(transfers_go_on_when_rings_and_contexts_kill_from_now_on)
     int status;
     IS(GET(waitpid(child, &status, 0)), child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 5);
+}
+
+/* Success is a descriptor then. */
+CASE(transfers_go_on_when_somebody_listens_to_the_filter)
+{
+    go_on_when_filtered(ring_calls, 6, SECCOMP_RET_KILL_PROCESS,
+                        SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_TSYNC_ESRCH);
 }
 
 /* A filter that the kernel refuses changes nothing. */

@@ -452,52 +452,6 @@ CASE(sigqueue_carries_values_in_order)
     IS(handled, 12);
 }
 
-enum { IN_ORDER = 1500 };
-
-static void *queue_in_order(void *argument)
-{
-    union sigval value = {.sival_int = 0};
-    for (; value.sival_int < IN_ORDER; value.sival_int++) {
-        GET(sigqueue(getpid(), SIGRTMIN, value));
-        if (value.sival_int % 8 == 0) {
-            sched_yield();
-        }
-    }
-    return argument;
-}
-
-CASE(sigwaitinfo_takes_values_in_order_while_more_come)
-{
-    block(SIGRTMIN);
-    sigset_t set = set_of(SIGRTMIN);
-    pthread_t sender = start(queue_in_order, NULL);
-    for (int i = 0; i < IN_ORDER; i++) {
-        siginfo_t info;
-        IS(sigwaitinfo(&set, &info), SIGRTMIN);
-        IS(info.si_value.sival_int, i);
-    }
-    join(sender);
-}
-
-static void note_value_in_order(int signal, siginfo_t *info, void *context)
-{
-    (void)signal, (void)context;
-    IS(info->si_value.sival_int, atomic_fetch_add(&handled, 1));
-}
-
-CASE(a_handler_gets_values_in_order_while_more_come)
-{
-    struct sigaction action = {.sa_sigaction = note_value_in_order, .sa_flags = SA_SIGINFO};
-    GET(sigaction(SIGRTMIN, &action, NULL));
-    block(SIGRTMIN);
-    pthread_t sender = start(queue_in_order, NULL);
-    while (atomic_load(&handled) < IN_ORDER) {
-        unblock(SIGRTMIN);
-        block(SIGRTMIN);
-    }
-    join(sender);
-}
-
 CASE(sigchld_comes_and_a_child_is_waited_for)
 {
     handle(SIGCHLD, note, SA_RESTART);

@@ -176,6 +176,7 @@ mod disk_limits {
         reads_go_on_where_both_can_be_made_and_not_used,
         transfers_go_on_when_entering_a_ring_is_refused_from_now_on,
         transfers_go_on_when_rings_and_contexts_kill_from_now_on,
+        transfers_go_on_when_somebody_listens_to_the_filter,
         transfers_go_on_when_a_filter_is_refused,
         reads_go_on_without_memory_to_lock,
         seven_hundred_threads_read,

@@ -19,8 +19,6 @@ mod handlers {
         pause_ends_after_a_handler,
         alarm_and_interval_timer,
         sigqueue_carries_values_in_order,
-        sigwaitinfo_takes_values_in_order_while_more_come,
-        a_handler_gets_values_in_order_while_more_come,
         sigchld_comes_and_a_child_is_waited_for,
         sigpipe_goes_to_the_writing_thread,
         handlers_nest,
@@ -28,6 +26,14 @@ mod handlers {
         sa_resethand_and_sa_nodefer,
         a_handler_may_sleep_and_yield,
         a_storm_of_signals_disturbs_nothing,
+    }
+}
+
+mod many {
+    raddle_tests::cases! { "many_signals.c":
+        sigwaitinfo_takes_values_in_order_while_more_come,
+        no_signal_is_lost_of_many_that_come_at_once,
+        a_handler_gets_values_in_order_while_more_come,
     }
 }
 

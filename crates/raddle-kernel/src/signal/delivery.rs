@@ -245,7 +245,7 @@ pub unsafe fn resume(frame: *mut Moved) -> ! {
     let (base, size) = carrier.signal_stack.get();
     // SAFETY: the caller's frame.
     unsafe {
-        (*frame).context.sigmask = kept::mask();
+        (*frame).context.sigmask = kept::mask_of(carrier);
         (*frame).context.stack = if size == 0 {
             StackT::DISABLED
         } else {

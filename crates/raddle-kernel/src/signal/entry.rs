@@ -122,7 +122,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     }
     let makes_child = carrier.child_shares.load(Ordering::Relaxed) != 0;
     if signal as usize == POKE && !makes_child {
-        context.sigmask = kept::mask();
+        context.sigmask = kept::mask_of(carrier);
     } else {
         context.sigmask |= kept::mask();
     }
@@ -144,11 +144,13 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     }
     let Some(thread) = thread.filter(|_| in_user || asked) else {
         record(carrier, info);
+        close_if_full(carrier, context, makes_child);
         wake_own_sleep(carrier);
         return;
     };
     if !fault {
         record(carrier, info);
+        close_if_full(carrier, context, makes_child);
     }
     let idle = carrier.arrivals.is_empty() && !kept::has_waiting();
     if in_user && idle && !fault && delivery::deliverable(thread) == 0 {
@@ -160,11 +162,32 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     let stack = delivery::stack_for(thread, hit, context.context.rsp as usize, fault);
     // SAFETY: the green stack below its pointer (or its alternate stack) is free.
     let moved = unsafe { move_frame(context, info, stack) };
-    go_on(context, moved, raddle_signal_arrived, u64::from(fault));
+    go_on(
+        carrier,
+        context,
+        moved,
+        raddle_signal_arrived,
+        u64::from(fault),
+    );
+}
+
+/// Leaves further signals to the kernel until the carrier has looked at those that have come. Not
+/// while a child or a new program inherits the mask.
+fn close_if_full(carrier: &Carrier, context: &mut UContext, makes_child: bool) {
+    if carrier.arrivals.is_full() && !makes_child {
+        carrier.closed.store(1, Ordering::Relaxed);
+        context.sigmask |= kept::mask_of(carrier);
+    }
 }
 
 /// Makes the handler return to `code`, with a moved frame.
-fn go_on(context: &mut UContext, moved: *mut Moved, code: unsafe extern "C" fn(), argument: u64) {
+fn go_on(
+    carrier: &Carrier,
+    context: &mut UContext,
+    moved: *mut Moved,
+    code: unsafe extern "C" fn(),
+    argument: u64,
+) {
     let registers = &mut context.context;
     registers.rdi = moved as u64;
     registers.rsi = argument;
@@ -172,7 +195,7 @@ fn go_on(context: &mut UContext, moved: *mut Moved, code: unsafe extern "C" fn()
     registers.rip = code as *const () as u64;
     registers.eflags &= !0x400; // the ABI's direction flag
     let state = registers.fpstate;
-    context.sigmask = kept::mask();
+    context.sigmask = kept::mask_of(carrier);
     // SAFETY: the kernel's frame, which was copied already.
     unsafe { clear_float(state) };
 }
@@ -208,7 +231,7 @@ fn preempt(carrier: &Carrier, info: &SigInfo, context: &mut UContext, in_user: b
     {
         // SAFETY: the save area is free while its thread runs.
         let moved = unsafe { move_frame(context, info, area) };
-        go_on(context, moved, raddle_preempted, 0);
+        go_on(carrier, context, moved, raddle_preempted, 0);
     }
 }
 

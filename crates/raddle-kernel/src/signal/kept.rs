@@ -49,10 +49,20 @@ static FOR_FIRST: SignalQueue = SignalQueue::new();
 /// Raised by that thread each time: what others wait on.
 static QUEUED: AtomicU32 = AtomicU32::new(0);
 
-/// The kernel's mask of a carrier.
+/// The kernel's mask of carriers, but for those that are closed.
 #[inline(always)]
 pub fn mask() -> u64 {
     KEPT.load(Ordering::SeqCst)
+}
+
+/// The kernel's mask of a carrier. One that is closed takes faults and the runtime's own.
+#[inline(always)]
+pub fn mask_of(carrier: &Carrier) -> u64 {
+    const FAULTS: u64 = bit(4) | bit(5) | bit(7) | bit(8) | bit(11) | bit(31);
+    match carrier.closed.load(Ordering::Relaxed) {
+        0 => mask(),
+        _ => mask() | !(OWN | FAULTS),
+    }
 }
 
 /// `signalfd(2)`, `signalfd4(2)`.
@@ -109,7 +119,7 @@ pub fn keep(info: &SigInfo) -> bool {
         return false;
     }
     KEPT.fetch_or(bit(signal), Ordering::SeqCst);
-    set_kernel_mask(mask());
+    set_kernel_mask(mask_of(Carrier::current()));
     let kept = give_back(info);
     if routing::is_accepted(signal) {
         release(bit(signal));
@@ -118,8 +128,8 @@ pub fn keep(info: &SigInfo) -> bool {
 }
 
 /// Queues a signal to the process as it came. What says that the kernel or `kill` sent it may be
-/// queued in two ways only: to oneself, which newer kernels take for the whole process (Linux 6.15),
-/// and by the first kernel thread, which another one leaves it to.
+/// queued in two ways only: to oneself, which kernels from Linux 6.15 on take for the process, and
+/// by the first kernel thread, which another one leaves it to.
 fn give_back(info: &SigInfo) -> bool {
     let restricted = info.code >= 0 || info.code == SI_TKILL;
     let pid = ENGINE.pid.load(Ordering::Relaxed);
@@ -264,7 +274,7 @@ fn tell_carriers() {
             poke(kernel_tid);
         }
     }
-    set_kernel_mask(mask());
+    set_kernel_mask(mask_of(own));
 }
 
 /// What the kernel keeps of the signals that carriers block.

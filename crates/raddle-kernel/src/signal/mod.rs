@@ -88,14 +88,14 @@ pub fn virtualize() {
     kept::adopt(mask);
     VIRTUAL.store(1, Ordering::Release);
     install_stack(carrier);
-    set_kernel_mask(kept::mask());
+    set_kernel_mask(kept::mask_of(carrier));
 }
 
 /// A carrier's start: its alternate signal stack and its empty mask.
 pub fn carrier_starts(carrier: &Carrier) {
     if is_virtual() {
         install_stack(carrier);
-        set_kernel_mask(kept::mask());
+        set_kernel_mask(kept::mask_of(carrier));
     }
 }
 
@@ -160,7 +160,7 @@ pub fn block_all() {
 /// Undoes [`expose_mask`] and [`block_all`]; what was pending arrives before this returns.
 pub fn hide_mask() {
     if is_virtual() {
-        set_kernel_mask(kept::mask());
+        set_kernel_mask(kept::mask_of(Carrier::current()));
     }
 }
 
@@ -173,6 +173,7 @@ pub fn in_child() {
     let signals = &carrier.thread().signals;
     signals.drop_pending();
     while carrier.arrivals.pop().is_some() {}
+    carrier.closed.store(0, Ordering::Relaxed);
     carrier.attention.store(0, Ordering::Relaxed);
     actions::break_lock();
 }

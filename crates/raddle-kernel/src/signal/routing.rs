@@ -9,7 +9,7 @@
 use super::actions::{self, DEFAULT, IGNORE};
 use super::kept;
 use super::timers::{self, Target};
-use super::{SI_TKILL, bit, poke, stops};
+use super::{SI_TKILL, bit, poke, set_kernel_mask, stops};
 use crate::futex::robust;
 use core::sync::atomic::Ordering;
 use raddle_engine::helpers::POKE;
@@ -47,11 +47,20 @@ pub fn discard(signal: u32, fits: fn(&SigInfo) -> bool) {
 pub fn route() {
     kept::look();
     let carrier = Carrier::current();
-    while let Some(info) = carrier.arrivals.pop() {
-        match meant(carrier, &info) {
-            Some(thread) => to_thread(thread, &info),
-            None => to_process(&info),
+    loop {
+        while let Some(info) = carrier.arrivals.pop() {
+            match meant(carrier, &info) {
+                Some(thread) => to_thread(thread, &info),
+                None => to_process(&info),
+            }
         }
+        if carrier.closed.load(Ordering::Relaxed) == 0 {
+            break;
+        }
+        carrier.closed.store(0, Ordering::Relaxed);
+        if carrier.child_shares.load(Ordering::Relaxed) == 0 {
+            set_kernel_mask(kept::mask_of(carrier)); // what the kernel has kept comes here
+        } // else the mask is the thread's
     }
 }
 

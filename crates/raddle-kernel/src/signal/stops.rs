@@ -54,8 +54,10 @@ pub fn note_action(signal: u32, is_default: bool) {
     }
 }
 
-/// One of [`JOB_CONTROL`] has come to this carrier: as it is to be recorded, if it is. In the signal
-/// handler.
+/// One of [`JOB_CONTROL`] has come to this carrier: as it is to be recorded, if it is.
+///
+/// # Signal safety
+/// For the carrier's handler.
 pub fn arrives(info: &SigInfo) -> Option<SigInfo> {
     let signal = info.signo as u32;
     if signal == CONT {

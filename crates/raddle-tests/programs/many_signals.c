@@ -1,0 +1,115 @@
+/* Real-time signals for the process, many of them: in order, and none is lost. */
+#include "check.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+
+static atomic_int handled;
+
+static sigset_t set_of(int signal)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal);
+    return set;
+}
+
+static void block(int signal)
+{
+    sigset_t set = set_of(signal);
+    OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
+}
+
+static void unblock(int signal)
+{
+    sigset_t set = set_of(signal);
+    OK(pthread_sigmask(SIG_UNBLOCK, &set, NULL));
+}
+
+enum { IN_ORDER = 1500 };
+
+static void *queue_in_order(void *argument)
+{
+    union sigval value = {.sival_int = 0};
+    for (; value.sival_int < IN_ORDER; value.sival_int++) {
+        GET(sigqueue(getpid(), SIGRTMIN, value));
+        if (value.sival_int % 8 == 0) {
+            sched_yield();
+        }
+    }
+    return argument;
+}
+
+CASE(sigwaitinfo_takes_values_in_order_while_more_come)
+{
+    block(SIGRTMIN);
+    sigset_t set = set_of(SIGRTMIN);
+    pthread_t sender = start(queue_in_order, NULL);
+    for (int i = 0; i < IN_ORDER; i++) {
+        siginfo_t info;
+        IS(sigwaitinfo(&set, &info), SIGRTMIN);
+        IS(info.si_value.sival_int, i);
+    }
+    join(sender);
+}
+
+enum { AT_ONCE = 400 };
+
+/* Queues values for its parent, which stands still: they come when it goes on. */
+static void queue_for_who_stands_still(pid_t parent)
+{
+    union sigval value = {.sival_int = 0};
+    GET(kill(parent, SIGSTOP));
+    while (value.sival_int < AT_ONCE && sigqueue(parent, SIGRTMIN, value) == 0) {
+        value.sival_int++;
+    }
+    GET(kill(parent, SIGCONT));
+    _exit(0);
+}
+
+static void *return_argument(void *argument)
+{
+    return argument;
+}
+
+CASE(no_signal_is_lost_of_many_that_come_at_once)
+{
+    char seen[AT_ONCE] = {0};
+    struct timespec soon = {20, 0};
+    sigset_t set = set_of(SIGRTMIN);
+    pid_t parent = getpid();
+    block(SIGRTMIN);
+    join(start(return_argument, NULL));
+    pid_t child = GET(fork());
+    if (child == 0) {
+        queue_for_who_stands_still(parent);
+    }
+    for (int i = 0; i < AT_ONCE; i++) {
+        siginfo_t info;
+        int taken;
+        while ((taken = sigtimedwait(&set, &info, &soon)) == -1 && errno == EINTR) {
+        }
+        IS(taken, SIGRTMIN);
+        IS(seen[info.si_value.sival_int]++, 0);
+    }
+    IS(waitpid(child, NULL, 0), child);
+}
+
+static void note_value_in_order(int signal, siginfo_t *info, void *context)
+{
+    (void)signal, (void)context;
+    IS(info->si_value.sival_int, atomic_fetch_add(&handled, 1));
+}
+
+CASE(a_handler_gets_values_in_order_while_more_come)
+{
+    struct sigaction action = {.sa_sigaction = note_value_in_order, .sa_flags = SA_SIGINFO};
+    GET(sigaction(SIGRTMIN, &action, NULL));
+    block(SIGRTMIN);
+    pthread_t sender = start(queue_in_order, NULL);
+    while (atomic_load(&handled) < IN_ORDER) {
+        unblock(SIGRTMIN);
+        block(SIGRTMIN);
+    }
+    join(sender);
+}
