@@ -33,8 +33,21 @@ static void pools_run_what_is_queued(void) {
 
 static raddle_completion gate;
 
+static long plus(long *at, long n) { return __atomic_add_fetch(at, n, __ATOMIC_SEQ_CST); }
+
+static void until(long *value, long least) {
+    for (int i = 0; plus(value, 0) < least; i++) {
+        IS(i < 10000, 1);
+        sleep_ms(1);
+    }
+}
+
+/* Work that waits for the gate has begun. */
+static long begun;
+
 static void *blocks(void *argument) {
     (void)argument;
+    plus(&begun, 1);
     OK(raddle_completion_wait(gate, NULL));
     return NULL;
 }
@@ -54,8 +67,8 @@ static void tasks_are_cancelled_and_dropped(void) {
     OK(raddle_completion_create(&gate));
     OK(raddle_pool_create(&pool, &options));
     OK(raddle_pool_task(pool, &running, blocks_aloud, NULL));
-    while (raddle_task_wait_for(running, 10000000, NULL) != -ETIMEDOUT) {
-    }
+    until(&begun, 1); /* it waits no more in the queue */
+    IS(raddle_task_wait_for(running, 10000000, NULL), -ETIMEDOUT);
     for (int i = 0; i < 3; i++) OK(raddle_pool_task(pool, &waiting[i], half, number(i)));
     IS(raddle_pool_queue(pool, half, NULL), -ENOBUFS);
     OK(raddle_task_cancel(waiting[0]));
@@ -110,8 +123,6 @@ static void pools_refuse_bad_arguments(void) {
 /* What hooks, timers and parts count. */
 static long counted;
 
-static long plus(long *at, long n) { return __atomic_add_fetch(at, n, __ATOMIC_SEQ_CST); }
-
 static void count_worker(void *argument, size_t worker) {
     IS(worker, 0);
     plus(argument, 1);
@@ -125,13 +136,6 @@ static void *count_one(void *argument) {
 static void count_part(void *argument, size_t begin, size_t end) {
     IS(end - begin <= 10 && begin < end, 1);
     plus(argument, (long)(end - begin));
-}
-
-static void until(long *value, long least) {
-    for (int i = 0; plus(value, 0) < least; i++) {
-        IS(i < 10000, 1);
-        sleep_ms(1);
-    }
 }
 
 static void *note(void *argument) {
@@ -154,8 +158,8 @@ static void work_has_priorities_and_pools_count(void) {
     OK(raddle_completion_create(&gate));
     OK(raddle_pool_create(&pool, &options));
     OK(raddle_pool_task(pool, &running, blocks, NULL));
-    while (raddle_task_wait_for(running, 10000000, NULL) != -ETIMEDOUT) {
-    }
+    until(&begun, 1); /* it waits no more in the queue */
+    IS(raddle_task_wait_for(running, 10000000, NULL), -ETIMEDOUT);
     OK(raddle_pool_task_at(pool, RADDLE_LOW, &low, note, &low_at));
     OK(raddle_pool_queue_at(pool, RADDLE_USUAL, note, &usual_at));
     OK(raddle_pool_task_at(pool, RADDLE_HIGH, &high, note, &high_at));
