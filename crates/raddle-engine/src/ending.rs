@@ -8,7 +8,6 @@
 use crate::clock;
 use crate::engine::ENGINE;
 use crate::kthread;
-use raddle_sys::{is_err, nr, sys};
 
 /// How long the end waits at most: for a kernel thread that is being made, and for a debugger.
 const PATIENCE_NS: u64 = 300_000_000;
@@ -16,13 +15,12 @@ const PATIENCE_NS: u64 = 300_000_000;
 const PAUSE_NS: u64 = 100_000;
 const SETTLES_NS: u64 = 2_000_000;
 
-/// Before `exit_group(2)`.
+/// Before `exit_group(2)`. A process with a filter of system calls ends at once: that might refuse
+/// a look at `/proc`.
 ///
 /// # Blocking
 /// The carrier: for nothing as a rule, for some milliseconds if the process is being traced, for
 /// 0.3 s at most.
-///
-/// A process with a filter of system calls ends at once: it might refuse a look at `/proc`.
 pub fn prepare() {
     ENGINE.roster.close();
     ENGINE.filters.unless_any(wait);
@@ -45,19 +43,10 @@ fn wait() {
 /// True if somebody traces this process: the field TracerPid of `/proc/self/status` isn't 0.
 fn is_traced() -> bool {
     const FIELD: &[u8] = b"TracerPid:\t";
-    const CLOEXEC: usize = 0o2000000;
     let mut text = [0u8; 512];
-    // SAFETY: a path and a buffer that live.
-    let got = unsafe {
-        let fd = sys!(nr::__NR_open, c"/proc/self/status".as_ptr(), CLOEXEC);
-        if is_err(fd) {
-            return false;
-        }
-        let got = sys!(nr::__NR_read, fd, text.as_mut_ptr(), text.len());
-        sys!(nr::__NR_close, fd);
-        got
+    let Some(text) = kthread::beginning(b"/proc/self/status\0", &mut text) else {
+        return false;
     };
-    let text = &text[..got.clamp(0, 512) as usize];
     let at = text.windows(FIELD.len()).position(|part| part == FIELD);
     at.and_then(|at| text.get(at + FIELD.len()))
         .is_some_and(|&digit| digit != b'0')

@@ -259,21 +259,27 @@ pub(crate) fn is_stopped(tid: u32) -> bool {
 fn state(tid: u32) -> Option<u8> {
     let mut path = [0u8; TASK_PATH];
     let path = task_path(&mut path, tid, b"/stat\0");
-    const CLOEXEC: usize = 0o2000000;
     let mut text = [0u8; 64];
+    let text = beginning(path, &mut text)?;
+    let name_ends = text.iter().rposition(|&byte| byte == b')')?;
+    text.get(name_ends + 2).copied()
+}
+
+/// Reads the beginning of a file; `path` ends in a zero. `None` if it can't be opened. Opens a
+/// descriptor.
+pub(crate) fn beginning<'a>(path: &[u8], buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+    const CLOEXEC: usize = 0o2000000;
     // SAFETY: a path and a buffer that live.
     let got = unsafe {
         let fd = sys!(nr::__NR_open, path.as_ptr(), CLOEXEC);
         if is_err(fd) {
             return None;
         }
-        let got = sys!(nr::__NR_read, fd, text.as_mut_ptr(), text.len());
+        let got = sys!(nr::__NR_read, fd, buffer.as_mut_ptr(), buffer.len());
         sys!(nr::__NR_close, fd);
         got
     };
-    let text = &text[..got.clamp(0, 64) as usize];
-    let name_ends = text.iter().rposition(|&byte| byte == b')')?;
-    text.get(name_ends + 2).copied()
+    Some(&buffer[..got.clamp(0, buffer.len() as isize) as usize])
 }
 
 /// Sleeps until `*word` is no longer `expected`, or somebody wakes it, or a signal comes.

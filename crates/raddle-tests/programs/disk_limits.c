@@ -99,6 +99,16 @@ static void *read_or_write(void *me)
     return NULL;
 }
 
+static void start_busy(pthread_t *threads)
+{
+    make_file();
+    file = (int)GET(open("data", O_RDONLY));
+    written = open_direct(O_WRONLY);
+    for (long i = 0; i < BUSY; i++) {
+        threads[i] = start(read_or_write, number(i));
+    }
+}
+
 static void wait_for_rounds(long count)
 {
     for (int i = 0; i < BUSY; i++) {
@@ -113,12 +123,7 @@ static void wait_for_rounds(long count)
 static void go_on_when_filtered(const int *calls, int count, unsigned verdict, unsigned flags)
 {
     pthread_t threads[BUSY];
-    make_file();
-    file = (int)GET(open("data", O_RDONLY));
-    written = open_direct(O_WRONLY);
-    for (long i = 0; i < BUSY; i++) {
-        threads[i] = start(read_or_write, number(i));
-    }
+    start_busy(threads);
     wait_for_rounds(20);
     filter(calls, count, verdict, SECCOMP_FILTER_FLAG_TSYNC | flags);
     wait_for_rounds(10);
@@ -158,12 +163,7 @@ CASE(transfers_go_on_when_somebody_listens_to_the_filter)
 CASE(transfers_go_on_when_a_filter_is_refused)
 {
     pthread_t threads[BUSY];
-    make_file();
-    file = (int)GET(open("data", O_RDONLY));
-    written = open_direct(O_WRONLY);
-    for (long i = 0; i < BUSY; i++) {
-        threads[i] = start(read_or_write, number(i));
-    }
+    start_busy(threads);
     struct sock_fprog nothing = {0, NULL};
     GET(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
     for (int i = 0; i < 20; i++) {

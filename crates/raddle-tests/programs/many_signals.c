@@ -1,30 +1,11 @@
 /* Real-time signals for the process, many of them: in order, and none is lost. */
 #include "check.h"
+#include "one_signal.h"
 
 #include <sched.h>
 #include <stdatomic.h>
 
 static atomic_int handled;
-
-static sigset_t set_of(int signal)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, signal);
-    return set;
-}
-
-static void block(int signal)
-{
-    sigset_t set = set_of(signal);
-    OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
-}
-
-static void unblock(int signal)
-{
-    sigset_t set = set_of(signal);
-    OK(pthread_sigmask(SIG_UNBLOCK, &set, NULL));
-}
 
 enum { IN_ORDER = 1500 };
 

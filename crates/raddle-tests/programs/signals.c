@@ -1,6 +1,7 @@
 /* Signals: to a thread, to the process, to a fault; masks; waiting for them; what they interrupt.
  */
 #include "check.h"
+#include "one_signal.h"
 
 #include <sched.h>
 #include <semaphore.h>
@@ -21,26 +22,6 @@ static void handle(int signal, void (*handler)(int), int flags)
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = flags};
     GET(sigaction(signal, &action, NULL));
-}
-
-static sigset_t set_of(int signal)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, signal);
-    return set;
-}
-
-static void block(int signal)
-{
-    sigset_t set = set_of(signal);
-    OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
-}
-
-static void unblock(int signal)
-{
-    sigset_t set = set_of(signal);
-    OK(pthread_sigmask(SIG_UNBLOCK, &set, NULL));
 }
 
 static void *read_interrupted(void *argument)

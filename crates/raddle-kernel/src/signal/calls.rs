@@ -19,6 +19,7 @@ use raddle_sys::{err, errno, nr, sys};
 
 /// The code of a signal that `kill` sent.
 const SI_USER: i32 = 0;
+
 /// `rt_sigaction(2)`.
 pub extern "C" fn rt_sigaction(frame: &Frame) -> Outcome {
     let signal = frame.rdi as u32;
