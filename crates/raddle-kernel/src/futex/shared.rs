@@ -6,7 +6,7 @@
 
 use super::Request;
 use crate::boundary::Frame;
-use crate::user;
+use crate::user::User;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE};
@@ -39,12 +39,12 @@ pub fn is_join(frame: &Frame) -> bool {
     const SELF: usize = 16;
     let address = frame.arg(0);
     if let Some(thread) = ENGINE.slot_of(frame.rdx as u32)
-        && thread.clear_tid.get().addr() == address
+        && thread.clear_tid.get() == address
     {
         return true;
     }
     let block = address.wrapping_sub(JOIN_WORD.load(Ordering::Relaxed));
-    block != address && user::read(block.wrapping_add(SELF)) == Ok(block as u64)
+    block != address && User::at(block.wrapping_add(SELF)).read() == Ok(block)
 }
 
 /// FUTEX_WAIT and FUTEX_WAIT_BITSET of a shared word.
