@@ -76,7 +76,7 @@ const THREADS: &[Row] = &[
     (nr::__NR_setfsuid, credentials::alone),
     (nr::__NR_setfsgid, credentials::alone),
     (nr::__NR_capset, credentials::alone),
-    (nr::__NR_unshare, credentials::alone),
+    (nr::__NR_unshare, credentials::unshare),
     (nr::__NR_setns, credentials::alone),
     (nr::__NR_seccomp, credentials::seccomp),
     (nr::__NR_personality, credentials::personality),

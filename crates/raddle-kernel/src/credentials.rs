@@ -120,6 +120,22 @@ pub extern "C" fn alone(_: &Frame) -> Outcome {
     }
 }
 
+/// `unshare(2)`: as [`alone`]. With a table of descriptors of its own, what is known of numbers
+/// isn't about the thread's any more.
+pub extern "C" fn unshare(frame: &Frame) -> Outcome {
+    const FILES: u64 = 0x400;
+    let outcome = alone(frame);
+    if !outcome.is_pass() || frame.rdi & FILES == 0 || !ENGINE.is_started() {
+        return outcome;
+    }
+    // SAFETY: the program's own call, on its own kernel thread.
+    let result = unsafe { frame.raw() };
+    if !is_err(result) {
+        Carrier::current().own_files.set(1);
+    }
+    Outcome::of(result)
+}
+
 /// Gives the running thread a kernel thread of its own that may differ from the others.
 fn become_apart() -> Result<(), isize> {
     if Carrier::current().bound.load(Ordering::Relaxed).is_null() {

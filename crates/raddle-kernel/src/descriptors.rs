@@ -2,8 +2,8 @@
 
 use crate::boundary::{Frame, Outcome};
 use crate::{is_multiplexed, loading};
-use raddle_engine::ENGINE;
 use raddle_engine::pump::{Entry, Kind};
+use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::{err, errno, is_err, nr, sys};
 
 /// The descriptor's row and kind; `None` if the call should just pass.
@@ -156,6 +156,12 @@ fn flags(fd: usize) -> isize {
     unsafe { sys!(nr::__NR_fcntl, fd, GETFL) }
 }
 
+/// True if what is known of descriptors is about those of the calling thread.
+#[inline(always)]
+pub fn are_known() -> bool {
+    ENGINE.is_started() && !Carrier::current().has_own_files()
+}
+
 fn is_hidden(fd: u32) -> bool {
     ENGINE.pump.owns(fd as usize) || ENGINE.sysmon.owns(fd as usize)
 }
@@ -169,7 +175,9 @@ pub extern "C" fn close(frame: &Frame) -> Outcome {
     if is_hidden(frame.word(0)) {
         return Outcome::of(err(errno::EBADF));
     }
-    ENGINE.pump.forget(frame.rdi as u32);
+    if are_known() {
+        ENGINE.pump.forget(frame.rdi as u32);
+    }
     Outcome::PASS
 }
 
@@ -181,7 +189,7 @@ pub extern "C" fn dup_to(frame: &Frame) -> Outcome {
     if is_hidden(frame.word(1)) {
         return Outcome::of(err(errno::EBADF));
     }
-    if frame.word(0) != frame.word(1) {
+    if frame.word(0) != frame.word(1) && are_known() {
         ENGINE.pump.forget(frame.rsi as u32);
     }
     Outcome::PASS
@@ -196,7 +204,9 @@ pub extern "C" fn close_range(frame: &Frame) -> Outcome {
     if first > last {
         return Outcome::PASS;
     }
-    ENGINE.pump.forget_range(first, last);
+    if are_known() {
+        ENGINE.pump.forget_range(first, last);
+    }
     let mut from = first;
     for own in ENGINE.own_descriptors() {
         if own < from || own > last {
@@ -222,6 +232,7 @@ pub extern "C" fn close_range(frame: &Frame) -> Outcome {
 /// us look at the socket again.
 pub extern "C" fn setsockopt(frame: &Frame) -> Outcome {
     let direction = match (frame.word(1) as usize, frame.word(2) as usize) {
+        _ if !are_known() => return Outcome::PASS,
         (SOL_SOCKET, 20 | 66) => 0,
         (SOL_SOCKET, 21 | 67) => 1,
         (SOL_SOCKET, SO_RCVLOWAT) | (IPPROTO_TCP, TCP_ULP) => return set_reading(frame),

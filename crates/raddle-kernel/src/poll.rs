@@ -12,7 +12,7 @@ use crate::io::count_call;
 use crate::is_multiplexed;
 use crate::signal::{self, Delivered};
 use crate::time::{millisecond_deadline, sleep_until};
-use crate::user::User;
+use crate::user::{User, is_reachable, kernel_accepts};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use raddle_engine::clock::now_ns;
@@ -333,7 +333,11 @@ fn is_within_limit(count: usize) -> bool {
 fn poll_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result<Outcome, isize> {
     let (at, count) = (frame.user::<PollFd>(0), frame.word(1) as usize);
     if count == 0 {
-        return Ok(sleep_as_poll(deadline_ns, mask));
+        let outcome = sleep_as_poll(deadline_ns, mask);
+        return match is_reachable(at.address(), 0) || kernel_accepts(at.address()) {
+            true => Ok(outcome),
+            false => Err(err(errno::EFAULT)), // nothing is written there, but it is checked
+        };
     }
     if count > FEW && !is_within_limit(count) {
         return Err(err(errno::EINVAL));

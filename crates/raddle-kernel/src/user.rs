@@ -265,7 +265,7 @@ pub const MOST_BYTES: usize = 0x7fff_f000;
 #[inline(always)]
 pub const fn is_reachable(address: usize, bytes: usize) -> bool {
     match address.checked_add(bytes) {
-        Some(end) => end <= USUAL_END,
+        Some(end) => end < USUAL_END,
         None => false,
     }
 }

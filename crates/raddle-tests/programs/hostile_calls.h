@@ -194,8 +194,9 @@ static const struct shape old_limits = {.size = 16, .is_noisy = 1};
 static const struct shape noisy_pair = {.size = 16, .is_noisy = 1};
 static const struct shape robust_head = {.size = 24};
 
-static int message_queue, semaphores, ring, dead_word;
+static int message_queue, semaphores, ring;
 static unsigned long io_context;
+static void *own_list, *own_word; /* the running thread's, as libc has set them */
 
 static void prepare_calls(void)
 {
@@ -252,11 +253,24 @@ static void reset_class(long value)
     setpriority(PRIO_PROCESS, 0, 0);
 }
 
+static void reset_name(long value)
+{
+    (void)value;
+    GET(prctl(PR_SET_NAME, "hostile"));
+}
+
+static void know_lists(void)
+{
+    size_t size;
+    GET(syscall(SYS_get_robust_list, 0, &own_list, &size));
+    GET(prctl(PR_GET_TID_ADDRESS, &own_word));
+}
+
 static void reset_lists(long value)
 {
     (void)value;
-    syscall(SYS_set_robust_list, NULL, 24);
-    syscall(SYS_set_tid_address, &dead_word);
+    syscall(SYS_set_robust_list, own_list, 24);
+    syscall(SYS_set_tid_address, own_word);
 }
 
 #endif

@@ -17,6 +17,7 @@ mod folder;
 pub use folder::getdents64;
 
 use crate::boundary::{Frame, Outcome};
+use crate::descriptors::are_known;
 use crate::user::{MOST_BYTES, User, is_reachable};
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
@@ -31,7 +32,7 @@ const ENOENT: isize = err(errno::ENOENT);
 
 /// Calls with a path.
 pub extern "C" fn by_path(frame: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
+    if !are_known() {
         return Outcome::PASS;
     }
     let is_at = frame.rax >= u64::from(nr::__NR_openat); // the first of its kind by number
@@ -164,7 +165,7 @@ fn perhaps_ours(frame: &Frame, folder: Option<u32>) -> Outcome {
 /// `fstat(2)`.
 pub extern "C" fn fstat(frame: &Frame) -> Outcome {
     match folder::marked(frame.word(0)) {
-        Some(0) if ENGINE.is_started() => {
+        Some(0) if are_known() => {
             Outcome::of(stat_folder(frame, frame.args(), 1, STAT_SIZE))
         }
         _ => Outcome::PASS,
@@ -324,7 +325,8 @@ pub fn write(frame: &Frame) -> Outcome {
     let Some(entry) = ENGINE.pump.entry(frame.rdi as u32) else {
         return Outcome::PASS;
     };
-    if entry.kind() != Kind::ThreadName || !is_reachable(frame.arg(1), frame.arg(2)) {
+    let is_name = entry.kind() == Kind::ThreadName && are_known();
+    if !is_name || !is_reachable(frame.arg(1), frame.arg(2)) {
         return Outcome::PASS;
     }
     let Some(thread) = ENGINE.find(entry.tid.load(Ordering::Relaxed)) else {

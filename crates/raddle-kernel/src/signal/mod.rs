@@ -26,6 +26,7 @@ pub mod preemption;
 pub mod routing;
 pub mod stops;
 pub mod timers;
+mod tsc;
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::chaos::{self, Point};
