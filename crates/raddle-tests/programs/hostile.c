@@ -1,16 +1,16 @@
 /* Hostile pointers, lengths and numbers in every call that the runtime handles.
  *
- * `table` replaces each by each; `random SEED COUNT` up to three in each of COUNT items; `flip`
- * makes items while another thread changes what can be accessed; `calls` names the calls. The
- * result of each item is a line. An item that ends its process, or doesn't come back, has a line
- * that says so, and another process goes on behind it. */
+ * `table` replaces each by each; `random SEED COUNT` up to three in each of COUNT items; `flip SEED
+ * SECONDS` makes items while another thread changes what can be accessed, and only has to end;
+ * `calls` names the calls. The result of each item is a line. An item that ends its process, or
+ * doesn't come back, has a line that says so, and another process goes on behind it. */
 #define CHECK_OWN_MAIN
 #include "hostile_table.h"
 
 #include <sched.h>
 #include <stdatomic.h>
 
-enum { SLOTS = 1024, PATIENCE_MS = 20000, STUCK_MS = 600, LOOKS = 30 };
+enum { SLOTS = 1024, PATIENCE_MS = 20000, STUCK_MS = 5000, LOOKS = 250 };
 
 struct result {
     long value;
@@ -128,6 +128,43 @@ static void make_files(const struct call *call, int is_made)
     }
 }
 
+static long make_call(const struct call *call, const long *a)
+{
+    errno = 0;
+    return syscall(call->number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
+/* What is done after a call, whatever it gave. */
+static void clean_up(const struct call *call, long value)
+{
+    if (call->flags & CHANGES_MASK) {
+        unsigned long none = 0;
+        syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, 8);
+    }
+    if (call->after) {
+        call->after(value);
+    }
+    if (call->flags & GIVES_FILE && value >= 0) {
+        close(value);
+    }
+}
+
+/* True if a call does no other thing the second time, and doesn't wait for what the first took. */
+static int is_repeatable(const struct call *call)
+{
+    for (int i = 0; i < 6; i++) {
+        enum kind kind = call->arguments[i].kind;
+        long file = call->arguments[i].value;
+        int is_kept = file == REGULAR || file == EPOLL || file == THREADS || file == NAME;
+        if (kind == CHILD || kind == CONTEXT || (kind == FILE_NUMBER && !is_kept)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int repeats;
+
 static void run_item(int number)
 {
     const struct item *item = &items[number];
@@ -143,22 +180,14 @@ static void run_item(int number)
     for (int i = 0; i < 6; i++) {
         arguments[i] = argument_of(&laying, &call->arguments[i]);
     }
-    errno = 0;
-    long value = syscall(call->number, arguments[0], arguments[1], arguments[2], arguments[3],
-                         arguments[4], arguments[5]);
+    long value = make_call(call, arguments);
     struct result *result = &board->results[number];
     result->error = errno;
-    if (call->flags & CHANGES_MASK) {
-        unsigned long none = 0;
-        syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, 8);
-    }
     result->sum = sum_of(&laying);
     result->value = value;
-    if (call->after) {
-        call->after(value);
-    }
-    if (call->flags & GIVES_FILE && value >= 0) {
-        close(value);
+    clean_up(call, value);
+    for (int i = 0; i < repeats && is_repeatable(call); i++) {
+        clean_up(call, make_call(call, arguments));
     }
     if ((call->flags & (GIVES_FILE | NOISY_VALUE)) && value > 0) {
         result->value = 1;
@@ -284,6 +313,10 @@ static void add_item(const struct item *item, int is_main)
 
 static int is_allowed(const struct call *call, const struct change *change)
 {
+    if (change->what == CHANGE_POINTER) {
+        struct laying has = count_call(call);
+        return change->to != CONSTANTS || !(has.noisy >> change->position & 1);
+    }
     if (change->what != CHANGE_LENGTH) {
         return 1;
     }
@@ -358,6 +391,68 @@ static struct item draw_item(void)
     return item;
 }
 
+static void on_fault(int signal)
+{
+    (void)signal;
+    CHECK(!"a fault is the program's");
+}
+
+/* Takes access to what items lead to, and gives it back. */
+static void *flip(void *unused)
+{
+    for (int round = 0; !is_over; round++) {
+        for (int i = 0; i < PLACES; i++) {
+            char *page = places[i].flipping;
+            int flags = MAP_SHARED | MAP_FIXED;
+            if (round % 8 == 7) {
+                GET(munmap(page, PAGE));
+                CHECK(mmap(page, PAGE, PROT_READ | PROT_WRITE, flags, places[i].file, 0) == page);
+            } else {
+                GET(mprotect(page, PAGE, round % 2 ? PROT_READ | PROT_WRITE : PROT_NONE));
+            }
+        }
+    }
+    return unused;
+}
+
+static void *run_flipping(void *seconds)
+{
+    int64_t until_ns = now_ns() + (long)seconds * SECOND;
+    runner = pthread_self();
+    know_lists();
+    reset_name(0);
+    while (now_ns() < until_ns) {
+        items[0] = draw_item();
+        for (int i = 0; i < CHANGES && items[0].changes[i].what; i++) {
+            struct change *change = &items[0].changes[i];
+            change->to = change->what == CHANGE_POINTER ? FLIPPING : change->to;
+        }
+        if (items[0].call->flags & ON_OWN_THREAD) {
+            join(start(run_one, number(0)));
+        } else {
+            run_item(0);
+        }
+        board->next++;
+    }
+    return NULL;
+}
+
+static void run_flips(long seconds)
+{
+    struct sigaction act = {.sa_handler = on_unblock};
+    OK(sigaction(SIGUSR1, &act, NULL));
+    signal(SIGSEGV, on_fault);
+    signal(SIGBUS, on_fault);
+    prepare_calls();
+    repeats = 200;
+    pthread_t others[2] = {start(flip, NULL), start(unblock, NULL)};
+    join(start(run_flipping, number(seconds)));
+    is_over = 1;
+    join_all(others, 2);
+    forget_calls();
+    say_ok();
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
@@ -371,6 +466,9 @@ int main(int argc, char **argv)
         }
     } else if (strcmp(mode, "table") == 0 && argc == 3) {
         run_table(strcmp(argv[2], "main") == 0);
+    } else if (strcmp(mode, "flip") == 0 && argc == 4) {
+        state = strtoul(argv[2], NULL, 10);
+        run_flips(strtol(argv[3], NULL, 10));
     } else if (strcmp(mode, "random") == 0 && argc == 4) {
         state = strtoul(argv[2], NULL, 10);
         for (long left = strtol(argv[3], NULL, 10); left > 0; left--) {

@@ -6,7 +6,8 @@
  * the memory that the shapes lie in.
  *
  * Each shape has a *place*: a page of a file of its own, mapped at a fixed address before a page
- * without access, again for reading only, and again before what lies behind the file's end.
+ * without access, again for reading only, again before what lies behind the file's end, and once
+ * more where another thread may change what can be accessed.
  */
 #ifndef HOSTILE_H
 #define HOSTILE_H
@@ -27,6 +28,7 @@ struct shape {
     /* Lengths in it: offsets of numbers of eight bytes, -1 behind the last. */
     int lengths[INNER];
     int is_noisy; /* what the kernel writes there differs from run to run */
+    int is_limit; /* a call without it waits for ever */
 };
 
 enum kind { NOTHING, NUMBER, WIDE, LENGTH, FILE_NUMBER, POINTER, PROCESS, THREAD, CHILD, CONTEXT };
@@ -73,6 +75,7 @@ enum where {
     HAS_BYTE,
     FILE_LACKS_HALF,  /* as LACKS_HALF, before what lies behind the file's end */
     UNALIGNED,
+    FLIPPING,
     CONSTANTS,
 };
 
@@ -114,7 +117,8 @@ struct item {
 };
 
 struct place {
-    char *page, *read_only, *at_end;
+    char *page, *read_only, *at_end, *flipping;
+    int file;
 };
 
 static struct place places[PLACES];
@@ -133,11 +137,14 @@ static void map_places(void)
         place->at_end = mmap(base + 8 * PAGE, 2 * PAGE, PROT_READ | PROT_WRITE, flags, file, 0);
         CHECK(place->page == base && place->read_only == base + 4 * PAGE);
         CHECK(place->at_end == base + 8 * PAGE);
+        place->flipping = mmap(base + 12 * PAGE, PAGE, PROT_READ, flags, file, 0);
+        CHECK(place->flipping == base + 12 * PAGE);
         void *guards[] = {base + PAGE, base + 5 * PAGE};
         for (int g = 0; g < 2; g++) {
             flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
             CHECK(mmap(guards[g], PAGE, PROT_NONE, flags, -1, 0) == guards[g]);
         }
+        place->file = fcntl(file, F_DUPFD, 100);
         close(file);
     }
 }
@@ -155,6 +162,9 @@ static char *address_of(const struct place *place, int size, enum where where, c
     case READ_ONLY:
         *fill_at = at;
         return place->read_only + OFFSET;
+    case FLIPPING:
+        *fill_at = at;
+        return place->flipping + OFFSET;
     case NO_ACCESS:
         return end + OFFSET;
     case BEHIND_FILE:
@@ -248,10 +258,11 @@ static unsigned long sum_of(const struct laying *laying)
     return sum;
 }
 
-/* How many pointers, lengths or numbers a shape or a call has. */
+/* How many pointers, lengths or numbers a shape or a call has; `noisy` has a bit for each pointer to
+ * a limit here. */
 static void count_shape(struct laying *laying, const struct shape *shape)
 {
-    laying->pointers++;
+    laying->noisy |= shape->is_limit << laying->pointers++;
     for (int i = 0; i < INNER && shape->inner[i].to; i++) {
         count_shape(laying, shape->inner[i].to);
     }

@@ -76,10 +76,20 @@ static const struct shape messages_out = {
 };
 
 FILLS(short_time, struct timespec, {0, 1000})
-static const struct shape short_time = {.size = 16, .fill = fill_short_time, .is_noisy = 1};
-static const struct shape limit = {.size = 16, .fill = fill_short_time};
+static const struct shape short_time = {
+    .size = 16,
+    .fill = fill_short_time,
+    .is_noisy = 1,
+    .is_limit = 1,
+};
+static const struct shape limit = {.size = 16, .fill = fill_short_time, .is_limit = 1};
 FILLS(short_timeval, struct timeval, {0, 10})
-static const struct shape short_timeval = {.size = 16, .fill = fill_short_timeval, .is_noisy = 1};
+static const struct shape short_timeval = {
+    .size = 16,
+    .fill = fill_short_timeval,
+    .is_noisy = 1,
+    .is_limit = 1,
+};
 
 FILLS(polled, __typeof__(struct { struct pollfd p[3]; }),
       {{{FIRST_FILE + FULL_PIPE, POLLIN, 5}, {-1, POLLIN, 5}, {FIRST_FILE + CLOSED, 0, 5}}})
@@ -107,9 +117,10 @@ static const struct shape set_argument = {
 struct kernel_action {
     unsigned long handler, flags, restorer, mask;
 };
+static volatile int signals_handled;
 static void on_signal(int signal)
 {
-    (void)signal;
+    signals_handled += signal == SIGUSR2;
 }
 FILLS(action, struct kernel_action, {0, 0xffff08ff, 0, ~0ul})
 static const struct shape action = {.size = 32, .fill = fill_action};
@@ -222,6 +233,16 @@ static void drain_messages(long value)
     }
 }
 
+/* A signal for the process may be another thread's to handle. */
+static void await_signal(long value)
+{
+    static int handled;
+    for (int i = 0; value == 0 && signals_handled == handled && i < 10000; i++) {
+        usleep(1000);
+    }
+    handled = signals_handled;
+}
+
 static void reset_action(long value)
 {
     (void)value;
@@ -235,12 +256,12 @@ static void reset_stack(long value)
     sigaltstack(&none, NULL);
 }
 
-/* The id lies where the second pointer led. */
+/* The id lies where the second pointer led, if that can be read now. */
 static void delete_timer(long value)
 {
     int id;
-    if (value == 0) {
-        memcpy(&id, (void *)laid[1], sizeof id);
+    struct iovec here = {&id, sizeof id}, there = {(void *)laid[1], sizeof id};
+    if (value == 0 && process_vm_readv(getpid(), &here, 1, &there, 1, 0) == sizeof id) {
         syscall(SYS_timer_delete, id);
     }
 }

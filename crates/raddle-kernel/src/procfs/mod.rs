@@ -165,9 +165,7 @@ fn perhaps_ours(frame: &Frame, folder: Option<u32>) -> Outcome {
 /// `fstat(2)`.
 pub extern "C" fn fstat(frame: &Frame) -> Outcome {
     match folder::marked(frame.word(0)) {
-        Some(0) if are_known() => {
-            Outcome::of(stat_folder(frame, frame.args(), 1, STAT_SIZE))
-        }
+        Some(0) if are_known() => Outcome::of(stat_folder(frame, frame.args(), 1, STAT_SIZE)),
         _ => Outcome::PASS,
     }
 }
