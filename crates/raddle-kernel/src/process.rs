@@ -173,7 +173,7 @@ unsafe fn in_child() {
     // SAFETY: the caller's promise.
     unsafe { fork::in_child() };
     signal::in_child();
-    futex::vector::in_child();
+    futex::in_child();
     credentials::in_child();
     loading::in_child();
     if had_threads {

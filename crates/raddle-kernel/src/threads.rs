@@ -85,7 +85,8 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     inherit(thread, parent);
     if lay_out(thread, frame, request.stack).is_err() {
         // As at the thread's first push: no handler can run on such a stack either.
-        signal::routing::default_action(SIGSEGV);
+        let is_canonical = (request.stack << 16) as isize >> 16 == request.stack as isize;
+        signal::routing::default_action(if is_canonical { SIGSEGV } else { SIGBUS });
     }
     scheduling::inherit(thread, parent);
     ums::adopt(thread, parent);
@@ -94,6 +95,7 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     tid as isize
 }
 
+const SIGBUS: u32 = 7;
 const SIGSEGV: u32 = 11;
 
 /// A thread that was to be made isn't made after all.

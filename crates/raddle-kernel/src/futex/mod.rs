@@ -402,4 +402,11 @@ pub fn clear_tid(address: usize) {
     // glibc keeps the thread block until it sees the zero, which is the last thing we do to it.
     let _ = User::at(address).write(&0u32);
     wake(address, 1, ANY);
+    shared::ends(address);
+}
+
+/// In the child of a fork: nobody waits.
+pub fn in_child() {
+    vector::in_child();
+    shared::in_child();
 }

@@ -42,7 +42,7 @@ pub(super) fn kernel_waits() -> bool {
 }
 
 /// In the child of a fork: nobody waits.
-pub fn in_child() {
+pub(super) fn in_child() {
     IN_KERNEL.store(0, Ordering::Relaxed);
 }
 
