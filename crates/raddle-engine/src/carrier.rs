@@ -171,8 +171,9 @@ pub struct Carrier {
     pub(crate) watched: AtomicU32,
 
     /// [`SHARES`] while this carrier calls `execve`, or makes a child process that shares memory
-    /// ([`SHARES_HANDLERS`] if it shares signal handlers, too), [`LEFT`] once that child has left this carrier for its own. Meanwhile no other thread may
-    /// get the carrier, nor this one another: the child knows by this word what it is. Written by
+    /// ([`SHARES_HANDLERS`] if it shares signal handlers, too), [`LEFT`] once that child has left
+    /// this carrier for its own. Meanwhile no other thread may get the carrier, nor this one
+    /// another: the child knows by this word what it is. Written by
     /// the carrier and by the child (release), which the carrier waits for (acquire).
     pub child_shares: AtomicU32,
     /// Signals that arrived here and that nobody has looked at yet.

@@ -47,9 +47,9 @@ pub(crate) fn spawn_with_own_table(
         .enter(|| spawn_as(FLAGS & !FILES, entry, argument, stack_size))
 }
 
-/// As [`spawn`], of a kind that a program asked for: with the flags, the cgroup and the place for a
-/// descriptor of `asked`, and, if the flags name it, its FS base. The kernel checks them, and writes
-/// the descriptor.
+/// As [`spawn`], of the kind that a program asked for: with the flags, the cgroup and the place for
+/// a descriptor of `asked`, and its FS base if the flags name one. The kernel checks these, and
+/// writes the descriptor.
 ///
 /// # Errors
 /// What the kernel says; ENOMEM or EAGAIN.

@@ -4,8 +4,8 @@
 //! of the descriptors, with sequence numbers read before the question, and asks again. An epoll
 //! descriptor of the program's is a descriptor like others to the pump's epoll.
 //!
-//! As in the kernel, the program's arrays and sets are copied when the call begins, and written when
-//! it ends: what another thread does to them meanwhile changes nothing.
+//! As in the kernel, the program's arrays and sets are copied when the call begins, and written
+//! when it ends: what another thread does to them meanwhile changes nothing.
 
 use crate::boundary::{Frame, Outcome};
 use crate::io::count_call;

@@ -55,8 +55,12 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     let bound = match request.asked() {
         Some(asked) => ENGINE.bind_as(thread, &asked),
         None if is_apart => ENGINE.bind(thread), // as different as its maker, or not at all
-        None if wants_own => Ok(ENGINE.bind(thread).unwrap_or(())), // green rather than not at all
-        None => Ok(()),
+        None => {
+            if wants_own {
+                let _ = ENGINE.bind(thread); // green rather than not at all
+            }
+            Ok(())
+        }
     };
     if let Err(errno) = bound {
         discard(thread);

@@ -29,8 +29,8 @@ unsafe extern "C" {
     fn raddle_user_load(address: usize) -> i64;
     /// Stores `new` to `*address` if it holds `old`; what it held, or -EFAULT.
     fn raddle_user_exchange(address: usize, old: u32, new: u32) -> i64;
-    /// Copies bytes, one word of eight, four or two bytes at once; 0, or -EFAULT once all that can be
-    /// copied is.
+    /// Copies bytes, one word of eight, four or two bytes at once. Returns 0, or -EFAULT once all
+    /// that can be copied is.
     fn raddle_user_copy(to: usize, from: usize, bytes: usize) -> i64;
     static raddle_user_begin: u8;
     static raddle_user_words: u8;
@@ -482,7 +482,7 @@ mod tests {
 
     #[test]
     fn nobody_sees_a_part_of_a_word() {
-        const VALUES: [u32; 2] = [0, 0x2f12_3456];
+        static VALUES: [u32; 2] = [0, 0x2f12_3456];
         static WORD: AtomicU32 = AtomicU32::new(0);
         static ENDED: AtomicBool = AtomicBool::new(false);
         let writer = std::thread::spawn(|| {

@@ -110,7 +110,8 @@ CASE(sizes_of_the_structure)
     large[2000] = 1;
     FAILS(syscall(SYS_clone3, large, 2000), EINVAL);
     FAILS(syscall(SYS_clone3, large, 2001), E2BIG);
-    char *edge = (char *)mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    char *edge = mmap(NULL, 8192, PROT_READ | PROT_WRITE, flags, -1, 0);
     CHECK(edge != MAP_FAILED);
     OK(mprotect(edge + 4096, 4096, PROT_NONE));
     memcpy(edge + 4096 - 64, &args, 64);
@@ -128,14 +129,16 @@ CASE(requests_of_the_older_call)
     FAILS(syscall(SYS_clone, THREAD & ~CLONE_VM, top, NULL, NULL, 0), EINVAL);
     FAILS(syscall(SYS_clone, THREAD | CLONE_NEWUSER, top, NULL, NULL, 0), EINVAL);
     FAILS(syscall(SYS_clone, THREAD | CLONE_NEWNS, top, NULL, NULL, 0), EINVAL);
-    FAILS(syscall(SYS_clone, THREAD | CLONE_PIDFD | CLONE_DETACHED, top, &top, NULL, 0), EINVAL);
-    FAILS(syscall(SYS_clone, THREAD | CLONE_PIDFD | CLONE_PARENT_SETTID, top, &top, NULL, 0), EINVAL);
+    unsigned long named = THREAD | CLONE_PIDFD;
+    FAILS(syscall(SYS_clone, named | CLONE_DETACHED, top, &top, NULL, 0), EINVAL);
+    FAILS(syscall(SYS_clone, named | CLONE_PARENT_SETTID, top, &top, NULL, 0), EINVAL);
     FAILS(syscall(SYS_clone, THREAD | CLONE_SETTLS, top, NULL, NULL, KERNELS), EPERM);
 }
 
 /* Runs `run` on a thread made by libc's clone, which shares its maker's thread block: so its maker
  * does nothing meanwhile. */
-static int run_as(unsigned long flags, int (*run)(void *), void *argument, void *parent, void *child)
+static int run_as(unsigned long flags, int (*run)(void *), void *argument, void *parent,
+                  void *child)
 {
     static int ends;
     ends = 1;

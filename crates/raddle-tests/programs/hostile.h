@@ -258,8 +258,8 @@ static unsigned long sum_of(const struct laying *laying)
     return sum;
 }
 
-/* How many pointers, lengths or numbers a shape or a call has; `noisy` has a bit for each pointer to
- * a limit here. */
+/* How many pointers, lengths or numbers a shape or a call has; `noisy` has a bit for each pointer
+ * to a limit here. */
 static void count_shape(struct laying *laying, const struct shape *shape)
 {
     laying->noisy |= shape->is_limit << laying->pointers++;

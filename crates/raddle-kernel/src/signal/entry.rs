@@ -139,11 +139,9 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     let thread = carrier.thread_or_none();
     // The few instructions around a clone whose child shares memory count as the runtime's.
     let in_user = !is_ours(rip) && carrier.in_clock.get() == 0 && (fault || !makes_child);
-    if preemption::is_request(info) {
-        return preempt(carrier, info, context, in_user);
-    }
-    if metronome::is_beat(carrier, info) {
-        if metronome::beat(carrier) {
+    let is_request = preemption::is_request(info);
+    if is_request || metronome::is_beat(carrier, info) {
+        if is_request || metronome::beat(carrier) {
             preempt(carrier, info, context, in_user);
         }
         return;
