@@ -7,6 +7,7 @@
 //!
 //! `unsafe` without a reason, and formatting, are clippy's and rustfmt's business.
 
+mod addresses;
 mod arrows;
 mod columns;
 mod doctests;
@@ -72,6 +73,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("glossary: banned synonyms", glossary::check_banned),
     ("absolute paths", paths::check),
     ("links", links::check),
+    ("addresses of the program", addresses::check),
     ("doctests of the API", doctests::check),
     ("no libc inside the runtime", elf::check),
 ];
@@ -169,6 +171,7 @@ mod tests {
         tree_has_no_banned_synonym: glossary::check_banned;
         tree_has_no_absolute_path: paths::check;
         tree_links_lead_somewhere: links::check;
+        tree_reaches_the_programs_memory_in_one_way: addresses::check;
         tree_tests_the_documentation_of_its_api: doctests::check;
         preloaded_library_needs_nothing: elf::check;
     }

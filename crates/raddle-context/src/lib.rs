@@ -16,7 +16,7 @@
 mod arch;
 
 pub use arch::{
-    Context, SwitchFrame, call_by_jumps, call_on, call_on_with, call_restartable, fs_base, gs_base,
-    pause, prepare, restart, set_control_words, set_fs_base, set_gs_base, switch, switch_keep_fs,
-    timestamp,
+    Context, SwitchFrame, call_by_jumps, call_on, call_on_with, call_restartable, first_frame,
+    fs_base, gs_base, pause, prepare, restart, set_control_words, set_fs_base, set_gs_base, switch,
+    switch_keep_fs, timestamp,
 };

@@ -21,6 +21,7 @@ use crate::thread::{Life, Thread};
 use crate::{clock, idle, kthread};
 use core::ptr::null_mut;
 use core::sync::atomic::{Ordering, fence};
+use raddle_sys::abi::CloneArgs;
 use raddle_sys::{err, errno, nr, sys};
 
 impl Engine {
@@ -31,13 +32,30 @@ impl Engine {
     /// # Errors
     /// EAGAIN.
     pub fn bind(&self, thread: &Thread) -> Result<(), isize> {
+        self.bind_to(thread, None).map_err(|_| err(errno::EAGAIN))
+    }
+
+    /// As [`Engine::bind`], with a kernel thread of the kind that a program asked for by `clone3`:
+    /// one that shares less with the others is apart from them.
+    ///
+    /// # Errors
+    /// What the kernel says of that; EAGAIN or ENOMEM.
+    pub fn bind_as(&self, thread: &Thread, asked: &CloneArgs) -> Result<(), isize> {
+        self.bind_to(thread, Some(asked))
+    }
+
+    fn bind_to(&self, thread: &Thread, asked: Option<&CloneArgs>) -> Result<(), isize> {
         let tid = thread.tid();
+        let maker = Carrier::current();
         let carrier = self.new_carrier()?;
         carrier.bound.store(thread.as_ptr(), Ordering::Relaxed);
         carrier.queueless.set(1);
-        carrier.apart.set(Carrier::current().apart.get());
-        self.start_carrier(carrier)
-            .map_err(|_| err(errno::EAGAIN))?;
+        carrier.apart.set(maker.apart.get());
+        carrier.own_files.set(maker.own_files.get());
+        if let Some(asked) = asked {
+            carrier.become_as(asked.flags);
+        }
+        self.start_carrier_as(carrier, asked)?;
         let own = core::ptr::from_ref(carrier).cast_mut();
         let exchange = |from, to| {
             let done = thread

@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use raddle_context::Context;
 use raddle_sched::RunQueue;
 use raddle_sched::policy::Backlog;
-use raddle_sys::abi::SigInfo;
+use raddle_sys::abi::{CloneArgs, SigInfo};
 
 /// What a carrier is doing, for inspection and for sysmon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +37,8 @@ pub const PREEMPT: usize = 32;
 pub const SHARES: u32 = 1;
 /// See [`Carrier::child_shares`].
 pub const LEFT: u32 = 2;
+/// See [`Carrier::child_shares`].
+pub const SHARES_HANDLERS: u32 = 3;
 /// Offset of [`Carrier::current`] from the GS base.
 pub const CURRENT: usize = 8;
 /// Offset of [`Carrier::raw`].
@@ -168,9 +170,10 @@ pub struct Carrier {
     /// a swap then. Written by sysmon.
     pub(crate) watched: AtomicU32,
 
-    /// [`SHARES`] while this carrier calls `execve`, or makes a child process that shares memory,
-    /// [`LEFT`] once that child has left this carrier for its own. Meanwhile no other thread may
-    /// get the carrier, nor this one another: the child knows by this word what it is. Written by
+    /// [`SHARES`] while this carrier calls `execve`, or makes a child process that shares memory
+    /// ([`SHARES_HANDLERS`] if it shares signal handlers, too), [`LEFT`] once that child has left
+    /// this carrier for its own. Meanwhile no other thread may get the carrier, nor this one
+    /// another: the child knows by this word what it is. Written by
     /// the carrier and by the child (release), which the carrier waits for (acquire).
     pub child_shares: AtomicU32,
     /// Signals that arrived here and that nobody has looked at yet.
@@ -213,6 +216,13 @@ pub struct Carrier {
     /// Non-zero: this kernel thread was changed for its bound thread alone, and differs from the
     /// others. Set by the carrier, or before it runs.
     pub apart: Cell<u32>,
+    /// Non-zero: this kernel thread has a table of descriptors that others don't share: what the
+    /// runtime knows of a number isn't about it. Set by the carrier, or before it runs.
+    pub own_files: Cell<u32>,
+    /// The structure that the kernel reads in the place of the program's while this carrier makes a
+    /// child by `clone3`, and what the program passed: its address, or 0, and the size.
+    pub clone_args: Cell<CloneArgs>,
+    pub clone_at: Cell<[u64; 2]>,
     /// Non-zero: its bound thread is green again once the carrier isn't apart any more. Set by the
     /// carrier; cleared under the thread's lock by who wants the thread bound for good.
     pub lent: AtomicU32,
@@ -337,6 +347,28 @@ impl Carrier {
         self.apart.get() != 0
     }
 
+    /// True if what is known of descriptors isn't about those of this kernel thread.
+    #[inline(always)]
+    pub fn has_own_files(&self) -> bool {
+        self.own_files.get() != 0
+    }
+
+    /// Its kernel thread is made by a `clone` with these flags: it is apart if it shares less with
+    /// its maker than others do. Before it runs.
+    pub(crate) fn become_as(&self, flags: u64) {
+        const FILES: u64 = 0x400;
+        const SHARED: u64 = 0x200 | FILES | 0x40000; // CLONE_FS, CLONE_FILES, CLONE_SYSVSEM
+        /// Namespaces: time, mounts, cgroups, hosts' names, IPC, users, ids, networks.
+        const NEW: u64 = 0x80 | 0x20000 | 0x7e00_0000;
+        const INTO_CGROUP: u64 = 1 << 33;
+        if flags & SHARED != SHARED || flags & (NEW | INTO_CGROUP) != 0 {
+            self.apart.set(1);
+        }
+        if flags & FILES == 0 {
+            self.own_files.set(1);
+        }
+    }
+
     /// Sends one of the runtime's own signals to the carrier.
     pub(crate) fn send(&self, signal: usize) {
         own_signals::send(self.kernel_tid.load(Ordering::Relaxed), signal);
@@ -427,6 +459,8 @@ impl Carrier {
         self.exiting.set(null_mut());
         self.raw.set(0);
         self.apart.set(0);
+        self.own_files.set(0);
+        self.clone_at.set([0; 2]);
         self.lent.store(0, Ordering::Relaxed);
         self.preempt_at.store(0, Ordering::Relaxed);
         self.metronome.reset();

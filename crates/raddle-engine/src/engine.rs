@@ -213,8 +213,7 @@ impl Engine {
         let mut clear_tid = 0usize;
         // SAFETY: PR_GET_TID_ADDRESS fills a word.
         unsafe { sys!(nr::__NR_prctl, 40usize, &raw mut clear_tid) };
-        main.clear_tid
-            .set(core::ptr::with_exposed_provenance_mut(clear_tid));
+        main.clear_tid.set(clear_tid);
         let mut name = [0u8; 16];
         // SAFETY: PR_GET_NAME fills 16 bytes.
         unsafe { sys!(nr::__NR_prctl, 16usize, name.as_mut_ptr()) };

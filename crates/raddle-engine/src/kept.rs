@@ -14,7 +14,7 @@
 
 use crate::thread::{Thread, ThreadTable};
 use core::cell::Cell;
-use core::ptr::{NonNull, null};
+use core::ptr::{NonNull, null, with_exposed_provenance};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 pub use raddle_interface::Seat;
 use raddle_sched::SpinLock;
@@ -173,7 +173,8 @@ fn begin(threads: &ThreadTable, thread: &'static Thread) -> &'static Seat {
     // runs. `clear_tid` is in its thread block, as the thread itself has found before.
     unsafe {
         threads.renew(thread);
-        if let Some(word) = thread.clear_tid.get().as_ref() {
+        let word = with_exposed_provenance::<AtomicU32>(thread.clear_tid.get());
+        if let Some(word) = word.as_ref() {
             word.store(thread.tid(), Ordering::Relaxed);
         }
         &*seat

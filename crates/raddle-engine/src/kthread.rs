@@ -2,7 +2,7 @@
 
 use crate::engine::ENGINE;
 use core::arch::{asm, naked_asm};
-use raddle_sys::abi::SchedAttr;
+use raddle_sys::abi::{CloneArgs, SchedAttr};
 use raddle_sys::{is_err, mem, nr, sys};
 
 /// CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM.
@@ -47,6 +47,34 @@ pub(crate) fn spawn_with_own_table(
         .enter(|| spawn_as(FLAGS & !FILES, entry, argument, stack_size))
 }
 
+/// As [`spawn`], of the kind that a program asked for: with the flags, the cgroup and the place for
+/// a descriptor of `asked`, and its FS base if the flags name one. The kernel checks these, and
+/// writes the descriptor.
+///
+/// # Errors
+/// What the kernel says; ENOMEM or EAGAIN.
+pub(crate) fn spawn_asked(
+    entry: Entry,
+    argument: usize,
+    stack_size: usize,
+    asked: &CloneArgs,
+) -> Result<u32, isize> {
+    ENGINE.roster.enter(|| {
+        spawn_on(stack_size, |stack| {
+            let args = CloneArgs {
+                stack: stack.expose_provenance() as u64,
+                stack_size: (stack_size - ABOVE) as u64,
+                exit_signal: 0,
+                set_tid: 0,
+                set_tid_size: 0,
+                ..*asked
+            };
+            // SAFETY: the child runs `entry` on memory that is its own.
+            unsafe { raw_clone3(&args, size_of::<CloneArgs>(), entry, argument, stack) }
+        })
+    })
+}
+
 /// As [`spawn`], but another process, in the same memory.
 ///
 /// # Errors
@@ -89,16 +117,26 @@ pub unsafe fn end(stacks: [(*mut u8, usize); 2]) -> ! {
 }
 
 fn spawn_as(flags: usize, entry: Entry, argument: usize, stack_size: usize) -> isize {
+    spawn_on(stack_size, |stack| {
+        let top = stack.wrapping_add(stack_size - ABOVE);
+        // SAFETY: the child runs `entry` on memory that is its own.
+        unsafe { raw_clone(flags, top, entry, argument, stack) }
+    })
+}
+
+/// Bytes above a new kernel thread's first stack pointer.
+const ABOVE: usize = 64;
+
+/// Maps a stack for `make`, which makes a kernel thread on it and returns its id.
+fn spawn_on(stack_size: usize, make: impl FnOnce(*mut u8) -> isize) -> isize {
     let stack = match mem::map(stack_size) {
         Ok(stack) => stack,
         Err(errno) => return errno,
     };
     // SAFETY: just mapped, and nobody's yet. Without the guard (ENOMEM) the stack is as good.
     let _ = unsafe { mem::protect(stack, mem::PAGE_SIZE, 0) };
-    let top = stack.wrapping_add(stack_size - 64);
     let (all, mut old) = (u64::MAX, 0u64);
-    // SAFETY: mask and FS base are restored below, and nothing between uses thread-locals; the
-    // child runs `entry` on memory that is its own.
+    // SAFETY: mask and FS base are restored below, and nothing between uses thread-locals.
     let tid = unsafe {
         sys!(
             nr::__NR_rt_sigprocmask,
@@ -109,7 +147,7 @@ fn spawn_as(flags: usize, entry: Entry, argument: usize, stack_size: usize) -> i
         );
         let fs = raddle_context::fs_base();
         raddle_context::set_fs_base(ENGINE.roster.first_fs());
-        let tid = raw_clone(flags, top, entry, argument, stack);
+        let tid = make(stack);
         raddle_context::set_fs_base(fs);
         sys!(
             nr::__NR_rt_sigprocmask,
@@ -125,6 +163,41 @@ fn spawn_as(flags: usize, entry: Entry, argument: usize, stack_size: usize) -> i
         unsafe { mem::unmap(stack, stack_size) };
     }
     tid
+}
+
+/// rdi = the structure of `clone3(2)`, rsi = its size, rdx = entry, rcx = argument, r8 = stack's
+/// lowest address. The child has nothing on its stack.
+#[unsafe(naked)]
+unsafe extern "C" fn raw_clone3(
+    args: &CloneArgs,
+    size: usize,
+    entry: Entry,
+    arg: usize,
+    stack: *mut u8,
+) -> isize {
+    naked_asm!(
+        "push r12",
+        "push r13",
+        "push r14",
+        "mov r12, rdx",
+        "mov r13, rcx",
+        "mov r14, r8",
+        "mov eax, 435",
+        "syscall",
+        "test rax, rax",
+        "jne 2f",
+        "xor ebp, ebp", // the end of every backtrace
+        "mov rdi, r13",
+        "mov rsi, r14",
+        "and rsp, -16",
+        "call r12",
+        "ud2",
+        "2:",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "ret",
+    )
 }
 
 /// rdi = flags, rsi = stack's top, rdx = entry, rcx = argument, r8 = stack's lowest address. The

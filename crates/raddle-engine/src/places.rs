@@ -30,6 +30,7 @@ use crate::chaos::{self, Point};
 use crate::engine::{Engine, MAX_CARRIERS, MAX_WANTED};
 use crate::{alarms, bound, cpus, idle, kthread, switch, ums};
 use core::sync::atomic::{Ordering, fence};
+use raddle_sys::abi::CloneArgs;
 use raddle_sys::{err, errno, mem};
 
 /// The slots of carriers.
@@ -318,8 +319,25 @@ impl Engine {
     /// # Errors
     /// EAGAIN or ENOMEM.
     pub(crate) fn start_carrier(&self, carrier: &Carrier) -> Result<(), isize> {
+        self.start_carrier_as(carrier, None)
+    }
+
+    /// As [`Engine::start_carrier`], with a kernel thread of the kind that a program asked for.
+    ///
+    /// # Errors
+    /// What the kernel says of that; EAGAIN or ENOMEM.
+    pub(crate) fn start_carrier_as(
+        &self,
+        carrier: &Carrier,
+        asked: Option<&CloneArgs>,
+    ) -> Result<(), isize> {
         let address = core::ptr::from_ref(carrier).expose_provenance();
-        match kthread::spawn(switch::carrier_main, address, kthread::STACK_SIZE) {
+        let (main, size) = (switch::carrier_main, kthread::STACK_SIZE);
+        let made = match asked {
+            None => kthread::spawn(main, address, size),
+            Some(asked) => kthread::spawn_asked(main, address, size, asked),
+        };
+        match made {
             Ok(kernel_tid) => {
                 // Unless it has said so itself, and perhaps ended since.
                 let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);

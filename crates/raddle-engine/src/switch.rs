@@ -521,8 +521,8 @@ pub(crate) extern "C" fn carrier_main(address: usize, stack: *mut u8) -> ! {
         carrier
     };
     carrier.stack.set(stack);
-    carrier.now_ns.set(clock::now_ns());
     (ENGINE.hooks().carrier_starts)(carrier);
+    carrier.now_ns.set(clock::now_ns()); // with signals open: the clock may be forbidden here
     if carrier.side() != 0 {
         ENGINE.sides.enlist(carrier);
     } else if carrier.bound.load(Ordering::Relaxed).is_null() {

@@ -65,8 +65,9 @@ pub struct Thread {
     /// Where its registers are kept while it is preempted; 0 before the first time. The memory
     /// stays with the slot.
     pub save_area: Cell<usize>,
-    /// `CLONE_CHILD_CLEARTID`'s address: zeroed and woken when it exits.
-    pub clear_tid: Cell<*mut AtomicU32>,
+    /// `CLONE_CHILD_CLEARTID`'s address in the program's memory, or 0: zeroed and woken when it
+    /// exits.
+    pub clear_tid: Cell<usize>,
     /// Head of its robust list, as `set_robust_list(2)` was told.
     pub robust_list: Cell<usize>,
     /// 1 if somebody waited for a PI futex that it owned. SeqCst: set before the waiter looks

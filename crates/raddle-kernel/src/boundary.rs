@@ -15,14 +15,14 @@
 //! return an [`Outcome`]; a call that passes is executed by the entry itself, at
 //! `raddle_pass_begin`, with all registers as they were: a signal that arrives there, or during the
 //! look right before, finds a thread that is, for all purposes, in user code. What came before that
-//! is handled first: none is slept over. After a call with a path the entry looks at what came of
-//! it ([`crate::procfs`]).
+//! is handled first: none is slept over.
 //!
 //! Stack of `raddle_entry_plain` (addresses rising): rax r9 r8 r10 rdx rsi rdi | rbp | return to
 //! stub
 //! | address after the site | 128 bytes of red zone | the program's stack.
 
 use crate::calls;
+use crate::user::User;
 use core::arch::global_asm;
 use raddle_engine::carrier;
 use raddle_engine::thread::CALL_SITE;
@@ -48,6 +48,19 @@ impl Frame {
         self.args()[index]
     }
 
+    /// Argument `index` where the kernel takes an `int` or an `unsigned int`: what lies above its
+    /// 32 bits is ignored.
+    #[inline(always)]
+    pub fn word(&self, index: usize) -> u32 {
+        self.args()[index] as u32
+    }
+
+    /// Argument `index` as an address in the program's memory.
+    #[inline(always)]
+    pub fn user<T>(&self, index: usize) -> User<T> {
+        User::at(self.args()[index])
+    }
+
     /// All arguments.
     #[inline(always)]
     pub fn args(&self) -> [usize; 6] {
@@ -63,6 +76,18 @@ impl Frame {
 
     /// The address behind the system call's site, which the stub pushed.
     pub fn site(&self) -> usize {
+        // SAFETY: the stub's word, below everything of the program's.
+        unsafe { *self.pushed() }
+    }
+
+    /// The program's stack pointer at the call.
+    pub fn stack_pointer(&self) -> usize {
+        const RED_ZONE: usize = 128;
+        self.pushed().wrapping_add(1).addr() + RED_ZONE
+    }
+
+    /// Where the stub pushed the site.
+    fn pushed(&self) -> *const usize {
         let mut frame = core::ptr::from_ref(self)
             .wrapping_add(1)
             .cast::<[usize; 3]>();
@@ -78,8 +103,8 @@ impl Frame {
             {
                 frame = frame.wrapping_byte_add(size_of::<usize>());
             }
-            (*frame)[2]
         }
+        frame.cast::<usize>().wrapping_add(2)
     }
 
     /// Executes the call as it is, here: for handlers that need its result.
@@ -103,9 +128,6 @@ pub struct Outcome {
 impl Outcome {
     /// Let the kernel do it, with the program's own arguments.
     pub const PASS: Self = Self { value: 0, pass: 1 };
-
-    /// As [`Outcome::PASS`]; then [`look`](crate::procfs::look) decides what the program sees.
-    pub const LOOK: Self = Self { value: 0, pass: 2 };
 
     /// The call's result.
     #[inline(always)]
@@ -168,9 +190,6 @@ unsafe extern "C" {
     static raddle_pass_check: u8;
     static raddle_pass_begin: u8;
     static raddle_pass_end: u8;
-    static raddle_look_check: u8;
-    static raddle_look_begin: u8;
-    static raddle_look_end: u8;
     static raddle_vector_return: u8;
     static raddle_clone_return: u8;
     static raddle_plain_clone_return: u8;
@@ -178,27 +197,21 @@ unsafe extern "C" {
 
 /// True if `rip` is the passing system call of an entry, or its last look whether a signal came.
 pub fn is_pass(rip: usize) -> bool {
-    let pass = (&raw const raddle_pass_check, &raw const raddle_pass_end);
-    let look = (&raw const raddle_look_check, &raw const raddle_look_end);
-    [pass, look]
-        .iter()
-        .any(|(check, end)| (check.addr()..=end.addr()).contains(&rip))
+    let (check, end) = (&raw const raddle_pass_check, &raw const raddle_pass_end);
+    (check.addr()..=end.addr()).contains(&rip)
 }
 
 /// Where a passing system call ends that a signal has interrupted and that the kernel is about to
 /// restart: it has put the instruction pointer `rip` back. `rcx` tells that from a call that hasn't
 /// begun: it is zero before the instruction, and holds the instruction's end from then on.
 pub fn interrupted_pass(rip: usize, rcx: usize) -> Option<usize> {
-    let pass = (&raw const raddle_pass_begin, &raw const raddle_pass_end);
-    let look = (&raw const raddle_look_begin, &raw const raddle_look_end);
-    [pass, look]
-        .iter()
-        .find(|(begin, end)| begin.addr() == rip && end.addr() == rcx)
-        .map(|(_, end)| end.addr())
+    let (begin, end) = (&raw const raddle_pass_begin, &raw const raddle_pass_end);
+    (begin.addr() == rip && end.addr() == rcx).then(|| end.addr())
 }
 
 /// What `raddle_child_start` pops.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct ChildRegisters {
     pub rdi: u64,
     pub rsi: u64,
@@ -224,11 +237,9 @@ global_asm!(
     ".hidden raddle_vector_return, raddle_clone_return",
     ".globl raddle_vector_return, raddle_clone_return",
     ".hidden raddle_pass_check, raddle_pass_begin, raddle_pass_end",
-    ".hidden raddle_look_check, raddle_look_begin, raddle_look_end",
     ".globl raddle_entry_plain, raddle_entry_vector",
     ".globl raddle_entry_clone_before, raddle_entry_clone_after, raddle_child_start",
     ".globl raddle_pass_check, raddle_pass_begin, raddle_pass_end",
-    ".globl raddle_look_check, raddle_look_begin, raddle_look_end",
     // ---- plain
     ".p2align 6",
     "raddle_entry_plain:",
@@ -256,9 +267,8 @@ global_asm!(
     "mov rdi, rsp",
     "and rsp, -16",
     "call r11", // rax = value, rdx = pass
-    "cmp edx, 1",
-    "je 3f",
-    "ja 5f",
+    "test edx, edx",
+    "jnz 3f",
     "cmp dword ptr gs:[{attention}], 0",
     "jne 4f",
     "2:", // rax = result
@@ -295,27 +305,6 @@ global_asm!(
     ".cfi_def_cfa rsp, 8",
     "ret",
     ".cfi_restore_state",
-    "5:", // the kernel's turn, and then a look at what came of it
-    "mov rdi, [rbp - 8]",
-    "mov rsi, [rbp - 16]",
-    "mov rdx, [rbp - 24]",
-    "mov r10, [rbp - 32]",
-    "mov r8, [rbp - 40]",
-    "mov r9, [rbp - 48]",
-    "mov rax, [rbp - 56]",
-    "xor ecx, ecx",
-    "raddle_look_check:",
-    "test dword ptr gs:[{attention}], {signalled}",
-    "jnz 7f",
-    "raddle_look_begin:",
-    "syscall",
-    "raddle_look_end:",
-    "lea rdi, [rbp - 56]",
-    "mov rsi, rax",
-    "and rsp, -16",
-    "call {look}",
-    "cmp dword ptr gs:[{attention}], 0",
-    "je 2b",
     "4:", // signals to look at
     "mov rdi, rax",
     "and rsp, -16",
@@ -327,10 +316,6 @@ global_asm!(
     "and rsp, -16",
     "call {before_call}",
     "jmp 3b",
-    "7:",
-    "and rsp, -16",
-    "call {before_call}",
-    "jmp 5b",
     ".cfi_endproc",
     // ---- vector
     ".p2align 6",
@@ -475,6 +460,7 @@ global_asm!(
     "movaps [rsp + 16*\\n], xmm\\n",
     ".endr",
     "mov rdi, rax",
+    "lea rsi, [rbp - 56]",
     "call {clone_after}",
     ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
     "movaps xmm\\n, [rsp + 16*\\n]",
@@ -518,7 +504,6 @@ global_asm!(
     thread = const carrier::CURRENT,
     call_site = const CALL_SITE,
     table = sym calls::TABLE,
-    look = sym crate::procfs::look,
     signalled = const carrier::SIGNALLED,
     before_call = sym crate::signal::before_call,
     on_attention = sym crate::signal::on_attention,

@@ -1,7 +1,7 @@
 //! The table of handled system calls: the only list of them.
 
 use crate::boundary::Handler;
-use crate::signal::{calls as signals, kept, timers};
+use crate::signal::{alternate, calls as signals, kept, timers};
 use crate::{
     clocks, connections, credentials, descriptors, files, futex, helped, ids, io, memory, messages,
     poll, process, procfs, scheduling, threads, time, transfers, uring,
@@ -76,7 +76,7 @@ const THREADS: &[Row] = &[
     (nr::__NR_setfsuid, credentials::alone),
     (nr::__NR_setfsgid, credentials::alone),
     (nr::__NR_capset, credentials::alone),
-    (nr::__NR_unshare, credentials::alone),
+    (nr::__NR_unshare, credentials::unshare),
     (nr::__NR_setns, credentials::alone),
     (nr::__NR_seccomp, credentials::seccomp),
     (nr::__NR_personality, credentials::personality),
@@ -147,7 +147,7 @@ const PATHS: &[Row] = &[
     (nr::__NR_openat, procfs::by_path),
     (nr::__NR_stat, procfs::by_path),
     (nr::__NR_lstat, procfs::by_path),
-    (nr::__NR_fstat, procfs::by_path),
+    (nr::__NR_fstat, procfs::fstat),
     (nr::__NR_newfstatat, procfs::by_path),
     (nr::__NR_statx, procfs::by_path),
     (nr::__NR_access, procfs::by_path),
@@ -168,7 +168,7 @@ const SIGNALS: &[Row] = &[
     (nr::__NR_kill, signals::kill),
     (nr::__NR_rt_sigqueueinfo, signals::rt_sigqueueinfo),
     (nr::__NR_rt_tgsigqueueinfo, signals::rt_tgsigqueueinfo),
-    (nr::__NR_sigaltstack, signals::sigaltstack),
+    (nr::__NR_sigaltstack, alternate::sigaltstack),
     (nr::__NR_signalfd, kept::signalfd),
     (nr::__NR_signalfd4, kept::signalfd),
     (nr::__NR_timer_create, timers::timer_create),

@@ -4,8 +4,6 @@
 //! go through the vDSO, which no stub sees: the symbol layer takes `clock_gettime` for these ids.
 
 use crate::boundary::{Frame, Outcome};
-use crate::user;
-use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::Ordering;
 use raddle_engine::accounting::{clock_of, cpu_ns};
 use raddle_engine::{Carrier, ENGINE, Thread};
@@ -52,7 +50,7 @@ pub fn read(clock: u32) -> Option<Timespec> {
 /// `clock_gettime(2)`, where it is a system call.
 pub extern "C" fn clock_gettime(frame: &Frame) -> Outcome {
     match read(frame.rdi as u32) {
-        Some(time) => Outcome::of(user::write(frame.arg(1), &time).err().unwrap_or(0)),
+        Some(time) => Outcome::of(frame.user(1).write(&time).err().unwrap_or(0)),
         None => Outcome::PASS,
     }
 }
@@ -78,31 +76,26 @@ pub fn for_kernel(clock: u32) -> u32 {
 
 /// `getrusage(2)` of the calling thread: all its CPU time is said to be user time.
 pub extern "C" fn getrusage(frame: &Frame) -> Outcome {
-    const THREAD: usize = 1;
+    const THREAD: u32 = 1;
     const WORDS: usize = 18;
-    if frame.arg(0) as i32 != THREAD as i32 || !ENGINE.is_started() {
+    if frame.word(0) != THREAD || !ENGINE.is_started() {
         return Outcome::PASS;
     }
-    // SAFETY: the program's own call, about the carrier.
-    let result = unsafe { sys!(frame.rax as u32, THREAD, frame.arg(1)) };
+    // struct rusage: user time, system time, twelve counters, voluntary and involuntary switches.
+    let mut usage = [0u64; WORDS];
+    // SAFETY: the program's own call, about the carrier; the kernel fills a live structure.
+    let result = unsafe { sys!(frame.rax as u32, THREAD, usage.as_mut_ptr()) };
     if is_err(result) {
         return Outcome::of(result);
     }
     let thread = Carrier::current().thread();
     let cpu_us = cpu_ns(thread) / 1000;
-    let usage = with_exposed_provenance_mut::<[u64; WORDS]>(frame.arg(1));
     let parks = thread.parks.load(Ordering::Relaxed);
     let yields = thread
         .switches
         .load(Ordering::Relaxed)
         .saturating_sub(parks);
-    // SAFETY: the kernel has just written a struct rusage there: user time, system time, twelve
-    // counters, voluntary and involuntary switches.
-    unsafe {
-        let mut words = usage.read_unaligned();
-        words[..4].copy_from_slice(&[cpu_us / 1_000_000, cpu_us % 1_000_000, 0, 0]);
-        words[16..].copy_from_slice(&[parks, yields]);
-        usage.write_unaligned(words);
-    }
-    Outcome::of(0)
+    usage[..4].copy_from_slice(&[cpu_us / 1_000_000, cpu_us % 1_000_000, 0, 0]);
+    usage[16..].copy_from_slice(&[parks, yields]);
+    Outcome::of(frame.user(1).write(&usage).err().unwrap_or(0))
 }

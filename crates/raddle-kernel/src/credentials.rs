@@ -14,11 +14,11 @@
 //! absolute: who has done it once may do it twice, and is no other.
 
 use crate::boundary::{Frame, Outcome};
-use crate::{ids, user};
+use crate::ids;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::{Carrier, ENGINE, switch};
 use raddle_sched::SpinLock;
-use raddle_sys::{err, errno, is_err, nr, sys};
+use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
 /// libc's text, from and to.
 static LIBC: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
@@ -68,12 +68,45 @@ pub extern "C" fn identity(frame: &Frame) -> Outcome {
     {
         return Outcome::of(result);
     }
-    // SAFETY: the program's own call; a list of groups is the same for all.
-    let result = unsafe { ENGINE.roster.everywhere(frame.rax as u32, frame.args()) };
+    let result = match by_address {
+        true => set_groups(frame),
+        // SAFETY: the program's own call.
+        false => unsafe { ENGINE.roster.everywhere(frame.rax as u32, frame.args()) },
+    };
     if !is_err(result) {
         *LAST.lock() = (!by_address).then_some((call.0, call.1, result));
     }
     Outcome::of(result)
+}
+
+/// `setgroups(2)` for all: every kernel thread gets the list that the caller's memory held once.
+fn set_groups(frame: &Frame) -> isize {
+    const MOST: usize = 65536;
+    let (count, from) = (frame.word(0) as usize, frame.user::<u32>(1));
+    let mut args = frame.args();
+    let bytes = count * size_of::<u32>();
+    let list = match count {
+        1..=MOST => match mem::map(bytes) {
+            Ok(list) => list.cast::<u32>(),
+            Err(errno) => return errno,
+        },
+        _ => core::ptr::null_mut(), // none, or too many: the list isn't looked at
+    };
+    args[1] = list.expose_provenance();
+    if !list.is_null() {
+        // SAFETY: a fresh mapping of so many numbers.
+        let groups = unsafe { core::slice::from_raw_parts_mut(list, count) };
+        if from.read_all(groups).is_err() {
+            args[1] = usize::MAX; // it isn't there: EFAULT, unless the kernel has more to say
+        }
+    }
+    // SAFETY: the program's own call, with a list that is the same for all.
+    let result = unsafe { ENGINE.roster.everywhere(frame.rax as u32, args) };
+    if !list.is_null() {
+        // SAFETY: mapped above; every kernel thread has read it.
+        unsafe { mem::unmap(list.cast(), bytes) };
+    }
+    result
 }
 
 /// Calls that change the calling thread alone.
@@ -85,6 +118,22 @@ pub extern "C" fn alone(_: &Frame) -> Outcome {
         Ok(()) => Outcome::PASS,
         Err(errno) => Outcome::of(errno),
     }
+}
+
+/// `unshare(2)`: as [`alone`]. With a table of descriptors of its own, what is known of numbers
+/// isn't about the thread's any more.
+pub extern "C" fn unshare(frame: &Frame) -> Outcome {
+    const FILES: u64 = 0x400;
+    let outcome = alone(frame);
+    if !outcome.is_pass() || frame.rdi & FILES == 0 || !ENGINE.is_started() {
+        return outcome;
+    }
+    // SAFETY: the program's own call, on its own kernel thread.
+    let result = unsafe { frame.raw() };
+    if !is_err(result) {
+        Carrier::current().own_files.set(1);
+    }
+    Outcome::of(result)
 }
 
 /// Gives the running thread a kernel thread of its own that may differ from the others.
@@ -111,7 +160,7 @@ pub extern "C" fn set_mempolicy(frame: &Frame) -> Outcome {
     }
     let carrier = Carrier::current();
     if !carrier.is_apart() && has_default_memory_policy() {
-        if frame.arg(0) == MPOL_DEFAULT {
+        if frame.word(0) as usize == MPOL_DEFAULT {
             return Outcome::PASS;
         }
         let is_green = carrier.bound.load(Ordering::Relaxed).is_null();
@@ -150,7 +199,7 @@ pub extern "C" fn ioprio_set(frame: &Frame) -> Outcome {
     const WHO_PROCESS: usize = 1;
     let who = frame.arg(1) as u32;
     let own = who == 0 || who == Carrier::current().thread().tid();
-    if frame.arg(0) != WHO_PROCESS || !own || !ENGINE.is_started() {
+    if frame.word(0) as usize != WHO_PROCESS || !own || !ENGINE.is_started() {
         return Outcome::PASS;
     }
     if let Err(errno) = become_apart() {
@@ -168,7 +217,7 @@ pub extern "C" fn seccomp(frame: &Frame) -> Outcome {
     const STRICT: usize = 0;
     const FILTER: usize = 1;
     const TSYNC: usize = 1;
-    match frame.arg(0) {
+    match frame.word(0) as usize {
         FILTER if frame.arg(1) & TSYNC != 0 && ENGINE.is_started() => {
             // SAFETY: the program's own call; it changes no memory.
             Outcome::of(unsafe { ENGINE.filters.install(frame.rax as u32, frame.args()) })
@@ -195,26 +244,25 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
     const GET_NAME: usize = 16;
     const SET_TIMERSLACK: usize = 29;
     const GET_TID_ADDRESS: usize = 40;
-    if frame.arg(0) == ids::SET_NAME {
+    let option = frame.word(0) as usize;
+    if option == ids::SET_NAME {
         return ids::prctl_set_name(frame);
     }
     if !ENGINE.is_started() {
         return Outcome::PASS;
     }
     let (nr, args) = (frame.rax as u32, frame.args());
-    match frame.arg(0) {
+    match option {
         GET_NAME => ids::prctl_get_name(frame),
         GET_TID_ADDRESS => {
             let word = Carrier::current().thread().clear_tid.get();
-            let address = word.expose_provenance() as u64;
-            let done = user::write(frame.arg(1), &address);
-            Outcome::of(done.map_or_else(|errno| errno, |()| 0))
+            Outcome::of(frame.user(1).write(&word).err().unwrap_or(0))
         }
         // SAFETY: the program's own call, which asks about or changes nothing but a value.
         SET_PDEATHSIG | GET_PDEATHSIG => Outcome::of(unsafe { ENGINE.roster.on_first(nr, args) }),
         // SAFETY: as above.
         SET_TIMERSLACK => Outcome::of(unsafe { ENGINE.roster.everywhere(nr, args) }),
-        option if changes_thread(option, frame.arg(1)) => alone(frame),
+        _ if changes_thread(option, frame.arg(1)) => alone(frame),
         _ => Outcome::PASS,
     }
 }

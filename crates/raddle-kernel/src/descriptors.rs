@@ -2,9 +2,8 @@
 
 use crate::boundary::{Frame, Outcome};
 use crate::{is_multiplexed, loading};
-use core::ptr::with_exposed_provenance;
-use raddle_engine::ENGINE;
 use raddle_engine::pump::{Entry, Kind};
+use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::{err, errno, is_err, nr, sys};
 
 /// The descriptor's row and kind; `None` if the call should just pass.
@@ -157,8 +156,14 @@ fn flags(fd: usize) -> isize {
     unsafe { sys!(nr::__NR_fcntl, fd, GETFL) }
 }
 
-fn is_hidden(fd: usize) -> bool {
-    ENGINE.pump.owns(fd) || ENGINE.sysmon.owns(fd)
+/// True if what is known of descriptors is about those of the calling thread.
+#[inline(always)]
+pub fn are_known() -> bool {
+    ENGINE.is_started() && !Carrier::current().has_own_files()
+}
+
+fn is_hidden(fd: u32) -> bool {
+    ENGINE.pump.owns(fd as usize) || ENGINE.sysmon.owns(fd as usize)
 }
 
 /// `close(2)`.
@@ -167,10 +172,12 @@ pub extern "C" fn close(frame: &Frame) -> Outcome {
     if !ENGINE.is_started() {
         return Outcome::PASS;
     }
-    if is_hidden(frame.arg(0)) {
+    if is_hidden(frame.word(0)) {
         return Outcome::of(err(errno::EBADF));
     }
-    ENGINE.pump.forget(frame.rdi as u32);
+    if are_known() {
+        ENGINE.pump.forget(frame.rdi as u32);
+    }
     Outcome::PASS
 }
 
@@ -179,10 +186,10 @@ pub extern "C" fn dup_to(frame: &Frame) -> Outcome {
     if !ENGINE.is_started() {
         return Outcome::PASS;
     }
-    if is_hidden(frame.arg(1)) {
+    if is_hidden(frame.word(1)) {
         return Outcome::of(err(errno::EBADF));
     }
-    if frame.arg(0) != frame.arg(1) {
+    if frame.word(0) != frame.word(1) && are_known() {
         ENGINE.pump.forget(frame.rsi as u32);
     }
     Outcome::PASS
@@ -197,7 +204,9 @@ pub extern "C" fn close_range(frame: &Frame) -> Outcome {
     if first > last {
         return Outcome::PASS;
     }
-    ENGINE.pump.forget_range(first, last);
+    if are_known() {
+        ENGINE.pump.forget_range(first, last);
+    }
     let mut from = first;
     for own in ENGINE.own_descriptors() {
         if own < from || own > last {
@@ -222,23 +231,22 @@ pub extern "C" fn close_range(frame: &Frame) -> Outcome {
 /// `setsockopt(2)`: receive and send timeouts are ours to keep; what changes how reads end makes
 /// us look at the socket again.
 pub extern "C" fn setsockopt(frame: &Frame) -> Outcome {
-    let direction = match (frame.arg(1), frame.arg(2)) {
+    let direction = match (frame.word(1) as usize, frame.word(2) as usize) {
+        _ if Carrier::current().has_own_files() => return Outcome::PASS,
         (SOL_SOCKET, 20 | 66) => 0,
         (SOL_SOCKET, 21 | 67) => 1,
         (SOL_SOCKET, SO_RCVLOWAT) | (IPPROTO_TCP, TCP_ULP) => return set_reading(frame),
         _ => return Outcome::PASS,
     };
-    if frame.arg(4) < 16 {
+    if (frame.word(4) as i32) < 16 {
         return Outcome::PASS;
     }
     // SAFETY: the program's own call.
     let result = unsafe { frame.raw() };
     if result == 0
         && let Some(entry) = ENGINE.pump.entry(frame.rdi as u32)
+        && let Ok([sec, usec]) = frame.user::<[u64; 2]>(3).read()
     {
-        // SAFETY: the kernel has just read a struct timeval there.
-        let [sec, usec] =
-            unsafe { with_exposed_provenance::<[u64; 2]>(frame.arg(3)).read_unaligned() };
         let ms = sec
             .saturating_mul(1000)
             .saturating_add(usec.div_ceil(1000))

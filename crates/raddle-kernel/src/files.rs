@@ -24,7 +24,7 @@
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{disk, is_direct};
 use crate::io::{EAGAIN, NOWAIT, Way};
-use crate::user;
+use crate::user::{self, MOST_BYTES, User};
 use crate::{helped, procfs};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_context::timestamp;
@@ -94,6 +94,8 @@ pub extern "C" fn pread(frame: &Frame) -> Outcome {
         Some(entry) if entry.pace[Way::In as usize].load(Ordering::Relaxed) == QUICK => {
             quickly(frame, entry, Way::In)
         }
+        // Of more at once the kernel has its own opinion.
+        Some(entry) if frame.arg(2) > MOST_BYTES => slowly(frame, entry, Way::In),
         Some(entry) => pread_slowly(frame, entry, false),
         None => Outcome::PASS,
     }
@@ -250,7 +252,7 @@ fn vector_len(at: usize, count: usize) -> Option<usize> {
     if count > MOST {
         return None;
     }
-    let piece = |index: usize| user::read::<IoVec>(at.wrapping_add(index * size_of::<IoVec>()));
+    let piece = |index: usize| User::<IoVec>::at(at).index(index).read();
     (0..count).try_fold(0usize, |sum, index| sum.checked_add(piece(index).ok()?.len))
 }
 
@@ -259,7 +261,7 @@ fn vector_len(at: usize, count: usize) -> Option<usize> {
 fn pread_once_there(frame: &Frame, pace: &AtomicU32) -> Option<Outcome> {
     const TRIES: usize = 2;
     let [fd, _, len, offset, ..] = frame.args();
-    let last = offset.checked_add(len - 1)?;
+    let last = offset.checked_add(len.checked_sub(1)?)?;
     if len > RING_MOST || (last as isize) < 0 {
         return None;
     }

@@ -15,7 +15,6 @@ use crate::boundary::{Frame, Outcome};
 use crate::files::waited;
 use crate::is_multiplexed;
 use crate::signal::{self, Delivered};
-use crate::user;
 use core::sync::atomic::Ordering;
 use raddle_context::timestamp;
 use raddle_engine::thread::WaitKind;
@@ -199,7 +198,8 @@ pub extern "C" fn flock(frame: &Frame) -> Outcome {
 pub extern "C" fn fcntl(frame: &Frame) -> Outcome {
     const SETLKW: usize = 7;
     const OFD_SETLKW: usize = 38;
-    let [fd, command, lock, ..] = frame.args();
+    let [fd, _, lock, ..] = frame.args();
+    let command = frame.word(1) as usize;
     if !matches!(command, SETLKW | OFD_SETLKW) || !is_multiplexed() {
         return Outcome::PASS;
     }
@@ -254,11 +254,19 @@ fn message(frame: &Frame, flags: usize, fruitless: isize) -> Outcome {
 /// `io_getevents(2)`, `io_pgetevents(2)`: the program's own AIO contexts.
 pub extern "C" fn io_getevents(frame: &Frame) -> Outcome {
     let mut args = frame.args();
-    let [_, least, _, _, limit, mask] = args;
+    let [_, least, _, _, _, mask] = args;
+    let limit = frame.user::<Timespec>(4);
     let is_masked = frame.rax == u64::from(nr::__NR_io_pgetevents) && mask != 0;
     if !is_multiplexed() || least == 0 || is_masked {
         return Outcome::PASS;
     }
+    let is_short = match limit.is_null() {
+        true => false,
+        false => match limit.read() {
+            Ok(time) => time.to_ns() == Some(0),
+            Err(errno) => return Outcome::of(errno),
+        },
+    };
     if least == 1 {
         let nothing = Timespec::from_ns(0);
         args[4] = (&raw const nothing).expose_provenance();
@@ -268,7 +276,7 @@ pub extern "C" fn io_getevents(frame: &Frame) -> Outcome {
             return Outcome::of(got);
         }
     }
-    if limit != 0 && matches!(user::read::<Timespec>(limit), Ok(time) if time.to_ns() == Some(0)) {
+    if is_short {
         return Outcome::PASS;
     }
     wait(frame, Restart::Never)
@@ -283,17 +291,17 @@ pub extern "C" fn semop(frame: &Frame) -> Outcome {
     if !is_multiplexed() {
         return Outcome::PASS;
     }
-    let [set, at, count, timeout, ..] = frame.args();
-    let timed = frame.rax == u64::from(nr::__NR_semtimedop) && timeout != 0;
+    let (set, count) = (frame.arg(0), frame.word(2) as usize);
+    let timed = frame.rax == u64::from(nr::__NR_semtimedop) && frame.arg(3) != 0;
     if timed || count > MOST {
         return wait(frame, Restart::Never);
     }
     let mut operations = [Operation::default(); MOST];
-    for (index, operation) in operations[..count].iter_mut().enumerate() {
-        match user::read::<Operation>(at.wrapping_add(index * size_of::<Operation>())) {
-            Ok(theirs) => *operation = theirs,
-            Err(errno) => return Outcome::of(errno),
-        }
+    let theirs = frame.user::<Operation>(1);
+    if theirs.read_all(&mut operations[..count]).is_err() {
+        return Outcome::PASS; // the kernel finds the right errno
+    }
+    for operation in &mut operations {
         operation[FLAGS + 1] |= (NOWAIT >> 8) as u8;
     }
     // SAFETY: live structures of the kernel's layout.

@@ -1,8 +1,7 @@
 //! Who am I: thread ids and what the kernel keeps per thread under them.
 
 use crate::boundary::{Frame, Outcome};
-use crate::{exclusion, is_multiplexed, procfs, scheduling, shares, user};
-use core::ptr::with_exposed_provenance_mut;
+use crate::{exclusion, is_multiplexed, procfs, scheduling, shares};
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::TID_BASE;
 use raddle_engine::{Carrier, ENGINE, Thread, switch};
@@ -19,9 +18,7 @@ pub extern "C" fn gettid(_: &Frame) -> Outcome {
 /// `set_tid_address(2)`.
 pub extern "C" fn set_tid_address(frame: &Frame) -> Outcome {
     let thread = Carrier::current().thread();
-    thread
-        .clear_tid
-        .set(with_exposed_provenance_mut(frame.arg(0)));
+    thread.clear_tid.set(frame.arg(0));
     if !ENGINE.is_started() {
         return Outcome::PASS; // the kernel, too, is asked for it
     }
@@ -78,17 +75,10 @@ fn name_own_kernel_thread(name: &[u8; 16]) {
 pub fn prctl_set_name(frame: &Frame) -> Outcome {
     let thread = Carrier::current().thread();
     let mut name = [0u8; 15];
-    for (i, byte) in name.iter_mut().enumerate() {
-        *byte = match user::read(frame.arg(1) + i) {
-            Ok(0) => break, // the string's end
-            Ok(byte) => byte,
-            Err(errno) => return Outcome::of(errno),
-        };
-    }
-    let len = name
-        .iter()
-        .position(|&byte| byte == 0)
-        .unwrap_or(name.len());
+    let len = match frame.user::<u8>(1).read_text(&mut name) {
+        Ok(len) => len.unwrap_or(name.len()), // the rest is cut
+        Err(errno) => return Outcome::of(errno),
+    };
     set_name(thread, &name[..len]);
     if exclusion::excludes_name(&name[..len]) && is_multiplexed() {
         switch::bind_current();
@@ -100,6 +90,6 @@ pub fn prctl_set_name(frame: &Frame) -> Outcome {
 
 /// `prctl(PR_GET_NAME)`.
 pub fn prctl_get_name(frame: &Frame) -> Outcome {
-    let done = user::write(frame.arg(1), &Carrier::current().thread().name());
-    Outcome::of(done.map_or_else(|errno| errno, |()| 0))
+    let done = frame.user(1).write(&Carrier::current().thread().name());
+    Outcome::of(done.err().unwrap_or(0))
 }

@@ -7,10 +7,11 @@ use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{is_in_background, is_nonblocking, look_up};
 use crate::files;
 use crate::helped;
-use crate::messages::{Message, send_message, write_vector};
+use crate::messages::{MOST_PIECES, Message, Vector, send_message, write_vector};
 use crate::poll::ask_about;
 use crate::signal::{self, Delivered};
 use crate::time::millisecond_deadline;
+use crate::user::{MOST_BYTES, is_reachable};
 use core::sync::atomic::Ordering;
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::pump::{Entry, IN, Kind, OUT, RDHUP};
@@ -194,8 +195,21 @@ pub extern "C" fn read(frame: &Frame) -> Outcome {
     }
 }
 
+/// How many bytes `read` or `write` moves at most; `None` if the kernel refuses the buffer, which
+/// the calls that are made in their place might not.
+#[inline(always)]
+fn bytes_of(buffer: usize, len: usize) -> Option<usize> {
+    match len > MOST_BYTES {
+        true => is_reachable(buffer, len).then_some(MOST_BYTES),
+        false => Some(len),
+    }
+}
+
 fn read_as(frame: &Frame, (entry, kind): Found) -> Outcome {
-    let (fd, buffer, len) = (frame.arg(0), frame.arg(1), frame.arg(2));
+    let (fd, buffer) = (frame.arg(0), frame.arg(1));
+    let Some(len) = bytes_of(buffer, frame.arg(2)) else {
+        return Outcome::PASS;
+    };
     match kind {
         Kind::Stream => receive_stream(fd, entry, buffer, len),
         // SAFETY: the program's own buffer.
@@ -244,11 +258,21 @@ pub extern "C" fn readv(frame: &Frame) -> Outcome {
     }
 }
 
+/// The pieces of a `readv` or `writev`; `None` if there are none, or too many for the kernel, which
+/// takes no more than 32 bits of the number.
+fn pieces_of(frame: &Frame) -> Option<usize> {
+    let count = frame.word(2) as usize;
+    (1..=MOST_PIECES).contains(&count).then_some(count)
+}
+
 fn readv_as(frame: &Frame, (entry, kind): Found) -> Outcome {
-    let (fd, vector, count) = (frame.arg(0), frame.arg(1), frame.arg(2));
+    let (fd, vector) = (frame.arg(0), frame.arg(1));
+    let Some(count) = pieces_of(frame) else {
+        return Outcome::PASS;
+    };
     match kind {
         Kind::Stream | Kind::Datagram => {
-            let message = Message::of_vector(vector, count);
+            let message = Message::of_pieces(vector, count);
             let at = (&raw const message).expose_provenance();
             // SAFETY: the program's own vector.
             until_ready(fd, entry, Way::In, |_| unsafe {
@@ -316,12 +340,21 @@ pub extern "C" fn write(frame: &Frame) -> Outcome {
 }
 
 fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
-    let (fd, buffer, len) = (frame.arg(0), frame.arg(1), frame.arg(2));
+    let (fd, buffer) = (frame.arg(0), frame.arg(1));
+    let Some(len) = bytes_of(buffer, frame.arg(2)) else {
+        return Outcome::PASS;
+    };
     match kind {
         // SAFETY: the program's own buffer.
         Kind::Stream => send_all(fd, entry, len, |done| unsafe {
             let flags = DONTWAIT | silent_after(done);
-            sys!(nr::__NR_sendto, fd, buffer + done, len - done, flags)
+            sys!(
+                nr::__NR_sendto,
+                fd,
+                buffer.wrapping_add(done),
+                len - done,
+                flags
+            )
         }),
         // SAFETY: as above.
         Kind::Datagram => until_ready(fd, entry, Way::Out, |_| unsafe {
@@ -331,7 +364,7 @@ fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
             let mut refused = false;
             let outcome = send_all(fd, entry, len, |done| {
                 let vector = IoVec {
-                    base: buffer + done,
+                    base: buffer.wrapping_add(done),
                     len: len - done,
                 };
                 let at = &raw const vector;
@@ -407,14 +440,18 @@ pub extern "C" fn writev(frame: &Frame) -> Outcome {
 }
 
 fn writev_as(frame: &Frame, (entry, kind): Found) -> Outcome {
-    let (fd, vector, count) = (frame.arg(0), frame.arg(1), frame.arg(2));
+    let fd = frame.arg(0);
+    if !matches!(kind, Kind::Stream | Kind::Datagram | Kind::Pipe) {
+        return when_ready(fd, entry, Way::Out);
+    }
+    let mut vector = Vector::new();
+    let copied = pieces_of(frame).and_then(|count| vector.copy(frame.user(1), count));
+    if copied.is_none() {
+        return Outcome::PASS; // the kernel finds the right errno
+    }
     match kind {
-        Kind::Stream | Kind::Datagram => {
-            let message = Message::of_vector(vector, count);
-            send_message(fd, entry, &message, 0)
-        }
-        Kind::Pipe => write_vector(fd, entry, vector, count),
-        _ => when_ready(fd, entry, Way::Out),
+        Kind::Pipe => write_vector(fd, entry, &vector),
+        _ => send_message(fd, entry, &Message::of_vector(&vector), &vector, 0),
     }
 }
 
@@ -428,7 +465,8 @@ pub extern "C" fn recvfrom(frame: &Frame) -> Outcome {
 
 #[inline(never)]
 fn recvfrom_as(frame: &Frame, (entry, kind): Found) -> Outcome {
-    let (fd, buffer, len, flags) = (frame.arg(0), frame.arg(1), frame.arg(2), frame.arg(3));
+    let (fd, buffer, flags) = (frame.arg(0), frame.arg(1), frame.arg(3));
+    let len = frame.arg(2).min(MOST_BYTES);
     if flags & DONTWAIT != 0 {
         return Outcome::PASS;
     }
@@ -437,6 +475,9 @@ fn recvfrom_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     }
     let mut done = 0;
     let whole = flags & WAITALL != 0 && flags & PEEK == 0 && kind == Kind::Stream;
+    if whole && frame.arg(4) != 0 {
+        return helped::on_helper(frame); // the sender's address is written once, at the end
+    }
     let outcome = until_ready(fd, entry, Way::In, |_| {
         loop {
             let flags = flags & !WAITALL | DONTWAIT;
@@ -446,7 +487,7 @@ fn recvfrom_as(frame: &Frame, (entry, kind): Found) -> Outcome {
                 sys!(
                     nr::__NR_recvfrom,
                     fd,
-                    buffer + done,
+                    buffer.wrapping_add(done),
                     len - done,
                     flags,
                     from,
@@ -479,7 +520,8 @@ pub extern "C" fn sendto(frame: &Frame) -> Outcome {
 
 #[inline(never)]
 fn sendto_as(frame: &Frame, (entry, kind): Found) -> Outcome {
-    let (fd, buffer, len, flags) = (frame.arg(0), frame.arg(1), frame.arg(2), frame.arg(3));
+    let (fd, buffer, flags) = (frame.arg(0), frame.arg(1), frame.arg(3));
+    let len = frame.arg(2).min(MOST_BYTES);
     if flags & DONTWAIT != 0 {
         return Outcome::PASS;
     }
@@ -489,7 +531,7 @@ fn sendto_as(frame: &Frame, (entry, kind): Found) -> Outcome {
         sys!(
             nr::__NR_sendto,
             fd,
-            buffer + done,
+            buffer.wrapping_add(done),
             len - done,
             flags | DONTWAIT | silent_after(done),
             to,

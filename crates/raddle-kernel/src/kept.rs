@@ -24,7 +24,7 @@ const ANY: u32 = u32::MAX;
 /// then on, and must be [kept](keep) or end ([`keep_not`]). Its stack has so many bytes.
 pub fn may_keep(thread: &Thread, stack_size: usize) -> Option<u64> {
     signal::calls::deliver_first();
-    let clear_tid = thread.clear_tid.get().expose_provenance();
+    let clear_tid = thread.clear_tid.get();
     let is_plain = thread.bound.load(Ordering::Relaxed).is_null()
         && thread.ums.load(Ordering::Relaxed).is_null()
         && thread.host.get().is_null()

@@ -8,6 +8,7 @@
 pub mod boundary;
 pub mod calls;
 pub mod clocks;
+pub mod clones;
 pub mod connections;
 pub mod credentials;
 pub mod descriptors;

@@ -4,15 +4,21 @@ use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{is_nonblocking, look_up};
 use crate::helped;
 use crate::io::{DONTWAIT, NOWAIT, WAITALL, Way, send_all, silent_after, until_ready, when_ready};
+use crate::user::{MOST_BYTES, Plain, User};
+use core::mem::MaybeUninit;
 use raddle_engine::pump::{Entry, Kind};
 use raddle_sys::abi::IoVec;
-use raddle_sys::{err, errno, nr, sys};
+use raddle_sys::{err, errno, mem, nr, sys};
 
 const ERRQUEUE: usize = 0x2000;
 const NOT_SUPPORTED: isize = err(errno::EOPNOTSUPP);
 
+/// Pieces that the kernel takes at once (`UIO_MAXIOV`).
+pub(crate) const MOST_PIECES: usize = 1024;
+
 /// `struct msghdr`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub(crate) struct Message {
     name: usize,
     name_len: u64,
@@ -23,8 +29,12 @@ pub(crate) struct Message {
     flags: u64,
 }
 
+// SAFETY: integers, without padding.
+unsafe impl Plain for Message {}
+
 impl Message {
-    pub(crate) const fn of_vector(vector: usize, count: usize) -> Self {
+    /// A message of these pieces alone, whose number the kernel has a limit for.
+    pub(crate) const fn of_pieces(vector: usize, count: usize) -> Self {
         Self {
             name: 0,
             name_len: 0,
@@ -35,11 +45,76 @@ impl Message {
             flags: 0,
         }
     }
+
+    pub(crate) fn of_vector(vector: &Vector) -> Self {
+        Self::of_pieces(vector.address(), vector.pieces().len())
+    }
+}
+
+/// A vector as it was when the call began: the kernel and the rest of a transfer go by the copy.
+pub(crate) struct Vector {
+    few: [MaybeUninit<IoVec>; FEW],
+    /// Mapped, if there are more.
+    many: *mut IoVec,
+    count: usize,
+}
+
+/// Pieces that fit on the stack.
+const FEW: usize = 64;
+
+impl Vector {
+    /// No pieces yet. They are copied to where it stays: it is too large to be moved.
+    #[inline(always)]
+    pub(crate) const fn new() -> Self {
+        Self {
+            few: [const { MaybeUninit::uninit() }; FEW],
+            many: core::ptr::null_mut(),
+            count: 0,
+        }
+    }
+
+    /// Copies so many pieces, once. `None` if one of them isn't there, or there is no memory.
+    #[inline(always)]
+    pub(crate) fn copy(&mut self, from: User<IoVec>, count: usize) -> Option<()> {
+        if count > FEW {
+            self.many = mem::map(count * size_of::<IoVec>()).ok()?.cast();
+        }
+        self.count = count;
+        let to = match self.many.is_null() {
+            true => self.few.as_mut_ptr().cast(),
+            false => self.many,
+        };
+        // SAFETY: room for so many pieces, and any bytes are one.
+        let to = unsafe { core::slice::from_raw_parts_mut(to, count) };
+        from.read_all(to).ok()
+    }
+
+    fn pieces(&self) -> &[IoVec] {
+        let at = match self.many.is_null() {
+            true => self.few.as_ptr().cast(),
+            false => self.many.cast_const(),
+        };
+        // SAFETY: so many were copied there; callers go on only if all were.
+        unsafe { core::slice::from_raw_parts(at, self.count) }
+    }
+
+    fn address(&self) -> usize {
+        self.pieces().as_ptr().expose_provenance()
+    }
+}
+
+impl Drop for Vector {
+    fn drop(&mut self) {
+        if !self.many.is_null() {
+            // SAFETY: mapped by `copy`, and the kernel has read it.
+            unsafe { mem::unmap(self.many.cast(), self.count * size_of::<IoVec>()) };
+        }
+    }
 }
 
 /// A vector goes into a pipe piece by piece once it doesn't fit at once.
-pub(crate) fn write_vector(fd: usize, entry: &Entry, vector: usize, count: usize) -> Outcome {
-    // SAFETY: the program's own vector; offset -1 means the current position.
+pub(crate) fn write_vector(fd: usize, entry: &Entry, vector: &Vector) -> Outcome {
+    // SAFETY: a vector that lives; offset -1 means the current position.
     let put = |vector: usize, count: usize| unsafe {
         sys!(
             nr::__NR_pwritev2,
@@ -51,7 +126,8 @@ pub(crate) fn write_vector(fd: usize, entry: &Entry, vector: usize, count: usize
             NOWAIT
         )
     };
-    let first = until_ready(fd, entry, Way::Out, |_| put(vector, count));
+    let count = vector.pieces().len();
+    let first = until_ready(fd, entry, Way::Out, |_| put(vector.address(), count));
     match first.value() {
         Some(NOT_SUPPORTED) => when_ready(fd, entry, Way::Out),
         Some(sent) if sent >= 0 => {
@@ -59,16 +135,22 @@ pub(crate) fn write_vector(fd: usize, entry: &Entry, vector: usize, count: usize
                 let piece = IoVec { base, len };
                 put((&raw const piece).expose_provenance(), 1)
             };
-            send_rest(fd, entry, vector, count, sent as usize, rest)
+            send_rest(fd, entry, vector, sent as usize, rest)
         }
         _ => first,
     }
 }
 
-/// A message goes out whole or, on a stream, part by part.
-pub(crate) fn send_message(fd: usize, entry: &Entry, message: &Message, flags: usize) -> Outcome {
+/// A message, which leads to this vector, goes out whole or, on a stream, part by part.
+pub(crate) fn send_message(
+    fd: usize,
+    entry: &Entry,
+    message: &Message,
+    vector: &Vector,
+    flags: usize,
+) -> Outcome {
     let at = core::ptr::from_ref(message).expose_provenance();
-    // SAFETY: the program's own message.
+    // SAFETY: a message that lives.
     let first = until_ready(fd, entry, Way::Out, |_| unsafe {
         sys!(nr::__NR_sendmsg, fd, at, flags | DONTWAIT)
     });
@@ -81,14 +163,7 @@ pub(crate) fn send_message(fd: usize, entry: &Entry, message: &Message, flags: u
     let flags = flags | DONTWAIT | silent_after(sent as usize);
     // SAFETY: the program's own buffers.
     let rest = |base: usize, len: usize| unsafe { sys!(nr::__NR_sendto, fd, base, len, flags) };
-    send_rest(
-        fd,
-        entry,
-        message.vector,
-        message.count,
-        sent as usize,
-        rest,
-    )
+    send_rest(fd, entry, vector, sent as usize, rest)
 }
 
 /// After `done` bytes of a vector went out at once: the rest, one piece at a time, unless the
@@ -96,24 +171,27 @@ pub(crate) fn send_message(fd: usize, entry: &Entry, message: &Message, flags: u
 fn send_rest(
     fd: usize,
     entry: &Entry,
-    vector: usize,
-    count: usize,
+    vector: &Vector,
     mut done: usize,
     mut put: impl FnMut(usize, usize) -> isize,
 ) -> Outcome {
-    if done >= vector_len(vector, count) || is_nonblocking(fd) {
+    let add = |sum: usize, piece: &IoVec| sum.saturating_add(piece.len);
+    let all = vector.pieces().iter().fold(0, add).min(MOST_BYTES);
+    if done >= all || is_nonblocking(fd) {
         return Outcome::of(done as isize);
     }
     let mut position = 0;
-    for index in 0..count {
-        let piece = vector_at(vector, index);
+    for piece in vector.pieces() {
         let skip = done.saturating_sub(position).min(piece.len);
-        position += piece.len;
-        let (base, len) = (piece.base + skip, piece.len - skip);
+        let whole = piece.len.min(all - position);
+        position += whole;
+        let (base, len) = (piece.base.wrapping_add(skip), whole.saturating_sub(skip));
         if len == 0 {
             continue;
         }
-        let sent = send_all(fd, entry, len, |sent| put(base + sent, len - sent));
+        let sent = send_all(fd, entry, len, |sent| {
+            put(base.wrapping_add(sent), len - sent)
+        });
         match sent.value() {
             Some(sent) if sent >= 0 => done += sent as usize,
             _ => break,
@@ -123,18 +201,6 @@ fn send_rest(
         }
     }
     Outcome::of(done as isize)
-}
-
-fn vector_at(vector: usize, index: usize) -> IoVec {
-    let at = core::ptr::with_exposed_provenance::<IoVec>(vector).wrapping_add(index);
-    // SAFETY: the program's own vector, which the kernel has accepted.
-    unsafe { at.read_unaligned() }
-}
-
-fn vector_len(vector: usize, count: usize) -> usize {
-    (0..count.min(1024))
-        .map(|index| vector_at(vector, index).len)
-        .sum()
 }
 
 /// `recvmsg(2)`, `recvmmsg(2)`.
@@ -172,9 +238,7 @@ pub extern "C" fn sendmsg(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     if !many && kind == Kind::Stream {
-        let message = core::ptr::with_exposed_provenance::<Message>(frame.arg(1));
-        // SAFETY: the program's own message.
-        let outcome = send_message(fd, entry, unsafe { &*message }, flags);
+        let outcome = send_one(frame, entry, flags).unwrap_or(Outcome::PASS);
         return helped::by_kept(frame, outcome);
     }
     let mut args = frame.args();
@@ -184,4 +248,16 @@ pub extern "C" fn sendmsg(frame: &Frame) -> Outcome {
         raddle_sys::syscall6(frame.rax as u32, args)
     });
     helped::by_kept(frame, outcome)
+}
+
+/// `None` if a part of the message isn't there: the kernel finds the right errno.
+fn send_one(frame: &Frame, entry: &Entry, flags: usize) -> Option<Outcome> {
+    let mut message = frame.user::<Message>(1).read().ok()?;
+    if message.count > MOST_PIECES {
+        return None;
+    }
+    let mut vector = Vector::new();
+    vector.copy(User::at(message.vector), message.count)?;
+    message.vector = vector.address();
+    Some(send_message(frame.arg(0), entry, &message, &vector, flags))
 }

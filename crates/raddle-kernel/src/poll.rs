@@ -3,13 +3,16 @@
 //! Each asks the kernel without waiting; if nothing is ready the thread waits in the pump for any
 //! of the descriptors, with sequence numbers read before the question, and asks again. An epoll
 //! descriptor of the program's is a descriptor like others to the pump's epoll.
+//!
+//! As in the kernel, the program's arrays and sets are copied when the call begins, and written
+//! when it ends: what another thread does to them meanwhile changes nothing.
 
 use crate::boundary::{Frame, Outcome};
 use crate::io::count_call;
 use crate::is_multiplexed;
 use crate::signal::{self, Delivered};
-use crate::time::{millisecond_deadline, relative_deadline, sleep_until};
-use crate::user;
+use crate::time::{millisecond_deadline, sleep_until};
+use crate::user::{User, is_reachable, kernel_accepts};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use raddle_engine::clock::now_ns;
@@ -33,21 +36,37 @@ struct Waits {
     many: *mut FdWait,
     len: usize,
     capacity: usize,
+    /// Bytes that are mapped.
+    mapped: usize,
 }
 
 impl Waits {
     fn new(capacity: usize) -> Option<Self> {
-        let few = [const { MaybeUninit::uninit() }; FEW];
-        let mut many = core::ptr::null_mut();
-        if capacity > FEW {
-            many = mem::map(capacity * size_of::<FdWait>()).ok()?.cast();
-        }
-        Some(Self {
-            few,
-            many,
+        Self::beside(capacity, 0)
+    }
+
+    /// If they are mapped, behind them is room for as many things of so many bytes.
+    fn beside(capacity: usize, thing: usize) -> Option<Self> {
+        let mut waits = Self {
+            few: [const { MaybeUninit::uninit() }; FEW],
+            many: core::ptr::null_mut(),
             len: 0,
             capacity,
-        })
+            mapped: 0,
+        };
+        if capacity > FEW {
+            waits.mapped = capacity.checked_mul(size_of::<FdWait>() + thing)?;
+            waits.many = mem::map(waits.mapped).ok()?.cast();
+        }
+        Some(waits)
+    }
+
+    /// That room; null if nothing is mapped.
+    fn room(&self) -> *mut u8 {
+        match self.many.is_null() {
+            true => core::ptr::null_mut(),
+            false => self.many.wrapping_add(self.capacity).cast(),
+        }
     }
 
     fn base(&mut self) -> *mut FdWait {
@@ -102,22 +121,32 @@ impl Drop for Waits {
     fn drop(&mut self) {
         if !self.many.is_null() {
             // SAFETY: mapped by `new`; every node was unlinked by the pump.
-            unsafe { mem::unmap(self.many.cast(), self.capacity * size_of::<FdWait>()) };
+            unsafe { mem::unmap(self.many.cast(), self.mapped) };
         }
     }
 }
 
 /// A signal mask for the duration of a call (`ppoll`, `pselect6`, `epoll_pwait`).
-struct TemporaryMask {
+pub(crate) struct TemporaryMask {
     old: Option<u64>,
 }
 
 impl TemporaryMask {
-    fn set(address: usize) -> Result<Self, isize> {
-        if address == 0 || !signal::is_virtual() {
-            return Ok(Self { old: None });
+    /// No mask.
+    pub(crate) const NONE: Self = Self { old: None };
+
+    /// The mask at this address, if it isn't null; the program says how many bytes a mask has.
+    ///
+    /// # Errors
+    /// EINVAL or EFAULT, negated.
+    pub(crate) fn set(at: User<u64>, bytes: usize) -> Result<Self, isize> {
+        if at.is_null() || !signal::is_virtual() {
+            return Ok(Self::NONE);
         }
-        let mask = user::read::<u64>(address)? & !signal::UNBLOCKABLE;
+        if bytes != signal::MASK_BYTES {
+            return Err(err(errno::EINVAL));
+        }
+        let mask = at.read()? & !signal::UNBLOCKABLE;
         let thread = Carrier::current().thread();
         let signals = &thread.signals;
         let old = signals.mask.swap(mask, Ordering::SeqCst);
@@ -127,8 +156,13 @@ impl TemporaryMask {
         Ok(Self { old: Some(old) })
     }
 
+    /// True if a handler ran for what this mask lets through, and the one before it didn't.
+    pub(crate) fn lets_through(&self) -> bool {
+        self.old.is_some() && self.deliver() != Delivered::Nothing
+    }
+
     /// Delivers what the temporary mask lets through.
-    fn deliver(&self) -> Delivered {
+    pub(crate) fn deliver(&self) -> Delivered {
         if let Some(old) = self.old {
             Carrier::current()
                 .thread()
@@ -197,7 +231,7 @@ fn wait_loop(
             waits.progress();
             return Outcome::of(ready);
         }
-        if mask.old.is_some() && mask.deliver() != Delivered::Nothing {
+        if mask.lets_through() {
             return Outcome::of(EINTR);
         }
         if deadline_ns != NEVER && now_ns() >= deadline_ns {
@@ -226,7 +260,7 @@ fn wait_loop(
 
 /// `poll(2)`.
 pub extern "C" fn poll(frame: &Frame) -> Outcome {
-    let timeout_ms = frame.rdx as i32;
+    let timeout_ms = frame.word(2) as i32;
     if !is_multiplexed() {
         return Outcome::PASS;
     }
@@ -234,7 +268,8 @@ pub extern "C" fn poll(frame: &Frame) -> Outcome {
         // SAFETY: the program's own call.
         return Outcome::of(until_answered(|| unsafe { frame.raw() }));
     }
-    answer(poll_until(frame, millisecond_deadline(timeout_ms), 0))
+    let deadline_ns = millisecond_deadline(timeout_ms);
+    answer(poll_until(frame, deadline_ns, &TemporaryMask::NONE))
 }
 
 /// `ppoll(2)`.
@@ -242,22 +277,43 @@ pub extern "C" fn ppoll(frame: &Frame) -> Outcome {
     if !is_multiplexed() {
         return Outcome::PASS;
     }
-    match relative_deadline(frame.arg(2)) {
-        Ok(deadline_ns) => {
-            let outcome = answer(poll_until(frame, deadline_ns, frame.arg(3)));
-            write_remaining(frame.arg(2), deadline_ns, outcome)
-        }
-        Err(errno) => Outcome::of(errno),
-    }
+    answer(limit_of(frame.user(2)).and_then(|limit| {
+        let mask = TemporaryMask::set(frame.user(3), frame.arg(4))?;
+        let outcome = answer(poll_until(frame, limit.deadline_ns, &mask));
+        Ok(limit.write_remaining(outcome))
+    }))
 }
 
-/// The kernel tells what was left of a timespec (libc's wrappers pass a copy).
-fn write_remaining(timeout: usize, deadline_ns: u64, outcome: Outcome) -> Outcome {
-    if timeout != 0 && !outcome.is_pass() {
-        let left = Timespec::from_ns(deadline_ns.saturating_sub(now_ns()));
-        let _ = user::write(timeout, &left); // as in the kernel, a read-only one stays as it is
+/// The longest wait, as a call with a timespec names it.
+struct Limit {
+    at: User<Timespec>,
+    deadline_ns: u64,
+    is_zero: bool,
+}
+
+fn limit_of(at: User<Timespec>) -> Result<Limit, isize> {
+    let mut limit = Limit {
+        at,
+        deadline_ns: NEVER,
+        is_zero: false,
+    };
+    if !at.is_null() {
+        let left_ns = at.read()?.to_ns().ok_or(err(errno::EINVAL))?;
+        limit.is_zero = left_ns == 0;
+        limit.deadline_ns = now_ns().saturating_add(left_ns).min(NEVER - 1);
     }
-    outcome
+    Ok(limit)
+}
+
+impl Limit {
+    /// The kernel tells what was left (libc's wrappers pass a copy), unless there was nothing.
+    fn write_remaining(&self, outcome: Outcome) -> Outcome {
+        if !self.at.is_null() && !self.is_zero && !outcome.is_pass() {
+            let left = Timespec::from_ns(self.deadline_ns.saturating_sub(now_ns()));
+            let _ = self.at.write(&left); // as in the kernel, a read-only one stays as it is
+        }
+        outcome
+    }
 }
 
 /// A call's outcome, or the errno that ended it early.
@@ -265,34 +321,59 @@ fn answer(outcome: Result<Outcome, isize>) -> Outcome {
     outcome.unwrap_or_else(Outcome::of)
 }
 
-fn poll_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Result<Outcome, isize> {
-    let (fds, count) = (frame.arg(0), frame.arg(1));
-    let mask = TemporaryMask::set(mask)?;
+/// True if `poll` takes so many descriptors.
+fn is_within_limit(count: usize) -> bool {
+    const NOFILE: usize = 7;
+    let mut limits = [0u64; 2];
+    // SAFETY: the kernel fills a live structure.
+    unsafe { sys!(nr::__NR_getrlimit, NOFILE, limits.as_mut_ptr()) };
+    count as u64 <= limits[0]
+}
+
+fn poll_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result<Outcome, isize> {
+    let (at, count) = (frame.user::<PollFd>(0), frame.word(1) as usize);
     if count == 0 {
-        return Ok(sleep_as_poll(deadline_ns, &mask));
+        let outcome = sleep_as_poll(deadline_ns, mask);
+        return match is_reachable(at.address(), 0) || kernel_accepts(at.address()) {
+            true => Ok(outcome),
+            false => Err(err(errno::EFAULT)), // nothing is written there, but it is checked
+        };
     }
-    let Some(mut waits) = Waits::new(count) else {
+    if count > FEW && !is_within_limit(count) {
+        return Err(err(errno::EINVAL));
+    }
+    let mut few = [PollFd::default(); FEW];
+    let Some(mut waits) = Waits::beside(count, size_of::<PollFd>()) else {
         return Err(err(errno::ENOMEM));
     };
-    for index in 0..count {
-        let poll = user::read::<PollFd>(fds.wrapping_add(index * size_of::<PollFd>()))?;
-        if poll.fd >= 0 {
-            waits.push(poll.fd as u32, poll.events as u16 as u32);
-        }
+    let entries = match waits.room().is_null() {
+        true => &mut few[..count],
+        // SAFETY: the room is zeroed memory for so many, which nothing else uses until the waits
+        // are dropped, after the last use of this.
+        false => unsafe { core::slice::from_raw_parts_mut(waits.room().cast(), count) },
+    };
+    at.read_all(entries)?;
+    for poll in entries.iter().filter(|poll| poll.fd >= 0) {
+        waits.push(poll.fd as u32, poll.events as u16 as u32);
     }
-    // SAFETY: the program's array.
-    let ask = || unsafe { sys!(nr::__NR_poll, fds, count, 0usize) };
-    Ok(wait_loop(
-        &mut waits,
-        WaitKind::Poll,
-        deadline_ns,
-        &mask,
-        ask,
-    ))
+    let asked = entries.as_mut_ptr();
+    // SAFETY: live entries.
+    let ask = || unsafe { sys!(nr::__NR_poll, asked, count, 0usize) };
+    let outcome = wait_loop(&mut waits, WaitKind::Poll, deadline_ns, mask, ask);
+    match outcome.value() {
+        Some(value) if value >= 0 || value == EINTR => {}
+        _ => return Ok(outcome),
+    }
+    for (index, poll) in entries.iter().enumerate() {
+        let revents = core::mem::offset_of!(PollFd, revents);
+        let to = at.index(index).byte_add(revents).cast::<u16>();
+        to.write(&(poll.revents as u16))?;
+    }
+    Ok(outcome)
 }
 
 fn sleep_as_poll(deadline_ns: u64, mask: &TemporaryMask) -> Outcome {
-    if mask.old.is_some() && mask.deliver() != Delivered::Nothing {
+    if mask.lets_through() {
         return Outcome::of(EINTR);
     }
     while sleep_until(deadline_ns) {
@@ -305,36 +386,43 @@ fn sleep_as_poll(deadline_ns: u64, mask: &TemporaryMask) -> Outcome {
 
 /// Words of a descriptor set that fit on the stack: 1024 descriptors.
 const SET_WORDS: usize = 16;
+type Set = [u64; SET_WORDS];
+
+/// The nanoseconds of a timeval: what is more than a second in its second part counts, too. `None`
+/// if the kernel would answer EINVAL.
+fn nanoseconds([sec, usec]: [u64; 2]) -> Option<u64> {
+    const MILLION: i64 = 1_000_000;
+    let (sec, usec) = (sec as i64, usec as i64);
+    let time = Timespec {
+        sec: sec.wrapping_add(usec / MILLION),
+        nsec: usec % MILLION * 1000,
+    };
+    time.to_ns()
+}
 
 /// `select(2)`: the timeout is a timeval, updated to what is left.
 pub extern "C" fn select(frame: &Frame) -> Outcome {
     if !is_multiplexed() {
         return Outcome::PASS;
     }
-    let timeout = frame.arg(4);
-    let mut deadline_ns = NEVER;
-    if timeout != 0 {
-        let [sec, usec] = match user::read::<[u64; 2]>(timeout) {
-            Ok(parts) => parts.map(|part| part as i64),
-            Err(errno) => return Outcome::of(errno),
-        };
-        if sec < 0 || usec < 0 {
-            return Outcome::of(err(errno::EINVAL));
-        }
-        let left = (sec as u64)
-            .saturating_mul(1_000_000_000)
-            .saturating_add(usec as u64 * 1000);
-        if left == 0 {
-            // SAFETY: the program's own call.
-            return Outcome::of(until_answered(|| unsafe { frame.raw() }));
-        }
-        deadline_ns = now_ns().saturating_add(left).min(NEVER - 1);
+    let timeout = frame.user::<[u64; 2]>(4);
+    if timeout.is_null() {
+        return answer(select_until(frame, NEVER, &TemporaryMask::NONE));
     }
-    let outcome = answer(select_until(frame, deadline_ns, 0));
-    if timeout != 0 && !outcome.is_pass() {
+    let left_ns = match timeout.read() {
+        Ok(parts) => nanoseconds(parts),
+        Err(errno) => return Outcome::of(errno),
+    };
+    let deadline_ns = match left_ns {
+        None => return Outcome::of(err(errno::EINVAL)),
+        // SAFETY: the program's own call.
+        Some(0) => return Outcome::of(until_answered(|| unsafe { frame.raw() })),
+        Some(left_ns) => now_ns().saturating_add(left_ns).min(NEVER - 1),
+    };
+    let outcome = answer(select_until(frame, deadline_ns, &TemporaryMask::NONE));
+    if !outcome.is_pass() {
         let left = deadline_ns.saturating_sub(now_ns());
-        let left = [left / 1_000_000_000, left % 1_000_000_000 / 1000];
-        let _ = user::write(timeout, &left);
+        let _ = timeout.write(&[left / 1_000_000_000, left % 1_000_000_000 / 1000]);
     }
     outcome
 }
@@ -344,24 +432,21 @@ pub extern "C" fn pselect6(frame: &Frame) -> Outcome {
     if !is_multiplexed() {
         return Outcome::PASS;
     }
-    let mask = match frame.arg(5) {
-        0 => 0,
-        at => match user::read::<u64>(at) {
-            Ok(mask) => mask as usize,
-            Err(errno) => return Outcome::of(errno),
-        },
+    let argument = frame.user::<[usize; 2]>(5);
+    let mask = match argument.is_null() {
+        true => Ok([0; 2]),
+        false => argument.read(),
     };
-    match relative_deadline(frame.arg(4)) {
-        Ok(deadline_ns) => {
-            let outcome = answer(select_until(frame, deadline_ns, mask));
-            write_remaining(frame.arg(4), deadline_ns, outcome)
-        }
-        Err(errno) => Outcome::of(errno),
-    }
+    answer(mask.and_then(|[mask, bytes]| {
+        let limit = limit_of(frame.user(4))?;
+        let mask = TemporaryMask::set(User::at(mask), bytes)?;
+        let outcome = answer(select_until(frame, limit.deadline_ns, &mask));
+        Ok(limit.write_remaining(outcome))
+    }))
 }
 
-fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Result<Outcome, isize> {
-    let count = frame.rdi as i32;
+fn select_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result<Outcome, isize> {
+    let count = frame.word(0) as i32;
     if count < 0 {
         return Err(err(errno::EINVAL));
     }
@@ -369,19 +454,19 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Result<Outcome,
     if words > SET_WORDS {
         return Ok(crate::helped::on_helper(frame));
     }
-    let mask = TemporaryMask::set(mask)?;
-    let sets = [frame.arg(1), frame.arg(2), frame.arg(3)];
-    if count == 0 || sets == [0; 3] {
-        return Ok(sleep_as_poll(deadline_ns, &mask));
+    let sets: [User<u64>; 3] = core::array::from_fn(|index| frame.user(1 + index));
+    if count == 0 || sets.iter().all(|set| set.is_null()) {
+        return Ok(sleep_as_poll(deadline_ns, mask));
     }
     let mut wanted = [[0u64; SET_WORDS]; 3];
     let mut total = 0;
     for (set, wanted) in sets.iter().zip(&mut wanted) {
-        for (index, word) in wanted.iter_mut().enumerate().take(words) {
-            if *set != 0 {
-                *word = user::read(set.wrapping_add(index * 8))?;
-                total += word.count_ones() as usize;
-            }
+        if !set.is_null() {
+            set.read_all(&mut wanted[..words])?;
+            total += wanted
+                .iter()
+                .map(|word| word.count_ones() as usize)
+                .sum::<usize>();
         }
     }
     let Some(mut waits) = Waits::new(total) else {
@@ -392,56 +477,45 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Result<Outcome,
             waits.push(fd, events);
         }
     }
-    let write_wanted = || {
-        for (set, wanted) in sets.iter().zip(&wanted) {
-            for (index, word) in wanted.iter().enumerate().take(words) {
-                if *set != 0 {
-                    user::write(set.wrapping_add(index * 8), word)?;
-                }
-            }
-        }
-        Ok(())
-    };
+    let mut found = wanted;
     let ask = || {
-        if let Err(errno) = write_wanted() {
-            return errno;
-        }
-        let now = [0u64; 2];
-        // SAFETY: the program's sets and a live timeout.
-        unsafe {
-            let (r, w, e) = (sets[0], sets[1], sets[2]);
-            syscall6(
-                nr::__NR_pselect6,
-                [
-                    count as usize,
-                    r,
-                    w,
-                    e,
-                    (&raw const now).expose_provenance(),
-                    0,
-                ],
-            )
-        }
+        found = wanted;
+        ask_sets(count, sets.map(|set| set.is_null()), &mut found)
     };
-    let outcome = wait_loop(&mut waits, WaitKind::Poll, deadline_ns, &mask, ask);
-    if outcome.is_value(EINTR) {
-        write_wanted()?; // the last question has cleared them, and the program asks again
+    let outcome = wait_loop(&mut waits, WaitKind::Poll, deadline_ns, mask, ask);
+    if outcome.value().is_some_and(|value| value >= 0) {
+        for (set, found) in sets.iter().zip(&found).filter(|(set, _)| !set.is_null()) {
+            set.write_all(&found[..words])?;
+        }
     }
     Ok(outcome)
 }
 
+/// What `select` says of these sets now.
+fn ask_sets(count: i32, absent: [bool; 3], sets: &mut [Set; 3]) -> isize {
+    let now = [0u64; 2];
+    let mut at = |index: usize| match absent[index] {
+        true => 0,
+        false => (&raw mut sets[index]).expose_provenance(),
+    };
+    let (r, w, e) = (at(0), at(1), at(2));
+    let limit = (&raw const now).expose_provenance();
+    // SAFETY: live sets, which the kernel reads and fills, and a live timeout.
+    unsafe { syscall6(nr::__NR_pselect6, [count as usize, r, w, e, limit, 0]) }
+}
+
 /// `epoll_wait(2)`, `epoll_pwait(2)`.
 pub extern "C" fn epoll_wait(frame: &Frame) -> Outcome {
-    let timeout_ms = frame.r10 as i32;
+    let timeout_ms = frame.word(3) as i32;
     if !is_multiplexed() || timeout_ms == 0 {
         return Outcome::PASS;
     }
-    let with_mask = frame.rax == u64::from(nr::__NR_epoll_pwait);
-    answer(epoll_until(
-        frame,
-        millisecond_deadline(timeout_ms),
-        if with_mask { frame.arg(4) } else { 0 },
-    ))
+    let mask = match frame.rax == u64::from(nr::__NR_epoll_pwait) {
+        true => TemporaryMask::set(frame.user(4), frame.arg(5)),
+        false => Ok(TemporaryMask::NONE),
+    };
+    let deadline_ns = millisecond_deadline(timeout_ms);
+    answer(mask.and_then(|mask| epoll_until(frame, deadline_ns, &mask)))
 }
 
 /// `epoll_pwait2(2)`.
@@ -449,15 +523,14 @@ pub extern "C" fn epoll_pwait2(frame: &Frame) -> Outcome {
     if !is_multiplexed() {
         return Outcome::PASS;
     }
-    match relative_deadline(frame.arg(3)) {
-        Ok(deadline_ns) => answer(epoll_until(frame, deadline_ns, frame.arg(4))),
-        Err(errno) => Outcome::of(errno),
-    }
+    answer(limit_of(frame.user(3)).and_then(|limit| {
+        let mask = TemporaryMask::set(frame.user(4), frame.arg(5))?;
+        epoll_until(frame, limit.deadline_ns, &mask)
+    }))
 }
 
-fn epoll_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Result<Outcome, isize> {
+fn epoll_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result<Outcome, isize> {
     let (epoll, events, max) = (frame.arg(0), frame.arg(1), frame.arg(2));
-    let mask = TemporaryMask::set(mask)?;
     let Some(mut waits) = Waits::new(1) else {
         return Err(err(errno::ENOMEM));
     };
@@ -468,7 +541,7 @@ fn epoll_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Result<Outcome, 
         &mut waits,
         WaitKind::Epoll,
         deadline_ns,
-        &mask,
+        mask,
         ask,
     ))
 }

@@ -10,17 +10,18 @@
 //! engine; the parent's carrier sleeps in the kernel meanwhile.
 
 use crate::boundary::{CloneFrame, Frame, Outcome};
+use crate::clones::{CLONE_SIGHAND, CLONE_THREAD, CLONE_VM, Request};
 use crate::credentials;
 use crate::futex;
 use crate::signal;
-use crate::threads::{self, CLONE_THREAD, CLONE_VM, Request};
+use crate::threads;
 use crate::{ids, is_multiplexed, loading, scheduling};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use raddle_engine::carrier::{LEFT, SHARES};
+use raddle_engine::carrier::{LEFT, SHARES, SHARES_HANDLERS};
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, fork, own_signals};
-use raddle_sys::abi::SigInfo;
+use raddle_sys::abi::{CloneArgs, SigInfo};
 use raddle_sys::{err, errno, is_err, mem, nr, sys, syscall6};
 
 const CLONE: u64 = 56;
@@ -54,37 +55,59 @@ pub fn is_raw(carrier: *const Carrier) -> bool {
     carrier.addr() == RAW.load(Ordering::Relaxed)
 }
 
-/// Before a clone-like call: makes a green thread, or lets the stub execute it.
+/// Before a clone-like call: makes a thread, or lets the stub execute it.
 pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
     let request = match frame.call.rax {
         CLONE => Request::from_clone(&frame.call),
         CLONE3 => match Request::from_clone3(&frame.call) {
-            Some(request) => request,
-            None => return Outcome::PASS,
+            Ok(request) => request,
+            Err(errno) => return Outcome::of(errno),
         },
-        number => Request {
-            flags: if number == FORK { 0 } else { CLONE_VM },
-            stack: 0,
-            tls: 0,
-            parent_tid: 0,
-            child_tid: 0,
-        },
+        FORK => Request::of_flags(0),
+        _ => Request::of_flags(CLONE_VM),
     };
-    if request.flags & CLONE_THREAD != 0 {
+    if request.has(CLONE_THREAD) {
+        if let Err(errno) = request.check_thread() {
+            return Outcome::of(errno);
+        }
         if threads::start().is_err() && !signal::is_virtual() {
             return fall_back();
         }
         return Outcome::of(threads::create(frame, &request));
     }
-    debug_assert!(frame.call.rax != VFORK || request.flags & CLONE_VM != 0);
+    debug_assert!(frame.call.rax != VFORK || request.has(CLONE_VM));
     let carrier = Carrier::current();
-    if request.flags & CLONE_VM == 0 {
+    if frame.call.rax == CLONE3 {
+        lend_args(carrier, &mut frame.call, &request);
+    }
+    if !request.has(CLONE_VM) {
         signal::block_all();
     } else {
-        carrier.child_shares.store(SHARES, Ordering::Relaxed);
+        let shares = match request.has(CLONE_SIGHAND) {
+            true => SHARES_HANDLERS,
+            false => SHARES,
+        };
+        carrier.child_shares.store(shares, Ordering::Relaxed);
         signal::expose_mask();
     }
     Outcome::PASS
+}
+
+/// The kernel reads what was decided upon, not what the program's memory holds by then. The carrier
+/// keeps it: no other thread gets the carrier before the call.
+fn lend_args(carrier: &Carrier, call: &mut Frame, request: &Request) {
+    carrier.clone_at.set([call.rdi, call.rsi]);
+    carrier.clone_args.set(request.args);
+    call.rdi = carrier.clone_args.as_ptr().expose_provenance() as u64;
+    call.rsi = call.rsi.min(size_of::<CloneArgs>() as u64);
+}
+
+/// After the call, in the parent and in the child: the registers are again what they were.
+fn return_args(carrier: &Carrier, call: &mut Frame) {
+    let [at, size] = carrier.clone_at.get();
+    if at != 0 {
+        (call.rdi, call.rsi) = (at, size);
+    }
 }
 
 /// The engine lacks the memory, the descriptors or the kernel thread that it needs: from here on
@@ -104,16 +127,21 @@ fn fall_back() -> Outcome {
 }
 
 /// After a raw clone-like call, in the parent (`result` > 0 or an error) and in the child (0).
-pub extern "C" fn clone_after(result: isize) {
+pub extern "C" fn clone_after(result: isize, call: &mut Frame) {
     if is_raw(Carrier::current_or_null()) {
         return;
     }
     chaos::stop(Point::Fork);
     let carrier = Carrier::current();
-    let shares = carrier.child_shares.load(Ordering::Relaxed) != 0;
+    return_args(carrier, call);
+    let shared = carrier.child_shares.load(Ordering::Relaxed);
+    let shares = shared != 0;
     if result == 0 && shares {
         // SAFETY: only this register of the child changes; memory is the parent's.
         unsafe { raddle_context::set_gs_base(RAW.load(Ordering::Relaxed) as u64) };
+        if shared == SHARES {
+            signal::actions::expose_ignored();
+        }
         carrier.child_shares.store(LEFT, Ordering::Release);
         return;
     }
@@ -129,6 +157,7 @@ pub extern "C" fn clone_after(result: isize) {
         }
     }
     signal::hide_mask();
+    carrier.clone_at.set([0; 2]);
     carrier.child_shares.store(0, Ordering::Relaxed);
     if carrier.attention.load(Ordering::Relaxed) != 0 {
         signal::on_attention(result);
@@ -144,7 +173,7 @@ unsafe fn in_child() {
     // SAFETY: the caller's promise.
     unsafe { fork::in_child() };
     signal::in_child();
-    futex::vector::in_child();
+    futex::in_child();
     credentials::in_child();
     loading::in_child();
     if had_threads {
@@ -176,8 +205,10 @@ pub extern "C" fn exec(frame: &Frame) -> Outcome {
     signal::expose_mask();
     signal::routing::lend_pending();
     let closed = signal::is_virtual().then(own_signals::close);
+    signal::actions::expose_ignored();
     // SAFETY: the program's own call; it returns only if it failed.
     let result = unsafe { frame.raw() };
+    signal::actions::hide_ignored();
     if let Some(closed) = closed {
         own_signals::open(closed);
     }

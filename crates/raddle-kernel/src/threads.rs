@@ -5,64 +5,20 @@
 //! FS base. Its start frame lies right below the stack pointer that the program gave.
 
 use crate::boundary::{ChildRegisters, CloneFrame, Frame, Outcome, raddle_child_start};
+use crate::clones::Request;
+use crate::clones::{CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_PARENT_SETTID, CLONE_SETTLS};
+use crate::credentials;
 use crate::futex;
 use crate::kept;
 use crate::scheduling;
 use crate::shares;
 use crate::signal;
-use crate::user;
-use core::ptr::{NonNull, with_exposed_provenance_mut};
+use crate::user::{Plain, User};
+use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
-use raddle_context::prepare;
+use raddle_context::{SwitchFrame, first_frame};
 use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};
-use raddle_sys::abi::CloneArgs;
 use raddle_sys::{err, errno};
-
-pub const CLONE_VM: u64 = 0x100;
-pub const CLONE_THREAD: u64 = 0x10000;
-const CLONE_SETTLS: u64 = 0x80000;
-const CLONE_PARENT_SETTID: u64 = 0x10_0000;
-const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
-const CLONE_CHILD_SETTID: u64 = 0x100_0000;
-
-/// What a clone asks for, whichever call it came by.
-#[derive(Clone, Copy, Debug)]
-pub struct Request {
-    pub flags: u64,
-    /// The child's first stack pointer.
-    pub stack: usize,
-    pub tls: u64,
-    pub parent_tid: usize,
-    pub child_tid: usize,
-}
-
-impl Request {
-    /// From the registers of `clone(2)` on x86-64.
-    pub fn from_clone(call: &Frame) -> Self {
-        Self {
-            flags: call.rdi,
-            stack: call.arg(1),
-            tls: call.r8,
-            parent_tid: call.arg(2),
-            child_tid: call.arg(3),
-        }
-    }
-
-    /// From `clone3(2)`'s structure; `None` if it is too small to be one, or isn't there.
-    pub fn from_clone3(call: &Frame) -> Option<Self> {
-        if call.arg(1) < 64 {
-            return None;
-        }
-        let args = user::read_part(call.arg(0), call.arg(1), CloneArgs::default()).ok()?;
-        Some(Self {
-            flags: args.flags,
-            stack: (args.stack + args.stack_size) as usize,
-            tls: args.tls,
-            parent_tid: args.parent_tid as usize,
-            child_tid: args.child_tid as usize,
-        })
-    }
-}
 
 /// Starts the engine, unless it has started. The only thread there is takes over what the kernel
 /// knows of it first.
@@ -74,7 +30,7 @@ pub fn start() -> Result<(), isize> {
     ENGINE.start()
 }
 
-/// Makes a green thread. Returns its id, or a negated errno.
+/// Makes a thread, green or bound. Returns its id, or a negated errno.
 pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     if let Err(errno) = start() {
         return errno;
@@ -94,49 +50,65 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     };
     let parent = Carrier::current().thread();
     let tid = thread.tid();
-    // As in the kernel, a bad address is only found missing when the id is looked for.
-    let set = |address: usize| user::write(address, &tid).unwrap_or(());
-    if request.flags & CLONE_PARENT_SETTID != 0 {
-        set(request.parent_tid);
-    }
-    if request.flags & CLONE_CHILD_SETTID != 0 {
-        set(request.child_tid);
-    }
-    if request.flags & CLONE_CHILD_CLEARTID != 0 {
-        thread
-            .clear_tid
-            .set(with_exposed_provenance_mut(request.child_tid));
-    }
-    let tls = request.flags & CLONE_SETTLS != 0;
-    if tls && request.flags & CLONE_CHILD_CLEARTID != 0 {
-        futex::learn_join_word(request.tls, request.child_tid);
-    }
-    thread.fs.set(if tls {
-        request.tls
-    } else {
-        raddle_context::fs_base()
-    });
-    inherit(thread, parent);
-    first_frame(thread, frame, request.stack);
     let is_apart = Carrier::current().is_apart();
-    if parent.bind_next.replace(false) || !is_green || is_apart {
-        let bound = ENGINE.bind(thread); // green rather than not at all
-        if let Err(errno) = bound
-            && is_apart
-        {
-            thread.set_exiting();
-            thread.signals.drop_pending();
-            ENGINE.threads.retire(thread);
-            // SAFETY: nobody has seen it run.
-            unsafe { ENGINE.threads.recycle(thread) };
-            return errno; // as different as its maker, or not at all
+    let wants_own = parent.bind_next.replace(false) || !is_green;
+    let bound = match request.asked() {
+        Some(asked) => ENGINE.bind_as(thread, &asked),
+        None if is_apart => ENGINE.bind(thread), // as different as its maker, or not at all
+        None => {
+            if wants_own {
+                let _ = ENGINE.bind(thread); // green rather than not at all
+            }
+            Ok(())
         }
+    };
+    if let Err(errno) = bound {
+        discard(thread);
+        return errno;
+    }
+    // As in the kernel, a bad address is only found missing when the id is looked for.
+    let set = |address: u64| User::at(address as usize).write(&tid).unwrap_or(());
+    if request.has(CLONE_PARENT_SETTID) {
+        set(request.args.parent_tid);
+    }
+    if request.has(CLONE_CHILD_SETTID) {
+        set(request.args.child_tid);
+    }
+    let child_tid = request.args.child_tid as usize;
+    if request.has(CLONE_CHILD_CLEARTID) {
+        thread.clear_tid.set(child_tid);
+    }
+    thread.fs.set(match request.has(CLONE_SETTLS) {
+        true => request.args.tls,
+        false => raddle_context::fs_base(),
+    });
+    let is_libcs = || credentials::is_libcs(frame.site as usize);
+    if request.has(CLONE_SETTLS | CLONE_CHILD_CLEARTID) && is_libcs() {
+        futex::learn_join_word(request.args.tls, child_tid);
+    }
+    inherit(thread, parent);
+    if lay_out(thread, frame, request.stack).is_err() {
+        // As at the thread's first push: no handler can run on such a stack either.
+        let is_canonical = (request.stack << 16) as isize >> 16 == request.stack as isize;
+        signal::routing::default_action(if is_canonical { SIGSEGV } else { SIGBUS });
     }
     scheduling::inherit(thread, parent);
     ums::adopt(thread, parent);
     shares::created(thread, parent);
     ENGINE.unpark(thread.task_ref());
     tid as isize
+}
+
+const SIGBUS: u32 = 7;
+const SIGSEGV: u32 = 11;
+
+/// A thread that was to be made isn't made after all.
+fn discard(thread: &Thread) {
+    thread.set_exiting();
+    thread.signals.drop_pending();
+    ENGINE.threads.retire(thread);
+    // SAFETY: nobody has seen it run.
+    unsafe { ENGINE.threads.recycle(thread) };
 }
 
 /// What a new thread has from its maker, whatever it will be.
@@ -155,36 +127,47 @@ fn is_only_thread() -> bool {
     ENGINE.threads.live() == 1
 }
 
-/// Lays out the child's stack: what the stub pops, the child's registers, and a switch frame.
-fn first_frame(thread: &Thread, frame: &CloneFrame, stack: usize) {
+/// What lies on a new thread's stack, addresses rising: a switch frame, the child's registers, and
+/// what the stub pops.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Layout {
+    switch: SwitchFrame,
+    registers: ChildRegisters,
+    site: u64,
+}
+
+const _: () = assert!(size_of::<Layout>() == 16 + 13 * 8 + 8);
+
+// SAFETY: integers, without padding.
+unsafe impl Plain for Layout {}
+
+/// Lays out the child's stack.
+fn lay_out(thread: &Thread, frame: &CloneFrame, stack: usize) -> Result<(), isize> {
     const RED_ZONE: usize = 128;
-    let site = stack - RED_ZONE - size_of::<u64>();
-    let registers = site - size_of::<ChildRegisters>();
     let call = &frame.call;
-    let child = ChildRegisters {
-        rdi: call.rdi,
-        rsi: call.rsi,
-        rdx: call.rdx,
-        r10: call.r10,
-        r8: call.r8,
-        r9: call.r9,
-        rbx: frame.rbx,
-        rbp: frame.rbp,
-        r12: frame.r12,
-        r13: frame.r13,
-        r14: frame.r14,
-        r15: frame.r15,
-        stub: frame.stub,
+    let layout = Layout {
+        switch: first_frame(raddle_child_start as *const () as usize),
+        registers: ChildRegisters {
+            rdi: call.rdi,
+            rsi: call.rsi,
+            rdx: call.rdx,
+            r10: call.r10,
+            r8: call.r8,
+            r9: call.r9,
+            rbx: frame.rbx,
+            rbp: frame.rbp,
+            r12: frame.r12,
+            r13: frame.r13,
+            r14: frame.r14,
+            r15: frame.r15,
+            stub: frame.stub,
+        },
+        site: frame.site,
     };
-    // SAFETY: the program gave the memory below `stack` to the new thread.
-    unsafe {
-        with_exposed_provenance_mut::<u64>(site).write_unaligned(frame.site);
-        with_exposed_provenance_mut::<ChildRegisters>(registers).write_unaligned(child);
-        let top = with_exposed_provenance_mut::<u8>(registers);
-        thread
-            .context
-            .set(prepare(top, raddle_child_start as *const () as usize));
-    }
+    let at = User::<Layout>::at(stack.wrapping_sub(RED_ZONE + size_of::<Layout>()));
+    thread.context.set(at.cast::<SwitchFrame>().as_stack());
+    at.write(&layout)
 }
 
 /// `exit(2)`: ends the calling thread.

@@ -1,33 +1,35 @@
 //! Sleeping, yielding, and the kernel's ways to say "until when".
 
 use crate::boundary::{Frame, Outcome};
-use crate::is_multiplexed;
+use crate::scheduling;
 use crate::signal;
-use crate::user;
-use raddle_engine::clock::{self, MONOTONIC, REALTIME, now_ns, read_ns};
+use crate::user::User;
+use crate::{clocks, is_multiplexed};
+use raddle_engine::clock::{MONOTONIC, REALTIME, now_ns, read_ns};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, switch, ums};
+use raddle_engine::{Carrier, ENGINE, switch, ums};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::Timespec;
-use raddle_sys::{err, errno};
+use raddle_sys::{err, errno, is_err, nr, sys};
+
+/// `CLOCK_BOOTTIME`.
+const BOOTTIME: u32 = 7;
 
 /// Reads the program's timespec.
-fn timespec(address: usize) -> Result<u64, isize> {
-    user::read::<Timespec>(address)?
-        .to_ns()
-        .ok_or(err(errno::EINVAL))
+fn timespec(at: User<Timespec>) -> Result<u64, isize> {
+    at.read()?.to_ns().ok_or(err(errno::EINVAL))
 }
 
 /// The deadline (CLOCK_MONOTONIC, ns) of a relative timespec; null is for ever.
 ///
 /// # Errors
 /// EINVAL or EFAULT, negated.
-pub fn relative_deadline(address: usize) -> Result<u64, isize> {
-    if address == 0 {
+pub fn relative_deadline(at: User<Timespec>) -> Result<u64, isize> {
+    if at.is_null() {
         return Ok(NEVER);
     }
-    Ok(now_ns().saturating_add(timespec(address)?).min(NEVER - 1))
+    Ok(now_ns().saturating_add(timespec(at)?).min(NEVER - 1))
 }
 
 /// The deadline of an absolute timespec on CLOCK_REALTIME or CLOCK_MONOTONIC; null is for ever.
@@ -36,15 +38,16 @@ pub fn relative_deadline(address: usize) -> Result<u64, isize> {
 ///
 /// # Errors
 /// EINVAL or EFAULT, negated.
-pub fn absolute_deadline(address: usize, realtime: bool) -> Result<u64, isize> {
-    if address == 0 {
+pub fn absolute_deadline(at: impl Into<User<Timespec>>, realtime: bool) -> Result<u64, isize> {
+    let at = at.into();
+    if at.is_null() {
         return Ok(NEVER);
     }
-    let at = timespec(address)?;
+    let until = timespec(at)?;
     if !realtime {
-        return Ok(at.min(NEVER - 1));
+        return Ok(until.min(NEVER - 1));
     }
-    let left = at.saturating_sub(read_ns(REALTIME));
+    let left = until.saturating_sub(read_ns(REALTIME));
     Ok(now_ns().saturating_add(left).min(NEVER - 1))
 }
 
@@ -70,53 +73,119 @@ pub extern "C" fn nanosleep(frame: &Frame) -> Outcome {
     if !is_multiplexed() {
         return Outcome::PASS;
     }
-    match relative_deadline(frame.arg(0)) {
-        Ok(deadline_ns) => Outcome::of(sleep_call(deadline_ns, frame.arg(1))),
-        Err(errno) => Outcome::of(errno),
-    }
+    Outcome::of(match timespec(frame.user(0)) {
+        Ok(left_ns) => sleep_call(deadline_of(left_ns), frame.user(1)),
+        Err(errno) => errno,
+    })
 }
 
-/// `clock_nanosleep(2)` on the real-time, monotonic and boot clocks.
+/// When a relative time has passed.
+fn deadline_of(left_ns: u64) -> u64 {
+    now_ns().saturating_add(left_ns).min(NEVER - 1)
+}
+
+/// `clock_nanosleep(2)`: on the real-time, monotonic and boot clocks here, on others by a helper.
 pub extern "C" fn clock_nanosleep(frame: &Frame) -> Outcome {
-    const TIMER_ABSTIME: usize = 1;
-    const BOOTTIME: u32 = 7;
-    let clock_id = frame.rdi as u32;
-    if !is_multiplexed() || !matches!(clock_id, REALTIME | MONOTONIC | BOOTTIME) {
+    const TIMER_ABSTIME: u32 = 1;
+    let clock_id = frame.word(0);
+    if !is_multiplexed() {
         return Outcome::PASS;
     }
-    let absolute = frame.arg(1) & TIMER_ABSTIME != 0;
-    let deadline_ns = match clock_id {
-        BOOTTIME if absolute => absolute_deadline(frame.arg(2), false)
-            .map(|at| at.saturating_sub(read_ns(BOOTTIME).saturating_sub(now_ns()))),
-        _ if absolute => absolute_deadline(frame.arg(2), clock_id == REALTIME),
-        _ => relative_deadline(frame.arg(2)),
+    let is_absolute = frame.word(1) & TIMER_ABSTIME != 0;
+    let remaining = match is_absolute {
+        true => User::at(0),
+        false => frame.user(3),
     };
-    match deadline_ns {
-        Ok(NEVER) => Outcome::of(err(errno::EFAULT)),
-        Ok(deadline_ns) => {
-            let remaining = if absolute { 0 } else { frame.arg(3) };
-            Outcome::of(sleep_call(deadline_ns, remaining))
-        }
-        Err(errno) => Outcome::of(errno),
+    if !matches!(clock_id, REALTIME | MONOTONIC | BOOTTIME) {
+        return sleep_on(frame, clock_id, is_absolute, remaining);
     }
+    let time_ns = match timespec(frame.user(2)) {
+        Ok(time_ns) => time_ns,
+        Err(errno) => return Outcome::of(errno),
+    };
+    let deadline_ns = match is_absolute {
+        true if clock_id == MONOTONIC => time_ns.min(NEVER - 1),
+        true => deadline_of(time_ns.saturating_sub(read_ns(clock_id))),
+        false => deadline_of(time_ns),
+    };
+    Outcome::of(sleep_call(deadline_ns, remaining))
 }
 
 /// Sleeps; on a signal writes the time that was left. Always EINTR then: handlers don't restart
 /// sleeps visibly later than the kernel's restart would.
-fn sleep_call(deadline_ns: u64, remaining: usize) -> isize {
+fn sleep_call(deadline_ns: u64, remaining: User<Timespec>) -> isize {
     while sleep_until(deadline_ns) {
         if signal::deliver() == signal::Delivered::Nothing {
             continue;
         }
-        if remaining != 0 {
-            let left = Timespec::from_ns(deadline_ns.saturating_sub(clock::now_ns()));
-            if let Err(errno) = user::write(remaining, &left) {
-                return errno;
-            }
-        }
-        return err(errno::EINTR);
+        return interrupted(deadline_ns.saturating_sub(now_ns()), remaining);
     }
     0
+}
+
+/// A handler has interrupted a sleep with so much of its time left.
+fn interrupted(left_ns: u64, remaining: User<Timespec>) -> isize {
+    if !remaining.is_null()
+        && let Err(errno) = remaining.write(&Timespec::from_ns(left_ns))
+    {
+        return errno;
+    }
+    err(errno::EINTR)
+}
+
+/// A sleep on another clock: CPU time that the process or another thread is to use, atomic time,
+/// clocks that wake the machine. A signal of the runtime's would end it as one of the program's
+/// does, so a helper sleeps, until a time on that clock.
+#[inline(never)]
+fn sleep_on(frame: &Frame, clock_id: u32, is_absolute: bool, remaining: User<Timespec>) -> Outcome {
+    const TIMER_ABSTIME: usize = 1;
+    const THREAD_CPUTIME: u32 = 3;
+    if clock_id == THREAD_CPUTIME {
+        return Outcome::PASS; // nobody can sleep on it
+    }
+    let Ok(time_ns) = timespec(frame.user(2)) else {
+        return Outcome::PASS; // the kernel finds the right errno
+    };
+    if let Some(thread) = clocks::owner(clock_id) {
+        if core::ptr::eq(thread, Carrier::current().thread()) {
+            return Outcome::of(err(errno::EINVAL)); // its own, which stands still meanwhile
+        }
+        if let Err(errno) = scheduling::bind(thread) {
+            return Outcome::of(errno);
+        }
+    }
+    let clock_id = clocks::for_kernel(clock_id);
+    let Some(now) = kernels_ns(clock_id) else {
+        return Outcome::PASS;
+    };
+    let until_ns = match is_absolute {
+        true => time_ns,
+        false => now.saturating_add(time_ns),
+    };
+    let until = Timespec::from_ns(until_ns);
+    let until_at = (&raw const until).expose_provenance();
+    loop {
+        let thread = Carrier::current().thread();
+        thread.waits_for(WaitKind::Sleep, clock_id as usize, 0);
+        let args = [clock_id as usize, TIMER_ABSTIME, until_at, 0, 0, 0];
+        // SAFETY: the time lives in this frame, which stays while the helper works for it.
+        let result = unsafe { ENGINE.helpers.call(nr::__NR_clock_nanosleep, args) };
+        if result != err(errno::EINTR) {
+            return Outcome::of(result);
+        }
+        if signal::deliver() != signal::Delivered::Nothing {
+            let left_ns = until_ns.saturating_sub(kernels_ns(clock_id).unwrap_or(until_ns));
+            return Outcome::of(interrupted(left_ns, remaining));
+        }
+    }
+}
+
+/// What a clock shows; `None` if the kernel knows no such clock.
+fn kernels_ns(clock_id: u32) -> Option<u64> {
+    let mut time = Timespec::default();
+    // SAFETY: the kernel fills a live structure.
+    let result = unsafe { sys!(nr::__NR_clock_gettime, clock_id, &raw mut time) };
+    (!is_err(result)).then(|| time.to_ns().unwrap_or(0))
 }
 
 /// `sched_yield(2)`.

@@ -4,42 +4,39 @@
 //! pump. A wait for several at once blocks on a helper.
 
 use crate::boundary::{Frame, Outcome};
-use crate::poll::ask_about;
-use crate::signal::{self, Delivered};
-use crate::time::relative_deadline;
-use crate::user;
+use crate::poll::{TemporaryMask, ask_about};
+use crate::signal::Delivered;
+use crate::user::User;
 use crate::{helped, is_multiplexed};
+use raddle_engine::clock::now_ns;
 use raddle_engine::pump::IN;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
+use raddle_sys::abi::{EventsArg, Timespec};
 use raddle_sys::{err, errno, is_err, syscall6};
 
-const GETEVENTS: usize = 1;
-const EXT_ARG: usize = 8;
-/// The ring is named by an index that only its own thread has.
-const REGISTERED_RING: usize = 16;
+const GETEVENTS: u32 = 1;
+const SQ_WAKEUP: u32 = 2;
+const SQ_WAIT: u32 = 4;
+const EXT_ARG: u32 = 8;
+/// What is understood here. A ring may be named by an index that only its own thread has
+/// (IORING_ENTER_REGISTERED_RING), time limits may be absolute, arguments registered.
+const KNOWN: u32 = GETEVENTS | SQ_WAKEUP | SQ_WAIT | EXT_ARG;
 
 /// `io_uring_enter(2)`.
 pub extern "C" fn io_uring_enter(frame: &Frame) -> Outcome {
-    let [ring, _, minimum, flags, ..] = frame.args();
-    if !is_multiplexed() || flags & GETEVENTS == 0 || minimum == 0 {
+    let (ring, least, flags) = (frame.arg(0), frame.word(2), frame.word(3));
+    if !is_multiplexed() || flags & GETEVENTS == 0 || least == 0 || flags & !KNOWN != 0 {
         return Outcome::PASS;
     }
-    if flags & REGISTERED_RING != 0 {
-        return Outcome::PASS;
-    }
-    if minimum > 1 {
+    if least > 1 {
         return helped::on_helper(frame);
     }
-    let deadline_ns = match deadline(frame) {
-        Ok(deadline_ns) => deadline_ns,
-        Err(errno) => return Outcome::of(errno),
-    };
     let mut args = frame.args();
     args[2] = 0;
-    let mut submitted = None;
+    let (mut submitted, mut limits) = (None, None);
     loop {
         let Some(entry) = ENGINE.pump.entry(ring as u32) else {
             return Outcome::PASS;
@@ -52,19 +49,36 @@ pub extern "C" fn io_uring_enter(frame: &Frame) -> Outcome {
         }
         let total = *submitted.get_or_insert(result);
         args[1] = 0; // what was submitted isn't submitted again
+        let ended = |errno| Outcome::of(if total > 0 { total } else { errno });
         if ask_about(ring, IN as i16) != 0 {
             return Outcome::of(total);
         }
+        if limits.is_none() {
+            match limits_of(frame) {
+                Ok(both) => limits = Some(both),
+                Err(errno) => return ended(errno),
+            }
+        }
+        let Some((deadline_ns, mask)) = &limits else {
+            continue;
+        };
+        if mask.lets_through() {
+            return ended(err(errno::EINTR));
+        }
         let thread = Carrier::current().thread();
-        thread.waits_for(
-            WaitKind::Read,
-            ring,
-            if deadline_ns == NEVER { 0 } else { deadline_ns },
-        );
-        match ENGINE.pump.wait_one(ring as u32, IN, sequence, deadline_ns) {
-            Ok(Wake::TimedOut) => return Outcome::of(err(errno::ETIME)),
-            Ok(Wake::Signalled) if signal::deliver() != Delivered::Nothing => {
-                return Outcome::of(if total > 0 { total } else { err(errno::EINTR) });
+        let shown = if *deadline_ns == NEVER {
+            0
+        } else {
+            *deadline_ns
+        };
+        thread.waits_for(WaitKind::Read, ring, shown);
+        match ENGINE
+            .pump
+            .wait_one(ring as u32, IN, sequence, *deadline_ns)
+        {
+            Ok(Wake::TimedOut) => return ended(err(errno::ETIME)),
+            Ok(Wake::Signalled) if mask.deliver() != Delivered::Nothing => {
+                return ended(err(errno::EINTR));
             }
             Ok(_) => {}
             Err(_) => return Outcome::PASS,
@@ -72,11 +86,21 @@ pub extern "C" fn io_uring_enter(frame: &Frame) -> Outcome {
     }
 }
 
-/// The timeout in `struct io_uring_getevents_arg`, if there is one.
-fn deadline(frame: &Frame) -> Result<u64, isize> {
-    if frame.arg(3) & EXT_ARG == 0 || frame.arg(4) == 0 {
-        return Ok(NEVER);
+/// Until when the call waits, and the mask that it waits with. In this order the kernel looks.
+fn limits_of(frame: &Frame) -> Result<(u64, TemporaryMask), isize> {
+    let (mut deadline_ns, mut mask, mut bytes) = (NEVER, frame.arg(4), frame.arg(5));
+    if frame.word(3) & EXT_ARG != 0 {
+        if bytes != size_of::<EventsArg>() {
+            return Err(err(errno::EINVAL));
+        }
+        let extended = frame.user::<EventsArg>(4).read()?;
+        (mask, bytes) = (extended.mask as usize, extended.mask_len as usize);
+        if extended.time != 0 {
+            let time = User::<Timespec>::at(extended.time as usize).read()?;
+            // A time that makes no sense has passed, as the kernel's timers take it.
+            let left_ns = time.to_ns().unwrap_or(0);
+            deadline_ns = now_ns().saturating_add(left_ns).min(NEVER - 1);
+        }
     }
-    let [_mask, _size, timeout] = user::read::<[u64; 3]>(frame.arg(4))?;
-    relative_deadline(timeout as usize)
+    Ok((deadline_ns, TemporaryMask::set(User::at(mask), bytes)?))
 }

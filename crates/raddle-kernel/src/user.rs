@@ -1,20 +1,27 @@
 //! The program's memory, as a kernel sees it: a bad address is EFAULT, not a crash of ours.
 //!
-//! Handlers touch what the program pointed at through the routines below alone. They are leaf
-//! functions in one stretch of text and keep nothing on the stack, so when one of them faults, the
-//! signal handler lets it return -EFAULT to its caller ([`resume_after_fault`]): an access costs a
-//! call, a check nothing. Asking the kernel before each access (`process_vm_readv`, `madvise`)
-//! would cost a system call and still race with an unmap.
+//! An address that the program gave is a [`User`], or a plain number: neither can be dereferenced,
+//! and tidy refuses every other way from a number to memory in this crate. The routines below copy
+//! from there and to there. They are leaf functions in one stretch of text and keep nothing on the
+//! stack, so when one of them faults, the signal handler lets it return -EFAULT to its caller
+//! ([`resume_after_fault`]): an access costs a call, a check nothing. Asking the kernel before each
+//! access (`process_vm_readv`, `madvise`) would cost a system call and still race with an unmap.
 //!
-//! The handler is installed for SIGSEGV and SIGBUS as soon as there is a second thread. Before that
-//! nearly every call passes to the kernel; what is read all the same is read by the kernel.
+//! The memory may change between two looks at it. What a decision depends on is copied once, and
+//! the copy is used from then on, by the kernel as well.
+//!
+//! The handler is installed for SIGSEGV and SIGBUS as soon as there is a second thread, whatever
+//! the program does with these signals: it finds SIGSEGV for an address that isn't mapped or isn't
+//! canonical, SIGBUS for what lies behind a file's end. Before that nearly every call passes to the
+//! kernel; what is copied all the same is copied by the kernel.
 
 use crate::signal;
 use core::arch::global_asm;
+use core::marker::PhantomData;
 use core::mem::MaybeUninit;
-use raddle_sys::abi::{
-    CloneArgs, IoVec, PollFd, SchedAttr, SigAction, SigEvent, SigInfo, StackT, Timespec,
-};
+use raddle_context::{Context, SwitchFrame};
+use raddle_sys::abi::{CloneArgs, EventsArg, IoVec, PollFd, SchedAttr};
+use raddle_sys::abi::{SigAction, SigEvent, SigInfo, StackT, Timespec};
 use raddle_sys::{err, errno, nr, sys};
 
 unsafe extern "C" {
@@ -22,9 +29,12 @@ unsafe extern "C" {
     fn raddle_user_load(address: usize) -> i64;
     /// Stores `new` to `*address` if it holds `old`; what it held, or -EFAULT.
     fn raddle_user_exchange(address: usize, old: u32, new: u32) -> i64;
-    /// Copies bytes, one word of four or eight bytes at once; 0 or -EFAULT.
+    /// Copies bytes, one word of eight, four or two bytes at once. Returns 0, or -EFAULT once all
+    /// that can be copied is.
     fn raddle_user_copy(to: usize, from: usize, bytes: usize) -> i64;
     static raddle_user_begin: u8;
+    static raddle_user_words: u8;
+    static raddle_user_bytes: u8;
     static raddle_user_fault: u8;
 }
 
@@ -34,32 +44,244 @@ unsafe extern "C" {
 /// Every bit pattern is a value.
 pub unsafe trait Plain: Copy {}
 
-// SAFETY: integers, and structures of integers.
-unsafe impl Plain for u8 {}
-// SAFETY: as above.
-unsafe impl Plain for u32 {}
-// SAFETY: as above.
-unsafe impl Plain for u64 {}
-// SAFETY: as above.
+macro_rules! plain {
+    ($($type:ty),+ $(,)?) => {$(
+        // SAFETY: an integer, or a structure of integers.
+        unsafe impl Plain for $type {}
+    )+};
+}
+
+plain!(u8, u16, u32, i32, u64, usize);
+plain!(CloneArgs, EventsArg, IoVec, PollFd, SchedAttr);
+plain!(SigAction, SigEvent, SigInfo, StackT, Timespec);
+// SAFETY: every element is one.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
-// SAFETY: as above.
-unsafe impl Plain for Timespec {}
-// SAFETY: as above.
-unsafe impl Plain for SigAction {}
-// SAFETY: as above.
-unsafe impl Plain for SigInfo {}
-// SAFETY: as above.
-unsafe impl Plain for StackT {}
-// SAFETY: as above.
-unsafe impl Plain for CloneArgs {}
-// SAFETY: as above.
-unsafe impl Plain for PollFd {}
-// SAFETY: as above.
-unsafe impl Plain for IoVec {}
-// SAFETY: as above.
-unsafe impl Plain for SchedAttr {}
-// SAFETY: as above.
-unsafe impl Plain for SigEvent {}
+
+/// The address of a `T` in the program's memory, or of several. It may lead anywhere.
+#[derive(Debug)]
+pub struct User<T> {
+    address: usize,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for User<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for User<T> {}
+
+impl<T> From<usize> for User<T> {
+    fn from(address: usize) -> Self {
+        Self::at(address)
+    }
+}
+
+impl<T> User<T> {
+    /// What the program says is the address of a `T`.
+    #[inline(always)]
+    pub const fn at(address: usize) -> Self {
+        Self {
+            address,
+            of: PhantomData,
+        }
+    }
+
+    /// The number, for the kernel and for those that only compare.
+    #[inline(always)]
+    pub const fn address(self) -> usize {
+        self.address
+    }
+
+    /// True for the address 0, by which most calls say that there is nothing.
+    #[inline(always)]
+    pub const fn is_null(self) -> bool {
+        self.address == 0
+    }
+
+    /// The same address as that of another type.
+    #[inline(always)]
+    pub const fn cast<U>(self) -> User<U> {
+        User::at(self.address)
+    }
+
+    /// What lies `bytes` behind it.
+    #[inline(always)]
+    pub const fn byte_add(self, bytes: usize) -> Self {
+        Self::at(self.address.wrapping_add(bytes))
+    }
+
+    /// Element `index` of an array.
+    #[inline(always)]
+    pub const fn index(self, index: usize) -> Self {
+        self.byte_add(index.wrapping_mul(size_of::<T>()))
+    }
+}
+
+impl<T: Plain> User<T> {
+    /// Copies the value in.
+    ///
+    /// # Errors
+    /// EFAULT, negated.
+    #[inline(always)]
+    pub fn read(self) -> Result<T, isize> {
+        let mut value = MaybeUninit::<T>::uninit();
+        copy_in(value.as_mut_ptr().cast(), self.address, size_of::<T>())?;
+        // SAFETY: all its bytes were written, and any bytes are a value.
+        Ok(unsafe { value.assume_init() })
+    }
+
+    /// Copies the first `bytes` of a structure in; the rest is as in `rest`.
+    ///
+    /// # Errors
+    /// EFAULT, negated.
+    pub fn read_start(self, bytes: usize, rest: T) -> Result<T, isize> {
+        let mut value = rest;
+        self.read_into(&mut value, bytes)?;
+        Ok(value)
+    }
+
+    /// As [`User::read_start`], in place.
+    ///
+    /// # Errors
+    /// EFAULT, negated; a part may have been copied.
+    pub fn read_into(self, to: &mut T, bytes: usize) -> Result<(), isize> {
+        let to = core::ptr::from_mut(to).cast();
+        copy_in(to, self.address, bytes.min(size_of::<T>()))
+    }
+
+    /// Copies the elements of an array in.
+    ///
+    /// # Errors
+    /// EFAULT, negated; some may have been copied.
+    pub fn read_all(self, to: &mut [T]) -> Result<(), isize> {
+        copy_in(to.as_mut_ptr().cast(), self.address, size_of_val(to))
+    }
+
+    /// Copies the value out.
+    ///
+    /// # Errors
+    /// EFAULT, negated.
+    #[inline(always)]
+    pub fn write(self, value: &T) -> Result<(), isize> {
+        let from = core::ptr::from_ref(value).cast();
+        copy_out(self.address, from, size_of::<T>())
+    }
+
+    /// Copies the first `bytes` of a structure out.
+    ///
+    /// # Errors
+    /// EFAULT, negated; a part may have been copied.
+    pub fn write_start(self, value: &T, bytes: usize) -> Result<(), isize> {
+        let from = core::ptr::from_ref(value).cast();
+        copy_out(self.address, from, bytes.min(size_of::<T>()))
+    }
+
+    /// Copies the elements of an array out.
+    ///
+    /// # Errors
+    /// EFAULT, negated; some may have been copied.
+    pub fn write_all(self, from: &[T]) -> Result<(), isize> {
+        copy_out(self.address, from.as_ptr().cast(), size_of_val(from))
+    }
+}
+
+impl User<u8> {
+    /// Copies a text in up to its final zero, by whole words: a word that begins in memory which is
+    /// there ends there. Gives its length; `None` if it is longer than the buffer.
+    ///
+    /// # Errors
+    /// EFAULT, negated.
+    pub fn read_text(self, buffer: &mut [u8]) -> Result<Option<usize>, isize> {
+        const WORD: usize = size_of::<u64>();
+        let mut skipped = self.address % WORD;
+        let mut word = User::<u64>::at(self.address - skipped);
+        let mut len = 0;
+        while len < buffer.len() {
+            let bytes = word.read()?.to_ne_bytes();
+            for &byte in &bytes[skipped..] {
+                if byte == 0 {
+                    return Ok(Some(len));
+                }
+                match buffer.get_mut(len) {
+                    Some(to) => *to = byte,
+                    None => return Ok(None),
+                }
+                len += 1;
+            }
+            skipped = 0;
+            word = word.index(1);
+        }
+        Ok(None)
+    }
+}
+
+impl User<SwitchFrame> {
+    /// As the stack of a thread that continues there: the switch goes by what the program's memory
+    /// holds then, as everything does on the program's stack.
+    pub fn as_stack(self) -> Context {
+        core::ptr::with_exposed_provenance_mut(self.address)
+    }
+}
+
+/// Bytes that are looked at or cleared at once.
+const BLOCK: usize = 64;
+
+impl User<u8> {
+    /// True if so many bytes are zero: what lies behind the part of a structure that is known.
+    ///
+    /// # Errors
+    /// EFAULT, negated.
+    pub fn are_zero(self, bytes: usize) -> Result<bool, isize> {
+        let mut block = [0u8; BLOCK];
+        for done in (0..bytes).step_by(BLOCK) {
+            let part = &mut block[..BLOCK.min(bytes - done)];
+            self.byte_add(done).read_all(part)?;
+            if part.iter().any(|&byte| byte != 0) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes so many bytes zero.
+    ///
+    /// # Errors
+    /// EFAULT, negated; some may be zero.
+    pub fn clear(self, bytes: usize) -> Result<(), isize> {
+        for done in (0..bytes).step_by(BLOCK) {
+            let part = &[0u8; BLOCK][..BLOCK.min(bytes - done)];
+            self.byte_add(done).write_all(part)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the kernel copies at most by one call that reads or writes (`MAX_RW_COUNT`).
+pub const MOST_BYTES: usize = 0x7fff_f000;
+
+/// True if the kernel would look for so many bytes there, whatever it finds.
+#[inline(always)]
+pub const fn is_reachable(address: usize, bytes: usize) -> bool {
+    match address.checked_add(bytes) {
+        Some(end) => end < USUAL_END,
+        None => false,
+    }
+}
+
+/// No address from here on is the program's, with page tables of four levels.
+pub const USUAL_END: usize = 1 << 47;
+
+/// True if the kernel takes the address of a word for the program's, whatever is there. For
+/// addresses from [`USUAL_END`] on: with page tables of five levels some are.
+#[cold]
+pub fn kernel_accepts(address: usize) -> bool {
+    const WAKE_PRIVATE: usize = 129;
+    // SAFETY: the kernel looks at the address alone; nothing of the program's waits there.
+    let result = unsafe { sys!(nr::__NR_futex, address & !3, WAKE_PRIVATE, 1usize) };
+    result != err(errno::EFAULT)
+}
 
 fn result(value: i64) -> Result<u32, isize> {
     u32::try_from(value).map_err(|_| err(errno::EFAULT))
@@ -85,72 +307,68 @@ pub fn exchange(address: usize, old: u32, new: u32) -> Result<u32, isize> {
     result(unsafe { raddle_user_exchange(address, old, new) })
 }
 
-/// Copies a value in.
-///
-/// # Errors
-/// EFAULT, negated.
-pub fn read<T: Plain>(address: usize) -> Result<T, isize> {
-    let mut value = MaybeUninit::<T>::uninit();
-    copy_in(
-        value.as_mut_ptr().expose_provenance(),
-        address,
-        size_of::<T>(),
-    )?;
-    // SAFETY: all its bytes were written, and any bytes are a value.
-    Ok(unsafe { value.assume_init() })
+/// True if no byte of that can be the program's: the upper half is the kernel's, though a page of
+/// it may be readable (`vsyscall=emulate`).
+#[inline(always)]
+const fn is_kernels(address: usize, bytes: usize) -> bool {
+    bytes != 0 && ((address | address.wrapping_add(bytes)) as isize) < 0
 }
 
-/// Copies the first `bytes` of a structure in; the rest is as in `rest`.
-///
-/// # Errors
-/// EFAULT, negated.
-pub fn read_part<T: Plain>(address: usize, bytes: usize, rest: T) -> Result<T, isize> {
-    let mut value = rest;
-    let to = (&raw mut value).expose_provenance();
-    copy_in(to, address, bytes.min(size_of::<T>()))?;
-    Ok(value)
-}
-
-/// Copies a value out.
-///
-/// # Errors
-/// EFAULT, negated.
-pub fn write<T: Plain>(address: usize, value: &T) -> Result<(), isize> {
-    let from = core::ptr::from_ref(value).expose_provenance();
-    // SAFETY: the program asked for the value there; a fault is turned into an error.
-    result(unsafe { raddle_user_copy(address, from, size_of::<T>()) }).map(drop)
-}
-
-fn copy_in(to: usize, from: usize, bytes: usize) -> Result<(), isize> {
-    if !signal::is_virtual() {
-        return copy_by_kernel(to, from, bytes);
+#[inline(always)]
+fn copy_in(to: *mut u8, from: usize, bytes: usize) -> Result<(), isize> {
+    if is_kernels(from, bytes) {
+        return Err(err(errno::EFAULT));
     }
-    // SAFETY: the callers' memory; a fault is turned into an error.
+    let to = to.expose_provenance();
+    if !signal::is_virtual() {
+        return copy_by_kernel(nr::__NR_process_vm_readv, [to, from], bytes);
+    }
+    // SAFETY: the callers' memory is written.
+    unsafe { copy(to, from, bytes) }
+}
+
+#[inline(always)]
+fn copy_out(to: usize, from: *const u8, bytes: usize) -> Result<(), isize> {
+    if is_kernels(to, bytes) {
+        return Err(err(errno::EFAULT));
+    }
+    let from = from.expose_provenance();
+    if !signal::is_virtual() {
+        return copy_by_kernel(nr::__NR_process_vm_writev, [from, to], bytes);
+    }
+    // SAFETY: the program asked for the bytes there.
+    unsafe { copy(to, from, bytes) }
+}
+
+/// Copies bytes; a fault is turned into an error.
+///
+/// # Safety
+/// What lies at `to` is there to be written.
+#[inline(always)]
+unsafe fn copy(to: usize, from: usize, bytes: usize) -> Result<(), isize> {
+    // SAFETY: the caller's promise.
     result(unsafe { raddle_user_copy(to, from, bytes) }).map(drop)
 }
 
-/// With one thread the program's own handler for SIGSEGV may be installed.
+/// With one thread the program's own handler for SIGSEGV may be installed. Copies between our
+/// memory and the program's, which `number` says the direction of.
 #[cold]
-fn copy_by_kernel(to: usize, from: usize, bytes: usize) -> Result<(), isize> {
-    let (local, remote) = ([to, bytes], [from, bytes]);
+fn copy_by_kernel(number: u32, [ours, theirs]: [usize; 2], bytes: usize) -> Result<(), isize> {
+    let (local, remote) = ([ours, bytes], [theirs, bytes]);
     // SAFETY: the callers' memory; the kernel checks both ranges.
     let done = unsafe {
         let pid = sys!(nr::__NR_getpid);
         let (local, remote) = (local.as_ptr(), remote.as_ptr());
-        sys!(
-            nr::__NR_process_vm_readv,
-            pid,
-            local,
-            1usize,
-            remote,
-            1usize,
-            0usize
-        )
+        sys!(number, pid, local, 1usize, remote, 1usize, 0usize)
     };
     if done == err(errno::EPERM) || done == err(errno::ENOSYS) {
         // Not allowed here: a bad address ends the process.
+        let (to, from) = match number {
+            nr::__NR_process_vm_readv => (ours, theirs),
+            _ => (theirs, ours),
+        };
         // SAFETY: the callers' memory.
-        return result(unsafe { raddle_user_copy(to, from, bytes) }).map(drop);
+        return unsafe { copy(to, from, bytes) };
     }
     if done == bytes as isize {
         Ok(())
@@ -159,10 +377,14 @@ fn copy_by_kernel(to: usize, from: usize, bytes: usize) -> Result<(), isize> {
     }
 }
 
-/// Where to go on after a fault at `rip`, if that is one of the routines here. In the signal
-/// handler.
+/// Where to go on after a fault at `rip`, if that is one of the routines here: a word that can't be
+/// copied whole is copied byte by byte. In the signal handler.
 pub fn resume_after_fault(rip: usize) -> Option<usize> {
-    let (begin, fault) = (&raw const raddle_user_begin, &raw const raddle_user_fault);
+    let (begin, words) = (&raw const raddle_user_begin, &raw const raddle_user_words);
+    let (bytes, fault) = (&raw const raddle_user_bytes, &raw const raddle_user_fault);
+    if (words.addr()..bytes.addr()).contains(&rip) {
+        return Some(bytes.addr());
+    }
     (begin.addr()..fault.addr())
         .contains(&rip)
         .then(|| fault.addr())
@@ -171,9 +393,9 @@ pub fn resume_after_fault(rip: usize) -> Option<usize> {
 // rdi, rsi, rdx: arguments; nothing is pushed, so that `raddle_user_fault` can return for all.
 global_asm!(
     ".pushsection .text.raddle_user,\"ax\",@progbits",
-    ".hidden raddle_user_begin, raddle_user_fault",
+    ".hidden raddle_user_begin, raddle_user_words, raddle_user_bytes, raddle_user_fault",
     ".hidden raddle_user_load, raddle_user_exchange, raddle_user_copy",
-    ".globl raddle_user_begin, raddle_user_fault",
+    ".globl raddle_user_begin, raddle_user_words, raddle_user_bytes, raddle_user_fault",
     ".globl raddle_user_load, raddle_user_exchange, raddle_user_copy",
     ".p2align 4",
     "raddle_user_begin:",
@@ -196,31 +418,50 @@ global_asm!(
     "mov rcx, rdx",
     "shr rcx, 3",
     "jz 3f",
-    "2:", // whole words
+    "raddle_user_words:",
+    "2:",
     "mov rax, [rsi]",
     "mov [rdi], rax",
     "add rsi, 8",
     "add rdi, 8",
     "dec rcx",
     "jnz 2b",
-    "3:",
+    "3:", // rcx = 0
     "test edx, 4",
     "jz 6f",
     "mov eax, [rsi]", // at once: others may look at a thread's id meanwhile
     "mov [rdi], eax",
     "add rsi, 4",
     "add rdi, 4",
-    "6:",
     "and edx, 3",
+    "6:",
+    "test edx, 2",
+    "jz 4f",
+    "mov ax, [rsi]",
+    "mov [rdi], ax",
+    "add rsi, 2",
+    "add rdi, 2",
+    "and edx, 1",
+    "4:",
+    "test edx, 1",
     "jz 5f",
-    "4:", // the bytes behind them
+    "mov al, [rsi]",
+    "mov [rdi], al",
+    "5:",
+    "xor eax, eax",
+    "ret",
+    // After a fault above: rcx words and the lowest bits of edx bytes are left, a part of which can
+    // be copied, and all of it if the memory is there again.
+    "raddle_user_bytes:",
+    "and edx, 7",
+    "lea rcx, [rcx * 8 + rdx]",
+    "7:",
     "mov al, [rsi]",
     "mov [rdi], al",
     "inc rsi",
     "inc rdi",
-    "dec edx",
-    "jnz 4b",
-    "5:",
+    "dec rcx",
+    "jnz 7b",
     "xor eax, eax",
     "ret",
     ".cfi_endproc",
@@ -236,18 +477,20 @@ global_asm!(
 #[cfg(test)]
 mod tests {
     extern crate std;
-    use super::write;
+    use super::{copy, is_kernels};
     use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     #[test]
     fn nobody_sees_a_part_of_a_word() {
-        const VALUES: [u32; 2] = [0, 0x2f12_3456];
+        static VALUES: [u32; 2] = [0, 0x2f12_3456];
         static WORD: AtomicU32 = AtomicU32::new(0);
         static ENDED: AtomicBool = AtomicBool::new(false);
         let writer = std::thread::spawn(|| {
-            let address = WORD.as_ptr().expose_provenance();
+            let to = WORD.as_ptr().expose_provenance();
             for round in 0..2_000_000 {
-                assert_eq!(write(address, &VALUES[round % 2]), Ok(()));
+                let from = (&raw const VALUES[round % 2]).expose_provenance();
+                // SAFETY: the word lives, and is read by whole words.
+                assert_eq!(unsafe { copy(to, from, 4) }, Ok(()));
             }
             ENDED.store(true, Ordering::Release);
         });
@@ -256,5 +499,26 @@ mod tests {
             assert!(VALUES.contains(&seen), "{seen:#x}");
         }
         assert!(writer.join().is_ok());
+    }
+
+    #[test]
+    fn copies_have_any_length() {
+        let from: [u8; 40] = core::array::from_fn(|index| index as u8 + 1);
+        for len in 0..=from.len() {
+            let mut to = [0u8; 41];
+            let at = to.as_mut_ptr().expose_provenance();
+            // SAFETY: both arrays are longer.
+            let done = unsafe { copy(at, from.as_ptr().expose_provenance(), len) };
+            assert_eq!(done, Ok(()));
+            assert_eq!((&to[..len], &to[len..]), (&from[..len], &[0; 41][len..]));
+        }
+    }
+
+    #[test]
+    fn the_upper_half_is_the_kernels() {
+        assert!(is_kernels(usize::MAX, 1) && is_kernels(1 << 63, 8));
+        assert!(is_kernels((1 << 63) - 4, 8), "it ends there");
+        assert!(!is_kernels(0, 8) && !is_kernels(64, 1 << 40));
+        assert!(!is_kernels(usize::MAX, 0), "nothing is copied");
     }
 }

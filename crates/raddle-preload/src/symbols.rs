@@ -147,7 +147,7 @@ fn test_cancel() {
     call_original!(original::TESTCANCEL, fn() -> (),);
 }
 
-fn set_errno(value: u32) -> c_int {
+pub(crate) fn set_errno(value: u32) -> c_int {
     let location = call_original!(original::ERRNO_LOCATION, fn() -> *mut c_int,);
     // SAFETY: the calling thread's errno.
     unsafe { *location = value as c_int };

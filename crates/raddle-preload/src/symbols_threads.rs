@@ -1,12 +1,13 @@
 //! The symbol layer for threads themselves: creation, names, CPU clocks, cancellation.
 
 use crate::original;
-use crate::symbols::{call_original, green};
+use crate::symbols::{call_original, green, set_errno};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread};
+use raddle_kernel::user::User;
 use raddle_kernel::{clocks, exclusion, ids, rules, shares};
 use raddle_sched::Wake;
 use raddle_sys::abi::Timespec;
@@ -147,9 +148,11 @@ pub unsafe extern "C" fn clock_gettime(clock: c_int, to: *mut Timespec) -> c_int
         && green().is_some()
         && let Some(time) = clocks::read(clock as u32)
     {
-        // SAFETY: the caller's structure.
-        unsafe { to.write_unaligned(time) };
-        return 0;
+        // As by the system call that the vDSO makes for these clocks.
+        return match User::at(to.expose_provenance()).write(&time) {
+            Ok(()) => 0,
+            Err(errno) => set_errno(-errno as u32),
+        };
     }
     call_original!(
         original::CLOCK_GETTIME,

@@ -4,11 +4,16 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
+#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
+#include <sys/signalfd.h>
 
-static void *bad[4];
+enum { BAD = 5 };
+
+extern char **environ;
+static void *bad[BAD];
 static unsigned word;
 static struct timespec soon = {0, 1000};
 
@@ -19,6 +24,10 @@ static void find_bad_addresses(void)
     bad[1] = (void *)64;
     bad[2] = (void *)0xffff800000000000;
     bad[3] = (void *)0x1234567800000000; /* not canonical */
+    int file = GET(memfd_create("empty", 0)); /* the kernel raises SIGBUS behind its end */
+    bad[4] = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    CHECK(bad[4] != MAP_FAILED);
+    close(file);
 }
 
 static long futex(void *address, int operation, long value, void *fourth, void *second, int third)
@@ -81,10 +90,10 @@ static void *threads(void *at)
 static void on_a_thread_and_on_main(thread_function calls)
 {
     find_bad_addresses();
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < BAD; i++) {
         calls(bad[i]); /* with one thread */
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < BAD; i++) {
         join(start(calls, bad[i]));
         calls(bad[i]);
     }
@@ -162,4 +171,165 @@ CASE(a_fault_of_the_programs_own_reaches_its_handler)
     find_bad_addresses();
     join(start(futexes, bad[0]));
     join(start(touch, bad[0]));
+}
+
+static void *everything(void *at)
+{
+    futexes(at);
+    times(at);
+    signals(at);
+    threads(at);
+    return readiness(at);
+}
+
+static void block_everything(void)
+{
+    sigset_t all;
+    sigfillset(&all);
+    OK(pthread_sigmask(SIG_BLOCK, &all, NULL));
+}
+
+CASE(addresses_are_bad_while_faults_are_blocked)
+{
+    block_everything();
+    on_a_thread_and_on_main(everything);
+}
+
+CASE(addresses_are_bad_while_a_descriptor_reads_faults)
+{
+    sigset_t all;
+    sigfillset(&all);
+    block_everything();
+    join(start(touch, "x"));
+    close(GET(signalfd(-1, &all, 0)));
+    on_a_thread_and_on_main(everything);
+}
+
+CASE(addresses_are_bad_while_faults_are_ignored)
+{
+    signal(SIGSEGV, SIG_IGN);
+    signal(SIGBUS, SIG_IGN);
+    on_a_thread_and_on_main(everything);
+    IS(kill(getpid(), SIGSEGV), 0);
+    struct sigaction action;
+    GET(sigaction(SIGSEGV, NULL, &action));
+    CHECK(action.sa_handler == SIG_IGN);
+}
+
+static void must_not_run(int signal)
+{
+    (void)signal;
+    CHECK(!"a handler of the program's ran");
+}
+
+CASE(handlers_of_faults_hear_nothing_of_bad_addresses)
+{
+    signal(SIGSEGV, must_not_run);
+    signal(SIGBUS, must_not_run);
+    on_a_thread_and_on_main(everything);
+}
+
+static void in_handler(int signal)
+{
+    (void)signal;
+    for (int i = 0; i < BAD; i++) {
+        times(bad[i]);
+        threads(bad[i]);
+        futexes(bad[i]);
+    }
+}
+
+static void *raise_here(void *unused)
+{
+    OK(pthread_kill(pthread_self(), SIGUSR1));
+    return unused;
+}
+
+CASE(addresses_are_bad_in_a_handler)
+{
+    find_bad_addresses();
+    signal(SIGUSR1, in_handler);
+    join(start(raise_here, NULL));
+    raise_here(NULL);
+}
+
+/* What changes one thread alone gives it a kernel thread of its own. */
+static void *on_own_kernel_thread(void *at)
+{
+    GET(prctl(PR_SET_KEEPCAPS, 0));
+    return everything(at);
+}
+
+CASE(addresses_are_bad_on_a_kernel_thread_of_its_own)
+{
+    find_bad_addresses();
+    for (int i = 0; i < BAD; i++) {
+        join(start(on_own_kernel_thread, bad[i]));
+    }
+}
+
+/* What a program that is started now ignores. */
+static unsigned long ignored_by_a_child(int spawns)
+{
+    char *line[] = {"cat", "/proc/self/status", NULL}, text[4096] = {0};
+    int ends[2];
+    pid_t child;
+    GET(pipe2(ends, O_CLOEXEC));
+    if (spawns) {
+        posix_spawn_file_actions_t actions;
+        OK(posix_spawn_file_actions_init(&actions));
+        OK(posix_spawn_file_actions_adddup2(&actions, ends[1], 1));
+        OK(posix_spawn(&child, "/bin/cat", &actions, NULL, line, environ));
+    } else if ((child = GET(fork())) == 0) {
+        GET(dup2(ends[1], 1));
+        FAILS(execv("/nonexistent/cat", line), ENOENT);
+        FAILS(syscall(SYS_nanosleep, bad[0], NULL), EFAULT);
+        execv("/bin/cat", line);
+        _exit(1);
+    }
+    close(ends[1]);
+    for (int had = 0, got; (got = GET(read(ends[0], text + had, sizeof text - 1 - had))) > 0;) {
+        had += got;
+    }
+    close(ends[0]);
+    IS(waitpid(child, NULL, 0), child);
+    char *set = strstr(text, "SigIgn:");
+    CHECK(set != NULL);
+    return strtoul(set + 7, NULL, 16);
+}
+
+CASE(ignored_faults_are_handed_down)
+{
+    unsigned long faults = 1ul << (SIGSEGV - 1) | 1ul << (SIGBUS - 1);
+    find_bad_addresses();
+    join(start(futexes, bad[0]));
+    IS(ignored_by_a_child(0) & faults, 0);
+    signal(SIGSEGV, SIG_IGN);
+    signal(SIGBUS, SIG_IGN);
+    IS(ignored_by_a_child(0) & faults, faults);
+    IS(ignored_by_a_child(1) & faults, faults);
+    join(start(futexes, bad[0]));
+    signal(SIGBUS, SIG_DFL);
+    IS(ignored_by_a_child(1) & faults, 1ul << (SIGSEGV - 1));
+}
+
+static void *hold_nothing_known(void *at)
+{
+    GET(syscall(SYS_set_robust_list, at, 24));
+    __builtin_trap();
+}
+
+/* At the end of the process, in the handler of the signal that ends it, lists are looked at. */
+CASE(a_bad_list_does_not_change_what_kills)
+{
+    find_bad_addresses();
+    for (int i = 0; i < BAD; i++) {
+        pid_t child = GET(fork());
+        if (child == 0) {
+            join(start(hold_nothing_known, bad[i]));
+        }
+        int status;
+        IS(waitpid(child, &status, 0), child);
+        CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGILL);
+    }
 }

@@ -2,7 +2,9 @@
 #include "check.h"
 
 #include <sched.h>
+#include <setjmp.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 static void burn(int64_t ns)
@@ -167,4 +169,68 @@ CASE(a_forked_childs_clock_starts_again)
     int status;
     GET(waitpid(child, &status, 0));
     IS(status, 0);
+}
+
+static sigjmp_buf behind;
+
+static void on_fault(int signal)
+{
+    (void)signal;
+    siglongjmp(behind, 1);
+}
+
+/* Whether a reading of the time stamp counter by the program itself is a fault. */
+static int may_not_read_counter(void)
+{
+    if (sigsetjmp(behind, 1)) {
+        return 1;
+    }
+    __builtin_ia32_rdtsc();
+    return 0;
+}
+
+static void *use_clocks(void *forbidden)
+{
+    IS(may_not_read_counter(), (long)forbidden);
+    int file = GET(open("/proc/self/exe", O_RDONLY)), state = 0;
+    char bytes[16];
+    for (int i = 0; i < 20; i++) {
+        struct timespec time = {0, 100000};
+        OK(syscall(SYS_nanosleep, &time, NULL));
+        IS(pread(file, bytes, sizeof bytes, 0), sizeof bytes);
+        fsync(file);
+        OK(syscall(SYS_clock_gettime, CLOCK_THREAD_CPUTIME_ID, &time));
+    }
+    close(file);
+    GET(prctl(PR_GET_TSC, &state));
+    IS(state, forbidden ? PR_TSC_SIGSEGV : PR_TSC_ENABLE);
+    return NULL;
+}
+
+static void *forbid_counter(void *unused)
+{
+    GET(prctl(PR_SET_TSC, PR_TSC_SIGSEGV));
+    use_clocks(number(1));
+    join(start(use_clocks, number(1)));
+    return unused;
+}
+
+CASE(a_thread_may_forbid_itself_the_time_stamp_counter)
+{
+    signal(SIGSEGV, on_fault);
+    for (int i = 0; i < 5; i++) {
+        join(start(forbid_counter, NULL));
+        use_clocks(NULL);
+    }
+}
+
+CASE(a_place_for_cpu_time_may_be_bad)
+{
+    struct timespec time;
+    join(start(use_clocks, NULL));
+    FAILS(clock_gettime(CLOCK_THREAD_CPUTIME_ID, (struct timespec *)64), EFAULT);
+    clockid_t own;
+    OK(pthread_getcpuclockid(pthread_self(), &own));
+    FAILS(clock_gettime(own, (struct timespec *)64), EFAULT);
+    OK(clock_gettime(own, &time));
 }

@@ -258,3 +258,115 @@ CASE(timerfd_absolute)
     IS(expirations, 1);
     check_took(started_ns, 40);
 }
+
+static volatile int ended, signals_of_others;
+
+static void *burn_until_ended(void *unused)
+{
+    while (!ended) {
+    }
+    return unused;
+}
+
+static void count_signal(int signal)
+{
+    (void)signal;
+    signals_of_others++;
+}
+
+/* A process that sends signals, which another thread than the sleeping one takes. */
+static pid_t start_sender(void)
+{
+    pid_t child = GET(fork());
+    if (child == 0) {
+        while (kill(getppid(), SIGUSR1) == 0) {
+            usleep(500);
+        }
+        _exit(0);
+    }
+    return child;
+}
+
+static long sleep_on(clockid_t clock, int flags, int64_t ns)
+{
+    struct timespec time = timespec_of(ns);
+    return syscall(SYS_clock_nanosleep, clock, flags, &time, NULL);
+}
+
+static void sleep_on_cpu_time(clockid_t clock)
+{
+    for (int i = 0; i < 10; i++) {
+        int64_t before_ns = clock_ns(clock);
+        OK(sleep_on(clock, 0, 5 * MS));
+        CHECK(clock_ns(clock) >= before_ns + 5 * MS);
+        OK(sleep_on(clock, TIMER_ABSTIME, clock_ns(clock) + 5 * MS));
+        CHECK(clock_ns(clock) >= before_ns + 10 * MS);
+        OK(sleep_on(clock, TIMER_ABSTIME, before_ns)); /* has passed */
+    }
+}
+
+CASE(a_sleep_on_cpu_time_is_not_interrupted_by_what_others_get)
+{
+    sigset_t usr1;
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    signal(SIGUSR1, count_signal);
+    pthread_t burner = start(burn_until_ended, NULL);
+    OK(pthread_sigmask(SIG_BLOCK, &usr1, NULL));
+    clockid_t anothers;
+    OK(pthread_getcpuclockid(burner, &anothers));
+    pid_t sender = start_sender();
+    while (signals_of_others < 3) {
+        sched_yield();
+    }
+    sleep_on_cpu_time(CLOCK_PROCESS_CPUTIME_ID);
+    sleep_on_cpu_time(anothers);
+    GET(kill(sender, SIGKILL));
+    IS(waitpid(sender, NULL, 0), sender);
+    ended = 1;
+    join(burner);
+}
+
+static pthread_t sleeper;
+
+static void *interrupt_sleeper(void *unused)
+{
+    let_others_block();
+    OK(pthread_kill(sleeper, SIGUSR1));
+    return unused;
+}
+
+CASE(a_signal_interrupts_a_sleep_on_cpu_time)
+{
+    struct sigaction action = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
+    OK(sigaction(SIGUSR1, &action, NULL));
+    sleeper = pthread_self();
+    pthread_t other = start(interrupt_sleeper, NULL);
+    struct timespec time = {1000, 0}, left = {0};
+    FAILS(syscall(SYS_clock_nanosleep, CLOCK_PROCESS_CPUTIME_ID, 0, &time, &left), EINTR);
+    CHECK(left.tv_sec >= 900 && left.tv_sec < 1000);
+    join(other);
+    other = start(interrupt_sleeper, NULL);
+    FAILS(syscall(SYS_clock_nanosleep, CLOCK_PROCESS_CPUTIME_ID, 0, &time, (void *)64), EFAULT);
+    join(other);
+    IS(signals_of_others, 2);
+}
+
+CASE(clocks_that_nobody_can_sleep_on)
+{
+    start(burn_until_ended, NULL);
+    clockid_t own;
+    OK(pthread_getcpuclockid(pthread_self(), &own));
+    FAILS(sleep_on(own, 0, MS), EINVAL);
+    FAILS(sleep_on(own, TIMER_ABSTIME, 0), EINVAL);
+    FAILS(sleep_on(CLOCK_THREAD_CPUTIME_ID, 0, MS), EOPNOTSUPP);
+    FAILS(sleep_on(CLOCK_MONOTONIC_RAW, 0, MS), EOPNOTSUPP);
+    FAILS(sleep_on(12345, 0, MS), EINVAL);
+    FAILS(syscall(SYS_clock_nanosleep, 12345, 0, 64, NULL), EINVAL);
+    FAILS(syscall(SYS_clock_nanosleep, CLOCK_PROCESS_CPUTIME_ID, 0, 64, NULL), EFAULT);
+    FAILS(syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, NULL, NULL), EFAULT);
+    FAILS(syscall(SYS_nanosleep, NULL, NULL), EFAULT);
+    FAILS(sleep_on(CLOCK_PROCESS_CPUTIME_ID, 0, -SECOND), EINVAL);
+    OK(sleep_on(CLOCK_TAI, 0, MS));
+    ended = 1;
+}

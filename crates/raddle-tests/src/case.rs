@@ -230,6 +230,9 @@ pub fn compare(native: &Outcome, other: &Outcome) -> Result<()> {
             describe(other)
         );
     }
+    if native.stdout != other.stdout && other.stdout.lines().count() > SHORT {
+        bail!("other output than natively\n{}", differences(native, other));
+    }
     if native.stdout != other.stdout {
         bail!(
             "other output than natively\n{}--- natively\n{}",
@@ -238,6 +241,25 @@ pub fn compare(native: &Outcome, other: &Outcome) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Lines of an output that is shown whole.
+const SHORT: usize = 100;
+
+/// The first lines that differ, natively and not, of outputs with a line a result.
+fn differences(native: &Outcome, other: &Outcome) -> String {
+    const MOST: usize = 20;
+    let pairs = native.stdout.lines().zip(other.stdout.lines());
+    let differing = pairs.filter(|(expected, got)| expected != got);
+    let shown = differing.map(|(expected, got)| format!("natively {expected}\nnow      {got}\n"));
+    let lines = |outcome: &Outcome| outcome.stdout.lines().count();
+    format!(
+        "{}--- of {} lines natively and {} now\n--- stderr\n{}",
+        shown.take(MOST).collect::<String>(),
+        lines(native),
+        lines(other),
+        other.stderr
+    )
 }
 
 fn describe(outcome: &Outcome) -> String {

@@ -150,18 +150,6 @@ mod between_processes {
     }
 }
 
-mod bad_pointers {
-    raddle_tests::cases! { "bad_pointers.c":
-        futex_words_and_times,
-        sleeps,
-        signal_sets_and_actions,
-        names_lists_and_clones,
-        sets_of_descriptors,
-        a_fault_of_the_programs_own_still_kills,
-        a_fault_of_the_programs_own_reaches_its_handler,
-    }
-}
-
 mod cplusplus {
     raddle_tests::cases! { "sync.cc":
         threads_and_mutex,

@@ -95,3 +95,15 @@ mod descriptors {
         several_readers_share_a_stream_of_signals,
     }
 }
+
+mod arguments {
+    raddle_tests::cases! { "signal_arguments.c":
+        flags_of_alternate_stacks,
+        a_stack_is_kept_while_its_handler_runs,
+        a_stack_disarms_itself,
+        what_a_handler_sets_ends_with_it,
+        sizes_of_sets,
+        flags_of_actions_that_do_not_exist,
+        what_may_be_said_of_a_queued_signal,
+    }
+}

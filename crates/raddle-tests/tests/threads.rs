@@ -104,3 +104,19 @@ mod procfs {
         the_rest_of_a_threads_folder_is_there,
     }
 }
+
+mod clones {
+    raddle_tests::cases! { "clones.c":
+        flags_that_do_not_go_together,
+        arguments_that_make_no_sense,
+        sizes_of_the_structure,
+        requests_of_the_older_call,
+        places_for_ids_may_be_bad,
+        a_thread_with_descriptors_of_its_own,
+        a_thread_with_a_folder_of_its_own,
+        a_thread_that_undoes_its_own_operations,
+        a_descriptor_that_names_a_thread,
+        a_thread_on_a_stack_that_is_not_there,
+        registers_after_a_fork_by_clone3,
+    }
+}

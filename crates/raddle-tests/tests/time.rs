@@ -15,6 +15,9 @@ mod sleeping {
         a_threads_cpu_clock_counts_its_own_time,
         timerfd_fires_repeatedly,
         timerfd_absolute,
+        a_sleep_on_cpu_time_is_not_interrupted_by_what_others_get,
+        a_signal_interrupts_a_sleep_on_cpu_time,
+        clocks_that_nobody_can_sleep_on,
     }
 }
 
@@ -26,6 +29,8 @@ mod cpu_clocks {
         anothers_clock_is_read,
         usage_of_a_thread_is_its_own,
         a_forked_childs_clock_starts_again,
+        a_thread_may_forbid_itself_the_time_stamp_counter,
+        a_place_for_cpu_time_may_be_bad,
     }
 }
 

@@ -61,6 +61,22 @@ pub unsafe fn prepare(top: *mut u8, entry: usize) -> Context {
     frame
 }
 
+/// What [`prepare`] writes, for who writes it by itself: the first switch to a context that points
+/// at it enters `entry`.
+pub fn first_frame(entry: usize) -> SwitchFrame {
+    let (mut mxcsr, mut x87) = (0u32, 0u16);
+    // SAFETY: the instructions store four and two bytes, into locals of that size.
+    unsafe {
+        asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr, options(nostack, preserves_flags));
+        asm!("fnstcw [{}]", in(reg) &raw mut x87, options(nostack, preserves_flags));
+    }
+    SwitchFrame {
+        mxcsr,
+        x87_control: u32::from(x87),
+        rip: entry as u64,
+    }
+}
+
 /// Gives a context that nobody continues meanwhile the caller's floating-point control words.
 ///
 /// # Safety

@@ -172,7 +172,7 @@ impl ThreadTable {
         thread.lease.store(null_mut(), Ordering::Relaxed);
         thread.leased_ns.store(0, Ordering::Relaxed);
         thread.cancelled.store(0, Ordering::Relaxed);
-        thread.clear_tid.set(null_mut());
+        thread.clear_tid.set(0);
         thread.robust_list.set(0);
         thread.inherits.store(0, Ordering::Relaxed);
         thread.bound.store(null_mut(), Ordering::Relaxed);

@@ -16,8 +16,7 @@ pub use shared::learn_join_word;
 use crate::boundary::{Frame, Outcome};
 use crate::signal::{self, Delivered};
 use crate::time::{absolute_deadline, relative_deadline};
-use crate::user;
-use core::sync::atomic::AtomicU32;
+use crate::user::{self, USUAL_END, User};
 use raddle_engine::engine::Futexes;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, switch};
@@ -57,9 +56,9 @@ impl Request {
         let relative = operation(frame) == WAIT;
         let bits = if relative { ANY } else { frame.r9 as u32 };
         let deadline_ns = if relative {
-            relative_deadline(frame.arg(3))?
+            relative_deadline(frame.user(3))?
         } else {
-            absolute_deadline(frame.arg(3), frame.arg(1) & CLOCK_REALTIME != 0)?
+            absolute_deadline(frame.user(3), flags(frame) & CLOCK_REALTIME != 0)?
         };
         if bits == 0 {
             return Err(err(errno::EINVAL));
@@ -89,9 +88,21 @@ impl Request {
     }
 }
 
+/// The operation with its flags.
+#[inline(always)]
+fn flags(frame: &Frame) -> usize {
+    frame.word(1) as usize
+}
+
 /// The operation without its flags.
 fn operation(frame: &Frame) -> usize {
-    frame.arg(1) & 0x7f
+    flags(frame) & 0x7f
+}
+
+/// True for the address of a word that may be the program's.
+#[inline(always)]
+fn is_word(address: usize) -> bool {
+    address & 3 == 0 && (address < USUAL_END || user::kernel_accepts(address))
 }
 
 /// `futex(2)`.
@@ -103,10 +114,10 @@ pub extern "C" fn futex(frame: &Frame) -> Outcome {
     const PLAIN_WAKE: usize = WAKE | PRIVATE;
     let address = frame.arg(0);
     let is_any = frame.r9 as u32 == ANY;
-    if address & 3 != 0 || !ENGINE.is_started() {
+    if address & 3 != 0 || address >= USUAL_END || !ENGINE.is_started() {
         return any_futex(frame);
     }
-    match frame.arg(1) {
+    match flags(frame) {
         ANY_WAIT if is_any && frame.r10 == 0 => Outcome::of(wait_for_ever(frame)),
         PLAIN_WAIT if frame.r10 == 0 => Outcome::of(wait_for_ever(frame)),
         PLAIN_WAKE => Outcome::of(wake_any(address, wake_count(frame.arg(2)))),
@@ -117,10 +128,10 @@ pub extern "C" fn futex(frame: &Frame) -> Outcome {
 #[inline(never)]
 fn any_futex(frame: &Frame) -> Outcome {
     let operation = operation(frame);
-    let private = frame.arg(1) & PRIVATE != 0;
-    let unknown = frame.arg(1) & !(0x7f | PRIVATE | CLOCK_REALTIME) != 0;
+    let private = flags(frame) & PRIVATE != 0;
+    let unknown = flags(frame) & !(0x7f | PRIVATE | CLOCK_REALTIME) != 0;
     let timed = matches!(operation, WAIT_BITSET | WAIT_REQUEUE_PI | LOCK_PI2);
-    if frame.arg(0) & 3 != 0 || unknown || frame.arg(1) & CLOCK_REALTIME != 0 && !timed {
+    if !is_word(frame.arg(0)) || unknown || flags(frame) & CLOCK_REALTIME != 0 && !timed {
         return Outcome::PASS; // the kernel finds the right errno
     }
     if matches!(operation, LOCK_PI | UNLOCK_PI | TRYLOCK_PI | LOCK_PI2) {
@@ -320,6 +331,9 @@ fn requeue(frame: &Frame, operation: usize) -> isize {
     if max_wake < 0 || max_move < 0 || frame.arg(4) & 3 != 0 {
         return err(errno::EINVAL);
     }
+    if !is_word(frame.arg(4)) {
+        return err(errno::EFAULT);
+    }
     let from = frame.arg(0);
     let check = || operation == REQUEUE || user::load(from) == Ok(expected);
     let woken = TaskList::new();
@@ -381,11 +395,18 @@ fn wake_op(frame: &Frame) -> Result<isize, isize> {
 
 /// The end of a thread: `CLONE_CHILD_CLEARTID`, if it was asked for; a bad address is nobody's
 /// concern. Runs on the carrier's own stack.
-pub fn clear_tid(address: *mut AtomicU32) {
-    if address.is_null() {
+pub fn clear_tid(address: usize) {
+    if address == 0 {
         return;
     }
     // glibc keeps the thread block until it sees the zero, which is the last thing we do to it.
-    let _ = user::write(address.expose_provenance(), &0u32);
-    wake(address.addr(), 1, ANY);
+    let _ = User::at(address).write(&0u32);
+    wake(address, 1, ANY);
+    shared::ends(address);
+}
+
+/// In the child of a fork: nobody waits.
+pub fn in_child() {
+    vector::in_child();
+    shared::in_child();
 }

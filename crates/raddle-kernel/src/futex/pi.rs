@@ -21,14 +21,15 @@
 
 use super::robust::{OWNER_DIED, TID_MASK, WAITERS};
 use super::{
-    ANY, CLOCK_REALTIME, CMP_REQUEUE, LOCK_PI2, TRYLOCK_PI, UNLOCK_PI, WAIT_REQUEUE_PI, shared,
+    ANY, CLOCK_REALTIME, CMP_REQUEUE, LOCK_PI2, TRYLOCK_PI, UNLOCK_PI, WAIT_REQUEUE_PI, is_word,
+    shared,
 };
 use crate::boundary::{Frame, Outcome};
 use crate::signal::{self, Delivered};
 use crate::time::absolute_deadline;
 use crate::user;
 use core::cell::Cell;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread, switch};
 use raddle_sched::timers::NEVER;
@@ -65,8 +66,8 @@ pub(super) fn lock_call(frame: &Frame, operation: usize, private: bool) -> Outco
         UNLOCK_PI => unlock_shared(address, tid),
         TRYLOCK_PI => try_lock(address, tid),
         _ => {
-            let realtime = operation != LOCK_PI2 || frame.arg(1) & CLOCK_REALTIME != 0;
-            match absolute_deadline(frame.arg(3), realtime) {
+            let realtime = operation != LOCK_PI2 || super::flags(frame) & CLOCK_REALTIME != 0;
+            match absolute_deadline(frame.user(3), realtime) {
                 Ok(deadline_ns) if private => lock(address, deadline_ns, true),
                 Ok(deadline_ns) => lock_shared(address, tid, 0, deadline_ns),
                 Err(errno) => errno,
@@ -286,24 +287,35 @@ pub fn owner_ends(thread: &Thread) {
 
 /// FUTEX_WAIT_REQUEUE_PI and FUTEX_CMP_REQUEUE_PI.
 pub(super) fn requeue_call(frame: &Frame, operation: usize, private: bool) -> Outcome {
-    if frame.arg(0) == frame.arg(4) || frame.arg(4) & 3 != 0 {
-        return Outcome::of(err(errno::EINVAL));
-    }
     let done = if operation == WAIT_REQUEUE_PI {
-        let realtime = frame.arg(1) & CLOCK_REALTIME != 0;
-        absolute_deadline(frame.arg(3), realtime).map(|deadline_ns| {
-            if private {
+        let realtime = super::flags(frame) & CLOCK_REALTIME != 0;
+        absolute_deadline(frame.user(3), realtime).and_then(|deadline_ns| {
+            check_words(frame)?;
+            Ok(if private {
                 wait_requeue(frame, deadline_ns)
             } else {
                 wait_requeue_shared(frame, deadline_ns)
-            }
+            })
         })
-    } else if private {
-        requeue(frame)
     } else {
-        requeue_shared(frame)
+        check_words(frame).and_then(|()| match private {
+            true => requeue(frame),
+            false => requeue_shared(frame),
+        })
     };
     Outcome::of(done.unwrap_or_else(|errno| errno))
+}
+
+/// The second word of a requeue is another one than the first, and may be a word.
+fn check_words(frame: &Frame) -> Result<(), isize> {
+    let (first, second) = (frame.arg(0), frame.arg(4));
+    if first == second || second & 3 != 0 {
+        return Err(err(errno::EINVAL));
+    }
+    match is_word(second) {
+        true => Ok(()),
+        false => Err(err(errno::EFAULT)),
+    }
 }
 
 /// As [`wait_requeue`], in the kernel: an ordinary wait on the first word, which [`requeue_shared`]
@@ -403,12 +415,19 @@ fn requeue(frame: &Frame) -> Result<isize, isize> {
         return Err(err(errno::EAGAIN));
     }
     let word = user::load(to)?;
+    fence(Ordering::SeqCst); // what the caller changed before a waiter looks, or the waiter
+    if ENGINE.futexes.row_waiters(requeued(from)) == 0 {
+        return Ok(0); // the second word stays as it is
+    }
     let woken = TaskList::new();
     let free = word & TID_MASK == 0;
+    let failure = Cell::new(err(errno::EAGAIN));
     let check = || {
-        user::load(from) == Ok(value)
-            && user::exchange(to, word, word | WAITERS) == Ok(word)
-            && (free || announce(word & TID_MASK))
+        let marked = user::exchange(to, word, word | WAITERS);
+        if let Err(errno) = marked {
+            failure.set(errno);
+        }
+        user::load(from) == Ok(value) && marked == Ok(word) && (free || announce(word & TID_MASK))
     };
     // To a word with an owner all that may be woken or moved are moved.
     let (max_wake, max_move) = if free {
@@ -423,6 +442,6 @@ fn requeue(frame: &Frame) -> Result<isize, isize> {
     ENGINE.unpark_all(woken);
     match done {
         Some(done) => Ok((done.woken + done.moved) as isize),
-        None => Err(err(errno::EAGAIN)),
+        None => Err(failure.get()),
     }
 }

@@ -20,7 +20,7 @@
 
 use super::{pi, shared};
 use crate::boundary::{Frame, Outcome};
-use crate::user;
+use crate::user::{self, User};
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::TID_BASE;
 use raddle_engine::{Carrier, ENGINE, Thread, ending, kthread};
@@ -69,9 +69,10 @@ pub extern "C" fn get_robust_list(frame: &Frame) -> Outcome {
             Outcome::PASS
         };
     };
-    let told = user::write(frame.arg(2), &(HEAD_SIZE as u64))
-        .and_then(|()| user::write(frame.arg(1), &(list_of(thread) as u64)));
-    Outcome::of(told.map_or_else(|errno| errno, |()| 0))
+    let head = list_of(thread);
+    let told = frame.user(2).write(&HEAD_SIZE);
+    let told = told.and_then(|()| frame.user(1).write(&head));
+    Outcome::of(told.err().unwrap_or(0))
 }
 
 /// The head of a thread's list, or 0. The kernel knows the main thread's.
@@ -98,19 +99,19 @@ pub fn thread_ends(thread: &Thread) {
     });
     if thread.tid() == ENGINE.pid.load(Ordering::Relaxed) {
         // The kernel would walk it again at the end of the process: let it be empty.
-        let _ = user::write(head, &(head as u64));
+        let _ = User::at(head).write(&head);
     }
 }
 
 /// Calls `each` with (word, is PI, is the pending operation) for what a list names; stops at the
 /// first error, as the kernel does.
 fn walk(head: usize, each: impl Fn(usize, bool, bool) -> Result<(), isize>) {
-    let entry_at = |address: usize| user::read::<u64>(address).map(|entry| entry as usize);
-    let Ok([first, offset, pending]) = user::read::<[u64; 3]>(head) else {
+    let entry_at = |address: usize| User::<usize>::at(address).read();
+    let Ok([first, offset, pending]) = User::<[usize; 3]>::at(head).read() else {
         return;
     };
-    let word = |entry: usize| (entry & !1).wrapping_add_signed(offset as i64 as isize);
-    let (mut entry, pending) = (first as usize, pending as usize);
+    let word = |entry: usize| (entry & !1).wrapping_add(offset);
+    let mut entry = first;
     for _ in 0..LIMIT {
         if entry & !1 == head {
             break;
@@ -190,8 +191,9 @@ pub fn process_ends() {
 pub fn holds_something(thread: &Thread) -> bool {
     let head = thread.robust_list.get();
     head != 0
-        && user::read::<[u64; 3]>(head)
-            .is_ok_and(|[first, _, pending]| first as usize != head || pending != 0)
+        && User::<[usize; 3]>::at(head)
+            .read()
+            .is_ok_and(|[first, _, pending]| first != head || pending != 0)
 }
 
 /// The guardian: another process in the same memory.

@@ -6,8 +6,8 @@
 
 use super::Request;
 use crate::boundary::Frame;
-use crate::user;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use crate::user::User;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sched::timers::NEVER;
@@ -19,6 +19,23 @@ use super::{WAIT_BITSET, WAKE};
 /// Where in a thread's block libc has the word that is cleared at the thread's end; 0 while there
 /// is one thread. The same for every thread, so whoever makes one may write it.
 static JOIN_WORD: AtomicUsize = AtomicUsize::new(0);
+
+/// Waits in the kernel that are under way. Raised before the kernel compares the word, and read
+/// behind the fence of who has changed it ([`ends`]).
+static WAITS: AtomicU32 = AtomicU32::new(0);
+
+/// The word of a thread that has ended was cleared: wakes one who waits for that in the kernel.
+pub(super) fn ends(address: usize) {
+    fence(Ordering::SeqCst);
+    if WAITS.load(Ordering::Relaxed) != 0 {
+        wake(address, 1);
+    }
+}
+
+/// In the child of a fork: nobody waits.
+pub(super) fn in_child() {
+    WAITS.store(0, Ordering::Relaxed);
+}
 
 /// Learns from a `clone` where libc keeps the word: behind `tls`, where the block begins.
 pub fn learn_join_word(tls: u64, cleared: usize) {
@@ -39,12 +56,12 @@ pub fn is_join(frame: &Frame) -> bool {
     const SELF: usize = 16;
     let address = frame.arg(0);
     if let Some(thread) = ENGINE.slot_of(frame.rdx as u32)
-        && thread.clear_tid.get().addr() == address
+        && thread.clear_tid.get() == address
     {
         return true;
     }
     let block = address.wrapping_sub(JOIN_WORD.load(Ordering::Relaxed));
-    block != address && user::read(block.wrapping_add(SELF)) == Ok(block as u64)
+    block != address && User::at(block.wrapping_add(SELF)).read() == Ok(block)
 }
 
 /// FUTEX_WAIT and FUTEX_WAIT_BITSET of a shared word.
@@ -82,8 +99,11 @@ pub fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64) -> isize
         address,
         if until == 0 { 0 } else { deadline_ns },
     );
+    WAITS.fetch_add(1, Ordering::SeqCst);
     // SAFETY: as above; the frame stays while the helper works for it.
-    unsafe { ENGINE.helpers.call(nr::__NR_futex, args) }
+    let result = unsafe { ENGINE.helpers.call(nr::__NR_futex, args) };
+    WAITS.fetch_sub(1, Ordering::SeqCst);
+    result
 }
 
 /// Wakes waiters of any process; returns how many, or a negated errno.

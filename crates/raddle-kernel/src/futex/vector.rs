@@ -9,24 +9,25 @@
 //! look there as well while that lasts ([`kernel_waits`]). The count is raised before the kernel
 //! compares the words, and read behind the waker's fence.
 
-use super::ANY;
+use super::{ANY, is_word};
 use crate::boundary::{Frame, Outcome};
 use crate::signal::{self, Delivered};
 use crate::time::absolute_deadline;
-use crate::user;
+use crate::user::{self, User};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, switch};
 use raddle_sched::timers::NEVER;
 use raddle_sched::{WaitNode, Wake};
+use raddle_sys::abi::Timespec;
 use raddle_sys::{err, errno};
 
 /// `FUTEX_WAITV_MAX`.
 const MOST: usize = 128;
 /// Words for which the short form has nodes.
 const FEW: usize = 8;
-/// Bytes of `struct futex_waitv`: value, address, flags and a reserved word.
-const ENTRY: usize = 24;
+/// `struct futex_waitv`: value, address, flags and a reserved word.
+type Entry = [u64; 3];
 const PRIVATE: u64 = 128;
 /// Flags of a private word of 32 bits.
 const PRIVATE_U32: u64 = 2 | PRIVATE;
@@ -41,7 +42,7 @@ pub(super) fn kernel_waits() -> bool {
 }
 
 /// In the child of a fork: nobody waits.
-pub fn in_child() {
+pub(super) fn in_child() {
     IN_KERNEL.store(0, Ordering::Relaxed);
 }
 
@@ -49,54 +50,60 @@ pub fn in_child() {
 pub extern "C" fn futex_waitv(frame: &Frame) -> Outcome {
     const REALTIME: u32 = 0;
     const MONOTONIC: u32 = 1;
-    let (entries, count) = (frame.arg(0), frame.arg(1) as u32 as usize);
-    let clock = frame.r8 as u32;
-    let known = frame.arg(3) == 0 || matches!(clock, REALTIME | MONOTONIC);
-    if !ENGINE.is_started()
-        || entries == 0
-        || count == 0
-        || count > MOST
-        || frame.rdx as u32 != 0
-        || !known
-    {
+    let (entries, count) = (frame.user::<Entry>(0), frame.word(1) as usize);
+    let (limit, clock) = (frame.user::<Timespec>(3), frame.word(4));
+    let known = limit.is_null() || matches!(clock, REALTIME | MONOTONIC);
+    let is_valid = !entries.is_null() && (1..=MOST).contains(&count) && frame.word(2) == 0;
+    if !ENGINE.is_started() || !is_valid || !known {
         return Outcome::PASS; // the kernel finds the right errno
     }
-    let deadline_ns = match absolute_deadline(frame.arg(3), clock == REALTIME) {
-        Ok(deadline_ns) => deadline_ns,
-        Err(errno) => return Outcome::of(errno),
-    };
-    let (mut private, mut others) = (0, 0);
-    for index in 0..count {
-        match user::read::<[u64; 3]>(entries.wrapping_add(index * ENTRY)) {
-            Err(errno) => return Outcome::of(errno),
-            Ok([value, address, PRIVATE_U32]) => {
-                if value >> 32 != 0 || address & 3 != 0 {
-                    return Outcome::of(err(errno::EINVAL));
-                }
-                private += 1;
-            }
-            Ok(_) => others += 1,
-        }
+    match absolute_deadline(limit, clock == REALTIME) {
+        Ok(deadline_ns) if count <= FEW => wait_call::<FEW>(frame, entries, count, deadline_ns),
+        Ok(deadline_ns) => wait_call::<MOST>(frame, entries, count, deadline_ns),
+        Err(errno) => Outcome::of(errno),
     }
-    Outcome::of(loop {
-        let result = match (others, count) {
-            (0, ..=FEW) => wait::<FEW>(entries, count, deadline_ns),
-            (0, _) => wait::<MOST>(entries, count, deadline_ns),
-            _ => wait_in_kernel(frame, private),
-        };
-        if result != err(errno::EINTR) || signal::deliver() == Delivered::Interrupting {
-            break result;
-        }
-    })
 }
 
-fn wait_in_kernel(frame: &Frame, private: u32) -> isize {
+/// Copies the entries, and waits. What the kernel refuses it refuses before it waits, in an order
+/// of its own: it is left to find the errno.
+#[inline(never)]
+fn wait_call<const N: usize>(
+    frame: &Frame,
+    from: User<Entry>,
+    count: usize,
+    deadline_ns: u64,
+) -> Outcome {
+    let mut entries = [[0u64; 3]; N];
+    let entries = &mut entries[..count];
+    if from.read_all(entries).is_err() {
+        return Outcome::PASS;
+    }
+    let is_private = |[_, _, flags]: &&Entry| *flags == PRIVATE_U32;
+    let private = entries.iter().filter(is_private).count();
+    let may_wait = |&[value, address, _]: &Entry| value >> 32 == 0 && is_word(address as usize);
+    if private == count && !entries.iter().all(may_wait) {
+        return Outcome::PASS;
+    }
+    loop {
+        let result = match private == count {
+            true => wait::<N>(entries, deadline_ns),
+            false => wait_in_kernel(frame, entries, private as u32),
+        };
+        if result != err(errno::EINTR) || signal::deliver() == Delivered::Interrupting {
+            return Outcome::of(result);
+        }
+    }
+}
+
+fn wait_in_kernel(frame: &Frame, entries: &[Entry], private: u32) -> isize {
     IN_KERNEL.fetch_add(private, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     let thread = Carrier::current().thread();
     thread.waits_for(WaitKind::Futex, frame.arg(0), 0);
-    // SAFETY: the program's own call.
-    let result = unsafe { ENGINE.helpers.call(frame.rax as u32, frame.args()) };
+    let mut args = frame.args();
+    args[0] = entries.as_ptr().expose_provenance();
+    // SAFETY: the program's own call; the entries stay while the helper works for them.
+    let result = unsafe { ENGINE.helpers.call(frame.rax as u32, args) };
     IN_KERNEL.fetch_sub(private, Ordering::SeqCst);
     result
 }
@@ -104,25 +111,26 @@ fn wait_in_kernel(frame: &Frame, private: u32) -> isize {
 /// Waits on private words. Returns the index of the one that was woken, or a negated EAGAIN,
 /// EFAULT, ETIMEDOUT or EINTR.
 #[inline(never)]
-fn wait<const N: usize>(entries: usize, count: usize, deadline_ns: u64) -> isize {
+fn wait<const N: usize>(entries: &[Entry], deadline_ns: u64) -> isize {
     let nodes: [WaitNode; N] = core::array::from_fn(|_| WaitNode::new());
     let thread = Carrier::current().thread();
     let shown = if deadline_ns == NEVER { 0 } else { deadline_ns };
-    thread.waits_for(WaitKind::Futex, entries, shown);
+    let first = entries
+        .first()
+        .map_or(0, |[_, address, _]| *address as usize);
+    thread.waits_for(WaitKind::Futex, first, shown);
     thread.task.prepare();
     let (mut failure, mut parks, mut given) = (None, true, 0);
-    for (index, node) in nodes[..count].iter().enumerate() {
-        let entry = user::read::<[u64; 3]>(entries.wrapping_add(index * ENTRY));
-        let [value, address] = entry.map_or([0; 2], |[value, address, _]| [value, address & !3]);
+    for (node, &[value, address, _]) in nodes.iter().zip(entries) {
         let still = || {
-            failure = match entry.and_then(|_| user::load(address as usize)) {
+            failure = match user::load(address as usize) {
                 Ok(now) if u64::from(now) == value => None,
                 Ok(_) => Some(err(errno::EAGAIN)),
                 Err(errno) => Some(errno),
             };
             failure.is_none()
         };
-        given = index + 1;
+        given += 1;
         // SAFETY: the nodes stay in this frame; each is cancelled below.
         parks = unsafe {
             let key = address as usize;

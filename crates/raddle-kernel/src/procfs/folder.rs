@@ -5,8 +5,9 @@
 //! duplicated and is closed as any other.
 
 use crate::boundary::{Frame, Outcome};
+use crate::descriptors::are_known;
+use crate::user::User;
 use core::fmt::Write;
-use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::Ordering;
 use raddle_engine::ENGINE;
 use raddle_engine::pump::Kind;
@@ -18,34 +19,24 @@ use super::Line;
 const DOTS: usize = 2;
 
 /// The thread whose folder the descriptor is, 0 for the folder of threads; `None` for any other.
-pub fn marked(fd: usize) -> Option<u32> {
-    let entry = ENGINE.pump.entry(u32::try_from(fd).ok()?)?;
+#[inline(always)]
+pub fn marked(fd: u32) -> Option<u32> {
+    let entry = ENGINE.pump.entry(fd)?;
     (entry.kind() == Kind::TaskFolder).then(|| entry.tid.load(Ordering::Relaxed))
 }
 
 /// Programs count threads by the links of the folder: a link of its own, one from above, one from
 /// each folder in it.
-///
-/// # Safety
-/// There must be a count at `address`, of eight bytes if `wide`, else of four.
-pub unsafe fn set_links(address: usize, wide: bool) {
-    let links = (ENGINE.threads.live() + DOTS) as u64;
-    // SAFETY: the caller's promise.
-    unsafe {
-        if wide {
-            with_exposed_provenance_mut::<u64>(address).write_unaligned(links);
-        } else {
-            with_exposed_provenance_mut::<u32>(address).write_unaligned(links as u32);
-        }
-    }
+pub fn links() -> u64 {
+    (ENGINE.threads.live() + DOTS) as u64
 }
 
 /// `getdents64(2)`.
 pub extern "C" fn getdents64(frame: &Frame) -> Outcome {
     const SET: usize = 0;
     const CURRENT: usize = 1;
-    let fd = frame.arg(0);
-    if marked(fd) != Some(0) || !ENGINE.is_started() {
+    let fd = frame.word(0);
+    if marked(fd) != Some(0) || !are_known() {
         return Outcome::PASS;
     }
     // SAFETY: moves or asks for an offset only.
@@ -54,33 +45,46 @@ pub extern "C" fn getdents64(frame: &Frame) -> Outcome {
         return Outcome::of(at);
     }
     let mut to = Entries {
-        at: frame.arg(1),
-        end: frame.arg(1) + frame.arg(2),
+        at: frame.user(1),
+        left: (frame.word(2) as i32).max(0) as usize, // as the kernel counts
+        written: 0,
     };
     let end = ENGINE.threads.slots() + DOTS;
     let mut next = at as usize;
-    while next < end && to.put(next) {
-        next += 1;
+    let mut failure = None;
+    while next < end && failure.is_none() {
+        match to.put(next) {
+            Ok(()) => next += 1,
+            Err(errno) => failure = Some(errno),
+        }
     }
-    if to.at == frame.arg(1) && next < end {
-        return Outcome::of(err(errno::EINVAL)); // not even one entry fits
+    if let Some(errno) = failure.filter(|_| to.written == 0) {
+        return Outcome::of(errno); // not even one entry fits
     }
     // SAFETY: as above.
     unsafe { sys!(nr::__NR_lseek, fd, next, SET) };
-    Outcome::of((to.at - frame.arg(1)) as isize)
+    Outcome::of(to.written as isize)
 }
+
+/// Bytes of an entry before its name: inode, offset, length, type.
+const HEAD: usize = 19;
+/// The longest entry: the name is a number.
+const MOST: usize = HEAD + 21;
 
 /// The program's buffer as it fills.
 struct Entries {
-    at: usize,
-    end: usize,
+    at: User<u8>,
+    left: usize,
+    written: usize,
 }
 
 impl Entries {
-    /// Appends entry `index`, if there is one; false if it doesn't fit.
-    fn put(&mut self, index: usize) -> bool {
+    /// Appends entry `index`, if there is one.
+    ///
+    /// # Errors
+    /// EINVAL if it doesn't fit, EFAULT; negated.
+    fn put(&mut self, index: usize) -> Result<(), isize> {
         const FOLDER: u8 = 4;
-        const HEAD: usize = 19; // inode, offset, length, type
         let mut name = Line::new();
         let inode = match index.checked_sub(DOTS) {
             None => {
@@ -92,24 +96,23 @@ impl Entries {
                     let _ = write!(name, "{}", thread.tid());
                     u64::from(thread.tid())
                 }
-                _ => return true,
+                _ => return Ok(()),
             },
         };
         let size = (HEAD + name.len + 1).next_multiple_of(8);
-        if self.end - self.at < size {
-            return false;
+        if self.left < size {
+            return Err(err(errno::EINVAL));
         }
-        let to = with_exposed_provenance_mut::<u8>(self.at);
-        // SAFETY: `size` bytes of the program's buffer.
-        unsafe {
-            to.write_bytes(0, size);
-            to.cast::<u64>().write_unaligned(inode);
-            to.add(8).cast::<u64>().write_unaligned(index as u64 + 1);
-            to.add(16).cast::<u16>().write_unaligned(size as u16);
-            to.add(18).write(FOLDER);
-            core::ptr::copy_nonoverlapping(name.bytes.as_ptr(), to.add(HEAD), name.len);
-        }
-        self.at += size;
-        true
+        let mut entry = [0u8; MOST];
+        entry[..8].copy_from_slice(&inode.to_le_bytes());
+        entry[8..16].copy_from_slice(&(index as u64 + 1).to_le_bytes());
+        entry[16..18].copy_from_slice(&(size as u16).to_le_bytes());
+        entry[18] = FOLDER;
+        entry[HEAD..HEAD + name.len].copy_from_slice(&name.bytes[..name.len]);
+        self.at.write_all(&entry[..size])?;
+        self.at = self.at.byte_add(size);
+        self.left -= size;
+        self.written += size;
+        Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! `/proc` as threads see it: `/proc/self/task`, `/proc/PID/task/TID/...`, `/proc/thread-self`.
 //!
-//! The kernel makes every call with a path first, where a signal finds user code and a bad pointer
-//! gets EFAULT; then [`look`] reads the path, which therefore is readable. Three cases are ours:
+//! A call whose path can't be one of these passes to the kernel as it is. A path that can be is
+//! copied once, and the kernel is given the copy: what it opens is what was decided upon. Three
+//! cases are ours:
 //!
 //! - the folder of threads, which the kernel has opened: its descriptor is *marked*, and what is
 //!   read from it is a list of green threads;
@@ -9,9 +10,6 @@
 //!   memory with what is true now;
 //! - anything else below a green thread's folder, which the kernel says isn't there: the main
 //!   thread's, because it is the process's.
-//!
-//! Rejected: to change the path before the call. It would have to be read first, and the runtime
-//! can't read a bad pointer and live.
 
 mod files;
 mod folder;
@@ -19,9 +17,9 @@ mod folder;
 pub use folder::getdents64;
 
 use crate::boundary::{Frame, Outcome};
-use crate::user;
+use crate::descriptors::are_known;
+use crate::user::{MOST_BYTES, User, is_reachable};
 use core::fmt::Write;
-use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
 use raddle_engine::pump::Kind;
 use raddle_engine::thread::TID_BASE;
@@ -32,13 +30,37 @@ use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 const PATH_BYTES: usize = 128;
 const ENOENT: isize = err(errno::ENOENT);
 
-/// Calls with a path, and `fstat(2)`.
-pub extern "C" fn by_path(_: &Frame) -> Outcome {
-    if ENGINE.is_started() {
-        Outcome::LOOK
+/// Calls with a path.
+pub extern "C" fn by_path(frame: &Frame) -> Outcome {
+    if !are_known() {
+        return Outcome::PASS;
+    }
+    let is_at = frame.rax >= u64::from(nr::__NR_openat); // the first of its kind by number
+    let folder = is_at.then(|| frame.word(0));
+    if may_be_ours(folder, frame.user(usize::from(is_at))) {
+        perhaps_ours(frame, folder)
     } else {
         Outcome::PASS
     }
+}
+
+/// True if a path begins as one of ours, as far as its first word goes; or is relative to a marked
+/// folder.
+#[inline(always)]
+fn may_be_ours(folder: Option<u32>, path: User<u8>) -> bool {
+    const PREFIX: u64 = u64::from_le_bytes(*b"/proc/\0\0");
+    const PREFIX_LEN: usize = 6;
+    const WORD: usize = size_of::<u64>();
+    let skipped = path.address() % WORD;
+    let word = match User::<u64>::at(path.address() - skipped).read() {
+        Ok(word) => word >> (skipped * 8),
+        Err(_) => 0, // as an empty one
+    };
+    if word as u8 == b'/' {
+        let seen = (WORD - skipped).min(PREFIX_LEN) * 8;
+        return (word ^ PREFIX) << (u64::BITS as usize - seen) == 0;
+    }
+    folder.is_some_and(|folder| folder::marked(folder).is_some())
 }
 
 /// What a call does with what it names.
@@ -47,53 +69,42 @@ enum Verb {
     Open {
         flags: usize,
     },
-    /// Fills a structure whose count of links is this many bytes from its start.
+    /// Fills a structure of so many bytes, the argument at this position.
     Stat {
-        links: usize,
-        wide: bool,
+        position: usize,
+        size: usize,
     },
     ReadLink {
-        to: usize,
-        len: usize,
+        to: User<u8>,
+        len: i32,
     },
     Other,
 }
 
-/// A call: its folder, the position of its path among the arguments, and what it does.
-struct Call {
-    folder: Option<usize>,
-    path: Option<usize>,
-    verb: Verb,
-}
+const STAT_SIZE: usize = 144;
+const STATX_SIZE: usize = 256;
 
-impl Call {
-    fn of(frame: &Frame) -> Self {
-        let at = frame.rax >= u64::from(nr::__NR_openat); // the first of its kind by number
-        let (first, path) = (usize::from(at), Some(usize::from(at)));
-        let folder = at.then(|| frame.arg(0));
-        let after = |index: usize| frame.arg(first + 1 + index);
-        let stat = |to: usize, links, wide| Verb::Stat {
-            links: to + links,
-            wide,
-        };
-        let verb = match frame.rax as u32 {
-            nr::__NR_open | nr::__NR_openat => Verb::Open { flags: after(0) },
-            nr::__NR_stat | nr::__NR_lstat | nr::__NR_newfstatat => stat(after(0), 16, true),
-            nr::__NR_statx => stat(after(2), 16, false),
-            nr::__NR_readlink | nr::__NR_readlinkat => Verb::ReadLink {
-                to: after(0),
-                len: after(1),
+impl Verb {
+    /// By a call whose path is the argument at `path`.
+    fn of(frame: &Frame, path: usize) -> Self {
+        match frame.rax as u32 {
+            nr::__NR_open | nr::__NR_openat => Self::Open {
+                flags: frame.arg(path + 1),
             },
-            nr::__NR_fstat => {
-                return Self {
-                    folder: Some(frame.arg(0)),
-                    path: None,
-                    verb: stat(frame.arg(1), 16, true),
-                };
-            }
-            _ => Verb::Other,
-        };
-        Self { folder, path, verb }
+            nr::__NR_stat | nr::__NR_lstat | nr::__NR_newfstatat => Self::Stat {
+                position: path + 1,
+                size: STAT_SIZE,
+            },
+            nr::__NR_statx => Self::Stat {
+                position: path + 3,
+                size: STATX_SIZE,
+            },
+            nr::__NR_readlink | nr::__NR_readlinkat => Self::ReadLink {
+                to: frame.user(path + 1),
+                len: frame.word(path + 2) as i32,
+            },
+            _ => Self::Other,
+        }
     }
 }
 
@@ -107,68 +118,77 @@ enum Object<'a> {
     Of { thread: &'a Thread, rest: &'a [u8] },
 }
 
-/// After a call with a path: what the program gets. `result` is the kernel's.
-pub extern "C" fn look(frame: &Frame, result: isize) -> isize {
-    if is_err(result) && result != ENOENT {
-        return result;
-    }
-    let call = Call::of(frame);
-    let address = call.path.map_or(0, |index| frame.arg(index));
+/// A call whose path begins as one of ours.
+#[cold]
+fn perhaps_ours(frame: &Frame, folder: Option<u32>) -> Outcome {
+    let position = usize::from(folder.is_some());
+    let at = frame.user::<u8>(position);
     let mut buffer = [0u8; PATH_BYTES];
-    let Some(path) = interesting(address, call.folder, &mut buffer) else {
-        return result;
+    let room = &mut buffer[..PATH_BYTES - 1]; // and the final zero
+    let len = match at.read_text(room) {
+        Ok(Some(len)) => len,
+        Err(_) if at.is_null() => 0, // with AT_EMPTY_PATH
+        _ => return Outcome::PASS,
     };
-    let object = match call.folder {
+    let mut args = frame.args();
+    if !at.is_null() {
+        args[position] = buffer.as_ptr().expose_provenance();
+    }
+    let path = &buffer[..len];
+    let object = match folder {
         Some(folder) if !path.starts_with(b"/") => relative(folder, path),
         _ => absolute(path),
     };
-    match (object, call.verb) {
-        (Some(Object::Threads), Verb::Open { .. }) if result >= 0 => {
-            ENGINE.pump.mark(result as u32, Kind::TaskFolder, 0);
-            result
+    let call = |args| {
+        // SAFETY: the program's own call, with a path that lives.
+        unsafe { syscall6(frame.rax as u32, args) }
+    };
+    match (object, Verb::of(frame, position)) {
+        (Some(Object::Threads), Verb::Open { .. }) => {
+            let result = call(args);
+            if !is_err(result) {
+                ENGINE.pump.mark(result as u32, Kind::TaskFolder, 0);
+            }
+            Outcome::of(result)
         }
-        (Some(Object::Threads), Verb::Stat { links, wide }) if result == 0 => {
-            // SAFETY: the kernel has just filled the structure.
-            unsafe { folder::set_links(links, wide) };
-            result
+        (Some(Object::Threads), Verb::Stat { position, size }) => {
+            Outcome::of(stat_folder(frame, args, position, size))
         }
-        (Some(Object::OwnLink), Verb::ReadLink { to, len }) if result > 0 => own_link(to, len),
-        (Some(Object::Of { thread, rest }), verb) => {
-            about(frame, &call, verb, thread, rest, result)
+        (Some(Object::OwnLink), Verb::ReadLink { to, len }) if len > 0 => {
+            Outcome::of(own_link(to, len as usize))
         }
-        _ => result,
+        (Some(Object::Of { thread, rest }), verb) => about(frame, args, verb, thread, rest),
+        _ => Outcome::PASS,
     }
 }
 
-/// Copies the path if it can be ours: below `/proc`, or relative to a marked folder.
-fn interesting(
-    address: usize,
-    folder: Option<usize>,
-    buffer: &mut [u8; PATH_BYTES],
-) -> Option<&[u8]> {
-    const PREFIX: &[u8] = b"/proc/";
-    let from = with_exposed_provenance::<u8>(address);
-    let byte = |index: usize| match address {
-        0 => 0,
-        // SAFETY: the kernel has just read the string, up to its final zero, and no byte before
-        // this one was that zero.
-        _ => unsafe { from.add(index).read() },
-    };
-    let is_absolute = byte(0) == b'/';
-    if !is_absolute && folder.and_then(folder::marked).is_none() {
-        return None;
+/// `fstat(2)`.
+pub extern "C" fn fstat(frame: &Frame) -> Outcome {
+    match folder::marked(frame.word(0)) {
+        Some(0) if are_known() => Outcome::of(stat_folder(frame, frame.args(), 1, STAT_SIZE)),
+        _ => Outcome::PASS,
     }
-    for (index, to) in buffer.iter_mut().enumerate() {
-        *to = byte(index);
-        let strays = is_absolute && PREFIX.get(index).is_some_and(|wanted| wanted != to);
-        if strays {
-            return None;
-        }
-        if *to == 0 {
-            return Some(&buffer[..index]);
-        }
+}
+
+/// A call that fills the structure which the argument at `position` leads to, about the folder of
+/// threads.
+#[cold]
+fn stat_folder(frame: &Frame, mut args: [usize; 6], position: usize, size: usize) -> isize {
+    const LINKS: usize = 16;
+    let mut status = [0u8; STATX_SIZE];
+    args[position] = status.as_mut_ptr().expose_provenance();
+    // SAFETY: the program's own call, into memory that lives.
+    let result = unsafe { syscall6(frame.rax as u32, args) };
+    if is_err(result) {
+        return result;
     }
-    None
+    let links = folder::links().to_le_bytes();
+    let width = if size == STAT_SIZE { 8 } else { 4 };
+    status[LINKS..LINKS + width].copy_from_slice(&links[..width]);
+    match frame.user(position).write_all(&status[..size]) {
+        Ok(()) => result,
+        Err(errno) => errno,
+    }
 }
 
 /// The first name of a path, and what follows it.
@@ -221,7 +241,7 @@ fn in_task_folder(path: &[u8]) -> Option<Object<'_>> {
     Some(Object::Of { thread, rest })
 }
 
-fn relative(folder: usize, path: &[u8]) -> Option<Object<'_>> {
+fn relative(folder: u32, path: &[u8]) -> Option<Object<'_>> {
     match folder::marked(folder)? {
         0 => in_task_folder(path),
         tid if !path.is_empty() => Some(Object::Of {
@@ -232,56 +252,70 @@ fn relative(folder: usize, path: &[u8]) -> Option<Object<'_>> {
     }
 }
 
-/// A call about a thread's folder or something in it.
-fn about(
-    frame: &Frame,
-    call: &Call,
-    verb: Verb,
-    thread: &Thread,
-    rest: &[u8],
-    result: isize,
-) -> isize {
-    if let Verb::Open { flags } = verb
-        && let Some(content) = files::Content::named(rest)
-    {
-        if result >= 0 {
+/// A call about a thread's folder or something in it; `args` has the path's copy.
+fn about(frame: &Frame, mut args: [usize; 6], verb: Verb, thread: &Thread, rest: &[u8]) -> Outcome {
+    let content = match verb {
+        Verb::Open { .. } => files::Content::named(rest),
+        _ => None,
+    };
+    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    if content.is_none() && thread.tid() == pid {
+        return Outcome::PASS; // the kernel knows it; and it may be something that is waited for
+    }
+    let call = |args| {
+        // SAFETY: the program's own call, with a path that lives.
+        unsafe { syscall6(frame.rax as u32, args) }
+    };
+    let mut result = call(args);
+    if is_err(result) && result != ENOENT {
+        return Outcome::of(result);
+    }
+    if let (Some(content), Verb::Open { flags }) = (content, verb) {
+        if !is_err(result) {
             // SAFETY: the descriptor that this very call has made.
             unsafe { sys!(nr::__NR_close, result) };
         }
-        return files::open(thread, content, flags);
+        return Outcome::of(files::open(thread, content, flags));
     }
     if result != ENOENT {
-        return result;
+        return Outcome::of(result);
     }
     let mut path = Line::new();
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
     let rest_text = core::str::from_utf8(rest).unwrap_or_default();
     if write!(path, "/proc/self/task/{pid}/{rest_text}\0").is_err() {
-        return result;
+        return Outcome::of(result);
     }
-    let mut args = frame.args();
-    args[call.path.unwrap_or(0)] = path.bytes.as_ptr().expose_provenance();
-    // SAFETY: the program's own call, about the main thread's file of that name.
-    let result = unsafe { syscall6(frame.rax as u32, args) };
-    if rest.is_empty() && result >= 0 && matches!(verb, Verb::Open { .. }) {
+    let position = usize::from(frame.rax >= u64::from(nr::__NR_openat));
+    args[position] = path.bytes.as_ptr().expose_provenance();
+    result = call(args); // the main thread's file of that name
+    if rest.is_empty() && !is_err(result) && matches!(verb, Verb::Open { .. }) {
         ENGINE
             .pump
             .mark(result as u32, Kind::TaskFolder, thread.tid());
     }
-    result
+    Outcome::of(result)
 }
 
-/// `readlink("/proc/thread-self")`.
-fn own_link(to: usize, len: usize) -> isize {
+/// `readlink("/proc/thread-self")`, if there is such a link.
+fn own_link(to: User<u8>, len: usize) -> isize {
+    let mut kernels = [0u8; PATH_BYTES];
+    // SAFETY: a path and a buffer that live.
+    let result = unsafe {
+        let (path, size) = (c"/proc/thread-self".as_ptr(), kernels.len());
+        sys!(nr::__NR_readlink, path, kernels.as_mut_ptr(), size)
+    };
+    if is_err(result) {
+        return result;
+    }
     let mut text = Line::new();
     let pid = ENGINE.pid.load(Ordering::Relaxed);
     let tid = Carrier::current().thread().tid();
     let _ = write!(text, "{pid}/task/{tid}");
     let len = len.min(text.len);
-    let to = with_exposed_provenance_mut::<u8>(to);
-    // SAFETY: the program's buffer of at least `len` bytes, into which the kernel has just written.
-    unsafe { core::ptr::copy_nonoverlapping(text.bytes.as_ptr(), to, len) };
-    len as isize
+    match to.write_all(&text.bytes[..len]) {
+        Ok(()) => len as isize,
+        Err(errno) => errno,
+    }
 }
 
 /// `write(2)` to a file: the name of a thread, or the kernel's business.
@@ -289,7 +323,8 @@ pub fn write(frame: &Frame) -> Outcome {
     let Some(entry) = ENGINE.pump.entry(frame.rdi as u32) else {
         return Outcome::PASS;
     };
-    if entry.kind() != Kind::ThreadName {
+    let is_name = entry.kind() == Kind::ThreadName && are_known();
+    if !is_name || !is_reachable(frame.arg(1), frame.arg(2)) {
         return Outcome::PASS;
     }
     let Some(thread) = ENGINE.find(entry.tid.load(Ordering::Relaxed)) else {
@@ -297,15 +332,12 @@ pub fn write(frame: &Frame) -> Outcome {
     };
     let mut name = [0u8; 15];
     let len = frame.arg(2).min(name.len());
-    for (index, to) in name[..len].iter_mut().enumerate() {
-        match user::read::<u8>(frame.arg(1) + index) {
-            Ok(byte) => *to = byte,
-            Err(errno) => return Outcome::of(errno),
-        }
+    if let Err(errno) = frame.user(1).read_all(&mut name[..len]) {
+        return Outcome::of(errno);
     }
     let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
     crate::ids::set_name(thread, &name[..end]);
-    Outcome::of(frame.arg(2) as isize)
+    Outcome::of(frame.arg(2).min(MOST_BYTES) as isize)
 }
 
 /// Names a kernel thread of ours that isn't the calling one.

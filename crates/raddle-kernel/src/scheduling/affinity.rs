@@ -6,7 +6,6 @@
 
 use super::{calls, carrier_of};
 use crate::boundary::{Frame, Outcome};
-use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicBool, Ordering};
 use raddle_engine::Carrier;
 use raddle_engine::attributes::{Attributes, CPU_WORDS};
@@ -64,35 +63,69 @@ pub fn restore() {
     }
 }
 
+/// Words of the largest mask that any kernel has (8192 CPUs).
+const MOST_WORDS: usize = 128;
+type Whole = [u64; MOST_WORDS];
+
+/// What the kernel says of the calling kernel thread's mask to who has room for so many bytes: how
+/// many it fills, or that it has more.
+fn fill(mask: &mut Whole, room: u32) -> isize {
+    // SAFETY: the kernel fills no more than its masks have, or what there is room for.
+    unsafe { sys!(nr::__NR_sched_getaffinity, 0usize, room, mask.as_mut_ptr()) }
+}
+
 /// `sched_getaffinity(2)`.
 pub extern "C" fn sched_getaffinity(frame: &Frame) -> Outcome {
-    let thread = match calls::target(frame.arg(0)) {
+    let target = calls::target(frame.word(0));
+    if let Err(outcome) = target
+        && outcome.is_pass()
+    {
+        return outcome;
+    }
+    let mut mask: Whole = [0; MOST_WORDS];
+    let bytes = fill(&mut mask, frame.word(1));
+    if is_err(bytes) {
+        return Outcome::of(bytes); // comes before a thread that isn't there
+    }
+    let thread = match target {
         Ok(thread) => thread,
         Err(outcome) => return outcome,
     };
-    // SAFETY: the program's own call, about this kernel thread: it checks and fills the buffer.
-    let bytes = unsafe { sys!(frame.rax as u32, 0usize, frame.arg(1), frame.arg(2)) };
     let cpus = thread.attributes.get().cpus;
-    if !is_err(bytes) && cpus != [0; CPU_WORDS] {
-        let len = (bytes as usize).min(size_of::<Cpus>());
-        let to = with_exposed_provenance_mut::<u8>(frame.arg(2));
-        // SAFETY: the kernel has just written as many bytes there.
-        unsafe { core::ptr::copy_nonoverlapping(cpus.as_ptr().cast(), to, len) };
+    if cpus != [0; CPU_WORDS] {
+        mask[..CPU_WORDS].copy_from_slice(&cpus);
     }
-    Outcome::of(bytes)
+    let words = bytes as usize / size_of::<u64>();
+    match frame.user(2).write_all(&mask[..words]) {
+        Ok(()) => Outcome::of(bytes),
+        Err(errno) => Outcome::of(errno),
+    }
 }
 
 /// `sched_setaffinity(2)`.
 pub extern "C" fn sched_setaffinity(frame: &Frame) -> Outcome {
-    let thread = match calls::target(frame.arg(0)) {
+    let target = calls::target(frame.word(0));
+    if let Err(outcome) = target
+        && outcome.is_pass()
+    {
+        return outcome;
+    }
+    let mut mask: Whole = [0; MOST_WORDS];
+    let known = fill(&mut mask, size_of::<Whole>() as u32).max(0) as usize;
+    mask = [0; MOST_WORDS]; // a short one is filled up
+    let bytes = (frame.word(1) as usize).min(known);
+    if let Err(errno) = frame.user::<Whole>(2).read_into(&mut mask, bytes) {
+        return Outcome::of(errno);
+    }
+    let thread = match target {
         Ok(thread) => thread,
         Err(outcome) => return outcome,
     };
     let own = carrier_of(thread);
     let kernel_tid = own.map_or(0, |own| own.kernel_tid.load(Ordering::Acquire));
     let before = get(kernel_tid);
-    // SAFETY: the program's own call, about a kernel thread of ours.
-    let result = unsafe { sys!(frame.rax as u32, kernel_tid, frame.arg(1), frame.arg(2)) };
+    // SAFETY: the program's own call, about a kernel thread of ours, with a mask that lives.
+    let result = unsafe { sys!(frame.rax as u32, kernel_tid, known, mask.as_ptr()) };
     if is_err(result) {
         return Outcome::of(result);
     }

@@ -5,8 +5,7 @@ use super::{
     permission, tell_policy,
 };
 use crate::boundary::{Frame, Outcome};
-use crate::user;
-use core::ptr::with_exposed_provenance_mut;
+use crate::user::User;
 use core::sync::atomic::Ordering;
 use raddle_engine::attributes::Attributes;
 use raddle_engine::thread::TID_BASE;
@@ -22,14 +21,14 @@ const NICE_MAX: i32 = 19;
 const EINVAL: Outcome = Outcome::of(err(errno::EINVAL));
 
 /// The thread that a call's id names, if it is one of ours; else what to answer.
-pub fn target<'a>(id: usize) -> Result<&'a Thread, Outcome> {
+pub fn target<'a>(id: u32) -> Result<&'a Thread, Outcome> {
     if !ENGINE.is_started() {
         return Err(Outcome::PASS);
     }
-    if id as u32 == 0 {
+    if id == 0 {
         return Ok(Carrier::current().thread());
     }
-    match ENGINE.find(id as u32) {
+    match ENGINE.find(id) {
         Some(thread) => Ok(thread),
         None if (id as i32) < TID_BASE as i32 => Err(Outcome::PASS), // another process, or nobody
         None => Err(Outcome::of(err(errno::ESRCH))),
@@ -52,7 +51,7 @@ fn is_valid(policy: u32, priority: u32) -> bool {
 
 /// `sched_getscheduler(2)`.
 pub extern "C" fn sched_getscheduler(frame: &Frame) -> Outcome {
-    match target(frame.arg(0)) {
+    match target(frame.word(0)) {
         Ok(thread) => {
             let attributes = thread.attributes.get();
             let flag = u32::from(attributes.resets_on_fork) * RESET_ON_FORK;
@@ -64,41 +63,47 @@ pub extern "C" fn sched_getscheduler(frame: &Frame) -> Outcome {
 
 /// `sched_getparam(2)`.
 pub extern "C" fn sched_getparam(frame: &Frame) -> Outcome {
-    match target(frame.arg(0)) {
-        Ok(_) if frame.arg(1) == 0 => EINVAL,
-        Ok(thread) => {
-            let priority = thread.attributes.get().priority;
-            answer(user::write(frame.arg(1), &priority))
-        }
+    let to = frame.user::<u32>(1);
+    if to.is_null() {
+        return Outcome::PASS; // the kernel says EINVAL
+    }
+    match target(frame.word(0)) {
+        Ok(thread) => answer(to.write(&thread.attributes.get().priority)),
         Err(outcome) => outcome,
     }
 }
 
 /// `sched_setscheduler(2)`.
 pub extern "C" fn sched_setscheduler(frame: &Frame) -> Outcome {
-    let policy = frame.arg(1) as u32;
+    let policy = frame.word(1);
     if (policy as i32) < 0 {
         return EINVAL;
     }
-    set_scheduler(frame.arg(0), Some(policy), frame.arg(2))
+    set_scheduler(frame.word(0), Some(policy), frame.user(2))
 }
 
 /// `sched_setparam(2)`.
 pub extern "C" fn sched_setparam(frame: &Frame) -> Outcome {
-    set_scheduler(frame.arg(0), None, frame.arg(1))
+    set_scheduler(frame.word(0), None, frame.user(1))
 }
 
-fn set_scheduler(id: usize, policy: Option<u32>, parameters: usize) -> Outcome {
-    let thread = match target(id) {
-        Ok(thread) => thread,
-        Err(outcome) => return outcome,
-    };
-    if parameters == 0 {
+fn set_scheduler(id: u32, policy: Option<u32>, parameters: User<u32>) -> Outcome {
+    let target = target(id);
+    if let Err(outcome) = target
+        && outcome.is_pass()
+    {
+        return outcome;
+    }
+    if parameters.is_null() {
         return EINVAL;
     }
-    let priority = match user::read::<u32>(parameters) {
+    let priority = match parameters.read() {
         Ok(priority) => priority,
         Err(errno) => return Outcome::of(errno),
+    };
+    let thread = match target {
+        Ok(thread) => thread,
+        Err(outcome) => return outcome,
     };
     let now = thread.attributes.get();
     let (policy, resets_on_fork) = match policy {
@@ -120,49 +125,67 @@ fn set_scheduler(id: usize, policy: Option<u32>, parameters: usize) -> Outcome {
 
 /// `sched_getattr(2)`.
 pub extern "C" fn sched_getattr(frame: &Frame) -> Outcome {
-    let thread = match target(frame.arg(0)) {
+    const KNOWN: usize = size_of::<SchedAttr>();
+    /// One byte more tells whether the kernel clears what it doesn't know.
+    const ROOM: usize = KNOWN + 1;
+    let (to, size) = (frame.user::<u8>(1), frame.word(2) as usize);
+    let is_size = (SchedAttr::FIRST_SIZE..=mem::PAGE_SIZE).contains(&size);
+    if to.is_null() || !is_size || frame.word(3) != 0 {
+        return Outcome::PASS; // the kernel says EINVAL
+    }
+    let thread = match target(frame.word(0)) {
         Ok(thread) => thread,
         Err(outcome) => return outcome,
     };
-    let (number, at, size) = (frame.rax as u32, frame.arg(1), frame.arg(2));
-    // SAFETY: the program's own call, about this kernel thread: it checks and fills the structure.
-    let result = unsafe { sys!(number, 0usize, at, size, frame.arg(3)) };
+    let mut bytes = [u8::MAX; ROOM];
+    let (at, room) = (bytes.as_mut_ptr(), size.min(ROOM));
+    // SAFETY: the program's own call, about this kernel thread; the kernel fills a live structure.
+    let result = unsafe { sys!(frame.rax as u32, 0usize, at, room, 0usize) };
     if is_err(result) {
         return Outcome::of(result);
     }
+    let clears = bytes[KNOWN] == 0;
+    // SAFETY: the kernel has filled it, and any bytes are one.
+    let mut attr = unsafe { bytes.as_ptr().cast::<SchedAttr>().read_unaligned() };
     let now = thread.attributes.get();
-    let at = with_exposed_provenance_mut::<SchedAttr>(at);
-    // SAFETY: the kernel has just written at least the first version's bytes there, and these
-    // fields are part of it.
-    unsafe {
-        (&raw mut (*at).policy).write_unaligned(now.policy);
-        (&raw mut (*at).flags).write_unaligned(u64::from(now.resets_on_fork));
-        let fair = !is_special(now.policy);
-        (&raw mut (*at).nice).write_unaligned(if fair { now.nice } else { 0 });
-        (&raw mut (*at).priority).write_unaligned(now.priority);
-        if now.times_ns != [0; 3] || !fair {
-            (&raw mut (*at).times_ns).write_unaligned(now.times_ns);
-        }
+    let fair = !is_special(now.policy);
+    attr.policy = now.policy;
+    attr.flags = u64::from(now.resets_on_fork);
+    attr.nice = if fair { now.nice } else { 0 };
+    attr.priority = now.priority;
+    if now.times_ns != [0; 3] || !fair {
+        attr.times_ns = now.times_ns;
     }
-    Outcome::of(0)
+    let filled = (attr.size as usize).min(KNOWN);
+    let cleared = match clears {
+        true => to.byte_add(filled).clear(size - filled),
+        false => Ok(()),
+    };
+    answer(cleared.and_then(|()| to.cast().write_start(&attr, filled)))
 }
 
 /// `sched_setattr(2)`.
 pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
     const KEEP_POLICY: u64 = 8;
     const KEEP_PARAMS: u64 = 0x10;
-    const CLAMPS: u64 = 0x60;
     const KNOWN: u64 = 0x7f;
-    let thread = match target(frame.arg(0)) {
-        Ok(thread) => thread,
-        Err(outcome) => return outcome,
-    };
-    if frame.arg(1) == 0 || frame.arg(2) != 0 {
+    let target = target(frame.word(0));
+    if let Err(outcome) = target
+        && outcome.is_pass()
+    {
+        return outcome;
+    }
+    if frame.arg(1) == 0 || frame.word(2) != 0 {
         return EINVAL;
     }
-    let attr = match read_attr(frame.arg(1)) {
+    let attr = match read_attr(frame.user(1)) {
+        Ok(attr) if (attr.policy as i32) < 0 => return EINVAL,
         Ok(attr) => attr,
         Err(errno) => return Outcome::of(errno),
+    };
+    let thread = match target {
+        Ok(thread) => thread,
+        Err(outcome) => return outcome,
     };
     let now = thread.attributes.get();
     let mut next = Attributes {
@@ -195,28 +218,33 @@ pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
     answer(change(thread, &next))
 }
 
+/// Flags of `sched_setattr(2)` that clamp the utilisation.
+const CLAMPS: u64 = 0x60;
+
 /// Copies the program's structure, whose size is its first word. What lies behind the part that we
 /// know must be zero.
-fn read_attr(address: usize) -> Result<SchedAttr, isize> {
-    let known = size_of::<SchedAttr>();
-    let size = match user::read::<u32>(address)? as usize {
+fn read_attr(at: User<SchedAttr>) -> Result<SchedAttr, isize> {
+    const KNOWN: usize = size_of::<SchedAttr>();
+    let size = match at.cast::<u32>().read()? as usize {
         0 => SchedAttr::FIRST_SIZE,
         size => size,
     };
-    let mut fits = (SchedAttr::FIRST_SIZE..=mem::PAGE_SIZE).contains(&size);
-    for at in known..size.min(mem::PAGE_SIZE) {
-        fits &= user::read::<u8>(address + at)? == 0;
-    }
-    if !fits {
-        user::write(address, &(known as u32))?;
+    let is_size = (SchedAttr::FIRST_SIZE..=mem::PAGE_SIZE).contains(&size);
+    let rest = at.cast::<u8>().byte_add(KNOWN);
+    if !is_size || !rest.are_zero(size.saturating_sub(KNOWN))? {
+        let _ = at.cast().write(&(KNOWN as u32)); // it may be read-only
         return Err(err(errno::E2BIG));
     }
-    user::read_part(address, size, SchedAttr::default())
+    let attr = at.read_start(size, SchedAttr::default())?;
+    if attr.flags & CLAMPS != 0 && size < KNOWN {
+        return Err(err(errno::EINVAL));
+    }
+    Ok(attr)
 }
 
 /// `sched_rr_get_interval(2)`: a green thread's class is that of its carrier.
 pub extern "C" fn sched_rr_get_interval(frame: &Frame) -> Outcome {
-    let thread = match target(frame.arg(0)) {
+    let thread = match target(frame.word(0)) {
         Ok(thread) => thread,
         Err(outcome) => return outcome,
     };
@@ -227,10 +255,10 @@ pub extern "C" fn sched_rr_get_interval(frame: &Frame) -> Outcome {
 
 /// `getpriority(2)` of one thread; groups and users are the kernel's.
 pub extern "C" fn getpriority(frame: &Frame) -> Outcome {
-    if frame.rdi as u32 != 0 {
+    if frame.word(0) != 0 {
         return Outcome::PASS;
     }
-    match target(frame.arg(1)) {
+    match target(frame.word(1)) {
         Ok(thread) => Outcome::of((20 - thread.attributes.get().nice) as isize),
         Err(outcome) => outcome,
     }
@@ -238,10 +266,10 @@ pub extern "C" fn getpriority(frame: &Frame) -> Outcome {
 
 /// `setpriority(2)` of one thread; groups and users are the kernel's.
 pub extern "C" fn setpriority(frame: &Frame) -> Outcome {
-    if frame.rdi as u32 != 0 {
+    if frame.word(0) != 0 {
         return Outcome::PASS;
     }
-    let thread = match target(frame.arg(1)) {
+    let thread = match target(frame.word(1)) {
         Ok(thread) => thread,
         Err(outcome) => return outcome,
     };

@@ -1,7 +1,7 @@
 //! Dispositions: what the program asked for, and what the kernel is told.
 
 use super::stops::{self, STOPS};
-use super::{LIBC_INTERNAL, SIGNALS, bit, entry};
+use super::{LIBC_INTERNAL, MASK_BYTES, SIGNALS, bit, entry};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::POKE;
@@ -16,13 +16,14 @@ pub const IGNORE: usize = 1;
 pub const SA_NOCLDSTOP: u64 = 1;
 pub const SA_NOCLDWAIT: u64 = 2;
 pub const SA_SIGINFO: u64 = 4;
+pub const SA_EXPOSE_TAGBITS: u64 = 0x800;
 pub const SA_ONSTACK: u64 = 0x0800_0000;
 pub const SA_RESTART: u64 = 0x1000_0000;
 pub const SA_NODEFER: u64 = 0x4000_0000;
 pub const SA_RESETHAND: u64 = 0x8000_0000;
-const SA_RESTORER: u64 = 0x0400_0000;
+pub const SA_RESTORER: u64 = 0x0400_0000;
 
-static NONE: SigAction = SigAction {
+const NONE: SigAction = SigAction {
     handler: DEFAULT,
     flags: 0,
     restorer: 0,
@@ -44,6 +45,32 @@ static WATCHED: AtomicU64 = AtomicU64::new(0);
 
 /// 1 while all that is watched may be so because libc blocked everything for a moment.
 static LIBC_BLOCKED: AtomicU32 = AtomicU32::new(0);
+
+/// What an access to the program's memory may raise: SIGBUS and SIGSEGV. The runtime's handler is
+/// there whatever the program asked for, but what it ignores is handed down by the kernel.
+pub const FAULTS: u64 = bit(7) | bit(11);
+
+/// Those of [`FAULTS`] that the program ignores. Written with the actions.
+static IGNORED: AtomicU64 = AtomicU64::new(0);
+
+/// Makes the kernel ignore what the program does: a new program inherits it. In the child of a
+/// `vfork`, which has actions of its own, or before an `execve`; takes no lock.
+pub fn expose_ignored() {
+    const IGNORED_ACTION: SigAction = SigAction {
+        handler: IGNORE,
+        ..NONE
+    };
+    let mut left = IGNORED.load(Ordering::Relaxed);
+    while left != 0 {
+        tell(left.trailing_zeros() + 1, &IGNORED_ACTION);
+        left &= left - 1;
+    }
+}
+
+/// The new program isn't there after all.
+pub fn hide_ignored() {
+    tell_kernel_of(IGNORED.load(Ordering::Relaxed));
+}
 
 /// After a stop: the signal is the runtime's again.
 pub fn take_back(signal: u32) {
@@ -115,18 +142,24 @@ fn tell_kernel(signal: u32, action: &SigAction) {
     if super::UNBLOCKABLE & bit(signal) != 0 {
         return;
     }
-    const FAULTS: u64 = bit(7) | bit(11); // what an access to the program's memory may raise
     const CONT: u64 = bit(18); // what discards stops
     let is_poke = signal as usize == POKE;
+    let is_fault = FAULTS & bit(signal) != 0;
+    if is_fault && action.handler == IGNORE {
+        IGNORED.fetch_or(bit(signal), Ordering::Relaxed);
+    } else {
+        IGNORED.fetch_and(!bit(signal), Ordering::Relaxed);
+    }
     let watched = (WATCHED.load(Ordering::Relaxed) | FAULTS | CONT) & bit(signal) != 0;
     let ours = match action.handler {
         DEFAULT => watched,
-        IGNORE => false,
+        IGNORE => is_fault,
         _ => true,
     } || matches!(signal as usize, POKE | PREEMPT);
     stops::note_action(signal, action.handler == DEFAULT);
     // Without a handler of the program's no call is interrupted.
-    let restart = if signal as usize == PREEMPT || action.handler == DEFAULT && !is_poke {
+    let has_none = matches!(action.handler, DEFAULT | IGNORE);
+    let restart = if signal as usize == PREEMPT || has_none && !is_poke {
         SA_RESTART
     } else {
         action.flags & SA_RESTART
@@ -147,30 +180,20 @@ fn tell_kernel(signal: u32, action: &SigAction) {
             mask: 0,
         }
     };
-    // SAFETY: the kernel reads a live structure; the handler is async-signal-safe by construction.
-    unsafe {
-        sys!(
-            nr::__NR_rt_sigaction,
-            signal,
-            &raw const told,
-            0usize,
-            8usize
-        )
-    };
+    tell(signal, &told);
+}
+
+/// Tells the kernel of an action.
+fn tell(signal: u32, action: &SigAction) {
+    let at = core::ptr::from_ref(action);
+    // SAFETY: the kernel reads a live structure; the runtime's handler is async-signal-safe by
+    // construction, the program's its own concern.
+    unsafe { sys!(nr::__NR_rt_sigaction, signal, at, 0usize, MASK_BYTES) };
 }
 
 /// Restores the kernel's default action for good: the process is about to die of `signal`.
 pub fn surrender(signal: u32) {
-    // SAFETY: as above.
-    unsafe {
-        sys!(
-            nr::__NR_rt_sigaction,
-            signal,
-            &raw const NONE,
-            0usize,
-            8usize
-        )
-    };
+    tell(signal, &NONE);
 }
 
 /// True if the default action of `signal` is to do nothing.

@@ -3,55 +3,71 @@
 use super::delivery::deliverable;
 use super::routing::{self, process_pending};
 use super::stops::{self, JOB_CONTROL};
-use super::{LIBC_INTERNAL, SI_TKILL, SIGNALS, UNBLOCKABLE};
-use super::{actions, bit, deliver, is_virtual, kept};
+use super::{LIBC_INTERNAL, MASK_BYTES, SI_TKILL, SIGNALS, UNBLOCKABLE};
+use super::{actions, bit, deliver, info, is_virtual, kept};
 use crate::boundary::{Frame, Outcome};
 use crate::ids;
 use crate::time::relative_deadline;
-use crate::user::{self, Plain};
+use crate::user::{Plain, User};
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::{TID_BASE, WaitKind};
 use raddle_engine::{Carrier, ENGINE, Thread, switch};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
-use raddle_sys::abi::{SigAction, SigInfo, StackT};
+use raddle_sys::abi::{SigAction, SigInfo};
 use raddle_sys::{err, errno, nr, sys};
 
 /// The code of a signal that `kill` sent.
 const SI_USER: i32 = 0;
 
+/// Flags of an action that the kernel knows; it drops the others.
+const KNOWN_FLAGS: u64 = actions::SA_NOCLDSTOP
+    | actions::SA_NOCLDWAIT
+    | actions::SA_SIGINFO
+    | actions::SA_EXPOSE_TAGBITS
+    | actions::SA_RESTORER
+    | actions::SA_ONSTACK
+    | actions::SA_RESTART
+    | actions::SA_NODEFER
+    | actions::SA_RESETHAND;
+
 /// `rt_sigaction(2)`.
 pub extern "C" fn rt_sigaction(frame: &Frame) -> Outcome {
-    let signal = frame.rdi as u32;
-    if !is_virtual() || signal == 0 || signal > SIGNALS || frame.arg(3) != 8 {
+    let signal = frame.word(0);
+    if !is_virtual() || frame.arg(3) != MASK_BYTES {
         return Outcome::PASS;
     }
-    let (new, old) = (frame.arg(1), frame.arg(2));
-    if new != 0 && UNBLOCKABLE & bit(signal) != 0 {
+    let new = match frame.user::<SigAction>(1) {
+        none if none.is_null() => None,
+        at => match at.read() {
+            Ok(action) => Some(action),
+            Err(errno) => return Outcome::of(errno),
+        },
+    };
+    let is_signal = (1..=SIGNALS).contains(&signal);
+    if !is_signal || new.is_some() && UNBLOCKABLE & bit(signal) != 0 {
         return Outcome::of(err(errno::EINVAL));
     }
     deliver_first();
-    let before = if new == 0 {
-        actions::get(signal)
-    } else {
-        let mut action = match user::read::<SigAction>(new) {
-            Ok(action) => action,
-            Err(errno) => return Outcome::of(errno),
-        };
-        action.mask &= !UNBLOCKABLE;
-        actions::set(signal, &action)
+    let before = match new {
+        None => actions::get(signal),
+        Some(mut action) => {
+            action.mask &= !UNBLOCKABLE;
+            action.flags &= KNOWN_FLAGS;
+            actions::set(signal, &action)
+        }
     };
-    tell(old, &before)
+    tell(frame.user(2), &before)
 }
 
 /// Copies a result out, if the program wants it, and ends the call.
-fn tell<T: Plain>(to: usize, value: &T) -> Outcome {
-    let told = if to == 0 {
+fn tell<T: Plain>(to: User<T>, value: &T) -> Outcome {
+    let told = if to.is_null() {
         Ok(())
     } else {
-        user::write(to, value)
+        to.write(value)
     };
-    Outcome::of(told.map_or_else(|errno| errno, |()| 0))
+    Outcome::of(told.err().unwrap_or(0))
 }
 
 /// `rt_sigprocmask(2)`: the green thread's mask, without the kernel.
@@ -59,19 +75,19 @@ pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
     if !is_virtual() {
         return Outcome::PASS;
     }
-    if frame.arg(3) != 8 {
+    if frame.arg(3) != MASK_BYTES {
         return Outcome::of(err(errno::EINVAL));
     }
     deliver_first();
     let thread = Carrier::current().thread();
-    let (set, to) = (frame.arg(1), frame.arg(2));
+    let (set, to) = (frame.user::<u64>(1), frame.user(2));
     let old = thread.signals.mask.load(Ordering::Relaxed);
-    if set != 0 {
-        let set: u64 = match user::read(set) {
+    if !set.is_null() {
+        let set = match set.read() {
             Ok(set) => set,
             Err(errno) => return Outcome::of(errno),
         };
-        let new = match frame.rdi as u32 {
+        let new = match frame.word(0) {
             0 => old | set,
             1 => old & !set,
             2 => set,
@@ -113,50 +129,17 @@ pub(crate) fn set_mask(thread: &Thread, mask: u64) {
     }
 }
 
-/// `rt_sigpending(2)`.
+/// `rt_sigpending(2)`: so many bytes of the set.
 pub extern "C" fn rt_sigpending(frame: &Frame) -> Outcome {
-    if !is_virtual() {
+    let bytes = frame.arg(1);
+    if !is_virtual() || bytes > MASK_BYTES {
         return Outcome::PASS;
     }
     let signals = &Carrier::current().thread().signals;
     let pending = signals.pending.load(Ordering::Acquire) | process_pending();
     let blocked = (pending | kept::pending()) & signals.mask.load(Ordering::Relaxed);
-    let told = user::write(frame.arg(0), &blocked);
-    Outcome::of(told.map_or_else(|errno| errno, |()| 0))
-}
-
-/// `sigaltstack(2)`: the green thread's own; the kernel's belongs to the carrier.
-pub extern "C" fn sigaltstack(frame: &Frame) -> Outcome {
-    const DISABLE: i32 = 2;
-    const ONSTACK: i32 = 1;
-    const MINIMUM: usize = 2048;
-    if !is_virtual() {
-        return Outcome::PASS;
-    }
-    let signals = &Carrier::current().thread().signals;
-    let old = signals.alternate.get();
-    let here = core::ptr::from_ref(frame).addr();
-    let on_it = old.flags & DISABLE == 0 && (old.sp..old.sp + old.size).contains(&here);
-    if frame.arg(0) != 0 {
-        let new = match user::read::<StackT>(frame.arg(0)) {
-            Ok(new) => new,
-            Err(errno) => return Outcome::of(errno),
-        };
-        if on_it {
-            return Outcome::of(err(errno::EPERM));
-        }
-        if new.flags & DISABLE == 0 && new.size < MINIMUM {
-            return Outcome::of(err(errno::ENOMEM));
-        }
-        let disabled = new.flags & DISABLE != 0;
-        signals.alternate.set(if disabled {
-            StackT::DISABLED
-        } else {
-            StackT { flags: 0, ..new }
-        });
-    }
-    let flags = if on_it { ONSTACK } else { old.flags & DISABLE };
-    tell(frame.arg(1), &StackT { flags, ..old })
+    let told = frame.user(0).write_start(&blocked, bytes);
+    Outcome::of(told.err().unwrap_or(0))
 }
 
 /// `kill(2)`. To this process it is routed here: the kernel would give it to any carrier, and a
@@ -173,19 +156,39 @@ pub extern "C" fn kill(frame: &Frame) -> Outcome {
     Outcome::of(0)
 }
 
-/// `rt_sigqueueinfo(2)`, likewise.
+/// `rt_sigqueueinfo(2)`, likewise. What the kernel has to send gets the copy.
 pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
-    let signal = frame.rsi as u32;
-    if !is_for_us(frame.rdi as u32, signal) {
+    let (id, signal) = (frame.word(0), frame.word(1));
+    if !is_virtual() || !is_ours(id) {
         return ids::of_process(frame);
     }
-    let mut info = match user::read::<SigInfo>(frame.arg(2)) {
+    let info = match info::read(frame.user(2), signal) {
         Ok(info) => info,
         Err(errno) => return Outcome::of(errno),
     };
-    info.signo = signal as i32;
-    routing::to_process(&info);
-    Outcome::of(0)
+    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let is_restricted = info::is_restricted(&info);
+    if is_restricted && id != Carrier::current().thread().tid() {
+        return Outcome::of(err(errno::EPERM));
+    }
+    if is_for_us(id, signal) {
+        routing::to_process(&info);
+        return Outcome::of(0);
+    }
+    // SAFETY: the kernel reads a live structure. It would refuse one that is restricted by any
+    // kernel thread but the first.
+    Outcome::of(unsafe {
+        match is_restricted {
+            true => sys!(nr::__NR_kill, pid, signal),
+            false => sys!(nr::__NR_rt_sigqueueinfo, pid, signal, &raw const info),
+        }
+    })
+}
+
+/// True for the id of this process or of one of its threads.
+fn is_ours(id: u32) -> bool {
+    ENGINE.is_started()
+        && (id == ENGINE.pid.load(Ordering::Relaxed) || id >= TID_BASE && ENGINE.find(id).is_some())
 }
 
 /// True if `id` is this process and the signal is one that is routed in user space: what stops and
@@ -193,11 +196,10 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
 fn is_for_us(id: u32, signal: u32) -> bool {
     let routed = !(UNBLOCKABLE | LIBC_INTERNAL | JOB_CONTROL);
     is_virtual()
-        && ENGINE.is_started()
         && (1..=SIGNALS).contains(&signal)
         && routed & bit(signal) != 0
         && !kept::is_read(signal)
-        && (id == ENGINE.pid.load(Ordering::Relaxed) || id >= TID_BASE && ENGINE.find(id).is_some())
+        && is_ours(id)
 }
 
 /// `tgkill(2)`.
@@ -215,24 +217,29 @@ pub extern "C" fn tkill(frame: &Frame) -> Outcome {
 
 /// `rt_tgsigqueueinfo(2)`.
 pub extern "C" fn rt_tgsigqueueinfo(frame: &Frame) -> Outcome {
-    let target = ENGINE.find(frame.rsi as u32);
-    if !is_virtual() || frame.rdi as u32 != ENGINE.pid.load(Ordering::Relaxed) {
+    let (tid, signal) = (frame.word(1), frame.word(2));
+    if !is_virtual() || frame.word(0) != ENGINE.pid.load(Ordering::Relaxed) {
         return Outcome::PASS;
     }
-    let Some(thread) = target else {
-        return Outcome::of(err(errno::ESRCH));
-    };
-    let mut info = match user::read::<SigInfo>(frame.arg(3)) {
+    let info = match info::read(frame.user(3), signal) {
         Ok(info) => info,
         Err(errno) => return Outcome::of(errno),
     };
-    info.signo = frame.rdx as i32;
-    queue(thread, &info)
+    if (tid as i32) <= 0 {
+        return Outcome::of(err(errno::EINVAL));
+    }
+    if info::is_restricted(&info) && tid != Carrier::current().thread().tid() {
+        return Outcome::of(err(errno::EPERM));
+    }
+    match ENGINE.find(tid) {
+        Some(thread) => queue(thread, &info),
+        None => Outcome::of(err(errno::ESRCH)),
+    }
 }
 
 fn send(tid: u32, signal: u32) -> Outcome {
     let Some(thread) = ENGINE.find(tid) else {
-        return if tid >= TID_BASE {
+        return if (tid as i32) >= TID_BASE as i32 {
             Outcome::of(err(errno::ESRCH))
         } else {
             Outcome::PASS
@@ -271,10 +278,10 @@ fn queue(thread: &Thread, info: &SigInfo) -> Outcome {
 
 /// `rt_sigsuspend(2)`.
 pub extern "C" fn rt_sigsuspend(frame: &Frame) -> Outcome {
-    if !is_virtual() {
-        return Outcome::PASS;
+    if !is_virtual() || frame.arg(1) != MASK_BYTES {
+        return Outcome::PASS; // the kernel says EINVAL
     }
-    match user::read::<u64>(frame.arg(0)) {
+    match frame.user::<u64>(0).read() {
         Ok(mask) => Outcome::of(suspend(mask & !UNBLOCKABLE)),
         Err(errno) => Outcome::of(errno),
     }
@@ -316,11 +323,11 @@ fn suspend(mask: u64) -> isize {
 
 /// `rt_sigtimedwait(2)`.
 pub extern "C" fn rt_sigtimedwait(frame: &Frame) -> Outcome {
-    if !is_virtual() {
-        return Outcome::PASS;
+    if !is_virtual() || frame.arg(3) != MASK_BYTES {
+        return Outcome::PASS; // the kernel says EINVAL
     }
-    let limits = user::read::<u64>(frame.arg(0))
-        .and_then(|set| Ok((set & !UNBLOCKABLE, relative_deadline(frame.arg(2))?)));
+    let set = frame.user::<u64>(0).read();
+    let limits = set.and_then(|set| Ok((set & !UNBLOCKABLE, relative_deadline(frame.user(2))?)));
     let (set, deadline_ns) = match limits {
         Ok(limits) => limits,
         Err(errno) => return Outcome::of(errno),
@@ -330,13 +337,13 @@ pub extern "C" fn rt_sigtimedwait(frame: &Frame) -> Outcome {
     actions::watch(set);
     signals.awaited.store(set, Ordering::SeqCst);
     kept::release(set);
-    let result = wait_for(set, deadline_ns, frame.arg(1));
+    let result = wait_for(set, deadline_ns, frame.user(1));
     signals.awaited.store(0, Ordering::SeqCst);
     routing::pass_on(thread, set & signals.mask.load(Ordering::Relaxed));
     Outcome::of(result)
 }
 
-fn wait_for(set: u64, deadline_ns: u64, info_to: usize) -> isize {
+fn wait_for(set: u64, deadline_ns: u64, info_to: User<SigInfo>) -> isize {
     let thread = Carrier::current().thread();
     loop {
         routing::route();

@@ -4,7 +4,7 @@ use super::actions::{self, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK, SA_RESETHAND
 use super::entry::{Moved, raddle_enter_handler, raddle_handler_returned, raddle_resume};
 use super::kept;
 use super::routing::{self, process_pending};
-use super::{UNBLOCKABLE, bit, poke, preemption, stops};
+use super::{UNBLOCKABLE, alternate, bit, poke, preemption, stops};
 use crate::boundary::interrupted_pass;
 use crate::credentials;
 use core::sync::atomic::Ordering;
@@ -96,21 +96,15 @@ pub extern "C" fn before_call() {
 /// Where a frame for `thread` goes: below `rsp` and its red zone, or on top of its alternate stack.
 pub fn stack_for(thread: &Thread, signal: Option<u32>, rsp: usize, fault: bool) -> usize {
     const RED_ZONE: usize = 128;
-    let below = rsp - RED_ZONE;
-    let alternate = thread.signals.alternate.get();
-    if alternate.flags & StackT::DISABLED.flags != 0 || alternate.size == 0 {
+    let below = rsp.wrapping_sub(RED_ZONE);
+    let Some(top) = alternate::top_for(thread, rsp) else {
         return below;
-    }
-    let on_it = (alternate.sp..alternate.sp + alternate.size).contains(&rsp);
+    };
     // Which handler will run isn't decided yet unless this is a fault; any that is due may ask.
     let wants = |signal: u32| actions_flags(signal) & SA_ONSTACK != 0;
     let due = signal.map_or(0, bit) | if fault { 0 } else { deliverable(thread) };
     let asks = (1..=super::SIGNALS).any(|s| due & bit(s) != 0 && wants(s));
-    if asks && !on_it {
-        alternate.sp + alternate.size
-    } else {
-        below
-    }
+    if asks { top } else { below }
 }
 
 /// The program's flags for a signal; lock-free enough for a handler: the lock is held for a copy.
@@ -210,7 +204,7 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
         (*frame).info = *info;
         (*frame).call_site = call_site;
         (*frame).context.sigmask = after;
-        (*frame).context.stack = signals.alternate.get();
+        (*frame).context.stack = alternate::enter(signals);
         let (info, context) = (&raw mut (*frame).info, &raw mut (*frame).context);
         raddle_enter_handler(signal, info, context, action.handler, frame)
     }
@@ -224,7 +218,13 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
 pub unsafe extern "C" fn returned(frame: *mut Moved) {
     let thread = Carrier::current().thread();
     // SAFETY: the frame that the handler ran on.
-    let (mask, call_site) = unsafe { ((*frame).context.sigmask, (*frame).call_site) };
+    let (context, call_site) = unsafe { (&(*frame).context, (*frame).call_site) };
+    let mask = context.sigmask;
+    alternate::leave(
+        &thread.signals,
+        &context.stack,
+        context.context.rsp as usize,
+    );
     thread.signals.call_site.set(call_site);
     thread
         .signals

@@ -13,7 +13,7 @@
 //!
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
-use super::{bit, delivery, preemption, stops};
+use super::{MASK_BYTES, bit, delivery, preemption, stops, tsc};
 use crate::boundary::is_pass;
 use crate::futex::robust;
 use crate::{process, user};
@@ -75,6 +75,13 @@ fn is_fault(info: &SigInfo) -> bool {
 /// The process dies of a fault when the handler returns: the instruction faults again, for good.
 /// A breakpoint is over, and so is a refused system call: that signal is sent once more.
 fn die(carrier: &Carrier, signal: u32) {
+    const UNBLOCK: usize = 1;
+    let faults = actions::FAULTS;
+    // SAFETY: the kernel reads a live word. A robust list may lead anywhere.
+    unsafe {
+        let faults = &raw const faults;
+        sys!(nr::__NR_rt_sigprocmask, UNBLOCK, faults, 0usize, MASK_BYTES);
+    }
     robust::process_ends();
     actions::surrender(signal);
     if matches!(signal, 5 | 31) {
@@ -126,14 +133,15 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     } else {
         context.sigmask |= kept::mask();
     }
+    if fault && tsc::answer(carrier, info, is_ours(rip), &mut context.context) {
+        return;
+    }
     let thread = carrier.thread_or_none();
     // The few instructions around a clone whose child shares memory count as the runtime's.
     let in_user = !is_ours(rip) && carrier.in_clock.get() == 0 && (fault || !makes_child);
-    if preemption::is_request(info) {
-        return preempt(carrier, info, context, in_user);
-    }
-    if metronome::is_beat(carrier, info) {
-        if metronome::beat(carrier) {
+    let is_request = preemption::is_request(info);
+    if is_request || metronome::is_beat(carrier, info) {
+        if is_request || metronome::beat(carrier) {
             preempt(carrier, info, context, in_user);
         }
         return;

@@ -21,10 +21,11 @@
 //! Rejected: descriptors of our own. One that was made before the first thread can't be replaced
 //! in the epoll instances that hold it.
 
-use super::{SI_TKILL, UNBLOCKABLE, bit, is_virtual, poke, routing, set_kernel_mask};
+use super::actions::FAULTS;
+use super::{MASK_BYTES, SI_TKILL, UNBLOCKABLE};
+use super::{bit, is_virtual, poke, routing, set_kernel_mask};
 use crate::boundary::{Frame, Outcome};
 use crate::futex;
-use core::ptr::with_exposed_provenance;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::clock;
@@ -33,7 +34,7 @@ use raddle_engine::signals::{Form, SignalQueue};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::abi::SigInfo;
-use raddle_sys::{err, errno, is_err, nr, sys};
+use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 
 /// Signals that carriers must be able to get.
 const OWN: u64 = bit(POKE as u32) | bit(PREEMPT as u32);
@@ -67,12 +68,19 @@ pub fn mask_of(carrier: &Carrier) -> u64 {
 
 /// `signalfd(2)`, `signalfd4(2)`.
 pub extern "C" fn signalfd(frame: &Frame) -> Outcome {
-    // SAFETY: the program's own call.
-    let result = unsafe { frame.raw() };
+    if frame.arg(2) != MASK_BYTES {
+        return Outcome::PASS;
+    }
+    let Ok(mask) = frame.user::<u64>(1).read() else {
+        return Outcome::PASS; // the kernel finds the right errno
+    };
+    let mut args = frame.args();
+    args[1] = (&raw const mask).expose_provenance();
+    // SAFETY: the program's own call, with a mask that lives.
+    let result = unsafe { syscall6(frame.rax as u32, args) };
     if !is_err(result) {
-        // SAFETY: the kernel has just read the word.
-        let mask = unsafe { with_exposed_provenance::<u64>(frame.arg(1)).read_unaligned() };
-        let mask = mask & !(UNBLOCKABLE | OWN);
+        // A carrier that blocked these would be ended by a bad address.
+        let mask = mask & !(UNBLOCKABLE | OWN | FAULTS);
         READ.fetch_or(mask, Ordering::SeqCst);
         if is_virtual() {
             keep_early(mask);

@@ -16,14 +16,17 @@
 //! poke: it makes a carrier look at the pending set of the thread it runs.
 
 pub mod actions;
+pub mod alternate;
 pub mod calls;
 pub mod delivery;
 pub mod entry;
+mod info;
 pub mod kept;
 pub mod preemption;
 pub mod routing;
 pub mod stops;
 pub mod timers;
+mod tsc;
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::chaos::{self, Point};
@@ -37,6 +40,8 @@ pub use routing::route;
 
 /// Highest signal number.
 pub const SIGNALS: u32 = 64;
+/// Bytes of a set of signals, which many calls have to name.
+pub const MASK_BYTES: usize = 8;
 /// Bytes of a carrier's alternate signal stack: AMX frames take some 12 KiB.
 const CARRIER_STACK: usize = 64 * 1024;
 
@@ -70,20 +75,13 @@ pub fn virtualize() {
     let carrier = Carrier::current();
     let thread = carrier.thread();
     let mut mask = 0u64;
-    let mut alternate = StackT::DISABLED;
-    // SAFETY: the kernel fills live structures.
+    // SAFETY: the kernel fills a live word.
     unsafe {
-        sys!(
-            nr::__NR_rt_sigprocmask,
-            0usize,
-            0usize,
-            &raw mut mask,
-            8usize
-        );
-        sys!(nr::__NR_sigaltstack, 0usize, &raw mut alternate);
+        let to = &raw mut mask;
+        sys!(nr::__NR_rt_sigprocmask, 0usize, 0usize, to, MASK_BYTES);
     }
     thread.signals.mask.store(mask, Ordering::Relaxed);
-    thread.signals.alternate.set(alternate);
+    alternate::adopt(&thread.signals);
     actions::adopt(mask);
     kept::adopt(mask);
     VIRTUAL.store(1, Ordering::Release);

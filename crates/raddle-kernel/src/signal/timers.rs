@@ -7,8 +7,8 @@
 
 use super::{actions, bit, is_virtual};
 use crate::boundary::{Frame, Outcome};
-use crate::{clocks, scheduling, user};
-use core::ptr::with_exposed_provenance_mut;
+use crate::user::User;
+use crate::{clocks, scheduling};
 use raddle_engine::signals::SI_TIMER;
 use raddle_engine::{ENGINE, Thread};
 use raddle_sched::SpinLock;
@@ -46,10 +46,11 @@ const GONE: u32 = u32::MAX;
 /// ids have wrapped.
 static TABLE: SpinLock<[Row; ROWS]> = SpinLock::new([Row::FREE; ROWS]);
 
-/// Runs `action` on the row with this key, if there is one.
-fn with_row<T>(key: u32, action: impl FnOnce(&mut Row) -> T) -> Option<T> {
+/// Runs `action` on the row of the timer with this id, if there is one.
+fn with_row<T>(id: u32, action: impl FnOnce(&mut Row) -> T) -> Option<T> {
+    let key = id.checked_add(1)?; // no timer has the highest id
     let mut table = TABLE.lock();
-    let start = key.wrapping_sub(1) as usize;
+    let start = id as usize;
     (0..ROWS)
         .map(|step| start.wrapping_add(step) % ROWS)
         .find(|&at| table[at].key == key)
@@ -75,51 +76,56 @@ fn add(id: u32, tid: u32) -> bool {
 pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
     const SIGNAL: u32 = 0;
     const THREAD_ID: u32 = 4;
-    let clock = match clock(frame.rdi as u32) {
+    let event_at = frame.user::<SigEvent>(1);
+    let mut event = match event_at.is_null() {
+        true => None,
+        false => match event_at.read() {
+            Ok(event) => Some(event),
+            Err(errno) => return Outcome::of(errno),
+        },
+    };
+    let clock = match clock(frame.word(0)) {
         Ok(clock) => clock,
         Err(errno) => return Outcome::of(errno),
     };
-    let (event_at, id_at) = (frame.arg(1), frame.arg(2));
-    if event_at == 0 {
-        // SAFETY: the program's own call.
-        return made(
-            unsafe { sys!(frame.rax as u32, clock, 0usize, id_at) },
-            id_at,
-            0,
-        );
-    }
-    let mut event = match user::read::<SigEvent>(event_at) {
-        Ok(event) => event,
-        Err(errno) => return Outcome::of(errno),
-    };
     let mut tid = 0;
-    if event.notify == THREAD_ID && ENGINE.find(event.tid).is_some() {
+    if let Some(event) = &mut event
+        && event.notify == THREAD_ID
+        && ENGINE.find(event.tid).is_some()
+    {
         (tid, event.notify) = (event.tid, SIGNAL);
         if is_virtual() && (1..=super::SIGNALS).contains(&event.signal) {
             actions::watch(bit(event.signal));
         }
     }
-    // SAFETY: the program's own call; the kernel reads a live structure.
-    let result = unsafe { sys!(frame.rax as u32, clock, &raw const event, id_at) };
-    if event.notify != SIGNAL {
-        return Outcome::of(result);
-    }
-    made(result, id_at, tid)
-}
-
-/// Notes a timer that the kernel has made.
-fn made(result: isize, id_at: usize, tid: u32) -> Outcome {
+    let mut id = 0u32;
+    let event_to = event
+        .as_ref()
+        .map_or(0, |event| core::ptr::from_ref(event).expose_provenance());
+    // SAFETY: the program's own call; the kernel reads and fills live structures.
+    let result = unsafe { sys!(frame.rax as u32, clock, event_to, &raw mut id) };
     if is_err(result) {
         return Outcome::of(result);
     }
-    // SAFETY: the kernel has just written the id there.
-    let id = unsafe { with_exposed_provenance_mut::<u32>(id_at).read_unaligned() };
-    if add(id, tid) {
-        return Outcome::of(0);
+    let signals = event.is_none_or(|event| event.notify == SIGNAL);
+    Outcome::of(match made(id, signals.then_some(tid), frame.user(2)) {
+        Ok(()) => 0,
+        Err(errno) => {
+            // SAFETY: the timer that was just made.
+            unsafe { sys!(nr::__NR_timer_delete, id) };
+            errno
+        }
+    })
+}
+
+/// Tells the program of a timer that the kernel has made, and notes it if it signals: which thread,
+/// or 0 for the process.
+fn made(id: u32, signalled: Option<u32>, id_at: User<u32>) -> Result<(), isize> {
+    id_at.write(&id)?;
+    match signalled {
+        Some(tid) if !add(id, tid) => Err(err(errno::EAGAIN)),
+        _ => Ok(()),
     }
-    // SAFETY: the timer that was just made.
-    unsafe { sys!(nr::__NR_timer_delete, id) };
-    Outcome::of(err(errno::EAGAIN))
 }
 
 /// The clock to give to the kernel. A thread whose CPU time is to be timed is bound: its kernel
@@ -137,7 +143,7 @@ pub extern "C" fn timer_delete(frame: &Frame) -> Outcome {
     // SAFETY: the program's own call.
     let result = unsafe { frame.raw() };
     if result == 0 {
-        with_row(id.wrapping_add(1), |row| match row.tid {
+        with_row(id, |row| match row.tid {
             0 => *row = Row::FREE,
             _ => row.tid = GONE,
         });
@@ -151,7 +157,7 @@ pub extern "C" fn timer_getoverrun(frame: &Frame) -> Outcome {
     if !is_virtual() {
         return Outcome::PASS;
     }
-    match with_row(id.wrapping_add(1), |row| *row) {
+    match with_row(id, |row| *row) {
         Some(row) if row.tid != GONE => Outcome::of(row.overrun.min(i32::MAX as u32) as isize),
         _ => Outcome::PASS,
     }
@@ -171,7 +177,7 @@ pub fn target<'a>(info: &SigInfo) -> Target<'a> {
     if info.code != SI_TIMER {
         return Target::Process;
     }
-    match with_row((info.pid as u32).wrapping_add(1), |row| row.tid) {
+    match with_row(info.pid as u32, |row| row.tid) {
         Some(0) => Target::Process,
         Some(GONE) => Target::Nobody,
         Some(tid) => ENGINE.find(tid).map_or(Target::Nobody, Target::Thread),
@@ -184,9 +190,7 @@ pub fn target<'a>(info: &SigInfo) -> Target<'a> {
 /// A signal was taken by the program: `timer_getoverrun` tells of it from now on.
 pub fn taken(info: &SigInfo) {
     if info.code == SI_TIMER {
-        with_row((info.pid as u32).wrapping_add(1), |row| {
-            row.overrun = info.uid
-        });
+        with_row(info.pid as u32, |row| row.overrun = info.uid);
     }
 }
 

@@ -1,0 +1,139 @@
+//! Alternate signal stacks of green threads; the kernel's belong to carriers.
+
+use super::is_virtual;
+use crate::boundary::{Frame, Outcome};
+use crate::user::User;
+use raddle_engine::signals::ThreadSignals;
+use raddle_engine::{Carrier, Thread};
+use raddle_sys::abi::StackT;
+use raddle_sys::{err, errno, nr, sys};
+
+const ONSTACK: i32 = 1;
+const DISABLE: i32 = 2;
+/// SS_AUTODISARM: no alternate stack while a handler runs.
+const AUTODISARM: i32 = 1 << 31;
+/// `MINSIGSTKSZ`.
+const SMALLEST: usize = 2048;
+
+/// True if the stack pointer `sp` is on `stack`, so that another handler goes on there. A stack that
+/// disarms itself is entered at its top each time.
+pub fn is_on(stack: &StackT, sp: usize) -> bool {
+    stack.flags & AUTODISARM == 0 && sp > stack.sp && sp - stack.sp <= stack.size
+}
+
+/// The top of the stack that a handler which asks for one is entered on, from `sp`; `None` if it
+/// goes on there.
+pub fn top_for(thread: &Thread, sp: usize) -> Option<usize> {
+    let stack = thread.signals.alternate.get();
+    let is_free = stack.size != 0 && !is_on(&stack, sp);
+    is_free.then(|| stack.sp.wrapping_add(stack.size))
+}
+
+/// A handler is entered: what its context says of the stack.
+pub fn enter(signals: &ThreadSignals) -> StackT {
+    let stack = signals.alternate.get();
+    if stack.flags & AUTODISARM != 0 {
+        signals.alternate.set(StackT::DISABLED);
+    }
+    stack
+}
+
+/// A handler has returned to where the stack pointer is `sp`: the stack is again what its context
+/// says. As in the kernel, one that can't be changed to that stays as it is.
+pub fn leave(signals: &ThreadSignals, stack: &StackT, sp: usize) {
+    let _ = change(signals, stack, sp);
+}
+
+fn change(signals: &ThreadSignals, new: &StackT, sp: usize) -> Result<(), isize> {
+    if is_on(&signals.alternate.get(), sp) {
+        return Err(err(errno::EPERM));
+    }
+    match new.flags & !AUTODISARM {
+        DISABLE => {
+            signals.alternate.set(StackT {
+                flags: new.flags,
+                ..StackT::DISABLED
+            });
+        }
+        0 | ONSTACK if new.size < SMALLEST => return Err(err(errno::ENOMEM)),
+        0 | ONSTACK => signals.alternate.set(*new),
+        _ => return Err(err(errno::EINVAL)),
+    }
+    Ok(())
+}
+
+/// What the kernel has kept of the only thread.
+pub fn adopt(signals: &ThreadSignals) {
+    let mut stack = StackT::DISABLED;
+    // SAFETY: the kernel fills a live structure.
+    unsafe { sys!(nr::__NR_sigaltstack, 0usize, &raw mut stack) };
+    stack.flags &= !ONSTACK;
+    signals.alternate.set(stack);
+}
+
+/// `sigaltstack(2)`.
+pub extern "C" fn sigaltstack(frame: &Frame) -> Outcome {
+    if !is_virtual() {
+        return Outcome::PASS;
+    }
+    let (new, to) = (frame.user::<StackT>(0), frame.user::<StackT>(1));
+    let signals = &Carrier::current().thread().signals;
+    let (before, sp) = (signals.alternate.get(), frame.stack_pointer());
+    let changed = match new.is_null() {
+        true => Ok(()),
+        false => new.read().and_then(|new| change(signals, &new, sp)),
+    };
+    let told = changed.and_then(|()| tell(to, &before, sp));
+    Outcome::of(told.err().unwrap_or(0))
+}
+
+fn tell(to: User<StackT>, stack: &StackT, sp: usize) -> Result<(), isize> {
+    if to.is_null() {
+        return Ok(());
+    }
+    let now = match stack.size {
+        0 => DISABLE,
+        _ if is_on(stack, sp) => ONSTACK,
+        _ => 0,
+    };
+    to.write(&StackT {
+        flags: now | stack.flags & AUTODISARM,
+        pad: 0,
+        ..*stack
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AUTODISARM, is_on};
+    use raddle_sys::abi::StackT;
+
+    #[test]
+    fn the_end_of_a_stack_is_on_it_and_its_beginning_is_not() {
+        let stack = StackT {
+            sp: 4096,
+            flags: 0,
+            pad: 0,
+            size: 4096,
+        };
+        assert!(is_on(&stack, 8192) && is_on(&stack, 4097));
+        assert!(!is_on(&stack, 4096) && !is_on(&stack, 8193));
+        let disarmed = StackT {
+            flags: AUTODISARM,
+            ..stack
+        };
+        assert!(!is_on(&disarmed, 8192));
+        assert!(!is_on(&StackT::DISABLED, 64));
+    }
+
+    #[test]
+    fn a_stack_that_wraps_holds_nothing_behind_the_end() {
+        let stack = StackT {
+            sp: usize::MAX - 100,
+            flags: 0,
+            pad: 0,
+            size: 4096,
+        };
+        assert!(is_on(&stack, usize::MAX) && !is_on(&stack, 200));
+    }
+}

@@ -1,0 +1,51 @@
+//! Readings of the time stamp counter by the runtime on a kernel thread that may not read it.
+//!
+//! A thread that forbids itself the instruction (`prctl(PR_SET_TSC)`) gets SIGSEGV for it, and so
+//! does the runtime on its kernel thread: for its own readings, and in the vDSO, whose clocks it
+//! reads. The handler does such an instruction itself and goes on behind it: time passes in the
+//! runtime, and the vDSO gets a count that it takes for none, and asks the kernel.
+
+use raddle_engine::Carrier;
+use raddle_sys::abi::{SigContext, SigInfo, Timespec};
+use raddle_sys::{nr, sys};
+
+/// `rdtsc`.
+const READ: [u8; 2] = [0x0f, 0x31];
+/// `rdtscp`.
+const READ_WITH_CPU: [u8; 3] = [0x0f, 0x01, 0xf9];
+
+/// Does the instruction that raised `info` on this carrier, if it is a reading by the runtime or on
+/// its behalf; `is_ours` says that it is the runtime's own text. In the signal handler.
+pub fn answer(carrier: &Carrier, info: &SigInfo, is_ours: bool, context: &mut SigContext) -> bool {
+    const SEGV: i32 = 11;
+    const BY_KERNEL: i32 = 0x80;
+    let in_clock = carrier.in_clock.get() != 0;
+    if info.signo != SEGV || info.code != BY_KERNEL || !(is_ours || in_clock) {
+        return false;
+    }
+    let text = core::ptr::with_exposed_provenance::<u8>(context.rip as usize);
+    // SAFETY: text that was just executed, of the runtime or the vDSO, which goes on behind this.
+    let bytes = unsafe { text.cast::<[u8; 3]>().read_unaligned() };
+    let len = match bytes {
+        READ_WITH_CPU => READ_WITH_CPU.len(),
+        [first, second, _] if [first, second] == READ => READ.len(),
+        _ => return false,
+    };
+    if len == READ_WITH_CPU.len() {
+        context.rcx = 0;
+    }
+    let count = if in_clock { u64::MAX } else { now_ns() };
+    context.rax = count & u64::from(u32::MAX);
+    context.rdx = count >> 32;
+    context.rip += len as u64;
+    true
+}
+
+/// Not by the vDSO, which may be what was interrupted.
+fn now_ns() -> u64 {
+    const MONOTONIC: usize = 1;
+    let mut time = Timespec::default();
+    // SAFETY: the kernel fills a live structure.
+    unsafe { sys!(nr::__NR_clock_gettime, MONOTONIC, &raw mut time) };
+    time.to_ns().unwrap_or(0)
+}
