@@ -15,7 +15,8 @@
 //! fruitless try.
 //!
 //! What is known of one descriptor, and when a read may wait without a try, is in [`entry`]; what
-//! makes up for registrations that vanished is in [`sweep`].
+//! makes up for registrations that vanished is in [`sweep`]; how long a socket's limits let a call
+//! wait is in [`limits`].
 //!
 //! A call keeps its file: if the program closes a number on which a call waits, the file gets
 //! another number, near the top, for that call alone ([`Thread::take_kept`]). Who waits for several
@@ -25,6 +26,7 @@
 //! and [`Pump::owns`] hides them from `close`.
 
 pub mod entry;
+mod limits;
 mod sweep;
 
 use crate::carrier::Carrier;
@@ -33,9 +35,11 @@ use crate::descriptor::OwnDescriptor;
 use crate::engine::ENGINE;
 use crate::switch;
 use crate::thread::Thread;
+use limits::Limits;
 use sweep::Sweep;
 
 pub use entry::{Entry, Kind};
+pub use limits::Limit;
 
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -110,6 +114,7 @@ pub struct Pump {
     /// Threads waiting for descriptors.
     waiters: AtomicUsize,
     sweep: Sweep,
+    limits: Limits,
     /// One more than the highest descriptor seen.
     high: AtomicUsize,
 }
@@ -125,6 +130,7 @@ impl Pump {
             asleep: AtomicU32::new(0),
             waiters: AtomicUsize::new(0),
             sweep: Sweep::new(),
+            limits: Limits::new(),
             high: AtomicUsize::new(0),
         }
     }
@@ -153,6 +159,7 @@ impl Pump {
                 sys!(nr::__NR_epoll_ctl, epoll, ADD, fd, &raw const event);
             }
         }
+        self.limits.start();
         self.epoch.fetch_add(1, Ordering::Release);
         Ok(())
     }

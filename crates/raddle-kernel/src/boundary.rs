@@ -107,6 +107,10 @@ impl Outcome {
     /// As [`Outcome::PASS`]; then [`look`](crate::procfs::look) decides what the program sees.
     pub const LOOK: Self = Self { value: 0, pass: 2 };
 
+    /// As [`Outcome::PASS`], of a call that may wait for long: it is for a helper, where there is
+    /// one ([`crate::helped::by_kernel`]).
+    pub const KERNEL: Self = Self { value: 1, pass: 1 };
+
     /// The call's result.
     #[inline(always)]
     pub const fn of(value: isize) -> Self {
@@ -116,6 +120,11 @@ impl Outcome {
     /// True if the kernel is to do it.
     pub const fn is_pass(self) -> bool {
         self.pass != 0
+    }
+
+    /// True if the kernel is to do it and may wait for long.
+    pub const fn is_for_helper(self) -> bool {
+        self.pass == Self::KERNEL.pass && self.value == Self::KERNEL.value
     }
 
     /// The result, unless the kernel is to do it.

@@ -3,16 +3,20 @@
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{is_nonblocking, look_up};
 use crate::helped;
-use crate::io::{DONTWAIT, NOWAIT, WAITALL, Way, send_all, silent_after, until_ready, when_ready};
+use crate::io::{DONTWAIT, NOWAIT, WAITALL, never_waits, once_readable, send_all, silent_after};
+use crate::user;
+use crate::vectors;
+use crate::waiting::{EAGAIN, Wait, Way, part_or, perhaps_on_helper, repeat, until_ready};
+use crate::waiting::when_ready;
 use raddle_engine::pump::{Entry, Kind};
 use raddle_sys::abi::IoVec;
-use raddle_sys::{err, errno, nr, sys};
+use raddle_sys::{err, errno, is_err, nr, sys};
 
-const ERRQUEUE: usize = 0x2000;
 const NOT_SUPPORTED: isize = err(errno::EOPNOTSUPP);
 
 /// `struct msghdr`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub(crate) struct Message {
     name: usize,
     name_len: u64,
@@ -22,6 +26,9 @@ pub(crate) struct Message {
     control_len: usize,
     flags: u64,
 }
+
+// SAFETY: integers; the kernel's layout of 64-bit fields has no padding that matters.
+unsafe impl user::Plain for Message {}
 
 impl Message {
     pub(crate) const fn of_vector(vector: usize, count: usize) -> Self {
@@ -51,7 +58,8 @@ pub(crate) fn write_vector(fd: usize, entry: &Entry, vector: usize, count: usize
             NOWAIT
         )
     };
-    let first = until_ready(fd, entry, Way::Out, |_| put(vector, count));
+    let mut wait = Wait::new(Way::Out);
+    let first = repeat(fd, entry, &mut wait, |_, _| put(vector, count));
     match first.value() {
         Some(NOT_SUPPORTED) => when_ready(fd, entry, Way::Out),
         Some(sent) if sent >= 0 => {
@@ -59,7 +67,7 @@ pub(crate) fn write_vector(fd: usize, entry: &Entry, vector: usize, count: usize
                 let piece = IoVec { base, len };
                 put((&raw const piece).expose_provenance(), 1)
             };
-            send_rest(fd, entry, vector, count, sent as usize, rest)
+            send_rest(fd, entry, wait, (vector, count), sent as usize, rest)
         }
         _ => first,
     }
@@ -68,8 +76,9 @@ pub(crate) fn write_vector(fd: usize, entry: &Entry, vector: usize, count: usize
 /// A message goes out whole or, on a stream, part by part.
 pub(crate) fn send_message(fd: usize, entry: &Entry, message: &Message, flags: usize) -> Outcome {
     let at = core::ptr::from_ref(message).expose_provenance();
+    let mut wait = Wait::new(Way::Out);
     // SAFETY: the program's own message.
-    let first = until_ready(fd, entry, Way::Out, |_| unsafe {
+    let first = repeat(fd, entry, &mut wait, |_, _| unsafe {
         sys!(nr::__NR_sendmsg, fd, at, flags | DONTWAIT)
     });
     let Some(sent) = first.value().filter(|&sent| sent >= 0) else {
@@ -81,14 +90,8 @@ pub(crate) fn send_message(fd: usize, entry: &Entry, message: &Message, flags: u
     let flags = flags | DONTWAIT | silent_after(sent as usize);
     // SAFETY: the program's own buffers.
     let rest = |base: usize, len: usize| unsafe { sys!(nr::__NR_sendto, fd, base, len, flags) };
-    send_rest(
-        fd,
-        entry,
-        message.vector,
-        message.count,
-        sent as usize,
-        rest,
-    )
+    let vector = (message.vector, message.count);
+    send_rest(fd, entry, wait, vector, sent as usize, rest)
 }
 
 /// After `done` bytes of a vector went out at once: the rest, one piece at a time, unless the
@@ -96,14 +99,15 @@ pub(crate) fn send_message(fd: usize, entry: &Entry, message: &Message, flags: u
 fn send_rest(
     fd: usize,
     entry: &Entry,
-    vector: usize,
-    count: usize,
+    mut wait: Wait,
+    (vector, count): (usize, usize),
     mut done: usize,
     mut put: impl FnMut(usize, usize) -> isize,
 ) -> Outcome {
     if done >= vector_len(vector, count) || is_nonblocking(fd) {
         return Outcome::of(done as isize);
     }
+    wait.moved_part();
     let mut position = 0;
     for index in 0..count {
         let piece = vector_at(vector, index);
@@ -113,7 +117,7 @@ fn send_rest(
         if len == 0 {
             continue;
         }
-        let sent = send_all(fd, entry, len, |sent| put(base + sent, len - sent));
+        let sent = send_all(fd, entry, &mut wait, len, |sent| put(base + sent, len - sent));
         match sent.value() {
             Some(sent) if sent >= 0 => done += sent as usize,
             _ => break,
@@ -137,51 +141,179 @@ fn vector_len(vector: usize, count: usize) -> usize {
         .sum()
 }
 
-/// `recvmsg(2)`, `recvmmsg(2)`.
+/// `recvmsg(2)`.
 pub extern "C" fn recvmsg(frame: &Frame) -> Outcome {
-    let many = frame.rax == u64::from(nr::__NR_recvmmsg);
-    let position = if many { 3 } else { 2 };
-    let (fd, flags) = (frame.arg(0), frame.arg(position));
-    let Some((entry, _)) = look_up(fd) else {
-        return Outcome::PASS;
-    };
-    if flags & (DONTWAIT | ERRQUEUE) != 0 {
-        return Outcome::PASS;
-    }
-    if flags & WAITALL != 0 || many && frame.arg(4) != 0 {
-        return helped::on_helper(frame);
-    }
-    let mut args = frame.args();
-    args[position] |= DONTWAIT;
-    // SAFETY: the program's own call.
-    let outcome = until_ready(fd, entry, Way::In, |_| unsafe {
-        raddle_sys::syscall6(frame.rax as u32, args)
-    });
-    helped::by_kept(frame, outcome)
-}
-
-/// `sendmsg(2)`, `sendmmsg(2)`.
-pub extern "C" fn sendmsg(frame: &Frame) -> Outcome {
-    let many = frame.rax == u64::from(nr::__NR_sendmmsg);
-    let position = if many { 3 } else { 2 };
-    let (fd, flags) = (frame.arg(0), frame.arg(position));
+    let [fd, message, flags, ..] = frame.args();
     let Some((entry, kind)) = look_up(fd) else {
         return Outcome::PASS;
     };
-    if flags & DONTWAIT != 0 || frame.arg(1) == 0 {
+    if never_waits(kind, flags) {
         return Outcome::PASS;
     }
-    if !many && kind == Kind::Stream {
-        let message = core::ptr::with_exposed_provenance::<Message>(frame.arg(1));
+    if flags & WAITALL != 0 && kind == Kind::Stream {
+        return helped::on_helper(frame);
+    }
+    if kind == Kind::Device {
+        return helped::finish(frame, perhaps_on_helper(fd, Way::In));
+    }
+    let mut is_for_kernel = false;
+    let outcome = until_ready(fd, entry, Way::In, |_| {
+        // SAFETY: the program's own call.
+        let got = unsafe { sys!(nr::__NR_recvmsg, fd, message, flags | DONTWAIT) };
+        is_for_kernel = got == EAGAIN && kind == Kind::Stream && has_no_room(message);
+        if is_for_kernel { 0 } else { got }
+    });
+    if is_for_kernel && !is_nonblocking(fd) {
+        return helped::on_helper(frame);
+    }
+    match is_for_kernel {
+        true => Outcome::PASS,
+        false => helped::finish(frame, outcome),
+    }
+}
+
+/// True if a message's vector has no bytes, or isn't there: then the kernel alone knows how long to
+/// wait.
+#[cold]
+fn has_no_room(message: usize) -> bool {
+    let message = user::read::<Message>(message);
+    message.map_or(true, |message| {
+        vectors::whole_len(message.vector, message.count).is_none()
+    })
+}
+
+/// `recvmmsg(2)`: waits for each message.
+///
+/// An error that comes after some messages stays in the socket for the next call, where nothing but
+/// the kernel can put it. So a call for several messages is made whole: by a helper, once there is a
+/// first one. With a time limit of its own it is a helper's from the start, because the kernel
+/// looks at the clock after each message. What has to wait for one message only is tried.
+pub extern "C" fn recvmmsg(frame: &Frame) -> Outcome {
+    const WAITFORONE: usize = 0x10000;
+    let [fd, messages, count, flags, limit, ..] = frame.args();
+    let Some((entry, kind)) = look_up(fd) else {
+        return Outcome::PASS;
+    };
+    if never_waits(kind, flags) || count as u32 == 0 {
+        return Outcome::PASS;
+    }
+    let is_one = count as u32 == 1 || flags & WAITFORONE != 0;
+    let is_for_kernel = limit != 0 || kind == Kind::Stream || has_no_room(messages);
+    let outcome = if kind == Kind::Device {
+        perhaps_on_helper(fd, Way::In)
+    } else if is_for_kernel && is_nonblocking(fd) {
+        Outcome::PASS
+    } else if is_for_kernel {
+        Outcome::KERNEL
+    } else if is_one {
+        // SAFETY: the program's own call.
+        until_ready(fd, entry, Way::In, |_| unsafe {
+            let flags = flags | DONTWAIT;
+            sys!(nr::__NR_recvmmsg, fd, messages, count, flags, 0usize)
+        })
+    } else {
+        once_readable(fd, entry)
+    };
+    helped::finish(frame, outcome)
+}
+
+/// `sendmsg(2)`.
+pub extern "C" fn sendmsg(frame: &Frame) -> Outcome {
+    let [fd, message, flags, ..] = frame.args();
+    let Some((entry, kind)) = look_up(fd) else {
+        return Outcome::PASS;
+    };
+    if flags & DONTWAIT != 0 || message == 0 {
+        return Outcome::PASS;
+    }
+    if kind == Kind::Device {
+        return helped::finish(frame, perhaps_on_helper(fd, Way::Out));
+    }
+    if kind == Kind::Stream {
+        let message = core::ptr::with_exposed_provenance::<Message>(message);
         // SAFETY: the program's own message.
         let outcome = send_message(fd, entry, unsafe { &*message }, flags);
-        return helped::by_kept(frame, outcome);
+        return helped::finish(frame, outcome);
     }
-    let mut args = frame.args();
-    args[position] |= DONTWAIT;
     // SAFETY: the program's own call.
     let outcome = until_ready(fd, entry, Way::Out, |_| unsafe {
-        raddle_sys::syscall6(frame.rax as u32, args)
+        sys!(nr::__NR_sendmsg, fd, message, flags | DONTWAIT)
     });
-    helped::by_kept(frame, outcome)
+    helped::finish(frame, outcome)
+}
+
+/// `sendmmsg(2)`: waits until all messages are out, or one can't be.
+pub extern "C" fn sendmmsg(frame: &Frame) -> Outcome {
+    const MOST: usize = 1024;
+    let [fd, _, count, flags, ..] = frame.args();
+    let Some((entry, kind)) = look_up(fd) else {
+        return Outcome::PASS;
+    };
+    let count = (count as u32 as usize).min(MOST);
+    if flags & DONTWAIT != 0 || count == 0 {
+        return Outcome::PASS;
+    }
+    let (done, outcome) = match kind {
+        Kind::Device => (0, perhaps_on_helper(fd, Way::Out)),
+        Kind::Stream => send_parts(frame, entry, count),
+        _ => send_whole(frame, entry, count),
+    };
+    if done > 0 && outcome.is_for_helper() {
+        let mut args = frame.args();
+        (args[1], args[2]) = (args[1].wrapping_add(done * ENTRY), count - done);
+        let rest = helped::call_on_helper(frame, args).value();
+        return Outcome::of((done + rest.map_or(0, |sent| sent.max(0) as usize)) as isize);
+    }
+    helped::finish(frame, part_or(done, outcome))
+}
+
+/// Size of `struct mmsghdr`, and where the length is that the kernel fills.
+const ENTRY: usize = 64;
+const LENGTH: usize = 56;
+
+/// Messages to a socket that takes each whole; how many it has taken, and how that ended.
+fn send_whole(frame: &Frame, entry: &Entry, count: usize) -> (usize, Outcome) {
+    let [fd, messages, _, flags, ..] = frame.args();
+    let mut done = 0;
+    let mut wait = Wait::new(Way::Out);
+    let outcome = repeat(fd, entry, &mut wait, |_, wait| {
+        loop {
+            let (messages, left) = (messages.wrapping_add(done * ENTRY), count - done);
+            // SAFETY: the program's own call, on the messages that are left.
+            let sent = unsafe { sys!(nr::__NR_sendmmsg, fd, messages, left, flags | DONTWAIT) };
+            if is_err(sent) {
+                return sent;
+            }
+            done += sent as usize;
+            if done >= count || sent == 0 {
+                return done as isize;
+            }
+            wait.moved_part();
+        }
+    });
+    (done, outcome)
+}
+
+/// Messages to a stream, which may take a part of one: the last, then.
+fn send_parts(frame: &Frame, entry: &Entry, count: usize) -> (usize, Outcome) {
+    let [fd, messages, _, flags, ..] = frame.args();
+    for done in 0..count {
+        let at = messages.wrapping_add(done * ENTRY);
+        let message = match user::read::<Message>(at) {
+            Ok(message) => message,
+            Err(errno) => return (done, Outcome::of(errno)),
+        };
+        let outcome = send_message(fd, entry, &message, flags);
+        let Some(sent @ 0..) = outcome.value() else {
+            return (done, outcome);
+        };
+        if let Err(errno) = user::write(at.wrapping_add(LENGTH), &(sent as u32)) {
+            return (done, Outcome::of(errno));
+        }
+        if vectors::whole_len(message.vector, message.count).is_some_and(|len| len > sent as usize)
+        {
+            return (done + 1, Outcome::of(sent));
+        }
+    }
+    (count, Outcome::of(count as isize))
 }

@@ -5,11 +5,11 @@
 //! descriptor of the program's is a descriptor like others to the pump's epoll.
 
 use crate::boundary::{Frame, Outcome};
-use crate::io::count_call;
 use crate::is_multiplexed;
 use crate::signal::{self, Delivered};
 use crate::time::{millisecond_deadline, relative_deadline, sleep_until};
 use crate::user;
+use crate::waiting::{EINTR, count_call};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use raddle_engine::clock::now_ns;
@@ -21,11 +21,12 @@ use raddle_sched::timers::NEVER;
 use raddle_sys::abi::{PollFd, Timespec};
 use raddle_sys::{err, errno, mem, nr, sys, syscall6};
 
-const EINTR: isize = err(errno::EINTR);
 /// ERR and HUP: always of interest.
 const ALWAYS: u32 = 0x18;
 /// Waits that fit on the stack.
 const FEW: usize = 8;
+/// For more descriptors the kernel says first whether it takes so many.
+const MANY: usize = 1024;
 
 /// A temporary array of waits: on the stack, or mapped if there are many.
 struct Waits {
@@ -112,9 +113,18 @@ struct TemporaryMask {
     old: Option<u64>,
 }
 
+/// Address and size of a mask that the program passes: none.
+const NO_MASK: (usize, usize) = (0, 0);
+
 impl TemporaryMask {
-    fn set(address: usize) -> Result<Self, isize> {
-        if address == 0 || !signal::is_virtual() {
+    fn set((address, size): (usize, usize)) -> Result<Self, isize> {
+        if address == 0 {
+            return Ok(Self { old: None });
+        }
+        if size != size_of::<u64>() {
+            return Err(err(errno::EINVAL));
+        }
+        if !signal::is_virtual() {
             return Ok(Self { old: None });
         }
         let mask = user::read::<u64>(address)? & !signal::UNBLOCKABLE;
@@ -172,13 +182,19 @@ fn until_answered(mut ask: impl FnMut() -> isize) -> isize {
 
 /// What `poll` says of one descriptor now: 0 if none of `events` is ready.
 pub(crate) fn ask_about(fd: usize, events: i16) -> isize {
+    state_of(fd, events) as isize
+}
+
+/// The events that `poll` tells of one descriptor now.
+pub(crate) fn state_of(fd: usize, events: i16) -> i16 {
     let mut poll = PollFd {
         fd: fd as i32,
         events,
         revents: 0,
     };
     // SAFETY: a live structure.
-    until_answered(|| unsafe { sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) })
+    until_answered(|| unsafe { sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) });
+    poll.revents
 }
 
 /// Asks, waits, asks again. `ask` returns the kernel's answer without waiting.
@@ -234,7 +250,7 @@ pub extern "C" fn poll(frame: &Frame) -> Outcome {
         // SAFETY: the program's own call.
         return Outcome::of(until_answered(|| unsafe { frame.raw() }));
     }
-    answer(poll_until(frame, millisecond_deadline(timeout_ms), 0))
+    answer(poll_until(frame, millisecond_deadline(timeout_ms), NO_MASK))
 }
 
 /// `ppoll(2)`.
@@ -244,7 +260,8 @@ pub extern "C" fn ppoll(frame: &Frame) -> Outcome {
     }
     match relative_deadline(frame.arg(2)) {
         Ok(deadline_ns) => {
-            let outcome = answer(poll_until(frame, deadline_ns, frame.arg(3)));
+            let mask = (frame.arg(3), frame.arg(4));
+            let outcome = answer(poll_until(frame, deadline_ns, mask));
             write_remaining(frame.arg(2), deadline_ns, outcome)
         }
         Err(errno) => Outcome::of(errno),
@@ -265,11 +282,22 @@ fn answer(outcome: Result<Outcome, isize>) -> Outcome {
     outcome.unwrap_or_else(Outcome::of)
 }
 
-fn poll_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Result<Outcome, isize> {
-    let (fds, count) = (frame.arg(0), frame.arg(1));
+fn poll_until(
+    frame: &Frame,
+    deadline_ns: u64,
+    mask: (usize, usize),
+) -> Result<Outcome, isize> {
+    let (fds, count) = (frame.arg(0), frame.rsi as u32 as usize);
     let mask = TemporaryMask::set(mask)?;
     if count == 0 {
         return Ok(sleep_as_poll(deadline_ns, &mask));
+    }
+    if count > MANY {
+        // SAFETY: the program's array.
+        let answer = unsafe { sys!(nr::__NR_poll, fds, count, 0usize) };
+        if answer != 0 {
+            return Ok(Outcome::of(answer)); // more than the process may have descriptors
+        }
     }
     let Some(mut waits) = Waits::new(count) else {
         return Err(err(errno::ENOMEM));
@@ -330,7 +358,7 @@ pub extern "C" fn select(frame: &Frame) -> Outcome {
         }
         deadline_ns = now_ns().saturating_add(left).min(NEVER - 1);
     }
-    let outcome = answer(select_until(frame, deadline_ns, 0));
+    let outcome = answer(select_until(frame, deadline_ns, NO_MASK));
     if timeout != 0 && !outcome.is_pass() {
         let left = deadline_ns.saturating_sub(now_ns());
         let left = [left / 1_000_000_000, left % 1_000_000_000 / 1000];
@@ -345,9 +373,9 @@ pub extern "C" fn pselect6(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     let mask = match frame.arg(5) {
-        0 => 0,
-        at => match user::read::<u64>(at) {
-            Ok(mask) => mask as usize,
+        0 => NO_MASK,
+        at => match user::read::<[u64; 2]>(at) {
+            Ok([address, size]) => (address as usize, size as usize),
             Err(errno) => return Outcome::of(errno),
         },
     };
@@ -360,7 +388,11 @@ pub extern "C" fn pselect6(frame: &Frame) -> Outcome {
     }
 }
 
-fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Result<Outcome, isize> {
+fn select_until(
+    frame: &Frame,
+    deadline_ns: u64,
+    mask: (usize, usize),
+) -> Result<Outcome, isize> {
     let count = frame.rdi as i32;
     if count < 0 {
         return Err(err(errno::EINVAL));
@@ -424,8 +456,8 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Result<Outcome,
         }
     };
     let outcome = wait_loop(&mut waits, WaitKind::Poll, deadline_ns, &mask, ask);
-    if outcome.is_value(EINTR) {
-        write_wanted()?; // the last question has cleared them, and the program asks again
+    if outcome.is_value(EINTR) || outcome.is_pass() {
+        write_wanted()?; // the last question has cleared them, and they are asked about again
     }
     Ok(outcome)
 }
@@ -437,11 +469,11 @@ pub extern "C" fn epoll_wait(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     let with_mask = frame.rax == u64::from(nr::__NR_epoll_pwait);
-    answer(epoll_until(
-        frame,
-        millisecond_deadline(timeout_ms),
-        if with_mask { frame.arg(4) } else { 0 },
-    ))
+    let mask = match with_mask {
+        true => (frame.arg(4), frame.arg(5)),
+        false => NO_MASK,
+    };
+    answer(epoll_until(frame, millisecond_deadline(timeout_ms), mask))
 }
 
 /// `epoll_pwait2(2)`.
@@ -450,12 +482,19 @@ pub extern "C" fn epoll_pwait2(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     match relative_deadline(frame.arg(3)) {
-        Ok(deadline_ns) => answer(epoll_until(frame, deadline_ns, frame.arg(4))),
+        Ok(deadline_ns) => {
+            let mask = (frame.arg(4), frame.arg(5));
+            answer(epoll_until(frame, deadline_ns, mask))
+        }
         Err(errno) => Outcome::of(errno),
     }
 }
 
-fn epoll_until(frame: &Frame, deadline_ns: u64, mask: usize) -> Result<Outcome, isize> {
+fn epoll_until(
+    frame: &Frame,
+    deadline_ns: u64,
+    mask: (usize, usize),
+) -> Result<Outcome, isize> {
     let (epoll, events, max) = (frame.arg(0), frame.arg(1), frame.arg(2));
     let mask = TemporaryMask::set(mask)?;
     let Some(mut waits) = Waits::new(1) else {
