@@ -38,7 +38,7 @@ use crate::thread::Thread;
 use limits::Limits;
 use sweep::Sweep;
 
-pub use entry::{Entry, Kind};
+pub use entry::{Entry, Kind, NotPollable};
 pub use limits::Limit;
 
 use core::ptr::with_exposed_provenance_mut;
@@ -95,10 +95,6 @@ impl FdWait {
         }
     }
 }
-
-/// The descriptor can't be waited for with epoll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotPollable;
 
 /// See the module.
 pub struct Pump {
@@ -255,7 +251,7 @@ impl Pump {
     ) -> Result<Wake, NotPollable> {
         let thread = Carrier::current().thread();
         let Some(entry) = self.entry(fd) else {
-            return Err(NotPollable);
+            return Err(NotPollable::Refused);
         };
         thread.task.prepare();
         // SAFETY: the thread's own node; it is unlinked below unless an event did it.
@@ -272,10 +268,11 @@ impl Pump {
         Ok(outcome)
     }
 
-    /// Waits until any of `waits` has an event; sequence numbers were read before the try.
+    /// Waits until any of `waits` has an event; sequence numbers were read before the try. One
+    /// without events doesn't end the wait.
     ///
     /// # Errors
-    /// [`NotPollable`] if epoll refuses one of the descriptors.
+    /// [`NotPollable::Refused`] if epoll refuses one of the descriptors.
     pub fn wait_any(&self, waits: &[FdWait], deadline_ns: u64) -> Result<Wake, NotPollable> {
         let thread = Carrier::current().thread();
         thread.task.prepare();
@@ -286,7 +283,7 @@ impl Pump {
             };
             // SAFETY: every node is unlinked below, before `waits` can go away.
             match unsafe { self.link(entry, &wait.node, wait.fd, wait.events, wait.sequence) } {
-                Ok(true) => {}
+                Ok(true) | Err(NotPollable::NoEvents) => {}
                 Ok(false) => {
                     let _ = thread.task.claim(Wake::Retry);
                     break;
@@ -386,8 +383,11 @@ impl Pump {
             r if r == err(errno::EEXIST) => self.control(CHANGE, fd),
             r => r,
         };
+        if result == err(errno::EPERM) {
+            return Err(NotPollable::NoEvents);
+        }
         if is_err(result) {
-            return Err(NotPollable);
+            return Err(NotPollable::Refused);
         }
         self.high.fetch_max(fd as usize + 1, Ordering::Relaxed);
         entry.epoch.store(epoch, Ordering::Relaxed);

@@ -94,7 +94,7 @@ impl Frame {
 
 /// What a handler decided.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
     value: isize,
     pass: u64,

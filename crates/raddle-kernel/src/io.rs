@@ -12,7 +12,7 @@ use crate::helped;
 use crate::messages::{Message, send_message, write_vector};
 use crate::poll::state_of;
 use crate::vectors;
-use crate::waiting::{EAGAIN, Wait, Way, part_or, perhaps_on_helper, repeat, until_ready};
+use crate::waiting::{EAGAIN, EINTR, Wait, Way, part_or, perhaps_on_helper, repeat, until_ready};
 use crate::waiting::{count_call, when_ready};
 use raddle_engine::ENGINE;
 use raddle_engine::pump::{Entry, IN, Kind, Limit, OUT, PRI};
@@ -199,7 +199,8 @@ fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
         Kind::Datagram => until_ready(fd, entry, Way::Out, |_| unsafe {
             sys!(nr::__NR_sendto, fd, buffer, len, DONTWAIT)
         }),
-        Kind::Pipe if len != 0 => {
+        Kind::Pipe | Kind::Terminal if is_odd(buffer, len) => Outcome::PASS,
+        Kind::Pipe => {
             let mut refused = false;
             let outcome = send_all(fd, entry, &mut wait, len, |done| {
                 let vector = IoVec {
@@ -219,10 +220,30 @@ fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
                 outcome
             }
         }
-        Kind::Pipe => Outcome::PASS,
-        Kind::Terminal if is_odd(buffer, len) => Outcome::PASS,
-        Kind::Terminal => when_ready(fd, entry, Way::Out),
+        Kind::Terminal => match when_ready(fd, entry, Way::Out) {
+            Outcome::PASS => write_on(frame),
+            outcome => outcome,
+        },
         _ => perhaps_on_helper(fd, Way::Out),
+    }
+}
+
+/// `write` to a terminal, which takes a part when a signal comes. If that was one of the runtime's,
+/// a helper writes the rest.
+fn write_on(frame: &Frame) -> Outcome {
+    let mut args = frame.args();
+    // SAFETY: the program's own call.
+    let put = unsafe { frame.raw() };
+    let is_cut_short = put == EINTR || put >= 0 && (put as usize) < args[2];
+    if !is_cut_short || is_nonblocking(args[0]) {
+        return Outcome::of(put);
+    }
+    let done = put.max(0) as usize;
+    (args[1], args[2]) = (args[1] + done, args[2] - done);
+    match helped::call_on_helper(frame, args).value() {
+        Some(rest @ 0..) => Outcome::of((done as isize) + rest),
+        Some(error) => part_or(done, Outcome::of(error)),
+        None => Outcome::of(done as isize),
     }
 }
 
@@ -348,13 +369,17 @@ fn recvfrom_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     }
     let (from, from_len) = (frame.arg(4), frame.arg(5));
     let flags = flags | DONTWAIT;
+    if flags & ERRQUEUE != 0 {
+        // SAFETY: the program's own buffers.
+        return or_kernel(unsafe { sys!(nr::__NR_recvfrom, fd, buffer, len, flags, from, from_len) });
+    }
     if flags & WAITALL != 0 && kind == Kind::Stream {
         if flags & PEEK != 0 || !entry.is_plain_tcp() {
             return until_whole(fd, entry, len);
         }
         return receive_whole(fd, entry, len.min(MOST), |done, len| {
             let buffer = buffer.wrapping_add(done);
-            // SAFETY: the program's own buffers.
+            // SAFETY: as above.
             unsafe { sys!(nr::__NR_recvfrom, fd, buffer, len, flags, from, from_len) }
         });
     }
@@ -366,7 +391,16 @@ fn recvfrom_as(frame: &Frame, (entry, kind): Found) -> Outcome {
 
 /// True if a receiving call with these flags answers at once.
 pub(crate) fn never_waits(kind: Kind, flags: usize) -> bool {
-    flags & (DONTWAIT | ERRQUEUE) != 0 || flags & OOB != 0 && kind == Kind::Stream
+    flags & DONTWAIT != 0 || flags & OOB != 0 && kind == Kind::Stream
+}
+
+/// What a try on a queue of errors gives. Most protocols never wait there; others take no notice
+/// of the flag, and wait for data.
+pub(crate) fn or_kernel(result: isize) -> Outcome {
+    match result {
+        EAGAIN => Outcome::KERNEL,
+        _ => Outcome::of(result),
+    }
 }
 
 /// `MSG_WAITALL` of TCP: goes on until everything is there, or an error, urgent data, the end or a

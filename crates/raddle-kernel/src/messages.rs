@@ -3,7 +3,8 @@
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{is_nonblocking, look_up};
 use crate::helped;
-use crate::io::{DONTWAIT, NOWAIT, WAITALL, never_waits, once_readable, send_all, silent_after};
+use crate::io::{DONTWAIT, ERRQUEUE, NOWAIT, WAITALL};
+use crate::io::{never_waits, once_readable, or_kernel, send_all, silent_after};
 use crate::user;
 use crate::vectors;
 use crate::waiting::{EAGAIN, Wait, Way, part_or, perhaps_on_helper, repeat, until_ready};
@@ -156,6 +157,11 @@ pub extern "C" fn recvmsg(frame: &Frame) -> Outcome {
     if kind == Kind::Device {
         return helped::finish(frame, perhaps_on_helper(fd, Way::In));
     }
+    if flags & ERRQUEUE != 0 {
+        // SAFETY: the program's own call.
+        let got = unsafe { sys!(nr::__NR_recvmsg, fd, message, flags | DONTWAIT) };
+        return helped::finish(frame, or_kernel(got));
+    }
     let mut is_for_kernel = false;
     let outcome = until_ready(fd, entry, Way::In, |_| {
         // SAFETY: the program's own call.
@@ -198,7 +204,8 @@ pub extern "C" fn recvmmsg(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     let is_one = count as u32 == 1 || flags & WAITFORONE != 0;
-    let is_for_kernel = limit != 0 || kind == Kind::Stream || has_no_room(messages);
+    let is_for_kernel =
+        limit != 0 || flags & ERRQUEUE != 0 || kind == Kind::Stream || has_no_room(messages);
     let outcome = if kind == Kind::Device {
         perhaps_on_helper(fd, Way::In)
     } else if is_for_kernel && is_nonblocking(fd) {

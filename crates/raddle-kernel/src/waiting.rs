@@ -232,12 +232,13 @@ impl Wait {
     }
 }
 
-/// Chaos: no try is made; the wait is told the present state. In a terminal's background the try
-/// itself does something: it stops the process.
+/// Chaos: no try is made on what is ready; the wait is told the present state. In a terminal's
+/// background the try itself does something: it stops the process.
 #[cold]
-fn skips_try(fd: usize, entry: &Entry) -> bool {
+fn skips_try(fd: usize, entry: &Entry, way: Way) -> bool {
     ENGINE.pump.rearm(fd as u32);
-    !is_nonblocking(fd) && entry.kind() != Kind::Terminal
+    let is_told = entry.kind() != Kind::Terminal && ask_about(fd, way.polled()) != 0;
+    is_told && !is_nonblocking(fd)
 }
 
 /// Repeats `attempt` until it gives anything but EAGAIN, waiting in between.
@@ -262,7 +263,7 @@ pub(crate) fn repeat(
 ) -> Outcome {
     loop {
         let sequence = entry.sequence();
-        let result = if chaos::strikes(Point::Try) && skips_try(fd, entry) {
+        let result = if chaos::strikes(Point::Try) && skips_try(fd, entry, wait.way) {
             EAGAIN
         } else {
             attempt(sequence, wait)

@@ -167,7 +167,7 @@ static void add_job(const struct kind *kind, int nonblocking, const struct call 
     }
     add_others(&job->subject);
     jobs[job_count++] = job;
-    if (job_count == (strcmp(kind->group, WATCHES) == 0 ? FEW : MOST)) {
+    if (job_count == (strcmp(kind->group, FEW_AT_ONCE) == 0 ? FEW : MOST)) {
         run_batch();
     }
 }

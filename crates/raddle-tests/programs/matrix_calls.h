@@ -10,7 +10,6 @@
 
 #include <poll.h>
 #include <stdarg.h>
-#include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/uio.h>
 
@@ -26,7 +25,7 @@ struct memory {
     socklen_t name_length;
     struct pollfd polled;
     struct epoll_event events[4];
-    fd_set set;
+    char set[1024]; /* for select, also of numbers beyond FD_SETSIZE */
     struct timespec time;
     struct timeval old_time;
     loff_t place;

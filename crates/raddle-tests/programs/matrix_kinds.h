@@ -240,14 +240,19 @@ KIND(terminal_master)
 {
     int master, slave = open_terminal(subject, &master);
     keep(subject, slave);
+    struct termios settings;
+    GET(tcgetattr(slave, &settings));
+    cfmakeraw(&settings); /* what isn't read is kept, and there is no more room */
+    GET(tcsetattr(slave, TCSANOW, &settings));
     return is(subject, master);
 }
 
 KIND(terminal_master_alone)
 {
-    int master, slave = open_terminal(subject, &master);
-    close(slave);
-    return is(subject, master);
+    int made = make_terminal_master(subject);
+    close(subject->own[0]);
+    subject->own[0] = -1;
+    return made;
 }
 
 KIND(device_null)

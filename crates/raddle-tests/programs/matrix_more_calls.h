@@ -90,24 +90,21 @@ enum { READ, WRITE, EXCEPTION };
 
 static long selected(struct subject *s, struct memory *m, int which, int64_t ns, int by_pselect)
 {
-    fd_set *sets[3] = {NULL, NULL, NULL};
-    if (s->fd < 0 || s->fd >= FD_SETSIZE) {
-        int low = fcntl(s->fd, F_DUPFD, 0);
-        if (low < 0 || low >= FD_SETSIZE) {
-            return -ENOANO;
-        }
-        s->fd = keep(s, low);
+    char *sets[3] = {NULL, NULL, NULL};
+    if (s->fd < 0 || s->fd >= 8 * (int)sizeof m->set) {
+        return -ENOANO;
     }
-    FD_ZERO(&m->set);
-    FD_SET(s->fd, &m->set);
-    sets[which] = &m->set;
+    char *byte = m->set + s->fd / 8, bit = 1 << s->fd % 8;
+    memset(m->set, 0, sizeof m->set);
+    *byte = bit;
+    sets[which] = m->set;
     struct timespec *time = ns < 0 ? NULL : time_of(m, ns);
     m->old_time = (struct timeval){ns / SECOND, ns % SECOND / 1000};
     struct timeval *old_time = ns < 0 ? NULL : &m->old_time;
     long result = by_pselect
                       ? MAKE6(pselect6, s->fd + 1, sets[0], sets[1], sets[2], time, 0)
                       : MAKE5(select, s->fd + 1, sets[0], sets[1], sets[2], old_time);
-    m->note = FD_ISSET(s->fd, &m->set);
+    m->note = *byte != 0;
     return result;
 }
 
@@ -118,7 +115,7 @@ CALL(select_exception, selected(s, m, EXCEPTION, -1, 0))
 CALL(select_a_moment, selected(s, m, READ, 20 * MS, 0))
 CALL(pselect_read, selected(s, m, READ, -1, 1))
 CALL(select_nowhere, MAKE5(select, 5, nowhere, 0, 0, 0))
-CALL(select_negative, MAKE5(select, -1, &m->set, 0, 0, 0))
+CALL(select_negative, MAKE5(select, -1, m->set, 0, 0, 0))
 
 static long waited(struct subject *s, struct memory *m, long result)
 {

@@ -52,7 +52,8 @@ KIND(epoll_with_an_event)
     return set_of(subject, keep(subject, eventfd(1, 0)));
 }
 
-/* A user has few watches: those without an event, which no call changes, are duplicates of one. */
+/* A user has few watches: those without an event, which no call changes, are duplicates of one,
+ * for each mode. */
 KIND(watch_of_nothing)
 {
     static int watches[2];
@@ -77,7 +78,12 @@ KIND(watch_with_an_event)
 
 KIND(file_system_watch)
 {
-    return is(subject, fanotify_init(FAN_CLASS_NOTIF, O_RDONLY));
+    static int watches[2];
+    int *watch = &watches[subject->nonblocking];
+    if (*watch == 0) {
+        *watch = fanotify_init(FAN_CLASS_NOTIF, O_RDONLY);
+    }
+    return is(subject, dup(*watch));
 }
 
 KIND(process)
@@ -107,7 +113,8 @@ static int event_counter(struct subject *subject)
     struct perf_event_attr attributes = {.type = PERF_TYPE_SOFTWARE, .size = sizeof attributes};
     attributes.config = PERF_COUNT_SW_DUMMY;
     attributes.exclude_kernel = 1;
-    return is(subject, syscall(SYS_perf_event_open, &attributes, 0, -1, -1, 0));
+    /* Of a CPU: those of a thread end with a kernel thread. */
+    return is(subject, syscall(SYS_perf_event_open, &attributes, -1, 0, -1, 0));
 }
 
 KIND(events)
@@ -141,7 +148,7 @@ struct kind {
 };
 
 /* The group of which few can be made at once. */
-#define WATCHES "watches"
+#define FEW_AT_ONCE "queues"
 
 #define IN(group, name) {group, #name, make_##name}
 
@@ -223,6 +230,6 @@ static const struct kind kinds[] = {
     IN("others", ring),
     IN("others", events),
     IN("others", events_with_a_buffer),
-    IN("others", queue),
-    IN(WATCHES, watch_with_an_event),
+    IN(FEW_AT_ONCE, queue),
+    IN(FEW_AT_ONCE, watch_with_an_event),
 };

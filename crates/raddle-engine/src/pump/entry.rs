@@ -47,6 +47,15 @@ pub enum Kind {
     Device = 11,
 }
 
+/// Why a descriptor can't be waited for with epoll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotPollable {
+    /// Its file has no events: it is always as ready as it is now.
+    NoEvents,
+    /// The kernel refuses it, for want of memory, say.
+    Refused,
+}
+
 /// A mark: the descriptor was seen listening.
 const LISTENS: u32 = 1;
 /// A mark: an event has told of an end, a hang-up or an error.
