@@ -72,8 +72,10 @@ fn read_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     if len as isize <= 0 {
         return Outcome::PASS;
     }
+    if kind == Kind::Stream {
+        return receive_stream(fd, entry, buffer, len);
+    }
     match kind {
-        Kind::Stream => receive_stream(fd, entry, buffer, len),
         // SAFETY: the program's own buffer.
         Kind::Datagram => until_ready(fd, entry, Way::In, |_| unsafe {
             sys!(nr::__NR_recvfrom, fd, buffer, len, DONTWAIT)
@@ -187,14 +189,18 @@ pub extern "C" fn write(frame: &Frame) -> Outcome {
 
 fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     let (fd, buffer, len) = (frame.arg(0), frame.arg(1), frame.arg(2));
+    if len > MOST {
+        return write_most(frame, (entry, kind));
+    }
     let mut wait = Wait::new(Way::Out);
-    match kind {
-        _ if (len as isize) < 0 => Outcome::PASS,
+    if kind == Kind::Stream {
         // SAFETY: the program's own buffer.
-        Kind::Stream => send_all(fd, entry, &mut wait, len, |done| unsafe {
+        return send_all(fd, entry, &mut wait, len, |done| unsafe {
             let flags = DONTWAIT | silent_after(done);
             sys!(nr::__NR_sendto, fd, buffer + done, len - done, flags)
-        }),
+        });
+    }
+    match kind {
         // SAFETY: as above.
         Kind::Datagram => until_ready(fd, entry, Way::Out, |_| unsafe {
             sys!(nr::__NR_sendto, fd, buffer, len, DONTWAIT)
@@ -228,6 +234,19 @@ fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     }
 }
 
+/// A `write` of more than one call transfers, or of a length that the kernel refuses.
+#[cold]
+fn write_most(frame: &Frame, found: Found) -> Outcome {
+    if (frame.arg(2) as isize) < 0 {
+        return Outcome::PASS;
+    }
+    let most = Frame {
+        rdx: MOST as u64,
+        ..*frame
+    };
+    write_as(&most, found)
+}
+
 /// `write` to a terminal, which takes a part when a signal comes. If that was one of the runtime's,
 /// a helper writes the rest.
 fn write_on(frame: &Frame) -> Outcome {
@@ -251,6 +270,26 @@ fn write_on(frame: &Frame) -> Outcome {
 /// part leaves the error where it is.
 const BROKEN: i16 = 8 | 0x10; // POLLERR and POLLHUP
 
+/// Whether a socket that has taken a part has room for more.
+enum Room {
+    Some,
+    None,
+    /// It has an error, which is the next call's.
+    Broken,
+}
+
+#[cold]
+fn room(fd: usize, entry: &Entry, wait: &Wait) -> Room {
+    if entry.kind() != Kind::Stream || !wait.has_moved() && !entry.has_ended() {
+        return Room::Some; // a try tells
+    }
+    match state_of(fd, OUT as i16) {
+        0 => Room::None,
+        state if state & BROKEN != 0 => Room::Broken,
+        _ => Room::Some,
+    }
+}
+
 /// After a part that a socket has taken, an error raises no SIGPIPE: the part is the result.
 pub(crate) const fn silent_after(done: usize) -> usize {
     const NOSIGNAL: usize = 0x4000;
@@ -258,6 +297,7 @@ pub(crate) const fn silent_after(done: usize) -> usize {
 }
 
 /// A blocking write goes on until everything is out, or an error or a signal comes after a part.
+/// `len` is what one call transfers at most.
 pub(crate) fn send_all(
     fd: usize,
     entry: &Entry,
@@ -265,17 +305,15 @@ pub(crate) fn send_all(
     len: usize,
     mut put: impl FnMut(usize) -> isize,
 ) -> Outcome {
-    let len = len.min(MOST);
-    let is_socket = entry.kind() == Kind::Stream;
     let mut done = 0usize;
     let mut nonblocking = None;
     let outcome = repeat(fd, entry, wait, |_, wait| {
         loop {
-            if wait.has_part() && is_socket && (wait.has_moved() || entry.has_ended()) {
-                match state_of(fd, OUT as i16) {
-                    0 => return EAGAIN,
-                    state if state & BROKEN != 0 => return done as isize,
-                    _ => {}
+            if wait.has_part() {
+                match room(fd, entry, wait) {
+                    Room::Some => {}
+                    Room::None => return EAGAIN,
+                    Room::Broken => return done as isize,
                 }
             }
             let result = put(done);
@@ -500,7 +538,7 @@ fn sendto_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     if kind == Kind::Device {
         perhaps_on_helper(fd, Way::Out)
     } else if kind == Kind::Stream {
-        send_all(fd, entry, &mut Wait::new(Way::Out), len, put)
+        send_all(fd, entry, &mut Wait::new(Way::Out), len.min(MOST), put)
     } else {
         until_ready(fd, entry, Way::Out, |_| put(0))
     }
