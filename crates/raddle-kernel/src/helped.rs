@@ -136,8 +136,7 @@ fn has_limit(number: u64, args: [usize; 6]) -> bool {
 fn has_time_limit(fd: Option<usize>, way: Way) -> bool {
     let entry = |fd| Some((fd, ENGINE.pump.entry(fd as u32)?));
     fd.and_then(entry).is_some_and(|(fd, entry)| {
-        kind(fd) != Kind::Unknown
-            && ENGINE.pump.ask_limit(entry, fd, way as usize) != Limit::None
+        kind(fd) != Kind::Unknown && ENGINE.pump.ask_limit(entry, fd, way as usize) != Limit::None
     })
 }
 

@@ -409,7 +409,9 @@ fn recvfrom_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     let flags = flags | DONTWAIT;
     if flags & ERRQUEUE != 0 {
         // SAFETY: the program's own buffers.
-        return or_kernel(unsafe { sys!(nr::__NR_recvfrom, fd, buffer, len, flags, from, from_len) });
+        return or_kernel(unsafe {
+            sys!(nr::__NR_recvfrom, fd, buffer, len, flags, from, from_len)
+        });
     }
     if flags & WAITALL != 0 && kind == Kind::Stream {
         if flags & PEEK != 0 || !entry.is_plain_tcp() {

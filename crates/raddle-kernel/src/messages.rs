@@ -7,8 +7,8 @@ use crate::io::{DONTWAIT, ERRQUEUE, NOWAIT, WAITALL};
 use crate::io::{never_waits, once_readable, or_kernel, send_all, silent_after};
 use crate::user;
 use crate::vectors;
-use crate::waiting::{EAGAIN, Wait, Way, part_or, perhaps_on_helper, repeat, until_ready};
 use crate::waiting::when_ready;
+use crate::waiting::{EAGAIN, Wait, Way, part_or, perhaps_on_helper, repeat, until_ready};
 use raddle_engine::pump::{Entry, Kind};
 use raddle_sys::abi::IoVec;
 use raddle_sys::{err, errno, is_err, nr, sys};
@@ -118,7 +118,9 @@ fn send_rest(
         if len == 0 {
             continue;
         }
-        let sent = send_all(fd, entry, &mut wait, len, |sent| put(base + sent, len - sent));
+        let sent = send_all(fd, entry, &mut wait, len, |sent| {
+            put(base + sent, len - sent)
+        });
         match sent.value() {
             Some(sent) if sent >= 0 => done += sent as usize,
             _ => break,

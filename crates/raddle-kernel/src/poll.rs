@@ -282,11 +282,7 @@ fn answer(outcome: Result<Outcome, isize>) -> Outcome {
     outcome.unwrap_or_else(Outcome::of)
 }
 
-fn poll_until(
-    frame: &Frame,
-    deadline_ns: u64,
-    mask: (usize, usize),
-) -> Result<Outcome, isize> {
+fn poll_until(frame: &Frame, deadline_ns: u64, mask: (usize, usize)) -> Result<Outcome, isize> {
     let (fds, count) = (frame.arg(0), frame.rsi as u32 as usize);
     let mask = TemporaryMask::set(mask)?;
     if count == 0 {
@@ -388,11 +384,7 @@ pub extern "C" fn pselect6(frame: &Frame) -> Outcome {
     }
 }
 
-fn select_until(
-    frame: &Frame,
-    deadline_ns: u64,
-    mask: (usize, usize),
-) -> Result<Outcome, isize> {
+fn select_until(frame: &Frame, deadline_ns: u64, mask: (usize, usize)) -> Result<Outcome, isize> {
     let count = frame.rdi as i32;
     if count < 0 {
         return Err(err(errno::EINVAL));
@@ -490,11 +482,7 @@ pub extern "C" fn epoll_pwait2(frame: &Frame) -> Outcome {
     }
 }
 
-fn epoll_until(
-    frame: &Frame,
-    deadline_ns: u64,
-    mask: (usize, usize),
-) -> Result<Outcome, isize> {
+fn epoll_until(frame: &Frame, deadline_ns: u64, mask: (usize, usize)) -> Result<Outcome, isize> {
     let (epoll, events, max) = (frame.arg(0), frame.arg(1), frame.arg(2));
     let mask = TemporaryMask::set(mask)?;
     let Some(mut waits) = Waits::new(1) else {

@@ -34,8 +34,15 @@ fn run(mode: Mode, arguments: &[&str]) -> Result<Results> {
     let outcome = Running::start(mode, command, None)?.wait(TIMEOUT)?;
     let status = status_number(outcome.status);
     let last = outcome.stdout.lines().last().unwrap_or_default();
-    ensure!(status == 0, "exit status {status} after `{last}`\n{}", outcome.stderr);
-    let split = |line: &str| line.split_once(": ").map(|(call, gave)| (call.into(), gave.into()));
+    ensure!(
+        status == 0,
+        "exit status {status} after `{last}`\n{}",
+        outcome.stderr
+    );
+    let split = |line: &str| {
+        line.split_once(": ")
+            .map(|(call, gave)| (call.into(), gave.into()))
+    };
     let results: Option<Results> = outcome.stdout.lines().map(split).collect();
     results.context("each line is a call and what it gave")
 }
@@ -57,7 +64,11 @@ fn describe(differences: &[(&str, &str, &str)]) -> String {
         format!("\n{call}: {other}; natively: {native}")
     };
     let shown = differences.iter().take(MOST_SHOWN).map(line);
-    format!("{} calls differ{}", differences.len(), shown.collect::<String>())
+    format!(
+        "{} calls differ{}",
+        differences.len(),
+        shown.collect::<String>()
+    )
 }
 
 fn check(group: &str) {

@@ -127,7 +127,8 @@ impl Pump {
     /// Nanoseconds since the time stamp counter stood at `began`.
     #[cold]
     pub fn elapsed_ns(&self, began: u64) -> u64 {
-        let [ticks, ns] = [0, 1].map(|index: usize| self.limits.start[index].load(Ordering::Relaxed));
+        let [ticks, ns] =
+            [0, 1].map(|index: usize| self.limits.start[index].load(Ordering::Relaxed));
         let (now, now_ns) = (timestamp(), clock::now_ns());
         let elapsed = u128::from(now.saturating_sub(began));
         let (all, all_ns) = (now.saturating_sub(ticks), now_ns.saturating_sub(ns));
