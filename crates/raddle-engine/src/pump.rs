@@ -15,7 +15,8 @@
 //! fruitless try.
 //!
 //! What is known of one descriptor, and when a read may wait without a try, is in [`entry`]; what
-//! makes up for registrations that vanished is in [`sweep`].
+//! makes up for registrations that vanished is in [`sweep`]; how long a socket's limits let a call
+//! wait is in [`limits`].
 //!
 //! A call keeps its file: if the program closes a number on which a call waits, the file gets
 //! another number, near the top, for that call alone ([`Thread::take_kept`]). Who waits for several
@@ -25,6 +26,7 @@
 //! and [`Pump::owns`] hides them from `close`.
 
 pub mod entry;
+mod limits;
 mod sweep;
 
 use crate::carrier::Carrier;
@@ -33,9 +35,11 @@ use crate::descriptor::OwnDescriptor;
 use crate::engine::ENGINE;
 use crate::switch;
 use crate::thread::Thread;
+use limits::Limits;
 use sweep::Sweep;
 
-pub use entry::{Entry, Kind};
+pub use entry::{Entry, Kind, NotPollable};
+pub use limits::Limit;
 
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -92,10 +96,6 @@ impl FdWait {
     }
 }
 
-/// The descriptor can't be waited for with epoll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotPollable;
-
 /// See the module.
 pub struct Pump {
     table: AtomicUsize,
@@ -110,6 +110,7 @@ pub struct Pump {
     /// Threads waiting for descriptors.
     waiters: AtomicUsize,
     sweep: Sweep,
+    limits: Limits,
     /// One more than the highest descriptor seen.
     high: AtomicUsize,
 }
@@ -125,6 +126,7 @@ impl Pump {
             asleep: AtomicU32::new(0),
             waiters: AtomicUsize::new(0),
             sweep: Sweep::new(),
+            limits: Limits::new(),
             high: AtomicUsize::new(0),
         }
     }
@@ -153,6 +155,7 @@ impl Pump {
                 sys!(nr::__NR_epoll_ctl, epoll, ADD, fd, &raw const event);
             }
         }
+        self.limits.start();
         self.epoch.fetch_add(1, Ordering::Release);
         Ok(())
     }
@@ -248,7 +251,7 @@ impl Pump {
     ) -> Result<Wake, NotPollable> {
         let thread = Carrier::current().thread();
         let Some(entry) = self.entry(fd) else {
-            return Err(NotPollable);
+            return Err(NotPollable::Refused);
         };
         thread.task.prepare();
         // SAFETY: the thread's own node; it is unlinked below unless an event did it.
@@ -265,10 +268,11 @@ impl Pump {
         Ok(outcome)
     }
 
-    /// Waits until any of `waits` has an event; sequence numbers were read before the try.
+    /// Waits until any of `waits` has an event; sequence numbers were read before the try. One
+    /// without events doesn't end the wait.
     ///
     /// # Errors
-    /// [`NotPollable`] if epoll refuses one of the descriptors.
+    /// [`NotPollable::Refused`] if epoll refuses one of the descriptors.
     pub fn wait_any(&self, waits: &[FdWait], deadline_ns: u64) -> Result<Wake, NotPollable> {
         let thread = Carrier::current().thread();
         thread.task.prepare();
@@ -279,7 +283,7 @@ impl Pump {
             };
             // SAFETY: every node is unlinked below, before `waits` can go away.
             match unsafe { self.link(entry, &wait.node, wait.fd, wait.events, wait.sequence) } {
-                Ok(true) => {}
+                Ok(true) | Err(NotPollable::NoEvents) => {}
                 Ok(false) => {
                     let _ = thread.task.claim(Wake::Retry);
                     break;
@@ -379,8 +383,11 @@ impl Pump {
             r if r == err(errno::EEXIST) => self.control(CHANGE, fd),
             r => r,
         };
+        if result == err(errno::EPERM) {
+            return Err(NotPollable::NoEvents);
+        }
         if is_err(result) {
-            return Err(NotPollable);
+            return Err(NotPollable::Refused);
         }
         self.high.fetch_max(fd as usize + 1, Ordering::Relaxed);
         entry.epoch.store(epoch, Ordering::Relaxed);

@@ -119,7 +119,7 @@ impl Frame {
 
 /// What a handler decided.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
     value: isize,
     pass: u64,
@@ -128,6 +128,10 @@ pub struct Outcome {
 impl Outcome {
     /// Let the kernel do it, with the program's own arguments.
     pub const PASS: Self = Self { value: 0, pass: 1 };
+
+    /// As [`Outcome::PASS`], of a call that may wait for long: it is for a helper, where there is
+    /// one ([`crate::helped::by_kernel`]).
+    pub const KERNEL: Self = Self { value: 1, pass: 1 };
 
     /// The call's result.
     #[inline(always)]
@@ -138,6 +142,11 @@ impl Outcome {
     /// True if the kernel is to do it.
     pub const fn is_pass(self) -> bool {
         self.pass != 0
+    }
+
+    /// True if the kernel is to do it and may wait for long.
+    pub const fn is_for_helper(self) -> bool {
+        self.pass == Self::KERNEL.pass && self.value == Self::KERNEL.value
     }
 
     /// The result, unless the kernel is to do it.

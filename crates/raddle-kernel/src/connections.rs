@@ -1,11 +1,12 @@
 //! Connections: `accept` and `connect`, which have no non-blocking form for one call.
 
 use crate::boundary::{Frame, Outcome};
-use crate::descriptors::look_up;
+use crate::descriptors::{is_listening, is_tcp, look_up, take_error};
 use crate::helped;
-use crate::io::{EAGAIN, Next, Way, timeout, until_ready, wait_ready};
 use crate::poll::ask_about;
-use raddle_engine::pump::Entry;
+use crate::waiting::{EAGAIN, Next, Wait, Way, until_ready};
+use raddle_engine::ENGINE;
+use raddle_engine::pump::{Entry, Kind};
 use raddle_sys::{err, errno, is_err, nr, sys};
 
 const IN: i16 = 1;
@@ -14,21 +15,45 @@ const OUT: i16 = 4;
 /// `accept(2)`, `accept4(2)`.
 ///
 /// There is no non-blocking form for one call, so readiness is polled; the row's lock keeps another
-/// thread of ours from taking the connection in between.
+/// thread of ours from taking the connection in between. Only a listening socket is waited for.
 pub extern "C" fn accept(frame: &Frame) -> Outcome {
     let fd = frame.arg(0);
-    let Some((entry, _)) = look_up(fd) else {
+    let Some((entry, kind)) = look_up(fd) else {
         return Outcome::PASS;
     };
+    if !is_socket(kind) || has_odd_flags(frame) {
+        return Outcome::PASS;
+    }
     let outcome = until_ready(fd, entry, Way::In, |_| {
         let _turn = entry.accepting.lock();
-        if ask_about(fd, IN) == 0 {
+        if ask_about(fd, IN) == 0 && listens(entry, fd) {
             return EAGAIN;
         }
         // SAFETY: the program's own call.
         unsafe { frame.raw() }
     });
-    helped::by_kept(frame, outcome)
+    if let Some(accepted @ 0..) = outcome.value() {
+        ENGINE.pump.was_accepted(entry, accepted as u32);
+    }
+    helped::finish(frame, outcome)
+}
+
+/// True if `accept4` has flags that the kernel refuses.
+fn has_odd_flags(frame: &Frame) -> bool {
+    const CLOEXEC: u32 = 0o2000000;
+    const NONBLOCK: u32 = 0o4000;
+    frame.rax == u64::from(nr::__NR_accept4) && frame.r10 as u32 & !(CLOEXEC | NONBLOCK) != 0
+}
+
+fn listens(entry: &Entry, fd: usize) -> bool {
+    if !entry.is_listening() && is_listening(fd) {
+        entry.set_listening();
+    }
+    entry.is_listening()
+}
+
+fn is_socket(kind: Kind) -> bool {
+    matches!(kind, Kind::Stream | Kind::Datagram | Kind::Device)
 }
 
 /// `connect(2)`: started without blocking, then waited for.
@@ -37,9 +62,12 @@ pub extern "C" fn connect(frame: &Frame) -> Outcome {
     const SETFL: usize = 4;
     const NONBLOCK: isize = 0o4000;
     let fd = frame.arg(0);
-    let Some((entry, _)) = look_up(fd) else {
+    let Some((entry, kind)) = look_up(fd) else {
         return Outcome::PASS;
     };
+    if !is_socket(kind) {
+        return Outcome::PASS;
+    }
     // SAFETY: the program's own descriptor and call; its mode is restored at once.
     let (sequence, started) = unsafe {
         let flags = sys!(nr::__NR_fcntl, fd, GETFL);
@@ -55,36 +83,35 @@ pub extern "C" fn connect(frame: &Frame) -> Outcome {
     if started == EAGAIN {
         return helped::on_helper(frame); // a unix socket whose listener is busy
     }
-    if started != err(errno::EINPROGRESS) {
+    // Under way by this call, or by an earlier one.
+    if started != err(errno::EINPROGRESS) && started != err(errno::EALREADY) {
         return Outcome::of(started);
     }
-    helped::by_kept(frame, finish_connect(fd, entry, sequence))
+    helped::finish(frame, finish_connect(frame, entry, started, sequence))
 }
 
-fn finish_connect(fd: usize, entry: &Entry, mut sequence: u32) -> Outcome {
-    const SOL_SOCKET: usize = 1;
-    const SO_ERROR: usize = 4;
-    let deadline_ns = timeout(entry, Way::Out);
+fn finish_connect(frame: &Frame, entry: &Entry, started: isize, mut sequence: u32) -> Outcome {
+    let fd = frame.arg(0);
+    let mut wait = Wait::new(Way::Out);
     loop {
         if ask_about(fd, OUT) != 0 {
-            let (mut error, mut len) = (0i32, 4u32);
-            // SAFETY: live structures.
-            unsafe {
-                sys!(
-                    nr::__NR_getsockopt,
-                    fd,
-                    SOL_SOCKET,
-                    SO_ERROR,
-                    &raw mut error,
-                    &raw mut len
-                )
-            };
-            return Outcome::of(-error as isize);
+            return conclude_connect(frame);
         }
-        match wait_ready(fd, Way::Out, sequence, deadline_ns) {
-            Next::Done(EAGAIN) => return Outcome::of(err(errno::EINPROGRESS)),
+        match wait.until_event(fd, entry, sequence) {
+            Next::Done(EAGAIN) => return Outcome::of(started), // the time limit is over
             Next::Done(result) => return Outcome::of(result),
-            Next::Again | Next::Kernel => sequence = entry.sequence(),
+            Next::Kernel => return Outcome::KERNEL,
+            Next::Again => sequence = entry.sequence(),
         }
     }
+}
+
+/// A connection is made, or can't be. A TCP socket isn't ready for the next one before a call has
+/// told so.
+fn conclude_connect(frame: &Frame) -> Outcome {
+    if is_tcp(frame.arg(0)) {
+        // SAFETY: the program's own call.
+        return Outcome::of(unsafe { frame.raw() });
+    }
+    Outcome::of(-take_error(frame.arg(0)))
 }

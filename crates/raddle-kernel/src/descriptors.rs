@@ -73,11 +73,39 @@ fn classify(entry: &Entry, fd: u32) -> Kind {
         0o100000 if stat[BLOCKS] != 0 || stat[DEVICE] >> 8 & 0xfff != 0 => Kind::Disk,
         0o100000 | 0o040000 => Kind::File,
         0o020000 if is_terminal(fd) => Kind::Terminal,
-        _ if ENGINE.pump.accepts(fd) => Kind::Pollable,
+        0 if ENGINE.pump.accepts(fd) => nameless_kind(fd),
+        _ if ENGINE.pump.accepts(fd) => Kind::Device,
         _ => Kind::File,
     };
     entry.set_kind(kind, false);
     kind
+}
+
+/// What a file without an inode of its own is. Only some wait when they aren't ready.
+fn nameless_kind(fd: u32) -> Kind {
+    const PREFIX: &[u8] = b"anon_inode:";
+    let mut link = [0u8; 32];
+    let mut name = [0u8; 32];
+    decimal_after(b"/proc/self/fd/", fd, &mut link);
+    let (link, at, len) = (link.as_ptr(), name.as_mut_ptr(), name.len());
+    // SAFETY: the kernel reads a text that ends with a zero, and fills a live array.
+    let got = unsafe { sys!(nr::__NR_readlink, link, at, len) };
+    match name.get(PREFIX.len()..got.max(0) as usize) {
+        Some(b"[eventfd]" | b"[timerfd]" | b"[signalfd]" | b"[userfaultfd]") => Kind::Counter,
+        Some(b"inotify" | b"[fanotify]") => Kind::Pollable,
+        _ => Kind::Device,
+    }
+}
+
+/// Writes `prefix`, `number` and a zero; `text` has room for them and holds zeros.
+fn decimal_after(prefix: &[u8], number: u32, text: &mut [u8; 32]) {
+    let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+    text[..prefix.len()].copy_from_slice(prefix);
+    let mut left = number;
+    for digit in text[prefix.len()..][..digits].iter_mut().rev() {
+        *digit = b'0' + (left % 10) as u8;
+        left /= 10;
+    }
 }
 
 fn is_terminal(fd: u32) -> bool {
@@ -88,38 +116,129 @@ fn is_terminal(fd: u32) -> bool {
     !is_err(done) && ENGINE.pump.accepts(fd)
 }
 
-/// True if the calling process is in the background of a terminal that it is controlled by.
+/// What a read of a terminal is for though there is nothing to read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum TerminalRead {
+    /// To wait for a byte or a line.
+    Waits,
+    /// To wait by rules that poll doesn't tell: for several bytes, or for a time.
+    WaitsBySettings,
+    /// To return at once, or to stop the process, which is in the background.
+    AtOnce,
+}
+
+/// See [`TerminalRead`].
+#[cold]
+pub fn terminal_read(fd: usize) -> TerminalRead {
+    const TCGETS: usize = 0x5401;
+    const FLAGS: usize = 3; // in words of four bytes
+    const CONTROLS: usize = 17; // in bytes
+    const TIME: usize = CONTROLS + 5;
+    const LEAST: usize = CONTROLS + 6;
+    const CANONICAL: u32 = 2;
+    let mut settings = [0u32; 16];
+    // SAFETY: the kernel fills a live structure, of 36 bytes.
+    let done = unsafe { sys!(nr::__NR_ioctl, fd, TCGETS, settings.as_mut_ptr()) };
+    if is_err(done) || is_in_background(fd) {
+        return TerminalRead::AtOnce;
+    }
+    let control = |at: usize| settings[at / 4].to_le_bytes()[at % 4];
+    match (control(LEAST), control(TIME)) {
+        _ if settings[FLAGS] & CANONICAL != 0 => TerminalRead::Waits,
+        (1, 0) => TerminalRead::Waits,
+        (0, 0) => TerminalRead::AtOnce,
+        _ => TerminalRead::WaitsBySettings,
+    }
+}
+
+/// True if the calling process is in the background of a terminal that it is controlled by. The
+/// master of a terminal controls no process.
 pub fn is_in_background(fd: usize) -> bool {
     const TIOCGPGRP: usize = 0x540f;
-    let mut foreground = 0u32;
-    // SAFETY: the kernel fills a live word.
-    let (asked, own) = unsafe {
+    const TIOCGPTN: usize = 0x80045430;
+    let (mut foreground, mut number) = (0u32, 0u32);
+    // SAFETY: the kernel fills live words.
+    let (asked, own, is_slave) = unsafe {
         (
             sys!(nr::__NR_ioctl, fd, TIOCGPGRP, &raw mut foreground),
             sys!(nr::__NR_getpgid, 0usize),
+            is_err(sys!(nr::__NR_ioctl, fd, TIOCGPTN, &raw mut number)),
         )
     };
-    !is_err(asked) && own != foreground as isize
+    !is_err(asked) && own != foreground as isize && is_slave
+}
+
+/// True if the descriptor is a timer.
+pub fn is_timer(fd: usize) -> bool {
+    let mut time = [0u64; 4];
+    // SAFETY: the kernel fills a live structure.
+    !is_err(unsafe { sys!(nr::__NR_timerfd_gettime, fd, time.as_mut_ptr()) })
+}
+
+/// Bytes that a socket has to read.
+pub fn unread(fd: usize) -> usize {
+    const FIONREAD: usize = 0x541b;
+    number(fd, FIONREAD).map_or(0, |count| count as usize)
+}
+
+/// True if a socket's next byte to read follows urgent data.
+pub fn at_urgent_mark(fd: usize) -> bool {
+    const SIOCATMARK: usize = 0x8905;
+    number(fd, SIOCATMARK).is_some_and(|at| at != 0)
+}
+
+/// What `ioctl(2)` tells in a word; `None` if the kernel says an error.
+fn number(fd: usize, request: usize) -> Option<u32> {
+    let mut number = 0u32;
+    // SAFETY: the kernel fills a live word.
+    let done = unsafe { sys!(nr::__NR_ioctl, fd, request, &raw mut number) };
+    (!is_err(done)).then_some(number)
+}
+
+/// True if a socket listens.
+pub fn is_listening(fd: usize) -> bool {
+    const SO_ACCEPTCONN: usize = 30;
+    option(fd as u32, SOL_SOCKET, SO_ACCEPTCONN).is_some_and(|value| value != 0)
+}
+
+/// True for a Unix socket.
+pub fn is_unix(fd: usize) -> bool {
+    const SO_DOMAIN: usize = 39;
+    const AF_UNIX: u32 = 1;
+    option(fd as u32, SOL_SOCKET, SO_DOMAIN) == Some(AF_UNIX)
+}
+
+/// True for a TCP socket, with several paths or one.
+pub fn is_tcp(fd: usize) -> bool {
+    const IPPROTO_MPTCP: u32 = 262;
+    let protocol = option(fd as u32, SOL_SOCKET, SO_PROTOCOL);
+    protocol == Some(IPPROTO_TCP as u32) || protocol == Some(IPPROTO_MPTCP)
+}
+
+/// The errno that a socket keeps, which it loses by that.
+pub fn take_error(fd: usize) -> isize {
+    const SO_ERROR: usize = 4;
+    option(fd as u32, SOL_SOCKET, SO_ERROR).unwrap_or(0) as isize
 }
 
 const SOL_SOCKET: usize = 1;
 const SO_RCVLOWAT: usize = 18;
+const SO_PROTOCOL: usize = 38;
 const IPPROTO_TCP: usize = 6;
 const TCP_ULP: usize = 31;
 
 /// A socket's kind, and whether a short read empties it; `None` for anything else.
 ///
 /// A blocking read of a socket with a low-water mark waits for so many bytes, which a read that
-/// doesn't block ignores: `Kind::Pollable` leaves the read to the kernel once it is ready.
+/// doesn't block ignores: `Kind::Device` leaves the read to the kernel.
 fn socket_kind(fd: u32) -> Option<(Kind, bool)> {
     const SO_TYPE: usize = 3;
-    const SO_PROTOCOL: usize = 38;
     const STREAM: u32 = 1;
     if option(fd, SOL_SOCKET, SO_TYPE)? != STREAM {
         return Some((Kind::Datagram, false));
     }
     if option(fd, SOL_SOCKET, SO_RCVLOWAT)? > 1 {
-        return Some((Kind::Pollable, false));
+        return Some((Kind::Device, false));
     }
     let is_tcp = option(fd, SOL_SOCKET, SO_PROTOCOL)? == IPPROTO_TCP as u32;
     // The name of the upper layer, if there is one: its first bytes aren't zero.
@@ -228,30 +347,21 @@ pub extern "C" fn close_range(frame: &Frame) -> Outcome {
     Outcome::of(unsafe { sys!(nr::__NR_close_range, from, last, frame.rdx) })
 }
 
-/// `setsockopt(2)`: receive and send timeouts are ours to keep; what changes how reads end makes
-/// us look at the socket again.
+/// `setsockopt(2)`: a time limit concerns later waits, by any descriptor; what changes how reads
+/// end makes us look at the socket again.
 pub extern "C" fn setsockopt(frame: &Frame) -> Outcome {
-    let direction = match (frame.word(1) as usize, frame.word(2) as usize) {
-        _ if Carrier::current().has_own_files() => return Outcome::PASS,
-        (SOL_SOCKET, 20 | 66) => 0,
-        (SOL_SOCKET, 21 | 67) => 1,
-        (SOL_SOCKET, SO_RCVLOWAT) | (IPPROTO_TCP, TCP_ULP) => return set_reading(frame),
+    match (frame.word(1) as usize, frame.word(2) as usize) {
+        (SOL_SOCKET, 20 | 21 | 66 | 67) => {} // SO_RCVTIMEO and SO_SNDTIMEO, old and new
+        (SOL_SOCKET, SO_RCVLOWAT) | (IPPROTO_TCP, TCP_ULP) if are_known() => {
+            return set_reading(frame);
+        }
         _ => return Outcome::PASS,
-    };
-    if (frame.word(4) as i32) < 16 {
-        return Outcome::PASS;
     }
     // SAFETY: the program's own call.
     let result = unsafe { frame.raw() };
-    if result == 0
-        && let Some(entry) = ENGINE.pump.entry(frame.rdi as u32)
-        && let Ok([sec, usec]) = frame.user::<[u64; 2]>(3).read()
-    {
-        let ms = sec
-            .saturating_mul(1000)
-            .saturating_add(usec.div_ceil(1000))
-            .min(u64::from(u32::MAX));
-        entry.timeouts_ms[direction].store(ms as u32, core::sync::atomic::Ordering::Relaxed);
+    if !is_err(result) {
+        let seconds = frame.user::<u64>(3).read().unwrap_or(u64::MAX);
+        ENGINE.pump.limit_was_set((seconds as i64) < 0);
     }
     Outcome::of(result)
 }

@@ -23,8 +23,9 @@
 
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{disk, is_direct};
-use crate::io::{EAGAIN, NOWAIT, Way};
+use crate::io::NOWAIT;
 use crate::user::{self, MOST_BYTES, User};
+use crate::waiting::{EAGAIN, Way, count_call};
 use crate::{helped, procfs};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_context::timestamp;
@@ -203,7 +204,7 @@ fn pread_slowly(frame: &Frame, entry: &Entry, is_vector: bool) -> Outcome {
     if got == EAGAIN || got == err(errno::EOPNOTSUPP) {
         return slowly(frame, entry, Way::In);
     }
-    crate::io::count_call();
+    count_call();
     Outcome::of(got)
 }
 

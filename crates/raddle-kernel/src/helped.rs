@@ -12,11 +12,14 @@
 //! A try costs what the call costs natively, a helper two switches of kernel threads.
 
 use crate::boundary::{Frame, Outcome};
+use crate::descriptors::kind;
 use crate::files::waited;
 use crate::is_multiplexed;
 use crate::signal::{self, Delivered};
+use crate::waiting::Way;
 use core::sync::atomic::Ordering;
 use raddle_context::timestamp;
+use raddle_engine::pump::{Kind, Limit};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::abi::Timespec;
@@ -41,6 +44,11 @@ pub extern "C" fn on_helper(frame: &Frame) -> Outcome {
     }
 }
 
+/// As [`on_helper`], with other arguments.
+pub fn call_on_helper(frame: &Frame, args: [usize; 6]) -> Outcome {
+    wait_with(frame, args, Restart::AsAsked)
+}
+
 /// What a handler does to a call that it interrupts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Restart {
@@ -54,11 +62,14 @@ fn wait(frame: &Frame, restart: Restart) -> Outcome {
     wait_with(frame, frame.args(), restart)
 }
 
-/// A call on a descriptor said EBADF. If that is because the program closed the number while the
-/// call waited, it goes on with the file, as in Linux.
+/// The end of a call on a descriptor that may be for a helper, or that said EBADF. If that is
+/// because the program closed the number while the call waited, the call goes on with the file, as
+/// in Linux.
 #[inline(always)]
-pub fn by_kept(frame: &Frame, outcome: Outcome) -> Outcome {
-    if outcome.is_value(err(errno::EBADF)) {
+pub fn finish(frame: &Frame, outcome: Outcome) -> Outcome {
+    if outcome.is_for_helper() {
+        on_helper(frame)
+    } else if outcome.is_value(err(errno::EBADF)) {
         wait_for_kept(frame, outcome)
     } else {
         outcome
@@ -95,10 +106,37 @@ fn wait_with(frame: &Frame, args: [usize; 6], restart: Restart) -> Outcome {
         }
         match signal::deliver() {
             Delivered::Interrupting => return Outcome::of(EINTR),
-            Delivered::Restarting if restart == Restart::Never => return Outcome::of(EINTR),
+            Delivered::Restarting if restart == Restart::Never || has_limit(frame.rax, args) => {
+                return Outcome::of(EINTR);
+            }
             Delivered::Nothing | Delivered::Restarting => {}
         }
     }
+}
+
+/// True if a call waits for a socket with a time limit: no handler restarts it.
+#[cold]
+fn has_limit(number: u64, args: [usize; 6]) -> bool {
+    let (reads, writes) = match number as u32 {
+        nr::__NR_splice => (Some(args[0]), Some(args[2])),
+        nr::__NR_sendfile
+        | nr::__NR_write
+        | nr::__NR_writev
+        | nr::__NR_pwritev2
+        | nr::__NR_sendto
+        | nr::__NR_sendmsg
+        | nr::__NR_sendmmsg
+        | nr::__NR_connect => (None, Some(args[0])),
+        _ => (Some(args[0]), None),
+    };
+    has_time_limit(reads, Way::In) || has_time_limit(writes, Way::Out)
+}
+
+fn has_time_limit(fd: Option<usize>, way: Way) -> bool {
+    let entry = |fd| Some((fd, ENGINE.pump.entry(fd as u32)?));
+    fd.and_then(entry).is_some_and(|(fd, entry)| {
+        kind(fd) != Kind::Unknown && ENGINE.pump.ask_limit(entry, fd, way as usize) != Limit::None
+    })
 }
 
 /// `fsync(2)`, `fdatasync(2)`, `sync_file_range(2)`, `syncfs(2)`: on a helper, which sees whether

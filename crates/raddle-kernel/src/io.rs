@@ -1,168 +1,32 @@
 //! Reading, writing and connecting: try without blocking, wait in the pump, try again.
 //!
 //! A call on a regular file is [`files`]'s; one on a descriptor in non-blocking mode that isn't
-//! ready is the kernel's. Results, partial transfers and errors are those of the blocking call.
+//! ready is the kernel's. So is a call that the kernel answers at once, whatever there is to read:
+//! of no bytes, with a length or a vector that can't be. Results, partial transfers and errors are
+//! those of the blocking call.
 
 use crate::boundary::{Frame, Outcome};
-use crate::descriptors::{is_in_background, is_nonblocking, look_up};
+use crate::descriptors::{at_urgent_mark, is_nonblocking, is_timer, look_up, unread};
 use crate::files;
 use crate::helped;
-use crate::messages::{MOST_PIECES, Message, Vector, send_message, write_vector};
-use crate::poll::ask_about;
-use crate::signal::{self, Delivered};
-use crate::time::millisecond_deadline;
-use crate::user::{MOST_BYTES, is_reachable};
-use core::sync::atomic::Ordering;
-use raddle_engine::chaos::{self, Point};
-use raddle_engine::pump::{Entry, IN, Kind, OUT, RDHUP};
-use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE, switch};
-use raddle_sched::Wake;
-use raddle_sched::timers::NEVER;
+use crate::messages::{Message, send_message, write_vector};
+use crate::poll::state_of;
+use crate::user::{MOST_BYTES, User, is_reachable};
+use crate::vectors::{self, MOST_PIECES, Vector};
+use crate::waiting::{EAGAIN, EINTR, Wait, Way, part_or, perhaps_on_helper, repeat, until_ready};
+use crate::waiting::{count_call, when_ready};
+use raddle_engine::ENGINE;
+use raddle_engine::pump::{Entry, IN, Kind, Limit, OUT, PRI};
 use raddle_sys::abi::IoVec;
 use raddle_sys::{err, errno, is_err, nr, sys};
 
 pub(crate) const DONTWAIT: usize = 0x40;
 const PEEK: usize = 2;
 pub(crate) const WAITALL: usize = 0x100;
-const OOB: usize = 1;
+pub(crate) const OOB: usize = 1;
+pub(crate) const ERRQUEUE: usize = 0x2000;
 pub(crate) const NOWAIT: usize = 8; // RWF_NOWAIT
-pub(crate) const EAGAIN: isize = err(errno::EAGAIN);
-const EINTR: isize = err(errno::EINTR);
-const EBADF: isize = err(errno::EBADF);
-
-/// Emulated calls in a row after which a thread lets others run.
-const CALLS_BEFORE_YIELD: u32 = 64;
-
-/// Which way the data goes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    In,
-    Out,
-}
-
-impl Way {
-    const fn events(self) -> u32 {
-        match self {
-            Way::In => IN | RDHUP,
-            Way::Out => OUT,
-        }
-    }
-
-    pub(crate) const fn kind(self) -> WaitKind {
-        match self {
-            Way::In => WaitKind::Read,
-            Way::Out => WaitKind::Write,
-        }
-    }
-}
-
-/// A program whose calls never block must not keep the carrier for ever.
-#[inline(always)]
-pub fn count_call() {
-    let carrier = Carrier::current();
-    let calls = carrier.calls.get() + 1;
-    carrier.calls.set(calls);
-    if calls >= CALLS_BEFORE_YIELD {
-        take_turns(carrier);
-    }
-}
-
-#[cold]
-fn take_turns(carrier: &Carrier) {
-    carrier.calls.set(0);
-    if carrier.attention.load(Ordering::Relaxed) != 0 {
-        signal::route(); // what the call raised is for who made it
-    }
-    if !carrier.bound.load(Ordering::Relaxed).is_null() {
-        return; // its CPU is the kernel's to share
-    }
-    switch::look_around(carrier);
-    switch::yield_now();
-}
-
-/// When a wait on `entry` times out by `SO_RCVTIMEO` or `SO_SNDTIMEO`.
-pub(crate) fn timeout(entry: &Entry, way: Way) -> u64 {
-    match entry.timeouts_ms[way as usize].load(Ordering::Relaxed) {
-        0 => NEVER,
-        ms => millisecond_deadline(ms.min(i32::MAX as u32) as i32),
-    }
-}
-
-/// What to do after a fruitless try.
-pub(crate) enum Next {
-    Again,
-    /// Give this result.
-    Done(isize),
-    /// Let the kernel block.
-    Kernel,
-}
-
-/// Waits until `fd` may be ready; `sequence` was read before the try.
-pub(crate) fn wait_ready(fd: usize, way: Way, sequence: u32, deadline_ns: u64) -> Next {
-    let thread = Carrier::current().thread();
-    thread.waits_for(
-        way.kind(),
-        fd,
-        if deadline_ns == NEVER { 0 } else { deadline_ns },
-    );
-    match ENGINE
-        .pump
-        .wait_one(fd as u32, way.events(), sequence, deadline_ns)
-    {
-        Ok(Wake::Woken | Wake::Retry) if thread.has_kept() => Next::Done(EBADF),
-        Ok(Wake::Woken | Wake::Retry) => Next::Again,
-        Ok(Wake::TimedOut) => Next::Done(EAGAIN),
-        Ok(Wake::Signalled) => match signal::deliver() {
-            Delivered::Interrupting => Next::Done(EINTR),
-            Delivered::Nothing | Delivered::Restarting => Next::Again,
-        },
-        Err(_) => Next::Kernel,
-    }
-}
-
-/// Chaos: no try is made; the wait is told the present state. In a terminal's background the try
-/// itself does something: it stops the process.
-#[cold]
-fn skips_try(fd: usize, entry: &Entry) -> bool {
-    ENGINE.pump.rearm(fd as u32);
-    !is_nonblocking(fd) && entry.kind() != Kind::Terminal
-}
-
-/// Repeats `attempt` until it gives anything but EAGAIN, waiting in between.
-#[inline(always)]
-pub(crate) fn until_ready(
-    fd: usize,
-    entry: &Entry,
-    way: Way,
-    mut attempt: impl FnMut(u32) -> isize,
-) -> Outcome {
-    let mut deadline_ns = 0;
-    loop {
-        let sequence = entry.sequence();
-        let result = if chaos::strikes(Point::Try) && skips_try(fd, entry) {
-            EAGAIN
-        } else {
-            attempt(sequence)
-        };
-        if result != EAGAIN {
-            count_call();
-            entry.progress();
-            return Outcome::of(result);
-        }
-        if deadline_ns == 0 {
-            if is_nonblocking(fd) {
-                return Outcome::of(EAGAIN);
-            }
-            deadline_ns = timeout(entry, way);
-        }
-        match wait_ready(fd, way, sequence, deadline_ns) {
-            Next::Again => {}
-            Next::Done(result) => return Outcome::of(result),
-            Next::Kernel => return Outcome::PASS,
-        }
-    }
-}
+const ENOTSOCK: isize = err(errno::ENOTSOCK);
 
 /// A descriptor's row and kind.
 type Found<'a> = (&'a Entry, Kind);
@@ -174,17 +38,23 @@ type Found<'a> = (&'a Entry, Kind);
 #[inline(never)]
 fn as_what_it_is(frame: &Frame, found: Found, call: impl Fn(&Frame, Found) -> Outcome) -> Outcome {
     let outcome = call(frame, found);
-    if outcome.is_value(EBADF) {
-        return helped::by_kept(frame, outcome);
+    match outcome.value() {
+        Some(0..) => outcome,
+        Some(ENOTSOCK) => {
+            ENGINE.pump.forget(frame.arg(0) as u32);
+            match look_up(frame.arg(0)) {
+                Some(found) => helped::finish(frame, call(frame, found)),
+                None => Outcome::PASS,
+            }
+        }
+        _ => helped::finish(frame, outcome),
     }
-    if !outcome.is_value(err(errno::ENOTSOCK)) {
-        return outcome;
-    }
-    ENGINE.pump.forget(frame.arg(0) as u32);
-    match look_up(frame.arg(0)) {
-        Some(found) => call(frame, found),
-        None => Outcome::PASS,
-    }
+}
+
+/// True if a transfer of so many bytes here is refused, or answered, before anything is waited for.
+#[inline(always)]
+fn is_odd(buffer: usize, len: usize) -> bool {
+    len as isize <= 0 || !is_reachable(buffer, len)
 }
 
 /// `read(2)`.
@@ -207,19 +77,23 @@ fn bytes_of(buffer: usize, len: usize) -> Option<usize> {
 
 fn read_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     let (fd, buffer) = (frame.arg(0), frame.arg(1));
-    let Some(len) = bytes_of(buffer, frame.arg(2)) else {
+    let Some(len @ 1..) = bytes_of(buffer, frame.arg(2)) else {
         return Outcome::PASS;
     };
+    if kind == Kind::Stream {
+        return receive_stream(fd, entry, buffer, len);
+    }
     match kind {
-        Kind::Stream => receive_stream(fd, entry, buffer, len),
         // SAFETY: the program's own buffer.
         Kind::Datagram => until_ready(fd, entry, Way::In, |_| unsafe {
             sys!(nr::__NR_recvfrom, fd, buffer, len, DONTWAIT)
         }),
-        Kind::Pipe => {
+        Kind::Pipe | Kind::Counter => {
             let vector = IoVec { base: buffer, len };
             read_vector(fd, entry, (&raw const vector).expose_provenance(), 1, len)
         }
+        Kind::Device => perhaps_on_helper(fd, Way::In),
+        _ if is_odd(buffer, len) => Outcome::PASS,
         _ => when_ready(fd, entry, Way::In),
     }
 }
@@ -237,12 +111,12 @@ fn receive_stream(fd: usize, entry: &Entry, buffer: usize, len: usize) -> Outcom
         got
     };
     let mut untried = false;
-    let outcome = until_ready(fd, entry, Way::In, |sequence| {
-        untried = entry.is_drained(sequence);
+    let mut wait = Wait::new(Way::In);
+    let outcome = repeat(fd, entry, &mut wait, |sequence, _| {
+        untried = entry.is_drained(sequence) && !is_odd(buffer, len);
         if untried { EAGAIN } else { receive(sequence) }
     });
-    let has_timed_out = || timeout(entry, Way::In) != NEVER && !is_nonblocking(fd);
-    if !untried || !outcome.is_value(EAGAIN) || has_timed_out() {
+    if !untried || wait.has_begun() || !outcome.is_value(EAGAIN) {
         return outcome;
     }
     count_call();
@@ -272,6 +146,9 @@ fn readv_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     };
     match kind {
         Kind::Stream | Kind::Datagram => {
+            if !vectors::begins_well(User::at(vector), count) {
+                return Outcome::PASS;
+            }
             let message = Message::of_pieces(vector, count);
             let at = (&raw const message).expose_provenance();
             // SAFETY: the program's own vector.
@@ -279,15 +156,20 @@ fn readv_as(frame: &Frame, (entry, kind): Found) -> Outcome {
                 sys!(nr::__NR_recvmsg, fd, at, DONTWAIT)
             })
         }
-        Kind::Pipe => read_vector(fd, entry, vector, count, usize::MAX),
-        _ => when_ready(fd, entry, Way::In),
+        Kind::Device => perhaps_on_helper(fd, Way::In),
+        _ => match vectors::whole_len(User::at(vector), count) {
+            Some(len) if matches!(kind, Kind::Pipe | Kind::Counter) => {
+                read_vector(fd, entry, vector, count, len)
+            }
+            Some(_) => when_ready(fd, entry, Way::In),
+            None => Outcome::PASS,
+        },
     }
 }
 
+/// Reads what has a non-blocking form of `read`. Kernels before 6.10 have none for some counters.
 fn read_vector(fd: usize, entry: &Entry, vector: usize, count: usize, len: usize) -> Outcome {
-    if len == 0 {
-        return Outcome::PASS;
-    }
+    const RECORD: usize = 128; // the longest that any of them reads at once
     let mut refused = false;
     let outcome = until_ready(fd, entry, Way::In, |_| {
         // SAFETY: the program's own buffers; offset -1 means the current position.
@@ -305,30 +187,14 @@ fn read_vector(fd: usize, entry: &Entry, vector: usize, count: usize, len: usize
         refused = got == err(errno::EOPNOTSUPP);
         got
     });
-    if refused {
-        when_ready(fd, entry, Way::In)
-    } else {
-        outcome
+    if !refused {
+        return outcome;
     }
-}
-
-/// Polls, then lets the kernel do the call: for what has no non-blocking form.
-pub(crate) fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
-    let ready = until_ready(fd, entry, way, |_| {
-        let events = if way == Way::In { 1 } else { 4 };
-        match ask_about(fd, events) {
-            0 if is_nonblocking(fd) => 1,
-            // The kernel stops the process, or says EIO.
-            0 if way == Way::In && entry.kind() == Kind::Terminal && is_in_background(fd) => 1,
-            0 => EAGAIN,
-            _ => 1,
-        }
-    });
-    if ready.is_value(1) {
-        Outcome::PASS
-    } else {
-        ready
+    let is_short = || len < RECORD && (len < size_of::<u64>() || !is_timer(fd));
+    if entry.kind() == Kind::Counter && is_short() {
+        return perhaps_on_helper(fd, Way::In);
     }
+    when_ready(fd, entry, Way::In)
 }
 
 /// `write(2)`.
@@ -344,9 +210,10 @@ fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     let Some(len) = bytes_of(buffer, frame.arg(2)) else {
         return Outcome::PASS;
     };
-    match kind {
+    let mut wait = Wait::new(Way::Out);
+    if kind == Kind::Stream {
         // SAFETY: the program's own buffer.
-        Kind::Stream => send_all(fd, entry, len, |done| unsafe {
+        return send_all(fd, entry, &mut wait, len, |done| unsafe {
             let flags = DONTWAIT | silent_after(done);
             sys!(
                 nr::__NR_sendto,
@@ -355,14 +222,17 @@ fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
                 len - done,
                 flags
             )
-        }),
+        });
+    }
+    match kind {
         // SAFETY: as above.
         Kind::Datagram => until_ready(fd, entry, Way::Out, |_| unsafe {
             sys!(nr::__NR_sendto, fd, buffer, len, DONTWAIT)
         }),
-        Kind::Pipe if len != 0 => {
+        Kind::Pipe | Kind::Terminal if is_odd(buffer, len) => Outcome::PASS,
+        Kind::Pipe => {
             let mut refused = false;
-            let outcome = send_all(fd, entry, len, |done| {
+            let outcome = send_all(fd, entry, &mut wait, len, |done| {
                 let vector = IoVec {
                     base: buffer.wrapping_add(done),
                     len: len - done,
@@ -380,8 +250,54 @@ fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
                 outcome
             }
         }
-        Kind::Pipe => Outcome::PASS,
-        _ => when_ready(fd, entry, Way::Out),
+        Kind::Terminal => match when_ready(fd, entry, Way::Out) {
+            Outcome::PASS => write_on(frame),
+            outcome => outcome,
+        },
+        _ => perhaps_on_helper(fd, Way::Out),
+    }
+}
+
+/// `write` to a terminal, which takes a part when a signal comes. If that was one of the runtime's,
+/// a helper writes the rest.
+fn write_on(frame: &Frame) -> Outcome {
+    let mut args = frame.args();
+    // SAFETY: the program's own call.
+    let put = unsafe { frame.raw() };
+    let is_cut_short = put == EINTR || put >= 0 && (put as usize) < args[2];
+    if !is_cut_short || is_nonblocking(args[0]) {
+        return Outcome::of(put);
+    }
+    let done = put.max(0) as usize;
+    (args[1], args[2]) = (args[1] + done, args[2] - done);
+    match helped::call_on_helper(frame, args).value() {
+        Some(rest @ 0..) => Outcome::of((done as isize) + rest),
+        Some(error) => part_or(done, Outcome::of(error)),
+        None => Outcome::of(done as isize),
+    }
+}
+
+/// What `poll` says of a socket with an error, which is the next call's: a call that has moved a
+/// part leaves the error where it is.
+const BROKEN: i16 = 8 | 0x10; // POLLERR and POLLHUP
+
+/// Whether a socket that has taken a part has room for more.
+enum Room {
+    Some,
+    None,
+    /// It has an error, which is the next call's.
+    Broken,
+}
+
+#[cold]
+fn room(fd: usize, entry: &Entry, wait: &Wait) -> Room {
+    if entry.kind() != Kind::Stream || !wait.has_moved() && !entry.has_ended() {
+        return Room::Some; // a try tells
+    }
+    match state_of(fd, OUT as i16) {
+        0 => Room::None,
+        state if state & BROKEN != 0 => Room::Broken,
+        _ => Room::Some,
     }
 }
 
@@ -392,16 +308,25 @@ pub(crate) const fn silent_after(done: usize) -> usize {
 }
 
 /// A blocking write goes on until everything is out, or an error or a signal comes after a part.
+/// `len` is what one call transfers at most.
 pub(crate) fn send_all(
     fd: usize,
     entry: &Entry,
+    wait: &mut Wait,
     len: usize,
     mut put: impl FnMut(usize) -> isize,
 ) -> Outcome {
     let mut done = 0usize;
     let mut nonblocking = None;
-    let outcome = until_ready(fd, entry, Way::Out, |_| {
+    let outcome = repeat(fd, entry, wait, |_, wait| {
         loop {
+            if wait.has_part() {
+                match room(fd, entry, wait) {
+                    Room::Some => {}
+                    Room::None => return EAGAIN,
+                    Room::Broken => return done as isize,
+                }
+            }
             let result = put(done);
             if is_err(result) {
                 return if done > 0 && result != EAGAIN {
@@ -417,18 +342,10 @@ pub(crate) fn send_all(
             if *nonblocking.get_or_insert_with(|| is_nonblocking(fd)) {
                 return done as isize;
             }
+            wait.moved_part();
         }
     });
     part_or(done, outcome)
-}
-
-/// Interrupted, timed out or closed after a part: the part counts.
-fn part_or(done: usize, outcome: Outcome) -> Outcome {
-    if done > 0 && !outcome.is_pass() {
-        Outcome::of(done as isize)
-    } else {
-        outcome
-    }
 }
 
 /// `writev(2)`.
@@ -441,59 +358,124 @@ pub extern "C" fn writev(frame: &Frame) -> Outcome {
 
 fn writev_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     let fd = frame.arg(0);
-    if !matches!(kind, Kind::Stream | Kind::Datagram | Kind::Pipe) {
-        return when_ready(fd, entry, Way::Out);
-    }
     let mut vector = Vector::new();
     let copied = pieces_of(frame).and_then(|count| vector.copy(frame.user(1), count));
     if copied.is_none() {
         return Outcome::PASS; // the kernel finds the right errno
     }
     match kind {
-        Kind::Pipe => write_vector(fd, entry, &vector),
-        _ => send_message(fd, entry, &Message::of_vector(&vector), &vector, 0),
+        Kind::Stream | Kind::Datagram if vector.begins_well() => {
+            send_message(fd, entry, &Message::of_vector(&vector), &vector, 0)
+        }
+        Kind::Pipe | Kind::Terminal if vector.whole_len().is_some() => match kind {
+            Kind::Pipe => write_vector(fd, entry, &vector),
+            _ => when_ready(fd, entry, Way::Out),
+        },
+        Kind::Stream | Kind::Datagram | Kind::Pipe | Kind::Terminal => Outcome::PASS,
+        _ => perhaps_on_helper(fd, Way::Out),
     }
+}
+
+/// `preadv2(2)`: at the current position it is a `readv`.
+pub extern "C" fn preadv2(frame: &Frame) -> Outcome {
+    match is_here(frame) {
+        true => readv(frame),
+        false => files::read(frame),
+    }
+}
+
+/// `pwritev2(2)`: at the current position it is a `writev`.
+pub extern "C" fn pwritev2(frame: &Frame) -> Outcome {
+    match is_here(frame) {
+        true => writev(frame),
+        false => files::write(frame),
+    }
+}
+
+fn is_here(frame: &Frame) -> bool {
+    let [.., position, _, flags] = frame.args();
+    position as isize == -1 && flags as u32 == 0
 }
 
 /// `recvfrom(2)`.
 pub extern "C" fn recvfrom(frame: &Frame) -> Outcome {
     match look_up(frame.arg(0)) {
-        Some(found) => helped::by_kept(frame, recvfrom_as(frame, found)),
+        Some(found) => helped::finish(frame, recvfrom_as(frame, found)),
         None => Outcome::PASS,
     }
 }
 
 #[inline(never)]
 fn recvfrom_as(frame: &Frame, (entry, kind): Found) -> Outcome {
-    let (fd, buffer, flags) = (frame.arg(0), frame.arg(1), frame.arg(3));
-    let len = frame.arg(2).min(MOST_BYTES);
-    if flags & DONTWAIT != 0 {
+    let (fd, buffer, len, flags) = (frame.arg(0), frame.arg(1), frame.arg(2), frame.arg(3));
+    if never_waits(kind, flags) {
         return Outcome::PASS;
+    }
+    if kind == Kind::Device || kind == Kind::Stream && len == 0 {
+        return perhaps_on_helper(fd, Way::In);
     }
     if flags == 0 && kind == Kind::Stream && frame.arg(4) == 0 {
         return receive_stream(fd, entry, buffer, len);
     }
-    let mut done = 0;
-    let whole = flags & WAITALL != 0 && flags & PEEK == 0 && kind == Kind::Stream;
-    if whole && frame.arg(4) != 0 {
-        return helped::on_helper(frame); // the sender's address is written once, at the end
+    let (from, from_len) = (frame.arg(4), frame.arg(5));
+    let flags = flags | DONTWAIT;
+    if flags & ERRQUEUE != 0 {
+        // SAFETY: the program's own buffers.
+        return or_kernel(unsafe {
+            sys!(nr::__NR_recvfrom, fd, buffer, len, flags, from, from_len)
+        });
     }
-    let outcome = until_ready(fd, entry, Way::In, |_| {
+    if flags & WAITALL != 0 && kind == Kind::Stream {
+        if flags & PEEK != 0 || !entry.is_plain_tcp() {
+            return until_whole(fd, entry, len);
+        }
+        return receive_whole(fd, entry, len.min(MOST_BYTES), |done, len| {
+            let buffer = buffer.wrapping_add(done);
+            // SAFETY: as above.
+            unsafe { sys!(nr::__NR_recvfrom, fd, buffer, len, flags, from, from_len) }
+        });
+    }
+    // SAFETY: as above.
+    until_ready(fd, entry, Way::In, |_| unsafe {
+        sys!(nr::__NR_recvfrom, fd, buffer, len, flags, from, from_len)
+    })
+}
+
+/// True if a receiving call with these flags answers at once.
+pub(crate) fn never_waits(kind: Kind, flags: usize) -> bool {
+    flags & DONTWAIT != 0 || flags & OOB != 0 && kind == Kind::Stream
+}
+
+/// What a try on a queue of errors gives. Most protocols never wait there; others take no notice
+/// of the flag, and wait for data.
+pub(crate) fn or_kernel(result: isize) -> Outcome {
+    match result {
+        EAGAIN => Outcome::KERNEL,
+        _ => Outcome::of(result),
+    }
+}
+
+/// `MSG_WAITALL` of TCP: goes on until everything is there, or an error, urgent data, the end or a
+/// signal comes after a part.
+fn receive_whole(
+    fd: usize,
+    entry: &Entry,
+    len: usize,
+    get: impl Fn(usize, usize) -> isize,
+) -> Outcome {
+    let mut done = 0;
+    let mut wait = Wait::new(Way::In);
+    let outcome = repeat(fd, entry, &mut wait, |_, wait| {
         loop {
-            let flags = flags & !WAITALL | DONTWAIT;
-            let (from, from_len) = (frame.arg(4), frame.arg(5));
-            // SAFETY: the program's own buffers.
-            let got = unsafe {
-                sys!(
-                    nr::__NR_recvfrom,
-                    fd,
-                    buffer.wrapping_add(done),
-                    len - done,
-                    flags,
-                    from,
-                    from_len
-                )
-            };
+            if wait.has_part() && (wait.has_moved() || entry.has_ended()) {
+                match state_of(fd, (IN | PRI) as i16) {
+                    0 => return EAGAIN,
+                    state if state & PRI as i16 != 0 && at_urgent_mark(fd) => return done as isize,
+                    state if state & BROKEN != 0 && unread(fd) == 0 => return done as isize,
+                    _ => {}
+                }
+            }
+            let got = get(done, len - done);
             if is_err(got) {
                 return if done > 0 && got != EAGAIN {
                     done as isize
@@ -502,18 +484,48 @@ fn recvfrom_as(frame: &Frame, (entry, kind): Found) -> Outcome {
                 };
             }
             done += got as usize;
-            if !whole || got == 0 || done >= len {
+            if got == 0 || done >= len {
                 return done as isize;
             }
+            wait.moved_part();
         }
     });
     part_or(done, outcome)
 }
 
+/// `MSG_WAITALL` where the kernel alone knows what ends the call besides the number of bytes: the
+/// call is made when it doesn't wait, and by a helper once there is something.
+fn until_whole(fd: usize, entry: &Entry, len: usize) -> Outcome {
+    let pump = &ENGINE.pump;
+    let is_limited = !pump.is_unlimited(entry, Way::In as usize)
+        && pump.ask_limit(entry, fd, Way::In as usize) != Limit::None;
+    if is_nonblocking(fd) || unread(fd) >= len {
+        return Outcome::PASS;
+    }
+    if is_limited {
+        return Outcome::KERNEL;
+    }
+    once_readable(fd, entry)
+}
+
+/// Waits until a receiving call has something to receive, which is then the kernel's. An error is
+/// the call's own.
+pub(crate) fn once_readable(fd: usize, entry: &Entry) -> Outcome {
+    const LOOK: usize = PEEK | DONTWAIT;
+    // SAFETY: no memory is involved.
+    let ready = until_ready(fd, entry, Way::In, |_| unsafe {
+        sys!(nr::__NR_recvfrom, fd, 0usize, 0usize, LOOK, 0usize, 0usize)
+    });
+    match ready.value() {
+        Some(0..) => Outcome::KERNEL,
+        _ => ready,
+    }
+}
+
 /// `sendto(2)`.
 pub extern "C" fn sendto(frame: &Frame) -> Outcome {
     match look_up(frame.arg(0)) {
-        Some(found) => helped::by_kept(frame, sendto_as(frame, found)),
+        Some(found) => helped::finish(frame, sendto_as(frame, found)),
         None => Outcome::PASS,
     }
 }
@@ -538,8 +550,10 @@ fn sendto_as(frame: &Frame, (entry, kind): Found) -> Outcome {
             to_len
         )
     };
-    if kind == Kind::Stream && flags & OOB == 0 {
-        send_all(fd, entry, len, put)
+    if kind == Kind::Device {
+        perhaps_on_helper(fd, Way::Out)
+    } else if kind == Kind::Stream {
+        send_all(fd, entry, &mut Wait::new(Way::Out), len, put)
     } else {
         until_ready(fd, entry, Way::Out, |_| put(0))
     }

@@ -34,6 +34,8 @@ pub mod time;
 pub mod transfers;
 pub mod uring;
 pub mod user;
+pub mod vectors;
+pub mod waiting;
 
 use core::sync::atomic::Ordering;
 use raddle_engine::{Carrier, ENGINE};

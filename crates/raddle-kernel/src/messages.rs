@@ -3,18 +3,17 @@
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{is_nonblocking, look_up};
 use crate::helped;
-use crate::io::{DONTWAIT, NOWAIT, WAITALL, Way, send_all, silent_after, until_ready, when_ready};
+use crate::io::{DONTWAIT, ERRQUEUE, NOWAIT, WAITALL};
+use crate::io::{never_waits, once_readable, or_kernel, send_all, silent_after};
 use crate::user::{MOST_BYTES, Plain, User};
-use core::mem::MaybeUninit;
+use crate::vectors::{self, MOST_PIECES, Vector};
+use crate::waiting::when_ready;
+use crate::waiting::{EAGAIN, Wait, Way, part_or, perhaps_on_helper, repeat, until_ready};
 use raddle_engine::pump::{Entry, Kind};
 use raddle_sys::abi::IoVec;
-use raddle_sys::{err, errno, mem, nr, sys};
+use raddle_sys::{err, errno, is_err, nr, sys};
 
-const ERRQUEUE: usize = 0x2000;
 const NOT_SUPPORTED: isize = err(errno::EOPNOTSUPP);
-
-/// Pieces that the kernel takes at once (`UIO_MAXIOV`).
-pub(crate) const MOST_PIECES: usize = 1024;
 
 /// `struct msghdr`.
 #[repr(C)]
@@ -29,7 +28,7 @@ pub(crate) struct Message {
     flags: u64,
 }
 
-// SAFETY: integers, without padding.
+// SAFETY: integers; the kernel's layout of 64-bit fields has no padding that matters.
 unsafe impl Plain for Message {}
 
 impl Message {
@@ -51,67 +50,6 @@ impl Message {
     }
 }
 
-/// A vector as it was when the call began: the kernel and the rest of a transfer go by the copy.
-pub(crate) struct Vector {
-    few: [MaybeUninit<IoVec>; FEW],
-    /// Mapped, if there are more.
-    many: *mut IoVec,
-    count: usize,
-}
-
-/// Pieces that fit on the stack.
-const FEW: usize = 64;
-
-impl Vector {
-    /// No pieces yet. They are copied to where it stays: it is too large to be moved.
-    #[inline(always)]
-    pub(crate) const fn new() -> Self {
-        Self {
-            few: [const { MaybeUninit::uninit() }; FEW],
-            many: core::ptr::null_mut(),
-            count: 0,
-        }
-    }
-
-    /// Copies so many pieces, once. `None` if one of them isn't there, or there is no memory.
-    #[inline(always)]
-    pub(crate) fn copy(&mut self, from: User<IoVec>, count: usize) -> Option<()> {
-        if count > FEW {
-            self.many = mem::map(count * size_of::<IoVec>()).ok()?.cast();
-        }
-        self.count = count;
-        let to = match self.many.is_null() {
-            true => self.few.as_mut_ptr().cast(),
-            false => self.many,
-        };
-        // SAFETY: room for so many pieces, and any bytes are one.
-        let to = unsafe { core::slice::from_raw_parts_mut(to, count) };
-        from.read_all(to).ok()
-    }
-
-    fn pieces(&self) -> &[IoVec] {
-        let at = match self.many.is_null() {
-            true => self.few.as_ptr().cast(),
-            false => self.many.cast_const(),
-        };
-        // SAFETY: so many were copied there; callers go on only if all were.
-        unsafe { core::slice::from_raw_parts(at, self.count) }
-    }
-
-    fn address(&self) -> usize {
-        self.pieces().as_ptr().expose_provenance()
-    }
-}
-
-impl Drop for Vector {
-    fn drop(&mut self) {
-        if !self.many.is_null() {
-            // SAFETY: mapped by `copy`, and the kernel has read it.
-            unsafe { mem::unmap(self.many.cast(), self.count * size_of::<IoVec>()) };
-        }
-    }
-}
-
 /// A vector goes into a pipe piece by piece once it doesn't fit at once.
 pub(crate) fn write_vector(fd: usize, entry: &Entry, vector: &Vector) -> Outcome {
     // SAFETY: a vector that lives; offset -1 means the current position.
@@ -126,8 +64,9 @@ pub(crate) fn write_vector(fd: usize, entry: &Entry, vector: &Vector) -> Outcome
             NOWAIT
         )
     };
+    let mut wait = Wait::new(Way::Out);
     let count = vector.pieces().len();
-    let first = until_ready(fd, entry, Way::Out, |_| put(vector.address(), count));
+    let first = repeat(fd, entry, &mut wait, |_, _| put(vector.address(), count));
     match first.value() {
         Some(NOT_SUPPORTED) => when_ready(fd, entry, Way::Out),
         Some(sent) if sent >= 0 => {
@@ -135,7 +74,7 @@ pub(crate) fn write_vector(fd: usize, entry: &Entry, vector: &Vector) -> Outcome
                 let piece = IoVec { base, len };
                 put((&raw const piece).expose_provenance(), 1)
             };
-            send_rest(fd, entry, vector, sent as usize, rest)
+            send_rest(fd, entry, wait, vector, sent as usize, rest)
         }
         _ => first,
     }
@@ -150,8 +89,9 @@ pub(crate) fn send_message(
     flags: usize,
 ) -> Outcome {
     let at = core::ptr::from_ref(message).expose_provenance();
-    // SAFETY: a message that lives.
-    let first = until_ready(fd, entry, Way::Out, |_| unsafe {
+    let mut wait = Wait::new(Way::Out);
+    // SAFETY: the program's own message.
+    let first = repeat(fd, entry, &mut wait, |_, _| unsafe {
         sys!(nr::__NR_sendmsg, fd, at, flags | DONTWAIT)
     });
     let Some(sent) = first.value().filter(|&sent| sent >= 0) else {
@@ -163,7 +103,7 @@ pub(crate) fn send_message(
     let flags = flags | DONTWAIT | silent_after(sent as usize);
     // SAFETY: the program's own buffers.
     let rest = |base: usize, len: usize| unsafe { sys!(nr::__NR_sendto, fd, base, len, flags) };
-    send_rest(fd, entry, vector, sent as usize, rest)
+    send_rest(fd, entry, wait, vector, sent as usize, rest)
 }
 
 /// After `done` bytes of a vector went out at once: the rest, one piece at a time, unless the
@@ -171,6 +111,7 @@ pub(crate) fn send_message(
 fn send_rest(
     fd: usize,
     entry: &Entry,
+    mut wait: Wait,
     vector: &Vector,
     mut done: usize,
     mut put: impl FnMut(usize, usize) -> isize,
@@ -180,6 +121,7 @@ fn send_rest(
     if done >= all || is_nonblocking(fd) {
         return Outcome::of(done as isize);
     }
+    wait.moved_part();
     let mut position = 0;
     for piece in vector.pieces() {
         let skip = done.saturating_sub(position).min(piece.len);
@@ -189,7 +131,7 @@ fn send_rest(
         if len == 0 {
             continue;
         }
-        let sent = send_all(fd, entry, len, |sent| {
+        let sent = send_all(fd, entry, &mut wait, len, |sent| {
             put(base.wrapping_add(sent), len - sent)
         });
         match sent.value() {
@@ -203,61 +145,206 @@ fn send_rest(
     Outcome::of(done as isize)
 }
 
-/// `recvmsg(2)`, `recvmmsg(2)`.
+/// `recvmsg(2)`.
 pub extern "C" fn recvmsg(frame: &Frame) -> Outcome {
-    let many = frame.rax == u64::from(nr::__NR_recvmmsg);
-    let position = if many { 3 } else { 2 };
-    let (fd, flags) = (frame.arg(0), frame.arg(position));
-    let Some((entry, _)) = look_up(fd) else {
-        return Outcome::PASS;
-    };
-    if flags & (DONTWAIT | ERRQUEUE) != 0 {
-        return Outcome::PASS;
-    }
-    if flags & WAITALL != 0 || many && frame.arg(4) != 0 {
-        return helped::on_helper(frame);
-    }
-    let mut args = frame.args();
-    args[position] |= DONTWAIT;
-    // SAFETY: the program's own call.
-    let outcome = until_ready(fd, entry, Way::In, |_| unsafe {
-        raddle_sys::syscall6(frame.rax as u32, args)
-    });
-    helped::by_kept(frame, outcome)
-}
-
-/// `sendmsg(2)`, `sendmmsg(2)`.
-pub extern "C" fn sendmsg(frame: &Frame) -> Outcome {
-    let many = frame.rax == u64::from(nr::__NR_sendmmsg);
-    let position = if many { 3 } else { 2 };
-    let (fd, flags) = (frame.arg(0), frame.arg(position));
+    let [fd, message, flags, ..] = frame.args();
     let Some((entry, kind)) = look_up(fd) else {
         return Outcome::PASS;
     };
-    if flags & DONTWAIT != 0 || frame.arg(1) == 0 {
+    if never_waits(kind, flags) {
         return Outcome::PASS;
     }
-    if !many && kind == Kind::Stream {
-        let outcome = send_one(frame, entry, flags).unwrap_or(Outcome::PASS);
-        return helped::by_kept(frame, outcome);
+    if flags & WAITALL != 0 && kind == Kind::Stream {
+        return helped::on_helper(frame);
     }
-    let mut args = frame.args();
-    args[position] |= DONTWAIT;
-    // SAFETY: the program's own call.
-    let outcome = until_ready(fd, entry, Way::Out, |_| unsafe {
-        raddle_sys::syscall6(frame.rax as u32, args)
+    if kind == Kind::Device {
+        return helped::finish(frame, perhaps_on_helper(fd, Way::In));
+    }
+    if flags & ERRQUEUE != 0 {
+        // SAFETY: the program's own call.
+        let got = unsafe { sys!(nr::__NR_recvmsg, fd, message, flags | DONTWAIT) };
+        return helped::finish(frame, or_kernel(got));
+    }
+    let mut is_for_kernel = false;
+    let outcome = until_ready(fd, entry, Way::In, |_| {
+        // SAFETY: the program's own call.
+        let got = unsafe { sys!(nr::__NR_recvmsg, fd, message, flags | DONTWAIT) };
+        is_for_kernel = got == EAGAIN && kind == Kind::Stream && has_no_room(message);
+        if is_for_kernel { 0 } else { got }
     });
-    helped::by_kept(frame, outcome)
+    if is_for_kernel && !is_nonblocking(fd) {
+        return helped::on_helper(frame);
+    }
+    match is_for_kernel {
+        true => Outcome::PASS,
+        false => helped::finish(frame, outcome),
+    }
 }
 
-/// `None` if a part of the message isn't there: the kernel finds the right errno.
-fn send_one(frame: &Frame, entry: &Entry, flags: usize) -> Option<Outcome> {
-    let mut message = frame.user::<Message>(1).read().ok()?;
+/// True if a message's vector has no bytes, or isn't there: then the kernel alone knows how long to
+/// wait.
+#[cold]
+fn has_no_room(message: usize) -> bool {
+    let message = User::<Message>::at(message).read();
+    message.map_or(true, |message| {
+        vectors::whole_len(User::at(message.vector), message.count).is_none()
+    })
+}
+
+/// `recvmmsg(2)`: waits for each message.
+///
+/// An error that comes after some messages stays in the socket for the next call, where nothing but
+/// the kernel can put it. So a call for several messages is made whole: by a helper, once there is a
+/// first one. With a time limit of its own it is a helper's from the start, because the kernel
+/// looks at the clock after each message. What has to wait for one message only is tried.
+pub extern "C" fn recvmmsg(frame: &Frame) -> Outcome {
+    const WAITFORONE: usize = 0x10000;
+    let [fd, messages, count, flags, limit, ..] = frame.args();
+    let Some((entry, kind)) = look_up(fd) else {
+        return Outcome::PASS;
+    };
+    if never_waits(kind, flags) || count as u32 == 0 {
+        return Outcome::PASS;
+    }
+    let is_one = count as u32 == 1 || flags & WAITFORONE != 0;
+    let is_for_kernel =
+        limit != 0 || flags & ERRQUEUE != 0 || kind == Kind::Stream || has_no_room(messages);
+    let outcome = if kind == Kind::Device {
+        perhaps_on_helper(fd, Way::In)
+    } else if is_for_kernel && is_nonblocking(fd) {
+        Outcome::PASS
+    } else if is_for_kernel {
+        Outcome::KERNEL
+    } else if is_one {
+        // SAFETY: the program's own call.
+        until_ready(fd, entry, Way::In, |_| unsafe {
+            let flags = flags | DONTWAIT;
+            sys!(nr::__NR_recvmmsg, fd, messages, count, flags, 0usize)
+        })
+    } else {
+        once_readable(fd, entry)
+    };
+    helped::finish(frame, outcome)
+}
+
+/// `sendmsg(2)`.
+pub extern "C" fn sendmsg(frame: &Frame) -> Outcome {
+    let [fd, message, flags, ..] = frame.args();
+    let Some((entry, kind)) = look_up(fd) else {
+        return Outcome::PASS;
+    };
+    if flags & DONTWAIT != 0 || message == 0 {
+        return Outcome::PASS;
+    }
+    if kind == Kind::Device {
+        return helped::finish(frame, perhaps_on_helper(fd, Way::Out));
+    }
+    if kind == Kind::Stream {
+        let outcome = match send_one(fd, entry, User::at(message), flags) {
+            Some((outcome, _)) => outcome,
+            None => Outcome::PASS,
+        };
+        return helped::finish(frame, outcome);
+    }
+    // SAFETY: the program's own call.
+    let outcome = until_ready(fd, entry, Way::Out, |_| unsafe {
+        sys!(nr::__NR_sendmsg, fd, message, flags | DONTWAIT)
+    });
+    helped::finish(frame, outcome)
+}
+
+/// `sendmmsg(2)`: waits until all messages are out, or one can't be.
+pub extern "C" fn sendmmsg(frame: &Frame) -> Outcome {
+    const MOST: usize = 1024;
+    let [fd, _, count, flags, ..] = frame.args();
+    let Some((entry, kind)) = look_up(fd) else {
+        return Outcome::PASS;
+    };
+    let count = (count as u32 as usize).min(MOST);
+    if flags & DONTWAIT != 0 || count == 0 {
+        return Outcome::PASS;
+    }
+    let (done, outcome) = match kind {
+        Kind::Device => (0, perhaps_on_helper(fd, Way::Out)),
+        Kind::Stream => send_parts(frame, entry, count),
+        _ => send_whole(frame, entry, count),
+    };
+    if done > 0 && outcome.is_for_helper() {
+        let mut args = frame.args();
+        (args[1], args[2]) = (args[1].wrapping_add(done * ENTRY), count - done);
+        let rest = helped::call_on_helper(frame, args).value();
+        return Outcome::of((done + rest.map_or(0, |sent| sent.max(0) as usize)) as isize);
+    }
+    helped::finish(frame, part_or(done, outcome))
+}
+
+/// Size of `struct mmsghdr`, and where the length is that the kernel fills.
+const ENTRY: usize = 64;
+const LENGTH: usize = 56;
+
+/// Messages to a socket that takes each whole; how many it has taken, and how that ended.
+fn send_whole(frame: &Frame, entry: &Entry, count: usize) -> (usize, Outcome) {
+    let [fd, messages, _, flags, ..] = frame.args();
+    let mut done = 0;
+    let mut wait = Wait::new(Way::Out);
+    let outcome = repeat(fd, entry, &mut wait, |_, wait| {
+        loop {
+            let (messages, left) = (messages.wrapping_add(done * ENTRY), count - done);
+            // SAFETY: the program's own call, on the messages that are left.
+            let sent = unsafe { sys!(nr::__NR_sendmmsg, fd, messages, left, flags | DONTWAIT) };
+            if is_err(sent) {
+                return sent;
+            }
+            done += sent as usize;
+            if done >= count || sent == 0 {
+                return done as isize;
+            }
+            wait.moved_part();
+        }
+    });
+    (done, outcome)
+}
+
+/// Messages to a stream, which may take a part of one: the last, then.
+fn send_parts(frame: &Frame, entry: &Entry, count: usize) -> (usize, Outcome) {
+    let [fd, messages, _, flags, ..] = frame.args();
+    for done in 0..count {
+        let at = User::<u8>::at(messages).byte_add(done * ENTRY);
+        let Some((outcome, len)) = send_one(fd, entry, at.cast(), flags) else {
+            let outcome = match done {
+                0 => Outcome::PASS,
+                _ => Outcome::of(done as isize),
+            };
+            return (done, outcome);
+        };
+        let Some(sent @ 0..) = outcome.value() else {
+            return (done, outcome);
+        };
+        if let Err(errno) = at.byte_add(LENGTH).cast().write(&(sent as u32)) {
+            return (done, Outcome::of(errno));
+        }
+        if len > sent as usize {
+            return (done + 1, Outcome::of(sent));
+        }
+    }
+    (count, Outcome::of(count as isize))
+}
+
+/// Sends a message of the program's to a stream, and tells how many bytes it has. `None` if a part
+/// of the message isn't there: the kernel finds the right errno.
+fn send_one(
+    fd: usize,
+    entry: &Entry,
+    message: User<Message>,
+    flags: usize,
+) -> Option<(Outcome, usize)> {
+    let mut message = message.read().ok()?;
     if message.count > MOST_PIECES {
         return None;
     }
     let mut vector = Vector::new();
     vector.copy(User::at(message.vector), message.count)?;
     message.vector = vector.address();
-    Some(send_message(frame.arg(0), entry, &message, &vector, flags))
+    let outcome = send_message(fd, entry, &message, &vector, flags);
+    Some((outcome, vector.whole_len().unwrap_or(0)))
 }

@@ -8,11 +8,11 @@
 //! when it ends: what another thread does to them meanwhile changes nothing.
 
 use crate::boundary::{Frame, Outcome};
-use crate::io::count_call;
 use crate::is_multiplexed;
 use crate::signal::{self, Delivered};
 use crate::time::{millisecond_deadline, sleep_until};
 use crate::user::{User, is_reachable, kernel_accepts};
+use crate::waiting::{EINTR, count_call};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use raddle_engine::clock::now_ns;
@@ -24,7 +24,6 @@ use raddle_sched::timers::NEVER;
 use raddle_sys::abi::{PollFd, Timespec};
 use raddle_sys::{err, errno, mem, nr, sys, syscall6};
 
-const EINTR: isize = err(errno::EINTR);
 /// ERR and HUP: always of interest.
 const ALWAYS: u32 = 0x18;
 /// Waits that fit on the stack.
@@ -206,13 +205,19 @@ fn until_answered(mut ask: impl FnMut() -> isize) -> isize {
 
 /// What `poll` says of one descriptor now: 0 if none of `events` is ready.
 pub(crate) fn ask_about(fd: usize, events: i16) -> isize {
+    state_of(fd, events) as isize
+}
+
+/// The events that `poll` tells of one descriptor now.
+pub(crate) fn state_of(fd: usize, events: i16) -> i16 {
     let mut poll = PollFd {
         fd: fd as i32,
         events,
         revents: 0,
     };
     // SAFETY: a live structure.
-    until_answered(|| unsafe { sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) })
+    until_answered(|| unsafe { sys!(nr::__NR_poll, &raw mut poll, 1usize, 0usize) });
+    poll.revents
 }
 
 /// Asks, waits, asks again. `ask` returns the kernel's answer without waiting.

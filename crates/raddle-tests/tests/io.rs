@@ -84,6 +84,55 @@ mod messages {
     }
 }
 
+mod many_messages {
+    raddle_tests::cases! { "many_messages.c":
+        recvmmsg_waits_for_all,
+        each_message_has_the_sockets_limit,
+        the_time_of_recvmmsg_is_looked_at_after_each_message,
+        recvmmsg_for_one_takes_what_is_there,
+        an_error_after_a_message_is_the_next_calls,
+        an_error_before_a_message_is_told,
+        a_handler_ends_recvmmsg_after_a_message,
+        sendmmsg_waits_for_room_for_all,
+        sendmmsg_completes_each_message_of_a_stream,
+        sendmmsg_gives_how_many_went_out_before_a_bad_one,
+        a_datagram_waits_for_room_at_its_receiver,
+        a_datagram_socket_that_is_shut_down_gives_0,
+    }
+}
+
+mod time_limits {
+    raddle_tests::cases! { "time_limits.c":
+        an_accepted_socket_has_its_listeners_limit,
+        a_limit_that_is_set_after_a_connection_came_is_not_the_connections,
+        duplicates_share_a_limit,
+        a_passed_socket_has_its_limit,
+        a_forked_child_has_the_limit,
+        the_limit_outlasts_execve,
+        another_process_changes_a_limit,
+        a_wait_under_way_keeps_its_limit,
+        a_number_has_no_limit_of_the_socket_before,
+        a_negative_limit_is_none_to_wait_for,
+        sends_have_a_limit,
+        files_and_pipes_are_sent_within_a_limit,
+        connections_have_a_limit,
+        a_connection_by_name_has_a_limit,
+        what_came_before_the_end_of_the_limit_is_given,
+        no_handler_restarts_a_call_with_a_limit,
+    }
+}
+
+mod interrupted_parts {
+    raddle_tests::cases! { "interrupted_parts.c":
+        a_handler_ends_a_write_after_a_part,
+        a_handler_ends_a_receive_of_all_after_a_part,
+        a_reset_after_a_received_part_is_the_next_calls,
+        a_reset_after_a_sent_part_is_the_next_calls,
+        urgent_data_ends_a_receive_of_all,
+        passed_descriptors_end_a_receive_of_all,
+    }
+}
+
 mod readiness {
     raddle_tests::cases! { "readiness.c":
         poll_times_out,

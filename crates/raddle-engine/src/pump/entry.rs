@@ -30,7 +30,7 @@ pub enum Kind {
     Stream = 2,
     Datagram = 3,
     Pipe = 4,
-    /// Anything else that epoll accepts.
+    /// Watches of files: they wait exactly when poll says that they aren't ready.
     Pollable = 5,
     /// A folder of threads, and the name of a thread: files to the kernel.
     TaskFolder = 6,
@@ -39,7 +39,27 @@ pub enum Kind {
     Disk = 8,
     /// A read by a process in its background stops it.
     Terminal = 9,
+    /// Counters, timers and other sources of fixed records: a short read is refused, not waited
+    /// for.
+    Counter = 10,
+    /// Anything else that epoll accepts, and sockets with a low-water mark. A call may be refused
+    /// or answered though poll says that it isn't ready.
+    Device = 11,
 }
+
+/// Why a descriptor can't be waited for with epoll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotPollable {
+    /// Its file has no events: it is always as ready as it is now.
+    NoEvents,
+    /// The kernel refuses it, for want of memory, say.
+    Refused,
+}
+
+/// A mark: the descriptor was seen listening.
+const LISTENS: u32 = 1;
+/// A mark: an event has told of an end, a hang-up or an error.
+const ENDED: u32 = 2;
 
 /// One descriptor's row.
 pub struct Entry {
@@ -66,8 +86,11 @@ pub struct Entry {
     pub pace: [AtomicU32; 2],
     /// How often `fsync` and its like didn't wait of late: a hint of the same kind.
     pub syncs: AtomicU32,
-    /// `SO_RCVTIMEO` and `SO_SNDTIMEO` in milliseconds, rounded up; 0 for none.
-    pub timeouts_ms: [AtomicU32; 2],
+    /// Notes that the socket has no time limit for reads, and for writes: see
+    /// [`limits`](super::limits).
+    pub(super) unlimited: [AtomicU32; 2],
+    /// [`LISTENS`] and [`ENDED`].
+    marks: AtomicU32,
 }
 
 impl Entry {
@@ -90,6 +113,8 @@ impl Entry {
             7 => Kind::ThreadName,
             8 => Kind::Disk,
             9 => Kind::Terminal,
+            10 => Kind::Counter,
+            11 => Kind::Device,
             _ => Kind::Unknown,
         }
     }
@@ -118,7 +143,29 @@ impl Entry {
         mark != 0 && self.drained.load(Ordering::Relaxed) == mark
     }
 
-    /// A call succeeded: the next wait is a new one.
+    /// True if an event has told of an end, a hang-up or an error: a call that doesn't block may
+    /// say EAGAIN then where one that blocks ends.
+    #[inline(always)]
+    pub fn has_ended(&self) -> bool {
+        self.marks.load(Ordering::Relaxed) & ENDED != 0
+    }
+
+    /// True if a short read empties it: a TCP socket of which no event has told more than data.
+    pub fn is_plain_tcp(&self) -> bool {
+        self.drains.load(Ordering::Relaxed) != 0
+    }
+
+    /// True if the descriptor was seen listening. If it has stopped since, it is ready for ever.
+    pub fn is_listening(&self) -> bool {
+        self.marks.load(Ordering::Relaxed) & LISTENS != 0
+    }
+
+    /// Notes that the descriptor listens.
+    pub fn set_listening(&self) {
+        self.marks.fetch_or(LISTENS, Ordering::Relaxed);
+    }
+
+    /// A call succeeded, or its wait is over: the next wait is a new one.
     #[inline(always)]
     pub fn progress(&self) {
         if self.swept.load(Ordering::Relaxed) != 0 {
@@ -131,6 +178,9 @@ impl Entry {
         let mut list = self.list.lock();
         if ready & (PRI | RDHUP | ERR | HUP) != 0 {
             self.drains.store(0, Ordering::Relaxed);
+            if ready & (RDHUP | ERR | HUP) != 0 {
+                self.marks.fetch_or(ENDED, Ordering::Relaxed);
+            }
         }
         self.sequence.fetch_add(1, Ordering::Release);
         list.wake(usize::MAX, woken, |_, wanted| wanted & ready != 0);
@@ -160,15 +210,16 @@ impl Entry {
     /// The number means another file from now on, or none.
     #[cold]
     pub(super) fn forget(&self) {
-        let timeouts = &self.timeouts_ms;
-        let known = [&self.epoch, &self.kind, &timeouts[0], &timeouts[1]];
+        let unlimited = &self.unlimited;
+        let known = [&self.epoch, &self.kind, &unlimited[0], &unlimited[1]];
         if known.iter().all(|at| at.load(Ordering::Relaxed) == 0) {
             return; // don't touch the memory of rows that were never used
         }
         self.epoch.store(0, Ordering::Relaxed);
         self.swept.store(0, Ordering::Relaxed);
         self.set_kind(Kind::Unknown, false);
-        timeouts[0].store(0, Ordering::Relaxed);
-        timeouts[1].store(0, Ordering::Relaxed);
+        unlimited[0].store(0, Ordering::Relaxed);
+        unlimited[1].store(0, Ordering::Relaxed);
+        self.marks.store(0, Ordering::Relaxed);
     }
 }

@@ -10,8 +10,9 @@
 //! 2. If the next one finds the same number, it registers the descriptor again. The kernel then
 //!    reports the present state as an event, which wakes whom it concerns. If the descriptor turns
 //!    out to be unknown, it is another file than before: its kind is forgotten, and all waiters try
-//!    again.
-//! 3. The row is then left alone until a call on it succeeds.
+//!    again. A time limit that another process has set is found here, too
+//!    ([`limits`](super::limits)).
+//! 3. The row is then left alone until a call on it succeeds, or its wait ends.
 //!
 //! A row that the program closed by a call that we see says *not registered*; who still waits there
 //! waits on, as in Linux.
@@ -112,6 +113,9 @@ impl Pump {
             entry.swept.store(1, Ordering::Relaxed);
             if self.control(CHANGE, fd as u32) == err(errno::ENOENT) {
                 entry.renew();
+                list.wake(usize::MAX, woken, |_, _| true);
+            } else if self.finds_limit(entry, fd) {
+                entry.sequence.fetch_add(1, Ordering::Release);
                 list.wake(usize::MAX, woken, |_, _| true);
             }
         }

@@ -1,0 +1,115 @@
+//! Vectors of `readv(2)` and its family, as the program passes them.
+
+use crate::user::User;
+use core::mem::MaybeUninit;
+use raddle_sys::abi::IoVec;
+use raddle_sys::mem;
+
+/// Pieces that the kernel takes at once (`UIO_MAXIOV`).
+pub(crate) const MOST_PIECES: usize = 1024;
+
+/// True if the vector has bytes, as far as its first piece that isn't empty tells. Where it has
+/// none, or can't be, the kernel answers at once.
+#[inline(always)]
+pub fn begins_well(vector: User<IoVec>, count: usize) -> bool {
+    let len = |index| {
+        let piece = vector.index(index).read();
+        piece.map_or(usize::MAX, |piece: IoVec| piece.len)
+    };
+    count <= MOST_PIECES && starts_with_bytes((0..count).map(len))
+}
+
+#[inline(always)]
+fn starts_with_bytes(mut lens: impl Iterator<Item = usize>) -> bool {
+    let first = lens.find(|&len| len != 0);
+    first.is_some_and(|len| len as isize > 0)
+}
+
+/// How many bytes the vector has; `None` if it has none or the kernel refuses it.
+pub fn whole_len(vector: User<IoVec>, count: usize) -> Option<usize> {
+    if count > MOST_PIECES {
+        return None;
+    }
+    sum_of((0..count).map(|index| vector.index(index).read().ok()))
+}
+
+fn sum_of(mut pieces: impl Iterator<Item = Option<IoVec>>) -> Option<usize> {
+    let add = |sum: usize, piece: Option<IoVec>| {
+        let len = piece?.len;
+        sum.checked_add(len).filter(|_| len as isize >= 0)
+    };
+    let sum = pieces.try_fold(0, add);
+    sum.filter(|&sum| sum as isize > 0)
+}
+
+/// A vector as it was when the call began: the kernel and the rest of a transfer go by the copy.
+pub(crate) struct Vector {
+    few: [MaybeUninit<IoVec>; FEW],
+    /// Mapped, if there are more.
+    many: *mut IoVec,
+    count: usize,
+}
+
+/// Pieces that fit on the stack.
+const FEW: usize = 64;
+
+impl Vector {
+    /// No pieces yet. They are copied to where it stays: it is too large to be moved.
+    #[inline(always)]
+    pub(crate) const fn new() -> Self {
+        Self {
+            few: [const { MaybeUninit::uninit() }; FEW],
+            many: core::ptr::null_mut(),
+            count: 0,
+        }
+    }
+
+    /// Copies so many pieces, once. `None` if one of them isn't there, or there is no memory.
+    #[inline(always)]
+    pub(crate) fn copy(&mut self, from: User<IoVec>, count: usize) -> Option<()> {
+        if count > FEW {
+            self.many = mem::map(count * size_of::<IoVec>()).ok()?.cast();
+        }
+        self.count = count;
+        let to = match self.many.is_null() {
+            true => self.few.as_mut_ptr().cast(),
+            false => self.many,
+        };
+        // SAFETY: room for so many pieces, and any bytes are one.
+        let to = unsafe { core::slice::from_raw_parts_mut(to, count) };
+        from.read_all(to).ok()
+    }
+
+    pub(crate) fn pieces(&self) -> &[IoVec] {
+        let at = match self.many.is_null() {
+            true => self.few.as_ptr().cast(),
+            false => self.many.cast_const(),
+        };
+        // SAFETY: so many were copied there; callers go on only if all were.
+        unsafe { core::slice::from_raw_parts(at, self.count) }
+    }
+
+    /// True if it has bytes, as far as its first piece that isn't empty tells.
+    #[inline(always)]
+    pub(crate) fn begins_well(&self) -> bool {
+        starts_with_bytes(self.pieces().iter().map(|piece| piece.len))
+    }
+
+    /// How many bytes it has; `None` if it has none or the kernel refuses it.
+    pub(crate) fn whole_len(&self) -> Option<usize> {
+        sum_of(self.pieces().iter().copied().map(Some))
+    }
+
+    pub(crate) fn address(&self) -> usize {
+        self.pieces().as_ptr().expose_provenance()
+    }
+}
+
+impl Drop for Vector {
+    fn drop(&mut self) {
+        if !self.many.is_null() {
+            // SAFETY: mapped by `copy`, and the kernel has read it.
+            unsafe { mem::unmap(self.many.cast(), self.count * size_of::<IoVec>()) };
+        }
+    }
+}

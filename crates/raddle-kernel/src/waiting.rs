@@ -1,0 +1,323 @@
+//! The wait inside a call on a descriptor: try without blocking, wait in the pump, try again.
+//!
+//! Nouns: a *try* is the call in a form that doesn't block, and says EAGAIN where the call would
+//! wait; a *wait* is all that one call waits, in one or many parks.
+//!
+//! 1. A try that gives anything but EAGAIN ends the call.
+//! 2. Before the first park the mode is asked: a call on a descriptor in non-blocking mode ends.
+//! 3. The wait gets its deadline from the socket's time limit ([`raddle_engine::pump`]), once.
+//! 4. The thread parks until an event, the deadline or a signal, and tries again.
+//!
+//! There are calls for which a try says EAGAIN and which would yet not wait, or wait for something
+//! that the pump doesn't know. The kernel makes these, on a helper thread
+//! ([`Outcome::KERNEL`]): it alone knows.
+//!
+//! A handler with SA_RESTART doesn't restart a call that has moved a part of its data, nor one on a
+//! socket with a time limit: the kernel's calls end then, too.
+
+use crate::boundary::Outcome;
+use crate::descriptors::{TerminalRead, is_nonblocking, is_unix, terminal_read};
+use crate::poll::ask_about;
+use crate::signal::{self, Delivered};
+use core::sync::atomic::Ordering;
+use raddle_context::timestamp;
+use raddle_engine::chaos::{self, Point};
+use raddle_engine::clock::now_ns;
+use raddle_engine::pump::{Entry, IN, Kind, Limit, OUT, RDHUP};
+use raddle_engine::thread::WaitKind;
+use raddle_engine::{Carrier, ENGINE, switch};
+use raddle_sched::Wake;
+use raddle_sched::timers::NEVER;
+use raddle_sys::{err, errno};
+
+pub(crate) const EAGAIN: isize = err(errno::EAGAIN);
+pub(crate) const EINTR: isize = err(errno::EINTR);
+const EBADF: isize = err(errno::EBADF);
+
+/// Emulated calls in a row after which a thread lets others run.
+const CALLS_BEFORE_YIELD: u32 = 64;
+
+/// Which way the data goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    In,
+    Out,
+}
+
+impl Way {
+    const fn events(self) -> u32 {
+        match self {
+            Way::In => IN | RDHUP,
+            Way::Out => OUT,
+        }
+    }
+
+    /// What `poll(2)` is asked about.
+    const fn polled(self) -> i16 {
+        match self {
+            Way::In => IN as i16,
+            Way::Out => OUT as i16,
+        }
+    }
+
+    pub(crate) const fn kind(self) -> WaitKind {
+        match self {
+            Way::In => WaitKind::Read,
+            Way::Out => WaitKind::Write,
+        }
+    }
+}
+
+/// A program whose calls never block must not keep the carrier for ever.
+#[inline(always)]
+pub fn count_call() {
+    let carrier = Carrier::current();
+    let calls = carrier.calls.get() + 1;
+    carrier.calls.set(calls);
+    if calls >= CALLS_BEFORE_YIELD {
+        take_turns(carrier);
+    }
+}
+
+#[cold]
+fn take_turns(carrier: &Carrier) {
+    carrier.calls.set(0);
+    if carrier.attention.load(Ordering::Relaxed) != 0 {
+        signal::route(); // what the call raised is for who made it
+    }
+    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+        return; // its CPU is the kernel's to share
+    }
+    switch::look_around(carrier);
+    switch::yield_now();
+}
+
+/// What to do after a fruitless try.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    Again,
+    /// Give this result.
+    Done(isize),
+    /// Let the kernel block, or say why it doesn't.
+    Kernel,
+}
+
+/// The wait of one call.
+pub(crate) struct Wait {
+    way: Way,
+    /// Until when; 0 before the first park, [`NEVER`] for ever.
+    deadline_ns: u64,
+    /// The time stamp at the first park, if the wait has no deadline.
+    began: u64,
+    /// A part of the data has been moved.
+    has_part: bool,
+    /// And since the last park.
+    has_moved: bool,
+}
+
+impl Wait {
+    #[inline(always)]
+    pub(crate) const fn new(way: Way) -> Self {
+        Self {
+            way,
+            deadline_ns: 0,
+            began: 0,
+            has_part: false,
+            has_moved: false,
+        }
+    }
+
+    /// True once the call has parked, or was about to: its descriptor is in blocking mode.
+    #[inline(always)]
+    pub(crate) const fn has_begun(&self) -> bool {
+        self.deadline_ns != 0
+    }
+
+    /// True once a part of the call's data has been moved.
+    pub(crate) const fn has_part(&self) -> bool {
+        self.has_part
+    }
+
+    /// True if a part has been moved since the last park.
+    pub(crate) const fn has_moved(&self) -> bool {
+        self.has_moved
+    }
+
+    /// A part of the call's data has been moved.
+    #[inline(always)]
+    pub(crate) const fn moved_part(&mut self) {
+        self.has_part = true;
+        self.has_moved = true;
+    }
+
+    /// Waits until `fd` may be ready; `sequence` was read before the try.
+    #[inline(never)]
+    pub(crate) fn until_event(&mut self, fd: usize, entry: &Entry, sequence: u32) -> Next {
+        let pump = &ENGINE.pump;
+        let way = self.way as usize;
+        if self.deadline_ns == 0 {
+            if is_nonblocking(fd) {
+                return Next::Done(EAGAIN);
+            }
+            self.deadline_ns = NEVER;
+            if !pump.is_unlimited(entry, way) && !self.set_deadline(fd, entry, 0) {
+                return Next::Kernel;
+            }
+            self.began = timestamp();
+        } else if self.deadline_ns == NEVER {
+            if pump.has_found_limit(entry, way)
+                && !self.set_deadline(fd, entry, pump.elapsed_ns(self.began))
+            {
+                return Next::Kernel;
+            }
+        } else if self.has_moved && is_unix(fd) && !self.set_deadline(fd, entry, 0) {
+            return Next::Kernel; // each piece that a Unix socket takes has the whole limit
+        }
+        self.has_moved = false;
+        if entry.kind() == Kind::Datagram && self.is_for_kernel(fd, entry) {
+            return Next::Kernel;
+        }
+        self.park(fd, entry, sequence)
+    }
+
+    /// Sets the deadline by the socket's limit, of which `elapsed_ns` are over. False if the kernel
+    /// must say whether the call waits.
+    #[cold]
+    fn set_deadline(&mut self, fd: usize, entry: &Entry, elapsed_ns: u64) -> bool {
+        self.deadline_ns = match ENGINE.pump.ask_limit(entry, fd, self.way as usize) {
+            Limit::None => NEVER,
+            Limit::Lasts(limit_ns) => now_ns()
+                .saturating_add(limit_ns)
+                .saturating_sub(elapsed_ns)
+                .min(NEVER - 1),
+            Limit::Unclear => return false,
+        };
+        true
+    }
+
+    /// True if a datagram socket is ready though the try said EAGAIN. A try that reads does so on a
+    /// socket that was shut down, where the call gives 0. A try that writes does so when the
+    /// receiver's queue is full, of which the sender's readiness doesn't tell if it isn't connected.
+    fn is_for_kernel(&self, fd: usize, entry: &Entry) -> bool {
+        (self.way == Way::Out || entry.has_ended()) && ask_about(fd, self.way.polled()) != 0
+    }
+
+    #[inline(always)]
+    fn park(&mut self, fd: usize, entry: &Entry, sequence: u32) -> Next {
+        let thread = Carrier::current().thread();
+        let is_limited = self.deadline_ns != NEVER;
+        let shown_ns = if is_limited { self.deadline_ns } else { 0 };
+        thread.waits_for(self.way.kind(), fd, shown_ns);
+        let events = self.way.events();
+        let woken = ENGINE
+            .pump
+            .wait_one(fd as u32, events, sequence, self.deadline_ns);
+        match woken {
+            Ok(Wake::Woken | Wake::Retry) if thread.has_kept() => Next::Done(EBADF),
+            Ok(Wake::Woken | Wake::Retry) => Next::Again,
+            Ok(Wake::TimedOut) => {
+                entry.progress();
+                Next::Done(EAGAIN)
+            }
+            Ok(Wake::Signalled) => {
+                entry.progress();
+                match signal::deliver() {
+                    Delivered::Nothing => Next::Again,
+                    Delivered::Restarting if !is_limited && !self.has_part => Next::Again,
+                    Delivered::Restarting | Delivered::Interrupting => Next::Done(EINTR),
+                }
+            }
+            Err(_) => Next::Kernel,
+        }
+    }
+}
+
+/// Chaos: no try is made on what is ready; the wait is told the present state. In a terminal's
+/// background the try itself does something: it stops the process.
+#[cold]
+fn skips_try(fd: usize, entry: &Entry, way: Way) -> bool {
+    ENGINE.pump.rearm(fd as u32);
+    let is_told = entry.kind() != Kind::Terminal && ask_about(fd, way.polled()) != 0;
+    is_told && !is_nonblocking(fd)
+}
+
+/// Repeats `attempt` until it gives anything but EAGAIN, waiting in between.
+#[inline(always)]
+pub(crate) fn until_ready(
+    fd: usize,
+    entry: &Entry,
+    way: Way,
+    mut attempt: impl FnMut(u32) -> isize,
+) -> Outcome {
+    let mut wait = Wait::new(way);
+    repeat(fd, entry, &mut wait, |sequence, _| attempt(sequence))
+}
+
+/// As [`until_ready`], for calls that go on after a part of their data, or that look at the wait.
+#[inline(always)]
+pub(crate) fn repeat(
+    fd: usize,
+    entry: &Entry,
+    wait: &mut Wait,
+    mut attempt: impl FnMut(u32, &mut Wait) -> isize,
+) -> Outcome {
+    loop {
+        let sequence = entry.sequence();
+        let result = if chaos::strikes(Point::Try) && skips_try(fd, entry, wait.way) {
+            EAGAIN
+        } else {
+            attempt(sequence, wait)
+        };
+        if result != EAGAIN {
+            count_call();
+            entry.progress();
+            return Outcome::of(result);
+        }
+        match wait.until_event(fd, entry, sequence) {
+            Next::Again => {}
+            Next::Done(result) => return Outcome::of(result),
+            Next::Kernel => return Outcome::KERNEL,
+        }
+    }
+}
+
+/// Polls, then lets the kernel do the call: for what has no non-blocking form, and waits exactly
+/// when poll says that it isn't ready.
+pub(crate) fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
+    const READY: isize = 1;
+    const BY_HELPER: isize = 2;
+    let is_terminal = way == Way::In && entry.kind() == Kind::Terminal;
+    let ready = until_ready(fd, entry, way, |_| match ask_about(fd, way.polled()) {
+        0 if is_nonblocking(fd) => READY,
+        0 if is_terminal => match terminal_read(fd) {
+            TerminalRead::Waits => EAGAIN,
+            TerminalRead::WaitsBySettings => BY_HELPER,
+            TerminalRead::AtOnce => READY,
+        },
+        0 => EAGAIN,
+        _ => READY,
+    });
+    match ready.value() {
+        Some(READY) => Outcome::PASS,
+        Some(BY_HELPER) => Outcome::KERNEL,
+        _ => ready,
+    }
+}
+
+/// A call that poll doesn't tell all about: made as it is if that says ready, else by a helper.
+pub(crate) fn perhaps_on_helper(fd: usize, way: Way) -> Outcome {
+    if ask_about(fd, way.polled()) != 0 || is_nonblocking(fd) {
+        Outcome::PASS
+    } else {
+        Outcome::KERNEL
+    }
+}
+
+/// A call that ended after a part: the part counts.
+pub(crate) fn part_or(done: usize, outcome: Outcome) -> Outcome {
+    if done > 0 {
+        Outcome::of(done as isize)
+    } else {
+        outcome
+    }
+}
