@@ -14,8 +14,10 @@
 //! absolute: who has done it once may do it twice, and is no other.
 
 use crate::boundary::{Frame, Outcome};
+use crate::signal::fatal;
 use crate::{ids, user};
 use core::sync::atomic::{AtomicUsize, Ordering};
+use raddle_engine::roster::Differs;
 use raddle_engine::{Carrier, ENGINE, switch};
 use raddle_sched::SpinLock;
 use raddle_sys::{err, errno, is_err, nr, sys};
@@ -69,7 +71,9 @@ pub extern "C" fn identity(frame: &Frame) -> Outcome {
         return Outcome::of(result);
     }
     // SAFETY: the program's own call; a list of groups is the same for all.
-    let result = unsafe { ENGINE.roster.everywhere(frame.rax as u32, frame.args()) };
+    let Ok(result) = (unsafe { ENGINE.roster.everywhere(frame.rax as u32, frame.args()) }) else {
+        fatal::abort();
+    };
     if !is_err(result) {
         *LAST.lock() = (!by_address).then_some((call.0, call.1, result));
     }
@@ -213,7 +217,10 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
         // SAFETY: the program's own call, which asks about or changes nothing but a value.
         SET_PDEATHSIG | GET_PDEATHSIG => Outcome::of(unsafe { ENGINE.roster.on_first(nr, args) }),
         // SAFETY: as above.
-        SET_TIMERSLACK => Outcome::of(unsafe { ENGINE.roster.everywhere(nr, args) }),
+        SET_TIMERSLACK => match unsafe { ENGINE.roster.everywhere(nr, args) } {
+            Ok(result) => Outcome::of(result),
+            Err(Differs) => fatal::abort(),
+        },
         option if changes_thread(option, frame.arg(1)) => alone(frame),
         _ => Outcome::PASS,
     }

@@ -40,12 +40,16 @@ pub fn absolute_deadline(address: usize, realtime: bool) -> Result<u64, isize> {
     if address == 0 {
         return Ok(NEVER);
     }
-    let at = timespec(address)?;
+    Ok(deadline_at(timespec(address)?, realtime))
+}
+
+/// The deadline of a time on CLOCK_REALTIME or CLOCK_MONOTONIC.
+pub fn deadline_at(at_ns: u64, realtime: bool) -> u64 {
     if !realtime {
-        return Ok(at.min(NEVER - 1));
+        return at_ns.min(NEVER - 1);
     }
-    let left = at.saturating_sub(read_ns(REALTIME));
-    Ok(now_ns().saturating_add(left).min(NEVER - 1))
+    let left = at_ns.saturating_sub(read_ns(REALTIME));
+    now_ns().saturating_add(left).min(NEVER - 1)
 }
 
 /// The deadline of a timeout in milliseconds; negative is for ever.

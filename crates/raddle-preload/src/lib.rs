@@ -16,6 +16,7 @@ mod policy;
 mod seats;
 mod start;
 mod symbols;
+mod symbols_semaphores;
 mod symbols_threads;
 mod watchers;
 mod workers;

@@ -4,7 +4,7 @@ use super::delivery::deliverable;
 use super::routing::{self, process_pending};
 use super::stops::{self, JOB_CONTROL};
 use super::{LIBC_INTERNAL, SI_TKILL, SIGNALS, UNBLOCKABLE};
-use super::{actions, bit, deliver, is_virtual, kept};
+use super::{actions, bit, deliver, fatal, is_virtual, kept};
 use crate::boundary::{Frame, Outcome};
 use crate::ids;
 use crate::time::relative_deadline;
@@ -170,6 +170,7 @@ pub extern "C" fn kill(frame: &Frame) -> Outcome {
         return ids::of_process(frame);
     }
     routing::to_process(&from_ourselves(signal, SI_USER));
+    fatal::after_sending(signal);
     Outcome::of(0)
 }
 
@@ -185,6 +186,7 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
     };
     info.signo = signal as i32;
     routing::to_process(&info);
+    fatal::after_sending(signal);
     Outcome::of(0)
 }
 
@@ -245,7 +247,7 @@ fn send(tid: u32, signal: u32) -> Outcome {
 }
 
 /// What the kernel says of a signal that the process sent itself.
-fn from_ourselves(signal: u32, code: i32) -> SigInfo {
+pub(crate) fn from_ourselves(signal: u32, code: i32) -> SigInfo {
     // SAFETY: a plain query.
     let uid = unsafe { sys!(nr::__NR_getuid) } as u32;
     SigInfo {
@@ -262,11 +264,25 @@ fn queue(thread: &Thread, info: &SigInfo) -> Outcome {
     if signal > SIGNALS {
         return Outcome::of(err(errno::EINVAL));
     }
-    if signal != 0 {
-        routing::to_thread(thread, &stops::sent(info));
-        kept::wait_for_first(bit(signal));
+    if signal == 0 {
+        return Outcome::of(0);
     }
+    if UNBLOCKABLE & bit(signal) != 0 {
+        return Outcome::of(to_kernel(signal));
+    }
+    routing::to_thread(thread, &stops::sent(info));
+    kept::wait_for_first(bit(signal));
+    fatal::after_sending(signal);
     Outcome::of(0)
+}
+
+/// SIGKILL or SIGSTOP for a thread of this process: whichever it is for, all end or stop. The
+/// calling kernel thread gets it, which goes on for no instruction then.
+fn to_kernel(signal: u32) -> isize {
+    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
+    // SAFETY: signals this very kernel thread.
+    unsafe { sys!(nr::__NR_tgkill, pid, own, signal) }
 }
 
 /// `rt_sigsuspend(2)`.

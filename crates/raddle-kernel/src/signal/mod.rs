@@ -19,6 +19,7 @@ pub mod actions;
 pub mod calls;
 pub mod delivery;
 pub mod entry;
+pub mod fatal;
 pub mod kept;
 pub mod preemption;
 pub mod routing;
