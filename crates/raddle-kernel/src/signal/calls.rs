@@ -4,7 +4,7 @@ use super::delivery::deliverable;
 use super::routing::{self, process_pending};
 use super::stops::{self, JOB_CONTROL};
 use super::{LIBC_INTERNAL, SI_TKILL, SIGNALS, UNBLOCKABLE};
-use super::{actions, bit, deliver, fatal, is_virtual, kept};
+use super::{actions, bit, deliver, fatal, groups, is_virtual, kept};
 use crate::boundary::{Frame, Outcome};
 use crate::ids;
 use crate::time::relative_deadline;
@@ -167,7 +167,10 @@ pub extern "C" fn kill(frame: &Frame) -> Outcome {
         if is_virtual() && frame.rdi as u32 == ENGINE.pid.load(Ordering::Relaxed) {
             stops::before_kill(signal);
         }
-        return ids::of_process(frame);
+        return match groups::send(frame, frame.rdi as i32, signal) {
+            outcome if outcome.is_pass() => ids::of_process(frame),
+            outcome => outcome,
+        };
     }
     routing::to_process(&from_ourselves(signal, SI_USER));
     fatal::after_sending(signal);
@@ -193,13 +196,18 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
 /// True if `id` is this process and the signal is one that is routed in user space: what stops and
 /// continues processes is the kernel's, and so is what a descriptor reads.
 fn is_for_us(id: u32, signal: u32) -> bool {
+    is_routed_here(signal)
+        && (id == ENGINE.pid.load(Ordering::Relaxed) || id >= TID_BASE && ENGINE.find(id).is_some())
+}
+
+/// True if a signal that the process sends itself is routed in user space.
+pub(crate) fn is_routed_here(signal: u32) -> bool {
     let routed = !(UNBLOCKABLE | LIBC_INTERNAL | JOB_CONTROL);
     is_virtual()
         && ENGINE.is_started()
         && (1..=SIGNALS).contains(&signal)
         && routed & bit(signal) != 0
         && !kept::is_read(signal)
-        && (id == ENGINE.pid.load(Ordering::Relaxed) || id >= TID_BASE && ENGINE.find(id).is_some())
 }
 
 /// `tgkill(2)`.
@@ -259,7 +267,7 @@ pub(crate) fn from_ourselves(signal: u32, code: i32) -> SigInfo {
     }
 }
 
-fn queue(thread: &Thread, info: &SigInfo) -> Outcome {
+pub(crate) fn queue(thread: &Thread, info: &SigInfo) -> Outcome {
     let signal = info.signo as u32;
     if signal > SIGNALS {
         return Outcome::of(err(errno::EINVAL));

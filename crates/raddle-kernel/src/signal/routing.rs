@@ -9,7 +9,7 @@
 use super::actions::{self, DEFAULT, IGNORE};
 use super::kept;
 use super::timers::{self, Target};
-use super::{SI_TKILL, bit, fatal, poke, set_kernel_mask, stops};
+use super::{SI_TKILL, bit, fatal, groups, poke, set_kernel_mask, stops};
 use core::sync::atomic::Ordering;
 use raddle_engine::helpers::POKE;
 use raddle_engine::signals::{CommonSignals, Form, Passed, SI_TIMER};
@@ -52,6 +52,7 @@ pub fn route() {
                 Some(thread) => to_thread(thread, &info),
                 None => to_process(&info),
             }
+            groups::note_routed(info.signo as u32);
         }
         if carrier.closed.load(Ordering::Relaxed) == 0 {
             break;
