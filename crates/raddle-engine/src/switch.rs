@@ -226,19 +226,43 @@ pub fn give_way() {
     if !ENGINE.sides.wants_carrier(carrier, thread) {
         return;
     }
-    thread.waits_for(WaitKind::Yield, 0, 0);
     let (since_ns, left_ns) = (
         carrier.now_ns.get(),
         carrier.preempt_left_ns.load(Ordering::Relaxed),
     );
     Turn::interrupted(thread, left_ns);
-    ENGINE.push_spent(thread.task_ref(), left_ns != 0);
-    leave(carrier, thread);
+    let switches = thread.switches.load(Ordering::Relaxed);
+    loop {
+        thread.waits_for(WaitKind::Yield, 0, 0);
+        ENGINE.push_spent(thread.task_ref(), left_ns != 0);
+        leave(carrier, thread);
+        // A look that takes spent threads first may find this one, although others wait.
+        let stays = thread.switches.load(Ordering::Relaxed) == switches;
+        if !stays || carrier.queue.is_empty() {
+            break;
+        }
+    }
     let now_ns = clock::now_ns();
     Turn::resumed(thread, now_ns, now_ns.saturating_sub(since_ns));
     if thread.strays_on(Carrier::current()) {
         move_away(|| {}); // bound while it waited for its turn
     }
+}
+
+/// A signal that came to this carrier has woken another thread here: the running one makes room for
+/// it at the end of its call, or before it goes on, with what is left of its quantum. The kernel
+/// runs a thread that it wakes for a signal at once, too.
+///
+/// A bound thread's carrier runs nobody else, and under a policy that decides.
+pub fn make_room(carrier: &Carrier) {
+    let is_fifo =
+        carrier.queueless.get() == 0 && carrier.bound.load(Ordering::Relaxed).is_null();
+    let Some(thread) = carrier.thread_or_none().filter(|_| is_fifo) else {
+        return;
+    };
+    let left_ns = Turn::left_ns(thread, ENGINE.quantum_on(carrier), clock::now_ns());
+    carrier.preempt_left_ns.store(left_ns, Ordering::Relaxed);
+    carrier.preempt_here();
 }
 
 /// Gives the running thread to whichever carrier is first; `meanwhile` lets another one be.

@@ -65,13 +65,16 @@ pub unsafe extern "C" fn preempted(frame: *mut Moved) -> ! {
     }
 }
 
-/// At the end of a call that sysmon's signal hit, or that sysmon found waiting in the kernel.
-pub fn at_end_of_call() {
+/// At the end of a call that sysmon's signal hit, or that sysmon found waiting in the kernel; and
+/// before code goes on that a signal has interrupted. True if others may have run.
+pub fn at_end_of_call() -> bool {
     let carrier = Carrier::current();
     if switch::come_back(carrier) {
-        return;
+        return true;
     }
-    if carrier.is_to_preempt() && carrier.bound.load(Ordering::Relaxed).is_null() {
+    let gives_way = carrier.is_to_preempt() && carrier.bound.load(Ordering::Relaxed).is_null();
+    if gives_way {
         switch::give_way();
     }
+    gives_way
 }

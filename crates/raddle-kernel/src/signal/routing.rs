@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 use raddle_engine::helpers::POKE;
 use raddle_engine::signals::{CommonSignals, Form, Passed, SI_TIMER};
 use raddle_engine::thread::Life;
-use raddle_engine::{Carrier, ENGINE, Thread};
+use raddle_engine::{Carrier, ENGINE, Thread, switch};
 use raddle_sched::Wake;
 use raddle_sys::abi::{SigInfo, Timespec};
 use raddle_sys::{is_err, nr, sys};
@@ -43,9 +43,12 @@ pub fn discard(signal: u32, fits: fn(&SigInfo) -> bool) {
 }
 
 /// Routes everything that arrived on this carrier. Not on a lock's critical path; takes locks.
+///
+/// The thread that a signal wakes here runs before the one that it interrupted goes on.
 pub fn route() {
     kept::look();
     let carrier = Carrier::current();
+    carrier.roused.set(false);
     loop {
         while let Some(info) = carrier.arrivals.pop() {
             match meant(carrier, &info) {
@@ -61,6 +64,9 @@ pub fn route() {
         if carrier.child_shares.load(Ordering::Relaxed) == 0 {
             set_kernel_mask(kept::mask_of(carrier)); // what the kernel has kept comes here
         } // else the mask is the thread's
+    }
+    if carrier.roused.replace(false) {
+        switch::make_room(carrier);
     }
 }
 
@@ -281,6 +287,7 @@ fn notify(thread: &Thread) {
     }
     if thread.claim(Wake::Signalled) {
         ENGINE.unpark(thread.task_ref());
+        carrier.roused.set(true);
         return;
     }
     if thread.task.on_cpu.load(Ordering::SeqCst) != 0 {
