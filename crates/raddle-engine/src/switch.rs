@@ -224,6 +224,7 @@ pub fn give_way() {
         return;
     }
     if !ENGINE.sides.wants_carrier(carrier, thread) {
+        carrier.preempt_at.store(0, Ordering::Relaxed); // nobody is there to give way to
         return;
     }
     let (since_ns, left_ns) = (
@@ -232,11 +233,12 @@ pub fn give_way() {
     );
     Turn::interrupted(thread, left_ns);
     let switches = thread.switches.load(Ordering::Relaxed);
-    loop {
+    for _ in 0..2 {
         thread.waits_for(WaitKind::Yield, 0, 0);
         ENGINE.push_spent(thread.task_ref(), left_ns != 0);
         leave(carrier, thread);
-        // A look that takes spent threads first may find this one, although others wait.
+        // A look that takes spent threads first may find this one, although others wait. The next
+        // look doesn't.
         let stays = thread.switches.load(Ordering::Relaxed) == switches;
         if !stays || carrier.queue.is_empty() {
             break;
@@ -255,14 +257,48 @@ pub fn give_way() {
 ///
 /// A bound thread's carrier runs nobody else, and under a policy that decides.
 pub fn make_room(carrier: &Carrier) {
-    let is_fifo =
-        carrier.queueless.get() == 0 && carrier.bound.load(Ordering::Relaxed).is_null();
+    let is_fifo = carrier.queueless.get() == 0 && carrier.bound.load(Ordering::Relaxed).is_null();
     let Some(thread) = carrier.thread_or_none().filter(|_| is_fifo) else {
         return;
     };
     let left_ns = Turn::left_ns(thread, ENGINE.quantum_on(carrier), clock::now_ns());
     carrier.preempt_left_ns.store(left_ns, Ordering::Relaxed);
     carrier.preempt_here();
+}
+
+/// The running thread has woken another one for a signal. A carrier that has nothing to do is asked
+/// to run that one; without such a carrier it runs here at once, and this thread goes on when it
+/// waits or ends, before all others. So a sender that computes doesn't keep the handler waiting for
+/// its quantum.
+#[inline(always)]
+pub fn let_signalled_run() {
+    let carrier = Carrier::current();
+    if carrier.roused.replace(false) {
+        let_woken_run(carrier);
+    }
+}
+
+#[cold]
+fn let_woken_run(carrier: &Carrier) {
+    let thread = carrier.thread();
+    let is_bound = !carrier.bound.load(Ordering::Relaxed).is_null();
+    if is_bound || carrier.queueless.get() != 0 || thread.is_special() {
+        return;
+    }
+    if ENGINE.has_help() {
+        return ENGINE.backlog(carrier);
+    }
+    let Some(woken) = carrier.queue.take_lifo() else {
+        return;
+    };
+    thread.waits_for(WaitKind::Yield, 0, 0);
+    if let Some(displaced) = carrier.queue.push_lifo(thread.task_ref()) {
+        ENGINE.push_ring(carrier, displaced);
+    }
+    leave_to(carrier, thread, Some(Thread::of(woken)));
+    if thread.signals.deliverable() != 0 {
+        Carrier::current().attention.store(1, Ordering::Relaxed);
+    }
 }
 
 /// Gives the running thread to whichever carrier is first; `meanwhile` lets another one be.
@@ -354,7 +390,13 @@ pub fn exit() -> ! {
 /// Gives the carrier up; returns when somebody has pushed the thread and it was picked again.
 #[inline(always)]
 pub(crate) fn leave(carrier: &Carrier, thread: &Thread) {
-    match pick(carrier) {
+    leave_to(carrier, thread, pick(carrier));
+}
+
+/// As [`leave`], to `next`, which was popped; without one the carrier looks for work.
+#[inline(always)]
+fn leave_to(carrier: &Carrier, thread: &Thread, next: Option<&Thread>) {
+    match next {
         // It stays, and what sysmon said of it is done.
         Some(next) if core::ptr::eq(next, thread) => {
             carrier.preempt_at.store(0, Ordering::Relaxed);

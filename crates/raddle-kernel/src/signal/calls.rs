@@ -173,7 +173,7 @@ pub extern "C" fn kill(frame: &Frame) -> Outcome {
         };
     }
     routing::to_process(&from_ourselves(signal, SI_USER));
-    fatal::after_sending(signal);
+    sent(signal);
     Outcome::of(0)
 }
 
@@ -189,7 +189,7 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
     };
     info.signo = signal as i32;
     routing::to_process(&info);
-    fatal::after_sending(signal);
+    sent(signal);
     Outcome::of(0)
 }
 
@@ -254,6 +254,12 @@ fn send(tid: u32, signal: u32) -> Outcome {
     queue(thread, &from_ourselves(signal, SI_TKILL))
 }
 
+/// The process has sent itself a signal: whoever has got it comes first.
+pub(crate) fn sent(signal: u32) {
+    fatal::after_sending(signal);
+    switch::let_signalled_run();
+}
+
 /// What the kernel says of a signal that the process sent itself.
 pub(crate) fn from_ourselves(signal: u32, code: i32) -> SigInfo {
     // SAFETY: a plain query.
@@ -280,7 +286,7 @@ pub(crate) fn queue(thread: &Thread, info: &SigInfo) -> Outcome {
     }
     routing::to_thread(thread, &stops::sent(info));
     kept::wait_for_first(bit(signal));
-    fatal::after_sending(signal);
+    sent(signal);
     Outcome::of(0)
 }
 

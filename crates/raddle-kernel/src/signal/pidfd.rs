@@ -5,7 +5,7 @@
 //! outside does.
 
 use super::calls::{from_ourselves, is_routed_here};
-use super::{SI_TKILL, calls, fatal, groups, routing};
+use super::{SI_TKILL, calls, groups, routing};
 use crate::boundary::{Frame, Outcome};
 use crate::user;
 use core::sync::atomic::Ordering;
@@ -56,7 +56,7 @@ pub extern "C" fn pidfd_send_signal(frame: &Frame) -> Outcome {
                 Receiver::Thread(thread) => return calls::queue(thread, &info),
                 Receiver::Process => routing::to_process(&info),
             }
-            fatal::after_sending(signal);
+            calls::sent(signal);
             Outcome::of(0)
         }
         Err(errno) => Outcome::of(errno),
