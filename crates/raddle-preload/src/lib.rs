@@ -6,6 +6,7 @@
 #![no_std]
 
 mod builtins;
+mod cleanup;
 mod environment;
 mod frame;
 mod interface;

@@ -9,7 +9,7 @@
 //! (`cnd_wait` and libc's internal users). Between linking the waiter and parking no code but ours
 //! runs, so a signal handler can't come between: the mutex is unlocked right here.
 
-use crate::original;
+use crate::{cleanup, original};
 use core::ffi::{c_int, c_void};
 use core::mem::transmute;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -275,8 +275,65 @@ fn link(thread: &Thread, key: usize, deadline_ns: u64, still: impl FnOnce() -> b
     unsafe { ENGINE.futexes.enqueue(&thread.node, task, key, ANY, still) }
 }
 
-/// The thread no longer waits, and not because of a wake-up: a signal, a cancellation or the time
-/// limit `ended` the wait.
+/// A wait that doesn't go on as it began.
+struct Interrupted<'a> {
+    mutex: &'a Mutex,
+    key: usize,
+    deadline_ns: u64,
+    /// What [`Absences::begin`] said.
+    seen: u32,
+}
+
+impl Interrupted<'_> {
+    /// Takes the thread's node out, and runs signal handlers. True if the node was linked.
+    fn handle(&self, thread: &Thread) -> bool {
+        // SAFETY: the node was given to this table.
+        let was_linked = unsafe { ENGINE.futexes.cancel(&thread.node) };
+        cleanup::deliver_or(self, Self::undo);
+        was_linked
+    }
+
+    /// A handler doesn't return: what unwinds the thread finds the mutex locked.
+    extern "C" fn undo(wait: *mut c_void) {
+        // SAFETY: `deliver_or` was given a wait, which is on a frame that is being left.
+        let wait = unsafe { &*wait.cast::<Interrupted<'_>>() };
+        ABSENCES.end(wait.key);
+        wait.mutex.lock(Carrier::current().thread().tid());
+    }
+
+    /// Goes back to the wait until a wake-up or the time limit ends it, as libc's loop around the
+    /// futex does. [`Absences`] has the protocol. Returns 0 or ETIMEDOUT.
+    fn go_back(&self, thread: &Thread, mut ended: Wake) -> c_int {
+        loop {
+            let was_linked = self.handle(thread);
+            match ended {
+                Wake::TimedOut => return errno::ETIMEDOUT as c_int,
+                Wake::Signalled if was_linked => {}
+                _ => return 0,
+            }
+            let is_cancelled = thread.cancelled.load(Ordering::SeqCst) != 0;
+            if is_cancelled {
+                // Clean-up handlers run with the mutex. If they don't, the wait goes on.
+                ABSENCES.end(self.key);
+                self.mutex.lock(thread.tid());
+                cancellation_point(thread);
+                ABSENCES.begin(self.key);
+            }
+            let waits = link(thread, self.key, self.deadline_ns, || {
+                !ABSENCES.has_missed(self.key, self.seen)
+            });
+            if is_cancelled {
+                self.mutex.unlock();
+            }
+            if !waits {
+                return 0;
+            }
+            ended = switch::park_cancellable(thread, self.deadline_ns);
+        }
+    }
+}
+
+/// A signal, a cancellation or the time limit has `ended` the wait, and no wake-up.
 #[cold]
 fn wait_on_after(
     thread: &Thread,
@@ -285,52 +342,16 @@ fn wait_on_after(
     deadline_ns: u64,
     ended: Wake,
 ) -> c_int {
-    let result = if ended == Wake::TimedOut {
-        // SAFETY: the node was given to this table.
-        unsafe { ENGINE.futexes.cancel(&thread.node) };
-        signal::deliver();
-        errno::ETIMEDOUT as c_int
-    } else {
-        handle_and_go_back(thread, key, mutex, deadline_ns)
+    let wait = Interrupted {
+        mutex,
+        key,
+        deadline_ns,
+        seen: ABSENCES.begin(key),
     };
+    let result = wait.go_back(thread, ended);
+    ABSENCES.end(key);
     mutex.lock(thread.tid());
     test_cancel();
-    result
-}
-
-/// Runs signal handlers and goes back to the wait, until it ends by a wake-up or its time limit, as
-/// libc's loop around the futex does. Returns 0 or ETIMEDOUT. [`Absences`] has the protocol.
-fn handle_and_go_back(thread: &Thread, key: usize, mutex: &Mutex, deadline_ns: u64) -> c_int {
-    let seen = ABSENCES.begin(key);
-    let mut ended = Wake::Signalled;
-    let result = loop {
-        // SAFETY: the node was given to this table.
-        let was_linked = unsafe { ENGINE.futexes.cancel(&thread.node) };
-        signal::deliver();
-        match ended {
-            Wake::TimedOut => break errno::ETIMEDOUT as c_int,
-            Wake::Signalled if was_linked => {}
-            _ => break 0,
-        }
-        let is_cancelled = thread.cancelled.load(Ordering::SeqCst) != 0;
-        if is_cancelled {
-            // Cleanup handlers run with the mutex. If they don't, the wait goes on.
-            ABSENCES.end(key);
-            mutex.lock(thread.tid());
-            cancellation_point(thread);
-            ABSENCES.begin(key);
-        }
-        let has_missed = || ABSENCES.has_missed(key, seen);
-        let waits = link(thread, key, deadline_ns, || !has_missed());
-        if is_cancelled {
-            mutex.unlock();
-        }
-        if !waits {
-            break 0;
-        }
-        ended = switch::park_cancellable(thread, deadline_ns);
-    };
-    ABSENCES.end(key);
     result
 }
 

@@ -3,10 +3,10 @@
 //! What is looked at first is glibc's order: the clock, the nanoseconds, a cancellation (but not by
 //! `sem_clockwait`), the value, a time before the clock's beginning, and then the wait.
 
-use crate::original;
 use crate::symbols::{
     ANY, MONOTONIC, REALTIME, Until, call_original, cancellation_point, green, leave, set_errno,
 };
+use crate::{cleanup, original};
 use core::ffi::{c_int, c_void};
 use core::mem::transmute;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,17 @@ pub struct Semaphore {
     shared: c_int,
 }
 
+/// One waiter, in units of the whole word.
+const WAITER: u64 = 1 << 32;
+
 impl Semaphore {
+    /// A signal handler doesn't return to the wait.
+    extern "C" fn give_up(semaphore: *mut c_void) {
+        // SAFETY: `deliver_or` was given a semaphore.
+        let semaphore = unsafe { &*semaphore.cast::<Self>() };
+        semaphore.data.fetch_sub(WAITER, Ordering::Relaxed);
+    }
+
     /// Takes one, and gives up `waiters` (in units of the whole word) with it.
     #[inline(always)]
     fn try_take(&self, waiters: u64) -> bool {
@@ -51,7 +61,6 @@ impl Semaphore {
     /// came before is acted upon already.
     #[inline(never)]
     fn wait(&self, thread: &Thread, deadline_ns: u64) -> c_int {
-        const WAITER: u64 = 1 << 32;
         self.data.fetch_add(WAITER, Ordering::SeqCst);
         let address = self.data.as_ptr().expose_provenance();
         loop {
@@ -62,7 +71,7 @@ impl Semaphore {
             let result = futex::wait(address, 0, ANY, deadline_ns, WaitKind::Semaphore);
             let failure = match result {
                 ETIMEDOUT => errno::ETIMEDOUT,
-                EINTR => match signal::deliver() {
+                EINTR => match cleanup::deliver_or(self, Self::give_up) {
                     signal::Delivered::Interrupting => errno::EINTR,
                     // As Linux: no handler restarts a futex wait that has a timeout.
                     signal::Delivered::Restarting if deadline_ns != NEVER => errno::EINTR,

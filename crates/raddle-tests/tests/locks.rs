@@ -41,6 +41,20 @@ mod conditions {
     }
 }
 
+mod interrupted_waits {
+    raddle_tests::cases! { "interrupted_waits.c":
+        a_handler_does_not_end_a_wait,
+        a_handler_does_not_end_a_wait_with_a_time_limit,
+        a_wake_up_during_a_handler_ends_the_wait,
+        a_broadcast_during_handlers_ends_all_waits,
+        a_handler_that_signals_its_own_condition_ends_the_wait,
+        a_time_limit_is_kept_while_signals_come,
+        a_handler_may_wait_for_another_condition,
+        a_cancellation_during_a_handler_ends_the_wait_with_its_mutex,
+        no_token_is_lost_in_a_storm_of_signals,
+    }
+}
+
 mod objects {
     raddle_tests::cases! { "sync_objects.c":
         rwlock_writers_exclude_readers,
