@@ -472,10 +472,6 @@ fn notify(carrier: &Carrier, condvar: &Condvar, count: usize) -> (usize, bool) {
     let key = condvar.key();
     let woken = TaskList::new();
     let mut n = ENGINE.futexes.wake_fenced(key, count, ANY, &woken);
-    if n < count && ABSENCES.any(key) {
-        ABSENCES.miss(key);
-        n += ENGINE.futexes.wake_fenced(key, count - n, ANY, &woken);
-    }
     if n == 1 {
         if let Some(task) = woken.pop() {
             ENGINE.unpark_on(carrier, task);
@@ -483,7 +479,20 @@ fn notify(carrier: &Carrier, condvar: &Condvar, count: usize) -> (usize, bool) {
     } else {
         ENGINE.unpark_all(woken);
     }
+    if n < count && ABSENCES.any(key) {
+        n += notify_absent(key, count - n);
+    }
     (n, condvar.references() >> 3 != 0)
+}
+
+/// As [`notify`], for up to `count` more: some waiters run signal handlers, or did.
+#[cold]
+fn notify_absent(key: usize, count: usize) -> usize {
+    ABSENCES.miss(key);
+    let woken = TaskList::new();
+    let n = ENGINE.futexes.wake_fenced(key, count, ANY, &woken);
+    ENGINE.unpark_all(woken);
+    n
 }
 
 /// `pthread_cond_signal(3)`.

@@ -59,7 +59,7 @@ impl Semaphore {
 
     /// Waits as glibc does, with its waiter count, so that any post finds us. A cancellation that
     /// came before is acted upon already.
-    #[inline(never)]
+    #[inline(always)]
     fn wait(&self, thread: &Thread, deadline_ns: u64) -> c_int {
         self.data.fetch_add(WAITER, Ordering::SeqCst);
         let address = self.data.as_ptr().expose_provenance();

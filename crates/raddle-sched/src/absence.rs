@@ -6,8 +6,8 @@
 //!
 //! The waiter, interrupted:
 //!
-//! 1. [`Absences::begin`]: raises the row's count of *absent* waiters, then reads the row's count of
-//!    *missed* wake-ups.
+//! 1. [`Absences::begin`]: raises the row's count of *absent* waiters and that of all rows, then reads
+//!    the row's count of *missed* wake-ups.
 //! 2. [`WaitTable::cancel`](crate::WaitTable::cancel). If the node isn't linked any more, a waker
 //!    found it before and could not claim the wait: that wake-up is the waiter's, and the wait is
 //!    over.
@@ -42,6 +42,8 @@ struct Row {
 
 /// See the module; `N` is a power of two.
 pub struct Absences<const N: usize> {
+    /// Waiters that are absent, in all rows: what wakers look at first.
+    all: AtomicU32,
     rows: [Row; N],
 }
 
@@ -51,6 +53,7 @@ impl<const N: usize> Absences<N> {
     pub const fn new() -> Self {
         assert!(N.is_power_of_two());
         Self {
+            all: AtomicU32::new(0),
             rows: [const {
                 Row {
                     absent: AtomicU32::new(0),
@@ -64,6 +67,7 @@ impl<const N: usize> Absences<N> {
     #[cfg(any(raddle_loom, raddle_shuttle))]
     pub fn new() -> Self {
         Self {
+            all: AtomicU32::new(0),
             rows: core::array::from_fn(|_| Row {
                 absent: AtomicU32::new(0),
                 missed: AtomicU32::new(0),
@@ -79,6 +83,7 @@ impl<const N: usize> Absences<N> {
     /// The waiter is about to take its node out. Returns what [`Absences::has_missed`] wants.
     pub fn begin(&self, key: usize) -> u32 {
         self.row(key).absent.fetch_add(1, Ordering::SeqCst);
+        self.all.fetch_add(1, Ordering::SeqCst);
         self.row(key).missed.load(Ordering::SeqCst)
     }
 
@@ -90,13 +95,14 @@ impl<const N: usize> Absences<N> {
 
     /// The wait is over.
     pub fn end(&self, key: usize) {
+        self.all.fetch_sub(1, Ordering::SeqCst);
         self.row(key).absent.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// True if a waiter may be absent. For a waker that found fewer than it may wake, after that.
     #[inline(always)]
     pub fn any(&self, key: usize) -> bool {
-        self.row(key).absent.load(Ordering::SeqCst) != 0
+        self.all.load(Ordering::SeqCst) != 0 && self.row(key).absent.load(Ordering::SeqCst) != 0
     }
 
     /// The waker found fewer than it may wake; it wakes once more after this.
