@@ -1,13 +1,13 @@
 //! Waiters that leave a row of the wait table for a while and must miss no wake-up meanwhile.
 //!
 //! A thread that waits for a condition variable runs its signal handlers on its own stack, and they
-//! may wait, too: so its node is out of the table while they run. A wake-up of that moment finds
-//! nobody, and no word says afterwards that it happened.
+//! may wait, too: so its node is out of the table while they run. A wake-up of that moment finds no
+//! node, and no word says afterwards that it happened.
 //!
 //! The waiter, interrupted:
 //!
-//! 1. [`Absences::begin`]: raises the row's count of *absent* waiters and that of all rows, then reads
-//!    the row's count of *missed* wake-ups.
+//! 1. [`Absences::begin`]: raises the row's count of *absent* waiters and that of all rows, then
+//!    reads the row's count of *missed* wake-ups.
 //! 2. [`WaitTable::cancel`](crate::WaitTable::cancel). If the node isn't linked any more, a waker
 //!    found it before and could not claim the wait: that wake-up is the waiter's, and the wait is
 //!    over.
@@ -23,11 +23,12 @@
 //! **No wake-up is lost.** A waker that finds no node because of step 2 has read the row's count of
 //! waiters, or taken its lock, after step 2: so it sees the waiter absent, or the wait has ended
 //! since. It raises the count of missed wake-ups and then looks at the row again; step 4 raises the
-//! row's count of waiters and then reads the missed ones, all SeqCst: one of the two sees the other.
+//! row's count of waiters and then reads the missed wake-ups, all SeqCst: one of the two sees the
+//! other.
 //!
-//! Rows are shared by keys, so a wake-up that another key's waiter has missed may end a wait: such
-//! a wake-up is spurious, as POSIX allows. A waiter that leaves its wait by a jump out of a handler
-//! stays counted as absent. Wakers of that row look twice then, which costs time and nothing else.
+//! Keys share rows, so a wake-up that a waiter for another key has missed may end a wait: such a
+//! wake-up is spurious, as POSIX allows. A waiter that a handler leaves without unwinding stays
+//! counted as absent. Wakers of that row look twice then, which costs time and nothing else.
 
 use crate::sync::{AtomicU32, Ordering};
 use crate::wait_table::row_of;
@@ -48,7 +49,7 @@ pub struct Absences<const N: usize> {
 }
 
 impl<const N: usize> Absences<N> {
-    /// Nobody is absent.
+    /// No waiter is absent.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub const fn new() -> Self {
         assert!(N.is_power_of_two());
@@ -63,7 +64,7 @@ impl<const N: usize> Absences<N> {
         }
     }
 
-    /// Nobody is absent.
+    /// No waiter is absent.
     #[cfg(any(raddle_loom, raddle_shuttle))]
     pub fn new() -> Self {
         Self {

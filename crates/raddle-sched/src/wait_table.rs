@@ -27,8 +27,8 @@ pub struct Requeued {
     pub moved: usize,
 }
 
-/// The row of a key among `rows`, a power of two. Fibonacci hashing: keys are addresses with few low
-/// bits and long common prefixes.
+/// The row of a key among `rows`, a power of two. Fibonacci hashing: keys are addresses with few
+/// low bits and long common prefixes.
 #[inline(always)]
 pub(crate) fn row_of(key: usize, rows: usize) -> usize {
     let spread = (key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);

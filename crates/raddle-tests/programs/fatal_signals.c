@@ -317,7 +317,7 @@ CASE(a_handler_for_a_signal_to_the_own_group_runs_before_kill_returns)
     IS(status, 0);
 }
 
-/* Prints who handles a signal that a descriptor of the own process names, and what it says. */
+/* Prints which thread handles a signal to a descriptor of the own process, and its details. */
 static int handlers, code, handler_thread;
 
 static void describe(int signal, siginfo_t *info, void *context)
@@ -334,11 +334,11 @@ static void send_through(const char *name, int fd, siginfo_t *info, unsigned fla
     handlers = code = handler_thread = 0;
     long result = syscall(SYS_pidfd_send_signal, fd, signal, info, flags);
     int error = result == -1 ? errno : 0;
-    const char *who = handler_thread == 0                     ? "no thread"
+    const char *by = handler_thread == 0                     ? "no thread"
                       : handler_thread == syscall(SYS_gettid) ? "the caller"
                                                               : "another thread";
     printf("%s, flags %u: error %d, %d handled by %s, code %d\n", name, flags, error, handlers,
-           who, code);
+           by, code);
 }
 
 static void *send_through_all(void *process)

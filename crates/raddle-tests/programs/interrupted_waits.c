@@ -254,7 +254,7 @@ static atomic_int holder;
 static void release(void *argument)
 {
     (void)argument;
-    IS(atomic_exchange(&holder, 1), 0); /* nobody else holds the mutex */
+    IS(atomic_exchange(&holder, 1), 0); /* no other thread holds the mutex */
     atomic_store(&holder, 0);
     OK(pthread_mutex_unlock(&mutex));
 }

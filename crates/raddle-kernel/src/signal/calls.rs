@@ -11,7 +11,7 @@ use crate::time::relative_deadline;
 use crate::user::{self, Plain};
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::{TID_BASE, WaitKind};
-use raddle_engine::{Carrier, ENGINE, Thread, switch};
+use raddle_engine::{Carrier, ENGINE, Thread, room, switch};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::{SigAction, SigInfo, StackT};
@@ -254,10 +254,10 @@ fn send(tid: u32, signal: u32) -> Outcome {
     queue(thread, &from_ourselves(signal, SI_TKILL))
 }
 
-/// The process has sent itself a signal: whoever has got it comes first.
+/// The process has sent itself a signal: the thread that takes it comes first.
 pub(crate) fn sent(signal: u32) {
     fatal::after_sending(signal);
-    switch::let_signalled_run();
+    room::let_signalled_run();
 }
 
 /// What the kernel says of a signal that the process sent itself.

@@ -79,8 +79,8 @@ pub extern "C" fn on_attention(result: isize) -> isize {
     }
 }
 
-/// True if the running thread has nothing to take, and its carrier nothing to route: others that ran
-/// here meanwhile may have left something.
+/// True if the running thread has nothing to take, and its carrier nothing to route: other threads
+/// that ran here meanwhile may have left something.
 fn is_settled() -> bool {
     let carrier = Carrier::current();
     carrier.arrivals.is_empty() && deliverable(carrier.thread()) == 0
@@ -150,8 +150,8 @@ pub unsafe extern "C" fn arrived(frame: *mut Moved, fault: u64) -> ! {
     unsafe { next(frame, thread) }
 }
 
-/// Runs the next handler that is due, or resumes the frame, after others that were woken by the same
-/// signals.
+/// Runs the next handler that is due, or resumes the frame. Before that run threads that the same
+/// signals have woken.
 unsafe fn next(frame: *mut Moved, thread: &Thread) -> ! {
     loop {
         let due = deliverable(thread);

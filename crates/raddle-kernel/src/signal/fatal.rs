@@ -1,20 +1,20 @@
 //! Signals that end the process by default, and when no thread executes anything any more.
 //!
-//! In Linux a signal that ends the process without a core dump ends it as it is sent, if some thread
-//! takes it: its sender doesn't return from `kill`, nor do others from what they do
-//! (`complete_signal` in `kernel/signal.c`). One that dumps core is given to a thread first, which
-//! is the one that the dump shows; others go on until that thread has it. Here:
+//! In Linux a signal that ends the process without a core dump ends it as it is sent, if some
+//! thread takes it: the sender doesn't return from `kill`, and no other thread executes anything
+//! more (`complete_signal` in `kernel/signal.c`). A signal that dumps core is given to a thread
+//! first, which the dump shows; other threads go on until that thread has it. Here:
 //!
 //! 1. A signal without a core dump ends the process where it is routed ([`ends_at_once`]): on the
 //!    sender's carrier, or on the one that the kernel gave it to.
-//! 2. One with a core dump is given to its thread like any other, and the thread ends the process
-//!    when it takes it. A sender in this process waits for that ([`after_sending`]), a second at
-//!    most: on one carrier it would go on for a quantum otherwise, and could even end the process
-//!    another way before.
+//! 2. A signal with a core dump is given to its thread like any other, and the thread ends the
+//!    process when it takes the signal. A sender in this process waits for that
+//!    ([`after_sending`]), a second at most: on one carrier the sender would go on for a quantum
+//!    otherwise, and could even end the process another way before.
 //!
 //! Both raise the signal once more, by its default action, for the calling kernel thread
 //! ([`end`]). If the process lives on, a debugger has taken the signal, or another thread has set
-//! an action meanwhile: then that counts as earlier.
+//! an action meanwhile, which then counts as set before the signal.
 
 use super::actions::{self, DEFAULT};
 use super::calls::{from_ourselves, set_mask};

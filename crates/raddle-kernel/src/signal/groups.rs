@@ -1,10 +1,9 @@
 //! Signals that the process sends its own process group: the kernel sends them, and gives this
 //! process its own.
 //!
-//! `kill` runs a handler before it returns if its caller takes the signal, and doesn't return from a
-//! signal that ends the process. The kernel counts the kernel thread that it gives the signal to as
-//! the one that takes it, and lets the caller go on. So the caller waits until that kernel thread
-//! has routed the signal.
+//! `kill` runs a handler before it returns if its caller takes the signal, and doesn't return from
+//! a signal that ends the process. But the kernel gives the signal to any kernel thread, and the
+//! call returns before that one has handled it. So the caller waits until the signal is routed.
 
 use super::{LIBC_INTERNAL, actions, bit, fatal, is_virtual, kept, routing};
 use crate::boundary::{Frame, Outcome};
@@ -14,7 +13,7 @@ use raddle_engine::{ENGINE, clock};
 use raddle_sys::{is_err, nr, sys};
 
 /// Signals of each number that the kernel gave this process and that have been routed; they wrap.
-/// Raised by whoever routes.
+/// Raised by the carrier that routes.
 static ROUTED: [AtomicU32; super::SIGNALS as usize + 1] =
     [const { AtomicU32::new(0) }; super::SIGNALS as usize + 1];
 

@@ -1,8 +1,8 @@
 //! `pidfd_send_signal(2)` to this process, which is answered like `kill` and `tgkill`.
 //!
-//! Whom a descriptor names, the kernel says from Linux 6.13 on (`PIDFD_GET_INFO`). Before that, and
-//! for a directory of `/proc`, the kernel sends the signal, which reaches the process as one from
-//! outside does.
+//! From Linux 6.13 on the kernel says which process a descriptor names (`PIDFD_GET_INFO`). Before
+//! that, and for a directory of `/proc`, the kernel sends the signal, which reaches the process as
+//! one from outside does.
 
 use super::calls::{from_ourselves, is_routed_here};
 use super::{SI_TKILL, calls, groups, routing};
@@ -22,7 +22,7 @@ const TO_THREAD: usize = 1;
 const TO_PROCESS: usize = 2;
 const TO_GROUP: usize = 4;
 
-/// Who gets the signal.
+/// What gets the signal.
 #[derive(Clone, Copy)]
 enum Receiver<'a> {
     Thread(&'a Thread),
@@ -79,8 +79,8 @@ fn names_us(fd: i32) -> bool {
     !is_err(result) && process == ENGINE.pid.load(Ordering::Relaxed)
 }
 
-/// Who a descriptor of this process names. One for a single thread names the main one: the kernel
-/// knows no other.
+/// What a descriptor of this process names. A descriptor for a single thread names the main one:
+/// the kernel knows no other.
 fn receiver<'a>(fd: i32, flags: usize) -> Receiver<'a> {
     /// `PIDFD_THREAD`.
     const OF_THREAD: isize = 0o200;

@@ -14,7 +14,7 @@ use super::entry::{Moved, move_frame, raddle_arrive};
 use super::routing;
 use core::sync::atomic::Ordering;
 use raddle_engine::carrier::PREEMPT;
-use raddle_engine::{Carrier, ENGINE, Thread, switch};
+use raddle_engine::{Carrier, ENGINE, Thread, room, switch};
 use raddle_sys::abi::SigInfo;
 use raddle_sys::mem;
 
@@ -49,7 +49,7 @@ pub fn area(carrier: &Carrier, thread: &Thread) -> Option<usize> {
 pub unsafe extern "C" fn preempted(frame: *mut Moved) -> ! {
     Carrier::current().attention.store(0, Ordering::Relaxed);
     routing::route();
-    switch::give_way();
+    room::give_way();
     Carrier::current().attention.store(0, Ordering::Relaxed);
     routing::route();
     let thread = Carrier::current().thread();
@@ -74,7 +74,7 @@ pub fn at_end_of_call() -> bool {
     }
     let gives_way = carrier.is_to_preempt() && carrier.bound.load(Ordering::Relaxed).is_null();
     if gives_way {
-        switch::give_way();
+        room::give_way();
     }
     gives_way
 }

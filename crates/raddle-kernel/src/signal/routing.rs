@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 use raddle_engine::helpers::POKE;
 use raddle_engine::signals::{CommonSignals, Form, Passed, SI_TIMER};
 use raddle_engine::thread::Life;
-use raddle_engine::{Carrier, ENGINE, Thread, switch};
+use raddle_engine::{Carrier, ENGINE, Thread, room};
 use raddle_sched::Wake;
 use raddle_sys::abi::{SigInfo, Timespec};
 use raddle_sys::{is_err, nr, sys};
@@ -66,7 +66,7 @@ pub fn route() {
         } // else the mask is the thread's
     }
     if carrier.roused.replace(false) {
-        switch::make_room(carrier);
+        room::make_room(carrier);
     }
 }
 

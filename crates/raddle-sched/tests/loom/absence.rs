@@ -83,7 +83,7 @@ fn notified_while_interrupted(
         let woken = notifier.join().unwrap();
         let waits = world.tasks.get(0).get().is_waiting();
         assert!(!waits, "a wake-up was lost");
-        assert!(!parks || woken, "a waiter that parks is woken by somebody");
+        assert!(!parks || woken, "a waiter that parks again is woken");
     });
 }
 
