@@ -130,6 +130,9 @@ pub struct Carrier {
     /// runtime's text (it raised the signal for that purpose).
     pub deliver_here: Cell<u32>,
 
+    /// True if the carrier has woken a thread for a signal since it last began to route.
+    pub roused: Cell<bool>,
+
     /// The scheduler loop's context while a green thread runs.
     pub(crate) scheduler: Cell<Context>,
     /// Where the switch from the scheduler loop stores its "off the stack": nobody waits for it.

@@ -23,7 +23,7 @@
 
 use crate::carrier::{self, Carrier};
 use crate::engine::ENGINE;
-use crate::switch;
+use crate::{room, switch};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_sched::policy::{FAIR_EVERY, INJECTOR_EVERY};
 use raddle_sys::abi::Timespec;
@@ -148,7 +148,7 @@ pub fn at_safe_point(point: Point) {
         match draw() % 4 {
             0 => switch::yield_now(),
             1 => switch::move_away(delay),
-            2 => switch::give_way(),
+            2 => room::give_way(),
             _ => delay(),
         }
     }

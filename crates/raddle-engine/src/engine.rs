@@ -500,10 +500,15 @@ impl Engine {
         !self.injector.is_empty() || !self.spent.is_empty()
     }
 
+    /// True if a carrier has nothing to do, or another one may be made.
+    pub(crate) fn has_help(&self) -> bool {
+        !self.idle.is_empty() || self.poller.load(Ordering::Relaxed) != 0 || self.may_grow()
+    }
+
     /// More than one thread waits in the ring while carriers sleep: wake one if the budget allows.
     #[cold]
     pub(crate) fn backlog(&self, carrier: &Carrier) {
-        if self.idle.is_empty() && self.poller.load(Ordering::Relaxed) == 0 && !self.may_grow() {
+        if !self.has_help() {
             return;
         }
         let now_ns = clock::now_ns();

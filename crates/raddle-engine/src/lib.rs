@@ -14,6 +14,7 @@
 //! | [`carrier`] | the kernel thread that runs green threads |
 //! | [`engine`] | start-up, pushing work, waking carriers |
 //! | [`switch`] | parking, yielding, exiting, the carrier's scheduler loop |
+//! | [`room`] | giving the carrier up before the next wait |
 //! | [`idle`] | what a carrier does without work |
 //! | `policies` | other orders of runnable threads than the carriers' own queues |
 //! | [`sides`] | further engines: carriers, a queue and a policy of their own |
@@ -75,6 +76,7 @@ pub mod pump;
 mod quotas;
 mod reminders;
 pub mod ring;
+pub mod room;
 pub mod roster;
 pub mod sides;
 mod sight;

@@ -139,7 +139,7 @@ impl Engine {
         }
     }
 
-    /// How long the thread on `carrier` may run while others wait. In sysmon.
+    /// How long the thread on `carrier` may run while others wait. In sysmon, and on the carrier.
     pub(crate) fn quantum_on(&self, carrier: &Carrier) -> u64 {
         let quantum_ns = self.quantum_ns();
         let Some(running) = carrier.thread_or_none() else {

@@ -9,7 +9,7 @@
 //! 2. It makes the call itself. If that fails, nothing has changed.
 //! 3. It publishes the call as an *order*, sends every other kernel thread the signal PREEMPT, and
 //!    sleeps until all have executed the order in their handlers ([`Roster::answer`]).
-//! 4. If one of them had another result, the process dies, as glibc's does.
+//! 4. If one of them had another result, the caller hears of it: libc aborts then.
 //!
 //! A kernel thread answers wherever it is: in the program, in the runtime (holding whatever lock:
 //! the handler takes none), or blocked in a call, which the kernel restarts. Only a moment with all
@@ -28,6 +28,10 @@ use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 
 /// Carriers, helpers, sysmon and its stand-in.
 const MOST: usize = engine::MAX_CARRIERS + MAX_HELPERS as usize + 2;
+
+/// A call changed some kernel threads and not others: one of them had been changed alone before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Differs;
 
 /// See the module.
 pub struct Roster {
@@ -157,26 +161,29 @@ impl Roster {
             .position(|own| own.load(Ordering::Relaxed) == tid)
     }
 
-    /// Executes a call on every kernel thread of the process, or on none.
+    /// Executes a call on every kernel thread of the process, or on none. Returns its result.
+    ///
+    /// # Errors
+    /// [`Differs`] if the caller's kernel thread accepted it and another one did not.
     ///
     /// # Safety
     /// As for the call itself, whichever kernel thread makes it; its result doesn't depend on that.
     ///
     /// # Blocking
     /// The carrier, until all have executed it.
-    pub unsafe fn everywhere(&self, nr: u32, arguments: [usize; 6]) -> isize {
+    pub unsafe fn everywhere(&self, nr: u32, arguments: [usize; 6]) -> Result<isize, Differs> {
         let used = self.used.lock();
         // SAFETY: the caller's promise.
         let result = unsafe { syscall6(nr, arguments) };
         if is_err(result) {
-            return result;
+            return Ok(result);
         }
         let own = own_tid();
         self.give(*used, nr, arguments, result, |tid| tid != own);
-        if self.differs.load(Ordering::Acquire) != result {
-            raddle_sys::fatal(b"raddle: a call changed some kernel threads and not others\n");
+        match self.differs.load(Ordering::Acquire) == result {
+            true => Ok(result),
+            false => Err(Differs),
         }
-        result
     }
 
     /// Executes a call on the first kernel thread: what the kernel keeps for one thread, and the

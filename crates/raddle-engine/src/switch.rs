@@ -9,7 +9,6 @@ use crate::carrier::{Carrier, CarrierState};
 use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::thread::{Thread, WaitKind};
-use crate::turn::Turn;
 use crate::{accounting, alarms, bound, chaos, clock, hosts, idle, latency, pages, ums};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
@@ -205,42 +204,6 @@ fn poll_alone(carrier: &Carrier) {
     }
 }
 
-/// The running thread has used up its quantum: whoever waits runs first, timers and descriptors
-/// included.
-pub fn give_way() {
-    let carrier = Carrier::current();
-    if come_back(carrier) {
-        return;
-    }
-    Carrier::count(&carrier.preemptions);
-    Carrier::count(&carrier.thread().preemptions);
-    if carrier.thread().strays_on(carrier) {
-        return move_away(|| {});
-    }
-    carrier.follow_policy();
-    look_around(carrier);
-    let thread = carrier.thread();
-    if !ENGINE.sides.wants_carrier(carrier, thread) && ums::preempted(carrier, thread) {
-        return;
-    }
-    if !ENGINE.sides.wants_carrier(carrier, thread) {
-        return;
-    }
-    thread.waits_for(WaitKind::Yield, 0, 0);
-    let (since_ns, left_ns) = (
-        carrier.now_ns.get(),
-        carrier.preempt_left_ns.load(Ordering::Relaxed),
-    );
-    Turn::interrupted(thread, left_ns);
-    ENGINE.push_spent(thread.task_ref(), left_ns != 0);
-    leave(carrier, thread);
-    let now_ns = clock::now_ns();
-    Turn::resumed(thread, now_ns, now_ns.saturating_sub(since_ns));
-    if thread.strays_on(Carrier::current()) {
-        move_away(|| {}); // bound while it waited for its turn
-    }
-}
-
 /// Gives the running thread to whichever carrier is first; `meanwhile` lets another one be.
 pub(crate) fn move_away(meanwhile: fn()) {
     let carrier = Carrier::current();
@@ -330,7 +293,13 @@ pub fn exit() -> ! {
 /// Gives the carrier up; returns when somebody has pushed the thread and it was picked again.
 #[inline(always)]
 pub(crate) fn leave(carrier: &Carrier, thread: &Thread) {
-    match pick(carrier) {
+    leave_to(carrier, thread, pick(carrier));
+}
+
+/// As [`leave`], to `next`, which was popped; without one the carrier looks for work.
+#[inline(always)]
+pub(crate) fn leave_to(carrier: &Carrier, thread: &Thread, next: Option<&Thread>) {
+    match next {
         // It stays, and what sysmon said of it is done.
         Some(next) if core::ptr::eq(next, thread) => {
             carrier.preempt_at.store(0, Ordering::Relaxed);

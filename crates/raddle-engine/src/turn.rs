@@ -52,6 +52,16 @@ impl Turn {
         thread.switches.load(Ordering::Relaxed) == thread.turn.at.load(Ordering::Relaxed)
     }
 
+    /// What is left of the running thread's quantum, at `now_ns`; all of it if the thread hasn't
+    /// been preempted since it got the carrier, for then it isn't known since when it runs.
+    pub(crate) fn left_ns(thread: &Thread, quantum_ns: u64, now_ns: u64) -> u64 {
+        let Some(since_ns) = Self::goes_on_since_ns(thread) else {
+            return quantum_ns;
+        };
+        let had_ns = Self::terms(thread, quantum_ns).quantum_ns;
+        had_ns.saturating_sub(now_ns.saturating_sub(since_ns))
+    }
+
     /// What the thread that holds a carrier may still do.
     pub(crate) fn terms(thread: &Thread, quantum_ns: u64) -> Terms {
         let turn = &thread.turn;

@@ -1,7 +1,7 @@
 //! The table of handled system calls: the only list of them.
 
 use crate::boundary::Handler;
-use crate::signal::{alternate, calls as signals, kept, timers};
+use crate::signal::{alternate, calls as signals, kept, pidfd, timers};
 use crate::{
     clocks, connections, credentials, descriptors, files, futex, helped, ids, io, memory, messages,
     poll, process, procfs, scheduling, threads, time, transfers, uring,
@@ -176,6 +176,7 @@ const SIGNALS: &[Row] = &[
     (nr::__NR_timer_getoverrun, timers::timer_getoverrun),
     (nr::__NR_tgkill, signals::tgkill),
     (nr::__NR_tkill, signals::tkill),
+    (nr::__NR_pidfd_send_signal, pidfd::pidfd_send_signal),
     (nr::__NR_pause, signals::pause),
 ];
 

@@ -15,7 +15,9 @@
 
 use crate::boundary::{Frame, Outcome};
 use crate::ids;
+use crate::signal::fatal;
 use core::sync::atomic::{AtomicUsize, Ordering};
+use raddle_engine::roster::Differs;
 use raddle_engine::{Carrier, ENGINE, switch};
 use raddle_sched::SpinLock;
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
@@ -73,6 +75,9 @@ pub extern "C" fn identity(frame: &Frame) -> Outcome {
         // SAFETY: the program's own call.
         false => unsafe { ENGINE.roster.everywhere(frame.rax as u32, frame.args()) },
     };
+    let Ok(result) = result else {
+        fatal::abort();
+    };
     if !is_err(result) {
         *LAST.lock() = (!by_address).then_some((call.0, call.1, result));
     }
@@ -80,7 +85,7 @@ pub extern "C" fn identity(frame: &Frame) -> Outcome {
 }
 
 /// `setgroups(2)` for all: every kernel thread gets the list that the caller's memory held once.
-fn set_groups(frame: &Frame) -> isize {
+fn set_groups(frame: &Frame) -> Result<isize, Differs> {
     const MOST: usize = 65536;
     let (count, from) = (frame.word(0) as usize, frame.user::<u32>(1));
     let mut args = frame.args();
@@ -88,7 +93,7 @@ fn set_groups(frame: &Frame) -> isize {
     let list = match count {
         1..=MOST => match mem::map(bytes) {
             Ok(list) => list.cast::<u32>(),
-            Err(errno) => return errno,
+            Err(errno) => return Ok(errno),
         },
         _ => core::ptr::null_mut(), // none, or too many: the list isn't looked at
     };
@@ -261,7 +266,10 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
         // SAFETY: the program's own call, which asks about or changes nothing but a value.
         SET_PDEATHSIG | GET_PDEATHSIG => Outcome::of(unsafe { ENGINE.roster.on_first(nr, args) }),
         // SAFETY: as above.
-        SET_TIMERSLACK => Outcome::of(unsafe { ENGINE.roster.everywhere(nr, args) }),
+        SET_TIMERSLACK => match unsafe { ENGINE.roster.everywhere(nr, args) } {
+            Ok(result) => Outcome::of(result),
+            Err(Differs) => fatal::abort(),
+        },
         _ if changes_thread(option, frame.arg(1)) => alone(frame),
         _ => Outcome::PASS,
     }

@@ -43,12 +43,16 @@ pub fn absolute_deadline(at: impl Into<User<Timespec>>, realtime: bool) -> Resul
     if at.is_null() {
         return Ok(NEVER);
     }
-    let until = timespec(at)?;
+    Ok(deadline_at(timespec(at)?, realtime))
+}
+
+/// The deadline of a time on CLOCK_REALTIME or CLOCK_MONOTONIC.
+pub fn deadline_at(at_ns: u64, realtime: bool) -> u64 {
     if !realtime {
-        return Ok(until.min(NEVER - 1));
+        return at_ns.min(NEVER - 1);
     }
-    let left = until.saturating_sub(read_ns(REALTIME));
-    Ok(now_ns().saturating_add(left).min(NEVER - 1))
+    let left = at_ns.saturating_sub(read_ns(REALTIME));
+    now_ns().saturating_add(left).min(NEVER - 1)
 }
 
 /// The deadline of a timeout in milliseconds; negative is for ever.

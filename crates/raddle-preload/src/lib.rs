@@ -6,6 +6,7 @@
 #![no_std]
 
 mod builtins;
+mod cleanup;
 mod environment;
 mod frame;
 mod interface;
@@ -16,6 +17,7 @@ mod policy;
 mod seats;
 mod start;
 mod symbols;
+mod symbols_semaphores;
 mod symbols_threads;
 mod watchers;
 mod workers;

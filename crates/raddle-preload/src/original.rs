@@ -51,6 +51,8 @@ originals! {
     GETNAME = c"pthread_getname_np";
     TESTCANCEL = c"pthread_testcancel";
     CANCEL = c"pthread_cancel";
+    CLEANUP_PUSH = c"_pthread_cleanup_push";
+    CLEANUP_POP = c"_pthread_cleanup_pop";
     CLOCK_GETTIME = c"clock_gettime";
     CLOCK_GETRES = c"clock_getres";
     ERRNO_LOCATION = c"__errno_location";

@@ -9,25 +9,25 @@
 //! (`cnd_wait` and libc's internal users). Between linking the waiter and parking no code but ours
 //! runs, so a signal handler can't come between: the mutex is unlocked right here.
 
-use crate::original;
+use crate::{cleanup, original};
 use core::ffi::{c_int, c_void};
 use core::mem::transmute;
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::engine::Futexes;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};
-use raddle_kernel::time::absolute_deadline;
-use raddle_kernel::{futex, signal};
+use raddle_kernel::time::deadline_at;
+use raddle_kernel::{futex, signal, user};
 use raddle_sched::timers::NEVER;
-use raddle_sched::{TaskList, Wake};
+use raddle_sched::{Absences, TaskList, Wake};
+use raddle_sys::abi::Timespec;
 use raddle_sys::errno;
 
-const ANY: u32 = u32::MAX;
+pub(crate) const ANY: u32 = u32::MAX;
 const EINTR: isize = raddle_sys::err(errno::EINTR);
-const ETIMEDOUT: isize = raddle_sys::err(errno::ETIMEDOUT);
-const REALTIME: c_int = 0;
-const MONOTONIC: c_int = 1;
+pub(crate) const REALTIME: c_int = 0;
+pub(crate) const MONOTONIC: c_int = 1;
 const NORMAL: u32 = 0;
 const RECURSIVE: u32 = 1;
 const ADAPTIVE: u32 = 3;
@@ -80,6 +80,12 @@ pub unsafe fn learn_condvar() -> bool {
 }
 
 impl Condvar {
+    /// What the symbol layer's waiters wait for in the futex table.
+    #[inline(always)]
+    fn key(&self) -> usize {
+        core::ptr::from_ref(self).expose_provenance() + 1
+    }
+
     /// glibc's waiters x 8 | clock (2) | shared (1).
     #[inline(always)]
     fn references(&self) -> u32 {
@@ -87,14 +93,6 @@ impl Condvar {
         // SAFETY: `learn_condvar` found it among these words.
         unsafe { self.words.get_unchecked(index) }.load(Ordering::Relaxed)
     }
-}
-
-/// `sem_t`: value in the low half, waiters in the high half.
-#[repr(C)]
-pub struct Semaphore {
-    data: AtomicU64,
-    /// 0 if private.
-    shared: c_int,
 }
 
 /// The running green thread, once there is more than one.
@@ -136,7 +134,7 @@ pub(crate) use call_original;
 /// The cancellation point at the start of a wait. The bell is silenced before glibc is asked: who
 /// rings later is heard by the wait itself ([`switch::park_cancellable`]).
 #[inline(always)]
-fn cancellation_point(thread: &Thread) {
+pub(crate) fn cancellation_point(thread: &Thread) {
     if thread.cancelled.load(Ordering::Relaxed) != 0 {
         thread.cancelled.swap(0, Ordering::SeqCst);
     }
@@ -154,14 +152,42 @@ pub(crate) fn set_errno(value: u32) -> c_int {
     -1
 }
 
-impl Mutex {
-    /// True for mutexes that one swap unlocks: normal or adaptive, private, not robust, no
-    /// priority protocol.
+/// The time limit of a wait, which libc's functions look at in two steps.
+pub(crate) struct Until(Timespec);
+
+impl Until {
+    /// `None` if it can't be read: libc's own function faults on it.
     #[inline(always)]
-    fn is_simple(&self) -> bool {
+    pub(crate) fn read(until: *const c_void) -> Option<Self> {
+        user::read(until.expose_provenance()).ok().map(Self)
+    }
+
+    /// False if the nanoseconds are less than none, or a second and more: EINVAL.
+    #[inline(always)]
+    pub(crate) fn is_valid(&self) -> bool {
+        const SECOND_NS: i64 = 1_000_000_000;
+        (0..SECOND_NS).contains(&self.0.nsec)
+    }
+
+    /// The deadline (CLOCK_MONOTONIC, ns). `None` for a time before the clock's beginning: libc
+    /// answers ETIMEDOUT without a wait, where the kernel would say EINVAL.
+    #[inline(always)]
+    pub(crate) fn deadline_ns(&self, realtime: bool) -> Option<u64> {
+        self.0.to_ns().map(|at_ns| deadline_at(at_ns, realtime))
+    }
+}
+
+impl Mutex {
+    /// True for mutexes that one swap of `thread` unlocks: normal or adaptive, or locked once by
+    /// it; private, not robust, no priority protocol.
+    #[inline(always)]
+    fn is_simple(&self, thread: &Thread) -> bool {
         match self.plain_kind() {
             NORMAL | ADAPTIVE => true,
-            RECURSIVE => self.count.load(Ordering::Relaxed) == 1,
+            RECURSIVE => {
+                let is_own = self.owner.load(Ordering::Relaxed) == thread.tid();
+                is_own && self.count.load(Ordering::Relaxed) == 1
+            }
             _ => false,
         }
     }
@@ -213,11 +239,30 @@ impl Mutex {
     }
 }
 
+/// Where threads that wait for condition variables say that they run signal handlers.
+static ABSENCES: Absences<64> = Absences::new();
+
 /// Waits on a condition variable until `deadline_ns`. Returns 0 or ETIMEDOUT (positive).
 #[inline(always)]
 fn wait_on(thread: &Thread, condvar: &Condvar, mutex: &Mutex, deadline_ns: u64) -> c_int {
     cancellation_point(thread);
-    let key = core::ptr::from_ref(condvar).expose_provenance() + 1;
+    let key = condvar.key();
+    // Nothing was missed: the thread holds the mutex.
+    let _ = link(thread, key, deadline_ns, || true);
+    mutex.unlock();
+    let outcome = switch::park_cancellable(thread, deadline_ns);
+    if outcome != Wake::Woken {
+        return wait_on_after(thread, key, mutex, deadline_ns, outcome);
+    }
+    mutex.lock(thread.tid());
+    leave();
+    0
+}
+
+/// Announces that the thread waits for `key`, if `still()` holds under the lock of its row. False
+/// if it doesn't: the thread doesn't wait.
+#[inline(always)]
+fn link(thread: &Thread, key: usize, deadline_ns: u64, still: impl FnOnce() -> bool) -> bool {
     let shown = if deadline_ns == NEVER { 0 } else { deadline_ns };
     thread.waits_for(WaitKind::Condvar, key - 1, shown);
     if deadline_ns == NEVER {
@@ -225,34 +270,127 @@ fn wait_on(thread: &Thread, condvar: &Condvar, mutex: &Mutex, deadline_ns: u64) 
     } else {
         thread.task.prepare();
     }
-    // SAFETY: the thread's own node, cancelled below if anything but the table wakes it.
-    let _ = unsafe {
-        ENGINE
-            .futexes
-            .enqueue(&thread.node, thread.task_ref(), key, ANY, || true)
-    };
-    mutex.unlock();
-    let outcome = switch::park_cancellable(thread, deadline_ns);
-    if outcome == Wake::Woken {
-        mutex.lock(thread.tid());
-        leave();
-        return 0;
+    let task = thread.task_ref();
+    // SAFETY: the thread's own node, cancelled by the caller if anything but the table wakes it.
+    unsafe { ENGINE.futexes.enqueue(&thread.node, task, key, ANY, still) }
+}
+
+/// A wait that doesn't go on as it began.
+struct Interrupted<'a> {
+    mutex: &'a Mutex,
+    key: usize,
+    deadline_ns: u64,
+    /// What [`Absences::begin`] said.
+    seen: u32,
+}
+
+impl Interrupted<'_> {
+    /// Takes the thread's node out, and runs signal handlers. True if the node was linked.
+    fn handle(&self, thread: &Thread) -> bool {
+        // SAFETY: the node was given to this table.
+        let was_linked = unsafe { ENGINE.futexes.cancel(&thread.node) };
+        cleanup::deliver_or(self, Self::undo);
+        was_linked
     }
-    // SAFETY: the node was given to this table.
-    unsafe { ENGINE.futexes.cancel(&thread.node) };
-    signal::deliver();
-    mutex.lock(thread.tid());
-    test_cancel(); // a cancellation wakes us like a signal; without one this is a spurious wake-up
-    if outcome == Wake::TimedOut {
-        errno::ETIMEDOUT as c_int
-    } else {
-        0
+
+    /// A handler doesn't return: what unwinds the thread finds the mutex locked.
+    extern "C" fn undo(wait: *mut c_void) {
+        // SAFETY: `deliver_or` was given a wait, which is on a frame that is being left.
+        let wait = unsafe { &*wait.cast::<Interrupted<'_>>() };
+        ABSENCES.end(wait.key);
+        wait.mutex.lock(Carrier::current().thread().tid());
+    }
+
+    /// Goes back to the wait until a wake-up or the time limit ends it, as libc's loop around the
+    /// futex does. [`Absences`] has the protocol. Returns 0 or ETIMEDOUT.
+    fn go_back(&self, thread: &Thread, mut ended: Wake) -> c_int {
+        loop {
+            let was_linked = self.handle(thread);
+            match ended {
+                Wake::TimedOut => return errno::ETIMEDOUT as c_int,
+                Wake::Signalled if was_linked => {}
+                _ => return 0,
+            }
+            let is_cancelled = thread.cancelled.load(Ordering::SeqCst) != 0;
+            if is_cancelled {
+                // Clean-up handlers run with the mutex. If they don't, the wait goes on.
+                ABSENCES.end(self.key);
+                self.mutex.lock(thread.tid());
+                cancellation_point(thread);
+                ABSENCES.begin(self.key);
+            }
+            let waits = link(thread, self.key, self.deadline_ns, || {
+                !ABSENCES.has_missed(self.key, self.seen)
+            });
+            if is_cancelled {
+                self.mutex.unlock();
+            }
+            if !waits {
+                return 0;
+            }
+            ended = switch::park_cancellable(thread, self.deadline_ns);
+        }
     }
 }
 
+/// A signal, a cancellation or the time limit has `ended` the wait, and no wake-up.
+#[cold]
+fn wait_on_after(
+    thread: &Thread,
+    key: usize,
+    mutex: &Mutex,
+    deadline_ns: u64,
+    ended: Wake,
+) -> c_int {
+    let wait = Interrupted {
+        mutex,
+        key,
+        deadline_ns,
+        seen: ABSENCES.begin(key),
+    };
+    let result = wait.go_back(thread, ended);
+    ABSENCES.end(key);
+    mutex.lock(thread.tid());
+    test_cancel();
+    result
+}
+
+/// As [`wait_on`] with a time before the clock's beginning: libc doesn't ask the kernel then.
+#[cold]
+fn wait_until_past(thread: &Thread, mutex: &Mutex) -> c_int {
+    mutex.unlock();
+    mutex.lock(thread.tid());
+    leave();
+    errno::ETIMEDOUT as c_int
+}
+
+/// True if a wait is the symbol layer's: a private condition variable and a mutex that one swap of
+/// its owner unlocks.
 #[inline(always)]
-fn is_ours(condvar: &Condvar, mutex: &Mutex) -> bool {
-    condvar.references() & 1 == 0 && mutex.is_simple()
+fn is_ours(condvar: &Condvar, mutex: &Mutex, thread: &Thread) -> bool {
+    condvar.references() & 1 == 0 && mutex.is_simple(thread)
+}
+
+/// A wait with a time limit. `None` is libc's to answer.
+#[inline(always)]
+fn timed_wait(
+    condvar: &Condvar,
+    mutex: &Mutex,
+    until: *const c_void,
+    realtime: bool,
+) -> Option<c_int> {
+    let (_, thread) = green()?;
+    if !is_ours(condvar, mutex, thread) {
+        return None;
+    }
+    let until = Until::read(until)?;
+    if !until.is_valid() {
+        return Some(errno::EINVAL as c_int);
+    }
+    Some(match until.deadline_ns(realtime) {
+        Some(deadline_ns) => wait_on(thread, condvar, mutex, deadline_ns),
+        None => wait_until_past(thread, mutex),
+    })
 }
 
 /// `pthread_cond_wait(3)`.
@@ -264,7 +402,7 @@ pub unsafe extern "C" fn pthread_cond_wait(condvar: *mut Condvar, mutex: *mut Mu
     // SAFETY: the caller's objects.
     let (c, m) = unsafe { (&*condvar, &*mutex) };
     match green() {
-        Some((_, thread)) if is_ours(c, m) => wait_on(thread, c, m, NEVER),
+        Some((_, thread)) if is_ours(c, m, thread) => wait_on(thread, c, m, NEVER),
         _ => call_original!(
             original::COND_WAIT,
             fn(*mut Condvar, *mut Mutex) -> c_int,
@@ -286,14 +424,8 @@ pub unsafe extern "C" fn pthread_cond_timedwait(
 ) -> c_int {
     // SAFETY: the caller's objects.
     let (c, m) = unsafe { (&*condvar, &*mutex) };
-    if let Some((_, thread)) = green()
-        && is_ours(c, m)
-    {
-        let realtime = c.references() & 2 == 0;
-        return match absolute_deadline(until.expose_provenance(), realtime) {
-            Ok(deadline_ns) => wait_on(thread, c, m, deadline_ns),
-            Err(errno) => -errno as c_int,
-        };
+    if let Some(result) = timed_wait(c, m, until, c.references() & 2 == 0) {
+        return result;
     }
     call_original!(
         original::COND_TIMEDWAIT,
@@ -317,14 +449,10 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
 ) -> c_int {
     // SAFETY: the caller's objects.
     let (c, m) = unsafe { (&*condvar, &*mutex) };
-    if let Some((_, thread)) = green()
-        && is_ours(c, m)
-        && matches!(clock, REALTIME | MONOTONIC)
+    if matches!(clock, REALTIME | MONOTONIC)
+        && let Some(result) = timed_wait(c, m, until, clock == REALTIME)
     {
-        return match absolute_deadline(until.expose_provenance(), clock == REALTIME) {
-            Ok(deadline_ns) => wait_on(thread, c, m, deadline_ns),
-            Err(errno) => -errno as c_int,
-        };
+        return result;
     }
     call_original!(
         original::COND_CLOCKWAIT,
@@ -341,9 +469,9 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
 /// No fence: a waiter that must be seen has released the mutex that the caller took since.
 #[inline(always)]
 fn notify(carrier: &Carrier, condvar: &Condvar, count: usize) -> (usize, bool) {
-    let key = core::ptr::from_ref(condvar).expose_provenance() + 1;
+    let key = condvar.key();
     let woken = TaskList::new();
-    let n = ENGINE.futexes.wake_fenced(key, count, ANY, &woken);
+    let mut n = ENGINE.futexes.wake_fenced(key, count, ANY, &woken);
     if n == 1 {
         if let Some(task) = woken.pop() {
             ENGINE.unpark_on(carrier, task);
@@ -351,7 +479,20 @@ fn notify(carrier: &Carrier, condvar: &Condvar, count: usize) -> (usize, bool) {
     } else {
         ENGINE.unpark_all(woken);
     }
+    if n < count && ABSENCES.any(key) {
+        n += notify_absent(key, count - n);
+    }
     (n, condvar.references() >> 3 != 0)
+}
+
+/// As [`notify`], for up to `count` more: some waiters run signal handlers, or did.
+#[cold]
+fn notify_absent(key: usize, count: usize) -> usize {
+    ABSENCES.miss(key);
+    let woken = TaskList::new();
+    let n = ENGINE.futexes.wake_fenced(key, count, ANY, &woken);
+    ENGINE.unpark_all(woken);
+    n
 }
 
 /// `pthread_cond_signal(3)`.
@@ -386,167 +527,6 @@ pub unsafe extern "C" fn pthread_cond_broadcast(condvar: *mut Condvar) -> c_int 
         }
     }
     call_original!(original::COND_BROADCAST, fn(*mut Condvar) -> c_int, condvar)
-}
-
-impl Semaphore {
-    /// Takes one, and gives up `waiters` (in units of the whole word) with it.
-    #[inline(always)]
-    fn try_take(&self, waiters: u64) -> bool {
-        let mut data = self.data.load(Ordering::Relaxed);
-        while data as u32 != 0 {
-            match self.data.compare_exchange_weak(
-                data,
-                data - 1 - waiters,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return true,
-                Err(now) => data = now,
-            }
-        }
-        false
-    }
-
-    /// Waits as glibc does, with its waiter count, so that any post finds us.
-    fn wait(&self, deadline_ns: u64) -> c_int {
-        const WAITER: u64 = 1 << 32;
-        let thread = Carrier::current().thread();
-        cancellation_point(thread);
-        if self.try_take(0) {
-            return 0;
-        }
-        self.data.fetch_add(WAITER, Ordering::SeqCst);
-        let address = self.data.as_ptr().expose_provenance();
-        loop {
-            if self.try_take(WAITER) {
-                leave();
-                return 0;
-            }
-            let result = futex::wait(address, 0, ANY, deadline_ns, WaitKind::Semaphore);
-            let failure = match result {
-                ETIMEDOUT => errno::ETIMEDOUT,
-                EINTR => match signal::deliver() {
-                    signal::Delivered::Interrupting => errno::EINTR,
-                    // As Linux: no handler restarts a futex wait that has a timeout.
-                    signal::Delivered::Restarting if deadline_ns != NEVER => errno::EINTR,
-                    _ => {
-                        self.data.fetch_sub(WAITER, Ordering::Relaxed);
-                        cancellation_point(thread);
-                        self.data.fetch_add(WAITER, Ordering::SeqCst);
-                        continue;
-                    }
-                },
-                _ => continue,
-            };
-            self.data.fetch_sub(WAITER, Ordering::Relaxed);
-            return set_errno(failure);
-        }
-    }
-}
-
-/// `sem_wait(3)`.
-///
-/// # Safety
-/// As POSIX says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_wait(semaphore: *mut Semaphore) -> c_int {
-    // SAFETY: the caller's object.
-    let s = unsafe { &*semaphore };
-    match green() {
-        Some(_) if s.shared == 0 => s.wait(NEVER),
-        _ => call_original!(original::SEM_WAIT, fn(*mut Semaphore) -> c_int, semaphore),
-    }
-}
-
-fn timed(s: &Semaphore, until: *const c_void, realtime: bool) -> c_int {
-    if s.try_take(0) {
-        return 0; // a bad timeout doesn't matter then
-    }
-    match absolute_deadline(until.expose_provenance(), realtime) {
-        Ok(deadline_ns) => s.wait(deadline_ns),
-        Err(errno) => set_errno(-errno as u32),
-    }
-}
-
-/// `sem_timedwait(3)`.
-///
-/// # Safety
-/// As POSIX says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_timedwait(semaphore: *mut Semaphore, until: *const c_void) -> c_int {
-    // SAFETY: the caller's object.
-    let s = unsafe { &*semaphore };
-    match green() {
-        Some(_) if s.shared == 0 => timed(s, until, true),
-        _ => call_original!(
-            original::SEM_TIMEDWAIT,
-            fn(*mut Semaphore, *const c_void) -> c_int,
-            semaphore,
-            until
-        ),
-    }
-}
-
-/// `sem_clockwait(3)`.
-///
-/// # Safety
-/// As glibc says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_clockwait(
-    semaphore: *mut Semaphore,
-    clock: c_int,
-    until: *const c_void,
-) -> c_int {
-    // SAFETY: the caller's object.
-    let s = unsafe { &*semaphore };
-    match green() {
-        Some(_) if s.shared == 0 && matches!(clock, REALTIME | MONOTONIC) => {
-            timed(s, until, clock == REALTIME)
-        }
-        _ => call_original!(
-            original::SEM_CLOCKWAIT,
-            fn(*mut Semaphore, c_int, *const c_void) -> c_int,
-            semaphore,
-            clock,
-            until
-        ),
-    }
-}
-
-/// `sem_post(3)`.
-///
-/// # Safety
-/// As POSIX says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_post(semaphore: *mut Semaphore) -> c_int {
-    // SAFETY: the caller's object.
-    let s = unsafe { &*semaphore };
-    let Some((carrier, _)) = green().filter(|_| s.shared == 0) else {
-        return call_original!(original::SEM_POST, fn(*mut Semaphore) -> c_int, semaphore);
-    };
-    let mut data = s.data.load(Ordering::Relaxed);
-    loop {
-        if data as u32 == i32::MAX as u32 {
-            return set_errno(errno::EOVERFLOW);
-        }
-        match s
-            .data
-            .compare_exchange_weak(data, data + 1, Ordering::SeqCst, Ordering::Relaxed)
-        {
-            Ok(_) => break,
-            Err(now) => data = now,
-        }
-    }
-    if data >> 32 != 0 {
-        let woken = TaskList::new();
-        let address = s.data.as_ptr().expose_provenance();
-        ENGINE.futexes.wake_fenced(address, 1, ANY, &woken);
-        if let Some(task) = woken.pop() {
-            ENGINE.unpark_on(carrier, task);
-        }
-        leave();
-    }
-    0
 }
 
 /// `sched_yield(2)`.

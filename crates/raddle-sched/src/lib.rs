@@ -13,6 +13,7 @@
 //! | [`places`] | `Places` | how many carriers of a side engine may be awake |
 //! | [`quota`] | `Bucket` | whether a side engine has used up its part of the CPUs |
 //! | [`wait_table`] | `WaitTable`, `WaitNode` | who waits at this address or descriptor |
+//! | [`absence`] | `Absences` | whether a wake-up came while a waiter ran signal handlers |
 //! | [`wait_list`] | `WaitList` | who waits behind one lock |
 //! | [`timers`] | `Timers` | whose deadline has passed |
 //! | [`completion_list`] | `CompletionList`, `Link` | whom a user-mode scheduler can run |
@@ -25,6 +26,7 @@
 //! | [`counted_lock`] | `CountedLock` | the same with a count of waiters in its word |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
 
+pub mod absence;
 pub mod alarm;
 pub mod completion_list;
 pub mod counted_lock;
@@ -45,6 +47,7 @@ pub mod wait_list;
 pub mod wait_table;
 pub mod worker_state;
 
+pub use absence::Absences;
 pub use completion_list::{CompletionList, Link};
 pub use counted_lock::CountedLock;
 pub use idle::IdleSet;

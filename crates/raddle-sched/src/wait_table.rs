@@ -27,6 +27,14 @@ pub struct Requeued {
     pub moved: usize,
 }
 
+/// The row of a key among `rows`, a power of two. Fibonacci hashing: keys are addresses with few
+/// low bits and long common prefixes.
+#[inline(always)]
+pub(crate) fn row_of(key: usize, rows: usize) -> usize {
+    let spread = (key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (spread >> 40) as usize & (rows - 1)
+}
+
 /// The table; `N` is a power of two.
 pub struct WaitTable<const N: usize> {
     buckets: [Bucket; N],
@@ -50,12 +58,10 @@ impl<const N: usize> WaitTable<N> {
         }
     }
 
-    /// The row of a key. Fibonacci hashing: keys are addresses with few low bits and long common
-    /// prefixes.
+    /// The row of a key.
     #[inline(always)]
     pub fn row(key: usize) -> usize {
-        let spread = (key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (spread >> 40) as usize & (N - 1)
+        row_of(key, N)
     }
 
     #[inline(always)]

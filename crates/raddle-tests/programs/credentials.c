@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <sys/fsuid.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
@@ -220,6 +221,60 @@ CASE(a_change_that_is_refused_changes_nothing)
     IS(errno, EPERM);
     OK(prctl(PR_SET_DUMPABLE, 1));
     IS(kernel_threads_that_differ("Uid:", "\t65534\t65534\t65534\t65534"), 0);
+}
+
+static void exit_with_9(int signal)
+{
+    (void)signal;
+    _exit(9);
+}
+
+static void *become_another_alone(void *unused)
+{
+    IS(syscall(SYS_setresuid, 2001, 2002, 2003), 0);
+    stage = 1;
+    while (stage == 1) {
+        sched_yield();
+    }
+    return unused;
+}
+
+/* How a process ends in which one thread can't follow the others. */
+static int status_of_disagreement(void (*handler)(int), int blocks)
+{
+    int status;
+    pid_t child = GET(fork());
+    if (child == 0) {
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        signal(SIGABRT, handler);
+        start(become_another_alone, NULL);
+        while (stage != 1) {
+            sched_yield();
+        }
+        if (blocks) {
+            sigset_t set;
+            sigemptyset(&set);
+            sigaddset(&set, SIGABRT);
+            OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
+        }
+        setresuid(1001, 1002, 1003);
+        _exit(3);
+    }
+    IS(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+CASE(a_change_that_one_thread_cannot_follow_aborts)
+{
+    if (!is_root()) {
+        return;
+    }
+    for (int round = 0; round < 5; round++) {
+        IS(status_of_disagreement(SIG_DFL, 0), SIGABRT);
+        IS(status_of_disagreement(SIG_IGN, 0), SIGABRT);
+        IS(status_of_disagreement(exit_with_9, 0), 9);
+        IS(status_of_disagreement(exit_with_9, 1), 9);
+    }
 }
 
 static void *other_is_unchanged(void *unused)

@@ -41,6 +41,35 @@ mod conditions {
     }
 }
 
+mod deadlines {
+    raddle_tests::cases! { "deadlines.c":
+        a_condition_wait_until_a_negative_time_has_timed_out,
+        a_condition_wait_checks_nanoseconds_and_clocks,
+        a_condition_wait_needs_the_mutex_that_it_checks,
+        a_recursive_mutex_of_another_thread_is_refused,
+        a_semaphore_wait_checks_nanoseconds_before_it_takes,
+        a_semaphore_wait_until_a_negative_time_takes_or_has_timed_out,
+        the_end_of_time_is_far_away,
+        a_semaphore_holds_no_more_than_it_can,
+        semaphore_waits_act_on_a_cancellation_that_has_come,
+        a_bad_address_of_a_time_is_a_fault,
+    }
+}
+
+mod interrupted_waits {
+    raddle_tests::cases! { "interrupted_waits.c":
+        a_handler_does_not_end_a_wait,
+        a_handler_does_not_end_a_wait_with_a_time_limit,
+        a_wake_up_during_a_handler_ends_the_wait,
+        a_broadcast_during_handlers_ends_all_waits,
+        a_handler_that_signals_its_own_condition_ends_the_wait,
+        a_time_limit_is_kept_while_signals_come,
+        a_handler_may_wait_for_another_condition,
+        a_cancellation_during_a_handler_ends_the_wait_with_its_mutex,
+        no_token_is_lost_in_a_storm_of_signals,
+    }
+}
+
 mod objects {
     raddle_tests::cases! { "sync_objects.c":
         rwlock_writers_exclude_readers,

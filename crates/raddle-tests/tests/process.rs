@@ -48,6 +48,7 @@ mod credentials {
         threads_that_wait_become_nobody,
         ids_change_while_threads_begin_and_end,
         a_change_that_is_refused_changes_nothing,
+        a_change_that_one_thread_cannot_follow_aborts,
         a_raw_call_changes_one_thread,
         an_instruction_of_the_program_changes_one_thread,
         file_ids_are_of_one_thread,

@@ -37,6 +37,30 @@ mod many {
     }
 }
 
+mod fatal {
+    raddle_tests::cases! { "fatal_signals.c":
+        kill_of_the_own_process_does_not_return,
+        a_signal_to_another_thread_does_not_return,
+        a_signal_to_the_own_group_does_not_return,
+        a_signal_to_the_own_descriptor_does_not_return,
+        a_signal_that_dumps_core_ends_the_process,
+        a_signal_that_is_blocked_ends_nothing,
+        a_signal_that_is_waited_for_ends_nothing,
+        a_signal_that_only_another_thread_waits_for_ends_the_process,
+        a_thread_that_stops_itself_goes_on_after_the_continuation,
+        a_handler_for_a_signal_to_the_own_group_runs_before_kill_returns,
+        a_descriptor_of_the_own_process_names_its_threads,
+    }
+}
+
+mod prompt {
+    raddle_tests::cases! { "prompt_signals.c":
+        a_signal_from_outside_does_not_wait_for_one_that_computes,
+        sigwait_does_not_wait_for_one_that_computes,
+        a_signal_does_not_wait_for_its_sender_to_wait,
+    }
+}
+
 mod passed_on {
     raddle_tests::cases! { "passed_on.c":
         no_signal_is_lost_to_threads_that_end,

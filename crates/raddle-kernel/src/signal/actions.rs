@@ -138,24 +138,34 @@ fn tell_kernel_of(set: u64) {
     }
 }
 
-fn tell_kernel(signal: u32, action: &SigAction) {
-    if super::UNBLOCKABLE & bit(signal) != 0 {
-        return;
-    }
+/// True if the kernel gives `signal` to the runtime's handler.
+pub fn is_ours(signal: u32) -> bool {
+    super::UNBLOCKABLE & bit(signal) == 0 && has_our_handler(signal, &get(signal))
+}
+
+fn has_our_handler(signal: u32, action: &SigAction) -> bool {
     const CONT: u64 = bit(18); // what discards stops
-    let is_poke = signal as usize == POKE;
     let is_fault = FAULTS & bit(signal) != 0;
-    if is_fault && action.handler == IGNORE {
-        IGNORED.fetch_or(bit(signal), Ordering::Relaxed);
-    } else {
-        IGNORED.fetch_and(!bit(signal), Ordering::Relaxed);
-    }
     let watched = (WATCHED.load(Ordering::Relaxed) | FAULTS | CONT) & bit(signal) != 0;
     let ours = match action.handler {
         DEFAULT => watched,
         IGNORE => is_fault,
         _ => true,
-    } || matches!(signal as usize, POKE | PREEMPT);
+    };
+    ours || matches!(signal as usize, POKE | PREEMPT)
+}
+
+fn tell_kernel(signal: u32, action: &SigAction) {
+    if super::UNBLOCKABLE & bit(signal) != 0 {
+        return;
+    }
+    let is_poke = signal as usize == POKE;
+    if FAULTS & bit(signal) != 0 && action.handler == IGNORE {
+        IGNORED.fetch_or(bit(signal), Ordering::Relaxed);
+    } else {
+        IGNORED.fetch_and(!bit(signal), Ordering::Relaxed);
+    }
+    let ours = has_our_handler(signal, action);
     stops::note_action(signal, action.handler == DEFAULT);
     // Without a handler of the program's no call is interrupted.
     let has_none = matches!(action.handler, DEFAULT | IGNORE);

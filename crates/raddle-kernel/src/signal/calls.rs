@@ -4,14 +4,14 @@ use super::delivery::deliverable;
 use super::routing::{self, process_pending};
 use super::stops::{self, JOB_CONTROL};
 use super::{LIBC_INTERNAL, MASK_BYTES, SI_TKILL, SIGNALS, UNBLOCKABLE};
-use super::{actions, bit, deliver, info, is_virtual, kept};
+use super::{actions, bit, deliver, fatal, groups, info, is_virtual, kept};
 use crate::boundary::{Frame, Outcome};
 use crate::ids;
 use crate::time::relative_deadline;
 use crate::user::{Plain, User};
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::{TID_BASE, WaitKind};
-use raddle_engine::{Carrier, ENGINE, Thread, switch};
+use raddle_engine::{Carrier, ENGINE, Thread, room, switch};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::{SigAction, SigInfo};
@@ -150,9 +150,13 @@ pub extern "C" fn kill(frame: &Frame) -> Outcome {
         if is_virtual() && frame.rdi as u32 == ENGINE.pid.load(Ordering::Relaxed) {
             stops::before_kill(signal);
         }
-        return ids::of_process(frame);
+        return match groups::send(frame, frame.rdi as i32, signal) {
+            outcome if outcome.is_pass() => ids::of_process(frame),
+            outcome => outcome,
+        };
     }
     routing::to_process(&from_ourselves(signal, SI_USER));
+    sent(signal);
     Outcome::of(0)
 }
 
@@ -173,6 +177,7 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
     }
     if is_for_us(id, signal) {
         routing::to_process(&info);
+        sent(signal);
         return Outcome::of(0);
     }
     // SAFETY: the kernel reads a live structure. It would refuse one that is restricted by any
@@ -194,12 +199,17 @@ fn is_ours(id: u32) -> bool {
 /// True if `id` is this process and the signal is one that is routed in user space: what stops and
 /// continues processes is the kernel's, and so is what a descriptor reads.
 fn is_for_us(id: u32, signal: u32) -> bool {
+    is_routed_here(signal) && is_ours(id)
+}
+
+/// True if a signal that the process sends itself is routed in user space.
+pub(crate) fn is_routed_here(signal: u32) -> bool {
     let routed = !(UNBLOCKABLE | LIBC_INTERNAL | JOB_CONTROL);
     is_virtual()
+        && ENGINE.is_started()
         && (1..=SIGNALS).contains(&signal)
         && routed & bit(signal) != 0
         && !kept::is_read(signal)
-        && is_ours(id)
 }
 
 /// `tgkill(2)`.
@@ -251,8 +261,14 @@ fn send(tid: u32, signal: u32) -> Outcome {
     queue(thread, &from_ourselves(signal, SI_TKILL))
 }
 
+/// The process has sent itself a signal: the thread that takes it comes first.
+pub(crate) fn sent(signal: u32) {
+    fatal::after_sending(signal);
+    room::let_signalled_run();
+}
+
 /// What the kernel says of a signal that the process sent itself.
-fn from_ourselves(signal: u32, code: i32) -> SigInfo {
+pub(crate) fn from_ourselves(signal: u32, code: i32) -> SigInfo {
     // SAFETY: a plain query.
     let uid = unsafe { sys!(nr::__NR_getuid) } as u32;
     SigInfo {
@@ -264,16 +280,30 @@ fn from_ourselves(signal: u32, code: i32) -> SigInfo {
     }
 }
 
-fn queue(thread: &Thread, info: &SigInfo) -> Outcome {
+pub(crate) fn queue(thread: &Thread, info: &SigInfo) -> Outcome {
     let signal = info.signo as u32;
     if signal > SIGNALS {
         return Outcome::of(err(errno::EINVAL));
     }
-    if signal != 0 {
-        routing::to_thread(thread, &stops::sent(info));
-        kept::wait_for_first(bit(signal));
+    if signal == 0 {
+        return Outcome::of(0);
     }
+    if UNBLOCKABLE & bit(signal) != 0 {
+        return Outcome::of(to_kernel(signal));
+    }
+    routing::to_thread(thread, &stops::sent(info));
+    kept::wait_for_first(bit(signal));
+    sent(signal);
     Outcome::of(0)
+}
+
+/// SIGKILL or SIGSTOP for a thread of this process: whichever it is for, all end or stop. The
+/// calling kernel thread gets it, which goes on for no instruction then.
+fn to_kernel(signal: u32) -> isize {
+    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
+    // SAFETY: signals this very kernel thread.
+    unsafe { sys!(nr::__NR_tgkill, pid, own, signal) }
 }
 
 /// `rt_sigsuspend(2)`.

@@ -73,10 +73,17 @@ pub extern "C" fn on_attention(result: isize) -> isize {
         if chaos::is_on() {
             chaos::at_safe_point(Point::Call);
         }
-        if deliverable(Carrier::current().thread()) == 0 {
+        if is_settled() {
             return result;
         }
     }
+}
+
+/// True if the running thread has nothing to take, and its carrier nothing to route: other threads
+/// that ran here meanwhile may have left something.
+fn is_settled() -> bool {
+    let carrier = Carrier::current();
+    carrier.arrivals.is_empty() && deliverable(carrier.thread()) == 0
 }
 
 /// Before a call that passes to the kernel: delivers what came until now.
@@ -84,7 +91,7 @@ pub extern "C" fn before_call() {
     loop {
         deliver();
         preemption::at_end_of_call();
-        if deliverable(Carrier::current().thread()) == 0 {
+        if is_settled() {
             break;
         }
     }
@@ -137,11 +144,17 @@ pub unsafe extern "C" fn arrived(frame: *mut Moved, fault: u64) -> ! {
     unsafe { next(frame, thread) }
 }
 
-/// Runs the next handler that is due, or resumes the frame.
+/// Runs the next handler that is due, or resumes the frame. Before that run threads that the same
+/// signals have woken.
 unsafe fn next(frame: *mut Moved, thread: &Thread) -> ! {
     loop {
         let due = deliverable(thread);
         let Some(info) = (due != 0).then(|| routing::take(thread, due)).flatten() else {
+            if preemption::at_end_of_call() {
+                Carrier::current().attention.store(0, Ordering::Relaxed);
+                routing::route(); // signals may have come meanwhile
+                continue;
+            }
             // SAFETY: the caller's frame.
             unsafe { resume(frame) }
         };

@@ -14,7 +14,7 @@ use super::entry::{Moved, move_frame, raddle_arrive};
 use super::routing;
 use core::sync::atomic::Ordering;
 use raddle_engine::carrier::PREEMPT;
-use raddle_engine::{Carrier, ENGINE, Thread, switch};
+use raddle_engine::{Carrier, ENGINE, Thread, room, switch};
 use raddle_sys::abi::SigInfo;
 use raddle_sys::mem;
 
@@ -49,7 +49,7 @@ pub fn area(carrier: &Carrier, thread: &Thread) -> Option<usize> {
 pub unsafe extern "C" fn preempted(frame: *mut Moved) -> ! {
     Carrier::current().attention.store(0, Ordering::Relaxed);
     routing::route();
-    switch::give_way();
+    room::give_way();
     Carrier::current().attention.store(0, Ordering::Relaxed);
     routing::route();
     let thread = Carrier::current().thread();
@@ -65,13 +65,16 @@ pub unsafe extern "C" fn preempted(frame: *mut Moved) -> ! {
     }
 }
 
-/// At the end of a call that sysmon's signal hit, or that sysmon found waiting in the kernel.
-pub fn at_end_of_call() {
+/// At the end of a call that sysmon's signal hit, or that sysmon found waiting in the kernel; and
+/// before code goes on that a signal has interrupted. True if others may have run.
+pub fn at_end_of_call() -> bool {
     let carrier = Carrier::current();
     if switch::come_back(carrier) {
-        return;
+        return true;
     }
-    if carrier.is_to_preempt() && carrier.bound.load(Ordering::Relaxed).is_null() {
-        switch::give_way();
+    let gives_way = carrier.is_to_preempt() && carrier.bound.load(Ordering::Relaxed).is_null();
+    if gives_way {
+        room::give_way();
     }
+    gives_way
 }

@@ -9,13 +9,12 @@
 use super::actions::{self, DEFAULT, IGNORE};
 use super::kept;
 use super::timers::{self, Target};
-use super::{SI_TKILL, bit, poke, set_kernel_mask, stops};
-use crate::futex::robust;
+use super::{SI_TKILL, bit, fatal, groups, poke, set_kernel_mask, stops};
 use core::sync::atomic::Ordering;
 use raddle_engine::helpers::POKE;
 use raddle_engine::signals::{CommonSignals, Form, Passed, SI_TIMER};
 use raddle_engine::thread::Life;
-use raddle_engine::{Carrier, ENGINE, Thread};
+use raddle_engine::{Carrier, ENGINE, Thread, room};
 use raddle_sched::Wake;
 use raddle_sys::abi::{SigInfo, Timespec};
 use raddle_sys::{is_err, nr, sys};
@@ -44,15 +43,19 @@ pub fn discard(signal: u32, fits: fn(&SigInfo) -> bool) {
 }
 
 /// Routes everything that arrived on this carrier. Not on a lock's critical path; takes locks.
+///
+/// The thread that a signal wakes here runs before the one that it interrupted goes on.
 pub fn route() {
     kept::look();
     let carrier = Carrier::current();
+    carrier.roused.set(false);
     loop {
         while let Some(info) = carrier.arrivals.pop() {
             match meant(carrier, &info) {
                 Some(thread) => to_thread(thread, &info),
                 None => to_process(&info),
             }
+            groups::note_routed(info.signo as u32);
         }
         if carrier.closed.load(Ordering::Relaxed) == 0 {
             break;
@@ -61,6 +64,9 @@ pub fn route() {
         if carrier.child_shares.load(Ordering::Relaxed) == 0 {
             set_kernel_mask(kept::mask_of(carrier)); // what the kernel has kept comes here
         } // else the mask is the thread's
+    }
+    if carrier.roused.replace(false) {
+        room::make_room(carrier);
     }
 }
 
@@ -102,6 +108,9 @@ pub fn to_process(info: &SigInfo) {
     while let Some(thread) = accepting(signal) {
         if drops(thread, signal) {
             return;
+        }
+        if fatal::ends_at_once(thread, signal) {
+            return fatal::end(signal);
         }
         match COMMON.pass(signal, || post(thread, info, true)) {
             Passed::Given => return tell(thread, signal, true),
@@ -162,8 +171,8 @@ pub fn reconsider(set: u64) {
     }
 }
 
-/// A thread that waits for `signal`, else the main thread, the running one, or any that doesn't
-/// block it.
+/// The main thread if it takes `signal`, as in Linux; else one that waits for it, the running one,
+/// or any that doesn't block it.
 fn accepting<'a>(signal: u32) -> Option<&'a Thread> {
     let open = |thread: &Thread| {
         thread.life() == Life::Live
@@ -173,12 +182,10 @@ fn accepting<'a>(signal: u32) -> Option<&'a Thread> {
         thread.signals.awaited.load(Ordering::Acquire) & bit(signal) != 0
             && thread.life() == Life::Live
     };
-    if let Some(waiter) = ENGINE.threads.iter().find(waits) {
-        return Some(waiter);
-    }
     let main = ENGINE.find(ENGINE.pid.load(Ordering::Relaxed));
     let running = Carrier::current().thread_or_none();
-    main.filter(|thread| open(thread))
+    main.filter(|thread| open(thread) || waits(thread))
+        .or_else(|| ENGINE.threads.iter().find(waits))
         .or_else(|| running.filter(|thread| open(thread)))
         .or_else(|| ENGINE.threads.iter().find(|thread| open(thread)))
 }
@@ -188,6 +195,9 @@ pub fn to_thread(thread: &Thread, info: &SigInfo) {
     let signal = info.signo as u32;
     if !stops::takes_effect(info) || drops(thread, signal) {
         return;
+    }
+    if fatal::ends_at_once(thread, signal) {
+        return fatal::end(signal);
     }
     let is_blocked = blocks(thread, signal) && !awaits(thread, signal);
     if is_blocked && kept::is_read(signal) && !is_accepted(signal) {
@@ -277,6 +287,7 @@ fn notify(thread: &Thread) {
     }
     if thread.claim(Wake::Signalled) {
         ENGINE.unpark(thread.task_ref());
+        carrier.roused.set(true);
         return;
     }
     if thread.task.on_cpu.load(Ordering::SeqCst) != 0 {
@@ -372,13 +383,8 @@ pub fn default_action(signal: u32) {
     if actions::ignored_by_default(signal) {
         return;
     }
-    if bit(signal) & stops::STOPS != 0 {
-        return stops::stop(signal);
+    match bit(signal) & stops::STOPS {
+        0 => fatal::end(signal),
+        _ => stops::stop(signal),
     }
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
-    let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
-    robust::process_ends();
-    actions::surrender(signal);
-    // SAFETY: signals this very kernel thread.
-    unsafe { sys!(nr::__NR_tgkill, pid, own, signal) };
 }

@@ -7,6 +7,7 @@
 //! `RUSTFLAGS="--cfg raddle_loom" cargo test -p raddle-sched --release --test loom`
 #![cfg(raddle_loom)]
 
+mod absence;
 mod parking;
 mod places;
 mod queues;

@@ -1,0 +1,72 @@
+//! Signals that the process sends its own process group: the kernel sends them, and gives this
+//! process its own.
+//!
+//! `kill` runs a handler before it returns if its caller takes the signal, and doesn't return from
+//! a signal that ends the process. But the kernel gives the signal to any kernel thread, and the
+//! call returns before that one has handled it. So the caller waits until the signal is routed.
+
+use super::{LIBC_INTERNAL, actions, bit, fatal, is_virtual, kept, routing};
+use crate::boundary::{Frame, Outcome};
+use crate::time::sleep_until;
+use core::sync::atomic::{AtomicU32, Ordering};
+use raddle_engine::{ENGINE, clock};
+use raddle_sys::{is_err, nr, sys};
+
+/// Signals of each number that the kernel gave this process and that have been routed; they wrap.
+/// Raised by the carrier that routes.
+static ROUTED: [AtomicU32; super::SIGNALS as usize + 1] =
+    [const { AtomicU32::new(0) }; super::SIGNALS as usize + 1];
+
+/// A signal that the kernel gave this process has been routed.
+pub fn note_routed(signal: u32) {
+    if let Some(routed) = ROUTED.get(signal as usize) {
+        routed.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// True if `id`, as `kill` takes it, names the process group of this process.
+fn is_own(id: i32) -> bool {
+    // SAFETY: a plain query.
+    id == 0 || id < -1 && unsafe { sys!(nr::__NR_getpgid, 0usize) } == -(id as isize)
+}
+
+/// A call that sends `signal` to the process or group `id`, which isn't this process alone.
+pub fn send(frame: &Frame, id: i32, signal: u32) -> Outcome {
+    let is_seen = is_virtual()
+        && ENGINE.is_started()
+        && (1..=super::SIGNALS).contains(&signal)
+        && LIBC_INTERNAL & bit(signal) == 0
+        && actions::is_ours(signal)
+        && !kept::is_read(signal);
+    if !is_seen || !is_own(id) {
+        return Outcome::PASS;
+    }
+    let before = ROUTED[signal as usize].load(Ordering::Acquire);
+    // SAFETY: the program's own call.
+    let result = unsafe { frame.raw() };
+    if !is_err(result) {
+        wait_until_routed(signal, before);
+        fatal::after_sending(signal);
+    }
+    Outcome::of(result)
+}
+
+/// Waits until a signal was routed since the count was `before`.
+///
+/// # Blocking
+/// The running thread, five milliseconds at most: the kernel thread that has it may be stopped.
+fn wait_until_routed(signal: u32, before: u32) {
+    const PATIENCE_NS: u64 = 5_000_000;
+    const PAUSE_NS: u64 = 20_000;
+    let until_ns = clock::now_ns() + PATIENCE_NS;
+    loop {
+        routing::route();
+        let is_routed = ROUTED[signal as usize].load(Ordering::Acquire) != before;
+        if is_routed || clock::now_ns() > until_ns {
+            return;
+        }
+        if sleep_until(clock::now_ns() + PAUSE_NS) {
+            return; // by this signal or another: a handler runs next
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `pidfd_send_signal(2)` to this process, which is answered like `kill` and `tgkill`.
+//!
+//! From Linux 6.13 on the kernel says which process a descriptor names (`PIDFD_GET_INFO`). Before
+//! that, and for a directory of `/proc`, the kernel sends the signal, which reaches the process as
+//! one from outside does.
+
+use super::calls::{from_ourselves, is_routed_here};
+use super::{SI_TKILL, calls, groups, routing};
+use crate::boundary::{Frame, Outcome};
+use crate::user::User;
+use core::sync::atomic::Ordering;
+use raddle_engine::{Carrier, ENGINE, Thread};
+use raddle_sys::abi::SigInfo;
+use raddle_sys::{err, errno, is_err, nr, sys};
+
+/// Instead of a descriptor: the calling thread, and its process (Linux 6.15).
+const SELF_THREAD: i32 = -10_000;
+const SELF_PROCESS: i32 = -10_001;
+
+/// What the flags may say.
+const TO_THREAD: usize = 1;
+const TO_PROCESS: usize = 2;
+const TO_GROUP: usize = 4;
+
+/// What gets the signal.
+#[derive(Clone, Copy)]
+enum Receiver<'a> {
+    Thread(&'a Thread),
+    Process,
+}
+
+/// `pidfd_send_signal(2)`.
+pub extern "C" fn pidfd_send_signal(frame: &Frame) -> Outcome {
+    let (fd, signal) = (frame.rdi as i32, frame.rsi as u32);
+    let flags = frame.arg(3);
+    if !is_routed_here(signal) || !names_us(fd) {
+        return Outcome::PASS;
+    }
+    // SAFETY: the program's own descriptor. No signal is sent: the kernel looks at the descriptor
+    // and at the flags, which it looks at first.
+    let checked = unsafe { sys!(nr::__NR_pidfd_send_signal, fd, 0usize, 0usize, flags) };
+    if is_err(checked) {
+        return Outcome::of(checked);
+    }
+    let is_main = Carrier::current().thread().tid() == ENGINE.pid.load(Ordering::Relaxed);
+    if flags == TO_GROUP {
+        return match fd == SELF_THREAD && !is_main {
+            true => Outcome::of(err(errno::ESRCH)), // no group has the thread's id
+            false => groups::send(frame, 0, signal),
+        };
+    }
+    let receiver = receiver(fd, flags);
+    match read_info(frame.arg(2), signal, receiver, is_main || fd == SELF_THREAD) {
+        Ok(info) => {
+            match receiver {
+                Receiver::Thread(thread) => return calls::queue(thread, &info),
+                Receiver::Process => routing::to_process(&info),
+            }
+            calls::sent(signal);
+            Outcome::of(0)
+        }
+        Err(errno) => Outcome::of(errno),
+    }
+}
+
+/// True if `fd` names this process, or a thread of it that the kernel knows.
+fn names_us(fd: i32) -> bool {
+    /// `PIDFD_GET_INFO`, and the first words of its structure.
+    const GET_INFO: usize = 0xC040_FF0B;
+    const WORDS: usize = 8;
+    const IDS: usize = 2;
+    if fd == SELF_THREAD || fd == SELF_PROCESS {
+        return true;
+    }
+    let mut info = [0u64; WORDS];
+    // SAFETY: the kernel fills the structure.
+    let result = unsafe { sys!(nr::__NR_ioctl, fd, GET_INFO, info.as_mut_ptr()) };
+    let process = (info[IDS] >> 32) as u32;
+    !is_err(result) && process == ENGINE.pid.load(Ordering::Relaxed)
+}
+
+/// What a descriptor of this process names. A descriptor for a single thread names the main one:
+/// the kernel knows no other.
+fn receiver<'a>(fd: i32, flags: usize) -> Receiver<'a> {
+    /// `PIDFD_THREAD`.
+    const OF_THREAD: isize = 0o200;
+    const GETFL: usize = 3;
+    // SAFETY: a plain query.
+    let is_of_thread = || unsafe { sys!(nr::__NR_fcntl, fd, GETFL) } & OF_THREAD != 0;
+    let to_thread = match flags {
+        TO_THREAD => true,
+        TO_PROCESS => false,
+        _ => fd == SELF_THREAD || fd != SELF_PROCESS && is_of_thread(),
+    };
+    let named = match fd {
+        SELF_THREAD => Some(Carrier::current().thread()),
+        _ => ENGINE.find(ENGINE.pid.load(Ordering::Relaxed)),
+    };
+    match named {
+        Some(thread) if to_thread => Receiver::Thread(thread),
+        _ => Receiver::Process,
+    }
+}
+
+/// What the signal says. Only a thread that the descriptor names (`is_named`) may say that the
+/// kernel sent it.
+fn read_info(
+    at: usize,
+    signal: u32,
+    receiver: Receiver<'_>,
+    is_named: bool,
+) -> Result<SigInfo, isize> {
+    const SI_USER: i32 = 0;
+    if at == 0 {
+        let code = match receiver {
+            Receiver::Thread(_) => SI_TKILL,
+            Receiver::Process => SI_USER,
+        };
+        return Ok(from_ourselves(signal, code));
+    }
+    let info: SigInfo = User::at(at).read()?;
+    if info.signo as u32 != signal {
+        return Err(err(errno::EINVAL));
+    }
+    match !is_named && (info.code >= 0 || info.code == SI_TKILL) {
+        true => Err(err(errno::EPERM)),
+        false => Ok(info),
+    }
+}
