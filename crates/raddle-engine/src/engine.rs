@@ -7,6 +7,7 @@
 
 use crate::carrier::Carrier;
 use crate::chaos::{self, Point};
+use crate::chunks::Chunks;
 use crate::direct::Direct;
 use crate::filters::Filters;
 use crate::helpers::Helpers;
@@ -23,7 +24,7 @@ use crate::sysmon::Sysmon;
 use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
 use crate::{accounting, alarms, clock, idle, kthread, latency, pins, ums};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use raddle_sched::idle::IdleSet;
 use raddle_sched::policies::Reason;
 use raddle_sched::{Injector, SignalGate, SpinLock, TaskList, TaskRef, Timers, WaitTable};
@@ -31,6 +32,8 @@ use raddle_sys::{err, errno, mem, nr, sys};
 
 /// The most carriers of one engine, bound threads' carriers included.
 pub const MAX_CARRIERS: usize = 2048;
+/// Slots of carriers mapped at a time.
+const CARRIERS_EACH: usize = 8;
 /// The most carriers that can be asked for.
 pub const MAX_WANTED: u32 = 1024;
 /// Rows of the futex table.
@@ -107,8 +110,8 @@ pub struct Engine {
     /// Carriers that exist, the first `up` of the list.
     pub(crate) up: AtomicU32,
     pub(crate) list: [AtomicPtr<Carrier>; MAX_CARRIERS],
-    /// Where the carriers' slots are.
-    pub(crate) memory: AtomicUsize,
+    /// The carriers' slots.
+    pub(crate) memory: Chunks<Carrier, { MAX_CARRIERS / CARRIERS_EACH }, CARRIERS_EACH>,
     /// Guards the list's growth, too.
     pub(crate) slots: SpinLock<Slots>,
     /// Set by [`Engine::init`], for ever.
@@ -159,7 +162,7 @@ impl Engine {
             quantum_ns: AtomicU64::new(0),
             up: AtomicU32::new(0),
             list: [const { AtomicPtr::new(null_mut()) }; MAX_CARRIERS],
-            memory: AtomicUsize::new(0),
+            memory: Chunks::new(),
             slots: SpinLock::new(Slots::new()),
             hooks: AtomicPtr::new(null_mut()),
             started_ns: AtomicU64::new(0),
@@ -191,11 +194,7 @@ impl Engine {
         }
         let hooks = core::ptr::from_ref(hooks).cast_mut();
         self.hooks.store(hooks, Ordering::Release);
-        self.threads.init()?;
-        self.pump.init()?;
-        let memory = mem::reserve(MAX_CARRIERS * size_of::<Carrier>())?;
-        self.memory
-            .store(memory.expose_provenance(), Ordering::Relaxed);
+        self.threads.draw_salt();
         self.wanted
             .store(carriers.min(MAX_WANTED), Ordering::Relaxed);
         let carrier = self.new_carrier()?;
@@ -528,7 +527,7 @@ impl Engine {
         }
         if let Some(id) = self.idle.take_one() {
             // SAFETY: ids in the idle set are positions of live carriers.
-            self.wake_carrier(unsafe { &*self.by_id(id) });
+            self.wake_carrier(unsafe { self.by_id(id) });
             return true;
         }
         if self.poller.load(Ordering::SeqCst) != 0 {

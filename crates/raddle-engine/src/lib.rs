@@ -19,6 +19,7 @@
 //! | [`sides`] | further engines: carriers, a queue and a policy of their own |
 //! | `quotas` | how much CPU time such an engine may use |
 //! | [`plugins`] | calls of a policy that isn't ours, and their end |
+//! | `chunks` | tables that grow and never move |
 //! | `places` | how many carriers, where they are, and which are spare |
 //! | `bound` | carriers that run one thread |
 //! | [`pump`] | descriptors, one epoll |
@@ -48,6 +49,7 @@ pub mod attributes;
 pub mod bound;
 pub mod carrier;
 pub mod chaos;
+mod chunks;
 pub mod clock;
 pub mod cpus;
 mod descriptor;
