@@ -299,7 +299,7 @@ impl Engine {
             self.sysmon.reset();
             return Err(err(errno::EAGAIN));
         }
-        self.stacks.start();
+        self.stacks.open();
         let used_ns = accounting::kernel_cpu_ns(0).unwrap_or(0);
         carrier.thread().cpu.reset(used_ns);
         self.start_policy();

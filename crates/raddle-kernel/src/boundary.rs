@@ -15,18 +15,18 @@
 //! return an [`Outcome`]; a call that passes is executed by the entry itself, at
 //! `raddle_pass_begin`, with all registers as they were: a signal that arrives there, or during the
 //! look right before, finds a thread that is, for all purposes, in user code. What came before that
-//! is handled first: none is slept over. After a call with a path the entry looks at what came of
-//! it ([`crate::procfs`]).
+//! is handled first: none is slept over. After a call with a path, or one that may lack memory, the
+//! entry looks at what came of it ([`look`]).
 //!
 //! Stack of `raddle_entry_plain` (addresses rising): rax r9 r8 r10 rdx rsi rdi | rbp | return to
 //! stub
 //! | address after the site | 128 bytes of red zone | the program's stack.
 
-use crate::calls;
+use crate::{calls, memory, procfs};
 use core::arch::global_asm;
 use raddle_engine::carrier;
 use raddle_engine::thread::CALL_SITE;
-use raddle_sys::syscall6;
+use raddle_sys::{nr, syscall6};
 
 /// The arguments of a system call, as the program passed them.
 #[repr(C)]
@@ -63,6 +63,21 @@ impl Frame {
 
     /// The address behind the system call's site, which the stub pushed.
     pub fn site(&self) -> usize {
+        // SAFETY: the stub's frame lives as long as the call.
+        unsafe { (*self.stub_frame())[2] }
+    }
+
+    /// The program's stack pointer at the site.
+    pub fn program_stack(&self) -> *const usize {
+        const RED_ZONE: usize = 128;
+        self.stub_frame()
+            .wrapping_add(1)
+            .cast::<usize>()
+            .wrapping_byte_add(RED_ZONE)
+    }
+
+    /// What the entry that the stub called finds on the stack: rbp, where it returns to, the site.
+    fn stub_frame(&self) -> *const [usize; 3] {
         let mut frame = core::ptr::from_ref(self)
             .wrapping_add(1)
             .cast::<[usize; 3]>();
@@ -78,8 +93,8 @@ impl Frame {
             {
                 frame = frame.wrapping_byte_add(size_of::<usize>());
             }
-            (*frame)[2]
         }
+        frame
     }
 
     /// Executes the call as it is, here: for handlers that need its result.
@@ -104,7 +119,7 @@ impl Outcome {
     /// Let the kernel do it, with the program's own arguments.
     pub const PASS: Self = Self { value: 0, pass: 1 };
 
-    /// As [`Outcome::PASS`]; then [`look`](crate::procfs::look) decides what the program sees.
+    /// As [`Outcome::PASS`]; then [`look`] decides what the program sees.
     pub const LOOK: Self = Self { value: 0, pass: 2 };
 
     /// The call's result.
@@ -130,6 +145,17 @@ impl Outcome {
     /// True if the result is `value`.
     pub const fn is_value(self, value: isize) -> bool {
         !self.is_pass() && self.value == value
+    }
+}
+
+/// After a call of [`Outcome::LOOK`]: what the program sees. `result` is the kernel's.
+extern "C" fn look(frame: &Frame, result: isize) -> isize {
+    match frame.rax as u32 {
+        nr::__NR_mmap | nr::__NR_mremap | nr::__NR_mprotect | nr::__NR_brk => {
+            memory::look(frame, result)
+        }
+        nr::__NR_pkey_mprotect | nr::__NR_shmat => memory::look(frame, result),
+        _ => procfs::look(frame, result),
     }
 }
 
@@ -518,7 +544,7 @@ global_asm!(
     thread = const carrier::CURRENT,
     call_site = const CALL_SITE,
     table = sym calls::TABLE,
-    look = sym crate::procfs::look,
+    look = sym look,
     signalled = const carrier::SIGNALLED,
     before_call = sym crate::signal::before_call,
     on_attention = sym crate::signal::on_attention,

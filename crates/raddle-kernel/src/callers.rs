@@ -1,0 +1,95 @@
+//! Calls that libc makes on its own behalf, through functions that programs call as well.
+//!
+//! `mmap` and its like are one function to libc and to the program, so their site says nothing. The
+//! caller does: the function's return address, which lies above the few words that the function has
+//! pushed by then, is in libc's text and behind a `call` instruction. libc calls what the program
+//! gave it (a thread's routine, a destructor) through pointers, so a function of the program's that
+//! ends in a jump to `mmap` isn't taken for libc.
+
+use crate::boundary::Frame;
+use crate::credentials;
+use core::ptr::with_exposed_provenance;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use raddle_sys::nr;
+
+/// One of libc's functions. Written once at start-up, the start last.
+struct Function {
+    number: u32,
+    start: AtomicUsize,
+    /// The address behind its system call.
+    site: AtomicUsize,
+    /// Words between the stack pointer there and the return address.
+    words: AtomicU32,
+}
+
+impl Function {
+    const fn new(number: u32) -> Self {
+        Self {
+            number,
+            start: AtomicUsize::new(0),
+            site: AtomicUsize::new(0),
+            words: AtomicU32::new(0),
+        }
+    }
+}
+
+static FUNCTIONS: [Function; 4] = [
+    Function::new(nr::__NR_mmap),
+    Function::new(nr::__NR_mprotect),
+    Function::new(nr::__NR_munmap),
+    Function::new(nr::__NR_madvise),
+];
+
+/// Says where libc's function for a system call is, where its `syscall` instruction ends, and how
+/// many words lie on the stack there below the return address. Once, at start-up.
+pub fn know(number: u32, start: usize, site: usize, words: usize) {
+    if let Some(function) = FUNCTIONS.iter().find(|function| function.number == number) {
+        function.site.store(site, Ordering::Relaxed);
+        function.words.store(words as u32, Ordering::Relaxed);
+        function.start.store(start, Ordering::Relaxed);
+    }
+}
+
+/// Who of libc has made a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Caller {
+    /// The program, a library, or a function of libc's that isn't known.
+    Program,
+    /// libc, by a function that ended in a jump to the call's.
+    LibcByJump,
+    /// libc, by a `call` of the call's function.
+    Libc,
+}
+
+/// Who has made a call.
+pub fn of(frame: &Frame) -> Caller {
+    const CALL: u8 = 0xe8;
+    const CALL_LEN: usize = 5;
+    let number = frame.rax as u32;
+    let known = FUNCTIONS.iter().find(|function| function.number == number);
+    let site = frame.site();
+    let Some(function) = known.filter(|function| function.site.load(Ordering::Relaxed) == site)
+    else {
+        return Caller::Program;
+    };
+    let words = function.words.load(Ordering::Relaxed) as usize;
+    // SAFETY: the function's return address, and what it has pushed below.
+    let back = unsafe { *frame.program_stack().add(words) };
+    let call = back.wrapping_sub(CALL_LEN);
+    if !credentials::is_libc_text(back) || !credentials::is_libc_text(call) {
+        return Caller::Program;
+    }
+    // SAFETY: libc's text, which can be read.
+    let (opcode, displacement) = unsafe {
+        let at = with_exposed_provenance::<u8>(call);
+        (*at, at.add(1).cast::<i32>().read_unaligned())
+    };
+    let target = back.wrapping_add_signed(displacement as isize);
+    if opcode != CALL || !credentials::is_libc_text(target) {
+        Caller::Program
+    } else if target == function.start.load(Ordering::Relaxed) {
+        Caller::Libc
+    } else {
+        Caller::LibcByJump
+    }
+}

@@ -1,0 +1,46 @@
+//! Whether pages hold nothing, so that a guard may take their place.
+
+use crate::user;
+use raddle_engine::ENGINE;
+use raddle_engine::stacks::Range;
+use raddle_sys::mem::PAGE_SIZE;
+use raddle_sys::{nr, sys};
+
+/// More pages than a managed runtime protects below its stacks; for more the kernel does it.
+const MOST: usize = 256;
+
+/// True if the pages of a stack hold zeros alone, most likely because no thread has touched them.
+/// What another thread writes in this very moment may be missed. False if the kernel can't be asked.
+pub fn is_clean(range: Range) -> bool {
+    let pages = (range.to - range.from) / PAGE_SIZE;
+    if pages > MOST {
+        return false;
+    }
+    let mut resident = [0u8; MOST];
+    // SAFETY: the kernel fills a byte a page.
+    let ask = || unsafe {
+        let (from, len) = (range.from, range.to - range.from);
+        sys!(nr::__NR_mincore, from, len, resident.as_mut_ptr())
+    };
+    let is_absent = ENGINE.filters.unless_any(ask) == Some(0)
+        && resident[..pages].iter().all(|page| page & 1 == 0);
+    // A page that isn't in memory was never touched, or it was swapped out.
+    is_absent && (!is_swap_used() || (0..pages).all(|page| is_zero(range.from + page * PAGE_SIZE)))
+}
+
+/// True if the system has swapped anything out.
+fn is_swap_used() -> bool {
+    const TOTAL: usize = 8;
+    const FREE: usize = 9;
+    let mut words = [0u64; 14];
+    // SAFETY: the kernel fills a live `struct sysinfo`.
+    let ask = || unsafe { sys!(nr::__NR_sysinfo, words.as_mut_ptr()) };
+    ENGINE.filters.unless_any(ask) != Some(0) || words[TOTAL] != words[FREE]
+}
+
+fn is_zero(page: usize) -> bool {
+    const PART: usize = 512;
+    (page..page + PAGE_SIZE)
+        .step_by(PART)
+        .all(|at| user::read::<[u64; PART / 8]>(at).is_ok_and(|words| words == [0; PART / 8]))
+}
