@@ -161,8 +161,9 @@ impl Stacks {
         self.base.store(slots::choose_window(), Ordering::Release);
     }
 
+    /// True if there is an arena.
     #[inline(always)]
-    fn is_open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         self.base.load(Ordering::Relaxed) != 0
     }
 
@@ -342,12 +343,12 @@ impl Stacks {
         })
     }
 
-    /// True if the range begins where the stack begins that `stack_pointer` is on, and ends below
-    /// it, in a slot of which the program has had nothing else than glibc's stack.
+    /// True if the range begins where the stack begins that `here` is on, and ends below that, in a
+    /// slot of which the program has had nothing else than glibc's stack.
     #[inline(always)]
-    pub fn is_low_end_of_own(&self, range: Range, stack_pointer: usize) -> bool {
+    pub fn is_low_end_of_own(&self, range: Range, here: usize) -> bool {
         self.slot_of(range.from).is_some_and(|slot| {
-            let is_own = (range.to..slot.range.to).contains(&stack_pointer);
+            let is_own = (range.to..slot.range.to).contains(&here);
             slot.range.from == range.from && is_own && slot.state().phase == Phase::Used
         })
     }

@@ -9,46 +9,43 @@
 use crate::boundary::Frame;
 use crate::credentials;
 use core::ptr::with_exposed_provenance;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use raddle_sys::nr;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// One of libc's functions. Written once at start-up, the start last.
-struct Function {
-    number: u32,
+/// One of libc's functions. Written once at start-up.
+pub struct Function {
     start: AtomicUsize,
-    /// The address behind its system call.
+    /// The address behind its system call; 0 if the function isn't known.
     site: AtomicUsize,
     /// Words between the stack pointer there and the return address.
-    words: AtomicU32,
+    words: AtomicUsize,
 }
 
 impl Function {
-    const fn new(number: u32) -> Self {
+    const fn new() -> Self {
         Self {
-            number,
             start: AtomicUsize::new(0),
             site: AtomicUsize::new(0),
-            words: AtomicU32::new(0),
+            words: AtomicUsize::new(0),
         }
     }
-}
 
-static FUNCTIONS: [Function; 4] = [
-    Function::new(nr::__NR_mmap),
-    Function::new(nr::__NR_mprotect),
-    Function::new(nr::__NR_munmap),
-    Function::new(nr::__NR_madvise),
-];
-
-/// Says where libc's function for a system call is, where its `syscall` instruction ends, and how
-/// many words lie on the stack there below the return address. Once, at start-up.
-pub fn know(number: u32, start: usize, site: usize, words: usize) {
-    if let Some(function) = FUNCTIONS.iter().find(|function| function.number == number) {
-        function.site.store(site, Ordering::Relaxed);
-        function.words.store(words as u32, Ordering::Relaxed);
-        function.start.store(start, Ordering::Relaxed);
+    /// Says where the function is, where its `syscall` instruction ends, and how many words lie on
+    /// the stack there below the return address. Once, at start-up.
+    pub fn know(&self, start: usize, site: usize, words: usize) {
+        self.start.store(start, Ordering::Relaxed);
+        self.words.store(words, Ordering::Relaxed);
+        self.site.store(site, Ordering::Relaxed);
     }
 }
+
+/// `mmap`.
+pub static MMAP: Function = Function::new();
+/// `mprotect`.
+pub static MPROTECT: Function = Function::new();
+/// `munmap`.
+pub static MUNMAP: Function = Function::new();
+/// `madvise`.
+pub static MADVISE: Function = Function::new();
 
 /// Who of libc has made a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,18 +58,15 @@ pub enum Caller {
     Libc,
 }
 
-/// Who has made a call.
-pub fn of(frame: &Frame) -> Caller {
+/// Who has made a call for which libc has this function.
+#[inline]
+pub fn of(frame: &Frame, function: &Function) -> Caller {
     const CALL: u8 = 0xe8;
     const CALL_LEN: usize = 5;
-    let number = frame.rax as u32;
-    let known = FUNCTIONS.iter().find(|function| function.number == number);
-    let site = frame.site();
-    let Some(function) = known.filter(|function| function.site.load(Ordering::Relaxed) == site)
-    else {
+    if frame.site() != function.site.load(Ordering::Relaxed) {
         return Caller::Program;
-    };
-    let words = function.words.load(Ordering::Relaxed) as usize;
+    }
+    let words = function.words.load(Ordering::Relaxed);
     // SAFETY: the function's return address, and what it has pushed below.
     let back = unsafe { *frame.program_stack().add(words) };
     let call = back.wrapping_sub(CALL_LEN);

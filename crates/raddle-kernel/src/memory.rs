@@ -33,7 +33,15 @@ const TRIM_EVERY: u32 = 32;
 static ENDS: AtomicU32 = AtomicU32::new(0);
 
 /// The program is about to make a thread by libc.
+#[inline]
 pub fn expect_thread() {
+    if !ENGINE.stacks.is_open() {
+        open_arena();
+    }
+}
+
+#[cold]
+fn open_arena() {
     // SAFETY: null or a carrier, which lives for ever.
     let carrier = unsafe { Carrier::current_or_null().as_ref() };
     if carrier.is_some_and(|carrier| carrier.raw.get() == 0) {
@@ -102,10 +110,10 @@ pub extern "C" fn madvise(frame: &Frame) -> Outcome {
             _ => Outcome::PASS,
         };
     }
-    let stack_pointer = frame.program_stack().addr();
+    let here = core::ptr::from_ref(frame).addr();
     if advice as i32 == DONTNEED
-        && ENGINE.stacks.is_low_end_of_own(range, stack_pointer)
-        && callers::of(frame) == Caller::Libc
+        && ENGINE.stacks.is_low_end_of_own(range, here)
+        && callers::of(frame, &callers::MADVISE) == Caller::Libc
         && !ENDS
             .fetch_add(1, Ordering::Relaxed)
             .is_multiple_of(TRIM_EVERY)
@@ -178,7 +186,7 @@ pub extern "C" fn mmap(frame: &Frame) -> Outcome {
 /// once.
 fn allocate(frame: &Frame, len: usize, prot: usize, flags: usize) -> Option<usize> {
     let access = access(prot)?;
-    if flags != STACK || callers::of(frame) != Caller::Libc {
+    if flags != STACK || callers::of(frame, &callers::MMAP) != Caller::Libc {
         return None;
     }
     ENGINE.stacks.allocate(len, access)
@@ -198,7 +206,8 @@ pub extern "C" fn munmap(frame: &Frame) -> Outcome {
         loading::unmaps(frame);
         return Outcome::PASS;
     };
-    if callers::of(frame) != Caller::Program && ENGINE.stacks.release(range) {
+    let is_libcs = callers::of(frame, &callers::MUNMAP) != Caller::Program;
+    if is_libcs && ENGINE.stacks.release(range) {
         return Outcome::of(0);
     }
     if let Err(errno) = ENGINE.stacks.hand_over(range) {
@@ -222,7 +231,8 @@ pub extern "C" fn mprotect(frame: &Frame) -> Outcome {
     let Some(access) = access(prot) else {
         return hand_over(range);
     };
-    let is_clean = |range| callers::of(frame) != Caller::Program || clean::is_clean(range);
+    let is_libcs = || callers::of(frame, &callers::MPROTECT) != Caller::Program;
+    let is_clean = |range| is_libcs() || clean::is_clean(range);
     match ENGINE.stacks.protect(range, access, is_clean) {
         Answer::Done => Outcome::of(0),
         Answer::Kernel => pass(),

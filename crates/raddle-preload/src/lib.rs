@@ -12,6 +12,7 @@ mod interface;
 mod late;
 mod light_workers;
 mod original;
+mod own_stack;
 mod policy;
 mod seats;
 mod start;

@@ -16,7 +16,7 @@ use crate::interface;
 use crate::late;
 use crate::original::{self, LinkMap};
 use crate::policy::{self, Wrong};
-use crate::{symbols, watchers};
+use crate::{own_stack, symbols, watchers};
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::{self, Write};
 use core::ptr::with_exposed_provenance_mut;
@@ -136,8 +136,19 @@ extern "C" fn constructor(
         let initial = arguments.add(count as usize + 1);
         Environment::new(variables, initial)
     };
+    // The main thread's stack may be limited to a few pages.
+    let address = (&raw const environment).expose_provenance();
+    if !own_stack::call(set_up, address) {
+        set_up(address);
+    }
+}
+
+/// Takes the process over; `environment` is the address of one.
+extern "C" fn set_up(environment: usize) {
+    // SAFETY: the constructor's, which waits.
+    let environment = unsafe { &*core::ptr::with_exposed_provenance::<Environment>(environment) };
     let verbose = environment.is_verbose();
-    let taken = take_over(&environment);
+    let taken = take_over(environment);
     if taken.is_ok() {
         interface::set_up();
     }
@@ -350,12 +361,12 @@ fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Result
 unsafe fn know_memory_functions(libc: &LinkMap) {
     const CODE: usize = 128;
     let functions = [
-        (nr::__NR_mmap, c"mmap"),
-        (nr::__NR_mprotect, c"mprotect"),
-        (nr::__NR_munmap, c"munmap"),
-        (nr::__NR_madvise, c"madvise"),
+        (&callers::MMAP, c"mmap"),
+        (&callers::MPROTECT, c"mprotect"),
+        (&callers::MUNMAP, c"munmap"),
+        (&callers::MADVISE, c"madvise"),
     ];
-    for (number, name) in functions {
+    for (function, name) in functions {
         // SAFETY: the caller's promise; the function's text, and what follows it.
         let (start, code) = unsafe {
             let start = original::symbol(libc, name);
@@ -363,7 +374,7 @@ unsafe fn know_memory_functions(libc: &LinkMap) {
             (start, code.as_ref())
         };
         if let Some(found) = code.and_then(|code| wrapper::look_at(code)) {
-            callers::know(number, start, start + found.site, found.words);
+            function.know(start, start + found.site, found.words);
         }
     }
 }

@@ -160,13 +160,15 @@ impl Segments {
         (!rows.is_null()).then_some((pages as usize * PAGE_SIZE, rows.cast_const()))
     }
 
-    /// A slot of a window that begins at `base`; there must be one.
+    /// A slot of a window that begins at `base`, if there is one.
+    #[inline(always)]
     fn slot(&self, base: usize, segment: usize, index: usize) -> Option<Slot<'_>> {
         let (size, rows) = self.get(segment)?;
-        if index >= SEGMENT / size {
+        let offset = index * size;
+        if offset + size > SEGMENT {
             return None; // behind the segment's last slot
         }
-        let from = base + segment * SEGMENT + index * size;
+        let from = base + segment * SEGMENT + offset;
         Some(Slot {
             number: segment * SLOTS + index,
             range: Range {
