@@ -266,17 +266,14 @@ impl Stacks {
     /// The stack of an ended thread is free: without what is in it, or unmapped. False if the kernel
     /// does neither.
     fn end(&self, slot: &Slot<'_>, state: &mut State) -> bool {
-        let range = slot.range;
-        let is_full = self.warm.load(Ordering::Relaxed) + range.len() > WARM_MOST;
+        let Range { from, to } = slot.range;
+        let is_full = self.warm.load(Ordering::Relaxed) + (to - from) > WARM_MOST;
         let stays = self.limited.load(Ordering::Relaxed) == 0 && !is_full;
-        // SAFETY: the program gave the stack up; guards survive this.
-        let empty =
-            || unsafe { !is_err(sys!(nr::__NR_madvise, range.from, range.len(), DONTNEED)) };
-        *state = if stays && empty() {
+        *state = if stays && empty(from, to) {
             State::free(state.guard)
         } else if unmap(slot) {
             State::UNMAPPED
-        } else if empty() {
+        } else if empty(from, to) {
             State::free(state.guard)
         } else {
             return false;
@@ -320,6 +317,29 @@ impl Stacks {
                 }
             }
             _ => hand_over(&slot, state).into(),
+        })
+    }
+
+    /// `mmap` of private anonymous memory over a range that is in one slot: what was there is gone.
+    pub fn map_over(&self, range: Range, access: Access) -> Answer {
+        let Some(slot) = self.slot_of(range.from).filter(|slot| slot.holds(range)) else {
+            return self.hand_over(range).into();
+        };
+        self.with(&slot, |state| {
+            let is_fit = state.guard == 0 || state.kind == Guard::Protected;
+            let done = state.phase == Phase::Used
+                && is_fit
+                && match access {
+                    Access::None => grow(&slot, state, range, Guard::Protected, |_| true),
+                    Access::ReadWrite => {
+                        let open = range.from.max(slot.page(state.guard));
+                        shrink(&slot, state, range) && (range.to <= open || empty(open, range.to))
+                    }
+                };
+            match done {
+                true => Answer::Done,
+                false => hand_over(&slot, state).into(),
+            }
         })
     }
 
@@ -501,6 +521,12 @@ fn map(slot: &Slot<'_>) -> Result<(), isize> {
 fn unmap(slot: &Slot<'_>) -> bool {
     // SAFETY: the slot is the arena's, and no stack.
     !is_err(unsafe { sys!(nr::__NR_munmap, slot.range.from, slot.range.len()) })
+}
+
+/// Empties pages of a slot; guards stay. False for locked memory.
+fn empty(from: usize, to: usize) -> bool {
+    // SAFETY: the program gave up what is in the pages.
+    !is_err(unsafe { sys!(nr::__NR_madvise, from, to - from, DONTNEED) })
 }
 
 /// Makes the lowest `pages` of a slot without contents, and no other page, a guard.

@@ -19,6 +19,7 @@ mod clean;
 mod keep;
 
 const PROT_NONE: usize = 0;
+const PROT_WRITE: usize = 2;
 const PROT_READ_WRITE: usize = 3;
 /// MAP_PRIVATE, MAP_ANONYMOUS and MAP_STACK: what glibc maps stacks with.
 const STACK: usize = 0x2_0022;
@@ -106,7 +107,7 @@ pub extern "C" fn madvise(frame: &Frame) -> Outcome {
     };
     if !ENGINE.stacks.covers(range) {
         return match advice as i32 {
-            DONTNEED => keep::emptying(frame, range),
+            DONTNEED => keep::emptying(frame, range, Outcome::PASS),
             _ => Outcome::PASS,
         };
     }
@@ -136,7 +137,7 @@ fn advised(frame: &Frame, range: Range, advice: i32) -> Outcome {
         // About what is in the pages: a guard is as good as a protected page.
         DONTNEED | DONTNEED_LOCKED => {
             ENGINE.stacks.clear(range);
-            keep::emptying(frame, range)
+            keep::emptying(frame, range, Outcome::PASS)
         }
         WILLNEED | FREE | COLD | PAGEOUT => {
             ENGINE.stacks.clear(range);
@@ -165,20 +166,37 @@ pub extern "C" fn mmap(frame: &Frame) -> Outcome {
             None => pass(),
         };
     }
-    let Some(range) = Range::of_call(address, len) else {
-        return Outcome::PASS;
-    };
-    let is_fixed = flags & MAP_FIXED != 0;
-    if ENGINE.stacks.covers(range) {
-        if !is_fixed {
+    match Range::of_call(address, len) {
+        Some(range) if flags & MAP_FIXED != 0 => map_over(frame, range),
+        Some(range) if ENGINE.stacks.covers(range) => {
             ENGINE.stacks.clear(range);
-        } else if let Err(errno) = ENGINE.stacks.hand_over(range) {
-            return Outcome::of(errno);
+            pass()
         }
+        _ => pass(),
     }
-    match is_fixed {
-        true => keep::emptying_or(frame, range, pass()),
-        false => pass(),
+}
+
+/// `mmap(2)` with MAP_FIXED: in the place of what is there.
+fn map_over(frame: &Frame, range: Range) -> Outcome {
+    const SHARES_NOTHING: usize = 0x32; // MAP_PRIVATE, MAP_ANONYMOUS, MAP_FIXED
+    const WITHOUT_MEANING: usize = 0x2_4000; // MAP_STACK, MAP_NORESERVE
+    let [_, _, prot, flags, ..] = frame.args();
+    let passes = || match prot & PROT_WRITE {
+        0 => pass(),
+        _ => keep::emptying(frame, range, pass()),
+    };
+    if !ENGINE.stacks.covers(range) {
+        return passes();
+    }
+    let access = access(prot).filter(|_| flags & !WITHOUT_MEANING == SHARES_NOTHING);
+    let answer = match access {
+        Some(access) if !keep::is_own_stack(frame, range) => ENGINE.stacks.map_over(range, access),
+        _ => ENGINE.stacks.hand_over(range).into(),
+    };
+    match answer {
+        Answer::Done => Outcome::of(range.from as isize),
+        Answer::Kernel => passes(),
+        Answer::Fails(errno) => Outcome::of(errno),
     }
 }
 

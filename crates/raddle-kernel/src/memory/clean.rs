@@ -9,6 +9,11 @@ use raddle_sys::{nr, sys};
 /// More pages than a managed runtime protects below its stacks; for more the kernel does it.
 const MOST: usize = 256;
 
+/// Words of `struct sysinfo`, and which of them say how much swap there is, and is free.
+const SYSTEM_WORDS: usize = 14;
+const TOTAL_SWAP: usize = 8;
+const FREE_SWAP: usize = 9;
+
 /// True if the pages of a stack hold zeros alone, most likely because no thread has touched them.
 /// What another thread writes in this very moment may be missed. False if the kernel can't be asked.
 pub fn is_clean(range: Range) -> bool {
@@ -17,25 +22,21 @@ pub fn is_clean(range: Range) -> bool {
         return false;
     }
     let mut resident = [0u8; MOST];
-    // SAFETY: the kernel fills a byte a page.
+    let mut system = [0u64; SYSTEM_WORDS];
+    // SAFETY: the kernel fills a byte a page, and a live `struct sysinfo`.
     let ask = || unsafe {
         let (from, len) = (range.from, range.to - range.from);
-        sys!(nr::__NR_mincore, from, len, resident.as_mut_ptr())
+        let known = sys!(nr::__NR_mincore, from, len, resident.as_mut_ptr());
+        known | sys!(nr::__NR_sysinfo, system.as_mut_ptr())
     };
-    let is_absent = ENGINE.filters.unless_any(ask) == Some(0)
-        && resident[..pages].iter().all(|page| page & 1 == 0);
+    if ENGINE.filters.unless_any(ask) != Some(0)
+        || resident[..pages].iter().any(|page| page & 1 != 0)
+    {
+        return false;
+    }
     // A page that isn't in memory was never touched, or it was swapped out.
-    is_absent && (!is_swap_used() || (0..pages).all(|page| is_zero(range.from + page * PAGE_SIZE)))
-}
-
-/// True if the system has swapped anything out.
-fn is_swap_used() -> bool {
-    const TOTAL: usize = 8;
-    const FREE: usize = 9;
-    let mut words = [0u64; 14];
-    // SAFETY: the kernel fills a live `struct sysinfo`.
-    let ask = || unsafe { sys!(nr::__NR_sysinfo, words.as_mut_ptr()) };
-    ENGINE.filters.unless_any(ask) != Some(0) || words[TOTAL] != words[FREE]
+    let is_swap_used = system[TOTAL_SWAP] != system[FREE_SWAP];
+    !is_swap_used || (0..pages).all(|page| is_zero(range.from + page * PAGE_SIZE))
 }
 
 fn is_zero(page: usize) -> bool {

@@ -11,41 +11,49 @@ use raddle_sched::SpinLock;
 
 /// Bytes of frames that can be kept.
 const ROOM: usize = 4096;
-/// Bytes of frames below that of the handler, at most.
+/// Bytes of the handlers' frames, at most.
 const BELOW: usize = 1024;
 
 /// Taken over the call, by callers that empty a page that they are on.
 static KEPT: SpinLock<[u8; ROOM]> = SpinLock::new([0; ROOM]);
 
-/// A call that empties the range, or what its pages hold.
+/// The entry's frames on the program's stack, which it needs to return.
 #[inline(always)]
-pub fn emptying(frame: &Frame, range: Range) -> Outcome {
-    emptying_or(frame, range, Outcome::PASS)
-}
-
-/// As [`emptying`]; `otherwise` if the range is anywhere else.
-#[inline(always)]
-pub fn emptying_or(frame: &Frame, range: Range, otherwise: Outcome) -> Outcome {
-    let here = Range {
+fn entry_frames(frame: &Frame) -> Range {
+    Range {
         from: core::ptr::from_ref(frame).addr(),
         to: frame.program_stack().addr(),
-    };
-    match range.overlaps(here) {
-        true => call_keeping_frames(frame, here).unwrap_or(otherwise),
+    }
+}
+
+/// True if a handler can't empty the range, because its own frames are there.
+pub fn is_own_stack(frame: &Frame, range: Range) -> bool {
+    let Range { from, to } = entry_frames(frame);
+    let from = from.saturating_sub(BELOW);
+    range.overlaps(Range { from, to })
+}
+
+/// A call that empties the pages of the range and leaves them writable: `otherwise`, unless the
+/// entry's frames are there.
+#[inline(always)]
+pub fn emptying(frame: &Frame, range: Range, otherwise: Outcome) -> Outcome {
+    match range.overlaps(entry_frames(frame)) {
+        true => call_keeping_frames(frame).unwrap_or(otherwise),
         false => otherwise,
     }
 }
 
 #[cold]
-fn call_keeping_frames(frame: &Frame, here: Range) -> Option<Outcome> {
-    if here.to - here.from > ROOM - BELOW {
+fn call_keeping_frames(frame: &Frame) -> Option<Outcome> {
+    let Range { from, to } = entry_frames(frame);
+    if to - from + BELOW > ROOM {
         return None;
     }
     let mut kept = KEPT.lock();
     let (args, number) = (frame.args(), frame.rax);
     // SAFETY: the program's own call; the copy has room for all frames from here to its stack
     // pointer.
-    let result = unsafe { call_keeping(number, &raw const args, kept.as_mut_ptr(), here.to) };
+    let result = unsafe { call_keeping(number, &raw const args, kept.as_mut_ptr(), to) };
     Some(Outcome::of(result))
 }
 
