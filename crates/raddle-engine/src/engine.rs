@@ -293,7 +293,17 @@ impl Engine {
             return Ok(());
         }
         let carrier = Carrier::current();
-        let started = self.start_parts(carrier);
+        let started = give_stack(carrier).and_then(|stack| {
+            let mut result = Ok(());
+            let address = (&raw mut result).expose_provenance();
+            // The main thread's stack may be limited to a few pages.
+            // SAFETY: the lower half of the carrier's stack, of which its scheduler uses the upper
+            // one; the result outlives the call.
+            unsafe {
+                raddle_context::call_on(stack.add(kthread::STACK_SIZE / 2), run_parts, address)
+            };
+            result
+        });
         if started.is_err() {
             self.pump.reset();
             self.sysmon.reset();
@@ -312,11 +322,6 @@ impl Engine {
     fn start_parts(&self, carrier: &Carrier) -> Result<(), isize> {
         if self.wanted() == 0 {
             self.set_wanted(0);
-        }
-        if carrier.scheduler.get().is_null() {
-            let stack = mem::map(kthread::STACK_SIZE)?;
-            carrier.stack.set(stack);
-            switch::prepare_scheduler(carrier, stack, kthread::STACK_SIZE);
         }
         (self.hooks().carrier_starts)(carrier);
         let now_ns = clock::now_ns();
@@ -575,6 +580,26 @@ impl Engine {
         self.slot_of(tid)
             .filter(|thread| thread.life() == Life::Live)
     }
+}
+
+/// The carrier's own stack; it gets one if it has none.
+///
+/// # Errors
+/// ENOMEM.
+fn give_stack(carrier: &Carrier) -> Result<*mut u8, isize> {
+    if carrier.scheduler.get().is_null() {
+        let stack = mem::map(kthread::STACK_SIZE)?;
+        carrier.stack.set(stack);
+        switch::prepare_scheduler(carrier, stack, kthread::STACK_SIZE);
+    }
+    Ok(carrier.stack.get())
+}
+
+/// [`Engine::start_parts`] on the carrier's stack; `result` is the address of what it returns.
+extern "C" fn run_parts(result: usize) {
+    let started = ENGINE.start_parts(Carrier::current());
+    // SAFETY: the caller's, which waits.
+    unsafe { *core::ptr::with_exposed_provenance_mut::<Result<(), isize>>(result) = started };
 }
 
 const _: () = assert!(MAX_THREADS <= u32::MAX as usize);

@@ -26,7 +26,7 @@ use crate::{calls, memory, procfs};
 use core::arch::global_asm;
 use raddle_engine::carrier;
 use raddle_engine::thread::CALL_SITE;
-use raddle_sys::{nr, syscall6};
+use raddle_sys::syscall6;
 
 /// The arguments of a system call, as the program passed them.
 #[repr(C)]
@@ -150,12 +150,9 @@ impl Outcome {
 
 /// After a call of [`Outcome::LOOK`]: what the program sees. `result` is the kernel's.
 extern "C" fn look(frame: &Frame, result: isize) -> isize {
-    match frame.rax as u32 {
-        nr::__NR_mmap | nr::__NR_mremap | nr::__NR_mprotect | nr::__NR_brk => {
-            memory::look(frame, result)
-        }
-        nr::__NR_pkey_mprotect | nr::__NR_shmat => memory::look(frame, result),
-        _ => procfs::look(frame, result),
+    match memory::may_lack_memory(frame.rax) {
+        true => memory::look(frame, result),
+        false => procfs::look(frame, result),
     }
 }
 

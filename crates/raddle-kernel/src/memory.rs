@@ -55,9 +55,22 @@ fn covered(address: usize, len: usize) -> Option<Range> {
     Range::of_call(address, len).filter(|&range| ENGINE.stacks.covers(range))
 }
 
+/// True for calls that may find no memory.
+pub fn may_lack_memory(number: u64) -> bool {
+    matches!(
+        number as u32,
+        nr::__NR_mmap
+            | nr::__NR_mremap
+            | nr::__NR_mprotect
+            | nr::__NR_pkey_mprotect
+            | nr::__NR_brk
+            | nr::__NR_shmat
+    )
+}
+
 /// The kernel's turn; if it says that there is no memory, free stacks are given back first.
-fn pass() -> Outcome {
-    match ENGINE.stacks.has_warm() {
+fn pass(frame: &Frame) -> Outcome {
+    match ENGINE.stacks.has_warm() && may_lack_memory(frame.rax) {
         true => Outcome::LOOK,
         false => Outcome::PASS,
     }
@@ -79,9 +92,9 @@ pub fn look(frame: &Frame, result: isize) -> isize {
 }
 
 /// The arena's stacks in the range become the kernel's; then the call is.
-fn hand_over(range: Range) -> Outcome {
+fn hand_over(frame: &Frame, range: Range) -> Outcome {
     match ENGINE.stacks.hand_over(range) {
-        Ok(()) => pass(),
+        Ok(()) => pass(frame),
         Err(errno) => Outcome::of(errno),
     }
 }
@@ -90,7 +103,7 @@ fn hand_over(range: Range) -> Outcome {
 /// `mlock(2)`, `munlock(2)`, `mlock2(2)`, `mbind(2)`, `set_mempolicy_home_node(2)`, `mseal(2)`.
 pub extern "C" fn by_range(frame: &Frame) -> Outcome {
     match covered(frame.arg(0), frame.arg(1)) {
-        Some(range) => hand_over(range),
+        Some(range) => hand_over(frame, range),
         None => Outcome::PASS,
     }
 }
@@ -150,7 +163,7 @@ fn advised(frame: &Frame, range: Range, advice: i32) -> Outcome {
                 Answer::Fails(errno) => Outcome::of(errno),
             }
         }
-        _ => hand_over(range),
+        _ => hand_over(frame, range),
     }
 }
 
@@ -163,16 +176,16 @@ pub extern "C" fn mmap(frame: &Frame) -> Outcome {
     if address == 0 {
         return match allocate(frame, len, prot, flags) {
             Some(base) => Outcome::of(base as isize),
-            None => pass(),
+            None => pass(frame),
         };
     }
     match Range::of_call(address, len) {
         Some(range) if flags & MAP_FIXED != 0 => map_over(frame, range),
         Some(range) if ENGINE.stacks.covers(range) => {
             ENGINE.stacks.clear(range);
-            pass()
+            pass(frame)
         }
-        _ => pass(),
+        _ => pass(frame),
     }
 }
 
@@ -182,8 +195,8 @@ fn map_over(frame: &Frame, range: Range) -> Outcome {
     const WITHOUT_MEANING: usize = 0x2_4000; // MAP_STACK, MAP_NORESERVE
     let [_, _, prot, flags, ..] = frame.args();
     let passes = || match prot & PROT_WRITE {
-        0 => pass(),
-        _ => keep::emptying(frame, range, pass()),
+        0 => pass(frame),
+        _ => keep::emptying(frame, range, pass(frame)),
     };
     if !ENGINE.stacks.covers(range) {
         return passes();
@@ -244,16 +257,16 @@ pub extern "C" fn munmap(frame: &Frame) -> Outcome {
 pub extern "C" fn mprotect(frame: &Frame) -> Outcome {
     let [address, len, prot, ..] = frame.args();
     let Some(range) = covered(address, len) else {
-        return pass();
+        return pass(frame);
     };
     let Some(access) = access(prot) else {
-        return hand_over(range);
+        return hand_over(frame, range);
     };
     let is_libcs = || callers::of(frame, &callers::MPROTECT) != Caller::Program;
     let is_clean = |range| is_libcs() || clean::is_clean(range);
     match ENGINE.stacks.protect(range, access, is_clean) {
         Answer::Done => Outcome::of(0),
-        Answer::Kernel => pass(),
+        Answer::Kernel => pass(frame),
         Answer::Fails(errno) => Outcome::of(errno),
     }
 }
@@ -278,12 +291,12 @@ pub extern "C" fn mremap(frame: &Frame) -> Outcome {
             return Outcome::of(errno);
         }
     }
-    pass()
+    pass(frame)
 }
 
 /// `brk(2)`.
-pub extern "C" fn brk(_: &Frame) -> Outcome {
-    pass()
+pub extern "C" fn brk(frame: &Frame) -> Outcome {
+    pass(frame)
 }
 
 /// `mlockall(2)`: free stacks aren't locked.
@@ -316,21 +329,21 @@ pub extern "C" fn shmat(frame: &Frame) -> Outcome {
     const SIZE: usize = 6;
     let [id, address, flags, ..] = frame.args();
     if flags & REMAP == 0 {
-        return pass();
+        return pass(frame);
     }
     let mut description = [0usize; 14];
     // SAFETY: the kernel fills a live structure.
     let known = unsafe { sys!(nr::__NR_shmctl, id, STAT, description.as_mut_ptr()) };
     match covered(address & !(PAGE_SIZE - 1), description[SIZE]) {
-        Some(range) if !is_err(known) => hand_over(range),
-        _ => pass(),
+        Some(range) if !is_err(known) => hand_over(frame, range),
+        _ => pass(frame),
     }
 }
 
 /// `prctl(PR_SET_VMA)`.
 pub fn name_mapping(frame: &Frame) -> Outcome {
     match covered(frame.arg(2), frame.arg(3)) {
-        Some(range) => hand_over(range),
+        Some(range) => hand_over(frame, range),
         None => Outcome::PASS,
     }
 }

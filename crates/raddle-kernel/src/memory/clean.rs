@@ -7,7 +7,7 @@ use raddle_sys::mem::PAGE_SIZE;
 use raddle_sys::{nr, sys};
 
 /// More pages than a managed runtime protects below its stacks; for more the kernel does it.
-const MOST: usize = 256;
+const MOST: usize = 64;
 
 /// Words of `struct sysinfo`, and which of them say how much swap there is, and is free.
 const SYSTEM_WORDS: usize = 14;
@@ -16,6 +16,7 @@ const FREE_SWAP: usize = 9;
 
 /// True if the pages of a stack hold zeros alone, most likely because no thread has touched them.
 /// What another thread writes in this very moment may be missed. False if the kernel can't be asked.
+#[inline(never)] // not every call needs its room
 pub fn is_clean(range: Range) -> bool {
     let pages = (range.to - range.from) / PAGE_SIZE;
     if pages > MOST {

@@ -12,7 +12,7 @@ use raddle_sched::SpinLock;
 /// Bytes of frames that can be kept.
 const ROOM: usize = 4096;
 /// Bytes of the handlers' frames, at most.
-const BELOW: usize = 1024;
+const BELOW: usize = 2048;
 
 /// Taken over the call, by callers that empty a page that they are on.
 static KEPT: SpinLock<[u8; ROOM]> = SpinLock::new([0; ROOM]);
