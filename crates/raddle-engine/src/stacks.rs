@@ -3,9 +3,9 @@
 //! glibc maps each stack by itself and protects its guard, two mappings a thread of the 65,530 that
 //! Linux allows. The arena answers these calls of glibc's instead.
 //!
-//! - *Window*: the addresses of the arena, far from where the kernel puts mappings. They aren't
-//!   reserved: what the program maps there stays the program's.
-//! - *Segment*: a gigabyte of the window, cut into *slots* of one size.
+//! - *Arena*: addresses far from where the kernel puts mappings. They aren't reserved: what the
+//!   program maps there stays the program's.
+//! - *Segment*: a gigabyte of the arena, cut into *slots* of one size.
 //! - *Slot*: one stack with its guard. It is mapped when it is needed, by itself; neighbours merge
 //!   into one mapping of the kernel's.
 //! - *Guard*: the lowest pages of a slot, without access by `MADV_GUARD_INSTALL` (Linux 6.13), which
@@ -17,7 +17,7 @@
 //! |---|---|---|
 //! | `Unmapped` | no | nothing |
 //! | `Free` | yes | nothing: no call of the program's may find it there |
-//! | `Opening` | yes | a mapping without access, as glibc has asked for it |
+//! | `Opening` | yes | a mapping without access: glibc has asked for it, and gives access next |
 //! | `Used` | yes | a stack that can be read and written above its guard |
 //! | `Kernel` | by the program | what the kernel knows |
 //!
@@ -30,8 +30,8 @@
 //! `vm.overcommit_memory` 2). Free slots are unmapped there at once. A limit that another process
 //! sets isn't seen: [`Stacks::retreat`] unmaps them when the kernel refuses memory.
 //!
-//! Rejected: a reservation for all stacks, which counts against the limit; an arena for whatever the
-//! program maps with `MAP_STACK`, whose later calls are anything.
+//! Rejected: a reservation for all stacks, which counts against the limit; an arena for all that the
+//! program maps with `MAP_STACK`, since any call may follow.
 
 mod limits;
 mod slots;
@@ -40,15 +40,14 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use raddle_sched::SpinLock;
 use raddle_sys::mem::{self, PAGE_SIZE};
 use raddle_sys::{err, errno, is_err, nr, sys};
-use slots::{Lists, MAX_SLOT, MIN_SLOT, Segments};
-pub use slots::{Phase, WINDOW};
-pub(crate) use slots::{Slot, State};
+use slots::{ARENA, Lists, MAX_SLOT, MIN_SLOT, Phase, Segments, Slot, State};
 
 const DONTNEED: usize = 4;
 const GUARD_INSTALL: usize = 102;
 const GUARD_REMOVE: usize = 103;
-/// Free slots stay mapped up to so many bytes: page tables of 16 MiB at most.
-const WARM_MOST: usize = 8 << 30;
+/// Free slots stay mapped up to so many bytes: page tables of 4 MiB, and so much of nothing in a core
+/// dump.
+const WARM_MOST: usize = 2 << 30;
 
 /// Whole pages, `from` to `to`; not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,12 +95,12 @@ pub enum Guard {
     Installed,
 }
 
-/// Who answers a call.
+/// How a call is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// It is done.
     Done,
-    /// The kernel, which knows all that concerns the call.
+    /// By the kernel, which knows all that concerns the call.
     Kernel,
     /// It fails with this errno, negated.
     Fails(isize),
@@ -115,7 +114,7 @@ impl From<Result<(), isize>> for Answer {
 
 /// See the module.
 pub struct Stacks {
-    /// Where the window begins; 0 without an arena. Written once.
+    /// Where the arena begins; 0 without one. Written once.
     base: AtomicUsize,
     segments: Segments,
     lists: SpinLock<Lists>,
@@ -158,7 +157,7 @@ impl Stacks {
         self.counted
             .store(u32::from(limits::is_memory_counted()), Ordering::Relaxed);
         self.read_limits();
-        self.base.store(slots::choose_window(), Ordering::Release);
+        self.base.store(slots::choose_base(), Ordering::Release);
     }
 
     /// True if there is an arena.
@@ -167,11 +166,11 @@ impl Stacks {
         self.base.load(Ordering::Relaxed) != 0
     }
 
-    /// True if the range touches the window.
+    /// True if the range touches the arena.
     #[inline(always)]
     pub fn covers(&self, range: Range) -> bool {
         let base = self.base.load(Ordering::Relaxed);
-        base != 0 && range.from < base + WINDOW && range.to > base
+        base != 0 && range.from < base + ARENA && range.to > base
     }
 
     /// Reads again whether the process has a limit on its address space.
@@ -185,7 +184,7 @@ impl Stacks {
     fn slot_of(&self, address: usize) -> Option<Slot<'_>> {
         let base = self.base.load(Ordering::Relaxed);
         let offset = address.wrapping_sub(base);
-        if base == 0 || offset >= WINDOW {
+        if base == 0 || offset >= ARENA {
             return None;
         }
         self.segments.slot_of(base, offset)
@@ -195,7 +194,7 @@ impl Stacks {
     fn slots_in(&self, range: Range) -> impl Iterator<Item = Slot<'_>> {
         let base = self.base.load(Ordering::Relaxed);
         let from = range.from.saturating_sub(base);
-        let to = range.to.saturating_sub(base).min(WINDOW);
+        let to = range.to.saturating_sub(base).min(ARENA);
         self.segments.slots_in(base, from, to)
     }
 

@@ -47,7 +47,7 @@ pub static MUNMAP: Function = Function::new();
 /// `madvise`.
 pub static MADVISE: Function = Function::new();
 
-/// Who of libc has made a call.
+/// The maker of a call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caller {
     /// The program, a library, or a function of libc's that isn't known.
@@ -58,7 +58,7 @@ pub enum Caller {
     Libc,
 }
 
-/// Who has made a call for which libc has this function.
+/// The maker of a call for which libc has this function.
 #[inline]
 pub fn of(frame: &Frame, function: &Function) -> Caller {
     const CALL: u8 = 0xe8;

@@ -584,7 +584,7 @@ static void *lend_a_page(void *unused)
     return NULL;
 }
 
-/* Another thread changes a stack whose thread waits. */
+/* A thread changes the stack of another one, which waits. */
 CASE(a_neighbour_changes_a_stack)
 {
     catch_faults();

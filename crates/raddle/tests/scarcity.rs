@@ -136,10 +136,8 @@ fn light_threads_need_little_address_space() {
         rlim_max: libc::RLIM_INFINITY,
     };
     // SAFETY: a live structure.
-    assert_eq!(
-        unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) },
-        0
-    );
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
+    assert_eq!(set, 0);
     let second = raddle::spawn(|| {
         let one = |i: usize| raddle::light::spawn(move || i);
         let threads: Vec<_> = (0..100).map(one).collect();

@@ -10,8 +10,8 @@ use raddle_sys::{nr, sys};
 
 pub(super) const SEGMENT: usize = 1 << 30;
 const SEGMENTS: usize = 8192;
-/// Bytes of the window.
-pub const WINDOW: usize = SEGMENTS * SEGMENT;
+/// Bytes of the arena.
+pub(super) const ARENA: usize = SEGMENTS * SEGMENT;
 /// The smallest slot, which bounds the slots of a segment.
 pub(super) const MIN_SLOT: usize = 16 << 10;
 /// The largest: sixteen to a segment.
@@ -23,7 +23,7 @@ const CLASSES: usize = 64;
 
 /// What a slot is; see [`super`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Phase {
+pub(super) enum Phase {
     Unmapped,
     Free,
     Opening,
@@ -33,7 +33,7 @@ pub enum Phase {
 
 /// What is known of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct State {
+pub(super) struct State {
     pub phase: Phase,
     /// Pages of its guard, counted from its low end. Outside `Free`, `Opening` and `Used` 0.
     pub guard: usize,
@@ -94,7 +94,7 @@ const END: u32 = u32::MAX;
 
 /// A slot.
 #[derive(Clone, Copy)]
-pub(crate) struct Slot<'a> {
+pub(super) struct Slot<'a> {
     number: usize,
     pub range: Range,
     row: &'a Row,
@@ -160,7 +160,7 @@ impl Segments {
         (!rows.is_null()).then_some((pages as usize * PAGE_SIZE, rows.cast_const()))
     }
 
-    /// A slot of a window that begins at `base`, if there is one.
+    /// A slot of an arena that begins at `base`, if there is one.
     #[inline(always)]
     fn slot(&self, base: usize, segment: usize, index: usize) -> Option<Slot<'_>> {
         let (size, rows) = self.get(segment)?;
@@ -180,7 +180,7 @@ impl Segments {
         })
     }
 
-    /// The slot that holds the byte at this offset in the window.
+    /// The slot that holds the byte at this offset in the arena.
     #[inline(always)]
     pub fn slot_of(&self, base: usize, offset: usize) -> Option<Slot<'_>> {
         let segment = offset / SEGMENT;
@@ -327,11 +327,11 @@ impl Lists {
     }
 }
 
-/// Where the window begins: between what the kernel maps from above and what it maps from below
+/// Where the arena begins: between what the kernel maps from above and what it maps from below
 /// (the program, its heap, and all mappings with an unlimited stack), and above what allocators and
 /// managed runtimes ask for by address. At random, unless the process has random addresses switched
 /// off.
-pub(super) fn choose_window() -> usize {
+pub(super) fn choose_base() -> usize {
     const FROM: usize = 0x5800_0000_0000;
     const TO: usize = 0x7000_0000_0000;
     const NONBLOCK: usize = 1;
@@ -344,6 +344,6 @@ pub(super) fn choose_window() -> usize {
             sys!(nr::__NR_getrandom, &raw mut random, 8usize, NONBLOCK);
         }
     }
-    let pages = (TO - FROM - WINDOW) / PAGE_SIZE;
+    let pages = (TO - FROM - ARENA) / PAGE_SIZE;
     FROM + random as usize % pages * PAGE_SIZE
 }
