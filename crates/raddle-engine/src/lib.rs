@@ -13,6 +13,7 @@
 //! | [`attributes`] | policy, priority, niceness and affinity of a thread |
 //! | [`carrier`] | the kernel thread that runs green threads |
 //! | [`engine`] | start-up, pushing work, waking carriers |
+//! | `starting` | what the second thread needs |
 //! | [`switch`] | parking, yielding, exiting, the carrier's scheduler loop |
 //! | [`idle`] | what a carrier does without work |
 //! | `policies` | other orders of runnable threads than the carriers' own queues |
@@ -83,6 +84,7 @@ mod sight;
 pub mod signals;
 pub mod stacks;
 mod stand_in;
+mod starting;
 mod stretch;
 pub mod switch;
 pub mod sysmon;

@@ -8,8 +8,9 @@
 //! - *Segment*: a gigabyte of the arena, cut into *slots* of one size.
 //! - *Slot*: one stack with its guard. It is mapped when it is needed, by itself; neighbours merge
 //!   into one mapping of the kernel's.
-//! - *Guard*: the lowest pages of a slot, without access by `MADV_GUARD_INSTALL` (Linux 6.13), which
-//!   takes no mapping. It stays when a slot is used again, so a warm stack costs no system call.
+//! - *Guard*: the lowest pages of a slot, without access by `MADV_GUARD_INSTALL` (Linux 6.13),
+//!   which takes no mapping. It stays when a slot is used again, so a warm stack costs no system
+//!   call.
 //!
 //! What a slot is to the program ([`Phase`]):
 //!
@@ -21,8 +22,8 @@
 //! | `Used` | yes | a stack that can be read and written above its guard |
 //! | `Kernel` | by the program | what the kernel knows |
 //!
-//! Guards are all that the arena pretends. A call that changes more than how far the guard of a used
-//! slot reaches goes to the kernel; before that the slot is *handed over*: the guard becomes a
+//! Guards are all that the arena pretends. A call that changes more than how far the guard of a
+//! used slot reaches goes to the kernel; before that the slot is *handed over*: the guard becomes a
 //! protected page, and from then on all that the program sees of the slot is the kernel's. It is
 //! used again once the program has unmapped it as a whole.
 //!
@@ -30,12 +31,14 @@
 //! `vm.overcommit_memory` 2). Free slots are unmapped there at once. A limit that another process
 //! sets isn't seen: [`Stacks::retreat`] unmaps them when the kernel refuses memory.
 //!
-//! Rejected: a reservation for all stacks, which counts against the limit; an arena for all that the
-//! program maps with `MAP_STACK`, since any call may follow.
+//! Rejected: a reservation for all stacks, which counts against the limit; an arena for all that
+//! the program maps with `MAP_STACK`, since any call may follow.
 
+mod changes;
 mod limits;
 mod slots;
 
+use changes::{begin, clear, empty, grow, hand_over, set_guard, shrink, unmap};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use raddle_sched::SpinLock;
 use raddle_sys::mem::{self, PAGE_SIZE};
@@ -45,8 +48,8 @@ use slots::{ARENA, Lists, MAX_SLOT, MIN_SLOT, Phase, Segments, Slot, State};
 const DONTNEED: usize = 4;
 const GUARD_INSTALL: usize = 102;
 const GUARD_REMOVE: usize = 103;
-/// Free slots stay mapped up to so many bytes: page tables of 4 MiB, and so much of nothing in a core
-/// dump.
+/// Free slots stay mapped up to so many bytes: page tables of 4 MiB, and so much of nothing in a
+/// core dump.
 const WARM_MOST: usize = 2 << 30;
 
 /// Whole pages, `from` to `to`; not empty.
@@ -262,8 +265,8 @@ impl Stacks {
         ended
     }
 
-    /// The stack of an ended thread is free: without what is in it, or unmapped. False if the kernel
-    /// does neither.
+    /// The stack of an ended thread is free: without what is in it, or unmapped. False if the
+    /// kernel does neither.
     fn end(&self, slot: &Slot<'_>, state: &mut State) -> bool {
         let Range { from, to } = slot.range;
         let is_full = self.warm.load(Ordering::Relaxed) + (to - from) > WARM_MOST;
@@ -463,163 +466,6 @@ impl Stacks {
             .segments
             .slots_in(self.base(), 0, used * slots::SEGMENT);
         self.warm.store(slots.map(warm).sum(), Ordering::Relaxed);
-    }
-}
-
-/// A slot that was taken begins as a stack.
-fn begin(slot: &Slot<'_>, state: &mut State, access: Access) -> Result<(), isize> {
-    match state.phase {
-        Phase::Unmapped => match map(slot) {
-            Ok(()) => *state = State::free(0),
-            Err(errno) => {
-                if errno == err(errno::EEXIST) {
-                    *state = State::KERNEL;
-                }
-                return Err(errno);
-            }
-        },
-        Phase::Free => {}
-        _ => return Err(err(errno::EEXIST)),
-    }
-    match access {
-        Access::None => state.phase = Phase::Opening,
-        Access::ReadWrite if set_guard(slot, state, 0) => state.phase = Phase::Used,
-        Access::ReadWrite => {
-            clear(slot, state);
-            return Err(err(errno::ENOMEM));
-        }
-    }
-    state.kind = Guard::Protected;
-    Ok(())
-}
-
-/// Maps a slot where nothing is.
-fn map(slot: &Slot<'_>) -> Result<(), isize> {
-    const READ_WRITE: usize = 3;
-    const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x4022;
-    const STACK: usize = 0x2_0000; // no huge pages
-    const FIXED_NOREPLACE: usize = 0x10_0000;
-    let flags = PRIVATE_ANONYMOUS_NORESERVE | STACK | FIXED_NOREPLACE;
-    let Range { from, .. } = slot.range;
-    let len = slot.range.len();
-    // SAFETY: fresh memory that takes no other mapping's place.
-    let at = unsafe {
-        sys!(
-            nr::__NR_mmap,
-            from,
-            len,
-            READ_WRITE,
-            flags,
-            usize::MAX,
-            0usize
-        )
-    };
-    if is_err(at) { Err(at) } else { Ok(()) }
-}
-
-fn unmap(slot: &Slot<'_>) -> bool {
-    // SAFETY: the slot is the arena's, and no stack.
-    !is_err(unsafe { sys!(nr::__NR_munmap, slot.range.from, slot.range.len()) })
-}
-
-/// Empties pages of a slot; guards stay. False for locked memory.
-fn empty(from: usize, to: usize) -> bool {
-    // SAFETY: the program gave up what is in the pages.
-    !is_err(unsafe { sys!(nr::__NR_madvise, from, to - from, DONTNEED) })
-}
-
-/// Makes the lowest `pages` of a slot without contents, and no other page, a guard.
-fn set_guard(slot: &Slot<'_>, state: &mut State, pages: usize) -> bool {
-    if state.guard == pages {
-        return true;
-    }
-    let (low, high) = (pages.min(state.guard), pages.max(state.guard));
-    let advice = match pages > state.guard {
-        true => GUARD_INSTALL,
-        false => GUARD_REMOVE,
-    };
-    let (from, len) = (slot.page(low), (high - low) * PAGE_SIZE);
-    // SAFETY: pages of the slot that hold nothing, or that the caller may empty.
-    let failed = is_err(unsafe { sys!(nr::__NR_madvise, from, len, advice) });
-    if !failed {
-        state.guard = pages;
-    }
-    !failed
-}
-
-/// Access is taken from the range: true if the guard reaches so far now, and nothing else changes.
-fn grow(
-    slot: &Slot<'_>,
-    state: &mut State,
-    range: Range,
-    kind: Guard,
-    is_clean: impl FnOnce(Range) -> bool,
-) -> bool {
-    let end = slot.page(state.guard);
-    if range.to <= end {
-        return true;
-    }
-    let fresh = Range {
-        from: end,
-        to: range.to,
-    };
-    let pages = (range.to - slot.range.from) / PAGE_SIZE;
-    let grows = range.from <= end && is_clean(fresh) && set_guard(slot, state, pages);
-    if grows {
-        state.kind = kind;
-    }
-    grows
-}
-
-/// Access is given to the range: true if the guard ends before it now, and nothing else changes.
-fn shrink(slot: &Slot<'_>, state: &mut State, range: Range) -> bool {
-    let end = slot.page(state.guard);
-    if range.from >= end {
-        return true;
-    }
-    let pages = (range.from - slot.range.from) / PAGE_SIZE;
-    range.to >= end && set_guard(slot, state, pages)
-}
-
-/// Makes true what the arena pretends of a slot.
-fn hand_over(slot: &Slot<'_>, state: &mut State) -> Result<(), isize> {
-    const NONE: usize = 0;
-    let closed = match (state.phase, state.kind) {
-        (Phase::Free, _) => {
-            clear(slot, state);
-            return Ok(());
-        }
-        (Phase::Unmapped | Phase::Kernel, _) => return Ok(()),
-        (Phase::Opening, _) => slot.range.len(),
-        (Phase::Used, Guard::Protected) => state.guard * PAGE_SIZE,
-        (Phase::Used, Guard::Installed) => 0,
-    };
-    if closed != 0 {
-        let from = slot.range.from;
-        // SAFETY: takes access away that the program doesn't have, before the guard goes.
-        unsafe {
-            if is_err(sys!(nr::__NR_mprotect, from, closed, NONE)) {
-                return Err(err(errno::ENOMEM));
-            }
-            sys!(
-                nr::__NR_madvise,
-                from,
-                state.guard * PAGE_SIZE,
-                GUARD_REMOVE
-            );
-        }
-    }
-    *state = State::KERNEL;
-    Ok(())
-}
-
-/// Unmaps a free slot.
-fn clear(slot: &Slot<'_>, state: &mut State) {
-    if state.phase == Phase::Free {
-        *state = match unmap(slot) {
-            true => State::UNMAPPED,
-            false => State::KERNEL,
-        };
     }
 }
 

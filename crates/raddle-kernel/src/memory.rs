@@ -110,9 +110,9 @@ pub extern "C" fn by_range(frame: &Frame) -> Outcome {
 
 /// `madvise(2)`.
 ///
-/// At a thread's end glibc gives the pages of its own stack back, one call a thread. The next thread
-/// on the stack touches them again at once, so most of these calls are dropped; the pages are given
-/// back on every [`TRIM_EVERY`]th end. glibc relies on nothing of what is in them.
+/// At a thread's end glibc gives the pages of its own stack back, one call a thread. The next
+/// thread on the stack touches them again at once, so most of these calls are dropped; the pages
+/// are given back on every [`TRIM_EVERY`]th end. glibc relies on nothing of what is in them.
 pub extern "C" fn madvise(frame: &Frame) -> Outcome {
     let [address, len, advice, ..] = frame.args();
     let Some(range) = Range::of_call(address, len) else {

@@ -17,8 +17,8 @@ pub struct Wrapper {
     pub words: usize,
 }
 
-/// Looks at a function's code, before it is patched. `None` if it has no system call near its start,
-/// or moves the stack pointer otherwise than by pushing registers.
+/// Looks at a function's code, before it is patched. `None` if it has no system call near its
+/// start, or moves the stack pointer otherwise than by pushing registers.
 ///
 /// # Examples
 /// ```

@@ -11,6 +11,7 @@ mod frame;
 mod interface;
 mod late;
 mod light_workers;
+mod memory_functions;
 mod original;
 mod own_stack;
 mod policy;

@@ -16,7 +16,7 @@ use crate::interface;
 use crate::late;
 use crate::original::{self, LinkMap};
 use crate::policy::{self, Wrong};
-use crate::{own_stack, symbols, watchers};
+use crate::{memory_functions, own_stack, symbols, watchers};
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::{self, Write};
 use core::ptr::with_exposed_provenance_mut;
@@ -24,9 +24,9 @@ use raddle_engine::engine::{Hooks, MAX_WANTED};
 use raddle_engine::thread::MAX_THREADS;
 use raddle_engine::{Carrier, ENGINE, chaos};
 use raddle_kernel::{
-    boundary, callers, calls, credentials, exclusion, loading, process, shares, signal, threads,
+    boundary, calls, credentials, exclusion, loading, process, shares, signal, threads,
 };
-use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, plan, wrapper};
+use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, plan};
 use raddle_sched::policy::QUANTUM_NS;
 use raddle_sys::{is_err, mem, nr, sys};
 
@@ -330,7 +330,7 @@ fn quantum_ns(environment: &Environment) -> Result<u64, Why> {
 
 fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Result<Report, Why> {
     // SAFETY: libc's entry.
-    unsafe { know_memory_functions(libc) };
+    unsafe { memory_functions::know(libc) };
     let report = patch(libc).map_err(Why::Patching)?;
     // SAFETY: libc's entry, and its headers, which are loaded as its entry says.
     unsafe {
@@ -352,31 +352,6 @@ fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Result
         }
     }
     Ok(report)
-}
-
-/// Says where libc's functions are by which it maps stacks, before they are patched.
-///
-/// # Safety
-/// `libc` must be libc's entry in ld.so's list.
-unsafe fn know_memory_functions(libc: &LinkMap) {
-    const CODE: usize = 128;
-    let functions = [
-        (&callers::MMAP, c"mmap"),
-        (&callers::MPROTECT, c"mprotect"),
-        (&callers::MUNMAP, c"munmap"),
-        (&callers::MADVISE, c"madvise"),
-    ];
-    for (function, name) in functions {
-        // SAFETY: the caller's promise; the function's text, and what follows it.
-        let (start, code) = unsafe {
-            let start = original::symbol(libc, name);
-            let code = core::ptr::with_exposed_provenance::<[u8; CODE]>(start);
-            (start, code.as_ref())
-        };
-        if let Some(found) = code.and_then(|code| wrapper::look_at(code)) {
-            function.know(start, start + found.site, found.words);
-        }
-    }
 }
 
 /// Patches the program's own text, unless it is linked to fixed addresses: jump tables can't be

@@ -61,8 +61,9 @@ static int run_threads(int count)
     pthread_t threads[64];
     int made = 0, error = 0;
     OK(pthread_mutex_lock(&held));
-    while (made < count && (error = pthread_create(&threads[made], NULL, wait_for_mutex, NULL)) == 0) {
-        made++;
+    while (made < count && error == 0) {
+        error = pthread_create(&threads[made], NULL, wait_for_mutex, NULL);
+        made += error == 0;
     }
     CHECK(error == 0 || error == EAGAIN);
     OK(pthread_mutex_unlock(&held));

@@ -6,14 +6,19 @@ use std::time::Duration;
 use anyhow::ensure;
 use raddle_tests::{Mode, Program, Running, assert_same, in_every_mode};
 
-mod stacks {
-    raddle_tests::cases! { "stack_memory.c":
+mod advice {
+    raddle_tests::cases! { "stack_advice.c":
         memory_below_a_stack_is_emptied,
         the_own_stack_is_emptied_below_its_frame,
         a_program_that_does_as_libc_does_is_answered_by_the_kernel,
         a_destructor_that_jumps_to_the_call_is_no_libc,
         pages_right_below_the_stack_pointer_are_emptied,
         bad_advice_is_refused_as_the_kernel_does,
+    }
+}
+
+mod stacks {
+    raddle_tests::cases! { "stack_memory.c":
         access_that_is_given_again_takes_none_away,
         access_changes_and_content_stays,
         the_low_end_is_guarded_and_opened,

@@ -215,8 +215,8 @@ impl Segments {
 #[derive(Clone, Copy)]
 struct Class {
     size: usize,
-    /// First of the free slots that were mapped when they were given, and of the others: number + 1,
-    /// or [`END`].
+    /// First of the free slots that were mapped when they were given, and of the others: their
+    /// number + 1, or [`END`].
     warm: u32,
     cold: u32,
     /// The segment that is being cut, and how many of its slots were taken.

@@ -15,7 +15,8 @@ const TOTAL_SWAP: usize = 8;
 const FREE_SWAP: usize = 9;
 
 /// True if the pages of a stack hold zeros alone, most likely because no thread has touched them.
-/// What another thread writes in this very moment may be missed. False if the kernel can't be asked.
+/// What another thread writes in this very moment may be missed. False if the kernel can't be
+/// asked.
 #[inline(never)] // not every call needs its room
 pub fn is_clean(range: Range) -> bool {
     let pages = (range.to - range.from) / PAGE_SIZE;

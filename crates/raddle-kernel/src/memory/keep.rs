@@ -1,8 +1,8 @@
 //! Calls that empty the pages right below the caller's frame.
 //!
-//! A program may give back the pages of its stack that lie below its stack pointer, or map others in
-//! their place. The runtime's own frames are there during the call: they are copied before it, and
-//! written again after it. Without the copy the call would return to address zero.
+//! A program may give back the pages of its stack that lie below its stack pointer, or map others
+//! in their place. The runtime's own frames are there during the call: they are copied before it,
+//! and written again after it. Without the copy the call would return to address zero.
 
 use crate::boundary::{Frame, Outcome};
 use core::arch::naked_asm;

@@ -1,8 +1,8 @@
 //! Stacks of light threads.
 //!
 //! A *shell* is a stack with its [`Light`] at the top: one page when little used. Shells are cut
-//! from reservations of 64 MiB, or less under a limit, never given back, and used again last in first
-//! out; so a stale reference to a light thread always finds a `Light`.
+//! from reservations of 64 MiB, or less under a limit, never given back, and used again last in
+//! first out; so a stale reference to a light thread always finds a `Light`.
 
 use super::STACK_SIZE;
 use super::host::{Host, Light};
