@@ -12,6 +12,7 @@ mod failure;
 mod machine;
 mod pages;
 mod run;
+mod stack;
 mod table;
 
 use std::process::ExitCode;
@@ -19,6 +20,10 @@ use std::process::ExitCode;
 use crate::cli::Command;
 
 fn main() -> ExitCode {
+    stack::call(execute)
+}
+
+fn execute() -> ExitCode {
     let outcome = cli::parse().and_then(|command| match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),

@@ -7,6 +7,7 @@
 
 use crate::carrier::Carrier;
 use crate::chaos::{self, Point};
+use crate::chunks::Chunks;
 use crate::direct::Direct;
 use crate::filters::Filters;
 use crate::helpers::Helpers;
@@ -18,19 +19,20 @@ use crate::ring::Ring;
 use crate::roster::Roster;
 use crate::sides::Sides;
 use crate::stacks::Stacks;
-use crate::switch;
 use crate::sysmon::Sysmon;
 use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
-use crate::{accounting, alarms, clock, idle, kthread, latency, pins, ums};
+use crate::{alarms, clock, idle, kthread, latency, pins, ums};
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use raddle_sched::idle::IdleSet;
 use raddle_sched::policies::Reason;
 use raddle_sched::{Injector, SignalGate, SpinLock, TaskList, TaskRef, Timers, WaitTable};
-use raddle_sys::{err, errno, mem, nr, sys};
+use raddle_sys::{nr, sys};
 
 /// The most carriers of one engine, bound threads' carriers included.
 pub const MAX_CARRIERS: usize = 2048;
+/// Slots of carriers mapped at a time.
+const CARRIERS_EACH: usize = 8;
 /// The most carriers that can be asked for.
 pub const MAX_WANTED: u32 = 1024;
 /// Rows of the futex table.
@@ -107,8 +109,8 @@ pub struct Engine {
     /// Carriers that exist, the first `up` of the list.
     pub(crate) up: AtomicU32,
     pub(crate) list: [AtomicPtr<Carrier>; MAX_CARRIERS],
-    /// Where the carriers' slots are.
-    pub(crate) memory: AtomicUsize,
+    /// The carriers' slots.
+    pub(crate) memory: Chunks<Carrier, { MAX_CARRIERS / CARRIERS_EACH }, CARRIERS_EACH>,
     /// Guards the list's growth, too.
     pub(crate) slots: SpinLock<Slots>,
     /// Set by [`Engine::init`], for ever.
@@ -159,7 +161,7 @@ impl Engine {
             quantum_ns: AtomicU64::new(0),
             up: AtomicU32::new(0),
             list: [const { AtomicPtr::new(null_mut()) }; MAX_CARRIERS],
-            memory: AtomicUsize::new(0),
+            memory: Chunks::new(),
             slots: SpinLock::new(Slots::new()),
             hooks: AtomicPtr::new(null_mut()),
             started_ns: AtomicU64::new(0),
@@ -191,11 +193,7 @@ impl Engine {
         }
         let hooks = core::ptr::from_ref(hooks).cast_mut();
         self.hooks.store(hooks, Ordering::Release);
-        self.threads.init()?;
-        self.pump.init()?;
-        let memory = mem::reserve(MAX_CARRIERS * size_of::<Carrier>())?;
-        self.memory
-            .store(memory.expose_provenance(), Ordering::Relaxed);
+        self.threads.draw_salt();
         self.wanted
             .store(carriers.min(MAX_WANTED), Ordering::Relaxed);
         let carrier = self.new_carrier()?;
@@ -282,49 +280,6 @@ impl Engine {
             Some(hooks) => hooks,
             None => raddle_sys::fatal(b"raddle: the engine was used before it was initialised\n"),
         }
-    }
-
-    /// Starts what more than one thread needs. Idempotent; called by the only thread there is.
-    ///
-    /// # Errors
-    /// The errno that `clone` should return: EAGAIN.
-    pub fn start(&self) -> Result<(), isize> {
-        if self.is_started() {
-            return Ok(());
-        }
-        let carrier = Carrier::current();
-        let started = self.start_parts(carrier);
-        if started.is_err() {
-            self.pump.reset();
-            self.sysmon.reset();
-            return Err(err(errno::EAGAIN));
-        }
-        self.stacks.start();
-        let used_ns = accounting::kernel_cpu_ns(0).unwrap_or(0);
-        carrier.thread().cpu.reset(used_ns);
-        self.start_policy();
-        let started = 1 + u32::from(chaos::is_on());
-        self.started.store(started, Ordering::Release);
-        Ok(())
-    }
-
-    /// What may fail of a start.
-    fn start_parts(&self, carrier: &Carrier) -> Result<(), isize> {
-        if self.wanted() == 0 {
-            self.set_wanted(0);
-        }
-        if carrier.scheduler.get().is_null() {
-            let stack = mem::map(kthread::STACK_SIZE)?;
-            carrier.stack.set(stack);
-            switch::prepare_scheduler(carrier, stack, kthread::STACK_SIZE);
-        }
-        (self.hooks().carrier_starts)(carrier);
-        let now_ns = clock::now_ns();
-        carrier.now_ns.set(now_ns);
-        self.started_ns.store(now_ns, Ordering::Relaxed);
-        self.pump.start()?;
-        self.roster.begin(); // before the first kernel thread is made
-        self.sysmon.start()
     }
 
     /// In the child of a fork: as before [`Engine::start`].
@@ -532,7 +487,7 @@ impl Engine {
         }
         if let Some(id) = self.idle.take_one() {
             // SAFETY: ids in the idle set are positions of live carriers.
-            self.wake_carrier(unsafe { &*self.by_id(id) });
+            self.wake_carrier(unsafe { self.by_id(id) });
             return true;
         }
         if self.poller.load(Ordering::SeqCst) != 0 {

@@ -33,7 +33,9 @@ pub unsafe fn in_child() {
         ENGINE.signal_gate.reset();
         ENGINE.sysmon.reset();
         ENGINE.filters.reset();
-        ENGINE.stacks.reset();
+        if ENGINE.is_started() {
+            ENGINE.stacks.reset(); // else no other thread can have held a lock
+        }
         thread.signals.queue.break_locks();
         thread.attributes.break_lock();
         thread.bound.store(core::ptr::null_mut(), Ordering::Relaxed);

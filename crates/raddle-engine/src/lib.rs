@@ -13,6 +13,7 @@
 //! | [`attributes`] | policy, priority, niceness and affinity of a thread |
 //! | [`carrier`] | the kernel thread that runs green threads |
 //! | [`engine`] | start-up, pushing work, waking carriers |
+//! | `starting` | what the second thread needs |
 //! | [`switch`] | parking, yielding, exiting, the carrier's scheduler loop |
 //! | [`room`] | giving the carrier up before the next wait |
 //! | [`idle`] | what a carrier does without work |
@@ -20,6 +21,7 @@
 //! | [`sides`] | further engines: carriers, a queue and a policy of their own |
 //! | `quotas` | how much CPU time such an engine may use |
 //! | [`plugins`] | calls of a policy that isn't ours, and their end |
+//! | `chunks` | tables that grow and never move |
 //! | `places` | how many carriers, where they are, and which are spare |
 //! | `bound` | carriers that run one thread |
 //! | [`pump`] | descriptors, one epoll |
@@ -49,6 +51,7 @@ pub mod attributes;
 pub mod bound;
 pub mod carrier;
 pub mod chaos;
+mod chunks;
 pub mod clock;
 pub mod cpus;
 mod descriptor;
@@ -83,6 +86,7 @@ mod sight;
 pub mod signals;
 pub mod stacks;
 mod stand_in;
+mod starting;
 mod stretch;
 pub mod switch;
 pub mod sysmon;

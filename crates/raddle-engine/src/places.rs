@@ -3,9 +3,9 @@
 //! A carrier is *active* unless it is spare. The *limit* is what was asked for, plus the carriers
 //! that are blocked in the kernel: another may run in their place (`docs/scheduler.md`).
 //!
-//! Carriers live in *slots* of one reserved array: type-stable memory, like that of threads. One
-//! that ends gives its slot back, so a stale reference to a carrier names a live one or none, and
-//! may wake or poke it in vain.
+//! Carriers live in *slots* of a table: type-stable memory, like that of threads. One that ends
+//! gives its slot back, so a stale reference to a carrier names a live one or none, and may wake or
+//! poke it in vain.
 //!
 //! Of the *spare* ones those that nobody needed for [`SPARE_NS`] end, but [`KEPT`] of them: their
 //! kernel threads, stacks and alarms. To end:
@@ -27,11 +27,15 @@
 
 use crate::carrier::{Carrier, CarrierState};
 use crate::chaos::{self, Point};
+use crate::chunks::Zeroed;
 use crate::engine::{Engine, MAX_CARRIERS, MAX_WANTED};
 use crate::{alarms, bound, cpus, idle, kthread, switch, ums};
 use core::sync::atomic::{Ordering, fence};
 use raddle_sys::abi::CloneArgs;
 use raddle_sys::{err, errno, mem};
+
+// SAFETY: atomics, cells of integers and pointers, and a run queue that zero bytes begin.
+unsafe impl Zeroed for Carrier {}
 
 /// The slots of carriers.
 pub struct Slots {
@@ -60,15 +64,18 @@ impl Slots {
 }
 
 impl Engine {
-    pub(crate) fn by_id(&self, id: usize) -> *const Carrier {
-        let base = self.memory.load(Ordering::Relaxed);
-        core::ptr::with_exposed_provenance::<Carrier>(base).wrapping_add(id)
+    /// The carrier with this id.
+    ///
+    /// # Safety
+    /// There must be, or have been, one.
+    pub(crate) unsafe fn by_id<'a>(&self, id: usize) -> &'a Carrier {
+        // SAFETY: the caller's promise: the slot's chunk is mapped.
+        unsafe { self.memory.get(id).unwrap_unchecked() }
     }
 
     fn slot<'a>(&self, id: usize) -> &'a Carrier {
-        // SAFETY: callers name slots whose memory is committed; zeroed memory is a valid Carrier,
-        // and no slot is ever taken away.
-        unsafe { &*self.by_id(id) }
+        // SAFETY: callers name slots that were in use.
+        unsafe { self.by_id(id) }
     }
 
     /// All slots that were ever in use, those of bound threads' carriers and free ones included.
@@ -94,14 +101,8 @@ impl Engine {
         if slots.committed == MAX_CARRIERS {
             return Err(err(errno::EAGAIN));
         }
-        let at = self.by_id(slots.committed).cast_mut();
-        let page = mem::PAGE_SIZE;
-        let from = at.addr() & !(page - 1);
-        let to = (at.addr() + size_of::<Carrier>()).next_multiple_of(page);
-        // SAFETY: the pages lie in the carriers' reservation.
-        unsafe { mem::commit(at.wrapping_byte_sub(at.addr() - from).cast(), to - from)? };
         let id = slots.committed;
-        let carrier = self.slot(id);
+        let carrier = self.memory.make(id)?;
         chaos::stop(Point::Make);
         carrier.init(id as u32);
         chaos::stop(Point::Make);
@@ -285,7 +286,7 @@ impl Engine {
         match self.spares.take_one() {
             Some(id) => {
                 // SAFETY: ids in the set are positions of live carriers.
-                self.wake_carrier(unsafe { &*self.by_id(id) });
+                self.wake_carrier(unsafe { self.by_id(id) });
                 true
             }
             None => {

@@ -30,6 +30,7 @@ mod limits;
 mod sweep;
 
 use crate::carrier::Carrier;
+use crate::chunks::{Chunks, Zeroed};
 use crate::clock;
 use crate::descriptor::OwnDescriptor;
 use crate::engine::ENGINE;
@@ -41,15 +42,16 @@ use sweep::Sweep;
 pub use entry::{Entry, Kind, NotPollable};
 pub use limits::Limit;
 
-use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskList, WaitNode, Wake};
 use raddle_sys::abi::{EpollEvent, Timespec};
-use raddle_sys::{err, errno, is_err, mem, nr, sys};
+use raddle_sys::{err, errno, is_err, nr, sys};
 
 /// Descriptors beyond this pass to the kernel as they are.
 const MAX_DESCRIPTORS: usize = 1 << 20;
+/// Rows mapped at a time.
+const ROWS_EACH: usize = 1024;
 /// Events taken at a time.
 const BATCH: usize = 64;
 
@@ -96,9 +98,13 @@ impl FdWait {
     }
 }
 
+// SAFETY: atomics, free locks and an empty list.
+unsafe impl Zeroed for Entry {}
+
 /// See the module.
 pub struct Pump {
-    table: AtomicUsize,
+    /// One row a descriptor.
+    table: Chunks<Entry, { MAX_DESCRIPTORS / ROWS_EACH }, ROWS_EACH>,
     epoll: OwnDescriptor,
     kick: OwnDescriptor,
     /// Signalled for each direct read that is done, and never read: edges are all that counts.
@@ -118,7 +124,7 @@ pub struct Pump {
 impl Pump {
     pub(crate) const fn new() -> Self {
         Self {
-            table: AtomicUsize::new(0),
+            table: Chunks::new(),
             epoll: OwnDescriptor::none(),
             kick: OwnDescriptor::none(),
             direct: OwnDescriptor::none(),
@@ -129,14 +135,6 @@ impl Pump {
             limits: Limits::new(),
             high: AtomicUsize::new(0),
         }
-    }
-
-    /// Maps the descriptor table (untouched pages cost nothing).
-    pub(crate) fn init(&self) -> Result<(), isize> {
-        let table = mem::map(MAX_DESCRIPTORS * size_of::<Entry>())?;
-        self.table
-            .store(table.expose_provenance(), Ordering::Relaxed);
-        Ok(())
     }
 
     /// Makes the epoll and its eventfd.
@@ -169,7 +167,7 @@ impl Pump {
         self.asleep.store(0, Ordering::Relaxed);
         self.sweep.reset();
         for fd in 0..self.high.load(Ordering::Relaxed) {
-            if let Some(entry) = self.entry(fd as u32) {
+            if let Some(entry) = self.known(fd as u32) {
                 // SAFETY: no other thread exists in the child.
                 unsafe { entry.reset() };
             }
@@ -181,15 +179,16 @@ impl Pump {
         fd as i32 >= 0 && self.own_descriptors().contains(&(fd as i32))
     }
 
-    /// The descriptor's row; `None` beyond the table.
+    /// The descriptor's row; `None` beyond the table, or without memory.
     #[inline(always)]
     pub fn entry(&self, fd: u32) -> Option<&Entry> {
-        let table = self.table.load(Ordering::Relaxed);
-        if fd as usize >= MAX_DESCRIPTORS || table == 0 {
-            return None;
-        }
-        // SAFETY: the table has that many rows, and zero bytes are a valid row.
-        Some(unsafe { &*with_exposed_provenance_mut::<Entry>(table).add(fd as usize) })
+        self.table.make(fd as usize).ok()
+    }
+
+    /// The descriptor's row, if it may hold anything.
+    #[inline(always)]
+    fn known(&self, fd: u32) -> Option<&Entry> {
+        self.table.get(fd as usize)
     }
 
     /// True if any thread waits for a descriptor.
@@ -200,7 +199,7 @@ impl Pump {
 
     /// Forgets what is known of a descriptor: it was closed or replaced.
     pub fn forget(&self, fd: u32) {
-        if let Some(entry) = self.entry(fd) {
+        if let Some(entry) = self.known(fd) {
             let is_waited_for = match entry.kind() {
                 Kind::Disk => !entry.list.lock().is_empty(),
                 _ => self.has_waiters() && entry.epoch.load(Ordering::Relaxed) != 0,
@@ -223,7 +222,7 @@ impl Pump {
 
     /// The next wait for a descriptor is told its present state, as if it were the first.
     pub fn rearm(&self, fd: u32) {
-        if let Some(entry) = self.entry(fd) {
+        if let Some(entry) = self.known(fd) {
             entry.epoch.store(0, Ordering::Relaxed);
         }
     }
@@ -535,7 +534,7 @@ impl Pump {
                 ENGINE.direct.reap(&woken);
                 continue;
             }
-            let Some(entry) = self.entry(data as u32) else {
+            let Some(entry) = self.known(data as u32) else {
                 continue;
             };
             if ready & (ERR | HUP) != 0 {

@@ -111,7 +111,7 @@ impl Side {
             return false;
         };
         // SAFETY: ids in the idle set are positions of live carriers.
-        ENGINE.wake_carrier(unsafe { &*ENGINE.by_id(id) });
+        ENGINE.wake_carrier(unsafe { ENGINE.by_id(id) });
         true
     }
 

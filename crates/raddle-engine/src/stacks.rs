@@ -1,314 +1,473 @@
 //! Thread stacks from one arena: a hundred thousand stacks in a handful of memory mappings.
 //!
 //! glibc maps each stack by itself and protects its guard, two mappings a thread of the 65,530 that
-//! Linux allows. The arena answers those calls from one reservation instead: *segments* of 64 MiB,
-//! each cut into *slots* of one size, guards by `MADV_GUARD_INSTALL` (Linux 6.13), which takes no
-//! mapping. A slot keeps its guard when it is reused, so a warm stack costs no system call at all.
+//! Linux allows. The arena answers these calls of glibc's instead.
 //!
-//! What the arena doesn't know (executable or huge stacks, parts of slots unmapped) is the
-//! kernel's.
+//! - *Arena*: addresses far from where the kernel puts mappings. They aren't reserved: what the
+//!   program maps there stays the program's.
+//! - *Segment*: a gigabyte of the arena, cut into *slots* of one size.
+//! - *Slot*: one stack with its guard. It is mapped when it is needed, by itself; neighbours merge
+//!   into one mapping of the kernel's.
+//! - *Guard*: the lowest pages of a slot, without access by `MADV_GUARD_INSTALL` (Linux 6.13),
+//!   which takes no mapping. It stays when a slot is used again, so a warm stack costs no system
+//!   call.
+//!
+//! What a slot is to the program ([`Phase`]):
+//!
+//! | phase | mapped | the program sees |
+//! |---|---|---|
+//! | `Unmapped` | no | nothing |
+//! | `Free` | yes | nothing: no call of the program's may find it there |
+//! | `Opening` | yes | a mapping without access: glibc has asked for it, and gives access next |
+//! | `Used` | yes | a stack that can be read and written above its guard |
+//! | `Kernel` | by the program | what the kernel knows |
+//!
+//! Guards are all that the arena pretends. A call that changes more than how far the guard of a
+//! used slot reaches goes to the kernel; before that the slot is *handed over*: the guard becomes a
+//! protected page, and from then on all that the program sees of the slot is the kernel's. It is
+//! used again once the program has unmapped it as a whole.
+//!
+//! Address space counts for a program with a limit on it (`RLIMIT_AS`, `RLIMIT_DATA`, or
+//! `vm.overcommit_memory` 2). Free slots are unmapped there at once. A limit that another process
+//! sets isn't seen: [`Stacks::retreat`] unmaps them when the kernel refuses memory.
+//!
+//! Rejected: a reservation for all stacks, which counts against the limit; an arena for all that
+//! the program maps with `MAP_STACK`, since any call may follow.
 
-use core::ptr::with_exposed_provenance_mut;
+mod changes;
+mod limits;
+mod slots;
+
+use changes::{begin, clear, empty, grow, hand_over, set_guard, shrink, unmap};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use raddle_sched::SpinLock;
 use raddle_sys::mem::{self, PAGE_SIZE};
-use raddle_sys::{is_err, nr, sys};
+use raddle_sys::{err, errno, is_err, nr, sys};
+use slots::{ARENA, Lists, MAX_SLOT, MIN_SLOT, Phase, Segments, Slot, State};
 
-const SEGMENT: usize = 64 << 20;
-const SEGMENTS: usize = 4096;
-/// The smallest slot, which bounds the slots of a segment.
-const MIN_SLOT: usize = 16 << 10;
-/// The largest: eight to a segment.
-const MAX_SLOT: usize = 8 << 20;
-const SLOTS: usize = SEGMENT / MIN_SLOT;
-const CLASSES: usize = 16;
 const DONTNEED: usize = 4;
-const NOHUGEPAGE: usize = 15;
 const GUARD_INSTALL: usize = 102;
 const GUARD_REMOVE: usize = 103;
+/// Free slots stay mapped up to so many bytes: page tables of 4 MiB, and so much of nothing in a
+/// core dump.
+const WARM_MOST: usize = 2 << 30;
 
-/// A slot's guard in pages + 1; 0 for a slot without one, `LOST` for one that can't be used again.
-type Guard = AtomicU32;
-const LOST: u32 = u32::MAX;
-
-#[derive(Clone, Copy)]
-struct Class {
-    size: usize,
-    /// Head of the free slots, linked through the table of links; 0 ends it, else slot number + 1.
-    free: u32,
-    /// The segment that is being cut, and how many slots it has given.
-    segment: u32,
-    cut: u32,
+/// Whole pages, `from` to `to`; not empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    pub from: usize,
+    pub to: usize,
 }
 
-struct State {
-    classes: [Class; CLASSES],
-    used: usize,
-    segments: usize,
+impl Range {
+    /// The pages that a call with an address and a length is about, as the kernel rounds them;
+    /// `None` if the kernel refuses the pair, or finds nothing to do.
+    pub fn of_call(address: usize, len: usize) -> Option<Self> {
+        let to = address.checked_add(len.checked_next_multiple_of(PAGE_SIZE)?)?;
+        let is_right = address.is_multiple_of(PAGE_SIZE) && to > address;
+        is_right.then_some(Self { from: address, to })
+    }
+
+    fn len(self) -> usize {
+        self.to - self.from
+    }
+
+    /// True if the two have addresses in common.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.from < other.to && other.from < self.to
+    }
+
+    fn contains(self, other: Self) -> bool {
+        self.from <= other.from && other.to <= self.to
+    }
+}
+
+/// What `mprotect(2)` asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    None,
+    ReadWrite,
+}
+
+/// How a guard is made in the program's view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Guard {
+    /// By `mprotect(2)`: the pages keep what is in them, and are opened by the same call.
+    Protected,
+    /// By `madvise(2)` with MADV_GUARD_INSTALL, which empties them; `mprotect` doesn't open it.
+    Installed,
+}
+
+/// How a call is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// By the kernel, which knows all that concerns the call.
+    Kernel,
+    /// It fails with this errno, negated.
+    Fails(isize),
+}
+
+impl From<Result<(), isize>> for Answer {
+    fn from(handed_over: Result<(), isize>) -> Self {
+        handed_over.map_or_else(Self::Fails, |()| Self::Kernel)
+    }
 }
 
 /// See the module.
 pub struct Stacks {
+    /// Where the arena begins; 0 without one. Written once.
     base: AtomicUsize,
-    /// Guards, then links: one word each per slot of every segment.
-    guards: AtomicUsize,
-    links: AtomicUsize,
-    /// Slot size of each segment; 0 before it is used.
-    sizes: [AtomicUsize; SEGMENTS],
-    state: SpinLock<State>,
-}
-
-/// A slot that holds an address.
-#[derive(Clone, Copy)]
-struct Slot {
-    number: usize,
-    base: usize,
-    size: usize,
+    segments: Segments,
+    lists: SpinLock<Lists>,
+    /// Bytes of free slots that are mapped. Changed under the slot's lock.
+    warm: AtomicUsize,
+    /// Slots whose lock is held, for the child of a fork.
+    held: AtomicU32,
+    /// 1 if the process may not have any amount of address space. Written when limits are read.
+    limited: AtomicU32,
+    /// 1 if the kernel lets no more memory be mapped than there is. Written once.
+    counted: AtomicU32,
 }
 
 impl Stacks {
     pub(crate) const fn new() -> Self {
-        let class = Class {
-            size: 0,
-            free: 0,
-            segment: 0,
-            cut: 0,
-        };
         Self {
             base: AtomicUsize::new(0),
-            guards: AtomicUsize::new(0),
-            links: AtomicUsize::new(0),
-            sizes: [const { AtomicUsize::new(0) }; SEGMENTS],
-            state: SpinLock::new(State {
-                classes: [class; CLASSES],
-                used: 0,
-                segments: 0,
-            }),
+            segments: Segments::new(),
+            lists: SpinLock::new(Lists::new()),
+            warm: AtomicUsize::new(0),
+            held: AtomicU32::new(0),
+            limited: AtomicU32::new(0),
+            counted: AtomicU32::new(0),
         }
     }
 
-    /// Reserves the arena if the kernel has guard regions; without them there is no arena.
-    pub(crate) fn start(&self) {
-        if self.base.load(Ordering::Relaxed) != 0 || !has_guard_regions() {
+    /// Opens the arena if the kernel has guard regions; without them there is none.
+    pub fn open(&self) {
+        if self.is_open() {
             return;
         }
-        let words = SEGMENTS * SLOTS * size_of::<u32>();
-        let (Ok(guards), Ok(links)) = (mem::map(words), mem::map(words)) else {
+        let mut lists = self.lists.lock();
+        if lists.was_opened {
             return;
-        };
-        let Ok(base) = mem::reserve(SEGMENTS * SEGMENT) else {
+        }
+        lists.was_opened = true;
+        if !has_guard_regions() {
             return;
-        };
-        self.guards
-            .store(guards.expose_provenance(), Ordering::Relaxed);
-        self.links
-            .store(links.expose_provenance(), Ordering::Relaxed);
-        self.base.store(base.expose_provenance(), Ordering::Release);
+        }
+        self.counted
+            .store(u32::from(limits::is_memory_counted()), Ordering::Relaxed);
+        self.read_limits();
+        self.base.store(slots::choose_base(), Ordering::Release);
     }
 
-    fn guard(&self, number: usize) -> &Guard {
-        let table = with_exposed_provenance_mut::<Guard>(self.guards.load(Ordering::Relaxed));
-        // SAFETY: the table has a word for every slot.
-        unsafe { &*table.add(number) }
-    }
-
-    fn link(&self, number: usize) -> &AtomicU32 {
-        let table = with_exposed_provenance_mut::<AtomicU32>(self.links.load(Ordering::Relaxed));
-        // SAFETY: as above.
-        unsafe { &*table.add(number) }
-    }
-
-    /// The slot that holds `address`, if the arena does.
+    /// True if there is an arena.
     #[inline(always)]
-    fn slot_of(&self, address: usize) -> Option<Slot> {
+    pub fn is_open(&self) -> bool {
+        self.base.load(Ordering::Relaxed) != 0
+    }
+
+    /// True if the range touches the arena.
+    #[inline(always)]
+    pub fn covers(&self, range: Range) -> bool {
+        let base = self.base.load(Ordering::Relaxed);
+        base != 0 && range.from < base + ARENA && range.to > base
+    }
+
+    /// Reads again whether the process has a limit on its address space.
+    pub fn read_limits(&self) {
+        let is_limited = self.counted.load(Ordering::Relaxed) != 0 || limits::are_set();
+        self.limited.store(u32::from(is_limited), Ordering::Relaxed);
+    }
+
+    /// The slot that holds `address`, if it was ever used.
+    #[inline(always)]
+    fn slot_of(&self, address: usize) -> Option<Slot<'_>> {
         let base = self.base.load(Ordering::Relaxed);
         let offset = address.wrapping_sub(base);
-        if base == 0 || offset >= SEGMENTS * SEGMENT {
+        if base == 0 || offset >= ARENA {
             return None;
         }
-        let segment = offset / SEGMENT;
-        let size = self.sizes[segment].load(Ordering::Relaxed);
-        if size == 0 {
+        self.segments.slot_of(base, offset)
+    }
+
+    /// The used slots that the range touches.
+    fn slots_in(&self, range: Range) -> impl Iterator<Item = Slot<'_>> {
+        let base = self.base.load(Ordering::Relaxed);
+        let from = range.from.saturating_sub(base);
+        let to = range.to.saturating_sub(base).min(ARENA);
+        self.segments.slots_in(base, from, to)
+    }
+
+    /// Locks a slot while `act` changes it.
+    fn with<R>(&self, slot: &Slot<'_>, act: impl FnOnce(&mut State) -> R) -> R {
+        self.held.fetch_add(1, Ordering::Relaxed);
+        let result = {
+            let _lock = slot.lock();
+            let before = slot.state();
+            let mut state = before;
+            let result = act(&mut state);
+            slot.set_state(state);
+            self.count_warm(slot, before, state);
+            result
+        };
+        self.held.fetch_sub(1, Ordering::Relaxed);
+        result
+    }
+
+    fn count_warm(&self, slot: &Slot<'_>, before: State, after: State) {
+        match (before.phase == Phase::Free, after.phase == Phase::Free) {
+            (false, true) => self.warm.fetch_add(slot.range.len(), Ordering::Relaxed),
+            (true, false) => self.warm.fetch_sub(slot.range.len(), Ordering::Relaxed),
+            _ => 0,
+        };
+    }
+
+    /// A stack of `size` bytes for glibc; `None` if the arena can't serve it.
+    pub fn allocate(&self, size: usize, access: Access) -> Option<usize> {
+        let is_served = (MIN_SLOT..=MAX_SLOT).contains(&size) && size.is_multiple_of(PAGE_SIZE);
+        if !self.is_open() || !is_served {
             return None;
         }
-        let index = offset % SEGMENT / size;
-        let start = base + segment * SEGMENT + index * size;
-        Some(Slot {
-            number: segment * SLOTS + index,
-            base: start,
-            size,
+        loop {
+            let slot = self.lists.lock().take(&self.segments, self.base(), size)?;
+            match self.with(&slot, |state| begin(&slot, state, access)) {
+                Ok(()) => return Some(slot.range.from),
+                // The program has mapped something of its own there.
+                Err(errno) if errno == err(errno::EEXIST) => {}
+                Err(_) => {
+                    self.lists.lock().give(&slot, false);
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn base(&self) -> usize {
+        self.base.load(Ordering::Relaxed)
+    }
+
+    /// `munmap` of a stack by glibc. False if it isn't a whole slot that the arena answers for.
+    pub fn release(&self, range: Range) -> bool {
+        let Some(slot) = self.slot_of(range.from).filter(|slot| slot.range == range) else {
+            return false;
+        };
+        let ended = self.with(&slot, |state| match state.phase {
+            Phase::Used | Phase::Opening => self.end(&slot, state),
+            _ => false,
+        });
+        if ended {
+            let is_warm = slot.state().phase == Phase::Free;
+            self.lists.lock().give(&slot, is_warm);
+        }
+        ended
+    }
+
+    /// The stack of an ended thread is free: without what is in it, or unmapped. False if the
+    /// kernel does neither.
+    fn end(&self, slot: &Slot<'_>, state: &mut State) -> bool {
+        let Range { from, to } = slot.range;
+        let is_full = self.warm.load(Ordering::Relaxed) + (to - from) > WARM_MOST;
+        let stays = self.limited.load(Ordering::Relaxed) == 0 && !is_full;
+        *state = if stays && empty(from, to) {
+            State::free(state.guard)
+        } else if unmap(slot) {
+            State::UNMAPPED
+        } else if empty(from, to) {
+            State::free(state.guard)
+        } else {
+            return false;
+        };
+        true
+    }
+
+    /// `mprotect` of a range that is in one slot. `is_clean` says whether pages hold nothing.
+    pub fn protect(
+        &self,
+        range: Range,
+        access: Access,
+        is_clean: impl FnOnce(Range) -> bool,
+    ) -> Answer {
+        let Some(slot) = self.slot_of(range.from).filter(|slot| slot.holds(range)) else {
+            return self.hand_over(range).into();
+        };
+        self.with(&slot, |state| match state.phase {
+            Phase::Opening if access == Access::ReadWrite && range.to == slot.range.to => {
+                let pages = (range.from - slot.range.from) / PAGE_SIZE;
+                if set_guard(&slot, state, pages) {
+                    state.phase = Phase::Used;
+                    state.kind = Guard::Protected;
+                    return Answer::Done;
+                }
+                hand_over(&slot, state).into()
+            }
+            Phase::Used => {
+                let is_open = state.guard == 0 || state.kind == Guard::Installed;
+                let done = match access {
+                    Access::ReadWrite if is_open => true,
+                    Access::ReadWrite => shrink(&slot, state, range),
+                    Access::None if state.guard == 0 || state.kind == Guard::Protected => {
+                        grow(&slot, state, range, Guard::Protected, is_clean)
+                    }
+                    Access::None => false,
+                };
+                match done {
+                    true => Answer::Done,
+                    false => hand_over(&slot, state).into(),
+                }
+            }
+            _ => hand_over(&slot, state).into(),
         })
     }
 
-    /// True if the range lies inside one slot.
-    pub fn holds(&self, address: usize, len: usize) -> bool {
-        self.slot_of(address)
-            .is_some_and(|slot| address + len <= slot.base + slot.size)
-    }
-
-    /// A stack of `size` bytes; `None` if the arena can't serve it.
-    pub fn allocate(&self, size: usize, accessible: bool) -> Option<usize> {
-        if self.base.load(Ordering::Relaxed) == 0
-            || !(MIN_SLOT..=MAX_SLOT).contains(&size)
-            || !size.is_multiple_of(PAGE_SIZE)
-        {
-            return None;
-        }
-        let number = self.take(size)?;
-        let base = self.base.load(Ordering::Relaxed);
-        let (segment, index) = (number / SLOTS, number % SLOTS);
-        let slot = Slot {
-            number,
-            base: base + segment * SEGMENT + index * size,
-            size,
+    /// `mmap` of private anonymous memory over a range that is in one slot: what was there is gone.
+    pub fn map_over(&self, range: Range, access: Access) -> Answer {
+        let Some(slot) = self.slot_of(range.from).filter(|slot| slot.holds(range)) else {
+            return self.hand_over(range).into();
         };
-        if accessible {
-            self.set_guard(slot, 0);
-        }
-        Some(slot.base)
-    }
-
-    fn take(&self, size: usize) -> Option<usize> {
-        let mut state = self.state.lock();
-        let known = state.used;
-        let index = match state.classes[..known]
-            .iter()
-            .position(|class| class.size == size)
-        {
-            Some(index) => index,
-            None if known < CLASSES => {
-                let full = (SEGMENT / size) as u32;
-                state.classes[known] = Class {
-                    size,
-                    free: 0,
-                    segment: 0,
-                    cut: full,
+        self.with(&slot, |state| {
+            let is_fit = state.guard == 0 || state.kind == Guard::Protected;
+            let done = state.phase == Phase::Used
+                && is_fit
+                && match access {
+                    Access::None => grow(&slot, state, range, Guard::Protected, |_| true),
+                    Access::ReadWrite => {
+                        let open = range.from.max(slot.page(state.guard));
+                        shrink(&slot, state, range) && (range.to <= open || empty(open, range.to))
+                    }
                 };
-                state.used += 1;
-                known
+            match done {
+                true => Answer::Done,
+                false => hand_over(&slot, state).into(),
             }
-            None => return None,
-        };
-        let class = state.classes[index];
-        if class.free != 0 {
-            let number = class.free as usize - 1;
-            state.classes[index].free = self.link(number).load(Ordering::Relaxed);
-            return Some(number);
-        }
-        if class.cut as usize >= SEGMENT / size {
-            let segment = state.segments;
-            if segment == SEGMENTS || !self.open_segment(segment, size) {
-                return None;
-            }
-            state.segments += 1;
-            state.classes[index].segment = segment as u32;
-            state.classes[index].cut = 0;
-        }
-        let class = &mut state.classes[index];
-        class.cut += 1;
-        Some(class.segment as usize * SLOTS + class.cut as usize - 1)
+        })
     }
 
-    fn open_segment(&self, segment: usize, size: usize) -> bool {
-        let at = self.base.load(Ordering::Relaxed) + segment * SEGMENT;
-        // SAFETY: the segment lies in the arena's reservation, unused so far.
-        unsafe {
-            if mem::commit(with_exposed_provenance_mut(at), SEGMENT).is_err() {
-                return false;
+    /// `madvise` with MADV_GUARD_INSTALL or MADV_GUARD_REMOVE.
+    pub fn advise_guard(&self, range: Range, installs: bool) -> Answer {
+        let Some(slot) = self.slot_of(range.from).filter(|slot| slot.holds(range)) else {
+            return self.hand_over(range).into();
+        };
+        self.with(&slot, |state| {
+            let is_fit = state.guard == 0 || state.kind == Guard::Installed;
+            let done = state.phase == Phase::Used
+                && is_fit
+                && match installs {
+                    true => grow(&slot, state, range, Guard::Installed, |_| true),
+                    false => shrink(&slot, state, range),
+                };
+            match done {
+                true => Answer::Done,
+                false => hand_over(&slot, state).into(),
             }
-            sys!(nr::__NR_madvise, at, SEGMENT, NOHUGEPAGE);
+        })
+    }
+
+    /// True if the range begins where the stack begins that `here` is on, and ends below that, in a
+    /// slot of which the program has had nothing else than glibc's stack.
+    #[inline(always)]
+    pub fn is_low_end_of_own(&self, range: Range, here: usize) -> bool {
+        self.slot_of(range.from).is_some_and(|slot| {
+            let is_own = (range.to..slot.range.to).contains(&here);
+            slot.range.from == range.from && is_own && slot.state().phase == Phase::Used
+        })
+    }
+
+    /// Before the program makes a call about the range that the kernel answers: what of it the
+    /// arena pretends becomes true.
+    ///
+    /// # Errors
+    /// ENOMEM, if there may not be so many mappings.
+    pub fn hand_over(&self, range: Range) -> Result<(), isize> {
+        self.slots_in(range)
+            .try_for_each(|slot| self.with(&slot, |state| hand_over(&slot, state)))
+    }
+
+    /// Before a call that finds nothing where no mapping of the program's is, but leaves its
+    /// mappings as they are: unmaps free slots.
+    pub fn clear(&self, range: Range) {
+        for slot in self.slots_in(range) {
+            self.with(&slot, |state| clear(&slot, state));
         }
-        self.sizes[segment].store(size, Ordering::Release);
+    }
+
+    /// The kernel has unmapped the range for the program: slots that lie in it can be used again.
+    pub fn unmapped(&self, range: Range) {
+        for slot in self.slots_in(range) {
+            let is_empty = range.contains(slot.range)
+                && self.with(&slot, |state| match state.phase {
+                    Phase::Kernel => {
+                        *state = State::UNMAPPED;
+                        true
+                    }
+                    _ => false,
+                });
+            if is_empty {
+                self.lists.lock().give(&slot, false);
+            }
+        }
+    }
+
+    /// True if there are free slots that are mapped.
+    #[inline(always)]
+    pub fn has_warm(&self) -> bool {
+        self.warm.load(Ordering::Relaxed) != 0
+    }
+
+    /// Unmaps the free slots. False if there were none.
+    pub fn retreat(&self) -> bool {
+        if !self.has_warm() {
+            return false;
+        }
+        let used = self.lists.lock().segments();
+        let base = self.base();
+        for slot in self.segments.slots_in(base, 0, used * slots::SEGMENT) {
+            if slot.state().phase == Phase::Free {
+                self.with(&slot, |state| clear(&slot, state));
+            }
+        }
         true
     }
 
-    /// `munmap` of a range in the arena. True if it was a whole stack, which is free now.
-    pub fn release(&self, address: usize, len: usize) -> bool {
-        let Some(slot) = self.slot_of(address) else {
-            return false;
-        };
-        if slot.base != address || slot.size != len {
-            self.guard(slot.number).store(LOST, Ordering::Relaxed);
-            return false;
-        }
-        if self.guard(slot.number).load(Ordering::Relaxed) == LOST {
-            return false;
-        }
-        // SAFETY: the program gave the stack up; guards survive this.
-        unsafe { sys!(nr::__NR_madvise, address, len, DONTNEED) };
-        let mut state = self.state.lock();
-        let used = state.used;
-        if let Some(class) = state.classes[..used]
-            .iter_mut()
-            .find(|class| class.size == len)
-        {
-            self.link(slot.number).store(class.free, Ordering::Relaxed);
-            class.free = slot.number as u32 + 1;
-        }
-        true
+    /// The program has set a limit, or is about to: free slots don't stay mapped.
+    pub fn limit(&self) {
+        self.limited.store(1, Ordering::Relaxed);
+        self.retreat();
     }
 
-    /// `mprotect` to no access (`accessible` = false) or to reading and writing, inside one slot.
-    /// False if guard regions can't do it and the kernel should.
-    pub fn protect(&self, address: usize, len: usize, accessible: bool) -> bool {
-        let Some(slot) = self.slot_of(address) else {
-            return false;
-        };
-        let end = address + len;
-        if end > slot.base + slot.size || !address.is_multiple_of(PAGE_SIZE) {
-            return false;
-        }
-        let len = len.next_multiple_of(PAGE_SIZE);
-        if accessible && end == slot.base + slot.size {
-            // glibc opens all of a new stack but its guard.
-            return self.set_guard(slot, address - slot.base);
-        }
-        let advice = if accessible {
-            GUARD_REMOVE
-        } else {
-            GUARD_INSTALL
-        };
-        // SAFETY: the program's own range.
-        let done = unsafe { sys!(nr::__NR_madvise, address, len, advice) };
-        if !is_err(done) {
-            // The guard is no longer the one at the low end alone: look again on reuse.
-            self.guard(slot.number).store(OTHER, Ordering::Relaxed);
-        }
-        !is_err(done)
-    }
-
-    /// Makes the lowest `bytes` of a slot, and nothing else, a guard.
-    fn set_guard(&self, slot: Slot, bytes: usize) -> bool {
-        let wanted = if bytes == 0 {
-            0
-        } else {
-            (bytes / PAGE_SIZE) as u32 + 1
-        };
-        let now = self.guard(slot.number).load(Ordering::Relaxed);
-        if now == wanted {
-            return true;
-        }
-        // SAFETY: the slot belongs to the program's new thread, which doesn't run yet.
-        let failed = unsafe {
-            if now != 0 {
-                sys!(nr::__NR_madvise, slot.base, slot.size, GUARD_REMOVE);
-            }
-            bytes != 0 && is_err(sys!(nr::__NR_madvise, slot.base, bytes, GUARD_INSTALL))
-        };
-        self.guard(slot.number)
-            .store(if failed { 0 } else { wanted }, Ordering::Relaxed);
-        !failed
-    }
-
-    /// In the child of a fork: the lock's holder doesn't exist.
+    /// In the child of a fork: the holders of locks don't exist. What they were changing may be in
+    /// between, and becomes the kernel's.
     pub(crate) fn reset(&self) {
         // SAFETY: the child has one thread. A slot being taken when the parent forked is lost.
-        unsafe { self.state.break_lock() };
+        unsafe { self.lists.break_lock() };
+        if self.held.swap(0, Ordering::Relaxed) == 0 || !self.is_open() {
+            return;
+        }
+        let used = self.lists.lock().segments();
+        for slot in self
+            .segments
+            .slots_in(self.base(), 0, used * slots::SEGMENT)
+        {
+            if slot.is_locked() {
+                // SAFETY: as above.
+                unsafe { slot.break_lock() };
+                let mut state = slot.state();
+                let _ = hand_over(&slot, &mut state);
+                slot.set_state(State::KERNEL);
+            }
+        }
+        let warm = |slot: Slot<'_>| match slot.state().phase {
+            Phase::Free => slot.range.len(),
+            _ => 0,
+        };
+        let slots = self
+            .segments
+            .slots_in(self.base(), 0, used * slots::SEGMENT);
+        self.warm.store(slots.map(warm).sum(), Ordering::Relaxed);
     }
 }
-
-/// A slot with guards in unknown places.
-const OTHER: u32 = u32::MAX - 1;
 
 fn has_guard_regions() -> bool {
     let Ok(page) = mem::map(PAGE_SIZE) else {

@@ -115,6 +115,8 @@ pub struct Thread {
     pub attributes: attributes::Shared,
     life: AtomicU32,
     generation: Cell<u32>,
+    /// Its number in the table. Written before the slot is used for the first time.
+    slot: Cell<u32>,
     pub name: [AtomicU8; 16],
 }
 

@@ -81,9 +81,9 @@ impl Frame {
     }
 
     /// The program's stack pointer at the call.
-    pub fn stack_pointer(&self) -> usize {
+    pub fn program_stack(&self) -> *const usize {
         const RED_ZONE: usize = 128;
-        self.pushed().wrapping_add(1).addr() + RED_ZONE
+        self.pushed().wrapping_add(1).wrapping_byte_add(RED_ZONE)
     }
 
     /// Where the stub pushed the site.

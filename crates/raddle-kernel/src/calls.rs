@@ -93,7 +93,6 @@ const THREADS: &[Row] = &[
     (nr::__NR_clock_gettime, clocks::clock_gettime),
     (nr::__NR_clock_getres, clocks::clock_getres),
     (nr::__NR_getrusage, clocks::getrusage),
-    (nr::__NR_prlimit64, ids::of_process),
     (nr::__NR_getpgid, ids::of_process),
     (nr::__NR_getsid, ids::of_process),
     (nr::__NR_process_vm_readv, ids::of_process),
@@ -121,6 +120,24 @@ const THREADS: &[Row] = &[
     (nr::__NR_mmap, memory::mmap),
     (nr::__NR_munmap, memory::munmap),
     (nr::__NR_mprotect, memory::mprotect),
+];
+
+/// Memory, beside what few programs are without.
+const MEMORY: &[Row] = &[
+    (nr::__NR_pkey_mprotect, memory::pkey_mprotect),
+    (nr::__NR_mremap, memory::mremap),
+    (nr::__NR_brk, memory::brk),
+    (nr::__NR_shmat, memory::shmat),
+    (nr::__NR_process_madvise, memory::process_madvise),
+    (nr::__NR_mlockall, memory::mlockall),
+    (nr::__NR_mlock, memory::by_range),
+    (nr::__NR_mlock2, memory::by_range),
+    (nr::__NR_munlock, memory::by_range),
+    (nr::__NR_mbind, memory::by_range),
+    (nr::__NR_set_mempolicy_home_node, memory::by_range),
+    (nr::__NR_mseal, memory::by_range),
+    (nr::__NR_setrlimit, memory::setrlimit),
+    (nr::__NR_prlimit64, memory::prlimit64),
 ];
 
 /// Scheduling attributes.
@@ -192,7 +209,7 @@ const fn fill(mut table: [Option<Handler>; NUMBERS], rows: &[Row]) -> [Option<Ha
 /// Handlers by number; read by the boundary's assembly.
 pub static TABLE: [Option<Handler>; NUMBERS] = {
     let table = fill(fill([None; NUMBERS], DESCRIPTORS), THREADS);
-    fill(fill(fill(table, SCHEDULING), PATHS), SIGNALS)
+    fill(fill(fill(fill(table, MEMORY), SCHEDULING), PATHS), SIGNALS)
 };
 
 /// The numbers whose sites must be patched: those with a handler, and the clones.

@@ -14,8 +14,8 @@
 //! absolute: who has done it once may do it twice, and is no other.
 
 use crate::boundary::{Frame, Outcome};
-use crate::ids;
 use crate::signal::fatal;
+use crate::{ids, memory};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::roster::Differs;
 use raddle_engine::{Carrier, ENGINE, switch};
@@ -47,8 +47,13 @@ fn is_of_process(frame: &Frame) -> bool {
 /// True if a site is one of libc's own calls, not of those that programs make through `syscall`.
 pub fn is_libcs(site: usize) -> bool {
     let raw = RAW.load(Ordering::Relaxed);
+    is_libc_text(site) && !(raw..raw + RAW_LEN).contains(&site)
+}
+
+/// True if the address is in libc's text.
+pub fn is_libc_text(address: usize) -> bool {
     let [from, to] = [0, 1].map(|end| LIBC[end].load(Ordering::Relaxed));
-    (from..to).contains(&site) && !(raw..raw + RAW_LEN).contains(&site)
+    (from..to).contains(&address)
 }
 
 /// `setuid(2)`, `setgid(2)`, `setreuid(2)`, `setregid(2)`, `setresuid(2)`, `setresgid(2)`,
@@ -249,9 +254,12 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
     const GET_NAME: usize = 16;
     const SET_TIMERSLACK: usize = 29;
     const GET_TID_ADDRESS: usize = 40;
+    const SET_VMA: usize = 0x5356_4d41;
     let option = frame.word(0) as usize;
-    if option == ids::SET_NAME {
-        return ids::prctl_set_name(frame);
+    match option {
+        ids::SET_NAME => return ids::prctl_set_name(frame),
+        SET_VMA => return memory::name_mapping(frame),
+        _ => {}
     }
     if !ENGINE.is_started() {
         return Outcome::PASS;

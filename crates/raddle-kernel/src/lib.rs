@@ -6,6 +6,7 @@
 #![no_std]
 
 pub mod boundary;
+pub mod callers;
 pub mod calls;
 pub mod clocks;
 pub mod clones;

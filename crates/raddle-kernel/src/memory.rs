@@ -1,94 +1,388 @@
 //! Memory calls that concern thread stacks: answered from the arena of `raddle_engine::stacks`.
+//!
+//! What glibc asks for, and what reaches no further than the guard of a stack, the arena answers.
+//! Before any other call about a range with stacks of the arena in it, these are handed over to the
+//! kernel, which then answers.
 
 use crate::boundary::{Frame, Outcome};
-use crate::loading;
+use crate::callers::{self, Caller};
+use crate::{ids, loading, user};
 use core::sync::atomic::{AtomicU32, Ordering};
-use raddle_engine::ENGINE;
+use raddle_engine::stacks::{Access, Answer, Range};
+use raddle_engine::thread::TID_BASE;
+use raddle_engine::{Carrier, ENGINE};
+use raddle_sys::abi::IoVec;
+use raddle_sys::mem::PAGE_SIZE;
+use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
+
+mod clean;
+mod keep;
 
 const PROT_NONE: usize = 0;
+const PROT_WRITE: usize = 2;
 const PROT_READ_WRITE: usize = 3;
-const MAP_PRIVATE: usize = 2;
+/// MAP_PRIVATE, MAP_ANONYMOUS and MAP_STACK: what glibc maps stacks with.
+const STACK: usize = 0x2_0022;
 const MAP_FIXED: usize = 0x10;
-const MAP_ANONYMOUS: usize = 0x20;
-const MAP_STACK: usize = 0x20000;
+const MREMAP_FIXED: usize = 2;
+const DONTNEED: i32 = 4;
+const ENOMEM: isize = err(errno::ENOMEM);
 
 /// Every how many thread ends the stack's pages are really given back.
 const TRIM_EVERY: u32 = 32;
-/// glibc's advice starts at most this far below the caller's frame.
-const NEAR: usize = 64 * 1024;
 
 static ENDS: AtomicU32 = AtomicU32::new(0);
 
-/// `madvise(2)`: at a thread's end glibc gives the pages of its own stack back, one call a thread.
-/// The next thread on the stack touches them again at once, so most of these calls are dropped; the
-/// pages are given back on every [`TRIM_EVERY`]th end.
-pub extern "C" fn madvise(frame: &Frame) -> Outcome {
-    const DONTNEED: usize = 4;
-    if frame.arg(2) != DONTNEED || !ENGINE.is_started() {
-        return Outcome::PASS;
+/// The program is about to make a thread by libc.
+#[inline]
+pub fn expect_thread() {
+    if !ENGINE.stacks.is_open() {
+        open_arena();
     }
-    let (end, here) = (
-        frame.arg(0) + frame.arg(1),
-        core::ptr::from_ref(frame).addr(),
-    );
-    let own_stack = end <= here && here - end < NEAR;
-    if own_stack
+}
+
+#[cold]
+fn open_arena() {
+    // SAFETY: null or a carrier, which lives for ever.
+    let carrier = unsafe { Carrier::current_or_null().as_ref() };
+    if carrier.is_some_and(|carrier| carrier.raw.get() == 0) {
+        ENGINE.stacks.open();
+    }
+}
+
+/// The call's range, if it is one that the arena is concerned with.
+fn covered(address: usize, len: usize) -> Option<Range> {
+    Range::of_call(address, len).filter(|&range| ENGINE.stacks.covers(range))
+}
+
+/// True for calls that may find no memory.
+fn may_lack_memory(number: u64) -> bool {
+    matches!(
+        number as u32,
+        nr::__NR_mmap
+            | nr::__NR_mremap
+            | nr::__NR_mprotect
+            | nr::__NR_pkey_mprotect
+            | nr::__NR_brk
+            | nr::__NR_shmat
+    )
+}
+
+/// The kernel's turn; if it says that there is no memory, free stacks are given back first.
+fn pass(frame: &Frame) -> Outcome {
+    match ENGINE.stacks.has_warm() && may_lack_memory(frame.rax) {
+        // SAFETY: the program's own call.
+        true => Outcome::of(again_if_refused(frame, unsafe { frame.raw() })),
+        false => Outcome::PASS,
+    }
+}
+
+/// After such a call: once more without free stacks, if there was no memory.
+fn again_if_refused(frame: &Frame, result: isize) -> isize {
+    let wanted = frame.arg(0);
+    let has_failed = match frame.rax as u32 {
+        nr::__NR_brk => wanted != 0 && (result as usize) < wanted,
+        _ => result == ENOMEM,
+    };
+    if !has_failed || !ENGINE.stacks.retreat() {
+        return result;
+    }
+    ENGINE.stacks.read_limits();
+    // SAFETY: the program's own call.
+    unsafe { frame.raw() }
+}
+
+/// The arena's stacks in the range become the kernel's; then the call is.
+fn hand_over(frame: &Frame, range: Range) -> Outcome {
+    match ENGINE.stacks.hand_over(range) {
+        Ok(()) => pass(frame),
+        Err(errno) => Outcome::of(errno),
+    }
+}
+
+/// A call that changes the mappings of an address and a length, its first two arguments:
+/// `mlock(2)`, `munlock(2)`, `mlock2(2)`, `mbind(2)`, `set_mempolicy_home_node(2)`, `mseal(2)`.
+pub extern "C" fn by_range(frame: &Frame) -> Outcome {
+    match covered(frame.arg(0), frame.arg(1)) {
+        Some(range) => hand_over(frame, range),
+        None => Outcome::PASS,
+    }
+}
+
+/// `madvise(2)`.
+///
+/// At a thread's end glibc gives the pages of its own stack back, one call a thread. The next
+/// thread on the stack touches them again at once, so most of these calls are dropped; the pages
+/// are given back on every [`TRIM_EVERY`]th end. glibc relies on nothing of what is in them.
+pub extern "C" fn madvise(frame: &Frame) -> Outcome {
+    let [address, len, advice, ..] = frame.args();
+    let Some(range) = Range::of_call(address, len) else {
+        return Outcome::PASS;
+    };
+    if !ENGINE.stacks.covers(range) {
+        return match advice as i32 {
+            DONTNEED => keep::emptying(frame, range, Outcome::PASS),
+            _ => Outcome::PASS,
+        };
+    }
+    let here = core::ptr::from_ref(frame).addr();
+    if advice as i32 == DONTNEED
+        && ENGINE.stacks.is_low_end_of_own(range, here)
+        && callers::of(frame, &callers::MADVISE) == Caller::Libc
         && !ENDS
             .fetch_add(1, Ordering::Relaxed)
             .is_multiple_of(TRIM_EVERY)
     {
         return Outcome::of(0);
     }
-    Outcome::PASS
+    advised(frame, range, advice as i32)
 }
 
-/// `mmap(2)` of a thread's stack, or over a part of one.
+/// Advice about a range with stacks of the arena in it.
+fn advised(frame: &Frame, range: Range, advice: i32) -> Outcome {
+    const WILLNEED: i32 = 3;
+    const FREE: i32 = 8;
+    const COLD: i32 = 20;
+    const PAGEOUT: i32 = 21;
+    const DONTNEED_LOCKED: i32 = 24;
+    const GUARD_INSTALL: i32 = 102;
+    const GUARD_REMOVE: i32 = 103;
+    match advice {
+        // About what is in the pages: a guard is as good as a protected page.
+        DONTNEED | DONTNEED_LOCKED => {
+            ENGINE.stacks.clear(range);
+            keep::emptying(frame, range, Outcome::PASS)
+        }
+        WILLNEED | FREE | COLD | PAGEOUT => {
+            ENGINE.stacks.clear(range);
+            Outcome::PASS
+        }
+        GUARD_INSTALL | GUARD_REMOVE => {
+            match ENGINE.stacks.advise_guard(range, advice == GUARD_INSTALL) {
+                Answer::Done => Outcome::of(0),
+                Answer::Kernel => Outcome::PASS,
+                Answer::Fails(errno) => Outcome::of(errno),
+            }
+        }
+        _ => hand_over(frame, range),
+    }
+}
+
+/// `mmap(2)` of a thread's stack by glibc, or of anything else.
 pub extern "C" fn mmap(frame: &Frame) -> Outcome {
     if let Some(outcome) = loading::mmap(frame) {
         return outcome;
     }
-    if !ENGINE.is_started() {
-        return Outcome::PASS;
-    }
-    let (address, len, prot, flags) = (frame.arg(0), frame.arg(1), frame.arg(2), frame.arg(3));
-    const ANON: usize = MAP_PRIVATE | MAP_ANONYMOUS;
-    if flags & ANON != ANON || !matches!(prot, PROT_NONE | PROT_READ_WRITE) {
-        return Outcome::PASS;
-    }
-    if flags & MAP_FIXED != 0 {
-        let done = ENGINE.stacks.holds(address, len)
-            && ENGINE.stacks.protect(address, len, prot == PROT_READ_WRITE);
-        return if done {
-            Outcome::of(address as isize)
-        } else {
-            Outcome::PASS
+    let [address, len, prot, flags, ..] = frame.args();
+    if address == 0 {
+        return match allocate(frame, len, prot, flags) {
+            Some(base) => Outcome::of(base as isize),
+            None => pass(frame),
         };
     }
-    if address != 0 || flags & MAP_STACK == 0 {
-        return Outcome::PASS;
+    match Range::of_call(address, len) {
+        Some(range) if flags & MAP_FIXED != 0 => map_over(frame, range),
+        Some(range) if ENGINE.stacks.covers(range) => {
+            ENGINE.stacks.clear(range);
+            pass(frame)
+        }
+        _ => pass(frame),
     }
-    match ENGINE.stacks.allocate(len, prot == PROT_READ_WRITE) {
-        Some(base) => Outcome::of(base as isize),
-        None => Outcome::PASS,
+}
+
+/// `mmap(2)` with MAP_FIXED: in the place of what is there.
+fn map_over(frame: &Frame, range: Range) -> Outcome {
+    const SHARES_NOTHING: usize = 0x32; // MAP_PRIVATE, MAP_ANONYMOUS, MAP_FIXED
+    const WITHOUT_MEANING: usize = 0x2_4000; // MAP_STACK, MAP_NORESERVE
+    let [_, _, prot, flags, ..] = frame.args();
+    let passes = || match prot & PROT_WRITE {
+        0 => pass(frame),
+        _ => keep::emptying(frame, range, pass(frame)),
+    };
+    if !ENGINE.stacks.covers(range) {
+        return passes();
+    }
+    let access = access(prot).filter(|_| flags & !WITHOUT_MEANING == SHARES_NOTHING);
+    let answer = match access {
+        Some(access) if !keep::is_own_stack(frame, range) => ENGINE.stacks.map_over(range, access),
+        _ => ENGINE.stacks.hand_over(range).into(),
+    };
+    match answer {
+        Answer::Done => Outcome::of(range.from as isize),
+        Answer::Kernel => passes(),
+        Answer::Fails(errno) => Outcome::of(errno),
+    }
+}
+
+/// A stack that glibc asks for. Without access it has a guard: glibc gives access to the rest at
+/// once.
+fn allocate(frame: &Frame, len: usize, prot: usize, flags: usize) -> Option<usize> {
+    let access = access(prot)?;
+    if flags != STACK || callers::of(frame, &callers::MMAP) != Caller::Libc {
+        return None;
+    }
+    ENGINE.stacks.allocate(len, access)
+}
+
+fn access(prot: usize) -> Option<Access> {
+    match prot {
+        PROT_NONE => Some(Access::None),
+        PROT_READ_WRITE => Some(Access::ReadWrite),
+        _ => None,
     }
 }
 
 /// `munmap(2)`.
 pub extern "C" fn munmap(frame: &Frame) -> Outcome {
-    let (address, len) = (frame.arg(0), frame.arg(1));
-    if ENGINE.stacks.holds(address, 1) && ENGINE.stacks.release(address, len) {
+    let Some(range) = covered(frame.arg(0), frame.arg(1)) else {
+        loading::unmaps(frame);
+        return Outcome::PASS;
+    };
+    let is_libcs = callers::of(frame, &callers::MUNMAP) != Caller::Program;
+    if is_libcs && ENGINE.stacks.release(range) {
         return Outcome::of(0);
     }
+    if let Err(errno) = ENGINE.stacks.hand_over(range) {
+        return Outcome::of(errno);
+    }
     loading::unmaps(frame);
-    Outcome::PASS
+    // SAFETY: the program's own call.
+    let result = unsafe { frame.raw() };
+    if result == 0 {
+        ENGINE.stacks.unmapped(range);
+    }
+    Outcome::of(result)
 }
 
 /// `mprotect(2)`.
 pub extern "C" fn mprotect(frame: &Frame) -> Outcome {
-    let (address, len, prot) = (frame.arg(0), frame.arg(1), frame.arg(2));
-    let ours = matches!(prot, PROT_NONE | PROT_READ_WRITE) && ENGINE.stacks.holds(address, len);
-    if ours && ENGINE.stacks.protect(address, len, prot == PROT_READ_WRITE) {
-        return Outcome::of(0);
+    let [address, len, prot, ..] = frame.args();
+    let Some(range) = covered(address, len) else {
+        return pass(frame);
+    };
+    let Some(access) = access(prot) else {
+        return hand_over(frame, range);
+    };
+    let is_libcs = || callers::of(frame, &callers::MPROTECT) != Caller::Program;
+    let is_clean = |range| is_libcs() || clean::is_clean(range);
+    match ENGINE.stacks.protect(range, access, is_clean) {
+        Answer::Done => Outcome::of(0),
+        Answer::Kernel => pass(frame),
+        Answer::Fails(errno) => Outcome::of(errno),
+    }
+}
+
+/// `pkey_mprotect(2)`: as `mprotect` without a key.
+pub extern "C" fn pkey_mprotect(frame: &Frame) -> Outcome {
+    const NO_KEY: i32 = -1;
+    match frame.arg(3) as i32 {
+        NO_KEY => mprotect(frame),
+        _ => by_range(frame),
+    }
+}
+
+/// `mremap(2)`.
+pub extern "C" fn mremap(frame: &Frame) -> Outcome {
+    let [old, old_len, new_len, flags, new, _] = frame.args();
+    let target = (flags & MREMAP_FIXED != 0).then_some((new, new_len));
+    for (address, len) in [Some((old, old_len)), target].into_iter().flatten() {
+        if let Some(range) = covered(address, len)
+            && let Err(errno) = ENGINE.stacks.hand_over(range)
+        {
+            return Outcome::of(errno);
+        }
+    }
+    pass(frame)
+}
+
+/// `brk(2)`.
+pub extern "C" fn brk(frame: &Frame) -> Outcome {
+    pass(frame)
+}
+
+/// `mlockall(2)`: free stacks aren't locked.
+pub extern "C" fn mlockall(_: &Frame) -> Outcome {
+    ENGINE.stacks.retreat();
+    Outcome::PASS
+}
+
+/// `process_madvise(2)`, of this process as well.
+pub extern "C" fn process_madvise(frame: &Frame) -> Outcome {
+    const MOST: usize = 1024; // UIO_MAXIOV
+    for index in 0..frame.arg(2).min(MOST) {
+        let Ok(part) = user::read::<IoVec>(frame.arg(1) + index * size_of::<IoVec>()) else {
+            break;
+        };
+        if let Some(range) = covered(part.base, part.len)
+            && let Err(errno) = ENGINE.stacks.hand_over(range)
+        {
+            return Outcome::of(errno);
+        }
     }
     Outcome::PASS
+}
+
+/// `shmat(2)`: with SHM_REMAP it takes the place of what is mapped.
+pub extern "C" fn shmat(frame: &Frame) -> Outcome {
+    const REMAP: usize = 0o40000;
+    const STAT: usize = 2;
+    /// Where the size is in the kernel's `shmid64_ds`, in words.
+    const SIZE: usize = 6;
+    let [id, address, flags, ..] = frame.args();
+    if flags & REMAP == 0 {
+        return pass(frame);
+    }
+    let mut description = [0usize; 14];
+    // SAFETY: the kernel fills a live structure.
+    let known = unsafe { sys!(nr::__NR_shmctl, id, STAT, description.as_mut_ptr()) };
+    match covered(address & !(PAGE_SIZE - 1), description[SIZE]) {
+        Some(range) if !is_err(known) => hand_over(frame, range),
+        _ => pass(frame),
+    }
+}
+
+/// `prctl(PR_SET_VMA)`.
+pub fn name_mapping(frame: &Frame) -> Outcome {
+    match covered(frame.arg(2), frame.arg(3)) {
+        Some(range) => hand_over(frame, range),
+        None => Outcome::PASS,
+    }
+}
+
+/// `setrlimit(2)`.
+pub extern "C" fn setrlimit(frame: &Frame) -> Outcome {
+    match counts_memory(frame.arg(0)) {
+        true => limit(frame, frame.args()),
+        false => Outcome::PASS,
+    }
+}
+
+/// `prlimit64(2)`.
+pub extern "C" fn prlimit64(frame: &Frame) -> Outcome {
+    let [id, resource, new, ..] = frame.args();
+    let pid = ENGINE.pid.load(Ordering::Relaxed) as usize;
+    let id = id as u32 as usize;
+    let is_own_thread = id >= TID_BASE as usize && ENGINE.find(id as u32).is_some();
+    if new == 0 || !counts_memory(resource) || !(id == 0 || id == pid || is_own_thread) {
+        return ids::of_process(frame);
+    }
+    let mut args = frame.args();
+    args[0] = pid;
+    limit(frame, args)
+}
+
+/// True for the limits that count mappings.
+fn counts_memory(resource: usize) -> bool {
+    const DATA: u32 = 2;
+    const AS: u32 = 9;
+    matches!(resource as u32, DATA | AS)
+}
+
+/// Sets a limit that counts mappings: first those go that the program has no use for.
+fn limit(frame: &Frame, args: [usize; 6]) -> Outcome {
+    ENGINE.stacks.limit();
+    // SAFETY: the program's own call, about its process.
+    let result = unsafe { syscall6(frame.rax as u32, args) };
+    ENGINE.stacks.read_limits();
+    Outcome::of(result)
 }

@@ -52,6 +52,7 @@ mod site;
 pub mod stub;
 mod unwind;
 mod window;
+pub mod wrapper;
 
 pub use apply::{Report, Targets, apply};
 pub use image::Image;

@@ -4,13 +4,11 @@
 //! ld.so's lock is held, so that there is one at a time. Planning needs more stack than a thread
 //! may have left: it gets a stack of its own for the while.
 
-use crate::start;
+use crate::{own_stack, start};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_patch::stub::Stubs;
 use raddle_sched::SpinLock;
-use raddle_sys::mem;
 
-const STACK: usize = 512 * 1024;
 /// Libraries with stubs; more are not patched. Each has a page of stubs at least.
 const MOST: usize = 64;
 
@@ -26,16 +24,9 @@ static LIBRARIES: SpinLock<[Option<Late>; MOST]> = SpinLock::new([None; MOST]);
 /// How many there are: read first, for most programs have none.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Patches the library with its header at `base`.
+/// Patches the library with its header at `base`. Without memory its calls go to the kernel.
 pub fn loaded(base: usize) {
-    let Ok(stack) = mem::map(STACK) else {
-        return; // its calls go to the kernel
-    };
-    // SAFETY: the end of fresh memory; it is given back when nothing is on it any more.
-    unsafe {
-        raddle_context::call_on(stack.wrapping_add(STACK), patch, base);
-        mem::unmap(stack, STACK);
-    }
+    own_stack::call(patch, base);
 }
 
 extern "C" fn patch(base: usize) {

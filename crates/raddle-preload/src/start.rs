@@ -16,7 +16,7 @@ use crate::interface;
 use crate::late;
 use crate::original::{self, LinkMap};
 use crate::policy::{self, Wrong};
-use crate::{symbols, watchers};
+use crate::{memory_functions, own_stack, symbols, watchers};
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::{self, Write};
 use core::ptr::with_exposed_provenance_mut;
@@ -136,8 +136,19 @@ extern "C" fn constructor(
         let initial = arguments.add(count as usize + 1);
         Environment::new(variables, initial)
     };
+    // The main thread's stack may be limited to a few pages.
+    let address = (&raw const environment).expose_provenance();
+    if !own_stack::call(set_up, address) {
+        set_up(address);
+    }
+}
+
+/// Takes the process over; `environment` is the address of one.
+extern "C" fn set_up(environment: usize) {
+    // SAFETY: the constructor's, which waits.
+    let environment = unsafe { &*core::ptr::with_exposed_provenance::<Environment>(environment) };
     let verbose = environment.is_verbose();
-    let taken = take_over(&environment);
+    let taken = take_over(environment);
     if taken.is_ok() {
         interface::set_up();
     }
@@ -318,6 +329,8 @@ fn quantum_ns(environment: &Environment) -> Result<u64, Why> {
 }
 
 fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Result<Report, Why> {
+    // SAFETY: libc's entry.
+    unsafe { memory_functions::know(libc) };
     let report = patch(libc).map_err(Why::Patching)?;
     // SAFETY: libc's entry, and its headers, which are loaded as its entry says.
     unsafe {

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread};
 use raddle_kernel::user::User;
-use raddle_kernel::{clocks, exclusion, ids, rules, shares};
+use raddle_kernel::{clocks, exclusion, ids, memory, rules, shares};
 use raddle_sched::Wake;
 use raddle_sys::abi::Timespec;
 use raddle_sys::errno;
@@ -33,6 +33,7 @@ pub unsafe extern "C" fn pthread_create(
     if shares::any() {
         choose_share(start);
     }
+    memory::expect_thread();
     call_original!(
         original::CREATE,
         fn(*mut u64, *const c_void, usize, *mut c_void) -> c_int,

@@ -28,6 +28,7 @@
 
 pub mod absence;
 pub mod alarm;
+pub mod chunks;
 pub mod completion_list;
 pub mod counted_lock;
 pub mod idle;
@@ -48,6 +49,7 @@ pub mod wait_table;
 pub mod worker_state;
 
 pub use absence::Absences;
+pub use chunks::Chunks;
 pub use completion_list::{CompletionList, Link};
 pub use counted_lock::CountedLock;
 pub use idle::IdleSet;

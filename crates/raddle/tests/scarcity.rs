@@ -116,3 +116,33 @@ fn threads_that_can_not_be_made_are_an_error_and_no_loss() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// Bytes of address space that the process has.
+fn address_space() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = text.split(' ').next().unwrap().parse().unwrap();
+    pages * 4096
+}
+
+#[test]
+fn light_threads_need_little_address_space() {
+    if status() != Status::Green || apart("light_threads_need_little_address_space") {
+        return;
+    }
+    const ROOM: u64 = 24 << 20;
+    let first = raddle::spawn(|| 1).join().unwrap();
+    let limit = libc::rlimit {
+        rlim_cur: address_space() + ROOM,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: a live structure.
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
+    assert_eq!(set, 0);
+    let second = raddle::spawn(|| {
+        let one = |i: usize| raddle::light::spawn(move || i);
+        let threads: Vec<_> = (0..100).map(one).collect();
+        let results = threads.into_iter().map(|thread| thread.join().unwrap());
+        results.sum::<usize>()
+    });
+    assert_eq!(first + second.join().unwrap(), 1 + 99 * 100 / 2);
+}

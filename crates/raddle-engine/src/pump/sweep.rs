@@ -94,8 +94,8 @@ impl Pump {
     fn sweep_rows(&self, woken: &TaskList) {
         let mut again = false;
         for fd in 0..self.high.load(Ordering::Relaxed) {
-            let Some(entry) = self.entry(fd as u32) else {
-                break;
+            let Some(entry) = self.known(fd as u32) else {
+                continue;
             };
             let epoch = entry.epoch.load(Ordering::Relaxed);
             if epoch == 0 || entry.swept.load(Ordering::Relaxed) != 0 {

@@ -1,30 +1,34 @@
 //! The table of threads.
 //!
-//! Threads live in *slots* of one reserved array that is committed as it grows: type-stable memory,
-//! so a stale reference can be looked at, never followed into something else. A thread id is
+//! Threads live in *slots* of a table that grows by [chunks](crate::chunks): type-stable memory, so
+//! a stale reference can be looked at, never followed into something else. A thread id is
 //! [`TID_BASE`] + generation x [`MAX_THREADS`] + slot: above any pid, below 2^30 (glibc and the
 //! kernel keep flags in the two bits above), and a freed slot's next thread has another id.
 //! Generation and slot are counted from a random number of the process, its *salt*: locks that are
 //! shared between processes hold ids, and an owner elsewhere must not be taken for oneself.
 
 use super::{Birth, Life, Thread, WaitKind};
-use core::ptr::{null, null_mut, with_exposed_provenance_mut};
+use crate::chunks::{Chunks, Zeroed};
+use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use raddle_sched::{SpinLock, Task, WaitNode};
-use raddle_sys::{is_err, mem, nr, sys};
+use raddle_sys::{is_err, nr, sys};
 
 /// The smallest id of a green thread but the main one (Linux's largest `pid_max`).
 pub const TID_BASE: u32 = 1 << 22;
 /// Slots in the table.
 pub const MAX_THREADS: usize = 1 << 20;
 const GENERATIONS: u32 = ((1 << 30) - TID_BASE) / MAX_THREADS as u32;
-/// Slots committed at a time.
+/// Slots mapped at a time.
 const CHUNK: usize = 256;
+
+// SAFETY: atomics, cells of integers and pointers, and types of the scheduler that zero begins.
+unsafe impl Zeroed for Thread {}
 
 /// The table of threads.
 pub struct ThreadTable {
-    base: AtomicUsize,
-    /// Slots that were ever used; grows only.
+    threads: Chunks<Thread, { MAX_THREADS / CHUNK }, CHUNK>,
+    /// Slots that were ever used; grows only. Their chunks are mapped.
     used: AtomicUsize,
     /// Threads that are not free.
     live: AtomicUsize,
@@ -38,34 +42,19 @@ pub struct ThreadTable {
 struct Slots {
     /// Free slots, linked through `wait_arg`; 0 ends the list, else slot + 1.
     free: usize,
-    committed: usize,
 }
 
 impl ThreadTable {
     /// An empty table without memory.
     pub const fn new() -> Self {
         Self {
-            base: AtomicUsize::new(0),
+            threads: Chunks::new(),
             used: AtomicUsize::new(0),
             live: AtomicUsize::new(0),
             limit: AtomicUsize::new(0),
             salt: AtomicU32::new(0),
-            slots: SpinLock::new(Slots {
-                free: 0,
-                committed: 0,
-            }),
+            slots: SpinLock::new(Slots { free: 0 }),
         }
-    }
-
-    /// Reserves the table's address space.
-    ///
-    /// # Errors
-    /// ENOMEM.
-    pub fn init(&self) -> Result<(), isize> {
-        let base = mem::reserve(MAX_THREADS * size_of::<Thread>())?;
-        self.base.store(base.expose_provenance(), Ordering::Relaxed);
-        self.draw_salt();
-        Ok(())
     }
 
     /// Draws the salt. Ids of this process other than the main thread's become invalid.
@@ -84,9 +73,8 @@ impl ThreadTable {
 
     #[inline(always)]
     fn slot<'a>(&self, index: usize) -> &'a Thread {
-        let base = with_exposed_provenance_mut::<Thread>(self.base.load(Ordering::Relaxed));
-        // SAFETY: callers stay below `used`, which is committed; zero bytes are a valid Thread.
-        unsafe { &*base.add(index) }
+        // SAFETY: callers stay below `used`, whose chunks are mapped.
+        unsafe { self.threads.get(index).unwrap_unchecked() }
     }
 
     /// Takes a slot for a new, live thread.
@@ -105,9 +93,9 @@ impl ThreadTable {
             index
         } else {
             let index = self.used.load(Ordering::Relaxed);
-            if index == slots.committed {
-                self.grow(&mut slots)?;
-            }
+            let thread = self.threads.make(index);
+            let thread = thread.map_err(|_| raddle_sys::err(raddle_sys::errno::EAGAIN))?;
+            thread.slot.set(index as u32);
             self.used.store(index + 1, Ordering::Release);
             index
         };
@@ -135,24 +123,6 @@ impl ThreadTable {
     pub(crate) fn is_full(&self) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
         limit != 0 && self.live() >= limit
-    }
-
-    fn grow(&self, slots: &mut Slots) -> Result<(), isize> {
-        let again = raddle_sys::err(raddle_sys::errno::EAGAIN);
-        if slots.committed + CHUNK > MAX_THREADS {
-            return Err(again);
-        }
-        let base = with_exposed_provenance_mut::<Thread>(self.base.load(Ordering::Relaxed));
-        // SAFETY: the range lies in the table's reservation.
-        let done = unsafe {
-            mem::commit(
-                base.add(slots.committed).cast(),
-                CHUNK * size_of::<Thread>(),
-            )
-        };
-        done.map_err(|_| again)?;
-        slots.committed += CHUNK;
-        Ok(())
     }
 
     fn prepare(&self, thread: &Thread, slot: u32) {
@@ -224,8 +194,7 @@ impl ThreadTable {
     }
 
     fn index(&self, thread: &Thread) -> usize {
-        let offset = thread.as_ptr().addr() - self.base.load(Ordering::Relaxed);
-        offset / size_of::<Thread>()
+        thread.slot.get() as usize
     }
 
     /// The live thread with this id. The main thread, whose id is the process's, is in slot 0.
@@ -262,10 +231,8 @@ impl ThreadTable {
 
     /// The thread whose slot begins at this address.
     pub(crate) fn at<'a>(&self, address: usize) -> Option<&'a Thread> {
-        let offset = address.checked_sub(self.base.load(Ordering::Relaxed))?;
-        let index = offset / size_of::<Thread>();
-        let is_slot = offset.is_multiple_of(size_of::<Thread>());
-        (is_slot && index < self.slots()).then(|| self.slot(index))
+        let index = self.threads.index_at(address)?;
+        (index < self.slots()).then(|| self.slot(index))
     }
 
     /// Slots that were ever used.

@@ -78,7 +78,7 @@ pub extern "C" fn sigaltstack(frame: &Frame) -> Outcome {
     }
     let (new, to) = (frame.user::<StackT>(0), frame.user::<StackT>(1));
     let signals = &Carrier::current().thread().signals;
-    let (before, sp) = (signals.alternate.get(), frame.stack_pointer());
+    let (before, sp) = (signals.alternate.get(), frame.program_stack().addr());
     let changed = match new.is_null() {
         true => Ok(()),
         false => new.read().and_then(|new| change(signals, &new, sp)),

@@ -8,6 +8,7 @@
 #![cfg(raddle_loom)]
 
 mod absence;
+mod chunks;
 mod parking;
 mod places;
 mod queues;

@@ -1,13 +1,14 @@
 //! Stacks of light threads.
 //!
 //! A *shell* is a stack with its [`Light`] at the top: one page when little used. Shells are cut
-//! from reservations of 64 MiB, never given back, and used again last in first out; so a stale
-//! reference to a light thread always finds a `Light`.
+//! from reservations of 64 MiB, or less under a limit, never given back, and used again last in
+//! first out; so a stale reference to a light thread always finds a `Light`.
 
 use super::STACK_SIZE;
 use super::host::{Host, Light};
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -118,14 +119,7 @@ impl Drop for Shell {
 /// Takes the next stack of a reservation; a new one if the last is used up.
 fn cut(class: &mut Class, size: usize) -> io::Result<*mut u8> {
     if class.next == class.end {
-        let length = RESERVATION.max(size);
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a mapping of fresh memory wherever there is room.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, -1, 0) };
-        if at == libc::MAP_FAILED {
-            return Err(io::ErrorKind::OutOfMemory.into());
-        }
+        let (at, length) = reserve(size)?;
         // SAFETY: our own mapping.
         unsafe { libc::madvise(at, length, libc::MADV_NOHUGEPAGE) };
         class.next = at.expose_provenance();
@@ -134,6 +128,25 @@ fn cut(class: &mut Class, size: usize) -> io::Result<*mut u8> {
     let low = class.next;
     class.next += size;
     Ok(std::ptr::with_exposed_provenance_mut(low))
+}
+
+/// Maps fresh memory for stacks of `size` bytes: for many, or as many as a limit on address space
+/// leaves room for.
+fn reserve(size: usize) -> io::Result<(*mut c_void, usize)> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let mut length = RESERVATION.max(size);
+    loop {
+        // SAFETY: a mapping of fresh memory wherever there is room.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, -1, 0) };
+        if at != libc::MAP_FAILED {
+            return Ok((at, length));
+        }
+        if length == size {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        length = (length / 2).max(size);
+    }
 }
 
 /// Makes the lowest page a guard. Where Linux has no guard regions a mapping is split for it; if

@@ -1,0 +1,89 @@
+//! Calls that libc makes on its own behalf, through functions that programs call as well.
+//!
+//! `mmap` and its like are one function to libc and to the program, so their site says nothing. The
+//! caller does: the function's return address, which lies above the few words that the function has
+//! pushed by then, is in libc's text and behind a `call` instruction. libc calls what the program
+//! gave it (a thread's routine, a destructor) through pointers, so a function of the program's that
+//! ends in a jump to `mmap` isn't taken for libc.
+
+use crate::boundary::Frame;
+use crate::credentials;
+use core::ptr::with_exposed_provenance;
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// One of libc's functions. Written once at start-up.
+pub struct Function {
+    start: AtomicUsize,
+    /// The address behind its system call; 0 if the function isn't known.
+    site: AtomicUsize,
+    /// Words between the stack pointer there and the return address.
+    words: AtomicUsize,
+}
+
+impl Function {
+    const fn new() -> Self {
+        Self {
+            start: AtomicUsize::new(0),
+            site: AtomicUsize::new(0),
+            words: AtomicUsize::new(0),
+        }
+    }
+
+    /// Says where the function is, where its `syscall` instruction ends, and how many words lie on
+    /// the stack there below the return address. Once, at start-up.
+    pub fn know(&self, start: usize, site: usize, words: usize) {
+        self.start.store(start, Ordering::Relaxed);
+        self.words.store(words, Ordering::Relaxed);
+        self.site.store(site, Ordering::Relaxed);
+    }
+}
+
+/// `mmap`.
+pub static MMAP: Function = Function::new();
+/// `mprotect`.
+pub static MPROTECT: Function = Function::new();
+/// `munmap`.
+pub static MUNMAP: Function = Function::new();
+/// `madvise`.
+pub static MADVISE: Function = Function::new();
+
+/// The maker of a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Caller {
+    /// The program, a library, or a function of libc's that isn't known.
+    Program,
+    /// libc, by a function that ended in a jump to the call's.
+    LibcByJump,
+    /// libc, by a `call` of the call's function.
+    Libc,
+}
+
+/// The maker of a call for which libc has this function.
+#[inline]
+pub fn of(frame: &Frame, function: &Function) -> Caller {
+    const CALL: u8 = 0xe8;
+    const CALL_LEN: usize = 5;
+    if frame.site() != function.site.load(Ordering::Relaxed) {
+        return Caller::Program;
+    }
+    let words = function.words.load(Ordering::Relaxed);
+    // SAFETY: the function's return address, and what it has pushed below.
+    let back = unsafe { *frame.program_stack().add(words) };
+    let call = back.wrapping_sub(CALL_LEN);
+    if !credentials::is_libc_text(back) || !credentials::is_libc_text(call) {
+        return Caller::Program;
+    }
+    // SAFETY: libc's text, which can be read.
+    let (opcode, displacement) = unsafe {
+        let at = with_exposed_provenance::<u8>(call);
+        (*at, at.add(1).cast::<i32>().read_unaligned())
+    };
+    let target = back.wrapping_add_signed(displacement as isize);
+    if opcode != CALL || !credentials::is_libc_text(target) {
+        Caller::Program
+    } else if target == function.start.load(Ordering::Relaxed) {
+        Caller::Libc
+    } else {
+        Caller::LibcByJump
+    }
+}

@@ -1,0 +1,119 @@
+//! Calls that empty the pages right below the caller's frame.
+//!
+//! A program may give back the pages of its stack that lie below its stack pointer, or map others
+//! in their place. The runtime's own frames are there during the call: they are copied before it,
+//! and written again after it. Without the copy the call would return to address zero.
+
+use crate::boundary::{Frame, Outcome};
+use core::arch::naked_asm;
+use raddle_engine::stacks::Range;
+use raddle_sched::SpinLock;
+
+/// Bytes of frames that can be kept.
+const ROOM: usize = 4096;
+/// Bytes of the handlers' frames, at most.
+const BELOW: usize = 2048;
+
+/// Taken over the call, by callers that empty a page that they are on.
+static KEPT: SpinLock<[u8; ROOM]> = SpinLock::new([0; ROOM]);
+
+/// The entry's frames on the program's stack, which it needs to return.
+#[inline(always)]
+fn entry_frames(frame: &Frame) -> Range {
+    Range {
+        from: core::ptr::from_ref(frame).addr(),
+        to: frame.program_stack().addr(),
+    }
+}
+
+/// True if a handler can't empty the range, because its own frames are there.
+pub fn is_own_stack(frame: &Frame, range: Range) -> bool {
+    let Range { from, to } = entry_frames(frame);
+    let from = from.saturating_sub(BELOW);
+    range.overlaps(Range { from, to })
+}
+
+/// A call that empties the pages of the range and leaves them writable: `otherwise`, unless the
+/// entry's frames are there.
+#[inline(always)]
+pub fn emptying(frame: &Frame, range: Range, otherwise: Outcome) -> Outcome {
+    match range.overlaps(entry_frames(frame)) {
+        true => call_keeping_frames(frame).unwrap_or(otherwise),
+        false => otherwise,
+    }
+}
+
+#[cold]
+fn call_keeping_frames(frame: &Frame) -> Option<Outcome> {
+    let Range { from, to } = entry_frames(frame);
+    if to - from + BELOW > ROOM {
+        return None;
+    }
+    let mut kept = KEPT.lock();
+    let (args, number) = (frame.args(), frame.rax);
+    // SAFETY: the program's own call; the copy has room for all frames from here to its stack
+    // pointer.
+    let result = unsafe { call_keeping(number, &raw const args, kept.as_mut_ptr(), to) };
+    Some(Outcome::of(result))
+}
+
+/// Makes the system call `number`. The stack, up to `top`, is as before afterwards, whatever the
+/// call has made of it: what is needed meanwhile is in registers.
+///
+/// | register | holds |
+/// |---|---|
+/// | r12, r13 | the stack pointer, and bytes from there to `top` |
+/// | r14 | the copy |
+/// | rbx, r15 | the arguments, the number |
+/// | rbp | the result |
+///
+/// # Safety
+/// The call must be valid for its arguments and leave the stack writable; `copy` must have room for
+/// all from the stack pointer to `top`.
+#[unsafe(naked)]
+unsafe extern "C" fn call_keeping(
+    number: u64,
+    args: *const [usize; 6],
+    copy: *mut u8,
+    top: usize,
+) -> isize {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "mov r12, rsp",
+        "mov r13, rcx",
+        "sub r13, rsp",
+        "mov r14, rdx",
+        "mov r15, rdi",
+        "mov rbx, rsi",
+        "mov rsi, r12", // copy the frames
+        "mov rdi, r14",
+        "mov rcx, r13",
+        "rep movsb",
+        "mov rax, r15",
+        "mov rdi, [rbx]",
+        "mov rsi, [rbx + 8]",
+        "mov rdx, [rbx + 16]",
+        "mov r10, [rbx + 24]",
+        "mov r8, [rbx + 32]",
+        "mov r9, [rbx + 40]",
+        "syscall",
+        "mov rbp, rax",
+        "mov rsi, r14", // and write them again
+        "mov rdi, r12",
+        "mov rcx, r13",
+        "rep movsb",
+        "mov rax, rbp",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
