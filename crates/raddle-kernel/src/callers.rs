@@ -8,7 +8,7 @@
 
 use crate::boundary::Frame;
 use crate::credentials;
-use core::ptr::with_exposed_provenance;
+use crate::user::User;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// One of libc's functions. Written once at start-up.
@@ -73,10 +73,9 @@ pub fn of(frame: &Frame, function: &Function) -> Caller {
     if !credentials::is_libc_text(back) || !credentials::is_libc_text(call) {
         return Caller::Program;
     }
-    // SAFETY: libc's text, which can be read.
-    let (opcode, displacement) = unsafe {
-        let at = with_exposed_provenance::<u8>(call);
-        (*at, at.add(1).cast::<i32>().read_unaligned())
+    let at = User::<u8>::at(call);
+    let (Ok(opcode), Ok(displacement)) = (at.read(), at.byte_add(1).cast::<i32>().read()) else {
+        return Caller::Program;
     };
     let target = back.wrapping_add_signed(displacement as isize);
     if opcode != CALL || !credentials::is_libc_text(target) {

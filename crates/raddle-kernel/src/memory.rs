@@ -6,7 +6,7 @@
 
 use crate::boundary::{Frame, Outcome};
 use crate::callers::{self, Caller};
-use crate::{ids, loading, user};
+use crate::{ids, loading};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::stacks::{Access, Answer, Range};
 use raddle_engine::thread::TID_BASE;
@@ -310,7 +310,7 @@ pub extern "C" fn mlockall(_: &Frame) -> Outcome {
 pub extern "C" fn process_madvise(frame: &Frame) -> Outcome {
     const MOST: usize = 1024; // UIO_MAXIOV
     for index in 0..frame.arg(2).min(MOST) {
-        let Ok(part) = user::read::<IoVec>(frame.arg(1) + index * size_of::<IoVec>()) else {
+        let Ok(part) = frame.user::<IoVec>(1).index(index).read() else {
             break;
         };
         if let Some(range) = covered(part.base, part.len)

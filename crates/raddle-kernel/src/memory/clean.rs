@@ -1,6 +1,6 @@
 //! Whether pages hold nothing, so that a guard may take their place.
 
-use crate::user;
+use crate::user::User;
 use raddle_engine::ENGINE;
 use raddle_engine::stacks::Range;
 use raddle_sys::mem::PAGE_SIZE;
@@ -43,7 +43,9 @@ pub fn is_clean(range: Range) -> bool {
 
 fn is_zero(page: usize) -> bool {
     const PART: usize = 512;
-    (page..page + PAGE_SIZE)
-        .step_by(PART)
-        .all(|at| user::read::<[u64; PART / 8]>(at).is_ok_and(|words| words == [0; PART / 8]))
+    (page..page + PAGE_SIZE).step_by(PART).all(|at| {
+        User::<[u64; PART / 8]>::at(at)
+            .read()
+            .is_ok_and(|words| words == [0; PART / 8])
+    })
 }
