@@ -73,7 +73,8 @@ pub enum Error {
     IsFiber,
     /// The calling thread is no fiber.
     NoFiber,
-    /// The calling thread is a light one.
+    /// The calling thread is a light one, or a light worker of a user-mode scheduler: its thread
+    /// is others', too.
     IsLight,
     /// The fiber runs.
     Runs,
@@ -88,7 +89,7 @@ impl fmt::Display for Error {
         to.write_str(match self {
             Self::IsFiber => "the thread is a fiber already",
             Self::NoFiber => "the thread is no fiber",
-            Self::IsLight => "a light thread can't be a fiber",
+            Self::IsLight => "a light thread or light worker can't be a fiber",
             Self::Runs => "the fiber runs",
             Self::Ended => "the fiber has ended",
             Self::NotFirst => "only the thread's first fiber can do that",
@@ -211,7 +212,7 @@ impl Inner {
 /// # Errors
 /// [`Error::IsFiber`] or [`Error::IsLight`].
 pub fn convert_thread() -> Result<Fiber, Error> {
-    if crate::light::is_light_thread() {
+    if crate::light::is_light_thread() || crate::ums::is_host() {
         return Err(Error::IsLight);
     }
     if !CURRENT.get().is_null() {
