@@ -164,8 +164,9 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// [`io::ErrorKind::OutOfMemory`] if there is no memory for its stack, or
-    /// [`io::ErrorKind::WouldBlock`] if there is no thread to host it.
+    /// [`io::ErrorKind::OutOfMemory`] if there is no memory for its stack, or no mapping for the
+    /// guard (before Linux 6.13 each takes one); [`io::ErrorKind::WouldBlock`] if there is no
+    /// thread to host it.
     pub fn spawn<T, F>(self, f: F) -> io::Result<JoinHandle<T>>
     where
         T: Send + 'static,
