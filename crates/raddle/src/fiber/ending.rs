@@ -36,6 +36,8 @@ static SEARCH: Once = Once::new();
 thread_local! {
     /// The head of the list after the newest guard was added; 0 where that can't be told.
     static SEEN: Cell<usize> = const { Cell::new(0) };
+    /// True once there was a guard: fibers may wait.
+    static HAS_GUARD: Cell<bool> = const { Cell::new(false) };
     /// True once a guard was called: no fiber is continued any more.
     static IS_OVER: Cell<bool> = const { Cell::new(false) };
     /// The fiber that ran then.
@@ -52,8 +54,11 @@ pub(super) fn take_last() -> *const Inner {
     LAST.replace(null())
 }
 
-/// No fiber of the calling thread is continued any more.
+/// No fiber of the calling thread that waits is continued any more.
 pub(crate) fn lose_fibers() {
+    if !HAS_GUARD.get() {
+        return;
+    }
     let current = CURRENT.replace(null());
     if !current.is_null() {
         LAST.set(current);
@@ -96,6 +101,7 @@ fn add_guard() {
     unsafe extern "C" fn ends(_: *mut c_void) {
         lose_fibers();
     }
+    HAS_GUARD.set(true);
     SEARCH.call_once(|| HEAD.store(find().unwrap_or(UNKNOWN), Ordering::Relaxed));
     // SAFETY: a function that any thread may call at its end. Without memory libc aborts.
     unsafe { add(ends, null_mut(), library()) };

@@ -8,7 +8,7 @@
 use super::context::Context;
 use super::job::Job;
 use super::shared::{Origin, Shared};
-use super::sync::{lock, wait};
+use super::sync::{keep_first, lock, quietly, wait};
 use super::worker::{Local, blocking};
 use super::{PoolRef, Priority, QueueError};
 use std::any::Any;
@@ -238,7 +238,8 @@ impl<'scope, F: FnOnce(&Scope<'scope>)> Drop for Item<'scope, F> {
         if let Some(closure) = self.closure.take()
             && let Err(payload) = catch_unwind(AssertUnwindSafe(|| closure(scope)))
         {
-            lock(&scope.panic).get_or_insert(payload);
+            let other = keep_first(&mut lock(&scope.panic), payload);
+            quietly(|| drop(other));
         }
         // SAFETY: as above; the scope may be gone afterwards.
         unsafe { Scope::end_one(self.scope) };
