@@ -139,7 +139,21 @@ unsafe impl<T> Host for Arcs<T> {
 /// let handle = names.insert("five".to_string()).unwrap();
 /// numbers.get(handle);
 /// ```
-pub struct Table<T>(RawTable<Arcs<T>>, PhantomData<Arc<T>>);
+///
+/// Nor does it take values for a table of ones that live longer or shorter: it takes and gives
+/// them, so it is neither.
+///
+/// ```compile_fail,E0597
+/// # use raddle_handles::Table;
+/// let names = Table::<&'static str>::new();
+/// let short = String::from("short");
+/// fn put<'a>(names: &Table<&'a str>, name: &'a str) { names.insert(name).unwrap(); }
+/// put(&names, &short);
+/// ```
+pub struct Table<T>(RawTable<Arcs<T>>, PhantomData<Contents<T>>);
+
+/// It has `Arc`s, and puts in and gives out values of this very type.
+type Contents<T> = (Arc<T>, fn(T) -> T);
 
 // SAFETY: the table hands out and drops `Arc<T>`s on any thread, as `Arc` itself does.
 unsafe impl<T: Send + Sync> Send for Table<T> {}

@@ -53,10 +53,12 @@ unsafe impl Sync for WorkerControl {}
 const _: () = assert!(size_of::<WorkerControl>() == 64);
 
 impl WorkerControl {
-    /// [`WorkerControl::kind`] of a light worker, which has no thread of its own.
+    /// [`WorkerControl::kind`] of a light worker that migrates: it has no thread of its own.
     pub const LIGHT: u32 = 1;
-    /// Of one whose function has returned.
+    /// Of a light worker whose function has returned.
     pub const LIGHT_IS_OVER: u32 = 2;
+    /// Of a light worker that keeps the thread that it begins on. To the runtime it is a full one.
+    pub const KEEPS_HOST: u32 = 3;
 
     /// A worker without a thread.
     pub const fn new(list: *const ListControl) -> Self {

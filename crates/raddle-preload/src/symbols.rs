@@ -18,7 +18,8 @@ use raddle_engine::engine::Futexes;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};
 use raddle_kernel::time::deadline_at;
-use raddle_kernel::{futex, signal, user};
+use raddle_kernel::user::User;
+use raddle_kernel::{futex, signal};
 use raddle_sched::timers::NEVER;
 use raddle_sched::{Absences, TaskList, Wake};
 use raddle_sys::abi::Timespec;
@@ -159,7 +160,7 @@ impl Until {
     /// `None` if it can't be read: libc's own function faults on it.
     #[inline(always)]
     pub(crate) fn read(until: *const c_void) -> Option<Self> {
-        user::read(until.expose_provenance()).ok().map(Self)
+        User::at(until.expose_provenance()).read().ok().map(Self)
     }
 
     /// False if the nanoseconds are less than none, or a second and more: EINVAL.

@@ -145,6 +145,14 @@ impl CompletionList {
         }
     }
 
+    /// Takes an announcement back, if nothing was pushed since. Only where one thread sleeps.
+    pub fn withdraw(&self) {
+        let sleeping = without_provenance_mut(SLEEPING);
+        let _ =
+            self.head
+                .compare_exchange(sleeping, null_mut(), Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// The address of the head's low half: the futex of those who sleep.
     pub fn word(&self) -> *const u32 {
         core::ptr::from_ref(&self.head).cast()
@@ -228,5 +236,17 @@ mod tests {
             assert_eq!(list.push(NonNull::from(&links[1])), Found::Items);
         }
         assert_eq!(list.take().count(), 2);
+    }
+
+    #[test]
+    fn an_announcement_that_was_withdrawn_is_not_found() {
+        let list = CompletionList::new();
+        let link = Link::new();
+        assert!(list.announce());
+        list.withdraw();
+        // SAFETY: as above.
+        assert_eq!(unsafe { list.push(NonNull::from(&link)) }, Found::Nothing);
+        list.withdraw(); // there is none
+        assert_eq!(list.take().count(), 1);
     }
 }

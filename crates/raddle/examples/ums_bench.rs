@@ -150,7 +150,8 @@ fn schedule(workers: usize, yields: usize, start: &Barrier, kind: Kind) -> (Inst
     for _ in 0..workers {
         let context = Context::new(&list);
         if kind.light {
-            let result = ums::spawn_light_with(STACK, &context, run);
+            // SAFETY: it holds a counter over its yields.
+            let result = unsafe { ums::spawn_migrating_with(STACK, &context, run) };
             results.push(result.expect("memory"));
         } else {
             let builder = thread::Builder::new().stack_size(STACK);

@@ -39,7 +39,14 @@
 //! type; its function says who continues at its end, instead of ending the thread; and a fiber that
 //! was started and is never continued leaks, unless it is [deleted](Fiber::delete), since values on
 //! its stack would not be dropped.
+//!
+//! No fiber is continued once its thread ends and destructors of thread-locals run: what it refers
+//! to may be gone. Two more things are sound only on a thread with one stack, and no type tells
+//! them apart: see [`crate::light`].
 
+mod ending;
+
+pub(crate) use ending::lose_fibers;
 use raddle_context::{Context, prepare, switch_keep_fs};
 use std::any::Any;
 use std::arch::naked_asm;
@@ -73,7 +80,8 @@ pub enum Error {
     IsFiber,
     /// The calling thread is no fiber.
     NoFiber,
-    /// The calling thread is a light one.
+    /// The calling thread is a light one, or a light worker of a user-mode scheduler: its thread
+    /// is others', too.
     IsLight,
     /// The fiber runs.
     Runs,
@@ -81,6 +89,8 @@ pub enum Error {
     Ended,
     /// The calling fiber isn't the thread's first one.
     NotFirst,
+    /// The calling thread ends: destructors of its thread-locals run.
+    ThreadEnds,
 }
 
 impl fmt::Display for Error {
@@ -88,10 +98,11 @@ impl fmt::Display for Error {
         to.write_str(match self {
             Self::IsFiber => "the thread is a fiber already",
             Self::NoFiber => "the thread is no fiber",
-            Self::IsLight => "a light thread can't be a fiber",
+            Self::IsLight => "a light thread or light worker can't be a fiber",
             Self::Runs => "the fiber runs",
             Self::Ended => "the fiber has ended",
             Self::NotFirst => "only the thread's first fiber can do that",
+            Self::ThreadEnds => "the thread ends",
         })
     }
 }
@@ -209,9 +220,13 @@ impl Inner {
 /// ```
 ///
 /// # Errors
-/// [`Error::IsFiber`] or [`Error::IsLight`].
+/// [`Error::IsFiber`], [`Error::IsLight`], or [`Error::ThreadEnds`] in a destructor of a
+/// thread-local, if fibers of the thread wait.
 pub fn convert_thread() -> Result<Fiber, Error> {
-    if crate::light::is_light_thread() {
+    if ending::is_over() {
+        return Err(Error::ThreadEnds);
+    }
+    if crate::light::is_light_thread() || crate::ums::is_host() {
         return Err(Error::IsLight);
     }
     if !CURRENT.get().is_null() {
@@ -236,7 +251,10 @@ pub fn convert_thread() -> Result<Fiber, Error> {
 /// # Errors
 /// [`Error::NoFiber`], or [`Error::NotFirst`] on another fiber than the thread's first one.
 pub fn convert_back() -> Result<(), Error> {
-    let at = CURRENT.get();
+    let at = match CURRENT.get() {
+        at if at.is_null() => ending::take_last(),
+        at => at,
+    };
     // SAFETY: null or the running fiber, which holds itself.
     let current = unsafe { at.as_ref() }.ok_or(Error::NoFiber)?;
     if current.stack.is_some() {
@@ -319,7 +337,8 @@ impl Fiber {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoFiber`] on a thread that is none, [`Error::Runs`] or [`Error::Ended`].
+    /// [`Error::NoFiber`] on a thread that is none, or that ends; [`Error::Runs`] or
+    /// [`Error::Ended`].
     #[inline]
     pub fn switch_to(&self) -> Result<(), Error> {
         let target = &*self.0;
@@ -331,6 +350,7 @@ impl Fiber {
             State::Running => return Err(Error::Runs),
             State::Ended => return Err(Error::Ended),
         }
+        ending::guard();
         current.state.set(State::Suspended);
         // SAFETY: the target is suspended or new, on this thread; both hold themselves.
         unsafe { go(current, target) };
@@ -520,8 +540,7 @@ impl<T: 'static> Local<T> {
     /// [`Error::NoFiber`].
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, Error> {
         let key = std::ptr::from_ref(self).addr();
-        // SAFETY: null or the running fiber, which holds itself.
-        let current = unsafe { CURRENT.get().as_ref() }.ok_or(Error::NoFiber)?;
+        let Fiber(current) = current().ok_or(Error::NoFiber)?; // `init` may end it
         let find = || {
             let locals = current.locals.borrow();
             let local = locals.iter().find(|(of, _)| *of == key);

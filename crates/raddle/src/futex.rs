@@ -16,6 +16,43 @@ pub(crate) fn wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, seen, time) };
 }
 
+/// As [`wait`], for whoever wakes one of these bits, without a timeout.
+pub(crate) fn wait_bits(word: &AtomicU32, seen: u32, bits: u32) {
+    let operation = libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG;
+    let (no_time, no_word) = (null::<libc::timespec>(), null::<u32>());
+    // SAFETY: a live word; spurious returns are allowed.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            operation,
+            seen,
+            no_time,
+            no_word,
+            bits,
+        )
+    };
+}
+
+/// Wakes all that wait on the word at this address with one of these bits.
+pub(crate) fn wake_bits(address: usize, bits: u32) {
+    let operation = libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG;
+    let word = without_provenance::<u32>(address);
+    let (no_time, no_word) = (null::<libc::timespec>(), null::<u32>());
+    // SAFETY: the address is a name only: nothing is read there.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word,
+            operation,
+            i32::MAX,
+            no_time,
+            no_word,
+            bits,
+        )
+    };
+}
+
 /// Wakes one that waits on the word at this address, which may be gone: then whoever waits on
 /// another word there looks once more.
 pub(crate) fn wake(address: usize) {

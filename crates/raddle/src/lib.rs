@@ -41,6 +41,7 @@ pub mod pool {
 #[cfg(raddle_loom)]
 pub mod light {
     pub mod follower;
+    pub mod inbox;
     pub mod token;
 }
 /// What is lock-free in threads' ends, for its models.

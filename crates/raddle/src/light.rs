@@ -1,24 +1,43 @@
 //! Light green threads: one page each, for those who make a million.
 //!
 //! A light thread is a stack and nothing else. It runs on a *host*, a green thread of its own
-//! kind, and hosts pass light threads among themselves. What light threads do among themselves
-//! (start, join, yield, sleep, park, wait for completions) never leaves user code.
+//! kind. What light threads do among themselves (start, join, yield, sleep, park, wait for
+//! completions) never leaves user code.
+//!
+//! A light thread begins on any host, and stays on it to its end. The other light threads of that
+//! host run while it waits in this crate (`join`, [`yield_now`], ...). So what is true of a thread
+//! is true of it: a reference to a thread-local, and values that aren't `Send`, may be held over a
+//! wait. [`Builder::migrating`] gives that up for waits that end sooner.
 //!
 //! What is different from a green thread:
-//! - **Thread-locals are the host's.** Between two waits of this crate (`join`, [`yield_now`], ...)
-//!   they stay the same; after one the light thread may be on another host, and other light threads
-//!   may have used them meanwhile. So is everything that libc keeps in thread-locals or knows by
-//!   the thread's id: owners of recursive locks, `pthread_self`, signal masks.
-//! - A light thread that blocks in std or libc ([`std::thread::sleep`]; not [`sleep`]) keeps its
-//!   host meanwhile, and another host takes
-//!   over its place: nobody else is held up, but that wait costs as much memory as a green
-//!   thread's.
+//! - **Thread-locals are the host's.** After a wait another light thread of the host may have
+//!   changed them. So is all that libc keeps in thread-locals or knows by the thread's id:
+//!   `pthread_self`, signal masks, owners of recursive locks. Two light threads of one host may
+//!   both hold [`std::io::Stdout::lock`] at a time.
+//! - **One that blocks in std or libc holds its host up** ([`std::thread::sleep`], for instance,
+//!   and not [`sleep`]); so does one that computes. Light threads that have begun there wait as
+//!   long. Those that have not begun are taken by other hosts, of which there is one more if the
+//!   first blocks.
+//! - **A lock of std's must not be held over a wait** if another light thread may want it: on the
+//!   same host that one blocks the host, and the holder with it. A completion is for that.
 //! - Stacks are small (64 KiB unless asked otherwise; only what is touched takes memory) and end in
 //!   a guard page.
 //! - No thread-local destructor runs at its end, and `pthread_exit` must not be called.
 //! - Whether a thread panics is known by a thread-local of std's: where a destructor waits while a
-//!   light thread unwinds, [`std::thread::panicking`] is wrong for others on its hosts, whose locks
-//!   may be poisoned for nothing.
+//!   light thread unwinds, [`std::thread::panicking`] is wrong for others on its host, whose locks
+//!   may be poisoned for nothing. Where a panic hook waits, a panic of another one on its host
+//!   aborts the process.
+//!
+//! # Soundness
+//!
+//! Two things are sound on a thread only because it has one stack, and no type tells them apart:
+//! - The initializer of a `thread_local!` that isn't `const` must not wait. std replaces the value
+//!   when the initializer returns, whoever has made one and refers to it meanwhile.
+//! - Code that keeps a pointer to its stack in a thread-local for the time of a call (the crate
+//!   `scoped-tls`, for instance) must not be interrupted by a wait if others on the host use the
+//!   same: such calls end in the reverse order of their begin on one stack only.
+//!
+//! Both are true of [fibers](crate::fiber), too. Green threads have neither rule.
 //!
 //! Without the runtime ([`crate::runtime::status`]) hosts are kernel threads; everything works the
 //! same, but a light thread that blocks in libc is replaced after some milliseconds only.
@@ -27,7 +46,9 @@ mod follower;
 mod fork;
 mod group;
 mod host;
+pub(crate) mod inbox;
 mod join;
+mod own;
 mod park;
 mod scope;
 mod stack;
@@ -67,12 +88,14 @@ pub const STACK_SIZE: usize = 64 << 10;
 #[derive(Clone, Copy, Debug)]
 pub struct Builder {
     stack_size: usize,
+    migrates: bool,
 }
 
 impl Default for Builder {
     fn default() -> Self {
         Self {
             stack_size: STACK_SIZE,
+            migrates: false,
         }
     }
 }
@@ -101,6 +124,38 @@ impl Builder {
         self
     }
 
+    /// The thread may go on on another host after each wait, as soon as one is free: threads that
+    /// wake each other then need no host to be woken, one that computes or blocks in libc holds no
+    /// other up, and a lock of std's may be held over a wait although others of the same host want
+    /// it.
+    ///
+    /// ```
+    /// use raddle::light;
+    /// // SAFETY: the threads use no thread-local over a wait, and hold nothing that isn't `Send`.
+    /// let free = unsafe { light::Builder::new().migrating() };
+    /// let adds = move |a: u32, b: u32| {
+    ///     let a = free.spawn(move || { light::yield_now(); a });
+    ///     a.unwrap().join().unwrap() + b
+    /// };
+    /// assert_eq!(free.spawn(move || adds(2, 3))?.join().unwrap(), 5);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// What a thread made with this builder runs must be as if it were sent to another thread at
+    /// each wait of this crate ([`yield_now`], [`park`], [`sleep`], `join`, the waits of
+    /// completions, the end of a scope), its callees included. Over a wait it must not hold:
+    /// - a value that isn't `Send`, or a reference to one that isn't `Sync`: an `Rc`, a guard of
+    ///   std's locks, `Stdout::lock`;
+    /// - a reference into a thread-local, as inside of `LocalKey::with`, and the address of one
+    ///   (`errno`'s, for instance), which compilers may keep as well;
+    /// - an unfinished initializer of a thread-local, a panic that unwinds, or a call of anything
+    ///   that restores the thread's state when it returns.
+    pub unsafe fn migrating(mut self) -> Self {
+        self.migrates = true;
+        self
+    }
+
     /// Starts a light thread that runs `f`.
     ///
     /// ```
@@ -109,8 +164,9 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// [`io::ErrorKind::OutOfMemory`] if there is no memory for its stack, or
-    /// [`io::ErrorKind::WouldBlock`] if there is no thread to host it.
+    /// [`io::ErrorKind::OutOfMemory`] if there is no memory for its stack, or no mapping for the
+    /// guard (before Linux 6.13 each takes one); [`io::ErrorKind::WouldBlock`] if there is no
+    /// thread to host it.
     pub fn spawn<T, F>(self, f: F) -> io::Result<JoinHandle<T>>
     where
         T: Send + 'static,
@@ -132,9 +188,9 @@ impl Builder {
         group::start()?;
         let light = stack::take(self.stack_size)?;
         let (promise, completion) = completion::pair();
-        // SAFETY: the shell is fresh from the free list, so nobody else uses its stack; the rest is
-        // the caller's promise.
-        unsafe { light.set_up(move || run(promise)) };
+        // SAFETY: the shell is fresh from the free list, so nobody else uses its stack; what migrates
+        // was promised to `Builder::migrating`, and the rest is the caller's promise.
+        unsafe { light.set_up(self.migrates, move || run(promise)) };
         let thread = Thread::of(light);
         host::start(light);
         Ok(JoinHandle::new(completion, thread))

@@ -11,7 +11,8 @@
 //! | [`Context`] | the name of a worker: what is executed, asked and told |
 //! | [`CompletionList`] | new workers, ones that no longer block, and ones that have ended |
 //! | [`Claimed`] | the right to execute a worker, which its scheduler gets when it yields |
-//! | [`spawn_light`] | a worker that has no thread of its own, with the quickest yield |
+//! | [`spawn_light`] | a worker that is quick to make and to end |
+//! | [`spawn_migrating`] | one that has no thread of its own, with the quickest yield |
 //! | [`enter_scheduling_mode`] | makes the thread a scheduler with a procedure |
 //! | [`enter_in_place`] | the same, but workers that yield call the procedure: faster |
 //! | [`Reason`] | why the procedure is called: startup, blocked, yield |
@@ -106,7 +107,8 @@ mod scheduler;
 pub use claimed::Claimed;
 pub(crate) use context::as_worker;
 pub use context::{Context, State, current, spawn, spawn_with, yield_now};
-pub use light::{spawn_light, spawn_light_with};
+pub(crate) use hosts::is_host;
+pub use light::{spawn_light, spawn_light_with, spawn_migrating, spawn_migrating_with};
 pub use list::{CompletionList, Items};
 pub use scheduler::{
     Cause, Next, Reason, Refused, Scheduler, Why, enter_in_place, enter_scheduling_mode,

@@ -1,8 +1,12 @@
 //! Fibers.
 
 use raddle::fiber::{self, Error, Fiber, Local};
+use raddle::pool::{self, Pending, Pool, PoolRef};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::mpsc;
+use std::time::Duration;
 
 const STACK: usize = 64 << 10;
 
@@ -164,4 +168,144 @@ fn one_that_was_deleted_before_it_began_never_runs() {
         drop(main);
         fiber::convert_back().unwrap();
     });
+}
+
+#[test]
+fn an_initializer_of_a_local_may_end_the_fiber() {
+    static VALUE: Local<Cell<u32>> = Local::new(|| {
+        fiber::convert_back().unwrap();
+        std::mem::forget([[7u8; 100]; 100].map(Box::new)); // where the fiber was
+        Cell::new(5)
+    });
+    everywhere(|| {
+        drop(fiber::convert_thread().unwrap());
+        assert_eq!(VALUE.with(Cell::get), Ok(5));
+        assert_eq!(VALUE.with(Cell::get), Err(Error::NoFiber));
+    });
+}
+
+/// Continues a fiber in a destructor of a thread-local; says what came of it.
+struct Continues(Fiber, mpsc::Sender<Result<(), Error>>);
+
+impl Drop for Continues {
+    fn drop(&mut self) {
+        self.1.send(self.0.switch_to()).unwrap();
+        assert!(fiber::convert_thread().is_err());
+        assert_eq!(fiber::convert_back(), Ok(()));
+    }
+}
+
+thread_local! {
+    static EARLY: RefCell<Option<Continues>> = const { RefCell::new(None) };
+    static WORDS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    static FIRST: RefCell<Option<Fiber>> = const { RefCell::new(None) };
+}
+
+/// The values of thread-locals end from the newest to the oldest. A fiber that refers to one of
+/// them isn't continued by an older one.
+#[test]
+fn no_fiber_goes_on_when_thread_locals_have_ended() {
+    static LATER: AtomicU32 = AtomicU32::new(0);
+    everywhere(|| {
+        let (to, from) = mpsc::channel();
+        let thread = move || {
+            EARLY.with(|_| ());
+            let main = fiber::convert_thread().unwrap();
+            let refers = Fiber::new(STACK, move || {
+                WORDS.with_borrow_mut(|words| {
+                    words.push("weft".repeat(10));
+                    main.switch_to().unwrap();
+                    LATER.fetch_add(1, SeqCst);
+                    words.push("warp".repeat(10));
+                });
+                main
+            });
+            let refers = refers.unwrap();
+            refers.switch_to().unwrap();
+            EARLY.set(Some(Continues(refers, to)));
+        };
+        raddle::spawn(thread.clone()).join().unwrap();
+        std::thread::spawn(thread).join().unwrap();
+        assert_eq!(from.recv(), Ok(Err(Error::NoFiber)));
+        assert_eq!(from.recv(), Ok(Err(Error::NoFiber)));
+        assert_eq!(LATER.load(SeqCst), 0);
+    });
+}
+
+/// A younger one may continue it.
+#[test]
+fn a_fiber_goes_on_before_its_own_thread_locals_end() {
+    thread_local!(static LATE: RefCell<Option<Continues>> = const { RefCell::new(None) });
+    everywhere(|| {
+        let (to, from) = mpsc::channel();
+        let (told, tells) = mpsc::channel();
+        let thread = move || {
+            let main = fiber::convert_thread().unwrap();
+            let refers = Fiber::new(STACK, move || {
+                WORDS.with_borrow_mut(|words| {
+                    words.push("weft".repeat(10));
+                    main.switch_to().unwrap();
+                    told.send(words.concat()).unwrap();
+                });
+                main
+            });
+            let refers = refers.unwrap();
+            refers.switch_to().unwrap();
+            LATE.set(Some(Continues(refers, to)));
+        };
+        raddle::spawn(thread).join().unwrap();
+        assert_eq!(from.recv(), Ok(Ok(())));
+        assert_eq!(tells.recv(), Ok("weft".repeat(10)));
+    });
+}
+
+/// A worker of a pool ends although one of its fibers waits in the midst of a scope.
+#[test]
+fn what_a_fiber_began_in_a_pool_outlives_the_worker() {
+    const SMALL: usize = 256 << 10;
+    static IS_STOLEN: AtomicBool = AtomicBool::new(false);
+    static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+    let pool = Pool::builder().workers(2).max_workers(2).stack_size(SMALL);
+    let pool = pool.build().unwrap();
+    let (to, from) = mpsc::channel();
+    let told = to.clone();
+    pool.queue(move || {
+        let main = fiber::convert_thread().unwrap();
+        FIRST.set(Some(main.clone()));
+        let waits = Fiber::new(STACK, move || {
+            let scope = |scope: &pool::Scope<'_>| {
+                scope.spawn(move |scope| {
+                    IS_STOLEN.store(true, SeqCst);
+                    while !HAS_ENDED.load(SeqCst) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    scope.spawn(move |_| told.send(Ok(())).unwrap());
+                });
+                while !IS_STOLEN.load(SeqCst) {
+                    std::thread::yield_now();
+                }
+                let first = FIRST.take().unwrap();
+                first.switch_to().unwrap();
+            };
+            PoolRef::current().unwrap().scope(scope).unwrap();
+            main
+        });
+        let waits = waits.unwrap();
+        waits.switch_to().unwrap();
+        EARLY.set(Some(Continues(waits, to)));
+    })
+    .unwrap();
+    while !IS_STOLEN.load(SeqCst) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let report = pool.dispose(Pending::Drop, Some(Duration::from_millis(10)));
+    assert!(report.still_running > 0);
+    assert_eq!(from.recv(), Ok(Err(Error::NoFiber))); // the worker has ended
+    let fill = || _ = std::hint::black_box([usize::MAX / 3; SMALL / 10]);
+    let others = [(); 8].map(|()| raddle::Builder::new().stack_size(SMALL).spawn(fill));
+    for thread in others {
+        thread.unwrap().join().unwrap();
+    }
+    HAS_ENDED.store(true, SeqCst);
+    assert_eq!(from.recv(), Ok(Ok(())));
 }

@@ -146,3 +146,25 @@ fn light_threads_need_little_address_space() {
     });
     assert_eq!(first + second.join().unwrap(), 1 + 99 * 100 / 2);
 }
+
+/// Where guards take mappings (before Linux 6.13, and in locked memory), there are fewer stacks:
+/// none is without a guard, below which the next one lies.
+#[test]
+fn no_light_thread_has_a_stack_without_a_guard() {
+    const MOST: usize = 40_000;
+    let setting = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
+    let mappings: usize = setting.trim().parse().unwrap();
+    if mappings > 2 * MOST || apart("no_light_thread_has_a_stack_without_a_guard") {
+        return;
+    }
+    let locked = libc::MCL_FUTURE | libc::MCL_ONFAULT;
+    // SAFETY: nothing is read or written.
+    if unsafe { libc::mlockall(locked) } != 0 {
+        return; // it may not
+    }
+    let small = raddle::light::Builder::new().stack_size(16 << 10);
+    let spawn = |_| small.spawn(raddle::light::park);
+    let threads: Result<Vec<_>, _> = (0..MOST).map(spawn).collect();
+    let refused = threads.map(|all| all.len()).map_err(|error| error.kind());
+    assert_eq!(refused, Err(std::io::ErrorKind::OutOfMemory));
+}

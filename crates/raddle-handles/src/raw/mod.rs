@@ -98,6 +98,10 @@ pub enum Kind {
 /// # Safety
 /// [`Host::allocate`] must give memory of that layout that is zeroed and nobody else's until it is
 /// given to [`Host::free`].
+///
+/// Whoever can reach a table can [insert](RawTable::insert) any address. So whoever implements this
+/// keeps the tables of the host to code that inserts none but those that [`Host::release`] may be
+/// called with, as [`Table`](crate::Table) does.
 pub unsafe trait Host {
     /// Zeroed memory, or none. Called without any lock, by whoever needs another bucket.
     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>>;

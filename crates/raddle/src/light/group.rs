@@ -9,6 +9,10 @@
 //! To sleep: count oneself out and as a sleeper, look again for work and a place, then wait on the
 //! word. To wake: push, then look for sleepers and a place, then change the word. SeqCst on both
 //! sides: one of the two sees the other.
+//!
+//! A host sleeps on the same word for the light threads that it alone may run ([`super::inbox`]):
+//! each host waits with a bit of its own, and shares it with few others, which look and sleep again.
+//! Such a host works whether there is a place for it or not.
 
 use super::host::Host;
 use super::timers::{self, now_ns};
@@ -94,7 +98,7 @@ fn add_host() -> io::Result<()> {
         GROUP.count.store(MOST as u32, Ordering::Release);
         return Err(io::ErrorKind::WouldBlock.into());
     }
-    let host: &'static Host = Box::leak(Box::new(Host::new()));
+    let host: &'static Host = Box::leak(Box::new(Host::new(index)));
     let at = std::ptr::from_ref(host).cast_mut();
     GROUP.hosts[index].store(at, Ordering::Release); // before it can have anything to steal
     GROUP.control.active.fetch_add(1, Ordering::SeqCst);
@@ -150,17 +154,29 @@ impl Group {
         futex::wake(self.control.word.as_ptr().expose_provenance());
     }
 
-    /// Sleeps until there may be something to do.
-    pub(super) fn sleep(&self) {
+    /// Wakes a host that has announced that it sleeps: it alone may run what was put there.
+    #[cold]
+    pub(super) fn wake_host(&self, host: &Host) {
+        self.control.word.fetch_add(1, Ordering::SeqCst);
+        let word = self.control.word.as_ptr().expose_provenance();
+        futex::wake_bits(word, host.bit());
+    }
+
+    /// The host sleeps until there may be something to do.
+    pub(super) fn sleep(&self, host: &Host) {
         let seen = self.control.word.load(Ordering::SeqCst);
+        if !host.own().announce_sleep() {
+            return;
+        }
         self.control.sleepers.fetch_add(1, Ordering::SeqCst);
         self.control.active.fetch_sub(1, Ordering::SeqCst);
         let has_place = self.control.active.load(Ordering::SeqCst) < self.limit();
         if !(has_place && self.has_work()) {
-            futex::wait(&self.control.word, seen, None);
+            futex::wait_bits(&self.control.word, seen, host.bit());
         }
         self.control.active.fetch_add(1, Ordering::SeqCst);
         self.control.sleepers.fetch_sub(1, Ordering::SeqCst);
+        host.own().withdraw_sleep();
         timers::host_works();
     }
 
@@ -171,11 +187,8 @@ impl Group {
         {
             return;
         }
-        for host in self.hosts().filter(|host| host.has_left()) {
-            while let Some(task) = host.queue().take_lifo().or_else(|| host.queue().pop_ring()) {
-                self.control.injector.push(task);
-            }
-        }
+        let left = self.hosts().filter(|host| host.has_left());
+        left.for_each(Host::shed);
     }
 
     /// Makes `own` the only host, or leaves none.
@@ -222,31 +235,40 @@ impl Group {
     }
 }
 
+/// Looks at the hosts. True if one of them has looked for work since the last time. One that has
+/// not, since its light thread computes or blocks where no runtime says so, gives what waits in its
+/// queue to all others.
+fn look() -> bool {
+    let mut any = false;
+    for host in GROUP.hosts() {
+        match host.has_picked() {
+            true => any = true,
+            false => host.shed(),
+        }
+    }
+    any
+}
+
 /// Looks at the hosts while any works: light threads that wait while a place is free get a host;
-/// if no host has looked for work during a whole period although some waits, each one's light
-/// thread computes, or blocks where no runtime says so, and there is one place more. Meets
-/// deadlines, too.
+/// if no host has looked for work during a whole period although some waits, there is one place
+/// more. Meets deadlines, too.
 fn watch() {
-    let looks = || {
-        let each = GROUP.hosts().map(|host| u64::from(host.picks()));
-        each.sum::<u64>()
-    };
     let is_idle = || GROUP.control.active.load(Ordering::SeqCst) == 0;
-    let mut before = looks();
+    look();
     let mut look_ns = now_ns() + WATCH_NS;
     loop {
         timers::nap(look_ns, is_idle);
         timers::expire();
         if look_ns == NEVER && !is_idle() {
-            before = looks();
+            look();
             look_ns = now_ns() + WATCH_NS;
         }
         if now_ns() < look_ns {
             continue;
         }
-        let now = looks();
+        let have_looked = look();
         let has_work = GROUP.has_work();
-        if has_work && now == before {
+        if has_work && !have_looked {
             GROUP.extra.fetch_add(1, Ordering::SeqCst);
         } else {
             GROUP.extra.store(0, Ordering::SeqCst);
@@ -258,6 +280,5 @@ fn watch() {
             true => now_ns() + WATCH_NS,
             false => NEVER,
         };
-        before = now;
     }
 }

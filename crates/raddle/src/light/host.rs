@@ -1,8 +1,14 @@
 //! Hosts run light threads: the switch from one to the next, and the loop in between.
 //!
+//! A light thread that has begun on a host stays there to its end: references into the host's
+//! thread-locals, guards that are a thread's and all else that isn't `Send` may lie on its stack.
+//! It waits for its turn among the host's [`Own`]. Those that have not begun, and those that
+//! *migrate* since their maker has promised to hold nothing of that kind, wait in a queue from
+//! which other hosts steal.
+//!
 //! A light thread that gives up its host picks its successor and switches to it directly. It goes
-//! through the host's own stack only if there is none, or if the successor is still on another
-//! host (to wait for it on a light stack could deadlock two hosts).
+//! through the host's own stack only if there is none, or if the successor migrates and is still on
+//! another host (to wait for it on a light stack could deadlock two hosts).
 //!
 //! Code here runs before and after switches, so nothing may be kept across one that depends on the
 //! host: after a switch a light thread asks its own `host` field, which was set by who continued
@@ -11,15 +17,17 @@
 
 use super::follower::{Follower, Turn};
 use super::group::GROUP;
+use super::own::Own;
 use super::token::Token;
 use super::{stack, timers};
 use crate::first::begin_in;
 use raddle_context::{Context, prepare, switch_keep_fs};
 use raddle_interface::HostControl;
-use raddle_sched::{RunQueue, Task, TaskRef, Wake};
+use raddle_sched::{Link, RunQueue, Task, TaskRef, Wake};
 use std::cell::Cell;
+use std::mem::offset_of;
 use std::ptr::{NonNull, null, null_mut};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Free shells that a host keeps.
 const KEEP: u32 = 256;
@@ -32,8 +40,12 @@ pub(crate) struct Light {
     /// First: a `TaskRef` is cast back to its light thread.
     pub(crate) task: Task,
     context: Cell<Context>,
-    /// The host it runs or last ran on. Set by who continues it.
+    /// The host it runs or last ran on; null before. Set by who continues it.
     host: Cell<*const Host>,
+    /// True if it may run on any host. Set by its maker.
+    migrates: Cell<bool>,
+    /// Its place in its host's inbox.
+    letter: Link,
     /// What it runs, and the memory of what that captured.
     run: Cell<Option<unsafe fn(*mut u8)>>,
     captured: Cell<*mut u8>,
@@ -65,6 +77,8 @@ impl Light {
                 task: Task::new(),
                 context: Cell::new(null_mut()),
                 host: Cell::new(null()),
+                migrates: Cell::new(false),
+                letter: Link::new(),
                 run: Cell::new(None),
                 captured: Cell::new(null_mut()),
                 local: Cell::new(0),
@@ -95,8 +109,11 @@ impl Light {
     /// Prepares the shell to run `f`, which is moved to its stack, or beside it if it is large.
     ///
     /// # Safety
-    /// The caller must own the shell; what `f` has borrowed must live until `f` has run.
-    pub(super) unsafe fn set_up<F: FnOnce() + Send>(&self, f: F) {
+    /// The caller must own the shell; what `f` has borrowed must live until `f` has run. If it
+    /// `migrates`, `f` holds nothing of its thread over a wait.
+    pub(super) unsafe fn set_up<F: FnOnce() + Send>(&self, migrates: bool, f: F) {
+        self.host.set(null());
+        self.migrates.set(migrates);
         if size_of::<F>() > self.size / 8 || align_of::<F>() > 64 {
             // SAFETY: the caller's promise.
             unsafe { self.place(Box::new(f)) };
@@ -147,7 +164,30 @@ impl Light {
         unsafe { &*task.as_ptr().cast::<Self>() }
     }
 
-    /// The host it runs on; on the light thread itself.
+    /// The light thread that a link belongs to.
+    pub(super) fn of_letter(letter: NonNull<Link>) -> &'static Self {
+        // SAFETY: every link in an inbox is that field of a Light.
+        unsafe { &*letter.as_ptr().byte_sub(offset_of!(Self, letter)).cast() }
+    }
+
+    /// Its link, as a part of the whole.
+    pub(super) fn letter(&'static self) -> NonNull<Link> {
+        let at = std::ptr::from_ref(self).cast_mut();
+        // SAFETY: a field of this, which isn't null.
+        unsafe { NonNull::new_unchecked(&raw mut (*at).letter) }
+    }
+
+    /// The host that it has begun on and must run on; `None` if it may run on any. By who has
+    /// claimed it, so that it has begun and waits.
+    #[inline(always)]
+    fn home(&self) -> Option<&'static Host> {
+        match self.migrates.get() {
+            true => None,
+            false => Some(self.host()),
+        }
+    }
+
+    /// The host it runs on; on the light thread itself, or by who has claimed it.
     #[inline(always)]
     fn host(&self) -> &'static Host {
         // SAFETY: set before it runs; hosts live for ever.
@@ -184,7 +224,7 @@ extern "C" fn main(light: &'static Light) -> ! {
         }
     } else {
         if let Turn::Now(follower) | Turn::Queued(follower) = host.follower.take(false) {
-            host.push_next(follower);
+            host.wake_next(follower);
         }
         host.dead.set(Some(light));
         leave_for_loop(light, host);
@@ -195,8 +235,13 @@ extern "C" fn main(light: &'static Light) -> ! {
 /// A green thread that runs light threads.
 #[repr(C)]
 pub(super) struct Host {
-    /// What the runtime sees of it.
+    /// What the runtime sees of it. In its queue are light threads that have not begun, and those
+    /// that migrate.
     control: HostControl,
+    /// Light threads that have begun here.
+    own: Own,
+    /// Which of the bits of a `futex(2)` it sleeps with; others may have the same.
+    bit: u32,
     light: Cell<Option<&'static Light>>,
     /// The loop's context while a light thread runs.
     context: Cell<Context>,
@@ -210,7 +255,10 @@ pub(super) struct Host {
     follower: Follower,
     free: Cell<Option<&'static Light>>,
     free_count: Cell<u32>,
-    picks: Cell<u32>,
+    /// How often it looked for a light thread to run. Stored by the host, read by the watch.
+    picks: AtomicU32,
+    /// What the watch has read there last; its own.
+    seen_picks: AtomicU32,
 }
 
 // SAFETY: cells are the host thread's own; the rest is made to be shared.
@@ -221,9 +269,11 @@ thread_local! {
 }
 
 impl Host {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(index: usize) -> Self {
         Self {
             control: HostControl::new(&GROUP.control),
+            own: Own::new(),
+            bit: 1 << (index % 32),
             light: Cell::new(None),
             context: Cell::new(null_mut()),
             loop_on_cpu: Cell::new(0),
@@ -232,7 +282,8 @@ impl Host {
             follower: Follower::new(),
             free: Cell::new(None),
             free_count: Cell::new(0),
-            picks: Cell::new(0),
+            picks: AtomicU32::new(0),
+            seen_picks: AtomicU32::new(0),
         }
     }
 
@@ -242,10 +293,20 @@ impl Host {
         HOST.with(Cell::get)
     }
 
-    /// Light threads that wait for it.
+    /// Light threads that wait for any host.
     #[inline(always)]
     pub(super) fn queue(&self) -> &RunQueue {
         &self.control.queue
+    }
+
+    /// Light threads that wait for this host.
+    pub(super) fn own(&self) -> &Own {
+        &self.own
+    }
+
+    /// See the field.
+    pub(super) fn bit(&self) -> u32 {
+        self.bit
     }
 
     /// The light thread that runs on it.
@@ -257,6 +318,7 @@ impl Host {
     /// In the child of a fork: the light threads that wait here don't exist.
     pub(super) fn forget_others(&self) {
         while self.queue().take_lifo().is_some() || self.queue().pop_ring().is_some() {}
+        self.own.clear();
         self.control.left.store(0, Ordering::Relaxed);
     }
 
@@ -265,9 +327,25 @@ impl Host {
         self.control.left.load(Ordering::Relaxed) != 0
     }
 
-    /// How often it looked for a thread to run.
-    pub(super) fn picks(&self) -> u32 {
-        self.picks.get()
+    /// True if it has looked for a light thread to run since this was asked last; by the watch.
+    pub(super) fn has_picked(&self) -> bool {
+        let picks = self.picks.load(Ordering::Relaxed);
+        self.seen_picks.swap(picks, Ordering::Relaxed) != picks
+    }
+
+    /// Gives the light threads that any host may run to all others; on any thread.
+    pub(super) fn shed(&self) {
+        while let Some(task) = self.queue().take_lifo().or_else(|| self.queue().pop_ring()) {
+            GROUP.control.injector.push(task);
+        }
+    }
+
+    /// Counts one more look; how many there were.
+    #[inline(always)]
+    fn count_pick(&self) -> u32 {
+        let picks = self.picks.load(Ordering::Relaxed).wrapping_add(1);
+        self.picks.store(picks, Ordering::Relaxed);
+        picks
     }
 
     /// A shell of the usual size from this host's own.
@@ -296,7 +374,8 @@ impl Host {
         stack::give_back(std::iter::once(dead).chain(own));
     }
 
-    /// Makes a light thread run after all others here; by the host's own thread.
+    /// Makes a light thread that any host may run come after all others here; by the host's own
+    /// thread.
     fn push(&self, task: TaskRef) {
         if let Some(overflow) = self.control.queue.push(task) {
             GROUP.control.injector.push_all(overflow);
@@ -306,42 +385,67 @@ impl Host {
         }
     }
 
-    /// Makes a light thread run next; by the host's own thread.
-    fn push_next(&self, task: TaskRef) {
-        if let Some(displaced) = self.control.queue.push_lifo(task) {
-            self.push(displaced);
+    /// Makes a claimed light thread run: next, if this host may run it; by the host's own thread.
+    #[inline(always)]
+    fn wake_next(&self, task: TaskRef) {
+        match Light::of(task).home() {
+            Some(home) if std::ptr::eq(home, self) => self.own.push_next(task),
+            Some(home) => home.deliver(task),
+            None => {
+                if let Some(displaced) = self.control.queue.push_lifo(task) {
+                    self.push(displaced);
+                }
+            }
+        }
+    }
+
+    /// Makes a claimed light thread of this host run; by another thread.
+    fn deliver(&self, task: TaskRef) {
+        if self.own.put(Light::of(task)) {
+            GROUP.wake_host(self);
         }
     }
 
     /// Takes a light thread to run.
     #[inline(always)]
     fn pick(&self) -> Option<&'static Light> {
-        let picks = self.picks.get().wrapping_add(1);
-        self.picks.set(picks);
+        let picks = self.count_pick();
         if picks.is_multiple_of(FAIRNESS) {
             return self.pick_fairly();
         }
-        let task = self
-            .control
-            .queue
-            .take_lifo()
-            .or_else(|| self.control.queue.pop_ring());
+        if let Some(task) = self.own.take_next() {
+            return Some(Light::of(task));
+        }
+        // Those that have begun here and those that have not come by turns.
+        let any = || self.control.queue.take_lifo();
+        let any = || any().or_else(|| self.control.queue.pop_ring());
+        let task = match picks & 1 {
+            0 => self.own.pop().or_else(any),
+            _ => any().or_else(|| self.own.pop()),
+        };
         task.or_else(|| self.take_injected()).map(Light::of)
+    }
+
+    /// As [`Host::pick`], of those that no other host may run.
+    fn pick_own(&self) -> Option<&'static Light> {
+        self.count_pick();
+        let task = self.own.take_next().or_else(|| self.own.pop());
+        task.map(Light::of)
     }
 
     /// Takes whom the light thread that ends has woken, to run it now; not if others have waited
     /// for long, or if it is still on another host: then it is the next one here.
     #[inline(always)]
     fn take_follower(&self) -> Option<&'static Light> {
-        let picks = self.picks.get().wrapping_add(1);
+        let picks = self.picks.load(Ordering::Relaxed).wrapping_add(1);
         match self.follower.take(!picks.is_multiple_of(FAIRNESS)) {
             Turn::Nobody => None,
             Turn::Now(task) => {
-                self.picks.set(picks);
+                self.picks.store(picks, Ordering::Relaxed);
                 Some(Light::of(task))
             }
             Turn::Queued(task) => {
-                self.push_next(task);
+                self.wake_next(task);
                 None
             }
         }
@@ -354,12 +458,16 @@ impl Host {
         if timers::has_any() {
             timers::expire();
         }
-        let task = GROUP
-            .control
-            .injector
-            .pop()
-            .or_else(|| self.control.queue.pop_ring());
-        task.or_else(|| self.control.queue.take_lifo())
+        let injected = || GROUP.control.injector.pop();
+        let queued = || self.control.queue.pop_ring();
+        let own = || self.own.pop();
+        let task = match self.picks.load(Ordering::Relaxed) / FAIRNESS % 2 {
+            0 => injected().or_else(queued).or_else(own),
+            _ => own().or_else(queued).or_else(injected),
+        };
+        let last = || self.control.queue.take_lifo();
+        task.or_else(last)
+            .or_else(|| self.own.take_next())
             .map(Light::of)
     }
 
@@ -418,19 +526,15 @@ impl Host {
         loop {
             self.come_back();
             if GROUP.has_surplus() {
-                while let Some(task) = self
-                    .control
-                    .queue
-                    .take_lifo()
-                    .or_else(|| self.control.queue.pop_ring())
-                {
-                    GROUP.control.injector.push(task);
+                if let Some(light) = self.pick_own() {
+                    return light; // no other host may run it
                 }
+                self.shed();
             } else if let Some(light) = self.pick().or_else(|| self.steal()) {
                 return light;
             }
             if !timers::has_any() || !timers::expire() {
-                GROUP.sleep();
+                GROUP.sleep(self);
             }
         }
     }
@@ -484,17 +588,24 @@ pub(super) fn yield_now(light: &'static Light) {
     let host = light.host();
     if host.come_back() && GROUP.has_surplus() {
         // Another host has taken this one's place.
-        inject(light.task_ref());
+        match light.migrates.get() {
+            true => inject(light.task_ref()),
+            false => host.own.push(light.task_ref()),
+        }
         return leave_for_loop(light, host);
     }
-    let alone = host.queue().is_empty() && GROUP.control.injector.is_empty();
-    if alone || host.picks.get() % FAIRNESS == 1 {
+    let has_others = !host.queue().is_empty() || !host.own.is_empty();
+    let alone = !has_others && GROUP.control.injector.is_empty();
+    if alone || host.picks.load(Ordering::Relaxed) % FAIRNESS == 1 {
         std::thread::yield_now(); // whom it waits for may be no light thread, or on another host
     }
     if alone {
         return;
     }
-    host.push(light.task_ref());
+    match light.migrates.get() {
+        true => host.push(light.task_ref()),
+        false => host.own.push(light.task_ref()),
+    }
     leave(light);
 }
 
@@ -512,20 +623,48 @@ pub(crate) fn unpark(task: TaskRef) {
     match Host::current() {
         Some(host) if host.light().is_some() => {
             host.come_back();
-            host.push_next(task);
+            host.wake_next(task);
         }
-        _ => inject(task),
+        _ => match Light::of(task).home() {
+            Some(home) => home.deliver(task),
+            None => inject(task),
+        },
     }
 }
 
-/// As [`unpark`], by a light thread that ends without another wait: its host runs that one next.
+/// Makes a claimed light thread runnable, after all others; on any thread. True if any host may run
+/// it: the caller wakes one.
+pub(super) fn expired(task: TaskRef) -> bool {
+    match Light::of(task).home() {
+        Some(home) if Host::current().is_some_and(|own| std::ptr::eq(own, home)) => {
+            home.own.push(task);
+            false
+        }
+        Some(home) => {
+            home.deliver(task);
+            false
+        }
+        None => {
+            GROUP.control.injector.push(task);
+            true
+        }
+    }
+}
+
+/// As [`unpark`], by a light thread that ends without another wait: its host runs that one next, if
+/// it may.
 pub(crate) fn hand_over(task: TaskRef) {
-    match Host::current() {
-        Some(host) if host.light().is_some() => {
+    let own = Host::current().filter(|host| host.light().is_some());
+    let may_run = |host: &&Host| {
+        let home = Light::of(task).home();
+        home.is_none_or(|home| std::ptr::eq(home, *host))
+    };
+    match own.filter(may_run) {
+        Some(host) => {
             host.come_back();
             host.follower.set(task);
         }
-        _ => inject(task),
+        None => unpark(task),
     }
 }
 

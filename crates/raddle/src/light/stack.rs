@@ -87,7 +87,10 @@ pub(super) fn take(bytes: usize) -> io::Result<&'static Light> {
     let low = cut(class, size)?;
     // SAFETY: fresh zeroed memory of that size, aligned to pages.
     unsafe {
-        guard(low);
+        if let Err(error) = guard(low) {
+            class.next -= size; // not without one: the next stack lies below
+            return Err(error);
+        }
         Ok(Light::at_top_of(low, size))
     }
 }
@@ -149,18 +152,21 @@ fn reserve(size: usize) -> io::Result<(*mut c_void, usize)> {
     }
 }
 
-/// Makes the lowest page a guard. Where Linux has no guard regions a mapping is split for it; if
-/// even that fails, the stack has none.
+/// Makes the lowest page a guard. Where Linux has no guard regions a mapping is split for it, of
+/// which there may be too many.
 ///
 /// # Safety
 /// `low` must begin an unused stack.
-unsafe fn guard(low: *mut u8) {
+unsafe fn guard(low: *mut u8) -> io::Result<()> {
     // SAFETY: the caller's page.
     unsafe {
-        if libc::madvise(low.cast(), PAGE, MADV_GUARD_INSTALL) != 0 {
-            libc::mprotect(low.cast(), PAGE, libc::PROT_NONE);
+        if libc::madvise(low.cast(), PAGE, MADV_GUARD_INSTALL) != 0
+            && libc::mprotect(low.cast(), PAGE, libc::PROT_NONE) != 0
+        {
+            return Err(io::Error::last_os_error());
         }
     }
+    Ok(())
 }
 
 /// Gives shells back that their hosts don't keep. All but the warm ones lose the memory below

@@ -92,8 +92,11 @@ pub(super) fn has_any() -> bool {
 pub(super) fn expire() -> bool {
     let due = TIMERS.expire(now_ns());
     let any = !due.is_empty();
-    if any {
-        GROUP.control.injector.push_all(due);
+    let mut for_any_host = false;
+    while let Some(task) = due.pop() {
+        for_any_host |= host::expired(task);
+    }
+    if for_any_host {
         GROUP.wake_one();
     }
     any

@@ -3,7 +3,7 @@
 //! Nothing is torn down by force. Work that was not started yet is never started; work that runs
 //! looks at its token, or registers what interrupts it.
 
-use super::sync::{lock, wait, wait_until};
+use super::sync::{keep_first, lock, quietly, wait, wait_until};
 use std::error::Error;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -308,7 +308,8 @@ impl Inner {
         let mut panic = None;
         for (_, callback) in callbacks {
             if let Err(payload) = catch_unwind(AssertUnwindSafe(callback)) {
-                panic.get_or_insert(payload);
+                let other = keep_first(&mut panic, payload);
+                quietly(|| drop(other));
             }
         }
         match panic {

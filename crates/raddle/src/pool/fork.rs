@@ -7,8 +7,8 @@
 
 use super::context::Context;
 use super::job::Job;
-use super::shared::Origin;
-use super::sync::{lock, wait};
+use super::shared::{Origin, Shared};
+use super::sync::{keep_first, lock, quietly, wait};
 use super::worker::{Local, blocking};
 use super::{PoolRef, Priority, QueueError};
 use std::any::Any;
@@ -28,18 +28,25 @@ const SLEEPING: u32 = 1;
 const SET: u32 = 2;
 
 /// What a worker waits for: a flag on its stack, and its parker.
-struct Latch<'a> {
+///
+/// It names the worker by number: a worker that waits on a fiber of its thread's may end before the
+/// latch is set. Then nobody sleeps.
+struct Latch {
     /// OPEN; SLEEPING by the waiter; SET by who is waited for (release), after which it may be
     /// gone.
     state: AtomicU32,
-    /// The waiter.
-    local: &'a Local,
+    /// The waiter's pool and number.
+    shared: *const Shared,
+    id: usize,
 }
 
-impl<'a> Latch<'a> {
-    fn new(local: &'a Local) -> Self {
-        let state = AtomicU32::new(OPEN);
-        Self { state, local }
+impl Latch {
+    fn new(local: &Local) -> Self {
+        Self {
+            state: AtomicU32::new(OPEN),
+            shared: Arc::as_ptr(&local.shared),
+            id: local.id,
+        }
     }
 
     fn is_set(&self) -> bool {
@@ -50,7 +57,7 @@ impl<'a> Latch<'a> {
     /// The latch lives until this sets it; afterwards nothing of it is touched.
     unsafe fn set(this: *const Self) {
         // SAFETY: the caller's promise.
-        let (id, shared) = unsafe { ((*this).local.id, Arc::as_ptr(&(*this).local.shared)) };
+        let (id, shared) = unsafe { ((*this).id, (*this).shared) };
         // SAFETY: as above: this is the last access.
         if unsafe { (*this).state.swap(SET, Ordering::AcqRel) } == SLEEPING {
             // SAFETY: who runs or drops a pool's work holds on to the pool.
@@ -58,27 +65,27 @@ impl<'a> Latch<'a> {
         }
     }
 
-    /// Does other work until the latch is set.
-    fn wait(&self) {
+    /// Does other work until the latch is set; by the worker.
+    fn wait(&self, local: &Local) {
         let mut looks = 0;
         while !self.is_set() {
-            if let Some(job) = self.local.find() {
+            if let Some(job) = local.find() {
                 // Other work, in the midst of this. Nothing of it may end the wait: what the latch
                 // is for is on this stack.
-                let run = || Context::default().run(|| self.local.execute(job));
-                self.local.attempt(run);
+                let run = || Context::default().run(|| local.execute(job));
+                local.attempt(run);
                 looks = 0;
             } else if looks < LOOKS {
                 looks += 1;
                 (0..looks).for_each(|_| spin_loop());
             } else {
-                blocking(|| self.sleep());
+                blocking(|| self.sleep(local));
                 looks = 0;
             }
         }
     }
 
-    fn sleep(&self) {
+    fn sleep(&self, local: &Local) {
         let order = Ordering::AcqRel;
         if self
             .state
@@ -87,27 +94,21 @@ impl<'a> Latch<'a> {
         {
             // A stray token ends this early; `wait` looks again.
             while !self.is_set() {
-                self.local.shared.slots[self.local.id].parker.park(None);
+                local.shared.slots[local.id].parker.park(None);
             }
         }
     }
 }
 
 /// A closure on a worker's stack, and its result.
-struct StackJob<'a, F, R> {
+struct StackJob<F, R> {
     closure: UnsafeCell<Option<F>>,
     result: UnsafeCell<Option<std::thread::Result<R>>>,
-    latch: Latch<'a>,
+    latch: Latch,
 }
 
 /// The queue's share in a [`StackJob`]: runs it, even if it is dropped instead of run.
-struct StackRef<F: FnOnce() -> R, R>(*const StackJob<'static, F, R>);
-
-impl<F: FnOnce() -> R, R> StackRef<F, R> {
-    fn of(job: &StackJob<'_, F, R>) -> Self {
-        Self(std::ptr::from_ref(job).cast())
-    }
-}
+struct StackRef<F: FnOnce() -> R, R>(*const StackJob<F, R>);
 
 impl<F: FnOnce() -> R, R> Drop for StackRef<F, R> {
     fn drop(&mut self) {
@@ -184,12 +185,12 @@ where
         result: UnsafeCell::new(None),
         latch: Latch::new(local),
     };
-    let share = StackRef::of(&job);
+    let share = StackRef(&raw const job);
     // SAFETY: this function does not return before the latch is set, after which the job is not
     // touched; closure and result are `Send`.
     local.push(unsafe { Job::new_unchecked(move || drop(share)) });
     let first = catch_unwind(AssertUnwindSafe(a));
-    job.latch.wait();
+    job.latch.wait(local);
     let second = job.result.into_inner().expect("the latch is set after it");
     match (first, second) {
         (Ok(first), Ok(second)) => (first, second),
@@ -215,7 +216,8 @@ pub struct Scope<'scope> {
     /// Spawned items that have not ended, and one for the scope's own closure.
     pending: AtomicUsize,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    latch: *const Latch<'static>,
+    latch: *const Latch,
+    pool: Arc<Shared>,
     /// Neither longer nor shorter.
     borrows: PhantomData<fn(&'scope ()) -> &'scope ()>,
 }
@@ -236,7 +238,8 @@ impl<'scope, F: FnOnce(&Scope<'scope>)> Drop for Item<'scope, F> {
         if let Some(closure) = self.closure.take()
             && let Err(payload) = catch_unwind(AssertUnwindSafe(|| closure(scope)))
         {
-            lock(&scope.panic).get_or_insert(payload);
+            let other = keep_first(&mut lock(&scope.panic), payload);
+            quietly(|| drop(other));
         }
         // SAFETY: as above; the scope may be gone afterwards.
         unsafe { Scope::end_one(self.scope) };
@@ -261,8 +264,7 @@ impl<'scope> Scope<'scope> {
     /// ```
     pub fn spawn(&self, f: impl FnOnce(&Scope<'scope>) + Send + 'scope) {
         self.pending.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the latch lives as long as the scope.
-        let pool = unsafe { &(*self.latch).local.shared };
+        let pool = &self.pool;
         let context = if pool.config.flow {
             Context::flowing()
         } else {
@@ -302,13 +304,14 @@ fn scope_in<'scope, R>(local: &Local, f: impl FnOnce(&Scope<'scope>) -> R) -> R 
     let scope = Scope {
         pending: AtomicUsize::new(1),
         panic: Mutex::new(None),
-        latch: (&raw const latch).cast(),
+        latch: &raw const latch,
+        pool: Arc::clone(&local.shared),
         borrows: PhantomData,
     };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
     // SAFETY: the scope is on this stack, until the latch is set and seen.
     unsafe { Scope::end_one(&raw const scope) };
-    latch.wait();
+    latch.wait(local);
     let panic = lock(&scope.panic).take();
     match (result, panic) {
         (Ok(result), None) => result,

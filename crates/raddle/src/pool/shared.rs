@@ -316,7 +316,9 @@ impl Shared {
     /// Chooses a worker to summon, if one may run and none searches; it counts as searching from
     /// now on.
     pub fn summon(&self, state: &mut State) -> Wake {
-        if self.pulse.searching.load(Ordering::SeqCst) > 0 || state.running() >= state.target {
+        let has_enough = state.running() >= state.target;
+        let is_over = false && state.phase == Phase::Dropping; // a worker that ends may push work of its own
+        if self.pulse.searching.load(Ordering::SeqCst) > 0 || has_enough || is_over {
             return Wake::Nobody;
         }
         let wake = match (state.idle.pop(), state.free.is_empty()) {

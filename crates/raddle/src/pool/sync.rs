@@ -1,6 +1,7 @@
 //! Locks that a panic elsewhere does not break: no user code runs while one of the pool's is held.
 //! And how such code is called.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
@@ -24,6 +25,18 @@ pub fn wait_until<'a, T>(
     let left = deadline.saturating_duration_since(Instant::now());
     let woken = condvar.wait_timeout(guard, left);
     woken.unwrap_or_else(|broken| broken.into_inner()).0
+}
+
+/// What a panic says.
+pub type Payload = Box<dyn Any + Send>;
+
+/// Keeps the first of some panics; gives the others back, to be lost by [`quietly`] without a lock.
+#[must_use]
+pub fn keep_first(first: &mut Option<Payload>, payload: Payload) -> Option<Payload> {
+    match first {
+        None => first.replace(payload),
+        Some(_) => Some(payload),
+    }
 }
 
 /// Calls the user's code where a panic of it must not get out; the panic hook has told of it.

@@ -148,13 +148,15 @@ impl Watch {
         job: Job,
     ) -> Result<Watched, QueueError> {
         let descriptor = descriptor.try_clone_to_owned().map_err(QueueError::Watch)?;
+        let mut watched_one = Some((descriptor, job)); // outside: it is dropped without the lock
         let id = self.add(shared, |state, id| {
-            if let Some(poll) = &state.poll {
+            if let (Some(poll), Some((descriptor, _))) = (&state.poll, &watched_one) {
                 let number = descriptor.as_raw_fd();
                 poll.watch(number, interest, id)
                     .map_err(QueueError::Watch)?;
             }
-            state.descriptors.insert(id, (descriptor, job));
+            let taken = watched_one.take();
+            state.descriptors.extend(taken.map(|one| (id, one)));
             Ok(())
         })?;
         Ok(watched(shared, id, None))

@@ -78,6 +78,7 @@ pub fn run(shared: Arc<Shared>, id: usize) {
 impl Drop for Local {
     fn drop(&mut self) {
         CURRENT.set(null());
+        crate::fiber::lose_fibers(); // they may be in the midst of what refers to this
         if self.shared.is_forked() {
             return;
         }

@@ -7,7 +7,7 @@
 
 use super::colour::spread;
 use super::context::{Context, Inner, as_worker};
-use super::light::spawn_light_boxed;
+use super::light::spawn_migrating_boxed;
 use super::list::CompletionList;
 use super::scheduler::{Mode, run_alone};
 use super::{Error, State, current, yield_now};
@@ -319,7 +319,9 @@ pub unsafe extern "C" fn raddle_ums_light_create(
     let argument = Theirs(argument);
     // SAFETY: the header's promise.
     let run = Box::new(move || unsafe { run({ argument }.0) });
-    spawn_light_boxed(stack_bytes, &context, run).map_or_else(|error| error_number(&error), |()| 0)
+    // SAFETY: the header's promise.
+    let started = unsafe { spawn_migrating_boxed(stack_bytes, &context, run) };
+    started.map_or_else(|error| error_number(&error), |()| 0)
 }
 
 /// See the header.

@@ -207,6 +207,11 @@ fn current() -> *const Host {
     HOST.get()
 }
 
+/// True on a light worker.
+pub(crate) fn is_host() -> bool {
+    !current().is_null()
+}
+
 /// What a scheduler is told of a light worker that has ended.
 #[cold]
 pub(super) fn ended(worker: Claimed) -> Reason {

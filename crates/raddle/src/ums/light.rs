@@ -4,12 +4,16 @@
 //! or is blocked there, the host is that worker in every respect: the runtime finds its control in
 //! the host's thread, lists it when it is woken or has ended, and leaves leases with it.
 //!
+//! One that *keeps its host* has it to itself from its first execution to its end, and is a full
+//! worker of the runtime's meanwhile. One that *migrates* gives it away as follows.
+//!
 //! 1. A light worker that doesn't run is *at rest* (its control names no thread, and `on_cpu` is 0
-//!    once its stack was left), or it sits in its host, as a worker in its thread.
+//!    once its stack was left), or it sits in its host, as a worker in its thread. Each is at rest
+//!    before its first execution.
 //! 2. Who executes one at rest gives it an idle host, which becomes that worker; then it is
 //!    executed as others are ([`give_host`]).
-//! 3. One that yields and decides in its scheduler's place, for another at rest, gives it its own
-//!    host and the lease, says so in both controls, rests, and switches: no thread is left. That is
+//! 3. One that migrates, yields and decides in its scheduler's place, for another at rest, gives it
+//!    its own host and the lease, says so in both controls, rests, and switches: no thread is left. That is
 //!    the runtime's, in the middle of the yield. In all other cases it stays in its host.
 //! 4. One that has ended goes to its host's own stack, where the next is decided
 //!    ([`super::hosts`]).
@@ -22,7 +26,7 @@ use super::list::CompletionList;
 use super::{Error, hosts};
 use crate::completion::{self, Completion};
 use crate::first::begin_in;
-use crate::light::{Shell, take_shell};
+use crate::light::{STACK_SIZE, Shell, take_shell};
 use crate::runtime;
 use raddle_context::{Context as Stack, prepare, switch_keep_fs};
 use raddle_interface::{Claim, Lease, ThreadView, WorkerControl, WorkerState};
@@ -54,7 +58,7 @@ unsafe impl Sync for Rest {}
 
 impl Inner {
     /// Prepares a light worker that hasn't been listed yet; the runtime holds the context.
-    fn set_up(&self, shell: Shell, run: Box<dyn FnOnce() + Send>) {
+    fn set_up(&self, shell: Shell, kind: u32, run: Box<dyn FnOnce() + Send>) {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let place = NEXT.fetch_add(1, Ordering::Relaxed) % PLACES;
         let top = shell.top().wrapping_sub((place + 1) * STEP);
@@ -66,7 +70,6 @@ impl Inner {
         self.control.stack.set(stack.cast());
         self.rest.run.set(Some(run));
         self.rest.shell.set(Some(shell));
-        let kind = WorkerControl::LIGHT;
         self.control.kind.store(kind, Ordering::Relaxed); // the list tells others
     }
 
@@ -173,22 +176,18 @@ extern "C" fn main(own: &Inner) -> ! {
     unreachable!("a light worker came back after its end")
 }
 
-/// Starts a light worker that runs `f`: one without a thread of its own, which takes a stack and no
-/// more, and whose yields to other light ones are the quickest. It is listed at once, and runs when
-/// a scheduler executes it. The completion is its result.
+/// Starts a light worker that runs `f`: one that begins on a thread which others have had before
+/// it, and that ends without ending that, so that it is the quickest to make and to end. It is
+/// listed at once, and runs when a scheduler executes it. The completion is its result.
 ///
 /// Schedulers execute it, and are told of it, as of any other worker. What is different:
 ///
-/// - Its thread-locals are those of a thread that it shares with others, one after another. Between
-///   two calls of [`super::yield_now`] they stay the same, whatever it waits for; after one it may
-///   find others, and other light workers may have used these meanwhile. That goes for all that
-///   libc knows by thread: owners of recursive locks, `errno`, `pthread_self`, signal masks. So
-///   nothing of a thread-local may be held over a yield.
-/// - It has no thread id ([`Context::thread_id`]) and no niceness, and `pthread_exit` must not be
-///   called.
-/// - It is quick if its scheduler lets workers decide ([`super::enter_in_place`]); else a yield
-///   costs as much as any worker's.
-/// - In the child of a fork one that was at rest there, since it had yielded, is as it was.
+/// - Its thread is its own until it ends, with the thread-locals that others have left there; the
+///   destructors of those don't run at its end.
+/// - It has no thread id ([`Context::thread_id`]) and no niceness, it can't become a fiber, and
+///   `pthread_exit` must not be called.
+///
+/// [`spawn_migrating`] makes those with the quickest yield.
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -219,7 +218,7 @@ pub fn spawn_light<T: Send + 'static>(
     f: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<(Context, Completion<T>)> {
     let context = Context::new(list);
-    let result = spawn_light_with(crate::light::STACK_SIZE, &context, f)?;
+    let result = spawn_light_with(STACK_SIZE, &context, f)?;
     Ok((context, result))
 }
 
@@ -242,14 +241,106 @@ pub fn spawn_light_with<T: Send + 'static>(
     f: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<Completion<T>> {
     let (promise, completion) = completion::pair();
-    spawn_light_boxed(stack_bytes, context, Box::new(move || promise.run(f)))?;
+    let run = Box::new(move || promise.run(f));
+    start(stack_bytes, context, WorkerControl::KEEPS_HOST, run)?;
     Ok(completion)
 }
 
-/// As [`spawn_light_with`], of a function that doesn't unwind.
-pub(super) fn spawn_light_boxed(
+/// As [`spawn_light`], of a worker that *migrates*: one without a thread of its own. It takes a
+/// stack and no more, and its yields to others that migrate are the quickest, if its scheduler lets
+/// workers decide ([`super::enter_in_place`]).
+///
+/// - Its thread-locals are those of a thread that it shares with others, one after another. Between
+///   two calls of [`super::yield_now`] they stay the same, whatever it waits for; after one it may
+///   find others, and other workers may have used these meanwhile. That goes for all that libc
+///   knows by thread: owners of recursive locks, `errno`, `pthread_self`, signal masks.
+/// - If its scheduler decides itself, a yield costs as much as any worker's.
+/// - In the child of a fork one that was at rest there, since it had yielded, is as it was.
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// use raddle::ums::{self, CompletionList, Reason};
+/// let list = CompletionList::new()?;
+/// let count = || (0..3usize).map(|i| { ums::yield_now(i).unwrap(); i }).sum::<usize>();
+/// // SAFETY: it holds two numbers over its yields.
+/// let (_, result) = unsafe { ums::spawn_migrating(&list, count)? };
+/// let schedules = raddle::spawn(move || {
+///     ums::enter_in_place(&list, |scheduler, reason| match reason {
+///         Reason::Startup => {
+///             let listed = scheduler.list().dequeue(None).expect("a worker").next().expect("it");
+///             scheduler.execute(listed).expect("it is new")
+///         }
+///         Reason::Yielded { worker, .. } => scheduler.resume(worker).expect("it is ours"),
+///         Reason::Blocked { .. } => scheduler.leave(), // its end
+///     })
+/// });
+/// schedules.join().unwrap()?;
+/// assert_eq!(result.wait()?, 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Safety
+/// What `f` runs must be as if it were sent to another thread at each [`super::yield_now`]: over a
+/// yield it holds nothing that isn't `Send`, no reference to what isn't `Sync`, nothing of a
+/// thread-local, and no lock that its thread owns ([`crate::light::Builder::migrating`] has the
+/// list). A call that waits in std or libc is no yield.
+///
+/// # Errors
+/// As [`spawn_light`].
+pub unsafe fn spawn_migrating<T: Send + 'static>(
+    list: &CompletionList,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<(Context, Completion<T>)> {
+    let context = Context::new(list);
+    // SAFETY: the caller's promise.
+    let result = unsafe { spawn_migrating_with(STACK_SIZE, &context, f) }?;
+    Ok((context, result))
+}
+
+/// As [`spawn_migrating`], with the context, and a stack of at least so many bytes.
+///
+/// ```
+/// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
+/// # use raddle::ums::{self, CompletionList, Context};
+/// let context = Context::new(&CompletionList::new()?);
+/// // SAFETY: it never yields.
+/// let _result = unsafe { ums::spawn_migrating_with(16 << 10, &context, || 5)? };
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Safety
+/// As of [`spawn_migrating`].
+///
+/// # Errors
+/// As [`spawn_light_with`].
+pub unsafe fn spawn_migrating_with<T: Send + 'static>(
     stack_bytes: usize,
     context: &Context,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<Completion<T>> {
+    let (promise, completion) = completion::pair();
+    let run = Box::new(move || promise.run(f));
+    // SAFETY: the caller's promise; a promise catches panics.
+    unsafe { spawn_migrating_boxed(stack_bytes, context, run) }?;
+    Ok(completion)
+}
+
+/// As [`spawn_migrating_with`], of a function that doesn't unwind.
+///
+/// # Safety
+/// As of [`spawn_migrating`].
+pub(super) unsafe fn spawn_migrating_boxed(
+    stack_bytes: usize,
+    context: &Context,
+    run: Box<dyn FnOnce() + Send>,
+) -> io::Result<()> {
+    start(stack_bytes, context, WorkerControl::LIGHT, run)
+}
+
+fn start(
+    stack_bytes: usize,
+    context: &Context,
+    kind: u32,
     run: Box<dyn FnOnce() + Send>,
 ) -> io::Result<()> {
     runtime::table().ok_or(Error::Unsupported)?;
@@ -265,7 +356,7 @@ pub(super) fn spawn_light_boxed(
         }
     };
     std::mem::forget(Arc::clone(inner)); // until it was taken as ended
-    inner.set_up(shell, run);
+    inner.set_up(shell, kind, run);
     context.list_as(WorkerState::LISTED);
     Ok(())
 }

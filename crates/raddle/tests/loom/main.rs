@@ -8,6 +8,7 @@
 mod completion;
 mod ends;
 mod hand_over;
+mod inbox;
 mod pool;
 mod token;
 

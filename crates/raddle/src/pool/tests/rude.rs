@@ -269,3 +269,72 @@ fn work_can_be_queued_by_destructors_of_thread_locals() {
     drop(pool);
     assert_eq!(ran(), 1);
 }
+
+/// A panic whose payload panics when it is dropped.
+fn panic_twice() -> ! {
+    struct Payload;
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            panic!("on purpose: the payload's own");
+        }
+    }
+    std::panic::panic_any(Payload)
+}
+
+/// Catches that panic, and keeps the payload for ever.
+fn panics(f: impl FnOnce()) -> bool {
+    let caught = catch_unwind(AssertUnwindSafe(f));
+    caught.map_err(std::mem::forget).is_err()
+}
+
+#[test]
+fn payloads_that_panic_when_they_are_dropped_end_no_scope_early_and_leave_none_open() {
+    static RAN: AtomicUsize = AtomicUsize::new(0);
+    let pool = fixed(2);
+    let item = |_: &Scope<'_>| {
+        RAN.fetch_add(1, Ordering::SeqCst);
+        panic_twice()
+    };
+    assert!(panics(|| {
+        let scope = |scope: &Scope<'_>| (0..10).for_each(|_| scope.spawn(item));
+        _ = pool.scope(scope);
+    }));
+    assert_eq!(RAN.load(Ordering::SeqCst), 10);
+}
+
+#[test]
+fn every_callback_of_a_cancellation_runs_whatever_the_others_panic_with() {
+    let (source, (ran, count)) = (CancelSource::new(), counter());
+    for _ in 0..5 {
+        let ran = Arc::clone(&ran);
+        let callback = move || {
+            ran.fetch_add(1, Ordering::SeqCst);
+            panic_twice()
+        };
+        source.token().on_cancel(callback).keep();
+    }
+    assert!(panics(|| _ = source.cancel()));
+    assert_eq!(count(), 5);
+}
+
+/// What the hook pushes to the worker's own queue summons no other worker, which would do so, too.
+#[test]
+fn workers_whose_last_hook_uses_the_pool_end() {
+    let hook = |_| {
+        let scope = |scope: &Scope<'_>| scope.spawn(|_| ());
+        PoolRef::current().expect("a worker").scope(scope).unwrap();
+        parallel_for(0..50, 1, |_| std::thread::yield_now());
+    };
+    let short = Duration::from_millis(1);
+    let builder = Pool::builder().workers(2).max_workers(3).keep_alive(short);
+    let pool = builder
+        .on_start(|_| _ = join(|| 1, || 2))
+        .on_stop(hook)
+        .build()
+        .unwrap();
+    for _ in 0..10 {
+        pool.queue(|| ()).unwrap();
+    }
+    let report = pool.dispose(Pending::Run, Some(LONG));
+    assert_eq!((report.dropped, report.still_running), (0, 0));
+}

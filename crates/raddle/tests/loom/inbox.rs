@@ -1,0 +1,83 @@
+//! Every interleaving of a host that goes to sleep with threads that wake light threads of it.
+
+use super::explore;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+use raddle::light::inbox::Inbox;
+use raddle_sched::Link;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// What a host and its wakers share.
+struct World {
+    inbox: Inbox,
+    /// The word that the host sleeps on.
+    word: AtomicU32,
+    links: [Link; 2],
+}
+
+impl World {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            inbox: Inbox::new(),
+            word: AtomicU32::new(0),
+            links: [Link::new(), Link::new()],
+        })
+    }
+
+    fn wake(&self, number: usize) {
+        // SAFETY: each link is put once, and the world lives longer than its inbox is used.
+        if unsafe { self.inbox.put(NonNull::from(&self.links[number])) } {
+            self.word.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The word's value that the host sleeps on; `None` if it does not sleep.
+    fn sleep(&self, reads_the_word_first: bool) -> Option<u32> {
+        let before = self.word.load(Ordering::SeqCst);
+        if !self.inbox.announce() {
+            return None;
+        }
+        let seen = match reads_the_word_first {
+            true => before,
+            false => self.word.load(Ordering::SeqCst),
+        };
+        // What futex(2) does: it compares, and queues the thread, in one step.
+        (self.word.load(Ordering::SeqCst) == seen).then_some(seen)
+    }
+}
+
+/// One host and `wakers`; no light thread is left to a host that sleeps and that no waker wakes.
+fn a_host_sleeps_while_others_wake(preemptions: usize, wakers: usize, reads_first: bool) {
+    explore(preemptions, move || {
+        let world = World::new();
+        let threads: Vec<_> = (0..wakers)
+            .map(|number| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || world.wake(number))
+            })
+            .collect();
+        let slept = world.sleep(reads_first);
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        if let Some(seen) = slept {
+            let is_woken = world.word.load(Ordering::SeqCst) != seen;
+            assert!(is_woken || world.inbox.is_empty(), "a lost wake-up");
+            world.inbox.withdraw();
+        }
+        assert_eq!(world.inbox.take().count(), wakers);
+    });
+}
+
+#[test]
+fn no_light_thread_is_left_to_a_host_that_sleeps() {
+    a_host_sleeps_while_others_wake(4, 1, true);
+    a_host_sleeps_while_others_wake(3, 2, true);
+}
+
+#[test]
+#[should_panic]
+fn a_host_that_reads_the_word_late_is_caught() {
+    a_host_sleeps_while_others_wake(4, 1, false);
+}
