@@ -34,7 +34,7 @@ impl Engine {
         let tid = thread.tid();
         let carrier = self.new_carrier()?;
         carrier.bound.store(thread.as_ptr(), Ordering::Relaxed);
-        carrier.queueless.set(1);
+        carrier.set_queueless(true);
         carrier.apart.set(Carrier::current().apart.get());
         self.start_carrier(carrier)
             .map_err(|_| err(errno::EAGAIN))?;
@@ -74,7 +74,7 @@ impl Engine {
             let at = Some((carrier.id.get(), switches));
             if asked != at && computes(carrier) {
                 asked = at;
-                carrier.preempt(switches, 0);
+                carrier.preempt(switches);
             }
             if clock::now_ns() > until_ns {
                 break;

@@ -2,7 +2,7 @@
 //! which is in the policy's order, and the carriers' own queues stay empty.
 //!
 //! So all that is known of the injector holds: who sleeps looks at its length last, sysmon wakes a
-//! carrier for what waits in it, and preempts for it. A carrier's [`Carrier::queueless`] keeps the
+//! carrier for what waits in it, and preempts for it. A carrier's `Carrier::is_queueless` keeps the
 //! paths of fifo as they are: it is looked at where otherwise its being bound would be.
 //!
 //! A wake-up by a running carrier wakes no other one at once, as long as it is the only thread that
@@ -58,7 +58,7 @@ impl Engine {
         plugins::expect_calls();
         self.injector.choose_foreign(table, host);
         self.kind.store(Kind::Plugin as u32, Ordering::Relaxed);
-        Carrier::current().queueless.set(1);
+        Carrier::current().set_queueless(true);
     }
 
     /// True under another policy than fifo.
@@ -88,7 +88,7 @@ impl Engine {
         // SAFETY: non-null carriers live for ever, and this is ours.
         let carrier = unsafe { Carrier::current_or_null().as_ref() };
         if carrier.is_none() && self.injector.kind() == Kind::Plugin {
-            self.spent.push(task); // a carrier calls the plug-in
+            self.staged.push(task); // a carrier calls the plug-in
             return self.wake_one_or_sysmon();
         }
         let carrier = carrier.filter(|own| own.bound.load(Ordering::Relaxed).is_null());
@@ -119,8 +119,8 @@ impl Engine {
 
     /// The thread that the policy runs next.
     pub(crate) fn pick_by_policy<'a>(&self) -> Option<&'a Thread> {
-        if !self.spent.is_empty() {
-            self.queue_spent();
+        if !self.staged.is_empty() || !self.ahead.is_empty() {
+            self.queue_staged();
         }
         if self.injector.is_empty() {
             return None;
@@ -133,8 +133,8 @@ impl Engine {
     /// Gives the policy what was pushed past it: by kernel threads that are no carriers, or before
     /// there was one.
     #[cold]
-    fn queue_spent(&self) {
-        while let Some(task) = self.spent.pop() {
+    fn queue_staged(&self) {
+        while let Some(task) = self.staged.pop().or_else(|| self.ahead.pop()) {
             self.enqueue(task, Reason::Woken, None);
         }
     }

@@ -43,8 +43,23 @@ const WEIGHTS: [u64; 40] = {
     weights
 };
 
-fn weight(terms: &Terms) -> u64 {
-    WEIGHTS[(terms.nice().clamp(-20, 19) + 20) as usize]
+/// A task's part of CPU time, in proportion to that of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weight(u64);
+
+impl Weight {
+    /// That of niceness 0.
+    pub const ONE: Self = Self(UNIT);
+
+    /// That of a task with these terms.
+    pub fn of(terms: &Terms) -> Self {
+        Self(WEIGHTS[(terms.nice().clamp(-20, 19) + 20) as usize])
+    }
+
+    /// Virtual time for `ran_ns` of CPU time.
+    pub const fn virtual_ns(self, ran_ns: u64) -> u64 {
+        ran_ns * UNIT / self.0
+    }
 }
 
 struct Group {
@@ -121,7 +136,7 @@ impl Policy for Fair {
         if group.heap.is_empty() {
             group.virtual_ns = group.virtual_ns.max(floor_ns.saturating_sub(CREDIT_NS));
         }
-        let mut virtual_ns = own.virtual_ns.get() + ran_ns * UNIT / weight(&own.terms);
+        let mut virtual_ns = own.virtual_ns.get() + Weight::of(&own.terms).virtual_ns(ran_ns);
         if before != index || reason == Reason::New {
             virtual_ns = group.floor_ns;
         } else if reason == Reason::Woken {

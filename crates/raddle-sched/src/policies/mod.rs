@@ -27,9 +27,10 @@ mod node;
 mod order;
 
 pub use deadline::Deadline;
-pub use fair::Fair;
+pub use fair::{Fair, Weight};
 pub use foreign::{Call, Fault, Foreign, Host, Table};
 pub use lanes::Lanes;
+pub(crate) use heap::Heap;
 pub use lifo::Lifo;
 pub use node::{Class, Node, Terms};
 pub use order::Order;

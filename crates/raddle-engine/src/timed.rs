@@ -1,0 +1,301 @@
+//! Timed carriers: those whose threads have long turns keep accounts of CPU time, and share it
+//! fairly ([`raddle_sched::share`]).
+//!
+//! The carrier reads the clock at each switch and at each wake-up, which a carrier with short turns
+//! only does not. A bit of [`Carrier::detour`] leads both here.
+//!
+//! A carrier becomes timed by itself when it preempts a thread or finds that one waits in the
+//! engine's queue of threads that are ahead, and by sysmon, which sees a thread hold it. It stops
+//! when no turn has been long for [`LINGER_NS`].
+
+use crate::accounting::Slices;
+use crate::carrier::{Carrier, CarrierState};
+use crate::engine::ENGINE;
+use crate::switch::{look_around_at, take_injected};
+use crate::thread::Thread;
+use crate::{alarms, clock, idle, latency};
+use core::cell::Cell;
+use core::sync::atomic::Ordering;
+use raddle_sched::TaskRef;
+use raddle_sched::policies::Weight;
+use raddle_sched::share::{self, GRANULARITY_NS, LINGER_NS, LONG_TURN_NS, Load};
+
+/// A timed carrier looks at timers and descriptors this often.
+const LOOK_NS: u64 = 50_000;
+/// Threads that wake each other run one after the other for this time; then another one has a turn.
+const CHAIN_NS: u64 = 100_000;
+/// A turn of this length is worth a system call, which tells how much of it the carrier had a CPU.
+const MEASURED_NS: u64 = 400_000;
+
+/// A carrier's part. Written by the carrier, but for `slices`.
+pub(crate) struct Timing {
+    /// When the running thread's turn began, and CPU time. Sysmon sets the beginning of the turn in
+    /// which it makes the carrier timed.
+    slices: Slices,
+    /// The end of the last long turn.
+    long_ns: Cell<u64>,
+    /// The last look at timers and descriptors.
+    looked_ns: Cell<u64>,
+    /// When a thread was taken from elsewhere than the slot.
+    chain_ns: Cell<u64>,
+    /// True if that was the ring; the injector is next.
+    took_ring: Cell<bool>,
+    /// True if the last thread came from the queue of threads that are ahead.
+    took_ahead: Cell<bool>,
+    /// True during a pick.
+    picks: Cell<bool>,
+    /// True if the carrier has advanced the fair clock, and hasn't noted the load yet.
+    notes_load: Cell<bool>,
+}
+
+impl Timing {
+    pub(crate) fn reset(&self) {
+        self.slices.reset();
+    }
+
+    pub(crate) fn end(&self) {
+        self.slices.end();
+    }
+}
+
+/// What a pick found so far.
+struct Pick<'a> {
+    carrier: &'a Carrier,
+    timing: &'a Timing,
+    now_ns: u64,
+}
+
+impl Carrier {
+    /// Makes the carrier timed. The running thread's turn has lasted since `since_ns`. By the
+    /// carrier or by sysmon.
+    #[cold]
+    pub(crate) fn begin_timing(&self, since_ns: u64) {
+        if !self.is_timed() && self.set_timed() {
+            self.timing.slices.begin(since_ns);
+        }
+    }
+
+    /// Charges the running thread for its turn so far. Returns the time of the fair clock.
+    fn settle(&self, now_ns: u64) -> u64 {
+        let timing = &self.timing;
+        if ENGINE.fair_clock.advance(now_ns) {
+            timing.notes_load.set(true);
+        }
+        let fair_ns = ENGINE.fair_clock.read_ns();
+        let turn_ns = timing.slices.take(now_ns, MEASURED_NS);
+        if let Some(thread) = self.thread_or_none()
+            && turn_ns != 0
+        {
+            let weight = Weight::of(&thread.task.policy.terms);
+            let account = &thread.account;
+            account.charge(now_ns, fair_ns, turn_ns, ENGINE.quantum_ns(), weight);
+        }
+        if turn_ns >= LONG_TURN_NS || !ENGINE.ahead.is_empty() {
+            timing.long_ns.set(now_ns);
+        }
+        fair_ns
+    }
+}
+
+/// How many threads run on the engine's carriers or want to, once `carrier` runs what it has
+/// picked.
+fn load_after(carrier: &Carrier, picked: bool) -> Load {
+    let queued = ENGINE.injector.len() + ENGINE.ahead.len() + usize::from(picked);
+    let mut load = Load {
+        carriers: 1,
+        runnable: queued as u32,
+    };
+    for other in ENGINE.carriers() {
+        load.runnable += other.queue.len() as u32;
+        let runs = other.state() == CarrierState::Running
+            && other.thread_or_none().is_some()
+            && other.handed_off.load(Ordering::Relaxed) == 0;
+        if runs && !core::ptr::eq(other, carrier) {
+            load.carriers += 1;
+            load.runnable += 1;
+        }
+    }
+    load
+}
+
+/// How long the thread on `carrier`, which has held it for `held_ns`, may run while others wait,
+/// `quantum_ns` at most. For sysmon.
+pub(crate) fn slice_ns(
+    carrier: &Carrier,
+    held_ns: u64,
+    quantum_ns: u64,
+) -> u64 {
+    let due_waits = !carrier.queue.is_empty() || !ENGINE.injector.is_empty();
+    let Some(thread) = carrier.thread_or_none() else {
+        return quantum_ns;
+    };
+    let fair_ns = ENGINE.fair_clock.read_ns();
+    let is_ahead = thread.account.used_ns(fair_ns) + held_ns > fair_ns + GRANULARITY_NS;
+    let may_end = quantum_ns != u64::MAX && !carrier.is_queueless();
+    match due_waits && is_ahead && may_end {
+        true => share::slice_ns(ENGINE.fair_clock.load(), quantum_ns),
+        false => quantum_ns,
+    }
+}
+
+/// The next thread that a timed carrier runs; `None` for none.
+#[cold]
+pub(crate) fn pick<'a>(carrier: &Carrier) -> Option<&'a Thread> {
+    let now_ns = clock::now_ns();
+    carrier.now_ns.set(now_ns);
+    let pick = Pick {
+        carrier,
+        timing: &carrier.timing,
+        now_ns,
+    };
+    pick.timing.picks.set(true);
+    let task = pick.run();
+    pick.timing.picks.set(false);
+    if pick.timing.notes_load.replace(false) {
+        ENGINE.fair_clock.note(load_after(carrier, task.is_some()));
+    }
+    task.map(Thread::of)
+}
+
+/// As [`Engine::unpark_on`](crate::Engine::unpark_on), on a timed carrier.
+#[cold]
+pub(crate) fn unpark(carrier: &Carrier, task: TaskRef) {
+    latency::woken(carrier, task);
+    place(carrier, task, |task| {
+        if let Some(displaced) = carrier.queue.push_lifo(task) {
+            ENGINE.push_ring(carrier, displaced);
+        }
+    });
+    woke(carrier, task);
+}
+
+/// Queues a woken task: by `queue` if it is due.
+pub(crate) fn place(carrier: &Carrier, task: TaskRef, queue: impl FnOnce(TaskRef)) {
+    let fair_ns = ENGINE.fair_clock.read_ns();
+    let account = &Thread::of(task).account;
+    match account.is_ahead(fair_ns) {
+        true => {
+            ENGINE.ahead.push(task, account.used_ns(fair_ns));
+            ENGINE.backlog(carrier);
+        }
+        false => queue(task),
+    }
+}
+
+/// The running thread has woken `task`, among others perhaps, and gives way to it at the end of its
+/// call if it has used more CPU time of late.
+pub(crate) fn woke(carrier: &Carrier, task: TaskRef) {
+    let Some(thread) = carrier.thread_or_none().filter(|_| !carrier.timing.picks.get()) else {
+        return;
+    };
+    let now_ns = clock::now_ns();
+    let turn_ns = carrier.timing.slices.running_ns(now_ns);
+    let own_ns = thread.account.recent_ns(now_ns) + turn_ns;
+    if own_ns > Thread::of(task).account.recent_ns(now_ns) + GRANULARITY_NS {
+        carrier.preempt_here();
+    }
+}
+
+/// Queues the running thread, which has been preempted, behind others.
+pub(crate) fn preempted(carrier: &Carrier, thread: &Thread, now_ns: u64) {
+    carrier.begin_timing(now_ns.saturating_sub(LONG_TURN_NS));
+    carrier.settle(now_ns);
+    carrier.timing.took_ahead.set(true);
+    place(carrier, thread.task_ref(), |task| ENGINE.push_ring(carrier, task));
+}
+
+/// Queues the running thread, which yields.
+#[cold]
+pub(crate) fn yielded(carrier: &Carrier, thread: &Thread) {
+    let fair_ns = carrier.settle(clock::now_ns());
+    let task = thread.task_ref();
+    match thread.account.is_ahead(fair_ns) {
+        true => ENGINE.ahead.push_yielded(task, thread.account.used_ns(fair_ns)),
+        false => ENGINE.push_ring(carrier, task),
+    }
+    carrier.timing.took_ahead.set(true);
+}
+
+/// True if the carrier has looked at timers and descriptors a moment ago.
+pub(crate) fn has_looked(carrier: &Carrier, now_ns: u64) -> bool {
+    carrier.is_timed() && now_ns.saturating_sub(carrier.timing.looked_ns.get()) < LOOK_NS
+}
+
+impl Pick<'_> {
+    fn run(&self) -> Option<TaskRef> {
+        let timing = self.timing;
+        let fair_ns = self.carrier.settle(self.now_ns);
+        if self.now_ns.saturating_sub(timing.long_ns.get()) >= LINGER_NS {
+            self.carrier.end_timing();
+        }
+        let is_late = self.now_ns.saturating_sub(timing.looked_ns.get()) >= LOOK_NS;
+        if is_late {
+            self.look_around();
+        }
+        let repeats = timing.took_ahead.replace(false);
+        if repeats && let Some(task) = self.queued() {
+            return Some(task);
+        }
+        // A thread from there runs for long as a rule: those that it keeps waiting count before.
+        let is_due = ENGINE.ahead.is_due(fair_ns);
+        if is_due && !is_late {
+            self.look_around();
+        }
+        if is_due && let Some(task) = ENGINE.ahead.pop_due(fair_ns) {
+            return Some(self.takes_ahead(task));
+        }
+        if let Some(task) = self.queued() {
+            return Some(task);
+        }
+        if ENGINE.ahead.is_empty() {
+            return None;
+        }
+        if !is_due && !is_late {
+            self.look_around();
+        }
+        let task = self
+            .queued()
+            .or_else(|| idle::steal_backlog(self.carrier))
+            .or_else(|| Some(self.takes_ahead(ENGINE.ahead.pop()?)));
+        task
+    }
+
+    fn takes_ahead(&self, task: TaskRef) -> TaskRef {
+        self.timing.took_ahead.set(true);
+        self.timing.chain_ns.set(self.now_ns);
+        task
+    }
+
+    fn look_around(&self) {
+        self.timing.looked_ns.set(self.now_ns);
+        look_around_at(self.carrier, self.now_ns);
+        alarms::arm(self.carrier);
+    }
+
+    /// A thread that is due: from the slot for a while, then from ring and injector in turn.
+    fn queued(&self) -> Option<TaskRef> {
+        let (timing, queue) = (self.timing, &self.carrier.queue);
+        let chain_lasts = self.now_ns.saturating_sub(timing.chain_ns.get()) < CHAIN_NS;
+        if chain_lasts && let Some(task) = queue.take_lifo() {
+            return Some(task);
+        }
+        timing.chain_ns.set(self.now_ns);
+        let task = match timing.took_ring.get() {
+            true => self.injected().or_else(|| self.ring()),
+            false => self.ring().or_else(|| self.injected()),
+        };
+        task.or_else(|| queue.take_lifo())
+    }
+
+    fn ring(&self) -> Option<TaskRef> {
+        let task = self.carrier.queue.pop_ring()?;
+        self.timing.took_ring.set(true);
+        Some(task)
+    }
+
+    fn injected(&self) -> Option<TaskRef> {
+        let task = take_injected(self.carrier)?;
+        self.timing.took_ring.set(false);
+        Some(task)
+    }
+}
