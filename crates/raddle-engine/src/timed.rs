@@ -6,7 +6,7 @@
 //!
 //! A carrier becomes timed by itself when it preempts a thread or finds that one waits in the
 //! engine's queue of threads that are ahead, and by sysmon, which sees a thread hold it. It stops
-//! when no turn has been long for [`LINGER_NS`].
+//! when no turn has been long for [`raddle_sched::share::LINGER_NS`].
 
 use crate::accounting::Slices;
 use crate::carrier::{Carrier, CarrierState};
@@ -18,12 +18,8 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use raddle_sched::TaskRef;
 use raddle_sched::policies::Weight;
-use raddle_sched::share::{self, GRANULARITY_NS, LINGER_NS, LONG_TURN_NS, Load};
+use raddle_sched::share::{self, Chooser, GRANULARITY_NS, LONG_TURN_NS, Load, Sources, gives_way};
 
-/// A timed carrier looks at timers and descriptors this often.
-const LOOK_NS: u64 = 50_000;
-/// Threads that wake each other run one after the other for this time; then another one has a turn.
-const CHAIN_NS: u64 = 100_000;
 /// A turn of this length is worth a system call, which tells how much of it the carrier had a CPU.
 const MEASURED_NS: u64 = 400_000;
 
@@ -32,16 +28,7 @@ pub(crate) struct Timing {
     /// When the running thread's turn began, and CPU time. Sysmon sets the beginning of the turn in
     /// which it makes the carrier timed.
     slices: Slices,
-    /// The end of the last long turn.
-    long_ns: Cell<u64>,
-    /// The last look at timers and descriptors.
-    looked_ns: Cell<u64>,
-    /// When a thread was taken from elsewhere than the slot.
-    chain_ns: Cell<u64>,
-    /// True if that was the ring; the injector is next.
-    took_ring: Cell<bool>,
-    /// True if the last thread came from the queue of threads that are ahead.
-    took_ahead: Cell<bool>,
+    chooser: Chooser,
     /// True during a pick.
     picks: Cell<bool>,
     /// True if the carrier has advanced the fair clock, and hasn't noted the load yet.
@@ -58,13 +45,6 @@ impl Timing {
     }
 }
 
-/// What a pick found so far.
-struct Pick<'a> {
-    carrier: &'a Carrier,
-    timing: &'a Timing,
-    now_ns: u64,
-}
-
 impl Carrier {
     /// Makes the carrier timed. The running thread's turn has lasted since `since_ns`. By the
     /// carrier or by sysmon.
@@ -75,7 +55,8 @@ impl Carrier {
         }
     }
 
-    /// Charges the running thread for its turn so far. Returns the time of the fair clock.
+    /// Charges the running thread for its turn so far, and ends the timing if turns are short again.
+    /// Returns the time of the fair clock.
     fn settle(&self, now_ns: u64) -> u64 {
         let timing = &self.timing;
         if ENGINE.fair_clock.advance(now_ns) {
@@ -90,8 +71,9 @@ impl Carrier {
             let account = &thread.account;
             account.charge(now_ns, fair_ns, turn_ns, ENGINE.quantum_ns(), weight);
         }
-        if turn_ns >= LONG_TURN_NS || !ENGINE.ahead.is_empty() {
-            timing.long_ns.set(now_ns);
+        let ahead_waits = !ENGINE.ahead.is_empty();
+        if timing.chooser.turn_ended(now_ns, turn_ns, ahead_waits) {
+            self.end_timing();
         }
         fair_ns
     }
@@ -120,11 +102,7 @@ fn load_after(carrier: &Carrier, picked: bool) -> Load {
 
 /// How long the thread on `carrier`, which has held it for `held_ns`, may run while others wait,
 /// `quantum_ns` at most. For sysmon.
-pub(crate) fn slice_ns(
-    carrier: &Carrier,
-    held_ns: u64,
-    quantum_ns: u64,
-) -> u64 {
+pub(crate) fn slice_ns(carrier: &Carrier, held_ns: u64, quantum_ns: u64) -> u64 {
     let due_waits = !carrier.queue.is_empty() || !ENGINE.injector.is_empty();
     let Some(thread) = carrier.thread_or_none() else {
         return quantum_ns;
@@ -143,18 +121,47 @@ pub(crate) fn slice_ns(
 pub(crate) fn pick<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     let now_ns = clock::now_ns();
     carrier.now_ns.set(now_ns);
-    let pick = Pick {
-        carrier,
-        timing: &carrier.timing,
-        now_ns,
-    };
-    pick.timing.picks.set(true);
-    let task = pick.run();
-    pick.timing.picks.set(false);
-    if pick.timing.notes_load.replace(false) {
+    let timing = &carrier.timing;
+    timing.picks.set(true);
+    let fair_ns = carrier.settle(now_ns);
+    let mut queues = Queues { carrier, now_ns };
+    let task = timing
+        .chooser
+        .choose(now_ns, fair_ns, &ENGINE.ahead, &mut queues);
+    timing.picks.set(false);
+    if timing.notes_load.replace(false) {
         ENGINE.fair_clock.note(load_after(carrier, task.is_some()));
     }
     task.map(Thread::of)
+}
+
+/// Where a carrier finds threads.
+struct Queues<'a> {
+    carrier: &'a Carrier,
+    now_ns: u64,
+}
+
+impl Sources for Queues<'_> {
+    fn look_around(&mut self) {
+        look_around_at(self.carrier, self.now_ns);
+        alarms::arm(self.carrier);
+    }
+
+    fn take_slot(&mut self) -> Option<TaskRef> {
+        self.carrier.queue.take_lifo()
+    }
+
+    fn take_ring(&mut self) -> Option<TaskRef> {
+        self.carrier.queue.pop_ring()
+    }
+
+    fn take_injected(&mut self) -> Option<TaskRef> {
+        take_injected(self.carrier)
+    }
+
+    fn steal(&mut self) -> Option<TaskRef> {
+        idle::steal_backlog(self.carrier)
+    }
 }
 
 /// As [`Engine::unpark_on`](crate::Engine::unpark_on), on a timed carrier.
@@ -185,13 +192,16 @@ pub(crate) fn place(carrier: &Carrier, task: TaskRef, queue: impl FnOnce(TaskRef
 /// The running thread has woken `task`, among others perhaps, and gives way to it at the end of its
 /// call if it has used more CPU time of late.
 pub(crate) fn woke(carrier: &Carrier, task: TaskRef) {
-    let Some(thread) = carrier.thread_or_none().filter(|_| !carrier.timing.picks.get()) else {
+    let Some(thread) = carrier
+        .thread_or_none()
+        .filter(|_| !carrier.timing.picks.get())
+    else {
         return;
     };
     let now_ns = clock::now_ns();
     let turn_ns = carrier.timing.slices.running_ns(now_ns);
     let own_ns = thread.account.recent_ns(now_ns) + turn_ns;
-    if own_ns > Thread::of(task).account.recent_ns(now_ns) + GRANULARITY_NS {
+    if gives_way(own_ns, Thread::of(task).account.recent_ns(now_ns)) {
         carrier.preempt_here();
     }
 }
@@ -200,8 +210,10 @@ pub(crate) fn woke(carrier: &Carrier, task: TaskRef) {
 pub(crate) fn preempted(carrier: &Carrier, thread: &Thread, now_ns: u64) {
     carrier.begin_timing(now_ns.saturating_sub(LONG_TURN_NS));
     carrier.settle(now_ns);
-    carrier.timing.took_ahead.set(true);
-    place(carrier, thread.task_ref(), |task| ENGINE.push_ring(carrier, task));
+    carrier.timing.chooser.made_room();
+    place(carrier, thread.task_ref(), |task| {
+        ENGINE.push_ring(carrier, task)
+    });
 }
 
 /// Queues the running thread, which yields.
@@ -210,92 +222,15 @@ pub(crate) fn yielded(carrier: &Carrier, thread: &Thread) {
     let fair_ns = carrier.settle(clock::now_ns());
     let task = thread.task_ref();
     match thread.account.is_ahead(fair_ns) {
-        true => ENGINE.ahead.push_yielded(task, thread.account.used_ns(fair_ns)),
+        true => ENGINE
+            .ahead
+            .push_yielded(task, thread.account.used_ns(fair_ns)),
         false => ENGINE.push_ring(carrier, task),
     }
-    carrier.timing.took_ahead.set(true);
+    carrier.timing.chooser.made_room();
 }
 
 /// True if the carrier has looked at timers and descriptors a moment ago.
 pub(crate) fn has_looked(carrier: &Carrier, now_ns: u64) -> bool {
-    carrier.is_timed() && now_ns.saturating_sub(carrier.timing.looked_ns.get()) < LOOK_NS
-}
-
-impl Pick<'_> {
-    fn run(&self) -> Option<TaskRef> {
-        let timing = self.timing;
-        let fair_ns = self.carrier.settle(self.now_ns);
-        if self.now_ns.saturating_sub(timing.long_ns.get()) >= LINGER_NS {
-            self.carrier.end_timing();
-        }
-        let is_late = self.now_ns.saturating_sub(timing.looked_ns.get()) >= LOOK_NS;
-        if is_late {
-            self.look_around();
-        }
-        let repeats = timing.took_ahead.replace(false);
-        if repeats && let Some(task) = self.queued() {
-            return Some(task);
-        }
-        // A thread from there runs for long as a rule: those that it keeps waiting count before.
-        let is_due = ENGINE.ahead.is_due(fair_ns);
-        if is_due && !is_late {
-            self.look_around();
-        }
-        if is_due && let Some(task) = ENGINE.ahead.pop_due(fair_ns) {
-            return Some(self.takes_ahead(task));
-        }
-        if let Some(task) = self.queued() {
-            return Some(task);
-        }
-        if ENGINE.ahead.is_empty() {
-            return None;
-        }
-        if !is_due && !is_late {
-            self.look_around();
-        }
-        let task = self
-            .queued()
-            .or_else(|| idle::steal_backlog(self.carrier))
-            .or_else(|| Some(self.takes_ahead(ENGINE.ahead.pop()?)));
-        task
-    }
-
-    fn takes_ahead(&self, task: TaskRef) -> TaskRef {
-        self.timing.took_ahead.set(true);
-        self.timing.chain_ns.set(self.now_ns);
-        task
-    }
-
-    fn look_around(&self) {
-        self.timing.looked_ns.set(self.now_ns);
-        look_around_at(self.carrier, self.now_ns);
-        alarms::arm(self.carrier);
-    }
-
-    /// A thread that is due: from the slot for a while, then from ring and injector in turn.
-    fn queued(&self) -> Option<TaskRef> {
-        let (timing, queue) = (self.timing, &self.carrier.queue);
-        let chain_lasts = self.now_ns.saturating_sub(timing.chain_ns.get()) < CHAIN_NS;
-        if chain_lasts && let Some(task) = queue.take_lifo() {
-            return Some(task);
-        }
-        timing.chain_ns.set(self.now_ns);
-        let task = match timing.took_ring.get() {
-            true => self.injected().or_else(|| self.ring()),
-            false => self.ring().or_else(|| self.injected()),
-        };
-        task.or_else(|| queue.take_lifo())
-    }
-
-    fn ring(&self) -> Option<TaskRef> {
-        let task = self.carrier.queue.pop_ring()?;
-        self.timing.took_ring.set(true);
-        Some(task)
-    }
-
-    fn injected(&self) -> Option<TaskRef> {
-        let task = take_injected(self.carrier)?;
-        self.timing.took_ring.set(false);
-        Some(task)
-    }
+    carrier.is_timed() && carrier.timing.chooser.has_looked(now_ns)
 }

@@ -60,7 +60,9 @@ impl Account {
     /// A task of another weight than 1 is charged more or less, in proportion.
     pub fn charge(&self, now_ns: u64, fair_ns: u64, ran_ns: u64, quantum_ns: u64, weight: Weight) {
         self.used_now(now_ns, ran_ns);
-        let used_ns = self.used_ns(fair_ns).saturating_add(weight.virtual_ns(ran_ns));
+        let used_ns = self
+            .used_ns(fair_ns)
+            .saturating_add(weight.virtual_ns(ran_ns));
         let most_ns = weight.virtual_ns(quantum_ns.min(MOST_AHEAD_NS));
         let used_ns = used_ns.min(fair_ns.saturating_add(most_ns));
         self.used_ns.store(used_ns, Ordering::Relaxed);

@@ -61,7 +61,9 @@ impl AheadQueue {
     /// it.
     pub fn push_yielded(&self, task: TaskRef, used_ns: u64) {
         let mut heap = self.heap.lock();
-        let least_ns = heap.least().map_or(0, |least_ns| least_ns.saturating_add(1));
+        let least_ns = heap
+            .least()
+            .map_or(0, |least_ns| least_ns.saturating_add(1));
         heap.push(task, used_ns.max(least_ns));
         self.publish(&heap, 1);
     }

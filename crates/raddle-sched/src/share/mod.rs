@@ -8,6 +8,7 @@
 //! | *ahead* | the account of a task is past the fair clock: the task has used more than its share |
 //! | *due* | the task is not ahead |
 //! | [`AheadQueue`] | runnable tasks that are ahead, by their accounts |
+//! | [`Chooser`] | which task a timed carrier runs next |
 //! | *timed* | a carrier that reads the clock at each switch and charges accounts |
 //!
 //! # The order
@@ -59,16 +60,22 @@
 
 mod account;
 mod ahead;
+mod choice;
 mod clock;
 
 pub use account::Account;
 pub use ahead::AheadQueue;
+pub use choice::{Chooser, Sources};
 pub use clock::{FairClock, Load};
 
 /// A turn of this length makes its carrier timed.
 pub const LONG_TURN_NS: u64 = 50_000;
 /// A timed carrier without a long turn for this time stops reading the clock.
 pub const LINGER_NS: u64 = 50_000_000;
+/// A timed carrier looks at timers and descriptors this often.
+pub const LOOK_NS: u64 = 50_000;
+/// Tasks that wake each other run one after the other for this time; then another one has a turn.
+pub const CHAIN_NS: u64 = 100_000;
 /// How far ahead of the fair clock an account is at most, however long the quantum.
 pub const MOST_AHEAD_NS: u64 = 10_000_000;
 /// The half-life of CPU time of late: 2 to the power of this, in nanoseconds (0.13 s).
@@ -80,6 +87,12 @@ pub const GRANULARITY_NS: u64 = 100_000;
 pub const LATENCY_NS: u64 = 12_000_000;
 /// The shortest slice: a preemption costs a hundredth of it.
 pub const LEAST_SLICE_NS: u64 = 300_000;
+
+/// True if a task that has used `own_ns` of CPU time [of late](Account::recent_ns), its turn so far
+/// included, gives way to one that it has woken, which has used `woken_ns`.
+pub const fn gives_way(own_ns: u64, woken_ns: u64) -> bool {
+    own_ns > woken_ns.saturating_add(GRANULARITY_NS)
+}
 
 /// How long a task that is ahead runs while others that are due wait; `quantum_ns` at most.
 pub fn slice_ns(load: Load, quantum_ns: u64) -> u64 {
