@@ -18,7 +18,9 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use raddle_sched::TaskRef;
 use raddle_sched::policies::Weight;
-use raddle_sched::share::{self, Chooser, GRANULARITY_NS, LONG_TURN_NS, Load, Sources, gives_way};
+use raddle_sched::share::{
+    self, COUNT_NS, Chooser, GRANULARITY_NS, LONG_TURN_NS, Load, Sources, gives_way,
+};
 
 /// A turn of this length is worth a system call, which tells how much of it the carrier had a CPU.
 const MEASURED_NS: u64 = 400_000;
@@ -31,8 +33,8 @@ pub(crate) struct Timing {
     chooser: Chooser,
     /// True during a pick.
     picks: Cell<bool>,
-    /// True if the carrier has advanced the fair clock, and hasn't noted the load yet.
-    notes_load: Cell<bool>,
+    /// When the carrier noted the load last.
+    noted_ns: Cell<u64>,
 }
 
 impl Timing {
@@ -52,6 +54,7 @@ impl Carrier {
     pub(crate) fn begin_timing(&self, since_ns: u64) {
         if !self.is_timed() && self.set_timed() {
             self.timing.slices.begin(since_ns);
+            self.timing.chooser.begin();
         }
     }
 
@@ -59,11 +62,11 @@ impl Carrier {
     /// Returns the time of the fair clock.
     fn settle(&self, now_ns: u64) -> u64 {
         let timing = &self.timing;
-        if ENGINE.fair_clock.advance(now_ns) {
-            timing.notes_load.set(true);
-        }
-        let fair_ns = ENGINE.fair_clock.read_ns();
         let turn_ns = timing.slices.take(now_ns, MEASURED_NS);
+        let fair_ns = match self.thread_or_none() {
+            Some(_) => ENGINE.fair_clock.advance(turn_ns),
+            None => ENGINE.fair_clock.read_ns(),
+        };
         if let Some(thread) = self.thread_or_none()
             && turn_ns != 0
         {
@@ -107,10 +110,19 @@ pub(crate) fn slice_ns(carrier: &Carrier, held_ns: u64, quantum_ns: u64) -> u64 
     let Some(thread) = carrier.thread_or_none() else {
         return quantum_ns;
     };
+    if !due_waits || quantum_ns == u64::MAX || carrier.is_queueless() {
+        return quantum_ns;
+    }
+    if let Some(task) = carrier.queue.peek_lifo() {
+        let now_ns = clock::now_ns();
+        let recent_ns = |thread: &Thread| thread.account.recent_ns(now_ns);
+        if gives_way(recent_ns(thread) + held_ns, recent_ns(Thread::of(task))) {
+            return GRANULARITY_NS.min(quantum_ns);
+        }
+    }
     let fair_ns = ENGINE.fair_clock.read_ns();
     let is_ahead = thread.account.used_ns(fair_ns) + held_ns > fair_ns + GRANULARITY_NS;
-    let may_end = quantum_ns != u64::MAX && !carrier.is_queueless();
-    match due_waits && is_ahead && may_end {
+    match is_ahead {
         true => share::slice_ns(ENGINE.fair_clock.load(), quantum_ns),
         false => quantum_ns,
     }
@@ -129,10 +141,13 @@ pub(crate) fn pick<'a>(carrier: &Carrier) -> Option<&'a Thread> {
         .chooser
         .choose(now_ns, fair_ns, &ENGINE.ahead, &mut queues);
     timing.picks.set(false);
-    if timing.notes_load.replace(false) {
+    if now_ns.saturating_sub(timing.noted_ns.get()) >= COUNT_NS * u64::from(ENGINE.up()) {
+        timing.noted_ns.set(now_ns);
         ENGINE.fair_clock.note(load_after(carrier, task.is_some()));
     }
-    task.map(Thread::of)
+    let thread = Thread::of(task?);
+    thread.account.begin(fair_ns);
+    Some(thread)
 }
 
 /// Where a carrier finds threads.

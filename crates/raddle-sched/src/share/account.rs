@@ -54,15 +54,21 @@ impl Account {
         self.used_ns(fair_ns) > fair_ns.saturating_add(GRANULARITY_NS)
     }
 
+    /// The task begins a turn when the fair clock says `fair_ns`: what it did not use before is
+    /// forgotten.
+    #[inline(always)]
+    pub fn begin(&self, fair_ns: u64) {
+        self.used_ns.store(self.used_ns(fair_ns), Ordering::Relaxed);
+    }
+
     /// The task has run for `ran_ns` up to `now_ns`, when the fair clock says `fair_ns`. The account
     /// is at most `quantum_ns` ahead then.
     ///
     /// A task of another weight than 1 is charged more or less, in proportion.
     pub fn charge(&self, now_ns: u64, fair_ns: u64, ran_ns: u64, quantum_ns: u64, weight: Weight) {
         self.used_now(now_ns, ran_ns);
-        let used_ns = self
-            .used_ns(fair_ns)
-            .saturating_add(weight.virtual_ns(ran_ns));
+        let begun_ns = self.used_ns.load(Ordering::Relaxed);
+        let used_ns = begun_ns.saturating_add(weight.virtual_ns(ran_ns));
         let most_ns = weight.virtual_ns(quantum_ns.min(MOST_AHEAD_NS));
         let used_ns = used_ns.min(fair_ns.saturating_add(most_ns));
         self.used_ns.store(used_ns, Ordering::Relaxed);

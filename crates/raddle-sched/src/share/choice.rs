@@ -26,7 +26,7 @@ pub trait Sources {
 /// What a timed carrier remembers of its choices. Written by that carrier.
 #[derive(Default)]
 pub struct Chooser {
-    /// The end of the last long turn.
+    /// The end of the last long turn; `u64::MAX` for the one that lasts.
     long_ns: Cell<u64>,
     /// The last look at timers and descriptors.
     looked_ns: Cell<u64>,
@@ -39,10 +39,16 @@ pub struct Chooser {
 }
 
 impl Chooser {
+    /// The carrier becomes timed: a long turn lasts.
+    pub fn begin(&self) {
+        self.long_ns.set(u64::MAX);
+    }
+
     /// A turn of `turn_ns` has ended at `now_ns`, while tasks that are ahead wait or don't. Returns
     /// true if no turn has been long for [`LINGER_NS`].
     pub fn turn_ended(&self, now_ns: u64, turn_ns: u64, ahead_waits: bool) -> bool {
-        if turn_ns >= LONG_TURN_NS || ahead_waits {
+        let is_first = self.long_ns.get() == u64::MAX;
+        if turn_ns >= LONG_TURN_NS || ahead_waits || is_first {
             self.long_ns.set(now_ns);
         }
         now_ns.saturating_sub(self.long_ns.get()) >= LINGER_NS

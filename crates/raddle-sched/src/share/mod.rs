@@ -17,15 +17,16 @@
 //!    charges no task until a turn lasts for [`LONG_TURN_NS`]. From then on it is timed, until no turn
 //!    has been long for [`LINGER_NS`].
 //! 2. A timed carrier charges the task that leaves for the CPU time of its turn, and advances the
-//!    fair clock. With `n` runnable tasks and `c` carriers that run, the clock advances by `c / n` of
-//!    real time, and never by more than real time.
+//!    fair clock by that time divided by the number of runnable tasks. So `n` runnable tasks on `c`
+//!    carriers advance the clock by `c / n` of the CPU time that each carrier gets.
 //! 3. A task that becomes runnable is queued first in, first out if it is due, and in the
 //!    [`AheadQueue`] otherwise. Sleep earns nothing: an account is never behind the fair clock.
 //! 4. A carrier takes the first task of the [`AheadQueue`] once that task has become due, but not
 //!    twice in a row while other tasks wait. Otherwise it takes tasks that were queued first in,
 //!    first out. It takes a task that is ahead only if it finds no other.
-//! 5. A wake-up makes the waker give way if the waker has used more CPU time [of
-//!    late](Account::recent_ns) than the woken task, by more than [`GRANULARITY_NS`].
+//! 5. A wake-up makes the waker give way if the waker has used clearly more CPU time [of
+//!    late](Account::recent_ns) than the woken task ([`gives_way`]). So does a waker that runs on, as
+//!    soon as that is true.
 //! 6. A task that is ahead runs for [`slice_ns`] while tasks that are due wait, and for a quantum
 //!    while only tasks that are ahead do.
 //!
@@ -88,10 +89,13 @@ pub const LATENCY_NS: u64 = 12_000_000;
 /// The shortest slice: a preemption costs a hundredth of it.
 pub const LEAST_SLICE_NS: u64 = 300_000;
 
+/// A timed carrier counts runnable tasks this often, for each carrier.
+pub const COUNT_NS: u64 = 5_000;
+
 /// True if a task that has used `own_ns` of CPU time [of late](Account::recent_ns), its turn so far
-/// included, gives way to one that it has woken, which has used `woken_ns`.
+/// included, gives way to one that it has woken, which has used `woken_ns`: clearly less.
 pub const fn gives_way(own_ns: u64, woken_ns: u64) -> bool {
-    own_ns > woken_ns.saturating_add(GRANULARITY_NS)
+    own_ns > woken_ns.saturating_mul(2).saturating_add(GRANULARITY_NS)
 }
 
 /// How long a task that is ahead runs while others that are due wait; `quantum_ns` at most.
