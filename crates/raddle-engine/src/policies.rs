@@ -11,11 +11,15 @@
 
 use crate::carrier::Carrier;
 use crate::engine::{ENGINE, Engine};
+use crate::switch::look_around_at;
 use crate::thread::Thread;
 use crate::{accounting, clock, latency, plugins};
 use core::sync::atomic::Ordering;
 use raddle_sched::TaskRef;
 use raddle_sched::policies::{Fault, Host, Kind, Reason, Table};
+
+/// With a policy a carrier looks at timers and descriptors this often.
+const LOOK_NS: u64 = 10_000;
 
 impl Engine {
     /// Changes the policy of the first engine to a built-in one, at any time. A policy that is
@@ -101,6 +105,13 @@ impl Engine {
             return;
         };
         let running = carrier.thread_or_none().filter(|_| !stops);
+        if let Some(running) = running
+            && self.injector.kind() == Kind::Fair
+        {
+            accounting::charge_running(carrier);
+            let ran_ns = running.cpu.charged_ns();
+            running.task.policy.terms.set_ran_ns(ran_ns);
+        }
         if self.enqueue(task, reason, running.map(Thread::task_ref)) {
             carrier.preempt_here();
         }
@@ -118,14 +129,19 @@ impl Engine {
     }
 
     /// The thread that the policy runs next.
-    pub(crate) fn pick_by_policy<'a>(&self) -> Option<&'a Thread> {
+    pub(crate) fn pick_by_policy<'a>(&self, carrier: &Carrier) -> Option<&'a Thread> {
         if !self.staged.is_empty() || !self.ahead.is_empty() {
             self.queue_staged();
+        }
+        // What is picked runs for long, perhaps: first those that are ready are to be known.
+        let now_ns = clock::now_ns();
+        if carrier.timing.looks(now_ns, LOOK_NS) {
+            look_around_at(carrier, now_ns);
         }
         if self.injector.is_empty() {
             return None;
         }
-        let task = self.injector.pick(clock::now_ns());
+        let task = self.injector.pick(now_ns);
         report(self.injector.take_fault());
         task.map(Thread::of)
     }

@@ -464,7 +464,7 @@ fn pick_without_queue<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     if carrier.bound.load(Ordering::Relaxed).is_null() {
         return match ENGINE.sides.of(carrier) {
             Some(side) => side.pick(),
-            None => ENGINE.pick_by_policy(),
+            None => ENGINE.pick_by_policy(carrier),
         };
     }
     let mail = carrier

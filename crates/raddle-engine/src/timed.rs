@@ -45,6 +45,11 @@ impl Timing {
     pub(crate) fn end(&self) {
         self.slices.end();
     }
+
+    /// See [`Chooser::looks`].
+    pub(crate) fn looks(&self, now_ns: u64, every_ns: u64) -> bool {
+        self.chooser.looks(now_ns, every_ns)
+    }
 }
 
 impl Carrier {

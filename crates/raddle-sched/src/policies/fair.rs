@@ -14,6 +14,7 @@
 use super::heap::Heap;
 use super::node::{Terms, of};
 use super::{Policy, Reason};
+use crate::share::GRANULARITY_NS;
 use crate::task::TaskRef;
 
 /// Groups, the rest included, which is group 0.
@@ -160,5 +161,15 @@ impl Policy for Fair {
         let task = group.heap.pop()?;
         group.floor_ns = group.floor_ns.max(of(task).virtual_ns.get());
         Some(task)
+    }
+
+    /// By what `running` was charged before. Within its group only: a group's time is less exact.
+    fn outranks(&self, running: TaskRef) -> bool {
+        let own = of(running);
+        let uncounted_ns = own.terms.ran_ns().saturating_sub(own.counted_ns.get());
+        let virtual_ns = own.virtual_ns.get() + Weight::of(&own.terms).virtual_ns(uncounted_ns);
+        let group = &self.groups[own.in_group.get() as usize];
+        let least_ns = group.heap.least();
+        least_ns.is_some_and(|least_ns| least_ns.saturating_add(GRANULARITY_NS) < virtual_ns)
     }
 }

@@ -59,6 +59,15 @@ impl Chooser {
         now_ns.saturating_sub(self.looked_ns.get()) < LOOK_NS
     }
 
+    /// True if timers and descriptors were not looked at within `every_ns`: the caller does so now.
+    pub fn looks(&self, now_ns: u64, every_ns: u64) -> bool {
+        let looks = now_ns.saturating_sub(self.looked_ns.get()) >= every_ns;
+        if looks {
+            self.looked_ns.set(now_ns);
+        }
+        looks
+    }
+
     /// The next task is not one that is ahead, unless no other waits: a task has made room for it.
     pub fn made_room(&self) {
         self.fifo_next.set(true);
