@@ -42,6 +42,55 @@ impl Slices {
         self.read_ns.store(0, Ordering::Relaxed);
         self.charged_ns.store(0, Ordering::Relaxed);
     }
+
+    /// A slice has begun at `since_ns`, with the carrier's CPU clock unread since long ago.
+    pub(crate) fn begin(&self, since_ns: u64) {
+        self.read_ns.store(0, Ordering::Relaxed);
+        self.started_ns.store(since_ns, Ordering::Relaxed);
+    }
+
+    /// No slice is measured any more.
+    pub(crate) fn end(&self) {
+        self.started_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// Ends the slice at `now_ns` and begins the next one. Returns the CPU time of the one that
+    /// ends, exactly if it was `long_ns` or more; 0 if none had begun.
+    pub(crate) fn take(&self, now_ns: u64, long_ns: u64) -> u64 {
+        let cpu_ns = match self.started_ns.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => self.measure(now_ns, long_ns),
+        };
+        self.started_ns.store(now_ns, Ordering::Relaxed);
+        cpu_ns
+    }
+
+    /// How long the slice has lasted.
+    pub(crate) fn running_ns(&self, now_ns: u64) -> u64 {
+        match self.started_ns.load(Ordering::Relaxed) {
+            0 => 0,
+            started_ns => now_ns.saturating_sub(started_ns),
+        }
+    }
+
+    /// The CPU time of the slice that lasts until `now_ns`.
+    fn measure(&self, now_ns: u64, long_ns: u64) -> u64 {
+        let slice_ns = self.running_ns(now_ns);
+        let charged_ns = self.charged_ns.load(Ordering::Relaxed);
+        match (slice_ns >= long_ns).then(|| kernel_cpu_ns(0)).flatten() {
+            Some(read_ns) => {
+                let before_ns = self.read_ns.swap(read_ns, Ordering::Relaxed);
+                self.charged_ns.store(0, Ordering::Relaxed);
+                let since_ns = read_ns.saturating_sub(before_ns);
+                since_ns.saturating_sub(charged_ns).min(slice_ns)
+            }
+            None => {
+                let all_ns = charged_ns + slice_ns;
+                self.charged_ns.store(all_ns, Ordering::Relaxed);
+                slice_ns
+            }
+        }
+    }
 }
 
 /// A thread's part.
@@ -111,26 +160,11 @@ pub(crate) fn charge_running(carrier: &Carrier) {
 /// Charges the running thread of this carrier; slices from `long_ns` on exactly.
 fn charge(carrier: &Carrier, now_ns: u64, long_ns: u64) {
     let slices = &carrier.slices;
-    let started_ns = slices.started_ns.load(Ordering::Relaxed);
-    let Some(thread) = carrier.thread_or_none().filter(|_| started_ns != 0) else {
+    let runs = slices.started_ns.load(Ordering::Relaxed) != 0;
+    let Some(thread) = carrier.thread_or_none().filter(|_| runs) else {
         return;
     };
-    let slice_ns = now_ns.saturating_sub(started_ns);
-    let charged_ns = slices.charged_ns.load(Ordering::Relaxed);
-    let read_ns = (slice_ns >= long_ns).then(|| kernel_cpu_ns(0)).flatten();
-    let due_ns = match read_ns {
-        Some(read_ns) => {
-            let since_ns = read_ns.saturating_sub(slices.read_ns.load(Ordering::Relaxed));
-            slices.read_ns.store(read_ns, Ordering::Relaxed);
-            slices.charged_ns.store(0, Ordering::Relaxed);
-            since_ns.saturating_sub(charged_ns).min(slice_ns)
-        }
-        None => {
-            let all_ns = charged_ns + slice_ns;
-            slices.charged_ns.store(all_ns, Ordering::Relaxed);
-            slice_ns
-        }
-    };
+    let due_ns = slices.measure(now_ns, long_ns);
     let before_ns = thread.cpu.charged_ns.load(Ordering::Relaxed);
     let after_ns = before_ns + due_ns;
     thread.cpu.charged_ns.store(after_ns, Ordering::Relaxed);

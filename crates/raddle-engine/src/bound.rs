@@ -49,7 +49,7 @@ impl Engine {
         let maker = Carrier::current();
         let carrier = self.new_carrier()?;
         carrier.bound.store(thread.as_ptr(), Ordering::Relaxed);
-        carrier.queueless.set(1);
+        carrier.set_queueless(true);
         carrier.apart.set(maker.apart.get());
         carrier.own_files.set(maker.own_files.get());
         if let Some(asked) = asked {
@@ -92,7 +92,7 @@ impl Engine {
             let at = Some((carrier.id.get(), switches));
             if asked != at && computes(carrier) {
                 asked = at;
-                carrier.preempt(switches, 0);
+                carrier.preempt(switches);
             }
             if clock::now_ns() > until_ns {
                 break;

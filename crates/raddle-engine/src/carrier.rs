@@ -9,6 +9,7 @@ use crate::accounting::Slices;
 use crate::engine::ENGINE;
 use crate::metronome::Metronome;
 use crate::thread::Thread;
+use crate::timed::Timing;
 use crate::{chaos, idle, kthread, own_signals};
 use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
@@ -52,6 +53,12 @@ pub const SIGNALLED: u32 = 1;
 pub(crate) const ASKS: u32 = 2;
 /// Offset of the scheduler loop's context.
 pub const SCHEDULER: usize = core::mem::offset_of!(Carrier, scheduler);
+
+/// In [`Carrier::detour`]: what becomes runnable here doesn't go to this carrier's queue, because
+/// the carrier is bound or a side engine's, or because a policy orders all threads.
+const QUEUELESS: u32 = 1;
+/// In [`Carrier::detour`]: see [`crate::timed`].
+const TIMED: u32 = 2;
 
 /// Signals between the handler that received them and the code that routes them: a ring with one
 /// writer (the handler, which nothing interrupts) and one reader (the carrier, in the runtime).
@@ -158,9 +165,6 @@ pub struct Carrier {
     /// One more than the count of switches at which sysmon found the running thread's quantum used
     /// up: while `switches` is that count, the thread is to give way. Written by sysmon.
     pub(crate) preempt_at: AtomicU64,
-    /// What is left of that thread's quantum then. Written by sysmon before `preempt_at` (release),
-    /// read by the carrier after it (acquire).
-    pub(crate) preempt_left_ns: AtomicU64,
 
     /// Ends the turns of threads that compute.
     pub(crate) metronome: Metronome,
@@ -207,9 +211,11 @@ pub struct Carrier {
     pub(crate) latency: crate::latency::Counts,
     /// Thefts from this carrier since it last looked: its wake-ups are useful.
     pub(crate) robbed: AtomicU32,
-    /// Non-zero: what becomes runnable here doesn't go to this carrier's queue, because it is bound
-    /// or a side engine's, or because a policy orders all threads. Set before the carrier runs.
-    pub(crate) queueless: Cell<u32>,
+    /// [`QUEUELESS`], [`TIMED`] or 0: non-zero leads picks and wake-ups to a slower path. Written by
+    /// the carrier; sysmon sets [`TIMED`].
+    detour: AtomicU32,
+    /// See [`crate::timed`].
+    pub(crate) timing: Timing,
     /// The side engine that it belongs to ([`crate::sides`]), or 0. Set before the carrier runs.
     side: AtomicU32,
     /// True while it has one of that engine's places.
@@ -330,10 +336,8 @@ impl Carrier {
         self.preempt_at.load(Ordering::Acquire) == self.switches.load(Ordering::Relaxed) + 1
     }
 
-    /// Tells the carrier to preempt the thread that it runs since its switch number `switches`,
-    /// with `left_ns` of its quantum left.
-    pub(crate) fn preempt(&self, switches: u64, left_ns: u64) {
-        self.preempt_left_ns.store(left_ns, Ordering::Relaxed);
+    /// Tells the carrier to preempt the thread that it runs since its switch number `switches`.
+    pub(crate) fn preempt(&self, switches: u64) {
         self.preempt_at.store(switches + 1, Ordering::Release);
         self.send(PREEMPT);
     }
@@ -395,6 +399,45 @@ impl Carrier {
         }
     }
 
+    /// True if a pick or a wake-up here needs a closer look.
+    #[inline(always)]
+    pub(crate) fn takes_detour(&self) -> bool {
+        self.detour.load(Ordering::Relaxed) != 0
+    }
+
+    /// See [`QUEUELESS`].
+    #[inline(always)]
+    pub(crate) fn is_queueless(&self) -> bool {
+        self.detour.load(Ordering::Relaxed) & QUEUELESS != 0
+    }
+
+    /// See [`crate::timed`]. A carrier without a queue is not timed.
+    #[inline(always)]
+    pub(crate) fn is_timed(&self) -> bool {
+        self.detour.load(Ordering::Relaxed) == TIMED
+    }
+
+    /// On this carrier, or before it runs.
+    pub(crate) fn set_queueless(&self, queueless: bool) {
+        let detour = if queueless { QUEUELESS } else { 0 };
+        self.detour.store(detour, Ordering::Relaxed);
+    }
+
+    /// Returns true if the carrier is timed now and was not before.
+    pub(crate) fn set_timed(&self) -> bool {
+        self.detour
+            .compare_exchange(0, TIMED, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// On this carrier.
+    pub(crate) fn end_timing(&self) {
+        self.timing.end();
+        let _ = self
+            .detour
+            .compare_exchange(TIMED, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// The side engine that it belongs to, or 0.
     #[inline(always)]
     pub fn side(&self) -> u32 {
@@ -404,7 +447,7 @@ impl Carrier {
     /// The policy may have been changed: uses its own queue, or not any more. On this carrier.
     #[inline(always)]
     pub(crate) fn follow_policy(&self) {
-        if (self.queueless.get() != 0) != ENGINE.has_policy() {
+        if self.is_queueless() != ENGINE.has_policy() {
             self.change_queues();
         }
     }
@@ -415,7 +458,7 @@ impl Carrier {
             return;
         }
         let queueless = ENGINE.has_policy();
-        self.queueless.set(u32::from(queueless));
+        self.set_queueless(queueless);
         if queueless {
             idle::give_queue_away(self);
         }
@@ -469,7 +512,8 @@ impl Carrier {
         self.metronome.reset();
         self.handed_off.store(0, Ordering::Relaxed);
         self.bound.store(null_mut(), Ordering::Relaxed);
-        self.queueless.set(u32::from(ENGINE.has_policy()));
+        self.set_queueless(ENGINE.has_policy());
+        self.timing.reset();
         self.set_side(0);
         self.has_place.set(false);
         self.mailbox.store(null_mut(), Ordering::Relaxed);

@@ -23,6 +23,7 @@
 
 use crate::carrier::{self, Carrier};
 use crate::engine::ENGINE;
+use crate::thread::Thread;
 use crate::{room, switch};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_sched::policy::{FAIR_EVERY, INJECTOR_EVERY};
@@ -183,7 +184,7 @@ pub(crate) fn shuffle(carrier: &Carrier) {
     };
     match carrier.draw() % 4 {
         0 => ENGINE.post(task),
-        1 => ENGINE.push_spent(task, false),
+        1 => ENGINE.ahead.push(task, Thread::of(task).account.used_ns(0)),
         _ => ENGINE.push_ring(carrier, task),
     }
 }

@@ -21,11 +21,12 @@ use crate::sides::Sides;
 use crate::stacks::Stacks;
 use crate::sysmon::Sysmon;
 use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
-use crate::{alarms, clock, idle, kthread, latency, pins, ums};
+use crate::{alarms, clock, idle, kthread, latency, pins, timed, ums};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use raddle_sched::idle::IdleSet;
 use raddle_sched::policies::Reason;
+use raddle_sched::share::{AheadQueue, FairClock};
 use raddle_sched::{Injector, SignalGate, SpinLock, TaskList, TaskRef, Timers, WaitTable};
 use raddle_sys::{nr, sys};
 
@@ -58,8 +59,12 @@ pub struct Engine {
     pub futexes: Futexes,
     pub timers: Timers,
     pub injector: Injector,
-    /// Preempted threads: they run when nothing else on a carrier wants to, in turn.
-    pub spent: Injector,
+    /// What each runnable thread is entitled to, under the default order.
+    pub fair_clock: FairClock,
+    /// Runnable threads that have used more than their share.
+    pub ahead: AheadQueue,
+    /// Threads that only a carrier can give to the policy, which is a plug-in.
+    pub(crate) staged: Injector,
     pub pump: Pump,
     pub helpers: Helpers,
     pub ring: Ring,
@@ -128,7 +133,9 @@ impl Engine {
             futexes: WaitTable::new(),
             timers: Timers::new(),
             injector: Injector::new(),
-            spent: Injector::new(),
+            fair_clock: FairClock::new(),
+            ahead: AheadQueue::new(),
+            staged: Injector::new(),
             pump: Pump::new(),
             helpers: Helpers::new(),
             ring: Ring::new(),
@@ -309,12 +316,20 @@ impl Engine {
     /// As [`Engine::unpark`], from the carrier `carrier`: the thread runs next there.
     #[inline(always)]
     pub fn unpark_on(&self, carrier: &Carrier, task: TaskRef) {
-        if Thread::of(task).is_woken_elsewhere() || carrier.queueless.get() != 0 {
-            return self.inject(task);
+        if Thread::of(task).is_woken_elsewhere() || carrier.takes_detour() {
+            return self.unpark_by_detour(carrier, task);
         }
         latency::woken(carrier, task);
         if let Some(displaced) = carrier.queue.push_lifo(task) {
             self.push_ring(carrier, displaced);
+        }
+    }
+
+    #[cold]
+    fn unpark_by_detour(&self, carrier: &Carrier, task: TaskRef) {
+        match Thread::of(task).is_woken_elsewhere() || carrier.is_queueless() {
+            true => self.inject(task),
+            false => timed::unpark(carrier, task),
         }
     }
 
@@ -347,19 +362,27 @@ impl Engine {
         let carrier = Carrier::current_or_null();
         // SAFETY: non-null carriers live for ever, and this is ours.
         let carrier = unsafe { carrier.as_ref() };
+        let mut first = None;
         while let Some(task) = woken.pop() {
-            match carrier {
-                Some(carrier)
-                    if carrier.queueless.get() == 0 && !Thread::of(task).is_woken_elsewhere() =>
-                {
-                    latency::woken(carrier, task);
-                    match calls {
-                        true => self.push_ring(carrier, task),
-                        false => self.push_quietly(carrier, task),
-                    }
-                }
-                _ => self.inject(task),
+            let own = carrier.filter(|own| !own.is_queueless());
+            let Some(own) = own.filter(|_| !Thread::of(task).is_woken_elsewhere()) else {
+                self.inject(task);
+                continue;
+            };
+            latency::woken(own, task);
+            let queue = |task| match calls {
+                true => self.push_ring(own, task),
+                false => self.push_quietly(own, task),
+            };
+            if own.is_timed() {
+                timed::place(own, task, queue);
+                first = first.or(Some((own, task)));
+            } else {
+                queue(task);
             }
+        }
+        if let Some((carrier, task)) = first {
+            timed::woke(carrier, task);
         }
     }
 
@@ -428,31 +451,32 @@ impl Engine {
         }
     }
 
-    /// Appends a thread that has used its quantum up behind all others, or puts one that goes on
-    /// with it before those.
-    pub(crate) fn push_spent(&self, task: TaskRef, goes_on: bool) {
+    /// Queues the running thread of `carrier`, which makes room for others.
+    pub(crate) fn push_preempted(&self, carrier: &Carrier, thread: &Thread, now_ns: u64) {
+        let task = thread.task_ref();
         if self.submit_beside(task, Reason::Preempted) {
             return;
         }
         if self.has_policy() {
             return self.submit(task, Reason::Preempted);
         }
-        match goes_on {
-            true => self.spent.push_first(task),
-            false => self.spent.push(task),
-        }
-        self.wake_one();
+        timed::preempted(carrier, thread, now_ns);
     }
 
     /// True if threads are known to compute: who is woken finds carriers held.
     pub(crate) fn has_computing(&self) -> bool {
-        !self.spent.is_empty() || self.sysmon.is_on_guard()
+        !self.ahead.is_empty() || self.sysmon.is_on_guard()
     }
 
     /// True if threads wait for whichever carrier comes first.
     #[inline(always)]
     pub fn has_posted(&self) -> bool {
-        !self.injector.is_empty() || !self.spent.is_empty()
+        !self.injector.is_empty() || !self.ahead.is_empty() || !self.staged.is_empty()
+    }
+
+    /// How many threads wait for whichever carrier comes first.
+    fn posted(&self) -> usize {
+        self.injector.len() + self.ahead.len() + self.staged.len()
     }
 
     /// True if a carrier has nothing to do, or another one may be made.
@@ -481,7 +505,7 @@ impl Engine {
     pub fn wake_one(&self) -> bool {
         if idle::suffices_poller() {
             // Otherwise it has been kicked for something else, or takes what it sees by itself.
-            if self.pump.kick() || self.injector.len() + self.spent.len() <= 1 {
+            if self.pump.kick() || self.posted() <= 1 {
                 return true;
             }
         }

@@ -22,7 +22,8 @@ pub unsafe fn in_child() {
         ENGINE.futexes.reset();
         ENGINE.timers.reset();
         ENGINE.injector.reset();
-        ENGINE.spent.reset();
+        ENGINE.ahead.reset();
+        ENGINE.staged.reset();
         ENGINE.sides.reset();
         ENGINE.roster.begin();
         ENGINE.helpers.reset();

@@ -20,9 +20,9 @@ use crate::{alarms, bound, chaos, clock, kthread, pages};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, timestamp};
-use raddle_sched::TaskList;
 use raddle_sched::policy::SOON_NS;
 use raddle_sched::timers::NEVER;
+use raddle_sched::{TaskList, TaskRef};
 use raddle_sys::abi::Timespec;
 use raddle_sys::{nr, sys};
 
@@ -52,7 +52,10 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
             (ENGINE.hooks().route_signals)();
         }
         see_to_files(carrier);
-        if let Some(thread) = pick(carrier).or_else(|| search(carrier)) {
+        let found = pick(carrier)
+            .or_else(|| pick_ready(carrier))
+            .or_else(|| search(carrier));
+        if let Some(thread) = found {
             return thread;
         }
         if !ENGINE.is_started() {
@@ -204,6 +207,15 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
     ENGINE.breed();
 }
 
+/// Looks at timers and descriptors before the search for threads elsewhere, which takes longer.
+fn pick_ready<'a>(carrier: &Carrier) -> Option<&'a Thread> {
+    if !ENGINE.is_started() || !ENGINE.pump.has_waiters() {
+        return None;
+    }
+    look_around(carrier);
+    pick(carrier)
+}
+
 /// Looks into other carriers' queues for a bounded time.
 fn search<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     if ENGINE.active() == 1 {
@@ -275,6 +287,22 @@ fn steal_rings<'a>(carrier: &Carrier) -> Option<&'a Thread> {
         let task = carrier.queue.steal(&other.queue)?;
         note_theft(carrier, other);
         Some(Thread::of(task))
+    })
+}
+
+/// A thread of the first ring in which several wait, for a carrier whose own threads are ahead.
+pub(crate) fn steal_backlog(carrier: &Carrier) -> Option<TaskRef> {
+    if ENGINE.active() == 1 {
+        return None;
+    }
+    ENGINE.carriers().find_map(|other| {
+        let is_other = other.id.get() != carrier.id.get();
+        if !is_other || other.queue.ring_len() < 2 || pages::suffices(other) {
+            return None;
+        }
+        let task = other.queue.pop_ring()?;
+        note_theft(carrier, other);
+        Some(task)
     })
 }
 

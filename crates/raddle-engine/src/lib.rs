@@ -29,6 +29,7 @@
 //! | [`helpers`] | kernel threads for calls that only block |
 //! | [`ring`] | one kernel thread and an io_uring, for what waits for a disk |
 //! | [`pages`] | an io_uring of each carrier, for reads of the page cache that wait |
+//! | `timed` | carriers that keep accounts of CPU time |
 //! | `stretch` | for how long a carrier runs without a pause, and in what pieces |
 //! | [`direct`] | reads past the page cache, which need no kernel thread |
 //! | `alarms` | the kernel's word that a carrier waits in the kernel |
@@ -91,6 +92,7 @@ mod stretch;
 pub mod switch;
 pub mod sysmon;
 pub mod thread;
+mod timed;
 mod turn;
 pub mod ums;
 

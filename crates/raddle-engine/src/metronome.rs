@@ -111,7 +111,6 @@ pub fn beat(carrier: &Carrier) -> bool {
     }
     metronome.expects.store(expects + 1, Ordering::Relaxed);
     Carrier::count(&metronome.beats);
-    carrier.preempt_left_ns.store(0, Ordering::Relaxed);
     carrier.preempt_at.store(switches + 1, Ordering::Relaxed);
     true
 }

@@ -197,7 +197,7 @@ impl Pages {
     }
 
     fn own(&self, carrier: &Carrier) -> Option<&'static Own> {
-        if carrier.queueless.get() != 0 || carrier.is_apart() {
+        if carrier.is_queueless() || carrier.is_apart() {
             return None;
         }
         if !ENGINE.is_started() || ENGINE.has_computing() {

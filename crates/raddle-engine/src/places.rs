@@ -208,7 +208,7 @@ impl Engine {
             carrier.queue.len() + usize::from(runs) + usize::from(has_mail)
         };
         let queued: usize = self.all_carriers().map(on).sum();
-        queued + self.injector.len() + self.spent.len()
+        queued + self.injector.len() + self.ahead.len() + self.staged.len()
     }
 
     /// Looks again how many CPUs may be used, unless a number of carriers was asked for.

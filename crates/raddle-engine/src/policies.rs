@@ -2,7 +2,7 @@
 //! which is in the policy's order, and the carriers' own queues stay empty.
 //!
 //! So all that is known of the injector holds: who sleeps looks at its length last, sysmon wakes a
-//! carrier for what waits in it, and preempts for it. A carrier's [`Carrier::queueless`] keeps the
+//! carrier for what waits in it, and preempts for it. A carrier's `Carrier::is_queueless` keeps the
 //! paths of fifo as they are: it is looked at where otherwise its being bound would be.
 //!
 //! A wake-up by a running carrier wakes no other one at once, as long as it is the only thread that
@@ -11,11 +11,15 @@
 
 use crate::carrier::Carrier;
 use crate::engine::{ENGINE, Engine};
+use crate::switch::look_around_at;
 use crate::thread::Thread;
 use crate::{accounting, clock, latency, plugins};
 use core::sync::atomic::Ordering;
 use raddle_sched::TaskRef;
 use raddle_sched::policies::{Fault, Host, Kind, Reason, Table};
+
+/// With a policy a carrier looks at timers and descriptors this often.
+const LOOK_NS: u64 = 10_000;
 
 impl Engine {
     /// Changes the policy of the first engine to a built-in one, at any time. A policy that is
@@ -58,7 +62,7 @@ impl Engine {
         plugins::expect_calls();
         self.injector.choose_foreign(table, host);
         self.kind.store(Kind::Plugin as u32, Ordering::Relaxed);
-        Carrier::current().queueless.set(1);
+        Carrier::current().set_queueless(true);
     }
 
     /// True under another policy than fifo.
@@ -88,7 +92,7 @@ impl Engine {
         // SAFETY: non-null carriers live for ever, and this is ours.
         let carrier = unsafe { Carrier::current_or_null().as_ref() };
         if carrier.is_none() && self.injector.kind() == Kind::Plugin {
-            self.spent.push(task); // a carrier calls the plug-in
+            self.staged.push(task); // a carrier calls the plug-in
             return self.wake_one_or_sysmon();
         }
         let carrier = carrier.filter(|own| own.bound.load(Ordering::Relaxed).is_null());
@@ -101,6 +105,13 @@ impl Engine {
             return;
         };
         let running = carrier.thread_or_none().filter(|_| !stops);
+        if let Some(running) = running
+            && self.injector.kind() == Kind::Fair
+        {
+            accounting::charge_running(carrier);
+            let ran_ns = running.cpu.charged_ns();
+            running.task.policy.terms.set_ran_ns(ran_ns);
+        }
         if self.enqueue(task, reason, running.map(Thread::task_ref)) {
             carrier.preempt_here();
         }
@@ -118,14 +129,19 @@ impl Engine {
     }
 
     /// The thread that the policy runs next.
-    pub(crate) fn pick_by_policy<'a>(&self) -> Option<&'a Thread> {
-        if !self.spent.is_empty() {
-            self.queue_spent();
+    pub(crate) fn pick_by_policy<'a>(&self, carrier: &Carrier) -> Option<&'a Thread> {
+        if !self.staged.is_empty() || !self.ahead.is_empty() {
+            self.queue_staged();
+        }
+        // What is picked runs for long, perhaps: first those that are ready are to be known.
+        let now_ns = clock::now_ns();
+        if carrier.timing.looks(now_ns, LOOK_NS) {
+            look_around_at(carrier, now_ns);
         }
         if self.injector.is_empty() {
             return None;
         }
-        let task = self.injector.pick(clock::now_ns());
+        let task = self.injector.pick(now_ns);
         report(self.injector.take_fault());
         task.map(Thread::of)
     }
@@ -133,8 +149,8 @@ impl Engine {
     /// Gives the policy what was pushed past it: by kernel threads that are no carriers, or before
     /// there was one.
     #[cold]
-    fn queue_spent(&self) {
-        while let Some(task) = self.spent.pop() {
+    fn queue_staged(&self) {
+        while let Some(task) = self.staged.pop().or_else(|| self.ahead.pop()) {
             self.enqueue(task, Reason::Woken, None);
         }
     }

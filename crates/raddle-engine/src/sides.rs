@@ -6,7 +6,7 @@
 //! itself is who runs next and where: a thread goes to its engine's queue whenever it becomes
 //! runnable, and that engine's carriers alone take it from there.
 //!
-//! A side engine's carriers have no queues of their own ([`Carrier::queueless`]), so the first
+//! A side engine's carriers have no queues of their own (`Carrier::is_queueless`), so the first
 //! engine's paths know nothing of all this. They sleep and wake by [`raddle_sched::places`]. They
 //! look at timers and descriptors while they run, but none of them waits in the pump: that is the
 //! first engine's poller's, or sysmon's.
@@ -406,7 +406,7 @@ impl Side {
         }
         self.made.fetch_add(1, Ordering::Relaxed);
         let made = ENGINE.new_carrier().and_then(|carrier| {
-            carrier.queueless.set(1);
+            carrier.set_queueless(true);
             carrier.set_side(number);
             ENGINE.start_carrier(carrier)
         });

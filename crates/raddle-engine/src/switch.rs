@@ -9,7 +9,7 @@ use crate::carrier::{Carrier, CarrierState};
 use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::thread::{Thread, WaitKind};
-use crate::{accounting, alarms, bound, chaos, clock, hosts, idle, latency, pages, ums};
+use crate::{accounting, alarms, bound, chaos, clock, hosts, idle, latency, pages, timed, ums};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
@@ -131,14 +131,17 @@ pub fn yield_now() {
         }
         return yield_alone(carrier, thread);
     }
-    if carrier.queueless.get() != 0 {
+    if carrier.is_queueless() {
         return yield_without_queue(carrier, thread);
     }
     if thread.strays_on(carrier) {
         return move_away(|| {});
     }
     thread.waits_for(WaitKind::Yield, 0, 0);
-    ENGINE.push_ring(carrier, thread.task_ref());
+    match carrier.takes_detour() {
+        true => timed::yielded(carrier, thread),
+        false => ENGINE.push_ring(carrier, thread.task_ref()),
+    }
     leave(carrier, thread);
     if thread.signals.deliverable() != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);
@@ -240,7 +243,11 @@ pub fn come_back(carrier: &Carrier) -> bool {
 
 /// Expires timers and polls descriptors, without waiting.
 pub fn look_around(carrier: &Carrier) {
-    let now_ns = clock::now_ns();
+    look_around_at(carrier, clock::now_ns());
+}
+
+/// As [`look_around`], at `now_ns`.
+pub(crate) fn look_around_at(carrier: &Carrier, now_ns: u64) {
     carrier.now_ns.set(now_ns);
     ENGINE.unpark_all(ENGINE.timers.expire(now_ns));
     ENGINE.ring.announce();
@@ -375,7 +382,7 @@ pub(crate) fn pick<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     let count = carrier.picks.get().wrapping_add(1);
     carrier.picks.set(count);
     let tick = Tick::of(count);
-    if tick.fair || tick.injector || tick.poll {
+    if tick.fair || tick.injector || tick.poll || carrier.takes_detour() {
         return pick_with_tick(carrier, tick);
     }
     match carrier.queue.take_lifo() {
@@ -390,6 +397,12 @@ fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
         return pick_rest(carrier);
     }
     carrier.follow_policy();
+    if carrier.is_timed() {
+        if chaos::is_on() {
+            chaos::shuffle(carrier);
+        }
+        return timed::pick(carrier);
+    }
     if tick.poll {
         look_around(carrier);
         alarms::arm(carrier);
@@ -397,11 +410,13 @@ fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
     if chaos::is_on() {
         chaos::shuffle(carrier);
     }
-    if tick.injector
-        && carrier.queueless.get() == 0
-        && let Some(task) = ENGINE.injector.pop().or_else(|| ENGINE.spent.pop())
-    {
-        return Some(Thread::of(task));
+    if tick.injector && !carrier.is_queueless() {
+        if let Some(task) = ENGINE.injector.pop() {
+            return Some(Thread::of(task));
+        }
+        if !ENGINE.ahead.is_empty() {
+            return pick_ahead(carrier);
+        }
     }
     if tick.fair
         && let Some(task) = carrier.queue.pop_ring()
@@ -420,7 +435,7 @@ fn pick_without_queue<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     if carrier.bound.load(Ordering::Relaxed).is_null() {
         return match ENGINE.sides.of(carrier) {
             Some(side) => side.pick(),
-            None => ENGINE.pick_by_policy(),
+            None => ENGINE.pick_by_policy(carrier),
         };
     }
     let mail = carrier
@@ -433,20 +448,31 @@ fn pick_without_queue<'a>(carrier: &Carrier) -> Option<&'a Thread> {
 /// Ring, then injector.
 #[inline(always)]
 fn pick_rest<'a>(carrier: &Carrier) -> Option<&'a Thread> {
-    if carrier.queueless.get() != 0 {
+    if carrier.is_queueless() {
         return pick_without_queue(carrier);
     }
     if let Some(task) = carrier.queue.pop_ring() {
         return Some(Thread::of(task));
     }
-    take_injected(carrier).map(Thread::of)
+    match take_injected(carrier) {
+        Some(task) => Some(Thread::of(task)),
+        None if ENGINE.ahead.is_empty() => None,
+        None => pick_ahead(carrier),
+    }
+}
+
+/// Threads that are ahead wait: the carrier takes them by their accounts.
+#[cold]
+fn pick_ahead<'a>(carrier: &Carrier) -> Option<&'a Thread> {
+    carrier.begin_timing(clock::now_ns());
+    timed::pick(carrier)
 }
 
 /// Takes a fair share of the injector: one to run, the rest into the ring.
-fn take_injected(carrier: &Carrier) -> Option<TaskRef> {
+pub(crate) fn take_injected(carrier: &Carrier) -> Option<TaskRef> {
     let waiting = ENGINE.injector.len();
     if waiting == 0 {
-        return ENGINE.spent.pop();
+        return None;
     }
     let share = (waiting / ENGINE.active() as usize + 1).min(raddle_sched::run_queue::CAPACITY / 2);
     let taken = ENGINE.injector.pop_some(share);

@@ -30,6 +30,7 @@ use crate::reminders::Reminders;
 use crate::sides::{MAX_ALL, Side};
 use crate::sight::Sight;
 use crate::stand_in::{self, StandIn};
+use crate::timed;
 use crate::turn::Turn;
 use crate::ums;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -38,6 +39,7 @@ use raddle_sched::policy::{
     self, Act, BLIND_NS, BLOCKED_NS, BUSY_NS, Demand, Found, Look, SETTLED_NS, STARVED_NS,
     SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen,
 };
+use raddle_sched::share::LONG_TURN_NS;
 use raddle_sys::abi::{PollFd, Timespec};
 use raddle_sys::{mem, nr, sys};
 
@@ -431,7 +433,7 @@ impl Watch {
         let posted = ENGINE.has_posted();
         // A policy has all threads there, and says itself who should run at once.
         let fresh = !ENGINE.injector.is_empty() && !ENGINE.has_policy();
-        let mut longest: Option<(&Carrier, usize, u64)> = None;
+        let mut longest: Option<(&Carrier, usize)> = None;
         for (at, carrier) in watched() {
             // A carrier that began to run since it was looked at will be looked at next time.
             if carrier.state() != CarrierState::Running || !self.seen[at].is_of(now_ns) {
@@ -465,12 +467,15 @@ impl Watch {
                     .min(leased_ns.unwrap_or(u64::MAX)),
                 false => ENGINE.quantum_ns(),
             };
-            let thread = carrier.thread_or_none();
-            let terms = thread.map_or(policy::Terms::whole(quantum_ns), |thread| {
-                Turn::terms(thread, quantum_ns)
-            });
+            if found.computes && found.held_ns >= LONG_TURN_NS {
+                carrier.begin_timing(now_ns - found.held_ns);
+            }
+            let quantum_ns = match demand.waits {
+                true => timed::slice_ns(carrier, found.held_ns, quantum_ns),
+                false => quantum_ns,
+            };
             let timed = self.metronomes.runs(at);
-            let verdict = policy::judge(found, demand, policy::Terms { timed, ..terms });
+            let verdict = policy::judge(found, demand, policy::Terms { quantum_ns, timed });
             sight.look_within(verdict.within_ns);
             if timed {
                 sight.look_within(metronome::rest_ns(carrier, quantum_ns, self.is_prompt));
@@ -482,7 +487,7 @@ impl Watch {
             match verdict.act {
                 Act::Leave => {}
                 Act::Preempt => {
-                    carrier.preempt(found.switches, 0);
+                    carrier.preempt(found.switches);
                     self.seen[at].told();
                     self.metronomes
                         .preempted(at, carrier, found.switches, now_ns);
@@ -490,17 +495,17 @@ impl Watch {
                 Act::Replace => {
                     let is_there = sight.replace(carrier, found);
                     if !is_there && found.held_ns > STARVED_NS {
-                        carrier.preempt(found.switches, 0);
+                        carrier.preempt(found.switches);
                         self.seen[at].told();
                     }
                 }
-                Act::Interrupt { left_ns } => {
-                    let held_ns = |&(_, at, _): &(_, usize, _)| self.found[at].held_ns;
+                Act::Interrupt => {
+                    let held_ns = |&(_, at): &(_, usize)| self.found[at].held_ns;
                     if longest
                         .as_ref()
                         .is_none_or(|it| held_ns(it) < found.held_ns)
                     {
-                        longest = Some((carrier, at, left_ns));
+                        longest = Some((carrier, at));
                     }
                 }
             }
@@ -508,11 +513,11 @@ impl Watch {
         self.interrupt(sight, longest, now_ns);
     }
 
-    /// Interrupts a thread on a carrier at this place, with that left of its quantum.
-    fn interrupt(&mut self, sight: &mut Sight, whom: Option<(&Carrier, usize, u64)>, now_ns: u64) {
+    /// Interrupts the thread on the carrier at this place.
+    fn interrupt(&mut self, sight: &mut Sight, whom: Option<(&Carrier, usize)>, now_ns: u64) {
         // If a carrier switches, it takes what was posted by itself.
-        if let Some((carrier, at, left_ns)) = whom.filter(|_| !sight.progress) {
-            carrier.preempt(self.found[at].switches, left_ns);
+        if let Some((carrier, at)) = whom.filter(|_| !sight.progress) {
+            carrier.preempt(self.found[at].switches);
             self.seen[at].told();
             sight.acted = true;
             self.interrupted = (at, now_ns);
@@ -572,12 +577,12 @@ fn see_to_signals(carrier: &Carrier, found: Found) {
     let has_signals = carrier.attention.load(Ordering::Relaxed) != 0
         || thread.is_some_and(|thread| thread.signals.deliverable() != 0);
     if found.computes && (strays || carrier.handed_off.load(Ordering::Relaxed) != 0) {
-        carrier.preempt(found.switches, 0);
+        carrier.preempt(found.switches);
     } else if found.computes && has_signals {
         carrier.send(POKE);
     }
     if found.computes && chaos::strikes(Point::Preempt) {
-        carrier.preempt(found.switches, 0);
+        carrier.preempt(found.switches);
     }
     if chaos::strikes(Point::HandOff) {
         ENGINE.hand_off(carrier);

@@ -13,6 +13,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 use raddle_context::Context;
 pub use raddle_interface::Birth;
 use raddle_interface::{HostControl, Lease, Seat, WorkerControl, WorkerState};
+use raddle_sched::share::Account;
 use raddle_sched::{Task, TaskRef, WaitNode, Wake};
 pub use table::{MAX_THREADS, TID_BASE, ThreadTable};
 
@@ -111,6 +112,8 @@ pub struct Thread {
     /// The next thread that is kept. Under the lock there.
     pub(crate) next_kept: Cell<*const Thread>,
     pub(crate) cpu: CpuTime,
+    /// What it has used of its share. Written by the carrier that runs it or makes it runnable.
+    pub(crate) account: Account,
     /// Scheduling attributes.
     pub attributes: attributes::Shared,
     life: AtomicU32,

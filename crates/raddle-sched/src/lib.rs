@@ -20,6 +20,7 @@
 //! | [`worker_state`] | `WorkerState` | which of them executes a worker |
 //! | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
 //! | [`rhythm`] | `Rhythm` | whether a timer may end a carrier's turns |
+//! | [`share`] | `FairClock`, `Account`, `AheadQueue` | which task has used more than its share |
 //! | [`policies`] | `Policy`, `Order` | which runnable task runs next, and how long |
 //! | [`signal_gate`] | `SignalGate` | whom the runtime's own signals must not reach |
 //! | [`spin`] | `SpinLock` | the only lock: short, never held over a switch |
@@ -39,6 +40,7 @@ pub mod policy;
 pub mod quota;
 pub mod rhythm;
 pub mod run_queue;
+pub mod share;
 pub mod signal_gate;
 pub mod spin;
 pub mod sync;

@@ -266,23 +266,10 @@ pub struct Demand {
 /// What the thread that holds a carrier may still do.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// What is left of its quantum; `u64::MAX` for ever.
+    /// How long it may run while others wait; `u64::MAX` for ever.
     pub quantum_ns: u64,
-    /// For so long nobody who is woken interrupts it.
-    pub undisturbed_ns: u64,
     /// A timer ends its quantum: sysmon does so only if that is overdue.
     pub timed: bool,
-}
-
-impl Terms {
-    /// At the begin of a quantum.
-    pub const fn whole(quantum_ns: u64) -> Self {
-        Self {
-            quantum_ns,
-            undisturbed_ns: 0,
-            timed: false,
-        }
-    }
 }
 
 /// What to do about a carrier.
@@ -292,9 +279,8 @@ pub enum Act {
     Leave,
     /// Its thread's quantum is over.
     Preempt,
-    /// Its thread makes room for who was woken, and goes on before others that compute, for what is
-    /// left of its quantum.
-    Interrupt { left_ns: u64 },
+    /// Its thread makes room for one that was woken.
+    Interrupt,
     /// Replace it, if it waits in the kernel.
     Replace,
 }
@@ -311,10 +297,9 @@ pub struct Verdict {
 
 /// What sysmon does about one carrier after a look.
 ///
-/// Who is woken goes before who computes, within bounds: a thread has run for [`SETTLED_NS`], and
-/// for as long as it was kept waiting by its last interruption, before it is interrupted. So those
-/// who compute keep half of a carrier that others are woken on all the time; and as an interrupted
-/// one goes on with the rest of its quantum, they still take equal turns.
+/// A woken thread goes before one that computes, once that one has run for [`SETTLED_NS`]. The
+/// computing thread's share is safe all the same: its account says what it is owed
+/// ([`crate::share`]).
 pub fn judge(found: Found, demand: Demand, terms: Terms) -> Verdict {
     let cares = demand.waits || demand.unattended;
     let leave = |within_ns: u64| Verdict {
@@ -354,13 +339,10 @@ pub fn judge(found: Found, demand: Demand, terms: Terms) -> Verdict {
             watch: false,
         };
     }
-    let unsettled_ns = terms
-        .undisturbed_ns
-        .max(SETTLED_NS)
-        .saturating_sub(found.held_ns);
+    let unsettled_ns = SETTLED_NS.saturating_sub(found.held_ns);
     let act = match terms.quantum_ns {
         u64::MAX => Act::Leave,
-        _ if demand.fresh && unsettled_ns == 0 => Act::Interrupt { left_ns },
+        _ if demand.fresh && unsettled_ns == 0 => Act::Interrupt,
         _ => Act::Leave,
     };
     let settles_ns = match unsettled_ns {

@@ -138,6 +138,13 @@ impl RunQueue {
         unsafe { TaskRef::from_ptr(self.lifo.swap(null_mut(), Ordering::AcqRel)) }
     }
 
+    /// The task that was in the LIFO slot a moment ago. It may run by now, or have ended: only what
+    /// is atomic in it may be read.
+    pub fn peek_lifo(&self) -> Option<TaskRef> {
+        // SAFETY: the slot holds tasks only, which live in type-stable memory.
+        unsafe { TaskRef::from_ptr(self.lifo.load(Ordering::Relaxed)) }
+    }
+
     /// Takes the oldest task of the ring; anybody.
     #[inline(always)]
     pub fn pop_ring(&self) -> Option<TaskRef> {

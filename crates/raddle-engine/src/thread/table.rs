@@ -9,6 +9,7 @@
 
 use super::{Birth, Life, Thread, WaitKind};
 use crate::chunks::{Chunks, Zeroed};
+use crate::engine::ENGINE;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use raddle_sched::{SpinLock, Task, WaitNode};
@@ -162,6 +163,7 @@ impl ThreadTable {
         thread.cpu.reset(0);
         thread.attributes.reset();
         thread.task.policy.reset(tid);
+        thread.account.reset(ENGINE.fair_clock.read_ns());
         thread.share_next.set(0);
         thread.seat.set(null());
         thread.task.rank.store(0, Ordering::Relaxed);

@@ -14,6 +14,7 @@
 use super::heap::Heap;
 use super::node::{Terms, of};
 use super::{Policy, Reason};
+use crate::share::GRANULARITY_NS;
 use crate::task::TaskRef;
 
 /// Groups, the rest included, which is group 0.
@@ -43,8 +44,23 @@ const WEIGHTS: [u64; 40] = {
     weights
 };
 
-fn weight(terms: &Terms) -> u64 {
-    WEIGHTS[(terms.nice().clamp(-20, 19) + 20) as usize]
+/// A task's part of CPU time, in proportion to that of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weight(u64);
+
+impl Weight {
+    /// That of niceness 0.
+    pub const ONE: Self = Self(UNIT);
+
+    /// That of a task with these terms.
+    pub fn of(terms: &Terms) -> Self {
+        Self(WEIGHTS[(terms.nice().clamp(-20, 19) + 20) as usize])
+    }
+
+    /// Virtual time for `ran_ns` of CPU time.
+    pub const fn virtual_ns(self, ran_ns: u64) -> u64 {
+        ran_ns * UNIT / self.0
+    }
 }
 
 struct Group {
@@ -121,7 +137,7 @@ impl Policy for Fair {
         if group.heap.is_empty() {
             group.virtual_ns = group.virtual_ns.max(floor_ns.saturating_sub(CREDIT_NS));
         }
-        let mut virtual_ns = own.virtual_ns.get() + ran_ns * UNIT / weight(&own.terms);
+        let mut virtual_ns = own.virtual_ns.get() + Weight::of(&own.terms).virtual_ns(ran_ns);
         if before != index || reason == Reason::New {
             virtual_ns = group.floor_ns;
         } else if reason == Reason::Woken {
@@ -145,5 +161,15 @@ impl Policy for Fair {
         let task = group.heap.pop()?;
         group.floor_ns = group.floor_ns.max(of(task).virtual_ns.get());
         Some(task)
+    }
+
+    /// By what `running` was charged before. Within its group only: a group's time is less exact.
+    fn outranks(&self, running: TaskRef) -> bool {
+        let own = of(running);
+        let uncounted_ns = own.terms.ran_ns().saturating_sub(own.counted_ns.get());
+        let virtual_ns = own.virtual_ns.get() + Weight::of(&own.terms).virtual_ns(uncounted_ns);
+        let group = &self.groups[own.in_group.get() as usize];
+        let least_ns = group.heap.least();
+        least_ns.is_some_and(|least_ns| least_ns.saturating_add(GRANULARITY_NS) < virtual_ns)
     }
 }

@@ -6,7 +6,7 @@ use crate::task::{Task, TaskRef};
 use core::ptr::null_mut;
 
 /// See the module.
-pub(super) struct Heap {
+pub(crate) struct Heap {
     root: *mut Task,
     turn: u64,
 }

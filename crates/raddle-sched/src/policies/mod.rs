@@ -27,8 +27,9 @@ mod node;
 mod order;
 
 pub use deadline::Deadline;
-pub use fair::Fair;
+pub use fair::{Fair, Weight};
 pub use foreign::{Call, Fault, Foreign, Host, Table};
+pub(crate) use heap::Heap;
 pub use lanes::Lanes;
 pub use lifo::Lifo;
 pub use node::{Class, Node, Terms};

@@ -104,7 +104,6 @@ fn a_thread_that_waits_in_the_kernel_does_not_compute() {
 
 const WHOLE: Terms = Terms {
     quantum_ns: QUANTUM_NS,
-    undisturbed_ns: 0,
     timed: false,
 };
 
@@ -127,17 +126,9 @@ fn demand(fresh: bool) -> Demand {
 #[test]
 fn who_is_woken_interrupts_who_computes_but_not_at_once() {
     let act = |held_ns, terms| judge(computing(held_ns), demand(true), terms).act;
-    let left_ns = QUANTUM_NS - SETTLED_NS;
     assert_eq!(act(SETTLED_NS - 1, WHOLE), Act::Leave);
-    assert_eq!(act(SETTLED_NS, WHOLE), Act::Interrupt { left_ns });
+    assert_eq!(act(SETTLED_NS, WHOLE), Act::Interrupt);
     assert_eq!(act(QUANTUM_NS, WHOLE), Act::Preempt);
-    let resumed = Terms {
-        quantum_ns: 900_000,
-        undisturbed_ns: 700_000,
-        timed: false,
-    };
-    assert_eq!(act(699_999, resumed), Act::Leave);
-    assert_eq!(act(700_000, resumed), Act::Interrupt { left_ns: 200_000 });
     let for_ever = Terms {
         quantum_ns: u64::MAX,
         ..WHOLE
@@ -163,9 +154,8 @@ fn a_quantum_that_a_timer_ends_is_sysmons_when_it_is_long_overdue() {
     assert!(settled.watch);
     assert_eq!(verdict(1, false).within_ns, SETTLED_NS - 1);
     let left_ns = QUANTUM_NS / 2;
-    assert_eq!(verdict(left_ns, true).act, Act::Interrupt { left_ns });
-    let act = verdict(QUANTUM_NS + 1, true).act;
-    assert_eq!(act, Act::Interrupt { left_ns: 0 });
+    assert_eq!(verdict(left_ns, true).act, Act::Interrupt);
+    assert_eq!(verdict(QUANTUM_NS + 1, true).act, Act::Interrupt);
     assert_eq!(verdict(2 * QUANTUM_NS - 1, false).act, Act::Leave);
     assert_eq!(verdict(2 * QUANTUM_NS, false).act, Act::Preempt);
 }
@@ -244,9 +234,8 @@ fn a_thread_that_goes_on_has_held_the_carrier_since_then() {
     assert_eq!(seen.goes_on(1_200_000, found), found, "just now");
     let found = seen.goes_on(1_050_000, found);
     assert_eq!((found.held_ns, found.computes), (150_000, true));
-    let left_ns = QUANTUM_NS - 150_000;
     let verdict = judge(found, demand(true), WHOLE);
-    assert_eq!(verdict.act, Act::Interrupt { left_ns });
+    assert_eq!(verdict.act, Act::Interrupt);
     let waits = Look {
         cpu_ns: 600_000,
         ..look(1_300_000, 7, 0)

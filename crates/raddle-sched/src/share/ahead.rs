@@ -1,0 +1,126 @@
+//! Runnable tasks that have used more than their share.
+
+use crate::policies::Heap;
+use crate::spin::{SpinGuard, SpinLock};
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+use crate::task::TaskRef;
+
+/// Tasks by their accounts, the least first; of equal ones, in turn.
+///
+/// One for all carriers of an engine, so that tasks that compute take turns all over the machine.
+pub struct AheadQueue {
+    heap: SpinLock<Heap>,
+    /// Tasks in the queue. Written under the lock; SeqCst: the idle protocol's last look.
+    len: AtomicUsize,
+    /// The first task's account; `u64::MAX` for none. Written under the lock, read without it by
+    /// carriers that ask whether the task is due.
+    least_ns: AtomicU64,
+}
+
+impl AheadQueue {
+    /// An empty queue.
+    #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+    pub const fn new() -> Self {
+        Self {
+            heap: SpinLock::new(Heap::new()),
+            len: AtomicUsize::new(0),
+            least_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// An empty queue.
+    #[cfg(any(raddle_loom, raddle_shuttle))]
+    pub fn new() -> Self {
+        Self {
+            heap: SpinLock::new(Heap::new()),
+            len: AtomicUsize::new(0),
+            least_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Tasks in the queue, a moment ago.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len.load(Ordering::SeqCst)
+    }
+
+    /// True if the queue was empty a moment ago.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds a task whose account says `used_ns`.
+    pub fn push(&self, task: TaskRef, used_ns: u64) {
+        let mut heap = self.heap.lock();
+        heap.push(task, used_ns);
+        self.publish(&heap, 1);
+    }
+
+    /// Adds a task that yields: behind the first task at least, so that one other task runs before
+    /// it.
+    pub fn push_yielded(&self, task: TaskRef, used_ns: u64) {
+        let mut heap = self.heap.lock();
+        let least_ns = heap
+            .least()
+            .map_or(0, |least_ns| least_ns.saturating_add(1));
+        heap.push(task, used_ns.max(least_ns));
+        self.publish(&heap, 1);
+    }
+
+    /// True if the first task is due at `fair_ns` of the fair clock.
+    #[inline(always)]
+    pub fn is_due(&self, fair_ns: u64) -> bool {
+        self.len.load(Ordering::Relaxed) != 0 && self.least_ns.load(Ordering::Relaxed) <= fair_ns
+    }
+
+    /// Takes the first task if it is due.
+    pub fn pop_due(&self, fair_ns: u64) -> Option<TaskRef> {
+        match self.is_due(fair_ns) {
+            true => self.pop_up_to(fair_ns),
+            false => None,
+        }
+    }
+
+    /// Takes the first task.
+    pub fn pop(&self) -> Option<TaskRef> {
+        if self.len.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        self.pop_up_to(u64::MAX)
+    }
+
+    #[cold]
+    fn pop_up_to(&self, most_ns: u64) -> Option<TaskRef> {
+        let mut heap = self.heap.lock();
+        heap.least().filter(|&least_ns| least_ns <= most_ns)?;
+        let task = heap.pop();
+        self.publish(&heap, usize::MAX);
+        task
+    }
+
+    /// Says what is in the queue, after `change` tasks (-1 as its bits) were added.
+    fn publish(&self, heap: &SpinGuard<'_, Heap>, change: usize) {
+        let least_ns = heap.least().unwrap_or(u64::MAX);
+        self.least_ns.store(least_ns, Ordering::Relaxed);
+        let len = self.len.load(Ordering::Relaxed).wrapping_add(change);
+        self.len.store(len, Ordering::SeqCst);
+    }
+
+    /// Empties the queue: its tasks belong to another process.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, before a second thread exists.
+    pub unsafe fn reset(&self) {
+        // SAFETY: the caller's promise; what the lock guards is replaced whole.
+        unsafe { self.heap.break_lock() };
+        *self.heap.lock() = Heap::new();
+        self.len.store(0, Ordering::SeqCst);
+    }
+}
+
+impl Default for AheadQueue {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,144 @@
+//! The default order's bounds, in virtual time: how long a runnable task waits at most, and what
+//! share of the CPUs it gets.
+//!
+//! The fair clock, the accounts, the queues and the choice of the next task are the real ones;
+//! carriers and tasks are imaginary. A *task* has a behaviour ([`world::Behaviour`]). Each event ends
+//! a carrier's turn, wakes a task that slept, or is a look of sysmon's, which ends turns that are
+//! over. A seed decides lengths and the order of events at one moment.
+//!
+//! Rejected: the carriers of the other simulator, whose steps are too small to see shares in.
+#![cfg(not(any(raddle_loom, raddle_shuttle)))]
+
+mod world;
+
+use world::{Behaviour, MS, US, World};
+
+const SEEDS: u64 = if cfg!(debug_assertions) { 2 } else { 20 };
+const QUANTUM_NS: u64 = raddle_sched::policy::QUANTUM_NS;
+
+fn each_seed_and_count(play: impl Fn(u64, usize)) {
+    for carriers in [1, 2, 3, 4, 8, 16, 33, 64] {
+        for seed in 0..SEEDS.div_ceil(carriers as u64) {
+            play(seed, carriers);
+        }
+    }
+}
+
+/// What any runnable task may wait, from the rules of the order: the fair clock reaches a task that
+/// is one quantum ahead; each carrier runs tasks that are due and others in turn; the last turn
+/// before ends.
+fn bound_ns(most_runnable: usize, carriers: usize) -> u64 {
+    let rounds = most_runnable.div_ceil(carriers) as u64;
+    4 * rounds * QUANTUM_NS + 4 * QUANTUM_NS
+}
+
+fn check_waits(world: &World) {
+    let bound_ns = bound_ns(world.most_runnable, world.carriers());
+    assert!(
+        world.longest_wait_ns <= bound_ns,
+        "a task waited {} us; {} tasks on {} carriers should wait {} us at most",
+        world.longest_wait_ns / US,
+        world.most_runnable,
+        world.carriers(),
+        bound_ns / US
+    );
+}
+
+#[test]
+fn tasks_that_compute_share_evenly() {
+    each_seed_and_count(|seed, carriers| {
+        let count = carriers * 3 + 1;
+        let mut world = World::new(seed, carriers);
+        let all: Vec<_> = (0..count).map(|_| world.add(Behaviour::Compute)).collect();
+        let time_ns = 100 * QUANTUM_NS * count.div_ceil(carriers) as u64;
+        world.play(time_ns);
+        let fair_ns = time_ns * carriers as u64 / count as u64;
+        for task in all {
+            let part = world.ran_ns(task) as f64 / fair_ns as f64;
+            assert!((0.93..1.07).contains(&part), "{part} of its share");
+        }
+        check_waits(&world);
+    });
+}
+
+#[test]
+fn a_task_that_computes_gets_its_share_beside_any_number_that_sleep_and_wake() {
+    each_seed_and_count(|seed, carriers| {
+        for sleepers in [2 * carriers, 20 * carriers] {
+            let mut world = World::new(seed, carriers);
+            let computing = world.add(Behaviour::Compute);
+            for _ in 0..sleepers {
+                // Each wants to run nine tenths of the time.
+                let run = (20 * US, 400 * US);
+                world.add(Behaviour::RunAndSleep {
+                    run,
+                    sleep: (2 * US, 44 * US),
+                });
+            }
+            let time_ns = 40 * MS * (sleepers / carriers) as u64;
+            world.play(time_ns);
+            let fair_ns = time_ns * carriers as u64 / (sleepers as u64 + 1);
+            let part = world.ran_ns(computing) as f64 / fair_ns.min(time_ns) as f64;
+            assert!(
+                (0.8..1.5).contains(&part),
+                "{part} of its share beside {sleepers}"
+            );
+            check_waits(&world);
+        }
+    });
+}
+
+#[test]
+fn a_pair_that_hands_over_shares_with_one_that_computes() {
+    for seed in 0..SEEDS {
+        let mut world = World::new(seed, 1);
+        let computing = world.add(Behaviour::Compute);
+        world.add_pair(10 * US);
+        world.play(2000 * MS);
+        let part = world.ran_ns(computing) as f64 / 2000e6;
+        assert!((0.4..0.6).contains(&part), "{part} of the CPU");
+        check_waits(&world);
+    }
+}
+
+#[test]
+fn a_woken_task_interrupts_its_waker_that_computes() {
+    each_seed_and_count(|seed, carriers| {
+        let mut world = World::new(seed, carriers);
+        for _ in 0..carriers {
+            world.add_waker(5 * US, 1000);
+        }
+        world.play(200 * MS);
+        let longest_us = world.longest_wake_ns / US;
+        assert!(longest_us <= 1200, "a woken task waited {longest_us} us");
+        let mean_us = world.wake_ns / world.wakes.max(1) / US;
+        assert!(mean_us <= 60, "woken tasks waited {mean_us} us each");
+    });
+}
+
+#[test]
+fn no_task_starves_whatever_the_others_do() {
+    each_seed_and_count(|seed, carriers| {
+        let mut world = World::new(seed, carriers);
+        world.add_random_mix();
+        world.play(3000 * MS);
+        check_waits(&world);
+    });
+}
+
+#[test]
+#[should_panic(expected = "waited")]
+fn an_order_that_prefers_tasks_that_sleep_is_caught() {
+    let mut world = World::new(1, 1);
+    world.prefers_sleepers = true;
+    world.add(Behaviour::Compute);
+    for _ in 0..40 {
+        let run = (20 * US, 40 * US);
+        world.add(Behaviour::RunAndSleep {
+            run,
+            sleep: (2 * US, 4 * US),
+        });
+    }
+    world.play(2000 * MS);
+    check_waits(&world);
+}
