@@ -1,13 +1,34 @@
 //! Runs the cases of a file: natively, or under `raddle run`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Parser;
-use raddle_fuzz::execute::{Options, serve};
+use clap::{Parser, Subcommand};
+use raddle_fuzz::execute::{Options, contain, serve};
 
 #[derive(Parser)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs cases
+    Serve(Serve),
+    /// Runs a command in namespaces of its own
+    Contain {
+        /// The only folder that can be written
+        writable: PathBuf,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
+}
+
+#[derive(clap::Args)]
+struct Serve {
     /// The cases
     cases: PathBuf,
     /// Where the traces go
@@ -25,13 +46,18 @@ struct Arguments {
     patched: bool,
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    let options = Options {
-        slots: arguments.slots,
-        limit_ms: arguments.limit_ms,
-        folder: arguments.folder,
-        patched: arguments.patched,
-    };
-    serve(&arguments.cases, &arguments.results, &options)
+fn main() -> Result<ExitCode> {
+    match Arguments::parse().command {
+        Command::Contain { writable, command } => contain(&writable, &command),
+        Command::Serve(arguments) => {
+            let options = Options {
+                slots: arguments.slots,
+                limit_ms: arguments.limit_ms,
+                folder: arguments.folder,
+                patched: arguments.patched,
+            };
+            serve(&arguments.cases, &arguments.results, &options)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
 }

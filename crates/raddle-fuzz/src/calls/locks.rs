@@ -42,15 +42,16 @@ pub const CALLS: &[Spec] = &[
         ],
     )
     .waits(),
-    Spec::new("set_robust_list", libc::SYS_set_robust_list, &[
-        In(structures::robust_head),
-        Long(&[24, 24, 0, 16]),
-    ]),
-    Spec::new("get_robust_list", libc::SYS_get_robust_list, &[
-        super::Argument::Thread,
-        OutAny(8),
-        Out(8),
-    ]),
+    Spec::new(
+        "set_robust_list",
+        libc::SYS_set_robust_list,
+        &[In(structures::robust_head), Long(&[24, 24, 0, 16])],
+    ),
+    Spec::new(
+        "get_robust_list",
+        libc::SYS_get_robust_list,
+        &[super::Argument::Thread, OutAny(8), Out(8)],
+    ),
     Spec::function("pthread_mutex_lock", Code, &[MUTEX]).waits(),
     Spec::function("pthread_mutex_trylock", Code, &[MUTEX]),
     Spec::function("pthread_mutex_timedlock", Code, &[MUTEX, UNTIL]).waits(),
@@ -62,9 +63,13 @@ pub const CALLS: &[Spec] = &[
     Spec::function("pthread_cond_timedwait", Code, &[CONDITION, MUTEX, UNTIL])
         .waits()
         .adjusted(objects::lock_before),
-    Spec::function("pthread_cond_clockwait", Code, &[CONDITION, MUTEX, CLOCK, UNTIL])
-        .waits()
-        .adjusted(objects::lock_before),
+    Spec::function(
+        "pthread_cond_clockwait",
+        Code,
+        &[CONDITION, MUTEX, CLOCK, UNTIL],
+    )
+    .waits()
+    .adjusted(objects::lock_before),
     Spec::function("pthread_cond_signal", Code, &[CONDITION]),
     Spec::function("pthread_cond_broadcast", Code, &[CONDITION]),
     Spec::function("sem_wait", OfInt, &[SEMAPHORE]).waits(),
@@ -83,11 +88,23 @@ pub const CALLS: &[Spec] = &[
     Spec::function("pthread_barrier_wait", Code, &[BARRIER]).waits(),
     Spec::function("pthread_spin_trylock", Code, &[SPIN]),
     Spec::function("pthread_spin_unlock", Code, &[SPIN]),
-    Spec::function("pthread_getname_np", Code, &[
-        Made(objects::thread),
-        Any(0, structures::small_buffer),
-        Long(&[16, 16, 4, 0, 64]),
-    ]),
-    Spec::function("pthread_setname_np", Code, &[Made(objects::thread), super::Argument::Path]),
-    Spec::function("pthread_kill", Code, &[Made(objects::thread), super::Argument::Signal]),
+    Spec::function(
+        "pthread_getname_np",
+        Code,
+        &[
+            Made(objects::thread),
+            Any(0, structures::small_buffer),
+            Long(&[16, 16, 4, 0, 64]),
+        ],
+    ),
+    Spec::function(
+        "pthread_setname_np",
+        Code,
+        &[Made(objects::thread), super::Argument::Path],
+    ),
+    Spec::function(
+        "pthread_kill",
+        Code,
+        &[Made(objects::thread), super::Argument::Signal],
+    ),
 ];

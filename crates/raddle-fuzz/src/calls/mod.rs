@@ -5,6 +5,7 @@
 
 mod descriptors;
 mod identity;
+mod kinds;
 mod locks;
 mod memory;
 mod names;
@@ -19,7 +20,7 @@ mod timing;
 
 pub use names::{CLONE, Names, PRCTL, SIGNALS};
 
-use crate::case::Value;
+use crate::case::{Kind, Value};
 use crate::generate::Maker;
 
 /// A call, or a function of libc's that has no call of its own.
@@ -34,6 +35,8 @@ pub struct Spec {
     pub answer: Answer,
     /// The call may wait for something that another agent has to do.
     pub waits: bool,
+    /// Resources that its descriptors mostly are; any if there are none.
+    pub on: &'static [Kind],
     /// Makes arguments agree with each other after each was made alone.
     pub adjust: Option<fn(&mut Maker, &mut [Value])>,
 }
@@ -170,6 +173,7 @@ impl Spec {
             arguments,
             answer: Answer::Number,
             waits: false,
+            on: &[],
             adjust: None,
         }
     }
@@ -183,6 +187,7 @@ impl Spec {
             arguments,
             answer: Answer::Number,
             waits: false,
+            on: &[],
             adjust: None,
         }
     }
@@ -203,6 +208,18 @@ impl Spec {
     const fn waits(mut self) -> Self {
         self.waits = true;
         self
+    }
+
+    /// A call whose descriptors mostly are of these kinds.
+    const fn of(
+        on: &'static [Kind],
+        name: &'static str,
+        number: i64,
+        arguments: &'static [Argument],
+    ) -> Self {
+        let mut spec = Self::new(name, number, arguments);
+        spec.on = on;
+        spec
     }
 
     const fn answers(mut self, answer: Answer) -> Self {
@@ -228,7 +245,10 @@ mod tests {
         let handled = (0..wanted.len() as u32 * 64)
             .filter(|number| wanted[*number as usize / 64] & (1 << (number % 64)) != 0);
         let missing: Vec<u32> = handled.filter(|number| !known.contains(number)).collect();
-        assert!(missing.is_empty(), "handled, and nothing makes them: {missing:?}");
+        assert!(
+            missing.is_empty(),
+            "handled, and nothing makes them: {missing:?}"
+        );
     }
 
     #[test]

@@ -173,11 +173,8 @@ pub const PRCTL: &Names = names! {
     PR_SET_SPECULATION_CTRL = 53, PR_SET_IO_FLUSHER = 57, PR_GET_IO_FLUSHER = 58,
 };
 
-pub const IPC: &Names = names! { IPC_NOWAIT = 0o4000, MSG_NOERROR = 0o10000, MSG_EXCEPT = 0o20000, };
-
-pub const PIDFD_SIGNAL: &Names = names! {
-    PIDFD_SIGNAL_THREAD = 1, PIDFD_SIGNAL_THREAD_GROUP = 2, PIDFD_SIGNAL_PROCESS_GROUP = 4,
-};
+pub const IPC: &Names =
+    names! { IPC_NOWAIT = 0o4000, MSG_NOERROR = 0o10000, MSG_EXCEPT = 0o20000, };
 
 pub const IO_PRIORITY_OF: &Names = names! { IOPRIO_WHO_PROCESS = 1, IOPRIO_WHO_PGRP = 2, };
 
@@ -207,8 +204,4 @@ pub const MEMORY_POLICY: &Names = names! {
 pub const ENTER: &Names = names! {
     IORING_ENTER_GETEVENTS = 1, IORING_ENTER_SQ_WAKEUP = 2, IORING_ENTER_SQ_WAIT = 4,
     IORING_ENTER_EXT_ARG = 8,
-};
-
-pub const NOTIFY: &Names = names! {
-    SIGEV_SIGNAL = 0, SIGEV_NONE = 1, SIGEV_THREAD = 2, SIGEV_THREAD_ID = 4,
 };

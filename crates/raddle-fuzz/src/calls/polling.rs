@@ -1,7 +1,7 @@
 //! Calls that wait for descriptors.
 
 use super::Argument::{Any, Descriptor, Flags, In, Int, Long, OneOf, Out, OutAny};
-use super::{Answer, Spec, names};
+use super::{Answer, Spec, kinds, names};
 use crate::generate::structures;
 
 const LIMIT_MS: super::Argument = Int(&[0, 0, 5, 10, -1, -1, -2, i32::MIN as i64]);
@@ -12,53 +12,93 @@ const NUMBER: super::Argument = Int(&[16, 24, 64, 0, 1024, 1025, -1]);
 const LIMIT_OUT: super::Argument = Any(16, structures::time_limit);
 
 pub const CALLS: &[Spec] = &[
-    Spec::new("poll", libc::SYS_poll, &[In(structures::poll_list), POLL_COUNT, LIMIT_MS])
-        .int()
-        .waits(),
-    Spec::new(
+    Spec::of(
+        kinds::READABLE,
+        "poll",
+        libc::SYS_poll,
+        &[In(structures::poll_list), POLL_COUNT, LIMIT_MS],
+    )
+    .int()
+    .waits(),
+    Spec::of(
+        kinds::READABLE,
         "ppoll",
         libc::SYS_ppoll,
-        &[In(structures::poll_list), POLL_COUNT, LIMIT_OUT, MASK, MASK_BYTES],
+        &[
+            In(structures::poll_list),
+            POLL_COUNT,
+            LIMIT_OUT,
+            MASK,
+            MASK_BYTES,
+        ],
     )
     .waits(),
-    Spec::new("select", libc::SYS_select, &[
-        NUMBER,
-        SET,
-        SET,
-        SET,
-        Any(16, structures::time_limit_us),
-    ])
+    Spec::of(
+        kinds::READABLE,
+        "select",
+        libc::SYS_select,
+        &[NUMBER, SET, SET, SET, Any(16, structures::time_limit_us)],
+    )
     .waits(),
-    Spec::new(
+    Spec::of(
+        kinds::READABLE,
         "pselect6",
         libc::SYS_pselect6,
-        &[NUMBER, SET, SET, SET, LIMIT_OUT, In(structures::set_and_size)],
+        &[
+            NUMBER,
+            SET,
+            SET,
+            SET,
+            LIMIT_OUT,
+            In(structures::set_and_size),
+        ],
     )
     .waits(),
-    Spec::new(
+    Spec::of(
+        kinds::EPOLL,
         "epoll_wait",
         libc::SYS_epoll_wait,
         &[Descriptor, Out(48), EVENTS, LIMIT_MS],
     )
     .int()
     .waits(),
-    Spec::new(
+    Spec::of(
+        kinds::EPOLL,
         "epoll_pwait",
         libc::SYS_epoll_pwait,
         &[Descriptor, Out(48), EVENTS, LIMIT_MS, MASK, MASK_BYTES],
     )
     .waits(),
-    Spec::new(
+    Spec::of(
+        kinds::EPOLL,
         "epoll_pwait2",
         libc::SYS_epoll_pwait2,
-        &[Descriptor, Out(48), EVENTS, In(structures::time_limit), MASK, MASK_BYTES],
+        &[
+            Descriptor,
+            Out(48),
+            EVENTS,
+            In(structures::time_limit),
+            MASK,
+            MASK_BYTES,
+        ],
     )
     .waits(),
-    Spec::new("epoll_create1", libc::SYS_epoll_create1, &[Int(&[0, 0o2_000_000, 1])]).int(),
     Spec::new(
+        "epoll_create1",
+        libc::SYS_epoll_create1,
+        &[Int(&[0, 0o2_000_000, 1])],
+    )
+    .int(),
+    Spec::of(
+        kinds::EPOLL_AND_OTHERS,
         "epoll_ctl",
         libc::SYS_epoll_ctl,
-        &[Descriptor, OneOf(names::EPOLL_CTL), Descriptor, In(structures::epoll_event)],
+        &[
+            Descriptor,
+            OneOf(names::EPOLL_CTL),
+            Descriptor,
+            In(structures::epoll_event),
+        ],
     )
     .int(),
     Spec::new(
@@ -77,7 +117,13 @@ pub const CALLS: &[Spec] = &[
     Spec::new(
         "io_getevents",
         libc::SYS_io_getevents,
-        &[CONTEXT, Long(&[0, 1, 2, -1]), Long(&[1, 2, 0, -1]), Out(64), In(structures::time_limit)],
+        &[
+            CONTEXT,
+            Long(&[0, 1, 2, -1]),
+            Long(&[1, 2, 0, -1]),
+            Out(64),
+            In(structures::time_limit),
+        ],
     )
     .waits(),
     Spec::new(
@@ -93,8 +139,12 @@ pub const CALLS: &[Spec] = &[
         ],
     )
     .waits(),
-    Spec::new("io_setup", libc::SYS_io_setup, &[Int(&[1, 8, 0]), OutAny(8)])
-        .answers(Answer::Number),
+    Spec::new(
+        "io_setup",
+        libc::SYS_io_setup,
+        &[Int(&[1, 8, 0]), OutAny(8)],
+    )
+    .answers(Answer::Number),
 ];
 
 const POLL_COUNT: super::Argument = Int(&[1, 2, 3, 0, -1, 5000]);

@@ -1,7 +1,7 @@
 //! Calls on sockets.
 
 use super::Argument::{Any, Buffer, Descriptor, Flags, In, Int, Length, Made, OneOf};
-use super::{Spec, names};
+use super::{Spec, kinds, names};
 use crate::generate::structures;
 
 /// An address that the call stores; its port differs from run to run.
@@ -12,35 +12,54 @@ const NAME_LENGTH: super::Argument = Int(&[16, 110, 2, 0, 3, 128, 129, -1]);
 const COUNT: super::Argument = Int(&[1, 2, 3, 0, 1025, -1]);
 
 pub const CALLS: &[Spec] = &[
-    Spec::new(
+    Spec::of(
+        kinds::SOCKETS,
         "recvfrom",
         libc::SYS_recvfrom,
-        &[Descriptor, Buffer, Length, Flags(names::MSG), NAME_OUT, NAME_LENGTH_OUT],
+        &[
+            Descriptor,
+            Buffer,
+            Length,
+            Flags(names::MSG),
+            NAME_OUT,
+            NAME_LENGTH_OUT,
+        ],
     )
     .long()
     .waits(),
-    Spec::new(
+    Spec::of(
+        kinds::SOCKETS,
         "sendto",
         libc::SYS_sendto,
-        &[Descriptor, Buffer, Length, Flags(names::MSG), NAME, NAME_LENGTH],
+        &[
+            Descriptor,
+            Buffer,
+            Length,
+            Flags(names::MSG),
+            NAME,
+            NAME_LENGTH,
+        ],
     )
     .long()
     .waits(),
-    Spec::new(
+    Spec::of(
+        kinds::SOCKETS,
         "recvmsg",
         libc::SYS_recvmsg,
         &[Descriptor, In(structures::message_in), Flags(names::MSG)],
     )
     .long()
     .waits(),
-    Spec::new(
+    Spec::of(
+        kinds::SOCKETS,
         "sendmsg",
         libc::SYS_sendmsg,
         &[Descriptor, In(structures::message_out), Flags(names::MSG)],
     )
     .long()
     .waits(),
-    Spec::new(
+    Spec::of(
+        kinds::SOCKETS,
         "recvmmsg",
         libc::SYS_recvmmsg,
         &[
@@ -53,23 +72,45 @@ pub const CALLS: &[Spec] = &[
     )
     .int()
     .waits(),
-    Spec::new(
+    Spec::of(
+        kinds::SOCKETS,
         "sendmmsg",
         libc::SYS_sendmmsg,
-        &[Descriptor, In(structures::messages_out), COUNT, Flags(names::MSG)],
+        &[
+            Descriptor,
+            In(structures::messages_out),
+            COUNT,
+            Flags(names::MSG),
+        ],
     )
     .int()
     .waits(),
-    Spec::new("accept", libc::SYS_accept, &[Descriptor, NAME_OUT, NAME_LENGTH_OUT]).int().waits(),
-    Spec::new(
+    Spec::of(
+        kinds::LISTENERS,
+        "accept",
+        libc::SYS_accept,
+        &[Descriptor, NAME_OUT, NAME_LENGTH_OUT],
+    )
+    .int()
+    .waits(),
+    Spec::of(
+        kinds::LISTENERS,
         "accept4",
         libc::SYS_accept4,
         &[Descriptor, NAME_OUT, NAME_LENGTH_OUT, Flags(names::DUP)],
     )
     .int()
     .waits(),
-    Spec::new("connect", libc::SYS_connect, &[Descriptor, NAME, NAME_LENGTH]).int().waits(),
-    Spec::new(
+    Spec::of(
+        kinds::UNCONNECTED,
+        "connect",
+        libc::SYS_connect,
+        &[Descriptor, NAME, NAME_LENGTH],
+    )
+    .int()
+    .waits(),
+    Spec::of(
+        kinds::SOCKETS,
         "setsockopt",
         libc::SYS_setsockopt,
         &[
@@ -81,7 +122,8 @@ pub const CALLS: &[Spec] = &[
         ],
     )
     .int(),
-    Spec::new(
+    Spec::of(
+        kinds::SOCKETS,
         "getsockopt",
         libc::SYS_getsockopt,
         &[
@@ -96,7 +138,11 @@ pub const CALLS: &[Spec] = &[
     Spec::new(
         "socket",
         libc::SYS_socket,
-        &[OneOf(names::DOMAIN), OneOf(names::SOCKET_KIND), Int(&[0, 0, 6, 17])],
+        &[
+            OneOf(names::DOMAIN),
+            OneOf(names::SOCKET_KIND),
+            Int(&[0, 0, 6, 17]),
+        ],
     )
     .int(),
     Spec::new(
@@ -110,10 +156,29 @@ pub const CALLS: &[Spec] = &[
         ],
     )
     .int(),
-    Spec::new("bind", libc::SYS_bind, &[Descriptor, NAME, NAME_LENGTH]).int(),
-    Spec::new("listen", libc::SYS_listen, &[Descriptor, Int(&[1, 0, 5, -1])]).int(),
-    Spec::new("shutdown", libc::SYS_shutdown, &[Descriptor, OneOf(names::SHUTDOWN)]).int(),
-    Spec::new(
+    Spec::of(
+        kinds::UNCONNECTED,
+        "bind",
+        libc::SYS_bind,
+        &[Descriptor, NAME, NAME_LENGTH],
+    )
+    .int(),
+    Spec::of(
+        kinds::LISTENERS,
+        "listen",
+        libc::SYS_listen,
+        &[Descriptor, Int(&[1, 0, 5, -1])],
+    )
+    .int(),
+    Spec::of(
+        kinds::SOCKETS,
+        "shutdown",
+        libc::SYS_shutdown,
+        &[Descriptor, OneOf(names::SHUTDOWN)],
+    )
+    .int(),
+    Spec::of(
+        kinds::SOCKETS,
         "getsockname",
         libc::SYS_getsockname,
         &[Descriptor, NAME_OUT, Made(structures::name_length)],

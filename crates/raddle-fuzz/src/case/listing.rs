@@ -91,12 +91,21 @@ pub fn listing(case: &Case) -> String {
             _ => format!("{first}, {second}"),
         };
         let state: Vec<_> = resource.state.iter().map(|state| state.word()).collect();
-        let _ = writeln!(text, "{numbers} = {} {}", resource.kind.word(), state.join(" "));
+        let _ = writeln!(
+            text,
+            "{numbers} = {} {}",
+            resource.kind.word(),
+            state.join(" ")
+        );
     }
     for handler in &case.handlers {
         let signal = name_of(SIGNALS, handler.signal.into());
         let action = if handler.ignore { "SIG_IGN" } else { "handler" };
-        let _ = writeln!(text, "sigaction({signal}, {action}, flags {:#x});", handler.flags);
+        let _ = writeln!(
+            text,
+            "sigaction({signal}, {action}, flags {:#x});",
+            handler.flags
+        );
     }
     if case.blocked != 0 {
         let _ = writeln!(text, "sigprocmask(SIG_SETMASK, {:#x});", case.blocked);
@@ -106,26 +115,46 @@ pub fn listing(case: &Case) -> String {
             let at = value_text(Value::Place(put.at));
             let _ = match &put.data {
                 Data::Number(bytes, value) => {
-                    writeln!(text, "      *(u{}*){at} = {};", bytes * 8, value_text(*value))
+                    writeln!(
+                        text,
+                        "      *(u{}*){at} = {};",
+                        bytes * 8,
+                        value_text(*value)
+                    )
                 }
                 Data::Bytes(bytes) => writeln!(text, "      {at} = {bytes:02x?};"),
                 Data::Deadline(clock, ms) => {
-                    writeln!(text, "      *(timespec*){at} = now(clock {clock}) + {ms} ms;")
+                    writeln!(
+                        text,
+                        "      *(timespec*){at} = now(clock {clock}) + {ms} ms;"
+                    )
                 }
             };
         }
         let _ = writeln!(text, "{index:3}: {};", call(&step.call));
         for event in &step.events {
-            let _ = writeln!(text, "      after {} ms: {};", event.after_ms, call(&event.call));
+            let _ = writeln!(
+                text,
+                "      after {} ms: {};",
+                event.after_ms,
+                call(&event.call)
+            );
         }
     }
     text
 }
 
 fn call(call: &Call) -> String {
-    let kinds = call.spec.arguments.iter().map(Some).chain(std::iter::repeat(None));
+    let kinds = call
+        .spec
+        .arguments
+        .iter()
+        .map(Some)
+        .chain(std::iter::repeat(None));
     let arguments = call.arguments.iter().zip(kinds);
-    let arguments: Vec<_> = arguments.map(|(&value, kind)| argument(value, kind)).collect();
+    let arguments: Vec<_> = arguments
+        .map(|(&value, kind)| argument(value, kind))
+        .collect();
     format!(
         "{:<4} {}({})  /* {:?} */",
         agent_name(call.agent),
@@ -151,7 +180,10 @@ fn argument(value: Value, kind: Option<&Argument>) -> String {
 
 fn name_of(names: &Names, number: u64) -> String {
     let found = names.iter().find(|(_, value)| *value == number);
-    found.map_or_else(|| value_text(Value::Int(number)), |(name, _)| (*name).into())
+    found.map_or_else(
+        || value_text(Value::Int(number)),
+        |(name, _)| (*name).into(),
+    )
 }
 
 fn flags(names: &Names, number: u64) -> String {

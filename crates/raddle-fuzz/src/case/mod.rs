@@ -9,8 +9,8 @@ mod memory;
 mod text;
 
 pub use listing::{error_name, listing};
-pub use memory::{BASE, FILES, PAGE_BYTES, PAGES, PATHS, Page, Place, READABLE_BYTES, name_place};
 pub use memory::page_of;
+pub use memory::{BASE, FILES, PAGE_BYTES, PAGES, PATHS, Page, Place, READABLE_BYTES, name_place};
 pub use text::{parse, to_text};
 
 use crate::calls::Spec;

@@ -89,7 +89,11 @@ pub fn to_text(case: &Case) -> String {
 }
 
 fn call_text(call: &Call) -> String {
-    let arguments: Vec<_> = call.arguments.iter().map(|&value| value_text(value)).collect();
+    let arguments: Vec<_> = call
+        .arguments
+        .iter()
+        .map(|&value| value_text(value))
+        .collect();
     format!(
         "{} {} {}({})",
         agent_name(call.agent),
@@ -239,7 +243,10 @@ fn parse_put(text: &str) -> Result<Put> {
 }
 
 fn parse_hex(text: &str) -> Result<Vec<u8>> {
-    ensure!(text.len().is_multiple_of(2) && text.is_ascii(), "bytes have two digits");
+    ensure!(
+        text.len().is_multiple_of(2) && text.is_ascii(),
+        "bytes have two digits"
+    );
     let pairs = text.as_bytes().chunks(2);
     let byte = |pair| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?);
     pairs.map(byte).collect()

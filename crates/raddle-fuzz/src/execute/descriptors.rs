@@ -29,12 +29,17 @@ fn place(descriptor: i32, number: u8) -> bool {
     }
     let number = i32::from(number);
     // SAFETY: descriptors of the case alone.
-    descriptor == number || unsafe { libc::dup2(descriptor, number) == number && libc::close(descriptor) == 0 }
+    descriptor == number
+        || unsafe { libc::dup2(descriptor, number) == number && libc::close(descriptor) == 0 }
 }
 
 fn make_one(resource: &Resource) -> bool {
     let [first, second] = resource.numbers;
-    let nonblocking = if resource.has(State::NonBlocking) { libc::O_NONBLOCK } else { 0 };
+    let nonblocking = if resource.has(State::NonBlocking) {
+        libc::O_NONBLOCK
+    } else {
+        0
+    };
     let made = match resource.kind {
         Kind::Pipe => pipe(first, second, nonblocking),
         Kind::Stream => sockets(libc::SOCK_STREAM | nonblocking, first, second),
@@ -43,9 +48,15 @@ fn make_one(resource: &Resource) -> bool {
         Kind::TcpListener | Kind::TcpPair => tcp(resource, nonblocking),
         Kind::UnixListener => unix_listener(resource, nonblocking),
         // SAFETY: plain calls.
-        Kind::TcpSocket => place(unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | nonblocking, 0) }, first),
+        Kind::TcpSocket => place(
+            unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | nonblocking, 0) },
+            first,
+        ),
         // SAFETY: as above.
-        Kind::Udp => place(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | nonblocking, 0) }, first),
+        Kind::Udp => place(
+            unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | nonblocking, 0) },
+            first,
+        ),
         Kind::Terminal => terminal(first, second, nonblocking),
         _ => place(single(resource, nonblocking), first),
     };
@@ -55,7 +66,9 @@ fn make_one(resource: &Resource) -> bool {
 fn pipe(first: u8, second: u8, flags: i32) -> bool {
     let mut ends = [0; 2];
     // SAFETY: room for two numbers.
-    (unsafe { libc::pipe2(ends.as_mut_ptr(), flags) } == 0) && place(ends[0], first) && place(ends[1], second)
+    (unsafe { libc::pipe2(ends.as_mut_ptr(), flags) } == 0)
+        && place(ends[0], first)
+        && place(ends[1], second)
 }
 
 fn sockets(kind: i32, first: u8, second: u8) -> bool {
@@ -135,13 +148,24 @@ fn open(path: &CStr, flags: i32) -> i32 {
 }
 
 fn single(resource: &Resource, flags: i32) -> i32 {
-    let append = if resource.has(State::Append) { libc::O_APPEND } else { 0 };
+    let append = if resource.has(State::Append) {
+        libc::O_APPEND
+    } else {
+        0
+    };
     // SAFETY: plain calls with live arguments.
     unsafe {
         match resource.kind {
             Kind::Event => {
-                let semaphore = if resource.has(State::Semaphore) { libc::EFD_SEMAPHORE } else { 0 };
-                libc::eventfd(u32::from(resource.has(State::HasData)) * 2, flags | semaphore)
+                let semaphore = if resource.has(State::Semaphore) {
+                    libc::EFD_SEMAPHORE
+                } else {
+                    0
+                };
+                libc::eventfd(
+                    u32::from(resource.has(State::HasData)) * 2,
+                    flags | semaphore,
+                )
             }
             Kind::Timer => libc::timerfd_create(libc::CLOCK_MONOTONIC, flags),
             Kind::Epoll => libc::epoll_create1(0),
@@ -257,7 +281,13 @@ fn fill_up(resource: &Resource, number: i32) {
     if resource.kind == Kind::Event {
         let most = (u64::MAX - 1).to_ne_bytes();
         // SAFETY: a live buffer; a second number than zero can't be added, hence no data here.
-        unsafe { libc::write(number, most.as_ptr().cast(), if resource.has(State::HasData) { 0 } else { 8 }) };
+        unsafe {
+            libc::write(
+                number,
+                most.as_ptr().cast(),
+                if resource.has(State::HasData) { 0 } else { 8 },
+            )
+        };
         return;
     }
     let block = [7_u8; 4096];

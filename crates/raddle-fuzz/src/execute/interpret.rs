@@ -11,8 +11,8 @@
 
 use std::ffi::{CString, c_void};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
 
 use super::prepare::{self, agent, become_agent, is_child, slot};
 use super::shared::{Line, Slot};
@@ -80,7 +80,11 @@ impl Names {
         if let Some(index) = slot().pids.iter().position(is) {
             return Some(CHILD_NAMES[index]);
         }
-        BOARD.tids.iter().position(is).map(|index| THREAD_NAMES[index])
+        BOARD
+            .tids
+            .iter()
+            .position(is)
+            .map(|index| THREAD_NAMES[index])
     }
 
     pub fn of_address(&self, address: u64) -> Option<&'static str> {
@@ -102,7 +106,10 @@ pub fn find_functions() {
     let find = |name: &'static str| {
         let text = CString::new(name).unwrap_or_default();
         // SAFETY: a live string.
-        (name, unsafe { libc::dlsym(libc::RTLD_DEFAULT, text.as_ptr()) }.addr())
+        (
+            name,
+            unsafe { libc::dlsym(libc::RTLD_DEFAULT, text.as_ptr()) }.addr(),
+        )
     };
     let wrapped = calls::all().filter(|spec| spec.wrapper.is_some());
     FUNCTIONS.get_or_init(|| wrapped.map(|spec| find(spec.name)).collect());
@@ -117,7 +124,9 @@ fn function(name: &str) -> usize {
 /// Performs a case in this process, which ends with it.
 pub fn run(case: Case, slot: &'static Slot) -> ! {
     let case = CASE.get_or_init(|| case);
-    BOARD.pid.store(system(libc::SYS_getpid, [0; 6]) as i32, Relaxed);
+    BOARD
+        .pid
+        .store(system(libc::SYS_getpid, [0; 6]) as i32, Relaxed);
     prepare::prepare(case, slot);
     introduce(MAIN);
     for agent in 1..=case.threads {
@@ -275,8 +284,14 @@ fn wait_for_child(child: usize, pid: i32, slot: &Slot) {
     }
     // Where nothing is left to wait for, its calls are over at least.
     let line = Line::new().text("end child ").number(child as i64);
-    let line = line.text(" ").number(result as i64).text(" code ").number(information[2].into());
-    line.text(" status ").number(information[6].into()).write(slot, MAIN);
+    let line = line
+        .text(" ")
+        .number(result as i64)
+        .text(" code ")
+        .number(information[2].into());
+    line.text(" status ")
+        .number(information[6].into())
+        .write(slot, MAIN);
 }
 
 fn post(index: u32) {
@@ -306,12 +321,18 @@ const FUTEX_WAKE_PRIVATE: usize = 129;
 
 fn wait_while(word: &AtomicU32, value: u32) {
     let address = word.as_ptr().expose_provenance();
-    system(libc::SYS_futex, [address, FUTEX_WAIT_PRIVATE, value as usize, 0, 0, 0]);
+    system(
+        libc::SYS_futex,
+        [address, FUTEX_WAIT_PRIVATE, value as usize, 0, 0, 0],
+    );
 }
 
 fn wake(word: &AtomicU32) {
     let address = word.as_ptr().expose_provenance();
-    system(libc::SYS_futex, [address, FUTEX_WAKE_PRIVATE, i32::MAX as usize, 0, 0, 0]);
+    system(
+        libc::SYS_futex,
+        [address, FUTEX_WAKE_PRIVATE, i32::MAX as usize, 0, 0, 0],
+    );
 }
 
 /// Sleeps so long; handlers that run meanwhile don't shorten it.
@@ -348,7 +369,8 @@ fn store(puts: &[Put], watch: &mut Watch) {
         };
         let local = [bytes.as_ptr().expose_provenance(), bytes.len()];
         let remote = [put.at.address() as usize, bytes.len()];
-        let addresses = [&raw const local, &raw const remote].map(|pointer| pointer.expose_provenance());
+        let addresses =
+            [&raw const local, &raw const remote].map(|pointer| pointer.expose_provenance());
         let pid = std::process::id() as usize;
         let [from, to] = addresses;
         let done = if put.at.page < Page::NAMES {
@@ -385,7 +407,9 @@ fn resolve(value: Value) -> u64 {
         Value::Load(place) => unsafe {
             i64::from(prepare::pointer(place).cast::<i32>().read_unaligned()).cast_unsigned()
         },
-        Value::Result(step) => BOARD.results[usize::from(step) % 32].load(Relaxed).cast_unsigned(),
+        Value::Result(step) => BOARD.results[usize::from(step) % 32]
+            .load(Relaxed)
+            .cast_unsigned(),
         Value::Pid | Value::Parent => id(&BOARD.pid),
         Value::Tid(agent) => id(&BOARD.tids[usize::from(agent) % THREADS]),
         Value::Child(child) => match id(&slot().pids[usize::from(child)]) {
@@ -409,11 +433,14 @@ fn unsteady(step: &Step) -> Vec<Unsteady> {
     let events = step.events.iter().map(|event| &event.call);
     let calls = std::iter::once(&step.call).chain(events);
     let ranges = calls.flat_map(|call| {
-        call.arguments.iter().zip(call.spec.arguments).filter_map(|(&value, argument)| {
-            let bytes = u64::from(argument.unsteady_bytes());
-            let from = resolve(value);
-            (bytes > 0 && page_of(from).is_some()).then_some((from, from + bytes))
-        })
+        call.arguments
+            .iter()
+            .zip(call.spec.arguments)
+            .filter_map(|(&value, argument)| {
+                let bytes = u64::from(argument.unsteady_bytes());
+                let from = resolve(value);
+                (bytes > 0 && page_of(from).is_some()).then_some((from, from + bytes))
+            })
     });
     ranges.collect()
 }
@@ -443,8 +470,12 @@ fn perform(call: &Call, index: usize) -> i64 {
     }
     write_result(call, index, made.result);
     if let Some(registers) = made.registers {
-        for name in registers.changed(&arguments) {
-            Line::new().number(index as i64).text(" changed ").text(name).write(slot, me);
+        for name in registers.changed(&arguments, call.site == Site::Vector) {
+            Line::new()
+                .number(index as i64)
+                .text(" changed ")
+                .text(name)
+                .write(slot, me);
         }
     }
     if elapsed_ms > 2 {
@@ -456,8 +487,14 @@ fn perform(call: &Call, index: usize) -> i64 {
 
 fn write_result(call: &Call, index: usize, result: i64) {
     let (slot, me) = (slot(), agent());
-    let line = Line::new().number(index as i64).text(" ").text(call.spec.name).text(" = ");
-    let error = i32::try_from(-result).ok().filter(|error| (1..4096).contains(error));
+    let line = Line::new()
+        .number(index as i64)
+        .text(" ")
+        .text(call.spec.name)
+        .text(" = ");
+    let error = i32::try_from(-result)
+        .ok()
+        .filter(|error| (1..4096).contains(error));
     let line = match (call.spec.answer, error) {
         (_, Some(error)) if call.spec.wrapper != Some(Width::Code) || call.site != Site::Libc => {
             match error_name(error) {
@@ -468,9 +505,11 @@ fn write_result(call: &Call, index: usize, result: i64) {
         (Answer::Any, _) => line.text("any"),
         (Answer::Fork, _) => line.text("child"),
         (Answer::Address, _) => match page_of(result as u64) {
-            Some(place) => {
-                line.text("P").number(place.page.into()).text("+").hex(place.offset as u64)
-            }
+            Some(place) => line
+                .text("P")
+                .number(place.page.into())
+                .text("+")
+                .hex(place.offset as u64),
             None => line.text("address"),
         },
         _ => match u32::try_from(result).ok().and_then(|id| names().of_id(id)) {
@@ -514,7 +553,8 @@ fn make(call: &Call, arguments: &[u64; 6]) -> Made {
         Site::Libc => {
             let function = function(call.spec.name);
             // SAFETY: a function of libc's that takes six integers at most, and ignores the rest.
-            let result = unsafe { std::mem::transmute::<usize, Function>(function)(a, b, c, d, e, f) };
+            let result =
+                unsafe { std::mem::transmute::<usize, Function>(function)(a, b, c, d, e, f) };
             with_errno(result, call.spec.wrapper.unwrap_or(Width::Long))
         }
     }
@@ -526,7 +566,11 @@ fn with_errno(result: i64, width: Width) -> Made {
         Width::Int | Width::Code => i64::from(result as i32),
     };
     let error = || i64::from(std::io::Error::last_os_error().raw_os_error().unwrap_or(0));
-    let result = if result == -1 && width != Width::Code { -error() } else { result };
+    let result = if result == -1 && width != Width::Code {
+        -error()
+    } else {
+        result
+    };
     Made {
         result,
         registers: None,
@@ -542,11 +586,16 @@ fn fork_site(call: &Call, arguments: &[u64; 6]) -> usize {
         "clone3" => page_of(arguments[0]).is_some_and(|place| {
             // What can't be read is refused.
             // SAFETY: pages before those of names are always there.
-            place.page < Page::NAMES && unsafe { prepare::pointer(place).cast::<u64>().read_unaligned() } & VM != 0
+            place.page < Page::NAMES
+                && unsafe { prepare::pointer(place).cast::<u64>().read_unaligned() } & VM != 0
         }),
         _ => false,
     };
-    if shares { sites::clone_site() } else { sites::register_site() }
+    if shares {
+        sites::clone_site()
+    } else {
+        sites::register_site()
+    }
 }
 
 /// The number of the child that a step makes: forks are counted as they stand in the case.
@@ -580,7 +629,10 @@ fn child(call: &Call, index: usize) -> ! {
 
 /// Before a call that doesn't return.
 fn leave(call: &Call, me: u8) {
-    Line::new().text("leaves by ").text(call.spec.name).write(slot(), me);
+    Line::new()
+        .text("leaves by ")
+        .text(call.spec.name)
+        .write(slot(), me);
     if (1..=LAST_THREAD).contains(&me) {
         BOARD.gone[usize::from(me)].store(true, SeqCst);
         count_as_done();

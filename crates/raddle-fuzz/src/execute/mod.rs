@@ -13,6 +13,7 @@
 //! instructions of its own text. They go the way of the program's calls; whatever they show is what
 //! a program can see.
 
+mod contain;
 mod descriptors;
 mod interpret;
 mod prepare;
@@ -22,6 +23,7 @@ mod sites;
 mod state;
 mod watch;
 
+pub use contain::{NOT_CONTAINED, contain};
 pub use server::{Options, serve};
 
 /// The calling process's own system call.

@@ -68,14 +68,26 @@ fn map_memory(has_files: bool) {
     const ANONYMOUS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     map(0, Page::HOLE, RW, ANONYMOUS, -1);
     map(Page::NO_ACCESS, 1, libc::PROT_NONE, ANONYMOUS, -1);
-    map(Page::SHARED, 1, RW, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1);
+    map(
+        Page::SHARED,
+        1,
+        RW,
+        libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+        -1,
+    );
     if !has_files {
         map(Page::OF_FILE, 1, RW, ANONYMOUS, -1);
         map(Page::BEHIND_FILE, 1, libc::PROT_NONE, ANONYMOUS, -1);
     }
     map(Page::LAST, 1, RW, ANONYMOUS, -1);
     map(Page::CHANGING, Page::CHANGING_PAGES, RW, ANONYMOUS, -1);
-    map(Page::SIGNAL_STACK, Page::SIGNAL_STACK_PAGES, RW, ANONYMOUS, -1);
+    map(
+        Page::SIGNAL_STACK,
+        Page::SIGNAL_STACK_PAGES,
+        RW,
+        ANONYMOUS,
+        -1,
+    );
     map(Page::STACK_END - 2, 2, RW, ANONYMOUS, -1);
     for page in [Page::READ_ONLY, Page::BUFFERS, Page::LAST, Page::CHANGING] {
         fill_pattern(page);
@@ -115,12 +127,20 @@ fn needs_files(case: &Case) -> bool {
     let of_files = |kind| {
         matches!(
             kind,
-            Kind::File | Kind::ReadOnly | Kind::PathOnly | Kind::Folder | Kind::Fifo | Kind::Inotify
+            Kind::File
+                | Kind::ReadOnly
+                | Kind::PathOnly
+                | Kind::Folder
+                | Kind::Fifo
+                | Kind::Inotify
         )
     };
-    let at_files = |value: &Value| matches!(value, Value::Place(place) if PAGES.contains(&place.page));
+    let at_files =
+        |value: &Value| matches!(value, Value::Place(place) if PAGES.contains(&place.page));
     let stored = case.steps.iter().flat_map(|step| &step.puts);
-    case.resources.iter().any(|resource| of_files(resource.kind))
+    case.resources
+        .iter()
+        .any(|resource| of_files(resource.kind))
         || case.calls().any(|call| call.arguments.iter().any(at_files))
         || stored.into_iter().any(|put| match &put.data {
             crate::case::Data::Number(_, value) => at_files(value),
@@ -223,10 +243,12 @@ fn make_queues(case: &Case, slot: &Slot) {
     // SAFETY: plain calls.
     unsafe {
         if names(Value::Queue) {
-            slot.queue.store(libc::msgget(libc::IPC_PRIVATE, 0o600) + 1, Relaxed);
+            slot.queue
+                .store(libc::msgget(libc::IPC_PRIVATE, 0o600) + 1, Relaxed);
         }
         if names(Value::Semaphores) {
-            slot.semaphores.store(libc::semget(libc::IPC_PRIVATE, 2, 0o600) + 1, Relaxed);
+            slot.semaphores
+                .store(libc::semget(libc::IPC_PRIVATE, 2, 0o600) + 1, Relaxed);
         }
     }
 }
@@ -262,7 +284,11 @@ fn install(signal: u8, flags: u64, ignore: bool) {
     const SIGINFO: u64 = 4;
     const RESTORER: u64 = 0x0400_0000;
     let action = Action {
-        handler: if ignore { libc::SIG_IGN } else { handler_address() },
+        handler: if ignore {
+            libc::SIG_IGN
+        } else {
+            handler_address()
+        },
         flags: flags | SIGINFO | RESTORER,
         restorer: sites::restorer(),
         mask: 0,
@@ -294,11 +320,15 @@ extern "C" fn on_signal(
     // SAFETY: any bytes are numbers, whatever the signal's code.
     let (pid, value) = unsafe {
         let words = (&raw const *information).cast::<i32>();
-        (words.wrapping_add(4).read(), words.wrapping_add(6).cast::<i64>().read_unaligned())
+        (
+            words.wrapping_add(4).read(),
+            words.wrapping_add(6).cast::<i64>().read_unaligned(),
+        )
     };
     let here = (&raw const signal).addr() as u64;
     let stack = BASE + u64::from(Page::SIGNAL_STACK) * PAGE_BYTES;
-    let on_stack = (stack..stack + u64::from(Page::SIGNAL_STACK_PAGES) * PAGE_BYTES).contains(&here);
+    let on_stack =
+        (stack..stack + u64::from(Page::SIGNAL_STACK_PAGES) * PAGE_BYTES).contains(&here);
     let line = Line::new().text("signal ").number(signal.into());
     let line = line.text(" code ").number(information.si_code.into());
     let line = match information.si_code {
@@ -317,7 +347,11 @@ extern "C" fn on_signal(
         _ => line,
     };
     let line = line.text(" mask ").hex(mask);
-    let line = if on_stack { line.text(" on its stack") } else { line };
+    let line = if on_stack {
+        line.text(" on its stack")
+    } else {
+        line
+    };
     line.write(slot(), agent());
     // A fault that a handler returns from would come again.
     if signal == libc::SIGSEGV && information.si_code > 0 {

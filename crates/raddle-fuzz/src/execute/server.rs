@@ -58,7 +58,10 @@ pub fn serve(cases: &Path, results: &Path, options: &Options) -> Result<()> {
     let mut output = fs::File::create(results).with_context(|| format!("{}", results.display()))?;
     interpret::find_functions();
     let patched = site_is_patched();
-    ensure!(patched == options.patched, "sites of calls are patched: {patched}");
+    ensure!(
+        patched == options.patched,
+        "sites of calls are patched: {patched}"
+    );
     become_subreaper();
     let slots = Slot::many(options.slots)?;
     let mut free: Vec<usize> = (0..options.slots).collect();
@@ -117,14 +120,24 @@ fn folder_of(options: &Options, slot: usize) -> PathBuf {
     options.folder.join(format!("slot-{slot}"))
 }
 
-fn start(id: String, case: Case, index: usize, slot: &'static Slot, options: &Options) -> Result<Running> {
+fn start(
+    id: String,
+    case: Case,
+    index: usize,
+    slot: &'static Slot,
+    options: &Options,
+) -> Result<Running> {
     slot.clear();
     let folder = folder_of(options, index);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
     // SAFETY: the server has one thread.
     let pid = unsafe { libc::fork() };
-    ensure!(pid >= 0, "no process could be made: {}", std::io::Error::last_os_error());
+    ensure!(
+        pid >= 0,
+        "no process could be made: {}",
+        std::io::Error::last_os_error()
+    );
     if pid == 0 {
         enter(&folder);
         interpret::run(case, slot);

@@ -150,7 +150,11 @@ impl Line {
         loop {
             from -= 1;
             let digit = (number % base) as u8;
-            digits[from] = if digit < 10 { b'0' + digit } else { b'a' + digit - 10 };
+            digits[from] = if digit < 10 {
+                b'0' + digit
+            } else {
+                b'a' + digit - 10
+            };
             number /= base;
             if number == 0 {
                 break;
@@ -180,9 +184,17 @@ mod tests {
     #[test]
     fn lines_say_what_was_written() {
         let slots = Slot::many(1).expect("memory");
-        Line::new().text("a ").number(-12).text(" ").hex(0xabc).write(&slots[0], 0);
+        Line::new()
+            .text("a ")
+            .number(-12)
+            .text(" ")
+            .hex(0xabc)
+            .write(&slots[0], 0);
         Line::new().number(i64::MIN).write(&slots[0], 1);
-        assert_eq!(slots[0].text(), "main a -12 0xabc\na1 -9223372036854775808\n");
+        assert_eq!(
+            slots[0].text(),
+            "main a -12 0xabc\na1 -9223372036854775808\n"
+        );
         slots[0].clear();
         assert_eq!(slots[0].text(), "");
     }

@@ -26,8 +26,21 @@ pub struct Registers {
 }
 
 const NAMES: [&str; 15] = [
-    "rbx", "rbp", "r12", "r13", "r14", "r15", "rdi", "rsi", "rdx", "r10", "r8", "r9", "red-zone",
-    "direction", "mxcsr",
+    "rbx",
+    "rbp",
+    "r12",
+    "r13",
+    "r14",
+    "r15",
+    "rdi",
+    "rsi",
+    "rdx",
+    "r10",
+    "r8",
+    "r9",
+    "red-zone",
+    "direction",
+    "mxcsr",
 ];
 
 const PATTERN: u64 = 0x5eed_0000_0000_0000;
@@ -60,23 +73,56 @@ impl Registers {
     fn words(&self) -> [u64; 15] {
         let [rdi, rsi, rdx, r10, r8, r9] = self.arguments;
         [
-            self.rbx, self.rbp, self.r12, self.r13, self.r14, self.r15, rdi, rsi, rdx, r10, r8, r9,
-            self.red_zone, self.direction, self.control,
+            self.rbx,
+            self.rbp,
+            self.r12,
+            self.r13,
+            self.r14,
+            self.r15,
+            rdi,
+            rsi,
+            rdx,
+            r10,
+            r8,
+            r9,
+            self.red_zone,
+            self.direction,
+            self.control,
         ]
     }
 
-    /// The names of registers that changed.
-    pub fn changed(&self, arguments: &[u64; 6]) -> impl Iterator<Item = &'static str> {
+    /// The names of registers that changed. Vector registers count only if the site's function
+    /// uses them: another may change them as any function may.
+    pub fn changed(
+        &self,
+        arguments: &[u64; 6],
+        with_vectors: bool,
+    ) -> impl Iterator<Item = &'static str> {
         let pattern = |index| PATTERN + index;
         let [rdi, rsi, rdx, r10, r8, r9] = *arguments;
         const CONTROL: u64 = 0x1f80;
         let expected = [
-            pattern(1), pattern(2), pattern(3), pattern(4), pattern(5), pattern(6), rdi, rsi, rdx,
-            r10, r8, r9, pattern(7), 0, CONTROL,
+            pattern(1),
+            pattern(2),
+            pattern(3),
+            pattern(4),
+            pattern(5),
+            pattern(6),
+            rdi,
+            rsi,
+            rdx,
+            r10,
+            r8,
+            r9,
+            pattern(7),
+            0,
+            CONTROL,
         ];
         let pairs = self.words().into_iter().zip(expected).zip(NAMES);
-        let general = pairs.filter(|((is, was), _)| is != was).map(|(_, name)| name);
-        let vectors = self.vectors.iter().any(|&half| half != PATTERN);
+        let general = pairs
+            .filter(|((is, was), _)| is != was)
+            .map(|(_, name)| name);
+        let vectors = with_vectors && self.vectors.iter().any(|&half| half != PATTERN);
         general.chain(vectors.then_some("xmm"))
     }
 }
@@ -348,7 +394,7 @@ mod tests {
             // SAFETY: getpid changes nothing.
             let registers = unsafe { call(site, libc::SYS_getpid as u32, &arguments) };
             assert_eq!(registers.result, std::process::id().into());
-            let changed: Vec<_> = registers.changed(&arguments).collect();
+            let changed: Vec<_> = registers.changed(&arguments, true).collect();
             assert!(changed.is_empty(), "{changed:?}");
         }
     }

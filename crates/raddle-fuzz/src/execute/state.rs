@@ -14,28 +14,46 @@ pub fn of_thread(slot: &Slot, agent: u8) {
     let mut mask = 0_u64;
     let mut pending = 0_u64;
     let address = |word: &mut u64| std::ptr::from_mut(word).expose_provenance();
-    system(libc::SYS_rt_sigprocmask, [0, 0, address(&mut mask), 8, 0, 0]);
-    system(libc::SYS_rt_sigpending, [address(&mut pending), 8, 0, 0, 0, 0]);
-    let line = Line::new().text("end mask ").hex(mask).text(" pending ").hex(pending);
+    system(
+        libc::SYS_rt_sigprocmask,
+        [0, 0, address(&mut mask), 8, 0, 0],
+    );
+    system(
+        libc::SYS_rt_sigpending,
+        [address(&mut pending), 8, 0, 0, 0, 0],
+    );
+    let line = Line::new()
+        .text("end mask ")
+        .hex(mask)
+        .text(" pending ")
+        .hex(pending);
     line.write(slot, agent);
     let mut attributes = [0_u64; 7];
     let to = attributes.as_mut_ptr().expose_provenance();
     system(libc::SYS_sched_getattr, [0, to, 48, 0, 0, 0]);
     let line = Line::new().text("end scheduling");
-    let line = attributes[..4].iter().fold(line, |line, &word| line.text(" ").hex(word));
+    let line = attributes[..4]
+        .iter()
+        .fold(line, |line, &word| line.text(" ").hex(word));
     line.write(slot, agent);
     let mut stack = [0_u64; 3];
     let to = stack.as_mut_ptr().expose_provenance();
     system(libc::SYS_sigaltstack, [0, to, 0, 0, 0, 0]);
     if agent == MAIN {
         // Another thread's is the standard library's, at an address of its own.
-        let line = Line::new().text("end stack flags ").hex(stack[1] & 0xffff_ffff);
+        let line = Line::new()
+            .text("end stack flags ")
+            .hex(stack[1] & 0xffff_ffff);
         line.write(slot, agent);
     }
     let mut name = [0_u64; 2];
     let to = name.as_mut_ptr().expose_provenance();
     system(libc::SYS_prctl, [16, to, 0, 0, 0, 0]);
-    let line = Line::new().text("end name ").hex(name[0]).text(" ").hex(name[1]);
+    let line = Line::new()
+        .text("end name ")
+        .hex(name[0])
+        .text(" ")
+        .hex(name[1]);
     line.write(slot, agent);
 }
 
@@ -56,7 +74,10 @@ pub fn of_process(slot: &Slot, case: &Case) {
     });
     line.write(slot, MAIN);
     let mask = system(libc::SYS_umask, [0, 0, 0, 0, 0, 0]);
-    Line::new().text("end umask ").number(mask as i64).write(slot, MAIN);
+    Line::new()
+        .text("end umask ")
+        .number(mask as i64)
+        .write(slot, MAIN);
 }
 
 fn of_descriptor(slot: &Slot, descriptor: usize) {
@@ -74,10 +95,24 @@ fn of_descriptor(slot: &Slot, descriptor: usize) {
     let mut bytes = 0_u64;
     let to = (&raw mut bytes).expose_provenance();
     let readable = system(libc::SYS_ioctl, [descriptor, 0x541b, to, 0, 0, 0]);
-    let line = Line::new().text("end descriptor ").number(descriptor as i64);
-    let line = line.text(" ").number(flags as i64).text(" ").hex(status as u64);
-    let line = line.text(" at ").number(offset as i64).text(" events ").hex(events.into());
-    let line = line.text(" readable ").number(readable as i64).text(" ").hex(bytes);
+    let line = Line::new()
+        .text("end descriptor ")
+        .number(descriptor as i64);
+    let line = line
+        .text(" ")
+        .number(flags as i64)
+        .text(" ")
+        .hex(status as u64);
+    let line = line
+        .text(" at ")
+        .number(offset as i64)
+        .text(" events ")
+        .hex(events.into());
+    let line = line
+        .text(" readable ")
+        .number(readable as i64)
+        .text(" ")
+        .hex(bytes);
     line.write(slot, MAIN);
 }
 
@@ -85,7 +120,10 @@ fn of_action(slot: &Slot, case: &Case, signal: usize) {
     let mut action = [0_u64; 4];
     let to = action.as_mut_ptr().expose_provenance();
     let result = system(libc::SYS_rt_sigaction, [signal, 0, to, 8, 0, 0]);
-    let was_handled = case.handlers.iter().any(|handler| usize::from(handler.signal) == signal);
+    let was_handled = case
+        .handlers
+        .iter()
+        .any(|handler| usize::from(handler.signal) == signal);
     let is_ours = action[0] == prepare::handler_address() as u64;
     if result == 0 && action[0] == 0 && !was_handled {
         return;
@@ -102,6 +140,10 @@ fn of_action(slot: &Slot, case: &Case, signal: usize) {
         (_, 1) => line.text("ignored"),
         _ => line.text("other"),
     };
-    let line = line.text(" flags ").hex(action[1]).text(" mask ").hex(action[3]);
+    let line = line
+        .text(" flags ")
+        .hex(action[1])
+        .text(" mask ")
+        .hex(action[3]);
     line.write(slot, MAIN);
 }

@@ -12,6 +12,12 @@ use crate::case::{BASE, MAIN, PAGE_BYTES, Place, READABLE_BYTES};
 const BYTES: usize = READABLE_BYTES as usize;
 const PAGE: usize = PAGE_BYTES as usize;
 
+/// Bytes that are compared together.
+const WORD: usize = 8;
+
+/// Where the program, its libraries, its heap and its stacks are.
+const ADDRESSES: std::ops::Range<u64> = 0x5000_0000_0000..0x8000_0000_0000;
+
 /// The readable ranges of a case's memory at its start, in pages: from, to.
 const RANGES: [(usize, usize); 4] = [(0, 9), (11, 13), (14, 15), (16, 32)];
 
@@ -86,7 +92,9 @@ impl Watch {
         self.new.read();
         for page in 0..BYTES / PAGE {
             match (self.old.readable[page], self.new.readable[page]) {
-                (true, false) => page_line(step, page).text(" can't be read").write(slot, MAIN),
+                (true, false) => page_line(step, page)
+                    .text(" can't be read")
+                    .write(slot, MAIN),
                 (false, true) => page_line(step, page).text(" can be read").write(slot, MAIN),
                 _ => {}
             }
@@ -106,36 +114,40 @@ impl Watch {
         unsteady: &[Unsteady],
         names: &Names,
     ) {
-        let word = |bytes: &[u8; BYTES], at: usize| -> [u8; 4] {
-            bytes[at..at + 4].try_into().expect("four bytes")
+        let word = |bytes: &[u8; BYTES], at: usize| -> [u8; WORD] {
+            bytes[at..at + WORD].try_into().expect("a word")
         };
-        let is_steady = |at: usize| {
+        let range_of = |at: usize| {
             let address = BASE + at as u64;
-            !unsteady.iter().any(|&(from, to)| (from..to).contains(&address))
+            unsteady
+                .iter()
+                .find(|&&(from, to)| (from & !7..to).contains(&address))
         };
         let mut at = page * PAGE;
         let end = at + PAGE;
         let changed = |at: usize| word(&self.old.bytes, at) != word(&self.new.bytes, at);
         while at < end {
             if !changed(at) {
-                at += 4;
+                at += WORD;
+                continue;
+            }
+            if let Some(&(from, to)) = range_of(at) {
+                // How much of it changed is as unsteady as its content.
+                let offset = from.saturating_sub(BASE) % PAGE_BYTES;
+                let line = page_line(step, page).text("+").hex(offset);
+                line.text(": any").write(slot, MAIN);
+                at = (to.saturating_sub(BASE) as usize).next_multiple_of(WORD);
                 continue;
             }
             let from = at;
-            let steady = is_steady(at);
-            while at < end && changed(at) && is_steady(at) == steady {
-                at += 4;
+            while at < end && changed(at) && range_of(at).is_none() {
+                at += WORD;
             }
-            let line = page_line(step, page).text("+").hex((from % PAGE) as u64).text(":");
-            if steady {
-                contents(line, &self.new.bytes[from..at], names).write(slot, MAIN);
-            } else {
-                // How much of it changed is as unsteady as its content.
-                line.text(" any").write(slot, MAIN);
-                while at < end && !is_steady(at) {
-                    at += 4;
-                }
-            }
+            let line = page_line(step, page)
+                .text("+")
+                .hex((from % PAGE) as u64)
+                .text(":");
+            contents(line, &self.new.bytes[from..at], names).write(slot, MAIN);
         }
     }
 }
@@ -151,31 +163,35 @@ fn contents(line: Line, bytes: &[u8], names: &Names) -> Line {
     if bytes.len() > SHOWN {
         let mix = |sum: u64, &byte: &u8| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         let sum = bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix);
-        return line.text(" ").number(bytes.len() as i64).text(" bytes, sum ").hex(sum);
+        return line
+            .text(" ")
+            .number(bytes.len() as i64)
+            .text(" bytes, sum ")
+            .hex(sum);
     }
-    let words = bytes.chunks_exact(4);
-    let words: Vec<u32> =
-        words.map(|word| u32::from_le_bytes(word.try_into().expect("four bytes"))).collect();
-    let mut line = line;
-    let mut rest = &words[..];
-    while let [word, more @ ..] = rest {
-        let long = more.first().map(|&high| u64::from(high) << 32 | u64::from(*word));
-        if let Some(name) = long.and_then(|long| names.of_address(long)) {
-            line = line.text(" ").text(name);
-            rest = &more[1..];
-            continue;
+    bytes.chunks_exact(WORD).fold(line, |line, word| {
+        let word = u64::from_le_bytes(word.try_into().expect("a word"));
+        match names.of_address(word) {
+            Some(name) => line.text(" ").text(name),
+            None if ADDRESSES.contains(&word) => line.text(" address"),
+            None => [word as u32, (word >> 32) as u32]
+                .into_iter()
+                .fold(line, |line, half| match names.of_id(half & 0x3fff_ffff) {
+                    Some(name) => line.text(" ").text(name).text("|").hex((half >> 30).into()),
+                    None => line.text(" ").hex(half.into()),
+                }),
         }
-        line = match names.of_id(*word & 0x3fff_ffff) {
-            Some(name) => line.text(" ").text(name).text("|").hex(u64::from(*word & 0xc000_0000)),
-            None => line.text(" ").hex((*word).into()),
-        };
-        rest = more;
-    }
-    line
+    })
 }
 
 fn read(local: &[[usize; 2]], remote: &[[usize; 2]]) -> isize {
     let pid = std::process::id() as usize;
-    let (to, from) = (local.as_ptr().expose_provenance(), remote.as_ptr().expose_provenance());
-    system(libc::SYS_process_vm_readv, [pid, to, local.len(), from, remote.len(), 0])
+    let (to, from) = (
+        local.as_ptr().expose_provenance(),
+        remote.as_ptr().expose_provenance(),
+    );
+    system(
+        libc::SYS_process_vm_readv,
+        [pid, to, local.len(), from, remote.len(), 0],
+    )
 }

@@ -30,7 +30,9 @@ impl Maker {
     /// An agent other than this; the main one only as an event's last resort.
     fn other_agent(&mut self, agent: u8) -> u8 {
         let threads = u64::from(self.case.threads);
-        let others: Vec<u8> = (1..=threads as u8).filter(|&other| other != agent).collect();
+        let others: Vec<u8> = (1..=threads as u8)
+            .filter(|&other| other != agent)
+            .collect();
         match others[..] {
             [] => MAIN,
             _ => *self.random.pick(&others),
@@ -80,7 +82,9 @@ impl Maker {
                 self.named("futex", vec![word, wake, number(1)])
             }
             "pthread_cond_wait" | "pthread_cond_timedwait" | "pthread_cond_clockwait" => {
-                let name = *self.random.pick(&["pthread_cond_signal", "pthread_cond_broadcast"]);
+                let name = *self
+                    .random
+                    .pick(&["pthread_cond_signal", "pthread_cond_broadcast"]);
                 self.named(name, vec![first])
             }
             "sem_wait" | "sem_timedwait" | "sem_clockwait" => self.named("sem_post", vec![first]),

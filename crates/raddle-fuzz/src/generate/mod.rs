@@ -13,8 +13,8 @@ mod values;
 
 use crate::calls::{self, Answer, Argument, Spec};
 use crate::case::{
-    CHILDREN, Call, Case, Data, Event, FIRST_CHILD, Handler, Idle, MAIN, Page, Place, Put, Site,
-    Step, Value,
+    CHILDREN, Call, Case, Data, Event, FIRST_CHILD, Handler, Idle, Kind, MAIN, Page, Place, Put,
+    Site, Step, Value,
 };
 use crate::random::Random;
 
@@ -33,12 +33,17 @@ pub struct Maker {
     pub(crate) hostility: u64,
     /// The agent that makes the call.
     pub(crate) agent: u8,
+    /// Resources that the call is made for.
+    on: &'static [Kind],
     /// Where the next structure goes.
     next: i32,
     children: u8,
     /// Whether arguments come out as if nothing were hostile: for what has to work.
     pub(crate) calm: bool,
 }
+
+/// The tables that most steps of a case are from.
+type Themes = [&'static [Spec]; 2];
 
 /// The case of a seed.
 pub fn case(seed: u64) -> Case {
@@ -56,12 +61,14 @@ pub fn about(seed: u64, focus: Option<&'static Spec>) -> Case {
         before: Vec::new(),
         hostility,
         agent: MAIN,
+        on: &[],
         next: 0,
         children: 0,
         calm: false,
     };
-    maker.make_header();
-    maker.make_steps(focus);
+    let themes = [(); 2].map(|()| *maker.random.pick(calls::TABLES));
+    maker.make_header(themes, focus);
+    maker.make_steps(themes, focus);
     maker.case
 }
 
@@ -74,7 +81,7 @@ const SA_NODEFER: u64 = 0x4000_0000;
 const SA_RESETHAND: u64 = 0x8000_0000;
 
 impl Maker {
-    fn make_header(&mut self) {
+    fn make_header(&mut self, themes: Themes, focus: Option<&'static Spec>) {
         self.case.threads = *self.random.pick(&[0, 1, 1, 1, 2, 2, 3]);
         self.case.idle = match self.random.below(20) {
             0 => Idle::Spin,
@@ -83,8 +90,14 @@ impl Maker {
         };
         for signal in HANDLED {
             if self.random.chance(60) {
-                let flags = self.random.pick(&[0, SA_RESTART, SA_RESTART, SA_NODEFER, SA_RESETHAND]);
-                let on_stack = if self.random.chance(10) { SA_ONSTACK } else { 0 };
+                let flags =
+                    self.random
+                        .pick(&[0, SA_RESTART, SA_RESTART, SA_NODEFER, SA_RESETHAND]);
+                let on_stack = if self.random.chance(10) {
+                    SA_ONSTACK
+                } else {
+                    0
+                };
                 self.case.handlers.push(Handler {
                     signal,
                     flags: flags | on_stack,
@@ -96,11 +109,12 @@ impl Maker {
             let signal = u64::from(*self.random.pick(&HANDLED));
             self.case.blocked = 1 << (signal - 1);
         }
-        resources::make(self);
+        let specs = themes.iter().copied().flatten().chain(focus);
+        let wanted: Vec<Kind> = specs.flat_map(|spec| spec.on).copied().collect();
+        resources::make(self, &wanted);
     }
 
-    fn make_steps(&mut self, focus: Option<&'static Spec>) {
-        let themes = [*self.random.pick(calls::TABLES), *self.random.pick(calls::TABLES)];
+    fn make_steps(&mut self, themes: Themes, focus: Option<&'static Spec>) {
         let steps = match self.random.below(3) {
             0 => self.random.between(1, 3),
             1 => self.random.between(2, 8),
@@ -213,6 +227,7 @@ impl Maker {
     }
 
     pub(crate) fn make_call(&mut self, spec: &'static Spec) -> Call {
+        self.on = spec.on;
         let mut arguments: Vec<_> = spec
             .arguments
             .iter()
@@ -317,8 +332,15 @@ mod tests {
     fn every_call_is_made() {
         use std::collections::BTreeSet;
         let cases: Vec<_> = (0..4000).map(case).collect();
-        let made: BTreeSet<_> = cases.iter().flat_map(Case::calls).map(|call| call.spec.name).collect();
-        let missing: Vec<_> = calls::all().map(|spec| spec.name).filter(|name| !made.contains(name)).collect();
+        let made: BTreeSet<_> = cases
+            .iter()
+            .flat_map(Case::calls)
+            .map(|call| call.spec.name)
+            .collect();
+        let missing: Vec<_> = calls::all()
+            .map(|spec| spec.name)
+            .filter(|name| !made.contains(name))
+            .collect();
         assert!(missing.is_empty(), "{missing:?}");
     }
 }

@@ -6,11 +6,14 @@ use crate::case::{Kind, Resource, State};
 /// The number of the first resource; what the case itself opens comes before.
 const FIRST_NUMBER: u8 = 10;
 
-/// Adds up to four resources.
-pub(super) fn make(maker: &mut Maker) {
+/// Adds up to four resources, mostly of the kinds that the case's calls are made for.
+pub(super) fn make(maker: &mut Maker, wanted: &[Kind]) {
     let mut number = FIRST_NUMBER;
     for _ in 0..maker.random.between(1, 4) {
-        let kind = *maker.random.pick(Kind::ALL);
+        let kind = match maker.random.chance(75) && !wanted.is_empty() {
+            true => *maker.random.pick(wanted),
+            false => *maker.random.pick(Kind::ALL),
+        };
         let numbers = match is_pair(kind) {
             true => [number, number + 1],
             false => [number, 0],
@@ -44,9 +47,14 @@ const fn states(kind: Kind) -> &'static [State] {
     };
     match kind {
         Kind::Pipe => &[NonBlocking, HasData, IsFull, PeerClosed],
-        Kind::Stream | Kind::Packet | Kind::Datagram | Kind::TcpPair => {
-            &[NonBlocking, HasData, IsFull, PeerClosed, ReceiveLimit, SendLimit]
-        }
+        Kind::Stream | Kind::Packet | Kind::Datagram | Kind::TcpPair => &[
+            NonBlocking,
+            HasData,
+            IsFull,
+            PeerClosed,
+            ReceiveLimit,
+            SendLimit,
+        ],
         Kind::TcpListener | Kind::UnixListener => &[NonBlocking, HasData, ReceiveLimit],
         Kind::TcpSocket | Kind::Udp => &[NonBlocking, ReceiveLimit, SendLimit],
         Kind::Event => &[NonBlocking, HasData, IsFull, Semaphore],

@@ -2,7 +2,7 @@
 
 use super::{HANDLED, Maker};
 use crate::calls::{Names, SIGNALS};
-use crate::case::{FILES, FIRST_CHILD, Kind, PATHS, Page, Place, Value, name_place};
+use crate::case::{FILES, FIRST_CHILD, Kind, PATHS, Page, Place, Resource, Value, name_place};
 
 /// AT_FDCWD.
 const CURRENT_FOLDER: u64 = -100_i64 as u64;
@@ -56,10 +56,19 @@ impl Maker {
         if results > 0 && self.random.chance(6) {
             return Value::Result(self.random.below(results) as u8);
         }
+        let fits = self.random.chance(80);
+        let on = self.on;
+        let fitting = |resource: &&Resource| fits && on.contains(&resource.kind);
+        let any_fits = self
+            .case
+            .resources
+            .iter()
+            .any(|resource| fitting(&resource));
         let numbers: Vec<u8> = self
             .case
             .resources
             .iter()
+            .filter(|resource| !any_fits || fitting(resource))
             .flat_map(|resource| resource.numbers)
             .filter(|&number| number != 0)
             .collect();
@@ -71,7 +80,7 @@ impl Maker {
 
     /// A descriptor of a resource of one of these kinds, else any.
     pub(crate) fn descriptor_of(&mut self, kinds: &[Kind]) -> Value {
-        let fitting = |resource: &&crate::case::Resource| kinds.contains(&resource.kind);
+        let fitting = |resource: &&Resource| kinds.contains(&resource.kind);
         let fitting = self.case.resources.iter().filter(fitting);
         let numbers: Vec<u8> = fitting.map(|resource| resource.numbers[0]).collect();
         match numbers[..] {

@@ -12,7 +12,11 @@ pub fn vector(maker: &mut Maker) -> Value {
             false => maker.buffer(),
         };
         let length = match maker.random.chance(maker.hostility) {
-            true => Value::Int(*maker.random.pick(&[1 << 60, u64::MAX, 1 << 63, 0x7fff_ffff])),
+            true => Value::Int(
+                *maker
+                    .random
+                    .pick(&[1 << 60, u64::MAX, 1 << 63, 0x7fff_ffff]),
+            ),
             false => Value::Int(*maker.random.pick(&[0, 1, 8, 16, 100])),
         };
         maker.put(at.plus(index * 16), 8, base);
@@ -46,7 +50,9 @@ pub fn offset(maker: &mut Maker) -> Value {
 pub fn fcntl_argument(maker: &mut Maker) -> Value {
     match maker.random.below(6) {
         0 => {
-            let number = *maker.random.pick(&[0, 1, 20, 0x800, 0x401, 100, 5000, 65536]);
+            let number = *maker
+                .random
+                .pick(&[0, 1, 20, 0x800, 0x401, 100, 5000, 65536]);
             Value::Int(number)
         }
         1 => Value::Tid(0),

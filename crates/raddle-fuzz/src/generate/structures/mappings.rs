@@ -11,14 +11,20 @@ pub fn changing_place(maker: &mut Maker) -> Value {
         let none = [0xffff_8000_0000_0000, u64::MAX - 4095, 0x8000_0000_0000];
         return Value::Int(*maker.random.pick(&none));
     }
-    let page = maker.random.below(u64::from(Page::CHANGING_PAGES) - RANGE_PAGES as u64);
+    let page = maker
+        .random
+        .below(u64::from(Page::CHANGING_PAGES) - RANGE_PAGES as u64);
     let offset = *maker.random.pick(&[0, 0, 0, 0, 0, 0, 1, 0x800]);
     Value::Place(Place::new(Page::CHANGING + page as u8, offset))
 }
 
 pub fn changing_bytes(maker: &mut Maker) -> Value {
     if maker.random.chance(maker.hostility) {
-        return Value::Int(*maker.random.pick(&[1 << 63, u64::MAX, u64::MAX - 4095, 1 << 48]));
+        return Value::Int(
+            *maker
+                .random
+                .pick(&[1 << 63, u64::MAX, u64::MAX - 4095, 1 << 48]),
+        );
     }
     let pages = maker.random.below(RANGE_PAGES as u64) * 4096;
     let rest = *maker.random.pick(&[0, 0, 0, 1, 4095]);

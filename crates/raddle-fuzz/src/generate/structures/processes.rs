@@ -42,7 +42,11 @@ pub fn clone_arguments(maker: &mut Maker) -> Value {
         0 => (Value::Int(0), 0),
         _ => (Value::Place(STACK.plus(-0x2000)), 0x2000),
     };
-    let exit_signal = if flags & THREAD != 0 { 0 } else { maker.number(&[17, 0, 10]) };
+    let exit_signal = if flags & THREAD != 0 {
+        0
+    } else {
+        maker.number(&[17, 0, 10])
+    };
     let word = maker.room(16);
     let thread_block = robust_head(maker);
     let fields = [
@@ -77,7 +81,11 @@ pub fn program_arguments(maker: &mut Maker) -> Value {
     let second = maker.steady_path();
     let count = maker.random.below(3);
     maker.put(at, 8, if count > 0 { first } else { Value::Int(0) });
-    maker.put(at.plus(8), 8, if count > 1 { second } else { Value::Int(0) });
+    maker.put(
+        at.plus(8),
+        8,
+        if count > 1 { second } else { Value::Int(0) },
+    );
     maker.put_int(at.plus(16), 8, 0);
     Value::Place(at)
 }

@@ -13,7 +13,9 @@ pub fn signal_set(maker: &mut Maker) -> Value {
         bits |= 1 << (maker.random.pick(&HANDLED) - 1);
     }
     if maker.random.chance(maker.hostility) {
-        bits = *maker.random.pick(&[u64::MAX, 1 << 8, 1 << 18, 3 << 31, 1 << 63]);
+        bits = *maker
+            .random
+            .pick(&[u64::MAX, 1 << 8, 1 << 18, 3 << 31, 1 << 63]);
     }
     let at = maker.room(8);
     maker.put_int(at, 8, bits);
@@ -33,7 +35,18 @@ pub fn signal_action(maker: &mut Maker) -> Value {
         1 => Value::Int(1),
         _ => Value::Handler,
     };
-    let extra = [0, 0, 0x1000_0000, 0x4000_0000, 0x8000_0000, 0x0800_0000, 2, 1, 0x800, 1 << 40];
+    let extra = [
+        0,
+        0,
+        0x1000_0000,
+        0x4000_0000,
+        0x8000_0000,
+        0x0800_0000,
+        2,
+        1,
+        0x800,
+        1 << 40,
+    ];
     let flags = RESTORER | SIGINFO | maker.random.pick(&extra);
     let mask = *maker.random.pick(&[0, 0, 1 << 9, 1 << 11, u64::MAX]);
     maker.put(at, 8, handler);

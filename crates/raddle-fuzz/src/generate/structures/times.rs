@@ -118,7 +118,14 @@ pub fn futex_vector(maker: &mut Maker) -> Value {
         let entry = at.plus(index * 24);
         let value = maker.number(&[0, 0, 0, 1, 1 << 32]);
         let address = objects::word(maker);
-        let flags = [SIZE_32 | PRIVATE, SIZE_32 | PRIVATE, SIZE_32, 0, PRIVATE, 1 << 31];
+        let flags = [
+            SIZE_32 | PRIVATE,
+            SIZE_32 | PRIVATE,
+            SIZE_32,
+            0,
+            PRIVATE,
+            1 << 31,
+        ];
         let flags = *maker.random.pick(&flags);
         maker.put_int(entry, 8, value);
         maker.put(entry.plus(8), 8, address);
@@ -148,7 +155,9 @@ pub fn interval_us(maker: &mut Maker) -> Value {
 
 fn interval_of(maker: &mut Maker, millisecond: u64) -> Value {
     let at = maker.room(32);
-    let (again, first) = *maker.random.pick(&[(0, 0), (0, 5), (3, 5), (0, 500_000), (0, 5)]);
+    let (again, first) = *maker
+        .random
+        .pick(&[(0, 0), (0, 5), (3, 5), (0, 500_000), (0, 5)]);
     let bad = maker.random.chance(8);
     let unit = if bad { u64::MAX / 4 } else { millisecond };
     maker.put_int(at, 8, 0);
