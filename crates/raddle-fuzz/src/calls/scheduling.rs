@@ -1,7 +1,7 @@
 //! Scheduling attributes.
 
-use super::Argument::{In, Int, Long, OneOf, Out, OutAny, Thread};
-use super::{Answer, Spec, names};
+use super::Argument::{In, Int, Long, OneOf, Out, Thread};
+use super::{Spec, names};
 use crate::generate::structures;
 
 const PARAMETER: super::Argument = In(structures::scheduling_parameter);
@@ -106,10 +106,4 @@ pub const CALLS: &[Spec] = &[
         libc::SYS_ioprio_get,
         &[OneOf(names::IO_PRIORITY_OF), Thread],
     ),
-    Spec::new(
-        "getcpu",
-        libc::SYS_getcpu,
-        &[OutAny(4), OutAny(4), Long(&[0])],
-    )
-    .answers(Answer::Number),
 ];

@@ -4,7 +4,7 @@ use super::Argument::{Any, Flags, In, Int, OneOf, Out, OutAny};
 use super::{Spec, Width, kinds, names};
 use crate::generate::structures;
 
-const REMAINING: super::Argument = Any(16, structures::room_for_name);
+const REMAINING: super::Argument = Any(32, structures::room_for_name);
 
 pub const CALLS: &[Spec] = &[
     Spec::new(

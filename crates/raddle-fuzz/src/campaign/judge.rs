@@ -71,15 +71,17 @@ impl Judge<'_> {
         {
             return Verdict::Unsteady(difference);
         }
+        let shortest = |trace: Trace, other: &Trace| trace.with_times_of(other);
+        let typical = native[1..].iter().fold(native[0].clone(), shortest);
         let mut explained = None;
         for trace in other {
-            match self.compare(case, &native[0], trace) {
+            match self.compare(case, &typical, trace) {
                 Outcome::Different(difference) => return Verdict::Different(difference),
                 Outcome::Explained(index) => explained = Some(index),
                 Outcome::Same => {}
             }
         }
-        match (explained, self.compare(case, &native[0], first)) {
+        match (explained, self.compare(case, &typical, first)) {
             (Some(index), _) | (None, Outcome::Explained(index)) => Verdict::Explained(index),
             (None, Outcome::Different(difference)) => Verdict::Unrepeated(difference),
             // The native trace of the first run was the odd one.

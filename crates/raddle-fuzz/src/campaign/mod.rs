@@ -128,14 +128,18 @@ impl Campaign<'_> {
     fn batch(&mut self, cases: &[(String, Case)]) -> Result<()> {
         let runner = self.judge.runner;
         let [first, second] = [(); 2].map(|()| runner.run(Mode::Native, cases, &modes::FAST));
-        let (first, second) = (first?, second?);
+        let (mut first, second) = (first?, second?);
         let mut steady = BTreeSet::new();
         for (id, case) in cases {
             let trace = &first[id];
             self.report.count(case, trace);
             match Difference::between(trace, &second[id]) {
-                None => _ = steady.insert(id),
-                Some(difference) => self.report.noise(&difference),
+                None => {
+                    let trace = trace.clone().with_times_of(&second[id]);
+                    first.insert(id.clone(), trace);
+                    steady.insert(id);
+                }
+                Some(difference) => self.report.noise(id, case, &difference),
             }
         }
         for &mode in &self.plan.modes {
@@ -183,8 +187,10 @@ impl Campaign<'_> {
             match verdict {
                 Verdict::Different(difference) => self.report.different(id, case, mode, difference),
                 Verdict::Explained(index) => self.report.explained(index),
-                Verdict::Unsteady(difference) => self.report.unsteady(&difference),
-                Verdict::Unrepeated(difference) => self.report.unrepeated(id, mode, &difference),
+                Verdict::Unsteady(difference) => self.report.unsteady(id, case, &difference),
+                Verdict::Unrepeated(difference) => {
+                    self.report.unrepeated(id, case, mode, &difference)
+                }
             }
         }
         Ok(())

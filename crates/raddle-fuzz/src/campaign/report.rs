@@ -29,14 +29,42 @@ struct Calls {
     errors: u64,
 }
 
+/// How often something was seen, by class, with the first example of each.
+#[derive(Default)]
+struct Tally(BTreeMap<String, (u64, String)>);
+
+impl Tally {
+    fn add(&mut self, class: String, id: &str, difference: &Difference) {
+        let Difference {
+            agent,
+            native,
+            other,
+            ..
+        } = difference;
+        let example = || (0, format!("case {id}: {agent} `{native}` and `{other}`"));
+        self.0.entry(class).or_insert_with(example).0 += 1;
+    }
+
+    fn count(&self) -> u64 {
+        self.0.values().map(|(count, _)| count).sum()
+    }
+
+    fn lines(&self) -> Vec<(u64, String)> {
+        let lines = self.0.iter();
+        lines
+            .map(|(class, (count, example))| (*count, format!("{class}; {example}")))
+            .collect()
+    }
+}
+
 #[derive(Default)]
 pub struct Report {
     pub cases: u64,
     pub calls: u64,
     calls_by_name: BTreeMap<String, Calls>,
-    noise: BTreeMap<String, u64>,
-    unsteady: BTreeMap<String, u64>,
-    unrepeated: BTreeMap<String, (u64, String)>,
+    noise: Tally,
+    unsteady: Tally,
+    unrepeated: Tally,
     explained: BTreeMap<usize, u64>,
     suspects: BTreeMap<Mode, u64>,
     classes: BTreeMap<String, Found>,
@@ -60,11 +88,8 @@ impl Report {
         }
     }
 
-    pub(super) fn noise(&mut self, difference: &Difference) {
-        *self
-            .noise
-            .entry(difference.class(&Case::default()))
-            .or_default() += 1;
+    pub(super) fn noise(&mut self, id: &str, case: &Case, difference: &Difference) {
+        self.noise.add(difference.class(case), id, difference);
     }
 
     pub(super) fn suspect(&mut self, mode: Mode) {
@@ -75,17 +100,13 @@ impl Report {
         *self.explained.entry(index).or_default() += 1;
     }
 
-    pub(super) fn unsteady(&mut self, difference: &Difference) {
-        *self
-            .unsteady
-            .entry(difference.class(&Case::default()))
-            .or_default() += 1;
+    pub(super) fn unsteady(&mut self, id: &str, case: &Case, difference: &Difference) {
+        self.unsteady.add(difference.class(case), id, difference);
     }
 
-    pub(super) fn unrepeated(&mut self, id: &str, mode: Mode, difference: &Difference) {
-        let class = format!("{} ({mode})", difference.class(&Case::default()));
-        let entry = self.unrepeated.entry(class).or_insert((0, id.to_owned()));
-        entry.0 += 1;
+    pub(super) fn unrepeated(&mut self, id: &str, case: &Case, mode: Mode, found: &Difference) {
+        self.unrepeated
+            .add(format!("{} ({mode})", found.class(case)), id, found);
     }
 
     pub(super) fn different(&mut self, id: &str, case: &Case, mode: Mode, difference: Difference) {
@@ -129,7 +150,7 @@ impl Report {
     }
 
     pub fn unrepeated_count(&self) -> u64 {
-        self.unrepeated.values().map(|(count, _)| count).sum()
+        self.unrepeated.count()
     }
 
     /// The figures in one line.
@@ -139,9 +160,9 @@ impl Report {
              in {} classes",
             self.cases,
             self.calls,
-            self.noise.values().sum::<u64>(),
+            self.noise.count(),
             self.explained.values().sum::<u64>(),
-            self.unsteady.values().sum::<u64>(),
+            self.unsteady.count(),
             self.unrepeated_count(),
             self.unexplained(),
             self.classes.len()
@@ -159,20 +180,12 @@ impl Report {
                 let _ = writeln!(text, "{count:8} {line}");
             }
         };
-        let counts = |map: &BTreeMap<String, u64>| {
-            map.iter()
-                .map(|(class, count)| (*count, class.clone()))
-                .collect()
-        };
-        section("noise: native traces differ", counts(&self.noise));
+        section("noise: native traces differ", self.noise.lines());
         section(
             "unsteady: native traces differ when repeated",
-            counts(&self.unsteady),
+            self.unsteady.lines(),
         );
-        let unrepeated = self.unrepeated.iter();
-        let unrepeated =
-            unrepeated.map(|(class, (count, id))| (*count, format!("{class}, case {id}")));
-        section("unrepeated: differed once", unrepeated.collect());
+        section("unrepeated: differed once", self.unrepeated.lines());
         let explained = self.explained.iter();
         let explained =
             explained.map(|(&index, &count)| (count, explanations.get(index).reason.clone()));

@@ -200,7 +200,7 @@ words! {
         ReceiveLimit = "rcvtimeo",
         /// SO_SNDTIMEO of ten milliseconds.
         SendLimit = "sndtimeo",
-        /// A timer that expires every five milliseconds.
+        /// A timer that has expired.
         Armed = "armed",
         /// EFD_SEMAPHORE.
         Semaphore = "semaphore",

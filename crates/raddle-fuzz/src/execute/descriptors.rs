@@ -258,13 +258,10 @@ fn fill(resource: &Resource) -> bool {
         }
     }
     if resource.has(State::Armed) {
-        let every = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 5_000_000,
-        };
+        let time = |tv_nsec| libc::timespec { tv_sec: 0, tv_nsec };
         let interval = libc::itimerspec {
-            it_interval: every,
-            it_value: every,
+            it_interval: time(0),
+            it_value: time(1),
         };
         // SAFETY: a live structure.
         unsafe { libc::timerfd_settime(first, 0, &raw const interval, std::ptr::null_mut()) };

@@ -121,8 +121,8 @@ fn function(name: &str) -> usize {
     found.map_or(0, |(_, address)| *address)
 }
 
-/// Performs a case in this process, which ends with it.
-pub fn run(case: Case, slot: &'static Slot) -> ! {
+/// Performs a case in this process, which ends with it. `patched` says that the runtime is here.
+pub fn run(case: Case, slot: &'static Slot, patched: bool) -> ! {
     let case = CASE.get_or_init(|| case);
     BOARD
         .pid
@@ -131,6 +131,9 @@ pub fn run(case: Case, slot: &'static Slot) -> ! {
     introduce(MAIN);
     for agent in 1..=case.threads {
         start_thread(agent);
+    }
+    if patched && case.threads > 0 && !sites::are_patched() {
+        Line::new().text("sites are not patched").write(slot, MAIN);
     }
     perform_steps(case, slot);
     // SAFETY: ends the process.
@@ -267,6 +270,7 @@ fn finish(case: &Case, slot: &'static Slot) {
     state::of_thread(slot, MAIN);
     state::of_process(slot, case);
     Line::new().text("end").write(slot, MAIN);
+    slot.busy_since.store(0, SeqCst);
 }
 
 /// Waits for a child's end and leaves it to be waited for.

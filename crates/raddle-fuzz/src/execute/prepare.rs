@@ -47,6 +47,12 @@ pub fn prepare(case: &Case, slot: &'static Slot) {
     make_queues(case, slot);
     descriptors::make(case, slot);
     limit();
+    // The standard library gave the main thread one.
+    let none = [0, libc::SS_DISABLE as usize, 0];
+    system(
+        libc::SYS_sigaltstack,
+        [none.as_ptr().expose_provenance(), 0, 0, 0, 0, 0],
+    );
     for handler in &case.handlers {
         install(handler.signal, handler.flags, handler.ignore);
     }

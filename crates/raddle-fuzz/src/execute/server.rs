@@ -12,7 +12,6 @@ use anyhow::{Context, Result, ensure};
 
 use super::interpret::{self, now_ns};
 use super::shared::{AGENTS, Slot};
-use super::sites;
 use crate::case::{Case, agent_name, parse};
 
 /// How cases are run.
@@ -23,12 +22,14 @@ pub struct Options {
     pub limit_ms: u64,
     /// A folder that the cases' own folders are made in.
     pub folder: PathBuf,
-    /// The sites must have been patched: the runtime is here.
+    /// A case says so if its sites aren't patched once it has threads.
     pub patched: bool,
 }
 
 /// How often the server looks whether a call waits.
 const LOOK_MS: i32 = 5;
+/// How many times the limit a call may last while some thread of its process is runnable.
+const HUNGRY: u64 = 8;
 /// The longest that a case takes to begin and to end.
 const CASE_LIMIT_NS: u64 = 20_000_000_000;
 
@@ -78,8 +79,12 @@ pub fn serve(cases: &Path, results: &Path, options: &Options) -> Result<()> {
         while index < running.len() {
             let case = &mut running[index];
             let slot = &slots[case.slot];
-            stop_if_it_waits(case, slot, options.limit_ms);
-            match ended(case.pid) {
+            let mut end = ended(case.pid);
+            if end.is_none() {
+                stop_if_it_waits(case, slot, options.limit_ms);
+                end = ended(case.pid);
+            }
+            match end {
                 Some(status) => {
                     let case = running.swap_remove(index);
                     finish(&mut output, &case, slot, status, options)?;
@@ -101,14 +106,6 @@ fn read_cases(text: &str) -> Result<VecDeque<(String, Case)>> {
         Ok((id.to_owned(), case))
     });
     cases.collect()
-}
-
-/// True if a jump stands where the program has an instruction of its own.
-fn site_is_patched() -> bool {
-    let [site, _] = sites::constant_sites(libc::SYS_read as u32).expect("a site");
-    let code = std::ptr::with_exposed_provenance::<u8>(site);
-    // SAFETY: the site is a function of seven bytes and more.
-    unsafe { code.read() != 0xb8 }
 }
 
 fn become_subreaper() {
@@ -140,7 +137,7 @@ fn start(
     );
     if pid == 0 {
         enter(&folder);
-        interpret::run(case, slot);
+        interpret::run(case, slot, options.patched);
     }
     // SAFETY: a plain call.
     let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as i32;
@@ -187,7 +184,12 @@ fn stop_if_it_waits(case: &mut Running, slot: &Slot, limit_ms: u64) {
     let now = now_ns();
     let busy_since = slot.busy_since.load(SeqCst);
     let limit_ns = (limit_ms + u64::from(slot.events_ms.load(Relaxed))) * 1_000_000;
-    let waits = busy_since != 0 && now.saturating_sub(busy_since) > limit_ns;
+    let busy_ns = if busy_since == 0 {
+        0
+    } else {
+        now.saturating_sub(busy_since)
+    };
+    let waits = busy_ns > limit_ns && (busy_ns > HUNGRY * limit_ns || !is_runnable(case.pid));
     if !waits && now - case.began_ns < CASE_LIMIT_NS {
         return;
     }
@@ -205,6 +207,21 @@ fn stop_if_it_waits(case: &mut Running, slot: &Slot, limit_ms: u64) {
         libc::kill(-case.pid, libc::SIGKILL);
         libc::kill(case.pid, libc::SIGKILL);
     }
+}
+
+/// True if a thread of a process runs or would like to: on a busy machine that is no wait.
+fn is_runnable(pid: i32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut stats =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+    // The state follows the name, which is in parentheses.
+    stats.any(|stat| {
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('R'))
+    })
 }
 
 /// The status of a process that has ended.

@@ -138,6 +138,15 @@ pub unsafe fn call(site: usize, number: u32, arguments: &[u64; 6]) -> Registers 
     registers
 }
 
+/// True if a jump stands where the program has an instruction of its own.
+pub fn are_patched() -> bool {
+    const MOVE_TO_EAX: u8 = 0xb8;
+    let [site, _] = constant_sites(libc::SYS_read as u32).expect("a site");
+    let code = std::ptr::with_exposed_provenance::<u8>(site);
+    // SAFETY: the site is a function of seven bytes and more.
+    unsafe { code.read_volatile() != MOVE_TO_EAX }
+}
+
 /// The site whose number is computed.
 pub fn register_site() -> usize {
     (fuzz_site_register as *const ()).addr()

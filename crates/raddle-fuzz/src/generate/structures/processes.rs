@@ -21,7 +21,11 @@ pub fn clone_stack(maker: &mut Maker) -> Value {
 /// any other would destroy its parent.
 pub fn fit_clone(maker: &mut Maker, arguments: &mut [Value]) {
     if let Value::Int(flags) = arguments[0] {
-        let exit_signal = *maker.random.pick(&[17, 17, 0, 10]);
+        // One that ends at once would send its signal at any moment.
+        let exit_signal = match flags & VM {
+            0 => *maker.random.pick(&[17, 17, 0, 10]),
+            _ => 0,
+        };
         arguments[0] = Value::Int(flags & !0xff | exit_signal);
         if flags & VM != 0 {
             arguments[1] = Value::Place(STACK);
@@ -42,7 +46,7 @@ pub fn clone_arguments(maker: &mut Maker) -> Value {
         0 => (Value::Int(0), 0),
         _ => (Value::Place(STACK.plus(-0x2000)), 0x2000),
     };
-    let exit_signal = if flags & THREAD != 0 {
+    let exit_signal = if flags & VM != 0 {
         0
     } else {
         maker.number(&[17, 0, 10])

@@ -6,7 +6,7 @@ use crate::generate::Maker;
 
 /// Room for a socket's name and for other results of up to 128 bytes.
 pub fn room_for_name(maker: &mut Maker) -> Value {
-    match maker.random.below(4) {
+    match maker.random.below(2) {
         0 => Value::Int(0),
         _ => Value::Place(maker.room(128)),
     }
@@ -18,7 +18,7 @@ pub fn name_length(maker: &mut Maker) -> Value {
         return Value::Int(0);
     }
     let at = maker.room(4);
-    let length = maker.number(&[128, 16, 4, 0, 3, -1]);
+    let length = maker.number(&[128, 128, 128, 16, 4, 0, 3, -1]);
     maker.put_int(at, 4, length);
     Value::Place(at)
 }
