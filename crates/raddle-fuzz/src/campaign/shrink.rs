@@ -1,9 +1,10 @@
 //! Making a case smaller as long as it differs in the same way.
 //!
-//! Each round makes all cases with one thing less and runs them together; the one with the least
-//! left that still differs goes to the next round.
+//! A round tries every *edit* alone, all in one run. Of those that leave the difference as it is,
+//! all are made together, or if that is too much a half of them, and so on down to one. Rounds end
+//! when no edit is left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 
@@ -11,11 +12,32 @@ use super::judge::Judge;
 use super::modes::{Mode, PATIENT};
 use super::trace::{Difference, Outcome, Trace};
 use crate::calls::Answer;
-use crate::case::{Call, Case, Data, FIRST_CHILD, Idle, MAIN, Site, Value};
+use crate::case::{Call, Case, Data, FIRST_CHILD, Idle, MAIN, Site, Step, Value};
 
-const ROUNDS: usize = 60;
+const ROUNDS: usize = 12;
 /// How often a candidate runs in the mode: some differences show only sometimes.
-const TRIES: usize = 3;
+const TRIES: usize = 2;
+
+/// Something less. They are made in this order, those of a kind from the last to the first, so that
+/// none changes what another means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Edit {
+    /// An argument becomes 0: the step, the argument.
+    ZeroArgument(usize, usize),
+    /// What is stored becomes 0.
+    ZeroPut(usize, usize),
+    /// The call is made by the plainest site.
+    Inline(usize),
+    RemovePut(usize, usize),
+    RemoveEvent(usize, usize),
+    RemoveStep(usize),
+    RemoveState(usize, usize),
+    RemoveResource(usize),
+    RemoveHandler(usize),
+    BlockNothing,
+    IdleByFutex,
+    FewerThreads,
+}
 
 /// The smallest case found.
 ///
@@ -25,12 +47,9 @@ pub fn shrink(judge: &Judge, case: &Case, mode: Mode, difference: &Difference) -
     let class = difference.class(case);
     let mut best = case.clone();
     for _ in 0..ROUNDS {
-        let candidates: Vec<_> = smaller(&best)
-            .into_iter()
-            .enumerate()
-            .map(|(index, case)| (index.to_string(), case))
-            .collect();
-        let Some(found) = first_that_differs(judge, &candidates, mode, &class)? else {
+        let sets = edits(&best).into_iter().map(|edit| vec![edit]).collect();
+        let alone: Vec<Edit> = that_differ(judge, &best, sets, mode, &class)?.concat();
+        let Some(found) = most_of(judge, &best, &alone, mode, &class)? else {
             break;
         };
         best = found;
@@ -38,163 +57,212 @@ pub fn shrink(judge: &Judge, case: &Case, mode: Mode, difference: &Difference) -
     Ok(best)
 }
 
-fn first_that_differs(
+/// The case with as many of these edits as possible.
+fn most_of(
     judge: &Judge,
-    candidates: &[(String, Case)],
+    case: &Case,
+    edits: &[Edit],
     mode: Mode,
     class: &str,
 ) -> Result<Option<Case>> {
+    let mut size = edits.len();
+    while size > 0 {
+        let sets = edits.chunks(size).map(<[Edit]>::to_vec).collect();
+        if let Some(set) = that_differ(judge, case, sets, mode, class)?.first() {
+            return Ok(Some(edited(case, set)));
+        }
+        size = if size == 1 { 0 } else { size.div_ceil(2) };
+    }
+    Ok(None)
+}
+
+/// The sets of edits after which the case still differs in this way.
+fn that_differ(
+    judge: &Judge,
+    case: &Case,
+    sets: Vec<Vec<Edit>>,
+    mode: Mode,
+    class: &str,
+) -> Result<Vec<Vec<Edit>>> {
+    let candidates: Vec<_> = sets.iter().map(|set| edited(case, set)).collect();
     let several: Vec<_> = candidates
         .iter()
+        .enumerate()
         .flat_map(|(id, case)| (0..TRIES).map(move |index| (format!("{id}#{index}"), case.clone())))
         .collect();
     let native = judge.runner.run(Mode::Native, &several, &PATIENT)?;
     let other = judge.runner.run(mode, &several, &PATIENT)?;
-    let found = candidates.iter().find(|(id, case)| {
+    let differs = |id: usize, case: &Case| {
         let of = |traces: &BTreeMap<String, Trace>| -> Vec<Trace> {
             (0..TRIES)
                 .map(|index| traces[&format!("{id}#{index}")].clone())
                 .collect()
         };
         let (native, other) = (of(&native), of(&other));
-        let steady = native[1..]
+        let mut steady = native[1..]
             .iter()
-            .all(|trace| Difference::between(&native[0], trace).is_none());
-        steady
+            .map(|trace| Difference::between(&native[0], trace));
+        steady.all(|difference| difference.is_none())
             && other
                 .iter()
                 .any(|trace| match judge.compare(case, &native[0], trace) {
                     Outcome::Different(difference) => difference.class(case) == class,
                     _ => false,
                 })
-    });
-    Ok(found.map(|(_, case)| case.clone()))
+    };
+    let kept = sets.into_iter().zip(&candidates).enumerate();
+    let kept = kept.filter(|(id, (_, case))| differs(*id, case));
+    Ok(kept.map(|(_, (set, _))| set).collect())
 }
 
-/// All cases that have a little less, those with the least left first.
-fn smaller(case: &Case) -> Vec<Case> {
-    let mut cases = Vec::new();
-    let steps = case.steps.len();
-    for part in [2, 4] {
-        let size = steps / part;
-        for from in (0..steps).step_by(size.max(1)).filter(|_| size > 1) {
-            cases.push(without_steps(case, from, (from + size).min(steps)));
-        }
+/// Every edit that changes something.
+fn edits(case: &Case) -> Vec<Edit> {
+    let mut edits = Vec::new();
+    for (index, step) in case.steps.iter().enumerate() {
+        edits.push(Edit::RemoveStep(index));
+        edits.extend((0..step.events.len()).map(|event| Edit::RemoveEvent(index, event)));
+        edits.extend((0..step.puts.len()).map(|put| Edit::RemovePut(index, put)));
+        edits.extend(simplifications(index, step));
     }
-    for step in (0..steps).rev() {
-        cases.push(without_steps(case, step, step + 1));
+    for (index, resource) in case.resources.iter().enumerate() {
+        edits.push(Edit::RemoveResource(index));
+        edits.extend((0..resource.state.len()).map(|state| Edit::RemoveState(index, state)));
     }
-    cases.extend(with_fewer_threads(case));
-    let change = |change: &dyn Fn(&mut Case)| {
-        let mut changed = case.clone();
-        change(&mut changed);
-        changed
-    };
-    for index in 0..case.resources.len() {
-        cases.push(change(&|case| _ = case.resources.remove(index)));
-        for state in 0..case.resources[index].state.len() {
-            cases.push(change(&|case| {
-                _ = case.resources[index].state.remove(state)
-            }));
-        }
-    }
-    for index in 0..case.handlers.len() {
-        cases.push(change(&|case| _ = case.handlers.remove(index)));
-    }
+    edits.extend((0..case.handlers.len()).map(Edit::RemoveHandler));
     if case.blocked != 0 {
-        cases.push(change(&|case| case.blocked = 0));
+        edits.push(Edit::BlockNothing);
     }
     if case.idle != Idle::Futex {
-        cases.push(change(&|case| case.idle = Idle::Futex));
+        edits.push(Edit::IdleByFutex);
     }
-    for (index, step) in case.steps.iter().enumerate() {
-        for event in 0..step.events.len() {
-            cases.push(change(&|case| _ = case.steps[index].events.remove(event)));
-        }
-        for put in (0..step.puts.len()).rev() {
-            cases.push(change(&|case| _ = case.steps[index].puts.remove(put)));
-        }
+    if case.threads > 0 {
+        edits.push(Edit::FewerThreads);
     }
-    cases.extend(with_simpler_values(case));
-    cases
+    edits
 }
 
-fn with_simpler_values(case: &Case) -> Vec<Case> {
-    let mut cases = Vec::new();
-    for (index, step) in case.steps.iter().enumerate() {
-        for (argument, value) in step.call.arguments.iter().enumerate() {
-            if *value != Value::Int(0) && step.call.spec.answer != Answer::Fork {
-                let mut simpler = case.clone();
-                simpler.steps[index].call.arguments[argument] = Value::Int(0);
-                cases.push(simpler);
-            }
-        }
-        for (put, stored) in step.puts.iter().enumerate() {
-            if let Data::Number(bytes, value) = stored.data
-                && value != Value::Int(0)
-                && step.call.spec.answer != Answer::Fork
-            {
-                let mut simpler = case.clone();
-                simpler.steps[index].puts[put].data = Data::Number(bytes, Value::Int(0));
-                cases.push(simpler);
-            }
-        }
-        let raw = step.call.spec.number.is_some() && step.call.spec.answer != Answer::Fork;
-        if raw && step.call.site != Site::Inline {
-            let mut simpler = case.clone();
-            simpler.steps[index].call.site = Site::Inline;
-            cases.push(simpler);
+/// Simpler values and a simpler site. What a new process gets stays: it may need all of it.
+fn simplifications(index: usize, step: &Step) -> Vec<Edit> {
+    let mut edits = Vec::new();
+    if step.call.spec.answer == Answer::Fork {
+        return edits;
+    }
+    for (argument, value) in step.call.arguments.iter().enumerate() {
+        if *value != Value::Int(0) {
+            edits.push(Edit::ZeroArgument(index, argument));
         }
     }
-    cases
+    for (put, stored) in step.puts.iter().enumerate() {
+        if matches!(stored.data, Data::Number(_, value) if value != Value::Int(0)) {
+            edits.push(Edit::ZeroPut(index, put));
+        }
+    }
+    if step.call.spec.number.is_some() && step.call.site != Site::Inline {
+        edits.push(Edit::Inline(index));
+    }
+    edits
 }
 
-/// Without some steps; references to their results become -1.
-fn without_steps(case: &Case, from: usize, to: usize) -> Case {
-    let mut smaller = case.clone();
-    let removed: Vec<_> = smaller.steps.drain(from..to).collect();
-    if removed
-        .iter()
-        .any(|step| step.call.spec.answer == Answer::Fork)
-    {
-        // Children are counted as they stand: without one, the others' numbers would be wrong.
-        smaller.steps.retain(|step| step.call.agent < FIRST_CHILD);
-        let has_fork = smaller
-            .steps
+fn edited(case: &Case, set: &[Edit]) -> Case {
+    let mut case = case.clone();
+    let set: BTreeSet<Edit> = set.iter().copied().collect();
+    let (values, removals): (Vec<Edit>, Vec<Edit>) = set
+        .into_iter()
+        .partition(|&edit| edit < Edit::RemovePut(0, 0));
+    // Steps go last among what has their indexes, and larger indexes before smaller ones.
+    let order = |edit: &Edit| {
+        let kind = match edit {
+            Edit::RemovePut(..) | Edit::RemoveEvent(..) | Edit::RemoveState(..) => 0,
+            Edit::RemoveStep(_) | Edit::RemoveResource(_) | Edit::RemoveHandler(_) => 1,
+            _ => 2,
+        };
+        (kind, std::cmp::Reverse(*edit))
+    };
+    let mut removals = removals;
+    removals.sort_by_key(order);
+    for edit in values.into_iter().chain(removals) {
+        apply(&mut case, edit);
+    }
+    case
+}
+
+fn apply(case: &mut Case, edit: Edit) {
+    match edit {
+        Edit::ZeroArgument(step, argument) => {
+            case.steps[step].call.arguments[argument] = Value::Int(0);
+        }
+        Edit::ZeroPut(step, put) => {
+            if let Data::Number(bytes, _) = case.steps[step].puts[put].data {
+                case.steps[step].puts[put].data = Data::Number(bytes, Value::Int(0));
+            }
+        }
+        Edit::Inline(step) => case.steps[step].call.site = Site::Inline,
+        Edit::RemovePut(step, put) => _ = case.steps[step].puts.remove(put),
+        Edit::RemoveEvent(step, event) => _ = case.steps[step].events.remove(event),
+        Edit::RemoveStep(step) => remove_step(case, step),
+        Edit::RemoveState(resource, state) => _ = case.resources[resource].state.remove(state),
+        Edit::RemoveResource(resource) => _ = case.resources.remove(resource),
+        Edit::RemoveHandler(handler) => _ = case.handlers.remove(handler),
+        Edit::BlockNothing => case.blocked = 0,
+        Edit::IdleByFutex => case.idle = Idle::Futex,
+        Edit::FewerThreads => remove_thread(case),
+    }
+}
+
+/// Removes a step; references to its result become -1. With a fork its child's steps go.
+fn remove_step(case: &mut Case, index: usize) {
+    let is_fork = |step: &Step| step.call.spec.answer == Answer::Fork;
+    if is_fork(&case.steps[index]) {
+        // Children are counted as they stand.
+        let child = case.steps[..index]
             .iter()
-            .any(|step| step.call.spec.answer == Answer::Fork);
-        if has_fork {
-            return case.clone();
-        }
-    }
-    each_value(&mut smaller, |value| {
-        if let Value::Result(step) = value {
-            let step_index = usize::from(*step);
-            if (from..to).contains(&step_index) {
-                *value = Value::Int(u64::MAX);
-            } else if step_index >= to {
-                *step -= (to - from) as u8;
+            .filter(|step| is_fork(step))
+            .count() as u8;
+        case.steps.iter_mut().for_each(|step| {
+            let agent = &mut step.call.agent;
+            *agent = match agent.checked_sub(FIRST_CHILD) {
+                Some(other) if other == child => GONE,
+                Some(other) if other > child => *agent - 1,
+                _ => *agent,
+            };
+        });
+        each_value(case, |value| {
+            if let Value::Child(other) = value
+                && *other > child
+            {
+                *other -= 1;
             }
-        }
-    });
-    smaller
+        });
+    }
+    case.steps[index].call.agent = GONE;
+    while let Some(index) = case.steps.iter().position(|step| step.call.agent == GONE) {
+        case.steps.remove(index);
+        each_value(case, |value| {
+            if let Value::Result(step) = value {
+                match usize::from(*step).cmp(&index) {
+                    std::cmp::Ordering::Equal => *value = Value::Int(u64::MAX),
+                    std::cmp::Ordering::Greater => *step -= 1,
+                    std::cmp::Ordering::Less => {}
+                }
+            }
+        });
+    }
 }
 
-/// With one thread less, whose calls the thread before it makes, or with none.
-fn with_fewer_threads(case: &Case) -> Vec<Case> {
-    if case.threads == 0 {
-        return Vec::new();
-    }
-    let mut smaller = case.clone();
+/// The agent of steps that are about to be removed.
+const GONE: u8 = u8::MAX;
+
+/// Removes the last thread; the one before makes its calls.
+fn remove_thread(case: &mut Case) {
     let last = case.threads;
-    smaller.threads -= 1;
+    case.threads -= 1;
     let other = if last == 1 { MAIN } else { last - 1 };
     let change = |call: &mut Call| {
         if call.agent == last {
             call.agent = other;
         }
     };
-    for step in &mut smaller.steps {
+    for step in &mut case.steps {
         change(&mut step.call);
         let own = step.call.agent;
         step.events
@@ -202,13 +270,12 @@ fn with_fewer_threads(case: &Case) -> Vec<Case> {
             .for_each(|event| change(&mut event.call));
         step.events.retain(|event| event.call.agent != own);
     }
-    each_value(&mut smaller, |value| match value {
+    each_value(case, |value| match value {
         Value::Tid(agent) | Value::Pthread(agent) | Value::Stack(agent, _) if *agent == last => {
             *agent = other;
         }
         _ => {}
     });
-    vec![smaller]
 }
 
 fn each_value(case: &mut Case, mut change: impl FnMut(&mut Value)) {
@@ -236,7 +303,7 @@ mod tests {
             "threads 0 futex\nmain inline dup(1)\nmain inline dup(2)\nmain inline close(r1)\n\
              main inline close(r0)\n",
         )?;
-        let smaller = to_text(&without_steps(&case, 0, 1));
+        let smaller = to_text(&edited(&case, &[Edit::RemoveStep(0)]));
         assert!(
             smaller.ends_with("close(r0)\nmain inline close(-1)\n"),
             "{smaller}"
@@ -245,9 +312,43 @@ mod tests {
     }
 
     #[test]
+    fn edits_together_mean_what_they_mean_alone() -> Result<()> {
+        let case = parse(
+            "threads 0 futex\nopen pipe 10 11 nonblock data\nput P0 u32 1\nmain inline dup(1)\n\
+             put P0 u32 2\nput P0 u32 3\nmain inline dup(2)\nmain inline dup(3)\n",
+        )?;
+        let set = [
+            Edit::RemoveStep(0),
+            Edit::RemoveStep(2),
+            Edit::RemovePut(1, 0),
+            Edit::RemovePut(0, 0),
+            Edit::ZeroArgument(1, 0),
+            Edit::RemoveState(0, 0),
+            Edit::RemoveState(0, 1),
+        ];
+        let smaller = to_text(&edited(&case, &set));
+        let expected = "threads 0 futex\nopen pipe 10 11\nput P0 u32 3\nmain inline dup(0)\n";
+        assert_eq!(smaller, expected);
+        Ok(())
+    }
+
+    #[test]
+    fn a_fork_takes_its_child_along() -> Result<()> {
+        let case = parse(
+            "threads 0 futex\nmain libc fork()\nc0 inline dup(1)\nmain libc fork()\n\
+             c1 inline dup(2)\nmain inline kill(child:1, 0)\n",
+        )?;
+        let smaller = to_text(&edited(&case, &[Edit::RemoveStep(0)]));
+        let expected = "threads 0 futex\nmain libc fork()\nc0 inline dup(2)\n\
+                        main inline kill(child:0, 0)\n";
+        assert_eq!(smaller, expected);
+        Ok(())
+    }
+
+    #[test]
     fn a_thread_that_goes_leaves_its_calls_to_another() -> Result<()> {
         let case = parse("threads 2 futex\na2 inline tkill(tid:a2, 10)\n")?;
-        let smaller = to_text(&with_fewer_threads(&case)[0]);
+        let smaller = to_text(&edited(&case, &[Edit::FewerThreads]));
         assert_eq!(smaller, "threads 1 futex\na1 inline tkill(tid:a1, 10)\n");
         Ok(())
     }
