@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 use crate::failures::{self, Failures};
 use crate::tally::{Tally, parse_result_line};
 use crate::workspace::{Workspace, in_ci};
-use crate::{abi, c_library, conformance, install, shell, tidy};
+use crate::{abi, c_library, conformance, fuzz, install, shell, tidy};
 
 /// A lane's name and what it runs; `Err` from it says why it could not run.
 struct Lane {
@@ -78,6 +78,10 @@ const LANES: &[Lane] = &[
     Lane {
         name: "conformance",
         run: conformance,
+    },
+    Lane {
+        name: "fuzz",
+        run: fuzz,
     },
     Lane {
         name: CHAOS,
@@ -442,6 +446,11 @@ fn c_api(workspace: &Workspace) -> Result<Outcome> {
 /// A short part of the outside suites.
 fn conformance(workspace: &Workspace) -> Result<Outcome> {
     conformance::run_short(workspace).map(Outcome::Ran)
+}
+
+/// A short, fixed part of the fuzzer of system calls.
+fn fuzz(workspace: &Workspace) -> Result<Outcome> {
+    fuzz::run_short(workspace).map(Outcome::Ran)
 }
 
 /// Tests on real programs under `RADDLE_CHAOS`; the first failure counts.

@@ -13,6 +13,7 @@ mod conformance;
 mod demo;
 mod deps;
 mod failures;
+mod fuzz;
 mod glibc;
 mod install;
 mod lanes;
@@ -44,7 +45,7 @@ enum Command {
     Build,
     /// Installs what the tests need, then runs every lane but chaos, or the lanes named
     Test {
-        /// fmt, clippy, tidy, unit, loom, shuttle, sim, real, api, c-api, conformance,
+        /// fmt, clippy, tidy, unit, loom, shuttle, sim, real, api, c-api, conformance, fuzz,
         /// chaos; all but the last when none is named
         lanes: Vec<String>,
         /// Leaves the machine's packages alone
@@ -102,6 +103,15 @@ enum Command {
         /// A folder with libc.so.6 and its ld.so, instead
         #[arg(long)]
         folder: Option<PathBuf>,
+    },
+    /// Makes the same system calls natively and under raddle, and compares
+    ///
+    /// What: `calls`. Everything behind it is for the fuzzer: `--calls N`, `--seed N`, `--call
+    /// NAME`, `--carriers 1,2`, `--quantum-us 100`, `--chaos SEED`, `--replay SEED-OR-FILE`.
+    Fuzz {
+        what: String,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
     },
     /// Runs ping-pong programs native and under raddle, and prints a table
     Demo,
@@ -203,6 +213,7 @@ fn run(command: Command) -> Result<bool> {
             conformance::run(&workspace, &part.into(), posix.as_ref())
         }
         Command::Glibc { suite, folder } => glibc::run(&workspace, &suite, folder),
+        Command::Fuzz { what, arguments } => fuzz::run(&workspace, &what, &arguments),
         Command::Demo => demo::run(&workspace),
         Command::Abi { update } => abi::run(&workspace, update),
         Command::Install { prefix, destdir } => {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use raddle_fuzz::execute::{Options, contain, serve};
+use raddle_fuzz::execute::{Options, contain, describe, serve};
 
 #[derive(Parser)]
 struct Arguments {
@@ -18,6 +18,8 @@ struct Arguments {
 enum Command {
     /// Runs cases
     Serve(Serve),
+    /// Describes the process: what a case's `execve` starts
+    AfterExec,
     /// Runs a command in namespaces of its own
     Contain {
         /// The only folder that can be written
@@ -49,6 +51,10 @@ struct Serve {
 fn main() -> Result<ExitCode> {
     match Arguments::parse().command {
         Command::Contain { writable, command } => contain(&writable, &command),
+        Command::AfterExec => {
+            describe()?;
+            Ok(ExitCode::from(33))
+        }
         Command::Serve(arguments) => {
             let options = Options {
                 slots: arguments.slots,

@@ -107,4 +107,24 @@ pub const CALLS: &[Spec] = &[
         Code,
         &[Made(objects::thread), super::Argument::Signal],
     ),
+    Spec::function(
+        "pthread_create",
+        Code,
+        &[
+            Made(objects::room_for_thread),
+            Long(&[0]),
+            Made(objects::start),
+            Long(&[0, 1, 0x1234]),
+        ],
+    ),
+    Spec::function("pthread_join", Code, &[Made(objects::joined), Out(8)]).waits(),
+    Spec::function(
+        "pthread_timedjoin_np",
+        Code,
+        &[Made(objects::joined), Out(8), UNTIL],
+    )
+    .waits(),
+    Spec::function("pthread_tryjoin_np", Code, &[Made(objects::joined), Out(8)]),
+    Spec::function("pthread_detach", Code, &[Made(objects::joined)]),
+    Spec::function("pthread_cancel", Code, &[Made(objects::cancelled)]),
 ];

@@ -201,4 +201,15 @@ pub const CALLS: &[Spec] = &[
         ],
     )
     .waits(),
+    Spec::function(
+        "execv",
+        super::Width::Int,
+        &[Path, In(structures::program_arguments)],
+    )
+    .adjusted(structures::fit_program),
+    Spec::function(
+        "system",
+        super::Width::Int,
+        &[In(structures::shell_command)],
+    ),
 ];

@@ -8,6 +8,11 @@ pub const PAGES: u8 = 48;
 /// Bytes from `BASE` whose changes are part of a trace.
 pub const READABLE_BYTES: u64 = 32 * PAGE_BYTES;
 
+/// Pages of each thread's stack whose changes are part of a trace, and where they begin, relative
+/// to the page that the thread uses.
+pub const STACK_PAGES: u64 = 8;
+pub const STACK_WINDOW: i32 = -0x20000;
+
 /// What a page is at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page;
@@ -96,6 +101,9 @@ pub const FILES: &[&str] = &[
     "/proc/self/cmdline/x",
     "/proc/thread-self/comm",
     "new",
+    "program",
+    "after-exec",
+    "exit 3",
 ];
 
 /// Paths below `/proc` whose content differs from process to process.
@@ -121,6 +129,14 @@ pub const PATHS: &[&str] = &[
     "/proc//self/task",
     "/proc/self/mem",
 ];
+
+/// The index of a name that stands in one of the lists.
+pub fn name_index(name: &str) -> usize {
+    let mut names = FILES.iter().chain(PATHS);
+    names
+        .position(|candidate| *candidate == name)
+        .expect("it stands there")
+}
 
 /// Where the name with that index in [`FILES`], followed by [`PATHS`], is.
 pub const fn name_place(index: usize) -> Place {

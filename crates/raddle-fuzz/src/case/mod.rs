@@ -9,8 +9,10 @@ mod memory;
 mod text;
 
 pub use listing::{error_name, listing};
-pub use memory::page_of;
-pub use memory::{BASE, FILES, PAGE_BYTES, PAGES, PATHS, Page, Place, READABLE_BYTES, name_place};
+pub use memory::{
+    BASE, FILES, PAGE_BYTES, PAGES, PATHS, Page, Place, READABLE_BYTES, STACK_PAGES, STACK_WINDOW,
+    name_index, name_place, page_of,
+};
 pub use text::{parse, to_text};
 
 use crate::calls::Spec;
@@ -19,6 +21,10 @@ use crate::calls::Spec;
 pub const MAIN: u8 = 0;
 /// The highest agent that is a thread.
 pub const LAST_THREAD: u8 = 3;
+/// What threads that the case itself makes are, for traces.
+pub const EXTRA: u8 = 7;
+/// Functions that a new thread can start with.
+pub const STARTS: u8 = 6;
 /// The first agent that is a child process.
 pub const FIRST_CHILD: u8 = 8;
 /// Child processes that a case can have.
@@ -58,6 +64,8 @@ pub enum Value {
     Place(Place),
     /// The 32-bit number that is in the case's memory when the call is made.
     Load(Place),
+    /// The same with 64 bits.
+    LoadLong(Place),
     /// The result of a step, -1 before it was made.
     Result(u8),
     /// The process id of the case's process.
@@ -72,6 +80,8 @@ pub enum Value {
     Stack(u8, i32),
     /// `pthread_t` of an agent that is a thread.
     Pthread(u8),
+    /// A function that a new thread starts with.
+    Start(u8),
     /// The function that the case's handlers are.
     Handler,
     /// The function by which they return.

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::{
     CHILDREN, Call, Case, Data, Event, Handler, Idle, Kind, LAST_THREAD, PAGES, Place, Put,
-    Resource, Site, State, Step, Value, agent_name, agent_of,
+    Resource, STARTS, Site, State, Step, Value, agent_name, agent_of,
 };
 use crate::calls;
 
@@ -108,6 +108,8 @@ pub(super) fn value_text(value: Value) -> String {
         Value::Int(number) => int_text(number),
         Value::Place(place) => place_text(place),
         Value::Load(place) => format!("[{}]", place_text(place)),
+        Value::LoadLong(place) => format!("{{{}}}", place_text(place)),
+        Value::Start(index) => format!("start:{index}"),
         Value::Result(step) => format!("r{step}"),
         Value::Pid => "pid".into(),
         Value::Parent => "parent".into(),
@@ -276,6 +278,10 @@ fn parse_value(text: &str) -> Result<Value> {
         let place = place.strip_suffix(']').context("no `]` at the end")?;
         return Ok(Value::Load(parse_place(place)?));
     }
+    if let Some(place) = text.strip_prefix('{') {
+        let place = place.strip_suffix('}').context("no `}` at the end")?;
+        return Ok(Value::LoadLong(parse_place(place)?));
+    }
     if let Some((kind, rest)) = text.split_once(':') {
         return parse_named(kind, rest);
     }
@@ -302,6 +308,11 @@ fn parse_named(kind: &str, rest: &str) -> Result<Value> {
     Ok(match kind {
         "tid" => Value::Tid(agent(rest)?),
         "pthread" => Value::Pthread(agent(rest)?),
+        "start" => {
+            let index = rest.parse()?;
+            ensure!(index < STARTS, "no such function");
+            Value::Start(index)
+        }
         "child" => {
             let child = rest.parse()?;
             ensure!(child < CHILDREN, "too many children");
@@ -359,6 +370,7 @@ after 10 a1 libc write(11, [P4-0x8], -1)
 a2 register close(r0)
 c1 syscall tgkill(pid, tid:a1, 0x8000000000000000)
 main vector munmap(stack:a1-0x2000, child:3)
+main libc pthread_join({P4+0x820}, start:1)
 ";
 
     #[test]

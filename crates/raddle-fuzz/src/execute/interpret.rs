@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, 
 use super::prepare::{self, agent, become_agent, is_child, slot};
 use super::shared::{Line, Slot};
 use super::watch::{Unsteady, Watch};
-use super::{sites, state, system};
+use super::{sites, starts, state, system};
 use crate::calls::{self, Answer, Width};
 use crate::case::{
     CHILDREN, Call, Case, Data, FIRST_CHILD, Idle, LAST_THREAD, MAIN, Page, Put, Site, Step, Value,
@@ -228,7 +228,8 @@ fn make_calls(step: &Step, agent: u8, index: usize) {
 }
 
 fn perform_steps(case: &Case, slot: &'static Slot) {
-    let mut watch = Watch::start();
+    let stacks = (1..=usize::from(case.threads)).map(|agent| BOARD.stacks[agent].load(Relaxed));
+    let mut watch = Watch::start(&stacks.collect::<Vec<_>>());
     for (index, step) in case.steps.iter().enumerate() {
         if is_child(step.call.agent) {
             continue;
@@ -411,6 +412,9 @@ fn resolve(value: Value) -> u64 {
         Value::Load(place) => unsafe {
             i64::from(prepare::pointer(place).cast::<i32>().read_unaligned()).cast_unsigned()
         },
+        // SAFETY: as above.
+        Value::LoadLong(place) => unsafe { prepare::pointer(place).cast::<u64>().read_unaligned() },
+        Value::Start(index) => starts::function(index) as u64,
         Value::Result(step) => BOARD.results[usize::from(step) % 32]
             .load(Relaxed)
             .cast_unsigned(),

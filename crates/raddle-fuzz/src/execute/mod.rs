@@ -20,11 +20,13 @@ mod prepare;
 mod server;
 mod shared;
 mod sites;
+mod starts;
 mod state;
 mod watch;
 
 pub use contain::{NOT_CONTAINED, contain};
 pub use server::{Options, serve};
+pub use state::describe;
 
 /// The calling process's own system call.
 fn system(number: i64, arguments: [usize; 6]) -> isize {

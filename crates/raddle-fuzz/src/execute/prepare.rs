@@ -168,6 +168,8 @@ fn make_files() {
     link("file", "link");
     link("nowhere", "dangling");
     link("loop", "loop");
+    let program = std::env::current_exe().expect("/proc says it");
+    std::os::unix::fs::symlink(program, "program").expect("a new link");
     // SAFETY: a live string.
     unsafe { libc::mkfifo(c"fifo".as_ptr(), 0o600) };
 }

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::interpret::{self, now_ns};
 use super::shared::{AGENTS, Slot};
+use super::state::AFTER_EXEC;
 use crate::case::{Case, agent_name, parse};
 
 /// How cases are run.
@@ -260,9 +261,11 @@ fn finish(
         (_, Some(code)) => format!("exits with {code}\n"),
         _ => "ends\n".into(),
     };
-    let text = format!("{RESULT_HEAD}{}\n{}{end}", case.id, slot.text());
+    let folder = folder_of(options, case.slot);
+    let started = fs::read_to_string(folder.join(AFTER_EXEC)).unwrap_or_default();
+    let text = format!("{RESULT_HEAD}{}\n{}{started}{end}", case.id, slot.text());
     output.write_all(text.as_bytes())?;
-    let _ = fs::remove_dir_all(folder_of(options, case.slot));
+    let _ = fs::remove_dir_all(folder);
     Ok(())
 }
 

@@ -9,6 +9,30 @@ const F_GETFL: usize = 3;
 const FIRST: usize = 3;
 const LAST: usize = 40;
 
+/// The file in which a program says what it found when a case had started it.
+pub const AFTER_EXEC: &str = "after-exec";
+
+/// Describes the calling process, which a case has started, in a file of the current folder.
+///
+/// # Errors
+/// The file can't be written.
+pub fn describe() -> std::io::Result<()> {
+    // Ids of threads are no part of a state: names need no case.
+    let slots = Slot::many(1)?;
+    of_thread(&slots[0], MAIN);
+    of_process(&slots[0], &Case::default());
+    let mut file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(AFTER_EXEC)?;
+    let lines: String = slots[0]
+        .text()
+        .lines()
+        .map(|line| line.replacen("main ", "exec ", 1) + "\n")
+        .collect();
+    std::io::Write::write_all(&mut file, lines.as_bytes())
+}
+
 /// Writes what belongs to the calling thread.
 pub fn of_thread(slot: &Slot, agent: u8) {
     let mut mask = 0_u64;

@@ -7,10 +7,12 @@
 use super::interpret::Names;
 use super::shared::{Line, Slot};
 use super::system;
-use crate::case::{BASE, MAIN, PAGE_BYTES, Place, READABLE_BYTES};
+use crate::case::{BASE, MAIN, PAGE_BYTES, Place, READABLE_BYTES, STACK_PAGES, STACK_WINDOW};
 
-const BYTES: usize = READABLE_BYTES as usize;
 const PAGE: usize = PAGE_BYTES as usize;
+
+/// Pages of the case's memory; those of stacks come behind.
+const PAGES: usize = READABLE_BYTES as usize / PAGE;
 
 /// Bytes that are compared together.
 const WORD: usize = 8;
@@ -21,61 +23,57 @@ const ADDRESSES: std::ops::Range<u64> = 0x5000_0000_0000..0x8000_0000_0000;
 /// The readable ranges of a case's memory at its start, in pages: from, to.
 const RANGES: [(usize, usize); 4] = [(0, 9), (11, 13), (14, 15), (16, 32)];
 
-/// The case's memory at one time, and which of its pages could be read.
+/// The memory at one time, and which of its pages could be read.
 struct Copy {
-    bytes: Box<[u8; BYTES]>,
-    readable: [bool; BYTES / PAGE],
+    bytes: Vec<u8>,
+    readable: Vec<bool>,
 }
 
 /// The memory before a step, and room for what it is afterwards.
 pub struct Watch {
     old: Copy,
     new: Copy,
+    /// Where the part of each thread's stack begins that is watched.
+    stacks: Vec<usize>,
 }
 
 /// A range whose content differs from run to run.
 pub type Unsteady = (u64, u64);
 
 impl Copy {
-    fn empty() -> Self {
+    fn new(pages: usize) -> Self {
         Self {
-            bytes: vec![0; BYTES].try_into().expect("as many bytes"),
-            readable: [false; BYTES / PAGE],
+            bytes: vec![0; pages * PAGE],
+            readable: vec![false; pages],
         }
     }
 
-    fn read(&mut self) {
-        let base = self.bytes.as_mut_ptr().expose_provenance();
-        let local = RANGES.map(|(from, to)| [base + from * PAGE, (to - from) * PAGE]);
-        let remote = RANGES.map(|(from, to)| [BASE as usize + from * PAGE, (to - from) * PAGE]);
-        let total: usize = remote.iter().map(|range| range[1]).sum();
-        let pages = RANGES.iter().flat_map(|&(from, to)| from..to);
-        if read(&local, &remote) == total as isize {
-            self.readable = [false; BYTES / PAGE];
-            pages.for_each(|page| self.readable[page] = true);
-            return;
-        }
-        for page in 0..BYTES / PAGE {
-            let local = [base + page * PAGE, PAGE];
-            let remote = [BASE as usize + page * PAGE, PAGE];
-            self.readable[page] = read(&[local], &[remote]) == PAGE as isize;
-        }
+    fn page(&self, page: usize) -> &[u8] {
+        &self.bytes[page * PAGE..(page + 1) * PAGE]
     }
 }
 
 impl Watch {
-    /// Remembers the memory as it is.
-    pub fn start() -> Self {
-        let (mut old, new) = (Copy::empty(), Copy::empty());
-        old.read();
-        Self { old, new }
+    /// Remembers the memory as it is; each thread uses one of these pages of its stack.
+    pub fn start(stacks: &[usize]) -> Self {
+        let pages = PAGES + stacks.len() * STACK_PAGES as usize;
+        let begin = |&page: &usize| page.wrapping_add_signed(STACK_WINDOW as isize);
+        let mut watch = Self {
+            old: Copy::new(pages),
+            new: Copy::new(pages),
+            stacks: stacks.iter().map(begin).collect(),
+        };
+        watch.read();
+        std::mem::swap(&mut watch.old, &mut watch.new);
+        watch
     }
 
     /// Watches nothing: for children, whose memory is no part of a trace.
     pub fn none() -> Self {
         Self {
-            old: Copy::empty(),
-            new: Copy::empty(),
+            old: Copy::new(0),
+            new: Copy::new(0),
+            stacks: Vec::new(),
         }
     }
 
@@ -87,19 +85,49 @@ impl Watch {
         }
     }
 
+    fn address(&self, page: usize) -> usize {
+        match page.checked_sub(PAGES) {
+            None => BASE as usize + page * PAGE,
+            Some(page) => {
+                let (stack, page) = (page / STACK_PAGES as usize, page % STACK_PAGES as usize);
+                self.stacks[stack] + page * PAGE
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        let stacks = (0..self.stacks.len()).map(|stack| {
+            let from = PAGES + stack * STACK_PAGES as usize;
+            (from, from + STACK_PAGES as usize)
+        });
+        let ranges: Vec<_> = RANGES.into_iter().chain(stacks).collect();
+        let base = self.new.bytes.as_mut_ptr().expose_provenance();
+        let local = |&(from, to): &(usize, usize)| [base + from * PAGE, (to - from) * PAGE];
+        let remote = |&(from, to): &(usize, usize)| [self.address(from), (to - from) * PAGE];
+        let local: Vec<_> = ranges.iter().map(local).collect();
+        let remote: Vec<_> = ranges.iter().map(remote).collect();
+        let total: usize = remote.iter().map(|range| range[1]).sum();
+        let all = read(&local, &remote) == total as isize;
+        for page in 0..self.new.readable.len() {
+            let local = [base + page * PAGE, PAGE];
+            let remote = [self.address(page), PAGE];
+            let known = all.then(|| ranges.iter().any(|&(from, to)| (from..to).contains(&page)));
+            self.new.readable[page] =
+                known.unwrap_or_else(|| read(&[local], &[remote]) == PAGE as isize);
+        }
+    }
+
     /// Writes what changed since the last time.
     pub fn compare(&mut self, slot: &Slot, step: usize, unsteady: &[Unsteady], names: &Names) {
-        self.new.read();
-        for page in 0..BYTES / PAGE {
+        self.read();
+        for page in 0..self.new.readable.len() {
+            let line = page_line(step, page);
             match (self.old.readable[page], self.new.readable[page]) {
-                (true, false) => page_line(step, page)
-                    .text(" can't be read")
-                    .write(slot, MAIN),
-                (false, true) => page_line(step, page).text(" can be read").write(slot, MAIN),
+                (true, false) => line.text(" can't be read").write(slot, MAIN),
+                (false, true) => line.text(" can be read").write(slot, MAIN),
                 _ => {}
             }
-            let range = page * PAGE..(page + 1) * PAGE;
-            if self.new.readable[page] && self.old.bytes[range.clone()] != self.new.bytes[range] {
+            if self.new.readable[page] && self.old.page(page) != self.new.page(page) {
                 self.compare_page(slot, step, page, unsteady, names);
             }
         }
@@ -114,47 +142,51 @@ impl Watch {
         unsteady: &[Unsteady],
         names: &Names,
     ) {
-        let word = |bytes: &[u8; BYTES], at: usize| -> [u8; WORD] {
-            bytes[at..at + WORD].try_into().expect("a word")
-        };
+        let (old, new) = (self.old.page(page), self.new.page(page));
+        let base = self.address(page) as u64;
         let range_of = |at: usize| {
-            let address = BASE + at as u64;
-            unsteady
-                .iter()
-                .find(|&&(from, to)| (from & !7..to).contains(&address))
+            let address = base + at as u64;
+            let is_in = |&&(from, to): &&Unsteady| (from & !7..to).contains(&address);
+            unsteady.iter().find(is_in)
         };
-        let mut at = page * PAGE;
-        let end = at + PAGE;
-        let changed = |at: usize| word(&self.old.bytes, at) != word(&self.new.bytes, at);
-        while at < end {
+        let changed = |at: usize| old[at..at + WORD] != new[at..at + WORD];
+        let mut at = 0;
+        while at < PAGE {
             if !changed(at) {
                 at += WORD;
                 continue;
             }
             if let Some(&(from, to)) = range_of(at) {
                 // How much of it changed is as unsteady as its content.
-                let offset = from.saturating_sub(BASE) % PAGE_BYTES;
-                let line = page_line(step, page).text("+").hex(offset);
+                let line = page_line(step, page)
+                    .text("+")
+                    .hex(from.saturating_sub(base));
                 line.text(": any").write(slot, MAIN);
-                at = (to.saturating_sub(BASE) as usize).next_multiple_of(WORD);
+                at = (to.saturating_sub(base) as usize).next_multiple_of(WORD);
                 continue;
             }
             let from = at;
-            while at < end && changed(at) && range_of(at).is_none() {
+            while at < PAGE && changed(at) && range_of(at).is_none() {
                 at += WORD;
             }
-            let line = page_line(step, page)
-                .text("+")
-                .hex((from % PAGE) as u64)
-                .text(":");
-            contents(line, &self.new.bytes[from..at], names).write(slot, MAIN);
+            let line = page_line(step, page).text("+").hex(from as u64).text(":");
+            contents(line, &new[from..at], names).write(slot, MAIN);
         }
     }
 }
 
 fn page_line(step: usize, page: usize) -> Line {
-    let line = Line::new().number(step as i64).text(" memory P");
-    line.number(page as i64)
+    let line = Line::new().number(step as i64).text(" memory ");
+    match page.checked_sub(PAGES) {
+        None => line.text("P").number(page as i64),
+        Some(page) => {
+            let (stack, page) = (page / STACK_PAGES as usize, page % STACK_PAGES as usize);
+            line.text("stack:a")
+                .number(stack as i64 + 1)
+                .text("+")
+                .number(page as i64)
+        }
+    }
 }
 
 /// The words, or a sum if there are many.

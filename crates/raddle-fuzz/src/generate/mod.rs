@@ -38,6 +38,9 @@ pub struct Maker {
     /// Where the next structure goes.
     next: i32,
     children: u8,
+    /// Threads that the case itself makes, and those that nothing has joined.
+    made_threads: u8,
+    joinable: Vec<u8>,
     /// Whether arguments come out as if nothing were hostile: for what has to work.
     pub(crate) calm: bool,
 }
@@ -64,6 +67,8 @@ pub fn about(seed: u64, focus: Option<&'static Spec>) -> Case {
         on: &[],
         next: 0,
         children: 0,
+        made_threads: 0,
+        joinable: Vec::new(),
         calm: false,
     };
     let themes = [(); 2].map(|()| *maker.random.pick(calls::TABLES));
@@ -166,7 +171,7 @@ impl Maker {
     fn skips(&mut self, spec: &Spec) -> bool {
         let keep = match spec.name {
             "sync" | "syncfs" => 5,
-            "exit" | "exit_group" | "execve" | "execveat" | "seccomp" => 30,
+            "exit" | "exit_group" | "execve" | "execveat" | "execv" | "system" | "seccomp" => 30,
             "vfork" | "fork" | "clone" | "clone3" if self.children >= CHILDREN => 0,
             _ => 100,
         };

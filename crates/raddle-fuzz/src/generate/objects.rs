@@ -5,7 +5,7 @@
 
 use super::Maker;
 use crate::calls;
-use crate::case::{Page, Place, Value};
+use crate::case::{Page, Place, STARTS, Value};
 
 /// Mutexes by kind, 64 bytes each: normal, recursive, checked, adaptive, with priority
 /// inheritance, shared, robust.
@@ -68,6 +68,51 @@ pub fn spin_lock(_: &mut Maker) -> Value {
 /// `pthread_t` of a thread of the case.
 pub fn thread(maker: &mut Maker) -> Value {
     Value::Pthread(maker.random.below(u64::from(maker.case.threads) + 1) as u8)
+}
+
+/// Where `pthread_create` stores what it made, for as many threads as a case makes.
+const THREADS: i32 = 0x820;
+const MOST_THREADS: u8 = 4;
+
+/// Room for the next thread; behind the last, that of the last.
+pub fn room_for_thread(maker: &mut Maker) -> Value {
+    let index = maker.made_threads;
+    if index + 1 < MOST_THREADS {
+        maker.made_threads += 1;
+        maker.joinable.push(index);
+    }
+    Value::Place(Place::new(Page::WORDS, THREADS + i32::from(index) * 8))
+}
+
+pub fn start(maker: &mut Maker) -> Value {
+    Value::Start(maker.random.below(STARTS.into()) as u8)
+}
+
+/// A thread that nothing has joined or detached yet: anything else is undefined. If there is none,
+/// one is made.
+pub fn joined(maker: &mut Maker) -> Value {
+    let Some(index) = maker.joinable.pop() else {
+        return made_thread(maker);
+    };
+    Value::LoadLong(Place::new(Page::WORDS, THREADS + i32::from(index) * 8))
+}
+
+pub fn cancelled(maker: &mut Maker) -> Value {
+    let Some(&index) = maker.joinable.last() else {
+        return made_thread(maker);
+    };
+    Value::LoadLong(Place::new(Page::WORDS, THREADS + i32::from(index) * 8))
+}
+
+/// Makes a thread before the call, which is the only one to name it.
+fn made_thread(maker: &mut Maker) -> Value {
+    const ROOM: Place = Place::new(Page::WORDS, THREADS + 8 * MOST_THREADS as i32);
+    let create = calls::find("pthread_create").expect("it stands in a table");
+    let start = start(maker);
+    let arguments = vec![Value::Place(ROOM), Value::Int(0), start, Value::Int(0x77)];
+    let call = maker.call(create, arguments);
+    maker.before(call);
+    Value::LoadLong(ROOM)
 }
 
 /// Locks the mutex of a wait for a condition before it: anything else is undefined.

@@ -1,6 +1,6 @@
 //! Single values: descriptors, numbers, ids, addresses.
 
-use super::{HANDLED, Maker};
+use super::{HANDLED, Maker, structures};
 use crate::calls::{Names, SIGNALS};
 use crate::case::{FILES, FIRST_CHILD, Kind, PATHS, Page, Place, Resource, Value, name_place};
 
@@ -190,6 +190,9 @@ impl Maker {
 
     /// A buffer for data.
     pub(crate) fn buffer(&mut self) -> Value {
+        if self.case.threads > 0 && self.random.chance(3) {
+            return structures::stack_place(self);
+        }
         Value::Place(match self.random.below(10) {
             0 => Place::new(Page::LAST, 0xff0),
             1 => Place::new(Page::CHANGING, 0x100),

@@ -1,6 +1,6 @@
 //! For calls about memory: nothing outside the case's own pages may change.
 
-use crate::case::{Page, Place, Value};
+use crate::case::{Page, Place, STACK_PAGES, STACK_WINDOW, Value};
 use crate::generate::Maker;
 
 /// The most pages that a range has: as many as there are behind every place that is chosen.
@@ -16,6 +16,13 @@ pub fn changing_place(maker: &mut Maker) -> Value {
         .below(u64::from(Page::CHANGING_PAGES) - RANGE_PAGES as u64);
     let offset = *maker.random.pick(&[0, 0, 0, 0, 0, 0, 1, 0x800]);
     Value::Place(Place::new(Page::CHANGING + page as u8, offset))
+}
+
+/// A page of a thread's stack that the thread is far from using.
+pub fn stack_place(maker: &mut Maker) -> Value {
+    let agent = maker.random.between(1, maker.case.threads.into()) as u8;
+    let page = maker.random.below(STACK_PAGES - RANGE_PAGES as u64) as i32;
+    Value::Stack(agent, STACK_WINDOW + page * 4096)
 }
 
 pub fn changing_bytes(maker: &mut Maker) -> Value {

@@ -16,10 +16,10 @@ pub use ids::{
     capabilities, capability_header, filter, fit_filter, fit_prctl, personality, prctl_argument,
     processor_set, scheduling_attributes, scheduling_parameter, small_set,
 };
-pub use mappings::{changing_bytes, changing_place, fit_mapping, fit_remapping};
+pub use mappings::{changing_bytes, changing_place, fit_mapping, fit_remapping, stack_place};
 pub use processes::{
     clone_arguments, clone_stack, fit_clone, fit_program, limit, message_queue, program_arguments,
-    queue_message, semaphore_operations, semaphore_set,
+    queue_message, semaphore_operations, semaphore_set, shell_command,
 };
 pub use signals::{
     room_for_timer, signal_action, signal_event, signal_information, signal_set, signal_stack,

@@ -1,7 +1,7 @@
 //! For calls about processes, and for System V's queues.
 
 use super::robust_head;
-use crate::case::{Page, Place, Value};
+use crate::case::{Page, Place, Value, name_index, name_place};
 use crate::generate::Maker;
 
 const THREAD: u64 = 0x10000;
@@ -94,14 +94,33 @@ pub fn program_arguments(maker: &mut Maker) -> Value {
     Value::Place(at)
 }
 
-/// No program is started: what can be executed here has no mode bit for it.
+/// Mostly starts the program that describes what it got; nothing else here can be executed.
 pub fn fit_program(maker: &mut Maker, arguments: &mut [Value]) {
-    let index = if arguments.len() == 3 { 0 } else { 1 };
-    if let Value::Place(place) = arguments[index]
-        && place.page == Page::NAMES
-    {
-        arguments[index] = maker.steady_path();
+    let index = usize::from(arguments.len() == 5);
+    if !matches!(arguments[index], Value::Place(place) if place.page == Page::NAMES) {
+        return;
     }
+    let name = |name| Value::Place(name_place(name_index(name)));
+    if maker.random.chance(60) {
+        let at = maker.room(24);
+        maker.put(at, 8, name("program"));
+        maker.put(at.plus(8), 8, name("after-exec"));
+        maker.put_int(at.plus(16), 8, 0);
+        arguments[index] = name("program");
+        arguments[index + 1] = Value::Place(at);
+    } else {
+        arguments[index] = name(
+            *maker
+                .random
+                .pick(&["file", "missing", "folder", "file/under"]),
+        );
+    }
+}
+
+/// A command for the shell.
+pub fn shell_command(maker: &mut Maker) -> Value {
+    let name = *maker.random.pick(&["exit 3", "exit 3", "missing"]);
+    Value::Place(name_place(name_index(name)))
 }
 
 /// An `rlimit64`, or none.
