@@ -2,8 +2,8 @@
 
 use crate::case::Kind::{
     self, Datagram, Epoll, Event, Fifo, File, Folder, Inotify, Memory, Null, Packet, PidFd, Pipe,
-    Proc, Queue, ReadOnly, SignalFd, Stream, TcpListener, TcpPair, TcpSocket, Terminal, Timer, Udp,
-    UnixListener, Zero,
+    Proc, Queue, ReadOnly, Ring, SignalFd, Stream, TcpListener, TcpPair, TcpSocket, Terminal,
+    Timer, Udp, UnixListener, Zero,
 };
 
 pub const READABLE: &[Kind] = &[
@@ -23,7 +23,7 @@ pub const SOCKETS: &[Kind] = &[
 pub const LISTENERS: &[Kind] = &[TcpListener, UnixListener];
 pub const UNCONNECTED: &[Kind] = &[TcpSocket, Udp, TcpListener, UnixListener];
 pub const EPOLL: &[Kind] = &[Epoll];
-pub const EPOLL_AND_OTHERS: &[Kind] = &[Epoll, Epoll, Pipe, Stream, Event, Timer, File];
+pub const RINGS: &[Kind] = &[Ring];
 pub const TIMERS: &[Kind] = &[Timer];
 pub const QUEUES: &[Kind] = &[Queue];
 pub const PIDFDS: &[Kind] = &[PidFd];

@@ -71,6 +71,8 @@ pub enum Answer {
 pub enum Argument {
     /// A descriptor, `int`.
     Descriptor,
+    /// A descriptor that mostly is one of these.
+    On(&'static [Kind]),
     /// A descriptor of a folder, or AT_FDCWD.
     Folder,
     /// One of these plausible numbers, `int`.
@@ -107,6 +109,7 @@ impl Argument {
         matches!(
             self,
             Argument::Descriptor
+                | Argument::On(_)
                 | Argument::Folder
                 | Argument::Int(_)
                 | Argument::Flags(_)

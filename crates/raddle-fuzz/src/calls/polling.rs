@@ -1,6 +1,6 @@
 //! Calls that wait for descriptors.
 
-use super::Argument::{Any, Descriptor, Flags, In, Int, Long, OneOf, Out, OutAny};
+use super::Argument::{Any, Descriptor, Flags, In, Int, Long, Made, On, OneOf, Out};
 use super::{Answer, Spec, kinds, names};
 use crate::generate::structures;
 
@@ -90,18 +90,19 @@ pub const CALLS: &[Spec] = &[
     )
     .int(),
     Spec::of(
-        kinds::EPOLL_AND_OTHERS,
+        kinds::READABLE,
         "epoll_ctl",
         libc::SYS_epoll_ctl,
         &[
-            Descriptor,
+            On(kinds::EPOLL),
             OneOf(names::EPOLL_CTL),
             Descriptor,
             In(structures::epoll_event),
         ],
     )
     .int(),
-    Spec::new(
+    Spec::of(
+        kinds::RINGS,
         "io_uring_enter",
         libc::SYS_io_uring_enter,
         &[
@@ -142,7 +143,7 @@ pub const CALLS: &[Spec] = &[
     Spec::new(
         "io_setup",
         libc::SYS_io_setup,
-        &[Int(&[1, 8, 0]), OutAny(8)],
+        &[Int(&[1, 8, 0]), Made(structures::room_for_context)],
     )
     .answers(Answer::Number),
 ];

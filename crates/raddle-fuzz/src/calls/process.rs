@@ -73,7 +73,8 @@ pub const CALLS: &[Spec] = &[
             OutAny(144),
         ],
     )
-    .waits(),
+    .waits()
+    .adjusted(structures::fit_wait),
     Spec::new("exit", libc::SYS_exit, &[Int(&[0, 7, 255, 256])]).answers(Answer::Never),
     Spec::new(
         "exit_group",

@@ -191,6 +191,8 @@ words! {
         Fifo = "fifo",
         PidFd = "pidfd",
         Queue = "message-queue",
+        /// An io_uring with four submissions that do nothing.
+        Ring = "io-uring",
         Proc = "proc-file",
     }
 }
@@ -200,7 +202,8 @@ words! {
     State {
         /// O_NONBLOCK.
         NonBlocking = "nonblock",
-        /// There is something to read from the first descriptor.
+        /// There is something to read from the first descriptor; an epoll instance watches the
+        /// other resources.
         HasData = "data",
         /// The second descriptor can't be written without waiting.
         IsFull = "full",

@@ -11,6 +11,11 @@ const READ_SIGNALS: u64 = 1 << 9 | 1 << 34;
 
 /// Makes all; each says in the trace whether it could be made.
 pub fn make(case: &Case, slot: &Slot) {
+    make_all(case, slot);
+    connect(case);
+}
+
+fn make_all(case: &Case, slot: &Slot) {
     for resource in &case.resources {
         let made = make_one(resource);
         let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
@@ -18,6 +23,33 @@ pub fn make(case: &Case, slot: &Slot) {
         match made {
             true => line.write(slot, MAIN),
             false => line.text(" failed ").number(error.into()).write(slot, MAIN),
+        }
+    }
+}
+
+/// Lets epoll instances that have something watch everything else.
+fn connect(case: &Case) {
+    for epoll in case
+        .resources
+        .iter()
+        .filter(|resource| resource.kind == Kind::Epoll)
+    {
+        if !epoll.has(State::HasData) {
+            continue;
+        }
+        let others = case
+            .resources
+            .iter()
+            .filter(|resource| resource.kind != Kind::Epoll);
+        for other in others {
+            let number = other.numbers[0];
+            let mut event = libc::epoll_event {
+                events: libc::EPOLLIN as u32,
+                u64: number.into(),
+            };
+            let (at, add) = (i32::from(epoll.numbers[0]), libc::EPOLL_CTL_ADD);
+            // SAFETY: a live structure.
+            unsafe { libc::epoll_ctl(at, add, number.into(), &raw mut event) };
         }
     }
 }
@@ -191,6 +223,7 @@ fn single(resource: &Resource, flags: i32) -> i32 {
             Kind::Proc => open(c"/proc/self/comm", libc::O_RDWR),
             Kind::PidFd => libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32,
             Kind::Queue => queue(flags),
+            Kind::Ring => ring(),
             _ => -1,
         }
     }
@@ -208,6 +241,43 @@ fn queue(flags: i32) -> i32 {
         let made = libc::mq_open(name.as_ptr(), flags, 0o600, &raw mut attributes);
         libc::mq_unlink(name.as_ptr());
         made
+    }
+}
+
+/// A ring with four submissions that do nothing.
+fn ring() -> i32 {
+    const ENTRIES: u32 = 4;
+    const ENTRY_BYTES: usize = 64;
+    const SUBMISSIONS: i64 = 0;
+    const ENTRIES_AT: i64 = 0x1000_0000;
+    const TAIL: usize = 40 + 4;
+    const ARRAY: usize = 40 + 24;
+    let mut parameters = [0_u32; 30];
+    // SAFETY: room for the parameters; the mappings are of the sizes that they say, and unused.
+    unsafe {
+        let ring = libc::syscall(libc::SYS_io_uring_setup, ENTRIES, parameters.as_mut_ptr()) as i32;
+        if ring < 0 {
+            return ring;
+        }
+        let word = |at: usize| parameters[at / 4] as usize;
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        let bytes = word(ARRAY) + ENTRIES as usize * 4;
+        let map = |bytes, offset| {
+            libc::mmap(std::ptr::null_mut(), bytes, protection, flags, ring, offset).cast::<u8>()
+        };
+        let entry_bytes = ENTRIES as usize * ENTRY_BYTES;
+        let (queue, entries) = (map(bytes, SUBMISSIONS), map(entry_bytes, ENTRIES_AT));
+        for index in 0..ENTRIES {
+            queue
+                .add(word(ARRAY))
+                .cast::<u32>()
+                .add(index as usize)
+                .write(index);
+        }
+        queue.add(word(TAIL)).cast::<u32>().write(ENTRIES);
+        libc::munmap(queue.cast(), bytes);
+        libc::munmap(entries.cast(), entry_bytes);
+        ring
     }
 }
 

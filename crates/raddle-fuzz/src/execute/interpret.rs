@@ -30,6 +30,9 @@ const END: u32 = 255;
 /// How long a child waits before its first call, so that its parent's next call has begun.
 const CHILD_DELAY_NS: i64 = 10_000_000;
 
+/// How long a step that makes a thread lasts at least, so that the thread has reached its wait.
+const NEW_THREAD_NS: i64 = 3_000_000;
+
 /// What the threads of a case know together. Written by the main thread, but for `done`, `gone`
 /// and an agent's own ids and results.
 struct Board {
@@ -44,6 +47,9 @@ struct Board {
     stacks: [AtomicUsize; THREADS],
     gone: [AtomicBool; THREADS],
     results: [AtomicI64; 32],
+    /// Ids of threads that the case itself has made, and how many there are.
+    extra: [AtomicI32; 8],
+    extras: AtomicUsize,
 }
 
 static BOARD: Board = Board {
@@ -56,7 +62,17 @@ static BOARD: Board = Board {
     stacks: [const { AtomicUsize::new(0) }; THREADS],
     gone: [const { AtomicBool::new(false) }; THREADS],
     results: [const { AtomicI64::new(-1) }; 32],
+    extra: [const { AtomicI32::new(0) }; 8],
+    extras: AtomicUsize::new(0),
 };
+
+/// Notes the id of a thread that the case itself has made: the calling one.
+pub fn note_extra_thread() {
+    let index = BOARD.extras.fetch_add(1, SeqCst);
+    if let Some(word) = BOARD.extra.get(index) {
+        word.store(system(libc::SYS_gettid, [0; 6]) as i32, SeqCst);
+    }
+}
 
 static CASE: OnceLock<Case> = OnceLock::new();
 
@@ -79,6 +95,9 @@ impl Names {
         let is = |word: &AtomicI32| word.load(Relaxed) == id;
         if let Some(index) = slot().pids.iter().position(is) {
             return Some(CHILD_NAMES[index]);
+        }
+        if BOARD.extra.iter().any(is) {
+            return Some("tid:x");
         }
         BOARD
             .tids
@@ -469,6 +488,9 @@ fn perform(call: &Call, index: usize) -> i64 {
     let made = make(call, &arguments);
     let elapsed_ms = (now_ns() - began) / 1_000_000;
     calling.store(0, SeqCst);
+    if call.spec.name == "pthread_create" {
+        sleep(NEW_THREAD_NS);
+    }
     if call.spec.answer == Answer::Fork && made.result == 0 {
         child(call, index);
     }

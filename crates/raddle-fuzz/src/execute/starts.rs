@@ -4,6 +4,7 @@
 
 use std::ffi::c_void;
 
+use super::interpret::note_extra_thread;
 use super::prepare::{become_agent, pointer, set_mask};
 use crate::case::{EXTRA, Page, Place, STARTS};
 use crate::generate::objects;
@@ -41,6 +42,7 @@ pub fn function(index: u8) -> usize {
 fn begin() {
     set_mask(u64::MAX);
     become_agent(EXTRA);
+    note_extra_thread();
 }
 
 fn object(offset: i32) -> *mut u8 {

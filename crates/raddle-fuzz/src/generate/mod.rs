@@ -41,6 +41,9 @@ pub struct Maker {
     /// Threads that the case itself makes, and those that nothing has joined.
     made_threads: u8,
     joinable: Vec<u8>,
+    /// A timer, a context for asynchronous reads was made.
+    has_timer: bool,
+    has_context: bool,
     /// Whether arguments come out as if nothing were hostile: for what has to work.
     pub(crate) calm: bool,
 }
@@ -69,6 +72,8 @@ pub fn about(seed: u64, focus: Option<&'static Spec>) -> Case {
         children: 0,
         made_threads: 0,
         joinable: Vec::new(),
+        has_timer: false,
+        has_context: false,
         calm: false,
     };
     let themes = [(); 2].map(|()| *maker.random.pick(calls::TABLES));
@@ -270,6 +275,7 @@ impl Maker {
         }
         match argument {
             Argument::Descriptor => self.descriptor(),
+            Argument::On(kinds) => self.descriptor_of(kinds),
             Argument::Folder => self.folder(),
             Argument::Int(plausible) | Argument::Long(plausible) => {
                 Value::Int(self.number(plausible))

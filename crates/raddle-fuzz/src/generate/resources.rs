@@ -22,7 +22,7 @@ pub(super) fn make(maker: &mut Maker, wanted: &[Kind]) {
         let state = states(kind)
             .iter()
             .copied()
-            .filter(|_| maker.random.chance(30))
+            .filter(|_| maker.random.chance(35))
             .collect();
         maker.case.resources.push(Resource {
             kind,
@@ -60,6 +60,7 @@ const fn states(kind: Kind) -> &'static [State] {
         Kind::Event => &[NonBlocking, HasData, IsFull, Semaphore],
         Kind::Timer => &[NonBlocking, Armed],
         Kind::Terminal | Kind::Inotify | Kind::SignalFd | Kind::Queue => &[NonBlocking, HasData],
+        Kind::Epoll => &[HasData],
         Kind::File | Kind::Memory => &[NonBlocking, HasData, Append],
         Kind::Fifo => &[NonBlocking, HasData],
         _ => &[],

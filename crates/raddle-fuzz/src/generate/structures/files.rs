@@ -1,5 +1,6 @@
 //! For calls on descriptors.
 
+use crate::calls;
 use crate::case::{Kind, Page, Place, Value};
 use crate::generate::Maker;
 
@@ -147,9 +148,29 @@ pub fn epoll_event(maker: &mut Maker) -> Value {
     Value::Place(at)
 }
 
-/// An AIO context that a step may have made at a place of its own; mostly none.
+/// Where `io_setup` stores a context.
+const CONTEXT: Place = Place::new(Page::WORDS, 0x810);
+
+pub fn room_for_context(maker: &mut Maker) -> Value {
+    maker.has_context = true;
+    match maker.random.below(10) {
+        0 => maker.bad_address(),
+        _ => Value::Place(CONTEXT),
+    }
+}
+
+/// An AIO context; a step before makes it if there is none.
 pub fn aio_context(maker: &mut Maker) -> Value {
-    Value::Int(maker.number(&[0, 1, 0x7000_0000]))
+    if maker.random.chance(15) {
+        return Value::Int(maker.number(&[0, 1, 0x7000_0000]));
+    }
+    if !maker.has_context {
+        let setup = calls::find("io_setup").expect("it stands in a table");
+        let call = maker.call(setup, vec![Value::Int(8), Value::Place(CONTEXT)]);
+        maker.before(call);
+        maker.has_context = true;
+    }
+    Value::LoadLong(CONTEXT)
 }
 
 pub fn descriptor_or_new(maker: &mut Maker) -> Value {

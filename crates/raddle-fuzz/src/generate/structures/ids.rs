@@ -46,10 +46,11 @@ pub fn filter(maker: &mut Maker) -> Value {
     Value::Place(at)
 }
 
-/// Strict mode would kill the executor's thread at its next call.
-pub fn fit_filter(_: &mut Maker, arguments: &mut [Value]) {
-    if let Value::Int(0) = arguments[0] {
+/// Mostly installs a filter. Strict mode would kill the executor's thread at its next call.
+pub fn fit_filter(maker: &mut Maker, arguments: &mut [Value]) {
+    if arguments[0] == Value::Int(0) || maker.random.chance(50) {
         arguments[0] = Value::Int(1);
+        arguments[1] = Value::Int(*maker.random.pick(&[0, 0, 1]));
     }
 }
 

@@ -10,7 +10,7 @@ mod times;
 
 pub use files::{
     aio_context, descriptor_or_new, descriptor_set, epoll_event, fcntl_argument, fit_vector,
-    ioctl_argument, offset, poll_list, set_and_size, small_buffer, vector,
+    ioctl_argument, offset, poll_list, room_for_context, set_and_size, small_buffer, vector,
 };
 pub use ids::{
     capabilities, capability_header, filter, fit_filter, fit_prctl, personality, prctl_argument,
@@ -18,8 +18,8 @@ pub use ids::{
 };
 pub use mappings::{changing_bytes, changing_place, fit_mapping, fit_remapping, stack_place};
 pub use processes::{
-    clone_arguments, clone_stack, fit_clone, fit_program, limit, message_queue, program_arguments,
-    queue_message, semaphore_operations, semaphore_set, shell_command,
+    clone_arguments, clone_stack, fit_clone, fit_program, fit_wait, limit, message_queue,
+    program_arguments, queue_message, semaphore_operations, semaphore_set, shell_command,
 };
 pub use signals::{
     room_for_timer, signal_action, signal_event, signal_information, signal_set, signal_stack,

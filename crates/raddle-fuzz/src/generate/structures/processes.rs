@@ -33,6 +33,20 @@ pub fn fit_clone(maker: &mut Maker, arguments: &mut [Value]) {
     }
 }
 
+/// Waits for an end, and names a process as such.
+pub fn fit_wait(maker: &mut Maker, arguments: &mut [Value]) {
+    const EXITED: u64 = 4;
+    const A_PROCESS: u64 = 1;
+    if let Value::Int(flags) = arguments[3]
+        && maker.random.chance(75)
+    {
+        arguments[3] = Value::Int(flags | EXITED);
+    }
+    if matches!(arguments[1], Value::Child(_)) && maker.random.chance(75) {
+        arguments[0] = Value::Int(A_PROCESS);
+    }
+}
+
 /// A `clone_args`.
 pub fn clone_arguments(maker: &mut Maker) -> Value {
     let at = maker.room(88);

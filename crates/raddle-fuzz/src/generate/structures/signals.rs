@@ -1,5 +1,6 @@
 //! For calls about signals.
 
+use crate::calls;
 use crate::case::{Page, Place, Value};
 use crate::generate::{HANDLED, Maker};
 
@@ -111,16 +112,25 @@ pub fn signal_event(maker: &mut Maker) -> Value {
 const TIMER: Place = Place::new(Page::WORDS, 0x800);
 
 pub fn room_for_timer(maker: &mut Maker) -> Value {
+    maker.has_timer = true;
     match maker.random.below(10) {
         0 => maker.bad_address(),
         _ => Value::Place(TIMER),
     }
 }
 
-/// A timer's id: that of the last one, or none.
+/// A timer's id: that of the last one, which a step before makes if there is none, or nonsense.
 pub fn timer(maker: &mut Maker) -> Value {
-    match maker.random.below(10) {
-        0 => Value::Int(maker.number(&[0, 1, -1, 4096])),
-        _ => Value::Load(TIMER),
+    if maker.random.chance(10) {
+        return Value::Int(maker.number(&[0, 1, -1, 4096]));
     }
+    if !maker.has_timer {
+        let create = calls::find("timer_create").expect("it stands in a table");
+        let clock = Value::Int(*maker.random.pick(&[0, 1, 1, 7]));
+        let event = signal_event(maker);
+        let call = maker.call(create, vec![clock, event, Value::Place(TIMER)]);
+        maker.before(call);
+        maker.has_timer = true;
+    }
+    Value::Load(TIMER)
 }

@@ -126,7 +126,10 @@ pub fn futex_vector(maker: &mut Maker) -> Value {
             PRIVATE,
             1 << 31,
         ];
-        let flags = *maker.random.pick(&flags);
+        let flags = match maker.random.chance(70) {
+            true => SIZE_32 | PRIVATE,
+            false => *maker.random.pick(&flags),
+        };
         maker.put_int(entry, 8, value);
         maker.put(entry.plus(8), 8, address);
         maker.put_int(entry.plus(16), 8, flags);
