@@ -15,7 +15,6 @@ mod process;
 mod scheduling;
 mod signals;
 mod sockets;
-mod threads;
 mod timing;
 
 pub use names::{CLONE, Names, PRCTL, SIGNALS};
@@ -153,7 +152,6 @@ pub const TABLES: &[&[Spec]] = &[
     scheduling::CALLS,
     signals::CALLS,
     sockets::CALLS,
-    threads::CALLS,
     timing::CALLS,
 ];
 

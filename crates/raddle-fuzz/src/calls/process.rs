@@ -213,4 +213,21 @@ pub const CALLS: &[Spec] = &[
         super::Width::Int,
         &[In(structures::shell_command)],
     ),
+    Spec::new("gettid", libc::SYS_gettid, &[]).int(),
+    Spec::new(
+        "set_tid_address",
+        libc::SYS_set_tid_address,
+        &[In(crate::generate::objects::word)],
+    ),
+    Spec::new(
+        "rseq",
+        libc::SYS_rseq,
+        &[
+            In(structures::small_buffer),
+            Int(&[32, 0, 33]),
+            Int(&[0, 1, 2]),
+            super::Argument::Long(&[0x5305_3053, 0]),
+        ],
+    )
+    .answers(Answer::Number),
 ];

@@ -48,9 +48,6 @@ pub struct Maker {
     pub(crate) calm: bool,
 }
 
-/// The tables that most steps of a case are from.
-type Themes = [&'static [Spec]; 2];
-
 /// The case of a seed.
 pub fn case(seed: u64) -> Case {
     about(seed, None)
@@ -76,9 +73,9 @@ pub fn about(seed: u64, focus: Option<&'static Spec>) -> Case {
         has_context: false,
         calm: false,
     };
-    let themes = [(); 2].map(|()| *maker.random.pick(calls::TABLES));
-    maker.make_header(themes, focus);
-    maker.make_steps(themes, focus);
+    let specs = maker.choose_calls(focus);
+    maker.make_header(&specs);
+    maker.make_steps(&specs);
     maker.case
 }
 
@@ -91,7 +88,7 @@ const SA_NODEFER: u64 = 0x4000_0000;
 const SA_RESETHAND: u64 = 0x8000_0000;
 
 impl Maker {
-    fn make_header(&mut self, themes: Themes, focus: Option<&'static Spec>) {
+    fn make_header(&mut self, specs: &[&'static Spec]) {
         self.case.threads = *self.random.pick(&[0, 1, 1, 1, 2, 2, 3]);
         self.case.idle = match self.random.below(20) {
             0 => Idle::Spin,
@@ -119,27 +116,34 @@ impl Maker {
             let signal = u64::from(*self.random.pick(&HANDLED));
             self.case.blocked = 1 << (signal - 1);
         }
-        let specs = themes.iter().copied().flatten().chain(focus);
-        let wanted: Vec<Kind> = specs.flat_map(|spec| spec.on).copied().collect();
-        resources::make(self, &wanted);
+        resources::make(self, specs);
     }
 
-    fn make_steps(&mut self, themes: Themes, focus: Option<&'static Spec>) {
+    /// The calls of a case, most of them of its themes.
+    fn choose_calls(&mut self, focus: Option<&'static Spec>) -> Vec<&'static Spec> {
+        let themes = [(); 2].map(|()| *self.random.pick(calls::TABLES));
         let steps = match self.random.below(3) {
             0 => self.random.between(1, 3),
             1 => self.random.between(2, 8),
             _ => self.random.between(4, STEPS),
         };
+        let mut specs = Vec::new();
         for _ in 0..steps {
             let table = match self.random.below(10) {
                 0..5 => themes[0],
                 5..8 => themes[1],
                 _ => *self.random.pick(calls::TABLES),
             };
-            let spec = match focus {
+            specs.push(match focus {
                 Some(focus) if self.random.chance(50) => focus,
                 _ => self.random.pick(table),
-            };
+            });
+        }
+        specs
+    }
+
+    fn make_steps(&mut self, specs: &[&'static Spec]) {
+        for spec in specs {
             self.make_step(spec);
             if self.case.steps.len() >= STEPS as usize || spec.answer == Answer::Never {
                 break;
@@ -157,16 +161,15 @@ impl Maker {
             return;
         }
         let call = self.make_call(spec);
-        for call in std::mem::take(&mut self.before) {
-            self.case.steps.push(Step {
-                puts: Vec::new(),
-                call,
-                events: Vec::new(),
-            });
-        }
+        let before = std::mem::take(&mut self.before);
         let events = self.make_events(&call);
-        let puts = std::mem::take(&mut self.puts);
-        self.case.steps.push(Step { puts, call, events });
+        self.before.clear();
+        let steps = before.into_iter().map(|call| (call, Vec::new()));
+        for (call, events) in steps.chain([(call, events)]) {
+            // What is stored, for whichever call, is stored before the first.
+            let puts = std::mem::take(&mut self.puts);
+            self.case.steps.push(Step { puts, call, events });
+        }
         if spec.answer == Answer::Fork && self.children < CHILDREN {
             self.make_child();
         }
@@ -175,7 +178,7 @@ impl Maker {
     /// What is too slow, or too rarely of interest, to be made as often as the rest.
     fn skips(&mut self, spec: &Spec) -> bool {
         let keep = match spec.name {
-            "sync" | "syncfs" => 5,
+            "sync" | "syncfs" | "rseq" => 5,
             "exit" | "exit_group" | "execve" | "execveat" | "execv" | "system" | "seccomp" => 30,
             "vfork" | "fork" | "clone" | "clone3" if self.children >= CHILDREN => 0,
             _ => 100,
@@ -206,10 +209,17 @@ impl Maker {
         }
         self.agent = parent;
         if self.random.chance(70) {
-            let spec = calls::find("wait4").expect("it stands in a table");
             let child = Value::Child(child - FIRST_CHILD);
-            let status = Value::Place(self.room(4));
-            let arguments = vec![child, status, Value::Int(0), Value::Int(0)];
+            let status = Value::Place(self.room(128));
+            let none = Value::Int(0);
+            let (name, arguments) = match self.random.chance(60) {
+                true => ("wait4", vec![child, status, none, none]),
+                false => {
+                    let flags = Value::Int(*self.random.pick(&[4, 4, 0x100_0004, 5]));
+                    ("waitid", vec![Value::Int(1), child, status, flags, none])
+                }
+            };
+            let spec = calls::find(name).expect("it stands in a table");
             let call = self.call(spec, arguments);
             self.case.steps.push(Step {
                 puts: Vec::new(),

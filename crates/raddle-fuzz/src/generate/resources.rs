@@ -1,19 +1,33 @@
 //! The descriptors that a case has from the start.
 
 use super::Maker;
+use crate::calls::{Argument, Spec};
 use crate::case::{Kind, Resource, State};
 
 /// The number of the first resource; what the case itself opens comes before.
 const FIRST_NUMBER: u8 = 10;
 
-/// Adds up to four resources, mostly of the kinds that the case's calls are made for.
-pub(super) fn make(maker: &mut Maker, wanted: &[Kind]) {
+const MOST: usize = 6;
+
+/// Adds resources that these calls are made for, and others; six at most.
+pub(super) fn make(maker: &mut Maker, specs: &[&'static Spec]) {
+    let mut kinds = Vec::new();
+    for spec in specs.iter().filter(|spec| !spec.on.is_empty()) {
+        if maker.random.chance(60) {
+            kinds.push(*maker.random.pick(spec.on));
+        }
+        for argument in spec.arguments {
+            if let Argument::On(on) = argument {
+                kinds.push(*maker.random.pick(on));
+            }
+        }
+    }
+    if kinds.is_empty() || maker.random.chance(40) {
+        kinds.push(*maker.random.pick(Kind::ALL));
+    }
+    kinds.truncate(MOST);
     let mut number = FIRST_NUMBER;
-    for _ in 0..maker.random.between(1, 4) {
-        let kind = match maker.random.chance(75) && !wanted.is_empty() {
-            true => *maker.random.pick(wanted),
-            false => *maker.random.pick(Kind::ALL),
-        };
+    for kind in kinds {
         let numbers = match is_pair(kind) {
             true => [number, number + 1],
             false => [number, 0],

@@ -100,8 +100,14 @@ impl Maker {
         if self.is_bad() {
             *self.random.pick(&BAD_NUMBERS)
         } else {
-            *self.random.pick(plausible) as u64
+            self.plausible(plausible) as u64
         }
+    }
+
+    /// One of these numbers; the first ones are the most plausible.
+    pub(crate) fn plausible(&mut self, numbers: &[i64]) -> i64 {
+        let draws = [(); 2].map(|()| self.random.below(numbers.len() as u64));
+        numbers[draws[0].min(draws[1]) as usize]
     }
 
     pub(crate) fn flags(&mut self, names: &Names) -> Value {
@@ -125,9 +131,12 @@ impl Maker {
 
     pub(crate) fn signal(&mut self) -> Value {
         match self.random.below(10) {
-            0..7 => Value::Int((*self.random.pick(&HANDLED)).into()),
-            7 => Value::Int(*self.random.pick(&[0, 65, 64, 32, 33, u64::MAX, 128])),
-            _ => Value::Int(self.random.pick(SIGNALS).1),
+            0..8 => Value::Int((*self.random.pick(&HANDLED)).into()),
+            8 if self.random.chance(50) => {
+                Value::Int(*self.random.pick(&[0, 65, 64, 32, 33, u64::MAX, 128]))
+            }
+            9 if self.random.chance(70) => Value::Int(self.random.pick(SIGNALS).1),
+            _ => Value::Int(HANDLED[0].into()),
         }
     }
 
