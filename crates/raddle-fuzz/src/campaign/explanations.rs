@@ -19,6 +19,9 @@ pub struct Explanation {
     pub native: String,
     /// The line of the other trace.
     pub other: String,
+    /// The call of the step, for what other agents do meanwhile.
+    #[serde(default = "anything")]
+    pub step: String,
     /// What the case's text must have in it.
     #[serde(default = "anything")]
     pub case: String,
@@ -59,8 +62,11 @@ impl Explanations {
             return None;
         }
         let call = difference.call(case);
+        let step = case.steps.get(difference.step as usize);
+        let step = step.map_or("end", |step| step.call.spec.name);
         let fits = |explanation: &Explanation| {
             matches(&explanation.call, call)
+                && matches(&explanation.step, step)
                 && matches(&explanation.native, &difference.native)
                 && matches(&explanation.other, &difference.other)
                 && (explanation.case == "*" || matches(&explanation.case, &to_text(case)))

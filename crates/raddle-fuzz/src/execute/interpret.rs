@@ -289,6 +289,7 @@ fn finish(case: &Case, slot: &'static Slot) {
     wait_for_done(others);
     state::of_thread(slot, MAIN);
     state::of_process(slot, case);
+    state::of_objects(slot);
     Line::new().text("end").write(slot, MAIN);
     slot.busy_since.store(0, SeqCst);
 }

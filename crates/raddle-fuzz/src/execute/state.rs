@@ -2,7 +2,8 @@
 
 use super::shared::{Line, Slot};
 use super::{prepare, system};
-use crate::case::{Case, MAIN};
+use crate::case::{Case, MAIN, Page, Place};
+use crate::generate::objects;
 
 const F_GETFD: usize = 1;
 const F_GETFL: usize = 3;
@@ -79,6 +80,30 @@ pub fn of_thread(slot: &Slot, agent: u8) {
         .text(" ")
         .hex(name[1]);
     line.write(slot, agent);
+}
+
+/// Writes the state of libc's objects, as calls tell it. Locks that are free are taken.
+pub fn of_objects(slot: &Slot) {
+    let at = |offset| prepare::pointer(Place::new(Page::WORDS, offset));
+    for (index, &offset) in objects::MUTEXES.iter().enumerate() {
+        // SAFETY: a mutex of the case's.
+        let result = unsafe { libc::pthread_mutex_trylock(at(offset).cast()) };
+        let line = Line::new().text("end mutex ").number(index as i64);
+        line.text(" ").number(result.into()).write(slot, MAIN);
+    }
+    for (index, &offset) in objects::RWLOCKS.iter().enumerate() {
+        // SAFETY: a lock of the case's.
+        let result = unsafe { libc::pthread_rwlock_trywrlock(at(offset).cast()) };
+        let line = Line::new().text("end rwlock ").number(index as i64);
+        line.text(" ").number(result.into()).write(slot, MAIN);
+    }
+    for (index, &offset) in objects::SEMAPHORES.iter().enumerate() {
+        let mut value = 0;
+        // SAFETY: a semaphore of the case's, and room for a number.
+        unsafe { libc::sem_getvalue(at(offset).cast(), &raw mut value) };
+        let line = Line::new().text("end semaphore ").number(index as i64);
+        line.text(" ").number(value.into()).write(slot, MAIN);
+    }
 }
 
 /// Writes what belongs to the process.

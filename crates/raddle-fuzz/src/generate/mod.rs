@@ -248,6 +248,8 @@ impl Maker {
 
     pub(crate) fn make_call(&mut self, spec: &'static Spec) -> Call {
         self.on = spec.on;
+        // What libc itself reads at a bad address is undefined, not an error.
+        let calm = std::mem::replace(&mut self.calm, self.calm || spec.number.is_none());
         let mut arguments: Vec<_> = spec
             .arguments
             .iter()
@@ -256,6 +258,7 @@ impl Maker {
         if let Some(adjust) = spec.adjust {
             adjust(self, &mut arguments);
         }
+        self.calm = calm;
         let call = self.call(spec, arguments);
         match call.site {
             Site::Libc => call,

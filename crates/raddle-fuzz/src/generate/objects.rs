@@ -21,6 +21,9 @@ pub const RWLOCKS: [i32; 2] = [0x600, 0x640];
 pub const BARRIER: i32 = 0x700;
 pub const SPIN_LOCK: i32 = 0x780;
 
+/// Where objects of libc's are, in the page for words.
+pub const INSIDES: [std::ops::Range<usize>; 2] = [0..0x400, 0x500..0x800];
+
 fn one(maker: &mut Maker, offsets: &[i32]) -> Value {
     // Two agents meet at an object only if there are few.
     let index = match maker.random.chance(60) {

@@ -190,8 +190,8 @@ impl Maker {
     /// Room that a call stores to.
     pub(crate) fn out(&mut self, bytes: u16) -> Value {
         match self.random.below(12) {
-            0 => Value::Int(0),
-            1 => Value::Place(Place::new(Page::CHANGING, 0x40)),
+            0 if !self.calm => Value::Int(0),
+            1 if !self.calm => Value::Place(Place::new(Page::CHANGING, 0x40)),
             2 => Value::Place(Place::new(Page::LAST, 4096 - i32::from(bytes))),
             _ => Value::Place(self.room(bytes.into())),
         }

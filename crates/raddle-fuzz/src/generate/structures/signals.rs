@@ -6,7 +6,7 @@ use crate::generate::{HANDLED, Maker};
 
 /// A set of signals, or none.
 pub fn signal_set(maker: &mut Maker) -> Value {
-    if maker.random.chance(15) {
+    if !maker.calm && maker.random.chance(15) {
         return Value::Int(0);
     }
     let mut bits = 0_u64;

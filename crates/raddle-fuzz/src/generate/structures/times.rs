@@ -60,7 +60,7 @@ pub fn short_time(maker: &mut Maker) -> Value {
 /// A point in time, on either clock, mostly one that comes soon.
 pub fn deadline(maker: &mut Maker) -> Value {
     match maker.random.below(10) {
-        0 | 1 => return Value::Int(0),
+        0 | 1 if !maker.calm => return Value::Int(0),
         2 => return bad_time(maker),
         3 => return time(maker, 0, 0),
         _ => {}
