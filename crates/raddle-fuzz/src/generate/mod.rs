@@ -249,7 +249,8 @@ impl Maker {
     pub(crate) fn make_call(&mut self, spec: &'static Spec) -> Call {
         self.on = spec.on;
         // What libc itself reads at a bad address is undefined, not an error.
-        let calm = std::mem::replace(&mut self.calm, self.calm || spec.number.is_none());
+        let calm = self.calm;
+        self.calm |= spec.number.is_none();
         let mut arguments: Vec<_> = spec
             .arguments
             .iter()
