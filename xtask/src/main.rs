@@ -11,6 +11,7 @@ mod abi;
 mod c_library;
 mod conformance;
 mod demo;
+mod deny;
 mod deps;
 mod failures;
 mod fuzz;
@@ -45,8 +46,8 @@ enum Command {
     Build,
     /// Installs what the tests need, then runs every lane but chaos, or the lanes named
     Test {
-        /// fmt, clippy, tidy, unit, loom, shuttle, sim, real, api, c-api, conformance, fuzz,
-        /// chaos; all but the last when none is named
+        /// fmt, clippy, tidy, doc, deny, unit, loom, shuttle, sim, real, api, c-api, policies,
+        /// conformance, fuzz, chaos; all but the last when none is named
         lanes: Vec<String>,
         /// Leaves the machine's packages alone
         #[arg(long)]
