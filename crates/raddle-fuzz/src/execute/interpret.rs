@@ -187,7 +187,7 @@ extern "C" fn thread_main(agent: *mut c_void) -> *mut c_void {
     let case = CASE.get().expect("the case is known");
     introduce(agent);
     if agent > 1 {
-        prepare::set_mask(u64::MAX);
+        prepare::block_signals();
     }
     let mut seen = BOARD.post.load(SeqCst);
     count_as_done();

@@ -305,6 +305,13 @@ fn install(signal: u8, flags: u64, ignore: bool) {
     system(libc::SYS_rt_sigaction, [signal.into(), address, 0, 8, 0, 0]);
 }
 
+/// Blocks every signal but those that libc uses itself.
+pub fn block_signals() {
+    const CANCEL: u64 = 1 << 31;
+    const SET_IDS: u64 = 1 << 32;
+    set_mask(!(CANCEL | SET_IDS));
+}
+
 pub fn set_mask(mask: u64) {
     let address = (&raw const mask).expose_provenance();
     system(libc::SYS_rt_sigprocmask, [2, address, 0, 8, 0, 0]);

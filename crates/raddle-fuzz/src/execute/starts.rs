@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 
 use super::interpret::note_extra_thread;
-use super::prepare::{become_agent, pointer, set_mask};
+use super::prepare::{become_agent, block_signals, pointer};
 use crate::case::{EXTRA, Page, Place, STARTS};
 use crate::generate::objects;
 
@@ -40,7 +40,7 @@ pub fn function(index: u8) -> usize {
 
 /// Signals are for the case's agents.
 fn begin() {
-    set_mask(u64::MAX);
+    block_signals();
     become_agent(EXTRA);
     note_extra_thread();
 }

@@ -135,7 +135,15 @@ impl Maker {
             8 if self.random.chance(50) => {
                 Value::Int(*self.random.pick(&[0, 65, 64, 32, 33, u64::MAX, 128]))
             }
-            9 if self.random.chance(70) => Value::Int(self.random.pick(SIGNALS).1),
+            9 if self.random.chance(70) => {
+                // A stop would only be one more way to wait.
+                let signal = self.random.pick(SIGNALS).1;
+                Value::Int(if (19..=22).contains(&signal) {
+                    18
+                } else {
+                    signal
+                })
+            }
             _ => Value::Int(HANDLED[0].into()),
         }
     }
