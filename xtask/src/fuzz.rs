@@ -3,25 +3,32 @@
 
 use std::process::Command;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 
+use crate::lanes::Outcome;
 use crate::shell;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 
 const PACKAGE: &str = "raddle-fuzz";
 
+/// The fuzzer's exit status where the kernel allows no namespaces.
+const NOT_CONTAINED: i32 = 77;
+
 /// Calls of the lane, beside its corpus.
 const LANE_CALLS: &str = "4000";
 
 /// Runs a campaign, or what the arguments say.
 pub fn run(workspace: &Workspace, what: &str, arguments: &[String]) -> Result<bool> {
-    ensure!(what == "calls", "there is nothing to fuzz that is called {what}: say calls");
+    ensure!(
+        what == "calls",
+        "there is nothing to fuzz that is called {what}: say calls"
+    );
     Ok(command(workspace)?.args(arguments).status()?.success())
 }
 
 /// The corpus, and cases of fixed seeds.
-pub fn run_short(workspace: &Workspace) -> Result<Tally> {
+pub fn run_short(workspace: &Workspace) -> Result<Outcome> {
     let mut tally = Tally::default();
     let mut command = command(workspace)?;
     command.args(["--calls", LANE_CALLS, "--shrink", "3"]);
@@ -32,11 +39,11 @@ pub fn run_short(workspace: &Workspace) -> Result<Tally> {
             tally.failed = failed;
         }
     })?;
-    if status.code() == Some(2) {
-        bail!("the fuzzer could not run");
+    if status.code() == Some(NOT_CONTAINED) {
+        return Ok(Outcome::Skipped("cases can't be contained here".into()));
     }
     tally.note_exit(status.success());
-    Ok(tally)
+    Ok(Outcome::Ran(tally))
 }
 
 /// Cases and differences, of the line `fuzz: 12 cases, 3 unexplained`.
@@ -54,10 +61,14 @@ fn command(workspace: &Workspace) -> Result<Command> {
     let package = workspace.root.join("crates").join(PACKAGE);
     let mut command = Command::new(programs.join("fuzz-calls"));
     command.arg("--raddle").arg(workspace.raddle());
-    command.arg("--executor").arg(programs.join("fuzz-executor"));
+    command
+        .arg("--executor")
+        .arg(programs.join("fuzz-executor"));
     command.arg("--folder").arg(workspace.target.join("fuzz"));
     command.arg("--corpus").arg(package.join("corpus"));
-    command.arg("--explanations").arg(package.join("explanations.toml"));
+    command
+        .arg("--explanations")
+        .arg(package.join("explanations.toml"));
     Ok(command)
 }
 

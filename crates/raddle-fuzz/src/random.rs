@@ -1,4 +1,4 @@
-//! Pseudo-random numbers that are the same for a seed for ever: xorshift64* after a mix of the seed.
+//! Pseudo-random numbers that are the same for a seed for ever: xorshift64*.
 
 /// A generator; equal seeds give equal sequences.
 #[derive(Clone, Debug)]

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use raddle_fuzz::campaign::{Explanations, Mode, Plan, Runner, replay, run};
+use raddle_fuzz::campaign::{Explanations, Mode, NotContained, Plan, Runner, replay, run};
 use raddle_fuzz::case::{Case, parse, to_text};
+use raddle_fuzz::execute::NOT_CONTAINED;
 use raddle_fuzz::generate;
 
 #[derive(Parser)]
@@ -60,6 +61,16 @@ struct Arguments {
 }
 
 fn main() -> Result<ExitCode> {
+    match fuzz() {
+        Err(error) if error.is::<NotContained>() => {
+            eprintln!("fuzz: {error:#}");
+            Ok(ExitCode::from(NOT_CONTAINED))
+        }
+        result => result,
+    }
+}
+
+fn fuzz() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     let explanations = match &arguments.explanations {
         Some(path) => Explanations::load(path)?,

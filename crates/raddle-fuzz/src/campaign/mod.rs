@@ -27,7 +27,7 @@ use crate::case::{Case, parse};
 use crate::generate;
 pub use explanations::Explanations;
 use judge::{Judge, Verdict};
-pub use modes::{Mode, Runner};
+pub use modes::{Mode, NotContained, Runner};
 pub use replay::replay;
 pub use report::Report;
 use trace::{Difference, Outcome, Trace};

@@ -58,6 +58,18 @@ pub struct Runner {
     pub environment: Vec<(String, String)>,
 }
 
+/// The executor ran nothing, because nothing can be contained here.
+#[derive(Debug)]
+pub struct NotContained(String);
+
+impl fmt::Display for NotContained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cases can't be contained here: {}", self.0)
+    }
+}
+
+impl std::error::Error for NotContained {}
+
 /// Seconds that a batch may take beside its cases.
 const BATCH_LIMIT: Duration = Duration::from_secs(300);
 
@@ -139,10 +151,9 @@ impl Runner {
         let errors = fs::read_to_string(&errors).unwrap_or_default();
         let text = fs::read(&results).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
-        ensure!(
-            status.code() != Some(i32::from(NOT_CONTAINED)),
-            "cases can't be contained here: {errors}"
-        );
+        if status.code() == Some(i32::from(NOT_CONTAINED)) {
+            return Err(anyhow::Error::new(NotContained(errors)));
+        }
         ensure!(
             status.success() || started.elapsed() > Duration::from_millis(5),
             "the executor doesn't run: {status}: {errors}"

@@ -156,8 +156,8 @@ impl Report {
     /// The figures in one line.
     pub fn line(&self) -> String {
         format!(
-            "{} cases, {} calls; noise {}, explained {}, unsteady {}, unrepeated {}, unexplained {} \
-             in {} classes",
+            "{} cases, {} calls; noise {}, explained {}, unsteady {}, unrepeated {}, \
+             unexplained {} in {} classes",
             self.cases,
             self.calls,
             self.noise.count(),
@@ -225,7 +225,8 @@ impl Report {
                 .collect();
             let difference = &found.difference;
             let text = format!(
-                "# {class}\n# {} times, first in case {} with {}\n# {}: {:?} natively, {:?} here\n{listing}{}",
+                "# {class}\n# {} times, first in case {} with {}\n\
+                 # {}: {:?} natively, {:?} here\n{listing}{}",
                 found.count,
                 found.id,
                 found.mode,

@@ -13,6 +13,8 @@
 //! instructions of its own text. They go the way of the program's calls; whatever they show is what
 //! a program can see.
 
+mod board;
+mod calling;
 mod contain;
 mod descriptors;
 mod interpret;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ffi::CString;
 
-use super::interpret::names;
+use super::board::names;
 use super::shared::{Line, Slot};
 use super::{descriptors, sites, system};
 use crate::case::{

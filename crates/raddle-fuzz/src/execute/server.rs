@@ -10,9 +10,10 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use anyhow::{Context, Result, ensure};
 
-use super::interpret::{self, now_ns};
+use super::board::now_ns;
 use super::shared::{AGENTS, Slot};
 use super::state::AFTER_EXEC;
+use super::{calling, interpret};
 use crate::case::{Case, agent_name, parse};
 
 /// How cases are run.
@@ -58,7 +59,7 @@ pub fn serve(cases: &Path, results: &Path, options: &Options) -> Result<()> {
     let text = fs::read_to_string(cases).with_context(|| format!("{}", cases.display()))?;
     let mut waiting = read_cases(&text)?;
     let mut output = fs::File::create(results).with_context(|| format!("{}", results.display()))?;
-    interpret::find_functions();
+    calling::find_functions();
     become_subreaper();
     let slots = Slot::many(options.slots)?;
     let mut free: Vec<usize> = (0..options.slots).collect();

@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 
-use super::interpret::note_extra_thread;
+use super::board::note_extra_thread;
 use super::prepare::{become_agent, block_signals, pointer};
 use crate::case::{EXTRA, Page, Place, STARTS};
 use crate::generate::objects;

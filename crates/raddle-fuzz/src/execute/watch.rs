@@ -4,7 +4,7 @@
 //! compared with a copy. Words that are ids or addresses of functions are written by name; ranges
 //! that differ from run to run only say that they changed.
 
-use super::interpret::Names;
+use super::board::Names;
 use super::shared::{Line, Slot};
 use super::system;
 use crate::case::{BASE, MAIN, PAGE_BYTES, Page, Place, READABLE_BYTES, STACK_PAGES, STACK_WINDOW};

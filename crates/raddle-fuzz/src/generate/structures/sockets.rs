@@ -35,7 +35,7 @@ pub fn socket_name(maker: &mut Maker) -> Value {
         3 => maker.put_int(at, 8, 0),
         4 => maker.put_int(at, 8, 0xffff),
         // A path: "sock", which a listener of the case has.
-        _ => maker.put_int(at, 8, 0x006b_636f_7300_01),
+        _ => maker.put_int(at, 8, 0x0000_6b63_6f73_0001),
     }
     Value::Place(at)
 }
