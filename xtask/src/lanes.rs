@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 use crate::failures::{self, Failures};
 use crate::tally::{Tally, parse_result_line};
 use crate::workspace::{Workspace, in_ci};
-use crate::{abi, c_library, conformance, deny, install, shell, tidy};
+use crate::{abi, c_library, conformance, deny, fuzz, install, shell, tidy};
 
 /// A lane's name and what it runs; `Err` from it says why it could not run.
 struct Lane {
@@ -27,67 +27,27 @@ pub enum Outcome {
     Skipped(String),
 }
 
+const fn lane(name: &'static str, run: fn(&Workspace) -> Result<Outcome>) -> Lane {
+    Lane { name, run }
+}
+
 const LANES: &[Lane] = &[
-    Lane {
-        name: "fmt",
-        run: fmt,
-    },
-    Lane {
-        name: "clippy",
-        run: clippy,
-    },
-    Lane {
-        name: "tidy",
-        run: tidy_lane,
-    },
-    Lane {
-        name: "doc",
-        run: doc,
-    },
-    Lane {
-        name: "deny",
-        run: deny::lane,
-    },
-    Lane {
-        name: "unit",
-        run: unit,
-    },
-    Lane {
-        name: "loom",
-        run: loom,
-    },
-    Lane {
-        name: "shuttle",
-        run: shuttle,
-    },
-    Lane {
-        name: "sim",
-        run: sim,
-    },
-    Lane {
-        name: "api",
-        run: api,
-    },
-    Lane {
-        name: "real",
-        run: real,
-    },
-    Lane {
-        name: "c-api",
-        run: c_api,
-    },
-    Lane {
-        name: "policies",
-        run: policies,
-    },
-    Lane {
-        name: "conformance",
-        run: conformance,
-    },
-    Lane {
-        name: CHAOS,
-        run: chaos,
-    },
+    lane("fmt", fmt),
+    lane("clippy", clippy),
+    lane("tidy", tidy_lane),
+    lane("doc", doc),
+    lane("deny", deny::lane),
+    lane("unit", unit),
+    lane("loom", loom),
+    lane("shuttle", shuttle),
+    lane("sim", sim),
+    lane("api", api),
+    lane("real", real),
+    lane("c-api", c_api),
+    lane("policies", policies),
+    lane("conformance", conformance),
+    lane("fuzz", fuzz),
+    lane(CHAOS, chaos),
 ];
 
 /// The lane that runs only when it is named: what it finds depends on luck.
@@ -447,6 +407,11 @@ fn c_api(workspace: &Workspace) -> Result<Outcome> {
 /// A short part of the outside suites.
 fn conformance(workspace: &Workspace) -> Result<Outcome> {
     conformance::run_short(workspace).map(Outcome::Ran)
+}
+
+/// A short, fixed part of the fuzzer of system calls.
+fn fuzz(workspace: &Workspace) -> Result<Outcome> {
+    fuzz::run_short(workspace)
 }
 
 /// Tests on real programs under `RADDLE_CHAOS`; the first failure counts.

@@ -14,6 +14,7 @@ mod demo;
 mod deny;
 mod deps;
 mod failures;
+mod fuzz;
 mod glibc;
 mod install;
 mod lanes;
@@ -46,7 +47,7 @@ enum Command {
     /// Installs what the tests need, then runs every lane but chaos, or the lanes named
     Test {
         /// fmt, clippy, tidy, doc, deny, unit, loom, shuttle, sim, real, api, c-api, policies,
-        /// conformance, chaos; all but the last when none is named
+        /// conformance, fuzz, chaos; all but the last when none is named
         lanes: Vec<String>,
         /// Leaves the machine's packages alone
         #[arg(long)]
@@ -103,6 +104,15 @@ enum Command {
         /// A folder with libc.so.6 and its ld.so, instead
         #[arg(long)]
         folder: Option<PathBuf>,
+    },
+    /// Makes the same system calls natively and under raddle, and compares
+    ///
+    /// What: `calls`. Everything behind it is for the fuzzer: `--calls N`, `--seed N`, `--call
+    /// NAME`, `--carriers 1,2`, `--quantum-us 100`, `--chaos SEED`, `--replay SEED-OR-FILE`.
+    Fuzz {
+        what: String,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
     },
     /// Runs ping-pong programs native and under raddle, and prints a table
     Demo,
@@ -204,6 +214,7 @@ fn run(command: Command) -> Result<bool> {
             conformance::run(&workspace, &part.into(), posix.as_ref())
         }
         Command::Glibc { suite, folder } => glibc::run(&workspace, &suite, folder),
+        Command::Fuzz { what, arguments } => fuzz::run(&workspace, &what, &arguments),
         Command::Demo => demo::run(&workspace),
         Command::Abi { update } => abi::run(&workspace, update),
         Command::Install { prefix, destdir } => {

@@ -59,6 +59,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("raddle-cli", &["raddle-inspect"]),
     ("raddle-tests", &[]),
+    ("raddle-fuzz", &[]),
     ("xtask", &[]),
 ];
 

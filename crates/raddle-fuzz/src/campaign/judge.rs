@@ -1,0 +1,96 @@
+//! Whether a difference is one: the case is repeated, natively and in the mode.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+
+use super::Explanations;
+use super::modes::{Mode, PATIENT, Runner};
+use super::trace::{Difference, Outcome, Trace};
+use crate::case::Case;
+
+/// How often a case is repeated, each natively and in its mode.
+const REPEATS: usize = 4;
+
+pub struct Judge<'a> {
+    pub runner: &'a Runner,
+    pub explanations: &'a Explanations,
+}
+
+pub enum Verdict {
+    /// The native traces are one, and one of the others is another.
+    Different(Difference),
+    Explained(usize),
+    /// The native traces are several.
+    Unsteady(Difference),
+    /// Nothing differs any more.
+    Unrepeated(Difference),
+}
+
+impl Judge<'_> {
+    pub fn compare(&self, case: &Case, native: &Trace, other: &Trace) -> Outcome {
+        other.compare(native, case, self.explanations)
+    }
+
+    /// Repeats cases whose first traces differed; `first` has those of the mode.
+    ///
+    /// # Errors
+    /// An executor that doesn't run.
+    pub fn verdicts(
+        &self,
+        suspects: &[(String, Case)],
+        mode: Mode,
+        first: &BTreeMap<String, Trace>,
+    ) -> Result<Vec<Verdict>> {
+        if suspects.is_empty() {
+            return Ok(Vec::new());
+        }
+        let repeated: Vec<(String, Case)> = suspects
+            .iter()
+            .flat_map(|(id, case)| {
+                (0..REPEATS).map(move |repeat| (format!("{id}#{repeat}"), case.clone()))
+            })
+            .collect();
+        let native = self.runner.run(Mode::Native, &repeated, &PATIENT)?;
+        let other = self.runner.run(mode, &repeated, &PATIENT)?;
+        let verdicts = suspects.iter().map(|(id, case)| {
+            let of = |traces: &BTreeMap<String, Trace>| -> Vec<Trace> {
+                (0..REPEATS)
+                    .map(|repeat| traces[&format!("{id}#{repeat}")].clone())
+                    .collect()
+            };
+            self.verdict(case, &of(&native), &of(&other), &first[id])
+        });
+        Ok(verdicts.collect())
+    }
+
+    fn verdict(&self, case: &Case, native: &[Trace], other: &[Trace], first: &Trace) -> Verdict {
+        if let Some(difference) = native[1..]
+            .iter()
+            .find_map(|trace| Difference::between(&native[0], trace))
+        {
+            return Verdict::Unsteady(difference);
+        }
+        let shortest = |trace: Trace, other: &Trace| trace.with_times_of(other);
+        let typical = native[1..].iter().fold(native[0].clone(), shortest);
+        let mut explained = None;
+        for trace in other {
+            match self.compare(case, &typical, trace) {
+                Outcome::Different(difference) => return Verdict::Different(difference),
+                Outcome::Explained(index) => explained = Some(index),
+                Outcome::Same => {}
+            }
+        }
+        match (explained, self.compare(case, &typical, first)) {
+            (Some(index), _) | (None, Outcome::Explained(index)) => Verdict::Explained(index),
+            (None, Outcome::Different(difference)) => Verdict::Unrepeated(difference),
+            // The native trace of the first run was the odd one.
+            (None, Outcome::Same) => Verdict::Unsteady(Difference {
+                agent: String::new(),
+                step: 0,
+                native: "the first native trace was another".into(),
+                other: String::new(),
+            }),
+        }
+    }
+}
