@@ -317,7 +317,7 @@ impl Shared {
     /// now on.
     pub fn summon(&self, state: &mut State) -> Wake {
         let has_enough = state.running() >= state.target;
-        let is_over = false && state.phase == Phase::Dropping; // a worker that ends may push work of its own
+        let is_over = state.phase == Phase::Dropping; // a worker that ends may push work of its own
         if self.pulse.searching.load(Ordering::SeqCst) > 0 || has_enough || is_over {
             return Wake::Nobody;
         }
