@@ -211,8 +211,8 @@ pub struct Carrier {
     pub(crate) latency: crate::latency::Counts,
     /// Thefts from this carrier since it last looked: its wake-ups are useful.
     pub(crate) robbed: AtomicU32,
-    /// [`QUEUELESS`], [`TIMED`] or 0: non-zero leads picks and wake-ups to a slower path. Written by
-    /// the carrier; sysmon sets [`TIMED`].
+    /// [`QUEUELESS`], [`TIMED`] or 0: non-zero leads picks and wake-ups to a slower path. Written
+    /// by the carrier; sysmon sets [`TIMED`].
     detour: AtomicU32,
     /// See [`crate::timed`].
     pub(crate) timing: Timing,

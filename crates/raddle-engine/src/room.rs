@@ -43,8 +43,8 @@ pub fn give_way() {
 }
 
 /// A signal that came to this carrier has woken another thread here: the running one makes room for
-/// it at the end of its call, or before it goes on. The kernel runs a thread that it wakes for a signal
-/// at once, too.
+/// it at the end of its call, or before it goes on. The kernel runs a thread that it wakes for a
+/// signal at once, too.
 ///
 /// A bound thread's carrier runs no other thread. Under a policy, the policy decides.
 pub fn make_room(carrier: &Carrier) {

@@ -461,18 +461,12 @@ impl Watch {
                 waits: demand.waits || leased_ns.is_some(),
                 ..demand
             };
-            let quantum_ns = match demand.waits {
-                true => ENGINE
-                    .quantum_on(carrier)
-                    .min(leased_ns.unwrap_or(u64::MAX)),
-                false => ENGINE.quantum_ns(),
-            };
             if found.computes && found.held_ns >= LONG_TURN_NS {
                 carrier.begin_timing(now_ns - found.held_ns);
             }
             let quantum_ns = match demand.waits {
-                true => timed::slice_ns(carrier, found.held_ns, quantum_ns),
-                false => quantum_ns,
+                true => quantum_beside_others(carrier, found, leased_ns),
+                false => ENGINE.quantum_ns(),
             };
             let timed = self.metronomes.runs(at);
             let verdict = policy::judge(found, demand, policy::Terms { quantum_ns, timed });
@@ -534,6 +528,14 @@ impl Watch {
 fn watched() -> impl Iterator<Item = (usize, &'static Carrier)> {
     let beside = (WATCHED..).zip(ENGINE.sides.carriers());
     ENGINE.carriers().enumerate().take(WATCHED).chain(beside)
+}
+
+/// How long the thread on a carrier may run while others wait for it.
+fn quantum_beside_others(carrier: &Carrier, found: Found, leased_ns: Option<u64>) -> u64 {
+    let quantum_ns = ENGINE
+        .quantum_on(carrier)
+        .min(leased_ns.unwrap_or(u64::MAX));
+    timed::slice_ns(carrier, found.held_ns, quantum_ns)
 }
 
 /// Since when the carrier runs a thread again that was preempted, if it has made no switch since

@@ -63,8 +63,8 @@ impl Carrier {
         }
     }
 
-    /// Charges the running thread for its turn so far, and ends the timing if turns are short again.
-    /// Returns the time of the fair clock.
+    /// Charges the running thread for its turn so far, and ends the timing if turns are short
+    /// again. Returns the time of the fair clock.
     fn settle(&self, now_ns: u64) -> u64 {
         let timing = &self.timing;
         let turn_ns = timing.slices.take(now_ns, MEASURED_NS);

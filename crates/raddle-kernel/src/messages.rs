@@ -194,8 +194,8 @@ fn has_no_room(message: usize) -> bool {
 /// `recvmmsg(2)`: waits for each message.
 ///
 /// An error that comes after some messages stays in the socket for the next call, where nothing but
-/// the kernel can put it. So a call for several messages is made whole: by a helper, once there is a
-/// first one. With a time limit of its own it is a helper's from the start, because the kernel
+/// the kernel can put it. So a call for several messages is made whole: by a helper, once there is
+/// a first one. With a time limit of its own it is a helper's from the start, because the kernel
 /// looks at the clock after each message. What has to wait for one message only is tried.
 pub extern "C" fn recvmmsg(frame: &Frame) -> Outcome {
     const WAITFORONE: usize = 0x10000;

@@ -197,7 +197,8 @@ impl Wait {
 
     /// True if a datagram socket is ready though the try said EAGAIN. A try that reads does so on a
     /// socket that was shut down, where the call gives 0. A try that writes does so when the
-    /// receiver's queue is full, of which the sender's readiness doesn't tell if it isn't connected.
+    /// receiver's queue is full, of which the sender's readiness doesn't tell if it isn't
+    /// connected.
     fn is_for_kernel(&self, fd: usize, entry: &Entry) -> bool {
         (self.way == Way::Out || entry.has_ended()) && ask_about(fd, self.way.polled()) != 0
     }

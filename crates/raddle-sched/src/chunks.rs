@@ -6,8 +6,8 @@
 //! program has a limit on that (`RLIMIT_AS`).
 //!
 //! Two threads that need the same chunk may both map one; a compare-and-swap decides, and the other
-//! chunk is unmapped before any thread has seen it. A reader that sees the chunk's address sees what
-//! was written to the chunk before: the swap releases, the reader's load acquires.
+//! chunk is unmapped before any thread has seen it. A reader that sees the chunk's address sees
+//! what was written to the chunk before: the swap releases, the reader's load acquires.
 //!
 //! Rejected: one reservation for the whole table, committed as it grows. It counts in full against
 //! that limit. A range of addresses that is not reserved: the kernel gives it to other mappings.
@@ -43,7 +43,8 @@ impl<T, const CHUNKS: usize, const EACH: usize> Chunks<T, CHUNKS, EACH> {
     #[inline(always)]
     pub fn get<'a>(&self, index: usize) -> Option<&'a T> {
         let chunk = self.chunks.get(index / EACH)?.load(Ordering::Acquire);
-        // SAFETY: null, or a chunk of EACH entries that is never unmapped, by the promise of `make`.
+        // SAFETY: null, or a chunk of EACH entries that is never unmapped, by the promise of
+        // `make`.
         (!chunk.is_null()).then(|| unsafe { &*chunk.add(index % EACH) })
     }
 

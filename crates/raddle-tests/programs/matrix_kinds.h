@@ -591,11 +591,6 @@ KIND(counter_semaphore)
     return counter(subject, 2, EFD_SEMAPHORE);
 }
 
-KIND(counter_semaphore_zero)
-{
-    return counter(subject, 0, EFD_SEMAPHORE);
-}
-
 #include "matrix_more_kinds.h"
 
 #endif

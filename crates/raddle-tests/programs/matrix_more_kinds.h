@@ -9,6 +9,11 @@ static int timer(struct subject *subject, int64_t ns)
     return is(subject, fd);
 }
 
+KIND(counter_semaphore_zero)
+{
+    return counter(subject, 0, EFD_SEMAPHORE);
+}
+
 KIND(timer_disarmed)
 {
     return timer(subject, 0);

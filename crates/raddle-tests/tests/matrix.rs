@@ -1,9 +1,9 @@
 //! Every call that may wait, on every kind of descriptor, blocking and not: `matrix.c` makes them,
 //! a thread each, and says what each gave. Under raddle each gives what it gives natively.
 //!
-//! A call counts as waiting if it hasn't returned in time, which a busy machine may cause by itself.
-//! So calls that differ are made once more, without the others and with more time, natively and
-//! under raddle; only what differs then counts.
+//! A call counts as waiting if it hasn't returned in time, which a busy machine may cause by
+//! itself. So calls that differ are made once more, without the others and with more time, natively
+//! and under raddle; only what differs then counts.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

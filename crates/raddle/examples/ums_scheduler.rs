@@ -117,7 +117,8 @@ pub fn main() -> io::Result<()> {
             order.lock().unwrap().push(me);
             me
         };
-        // A light worker begins on a thread that others have had; `ums::spawn_with` makes a new one.
+        // A light worker begins on a thread that others have had; `ums::spawn_with` makes a new
+        // one.
         results.push(ums::spawn_light_with(64 << 10, &context, run)?);
         senders.push(sender);
     }

@@ -188,8 +188,8 @@ impl Builder {
         group::start()?;
         let light = stack::take(self.stack_size)?;
         let (promise, completion) = completion::pair();
-        // SAFETY: the shell is fresh from the free list, so nobody else uses its stack; what migrates
-        // was promised to `Builder::migrating`, and the rest is the caller's promise.
+        // SAFETY: the shell is fresh from the free list, so nobody else uses its stack; what
+        // migrates was promised to `Builder::migrating`, and the rest is the caller's promise.
         unsafe { light.set_up(self.migrates, move || run(promise)) };
         let thread = Thread::of(light);
         host::start(light);

@@ -42,7 +42,8 @@ pub enum Limit {
     None,
     /// So many nanoseconds.
     Lasts(u64),
-    /// For ever or not at all: the kernel tells a negative limit, with which no call waits, as none.
+    /// For ever or not at all: the kernel tells a negative limit, with which no call waits, as
+    /// none.
     Unclear,
 }
 

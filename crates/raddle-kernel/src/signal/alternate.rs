@@ -15,8 +15,8 @@ const AUTODISARM: i32 = 1 << 31;
 /// `MINSIGSTKSZ`.
 const SMALLEST: usize = 2048;
 
-/// True if the stack pointer `sp` is on `stack`, so that another handler goes on there. A stack that
-/// disarms itself is entered at its top each time.
+/// True if the stack pointer `sp` is on `stack`, so that another handler goes on there. A stack
+/// that disarms itself is entered at its top each time.
 pub fn is_on(stack: &StackT, sp: usize) -> bool {
     stack.flags & AUTODISARM == 0 && sp > stack.sp && sp - stack.sp <= stack.size
 }

@@ -6,8 +6,8 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// CPU time that a task has used, on the scale of the [fair clock](super::FairClock), and of late.
 ///
-/// Written by the carrier that runs the task, or that makes it runnable. Sysmon reads it. Relaxed: a
-/// value that comes late changes one decision.
+/// Written by the carrier that runs the task, or that makes it runnable. Sysmon reads it. Relaxed:
+/// a value that comes late changes one decision.
 pub struct Account {
     used_ns: AtomicU64,
     /// See [`Account::recent_ns`]: a number of half-lives in the upper bits, nanoseconds below.
@@ -26,7 +26,8 @@ impl Account {
         }
     }
 
-    /// CPU time used of late: that of some time ago counts half for each [half-life](HALF_LIFE) since.
+    /// CPU time used of late: that of some time ago counts half for each [half-life](HALF_LIFE)
+    /// since.
     pub fn recent_ns(&self, now_ns: u64) -> u64 {
         let recent = self.recent.load(Ordering::Relaxed);
         let ns = recent & ((1 << RECENT_BITS) - 1);
@@ -61,8 +62,8 @@ impl Account {
         self.used_ns.store(self.used_ns(fair_ns), Ordering::Relaxed);
     }
 
-    /// The task has run for `ran_ns` up to `now_ns`, when the fair clock says `fair_ns`. The account
-    /// is at most `quantum_ns` ahead then.
+    /// The task has run for `ran_ns` up to `now_ns`, when the fair clock says `fair_ns`. The
+    /// account is at most `quantum_ns` ahead then.
     ///
     /// A task of another weight than 1 is charged more or less, in proportion.
     pub fn charge(&self, now_ns: u64, fair_ns: u64, ran_ns: u64, quantum_ns: u64, weight: Weight) {

@@ -49,8 +49,8 @@ impl FairClock {
         self.fair_ns.load(Ordering::Relaxed)
     }
 
-    /// Advances the clock: a carrier has run tasks for `ran_ns` of CPU time. Returns the time on the
-    /// clock.
+    /// Advances the clock: a carrier has run tasks for `ran_ns` of CPU time. Returns the time on
+    /// the clock.
     pub fn advance(&self, ran_ns: u64) -> u64 {
         let share_ns = ran_ns / u64::from(self.load().runnable.max(1));
         self.fair_ns.fetch_add(share_ns, Ordering::Relaxed) + share_ns

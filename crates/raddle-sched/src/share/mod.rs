@@ -3,9 +3,11 @@
 //!
 //! | noun | what it is |
 //! |---|---|
-//! | [`FairClock`] | the *fair clock*: CPU time that a task would have used by now if it had been runnable all the time and CPUs were shared evenly |
+//! | [`FairClock`] | the *fair clock*: CPU time that a task would have used by now if it had been
+//! runnable all the time and CPUs were shared evenly |
 //! | [`Account`] | CPU time that one task has used, on the same scale |
-//! | *ahead* | the account of a task is past the fair clock: the task has used more than its share |
+//! | *ahead* | the account of a task is past the fair clock: the task has used more than its share
+//! |
 //! | *due* | the task is not ahead |
 //! | [`AheadQueue`] | runnable tasks that are ahead, by their accounts |
 //! | [`Chooser`] | which task a timed carrier runs next |
@@ -13,9 +15,9 @@
 //!
 //! # The order
 //!
-//! 1. Tasks with short turns need no accounts: first in, first out gives each a turn soon. A carrier
-//!    charges no task until a turn lasts for [`LONG_TURN_NS`]. From then on it is timed, until no turn
-//!    has been long for [`LINGER_NS`].
+//! 1. Tasks with short turns need no accounts: first in, first out gives each a turn soon. A
+//!    carrier charges no task until a turn lasts for [`LONG_TURN_NS`]. From then on it is timed,
+//!    until no turn has been long for [`LINGER_NS`].
 //! 2. A timed carrier charges the task that leaves for the CPU time of its turn, and advances the
 //!    fair clock by that time divided by the number of runnable tasks. So `n` runnable tasks on `c`
 //!    carriers advance the clock by `c / n` of the CPU time that each carrier gets.
@@ -25,20 +27,21 @@
 //!    twice in a row while other tasks wait. Otherwise it takes tasks that were queued first in,
 //!    first out. It takes a task that is ahead only if it finds no other.
 //! 5. A wake-up makes the waker give way if the waker has used clearly more CPU time [of
-//!    late](Account::recent_ns) than the woken task ([`gives_way`]). So does a waker that runs on, as
-//!    soon as that is true.
+//!    late](Account::recent_ns) than the woken task ([`gives_way`]). So does a waker that runs on,
+//!    as soon as that is true.
 //! 6. A task that is ahead runs for [`slice_ns`] while tasks that are due wait, and for a quantum
 //!    while only tasks that are ahead do.
 //!
 //! # The bounds
 //!
 //! Let `n` tasks be runnable on `c` carriers. A task enters the [`AheadQueue`] at most one quantum
-//! (in virtual time) ahead of the fair clock ([`Account::charge`]), so the clock reaches it after at
-//! most `quantum * n / c`, whatever the others do. It runs after the turns that last then, and after
-//! those that are due before it. A task behind `k` others in a ring has its turn after `k` turns, and
-//! as many of tasks that have become due (rule 4). No turn is longer than a quantum while others
-//! wait. So each runnable task runs within a small multiple of `n * quantum / c`, and within
-//! [`LATENCY_NS`] of it in practice, since slices shrink while tasks that are due wait (rule 6).
+//! (in virtual time) ahead of the fair clock ([`Account::charge`]), so the clock reaches it after
+//! at most `quantum * n / c`, whatever the others do. It runs after the turns that last then, and
+//! after those that are due before it. A task behind `k` others in a ring has its turn after `k`
+//! turns, and as many of tasks that have become due (rule 4). No turn is longer than a quantum
+//! while others wait. So each runnable task runs within a small multiple of `n * quantum / c`, and
+//! within [`LATENCY_NS`] of it in practice, since slices shrink while tasks that are due wait (rule
+//! 6).
 //!
 //! A task that computes follows the fair clock, so its share is `c / n`: not less, because it runs
 //! as soon as it is due, and more only of time that no other task wants.
@@ -52,8 +55,8 @@
 //!
 //! # Rejected
 //!
-//! - One queue by accounts for all tasks, as in EEVDF (Stoica and Abdel-Wahab 1995; Linux 6.6): each
-//!   switch reads a clock and changes an ordered tree. That costs more than a switch here.
+//! - One queue by accounts for all tasks, as in EEVDF (Stoica and Abdel-Wahab 1995; Linux 6.6):
+//!   each switch reads a clock and changes an ordered tree. That costs more than a switch here.
 //! - Priorities that are computed from sleep and run time (ULE, Roberson 2003): a score bounds no
 //!   wait.
 //! - A queue of preempted tasks that runs when nothing else does (this project until decision 50):

@@ -2,9 +2,9 @@
 //! share of the CPUs it gets.
 //!
 //! The fair clock, the accounts, the queues and the choice of the next task are the real ones;
-//! carriers and tasks are imaginary. A *task* has a behaviour ([`world::Behaviour`]). Each event ends
-//! a carrier's turn, wakes a task that slept, or is a look of sysmon's, which ends turns that are
-//! over. A seed decides lengths and the order of events at one moment.
+//! carriers and tasks are imaginary. A *task* has a behaviour ([`world::Behaviour`]). Each event
+//! ends a carrier's turn, wakes a task that slept, or is a look of sysmon's, which ends turns that
+//! are over. A seed decides lengths and the order of events at one moment.
 //!
 //! Rejected: the carriers of the other simulator, whose steps are too small to see shares in.
 #![cfg(not(any(raddle_loom, raddle_shuttle)))]

@@ -11,8 +11,8 @@
 //! sides: one of the two sees the other.
 //!
 //! A host sleeps on the same word for the light threads that it alone may run ([`super::inbox`]):
-//! each host waits with a bit of its own, and shares it with few others, which look and sleep again.
-//! Such a host works whether there is a place for it or not.
+//! each host waits with a bit of its own, and shares it with few others, which look and sleep
+//! again. Such a host works whether there is a place for it or not.
 
 use super::host::Host;
 use super::timers::{self, now_ns};

@@ -15,6 +15,12 @@
 //! it. For the same reason [`Host::current`] is never inlined: compilers keep the addresses of
 //! thread-locals.
 
+mod turns;
+
+pub(super) use turns::{expired, start, yield_now};
+pub(crate) use turns::{hand_over, park, unpark};
+use turns::{leave, leave_for_loop, switch_to};
+
 use super::follower::{Follower, Turn};
 use super::group::GROUP;
 use super::own::Own;
@@ -564,146 +570,5 @@ impl Host {
         GROUP.control.active.fetch_add(1, Ordering::SeqCst);
         timers::host_works();
         true
-    }
-}
-
-/// Makes a new light thread runnable.
-pub(super) fn start(light: &'static Light) {
-    match Host::current() {
-        Some(host) if host.light().is_some() => {
-            host.come_back();
-            host.push(light.task_ref());
-        }
-        _ => inject(light.task_ref()),
-    }
-}
-
-fn inject(task: TaskRef) {
-    GROUP.control.injector.push(task);
-    GROUP.wake_one();
-}
-
-/// Lets others run; the calling light thread goes behind them.
-pub(super) fn yield_now(light: &'static Light) {
-    let host = light.host();
-    if host.come_back() && GROUP.has_surplus() {
-        // Another host has taken this one's place.
-        match light.migrates.get() {
-            true => inject(light.task_ref()),
-            false => host.own.push(light.task_ref()),
-        }
-        return leave_for_loop(light, host);
-    }
-    let has_others = !host.queue().is_empty() || !host.own.is_empty();
-    let alone = !has_others && GROUP.control.injector.is_empty();
-    if alone || host.picks.load(Ordering::Relaxed) % FAIRNESS == 1 {
-        std::thread::yield_now(); // whom it waits for may be no light thread, or on another host
-    }
-    if alone {
-        return;
-    }
-    match light.migrates.get() {
-        true => host.push(light.task_ref()),
-        false => host.own.push(light.task_ref()),
-    }
-    leave(light);
-}
-
-/// Parks the calling light thread, which has prepared its task and told somebody to wake it.
-pub(crate) fn park(light: &'static Light) {
-    let host = light.host();
-    if host.come_back() && GROUP.has_surplus() {
-        return leave_for_loop(light, host);
-    }
-    leave(light);
-}
-
-/// Makes a claimed light thread runnable; on any thread.
-pub(crate) fn unpark(task: TaskRef) {
-    match Host::current() {
-        Some(host) if host.light().is_some() => {
-            host.come_back();
-            host.wake_next(task);
-        }
-        _ => match Light::of(task).home() {
-            Some(home) => home.deliver(task),
-            None => inject(task),
-        },
-    }
-}
-
-/// Makes a claimed light thread runnable, after all others; on any thread. True if any host may run
-/// it: the caller wakes one.
-pub(super) fn expired(task: TaskRef) -> bool {
-    match Light::of(task).home() {
-        Some(home) if Host::current().is_some_and(|own| std::ptr::eq(own, home)) => {
-            home.own.push(task);
-            false
-        }
-        Some(home) => {
-            home.deliver(task);
-            false
-        }
-        None => {
-            GROUP.control.injector.push(task);
-            true
-        }
-    }
-}
-
-/// As [`unpark`], by a light thread that ends without another wait: its host runs that one next, if
-/// it may.
-pub(crate) fn hand_over(task: TaskRef) {
-    let own = Host::current().filter(|host| host.light().is_some());
-    let may_run = |host: &&Host| {
-        let home = Light::of(task).home();
-        home.is_none_or(|home| std::ptr::eq(home, *host))
-    };
-    match own.filter(may_run) {
-        Some(host) => {
-            host.come_back();
-            host.follower.set(task);
-        }
-        None => unpark(task),
-    }
-}
-
-/// Gives the host up; returns when somebody has pushed the light thread and it was picked again.
-#[inline(always)]
-fn leave(light: &'static Light) {
-    let host = light.host();
-    match host.pick() {
-        Some(next) if std::ptr::eq(next, light) => {}
-        Some(next) if next.task.on_cpu.load(Ordering::Acquire) == 0 => {
-            switch_to(light, host, next);
-        }
-        next => {
-            host.next.set(next);
-            leave_for_loop(light, host);
-        }
-    }
-}
-
-/// Gives the host to `next`, which is its to run and off its stack.
-#[inline(always)]
-fn switch_to(light: &'static Light, host: &Host, next: &'static Light) {
-    host.enter(next);
-    let on_cpu = light.task.on_cpu.as_ptr();
-    // SAFETY: `next` was popped or handed over, so it is ours, and off its stack; somebody will
-    // push `light`, or it has ended.
-    unsafe { switch_keep_fs(light.context.as_ptr(), next.context.get(), on_cpu) };
-}
-
-#[inline(never)]
-fn leave_for_loop(light: &'static Light, host: &'static Host) {
-    host.control.lends.store(0, Ordering::Relaxed);
-    host.light.set(None);
-    // SAFETY: the loop is parked while a light thread runs.
-    unsafe {
-        switch_keep_fs(
-            light.context.as_ptr(),
-            host.context.get(),
-            light.task.on_cpu.as_ptr(),
-        );
     }
 }

@@ -13,8 +13,8 @@
 //! 2. Who executes one at rest gives it an idle host, which becomes that worker; then it is
 //!    executed as others are ([`give_host`]).
 //! 3. One that migrates, yields and decides in its scheduler's place, for another at rest, gives it
-//!    its own host and the lease, says so in both controls, rests, and switches: no thread is left. That is
-//!    the runtime's, in the middle of the yield. In all other cases it stays in its host.
+//!    its own host and the lease, says so in both controls, rests, and switches: no thread is left.
+//!    That is the runtime's, in the middle of the yield. In all other cases it stays in its host.
 //! 4. One that has ended goes to its host's own stack, where the next is decided
 //!    ([`super::hosts`]).
 //!
