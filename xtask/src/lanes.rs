@@ -75,7 +75,7 @@ const GLIBC_TESTS: [&str; 9] = [
 
 /// The scheduler's tests that have lanes of their own.
 const SCHEDULER: &str = "raddle-sched";
-const SCHEDULER_LANES: [&str; 3] = ["loom", "shuttle", "simulator"];
+const SCHEDULER_LANES: [&str; 4] = ["loom", "shuttle", "simulator", "shares"];
 
 /// What is model-checked: its tests that are called as the checkers.
 const MODELLED: [&str; 3] = [SCHEDULER, "raddle-handles", "raddle"];
@@ -340,7 +340,8 @@ fn sim(workspace: &Workspace) -> Result<Outcome> {
     }
     let tally = cargo_test(workspace, shell::cargo(&workspace.root), |command| {
         let command = command.envs(QUICK_RELEASE);
-        command.args(["--package", SCHEDULER, "--release", "--test", "simulator"])
+        command.args(["--package", SCHEDULER, "--release"]);
+        command.args(["--test", "simulator", "--test", "shares"])
     })?;
     Ok(Outcome::Ran(tally))
 }

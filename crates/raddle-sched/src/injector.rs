@@ -74,13 +74,6 @@ impl Injector {
         running.is_some_and(|running| order.outranks(running))
     }
 
-    /// Puts a task before all others: it is the next to be taken. Under fifo only.
-    pub fn push_first(&self, task: TaskRef) {
-        let mut order = self.order.lock();
-        order.push_first(task);
-        self.look_after(&mut order);
-    }
-
     /// Appends a list of tasks that were woken.
     pub fn push_all(&self, tasks: TaskList) {
         let mut order = self.order.lock();

@@ -231,15 +231,6 @@ impl TaskList {
         self.len.set(self.len.get() + 1);
     }
 
-    /// Puts a task that is in no other list before all others.
-    pub fn push_first(&self, task: TaskRef) {
-        task.get().next.store(self.head.get(), Ordering::Relaxed);
-        if self.head.replace(task.as_ptr()).is_null() {
-            self.tail.set(task.as_ptr());
-        }
-        self.len.set(self.len.get() + 1);
-    }
-
     /// Takes the first task.
     pub fn pop(&self) -> Option<TaskRef> {
         // SAFETY: the head is a task of this list, which this thread owns.

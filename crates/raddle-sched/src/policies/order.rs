@@ -137,15 +137,6 @@ impl Order {
         self.policy().enqueue(task, reason, now_ns);
     }
 
-    /// Puts a task before all others, under fifo.
-    pub fn push_first(&mut self, task: TaskRef) {
-        self.len += 1;
-        match self.kind {
-            Kind::Fifo => self.fifo.push_first(task),
-            _ => self.policy().enqueue(task, Reason::Preempted, 0),
-        }
-    }
-
     /// Takes the task that runs next; `None` if none waits, or if [`Order::take_fault`] has
     /// something to say.
     pub fn pick(&mut self, now_ns: u64) -> Option<TaskRef> {

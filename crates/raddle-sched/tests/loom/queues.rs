@@ -4,6 +4,7 @@ use crate::{Tasks, explore};
 use loom::sync::Arc;
 use loom::thread;
 use raddle_sched::run_queue::CAPACITY;
+use raddle_sched::share::AheadQueue;
 use raddle_sched::{IdleSet, Injector, RunQueue, TaskList};
 
 /// Takes everything out of a queue.
@@ -136,6 +137,36 @@ fn the_injector_keeps_every_task() {
         shared.0.tally(&shared.1.pop_some(9), &mut seen);
         (0..3).for_each(|index| seen[index] += theirs[index]);
         assert_eq!((seen, shared.1.len()), ([1; 3], 0));
+    });
+}
+
+/// Each task is taken once, the one with the least account first; who finds none sees none.
+#[test]
+fn the_queue_of_threads_that_are_ahead_keeps_every_task() {
+    explore(3, || {
+        let shared = Arc::new((Tasks::<3>::new(), AheadQueue::new()));
+        let there = shared.clone();
+        let other = thread::spawn(move || {
+            let mut seen = [0; 3];
+            there.1.push(there.0.ran(1), 20);
+            there.1.push_yielded(there.0.ran(2), 0);
+            if let Some(task) = there.1.pop_due(10) {
+                there.0.count(task, &mut seen);
+                assert_eq!(seen, [1, 0, 0], "no other account is that small");
+            }
+            seen
+        });
+        let mut seen = [0; 3];
+        shared.1.push(shared.0.ran(0), 10);
+        let first = shared.1.pop();
+        shared.0.count(first.expect("one at least"), &mut seen);
+        let theirs = other.join().unwrap();
+        while let Some(task) = shared.1.pop() {
+            shared.0.count(task, &mut seen);
+        }
+        (0..3).for_each(|index| seen[index] += theirs[index]);
+        assert_eq!((seen, shared.1.len()), ([1; 3], 0));
+        assert!(!shared.1.is_due(u64::MAX));
     });
 }
 
