@@ -130,7 +130,7 @@ impl Outcome {
     pub const PASS: Self = Self { value: 0, pass: 1 };
 
     /// As [`Outcome::PASS`], of a call that may wait for long: it is for a helper, where there is
-    /// one ([`crate::helped::by_kernel`]).
+    /// one ([`crate::helped::finish`]).
     pub const KERNEL: Self = Self { value: 1, pass: 1 };
 
     /// The call's result.

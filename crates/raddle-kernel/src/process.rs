@@ -61,14 +61,14 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         CLONE => Request::from_clone(&frame.call),
         CLONE3 => match Request::from_clone3(&frame.call) {
             Ok(request) => request,
-            Err(errno) => return Outcome::of(errno),
+            Err(errno) => return refused(&frame.call, errno),
         },
         FORK => Request::of_flags(0),
         _ => Request::of_flags(CLONE_VM),
     };
     if request.has(CLONE_THREAD) {
         if let Err(errno) = request.check_thread() {
-            return Outcome::of(errno);
+            return refused(&frame.call, errno);
         }
         if threads::start().is_err() && !signal::is_virtual() {
             return fall_back();
@@ -91,6 +91,17 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         signal::expose_mask();
     }
     Outcome::PASS
+}
+
+/// The answer to a request that Linux refuses: `errno`, unless there is no such call here (in a
+/// container, whose filter is asked first). The question makes no child: it has no arguments.
+#[cold]
+fn refused(call: &Frame, errno: isize) -> Outcome {
+    const ENOSYS: isize = err(errno::ENOSYS);
+    // SAFETY: no kernel takes a structure of no bytes.
+    let is_absent =
+        call.rax == CLONE3 && unsafe { sys!(nr::__NR_clone3, 0usize, 0usize) } == ENOSYS;
+    Outcome::of(if is_absent { ENOSYS } else { errno })
 }
 
 /// The kernel reads what was decided upon, not what the program's memory holds by then. The carrier

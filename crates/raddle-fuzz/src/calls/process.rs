@@ -87,6 +87,12 @@ pub const CALLS: &[Spec] = &[
     Spec::new("setpgid", libc::SYS_setpgid, &[Process, Process]).int(),
     Spec::new("setsid", libc::SYS_setsid, &[]).int(),
     Spec::new(
+        "setrlimit",
+        libc::SYS_setrlimit,
+        &[OneOf(names::LIMIT), In(structures::limit)],
+    )
+    .int(),
+    Spec::new(
         "prlimit64",
         libc::SYS_prlimit64,
         &[

@@ -6,7 +6,7 @@
 
 use std::arch::global_asm;
 
-/// Registers after a call; the patterns are those of [`Registers::expected`].
+/// Registers after a call; the patterns are those that were there before it.
 #[repr(C, align(16))]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Registers {
