@@ -30,6 +30,7 @@ pub fn give_way() {
         return;
     }
     if !ENGINE.sides.wants_carrier(carrier, thread) {
+        carrier.preempt_at.store(0, Ordering::Relaxed); // no thread waits
         return;
     }
     thread.waits_for(WaitKind::Yield, 0, 0);

@@ -43,6 +43,9 @@ pub fn expect_thread() {
 
 #[cold]
 fn open_arena() {
+    if ENGINE.main.load(Ordering::Relaxed).is_null() {
+        return; // the program runs on kernel threads, maybe without the instruction that follows
+    }
     // SAFETY: null or a carrier, which lives for ever.
     let carrier = unsafe { Carrier::current_or_null().as_ref() };
     if carrier.is_some_and(|carrier| carrier.raw.get() == 0) {
