@@ -1,8 +1,8 @@
 //! Running cases: a server forks a process for each case, several at a time, and stops those that
 //! wait for ever. Natively and under raddle it is the same program.
 //!
-//! 1. [`serve`] reads a file of cases. For each it forks a child, with a [`Slot`](shared::Slot) of shared memory
-//!    between them, so that a trace survives whatever the child does to itself.
+//! 1. [`serve`] reads a file of cases. For each it forks a child, with a [`Slot`](shared::Slot) of
+//!    shared memory between them, so that a trace survives whatever the child does to itself.
 //! 2. The child prepares memory, descriptors and handlers ([`prepare`]), makes its threads and
 //!    performs the steps ([`interpret`]); each agent writes lines to a trace of its own.
 //! 3. A call that lasts longer than the limit *waits*: the server says so in the trace and kills
