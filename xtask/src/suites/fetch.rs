@@ -90,9 +90,11 @@ fn fetch_crate(source: &Source, folder: &Path, root: &Path) -> Result<PathBuf> {
     let fetched = Path::new(manifest).parent().context("no folder")?;
     let _ = fs::remove_dir_all(root);
     shell::run(Command::new("cp").arg("-r").arg(fetched).arg(root))?;
-    // The target folder is below a workspace of which this package is no member.
+    // The target folder is below a workspace of which this package is no member. What the tests
+    // need may need the crate in turn: that has to be this copy.
     let manifest = root.join("Cargo.toml");
     let text = fs::read_to_string(&manifest)?;
-    fs::write(&manifest, text + "\n[workspace]\n")?;
+    let own = format!("\n[workspace]\n[patch.crates-io]\n{name} = {{ path = \".\" }}\n");
+    fs::write(&manifest, text + &own)?;
     Ok(root.to_owned())
 }

@@ -65,6 +65,10 @@ pub enum Build {
     },
     /// CPython's modules of tests.
     Python { modules: Vec<String> },
+    /// libuv's test runner; a test is a batch.
+    Libuv,
+    /// Redis' Tcl tests against the servers that are installed; a unit is a batch.
+    Redis { units: Vec<String> },
 }
 
 fn one() -> usize {

@@ -18,6 +18,7 @@ mod crates;
 mod fetch;
 mod glibc;
 mod manifest;
+mod packaged;
 mod results;
 mod run;
 
@@ -101,6 +102,8 @@ fn prepare(workspace: &Workspace, suite: &Suite, folder: &std::path::Path) -> Re
     match &suite.build {
         Build::Glibc { folders } => glibc::build(&source, folder, folders),
         Build::Crate { features, tests } => crates::build(workspace, &source, features, tests),
+        Build::Libuv => packaged::libuv(&source, folder),
+        Build::Redis { units } => packaged::redis(&source, units),
         Build::Python { .. } => bail!("CPython is run by its own module"),
     }
 }
