@@ -1,10 +1,16 @@
 //! One command of a suite, and reading what its cases did.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+use rustix::process::geteuid;
 
 use crate::conformance::HUNG;
 use crate::conformance::process::End;
+use crate::shell;
 
 /// Stands for the batch itself among its cases.
 pub const WHOLE: &str = "(whole)";
@@ -13,7 +19,30 @@ pub const WHOLE: &str = "(whole)";
 const UNSUPPORTED: i32 = 77;
 
 /// What each case did; `Err` says how it failed.
-pub type Outcomes = BTreeMap<String, Result<(), String>>;
+pub type Outcomes = BTreeMap<String, std::result::Result<(), String>>;
+
+/// The user and group `nobody` of Debian.
+const NOBODY: u32 = 65534;
+
+/// Makes the command run as `nobody`, if it would run as root.
+pub fn drop_root(command: &mut Command) {
+    if geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY).env("HOME", "/tmp");
+    }
+}
+
+/// Gives a folder to `nobody`, if root runs this.
+pub fn give_away(folder: &Path) -> Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let mut chown = Command::new("chown");
+    shell::run(
+        chown
+            .args(["-R", &format!("{NOBODY}:{NOBODY}")])
+            .arg(folder),
+    )
+}
 
 /// One command of a suite.
 pub struct Batch {
@@ -23,6 +52,8 @@ pub struct Batch {
     /// Where it runs.
     pub folder: PathBuf,
     pub environment: Vec<(String, String)>,
+    /// The suite refuses to run as root: a run of root's becomes one of nobody's.
+    pub unprivileged: bool,
     pub reading: Reading,
 }
 
@@ -64,7 +95,7 @@ impl Batch {
     }
 }
 
-fn verdict(end: End) -> Result<(), String> {
+fn verdict(end: End) -> std::result::Result<(), String> {
     match end {
         End::Code(0) => Ok(()),
         End::Code(UNSUPPORTED) => Err("unsupported".to_owned()),
@@ -109,6 +140,7 @@ mod tests {
             arguments: vec!["x".into()],
             folder: "/".into(),
             environment: Vec::new(),
+            unprivileged: false,
             reading,
         }
     }

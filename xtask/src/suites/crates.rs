@@ -96,6 +96,7 @@ fn batch(source: &Path, name: String, program: PathBuf) -> Batch {
         arguments: Vec::new(),
         environment: vec![("CARGO_MANIFEST_DIR".into(), folder.display().to_string())],
         folder,
+        unprivileged: false,
         reading: Reading::Libtest,
     }
 }

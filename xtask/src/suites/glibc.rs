@@ -91,6 +91,7 @@ pub fn build(package: &Path, folder: &Path, folders: &[String]) -> Result<Vec<Ba
                 arguments: Vec::new(),
                 folder: run.clone(),
                 environment: Vec::new(),
+                unprivileged: false,
                 reading: Reading::ExitCode,
             });
         }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::batch::{Batch, Reading};
+use super::batch::{Batch, Reading, drop_root, give_away};
 use crate::conformance::process::cpus;
 use crate::shell;
 
@@ -35,7 +35,10 @@ pub fn libuv(source: &Path, folder: &Path) -> Result<Vec<Batch>> {
     let jobs = cpus().to_string();
     shell::run(make.args(["--target", "uv_run_tests", "-j", &jobs]))?;
     let program = build.join("uv_run_tests");
-    let output = Command::new(&program).arg("--list").output()?;
+    give_away(source)?;
+    let mut lister = Command::new(&program);
+    drop_root(&mut lister);
+    let output = lister.arg("--list").output()?;
     ensure!(
         output.status.success(),
         "{} lists no tests",
@@ -49,9 +52,17 @@ pub fn libuv(source: &Path, folder: &Path) -> Result<Vec<Batch>> {
         // Tests open files of the source, as "test/fixtures".
         folder: source.to_owned(),
         environment: Vec::new(),
+        unprivileged: true,
         reading: Reading::ExitCode,
     };
-    Ok(list.split_whitespace().map(batch).collect())
+    // A line is a test's name, or in brackets a server that a test starts.
+    let tests = list
+        .lines()
+        .filter_map(|line| line.split_whitespace().next());
+    Ok(tests
+        .filter(|name| !name.starts_with('('))
+        .map(batch)
+        .collect())
 }
 
 /// Lets Redis' driver find the programs that are installed.
@@ -75,6 +86,7 @@ pub fn redis(source: &Path, units: &[String]) -> Result<Vec<Batch>> {
             arguments,
             folder: source.to_owned(),
             environment: Vec::new(),
+            unprivileged: false,
             reading: Reading::ExitCode,
         });
     }

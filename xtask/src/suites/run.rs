@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::batch::{Batch, Outcomes, Reading, WHOLE};
+use super::batch::{Batch, Outcomes, Reading, WHOLE, drop_root};
 use super::manifest::Suite;
 use crate::conformance::process::{Runner, parallel};
 use crate::conformance::{Case, Mode};
@@ -118,6 +118,9 @@ fn outcomes(
         .envs(batch.environment.iter().cloned())
         .env(MARK, &mark)
         .current_dir(&batch.folder);
+    if batch.unprivileged {
+        drop_root(&mut command);
+    }
     let limit = Duration::from_secs(suite.limit_s);
     let end = runner.end_of(mode, &log, &mut command, limit)?;
     kill_marked(&mark);
@@ -194,6 +197,7 @@ mod tests {
             arguments: Vec::new(),
             folder: "/".into(),
             environment: Vec::new(),
+            unprivileged: false,
             reading: Reading::Libtest,
         };
         let native = Outcomes::from([("a".into(), Ok(())), (WHOLE.into(), Ok(()))]);
