@@ -1,6 +1,7 @@
 //! The manifest: which suites there are, of which version, and what is known of their cases.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -24,7 +25,7 @@ pub struct Suite {
     pub source: Source,
     pub build: Build,
     /// Seconds after which a batch counts as hung.
-    pub limit_s: u64,
+    limit_s: u64,
     /// How many batches run at the same time.
     #[serde(default = "one")]
     pub at_once: usize,
@@ -115,6 +116,10 @@ impl Manifest {
 impl Suite {
     fn is_called(&self, name: &str) -> bool {
         self.name == name || self.family.as_deref() == Some(name)
+    }
+
+    pub fn limit(&self) -> Duration {
+        Duration::from_secs(self.limit_s)
     }
 
     pub fn version(&self) -> &str {

@@ -82,8 +82,9 @@ fn examine(workspace: &Workspace, options: &Options, suite: &Suite) -> Result<Ve
             only: options.only.clone(),
             carriers: options.carriers.clone(),
         };
-        let modules: Vec<_> = modules.iter().map(String::as_str).collect();
-        return python::run(&runner, &settings, &modules);
+        let mut modules: Vec<_> = modules.iter().map(String::as_str).collect();
+        modules.retain(|module| !suite.skip.contains_key(*module));
+        return python::run(&runner, &settings, &modules, suite.limit());
     }
     let mut batches = prepare(workspace, suite, &folder)?;
     batches.retain(|batch| is_wanted(options, suite, batch));

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use anyhow::Result;
 use rustix::process::{Pid, Signal, kill_process};
@@ -121,8 +120,7 @@ fn outcomes(
     if batch.unprivileged {
         drop_root(&mut command);
     }
-    let limit = Duration::from_secs(suite.limit_s);
-    let end = runner.end_of(mode, &log, &mut command, limit)?;
+    let end = runner.end_of(mode, &log, &mut command, suite.limit())?;
     kill_marked(&mark);
     let printed = match (batch.reading, end) {
         (Reading::ExitCode, _) => String::new(),
