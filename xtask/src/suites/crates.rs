@@ -32,7 +32,7 @@ pub fn build(
     tests: &[String],
 ) -> Result<Vec<Batch>> {
     let mut cargo = shell::cargo(source);
-    // Code of others is compiled without debug information, which takes most of the time of linking.
+    // Debug information takes most of the time of linking.
     cargo
         .env("CARGO_TARGET_DIR", workspace.target.join("suites/cargo"))
         .env("CARGO_PROFILE_DEV_DEBUG", "0")

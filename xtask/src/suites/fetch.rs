@@ -36,7 +36,7 @@ pub fn source(workspace: &Workspace, suite: &Suite, folder: &Path) -> Result<Pat
             archive(workspace)?.unpack(package, &root)?;
             root.clone()
         }
-        Source::SourcePackage(package) => archive(workspace)?.unpack_source(package, &root)?,
+        Source::Debian(package) => archive(workspace)?.unpack_source(package, &root)?,
         Source::Crate(_) => fetch_crate(&suite.source, folder, &root)?,
         Source::Installed(_) => {
             check_installed(suite)?;

@@ -44,7 +44,8 @@ pub enum Source {
     /// A package of Debian that holds sources.
     Package(String),
     /// A source package of Debian.
-    SourcePackage(String),
+    #[serde(rename = "source_package")]
+    Debian(String),
     /// A crate of crates.io.
     Crate(String),
     /// A package of Debian that is installed.
@@ -139,7 +140,7 @@ impl Source {
     pub fn package(&self) -> &str {
         match self {
             Source::Package(package)
-            | Source::SourcePackage(package)
+            | Source::Debian(package)
             | Source::Crate(package)
             | Source::Installed(package) => package,
         }
@@ -158,7 +159,7 @@ impl Source {
     fn describe(&self) -> String {
         let kind = match self {
             Source::Package(_) => "Debian's package",
-            Source::SourcePackage(_) => "Debian's source package",
+            Source::Debian(_) => "Debian's source package",
             Source::Crate(_) => "the crate",
             Source::Installed(_) => "Debian's installed package",
         };
