@@ -68,6 +68,11 @@ pub fn libuv(source: &Path, folder: &Path) -> Result<Vec<Batch>> {
 /// Lets Redis' driver find the programs that are installed.
 pub fn redis(source: &Path, units: &[String]) -> Result<Vec<Batch>> {
     let tclsh = shell::find("tclsh").context("tclsh is not here")?;
+    // Below the target folder the path of a server's Unix socket would be too long.
+    let copy = std::env::temp_dir().join("raddle-redis");
+    let _ = fs::remove_dir_all(&copy);
+    shell::run(Command::new("cp").arg("-r").arg(source).arg(&copy))?;
+    let source = copy.as_path();
     for name in REDIS_PROGRAMS {
         let program = shell::find(name).with_context(|| format!("{name} is not here"))?;
         link(&program, &source.join("src").join(name))?;
