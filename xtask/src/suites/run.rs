@@ -120,7 +120,16 @@ fn outcomes(
     if batch.unprivileged {
         drop_root(&mut command);
     }
-    let end = runner.end_of(mode, &log, &mut command, suite.limit())?;
+    // One program that can't be started takes nothing from the others.
+    let end = match runner.end_of(mode, &log, &mut command, suite.limit()) {
+        Ok(end) => end,
+        Err(error) => {
+            return Ok(Outcomes::from([(
+                WHOLE.to_owned(),
+                Err(format!("{error:#}")),
+            )]));
+        }
+    };
     kill_marked(&mark);
     let printed = match (batch.reading, end) {
         (Reading::ExitCode, _) => String::new(),
