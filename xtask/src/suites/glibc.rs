@@ -201,13 +201,16 @@ impl Compiler {
         if output.exists() || refusal.exists() {
             return Ok(output.exists().then_some(output));
         }
+        // A build that is interrupted leaves no program that seems complete.
+        let part = output.with_extension("part");
         let mut cc = self.cc();
         cc.arg(self.glibc.join(source))
             .arg("-o")
-            .arg(&output)
+            .arg(&part)
             .arg(library);
         let compiled = cc.args(["-lpthread", "-lrt", "-lm", "-ldl"]).output()?;
         if compiled.status.success() {
+            fs::rename(&part, &output)?;
             return Ok(Some(output));
         }
         fs::write(&refusal, compiled.stderr)?;
