@@ -15,9 +15,6 @@ const PACKAGE: &str = "raddle-fuzz";
 /// The fuzzer's exit status where the kernel allows no namespaces.
 const NOT_CONTAINED: i32 = 77;
 
-/// Calls of the lane, beside its corpus.
-const LANE_CALLS: &str = "4000";
-
 /// Runs a campaign, or what the arguments say.
 pub fn run(workspace: &Workspace, what: &str, arguments: &[String]) -> Result<bool> {
     ensure!(
@@ -27,11 +24,11 @@ pub fn run(workspace: &Workspace, what: &str, arguments: &[String]) -> Result<bo
     Ok(command(workspace)?.args(arguments).status()?.success())
 }
 
-/// The corpus, and cases of fixed seeds.
+/// The corpus: cases that were faults once.
 pub fn run_short(workspace: &Workspace) -> Result<Outcome> {
     let mut tally = Tally::default();
     let mut command = command(workspace)?;
-    command.args(["--calls", LANE_CALLS, "--shrink", "3"]);
+    command.args(["--calls", "0", "--shrink", "3"]);
     let status = shell::stream(&mut command, |line| {
         println!("{line}");
         if let Some((cases, failed)) = counts(line) {

@@ -10,11 +10,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::apt::Apt;
 use crate::workspace::Workspace;
 use crate::{lanes, shell};
 
 const MIRROR: &str = "http://deb.debian.org/debian";
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// Where a package has libc and ld.so.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
@@ -34,54 +34,8 @@ pub fn run(workspace: &Workspace, suite: &str, folder: Option<PathBuf>) -> Resul
 
 /// Gets and unpacks the package; gives the folder of its libraries.
 fn fetch(folder: &Path, suite: &str) -> Result<PathBuf> {
-    ensure!(
-        Path::new(KEYRING).is_file(),
-        "{KEYRING} is not there: install debian-archive-keyring, or unpack libc6 and name its \
-         {LIBRARIES} by --folder"
-    );
-    for part in [
-        "etc/apt.conf.d",
-        "etc/preferences.d",
-        "etc/sources.list.d",
-        "state/lists/partial",
-        "cache/archives/partial",
-        "packages",
-    ] {
-        fs::create_dir_all(folder.join(part))?;
-    }
-    let sources = format!("deb [signed-by={KEYRING}] {MIRROR} {suite} main\n");
-    fs::write(folder.join("etc/sources.list"), sources)?;
-    fs::write(folder.join("state/status"), "")?;
-    let options = [
-        ("Etc", "etc"),
-        ("State", "state"),
-        ("State::status", "state/status"),
-        ("Cache", "cache"),
-    ];
-    let line = |(name, part): &(&str, &str)| {
-        let path = folder.join(part);
-        format!("Dir::{name} \"{}\";\n", path.display())
-    };
-    let mut settings: String = options.iter().map(line).collect();
-    settings += "APT::Sandbox::User \"root\";\n";
-    let configuration = folder.join("apt.conf");
-    fs::write(&configuration, settings)?;
-    let packages = folder.join("packages");
-    let apt = |arguments: &[&str]| {
-        let mut command = Command::new("apt-get");
-        command.env("APT_CONFIG", &configuration);
-        shell::run(command.current_dir(&packages).args(arguments))
-    };
-    apt(&["update"])?;
-    apt(&["download", "libc6"])?;
-    let package = fs::read_dir(&packages)?
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "deb"))
-        .max()
-        .context("apt-get download left no package")?;
+    let apt = Apt::update(folder, &[("deb", MIRROR, suite)])?;
     let root = folder.join("root");
-    let _ = fs::remove_dir_all(&root);
-    shell::run(Command::new("dpkg-deb").arg("-x").args([&package, &root]))?;
+    apt.unpack("libc6", &root)?;
     Ok(root.join(LIBRARIES))
 }

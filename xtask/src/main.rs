@@ -8,6 +8,7 @@
 //! with the lanes in it (then only CI can run what CI runs).
 
 mod abi;
+mod apt;
 mod c_library;
 mod conformance;
 mod demo;
@@ -19,6 +20,7 @@ mod glibc;
 mod install;
 mod lanes;
 mod shell;
+mod suites;
 mod tally;
 mod tidy;
 mod workspace;
@@ -95,6 +97,20 @@ enum Command {
         /// Leaves the machine's packages alone
         #[arg(long)]
         no_install: bool,
+    },
+    /// Fetches, builds and runs outside test suites natively and under raddle, and compares
+    Suites {
+        /// Suites or families of xtask/suites.toml; all when none is named
+        names: Vec<String>,
+        /// Only the groups, test binaries or modules that have this in their names
+        #[arg(long)]
+        only: Option<String>,
+        /// The numbers of carriers, as 1,2
+        #[arg(short = 'n', long, value_delimiter = ',', default_value = "2")]
+        carriers: Vec<u32>,
+        /// Only prints what is in the manifest
+        #[arg(long)]
+        list: bool,
     },
     /// Runs the tests on C and C++ programs with another glibc than the machine's
     Glibc {
@@ -213,6 +229,20 @@ fn run(command: Command) -> Result<bool> {
             let posix = suite.map(|suite| posix.of(suite));
             conformance::run(&workspace, &part.into(), posix.as_ref())
         }
+        Command::Suites {
+            names,
+            only,
+            carriers,
+            list,
+        } => suites::run(
+            &workspace,
+            &suites::Options {
+                names,
+                only,
+                carriers,
+                list,
+            },
+        ),
         Command::Glibc { suite, folder } => glibc::run(&workspace, &suite, folder),
         Command::Fuzz { what, arguments } => fuzz::run(&workspace, &what, &arguments),
         Command::Demo => demo::run(&workspace),

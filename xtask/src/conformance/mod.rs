@@ -12,8 +12,8 @@
 mod exceptions;
 mod own;
 mod posix;
-mod process;
-mod python;
+pub mod process;
+pub mod python;
 mod report;
 mod stress;
 
@@ -39,7 +39,7 @@ const CARRIERS: [u32; 3] = [1, 2, 3];
 
 /// How a case failed that did not end in its time. Under raddle a second run does not excuse it:
 /// what hangs now and then has lost a wake-up.
-const HUNG: &str = "hung";
+pub const HUNG: &str = "hung";
 
 /// What one case did: natively, then with each number of carriers. `Err` says how it failed; under
 /// raddle nothing is run that does not pass natively.
@@ -135,7 +135,7 @@ fn python(workspace: &Workspace, settings: &Settings, modules: &[&str]) -> Resul
     let runner = runner(workspace, settings, "python")?;
     Ok(Suite {
         title: "CPython".to_owned(),
-        cases: python::run(&runner, settings, modules)?,
+        cases: python::run(&runner, settings, modules, python::MODULE_LIMIT)?,
         exceptions: Exceptions::load(workspace, "python")?,
     })
 }

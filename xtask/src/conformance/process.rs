@@ -78,18 +78,29 @@ impl Runner {
         arguments: &[&str],
         limit: Duration,
     ) -> Result<End> {
+        let mut command = self.command(mode, program);
+        command.args(arguments).current_dir(&self.folder);
+        self.end_of(mode, name, &mut command, limit)
+    }
+
+    /// Runs a command of [`Runner::command`] in a process group of its own; its output goes to
+    /// `NAME.MODE.log`.
+    pub fn end_of(
+        &self,
+        mode: Mode,
+        name: &str,
+        command: &mut Command,
+        limit: Duration,
+    ) -> Result<End> {
         let log = self.log(mode, name);
         let output = File::create(&log).with_context(|| format!("can't make {}", log.display()))?;
-        let mut child = self
-            .command(mode, program)
-            .args(arguments)
-            .current_dir(&self.folder)
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)
             .process_group(0)
             .spawn()
-            .with_context(|| format!("{} did not start", program.display()))?;
+            .with_context(|| format!("{} did not start", command.get_program().display()))?;
         let group = Pid::from_child(&child);
         let deadline = Instant::now() + limit;
         let end = loop {
@@ -118,7 +129,8 @@ impl Runner {
         self.folder.join(format!("{name}.{mode}.log"))
     }
 
-    fn command(&self, mode: Mode, program: &Path) -> Command {
+    /// The command that runs `program` in a mode.
+    pub fn command(&self, mode: Mode, program: &Path) -> Command {
         let Mode::Raddle(carriers) = mode else {
             return Command::new(program);
         };

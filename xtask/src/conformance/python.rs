@@ -47,7 +47,7 @@ pub const SHORT: [&str; 4] = [
 
 /// Debian's; its tests are in a package of the same version.
 const PYTHON: &str = "python3.11";
-const MODULE_LIMIT: Duration = Duration::from_secs(1800);
+pub const MODULE_LIMIT: Duration = Duration::from_secs(1800);
 
 /// Waits for ever, natively too, where sockets of virtual machines have no loopback.
 const NEVER_ENDING: &str = "*VSOCK*";
@@ -61,12 +61,18 @@ const WHOLE: &str = "(module)";
 /// What each test of a module did; only those that ran and were not skipped.
 type Outcomes = BTreeMap<String, Result<(), String>>;
 
-pub fn run(runner: &Runner, settings: &Settings, modules: &[&str]) -> Result<Vec<Case>> {
+/// Runs modules; each counts as hung after `limit`.
+pub fn run(
+    runner: &Runner,
+    settings: &Settings,
+    modules: &[&str],
+    limit: Duration,
+) -> Result<Vec<Case>> {
     let python = python().with_context(|| format!("{PYTHON} is not here"))?;
     let mut cases = Vec::new();
     for module in modules {
         if settings.wants(module) {
-            cases.extend(examine(runner, &python, module)?);
+            cases.extend(examine(runner, &python, module, limit)?);
         }
     }
     Ok(cases)
@@ -79,8 +85,8 @@ fn python() -> Option<PathBuf> {
     own.is_file().then_some(own).or_else(|| shell::find(PYTHON))
 }
 
-fn examine(runner: &Runner, python: &Path, module: &str) -> Result<Vec<Case>> {
-    let run = |mode, tests: &[String]| run_module(runner, python, module, mode, tests);
+fn examine(runner: &Runner, python: &Path, module: &str, limit: Duration) -> Result<Vec<Case>> {
+    let run = |mode, tests: &[String]| run_module(runner, python, module, mode, tests, limit);
     let mut native = run(Mode::Native, &[])?;
     let failed = failed(&native, native.keys());
     if !failed.is_empty() {
@@ -166,6 +172,7 @@ fn run_module(
     module: &str,
     mode: Mode,
     tests: &[String],
+    limit: Duration,
 ) -> Result<Outcomes> {
     let part = if tests.is_empty() { "" } else { "-again" };
     let name = format!("{module}{part}");
@@ -181,7 +188,7 @@ fn run_module(
         arguments.extend(["-m", test]);
     }
     arguments.push(module);
-    let end = runner.run(mode, &name, python, &arguments, MODULE_LIMIT)?;
+    let end = runner.run(mode, &name, python, &arguments, limit)?;
     let report = std::fs::read_to_string(&file).unwrap_or_default();
     let mut outcomes = parse_junit(&report);
     let whole = match end {

@@ -1,0 +1,173 @@
+//! One command of a suite, and reading what its cases did.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+use rustix::process::geteuid;
+
+use crate::conformance::HUNG;
+use crate::conformance::process::End;
+use crate::shell;
+
+/// Stands for the batch itself among its cases.
+pub const WHOLE: &str = "(whole)";
+
+/// The exit code of a program that says it can't judge here.
+const UNSUPPORTED: i32 = 77;
+
+/// What each case did; `Err` says how it failed.
+pub type Outcomes = BTreeMap<String, std::result::Result<(), String>>;
+
+/// The user and group `nobody` of Debian.
+const NOBODY: u32 = 65534;
+
+/// Makes the command run as `nobody`, if it would run as root.
+pub fn drop_root(command: &mut Command) {
+    if geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY).env("HOME", "/tmp");
+    }
+}
+
+/// Gives a folder to `nobody`, if root runs this.
+pub fn give_away(folder: &Path) -> Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let mut chown = Command::new("chown");
+    shell::run(
+        chown
+            .args(["-R", &format!("{NOBODY}:{NOBODY}")])
+            .arg(folder),
+    )
+}
+
+/// One command of a suite.
+pub struct Batch {
+    pub name: String,
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+    /// Where it runs.
+    pub folder: PathBuf,
+    pub environment: Vec<(String, String)>,
+    /// The suite refuses to run as root: a run of root's becomes one of nobody's.
+    pub unprivileged: bool,
+    pub reading: Reading,
+}
+
+/// How the outcome of the cases is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// The batch is one case, and its exit code the outcome.
+    ExitCode,
+    /// Rust's test harness prints a line for each case.
+    Libtest,
+}
+
+impl Batch {
+    /// The arguments that run everything but `skipped`, or `only` one case.
+    pub fn arguments(&self, only: Option<&str>, skipped: &[&str]) -> Vec<String> {
+        let mut arguments = self.arguments.clone();
+        if self.reading == Reading::Libtest {
+            arguments.push("--exact".to_owned());
+            arguments.extend(only.map(str::to_owned));
+            for case in skipped {
+                arguments.extend(["--skip".to_owned(), (*case).to_owned()]);
+            }
+        }
+        arguments
+    }
+
+    /// What the cases did, by how the program ended and what it printed.
+    pub fn outcomes(&self, end: End, printed: &str) -> Outcomes {
+        let (mut outcomes, whole) = match (self.reading, end) {
+            (Reading::ExitCode, end) => (Outcomes::new(), verdict(end)),
+            // The code of failed tests, which are told one by one.
+            (Reading::Libtest, End::Code(101)) if printed.contains("\ntest result: ") => {
+                (parse_libtest(printed), Ok(()))
+            }
+            (Reading::Libtest, end) => (parse_libtest(printed), verdict(end)),
+        };
+        outcomes.insert(WHOLE.to_owned(), whole);
+        outcomes
+    }
+}
+
+fn verdict(end: End) -> std::result::Result<(), String> {
+    match end {
+        End::Code(0) => Ok(()),
+        End::Code(UNSUPPORTED) => Err("unsupported".to_owned()),
+        End::Code(code) => Err(format!("exit {code}")),
+        End::Signal(signal) => Err(format!("signal {signal}")),
+        End::Hung => Err(HUNG.to_owned()),
+    }
+}
+
+/// Reads `test NAME ... ok` of Rust's harness. What a test prints may stand before the outcome.
+/// Ignored tests are left out.
+fn parse_libtest(printed: &str) -> Outcomes {
+    let mut outcomes = Outcomes::new();
+    for line in printed.lines() {
+        let Some((name, rest)) = line
+            .strip_prefix("test ")
+            .and_then(|line| line.split_once(" ... "))
+        else {
+            continue;
+        };
+        let name = name.trim_end_matches(" - should panic");
+        let outcome = match rest {
+            "ok" => Ok(()),
+            rest if rest.ends_with("FAILED") => Err("failed".to_owned()),
+            rest if rest.starts_with("ignored") => continue,
+            rest if rest.ends_with("ok") => Ok(()),
+            _ => continue,
+        };
+        outcomes.insert(name.to_owned(), outcome);
+    }
+    outcomes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(reading: Reading) -> Batch {
+        Batch {
+            name: "b".into(),
+            program: "/bin/true".into(),
+            arguments: vec!["x".into()],
+            folder: "/".into(),
+            environment: Vec::new(),
+            unprivileged: false,
+            reading,
+        }
+    }
+
+    #[test]
+    fn libtest_tells_cases_and_leaves_out_ignored_ones() {
+        let printed = "\nrunning 3 tests\ntest a::b ... ok\ntest c - should panic ... ok\n\
+                       test d ... FAILED\ntest e ... ignored, slow\ntest f ... \n\
+                       \ntest result: FAILED. 2 passed\n";
+        let outcomes = batch(Reading::Libtest).outcomes(End::Code(101), printed);
+        let names: Vec<_> = outcomes.keys().map(String::as_str).collect();
+        assert_eq!(names, [WHOLE, "a::b", "c", "d"]);
+        assert!(outcomes["d"].is_err() && outcomes["c"].is_ok() && outcomes[WHOLE].is_ok());
+    }
+
+    #[test]
+    fn a_harness_that_dies_is_a_failed_case_of_its_own() {
+        let outcomes = batch(Reading::Libtest).outcomes(End::Signal(11), "test a ... ok\n");
+        assert_eq!(outcomes[WHOLE], Err("signal 11".to_owned()));
+        assert_eq!(outcomes["a"], Ok(()));
+    }
+
+    #[test]
+    fn only_the_harness_of_rust_is_told_a_case() {
+        let exit = batch(Reading::ExitCode).arguments(Some("c"), &["d"]);
+        assert_eq!(exit, ["x"]);
+        let libtest = batch(Reading::Libtest).arguments(Some("c"), &["d"]);
+        assert_eq!(libtest, ["x", "--exact", "c", "--skip", "d"]);
+    }
+}
