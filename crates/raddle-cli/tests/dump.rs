@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::ffi::CString;
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -15,14 +16,43 @@ use std::time::{Duration, Instant};
 
 use common::{RADDLE, copy, is_root, raddle, refuses, succeeds, text};
 use raddle_inspect::{
-    CarrierRecord, CarrierState, Header, NO_CARRIER, Request, RequestKind, SocketName, ThreadFlags,
-    ThreadRecord, ThreadState, WaitKind, Wire,
+    CarrierRecord, CarrierState, Header, NO_CARRIER, PROOF_BYTES, PROOF_NAME, PROOF_WANTED,
+    Request, RequestKind, SocketName, ThreadFlags, ThreadRecord, ThreadState, WaitKind, Wire,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Tests share this process and its one socket name.
 static NAME: Mutex<()> = Mutex::new(());
+
+const SECRET: &[u8; PROOF_BYTES] = b"0123456789abcdef0123456789abcdef";
+
+/// A page whose name the kernel shows.
+struct Page(*mut libc::c_void);
+
+const PAGE_BYTES: usize = 4096;
+
+impl Page {
+    fn named(secret: &[u8]) -> Self {
+        let name = CString::new([PROOF_NAME, secret].concat()).unwrap();
+        let (access, flags) = (libc::PROT_READ, libc::MAP_PRIVATE);
+        // SAFETY: a name, and a mapping wherever there is room, which nothing reads.
+        unsafe {
+            let file = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
+            let page = libc::mmap(std::ptr::null_mut(), PAGE_BYTES, access, flags, file, 0);
+            assert_ne!(page, libc::MAP_FAILED);
+            libc::close(file);
+            Self(page)
+        }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, which nothing refers to.
+        unsafe { libc::munmap(self.0, PAGE_BYTES) };
+    }
+}
 
 /// Answers one connection on the socket of process `pid` with `bytes`.
 fn serve(pid: u32, bytes: Vec<u8>) -> (MutexGuard<'static, ()>, JoinHandle<()>) {
@@ -31,11 +61,15 @@ fn serve(pid: u32, bytes: Vec<u8>) -> (MutexGuard<'static, ()>, JoinHandle<()>) 
     let listener = bind(&address);
     let server = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        let mut request = [0; size_of::<Request>()];
+        let page = Page::named(SECRET);
+        let _ = stream.write_all(&PROOF_WANTED);
+        let (mut proof, mut request) = ([0; PROOF_BYTES], [0; size_of::<Request>()]);
         // A tool that mistrusts us hangs up without a request.
-        if stream.read_exact(&mut request).is_ok() {
+        if stream.read_exact(&mut proof).is_ok() && stream.read_exact(&mut request).is_ok() {
+            assert_eq!(&proof, SECRET);
             assert_eq!(request, Request::new(RequestKind::SNAPSHOT, 0).as_bytes());
         }
+        drop(page);
         // The tool may hang up early, when it does not like what it sees.
         let _ = stream.write_all(&bytes);
     });

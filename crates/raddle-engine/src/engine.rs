@@ -531,8 +531,8 @@ impl Engine {
     /// The engine's own descriptors, in rising order.
     pub fn own_descriptors(&self) -> impl Iterator<Item = u32> {
         let [a, b, c] = self.pump.own_descriptors();
-        let [d, e] = self.sysmon.own_descriptors();
-        let mut all = [a, b, c, d, e];
+        let [d, e, f] = self.sysmon.own_descriptors();
+        let mut all = [a, b, c, d, e, f];
         all.sort_unstable();
         all.into_iter().filter_map(|fd| u32::try_from(fd).ok())
     }

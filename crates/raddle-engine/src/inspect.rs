@@ -1,26 +1,51 @@
-//! The inspection server: a snapshot of carriers and green threads for who asks, if he may.
+//! The inspection server: a snapshot of carriers and green threads for a client that may look.
 //!
-//! Sysmon serves it on the abstract socket of [`SocketName`]. Only the process's own effective user
-//! and root get an answer. Records are read while the threads run: each field is true by itself,
-//! and a thread that parks meanwhile may show its old wait. A client that doesn't read is dropped
-//! after a second.
+//! Sysmon serves it on the abstract socket of [`SocketName`], one client at a time, and never waits
+//! for it: it polls the client beside what else it looks at.
+//!
+//! 1. A client of another user, root apart, is closed at once. That only spares the others a wait.
+//! 2. The server maps a page of a memory file with a random name and says that it has. The kernel
+//!    shows the name in `/proc/PID/maps` to those that may look into this process (ptrace(2),
+//!    PTRACE_MODE_READ_FSCREDS): by user and group, PR_SET_DUMPABLE, capabilities, user namespaces
+//!    and security modules, as they are now.
+//! 3. The client proves that it has read the name, and says what it wants.
+//! 4. The server does it, copies the answer to memory of its own, and sends it as fast as the
+//!    client reads.
+//!
+//! A client that makes no progress for a second is dropped. Records are read while the threads run:
+//! each field is true by itself, and a thread that parks meanwhile may show its old wait.
+//!
+//! Rejected: to compare user ids here. It takes root of another user namespace for root, a process
+//! that made itself undumpable for one like others, and knows no security module. To read the
+//! client's capabilities in `/proc`: a number may be another process's by then, and a process that
+//! gave up its rights can't see root's namespaces.
 
 use crate::carrier::{Carrier, CarrierState};
 use crate::engine::{ENGINE, MAX_CARRIERS, MAX_WANTED};
 use crate::thread::{Life, Thread};
-use crate::{clock, latency};
+use crate::{clock, latency, pump};
+use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 use raddle_inspect::{
-    CarrierRecord, Header, NO_CARRIER, PolicyKind, REQUEST_MAGIC, Request, RequestKind, SocketName,
-    ThreadFlags, ThreadRecord, Wire,
+    CarrierRecord, Header, Histogram, NO_CARRIER, PROOF_BYTES, PROOF_NAME, PROOF_WANTED, PinPlaces,
+    Pins, PolicyKind, REQUEST_MAGIC, Request, RequestKind, SocketName, ThreadFlags, ThreadRecord,
+    Wire,
 };
 use raddle_sched::policies::Kind;
 use raddle_sched::quota::MAX_PERCENT;
-use raddle_sys::{is_err, nr, sys};
+use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
 const AF_UNIX: u16 = 1;
 const CLOEXEC_STREAM: usize = 0o2000000 | 1;
 const SOL_SOCKET: usize = 1;
+const NOW: usize = 0x4040; // MSG_DONTWAIT, MSG_NOSIGNAL
+const AGAIN: isize = err(errno::EAGAIN);
+
+/// How long a client may make no progress.
+const PATIENCE_NS: u64 = 1_000_000_000;
+
+/// What a client sends: the proof and the request.
+const ASKED_BYTES: usize = PROOF_BYTES + size_of::<Request>();
 
 /// Opens the socket; -1 if that can't be done, and then there is no inspection.
 pub(crate) fn listen() -> i32 {
@@ -37,7 +62,7 @@ pub(crate) fn listen() -> i32 {
             return -1;
         };
         if is_err(sys!(nr::__NR_bind, socket, address.as_ptr(), len))
-            || is_err(sys!(nr::__NR_listen, socket, 4usize))
+            || is_err(sys!(nr::__NR_listen, socket, 16usize))
         {
             sys!(nr::__NR_close, socket);
             return -1;
@@ -46,84 +71,253 @@ pub(crate) fn listen() -> i32 {
     }
 }
 
-/// Answers one client.
-pub(crate) fn serve(listener: i32) {
-    const NONBLOCK_CLOEXEC: usize = 0o2000000;
-    // SAFETY: plain calls on our own descriptors.
-    unsafe {
-        let client = sys!(nr::__NR_accept4, listener, 0usize, 0usize, NONBLOCK_CLOEXEC);
-        if is_err(client) {
+/// The client that is served.
+pub(crate) struct Client {
+    /// False on a thread that leaves clients to the one that it stands in for.
+    serves: bool,
+    /// The deadline of its next step; none without a client.
+    deadline_ns: u64,
+    /// The random part of the page's name.
+    secret: [u8; PROOF_BYTES],
+    /// The page with that name; null when the client has answered.
+    page: *mut u8,
+    asked: [u8; ASKED_BYTES],
+    received: usize,
+    answer: Answer,
+    sent: usize,
+}
+
+impl Client {
+    pub(crate) const fn none(serves: bool) -> Self {
+        Self {
+            serves,
+            deadline_ns: 0,
+            secret: [0; PROOF_BYTES],
+            page: null_mut(),
+            asked: [0; ASKED_BYTES],
+            received: 0,
+            answer: Answer::none(),
+            sent: 0,
+        }
+    }
+
+    fn fd() -> i32 {
+        ENGINE.sysmon.client.get()
+    }
+
+    /// What to poll, and for what: the client, or the listener without one.
+    pub(crate) fn polled(&self, listener: i32) -> (i32, i16) {
+        const POLLIN: i16 = 1;
+        const POLLOUT: i16 = 4;
+        match Self::fd() {
+            _ if !self.serves => (-1, 0), // ignored
+            -1 => (listener, POLLIN),
+            client if self.answer.is_there() => (client, POLLOUT),
+            client => (client, POLLIN),
+        }
+    }
+
+    /// Until when to poll; `None` for ever.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        (self.serves && Self::fd() != -1).then_some(self.deadline_ns)
+    }
+
+    /// Does what is possible now, if the polled descriptor is ready or the time is over.
+    pub(crate) fn serve(&mut self, listener: i32, ready: bool) {
+        if !self.serves {
             return;
         }
-        if may_ask(client) {
-            limit_waiting(client);
-            let request = obey(client);
-            Answer {
-                client,
-                alive: true,
+        if Self::fd() == -1 {
+            if ready {
+                self.accept(listener);
             }
-            .write(request);
+            return;
         }
-        sys!(nr::__NR_close, client);
+        let goes_on = match ready {
+            false => clock::now_ns() < self.deadline_ns,
+            true if self.answer.is_there() => self.send(),
+            true => self.receive(),
+        };
+        if !goes_on {
+            self.finish();
+        }
+    }
+
+    /// Closes the connection and gives the memory back.
+    pub(crate) fn finish(&mut self) {
+        self.unmap_page();
+        self.answer.free();
+        if self.serves {
+            ENGINE.sysmon.client.close();
+        }
+    }
+
+    fn accept(&mut self, listener: i32) {
+        const NONBLOCK_CLOEXEC: usize = 0o2004000;
+        // SAFETY: a plain call on our own descriptor.
+        let client = unsafe { sys!(nr::__NR_accept4, listener, 0usize, 0usize, NONBLOCK_CLOEXEC) };
+        let Ok(client) = pump::hide(client) else {
+            return;
+        };
+        ENGINE.sysmon.client.set(client as i32);
+        self.received = 0;
+        self.sent = 0;
+        self.be_patient();
+        if !may_wait_here(client) || !self.map_page() {
+            return self.finish();
+        }
+        let wanted = PROOF_WANTED;
+        // SAFETY: a live buffer.
+        let sent = unsafe {
+            sys!(
+                nr::__NR_sendto,
+                client,
+                wanted.as_ptr(),
+                wanted.len(),
+                NOW,
+                0usize
+            )
+        };
+        if sent != wanted.len() as isize {
+            self.finish();
+        }
+    }
+
+    fn be_patient(&mut self) {
+        self.deadline_ns = clock::now_ns().saturating_add(PATIENCE_NS);
+    }
+
+    /// Maps the page whose name is the secret.
+    fn map_page(&mut self) -> bool {
+        const MFD_CLOEXEC: usize = 1;
+        const READ: usize = 1;
+        const PRIVATE: usize = 2;
+        let mut random = [0u8; PROOF_BYTES / 2];
+        // SAFETY: a live buffer.
+        let got = unsafe {
+            sys!(
+                nr::__NR_getrandom,
+                random.as_mut_ptr(),
+                random.len(),
+                0usize
+            )
+        };
+        if got != random.len() as isize {
+            return false;
+        }
+        let mut name = [0u8; PROOF_NAME.len() + PROOF_BYTES + 1];
+        name[..PROOF_NAME.len()].copy_from_slice(PROOF_NAME);
+        for (pair, byte) in self.secret.chunks_exact_mut(2).zip(random) {
+            const DIGITS: &[u8; 16] = b"0123456789abcdef";
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        name[PROOF_NAME.len()..][..PROOF_BYTES].copy_from_slice(&self.secret);
+        // SAFETY: a name that ends in 0, and a mapping wherever there is room; nothing reads it.
+        let page = unsafe {
+            let file = sys!(nr::__NR_memfd_create, name.as_ptr(), MFD_CLOEXEC);
+            if is_err(file) {
+                return false;
+            }
+            let page = sys!(
+                nr::__NR_mmap,
+                0usize,
+                mem::PAGE_SIZE,
+                READ,
+                PRIVATE,
+                file,
+                0usize
+            );
+            sys!(nr::__NR_close, file);
+            page
+        };
+        if is_err(page) {
+            return false;
+        }
+        self.page = core::ptr::with_exposed_provenance_mut(page as usize);
+        true
+    }
+
+    fn unmap_page(&mut self) {
+        let page = core::mem::replace(&mut self.page, null_mut());
+        if !page.is_null() {
+            // SAFETY: mapped by `map_page`; nothing refers to it.
+            unsafe { mem::unmap(page, mem::PAGE_SIZE) };
+        }
+    }
+
+    /// Takes what the client has sent. False if it is to be dropped.
+    fn receive(&mut self) -> bool {
+        let room = &mut self.asked[self.received..];
+        // SAFETY: a live buffer.
+        let got = unsafe {
+            let (at, len) = (room.as_mut_ptr(), room.len());
+            sys!(nr::__NR_recvfrom, Self::fd(), at, len, NOW, 0usize, 0usize)
+        };
+        if got <= 0 {
+            return got == AGAIN;
+        }
+        self.received += got as usize;
+        if self.received < ASKED_BYTES {
+            return true; // the deadline stays
+        }
+        let (proof, request) = self.asked.split_at(PROOF_BYTES);
+        if proof != self.secret {
+            return false;
+        }
+        let request = obey(request);
+        self.unmap_page();
+        if !self.answer.write(request) {
+            return false;
+        }
+        self.be_patient();
+        self.send()
+    }
+
+    /// Sends what the client has room for. False when there is no more to send.
+    fn send(&mut self) -> bool {
+        let rest = &self.answer.bytes()[self.sent..];
+        // SAFETY: a live buffer.
+        let sent = unsafe {
+            let (at, len) = (rest.as_ptr(), rest.len());
+            sys!(nr::__NR_sendto, Self::fd(), at, len, NOW, 0usize, 0usize)
+        };
+        if sent <= 0 {
+            return sent == AGAIN;
+        }
+        self.be_patient();
+        self.sent += sent as usize;
+        self.sent < self.answer.bytes().len()
     }
 }
 
-/// The peer's effective user is ours, or root.
-fn may_ask(client: isize) -> bool {
+/// True for a peer of the process's own user, and for root: others can't prove anything, and would
+/// keep those waiting that can.
+fn may_wait_here(client: isize) -> bool {
     const SO_PEERCRED: usize = 17;
     let (mut credentials, mut len) = ([0u32; 3], 12u32);
+    let mut own = [0u32; 3];
     // SAFETY: the kernel fills live words.
-    let (result, own) = unsafe {
+    let result = unsafe {
+        let [real, effective, saved] = own.each_mut().map(core::ptr::from_mut);
+        sys!(nr::__NR_getresuid, real, effective, saved);
         let to = credentials.as_mut_ptr();
-        let got = sys!(
+        let option = SO_PEERCRED;
+        sys!(
             nr::__NR_getsockopt,
             client,
             SOL_SOCKET,
-            SO_PEERCRED,
+            option,
             to,
             &raw mut len
-        );
-        (got, sys!(nr::__NR_geteuid) as u32)
-    };
-    result == 0 && (credentials[1] == own || credentials[1] == 0)
-}
-
-fn limit_waiting(client: isize) {
-    const SO_RCVTIMEO: usize = 20;
-    const SO_SNDTIMEO: usize = 21;
-    let second = [1u64, 0];
-    for option in [SO_RCVTIMEO, SO_SNDTIMEO] {
-        // SAFETY: the kernel reads a live structure.
-        unsafe {
-            sys!(
-                nr::__NR_setsockopt,
-                client,
-                SOL_SOCKET,
-                option,
-                second.as_ptr(),
-                16usize
-            );
-        }
-    }
-}
-
-/// Reads the request and does it. One that is cut short or says nonsense changes nothing.
-fn obey(client: isize) -> Request {
-    const WAITALL: usize = 0x100;
-    let mut bytes = [0u8; size_of::<Request>()];
-    // SAFETY: a live buffer.
-    let got = unsafe {
-        sys!(
-            nr::__NR_recvfrom,
-            client,
-            bytes.as_mut_ptr(),
-            bytes.len(),
-            WAITALL,
-            0usize,
-            0usize
         )
     };
-    let request = Request::from_prefix(&bytes).filter(|_| got == bytes.len() as isize);
+    result == 0 && (credentials[1] == 0 || own.contains(&credentials[1]))
+}
+
+/// Does what is asked. A request that says nonsense changes nothing.
+fn obey(bytes: &[u8]) -> Request {
+    let request = Request::from_prefix(bytes);
     let Some(request) = request.filter(|request| request.magic == REQUEST_MAGIC) else {
         return Request::new(RequestKind::SNAPSHOT, 0);
     };
@@ -168,26 +362,72 @@ fn change_share(number: u32, value: u64) {
     }
 }
 
+/// A snapshot as it goes out, in memory of its own.
 struct Answer {
-    client: isize,
-    alive: bool,
+    memory: *mut u8,
+    room: usize,
+    len: usize,
 }
 
 impl Answer {
-    fn write(&mut self, request: Request) {
+    const fn none() -> Self {
+        Self {
+            memory: null_mut(),
+            room: 0,
+            len: 0,
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        !self.memory.is_null()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if self.memory.is_null() {
+            return &[];
+        }
+        // SAFETY: so many bytes of the mapping were written.
+        unsafe { core::slice::from_raw_parts(self.memory, self.len) }
+    }
+
+    fn free(&mut self) {
+        let answer = core::mem::replace(self, Self::none());
+        if answer.is_there() {
+            // SAFETY: mapped by `write`; nothing refers to it.
+            unsafe { mem::unmap(answer.memory, answer.room) };
+        }
+    }
+
+    /// False without memory.
+    fn write(&mut self, request: Request) -> bool {
         let asked = ENGINE.sides.get(request.reserved);
         let answer = match request.kind {
             RequestKind::SHARE => asked.map_or(0, |side| side.quota() + 1),
             _ => 0,
         };
-        if request.kind == RequestKind::STATS {
-            self.write_snapshot(0, answer);
-            self.send(&latency::histogram());
-            self.send(&ENGINE.pins.latest());
-            ENGINE.pins.places().for_each(|place| self.send(&place));
-        } else {
-            self.write_snapshot(ENGINE.threads.iter().count(), answer);
+        let is_stats = request.kind == RequestKind::STATS;
+        let threads = match is_stats {
+            true => 0,
+            false => ENGINE.threads.iter().count(),
+        };
+        const MOST_CARRIERS: usize = MAX_CARRIERS * 2;
+        let room = size_of::<Header>()
+            + MOST_CARRIERS * size_of::<CarrierRecord>()
+            + threads * size_of::<ThreadRecord>()
+            + size_of::<Histogram>()
+            + size_of::<Pins>()
+            + size_of::<PinPlaces>();
+        let Ok(memory) = mem::map(room) else {
+            return false;
+        };
+        (self.memory, self.room, self.len) = (memory, room, 0);
+        self.write_snapshot(threads, answer);
+        if is_stats {
+            self.add(&latency::histogram());
+            self.add(&ENGINE.pins.latest());
+            ENGINE.pins.places().for_each(|place| self.add(&place));
         }
+        true
     }
 
     fn write_snapshot(&mut self, threads: usize, answer: u32) {
@@ -199,7 +439,7 @@ impl Answer {
             .for_each(|(at, _)| exists[at / 64] |= 1 << (at % 64));
         let carriers: u32 = exists.iter().map(|bits| bits.count_ones()).sum();
         let now_ns = clock::now_ns();
-        self.send(&Header {
+        self.add(&Header {
             pid: ENGINE.pid.load(Ordering::Relaxed),
             carriers,
             threads: threads as u64,
@@ -219,17 +459,17 @@ impl Answer {
         });
         let chosen = |&(at, _): &(usize, &Carrier)| exists[at / 64] & 1 << (at % 64) != 0;
         for (_, carrier) in all().filter(chosen) {
-            self.send(&carrier_record(carrier));
+            self.add(&carrier_record(carrier));
         }
         let mut left = threads;
         for thread in ENGINE.threads.iter().take(threads) {
-            self.send(&thread_record(thread));
+            self.add(&thread_record(thread));
             left -= 1;
         }
         // Threads that ended since they were counted.
         for _ in 0..left {
             let state = raddle_inspect::ThreadState::EXITING;
-            self.send(&ThreadRecord {
+            self.add(&ThreadRecord {
                 state,
                 carrier: NO_CARRIER,
                 ..ThreadRecord::default()
@@ -237,22 +477,18 @@ impl Answer {
         }
     }
 
-    fn send(&mut self, record: &impl Wire) {
-        const NOSIGNAL: usize = 0x4000;
-        let mut bytes = record.as_bytes();
-        while self.alive && !bytes.is_empty() {
-            // SAFETY: a live buffer.
-            let sent = unsafe {
-                sys!(
-                    nr::__NR_sendto,
-                    self.client,
+    fn add(&mut self, record: &impl Wire) {
+        let bytes = record.as_bytes();
+        if bytes.len() <= self.room - self.len {
+            // SAFETY: the mapping has room for them.
+            unsafe {
+                core::ptr::copy_nonoverlapping(
                     bytes.as_ptr(),
+                    self.memory.add(self.len),
                     bytes.len(),
-                    NOSIGNAL
                 )
             };
-            self.alive = sent > 0;
-            bytes = &bytes[sent.clamp(0, bytes.len() as isize) as usize..];
+            self.len += bytes.len();
         }
     }
 }
@@ -334,7 +570,7 @@ fn thread_record(thread: &Thread) -> ThreadRecord {
         } else {
             0
         },
-        since_ns: count(&thread.since_ns),
+        since_ns: count(&thread.since_ns).max(ENGINE.started_ns.load(Ordering::Relaxed)),
         deadline_ns: if waiting {
             count(&thread.deadline_ns)
         } else {

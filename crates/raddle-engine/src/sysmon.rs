@@ -62,6 +62,10 @@ pub struct Sysmon {
     wake: OwnDescriptor,
     /// The inspection socket.
     listener: OwnDescriptor,
+    /// The client of the inspection server.
+    pub(crate) client: OwnDescriptor,
+    /// 1 if sysmon's table of descriptors is the program's.
+    shares_table: AtomicU32,
     pub(crate) stand_in: StandIn,
 }
 
@@ -72,6 +76,8 @@ impl Sysmon {
             on_guard: AtomicU32::new(0),
             wake: OwnDescriptor::none(),
             listener: OwnDescriptor::none(),
+            client: OwnDescriptor::none(),
+            shares_table: AtomicU32::new(0),
             stand_in: StandIn::new(),
         }
     }
@@ -85,7 +91,10 @@ impl Sysmon {
         // Here and not on the thread: the program must never see a descriptor number of ours.
         self.listener.set(inspect::listen());
         self.asleep.store(0, Ordering::Relaxed);
-        if !stand_in::can_empty_a_table() {
+        let shares_table = !stand_in::can_empty_a_table();
+        self.shares_table
+            .store(u32::from(shares_table), Ordering::Relaxed);
+        if shares_table {
             return kthread::spawn(sysmon_main, 0, STACK).map(|_| ());
         }
         let needs_stand_in = self.stand_in.prepare();
@@ -127,9 +136,17 @@ impl Sysmon {
         unsafe { sys!(nr::__NR_write, wake, &raw const one, 8usize) };
     }
 
-    /// Its own descriptors; -1 for none.
-    pub fn own_descriptors(&self) -> [i32; 2] {
-        [self.wake.get(), self.listener.get()]
+    fn shares_table(&self) -> bool {
+        self.shares_table.load(Ordering::Relaxed) != 0
+    }
+
+    /// Its own descriptors in the program's table; -1 for none.
+    pub fn own_descriptors(&self) -> [i32; 3] {
+        let client = match self.shares_table() {
+            true => self.client.get(),
+            false => -1,
+        };
+        [self.wake.get(), self.listener.get(), client]
     }
 
     /// True for its own descriptors.
@@ -141,6 +158,10 @@ impl Sysmon {
     pub(crate) fn reset(&self) {
         self.wake.close();
         self.listener.close();
+        match self.shares_table() {
+            true => self.client.close(),
+            false => self.client.set(-1),
+        }
         self.stand_in.reset();
         self.asleep.store(0, Ordering::Relaxed);
         self.on_guard.store(0, Ordering::Relaxed);
@@ -149,6 +170,7 @@ impl Sysmon {
 
 struct Watch {
     alarms: Watcher,
+    client: inspect::Client,
     metronomes: Metronomes,
     /// A carrier has waited in the kernel, in others' way: it may happen again.
     is_prompt: bool,
@@ -202,6 +224,7 @@ extern "C" fn sysmon_main(has_own_table: usize, _: *mut u8) -> ! {
 pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
     let mut watch = Watch {
         alarms: Watcher::new(own),
+        client: inspect::Client::none(own || ENGINE.sysmon.shares_table()),
         metronomes: Metronomes::new(),
         is_prompt: false,
         seen: [Seen::default(); ALL],
@@ -222,6 +245,7 @@ pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
         watch.go_round();
     }
     watch.metronomes.stop_all();
+    watch.client.finish();
 }
 
 fn wait(fds: &mut [PollFd], timeout_ns: Option<u64>) {
@@ -255,17 +279,23 @@ impl Watch {
             false => -1, // ignored
         };
         let mut fds = [IGNORED; OTHERS + alarms::MOST];
-        let all = [wake, listener, events].into_iter();
+        let (asked, asked_events) = self.client.polled(listener);
+        let all = [wake, asked, events].into_iter();
         let mut count = 0;
         for (slot, fd) in fds.iter_mut().zip(all.chain(self.alarms.events())) {
             slot.fd = fd;
             count += 1;
         }
+        fds[1].events = asked_events;
         let fds = &mut fds[..count];
         let sleep_ns = plan.timeout_ns.unwrap_or(u64::MAX);
         self.alarms
             .sleeps_until(clock::now_ns().saturating_add(sleep_ns));
-        wait(fds, plan.timeout_ns);
+        let timeout_ns = match self.client.deadline_ns() {
+            Some(at_ns) => Some(sleep_ns.min(at_ns.saturating_sub(clock::now_ns()))),
+            None => plan.timeout_ns,
+        };
+        wait(fds, timeout_ns);
         for (at, event) in fds[OTHERS..].iter().enumerate() {
             if event.revents & !POLLIN != 0 {
                 self.alarms.failed(at);
@@ -280,9 +310,8 @@ impl Watch {
             self.interval_ns = BUSY_NS / 2;
             self.busy_ns = clock::now_ns();
         }
-        if fds[1].revents != 0 {
-            inspect::serve(listener);
-        }
+        let is_ready = fds[1].revents != 0;
+        self.client.serve(listener, is_ready);
     }
 
     fn look(&mut self) -> Plan {

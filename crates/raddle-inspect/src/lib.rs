@@ -10,11 +10,14 @@
 //! Protocol:
 //!
 //! 1. The process listens on the abstract Unix stream socket of [`SocketName`].
-//! 2. It accepts, and asks `SO_PEERCRED` for the peer: its own effective user or root. It closes
-//!    the connection of anybody else without a byte.
-//! 3. It writes one [`Header`], [`Header::carriers`] times a [`CarrierRecord`],
+//! 2. It accepts, maps a page of a memory file whose name is [`PROOF_NAME`] and random digits, and
+//!    writes [`PROOF_WANTED`]. The connection of a user that can't prove anything is closed.
+//! 3. The tool finds the digits in `/proc/PID/maps`, which the kernel shows to those that may look
+//!    into the process, and writes them and a [`Request`]. With other digits the connection is
+//!    closed.
+//! 4. The process writes one [`Header`], [`Header::carriers`] times a [`CarrierRecord`],
 //!    [`Header::threads`] times a [`ThreadRecord`], and closes.
-//! 4. The tool reads all of it and checks it by [`Snapshot::parse`].
+//! 5. The tool reads all of it and checks it by [`Snapshot::parse`].
 //!
 //! A later version may append fields to each structure. It raises [`Header::version`] and says
 //! its sizes in the header; a reader steps by the sizes of the header and reads the fields that it
@@ -46,8 +49,8 @@ pub use codes::{CarrierState, PolicyKind, RequestKind, ThreadFlags, ThreadState,
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_ns};
 pub use pins::{PINS, PLACES, PinPlace, PinPlaces, PinRecord, Pins, STACK_WORDS};
 pub use records::{
-    CarrierRecord, Header, MAGIC, NAME_BYTES, NO_CARRIER, REQUEST_MAGIC, Request, ThreadRecord,
-    VERSION, Wire,
+    CarrierRecord, Header, MAGIC, NAME_BYTES, NO_CARRIER, PROOF_BYTES, PROOF_NAME, PROOF_WANTED,
+    REQUEST_MAGIC, Request, ThreadRecord, VERSION, Wire,
 };
 pub use snapshot::{ParseError, Snapshot};
 pub use socket_name::SocketName;

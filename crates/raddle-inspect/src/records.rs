@@ -53,7 +53,14 @@ unsafe impl Wire for ThreadRecord {}
 /// The first eight bytes of every request.
 pub const REQUEST_MAGIC: [u8; 8] = *b"RADDLE\0\x02";
 
-/// What a client sends first. The answer is a snapshot, taken after the request was done.
+/// What the server sends first: a proof is wanted.
+pub const PROOF_WANTED: [u8; 8] = *b"RDLPROOF";
+/// The beginning of the mapping's name in `/proc/PID/maps`, behind `/memfd:`.
+pub const PROOF_NAME: &[u8; 18] = b"raddle-inspection-";
+/// Bytes of the proof: the rest of the name, hexadecimal digits.
+pub const PROOF_BYTES: usize = 32;
+
+/// What a client sends behind the proof. The answer is a snapshot, taken after the request was done.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {

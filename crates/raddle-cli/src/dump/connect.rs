@@ -1,9 +1,9 @@
 //! Getting the bytes of a snapshot from the process itself.
 //!
-//! Protocol: connect to the socket of the process; ask the kernel who listens there, and go on
-//! only if it is that process; send the request; read the header, then as much as it announces,
-//! and what follows if that was asked for. Whoever bound the name of another process gets a
-//! sentence and no attention.
+//! Protocol: connect to the socket of the process; ask the kernel which process listens there, and
+//! go on only if it is that one; prove the right to look into it by what the kernel shows of its
+//! mappings; send the request; read the header, then as much as it announces, and what follows if
+//! that was asked for. A process that bound the name of another one gets no attention.
 
 use std::io::{self, Read, Write};
 use std::mem::size_of;
@@ -11,7 +11,10 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
 
-use raddle_inspect::{Header, Histogram, PinPlaces, Pins, Request, RequestKind, SocketName, Wire};
+use raddle_inspect::{
+    Header, Histogram, PROOF_BYTES, PROOF_NAME, PROOF_WANTED, PinPlaces, Pins, Request,
+    RequestKind, SocketName, Wire,
+};
 use rustix::net::sockopt::socket_peercred;
 
 use super::process::Process;
@@ -26,13 +29,20 @@ pub fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
     let process = Process::find(pid)?;
     let mut stream = connect(&process).map_err(|_| process.explain_silence())?;
     check_peer(&stream, &process)?;
-    // Who doesn't read it has closed, and then there is no answer either.
-    let _ = stream.write_all(request.as_bytes());
+    let proof = prove(&mut stream, &process)?;
+    // A process that doesn't read it has closed, and then there is no answer either.
+    let _ = stream.write_all(&[&proof[..], request.as_bytes()].concat());
     let extra = match request.kind {
         RequestKind::STATS => size_of::<Histogram>() + size_of::<Pins>() + size_of::<PinPlaces>(),
         _ => 0,
     };
-    read(stream, extra).map_err(|error| match error.kind() {
+    read(stream, extra).map_err(|error| explain(&error, &process))
+}
+
+/// Why there is no whole answer.
+fn explain(error: &io::Error, process: &Process) -> Failure {
+    let pid = process.pid;
+    match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset if !process.is_ours() => {
             process.belongs_to_another()
         }
@@ -51,7 +61,7 @@ pub fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
             format!("the answer of process {pid} can't be read ({error})"),
             "use the raddle that started it",
         ),
-    })
+    }
 }
 
 fn connect(process: &Process) -> io::Result<UnixStream> {
@@ -62,17 +72,48 @@ fn connect(process: &Process) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
+/// The listener's user is that of the time when it began to listen: root's, if the process has given
+/// up its rights since.
 fn check_peer(stream: &UnixStream, process: &Process) -> Result<(), Failure> {
+    const ROOT: u32 = 0;
     let peer = socket_peercred(stream).map_err(|_| process.explain_silence())?;
     let peer_pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
-    if (peer_pid, peer.uid.as_raw()) == (process.pid, process.user) {
+    let uid = peer.uid.as_raw();
+    if peer_pid == process.pid && (uid == process.user || uid == ROOT) {
         return Ok(());
     }
-    let (pid, uid) = (process.pid, peer.uid.as_raw());
+    let pid = process.pid;
     Err(Failure::input(
         format!("the socket of process {pid} belongs to process {peer_pid} of user {uid}"),
         "trust nothing it says, and find out why it poses as another",
     ))
+}
+
+/// What the kernel shows to those alone that may look into the process.
+fn prove(stream: &mut UnixStream, process: &Process) -> Result<[u8; PROOF_BYTES], Failure> {
+    let pid = process.pid;
+    let mut wanted = [0; PROOF_WANTED.len()];
+    stream
+        .read_exact(&mut wanted)
+        .map_err(|error| explain(&error, process))?;
+    if wanted != PROOF_WANTED {
+        return Err(Failure::input(
+            format!("process {pid} speaks another protocol"),
+            "use the raddle that started it",
+        ));
+    }
+    let maps = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let at = maps
+        .windows(PROOF_NAME.len())
+        .position(|text| text == PROOF_NAME)
+        .map(|at| at + PROOF_NAME.len());
+    at.and_then(|at| maps.get(at..)?.first_chunk().copied())
+        .ok_or_else(|| {
+            Failure::input(
+                format!("the kernel doesn't let this user look into process {pid}"),
+                "run this as root",
+            )
+        })
 }
 
 /// A snapshot, and `extra` bytes that follow it.
