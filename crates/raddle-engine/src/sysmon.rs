@@ -13,13 +13,13 @@
 //! is not slept over: sysmon says that it is on guard and then looks at the injector, who posts
 //! does it the other way round, all SeqCst.
 
+mod demands;
+
 use crate::alarms::{self, Watcher};
 use crate::carrier::{Carrier, CarrierState, PREEMPT};
-use crate::chaos::{self, Point};
 use crate::clock;
 use crate::descriptor::OwnDescriptor;
 use crate::engine::ENGINE;
-use crate::helpers::POKE;
 use crate::inspect;
 use crate::kthread;
 use crate::metronome::{self, Metronomes};
@@ -27,13 +27,14 @@ use crate::pages;
 use crate::plugins;
 use crate::quotas::Quotas;
 use crate::reminders::Reminders;
-use crate::sides::{MAX_ALL, Side};
+use crate::sides::MAX_ALL;
 use crate::sight::Sight;
 use crate::stand_in::{self, StandIn};
-use crate::timed;
-use crate::turn::Turn;
 use crate::ums;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
+use demands::{
+    goes_on_since_ns, holds_others, quantum_beside_others, see_to_signals, waits_beside,
+};
 use raddle_sched::TaskList;
 use raddle_sched::policy::{
     self, Act, BLIND_NS, BLOCKED_NS, BUSY_NS, Demand, Found, Look, SETTLED_NS, STARVED_NS,
@@ -559,63 +560,10 @@ fn watched() -> impl Iterator<Item = (usize, &'static Carrier)> {
     ENGINE.carriers().enumerate().take(WATCHED).chain(beside)
 }
 
-/// How long the thread on a carrier may run while others wait for it.
-fn quantum_beside_others(carrier: &Carrier, found: Found, leased_ns: Option<u64>) -> u64 {
-    let quantum_ns = ENGINE
-        .quantum_on(carrier)
-        .min(leased_ns.unwrap_or(u64::MAX));
-    timed::slice_ns(carrier, found.held_ns, quantum_ns)
-}
-
-/// Since when the carrier runs a thread again that was preempted, if it has made no switch since
-/// the one that was counted.
-fn goes_on_since_ns(carrier: &Carrier, switches: u64) -> Option<u64> {
-    let since_ns = carrier.thread_or_none().and_then(Turn::goes_on_since_ns);
-    since_ns.filter(|_| carrier.switches.load(Ordering::Relaxed) == switches)
-}
-
-/// True if a carrier keeps what others need: a scheduler of UMS, while it waits in the kernel; or
-/// files open for requests of its ring's, while it computes.
-fn holds_others(carrier: &Carrier, found: Found) -> bool {
-    match found.computes {
-        true => pages::owes(carrier),
-        false => ums::is_leased(carrier),
-    }
-}
-
-/// True if `carrier` should let go of its thread for a reason that only side engines have.
-fn waits_beside(carrier: &Carrier) -> bool {
-    let misplaced = |thread| ENGINE.sides.is_misplaced(carrier, thread);
-    let held = |side: &Side| side.is_held() || side.has_work();
-    ENGINE.sides.of(carrier).is_some_and(held) || carrier.thread_or_none().is_some_and(misplaced)
-}
-
 /// Posts who waits for timers and descriptors that nobody else looks at.
 fn take_due(now_ns: u64) {
     ENGINE.inject_all(ENGINE.timers.expire(now_ns));
     if ENGINE.pump.has_waiters() {
         ENGINE.inject_all(ENGINE.pump.poll_now());
-    }
-}
-
-/// For a thread that came back from the kernel, or that was bound while it ran elsewhere, or whose
-/// signal came between the last look of a call and its end, or in the very moment in which the
-/// thread began to run (who sent it saw neither that, nor did the thread see the signal), and that
-/// computes and doesn't call anything.
-fn see_to_signals(carrier: &Carrier, found: Found) {
-    let thread = carrier.thread_or_none();
-    let strays = thread.is_some_and(|thread| thread.strays_on(carrier));
-    let has_signals = carrier.attention.load(Ordering::Relaxed) != 0
-        || thread.is_some_and(|thread| thread.signals.deliverable() != 0);
-    if found.computes && (strays || carrier.handed_off.load(Ordering::Relaxed) != 0) {
-        carrier.preempt(found.switches);
-    } else if found.computes && has_signals {
-        carrier.send(POKE);
-    }
-    if found.computes && chaos::strikes(Point::Preempt) {
-        carrier.preempt(found.switches);
-    }
-    if chaos::strikes(Point::HandOff) {
-        ENGINE.hand_off(carrier);
     }
 }

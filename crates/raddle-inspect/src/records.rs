@@ -60,7 +60,8 @@ pub const PROOF_NAME: &[u8; 18] = b"raddle-inspection-";
 /// Bytes of the proof: the rest of the name, hexadecimal digits.
 pub const PROOF_BYTES: usize = 32;
 
-/// What a client sends behind the proof. The answer is a snapshot, taken after the request was done.
+/// What a client sends behind the proof. The answer is a snapshot, taken after the request was
+/// done.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {

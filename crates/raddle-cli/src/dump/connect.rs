@@ -72,8 +72,8 @@ fn connect(process: &Process) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// The listener's user is that of the time when it began to listen: root's, if the process has given
-/// up its rights since.
+/// The listener's user is that of the time when it began to listen: root's, if the process has
+/// given up its rights since.
 fn check_peer(stream: &UnixStream, process: &Process) -> Result<(), Failure> {
     const ROOT: u32 = 0;
     let peer = socket_peercred(stream).map_err(|_| process.explain_silence())?;

@@ -1,0 +1,68 @@
+//! What sysmon asks about one carrier, and the threads that it sees to there.
+
+use super::Found;
+use crate::carrier::Carrier;
+use crate::chaos::{self, Point};
+use crate::engine::ENGINE;
+use crate::helpers::POKE;
+use crate::sides::Side;
+use crate::turn::Turn;
+use crate::{pages, timed, ums};
+use core::sync::atomic::Ordering;
+
+/// How long the thread on a carrier may run while others wait for it.
+pub(super) fn quantum_beside_others(
+    carrier: &Carrier,
+    found: Found,
+    leased_ns: Option<u64>,
+) -> u64 {
+    let quantum_ns = ENGINE
+        .quantum_on(carrier)
+        .min(leased_ns.unwrap_or(u64::MAX));
+    timed::slice_ns(carrier, found.held_ns, quantum_ns)
+}
+
+/// Since when the carrier runs a thread again that was preempted, if it has made no switch since
+/// the one that was counted.
+pub(super) fn goes_on_since_ns(carrier: &Carrier, switches: u64) -> Option<u64> {
+    let since_ns = carrier.thread_or_none().and_then(Turn::goes_on_since_ns);
+    since_ns.filter(|_| carrier.switches.load(Ordering::Relaxed) == switches)
+}
+
+/// True if a carrier keeps what others need: a scheduler of UMS, while it waits in the kernel; or
+/// files open for requests of its ring's, while it computes.
+pub(super) fn holds_others(carrier: &Carrier, found: Found) -> bool {
+    match found.computes {
+        true => pages::owes(carrier),
+        false => ums::is_leased(carrier),
+    }
+}
+
+/// True if `carrier` should let go of its thread for a reason that only side engines have.
+pub(super) fn waits_beside(carrier: &Carrier) -> bool {
+    let misplaced = |thread| ENGINE.sides.is_misplaced(carrier, thread);
+    let held = |side: &Side| side.is_held() || side.has_work();
+    ENGINE.sides.of(carrier).is_some_and(held) || carrier.thread_or_none().is_some_and(misplaced)
+}
+
+/// For a thread that came back from the kernel, or that was bound while it ran elsewhere, or whose
+/// signal came between the last look of a call and its end, or in the very moment in which the
+/// thread began to run (who sent it saw neither that, nor did the thread see the signal), and that
+/// computes and doesn't call anything.
+pub(super) fn see_to_signals(carrier: &Carrier, found: Found) {
+    let thread = carrier.thread_or_none();
+    let strays = thread.is_some_and(|thread| thread.strays_on(carrier));
+    let has_signals = carrier.attention.load(Ordering::Relaxed) != 0
+        || thread.is_some_and(|thread| thread.signals.deliverable() != 0);
+    if found.computes && (strays || carrier.handed_off.load(Ordering::Relaxed) != 0) {
+        carrier.preempt(found.switches);
+    } else if found.computes && has_signals {
+        carrier.send(POKE);
+    }
+    if found.computes && chaos::strikes(Point::Preempt) {
+        carrier.preempt(found.switches);
+    }
+    if chaos::strikes(Point::HandOff) {
+        ENGINE.hand_off(carrier);
+    }
+}
