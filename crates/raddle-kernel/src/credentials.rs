@@ -146,6 +146,23 @@ pub extern "C" fn unshare(frame: &Frame) -> Outcome {
     Outcome::of(result)
 }
 
+/// Gives the running thread a kernel thread of its own, and that a table of descriptors of its own,
+/// as `unshare(CLONE_FILES)` does.
+///
+/// # Errors
+/// What the kernel says of that; EAGAIN.
+pub fn unshare_files() -> Result<(), isize> {
+    const FILES: usize = 0x400;
+    become_apart()?;
+    // SAFETY: the program asked for it, for the thread whose kernel thread this is.
+    let result = unsafe { sys!(nr::__NR_unshare, FILES) };
+    if is_err(result) {
+        return Err(result);
+    }
+    Carrier::current().own_files.set(1);
+    Ok(())
+}
+
 /// Gives the running thread a kernel thread of its own that may differ from the others.
 fn become_apart() -> Result<(), isize> {
     if Carrier::current().bound.load(Ordering::Relaxed).is_null() {

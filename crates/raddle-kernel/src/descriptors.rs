@@ -1,7 +1,7 @@
 //! What we know of descriptors: their kind, their end, and those that are nobody's business.
 
 use crate::boundary::{Frame, Outcome};
-use crate::{is_multiplexed, loading};
+use crate::{credentials, is_multiplexed, loading};
 use raddle_engine::pump::{Entry, Kind};
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::{err, errno, is_err, nr, sys};
@@ -319,9 +319,17 @@ pub extern "C" fn close_range(frame: &Frame) -> Outcome {
     if !ENGINE.is_started() {
         return Outcome::PASS;
     }
-    let (first, last) = (frame.rdi as u32, frame.rsi as u32);
-    if first > last {
-        return Outcome::PASS;
+    const UNSHARE: u32 = 2;
+    const CLOEXEC: u32 = 4;
+    let (first, last, flags) = (frame.word(0), frame.word(1), frame.word(2));
+    if first > last || flags & !(UNSHARE | CLOEXEC) != 0 {
+        return Outcome::PASS; // the kernel says EINVAL
+    }
+    if flags & UNSHARE != 0
+        && are_known()
+        && let Err(errno) = credentials::unshare_files()
+    {
+        return Outcome::of(errno);
     }
     if are_known() {
         ENGINE.pump.forget_range(first, last);
@@ -333,7 +341,7 @@ pub extern "C" fn close_range(frame: &Frame) -> Outcome {
         }
         if own > from {
             // SAFETY: the program's own call, on a part of its range.
-            let result = unsafe { sys!(nr::__NR_close_range, from, own - 1, frame.rdx) };
+            let result = unsafe { sys!(nr::__NR_close_range, from, own - 1, flags & CLOEXEC) };
             if is_err(result) {
                 return Outcome::of(result);
             }
@@ -344,7 +352,7 @@ pub extern "C" fn close_range(frame: &Frame) -> Outcome {
         return Outcome::of(0);
     }
     // SAFETY: as above.
-    Outcome::of(unsafe { sys!(nr::__NR_close_range, from, last, frame.rdx) })
+    Outcome::of(unsafe { sys!(nr::__NR_close_range, from, last, flags & CLOEXEC) })
 }
 
 /// `setsockopt(2)`: a time limit concerns later waits, by any descriptor; what changes how reads

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <linux/close_range.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -564,6 +565,25 @@ static void *probe_memory_policies(void *unused)
     join(start(keep_memory_policy, NULL));
     memory_policy_is(PREFERRED);
     return unused;
+}
+
+static void *leave_the_files(void *fd)
+{
+    OK(syscall(SYS_close_range, (int)(long)fd, (int)(long)fd, CLOSE_RANGE_UNSHARE));
+    sched_yield();
+    FAILS(fcntl((int)(long)fd, F_GETFD), EBADF);
+    return fd;
+}
+
+CASE(files_that_a_thread_closes_for_itself_stay_open)
+{
+    char byte;
+    int ends[2];
+    OK(pipe(ends));
+    GET(write(ends[1], "x", 1));
+    join(start(leave_the_files, (void *)(long)ends[0]));
+    IS(read(ends[0], &byte, 1), 1);
+    FAILS(syscall(SYS_close_range, ends[0], ends[0], 64), EINVAL);
 }
 
 CASE(a_policy_of_memory_is_of_one_thread)

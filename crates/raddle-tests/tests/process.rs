@@ -57,6 +57,7 @@ mod credentials {
         a_filter_can_be_of_all_threads,
         values_are_read_back_on_any_carrier,
         the_folder_is_of_all_threads_but_who_left_them,
+        files_that_a_thread_closes_for_itself_stay_open,
         a_policy_of_memory_is_of_one_thread,
     }
 }
