@@ -17,6 +17,7 @@ use crate::clock;
 use crate::engine::ENGINE;
 use crate::thread::Thread;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use raddle_sched::version::Version;
 use raddle_sys::abi::Timespec;
 use raddle_sys::{is_err, nr, sys};
 
@@ -94,7 +95,12 @@ impl Slices {
 }
 
 /// A thread's part.
+///
+/// A thread that reads another's time must see what is charged and the slice at one moment: what
+/// moves from the slice into the charge would otherwise count twice or not at all.
 pub struct CpuTime {
+    /// Of `charged_ns` and the carrier's slice. Changed by the thread's carrier.
+    version: Version,
     /// Charged so far. Written by the thread's carrier.
     charged_ns: AtomicU64,
     /// The largest value that anybody was told: a clock doesn't go backwards.
@@ -138,36 +144,35 @@ pub fn kernel_cpu_ns(kernel_tid: u32) -> Option<u64> {
     if is_err(result) { None } else { time.to_ns() }
 }
 
-/// Charges the thread that leaves `carrier`; `next` is the one that enters, if any.
+/// Charges the thread that leaves `carrier`, if one does, and begins a slice if one enters.
 #[cold]
 pub(crate) fn switched(carrier: &Carrier, enters: bool) {
     let now_ns = clock::now_ns();
-    charge(carrier, now_ns, LONG_NS);
-    let started_ns = if enters { now_ns } else { 0 };
-    carrier
-        .slices
-        .started_ns
-        .store(started_ns, Ordering::Relaxed);
+    charge(carrier, now_ns, LONG_NS, if enters { now_ns } else { 0 });
 }
 
 /// Charges the thread that runs on `carrier` and is about to be queued.
 pub(crate) fn charge_running(carrier: &Carrier) {
     let now_ns = clock::now_ns();
-    charge(carrier, now_ns, LONG_NS);
-    carrier.slices.started_ns.store(now_ns, Ordering::Relaxed);
+    charge(carrier, now_ns, LONG_NS, now_ns);
 }
 
-/// Charges the running thread of this carrier; slices from `long_ns` on exactly.
-fn charge(carrier: &Carrier, now_ns: u64, long_ns: u64) {
+/// Charges the running thread of this carrier, slices from `long_ns` on exactly; the next slice
+/// begins at `next_ns`.
+fn charge(carrier: &Carrier, now_ns: u64, long_ns: u64, next_ns: u64) {
     let slices = &carrier.slices;
+    let begin_next = || slices.started_ns.store(next_ns, Ordering::Relaxed);
     let runs = slices.started_ns.load(Ordering::Relaxed) != 0;
     let Some(thread) = carrier.thread_or_none().filter(|_| runs) else {
-        return;
+        return begin_next();
     };
-    let due_ns = slices.measure(now_ns, long_ns);
-    let before_ns = thread.cpu.charged_ns.load(Ordering::Relaxed);
-    let after_ns = before_ns + due_ns;
-    thread.cpu.charged_ns.store(after_ns, Ordering::Relaxed);
+    thread.cpu.version.change(|| {
+        let due_ns = slices.measure(now_ns, long_ns);
+        let before_ns = thread.cpu.charged_ns.load(Ordering::Relaxed);
+        let after_ns = before_ns + due_ns;
+        thread.cpu.charged_ns.store(after_ns, Ordering::Relaxed);
+        begin_next();
+    });
 }
 
 /// Starts counting.
@@ -191,20 +196,21 @@ pub(crate) fn switch_on() {
 /// CPU time of a thread in nanoseconds, counted from the first call of this function on.
 pub fn cpu_ns(thread: &Thread) -> u64 {
     switch_on();
-    let now_ns = clock::now_ns();
     let carrier = Carrier::current();
     if core::ptr::eq(carrier.thread(), thread) {
-        charge(carrier, now_ns, 0);
-        carrier.slices.started_ns.store(now_ns, Ordering::Relaxed);
+        let now_ns = clock::now_ns();
+        charge(carrier, now_ns, 0, now_ns);
         return thread
             .cpu
             .tell(thread.cpu.charged_ns.load(Ordering::Relaxed));
     }
-    let charged_ns = thread.cpu.charged_ns.load(Ordering::Relaxed);
-    // SAFETY: null or a carrier, which lives for ever.
-    let on = unsafe { thread.carrier.load(Ordering::Relaxed).as_ref() };
-    let running_ns = on.map_or(0, |on| running_ns(on, thread, now_ns));
-    thread.cpu.tell(charged_ns + running_ns)
+    let so_far_ns = thread.cpu.version.read(|| {
+        // SAFETY: null or a carrier, which lives for ever.
+        let on = unsafe { thread.carrier.load(Ordering::Relaxed).as_ref() };
+        let running_ns = on.map_or(0, |on| running_ns(on, thread, clock::now_ns()));
+        thread.cpu.charged_ns.load(Ordering::Relaxed) + running_ns
+    });
+    thread.cpu.tell(so_far_ns)
 }
 
 /// What `thread` would be charged if it left `carrier` now.

@@ -5,6 +5,7 @@ use crate::scheduling;
 use crate::signal;
 use crate::user::User;
 use crate::{clocks, is_multiplexed};
+use raddle_engine::accounting::cpu_ns;
 use raddle_engine::clock::{MONOTONIC, REALTIME, now_ns, read_ns};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, switch, ums};
@@ -150,7 +151,8 @@ fn sleep_on(frame: &Frame, clock_id: u32, is_absolute: bool, remaining: User<Tim
     let Ok(time_ns) = timespec(frame.user(2)) else {
         return Outcome::PASS; // the kernel finds the right errno
     };
-    if let Some(thread) = clocks::owner(clock_id) {
+    let of = clocks::owner(clock_id);
+    if let Some(thread) = of {
         if core::ptr::eq(thread, Carrier::current().thread()) {
             return Outcome::of(err(errno::EINVAL)); // its own, which stands still meanwhile
         }
@@ -159,27 +161,43 @@ fn sleep_on(frame: &Frame, clock_id: u32, is_absolute: bool, remaining: User<Tim
         }
     }
     let clock_id = clocks::for_kernel(clock_id);
-    let Some(now) = kernels_ns(clock_id) else {
+    // A green thread's clock isn't its kernel thread's: that one also counts what the runtime uses
+    // and what the thread used while nothing was counted.
+    let shown_ns = || match of {
+        Some(thread) => Some(cpu_ns(thread)),
+        None => kernels_ns(clock_id),
+    };
+    let Some(now) = shown_ns() else {
         return Outcome::PASS;
     };
     let until_ns = match is_absolute {
         true => time_ns,
         false => now.saturating_add(time_ns),
     };
-    let until = Timespec::from_ns(until_ns);
-    let until_at = (&raw const until).expose_provenance();
+    let left_ns = || until_ns.saturating_sub(shown_ns().unwrap_or(until_ns));
     loop {
+        let mut kernels_until_ns = until_ns;
+        if of.is_some() {
+            let Some(kernels_now) = kernels_ns(clock_id) else {
+                return Outcome::PASS; // the thread has ended
+            };
+            kernels_until_ns = kernels_now.saturating_add(left_ns());
+        }
+        let until = Timespec::from_ns(kernels_until_ns);
+        let until_at = (&raw const until).expose_provenance();
         let thread = Carrier::current().thread();
         thread.waits_for(WaitKind::Sleep, clock_id as usize, 0);
         let args = [clock_id as usize, TIMER_ABSTIME, until_at, 0, 0, 0];
         // SAFETY: the time lives in this frame, which stays while the helper works for it.
         let result = unsafe { ENGINE.helpers.call(nr::__NR_clock_nanosleep, args) };
+        if result == 0 && of.is_some() && left_ns() != 0 {
+            continue;
+        }
         if result != err(errno::EINTR) {
             return Outcome::of(result);
         }
         if signal::deliver() != signal::Delivered::Nothing {
-            let left_ns = until_ns.saturating_sub(kernels_ns(clock_id).unwrap_or(until_ns));
-            return Outcome::of(interrupted(left_ns, remaining));
+            return Outcome::of(interrupted(left_ns(), remaining));
         }
     }
 }

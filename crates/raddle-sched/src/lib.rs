@@ -46,6 +46,7 @@ pub mod spin;
 pub mod sync;
 pub mod task;
 pub mod timers;
+pub mod version;
 pub mod wait_list;
 pub mod wait_table;
 pub mod worker_state;

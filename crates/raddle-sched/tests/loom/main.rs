@@ -14,6 +14,7 @@ mod places;
 mod queues;
 mod signal_gate;
 mod spares;
+mod version;
 mod wait_forms;
 mod wait_table;
 mod workers;
