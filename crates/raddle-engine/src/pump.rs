@@ -562,7 +562,9 @@ fn keep_for_waiters(entry: &Entry, fd: u32) {
     }
 }
 
-/// Moves a fresh descriptor to the top of the allowed range, out of the program's way.
+/// Moves a fresh descriptor out of the program's way: behind what `select` can name, or to the top
+/// of a smaller range. Not to the top of any range, since each fork copies a table of all numbers
+/// up to the highest.
 pub(crate) fn hide(fd: isize) -> Result<isize, isize> {
     if is_err(fd) {
         return Err(fd);
@@ -578,6 +580,9 @@ pub(crate) fn hide(fd: isize) -> Result<isize, isize> {
 
 fn duplicate_high(fd: isize) -> isize {
     const DUPFD_CLOEXEC: usize = 1030;
+    const FD_SETSIZE: u64 = 1024;
+    /// More than the runtime ever has.
+    const OWN: u64 = 32;
     let mut limit = [0u64; 2];
     // SAFETY: the kernel fills a live structure (RLIMIT_NOFILE is 7) and makes a descriptor.
     unsafe {
@@ -588,7 +593,7 @@ fn duplicate_high(fd: isize) -> isize {
             0usize,
             limit.as_mut_ptr()
         );
-        let lowest = limit[0].clamp(64, MAX_DESCRIPTORS as u64) - 32;
+        let lowest = (limit[0].max(64) - OWN).min(FD_SETSIZE);
         sys!(nr::__NR_fcntl, fd, DUPFD_CLOEXEC, lowest)
     }
 }
