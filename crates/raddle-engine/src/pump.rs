@@ -158,11 +158,15 @@ impl Pump {
         Ok(())
     }
 
-    /// In the child of a fork: closes what the parent shares and forgets all waits.
-    pub(crate) fn reset(&self) {
+    /// In the child of a fork: gives up the descriptors, which are the parent's, too.
+    pub(crate) fn close(&self) {
         self.epoll.close();
         self.kick.close();
         self.direct.close();
+    }
+
+    /// In the child of a fork: forgets all waits.
+    pub(crate) fn reset(&self) {
         self.waiters.store(0, Ordering::Relaxed);
         self.asleep.store(0, Ordering::Relaxed);
         self.sweep.reset();

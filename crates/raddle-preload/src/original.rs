@@ -47,6 +47,8 @@ originals! {
     SEM_POST = c"sem_post";
     SCHED_YIELD = c"sched_yield";
     CREATE = c"pthread_create";
+    SIGNALFD = c"signalfd";
+    TIMER_CREATE = c"timer_create";
     SETNAME = c"pthread_setname_np";
     GETNAME = c"pthread_getname_np";
     TESTCANCEL = c"pthread_testcancel";

@@ -7,13 +7,18 @@
 //! first ([`crate::start::ensure`]) and is made again, in text that then is as others' is. Any
 //! other goes to the kernel.
 //!
+//! Two more calls are rare, and leave what the runtime can't ask the kernel for later: `signalfd`
+//! and `timer_create`. They are taken by their names.
+//!
 //! Rejected: the names `pthread_create` and the like alone, because libc makes threads for timers
 //! and requests without them, and programs look libc's own functions up.
 
 use crate::original::{self, LinkMap};
 use crate::start;
+use crate::symbols::call_original;
 use core::arch::global_asm;
-use core::ffi::CStr;
+use core::ffi::{CStr, c_int, c_void};
+use core::mem::transmute;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_patch::{Linux, Refusal, tripwire};
 use raddle_sched::SpinLock;
@@ -22,6 +27,9 @@ const CLONE: u32 = 56;
 const CLONE3: u32 = 435;
 const PRCTL: u32 = 157;
 const SECCOMP: u32 = 317;
+const TIMER_CREATE: u32 = 222;
+const SIGNALFD: u32 = 282;
+const SIGNALFD4: u32 = 289;
 const CLONE_THREAD: u32 = 0x1_0000;
 const PR_SET_SECCOMP: u32 = 22;
 const PR_SET_MDWE: u32 = 65;
@@ -91,6 +99,12 @@ global_asm!(
     "je 9f",
     "cmp eax, {seccomp}",
     "je 9f",
+    "cmp eax, {timer_create}",
+    "je 9f",
+    "cmp eax, {signalfd}",
+    "je 9f",
+    "cmp eax, {signalfd4}",
+    "je 9f",
     "cmp eax, {clone}",
     "je 2f",
     "cmp eax, {prctl}",
@@ -143,6 +157,9 @@ global_asm!(
     clone3 = const CLONE3,
     prctl = const PRCTL,
     seccomp = const SECCOMP,
+    timer_create = const TIMER_CREATE,
+    signalfd = const SIGNALFD,
+    signalfd4 = const SIGNALFD4,
     clone_thread = const CLONE_THREAD,
     set_seccomp = const PR_SET_SECCOMP,
     set_mdwe = const PR_SET_MDWE,
@@ -150,6 +167,38 @@ global_asm!(
 
 extern "C" fn ensure() {
     start::ensure();
+}
+
+/// `signalfd(2)`: glibc's.
+///
+/// # Safety
+/// As Linux says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn signalfd(fd: c_int, mask: *const c_void, flags: c_int) -> c_int {
+    start::ensure();
+    call_original!(
+        original::SIGNALFD,
+        fn(c_int, *const c_void, c_int) -> c_int,
+        fd,
+        mask,
+        flags
+    )
+}
+
+/// `timer_create(2)`: glibc's.
+///
+/// # Safety
+/// As POSIX says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn timer_create(clock: c_int, event: *mut c_void, id: *mut c_void) -> c_int {
+    start::ensure();
+    call_original!(
+        original::TIMER_CREATE,
+        fn(c_int, *mut c_void, *mut c_void) -> c_int,
+        clock,
+        event,
+        id
+    )
 }
 
 /// A wire: where it is, what was there, its stub, and the part of that which makes the call.

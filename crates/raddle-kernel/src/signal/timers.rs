@@ -9,6 +9,7 @@ use super::{actions, bit, is_virtual};
 use crate::boundary::{Frame, Outcome};
 use crate::user::User;
 use crate::{clocks, scheduling};
+use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::signals::SI_TIMER;
 use raddle_engine::{ENGINE, Thread};
 use raddle_sched::SpinLock;
@@ -45,6 +46,8 @@ const GONE: u32 = u32::MAX;
 /// Rows; that of id `n` is the first free one from `n % ROWS` on, which is that very row unless
 /// ids have wrapped.
 static TABLE: SpinLock<[Row; ROWS]> = SpinLock::new([Row::FREE; ROWS]);
+/// 1 once a row was taken: few programs have such timers, and the table is many pages.
+static USED: AtomicU32 = AtomicU32::new(0);
 
 /// Runs `action` on the row of the timer with this id, if there is one.
 fn with_row<T>(id: u32, action: impl FnOnce(&mut Row) -> T) -> Option<T> {
@@ -63,6 +66,7 @@ fn add(id: u32, tid: u32) -> bool {
         .map(|step| (id as usize).wrapping_add(step) % ROWS)
         .find(|&at| table[at].key == 0 || table[at].tid == GONE);
     if let Some(at) = free {
+        USED.store(1, Ordering::Relaxed);
         table[at] = Row {
             key: id.wrapping_add(1),
             tid,
@@ -198,5 +202,7 @@ pub fn taken(info: &SigInfo) {
 pub fn in_child() {
     // SAFETY: the child has one thread.
     unsafe { TABLE.break_lock() };
-    *TABLE.lock() = [Row::FREE; ROWS];
+    if USED.swap(0, Ordering::Relaxed) != 0 {
+        *TABLE.lock() = [Row::FREE; ROWS];
+    }
 }
