@@ -102,6 +102,7 @@ const THREADS: &[Row] = &[
     (nr::__NR_clock_nanosleep, time::clock_nanosleep),
     (nr::__NR_execve, process::exec),
     (nr::__NR_execveat, process::exec),
+    (nr::__NR_ptrace, process::ptrace),
     (nr::__NR_wait4, process::wait),
     (nr::__NR_waitid, process::wait),
     (nr::__NR_flock, helped::flock),

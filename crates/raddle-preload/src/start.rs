@@ -257,7 +257,15 @@ fn take_over(process: &Process) -> Result<Report, Why> {
     if !unsafe { symbols::learn_condvar() } {
         return Err(Why::NewGlibc);
     }
+    // SAFETY: the list begins with the program.
+    let may_trace = unsafe { watchers::is_tracer(map) };
+    if tripwires::has_traced() || may_trace && has_children() {
+        return Err(Why::Tracer);
+    }
     prepare(environment, map)?;
+    if may_trace {
+        process::expect_tracer();
+    }
     patch_all(environment, map, libc)
 }
 
@@ -274,10 +282,6 @@ fn check_watchers(environment: &Environment, map: &LinkMap) -> Result<(), Why> {
             return Err(Why::Sanitizer);
         }
         next = after(object);
-    }
-    // SAFETY: the list begins with the program.
-    if unsafe { watchers::is_tracer(map) } {
-        return Err(Why::Tracer);
     }
     Ok(())
 }
@@ -338,6 +342,19 @@ fn prepare(environment: &Environment, map: &'static LinkMap) -> Result<(), Why> 
     let main = Carrier::current().thread();
     shares::named(main, &main.name());
     process::init(environment.is_verbose()).map_err(|_| Why::NoMemory)
+}
+
+/// True if there is a child, which the only thread may trace.
+fn has_children() -> bool {
+    const NOWAIT: usize = 0x0100_0000;
+    const EXITED: usize = 4;
+    const NOHANG: usize = 1;
+    const WALL: usize = 0x4000_0000;
+    const ANY: usize = 0;
+    let options = NOWAIT | EXITED | NOHANG | WALL;
+    // SAFETY: nothing is asked but whether there is one, and the child is left to be waited for.
+    let result = unsafe { sys!(nr::__NR_waitid, ANY, 0usize, 0usize, options, 0usize) };
+    !is_err(result)
 }
 
 fn is_single_threaded() -> bool {

@@ -19,7 +19,7 @@ use crate::symbols::call_original;
 use core::arch::global_asm;
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::transmute;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use raddle_patch::{Linux, Refusal, tripwire};
 use raddle_sched::SpinLock;
 
@@ -167,6 +167,28 @@ global_asm!(
 
 extern "C" fn ensure() {
     start::ensure();
+}
+
+/// 1 once the program has called `ptrace`.
+static TRACED: AtomicU32 = AtomicU32::new(0);
+
+// `ptrace(2)`, whose arguments go on as they are.
+global_asm!(
+    ".globl ptrace",
+    ".type ptrace, @function",
+    "ptrace:",
+    ".cfi_startproc",
+    "mov dword ptr [rip + {traced}], 1",
+    "jmp [rip + {original}]",
+    ".cfi_endproc",
+    ".size ptrace, . - ptrace",
+    traced = sym TRACED,
+    original = sym original::PTRACE,
+);
+
+/// True if the only thread has called `ptrace`: its kernel thread may be a tracer.
+pub fn has_traced() -> bool {
+    TRACED.load(Ordering::Relaxed) != 0
 }
 
 /// `signalfd(2)`: glibc's.
