@@ -16,7 +16,7 @@
 use crate::original::{self, LinkMap};
 use crate::start;
 use crate::symbols::call_original;
-use core::arch::global_asm;
+use core::arch::{global_asm, naked_asm};
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::transmute;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -172,19 +172,20 @@ extern "C" fn ensure() {
 /// 1 once the program has called `ptrace`.
 static TRACED: AtomicU32 = AtomicU32::new(0);
 
-// `ptrace(2)`, whose arguments go on as they are.
-global_asm!(
-    ".globl ptrace",
-    ".type ptrace, @function",
-    "ptrace:",
-    ".cfi_startproc",
-    "mov dword ptr [rip + {traced}], 1",
-    "jmp [rip + {original}]",
-    ".cfi_endproc",
-    ".size ptrace, . - ptrace",
-    traced = sym TRACED,
-    original = sym original::PTRACE,
-);
+/// `ptrace(2)`: glibc's; its arguments, of which there may be four, go on as they are.
+///
+/// # Safety
+/// As Linux says.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ptrace() {
+    naked_asm!(
+        "mov dword ptr [rip + {traced}], 1",
+        "jmp [rip + {original}]",
+        traced = sym TRACED,
+        original = sym original::PTRACE,
+    )
+}
 
 /// True if the only thread has called `ptrace`: its kernel thread may be a tracer.
 pub fn has_traced() -> bool {
