@@ -88,8 +88,30 @@ pub fn prctl_set_name(frame: &Frame) -> Outcome {
     Outcome::of(0)
 }
 
-/// `prctl(PR_GET_NAME)`.
+/// `prctl(PR_GET_NAME)`. The main thread's is the first kernel thread's, which a write to
+/// `/proc/self/comm` changes, by this process or another.
 pub fn prctl_get_name(frame: &Frame) -> Outcome {
-    let done = frame.user(1).write(&Carrier::current().thread().name());
+    const GET_NAME: usize = 16;
+    let thread = Carrier::current().thread();
+    let is_green = thread.bound.load(Ordering::Acquire).is_null();
+    if is_green && thread.tid() == ENGINE.pid.load(Ordering::Relaxed) {
+        let mut name = [0u8; 16];
+        let args = [GET_NAME, name.as_mut_ptr().expose_provenance(), 0, 0, 0, 0];
+        // SAFETY: the kernel fills a live array of the length that it wants.
+        if unsafe { ENGINE.roster.on_first(nr::__NR_prctl, args) } == 0 {
+            let len = name.iter().position(|&byte| byte == 0).unwrap_or(15);
+            thread.set_name(&name[..len]);
+        }
+    }
+    let done = frame.user(1).write(&thread.name());
     Outcome::of(done.err().unwrap_or(0))
+}
+
+/// `setpgid(2)`: a thread that doesn't lead its process has no group of its own.
+pub extern "C" fn setpgid(frame: &Frame) -> Outcome {
+    let id = frame.word(0);
+    match (id as i32) >= TID_BASE as i32 && ENGINE.find(id).is_some() {
+        true => Outcome::of(err(errno::EINVAL)),
+        false => Outcome::PASS,
+    }
 }

@@ -6,12 +6,11 @@
 //! process. The thread does so after its mask or its life says so; who sends looks at both after
 //! the signal is there, so one of them sees the other.
 
-use super::actions::{self, DEFAULT, IGNORE};
+use super::actions::{self, IGNORE};
 use super::kept;
 use super::timers::{self, Target};
 use super::{SI_TKILL, bit, fatal, groups, poke, set_kernel_mask, stops};
 use core::sync::atomic::Ordering;
-use raddle_engine::helpers::POKE;
 use raddle_engine::signals::{CommonSignals, Form, Passed, SI_TIMER};
 use raddle_engine::thread::Life;
 use raddle_engine::{Carrier, ENGINE, Thread, room};
@@ -92,7 +91,7 @@ fn meant<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
 /// A process-directed signal: to a thread that accepts it, else pending.
 pub fn to_process(info: &SigInfo) {
     let signal = info.signo as u32;
-    if signal as usize == POKE || signal == 0 || signal > super::SIGNALS {
+    if signal == 0 || signal > super::SIGNALS {
         return;
     }
     match timers::target(info) {
@@ -100,7 +99,7 @@ pub fn to_process(info: &SigInfo) {
         Target::Thread(thread) => return to_thread(thread, info),
         Target::Nobody => return,
     }
-    if !stops::takes_effect(info) || actions::get(signal).handler == IGNORE {
+    if !stops::takes_effect(info) || is_ignored(signal) {
         return;
     }
     // What nobody takes is kept for a sigwait, even if it is ignored by default, as in Linux.
@@ -119,6 +118,13 @@ pub fn to_process(info: &SigInfo) {
         }
     }
     hold(info);
+}
+
+/// True if the program ignores `signal`. Linux asks whether the main thread blocks it: it pends
+/// then.
+fn is_ignored(signal: u32) -> bool {
+    let main = || ENGINE.find(ENGINE.pid.load(Ordering::Relaxed));
+    actions::get(signal).handler == IGNORE && !main().is_some_and(|main| blocks(main, signal))
 }
 
 fn hold(info: &SigInfo) {
@@ -217,8 +223,7 @@ fn blocks(thread: &Thread, signal: u32) -> bool {
 
 /// True if `signal` is nothing to the thread.
 fn drops(thread: &Thread, signal: u32) -> bool {
-    let handler = actions::get(signal).handler;
-    let is_ignored = handler == IGNORE || handler == DEFAULT && actions::ignored_by_default(signal);
+    let is_ignored = actions::does_nothing(signal, actions::get(signal).handler);
     is_ignored && !awaits(thread, signal) && !blocks(thread, signal)
 }
 
