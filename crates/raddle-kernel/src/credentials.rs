@@ -222,10 +222,11 @@ fn has_default_memory_policy() -> bool {
     mode as usize == MPOL_DEFAULT
 }
 
-/// The kernel thread that knows what the kernel knows of the green thread `id`; `None` for all
-/// other ids. 0 is the calling one: green threads that aren't bound have the same everywhere.
+/// The kernel thread that knows what the kernel knows of the green thread `id`; `None` for what the
+/// kernel finds by that id. 0 is the calling one: green threads that aren't bound have the same
+/// everywhere.
 fn kernel_thread_of(id: u32) -> Option<u32> {
-    if id < TID_BASE || (id as i32) < 0 || !ENGINE.is_started() {
+    if !ENGINE.is_started() {
         return None;
     }
     let thread = ENGINE.find(id)?;
@@ -233,6 +234,9 @@ fn kernel_thread_of(id: u32) -> Option<u32> {
     // SAFETY: null or a carrier, which lives for ever.
     if let Some(own) = unsafe { thread.bound.load(Ordering::Acquire).as_ref() } {
         return Some(tid_of(own));
+    }
+    if id < TID_BASE {
+        return None; // the main thread's is the first kernel thread's
     }
     let current = Carrier::current();
     if current.bound.load(Ordering::Relaxed).is_null() {

@@ -48,22 +48,27 @@ pub fn in_child() {
     name_own_kernel_thread(&Carrier::current().thread().name());
 }
 
-/// Names a thread, and the kernel thread that is only its own: the main one, or a bound one's.
+/// Names a thread, and the kernel threads that are only its own: the first one is the main thread's,
+/// and a bound one has one.
 pub fn set_name(thread: &Thread, name: &[u8]) {
     thread.set_name(name);
     shares::named(thread, name);
     // SAFETY: null or a carrier, which lives for ever.
     let own = unsafe { thread.bound.load(Ordering::Acquire).as_ref() };
-    let kernel_tid = match own {
-        Some(own) => own.kernel_tid.load(Ordering::Acquire),
-        None if thread.tid() == ENGINE.pid.load(Ordering::Relaxed) => thread.tid(),
-        None => return,
-    };
-    if kernel_tid == Carrier::current().kernel_tid.load(Ordering::Relaxed) {
-        name_own_kernel_thread(&thread.name());
-    } else {
-        procfs::name_kernel_thread(kernel_tid, &thread.name());
+    let bound = own.map(|own| own.kernel_tid.load(Ordering::Acquire));
+    let first = is_main(thread).then(|| thread.tid());
+    let current = Carrier::current().kernel_tid.load(Ordering::Relaxed);
+    for kernel_tid in [bound, first.filter(|_| first != bound)].into_iter().flatten() {
+        if kernel_tid == current {
+            name_own_kernel_thread(&thread.name());
+        } else {
+            procfs::name_kernel_thread(kernel_tid, &thread.name());
+        }
     }
+}
+
+fn is_main(thread: &Thread) -> bool {
+    thread.tid() == ENGINE.pid.load(Ordering::Relaxed)
 }
 
 fn name_own_kernel_thread(name: &[u8; 16]) {
@@ -93,8 +98,7 @@ pub fn prctl_set_name(frame: &Frame) -> Outcome {
 pub fn prctl_get_name(frame: &Frame) -> Outcome {
     const GET_NAME: usize = 16;
     let thread = Carrier::current().thread();
-    let is_green = thread.bound.load(Ordering::Acquire).is_null();
-    if is_green && thread.tid() == ENGINE.pid.load(Ordering::Relaxed) {
+    if is_main(thread) {
         let mut name = [0u8; 16];
         let args = [GET_NAME, name.as_mut_ptr().expose_provenance(), 0, 0, 0, 0];
         // SAFETY: the kernel fills a live array of the length that it wants.

@@ -76,6 +76,9 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         return Outcome::of(threads::create(frame, &request));
     }
     debug_assert!(frame.call.rax != VFORK || request.has(CLONE_VM));
+    if request.has(CLONE_VM) {
+        scheduling::lend();
+    }
     let carrier = Carrier::current();
     if frame.call.rax == CLONE3 {
         lend_args(carrier, &mut frame.call, &request);
@@ -211,6 +214,7 @@ fn lives(child: isize) -> bool {
 /// `execve(2)`, `execveat(2)`: the new program inherits the caller's signal mask, and what it
 /// blocks and hasn't taken; none of the runtime's own signals.
 pub extern "C" fn exec(frame: &Frame) -> Outcome {
+    scheduling::lend();
     let carrier = Carrier::current();
     carrier.child_shares.store(SHARES, Ordering::Relaxed); // no handler changes the mask
     signal::expose_mask();
@@ -236,6 +240,7 @@ pub extern "C" fn exec(frame: &Frame) -> Outcome {
 ///
 /// `waitid` isn't tried first: what it stores when there is no child can't be told from a child.
 pub extern "C" fn wait(frame: &Frame) -> Outcome {
+    const CHLD: u32 = 17;
     const WNOHANG: usize = 1;
     const WAITID: u64 = 247;
     if !is_multiplexed() {
@@ -261,9 +266,13 @@ pub extern "C" fn wait(frame: &Frame) -> Outcome {
             frame.arg(usize::from(frame.rax == WAITID)),
             0,
         );
+        let routed = signal::groups::count_of(CHLD);
         // SAFETY: the program's own call.
         let result = unsafe { ENGINE.helpers.call(frame.rax as u32, frame.args()) };
         if result != err(errno::EINTR) {
+            if !is_err(result) {
+                signal::groups::wait_for_handled(CHLD, routed);
+            }
             return Outcome::of(result);
         }
         match signal::deliver() {

@@ -263,8 +263,7 @@ fn about(frame: &Frame, args: [usize; 6], verb: Verb, thread: &Thread, rest: &[u
     if content.is_none() && is_main {
         return Outcome::PASS; // the kernel knows it; and it may be something that is waited for
     }
-    let is_green = thread.bound.load(Ordering::Acquire).is_null();
-    if content == Some(files::Content::Comm) && is_main && is_green {
+    if content == Some(files::Content::Comm) && is_main {
         return Outcome::of(call_about_main(frame, args, rest)); // the process's name
     }
     // SAFETY: the program's own call, with a path that lives.

@@ -152,6 +152,15 @@ pub fn give_to_kernel(thread: &Thread) {
     }
 }
 
+/// The calling thread is about to become another program, or to have a child that isn't a copy of
+/// the process: both inherit what the kernel knows of the calling kernel thread, which therefore
+/// becomes the thread's own. As it is, if none can be made.
+pub fn lend() {
+    if ENGINE.is_started() && !Carrier::current().thread().attributes.are_default() {
+        let _ = bind(Carrier::current().thread());
+    }
+}
+
 /// A carrier's start: one that a bound thread made has inherited what that one was given.
 pub fn carrier_starts(carrier: &Carrier) {
     if carrier.bound.load(Ordering::Relaxed).is_null() {

@@ -159,7 +159,8 @@ pub extern "C" fn kill(frame: &Frame) -> Outcome {
             outcome => outcome,
         };
     }
-    routing::to_process(&from_ourselves(signal, SI_USER));
+    let named = ENGINE.find(frame.word(0));
+    routing::to_process_by(&from_ourselves(signal, SI_USER), named);
     sent(signal);
     Outcome::of(0)
 }
@@ -180,7 +181,7 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
         return Outcome::of(err(errno::EPERM));
     }
     if is_for_us(id, signal) {
-        routing::to_process(&info);
+        routing::to_process_by(&info, ENGINE.find(id));
         sent(signal);
         return Outcome::of(0);
     }

@@ -45,20 +45,40 @@ pub fn send(frame: &Frame, id: i32, signal: u32) -> Outcome {
     // SAFETY: the program's own call.
     let result = unsafe { frame.raw() };
     if !is_err(result) {
-        wait_until_routed(signal, before);
+        wait_until_routed(signal, before, PATIENCE_NS);
         fatal::after_sending(signal);
     }
     Outcome::of(result)
 }
 
+/// How many signals of this number the kernel gave this process and have been routed; it wraps.
+pub fn count_of(signal: u32) -> u32 {
+    ROUTED[signal as usize].load(Ordering::Acquire)
+}
+
+/// The kernel has sent this process `signal` since the count was `before`, if it has a handler: a
+/// call that it interrupts or ends returns after the handler, if its thread takes the signal.
+///
+/// # Blocking
+/// The running thread, a millisecond at most: the signal may have been one with an earlier one.
+pub fn wait_for_handled(signal: u32, before: u32) {
+    const PATIENCE_NS: u64 = 1_000_000;
+    let handler = actions::get(signal).handler;
+    if is_virtual() && !matches!(handler, actions::DEFAULT | actions::IGNORE) {
+        wait_until_routed(signal, before, PATIENCE_NS);
+    }
+}
+
+/// How long a signal is waited for: the kernel thread that has it may be stopped.
+const PATIENCE_NS: u64 = 5_000_000;
+
 /// Waits until a signal was routed since the count was `before`.
 ///
 /// # Blocking
-/// The running thread, five milliseconds at most: the kernel thread that has it may be stopped.
-fn wait_until_routed(signal: u32, before: u32) {
-    const PATIENCE_NS: u64 = 5_000_000;
+/// The running thread, for so long at most.
+fn wait_until_routed(signal: u32, before: u32, patience_ns: u64) {
     const PAUSE_NS: u64 = 20_000;
-    let until_ns = clock::now_ns() + PATIENCE_NS;
+    let until_ns = clock::now_ns() + patience_ns;
     loop {
         routing::route();
         let is_routed = ROUTED[signal as usize].load(Ordering::Acquire) != before;
