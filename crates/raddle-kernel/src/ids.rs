@@ -58,7 +58,10 @@ pub fn set_name(thread: &Thread, name: &[u8]) {
     let bound = own.map(|own| own.kernel_tid.load(Ordering::Acquire));
     let first = is_main(thread).then(|| thread.tid());
     let current = Carrier::current().kernel_tid.load(Ordering::Relaxed);
-    for kernel_tid in [bound, first.filter(|_| first != bound)].into_iter().flatten() {
+    for kernel_tid in [bound, first.filter(|_| first != bound)]
+        .into_iter()
+        .flatten()
+    {
         if kernel_tid == current {
             name_own_kernel_thread(&thread.name());
         } else {

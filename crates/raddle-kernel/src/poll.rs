@@ -8,11 +8,11 @@
 //! when it ends: what another thread does to them meanwhile changes nothing.
 
 use crate::boundary::{Frame, Outcome};
-use crate::{descriptors, is_multiplexed};
 use crate::signal::{self, Delivered};
 use crate::time::{millisecond_deadline, sleep_until};
 use crate::user::{User, is_reachable, kernel_accepts};
 use crate::waiting::{EINTR, count_call};
+use crate::{descriptors, is_multiplexed};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use raddle_engine::clock::now_ns;

@@ -103,7 +103,12 @@ fn reopen(fd: isize, flags: usize) -> Result<(), isize> {
     let flags = flags & !OF_OTHERS;
     // SAFETY: a path that ends with a zero, and descriptors that only this call knows.
     unsafe {
-        let other = sys!(nr::__NR_openat, AT_CWD, path.bytes.as_ptr(), flags | CLOEXEC);
+        let other = sys!(
+            nr::__NR_openat,
+            AT_CWD,
+            path.bytes.as_ptr(),
+            flags | CLOEXEC
+        );
         if is_err(other) {
             return Err(other);
         }

@@ -1,8 +1,8 @@
 //! The system calls about scheduling classes and niceness.
 
 use super::{
-    DEADLINE, FLAG_RESET_ON_FORK, PRIORITY_MAX, carrier_of, change, check, is_real_time, is_special,
-    permission, tell_policy,
+    DEADLINE, FLAG_RESET_ON_FORK, PRIORITY_MAX, carrier_of, change, check, is_real_time,
+    is_special, permission, tell_policy,
 };
 use crate::boundary::{Frame, Outcome};
 use crate::user::User;
@@ -61,7 +61,11 @@ const fn is_feasible([runtime_ns, deadline_ns, period_ns]: [u64; 3]) -> bool {
     const TOO_LONG: u64 = 1 << 63;
     const LEAST_PERIOD_NS: u64 = 100_000;
     const MOST_PERIOD_NS: u64 = (1 << 22) * 1000;
-    let period = if period_ns == 0 { deadline_ns } else { period_ns };
+    let period = if period_ns == 0 {
+        deadline_ns
+    } else {
+        period_ns
+    };
     deadline_ns != 0
         && runtime_ns >= LEAST_RUNTIME_NS
         && deadline_ns < TOO_LONG
@@ -207,7 +211,11 @@ pub extern "C" fn sched_getattr(frame: &Frame) -> Outcome {
     match now.policy {
         DEADLINE => {
             let [runtime_ns, deadline_ns, period_ns] = now.times_ns;
-            let period_ns = if period_ns == 0 { deadline_ns } else { period_ns };
+            let period_ns = if period_ns == 0 {
+                deadline_ns
+            } else {
+                period_ns
+            };
             attr.times_ns = [runtime_ns, deadline_ns, period_ns];
         }
         _ if !fair => attr.times_ns = [0; 3],

@@ -128,7 +128,11 @@ pub fn to_process_by(info: &SigInfo, named: Option<&Thread>) {
 
 /// True if the program ignores `signal`. What the named thread blocks pends all the same.
 fn is_ignored(signal: u32, named: Option<&Thread>) -> bool {
-    let blocks = || named.or_else(main).is_some_and(|thread| blocks(thread, signal));
+    let blocks = || {
+        named
+            .or_else(main)
+            .is_some_and(|thread| blocks(thread, signal))
+    };
     actions::get(signal).handler == IGNORE && !blocks()
 }
 

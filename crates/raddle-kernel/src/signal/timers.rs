@@ -107,7 +107,11 @@ pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
     let result = unsafe { sys!(frame.rax as u32, clock, event_to, &raw mut id) };
     if is_err(result) {
         // The kernel tells the id before it asks whether the clock has timers.
-        let told = if id == NONE { Ok(()) } else { frame.user(2).write(&id) };
+        let told = if id == NONE {
+            Ok(())
+        } else {
+            frame.user(2).write(&id)
+        };
         return Outcome::of(told.err().unwrap_or(result));
     }
     let signals = event.is_none_or(|event| event.notify == SIGNAL);
