@@ -2,7 +2,6 @@
 #include "check.h"
 
 #include <sched.h>
-#include <setjmp.h>
 #include <spawn.h>
 #include <stdatomic.h>
 #include <sys/time.h>
@@ -499,59 +498,11 @@ CASE(exec_from_a_thread_keeps_the_process_id)
     CHECK(!"reached");
 }
 
-static void *interrupt_a_wait(void *argument)
-{
-    sleep_ms(20);
-    OK(pthread_kill(*(pthread_t *)argument, SIGUSR1));
-    return NULL;
-}
-
 CASE(exec_that_fails_returns)
 {
     char *words[] = {"x", NULL};
     FAILS(execv("/nonexistent", words), ENOENT);
     IS(join(start(return_argument, number(3))), 3);
-}
-
-static jmp_buf handled_here;
-
-static void jump(int signal)
-{
-    (void)signal;
-    siglongjmp(handled_here, 1);
-}
-
-CASE(exec_after_a_handler_has_jumped_out_of_a_wait)
-{
-    handle(SIGUSR1, jump, 0);
-    start(count_progress, NULL);
-    pthread_t self = pthread_self();
-    if (!sigsetjmp(handled_here, 1)) {
-        start(interrupt_a_wait, &self);
-        pause();
-        CHECK(!"reached");
-    }
-    execl("/bin/echo", "echo", "ok", NULL);
-    CHECK(!"reached");
-}
-
-static void *change_class_and_exec(void *argument)
-{
-    struct sched_param none = {0};
-    if (strcmp(case_name, argument) == 0) {
-        OK(sched_setscheduler(0, SCHED_BATCH, &none));
-    }
-    execl("/proc/self/exe", "self", case_name, "again", NULL);
-    CHECK(!"reached");
-}
-
-CASE(a_new_program_inherits_the_scheduling_class_of_its_thread)
-{
-    if (argument_count > 2) {
-        IS(sched_getscheduler(0), SCHED_BATCH);
-        return;
-    }
-    join(start(change_class_and_exec, (void *)case_name));
 }
 
 CASE(exec_of_itself_with_threads)

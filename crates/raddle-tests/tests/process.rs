@@ -25,8 +25,6 @@ mod processes {
         exec_from_main_keeps_the_process_id => 7,
         exec_from_a_thread_keeps_the_process_id => 7,
         exec_that_fails_returns,
-        exec_after_a_handler_has_jumped_out_of_a_wait,
-        a_new_program_inherits_the_scheduling_class_of_its_thread,
         exec_of_itself_with_threads => 11,
         many_children_at_once,
     }
