@@ -50,7 +50,7 @@ pub(crate) fn hide(fd: isize) -> Result<isize, isize> {
     Ok(moved)
 }
 
-fn duplicate_high(fd: isize) -> isize {
+pub(crate) fn duplicate_high(fd: isize) -> isize {
     const DUPFD_CLOEXEC: usize = 1030;
     const FD_SETSIZE: u64 = 1024;
     /// More than the runtime ever has.

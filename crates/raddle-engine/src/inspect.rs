@@ -23,7 +23,7 @@
 use crate::carrier::{Carrier, CarrierState};
 use crate::engine::{ENGINE, MAX_CARRIERS, MAX_WANTED};
 use crate::thread::{Life, Thread};
-use crate::{clock, latency, pump};
+use crate::{clock, latency};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 use raddle_inspect::{

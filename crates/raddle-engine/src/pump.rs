@@ -32,7 +32,7 @@ mod sweep;
 use crate::carrier::Carrier;
 use crate::chunks::{Chunks, Zeroed};
 use crate::clock;
-use crate::descriptor::{OwnDescriptor, hide};
+use crate::descriptor::{OwnDescriptor, duplicate_high, hide};
 use crate::engine::ENGINE;
 use crate::switch;
 use crate::thread::Thread;

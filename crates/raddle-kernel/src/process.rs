@@ -241,9 +241,12 @@ pub extern "C" fn exec(frame: &Frame) -> Outcome {
     signal::actions::expose_ignored();
     // SAFETY: the program's own call; it returns only if it failed.
     let result = unsafe { frame.raw() };
-    signal::actions::hide_ignored();
+    let has_dropped = signal::actions::hide_ignored();
     if let Some(closed) = closed {
         own_signals::open(closed);
+    }
+    if has_dropped {
+        ENGINE.roster.signal_all();
     }
     signal::routing::take_pending_back();
     carrier.child_shares.store(0, Ordering::Relaxed);

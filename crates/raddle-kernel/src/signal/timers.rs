@@ -102,14 +102,21 @@ pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
             actions::watch(bit(event.signal));
         }
     }
-    let mut id = 0u32;
+    const NONE: u32 = u32::MAX; // no timer's id
+    let mut id = NONE;
     let event_to = event
         .as_ref()
         .map_or(0, |event| core::ptr::from_ref(event).expose_provenance());
     // SAFETY: the program's own call; the kernel reads and fills live structures.
     let result = unsafe { sys!(frame.rax as u32, clock, event_to, &raw mut id) };
     if is_err(result) {
-        return Outcome::of(result);
+        // The kernel tells the id before it asks whether the clock has timers.
+        let told = if id == NONE {
+            Ok(())
+        } else {
+            frame.user(2).write(&id)
+        };
+        return Outcome::of(told.err().unwrap_or(result));
     }
     let signals = event.is_none_or(|event| event.notify == SIGNAL);
     Outcome::of(match made(id, signals.then_some(tid), frame.user(2)) {
