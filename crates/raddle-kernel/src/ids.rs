@@ -48,8 +48,8 @@ pub fn in_child() {
     name_own_kernel_thread(&Carrier::current().thread().name());
 }
 
-/// Names a thread, and the kernel threads that are only its own: the first one is the main thread's,
-/// and a bound one has one.
+/// Names a thread, and the kernel threads that are only its own: the first one is the main
+/// thread's, and a bound one has one.
 pub fn set_name(thread: &Thread, name: &[u8]) {
     thread.set_name(name);
     shares::named(thread, name);

@@ -43,8 +43,8 @@ static ACTIONS: SpinLock<[SigAction; SIGNALS as usize + 1]> = SpinLock::new(
 /// them, so the runtime's handler is installed and decides.
 static WATCHED: AtomicU64 = AtomicU64::new(0);
 
-/// Signals that some thread has blocked on purpose: what is blocked is never ignored, but pends, and
-/// the kernel's threads block nothing. So the runtime's handler gets these even if they are ignored.
+/// Signals that some thread has blocked on purpose. What is blocked is never ignored, but pends,
+/// and carriers block nothing: the runtime's handler gets these even if they are ignored.
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
 
 /// Signals whose action the kernel itself looks at: it reaps children, and stops who reads from or

@@ -197,7 +197,7 @@ fn accepting<'a>(signal: u32) -> Option<&'a Thread> {
 }
 
 /// As [`accepting`], with another one before the main thread.
-fn accepting_first<'a>(signal: u32, named: Option<&'a Thread>) -> Option<&'a Thread> {
+fn accepting_first(signal: u32, named: Option<&Thread>) -> Option<&Thread> {
     let open = |thread: &Thread| {
         thread.life() == Life::Live
             && thread.signals.mask.load(Ordering::Relaxed) & bit(signal) == 0
