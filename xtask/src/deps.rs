@@ -127,7 +127,10 @@ pub fn ensure_emulator(target: &Path, install: bool) -> Result<()> {
     }
     let names: Vec<_> = missing().iter().map(|it| it.package).collect();
     let names = names.join(" ");
-    ensure!(names.is_empty(), "for want of {names}: apt-get install {names}");
+    ensure!(
+        names.is_empty(),
+        "for want of {names}: apt-get install {names}"
+    );
     Ok(())
 }
 

@@ -8,8 +8,8 @@
 use std::fmt::Write as _;
 
 use super::cpio::Archive;
+use super::executables::Executable;
 use super::modules::Module;
-use super::tests::Executable;
 
 /// What begins a line of ours in the report, after `MARK`.
 pub const MARK: char = '@';

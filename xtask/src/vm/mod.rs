@@ -16,6 +16,7 @@
 
 mod cpio;
 mod emulator;
+mod executables;
 mod guest;
 mod image;
 mod kernel;
@@ -23,7 +24,6 @@ mod manifest;
 mod modules;
 mod report;
 mod results;
-mod tests;
 
 use std::env;
 use std::fs;
@@ -35,11 +35,11 @@ use anyhow::{Context, Result, ensure};
 use crate::deps;
 use crate::workspace::Workspace;
 pub use emulator::PROGRAM as EMULATOR;
+use executables::Executable;
 use image::Image;
 use manifest::{Machine, Manifest, Selection};
 use report::Report;
 use results::Row;
-use tests::Executable;
 
 /// What is run.
 pub struct Options {
@@ -72,8 +72,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     fs::create_dir_all(&folder)?;
     check_room(&folder)?;
     workspace.build_release()?;
-    let executables = tests::build(workspace, &manifest, options.test.as_deref())?;
-    tests::build_programs(&executables)?;
+    let executables = executables::build(workspace, &manifest, options.test.as_deref())?;
+    executables::build_programs(&executables)?;
     let bench = Bench {
         busybox: kernel::busybox(workspace, &manifest.kernels[0])?,
         workspace,
@@ -159,7 +159,7 @@ impl Bench<'_> {
     fn disk(&self, executables: &[&Executable<'_>]) -> Result<PathBuf> {
         let mut image = Image::new(self.folder.join("image"))?;
         let guest = &self.manifest.guest;
-        tests::stage(self.workspace, guest, self.executables, &mut image)?;
+        executables::stage(self.workspace, guest, self.executables, &mut image)?;
         let busybox = fs::read(&self.busybox)?;
         image.write_bytes(guest::BUSYBOX, 0o755, &busybox)?;
         let path = env::var("PATH").context("there is no PATH")?;

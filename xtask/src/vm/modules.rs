@@ -118,7 +118,10 @@ mod tests {
     #[test]
     fn a_module_has_its_kernels_name() {
         let name = |path: &str| module_name(Path::new(path));
-        assert_eq!(name("a/crc32c-intel.ko.xz").as_deref(), Some("crc32c_intel"));
+        assert_eq!(
+            name("a/crc32c-intel.ko.xz").as_deref(),
+            Some("crc32c_intel")
+        );
         assert_eq!(name("a/ext4.ko").as_deref(), Some("ext4"));
         assert_eq!(name("modules.builtin"), None);
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use super::executables::Executable;
 use super::manifest::{Machine, Manifest};
 use super::report::{Report, Verdict};
-use super::tests::Executable;
 use crate::workspace::Workspace;
 
 /// In the target folder.
@@ -161,7 +161,10 @@ pub fn judge(rows: &[Row]) -> bool {
     }
     println!("native: cases that fail natively in the guest, which show nothing of raddle");
     let bad = rows.iter().filter(|row| !row.is_good()).count();
-    println!("{bad} of {} machines have a failure that is not known", rows.len());
+    println!(
+        "{bad} of {} machines have a failure that is not known",
+        rows.len()
+    );
     bad == 0 && !rows.is_empty()
 }
 

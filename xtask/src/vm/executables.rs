@@ -44,7 +44,10 @@ pub fn build<'a>(
     manifest: &'a Manifest,
     part: Option<&str>,
 ) -> Result<Vec<Executable<'a>>> {
-    let files = manifest.tests.iter().flat_map(|test| ["--test", &test.file]);
+    let files = manifest
+        .tests
+        .iter()
+        .flat_map(|test| ["--test", &test.file]);
     let mut cargo = shell::cargo(&workspace.root);
     cargo.envs(QUICK_RELEASE);
     cargo.args(["test", "--no-run", "--release", "--package", PACKAGE]);
@@ -102,7 +105,10 @@ pub fn stage(
     for name in &guest.programs {
         programs.push(shell::find(name).with_context(|| format!("{name} is not here"))?);
     }
-    products(&workspace.target.join(PACKAGE).join("programs"), &mut programs)?;
+    products(
+        &workspace.target.join(PACKAGE).join("programs"),
+        &mut programs,
+    )?;
     image.add_programs(&programs)?;
     let package = workspace.package(PACKAGE);
     image.add(package.context("there are no tests")?.folder())?;
@@ -159,7 +165,10 @@ mod tests {
 
     #[test]
     fn cases_are_read_from_the_harnesss_list() {
-        assert_eq!(parse_list("a::b: test\nc: test\nd: benchmark\n"), ["a::b", "c"]);
+        assert_eq!(
+            parse_list("a::b: test\nc: test\nd: benchmark\n"),
+            ["a::b", "c"]
+        );
     }
 
     #[test]
