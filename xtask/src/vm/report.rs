@@ -113,8 +113,8 @@ fn outcome(text: &str, case: &str) -> Verdict {
     }
 }
 
-/// The first line of a failed case's message without its test's name: `raddle-2: exit status 1,
-/// natively 0`.
+/// The first line of a failed case's message without its test's name, and the line in which the
+/// program says what it expected: `raddle-2: exit status 1, natively 0: FAIL a: x.c:9: x is 1`.
 fn reason(text: &str, case: &str) -> String {
     let after = text.split_once(&format!("---- {case} stdout ----"));
     let rest = after.map_or("", |(_, rest)| rest);
@@ -122,9 +122,13 @@ fn reason(text: &str, case: &str) -> String {
     let mut lines = section.lines().filter(|line| !line.is_empty());
     let _panicked_at = lines.next();
     let line = lines.next().unwrap_or("no message");
-    line.split_once(": ")
-        .map_or(line, |(_test, rest)| rest)
-        .to_owned()
+    let line = line.split_once(": ").map_or(line, |(_test, rest)| rest);
+    let program = lines.find(|line| line.starts_with("FAIL "));
+    [line]
+        .into_iter()
+        .chain(program)
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 #[cfg(test)]
@@ -146,8 +150,9 @@ failures:
 ---- sleeping::b stdout ----
 
 thread 'sleeping::b' (7) panicked at crates/raddle-tests/src/tools.rs:50:23:
-time::sleeping::b: raddle-2: exit status 134, natively 0
+time::sleeping::b: raddle-2: exit status 1, natively 0
 --- stdout
+FAIL b: sleeping.c:7: x is 1
 
 ---- sleeping::c stdout ----
 
@@ -174,7 +179,9 @@ test sleeping::d ... ok
         assert_eq!(verdict("sleeping::a"), Verdict::Passed);
         assert_eq!(
             verdict("sleeping::b"),
-            Verdict::PassedAgain("raddle-2: exit status 134, natively 0".into())
+            Verdict::PassedAgain(
+                "raddle-2: exit status 1, natively 0: FAIL b: sleeping.c:7: x is 1".into()
+            )
         );
         assert_eq!(
             verdict("sleeping::c"),
