@@ -66,7 +66,7 @@ fn command(machine: Machine<'_>, memory_mib: u32, files: &Files<'_>) -> Command 
     let mut command = Command::new(PROGRAM);
     command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
     command.args(["-display", "none", "-accel", "tcg,thread=multi"]);
-    command.args(["-cpu", &machine.processor.model]);
+    command.args(["-cpu", &processor(machine)]);
     command.args(["-smp", &machine.cpus.to_string()]);
     command.args(["-m", &memory_mib.to_string()]);
     command.arg("-kernel").arg(files.kernel);
@@ -76,6 +76,13 @@ fn command(machine: Machine<'_>, memory_mib: u32, files: &Files<'_>) -> Command 
     command.args(["-serial", &serial(files.report)]);
     command.stdin(std::process::Stdio::null());
     command
+}
+
+/// `max,-cx16`.
+fn processor(machine: Machine<'_>) -> String {
+    let without = machine.processor.without.iter();
+    let without: String = without.map(|feature| format!(",-{feature}")).collect();
+    machine.processor.model.clone() + &without
 }
 
 /// The last lines that a guest printed on its console.

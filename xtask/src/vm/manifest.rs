@@ -54,6 +54,9 @@ pub struct Kernel {
 pub struct Processor {
     /// The emulator's name of it.
     pub model: String,
+    /// Features that it has in the emulator and is better without.
+    #[serde(default)]
+    pub without: Vec<String>,
     pub cpus: Vec<u32>,
     /// A part of what `raddle run -v` says on it.
     pub says: String,
