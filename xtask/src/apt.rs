@@ -53,6 +53,12 @@ impl Apt {
 
     /// Downloads a binary package, `NAME` or `NAME=VERSION`, and unpacks it below `root`.
     pub fn unpack(&self, package: &str, root: &Path) -> Result<()> {
+        let _ = fs::remove_dir_all(root);
+        self.add(package, root)
+    }
+
+    /// Downloads a binary package and unpacks it below `root`, beside what is there.
+    pub fn add(&self, package: &str, root: &Path) -> Result<()> {
         let name = package.split('=').next().unwrap_or(package);
         let folder = self.packages.join(name);
         let _ = fs::remove_dir_all(&folder);
@@ -62,7 +68,6 @@ impl Apt {
             .into_iter()
             .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
             .context("apt-get download left no package")?;
-        let _ = fs::remove_dir_all(root);
         fs::create_dir_all(root)?;
         shell::run(Command::new("dpkg-deb").arg("-x").arg(file).arg(root))
     }
@@ -75,6 +80,15 @@ impl Apt {
         self.get(root, &["source", package])?;
         let folder = entries(root)?.into_iter().find(|path| path.is_dir());
         folder.context("apt-get source left no folder")
+    }
+
+    /// Returns the packages that `package` depends on.
+    pub fn dependencies(&self, package: &str) -> Result<Vec<String>> {
+        let mut command = Command::new("apt-cache");
+        command.env("APT_CONFIG", &self.configuration);
+        let output = command.args(["depends", package]).output()?;
+        ensure!(output.status.success(), "the archive has no {package}");
+        Ok(parse_dependencies(&String::from_utf8_lossy(&output.stdout)))
     }
 
     fn get(&self, folder: &Path, arguments: &[&str]) -> Result<()> {
@@ -96,10 +110,36 @@ fn settings(folder: &Path) -> String {
         format!("Dir::{name} \"{}\";\n", path.display())
     };
     let lines: String = options.iter().map(line).collect();
-    lines + "APT::Sandbox::User \"root\";\n"
+    // Lists are believed by their signature. A mirror that lags has lists that are past their date.
+    lines + "APT::Sandbox::User \"root\";\nAcquire::Check-Valid-Until \"false\";\n"
+}
+
+/// Reads what `apt-cache depends` prints. Alternatives begin with `|`, virtual packages with `<`.
+fn parse_dependencies(text: &str) -> Vec<String> {
+    text.lines()
+        .filter_map(|line| line.trim().strip_prefix("Depends: "))
+        .filter(|name| !name.starts_with('<'))
+        .map(str::to_owned)
+        .collect()
 }
 
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
     entries.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_are_read_without_alternatives_and_virtual_packages() {
+        let text = "linux-image-7\n  PreDepends: linux-base\n |Depends: dracut\n  \
+                    Depends: <linux-initramfs-tool>\n    dracut\n  Depends: linux-binary-7\n  \
+                    Depends: linux-modules-7\n  Suggests: grub\n";
+        assert_eq!(
+            parse_dependencies(text),
+            ["linux-binary-7", "linux-modules-7"]
+        );
+    }
 }

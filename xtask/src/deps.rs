@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use crate::{deny, shell, workspace};
 
@@ -112,6 +112,28 @@ const DEPENDENCIES: &[Dependency] = &[
     },
 ];
 
+/// What `cargo xtask vm` needs beside these, and no lane.
+const EMULATOR: &[Dependency] = &[
+    programs("qemu-system-x86", &[crate::vm::EMULATOR], "other kernels"),
+    programs("e2fsprogs", &["mke2fs"], "other kernels"),
+    programs("xz-utils", &["xz"], "other kernels"),
+];
+
+/// Sees that the emulator of other kernels is there; installs it if `install` allows.
+pub fn ensure_emulator(target: &Path, install: bool) -> Result<()> {
+    let missing = || absent(EMULATOR, target);
+    if install && !missing().is_empty() {
+        apt_install(&missing());
+    }
+    let names: Vec<_> = missing().iter().map(|it| it.package).collect();
+    let names = names.join(" ");
+    ensure!(
+        names.is_empty(),
+        "for want of {names}: apt-get install {names}"
+    );
+    Ok(())
+}
+
 /// Prints what the lanes need and what is there; installs the rest if `install` allows. Returns
 /// how many are missing. `target` is the folder for what isn't installed for all.
 pub fn ensure(target: &Path, install: bool) -> usize {
@@ -156,7 +178,11 @@ pub fn ensure(target: &Path, install: bool) -> usize {
 }
 
 fn missing(target: &Path) -> Vec<&'static Dependency> {
-    DEPENDENCIES
+    absent(DEPENDENCIES, target)
+}
+
+fn absent(dependencies: &'static [Dependency], target: &Path) -> Vec<&'static Dependency> {
+    dependencies
         .iter()
         .filter(|dependency| !dependency.present.holds(target))
         .collect()

@@ -23,6 +23,7 @@ mod shell;
 mod suites;
 mod tally;
 mod tidy;
+mod vm;
 mod workspace;
 
 use std::path::PathBuf;
@@ -120,6 +121,23 @@ enum Command {
         /// A folder with libc.so.6 and its ld.so, instead
         #[arg(long)]
         folder: Option<PathBuf>,
+    },
+    /// Boots other Linux kernels in an emulator and runs a part of the tests there
+    Vm {
+        /// Kernels of xtask/vm.toml; all when none is named
+        kernels: Vec<String>,
+        /// The numbers of CPUs, as 1,2; the manifest's when none is given
+        #[arg(long, value_delimiter = ',')]
+        cpus: Vec<u32>,
+        /// The processors of the manifest, as max
+        #[arg(long = "processor", value_delimiter = ',')]
+        processors: Vec<String>,
+        /// Only the cases that have this in FILE/CASE
+        #[arg(long)]
+        test: Option<String>,
+        /// Leaves the machine's packages alone
+        #[arg(long)]
+        no_install: bool,
     },
     /// Makes the same system calls natively and under raddle, and compares
     ///
@@ -244,6 +262,22 @@ fn run(command: Command) -> Result<bool> {
             },
         ),
         Command::Glibc { suite, folder } => glibc::run(&workspace, &suite, folder),
+        Command::Vm {
+            kernels,
+            cpus,
+            processors,
+            test,
+            no_install,
+        } => vm::run(
+            &workspace,
+            &vm::Options {
+                kernels,
+                cpus,
+                processors,
+                test,
+                no_install,
+            },
+        ),
         Command::Fuzz { what, arguments } => fuzz::run(&workspace, &what, &arguments),
         Command::Demo => demo::run(&workspace),
         Command::Abi { update } => abi::run(&workspace, update),

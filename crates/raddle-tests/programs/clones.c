@@ -14,7 +14,11 @@
 enum { STACK = 64 * 1024 };
 static const unsigned long THREAD =
     CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
-static const unsigned long KERNELS = 0xffff800000000000, NOT_CANONICAL = 0x800000000000;
+static const unsigned long KERNELS = 0xffff800000000000;
+
+/* The first address that can't be the program's. It depends on the levels of the page tables: with
+ * five the kernel maps a page above what four can reach, where it is asked to. */
+static unsigned long not_canonical;
 
 static char *stack;
 
@@ -28,6 +32,10 @@ static void begin(void)
 {
     stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(stack != MAP_FAILED);
+    void *high = mmap((void *)(1ul << 48), 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(high != MAP_FAILED);
+    not_canonical = 1ul << ((unsigned long)high >> 47 ? 56 : 47);
+    munmap(high, 4096);
     start(idle, NULL);
 }
 
@@ -83,14 +91,14 @@ CASE(arguments_that_make_no_sense)
     REFUSED(args.stack = 0, sizeof args, EINVAL);
     REFUSED(args.stack_size = 0, sizeof args, EINVAL);
     REFUSED(args.stack = KERNELS, sizeof args, EINVAL);
-    REFUSED(args.stack = NOT_CANONICAL, sizeof args, EINVAL);
+    REFUSED(args.stack = not_canonical, sizeof args, EINVAL);
     REFUSED(args.stack_size = -1ul, sizeof args, EINVAL);
     REFUSED(args.set_tid = 1; args.set_tid_size = 1, sizeof args, EFAULT);
     REFUSED(args.set_tid = 0; args.set_tid_size = 1, sizeof args, EINVAL);
     REFUSED(args.set_tid = (unsigned long)&args, sizeof args, EINVAL);
     REFUSED(args.set_tid = (unsigned long)&args; args.set_tid_size = 33, sizeof args, EINVAL);
     REFUSED(args.flags |= CLONE_SETTLS; args.tls = KERNELS, sizeof args, EPERM);
-    REFUSED(args.flags |= CLONE_SETTLS; args.tls = NOT_CANONICAL, sizeof args, EPERM);
+    REFUSED(args.flags |= CLONE_SETTLS; args.tls = not_canonical, sizeof args, EPERM);
     REFUSED(args.flags |= CLONE_INTO_CGROUP; args.cgroup = 9999, sizeof args, EBADF);
     REFUSED(args.flags |= CLONE_INTO_CGROUP; args.cgroup = 1ul << 40, sizeof args, EINVAL);
     REFUSED(args.flags |= CLONE_INTO_CGROUP; args.cgroup = 9999, 80, EINVAL);
@@ -167,7 +175,7 @@ static int count(void *unused)
 CASE(places_for_ids_may_be_bad)
 {
     begin();
-    void *bad[] = {NULL, (void *)64, (void *)KERNELS, (void *)NOT_CANONICAL};
+    void *bad[] = {NULL, (void *)64, (void *)KERNELS, (void *)not_canonical};
     for (int i = 0; i < 4; i++) {
         GET(run_as(THREAD | CLONE_PARENT_SETTID, count, NULL, bad[i], NULL));
         IS(ran, 2 * i + 1);
@@ -278,7 +286,7 @@ CASE(a_descriptor_that_names_a_thread)
 CASE(a_thread_on_a_stack_that_is_not_there)
 {
     begin();
-    unsigned long bad[] = {64, KERNELS, NOT_CANONICAL};
+    unsigned long bad[] = {64, KERNELS, not_canonical};
     int kills[] = {SIGSEGV, SIGSEGV, SIGBUS};
     for (int i = 0; i < 3; i++) {
         pid_t child = GET(fork());

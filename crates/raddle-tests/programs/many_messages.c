@@ -41,8 +41,8 @@ CASE(recvmmsg_waits_for_all)
 {
     GET(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends));
     GET(send(ends[1], "first", 5, 0));
-    pthread_t sender = start(send_one_later, NULL);
     int64_t started = now_ns();
+    pthread_t sender = start(send_one_later, NULL);
     IS(recvmmsg(ends[0], room(), 2, 0, NULL), 2);
     check_took(started, 300);
     IS(messages[1].msg_len, 5);
@@ -54,8 +54,8 @@ CASE(each_message_has_the_sockets_limit)
 {
     GET(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends));
     set_timeout(ends[0], SO_RCVTIMEO, 700);
-    pthread_t sender = start(send_each_later, NULL);
     int64_t started = now_ns();
+    pthread_t sender = start(send_each_later, NULL);
     IS(recvmmsg(ends[0], room(), 4, 0, NULL), 3);
     check_took(started, 900 + 700);
     join(sender);
@@ -67,8 +67,8 @@ CASE(the_time_of_recvmmsg_is_looked_at_after_each_message)
     GET(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends));
     GET(send(ends[1], "first", 5, 0));
     struct timespec time = timespec_of(100 * MS);
-    pthread_t sender = start(send_one_later, NULL);
     int64_t started = now_ns();
+    pthread_t sender = start(send_one_later, NULL);
     IS(recvmmsg(ends[0], room(), 3, 0, &time), 2);
     check_took(started, 300);
     IS(time.tv_sec, 0);

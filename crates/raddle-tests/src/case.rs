@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::child::{Outcome, Running, status_number};
 use crate::known::{Known, judge};
-use crate::mode::{Mode, modes, raddle};
+use crate::mode::{Mode, builds_only, modes, raddle};
 use crate::program::{Program, Variant, folder, shared_object};
 use crate::tools::{or_skip, say};
 
@@ -102,9 +102,16 @@ impl Case {
     /// When it fails natively; when it fails under raddle and is not known to; when it is known
     /// to and passes.
     pub fn check(&self) {
-        let Some(program) = or_skip(&self.test, Program::build(&self.source)) else {
+        let built = Program::build(&self.source).and_then(|program| {
+            self.library.as_deref().map(shared_object).transpose()?;
+            Ok(program)
+        });
+        let Some(program) = or_skip(&self.test, built) else {
             return;
         };
+        if builds_only() {
+            return;
+        }
         let mut native = Vec::new();
         in_every_mode(&self.test, |mode| {
             for (index, variant) in program.variants.iter().enumerate() {

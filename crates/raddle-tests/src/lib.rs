@@ -12,8 +12,9 @@
 //! working directory, and no variable `RADDLE_*`.
 //!
 //! `RADDLE_BIN` names the command, `target/release/raddle` otherwise. `RADDLE_TESTS=native` runs
-//! nothing under raddle: so a case is written and debugged. `RADDLE_TEST_TIMEOUT_S` is how long a
-//! case may take in one mode, 60 otherwise. `RADDLE_TEST_CHAOS` is the seed (`RADDLE_CHAOS`) that
+//! nothing under raddle: so a case is written and debugged. `RADDLE_TESTS=build` compiles the
+//! programs of cases and runs none of these. `RADDLE_TEST_TIMEOUT_S` is how long a case may take in
+//! one mode, 60 otherwise. `RADDLE_TEST_CHAOS` is the seed (`RADDLE_CHAOS`) that
 //! the programs run with, `RADDLE_TEST_POLICY` their policy; `RADDLE_TEST_GLIBC` a folder with the
 //! glibc that C and C++ programs run with. A case whose tool is not installed is skipped with a
 //! line, and fails if `CI=true`.

@@ -1,7 +1,7 @@
 //! The ways in which a case runs: natively, and under raddle with some number of carriers.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -20,10 +20,19 @@ const CARRIERS: [u16; 3] = [1, 2, 3];
 /// Natively first, because that is what the other modes are compared with.
 pub fn modes() -> Vec<Mode> {
     let mut modes = vec![Mode::Native];
-    if env::var_os("RADDLE_TESTS").as_deref() != Some(OsStr::new("native")) {
+    if !builds_only() && wanted().as_deref() != Some(OsStr::new("native")) {
         modes.extend(CARRIERS.map(|carriers| Mode::Raddle { carriers }));
     }
     modes
+}
+
+/// Returns true if cases compile their programs and run nothing.
+pub fn builds_only() -> bool {
+    wanted().as_deref() == Some(OsStr::new("build"))
+}
+
+fn wanted() -> Option<OsString> {
+    env::var_os("RADDLE_TESTS")
 }
 
 /// Names a seed: the programs run under chaos (`RADDLE_CHAOS`).
