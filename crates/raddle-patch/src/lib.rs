@@ -50,7 +50,6 @@ mod refusal;
 mod scan;
 mod site;
 pub mod stub;
-pub mod tripwire;
 mod unwind;
 mod window;
 pub mod wrapper;

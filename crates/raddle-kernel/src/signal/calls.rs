@@ -54,11 +54,7 @@ pub extern "C" fn rt_sigaction(frame: &Frame) -> Outcome {
         Some(mut action) => {
             action.mask &= !UNBLOCKABLE;
             action.flags &= KNOWN_FLAGS;
-            let before = actions::set(signal, &action);
-            if actions::does_nothing(signal, action.handler) {
-                routing::discard(signal, |_| true);
-            }
-            before
+            actions::set(signal, &action)
         }
     };
     tell(frame.user(2), &before)
@@ -159,8 +155,7 @@ pub extern "C" fn kill(frame: &Frame) -> Outcome {
             outcome => outcome,
         };
     }
-    let named = ENGINE.find(frame.word(0));
-    routing::to_process_by(&from_ourselves(signal, SI_USER), named);
+    routing::to_process(&from_ourselves(signal, SI_USER));
     sent(signal);
     Outcome::of(0)
 }
@@ -181,7 +176,7 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
         return Outcome::of(err(errno::EPERM));
     }
     if is_for_us(id, signal) {
-        routing::to_process_by(&info, ENGINE.find(id));
+        routing::to_process(&info);
         sent(signal);
         return Outcome::of(0);
     }
@@ -202,19 +197,19 @@ fn is_ours(id: u32) -> bool {
 }
 
 /// True if `id` is this process and the signal is one that is routed in user space: what stops and
-/// continues processes is the kernel's, and so is what a descriptor reads and no thread accepts.
+/// continues processes is the kernel's, and so is what a descriptor reads.
 fn is_for_us(id: u32, signal: u32) -> bool {
     is_routed_here(signal) && is_ours(id)
 }
 
 /// True if a signal that the process sends itself is routed in user space.
 pub(crate) fn is_routed_here(signal: u32) -> bool {
-    let routed = !(UNBLOCKABLE | JOB_CONTROL);
+    let routed = !(UNBLOCKABLE | LIBC_INTERNAL | JOB_CONTROL);
     is_virtual()
         && ENGINE.is_started()
         && (1..=SIGNALS).contains(&signal)
         && routed & bit(signal) != 0
-        && (!kept::is_read(signal) || routing::is_accepted(signal))
+        && !kept::is_read(signal)
 }
 
 /// `tgkill(2)`.
