@@ -121,7 +121,9 @@ fn reason(text: &str, case: &str) -> String {
     let section = rest.split("\n---- ").next().unwrap_or_default();
     let mut lines = section.lines().filter(|line| !line.is_empty());
     let _panicked_at = lines.next();
-    let line = lines.next().unwrap_or("no message: its file's time may have ended first");
+    let line = lines
+        .next()
+        .unwrap_or("no message: its file's time may have ended first");
     let line = line.split_once(": ").map_or(line, |(_test, rest)| rest);
     let program = lines.find(|line| line.starts_with("FAIL "));
     [line]
