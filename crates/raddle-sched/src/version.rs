@@ -8,7 +8,7 @@
 use crate::spin::{SPINS, relax};
 use crate::sync::{AtomicU32, Ordering, fence, spin_loop};
 
-/// See the module. All zero is a version.
+/// See the module. All zero is a version that nothing has changed.
 pub struct Version(AtomicU32);
 
 impl Default for Version {

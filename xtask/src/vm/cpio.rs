@@ -1,7 +1,7 @@
 //! The archive that a Linux kernel unpacks as its first root: cpio's format `newc`, which
 //! `Documentation/driver-api/early-userspace/buffer-format.rst` of Linux describes.
 //!
-//! Rejected: the program `cpio`, one more package for forty lines.
+//! Rejected: the program `cpio`, one more package for thirty lines.
 
 const FOLDER: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
