@@ -1,7 +1,7 @@
 //! A descriptor of the runtime's own, in a static.
 
 use core::sync::atomic::{AtomicI32, Ordering};
-use raddle_sys::{nr, sys};
+use raddle_sys::{is_err, nr, sys};
 
 /// None at first. Kept as the number + 1: an engine before its start is all zero bytes, and takes
 /// no room in the library's file.
@@ -31,5 +31,41 @@ impl OwnDescriptor {
             // SAFETY: our own descriptor, which nobody finds any more.
             unsafe { sys!(nr::__NR_close, fd) };
         }
+    }
+}
+
+/// Moves a fresh descriptor out of the program's way: behind what `select` can name, or to the top
+/// of a smaller range. Not to the top of any range, since each fork copies a table of all numbers
+/// up to the highest.
+pub(crate) fn hide(fd: isize) -> Result<isize, isize> {
+    if is_err(fd) {
+        return Err(fd);
+    }
+    let moved = duplicate_high(fd);
+    if is_err(moved) {
+        return Ok(fd);
+    }
+    // SAFETY: the descriptor is ours.
+    unsafe { sys!(nr::__NR_close, fd) };
+    Ok(moved)
+}
+
+pub(crate) fn duplicate_high(fd: isize) -> isize {
+    const DUPFD_CLOEXEC: usize = 1030;
+    const FD_SETSIZE: u64 = 1024;
+    /// More than the runtime ever has.
+    const OWN: u64 = 32;
+    let mut limit = [0u64; 2];
+    // SAFETY: the kernel fills a live structure (RLIMIT_NOFILE is 7) and makes a descriptor.
+    unsafe {
+        sys!(
+            nr::__NR_prlimit64,
+            0usize,
+            7usize,
+            0usize,
+            limit.as_mut_ptr()
+        );
+        let lowest = (limit[0].max(64) - OWN).min(FD_SETSIZE);
+        sys!(nr::__NR_fcntl, fd, DUPFD_CLOEXEC, lowest)
     }
 }

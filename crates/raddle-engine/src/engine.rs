@@ -98,6 +98,8 @@ pub struct Engine {
     pub main: AtomicPtr<Thread>,
     /// 0 with one thread, then 1, or 2 under chaos.
     pub(crate) started: AtomicU32,
+    /// 1 in the child of a fork while some of its state is still its parent's.
+    pub(crate) unsettled: AtomicU32,
     /// 1 if threads are green on request only. Set at start-up.
     explicit: AtomicU32,
     /// The policy that was chosen, a [`raddle_sched::policies::Kind`]. Set at start-up.
@@ -160,6 +162,7 @@ impl Engine {
             pid: AtomicU32::new(0),
             main: AtomicPtr::new(null_mut()),
             started: AtomicU32::new(0),
+            unsettled: AtomicU32::new(0),
             explicit: AtomicU32::new(0),
             kind: AtomicU32::new(0),
             max_runnable: AtomicU32::new(0),

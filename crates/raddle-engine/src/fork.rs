@@ -19,22 +19,12 @@ pub unsafe fn in_child() {
     unsafe {
         let pid = sys!(nr::__NR_getpid) as u32;
         ENGINE.keep_only_carrier(carrier);
-        ENGINE.futexes.reset();
-        ENGINE.timers.reset();
-        ENGINE.injector.reset();
-        ENGINE.ahead.reset();
-        ENGINE.staged.reset();
-        ENGINE.sides.reset();
-        ENGINE.roster.begin();
-        ENGINE.helpers.reset();
-        ENGINE.ring.reset();
-        ENGINE.direct.reset();
-        ENGINE.pages.reset();
-        ENGINE.pump.reset();
+        ENGINE.pump.close();
         ENGINE.signal_gate.reset();
         ENGINE.sysmon.reset();
         ENGINE.filters.reset();
         if ENGINE.is_started() {
+            ENGINE.unsettled.store(1, Ordering::Relaxed);
             ENGINE.stacks.reset(); // else no other thread can have held a lock
         }
         thread.signals.queue.break_locks();
@@ -58,4 +48,26 @@ pub unsafe fn in_child() {
     carrier.reset();
     accounting::in_child(carrier, thread);
     ENGINE.unstart(carrier);
+}
+
+/// Forgets the rest of the parent's: what nobody looks at before a second thread exists. Most
+/// children end, or become another program, before: each page that they write to is copied.
+///
+/// # Safety
+/// As [`in_child`], later; at the start of the child's own engine.
+pub(crate) unsafe fn settle() {
+    // SAFETY: the caller's promise covers every reset here.
+    unsafe {
+        ENGINE.futexes.reset();
+        ENGINE.timers.reset();
+        ENGINE.injector.reset();
+        ENGINE.ahead.reset();
+        ENGINE.staged.reset();
+        ENGINE.sides.reset();
+        ENGINE.helpers.reset();
+        ENGINE.ring.reset();
+        ENGINE.direct.reset();
+        ENGINE.pages.reset();
+        ENGINE.pump.reset();
+    }
 }

@@ -23,7 +23,7 @@
 use crate::carrier::{Carrier, CarrierState};
 use crate::engine::{ENGINE, MAX_CARRIERS, MAX_WANTED};
 use crate::thread::{Life, Thread};
-use crate::{clock, latency, pump};
+use crate::{clock, latency};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 use raddle_inspect::{
@@ -58,7 +58,7 @@ pub(crate) fn listen() -> i32 {
     // SAFETY: plain calls with live buffers.
     unsafe {
         let socket = sys!(nr::__NR_socket, AF_UNIX, CLOEXEC_STREAM, 0usize);
-        let Ok(socket) = crate::pump::hide(socket) else {
+        let Ok(socket) = crate::descriptor::hide(socket) else {
             return -1;
         };
         if is_err(sys!(nr::__NR_bind, socket, address.as_ptr(), len))
@@ -156,7 +156,7 @@ impl Client {
         const NONBLOCK_CLOEXEC: usize = 0o2004000;
         // SAFETY: a plain call on our own descriptor.
         let client = unsafe { sys!(nr::__NR_accept4, listener, 0usize, 0usize, NONBLOCK_CLOEXEC) };
-        let Ok(client) = pump::hide(client) else {
+        let Ok(client) = crate::descriptor::hide(client) else {
             return;
         };
         ENGINE.sysmon.client.set(client as i32);

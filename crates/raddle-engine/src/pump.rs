@@ -32,7 +32,7 @@ mod sweep;
 use crate::carrier::Carrier;
 use crate::chunks::{Chunks, Zeroed};
 use crate::clock;
-use crate::descriptor::OwnDescriptor;
+use crate::descriptor::{OwnDescriptor, duplicate_high, hide};
 use crate::engine::ENGINE;
 use crate::switch;
 use crate::thread::Thread;
@@ -158,11 +158,15 @@ impl Pump {
         Ok(())
     }
 
-    /// In the child of a fork: closes what the parent shares and forgets all waits.
-    pub(crate) fn reset(&self) {
+    /// In the child of a fork: gives up the descriptors, which are the parent's, too.
+    pub(crate) fn close(&self) {
         self.epoll.close();
         self.kick.close();
         self.direct.close();
+    }
+
+    /// In the child of a fork: forgets all waits.
+    pub(crate) fn reset(&self) {
         self.waiters.store(0, Ordering::Relaxed);
         self.asleep.store(0, Ordering::Relaxed);
         self.sweep.reset();
@@ -559,36 +563,5 @@ fn keep_for_waiters(entry: &Entry, fd: u32) {
             thread.kept.store(kept as u32 + 1, Ordering::Relaxed);
         }
         ENGINE.unpark(task);
-    }
-}
-
-/// Moves a fresh descriptor to the top of the allowed range, out of the program's way.
-pub(crate) fn hide(fd: isize) -> Result<isize, isize> {
-    if is_err(fd) {
-        return Err(fd);
-    }
-    let moved = duplicate_high(fd);
-    if is_err(moved) {
-        return Ok(fd);
-    }
-    // SAFETY: the descriptor is ours.
-    unsafe { sys!(nr::__NR_close, fd) };
-    Ok(moved)
-}
-
-fn duplicate_high(fd: isize) -> isize {
-    const DUPFD_CLOEXEC: usize = 1030;
-    let mut limit = [0u64; 2];
-    // SAFETY: the kernel fills a live structure (RLIMIT_NOFILE is 7) and makes a descriptor.
-    unsafe {
-        sys!(
-            nr::__NR_prlimit64,
-            0usize,
-            7usize,
-            0usize,
-            limit.as_mut_ptr()
-        );
-        let lowest = limit[0].clamp(64, MAX_DESCRIPTORS as u64) - 32;
-        sys!(nr::__NR_fcntl, fd, DUPFD_CLOEXEC, lowest)
     }
 }

@@ -20,7 +20,7 @@
 //! ([`crate::Carrier::apart`]): it makes no kernel threads but those of threads that its own makes.
 
 use crate::carrier::PREEMPT;
-use crate::helpers::MAX_HELPERS;
+use crate::helpers::{MAX_HELPERS, POKE};
 use crate::{engine, kthread, own_signals};
 use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::SpinLock;
@@ -153,6 +153,19 @@ impl Roster {
     pub(crate) fn any(&self, is_so: impl Fn(u32) -> bool) -> bool {
         let mut tids = self.tids.iter().map(|tid| tid.load(Ordering::Relaxed));
         tids.any(|tid| tid != 0 && is_so(tid))
+    }
+
+    /// Sends every other kernel thread both of the runtime's signals: the kernel may have dropped
+    /// some. Each makes its receiver look, and can come too often.
+    pub fn signal_all(&self) {
+        let own = own_tid();
+        self.any(|tid| {
+            if tid != own {
+                signal(tid);
+                own_signals::send(tid, POKE);
+            }
+            false
+        });
     }
 
     fn place_of(&self, tid: u32, used: usize) -> Option<usize> {

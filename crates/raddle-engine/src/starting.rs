@@ -2,7 +2,7 @@
 
 use crate::carrier::Carrier;
 use crate::engine::{ENGINE, Engine};
-use crate::{accounting, chaos, clock, kthread, switch};
+use crate::{accounting, chaos, clock, fork, kthread, switch};
 use core::sync::atomic::Ordering;
 use raddle_sys::{err, errno, mem};
 
@@ -14,6 +14,10 @@ impl Engine {
     pub fn start(&self) -> Result<(), isize> {
         if self.is_started() {
             return Ok(());
+        }
+        if self.unsettled.swap(0, Ordering::Relaxed) != 0 {
+            // SAFETY: the only thread, which the engine has not begun for.
+            unsafe { fork::settle() };
         }
         let carrier = Carrier::current();
         let started = give_stack(carrier).and_then(|stack| {
@@ -28,6 +32,7 @@ impl Engine {
             result
         });
         if started.is_err() {
+            self.pump.close();
             self.pump.reset();
             self.sysmon.reset();
             return Err(err(errno::EAGAIN));

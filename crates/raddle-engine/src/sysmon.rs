@@ -87,7 +87,7 @@ impl Sysmon {
     pub(crate) fn start(&self) -> Result<(), isize> {
         // SAFETY: makes a descriptor (EFD_CLOEXEC | EFD_NONBLOCK).
         let wake = unsafe { sys!(nr::__NR_eventfd2, 0usize, 0o2004000usize) };
-        let wake = crate::pump::hide(wake)?;
+        let wake = crate::descriptor::hide(wake)?;
         self.wake.set(wake as i32);
         // Here and not on the thread: the program must never see a descriptor number of ours.
         self.listener.set(inspect::listen());

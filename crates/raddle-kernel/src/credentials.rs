@@ -18,6 +18,7 @@ use crate::signal::fatal;
 use crate::{ids, memory};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::roster::Differs;
+use raddle_engine::thread::TID_BASE;
 use raddle_engine::{Carrier, ENGINE, switch};
 use raddle_sched::SpinLock;
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
@@ -221,12 +222,98 @@ fn has_default_memory_policy() -> bool {
     mode as usize == MPOL_DEFAULT
 }
 
+/// The kernel thread that knows what the kernel knows of the green thread `id`; `None` for what the
+/// kernel finds by that id. 0 is the calling one: green threads that aren't bound have the same
+/// everywhere.
+fn kernel_thread_of(id: u32) -> Option<u32> {
+    if !ENGINE.is_started() {
+        return None;
+    }
+    let thread = ENGINE.find(id)?;
+    let tid_of = |carrier: &Carrier| carrier.kernel_tid.load(Ordering::Acquire);
+    // SAFETY: null or a carrier, which lives for ever.
+    if let Some(own) = unsafe { thread.bound.load(Ordering::Acquire).as_ref() } {
+        return Some(tid_of(own));
+    }
+    if id < TID_BASE {
+        return None; // the main thread's is the first kernel thread's
+    }
+    let current = Carrier::current();
+    if current.bound.load(Ordering::Relaxed).is_null() {
+        return Some(0);
+    }
+    let mut carriers = ENGINE.all_carriers();
+    let green = carriers.find(|carrier| carrier.bound.load(Ordering::Acquire).is_null());
+    Some(green.map_or(0, tid_of))
+}
+
+/// `struct __user_cap_header_struct`: the version, and a thread's id.
+type CapHeader = [u32; 2];
+
+/// `capget(2)` of a green thread.
+pub extern "C" fn capget(frame: &Frame) -> Outcome {
+    let Ok([version, id]) = frame.user::<CapHeader>(0).read() else {
+        return Outcome::PASS; // the kernel finds the right errno
+    };
+    let Some(kernel_tid) = kernel_thread_of(id) else {
+        return Outcome::PASS;
+    };
+    let mut header: CapHeader = [version, kernel_tid];
+    let mut args = frame.args();
+    args[0] = header.as_mut_ptr().expose_provenance();
+    // SAFETY: the program's own call, with a header that lives.
+    let result = unsafe { raddle_sys::syscall6(frame.rax as u32, args) };
+    if header[0] != version
+        && let Err(errno) = frame.user::<u32>(0).write(&header[0])
+    {
+        return Outcome::of(errno); // the version that the kernel wants
+    }
+    Outcome::of(result)
+}
+
+/// `capset(2)`, for the calling thread alone, which it may name.
+pub extern "C" fn capset(frame: &Frame) -> Outcome {
+    let own = Carrier::current().thread().tid();
+    let header = frame.user::<CapHeader>(0).read();
+    let outcome = alone(frame);
+    let Ok([version, id]) = header else {
+        return outcome;
+    };
+    if !outcome.is_pass() || id != own || !ENGINE.is_started() {
+        return outcome;
+    }
+    let mut header: CapHeader = [version, 0];
+    let mut args = frame.args();
+    args[0] = header.as_mut_ptr().expose_provenance();
+    // SAFETY: the program's own call, with a header that lives.
+    let result = unsafe { raddle_sys::syscall6(frame.rax as u32, args) };
+    if header[0] != version
+        && let Err(errno) = frame.user::<u32>(0).write(&header[0])
+    {
+        return Outcome::of(errno);
+    }
+    Outcome::of(result)
+}
+
+/// `ioprio_get(2)` of a green thread.
+pub extern "C" fn ioprio_get(frame: &Frame) -> Outcome {
+    if frame.word(0) as usize != IOPRIO_WHO_PROCESS {
+        return Outcome::PASS;
+    }
+    let Some(kernel_tid) = kernel_thread_of(frame.word(1)) else {
+        return Outcome::PASS;
+    };
+    // SAFETY: a plain query.
+    Outcome::of(unsafe { sys!(frame.rax as u32, IOPRIO_WHO_PROCESS, kernel_tid) })
+}
+
+const IOPRIO_WHO_PROCESS: usize = 1;
+
 /// `ioprio_set(2)`: for the calling thread if it names nobody else.
 pub extern "C" fn ioprio_set(frame: &Frame) -> Outcome {
-    const WHO_PROCESS: usize = 1;
     let who = frame.arg(1) as u32;
     let own = who == 0 || who == Carrier::current().thread().tid();
-    if frame.word(0) as usize != WHO_PROCESS || !own || !ENGINE.is_started() {
+    if frame.word(0) as usize != IOPRIO_WHO_PROCESS || !own || !ENGINE.is_started() {
         return Outcome::PASS;
     }
     if let Err(errno) = become_apart() {

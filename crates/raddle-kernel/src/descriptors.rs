@@ -285,6 +285,41 @@ fn is_hidden(fd: u32) -> bool {
     ENGINE.pump.owns(fd as usize) || ENGINE.sysmon.owns(fd as usize)
 }
 
+/// The highest number of the program's descriptors; `None` if `/proc` doesn't tell.
+pub fn highest() -> Option<u32> {
+    const FOLDER_CLOEXEC: usize = 0o2200000;
+    /// Of an entry: its length, and its name.
+    const LENGTH: usize = 16;
+    const NAME: usize = 19;
+    // SAFETY: a path that lives.
+    let fd = unsafe { sys!(nr::__NR_open, c"/proc/self/fd".as_ptr(), FOLDER_CLOEXEC) };
+    if is_err(fd) {
+        return None;
+    }
+    let mut highest = 0;
+    let mut entries = [0u8; 1024];
+    loop {
+        // SAFETY: the kernel fills a live array.
+        let got = unsafe { sys!(nr::__NR_getdents64, fd, entries.as_mut_ptr(), entries.len()) };
+        if got <= 0 {
+            break;
+        }
+        let mut left = &entries[..got as usize];
+        while left.len() > NAME {
+            let length = usize::from(u16::from_le_bytes([left[LENGTH], left[LENGTH + 1]]));
+            let digits = left[NAME..].iter().take_while(|byte| byte.is_ascii_digit());
+            let number = digits.fold(0, |sum, byte| sum * 10 + u32::from(byte - b'0'));
+            if number != fd as u32 && !is_hidden(number) {
+                highest = highest.max(number);
+            }
+            left = left.get(length.max(1)..).unwrap_or_default();
+        }
+    }
+    // SAFETY: the descriptor that was made above.
+    unsafe { sys!(nr::__NR_close, fd) };
+    Some(highest)
+}
+
 /// `close(2)`.
 pub extern "C" fn close(frame: &Frame) -> Outcome {
     loading::closes(frame);

@@ -48,22 +48,30 @@ pub fn in_child() {
     name_own_kernel_thread(&Carrier::current().thread().name());
 }
 
-/// Names a thread, and the kernel thread that is only its own: the main one, or a bound one's.
+/// Names a thread, and the kernel threads that are only its own: the first one is the main
+/// thread's, and a bound one has one.
 pub fn set_name(thread: &Thread, name: &[u8]) {
     thread.set_name(name);
     shares::named(thread, name);
     // SAFETY: null or a carrier, which lives for ever.
     let own = unsafe { thread.bound.load(Ordering::Acquire).as_ref() };
-    let kernel_tid = match own {
-        Some(own) => own.kernel_tid.load(Ordering::Acquire),
-        None if thread.tid() == ENGINE.pid.load(Ordering::Relaxed) => thread.tid(),
-        None => return,
-    };
-    if kernel_tid == Carrier::current().kernel_tid.load(Ordering::Relaxed) {
-        name_own_kernel_thread(&thread.name());
-    } else {
-        procfs::name_kernel_thread(kernel_tid, &thread.name());
+    let bound = own.map(|own| own.kernel_tid.load(Ordering::Acquire));
+    let first = is_main(thread).then(|| thread.tid());
+    let current = Carrier::current().kernel_tid.load(Ordering::Relaxed);
+    for kernel_tid in [bound, first.filter(|_| first != bound)]
+        .into_iter()
+        .flatten()
+    {
+        if kernel_tid == current {
+            name_own_kernel_thread(&thread.name());
+        } else {
+            procfs::name_kernel_thread(kernel_tid, &thread.name());
+        }
     }
+}
+
+fn is_main(thread: &Thread) -> bool {
+    thread.tid() == ENGINE.pid.load(Ordering::Relaxed)
 }
 
 fn name_own_kernel_thread(name: &[u8; 16]) {
@@ -88,8 +96,29 @@ pub fn prctl_set_name(frame: &Frame) -> Outcome {
     Outcome::of(0)
 }
 
-/// `prctl(PR_GET_NAME)`.
+/// `prctl(PR_GET_NAME)`. The main thread's is the first kernel thread's, which a write to
+/// `/proc/self/comm` changes, by this process or another.
 pub fn prctl_get_name(frame: &Frame) -> Outcome {
-    let done = frame.user(1).write(&Carrier::current().thread().name());
+    const GET_NAME: usize = 16;
+    let thread = Carrier::current().thread();
+    if is_main(thread) {
+        let mut name = [0u8; 16];
+        let args = [GET_NAME, name.as_mut_ptr().expose_provenance(), 0, 0, 0, 0];
+        // SAFETY: the kernel fills a live array of the length that it wants.
+        if unsafe { ENGINE.roster.on_first(nr::__NR_prctl, args) } == 0 {
+            let len = name.iter().position(|&byte| byte == 0).unwrap_or(15);
+            thread.set_name(&name[..len]);
+        }
+    }
+    let done = frame.user(1).write(&thread.name());
     Outcome::of(done.err().unwrap_or(0))
+}
+
+/// `setpgid(2)`: a thread that doesn't lead its process has no group of its own.
+pub extern "C" fn setpgid(frame: &Frame) -> Outcome {
+    let id = frame.word(0);
+    match (id as i32) >= TID_BASE as i32 && ENGINE.find(id).is_some() {
+        true => Outcome::of(err(errno::EINVAL)),
+        false => Outcome::PASS,
+    }
 }

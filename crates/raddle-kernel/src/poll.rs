@@ -8,11 +8,11 @@
 //! when it ends: what another thread does to them meanwhile changes nothing.
 
 use crate::boundary::{Frame, Outcome};
-use crate::is_multiplexed;
 use crate::signal::{self, Delivered};
 use crate::time::{millisecond_deadline, sleep_until};
 use crate::user::{User, is_reachable, kernel_accepts};
 use crate::waiting::{EINTR, count_call};
+use crate::{descriptors, is_multiplexed};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use raddle_engine::clock::now_ns;
@@ -420,8 +420,13 @@ pub extern "C" fn select(frame: &Frame) -> Outcome {
     };
     let deadline_ns = match left_ns {
         None => return Outcome::of(err(errno::EINVAL)),
-        // SAFETY: the program's own call.
-        Some(0) => return Outcome::of(until_answered(|| unsafe { frame.raw() })),
+        Some(0) => {
+            let mut args = frame.args();
+            args[0] = clamped(frame.word(0) as i32) as usize;
+            // SAFETY: the program's own call.
+            let ask = || unsafe { syscall6(frame.rax as u32, args) };
+            return Outcome::of(until_answered(ask));
+        }
         Some(left_ns) => now_ns().saturating_add(left_ns).min(NEVER - 1),
     };
     let outcome = answer(select_until(frame, deadline_ns, &TemporaryMask::NONE));
@@ -451,13 +456,15 @@ pub extern "C" fn pselect6(frame: &Frame) -> Outcome {
 }
 
 fn select_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result<Outcome, isize> {
-    let count = frame.word(0) as i32;
+    let count = clamped(frame.word(0) as i32);
     if count < 0 {
         return Err(err(errno::EINVAL));
     }
     let words = (count as usize).div_ceil(64);
     if words > SET_WORDS {
-        return Ok(crate::helped::on_helper(frame));
+        let mut args = frame.args();
+        args[0] = count as usize;
+        return Ok(crate::helped::call_on_helper(frame, args));
     }
     let sets: [User<u64>; 3] = core::array::from_fn(|index| frame.user(1 + index));
     if count == 0 || sets.iter().all(|set| set.is_null()) {
@@ -494,6 +501,29 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result
         }
     }
     Ok(outcome)
+}
+
+/// How many descriptors `select` looks at if the program says `count`: no more than the process's
+/// table has room for, as it would be without the runtime's own descriptors. Programs that say the
+/// limit of descriptors have smaller sets.
+fn clamped(count: i32) -> i32 {
+    match (count as usize).div_ceil(64) > SET_WORDS && count > 0 {
+        true => count.min(table_room().unwrap_or(i32::MAX)),
+        false => count,
+    }
+}
+
+/// Room of the program's table of descriptors: 64, or the power of two from 128 on that its highest
+/// number needs (`alloc_fdtable` in `fs/file.c`). `None` without `/proc`.
+#[cold]
+fn table_room() -> Option<i32> {
+    const LEAST: i32 = 64;
+    const UNIT: u32 = 128;
+    let highest = descriptors::highest()?;
+    Some(match highest < LEAST as u32 {
+        true => LEAST,
+        false => ((highest / UNIT + 1).next_power_of_two() * UNIT) as i32,
+    })
 }
 
 /// What `select` says of these sets now.

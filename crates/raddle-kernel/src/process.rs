@@ -36,6 +36,25 @@ static RAW: AtomicUsize = AtomicUsize::new(0);
 /// 1 if what degrades is to be said.
 static SAYS: AtomicUsize = AtomicUsize::new(0);
 
+/// 1 if the program may trace its children: the kernel takes the kernel thread that forked one for
+/// its tracer.
+static TRACES: AtomicUsize = AtomicUsize::new(0);
+
+/// Whoever forks is bound from now on: the program may trace its children.
+pub fn expect_tracer() {
+    TRACES.store(1, Ordering::Relaxed);
+}
+
+/// `ptrace(2)`: the kernel knows a tracer by its kernel thread, so who traces keeps one.
+pub extern "C" fn ptrace(_: &Frame) -> Outcome {
+    if is_multiplexed()
+        && let Err(errno) = scheduling::bind(Carrier::current().thread())
+    {
+        return Outcome::of(errno);
+    }
+    Outcome::PASS
+}
+
 /// Prepares the carrier of vfork children; `verbose` to say what degrades.
 ///
 /// # Errors
@@ -76,6 +95,9 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         return Outcome::of(threads::create(frame, &request));
     }
     debug_assert!(frame.call.rax != VFORK || request.has(CLONE_VM));
+    if TRACES.load(Ordering::Relaxed) != 0 && is_multiplexed() {
+        let _ = scheduling::bind(Carrier::current().thread()); // a child rather than none
+    }
     let carrier = Carrier::current();
     if frame.call.rax == CLONE3 {
         lend_args(carrier, &mut frame.call, &request);
@@ -219,9 +241,12 @@ pub extern "C" fn exec(frame: &Frame) -> Outcome {
     signal::actions::expose_ignored();
     // SAFETY: the program's own call; it returns only if it failed.
     let result = unsafe { frame.raw() };
-    signal::actions::hide_ignored();
+    let has_dropped = signal::actions::hide_ignored();
     if let Some(closed) = closed {
         own_signals::open(closed);
+    }
+    if has_dropped {
+        ENGINE.roster.signal_all();
     }
     signal::routing::take_pending_back();
     carrier.child_shares.store(0, Ordering::Relaxed);

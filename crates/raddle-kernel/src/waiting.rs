@@ -17,7 +17,7 @@
 
 use crate::boundary::Outcome;
 use crate::descriptors::{TerminalRead, is_nonblocking, is_unix, terminal_read};
-use crate::poll::ask_about;
+use crate::poll::{ask_about, state_of};
 use crate::signal::{self, Delivered};
 use core::sync::atomic::Ordering;
 use raddle_context::timestamp;
@@ -287,15 +287,22 @@ pub(crate) fn repeat(
 pub(crate) fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
     const READY: isize = 1;
     const BY_HELPER: isize = 2;
+    const HUNG_UP: i16 = 8 | 0x10; // POLLERR and POLLHUP
     let is_terminal = way == Way::In && entry.kind() == Kind::Terminal;
-    let ready = until_ready(fd, entry, way, |_| match ask_about(fd, way.polled()) {
+    let mut has_waited = false;
+    let ready = until_ready(fd, entry, way, |_| match state_of(fd, way.polled()) {
         0 if is_nonblocking(fd) => READY,
         0 if is_terminal => match terminal_read(fd) {
-            TerminalRead::Waits => EAGAIN,
+            TerminalRead::Waits => {
+                has_waited = true;
+                EAGAIN
+            }
             TerminalRead::WaitsBySettings => BY_HELPER,
             TerminalRead::AtOnce => READY,
         },
         0 => EAGAIN,
+        // A read that waits when the other side closes fails; later ones find the end.
+        state if has_waited && state & HUNG_UP == HUNG_UP => err(errno::EIO),
         _ => READY,
     });
     match ready.value() {

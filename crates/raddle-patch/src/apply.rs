@@ -131,7 +131,7 @@ pub unsafe fn apply(
         Err(Refusal::TooFar) if image.stays() => true,
         checked => checked.map(|()| false)?,
     };
-    job.prove_permission(probe)?;
+    prove_permission(memory, probe)?;
     if is_far {
         job.make_islands()?;
     }
@@ -143,6 +143,25 @@ pub unsafe fn apply(
     }
     report.stubs = job.slots(|_, _, _| Ok(()))?.keep();
     Ok(report)
+}
+
+/// Step 2: text may be made writable, changed, and made executable again.
+pub(crate) fn prove_permission(memory: &impl Memory, probe: Option<&CStr>) -> Result<(), Refusal> {
+    let forbidden = |errno| Refusal::Forbidden { errno };
+    let page = memory.map_scratch(probe).map_err(forbidden)?;
+    let end = page + PAGE_SIZE;
+    // SAFETY: the page is ours alone, and nobody executes it.
+    let outcome = unsafe {
+        memory
+            .protect(page, end, Protection::ReadWrite)
+            .and_then(|()| {
+                ptr::write_volatile(page as *mut u8, 0xcc);
+                memory.protect(page, end, Protection::ReadExecute)
+            })
+    };
+    // SAFETY: nobody else knows the page.
+    unsafe { memory.unmap(page, PAGE_SIZE) };
+    outcome.map_err(forbidden)
 }
 
 struct Job<'a, M> {
@@ -253,25 +272,6 @@ impl<M: Memory> Job<'_, M> {
             is_far: self.reach.is_far(),
         };
         fill::code(slot, &filling).ok_or(Refusal::TooFar)
-    }
-
-    /// Step 2: text may be made writable, changed, and made executable again.
-    fn prove_permission(&self, probe: Option<&CStr>) -> Result<(), Refusal> {
-        let forbidden = |errno| Refusal::Forbidden { errno };
-        let page = self.memory.map_scratch(probe).map_err(forbidden)?;
-        let end = page + PAGE_SIZE;
-        // SAFETY: the page is ours alone, and nobody executes it.
-        let outcome = unsafe {
-            self.memory
-                .protect(page, end, Protection::ReadWrite)
-                .and_then(|()| {
-                    ptr::write_volatile(page as *mut u8, 0xcc);
-                    self.memory.protect(page, end, Protection::ReadExecute)
-                })
-        };
-        // SAFETY: nobody else knows the page.
-        unsafe { self.memory.unmap(page, PAGE_SIZE) };
-        outcome.map_err(forbidden)
     }
 
     /// Step 3.
@@ -463,7 +463,7 @@ fn pad(mut bytes: &mut [u8]) {
 ///
 /// # Safety
 /// The bytes at `at` are writable, and nobody executes or reads them meanwhile.
-unsafe fn write(at: usize, bytes: &[u8]) {
+pub(crate) unsafe fn write(at: usize, bytes: &[u8]) {
     // SAFETY: the caller's promise; the source is a slice of our own.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
 }

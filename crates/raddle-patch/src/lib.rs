@@ -50,6 +50,7 @@ mod refusal;
 mod scan;
 mod site;
 pub mod stub;
+pub mod tripwire;
 mod unwind;
 mod window;
 pub mod wrapper;

@@ -17,7 +17,7 @@ pub enum Protection {
 /// The memory calls that patching makes. Errors are errno values.
 pub trait Memory {
     /// Maps one private page, readable and executable: the first of the file `path`, or an empty
-    /// one without a path.
+    /// one if there is no path, or the program can't open the file any more.
     ///
     /// # Errors
     /// The kernel's errno.
@@ -93,7 +93,7 @@ impl Memory for Linux {
             return Self::map(None);
         };
         // SAFETY: the path is a string that lives over the call.
-        let fd = result(unsafe {
+        let opened = result(unsafe {
             sys!(
                 nr::__NR_openat,
                 AT_FDCWD,
@@ -101,7 +101,10 @@ impl Memory for Linux {
                 O_RDONLY_CLOEXEC,
                 0usize
             )
-        })?;
+        });
+        let Ok(fd) = opened else {
+            return Self::map(None);
+        };
         let page = Self::map(Some(fd));
         // SAFETY: the descriptor is the one just opened, and nobody else's.
         unsafe { sys!(nr::__NR_close, fd) };

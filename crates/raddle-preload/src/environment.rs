@@ -2,42 +2,94 @@
 
 use core::ffi::{CStr, c_char};
 use core::fmt;
+use core::ptr::null;
+use raddle_sched::SpinLock;
 
-/// What the kernel left above the arguments.
+pub const AT_PHDR: usize = 3;
+pub const AT_PHNUM: usize = 5;
+pub const AT_SECURE: usize = 23;
+pub const AT_HWCAP2: usize = 26;
+pub const AT_EXECFN: usize = 31;
+pub const AT_SYSINFO_EHDR: usize = 33;
+
+/// Variables of the runtime's at most.
+const MOST: usize = 16;
+/// Bytes of these variables at most.
+const ROOM: usize = 4096;
+
+/// The runtime's variables, and what the kernel left behind the environment.
 #[derive(Clone, Copy)]
 pub struct Environment {
-    variables: *const *const c_char,
-    initial: *const *const c_char,
+    /// Up to a null.
+    variables: [*const c_char; MOST + 1],
+    auxiliary: *const [usize; 2],
 }
 
+// SAFETY: strings and a vector that live for ever; nobody writes there.
+unsafe impl Send for Environment {}
+
+/// Room for copies of strings.
+static COPIES: SpinLock<[u8; ROOM]> = SpinLock::new([0; ROOM]);
+
 impl Environment {
-    /// The environment as it is now, and as the kernel left it.
+    /// The runtime's variables among `variables`, the first ones if there are too many.
     ///
     /// # Safety
-    /// Both must be environments; the auxiliary vector must be behind `initial`.
-    pub const unsafe fn new(
-        variables: *const *const c_char,
-        initial: *const *const c_char,
-    ) -> Self {
-        Self { variables, initial }
-    }
-
-    /// The value of a variable.
-    pub fn get(&self, name: &[u8]) -> Option<&'static [u8]> {
-        let mut at = self.variables;
-        // SAFETY: the environment is a null-terminated array of strings that live for ever.
+    /// Both must be environments of strings that live for ever; the auxiliary vector must be behind
+    /// `initial`.
+    pub unsafe fn new(variables: *const *const c_char, initial: *const *const c_char) -> Self {
+        const PREFIX: [u8; 7] = *b"RADDLE_";
+        let mut own = [null(); MOST + 1];
+        let mut count = 0;
+        let (mut at, mut behind) = (variables, initial);
+        // SAFETY: null-terminated arrays; a string is not read behind its end, since the comparison
+        // ends with the first byte that differs.
         unsafe {
-            while !(*at).is_null() {
-                let entry: &'static [u8] = CStr::from_ptr(*at).to_bytes();
-                if let Some(rest) = entry.strip_prefix(name)
-                    && let Some(value) = rest.strip_prefix(b"=")
-                {
-                    return Some(value);
+            while !(*at).is_null() && count < MOST {
+                let text = (*at).cast::<u8>();
+                if (0..PREFIX.len()).all(|i| *text.add(i) == PREFIX[i]) {
+                    own[count] = *at;
+                    count += 1;
                 }
                 at = at.add(1);
             }
+            while !(*behind).is_null() {
+                behind = behind.add(1);
+            }
+            Self {
+                variables: own,
+                auxiliary: behind.add(1).cast(),
+            }
         }
-        None
+    }
+
+    /// The same from copies of the strings: programs write their titles where the kernel put the
+    /// originals. `None` if they are too long. Once.
+    pub fn copied(&self) -> Option<Self> {
+        let mut copy = *self;
+        let mut copies = COPIES.lock();
+        let mut used = 0;
+        for variable in copy.variables.iter_mut().take_while(|at| !at.is_null()) {
+            // SAFETY: a string of the environment.
+            let text = unsafe { CStr::from_ptr(*variable) }.to_bytes_with_nul();
+            let room = copies.get_mut(used..used + text.len())?;
+            room.copy_from_slice(text);
+            used += text.len();
+            *variable = room.as_ptr().cast();
+        }
+        Some(copy)
+    }
+
+    /// The value of a variable of the runtime's.
+    pub fn get(&self, name: &[u8]) -> Option<&'static [u8]> {
+        self.variables
+            .iter()
+            .take_while(|at| !at.is_null())
+            .find_map(|&at| {
+                // SAFETY: a string that lives for ever.
+                let entry: &'static [u8] = unsafe { CStr::from_ptr(at) }.to_bytes();
+                entry.strip_prefix(name)?.strip_prefix(b"=")
+            })
     }
 
     /// True if the user wants to hear what runs how.
@@ -53,13 +105,9 @@ impl Environment {
 
     /// An entry of the auxiliary vector, or 0.
     pub fn auxiliary(&self, kind: usize) -> usize {
-        let mut at = self.initial;
-        // SAFETY: the vector follows the environment's final null.
+        let mut entry = self.auxiliary;
+        // SAFETY: the vector ends with a zero entry.
         unsafe {
-            while !(*at).is_null() {
-                at = at.add(1);
-            }
-            let mut entry = at.add(1).cast::<[usize; 2]>();
             while (*entry)[0] != 0 {
                 if (*entry)[0] == kind {
                     return (*entry)[1];

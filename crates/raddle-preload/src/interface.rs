@@ -1,6 +1,6 @@
 //! The runtime's side of the explicit API.
 
-use crate::{seats, symbols, workers};
+use crate::{seats, start, symbols, workers};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::engine::MAX_WANTED;
@@ -55,6 +55,7 @@ pub fn set_up() {
 }
 
 extern "C" fn is_up() -> u32 {
+    start::ensure(); // who asks is about to make threads
     UP.load(Ordering::Relaxed)
 }
 

@@ -4,7 +4,7 @@
 //! ld.so's lock is held, so that there is one at a time. Planning needs more stack than a thread
 //! may have left: it gets a stack of its own for the while.
 
-use crate::{own_stack, start};
+use crate::{own_stack, patching};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_patch::stub::Stubs;
 use raddle_sched::SpinLock;
@@ -34,7 +34,7 @@ extern "C" fn patch(base: usize) {
         return;
     };
     // SAFETY: ld.so has mapped the file and executes nothing of it before its call returns.
-    let Ok((report, (from, to))) = (unsafe { start::patch_late(base) }) else {
+    let Ok((report, (from, to))) = (unsafe { patching::patch_late(base) }) else {
         return;
     };
     if report.patched != 0 {

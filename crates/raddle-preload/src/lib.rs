@@ -13,15 +13,21 @@ mod interface;
 mod late;
 mod light_workers;
 mod memory_functions;
+mod objects;
 mod original;
 mod own_stack;
+mod patching;
 mod policy;
+mod rseq;
 mod seats;
+mod settings;
 mod start;
 mod symbols;
 mod symbols_semaphores;
 mod symbols_threads;
+mod tripwires;
 mod watchers;
+mod why;
 mod workers;
 
 #[panic_handler]

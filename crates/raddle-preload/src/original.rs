@@ -6,9 +6,11 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// A function of libc by address; 0 before start-up and if libc has none.
+#[repr(C)]
 pub struct Original {
-    name: &'static CStr,
+    /// First, where assembly looks for it.
     address: AtomicUsize,
+    name: &'static CStr,
 }
 
 impl Original {
@@ -47,6 +49,9 @@ originals! {
     SEM_POST = c"sem_post";
     SCHED_YIELD = c"sched_yield";
     CREATE = c"pthread_create";
+    PTRACE = c"ptrace";
+    SIGNALFD = c"signalfd";
+    TIMER_CREATE = c"timer_create";
     SETNAME = c"pthread_setname_np";
     GETNAME = c"pthread_getname_np";
     TESTCANCEL = c"pthread_testcancel";

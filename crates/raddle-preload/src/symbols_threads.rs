@@ -1,6 +1,7 @@
 //! The symbol layer for threads themselves: creation, names, CPU clocks, cancellation.
 
 use crate::original;
+use crate::start;
 use crate::symbols::{call_original, green, set_errno};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
@@ -21,17 +22,18 @@ use raddle_sys::errno;
 pub unsafe extern "C" fn pthread_create(
     thread: *mut u64,
     attributes: *const c_void,
-    start: usize,
+    entry: usize,
     argument: *mut c_void,
 ) -> c_int {
-    if exclusion::any() && is_excluded(start) {
+    start::ensure();
+    if exclusion::any() && is_excluded(entry) {
         let carrier = Carrier::current();
         if carrier.raw.get() == 0 {
             carrier.thread().bind_next.set(true);
         }
     }
     if shares::any() {
-        choose_share(start);
+        choose_share(entry);
     }
     memory::expect_thread();
     call_original!(
@@ -39,7 +41,7 @@ pub unsafe extern "C" fn pthread_create(
         fn(*mut u64, *const c_void, usize, *mut c_void) -> c_int,
         thread,
         attributes,
-        start,
+        entry,
         argument
     )
 }

@@ -24,8 +24,7 @@ pub unsafe fn is_sanitizer(object: &LinkMap) -> bool {
         .any(|name| unsafe { original::symbol(object, name) } != 0)
 }
 
-/// True if `program` calls `ptrace(2)`: the kernel knows a tracer by its kernel thread, from a fork
-/// on that has happened before the first such call.
+/// True if `program` itself calls `ptrace(2)`: it may trace what it forks.
 ///
 /// # Safety
 /// As for [`is_sanitizer`].

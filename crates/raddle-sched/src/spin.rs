@@ -107,7 +107,10 @@ impl<T> SpinLock<T> {
     /// # Safety
     /// No other thread may exist, and the data must be made consistent before it is used.
     pub unsafe fn break_lock(&self) {
-        self.held.store(0, Ordering::Release);
+        // A child writes to as few of its parent's pages as it can.
+        if self.held.load(Ordering::Relaxed) != 0 {
+            self.held.store(0, Ordering::Release);
+        }
     }
 }
 

@@ -69,8 +69,8 @@ fn valgrind_that_inherits_the_preload_runs_a_program_with_threads() {
 }
 
 #[test]
-fn gdb_runs_on_kernel_threads_and_its_program_on_green_ones() {
-    let name = "watchers::gdb_runs_on_kernel_threads_and_its_program_on_green_ones";
+fn gdb_and_its_program_run_on_green_threads() {
+    let name = "watchers::gdb_and_its_program_run_on_green_threads";
     in_every_mode(name, |mode| {
         let mut line: Vec<OsString> = vec![find_tool("gdb")?.into()];
         line.extend(["-nx", "-batch", "-ex", "run", "--args"].map(Into::into));
@@ -78,9 +78,8 @@ fn gdb_runs_on_kernel_threads_and_its_program_on_green_ones() {
         let outcome = run(mode, &line)?;
         ensure_ok(&outcome)?;
         if mode != Mode::Native {
-            let tracer = format!("{KERNEL_THREADS}the program traces others by ptrace");
-            ensure!(outcome.stderr.contains(&tracer), "{outcome:?}");
-            ensure!(outcome.stderr.contains("threads are green"), "{outcome:?}");
+            let green = outcome.stderr.matches("threads are green").count();
+            ensure!(green == 2, "{outcome:?}");
         }
         Ok(())
     });

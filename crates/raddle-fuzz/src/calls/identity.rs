@@ -43,6 +43,18 @@ pub const CALLS: &[Spec] = &[
         &[Descriptor, Int(&[0, 0x0400_0000, -1])],
     )
     .int(),
+    // Not PTRACE_TRACEME: the parent doesn't expect it.
+    Spec::new(
+        "ptrace",
+        libc::SYS_ptrace,
+        &[
+            Int(&[1, 2, 7, 8, 12, 17, 0x4200, 0x4206, -1]),
+            Int(&[0, -1, 0x7fff_ffff]),
+            Int(&[0, -1]),
+            Int(&[0, -1]),
+        ],
+    )
+    .int(),
     Spec::new(
         "seccomp",
         libc::SYS_seccomp,

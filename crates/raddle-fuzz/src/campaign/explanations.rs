@@ -25,6 +25,15 @@ pub struct Explanation {
     /// What the case's text must have in it.
     #[serde(default = "anything")]
     pub case: String,
+    /// The agent whose lines they are.
+    #[serde(default = "anything")]
+    pub agent: String,
+    /// How both processes end.
+    #[serde(default = "anything")]
+    pub end: String,
+    /// The words of the lines, counted from 0, that may differ; any if none is named.
+    #[serde(default)]
+    pub words: Vec<usize>,
     /// The rest of the case is compared all the same.
     #[serde(default)]
     pub harmless: bool,
@@ -57,7 +66,12 @@ impl Explanations {
     }
 
     /// The first explanation for a difference.
-    pub(super) fn find(&self, case: &Case, difference: &Difference) -> Option<usize> {
+    pub(super) fn find(
+        &self,
+        case: &Case,
+        difference: &Difference,
+        ends: [&str; 2],
+    ) -> Option<usize> {
         if self.list.is_empty() {
             return None;
         }
@@ -69,6 +83,9 @@ impl Explanations {
                 && matches(&explanation.step, step)
                 && matches(&explanation.native, &difference.native)
                 && matches(&explanation.other, &difference.other)
+                && matches(&explanation.agent, &difference.agent)
+                && ends.iter().all(|end| matches(&explanation.end, end))
+                && differ_in(&explanation.words, difference)
                 && (explanation.case == "*" || matches(&explanation.case, &to_text(case)))
         };
         self.list.iter().position(fits)
@@ -81,6 +98,16 @@ impl Explanations {
     pub fn get(&self, index: usize) -> &Explanation {
         &self.list[index]
     }
+}
+
+/// Whether the lines differ in these words alone; any may differ if there are none.
+fn differ_in(words: &[usize], difference: &Difference) -> bool {
+    let [native, other]: [Vec<_>; 2] =
+        [&difference.native, &difference.other].map(|line| line.split(' ').collect());
+    let mut pairs = native.iter().zip(&other).enumerate();
+    words.is_empty()
+        || native.len() == other.len()
+            && pairs.all(|(at, (native, other))| native == other || words.contains(&at))
 }
 
 /// Whether `text` is what `pattern` says; `*` stands for any text, `|` at the top separates

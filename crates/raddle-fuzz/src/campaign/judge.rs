@@ -12,14 +12,25 @@ use crate::case::Case;
 /// How often a case is repeated, each natively and in its mode.
 const REPEATS: usize = 4;
 
+/// How often once more, if only some of the traces in its mode differ: on a busy machine an event
+/// can come before the call that it is to interrupt, natively as well.
+const MORE_REPEATS: usize = 12;
+
 pub struct Judge<'a> {
     pub runner: &'a Runner,
     pub explanations: &'a Explanations,
 }
 
+/// How many of the traces differ.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    Some,
+    All,
+}
+
 pub enum Verdict {
-    /// The native traces are one, and one of the others is another.
-    Different(Difference),
+    /// The native traces are one, and some of the others are another.
+    Different(Difference, Share),
     Explained(usize),
     /// The native traces are several.
     Unsteady(Difference),
@@ -42,20 +53,44 @@ impl Judge<'_> {
         mode: Mode,
         first: &BTreeMap<String, Trace>,
     ) -> Result<Vec<Verdict>> {
+        let mut verdicts = self.repeat(suspects, mode, first, REPEATS)?;
+        let is_rare = |verdict: &Verdict| matches!(verdict, Verdict::Different(_, Share::Some));
+        let places: Vec<_> = (0..suspects.len())
+            .filter(|&place| is_rare(&verdicts[place]))
+            .collect();
+        let rare: Vec<_> = places
+            .iter()
+            .map(|&place| suspects[place].clone())
+            .collect();
+        let again = self.repeat(&rare, mode, first, MORE_REPEATS)?;
+        for (place, verdict) in places.into_iter().zip(again) {
+            verdicts[place] = verdict;
+        }
+        Ok(verdicts)
+    }
+
+    /// Repeats cases so often.
+    fn repeat(
+        &self,
+        suspects: &[(String, Case)],
+        mode: Mode,
+        first: &BTreeMap<String, Trace>,
+        repeats: usize,
+    ) -> Result<Vec<Verdict>> {
         if suspects.is_empty() {
             return Ok(Vec::new());
         }
         let repeated: Vec<(String, Case)> = suspects
             .iter()
             .flat_map(|(id, case)| {
-                (0..REPEATS).map(move |repeat| (format!("{id}#{repeat}"), case.clone()))
+                (0..repeats).map(move |repeat| (format!("{id}#{repeat}"), case.clone()))
             })
             .collect();
         let native = self.runner.run(Mode::Native, &repeated, &PATIENT)?;
         let other = self.runner.run(mode, &repeated, &PATIENT)?;
         let verdicts = suspects.iter().map(|(id, case)| {
             let of = |traces: &BTreeMap<String, Trace>| -> Vec<Trace> {
-                (0..REPEATS)
+                (0..repeats)
                     .map(|repeat| traces[&format!("{id}#{repeat}")].clone())
                     .collect()
             };
@@ -74,12 +109,24 @@ impl Judge<'_> {
         let shortest = |trace: Trace, other: &Trace| trace.with_times_of(other);
         let typical = native[1..].iter().fold(native[0].clone(), shortest);
         let mut explained = None;
+        let (mut different, mut count) = (None, 0);
         for trace in other {
             match self.compare(case, &typical, trace) {
-                Outcome::Different(difference) => return Verdict::Different(difference),
+                Outcome::Different(difference) => {
+                    count += 1;
+                    different.get_or_insert(difference);
+                }
                 Outcome::Explained(index) => explained = Some(index),
                 Outcome::Same => {}
             }
+        }
+        if let Some(difference) = different {
+            let share = if count == other.len() {
+                Share::All
+            } else {
+                Share::Some
+            };
+            return Verdict::Different(difference, share);
         }
         match (explained, self.compare(case, &typical, first)) {
             (Some(index), _) | (None, Outcome::Explained(index)) => Verdict::Explained(index),

@@ -3,8 +3,9 @@
 //! 1. A batch of cases runs in every mode. A case whose two native traces differ is *noise*; it is
 //!    counted, and not judged.
 //! 2. A case with another trace under raddle is repeated, natively and in that mode, with more
-//!    patience. It is a *difference* if the native traces are one and some trace under raddle is
-//!    another; *unsteady* if the native ones are several; *unrepeated* if nothing differs again.
+//!    patience, and if only some traces in that mode differ, once more and oftener. It is a
+//!    *difference* if the native traces are one and some trace under raddle is another; *unsteady*
+//!    if the native ones are several; *unrepeated* if nothing differs again.
 //! 3. Differences are explained by rule ([`explanations`]), or else grouped in classes; the first
 //!    of each class is shrunk.
 
@@ -185,7 +186,9 @@ impl Campaign<'_> {
             .zip(self.judge.verdicts(suspects, mode, traces)?)
         {
             match verdict {
-                Verdict::Different(difference) => self.report.different(id, case, mode, difference),
+                Verdict::Different(difference, _) => {
+                    self.report.different(id, case, mode, difference)
+                }
                 Verdict::Explained(index) => self.report.explained(index),
                 Verdict::Unsteady(difference) => self.report.unsteady(id, case, &difference),
                 Verdict::Unrepeated(difference) => {

@@ -92,11 +92,12 @@ impl Trace {
     pub fn compare(&self, native: &Trace, case: &Case, explanations: &Explanations) -> Outcome {
         let mut passed = None;
         let mut first: Option<Difference> = None;
+        let ends = [native.end.as_str(), self.end.as_str()];
         let agents = native.agents.keys().chain(self.agents.keys());
         for agent in agents {
             let lines = |trace: &Trace| trace.agents.get(agent).cloned().unwrap_or_default();
             let found = part(agent, &lines(native), &lines(self), &mut |difference| {
-                let explained = explanations.find(case, difference);
+                let explained = explanations.find(case, difference, ends);
                 let harmless = explained.filter(|&index| explanations.is_harmless(index));
                 passed = passed.or(harmless);
                 harmless.is_some()
@@ -113,7 +114,7 @@ impl Trace {
             });
         }
         match (first, passed) {
-            (Some(difference), _) => match explanations.find(case, &difference) {
+            (Some(difference), _) => match explanations.find(case, &difference, ends) {
                 Some(index) => Outcome::Explained(index),
                 None => Outcome::Different(difference),
             },

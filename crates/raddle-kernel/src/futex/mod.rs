@@ -131,6 +131,9 @@ fn any_futex(frame: &Frame) -> Outcome {
     let private = flags(frame) & PRIVATE != 0;
     let unknown = flags(frame) & !(0x7f | PRIVATE | CLOCK_REALTIME) != 0;
     let timed = matches!(operation, WAIT_BITSET | WAIT_REQUEUE_PI | LOCK_PI2);
+    if operation == UNLOCK_PI && !is_word(frame.arg(0)) && pi::owns(frame.arg(0)) {
+        return Outcome::of(err(errno::EINVAL)); // the kernel looks at the owner first
+    }
     if !is_word(frame.arg(0)) || unknown || flags(frame) & CLOCK_REALTIME != 0 && !timed {
         return Outcome::PASS; // the kernel finds the right errno
     }

@@ -53,7 +53,6 @@ impl Drop for Pages {
 /// Opens a file in memory with what is true of the thread now.
 pub fn open(thread: &Thread, content: Content, flags: usize) -> isize {
     const ACCESS: usize = 3;
-    const CLOEXEC: usize = 0o2000000;
     let Ok(memory) = mem::map(Pages::SIZE) else {
         return err(errno::ENOMEM);
     };
@@ -66,16 +65,20 @@ pub fn open(thread: &Thread, content: Content, flags: usize) -> isize {
     if fill(thread, content, source, &mut text).is_err() {
         return err(errno::ESRCH);
     }
-    // SAFETY: makes a descriptor; MFD_CLOEXEC is 1. Then fills the file and rewinds it.
+    // SAFETY: makes a descriptor, which is closed on exec; then fills the file.
     let fd = unsafe {
-        let close_on_exec = usize::from(flags & CLOEXEC != 0);
-        let fd = sys!(nr::__NR_memfd_create, c"thread".as_ptr(), close_on_exec);
+        let fd = sys!(nr::__NR_memfd_create, c"thread".as_ptr(), 1usize);
         if is_err(fd) {
             return fd;
         }
         sys!(nr::__NR_pwrite64, fd, text.bytes.as_ptr(), text.len, 0usize);
         fd
     };
+    if let Err(errno) = reopen(fd, flags) {
+        // SAFETY: the descriptor that was just made.
+        unsafe { sys!(nr::__NR_close, fd) };
+        return errno;
+    }
     let writes = flags & ACCESS != 0;
     let kind = if writes && content == Content::Comm {
         Kind::ThreadName
@@ -84,6 +87,35 @@ pub fn open(thread: &Thread, content: Content, flags: usize) -> isize {
     };
     ENGINE.pump.mark(fd as u32, kind, thread.tid());
     fd
+}
+
+/// Makes the descriptor `fd` one that was opened with `flags`: what it may be used for, and what
+/// `fcntl` says of it, is what the program asked for.
+fn reopen(fd: isize, flags: usize) -> Result<(), isize> {
+    /// O_CREAT, O_EXCL, O_TRUNC: about a file that isn't there, or has a length.
+    const OF_OTHERS: usize = 0o1300;
+    const CLOEXEC: usize = 0o2000000;
+    const AT_CWD: isize = -100;
+    let mut path = Line::new();
+    if write!(path, "/proc/self/fd/{fd}\0").is_err() {
+        return Ok(());
+    }
+    let flags = flags & !OF_OTHERS;
+    // SAFETY: a path that ends with a zero, and descriptors that only this call knows.
+    unsafe {
+        let other = sys!(
+            nr::__NR_openat,
+            AT_CWD,
+            path.bytes.as_ptr(),
+            flags | CLOEXEC
+        );
+        if is_err(other) {
+            return Err(other);
+        }
+        let result = sys!(nr::__NR_dup3, other, fd, flags & CLOEXEC);
+        sys!(nr::__NR_close, other);
+        if is_err(result) { Err(result) } else { Ok(()) }
+    }
 }
 
 fn fill(thread: &Thread, content: Content, source: &mut [u8], to: &mut Text) -> fmt::Result {

@@ -253,47 +253,55 @@ fn relative(folder: u32, path: &[u8]) -> Option<Object<'_>> {
 }
 
 /// A call about a thread's folder or something in it; `args` has the path's copy.
-fn about(frame: &Frame, mut args: [usize; 6], verb: Verb, thread: &Thread, rest: &[u8]) -> Outcome {
+fn about(frame: &Frame, args: [usize; 6], verb: Verb, thread: &Thread, rest: &[u8]) -> Outcome {
+    const PATH_ONLY: usize = 0o10000000;
     let content = match verb {
-        Verb::Open { .. } => files::Content::named(rest),
+        Verb::Open { flags } if flags & PATH_ONLY == 0 => files::Content::named(rest),
         _ => None,
     };
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
-    if content.is_none() && thread.tid() == pid {
+    let is_main = thread.tid() == ENGINE.pid.load(Ordering::Relaxed);
+    if content.is_none() && is_main {
         return Outcome::PASS; // the kernel knows it; and it may be something that is waited for
     }
-    let call = |args| {
-        // SAFETY: the program's own call, with a path that lives.
-        unsafe { syscall6(frame.rax as u32, args) }
-    };
-    let mut result = call(args);
-    if is_err(result) && result != ENOENT {
+    if content == Some(files::Content::Comm) && is_main {
+        return Outcome::of(call_about_main(frame, args, rest)); // the process's name
+    }
+    // SAFETY: the program's own call, with a path that lives.
+    let mut result = unsafe { syscall6(frame.rax as u32, args) };
+    let is_unknown = result == ENOENT;
+    if is_unknown {
+        result = call_about_main(frame, args, rest);
+    }
+    if is_err(result) {
         return Outcome::of(result);
     }
-    if let (Some(content), Verb::Open { flags }) = (content, verb) {
-        if !is_err(result) {
+    match (verb, content) {
+        (Verb::Open { flags }, Some(content)) => {
             // SAFETY: the descriptor that this very call has made.
             unsafe { sys!(nr::__NR_close, result) };
+            return Outcome::of(files::open(thread, content, flags));
         }
-        return Outcome::of(files::open(thread, content, flags));
+        (Verb::Open { .. }, None) if is_unknown && rest.is_empty() => {
+            let pump = &ENGINE.pump;
+            pump.mark(result as u32, Kind::TaskFolder, thread.tid());
+        }
+        _ => {}
     }
-    if result != ENOENT {
-        return Outcome::of(result);
-    }
+    Outcome::of(result)
+}
+
+/// The same call about the main thread's file of that name.
+fn call_about_main(frame: &Frame, mut args: [usize; 6], rest: &[u8]) -> isize {
     let mut path = Line::new();
-    let rest_text = core::str::from_utf8(rest).unwrap_or_default();
-    if write!(path, "/proc/self/task/{pid}/{rest_text}\0").is_err() {
-        return Outcome::of(result);
+    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let rest = core::str::from_utf8(rest).unwrap_or_default();
+    if write!(path, "/proc/self/task/{pid}/{rest}\0").is_err() {
+        return ENOENT;
     }
     let position = usize::from(frame.rax >= u64::from(nr::__NR_openat));
     args[position] = path.bytes.as_ptr().expose_provenance();
-    result = call(args); // the main thread's file of that name
-    if rest.is_empty() && !is_err(result) && matches!(verb, Verb::Open { .. }) {
-        ENGINE
-            .pump
-            .mark(result as u32, Kind::TaskFolder, thread.tid());
-    }
-    Outcome::of(result)
+    // SAFETY: the program's own call, with a path that lives.
+    unsafe { syscall6(frame.rax as u32, args) }
 }
 
 /// `readlink("/proc/thread-self")`, if there is such a link.

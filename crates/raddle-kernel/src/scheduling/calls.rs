@@ -1,8 +1,8 @@
 //! The system calls about scheduling classes and niceness.
 
 use super::{
-    DEADLINE, FLAG_RESET_ON_FORK, PRIORITY_MAX, carrier_of, change, is_real_time, is_special,
-    permission, tell_policy,
+    DEADLINE, FLAG_RESET_ON_FORK, PRIORITY_MAX, carrier_of, change, check, is_real_time,
+    is_special, permission, tell_policy,
 };
 use crate::boundary::{Frame, Outcome};
 use crate::user::User;
@@ -11,7 +11,7 @@ use raddle_engine::attributes::Attributes;
 use raddle_engine::thread::TID_BASE;
 use raddle_engine::{Carrier, ENGINE, Thread};
 use raddle_sys::abi::SchedAttr;
-use raddle_sys::{err, errno, is_err, mem, sys};
+use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
 /// `SCHED_RESET_ON_FORK`, or'ed to a policy.
 const RESET_ON_FORK: u32 = 0x4000_0000;
@@ -39,14 +39,61 @@ fn answer(result: Result<(), isize>) -> Outcome {
     Outcome::of(result.err().unwrap_or(0))
 }
 
-/// True if Linux knows the policy and the priority goes with it.
-fn is_valid(policy: u32, priority: u32) -> bool {
+/// True if Linux knows the policy.
+const fn is_known(policy: u32) -> bool {
     matches!(policy, 0..=3 | 5 | DEADLINE)
-        && if is_real_time(policy) {
-            (1..=PRIORITY_MAX).contains(&priority)
-        } else {
-            priority == 0
-        }
+}
+
+/// True if the priority is one of the policy's.
+const fn is_priority_of(policy: u32, priority: u32) -> bool {
+    priority <= PRIORITY_MAX && is_real_time(policy) == (priority != 0)
+}
+
+/// True for `SCHED_OTHER` and `SCHED_BATCH`, in which a thread has a niceness and a slice.
+const fn is_fair(policy: u32) -> bool {
+    matches!(policy, 0 | 3)
+}
+
+/// True for a run time, a deadline and a period that Linux takes (`__checkparam_dl` in
+/// `kernel/sched/deadline.c`).
+const fn is_feasible([runtime_ns, deadline_ns, period_ns]: [u64; 3]) -> bool {
+    const LEAST_RUNTIME_NS: u64 = 1024;
+    const TOO_LONG: u64 = 1 << 63;
+    const LEAST_PERIOD_NS: u64 = 100_000;
+    const MOST_PERIOD_NS: u64 = (1 << 22) * 1000;
+    let period = if period_ns == 0 {
+        deadline_ns
+    } else {
+        period_ns
+    };
+    deadline_ns != 0
+        && runtime_ns >= LEAST_RUNTIME_NS
+        && deadline_ns < TOO_LONG
+        && period_ns < TOO_LONG
+        && runtime_ns <= deadline_ns
+        && deadline_ns <= period
+        && LEAST_PERIOD_NS <= period
+        && period <= MOST_PERIOD_NS
+}
+
+/// The slice that a fair thread has after it has asked for one; 0 for the kernel's own choice.
+fn slice_ns(wanted_ns: u64) -> u64 {
+    const LEAST_NS: u64 = 100_000;
+    const MOST_NS: u64 = 100_000_000;
+    match wanted_ns {
+        0 => 0,
+        _ if !has_slices() => 0,
+        _ => wanted_ns.clamp(LEAST_NS, MOST_NS),
+    }
+}
+
+/// True if the kernel knows slices, from Linux 6.12 on: it tells of one then.
+fn has_slices() -> bool {
+    let mut attr = SchedAttr::default();
+    let size = size_of::<SchedAttr>();
+    // SAFETY: the kernel fills a live structure.
+    let result = unsafe { sys!(nr::__NR_sched_getattr, 0usize, &raw mut attr, size, 0usize) };
+    result == 0 && !is_special(attr.policy) && attr.times_ns[0] != 0
 }
 
 /// `sched_getscheduler(2)`.
@@ -110,17 +157,25 @@ fn set_scheduler(id: u32, policy: Option<u32>, parameters: User<u32>) -> Outcome
         Some(policy) => (policy & !RESET_ON_FORK, policy & RESET_ON_FORK != 0),
         None => (now.policy, now.resets_on_fork),
     };
-    if !is_valid(policy, priority) || policy == DEADLINE {
-        return EINVAL;
+    if !is_known(policy) || !is_priority_of(policy, priority) || policy == DEADLINE {
+        return EINVAL; // a deadline has no times here
     }
     let next = Attributes {
         policy,
         priority,
         resets_on_fork,
-        times_ns: [0; 3],
+        times_ns: [slice_of(&now), 0, 0],
         ..now
     };
     answer(change(thread, &next))
+}
+
+/// The slice that a thread has asked for, which it keeps in other classes; 0 for none.
+const fn slice_of(attributes: &Attributes) -> u64 {
+    match attributes.policy {
+        DEADLINE => 0,
+        _ => attributes.times_ns[0],
+    }
 }
 
 /// `sched_getattr(2)`.
@@ -153,8 +208,19 @@ pub extern "C" fn sched_getattr(frame: &Frame) -> Outcome {
     attr.flags = u64::from(now.resets_on_fork);
     attr.nice = if fair { now.nice } else { 0 };
     attr.priority = now.priority;
-    if now.times_ns != [0; 3] || !fair {
-        attr.times_ns = now.times_ns;
+    match now.policy {
+        DEADLINE => {
+            let [runtime_ns, deadline_ns, period_ns] = now.times_ns;
+            let period_ns = if period_ns == 0 {
+                deadline_ns
+            } else {
+                period_ns
+            };
+            attr.times_ns = [runtime_ns, deadline_ns, period_ns];
+        }
+        _ if !fair => attr.times_ns = [0; 3],
+        _ if now.times_ns[0] != 0 => attr.times_ns = [now.times_ns[0], 0, 0],
+        _ => {} // the kernel's choice
     }
     let filled = (attr.size as usize).min(KNOWN);
     let cleared = match clears {
@@ -178,7 +244,7 @@ pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
     if frame.arg(1) == 0 || frame.word(2) != 0 {
         return EINVAL;
     }
-    let attr = match read_attr(frame.user(1)) {
+    let mut attr = match read_attr(frame.user(1)) {
         Ok(attr) if (attr.policy as i32) < 0 => return EINVAL,
         Ok(attr) => attr,
         Err(errno) => return Outcome::of(errno),
@@ -188,32 +254,49 @@ pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
         Err(outcome) => return outcome,
     };
     let now = thread.attributes.get();
+    let mut resets_on_fork = attr.flags & FLAG_RESET_ON_FORK != 0;
+    if attr.flags & KEEP_POLICY != 0 {
+        (attr.policy, resets_on_fork) = (now.policy, now.resets_on_fork);
+    }
+    let keeps = attr.flags & KEEP_PARAMS != 0;
+    match now.policy {
+        _ if !keeps => attr.nice = attr.nice.clamp(NICE_MIN, NICE_MAX),
+        DEADLINE => (attr.priority, attr.times_ns) = (now.priority, now.times_ns),
+        policy if is_real_time(policy) => attr.priority = now.priority,
+        _ => (attr.nice, attr.times_ns[0]) = (now.nice, now.times_ns[0]),
+    }
+    if !is_known(attr.policy)
+        || attr.flags & !KNOWN != 0
+        || !is_priority_of(attr.policy, attr.priority)
+        || attr.policy == DEADLINE && !is_feasible(attr.times_ns)
+    {
+        return EINVAL;
+    }
     let mut next = Attributes {
         policy: attr.policy,
-        resets_on_fork: attr.flags & FLAG_RESET_ON_FORK != 0,
+        priority: attr.priority,
+        resets_on_fork,
+        times_ns: [slice_of(&now), 0, 0],
         ..now
     };
-    if attr.flags & KEEP_POLICY != 0 {
-        (next.policy, next.resets_on_fork) = (now.policy, now.resets_on_fork);
-    }
-    if attr.flags & KEEP_PARAMS == 0 {
-        next.priority = attr.priority;
+    if is_fair(attr.policy) {
+        next.nice = attr.nice;
+        next.times_ns[0] = slice_ns(attr.times_ns[0]);
+    } else if attr.policy == DEADLINE {
         next.times_ns = attr.times_ns;
-        if !is_special(next.policy) {
-            next.nice = attr.nice.clamp(NICE_MIN, NICE_MAX);
-        }
     }
-    if attr.flags & !KNOWN != 0 || !is_valid(next.policy, next.priority) {
-        return EINVAL;
+    if let Err(errno) = check(&now, &next) {
+        return Outcome::of(errno);
     }
     if attr.flags & CLAMPS != 0 {
         return Outcome::of(err(errno::EOPNOTSUPP)); // as a kernel without them
     }
-    // The kernel would look at these times, but isn't asked about a thread that stays green.
-    let [runtime_ns, deadline_ns, period_ns] = next.times_ns;
-    let is_feasible = 0 < runtime_ns && runtime_ns <= deadline_ns;
-    if next.policy == DEADLINE && !(is_feasible && (period_ns == 0 || deadline_ns <= period_ns)) {
-        return EINVAL;
+    if keeps {
+        // The class is one of the parameters that stay.
+        next = Attributes {
+            resets_on_fork,
+            ..now
+        };
     }
     answer(change(thread, &next))
 }

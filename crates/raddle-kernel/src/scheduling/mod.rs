@@ -165,15 +165,24 @@ fn carrier_of<'a>(thread: &Thread) -> Option<&'a Carrier> {
     unsafe { thread.bound.load(Ordering::Acquire).as_ref() }
 }
 
+/// Asks whether the process may change a thread's attributes `now` to `next`.
+///
+/// # Errors
+/// EPERM.
+fn check(now: &Attributes, next: &Attributes) -> Result<(), isize> {
+    match permission::needs_privilege(now, next) && !permission::has_privilege() {
+        true => Err(err(errno::EPERM)),
+        false => Ok(()),
+    }
+}
+
 /// Changes a thread's attributes to `next`, binding it if that needs the kernel's scheduler.
 ///
 /// # Errors
 /// EPERM, EAGAIN, or what the kernel says to a bound thread.
 fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
     let now = thread.attributes.get();
-    if permission::needs_privilege(&now, next) && !permission::has_privilege() {
-        return Err(err(errno::EPERM));
-    }
+    check(&now, next)?;
     if needs_kernel(next.policy) {
         bind(thread)?;
     }

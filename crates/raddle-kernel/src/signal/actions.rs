@@ -43,6 +43,14 @@ static ACTIONS: SpinLock<[SigAction; SIGNALS as usize + 1]> = SpinLock::new(
 /// them, so the runtime's handler is installed and decides.
 static WATCHED: AtomicU64 = AtomicU64::new(0);
 
+/// Signals that some thread has blocked on purpose. What is blocked is never ignored, but pends,
+/// and carriers block nothing: the runtime's handler gets these even if they are ignored.
+static BLOCKED: AtomicU64 = AtomicU64::new(0);
+
+/// Signals whose action the kernel itself looks at: it reaps children, and stops who reads from or
+/// writes to a terminal, by whether they are ignored.
+const LOOKED_AT: u64 = bit(17) | stops::JOB_CONTROL;
+
 /// 1 while all that is watched may be so because libc blocked everything for a moment.
 static LIBC_BLOCKED: AtomicU32 = AtomicU32::new(0);
 
@@ -50,7 +58,8 @@ static LIBC_BLOCKED: AtomicU32 = AtomicU32::new(0);
 /// there whatever the program asked for, but what it ignores is handed down by the kernel.
 pub const FAULTS: u64 = bit(7) | bit(11);
 
-/// Those of [`FAULTS`] that the program ignores. Written with the actions.
+/// Signals that the program ignores and that the runtime handles all the same: faults, its own two,
+/// and what was blocked. Written with the actions.
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 
 /// Makes the kernel ignore what the program does: a new program inherits it. In the child of a
@@ -67,9 +76,12 @@ pub fn expose_ignored() {
     }
 }
 
-/// The new program isn't there after all.
-pub fn hide_ignored() {
-    tell_kernel_of(IGNORED.load(Ordering::Relaxed));
+/// The new program isn't there after all. True if the kernel has dropped what the runtime sent
+/// itself meanwhile.
+pub fn hide_ignored() -> bool {
+    let ignored = IGNORED.load(Ordering::Relaxed);
+    tell_kernel_of(ignored);
+    ignored & OWN != 0
 }
 
 /// After a stop: the signal is the runtime's again.
@@ -91,6 +103,9 @@ pub fn set(signal: u32, action: &SigAction) -> SigAction {
 
 /// Copies the kernel's dispositions; `mask` is what the only thread blocks, in libc perhaps.
 pub fn adopt(mask: u64) {
+    if mask & LIBC_INTERNAL == 0 {
+        BLOCKED.fetch_or(mask, Ordering::Relaxed);
+    }
     LIBC_BLOCKED.store(u32::from(mask & LIBC_INTERNAL != 0), Ordering::Relaxed);
     for signal in 1..=SIGNALS {
         let mut action = NONE;
@@ -114,6 +129,10 @@ pub fn adopt(mask: u64) {
 
 /// Sees to it that the kernel doesn't act by default on signals that a thread blocks.
 pub fn watch(blocked: u64) {
+    if blocked & !BLOCKED.load(Ordering::Relaxed) != 0 {
+        let fresh = blocked & !BLOCKED.fetch_or(blocked, Ordering::Relaxed);
+        tell_kernel_of(fresh & WATCHED.load(Ordering::Relaxed) & !super::UNBLOCKABLE);
+    }
     if blocked & !WATCHED.load(Ordering::Relaxed) != 0 {
         let fresh = blocked & !WATCHED.fetch_or(blocked, Ordering::Relaxed);
         tell_kernel_of(fresh & !super::UNBLOCKABLE);
@@ -145,27 +164,28 @@ pub fn is_ours(signal: u32) -> bool {
 
 fn has_our_handler(signal: u32, action: &SigAction) -> bool {
     const CONT: u64 = bit(18); // what discards stops
-    let is_fault = FAULTS & bit(signal) != 0;
-    let watched = (WATCHED.load(Ordering::Relaxed) | FAULTS | CONT) & bit(signal) != 0;
     let ours = match action.handler {
-        DEFAULT => watched,
-        IGNORE => is_fault,
-        _ => true,
+        DEFAULT => WATCHED.load(Ordering::Relaxed) | FAULTS | CONT,
+        IGNORE => BLOCKED.load(Ordering::Relaxed) & !LOOKED_AT | FAULTS,
+        _ => u64::MAX,
     };
-    ours || matches!(signal as usize, POKE | PREEMPT)
+    (ours | OWN) & bit(signal) != 0
 }
+
+/// The runtime's own signals.
+const OWN: u64 = bit(POKE as u32) | bit(PREEMPT as u32);
 
 fn tell_kernel(signal: u32, action: &SigAction) {
     if super::UNBLOCKABLE & bit(signal) != 0 {
         return;
     }
     let is_poke = signal as usize == POKE;
-    if FAULTS & bit(signal) != 0 && action.handler == IGNORE {
+    let ours = has_our_handler(signal, action);
+    if ours && action.handler == IGNORE {
         IGNORED.fetch_or(bit(signal), Ordering::Relaxed);
     } else {
         IGNORED.fetch_and(!bit(signal), Ordering::Relaxed);
     }
-    let ours = has_our_handler(signal, action);
     stops::note_action(signal, action.handler == DEFAULT);
     // Without a handler of the program's no call is interrupted.
     let has_none = matches!(action.handler, DEFAULT | IGNORE);
@@ -204,6 +224,11 @@ fn tell(signal: u32, action: &SigAction) {
 /// Restores the kernel's default action for good: the process is about to die of `signal`.
 pub fn surrender(signal: u32) {
     tell(signal, &NONE);
+}
+
+/// True if a signal with this action does nothing, unless it is blocked.
+pub const fn does_nothing(signal: u32, handler: usize) -> bool {
+    handler == IGNORE || handler == DEFAULT && ignored_by_default(signal)
 }
 
 /// True if the default action of `signal` is to do nothing.

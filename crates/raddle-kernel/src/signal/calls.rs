@@ -54,7 +54,11 @@ pub extern "C" fn rt_sigaction(frame: &Frame) -> Outcome {
         Some(mut action) => {
             action.mask &= !UNBLOCKABLE;
             action.flags &= KNOWN_FLAGS;
-            actions::set(signal, &action)
+            let before = actions::set(signal, &action);
+            if actions::does_nothing(signal, action.handler) {
+                routing::discard(signal, |_| true);
+            }
+            before
         }
     };
     tell(frame.user(2), &before)
@@ -155,7 +159,8 @@ pub extern "C" fn kill(frame: &Frame) -> Outcome {
             outcome => outcome,
         };
     }
-    routing::to_process(&from_ourselves(signal, SI_USER));
+    let named = ENGINE.find(frame.word(0));
+    routing::to_process_by(&from_ourselves(signal, SI_USER), named);
     sent(signal);
     Outcome::of(0)
 }
@@ -176,7 +181,7 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
         return Outcome::of(err(errno::EPERM));
     }
     if is_for_us(id, signal) {
-        routing::to_process(&info);
+        routing::to_process_by(&info, ENGINE.find(id));
         sent(signal);
         return Outcome::of(0);
     }
@@ -197,19 +202,19 @@ fn is_ours(id: u32) -> bool {
 }
 
 /// True if `id` is this process and the signal is one that is routed in user space: what stops and
-/// continues processes is the kernel's, and so is what a descriptor reads.
+/// continues processes is the kernel's, and so is what a descriptor reads and no thread accepts.
 fn is_for_us(id: u32, signal: u32) -> bool {
     is_routed_here(signal) && is_ours(id)
 }
 
 /// True if a signal that the process sends itself is routed in user space.
 pub(crate) fn is_routed_here(signal: u32) -> bool {
-    let routed = !(UNBLOCKABLE | LIBC_INTERNAL | JOB_CONTROL);
+    let routed = !(UNBLOCKABLE | JOB_CONTROL);
     is_virtual()
         && ENGINE.is_started()
         && (1..=SIGNALS).contains(&signal)
         && routed & bit(signal) != 0
-        && !kept::is_read(signal)
+        && (!kept::is_read(signal) || routing::is_accepted(signal))
 }
 
 /// `tgkill(2)`.

@@ -4,7 +4,7 @@ use super::actions::{self, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK, SA_RESETHAND
 use super::entry::{Moved, raddle_enter_handler, raddle_handler_returned, raddle_resume};
 use super::kept;
 use super::routing::{self, process_pending};
-use super::{UNBLOCKABLE, alternate, bit, poke, preemption, stops};
+use super::{UNBLOCKABLE, alternate, bit, poke_here, preemption, stops};
 use crate::boundary::interrupted_pass;
 use crate::credentials;
 use core::sync::atomic::Ordering;
@@ -45,7 +45,7 @@ pub fn deliver() -> Delivered {
     thread.signals.interrupting.set(false);
     thread.signals.handled.set(false);
     carrier.deliver_here.set(1);
-    poke(carrier.kernel_tid.load(Ordering::Relaxed));
+    poke_here(carrier);
     // The handlers have run; this may be another carrier.
     match (
         thread.signals.handled.get(),

@@ -34,7 +34,7 @@ mod tsc;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::helpers::POKE;
-use raddle_engine::{Carrier, own_signals};
+use raddle_engine::{Carrier, ENGINE, own_signals};
 use raddle_sys::abi::StackT;
 use raddle_sys::{mem, nr, sys};
 
@@ -177,6 +177,16 @@ pub fn in_child() {
     carrier.closed.store(0, Ordering::Relaxed);
     carrier.attention.store(0, Ordering::Relaxed);
     actions::break_lock();
+}
+
+/// Makes this kernel thread look at the pending signals of what it runs, here: handlers run before
+/// this returns, or leave by a jump. So the gate, which counts who sends, is not passed; the caller
+/// is no thread that has closed it.
+fn poke_here(carrier: &Carrier) {
+    let own = carrier.kernel_tid.load(Ordering::Relaxed);
+    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    // SAFETY: signals this very kernel thread, which handles the signal.
+    unsafe { sys!(nr::__NR_tgkill, pid, own, POKE) };
 }
 
 /// Makes `kernel_tid` look at the pending signals of what it runs.

@@ -6,12 +6,11 @@
 //! process. The thread does so after its mask or its life says so; who sends looks at both after
 //! the signal is there, so one of them sees the other.
 
-use super::actions::{self, DEFAULT, IGNORE};
+use super::actions::{self, IGNORE};
 use super::kept;
 use super::timers::{self, Target};
 use super::{SI_TKILL, bit, fatal, groups, poke, set_kernel_mask, stops};
 use core::sync::atomic::Ordering;
-use raddle_engine::helpers::POKE;
 use raddle_engine::signals::{CommonSignals, Form, Passed, SI_TIMER};
 use raddle_engine::thread::Life;
 use raddle_engine::{Carrier, ENGINE, Thread, room};
@@ -91,8 +90,14 @@ fn meant<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
 
 /// A process-directed signal: to a thread that accepts it, else pending.
 pub fn to_process(info: &SigInfo) {
+    to_process_by(info, None);
+}
+
+/// As [`to_process`], sent by the id of one of its threads, the main one for `None`: Linux asks
+/// whether that one accepts it first, and whether it blocks what is ignored.
+pub fn to_process_by(info: &SigInfo, named: Option<&Thread>) {
     let signal = info.signo as u32;
-    if signal as usize == POKE || signal == 0 || signal > super::SIGNALS {
+    if signal == 0 || signal > super::SIGNALS {
         return;
     }
     match timers::target(info) {
@@ -100,12 +105,12 @@ pub fn to_process(info: &SigInfo) {
         Target::Thread(thread) => return to_thread(thread, info),
         Target::Nobody => return,
     }
-    if !stops::takes_effect(info) || actions::get(signal).handler == IGNORE {
+    if !stops::takes_effect(info) || is_ignored(signal, named) {
         return;
     }
     // What nobody takes is kept for a sigwait, even if it is ignored by default, as in Linux.
     // One that ends refuses it, and isn't found again.
-    while let Some(thread) = accepting(signal) {
+    while let Some(thread) = accepting_first(signal, named) {
         if drops(thread, signal) {
             return;
         }
@@ -119,6 +124,20 @@ pub fn to_process(info: &SigInfo) {
         }
     }
     hold(info);
+}
+
+/// True if the program ignores `signal`. What the named thread blocks pends all the same.
+fn is_ignored(signal: u32, named: Option<&Thread>) -> bool {
+    let blocks = || {
+        named
+            .or_else(main)
+            .is_some_and(|thread| blocks(thread, signal))
+    };
+    actions::get(signal).handler == IGNORE && !blocks()
+}
+
+fn main<'a>() -> Option<&'a Thread> {
+    ENGINE.find(ENGINE.pid.load(Ordering::Relaxed))
 }
 
 fn hold(info: &SigInfo) {
@@ -174,6 +193,11 @@ pub fn reconsider(set: u64) {
 /// The main thread if it takes `signal`, as in Linux; else one that waits for it, the running one,
 /// or any that doesn't block it.
 fn accepting<'a>(signal: u32) -> Option<&'a Thread> {
+    accepting_first(signal, None)
+}
+
+/// As [`accepting`], with another one before the main thread.
+fn accepting_first(signal: u32, named: Option<&Thread>) -> Option<&Thread> {
     let open = |thread: &Thread| {
         thread.life() == Life::Live
             && thread.signals.mask.load(Ordering::Relaxed) & bit(signal) == 0
@@ -182,9 +206,11 @@ fn accepting<'a>(signal: u32) -> Option<&'a Thread> {
         thread.signals.awaited.load(Ordering::Acquire) & bit(signal) != 0
             && thread.life() == Life::Live
     };
-    let main = ENGINE.find(ENGINE.pid.load(Ordering::Relaxed));
     let running = Carrier::current().thread_or_none();
-    main.filter(|thread| open(thread) || waits(thread))
+    let takes = |thread: &&Thread| open(thread) || waits(thread);
+    named
+        .filter(takes)
+        .or_else(|| main().filter(takes))
         .or_else(|| ENGINE.threads.iter().find(waits))
         .or_else(|| running.filter(|thread| open(thread)))
         .or_else(|| ENGINE.threads.iter().find(|thread| open(thread)))
@@ -217,8 +243,7 @@ fn blocks(thread: &Thread, signal: u32) -> bool {
 
 /// True if `signal` is nothing to the thread.
 fn drops(thread: &Thread, signal: u32) -> bool {
-    let handler = actions::get(signal).handler;
-    let is_ignored = handler == IGNORE || handler == DEFAULT && actions::ignored_by_default(signal);
+    let is_ignored = actions::does_nothing(signal, actions::get(signal).handler);
     is_ignored && !awaits(thread, signal) && !blocks(thread, signal)
 }
 

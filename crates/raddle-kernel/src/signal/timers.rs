@@ -9,6 +9,7 @@ use super::{actions, bit, is_virtual};
 use crate::boundary::{Frame, Outcome};
 use crate::user::User;
 use crate::{clocks, scheduling};
+use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::signals::SI_TIMER;
 use raddle_engine::{ENGINE, Thread};
 use raddle_sched::SpinLock;
@@ -45,6 +46,8 @@ const GONE: u32 = u32::MAX;
 /// Rows; that of id `n` is the first free one from `n % ROWS` on, which is that very row unless
 /// ids have wrapped.
 static TABLE: SpinLock<[Row; ROWS]> = SpinLock::new([Row::FREE; ROWS]);
+/// 1 once a row was taken: few programs have such timers, and the table is many pages.
+static USED: AtomicU32 = AtomicU32::new(0);
 
 /// Runs `action` on the row of the timer with this id, if there is one.
 fn with_row<T>(id: u32, action: impl FnOnce(&mut Row) -> T) -> Option<T> {
@@ -63,6 +66,7 @@ fn add(id: u32, tid: u32) -> bool {
         .map(|step| (id as usize).wrapping_add(step) % ROWS)
         .find(|&at| table[at].key == 0 || table[at].tid == GONE);
     if let Some(at) = free {
+        USED.store(1, Ordering::Relaxed);
         table[at] = Row {
             key: id.wrapping_add(1),
             tid,
@@ -98,14 +102,21 @@ pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
             actions::watch(bit(event.signal));
         }
     }
-    let mut id = 0u32;
+    const NONE: u32 = u32::MAX; // no timer's id
+    let mut id = NONE;
     let event_to = event
         .as_ref()
         .map_or(0, |event| core::ptr::from_ref(event).expose_provenance());
     // SAFETY: the program's own call; the kernel reads and fills live structures.
     let result = unsafe { sys!(frame.rax as u32, clock, event_to, &raw mut id) };
     if is_err(result) {
-        return Outcome::of(result);
+        // The kernel tells the id before it asks whether the clock has timers.
+        let told = if id == NONE {
+            Ok(())
+        } else {
+            frame.user(2).write(&id)
+        };
+        return Outcome::of(told.err().unwrap_or(result));
     }
     let signals = event.is_none_or(|event| event.notify == SIGNAL);
     Outcome::of(match made(id, signals.then_some(tid), frame.user(2)) {
@@ -198,5 +209,7 @@ pub fn taken(info: &SigInfo) {
 pub fn in_child() {
     // SAFETY: the child has one thread.
     unsafe { TABLE.break_lock() };
-    *TABLE.lock() = [Row::FREE; ROWS];
+    if USED.swap(0, Ordering::Relaxed) != 0 {
+        *TABLE.lock() = [Row::FREE; ROWS];
+    }
 }

@@ -1,0 +1,106 @@
+//! A few jumps over single system calls, set before anything is planned and taken away before it.
+//!
+//! A wire replaces seven bytes, `syscall` and the instruction of five bytes in front of it, by a
+//! jump. [`find`] takes only the shapes that the caller names, in functions of libc whose shape
+//! they are: no function is decoded, and no more of libc is read than these functions.
+
+use crate::apply::{prove_permission, write};
+use crate::memory::{Memory, PAGE_SIZE, Protection};
+use crate::refusal::Refusal;
+use crate::stub::fill::displacement;
+use crate::window::JUMP_LEN;
+use core::ffi::CStr;
+
+/// Bytes that a wire replaces.
+pub const LEN: usize = 7;
+
+/// What a wire replaces.
+pub type Shape = [u8; LEN];
+
+/// `mov $number, %eax; syscall`.
+#[must_use]
+pub const fn constant(number: u32) -> Shape {
+    let [a, b, c, d] = number.to_le_bytes();
+    [0xb8, a, b, c, d, 0x0f, 0x05]
+}
+
+/// `mov 8(%rsp), %r9; syscall`: the end of a function that takes a call's number and arguments.
+pub const SIXTH_FROM_STACK: Shape = [0x4c, 0x8b, 0x4c, 0x24, 0x08, 0x0f, 0x05];
+
+/// The only place in `code` of this shape, as an offset.
+#[must_use]
+pub fn find(code: &[u8], shape: &Shape) -> Option<usize> {
+    let mut found = (0..code.len().saturating_sub(LEN - 1))
+        .filter(|&at| code[at] == shape[0] && code[at..at + LEN] == *shape);
+    let first = found.next()?;
+    found.next().is_none().then_some(first)
+}
+
+/// The jump from a wire at `at` to `to`. `None` if that is too far.
+#[must_use]
+pub fn jump(at: usize, to: usize) -> Option<Shape> {
+    let [a, b, c, d] = displacement(at + JUMP_LEN, to)?.to_le_bytes();
+    Some([0xe9, a, b, c, d, 0x66, 0x90])
+}
+
+/// Writes the bytes of all wires, jumps or what was there before. `probe` as for
+/// [`apply`](crate::apply).
+///
+/// # Errors
+/// A [`Refusal`]; nothing has changed then, except after [`Refusal::TextLost`].
+///
+/// # Safety
+/// - The addresses are places of text, in one mapping, where such a wire may stand or stands.
+/// - The process has one thread, which executes no text of that mapping, in a signal handler
+///   neither.
+pub unsafe fn rewrite(
+    wires: &[(usize, Shape)],
+    memory: &impl Memory,
+    probe: Option<&CStr>,
+) -> Result<(), Refusal> {
+    let (Some(first), Some(last)) = (
+        wires.iter().map(|wire| wire.0).min(),
+        wires.iter().map(|wire| wire.0).max(),
+    ) else {
+        return Ok(());
+    };
+    let start = first & !(PAGE_SIZE - 1);
+    let end = (last + LEN).next_multiple_of(PAGE_SIZE);
+    prove_permission(memory, probe)?;
+    // SAFETY: the caller's promise; readable and executable is what text is.
+    unsafe {
+        let opened = memory.protect(start, end, Protection::ReadWrite);
+        if opened.is_ok() {
+            for (at, bytes) in wires {
+                write(*at, bytes);
+            }
+        }
+        let closed = memory.protect(start, end, Protection::ReadExecute);
+        closed.map_err(|errno| Refusal::TextLost { errno })?;
+        opened.map_err(|errno| Refusal::Protect { errno })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_is_found_once_or_not_at_all() {
+        let shape = constant(435);
+        let mut code = [0x90; 64];
+        assert_eq!(find(&code, &shape), None);
+        code[57..].copy_from_slice(&shape);
+        assert_eq!(find(&code, &shape), Some(57));
+        code[3..10].copy_from_slice(&shape);
+        assert_eq!(find(&code, &shape), None, "which of them?");
+        assert_eq!(find(&code[..5], &shape), None);
+    }
+
+    #[test]
+    fn a_jump_leads_there_or_is_none() {
+        let bytes = jump(0x1000, 0x2000).unwrap();
+        assert_eq!(bytes[..5], [0xe9, 0xfb, 0x0f, 0, 0]);
+        assert_eq!(jump(0x1000, 1 << 40), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! What is loaded: ld.so's list, and the program's own headers.
+
+use crate::environment::{AT_PHDR, AT_PHNUM, Environment};
+use crate::original::LinkMap;
+use core::ffi::CStr;
+
+/// The next entry of ld.so's list.
+pub fn after(object: &LinkMap) -> Option<&LinkMap> {
+    // SAFETY: the list is null-terminated.
+    unsafe { object.next.as_ref() }
+}
+
+/// The object of this file name.
+pub fn find<'a>(map: &'a LinkMap, name: &[u8]) -> Option<&'a LinkMap> {
+    let mut next = Some(map);
+    while let Some(object) = next {
+        if !object.name.is_null() {
+            // SAFETY: a string of ld.so's.
+            let path = unsafe { CStr::from_ptr(object.name) }.to_bytes();
+            if path.rsplit(|&b| b == b'/').next() == Some(name) {
+                return Some(object);
+            }
+        }
+        next = after(object);
+    }
+    None
+}
+
+/// The program's own headers.
+struct Headers {
+    at: usize,
+    count: usize,
+    bias: usize,
+}
+
+impl Headers {
+    const SIZE: usize = 56;
+
+    fn of(environment: &Environment) -> Option<Self> {
+        const PT_PHDR: u32 = 6;
+        let (at, count) = (
+            environment.auxiliary(AT_PHDR),
+            environment.auxiliary(AT_PHNUM),
+        );
+        if at == 0 {
+            return None;
+        }
+        let mut headers = Self { at, count, bias: 0 };
+        headers.bias = headers.find(PT_PHDR).map_or(0, |(address, _)| at - address);
+        Some(headers)
+    }
+
+    /// Address (biased) and size in memory of the first segment of a kind.
+    fn find(&self, kind: u32) -> Option<(usize, usize)> {
+        (0..self.count)
+            .map(|i| self.at + i * Self::SIZE)
+            .find_map(|header| {
+                // SAFETY: the kernel says where the program's headers are.
+                unsafe {
+                    (*(header as *const u32) == kind).then(|| {
+                        let address = *((header + 16) as *const usize) + self.bias;
+                        (address, *((header + 40) as *const usize))
+                    })
+                }
+            })
+    }
+}
+
+/// The head of ld.so's list, through the main program's `DT_DEBUG`.
+pub fn link_map<'a>(environment: &Environment) -> Option<&'a LinkMap> {
+    const PT_DYNAMIC: u32 = 2;
+    const DT_DEBUG: usize = 21;
+    let (dynamic, _) = Headers::of(environment)?.find(PT_DYNAMIC)?;
+    let mut entry = dynamic as *const [usize; 2];
+    // SAFETY: the program's dynamic section ends with a zero entry; DT_DEBUG points at struct
+    // r_debug: a version, then the list.
+    unsafe {
+        while (*entry)[0] != 0 {
+            if (*entry)[0] == DT_DEBUG && (*entry)[1] != 0 {
+                return (*((*entry)[1] as *const *const LinkMap).add(1)).as_ref();
+            }
+            entry = entry.add(1);
+        }
+    }
+    None
+}
+
+/// True if a note of the program says that Go's linker made it.
+pub fn is_go(environment: &Environment) -> bool {
+    const PT_NOTE: u32 = 4;
+    let Some((mut at, mut left)) = Headers::of(environment).and_then(|h| h.find(PT_NOTE)) else {
+        return false;
+    };
+    // SAFETY: the program's notes, which are mapped: name length, value length, kind, name, value.
+    unsafe {
+        while left >= 12 {
+            let [name, value] = *(at as *const [u32; 2]);
+            let size = 12 + name.next_multiple_of(4) as usize + value.next_multiple_of(4) as usize;
+            if name == 4 && *((at + 12) as *const [u8; 4]) == *b"Go\0\0" {
+                return true;
+            }
+            at += size;
+            left = left.saturating_sub(size);
+        }
+    }
+    false
+}
