@@ -19,6 +19,10 @@ pub unsafe fn in_child() {
     unsafe {
         let pid = sys!(nr::__NR_getpid) as u32;
         ENGINE.keep_only_carrier(carrier);
+        ENGINE.timers.reset();
+        ENGINE.injector.reset();
+        ENGINE.ahead.reset();
+        ENGINE.staged.reset();
         ENGINE.pump.close();
         ENGINE.signal_gate.reset();
         ENGINE.sysmon.reset();
@@ -50,8 +54,9 @@ pub unsafe fn in_child() {
     ENGINE.unstart(carrier);
 }
 
-/// Forgets the rest of the parent's: what nobody looks at before a second thread exists. Most
-/// children end, or become another program, before: each page that they write to is copied.
+/// Forgets the rest of the parent's: what nobody looks at before a second thread exists, unlike the
+/// queues, from which a yield takes. Most children end, or become another program, before: each
+/// page that they write to is copied.
 ///
 /// # Safety
 /// As [`in_child`], later; at the start of the child's own engine.
@@ -59,10 +64,6 @@ pub(crate) unsafe fn settle() {
     // SAFETY: the caller's promise covers every reset here.
     unsafe {
         ENGINE.futexes.reset();
-        ENGINE.timers.reset();
-        ENGINE.injector.reset();
-        ENGINE.ahead.reset();
-        ENGINE.staged.reset();
         ENGINE.sides.reset();
         ENGINE.helpers.reset();
         ENGINE.ring.reset();

@@ -131,7 +131,8 @@ fn any_futex(frame: &Frame) -> Outcome {
     let private = flags(frame) & PRIVATE != 0;
     let unknown = flags(frame) & !(0x7f | PRIVATE | CLOCK_REALTIME) != 0;
     let timed = matches!(operation, WAIT_BITSET | WAIT_REQUEUE_PI | LOCK_PI2);
-    if operation == UNLOCK_PI && !is_word(frame.arg(0)) && pi::owns(frame.arg(0)) {
+    let started = ENGINE.is_started(); // else the kernel knows the thread by the same id
+    if started && operation == UNLOCK_PI && !is_word(frame.arg(0)) && pi::owns(frame.arg(0)) {
         return Outcome::of(err(errno::EINVAL)); // the kernel looks at the owner first
     }
     if !is_word(frame.arg(0)) || unknown || flags(frame) & CLOCK_REALTIME != 0 && !timed {
