@@ -232,7 +232,9 @@ fn running_ns(carrier: &Carrier, thread: &Thread, now_ns: u64) -> u64 {
 
 /// In the child of a fork: CPU clocks start at 0, and nobody has asked.
 pub(crate) fn in_child(carrier: &Carrier, thread: &Thread) {
-    ON.store(0, Ordering::Relaxed);
+    if ON.load(Ordering::Relaxed) != 0 {
+        ON.store(0, Ordering::Relaxed);
+    }
     thread.cpu.reset(0);
     carrier.slices.reset();
 }

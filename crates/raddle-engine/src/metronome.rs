@@ -62,7 +62,9 @@ impl Metronome {
 
     /// In the child of a fork, which has no timers.
     pub(crate) fn forget(&self) {
-        self.timer.store(0, Ordering::Relaxed);
+        if self.timer.load(Ordering::Relaxed) != 0 {
+            self.timer.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Ends it. Under the lock of [`crate::filters`].

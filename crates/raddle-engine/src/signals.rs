@@ -266,9 +266,10 @@ impl CommonSignals {
     /// Only in the child of a fork, before a second thread exists.
     pub unsafe fn reset(&self) {
         // SAFETY: the caller's promise.
-        unsafe { self.queue.break_locks() };
-        self.pending.store(0, Ordering::Relaxed);
-        self.queue.clear();
+        unsafe { self.queue.forget() };
+        if self.pending.load(Ordering::Relaxed) != 0 {
+            self.pending.store(0, Ordering::Relaxed);
+        }
     }
 }
 
@@ -385,9 +386,19 @@ impl SignalQueue {
         POOL.lock().holds(*head, signal).0
     }
 
-    /// Drops everything.
-    pub fn clear(&self) {
-        drop_records(&mut self.head.lock());
+    /// Drops everything, and frees the locks.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, before a second thread exists.
+    pub unsafe fn forget(&self) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.break_locks();
+            // A child writes to as few of its parent's pages as it can.
+            if self.head.peek() != 0 {
+                drop_records(&mut self.head.lock());
+            }
+        }
     }
 
     /// Frees the locks.

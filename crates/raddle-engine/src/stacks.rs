@@ -442,7 +442,10 @@ impl Stacks {
     pub(crate) fn reset(&self) {
         // SAFETY: the child has one thread. A slot being taken when the parent forked is lost.
         unsafe { self.lists.break_lock() };
-        if self.held.swap(0, Ordering::Relaxed) == 0 || !self.is_open() {
+        if self.held.load(Ordering::Relaxed) == 0
+            || self.held.swap(0, Ordering::Relaxed) == 0
+            || !self.is_open()
+        {
             return;
         }
         let used = self.lists.lock().segments();

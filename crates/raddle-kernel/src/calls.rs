@@ -3,8 +3,8 @@
 use crate::boundary::Handler;
 use crate::signal::{alternate, calls as signals, kept, pidfd, timers};
 use crate::{
-    clocks, connections, credentials, descriptors, files, futex, helped, ids, io, memory, messages,
-    poll, process, procfs, scheduling, threads, time, transfers, uring,
+    children, clocks, connections, credentials, descriptors, files, futex, helped, ids, io, memory,
+    messages, poll, process, procfs, scheduling, threads, time, transfers, uring,
 };
 use raddle_sys::nr;
 
@@ -106,8 +106,8 @@ const THREADS: &[Row] = &[
     (nr::__NR_execve, process::exec),
     (nr::__NR_execveat, process::exec),
     (nr::__NR_ptrace, process::ptrace),
-    (nr::__NR_wait4, process::wait),
-    (nr::__NR_waitid, process::wait),
+    (nr::__NR_wait4, children::wait),
+    (nr::__NR_waitid, children::wait),
     (nr::__NR_flock, helped::flock),
     (nr::__NR_mq_timedsend, helped::mq_timed),
     (nr::__NR_mq_timedreceive, helped::mq_timed),

@@ -8,6 +8,7 @@
 pub mod boundary;
 pub mod callers;
 pub mod calls;
+pub mod children;
 pub mod clocks;
 pub mod clones;
 pub mod connections;

@@ -15,14 +15,13 @@ use crate::credentials;
 use crate::futex;
 use crate::signal;
 use crate::threads;
-use crate::{ids, is_multiplexed, loading, scheduling};
+use crate::{children, ids, is_multiplexed, loading, scheduling};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::carrier::{LEFT, SHARES, SHARES_HANDLERS};
 use raddle_engine::chaos::{self, Point};
-use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, fork, own_signals};
 use raddle_sys::abi::{CloneArgs, SigInfo};
-use raddle_sys::{err, errno, is_err, mem, nr, sys, syscall6};
+use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
 const CLONE: u64 = 56;
 const FORK: u64 = 57;
@@ -207,6 +206,7 @@ unsafe fn in_child() {
     unsafe { fork::in_child() };
     signal::in_child();
     futex::in_child();
+    children::in_child();
     credentials::in_child();
     loading::in_child();
     if had_threads {
@@ -252,45 +252,4 @@ pub extern "C" fn exec(frame: &Frame) -> Outcome {
     carrier.child_shares.store(0, Ordering::Relaxed);
     signal::hide_mask();
     Outcome::of(result)
-}
-
-/// `wait4(2)` and `waitid(2)`: a helper blocks in the kernel if the answer isn't there yet.
-///
-/// `waitid` isn't tried first: what it stores when there is no child can't be told from a child.
-pub extern "C" fn wait(frame: &Frame) -> Outcome {
-    const WNOHANG: usize = 1;
-    const WAITID: u64 = 247;
-    if !is_multiplexed() {
-        return Outcome::PASS;
-    }
-    let options = if frame.rax == WAITID { 3 } else { 2 };
-    if frame.arg(options) & WNOHANG != 0 {
-        return Outcome::PASS;
-    }
-    if frame.rax != WAITID {
-        let mut args = frame.args();
-        args[2] |= WNOHANG;
-        // SAFETY: the program's own call, without the wait.
-        let result = unsafe { syscall6(frame.rax as u32, args) };
-        if result != 0 {
-            return Outcome::of(result);
-        }
-    }
-    loop {
-        let thread = Carrier::current().thread();
-        thread.waits_for(
-            WaitKind::Child,
-            frame.arg(usize::from(frame.rax == WAITID)),
-            0,
-        );
-        // SAFETY: the program's own call.
-        let result = unsafe { ENGINE.helpers.call(frame.rax as u32, frame.args()) };
-        if result != err(errno::EINTR) {
-            return Outcome::of(result);
-        }
-        match signal::deliver() {
-            signal::Delivered::Interrupting => return Outcome::of(result),
-            signal::Delivered::Nothing | signal::Delivered::Restarting => {}
-        }
-    }
 }

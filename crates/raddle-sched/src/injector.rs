@@ -194,10 +194,15 @@ impl Injector {
     /// Only in the child of a fork, before a second thread exists.
     pub unsafe fn reset(&self) {
         // SAFETY: the caller's promise; what the lock guards is replaced whole.
-        unsafe { self.order.break_lock() };
-        self.order.lock().forget();
-        self.len.store(0, Ordering::SeqCst);
-        self.fault.store(0, Ordering::Relaxed);
+        let was_changing = unsafe { self.order.break_lock() };
+        // A child writes to as few of its parent's pages as it can.
+        if was_changing || self.len.load(Ordering::SeqCst) != 0 {
+            self.order.lock().forget();
+            self.len.store(0, Ordering::SeqCst);
+        }
+        if self.fault.load(Ordering::Relaxed) != 0 {
+            self.fault.store(0, Ordering::Relaxed);
+        }
     }
 }
 

@@ -102,15 +102,29 @@ impl<T> SpinLock<T> {
         }
     }
 
-    /// Frees a lock whose holder no longer exists: in the child of a fork.
+    /// The data, without the lock.
+    ///
+    /// # Safety
+    /// No other thread may exist, nor a guard.
+    pub unsafe fn peek(&self) -> T
+    where
+        T: Copy,
+    {
+        // SAFETY: nobody changes it, by the caller's promise.
+        self.data.with_mut(|at| unsafe { *at })
+    }
+
+    /// Frees a lock whose holder no longer exists: in the child of a fork. True if there was one.
     ///
     /// # Safety
     /// No other thread may exist, and the data must be made consistent before it is used.
-    pub unsafe fn break_lock(&self) {
+    pub unsafe fn break_lock(&self) -> bool {
         // A child writes to as few of its parent's pages as it can.
-        if self.held.load(Ordering::Relaxed) != 0 {
+        let is_held = self.held.load(Ordering::Relaxed) != 0;
+        if is_held {
             self.held.store(0, Ordering::Release);
         }
+        is_held
     }
 }
 

@@ -30,6 +30,25 @@ mod processes {
     }
 }
 
+mod children {
+    raddle_tests::cases! { "children.c":
+        many_threads_wait_each_for_its_child,
+        no_end_is_missed,
+        children_that_nobody_announces_end,
+        who_waits_learns_that_ends_are_ignored_now,
+        who_waits_learns_that_nothing_is_left_of_ends,
+        a_descriptor_reads_ends_that_are_waited_for,
+        one_takes_the_signal_and_another_the_child,
+        handlers_interrupt_and_restart_the_wait,
+        the_handler_of_another_end_interrupts_the_wait,
+        a_wait_is_cancelled,
+        stops_are_waited_for,
+        groups_and_any_children_are_waited_for,
+        a_child_waits_for_its_own,
+        ends_are_seen_while_others_compute,
+    }
+}
+
 mod spawning {
     raddle_tests::cases! { "spawning.c":
         spawn_attributes_are_honoured,

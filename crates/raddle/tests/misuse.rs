@@ -251,7 +251,13 @@ fn a_childs_pool_of_its_parent_refuses_and_a_pool_of_its_own_works() {
 
 #[test]
 fn an_item_that_forks_is_alone_in_the_child_and_goes_on_in_the_parent() {
-    let pool = Pool::builder().workers(1).max_workers(1).build().unwrap();
+    // Who waits must not run the item: the child would go on as this test.
+    let pool = Pool::builder()
+        .workers(1)
+        .max_workers(1)
+        .inline_waits(false)
+        .build()
+        .unwrap();
     let forks = || {
         in_child(|| {
             let here = PoolRef::current().unwrap();

@@ -250,17 +250,34 @@ fn perhaps_yield(address: usize) {
 /// EINTR.
 #[inline(always)]
 pub fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64, kind: WaitKind) -> isize {
+    let until_ns = if deadline_ns == NEVER { 0 } else { deadline_ns };
+    wait_as(
+        address,
+        expected,
+        bits,
+        deadline_ns,
+        kind,
+        [address, until_ns as usize],
+    )
+}
+
+/// As [`wait`], for what dumps say of `kind` with `told`.
+#[inline(always)]
+pub fn wait_as(
+    address: usize,
+    expected: u32,
+    bits: u32,
+    deadline_ns: u64,
+    kind: WaitKind,
+    told: [usize; 2],
+) -> isize {
     match user::load(address) {
         Ok(value) if value == expected => {}
         Ok(_) => return err(errno::EAGAIN),
         Err(errno) => return errno,
     }
     let thread = Carrier::current().thread();
-    thread.waits_for(
-        kind,
-        address,
-        if deadline_ns == NEVER { 0 } else { deadline_ns },
-    );
+    thread.waits_for(kind, told[0], told[1] as u64);
     if deadline_ns == NEVER {
         Futexes::prepare(&thread.node, thread.task_ref(), address);
     } else {

@@ -34,7 +34,9 @@ pub(super) fn ends(address: usize) {
 
 /// In the child of a fork: nobody waits.
 pub(super) fn in_child() {
-    WAITS.store(0, Ordering::Relaxed);
+    if WAITS.load(Ordering::Relaxed) != 0 {
+        WAITS.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Learns from a `clone` where libc keeps the word: behind `tls`, where the block begins.

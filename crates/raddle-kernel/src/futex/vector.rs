@@ -43,7 +43,9 @@ pub(super) fn kernel_waits() -> bool {
 
 /// In the child of a fork: nobody waits.
 pub(super) fn in_child() {
-    IN_KERNEL.store(0, Ordering::Relaxed);
+    if IN_KERNEL.load(Ordering::Relaxed) != 0 {
+        IN_KERNEL.store(0, Ordering::Relaxed);
+    }
 }
 
 /// `futex_waitv(2)`.

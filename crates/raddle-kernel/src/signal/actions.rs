@@ -2,6 +2,7 @@
 
 use super::stops::{self, STOPS};
 use super::{LIBC_INTERNAL, MASK_BYTES, SIGNALS, bit, entry};
+use crate::children;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::POKE;
@@ -13,6 +14,8 @@ use raddle_sys::{nr, sys};
 pub const DEFAULT: usize = 0;
 /// `SIG_IGN`.
 pub const IGNORE: usize = 1;
+/// SIGCHLD.
+pub const CHLD: u32 = 17;
 pub const SA_NOCLDSTOP: u64 = 1;
 pub const SA_NOCLDWAIT: u64 = 2;
 pub const SA_SIGINFO: u64 = 4;
@@ -49,7 +52,7 @@ static BLOCKED: AtomicU64 = AtomicU64::new(0);
 
 /// Signals whose action the kernel itself looks at: it reaps children, and stops who reads from or
 /// writes to a terminal, by whether they are ignored.
-const LOOKED_AT: u64 = bit(17) | stops::JOB_CONTROL;
+const LOOKED_AT: u64 = bit(CHLD) | stops::JOB_CONTROL;
 
 /// 1 while all that is watched may be so because libc blocked everything for a moment.
 static LIBC_BLOCKED: AtomicU32 = AtomicU32::new(0);
@@ -98,7 +101,24 @@ pub fn get(signal: u32) -> SigAction {
 pub fn set(signal: u32, action: &SigAction) -> SigAction {
     let old = core::mem::replace(&mut ACTIONS.lock()[signal as usize], *action);
     tell_kernel(signal, action);
+    if signal == CHLD {
+        children::note();
+    }
     old
+}
+
+/// True if the kernel sends the runtime SIGCHLD at each end of a child, from now until the program
+/// sets that signal's action. Not if the program ignores it.
+pub fn hears_children() -> bool {
+    let action = get(CHLD);
+    if action.handler == IGNORE || action.flags & SA_NOCLDWAIT != 0 {
+        return false;
+    }
+    if action.handler == DEFAULT && WATCHED.load(Ordering::Relaxed) & bit(CHLD) == 0 {
+        WATCHED.fetch_or(bit(CHLD), Ordering::Relaxed);
+        tell_kernel(CHLD, &action);
+    }
+    true
 }
 
 /// Copies the kernel's dispositions; `mask` is what the only thread blocks, in libc perhaps.

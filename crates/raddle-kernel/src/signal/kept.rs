@@ -25,7 +25,7 @@ use super::actions::FAULTS;
 use super::{MASK_BYTES, SI_TKILL, UNBLOCKABLE};
 use super::{bit, is_virtual, poke, routing, set_kernel_mask};
 use crate::boundary::{Frame, Outcome};
-use crate::futex;
+use crate::{children, futex};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::clock;
@@ -82,6 +82,7 @@ pub extern "C" fn signalfd(frame: &Frame) -> Outcome {
         // A carrier that blocked these would be ended by a bad address.
         let mask = mask & !(UNBLOCKABLE | OWN | FAULTS);
         READ.fetch_or(mask, Ordering::SeqCst);
+        children::note(); // the kernel may keep SIGCHLD from now on
         if is_virtual() {
             keep_early(mask);
         }
@@ -296,7 +297,8 @@ pub fn pending() -> u64 {
 /// In the child of a fork: nothing is pending.
 pub fn in_child() {
     // SAFETY: the child has one thread.
-    unsafe { FOR_FIRST.break_locks() };
-    FOR_FIRST.clear();
-    WAITING.store(0, Ordering::Relaxed);
+    unsafe { FOR_FIRST.forget() };
+    if WAITING.load(Ordering::Relaxed) != 0 {
+        WAITING.store(0, Ordering::Relaxed);
+    }
 }

@@ -6,10 +6,11 @@
 //! process. The thread does so after its mask or its life says so; who sends looks at both after
 //! the signal is there, so one of them sees the other.
 
-use super::actions::{self, IGNORE};
+use super::actions::{self, CHLD, IGNORE};
 use super::kept;
 use super::timers::{self, Target};
 use super::{SI_TKILL, bit, fatal, groups, poke, set_kernel_mask, stops};
+use crate::children;
 use core::sync::atomic::Ordering;
 use raddle_engine::signals::{CommonSignals, Form, Passed, SI_TIMER};
 use raddle_engine::thread::Life;
@@ -50,6 +51,9 @@ pub fn route() {
     carrier.roused.set(false);
     loop {
         while let Some(info) = carrier.arrivals.pop() {
+            if info.signo as u32 == CHLD {
+                children::note();
+            }
             match meant(carrier, &info) {
                 Some(thread) => to_thread(thread, &info),
                 None => to_process(&info),

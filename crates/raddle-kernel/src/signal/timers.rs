@@ -209,7 +209,7 @@ pub fn taken(info: &SigInfo) {
 pub fn in_child() {
     // SAFETY: the child has one thread.
     unsafe { TABLE.break_lock() };
-    if USED.swap(0, Ordering::Relaxed) != 0 {
+    if USED.load(Ordering::Relaxed) != 0 && USED.swap(0, Ordering::Relaxed) != 0 {
         *TABLE.lock() = [Row::FREE; ROWS];
     }
 }

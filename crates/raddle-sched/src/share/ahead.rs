@@ -113,9 +113,12 @@ impl AheadQueue {
     /// Only in the child of a fork, before a second thread exists.
     pub unsafe fn reset(&self) {
         // SAFETY: the caller's promise; what the lock guards is replaced whole.
-        unsafe { self.heap.break_lock() };
-        *self.heap.lock() = Heap::new();
-        self.len.store(0, Ordering::SeqCst);
+        let was_changing = unsafe { self.heap.break_lock() };
+        // A child writes to as few of its parent's pages as it can.
+        if was_changing || self.len.load(Ordering::SeqCst) != 0 {
+            *self.heap.lock() = Heap::new();
+            self.len.store(0, Ordering::SeqCst);
+        }
     }
 }
 

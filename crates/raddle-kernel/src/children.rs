@@ -1,0 +1,147 @@
+//! Waiting for children: `wait4(2)` and `waitid(2)`.
+//!
+//! A thread that waits for the end of a child parks until the next SIGCHLD, and asks the kernel
+//! then. That costs no kernel thread. It is right while the kernel sends the process that signal
+//! for each end of a child that the call waits for, and the runtime receives it: the program
+//! doesn't ignore SIGCHLD, and no descriptor of `signalfd(2)` reads it. Else, and for every other
+//! kind of wait, a helper blocks in the kernel.
+//!
+//! Several ends may raise one signal, and the signal doesn't say which thread waits for its child.
+//! So each signal wakes all who wait here, which are at most [`MOST`].
+//!
+//! The order of events: who waits is counted, reads [`EVENTS`], asks the kernel, and parks while
+//! [`EVENTS`] is the same. Who hears the signal raises [`EVENTS`], then reads the count.
+
+use crate::boundary::{Frame, Outcome};
+use crate::futex;
+use crate::is_multiplexed;
+use crate::signal::actions::{self, CHLD};
+use crate::signal::{self, Delivered, bit, kept};
+use core::sync::atomic::{AtomicU32, Ordering};
+use raddle_engine::thread::WaitKind;
+use raddle_engine::{Carrier, ENGINE};
+use raddle_sched::timers::NEVER;
+use raddle_sys::{err, errno, syscall6};
+
+const WNOHANG: usize = 1;
+const WAITID: u64 = 247;
+
+/// More threads than this would wake each other too often.
+const MOST: u32 = 64;
+
+/// Threads that wait for the next signal. SeqCst, like [`EVENTS`]: see the module.
+static WAITING: AtomicU32 = AtomicU32::new(0);
+/// Raised by each SIGCHLD, and when what the program does with it changes.
+static EVENTS: AtomicU32 = AtomicU32::new(0);
+
+/// `wait4(2)` and `waitid(2)`.
+///
+/// `waitid` isn't tried first: what it stores when there is no child can't be told from a child.
+pub extern "C" fn wait(frame: &Frame) -> Outcome {
+    let is_waitid = frame.rax == WAITID;
+    let options = frame.arg(if is_waitid { 3 } else { 2 });
+    if !is_multiplexed() || options & WNOHANG != 0 {
+        return Outcome::PASS;
+    }
+    if is_waitid {
+        return Outcome::of(wait_by_helper(frame));
+    }
+    let result = ask(frame);
+    if result != 0 {
+        return Outcome::of(result);
+    }
+    let result = match options {
+        0 => wait_for_signal(frame),
+        _ => None,
+    };
+    Outcome::of(result.unwrap_or_else(|| wait_by_helper(frame)))
+}
+
+/// The program's `wait4`, without the wait.
+fn ask(frame: &Frame) -> isize {
+    let mut args = frame.args();
+    args[2] |= WNOHANG;
+    // SAFETY: the program's own call.
+    unsafe { syscall6(frame.rax as u32, args) }
+}
+
+/// Waits by signals; none when a helper has to.
+fn wait_for_signal(frame: &Frame) -> Option<isize> {
+    loop {
+        let result = wait_once(frame)?;
+        if result == err(errno::EINTR) {
+            // Handlers run here, and may never return.
+            if signal::deliver() == Delivered::Interrupting {
+                return Some(result);
+            }
+        } else if result != 0 {
+            return Some(result);
+        }
+    }
+}
+
+/// Waits until the next signal: 0 then, EINTR for another reason, or what the kernel says without a
+/// wait. None when a helper has to wait.
+fn wait_once(frame: &Frame) -> Option<isize> {
+    let before = WAITING.fetch_add(1, Ordering::SeqCst);
+    let seen = EVENTS.load(Ordering::SeqCst);
+    let result = if before >= MOST || !is_announced() {
+        None
+    } else {
+        match ask(frame) {
+            0 => Some(wait_for_event(seen, frame.arg(0))),
+            result => Some(result),
+        }
+    };
+    WAITING.fetch_sub(1, Ordering::SeqCst);
+    result
+}
+
+/// Waits while [`EVENTS`] is what was `seen`: 0 or EINTR.
+fn wait_for_event(seen: u32, whom: usize) -> isize {
+    let address = (&raw const EVENTS).addr();
+    let told = [whom, 0];
+    match futex::wait_as(address, seen, u32::MAX, NEVER, WaitKind::Child, told) {
+        result if result == err(errno::EINTR) => result,
+        _ => 0,
+    }
+}
+
+/// True if each end of a child that is waited for without options makes the kernel send a signal,
+/// which comes to [`note`].
+fn is_announced() -> bool {
+    let is_read = kept::is_read(CHLD) || kept::mask() & bit(CHLD) != 0;
+    !is_read && actions::hears_children()
+}
+
+/// A SIGCHLD has come, or what becomes of it has changed.
+pub fn note() {
+    EVENTS.fetch_add(1, Ordering::SeqCst);
+    if WAITING.load(Ordering::SeqCst) != 0 {
+        futex::wake((&raw const EVENTS).addr(), usize::MAX, u32::MAX);
+    }
+}
+
+/// In the child of a fork: nobody waits.
+pub fn in_child() {
+    if WAITING.load(Ordering::Relaxed) != 0 {
+        WAITING.store(0, Ordering::Relaxed);
+    }
+}
+
+fn wait_by_helper(frame: &Frame) -> isize {
+    loop {
+        let thread = Carrier::current().thread();
+        let whom = frame.arg(usize::from(frame.rax == WAITID));
+        thread.waits_for(WaitKind::Child, whom, 0);
+        // SAFETY: the program's own call.
+        let result = unsafe { ENGINE.helpers.call(frame.rax as u32, frame.args()) };
+        if result != err(errno::EINTR) {
+            return result;
+        }
+        match signal::deliver() {
+            Delivered::Interrupting => return result,
+            Delivered::Nothing | Delivered::Restarting => {}
+        }
+    }
+}
