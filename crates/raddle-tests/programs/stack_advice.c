@@ -1,6 +1,8 @@
 /* Advice about memory at and below stacks of threads: pages that are given back are empty. */
 #include "stack.h"
 
+#include <stdatomic.h>
+
 static char *region;
 static const size_t REGION = 64 << 10;
 
@@ -146,10 +148,20 @@ CASE(pages_right_below_the_stack_pointer_are_emptied)
     empty_below_the_frame(NULL);
 }
 
+/* Pages where the kernel maps nothing that may be anywhere. */
+static char *far_pages(int count)
+{
+    static atomic_uintptr_t next = 0x200000000000;
+    void *at = (void *)atomic_fetch_add(&next, 64 * PAGE);
+    char *pages = mmap(at, count * PAGE, READ_WRITE, ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    CHECK(pages == at);
+    return pages;
+}
+
 static void *advise_wrongly(void *unused)
 {
     char *page = low_page(16);
-    char *hole = mmap(NULL, 3 * PAGE, READ_WRITE, ANONYMOUS, -1, 0);
+    char *hole = far_pages(3);
     GET(munmap(hole + PAGE, PAGE));
     const char *places[] = {page, hole};
     for (int i = 0; i < 2; i++) {
