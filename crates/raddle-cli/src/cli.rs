@@ -17,6 +17,8 @@ use crate::run::policy::{Part, Policy, Share};
 
 pub const CARRIERS_MAX: u16 = 1024;
 pub const CARRIERS_VARIABLE: &str = "RADDLE_CARRIERS";
+/// Which CPUs the program is shown.
+pub const CPUS_VARIABLE: &str = "RADDLE_CPUS";
 pub const CHAOS_VARIABLE: &str = "RADDLE_CHAOS";
 pub const QUANTUM_VARIABLE: &str = "RADDLE_QUANTUM_US";
 pub const MAX_THREADS_VARIABLE: &str = "RADDLE_MAX_THREADS";
@@ -77,6 +79,11 @@ pub struct RunArguments {
     /// Kernel threads that run green threads, 1 to 1024 [default: as many as CPUs may be used]
     #[arg(short = 'n', long, env = CARRIERS_VARIABLE, value_parser = parse_carriers)]
     pub carriers: Option<u16>,
+
+    /// CPUs that the program is shown: as many as carriers, if -n asks for fewer, or the machine's
+    /// [default: carriers]
+    #[arg(long, env = CPUS_VARIABLE, value_name = "CPUS", value_enum)]
+    pub cpus: Option<Cpus>,
 
     /// Microseconds that a thread may compute while others wait, 50 to 1000000; 0 for no limit
     /// [default: 2000]
@@ -335,6 +342,15 @@ pub fn parse() -> Result<Command> {
         }
         Err(error) => Err(sentence(&error).into()),
     }
+}
+
+/// The CPUs that a program is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Cpus {
+    /// As many as carriers.
+    Carriers,
+    /// The machine's.
+    Machine,
 }
 
 /// A variable that is set to nothing counts as not set.

@@ -162,6 +162,8 @@ pub struct Carrier {
     pub(crate) yields_from_ns: Cell<u64>,
     /// Emulated calls since the last switch, so that a loop of successful calls lets others run.
     pub calls: Cell<u32>,
+    /// The count of switches and the time when these calls were last looked at.
+    pub calls_seen: Cell<(u64, u64)>,
     /// One more than the count of switches at which sysmon found the running thread's quantum used
     /// up: while `switches` is that count, the thread is to give way. Written by sysmon.
     pub(crate) preempt_at: AtomicU64,

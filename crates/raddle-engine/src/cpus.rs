@@ -5,22 +5,24 @@ use raddle_sys::{is_err, nr, sys};
 /// CPUs in the affinity mask, at least 1.
 pub fn in_affinity_mask() -> u32 {
     let mut mask = [0u64; 128];
-    // SAFETY: the kernel fills at most the buffer's size.
-    let bytes = unsafe {
-        sys!(
-            nr::__NR_sched_getaffinity,
-            0usize,
-            size_of_val(&mask),
-            mask.as_mut_ptr()
-        )
-    };
-    if is_err(bytes) {
-        return 1;
-    }
+    read_affinity_mask(&mut mask);
     mask.iter()
         .map(|word| word.count_ones())
         .sum::<u32>()
         .max(1)
+}
+
+/// The calling kernel thread's affinity mask; what is there stays if it can't be read.
+pub(crate) fn read_affinity_mask(mask: &mut [u64]) {
+    // SAFETY: the kernel fills at most the buffer's size.
+    unsafe {
+        sys!(
+            nr::__NR_sched_getaffinity,
+            0usize,
+            size_of_val(mask),
+            mask.as_mut_ptr()
+        )
+    };
 }
 
 /// CPUs that the least quota is worth, of the process's cgroups and those above them, rounded up;

@@ -23,7 +23,7 @@
 use crate::carrier::{Carrier, CarrierState};
 use crate::engine::{ENGINE, MAX_CARRIERS, MAX_WANTED};
 use crate::thread::{Life, Thread};
-use crate::{clock, latency};
+use crate::{clock, latency, shown};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 use raddle_inspect::{
@@ -322,7 +322,11 @@ fn obey(bytes: &[u8]) -> Request {
         return Request::new(RequestKind::SNAPSHOT, 0);
     };
     match request.kind {
-        RequestKind::CARRIERS => ENGINE.set_wanted(request.value.min(u64::from(MAX_WANTED)) as u32),
+        RequestKind::CARRIERS => {
+            let carriers = request.value.min(u64::from(MAX_WANTED)) as u32;
+            ENGINE.set_wanted(carriers);
+            shown::show(carriers);
+        }
         RequestKind::POLICY => change_policy(request.value),
         RequestKind::SHARE => change_share(request.reserved, request.value),
         RequestKind::QUANTUM => ENGINE.set_quantum_ns(request.value),

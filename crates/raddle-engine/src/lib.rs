@@ -82,6 +82,7 @@ mod reminders;
 pub mod ring;
 pub mod room;
 pub mod roster;
+pub mod shown;
 pub mod sides;
 mod sight;
 pub mod signals;

@@ -34,8 +34,11 @@ pub(crate) const EAGAIN: isize = err(errno::EAGAIN);
 pub(crate) const EINTR: isize = err(errno::EINTR);
 const EBADF: isize = err(errno::EBADF);
 
-/// Emulated calls in a row after which a thread lets others run.
-const CALLS_BEFORE_YIELD: u32 = 64;
+/// Emulated calls in a row after which the time is looked at.
+const CALLS_BEFORE_LOOK: u32 = 8;
+/// How long a thread makes calls in a row before others run. A server's thread serves one client in
+/// a row while that one answers at once; the others wait for as many such turns as there are.
+const TURN_NS: u64 = 100_000;
 
 /// Which way the data goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,14 +77,27 @@ pub fn count_call() {
     let carrier = Carrier::current();
     let calls = carrier.calls.get() + 1;
     carrier.calls.set(calls);
-    if calls >= CALLS_BEFORE_YIELD {
+    if calls >= CALLS_BEFORE_LOOK {
+        look_at_time(carrier);
+    }
+}
+
+#[cold]
+fn look_at_time(carrier: &Carrier) {
+    carrier.calls.set(0);
+    let switches = carrier.switches.load(Ordering::Relaxed);
+    let now_ns = now_ns();
+    let (seen, since_ns) = carrier.calls_seen.get();
+    if seen != switches {
+        carrier.calls_seen.set((switches, now_ns));
+    } else if now_ns.saturating_sub(since_ns) >= TURN_NS {
+        carrier.calls_seen.set((switches, now_ns));
         take_turns(carrier);
     }
 }
 
 #[cold]
 fn take_turns(carrier: &Carrier) {
-    carrier.calls.set(0);
     if carrier.attention.load(Ordering::Relaxed) != 0 {
         signal::route(); // what the call raised is for who made it
     }

@@ -23,6 +23,7 @@ mod seats;
 mod settings;
 mod start;
 mod symbols;
+mod symbols_cpus;
 mod symbols_semaphores;
 mod symbols_threads;
 mod tripwires;

@@ -47,6 +47,12 @@ originals! {
     SEM_TIMEDWAIT = c"sem_timedwait";
     SEM_CLOCKWAIT = c"sem_clockwait";
     SEM_POST = c"sem_post";
+    GETAFFINITY = c"sched_getaffinity";
+    PTHREAD_GETAFFINITY = c"pthread_getaffinity_np";
+    SYSCONF = c"sysconf";
+    GET_NPROCS = c"get_nprocs";
+    SCHED_GETCPU = c"sched_getcpu";
+    GETCPU = c"getcpu";
     SCHED_YIELD = c"sched_yield";
     CREATE = c"pthread_create";
     PTRACE = c"ptrace";

@@ -21,6 +21,16 @@ pub fn carriers(environment: &Environment) -> Result<u32, Why> {
     }
 }
 
+/// How many CPUs the program is shown; `None` for the machine's whatever happens, 0 for those of
+/// its mask.
+pub fn cpus(environment: &Environment) -> Result<Option<u32>, Why> {
+    match environment.get(b"RADDLE_CPUS") {
+        None | Some(b"" | b"carriers") => carriers(environment).map(Some),
+        Some(b"machine") => Ok(None),
+        Some(_) => Err(Why::Cpus),
+    }
+}
+
 /// The seed of chaos; 0 for none.
 pub fn seed(environment: &Environment) -> Result<u32, Why> {
     match environment.get(b"RADDLE_CHAOS") {

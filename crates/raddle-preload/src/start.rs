@@ -21,14 +21,14 @@ use crate::objects::{after, find, is_go, link_map};
 use crate::original::{self, LinkMap};
 use crate::patching::patch_all;
 use crate::policy::{self, Wrong};
-use crate::settings::{carriers, limit, quantum_ns, seed};
+use crate::settings::{carriers, cpus, limit, quantum_ns, seed};
 use crate::why::Why;
 use crate::{interface, own_stack, rseq, symbols, tripwires, watchers};
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::engine::Hooks;
-use raddle_engine::{Carrier, ENGINE, chaos};
+use raddle_engine::{Carrier, ENGINE, chaos, shown};
 use raddle_kernel::{exclusion, process, shares, signal, threads};
 use raddle_patch::Report;
 use raddle_sched::SpinLock;
@@ -73,6 +73,11 @@ extern "C" fn constructor(
         Ok(process) => process,
         Err(why) => return tell(&environment, &Err(why)),
     };
+    match cpus(&environment) {
+        Ok(Some(most)) => shown::show(most),
+        Ok(None) => shown::show_all(),
+        Err(why) => return tell(&environment, &Err(why)),
+    }
     // SAFETY: ld.so's list; one thread exists.
     unsafe { rseq::withdraw(process.map) };
     if !waits(&process) {

@@ -18,6 +18,7 @@ pub enum Why {
     NewGlibc,
     NoMemory,
     Carriers,
+    Cpus,
     Quantum,
     Chaos,
     MaxThreads,
@@ -69,6 +70,7 @@ impl fmt::Display for Why {
                 "RADDLE_SHARE is not a list of name:GLOB=PERCENT and lib:GLOB=PERCENT of 100 at \
                  most, or RADDLE_POLICY is not fair; correct it"
             }
+            Self::Cpus => "RADDLE_CPUS is neither carriers nor machine; correct it",
             Self::Carriers => "RADDLE_CARRIERS is not a number from 1 to 1024; correct it",
             Self::Patching(refusal) => return write!(f, "{refusal}"),
         })

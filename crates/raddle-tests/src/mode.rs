@@ -50,7 +50,8 @@ impl Mode {
             Mode::Native => Command::new(program),
             Mode::Raddle { carriers } => {
                 let mut command = Command::new(raddle()?);
-                command.args(["run", "-n", &carriers.to_string(), "--"]);
+                let carriers = carriers.to_string();
+                command.args(["run", "-n", &carriers, "--cpus", "machine", "--"]);
                 command.arg(program);
                 command
             }

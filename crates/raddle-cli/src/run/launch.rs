@@ -1,5 +1,6 @@
 //! The environment of the program, and becoming it.
 
+use clap::ValueEnum as _;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,9 +9,9 @@ use std::ptr;
 
 use super::{inherit, program};
 use crate::cli::{
-    CARRIERS_VARIABLE, CHAOS_VARIABLE, EXCLUDE_SEPARATOR, EXCLUDE_VARIABLE, MAX_RUNNABLE_VARIABLE,
-    MAX_THREADS_VARIABLE, POLICY_VARIABLE, QUANTUM_VARIABLE, RunArguments, SHARE_VARIABLE,
-    VERBOSE_VARIABLE,
+    CARRIERS_VARIABLE, CHAOS_VARIABLE, CPUS_VARIABLE, EXCLUDE_SEPARATOR, EXCLUDE_VARIABLE,
+    MAX_RUNNABLE_VARIABLE, MAX_THREADS_VARIABLE, POLICY_VARIABLE, QUANTUM_VARIABLE, RunArguments,
+    SHARE_VARIABLE, VERBOSE_VARIABLE,
 };
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND};
 use crate::run::policy::Policy;
@@ -43,6 +44,13 @@ pub fn environment(arguments: &RunArguments, preload: &Path, keep_preload: bool)
         if let Some(number) = number {
             set(&mut environment, name, Some(number.to_string().into()));
         }
+    }
+    if let Some(cpus) = arguments.cpus.and_then(|cpus| cpus.to_possible_value()) {
+        set(
+            &mut environment,
+            CPUS_VARIABLE,
+            Some(cpus.get_name().into()),
+        );
     }
     if arguments.verbose {
         set(&mut environment, VERBOSE_VARIABLE, Some("1".into()));

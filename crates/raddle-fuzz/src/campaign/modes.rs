@@ -120,9 +120,14 @@ impl Runner {
         let mut command = Command::new(&self.executor);
         command.arg("contain").arg(&self.folder);
         if let Mode::Carriers(count) = mode {
-            command
-                .arg(&self.raddle)
-                .args(["run", "-n", &count.to_string(), "--"]);
+            command.arg(&self.raddle).args([
+                "run",
+                "-n",
+                &count.to_string(),
+                "--cpus",
+                "machine",
+                "--",
+            ]);
             command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         }
         command

@@ -7,8 +7,8 @@
 use super::{calls, carrier_of};
 use crate::boundary::{Frame, Outcome};
 use core::sync::atomic::{AtomicBool, Ordering};
-use raddle_engine::Carrier;
 use raddle_engine::attributes::{Attributes, CPU_WORDS};
+use raddle_engine::{Carrier, shown};
 use raddle_sched::SpinLock;
 use raddle_sys::{is_err, nr, sys};
 
@@ -94,6 +94,8 @@ pub extern "C" fn sched_getaffinity(frame: &Frame) -> Outcome {
     let cpus = thread.attributes.get().cpus;
     if cpus != [0; CPU_WORDS] {
         mask[..CPU_WORDS].copy_from_slice(&cpus);
+    } else {
+        shown::keep_shown(&mut mask);
     }
     let words = bytes as usize / size_of::<u64>();
     match frame.user(2).write_all(&mask[..words]) {
