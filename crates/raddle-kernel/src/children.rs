@@ -44,7 +44,7 @@ static EVENTS: AtomicU32 = AtomicU32::new(0);
 const ROWS: usize = 512;
 
 /// The makers of children: a child's id in the upper half, its maker's in the lower. The row of a
-/// child is its id modulo [`ROWS`]. Written by the maker after the call, read by who routes SIGCHLD.
+/// child is its id modulo [`ROWS`]. Written by the maker after the call, read by who routes signals.
 static MAKERS: [AtomicU64; ROWS] = [const { AtomicU64::new(0) }; ROWS];
 
 fn row(child: u32) -> &'static AtomicU64 {
@@ -66,11 +66,11 @@ pub fn note_maker(child: u32) {
 }
 
 /// The thread that made the child whose change of state the kernel tells of, if it lives and isn't
-/// the main one.
+/// the main one. The signal is SIGCHLD, or the one that the child was made with.
 pub fn maker<'a>(info: &SigInfo) -> Option<&'a Thread> {
     const EXITED: i32 = 1;
     const CONTINUED: i32 = 6;
-    if info.signo as u32 != CHLD || !(EXITED..=CONTINUED).contains(&info.code) {
+    if !(EXITED..=CONTINUED).contains(&info.code) {
         return None;
     }
     let child = info.pid as u32;

@@ -342,6 +342,7 @@ static void sleep_until_handled(int count)
 
 /* Makes a child, opens or closes its mask, and lives on or ends. */
 struct maker {
+    int signal; /* 0 for SIGCHLD */
     int blocks;
     int ends;
     int child_end[2];
@@ -352,7 +353,18 @@ struct maker {
 static void *make_child(void *argument)
 {
     struct maker *maker = argument;
-    maker->child = child_until(maker->child_end);
+    if (maker->signal == 0) {
+        maker->child = child_until(maker->child_end);
+    } else {
+        GET(pipe(maker->child_end));
+        maker->child = GET(syscall(SYS_clone, maker->signal, 0, 0, 0, 0));
+        if (maker->child == 0) {
+            char byte;
+            close(maker->child_end[1]);
+            _exit(read(maker->child_end[0], &byte, 1) == 0 ? 7 : 1);
+        }
+        close(maker->child_end[0]);
+    }
     if (maker->blocks) {
         block(SIGCHLD);
     }
@@ -382,14 +394,18 @@ static int maker_hears(struct maker *maker)
         join(thread);
         CHECK(hears || pthread_equal(handler_ran_on, pthread_self()));
     }
-    IS((intptr_t)wait_for((void *)(intptr_t)maker->child), 7);
+    int status;
+    IS(waitpid(maker->child, &status, __WALL), maker->child);
+    IS(WEXITSTATUS(status), 7);
     return hears;
 }
 
 CASE(the_thread_that_made_a_child_hears_of_its_end)
 {
     signal(SIGCHLD, note_thread);
+    signal(SIGUSR2, note_thread);
     IS(maker_hears(&(struct maker){0}), 1);
+    IS(maker_hears(&(struct maker){.signal = SIGUSR2}), 1);
     IS(maker_hears(&(struct maker){.blocks = 1}), 0);
     IS(maker_hears(&(struct maker){.ends = 1}), 0);
 }
