@@ -15,7 +15,7 @@
 
 use crate::boundary::{Frame, Outcome};
 use crate::signal::fatal;
-use crate::{ids, memory};
+use crate::{ids, memory, scheduling};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::roster::Differs;
 use raddle_engine::thread::TID_BASE;
@@ -225,7 +225,7 @@ fn has_default_memory_policy() -> bool {
 /// The kernel thread that knows what the kernel knows of the green thread `id`; `None` for what the
 /// kernel finds by that id. 0 is the calling one: green threads that aren't bound have the same
 /// everywhere.
-fn kernel_thread_of(id: u32) -> Option<u32> {
+pub fn kernel_thread_of(id: u32) -> Option<u32> {
     if !ENGINE.is_started() {
         return None;
     }
@@ -357,6 +357,7 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
     const GET_PDEATHSIG: usize = 2;
     const GET_NAME: usize = 16;
     const SET_TIMERSLACK: usize = 29;
+    const GET_TIMERSLACK: usize = 30;
     const GET_TID_ADDRESS: usize = 40;
     const SET_VMA: usize = 0x5356_4d41;
     let option = frame.word(0) as usize;
@@ -377,11 +378,8 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
         }
         // SAFETY: the program's own call, which asks about or changes nothing but a value.
         SET_PDEATHSIG | GET_PDEATHSIG => Outcome::of(unsafe { ENGINE.roster.on_first(nr, args) }),
-        // SAFETY: as above.
-        SET_TIMERSLACK => match unsafe { ENGINE.roster.everywhere(nr, args) } {
-            Ok(result) => Outcome::of(result),
-            Err(Differs) => fatal::abort(),
-        },
+        SET_TIMERSLACK => scheduling::set_slack(frame),
+        GET_TIMERSLACK => scheduling::get_slack(),
         _ if changes_thread(option, frame.arg(1)) => alone(frame),
         _ => Outcome::PASS,
     }

@@ -16,6 +16,7 @@ mod sleeping {
         timerfd_fires_repeatedly,
         timerfd_absolute,
         a_sleep_on_cpu_time_is_not_interrupted_by_what_others_get,
+        one_threads_slack_delays_no_others,
         a_signal_interrupts_a_sleep_on_cpu_time,
         clocks_that_nobody_can_sleep_on,
     }

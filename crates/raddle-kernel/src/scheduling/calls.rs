@@ -5,6 +5,7 @@ use super::{
     is_special, permission, tell_policy,
 };
 use crate::boundary::{Frame, Outcome};
+use crate::credentials::kernel_thread_of;
 use crate::user::User;
 use core::sync::atomic::Ordering;
 use raddle_engine::attributes::Attributes;
@@ -325,15 +326,15 @@ fn read_attr(at: User<SchedAttr>) -> Result<SchedAttr, isize> {
     Ok(attr)
 }
 
-/// `sched_rr_get_interval(2)`: a green thread's class is that of its carrier.
+/// `sched_rr_get_interval(2)`: a green thread's class is that of a carrier that isn't bound.
 pub extern "C" fn sched_rr_get_interval(frame: &Frame) -> Outcome {
-    let thread = match target(frame.word(0)) {
-        Ok(thread) => thread,
-        Err(outcome) => return outcome,
-    };
-    let own = carrier_of(thread).map_or(0, |own| own.kernel_tid.load(Ordering::Acquire));
-    // SAFETY: the program's own call, about a kernel thread of ours.
-    Outcome::of(unsafe { sys!(frame.rax as u32, own, frame.arg(1)) })
+    match kernel_thread_of(frame.word(0)) {
+        // SAFETY: the program's own call, about a kernel thread of ours.
+        Some(kernel_tid) => {
+            Outcome::of(unsafe { sys!(frame.rax as u32, kernel_tid, frame.arg(1)) })
+        }
+        None => Outcome::PASS, // another process, or nobody
+    }
 }
 
 /// `getpriority(2)` of one thread; groups and users are the kernel's.
