@@ -56,7 +56,7 @@ pub fn route() {
             }
             match meant(carrier, &info) {
                 Some(thread) => to_thread(thread, &info),
-                None => to_process_by(&info, children::maker(&info)),
+                None => to_process_by(&info, asked_first(carrier, &info)),
             }
             groups::note_routed(info.signo as u32);
         }
@@ -90,6 +90,15 @@ fn meant<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
         && carrier.kernel_tid.load(Ordering::Relaxed) == pid
         && !kept::is_read(info.signo as u32);
     if directed { ENGINE.find(pid) } else { None }
+}
+
+/// The thread that Linux asks first for a process-directed signal, if that isn't the main one: for a
+/// timer's the running one (from Linux 6.4 on), for a child's the one that made it.
+fn asked_first<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
+    match info.code {
+        SI_TIMER => carrier.thread_or_none(),
+        _ => children::maker(info),
+    }
 }
 
 /// A process-directed signal: to a thread that accepts it, else pending.
