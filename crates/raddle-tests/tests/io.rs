@@ -63,6 +63,7 @@ mod sockets {
         a_unix_socket_by_name,
         connect_waits_for_room_in_the_backlog,
         a_thousand_short_connections,
+        a_waiting_write_is_told_that_unread_data_is_lost,
     }
 }
 
