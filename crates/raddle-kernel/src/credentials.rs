@@ -17,6 +17,7 @@ use crate::boundary::{Frame, Outcome};
 use crate::signal::fatal;
 use crate::{ids, memory, scheduling};
 use core::sync::atomic::{AtomicUsize, Ordering};
+use raddle_engine::carrier::CarrierState;
 use raddle_engine::roster::Differs;
 use raddle_engine::thread::TID_BASE;
 use raddle_engine::{Carrier, ENGINE, switch};
@@ -242,9 +243,38 @@ pub fn kernel_thread_of(id: u32) -> Option<u32> {
     if current.bound.load(Ordering::Relaxed).is_null() {
         return Some(0);
     }
+    Some(other_green_carrier().unwrap_or(0))
+}
+
+/// As [`kernel_thread_of`], for a call that asks whether the caller is the thread that it names: the
+/// calling kernel thread for the running thread alone.
+pub fn kernel_thread_told_apart(id: u32) -> Option<u32> {
+    let current = Carrier::current();
+    let own = current.kernel_tid.load(Ordering::Relaxed);
+    if !ENGINE.is_started() || id == 0 {
+        return None;
+    }
+    if core::ptr::eq(ENGINE.find(id)?, current.thread()) {
+        return Some(own);
+    }
+    match kernel_thread_of(id) {
+        Some(kernel_tid) if kernel_tid != 0 && kernel_tid != own => Some(kernel_tid),
+        None if id != own => None,
+        _ => Some(other_green_carrier().unwrap_or(own)),
+    }
+}
+
+/// The kernel thread of a carrier that isn't bound, and isn't the calling one.
+fn other_green_carrier() -> Option<u32> {
+    let current = Carrier::current();
     let mut carriers = ENGINE.all_carriers();
-    let green = carriers.find(|carrier| carrier.bound.load(Ordering::Acquire).is_null());
-    Some(green.map_or(0, tid_of))
+    let other = carriers.find(|&carrier| {
+        carrier.bound.load(Ordering::Acquire).is_null()
+            && carrier.kernel_tid.load(Ordering::Acquire) != 0
+            && carrier.state() != CarrierState::Ended
+            && !core::ptr::eq(carrier, current)
+    });
+    other.map(|carrier| carrier.kernel_tid.load(Ordering::Acquire))
 }
 
 /// `struct __user_cap_header_struct`: the version, and a thread's id.

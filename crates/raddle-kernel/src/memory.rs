@@ -363,8 +363,8 @@ pub extern "C" fn setrlimit(frame: &Frame) -> Outcome {
 pub extern "C" fn prlimit64(frame: &Frame) -> Outcome {
     let [id, resource, new, ..] = frame.args();
     let id = id as u32;
-    // The kernel compares the caller's credentials with those of the thread that is named.
-    let kernel_tid = credentials::kernel_thread_of(id);
+    // The kernel compares the caller's credentials with those of another thread that is named.
+    let kernel_tid = credentials::kernel_thread_told_apart(id);
     let is_own = kernel_tid.is_some() || id == 0 || id == ENGINE.pid.load(Ordering::Relaxed);
     let mut args = frame.args();
     args[0] = kernel_tid.unwrap_or(id) as usize;
