@@ -193,6 +193,9 @@ fn check(now: &Attributes, next: &Attributes) -> Result<(), isize> {
 fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
     let now = thread.attributes.get();
     check(&now, next)?;
+    if !permission::may_change(thread) {
+        return Err(err(errno::EPERM));
+    }
     if needs_kernel(next.policy) {
         bind(thread)?;
     }
