@@ -34,10 +34,10 @@ impl OwnDescriptor {
     }
 }
 
-/// Moves a fresh descriptor out of the program's way: behind what `select` can name and some hundred
-/// numbers more, or to the top of a smaller range. Not right behind what `select` can name: programs
-/// try that number on purpose. Not to the top of any range: each fork copies a table of all numbers
-/// up to the highest, and a table of 1024 grows to one of 2048 at once.
+/// Moves a fresh descriptor out of the program's way: behind what `select` can name and some
+/// hundred numbers more, or to the top of a smaller range. Not right behind what `select` can name:
+/// programs try that number on purpose. Not to the top of any range: each fork copies a table of
+/// all numbers up to the highest, and a table of 1024 grows to one of 2048 at once.
 pub(crate) fn hide(fd: isize) -> Result<isize, isize> {
     if is_err(fd) {
         return Err(fd);

@@ -9,10 +9,10 @@
 //! Several ends may raise one signal, and the signal doesn't say which thread waits for its child.
 //! So each signal wakes all who wait here, which are at most [`MOST`].
 //!
-//! The kernel sends the signal to the kernel thread that made the child, and asks it first whether it
-//! takes the signal. So the green thread that made a child is noted ([`note_maker`]), and is asked
-//! first here. A note is lost when a child whose id falls on the same row is made; the main thread is
-//! asked first then.
+//! The kernel sends the signal to the kernel thread that made the child, and asks it first whether
+//! it takes the signal. So the green thread that made a child is noted ([`note_maker`]), and is
+//! asked first here. A note is lost when a child whose id falls on the same row is made; the main
+//! thread is asked first then.
 //!
 //! The order of events: who waits is counted, reads [`EVENTS`], asks the kernel, and parks while
 //! [`EVENTS`] is the same. Who hears the signal raises [`EVENTS`], then reads the count.
@@ -44,7 +44,8 @@ static EVENTS: AtomicU32 = AtomicU32::new(0);
 const ROWS: usize = 512;
 
 /// The makers of children: a child's id in the upper half, its maker's in the lower. The row of a
-/// child is its id modulo [`ROWS`]. Written by the maker after the call, read by who routes signals.
+/// child is its id modulo [`ROWS`]. Written by the maker after the call, read by who routes
+/// signals.
 static MAKERS: [AtomicU64; ROWS] = [const { AtomicU64::new(0) }; ROWS];
 
 fn row(child: u32) -> &'static AtomicU64 {

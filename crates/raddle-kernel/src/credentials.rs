@@ -246,8 +246,8 @@ pub fn kernel_thread_of(id: u32) -> Option<u32> {
     Some(other_green_carrier().unwrap_or(0))
 }
 
-/// As [`kernel_thread_of`], for a call that asks whether the caller is the thread that it names: the
-/// calling kernel thread for the running thread alone.
+/// As [`kernel_thread_of`], for a call that asks whether the caller is the thread that it names:
+/// the calling kernel thread for the running thread alone.
 pub fn kernel_thread_told_apart(id: u32) -> Option<u32> {
     let current = Carrier::current();
     let own = current.kernel_tid.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-/* Threads that wait for the ends of children, while SIGCHLD is handled, ignored, blocked and read. */
+/* Threads that wait for the ends of children, while SIGCHLD is handled, ignored, blocked, read. */
 #include "check.h"
 
 #include <poll.h>

@@ -34,8 +34,8 @@ pub fn may_lower_nice(nice: i32) -> bool {
     nice >= lowest_nice()
 }
 
-/// True if the caller's credentials let it change `thread`. The kernel compares them, where they may
-/// differ: it is asked for the niceness that the thread's kernel thread has.
+/// True if the caller's credentials let it change `thread`. The kernel compares them, where they
+/// may differ: it is asked for the niceness that the thread's kernel thread has.
 pub fn may_change(thread: &Thread) -> bool {
     const PROCESS: usize = 0;
     let carrier = Carrier::current();

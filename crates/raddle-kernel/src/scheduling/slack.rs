@@ -1,13 +1,13 @@
 //! Timer slack: by how much a thread's time limits may be late.
 //!
-//! A thread's slack is kept with its attributes, inherited and read back. The kernel's threads serve
-//! all green threads, so a slack is never made larger there: a thread that allows its own waits to be
-//! late would delay those of others. A slack that is smaller than any before is given to all of them.
-//! A thread of a real-time class or with a deadline has no slack, and asks for none: the kernel
-//! answers what it says of such a thread.
+//! A thread's slack is kept with its attributes, inherited and read back. The kernel's threads
+//! serve all green threads, so a slack is never made larger there: a thread that allows its own
+//! waits to be late would delay those of others. A slack that is smaller than any before is given
+//! to all of them. A thread of a real-time class or with a deadline has no slack, and asks for
+//! none: the kernel answers what it says of such a thread.
 //!
-//! Rejected: one slack for the process. A slack of hours, which is meant for one thread, stops sysmon
-//! and the poller.
+//! Rejected: one slack for the process. A slack of hours, which is meant for one thread, stops
+//! sysmon and the poller.
 
 use super::is_special;
 use crate::boundary::{Frame, Outcome};

@@ -92,8 +92,8 @@ fn meant<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
     if directed { ENGINE.find(pid) } else { None }
 }
 
-/// The thread that Linux asks first for a process-directed signal, if that isn't the main one: for a
-/// timer's the running one (from Linux 6.4 on), for a child's the one that made it.
+/// The thread that Linux asks first for a process-directed signal, if that isn't the main one: for
+/// a timer's the running one (from Linux 6.4 on), for a child's the one that made it.
 fn asked_first<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
     match info.code {
         SI_TIMER => carrier.thread_or_none(),
@@ -138,8 +138,9 @@ pub fn to_process_by(info: &SigInfo, named: Option<&Thread>) {
     hold(info);
 }
 
-/// True if `signal` does nothing. What the named thread blocks pends all the same. What it waits for
-/// and doesn't block doesn't: a `sigwait` of Linux counts as blocking only what was blocked before.
+/// True if `signal` does nothing. What the named thread blocks pends all the same. What it waits
+/// for and doesn't block doesn't: a `sigwait` of Linux counts as blocking only what was blocked
+/// before.
 fn is_ignored(signal: u32, named: Option<&Thread>) -> bool {
     let blocks = || {
         named
