@@ -22,9 +22,16 @@ pub struct Attributes {
     pub times_ns: [u64; 3],
     /// The affinity mask, or no CPU at all if nobody has set one: then it is the process's.
     pub cpus: [u64; CPU_WORDS],
+    /// By how much the thread's time limits may be late, as `PR_SET_TIMERSLACK` says, and what that
+    /// is set to by 0; in nanoseconds. 0 for [`Attributes::USUAL_SLACK_NS`].
+    pub slack_ns: usize,
+    pub default_slack_ns: usize,
 }
 
 impl Attributes {
+    /// What Linux lets timers be late by.
+    pub const USUAL_SLACK_NS: usize = 50_000;
+
     /// `SCHED_OTHER`, nice 0, no affinity of its own.
     pub const DEFAULT: Self = Self {
         policy: 0,
@@ -33,6 +40,8 @@ impl Attributes {
         resets_on_fork: false,
         times_ns: [0; 3],
         cpus: [0; CPU_WORDS],
+        slack_ns: 0,
+        default_slack_ns: 0,
     };
 }
 

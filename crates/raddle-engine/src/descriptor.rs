@@ -34,9 +34,10 @@ impl OwnDescriptor {
     }
 }
 
-/// Moves a fresh descriptor out of the program's way: behind what `select` can name, or to the top
-/// of a smaller range. Not to the top of any range, since each fork copies a table of all numbers
-/// up to the highest.
+/// Moves a fresh descriptor out of the program's way: behind what `select` can name and some
+/// hundred numbers more, or to the top of a smaller range. Not right behind what `select` can name:
+/// programs try that number on purpose. Not to the top of any range: each fork copies a table of
+/// all numbers up to the highest, and a table of 1024 grows to one of 2048 at once.
 pub(crate) fn hide(fd: isize) -> Result<isize, isize> {
     if is_err(fd) {
         return Err(fd);
@@ -52,7 +53,7 @@ pub(crate) fn hide(fd: isize) -> Result<isize, isize> {
 
 pub(crate) fn duplicate_high(fd: isize) -> isize {
     const DUPFD_CLOEXEC: usize = 1030;
-    const FD_SETSIZE: u64 = 1024;
+    const FIRST: u64 = 1920;
     /// More than the runtime ever has.
     const OWN: u64 = 32;
     let mut limit = [0u64; 2];
@@ -65,7 +66,7 @@ pub(crate) fn duplicate_high(fd: isize) -> isize {
             0usize,
             limit.as_mut_ptr()
         );
-        let lowest = (limit[0].max(64) - OWN).min(FD_SETSIZE);
+        let lowest = (limit[0].max(64) - OWN).min(FIRST);
         sys!(nr::__NR_fcntl, fd, DUPFD_CLOEXEC, lowest)
     }
 }

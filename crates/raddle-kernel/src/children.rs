@@ -9,6 +9,11 @@
 //! Several ends may raise one signal, and the signal doesn't say which thread waits for its child.
 //! So each signal wakes all who wait here, which are at most [`MOST`].
 //!
+//! The kernel sends the signal to the kernel thread that made the child, and asks it first whether
+//! it takes the signal. So the green thread that made a child is noted ([`note_maker`]), and is
+//! asked first here. A note is lost when a child whose id falls on the same row is made; the main
+//! thread is asked first then.
+//!
 //! The order of events: who waits is counted, reads [`EVENTS`], asks the kernel, and parks while
 //! [`EVENTS`] is the same. Who hears the signal raises [`EVENTS`], then reads the count.
 
@@ -17,10 +22,11 @@ use crate::futex;
 use crate::is_multiplexed;
 use crate::signal::actions::{self, CHLD};
 use crate::signal::{self, Delivered, bit, kept};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE};
+use raddle_engine::{Carrier, ENGINE, Thread};
 use raddle_sched::timers::NEVER;
+use raddle_sys::abi::SigInfo;
 use raddle_sys::{err, errno, syscall6};
 
 const WNOHANG: usize = 1;
@@ -33,6 +39,49 @@ const MOST: u32 = 64;
 static WAITING: AtomicU32 = AtomicU32::new(0);
 /// Raised by each SIGCHLD, and when what the program does with it changes.
 static EVENTS: AtomicU32 = AtomicU32::new(0);
+
+/// Rows of [`MAKERS`].
+const ROWS: usize = 512;
+
+/// The makers of children: a child's id in the upper half, its maker's in the lower. The row of a
+/// child is its id modulo [`ROWS`]. Written by the maker after the call, read by who routes
+/// signals.
+static MAKERS: [AtomicU64; ROWS] = [const { AtomicU64::new(0) }; ROWS];
+
+fn row(child: u32) -> &'static AtomicU64 {
+    &MAKERS[child as usize % ROWS]
+}
+
+/// The running thread has made the process `child`. The main thread needs no row.
+pub fn note_maker(child: u32) {
+    if !is_multiplexed() {
+        return;
+    }
+    let tid = Carrier::current().thread().tid();
+    let row = row(child);
+    if tid != ENGINE.pid.load(Ordering::Relaxed) {
+        row.store(u64::from(child) << 32 | u64::from(tid), Ordering::Relaxed);
+    } else if row.load(Ordering::Relaxed) >> 32 == u64::from(child) {
+        row.store(0, Ordering::Relaxed); // an earlier child had the same id
+    }
+}
+
+/// The thread that made the child whose change of state the kernel tells of, if it lives and isn't
+/// the main one. The signal is SIGCHLD, or the one that the child was made with.
+pub fn maker<'a>(info: &SigInfo) -> Option<&'a Thread> {
+    const EXITED: i32 = 1;
+    const CONTINUED: i32 = 6;
+    if !(EXITED..=CONTINUED).contains(&info.code) {
+        return None;
+    }
+    let child = info.pid as u32;
+    let noted = row(child).load(Ordering::Relaxed);
+    if noted >> 32 == u64::from(child) {
+        ENGINE.find(noted as u32)
+    } else {
+        None
+    }
+}
 
 /// `wait4(2)` and `waitid(2)`.
 ///

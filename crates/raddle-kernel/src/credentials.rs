@@ -15,8 +15,9 @@
 
 use crate::boundary::{Frame, Outcome};
 use crate::signal::fatal;
-use crate::{ids, memory};
+use crate::{ids, memory, scheduling};
 use core::sync::atomic::{AtomicUsize, Ordering};
+use raddle_engine::carrier::CarrierState;
 use raddle_engine::roster::Differs;
 use raddle_engine::thread::TID_BASE;
 use raddle_engine::{Carrier, ENGINE, switch};
@@ -225,7 +226,7 @@ fn has_default_memory_policy() -> bool {
 /// The kernel thread that knows what the kernel knows of the green thread `id`; `None` for what the
 /// kernel finds by that id. 0 is the calling one: green threads that aren't bound have the same
 /// everywhere.
-fn kernel_thread_of(id: u32) -> Option<u32> {
+pub fn kernel_thread_of(id: u32) -> Option<u32> {
     if !ENGINE.is_started() {
         return None;
     }
@@ -242,9 +243,38 @@ fn kernel_thread_of(id: u32) -> Option<u32> {
     if current.bound.load(Ordering::Relaxed).is_null() {
         return Some(0);
     }
+    Some(other_green_carrier().unwrap_or(0))
+}
+
+/// As [`kernel_thread_of`], for a call that asks whether the caller is the thread that it names:
+/// the calling kernel thread for the running thread alone.
+pub fn kernel_thread_told_apart(id: u32) -> Option<u32> {
+    let current = Carrier::current();
+    let own = current.kernel_tid.load(Ordering::Relaxed);
+    if !ENGINE.is_started() || id == 0 {
+        return None;
+    }
+    if core::ptr::eq(ENGINE.find(id)?, current.thread()) {
+        return Some(own);
+    }
+    match kernel_thread_of(id) {
+        Some(kernel_tid) if kernel_tid != 0 && kernel_tid != own => Some(kernel_tid),
+        None if id != own => None,
+        _ => Some(other_green_carrier().unwrap_or(own)),
+    }
+}
+
+/// The kernel thread of a carrier that isn't bound, and isn't the calling one.
+fn other_green_carrier() -> Option<u32> {
+    let current = Carrier::current();
     let mut carriers = ENGINE.all_carriers();
-    let green = carriers.find(|carrier| carrier.bound.load(Ordering::Acquire).is_null());
-    Some(green.map_or(0, tid_of))
+    let other = carriers.find(|&carrier| {
+        carrier.bound.load(Ordering::Acquire).is_null()
+            && carrier.kernel_tid.load(Ordering::Acquire) != 0
+            && carrier.state() != CarrierState::Ended
+            && !core::ptr::eq(carrier, current)
+    });
+    other.map(|carrier| carrier.kernel_tid.load(Ordering::Acquire))
 }
 
 /// `struct __user_cap_header_struct`: the version, and a thread's id.
@@ -357,6 +387,7 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
     const GET_PDEATHSIG: usize = 2;
     const GET_NAME: usize = 16;
     const SET_TIMERSLACK: usize = 29;
+    const GET_TIMERSLACK: usize = 30;
     const GET_TID_ADDRESS: usize = 40;
     const SET_VMA: usize = 0x5356_4d41;
     let option = frame.word(0) as usize;
@@ -377,11 +408,8 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
         }
         // SAFETY: the program's own call, which asks about or changes nothing but a value.
         SET_PDEATHSIG | GET_PDEATHSIG => Outcome::of(unsafe { ENGINE.roster.on_first(nr, args) }),
-        // SAFETY: as above.
-        SET_TIMERSLACK => match unsafe { ENGINE.roster.everywhere(nr, args) } {
-            Ok(result) => Outcome::of(result),
-            Err(Differs) => fatal::abort(),
-        },
+        SET_TIMERSLACK => scheduling::set_slack(frame),
+        GET_TIMERSLACK => scheduling::get_slack(),
         _ if changes_thread(option, frame.arg(1)) => alone(frame),
         _ => Outcome::PASS,
     }

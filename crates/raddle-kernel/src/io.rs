@@ -506,16 +506,16 @@ fn until_whole(fd: usize, entry: &Entry, len: usize) -> Outcome {
     if is_limited {
         return Outcome::KERNEL;
     }
-    once_readable(fd, entry)
+    once_readable(fd, entry, 0)
 }
 
-/// Waits until a receiving call has something to receive, which is then the kernel's. An error is
-/// the call's own.
-pub(crate) fn once_readable(fd: usize, entry: &Entry) -> Outcome {
-    const LOOK: usize = PEEK | DONTWAIT;
+/// Waits until a receiving call with these flags has something to receive, which is then the
+/// kernel's. An error is the call's own: most sockets refuse MSG_OOB at once.
+pub(crate) fn once_readable(fd: usize, entry: &Entry, flags: usize) -> Outcome {
+    let look = PEEK | DONTWAIT | flags & OOB;
     // SAFETY: no memory is involved.
     let ready = until_ready(fd, entry, Way::In, |_| unsafe {
-        sys!(nr::__NR_recvfrom, fd, 0usize, 0usize, LOOK, 0usize, 0usize)
+        sys!(nr::__NR_recvfrom, fd, 0usize, 0usize, look, 0usize, 0usize)
     });
     match ready.value() {
         Some(0..) => Outcome::KERNEL,

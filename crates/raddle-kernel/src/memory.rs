@@ -6,10 +6,9 @@
 
 use crate::boundary::{Frame, Outcome};
 use crate::callers::{self, Caller};
-use crate::{ids, loading};
+use crate::{credentials, loading};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::stacks::{Access, Answer, Range};
-use raddle_engine::thread::TID_BASE;
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::abi::IoVec;
 use raddle_sys::mem::PAGE_SIZE;
@@ -363,15 +362,17 @@ pub extern "C" fn setrlimit(frame: &Frame) -> Outcome {
 /// `prlimit64(2)`.
 pub extern "C" fn prlimit64(frame: &Frame) -> Outcome {
     let [id, resource, new, ..] = frame.args();
-    let pid = ENGINE.pid.load(Ordering::Relaxed) as usize;
-    let id = id as u32 as usize;
-    let is_own_thread = id >= TID_BASE as usize && ENGINE.find(id as u32).is_some();
-    if new == 0 || !counts_memory(resource) || !(id == 0 || id == pid || is_own_thread) {
-        return ids::of_process(frame);
-    }
+    let id = id as u32;
+    // The kernel compares the caller's credentials with those of another thread that is named.
+    let kernel_tid = credentials::kernel_thread_told_apart(id);
+    let is_own = kernel_tid.is_some() || id == 0 || id == ENGINE.pid.load(Ordering::Relaxed);
     let mut args = frame.args();
-    args[0] = pid;
-    limit(frame, args)
+    args[0] = kernel_tid.unwrap_or(id) as usize;
+    if is_own && new != 0 && counts_memory(resource) {
+        return limit(frame, args);
+    }
+    // SAFETY: the program's own call, about its process or another.
+    Outcome::of(unsafe { syscall6(frame.rax as u32, args) })
 }
 
 /// True for the limits that count mappings.

@@ -222,7 +222,7 @@ pub extern "C" fn recvmmsg(frame: &Frame) -> Outcome {
             sys!(nr::__NR_recvmmsg, fd, messages, count, flags, 0usize)
         })
     } else {
-        once_readable(fd, entry)
+        once_readable(fd, entry, flags)
     };
     helped::finish(frame, outcome)
 }

@@ -166,6 +166,9 @@ pub extern "C" fn clone_after(result: isize, call: &mut Frame) {
     chaos::stop(Point::Fork);
     let carrier = Carrier::current();
     return_args(carrier, call);
+    if result > 0 {
+        children::note_maker(result as u32);
+    }
     let shared = carrier.child_shares.load(Ordering::Relaxed);
     let shares = shared != 0;
     if result == 0 && shares {

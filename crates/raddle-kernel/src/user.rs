@@ -29,6 +29,8 @@ unsafe extern "C" {
     fn raddle_user_load(address: usize) -> i64;
     /// Stores `new` to `*address` if it holds `old`; what it held, or -EFAULT.
     fn raddle_user_exchange(address: usize, old: u32, new: u32) -> i64;
+    /// Stores `value` to `*address`; 0, or -EFAULT if nothing is stored.
+    fn raddle_user_store(address: usize, value: usize) -> i64;
     /// Copies bytes, one word of eight, four or two bytes at once. Returns 0, or -EFAULT once all
     /// that can be copied is.
     fn raddle_user_copy(to: usize, from: usize, bytes: usize) -> i64;
@@ -184,6 +186,23 @@ impl<T: Plain> User<T> {
     /// EFAULT, negated; some may have been copied.
     pub fn write_all(self, from: &[T]) -> Result<(), isize> {
         copy_out(self.address, from.as_ptr().cast(), size_of_val(from))
+    }
+}
+
+impl User<usize> {
+    /// Copies a word out, all of it or nothing: as the calls do that hand out one word.
+    ///
+    /// # Errors
+    /// EFAULT, negated.
+    pub fn put(self, value: usize) -> Result<(), isize> {
+        if !signal::is_virtual() {
+            return self.write(&value);
+        }
+        if is_kernels(self.address, size_of::<usize>()) {
+            return Err(err(errno::EFAULT));
+        }
+        // SAFETY: the program asked for the word there.
+        result(unsafe { raddle_user_store(self.address, value) }).map(drop)
     }
 }
 
@@ -394,9 +413,9 @@ pub fn resume_after_fault(rip: usize) -> Option<usize> {
 global_asm!(
     ".pushsection .text.raddle_user,\"ax\",@progbits",
     ".hidden raddle_user_begin, raddle_user_words, raddle_user_bytes, raddle_user_fault",
-    ".hidden raddle_user_load, raddle_user_exchange, raddle_user_copy",
+    ".hidden raddle_user_load, raddle_user_exchange, raddle_user_store, raddle_user_copy",
     ".globl raddle_user_begin, raddle_user_words, raddle_user_bytes, raddle_user_fault",
-    ".globl raddle_user_load, raddle_user_exchange, raddle_user_copy",
+    ".globl raddle_user_load, raddle_user_exchange, raddle_user_store, raddle_user_copy",
     ".p2align 4",
     "raddle_user_begin:",
     "raddle_user_load:",
@@ -410,6 +429,13 @@ global_asm!(
     "mov eax, esi",
     "lock cmpxchg [rdi], edx",
     "mov eax, eax", // a 32-bit result, whether it was exchanged or not
+    "ret",
+    ".cfi_endproc",
+    ".p2align 4",
+    "raddle_user_store:",
+    ".cfi_startproc",
+    "mov [rdi], rsi",
+    "xor eax, eax",
     "ret",
     ".cfi_endproc",
     ".p2align 4",

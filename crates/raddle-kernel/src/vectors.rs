@@ -1,6 +1,6 @@
 //! Vectors of `readv(2)` and its family, as the program passes them.
 
-use crate::user::User;
+use crate::user::{self, USUAL_END, User};
 use core::mem::MaybeUninit;
 use raddle_sys::abi::IoVec;
 use raddle_sys::mem;
@@ -35,11 +35,21 @@ pub fn whole_len(vector: User<IoVec>, count: usize) -> Option<usize> {
 
 fn sum_of(mut pieces: impl Iterator<Item = Option<IoVec>>) -> Option<usize> {
     let add = |sum: usize, piece: Option<IoVec>| {
-        let len = piece?.len;
-        sum.checked_add(len).filter(|_| len as isize >= 0)
+        let piece = piece?;
+        let is_fit = piece.len as isize >= 0 && is_programs(piece);
+        sum.checked_add(piece.len).filter(|_| is_fit)
     };
     let sum = pieces.try_fold(0, add);
     sum.filter(|&sum| sum as isize > 0)
+}
+
+/// True unless the kernel refuses the address of a piece, whatever is there.
+fn is_programs(piece: IoVec) -> bool {
+    if piece.len == 0 {
+        return true;
+    }
+    let last = piece.base.wrapping_add(piece.len - 1);
+    last >= piece.base && (last < USUAL_END || user::kernel_accepts(last))
 }
 
 /// A vector as it was when the call began: the kernel and the rest of a transfer go by the copy.

@@ -16,7 +16,7 @@
 //! socket with a time limit: the kernel's calls end then, too.
 
 use crate::boundary::Outcome;
-use crate::descriptors::{TerminalRead, is_nonblocking, is_unix, terminal_read};
+use crate::descriptors::{TerminalRead, is_nonblocking, is_unix, take_error, terminal_read};
 use crate::poll::{ask_about, state_of};
 use crate::signal::{self, Delivered};
 use core::sync::atomic::Ordering;
@@ -231,6 +231,9 @@ impl Wait {
             .wait_one(fd as u32, events, sequence, self.deadline_ns);
         match woken {
             Ok(Wake::Woken | Wake::Retry) if thread.has_kept() => Next::Done(EBADF),
+            Ok(Wake::Woken | Wake::Retry) if self.way == Way::Out && entry.has_ended() => {
+                after_end(fd)
+            }
             Ok(Wake::Woken | Wake::Retry) => Next::Again,
             Ok(Wake::TimedOut) => {
                 entry.progress();
@@ -246,6 +249,20 @@ impl Wait {
             }
             Err(_) => Next::Kernel,
         }
+    }
+}
+
+/// After a wait to write that the other side's end may have ended. A Unix socket tells a call that
+/// waits for room of the error that it holds. A call that begins then is told that the socket is
+/// shut down, which raises SIGPIPE. Other sockets tell both calls of the error.
+#[cold]
+fn after_end(fd: usize) -> Next {
+    match is_unix(fd) {
+        true => match take_error(fd) {
+            0 => Next::Again,
+            errno => Next::Done(-errno),
+        },
+        false => Next::Again,
     }
 }
 

@@ -356,6 +356,19 @@ CASE(real_time_threads_get_a_lock_by_priority)
     }
 }
 
+CASE(niceness_of_the_own_group_is_that_of_all_threads)
+{
+    pthread_t thread = start_sleeper();
+    GET(setpgid(0, 0));
+    GET(setpriority(PRIO_PGRP, 0, 5));
+    IS(getpriority(PRIO_PROCESS, id_of_sleeper), 5);
+    IS(getpriority(PRIO_PROCESS, 0), 5);
+    GET(setpriority(PRIO_PGRP, getpid(), 100));
+    IS(getpriority(PRIO_PROCESS, id_of_sleeper), 19);
+    IS(getpriority(PRIO_PGRP, 0), 19);
+    stop_sleeper(thread);
+}
+
 CASE(calls_about_the_process_take_any_threads_id)
 {
     struct rlimit limit, own;

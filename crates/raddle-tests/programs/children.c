@@ -322,3 +322,90 @@ CASE(ends_are_seen_while_others_compute)
     goes_on = 0;
     join_all(threads, 2);
 }
+
+static volatile pthread_t handler_ran_on;
+
+static void note_thread(int signal)
+{
+    (void)signal;
+    handler_ran_on = pthread_self();
+    handled++;
+}
+
+static void sleep_until_handled(int count)
+{
+    for (int left = 200; handled < count && left > 0; left--) {
+        usleep(10000);
+    }
+    IS(handled, count);
+}
+
+/* Makes a child, opens or closes its mask, and lives on or ends. */
+struct maker {
+    int signal; /* 0 for SIGCHLD */
+    int blocks;
+    int ends;
+    int child_end[2];
+    pid_t child;
+    pthread_barrier_t made, done;
+};
+
+static void *make_child(void *argument)
+{
+    struct maker *maker = argument;
+    if (maker->signal == 0) {
+        maker->child = child_until(maker->child_end);
+    } else {
+        GET(pipe(maker->child_end));
+        maker->child = GET(syscall(SYS_clone, maker->signal, 0, 0, 0, 0));
+        if (maker->child == 0) {
+            char byte;
+            close(maker->child_end[1]);
+            _exit(read(maker->child_end[0], &byte, 1) == 0 ? 7 : 1);
+        }
+        close(maker->child_end[0]);
+    }
+    if (maker->blocks) {
+        block(SIGCHLD);
+    }
+    pthread_barrier_wait(&maker->made);
+    if (!maker->ends) {
+        pthread_barrier_wait(&maker->done);
+    }
+    return number(syscall(SYS_gettid));
+}
+
+/* True if the maker's thread ran the handler of its child's end. */
+static int maker_hears(struct maker *maker)
+{
+    OK(pthread_barrier_init(&maker->made, NULL, 2));
+    OK(pthread_barrier_init(&maker->done, NULL, 2));
+    int before = handled;
+    pthread_t thread = start(make_child, maker);
+    pthread_barrier_wait(&maker->made);
+    if (maker->ends) {
+        join(thread);
+    }
+    close(maker->child_end[1]);
+    sleep_until_handled(before + 1);
+    int hears = pthread_equal(handler_ran_on, thread);
+    if (!maker->ends) {
+        pthread_barrier_wait(&maker->done);
+        join(thread);
+        CHECK(hears || pthread_equal(handler_ran_on, pthread_self()));
+    }
+    int status;
+    IS(waitpid(maker->child, &status, __WALL), maker->child);
+    IS(WEXITSTATUS(status), 7);
+    return hears;
+}
+
+CASE(the_thread_that_made_a_child_hears_of_its_end)
+{
+    signal(SIGCHLD, note_thread);
+    signal(SIGUSR2, note_thread);
+    IS(maker_hears(&(struct maker){0}), 1);
+    IS(maker_hears(&(struct maker){.signal = SIGUSR2}), 1);
+    IS(maker_hears(&(struct maker){.blocks = 1}), 0);
+    IS(maker_hears(&(struct maker){.ends = 1}), 0);
+}

@@ -138,6 +138,11 @@ CASE(duplicates_share_one_pipe)
     IS(read(copy, &original, 1), 1);
 }
 
+static void *nothing(void *unused)
+{
+    return unused;
+}
+
 CASE(descriptors_above_1024_block_and_wake)
 {
     struct rlimit limit;
@@ -151,6 +156,15 @@ CASE(descriptors_above_1024_block_and_wake)
     let_others_block();
     IS(write(ends[1], "x", 1), 1);
     IS(join(thread), 1);
+}
+
+/* The first number that select can't name is one that programs try. */
+CASE(numbers_from_1024_on_are_free)
+{
+    join(start(nothing, NULL));
+    for (int fd = 1024; fd < 1500; fd++) {
+        FAILS(fcntl(fd, F_GETFD), EBADF);
+    }
 }
 
 /* Servers close every number they don't know before they start a child, or as daemons. */

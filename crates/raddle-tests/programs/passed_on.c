@@ -278,3 +278,46 @@ CASE(what_was_sent_to_one_thread_ends_with_it)
     IS(sigismember(&pending, SIGUSR1), 0);
     FAILS(sigtimedwait(&set, NULL, &now), EAGAIN);
 }
+
+/* What the thread waits for: for `ms` at most, with the signal blocked by its mask or not. */
+struct wait {
+    int blocks, signal, ms;
+};
+
+static void *wait_a_while(void *argument)
+{
+    struct wait *wait = argument;
+    sigset_t set = set_of(wait->signal, wait->signal);
+    struct timespec limit = timespec_of(wait->ms * MS);
+    mask(wait->blocks ? SIG_BLOCK : SIG_UNBLOCK, wait->signal, wait->signal);
+    atomic_fetch_add(&ready, 1);
+    return number(sigtimedwait(&set, NULL, &limit));
+}
+
+static long wait_while_sent(int blocks, int signal, int to_thread)
+{
+    struct wait wait = {blocks, signal, blocks ? 10000 : 200};
+    pthread_t thread = start(wait_a_while, &wait);
+    let_others_block();
+    if (to_thread) {
+        OK(pthread_kill(thread, signal));
+    } else {
+        GET(kill(getpid(), signal));
+    }
+    return (intptr_t)join(thread);
+}
+
+/* Only a mask keeps what is ignored: that of the thread that the signal is sent to, which for one
+ * to the process is the main thread's. */
+CASE(what_is_ignored_is_not_waited_for_unless_it_is_blocked)
+{
+    handle(SIGUSR1, SIG_IGN);
+    int signals[] = {SIGUSR1, SIGWINCH};
+    for (int i = 0; i < 2; i++) {
+        IS(wait_while_sent(0, signals[i], 1), -1);
+        IS(wait_while_sent(1, signals[i], 1), signals[i]);
+        IS(wait_while_sent(0, signals[i], 0), -1);
+        mask(SIG_BLOCK, signals[i], signals[i]);
+        IS(wait_while_sent(1, signals[i], 0), signals[i]);
+    }
+}

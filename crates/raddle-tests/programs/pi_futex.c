@@ -50,6 +50,7 @@ static void *try_all_errors(void *argument)
     struct timespec limit = from_now(CLOCK_REALTIME, 30 * MS);
     int64_t started_ns = now_ns();
     FAILS(futex(&word, FUTEX_TRYLOCK_PI, 0, NULL, NULL, 0), EAGAIN);
+    CHECK(word & FUTEX_WAITERS);
     FAILS(futex(&word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0), EPERM);
     FAILS(futex(&word, FUTEX_LOCK_PI, 0, &limit, NULL, 0), ETIMEDOUT);
     check_took(started_ns, 25);

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
 #include <sys/timerfd.h>
 
 CASE(nanosleep_lasts)
@@ -369,4 +370,43 @@ CASE(clocks_that_nobody_can_sleep_on)
     FAILS(sleep_on(CLOCK_PROCESS_CPUTIME_ID, 0, -SECOND), EINVAL);
     OK(sleep_on(CLOCK_TAI, 0, MS));
     ended = 1;
+}
+
+static void *report_slack(void *unused)
+{
+    (void)unused;
+    long slack = GET(syscall(SYS_prctl, PR_GET_TIMERSLACK));
+    GET(prctl(PR_SET_TIMERSLACK, 70000));
+    IS(prctl(PR_GET_TIMERSLACK), 70000);
+    GET(prctl(PR_SET_TIMERSLACK, 0));
+    IS(syscall(SYS_prctl, PR_GET_TIMERSLACK), slack);
+    return number(slack);
+}
+
+/* Its waits may be late by hours. */
+static void *be_lax(void *unused)
+{
+    long hours = 36000 * SECOND;
+    GET(prctl(PR_SET_TIMERSLACK, hours));
+    IS(syscall(SYS_prctl, PR_GET_TIMERSLACK), hours);
+    IS(join(start(report_slack, NULL)), hours);
+    ended = 1;
+    sleep_ms(2000);
+    return unused;
+}
+
+CASE(one_threads_slack_delays_no_others)
+{
+    ended = 0;
+    long slack = GET(syscall(SYS_prctl, PR_GET_TIMERSLACK));
+    start(be_lax, NULL);
+    while (!ended) {
+        sleep_ms(1);
+    }
+    for (int i = 0; i < 20; i++) {
+        int64_t started_ns = now_ns();
+        sleep_ms(10);
+        check_took(started_ns, 10);
+    }
+    IS(syscall(SYS_prctl, PR_GET_TIMERSLACK), slack);
 }

@@ -346,3 +346,27 @@ CASE(a_thousand_short_connections)
         join_all(servers, 10);
     }
 }
+
+static void *fill(void *fd)
+{
+    char data[4096] = {0};
+    while (write((int)(long)fd, data, sizeof data) > 0) {
+    }
+    return number(errno);
+}
+
+/* SIGPIPE would end the process: who waits is told of the reset. */
+CASE(a_waiting_write_is_told_that_unread_data_is_lost)
+{
+    int types[] = {SOCK_STREAM, SOCK_SEQPACKET};
+    for (int i = 0; i < 2; i++) {
+        int fds[2];
+        GET(socketpair(AF_UNIX, types[i], 0, fds));
+        pthread_t writer = start(fill, number(fds[0]));
+        let_others_block();
+        close(fds[1]);
+        IS((long)join(writer), ECONNRESET);
+        FAILS(send(fds[0], "x", 1, MSG_NOSIGNAL), EPIPE);
+        close(fds[0]);
+    }
+}

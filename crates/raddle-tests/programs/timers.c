@@ -2,6 +2,7 @@
 #include "check.h"
 
 #include <stdatomic.h>
+#include <sys/utsname.h>
 
 #ifndef sigev_notify_thread_id
 #define sigev_notify_thread_id _sigev_un._tid
@@ -275,4 +276,36 @@ CASE(a_default_timer_sends_sigalrm)
     GET(timer_delete(timer));
     atomic_store(&stop, 1);
     join(thread);
+}
+
+/* From Linux 6.4 on the thread that runs is asked first. */
+static int prefers_running(void)
+{
+    struct utsname name;
+    int major = 0, minor = 0;
+    GET(uname(&name));
+    IS(sscanf(name.release, "%d.%d", &major, &minor), 2);
+    return major > 6 || (major == 6 && minor >= 4);
+}
+
+static void *set_timers_that_are_due(void *unused)
+{
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN + 2};
+    struct itimerspec past = {{0, 0}, {1, 0}};
+    timer_t timer;
+    GET(timer_create(CLOCK_MONOTONIC, &event, &timer));
+    for (int i = 0; i < 10; i++) {
+        atomic_store(&fired_by, 0);
+        GET(timer_settime(timer, TIMER_ABSTIME, &past, NULL));
+        IS(fired_by, prefers_running() ? gettid() : fired_by);
+    }
+    GET(timer_delete(timer));
+    return unused;
+}
+
+CASE(a_timer_that_is_due_signals_who_sets_it)
+{
+    handle(SIGRTMIN + 2);
+    join(start(set_timers_that_are_due, NULL));
+    set_timers_that_are_due(NULL);
 }

@@ -26,6 +26,7 @@ mod descriptors {
         a_number_reused_for_another_kind_of_file_works,
         duplicates_share_one_pipe,
         descriptors_above_1024_block_and_wake,
+        numbers_from_1024_on_are_free,
         closing_every_other_descriptor_harms_nobody,
         files_are_written_and_read_by_16_threads,
         o_append_keeps_lines_whole,
@@ -62,6 +63,7 @@ mod sockets {
         a_unix_socket_by_name,
         connect_waits_for_room_in_the_backlog,
         a_thousand_short_connections,
+        a_waiting_write_is_told_that_unread_data_is_lost,
     }
 }
 

@@ -46,6 +46,7 @@ mod children {
         groups_and_any_children_are_waited_for,
         a_child_waits_for_its_own,
         ends_are_seen_while_others_compute,
+        the_thread_that_made_a_child_hears_of_its_end,
     }
 }
 

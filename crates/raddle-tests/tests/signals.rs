@@ -70,6 +70,7 @@ mod passed_on {
         a_handler_leaves_the_next_signal_to_another_thread,
         what_a_thread_had_not_taken_pends_after_its_end,
         what_was_sent_to_one_thread_ends_with_it,
+        what_is_ignored_is_not_waited_for_unless_it_is_blocked,
     }
 }
 

@@ -83,6 +83,7 @@ mod attributes {
         a_thread_that_computes_becomes_real_time_at_once,
         a_real_time_thread_is_one_from_its_start,
         real_time_threads_get_a_lock_by_priority,
+        niceness_of_the_own_group_is_that_of_all_threads,
         calls_about_the_process_take_any_threads_id,
         affinity_is_checked_and_inherited,
         a_threads_stack_is_described,

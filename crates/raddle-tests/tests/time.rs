@@ -16,6 +16,7 @@ mod sleeping {
         timerfd_fires_repeatedly,
         timerfd_absolute,
         a_sleep_on_cpu_time_is_not_interrupted_by_what_others_get,
+        one_threads_slack_delays_no_others,
         a_signal_interrupts_a_sleep_on_cpu_time,
         clocks_that_nobody_can_sleep_on,
     }
@@ -44,5 +45,6 @@ mod timers {
         a_timer_may_tell_nobody,
         a_timer_counts_a_threads_cpu_time,
         a_default_timer_sends_sigalrm,
+        a_timer_that_is_due_signals_who_sets_it,
     }
 }

@@ -64,7 +64,7 @@ pub(super) fn lock_call(frame: &Frame, operation: usize, private: bool) -> Outco
     let done = match operation {
         UNLOCK_PI if private => unlock(address, tid),
         UNLOCK_PI => unlock_shared(address, tid),
-        TRYLOCK_PI => try_lock(address, tid),
+        TRYLOCK_PI => try_lock(address, tid, private),
         _ => {
             let realtime = operation != LOCK_PI2 || super::flags(frame) & CLOCK_REALTIME != 0;
             match absolute_deadline(frame.user(3), realtime) {
@@ -162,19 +162,13 @@ fn park_for(thread: &Thread, deadline_ns: u64) -> Wake {
     outcome
 }
 
-fn try_lock(address: usize, tid: u32) -> isize {
-    let take = || {
-        let word = user::load(address)?;
-        if word & TID_MASK == tid {
-            return Err(err(errno::EDEADLK));
-        }
-        let new = tid | word & (WAITERS | OWNER_DIED);
-        Ok(word & TID_MASK == 0 && user::exchange(address, word, new)? == word)
-    };
-    match take() {
-        Ok(true) => 0,
-        Ok(false) => err(errno::EAGAIN),
-        Err(errno) => errno,
+/// Takes the word if it has no owner. Else FUTEX_WAITERS is set, as for one that waits: the owner
+/// gives the word back by a call.
+fn try_lock(address: usize, tid: u32, private: bool) -> isize {
+    match attempt(address, tid, 0, private) {
+        Ok(Attempt::Acquired) => 0,
+        Ok(Attempt::Wait(_)) => err(errno::EAGAIN),
+        Ok(Attempt::Failed(errno)) | Err(errno) => errno,
     }
 }
 

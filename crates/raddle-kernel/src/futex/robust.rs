@@ -70,8 +70,8 @@ pub extern "C" fn get_robust_list(frame: &Frame) -> Outcome {
         };
     };
     let head = list_of(thread);
-    let told = frame.user(2).write(&HEAD_SIZE);
-    let told = told.and_then(|()| frame.user(1).write(&head));
+    let told = frame.user(2).put(HEAD_SIZE);
+    let told = told.and_then(|()| frame.user(1).put(head));
     Outcome::of(told.err().unwrap_or(0))
 }
 

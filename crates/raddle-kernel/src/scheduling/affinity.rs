@@ -4,13 +4,13 @@
 //! knows, so it is asked: the carrier takes the mask for a moment, reads back what came of it, and
 //! takes its own again.
 
-use super::{calls, carrier_of};
+use super::{calls, carrier_of, permission};
 use crate::boundary::{Frame, Outcome};
 use core::sync::atomic::{AtomicBool, Ordering};
 use raddle_engine::attributes::{Attributes, CPU_WORDS};
 use raddle_engine::{Carrier, shown};
 use raddle_sched::SpinLock;
-use raddle_sys::{is_err, nr, sys};
+use raddle_sys::{err, errno, is_err, nr, sys};
 
 type Cpus = [u64; CPU_WORDS];
 
@@ -123,6 +123,9 @@ pub extern "C" fn sched_setaffinity(frame: &Frame) -> Outcome {
         Ok(thread) => thread,
         Err(outcome) => return outcome,
     };
+    if !permission::may_change(thread) {
+        return Outcome::of(err(errno::EPERM));
+    }
     let own = carrier_of(thread);
     let kernel_tid = own.map_or(0, |own| own.kernel_tid.load(Ordering::Acquire));
     let before = get(kernel_tid);

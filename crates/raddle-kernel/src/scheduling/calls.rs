@@ -5,6 +5,7 @@ use super::{
     is_special, permission, tell_policy,
 };
 use crate::boundary::{Frame, Outcome};
+use crate::credentials::kernel_thread_of;
 use crate::user::User;
 use core::sync::atomic::Ordering;
 use raddle_engine::attributes::Attributes;
@@ -325,15 +326,13 @@ fn read_attr(at: User<SchedAttr>) -> Result<SchedAttr, isize> {
     Ok(attr)
 }
 
-/// `sched_rr_get_interval(2)`: a green thread's class is that of its carrier.
+/// `sched_rr_get_interval(2)`: a green thread's class is that of a carrier that isn't bound.
 pub extern "C" fn sched_rr_get_interval(frame: &Frame) -> Outcome {
-    let thread = match target(frame.word(0)) {
-        Ok(thread) => thread,
-        Err(outcome) => return outcome,
+    let Some(kernel_tid) = kernel_thread_of(frame.word(0)) else {
+        return Outcome::PASS; // another process, or nobody
     };
-    let own = carrier_of(thread).map_or(0, |own| own.kernel_tid.load(Ordering::Acquire));
     // SAFETY: the program's own call, about a kernel thread of ours.
-    Outcome::of(unsafe { sys!(frame.rax as u32, own, frame.arg(1)) })
+    Outcome::of(unsafe { sys!(frame.rax as u32, kernel_tid, frame.arg(1)) })
 }
 
 /// `getpriority(2)` of one thread; groups and users are the kernel's.
@@ -347,15 +346,18 @@ pub extern "C" fn getpriority(frame: &Frame) -> Outcome {
     }
 }
 
-/// `setpriority(2)` of one thread; groups and users are the kernel's.
+/// `setpriority(2)`.
 pub extern "C" fn setpriority(frame: &Frame) -> Outcome {
     if frame.word(0) != 0 {
-        return Outcome::PASS;
+        return set_priorities(frame);
     }
     let thread = match target(frame.word(1)) {
         Ok(thread) => thread,
         Err(outcome) => return outcome,
     };
+    if !permission::may_change(thread) {
+        return Outcome::of(err(errno::EPERM));
+    }
     let nice = (frame.arg(2) as i32).clamp(NICE_MIN, NICE_MAX);
     let lower = nice < thread.attributes.get().nice;
     if lower && !permission::may_lower_nice(nice) && !permission::has_privilege() {
@@ -374,4 +376,38 @@ pub extern "C" fn setpriority(frame: &Frame) -> Outcome {
         tell_policy(thread, attributes);
     });
     Outcome::of(0)
+}
+
+/// `setpriority(2)` of a group or a user: the kernel's threads change, and if the process is one of
+/// them all of its threads do.
+fn set_priorities(frame: &Frame) -> Outcome {
+    const GROUP: u32 = 1;
+    const USER: u32 = 2;
+    if !ENGINE.is_started() {
+        return Outcome::PASS;
+    }
+    // SAFETY: plain queries.
+    let own = unsafe {
+        match frame.word(0) {
+            GROUP => sys!(nr::__NR_getpgid, 0usize),
+            USER => sys!(nr::__NR_getuid),
+            _ => return Outcome::PASS, // the kernel says EINVAL
+        }
+    };
+    let whom = frame.word(1);
+    if whom != 0 && whom != own as u32 {
+        return Outcome::PASS;
+    }
+    // SAFETY: the program's own call.
+    let result = unsafe { frame.raw() };
+    if result == 0 {
+        let nice = (frame.arg(2) as i32).clamp(NICE_MIN, NICE_MAX);
+        for thread in ENGINE.threads.iter() {
+            thread.attributes.change(|attributes| {
+                attributes.nice = nice;
+                tell_policy(thread, attributes);
+            });
+        }
+    }
+    Outcome::of(result)
 }

@@ -12,12 +12,14 @@
 mod affinity;
 mod calls;
 mod permission;
+mod slack;
 
 pub use affinity::{sched_getaffinity, sched_setaffinity};
 pub use calls::{
     getpriority, sched_getattr, sched_getparam, sched_getscheduler, sched_rr_get_interval,
     sched_setattr, sched_setparam, sched_setscheduler, setpriority,
 };
+pub use slack::{get_slack, set_slack};
 
 use core::sync::atomic::Ordering;
 use raddle_engine::attributes::{Attributes, CPU_WORDS};
@@ -85,6 +87,7 @@ pub fn adopt() {
         });
     }
     affinity::adopt();
+    slack::adopt(thread);
 }
 
 /// Whose turn is first among waiters: as in Linux, those of the real-time classes by priority.
@@ -99,14 +102,20 @@ fn rank(thread: &Thread, attributes: &Attributes) {
 
 /// What a new thread or process gets from its creator.
 fn inherited(attributes: Attributes) -> Attributes {
+    let default_slack_ns = attributes.slack_ns;
     if !attributes.resets_on_fork {
-        return attributes;
+        return Attributes {
+            default_slack_ns,
+            ..attributes
+        };
     }
     let special = is_special(attributes.policy);
     Attributes {
         policy: if special { 0 } else { attributes.policy },
         nice: if special { 0 } else { attributes.nice.max(0) },
         cpus: attributes.cpus,
+        slack_ns: attributes.slack_ns,
+        default_slack_ns,
         ..Attributes::DEFAULT
     }
 }
@@ -138,6 +147,7 @@ pub fn in_child() {
     if attributes != Attributes::DEFAULT {
         let _ = tell(carrier, &attributes);
         affinity::tell(carrier, &attributes);
+        slack::tell(&attributes);
     }
 }
 
@@ -183,6 +193,9 @@ fn check(now: &Attributes, next: &Attributes) -> Result<(), isize> {
 fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
     let now = thread.attributes.get();
     check(&now, next)?;
+    if !permission::may_change(thread) {
+        return Err(err(errno::EPERM));
+    }
     if needs_kernel(next.policy) {
         bind(thread)?;
     }

@@ -1,8 +1,11 @@
 //! Who may have which attributes: the rules of `sched(7)`, "Privileges and resource limits".
 
 use super::{DEADLINE, is_real_time};
+use crate::credentials::kernel_thread_told_apart;
+use core::sync::atomic::Ordering;
 use raddle_engine::attributes::Attributes;
-use raddle_sys::{is_err, nr, sys};
+use raddle_engine::{Carrier, Thread};
+use raddle_sys::{err, errno, is_err, nr, sys};
 
 const IDLE: u32 = 5;
 const RLIMIT_NICE: usize = 13;
@@ -29,6 +32,23 @@ pub fn needs_privilege(now: &Attributes, next: &Attributes) -> bool {
 /// True if an unprivileged process may have `nice`, or less than it had.
 pub fn may_lower_nice(nice: i32) -> bool {
     nice >= lowest_nice()
+}
+
+/// True if the caller's credentials let it change `thread`. The kernel compares them, where they
+/// may differ: it is asked for the niceness that the thread's kernel thread has.
+pub fn may_change(thread: &Thread) -> bool {
+    const PROCESS: usize = 0;
+    let carrier = Carrier::current();
+    let is_bound = !thread.bound.load(Ordering::Acquire).is_null();
+    if core::ptr::eq(thread, carrier.thread()) || !carrier.is_apart() && !is_bound {
+        return true;
+    }
+    let kernel_tid = kernel_thread_told_apart(thread.tid()).unwrap_or(thread.tid());
+    // SAFETY: plain calls about a kernel thread of ours, which change nothing.
+    unsafe {
+        let nice = 20 - sys!(nr::__NR_getpriority, PROCESS, kernel_tid);
+        sys!(nr::__NR_setpriority, PROCESS, kernel_tid, nice) != err(errno::EPERM)
+    }
 }
 
 /// `RLIMIT_NICE` counts upwards from nice 20.

@@ -5,7 +5,7 @@
 //! one from outside does.
 
 use super::calls::{from_ourselves, is_routed_here};
-use super::{SI_TKILL, calls, groups, routing};
+use super::{SI_TKILL, calls, groups, info, routing};
 use crate::boundary::{Frame, Outcome};
 use crate::user::User;
 use core::sync::atomic::Ordering;
@@ -118,7 +118,8 @@ fn read_info(
         };
         return Ok(from_ourselves(signal, code));
     }
-    let info: SigInfo = User::at(at).read()?;
+    let said: SigInfo = User::at(at).read_start(size_of::<i32>(), SigInfo::EMPTY)?;
+    let info = info::read(User::at(at), said.signo as u32)?;
     if info.signo as u32 != signal {
         return Err(err(errno::EINVAL));
     }

@@ -6,7 +6,7 @@
 //! process. The thread does so after its mask or its life says so; who sends looks at both after
 //! the signal is there, so one of them sees the other.
 
-use super::actions::{self, CHLD, IGNORE};
+use super::actions::{self, CHLD};
 use super::kept;
 use super::timers::{self, Target};
 use super::{SI_TKILL, bit, fatal, groups, poke, set_kernel_mask, stops};
@@ -56,7 +56,7 @@ pub fn route() {
             }
             match meant(carrier, &info) {
                 Some(thread) => to_thread(thread, &info),
-                None => to_process(&info),
+                None => to_process_by(&info, asked_first(carrier, &info)),
             }
             groups::note_routed(info.signo as u32);
         }
@@ -92,13 +92,22 @@ fn meant<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
     if directed { ENGINE.find(pid) } else { None }
 }
 
+/// The thread that Linux asks first for a process-directed signal, if that isn't the main one: for
+/// a timer's the running one (from Linux 6.4 on), for a child's the one that made it.
+fn asked_first<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
+    match info.code {
+        SI_TIMER => carrier.thread_or_none(),
+        _ => children::maker(info),
+    }
+}
+
 /// A process-directed signal: to a thread that accepts it, else pending.
 pub fn to_process(info: &SigInfo) {
     to_process_by(info, None);
 }
 
-/// As [`to_process`], sent by the id of one of its threads, the main one for `None`: Linux asks
-/// whether that one accepts it first, and whether it blocks what is ignored.
+/// As [`to_process`], sent to one of its threads, the main one for `None`: Linux asks whether that
+/// one accepts it first, and whether it blocks what is ignored.
 pub fn to_process_by(info: &SigInfo, named: Option<&Thread>) {
     let signal = info.signo as u32;
     if signal == 0 || signal > super::SIGNALS {
@@ -112,7 +121,6 @@ pub fn to_process_by(info: &SigInfo, named: Option<&Thread>) {
     if !stops::takes_effect(info) || is_ignored(signal, named) {
         return;
     }
-    // What nobody takes is kept for a sigwait, even if it is ignored by default, as in Linux.
     // One that ends refuses it, and isn't found again.
     while let Some(thread) = accepting_first(signal, named) {
         if drops(thread, signal) {
@@ -130,14 +138,16 @@ pub fn to_process_by(info: &SigInfo, named: Option<&Thread>) {
     hold(info);
 }
 
-/// True if the program ignores `signal`. What the named thread blocks pends all the same.
+/// True if `signal` does nothing. What the named thread blocks pends all the same. What it waits
+/// for and doesn't block doesn't: a `sigwait` of Linux counts as blocking only what was blocked
+/// before.
 fn is_ignored(signal: u32, named: Option<&Thread>) -> bool {
     let blocks = || {
         named
             .or_else(main)
             .is_some_and(|thread| blocks(thread, signal))
     };
-    actions::get(signal).handler == IGNORE && !blocks()
+    actions::does_nothing(signal, actions::get(signal).handler) && !blocks()
 }
 
 fn main<'a>() -> Option<&'a Thread> {
@@ -223,7 +233,7 @@ fn accepting_first(signal: u32, named: Option<&Thread>) -> Option<&Thread> {
 /// A thread-directed signal: queued, and the thread told.
 pub fn to_thread(thread: &Thread, info: &SigInfo) {
     let signal = info.signo as u32;
-    if !stops::takes_effect(info) || drops(thread, signal) {
+    if !stops::takes_effect(info) || is_ignored(signal, Some(thread)) {
         return;
     }
     if fatal::ends_at_once(thread, signal) {

@@ -1,0 +1,78 @@
+//! Timer slack: by how much a thread's time limits may be late.
+//!
+//! A thread's slack is kept with its attributes, inherited and read back. The kernel's threads
+//! serve all green threads, so a slack is never made larger there: a thread that allows its own
+//! waits to be late would delay those of others. A slack that is smaller than any before is given
+//! to all of them. A thread of a real-time class or with a deadline has no slack, and asks for
+//! none: the kernel answers what it says of such a thread.
+//!
+//! Rejected: one slack for the process. A slack of hours, which is meant for one thread, stops
+//! sysmon and the poller.
+
+use super::is_special;
+use crate::boundary::{Frame, Outcome};
+use crate::signal::fatal;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use raddle_engine::attributes::Attributes;
+use raddle_engine::roster::Differs;
+use raddle_engine::{Carrier, ENGINE, Thread};
+use raddle_sys::{is_err, nr, sys};
+
+const SET_TIMERSLACK: usize = 29;
+const GET_TIMERSLACK: usize = 30;
+
+/// The smallest slack that the kernel's threads have been given.
+static LEAST_NS: AtomicUsize = AtomicUsize::new(Attributes::USUAL_SLACK_NS);
+
+/// Notes what the only thread has from the kernel.
+pub(super) fn adopt(thread: &Thread) {
+    // SAFETY: a plain query.
+    let slack = unsafe { sys!(nr::__NR_prctl, GET_TIMERSLACK) };
+    if !is_err(slack) && slack != 0 && slack as usize != Attributes::USUAL_SLACK_NS {
+        thread
+            .attributes
+            .change(|attributes| attributes.slack_ns = slack as usize);
+    }
+}
+
+/// Gives the calling kernel thread, the only one of the process, the slack of its thread.
+pub(super) fn tell(attributes: &Attributes) {
+    if attributes.slack_ns != 0 {
+        // SAFETY: no memory is involved.
+        unsafe { sys!(nr::__NR_prctl, SET_TIMERSLACK, attributes.slack_ns) };
+    }
+}
+
+/// `prctl(PR_SET_TIMERSLACK)`; 0 asks for what the thread began with.
+pub fn set_slack(frame: &Frame) -> Outcome {
+    let thread = Carrier::current().thread();
+    if is_special(thread.attributes.get().policy) {
+        return Outcome::of(0);
+    }
+    let slack_ns = thread.attributes.change(|attributes| {
+        attributes.slack_ns = match frame.arg(1) {
+            0 => attributes.default_slack_ns,
+            Attributes::USUAL_SLACK_NS => 0,
+            slack_ns => slack_ns,
+        };
+        attributes.slack_ns
+    });
+    if slack_ns == 0 || slack_ns >= LEAST_NS.fetch_min(slack_ns, Ordering::Relaxed) {
+        return Outcome::of(0);
+    }
+    // SAFETY: the program's own call, which changes nothing but a value.
+    match unsafe { ENGINE.roster.everywhere(frame.rax as u32, frame.args()) } {
+        Ok(result) => Outcome::of(result),
+        Err(Differs) => fatal::abort(),
+    }
+}
+
+/// `prctl(PR_GET_TIMERSLACK)`.
+pub fn get_slack() -> Outcome {
+    let attributes = Carrier::current().thread().attributes.get();
+    match attributes.slack_ns {
+        _ if is_special(attributes.policy) => Outcome::PASS,
+        0 => Outcome::of(Attributes::USUAL_SLACK_NS as isize),
+        slack_ns => Outcome::of(slack_ns as isize),
+    }
+}
