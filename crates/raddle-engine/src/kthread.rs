@@ -304,11 +304,16 @@ pub(crate) const TASK_PATH: usize = TASK_FOLDER.len() + 10 + 16;
 /// Writes the path of a file about the kernel thread `tid`; `file` is at most 16 bytes and ends in
 /// a zero.
 pub(crate) fn task_path<'a>(path: &'a mut [u8; TASK_PATH], tid: u32, file: &[u8]) -> &'a [u8] {
-    path[..TASK_FOLDER.len()].copy_from_slice(TASK_FOLDER);
-    let digits = tid.max(1).ilog10() as usize + 1;
-    let mut left = tid;
-    let end = TASK_FOLDER.len() + digits;
-    for at in (TASK_FOLDER.len()..end).rev() {
+    path_in(TASK_FOLDER, path, tid, file)
+}
+
+/// Likewise, in a folder whose name is no longer.
+fn path_in<'a>(folder: &[u8], path: &'a mut [u8; TASK_PATH], id: u32, file: &[u8]) -> &'a [u8] {
+    path[..folder.len()].copy_from_slice(folder);
+    let digits = id.max(1).ilog10() as usize + 1;
+    let mut left = id;
+    let end = folder.len() + digits;
+    for at in (folder.len()..end).rev() {
         path[at] = b'0' + (left % 10) as u8;
         left /= 10;
     }
@@ -330,8 +335,19 @@ pub(crate) fn is_stopped(tid: u32) -> bool {
 
 /// The state of a kernel thread as `/proc` says it (`proc_pid_stat(5)`).
 fn state(tid: u32) -> Option<u8> {
+    state_in(TASK_FOLDER, tid)
+}
+
+/// True if the process is dead, whether or not its parent has waited for it; `None` if `/proc`
+/// doesn't say. Opens a descriptor.
+pub fn is_dead(process: u32) -> Option<bool> {
+    let state = state_in(b"/proc/", process)?;
+    Some(matches!(state, b'Z' | b'X'))
+}
+
+fn state_in(folder: &[u8], id: u32) -> Option<u8> {
     let mut path = [0u8; TASK_PATH];
-    let path = task_path(&mut path, tid, b"/stat\0");
+    let path = path_in(folder, &mut path, id, b"/stat\0");
     let mut text = [0u8; 64];
     let text = beginning(path, &mut text)?;
     let name_ends = text.iter().rposition(|&byte| byte == b')')?;

@@ -19,7 +19,7 @@ use crate::{children, ids, is_multiplexed, loading, scheduling};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::carrier::{LEFT, SHARES, SHARES_HANDLERS};
 use raddle_engine::chaos::{self, Point};
-use raddle_engine::{Carrier, ENGINE, fork, own_signals};
+use raddle_engine::{Carrier, ENGINE, fork, kthread, own_signals};
 use raddle_sys::abi::{CloneArgs, SigInfo};
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
@@ -230,7 +230,22 @@ fn lives(child: isize) -> bool {
     let options = NOWAIT | EXITED | NOHANG | ALL;
     // SAFETY: the kernel fills a live structure, and leaves the child to be waited for.
     let result = unsafe { sys!(nr::__NR_waitid, PID, child, &raw mut info, options, 0usize) };
-    !is_err(result) && info.signo == 0
+    match result {
+        result if result == err(errno::ECHILD) => runs(child as u32),
+        result => !is_err(result) && info.signo == 0,
+    }
+}
+
+/// True unless a process that is nobody's child here, but the parent's (CLONE_PARENT), is gone or
+/// dead. Where there is no `/proc`, one that was not waited for counts as running.
+#[cold]
+fn runs(process: u32) -> bool {
+    // SAFETY: no signal is sent.
+    let is_there = || !is_err(unsafe { sys!(nr::__NR_kill, process, 0usize) });
+    match kthread::is_dead(process) {
+        Some(dead) => !dead,
+        None => is_there(),
+    }
 }
 
 /// `execve(2)`, `execveat(2)`: the new program inherits the caller's signal mask, and what it

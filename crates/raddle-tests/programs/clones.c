@@ -320,3 +320,45 @@ CASE(registers_after_a_fork_by_clone3)
     IS(waitpid(result, &status, 0), result);
     IS(status, 0);
 }
+
+/* Children of the caller's parent. Each raises a number in the memory that both have. */
+static int raise_number(void *number)
+{
+    __atomic_fetch_add((int *)number, 1, __ATOMIC_SEQ_CST);
+    return 7;
+}
+
+static void *make_siblings(void *number)
+{
+    char *own = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(own != MAP_FAILED);
+    for (int i = 1; i <= 100; i++) {
+        int flags = CLONE_VM | CLONE_PARENT | (i % 2 ? CLONE_VFORK : 0) | SIGCHLD;
+        int before = __atomic_load_n((int *)number, __ATOMIC_SEQ_CST);
+        GET(clone(raise_number, own + STACK, flags, number));
+        for (int left = 5000; __atomic_load_n((int *)number, __ATOMIC_SEQ_CST) == before; left--) {
+            CHECK(left > 0);
+            sleep_ms(1);
+        }
+        sleep_ms(1); /* the child may still be on its stack */
+        FAILS(waitpid(-1, NULL, 0), ECHILD);
+    }
+    return NULL;
+}
+
+CASE(children_of_the_parents_that_share_memory)
+{
+    int status;
+    pid_t child = GET(fork());
+    if (child == 0) {
+        static int number;
+        join(start(make_siblings, &number));
+        make_siblings(&number);
+        _exit(number == 200 ? 7 : 1);
+    }
+    for (int ended = 0; ended <= 200; ended++) {
+        GET(wait(&status));
+        IS(WEXITSTATUS(status), 7);
+    }
+    FAILS(wait(NULL), ECHILD);
+}

@@ -119,5 +119,6 @@ mod clones {
         a_descriptor_that_names_a_thread,
         a_thread_on_a_stack_that_is_not_there,
         registers_after_a_fork_by_clone3,
+        children_of_the_parents_that_share_memory,
     }
 }
