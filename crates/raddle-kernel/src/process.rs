@@ -94,8 +94,14 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         return Outcome::of(threads::create(frame, &request));
     }
     debug_assert!(frame.call.rax != VFORK || request.has(CLONE_VM));
-    if TRACES.load(Ordering::Relaxed) != 0 && is_multiplexed() {
-        let _ = scheduling::bind(Carrier::current().thread()); // a child rather than none
+    if is_multiplexed() {
+        let thread = Carrier::current().thread();
+        if TRACES.load(Ordering::Relaxed) != 0 {
+            let _ = scheduling::bind(thread); // a child rather than none
+        }
+        if request.has(CLONE_VM) {
+            scheduling::bind_if_special(thread);
+        }
     }
     let carrier = Carrier::current();
     if frame.call.rax == CLONE3 {
@@ -251,6 +257,9 @@ fn runs(process: u32) -> bool {
 /// `execve(2)`, `execveat(2)`: the new program inherits the caller's signal mask, and what it
 /// blocks and hasn't taken; none of the runtime's own signals.
 pub extern "C" fn exec(frame: &Frame) -> Outcome {
+    if is_multiplexed() {
+        scheduling::bind_if_special(Carrier::current().thread());
+    }
     let carrier = Carrier::current();
     carrier.child_shares.store(SHARES, Ordering::Relaxed); // no handler changes the mask
     signal::expose_mask();

@@ -5,6 +5,8 @@
 #include <semaphore.h>
 #include <spawn.h>
 #include <stdatomic.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 
 extern char **environ;
 
@@ -339,3 +341,69 @@ static void *leave_a_thread(void *left)
 }
 
 CASE(forty_generations_use_threads) { join(start(leave_a_thread, number(40))); }
+
+/* Affinity, niceness, class and slack of a thread are those of the programs that it starts. */
+static int has_chosen(int nice_value)
+{
+    cpu_set_t cpus;
+    return sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) == 1 &&
+           getpriority(PRIO_PROCESS, 0) == nice_value && sched_getscheduler(0) == SCHED_BATCH &&
+           prctl(PR_GET_TIMERSLACK) == 123456;
+}
+
+static int choose(void)
+{
+    cpu_set_t cpus, one;
+    struct sched_param parameter = {0};
+    int nice_value = getpriority(PRIO_PROCESS, 0) + 3;
+    GET(sched_getaffinity(0, sizeof cpus, &cpus));
+    CPU_ZERO(&one);
+    for (int cpu = CPU_SETSIZE; cpu-- > 0 && CPU_COUNT(&one) == 0;) {
+        if (CPU_ISSET(cpu, &cpus)) {
+            CPU_SET(cpu, &one);
+        }
+    }
+    GET(sched_setaffinity(0, sizeof one, &one));
+    GET(sched_setscheduler(0, SCHED_BATCH, &parameter));
+    GET(setpriority(PRIO_PROCESS, 0, nice_value));
+    GET(prctl(PR_SET_TIMERSLACK, 123456));
+    return nice_value;
+}
+
+static void *start_programs(void *unused)
+{
+    int nice_value = choose();
+    int status;
+    pid_t child = GET(vfork());
+    if (child == 0) {
+        _exit(has_chosen(nice_value) ? 7 : 1);
+    }
+    IS(waitpid(child, &status, 0), child);
+    IS(WEXITSTATUS(status), 7);
+    IS(WEXITSTATUS(system("exit $(nice)")), nice_value);
+    CHECK(has_chosen(nice_value));
+    return unused;
+}
+
+static void *become_a_program(void *unused)
+{
+    choose();
+    execl("/bin/sh", "sh", "-c", "exit $(nice)", NULL);
+    _exit(1);
+    return unused;
+}
+
+CASE(programs_have_what_their_thread_chose)
+{
+    int own = getpriority(PRIO_PROCESS, 0);
+    int status;
+    join(start(start_programs, NULL));
+    pid_t child = GET(fork());
+    if (child == 0) {
+        join(start(become_a_program, NULL));
+    }
+    IS(waitpid(child, &status, 0), child);
+    IS(WEXITSTATUS(status), own + 3);
+    IS(getpriority(PRIO_PROCESS, 0), own);
+    start_programs(NULL);
+}

@@ -59,6 +59,7 @@ mod spawning {
         a_daemon_starts_and_uses_threads,
         children_allocate_whatever_other_threads_were_doing,
         forty_generations_use_threads,
+        programs_have_what_their_thread_chose,
     }
 }
 

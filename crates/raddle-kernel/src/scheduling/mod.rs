@@ -151,6 +151,14 @@ pub fn in_child() {
     }
 }
 
+/// Binds the running thread if it has attributes of its own: a program that it starts or becomes
+/// has those of its kernel thread. Without a kernel thread to be had, those of the process.
+pub fn bind_if_special(thread: &Thread) {
+    if !thread.attributes.are_default() && bind(thread).is_ok() {
+        slack::tell(&thread.attributes.get());
+    }
+}
+
 /// Gives the attributes of a bound thread to its kernel thread, as far as the kernel allows.
 pub fn give_to_kernel(thread: &Thread) {
     let attributes = thread.attributes.get();
