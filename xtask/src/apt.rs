@@ -82,6 +82,19 @@ impl Apt {
         folder.context("apt-get source left no folder")
     }
 
+    /// Downloads the upstream archive of a source package, `NAME=VERSION`, and unpacks it below
+    /// `root`. Returns the folder of the source.
+    pub fn unpack_upstream(&self, package: &str, root: &Path) -> Result<PathBuf> {
+        let _ = fs::remove_dir_all(root);
+        fs::create_dir_all(root)?;
+        self.get(root, &["source", "--tar-only", package])?;
+        let file = entries(root)?.into_iter().find(|path| path.is_file());
+        let file = file.context("apt-get source left no archive")?;
+        shell::run(Command::new("tar").arg("-C").arg(root).arg("-xf").arg(file))?;
+        let folder = entries(root)?.into_iter().find(|path| path.is_dir());
+        folder.context("the archive has no folder")
+    }
+
     /// Returns the packages that `package` depends on.
     pub fn dependencies(&self, package: &str) -> Result<Vec<String>> {
         let mut command = Command::new("apt-cache");

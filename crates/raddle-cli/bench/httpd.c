@@ -1,5 +1,6 @@
 // An HTTP server with a thread for each connection. It prints its port, then serves until killed.
-// Two numbers: so many threads compute meanwhile, and so many read a file past the cache.
+// Two numbers: so many threads compute meanwhile, and so many read a file past the cache. A third
+// is the port, else it is a free one.
 #define _GNU_SOURCE
 #include "common.h"
 #include <arpa/inet.h>
@@ -89,7 +90,10 @@ int main(int argc, char **argv) {
   int listener = socket(AF_INET, SOCK_STREAM, 0);
   struct sockaddr_in address = {.sin_family = AF_INET};
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(argc > 3 ? (uint16_t)atoi(argv[3]) : 0);
   socklen_t length = sizeof address;
+  int on = 1;
+  must(setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), "SO_REUSEADDR");
   must(bind(listener, (struct sockaddr *)&address, sizeof address), "bind");
   must(listen(listener, 4096), "listen");
   must(getsockname(listener, (struct sockaddr *)&address, &length), "getsockname");

@@ -22,12 +22,13 @@ mod primitives;
 mod process;
 mod programs;
 mod report;
+mod servers;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::cli::{BenchArguments, Group};
+use crate::cli::{BenchArguments, BenchCommand, Group};
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::run::preload;
@@ -63,13 +64,16 @@ fn latency(workshop: &Workshop) -> Vec<Case> {
 }
 
 pub fn run(arguments: &BenchArguments) -> Result<ExitCode> {
+    if let Some(BenchCommand::Servers(arguments)) = &arguments.command {
+        return servers::run(arguments);
+    }
     preload::find()?;
     let settings = Settings::new(arguments)?;
     let machine = Machine::look();
     let mut journal = Journal::open(arguments, &machine)?;
     let workshop = Workshop::open(arguments.fraction)?;
     report::print_head(&machine, &settings);
-    let wanted = |group: Group| arguments.group == Group::All || arguments.group == group;
+    let wanted = |group: Group| [Some(Group::All), Some(group)].contains(&arguments.group);
     let mut measured = false;
     for (_, name, prepare) in GROUPS.iter().filter(|(group, ..)| wanted(*group)) {
         let mut outcomes = Vec::new();

@@ -1,6 +1,8 @@
 //! Every command and flag, defined once: help, manual pages, completions and the environment
 //! twins come from here.
 
+mod bench;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process;
@@ -14,6 +16,7 @@ use raddle_inspect::PolicyKind;
 use crate::failure::Failure;
 use crate::run::pattern::Pattern;
 use crate::run::policy::{Part, Policy, Share};
+pub use bench::{BenchArguments, BenchCommand, Group, ServersArguments};
 
 pub const CARRIERS_MAX: u16 = 1024;
 pub const CARRIERS_VARIABLE: &str = "RADDLE_CARRIERS";
@@ -178,6 +181,7 @@ pub struct DoctorArguments {
 #[command(after_help = "\
 Examples:
   raddle dump 4242
+  raddle dump 4242 --cpu --interval 5 | head -20
   raddle dump 4242 --json | jq '.threads[] | select(.state == \"waiting\") | .wait.kind'")]
 pub struct DumpArguments {
     /// The process, started by `raddle run`
@@ -188,9 +192,18 @@ pub struct DumpArguments {
     #[arg(long)]
     pub json: bool,
 
-    /// Shows carriers and the time from wake-ups to running, instead of the green threads
+    /// Shows carriers and how long runnable threads wait for one, instead of the green threads
     #[arg(long)]
     pub stats: bool,
+
+    /// Shows the CPU time of each green thread, those that use most first. The process counts from
+    /// the first such request on; each switch reads the clock from then on
+    #[arg(long, conflicts_with = "stats")]
+    pub cpu: bool,
+
+    /// For how many seconds --cpu looks
+    #[arg(long, default_value = "1", requires = "cpu", value_parser = parse_interval)]
+    pub interval: f64,
 }
 
 /// Changes a running program's carriers, quantum, policy or shares
@@ -241,72 +254,6 @@ pub enum Change {
         #[arg(value_name = "PART", value_parser = parse_part)]
         part: Allotment,
     },
-}
-
-/// Measures the same unmodified programs natively and under raddle
-///
-/// Each program runs natively on all CPUs, natively on one CPU, under raddle with one carrier and
-/// with the default number, interleaved over several rounds. The table shows medians and how many
-/// times better raddle's is. What is not installed is skipped with a line.
-#[derive(Args)]
-#[command(after_help = "\
-Examples:
-  raddle bench pingpong
-  raddle bench all --rounds 5 --json results.jsonl
-  raddle bench http --fraction 0.2")]
-pub struct BenchArguments {
-    /// What to measure
-    pub group: Group,
-
-    /// How often each program runs in each way
-    #[arg(long, default_value = "3", value_parser = parse_count)]
-    pub rounds: u32,
-
-    /// Appends the results to this file, one JSON document a line, with facts of the machine
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-
-    /// Does only this part of each program's work, above 0 up to 1: a quick, noisier look
-    #[arg(long, default_value = "1", value_parser = parse_fraction)]
-    pub fraction: f64,
-
-    /// Ends a program that takes longer, and says so
-    #[arg(long, value_name = "SECONDS", default_value = "120", value_parser = parse_count)]
-    pub limit: u32,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Group {
-    /// Two threads hand a turn to each other: C, Java, Python, C#, and peers
-    Pingpong,
-    /// sched_yield between two threads
-    Yield,
-    /// pthread_create and pthread_join
-    Create,
-    /// From waking a thread to its running
-    Wakeup,
-    /// Files: reads from memory and from the disk, fsync
-    Disk,
-    /// Threads that compute: their shares, and a sleeper among them
-    Fairness,
-    /// Threads that wait in the kernel: how late others wake
-    Handoff,
-    /// How long others wait beside threads that compute, read, or are stuck in the kernel
-    Latency,
-    /// Tables of handles: ours, and others behind mutexes and without
-    Handles,
-    /// Yields of kernel threads, of UMS workers and of fibers
-    Ums,
-    /// An HTTP server with a thread a connection, under wrk
-    Http,
-    /// System calls, start-up, and a program that only computes
-    Overhead,
-    /// Threads of the API beside kernel threads, and what may and tokio have instead
-    Api,
-    /// Thread pools: queueing and draining work, Raddle's, rayon and one queue under a mutex
-    Pool,
-    /// All of these
-    All,
 }
 
 /// Prints a completion script for a shell
@@ -385,6 +332,13 @@ fn parse_limit(text: &str, flag: &str, variable: &str) -> Result<u32, String> {
     allowed.ok_or_else(|| format!("give {flag} or {variable} a number from 1 to 1048576"))
 }
 
+/// Seconds.
+fn parse_interval(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok();
+    let allowed = seconds.filter(|seconds| (0.01..=3600.0).contains(seconds));
+    allowed.ok_or_else(|| "give a number of seconds from 0.01 to 3600".into())
+}
+
 /// 0 for auto.
 fn parse_carriers_or_auto(text: &str) -> Result<u16, String> {
     if text == "auto" {
@@ -453,22 +407,6 @@ fn parse_pid(text: &str) -> Result<u32, String> {
     pid.ok_or_else(|| "give the number of a process, as pidof or ps print it".into())
 }
 
-fn parse_count(text: &str) -> Result<u32, String> {
-    let count = text
-        .parse()
-        .ok()
-        .filter(|count| (1..=10_000).contains(count));
-    count.ok_or_else(|| "give a number from 1 to 10000".into())
-}
-
-fn parse_fraction(text: &str) -> Result<f64, String> {
-    let fraction = text
-        .parse()
-        .ok()
-        .filter(|&fraction| fraction > 0.0 && fraction <= 1.0);
-    fraction.ok_or_else(|| "give a number above 0 and up to 1".into())
-}
-
 /// clap's error as one sentence with its cure.
 fn sentence(error: &clap::Error) -> Failure {
     let context = |kind| error.get(kind).map(plain).unwrap_or_default();
@@ -489,7 +427,10 @@ fn sentence(error: &clap::Error) -> Failure {
         ),
         ErrorKind::InvalidValue => Failure::input(
             format!("{argument} {value}"),
-            format!("name one of {}", context(ContextKind::ValidValue)),
+            format!(
+                "name one of {}",
+                context(ContextKind::ValidValue) + bench::beside(&argument)
+            ),
         ),
         ErrorKind::ValueValidation => {
             let cure = std::error::Error::source(error).map(ToString::to_string);
@@ -570,8 +511,6 @@ mod tests {
         assert_eq!(parse_chaos("4294967295"), Ok(u32::MAX));
         assert!(parse_chaos("-1").is_err() && parse_chaos("seed").is_err());
         assert!(parse_pid("0").is_err() && parse_pid("4294967295").is_err());
-        assert!(parse_fraction("0").is_err() && parse_fraction("NaN").is_err());
-        assert_eq!(parse_fraction("0.5"), Ok(0.5));
     }
 
     #[test]

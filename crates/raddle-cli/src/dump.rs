@@ -10,26 +10,43 @@ mod pins;
 mod process;
 mod symbols;
 mod unwind;
+mod usage;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use raddle_inspect::{
-    CarrierState, Header, Histogram, PinPlace, Pins, Request, RequestKind, Snapshot, Wire,
+    CarrierState, Header, Histogram, PinPlace, PinPlaces, Pins, Request, RequestKind, Snapshot,
+    Wire,
 };
 
 use crate::cli::{Allotment, Change, CtlArguments, DumpArguments};
 use crate::failure::Failure;
+use usage::Usage;
 
 pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     let pid = arguments.pid;
-    let kind = match arguments.stats {
-        true => RequestKind::STATS,
-        false => RequestKind::SNAPSHOT,
+    let kind = match (arguments.stats, arguments.cpu) {
+        (true, _) => RequestKind::STATS,
+        (_, true) => RequestKind::CPU,
+        _ => RequestKind::SNAPSHOT,
     };
-    let bytes = connect::ask(pid, &Request::new(kind, 0))?;
+    let request = Request::new(kind, 0);
+    let before = match arguments.cpu {
+        true => Some(connect::ask(pid, &request)?),
+        false => None,
+    };
+    if before.is_some() {
+        std::thread::sleep(Duration::from_secs_f64(arguments.interval));
+    }
+    let bytes = connect::ask(pid, &request)?;
     let snapshot = understand(pid, &bytes)?;
+    let usage = match before {
+        Some(before) => Some(Usage::between(&understand(pid, &before)?, &snapshot)),
+        None => None,
+    };
     let behind = snapshot.header().total_bytes().unwrap_or(bytes.len());
     let statistics = match arguments.stats {
         true => Statistics::parse(pid, bytes.get(behind..).unwrap_or_default()),
@@ -38,6 +55,7 @@ pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     let facts = Facts {
         pid,
         statistics,
+        usage,
         sitting: sitting(pid, &snapshot),
     };
     let mut out = io::BufWriter::new(io::stdout().lock());
@@ -57,6 +75,7 @@ pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
 pub struct Facts {
     pid: u32,
     statistics: Option<Statistics>,
+    usage: Option<Usage>,
     /// Green threads that keep a carrier in the kernel, by their ids.
     sitting: Vec<(u32, pins::Sitting)>,
 }
@@ -81,6 +100,7 @@ fn sitting(pid: u32, snapshot: &Snapshot<'_>) -> Vec<(u32, pins::Sitting)> {
 /// What follows the carriers in an answer to a request for statistics.
 pub struct Statistics {
     wake_ups: Histogram,
+    delays: Histogram,
     pins: Pins,
     frequent: Vec<PinPlace>,
     places: pins::Places,
@@ -91,12 +111,13 @@ impl Statistics {
         let wake_ups = Histogram::from_prefix(bytes)?;
         let behind = bytes.get(size_of::<Histogram>()..).unwrap_or_default();
         let places = behind.get(size_of::<Pins>()..).unwrap_or_default();
+        let (places, delays) = places.split_at_checked(size_of::<PinPlaces>())?;
         let places = places.chunks_exact(size_of::<PinPlace>());
         Some(Statistics {
             frequent: places.filter_map(PinPlace::from_prefix).collect(),
             wake_ups,
-            // Earlier versions don't tell.
-            pins: Pins::from_prefix(behind).unwrap_or(Pins::NONE),
+            delays: Histogram::from_prefix(delays)?,
+            pins: Pins::from_prefix(behind)?,
             places: pins::Places::of(pid),
         })
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::{RADDLE, copy, is_root, raddle, refuses, succeeds, text};
 use raddle_inspect::{
-    CarrierRecord, CarrierState, Header, NO_CARRIER, PROOF_BYTES, PROOF_NAME, PROOF_WANTED,
+    CarrierRecord, CarrierState, Delay, Header, NO_CARRIER, PROOF_BYTES, PROOF_NAME, PROOF_WANTED,
     Request, RequestKind, SocketName, ThreadFlags, ThreadRecord, ThreadState, WaitKind, Wire,
 };
 
@@ -105,6 +105,15 @@ fn name(text: &str) -> [u8; 16] {
     name
 }
 
+fn longest_delay() -> Delay {
+    Delay {
+        ns: 125_000_000,
+        at_ns: 98_000_000_000,
+        tid: 1_073_741_825,
+        name: name("connection 1"),
+    }
+}
+
 /// Two carriers; a main thread, one that waits with a deadline, a bound one, a new one.
 fn snapshot() -> Vec<u8> {
     const SECOND_NS: u64 = 1_000_000_000;
@@ -115,6 +124,7 @@ fn snapshot() -> Vec<u8> {
         live_threads: 4,
         now_ns: 100 * SECOND_NS,
         started_ns: 40 * SECOND_NS,
+        longest_delay: longest_delay(),
         ..Header::new()
     };
     let carriers = [
@@ -204,6 +214,8 @@ fn carriers_and_threads_are_a_line_each() {
         squeezed(&output),
         [
             &*process,
+            "the longest wait of a runnable thread: 0.125s, #1073741825 \"connection 1\", 2.000s \
+             ago",
             "",
             "carrier 0 kernel tid 501 running runs #1073741826 queue=1 wakeups=9 active=70 \
              steal=1 steal_fail=2 preempt=3 park=60",
@@ -216,7 +228,7 @@ fn carriers_and_threads_are_a_line_each() {
              carrier 1 active=0 steal=0 steal_fail=0 preempt=0 park=0",
             "#1073741826 \"\" running - since 0.000s bound to 0 active=0 steal=0 steal_fail=0 \
              preempt=0 park=0",
-            "#1073741827 \"\" unknown - since 100.000s no carrier active=0 steal=0 steal_fail=0 \
+            "#1073741827 \"\" unknown - - no carrier active=0 steal=0 steal_fail=0 \
              preempt=0 park=0",
         ]
     );
@@ -237,6 +249,12 @@ fn json_has_the_same_facts_by_name() {
     assert_eq!(thread["wait"]["kind"], "fd_read");
     assert_eq!(thread["wait"]["arg"], 12);
     assert_eq!(thread["in_state_ns"], 1_000_000_000);
+    assert_eq!(document["longest_delay"]["ns"], 125_000_000);
+    assert_eq!(document["longest_delay"]["name"], "connection 1");
+    assert_eq!(
+        document["threads"][3]["in_state_ns"],
+        serde_json::Value::Null
+    );
     assert_eq!(document["threads"][0]["active"], 5);
     assert_eq!(document["threads"][0]["main"], true);
     assert_eq!(document["threads"][2]["bound"], true);

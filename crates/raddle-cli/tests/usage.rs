@@ -199,7 +199,7 @@ fn other_commands_check_their_arguments() {
         &mut raddle(&["bench", "speed"]),
         2,
         "GROUP speed: name one of pingpong, yield, create, wakeup, disk, \
-         fairness, handoff, latency, handles, ums, http, overhead, api, pool, all",
+         fairness, handoff, latency, handles, ums, http, overhead, api, pool, all, servers",
     );
     refuses(
         &mut raddle(&["bench", "yield", "--rounds", "0"]),

@@ -66,6 +66,11 @@ impl Slices {
         cpu_ns
     }
 
+    /// When the slice began; 0 without one.
+    pub(crate) fn started_ns(&self) -> u64 {
+        self.started_ns.load(Ordering::Relaxed)
+    }
+
     /// How long the slice has lasted.
     pub(crate) fn running_ns(&self, now_ns: u64) -> u64 {
         match self.started_ns.load(Ordering::Relaxed) {
@@ -203,6 +208,14 @@ pub fn cpu_ns(thread: &Thread) -> u64 {
         return thread
             .cpu
             .tell(thread.cpu.charged_ns.load(Ordering::Relaxed));
+    }
+    other_cpu_ns(thread)
+}
+
+/// As [`cpu_ns`], of a thread that isn't the calling one. 0 while time isn't counted.
+pub(crate) fn other_cpu_ns(thread: &Thread) -> u64 {
+    if !is_on() {
+        return 0;
     }
     let so_far_ns = thread.cpu.version.read(|| {
         // SAFETY: null or a carrier, which lives for ever.

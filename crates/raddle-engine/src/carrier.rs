@@ -209,8 +209,7 @@ pub struct Carrier {
     pub preemptions: AtomicU64,
     /// Times it went to sleep.
     pub parks: AtomicU64,
-    /// See [`crate::latency`].
-    pub(crate) latency: crate::latency::Counts,
+    pub(crate) delays: crate::delays::Counts,
     /// Thefts from this carrier since it last looked: its wake-ups are useful.
     pub(crate) robbed: AtomicU32,
     /// [`QUEUELESS`], [`TIMED`] or 0: non-zero leads picks and wake-ups to a slower path. Written

@@ -21,7 +21,7 @@ use crate::sides::Sides;
 use crate::stacks::Stacks;
 use crate::sysmon::Sysmon;
 use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
-use crate::{alarms, clock, idle, kthread, latency, pins, timed, ums};
+use crate::{alarms, clock, delays, idle, kthread, pins, timed, ums};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use raddle_sched::idle::IdleSet;
@@ -322,7 +322,7 @@ impl Engine {
         if Thread::of(task).is_woken_elsewhere() || carrier.takes_detour() {
             return self.unpark_by_detour(carrier, task);
         }
-        latency::woken(carrier, task);
+        delays::woken(carrier, task);
         if let Some(displaced) = carrier.queue.push_lifo(task) {
             self.push_ring(carrier, displaced);
         }
@@ -372,20 +372,21 @@ impl Engine {
                 self.inject(task);
                 continue;
             };
-            latency::woken(own, task);
             let queue = |task| match calls {
                 true => self.push_ring(own, task),
                 false => self.push_quietly(own, task),
             };
             if own.is_timed() {
+                let (_, _, now_ns) = *first.get_or_insert_with(|| (own, task, clock::now_ns()));
+                delays::ready_by_wake_up(own, task, now_ns);
                 timed::place(own, task, queue);
-                first = first.or(Some((own, task)));
             } else {
+                delays::woken(own, task);
                 queue(task);
             }
         }
-        if let Some((carrier, task)) = first {
-            timed::woke(carrier, task);
+        if let Some((carrier, task, now_ns)) = first {
+            timed::woke(carrier, task, now_ns);
         }
     }
 
@@ -409,12 +410,14 @@ impl Engine {
     pub(crate) fn post_as(&self, task: TaskRef, reason: Reason) {
         // SAFETY: non-null carriers live for ever.
         if let Some(own) = unsafe { Thread::of(task).bound.load(Ordering::Acquire).as_ref() } {
+            delays::ready(task, clock::now_ns());
             own.mailbox.store(task.as_ptr().cast(), Ordering::Release);
             self.wake_carrier(own);
         } else if self.submit_beside(task, reason) {
         } else if self.has_policy() {
             self.submit(task, reason);
         } else {
+            delays::ready(task, clock::now_ns());
             self.injector.push(task);
             self.wake_one_or_sysmon();
         }

@@ -54,9 +54,9 @@ pub unsafe fn in_child() {
     ENGINE.unstart(carrier);
 }
 
-/// Forgets the rest of the parent's: what nobody looks at before a second thread exists, unlike the
-/// queues, from which a yield takes. Most children end, or become another program, before: each
-/// page that they write to is copied.
+/// Resets the rest of the parent's state: the tables that the engine reads only while a second
+/// thread exists. The queues are not among them, because a yield takes from them. Most children end
+/// before, or become another program, and each page that they write to is copied.
 ///
 /// # Safety
 /// As [`in_child`], later; at the start of the child's own engine.
@@ -70,5 +70,8 @@ pub(crate) unsafe fn settle() {
         ENGINE.direct.reset();
         ENGINE.pages.reset();
         ENGINE.pump.reset();
+    }
+    for carrier in ENGINE.all_carriers() {
+        carrier.delays.reset();
     }
 }

@@ -20,20 +20,21 @@
 //! client's capabilities in `/proc`: a number may be another process's by then, and a process that
 //! gave up its rights can't see root's namespaces.
 
+mod records;
+
 use crate::carrier::{Carrier, CarrierState};
 use crate::engine::{ENGINE, MAX_CARRIERS, MAX_WANTED};
-use crate::thread::{Life, Thread};
-use crate::{clock, latency, shown};
+use crate::{accounting, clock, delays, shown};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 use raddle_inspect::{
     CarrierRecord, Header, Histogram, NO_CARRIER, PROOF_BYTES, PROOF_NAME, PROOF_WANTED, PinPlaces,
-    Pins, PolicyKind, REQUEST_MAGIC, Request, RequestKind, SocketName, ThreadFlags, ThreadRecord,
-    Wire,
+    Pins, PolicyKind, REQUEST_MAGIC, Request, RequestKind, SocketName, ThreadRecord, Wire,
 };
 use raddle_sched::policies::Kind;
 use raddle_sched::quota::MAX_PERCENT;
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
+use records::{carrier_record, shares, thread_record};
 
 const AF_UNIX: u16 = 1;
 const CLOEXEC_STREAM: usize = 0o2000000 | 1;
@@ -330,6 +331,7 @@ fn obey(bytes: &[u8]) -> Request {
         RequestKind::POLICY => change_policy(request.value),
         RequestKind::SHARE => change_share(request.reserved, request.value),
         RequestKind::QUANTUM => ENGINE.set_quantum_ns(request.value),
+        RequestKind::CPU => accounting::switch_on(),
         _ => {}
     }
     request
@@ -418,7 +420,7 @@ impl Answer {
         let room = size_of::<Header>()
             + MOST_CARRIERS * size_of::<CarrierRecord>()
             + threads * size_of::<ThreadRecord>()
-            + size_of::<Histogram>()
+            + 2 * size_of::<Histogram>()
             + size_of::<Pins>()
             + size_of::<PinPlaces>();
         let Ok(memory) = mem::map(room) else {
@@ -427,9 +429,10 @@ impl Answer {
         (self.memory, self.room, self.len) = (memory, room, 0);
         self.write_snapshot(threads, answer);
         if is_stats {
-            self.add(&latency::histogram());
+            self.add(&delays::wake_ups());
             self.add(&ENGINE.pins.latest());
             ENGINE.pins.places().for_each(|place| self.add(&place));
+            self.add(&delays::histogram());
         }
         true
     }
@@ -458,6 +461,7 @@ impl Answer {
             },
             policy: PolicyKind(ENGINE.injector.kind() as u32),
             shares: shares(),
+            longest_delay: delays::longest(),
             answer,
             ..Header::new()
         });
@@ -494,102 +498,5 @@ impl Answer {
             };
             self.len += bytes.len();
         }
-    }
-}
-
-/// Only the fair policy has any; a plug-in's lock isn't waited for.
-fn shares() -> [u8; 16] {
-    match ENGINE.injector.kind() {
-        Kind::Plugin => [0; 16],
-        _ => ENGINE.injector.shares().map(|percent| percent as u8),
-    }
-}
-
-fn carrier_record(carrier: &Carrier) -> CarrierRecord {
-    let count = |counter: &core::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    let state = match carrier.state() {
-        _ if ENGINE.spares.contains(carrier.id.get() as usize) => {
-            raddle_inspect::CarrierState::SPARE
-        }
-        _ if carrier.handed_off.load(Ordering::Relaxed) != 0 => {
-            raddle_inspect::CarrierState::BLOCKED
-        }
-        CarrierState::Running => raddle_inspect::CarrierState::RUNNING,
-        CarrierState::Idle | CarrierState::Ended => raddle_inspect::CarrierState::IDLE,
-        CarrierState::Polling => raddle_inspect::CarrierState::POLLING,
-    };
-    CarrierRecord {
-        id: carrier.id.get(),
-        kernel_tid: carrier.kernel_tid.load(Ordering::Relaxed),
-        state,
-        current_tid: carrier.thread_or_none().map_or(0, Thread::tid),
-        active: count(&carrier.switches),
-        steal: count(&carrier.steals),
-        steal_fail: count(&carrier.failed_steals),
-        preempt: count(&carrier.preemptions),
-        park: count(&carrier.parks),
-        queue_len: carrier.queue.len() as u64,
-        engine: u64::from(carrier.side()),
-        quota: ENGINE
-            .sides
-            .of(carrier)
-            .map_or(0, |side| u64::from(side.quota())),
-        ..CarrierRecord::default()
-    }
-}
-
-fn thread_record(thread: &Thread) -> ThreadRecord {
-    use raddle_inspect::{ThreadState, WaitKind};
-    let count = |counter: &core::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    let state = if thread.life() == Life::Exiting {
-        ThreadState::EXITING
-    } else if thread.task.on_cpu.load(Ordering::Relaxed) != 0 {
-        ThreadState::RUNNING
-    } else if thread.task.is_waiting() {
-        ThreadState::WAITING
-    } else {
-        ThreadState::RUNNABLE
-    };
-    let waiting = state == ThreadState::WAITING;
-    let mut flags = ThreadFlags::default();
-    if !thread.bound.load(Ordering::Relaxed).is_null() {
-        flags = flags.union(ThreadFlags::BOUND);
-    }
-    if thread.as_ptr() == ENGINE.main.load(Ordering::Relaxed) {
-        flags = flags.union(ThreadFlags::MAIN);
-    }
-    // SAFETY: null or a carrier, which lives for ever.
-    let carrier = unsafe { thread.carrier.load(Ordering::Relaxed).as_ref() };
-    ThreadRecord {
-        tid: thread.tid(),
-        carrier: carrier.map_or(NO_CARRIER, |carrier| carrier.id.get()),
-        state,
-        wait_kind: WaitKind(if waiting {
-            thread.wait_kind.load(Ordering::Relaxed)
-        } else {
-            0
-        }),
-        wait_arg: if waiting {
-            thread.wait_arg.load(Ordering::Relaxed) as u64
-        } else {
-            0
-        },
-        since_ns: count(&thread.since_ns).max(ENGINE.started_ns.load(Ordering::Relaxed)),
-        deadline_ns: if waiting {
-            count(&thread.deadline_ns)
-        } else {
-            0
-        },
-        switches: count(&thread.switches),
-        steal: count(&thread.migrations),
-        preempt: count(&thread.preemptions),
-        park: count(&thread.parks),
-        name: thread.name(),
-        flags,
-        group: match thread.side() {
-            0 => thread.task.policy.terms.group(),
-            side => side,
-        },
-        ..ThreadRecord::default()
     }
 }

@@ -307,7 +307,7 @@ pub(crate) fn task_path<'a>(path: &'a mut [u8; TASK_PATH], tid: u32, file: &[u8]
     path_in(TASK_FOLDER, path, tid, file)
 }
 
-/// Likewise, in a folder whose name is no longer.
+/// As [`task_path`], in another folder. Its name has at most the length of [`TASK_FOLDER`].
 fn path_in<'a>(folder: &[u8], path: &'a mut [u8; TASK_PATH], id: u32, file: &[u8]) -> &'a [u8] {
     path[..folder.len()].copy_from_slice(folder);
     let digits = id.max(1).ilog10() as usize + 1;

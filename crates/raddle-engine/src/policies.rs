@@ -13,7 +13,7 @@ use crate::carrier::Carrier;
 use crate::engine::{ENGINE, Engine};
 use crate::switch::look_around_at;
 use crate::thread::Thread;
-use crate::{accounting, clock, latency, plugins};
+use crate::{accounting, clock, delays, plugins};
 use core::sync::atomic::Ordering;
 use raddle_sched::TaskRef;
 use raddle_sched::policies::{Fault, Host, Kind, Reason, Table};
@@ -188,7 +188,7 @@ pub(crate) fn prepare(carrier: Option<&Carrier>, task: TaskRef, reason: Reason) 
         task.get().policy.terms.set_ran_ns(thread.cpu.charged_ns());
     }
     if let Some(carrier) = carrier.filter(|_| !stops) {
-        latency::woken(carrier, task);
+        delays::woken(carrier, task);
     }
     let is_new = reason == Reason::Woken && thread.switches.load(Ordering::Relaxed) == 0;
     if is_new { Reason::New } else { reason }

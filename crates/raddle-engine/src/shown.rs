@@ -21,7 +21,7 @@ pub fn show_all() {
     ALL.store(1, Ordering::Relaxed);
 }
 
-/// Shows so many of the process's CPUs, or all for 0, to who asks from now on.
+/// Sets how many of the process's CPUs later questions are answered with; 0 for all.
 pub fn show(most: u32) {
     if ALL.load(Ordering::Relaxed) != 0 {
         return;

@@ -4,7 +4,7 @@ use crate::carrier::{Carrier, CarrierState};
 use crate::engine::ENGINE;
 use crate::{idle, kthread, ums};
 use core::sync::atomic::Ordering;
-use raddle_sched::policy::{BLOCKED_NS, BUSY_NS, Found, SOON_NS};
+use raddle_sched::policy::{BLOCKED_NS, BUSY_NS, Found, SOON_NS, Seen};
 
 /// What all carriers together showed.
 #[derive(Default)]
@@ -22,27 +22,35 @@ pub(crate) struct Sight {
 
 impl Sight {
     /// Lets another carrier run in the place of one that waits in the kernel; false if it doesn't.
-    pub(crate) fn replace(&mut self, carrier: &Carrier, found: Found) -> bool {
+    pub(crate) fn replace(&mut self, seen: &mut Seen, carrier: &Carrier, found: Found) -> bool {
         if carrier.handed_off.load(Ordering::Relaxed) != 0 {
             // Its thread came back, woke others, and sits in the kernel again.
             idle::give_queue_away(carrier);
             ums::replace(carrier);
             return true;
         }
-        let tid = carrier.kernel_tid.load(Ordering::Relaxed);
         // If it went to sleep for want of work meanwhile, it has said so before.
-        let sits = found.waits || kthread::is_waiting(tid);
-        if sits && carrier.state() == CarrierState::Running {
+        let sits = self.asks(seen, carrier, found) && carrier.state() == CarrierState::Running;
+        if sits {
             ENGINE.hand_off(carrier);
             self.stuck = true;
             ENGINE.pins.note(carrier); // it takes a while: after the others have been helped
             self.acted = true;
-            true
-        } else {
+        }
+        sits
+    }
+
+    /// Asks whether a carrier that uses no CPU waits in the kernel. If not, there is nothing to be
+    /// on guard for: what becomes ready can't run before the carrier gets its CPU back.
+    pub(crate) fn asks(&mut self, seen: &mut Seen, carrier: &Carrier, found: Found) -> bool {
+        let tid = carrier.kernel_tid.load(Ordering::Relaxed);
+        let sits = found.waits || kthread::is_waiting(tid);
+        seen.asked(sits);
+        if !sits {
             // The kernel has other threads to run; asking it often would add one.
             self.look_within((found.held_ns / 2).clamp(BLOCKED_NS, BUSY_NS));
-            false
         }
+        sits
     }
 
     /// True if a carrier that has nothing else to do should wait for timers and descriptors now.

@@ -11,15 +11,21 @@
 //! 3. Sysmon, when its table is empty, says that it is there, wakes the stand-in and waits.
 //! 4. The stand-in sees that between two looks, says that it has gone, and ends.
 //!
+//! Where none is open, sysmon's table is empty soon, and the engine's start waits for that: a file
+//! that the program closes meanwhile would stay open.
+//!
 //! Rejected: to leave sysmon with the program's table for good (no alarms, and numbers of the
 //! program's that are taken for moments); a stand-in for every program (a kernel thread made in
 //! vain, where closing never waits).
 
 use crate::carrier::PREEMPT;
 use crate::engine::ENGINE;
-use crate::{kthread, sysmon};
+use crate::{clock, kthread, sysmon};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_sys::{is_err, nr, sys};
+
+/// For how long the engine's start waits until sysmon's table is empty.
+const PATIENCE_NS: u64 = 100_000_000;
 
 /// There is none, or it has gone.
 const GONE: u32 = 0;
@@ -27,6 +33,8 @@ const GONE: u32 = 0;
 const STANDS: u32 = 1;
 /// Sysmon waits for it to go.
 const RELIEVED: u32 = 2;
+/// There is none, and sysmon's table isn't empty yet.
+const BEGINS: u32 = 3;
 
 /// See the module. Written by who starts sysmon, sysmon and the stand-in, in the order of the
 /// states.
@@ -42,7 +50,7 @@ impl StandIn {
     pub(crate) fn prepare(&self) -> bool {
         let needed = closing_may_wait();
         self.0
-            .store(if needed { STANDS } else { GONE }, Ordering::Relaxed);
+            .store(if needed { STANDS } else { BEGINS }, Ordering::Relaxed);
         needed
     }
 
@@ -53,8 +61,26 @@ impl StandIn {
         }
     }
 
+    /// Waits until sysmon, which needs no stand-in, has emptied its table: what the program closes
+    /// must be closed then. Not for ever, if sysmon gets no CPU.
+    ///
+    /// # Blocking
+    /// The calling kernel thread, for at most [`PATIENCE_NS`].
+    pub(crate) fn await_sysmon(&self) {
+        let until_ns = clock::now_ns() + PATIENCE_NS;
+        while self.0.load(Ordering::Acquire) == BEGINS {
+            let left_ns = until_ns.saturating_sub(clock::now_ns());
+            if left_ns == 0 || kthread::futex_wait_for(self.0.as_ptr(), BEGINS, left_ns) {
+                return;
+            }
+        }
+    }
+
     /// In sysmon, which can begin.
     pub(crate) fn relieve(&self) {
+        if self.0.load(Ordering::Relaxed) == BEGINS {
+            return self.go();
+        }
         let stands = self
             .0
             .compare_exchange(STANDS, RELIEVED, Ordering::SeqCst, Ordering::SeqCst);

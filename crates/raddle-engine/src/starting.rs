@@ -2,7 +2,7 @@
 
 use crate::carrier::Carrier;
 use crate::engine::{ENGINE, Engine};
-use crate::{accounting, chaos, clock, fork, kthread, switch};
+use crate::{accounting, chaos, clock, descriptor, fork, kthread, switch};
 use core::sync::atomic::Ordering;
 use raddle_sys::{err, errno, mem};
 
@@ -55,9 +55,11 @@ impl Engine {
         let now_ns = clock::now_ns();
         carrier.now_ns.set(now_ns);
         self.started_ns.store(now_ns, Ordering::Relaxed);
-        self.pump.start()?;
-        self.roster.begin(); // before the first kernel thread is made
-        self.sysmon.start()
+        descriptor::with_room(|| {
+            self.pump.start()?;
+            self.roster.begin(); // before the first kernel thread is made
+            self.sysmon.start()
+        })
     }
 }
 

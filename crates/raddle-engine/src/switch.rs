@@ -9,7 +9,7 @@ use crate::carrier::{Carrier, CarrierState};
 use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::thread::{Thread, WaitKind};
-use crate::{accounting, alarms, bound, chaos, clock, hosts, idle, latency, pages, timed, ums};
+use crate::{accounting, alarms, bound, chaos, clock, delays, hosts, idle, pages, timed, ums};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
@@ -368,7 +368,7 @@ pub(crate) fn enter(carrier: &Carrier, next: &Thread) {
     }
     Carrier::count(&next.switches);
     Carrier::count(&carrier.switches);
-    latency::runs(carrier, next);
+    delays::runs(carrier, next);
     carrier.calls.set(0);
     if accounting::is_on() {
         accounting::switched(carrier, true);

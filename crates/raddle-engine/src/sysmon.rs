@@ -42,7 +42,7 @@ use raddle_sched::policy::{
 };
 use raddle_sched::share::LONG_TURN_NS;
 use raddle_sys::abi::{PollFd, Timespec};
-use raddle_sys::{mem, nr, sys};
+use raddle_sys::{err, errno, mem, nr, sys};
 
 /// What it remembers is on its stack, while it is made perhaps in three copies.
 pub(crate) const STACK: usize =
@@ -101,8 +101,9 @@ impl Sysmon {
         let needs_stand_in = self.stand_in.prepare();
         // Copied before the program goes on, so what is in it was looked at just now.
         kthread::spawn_with_own_table(sysmon_main, 1, STACK)?;
-        if needs_stand_in {
-            self.stand_in.start();
+        match needs_stand_in {
+            true => self.stand_in.start(),
+            false => self.stand_in.await_sysmon(),
         }
         Ok(())
     }
@@ -249,7 +250,10 @@ pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
     watch.client.finish();
 }
 
+/// Waits for one of `fds`, of which the first can be read without waiting, or `timeout_ns`.
 fn wait(fds: &mut [PollFd], timeout_ns: Option<u64>) {
+    /// How long it sleeps where it can't be woken.
+    const DEAF_NS: u64 = 1_000_000;
     let timeout = Timespec::from_ns(timeout_ns.unwrap_or(0));
     let timeout_ptr = if timeout_ns.is_some() {
         (&raw const timeout).expose_provenance()
@@ -257,7 +261,7 @@ fn wait(fds: &mut [PollFd], timeout_ns: Option<u64>) {
         0
     };
     // SAFETY: live structures; a negative descriptor is ignored.
-    unsafe {
+    let result = unsafe {
         sys!(
             nr::__NR_ppoll,
             fds.as_mut_ptr(),
@@ -267,6 +271,13 @@ fn wait(fds: &mut [PollFd], timeout_ns: Option<u64>) {
             8usize
         )
     };
+    // There are more of them than the program's limit on descriptors.
+    if result == err(errno::EINVAL) {
+        kthread::nap(timeout_ns.unwrap_or(DEAF_NS).min(DEAF_NS));
+        if let Some(wake) = fds.first_mut() {
+            wake.revents = POLLIN;
+        }
+    }
 }
 
 impl Watch {
@@ -504,7 +515,9 @@ impl Watch {
             if timed {
                 sight.look_within(metronome::rest_ns(carrier, quantum_ns, self.is_prompt));
             }
-            sight.watch |= verdict.watch && !sight.progress;
+            if verdict.watch && !sight.progress && !sight.watch {
+                sight.watch = found.computes || sight.asks(&mut self.seen[at], carrier, found);
+            }
             if found.waits && (verdict.watch || verdict.act == Act::Replace) {
                 self.alarms.helped(at, carrier);
             }
@@ -517,7 +530,7 @@ impl Watch {
                         .preempted(at, carrier, found.switches, now_ns);
                 }
                 Act::Replace => {
-                    let is_there = sight.replace(carrier, found);
+                    let is_there = sight.replace(&mut self.seen[at], carrier, found);
                     if !is_there && found.held_ns > STARVED_NS {
                         carrier.preempt(found.switches);
                         self.seen[at].told();

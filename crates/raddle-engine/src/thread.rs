@@ -4,6 +4,7 @@ mod table;
 
 use crate::accounting::CpuTime;
 use crate::attributes;
+use crate::compilers;
 pub use crate::life::{Life, WaitKind};
 use crate::signals::ThreadSignals;
 use crate::turn::Turn;
@@ -57,8 +58,8 @@ pub struct Thread {
     pub parks: AtomicU64,
     /// Times another carrier than its last one ran it.
     pub migrations: AtomicU64,
-    /// When it was woken, if that wake-up is measured; else 0. See [`crate::latency`].
-    pub(crate) woken_ns: AtomicU64,
+    /// When it became runnable, if that is measured; else 0. See [`crate::delays`].
+    pub(crate) ready_ns: AtomicU64,
     /// Times it was preempted.
     pub preemptions: AtomicU64,
     /// Its turn, if it was interrupted in it.
@@ -112,6 +113,8 @@ pub struct Thread {
     /// The next thread that is kept. Under the lock there.
     pub(crate) next_kept: Cell<*const Thread>,
     pub(crate) cpu: CpuTime,
+    /// 1 for a compiler thread ([`crate::compilers`]).
+    pub(crate) compiles: AtomicU32,
     /// What it has used of its share. Written by the carrier that runs it or makes it runnable.
     pub(crate) account: Account,
     /// Scheduling attributes.
@@ -276,6 +279,7 @@ impl Thread {
 
     /// Copies a name of at most 15 bytes; the rest is cut, as `PR_SET_NAME` does.
     pub fn set_name(&self, name: &[u8]) {
+        compilers::named(self, name);
         for (i, byte) in self.name.iter().enumerate() {
             let value = if i < 15 {
                 name.get(i).copied().unwrap_or(0)

@@ -13,7 +13,7 @@ use crate::carrier::{Carrier, CarrierState};
 use crate::engine::ENGINE;
 use crate::switch::{look_around_at, take_injected};
 use crate::thread::Thread;
-use crate::{alarms, clock, idle, latency};
+use crate::{alarms, clock, compilers, delays, idle};
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use raddle_sched::TaskRef;
@@ -77,6 +77,7 @@ impl Carrier {
         {
             let weight = Weight::of(&thread.task.policy.terms);
             let account = &thread.account;
+            let turn_ns = compilers::charged_ns(thread, turn_ns);
             account.charge(now_ns, fair_ns, turn_ns, ENGINE.quantum_ns(), weight);
         }
         let ahead_waits = !ENGINE.ahead.is_empty();
@@ -187,13 +188,14 @@ impl Sources for Queues<'_> {
 /// As [`Engine::unpark_on`](crate::Engine::unpark_on), on a timed carrier.
 #[cold]
 pub(crate) fn unpark(carrier: &Carrier, task: TaskRef) {
-    latency::woken(carrier, task);
+    let now_ns = clock::now_ns();
+    delays::ready_by_wake_up(carrier, task, now_ns);
     place(carrier, task, |task| {
         if let Some(displaced) = carrier.queue.push_lifo(task) {
             ENGINE.push_ring(carrier, displaced);
         }
     });
-    woke(carrier, task);
+    woke(carrier, task, now_ns);
 }
 
 /// Queues a woken task: by `queue` if it is due.
@@ -211,14 +213,13 @@ pub(crate) fn place(carrier: &Carrier, task: TaskRef, queue: impl FnOnce(TaskRef
 
 /// The running thread has woken `task`, among others perhaps, and gives way to it at the end of its
 /// call if it has used more CPU time of late.
-pub(crate) fn woke(carrier: &Carrier, task: TaskRef) {
+pub(crate) fn woke(carrier: &Carrier, task: TaskRef, now_ns: u64) {
     let Some(thread) = carrier
         .thread_or_none()
         .filter(|_| !carrier.timing.picks.get())
     else {
         return;
     };
-    let now_ns = clock::now_ns();
     let turn_ns = carrier.timing.slices.running_ns(now_ns);
     let own_ns = thread.account.recent_ns(now_ns) + turn_ns;
     if gives_way(own_ns, Thread::of(task).account.recent_ns(now_ns)) {
@@ -231,6 +232,7 @@ pub(crate) fn preempted(carrier: &Carrier, thread: &Thread, now_ns: u64) {
     carrier.begin_timing(now_ns.saturating_sub(LONG_TURN_NS));
     carrier.settle(now_ns);
     carrier.timing.chooser.made_room();
+    delays::ready(thread.task_ref(), now_ns);
     place(carrier, thread.task_ref(), |task| {
         ENGINE.push_ring(carrier, task)
     });
@@ -239,8 +241,10 @@ pub(crate) fn preempted(carrier: &Carrier, thread: &Thread, now_ns: u64) {
 /// Queues the running thread, which yields.
 #[cold]
 pub(crate) fn yielded(carrier: &Carrier, thread: &Thread) {
-    let fair_ns = carrier.settle(clock::now_ns());
+    let now_ns = clock::now_ns();
+    let fair_ns = carrier.settle(now_ns);
     let task = thread.task_ref();
+    delays::ready(task, now_ns);
     match thread.account.is_ahead(fair_ns) {
         true => ENGINE
             .ahead
@@ -248,6 +252,17 @@ pub(crate) fn yielded(carrier: &Carrier, thread: &Thread) {
         false => ENGINE.push_ring(carrier, task),
     }
     carrier.timing.chooser.made_room();
+}
+
+/// Since when `thread`, which runs, has its turn; 0 if its carrier isn't timed.
+pub(crate) fn turn_since_ns(thread: &Thread) -> u64 {
+    // SAFETY: null or a carrier, which lives for ever.
+    let carrier = unsafe { thread.carrier.load(Ordering::Relaxed).as_ref() };
+    let is_on_it = |on: &Thread| core::ptr::eq(on, thread);
+    match carrier.filter(|on| on.is_timed() && on.thread_or_none().is_some_and(is_on_it)) {
+        Some(carrier) => carrier.timing.slices.started_ns(),
+        None => 0,
+    }
 }
 
 /// True if the carrier has looked at timers and descriptors a moment ago.

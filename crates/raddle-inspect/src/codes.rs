@@ -83,7 +83,9 @@ code! {
         /// The value is the quantum in nanoseconds; `u64::MAX` for none.
         QUANTUM = 2, "quantum";
         /// A snapshot without threads, and behind it a [`Histogram`](crate::Histogram) of the time
-        /// from a wake-up to running.
+        /// from a wake-up to running, the [`Pins`](crate::Pins), the
+        /// [`PinPlaces`](crate::PinPlaces), and a [`Histogram`](crate::Histogram) of the time from
+        /// runnable to running.
         STATS = 3, "stats";
         /// The value is a [`PolicyKind`], which the first engine is to have; a plug-in can't be
         /// chosen.
@@ -91,6 +93,9 @@ code! {
         /// The reserved word is the number of an engine and the value its quota in percent, 0 for
         /// none; or, with the highest bit of the value, that of a group and its share.
         SHARE = 5, "share";
+        /// A snapshot with CPU times. They are counted from the first such request on, and each
+        /// switch reads the clock from then on.
+        CPU = 6, "cpu";
     }
 }
 

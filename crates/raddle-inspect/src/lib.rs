@@ -49,8 +49,8 @@ pub use codes::{CarrierState, PolicyKind, RequestKind, ThreadFlags, ThreadState,
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_ns};
 pub use pins::{PINS, PLACES, PinPlace, PinPlaces, PinRecord, Pins, STACK_WORDS};
 pub use records::{
-    CarrierRecord, Header, MAGIC, NAME_BYTES, NO_CARRIER, PROOF_BYTES, PROOF_NAME, PROOF_WANTED,
-    REQUEST_MAGIC, Request, ThreadRecord, VERSION, Wire,
+    CarrierRecord, Delay, Header, MAGIC, NAME_BYTES, NO_CARRIER, PROOF_BYTES, PROOF_NAME,
+    PROOF_WANTED, REQUEST_MAGIC, Request, ThreadRecord, VERSION, Wire,
 };
 pub use snapshot::{ParseError, Snapshot};
 pub use socket_name::SocketName;

@@ -8,7 +8,7 @@ use crate::codes::{CarrierState, PolicyKind, RequestKind, ThreadFlags, ThreadSta
 pub const MAGIC: [u8; 8] = *b"RADDLE\0\x01";
 
 /// The version that this crate writes; it reads this and every later one.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// [`ThreadRecord::carrier`] of a green thread that has no carrier yet.
 pub const NO_CARRIER: u32 = u32::MAX;
@@ -127,8 +127,44 @@ pub struct Header {
     pub answer: u32,
     /// Percentages of the groups of the fair policy, the rest first; all zero without shares.
     pub shares: [u8; 16],
+    /// The longest time for which a runnable thread waited for a carrier, as far as measured.
+    pub longest_delay: Delay,
     /// Zero.
-    pub reserved: [u64; 2],
+    pub reserved: [u64; 3],
+}
+
+/// A time for which a runnable thread waited for a carrier.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delay {
+    /// How long; 0 for none.
+    pub ns: u64,
+    /// When it ended.
+    pub at_ns: u64,
+    /// The thread.
+    pub tid: u64,
+    /// Its name, as in a [`ThreadRecord`]; empty if it has ended.
+    pub name: [u8; NAME_BYTES],
+}
+
+impl Delay {
+    /// None.
+    pub const NONE: Delay = Delay {
+        ns: 0,
+        at_ns: 0,
+        tid: 0,
+        name: [0; NAME_BYTES],
+    };
+
+    /// The name without its padding.
+    pub fn name_bytes(&self) -> &[u8] {
+        name_bytes(&self.name)
+    }
+}
+
+fn name_bytes(name: &[u8; NAME_BYTES]) -> &[u8] {
+    let end = name.iter().position(|&byte| byte == 0);
+    &name[..end.unwrap_or(NAME_BYTES)]
 }
 
 impl Header {
@@ -163,7 +199,8 @@ impl Header {
             policy: PolicyKind::FIFO,
             answer: 0,
             shares: [0; 16],
-            reserved: [0; 2],
+            longest_delay: Delay::NONE,
+            reserved: [0; 3],
         }
     }
 }
@@ -220,7 +257,7 @@ pub struct ThreadRecord {
     pub wait_kind: WaitKind,
     /// An address, a descriptor or a count: [`WaitKind`] says which.
     pub wait_arg: u64,
-    /// Since when it is in this state.
+    /// Since when it is in this state; 0 where that isn't known.
     pub since_ns: u64,
     /// When its wait times out; 0 for never.
     pub deadline_ns: u64,
@@ -239,8 +276,10 @@ pub struct ThreadRecord {
     pub flags: ThreadFlags,
     /// Its group of [`Header::shares`], or the engine that it belongs to.
     pub group: u32,
+    /// Its CPU time, counted from the first [`RequestKind::CPU`] or question of its program on.
+    pub cpu_ns: u64,
     /// Zero.
-    pub reserved: [u64; 3],
+    pub reserved: [u64; 2],
 }
 
 impl ThreadRecord {
@@ -254,15 +293,14 @@ impl ThreadRecord {
     /// assert_eq!(record.name_bytes(), b"server");
     /// ```
     pub fn name_bytes(&self) -> &[u8] {
-        let end = self.name.iter().position(|&byte| byte == 0);
-        &self.name[..end.unwrap_or(NAME_BYTES)]
+        name_bytes(&self.name)
     }
 }
 
 /// The wire form, checked at compile time: sizes, and that each last field ends the structure.
 /// Fields are placed so that none needs padding before it; the sum of the sizes shows it.
 const _LAYOUT: () = {
-    assert!(size_of::<Header>() == 8 + 6 * 4 + 7 * 8 + 2 * 4 + 16 + 2 * 8);
+    assert!(size_of::<Header>() == 8 + 6 * 4 + 7 * 8 + 2 * 4 + 16 + 6 * 8 + NAME_BYTES);
     assert!(size_of::<CarrierRecord>() == 4 * 4 + 7 * 8 + 7 * 8);
     assert!(size_of::<ThreadRecord>() == 4 * 4 + 8 * 8 + NAME_BYTES + 2 * 4 + 3 * 8);
     assert!(offset_of!(Header, threads) == 32);
@@ -292,7 +330,7 @@ mod tests {
         assert_eq!(bytes[..8], [4, 3, 2, 1, 0xff, 0xff, 0xff, 0xff]);
         assert_eq!(bytes[16..24], [0x34, 0x12, 0, 0, 0, 0x7f, 0, 0]);
         assert_eq!(bytes[96..100], [2, 0, 0, 0]);
-        assert_eq!(Header::new().as_bytes()[..12], *b"RADDLE\0\x01\x01\0\0\0");
+        assert_eq!(Header::new().as_bytes()[..12], *b"RADDLE\0\x01\x02\0\0\0");
     }
 
     #[test]

@@ -7,15 +7,15 @@
 //! kind of wait, a helper blocks in the kernel.
 //!
 //! Several ends may raise one signal, and the signal doesn't say which thread waits for its child.
-//! So each signal wakes all who wait here, which are at most [`MOST`].
+//! So each signal wakes all threads that wait here, which are at most [`MOST`].
 //!
-//! The kernel sends the signal to the kernel thread that made the child, and asks it first whether
-//! it takes the signal. So the green thread that made a child is noted ([`note_maker`]), and is
-//! asked first here. A note is lost when a child whose id falls on the same row is made; the main
-//! thread is asked first then.
+//! The kernel prefers the kernel thread that made the child as the signal's receiver. So a table
+//! maps children to the green threads that made them ([`note_maker`]), and the router prefers those
+//! ([`maker`]). A row is lost when another child's id falls on it; the router prefers the main
+//! thread then.
 //!
-//! The order of events: who waits is counted, reads [`EVENTS`], asks the kernel, and parks while
-//! [`EVENTS`] is the same. Who hears the signal raises [`EVENTS`], then reads the count.
+//! The order of events: a waiting thread is counted, reads [`EVENTS`], asks the kernel, and parks
+//! while [`EVENTS`] is the same. The router raises [`EVENTS`], then reads the count.
 
 use crate::boundary::{Frame, Outcome};
 use crate::futex;

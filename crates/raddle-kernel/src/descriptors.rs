@@ -259,7 +259,8 @@ fn option(fd: u32, level: usize, name: usize) -> Option<u32> {
 pub fn is_nonblocking(fd: usize) -> bool {
     const NONBLOCK: isize = 0o4000;
     let flags = flags(fd);
-    is_err(flags) || flags & NONBLOCK != 0
+    // A filter may refuse the question.
+    flags == err(errno::EBADF) || !is_err(flags) && flags & NONBLOCK != 0
 }
 
 /// True if reads and writes of the file go past the page cache.

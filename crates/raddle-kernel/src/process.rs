@@ -196,6 +196,7 @@ pub extern "C" fn clone_after(result: isize, call: &mut Frame) {
             // SAFETY: no memory is involved.
             unsafe { sys!(nr::__NR_sched_yield) };
         }
+        scheduling::program_started(carrier.thread());
     }
     signal::hide_mask();
     carrier.clone_at.set([0; 2]);
@@ -276,6 +277,7 @@ pub extern "C" fn exec(frame: &Frame) -> Outcome {
         ENGINE.roster.signal_all();
     }
     signal::routing::take_pending_back();
+    scheduling::program_started(carrier.thread());
     carrier.child_shares.store(0, Ordering::Relaxed);
     signal::hide_mask();
     Outcome::of(result)

@@ -256,6 +256,9 @@ fn take_over(process: &Process) -> Result<Report, Why> {
     if !is_single_threaded() {
         return Err(Why::Threads);
     }
+    if !raddle_engine::descriptor::suffice() {
+        return Err(Why::Descriptors);
+    }
     // SAFETY: one thread, which no signal interrupts.
     unsafe { tripwires::clear(libc) }.map_err(Why::Patching)?;
     // SAFETY: libc's functions were looked up.

@@ -17,6 +17,7 @@ pub enum Why {
     OldGlibc,
     NewGlibc,
     NoMemory,
+    Descriptors,
     Carriers,
     Cpus,
     Quantum,
@@ -55,6 +56,9 @@ impl fmt::Display for Why {
             }
             Self::OldGlibc => "this glibc is older than 2.34; use a newer system",
             Self::NoMemory => "there is not enough memory or address space; raise the limits",
+            Self::Descriptors => {
+                "the limit on descriptors leaves raddle too few; raise it (ulimit -n) to 64 or more"
+            }
             Self::MaxThreads => "RADDLE_MAX_THREADS is not a number from 1 to 1048576; correct it",
             Self::MaxRunnable => {
                 "RADDLE_MAX_RUNNABLE is not a number from 1 to 1048576; correct it"

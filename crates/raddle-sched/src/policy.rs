@@ -135,8 +135,12 @@ pub const BUSY_NS: u64 = 1_000_000;
 /// The same without alarms, which would tell of carriers that wait in the kernel.
 pub const BLIND_NS: u64 = 800_000;
 /// A carrier that hardly uses its CPU is looked at again after this at the latest, while others
-/// want to run.
+/// want to run and as far as is known the kernel has nothing else to do.
 pub const SUSPECT_NS: u64 = 300_000;
+/// A thread that has used so much CPU time in one turn computes, and may be in others' way soon.
+pub const COMPUTES_NS: u64 = 300_000;
+/// A suspicion that is this old is forgotten.
+pub const LATELY_NS: u64 = 20_000_000;
 
 /// What sysmon remembers of one carrier between two looks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -144,8 +148,12 @@ pub struct Seen {
     last: Look,
     /// The time and CPU time at which the running thread was first seen, or told to give way.
     since: (u64, u64),
-    /// When to look again at a carrier that hardly uses the CPU; 0 for [`BLOCKED_NS`].
-    suspicion_ns: u64,
+    /// How long the carrier may seem to wait in the kernel before the kernel is asked.
+    patience_ns: u64,
+    /// When it turned out last that the carrier didn't wait there.
+    wrong_ns: u64,
+    /// When a thread was seen last that computes ([`COMPUTES_NS`]).
+    computed_ns: u64,
 }
 
 /// What a look found.
@@ -164,6 +172,8 @@ pub struct Found {
     pub waits: bool,
     /// When to look again if it has switched since the last look.
     pub again_ns: u64,
+    /// It is asked about once it has seemed to wait for so long; at least [`BLOCKED_NS`].
+    pub patience_ns: u64,
 }
 
 impl Found {
@@ -193,16 +203,18 @@ impl Seen {
         let queued = self.last.queued && look.queued;
         let held_ns = look.now_ns.saturating_sub(self.since.0);
         let used_ns = |since_ns: u64| look.cpu_ns.saturating_sub(since_ns); // 0 if it can't be read
-        // It hardly used the CPU: it may have begun to wait in the kernel. Each time that turns out
-        // to be wrong (it switched again), the next suspicion waits longer.
+        // It hardly used the CPU: it may have begun to wait in the kernel.
         let elapsed_ns = look.now_ns.saturating_sub(self.last.now_ns);
         let rests = used_ns(self.last.cpu_ns) < elapsed_ns / 4;
         let waits = same && used_ns(self.since.1) <= held_ns / 32;
-        self.suspicion_ns = match (waits, rests) {
-            (true, _) => BLOCKED_NS,
-            (false, true) => (2 * self.suspicion_ns).clamp(BLOCKED_NS, SUSPECT_NS),
-            (false, false) => self.suspicion_ns,
-        };
+        if self.patience_ns == 0 || look.now_ns.saturating_sub(self.wrong_ns) > LATELY_NS {
+            self.patience_ns = BLOCKED_NS;
+        }
+        if same && used_ns(self.since.1) >= COMPUTES_NS {
+            self.computed_ns = look.now_ns;
+            self.patience_ns = self.patience_ns.min(SUSPECT_NS);
+        }
+        let patience_ns = self.patience_ns;
         let found = Found {
             backlog_lasts: queued && same || self.last.queued && look.ring_len > 1,
             switches: look.switches,
@@ -210,18 +222,42 @@ impl Seen {
             // The machine may have other things to do than to run this thread all the time.
             computes: !waits && same,
             waits: false,
-            again_ns: if rests { self.suspicion_ns } else { BUSY_NS },
+            again_ns: if rests { patience_ns } else { BUSY_NS },
+            patience_ns,
         };
         self.last = look;
+        if rests && !waits {
+            self.was_wrong(SUSPECT_NS); // else it had not switched
+        }
         found
     }
 
+    /// The kernel was asked whether the carrier that was just looked at waits there. If not, it was
+    /// taken off its CPU, as happens every few milliseconds on a machine that has others to run.
+    /// The next suspicion waits twice as long, because to ask takes longer than to look.
+    pub fn asked(&mut self, waits: bool) {
+        let computes =
+            self.computed_ns != 0 && self.last.now_ns.saturating_sub(self.computed_ns) < LATELY_NS;
+        match waits {
+            true => self.patience_ns = BLOCKED_NS,
+            // A thread that computes has to make room soon after its carrier is back.
+            false if computes => self.was_wrong(SUSPECT_NS),
+            false => self.was_wrong(BUSY_NS),
+        }
+    }
+
+    fn was_wrong(&mut self, longest_ns: u64) {
+        let doubled_ns = (2 * self.patience_ns).clamp(BLOCKED_NS, longest_ns);
+        self.patience_ns = self.patience_ns.max(doubled_ns);
+        self.wrong_ns = self.last.now_ns;
+    }
+
     /// The carrier that was just looked at has switched, and isn't on a CPU: it may have begun to
-    /// wait in the kernel. When to look again; later each time that this turns out to be wrong, as
-    /// it does on a machine that has others to run.
+    /// wait in the kernel. When to look again.
     pub fn suspect(&mut self) -> u64 {
-        self.suspicion_ns = (2 * self.suspicion_ns).clamp(BLOCKED_NS, BUSY_NS);
-        self.suspicion_ns
+        let patience_ns = self.patience_ns.max(BLOCKED_NS);
+        self.asked(false);
+        patience_ns
     }
 
     /// The carrier that was just looked at has switched; to a thread that goes on since `since_ns`
@@ -313,7 +349,10 @@ pub fn judge(found: Found, demand: Demand, terms: Terms) -> Verdict {
     if !found.computes {
         let left_ns = match found.waits {
             true => 0,
-            false => BLOCKED_NS.saturating_sub(found.held_ns),
+            false => {
+                let patience_ns = found.patience_ns.max(BLOCKED_NS);
+                patience_ns.saturating_sub(found.held_ns)
+            }
         };
         return match demand.waits {
             _ if left_ns != 0 => leave(left_ns),

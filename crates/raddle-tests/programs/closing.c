@@ -232,6 +232,35 @@ CASE(closing_all_numbers_leaves_threads_and_new_files_alone)
     IS(free_numbers(), 997);
 }
 
+/* On one CPU, where no other thread of the process runs by itself. */
+CASE(what_is_closed_right_after_the_first_thread_began_is_closed)
+{
+    cpu_set_t cpus, one;
+    GET(sched_getaffinity(0, sizeof cpus, &cpus));
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; cpu++) {
+        if (CPU_ISSET(cpu, &cpus)) {
+            CPU_SET(cpu, &one);
+        }
+    }
+    GET(sched_setaffinity(0, sizeof one, &one));
+    for (int i = 0; i < 20; i++) {
+        int status;
+        pid_t child = GET(fork());
+        if (child == 0) {
+            char byte;
+            GET(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+            pthread_t thread = start(sleep_a_while, NULL);
+            close(ends[1]);
+            IS(recv(ends[0], &byte, 1, MSG_DONTWAIT), 0);
+            join(thread);
+            _exit(0);
+        }
+        IS(waitpid(child, &status, 0), child);
+        IS(status, 0);
+    }
+}
+
 static void pass(int socket, int fd)
 {
     char control[CMSG_SPACE(sizeof fd)] = {0}, byte = 'p';

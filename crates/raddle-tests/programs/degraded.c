@@ -302,6 +302,36 @@ CASE(without_more_kernel_threads)
     join(sleeper);
 }
 
+static int silent[2];
+
+static void *wait_for_byte(void *unused)
+{
+    char byte;
+    IS(read(silent[0], &byte, 1), 1);
+    return unused;
+}
+
+/* Whether a descriptor may wait can't be asked where a filter refuses that: calls wait all the
+ * same. */
+CASE(where_flags_are_not_told)
+{
+    GET(pipe(silent));
+    load(offsetof(struct seccomp_data, nr));
+    answer(SYS_fcntl, SECCOMP_RET_ERRNO | EPERM);
+    say((struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+    struct sock_fprog filter = {(unsigned short)length, code};
+    GET(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    GET(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+    FAILS(fcntl(silent[0], F_GETFL), EPERM);
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++) {
+        threads[i] = start(wait_for_byte, NULL);
+    }
+    let_others_block();
+    IS(write(silent[1], "wxyz", 4), 4);
+    join_all(threads, 4);
+}
+
 /* A debugger stops each of a process's kernel threads in turn; the others go on. It calls the
  * kernel by itself: a program that imports `ptrace` runs on kernel threads, and so would the other.
  */
@@ -338,6 +368,21 @@ static long trace(long request, pid_t tid, void *address, long data)
     return syscall(SYS_ptrace, request, tid, address, data);
 }
 
+/* Stops a traced kernel thread; what it would have been told, or -1 if it has ended: the runtime
+ * gives back those that it doesn't need. */
+static int stop_traced(pid_t tid)
+{
+    int status;
+    if (trace(PTRACE_INTERRUPT, tid, NULL, 0) != 0) {
+        IS(errno, ESRCH);
+    }
+    IS(waitpid(tid, &status, __WALL), tid);
+    if (!WIFSTOPPED(status)) {
+        return -1;
+    }
+    return WSTOPSIG(status) == SIGTRAP ? 0 : WSTOPSIG(status);
+}
+
 static void wait_until_all_count(struct shared *shared)
 {
     for (int i = 0; i < 3; i++) {
@@ -366,15 +411,16 @@ CASE(under_a_debugger)
         if (tid == 0 || trace(PTRACE_SEIZE, tid, NULL, 0) != 0) {
             continue;
         }
-        GET(trace(PTRACE_INTERRUPT, tid, NULL, 0));
-        int status;
-        IS(waitpid(tid, &status, __WALL), tid);
+        int signal = stop_traced(tid);
+        if (signal < 0) {
+            continue;
+        }
         sleep_ms(20);
-        GET(trace(PTRACE_CONT, tid, NULL, WSTOPSIG(status) == SIGTRAP ? 0 : WSTOPSIG(status)));
-        GET(trace(PTRACE_INTERRUPT, tid, NULL, 0));
-        IS(waitpid(tid, &status, __WALL), tid);
-        GET(trace(PTRACE_DETACH, tid, NULL,
-                   WSTOPSIG(status) == SIGTRAP ? 0 : WSTOPSIG(status)));
+        GET(trace(PTRACE_CONT, tid, NULL, signal));
+        signal = stop_traced(tid);
+        if (signal >= 0) {
+            GET(trace(PTRACE_DETACH, tid, NULL, signal));
+        }
     }
     closedir(folder);
     wait_until_all_count(shared);

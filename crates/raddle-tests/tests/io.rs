@@ -43,6 +43,7 @@ mod closing {
         an_accept_outlives_its_number,
         a_signal_ends_a_wait_by_a_closed_number,
         closing_all_numbers_leaves_threads_and_new_files_alone,
+        what_is_closed_right_after_the_first_thread_began_is_closed,
         a_passed_number_is_waited_for_while_the_first_is_closed,
     }
 }

@@ -80,6 +80,7 @@ mod degraded {
         where_timers_kill_from_now_on,
         without_more_kernel_threads,
         under_a_debugger,
+        where_flags_are_not_told,
     }
 }
 

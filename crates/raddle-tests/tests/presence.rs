@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use raddle_tests::{Mode, Program, Running, in_every_mode, raddle};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -144,6 +145,73 @@ fn carriers_are_resized_while_threads_compute() {
         let stats = String::from_utf8(stats.stdout)?;
         ensure!(stats.contains("from wake-up to running"), "{stats}");
         running.terminate()
+    });
+}
+
+/// What `raddle dump --json` says.
+fn dump_json(pid: u32, flags: &[&str]) -> Result<Value> {
+    let dumped = Command::new(raddle()?)
+        .args(["dump", &pid.to_string(), "--json"])
+        .args(flags)
+        .output()?;
+    ensure!(dumped.status.success(), "{dumped:?}");
+    Ok(serde_json::from_slice(&dumped.stdout)?)
+}
+
+/// Eight computing threads share the carriers: each waits in turn, and has its part of the time.
+#[test]
+fn delays_and_cpu_times_are_told() {
+    let name = "presence::delays_and_cpu_times_are_told";
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { carriers } = mode else {
+            return Ok(());
+        };
+        let program = Program::build("computing.c")?;
+        let running = Running::start(mode, mode.command(&program.variants[0].command)?, None)?;
+        running.wait_until_it_says("computing\n")?;
+        std::thread::sleep(Duration::from_millis(300));
+        let stats = dump_json(running.pid(), &["--stats"])?;
+        ensure!(stats["delay"]["samples"].as_u64() > Some(10), "{stats}");
+        let longest_ns = stats["longest_delay"]["ns"].as_u64();
+        ensure!(longest_ns > Some(1_000_000), "{stats}");
+        let up_ns = stats["now_ns"].as_u64().zip(stats["started_ns"].as_u64());
+        ensure!(
+            longest_ns < up_ns.map(|(now, start)| now - start),
+            "{stats}"
+        );
+        ensure!(stats["longest_delay"]["name"] == "program", "{stats}");
+        let usage = dump_json(running.pid(), &["--cpu", "--interval", "0.5"])?;
+        let threads = usage["threads"].as_array().context("threads")?;
+        let percents: Vec<f64> = threads
+            .iter()
+            .filter_map(|thread| thread["cpu_percent"].as_f64())
+            .collect();
+        ensure!(percents.len() == 9, "{usage}");
+        ensure!(
+            percents.iter().filter(|one| **one > 0.0).count() >= 8,
+            "{usage}"
+        );
+        let sum: f64 = percents.iter().sum();
+        ensure!(sum <= f64::from(carriers) * 101.0, "{percents:?}");
+        running.terminate()
+    });
+}
+
+/// A compiler thread has more than twice the time of each of twenty others: by weight it is ten.
+#[test]
+fn compiler_threads_have_a_larger_share() {
+    let name = "presence::compiler_threads_have_a_larger_share";
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { .. } = mode else {
+            return Ok(());
+        };
+        let program = Program::build("compilers.c")?;
+        let command = mode.command(&program.variants[0].command)?;
+        let outcome = Running::start(mode, command, None)?.wait(LIMIT)?;
+        let said = outcome.stdout.split_whitespace().next();
+        let percent: u32 = said.context("a number")?.parse()?;
+        ensure!(percent > 200, "{outcome:?}");
+        Ok(())
     });
 }
 

@@ -60,6 +60,7 @@ mod spawning {
         children_allocate_whatever_other_threads_were_doing,
         forty_generations_use_threads,
         programs_have_what_their_thread_chose,
+        slack_for_a_program_is_taken_back,
     }
 }
 
@@ -86,6 +87,10 @@ mod credentials {
 mod limits {
     raddle_tests::cases! { "limits.c":
         descriptors_end_at_the_limit,
+        a_soft_limit_on_descriptors_leaves_them_all,
+        a_hard_limit_on_descriptors_leaves_them_all,
+        another_process_sets_the_limit,
+        a_limit_of_no_descriptor_delays_no_thread,
         the_limit_on_stacks_is_inherited_as_their_size,
         limits_are_of_all_threads,
     }

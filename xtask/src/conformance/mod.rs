@@ -135,7 +135,7 @@ fn python(workspace: &Workspace, settings: &Settings, modules: &[&str]) -> Resul
     let runner = runner(workspace, settings, "python")?;
     Ok(Suite {
         title: "CPython".to_owned(),
-        cases: python::run(&runner, settings, modules, python::MODULE_LIMIT)?,
+        cases: python::run(&runner, settings, modules, python::MODULE_LIMIT, 1)?,
         exceptions: Exceptions::load(workspace, "python")?,
     })
 }

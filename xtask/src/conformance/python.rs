@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::process::{End, Runner};
+use super::process::{End, Runner, parallel};
 use super::{Case, Mode, Settings};
 use crate::shell;
 
@@ -61,19 +61,23 @@ const WHOLE: &str = "(module)";
 /// What each test of a module did; only those that ran and were not skipped.
 type Outcomes = BTreeMap<String, Result<(), String>>;
 
-/// Runs modules; each counts as hung after `limit`.
+/// Runs modules, `at_once` at the same time; each counts as hung after `limit`.
 pub fn run(
     runner: &Runner,
     settings: &Settings,
     modules: &[&str],
     limit: Duration,
+    at_once: usize,
 ) -> Result<Vec<Case>> {
     let python = python().with_context(|| format!("{PYTHON} is not here"))?;
+    let modules = modules.iter().filter(|module| settings.wants(module));
+    let modules: Vec<&str> = modules.copied().collect();
+    let examined = parallel(at_once, &modules, |module| {
+        examine(runner, &python, module, limit)
+    });
     let mut cases = Vec::new();
-    for module in modules {
-        if settings.wants(module) {
-            cases.extend(examine(runner, &python, module, limit)?);
-        }
+    for module in examined {
+        cases.extend(module?);
     }
     Ok(cases)
 }

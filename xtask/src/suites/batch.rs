@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::Result;
 use rustix::process::geteuid;
 
+use super::mariadb;
 use crate::conformance::HUNG;
 use crate::conformance::process::End;
 use crate::shell;
@@ -58,23 +59,40 @@ pub struct Batch {
 }
 
 /// How the outcome of the cases is known.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub enum Reading {
     /// The batch is one case, and its exit code the outcome.
     ExitCode,
+    /// The same, but a script that prints the plan of no test at all is not supported here.
+    Tap,
+    /// MariaDB's driver runs these tests, and prints a line for each.
+    Mtr(Vec<String>),
     /// Rust's test harness prints a line for each case.
     Libtest,
+}
+
+impl Reading {
+    /// Returns true if the batch consists of cases that are told one by one.
+    pub fn tells_cases(&self) -> bool {
+        matches!(self, Reading::Libtest | Reading::Mtr(_))
+    }
 }
 
 impl Batch {
     /// The arguments that run everything but `skipped`, or `only` one case.
     pub fn arguments(&self, only: Option<&str>, skipped: &[&str]) -> Vec<String> {
         let mut arguments = self.arguments.clone();
-        if self.reading == Reading::Libtest {
-            arguments.push("--exact".to_owned());
-            arguments.extend(only.map(str::to_owned));
-            for case in skipped {
-                arguments.extend(["--skip".to_owned(), (*case).to_owned()]);
+        match &self.reading {
+            Reading::ExitCode | Reading::Tap => {}
+            Reading::Mtr(tests) => {
+                arguments.extend(mariadb::arguments(&self.name, tests, only, skipped));
+            }
+            Reading::Libtest => {
+                arguments.push("--exact".to_owned());
+                arguments.extend(only.map(str::to_owned));
+                for case in skipped {
+                    arguments.extend(["--skip".to_owned(), (*case).to_owned()]);
+                }
             }
         }
         arguments
@@ -82,8 +100,16 @@ impl Batch {
 
     /// What the cases did, by how the program ended and what it printed.
     pub fn outcomes(&self, end: End, printed: &str) -> Outcomes {
-        let (mut outcomes, whole) = match (self.reading, end) {
-            (Reading::ExitCode, end) => (Outcomes::new(), verdict(end)),
+        let (mut outcomes, whole) = match (&self.reading, end) {
+            (Reading::Tap, End::Code(0)) if printed.starts_with("1..0 ") => {
+                (Outcomes::new(), verdict(End::Code(UNSUPPORTED)))
+            }
+            (Reading::ExitCode | Reading::Tap, end) => (Outcomes::new(), verdict(end)),
+            // The code of failed tests, which are told one by one.
+            (Reading::Mtr(_), End::Code(1)) if printed.contains("\nCompleted: ") => {
+                (mariadb::parse(printed), Ok(()))
+            }
+            (Reading::Mtr(_), end) => (mariadb::parse(printed), verdict(end)),
             // The code of failed tests, which are told one by one.
             (Reading::Libtest, End::Code(101)) if printed.contains("\ntest result: ") => {
                 (parse_libtest(printed), Ok(()))
@@ -161,6 +187,14 @@ mod tests {
         let outcomes = batch(Reading::Libtest).outcomes(End::Signal(11), "test a ... ok\n");
         assert_eq!(outcomes[WHOLE], Err("signal 11".to_owned()));
         assert_eq!(outcomes["a"], Ok(()));
+    }
+
+    #[test]
+    fn a_script_without_a_test_is_not_supported() {
+        let skipped = batch(Reading::Tap).outcomes(End::Code(0), "1..0 # SKIP no TLS\n");
+        assert_eq!(skipped[WHOLE], Err("unsupported".to_owned()));
+        let passed = batch(Reading::Tap).outcomes(End::Code(0), "1..1\nok 1\n");
+        assert_eq!(passed[WHOLE], Ok(()));
     }
 
     #[test]

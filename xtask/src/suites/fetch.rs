@@ -13,12 +13,14 @@ use crate::workspace::Workspace;
 
 const MIRROR: &str = "http://deb.debian.org/debian";
 const SECURITY: &str = "http://deb.debian.org/debian-security";
-/// The release of Debian whose packages the manifest names.
-const ARCHIVES: [apt::Source<'static>; 4] = [
+/// Debian 12 has the packages that the manifest names, Debian 13 the sources of upstream's that the
+/// archive no longer has in the older version.
+const ARCHIVES: [apt::Source<'static>; 5] = [
     ("deb", MIRROR, "bookworm"),
     ("deb-src", MIRROR, "bookworm"),
     ("deb", SECURITY, "bookworm-security"),
     ("deb-src", SECURITY, "bookworm-security"),
+    ("deb-src", MIRROR, "trixie"),
 ];
 
 /// Says in a folder that the source in it is complete.
@@ -37,6 +39,7 @@ pub fn source(workspace: &Workspace, suite: &Suite, folder: &Path) -> Result<Pat
             root.clone()
         }
         Source::Debian(package) => archive(workspace)?.unpack_source(package, &root)?,
+        Source::Upstream(package) => archive(workspace)?.unpack_upstream(package, &root)?,
         Source::Crate(_) => fetch_crate(&suite.source, folder, &root)?,
         Source::Installed(_) => {
             check_installed(suite)?;

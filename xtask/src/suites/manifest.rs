@@ -46,6 +46,8 @@ pub enum Source {
     /// A source package of Debian.
     #[serde(rename = "source_package")]
     Debian(String),
+    /// The upstream archive of a source package of Debian, without Debian's changes.
+    Upstream(String),
     /// A crate of crates.io.
     Crate(String),
     /// A package of Debian that is installed.
@@ -71,6 +73,13 @@ pub enum Build {
     Libuv,
     /// Redis' Tcl tests against the servers that are installed; a unit is a batch.
     Redis { units: Vec<String> },
+    /// The programs of varnishtest; a program is a batch.
+    Varnish,
+    /// memcached's Perl scripts; a script is a batch.
+    Memcached,
+    /// Tests of MariaDB's driver against the server that is installed, by the driver's suites; a
+    /// suite is a batch.
+    Mariadb(BTreeMap<String, Vec<String>>),
 }
 
 fn one() -> usize {
@@ -141,6 +150,7 @@ impl Source {
         match self {
             Source::Package(package)
             | Source::Debian(package)
+            | Source::Upstream(package)
             | Source::Crate(package)
             | Source::Installed(package) => package,
         }
@@ -160,6 +170,7 @@ impl Source {
         let kind = match self {
             Source::Package(_) => "Debian's package",
             Source::Debian(_) => "Debian's source package",
+            Source::Upstream(_) => "upstream's source of Debian's package",
             Source::Crate(_) => "the crate",
             Source::Installed(_) => "Debian's installed package",
         };

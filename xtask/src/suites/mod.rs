@@ -18,6 +18,7 @@ mod crates;
 mod fetch;
 mod glibc;
 mod manifest;
+mod mariadb;
 mod packaged;
 mod results;
 mod run;
@@ -84,7 +85,7 @@ fn examine(workspace: &Workspace, options: &Options, suite: &Suite) -> Result<Ve
         };
         let mut modules: Vec<_> = modules.iter().map(String::as_str).collect();
         modules.retain(|module| !suite.skip.contains_key(*module));
-        return python::run(&runner, &settings, &modules, suite.limit());
+        return python::run(&runner, &settings, &modules, suite.limit(), suite.at_once);
     }
     let mut batches = prepare(workspace, suite, &folder)?;
     batches.retain(|batch| is_wanted(options, suite, batch));
@@ -105,6 +106,9 @@ fn prepare(workspace: &Workspace, suite: &Suite, folder: &std::path::Path) -> Re
         Build::Crate { features, tests } => crates::build(workspace, &source, features, tests),
         Build::Libuv => packaged::libuv(&source, folder),
         Build::Redis { units } => packaged::redis(&source, units),
+        Build::Varnish => packaged::varnish(&source),
+        Build::Memcached => packaged::memcached(&source),
+        Build::Mariadb(suites) => mariadb::batches(suites),
         Build::Python { .. } => bail!("CPython is run by its own module"),
     }
 }

@@ -89,7 +89,7 @@ pub fn redis(source: &Path, units: &[String]) -> Result<Vec<Batch>> {
             name: unit.clone(),
             program: tclsh.clone(),
             arguments,
-            folder: source.to_owned(),
+            folder: redis_view(source, index)?,
             environment: Vec::new(),
             unprivileged: false,
             reading: Reading::ExitCode,
@@ -98,10 +98,143 @@ pub fn redis(source: &Path, units: &[String]) -> Result<Vec<Batch>> {
     Ok(batches)
 }
 
+/// Makes a folder that looks like the source and has an empty `tests/tmp` of its own: a driver
+/// removes what others have there.
+fn redis_view(source: &Path, number: usize) -> Result<PathBuf> {
+    let view = source.join("views").join(number.to_string());
+    fs::create_dir_all(view.join("tests/tmp"))?;
+    link_entries(source, &view, &["views", "tests"])?;
+    link_entries(&source.join("tests"), &view.join("tests"), &["tmp"])?;
+    Ok(view)
+}
+
+/// Links all entries of a folder but those named into another folder.
+fn link_entries(from: &Path, to: &Path, without: &[&str]) -> Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if !without.iter().any(|other| name == *other) {
+            link(&entry.path(), &to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Builds Varnish with its modules and its test runner.
+pub fn varnish(source: &Path) -> Result<Vec<Batch>> {
+    let program = source.join("bin/varnishtest/varnishtest");
+    if !program.exists() {
+        shell::run(Command::new("./autogen.sh").current_dir(source))?;
+        // What makes the manuals is not needed for what is built below.
+        let mut configure = Command::new("./configure");
+        configure.args([
+            "--disable-dependency-tracking",
+            "SPHINX=true",
+            "RST2MAN=true",
+        ]);
+        shell::run(configure.current_dir(source))?;
+        for part in ["include", "lib", "bin", "vmod"] {
+            make(source, &["-C", part])?;
+        }
+    }
+    give_away(source)?;
+    let tests = source.join("bin/varnishtest/tests");
+    let batch = |name: String| Batch {
+        program: program.clone(),
+        arguments: vec!["-i".to_owned(), tests.join(&name).display().to_string()],
+        name,
+        folder: source.join("bin/varnishtest"),
+        environment: Vec::new(),
+        unprivileged: true,
+        reading: Reading::ExitCode,
+    };
+    Ok(names(&tests, "vtc")?.into_iter().map(batch).collect())
+}
+
+/// Builds memcached and the programs of its tests. Every script runs with plain connections and
+/// with TLS.
+pub fn memcached(source: &Path) -> Result<Vec<Batch>> {
+    let perl = shell::find("perl").context("perl is not here")?;
+    let unit = source.join("testapp");
+    if !unit.exists() {
+        let mut configure = Command::new("./configure");
+        shell::run(configure.args(["-q", "--enable-tls"]).current_dir(source))?;
+        let programs = [
+            "memcached",
+            "memcached-debug",
+            "sizes",
+            "timedrun",
+            "testapp",
+        ];
+        make(source, &programs)?;
+    }
+    give_away(source)?;
+    let batch = |name: String, program: &Path, script: Option<&String>| Batch {
+        name,
+        program: program.to_owned(),
+        arguments: script.map(|name| format!("t/{name}")).into_iter().collect(),
+        folder: source.to_owned(),
+        environment: Vec::new(),
+        unprivileged: true,
+        reading: Reading::Tap,
+    };
+    let mut batches = vec![batch("testapp".to_owned(), &unit, None)];
+    for name in names(&source.join("t"), "t")? {
+        let mut encrypted = batch(format!("tls/{name}"), &perl, Some(&name));
+        encrypted
+            .environment
+            .push(("SSL_TEST".to_owned(), "1".to_owned()));
+        batches.push(batch(name.clone(), &perl, Some(&name)));
+        batches.push(encrypted);
+    }
+    Ok(batches)
+}
+
+fn make(folder: &Path, arguments: &[&str]) -> Result<()> {
+    let mut make = Command::new("make");
+    make.current_dir(folder).arg(format!("-j{}", cpus()));
+    shell::run(make.args(arguments))
+}
+
+/// The names of the files in a folder that end in `.EXTENSION`, in order.
+fn names(folder: &Path, extension: &str) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|found| found == extension) {
+            names.extend(
+                path.file_name()
+                    .map(|name| name.to_string_lossy().into_owned()),
+            );
+        }
+    }
+    names.sort();
+    ensure!(!names.is_empty(), "{} has no tests", folder.display());
+    Ok(names)
+}
+
 fn link(program: &PathBuf, at: &Path) -> Result<()> {
     if !at.exists() {
         let _ = fs::remove_file(at);
         std::os::unix::fs::symlink(program, at)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_of_redis_has_temporary_files_of_its_own() {
+        let source = std::env::temp_dir().join("raddle-test-redis-view");
+        let _ = fs::remove_dir_all(&source);
+        fs::create_dir_all(source.join("tests/tmp")).expect("a folder");
+        fs::write(source.join("tests/tmp/old"), "").expect("a file");
+        fs::write(source.join("tests/a.tcl"), "").expect("a file");
+        let view = redis_view(&source, 3).expect("a view");
+        assert!(view.join("tests/a.tcl").is_file());
+        assert!(!view.join("tests/tmp/old").exists());
+        fs::remove_dir_all(&source).expect("the folder is there");
+    }
 }

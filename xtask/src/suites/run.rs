@@ -85,7 +85,7 @@ fn cases(batch: &Batch, native: Outcomes, raddle: &[(u32, Outcomes)]) -> Vec<Cas
             raddle,
         };
         // Where cases are told one by one, the batch is a case only if something is wrong with it.
-        let whole = case.name == WHOLE && batch.reading != Reading::ExitCode;
+        let whole = case.name == WHOLE && batch.reading.tells_cases();
         if !whole || case.native.is_err() || case.differs() {
             cases.push(case);
         }
@@ -107,7 +107,7 @@ fn outcomes(
         .filter_map(|case| case.strip_prefix(&prefix))
         .collect();
     let log = match only {
-        Some(case) => format!("{}-{}", batch.name, case.replace(':', "_")),
+        Some(case) => format!("{}-{}", batch.name, case.replace([':', ' '], "_")),
         None => batch.name.clone(),
     };
     let mark = next_mark();
@@ -131,9 +131,9 @@ fn outcomes(
         }
     };
     kill_marked(&mark);
-    let printed = match (batch.reading, end) {
-        (Reading::ExitCode, _) => String::new(),
-        (Reading::Libtest, _) => read_lossy(&runner.log(mode, &log)),
+    let printed = match batch.reading {
+        Reading::ExitCode => String::new(),
+        _ => read_lossy(&runner.log(mode, &log)),
     };
     Ok(batch.outcomes(end, &printed))
 }
@@ -192,8 +192,15 @@ mod tests {
             .env(MARK, &mark)
             .spawn()
             .expect("setsid starts");
-        kill_marked(&mark);
-        assert!(!child.wait().expect("a child").success());
+        // A process that is becoming another program has no environment for a moment.
+        let end = loop {
+            kill_marked(&mark);
+            if let Some(end) = child.try_wait().expect("a child") {
+                break end;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        };
+        assert!(!end.success());
     }
 
     #[test]

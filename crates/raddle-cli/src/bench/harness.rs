@@ -20,19 +20,23 @@ pub struct Settings {
 
 impl Settings {
     pub fn new(arguments: &BenchArguments) -> Result<Settings, Failure> {
-        let raddle = std::env::current_exe().map_err(|error| {
-            Failure::input(
-                format!("this executable can't be found ({error})"),
-                "see whether it was moved while it runs",
-            )
-        })?;
         Ok(Settings {
             rounds: arguments.rounds,
             fraction: arguments.fraction,
             limit: Duration::from_secs(arguments.limit.into()),
-            raddle,
+            raddle: this_executable()?,
         })
     }
+}
+
+/// The `raddle` that runs.
+pub fn this_executable() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|error| {
+        Failure::input(
+            format!("this executable can't be found ({error})"),
+            "see whether it was moved while it runs",
+        )
+    })
 }
 
 /// One program with its arguments.
@@ -107,7 +111,7 @@ pub fn measure(case: &Case, settings: &Settings) -> Outcome {
                     figures.extend(samples.first().map(|first| told(way, first)));
                     samples
                         .into_iter()
-                        .for_each(|sample| outcome.add(way, sample));
+                        .for_each(|sample| add(&mut outcome.figures, way, sample));
                 }
                 Err(why) => drop(outcome.failures.insert(way, why)),
             }
@@ -192,17 +196,16 @@ fn run_once(
     }
 }
 
-impl Outcome {
-    fn add(&mut self, way: Way, sample: Sample) {
-        let same = |figure: &&mut Figure| figure.name == sample.name && figure.unit == sample.unit;
-        match self.figures.iter_mut().find(same) {
-            Some(figure) => figure.samples.entry(way).or_default().push(sample.value),
-            None => self.figures.push(Figure {
-                name: sample.name,
-                unit: sample.unit,
-                samples: BTreeMap::from([(way, vec![sample.value])]),
-            }),
-        }
+/// Puts a sample with the others of its name and unit.
+pub fn add(figures: &mut Vec<Figure>, way: Way, sample: Sample) {
+    let same = |figure: &&mut Figure| figure.name == sample.name && figure.unit == sample.unit;
+    match figures.iter_mut().find(same) {
+        Some(figure) => figure.samples.entry(way).or_default().push(sample.value),
+        None => figures.push(Figure {
+            name: sample.name,
+            unit: sample.unit,
+            samples: BTreeMap::from([(way, vec![sample.value])]),
+        }),
     }
 }
 
@@ -255,7 +258,7 @@ fn parse_line(line: &str) -> Option<Sample> {
 }
 
 /// What runs at the moment, on a terminal only, and gone when it is over.
-fn progress(what: &str) {
+pub fn progress(what: &str) {
     let mut err = io::stderr();
     if err.is_terminal() {
         let _ = write!(err, "\r\x1b[K{what}");

@@ -150,7 +150,7 @@ fn parse(output: &str) -> Result<Vec<Sample>, String> {
 }
 
 /// `1.23ms` in microseconds.
-fn microseconds(text: &str) -> Option<f64> {
+pub fn microseconds(text: &str) -> Option<f64> {
     let (factor, number) = [("us", 1.0), ("ms", 1e3), ("s", 1e6), ("m", 6e7)]
         .iter()
         .find_map(|(unit, factor)| Some((factor, text.strip_suffix(unit)?)))?;

@@ -72,25 +72,39 @@ impl Way {
         command
     }
 
-    /// Starts it. Affinity is set on the thread that forks, and inherited: a hook between fork and
-    /// exec would be unsafe code.
+    /// Starts it; with [`Way::NativeOne`] on one CPU.
     pub fn spawn(self, command: &mut Command) -> io::Result<Child> {
-        if self != Way::NativeOne {
-            return command.spawn();
+        match self {
+            Way::NativeOne => spawn_on_one_cpu(command),
+            Way::NativeAll | Way::RaddleOne | Way::RaddleDefault => command.spawn(),
         }
-        let restricted = || {
-            let allowed = sched_getaffinity(None)?;
-            let first = (0..CpuSet::MAX_CPU)
-                .find(|&cpu| allowed.is_set(cpu))
-                .unwrap_or(0);
-            let mut one = CpuSet::new();
-            one.set(first);
-            sched_setaffinity(None, &one)?;
-            command.spawn()
-        };
-        let child = std::thread::scope(|scope| scope.spawn(restricted).join());
-        child.unwrap_or_else(|_| Err(io::Error::other("the starting thread panicked")))
     }
+
+    /// The same for a program that may make several processes: one carrier each is one CPU only
+    /// where there is one CPU.
+    pub fn spawn_processes(self, command: &mut Command) -> io::Result<Child> {
+        match self {
+            Way::NativeOne | Way::RaddleOne => spawn_on_one_cpu(command),
+            Way::NativeAll | Way::RaddleDefault => command.spawn(),
+        }
+    }
+}
+
+/// Affinity is set on the thread that forks, and inherited: a hook between fork and exec would be
+/// unsafe code.
+fn spawn_on_one_cpu(command: &mut Command) -> io::Result<Child> {
+    let restricted = || {
+        let allowed = sched_getaffinity(None)?;
+        let first = (0..CpuSet::MAX_CPU)
+            .find(|&cpu| allowed.is_set(cpu))
+            .unwrap_or(0);
+        let mut one = CpuSet::new();
+        one.set(first);
+        sched_setaffinity(None, &one)?;
+        command.spawn()
+    };
+    let child = std::thread::scope(|scope| scope.spawn(restricted).join());
+    child.unwrap_or_else(|_| Err(io::Error::other("the starting thread panicked")))
 }
 
 /// Runs to the end and returns standard output, or why there is none.
@@ -195,6 +209,21 @@ mod tests {
         let error = shell(Way::NativeAll, "exec sleep 60", Duration::from_millis(50));
         assert_eq!(error.unwrap_err(), "did not end in 0 s, and was killed");
         assert!(started.elapsed() < LIMIT);
+    }
+
+    #[test]
+    fn processes_of_one_carrier_are_kept_on_one_cpu() {
+        for way in EVERY_WAY {
+            let mut command = Command::new("nproc");
+            let child = way.spawn_processes(command.stdout(Stdio::piped())).unwrap();
+            let said = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+            let all = crate::machine::cpus_allowed();
+            let wanted = match way {
+                Way::NativeOne | Way::RaddleOne => 1,
+                Way::NativeAll | Way::RaddleDefault => all,
+            };
+            assert_eq!(said.trim(), wanted.to_string(), "{}", way.name());
+        }
     }
 
     #[test]

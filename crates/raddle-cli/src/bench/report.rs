@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::path::Path;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -22,20 +23,19 @@ const RATIOS: [(Way, Way); 4] = [
     (Way::RaddleDefault, Way::NativeOne),
 ];
 
-pub fn print_head(machine: &Machine, settings: &Settings) {
+pub fn print_machine(machine: &Machine, rounds: u32) {
     let quota = machine
         .cpu_quota
         .map(|quota| format!(", quota {quota:.2}"))
         .unwrap_or_default();
     println!(
         "{}, {} CPUs{quota}, Linux {}, {}, raddle {}; medians of {} rounds",
-        machine.cpu,
-        machine.cpus_allowed,
-        machine.kernel,
-        machine.libc,
-        machine.raddle,
-        settings.rounds
+        machine.cpu, machine.cpus_allowed, machine.kernel, machine.libc, machine.raddle, rounds
     );
+}
+
+pub fn print_head(machine: &Machine, settings: &Settings) {
+    print_machine(machine, settings.rounds);
     println!("the last four columns say how many times better raddle is than the native program");
     if settings.fraction < 1.0 {
         println!(
@@ -98,7 +98,7 @@ fn row(title: &str, figure: &Figure) -> Vec<String> {
 }
 
 /// As many digits as mean something.
-fn rounded(value: f64) -> String {
+pub fn rounded(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
@@ -135,23 +135,25 @@ struct Line<'a> {
     machine: &'a Machine,
 }
 
+/// Opens the file of JSON lines, before anything is measured: a failure afterwards would waste the
+/// time.
+pub fn open(path: Option<&Path>) -> Result<Option<File>, Failure> {
+    let file = path.map(|path| {
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        file.map_err(|error| {
+            Failure::input(
+                format!("{}: {error}", path.display()),
+                "name a file that you can write to",
+            )
+        })
+    });
+    file.transpose()
+}
+
 impl<'a> Journal<'a> {
-    /// Opens the file before anything is measured: it would be a pity to fail afterwards.
     pub fn open(arguments: &BenchArguments, machine: &'a Machine) -> Result<Journal<'a>, Failure> {
-        let file = arguments.json.as_ref().map(|path| {
-            OpenOptions::new()
-                .append(true)
-                .create(true)
-                .open(path)
-                .map_err(|error| {
-                    Failure::input(
-                        format!("{}: {error}", path.display()),
-                        "name a file that you can write to",
-                    )
-                })
-        });
         Ok(Journal {
-            file: file.transpose()?,
+            file: open(arguments.json.as_deref())?,
             date: date(),
             rounds: arguments.rounds,
             fraction: arguments.fraction,

@@ -33,7 +33,9 @@ pub fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
     // A process that doesn't read it has closed, and then there is no answer either.
     let _ = stream.write_all(&[&proof[..], request.as_bytes()].concat());
     let extra = match request.kind {
-        RequestKind::STATS => size_of::<Histogram>() + size_of::<Pins>() + size_of::<PinPlaces>(),
+        RequestKind::STATS => {
+            2 * size_of::<Histogram>() + size_of::<Pins>() + size_of::<PinPlaces>()
+        }
         _ => 0,
     };
     read(stream, extra).map_err(|error| explain(&error, &process))

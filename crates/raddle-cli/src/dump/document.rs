@@ -22,7 +22,10 @@ pub struct Document {
     /// Percentages of the groups, the rest first; empty without shares.
     shares: Vec<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    wake_up: Option<WakeUp>,
+    wake_up: Option<Percentiles>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay: Option<Percentiles>,
+    longest_delay: Option<LongestDelay>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pinning: Option<Pinning>,
     carriers: Vec<Carrier>,
@@ -39,9 +42,18 @@ struct Sitting {
     stack: Vec<String>,
 }
 
-/// The time from a wake-up to running, of a sample; upper ends of a histogram's buckets.
+/// The longest time for which a runnable thread waited for a carrier, as far as it was measured.
 #[derive(Serialize)]
-struct WakeUp {
+struct LongestDelay {
+    ns: u64,
+    at_ns: u64,
+    tid: u64,
+    name: String,
+}
+
+/// The time from a wake-up, or from runnable, to running; upper ends of a histogram's buckets.
+#[derive(Serialize)]
+struct Percentiles {
     samples: u64,
     p50_ns: Option<u64>,
     p90_ns: Option<u64>,
@@ -99,8 +111,13 @@ struct Thread {
     name: String,
     state: &'static str,
     wait: Option<Wait>,
-    since_ns: u64,
-    in_state_ns: u64,
+    /// `null` where that isn't known.
+    since_ns: Option<u64>,
+    in_state_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_percent: Option<f64>,
     carrier: Option<u32>,
     main: bool,
     bound: bool,
@@ -144,7 +161,14 @@ impl Document {
             quantum_ns: (header.quantum_ns != u64::MAX).then_some(header.quantum_ns),
             policy: header.policy.word(),
             shares: shares(header),
-            wake_up: statistics.map(|all| WakeUp::new(&all.wake_ups)),
+            wake_up: statistics.map(|all| Percentiles::new(&all.wake_ups)),
+            delay: statistics.map(|all| Percentiles::new(&all.delays)),
+            longest_delay: (header.longest_delay.ns != 0).then_some(LongestDelay {
+                ns: header.longest_delay.ns,
+                at_ns: header.longest_delay.at_ns,
+                tid: header.longest_delay.tid,
+                name: String::from_utf8_lossy(header.longest_delay.name_bytes()).into_owned(),
+            }),
             pinning: statistics.map(|statistics| Pinning::new(statistics, header)),
             carriers: snapshot
                 .carriers()
@@ -152,7 +176,7 @@ impl Document {
                 .collect(),
             threads: snapshot
                 .threads()
-                .map(|record| Thread::new(&record, header.now_ns))
+                .map(|record| Thread::new(facts, &record, header.now_ns))
                 .collect(),
             sitting: facts.sitting.iter().map(sitting).collect(),
         }
@@ -193,9 +217,9 @@ impl Pinning {
     }
 }
 
-impl WakeUp {
-    fn new(histogram: &Histogram) -> WakeUp {
-        WakeUp {
+impl Percentiles {
+    fn new(histogram: &Histogram) -> Percentiles {
+        Percentiles {
             samples: histogram.total(),
             p50_ns: histogram.per_mille(500),
             p90_ns: histogram.per_mille(900),
@@ -227,19 +251,22 @@ impl Carrier {
 }
 
 impl Thread {
-    fn new(record: &ThreadRecord, now_ns: u64) -> Thread {
+    fn new(facts: &Facts, record: &ThreadRecord, now_ns: u64) -> Thread {
         let wait = Wait {
             kind: record.wait_kind.word(),
             arg: record.wait_arg,
             deadline_ns: (record.deadline_ns != 0).then_some(record.deadline_ns),
         };
+        let since_ns = Some(record.since_ns).filter(|since_ns| *since_ns != 0);
         Thread {
             tid: record.tid,
             name: String::from_utf8_lossy(record.name_bytes()).into_owned(),
             state: record.state.word(),
             wait: (record.wait_kind != WaitKind::NONE).then_some(wait),
-            since_ns: record.since_ns,
-            in_state_ns: now_ns.saturating_sub(record.since_ns),
+            since_ns,
+            in_state_ns: since_ns.map(|since_ns| now_ns.saturating_sub(since_ns)),
+            cpu_ns: facts.usage.as_ref().map(|_| record.cpu_ns),
+            cpu_percent: facts.usage.as_ref().map(|usage| usage.percent(record)),
             carrier: (record.carrier != NO_CARRIER).then_some(record.carrier),
             main: record.flags.contains(ThreadFlags::MAIN),
             bound: record.flags.contains(ThreadFlags::BOUND),

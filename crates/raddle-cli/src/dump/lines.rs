@@ -8,7 +8,7 @@ use raddle_inspect::{
     ThreadRecord, WaitKind,
 };
 
-use super::{Facts, pins};
+use super::{Facts, Statistics, pins};
 use crate::table::{Align, write_rows};
 
 /// True if the kernel tells sysmon which carriers wait in it.
@@ -38,44 +38,78 @@ pub fn write(facts: &Facts, snapshot: &Snapshot<'_>, out: &mut impl Write) -> io
     if header.policy != PolicyKind::FIFO {
         writeln!(out, "{}", policy(header))?;
     }
+    if header.longest_delay.ns >= LONG_DELAY_NS {
+        writeln!(out, "{}", longest_delay(header))?;
+    }
     writeln!(out)?;
     write_rows(&[Align::Left; 13], out, || {
         snapshot.carriers().map(|record| carrier(&record))
     })?;
     writeln!(out)?;
-    if let Some(statistics) = &facts.statistics {
-        writeln!(out, "{}", wake_up(&statistics.wake_ups))?;
-        let noticed = match has_alarms(header) {
-            true => "after the first the kernel says at once, by perf events",
-            false => "sysmon looks, without perf events",
-        };
-        writeln!(out, "carriers that sit in the kernel: {noticed}")?;
-        let times = count(statistics.pins.total, "time");
-        writeln!(
-            out,
-            "carriers replaced while they sat in the kernel: {times}"
-        )?;
-        let rows = pins::rows(&statistics.pins, &statistics.places, header.now_ns);
-        write_rows(&[Align::Left; 4], out, || rows.iter().cloned())?;
-        let frequent = pins::by_count(&statistics.frequent);
-        if !frequent.is_empty() {
-            writeln!(out, "the most frequent places:")?;
-        }
-        for place in frequent {
-            let headline = pins::headline(place, header.now_ns);
-            stack(&headline, &pins::frames(place, &statistics.places), out)?;
-        }
-        return Ok(());
+    match &facts.statistics {
+        Some(statistics) => write_statistics(statistics, header, out),
+        None => write_threads(facts, snapshot, out),
     }
-    write_rows(&[Align::Left; 12], out, || {
-        snapshot
-            .threads()
-            .map(|record| thread(&record, header.now_ns))
-    })?;
+}
+
+fn write_threads(facts: &Facts, snapshot: &Snapshot<'_>, out: &mut impl Write) -> io::Result<()> {
+    let header = snapshot.header();
+    match &facts.usage {
+        Some(usage) => write_rows(&[Align::Left; 13], out, || {
+            let sorted = usage.sorted(snapshot);
+            let with_usage = |record: ThreadRecord| {
+                let mut cells = thread(&record, header.now_ns);
+                let used = [usage.percent(&record), record.cpu_ns as f64 / 1e9];
+                cells.insert(2, format!("cpu {:.1}% {:.3}s", used[0], used[1]));
+                cells
+            };
+            sorted.into_iter().map(with_usage)
+        })?,
+        None => write_rows(&[Align::Left; 12], out, || {
+            snapshot
+                .threads()
+                .map(|record| thread(&record, header.now_ns))
+        })?,
+    }
     for (tid, sitting) in &facts.sitting {
         writeln!(out)?;
         let headline = format!("#{tid} sits in the kernel: {}", sitting.reason());
         stack(&headline, &sitting.frames, out)?;
+    }
+    Ok(())
+}
+
+fn write_statistics(
+    statistics: &Statistics,
+    header: &Header,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let wake_ups = percentiles("from wake-up to running", &statistics.wake_ups);
+    writeln!(out, "{wake_ups}")?;
+    let delays = percentiles("from runnable to running", &statistics.delays);
+    writeln!(out, "{delays}")?;
+    if (1..LONG_DELAY_NS).contains(&header.longest_delay.ns) {
+        writeln!(out, "{}", longest_delay(header))?;
+    }
+    let noticed = match has_alarms(header) {
+        true => "after the first the kernel says at once, by perf events",
+        false => "sysmon looks, without perf events",
+    };
+    writeln!(out, "carriers that sit in the kernel: {noticed}")?;
+    let times = count(statistics.pins.total, "time");
+    writeln!(
+        out,
+        "carriers replaced while they sat in the kernel: {times}"
+    )?;
+    let rows = pins::rows(&statistics.pins, &statistics.places, header.now_ns);
+    write_rows(&[Align::Left; 4], out, || rows.iter().cloned())?;
+    let frequent = pins::by_count(&statistics.frequent);
+    if !frequent.is_empty() {
+        writeln!(out, "the most frequent places:")?;
+    }
+    for place in frequent {
+        let headline = pins::headline(place, header.now_ns);
+        stack(&headline, &pins::frames(place, &statistics.places), out)?;
     }
     Ok(())
 }
@@ -159,7 +193,10 @@ fn thread(record: &ThreadRecord, now_ns: u64) -> Vec<String> {
         ),
         record.state.word().into(),
         wait(record, now_ns),
-        format!("since {}", seconds(now_ns.saturating_sub(record.since_ns))),
+        match record.since_ns {
+            0 => "-".into(),
+            since_ns => format!("since {}", seconds(now_ns.saturating_sub(since_ns))),
+        },
         carrier,
     ];
     cells.extend(counters([
@@ -202,8 +239,23 @@ fn wait(record: &ThreadRecord, now_ns: u64) -> String {
     text
 }
 
+/// A delay that is worth a sentence.
+const LONG_DELAY_NS: u64 = 100_000_000;
+
+/// `the longest wait of a runnable thread: 0.130s, #501 "server", 4.200s ago`.
+fn longest_delay(header: &Header) -> String {
+    let delay = header.longest_delay;
+    format!(
+        "the longest wait of a runnable thread: {}, #{} {}, {} ago",
+        seconds(delay.ns),
+        delay.tid,
+        quoted(delay.name_bytes()),
+        seconds(header.now_ns.saturating_sub(delay.at_ns))
+    )
+}
+
 /// Upper ends of buckets, so "at most".
-fn wake_up(histogram: &Histogram) -> String {
+fn percentiles(what: &str, histogram: &Histogram) -> String {
     let parts = [
         (500, "p50"),
         (900, "p90"),
@@ -211,10 +263,7 @@ fn wake_up(histogram: &Histogram) -> String {
         (990, "p99"),
         (999, "p99.9"),
     ];
-    let mut line = format!(
-        "from wake-up to running, {}:",
-        count(histogram.total(), "sample")
-    );
+    let mut line = format!("{what}, {}:", count(histogram.total(), "sample"));
     for (per_mille, name) in parts {
         if let Some(ns) = histogram.per_mille(per_mille) {
             line += &format!(" {name} {:.1}us", ns as f64 / 1e3);
@@ -266,13 +315,13 @@ mod tests {
     #[test]
     fn latencies_are_one_line() {
         assert_eq!(
-            wake_up(&Histogram::EMPTY),
+            percentiles("from wake-up to running", &Histogram::EMPTY),
             "from wake-up to running, 0 samples:"
         );
         let mut histogram = Histogram::EMPTY;
         histogram.counts[raddle_inspect::bucket_of(900)] = 1;
         assert_eq!(
-            wake_up(&histogram),
+            percentiles("from wake-up to running", &histogram),
             "from wake-up to running, 1 sample: p50 1.0us p90 1.0us p95 1.0us p99 1.0us p99.9 1.0us"
         );
     }

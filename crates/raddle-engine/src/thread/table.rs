@@ -157,12 +157,13 @@ impl ThreadTable {
         thread.migrations.store(0, Ordering::Relaxed);
         thread.preemptions.store(0, Ordering::Relaxed);
         thread.turn.reset();
-        thread.woken_ns.store(0, Ordering::Relaxed);
+        thread.ready_ns.store(0, Ordering::Relaxed);
         thread.waits_for(WaitKind::None, 0, 0);
         thread.signals.reset();
         thread.cpu.reset(0);
         thread.attributes.reset();
         thread.task.policy.reset(tid);
+        thread.compiles.store(0, Ordering::Relaxed);
         thread.account.reset(ENGINE.fair_clock.read_ns());
         thread.share_next.set(0);
         thread.seat.set(null());

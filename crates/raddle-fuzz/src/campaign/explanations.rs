@@ -25,7 +25,7 @@ pub struct Explanation {
     /// What the case's text must have in it.
     #[serde(default = "anything")]
     pub case: String,
-    /// The agent whose lines they are.
+    /// Which agent's trace the lines stand in.
     #[serde(default = "anything")]
     pub agent: String,
     /// How both processes end.

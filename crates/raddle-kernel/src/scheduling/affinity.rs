@@ -91,13 +91,13 @@ pub extern "C" fn sched_getaffinity(frame: &Frame) -> Outcome {
         Ok(thread) => thread,
         Err(outcome) => return outcome,
     };
+    let words = bytes as usize / size_of::<u64>();
     let cpus = thread.attributes.get().cpus;
     if cpus != [0; CPU_WORDS] {
         mask[..CPU_WORDS].copy_from_slice(&cpus);
     } else {
-        shown::keep_shown(&mut mask);
+        shown::keep_shown(&mut mask[..words]);
     }
-    let words = bytes as usize / size_of::<u64>();
     match frame.user(2).write_all(&mask[..words]) {
         Ok(()) => Outcome::of(bytes),
         Err(errno) => Outcome::of(errno),

@@ -183,6 +183,13 @@ fn carrier_of<'a>(thread: &Thread) -> Option<&'a Carrier> {
     unsafe { thread.bound.load(Ordering::Acquire).as_ref() }
 }
 
+/// After [`bind_if_special`] and the call that it was for, in the process that goes on.
+pub fn program_started(thread: &Thread) {
+    if ENGINE.is_started() {
+        slack::take_back(&thread.attributes.get());
+    }
+}
+
 /// Asks whether the process may change a thread's attributes `now` to `next`.
 ///
 /// # Errors

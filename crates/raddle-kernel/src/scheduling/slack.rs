@@ -43,6 +43,16 @@ pub(super) fn tell(attributes: &Attributes) {
     }
 }
 
+/// Undoes [`tell`] on the kernel thread of a bound thread: kernel threads that it makes for the
+/// runtime inherit its slack.
+pub(super) fn take_back(attributes: &Attributes) {
+    if attributes.slack_ns != 0 {
+        let least_ns = LEAST_NS.load(Ordering::Relaxed);
+        // SAFETY: no memory is involved.
+        unsafe { sys!(nr::__NR_prctl, SET_TIMERSLACK, least_ns) };
+    }
+}
+
 /// `prctl(PR_SET_TIMERSLACK)`; 0 asks for what the thread began with.
 pub fn set_slack(frame: &Frame) -> Outcome {
     let thread = Carrier::current().thread();

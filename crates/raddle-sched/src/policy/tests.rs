@@ -219,10 +219,56 @@ fn a_carrier_that_hardly_uses_its_cpu_is_looked_at_again_soon() {
     assert_eq!(again(2_100_000, 3, 502_000), 2 * BLOCKED_NS, "it was wrong");
     assert_eq!(again(2_300_000, 4, 502_000), SUSPECT_NS);
     assert_eq!(again(2_600_000, 4, 502_000), BUSY_NS, "it was right");
-    assert_eq!(again(3_000_000, 5, 502_000), 2 * BLOCKED_NS);
-    assert_eq!(seen.suspect(), 4 * BLOCKED_NS, "off its CPU");
-    assert_eq!((seen.suspect(), seen.suspect()), (8 * BLOCKED_NS, BUSY_NS));
-    assert_eq!(Seen::default().suspect(), BLOCKED_NS);
+    seen.asked(true);
+    assert_eq!(
+        [(); 5].map(|()| seen.suspect()),
+        [1, 2, 4, 8, 10].map(|tenths| tenths * BLOCKED_NS)
+    );
+}
+
+#[test]
+fn a_carrier_that_was_taken_off_its_cpu_lately_is_asked_about_later() {
+    let mut seen = Seen::default();
+    let mut patience_at = |now_ns: u64, waits: bool| {
+        let look = Look {
+            cpu_ns: 1,
+            ..look(now_ns, 1, 0)
+        };
+        let found = seen.look(look);
+        seen.asked(waits);
+        found.patience_ns
+    };
+    let start_ns = 2 * LATELY_NS;
+    patience_at(1, false);
+    let steps = [1, 2, 4, 8, 10, 10].map(|tenths| tenths * BLOCKED_NS);
+    for (at, patience_ns) in (0..).zip(steps) {
+        assert_eq!(patience_at(start_ns + at * LATELY_NS, false), patience_ns);
+    }
+    assert_eq!(patience_at(start_ns + 6 * LATELY_NS, true), BUSY_NS);
+    let waited_ns = start_ns + 7 * LATELY_NS;
+    assert_eq!(patience_at(waited_ns, false), BLOCKED_NS, "it did wait");
+    assert_eq!(patience_at(waited_ns + LATELY_NS + 1, false), BLOCKED_NS);
+}
+
+#[test]
+fn a_carrier_whose_thread_computes_is_asked_about_soon() {
+    let mut seen = Seen::default();
+    let mut patience_at = |now_ns: u64, cpu_ns: u64| {
+        let look = Look {
+            cpu_ns,
+            ..look(now_ns, 1, 0)
+        };
+        let found = seen.look(look);
+        seen.asked(false);
+        found.patience_ns
+    };
+    let start_ns = 2 * LATELY_NS;
+    let all = (0..6).map(|at| patience_at(start_ns + at * BUSY_NS, 1));
+    assert_eq!(all.last(), Some(BUSY_NS), "it doesn't compute");
+    let computed_ns = start_ns + 6 * BUSY_NS;
+    assert_eq!(patience_at(computed_ns, 1 + COMPUTES_NS), SUSPECT_NS);
+    let later_ns = computed_ns + LATELY_NS - 1;
+    assert_eq!(patience_at(later_ns, 1 + COMPUTES_NS), SUSPECT_NS);
 }
 
 #[test]

@@ -30,9 +30,12 @@ pub struct Chooser {
     long_ns: Cell<u64>,
     /// The last look at timers and descriptors.
     looked_ns: Cell<u64>,
-    /// When a task was last taken from elsewhere than the slot.
+    /// When the chain of tasks from the slot began: at the last task from elsewhere, or after its
+    /// turn.
     chain_ns: Cell<u64>,
-    /// True if that was the ring; the injector is next.
+    /// True if that task came from the ring or the injector: the slot waits for its turn.
+    slot_next: Cell<bool>,
+    /// True if it came from the ring; the injector is next.
     took_ring: Cell<bool>,
     /// True if tasks that were queued first in, first out are next.
     fifo_next: Cell<bool>,
@@ -125,14 +128,18 @@ impl Chooser {
         task
     }
 
-    /// Takes a task that was due when it was queued: from the slot for [`CHAIN_NS`], then from ring
-    /// and injector in turn.
+    /// Takes a task that was due when it was queued: from the slot for [`CHAIN_NS`], then one from
+    /// the ring or the injector in turn. After that the slot is next, however long that one runs.
     fn take_fifo(&self, now_ns: u64, sources: &mut impl Sources) -> Option<TaskRef> {
+        if self.slot_next.replace(false) {
+            self.chain_ns.set(now_ns);
+        }
         let chain_lasts = now_ns.saturating_sub(self.chain_ns.get()) < CHAIN_NS;
         if chain_lasts && let Some(task) = sources.take_slot() {
             return Some(task);
         }
         self.chain_ns.set(now_ns);
+        self.slot_next.set(true);
         let task = match self.took_ring.get() {
             true => self.injected(sources).or_else(|| self.ring(sources)),
             false => self.ring(sources).or_else(|| self.injected(sources)),
@@ -150,5 +157,59 @@ impl Chooser {
         let task = sources.take_injected()?;
         self.took_ring.set(false);
         Some(task)
+    }
+}
+
+#[cfg(all(test, not(any(raddle_loom, raddle_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::{RunQueue, Task};
+    use std::ptr::NonNull;
+
+    /// A carrier with a ring that is never empty.
+    struct Busy(RunQueue);
+
+    impl Sources for Busy {
+        fn look_around(&mut self) {}
+
+        fn take_slot(&mut self) -> Option<TaskRef> {
+            self.0.take_lifo()
+        }
+
+        fn take_ring(&mut self) -> Option<TaskRef> {
+            self.0.pop_ring()
+        }
+
+        fn take_injected(&mut self) -> Option<TaskRef> {
+            None
+        }
+
+        fn steal(&mut self) -> Option<TaskRef> {
+            None
+        }
+    }
+
+    #[test]
+    fn long_turns_of_others_keep_no_woken_task_in_the_slot() {
+        let tasks = [Task::new(), Task::new(), Task::new()];
+        // SAFETY: the tasks outlive the queues.
+        let [woken, first, second] =
+            [0, 1, 2].map(|at| unsafe { TaskRef::new(NonNull::from(&tasks[at])) });
+        let (chooser, ahead, queue) = (Chooser::default(), AheadQueue::new(), RunQueue::new());
+        for task in [first, second] {
+            assert!(queue.push(task).is_none());
+        }
+        let mut sources = Busy(queue);
+        assert!(sources.0.push_lifo(woken).is_none());
+        for turn in 1..=3 {
+            let now_ns = turn * 100 * LONG_TURN_NS;
+            let task = chooser.choose(now_ns, 0, &ahead, &mut sources);
+            let task = task.expect("three tasks are queued");
+            if task == woken {
+                return;
+            }
+            assert!(sources.0.push(task).is_none());
+        }
+        panic!("the woken task waits for more than two turns");
     }
 }

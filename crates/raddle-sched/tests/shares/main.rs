@@ -120,8 +120,27 @@ fn a_woken_task_interrupts_its_waker_that_computes() {
 fn no_task_starves_whatever_the_others_do() {
     each_seed_and_count(|seed, carriers| {
         let mut world = World::new(seed, carriers);
+        world.wakes_anywhere = true;
         world.add_random_mix();
         world.play(3000 * MS);
+        check_waits(&world);
+    });
+}
+
+/// No task gets ahead on a busy machine, so the ring is never empty, and no turn is short.
+#[test]
+fn a_woken_task_runs_beside_those_that_compute_on_a_busy_machine() {
+    each_seed_and_count(|seed, carriers| {
+        let mut world = World::new(seed, carriers);
+        (world.wakes_anywhere, world.host_share) = (true, 40);
+        for _ in 0..8 * carriers {
+            world.add(Behaviour::Compute);
+        }
+        world.add(Behaviour::RunAndSleep {
+            run: (10 * US, 10 * US),
+            sleep: (20 * MS, 400 * MS),
+        });
+        world.play(2000 * MS);
         check_waits(&world);
     });
 }

@@ -87,6 +87,10 @@ pub struct World {
     pub most_runnable: usize,
     /// A fault on purpose: tasks that are ahead run only if no other waits.
     pub prefers_sleepers: bool,
+    /// Tasks at the end of their sleep are also queued on carriers.
+    pub wakes_anywhere: bool,
+    /// The carriers have one in so many parts of their CPUs.
+    pub host_share: u64,
 }
 
 struct Queues<'a> {
@@ -144,6 +148,8 @@ impl World {
             wakes: 0,
             most_runnable: 0,
             prefers_sleepers: false,
+            wakes_anywhere: false,
+            host_share: 1,
         };
         for own in 0..carriers {
             world.after(0, Event::Pick(own));
@@ -250,11 +256,7 @@ impl World {
                 Event::Done(own, turn) if self.carriers[own].turn == turn => self.work_done(own),
                 Event::Done(..) => {}
                 Event::Pick(own) => self.pick(own),
-                Event::Wake(green) => {
-                    self.make_runnable(green);
-                    self.injector.push(self.task(green));
-                    self.wake_carrier();
-                }
+                Event::Wake(green) => self.sleep_ends(green),
                 Event::Look => self.look(),
             }
         }
@@ -269,6 +271,22 @@ impl World {
     }
 
     // Tasks become runnable.
+
+    /// Queues a task at the end of its sleep: from outside of all carriers, or on one that looked,
+    /// or on which a signal came.
+    fn sleep_ends(&mut self, green: usize) {
+        let own = self.random() as usize % self.carriers.len();
+        match self.random() % 3 {
+            place @ 0..=1 if self.wakes_anywhere && self.carriers[own].running.is_some() => {
+                self.queue(own, green, place == 0);
+            }
+            _ => {
+                self.make_runnable(green);
+                self.injector.push(self.task(green));
+                self.wake_carrier();
+            }
+        }
+    }
 
     fn make_runnable(&mut self, green: usize) {
         self.greens[green].runnable_since_ns = Some(self.now_ns);
@@ -311,7 +329,7 @@ impl World {
     /// Charges the running task.
     fn settle(&mut self, own: usize) -> u64 {
         let carrier = &mut self.carriers[own];
-        let turn_ns = self.now_ns - carrier.since_ns;
+        let turn_ns = (self.now_ns - carrier.since_ns) / self.host_share;
         carrier.since_ns = self.now_ns;
         let fair_ns = match carrier.running {
             Some(_) => self.clock.advance(turn_ns),
@@ -512,6 +530,6 @@ impl World {
                 self.preempt(own);
             }
         }
-        self.after(LOOK_NS, Event::Look);
+        self.after(LOOK_NS * self.host_share, Event::Look);
     }
 }

@@ -1,0 +1,146 @@
+//! `raddle bench servers`: servers that are installed on the machine, natively and under raddle.
+//!
+//! Nouns: a *kind* is a name on the command line ([`catalog::Kind`]); a *server* is one program
+//! with its configuration ([`catalog::Server`]), of which a kind may have several; a *window* is a
+//! few seconds of load, and windows follow one another from the server's start to its end; a
+//! *phase* is the start, a window or an offered rate ([`measure::Phase`]).
+//!
+//! Protocol: (1) prepare every kind: find its programs and its client, compile, write
+//! configuration files into the workshop's folder; (2) for each server, each number of clients and
+//! each round, start the server in every way by turns; (3) wait until it listens, and load it
+//! window after window; (4) with `--rate`, load it at constant rates after that; (5) end it with
+//! SIGTERM, and after [`running`]'s limit with SIGKILL.
+//!
+//! Clients are processes and threads of this command. They never run under raddle.
+//!
+//! A signal that ends this command kills the servers and removes the folder first ([`registry`]).
+//!
+//! Rejected: `redis-benchmark` and `memtier_benchmark`. The first counts requests and knows no
+//! time, and the second is not in every distribution. Our own client ([`requests`]) serves both
+//! protocols, and HTTP at constant rates.
+
+mod catalog;
+mod daemons;
+mod mariadb;
+mod measure;
+mod protocol;
+mod registry;
+mod report;
+mod requests;
+mod running;
+mod runtimes;
+mod sysbench;
+mod tree;
+mod wrk;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::harness::this_executable;
+use super::programs::{Workshop, skipped};
+use crate::cli::ServersArguments;
+use crate::failure::Failure;
+use crate::machine::Machine;
+use crate::run::preload;
+use catalog::{KINDS, Kind, Missing, Server};
+use measure::Plan;
+use report::Journal;
+
+pub fn run(arguments: &ServersArguments) -> Result<ExitCode> {
+    let kinds = chosen(&arguments.servers)?;
+    if arguments.list {
+        return list(&kinds);
+    }
+    preload::find()?;
+    if let Some(port) = arguments.port {
+        running::ensure_free(port)?;
+    }
+    let machine = Machine::look();
+    let mut journal = Journal::open(arguments, &machine)?;
+    registry::watch()?;
+    let workshop = Workshop::open(1.0)?;
+    registry::remove_at_end(&workshop.path(""));
+    let mut servers = Vec::new();
+    for kind in kinds {
+        let prepared = prepared(kind, &workshop, arguments)?;
+        servers.extend(prepared.into_iter().map(|server| (kind.name, server)));
+    }
+    let plan = Plan {
+        rounds: arguments.rounds,
+        windows: arguments.windows,
+        window: Duration::from_secs(arguments.seconds.into()),
+        rates_percent: &arguments.rate,
+        port: arguments.port,
+        raddle: this_executable()?,
+        folder: workshop.path(""),
+    };
+    report::print_head(&machine, &plan);
+    let (mut measured, mut failed) = (0, 0);
+    for (name, server) in &servers {
+        for outcome in measure::measure(server, &arguments.clients, &plan) {
+            journal.append(name, &outcome)?;
+            report::print(&outcome)?;
+            measured += u32::from(!outcome.phases.is_empty());
+            failed += u32::from(!outcome.failures.is_empty());
+        }
+    }
+    registry::wait_for_signal();
+    verdict(measured, failed)
+}
+
+fn verdict(measured: u32, failed: u32) -> Result<ExitCode> {
+    let what = match (measured, failed) {
+        (0, _) => "nothing could be measured".into(),
+        (_, 0) => return Ok(ExitCode::SUCCESS),
+        (_, 1) => "a server failed in some way".into(),
+        _ => format!("{failed} servers failed in some way"),
+    };
+    Err(Failure::new(1, what, "see the lines above").into())
+}
+
+/// The kinds of these names; every kind if there is no name.
+fn chosen(names: &[String]) -> Result<Vec<&'static Kind>, Failure> {
+    let find = |name: &String| {
+        let kind = KINDS.iter().find(|kind| kind.name == *name);
+        kind.ok_or_else(|| {
+            let known: Vec<_> = KINDS.iter().map(|kind| kind.name).collect();
+            Failure::input(
+                format!("there is no server {name}"),
+                format!("name one of {}", known.join(", ")),
+            )
+        })
+    };
+    match names {
+        [] => Ok(KINDS.iter().collect()),
+        _ => names.iter().map(find).collect(),
+    }
+}
+
+/// The servers of a kind. A kind that was named must be there; one that was not is skipped aloud.
+fn prepared(
+    kind: &Kind,
+    workshop: &Workshop,
+    arguments: &ServersArguments,
+) -> Result<Vec<Server>, Failure> {
+    let servers = kind.check(!arguments.rate.is_empty());
+    match servers.and_then(|()| (kind.prepare)(workshop)) {
+        Ok(servers) => Ok(servers),
+        Err(Missing { what, cure }) if arguments.servers.is_empty() => {
+            skipped(kind.name, &format!("{what}: {cure}"));
+            Ok(Vec::new())
+        }
+        Err(Missing { what, cure }) => Err(Failure::input(format!("{}: {what}", kind.name), cure)),
+    }
+}
+
+/// A line for each kind; it compiles nothing and starts nothing.
+fn list(kinds: &[&Kind]) -> Result<ExitCode> {
+    report::print_list(
+        kinds
+            .iter()
+            .map(|kind| (kind.name, kind.about, kind.check(false))),
+    )?;
+    Ok(ExitCode::SUCCESS)
+}

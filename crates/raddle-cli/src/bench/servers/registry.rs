@@ -1,0 +1,94 @@
+//! What must not outlive this command: servers and the folder of temporary files.
+//!
+//! Protocol: a server is started while the registry is locked, and joins it before the lock is
+//! released. A thread waits for signals; at the first one it takes the lock for good, kills what
+//! has joined and every descendant of this process, removes the folder, and ends the process. So a
+//! server is either in the registry or is never started.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::tree;
+use crate::failure::Failure;
+
+struct Registry {
+    /// The servers that run; each leads a process group.
+    leaders: Vec<Pid>,
+    folder: Option<PathBuf>,
+}
+
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    leaders: Vec::new(),
+    folder: None,
+});
+
+fn registry() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Cleans up at SIGINT, SIGTERM and SIGHUP, and ends the process as shells expect.
+pub fn watch() -> Result<(), Failure> {
+    let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|error| {
+        Failure::input(
+            format!("signals can't be handled ({error})"),
+            "raise the limit of open files (ulimit -n)",
+        )
+    })?;
+    std::thread::spawn(|| wait(signals));
+    Ok(())
+}
+
+fn wait(mut signals: Signals) {
+    let Some(signal) = signals.forever().next() else {
+        return;
+    };
+    let registry = registry();
+    for leader in &registry.leaders {
+        kill_group(*leader);
+    }
+    for member in tree::members(rustix::process::getpid()) {
+        if member != rustix::process::getpid() {
+            let _ = kill_process(member, Signal::KILL);
+        }
+    }
+    if let Some(folder) = &registry.folder {
+        let _ = fs::remove_dir_all(folder);
+    }
+    std::process::exit(128 + signal);
+}
+
+/// The folder to remove at a signal.
+pub fn remove_at_end(folder: &Path) {
+    registry().folder = Some(folder.to_path_buf());
+}
+
+/// Does not return while a signal is handled: what has failed because of it is not reported.
+pub fn wait_for_signal() {
+    drop(registry());
+}
+
+/// Starts a server, which must lead a process group.
+pub fn start(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
+    let mut registry = registry();
+    let child = spawn()?;
+    registry.leaders.push(Pid::from_child(&child));
+    Ok(child)
+}
+
+/// Kills what is left of a server's group, after its leader was waited for.
+pub fn leave(leader: Pid) {
+    let mut registry = registry();
+    kill_group(leader);
+    registry.leaders.retain(|other| *other != leader);
+}
+
+fn kill_group(leader: Pid) {
+    let _ = kill_process_group(leader, Signal::KILL);
+}
