@@ -85,6 +85,18 @@ pub enum Wake {
     Start(usize),
 }
 
+/// What a worker does after its park.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterPark {
+    /// It was summoned, and searches.
+    Search,
+    ParkAgain,
+    /// Nobody has needed it for the keep-alive time, and enough others stay.
+    Leave,
+    /// The pool's end.
+    End,
+}
+
 pub struct Slot {
     pub thief: OnceLock<Thief>,
     /// Here until the slot's worker takes it, and after that one's end.
@@ -101,6 +113,8 @@ pub struct State {
     /// Slots without a worker, the lowest last.
     free: Vec<usize>,
     pub alive: usize,
+    /// Workers that are alive and end because nobody needs them.
+    leaving: usize,
     pub blocked: usize,
     /// How many workers should run.
     pub target: usize,
@@ -156,6 +170,7 @@ impl Shared {
                 idle: Vec::with_capacity(max),
                 free: (0..max).rev().collect(),
                 alive: 0,
+                leaving: 0,
                 blocked: 0,
                 target,
                 threads: (0..max).map(|_| None).collect(),
@@ -453,24 +468,31 @@ impl Shared {
         }
     }
 
-    /// After a worker's park: whether it was summoned, and so searches.
-    pub fn was_summoned(&self, id: usize, expired: bool) -> Option<bool> {
+    /// After a worker's park: what it does next. One that leaves says so to [`Shared::leave`].
+    pub fn after_park(&self, id: usize, expired: bool) -> AfterPark {
         let mut state = self.state();
         if !state.idle.contains(&id) {
-            return Some(state.phase != Phase::Dropping);
+            return match state.phase {
+                Phase::Dropping => AfterPark::End,
+                _ => AfterPark::Search,
+            };
         }
-        if expired && state.alive > self.config.min_workers {
+        // Those that leave are alive for a while: they are not among those that stay.
+        if expired && state.alive - state.leaving > self.config.min_workers {
+            state.leaving += 1;
             state.idle.retain(|&idle| idle != id);
             self.publish(&state);
-            return Some(false);
+            return AfterPark::Leave;
         }
-        None
+        AfterPark::ParkAgain
     }
 
-    /// The worker of a slot ends; its deque is empty, after it dropped `discarded` jobs.
-    pub fn leave(&self, id: usize, owner: Option<Owner>, discarded: u64) {
+    /// The worker of a slot ends; its deque is empty, after it dropped `discarded` jobs. `left`: it
+    /// was told to by [`AfterPark::Leave`].
+    pub fn leave(&self, id: usize, owner: Option<Owner>, discarded: u64, left: bool) {
         *lock(&self.slots[id].owner) = owner;
         let mut state = self.state();
+        state.leaving -= usize::from(left);
         state.counts.discarded += discarded;
         // Nobody will join it before the pool's end: it ends alone.
         let alone = (state.phase == Phase::Open).then(|| state.threads[id].take());

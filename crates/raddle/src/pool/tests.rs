@@ -3,6 +3,7 @@
 mod ends;
 mod rude;
 
+use super::shared::AfterPark;
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, mpsc};
@@ -344,6 +345,24 @@ fn surplus_workers_end_after_their_keep_alive() {
         .wait_timeout(LONG)
         .unwrap()
         .unwrap();
+}
+
+#[test]
+fn of_workers_that_end_at_the_same_time_the_least_number_stays() {
+    let pool = Pool::builder().workers(1).max_workers(4).build().unwrap();
+    let shared = &pool.shared;
+    {
+        let mut state = shared.state();
+        state.alive = 3;
+        state.idle.extend([0, 1, 2]);
+    }
+    assert_eq!(shared.after_park(0, false), AfterPark::ParkAgain);
+    assert_eq!(shared.after_park(0, true), AfterPark::Leave);
+    assert_eq!(shared.after_park(1, true), AfterPark::Leave);
+    // The two are alive still, and don't count.
+    assert_eq!(shared.after_park(2, true), AfterPark::ParkAgain);
+    let mut state = shared.state();
+    (state.alive, state.idle) = (0, Vec::new());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::context::Context;
 use super::counters::{Counters, bump};
 use super::deque::{Owner, Thief};
 use super::job::Job;
-use super::shared::{Origin, Phase, Shared};
+use super::shared::{AfterPark, Origin, Phase, Shared};
 use super::sync::{lock, quietly};
 use super::{Priority, QueueError};
 use std::cell::{Cell, RefCell};
@@ -43,6 +43,8 @@ pub struct Local {
     blocked: Cell<u32>,
     /// Jobs that were dropped at the end.
     discarded: Cell<u64>,
+    /// Nobody needed the worker for the keep-alive time.
+    left: Cell<bool>,
 }
 
 /// The worker's thread. The deque waits in the slot: if no thread can be made it stays there.
@@ -58,6 +60,7 @@ pub fn run(shared: Arc<Shared>, id: usize) {
         random: Cell::new(id as u32 * 2 + 1),
         blocked: Cell::new(0),
         discarded: Cell::new(0),
+        left: Cell::new(false),
     };
     CURRENT.set(&raw const local);
     let hooks = &local.shared.config.hooks;
@@ -83,7 +86,8 @@ impl Drop for Local {
             return;
         }
         let owner = self.owner.take();
-        self.shared.leave(self.id, owner, self.discarded.get());
+        let (discarded, left) = (self.discarded.get(), self.left.get());
+        self.shared.leave(self.id, owner, discarded, left);
     }
 }
 
@@ -239,8 +243,14 @@ impl Local {
             let deadline = Instant::now().checked_add(shared.config.keep_alive);
             shared.slots[self.id].parker.park(deadline);
             let expired = deadline.is_some_and(|at| at <= Instant::now());
-            if let Some(summoned) = shared.was_summoned(self.id, expired) {
-                return summoned;
+            match shared.after_park(self.id, expired) {
+                AfterPark::Search => return true,
+                AfterPark::ParkAgain => {}
+                AfterPark::Leave => {
+                    self.left.set(true);
+                    return false;
+                }
+                AfterPark::End => return false,
             }
         }
     }
