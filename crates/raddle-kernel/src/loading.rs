@@ -33,6 +33,8 @@ pub struct Hooks {
     pub loaded: fn(usize),
     /// Addresses from and to are about to be unmapped.
     pub unmapped: fn(usize, usize),
+    /// The process is the child of a fork, in which no other thread is.
+    pub forked: fn(),
 }
 
 static HOOKS: SpinLock<Option<Hooks>> = SpinLock::new(None);
@@ -119,5 +121,9 @@ pub fn unmaps(frame: &Frame) {
 pub fn in_child() {
     // SAFETY: the child has one thread.
     unsafe { HOOKS.break_lock() };
+    let hooks = *HOOKS.lock();
+    if let Some(hooks) = hooks {
+        (hooks.forked)();
+    }
     FILE.store(0, Ordering::Relaxed);
 }

@@ -32,6 +32,11 @@ const TRIM_EVERY: u32 = 32;
 
 static ENDS: AtomicU32 = AtomicU32::new(0);
 
+/// In the child of a fork, on its only thread.
+pub fn in_child() {
+    keep::in_child();
+}
+
 /// The program is about to make a thread by libc.
 #[inline]
 pub fn expect_thread() {

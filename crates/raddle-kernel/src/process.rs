@@ -15,7 +15,7 @@ use crate::credentials;
 use crate::futex;
 use crate::signal;
 use crate::threads;
-use crate::{children, ids, is_multiplexed, loading, scheduling};
+use crate::{children, ids, is_multiplexed, loading, memory, scheduling};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::carrier::{LEFT, SHARES, SHARES_HANDLERS};
 use raddle_engine::chaos::{self, Point};
@@ -219,6 +219,7 @@ unsafe fn in_child() {
     children::in_child();
     credentials::in_child();
     loading::in_child();
+    memory::in_child();
     if had_threads {
         scheduling::in_child();
         ids::in_child();

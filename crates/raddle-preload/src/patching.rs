@@ -71,6 +71,7 @@ fn watch_loading(map: &LinkMap) {
         let hooks = loading::Hooks {
             loaded: late::loaded,
             unmapped: late::unmapped,
+            forked: late::in_child,
         };
         loading::watch(from, to, hooks);
     }

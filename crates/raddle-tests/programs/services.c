@@ -187,6 +187,40 @@ CASE(a_library_comes_and_goes_while_threads_use_it)
     }
 }
 
+static atomic_int stop;
+
+static void *map_and_unmap(void *unused)
+{
+    while (!stop) {
+        void *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(page != MAP_FAILED);
+        GET(munmap(page, 4096));
+    }
+    return unused;
+}
+
+/* Each munmap looks for libraries that were loaded late. */
+CASE(children_unmap_whatever_other_threads_were_doing)
+{
+    pthread_t thread = start(map_and_unmap, NULL);
+    void *library = dlopen(library_path(), RTLD_NOW);
+    CHECK(library != NULL);
+    for (int i = 0; i < 500; i++) {
+        int status;
+        void *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        pid_t child = GET(fork());
+        if (child == 0) {
+            _exit(munmap(page, 4096) == 0 ? 7 : 1);
+        }
+        IS(waitpid(child, &status, 0), child);
+        IS(WEXITSTATUS(status), 7);
+        GET(munmap(page, 4096));
+    }
+    stop = 1;
+    join(thread);
+    OK(dlclose(library));
+}
+
 static void *resolve(void *argument)
 {
     struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found;

@@ -148,6 +148,37 @@ CASE(pages_right_below_the_stack_pointer_are_emptied)
     empty_below_the_frame(NULL);
 }
 
+static atomic_int stop;
+
+static void *empty_below_until_stopped(void *unused)
+{
+    struct stack stack = own_stack();
+    char *below = stack.low + 16 * PAGE;
+    memset(below, 0x5a, 5 * PAGE);
+    do {
+        IS(empty_right_below(below, 4 * PAGE, 0), 0);
+    } while (!stop);
+    return unused;
+}
+
+CASE(children_empty_their_stacks_whatever_other_threads_were_doing)
+{
+    pthread_t thread = start(empty_below_until_stopped, NULL);
+    for (int i = 0; i < 300; i++) {
+        int status;
+        pid_t child = GET(fork());
+        if (child == 0) {
+            stop = 1;
+            empty_below_until_stopped(NULL);
+            _exit(7);
+        }
+        IS(waitpid(child, &status, 0), child);
+        IS(WEXITSTATUS(status), 7);
+    }
+    stop = 1;
+    join(thread);
+}
+
 /* Pages where the kernel maps nothing that may be anywhere. */
 static char *far_pages(int count)
 {

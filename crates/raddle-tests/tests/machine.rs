@@ -92,6 +92,7 @@ mod services {
         threads_wait_in_a_library_that_is_loaded_late,
         a_library_is_loaded_and_unloaded_often,
         a_library_comes_and_goes_while_threads_use_it,
+        children_unmap_whatever_other_threads_were_doing,
         getaddrinfo_from_50_threads,
         a_timer_runs_a_function_in_a_thread,
         a_timer_sends_a_signal,

@@ -13,6 +13,7 @@ mod advice {
         a_program_that_does_as_libc_does_is_answered_by_the_kernel,
         a_destructor_that_jumps_to_the_call_is_no_libc,
         pages_right_below_the_stack_pointer_are_emptied,
+        children_empty_their_stacks_whatever_other_threads_were_doing,
         bad_advice_is_refused_as_the_kernel_does,
     }
 }

@@ -43,6 +43,12 @@ pub fn emptying(frame: &Frame, range: Range, otherwise: Outcome) -> Outcome {
     }
 }
 
+/// In the child of a fork: another thread of the parent may have been in such a call.
+pub fn in_child() {
+    // SAFETY: the child has one thread, and the copy is written before it is read.
+    unsafe { KEPT.break_lock() };
+}
+
 #[cold]
 fn call_keeping_frames(frame: &Frame) -> Option<Outcome> {
     let Range { from, to } = entry_frames(frame);

@@ -6,16 +6,15 @@
 
 use super::{calls, carrier_of, permission};
 use crate::boundary::{Frame, Outcome};
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use raddle_engine::attributes::{Attributes, CPU_WORDS};
 use raddle_engine::{Carrier, shown};
-use raddle_sched::SpinLock;
 use raddle_sys::{err, errno, is_err, nr, sys};
 
 type Cpus = [u64; CPU_WORDS];
 
 /// What the process started its first thread with.
-static PROCESS: SpinLock<Cpus> = SpinLock::new([0; CPU_WORDS]);
+static PROCESS: [AtomicU64; CPU_WORDS] = [const { AtomicU64::new(0) }; CPU_WORDS];
 /// True once a bound thread's kernel thread has a mask of its own.
 static DIVERGED: AtomicBool = AtomicBool::new(false);
 
@@ -44,7 +43,9 @@ fn set(kernel_tid: u32, cpus: &Cpus) {
 
 /// Notes the process's mask.
 pub fn adopt() {
-    *PROCESS.lock() = get(0);
+    for (word, cpus) in PROCESS.iter().zip(get(0)) {
+        word.store(cpus, Ordering::Relaxed);
+    }
 }
 
 /// Gives the kernel thread of a bound thread the thread's mask.
@@ -58,8 +59,10 @@ pub fn tell(own: &Carrier, attributes: &Attributes) {
 /// A new carrier takes the process's mask, whoever made it.
 pub fn restore() {
     if DIVERGED.load(Ordering::Relaxed) {
-        let cpus = *PROCESS.lock();
-        set(0, &cpus);
+        set(
+            0,
+            &PROCESS.each_ref().map(|word| word.load(Ordering::Relaxed)),
+        );
     }
 }
 
