@@ -7,8 +7,9 @@
 //! 1. It takes the lock under which kernel threads are made and end, so that none is missed; later
 //!    ones inherit from their makers.
 //! 2. It makes the call itself. If that fails, nothing has changed.
-//! 3. It publishes the call as an *order*, sends every other kernel thread the signal PREEMPT, and
-//!    sleeps until all have executed the order in their handlers ([`Roster::answer`]).
+//! 3. It publishes the call as an *order* ([`raddle_sched::orders`]), sends every other kernel thread
+//!    the signal PREEMPT, and sleeps until all have executed the order in their handlers
+//!    ([`Roster::answer`]).
 //! 4. If one of them had another result, the caller hears of it: libc aborts then.
 //!
 //! A kernel thread answers wherever it is: in the program, in the runtime (holding whatever lock:
@@ -23,7 +24,7 @@ use crate::carrier::PREEMPT;
 use crate::helpers::{MAX_HELPERS, POKE};
 use crate::{engine, kthread, own_signals};
 use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use raddle_sched::SpinLock;
+use raddle_sched::{Orders, SpinLock};
 use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 
 /// Carriers, helpers, sysmon and its stand-in.
@@ -39,20 +40,13 @@ pub struct Roster {
     used: SpinLock<usize>,
     /// Kernel ids; 0 for a free place. Written under the lock.
     tids: [AtomicU32; MOST],
-    /// The last order that each executed, or that wasn't meant for it. Written by the kernel thread
-    /// itself, and under the lock while no order stands.
-    answered: [AtomicU32; MOST],
-    /// The number of the order that stands, or 0. Stored last (release), read by handlers first.
-    standing: AtomicU32,
-    number: AtomicU32,
+    orders: Orders<MOST>,
     call: AtomicU32,
     arguments: [AtomicUsize; 6],
     /// What the call returned to who gave the order.
     expected: AtomicIsize,
     /// What it returned to somebody else, if that differs.
     differs: AtomicIsize,
-    /// Who still has to answer. Handlers count it down, the giver sleeps on it.
-    missing: AtomicU32,
     /// Nobody else is made: the process is about to end.
     closed: AtomicBool,
     /// The FS base of the process's first kernel thread.
@@ -64,14 +58,11 @@ impl Roster {
         Self {
             used: SpinLock::new(0),
             tids: [const { AtomicU32::new(0) }; MOST],
-            answered: [const { AtomicU32::new(0) }; MOST],
-            standing: AtomicU32::new(0),
-            number: AtomicU32::new(0),
+            orders: Orders::new(),
             call: AtomicU32::new(0),
             arguments: [const { AtomicUsize::new(0) }; 6],
             expected: AtomicIsize::new(0),
             differs: AtomicIsize::new(0),
-            missing: AtomicU32::new(0),
             closed: AtomicBool::new(false),
             first_fs: AtomicU64::new(0),
         }
@@ -85,7 +76,7 @@ impl Roster {
         for tid in &self.tids[..*used] {
             tid.store(0, Ordering::Relaxed);
         }
-        self.standing.store(0, Ordering::Relaxed);
+        self.orders.reset();
         self.closed.store(false, Ordering::Relaxed);
         self.first_fs
             .store(raddle_context::fs_base(), Ordering::Relaxed);
@@ -113,7 +104,6 @@ impl Roster {
         if is_err(tid) {
             return Err(tid);
         }
-        self.answered[place].store(0, Ordering::Relaxed);
         self.tids[place].store(tid as u32, Ordering::Relaxed);
         *used = (*used).max(place + 1);
         Ok(tid as u32)
@@ -219,7 +209,7 @@ impl Roster {
     }
 
     /// Gives an order to those that `is_meant` names and waits until it is executed. Under the
-    /// lock. The others count as having answered: PREEMPT has other senders, too.
+    /// lock.
     fn give(
         &self,
         used: usize,
@@ -234,33 +224,25 @@ impl Roster {
         }
         self.expected.store(expected, Ordering::Relaxed);
         self.differs.store(expected, Ordering::Relaxed);
-        let number = self.number.load(Ordering::Relaxed).wrapping_add(1).max(1);
-        self.number.store(number, Ordering::Relaxed);
-        let mut missing = 0;
-        for (tid, answered) in self.tids[..used].iter().zip(&self.answered) {
-            let tid = tid.load(Ordering::Relaxed);
-            if tid != 0 && is_meant(tid) {
-                missing += 1;
-            } else {
-                answered.store(number, Ordering::Relaxed);
-            }
-        }
-        self.missing.store(missing, Ordering::Relaxed);
-        self.standing.store(number, Ordering::Release);
-        for tid in &self.tids[..used] {
-            let tid = tid.load(Ordering::Relaxed);
-            if tid != 0 && is_meant(tid) {
-                signal(tid);
-            }
+        let meant = self.tids[..used]
+            .iter()
+            .enumerate()
+            .filter_map(|(place, tid)| {
+                let tid = tid.load(Ordering::Relaxed);
+                (tid != 0 && is_meant(tid)).then_some((place, tid))
+            });
+        self.orders.give(meant.clone().map(|(place, _)| place));
+        for (_, tid) in meant {
+            signal(tid);
         }
         loop {
-            let missing = self.missing.load(Ordering::Acquire);
+            let missing = self.orders.missing();
             if missing == 0 {
                 break;
             }
-            kthread::futex_wait(self.missing.as_ptr(), missing);
+            kthread::futex_wait(self.orders.address(), missing);
         }
-        self.standing.store(0, Ordering::Relaxed);
+        self.orders.end();
     }
 
     /// Executes the order that stands, if the calling kernel thread hasn't. True if it did.
@@ -268,14 +250,13 @@ impl Roster {
     /// # Signal safety
     /// For the handler of PREEMPT; takes no lock.
     pub fn answer(&self) -> bool {
-        let number = self.standing.load(Ordering::Acquire);
-        if number == 0 {
+        if !self.orders.stands() {
             return false;
         }
         let Some(place) = self.place_of(own_tid(), MOST) else {
             return false;
         };
-        if self.answered[place].swap(number, Ordering::Relaxed) == number {
+        if !self.orders.take(place) {
             return false;
         }
         let arguments = core::array::from_fn(|i| self.arguments[i].load(Ordering::Relaxed));
@@ -284,8 +265,8 @@ impl Roster {
         if result != self.expected.load(Ordering::Relaxed) {
             self.differs.store(result, Ordering::Relaxed);
         }
-        if self.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
-            kthread::futex_wake(self.missing.as_ptr(), 1);
+        if self.orders.done() {
+            kthread::futex_wake(self.orders.address(), 1);
         }
         true
     }

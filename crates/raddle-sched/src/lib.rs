@@ -23,6 +23,7 @@
 //! | [`share`] | `FairClock`, `Account`, `AheadQueue` | which task has used more than its share |
 //! | [`policies`] | `Policy`, `Order` | which runnable task runs next, and how long |
 //! | [`signal_gate`] | `SignalGate` | whom the runtime's own signals must not reach |
+//! | [`orders`] | `Orders` | whether a kernel thread has to execute a call for the process |
 //! | [`spin`] | `SpinLock` | the only lock: short, never held over a switch |
 //! | [`counted_lock`] | `CountedLock` | the same with a count of waiters in its word |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
@@ -34,6 +35,7 @@ pub mod completion_list;
 pub mod counted_lock;
 pub mod idle;
 pub mod injector;
+pub mod orders;
 pub mod places;
 pub mod policies;
 pub mod policy;
@@ -57,6 +59,7 @@ pub use completion_list::{CompletionList, Link};
 pub use counted_lock::CountedLock;
 pub use idle::IdleSet;
 pub use injector::Injector;
+pub use orders::Orders;
 pub use places::Places;
 pub use run_queue::RunQueue;
 pub use signal_gate::SignalGate;

@@ -598,3 +598,34 @@ CASE(a_policy_of_memory_is_of_one_thread)
     }
     memory_policy_is(0);
 }
+
+static atomic_int enough;
+
+static void *compute(void *unused)
+{
+    while (!enough) {
+    }
+    return unused;
+}
+
+static void *ask_the_first(void *unused)
+{
+    while (!enough) {
+        int signal = -1;
+        OK(prctl(PR_GET_PDEATHSIG, &signal));
+        IS(signal, 0);
+    }
+    return unused;
+}
+
+/* Each question goes to the process's first kernel thread by the signal that ends quanta. */
+CASE(questions_are_answered_while_threads_are_preempted)
+{
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        threads[i] = start(i < 2 ? ask_the_first : compute, NULL);
+    }
+    sleep_ms(1000);
+    enough = 1;
+    join_all(threads, THREADS);
+}

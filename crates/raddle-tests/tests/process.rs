@@ -81,6 +81,7 @@ mod credentials {
         the_folder_is_of_all_threads_but_who_left_them,
         files_that_a_thread_closes_for_itself_stay_open,
         a_policy_of_memory_is_of_one_thread,
+        questions_are_answered_while_threads_are_preempted,
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod absence;
 mod chunks;
+mod orders;
 mod parking;
 mod places;
 mod queues;
