@@ -7,8 +7,8 @@
 //! 1. It takes the lock under which kernel threads are made and end, so that none is missed; later
 //!    ones inherit from their makers.
 //! 2. It makes the call itself. If that fails, nothing has changed.
-//! 3. It publishes the call as an *order* ([`raddle_sched::orders`]), sends every other kernel thread
-//!    the signal PREEMPT, and sleeps until all have executed the order in their handlers
+//! 3. It publishes the call as an *order* ([`raddle_sched::orders`]), sends every other kernel
+//!    thread the signal PREEMPT, and sleeps until all have executed the order in their handlers
 //!    ([`Roster::answer`]).
 //! 4. If one of them had another result, the caller hears of it: libc aborts then.
 //!

@@ -80,9 +80,12 @@ mod credentials {
         values_are_read_back_on_any_carrier,
         the_folder_is_of_all_threads_but_who_left_them,
         files_that_a_thread_closes_for_itself_stay_open,
-        a_policy_of_memory_is_of_one_thread,
         questions_are_answered_while_threads_are_preempted,
     }
+}
+
+mod memory_policy {
+    raddle_tests::cases! { "memory_policy.c": a_policy_of_memory_is_of_one_thread }
 }
 
 mod limits {
