@@ -26,6 +26,7 @@ pub const CHAOS_VARIABLE: &str = "RADDLE_CHAOS";
 pub const QUANTUM_VARIABLE: &str = "RADDLE_QUANTUM_US";
 pub const MAX_THREADS_VARIABLE: &str = "RADDLE_MAX_THREADS";
 pub const MAX_RUNNABLE_VARIABLE: &str = "RADDLE_MAX_RUNNABLE";
+pub const EXTRA_CARRIERS_VARIABLE: &str = "RADDLE_EXTRA_CARRIERS";
 pub const VERBOSE_VARIABLE: &str = "RADDLE_VERBOSE";
 pub const POLICY_VARIABLE: &str = "RADDLE_POLICY";
 pub const SHARE_VARIABLE: &str = "RADDLE_SHARE";
@@ -82,6 +83,16 @@ pub struct RunArguments {
     /// Kernel threads that run green threads, 1 to 1024 [default: as many as CPUs may be used]
     #[arg(short = 'n', long, env = CARRIERS_VARIABLE, value_parser = parse_carriers)]
     pub carriers: Option<u16>,
+
+    /// Carriers beside those of -n, while other processes leave the program less than a quarter of
+    /// its CPUs, 0 to 1024 [default: 62 without -n, 0 with it]
+    #[arg(
+        long,
+        env = EXTRA_CARRIERS_VARIABLE,
+        value_name = "CARRIERS",
+        value_parser = parse_extra_carriers
+    )]
+    pub extra_carriers: Option<u16>,
 
     /// CPUs that the program is shown: as many as carriers, if -n asks for fewer, or the machine's
     /// [default: carriers]
@@ -316,6 +327,12 @@ fn parse_carriers(text: &str) -> Result<u16, String> {
     let allowed = carriers.filter(|carriers| (1..=CARRIERS_MAX).contains(carriers));
     allowed
         .ok_or_else(|| format!("give -n or {CARRIERS_VARIABLE} a number from 1 to {CARRIERS_MAX}"))
+}
+
+fn parse_extra_carriers(text: &str) -> Result<u16, String> {
+    let allowed = text.parse().ok().filter(|most| *most <= CARRIERS_MAX);
+    let (flag, variable) = ("--extra-carriers", EXTRA_CARRIERS_VARIABLE);
+    allowed.ok_or_else(|| format!("give {flag} or {variable} a number from 0 to {CARRIERS_MAX}"))
 }
 
 fn parse_max_threads(text: &str) -> Result<u32, String> {

@@ -69,6 +69,21 @@ fn absurd_quanta_are_refused_from_flag_and_environment() {
 }
 
 #[test]
+fn absurd_numbers_of_extra_carriers_are_refused() {
+    for most in ["-1", "1025", "some"] {
+        let cure = "give --extra-carriers or RADDLE_EXTRA_CARRIERS a number from 0 to 1024";
+        let sentence = format!("--extra-carriers {most}: {cure}");
+        let flag = format!("--extra-carriers={most}");
+        refuses(&mut raddle(&["run", &flag, "true"]), 2, &sentence);
+        refuses(
+            raddle(&["run", "true"]).env("RADDLE_EXTRA_CARRIERS", most),
+            2,
+            &sentence,
+        );
+    }
+}
+
+#[test]
 fn absurd_thread_limits_are_refused() {
     for limit in ["0", "1048577", "some"] {
         for (flag, variable) in [

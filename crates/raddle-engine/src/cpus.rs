@@ -25,20 +25,23 @@ pub(crate) fn read_affinity_mask(mask: &mut [u64]) {
     };
 }
 
-/// CPUs that the least quota is worth, of the process's cgroups and those above them, rounded up;
-/// `None` without a quota.
-pub fn in_cgroup_quota() -> Option<u32> {
+/// CPUs that the least quota is worth, in thousandths, of the process's cgroups and those above
+/// them; `None` without a quota.
+pub fn thousandths_in_cgroup_quota() -> Option<u32> {
     let mut text = [0u8; GROUPS];
     let groups = read_file(b"/proc/self/cgroup\0", &mut text)?;
     groups.split(|&b| b == b'\n').filter_map(in_group).min()
 }
 
-/// Carriers to start with: as many as CPUs we may use.
+/// CPUs that the process may use, rounded up, at least 1: carriers to start with.
 pub fn allowed() -> u32 {
-    let mask = in_affinity_mask();
-    in_cgroup_quota()
-        .map_or(mask, |quota| quota.min(mask))
-        .max(1)
+    allowed_thousandths().div_ceil(1000)
+}
+
+/// CPUs that the process may use, in thousandths, at least 1.
+pub(crate) fn allowed_thousandths() -> u32 {
+    let mask = 1000 * in_affinity_mask();
+    thousandths_in_cgroup_quota().map_or(mask, |quota| quota.clamp(1, mask))
 }
 
 /// Bytes of `/proc/self/cgroup` that are read.
@@ -68,7 +71,7 @@ fn quota_v2(group: &[u8]) -> Option<u32> {
     let mut text = [0u8; 64];
     let text = read_file_of(&[b"/sys/fs/cgroup", group, b"/cpu.max\0"], &mut text)?;
     let mut fields = text.split(|b| b.is_ascii_whitespace());
-    ceil_cpus(number(fields.next()?)?, number(fields.next()?)?)
+    thousandths(number(fields.next()?)?, number(fields.next()?)?)
 }
 
 fn quota_v1(group: &[u8]) -> Option<u32> {
@@ -77,7 +80,7 @@ fn quota_v1(group: &[u8]) -> Option<u32> {
         let text = read_file_of(&[b"/sys/fs/cgroup/cpu", group, file], &mut text)?;
         number(text.split(|b| b.is_ascii_whitespace()).next()?)
     };
-    ceil_cpus(
+    thousandths(
         value(b"/cpu.cfs_quota_us\0")?,
         value(b"/cpu.cfs_period_us\0")?,
     )
@@ -88,12 +91,13 @@ fn read_file_of<'a>(path: &[&[u8]], buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     read_file(join(&mut whole, path)?, buffer)
 }
 
-fn ceil_cpus(quota: u64, period: u64) -> Option<u32> {
-    (period != 0).then(|| quota.div_ceil(period).max(1) as u32)
+fn thousandths(quota: u64, period: u64) -> Option<u32> {
+    const MOST: u64 = 1_000_000_000;
+    (period != 0).then(|| quota.saturating_mul(1000).div_ceil(period).clamp(1, MOST) as u32)
 }
 
 /// A decimal number; `None` for `max` and `-1`.
-fn number(text: &[u8]) -> Option<u64> {
+pub(crate) fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
     }

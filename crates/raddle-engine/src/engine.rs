@@ -110,6 +110,13 @@ pub struct Engine {
     pub(crate) follows_cpus: AtomicU32,
     /// Carriers that the user or the machine allows.
     pub(crate) wanted: AtomicU32,
+    /// Carriers beside those, while other processes want the CPUs. Written by sysmon.
+    pub(crate) extra: AtomicU32,
+    /// One more than the most extra carriers that were asked for; 0 for the default. Set at
+    /// start-up.
+    pub(crate) most_extra: AtomicU32,
+    /// CPUs that the process may use, in thousandths. Written by sysmon and at the start.
+    pub(crate) capacity_thousandths: AtomicU32,
     /// See [`Engine::quantum_ns`]. Like all of the engine zero before [`Engine::init`], so that the
     /// static takes no room in the file.
     quantum_ns: AtomicU64,
@@ -168,6 +175,9 @@ impl Engine {
             max_runnable: AtomicU32::new(0),
             follows_cpus: AtomicU32::new(0),
             wanted: AtomicU32::new(0),
+            extra: AtomicU32::new(0),
+            most_extra: AtomicU32::new(0),
+            capacity_thousandths: AtomicU32::new(0),
             quantum_ns: AtomicU64::new(0),
             up: AtomicU32::new(0),
             list: [const { AtomicPtr::new(null_mut()) }; MAX_CARRIERS],
@@ -303,6 +313,7 @@ impl Engine {
         self.ended.store(0, Ordering::Relaxed);
         self.breeding.store(0, Ordering::Relaxed);
         self.blocked.store(0, Ordering::Relaxed);
+        self.extra.store(0, Ordering::Relaxed);
     }
 
     /// Makes a claimed thread runnable, from anywhere in the runtime.

@@ -454,6 +454,7 @@ impl Answer {
             started_ns: ENGINE.started_ns.load(Ordering::Relaxed),
             live_threads: ENGINE.threads.live() as u64,
             wanted: u64::from(ENGINE.wanted()),
+            extra: u64::from(ENGINE.extra()),
             quantum_ns: ENGINE.quantum_ns(),
             flags: match ENGINE.alarms.are_permitted() {
                 true => Header::ALARMS,

@@ -345,6 +345,18 @@ pub fn is_dead(process: u32) -> Option<bool> {
     Some(matches!(state, b'Z' | b'X'))
 }
 
+/// CPU time of the kernel thread `tid`, and the time for which it waited for a CPU, as `/proc` says
+/// (`schedstat`, kernel documentation: scheduler/sched-stats). `None` if it doesn't. Opens a
+/// descriptor.
+pub(crate) fn schedstat(tid: u32) -> Option<[u64; 2]> {
+    let (mut path, mut text) = ([0u8; TASK_PATH], [0u8; 64]);
+    let text = beginning(task_path(&mut path, tid, b"/schedstat\0"), &mut text)?;
+    let mut numbers = text
+        .split(|byte| byte.is_ascii_whitespace())
+        .map_while(crate::cpus::number);
+    Some([numbers.next()?, numbers.next()?])
+}
+
 fn state_in(folder: &[u8], id: u32) -> Option<u8> {
     let mut path = [0u8; TASK_PATH];
     let path = path_in(folder, &mut path, id, b"/stat\0");

@@ -29,6 +29,7 @@
 //! | [`helpers`] | kernel threads for calls that only block |
 //! | [`ring`] | one kernel thread and an io_uring, for what waits for a disk |
 //! | [`pages`] | an io_uring of each carrier, for reads of the page cache that wait |
+//! | `contention` | extra carriers while other processes want the CPUs |
 //! | `timed` | carriers that keep accounts of CPU time |
 //! | `stretch` | for how long a carrier runs without a pause, and in what pieces |
 //! | [`direct`] | reads past the page cache, which need no kernel thread |
@@ -55,6 +56,7 @@ pub mod chaos;
 mod chunks;
 pub mod clock;
 mod compilers;
+mod contention;
 pub mod cpus;
 mod delays;
 pub mod descriptor;

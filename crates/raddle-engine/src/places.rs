@@ -1,7 +1,8 @@
 //! How many carriers may be active, and where more of them come from.
 //!
 //! A carrier is *active* unless it is spare. The *limit* is what was asked for, plus the carriers
-//! that are blocked in the kernel: another may run in their place (`docs/scheduler.md`).
+//! that are blocked in the kernel: another may run in their place (`docs/scheduler.md`); plus the
+//! *extra* ones while other processes want the CPUs ([`crate::contention`]).
 //!
 //! Carriers live in *slots* of a table: type-stable memory, like that of threads. One that ends
 //! gives its slot back, so a stale reference to a carrier names a live one or none, and may wake or
@@ -29,7 +30,7 @@ use crate::carrier::{Carrier, CarrierState};
 use crate::chaos::{self, Point};
 use crate::chunks::Zeroed;
 use crate::engine::{Engine, MAX_CARRIERS, MAX_WANTED};
-use crate::{alarms, bound, cpus, idle, kthread, switch, ums};
+use crate::{alarms, bound, contention, cpus, idle, kthread, switch, ums};
 use core::sync::atomic::{Ordering, fence};
 use raddle_sys::abi::CloneArgs;
 use raddle_sys::{err, errno, mem};
@@ -200,7 +201,7 @@ impl Engine {
     /// Threads that run or wait for a carrier, at about this moment. One that sits in the kernel,
     /// and whose carrier was replaced for it, doesn't want to run.
     #[cold]
-    fn runnable(&self) -> usize {
+    pub(crate) fn runnable(&self) -> usize {
         let on = |carrier: &Carrier| {
             let is_blocked = carrier.handed_off.load(Ordering::Relaxed) != 0;
             let runs = carrier.thread_or_none().is_some() && !is_blocked;
@@ -211,11 +212,50 @@ impl Engine {
         queued + self.injector.len() + self.ahead.len() + self.staged.len()
     }
 
-    /// Looks again how many CPUs may be used, unless a number of carriers was asked for.
+    /// Looks again how many CPUs may be used, unless that matters for nothing.
     pub(crate) fn follow_cpus(&self) {
-        if self.follows_cpus.load(Ordering::Relaxed) != 0 {
-            self.wanted
-                .store(cpus::allowed().min(MAX_WANTED), Ordering::Relaxed);
+        let follows = self.follows_cpus.load(Ordering::Relaxed) != 0;
+        if !follows && self.most_extra() == 0 {
+            return;
+        }
+        let thousandths = cpus::allowed_thousandths();
+        self.capacity_thousandths
+            .store(thousandths, Ordering::Relaxed);
+        if follows {
+            let carriers = thousandths.div_ceil(1000).min(MAX_WANTED);
+            self.wanted.store(carriers, Ordering::Relaxed);
+        }
+    }
+
+    /// CPUs that the process may use, in thousandths, when they were counted last.
+    pub(crate) fn capacity_thousandths(&self) -> u64 {
+        u64::from(self.capacity_thousandths.load(Ordering::Relaxed))
+    }
+
+    /// Allows so many extra carriers, whatever the number of carriers that was asked for. Before
+    /// [`Engine::start`].
+    pub fn set_most_extra(&self, most: u32) {
+        self.most_extra.store(most + 1, Ordering::Relaxed);
+    }
+
+    /// The most carriers beside the wanted ones, while other processes want the CPUs.
+    pub(crate) fn most_extra(&self) -> u32 {
+        match self.most_extra.load(Ordering::Relaxed) {
+            0 => contention::most_by_default(self.follows_cpus.load(Ordering::Relaxed) != 0),
+            most => most - 1,
+        }
+    }
+
+    /// Carriers beside the wanted ones now.
+    pub(crate) fn extra(&self) -> u32 {
+        self.extra.load(Ordering::Relaxed)
+    }
+
+    /// Changes the number of extra carriers. In sysmon, which wakes those that the posted work is
+    /// for, and makes those that are too many spare.
+    pub(crate) fn set_extra(&self, extra: u32) {
+        if self.extra() != extra {
+            self.extra.store(extra, Ordering::SeqCst);
         }
     }
 
@@ -236,7 +276,7 @@ impl Engine {
 
     /// Carriers that may be active: a blocked one's place is another's.
     fn limit(&self) -> u32 {
-        self.wanted() + self.blocked.load(Ordering::SeqCst)
+        self.wanted() + self.extra() + self.blocked.load(Ordering::SeqCst)
     }
 
     /// True if a carrier should become spare.

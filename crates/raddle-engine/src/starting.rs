@@ -48,8 +48,9 @@ impl Engine {
 
     /// What may fail of a start.
     fn start_parts(&self, carrier: &Carrier) -> Result<(), isize> {
-        if self.wanted() == 0 {
-            self.set_wanted(0);
+        match self.wanted() {
+            0 => self.set_wanted(0),
+            _ => self.follow_cpus(),
         }
         (self.hooks().carrier_starts)(carrier);
         let now_ns = clock::now_ns();

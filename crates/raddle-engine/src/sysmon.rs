@@ -18,6 +18,7 @@ mod demands;
 use crate::alarms::{self, Watcher};
 use crate::carrier::{Carrier, CarrierState, PREEMPT};
 use crate::clock;
+use crate::contention;
 use crate::descriptor::OwnDescriptor;
 use crate::engine::ENGINE;
 use crate::inspect;
@@ -182,6 +183,7 @@ struct Watch {
     interrupted: (usize, u64),
     quotas: Quotas,
     plugins: plugins::Watch,
+    contention: contention::Watch,
     reminders: Reminders,
     interval_ns: u64,
     busy_ns: u64,
@@ -234,6 +236,7 @@ pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
         interrupted: (0, 0),
         quotas: Quotas::new(),
         plugins: plugins::Watch::new(),
+        contention: contention::Watch::new(),
         reminders: Reminders::new(),
         interval_ns: SYSMON_MIN_NS,
         busy_ns: 0,
@@ -398,6 +401,7 @@ impl Watch {
         }
         if sight.running {
             self.alarms.follow(now_ns);
+            self.contention.look(now_ns);
         }
         // A carrier that switches polls by itself, sooner than one that would have to wake up.
         let idle = unattended && sight.running && !sight.progress && !ENGINE.idle.is_empty();

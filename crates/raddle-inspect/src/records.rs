@@ -129,8 +129,10 @@ pub struct Header {
     pub shares: [u8; 16],
     /// The longest time for which a runnable thread waited for a carrier, as far as measured.
     pub longest_delay: Delay,
+    /// Carriers that may be active beside the wanted ones, while other processes want the CPUs.
+    pub extra: u64,
     /// Zero.
-    pub reserved: [u64; 3],
+    pub reserved: [u64; 2],
 }
 
 /// A time for which a runnable thread waited for a carrier.
@@ -200,7 +202,8 @@ impl Header {
             answer: 0,
             shares: [0; 16],
             longest_delay: Delay::NONE,
-            reserved: [0; 3],
+            extra: 0,
+            reserved: [0; 2],
         }
     }
 }

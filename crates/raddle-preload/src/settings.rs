@@ -21,6 +21,21 @@ pub fn carriers(environment: &Environment) -> Result<u32, Why> {
     }
 }
 
+/// The most extra carriers; `None` if none are asked for.
+///
+/// # Errors
+/// [`Why::ExtraCarriers`] if it is no such number.
+pub fn extra_carriers(environment: &Environment) -> Result<Option<u32>, Why> {
+    match environment.get(b"RADDLE_EXTRA_CARRIERS") {
+        None | Some(b"") => Ok(None),
+        Some(_) => environment
+            .number(b"RADDLE_EXTRA_CARRIERS")
+            .filter(|most| (0..=MAX_WANTED).contains(most))
+            .map(Some)
+            .ok_or(Why::ExtraCarriers),
+    }
+}
+
 /// How many CPUs the program is shown; `None` for the machine's whatever happens, 0 for those of
 /// its mask.
 pub fn cpus(environment: &Environment) -> Result<Option<u32>, Why> {

@@ -21,7 +21,7 @@ use crate::objects::{after, find, is_go, link_map};
 use crate::original::{self, LinkMap};
 use crate::patching::patch_all;
 use crate::policy::{self, Wrong};
-use crate::settings::{carriers, cpus, limit, quantum_ns, seed};
+use crate::settings::{carriers, cpus, extra_carriers, limit, quantum_ns, seed};
 use crate::why::Why;
 use crate::{interface, own_stack, rseq, symbols, tripwires, watchers};
 use core::ffi::{CStr, c_char, c_int};
@@ -330,6 +330,9 @@ fn prepare(environment: &Environment, map: &'static LinkMap) -> Result<(), Why> 
     let carriers = carriers(environment)?;
     chaos::set_seed(seed(environment)?);
     ENGINE.set_quantum_ns(quantum_ns(environment)?);
+    if let Some(most) = extra_carriers(environment)? {
+        ENGINE.set_most_extra(most);
+    }
     let threads = limit(environment, b"RADDLE_MAX_THREADS", Why::MaxThreads)?;
     ENGINE.threads.set_limit(threads as usize);
     let runnable = limit(environment, b"RADDLE_MAX_RUNNABLE", Why::MaxRunnable)?;

@@ -19,6 +19,7 @@ pub enum Why {
     NoMemory,
     Descriptors,
     Carriers,
+    ExtraCarriers,
     Cpus,
     Quantum,
     Chaos,
@@ -76,6 +77,9 @@ impl fmt::Display for Why {
             }
             Self::Cpus => "RADDLE_CPUS is neither carriers nor machine; correct it",
             Self::Carriers => "RADDLE_CARRIERS is not a number from 1 to 1024; correct it",
+            Self::ExtraCarriers => {
+                "RADDLE_EXTRA_CARRIERS is not a number from 0 to 1024; correct it"
+            }
             Self::Patching(refusal) => return write!(f, "{refusal}"),
         })
     }

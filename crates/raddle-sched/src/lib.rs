@@ -12,6 +12,7 @@
 //! | [`idle`] | `IdleSet` | which carrier sleeps, and who must wake it |
 //! | [`places`] | `Places` | how many carriers of a side engine may be awake |
 //! | [`quota`] | `Bucket` | whether a side engine has used up its part of the CPUs |
+//! | [`contention`] | `Contention` | how many carriers beside the CPUs, while others want them |
 //! | [`wait_table`] | `WaitTable`, `WaitNode` | who waits at this address or descriptor |
 //! | [`absence`] | `Absences` | whether a wake-up came while a waiter ran signal handlers |
 //! | [`wait_list`] | `WaitList` | who waits behind one lock |
@@ -32,6 +33,7 @@ pub mod absence;
 pub mod alarm;
 pub mod chunks;
 pub mod completion_list;
+pub mod contention;
 pub mod counted_lock;
 pub mod idle;
 pub mod injector;

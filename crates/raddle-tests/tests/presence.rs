@@ -101,12 +101,17 @@ fn ten_thousand_threads_need_no_more_either() {
     check("presence::ten_thousand_threads_need_no_more_either", 10_000);
 }
 
-/// Carriers that are neither spare nor another thread's own, as `raddle dump` shows them.
-fn carriers(pid: u32) -> Result<usize> {
+/// What `raddle dump` says.
+fn dump(pid: u32) -> Result<String> {
     let output = Command::new(raddle()?)
         .args(["dump", &pid.to_string()])
         .output()?;
-    let text = String::from_utf8(output.stdout)?;
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Carriers that are neither spare nor another thread's own, as `raddle dump` shows them.
+fn carriers(pid: u32) -> Result<usize> {
+    let text = dump(pid)?;
     let is_active = |line: &&str| line.starts_with("carrier ") && !line.contains(" spare ");
     Ok(text.lines().filter(is_active).count())
 }
@@ -215,13 +220,22 @@ fn compiler_threads_have_a_larger_share() {
     });
 }
 
-/// Eight threads that compute, started as `wrapper` says, with as many carriers as CPUs.
+/// Eight threads that compute, started as `wrapper` says, with as many carriers as CPUs, whatever
+/// other processes do.
 fn compute_in(wrapper: &str) -> Result<Running> {
+    compute_with(wrapper, "0")
+}
+
+/// As [`compute_in`], with so many extra carriers at most.
+fn compute_with(wrapper: &str, extra: &str) -> Result<Running> {
     let program = Program::build("computing.c")?;
     let program = program.variants[0].command[0].to_str().context("a path")?;
     let raddle = raddle()?;
     let raddle = raddle.to_str().context("a path")?;
-    let line = ["sh", "-c", wrapper, raddle, "run", "--", program];
+    let flag = "--extra-carriers";
+    let line = [
+        "sh", "-c", wrapper, raddle, "run", flag, extra, "--", program,
+    ];
     let command = Mode::Native.command(&line)?;
     let running = Running::start(Mode::Raddle { carriers: 0 }, command, None)?;
     running.wait_until_it_says("computing\n")?;
@@ -267,6 +281,56 @@ fn carriers_follow_the_cpus_that_may_be_used() {
         for cpus in [&[0, 1][..], &[1], &[0, 1]] {
             allow_cpus(&running, cpus)?;
             ensure_carriers(&running, cpus.len())?;
+        }
+        running.terminate()
+    });
+}
+
+/// Waits until the process has extra carriers, or none any more.
+fn ensure_extra(running: &Running, some: bool) -> Result<()> {
+    let started = Instant::now();
+    loop {
+        let dumped = dump_json(running.pid(), &[])?;
+        let extra = dumped["carriers_extra"].as_u64().context("a number")?;
+        if (extra != 0) == some {
+            return Ok(());
+        }
+        ensure!(started.elapsed() < LIMIT, "{extra} extra carriers");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Eight green threads on one CPU, beside sixteen kernel threads of other processes.
+#[test]
+fn carriers_are_added_while_other_processes_want_the_cpus() {
+    let name = "presence::carriers_are_added_while_other_processes_want_the_cpus";
+    in_every_mode(name, |mode| {
+        if mode != (Mode::Raddle { carriers: 2 }) || !sched_getaffinity(None)?.is_set(0) {
+            return Ok(());
+        }
+        if fs::read("/proc/self/schedstat").is_err() {
+            eprintln!("this kernel keeps no account of the time that threads wait for a CPU");
+            return Ok(());
+        }
+        let pinned = "exec taskset -c 0 \"$0\" \"$@\"";
+        let program = Program::build("computing.c")?;
+        let program = program.variants[0].command[0].to_str().context("a path")?;
+        let running = compute_with(pinned, "5")?;
+        let beside = || -> Result<Running> {
+            let command = Mode::Native.command(&["taskset", "-c", "0", program])?;
+            Running::start(Mode::Native, command, None)
+        };
+        for _ in 0..2 {
+            let others = [beside()?, beside()?];
+            ensure_extra(&running, true)?;
+            let text = dump(running.pid())?;
+            ensure!(text.contains("extra carrier"), "{text}");
+            for other in others {
+                other.terminate()?;
+            }
+            ensure_extra(&running, false)?;
+            let text = dump(running.pid())?;
+            ensure!(!text.contains("extra carrier"), "{text}");
         }
         running.terminate()
     });

@@ -13,8 +13,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::cli::{
-    CARRIERS_VARIABLE, CPUS_VARIABLE, EXCLUDE_VARIABLE, MAX_RUNNABLE_VARIABLE,
-    MAX_THREADS_VARIABLE, QUANTUM_VARIABLE, VERBOSE_VARIABLE,
+    CARRIERS_VARIABLE, CPUS_VARIABLE, EXCLUDE_VARIABLE, EXTRA_CARRIERS_VARIABLE,
+    MAX_RUNNABLE_VARIABLE, MAX_THREADS_VARIABLE, QUANTUM_VARIABLE, VERBOSE_VARIABLE,
 };
 
 /// How a program is started.
@@ -61,6 +61,7 @@ impl Way {
         for variable in [
             CARRIERS_VARIABLE,
             CPUS_VARIABLE,
+            EXTRA_CARRIERS_VARIABLE,
             QUANTUM_VARIABLE,
             MAX_THREADS_VARIABLE,
             MAX_RUNNABLE_VARIABLE,

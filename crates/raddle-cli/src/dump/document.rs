@@ -16,6 +16,8 @@ pub struct Document {
     started_ns: u64,
     live_threads: u64,
     carriers_wanted: u64,
+    /// Beside those, while other processes want the CPUs.
+    carriers_extra: u64,
     /// `null` for none.
     quantum_ns: Option<u64>,
     policy: &'static str,
@@ -158,6 +160,7 @@ impl Document {
             started_ns: header.started_ns,
             live_threads: header.live_threads,
             carriers_wanted: header.wanted,
+            carriers_extra: header.extra,
             quantum_ns: (header.quantum_ns != u64::MAX).then_some(header.quantum_ns),
             policy: header.policy.word(),
             shares: shares(header),

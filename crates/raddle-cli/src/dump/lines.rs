@@ -35,6 +35,14 @@ pub fn write(facts: &Facts, snapshot: &Snapshot<'_>, out: &mut impl Write) -> io
         },
         seconds(up_ns)
     )?;
+    if header.extra != 0 {
+        writeln!(
+            out,
+            "other processes leave this one less than half of its CPUs: {} beside {}",
+            count(header.extra, "extra carrier"),
+            header.wanted
+        )?;
+    }
     if header.policy != PolicyKind::FIFO {
         writeln!(out, "{}", policy(header))?;
     }

@@ -10,8 +10,8 @@ use std::ptr;
 use super::{inherit, program};
 use crate::cli::{
     CARRIERS_VARIABLE, CHAOS_VARIABLE, CPUS_VARIABLE, EXCLUDE_SEPARATOR, EXCLUDE_VARIABLE,
-    MAX_RUNNABLE_VARIABLE, MAX_THREADS_VARIABLE, POLICY_VARIABLE, QUANTUM_VARIABLE, RunArguments,
-    SHARE_VARIABLE, VERBOSE_VARIABLE,
+    EXTRA_CARRIERS_VARIABLE, MAX_RUNNABLE_VARIABLE, MAX_THREADS_VARIABLE, POLICY_VARIABLE,
+    QUANTUM_VARIABLE, RunArguments, SHARE_VARIABLE, VERBOSE_VARIABLE,
 };
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND};
 use crate::run::policy::Policy;
@@ -35,6 +35,10 @@ pub fn environment(arguments: &RunArguments, preload: &Path, keep_preload: bool)
     );
     let numbers = [
         (CARRIERS_VARIABLE, arguments.carriers.map(u32::from)),
+        (
+            EXTRA_CARRIERS_VARIABLE,
+            arguments.extra_carriers.map(u32::from),
+        ),
         (QUANTUM_VARIABLE, arguments.quantum),
         (MAX_THREADS_VARIABLE, arguments.max_threads),
         (MAX_RUNNABLE_VARIABLE, arguments.max_runnable),

@@ -91,6 +91,7 @@ pub fn raddle(arguments: &[&str]) -> Command {
     for variable in [
         "LD_PRELOAD",
         "RADDLE_CARRIERS",
+        "RADDLE_EXTRA_CARRIERS",
         "RADDLE_QUANTUM_US",
         "RADDLE_MAX_THREADS",
         "RADDLE_MAX_RUNNABLE",
