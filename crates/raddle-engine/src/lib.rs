@@ -96,7 +96,7 @@ mod stretch;
 pub mod switch;
 pub mod sysmon;
 pub mod thread;
-mod timed;
+pub mod timed;
 mod turn;
 pub mod ums;
 

@@ -227,6 +227,28 @@ pub(crate) fn woke(carrier: &Carrier, task: TaskRef, now_ns: u64) {
     }
 }
 
+/// The running thread of `carrier` waits for a lock that the thread with this id holds. If the
+/// holder waits because it has used more than its share, it runs next instead: what it used is
+/// charged all the same, so it waits for longer afterwards.
+#[cold]
+pub fn lend(carrier: &Carrier, holder_tid: u32) {
+    let Some(holder) = ENGINE.find(holder_tid) else {
+        return;
+    };
+    let task = holder.task_ref();
+    if !ENGINE.ahead.take(task) {
+        return;
+    }
+    match carrier.is_queueless() {
+        true => ENGINE.post(task),
+        false => {
+            if let Some(displaced) = carrier.queue.push_lifo(task) {
+                ENGINE.push_ring(carrier, displaced);
+            }
+        }
+    }
+}
+
 /// Queues the running thread, which has been preempted, behind others.
 pub(crate) fn preempted(carrier: &Carrier, thread: &Thread, now_ns: u64) {
     carrier.begin_timing(now_ns.saturating_sub(LONG_TURN_NS));

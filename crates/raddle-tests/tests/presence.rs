@@ -220,6 +220,29 @@ fn compiler_threads_have_a_larger_share() {
     });
 }
 
+/// A thread that waits for a mutex whose holder was preempted doesn't wait for the holder's turn.
+/// In a whole rotation each of twenty threads that compute has a turn.
+#[test]
+fn a_waiter_lends_its_turn_to_the_holder_of_the_lock() {
+    let name = "presence::a_waiter_lends_its_turn_to_the_holder_of_the_lock";
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { .. } = mode else {
+            return Ok(());
+        };
+        let program = Program::build("lent.c")?;
+        for arguments in [&[][..], &["inherits"]] {
+            let line = [program.variants[0].command[0].clone()];
+            let line = line.into_iter().chain(arguments.iter().map(OsString::from));
+            let command = mode.command(&line.collect::<Vec<_>>())?;
+            let outcome = Running::start(mode, command, None)?.wait(LIMIT)?;
+            let said = outcome.stdout.split_whitespace().next();
+            let percent: u32 = said.context("a number")?.parse()?;
+            ensure!(percent < 20, "{arguments:?}: {outcome:?}");
+        }
+        Ok(())
+    });
+}
+
 /// Eight threads that compute, started as `wrapper` says, with as many carriers as CPUs, whatever
 /// other processes do.
 fn compute_in(wrapper: &str) -> Result<Running> {

@@ -19,7 +19,7 @@ use crate::time::{absolute_deadline, relative_deadline};
 use crate::user::{self, USUAL_END, User};
 use raddle_engine::engine::Futexes;
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE, switch};
+use raddle_engine::{Carrier, ENGINE, switch, timed};
 use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskList, Wake};
 use raddle_sys::{err, errno, nr, sys};
@@ -292,6 +292,9 @@ pub fn wait_as(
     } {
         return err(errno::EAGAIN);
     }
+    if expected == LOCKED_WITH_WAITERS && !ENGINE.ahead.is_empty() {
+        lend_to_owner(address);
+    }
     let outcome = if kind == WaitKind::Semaphore {
         switch::park_cancellable(thread, deadline_ns)
     } else {
@@ -306,6 +309,20 @@ pub fn wait_as(
         err(errno::ETIMEDOUT)
     } else {
         err(errno::EINTR)
+    }
+}
+
+/// What a lock's word of glibc's holds while threads wait for the lock.
+const LOCKED_WITH_WAITERS: u32 = 2;
+
+/// The caller is about to wait for what may be a `pthread_mutex_t`: its owner, which is two words
+/// behind the lock, gets the carrier if it waits for that. A word that is no owner's names no
+/// thread, as a rule, and one that does costs that thread nothing.
+#[cold]
+fn lend_to_owner(address: usize) {
+    const OWNER: usize = 8;
+    if let Ok(tid) = user::load(address + OWNER) {
+        timed::lend(Carrier::current(), tid);
     }
 }
 

@@ -31,7 +31,7 @@ use crate::user;
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, fence};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE, Thread, switch};
+use raddle_engine::{Carrier, ENGINE, Thread, switch, timed};
 use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskList, TaskRef, Wake};
 use raddle_sys::{err, errno, nr, syscall6};
@@ -135,6 +135,11 @@ fn lock(address: usize, deadline_ns: u64, restarts: bool) -> isize {
                 .futexes
                 .enqueue(node, task, owners(address), ANY, still)
         };
+        if let (true, Attempt::Wait(word)) = (parks, found.get())
+            && !ENGINE.ahead.is_empty()
+        {
+            timed::lend(Carrier::current(), word & TID_MASK);
+        }
         let outcome = if parks {
             park_for(thread, deadline_ns)
         } else {

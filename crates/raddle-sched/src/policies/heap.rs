@@ -38,6 +38,7 @@ impl Heap {
         self.turn += 1;
         links.child.set(null_mut());
         links.next.set(null_mut());
+        links.before.set(null_mut());
         self.root = meld(self.root, task.as_ptr());
     }
 
@@ -46,6 +47,30 @@ impl Heap {
         let task = unsafe { TaskRef::from_ptr(self.root) }?;
         self.root = meld_siblings(of(task).child.get());
         Some(task)
+    }
+
+    /// Takes a task of this heap out, wherever it is.
+    pub fn remove(&mut self, task: TaskRef) {
+        let links = of(task);
+        let children = meld_siblings(links.child.get());
+        if task.as_ptr() == self.root {
+            self.root = children;
+            return;
+        }
+        let (before, next) = (links.before.get(), links.next.get());
+        match node(before).child.get() == task.as_ptr() {
+            true => node(before).child.set(next),
+            false => node(before).next.set(next),
+        }
+        set_before(next, before);
+        self.root = meld(self.root, children);
+    }
+}
+
+/// Says what is before a task: its elder sibling, or the parent for the first child.
+fn set_before(task: *mut Task, before: *mut Task) {
+    if !task.is_null() {
+        node(task).before.set(before);
     }
 }
 
@@ -63,8 +88,10 @@ fn meld(a: *mut Task, b: *mut Task) -> *mut Task {
         return a;
     }
     let (top, low) = if is_before(a, b) { (a, b) } else { (b, a) };
-    node(low).next.set(node(top).child.get());
-    node(top).child.set(low);
+    let elder = node(top).child.replace(low);
+    node(low).next.set(elder);
+    set_before(elder, low);
+    set_before(low, top);
     top
 }
 
@@ -73,6 +100,7 @@ fn take(first: &mut *mut Task) -> *mut Task {
     let task = *first;
     if !task.is_null() {
         *first = node(task).next.replace(null_mut());
+        node(task).before.set(null_mut());
     }
     task
 }
@@ -93,4 +121,44 @@ fn meld_siblings(mut first: *mut Task) -> *mut Task {
         root = meld(root, pair);
     }
     root
+}
+
+#[cfg(all(test, not(any(raddle_loom, raddle_shuttle))))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::ptr::NonNull;
+
+    proptest! {
+        /// Against a list that is sorted anew each time.
+        #[test]
+        fn tasks_leave_in_order_whatever_was_taken_out(
+            steps in prop::collection::vec((0u8..4, 0u64..50), 1..200),
+        ) {
+            let tasks: Vec<Box<Task>> = steps.iter().map(|_| Box::new(Task::new())).collect();
+            let mut heap = Heap::new();
+            let mut inside: Vec<(u64, usize)> = Vec::new();
+            for (at, &(kind, number)) in steps.iter().enumerate() {
+                // SAFETY: the tasks outlive the heap.
+                let task = |at: usize| unsafe { TaskRef::new(NonNull::from(&*tasks[at])) };
+                match kind {
+                    0 | 1 => {
+                        heap.push(task(at), number);
+                        inside.push((number, at));
+                    }
+                    2 if !inside.is_empty() => {
+                        let (_, at) = inside.remove(number as usize % inside.len());
+                        heap.remove(task(at));
+                    }
+                    _ => {
+                        inside.sort_unstable();
+                        let first = (!inside.is_empty()).then(|| inside.remove(0));
+                        prop_assert_eq!(heap.pop(), first.map(|(_, at)| task(at)));
+                    }
+                }
+                prop_assert_eq!(heap.least(), inside.iter().map(|&(key, _)| key).min());
+                prop_assert_eq!(heap.is_empty(), inside.is_empty());
+            }
+        }
+    }
 }

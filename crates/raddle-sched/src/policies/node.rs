@@ -124,6 +124,8 @@ pub struct Node {
     pub(super) turn: Cell<u64>,
     /// Since when it has been runnable, for policies that must not starve it.
     pub(super) since_ns: Cell<u64>,
+    /// True while it is among the tasks that are ahead. Guarded by the lock around these.
+    pub(crate) is_ahead: Cell<bool>,
     /// True while a plug-in has it.
     pub(super) queued: Cell<bool>,
     /// Fair: run time divided by weight, and in which group.
@@ -150,6 +152,7 @@ impl Node {
             key: Cell::new(0),
             turn: Cell::new(0),
             since_ns: Cell::new(0),
+            is_ahead: Cell::new(false),
             queued: Cell::new(false),
             virtual_ns: Cell::new(0),
             in_group: Cell::new(0),

@@ -54,6 +54,7 @@ impl AheadQueue {
     pub fn push(&self, task: TaskRef, used_ns: u64) {
         let mut heap = self.heap.lock();
         heap.push(task, used_ns);
+        task.get().policy.is_ahead.set(true);
         self.publish(&heap, 1);
     }
 
@@ -65,6 +66,7 @@ impl AheadQueue {
             .least()
             .map_or(0, |least_ns| least_ns.saturating_add(1));
         heap.push(task, used_ns.max(least_ns));
+        task.get().policy.is_ahead.set(true);
         self.publish(&heap, 1);
     }
 
@@ -94,9 +96,22 @@ impl AheadQueue {
     fn pop_up_to(&self, most_ns: u64) -> Option<TaskRef> {
         let mut heap = self.heap.lock();
         heap.least().filter(|&least_ns| least_ns <= most_ns)?;
-        let task = heap.pop();
+        let task = heap.pop()?;
+        task.get().policy.is_ahead.set(false);
         self.publish(&heap, usize::MAX);
-        task
+        Some(task)
+    }
+
+    /// Takes this task out, if it is in the queue.
+    #[cold]
+    pub fn take(&self, task: TaskRef) -> bool {
+        let mut heap = self.heap.lock();
+        let is_there = task.get().policy.is_ahead.replace(false);
+        if is_there {
+            heap.remove(task);
+            self.publish(&heap, usize::MAX);
+        }
+        is_there
     }
 
     /// Says what is in the queue, after `change` tasks (-1 as its bits) were added.
