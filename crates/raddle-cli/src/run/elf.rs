@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use object::elf::{ELFCLASS32, EM_386, EM_AARCH64, EM_ARM, EM_RISCV, EM_X86_64};
 use object::elf::{FileHeader32, FileHeader64, PT_INTERP, SHT_DYNSYM};
-use object::read::elf::{FileHeader, ProgramHeader, Sym};
-use object::{Endianness, ReadCache, ReadRef};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
+use object::{Endianness, ReadCache, ReadRef, StringTable};
 
 /// The oldest glibc whose libc.so.6 holds all pthread code.
 pub const GLIBC_FLOOR: (u32, u32) = (2, 34);
@@ -141,14 +141,27 @@ fn has_sanitizer(
         b"__msan_init",
         b"__tsan_init",
     ];
-    let symbols = header
-        .sections(endian, image)?
-        .symbols(endian, image, SHT_DYNSYM)?;
+    let sections = header.sections(endian, image)?;
+    let symbols = sections.symbols(endian, image, SHT_DYNSYM)?;
+    if symbols.is_empty() {
+        return Ok(false);
+    }
+    let strings = whole(
+        sections
+            .section(symbols.string_section())?
+            .data(endian, image)?,
+    );
     Ok(symbols.iter().any(|symbol| {
         symbol
-            .name(endian, symbols.strings())
+            .name(endian, strings)
             .is_ok_and(|name| SANITIZERS.contains(&name))
     }))
+}
+
+/// A table of strings that is in memory as a whole. One in the file costs two system calls for each
+/// string, and a large program has thirty thousand.
+fn whole(strings: &[u8]) -> StringTable<'_> {
+    StringTable::new(strings, 0, strings.len() as u64)
 }
 
 fn machine_name(machine: u16) -> String {
@@ -196,7 +209,7 @@ fn newest_version(libc: &Path) -> Option<(u32, u32)> {
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, image).ok()?;
     let (mut definitions, strings) = sections.gnu_verdef(endian, image).ok()??;
-    let strings = sections.strings(endian, image, strings).ok()?;
+    let strings = whole(sections.section(strings).ok()?.data(endian, image).ok()?);
     let mut newest = None;
     while let Some((_, mut names)) = definitions.next().ok()? {
         if let Some(name) = names.next().ok()? {
