@@ -120,8 +120,8 @@ fn snapshot() -> Vec<u8> {
     let header = Header {
         pid: std::process::id(),
         carriers: 2,
-        threads: 4,
-        live_threads: 4,
+        threads: 5,
+        live_threads: 5,
         now_ns: 100 * SECOND_NS,
         started_ns: 40 * SECOND_NS,
         longest_delay: longest_delay(),
@@ -185,6 +185,13 @@ fn snapshot() -> Vec<u8> {
             state: ThreadState(77),
             ..ThreadRecord::default()
         },
+        ThreadRecord {
+            tid: 1_073_741_828,
+            state: ThreadState::RUNNABLE,
+            since_ns: 99 * SECOND_NS,
+            name: name("starved"),
+            ..ThreadRecord::default()
+        },
     ];
     let mut bytes = header.as_bytes().to_vec();
     carriers
@@ -207,7 +214,7 @@ fn carriers_and_threads_are_a_line_each() {
     let output = dump_this_process(snapshot(), &[]);
     assert_eq!(text(&output.stderr), "");
     let process = format!(
-        "process {}: 4 green threads, 2 carriers, up 60.000s",
+        "process {}: 5 green threads, 2 carriers, up 60.000s",
         std::process::id()
     );
     assert_eq!(
@@ -216,6 +223,7 @@ fn carriers_and_threads_are_a_line_each() {
             &*process,
             "the longest wait of a runnable thread: 0.125s, #1073741825 \"connection 1\", 2.000s \
              ago",
+            "#1073741828 \"starved\" has been runnable for 1.000s without a turn",
             "",
             "carrier 0 kernel tid 501 running runs #1073741826 queue=1 wakeups=9 active=70 \
              steal=1 steal_fail=2 preempt=3 park=60",
@@ -230,6 +238,8 @@ fn carriers_and_threads_are_a_line_each() {
              preempt=0 park=0",
             "#1073741827 \"\" unknown - - no carrier active=0 steal=0 steal_fail=0 \
              preempt=0 park=0",
+            "#1073741828 \"starved\" runnable - since 1.000s carrier 0 active=0 steal=0 \
+             steal_fail=0 preempt=0 park=0",
         ]
     );
 }
@@ -238,7 +248,7 @@ fn carriers_and_threads_are_a_line_each() {
 fn json_has_the_same_facts_by_name() {
     let output = dump_this_process(snapshot(), &["--json"]);
     let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(document["live_threads"], 4);
+    assert_eq!(document["live_threads"], 5);
     assert_eq!(document["carriers"][0]["current_tid"], 1_073_741_826);
     assert_eq!(
         document["carriers"][1]["current_tid"],

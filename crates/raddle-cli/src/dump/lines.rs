@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use raddle_inspect::{
     CarrierRecord, CarrierState, Header, Histogram, NO_CARRIER, PolicyKind, Snapshot, ThreadFlags,
-    ThreadRecord, WaitKind,
+    ThreadRecord, ThreadState, WaitKind,
 };
 
 use super::{Facts, Statistics, pins};
@@ -48,6 +48,9 @@ pub fn write(facts: &Facts, snapshot: &Snapshot<'_>, out: &mut impl Write) -> io
     }
     if header.longest_delay.ns >= LONG_DELAY_NS {
         writeln!(out, "{}", longest_delay(header))?;
+    }
+    if let Some(line) = waits_now(snapshot) {
+        writeln!(out, "{line}")?;
     }
     writeln!(out)?;
     write_rows(&[Align::Left; 13], out, || {
@@ -260,6 +263,25 @@ fn longest_delay(header: &Header) -> String {
         quoted(delay.name_bytes()),
         seconds(header.now_ns.saturating_sub(delay.at_ns))
     )
+}
+
+/// `#501 "server" has been runnable for 1.297s without a turn` for the runnable thread that has
+/// waited longest, if that is long: its delay is counted when it ends, and it has not ended.
+fn waits_now(snapshot: &Snapshot<'_>) -> Option<String> {
+    let now_ns = snapshot.header().now_ns;
+    let waited_ns = |record: &ThreadRecord| now_ns.saturating_sub(record.since_ns);
+    let longest = snapshot
+        .threads()
+        .filter(|record| record.state == ThreadState::RUNNABLE && record.since_ns != 0)
+        .max_by_key(waited_ns)?;
+    (waited_ns(&longest) >= LONG_DELAY_NS).then(|| {
+        format!(
+            "#{} {} has been runnable for {} without a turn",
+            longest.tid,
+            quoted(longest.name_bytes()),
+            seconds(waited_ns(&longest))
+        )
+    })
 }
 
 /// Upper ends of buckets, so "at most".
