@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Tests share this process and its one socket name.
 static NAME: Mutex<()> = Mutex::new(());
 
+const SECOND_NS: u64 = 1_000_000_000;
+
 const SECRET: &[u8; PROOF_BYTES] = b"0123456789abcdef0123456789abcdef";
 
 /// A page whose name the kernel shows.
@@ -114,41 +116,9 @@ fn longest_delay() -> Delay {
     }
 }
 
-/// Two carriers; a main thread, one that waits with a deadline, a bound one, a new one.
-fn snapshot() -> Vec<u8> {
-    const SECOND_NS: u64 = 1_000_000_000;
-    let header = Header {
-        pid: std::process::id(),
-        carriers: 2,
-        threads: 5,
-        live_threads: 5,
-        now_ns: 100 * SECOND_NS,
-        started_ns: 40 * SECOND_NS,
-        longest_delay: longest_delay(),
-        ..Header::new()
-    };
-    let carriers = [
-        CarrierRecord {
-            kernel_tid: 501,
-            state: CarrierState::RUNNING,
-            current_tid: 1_073_741_826,
-            active: 70,
-            steal: 1,
-            steal_fail: 2,
-            preempt: 3,
-            park: 60,
-            wakeups: 9,
-            queue_len: 1,
-            ..CarrierRecord::default()
-        },
-        CarrierRecord {
-            id: 1,
-            kernel_tid: 502,
-            state: CarrierState::POLLING,
-            ..CarrierRecord::default()
-        },
-    ];
-    let threads = [
+/// The snapshot's threads.
+fn threads() -> [ThreadRecord; 5] {
+    [
         ThreadRecord {
             tid: 500,
             state: ThreadState::WAITING,
@@ -192,7 +162,43 @@ fn snapshot() -> Vec<u8> {
             name: name("starved"),
             ..ThreadRecord::default()
         },
+    ]
+}
+
+/// Two carriers; a main thread, one that waits with a deadline, a bound one, a new one.
+fn snapshot() -> Vec<u8> {
+    let header = Header {
+        pid: std::process::id(),
+        carriers: 2,
+        threads: 5,
+        live_threads: 5,
+        now_ns: 100 * SECOND_NS,
+        started_ns: 40 * SECOND_NS,
+        longest_delay: longest_delay(),
+        ..Header::new()
+    };
+    let carriers = [
+        CarrierRecord {
+            kernel_tid: 501,
+            state: CarrierState::RUNNING,
+            current_tid: 1_073_741_826,
+            active: 70,
+            steal: 1,
+            steal_fail: 2,
+            preempt: 3,
+            park: 60,
+            wakeups: 9,
+            queue_len: 1,
+            ..CarrierRecord::default()
+        },
+        CarrierRecord {
+            id: 1,
+            kernel_tid: 502,
+            state: CarrierState::POLLING,
+            ..CarrierRecord::default()
+        },
     ];
+    let threads = threads();
     let mut bytes = header.as_bytes().to_vec();
     carriers
         .iter()
