@@ -2,8 +2,8 @@
 //!
 //! Each check is a pure function from the tree's text (or Cargo's metadata, or an ELF image) to
 //! violations, so that its tests can hand it a fixture and see it fail. `cargo test -p xtask`
-//! runs the same checks on the real tree. Sizes are a ratchet: what is over the limit is recorded
-//! in `xtask/tidy.toml` with its size and may only shrink.
+//! runs the same checks on the real tree. Sizes and words have a [ratchet]: what is over the limit
+//! is recorded in `xtask/tidy.toml` and may only shrink.
 //!
 //! `unsafe` without a reason, and formatting, are clippy's and rustfmt's business.
 
@@ -15,6 +15,8 @@ mod elf;
 mod glossary;
 mod links;
 mod paths;
+mod persons;
+mod ratchet;
 mod sizes;
 mod tree;
 
@@ -69,6 +71,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("file sizes", sizes::check_files),
     ("function sizes", sizes::check_functions),
     ("columns", columns::check),
+    ("persons in comments", persons::check),
     ("glossary: terms used", glossary::check_terms),
     ("glossary: banned synonyms", glossary::check_banned),
     ("absolute paths", paths::check),
@@ -138,9 +141,9 @@ fn problems(findings: Result<Findings>) -> Vec<Violation> {
     }
 }
 
-/// Lowers recorded sizes to today's.
+/// Lowers recorded numbers to today's.
 pub fn update(workspace: &Workspace) -> Result<()> {
-    sizes::update(&Tree::load(&workspace.root)?, &workspace.root)
+    ratchet::update(&Tree::load(&workspace.root)?, &workspace.root)
 }
 
 #[cfg(test)]
@@ -167,6 +170,7 @@ mod tests {
         tree_files_are_small: sizes::check_files;
         tree_functions_fit_a_screen: sizes::check_functions;
         tree_lines_fit_the_columns: columns::check;
+        tree_speaks_of_no_more_persons: persons::check;
         tree_uses_every_term_it_defines: glossary::check_terms;
         tree_has_no_banned_synonym: glossary::check_banned;
         tree_has_no_absolute_path: paths::check;
