@@ -259,6 +259,13 @@ impl Engine {
         self.started.load(Ordering::Relaxed) == 1
     }
 
+    /// True if the running thread is the only one that lives: no other can want its carrier before
+    /// it makes one.
+    #[inline]
+    pub fn is_single(&self) -> bool {
+        self.threads.live() == 1
+    }
+
     /// True if only threads that are asked for by name are green, and others bound: the program
     /// uses the explicit API.
     pub fn is_explicit(&self) -> bool {

@@ -102,6 +102,7 @@ impl ThreadTable {
         };
         drop(slots);
         self.live.fetch_add(1, Ordering::Relaxed);
+        ENGINE.sysmon.thread_begins();
         let thread = self.slot(index);
         self.prepare(thread, index as u32);
         Ok(thread)
@@ -115,6 +116,7 @@ impl ThreadTable {
     pub(crate) unsafe fn renew(&self, thread: &Thread) {
         let (clear_tid, robust_list) = (thread.clear_tid.get(), thread.robust_list.get());
         self.live.fetch_add(1, Ordering::Relaxed);
+        ENGINE.sysmon.thread_begins();
         self.prepare(thread, self.index(thread) as u32);
         thread.clear_tid.set(clear_tid);
         thread.robust_list.set(robust_list);

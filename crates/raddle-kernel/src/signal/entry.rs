@@ -14,7 +14,7 @@
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
 use super::{MASK_BYTES, bit, delivery, preemption, stops, tsc};
-use crate::boundary::is_pass;
+use crate::boundary::{is_pass, interrupted_wait};
 use crate::futex::robust;
 use crate::{process, user};
 use core::arch::global_asm;
@@ -123,6 +123,11 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         }
         return; // a helper that was poked, or a vfork child
     }
+    // SAFETY: what the signal has interrupted.
+    if let Some((rip, number)) = unsafe { interrupted_wait(&context.context) } {
+        (context.context.rip, context.context.rax) = (rip, number);
+    }
+    let rip = context.context.rip as usize;
     let carrier = Carrier::current();
     if signal as usize == PREEMPT {
         pages::let_go(carrier);
@@ -254,11 +259,18 @@ fn record(carrier: &Carrier, info: &SigInfo) {
     carrier.attention.store(1, Ordering::Relaxed);
 }
 
-/// The carrier may be about to sleep: make it look again.
+/// The carrier may be about to sleep: make it look again. A call that it executes may be past its
+/// last look: sysmon sees to that.
 fn wake_own_sleep(carrier: &Carrier) {
-    if carrier.thread_or_none().is_none() && ENGINE.is_started() {
-        carrier.wake_up_from_handler();
-        ENGINE.pump.write_kick();
+    if !ENGINE.is_started() {
+        return;
+    }
+    match carrier.thread_or_none() {
+        None => {
+            carrier.wake_up_from_handler();
+            ENGINE.pump.write_kick();
+        }
+        Some(_) => ENGINE.sysmon.wake_up(),
     }
 }
 
