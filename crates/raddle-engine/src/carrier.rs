@@ -19,6 +19,7 @@ use raddle_context::Context;
 use raddle_sched::RunQueue;
 use raddle_sched::policy::Backlog;
 use raddle_sys::abi::{CloneArgs, SigInfo};
+use raddle_sys::mem;
 
 /// What a carrier is doing, for inspection and for sysmon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,8 +111,9 @@ impl Arrivals {
     }
 }
 
-/// See the module. `repr(C)`: assembly reads the head.
-#[repr(C, align(128))]
+/// See the module. `repr(C)`: assembly reads the head; and all that a fork makes the parent and the
+/// child write to is on one page, because each page is copied for either of them.
+#[repr(C, align(4096))]
 pub struct Carrier {
     /// Its own address: what `mov %gs:0` reads.
     self_ptr: Cell<*const Carrier>,
@@ -144,8 +146,6 @@ pub struct Carrier {
     pub(crate) scheduler: Cell<Context>,
     /// Where the switch from the scheduler loop stores its "off the stack": nobody waits for it.
     pub(crate) scheduler_on_cpu: Cell<u32>,
-    /// Runnable green threads.
-    pub queue: RunQueue,
     /// The thread that the scheduler loop must run next, whose stack may still be in use.
     pub(crate) next: Cell<*mut Thread>,
     /// The thread that exits: the scheduler loop finishes it off its stack.
@@ -185,8 +185,6 @@ pub struct Carrier {
     /// another: the child knows by this word what it is. Written by
     /// the carrier and by the child (release), which the carrier waits for (acquire).
     pub child_shares: AtomicU32,
-    /// Signals that arrived here and that nobody has looked at yet.
-    pub arrivals: Arrivals,
     /// 1 while the kernel keeps further signals, since [`Carrier::arrivals`] has had no room for
     /// them. Set by the signal handler on this carrier, cleared by the carrier, which has looked.
     pub closed: AtomicU32,
@@ -209,7 +207,6 @@ pub struct Carrier {
     pub preemptions: AtomicU64,
     /// Times it went to sleep.
     pub parks: AtomicU64,
-    pub(crate) delays: crate::delays::Counts,
     /// Thefts from this carrier since it last looked: its wake-ups are useful.
     pub(crate) robbed: AtomicU32,
     /// [`QUEUELESS`], [`TIMED`] or 0: non-zero leads picks and wake-ups to a slower path. Written
@@ -259,7 +256,16 @@ pub struct Carrier {
     pub(crate) is_listed: Cell<bool>,
     /// How many of its kernel threads have ended while it was listed. Written under that lock.
     pub(crate) ends: AtomicU32,
+    /// Runnable green threads.
+    pub queue: RunQueue,
+    /// Signals that arrived here and that nobody has looked at yet.
+    pub arrivals: Arrivals,
+    pub(crate) delays: crate::delays::Counts,
 }
+
+/// See [`Carrier`]: the queue's ends and the counts of arrivals are on its first page.
+const _: () = assert!(core::mem::offset_of!(Carrier, arrivals) + 8 <= mem::PAGE_SIZE);
+
 
 impl Carrier {
     /// The running carrier.

@@ -34,6 +34,34 @@ impl OwnDescriptor {
     }
 }
 
+/// Closes descriptors of the runtime's, given in rising order, by as few calls as there are gaps.
+pub(crate) fn close_all(fds: impl Iterator<Item = u32>) {
+    let close = |[from, to]: [u32; 2]| {
+        // SAFETY: our own descriptors, which nobody uses any more.
+        let closed = unsafe { sys!(nr::__NR_close_range, from, to, 0usize) };
+        if is_err(closed) {
+            for fd in from..=to {
+                // SAFETY: as above; the kernel is older than 5.9, or a filter refuses the call.
+                unsafe { sys!(nr::__NR_close, fd) };
+            }
+        }
+    };
+    let mut run: Option<[u32; 2]> = None;
+    for fd in fds {
+        run = match run {
+            Some([from, to]) if to + 1 == fd => Some([from, fd]),
+            Some(before) => {
+                close(before);
+                Some([fd; 2])
+            }
+            None => Some([fd; 2]),
+        };
+    }
+    if let Some(last) = run {
+        close(last);
+    }
+}
+
 /// Where the runtime's descriptors begin: behind what `select` can name and some hundred numbers
 /// more. Not right behind what `select` can name: programs try that number on purpose. Not at the
 /// end of any range: each fork copies a table of all numbers up to the highest, and a table of 1024

@@ -149,13 +149,17 @@ impl Sysmon {
         fd as i32 >= 0 && self.own_descriptors().contains(&(fd as i32))
     }
 
-    /// In the child of a fork: closes what the parent shares.
-    pub(crate) fn reset(&self) {
+    /// After a start that has failed.
+    pub(crate) fn close(&self) {
         self.wake.close();
         self.listener.close();
-        match self.shares_table() {
-            true => self.client.close(),
-            false => self.client.set(-1),
+        self.reset();
+    }
+
+    /// In the child of a fork: what the parent shares is closed.
+    pub(crate) fn reset(&self) {
+        for own in [&self.wake, &self.listener, &self.client] {
+            own.set(-1);
         }
         self.stand_in.reset();
         self.asleep.store(0, Ordering::Relaxed);
@@ -200,10 +204,11 @@ const IGNORED: PollFd = PollFd {
     revents: 0,
 };
 
-extern "C" fn sysmon_main(has_own_table: usize, _: *mut u8) -> ! {
-    // SAFETY: this thread is no carrier; of all signals it takes the one for what every kernel
-    // thread must do.
+extern "C" fn sysmon_main(has_own_table: usize, stack: *mut u8) -> ! {
+    // SAFETY: this thread is no carrier, and never forks; of all signals it takes the one for what
+    // every kernel thread must do.
     unsafe {
+        mem::leave_out_of_forks(stack, STACK);
         raddle_context::set_gs_base(0);
         kthread::accept_only(&[PREEMPT]);
     }

@@ -212,6 +212,7 @@ pub extern "C" fn clone_after(result: isize, call: &mut Frame) {
 /// Only there, on its only thread, with all signals blocked.
 unsafe fn in_child() {
     let had_threads = ENGINE.is_started();
+    let has_name = ids::has_name_of_first();
     // SAFETY: the caller's promise.
     unsafe { fork::in_child() };
     signal::in_child();
@@ -222,7 +223,9 @@ unsafe fn in_child() {
     memory::in_child();
     if had_threads {
         scheduling::in_child();
-        ids::in_child();
+        if !has_name {
+            ids::in_child();
+        }
     }
 }
 

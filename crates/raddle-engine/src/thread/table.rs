@@ -26,7 +26,8 @@ const CHUNK: usize = 256;
 // SAFETY: atomics, cells of integers and pointers, and types of the scheduler that zero begins.
 unsafe impl Zeroed for Thread {}
 
-/// The table of threads.
+/// The table of threads. What is written more often than chunks are made is at the end.
+#[repr(C)]
 pub struct ThreadTable {
     threads: Chunks<Thread, { MAX_THREADS / CHUNK }, CHUNK>,
     /// Slots that were ever used; grows only. Their chunks are mapped.
@@ -46,6 +47,9 @@ struct Slots {
 }
 
 impl ThreadTable {
+    /// Offset of the first of the counts.
+    pub(crate) const COUNTS: usize = core::mem::offset_of!(Self, used);
+
     /// An empty table without memory.
     pub const fn new() -> Self {
         Self {
