@@ -266,7 +266,6 @@ pub struct Carrier {
 /// See [`Carrier`]: the queue's ends and the counts of arrivals are on its first page.
 const _: () = assert!(core::mem::offset_of!(Carrier, arrivals) + 8 <= mem::PAGE_SIZE);
 
-
 impl Carrier {
     /// The running carrier.
     ///

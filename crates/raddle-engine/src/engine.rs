@@ -569,6 +569,7 @@ impl Engine {
     }
 
     /// The engine's own descriptors, in rising order.
+    #[unsafe(link_section = ".text.raddle_boundary")] // beside the entries: see `raddle_kernel::process`
     pub fn own_descriptors(&self) -> impl Iterator<Item = u32> {
         let [a, b, c] = self.pump.own_descriptors();
         let [d, e, f] = self.sysmon.own_descriptors();

@@ -5,6 +5,9 @@
 //! until the child has forgotten its parent's: one that came to the child earlier would be
 //! forgotten with them, or routed to threads that are not there.
 //!
+//! What the child of a fork executes before it goes on is in one place of the text, beside the
+//! boundary's entries: the kernel maps text of the child's when it is executed, 64 KiB at a time.
+//!
 //! `vfork` and `posix_spawn` share memory with the child until it execs: the child's GS base then
 //! points at [`RAW`], a carrier on which every call passes, so that it can't touch the parent's
 //! engine; the parent's carrier sleeps in the kernel meanwhile.
@@ -74,6 +77,7 @@ pub fn is_raw(carrier: *const Carrier) -> bool {
 }
 
 /// Before a clone-like call: makes a thread, or lets the stub execute it.
+#[unsafe(link_section = ".text.raddle_boundary")] // beside the entries: see `process`
 pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
     let request = match frame.call.rax {
         CLONE => Request::from_clone(&frame.call),
@@ -165,6 +169,7 @@ fn fall_back() -> Outcome {
 }
 
 /// After a raw clone-like call, in the parent (`result` > 0 or an error) and in the child (0).
+#[unsafe(link_section = ".text.raddle_boundary")] // beside the entries: see `process`
 pub extern "C" fn clone_after(result: isize, call: &mut Frame) {
     if is_raw(Carrier::current_or_null()) {
         return;

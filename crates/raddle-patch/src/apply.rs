@@ -329,10 +329,12 @@ impl<M: Memory> Job<'_, M> {
     /// # Safety
     /// As for `patch_texts`.
     unsafe fn rewrite(&self, text: Span, way: Way) -> Result<(), Refusal> {
-        let Some(pages) = self.pages_with_sites(text) else {
+        if !self.has_sites(text) {
             return Ok(());
-        };
-        let pages = [pages];
+        }
+        // All of the text, so that it stays one mapping: the kernel remembers of memory that it was
+        // writable once, and a fork takes longer with each mapping.
+        let pages = [text.start & !(PAGE_SIZE - 1)..text.end.next_multiple_of(PAGE_SIZE)];
         if let Err(refusal) = self.protect_all(&pages, Protection::ReadWrite) {
             // A part of the range may have changed.
             self.protect_all(&pages, Protection::ReadExecute)
@@ -359,15 +361,10 @@ impl<M: Memory> Job<'_, M> {
         !kind.is_pair() && !self.reach.is_far()
     }
 
-    fn pages_with_sites(&self, text: Span) -> Option<Range<usize>> {
-        let planned = || {
-            self.plan
-                .planned()
-                .filter(|(site, _)| text.contains(site.address))
-        };
-        let start = planned().map(|(site, _)| site.window_start()).min()?;
-        let end = planned().map(|(site, _)| site.window_end()).max()?;
-        Some(start & !(PAGE_SIZE - 1)..end.next_multiple_of(PAGE_SIZE))
+    fn has_sites(&self, text: Span) -> bool {
+        self.plan
+            .planned()
+            .any(|(site, _)| text.contains(site.address))
     }
 
     /// # Safety

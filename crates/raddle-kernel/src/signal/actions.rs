@@ -193,9 +193,7 @@ pub fn is_ours(signal: u32) -> bool {
 fn has_our_handler(signal: u32, action: &SigAction) -> bool {
     const CONT: u64 = bit(18); // what discards stops
     let ours = match action.handler {
-        DEFAULT => {
-            WATCHED.load(Ordering::Relaxed) | HEARD.load(Ordering::SeqCst) | FAULTS | CONT
-        }
+        DEFAULT => WATCHED.load(Ordering::Relaxed) | HEARD.load(Ordering::SeqCst) | FAULTS | CONT,
         IGNORE => BLOCKED.load(Ordering::Relaxed) & !LOOKED_AT | FAULTS,
         _ => u64::MAX,
     };

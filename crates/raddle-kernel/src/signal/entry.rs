@@ -14,7 +14,7 @@
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
 use super::{MASK_BYTES, bit, delivery, preemption, stops, tsc};
-use crate::boundary::{is_pass, interrupted_wait};
+use crate::boundary::{interrupted_wait, is_pass};
 use crate::futex::robust;
 use crate::{process, user};
 use core::arch::global_asm;
