@@ -250,6 +250,9 @@ pub struct Carrier {
     /// The lowest address of its own stack, which has [`kthread::STACK_SIZE`] bytes; null for none.
     /// Written by the carrier.
     pub(crate) stack: Cell<*mut u8>,
+    /// True while its stacks are left out of forks: it hasn't forked itself. Its own; true before
+    /// the kernel knows, and false after.
+    left_out: Cell<bool>,
     /// See [`crate::places::Slots`]; under that lock.
     pub(crate) next_free: Cell<u32>,
     /// True once it is in the engine's list, which it doesn't leave; under the same lock.
@@ -293,6 +296,7 @@ impl Carrier {
         self.set_thread(null_mut());
         while self.arrivals.pop().is_some() {}
         self.closed.store(0, Ordering::Relaxed);
+        self.left_out.set(false);
         self.attention.store(0, Ordering::Relaxed);
         self.in_clock.set(0);
         self.anchor.set(0);
@@ -492,6 +496,47 @@ impl Carrier {
     #[inline(always)]
     pub(crate) fn count(counter: &AtomicU64) {
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Leaves its stacks out of forks, until it forks itself: a fork takes longer with each
+    /// mapping. Not those of the first kernel thread, which forks in programs that know nothing of
+    /// the runtime, too. On this carrier.
+    pub(crate) fn leave_stacks_out(&self) {
+        self.left_out.set(true);
+        // SAFETY: the child of a fork has no carrier but the one that forked.
+        self.each_stack(|at, len| unsafe { mem::leave_out_of_forks(at, len) });
+    }
+
+    /// The carrier is about to fork.
+    #[inline]
+    pub fn take_stacks_along(&self) {
+        if self.left_out.get() {
+            // SAFETY: the stacks are the carrier's.
+            self.each_stack(|at, len| unsafe { mem::take_to_forks(at, len) });
+            self.left_out.set(false);
+        }
+    }
+
+    fn each_stack(&self, act: impl Fn(*mut u8, usize)) {
+        let (base, size) = self.signal_stack.get();
+        for (at, len) in [
+            (self.stack.get(), kthread::STACK_SIZE),
+            (with_exposed_provenance_mut(base), size),
+        ] {
+            if !at.is_null() {
+                act(at, len);
+            }
+        }
+    }
+
+    /// As [`Carrier::take_stacks`], in the child of another carrier's fork: without those that were
+    /// left out.
+    pub(crate) fn take_forked_stacks(&self) -> [(*mut u8, usize); 2] {
+        let stacks = self.take_stacks();
+        match self.left_out.take() {
+            true => [(null_mut(), 0); 2],
+            false => stacks,
+        }
     }
 
     /// Takes the memory that its kernel thread runs on: lowest addresses and sizes in bytes.

@@ -112,6 +112,7 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         lend_args(carrier, &mut frame.call, &request);
     }
     if !request.has(CLONE_VM) {
+        carrier.take_stacks_along();
         signal::block_all();
     } else {
         let shares = match request.has(CLONE_SIGHAND) {

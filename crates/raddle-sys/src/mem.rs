@@ -72,6 +72,16 @@ pub unsafe fn leave_out_of_forks(at: *mut u8, len: usize) {
     unsafe { sys!(nr::__NR_madvise, at, len, MADV_DONTFORK) };
 }
 
+/// Undoes [`leave_out_of_forks`].
+///
+/// # Safety
+/// The range must be a mapping of the caller's.
+pub unsafe fn take_to_forks(at: *mut u8, len: usize) {
+    const MADV_DOFORK: usize = 11;
+    // SAFETY: the caller owns the range; in this process nothing changes.
+    unsafe { sys!(nr::__NR_madvise, at, len, MADV_DOFORK) };
+}
+
 /// Changes the access of `len` bytes at `at`; `prot` as in `mprotect(2)`.
 ///
 /// # Safety
