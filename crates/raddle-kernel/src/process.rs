@@ -275,7 +275,9 @@ pub extern "C" fn exec(frame: &Frame) -> Outcome {
     carrier.child_shares.store(SHARES, Ordering::Relaxed); // no handler changes the mask
     signal::expose_mask();
     signal::routing::lend_pending();
-    let closed = signal::is_virtual().then(own_signals::close);
+    // No other thread, no other sender.
+    let has_senders = signal::is_virtual() && ENGINE.is_started();
+    let closed = has_senders.then(own_signals::close);
     signal::actions::expose_ignored();
     // SAFETY: the program's own call; it returns only if it failed.
     let result = unsafe { frame.raw() };
