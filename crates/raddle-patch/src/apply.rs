@@ -145,6 +145,30 @@ pub unsafe fn apply(
     Ok(report)
 }
 
+/// Makes each text of a patched image one mapping again: the kernel remembers of memory that it was
+/// writable once, and a fork takes longer with each mapping.
+///
+/// # Errors
+/// [`Refusal::TextLost`].
+///
+/// # Safety
+/// As for [`apply`].
+pub unsafe fn join_texts(image: &Image, memory: &impl Memory) -> Result<(), Refusal> {
+    for text in image.texts() {
+        let start = text.start & !(PAGE_SIZE - 1);
+        let end = text.end.next_multiple_of(PAGE_SIZE);
+        // SAFETY: nobody executes the text, which is readable and executable as before in the end.
+        unsafe {
+            let _ = memory.protect(start, end, Protection::ReadWrite);
+            memory
+                .protect(start, end, Protection::ReadExecute)
+                .or_else(|_| memory.protect(start, end, Protection::ReadExecute))
+                .map_err(|errno| Refusal::TextLost { errno })?;
+        }
+    }
+    Ok(())
+}
+
 /// Step 2: text may be made writable, changed, and made executable again.
 pub(crate) fn prove_permission(memory: &impl Memory, probe: Option<&CStr>) -> Result<(), Refusal> {
     let forbidden = |errno| Refusal::Forbidden { errno };
@@ -329,12 +353,10 @@ impl<M: Memory> Job<'_, M> {
     /// # Safety
     /// As for `patch_texts`.
     unsafe fn rewrite(&self, text: Span, way: Way) -> Result<(), Refusal> {
-        if !self.has_sites(text) {
+        let Some(pages) = self.pages_with_sites(text) else {
             return Ok(());
-        }
-        // All of the text, so that it stays one mapping: the kernel remembers of memory that it was
-        // writable once, and a fork takes longer with each mapping.
-        let pages = [text.start & !(PAGE_SIZE - 1)..text.end.next_multiple_of(PAGE_SIZE)];
+        };
+        let pages = [pages];
         if let Err(refusal) = self.protect_all(&pages, Protection::ReadWrite) {
             // A part of the range may have changed.
             self.protect_all(&pages, Protection::ReadExecute)
@@ -361,10 +383,15 @@ impl<M: Memory> Job<'_, M> {
         !kind.is_pair() && !self.reach.is_far()
     }
 
-    fn has_sites(&self, text: Span) -> bool {
-        self.plan
-            .planned()
-            .any(|(site, _)| text.contains(site.address))
+    fn pages_with_sites(&self, text: Span) -> Option<Range<usize>> {
+        let planned = || {
+            self.plan
+                .planned()
+                .filter(|(site, _)| text.contains(site.address))
+        };
+        let start = planned().map(|(site, _)| site.window_start()).min()?;
+        let end = planned().map(|(site, _)| site.window_end()).max()?;
+        Some(start & !(PAGE_SIZE - 1)..end.next_multiple_of(PAGE_SIZE))
     }
 
     /// # Safety

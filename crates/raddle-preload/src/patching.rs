@@ -7,7 +7,7 @@ use crate::why::Why;
 use crate::{clean_pages, late, memory_functions};
 use core::ffi::CStr;
 use raddle_kernel::{boundary, calls, credentials, loading};
-use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, plan};
+use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, join_texts, plan};
 use raddle_sys::mem;
 
 /// System call sites that one module may have.
@@ -117,6 +117,7 @@ unsafe fn patch_image(image: &Image, path: Option<&CStr>) -> Result<Report, Refu
         let plan = plan(image, &calls::wanted(), &mut scratch)?;
         let report = apply(image, &plan, &targets, &Linux, path)?;
         if report.patched != 0 {
+            join_texts(image, &Linux)?;
             clean_pages::give_back(image);
         }
         Ok(report)
