@@ -55,10 +55,10 @@ pub struct Hooks {
 
 /// See the module.
 ///
-/// `repr(C)`: what a fork makes the parent and the child write to is on one page, from the counts of
-/// [`ThreadTable`] to those of [`Pump`], because each page is copied for either of them. All is zero
-/// before [`Engine::init`]: the static takes no room in the file, and a fork copies no entries of
-/// page tables for what is never touched.
+/// `repr(C)`: what a fork makes the parent and the child write to is on one page, from the counts
+/// of [`ThreadTable`] to those of [`Pump`], because each page is copied for either of them. All is
+/// zero before [`Engine::init`]: the static takes no room in the file, and a fork copies no entries
+/// of page tables for what is never touched.
 #[repr(C, align(4096))]
 pub struct Engine {
     pub threads: ThreadTable,
@@ -569,7 +569,8 @@ impl Engine {
     }
 
     /// The engine's own descriptors, in rising order.
-    #[unsafe(link_section = ".text.raddle_boundary")] // beside the entries: see `raddle_kernel::process`
+    // Beside the boundary's entries: see `raddle_kernel::process`.
+    #[unsafe(link_section = ".text.raddle_boundary")]
     pub fn own_descriptors(&self) -> impl Iterator<Item = u32> {
         let [a, b, c] = self.pump.own_descriptors();
         let [d, e, f] = self.sysmon.own_descriptors();

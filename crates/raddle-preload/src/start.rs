@@ -8,8 +8,8 @@
 //! 3. Set [`tripwires`] that tell of the program's first thread. Where they can't be set, and where
 //!    something is to be different from the start, go on at once.
 //!
-//! What is executed until then is in one place of the text: the kernel maps text when it is executed,
-//! 64 KiB at a time, and every process starts so.
+//! What is executed until then is in one place of the text: the kernel maps text when it is
+//! executed, 64 KiB at a time, and every process starts so.
 //!
 //! At the first thread ([`ensure`]):
 //!

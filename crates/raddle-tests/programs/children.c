@@ -468,7 +468,8 @@ CASE(the_only_thread_takes_signals_while_it_computes)
     enum { ROUNDS = 1000 };
     join(start(do_nothing, NULL));
     set_handler(SIGUSR1, SA_RESTART);
-    volatile int *round = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    volatile int *round =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pid_t parent = getpid(), child = GET(fork());
     if (child == 0) {
         for (int i = 1; i <= ROUNDS; i++) {

@@ -6,8 +6,8 @@
 //! | event | woken by |
 //! |---|---|
 //! | a second thread is made | its maker ([`Sysmon::thread_begins`]) |
-//! | a signal is recorded in the runtime, perhaps after the call's last look | the signal handler ([`Sysmon::wake_up`]) |
-//! | a signal is left to a thread that is about to run | the carrier that routed it (the same) |
+//! | a signal is recorded, perhaps after a call's last look | its handler ([`Sysmon::wake_up`]) |
+//! | a signal is left to a thread that is about to run | the carrier that routed it |
 //! | an inspection request | its descriptor |
 //!
 //! Sysmon says that it is asleep, then counts the threads and looks at the carriers' signals once

@@ -98,6 +98,16 @@ fn is_ours(rip: usize) -> bool {
     (from..to).contains(&rip) && !is_pass(rip)
 }
 
+/// A passing wait for a child that the signal has interrupted begins again, unless a handler of the
+/// program's decides otherwise. Returns where the interrupted code goes on.
+fn begin_wait_again(context: &mut UContext) -> usize {
+    // SAFETY: what the signal has interrupted.
+    if let Some((rip, number)) = unsafe { interrupted_wait(&context.context) } {
+        (context.context.rip, context.context.rax) = (rip, number);
+    }
+    context.context.rip as usize
+}
+
 /// The handler's body, on the carrier's alternate stack; takes no lock.
 extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext) {
     // SAFETY: the kernel made both.
@@ -123,11 +133,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         }
         return; // a helper that was poked, or a vfork child
     }
-    // SAFETY: what the signal has interrupted.
-    if let Some((rip, number)) = unsafe { interrupted_wait(&context.context) } {
-        (context.context.rip, context.context.rax) = (rip, number);
-    }
-    let rip = context.context.rip as usize;
+    let rip = begin_wait_again(context);
     let carrier = Carrier::current();
     if signal as usize == PREEMPT {
         pages::let_go(carrier);
