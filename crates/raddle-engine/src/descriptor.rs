@@ -1,5 +1,6 @@
 //! A descriptor of the runtime's own, in a static.
 
+use crate::engine::Engine;
 use core::sync::atomic::{AtomicI32, Ordering};
 use raddle_sys::{is_err, nr, sys};
 
@@ -31,6 +32,19 @@ impl OwnDescriptor {
             // SAFETY: our own descriptor, which nobody finds any more.
             unsafe { sys!(nr::__NR_close, fd) };
         }
+    }
+}
+
+impl Engine {
+    /// The engine's own descriptors, in rising order.
+    // Beside the boundary's entries: see `raddle_kernel::process`.
+    #[unsafe(link_section = ".text.raddle_boundary")]
+    pub fn own_descriptors(&self) -> impl Iterator<Item = u32> {
+        let [a, b, c] = self.pump.own_descriptors();
+        let [d, e, f] = self.sysmon.own_descriptors();
+        let mut all = [a, b, c, d, e, f];
+        all.sort_unstable();
+        all.into_iter().filter_map(|fd| u32::try_from(fd).ok())
     }
 }
 

@@ -568,17 +568,6 @@ impl Engine {
         }
     }
 
-    /// The engine's own descriptors, in rising order.
-    // Beside the boundary's entries: see `raddle_kernel::process`.
-    #[unsafe(link_section = ".text.raddle_boundary")]
-    pub fn own_descriptors(&self) -> impl Iterator<Item = u32> {
-        let [a, b, c] = self.pump.own_descriptors();
-        let [d, e, f] = self.sysmon.own_descriptors();
-        let mut all = [a, b, c, d, e, f];
-        all.sort_unstable();
-        all.into_iter().filter_map(|fd| u32::try_from(fd).ok())
-    }
-
     /// The live thread whose id is `tid` in the bits of `mask`, which are at least the slot's.
     pub fn find_by_low_bits(&self, tid: u32, mask: u32) -> Option<&Thread> {
         if tid == self.pid.load(Ordering::Relaxed) & mask {
