@@ -39,11 +39,12 @@ use report::Journal;
 /// Makes the cases of a group, and says what it can't make.
 type Prepare = fn(&Workshop) -> Vec<Case>;
 
-const GROUPS: [(Group, &str, Prepare); 14] = [
+const GROUPS: [(Group, &str, Prepare); 15] = [
     (Group::Api, "api", examples::api),
     (Group::Pingpong, "pingpong", pingpong::cases),
     (Group::Yield, "yield", primitives::yielding),
     (Group::Create, "create", primitives::creating),
+    (Group::Fork, "fork", primitives::forking),
     (Group::Wakeup, "wakeup", primitives::waking),
     (Group::Disk, "disk", primitives::disk),
     (Group::Fairness, "fairness", primitives::sharing),

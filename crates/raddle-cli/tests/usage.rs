@@ -213,7 +213,7 @@ fn other_commands_check_their_arguments() {
     refuses(
         &mut raddle(&["bench", "speed"]),
         2,
-        "GROUP speed: name one of pingpong, yield, create, wakeup, disk, \
+        "GROUP speed: name one of pingpong, yield, create, fork, wakeup, disk, \
          fairness, handoff, latency, handles, ums, http, overhead, api, pool, all, servers",
     );
     refuses(

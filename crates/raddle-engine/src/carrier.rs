@@ -19,6 +19,7 @@ use raddle_context::Context;
 use raddle_sched::RunQueue;
 use raddle_sched::policy::Backlog;
 use raddle_sys::abi::{CloneArgs, SigInfo};
+use raddle_sys::mem;
 
 /// What a carrier is doing, for inspection and for sysmon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,8 +111,9 @@ impl Arrivals {
     }
 }
 
-/// See the module. `repr(C)`: assembly reads the head.
-#[repr(C, align(128))]
+/// See the module. `repr(C)`: assembly reads the head; and all that a fork makes the parent and the
+/// child write to is on one page, because each page is copied for either of them.
+#[repr(C, align(4096))]
 pub struct Carrier {
     /// Its own address: what `mov %gs:0` reads.
     self_ptr: Cell<*const Carrier>,
@@ -144,8 +146,6 @@ pub struct Carrier {
     pub(crate) scheduler: Cell<Context>,
     /// Where the switch from the scheduler loop stores its "off the stack": nobody waits for it.
     pub(crate) scheduler_on_cpu: Cell<u32>,
-    /// Runnable green threads.
-    pub queue: RunQueue,
     /// The thread that the scheduler loop must run next, whose stack may still be in use.
     pub(crate) next: Cell<*mut Thread>,
     /// The thread that exits: the scheduler loop finishes it off its stack.
@@ -185,8 +185,6 @@ pub struct Carrier {
     /// another: the child knows by this word what it is. Written by
     /// the carrier and by the child (release), which the carrier waits for (acquire).
     pub child_shares: AtomicU32,
-    /// Signals that arrived here and that nobody has looked at yet.
-    pub arrivals: Arrivals,
     /// 1 while the kernel keeps further signals, since [`Carrier::arrivals`] has had no room for
     /// them. Set by the signal handler on this carrier, cleared by the carrier, which has looked.
     pub closed: AtomicU32,
@@ -209,7 +207,6 @@ pub struct Carrier {
     pub preemptions: AtomicU64,
     /// Times it went to sleep.
     pub parks: AtomicU64,
-    pub(crate) delays: crate::delays::Counts,
     /// Thefts from this carrier since it last looked: its wake-ups are useful.
     pub(crate) robbed: AtomicU32,
     /// [`QUEUELESS`], [`TIMED`] or 0: non-zero leads picks and wake-ups to a slower path. Written
@@ -253,13 +250,24 @@ pub struct Carrier {
     /// The lowest address of its own stack, which has [`kthread::STACK_SIZE`] bytes; null for none.
     /// Written by the carrier.
     pub(crate) stack: Cell<*mut u8>,
+    /// True while its stacks are left out of forks: it hasn't forked itself. Its own; true before
+    /// the kernel knows, and false after.
+    left_out: Cell<bool>,
     /// See [`crate::places::Slots`]; under that lock.
     pub(crate) next_free: Cell<u32>,
     /// True once it is in the engine's list, which it doesn't leave; under the same lock.
     pub(crate) is_listed: Cell<bool>,
     /// How many of its kernel threads have ended while it was listed. Written under that lock.
     pub(crate) ends: AtomicU32,
+    /// Runnable green threads.
+    pub queue: RunQueue,
+    /// Signals that arrived here and that nobody has looked at yet.
+    pub arrivals: Arrivals,
+    pub(crate) delays: crate::delays::Counts,
 }
+
+/// See [`Carrier`]: the queue's ends and the counts of arrivals are on its first page.
+const _: () = assert!(core::mem::offset_of!(Carrier, arrivals) + 8 <= mem::PAGE_SIZE);
 
 impl Carrier {
     /// The running carrier.
@@ -288,6 +296,7 @@ impl Carrier {
         self.set_thread(null_mut());
         while self.arrivals.pop().is_some() {}
         self.closed.store(0, Ordering::Relaxed);
+        self.left_out.set(false);
         self.attention.store(0, Ordering::Relaxed);
         self.in_clock.set(0);
         self.anchor.set(0);
@@ -487,6 +496,47 @@ impl Carrier {
     #[inline(always)]
     pub(crate) fn count(counter: &AtomicU64) {
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Leaves its stacks out of forks, until it forks itself: a fork takes longer with each
+    /// mapping. Not those of the first kernel thread, which forks in programs that know nothing of
+    /// the runtime, too. On this carrier.
+    pub(crate) fn leave_stacks_out(&self) {
+        self.left_out.set(true);
+        // SAFETY: the child of a fork has no carrier but the one that forked.
+        self.each_stack(|at, len| unsafe { mem::leave_out_of_forks(at, len) });
+    }
+
+    /// The carrier is about to fork.
+    #[inline]
+    pub fn take_stacks_along(&self) {
+        if self.left_out.get() {
+            // SAFETY: the stacks are the carrier's.
+            self.each_stack(|at, len| unsafe { mem::take_to_forks(at, len) });
+            self.left_out.set(false);
+        }
+    }
+
+    fn each_stack(&self, act: impl Fn(*mut u8, usize)) {
+        let (base, size) = self.signal_stack.get();
+        for (at, len) in [
+            (self.stack.get(), kthread::STACK_SIZE),
+            (with_exposed_provenance_mut(base), size),
+        ] {
+            if !at.is_null() {
+                act(at, len);
+            }
+        }
+    }
+
+    /// As [`Carrier::take_stacks`], in the child of another carrier's fork: without those that were
+    /// left out.
+    pub(crate) fn take_forked_stacks(&self) -> [(*mut u8, usize); 2] {
+        let stacks = self.take_stacks();
+        match self.left_out.take() {
+            true => [(null_mut(), 0); 2],
+            false => stacks,
+        }
     }
 
     /// Takes the memory that its kernel thread runs on: lowest addresses and sizes in bytes.

@@ -42,9 +42,15 @@ impl<T: Zeroed, const CHUNKS: usize, const EACH: usize> Chunks<T, CHUNKS, EACH> 
 
     #[cold]
     fn map<'a>(&self, index: usize) -> Result<&'a T, isize> {
-        let map = || NonNull::new(mem::map(Self::BYTES).ok()?.cast());
+        let map = || {
+            NonNull::new(
+                room::take(Self::BYTES)
+                    .or_else(|| mem::map(Self::BYTES).ok())?
+                    .cast(),
+            )
+        };
         // SAFETY: no thread has seen the chunk.
-        let unmap = |chunk: NonNull<T>| unsafe { mem::unmap(chunk.as_ptr().cast(), Self::BYTES) };
+        let unmap = |chunk: NonNull<T>| unsafe { room::give(chunk.as_ptr().cast(), Self::BYTES) };
         // SAFETY: zero bytes are entries, and the chunk stays.
         let entry = unsafe { self.0.make(index, map, unmap) };
         entry.ok_or(err(errno::ENOMEM))
@@ -53,5 +59,44 @@ impl<T: Zeroed, const CHUNKS: usize, const EACH: usize> Chunks<T, CHUNKS, EACH> 
     /// The number of the entry that begins at this address; `None` for any other address.
     pub(crate) fn index_at(&self, address: usize) -> Option<usize> {
         self.0.index_at(address)
+    }
+}
+
+/// Memory for the first chunks, beside the engine itself: a fork takes longer with each mapping.
+mod room {
+    use core::cell::UnsafeCell;
+    use core::sync::atomic::{AtomicUsize, Ordering};
+    use raddle_sys::mem;
+
+    const SIZE: usize = 640 * 1024;
+
+    #[repr(C, align(4096))]
+    struct Room(UnsafeCell<[u8; SIZE]>);
+
+    // SAFETY: nobody has a reference; each byte is given away at most once.
+    unsafe impl Sync for Room {}
+
+    /// Zeroes, of which the file has none.
+    static ROOM: Room = Room(UnsafeCell::new([0; SIZE]));
+    /// Bytes that were given away. Raised by who takes some.
+    static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+    /// `bytes` of zeroes, whole pages, for ever.
+    pub(super) fn take(bytes: usize) -> Option<*mut u8> {
+        let more = |taken: usize| Some(taken + bytes).filter(|&taken| taken <= SIZE);
+        let at = TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        Some(ROOM.0.get().cast::<u8>().wrapping_add(at.ok()?))
+    }
+
+    /// Gives memory back that nobody has seen: it is lost if it is of the room.
+    ///
+    /// # Safety
+    /// As for [`mem::unmap`].
+    pub(super) unsafe fn give(at: *mut u8, bytes: usize) {
+        let from = ROOM.0.get().addr();
+        if !(from..from + SIZE).contains(&at.addr()) {
+            // SAFETY: the caller's promise.
+            unsafe { mem::unmap(at, bytes) };
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! A descriptor of the runtime's own, in a static.
 
+use crate::engine::Engine;
 use core::sync::atomic::{AtomicI32, Ordering};
 use raddle_sys::{is_err, nr, sys};
 
@@ -31,6 +32,47 @@ impl OwnDescriptor {
             // SAFETY: our own descriptor, which nobody finds any more.
             unsafe { sys!(nr::__NR_close, fd) };
         }
+    }
+}
+
+impl Engine {
+    /// The engine's own descriptors, in rising order.
+    // Beside the boundary's entries: see `raddle_kernel::process`.
+    #[unsafe(link_section = ".text.raddle_boundary")]
+    pub fn own_descriptors(&self) -> impl Iterator<Item = u32> {
+        let [a, b, c] = self.pump.own_descriptors();
+        let [d, e, f] = self.sysmon.own_descriptors();
+        let mut all = [a, b, c, d, e, f];
+        all.sort_unstable();
+        all.into_iter().filter_map(|fd| u32::try_from(fd).ok())
+    }
+}
+
+/// Closes descriptors of the runtime's, given in rising order, by as few calls as there are gaps.
+pub(crate) fn close_all(fds: impl Iterator<Item = u32>) {
+    let close = |[from, to]: [u32; 2]| {
+        // SAFETY: our own descriptors, which nobody uses any more.
+        let closed = unsafe { sys!(nr::__NR_close_range, from, to, 0usize) };
+        if is_err(closed) {
+            for fd in from..=to {
+                // SAFETY: as above; the kernel is older than 5.9, or a filter refuses the call.
+                unsafe { sys!(nr::__NR_close, fd) };
+            }
+        }
+    };
+    let mut run: Option<[u32; 2]> = None;
+    for fd in fds {
+        run = match run {
+            Some([from, to]) if to + 1 == fd => Some([from, fd]),
+            Some(before) => {
+                close(before);
+                Some([fd; 2])
+            }
+            None => Some([fd; 2]),
+        };
+    }
+    if let Some(last) = run {
+        close(last);
     }
 }
 

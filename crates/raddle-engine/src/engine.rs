@@ -28,7 +28,7 @@ use raddle_sched::idle::IdleSet;
 use raddle_sched::policies::Reason;
 use raddle_sched::share::{AheadQueue, FairClock};
 use raddle_sched::{Injector, SignalGate, SpinLock, TaskList, TaskRef, Timers, WaitTable};
-use raddle_sys::{nr, sys};
+use raddle_sys::{mem, nr, sys};
 
 /// The most carriers of one engine, bound threads' carriers included.
 pub const MAX_CARRIERS: usize = 2048;
@@ -54,35 +54,14 @@ pub struct Hooks {
 }
 
 /// See the module.
+///
+/// `repr(C)`: what a fork makes the parent and the child write to is on one page, from the counts
+/// of [`ThreadTable`] to those of [`Pump`], because each page is copied for either of them. All is
+/// zero before [`Engine::init`]: the static takes no room in the file, and a fork copies no entries
+/// of page tables for what is never touched.
+#[repr(C, align(4096))]
 pub struct Engine {
     pub threads: ThreadTable,
-    pub futexes: Futexes,
-    pub timers: Timers,
-    pub injector: Injector,
-    /// What each runnable thread is entitled to, under the default order.
-    pub fair_clock: FairClock,
-    /// Runnable threads that have used more than their share.
-    pub ahead: AheadQueue,
-    /// Threads that only a carrier can give to the policy, which is a plug-in.
-    pub(crate) staged: Injector,
-    pub pump: Pump,
-    pub helpers: Helpers,
-    pub ring: Ring,
-    pub direct: Direct,
-    pub pages: Pages,
-    pub roster: Roster,
-    pub(crate) signal_gate: SignalGate,
-    pub sysmon: Sysmon,
-    pub sides: Sides,
-    pub(crate) pins: pins::Log,
-    pub(crate) alarms: alarms::Alarms,
-    pub filters: Filters,
-    pub stacks: Stacks,
-    pub kept: Kept,
-    /// Carriers asleep on their wake word.
-    pub idle: IdleSet,
-    /// Carriers beyond what is allowed, asleep until one that runs blocks in the kernel.
-    pub(crate) spares: IdleSet,
     /// Listed carriers whose kernel thread has ended. Changed under the slots' lock.
     pub(crate) ended: AtomicU32,
     /// 1 while a spare carrier is being made.
@@ -98,7 +77,8 @@ pub struct Engine {
     pub main: AtomicPtr<Thread>,
     /// 0 with one thread, then 1, or 2 under chaos.
     pub(crate) started: AtomicU32,
-    /// 1 in the child of a fork while some of its state is still its parent's.
+    /// Not 0 in the child of a fork while some of its state is still its parent's
+    /// ([`crate::fork`]).
     pub(crate) unsettled: AtomicU32,
     /// 1 if threads are green on request only. Set at start-up.
     explicit: AtomicU32,
@@ -117,20 +97,53 @@ pub struct Engine {
     pub(crate) most_extra: AtomicU32,
     /// CPUs that the process may use, in thousandths. Written by sysmon and at the start.
     pub(crate) capacity_thousandths: AtomicU32,
-    /// See [`Engine::quantum_ns`]. Like all of the engine zero before [`Engine::init`], so that the
-    /// static takes no room in the file.
+    /// See [`Engine::quantum_ns`].
     quantum_ns: AtomicU64,
     /// Carriers that exist, the first `up` of the list.
     pub(crate) up: AtomicU32,
-    pub(crate) list: [AtomicPtr<Carrier>; MAX_CARRIERS],
-    /// The carriers' slots.
-    pub(crate) memory: Chunks<Carrier, { MAX_CARRIERS / CARRIERS_EACH }, CARRIERS_EACH>,
+    pub started_ns: AtomicU64,
     /// Guards the list's growth, too.
     pub(crate) slots: SpinLock<Slots>,
     /// Set by [`Engine::init`], for ever.
     hooks: AtomicPtr<Hooks>,
-    pub started_ns: AtomicU64,
+    pub sysmon: Sysmon,
+    pub(crate) signal_gate: SignalGate,
+    pub filters: Filters,
+    /// What each runnable thread is entitled to, under the default order.
+    pub fair_clock: FairClock,
+    pub timers: Timers,
+    /// Runnable threads that have used more than their share.
+    pub ahead: AheadQueue,
+    /// Carriers asleep on their wake word.
+    pub idle: IdleSet,
+    /// Carriers beyond what is allowed, asleep until one that runs blocks in the kernel.
+    pub(crate) spares: IdleSet,
+    pub kept: Kept,
+    pub pump: Pump,
+    pub futexes: Futexes,
+    pub injector: Injector,
+    /// Threads that only a carrier can give to the policy, which is a plug-in.
+    pub(crate) staged: Injector,
+    pub helpers: Helpers,
+    pub ring: Ring,
+    pub direct: Direct,
+    pub pages: Pages,
+    pub roster: Roster,
+    pub sides: Sides,
+    pub(crate) pins: pins::Log,
+    pub(crate) alarms: alarms::Alarms,
+    pub stacks: Stacks,
+    pub(crate) list: [AtomicPtr<Carrier>; MAX_CARRIERS],
+    /// The carriers' slots.
+    pub(crate) memory: Chunks<Carrier, { MAX_CARRIERS / CARRIERS_EACH }, CARRIERS_EACH>,
 }
+
+/// See [`Engine`].
+const _: () = {
+    let from = core::mem::offset_of!(Engine, threads) + ThreadTable::COUNTS;
+    let to = core::mem::offset_of!(Engine, pump) + Pump::COUNTS_SIZE;
+    assert!(from / mem::PAGE_SIZE == (to - 1) / mem::PAGE_SIZE);
+};
 
 /// The engine of this process.
 pub static ENGINE: Engine = Engine::new();
@@ -259,6 +272,13 @@ impl Engine {
         self.started.load(Ordering::Relaxed) == 1
     }
 
+    /// True if the running thread is the only one that lives: no other can want its carrier before
+    /// it makes one.
+    #[inline]
+    pub fn is_single(&self) -> bool {
+        self.threads.live() == 1
+    }
+
     /// True if only threads that are asked for by name are green, and others bound: the program
     /// uses the explicit API.
     pub fn is_explicit(&self) -> bool {
@@ -305,7 +325,10 @@ impl Engine {
     /// In the child of a fork: as before [`Engine::start`].
     pub(crate) fn unstart(&self, carrier: &Carrier) {
         self.started.store(0, Ordering::Relaxed);
-        self.list[0].store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Relaxed);
+        let carrier = core::ptr::from_ref(carrier).cast_mut();
+        if self.list[0].load(Ordering::Relaxed) != carrier {
+            self.list[0].store(carrier, Ordering::Relaxed);
+        }
         self.up.store(1, Ordering::Relaxed);
         self.poller.store(0, Ordering::Relaxed);
         self.idle.reset();
@@ -543,15 +566,6 @@ impl Engine {
             // All: the carrier itself, or a request of its ring's (`pages`).
             kthread::futex_wake(carrier.wake_word.as_ptr(), u32::MAX >> 1);
         }
-    }
-
-    /// The engine's own descriptors, in rising order.
-    pub fn own_descriptors(&self) -> impl Iterator<Item = u32> {
-        let [a, b, c] = self.pump.own_descriptors();
-        let [d, e, f] = self.sysmon.own_descriptors();
-        let mut all = [a, b, c, d, e, f];
-        all.sort_unstable();
-        all.into_iter().filter_map(|fd| u32::try_from(fd).ok())
     }
 
     /// The live thread whose id is `tid` in the bits of `mask`, which are at least the slot's.

@@ -2,6 +2,7 @@
 
 use crate::accounting;
 use crate::carrier::Carrier;
+use crate::descriptor;
 use crate::engine::ENGINE;
 use crate::thread::Thread;
 use core::sync::atomic::Ordering;
@@ -18,18 +19,21 @@ pub unsafe fn in_child() {
     // SAFETY: the caller's promise covers every reset here.
     unsafe {
         let pid = sys!(nr::__NR_getpid) as u32;
-        ENGINE.keep_only_carrier(carrier);
+        ENGINE.slots.break_lock();
         ENGINE.timers.reset();
         ENGINE.injector.reset();
         ENGINE.ahead.reset();
         ENGINE.staged.reset();
-        ENGINE.pump.close();
+        descriptor::close_all(ENGINE.own_descriptors());
+        ENGINE.pump.forget_descriptors();
         ENGINE.signal_gate.reset();
         ENGINE.sysmon.reset();
         ENGINE.filters.reset();
         if ENGINE.is_started() {
-            ENGINE.unsettled.store(1, Ordering::Relaxed);
+            ENGINE.unsettled.store(ALL, Ordering::Relaxed);
             ENGINE.stacks.reset(); // else no other thread can have held a lock
+        } else if ENGINE.unsettled.load(Ordering::Relaxed) == 0 {
+            ENGINE.unsettled.store(IDS, Ordering::Relaxed);
         }
         thread.signals.queue.break_locks();
         thread.attributes.break_lock();
@@ -43,7 +47,6 @@ pub unsafe fn in_child() {
         ENGINE.threads.break_lock();
         ENGINE.kept.forget(&ENGINE.threads); // libc takes their stacks
         ENGINE.threads.keep_only(thread);
-        ENGINE.threads.draw_salt();
         thread.tid.store(pid, Ordering::Relaxed);
         ENGINE.pid.store(pid, Ordering::Relaxed);
         ENGINE.main.store(thread.as_ptr(), Ordering::Relaxed);
@@ -54,15 +57,26 @@ pub unsafe fn in_child() {
     ENGINE.unstart(carrier);
 }
 
+/// Of [`crate::engine::Engine::unsettled`]: all that [`settle`] resets is the parent's.
+const ALL: u32 = 2;
+/// Only what threads' ids are made from is.
+const IDS: u32 = 1;
+
 /// Resets the rest of the parent's state: the tables that the engine reads only while a second
 /// thread exists. The queues are not among them, because a yield takes from them. Most children end
-/// before, or become another program, and each page that they write to is copied.
+/// before, or become another program, and each page that they write to is copied. `left` is what
+/// [`crate::engine::Engine::unsettled`] was.
 ///
 /// # Safety
 /// As [`in_child`], later; at the start of the child's own engine.
-pub(crate) unsafe fn settle() {
+pub(crate) unsafe fn settle(left: u32) {
+    ENGINE.threads.draw_salt();
+    if left == IDS {
+        return;
+    }
     // SAFETY: the caller's promise covers every reset here.
     unsafe {
+        ENGINE.keep_only_carrier(Carrier::current());
         ENGINE.futexes.reset();
         ENGINE.sides.reset();
         ENGINE.helpers.reset();

@@ -17,7 +17,7 @@ use core::ptr::null;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_context::timestamp;
 use raddle_sched::{SpinLock, TaskRef, Wake};
-use raddle_sys::{err, errno, nr, sys};
+use raddle_sys::{err, errno, mem, nr, sys};
 
 /// Signal 33, which glibc keeps to itself and the runtime handles: interrupts a helper.
 pub const POKE: usize = 33;
@@ -308,9 +308,11 @@ global_asm!(
     ".popsection",
 );
 
-extern "C" fn helper_main(_: usize, _: *mut u8) -> ! {
-    // SAFETY: this thread is no carrier; only the runtime's own signals may interrupt it.
+extern "C" fn helper_main(_: usize, stack: *mut u8) -> ! {
+    // SAFETY: this thread is no carrier, and never forks; only the runtime's own signals may
+    // interrupt it.
     unsafe {
+        mem::leave_out_of_forks(stack, HELPER_STACK);
         raddle_context::set_gs_base(0);
         kthread::accept_only(&[POKE, PREEMPT]);
     }

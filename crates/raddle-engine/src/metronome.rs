@@ -189,6 +189,11 @@ impl Metronomes {
         self.each.get(at).is_some_and(|watch| watch.timer.is_some())
     }
 
+    /// True if any carrier has one.
+    pub(crate) fn any_runs(&self) -> bool {
+        self.running != 0
+    }
+
     /// Sysmon has just told a carrier to preempt the thread that it runs since its switch number
     /// `switches`, at its quantum's end.
     pub(crate) fn preempted(

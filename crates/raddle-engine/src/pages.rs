@@ -130,7 +130,7 @@ pub struct Pages {
     strained: AtomicU32,
     /// When that was: a time stamp.
     adopted_at: AtomicU64,
-    /// Ticks until it may be done again.
+    /// Ticks until it may be done again; at least [`MIN_GAP_TICKS`].
     gap_ticks: AtomicU64,
 }
 
@@ -140,7 +140,7 @@ impl Pages {
             refused: AtomicU32::new(0),
             strained: AtomicU32::new(0),
             adopted_at: AtomicU64::new(0),
-            gap_ticks: AtomicU64::new(MIN_GAP_TICKS),
+            gap_ticks: AtomicU64::new(0),
         }
     }
 
@@ -148,7 +148,7 @@ impl Pages {
     /// all couldn't cope with them, that is tried more rarely.
     fn may_adopt(&self) -> bool {
         let now = timestamp();
-        let gap = self.gap_ticks.load(Ordering::Relaxed);
+        let gap = self.gap_ticks.load(Ordering::Relaxed).max(MIN_GAP_TICKS);
         if now.wrapping_sub(self.adopted_at.load(Ordering::Relaxed)) < gap {
             return false;
         }

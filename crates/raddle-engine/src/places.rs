@@ -157,7 +157,7 @@ impl Engine {
             let carrier = self.slot(id);
             // SAFETY: nobody runs on these stacks in this process.
             unsafe {
-                for (stack, size) in carrier.take_stacks() {
+                for (stack, size) in carrier.take_forked_stacks() {
                     if !stack.is_null() {
                         mem::unmap(stack, size);
                     }

@@ -101,10 +101,9 @@ impl FdWait {
 // SAFETY: atomics, free locks and an empty list.
 unsafe impl Zeroed for Entry {}
 
-/// See the module.
+/// See the module. The table, which the child of a fork doesn't write to, is last.
+#[repr(C)]
 pub struct Pump {
-    /// One row a descriptor.
-    table: Chunks<Entry, { MAX_DESCRIPTORS / ROWS_EACH }, ROWS_EACH>,
     epoll: OwnDescriptor,
     kick: OwnDescriptor,
     /// Signalled for each direct read that is done, and never read: edges are all that counts.
@@ -119,9 +118,14 @@ pub struct Pump {
     limits: Limits,
     /// One more than the highest descriptor seen.
     high: AtomicUsize,
+    /// One row a descriptor.
+    table: Chunks<Entry, { MAX_DESCRIPTORS / ROWS_EACH }, ROWS_EACH>,
 }
 
 impl Pump {
+    /// Bytes of all but the table.
+    pub(crate) const COUNTS_SIZE: usize = core::mem::offset_of!(Self, table);
+
     pub(crate) const fn new() -> Self {
         Self {
             table: Chunks::new(),
@@ -158,7 +162,14 @@ impl Pump {
         Ok(())
     }
 
-    /// In the child of a fork: gives up the descriptors, which are the parent's, too.
+    /// In the child of a fork: the descriptors are closed.
+    pub(crate) fn forget_descriptors(&self) {
+        for own in [&self.epoll, &self.kick, &self.direct] {
+            own.set(-1);
+        }
+    }
+
+    /// Gives up the descriptors.
     pub(crate) fn close(&self) {
         self.epoll.close();
         self.kick.close();

@@ -9,41 +9,57 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Words of the largest mask that any kernel has (8192 CPUs).
 const WORDS: usize = 128;
 
-/// The most CPUs that are shown; 0 for all.
-static MOST: AtomicU32 = AtomicU32::new(0);
-/// 1 if the program sees the machine's CPUs whatever happens.
-static ALL: AtomicU32 = AtomicU32::new(0);
-/// The CPUs that are shown, when there is a limit. Written before [`MOST`].
-static SHOWN: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+/// What is shown: on one page, because each process writes it at its start.
+#[repr(C, align(2048))]
+struct Shown {
+    /// 1 once the rest may be other than zero. Written first: a page that is read before it is
+    /// written faults twice.
+    is_set: AtomicU32,
+    /// The most CPUs that are shown; 0 for all.
+    most: AtomicU32,
+    /// 1 if the program sees the machine's CPUs whatever happens.
+    all: AtomicU32,
+    /// The CPUs that are shown, when there is a limit. Written before `most`.
+    mask: [AtomicU64; WORDS],
+}
+
+static SHOWN: Shown = Shown {
+    is_set: AtomicU32::new(0),
+    most: AtomicU32::new(0),
+    all: AtomicU32::new(0),
+    mask: [const { AtomicU64::new(0) }; WORDS],
+};
 
 /// Shows all CPUs from now on.
 pub fn show_all() {
-    ALL.store(1, Ordering::Relaxed);
+    SHOWN.all.store(1, Ordering::Relaxed);
 }
 
 /// Sets how many of the process's CPUs later questions are answered with; 0 for all.
+#[unsafe(link_section = ".text.raddle_start")] // see `raddle_preload::start`
 pub fn show(most: u32) {
-    if ALL.load(Ordering::Relaxed) != 0 {
+    SHOWN.is_set.store(1, Ordering::Relaxed);
+    if SHOWN.all.load(Ordering::Relaxed) != 0 {
         return;
     }
     if most != 0 {
         let mut mask = [0; WORDS];
         cpus::read_affinity_mask(&mut mask);
         keep_first(&mut mask, most);
-        for (shown, word) in SHOWN.iter().zip(mask) {
+        for (shown, word) in SHOWN.mask.iter().zip(mask) {
             if shown.load(Ordering::Relaxed) != word {
                 shown.store(word, Ordering::Relaxed);
             }
         }
     }
-    if MOST.load(Ordering::Relaxed) != most {
-        MOST.store(most, Ordering::Release);
+    if SHOWN.most.load(Ordering::Relaxed) != most {
+        SHOWN.most.store(most, Ordering::Release);
     }
 }
 
 /// The most CPUs that are shown, unless all are.
 pub fn most() -> Option<u32> {
-    match MOST.load(Ordering::Acquire) {
+    match SHOWN.most.load(Ordering::Acquire) {
         0 => None,
         most => Some(most),
     }
@@ -61,7 +77,12 @@ pub fn in_place_of(cpu: u32) -> u32 {
     let Some(most) = most() else {
         return cpu;
     };
-    let word = |index: usize| SHOWN.get(index).map_or(0, |it| it.load(Ordering::Relaxed));
+    let word = |index: usize| {
+        SHOWN
+            .mask
+            .get(index)
+            .map_or(0, |it| it.load(Ordering::Relaxed))
+    };
     stand_in(cpu, most, word)
 }
 

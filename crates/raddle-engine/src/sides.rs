@@ -161,7 +161,7 @@ impl Side {
         }
         policies::report(self.queue.take_fault());
         match here {
-            None if self.is_held() => ENGINE.sysmon.carrier_awoke(), // it says when to go on
+            None if self.is_held() => ENGINE.sysmon.wake_up(), // it says when to go on
             None if self.wake_one() => {}
             None => ENGINE.sysmon.urge(),
             // The carrier that runs reaches one thread by itself, or sysmon sees to it.
@@ -361,7 +361,7 @@ impl Sides {
         let up = self.up.load(Ordering::Relaxed);
         self.list[up as usize].store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
         self.up.store(up + 1, Ordering::Release);
-        ENGINE.sysmon.carrier_awoke(); // from its first moment on it counts as running
+        ENGINE.sysmon.wake_up(); // from its first moment on it counts as running
     }
 
     /// True if `carrier` should let go of `thread`, which it runs, for somebody else.
@@ -466,7 +466,7 @@ impl Side {
         chaos::stop(Point::Sleep);
         self.idle.take(id);
         carrier.set_state(CarrierState::Running);
-        ENGINE.sysmon.carrier_awoke();
+        ENGINE.sysmon.wake_up();
         look_around(carrier);
     }
 

@@ -15,9 +15,10 @@ impl Engine {
         if self.is_started() {
             return Ok(());
         }
-        if self.unsettled.swap(0, Ordering::Relaxed) != 0 {
+        let left = self.unsettled.swap(0, Ordering::Relaxed);
+        if left != 0 {
             // SAFETY: the only thread, which the engine has not begun for.
-            unsafe { fork::settle() };
+            unsafe { fork::settle(left) };
         }
         let carrier = Carrier::current();
         let started = give_stack(carrier).and_then(|stack| {
@@ -34,7 +35,7 @@ impl Engine {
         if started.is_err() {
             self.pump.close();
             self.pump.reset();
-            self.sysmon.reset();
+            self.sysmon.close();
             return Err(err(errno::EAGAIN));
         }
         self.stacks.open();

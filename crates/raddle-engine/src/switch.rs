@@ -517,6 +517,7 @@ pub(crate) extern "C" fn carrier_main(address: usize, stack: *mut u8) -> ! {
     };
     carrier.stack.set(stack);
     (ENGINE.hooks().carrier_starts)(carrier);
+    carrier.leave_stacks_out();
     carrier.now_ns.set(clock::now_ns()); // with signals open: the clock may be forbidden here
     if carrier.side() != 0 {
         ENGINE.sides.enlist(carrier);

@@ -2,7 +2,8 @@
 //!
 //! It looks at the carriers on an interval from `policy`: 100 us after something was found,
 //! doubling to a millisecond, and not at all once everything has been idle for a while (then
-//! whichever carrier gets work first wakes it). It acts on five things: a backlog that lasts, an
+//! whichever carrier gets work first wakes it), or while only one thread lives ([`alone`]). It acts
+//! on five things: a backlog that lasts, an
 //! idle carrier while nobody polls, posted work while a carrier sleeps, a carrier that waits in the
 //! kernel, and a thread that computes while others wait ([`policy::judge`]).
 //!
@@ -13,6 +14,7 @@
 //! is not slept over: sysmon says that it is on guard and then looks at the injector, who posts
 //! does it the other way round, all SeqCst.
 
+mod alone;
 mod demands;
 
 use crate::alarms::{self, Watcher};
@@ -109,16 +111,6 @@ impl Sysmon {
         Ok(())
     }
 
-    /// A carrier left its sleep: if nobody watches, somebody must.
-    /// After the carrier's state was stored: the fences of both sides see to it that sysmon sees
-    /// that, or the carrier that sysmon sleeps.
-    pub(crate) fn carrier_awoke(&self) {
-        fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) != 0 && self.asleep.swap(0, Ordering::AcqRel) != 0 {
-            self.write_wake();
-        }
-    }
-
     /// True if it sees to timers and descriptors, because threads compute on all carriers.
     pub(crate) fn is_on_guard(&self) -> bool {
         self.on_guard.load(Ordering::Relaxed) != 0
@@ -157,13 +149,17 @@ impl Sysmon {
         fd as i32 >= 0 && self.own_descriptors().contains(&(fd as i32))
     }
 
-    /// In the child of a fork: closes what the parent shares.
-    pub(crate) fn reset(&self) {
+    /// After a start that has failed.
+    pub(crate) fn close(&self) {
         self.wake.close();
         self.listener.close();
-        match self.shares_table() {
-            true => self.client.close(),
-            false => self.client.set(-1),
+        self.reset();
+    }
+
+    /// In the child of a fork: what the parent shares is closed.
+    pub(crate) fn reset(&self) {
+        for own in [&self.wake, &self.listener, &self.client] {
+            own.set(-1);
         }
         self.stand_in.reset();
         self.asleep.store(0, Ordering::Relaxed);
@@ -208,10 +204,11 @@ const IGNORED: PollFd = PollFd {
     revents: 0,
 };
 
-extern "C" fn sysmon_main(has_own_table: usize, _: *mut u8) -> ! {
-    // SAFETY: this thread is no carrier; of all signals it takes the one for what every kernel
-    // thread must do.
+extern "C" fn sysmon_main(has_own_table: usize, stack: *mut u8) -> ! {
+    // SAFETY: this thread is no carrier, and never forks; of all signals it takes the one for what
+    // every kernel thread must do.
     unsafe {
+        mem::leave_out_of_forks(stack, STACK);
         raddle_context::set_gs_base(0);
         kthread::accept_only(&[PREEMPT]);
     }
@@ -336,6 +333,12 @@ impl Watch {
             ENGINE.follow_cpus();
         }
         let sight = self.act(now_ns);
+        if !sight.acted && self.sleeps_beside_one() {
+            return Plan {
+                timeout_ns: None,
+                on_guard: false,
+            };
+        }
         if sight.running {
             self.busy_ns = now_ns;
         } else if now_ns.saturating_sub(self.busy_ns) > SYSMON_LINGER_NS {

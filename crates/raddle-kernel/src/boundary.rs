@@ -24,9 +24,11 @@
 use crate::calls;
 use crate::user::User;
 use core::arch::global_asm;
+use core::ptr::with_exposed_provenance;
 use raddle_engine::carrier;
 use raddle_engine::thread::CALL_SITE;
-use raddle_sys::syscall6;
+use raddle_sys::abi::SigContext;
+use raddle_sys::{err, errno, syscall6};
 
 /// The arguments of a system call, as the program passed them.
 #[repr(C)]
@@ -216,6 +218,33 @@ pub fn is_pass(rip: usize) -> bool {
 pub fn interrupted_pass(rip: usize, rcx: usize) -> Option<usize> {
     let (begin, end) = (&raw const raddle_pass_begin, &raw const raddle_pass_end);
     (begin.addr() == rip && end.addr() == rcx).then(|| end.addr())
+}
+
+/// Where a passing wait for a child begins again that a signal has interrupted. The kernel ends it
+/// with EINTR if the runtime's handler for that signal doesn't restart calls: the poke's, and those
+/// in the place of the program's. But the program's handlers that run decide, if any does. `rcx` is
+/// not the call's end any more once one of those has. The address and the number.
+///
+/// # Safety
+/// The registers must be those of interrupted code on a program's stack.
+pub unsafe fn interrupted_wait(registers: &SigContext) -> Option<(u64, u64)> {
+    const WAIT4: u64 = 61;
+    const WAITID: u64 = 247;
+    const NUMBER: usize = 7 * size_of::<u64>(); // below rbp, see the module
+    let (begin, end) = (&raw const raddle_pass_begin, &raw const raddle_pass_end);
+    let ends = [registers.rip, registers.rcx] == [end.addr() as u64; 2];
+    if !ends || registers.rax != err(errno::EINTR) as u64 {
+        return None;
+    }
+    let at = with_exposed_provenance::<u64>(registers.rbp as usize - NUMBER);
+    // SAFETY: at this address rbp is the entry's, which has pushed the number.
+    let number = unsafe { *at };
+    matches!(number, WAIT4 | WAITID).then(|| (begin.addr() as u64, number))
+}
+
+/// True if `rip` is where a passing system call ends.
+pub fn is_pass_end(rip: usize) -> bool {
+    (&raw const raddle_pass_end).addr() == rip
 }
 
 /// What `raddle_child_start` pops.

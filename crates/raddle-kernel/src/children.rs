@@ -6,6 +6,8 @@
 //! doesn't ignore SIGCHLD, and no descriptor of `signalfd(2)` reads it. Else, and for every other
 //! kind of wait, a helper blocks in the kernel.
 //!
+//! The only thread of a process waits in the kernel: nothing else wants its carrier.
+//!
 //! Several ends may raise one signal, and the signal doesn't say which thread waits for its child.
 //! So each signal wakes all threads that wait here, which are at most [`MOST`].
 //!
@@ -89,7 +91,7 @@ pub fn maker<'a>(info: &SigInfo) -> Option<&'a Thread> {
 pub extern "C" fn wait(frame: &Frame) -> Outcome {
     let is_waitid = frame.rax == WAITID;
     let options = frame.arg(if is_waitid { 3 } else { 2 });
-    if !is_multiplexed() || options & WNOHANG != 0 {
+    if !is_multiplexed() || ENGINE.is_single() || options & WNOHANG != 0 {
         return Outcome::PASS;
     }
     if is_waitid {

@@ -456,6 +456,10 @@ fn changes_thread(option: usize, second: usize) -> bool {
 /// Forgets, in the child of a fork, what all of the parent's threads did.
 pub fn in_child() {
     // SAFETY: the child has one thread.
-    unsafe { LAST.break_lock() };
-    *LAST.lock() = None;
+    unsafe {
+        // A child writes to as few of its parent's pages as it can.
+        if LAST.break_lock() || LAST.peek().is_some() {
+            *LAST.lock() = None;
+        }
+    }
 }

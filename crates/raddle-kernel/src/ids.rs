@@ -43,6 +43,13 @@ pub extern "C" fn of_process(frame: &Frame) -> Outcome {
     Outcome::of(unsafe { syscall6(frame.rax as u32, args) })
 }
 
+/// True if the main thread runs on the process's first kernel thread, which has its name.
+pub fn has_name_of_first() -> bool {
+    let carrier = Carrier::current();
+    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    carrier.kernel_tid.load(Ordering::Relaxed) == pid && carrier.thread().tid() == pid
+}
+
 /// In the child of a fork: the kernel takes the name of the thread that forked.
 pub fn in_child() {
     name_own_kernel_thread(&Carrier::current().thread().name());

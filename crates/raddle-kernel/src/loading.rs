@@ -119,11 +119,16 @@ pub fn unmaps(frame: &Frame) {
 
 /// In the child of a fork: another thread of the parent may have been loading.
 pub fn in_child() {
-    // SAFETY: the child has one thread.
-    unsafe { HOOKS.break_lock() };
-    let hooks = *HOOKS.lock();
+    // SAFETY: the child has one thread. The hooks were written before a second one existed.
+    let hooks = unsafe {
+        HOOKS.break_lock();
+        HOOKS.peek()
+    };
     if let Some(hooks) = hooks {
         (hooks.forked)();
     }
-    FILE.store(0, Ordering::Relaxed);
+    // A child writes to as few of its parent's pages as it can.
+    if FILE.load(Ordering::Relaxed) != 0 {
+        FILE.store(0, Ordering::Relaxed);
+    }
 }

@@ -5,6 +5,9 @@
 //! until the child has forgotten its parent's: one that came to the child earlier would be
 //! forgotten with them, or routed to threads that are not there.
 //!
+//! What the child of a fork executes before it goes on is in one place of the text, beside the
+//! boundary's entries: the kernel maps text of the child's when it is executed, 64 KiB at a time.
+//!
 //! `vfork` and `posix_spawn` share memory with the child until it execs: the child's GS base then
 //! points at [`RAW`], a carrier on which every call passes, so that it can't touch the parent's
 //! engine; the parent's carrier sleeps in the kernel meanwhile.
@@ -74,6 +77,7 @@ pub fn is_raw(carrier: *const Carrier) -> bool {
 }
 
 /// Before a clone-like call: makes a thread, or lets the stub execute it.
+#[unsafe(link_section = ".text.raddle_boundary")] // beside the entries: see `process`
 pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
     let request = match frame.call.rax {
         CLONE => Request::from_clone(&frame.call),
@@ -108,6 +112,7 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         lend_args(carrier, &mut frame.call, &request);
     }
     if !request.has(CLONE_VM) {
+        carrier.take_stacks_along();
         signal::block_all();
     } else {
         let shares = match request.has(CLONE_SIGHAND) {
@@ -165,6 +170,7 @@ fn fall_back() -> Outcome {
 }
 
 /// After a raw clone-like call, in the parent (`result` > 0 or an error) and in the child (0).
+#[unsafe(link_section = ".text.raddle_boundary")] // beside the entries: see `process`
 pub extern "C" fn clone_after(result: isize, call: &mut Frame) {
     if is_raw(Carrier::current_or_null()) {
         return;
@@ -212,6 +218,7 @@ pub extern "C" fn clone_after(result: isize, call: &mut Frame) {
 /// Only there, on its only thread, with all signals blocked.
 unsafe fn in_child() {
     let had_threads = ENGINE.is_started();
+    let has_name = ids::has_name_of_first();
     // SAFETY: the caller's promise.
     unsafe { fork::in_child() };
     signal::in_child();
@@ -222,7 +229,9 @@ unsafe fn in_child() {
     memory::in_child();
     if had_threads {
         scheduling::in_child();
-        ids::in_child();
+        if !has_name {
+            ids::in_child();
+        }
     }
 }
 
@@ -266,7 +275,9 @@ pub extern "C" fn exec(frame: &Frame) -> Outcome {
     carrier.child_shares.store(SHARES, Ordering::Relaxed); // no handler changes the mask
     signal::expose_mask();
     signal::routing::lend_pending();
-    let closed = signal::is_virtual().then(own_signals::close);
+    // No other thread, no other sender.
+    let has_senders = signal::is_virtual() && ENGINE.is_started();
+    let closed = has_senders.then(own_signals::close);
     signal::actions::expose_ignored();
     // SAFETY: the program's own call; it returns only if it failed.
     let result = unsafe { frame.raw() };

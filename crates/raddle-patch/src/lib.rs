@@ -55,7 +55,7 @@ mod unwind;
 mod window;
 pub mod wrapper;
 
-pub use apply::{Report, Targets, apply};
+pub use apply::{Report, Targets, apply, join_texts};
 pub use image::Image;
 pub use memory::{Linux, Memory, Protection};
 pub use plan::{Plan, plan};

@@ -29,12 +29,27 @@ pub const SIXTH_FROM_STACK: Shape = [0x4c, 0x8b, 0x4c, 0x24, 0x08, 0x0f, 0x05];
 
 /// The only place in `code` of this shape, as an offset.
 #[must_use]
+#[unsafe(link_section = ".text.raddle_start")] // see `raddle_preload::start`
 pub fn find(code: &[u8], shape: &Shape) -> Option<usize> {
-    let mut found = (0..code.len().saturating_sub(LEN - 1))
-        .filter(|&at| code[at] == shape[0] && code[at..at + LEN] == *shape);
-    let first = found.next()?;
-    found.next().is_none().then_some(first)
+    let mut found = None;
+    let places = code.len().saturating_sub(LEN - 1);
+    for (index, chunk) in code[..places].chunks(CHUNK).enumerate() {
+        // Compared all at once: this is most of what a start costs that makes no thread.
+        let begins = |any, byte: &u8| any | (*byte == shape[0]);
+        if !chunk.iter().fold(false, begins) {
+            continue;
+        }
+        for at in (index * CHUNK..).take(chunk.len()) {
+            if code[at..at + LEN] == *shape && found.replace(at).is_some() {
+                return None;
+            }
+        }
+    }
+    found
 }
+
+/// Bytes that [`find`] looks through at a time.
+const CHUNK: usize = 64;
 
 /// The jump from a wire at `at` to `to`. `None` if that is too far.
 #[must_use]
@@ -53,6 +68,7 @@ pub fn jump(at: usize, to: usize) -> Option<Shape> {
 /// - The addresses are places of text, in one mapping, where such a wire may stand or stands.
 /// - The process has one thread, which executes no text of that mapping, in a signal handler
 ///   neither.
+#[unsafe(link_section = ".text.raddle_start")] // see `raddle_preload::start`
 pub unsafe fn rewrite(
     wires: &[(usize, Shape)],
     memory: &impl Memory,

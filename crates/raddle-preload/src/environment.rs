@@ -99,8 +99,19 @@ impl Environment {
     }
 
     /// A decimal number in a variable.
+    #[unsafe(link_section = ".text.raddle_start")] // see `raddle_preload::start`
     pub fn number(&self, name: &[u8]) -> Option<u32> {
-        core::str::from_utf8(self.get(name)?).ok()?.parse().ok()
+        let text = self.get(name)?;
+        let digits = text.strip_prefix(b"+").unwrap_or(text);
+        let append = |number: u32, &digit: &u8| {
+            let digit = u32::from(digit.wrapping_sub(b'0'));
+            number
+                .checked_mul(10)?
+                .checked_add(digit)
+                .filter(|_| digit < 10)
+        };
+        let number = digits.iter().try_fold(0, append)?;
+        (!digits.is_empty()).then_some(number)
     }
 
     /// An entry of the auxiliary vector, or 0.

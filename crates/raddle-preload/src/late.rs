@@ -64,6 +64,8 @@ pub fn unmapped(from: usize, to: usize) {
 
 /// In the child of a fork: another thread of the parent may have been at the list. Then the list
 /// may be half written, and the child forgets it: the stubs stay after their libraries.
+// Beside the boundary's entries: see `raddle_kernel::process`.
+#[unsafe(link_section = ".text.raddle_boundary")]
 pub fn in_child() {
     // SAFETY: the child has one thread.
     if unsafe { LIBRARIES.break_lock() } {

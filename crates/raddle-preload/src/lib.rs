@@ -6,6 +6,7 @@
 #![no_std]
 
 mod builtins;
+mod clean_pages;
 mod cleanup;
 mod environment;
 mod frame;

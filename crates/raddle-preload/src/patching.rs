@@ -4,10 +4,10 @@ use crate::environment::{AT_PHDR, AT_SYSINFO_EHDR, Environment};
 use crate::objects::{after, find};
 use crate::original::{self, LinkMap};
 use crate::why::Why;
-use crate::{late, memory_functions};
+use crate::{clean_pages, late, memory_functions};
 use core::ffi::CStr;
 use raddle_kernel::{boundary, calls, credentials, loading};
-use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, plan};
+use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, join_texts, plan};
 use raddle_sys::mem;
 
 /// System call sites that one module may have.
@@ -115,6 +115,11 @@ unsafe fn patch_image(image: &Image, path: Option<&CStr>) -> Result<Report, Refu
     // SAFETY: the caller's promise; the targets are the boundary's entries, which keep theirs.
     unsafe {
         let plan = plan(image, &calls::wanted(), &mut scratch)?;
-        apply(image, &plan, &targets, &Linux, path)
+        let report = apply(image, &plan, &targets, &Linux, path)?;
+        if report.patched != 0 {
+            join_texts(image, &Linux)?;
+            clean_pages::give_back(image);
+        }
+        Ok(report)
     }
 }

@@ -8,6 +8,9 @@
 //! 3. Set [`tripwires`] that tell of the program's first thread. Where they can't be set, and where
 //!    something is to be different from the start, go on at once.
 //!
+//! What is executed until then is in one place of the text: the kernel maps text when it is
+//! executed, 64 KiB at a time, and every process starts so.
+//!
 //! At the first thread ([`ensure`]):
 //!
 //! 4. Make the main thread a green thread on carrier 0.
@@ -59,6 +62,7 @@ static WAITING: SpinLock<Option<Process>> = SpinLock::new(None);
 static WAITS: AtomicU32 = AtomicU32::new(0);
 
 /// What ld.so calls.
+#[unsafe(link_section = ".text.raddle_start")] // see the module
 extern "C" fn constructor(
     count: c_int,
     arguments: *const *const c_char,

@@ -192,6 +192,7 @@ impl Injector {
     ///
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
+    #[inline(always)]
     pub unsafe fn reset(&self) {
         // SAFETY: the caller's promise; what the lock guards is replaced whole.
         let was_changing = unsafe { self.order.break_lock() };

@@ -62,6 +62,26 @@ pub unsafe fn wipe_on_fork(at: *mut u8, len: usize) -> Result<(), isize> {
     if is_err(r) { Err(r) } else { Ok(()) }
 }
 
+/// Leaves `len` bytes at `at` out of the children of a fork, whoever forks.
+///
+/// # Safety
+/// The range must be a mapping of the caller's that no child uses.
+pub unsafe fn leave_out_of_forks(at: *mut u8, len: usize) {
+    const MADV_DONTFORK: usize = 10;
+    // SAFETY: the caller owns the range; in this process nothing changes.
+    unsafe { sys!(nr::__NR_madvise, at, len, MADV_DONTFORK) };
+}
+
+/// Undoes [`leave_out_of_forks`].
+///
+/// # Safety
+/// The range must be a mapping of the caller's.
+pub unsafe fn take_to_forks(at: *mut u8, len: usize) {
+    const MADV_DOFORK: usize = 11;
+    // SAFETY: the caller owns the range; in this process nothing changes.
+    unsafe { sys!(nr::__NR_madvise, at, len, MADV_DOFORK) };
+}
+
 /// Changes the access of `len` bytes at `at`; `prot` as in `mprotect(2)`.
 ///
 /// # Safety

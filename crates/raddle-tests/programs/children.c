@@ -3,7 +3,9 @@
 
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/time.h>
 
 enum { MANY = 100 };
 
@@ -408,4 +410,119 @@ CASE(the_thread_that_made_a_child_hears_of_its_end)
     IS(maker_hears(&(struct maker){.signal = SIGUSR2}), 1);
     IS(maker_hears(&(struct maker){.blocks = 1}), 0);
     IS(maker_hears(&(struct maker){.ends = 1}), 0);
+}
+
+static void *do_nothing(void *argument)
+{
+    return argument;
+}
+
+static void set_handler(int signal, int flags)
+{
+    struct sigaction action = {.sa_handler = note, .sa_flags = flags};
+    OK(sigaction(signal, &action, NULL));
+}
+
+/* What the thread blocks interrupts nothing, nor does a handler with SA_RESTART. */
+CASE(handlers_interrupt_the_wait_of_the_only_thread)
+{
+    join(start(do_nothing, NULL));
+    set_handler(SIGUSR1, 0);
+    set_handler(SIGHUP, 0);
+    set_handler(SIGUSR2, SA_RESTART);
+    block(SIGHUP);
+    pid_t child = GET(fork());
+    if (child == 0) {
+        static const int signals[] = {SIGUSR2, SIGHUP, SIGWINCH, SIGUSR2, SIGUSR1};
+        for (int i = 0; i < 5; i++) {
+            sleep_ms(20);
+            OK(kill(getppid(), signals[i]));
+        }
+        sleep_ms(50);
+        _exit(7);
+    }
+    int status;
+    FAILS(waitpid(child, &status, 0), EINTR);
+    IS(handled, 3);
+    IS((intptr_t)wait_for((void *)(intptr_t)child), 7);
+    IS(handled, 3);
+}
+
+/* Nothing looks at it meanwhile. */
+CASE(the_only_thread_waits_without_using_time)
+{
+    join(start(do_nothing, NULL));
+    pid_t child = child_that_sleeps_ms(500);
+    struct rusage before, after;
+    OK(getrusage(RUSAGE_SELF, &before));
+    int status;
+    IS(waitpid(child, &status, 0), child);
+    OK(getrusage(RUSAGE_SELF, &after));
+    const char *chaos = getenv("RADDLE_CHAOS");
+    CHECK(chaos || after.ru_nvcsw - before.ru_nvcsw < 100);
+}
+
+/* Whenever the signal comes: the runtime may be about to leave its last call. */
+CASE(the_only_thread_takes_signals_while_it_computes)
+{
+    enum { ROUNDS = 1000 };
+    join(start(do_nothing, NULL));
+    set_handler(SIGUSR1, SA_RESTART);
+    volatile int *round =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t parent = getpid(), child = GET(fork());
+    if (child == 0) {
+        for (int i = 1; i <= ROUNDS; i++) {
+            while (*round < i) {
+                sched_yield();
+            }
+            OK(kill(parent, SIGUSR1));
+        }
+        _exit(7);
+    }
+    for (int i = 1; i <= ROUNDS; i++) {
+        *round = i;
+        for (int call = 0; call < i % 50; call++) {
+            sched_yield();
+        }
+        while (handled < i) {
+        }
+    }
+    IS((intptr_t)wait_for((void *)(intptr_t)child), 7);
+}
+
+static void *fork_and_use_the_child(void *argument)
+{
+    pid_t child = GET(fork());
+    if (child == 0) {
+        struct itimerval soon = {.it_value = {.tv_usec = 2000}};
+        set_handler(SIGALRM, SA_RESTART);
+        OK(setitimer(ITIMER_REAL, &soon, NULL));
+        while (!handled) {
+        }
+        OK(setitimer(ITIMER_REAL, &soon, NULL));
+        while (handled < 2) {
+            sleep_ms(1);
+        }
+        IS((intptr_t)join(start(do_nothing, number(4))), 4);
+        OK(raise(SIGALRM));
+        IS(handled, 3);
+        _exit(7);
+    }
+    IS((intptr_t)wait_for((void *)(intptr_t)child), 7);
+    return argument;
+}
+
+/* On whichever kernel thread they were made. */
+CASE(children_of_busy_threads_handle_signals)
+{
+    pthread_t threads[8];
+    for (int turn = 0; turn < 5; turn++) {
+        for (int i = 0; i < 8; i++) {
+            threads[i] = start(fork_and_use_the_child, NULL);
+        }
+        for (int i = 0; i < 8; i++) {
+            join(threads[i]);
+        }
+    }
 }

@@ -47,6 +47,10 @@ mod children {
         a_child_waits_for_its_own,
         ends_are_seen_while_others_compute,
         the_thread_that_made_a_child_hears_of_its_end,
+        handlers_interrupt_the_wait_of_the_only_thread,
+        the_only_thread_waits_without_using_time,
+        the_only_thread_takes_signals_while_it_computes,
+        children_of_busy_threads_handle_signals,
     }
 }
 

@@ -30,7 +30,7 @@ const FUNCTION: &str = " as *const () as ";
 
 /// Numbers that aren't the program's: where, how many, and what they are.
 const OWN: [(&str, usize, &str); 3] = [
-    ("boundary.rs", 1, "the frame pointer that an entry pushed"),
+    ("boundary.rs", 2, "the frame pointer of an entry"),
     (
         "signal/entry.rs",
         6,

@@ -53,6 +53,8 @@ pub struct Case {
 pub enum Work {
     /// The program prints them.
     Prints,
+    /// The same, and it makes processes: one carrier in each is one CPU only where there is one.
+    MakesProcesses,
     /// It is started and waited for again and again.
     StartUp { starts: u32 },
     /// The program prints them, and takes the number of rounds as its last argument: as many as
@@ -182,6 +184,11 @@ fn run_once(
     let mut command = way.command(&settings.raddle, &case.command);
     match case.work {
         Work::Prints => parse(&process::output(way, &mut command, settings.limit)?),
+        Work::MakesProcesses => parse(&process::output_of_processes(
+            way,
+            &mut command,
+            settings.limit,
+        )?),
         Work::HandsOff { most, repeats } => hand_off(case, way, settings, (most, repeats), lengths),
         Work::Preempted { pairs } => overhead::preempted(way, &case.command, pairs, settings),
         Work::StartUp { starts } => overhead::start_up(way, &mut command, starts, settings.limit),

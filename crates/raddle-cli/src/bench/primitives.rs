@@ -8,6 +8,7 @@ use super::programs::{Workshop, skipped, version};
 
 const YIELD_ROUNDS: u32 = 1_000_000;
 const CREATE_ROUNDS: u32 = 50_000;
+const FORK_ROUNDS: u32 = 2_000;
 const WAKEUP_ROUNDS: u32 = 4_000;
 const DISK_ROUNDS: u32 = 100_000;
 const SLEEPS: u32 = 1_000;
@@ -19,6 +20,15 @@ pub fn yielding(workshop: &Workshop) -> Vec<Case> {
 
 pub fn creating(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "threads", "create", CREATE_ROUNDS)
+}
+
+/// Native on one CPU, and one carrier too: both make processes.
+pub fn forking(workshop: &Workshop) -> Vec<Case> {
+    let mut cases = c_case(workshop, "child processes", "fork", FORK_ROUNDS);
+    for case in &mut cases {
+        case.work = Work::MakesProcesses;
+    }
+    cases
 }
 
 pub fn waking(workshop: &Workshop) -> Vec<Case> {

@@ -110,12 +110,29 @@ fn spawn_on_one_cpu(command: &mut Command) -> io::Result<Child> {
 
 /// Runs to the end and returns standard output, or why there is none.
 pub fn output(way: Way, command: &mut Command, limit: Duration) -> Result<String, String> {
+    output_of(|command| way.spawn(command), command, limit)
+}
+
+/// The same for a program that makes processes.
+pub fn output_of_processes(
+    way: Way,
+    command: &mut Command,
+    limit: Duration,
+) -> Result<String, String> {
+    output_of(|command| way.spawn_processes(command), command, limit)
+}
+
+fn output_of(
+    spawn: impl FnOnce(&mut Command) -> io::Result<Child>,
+    command: &mut Command,
+    limit: Duration,
+) -> Result<String, String> {
     let text = |error: io::Error| error.to_string();
     let (mut out, mut err) = (unnamed_file().map_err(text)?, unnamed_file().map_err(text)?);
     command
         .stdout(out.try_clone().map_err(text)?)
         .stderr(err.try_clone().map_err(text)?);
-    let mut child = way.spawn(command).map_err(text)?;
+    let mut child = spawn(command).map_err(text)?;
     let status = wait(&mut child, limit).map_err(text)?;
     match status {
         None => Err(format!(

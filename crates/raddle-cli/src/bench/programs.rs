@@ -23,6 +23,7 @@ const SOURCES: &[(&str, &str)] = sources![
     "pingpong.c",
     "yield.c",
     "create.c",
+    "fork.c",
     "wakeup.c",
     "fairness.c",
     "handoff.c",

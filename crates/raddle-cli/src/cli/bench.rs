@@ -50,6 +50,8 @@ pub enum Group {
     Yield,
     /// pthread_create and pthread_join
     Create,
+    /// Child processes: fork with exec and without, before and after a thread, and shells
+    Fork,
     /// From waking a thread to its running
     Wakeup,
     /// Files: reads from memory and from the disk, fsync

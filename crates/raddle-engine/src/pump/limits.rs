@@ -49,19 +49,25 @@ pub enum Limit {
 
 /// What the process knows of limits.
 pub(super) struct Limits {
-    /// The present round. Raised by the thread that has set a limit; read by waits. Relaxed: what
-    /// orders a wait after a `setsockopt` of another thread orders the two accesses as well.
-    round: AtomicU32,
-    /// 1 once a negative limit was set. Written and read as `round`.
+    /// By how much the present round is above the first. Raised by the thread that has set a limit;
+    /// read by waits. Relaxed: what orders a wait after a `setsockopt` of another thread orders the
+    /// two accesses as well.
+    raised: AtomicU32,
+    /// 1 once a negative limit was set. Written and read as `raised`.
     has_negative: AtomicU32,
     /// Time stamp and time at the pump's start: they tell how long a time stamp tick is.
     start: [AtomicU64; 2],
 }
 
 impl Limits {
+    /// The present round.
+    fn round(&self) -> u32 {
+        FIRST.wrapping_add(self.raised.load(Ordering::Relaxed))
+    }
+
     pub(super) const fn new() -> Self {
         Self {
-            round: AtomicU32::new(FIRST),
+            raised: AtomicU32::new(0),
             has_negative: AtomicU32::new(0),
             start: [AtomicU64::new(0), AtomicU64::new(0)],
         }
@@ -77,7 +83,7 @@ impl Pump {
     /// True if the socket is known to have no limit for reads (0) or writes (1).
     #[inline(always)]
     pub fn is_unlimited(&self, entry: &Entry, way: usize) -> bool {
-        entry.unlimited[way].load(Ordering::Relaxed) == self.limits.round.load(Ordering::Relaxed)
+        entry.unlimited[way].load(Ordering::Relaxed) == self.limits.round()
     }
 
     /// True if a wait that began without a limit must ask again: the sweep has found one, or the
@@ -94,7 +100,7 @@ impl Pump {
         if !is_socket {
             return Limit::None;
         }
-        let round = self.limits.round.load(Ordering::Relaxed);
+        let round = self.limits.round();
         match kernel_limit_ns(fd, way) {
             0 if self.limits.has_negative.load(Ordering::Relaxed) != 0 => Limit::Unclear,
             0 => {
@@ -110,7 +116,7 @@ impl Pump {
         if is_negative {
             self.limits.has_negative.store(1, Ordering::Relaxed);
         }
-        self.limits.round.fetch_add(2, Ordering::Relaxed);
+        self.limits.raised.fetch_add(2, Ordering::Relaxed);
     }
 
     /// The socket `fd` was accepted from that of `listener`.
@@ -118,7 +124,7 @@ impl Pump {
     pub fn was_accepted(&self, listener: &Entry, fd: u32) {
         let known = listener.unlimited[0].load(Ordering::Relaxed);
         if known == FIRST
-            && self.limits.round.load(Ordering::Relaxed) == FIRST
+            && self.limits.round() == FIRST
             && let Some(entry) = self.entry(fd)
         {
             entry.unlimited[0].store(FIRST, Ordering::Relaxed);

@@ -26,7 +26,8 @@ const CHUNK: usize = 256;
 // SAFETY: atomics, cells of integers and pointers, and types of the scheduler that zero begins.
 unsafe impl Zeroed for Thread {}
 
-/// The table of threads.
+/// The table of threads. What is written more often than chunks are made is at the end.
+#[repr(C)]
 pub struct ThreadTable {
     threads: Chunks<Thread, { MAX_THREADS / CHUNK }, CHUNK>,
     /// Slots that were ever used; grows only. Their chunks are mapped.
@@ -46,6 +47,9 @@ struct Slots {
 }
 
 impl ThreadTable {
+    /// Offset of the first of the counts.
+    pub(crate) const COUNTS: usize = core::mem::offset_of!(Self, used);
+
     /// An empty table without memory.
     pub const fn new() -> Self {
         Self {
@@ -102,6 +106,7 @@ impl ThreadTable {
         };
         drop(slots);
         self.live.fetch_add(1, Ordering::Relaxed);
+        ENGINE.sysmon.thread_begins();
         let thread = self.slot(index);
         self.prepare(thread, index as u32);
         Ok(thread)
@@ -115,6 +120,7 @@ impl ThreadTable {
     pub(crate) unsafe fn renew(&self, thread: &Thread) {
         let (clear_tid, robust_list) = (thread.clear_tid.get(), thread.robust_list.get());
         self.live.fetch_add(1, Ordering::Relaxed);
+        ENGINE.sysmon.thread_begins();
         self.prepare(thread, self.index(thread) as u32);
         thread.clear_tid.set(clear_tid);
         thread.robust_list.set(robust_list);

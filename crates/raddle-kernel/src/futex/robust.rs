@@ -36,6 +36,7 @@ pub(super) const TID_MASK: u32 = OWNER_DIED - 1;
 const GUARDIAN_STACK: usize = 64 * 1024;
 
 /// `set_robust_list(2)`.
+#[unsafe(link_section = ".text.raddle_boundary")] // beside the entries: see `crate::process`
 pub extern "C" fn set_robust_list(frame: &Frame) -> Outcome {
     if !ENGINE.is_started() {
         return Outcome::PASS;
@@ -175,6 +176,7 @@ pub extern "C" fn exit_group(_: &Frame) -> Outcome {
 
 /// The process is about to end: leaves the guardian behind if a green thread holds robust locks.
 /// Takes no lock; may run in the signal handler.
+#[unsafe(link_section = ".text.raddle_boundary")] // beside the entries: see `crate::process`
 pub fn process_ends() {
     if !ENGINE.is_started() || !ENGINE.threads.iter().any(holds_something) {
         return;

@@ -46,6 +46,10 @@ static ACTIONS: SpinLock<[SigAction; SIGNALS as usize + 1]> = SpinLock::new(
 /// them, so the runtime's handler is installed and decides.
 static WATCHED: AtomicU64 = AtomicU64::new(0);
 
+/// Signals with the default action of doing nothing that the runtime wants to hear of: SIGCHLD,
+/// once a thread has waited for one. Never cleared.
+static HEARD: AtomicU64 = AtomicU64::new(0);
+
 /// Signals that some thread has blocked on purpose. What is blocked is never ignored, but pends,
 /// and carriers block nothing: the runtime's handler gets these even if they are ignored.
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
@@ -114,8 +118,8 @@ pub fn hears_children() -> bool {
     if action.handler == IGNORE || action.flags & SA_NOCLDWAIT != 0 {
         return false;
     }
-    if action.handler == DEFAULT && WATCHED.load(Ordering::Relaxed) & bit(CHLD) == 0 {
-        WATCHED.fetch_or(bit(CHLD), Ordering::Relaxed);
+    if action.handler == DEFAULT && HEARD.load(Ordering::Relaxed) & bit(CHLD) == 0 {
+        HEARD.fetch_or(bit(CHLD), Ordering::SeqCst);
         tell_kernel(CHLD, &action);
     }
     true
@@ -160,14 +164,18 @@ pub fn watch(blocked: u64) {
 }
 
 /// libc has blocked everything for a moment, and gives the thread its mask back. If that moment is
-/// the one in which signals were taken over, stop signals that nobody blocks are the kernel's from
-/// now on. Those that end the process are not: locks are to be left first.
+/// the one in which signals were taken over, those that stop the process or do nothing are the
+/// kernel's from now on, unless a thread blocks them. Those that end the process are not: locks are
+/// to be left first.
 pub fn libc_opens(mask: u64) {
     watch(mask);
     if LIBC_BLOCKED.load(Ordering::Relaxed) != 0 && LIBC_BLOCKED.swap(0, Ordering::Relaxed) != 0 {
-        let open = STOPS & !mask;
+        let idle = (1..=SIGNALS).filter(|&signal| ignored_by_default(signal));
+        let open = idle.fold(STOPS, |set, signal| set | bit(signal)) & !mask;
         WATCHED.fetch_and(!open, Ordering::Relaxed);
         tell_kernel_of(open);
+        // Another thread may have begun to wait for a child since the kernel's action was chosen.
+        tell_kernel_of(HEARD.load(Ordering::SeqCst));
     }
 }
 
@@ -185,7 +193,7 @@ pub fn is_ours(signal: u32) -> bool {
 fn has_our_handler(signal: u32, action: &SigAction) -> bool {
     const CONT: u64 = bit(18); // what discards stops
     let ours = match action.handler {
-        DEFAULT => WATCHED.load(Ordering::Relaxed) | FAULTS | CONT,
+        DEFAULT => WATCHED.load(Ordering::Relaxed) | HEARD.load(Ordering::SeqCst) | FAULTS | CONT,
         IGNORE => BLOCKED.load(Ordering::Relaxed) & !LOOKED_AT | FAULTS,
         _ => u64::MAX,
     };

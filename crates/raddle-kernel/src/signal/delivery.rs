@@ -5,7 +5,7 @@ use super::entry::{Moved, raddle_enter_handler, raddle_handler_returned, raddle_
 use super::kept;
 use super::routing::{self, process_pending};
 use super::{UNBLOCKABLE, alternate, bit, poke_here, preemption, stops};
-use crate::boundary::interrupted_pass;
+use crate::boundary::{interrupted_pass, is_pass_end};
 use crate::credentials;
 use core::sync::atomic::Ordering;
 use raddle_engine::chaos::{self, Point};
@@ -211,6 +211,8 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
                 registers.rip = end as u64;
                 registers.rax = err(errno::EINTR) as u64;
             }
+        } else if is_pass_end(rip) {
+            registers.rcx = 0; // it has been decided
         }
         // The last handler's return has popped this word, and a call has used its place since.
         (*frame).return_address = raddle_handler_returned as *const () as usize;

@@ -14,7 +14,7 @@
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
 use super::{MASK_BYTES, bit, delivery, preemption, stops, tsc};
-use crate::boundary::is_pass;
+use crate::boundary::{interrupted_wait, is_pass};
 use crate::futex::robust;
 use crate::{process, user};
 use core::arch::global_asm;
@@ -98,6 +98,16 @@ fn is_ours(rip: usize) -> bool {
     (from..to).contains(&rip) && !is_pass(rip)
 }
 
+/// A passing wait for a child that the signal has interrupted begins again, unless a handler of the
+/// program's decides otherwise. Returns where the interrupted code goes on.
+fn begin_wait_again(context: &mut UContext) -> usize {
+    // SAFETY: what the signal has interrupted.
+    if let Some((rip, number)) = unsafe { interrupted_wait(&context.context) } {
+        (context.context.rip, context.context.rax) = (rip, number);
+    }
+    context.context.rip as usize
+}
+
 /// The handler's body, on the carrier's alternate stack; takes no lock.
 extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext) {
     // SAFETY: the kernel made both.
@@ -123,6 +133,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         }
         return; // a helper that was poked, or a vfork child
     }
+    let rip = begin_wait_again(context);
     let carrier = Carrier::current();
     if signal as usize == PREEMPT {
         pages::let_go(carrier);
@@ -254,11 +265,18 @@ fn record(carrier: &Carrier, info: &SigInfo) {
     carrier.attention.store(1, Ordering::Relaxed);
 }
 
-/// The carrier may be about to sleep: make it look again.
+/// The carrier may be about to sleep: make it look again. A call that it executes may be past its
+/// last look: sysmon sees to that.
 fn wake_own_sleep(carrier: &Carrier) {
-    if carrier.thread_or_none().is_none() && ENGINE.is_started() {
-        carrier.wake_up_from_handler();
-        ENGINE.pump.write_kick();
+    if !ENGINE.is_started() {
+        return;
+    }
+    match carrier.thread_or_none() {
+        None => {
+            carrier.wake_up_from_handler();
+            ENGINE.pump.write_kick();
+        }
+        Some(_) => ENGINE.sysmon.wake_up(),
     }
 }
 

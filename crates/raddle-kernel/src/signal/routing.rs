@@ -334,9 +334,11 @@ fn notify(thread: &Thread) {
         // SAFETY: null or a carrier, which lives for ever.
         if let Some(on) = unsafe { on.as_ref() } {
             poke(on.kernel_tid.load(Ordering::Relaxed));
+            return;
         }
     }
-    // Else it is runnable: it looks when it runs.
+    // Else it is runnable: it looks when it runs, or sysmon sees that it did so too early.
+    ENGINE.sysmon.wake_up();
 }
 
 /// Takes one pending signal of `wanted` for `thread`: its own first, then the process's.

@@ -77,9 +77,9 @@ impl Slots {
             Reach::Islands(_) => (0, 0, plain + clone_like),
         };
         Ok(Self {
-            plain: Supply::new(Array::plain(), &PLAIN_USED, plain)?,
-            clone_like: Supply::new(Array::clone_like(), &CLONE_USED, clone_like)?,
-            far: Supply::new(Array::far(), &FAR_USED, far)?,
+            plain: Supply::new(Array::plain(), &PLAIN_USED, plain, End::Last)?,
+            clone_like: Supply::new(Array::clone_like(), &CLONE_USED, clone_like, End::First)?,
+            far: Supply::new(Array::far(), &FAR_USED, far, End::First)?,
             reach,
         })
     }
@@ -117,16 +117,27 @@ fn bits(pages: &Range<usize>) -> u64 {
     pages.clone().fold(0, |set, page| set | 1 << page)
 }
 
+/// Where pages are looked for first. The arrays follow each other, so those of plain stubs at the
+/// end of theirs are one mapping with those of the next array.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    First,
+    Last,
+}
+
 impl Supply {
-    /// The first pages in a row that nobody uses and that hold `wanted` slots.
-    fn new(array: Array, used: &AtomicU64, wanted: usize) -> Result<Self, Refusal> {
+    /// Pages in a row that nobody uses and that hold `wanted` slots, the nearest to this end.
+    fn new(array: Array, used: &AtomicU64, wanted: usize, end: End) -> Result<Self, Refusal> {
         let per_page = PAGE_SIZE / array.slot_len;
         let (len, all) = (wanted.div_ceil(per_page), array.count / per_page);
         let used = used.load(Ordering::Relaxed);
-        let first = (0..=all.saturating_sub(len))
-            .find(|&first| used & bits(&(first..first + len)) == 0)
-            .filter(|_| len <= all)
-            .ok_or(Refusal::NoStubsLeft)?;
+        let mut places = 0..=all.saturating_sub(len);
+        let is_free = |first: &usize| used & bits(&(*first..*first + len)) == 0;
+        let first = match end {
+            End::First => places.find(is_free),
+            End::Last => places.rfind(is_free),
+        };
+        let first = first.filter(|_| len <= all).ok_or(Refusal::NoStubsLeft)?;
         Ok(Self {
             array,
             pages: first..first + len,
