@@ -1,12 +1,13 @@
 //! `pidfd_send_signal(2)` to this process, which is answered like `kill` and `tgkill`.
 //!
-//! From Linux 6.13 on the kernel says which process a descriptor names (`PIDFD_GET_INFO`). Before
-//! that, and for a directory of `/proc`, the kernel sends the signal, which reaches the process as
-//! one from outside does.
+//! From Linux 6.13 on the kernel says which process a descriptor names (`PIDFD_GET_INFO`); before
+//! that `/proc` does. Where neither does, and for a directory of `/proc`, the kernel sends the
+//! signal, which reaches the process as one from outside does.
 
 use super::calls::{from_ourselves, is_routed_here};
 use super::{SI_TKILL, calls, groups, info, routing};
 use crate::boundary::{Frame, Outcome};
+use crate::procfs::processes;
 use crate::user::User;
 use core::sync::atomic::Ordering;
 use raddle_engine::{Carrier, ENGINE, Thread};
@@ -75,8 +76,11 @@ fn names_us(fd: i32) -> bool {
     let mut info = [0u64; WORDS];
     // SAFETY: the kernel fills the structure.
     let result = unsafe { sys!(nr::__NR_ioctl, fd, GET_INFO, info.as_mut_ptr()) };
-    let process = (info[IDS] >> 32) as u32;
-    !is_err(result) && process == ENGINE.pid.load(Ordering::Relaxed)
+    if is_err(result) {
+        let ask_procfs = || processes::is_own(fd as u32);
+        return ENGINE.filters.unless_any(ask_procfs).unwrap_or(false);
+    }
+    (info[IDS] >> 32) as u32 == ENGINE.pid.load(Ordering::Relaxed)
 }
 
 /// What a descriptor of this process names. A descriptor for a single thread names the main one:
