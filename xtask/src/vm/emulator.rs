@@ -65,7 +65,7 @@ fn command(machine: Machine<'_>, memory_mib: u32, files: &Files<'_>) -> Command 
     );
     let mut command = Command::new(PROGRAM);
     command.args(["-nodefaults", "-no-user-config", "-no-reboot"]);
-    command.args(["-display", "none", "-accel", "tcg,thread=multi"]);
+    command.args(["-display", "none", "-accel", "tcg,thread=single"]);
     command.args(["-cpu", &processor(machine)]);
     command.args(["-smp", &machine.cpus.to_string()]);
     command.args(["-m", &memory_mib.to_string()]);
