@@ -90,6 +90,8 @@ pub fn virtualize() {
     VIRTUAL.store(1, Ordering::Release);
     install_stack(carrier);
     set_kernel_mask(kept::mask_of(carrier));
+    // What the kernel held has come. It pends for whom it should before another thread can ask.
+    routing::route();
 }
 
 /// A carrier's start: its alternate signal stack and its empty mask.
