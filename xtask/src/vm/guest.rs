@@ -126,8 +126,8 @@ fn says(executables: &[&Executable<'_>]) -> String {
     let program = quoted(&executable.path.to_string_lossy());
     let case = executable.cases.first().map_or("", String::as_str);
     format!(
-        "RADDLE_TESTS=build $RADDLE_BIN run -v -- {program} --test-threads=2 --exact {case} \\\n    \
-         2>&1 >/dev/null | sed 's/^/@says /'\n"
+        "RADDLE_TESTS=build $RADDLE_BIN run -v -- {program} --test-threads=2 \\\n    \
+         --exact {case} 2>&1 >/dev/null | sed 's/^/@says /'\n"
     )
 }
 

@@ -33,18 +33,30 @@ fn is_own(id: i32) -> bool {
 
 /// A call that sends `signal` to the process or group `id`, which isn't this process alone.
 pub fn send(frame: &Frame, id: i32, signal: u32) -> Outcome {
-    let is_seen = is_virtual()
+    if !is_seen(signal) || !is_own(id) {
+        return Outcome::PASS;
+    }
+    // SAFETY: the program's own call.
+    Outcome::of(send_to_own(signal, || unsafe { frame.raw() }))
+}
+
+/// True if the runtime gets a signal that the kernel gives this process.
+fn is_seen(signal: u32) -> bool {
+    is_virtual()
         && ENGINE.is_started()
         && (1..=super::SIGNALS).contains(&signal)
         && LIBC_INTERNAL & bit(signal) == 0
         && actions::is_ours(signal)
-        && !kept::is_read(signal);
-    if !is_seen || !is_own(id) {
-        return Outcome::PASS;
+        && !kept::is_read(signal)
+}
+
+/// Makes a `call` that sends `signal` to this process's group. Returns its result.
+pub fn send_to_own(signal: u32, call: impl FnOnce() -> isize) -> isize {
+    if !is_seen(signal) {
+        return call();
     }
     let before = ROUTED[signal as usize].load(Ordering::Acquire);
-    // SAFETY: the program's own call.
-    let result = unsafe { frame.raw() };
+    let result = call();
     if !is_err(result) {
         let is_about_jobs = bit(signal) & stops::JOB_CONTROL != 0;
         if !is_about_jobs {
@@ -58,7 +70,7 @@ pub fn send(frame: &Frame, id: i32, signal: u32) -> Outcome {
         );
         fatal::after_sending(signal);
     }
-    Outcome::of(result)
+    result
 }
 
 /// How long a call waits at most: the kernel thread that has the signal may be stopped.

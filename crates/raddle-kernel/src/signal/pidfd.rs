@@ -37,18 +37,29 @@ pub extern "C" fn pidfd_send_signal(frame: &Frame) -> Outcome {
     if !is_routed_here(signal) || !names_us(fd) {
         return Outcome::PASS;
     }
-    // SAFETY: the program's own descriptor. No signal is sent: the kernel looks at the descriptor
-    // and at the flags, which it looks at first.
-    let checked = unsafe { sys!(nr::__NR_pidfd_send_signal, fd, 0usize, 0usize, flags) };
+    let is_main = Carrier::current().thread().tid() == ENGINE.pid.load(Ordering::Relaxed);
+    // The kernel takes the carrier for the calling thread.
+    let is_own_threads_group = flags == TO_GROUP && fd == SELF_THREAD;
+    let named = if is_own_threads_group {
+        SELF_PROCESS
+    } else {
+        fd
+    };
+    let call = |signal: u32, info: usize| {
+        // SAFETY: the program's own call, or a part of it.
+        unsafe { sys!(nr::__NR_pidfd_send_signal, named, signal, info, flags) }
+    };
+    // No signal is sent: the kernel looks at the descriptor and at the flags, which it looks at
+    // first.
+    let checked = call(0, 0);
     if is_err(checked) {
         return Outcome::of(checked);
     }
-    let is_main = Carrier::current().thread().tid() == ENGINE.pid.load(Ordering::Relaxed);
+    if is_own_threads_group && !is_main {
+        return Outcome::of(err(errno::ESRCH)); // no group has the thread's id
+    }
     if flags == TO_GROUP {
-        return match fd == SELF_THREAD && !is_main {
-            true => Outcome::of(err(errno::ESRCH)), // no group has the thread's id
-            false => groups::send(frame, 0, signal),
-        };
+        return Outcome::of(groups::send_to_own(signal, || call(signal, frame.arg(2))));
     }
     let receiver = receiver(fd, flags);
     match read_info(frame.arg(2), signal, receiver, is_main || fd == SELF_THREAD) {
