@@ -125,7 +125,7 @@ static long compute_until(long at_us)
     return 0;
 }
 
-/* A thread whose turn is over just when it ends the process is not made to wait for the others. */
+/* A thread that ends the process just as its turn is over is not made to wait for the others. */
 CASE(an_exit_at_the_end_of_a_turn_ends_the_process)
 {
     enum { CHILDREN = 25, WAITING = 500, COMPUTING = 4, MOST_US = 200000, STEP_US = 10 };

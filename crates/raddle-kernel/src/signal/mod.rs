@@ -90,7 +90,7 @@ pub fn virtualize() {
     VIRTUAL.store(1, Ordering::Release);
     install_stack(carrier);
     set_kernel_mask(kept::mask_of(carrier));
-    // What the kernel held has come. It pends for whom it should before another thread can ask.
+    // What the kernel held has come. It is put in its place before another thread can ask for it.
     routing::route();
 }
 
