@@ -3,6 +3,8 @@
 
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/wait.h>
+#include <time.h>
 
 static pthread_mutex_t never = PTHREAD_MUTEX_INITIALIZER;
 
@@ -101,6 +103,52 @@ CASE(return_from_main_with_threads_that_compute)
         start(compute_for_ever, NULL);
     }
     let_others_block();
+}
+
+static long now_us(void)
+{
+    struct timespec now;
+    GET(clock_gettime(CLOCK_MONOTONIC, &now));
+    return now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+/* Computes until `at_us`, or until others have had a turn; returns when that began, or 0. */
+static long compute_until(long at_us)
+{
+    enum { TURN_OF_OTHERS_US = 2000 };
+    for (long last_us = now_us(), us; last_us < at_us; last_us = us) {
+        us = now_us();
+        if (us - last_us > TURN_OF_OTHERS_US) {
+            return last_us;
+        }
+    }
+    return 0;
+}
+
+/* A thread that ends the process just as its turn is over is not made to wait for the others. */
+CASE(an_exit_at_the_end_of_a_turn_ends_the_process)
+{
+    enum { CHILDREN = 25, WAITING = 500, COMPUTING = 4, MOST_US = 200000, STEP_US = 10 };
+    for (long i = 0; i < CHILDREN; i++) {
+        pid_t child = GET(fork());
+        if (child == 0) {
+            for (int k = 0; k < WAITING; k++) {
+                start_small(sleep_for_ever, NULL);
+            }
+            for (int k = 0; k < COMPUTING; k++) {
+                start(compute_for_ever, NULL);
+            }
+            long until_us = now_us() + MOST_US;
+            compute_until(until_us);
+            long began_us = now_us(), over_us = compute_until(until_us);
+            long turn_us = over_us ? over_us - began_us : 0;
+            compute_until(now_us() + turn_us - i % 10 * STEP_US);
+            _exit(3);
+        }
+        int status;
+        IS(waitpid(child, &status, 0), child);
+        IS(WEXITSTATUS(status), 3);
+    }
 }
 
 static void *read_for_ever(void *argument)

@@ -318,7 +318,7 @@ CASE(a_handler_for_a_signal_to_the_own_group_runs_before_kill_returns)
 }
 
 /* Prints which thread handles a signal to a descriptor of the own process, and its details. */
-static int handlers, code, handler_thread;
+static volatile int handlers, code, handler_thread;
 
 static void describe(int signal, siginfo_t *info, void *context)
 {

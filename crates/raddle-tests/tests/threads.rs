@@ -46,6 +46,7 @@ mod exits {
         underscore_exit_from_a_thread => 9,
         return_from_main_with_1000_blocked_threads,
         return_from_main_with_threads_that_compute,
+        an_exit_at_the_end_of_a_turn_ends_the_process,
         exit_with_threads_in_read => 5,
         exit_handlers_run_in_reverse_order_and_may_sleep => 4,
         exit_status_is_the_low_byte => 0x34,

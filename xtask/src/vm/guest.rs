@@ -102,7 +102,7 @@ pub fn script(
     let _ = writeln!(text, "export RADDLE_BIN={}", quoted(raddle));
     text += RUN;
     text += "echo \"@kernel $(uname -r) $(nproc)\"\n";
-    text += "$RADDLE_BIN run -v -- true 2>&1 | sed 's/^/@says /'\n";
+    text += &says(executables);
     text += "$RADDLE_BIN doctor 2>&1 | sed 's/^/@doctor /'\n";
     for executable in executables {
         let test = executable.test;
@@ -115,6 +115,20 @@ pub fn script(
     }
     // The emulator ends where a machine would start again.
     text + "echo @done\nsync\nreboot -f\n"
+}
+
+/// Reports what `raddle run -v` says. It says that with a program's first thread; the test harness
+/// has one for a case beside others, and such a case only looks for its program here.
+fn says(executables: &[&Executable<'_>]) -> String {
+    let Some(executable) = executables.first() else {
+        return String::new();
+    };
+    let program = quoted(&executable.path.to_string_lossy());
+    let case = executable.cases.first().map_or("", String::as_str);
+    format!(
+        "RADDLE_TESTS=build $RADDLE_BIN run -v -- {program} --test-threads=2 \\\n    \
+         --exact {case} 2>&1 >/dev/null | sed 's/^/@says /'\n"
+    )
 }
 
 fn quoted(text: &str) -> String {

@@ -13,6 +13,7 @@
 
 mod files;
 mod folder;
+pub mod processes;
 
 pub use folder::getdents64;
 

@@ -3,9 +3,10 @@
 //!
 //! `kill` runs a handler before it returns if its caller takes the signal, and doesn't return from
 //! a signal that ends the process. But the kernel gives the signal to any kernel thread, and the
-//! call returns before that one has handled it. So the caller waits until the signal is routed.
+//! call returns before that one has handled it. So the caller takes the signal if it is still
+//! pending; else it waits until the signal is routed.
 
-use super::{LIBC_INTERNAL, actions, bit, fatal, is_virtual, kept, routing};
+use super::{LIBC_INTERNAL, actions, bit, fatal, is_virtual, kept, routing, stops};
 use crate::boundary::{Frame, Outcome};
 use crate::time::sleep_until;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -32,33 +33,57 @@ fn is_own(id: i32) -> bool {
 
 /// A call that sends `signal` to the process or group `id`, which isn't this process alone.
 pub fn send(frame: &Frame, id: i32, signal: u32) -> Outcome {
-    let is_seen = is_virtual()
+    if !is_seen(signal) || !is_own(id) {
+        return Outcome::PASS;
+    }
+    // SAFETY: the program's own call.
+    Outcome::of(send_to_own(signal, || unsafe { frame.raw() }))
+}
+
+/// True if the runtime gets a signal that the kernel gives this process.
+fn is_seen(signal: u32) -> bool {
+    is_virtual()
         && ENGINE.is_started()
         && (1..=super::SIGNALS).contains(&signal)
         && LIBC_INTERNAL & bit(signal) == 0
         && actions::is_ours(signal)
-        && !kept::is_read(signal);
-    if !is_seen || !is_own(id) {
-        return Outcome::PASS;
+        && !kept::is_read(signal)
+}
+
+/// Makes a `call` that sends `signal` to this process's group. Returns its result.
+pub fn send_to_own(signal: u32, call: impl FnOnce() -> isize) -> isize {
+    if !is_seen(signal) {
+        return call();
     }
     let before = ROUTED[signal as usize].load(Ordering::Acquire);
-    // SAFETY: the program's own call.
-    let result = unsafe { frame.raw() };
+    let result = call();
     if !is_err(result) {
-        wait_until_routed(signal, before);
+        let is_about_jobs = bit(signal) & stops::JOB_CONTROL != 0;
+        if !is_about_jobs {
+            routing::take_and_route(signal);
+        }
+        // One about jobs may have its effect without being routed.
+        wait_until_routed(
+            signal,
+            before,
+            if is_about_jobs { BRIEF_NS } else { LONG_NS },
+        );
         fatal::after_sending(signal);
     }
-    Outcome::of(result)
+    result
 }
+
+/// How long a call waits at most: the kernel thread that has the signal may be stopped.
+const BRIEF_NS: u64 = 5_000_000;
+const LONG_NS: u64 = 1_000_000_000;
 
 /// Waits until a signal was routed since the count was `before`.
 ///
 /// # Blocking
-/// The running thread, five milliseconds at most: the kernel thread that has it may be stopped.
-fn wait_until_routed(signal: u32, before: u32) {
-    const PATIENCE_NS: u64 = 5_000_000;
+/// The running thread, for `patience_ns` at most.
+fn wait_until_routed(signal: u32, before: u32, patience_ns: u64) {
     const PAUSE_NS: u64 = 20_000;
-    let until_ns = clock::now_ns() + PATIENCE_NS;
+    let until_ns = clock::now_ns() + patience_ns;
     loop {
         routing::route();
         let is_routed = ROUTED[signal as usize].load(Ordering::Acquire) != before;

@@ -90,6 +90,8 @@ pub fn virtualize() {
     VIRTUAL.store(1, Ordering::Release);
     install_stack(carrier);
     set_kernel_mask(kept::mask_of(carrier));
+    // What the kernel held has come. It is put in its place before another thread can ask for it.
+    routing::route();
 }
 
 /// A carrier's start: its alternate signal stack and its empty mask.

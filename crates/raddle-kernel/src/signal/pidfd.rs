@@ -1,12 +1,13 @@
 //! `pidfd_send_signal(2)` to this process, which is answered like `kill` and `tgkill`.
 //!
-//! From Linux 6.13 on the kernel says which process a descriptor names (`PIDFD_GET_INFO`). Before
-//! that, and for a directory of `/proc`, the kernel sends the signal, which reaches the process as
-//! one from outside does.
+//! From Linux 6.13 on the kernel says which process a descriptor names (`PIDFD_GET_INFO`); before
+//! that `/proc` does. Where neither does, and for a directory of `/proc`, the kernel sends the
+//! signal, which reaches the process as one from outside does.
 
 use super::calls::{from_ourselves, is_routed_here};
 use super::{SI_TKILL, calls, groups, info, routing};
 use crate::boundary::{Frame, Outcome};
+use crate::procfs::processes;
 use crate::user::User;
 use core::sync::atomic::Ordering;
 use raddle_engine::{Carrier, ENGINE, Thread};
@@ -36,18 +37,29 @@ pub extern "C" fn pidfd_send_signal(frame: &Frame) -> Outcome {
     if !is_routed_here(signal) || !names_us(fd) {
         return Outcome::PASS;
     }
-    // SAFETY: the program's own descriptor. No signal is sent: the kernel looks at the descriptor
-    // and at the flags, which it looks at first.
-    let checked = unsafe { sys!(nr::__NR_pidfd_send_signal, fd, 0usize, 0usize, flags) };
+    let is_main = Carrier::current().thread().tid() == ENGINE.pid.load(Ordering::Relaxed);
+    // The kernel takes the carrier for the calling thread.
+    let is_own_threads_group = flags == TO_GROUP && fd == SELF_THREAD;
+    let named = if is_own_threads_group {
+        SELF_PROCESS
+    } else {
+        fd
+    };
+    let call = |signal: u32, info: usize| {
+        // SAFETY: the program's own call, or a part of it.
+        unsafe { sys!(nr::__NR_pidfd_send_signal, named, signal, info, flags) }
+    };
+    // No signal is sent: the kernel looks at the descriptor and at the flags, which it looks at
+    // first.
+    let checked = call(0, 0);
     if is_err(checked) {
         return Outcome::of(checked);
     }
-    let is_main = Carrier::current().thread().tid() == ENGINE.pid.load(Ordering::Relaxed);
+    if is_own_threads_group && !is_main {
+        return Outcome::of(err(errno::ESRCH)); // no group has the thread's id
+    }
     if flags == TO_GROUP {
-        return match fd == SELF_THREAD && !is_main {
-            true => Outcome::of(err(errno::ESRCH)), // no group has the thread's id
-            false => groups::send(frame, 0, signal),
-        };
+        return Outcome::of(groups::send_to_own(signal, || call(signal, frame.arg(2))));
     }
     let receiver = receiver(fd, flags);
     match read_info(frame.arg(2), signal, receiver, is_main || fd == SELF_THREAD) {
@@ -75,8 +87,11 @@ fn names_us(fd: i32) -> bool {
     let mut info = [0u64; WORDS];
     // SAFETY: the kernel fills the structure.
     let result = unsafe { sys!(nr::__NR_ioctl, fd, GET_INFO, info.as_mut_ptr()) };
-    let process = (info[IDS] >> 32) as u32;
-    !is_err(result) && process == ENGINE.pid.load(Ordering::Relaxed)
+    if is_err(result) {
+        let ask_procfs = || processes::is_own(fd as u32);
+        return ENGINE.filters.unless_any(ask_procfs).unwrap_or(false);
+    }
+    (info[IDS] >> 32) as u32 == ENGINE.pid.load(Ordering::Relaxed)
 }
 
 /// What a descriptor of this process names. A descriptor for a single thread names the main one:

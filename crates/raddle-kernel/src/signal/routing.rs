@@ -51,14 +51,7 @@ pub fn route() {
     carrier.roused.set(false);
     loop {
         while let Some(info) = carrier.arrivals.pop() {
-            if info.signo as u32 == CHLD {
-                children::note();
-            }
-            match meant(carrier, &info) {
-                Some(thread) => to_thread(thread, &info),
-                None => to_process_by(&info, asked_first(carrier, &info)),
-            }
-            groups::note_routed(info.signo as u32);
+            route_one(carrier, &info);
         }
         if carrier.closed.load(Ordering::Relaxed) == 0 {
             break;
@@ -70,6 +63,35 @@ pub fn route() {
     }
     if carrier.roused.replace(false) {
         room::make_room(carrier);
+    }
+}
+
+/// Routes a signal that the kernel gave this carrier.
+fn route_one(carrier: &Carrier, info: &SigInfo) {
+    if info.signo as u32 == CHLD {
+        children::note();
+    }
+    match meant(carrier, info) {
+        Some(thread) => to_thread(thread, info),
+        None => to_process_by(info, asked_first(carrier, info)),
+    }
+    groups::note_routed(info.signo as u32);
+}
+
+/// Takes `signal` from the kernel if it pends there, for the process or for this kernel thread, and
+/// routes it. The kernel has chosen a kernel thread for it, which may have no CPU for long; but
+/// whichever looks first gets it.
+pub fn take_and_route(signal: u32) {
+    let (only, mut info, now) = (bit(signal), SigInfo::EMPTY, Timespec::default());
+    let take = || {
+        // SAFETY: the kernel fills and reads live structures, and doesn't wait.
+        unsafe {
+            let (set, to, limit) = (&raw const only, &raw mut info, &raw const now);
+            sys!(nr::__NR_rt_sigtimedwait, set, to, limit, size_of::<u64>())
+        }
+    };
+    if ENGINE.filters.unless_any(take) == Some(signal as isize) {
+        route_one(Carrier::current(), &info);
     }
 }
 
