@@ -94,7 +94,7 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         return Outcome::of(threads::create(frame, &request));
     }
     debug_assert!(frame.call.rax != VFORK || request.has(CLONE_VM));
-    if is_multiplexed() {
+    if ENGINE.is_started() {
         let thread = Carrier::current().thread();
         if TRACES.load(Ordering::Relaxed) != 0 {
             let _ = scheduling::bind(thread); // a child rather than none
@@ -259,7 +259,7 @@ fn runs(process: u32) -> bool {
 /// `execve(2)`, `execveat(2)`: the new program inherits the caller's signal mask, and what it
 /// blocks and hasn't taken; none of the runtime's own signals.
 pub extern "C" fn exec(frame: &Frame) -> Outcome {
-    if is_multiplexed() {
+    if ENGINE.is_started() {
         scheduling::bind_if_special(Carrier::current().thread());
     }
     let carrier = Carrier::current();

@@ -47,6 +47,7 @@ mod children {
         a_child_waits_for_its_own,
         ends_are_seen_while_others_compute,
         the_thread_that_made_a_child_hears_of_its_end,
+        a_wait_returns_the_child_whose_signal_interrupts_it,
     }
 }
 
@@ -61,6 +62,7 @@ mod spawning {
         forty_generations_use_threads,
         programs_have_what_their_thread_chose,
         slack_for_a_program_is_taken_back,
+        programs_inherit_the_class_of_a_bound_thread,
     }
 }
 

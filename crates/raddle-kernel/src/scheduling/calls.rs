@@ -266,12 +266,17 @@ pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
         policy if is_real_time(policy) => attr.priority = now.priority,
         _ => (attr.nice, attr.times_ns[0]) = (now.nice, now.times_ns[0]),
     }
+    // The runtime is the slice that the kernel gives a thread.
+    let is_for_kernel = keeps && attr.policy == DEADLINE && is_fair(now.policy);
     if !is_known(attr.policy)
         || attr.flags & !KNOWN != 0
         || !is_priority_of(attr.policy, attr.priority)
-        || attr.policy == DEADLINE && !is_feasible(attr.times_ns)
+        || attr.policy == DEADLINE && !is_for_kernel && !is_feasible(attr.times_ns)
     {
         return EINVAL;
+    }
+    if is_for_kernel && let Err(errno) = is_admitted(attr) {
+        return Outcome::of(errno);
     }
     let mut next = Attributes {
         policy: attr.policy,
@@ -300,6 +305,21 @@ pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
         };
     }
     answer(change(thread, &next))
+}
+
+/// Asks the kernel for a deadline whose parameters don't become the thread's: nothing changes.
+///
+/// # Errors
+/// EINVAL, EBUSY, EPERM.
+#[cold]
+fn is_admitted(mut attr: SchedAttr) -> Result<(), isize> {
+    attr.size = SchedAttr::FIRST_SIZE as u32;
+    attr.flags &= !(CLAMPS | FLAG_RESET_ON_FORK);
+    // SAFETY: the kernel reads a live structure.
+    match unsafe { sys!(nr::__NR_sched_setattr, 0usize, &raw const attr, 0usize) } {
+        0 => Ok(()),
+        errno => Err(errno),
+    }
 }
 
 /// Flags of `sched_setattr(2)` that clamp the utilisation.

@@ -12,6 +12,7 @@ use super::timers::{self, Target};
 use super::{SI_TKILL, bit, fatal, groups, poke, set_kernel_mask, stops};
 use crate::children;
 use core::sync::atomic::Ordering;
+use raddle_engine::carrier::SIGNALLED;
 use raddle_engine::signals::{CommonSignals, Form, Passed, SI_TIMER};
 use raddle_engine::thread::Life;
 use raddle_engine::{Carrier, ENGINE, Thread, room};
@@ -51,14 +52,7 @@ pub fn route() {
     carrier.roused.set(false);
     loop {
         while let Some(info) = carrier.arrivals.pop() {
-            if info.signo as u32 == CHLD {
-                children::note();
-            }
-            match meant(carrier, &info) {
-                Some(thread) => to_thread(thread, &info),
-                None => to_process_by(&info, asked_first(carrier, &info)),
-            }
-            groups::note_routed(info.signo as u32);
+            route_one(&info);
         }
         if carrier.closed.load(Ordering::Relaxed) == 0 {
             break;
@@ -70,6 +64,19 @@ pub fn route() {
     }
     if carrier.roused.replace(false) {
         room::make_room(carrier);
+    }
+}
+
+/// Routes one signal of the kernel's.
+pub fn route_one(info: &SigInfo) {
+    let carrier = Carrier::current();
+    match meant(carrier, info) {
+        Some(thread) => to_thread(thread, info),
+        None => to_process_by(info, asked_first(carrier, info)),
+    }
+    groups::note_routed(info.signo as u32);
+    if info.signo as u32 == CHLD {
+        children::note(); // whom it wakes finds the signal
     }
 }
 
@@ -333,6 +340,8 @@ fn notify(thread: &Thread) {
         let on = thread.carrier.load(Ordering::Relaxed);
         // SAFETY: null or a carrier, which lives for ever.
         if let Some(on) = unsafe { on.as_ref() } {
+            // A call that doesn't enter the kernel may end before the poke comes.
+            on.attention.fetch_or(SIGNALLED, Ordering::SeqCst);
             poke(on.kernel_tid.load(Ordering::Relaxed));
         }
     }
