@@ -23,6 +23,15 @@ impl OwnDescriptor {
         self.0.store(fd.max(-1) + 1, Ordering::Relaxed);
     }
 
+    /// In the child of a fork: closes it, or forgets it if the table of descriptors is the parent's,
+    /// which goes on using it.
+    pub(crate) fn give_up(&self, shares_table: bool) {
+        match shares_table {
+            true => self.set(-1),
+            false => self.close(),
+        }
+    }
+
     /// Closes it, if there is one.
     pub(crate) fn close(&self) {
         let fd = self.get();

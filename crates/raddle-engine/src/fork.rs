@@ -8,11 +8,11 @@ use core::sync::atomic::Ordering;
 use raddle_sys::{nr, sys};
 
 /// Makes the engine that of a process with one thread again; the running thread becomes the main
-/// one.
+/// one. `shares_table` says that the child has the parent's table of descriptors, not a copy.
 ///
 /// # Safety
 /// Only in the child of a fork, on its only thread, before anything else of the engine is used.
-pub unsafe fn in_child() {
+pub unsafe fn in_child(shares_table: bool) {
     let carrier = Carrier::current();
     let thread: &Thread = carrier.thread();
     // SAFETY: the caller's promise covers every reset here.
@@ -23,9 +23,9 @@ pub unsafe fn in_child() {
         ENGINE.injector.reset();
         ENGINE.ahead.reset();
         ENGINE.staged.reset();
-        ENGINE.pump.close();
+        ENGINE.pump.give_up(shares_table);
         ENGINE.signal_gate.reset();
-        ENGINE.sysmon.reset();
+        ENGINE.sysmon.reset(shares_table);
         ENGINE.filters.reset();
         if ENGINE.is_started() {
             ENGINE.unsettled.store(1, Ordering::Relaxed);

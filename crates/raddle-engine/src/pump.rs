@@ -158,11 +158,16 @@ impl Pump {
         Ok(())
     }
 
-    /// In the child of a fork: gives up the descriptors, which are the parent's, too.
+    /// Closes the descriptors.
     pub(crate) fn close(&self) {
-        self.epoll.close();
-        self.kick.close();
-        self.direct.close();
+        self.give_up(false);
+    }
+
+    /// In the child of a fork: gives up the descriptors, which are the parent's, too.
+    pub(crate) fn give_up(&self, shares_table: bool) {
+        for descriptor in [&self.epoll, &self.kick, &self.direct] {
+            descriptor.give_up(shares_table);
+        }
     }
 
     /// In the child of a fork: forgets all waits.

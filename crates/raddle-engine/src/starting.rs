@@ -34,7 +34,7 @@ impl Engine {
         if started.is_err() {
             self.pump.close();
             self.pump.reset();
-            self.sysmon.reset();
+            self.sysmon.reset(false);
             return Err(err(errno::EAGAIN));
         }
         self.stacks.open();

@@ -157,14 +157,11 @@ impl Sysmon {
         fd as i32 >= 0 && self.own_descriptors().contains(&(fd as i32))
     }
 
-    /// In the child of a fork: closes what the parent shares.
-    pub(crate) fn reset(&self) {
-        self.wake.close();
-        self.listener.close();
-        match self.shares_table() {
-            true => self.client.close(),
-            false => self.client.set(-1),
-        }
+    /// In the child of a fork: gives up what the parent shares.
+    pub(crate) fn reset(&self, shares_table: bool) {
+        self.wake.give_up(shares_table);
+        self.listener.give_up(shares_table);
+        self.client.give_up(shares_table || !self.shares_table());
         self.stand_in.reset();
         self.asleep.store(0, Ordering::Relaxed);
         self.on_guard.store(0, Ordering::Relaxed);

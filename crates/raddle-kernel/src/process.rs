@@ -10,7 +10,7 @@
 //! engine; the parent's carrier sleeps in the kernel meanwhile.
 
 use crate::boundary::{CloneFrame, Frame, Outcome};
-use crate::clones::{CLONE_SIGHAND, CLONE_THREAD, CLONE_VM, Request};
+use crate::clones::{CLONE_FILES, CLONE_SIGHAND, CLONE_THREAD, CLONE_VM, Request};
 use crate::credentials;
 use crate::futex;
 use crate::signal;
@@ -104,6 +104,7 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         }
     }
     let carrier = Carrier::current();
+    carrier.clone_flags.set(request.args.flags);
     if frame.call.rax == CLONE3 {
         lend_args(carrier, &mut frame.call, &request);
     }
@@ -188,7 +189,7 @@ pub extern "C" fn clone_after(result: isize, call: &mut Frame) {
     }
     if result == 0 {
         // SAFETY: the child of a fork has this one thread.
-        unsafe { in_child() };
+        unsafe { in_child(carrier.clone_flags.get() & CLONE_FILES != 0) };
     }
     if shares {
         let made = !is_err(result);
@@ -210,10 +211,10 @@ pub extern "C" fn clone_after(result: isize, call: &mut Frame) {
 ///
 /// # Safety
 /// Only there, on its only thread, with all signals blocked.
-unsafe fn in_child() {
+unsafe fn in_child(shares_table: bool) {
     let had_threads = ENGINE.is_started();
     // SAFETY: the caller's promise.
-    unsafe { fork::in_child() };
+    unsafe { fork::in_child(shares_table) };
     signal::in_child();
     futex::in_child();
     children::in_child();

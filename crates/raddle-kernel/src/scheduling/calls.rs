@@ -1,8 +1,8 @@
 //! The system calls about scheduling classes and niceness.
 
 use super::{
-    DEADLINE, FLAG_RESET_ON_FORK, PRIORITY_MAX, carrier_of, change, check, is_real_time,
-    is_special, permission, tell_policy,
+    DEADLINE, FLAG_RESET_ON_FORK, PRIORITY_MAX, USUAL_SLICE_NS, carrier_of, change, check,
+    is_real_time, is_special, permission, tell_policy,
 };
 use crate::boundary::{Frame, Outcome};
 use crate::credentials::kernel_thread_of;
@@ -90,6 +90,9 @@ fn slice_ns(wanted_ns: u64) -> u64 {
 
 /// True if the kernel knows slices, from Linux 6.12 on: it tells of one then.
 fn has_slices() -> bool {
+    if USUAL_SLICE_NS.load(Ordering::Relaxed) != 0 {
+        return true;
+    }
     let mut attr = SchedAttr::default();
     let size = size_of::<SchedAttr>();
     // SAFETY: the kernel fills a live structure.
@@ -205,6 +208,7 @@ pub extern "C" fn sched_getattr(frame: &Frame) -> Outcome {
     let mut attr = unsafe { bytes.as_ptr().cast::<SchedAttr>().read_unaligned() };
     let now = thread.attributes.get();
     let fair = !is_special(now.policy);
+    let asked_special = is_special(attr.policy);
     attr.policy = now.policy;
     attr.flags = u64::from(now.resets_on_fork);
     attr.nice = if fair { now.nice } else { 0 };
@@ -221,6 +225,7 @@ pub extern "C" fn sched_getattr(frame: &Frame) -> Outcome {
         }
         _ if !fair => attr.times_ns = [0; 3],
         _ if now.times_ns[0] != 0 => attr.times_ns = [now.times_ns[0], 0, 0],
+        _ if asked_special => attr.times_ns = [USUAL_SLICE_NS.load(Ordering::Relaxed), 0, 0],
         _ => {} // the kernel's choice
     }
     let filled = (attr.size as usize).min(KNOWN);

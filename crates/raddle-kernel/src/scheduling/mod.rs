@@ -21,7 +21,7 @@ pub use calls::{
 };
 pub use slack::{get_slack, set_slack};
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_engine::attributes::{Attributes, CPU_WORDS};
 use raddle_engine::{Carrier, ENGINE, Thread, switch};
 use raddle_sched::policies::Class;
@@ -38,6 +38,10 @@ const DEADLINE: u32 = 6;
 const PRIORITY_MAX: u32 = 99;
 /// `SCHED_FLAG_RESET_ON_FORK` of `sched_setattr(2)`.
 const FLAG_RESET_ON_FORK: u64 = 1;
+
+/// The slice that the kernel gives a fair thread; 0 if it doesn't know slices, or the first thread
+/// was none. Written before the first clone.
+static USUAL_SLICE_NS: AtomicU64 = AtomicU64::new(0);
 
 const fn is_real_time(policy: u32) -> bool {
     matches!(policy, FIFO | RR)
@@ -76,6 +80,9 @@ pub fn adopt() {
     };
     let thread = Carrier::current().thread();
     if result == 0 {
+        if !is_special(attr.policy) {
+            USUAL_SLICE_NS.store(attr.times_ns[0], Ordering::Relaxed);
+        }
         thread.attributes.change(|attributes| {
             attributes.policy = attr.policy;
             attributes.priority = attr.priority;
