@@ -27,14 +27,15 @@ use crate::boundary::{Frame, Outcome};
 use crate::futex;
 use crate::is_multiplexed;
 use crate::signal::actions::{self, CHLD};
-use crate::signal::{self, Delivered, MASK_BYTES, bit, kept};
+use crate::signal::routing::fetch_signal;
+use crate::signal::{self, Delivered, bit, kept};
 use crate::user::User;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread};
 use raddle_sched::timers::NEVER;
-use raddle_sys::abi::{SigInfo, Timespec};
-use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
+use raddle_sys::abi::SigInfo;
+use raddle_sys::{err, errno, is_err, syscall6};
 
 const WNOHANG: usize = 1;
 const WAITID: u64 = 247;
@@ -114,25 +115,9 @@ pub extern "C" fn wait(frame: &Frame) -> Outcome {
         }
     };
     if !is_err(result) {
-        fetch_signal();
+        fetch_signal(CHLD);
     }
     Outcome::of(result)
-}
-
-/// Routes a SIGCHLD that the kernel has sent and no carrier has handled yet.
-fn fetch_signal() {
-    if kept::mask() & bit(CHLD) != 0 || !actions::is_ours(CHLD) {
-        return; // the kernel keeps it, or doesn't send it
-    }
-    let (set, now, mut info) = (bit(CHLD), Timespec::default(), SigInfo::EMPTY);
-    // SAFETY: the kernel reads and fills live structures, and doesn't wait.
-    let signal = unsafe {
-        let (set, to, limit) = (&raw const set, &raw mut info, &raw const now);
-        sys!(nr::__NR_rt_sigtimedwait, set, to, limit, MASK_BYTES)
-    };
-    if !is_err(signal) {
-        signal::routing::route_one(&info);
-    }
 }
 
 /// What Linux returns rather than EINTR: the child that can be taken now; 0 if none can.

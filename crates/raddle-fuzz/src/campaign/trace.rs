@@ -159,6 +159,8 @@ impl Trace {
     /// A call that waits, took a while natively, and much less here.
     fn time_difference(&self, native: &Trace, case: &Case) -> Option<Difference> {
         const LEAST_MS: u64 = 5;
+        /// What the kernel does when a file is closed takes its grace periods.
+        const CLOSING: &[&str] = &["close", "close_range", "dup2", "dup3"];
         let early = native.elapsed_ms.iter().find(|(key, ms)| {
             let other = self.elapsed_ms.get(key).copied().unwrap_or(0);
             let step = key
@@ -166,7 +168,10 @@ impl Trace {
                 .parse()
                 .ok()
                 .and_then(|step: usize| case.steps.get(step));
-            let waits = step.is_some_and(|step| step.call.spec.waits);
+            let waits = step.is_some_and(|step| {
+                let spec = step.call.spec;
+                spec.waits && !CLOSING.contains(&spec.name)
+            });
             waits
                 && **ms >= LEAST_MS
                 && other * 2 < **ms

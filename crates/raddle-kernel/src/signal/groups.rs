@@ -3,7 +3,8 @@
 //!
 //! `kill` runs a handler before it returns if its caller takes the signal, and doesn't return from
 //! a signal that ends the process. But the kernel gives the signal to any kernel thread, and the
-//! call returns before that one has handled it. So the caller waits until the signal is routed.
+//! call returns before that one has handled it. So the caller takes it itself, or waits until it is
+//! routed.
 
 use super::{LIBC_INTERNAL, actions, bit, fatal, is_virtual, kept, routing};
 use crate::boundary::{Frame, Outcome};
@@ -37,7 +38,7 @@ pub fn send(frame: &Frame, id: i32, signal: u32) -> Outcome {
         && (1..=super::SIGNALS).contains(&signal)
         && LIBC_INTERNAL & bit(signal) == 0
         && actions::is_ours(signal)
-        && !kept::is_read(signal);
+        && kept::mask() & bit(signal) == 0;
     if !is_seen || !is_own(id) {
         return Outcome::PASS;
     }
@@ -61,6 +62,7 @@ fn wait_until_routed(signal: u32, before: u32) {
     let until_ns = clock::now_ns() + PATIENCE_NS;
     loop {
         routing::route();
+        routing::fetch_signal(signal);
         let is_routed = ROUTED[signal as usize].load(Ordering::Acquire) != before;
         if is_routed || clock::now_ns() > until_ns {
             return;

@@ -9,7 +9,7 @@
 use super::actions::{self, CHLD};
 use super::kept;
 use super::timers::{self, Target};
-use super::{SI_TKILL, bit, fatal, groups, poke, set_kernel_mask, stops};
+use super::{MASK_BYTES, SI_TKILL, bit, fatal, groups, poke, set_kernel_mask, stops};
 use crate::children;
 use core::sync::atomic::Ordering;
 use raddle_engine::carrier::SIGNALLED;
@@ -77,6 +77,23 @@ pub fn route_one(info: &SigInfo) {
     groups::note_routed(info.signo as u32);
     if info.signo as u32 == CHLD {
         children::note(); // whom it wakes finds the signal
+    }
+}
+
+/// Routes a `signal` that the kernel has for the process and that no carrier has handled yet. One
+/// that a carrier is about to handle isn't found.
+pub fn fetch_signal(signal: u32) {
+    if kept::mask() & bit(signal) != 0 || !actions::is_ours(signal) {
+        return; // the kernel keeps it, or doesn't send it
+    }
+    let (set, now, mut info) = (bit(signal), Timespec::default(), SigInfo::EMPTY);
+    // SAFETY: the kernel reads and fills live structures, and doesn't wait.
+    let found = unsafe {
+        let (set, to, limit) = (&raw const set, &raw mut info, &raw const now);
+        sys!(nr::__NR_rt_sigtimedwait, set, to, limit, MASK_BYTES)
+    };
+    if !is_err(found) {
+        route_one(&info);
     }
 }
 
