@@ -127,6 +127,7 @@ mod descriptors {
         sigwait_takes_what_a_descriptor_could_read,
         children_that_end_are_read,
         several_readers_share_a_stream_of_signals,
+        a_signal_to_the_own_group_runs_its_handler_before_kill_returns,
     }
 }
 
