@@ -23,8 +23,8 @@ impl OwnDescriptor {
         self.0.store(fd.max(-1) + 1, Ordering::Relaxed);
     }
 
-    /// In the child of a fork: closes it, or forgets it if the table of descriptors is the parent's,
-    /// which goes on using it.
+    /// In the child of a fork: closes it, or forgets it if the child has the parent's own table of
+    /// descriptors, where the parent goes on using it.
     pub(crate) fn give_up(&self, shares_table: bool) {
         match shares_table {
             true => self.set(-1),
