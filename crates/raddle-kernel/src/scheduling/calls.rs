@@ -312,7 +312,7 @@ pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
     answer(change(thread, &next))
 }
 
-/// Asks the kernel for a deadline whose parameters don't become the thread's: nothing changes.
+/// Asks the kernel whether it admits a deadline. The parameters of its thread stay as they are.
 ///
 /// # Errors
 /// EINVAL, EBUSY, EPERM.

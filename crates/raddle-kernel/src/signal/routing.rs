@@ -76,7 +76,7 @@ pub fn route_one(info: &SigInfo) {
     }
     groups::note_routed(info.signo as u32);
     if info.signo as u32 == CHLD {
-        children::note(); // whom it wakes finds the signal
+        children::note(); // a thread that wakes finds the signal
     }
 }
 
