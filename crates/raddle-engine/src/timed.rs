@@ -260,10 +260,10 @@ pub(crate) fn preempted(carrier: &Carrier, thread: &Thread, now_ns: u64) {
     });
 }
 
-/// The running thread is about to be queued. If it is ahead, or has woken the thread in the slot, the
-/// next pick prefers threads that are not ahead. Otherwise that pick could take the running thread
-/// itself again, from the ring, however long threads wait that are ahead. A thread of negative
-/// niceness is hardly ever ahead.
+/// The running thread is about to be queued. If it is ahead, or has woken the thread in the slot,
+/// the next pick prefers threads that are not ahead. Otherwise that pick could take the running
+/// thread itself again, from the ring, however long threads wait that are ahead. A thread of
+/// negative niceness is hardly ever ahead.
 fn make_room(carrier: &Carrier, thread: &Thread, fair_ns: u64) {
     if thread.account.is_ahead(fair_ns) || carrier.queue.peek_lifo().is_some() {
         carrier.timing.chooser.made_room();
