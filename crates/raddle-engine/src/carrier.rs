@@ -230,6 +230,8 @@ pub struct Carrier {
     /// child by `clone3`, and what the program passed: its address, or 0, and the size.
     pub clone_args: Cell<CloneArgs>,
     pub clone_at: Cell<[u64; 2]>,
+    /// The flags of the child that this carrier makes: the child looks at them.
+    pub clone_flags: Cell<u64>,
     /// Non-zero: its bound thread is green again once the carrier isn't apart any more. Set by the
     /// carrier; cleared under the thread's lock by who wants the thread bound for good.
     pub lent: AtomicU32,

@@ -9,11 +9,11 @@ use core::sync::atomic::Ordering;
 use raddle_sys::{nr, sys};
 
 /// Makes the engine that of a process with one thread again; the running thread becomes the main
-/// one.
+/// one. `shares_table` says that the child has the parent's table of descriptors, not a copy.
 ///
 /// # Safety
 /// Only in the child of a fork, on its only thread, before anything else of the engine is used.
-pub unsafe fn in_child() {
+pub unsafe fn in_child(shares_table: bool) {
     let carrier = Carrier::current();
     let thread: &Thread = carrier.thread();
     // SAFETY: the caller's promise covers every reset here.
@@ -24,7 +24,9 @@ pub unsafe fn in_child() {
         ENGINE.injector.reset();
         ENGINE.ahead.reset();
         ENGINE.staged.reset();
-        descriptor::close_all(ENGINE.own_descriptors());
+        if !shares_table {
+            descriptor::close_all(ENGINE.own_descriptors());
+        }
         ENGINE.pump.forget_descriptors();
         ENGINE.signal_gate.reset();
         ENGINE.sysmon.reset();

@@ -162,7 +162,7 @@ impl Pump {
         Ok(())
     }
 
-    /// In the child of a fork: the descriptors are closed.
+    /// In the child of a fork: the descriptors are closed, or the parent's.
     pub(crate) fn forget_descriptors(&self) {
         for own in [&self.epoll, &self.kick, &self.direct] {
             own.set(-1);

@@ -156,7 +156,7 @@ impl Sysmon {
         self.reset();
     }
 
-    /// In the child of a fork: what the parent shares is closed.
+    /// In the child of a fork: what the parent shares is closed, or the parent's alone.
     pub(crate) fn reset(&self) {
         for own in [&self.wake, &self.listener, &self.client] {
             own.set(-1);

@@ -252,12 +252,22 @@ pub fn lend(carrier: &Carrier, holder_tid: u32) {
 /// Queues the running thread, which has been preempted, behind others.
 pub(crate) fn preempted(carrier: &Carrier, thread: &Thread, now_ns: u64) {
     carrier.begin_timing(now_ns.saturating_sub(LONG_TURN_NS));
-    carrier.settle(now_ns);
-    carrier.timing.chooser.made_room();
+    let fair_ns = carrier.settle(now_ns);
+    make_room(carrier, thread, fair_ns);
     delays::ready(thread.task_ref(), now_ns);
     place(carrier, thread.task_ref(), |task| {
         ENGINE.push_ring(carrier, task)
     });
+}
+
+/// The running thread is about to be queued. If it is ahead, or has woken the thread in the slot,
+/// the next pick prefers threads that are not ahead. Otherwise that pick could take the running
+/// thread itself again, from the ring, however long threads wait that are ahead. A thread of
+/// negative niceness is hardly ever ahead.
+fn make_room(carrier: &Carrier, thread: &Thread, fair_ns: u64) {
+    if thread.account.is_ahead(fair_ns) || carrier.queue.peek_lifo().is_some() {
+        carrier.timing.chooser.made_room();
+    }
 }
 
 /// Queues the running thread, which yields.
@@ -266,6 +276,7 @@ pub(crate) fn yielded(carrier: &Carrier, thread: &Thread) {
     let now_ns = clock::now_ns();
     let fair_ns = carrier.settle(now_ns);
     let task = thread.task_ref();
+    make_room(carrier, thread, fair_ns);
     delays::ready(task, now_ns);
     match thread.account.is_ahead(fair_ns) {
         true => ENGINE
@@ -273,7 +284,6 @@ pub(crate) fn yielded(carrier: &Carrier, thread: &Thread) {
             .push_yielded(task, thread.account.used_ns(fair_ns)),
         false => ENGINE.push_ring(carrier, task),
     }
-    carrier.timing.chooser.made_room();
 }
 
 /// Since when `thread`, which runs, has its turn; 0 if its carrier isn't timed.

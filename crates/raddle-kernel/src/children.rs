@@ -18,21 +18,31 @@
 //!
 //! The order of events: a waiting thread is counted, reads [`EVENTS`], asks the kernel, and parks
 //! while [`EVENTS`] is the same. The router raises [`EVENTS`], then reads the count.
+//!
+//! The kernel sends the signal before the child can be taken, so in Linux a handler of the waiting
+//! thread runs before its call returns, and the call returns the child rather than EINTR. Here the
+//! router gives the signal to its thread before it raises [`EVENTS`]; a call that has taken a child
+//! routes a signal that no carrier has handled yet ([`fetch_signal`]); and a call that a signal
+//! interrupts asks the kernel once more ([`ask_after_signal`]).
 
 use crate::boundary::{Frame, Outcome};
 use crate::futex;
 use crate::is_multiplexed;
 use crate::signal::actions::{self, CHLD};
+use crate::signal::routing::fetch_signal;
 use crate::signal::{self, Delivered, bit, kept};
+use crate::user::User;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread};
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::SigInfo;
-use raddle_sys::{err, errno, syscall6};
+use raddle_sys::{err, errno, is_err, syscall6};
 
 const WNOHANG: usize = 1;
 const WAITID: u64 = 247;
+/// What [`ask_waitid`] returns for a child.
+const TAKEN: isize = 1;
 
 /// More threads than this would wake each other too often.
 const MOST: u32 = 64;
@@ -87,25 +97,72 @@ pub fn maker<'a>(info: &SigInfo) -> Option<&'a Thread> {
 
 /// `wait4(2)` and `waitid(2)`.
 ///
-/// `waitid` isn't tried first: what it stores when there is no child can't be told from a child.
+/// `waitid` isn't tried first: a child that can be taken at once is rare.
 pub extern "C" fn wait(frame: &Frame) -> Outcome {
     let is_waitid = frame.rax == WAITID;
     let options = frame.arg(if is_waitid { 3 } else { 2 });
-    if !is_multiplexed() || ENGINE.is_single() || options & WNOHANG != 0 {
+    if !is_multiplexed() || ENGINE.is_single() {
         return Outcome::PASS;
     }
-    if is_waitid {
-        return Outcome::of(wait_by_helper(frame));
-    }
-    let result = ask(frame);
-    if result != 0 {
-        return Outcome::of(result);
-    }
-    let result = match options {
-        0 => wait_for_signal(frame),
-        _ => None,
+    let result = if options & WNOHANG != 0 {
+        // SAFETY: the program's own call, which doesn't wait.
+        unsafe { frame.raw() }
+    } else if is_waitid {
+        wait_by_helper(frame)
+    } else {
+        match (ask(frame), options) {
+            (0, 0) => wait_for_signal(frame).unwrap_or_else(|| wait_by_helper(frame)),
+            (0, _) => wait_by_helper(frame),
+            (result, _) => result,
+        }
     };
-    Outcome::of(result.unwrap_or_else(|| wait_by_helper(frame)))
+    if !is_err(result) {
+        fetch_signal(CHLD);
+    }
+    Outcome::of(result)
+}
+
+/// What Linux returns rather than EINTR: the child that can be taken now; 0 if none can.
+fn ask_after_signal(frame: &Frame) -> isize {
+    let result = if frame.rax == WAITID {
+        ask_waitid(frame)
+    } else {
+        ask(frame)
+    };
+    if result != 0 {
+        // What interrupted the wait is delivered at the end of the call.
+        Carrier::current().attention.store(1, Ordering::Relaxed);
+    }
+    result
+}
+
+/// The program's `waitid`, without the wait: 1 if a child was taken, 0 if none could be. A number,
+/// because the kernel returns 0 for both.
+fn ask_waitid(frame: &Frame) -> isize {
+    let mut info = SigInfo::EMPTY;
+    let mut args = frame.args();
+    args[2] = (&raw mut info).addr();
+    args[3] |= WNOHANG;
+    // SAFETY: the program's own call, with a structure of the runtime's.
+    let result = unsafe { syscall6(frame.rax as u32, args) };
+    if result != 0 || info.signo == 0 {
+        return result;
+    }
+    // The kernel leaves a gap behind the first three words.
+    let [at, words] = [frame.arg(2), 3 * size_of::<u32>()];
+    let first = [info.signo as u32, info.errno as u32, info.code as u32];
+    let second = [info.pid as u32, info.uid, info.value as u32];
+    let gap = words + size_of::<u32>();
+    let written = match at {
+        0 => Ok(()),
+        _ => User::at(at)
+            .write(&first)
+            .and_then(|()| User::at(at + gap).write(&second)),
+    };
+    match written {
+        Ok(()) => TAKEN,
+        Err(errno) => errno,
+    }
 }
 
 /// The program's `wait4`, without the wait.
@@ -121,6 +178,10 @@ fn wait_for_signal(frame: &Frame) -> Option<isize> {
     loop {
         let result = wait_once(frame)?;
         if result == err(errno::EINTR) {
+            match ask_after_signal(frame) {
+                0 => {}
+                result => return Some(result),
+            }
             // Handlers run here, and may never return.
             if signal::deliver() == Delivered::Interrupting {
                 return Some(result);
@@ -189,6 +250,11 @@ fn wait_by_helper(frame: &Frame) -> isize {
         let result = unsafe { ENGINE.helpers.call(frame.rax as u32, frame.args()) };
         if result != err(errno::EINTR) {
             return result;
+        }
+        match ask_after_signal(frame) {
+            0 => {}
+            TAKEN if frame.rax == WAITID => return 0,
+            result => return result,
         }
         match signal::deliver() {
             Delivered::Interrupting => return result,

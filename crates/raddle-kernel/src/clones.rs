@@ -15,7 +15,7 @@ use raddle_sys::{err, errno, mem};
 
 pub const CLONE_VM: u64 = 0x100;
 const CLONE_FS: u64 = 0x200;
-const CLONE_FILES: u64 = 0x400;
+pub const CLONE_FILES: u64 = 0x400;
 pub const CLONE_SIGHAND: u64 = 0x800;
 const CLONE_PIDFD: u64 = 0x1000;
 const CLONE_PTRACE: u64 = 0x2000;

@@ -404,7 +404,7 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
         GET_NAME => ids::prctl_get_name(frame),
         GET_TID_ADDRESS => {
             let word = Carrier::current().thread().clear_tid.get();
-            Outcome::of(frame.user(1).write(&word).err().unwrap_or(0))
+            Outcome::of(frame.user(1).put(word).err().unwrap_or(0))
         }
         // SAFETY: the program's own call, which asks about or changes nothing but a value.
         SET_PDEATHSIG | GET_PDEATHSIG => Outcome::of(unsafe { ENGINE.roster.on_first(nr, args) }),

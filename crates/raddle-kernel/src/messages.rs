@@ -181,13 +181,14 @@ pub extern "C" fn recvmsg(frame: &Frame) -> Outcome {
     }
 }
 
-/// True if a message's vector has no bytes, or isn't there: then the kernel alone knows how long to
-/// wait.
+/// True if a message's vector has no bytes, or isn't there, or the kernel refuses its name: then
+/// the kernel alone knows how long to wait.
 #[cold]
 fn has_no_room(message: usize) -> bool {
     let message = User::<Message>::at(message).read();
     message.map_or(true, |message| {
-        vectors::whole_len(User::at(message.vector), message.count).is_none()
+        let is_name = message.name == 0 || message.name_len as i32 >= 0;
+        !is_name || vectors::whole_len(User::at(message.vector), message.count).is_none()
     })
 }
 

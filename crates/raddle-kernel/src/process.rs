@@ -13,7 +13,7 @@
 //! engine; the parent's carrier sleeps in the kernel meanwhile.
 
 use crate::boundary::{CloneFrame, Frame, Outcome};
-use crate::clones::{CLONE_SIGHAND, CLONE_THREAD, CLONE_VM, Request};
+use crate::clones::{CLONE_FILES, CLONE_SIGHAND, CLONE_THREAD, CLONE_VM, Request};
 use crate::credentials;
 use crate::futex;
 use crate::signal;
@@ -98,7 +98,7 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         return Outcome::of(threads::create(frame, &request));
     }
     debug_assert!(frame.call.rax != VFORK || request.has(CLONE_VM));
-    if is_multiplexed() {
+    if ENGINE.is_started() {
         let thread = Carrier::current().thread();
         if TRACES.load(Ordering::Relaxed) != 0 {
             let _ = scheduling::bind(thread); // a child rather than none
@@ -108,6 +108,7 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         }
     }
     let carrier = Carrier::current();
+    carrier.clone_flags.set(request.args.flags);
     if frame.call.rax == CLONE3 {
         lend_args(carrier, &mut frame.call, &request);
     }
@@ -194,7 +195,7 @@ pub extern "C" fn clone_after(result: isize, call: &mut Frame) {
     }
     if result == 0 {
         // SAFETY: the child of a fork has this one thread.
-        unsafe { in_child() };
+        unsafe { in_child(carrier.clone_flags.get() & CLONE_FILES != 0) };
     }
     if shares {
         let made = !is_err(result);
@@ -216,11 +217,11 @@ pub extern "C" fn clone_after(result: isize, call: &mut Frame) {
 ///
 /// # Safety
 /// Only there, on its only thread, with all signals blocked.
-unsafe fn in_child() {
+unsafe fn in_child(shares_table: bool) {
     let had_threads = ENGINE.is_started();
     let has_name = ids::has_name_of_first();
     // SAFETY: the caller's promise.
-    unsafe { fork::in_child() };
+    unsafe { fork::in_child(shares_table) };
     signal::in_child();
     futex::in_child();
     children::in_child();
@@ -268,7 +269,7 @@ fn runs(process: u32) -> bool {
 /// `execve(2)`, `execveat(2)`: the new program inherits the caller's signal mask, and what it
 /// blocks and hasn't taken; none of the runtime's own signals.
 pub extern "C" fn exec(frame: &Frame) -> Outcome {
-    if is_multiplexed() {
+    if ENGINE.is_started() {
         scheduling::bind_if_special(Carrier::current().thread());
     }
     let carrier = Carrier::current();

@@ -526,3 +526,51 @@ CASE(children_of_busy_threads_handle_signals)
         }
     }
 }
+
+/* The signal is sent before the child can be taken; and a call that finds a child returns it,
+ * whatever has interrupted its wait. */
+static void *hear_at_each_wait(void *unused)
+{
+    for (int i = 0; i < 300; i++) {
+        int before = handled, status;
+        siginfo_t info;
+        pid_t child = GET(fork());
+        if (child == 0) {
+            if (i % 2) {
+                sched_yield();
+            }
+            _exit(7);
+        }
+        switch (i % 4) {
+        case 0:
+        case 1:
+            IS(waitpid(child, &status, 0), child);
+            IS(WEXITSTATUS(status), 7);
+            break;
+        case 2:
+            IS(waitid(P_PID, child, &info, WEXITED), 0);
+            IS(info.si_signo, SIGCHLD);
+            IS(info.si_pid, child);
+            IS(info.si_status, 7);
+            break;
+        default:
+            while (GET(waitpid(child, &status, WNOHANG)) == 0) {
+                sched_yield();
+            }
+        }
+        /* The kernel thread that got the signal may not have had a CPU yet. */
+        for (int ms = 0; handled == before && ms < 1000; ms++) {
+            sleep_ms(1);
+        }
+        IS(handled, before + 1);
+    }
+    return unused;
+}
+
+CASE(a_wait_returns_the_child_whose_signal_interrupts_it)
+{
+    struct sigaction action = {.sa_handler = note};
+    GET(sigaction(SIGCHLD, &action, NULL));
+    join(start(hear_at_each_wait, NULL));
+    hear_at_each_wait(NULL);
+}

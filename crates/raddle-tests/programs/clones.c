@@ -362,3 +362,53 @@ CASE(children_of_the_parents_that_share_memory)
     }
     FAILS(wait(NULL), ECHILD);
 }
+
+/* A process with the table of descriptors of its parent, but memory of its own: it leaves those
+ * that the parent's threads wait by. */
+static void *wait_in_all_ways(void *ends)
+{
+    char byte;
+    IS(read(*(int *)ends, &byte, 1), 1);
+    sleep_ms(5);
+    return ends;
+}
+
+static void *yield_and_end(void *unused)
+{
+    sleep_ms(1);
+    return unused;
+}
+
+static void *make_and_join(void *unused)
+{
+    join(start(yield_and_end, NULL));
+    return unused;
+}
+
+CASE(children_that_share_descriptors_leave_those_of_the_runtime)
+{
+    begin();
+    for (int i = 0; i < 20; i++) {
+        int ends[2], status;
+        GET(pipe(ends));
+        pthread_t waiter = start(wait_in_all_ways, ends);
+        let_others_block();
+        unsigned long flags = CLONE_FILES | SIGCHLD;
+        struct clone_args args = {.flags = CLONE_FILES, .exit_signal = SIGCHLD};
+        pid_t child = i % 2 ? GET(syscall(SYS_clone, flags, 0, 0, 0, 0))
+                            : GET(syscall(SYS_clone3, &args, sizeof args));
+        if (child == 0) {
+            if (i % 4 > 1) {
+                make_and_join(NULL);
+            }
+            IS(write(ends[1], "x", 1), 1);
+            close(ends[1]);
+            _exit(7);
+        }
+        IS(waitpid(child, &status, 0), child);
+        IS(WEXITSTATUS(status), 7);
+        join(waiter);
+        FAILS(close(ends[1]), EBADF);
+        close(ends[0]);
+    }
+}

@@ -370,3 +370,41 @@ CASE(several_readers_share_a_stream_of_signals)
     }
     IS(count, SIGNALS);
 }
+
+static atomic_int group_signals;
+
+static void note_group_signal(int signal)
+{
+    (void)signal;
+    group_signals++;
+}
+
+static void *yield_until_stopped(void *stop)
+{
+    while (!atomic_load((atomic_int *)stop)) {
+        sched_yield();
+    }
+    return NULL;
+}
+
+/* A descriptor reads the signal if it is blocked, but no thread blocks it. */
+CASE(a_signal_to_the_own_group_runs_its_handler_before_kill_returns)
+{
+    static atomic_int stop;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    GET(setpgid(0, 0));
+    signal(SIGUSR1, note_group_signal);
+    GET(signalfd(-1, &set, SFD_CLOEXEC));
+    pthread_t other = start(yield_until_stopped, &stop);
+    for (int i = 0; i < 500; i++) {
+        GET(kill(0, SIGUSR1));
+        IS(group_signals, i + 1);
+        if (i % 50 == 0) {
+            let_others_block();
+        }
+    }
+    stop = 1;
+    join(other);
+}

@@ -425,3 +425,50 @@ static void *start_with_slack(void *unused)
 }
 
 CASE(slack_for_a_program_is_taken_back) { join(start(start_with_slack, NULL)); }
+
+/* A program and a process that shares memory inherit even what the kernel threads of the runtime
+ * mustn't inherit from a bound one; and no flag of the runtime's. */
+static int has_class(int policy, int nice_value)
+{
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t times[3];
+    } attributes;
+    return syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) == 0 &&
+           attributes.flags == 0 && attributes.policy == (uint32_t)policy &&
+           (policy != SCHED_OTHER || attributes.nice == nice_value);
+}
+
+static void check_class_of_child(int policy, int nice_value)
+{
+    int status;
+    pid_t child = GET(vfork());
+    if (child == 0) {
+        _exit(has_class(policy, nice_value) ? 7 : 1);
+    }
+    IS(waitpid(child, &status, 0), child);
+    IS(WEXITSTATUS(status), 7);
+}
+
+static void *start_with_classes(void *unused)
+{
+    struct sched_param parameter = {.sched_priority = 1};
+    int own = getpriority(PRIO_PROCESS, 0);
+    GET(setpriority(PRIO_PROCESS, 0, own + 2));
+    check_class_of_child(SCHED_OTHER, own + 2);
+    IS(WEXITSTATUS(system("exit $(nice)")), own + 2);
+    if (setpriority(PRIO_PROCESS, 0, -3) == 0) {
+        check_class_of_child(SCHED_OTHER, -3);
+        IS(WEXITSTATUS(system("exit $((20 + $(nice)))")), 17);
+    }
+    if (sched_setscheduler(0, SCHED_FIFO, &parameter) == 0) {
+        check_class_of_child(SCHED_FIFO, 0);
+        check_class_of_child(SCHED_FIFO, 0);
+    }
+    return unused;
+}
+
+CASE(programs_inherit_the_class_of_a_bound_thread) { join(start(start_with_classes, NULL)); }

@@ -4,6 +4,7 @@
 #include "made_call.h"
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 
 enum { BURNERS = 8, WHILE_MS = 80 };
 
@@ -207,4 +208,30 @@ CASE(the_child_of_a_fork_has_a_rhythm_of_its_own)
     IS(GET(waitpid(child, &status, 0)), child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7);
     stop_burners();
+}
+
+/* Without privileges the niceness stays as it is. */
+static void *burn_at_high_priority(void *count)
+{
+    (void)!setpriority(PRIO_PROCESS, 0, -5);
+    return burn(count);
+}
+
+/* A thread that the others' weights never make wait takes no more than its part: one that has used
+ * more than its share for a moment runs again soon. */
+CASE(a_burner_of_negative_niceness_starves_nobody)
+{
+    pthread_t burner = start(burn_at_high_priority, (void *)&burnt[0]);
+    let_others_block();
+    for (int i = 0; i < 50; i++) {
+        int64_t began_ns = now_ns();
+        while (now_ns() < began_ns + 5 * MS) { /* computes, so that it is ahead */
+        }
+        sched_yield();
+        CHECK(now_ns() < began_ns + SECOND);
+        sleep_ms(1);
+        CHECK(now_ns() < began_ns + SECOND);
+    }
+    atomic_store(&stop, 1);
+    join(burner);
 }

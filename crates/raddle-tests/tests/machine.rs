@@ -41,6 +41,7 @@ mod turns {
         burners_go_on_when_one_of_them_waits_in_the_kernel,
         a_rhythm_that_is_broken_again_and_again_starves_nobody,
         the_child_of_a_fork_has_a_rhythm_of_its_own,
+        a_burner_of_negative_niceness_starves_nobody,
     }
 }
 

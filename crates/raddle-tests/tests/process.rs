@@ -51,6 +51,7 @@ mod children {
         the_only_thread_waits_without_using_time,
         the_only_thread_takes_signals_while_it_computes,
         children_of_busy_threads_handle_signals,
+        a_wait_returns_the_child_whose_signal_interrupts_it,
     }
 }
 
@@ -65,6 +66,7 @@ mod spawning {
         forty_generations_use_threads,
         programs_have_what_their_thread_chose,
         slack_for_a_program_is_taken_back,
+        programs_inherit_the_class_of_a_bound_thread,
     }
 }
 

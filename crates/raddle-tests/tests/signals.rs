@@ -29,6 +29,15 @@ mod handlers {
     }
 }
 
+mod nested {
+    raddle_tests::cases! { "nested_signals.c":
+        the_last_of_two_handlers_runs_first,
+        nested_handlers_share_the_alternate_stack,
+        sigsuspend_handles_all_that_its_mask_opens,
+        signals_of_one_number_nest_with_sa_nodefer,
+    }
+}
+
 mod many {
     raddle_tests::cases! { "many_signals.c":
         sigwaitinfo_takes_values_in_order_while_more_come,
@@ -118,6 +127,7 @@ mod descriptors {
         sigwait_takes_what_a_descriptor_could_read,
         children_that_end_are_read,
         several_readers_share_a_stream_of_signals,
+        a_signal_to_the_own_group_runs_its_handler_before_kill_returns,
     }
 }
 

@@ -121,5 +121,6 @@ mod clones {
         a_thread_on_a_stack_that_is_not_there,
         registers_after_a_fork_by_clone3,
         children_of_the_parents_that_share_memory,
+        children_that_share_descriptors_leave_those_of_the_runtime,
     }
 }

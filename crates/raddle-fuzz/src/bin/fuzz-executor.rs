@@ -46,6 +46,9 @@ struct Serve {
     /// Fails unless the program's own system calls are patched
     #[arg(long)]
     patched: bool,
+    /// Delays agents at random, by this seed
+    #[arg(long)]
+    delays: Option<u64>,
 }
 
 fn main() -> Result<ExitCode> {
@@ -61,6 +64,7 @@ fn main() -> Result<ExitCode> {
                 limit_ms: arguments.limit_ms,
                 folder: arguments.folder,
                 patched: arguments.patched,
+                delays: arguments.delays,
             };
             serve(&arguments.cases, &arguments.results, &options)?;
             Ok(ExitCode::SUCCESS)

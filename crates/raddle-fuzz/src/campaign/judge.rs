@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 
 use super::Explanations;
-use super::modes::{Mode, PATIENT, Runner};
+use super::modes::{DELAYED, Mode, PATIENT, Runner};
 use super::trace::{Difference, Outcome, Trace};
 use crate::case::Case;
 
@@ -16,24 +16,31 @@ const REPEATS: usize = 4;
 /// can come before the call that it is to interrupt, natively as well.
 const MORE_REPEATS: usize = 12;
 
+/// How often natively with delays: a difference that Linux shows as well if its threads get the
+/// CPU late.
+const DELAYED_REPEATS: usize = 60;
+
 pub struct Judge<'a> {
     pub runner: &'a Runner,
     pub explanations: &'a Explanations,
 }
 
 /// How many of the traces differ.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Share {
     Some,
     All,
 }
 
 pub enum Verdict {
-    /// The native traces are one, and some of the others are another.
-    Different(Difference, Share),
+    /// The native traces are one, which is here, and some of the others are another.
+    Different(Difference, Share, Box<Trace>),
     Explained(usize),
     /// The native traces are several.
     Unsteady(Difference),
+    /// The native traces are one, unless its agents are delayed: then some part from it as this one
+    /// does, in the same place and with the same lines.
+    Delayed(Difference, Share),
     /// Nothing differs any more.
     Unrepeated(Difference),
 }
@@ -54,7 +61,7 @@ impl Judge<'_> {
         first: &BTreeMap<String, Trace>,
     ) -> Result<Vec<Verdict>> {
         let mut verdicts = self.repeat(suspects, mode, first, REPEATS)?;
-        let is_rare = |verdict: &Verdict| matches!(verdict, Verdict::Different(_, Share::Some));
+        let is_rare = |verdict: &Verdict| matches!(verdict, Verdict::Different(_, Share::Some, _));
         let places: Vec<_> = (0..suspects.len())
             .filter(|&place| is_rare(&verdicts[place]))
             .collect();
@@ -66,7 +73,26 @@ impl Judge<'_> {
         for (place, verdict) in places.into_iter().zip(again) {
             verdicts[place] = verdict;
         }
+        self.look_at_delays(suspects, &mut verdicts)?;
         Ok(verdicts)
+    }
+
+    /// Repeats natively, with delays, what is different.
+    fn look_at_delays(&self, suspects: &[(String, Case)], verdicts: &mut [Verdict]) -> Result<()> {
+        for ((id, case), verdict) in suspects.iter().zip(verdicts) {
+            let Verdict::Different(difference, share, typical) = verdict else {
+                continue;
+            };
+            let repeated: Vec<(String, Case)> = (0..DELAYED_REPEATS)
+                .map(|repeat| (format!("{id}#{repeat}"), case.clone()))
+                .collect();
+            let delayed = self.runner.run(Mode::Native, &repeated, &DELAYED)?;
+            let parts = |trace: &Trace| trace.parts_by(typical, case, difference);
+            if delayed.values().any(parts) {
+                *verdict = Verdict::Delayed(difference.clone(), *share);
+            }
+        }
+        Ok(())
     }
 
     /// Repeats cases so often.
@@ -126,7 +152,7 @@ impl Judge<'_> {
             } else {
                 Share::Some
             };
-            return Verdict::Different(difference, share);
+            return Verdict::Different(difference, share, Box::new(typical));
         }
         match (explained, self.compare(case, &typical, first)) {
             (Some(index), _) | (None, Outcome::Explained(index)) => Verdict::Explained(index),

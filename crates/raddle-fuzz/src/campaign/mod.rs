@@ -5,7 +5,9 @@
 //! 2. A case with another trace under raddle is repeated, natively and in that mode, with more
 //!    patience, and if only some traces in that mode differ, once more and oftener. It is a
 //!    *difference* if the native traces are one and some trace under raddle is another; *unsteady*
-//!    if the native ones are several; *unrepeated* if nothing differs again.
+//!    if the native ones are several; *unrepeated* if nothing differs again. It is *delayed* if
+//!    the same two lines part a native trace from others once the case's threads get the CPU late
+//!    ([`DELAYED`](modes::DELAYED)): Linux does that as well.
 //! 3. Differences are explained by rule ([`explanations`]), or else grouped in classes; the first
 //!    of each class is shrunk.
 
@@ -186,10 +188,13 @@ impl Campaign<'_> {
             .zip(self.judge.verdicts(suspects, mode, traces)?)
         {
             match verdict {
-                Verdict::Different(difference, _) => {
+                Verdict::Different(difference, ..) => {
                     self.report.different(id, case, mode, difference)
                 }
                 Verdict::Explained(index) => self.report.explained(index),
+                Verdict::Delayed(difference, share) => {
+                    self.report.delayed(id, case, mode, &difference, share)
+                }
                 Verdict::Unsteady(difference) => self.report.unsteady(id, case, &difference),
                 Verdict::Unrepeated(difference) => {
                     self.report.unrepeated(id, case, mode, &difference)

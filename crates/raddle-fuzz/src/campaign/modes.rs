@@ -34,18 +34,29 @@ impl fmt::Display for Mode {
 pub struct Pace {
     pub slots: usize,
     pub limit_ms: u64,
+    /// The seed of the agents' delays, if they have any.
+    pub delays: Option<u64>,
 }
 
 /// For the first look.
 pub const FAST: Pace = Pace {
     slots: 16,
     limit_ms: 100,
+    delays: None,
 };
 
 /// For what is repeated.
 pub const PATIENT: Pace = Pace {
     slots: 10,
     limit_ms: 400,
+    delays: None,
+};
+
+/// For what might be a matter of time alone.
+pub const DELAYED: Pace = Pace {
+    slots: 16,
+    limit_ms: 400,
+    delays: Some(1),
 };
 
 /// The programs that run cases, and where.
@@ -137,6 +148,9 @@ impl Runner {
         command.arg(self.folder.join("slots"));
         command.args(["--slots", &pace.slots.to_string()]);
         command.args(["--limit-ms", &pace.limit_ms.to_string()]);
+        if let Some(seed) = pace.delays {
+            command.args(["--delays", &seed.to_string()]);
+        }
         if mode != Mode::Native {
             command.arg("--patched");
         }

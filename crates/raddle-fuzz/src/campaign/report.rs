@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::Explanations;
+use super::judge::Share;
 use super::modes::Mode;
 use super::trace::{Difference, Trace};
 use crate::case::{Case, listing, to_text};
@@ -64,6 +65,7 @@ pub struct Report {
     calls_by_name: BTreeMap<String, Calls>,
     noise: Tally,
     unsteady: Tally,
+    delayed: Tally,
     unrepeated: Tally,
     explained: BTreeMap<usize, u64>,
     suspects: BTreeMap<Mode, u64>,
@@ -102,6 +104,25 @@ impl Report {
 
     pub(super) fn unsteady(&mut self, id: &str, case: &Case, difference: &Difference) {
         self.unsteady.add(difference.class(case), id, difference);
+    }
+
+    pub(super) fn delayed(
+        &mut self,
+        id: &str,
+        case: &Case,
+        mode: Mode,
+        found: &Difference,
+        share: Share,
+    ) {
+        let often = match share {
+            Share::All => "always",
+            Share::Some => "sometimes",
+        };
+        self.delayed.add(
+            format!("{} ({mode}, {often})", found.class(case)),
+            id,
+            found,
+        );
     }
 
     pub(super) fn unrepeated(&mut self, id: &str, case: &Case, mode: Mode, found: &Difference) {
@@ -156,13 +177,14 @@ impl Report {
     /// The figures in one line.
     pub fn line(&self) -> String {
         format!(
-            "{} cases, {} calls; noise {}, explained {}, unsteady {}, unrepeated {}, \
+            "{} cases, {} calls; noise {}, explained {}, unsteady {}, delayed {}, unrepeated {}, \
              unexplained {} in {} classes",
             self.cases,
             self.calls,
             self.noise.count(),
             self.explained.values().sum::<u64>(),
             self.unsteady.count(),
+            self.delayed.count(),
             self.unrepeated_count(),
             self.unexplained(),
             self.classes.len()
@@ -184,6 +206,10 @@ impl Report {
         section(
             "unsteady: native traces differ when repeated",
             self.unsteady.lines(),
+        );
+        section(
+            "delayed: native traces differ likewise when threads are late",
+            self.delayed.lines(),
         );
         section("unrepeated: differed once", self.unrepeated.lines());
         let explained = self.explained.iter();

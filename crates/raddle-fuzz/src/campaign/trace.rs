@@ -8,6 +8,9 @@ use crate::case::Case;
 /// The step that stands for the state at the end and the process's status.
 const END: u32 = u32::MAX;
 
+/// How the line of a call ends that was over too early.
+const WAS_SHORTER: &str = " was shorter";
+
 /// What a case did, by agent. An agent that is called nothing is the process itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
@@ -123,6 +126,28 @@ impl Trace {
         }
     }
 
+    /// True if it parts from a native trace by this difference, which may not be the first: another
+    /// agent's lines may part earlier.
+    pub fn parts_by(&self, native: &Trace, case: &Case, difference: &Difference) -> bool {
+        if difference.is_of_time() {
+            let found = self.time_difference(native, case);
+            return found.is_some_and(|found| {
+                (&found.agent, found.step) == (&difference.agent, difference.step)
+            });
+        }
+        if difference.agent.is_empty() {
+            return (&native.end, &self.end) == (&difference.native, &difference.other);
+        }
+        let lines = |trace: &Trace| {
+            let lines = trace.agents.get(&difference.agent);
+            lines.cloned().unwrap_or_default()
+        };
+        let found = part(&difference.agent, &lines(native), &lines(self), &mut |_| {
+            false
+        });
+        found.is_some_and(|found| found == *difference)
+    }
+
     /// Takes over the shorter of both times of each call.
     pub fn with_times_of(mut self, other: &Trace) -> Self {
         for (key, ms) in &mut self.elapsed_ms {
@@ -134,6 +159,8 @@ impl Trace {
     /// A call that waits, took a while natively, and much less here.
     fn time_difference(&self, native: &Trace, case: &Case) -> Option<Difference> {
         const LEAST_MS: u64 = 5;
+        /// What the kernel does when a file is closed takes its grace periods.
+        const CLOSING: &[&str] = &["close", "close_range", "dup2", "dup3"];
         let early = native.elapsed_ms.iter().find(|(key, ms)| {
             let other = self.elapsed_ms.get(key).copied().unwrap_or(0);
             let step = key
@@ -141,7 +168,10 @@ impl Trace {
                 .parse()
                 .ok()
                 .and_then(|step: usize| case.steps.get(step));
-            let waits = step.is_some_and(|step| step.call.spec.waits);
+            let waits = step.is_some_and(|step| {
+                let spec = step.call.spec;
+                spec.waits && !CLOSING.contains(&spec.name)
+            });
             waits
                 && **ms >= LEAST_MS
                 && other * 2 < **ms
@@ -152,7 +182,7 @@ impl Trace {
             agent: agent.clone(),
             step: step.parse().unwrap_or(END),
             native: format!("{step} took {ms} ms"),
-            other: format!("{step} was shorter"),
+            other: format!("{step}{WAS_SHORTER}"),
         })
     }
 
@@ -233,6 +263,11 @@ impl Difference {
             general(&self.native),
             general(&self.other)
         )
+    }
+
+    /// True if only the time that a call took differs.
+    fn is_of_time(&self) -> bool {
+        self.other.ends_with(WAS_SHORTER)
     }
 
     /// The name of the step's call.

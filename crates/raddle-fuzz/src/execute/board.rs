@@ -16,7 +16,8 @@ pub struct Board {
     pub post: AtomicU32,
     /// Agents that have done what was posted; a futex.
     pub done: AtomicU32,
-    pub began_ns: AtomicU64,
+    /// When the step's own call began, 0 before that. Written by its agent, too.
+    pub called_ns: AtomicU64,
     pub pid: AtomicI32,
     pub tids: [AtomicI32; THREADS],
     pub threads: [AtomicUsize; THREADS],
@@ -31,7 +32,7 @@ pub struct Board {
 pub static BOARD: Board = Board {
     post: AtomicU32::new(0),
     done: AtomicU32::new(0),
-    began_ns: AtomicU64::new(0),
+    called_ns: AtomicU64::new(0),
     pid: AtomicI32::new(0),
     tids: [const { AtomicI32::new(0) }; THREADS],
     threads: [const { AtomicUsize::new(0) }; THREADS],

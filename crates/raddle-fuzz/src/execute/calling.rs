@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::board::{BOARD, names, now_ns, resolve, sleep};
+use super::delays::{self, Point};
 use super::interpret::{child, child_index, count_as_done};
 use super::prepare::{self, agent, slot};
 use super::shared::Line;
@@ -38,22 +39,38 @@ fn function(name: &str) -> usize {
     found.map_or(0, |(_, address)| *address)
 }
 
+/// What a call is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// The step's own: its events count from here.
+    Step,
+    Event,
+    Child,
+}
+
 /// Makes a call and writes what came of it.
-pub fn perform(call: &Call, index: usize) -> i64 {
+pub fn perform(call: &Call, index: usize, of: Of) -> i64 {
     let (slot, me) = (slot(), agent());
     let mut arguments = [0; 6];
     for (to, &value) in arguments.iter_mut().zip(&call.arguments) {
         *to = resolve(value);
     }
+    delays::at(Point::BeforeCall, me, index);
     if call.spec.answer == Answer::Never {
         leave(call, me);
     }
     let calling = &slot.calling[usize::from(me)];
     calling.store(index as u32 + 1, SeqCst);
     let began = now_ns();
+    if of == Of::Step {
+        BOARD.called_ns.store(began, SeqCst);
+    }
     let made = make(call, &arguments);
     let elapsed_ms = (now_ns() - began) / 1_000_000;
     calling.store(0, SeqCst);
+    if call.spec.answer != Answer::Fork || made.result != 0 {
+        delays::at(Point::AfterCall, me, index);
+    }
     if call.spec.name == "pthread_create" {
         sleep(NEW_THREAD_NS);
     }

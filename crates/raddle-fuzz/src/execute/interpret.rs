@@ -14,7 +14,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::board::{BOARD, clock, names, now_ns, resolve, sleep, wait_while, wake};
-use super::calling::perform;
+use super::calling::{Of, perform};
+use super::delays::{self, Point};
 use super::prepare::{self, become_agent, is_child, slot};
 use super::shared::{Line, Slot};
 use super::watch::{Unsteady, Watch};
@@ -104,6 +105,7 @@ fn next_post(idle: Idle, seen: u32) -> u32 {
 /// An agent's part of a step.
 fn take_part(case: &Case, agent: u8, index: u32) {
     if index == END {
+        delays::at(Point::BeforeEnd, agent, 0);
         state::of_thread(slot(), agent);
         count_as_done();
         return;
@@ -122,16 +124,31 @@ fn takes_part(step: &Step, agent: u8) -> bool {
 /// The agent's own call of a step, then its events.
 fn make_calls(step: &Step, agent: u8, index: usize) {
     if step.call.agent == agent {
-        let result = perform(&step.call, index);
+        let result = perform(&step.call, index, Of::Step);
         BOARD.results[index].store(result, Relaxed);
     }
     for event in step.events.iter().filter(|event| event.call.agent == agent) {
-        let when = BOARD.began_ns.load(Relaxed) + u64::from(event.after_ms) * 1_000_000;
+        let when = called_ns() + u64::from(event.after_ms) * 1_000_000;
         let left = when.saturating_sub(now_ns());
         if left > 0 {
             sleep(left as i64);
         }
-        perform(&event.call, index);
+        perform(&event.call, index, Of::Event);
+    }
+}
+
+/// When the step's call began; waits until it has.
+fn called_ns() -> u64 {
+    const PAUSE_NS: i64 = 200_000;
+    /// The agent may be gone, or stuck behind what came before.
+    const PATIENCE_NS: u64 = 100_000_000;
+    let since = now_ns();
+    loop {
+        match BOARD.called_ns.load(SeqCst) {
+            0 if now_ns() - since < PATIENCE_NS => sleep(PAUSE_NS),
+            0 => return since,
+            called => return called,
+        }
     }
 }
 
@@ -151,12 +168,13 @@ fn perform_steps(case: &Case, slot: &'static Slot) {
         slot.busy_since.store(now_ns(), SeqCst);
         let others = (1..=case.threads).filter(|&agent| takes_part(step, agent) && !is_gone(agent));
         let others = others.count() as u32;
-        BOARD.began_ns.store(now_ns(), Relaxed);
+        BOARD.called_ns.store(0, SeqCst);
         if others > 0 {
             post(index as u32);
         }
         make_calls(step, MAIN, index);
         wait_for_done(if others > 0 { others } else { 0 });
+        delays::at(Point::BeforeLook, MAIN, index);
         watch.compare(slot, index, &unsteady(step), &names());
     }
     finish(case, slot);
@@ -166,6 +184,7 @@ fn finish(case: &Case, slot: &'static Slot) {
     slot.events_ms.store(0, Relaxed);
     slot.busy_since.store(now_ns(), SeqCst);
     slot.calling[0].store(END, Relaxed);
+    delays::at(Point::BeforeEnd, MAIN, 0);
     for (child, pid) in slot.pids.iter().enumerate() {
         let pid = pid.load(Relaxed);
         if pid > 0 {
@@ -307,9 +326,10 @@ pub fn child(index: usize) -> ! {
     for (index, step) in case.steps.iter().enumerate() {
         if step.call.agent == me {
             store(&step.puts, &mut Watch::none());
-            perform(&step.call, index);
+            perform(&step.call, index, Of::Child);
         }
     }
+    delays::at(Point::BeforeEnd, me, 0);
     slot.ended[usize::from(child)].store(1, SeqCst);
     // SAFETY: ends the child.
     unsafe { libc::_exit(40 + i32::from(child)) }

@@ -16,6 +16,7 @@
 mod board;
 mod calling;
 mod contain;
+mod delays;
 mod descriptors;
 mod interpret;
 mod prepare;

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use super::board::now_ns;
 use super::shared::{AGENTS, Slot};
 use super::state::AFTER_EXEC;
-use super::{calling, interpret};
+use super::{calling, delays, interpret};
 use crate::case::{Case, agent_name, parse};
 
 /// How cases are run.
@@ -26,6 +26,8 @@ pub struct Options {
     pub folder: PathBuf,
     /// A case says so if its sites aren't patched once it has threads.
     pub patched: bool,
+    /// The seed of the agents' delays, if they have any.
+    pub delays: Option<u64>,
 }
 
 /// How often the server looks whether a call waits.
@@ -134,6 +136,9 @@ fn start(
     );
     if pid == 0 {
         enter(&folder);
+        if let Some(seed) = options.delays {
+            delays::begin(delays::seed_of(seed, &id));
+        }
         interpret::run(case, slot, options.patched);
     }
     // SAFETY: a plain call.

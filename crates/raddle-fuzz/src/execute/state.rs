@@ -9,6 +9,8 @@ const F_GETFD: usize = 1;
 const F_GETFL: usize = 3;
 const FIRST: usize = 3;
 const LAST: usize = 40;
+/// Bytes of a full pipe.
+const FULL_PIPE: u64 = 0x1_0000;
 
 /// The file in which a program says what it found when a case had started it.
 pub const AFTER_EXEC: &str = "after-exec";
@@ -157,12 +159,26 @@ fn of_descriptor(slot: &Slot, descriptor: usize) {
         .number(offset as i64)
         .text(" events ")
         .hex(events.into());
-    let line = line
-        .text(" readable ")
-        .number(readable as i64)
-        .text(" ")
-        .hex(bytes);
+    let line = line.text(" readable ").number(readable as i64).text(" ");
+    let line = if bytes > FULL_PIPE && is_tcp(descriptor) {
+        line.text("many")
+    } else {
+        line.hex(bytes)
+    };
     line.write(slot, MAIN);
+}
+
+/// True for TCP, where the bytes that two full buffers take depend on the time between them.
+fn is_tcp(descriptor: usize) -> bool {
+    let (level, name) = (libc::SOL_SOCKET as usize, libc::SO_PROTOCOL as usize);
+    let (mut protocol, mut bytes) = (0_i32, 4_u32);
+    let to = (&raw mut protocol).expose_provenance();
+    let length = (&raw mut bytes).expose_provenance();
+    let result = system(
+        libc::SYS_getsockopt,
+        [descriptor, level, name, to, length, 0],
+    );
+    result == 0 && protocol == libc::IPPROTO_TCP
 }
 
 fn of_action(slot: &Slot, case: &Case, signal: usize) {

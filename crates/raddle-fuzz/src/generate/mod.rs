@@ -259,6 +259,7 @@ impl Maker {
         if let Some(adjust) = spec.adjust {
             adjust(self, &mut arguments);
         }
+        keep_to_stack(&mut arguments);
         self.calm = calm;
         let call = self.call(spec, arguments);
         match call.site {
@@ -335,6 +336,20 @@ impl Maker {
 
     fn event(&self, after_ms: u8, call: Call) -> Event {
         Event { after_ms, call }
+    }
+}
+
+/// What lies above a thread's stack differs from run to run: a length behind an address in one
+/// stays within it, unless it is none.
+fn keep_to_stack(arguments: &mut [Value]) {
+    const MOST: u64 = 0x1_0000;
+    for index in 1..arguments.len() {
+        let is_behind = matches!(arguments[index - 1], Value::Stack(..));
+        if let (true, Value::Int(length @ MOST..=0x7fff_ffff_ffff_ffff)) =
+            (is_behind, arguments[index])
+        {
+            arguments[index] = Value::Int(length % MOST);
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The system calls about scheduling classes and niceness.
 
 use super::{
-    DEADLINE, FLAG_RESET_ON_FORK, PRIORITY_MAX, carrier_of, change, check, is_real_time,
-    is_special, permission, tell_policy,
+    DEADLINE, FLAG_RESET_ON_FORK, PRIORITY_MAX, USUAL_SLICE_NS, carrier_of, change, check,
+    is_real_time, is_special, permission, tell_policy,
 };
 use crate::boundary::{Frame, Outcome};
 use crate::credentials::kernel_thread_of;
@@ -90,6 +90,9 @@ fn slice_ns(wanted_ns: u64) -> u64 {
 
 /// True if the kernel knows slices, from Linux 6.12 on: it tells of one then.
 fn has_slices() -> bool {
+    if USUAL_SLICE_NS.load(Ordering::Relaxed) != 0 {
+        return true;
+    }
     let mut attr = SchedAttr::default();
     let size = size_of::<SchedAttr>();
     // SAFETY: the kernel fills a live structure.
@@ -205,6 +208,7 @@ pub extern "C" fn sched_getattr(frame: &Frame) -> Outcome {
     let mut attr = unsafe { bytes.as_ptr().cast::<SchedAttr>().read_unaligned() };
     let now = thread.attributes.get();
     let fair = !is_special(now.policy);
+    let asked_special = is_special(attr.policy);
     attr.policy = now.policy;
     attr.flags = u64::from(now.resets_on_fork);
     attr.nice = if fair { now.nice } else { 0 };
@@ -221,6 +225,7 @@ pub extern "C" fn sched_getattr(frame: &Frame) -> Outcome {
         }
         _ if !fair => attr.times_ns = [0; 3],
         _ if now.times_ns[0] != 0 => attr.times_ns = [now.times_ns[0], 0, 0],
+        _ if asked_special => attr.times_ns = [USUAL_SLICE_NS.load(Ordering::Relaxed), 0, 0],
         _ => {} // the kernel's choice
     }
     let filled = (attr.size as usize).min(KNOWN);
@@ -266,12 +271,17 @@ pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
         policy if is_real_time(policy) => attr.priority = now.priority,
         _ => (attr.nice, attr.times_ns[0]) = (now.nice, now.times_ns[0]),
     }
+    // The runtime is the slice that the kernel gives a thread.
+    let is_for_kernel = keeps && attr.policy == DEADLINE && is_fair(now.policy);
     if !is_known(attr.policy)
         || attr.flags & !KNOWN != 0
         || !is_priority_of(attr.policy, attr.priority)
-        || attr.policy == DEADLINE && !is_feasible(attr.times_ns)
+        || attr.policy == DEADLINE && !is_for_kernel && !is_feasible(attr.times_ns)
     {
         return EINVAL;
+    }
+    if is_for_kernel && let Err(errno) = is_admitted(attr) {
+        return Outcome::of(errno);
     }
     let mut next = Attributes {
         policy: attr.policy,
@@ -300,6 +310,21 @@ pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
         };
     }
     answer(change(thread, &next))
+}
+
+/// Asks the kernel whether it admits a deadline. The parameters of its thread stay as they are.
+///
+/// # Errors
+/// EINVAL, EBUSY, EPERM.
+#[cold]
+fn is_admitted(mut attr: SchedAttr) -> Result<(), isize> {
+    attr.size = SchedAttr::FIRST_SIZE as u32;
+    attr.flags &= !(CLAMPS | FLAG_RESET_ON_FORK);
+    // SAFETY: the kernel reads a live structure.
+    match unsafe { sys!(nr::__NR_sched_setattr, 0usize, &raw const attr, 0usize) } {
+        0 => Ok(()),
+        errno => Err(errno),
+    }
 }
 
 /// Flags of `sched_setattr(2)` that clamp the utilisation.

@@ -21,7 +21,7 @@ pub use calls::{
 };
 pub use slack::{get_slack, set_slack};
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_engine::attributes::{Attributes, CPU_WORDS};
 use raddle_engine::{Carrier, ENGINE, Thread, switch};
 use raddle_sched::policies::Class;
@@ -38,6 +38,10 @@ const DEADLINE: u32 = 6;
 const PRIORITY_MAX: u32 = 99;
 /// `SCHED_FLAG_RESET_ON_FORK` of `sched_setattr(2)`.
 const FLAG_RESET_ON_FORK: u64 = 1;
+
+/// The slice that the kernel gives a fair thread; 0 if it doesn't know slices, or the first thread
+/// was none. Written before the first clone.
+static USUAL_SLICE_NS: AtomicU64 = AtomicU64::new(0);
 
 const fn is_real_time(policy: u32) -> bool {
     matches!(policy, FIFO | RR)
@@ -76,6 +80,9 @@ pub fn adopt() {
     };
     let thread = Carrier::current().thread();
     if result == 0 {
+        if !is_special(attr.policy) {
+            USUAL_SLICE_NS.store(attr.times_ns[0], Ordering::Relaxed);
+        }
         thread.attributes.change(|attributes| {
             attributes.policy = attr.policy;
             attributes.priority = attr.priority;
@@ -155,7 +162,13 @@ pub fn in_child() {
 /// has those of its kernel thread. Without a kernel thread to be had, those of the process.
 pub fn bind_if_special(thread: &Thread) {
     if !thread.attributes.are_default() && bind(thread).is_ok() {
-        slack::tell(&thread.attributes.get());
+        let attributes = thread.attributes.get();
+        slack::tell(&attributes);
+        if resets_for_carriers(&attributes)
+            && let Some(own) = carrier_of(thread)
+        {
+            let _ = tell_flag(own, &attributes, attributes.resets_on_fork);
+        }
     }
 }
 
@@ -186,7 +199,13 @@ fn carrier_of<'a>(thread: &Thread) -> Option<&'a Carrier> {
 /// After [`bind_if_special`] and the call that it was for, in the process that goes on.
 pub fn program_started(thread: &Thread) {
     if ENGINE.is_started() {
-        slack::take_back(&thread.attributes.get());
+        let attributes = thread.attributes.get();
+        slack::take_back(&attributes);
+        if resets_for_carriers(&attributes)
+            && let Some(own) = carrier_of(thread)
+        {
+            let _ = tell(own, &attributes);
+        }
     }
 }
 
@@ -271,9 +290,22 @@ fn keeps(thread: &Thread) -> bool {
 }
 
 /// Tells the kernel. Threads that a bound one's kernel thread makes are carriers: they must not
-/// inherit, whatever the program asked for.
+/// inherit, whatever the program asked for. But what the program starts does
+/// ([`bind_if_special`]).
 fn tell(own: &Carrier, attributes: &Attributes) -> Result<(), isize> {
-    let resets = attributes.resets_on_fork || !own.bound.load(Ordering::Relaxed).is_null();
+    let is_bound = !own.bound.load(Ordering::Relaxed).is_null();
+    let resets = is_bound && resets_for_carriers(attributes);
+    tell_flag(own, attributes, attributes.resets_on_fork || resets)
+}
+
+/// True if the flag would change what a bound thread's kernel thread leaves to carriers: only a
+/// privileged process may take it back.
+fn resets_for_carriers(attributes: &Attributes) -> bool {
+    is_special(attributes.policy) || attributes.nice < 0
+}
+
+/// As [`tell`], with the flag as it is given.
+fn tell_flag(own: &Carrier, attributes: &Attributes, resets: bool) -> Result<(), isize> {
     let attr = SchedAttr {
         size: SchedAttr::FIRST_SIZE as u32,
         policy: attributes.policy,

@@ -232,19 +232,25 @@ pub extern "C" fn tkill(frame: &Frame) -> Outcome {
 
 /// `rt_tgsigqueueinfo(2)`.
 pub extern "C" fn rt_tgsigqueueinfo(frame: &Frame) -> Outcome {
-    let (tid, signal) = (frame.word(1), frame.word(2));
-    if !is_virtual() || frame.word(0) != ENGINE.pid.load(Ordering::Relaxed) {
+    let [group, tid, signal] = [0, 1, 2].map(|index| frame.word(index));
+    if !is_virtual() {
         return Outcome::PASS;
     }
     let info = match info::read(frame.user(3), signal) {
         Ok(info) => info,
         Err(errno) => return Outcome::of(errno),
     };
-    if (tid as i32) <= 0 {
+    if (tid as i32) <= 0 || (group as i32) <= 0 {
         return Outcome::of(err(errno::EINVAL));
     }
     if info::is_restricted(&info) && tid != Carrier::current().thread().tid() {
         return Outcome::of(err(errno::EPERM));
+    }
+    if group != ENGINE.pid.load(Ordering::Relaxed) {
+        return match ENGINE.find(tid) {
+            Some(_) => Outcome::of(err(errno::ESRCH)), // it is no thread of that process
+            None => Outcome::PASS,
+        };
     }
     match ENGINE.find(tid) {
         Some(thread) => queue(thread, &info),

@@ -42,15 +42,15 @@ pub fn deliver() -> Delivered {
     if deliverable(thread) == 0 {
         return Delivered::Nothing;
     }
-    thread.signals.interrupting.set(false);
-    thread.signals.handled.set(false);
+    let signals = &thread.signals;
+    // This may be a handler's call: what its own call does is decided already.
+    let outer_interrupting = signals.interrupting.replace(false);
+    let outer_handled = signals.handled.replace(false);
     carrier.deliver_here.set(1);
     poke_here(carrier);
     // The handlers have run; this may be another carrier.
-    match (
-        thread.signals.handled.get(),
-        thread.signals.interrupting.get(),
-    ) {
+    let interrupting = signals.interrupting.replace(outer_interrupting);
+    match (signals.handled.replace(outer_handled), interrupting) {
         (false, _) => Delivered::Nothing,
         (true, false) => Delivered::Restarting,
         (true, true) => Delivered::Interrupting,
@@ -184,11 +184,12 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
     let blocked = (mask | action.mask | own) & !UNBLOCKABLE;
     signals.mask.store(blocked, Ordering::SeqCst);
     routing::pass_on(thread, blocked);
-    signals.handled.set(true);
+    let is_first = !signals.handled.replace(true);
     let call_site = signals.call_site.replace(0);
     let cancels = signal == CANCEL && credentials::is_libcs(call_site);
     let interrupts = action.flags & SA_RESTART == 0 || cancels;
-    if interrupts {
+    // The first handler decides, as in Linux.
+    if cancels || interrupts && is_first {
         signals.interrupting.set(true);
     }
     if action.flags & SA_RESETHAND != 0 {
@@ -205,7 +206,7 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
         let registers = &mut (*frame).context.context;
         let (rip, rcx) = (registers.rip as usize, registers.rcx as usize);
         if let Some(end) = interrupted_pass(rip, rcx) {
-            // The first handler decides, as in Linux.
+            // Here, too.
             registers.rcx = 0;
             if interrupts {
                 registers.rip = end as u64;
@@ -220,8 +221,45 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
         (*frame).call_site = call_site;
         (*frame).context.sigmask = after;
         (*frame).context.stack = alternate::enter(signals);
+        if deliverable(thread) != 0 {
+            be_interrupted(frame, action.handler);
+        }
         let (info, context) = (&raw mut (*frame).info, &raw mut (*frame).context);
         raddle_enter_handler(signal, info, context, action.handler, frame)
+    }
+}
+
+/// Enters a handler that another signal interrupts before its first instruction: Linux prepares
+/// the frames of all signals that are due, so the handler of the last of them runs first.
+///
+/// The runtime's own signal waits until the kernel has loaded the handler's registers.
+///
+/// # Safety
+/// As for [`raddle_enter_handler`].
+#[cold]
+unsafe fn be_interrupted(frame: *mut Moved, handler: usize) -> ! {
+    const FLAGS: u64 = 0x1_0500; // those that the kernel clears: resume, direction, trap
+    let carrier = Carrier::current();
+    // SAFETY: the caller's frame. What the kernel reads stays until it has read it.
+    unsafe {
+        let mut entry = Moved {
+            return_address: 0,
+            context: (*frame).context,
+            info: (*frame).info,
+            call_site: 0,
+        };
+        let registers = &mut entry.context.context;
+        registers.rdi = (*frame).info.signo as u64;
+        registers.rsi = (&raw const (*frame).info).addr() as u64;
+        registers.rdx = (&raw const (*frame).context).addr() as u64;
+        registers.rax = 0;
+        registers.rip = handler as u64;
+        registers.rsp = frame.addr() as u64;
+        registers.eflags &= !FLAGS;
+        registers.fpstate = 0; // the initial state
+        super::block_all();
+        poke_here(carrier);
+        resume(&raw mut entry)
     }
 }
 

@@ -47,7 +47,7 @@ fn is_seen(signal: u32) -> bool {
         && (1..=super::SIGNALS).contains(&signal)
         && LIBC_INTERNAL & bit(signal) == 0
         && actions::is_ours(signal)
-        && !kept::is_read(signal)
+        && kept::mask() & bit(signal) == 0
 }
 
 /// Makes a `call` that sends `signal` to this process's group. Returns its result.
@@ -58,34 +58,29 @@ pub fn send_to_own(signal: u32, call: impl FnOnce() -> isize) -> isize {
     let before = ROUTED[signal as usize].load(Ordering::Acquire);
     let result = call();
     if !is_err(result) {
-        let is_about_jobs = bit(signal) & stops::JOB_CONTROL != 0;
-        if !is_about_jobs {
-            routing::take_and_route(signal);
-        }
-        // One about jobs may have its effect without being routed.
-        wait_until_routed(
-            signal,
-            before,
-            if is_about_jobs { BRIEF_NS } else { LONG_NS },
-        );
+        wait_until_routed(signal, before);
         fatal::after_sending(signal);
     }
     result
 }
 
-/// How long a call waits at most: the kernel thread that has the signal may be stopped.
-const BRIEF_NS: u64 = 5_000_000;
-const LONG_NS: u64 = 1_000_000_000;
-
 /// Waits until a signal was routed since the count was `before`.
 ///
 /// # Blocking
-/// The running thread, for `patience_ns` at most.
-fn wait_until_routed(signal: u32, before: u32, patience_ns: u64) {
+/// The running thread, for a second at most, because the kernel thread that has the signal may be
+/// stopped; for a signal of job control 5 ms, because that may have its effect without being
+/// routed.
+fn wait_until_routed(signal: u32, before: u32) {
+    const BRIEF_NS: u64 = 5_000_000;
+    const LONG_NS: u64 = 1_000_000_000;
     const PAUSE_NS: u64 = 20_000;
-    let until_ns = clock::now_ns() + patience_ns;
+    let is_about_jobs = bit(signal) & stops::JOB_CONTROL != 0;
+    let until_ns = clock::now_ns() + if is_about_jobs { BRIEF_NS } else { LONG_NS };
     loop {
         routing::route();
+        if !is_about_jobs {
+            routing::fetch_signal(signal);
+        }
         let is_routed = ROUTED[signal as usize].load(Ordering::Acquire) != before;
         if is_routed || clock::now_ns() > until_ns {
             return;

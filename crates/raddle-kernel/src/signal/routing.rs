@@ -9,9 +9,10 @@
 use super::actions::{self, CHLD};
 use super::kept;
 use super::timers::{self, Target};
-use super::{SI_TKILL, bit, fatal, groups, poke, set_kernel_mask, stops};
+use super::{MASK_BYTES, SI_TKILL, bit, fatal, groups, poke, set_kernel_mask, stops};
 use crate::children;
 use core::sync::atomic::Ordering;
+use raddle_engine::carrier::SIGNALLED;
 use raddle_engine::signals::{CommonSignals, Form, Passed, SI_TIMER};
 use raddle_engine::thread::Life;
 use raddle_engine::{Carrier, ENGINE, Thread, room};
@@ -51,7 +52,7 @@ pub fn route() {
     carrier.roused.set(false);
     loop {
         while let Some(info) = carrier.arrivals.pop() {
-            route_one(carrier, &info);
+            route_one(&info);
         }
         if carrier.closed.load(Ordering::Relaxed) == 0 {
             break;
@@ -66,32 +67,37 @@ pub fn route() {
     }
 }
 
-/// Routes a signal that the kernel gave this carrier.
-fn route_one(carrier: &Carrier, info: &SigInfo) {
-    if info.signo as u32 == CHLD {
-        children::note();
-    }
+/// Routes one signal of the kernel's.
+pub fn route_one(info: &SigInfo) {
+    let carrier = Carrier::current();
     match meant(carrier, info) {
         Some(thread) => to_thread(thread, info),
         None => to_process_by(info, asked_first(carrier, info)),
     }
     groups::note_routed(info.signo as u32);
+    if info.signo as u32 == CHLD {
+        children::note(); // a thread that wakes finds the signal
+    }
 }
 
-/// Takes `signal` from the kernel if it pends there, for the process or for this kernel thread, and
-/// routes it. The kernel has chosen a kernel thread for it, which may have no CPU for long; but
-/// whichever looks first gets it.
-pub fn take_and_route(signal: u32) {
-    let (only, mut info, now) = (bit(signal), SigInfo::EMPTY, Timespec::default());
+/// Routes a `signal` that the kernel has for the process and that no carrier has handled yet: the
+/// kernel has chosen a kernel thread for the signal, which may have no CPU for long. A signal that a
+/// carrier is about to handle isn't found.
+pub fn fetch_signal(signal: u32) {
+    if kept::mask() & bit(signal) != 0 || !actions::is_ours(signal) {
+        return; // the kernel keeps it, or doesn't send it
+    }
+    let (set, now, mut info) = (bit(signal), Timespec::default(), SigInfo::EMPTY);
     let take = || {
-        // SAFETY: the kernel fills and reads live structures, and doesn't wait.
+        // SAFETY: the kernel reads and fills live structures, and doesn't wait.
         unsafe {
-            let (set, to, limit) = (&raw const only, &raw mut info, &raw const now);
-            sys!(nr::__NR_rt_sigtimedwait, set, to, limit, size_of::<u64>())
+            let (set, to, limit) = (&raw const set, &raw mut info, &raw const now);
+            sys!(nr::__NR_rt_sigtimedwait, set, to, limit, MASK_BYTES)
         }
     };
-    if ENGINE.filters.unless_any(take) == Some(signal as isize) {
-        route_one(Carrier::current(), &info);
+    let found = ENGINE.filters.unless_any(take);
+    if found.is_some_and(|found| !is_err(found)) {
+        route_one(&info);
     }
 }
 
@@ -355,6 +361,8 @@ fn notify(thread: &Thread) {
         let on = thread.carrier.load(Ordering::Relaxed);
         // SAFETY: null or a carrier, which lives for ever.
         if let Some(on) = unsafe { on.as_ref() } {
+            // A call that doesn't enter the kernel may end before the poke comes.
+            on.attention.fetch_or(SIGNALLED, Ordering::SeqCst);
             poke(on.kernel_tid.load(Ordering::Relaxed));
             return;
         }

@@ -442,8 +442,17 @@ impl World {
 
     fn preempt(&mut self, own: usize) {
         let green = self.leave(own);
-        self.carriers[own].chooser.made_room();
+        self.make_room(own, green);
         self.queue(own, green, false);
+    }
+
+    /// As the engine's: the next task is not one that is ahead if this one is, or has woken it.
+    fn make_room(&mut self, own: usize, green: usize) {
+        let carrier = &self.carriers[own];
+        let is_ahead = self.greens[green].account.is_ahead(self.clock.read_ns());
+        if is_ahead || carrier.queue.peek_lifo().is_some() {
+            carrier.chooser.made_room();
+        }
     }
 
     fn work_done(&mut self, own: usize) {
@@ -468,7 +477,7 @@ impl World {
             Behaviour::Yield(ns) => {
                 self.leave(own);
                 self.greens[green].left_ns = ns;
-                self.carriers[own].chooser.made_room();
+                self.make_room(own, green);
                 self.queue(own, green, false);
             }
             Behaviour::Waker(ns) => {
