@@ -189,6 +189,14 @@ impl Drop for TemporaryMask {
     }
 }
 
+/// True if the calling thread parks for a call with a signal mask at this address, or without one.
+/// A thread with a kernel thread of its own does so for a mask, because the kernel knows nothing of
+/// the thread's mask; but not one with descriptors of its own, which the pump can't watch.
+fn parks_with_mask(mask: usize) -> bool {
+    let parks_if_bound = || mask != 0 && ENGINE.is_started() && !Carrier::current().has_own_files();
+    is_multiplexed() || parks_if_bound()
+}
+
 /// Repeats a question that doesn't wait until it is answered.
 ///
 /// Linux answers EINTR to `poll` and `select`, whatever the timeout, if nothing is ready and a
@@ -279,7 +287,7 @@ pub extern "C" fn poll(frame: &Frame) -> Outcome {
 
 /// `ppoll(2)`.
 pub extern "C" fn ppoll(frame: &Frame) -> Outcome {
-    if !is_multiplexed() {
+    if !parks_with_mask(frame.arg(3)) {
         return Outcome::PASS;
     }
     answer(limit_of(frame.user(2)).and_then(|limit| {
@@ -439,14 +447,14 @@ pub extern "C" fn select(frame: &Frame) -> Outcome {
 
 /// `pselect6(2)`: its sixth argument points at the mask's address and size.
 pub extern "C" fn pselect6(frame: &Frame) -> Outcome {
-    if !is_multiplexed() {
-        return Outcome::PASS;
-    }
     let argument = frame.user::<[usize; 2]>(5);
     let mask = match argument.is_null() {
         true => Ok([0; 2]),
         false => argument.read(),
     };
+    if !parks_with_mask(mask.map_or(0, |[mask, _]| mask)) {
+        return Outcome::PASS;
+    }
     answer(mask.and_then(|[mask, bytes]| {
         let limit = limit_of(frame.user(4))?;
         let mask = TemporaryMask::set(User::at(mask), bytes)?;
@@ -542,20 +550,21 @@ fn ask_sets(count: i32, absent: [bool; 3], sets: &mut [Set; 3]) -> isize {
 /// `epoll_wait(2)`, `epoll_pwait(2)`.
 pub extern "C" fn epoll_wait(frame: &Frame) -> Outcome {
     let timeout_ms = frame.word(3) as i32;
-    if !is_multiplexed() || timeout_ms == 0 {
+    let mask_at = match frame.rax == u64::from(nr::__NR_epoll_pwait) {
+        true => frame.arg(4),
+        false => 0,
+    };
+    if timeout_ms == 0 || !parks_with_mask(mask_at) {
         return Outcome::PASS;
     }
-    let mask = match frame.rax == u64::from(nr::__NR_epoll_pwait) {
-        true => TemporaryMask::set(frame.user(4), frame.arg(5)),
-        false => Ok(TemporaryMask::NONE),
-    };
+    let mask = TemporaryMask::set(User::at(mask_at), frame.arg(5));
     let deadline_ns = millisecond_deadline(timeout_ms);
     answer(mask.and_then(|mask| epoll_until(frame, deadline_ns, &mask)))
 }
 
 /// `epoll_pwait2(2)`.
 pub extern "C" fn epoll_pwait2(frame: &Frame) -> Outcome {
-    if !is_multiplexed() {
+    if !parks_with_mask(frame.arg(4)) {
         return Outcome::PASS;
     }
     answer(limit_of(frame.user(3)).and_then(|limit| {

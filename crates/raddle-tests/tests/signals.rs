@@ -70,6 +70,13 @@ mod prompt {
     }
 }
 
+mod call_masks {
+    raddle_tests::cases! { "call_masks.c":
+        a_mask_for_a_call_lets_signals_through,
+        a_mask_for_a_call_of_a_thread_with_a_kernel_thread,
+    }
+}
+
 mod passed_on {
     raddle_tests::cases! { "passed_on.c":
         no_signal_is_lost_to_threads_that_end,
