@@ -8,7 +8,7 @@
 use crate::spin::{SPINS, relax};
 use crate::sync::{AtomicU32, Ordering, fence, spin_loop};
 
-/// See the module. All zero is a version that nothing has changed.
+/// See the module. All zero is a version without a change.
 pub struct Version(AtomicU32);
 
 impl Default for Version {
@@ -29,7 +29,7 @@ impl Version {
         result
     }
 
-    /// What `read` returns while nothing changes; it may be called several times.
+    /// Returns what `read` returns while nothing changes; `read` may be called several times.
     ///
     /// # Blocking
     /// While the writer is inside [`Version::change`]. Must not be called from there, nor by a
