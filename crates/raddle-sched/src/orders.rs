@@ -7,7 +7,7 @@
 //!    and then counts itself as done.
 //!
 //! **Each target executes an order once, and only while the giver waits**, however late its handler
-//! looks: one swap clears the mark, and the target is missing until it has executed the order that it
+//! looks: one swap clears the mark, and the target is missing until it has executed the order it
 //! reads. If a handler sees that an order stands, and goes on only after the next order was given,
 //! it clears the mark of that next order or finds none.
 
