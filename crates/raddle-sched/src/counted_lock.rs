@@ -1,4 +1,4 @@
-//! A spin lock whose word counts, too: one atomic operation takes the lock and raises the count.
+//! A spin lock with a count in its word: one atomic operation takes the lock and raises the count.
 //!
 //! The word is twice the count, plus 1 while the lock is held. It changes in two ways only. A
 //! compare-and-swap from a word that is not held takes the lock, and may raise the count by the

@@ -190,7 +190,7 @@ impl Injector {
         quantum_ns
     }
 
-    /// Empties the queue, whose other users no longer exist.
+    /// Empties the queue, after its other users have ceased to exist.
     ///
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.

@@ -1,7 +1,7 @@
 //! A quota: how much CPU time a group of threads may use, whatever else is idle.
 //!
 //! A token bucket. It fills at the rate of the quota, up to the quota of one [`PERIOD_NS`]; each
-//! look takes the CPU time used since the last one from it. A group whose bucket is empty is *held*
+//! look takes the CPU time used since the last one from it. A group with an empty bucket is *held*
 //! until the bucket is full again. Use beyond the bucket is a debt. A hold that lasts too long adds
 //! credit, a period's worth at most. So the average rate is exact, however seldom a look comes. A
 //! hold takes about a period less its quota.

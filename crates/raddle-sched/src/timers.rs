@@ -185,7 +185,7 @@ impl Timers {
         detach(task.as_ptr());
     }
 
-    /// Takes every task whose deadline is at or before `now_ns` and claims it; a task that another
+    /// Takes every task with a deadline at or before `now_ns` and claims it; a task that another
     /// waker claimed first is left to that waker. Returns the claimed tasks, earliest first.
     pub fn expire(&self, now_ns: u64) -> TaskList {
         let expired = TaskList::new();

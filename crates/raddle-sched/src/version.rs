@@ -18,7 +18,7 @@ impl Default for Version {
 }
 
 impl Version {
-    /// Calls `change`, whose stores readers see together. One thread at a time may call it.
+    /// Calls `change`; readers see all of its stores or none. One thread at a time may call it.
     #[inline]
     pub fn change<R>(&self, change: impl FnOnce() -> R) -> R {
         let before = self.0.load(Ordering::Relaxed);

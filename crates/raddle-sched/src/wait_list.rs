@@ -129,7 +129,7 @@ impl WaitList {
         unsafe { self.link_by_rank(node) };
     }
 
-    /// Links a node whose fields are set, as [`WaitList::link`] does.
+    /// Links a node with its fields set, as [`WaitList::link`] does.
     ///
     /// # Safety
     /// As for [`WaitList::link`].
@@ -151,7 +151,7 @@ impl WaitList {
         self.tail = node;
     }
 
-    /// Links a node whose rank isn't 0: before the nodes of lower ranks at the list's end.
+    /// Links a node of a rank other than 0: before the nodes of lower ranks at the list's end.
     ///
     /// # Safety
     /// As for [`WaitList::link`].
@@ -252,8 +252,8 @@ impl WaitList {
     }
 
     /// Unlinks and claims up to `max` nodes that `wanted` accepts, the highest rank and then the
-    /// oldest first; appends the claimed tasks to `woken` and returns how many. Nodes whose task
-    /// another waker has claimed are unlinked and not counted.
+    /// oldest first; appends the claimed tasks to `woken` and returns how many. A node is
+    /// unlinked and not counted if another waker has claimed its task.
     pub fn wake(
         &mut self,
         max: usize,

@@ -117,7 +117,7 @@ impl<const N: usize> WaitTable<N> {
         true
     }
 
-    /// Wakes up to `max` waiters on `key` whose bits meet `bits`, the highest rank and then the
+    /// Wakes up to `max` waiters on `key` with bits that meet `bits`, the highest rank and then the
     /// oldest first, and appends them to `woken`, for the caller to push. Returns how many.
     #[inline(always)]
     pub fn wake(&self, key: usize, max: usize, bits: u32, woken: &TaskList) -> usize {
@@ -225,7 +225,7 @@ impl<const N: usize> WaitTable<N> {
     }
 
     /// Locks both rows, the lower index first, and raises the second's count. Returns one guard if
-    /// they are the same row, whose count includes the waiters already.
+    /// they are the same row: its count includes the waiters already.
     fn lock_two(
         &self,
         first: usize,

@@ -60,7 +60,7 @@ impl Lanes {
 }
 
 impl Lanes {
-    /// Returns the lane, behind `first`, whose next task has waited longest, if that is too long.
+    /// Returns the lane, behind `first`, with the longest waiting next task, if it waited too long.
     #[cold]
     fn neglected(&mut self, first: usize, now_ns: u64) -> Option<usize> {
         self.relieved_ns = now_ns;

@@ -50,7 +50,7 @@ impl AheadQueue {
         self.len() == 0
     }
 
-    /// Adds a task whose account says `used_ns`.
+    /// Adds a task with an account of `used_ns`.
     pub fn push(&self, task: TaskRef, used_ns: u64) {
         let mut heap = self.heap.lock();
         heap.push(task, used_ns);

@@ -70,7 +70,7 @@ fn a_reader_sees_what_was_written_before() {
     });
 }
 
-/// The broken twin, whose swap doesn't release.
+/// The broken twin: its swap doesn't release.
 #[test]
 #[should_panic]
 fn a_chunk_that_is_published_early_is_refused() {

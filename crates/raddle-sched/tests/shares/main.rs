@@ -6,7 +6,7 @@
 //! ends a carrier's turn, wakes a task that slept, or is a look of sysmon's, which ends turns that
 //! are over. A seed decides lengths and the order of events at one moment.
 //!
-//! Rejected: the carriers of the other simulator, whose steps are too small to see shares in.
+//! Rejected: the carriers of the other simulator: their steps are too small to show shares.
 #![cfg(not(any(raddle_loom, raddle_shuttle)))]
 
 mod world;
