@@ -115,8 +115,8 @@ impl<T> SpinLock<T> {
         self.data.with_mut(|at| unsafe { *at })
     }
 
-    /// Frees a lock after its holder has ceased to exist: in the child of a fork. Returns true if it
-    /// was held.
+    /// Frees a lock after its holder has ceased to exist: in the child of a fork. Returns true if
+    /// it was held.
     ///
     /// # Safety
     /// No other thread may exist, and the data must be made consistent before it is used.

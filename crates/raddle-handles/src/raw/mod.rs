@@ -4,7 +4,6 @@
 //!
 //! 1. *Insert*: take a slot's number from the free list (or put new slots into use), write target
 //!    and owner, then the state, with release. The slot's generation and number are the handle.
-//! 2. *Hold*: raise the count of holds if the generation is right and the handle is valid. While it
 //! 2. *Hold*: raise the count of holds if the generation is right and the handle is valid. The
 //!    target is not released while it is held.
 //! 3. *Expire* (weak handles): clear the valid bit; no new hold succeeds.
