@@ -100,16 +100,16 @@ pub struct Runtime {
     /// Returns 1 if the calling thread, with a stack of so many bytes, may be kept when it has
     /// ended. Then the thread accepts no signal any more, and its signal mask so far is stored.
     pub may_keep: extern "C" fn(usize, &mut u64) -> u32,
-    /// Ends the keeping of a thread after [`Runtime::may_keep`]: the calling thread ends for good,
-    /// and has this signal mask again.
+    /// After [`Runtime::may_keep`]: the calling thread isn't kept, but ends for good, and has this
+    /// signal mask again.
     pub keep_not: extern "C" fn(u64),
     /// The address of a function of a [`Seat`]: ends the calling thread, after
     /// [`Runtime::may_keep`], and keeps it. Returns when the thread is another thread, or must end
     /// for good: its seat says which. Call it by jumps.
     pub keep: Jumped,
     /// Reuses a kept thread with a stack of this size as a new green thread of the calling thread,
-    /// to do the second argument. Returns its [`Seat::id`]; 0 if there is none, or if the result
-    /// would differ from a new thread.
+    /// with the second argument as its work. Returns its [`Seat::id`]; 0 if there is none, or if
+    /// the result would differ from a new thread.
     pub reuse: extern "C" fn(usize, *mut c_void) -> usize,
     /// Waits while the word has this value; may return early, too.
     pub wait: extern "C" fn(&AtomicU32, u32),

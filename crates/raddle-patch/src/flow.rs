@@ -5,8 +5,8 @@
 //! takes the address of is read as a table of offsets from itself, as compilers write them, as long
 //! as the offsets lead into text. Addresses of code that the function takes count as targets, too.
 //!
-//! Rejected: a search for landing pads of exceptions. Control enters them only after a call, and
-//! they begin with a block of their own, so they are never in the middle of a window.
+//! Landing pads of exceptions are not looked for. Control enters them only after a call, and they
+//! begin with a block of their own, so they are never in the middle of a window.
 
 use crate::decode::{Flow, Instruction, RipOperand, decode};
 use crate::image::{Image, Span, i32_at};

@@ -53,7 +53,7 @@ impl Default for Link {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Found {
-    /// Other items: their pusher has woken the sleepers already.
+    /// Other items: the pusher of the first one wakes the sleepers.
     Items,
     /// No item and no sleeper.
     Nothing,
@@ -190,7 +190,7 @@ impl Taken {
         Self { first }
     }
 
-    /// True if there is no item left.
+    /// Returns true if there is no item left.
     pub fn is_empty(&self) -> bool {
         self.first.is_null()
     }

@@ -112,7 +112,7 @@ impl<T> CountedLock<T> {
         }
     }
 
-    /// True if the lock is free and the count is zero.
+    /// Returns true if the lock is free and the count is zero.
     pub fn is_untouched(&self) -> bool {
         self.word.load(Ordering::Relaxed) == 0
     }

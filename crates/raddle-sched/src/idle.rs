@@ -122,8 +122,8 @@ impl IdleSet {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Returns true if no carrier slept a moment ago. After a push, this is as safe a conclusion as
-    /// an empty [`IdleSet::take_one`]: a sleeper that both miss sees the push.
+    /// Returns true if no carrier slept a moment ago. After a push, this is as reliable as
+    /// [`IdleSet::take_one`]: a sleeper that either misses sees the push.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -228,7 +228,7 @@ impl Seen {
         };
         self.last = look;
         if rests && !waits {
-            self.was_wrong(SUSPECT_NS); // otherwise the carrier had not switched
+            self.was_wrong(SUSPECT_NS); // if it waits, it has not switched
         }
         found
     }
@@ -263,8 +263,8 @@ impl Seen {
     }
 
     /// The carrier that was just looked at has switched to a thread that goes on since `since_ns`,
-    /// after that thread had made room, and that was seen to use the CPU now. Returns `found` with
-    /// that knowledge, which needs no other look.
+    /// after that thread had made room, and was seen to use the CPU now. Returns `found` with these
+    /// facts, without another look.
     pub fn goes_on(&mut self, since_ns: u64, found: Found) -> Found {
         let held_ns = self.last.now_ns.saturating_sub(since_ns);
         if held_ns == 0 {

@@ -89,8 +89,8 @@ impl Default for Bucket {
 mod tests {
     use super::*;
 
-    /// The CPUs' worth of time that a group gets which would use all of `cpus`, looked at every
-    /// `tick_ns`.
+    /// Returns how many CPUs a group gets on average if it would use all of `cpus`, with a look
+    /// every `tick_ns`.
     fn part(percent: u32, cpus: u64, tick_ns: u64) -> f64 {
         let (mut bucket, mut now_ns, mut used_ns) = (Bucket::default(), 1, 0);
         let mut level = bucket.look(now_ns, 0, percent, cpus as u32);

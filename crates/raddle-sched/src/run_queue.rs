@@ -68,7 +68,7 @@ impl RunQueue {
         self.tail.load(Ordering::SeqCst).wrapping_sub(head) as usize
     }
 
-    /// True if ring and slot were empty a moment ago.
+    /// Returns true if ring and slot were empty a moment ago.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.lifo.load(Ordering::SeqCst).is_null() && self.ring_len() == 0
@@ -79,7 +79,7 @@ impl RunQueue {
         self.ring_len() + usize::from(self.has_lifo())
     }
 
-    /// True if the LIFO slot was filled a moment ago.
+    /// Returns true if the LIFO slot was filled a moment ago.
     #[inline(always)]
     pub fn has_lifo(&self) -> bool {
         !self.lifo.load(Ordering::Relaxed).is_null()

@@ -55,7 +55,7 @@ impl SignalGate {
         sent
     }
 
-    /// Closes the gate for `tid`, which isn't 0; `None` if all slots are taken. No signal arrives
+    /// Closes the gate for `tid`, which isn't 0; `None` if all slots are taken. No signal is sent
     /// once [`SignalGate::is_quiet`] has returned true after this.
     #[must_use]
     pub fn close(&self, tid: u32) -> Option<Closed> {

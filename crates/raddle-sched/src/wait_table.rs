@@ -248,8 +248,8 @@ impl<const N: usize> WaitTable<N> {
     }
 
     /// Claims a task that is queued ([`WaitTable::prepare`]) with `node`; the winner must push it.
-    /// Returns false if it isn't queued any more. For queued tasks what [`crate::Task::claim`] is
-    /// for waiting ones.
+    /// Returns false if it isn't queued any more. The counterpart of [`crate::Task::claim`], which
+    /// is for waiting tasks.
     ///
     /// A thread that sees the task queued sees the key of that wait, or the key that a requeue
     /// stored under the old key's lock. If the key still belongs to the locked row, the wait can

@@ -95,9 +95,9 @@ impl WorkerState {
 }
 
 /// Returns true while a worker can't be executed even by the thread with the right to. `on_cpu`
-/// isn't 0 while a carrier is on its stack ([`crate::Task::on_cpu`]). `worker`, a word
-/// of the worker's thread, is `own` (this worker), unless that thread decides in its scheduler's
-/// place: then it names another worker or is null.
+/// isn't 0 while a carrier is on its stack ([`crate::Task::on_cpu`]). `worker`, a word of the
+/// worker's thread, is `own` (this worker), unless that thread decides in its scheduler's place:
+/// then it names another worker or is null.
 ///
 /// A thread that decides may park and go on, so `worker` is read first: once it is `own` again, the
 /// thread doesn't park before the switch that leaves its stack, and is on its stack until then.

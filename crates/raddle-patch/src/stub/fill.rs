@@ -13,7 +13,7 @@ use crate::site::{EntryKind, INSTRUCTION_LEN, Site};
 const LEA_END: usize = PREFIX_MAX + 7;
 
 /// The pages of each array that are in use, one bit each. Only [`Slots`] and [`Stubs`] read or
-/// write them; the callers of `apply` ensure that one of these exists at a time.
+/// write them; the callers of `apply` ensure that one of these does so at a time.
 static PLAIN_USED: AtomicU64 = AtomicU64::new(0);
 static CLONE_USED: AtomicU64 = AtomicU64::new(0);
 static FAR_USED: AtomicU64 = AtomicU64::new(0);
@@ -204,7 +204,7 @@ pub(crate) fn code(slot: usize, filling: &Filling<'_>) -> Option<Code> {
         Entry::Clone { before, after } => {
             code.put_call(before, back)?;
             code.put(&[0x49, 0x8d, 0x4b, 0xff])?; // lea -1(%r11), %rcx
-            code.put(&[0xe3, 29])?; // jrcxz, over the next two instructions
+            code.put(&[0xe3, 29])?; // jrcxz, to the suffix
             code.put(&[0x0f, 0x05])?; // syscall
             code.put_call(after, back)?;
         }

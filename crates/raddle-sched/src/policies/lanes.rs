@@ -2,8 +2,8 @@
 //! ones are empty.
 //!
 //! Important tasks that never wait would starve the rest, perhaps even a task that they wait for.
-//! So at most every [`RELIEF_NS`] the task behind the first lane that has waited longest runs, if
-//! it has waited that long. (Linux keeps a twentieth of the time from its real-time classes for the
+//! So at most every [`RELIEF_NS`] the longest waiting task of the less important lanes runs, if it
+//! has waited that long. (Linux keeps a twentieth of the time from its real-time classes for the
 //! same reason.)
 
 use super::chain::Chain;

@@ -91,7 +91,7 @@ pub const LATENCY_NS: u64 = 12_000_000;
 /// The shortest slice: a preemption costs a hundredth of this time.
 pub const LEAST_SLICE_NS: u64 = 300_000;
 
-/// How often a timed carrier counts runnable tasks: this time multiplied by the number of carriers.
+/// A timed carrier counts runnable tasks at intervals of this time for each carrier.
 pub const COUNT_NS: u64 = 5_000;
 
 /// Returns true if a waker that has used `own_ns` of CPU time [of late](Account::recent_ns), its

@@ -1,4 +1,4 @@
-//! loom's atomics, with sequentially consistent accesses that really are.
+//! loom's atomics, with `SeqCst` accesses that are sequentially consistent.
 //!
 //! loom treats a `SeqCst` access as an acquire and release one, and so finds failures that no
 //! machine shows; it does model `SeqCst` fences. Here a thread that makes a `SeqCst` access after
