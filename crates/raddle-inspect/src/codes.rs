@@ -90,8 +90,8 @@ code! {
         /// Sets the first engine's policy to the value, a [`PolicyKind`]; a plug-in can't be
         /// chosen.
         POLICY = 4, "policy";
-        /// Sets the quota of an engine (the reserved word is its number) to the value in percent, 0
-        /// for none; or, if the value has its highest bit set, the share of a group.
+        /// Sets a quota: the reserved word is the engine's number, the value the quota in percent,
+        /// 0 for none. With the value's highest bit set: the number and the share of a group.
         SHARE = 5, "share";
         /// Returns a snapshot with CPU times, which are counted from the first such request on.
         /// Each switch reads the clock from then on.

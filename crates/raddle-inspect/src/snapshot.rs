@@ -89,7 +89,7 @@ impl<'a> Snapshot<'a> {
     /// Checks that `bytes` are a whole snapshot, and ignores what follows it.
     ///
     /// # Errors
-    /// A [`ParseError`] that tells what is wrong.
+    /// The [`ParseError`] of the first check that failed.
     pub fn parse(bytes: &'a [u8]) -> Result<Snapshot<'a>, ParseError> {
         let header = Header::parse(bytes)?;
         let total = header.total_bytes().ok_or(ParseError::Truncated)?;

@@ -166,16 +166,16 @@ impl ThreadView<'_> {
 #[repr(u32)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// It waits in a call.
+    /// The worker waits in a call.
     Parked = 1,
-    /// It waits in the kernel for a reason that the runtime doesn't see: a page fault, or a call
-    /// that the runtime doesn't know.
+    /// The worker waits in the kernel for a reason that the runtime doesn't see: a page fault, or
+    /// a call that the runtime doesn't know.
     InKernel = 2,
-    /// It called yield.
+    /// The worker yielded.
     Yielded = 3,
     /// Its thread has ended.
     Exited = 4,
-    /// It has computed for as long as it may.
+    /// The worker has computed for as long as it may.
     Preempted = 5,
 }
 

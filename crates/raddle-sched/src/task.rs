@@ -30,7 +30,7 @@ use core::ptr::{NonNull, null_mut};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Wake {
-    /// What it waited for happened.
+    /// The event that the task waited for happened.
     Woken = 2,
     /// The deadline passed.
     TimedOut = 3,

@@ -271,7 +271,7 @@ impl<const N: usize> WaitTable<N> {
         false
     }
 
-    /// Takes a node out after its task was woken by something else. Returns true if it was linked.
+    /// Takes a node out after anything but the table woke its task. Returns true if it was linked.
     ///
     /// # Safety
     /// The node must have been given to [`WaitTable::enqueue`] of this table.

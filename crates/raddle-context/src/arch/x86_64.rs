@@ -315,7 +315,7 @@ macro_rules! leave_restartable {
 /// Calls `function(argument)`, and stores to `*anchor` what [`restart`] needs.
 ///
 /// # Safety
-/// That of the function only.
+/// No requirements beyond those of the function.
 #[unsafe(naked)]
 pub unsafe extern "C" fn call_restartable(
     anchor: *mut usize,

@@ -121,13 +121,13 @@ impl Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Fault {
-    /// It picked something that is no runnable thread.
+    /// The plug-in picked a value that is no runnable thread of its own.
     Garbage = 1,
-    /// It picked nothing while threads waited.
+    /// The plug-in picked no thread while threads waited.
     Nothing = 2,
-    /// It took too long.
+    /// The plug-in's calls took too long.
     Slow = 3,
-    /// It didn't return.
+    /// A call of the plug-in didn't return.
     Stuck = 4,
 }
 

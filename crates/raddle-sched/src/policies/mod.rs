@@ -41,13 +41,13 @@ use crate::task::{TaskList, TaskRef};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Reason {
-    /// It has never run.
+    /// The task has never run.
     New = 0,
-    /// What it waited for happened.
+    /// The event that the task waited for happened.
     Woken = 1,
-    /// It let others run.
+    /// The task yielded.
     Yielded = 2,
-    /// Its quantum is over, or a more important task became runnable.
+    /// The task's quantum is over, or a more important task became runnable.
     Preempted = 3,
 }
 

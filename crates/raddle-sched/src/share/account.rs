@@ -5,7 +5,7 @@ use crate::policies::Weight;
 use crate::sync::{AtomicU64, Ordering};
 
 /// CPU time that a task has used: in all, on the scale of the [fair clock](super::FairClock), and
-/// of late.
+/// recently.
 ///
 /// Written by the carrier that runs the task or makes it runnable; read by sysmon. Relaxed: a value
 /// that comes late changes one decision.
@@ -27,7 +27,7 @@ impl Account {
         }
     }
 
-    /// Returns the CPU time used of late: earlier time counts half for each [half-life](HALF_LIFE)
+    /// Returns the recent CPU time: earlier time counts half for each [half-life](HALF_LIFE)
     /// since.
     pub fn recent_ns(&self, now_ns: u64) -> u64 {
         let recent = self.recent.load(Ordering::Relaxed);

@@ -17,7 +17,7 @@ pub struct Load {
 pub struct FairClock {
     /// The time on this clock. Advanced by timed carriers.
     fair_ns: AtomicU64,
-    /// The [`Load`] of late. Written by timed carriers.
+    /// The last [`Load`] noted. Written by timed carriers.
     carriers: AtomicU32,
     runnable: AtomicU32,
 }

@@ -26,7 +26,7 @@
 //! 4. A carrier takes the first task of the [`AheadQueue`] once that task has become due, but not
 //!    twice in a row while other tasks wait. Otherwise it takes tasks that were queued first in,
 //!    first out. It takes a task that is ahead only if it finds no other.
-//! 5. A waker gives way if it has used clearly more CPU time [of late](Account::recent_ns) than the
+//! 5. A waker gives way if it has used clearly more [recent](Account::recent_ns) CPU time than the
 //!    woken task ([`gives_way`]): at the wake-up, or later as soon as that is true.
 //! 6. A task that is ahead runs for [`slice_ns`] while tasks that are due wait, and for a quantum
 //!    while only tasks that are ahead do.
@@ -81,9 +81,9 @@ pub const LOOK_NS: u64 = 50_000;
 pub const CHAIN_NS: u64 = 100_000;
 /// How far ahead of the fair clock an account is at most, however long the quantum.
 pub const MOST_AHEAD_NS: u64 = 10_000_000;
-/// The half-life of CPU time of late: 2 to the power of this, in nanoseconds (0.13 s).
+/// The half-life of recent CPU time: 2 to the power of this, in nanoseconds (0.13 s).
 pub const HALF_LIFE: u32 = 27;
-/// How much more a waker must have used than the task that it wakes to give way to it.
+/// A difference of CPU time up to this counts as none when decisions compare tasks.
 pub const GRANULARITY_NS: u64 = 100_000;
 /// The run time of all runnable tasks together between two turns of one that computes beside them,
 /// as far as [`LEAST_SLICE_NS`] allows.
@@ -94,9 +94,9 @@ pub const LEAST_SLICE_NS: u64 = 300_000;
 /// A timed carrier counts runnable tasks at intervals of this time for each carrier.
 pub const COUNT_NS: u64 = 5_000;
 
-/// Returns true if a waker that has used `own_ns` of CPU time [of late](Account::recent_ns), its
-/// turn so far included, gives way to the task that it has woken, which has used `woken_ns`:
-/// clearly less.
+/// Returns true if a waker that has used `own_ns` of [recent](Account::recent_ns) CPU time, its
+/// turn so far included, gives way to the task that it has woken: if that task has used clearly
+/// less than half as much, `woken_ns`.
 pub const fn gives_way(own_ns: u64, woken_ns: u64) -> bool {
     own_ns > woken_ns.saturating_mul(2).saturating_add(GRANULARITY_NS)
 }
