@@ -1,8 +1,8 @@
 //! A spin lock for a few instructions' work.
 //!
-//! Holders never park, switch, fault or call out, so a wait is long only if the kernel deschedules
-//! a holder. A waiter that has spun long enough calls the process-wide [`Relax`] hook, which the
-//! engine sets to `sched_yield`.
+//! Holders never park, switch, fault or call out, so a wait is long only if the kernel takes a
+//! holder's CPU away. A waiter that has spun long enough calls the process-wide [`Relax`] hook,
+//! which the engine sets to `sched_yield`.
 
 use crate::sync::{AtomicU32, Ordering, UnsafeCell, spin_loop};
 use core::ops::{Deref, DerefMut};
