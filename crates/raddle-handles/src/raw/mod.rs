@@ -533,7 +533,7 @@ pub struct Hold<'a, H: Host> {
     table: &'a RawTable<H>,
     slot: &'a Slot,
     number: usize,
-    /// The state in which it was taken.
+    /// The state when the hold was taken.
     state: State,
 }
 
