@@ -16,7 +16,7 @@ pub const NO_CARRIER: u32 = u32::MAX;
 /// Bytes of a name, as `prctl(PR_SET_NAME)` has them: 15 and a zero.
 pub const NAME_BYTES: usize = 16;
 
-/// A structure whose bytes in memory are its wire form.
+/// A structure that has its wire form in memory, byte for byte.
 ///
 /// # Safety
 /// The type is `repr(C)`, has no padding and no pointer, and every bit pattern is a value.

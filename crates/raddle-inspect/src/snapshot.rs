@@ -67,7 +67,7 @@ impl Header {
     }
 }
 
-/// A snapshot whose lengths have been checked.
+/// A snapshot with checked lengths.
 ///
 /// # Examples
 /// ```
