@@ -1,14 +1,14 @@
-//! The context of a green thread: what a switch saves, how a first frame looks, and the segment
+//! The context of a green thread: the state that a switch saves, first frames, and the segment
 //! bases.
 //!
-//! Nouns: a *context* is one stack pointer; everything else it needs lies on its stack in a
-//! [`SwitchFrame`]. The *FS base* is the thread's TLS and identity (glibc's thread block), the *GS
-//! base* the carrier's: FS changes at a switch, GS never does.
+//! Nouns: a *context* is one stack pointer; all other state lies on its stack in a [`SwitchFrame`].
+//! The *FS base* is the thread's TLS and identity (glibc's thread block), the *GS base* the
+//! carrier's: FS changes at a switch, GS never does.
 //!
-//! A switch keeps what the System V ABI makes the callee save: the stack pointer, rbx, rbp, MXCSR
-//! and the x87 control word by itself, r12 to r15 through the compiler, which is told that they
-//! change. Vector registers are dead at a call; a system call, which preserves them, is the
-//! boundary's concern (it saves them before it calls anything).
+//! A switch keeps what the System V ABI makes the callee save: itself the stack pointer, rbx, rbp,
+//! MXCSR and the x87 control word; through the compiler, which is told that they change, r12 to
+//! r15. Vector registers are dead at a call. A system call preserves them, so the boundary saves
+//! them before it calls anything.
 #![no_std]
 
 #[cfg(target_arch = "x86_64")]

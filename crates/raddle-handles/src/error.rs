@@ -16,13 +16,13 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HandleError {
-    /// It was removed, or is no handle of this table.
+    /// The handle was removed, or is no handle of this table.
     Stale,
-    /// It is weak, and its value or its owner is gone. It still has to be removed.
+    /// The handle is weak, and its value or its owner is gone. It still has to be removed.
     Expired,
-    /// It is of another kind than the call is for.
+    /// The handle is of another kind than the call requires.
     WrongKind,
-    /// Four million uses of it are under way, and no more can be counted.
+    /// Four million uses of the handle are under way, and no more can be counted.
     Busy,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for HandleError {
 
 impl Error for HandleError {}
 
-/// Why there is no new handle.
+/// Why a handle could not be made.
 ///
 /// ```
 /// use raddle_handles::{InsertError, Table};
@@ -73,7 +73,7 @@ impl fmt::Display for InsertError {
 
 impl Error for InsertError {}
 
-/// Why there is no such owner.
+/// Why an owner could not be made or ended.
 ///
 /// ```
 /// use raddle_handles::{OwnerError, Table};
@@ -86,9 +86,9 @@ impl Error for InsertError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OwnerError {
-    /// The table knows as many owners as it can.
+    /// The table has as many owners as it can hold.
     TooMany,
-    /// The owner was ended before, or is no owner of this table.
+    /// The owner has ended, or is no owner of this table.
     Expired,
 }
 

@@ -28,7 +28,7 @@ use std::sync::{Arc, Weak};
 pub struct Handle<T>(RawHandle, PhantomData<fn() -> T>);
 
 impl<T> Handle<T> {
-    /// The handle as a number, which is never 0.
+    /// Returns the handle as a number, which is never 0.
     ///
     /// ```
     /// let handle = raddle_handles::Table::new().insert(5)?;
@@ -39,8 +39,8 @@ impl<T> Handle<T> {
         self.0.to_bits()
     }
 
-    /// The handle with these bits. Any number is safe: what is no handle of the table that it is
-    /// given to is [`HandleError::Stale`] there.
+    /// Returns the handle with these bits. Any number is safe: bits of no handle of a table are
+    /// [`HandleError::Stale`] there.
     ///
     /// ```
     /// use raddle_handles::{Handle, HandleError, Table};
@@ -103,7 +103,7 @@ unsafe impl<T> Host for Arcs<T> {
 
     unsafe fn release(&self, target: NonNull<()>, kind: Kind) {
         let target = target.cast::<T>().as_ptr().cast_const();
-        // SAFETY: `Table` made the target by the same type's `into_raw`, and the table forgot it.
+        // SAFETY: `Table` made the target by the same type's `into_raw`, and has forgotten it.
         unsafe {
             match kind {
                 Kind::Weak => drop(Weak::from_raw(target)),
@@ -115,9 +115,9 @@ unsafe impl<T> Host for Arcs<T> {
 
 /// A lock-free table of values.
 ///
-/// Inserting, looking up and removing block nothing and nobody: no lock is taken, and memory is
-/// allocated only when there have never been as many handles at a time. The table keeps that
-/// memory: 24 bytes for each handle, at most twice as many as there were at a time.
+/// Inserting, looking up and removing block no thread: no lock is taken, and memory is allocated
+/// only if there have never been as many handles at a time. The table keeps that memory: 24 bytes
+/// for each handle, at most twice as many as there were at a time.
 ///
 /// ```
 /// use raddle_handles::{HandleError, Table};
@@ -130,7 +130,7 @@ unsafe impl<T> Host for Arcs<T> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A handle is typed: one of another type's table does not compile.
+/// A handle is typed: a handle of another type's table does not compile.
 ///
 /// ```compile_fail
 /// # use raddle_handles::Table;
@@ -140,8 +140,7 @@ unsafe impl<T> Host for Arcs<T> {
 /// numbers.get(handle);
 /// ```
 ///
-/// Nor does it take values for a table of ones that live longer or shorter: it takes and gives
-/// them, so it is neither.
+/// A table is invariant in its type: it does not take values that live longer or shorter.
 ///
 /// ```compile_fail,E0597
 /// # use raddle_handles::Table;
@@ -152,7 +151,7 @@ unsafe impl<T> Host for Arcs<T> {
 /// ```
 pub struct Table<T>(RawTable<Arcs<T>>, PhantomData<Contents<T>>);
 
-/// It has `Arc`s, and puts in and gives out values of this very type.
+/// The table has `Arc`s, and takes and returns values of exactly this type.
 type Contents<T> = (Arc<T>, fn(T) -> T);
 
 // SAFETY: the table hands out and drops `Arc<T>`s on any thread, as `Arc` itself does.
@@ -161,7 +160,7 @@ unsafe impl<T: Send + Sync> Send for Table<T> {}
 unsafe impl<T: Send + Sync> Sync for Table<T> {}
 
 impl<T> Table<T> {
-    /// An empty table. It allocates nothing yet.
+    /// Makes an empty table, which allocates nothing yet.
     ///
     /// ```
     /// let table = raddle_handles::Table::<u8>::new();
@@ -175,7 +174,7 @@ impl<T> Table<T> {
         Self(RawTable::new(Arcs(PhantomData), salt), PhantomData)
     }
 
-    /// A normal handle: it keeps the value alive until it is removed.
+    /// Makes a normal handle: it keeps the value alive until it is removed.
     ///
     /// ```
     /// let table = raddle_handles::Table::new();
@@ -190,7 +189,7 @@ impl<T> Table<T> {
         self.insert_arc(Arc::new(value))
     }
 
-    /// A normal handle to a value that others may have, too.
+    /// Makes a normal handle to a value that others may share.
     ///
     /// ```
     /// # use raddle_handles::Table;
@@ -203,19 +202,18 @@ impl<T> Table<T> {
     /// ```
     ///
     /// # Errors
-    /// [`InsertError::Full`] or [`InsertError::NoMemory`]; the table's part in it is dropped.
+    /// [`InsertError::Full`] or [`InsertError::NoMemory`]; `value` is dropped.
     pub fn insert_arc(&self, value: Arc<T>) -> Result<Handle<T>, InsertError> {
         self.add(value, Kind::Normal)
     }
 
-    /// A pinned handle: as a normal one, and the value's address may be given away.
+    /// Makes a pinned handle: a normal one, and the value's address may be passed on.
     ///
-    /// A value in an `Arc` does not move, whatever the handle. What a pinned handle adds is the
-    /// promise that goes with the address ([`Table::address`]): until the handle is removed, C code
-    /// or the kernel may read through it without looking the handle up, as if it held an `Arc` of
-    /// its own; and because the value is in a [`Pin`], nobody can take it out of its `Arc` either,
-    /// so that a value which relies on its place (a list's head, an `io_uring` request) may be in
-    /// the table.
+    /// A value in an `Arc` does not move, whatever the handle. A pinned handle adds the promise
+    /// that goes with the address ([`Table::address`]): until the handle is removed, C code or the
+    /// kernel may read through the address without a lookup, as if it held an `Arc` of its own. And
+    /// because the value is in a [`Pin`], no code can take it out of its `Arc`, so that a value
+    /// which relies on its place (a list's head, an `io_uring` request) may be in the table.
     ///
     /// ```
     /// # use raddle_handles::Table;
@@ -232,7 +230,7 @@ impl<T> Table<T> {
     /// # Errors
     /// [`InsertError::Full`] or [`InsertError::NoMemory`]; the value is dropped.
     pub fn insert_pinned(&self, value: Pin<Arc<T>>) -> Result<Handle<T>, InsertError> {
-        // SAFETY: the table gives the value out as `&T`, and as `Pin<Arc<T>>` only.
+        // SAFETY: the table returns the value only as `&T` and as `Pin<Arc<T>>`.
         self.add(unsafe { Pin::into_inner_unchecked(value) }, Kind::Pinned)
     }
 
@@ -240,20 +238,20 @@ impl<T> Table<T> {
         let target = Arc::into_raw(value);
         let result = self.put(target, kind, Owner::NOBODY);
         if result.is_err() {
-            // SAFETY: the table didn't take it.
+            // SAFETY: the table refused the target.
             drop(unsafe { Arc::from_raw(target) });
         }
         result
     }
 
     fn put(&self, target: *const T, kind: Kind, owner: Owner) -> Result<Handle<T>, InsertError> {
-        // SAFETY: `Arc` and `Weak` give no null addresses.
+        // SAFETY: `Arc` and `Weak` return no null addresses.
         let target = unsafe { NonNull::new_unchecked(target.cast_mut()) }.cast();
         self.0.insert(hint(), target, kind, owner).map(Handle::new)
     }
 
-    /// A weak handle: it does not keep the value alive. With an owner it expires, too, when the
-    /// owner is ended; without one, say [`Owner::NOBODY`].
+    /// Makes a weak handle: it does not keep the value alive. It also expires when its owner ends;
+    /// [`Owner::NOBODY`] is no owner.
     ///
     /// ```
     /// # use raddle_handles::{HandleError, Owner, Table};
@@ -274,13 +272,13 @@ impl<T> Table<T> {
         let target = Arc::downgrade(value).into_raw();
         let result = self.put(target, Kind::Weak, owner);
         if result.is_err() {
-            // SAFETY: the table didn't take it.
+            // SAFETY: the table refused the target.
             drop(unsafe { Weak::from_raw(target) });
         }
         result
     }
 
-    /// The value.
+    /// Returns the value.
     ///
     /// ```
     /// # use raddle_handles::{HandleError, Table};
@@ -294,7 +292,7 @@ impl<T> Table<T> {
     ///
     /// # Errors
     /// [`HandleError::Stale`] if the handle was removed, [`HandleError::Expired`] if it is weak and
-    /// its value or owner is gone, [`HandleError::WrongKind`] if it is pinned: for those there is
+    /// its value or owner is gone, [`HandleError::WrongKind`] if it is pinned: see
     /// [`Table::get_pinned`].
     pub fn get(&self, handle: Handle<T>) -> Result<Arc<T>, HandleError> {
         let hold = self.0.hold(handle.0)?;
@@ -305,7 +303,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// The value of a pinned handle.
+    /// Returns the value of a pinned handle.
     ///
     /// ```
     /// # use raddle_handles::{HandleError, Table};
@@ -322,13 +320,13 @@ impl<T> Table<T> {
     pub fn get_pinned(&self, handle: Handle<T>) -> Result<Pin<Arc<T>>, HandleError> {
         let hold = self.0.hold(handle.0)?;
         match hold.kind() {
-            // SAFETY: it came as a `Pin<Arc<T>>`.
+            // SAFETY: the value was inserted as a `Pin<Arc<T>>`.
             Kind::Pinned => Ok(unsafe { Pin::new_unchecked(strong(&hold)) }),
             _ => Err(HandleError::WrongKind),
         }
     }
 
-    /// The address of a pinned handle's value. It is good until the handle is removed.
+    /// Returns the address of a pinned handle's value, which is valid until the handle is removed.
     ///
     /// ```
     /// # use raddle_handles::{HandleError, Table};
@@ -351,10 +349,10 @@ impl<T> Table<T> {
         }
     }
 
-    /// Calls `look` with the value, whatever the handle's kind. For normal and pinned handles
-    /// this is the fastest way to the value: its reference count isn't touched.
+    /// Calls `look` with the value, whatever the handle's kind. For normal and pinned handles this
+    /// is the fastest access: the value's reference count isn't touched.
     ///
-    /// The value lives until `look` returns, also if the handle is removed meanwhile.
+    /// The value lives until `look` returns, even if the handle is removed meanwhile.
     ///
     /// ```
     /// # use raddle_handles::Table;
@@ -365,7 +363,7 @@ impl<T> Table<T> {
     /// ```
     ///
     /// # Errors
-    /// [`HandleError::Stale`], or [`HandleError::Expired`] of a weak handle.
+    /// [`HandleError::Stale`], or [`HandleError::Expired`] for a weak handle.
     pub fn with<R>(&self, handle: Handle<T>, look: impl FnOnce(&T) -> R) -> Result<R, HandleError> {
         let hold = self.0.hold(handle.0)?;
         match hold.kind() {
@@ -375,7 +373,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// The handle's kind, if it is neither removed nor known to be expired.
+    /// Returns the handle's kind, if it is neither removed nor known to be expired.
     ///
     /// ```
     /// # use raddle_handles::{Kind, Table};
@@ -390,8 +388,8 @@ impl<T> Table<T> {
         self.0.peek(handle.0).map(|look| look.kind)
     }
 
-    /// Removes a handle of any kind. The table's part in the value is dropped: here, or where the
-    /// last [`Table::with`] that is under way ends.
+    /// Removes a handle of any kind. The table's reference to the value is dropped: here, or where
+    /// the last [`Table::with`] that is under way ends.
     ///
     /// ```
     /// # use raddle_handles::{HandleError, Table};
@@ -403,13 +401,13 @@ impl<T> Table<T> {
     /// ```
     ///
     /// # Errors
-    /// [`HandleError::Stale`]: it was removed before. Of several threads that remove a handle at
-    /// the same time, one succeeds.
+    /// [`HandleError::Stale`]: the handle was removed before. Of several threads that remove a
+    /// handle at the same time, one succeeds.
     pub fn remove(&self, handle: Handle<T>) -> Result<(), HandleError> {
         self.0.remove(hint(), handle.0)
     }
 
-    /// A new owner for weak handles.
+    /// Makes an owner for weak handles.
     ///
     /// ```
     /// let table = raddle_handles::Table::<u8>::new();
@@ -423,8 +421,8 @@ impl<T> Table<T> {
         self.0.add_owner()
     }
 
-    /// Ends an owner: all its weak handles expire at one moment. Looks at every slot, to let the
-    /// values' memory go; blocks nobody. The handles remain to be removed.
+    /// Ends an owner: all its weak handles expire at one moment. Looks at every slot, to free the
+    /// values' memory; blocks no other thread. The handles remain to be removed.
     ///
     /// ```
     /// # use raddle_handles::{HandleError, InsertError, OwnerError, Table};
@@ -441,12 +439,13 @@ impl<T> Table<T> {
     /// ```
     ///
     /// # Errors
-    /// [`OwnerError::Expired`]: it was ended before, or is [`Owner::NOBODY`], which never ends.
+    /// [`OwnerError::Expired`]: the owner has ended before, or is [`Owner::NOBODY`], which never
+    /// ends.
     pub fn end_owner(&self, owner: Owner) -> Result<(), OwnerError> {
         self.0.end_owner(owner)
     }
 
-    /// Handles that aren't removed. Looks at every slot.
+    /// Returns the number of handles that aren't removed. Looks at every slot.
     ///
     /// ```
     /// let table = raddle_handles::Table::new();
@@ -475,22 +474,22 @@ impl<T> fmt::Debug for Table<T> {
     }
 }
 
-/// The value of a normal or pinned handle.
+/// Returns the value of a normal or pinned handle.
 #[inline(always)]
 fn strong<T>(hold: &Hold<'_, Arcs<T>>) -> Arc<T> {
     let target = hold.target().cast::<T>().as_ptr().cast_const();
-    // SAFETY: an `Arc`'s address, and the hold keeps the table's part in it.
+    // SAFETY: the target is an `Arc`'s address, and the hold keeps the table's reference.
     unsafe {
         Arc::increment_strong_count(target);
         Arc::from_raw(target)
     }
 }
 
-/// The value of a weak handle. One that is found to be gone is let go: its memory is freed.
+/// Returns the value of a weak handle. Expires the handle of a value that is gone.
 #[inline(always)]
 fn upgrade<T>(hold: &Hold<'_, Arcs<T>>) -> Result<Arc<T>, HandleError> {
     let target = hold.target().cast::<T>().as_ptr().cast_const();
-    // SAFETY: a `Weak`'s address; the hold keeps the table's part in it, which isn't dropped here.
+    // SAFETY: a `Weak`'s address; the hold keeps the table's reference, which isn't dropped here.
     let weak = ManuallyDrop::new(unsafe { Weak::from_raw(target) });
     weak.upgrade().ok_or_else(|| {
         hold.expire();
@@ -498,7 +497,7 @@ fn upgrade<T>(hold: &Hold<'_, Arcs<T>>) -> Result<Arc<T>, HandleError> {
     })
 }
 
-/// A number that is mostly this thread's own.
+/// Returns a number that mostly no other thread has.
 #[inline(always)]
 fn hint() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);

@@ -1,9 +1,9 @@
 //! Every interleaving (up to a bound on preemptions) of a table's protocol, under loom.
 //!
-//! Targets are boxes with a word that only who is alone with the target may write: the checker
-//! reports a release that isn't ordered after a use. Buckets and stacks are small, so that growing
-//! and taking from another stack are part of the models. A twin that is broken on purpose must be
-//! refused.
+//! Targets are boxes with a word that a thread may write only while no other uses the target: the
+//! checker reports a release that isn't ordered after a use. Buckets and stacks are small, so that
+//! growing and taking from another stack are part of the models. A twin that is broken on purpose
+//! must be refused.
 //!
 //! `RUSTFLAGS="--cfg raddle_loom" cargo test -p raddle-handles --release --test loom`
 #![cfg(raddle_loom)]
@@ -32,7 +32,7 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     println!("{} executions", executions.load(Ordering::Relaxed));
 }
 
-/// What handles lead to.
+/// The target of a handle.
 struct Target(UnsafeCell<u32>);
 
 struct Boxes {
@@ -54,7 +54,7 @@ unsafe impl Host for Boxes {
     unsafe fn release(&self, target: NonNull<()>, _: Kind) {
         // SAFETY: the models insert boxes, and the table released this one.
         let target = unsafe { Box::from_raw(target.cast::<Target>().as_ptr()) };
-        // SAFETY: nobody else has the target; if somebody has, the checker says so.
+        // SAFETY: no other thread has the target; if one has, the checker reports it.
         target.0.with_mut(|word| unsafe { *word = 0 });
         self.released.fetch_add(1, Ordering::Relaxed);
     }
@@ -87,7 +87,7 @@ impl Table {
         };
         let result = self.raw.insert(hint, target.cast(), kind, owner);
         if result.is_err() {
-            // SAFETY: the table didn't take it.
+            // SAFETY: the table refused the target.
             drop(unsafe { Box::from_raw(target.as_ptr()) });
         }
         result
@@ -97,7 +97,7 @@ impl Table {
         let hold = self.raw.hold(handle)?;
         // SAFETY: the hold keeps the target.
         let target = unsafe { hold.target().cast::<Target>().as_ref() };
-        // SAFETY: as above; if somebody writes, the checker says so.
+        // SAFETY: as above; if a thread writes, the checker reports it.
         Ok(target.0.with(|word| unsafe { *word }))
     }
 
@@ -222,7 +222,7 @@ fn slots_that_come_and_go_are_never_given_out_twice() {
                 }
             }
         };
-        // The same stack, so that one may take what the other has just put back.
+        // The same stack, so that one thread may take what the other has just put back.
         let other = go(&table, turn(2));
         turn(0)(table.clone());
         other.join().unwrap();
@@ -253,7 +253,7 @@ fn after_the_end_of_an_owner_its_handles_give_nothing() {
         let handles = [5, 6].map(|n| table.insert(0, n, owner).unwrap());
         let other = go(&table, move |table| {
             let read = handles.map(|handle| table.read(handle));
-            // At one moment: what expired first is not followed by one that lives.
+            // At one moment: if the handle read first has expired, the one read next has, too.
             assert!(read[0].is_ok() || read[1].is_err(), "{read:?}");
         });
         table.raw.end_owner(owner).unwrap();

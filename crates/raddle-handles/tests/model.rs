@@ -1,4 +1,4 @@
-//! Random sequences of calls against a naive table, and what it says to bad use.
+//! Random sequences of calls against a naive table, and the errors of wrong use.
 #![cfg(not(any(raddle_loom, raddle_shuttle)))]
 
 use proptest::collection::vec;
@@ -36,14 +36,14 @@ fn calls() -> impl Strategy<Value = Vec<Call>> {
     vec(call, 0..300)
 }
 
-/// What the model knows of a handle.
+/// The model's knowledge of a handle.
 struct Entry {
     handle: Handle<u32>,
     object: u32,
     kind: Kind,
     owner: Owner,
     removed: bool,
-    /// A lookup has found that it is expired.
+    /// True if a lookup has found that the handle is expired.
     seen_expired: bool,
 }
 
@@ -57,7 +57,7 @@ struct Model {
 }
 
 impl Model {
-    /// Whether something keeps the object: the model, or a strong handle.
+    /// Returns whether the model or a strong handle keeps the object.
     fn lives(&self, object: u32) -> bool {
         let keeps =
             |entry: &Entry| entry.object == object && entry.kind != Kind::Weak && !entry.removed;
@@ -165,7 +165,7 @@ impl Model {
                 self.entries[at].seen_expired |= expected == Err(HandleError::Expired);
             }
             Call::Kind(_) => match self.table.kind(handle) {
-                // A value's end is noticed by a lookup only.
+                // Only a lookup notices a value's end.
                 Ok(kind) => assert!(kind == entry.kind && !entry.removed && !entry.seen_expired),
                 Err(error) => assert_eq!(Err(error), expected),
             },

@@ -1,4 +1,4 @@
-//! A table in larger company, under random schedules.
+//! A table used by many threads, under random schedules.
 //!
 //! `RUSTFLAGS="--cfg raddle_shuttle" cargo test -p raddle-handles --release --test shuttle`
 #![cfg(raddle_shuttle)]

@@ -1,4 +1,4 @@
-//! Real threads at one table, and what it says to bad use.
+//! Real threads at one table, and the errors of wrong use.
 #![cfg(not(any(raddle_loom, raddle_shuttle)))]
 
 use raddle_handles::{Handle, HandleError, InsertError, Kind, Owner, OwnerError, Table};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier, Mutex};
 
 const THREADS: usize = 4;
 
-/// Says when it is dropped, and checks that it is dropped once.
+/// Counts its drop, and checks that it is dropped once.
 struct Counted<'a> {
     drops: &'a AtomicUsize,
     alive: AtomicBool,
@@ -226,7 +226,6 @@ fn every_error_says_what_it_is() {
     }
 }
 
-/// One of the four million holds more would reach into the generation.
 #[test]
 fn a_table_is_for_threads_if_its_values_are() {
     fn is_sync<T: Sync + Send>(_: &T) {}

@@ -1,5 +1,5 @@
 //! Numbers on the wire that have names. Each is a newtype: an unknown number from a later version
-//! is a value like any other, and its name is `"unknown"`.
+//! is a valid value, with the name `"unknown"`.
 
 /// Defines a code: its constants, and the word that tools print for each.
 macro_rules! code {
@@ -20,7 +20,7 @@ macro_rules! code {
             /// Every code that this version knows.
             pub const ALL: &[$name] = &[$($name::$value_name),*];
 
-            /// The word for it; `"unknown"` for a number of a later version.
+            /// Returns the code's word; `"unknown"` for a number of a later version.
             ///
             /// # Examples
             /// ```
@@ -38,7 +38,7 @@ macro_rules! code {
 }
 
 code! {
-    /// What a carrier does.
+    /// A carrier's activity.
     CarrierState {
         /// Runs the green thread [`CarrierRecord::current_tid`](crate::CarrierRecord).
         RUNNING = 0, "running";
@@ -48,19 +48,19 @@ code! {
         POLLING = 2, "polling";
         /// Belongs to one bound thread.
         BOUND = 3, "bound";
-        /// Sits in the kernel in a call that could not be made without blocking.
+        /// In a call that blocks in the kernel and could not be made otherwise.
         BLOCKED = 4, "blocked";
-        /// Sleeps until a carrier that runs blocks in the kernel.
+        /// Sleeps until a running carrier blocks in the kernel.
         SPARE = 5, "spare";
     }
 }
 
 code! {
-    /// Which runnable thread runs next.
+    /// The policy: the order of runnable threads.
     PolicyKind {
-        /// Per-carrier queues, first come, first served.
+        /// Per-carrier queues, first in, first out.
         FIFO = 0, "fifo";
-        /// Who became runnable last.
+        /// The thread that became runnable last.
         LIFO = 1, "lifo";
         /// By class, priority and niceness.
         PRIORITY = 2, "priority";
@@ -68,45 +68,45 @@ code! {
         FAIR = 3, "fair";
         /// The earliest deadline.
         DEADLINE = 4, "deadline";
-        /// What a file says.
+        /// The order of a plug-in.
         PLUGIN = 5, "plug-in";
     }
 }
 
 code! {
-    /// What a client asks for.
+    /// A client's request.
     RequestKind {
-        /// A snapshot, and nothing changed.
+        /// Returns a snapshot, and changes nothing.
         SNAPSHOT = 0, "snapshot";
-        /// The value is how many carriers may be active; 0 for as many as CPUs may be used.
+        /// Sets how many carriers may be active to the value; 0 for as many as CPUs may be used.
         CARRIERS = 1, "carriers";
-        /// The value is the quantum in nanoseconds; `u64::MAX` for none.
+        /// Sets the quantum in nanoseconds to the value; `u64::MAX` for none.
         QUANTUM = 2, "quantum";
-        /// A snapshot without threads, and behind it a [`Histogram`](crate::Histogram) of the time
-        /// from a wake-up to running, the [`Pins`](crate::Pins), the
+        /// Returns a snapshot without threads, followed by a [`Histogram`](crate::Histogram) of the
+        /// time from a wake-up to running, the [`Pins`](crate::Pins), the
         /// [`PinPlaces`](crate::PinPlaces), and a [`Histogram`](crate::Histogram) of the time from
         /// runnable to running.
         STATS = 3, "stats";
-        /// The value is a [`PolicyKind`], which the first engine is to have; a plug-in can't be
+        /// Sets the first engine's policy to the value, a [`PolicyKind`]; a plug-in can't be
         /// chosen.
         POLICY = 4, "policy";
-        /// The reserved word is the number of an engine and the value its quota in percent, 0 for
-        /// none; or, with the highest bit of the value, that of a group and its share.
+        /// Sets a quota: the reserved word is the engine's number, the value the quota in percent,
+        /// 0 for none. With the value's highest bit set: the number and the share of a group.
         SHARE = 5, "share";
-        /// A snapshot with CPU times. They are counted from the first such request on, and each
-        /// switch reads the clock from then on.
+        /// Returns a snapshot with CPU times, which are counted from the first such request on.
+        /// Each switch reads the clock from then on.
         CPU = 6, "cpu";
     }
 }
 
 code! {
-    /// Where a green thread is in its life.
+    /// A green thread's state.
     ThreadState {
         /// On a carrier.
         RUNNING = 0, "running";
         /// In a queue, ready for a carrier.
         RUNNABLE = 1, "runnable";
-        /// Parked; [`WaitKind`] says in what.
+        /// Parked; [`WaitKind`] says for what.
         WAITING = 2, "waiting";
         /// Has ended; its stack may still be in use for the last instructions.
         EXITING = 3, "exiting";
@@ -114,9 +114,9 @@ code! {
 }
 
 code! {
-    /// What a green thread waits for, and with it the meaning of `wait_arg`.
+    /// What a green thread waits for, which determines the meaning of `wait_arg`.
     WaitKind {
-        /// For nothing.
+        /// Nothing.
         NONE = 0, "none";
         /// A futex; the argument is its address.
         FUTEX = 1, "futex";
@@ -126,7 +126,7 @@ code! {
         SEMAPHORE = 3, "semaphore";
         /// A mutex; the argument is its address.
         MUTEX = 4, "mutex";
-        /// The clock; the deadline says until when.
+        /// The clock; the deadline is the end of the sleep.
         SLEEP = 5, "sleep";
         /// A descriptor to become readable; the argument is the descriptor.
         FD_READ = 6, "fd_read";
@@ -142,15 +142,15 @@ code! {
         CHILD = 11, "child";
         /// The end of another thread; the argument is the address that its exit clears.
         JOIN = 12, "join";
-        /// Nothing: it yielded and has not run since.
+        /// Nothing: the thread yielded and has not run since.
         YIELD = 13, "yield";
-        /// A call that a helper makes for it; the argument is the system call's number.
+        /// A call that a helper makes for the thread; the argument is the system call's number.
         OTHER = 14, "other";
     }
 }
 
 impl WaitKind {
-    /// Whether `wait_arg` is an address.
+    /// Returns whether `wait_arg` is an address.
     pub const fn is_address(self) -> bool {
         matches!(
             self,
@@ -162,7 +162,7 @@ impl WaitKind {
         )
     }
 
-    /// Whether `wait_arg` is a descriptor.
+    /// Returns whether `wait_arg` is a descriptor.
     pub const fn is_descriptor(self) -> bool {
         matches!(
             self,
@@ -177,17 +177,17 @@ impl WaitKind {
 pub struct ThreadFlags(pub u32);
 
 impl ThreadFlags {
-    /// It is a bound thread.
+    /// A bound thread.
     pub const BOUND: ThreadFlags = ThreadFlags(1);
-    /// It is the main thread.
+    /// The main thread.
     pub const MAIN: ThreadFlags = ThreadFlags(1 << 1);
 
-    /// Whether all bits of `other` are set.
+    /// Returns whether all bits of `other` are set.
     pub const fn contains(self, other: ThreadFlags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The bits of both.
+    /// Returns the bits of both.
     pub const fn union(self, other: ThreadFlags) -> ThreadFlags {
         ThreadFlags(self.0 | other.0)
     }

@@ -5,7 +5,7 @@ use crate::records::Wire;
 /// Buckets of a histogram.
 pub const BUCKETS: usize = 128;
 
-/// Durations up to this many nanoseconds are all in the first bucket.
+/// Durations below this many nanoseconds are all in the first bucket.
 const FIRST_NS: u64 = 16;
 
 /// How many durations fell into each bucket.
@@ -19,20 +19,20 @@ pub struct Histogram {
 unsafe impl Wire for Histogram {}
 
 impl Histogram {
-    /// Without a duration.
+    /// A histogram without durations.
     pub const EMPTY: Histogram = Histogram {
         counts: [0; BUCKETS],
     };
 
-    /// All durations.
+    /// Returns the number of durations.
     pub fn total(&self) -> u64 {
         self.counts
             .iter()
             .fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// The upper end, in nanoseconds, of the bucket below or in which `per_mille` of the durations
-    /// lie; `None` without durations.
+    /// Returns the upper end, in nanoseconds, of the first bucket at or below which `per_mille` of
+    /// the durations lie; `None` without durations.
     ///
     /// # Examples
     /// ```
@@ -55,7 +55,7 @@ impl Histogram {
     }
 }
 
-/// The bucket of a duration.
+/// Returns the bucket of a duration.
 pub const fn bucket_of(ns: u64) -> usize {
     if ns < FIRST_NS {
         return 0;
@@ -70,7 +70,7 @@ pub const fn bucket_of(ns: u64) -> usize {
     }
 }
 
-/// The longest duration that is in `bucket`.
+/// Returns the longest duration of `bucket`.
 pub const fn upper_ns(bucket: usize) -> u64 {
     let base = FIRST_NS << (bucket / 4);
     base + base / 4 * (bucket as u64 % 4 + 1) - 1

@@ -1,7 +1,7 @@
-//! The wire format of an inspection snapshot: what a process under Raddle tells `raddle dump`.
+//! The wire format of an inspection snapshot, which a process under Raddle sends to `raddle dump`.
 //!
-//! Shared by the server inside the process and by the tool outside, and therefore `no_std`,
-//! without allocation and without dependencies.
+//! The server inside the process and the tool outside share this crate: it is `no_std`, without
+//! allocation and without dependencies.
 //!
 //! Nouns: a *snapshot* is the state of one process at one moment; a *record* is one carrier or one
 //! green thread in it; a *code* is a number on the wire that has a name here ([`ThreadState`],
@@ -10,18 +10,19 @@
 //! Protocol:
 //!
 //! 1. The process listens on the abstract Unix stream socket of [`SocketName`].
-//! 2. It accepts, maps a page of a memory file whose name is [`PROOF_NAME`] and random digits, and
-//!    writes [`PROOF_WANTED`]. The connection of a user that can't prove anything is closed.
-//! 3. The tool finds the digits in `/proc/PID/maps`, which the kernel shows to those that may look
-//!    into the process, and writes them and a [`Request`]. With other digits the connection is
-//!    closed.
+//! 2. The process accepts, maps a page of a memory file with the name [`PROOF_NAME`] and random
+//!    digits, and writes [`PROOF_WANTED`]. It closes the connection of a user that can't prove
+//!    anything.
+//! 3. The tool finds the digits in `/proc/PID/maps`, which the kernel shows only to processes that
+//!    may inspect this one, and writes them and a [`Request`]. With other digits the process closes
+//!    the connection.
 //! 4. The process writes one [`Header`], [`Header::carriers`] times a [`CarrierRecord`],
 //!    [`Header::threads`] times a [`ThreadRecord`], and closes.
 //! 5. The tool reads all of it and checks it by [`Snapshot::parse`].
 //!
-//! A later version may append fields to each structure. It raises [`Header::version`] and says
-//! its sizes in the header; a reader steps by the sizes of the header and reads the fields that it
-//! knows. A field never changes its place or meaning, and a code is never used again.
+//! A later version may append fields to each structure. It raises [`Header::version`] and writes
+//! its sizes to the header; a reader steps by these sizes and reads the fields that it knows. A
+//! field never changes its place or meaning, and a code is never reused.
 //!
 //! Integers are little-endian and no structure has padding, so that a structure in memory is its
 //! own wire form: the server copies, it does not encode.

@@ -1,54 +1,54 @@
-//! Pinning events: when a green thread sat in the kernel and another carrier took its carrier's
-//! place. They follow the histogram in the answer to a request for statistics, and behind them the
-//! most frequent *places*: what calls threads sat in, where, with what was on their stacks.
+//! Pinning events: a green thread blocked in the kernel, and another carrier took the place of its
+//! carrier. They follow the histogram in the answer to a request for statistics. The most frequent
+//! *places* follow them: the calls that threads blocked in, with address and stack.
 
 use crate::records::Wire;
 
-/// How many of the latest are kept.
+/// How many of the latest events are kept.
 pub const PINS: usize = 32;
 
-/// One of them.
+/// One pinning event.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PinRecord {
-    /// When it was noticed (CLOCK_MONOTONIC).
+    /// When sysmon noticed it (CLOCK_MONOTONIC).
     pub at_ns: u64,
     /// The instruction behind the call, or the one that faulted; 0 if unknown.
     pub address: u64,
     /// The number of the system call, [`PinRecord::FAULT`] or [`PinRecord::UNKNOWN`].
     pub call: i64,
-    /// The green thread; 0 if it had left.
+    /// The green thread; 0 if it had left the carrier.
     pub tid: u64,
 }
 
 impl PinRecord {
-    /// It was in no call: a page fault, or it was stopped.
+    /// The thread was in no call: a page fault, or it was stopped.
     pub const FAULT: i64 = -1;
-    /// The kernel didn't say, or the thread had just come back.
+    /// The kernel didn't tell, or the thread had just come back.
     pub const UNKNOWN: i64 = -2;
 }
 
 /// How many places are kept.
 pub const PLACES: usize = 16;
-/// Words of a stack that are kept.
+/// How many words of a stack are kept.
 pub const STACK_WORDS: usize = 512;
 
-/// A place where threads sat in the kernel and kept a carrier.
+/// A place where threads blocked in the kernel and kept a carrier.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PinPlace {
-    /// How often; 0 for no place. Too high where another place was given up for it.
+    /// How often; 0 for no place. Too high if this place has replaced another one.
     pub count: u64,
     /// As in [`PinRecord`], of the latest time.
     pub at_ns: u64,
     pub tid: u64,
     pub call: i64,
     pub address: u64,
-    /// The stack pointer when `stack` was read, which needn't have been the latest time.
+    /// The stack pointer when `stack` was read, perhaps not at the latest event.
     pub stack_pointer: u64,
-    /// How many words of `stack` were read.
+    /// The number of valid words of `stack`.
     pub words: u64,
-    /// What was on the stack, from the stack pointer on.
+    /// The words on the stack, from the stack pointer on.
     pub stack: [u64; STACK_WORDS],
 }
 
@@ -65,7 +65,7 @@ impl PinPlace {
         stack: [0; STACK_WORDS],
     };
 
-    /// What is known of the stack.
+    /// Returns the valid words of the stack.
     pub fn stack(&self) -> &[u64] {
         &self.stack[..self.words.min(STACK_WORDS as u64) as usize]
     }
@@ -76,18 +76,18 @@ impl PinPlace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PinPlaces(pub [PinPlace; PLACES]);
 
-/// All that is told of them.
+/// All pinning events that are reported.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pins {
-    /// All that ever were.
+    /// The number of all events so far.
     pub total: u64,
-    /// The latest, oldest first; the rest is zero.
+    /// The latest events, oldest first; the rest is zero.
     pub latest: [PinRecord; PINS],
 }
 
 impl Pins {
-    /// None were.
+    /// No event.
     pub const NONE: Pins = Pins {
         total: 0,
         latest: [PinRecord {
@@ -98,7 +98,7 @@ impl Pins {
         }; PINS],
     };
 
-    /// The latest, oldest first.
+    /// Returns the latest events, oldest first.
     pub fn latest(&self) -> &[PinRecord] {
         let count = self.total.min(PINS as u64) as usize;
         &self.latest[..count]
@@ -111,7 +111,7 @@ unsafe impl Wire for Pins {}
 // SAFETY: integers and arrays of them only, eight bytes each: no padding.
 unsafe impl Wire for PinPlace {}
 
-// SAFETY: an array of such.
+// SAFETY: an array of such structures.
 unsafe impl Wire for PinPlaces {}
 
 const _PLACE_LAYOUT: () = assert!(size_of::<PinPlace>() == 7 * 8 + STACK_WORDS * 8);

@@ -1,4 +1,4 @@
-//! The three structures of a snapshot, exactly as they are on the wire.
+//! The structures of a snapshot and of a request, exactly as they are on the wire.
 
 use core::mem::{offset_of, size_of};
 
@@ -7,7 +7,7 @@ use crate::codes::{CarrierState, PolicyKind, RequestKind, ThreadFlags, ThreadSta
 /// The first eight bytes of every snapshot.
 pub const MAGIC: [u8; 8] = *b"RADDLE\0\x01";
 
-/// The version that this crate writes; it reads this and every later one.
+/// The version that this crate writes. It reads this and every later version.
 pub const VERSION: u32 = 2;
 
 /// [`ThreadRecord::carrier`] of a green thread that has no carrier yet.
@@ -16,12 +16,12 @@ pub const NO_CARRIER: u32 = u32::MAX;
 /// Bytes of a name, as `prctl(PR_SET_NAME)` has them: 15 and a zero.
 pub const NAME_BYTES: usize = 16;
 
-/// A structure whose bytes in memory are its wire form.
+/// A structure that has its wire form in memory, byte for byte.
 ///
 /// # Safety
 /// The type is `repr(C)`, has no padding and no pointer, and every bit pattern is a value.
 pub unsafe trait Wire: Copy {
-    /// The bytes to write.
+    /// Returns the bytes to write.
     ///
     /// # Blocking
     /// Nothing.
@@ -31,8 +31,8 @@ pub unsafe trait Wire: Copy {
         unsafe { core::slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
     }
 
-    /// Reads a value from the start of `bytes`, wherever it is aligned; what follows belongs to
-    /// later versions. `None` when there are too few bytes.
+    /// Reads a value from the start of `bytes`, at any alignment; what follows belongs to later
+    /// versions. Returns `None` if there are too few bytes.
     fn from_prefix(bytes: &[u8]) -> Option<Self> {
         let own = bytes.get(..size_of::<Self>())?;
         // SAFETY: `own` is as long as the type, the read is unaligned, and by the promise of `Wire`
@@ -53,25 +53,25 @@ unsafe impl Wire for ThreadRecord {}
 /// The first eight bytes of every request.
 pub const REQUEST_MAGIC: [u8; 8] = *b"RADDLE\0\x02";
 
-/// What the server sends first: a proof is wanted.
+/// The server's first bytes, which ask for the proof.
 pub const PROOF_WANTED: [u8; 8] = *b"RDLPROOF";
 /// The beginning of the mapping's name in `/proc/PID/maps`, behind `/memfd:`.
 pub const PROOF_NAME: &[u8; 18] = b"raddle-inspection-";
 /// Bytes of the proof: the rest of the name, hexadecimal digits.
 pub const PROOF_BYTES: usize = 32;
 
-/// What a client sends behind the proof. The answer is a snapshot, taken after the request was
-/// done.
+/// A client's message, which follows the proof. The answer is a snapshot taken after the request
+/// took effect.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// [`REQUEST_MAGIC`].
     pub magic: [u8; 8],
-    /// What to do; a snapshot only, if it isn't known.
+    /// The kind; an unknown kind only takes a snapshot.
     pub kind: RequestKind,
-    /// Zero, if the kind doesn't say what it is.
+    /// The word that some kinds define; otherwise zero.
     pub reserved: u32,
-    /// How many carriers, nanoseconds, or what the kind says.
+    /// The value that the kind defines.
     pub value: u64,
 }
 
@@ -87,7 +87,7 @@ impl Request {
     }
 }
 
-/// What a snapshot starts with. Times are CLOCK_MONOTONIC of the process's machine.
+/// The start of a snapshot. Times are CLOCK_MONOTONIC of the process's machine.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -101,7 +101,7 @@ pub struct Header {
     pub record_size: u32,
     /// Bytes of a [`CarrierRecord`] as the writer knows it.
     pub carrier_record_size: u32,
-    /// The process, as it knows itself.
+    /// The process id, as the process sees it.
     pub pid: u32,
     /// How many [`CarrierRecord`]s follow.
     pub carriers: u32,
@@ -120,7 +120,7 @@ pub struct Header {
     pub wanted: u64,
     /// The quantum; `u64::MAX` for none.
     pub quantum_ns: u64,
-    /// Which thread runs next.
+    /// The policy of the first engine.
     pub policy: PolicyKind,
     /// After a [`RequestKind::SHARE`]: one more than the quota of that engine, in percent of one
     /// CPU, or 0 if there is no such engine. Else zero.
@@ -139,18 +139,18 @@ pub struct Header {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delay {
-    /// How long; 0 for none.
+    /// The length in nanoseconds; 0 for no delay.
     pub ns: u64,
     /// When it ended.
     pub at_ns: u64,
     /// The thread.
     pub tid: u64,
-    /// Its name, as in a [`ThreadRecord`]; empty if it has ended.
+    /// The thread's name, as in a [`ThreadRecord`]; empty if the thread has ended.
     pub name: [u8; NAME_BYTES],
 }
 
 impl Delay {
-    /// None.
+    /// No delay.
     pub const NONE: Delay = Delay {
         ns: 0,
         at_ns: 0,
@@ -158,7 +158,7 @@ impl Delay {
         name: [0; NAME_BYTES],
     };
 
-    /// The name without its padding.
+    /// Returns the name without its padding.
     pub fn name_bytes(&self) -> &[u8] {
         name_bytes(&self.name)
     }
@@ -170,11 +170,11 @@ fn name_bytes(name: &[u8; NAME_BYTES]) -> &[u8] {
 }
 
 impl Header {
-    /// Once a carrier has waited in the kernel, the kernel says at once which one does; without,
-    /// sysmon looks.
+    /// Set if the kernel reports at once which carrier waits in it, once one has; otherwise sysmon
+    /// looks.
     pub const ALARMS: u64 = 1;
 
-    /// A header of this version, with its sizes filled in and everything else zero.
+    /// Returns a header of this version, with its sizes filled in and everything else zero.
     ///
     /// # Examples
     /// ```
@@ -218,12 +218,12 @@ impl Default for Header {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CarrierRecord {
-    /// From 0.
+    /// The carrier's number, from 0.
     pub id: u32,
     /// The kernel thread, as in `/proc/PID/task`.
     pub kernel_tid: u32,
     pub state: CarrierState,
-    /// The green thread it runs; 0 when none.
+    /// The green thread that it runs; 0 for none.
     pub current_tid: u32,
     /// Green threads it switched to.
     pub active: u64,
@@ -241,7 +241,7 @@ pub struct CarrierRecord {
     pub queue_len: u64,
     /// The engine that it belongs to; 0 is the first.
     pub engine: u64,
-    /// That engine's quota in percent of one CPU; 0 for none.
+    /// The quota of that engine in percent of one CPU; 0 for none.
     pub quota: u64,
     /// Zero.
     pub reserved: [u64; 5],
@@ -251,18 +251,18 @@ pub struct CarrierRecord {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadRecord {
-    /// What `gettid` returns to it.
+    /// The thread id that `gettid` returns.
     pub tid: u32,
     /// The carrier it runs on or last ran on, or [`NO_CARRIER`].
     pub carrier: u32,
     pub state: ThreadState,
-    /// What it waits for, when it waits.
+    /// What the thread waits for.
     pub wait_kind: WaitKind,
-    /// An address, a descriptor or a count: [`WaitKind`] says which.
+    /// An address, a descriptor or a count, by `wait_kind`.
     pub wait_arg: u64,
-    /// Since when it is in this state; 0 where that isn't known.
+    /// When the state began; 0 if unknown.
     pub since_ns: u64,
-    /// When its wait times out; 0 for never.
+    /// When the wait times out; 0 for never.
     pub deadline_ns: u64,
     /// Times it was switched to: `active` in what tools print.
     pub switches: u64,
@@ -279,14 +279,14 @@ pub struct ThreadRecord {
     pub flags: ThreadFlags,
     /// Its group of [`Header::shares`], or the engine that it belongs to.
     pub group: u32,
-    /// Its CPU time, counted from the first [`RequestKind::CPU`] or question of its program on.
+    /// CPU time, counted from the first [`RequestKind::CPU`], or the program's first query, on.
     pub cpu_ns: u64,
     /// Zero.
     pub reserved: [u64; 2],
 }
 
 impl ThreadRecord {
-    /// The name without its padding. It may be any bytes, UTF-8 or not.
+    /// Returns the name without its padding: any bytes, UTF-8 or not.
     ///
     /// # Examples
     /// ```
@@ -300,8 +300,8 @@ impl ThreadRecord {
     }
 }
 
-/// The wire form, checked at compile time: sizes, and that each last field ends the structure.
-/// Fields are placed so that none needs padding before it; the sum of the sizes shows it.
+/// The wire form, checked at compile time: sizes, and that each last field ends the structure. The
+/// sum of the field sizes shows that no field needs padding before it.
 const _LAYOUT: () = {
     assert!(size_of::<Header>() == 8 + 6 * 4 + 7 * 8 + 2 * 4 + 16 + 6 * 8 + NAME_BYTES);
     assert!(size_of::<CarrierRecord>() == 4 * 4 + 7 * 8 + 7 * 8);

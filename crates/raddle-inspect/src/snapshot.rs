@@ -1,5 +1,5 @@
-//! Checked reading of a snapshot. The bytes come from another process: nothing in them is trusted
-//! to be consistent, and no length in them is used before it is compared with what is there.
+//! Checked reading of a snapshot. The bytes come from another process: they may be inconsistent,
+//! and every length in them is compared with the actual size before use.
 
 use core::fmt;
 use core::mem::size_of;
@@ -9,13 +9,13 @@ use crate::records::{CarrierRecord, Header, MAGIC, ThreadRecord, Wire};
 /// Why bytes are no snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {
-    /// They end inside the header.
+    /// The bytes end inside the header.
     Short,
-    /// They do not start with [`MAGIC`].
+    /// The bytes do not start with [`MAGIC`].
     Magic,
     /// The header gives a structure fewer bytes than its first version had, or version 0.
     Sizes,
-    /// They end before the last record.
+    /// The bytes end before the last record.
     Truncated,
 }
 
@@ -51,7 +51,7 @@ impl Header {
         }
     }
 
-    /// Bytes of the whole snapshot; `None` if that is more than can be addressed.
+    /// Returns the size of the whole snapshot; `None` if that is more than can be addressed.
     pub fn total_bytes(&self) -> Option<usize> {
         let carriers = self.carriers_bytes()?;
         let threads = usize::try_from(self.threads)
@@ -67,7 +67,7 @@ impl Header {
     }
 }
 
-/// A snapshot whose lengths have been checked.
+/// A snapshot with checked lengths.
 ///
 /// # Examples
 /// ```
@@ -86,10 +86,10 @@ pub struct Snapshot<'a> {
 }
 
 impl<'a> Snapshot<'a> {
-    /// Checks that `bytes` are a whole snapshot; what follows it is ignored.
+    /// Checks that `bytes` are a whole snapshot, and ignores what follows it.
     ///
     /// # Errors
-    /// [`ParseError`] says where they stop making sense.
+    /// The [`ParseError`] of the first check that failed.
     pub fn parse(bytes: &'a [u8]) -> Result<Snapshot<'a>, ParseError> {
         let header = Header::parse(bytes)?;
         let total = header.total_bytes().ok_or(ParseError::Truncated)?;
@@ -163,7 +163,7 @@ mod tests {
         bytes
     }
 
-    /// `sample` as a later version might write it, each structure 8 bytes longer.
+    /// Returns `sample` as a later version might write it, each structure 8 bytes longer.
     fn sample_of_a_later_version() -> Vec<u8> {
         let plain = sample();
         let mut header = Header::from_prefix(&plain).unwrap();

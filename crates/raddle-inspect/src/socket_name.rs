@@ -1,4 +1,4 @@
-//! Where a process listens: the abstract Unix socket `raddle/PID`.
+//! The address of a process's inspection server: the abstract Unix socket `raddle/PID`.
 
 /// Digits of the largest process id.
 const DIGITS_MAX: usize = 10;
@@ -18,7 +18,7 @@ pub struct SocketName {
 }
 
 impl SocketName {
-    /// The name of process `pid`, as the process knows itself.
+    /// Returns the name for process `pid`, as the process sees its own id.
     pub const fn of(pid: u32) -> SocketName {
         let mut name = SocketName {
             bytes: [0; PREFIX.len() + DIGITS_MAX],
@@ -39,7 +39,7 @@ impl SocketName {
         name
     }
 
-    /// What follows the zero byte in `sun_path`.
+    /// Returns what follows the zero byte in `sun_path`.
     pub const fn as_bytes(&self) -> &[u8] {
         self.bytes.split_at(self.length).0
     }

@@ -1,4 +1,4 @@
-//! Threads that are kept when they have ended, to be used again.
+//! Ended threads that are kept for reuse.
 
 use core::cell::Cell;
 use core::ffi::c_void;
@@ -6,31 +6,31 @@ use core::ptr::null;
 use core::ptr::null_mut;
 use core::sync::atomic::AtomicU32;
 
-/// A thread that can be used again, as both sides know it. It lies on the thread's own stack.
+/// A thread that can be reused, as both sides see it. It lies on the thread's own stack.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Seat {
-    /// What the thread does next; null: it goes home. Written by the runtime while the thread is
-    /// kept, read by the thread after that.
+    /// The thread's next work; null if it must end for good. Written by the runtime while the
+    /// thread is kept, read by the thread after that.
     pub next: Cell<*mut c_void>,
-    /// The word that is told ([`Seat::OVER`]) that the thread has ended and left its stack, or
-    /// null. Written by the thread before it is kept.
+    /// The word to which the runtime adds [`Seat::OVER`] once the thread has ended and left its
+    /// stack, or null. Written by the thread before it is kept.
     pub told: Cell<*const AtomicU32>,
     /// libc's name for the thread.
     pub id: usize,
-    /// Its stack's size in bytes, as it was asked for.
+    /// The requested size of its stack in bytes.
     pub stack_size: usize,
 }
 
 impl Seat {
-    /// In the word that is told: somebody waits for it.
+    /// Bit of that word: a thread waits for it.
     pub const AWAITED: u32 = 1;
-    /// Likewise: nobody but the runtime changes the word any more.
+    /// Bit of that word: only the runtime changes the word from here on.
     pub const JOINED: u32 = 1 << 5;
-    /// The runtime adds it to the word as its last deed.
+    /// Bit of that word: the thread has ended. The runtime sets it as its last change.
     pub const OVER: u32 = 1 << 7;
 
-    /// The calling thread's.
+    /// The seat of the calling thread.
     pub const fn new(id: usize, stack_size: usize) -> Self {
         Self {
             next: Cell::new(null_mut()),

@@ -11,37 +11,37 @@ use raddle_sched::{CompletionList, Link, WorkerState};
 /// A completion list.
 #[repr(C)]
 pub struct ListControl {
-    /// Workers that can be executed or have ended, and that nobody has taken yet.
+    /// Workers that can be executed or have ended, and that no scheduler has taken yet.
     pub ready: CompletionList,
-    /// An eventfd to which 1 is added when the list isn't empty any more; -1 for none. Never
-    /// changed.
+    /// An eventfd that gets 1 when the list is no longer empty; -1 for none. Never changed.
     pub event: i32,
 }
 
 /// A worker: one cache line.
 #[repr(C, align(64))]
 pub struct WorkerControl {
-    /// Its place in the list.
+    /// Its link in the list.
     pub link: Link,
-    /// Who may execute it.
+    /// Its state, which says whether it may be executed.
     pub state: WorkerState,
-    /// The list that it goes to when it can be executed; lives as long as this.
+    /// The list to which it is pushed when it can be executed; lives as long as the worker.
     pub list: *const ListControl,
-    /// The runtime's thread. Stored by the runtime before the worker is listed first; of a light
-    /// worker by who has claimed it.
+    /// The runtime's thread. Stored by the runtime before the worker is listed first; for a light
+    /// worker, by the thread that has claimed it.
     pub thread: AtomicPtr<c_void>,
-    /// What `gettid` returns to it. Stored by the runtime before `thread`, as is the next one; both
-    /// stay 0 for a light worker.
+    /// The id that `gettid` returns to it. Stored by the runtime before `thread`, as is `storage`;
+    /// both stay 0 for a light worker.
     pub thread_id: AtomicU32,
-    /// Its thread-local storage, whose address is its `pthread_t`.
+    /// Its thread-local storage; the address is its `pthread_t`.
     pub storage: AtomicUsize,
-    /// Where a light worker at rest continues. Its own, and its executor's, which has claimed it.
+    /// Where a light worker at rest continues. Accessed by the worker, and by the executor that has
+    /// claimed it.
     pub stack: Cell<*mut u8>,
-    /// Not 0 while a light worker's stack is being left, so that it can rest. Stored by who leaves,
-    /// and by the switch.
+    /// Not 0 while a light worker leaves its stack to rest. Stored by the leaving worker, and
+    /// cleared by the switch.
     pub on_cpu: AtomicU32,
-    /// 0, or one of the constants below. Stored by its maker before it is listed first, and by
-    /// itself.
+    /// 0, or one of the constants below. Stored by its maker before it is listed first, and by the
+    /// worker itself.
     pub kind: AtomicU32,
 }
 
@@ -55,9 +55,10 @@ const _: () = assert!(size_of::<WorkerControl>() == 64);
 impl WorkerControl {
     /// [`WorkerControl::kind`] of a light worker that migrates: it has no thread of its own.
     pub const LIGHT: u32 = 1;
-    /// Of a light worker whose function has returned.
+    /// Kind of a light worker that has returned from its function.
     pub const LIGHT_IS_OVER: u32 = 2;
-    /// Of a light worker that keeps the thread that it begins on. To the runtime it is a full one.
+    /// Kind of a light worker that keeps the thread that it begins on: a full worker to the
+    /// runtime.
     pub const KEEPS_HOST: u32 = 3;
 
     /// A worker without a thread.
@@ -76,32 +77,32 @@ impl WorkerControl {
     }
 }
 
-/// What the API may see of a worker's thread, which is the runtime's.
+/// The part of a worker's thread, which belongs to the runtime, that the API may see.
 #[derive(Clone, Copy)]
 pub struct ThreadView<'a> {
     /// Not 0 while a carrier is on the thread's stack.
     on_cpu: &'a AtomicU32,
-    /// Whose worker the thread is; null while it is none.
+    /// The worker that the thread is; null while it is none.
     worker: &'a AtomicPtr<WorkerControl>,
 }
 
 impl ThreadView<'_> {
-    /// Where the thread's first word is, `on_cpu`.
+    /// Offset of the thread's first word, `on_cpu`.
     pub const ON_CPU: usize = 0;
-    /// Where it continues while it is off its stack: in the line that a switch needs, as is the
-    /// next one.
+    /// Offset of the word that says where the thread continues while it is off its stack. This and
+    /// the next one are in the cache line that a switch needs.
     pub const CONTEXT: usize = 256;
-    /// Where the thread says whose worker it is.
+    /// Offset of the word that says which worker the thread is.
     pub const WORKER: usize = 288;
 
-    /// The thread of a worker.
+    /// Returns the view of a worker's thread.
     ///
     /// # Safety
     /// `thread` must be [`WorkerControl::thread`], and not null.
     #[inline(always)]
     pub unsafe fn at(thread: *mut c_void) -> Self {
-        // SAFETY: the caller's promise; the runtime's threads are never unmapped, and it asserts
-        // these offsets.
+        // SAFETY: the caller's promise; the runtime never unmaps its threads, and asserts these
+        // offsets.
         unsafe {
             Self {
                 on_cpu: &*thread.byte_add(Self::ON_CPU).cast(),
@@ -110,10 +111,10 @@ impl ThreadView<'_> {
         }
     }
 
-    /// Brings what a switch to the worker touches into the CPU's cache.
+    /// Loads the memory that a switch to the worker touches into the CPU's cache.
     ///
     /// # Safety
-    /// As of [`ThreadView::at`].
+    /// As for [`ThreadView::at`].
     #[inline(always)]
     pub unsafe fn prefetch(thread: *mut c_void) {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -127,10 +128,11 @@ impl ThreadView<'_> {
         }
     }
 
-    /// The end of the free part of a stack that its thread has left; `None` if it hasn't yet.
+    /// Returns the end of the free part of a stack that its thread has left; `None` if it hasn't
+    /// yet.
     ///
     /// # Safety
-    /// `thread` must be a thread of the runtime's, which doesn't continue as long as this is used.
+    /// `thread` must be a thread of the runtime that doesn't continue while the result is used.
     #[inline(always)]
     pub unsafe fn free_stack(thread: *mut c_void) -> Option<*mut u8> {
         // SAFETY: the caller's promise, and as in `at`.
@@ -143,14 +145,14 @@ impl ThreadView<'_> {
         }
     }
 
-    /// True while `worker` can't be executed on the thread by who may
+    /// Returns true while the claimer of `worker` can't execute it on the thread
     /// ([`raddle_sched::worker_state`]).
     #[inline(always)]
     pub fn is_locked_as(self, worker: *const WorkerControl) -> bool {
         is_locked(self.worker, worker.cast_mut(), self.on_cpu)
     }
 
-    /// The thread is that worker from now on.
+    /// Makes the thread that worker from now on.
     ///
     /// # Safety
     /// The thread must be a worker that the caller has claimed, and that isn't locked.
@@ -164,43 +166,47 @@ impl ThreadView<'_> {
 #[repr(u32)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
-    /// It waits in a call.
+    /// The worker waits in a call.
     Parked = 1,
-    /// It waits in the kernel, where the runtime doesn't see for what: a page fault, or a call that
-    /// the runtime doesn't know.
+    /// The worker waits in the kernel for a reason that the runtime doesn't see: a page fault, or
+    /// a call that the runtime doesn't know.
     InKernel = 2,
-    /// It asked for it.
+    /// The worker yielded.
     Yielded = 3,
     /// Its thread has ended.
     Exited = 4,
-    /// It has computed for as long as it was allowed to.
+    /// The worker has computed for as long as it may.
     Preempted = 5,
 }
 
-/// Decides who is next, in a scheduler's place: of the lease, which the caller has taken, and the
-/// parameter of its yield. A claimed worker, or null if the scheduler is to go on.
+/// A function that decides, in a scheduler's place, which worker is next. Takes the lease, which
+/// the caller has taken, and the parameter of the caller's yield. Returns a claimed worker, or null
+/// if the scheduler must go on.
 pub type Decide = unsafe extern "C" fn(*const Lease, usize) -> *const WorkerControl;
 
-/// What a scheduler leaves with the worker that it executes; on the scheduler's stack. Whoever
-/// takes it out of the worker's thread owns the scheduler until that continues: also a worker that
-/// yields and decides in the scheduler's place ([`crate::Runtime::yield_worker`]).
+/// State that a scheduler leaves with the worker that it executes, on the scheduler's stack. The
+/// thread that takes it out of the worker's thread owns the scheduler until the scheduler
+/// continues. That may be a worker that yields and decides in the scheduler's place
+/// ([`crate::Runtime::yield_worker`]).
 #[repr(C)]
 #[derive(Debug)]
 pub struct Lease {
-    /// The scheduler's thread. The runtime's.
+    /// The scheduler's thread. Used by the runtime.
     pub scheduler: Cell<*mut c_void>,
-    /// The parameter of a yield. Stored by who takes the lease, as is the next one.
+    /// The parameter of a yield. Stored by the thread that takes the lease, as is `end`.
     pub parameter: Cell<usize>,
     /// Why the scheduler continues.
     pub end: Cell<Ended>,
-    /// What a worker that yields, and has taken this, may call to decide. The scheduler's.
+    /// The function by which a worker that yields, and has taken the lease, may decide. Set by the
+    /// scheduler.
     pub decide: Option<Decide>,
-    /// The worker that took it for that. The runtime's.
+    /// The worker that took the lease to decide. Used by the runtime.
     pub worker: Cell<*mut WorkerControl>,
 }
 
 impl Lease {
-    /// A lease for [`crate::Runtime::execute_worker`], with what workers that yield may decide by.
+    /// A lease for [`crate::Runtime::execute_worker`], with the function by which yielding workers
+    /// may decide.
     #[inline(always)]
     pub const fn new(decide: Option<Decide>) -> Self {
         Self {

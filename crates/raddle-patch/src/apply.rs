@@ -1,18 +1,18 @@
-//! Carrying a plan out.
+//! Execution of a plan.
 //!
 //! Protocol:
 //!
-//! 1. Everything that can be computed is, before anything is touched: there are slots enough, and
-//!    all distances fit. If they don't, and the caller says that the image stays for ever, there
-//!    are to be islands near it.
+//! 1. Everything is computed before any memory is touched: there are enough slots, and all
+//!    distances fit. If they don't, and the caller says that the image stays for ever, islands near
+//!    the image bridge the distance.
 //! 2. A scratch page goes through the same changes of access as the text will. A security policy
-//!    that forbids them says no here.
+//!    that forbids them refuses here.
 //! 3. The pages of the slots become writable, are filled, and become executable again; islands
 //!    likewise.
-//! 4. The same for the pages of the text that have sites. What was there is in the stubs, so if a
-//!    step fails it is put back.
+//! 4. The same for the pages of the text that have sites. The stubs hold the replaced instructions,
+//!    so a failed step is undone.
 //!
-//! Nothing here runs in the pages that are changed: text of the image isn't called, and the stubs
+//! This code doesn't run in the pages that it changes: it calls no text of the image, and the stubs
 //! have pages of their own.
 
 use core::ffi::CStr;
@@ -31,12 +31,12 @@ use crate::window::JUMP_LEN;
 /// The addresses that stubs call. All keep every register but rax, rcx and r11.
 #[derive(Clone, Copy, Debug)]
 pub struct Targets {
-    /// Handles the call whose number is in rax, and may destroy vector registers.
+    /// Handles the call with the number in rax, and may destroy vector registers.
     pub plain: usize,
     /// The same, but keeps vector registers.
     pub vector: usize,
-    /// Decides about a clone-like call or any number: r11 = 1 if rax is the result, r11 = 0 if the
-    /// stub must execute the system call, with rax as it was. Keeps vector registers.
+    /// Decides about a clone-like call or any number. r11 = 1: rax is the result. r11 = 0: the stub
+    /// must execute the system call, and rax is unchanged. Keeps vector registers.
     pub clone_before: usize,
     /// The same, but may destroy vector registers if it handles any number but a clone's.
     pub plain_clone_before: usize,
@@ -45,24 +45,24 @@ pub struct Targets {
     pub clone_after: usize,
 }
 
-/// What has been done to an image.
+/// What `apply` has done to an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// System call instructions in the text.
     pub sites: usize,
-    /// Those that lead to a stub now.
+    /// Sites that lead to a stub now.
     pub patched: usize,
-    /// Those whose number nobody wants.
+    /// Sites with a number that the caller doesn't want.
     pub untouched: usize,
-    /// Patched ones whose number is only known when they are reached.
+    /// Patched sites with a number that is only known when they are reached.
     pub run_time_number: usize,
-    /// Patched ones whose stub saves vector registers, because their function uses some.
+    /// Patched sites with a stub that saves vector registers, because their function uses some.
     pub vector_sites: usize,
-    /// Those that can't be patched: they go to the kernel as before.
+    /// Sites that can't be patched: they go to the kernel as before.
     pub refused: usize,
-    /// The addresses of the first of them; zero where there are fewer.
+    /// The addresses of the first refused sites; zero where there are fewer.
     pub refused_at: [usize; 8],
-    /// The stubs of those that are patched.
+    /// The stubs of the patched sites.
     pub stubs: Stubs,
 }
 
@@ -135,7 +135,7 @@ pub unsafe fn apply(
     if is_far {
         job.make_islands()?;
     }
-    // SAFETY: the slots are unused, so nobody executes them; the rest is the caller's promise.
+    // SAFETY: the slots are unused, so no thread executes them; the rest is the caller's promise.
     let patched = unsafe { job.fill_slots().and_then(|()| job.patch_texts()) };
     if let Err(refusal) = patched {
         job.drop_islands();
@@ -169,12 +169,12 @@ pub unsafe fn join_texts(image: &Image, memory: &impl Memory) -> Result<(), Refu
     Ok(())
 }
 
-/// Step 2: text may be made writable, changed, and made executable again.
+/// Step 2: proves that text may be made writable, changed, and made executable again.
 pub(crate) fn prove_permission(memory: &impl Memory, probe: Option<&CStr>) -> Result<(), Refusal> {
     let forbidden = |errno| Refusal::Forbidden { errno };
     let page = memory.map_scratch(probe).map_err(forbidden)?;
     let end = page + PAGE_SIZE;
-    // SAFETY: the page is ours alone, and nobody executes it.
+    // SAFETY: only this function knows the page, and no thread executes it.
     let outcome = unsafe {
         memory
             .protect(page, end, Protection::ReadWrite)
@@ -183,7 +183,7 @@ pub(crate) fn prove_permission(memory: &impl Memory, probe: Option<&CStr>) -> Re
                 memory.protect(page, end, Protection::ReadExecute)
             })
     };
-    // SAFETY: nobody else knows the page.
+    // SAFETY: no other code knows the page.
     unsafe { memory.unmap(page, PAGE_SIZE) };
     outcome.map_err(forbidden)
 }
@@ -196,11 +196,11 @@ struct Job<'a, M> {
     reach: Reach,
 }
 
-/// Where a planned site leads to.
+/// Where a planned site leads.
 #[derive(Clone, Copy)]
 struct Place {
     slot: usize,
-    /// Where its jump leads: into the slot, or to an island.
+    /// The target of the site's jump: in the slot, or an island.
     entrance: usize,
 }
 
@@ -224,7 +224,7 @@ impl<M: Memory> Job<'_, M> {
         Ok(slots)
     }
 
-    /// Step 1: every slot and every jump can be computed.
+    /// Step 1: checks that every slot and every jump can be computed.
     fn check(&self) -> Result<(), Refusal> {
         self.slots(|site, kind, place| {
             self.code(site, kind, place.slot)?;
@@ -243,11 +243,11 @@ impl<M: Memory> Job<'_, M> {
         let filled = self.slots(|site, _, place| {
             jump(site, place.entrance)?;
             let island = fill::island(first_instruction(site, place.slot));
-            // SAFETY: the memory is fresh, writable and known to nobody.
+            // SAFETY: the memory is fresh and writable, and no other code knows it.
             unsafe { write(place.entrance, &island) };
             Ok(())
         });
-        // SAFETY: nobody else knows the memory.
+        // SAFETY: no other code knows the memory.
         let done = unsafe {
             self.memory
                 .protect(start, start + len, Protection::ReadExecute)
@@ -266,7 +266,7 @@ impl<M: Memory> Job<'_, M> {
     /// Unmaps the islands, if there are any: no jump leads there.
     fn drop_islands(&self) {
         if let Reach::Islands(start) = self.reach {
-            // SAFETY: nobody else knows the memory.
+            // SAFETY: no other code knows the memory, and no jump leads there.
             unsafe { self.memory.unmap(start, self.islands_len()) };
         }
     }
@@ -301,7 +301,7 @@ impl<M: Memory> Job<'_, M> {
     /// Step 3.
     ///
     /// # Safety
-    /// Nobody executes the slots, and the image's text is as planned.
+    /// No thread executes the slots, and the image's text is as planned.
     unsafe fn fill_slots(&self) -> Result<(), Refusal> {
         let pages = self.slots(|_, _, _| Ok(()))?.pages();
         let mut outcome = self.protect_all(&pages, Protection::ReadWrite);
@@ -309,7 +309,7 @@ impl<M: Memory> Job<'_, M> {
             outcome = self
                 .slots(|site, kind, place| {
                     let code = self.code(site, kind, place.slot)?;
-                    // SAFETY: the slot's page is writable now, and nobody executes it.
+                    // SAFETY: the slot's page is writable now, and no thread executes it.
                     unsafe { write(place.slot, code.bytes()) };
                     Ok(())
                 })
@@ -319,11 +319,12 @@ impl<M: Memory> Job<'_, M> {
         outcome.and(back)
     }
 
-    /// Changes the access of all ranges that aren't empty, whichever fails; says the first failure.
+    /// Changes the access of all ranges that aren't empty, even after a failure; returns the first
+    /// one.
     fn protect_all(&self, ranges: &[Range<usize>], to: Protection) -> Result<(), Refusal> {
         let mut outcome = Ok(());
         for range in ranges.iter().filter(|range| !range.is_empty()) {
-            // SAFETY: these are pages of slots that aren't in use, or of text that nobody executes.
+            // SAFETY: these are pages of unused slots, or of text that no thread executes.
             let step = unsafe { self.memory.protect(range.start, range.end, to) };
             outcome = outcome.and(step.map_err(|errno| Refusal::Protect { errno }));
         }
@@ -333,13 +334,13 @@ impl<M: Memory> Job<'_, M> {
     /// Step 4.
     ///
     /// # Safety
-    /// Nobody executes the image's text, and the slots are filled.
+    /// No thread executes the image's text, and the slots are filled.
     unsafe fn patch_texts(&self) -> Result<(), Refusal> {
         for (done, text) in self.image.texts().enumerate() {
             // SAFETY: the caller's promise.
             if let Err(refusal) = unsafe { self.rewrite(text, Way::Patch) } {
                 for earlier in self.image.texts().take(done) {
-                    // SAFETY: the same.
+                    // SAFETY: as above.
                     unsafe { self.rewrite(earlier, Way::Restore) }.map_err(lost)?;
                 }
                 return Err(refusal);
@@ -348,7 +349,7 @@ impl<M: Memory> Job<'_, M> {
         Ok(())
     }
 
-    /// Writes all windows of one text, jumps or what was there before.
+    /// Writes all windows of one text: jumps, or the bytes that were there before.
     ///
     /// # Safety
     /// As for `patch_texts`.
@@ -395,7 +396,7 @@ impl<M: Memory> Job<'_, M> {
     }
 
     /// # Safety
-    /// The pages of the windows in `text` are writable and nobody executes them.
+    /// The pages of the windows in `text` are writable and no thread executes them.
     unsafe fn write_windows(&self, text: Span, way: Way) -> Result<(), Refusal> {
         self.slots(|site, kind, place| {
             if !text.contains(site.address) {
@@ -406,7 +407,7 @@ impl<M: Memory> Job<'_, M> {
                 Way::Patch => unsafe {
                     write(site.window_start(), jump(site, place.entrance)?.bytes());
                 },
-                // SAFETY: the same; the slot is filled.
+                // SAFETY: as above; the slot is filled.
                 Way::Restore => unsafe { restore(site, self.is_short(kind), place.slot) },
             }
             Ok(())
@@ -442,12 +443,12 @@ impl Jump {
     }
 }
 
-/// What a slot holds of its site's window begins here.
+/// Returns where a slot holds the first instruction of its site's window.
 fn first_instruction(site: &Site, slot: usize) -> usize {
     slot + crate::stub::PREFIX_MAX - usize::from(site.before)
 }
 
-/// The jump from a site's window to `to`, and padding.
+/// Returns the jump from a site's window to `to`, with padding.
 fn jump(site: &Site, to: usize) -> Result<Jump, Refusal> {
     let from = site.window_start();
     let displacement = displacement(from + JUMP_LEN, to).ok_or(Refusal::TooFar)?;
@@ -461,8 +462,8 @@ fn jump(site: &Site, to: usize) -> Result<Jump, Refusal> {
     Ok(jump)
 }
 
-/// Fills with the `nop`s that the processor manuals recommend, for disassemblers: nobody executes
-/// them.
+/// Fills with the `nop`s that the processor manuals recommend. They are never executed, but keep
+/// disassemblers in step.
 fn pad(mut bytes: &mut [u8]) {
     const LONGEST: usize = 9;
     const NOPS: [&[u8]; LONGEST] = [
@@ -486,16 +487,16 @@ fn pad(mut bytes: &mut [u8]) {
 /// Writes code.
 ///
 /// # Safety
-/// The bytes at `at` are writable, and nobody executes or reads them meanwhile.
+/// The bytes at `at` are writable, and no thread executes or reads them meanwhile.
 pub(crate) unsafe fn write(at: usize, bytes: &[u8]) {
     // SAFETY: the caller's promise; the source is a slice of our own.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) };
 }
 
-/// Puts a window back as it was, from the copies in its slot.
+/// Restores a window from the copies in its slot.
 ///
 /// # Safety
-/// The window is writable, nobody executes it, and the slot is filled.
+/// The window is writable, no thread executes it, and the slot is filled.
 unsafe fn restore(site: &Site, is_short: bool, slot: usize) {
     let [prefix, suffix] = fill::copies(slot, site, is_short);
     let parts = [

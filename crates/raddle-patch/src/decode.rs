@@ -1,20 +1,21 @@
-//! The instruction decoder: how long an x86-64 instruction is, and the little that patching needs
-//! to know about it.
+//! The instruction decoder: the length of an x86-64 instruction, and the few properties that
+//! patching needs.
 //!
 //! It answers five questions and no other: the length; where control goes; whether the bytes mean
 //! the same elsewhere (no operand relative to rip); what happens to rsp and eax; and whether a
 //! vector, x87, MMX, mask or tile register is touched. Opcode properties are in `tables`.
 //!
 //! The answers err on one side. `eax` may be called clobbered where it is kept, `vector` set where
-//! no register is touched, and `rsp` called changed where it is only read: each of these makes a
-//! stub slower or a window be refused, never wrong. What isn't known is no instruction at all.
+//! no register is touched, and `rsp` called changed where it is only read: each makes a stub slower
+//! or a window be refused, never wrong. Unknown bytes are no instruction at all.
 //!
-//! Decoding finds the fields and the length; each question is answered when it is asked. So a walk
-//! over a function, which asks two of each instruction, costs a few nanoseconds an instruction.
+//! Decoding finds the fields and the length; each other property is computed on demand. So a walk
+//! over a function, which needs two properties of each instruction, costs a few nanoseconds an
+//! instruction.
 //!
 //! Rejected: a general disassembler. It would be an order of magnitude slower (start-up has a
-//! budget of one millisecond for a megabyte and a half of text) and would bring its own ideas of
-//! allocation and formatting into the program's process. One serves as the oracle of our tests.
+//! budget of one millisecond for a megabyte and a half of text), and would allocate and format
+//! inside the program's process. One serves as the oracle of our tests.
 
 mod fields;
 mod tables;
@@ -54,7 +55,7 @@ pub enum Flow {
 }
 
 impl Flow {
-    /// Whether the instruction that follows can be reached from this one.
+    /// Returns whether control can pass to the instruction that follows.
     pub fn falls_through(self) -> bool {
         !matches!(
             self,
@@ -78,9 +79,9 @@ pub enum RipOperand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RspUse {
     None,
-    /// It addresses memory relative to rsp, and leaves rsp as it is.
+    /// Addresses memory relative to rsp, and leaves rsp as it is.
     Memory,
-    /// It may change rsp, or uses it as a value.
+    /// May change rsp, or uses it as a value.
     Register,
 }
 
@@ -88,21 +89,21 @@ pub enum RspUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eax {
     Kept,
-    /// It holds this constant afterwards, zero-extended to rax.
+    /// Holds this constant afterwards, zero-extended to rax.
     Set(u32),
-    /// It holds something else.
+    /// Holds something else.
     Clobbered,
 }
 
-/// No instruction is longer.
+/// The length of the longest instruction.
 pub const MAX_LENGTH: usize = 15;
 
 const RSP: u8 = 4;
 
 /// Decodes the instruction at the start of `bytes`.
 ///
-/// `None` if the bytes end too early, or are no instruction of 64-bit user code that this decoder
-/// knows.
+/// Returns `None` if the bytes end too early, or are no instruction of 64-bit user code that this
+/// decoder knows.
 ///
 /// # Examples
 /// ```
@@ -113,7 +114,7 @@ const RSP: u8 = 4;
 /// assert_eq!((first.len(), first.eax()), (5, Eax::Set(39)));
 /// assert_eq!(decode(&code[5..]).unwrap().flow(), Flow::Syscall);
 /// ```
-#[inline(always)] // so that what the caller doesn't ask for isn't computed
+#[inline(always)] // so that unused properties aren't computed
 pub fn decode(bytes: &[u8]) -> Option<Instruction> {
     let fields = match bytes.first_chunk() {
         Some(window) => Fields::read(window),
@@ -132,7 +133,7 @@ pub fn decode(bytes: &[u8]) -> Option<Instruction> {
 
 #[expect(clippy::len_without_is_empty, reason = "no instruction is empty")]
 impl Instruction {
-    /// Length in bytes, 1 to 15.
+    /// Returns the length in bytes, 1 to 15.
     #[inline]
     pub fn len(&self) -> usize {
         usize::from(self.fields.len)
@@ -142,7 +143,7 @@ impl Instruction {
         self.fields.map == Map::One && self.fields.opcode == opcode
     }
 
-    /// Members of groups that don't exist, beside those that decide where control goes.
+    /// Returns whether this is an undefined member of a group that doesn't direct control.
     fn is_undefined_group_member(&self) -> bool {
         let reg = self.fields.reg();
         match self.fields.opcode {
@@ -152,7 +153,7 @@ impl Instruction {
         }
     }
 
-    /// Where control goes.
+    /// Returns where control goes.
     #[inline]
     pub fn flow(&self) -> Flow {
         if !self.fields.shape.directs_flow() {
@@ -177,7 +178,7 @@ impl Instruction {
             0xe9 | 0xeb => Flow::Jump(target),
             0xc2 | 0xc3 | 0xca | 0xcb | 0xcf => Flow::Return,
             0xcd => Flow::Trap,
-            // `xbegin`, whose abort handler is at the displacement.
+            // `xbegin`, which has its abort handler at the displacement.
             0xc7 if self.fields.reg() == 7 => Flow::Branch(target),
             0xc6 | 0xc7 => Flow::Next,
             0xff => match self.fields.reg() {
@@ -189,7 +190,7 @@ impl Instruction {
         }
     }
 
-    /// Whether an operand is relative to the instruction pointer.
+    /// Returns the operand that is relative to the instruction pointer.
     #[inline]
     pub fn rip(&self) -> RipOperand {
         if !self.fields.is_rip_relative() {
@@ -203,7 +204,7 @@ impl Instruction {
         }
     }
 
-    /// What it does with the stack pointer.
+    /// Returns what happens to the stack pointer.
     pub fn rsp(&self) -> RspUse {
         let fields = &self.fields;
         // `push` and `call` through a register or memory.
@@ -218,7 +219,7 @@ impl Instruction {
         }
     }
 
-    /// Whether general register `number` (0 to 15) may be an explicit operand.
+    /// Returns whether general register `number` (0 to 15) may be an explicit operand.
     fn names_register(&self, number: u8) -> bool {
         let fields = &self.fields;
         if !fields.shape.has_modrm() {
@@ -228,7 +229,7 @@ impl Instruction {
             || (!fields.shape.is_group() && fields.reg_register() == number)
     }
 
-    /// What happens to eax.
+    /// Returns what happens to eax.
     pub fn eax(&self) -> Eax {
         match self.flow() {
             Flow::Call(_) | Flow::IndirectCall | Flow::Syscall | Flow::Trap => Eax::Clobbered,
@@ -240,7 +241,7 @@ impl Instruction {
         }
     }
 
-    /// The constant that this instruction loads into eax.
+    /// Returns the constant that this instruction loads into eax.
     fn constant(&self) -> Option<u32> {
         let fields = &self.fields;
         if fields.map != Map::One || (fields.operand_size && !fields.is_wide()) {
@@ -250,7 +251,7 @@ impl Instruction {
         let rm_is_eax = fields.rm_register() == Some(0);
         match fields.opcode {
             0xb8 if fields.opcode_register() == 0 && !fields.is_wide() => Some(constant),
-            // A negative one is sign-extended to rax, and no number of a system call.
+            // A negative immediate is sign-extended to rax, and is no number of a system call.
             0xc7 if rm_is_eax && fields.reg() == 0 && fields.immediate() >= 0 => Some(constant),
             0x29 | 0x2b | 0x31 | 0x33 if rm_is_eax && fields.reg_register() == 0 => Some(0),
             _ => None,
@@ -265,7 +266,7 @@ impl Instruction {
         };
         let reg_is_eax = || self.is_part_of_eax(fields.reg_register());
         match fields.shape.destination() {
-            // 90 is `nop`, but exchanges eax with r8 if there is the bit for it.
+            // 90 is `nop`, but exchanges eax with r8 under REX.B.
             Destination::None => self.is_one(0x90) && fields.opcode_register() != 0,
             Destination::Rm => rm_is_eax(),
             Destination::Reg => reg_is_eax(),
@@ -282,18 +283,19 @@ impl Instruction {
         }
     }
 
-    /// Register 4 is `ah` in byte instructions without REX; to be sure, in all without REX.
+    /// Returns whether a register is eax or part of it. Register 4 is `ah` in byte instructions
+    /// without REX; to be sure, in all instructions without REX.
     fn is_part_of_eax(&self, register: u8) -> bool {
         register == 0 || (register == 4 && self.fields.rex == 0)
     }
 
-    /// It touches a vector, x87, MMX, mask or tile register.
+    /// Returns whether the instruction touches a vector, x87, MMX, mask or tile register.
     #[inline]
     pub fn is_vector(&self) -> bool {
         self.fields.shape.is_vector() && !self.is_general_member_of_vector_group()
     }
 
-    /// Two groups save and restore vector state, and do other things as well.
+    /// Returns whether this is a general member of the two groups that also save vector state.
     fn is_general_member_of_vector_group(&self) -> bool {
         let fields = &self.fields;
         match (fields.map, fields.opcode) {

@@ -1,22 +1,22 @@
-//! A function, decoded from its first byte: where its instructions start, where it jumps to, and
-//! whether it touches vector registers.
+//! A decoded function: where its instructions start, where it jumps to, and whether it touches
+//! vector registers.
 //!
-//! Jumps through tables count: where a function jumps to a computed address, each constant whose
-//! address it takes is read as a table of offsets from itself, as compilers write them, as long as
-//! the offsets lead into text. So do addresses of code that it takes.
+//! Jumps through tables count. If a function jumps to a computed address, each constant that it
+//! takes the address of is read as a table of offsets from itself, as compilers write them, as long
+//! as the offsets lead into text. Addresses of code that the function takes count as targets, too.
 //!
-//! Not looked for: landing pads of exceptions. They are entered after a call only, and begin with
-//! a block of their own, so they are never in the middle of a window.
+//! Landing pads of exceptions are not looked for. Control enters them only after a call, and they
+//! begin with a block of their own, so they are never in the middle of a window.
 
 use crate::decode::{Flow, Instruction, RipOperand, decode};
 use crate::image::{Image, Span, i32_at};
 use crate::scan;
 use crate::unwind::{Function, Functions};
 
-/// A decoded function. One is used again for the next: its sets take 16 KiB.
+/// A decoded function. One value is reused for the next function: its sets take 16 KiB.
 pub(crate) struct Listing {
     function: Span,
-    /// How far decoding came.
+    /// The end of the decoded part.
     end: usize,
     starts: Offsets,
     targets: Offsets,
@@ -27,10 +27,10 @@ pub(crate) struct Listing {
     outside: Few<32>,
 }
 
-/// No function that is longer is decoded.
+/// The length of the longest function that is decoded.
 pub(crate) const MAX_LEN: usize = 1 << 16;
 const TABLE_MAX_ENTRIES: usize = 4096;
-/// How far a jump with an 8-bit displacement reaches, with its own length.
+/// The reach of a jump with an 8-bit displacement, its own length included.
 const REACH: usize = 2 + 128;
 
 impl Listing {
@@ -48,12 +48,12 @@ impl Listing {
         }
     }
 
-    /// Whether it holds `function` already.
+    /// Returns whether this is the listing of `function`.
     pub fn is_of(&self, function: Function) -> bool {
         self.function == function.whole
     }
 
-    /// Decodes `function`, which is no longer than [`MAX_LEN`], as far as it is code.
+    /// Decodes `function`, which is no longer than [`MAX_LEN`], as far as its bytes are code.
     pub fn decode(&mut self, image: &Image, function: Function) {
         let span = function.whole;
         self.starts.clear(self.function.len());
@@ -79,11 +79,11 @@ impl Listing {
         }
     }
 
-    /// Notes jumps from the functions next to this one to `[first, last]`, as hand-written code may
-    /// have them: the scan of all text sees only those with a 32-bit displacement. Says whether
-    /// anything new came to light.
+    /// Notes jumps from the neighbouring functions to `[first, last]`, which hand-written code may
+    /// have: the scan of all text sees only those with a 32-bit displacement. Returns whether it
+    /// noted any new jump.
     ///
-    /// Decoding is needed only where the bytes look like such a jump, and once.
+    /// Decodes only where the bytes look like such a jump, and once.
     pub fn note_neighbours(
         &mut self,
         image: &Image,
@@ -120,7 +120,7 @@ impl Listing {
         true
     }
 
-    /// Whether the bytes around the function look like short jumps to `[first, last]`.
+    /// Returns whether the bytes around the function look like short jumps to `[first, last]`.
     fn may_be_entered(&self, image: &Image, first: usize, last: usize) -> bool {
         let Some(text) = image.text_at(self.function.start) else {
             return false;
@@ -193,20 +193,20 @@ impl Listing {
         entries.for_each(|target| self.note_target(target));
     }
 
-    /// How far the function is known.
+    /// Returns the end of the known part of the function.
     pub fn end(&self) -> usize {
         self.end
     }
 
-    /// Whether an instruction starts at `address`.
+    /// Returns whether an instruction starts at `address`.
     pub fn starts_at(&self, address: usize) -> bool {
         self.offset(address)
             .is_some_and(|offset| self.starts.contains(offset))
     }
 
-    /// Whether the function itself jumps to `address`, or may.
+    /// Returns whether the function itself jumps to `address`, or may.
     pub fn jumps_to(&self, address: usize) -> bool {
-        // Too many tables to remember: any address may be in one.
+        // There are too many tables to remember: any address may be in one.
         let unknown = self.jumps_indirectly && self.tables.overflowed;
         unknown
             || self
@@ -214,7 +214,7 @@ impl Listing {
                 .is_some_and(|offset| self.targets.contains(offset))
     }
 
-    /// The instruction that ends where the one at `address` starts.
+    /// Returns the instruction that ends where the one at `address` starts.
     pub fn before(&self, address: usize) -> Option<usize> {
         let offset = self.offset(address)?;
         let nearest = offset.saturating_sub(crate::decode::MAX_LENGTH)..offset;
@@ -230,11 +230,11 @@ impl Listing {
             .then(|| address - self.function.start)
     }
 
-    /// Whether neither the function nor any part of it that the compiler moved elsewhere touches a
-    /// vector register.
+    /// Returns whether neither the function nor any part of it that the compiler moved elsewhere
+    /// touches a vector register.
     ///
-    /// A part elsewhere is code that is jumped to in its middle, or that jumps back into the middle
-    /// of this function. A plain tail call is neither.
+    /// A part elsewhere is code that the function enters in its middle, or that jumps back into the
+    /// middle of the function. A plain tail call does neither.
     pub fn is_vector_free(&self, image: &Image, functions: &Functions<'_>) -> bool {
         if self.vector || self.outside.overflowed {
             return false;
@@ -265,14 +265,15 @@ impl Listing {
     }
 }
 
-/// Where entry `index` of a table leads that holds offsets from its own start, if into text.
+/// Returns the target of entry `index` of a table of offsets from its own start, if that is text.
 fn table_entry(image: &Image, table: usize, index: usize) -> Option<usize> {
     let offset = i32_at(image.from(table)?, index * 4)?;
     let target = table.wrapping_add_signed(offset as isize);
     image.text_at(target).map(|_| target)
 }
 
-/// Decodes from the start of `text` to its end, or to what is no instruction, or until told.
+/// Decodes from the start of `text` to its end, to bytes that are no instruction, or until `visit`
+/// returns false.
 fn each_instruction(text: &[u8], mut visit: impl FnMut(usize, Instruction) -> bool) {
     let mut offset = 0;
     while let Some(instruction) = text.get(offset..).and_then(decode) {
@@ -295,7 +296,7 @@ impl Offsets {
         }
     }
 
-    /// Empties it; nothing at `len` or above is in it.
+    /// Empties the set, which holds nothing at `len` or above.
     fn clear(&mut self, len: usize) {
         self.words
             .iter_mut()
@@ -318,7 +319,7 @@ impl Offsets {
     }
 }
 
-/// A set of a few addresses, which knows when there were more.
+/// A set of a few addresses; `overflowed` is true once there were more.
 struct Few<const N: usize> {
     items: [usize; N],
     len: usize,

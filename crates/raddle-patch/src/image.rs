@@ -1,6 +1,6 @@
 //! A loaded ELF file, read through bounds checks.
 //!
-//! Only the segments that the program headers declare readable and not writable are ever read: the
+//! It reads only the segments that the program headers declare readable and not writable: the
 //! headers themselves, text, constants and unwind tables. Every access names an address and a
 //! length and gets a slice or nothing, so that a malformed file leads to a refusal, not to a fault.
 
@@ -55,7 +55,7 @@ const PF_R: u32 = 4;
 impl Image {
     /// Reads the headers of the file that is loaded with its ELF header at `header`.
     ///
-    /// `limit` bounds what may belong to the image, in bytes from the header: nothing behind it is
+    /// `limit` is the largest size of the image, in bytes from the header: no byte behind it is
     /// read, whatever the headers say. For a module of ld.so's list, [`Image::ANY_SIZE`].
     ///
     /// # Errors
@@ -92,11 +92,12 @@ impl Image {
         Ok(image)
     }
 
-    /// The limit for images whose size nobody but the headers knows: code is never farther apart.
+    /// The limit for images with a size that only the headers tell: 2 GiB, since code is never
+    /// farther apart.
     pub const ANY_SIZE: usize = 1 << 31;
 
-    /// The same image, which is never unmapped, as the program itself: if it is too far from the
-    /// stubs, memory near it may be taken for good.
+    /// Returns the same image, marked as one that is never unmapped, such as the program itself: if
+    /// it is too far from the stubs, memory near it may be taken for good.
     #[must_use]
     pub fn that_stays(self) -> Self {
         Self {
@@ -134,13 +135,13 @@ impl Image {
         Ok(())
     }
 
-    /// The addresses from the first executable segment to the end of the last.
+    /// Returns the addresses from the first executable segment to the end of the last.
     pub fn text_range(&self) -> (usize, usize) {
         let from = self.texts().map(|text| text.start).min().unwrap_or(0);
         (from, self.texts().map(|text| text.end).max().unwrap_or(0))
     }
 
-    /// True if ld.so is to relocate the text: it must not have been changed before.
+    /// Returns true if ld.so relocates the text, which must not have been changed before that.
     ///
     /// # Safety
     /// The dynamic section is mapped, as the other segments are.
@@ -161,24 +162,24 @@ impl Image {
         self.segments.iter().take(self.segment_count)
     }
 
-    /// The executable segments.
+    /// Returns the executable segments.
     pub(crate) fn texts(&self) -> impl Iterator<Item = Span> {
         self.segments()
             .filter(|s| s.executable && s.span.len() > 0)
             .map(|s| s.span)
     }
 
-    /// The executable segment that holds `address`.
+    /// Returns the executable segment that holds `address`.
     pub(crate) fn text_at(&self, address: usize) -> Option<Span> {
         self.texts().find(|text| text.contains(address))
     }
 
-    /// Where the unwind entries' search table is.
+    /// Returns where the search table of unwind entries is.
     pub(crate) fn unwind_header(&self) -> Option<Span> {
         self.unwind_header
     }
 
-    /// The bytes from `address` to the end of its segment.
+    /// Returns the bytes from `address` to the end of its segment.
     pub(crate) fn from(&self, address: usize) -> Option<&[u8]> {
         let segment = self.segments().find(|s| s.span.contains(address))?;
         let len = segment.span.end - address;
@@ -187,14 +188,14 @@ impl Image {
         Some(unsafe { core::slice::from_raw_parts(address as *const u8, len) })
     }
 
-    /// The bytes of a span within one segment.
+    /// Returns the bytes of a span within one segment.
     pub(crate) fn bytes(&self, span: Span) -> Option<&[u8]> {
         self.from(span.start)?
             .get(..span.end.checked_sub(span.start)?)
     }
 }
 
-/// The program header table, which must lie in the first page.
+/// Returns the program header table, which must lie in the first page.
 fn program_headers(page: &[u8]) -> Result<&[u8], Refusal> {
     let header = page.get(..ELF_HEADER_LEN).ok_or(Refusal::NotElf)?;
     let is_elf = header.starts_with(b"\x7fELF\x02\x01") && u16_at(header, 18) == Some(EM_X86_64);
@@ -215,7 +216,7 @@ fn program_headers(page: &[u8]) -> Result<&[u8], Refusal> {
     table.ok_or(Refusal::BadHeaders)
 }
 
-/// What a program header maps from the file, within the image.
+/// Returns the span that a program header maps from the file, if it lies within the image.
 fn span_of(entry: &[u8], whole: Span) -> Option<Span> {
     let start = whole.start.checked_add(usize_at(entry, 16)?)?;
     let end = start.checked_add(usize_at(entry, 32)?)?;

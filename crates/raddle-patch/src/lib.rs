@@ -1,9 +1,10 @@
-//! Finds the `syscall` instructions of a loaded library and turns those that are wanted into jumps
-//! to stubs of our own.
+//! Finds the `syscall` instructions of a loaded library and turns the wanted ones into jumps to our
+//! stubs.
 //!
 //! It runs inside the program's process, from the initializer of a preloaded library: one thread
-//! exists, ld.so has relocated everything, and nothing of libc may be called. So there is no
-//! allocation (the caller lends an array of [`Site`]), no thread-local, no panic on foreign bytes.
+//! exists, ld.so has relocated everything, and this code must not call libc. So it never allocates
+//! (the caller lends an array of [`Site`]), has no thread-local, and doesn't panic on foreign
+//! bytes.
 //!
 //! Nouns:
 //!
@@ -11,9 +12,10 @@
 //! - *site*: one `syscall` instruction on an instruction boundary ([`Site`]).
 //! - *window*: the whole instructions around a site, at least five bytes, that a jump replaces.
 //!   They move into the stub, so they mean the same there, and no jump leads into their middle.
-//! - *number*: the system call's, where a constant in eax reaches the site; else known at run time.
-//! - *stub*: the code the window's jump leads to ([`stub`]).
-//! - *island*: where a window's jump leads if no stub is near: an indirect jump to one.
+//! - *number*: the system call's, if a constant in eax reaches the site; otherwise known at run
+//!   time.
+//! - *stub*: the code that the window's jump leads to ([`stub`]).
+//! - *island*: the target of a window's jump if no stub is near: an indirect jump to one.
 //! - *vector-free*: no instruction of the site's function touches a vector register, so that its
 //!   stub may call an entry that saves none.
 //!
@@ -24,8 +26,8 @@
 //! 2. [`plan`] scans the text for the two bytes `0f 05`, marks where jumps lead from anywhere in
 //!    the text, and decodes the functions around the sites, and only those. It changes nothing.
 //! 3. [`apply`] proves on a scratch page that text may be changed, writes the stubs, then the
-//!    jumps. Text is writable or executable, never both. A step that fails is undone, and the
-//!    process is as it was.
+//!    jumps. Text is writable or executable, never both. A failed step is undone, which leaves the
+//!    process unchanged.
 //!
 //! Rejected:
 //!

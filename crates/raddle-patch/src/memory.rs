@@ -1,4 +1,4 @@
-//! What patching needs of the kernel, behind a trait so that tests can let any step fail.
+//! The kernel calls that patching needs, behind a trait so that tests can let any step fail.
 
 use core::ffi::CStr;
 
@@ -7,7 +7,7 @@ use raddle_sys::{is_err, nr, sys};
 /// Bytes in a page.
 pub(crate) const PAGE_SIZE: usize = 4096;
 
-/// Access to pages. Writable and executable at once can't be said.
+/// Access to pages: never writable and executable at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
     ReadWrite,
@@ -16,8 +16,8 @@ pub enum Protection {
 
 /// The memory calls that patching makes. Errors are errno values.
 pub trait Memory {
-    /// Maps one private page, readable and executable: the first of the file `path`, or an empty
-    /// one if there is no path, or the program can't open the file any more.
+    /// Maps one private page, readable and executable: the first page of the file `path`, or an
+    /// empty one if there is no path, or the program can't open the file any more.
     ///
     /// # Errors
     /// The kernel's errno.
@@ -35,13 +35,13 @@ pub trait Memory {
     /// The kernel's errno.
     ///
     /// # Safety
-    /// Nobody may rely on the access that is taken away.
+    /// No code may rely on the access that is taken away.
     unsafe fn protect(&self, start: usize, end: usize, to: Protection) -> Result<(), i32>;
 
-    /// Gives memory of [`Memory::map_scratch`] or [`Memory::map_below`] back.
+    /// Unmaps memory of [`Memory::map_scratch`] or [`Memory::map_below`].
     ///
     /// # Safety
-    /// Nobody may use the memory any more.
+    /// No code may use the memory any more.
     unsafe fn unmap(&self, start: usize, len: usize);
 }
 
@@ -72,7 +72,7 @@ impl Linux {
         let anonymous = if fd.is_none() { MAP_ANONYMOUS } else { 0 };
         let flags = MAP_PRIVATE | anonymous;
         let fd = fd.unwrap_or(usize::MAX);
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing of ours.
+        // SAFETY: a fresh mapping at an address of the kernel's choice replaces no other.
         result(unsafe {
             sys!(
                 nr::__NR_mmap,
@@ -92,7 +92,7 @@ impl Memory for Linux {
         let Some(path) = path else {
             return Self::map(None);
         };
-        // SAFETY: the path is a string that lives over the call.
+        // SAFETY: the path is a string that outlives the call.
         let opened = result(unsafe {
             sys!(
                 nr::__NR_openat,
@@ -106,19 +106,19 @@ impl Memory for Linux {
             return Self::map(None);
         };
         let page = Self::map(Some(fd));
-        // SAFETY: the descriptor is the one just opened, and nobody else's.
+        // SAFETY: the descriptor was just opened, and no other code has it.
         unsafe { sys!(nr::__NR_close, fd) };
         page
     }
 
-    /// Below, because a program's heap grows above it; at rising distances, as somebody may be
-    /// there already.
+    /// Below, because a program's heap grows above it; at rising distances, because another mapping
+    /// may be there.
     fn map_below(&self, address: usize, len: usize) -> Result<usize, i32> {
         const DISTANCES: core::ops::RangeInclusive<u32> = 16..=29;
         let mut errno = ENOMEM;
         for start in DISTANCES.filter_map(|bits| address.checked_sub(len + (1 << bits))) {
             let start = start & !(PAGE_SIZE - 1);
-            // SAFETY: the mapping takes nobody else's place.
+            // SAFETY: MAP_FIXED_NOREPLACE keeps the mapping from replacing another one.
             let mapped = result(unsafe {
                 sys!(
                     nr::__NR_mmap,
@@ -132,7 +132,7 @@ impl Memory for Linux {
             });
             match mapped {
                 Ok(found) if found == start => return Ok(start),
-                // SAFETY: just mapped, elsewhere: a kernel before 4.17 takes the address as a wish.
+                // SAFETY: just mapped, elsewhere: a kernel before 4.17 takes the address as a hint.
                 Ok(elsewhere) => unsafe { self.unmap(elsewhere, len) },
                 Err(why) => errno = why,
             }

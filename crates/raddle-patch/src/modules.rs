@@ -1,22 +1,22 @@
-//! The list of loaded modules, as ld.so keeps it for debuggers.
+//! The list of loaded modules that ld.so keeps for debuggers.
 //!
-//! The program's dynamic section has an entry DT_DEBUG that points to `r_debug`, whose list of
-//! `link_map` entries names every module and its load address (`<link.h>`). It is complete when the
-//! first initializer runs. The main program itself is found by the kernel's auxiliary vector.
+//! The program's dynamic section has an entry DT_DEBUG that points to `r_debug`; the `link_map`
+//! entries of its list name every module and its load address (`<link.h>`). The list is complete
+//! when the first initializer runs. The kernel's auxiliary vector leads to the main program itself.
 
 use core::ffi::{CStr, c_char};
 
 /// A loaded module.
 #[derive(Clone, Copy, Debug)]
 pub struct Module {
-    /// What was added to its addresses: for shared libraries, where its ELF header is.
+    /// The load bias of its addresses: for shared libraries, where the ELF header is.
     pub base: usize,
-    /// The file it was loaded from; empty for the main program.
+    /// The module's file; empty for the main program.
     pub path: &'static CStr,
 }
 
 impl Module {
-    /// The file's name without its folders.
+    /// Returns the file's name without its folders.
     pub fn name(&self) -> &'static [u8] {
         let path = self.path.to_bytes();
         path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
@@ -77,7 +77,7 @@ pub unsafe fn modules(headers: usize, count: usize) -> impl Iterator<Item = Modu
     // SAFETY: the caller's promise.
     let mut entry = unsafe { list(headers, count) }.unwrap_or(core::ptr::null());
     core::iter::from_fn(move || {
-        // SAFETY: ld.so's list ends with a null pointer, and nobody changes it meanwhile.
+        // SAFETY: ld.so's list ends with a null pointer, and no thread changes it meanwhile.
         let map = unsafe { entry.as_ref() }?;
         entry = map.next;
         let path = if map.path.is_null() {
@@ -93,7 +93,7 @@ pub unsafe fn modules(headers: usize, count: usize) -> impl Iterator<Item = Modu
     })
 }
 
-/// The head of ld.so's list.
+/// Returns the head of ld.so's list.
 ///
 /// # Safety
 /// As for [`modules`].
@@ -101,7 +101,7 @@ unsafe fn list(headers: usize, count: usize) -> Option<*const LinkMap> {
     if headers == 0 {
         return None;
     }
-    // SAFETY: the kernel mapped the program with its headers, and says where they are.
+    // SAFETY: the kernel mapped the program with its headers, and passed their address.
     let table = unsafe { core::slice::from_raw_parts(headers as *const ProgramHeader, count) };
     let address_of = |kind| {
         table
@@ -109,7 +109,7 @@ unsafe fn list(headers: usize, count: usize) -> Option<*const LinkMap> {
             .find(|header| header.kind == kind)
             .map(|h| h.address)
     };
-    // A program without PT_PHDR is not relocated: its addresses are true.
+    // A program without PT_PHDR is not relocated: its addresses need no bias.
     let bias = address_of(PT_PHDR).map_or(0, |address| headers.wrapping_sub(address as usize));
     let mut entry = bias.wrapping_add(address_of(PT_DYNAMIC)? as usize) as *const Dynamic;
     loop {

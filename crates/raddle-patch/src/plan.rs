@@ -1,4 +1,4 @@
-//! What to do with every site of an image. Planning changes nothing but the caller's array.
+//! The decisions about every site of an image. Planning changes only the caller's array.
 
 use crate::flow::{self, Listing};
 use crate::image::{Image, Span};
@@ -10,19 +10,19 @@ use crate::site::{
 use crate::unwind::{Function, Functions};
 use crate::window::Surroundings;
 
-/// What will become of each site of an image.
+/// The decisions about the sites of an image.
 #[derive(Debug)]
 pub struct Plan<'s> {
     sites: &'s [Site],
 }
 
 impl Plan<'_> {
-    /// All sites by rising address, and the places that turned out to be no code.
+    /// Returns all sites by rising address, and the places that turned out to be no code.
     pub fn sites(&self) -> &[Site] {
         self.sites
     }
 
-    /// The sites that will be patched, and the entries they will call.
+    /// Returns the sites that will be patched, and the entries that their stubs will call.
     pub fn planned(&self) -> impl Iterator<Item = (&Site, EntryKind)> {
         self.sites.iter().filter_map(|site| match site.state {
             State::Planned(kind) => Some((site, kind)),
@@ -33,9 +33,9 @@ impl Plan<'_> {
 
 /// Decides what to do with each site of `image`.
 ///
-/// `wanted` is a set of system call numbers, one bit each. Sites whose number is a constant outside
-/// the set are left untouched, and so is `rt_sigreturn`; sites whose number is only known at run
-/// time are always planned. `scratch` receives the sites, and must be long enough for all of them:
+/// `wanted` is a set of system call numbers, one bit each. A site with a constant number outside
+/// the set is left untouched, and so is `rt_sigreturn`; a site with a number that is only known at
+/// run time is always planned. `scratch` receives the sites, and must have room for all of them:
 /// glibc has about 600.
 ///
 /// # Errors
@@ -48,7 +48,7 @@ impl Plan<'_> {
 /// # // SAFETY: the vDSO is a loaded image, if there is one.
 /// # let header = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
 /// # if header == 0 { return }
-/// // SAFETY: the kernel mapped the vDSO, one or two pages, and nobody changes it.
+/// // SAFETY: the kernel mapped the vDSO, one or two pages, and no code changes it.
 /// let image = unsafe { Image::at(header, 4096) };
 /// let mut scratch = [Site::EMPTY; 64];
 /// if let Ok(image) = image {
@@ -75,8 +75,9 @@ pub fn plan<'s>(
         listing: Listing::new(),
         vector_free: None,
     };
-    // Large libraries hold the bytes of the instruction by chance, and nowhere as one: no jump
-    // matters then, and the pass over all text that finds them is what takes long.
+    // Large libraries may hold the bytes of the instruction only by chance, never as an
+    // instruction. Then no jump matters, and the pass over all text that looks for jumps would take
+    // long.
     if sites.iter().any(|site| judge.is_code(site.address)) {
         for text in image.texts() {
             note_long_jumps(image, text, sites);
@@ -108,10 +109,10 @@ fn find_sites(image: &Image, scratch: &mut [Site]) -> Result<usize, Refusal> {
     }
 }
 
-/// Tells each site of the jumps and calls in `text` that lead to its neighbourhood.
+/// Notes at each site the jumps and calls in `text` that lead to its neighbourhood.
 ///
-/// Bytes that look like one but are none are believed: among half a million instructions of glibc
-/// there are two, and they cost at most a window or a number.
+/// Bytes that look like a jump but are none count as one: among half a million instructions of
+/// glibc there are two, and each costs at most a window or a number.
 fn note_long_jumps(image: &Image, text: Span, sites: &mut [Site]) {
     let mut neighbourhoods = Neighbourhoods::new();
     sites
@@ -133,14 +134,14 @@ fn note_long_jump(target: usize, sites: &mut [Site]) {
         .for_each(|site| site.note_jump(target));
 }
 
-/// Decides about sites by rising address.
+/// Decides about sites, by rising address.
 struct Judge<'a> {
     image: &'a Image,
     functions: &'a Functions<'a>,
     wanted: &'a [u64; 8],
     /// The function of the last site.
     listing: Listing,
-    /// Whether it is vector-free, if that has been asked.
+    /// Whether that function is vector-free, if computed.
     vector_free: Option<bool>,
 }
 
@@ -155,8 +156,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether an instruction of a known function starts at `address`. What `decide` makes of
-    /// anything else depends on no jump.
+    /// Returns whether an instruction of a known function starts at `address`. For other addresses
+    /// `decide` needs no jumps.
     fn is_code(&mut self, address: usize) -> bool {
         let function = self.functions.at(address);
         function.is_some_and(|function| {
@@ -167,7 +168,7 @@ impl Judge<'_> {
         })
     }
 
-    /// Makes the listing that of `function`.
+    /// Makes `listing` that of `function`.
     fn list(&mut self, function: Function) {
         if !self.listing.is_of(function) {
             self.listing.decode(self.image, function);
@@ -175,7 +176,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Decides about `site`, whose window may not begin before `floor`.
+    /// Decides about `site`; its window may not begin before `floor`.
     fn decide(&mut self, site: &mut Site, floor: usize) {
         let Some(function) = self.functions.at(site.address) else {
             site.state = State::Refused(Cause::NoFunction);
@@ -205,8 +206,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Decides as far as the function alone can tell, and returns the first address that the
-    /// decision relies on.
+    /// Decides as far as the function alone allows, and returns the first address that the decision
+    /// relies on.
     fn decide_within_function(&self, site: &mut Site, floor: usize) -> usize {
         let address = site.address;
         let listing = &self.listing;
@@ -244,7 +245,8 @@ impl Judge<'_> {
     }
 }
 
-/// The entry for a number, the saving one where it doesn't matter; none if it isn't wanted.
+/// Returns the entry for a number, where in doubt the one that saves vector registers; `None` if
+/// the number isn't wanted.
 fn kind_for(number: Number, wanted: &[u64; 8]) -> Option<EntryKind> {
     let Number::Constant(constant) = number else {
         return Some(EntryKind::Clone);

@@ -1,15 +1,15 @@
-//! Why a module is left as it is.
+//! The reasons for which a module is left unchanged.
 
 use core::fmt;
 
-/// Why a module can't be patched. Nothing of it has been changed, but for [`Refusal::TextLost`].
+/// Why a module can't be patched. It is unchanged, except after [`Refusal::TextLost`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no 64-bit x86-64 ELF header.
     NotElf,
     /// A program header contradicts itself or the memory it describes.
     BadHeaders,
-    /// It isn't position-independent, so its jump tables can't be told from data.
+    /// The file isn't position-independent, so its jump tables can't be told from data.
     NotRelocatable,
     /// There is no executable segment.
     NoText,
@@ -21,12 +21,12 @@ pub enum Refusal {
     NoStubsLeft,
     /// The text is more than 2 GiB away from the stubs.
     TooFar,
-    /// The kernel or a security policy forbids to change text; nothing but a scratch page has been
+    /// The kernel or a security policy forbids changes of text; only a scratch page has been
     /// touched.
     Forbidden { errno: i32 },
     /// The kernel refused to make the stubs or the text writable or executable.
     Protect { errno: i32 },
-    /// The text could be written but not be made executable again: the process can't go on.
+    /// The text was written but can't be made executable again: the process can't go on.
     TextLost { errno: i32 },
 }
 

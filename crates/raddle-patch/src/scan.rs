@@ -1,9 +1,9 @@
-//! The two passes over all text: for the bytes of `syscall`, and for what may be a jump into the
+//! The two passes over all text: for the bytes of `syscall`, and for possible jumps into the
 //! neighbourhood of a site.
 //!
-//! Both look for byte patterns sixteen bytes at a time, without decoding; what they find is
-//! checked by decoding afterwards. The second pass is what makes windows safe against jumps from
-//! other functions, as compilers make when they move unlikely code elsewhere.
+//! Both look for byte patterns sixteen bytes at a time, without decoding; decoding checks the finds
+//! afterwards. The second pass makes windows safe against jumps from other functions, which
+//! compilers make when they move unlikely code elsewhere.
 
 use core::arch::x86_64::{
     __m128i, _mm_and_si128, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8,
@@ -13,7 +13,8 @@ use crate::site::{NEAR_AFTER, NEAR_BEFORE};
 
 const LANES: usize = 16;
 
-/// Calls `found` with the offset of each `0f 05` in `text`, in rising order; stops if it says no.
+/// Calls `found` with the offset of each `0f 05` in `text`, in rising order; stops if it returns
+/// false.
 pub(crate) fn system_calls(text: &[u8], mut found: impl FnMut(usize) -> bool) {
     let mut at = 0;
     while let Some(pair) = text.get(at..at + LANES + 1) {
@@ -33,12 +34,12 @@ pub(crate) fn system_calls(text: &[u8], mut found: impl FnMut(usize) -> bool) {
     }
 }
 
-/// Calls `found` with the offset that each possible jump or call with a 32-bit displacement leads
-/// to, which may lie outside.
+/// Calls `found` with the target, as an offset, of each possible jump or call with a 32-bit
+/// displacement. The target may lie outside of `text`.
 ///
 /// The last byte of the opcode decides: e8 or e9, or 80 to 8f behind 0f.
 pub(crate) fn long_jumps(text: &[u8], mut found: impl FnMut(i64)) {
-    // Each block begins with the byte before the ones it looks at; the first byte has none.
+    // Each block begins one byte before the bytes that it looks at; no byte precedes the first one.
     if let Some(target) = text.first_chunk::<5>().and_then(first_jump) {
         found(target);
     }
@@ -62,10 +63,10 @@ fn first_jump(&[opcode, a, b, c, d]: &[u8; 5]) -> Option<i64> {
 }
 
 const LOOKED_AT: usize = 64;
-/// One byte before the ones looked at, and an operand behind.
+/// One byte before the bytes looked at, and an operand behind them.
 const BLOCK: usize = 1 + LOOKED_AT + 4;
 
-/// Looks at the bytes behind the first; only the first `len` bytes exist.
+/// Looks at the bytes behind the first one; only the first `len` bytes exist.
 #[inline(always)]
 fn long_jumps_in(block: &[u8; BLOCK], len: usize, mut found: impl FnMut(i64)) {
     let mut hits = 0u64;
@@ -83,7 +84,7 @@ fn long_jumps_in(block: &[u8; BLOCK], len: usize, mut found: impl FnMut(i64)) {
     }
 }
 
-/// Whether `text` may have a jump with an 8-bit displacement that leads into the offsets
+/// Returns whether `text` may have a jump with an 8-bit displacement that leads into the offsets
 /// `[first, last]`, which may lie outside of `text`.
 pub(crate) fn may_jump_nearby(text: &[u8], first: i64, last: i64) -> bool {
     text.windows(2).enumerate().any(|(at, pair)| {
@@ -92,7 +93,7 @@ pub(crate) fn may_jump_nearby(text: &[u8], first: i64, last: i64) -> bool {
     })
 }
 
-/// Sixteen bytes at `offset` of a slice that has them.
+/// Returns sixteen bytes at `offset` of a slice that has them.
 #[inline(always)]
 fn load(bytes: &[u8], offset: usize) -> __m128i {
     assert!(bytes.len() >= offset + LANES);
@@ -100,14 +101,14 @@ fn load(bytes: &[u8], offset: usize) -> __m128i {
     unsafe { _mm_loadu_si128(bytes.as_ptr().add(offset).cast()) }
 }
 
-/// One bit for each byte that equals `byte`.
+/// Returns one bit for each byte that equals `byte`.
 #[inline(always)]
 fn eq(block: __m128i, byte: u8) -> u32 {
     // SAFETY: SSE2 is part of x86-64.
     unsafe { _mm_movemask_epi8(_mm_cmpeq_epi8(block, _mm_set1_epi8(byte as i8))) as u32 }
 }
 
-/// One bit for each byte that is e8 or e9, or that is 80 to 8f behind 0f.
+/// Returns one bit for each byte that is e8 or e9, or that is 80 to 8f behind 0f.
 #[inline(always)]
 fn jump_bytes(block: __m128i, previous: __m128i) -> u32 {
     // SAFETY: SSE2 is part of x86-64.
@@ -115,8 +116,8 @@ fn jump_bytes(block: __m128i, previous: __m128i) -> u32 {
     eq(masked(0xfe), 0xe8) | (eq(previous, 0x0f) & eq(masked(0xf0), 0x80))
 }
 
-/// Which stretches of 64 bytes are near a site: an approximate set that says yes too often, never
-/// no wrongly.
+/// The stretches of 64 bytes that are near a site: an approximate set, which may report a stretch
+/// that is not near but never misses one.
 pub(crate) struct Neighbourhoods {
     bits: [u64; WORDS],
 }
@@ -140,7 +141,7 @@ impl Neighbourhoods {
         }
     }
 
-    /// False only if `address` is near no site.
+    /// Returns false only if `address` is near no site.
     #[inline]
     pub fn may_contain(&self, address: usize) -> bool {
         let (word, bit) = Self::place(address);

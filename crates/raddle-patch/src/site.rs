@@ -1,7 +1,7 @@
-//! One `syscall` instruction, and what is known about it.
+//! One `syscall` instruction, and what planning knows of it.
 
-/// How far before and behind a site it matters where jumps lead: numbers are looked for and
-/// windows lie within. Together they are the bits of a word.
+/// How far before and behind a site the targets of jumps matter: numbers and windows lie within.
+/// The sum fits the bits of a word.
 pub(crate) const NEAR_BEFORE: usize = 48;
 pub(crate) const NEAR_AFTER: usize = 15;
 
@@ -10,8 +10,8 @@ pub(crate) const NEAR_AFTER: usize = 15;
 pub struct Site {
     /// The address of the instruction.
     pub address: usize,
-    /// One bit for each address from `NEAR_BEFORE` bytes before the site that is jumped to from
-    /// another function.
+    /// One bit for each address, from `NEAR_BEFORE` bytes before the site on, that another function
+    /// jumps to.
     pub(crate) jumped_to: u64,
     /// The system call's number.
     pub number: Number,
@@ -19,55 +19,55 @@ pub struct Site {
     pub before: u8,
     /// Bytes of the window behind the instruction.
     pub after: u8,
-    /// What becomes of it.
+    /// The decision about the site.
     pub state: State,
 }
 
 /// A system call's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
-    /// This constant reaches the site in eax, whatever path leads there.
+    /// This constant reaches the site in eax on every path.
     Constant(u32),
-    /// Only known when the site is reached.
+    /// Known only when the site is reached.
     AtRunTime,
 }
 
-/// What becomes of a site.
+/// The decision about a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Not looked at yet.
+    /// Not decided yet.
     Found,
-    /// No instruction starts there: the bytes are part of another one.
+    /// No instruction starts there: the bytes are part of another instruction.
     NotCode,
-    /// Its number isn't wanted.
+    /// The site's number isn't wanted.
     Untouched,
-    /// It has a window, and will call this entry.
+    /// The site has a window; its stub will call this entry.
     Planned(EntryKind),
-    /// It can't be patched.
+    /// The site can't be patched.
     Refused(Cause),
 }
 
-/// Which entry a site's stub calls.
+/// The entry that a site's stub calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// The one that saves no vector registers: the site's function touches none.
+    /// The entry that saves no vector registers: the site's function touches none.
     Plain,
-    /// The one that saves them.
+    /// The entry that saves vector registers.
     Vector,
     /// The pair around a real system call: clone, clone3, vfork and numbers known at run time.
     Clone,
     /// The same for a number known at run time, where the site's function touches no vector
-    /// registers: those are saved for clones only.
+    /// registers: the entry saves them for clones only.
     PlainClone,
 }
 
 impl EntryKind {
-    /// True for the pairs.
+    /// Returns true for the pairs.
     pub fn is_pair(self) -> bool {
         matches!(self, Self::Clone | Self::PlainClone)
     }
 
-    /// What takes its place in a function that touches no vector registers.
+    /// Returns the kind that replaces this one in a function that touches no vector registers.
     pub(crate) fn without_vectors(self, number: Number) -> Self {
         match self {
             Self::Vector => Self::Plain,
@@ -80,18 +80,18 @@ impl EntryKind {
 /// Why one site can't be patched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// No unwind entry lies before it, so there is nowhere to start decoding.
+    /// No unwind entry lies before the site, so there is no start for decoding.
     NoFunction,
-    /// Its function is larger than 64 KiB.
+    /// The site's function is larger than 64 KiB.
     LongFunction,
-    /// Something before it is no instruction that the decoder knows.
+    /// The decoder doesn't know an instruction before the site.
     Undecodable,
-    /// Its neighbours can't be moved, or are jumped to.
+    /// The site's neighbours can't be moved, or jumps lead to them.
     NoWindow,
 }
 
 impl Site {
-    /// A site that nobody has looked at, to fill the array that [`plan`](crate::plan) asks for.
+    /// A site without an address, to fill the array that [`plan`](crate::plan) needs.
     pub const EMPTY: Self = Self::at(0);
 
     pub(crate) const fn at(address: usize) -> Self {
@@ -105,24 +105,24 @@ impl Site {
         }
     }
 
-    /// The first address of the window.
+    /// Returns the first address of the window.
     pub fn window_start(&self) -> usize {
         self.address - usize::from(self.before)
     }
 
-    /// The address behind the window.
+    /// Returns the address behind the window.
     pub fn window_end(&self) -> usize {
         self.address + INSTRUCTION_LEN + usize::from(self.after)
     }
 
-    /// Notes that a jump leads to `target`; nothing if that is too far from the site.
+    /// Notes that a jump leads to `target`, unless that is too far from the site.
     pub(crate) fn note_jump(&mut self, target: usize) {
         if let Some(bit) = self.bit(target) {
             self.jumped_to |= bit;
         }
     }
 
-    /// Whether another function jumps to `address`; true where nobody looked.
+    /// Returns whether another function jumps to `address`; true for addresses too far to be noted.
     pub(crate) fn is_jumped_to(&self, address: usize) -> bool {
         self.bit(address)
             .is_none_or(|bit| self.jumped_to & bit != 0)
@@ -137,11 +137,11 @@ impl Site {
 /// The length of `syscall`.
 pub(crate) const INSTRUCTION_LEN: usize = 2;
 
-/// The numbers whose stubs run the real system call themselves: clone, vfork, clone3.
+/// The numbers with stubs that run the real system call themselves: clone, vfork, clone3.
 pub(crate) const CLONES: [u32; 4] = [56, 57, 58, 435];
 
-/// `rt_sigreturn`: never patched, for it finds its frame by rsp, and unwinders know its caller by
-/// its bytes.
+/// `rt_sigreturn`: never patched, because it finds its frame by rsp, and unwinders recognise its
+/// caller by the bytes.
 pub(crate) const SIGRETURN: u32 = 15;
 
 const _: () = assert!(size_of::<Site>() <= 32);

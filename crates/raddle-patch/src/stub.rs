@@ -1,12 +1,12 @@
-//! The stubs: slots in our own text that a jump from a site leads to.
+//! The stubs: slots in our own text that the jumps from sites lead to.
 //!
-//! They are reserved at link time, filled with `int3`, in pages that hold nothing else. So each has
-//! an unwind entry made by the assembler, and a stack trace passes through it in libgcc, libunwind,
-//! gdb and whatever reads `.eh_frame`. Slots are filled in by [`apply`](crate::apply), a page at
-//! least at a time: a page that has been executed is never written again while its library is
+//! Slots are reserved at link time, filled with `int3`, in pages that hold nothing else. So the
+//! assembler makes an unwind entry for each, and a stack trace passes through it in libgcc,
+//! libunwind, gdb and all other readers of `.eh_frame`. [`apply`](crate::apply) fills slots in, at
+//! least a page at a time: a page that has been executed is not written again while its library is
 //! loaded, so that libraries loaded later can be patched while other threads run.
 //!
-//! A slot of a handled call, 64 bytes; CFA is what rsp is at the site:
+//! A slot of a handled call, 64 bytes; CFA is the value of rsp at the site:
 //!
 //! ```text
 //!   0  the window's instructions before the site, ending at 16;
@@ -22,8 +22,8 @@
 //!  62  the lengths of both parts, in bytes
 //! ```
 //!
-//! A slot of a clone-like call, 128 bytes, may have to execute the real instruction with nothing of
-//! ours on the stack: the child of `vfork` shares it, and another child has a new one.
+//! A slot of a clone-like call, 128 bytes, may have to execute the real instruction with an
+//! unchanged stack: the child of `vfork` shares the stack, and another child has a new one.
 //!
 //! ```text
 //!  16  as above, calling CLONE_BEFORE, which answers in r11: 1, handled, rax is the result;
@@ -36,11 +36,11 @@
 //! 126  the lengths
 //! ```
 //!
-//! A *far* slot, 128 bytes, is of a site that no 32-bit distance leads to from here, as a program's
-//! own text. It is like a slot of a clone-like call, but keeps RA as an address, 112 bytes in:
+//! A *far* slot, 128 bytes, is for a site that no 32-bit distance reaches, such as one in a
+//! program's own text. It is like a slot of a clone-like call, but keeps RA as an address at 112:
 //! `mov 112(slot), %rcx` takes the place of `lea RA`, and `jmp *112(slot)` that of `jmp RA`. With a
 //! single call of an entry, a jump at 43 leads to 78. The jump from the site leads to an *island*
-//! near it, 16 bytes in fresh memory that nothing describes to unwinders:
+//! near it, 16 bytes of fresh memory without unwind information:
 //!
 //! ```text
 //!   0  jmp *8(island)          to the slot's first instruction
@@ -48,9 +48,9 @@
 //! ```
 //!
 //! RA is the window's end, not the byte behind the site, which may be inside our jump: a debugger
-//! may put a breakpoint at a return address. Where it isn't on the stack, unwind entries compute
-//! it from the operand of the first `lea`, which lies at a fixed place in each slot: so a signal
-//! that interrupts a stub anywhere is unwound, too.
+//! may put a breakpoint at a return address. Where RA isn't on the stack, unwind entries compute it
+//! from the operand of the first `lea`, which is at a fixed place in each slot. So unwinders pass a
+//! signal that interrupts a stub anywhere, too.
 
 use core::arch::global_asm;
 
@@ -58,9 +58,9 @@ pub(crate) mod fill;
 
 pub use fill::Stubs;
 
-/// The most bytes of instructions before a site that a stub has room for.
+/// The longest instructions before a site, in bytes, that a stub has room for.
 pub(crate) const PREFIX_MAX: usize = 16;
-/// The most bytes of instructions behind a site that a stub has room for.
+/// The longest instructions behind a site, in bytes, that a stub has room for.
 pub(crate) const SUFFIX_MAX: usize = 14;
 
 const PLAIN_LEN: usize = 64;
@@ -196,24 +196,24 @@ impl Array {
     }
 }
 
-/// Where all stubs are: the first address, and the one behind the last.
+/// Returns the range of all stubs: the first address, and the one behind the last.
 pub fn range() -> (usize, usize) {
     let start = (&raw const raddle_patch_plain_stubs).addr();
     (start, (&raw const raddle_patch_stubs_end).addr())
 }
 
-/// A site that has been patched, as its stub remembers it.
+/// A patched site, from the data in its stub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patched {
     /// Where the `syscall` instruction was.
     pub site: usize,
     /// The first address of the window, where the jump to the stub is.
     pub window_start: usize,
-    /// The address behind the window, where the stub leads back to.
+    /// The address behind the window, to which the stub returns.
     pub window_end: usize,
 }
 
-/// The site whose stub contains `address`; nothing if no stub in use does.
+/// Returns the site of the stub that contains `address`; `None` if no stub in use does.
 ///
 /// # Signal safety
 /// May be called anywhere, but not while [`apply`](crate::apply) runs.

@@ -1,8 +1,9 @@
-//! A few jumps over single system calls, set before anything is planned and taken away before it.
+//! A few jumps over single system calls, set before anything is planned and removed before
+//! planning.
 //!
-//! A wire replaces seven bytes, `syscall` and the instruction of five bytes in front of it, by a
-//! jump. [`find`] takes only the shapes that the caller names, in functions of libc whose shape
-//! they are: no function is decoded, and no more of libc is read than these functions.
+//! A wire is a jump that replaces seven bytes: `syscall` and the instruction of five bytes before
+//! it. [`find`] looks only for shapes that the caller names, in functions of libc that have that
+//! shape: it decodes no function, and reads no more of libc than these functions.
 
 use crate::apply::{prove_permission, write};
 use crate::memory::{Memory, PAGE_SIZE, Protection};
@@ -14,7 +15,7 @@ use core::ffi::CStr;
 /// Bytes that a wire replaces.
 pub const LEN: usize = 7;
 
-/// What a wire replaces.
+/// The bytes that a wire replaces.
 pub type Shape = [u8; LEN];
 
 /// `mov $number, %eax; syscall`.
@@ -27,7 +28,7 @@ pub const fn constant(number: u32) -> Shape {
 /// `mov 8(%rsp), %r9; syscall`: the end of a function that takes a call's number and arguments.
 pub const SIXTH_FROM_STACK: Shape = [0x4c, 0x8b, 0x4c, 0x24, 0x08, 0x0f, 0x05];
 
-/// The only place in `code` of this shape, as an offset.
+/// Returns the offset of the only place in `code` that has this shape.
 #[must_use]
 #[unsafe(link_section = ".text.raddle_start")] // see `raddle_preload::start`
 pub fn find(code: &[u8], shape: &Shape) -> Option<usize> {
@@ -51,23 +52,23 @@ pub fn find(code: &[u8], shape: &Shape) -> Option<usize> {
 /// Bytes that [`find`] looks through at a time.
 const CHUNK: usize = 64;
 
-/// The jump from a wire at `at` to `to`. `None` if that is too far.
+/// Returns the jump from a wire at `at` to `to`; `None` if that is too far.
 #[must_use]
 pub fn jump(at: usize, to: usize) -> Option<Shape> {
     let [a, b, c, d] = displacement(at + JUMP_LEN, to)?.to_le_bytes();
     Some([0xe9, a, b, c, d, 0x66, 0x90])
 }
 
-/// Writes the bytes of all wires, jumps or what was there before. `probe` as for
+/// Writes the bytes of all wires: jumps, or the bytes that were there before. `probe` as for
 /// [`apply`](crate::apply).
 ///
 /// # Errors
 /// A [`Refusal`]; nothing has changed then, except after [`Refusal::TextLost`].
 ///
 /// # Safety
-/// - The addresses are places of text, in one mapping, where such a wire may stand or stands.
-/// - The process has one thread, which executes no text of that mapping, in a signal handler
-///   neither.
+/// - The addresses are places of text, in one mapping, that have a shape of a wire or hold a wire.
+/// - The process has one thread, which executes no text of that mapping, not even in a signal
+///   handler.
 #[unsafe(link_section = ".text.raddle_start")] // see `raddle_preload::start`
 pub unsafe fn rewrite(
     wires: &[(usize, Shape)],
@@ -83,7 +84,7 @@ pub unsafe fn rewrite(
     let start = first & !(PAGE_SIZE - 1);
     let end = (last + LEN).next_multiple_of(PAGE_SIZE);
     prove_permission(memory, probe)?;
-    // SAFETY: the caller's promise; readable and executable is what text is.
+    // SAFETY: the caller's promise; text is readable and executable before and after.
     unsafe {
         let opened = memory.protect(start, end, Protection::ReadWrite);
         if opened.is_ok() {

@@ -1,8 +1,9 @@
 //! Where functions begin and end: the search table of `.eh_frame_hdr` and the unwind entries it
 //! points to.
 //!
-//! Formats: Linux Standard Base, "Exception Frames"; DWARF 5, section 6.4. Only what GNU ld, gold,
-//! lld and mold write is read: a table of 32-bit offsets from its own header, sorted by address.
+//! Formats: Linux Standard Base, "Exception Frames"; DWARF 5, section 6.4. Only the form that GNU
+//! ld, gold, lld and mold write is read: a table of 32-bit offsets from its own header, sorted by
+//! address.
 
 use crate::image::{Image, Span, i32_at, u32_at, usize_at};
 use crate::refusal::Refusal;
@@ -16,12 +17,12 @@ pub(crate) struct Functions<'a> {
     table: &'a [u8],
 }
 
-/// A function, or what an unwind entry covers of one.
+/// A function, or the part of one that an unwind entry covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
-    /// What its unwind entry covers.
+    /// The addresses that its unwind entry covers.
     pub covered: Span,
-    /// From its start to the next function's. Hand-written code may run past what is covered: in
+    /// From its start to the next function's. Hand-written code may run past its unwind entry: in
     /// glibc the `syscall` of `clone` does.
     pub whole: Span,
 }
@@ -65,7 +66,7 @@ impl<'a> Functions<'a> {
         Some(self.origin.wrapping_add_signed(offset as isize))
     }
 
-    /// The function whose start is the last at or before `address`.
+    /// Returns the last function that starts at or before `address`.
     pub fn at(&self, address: usize) -> Option<Function> {
         let (mut low, mut high) = (0, self.count());
         while low < high {
@@ -82,8 +83,8 @@ impl<'a> Functions<'a> {
         let text = self.image.text_at(start)?;
         let next = self.address(low, 0).unwrap_or(text.end);
         let end = start.checked_add(entry.len)?.min(text.end);
-        // The entry of a signal handler's return begins one byte early, because unwinders look
-        // return addresses up one byte before.
+        // The entry of a signal handler's return begins one byte early, because unwinders look up
+        // the address one byte before a return address.
         let start = start + usize::from(entry.signal_frame);
         let covered = Span {
             start,
@@ -118,14 +119,14 @@ impl<'a> Functions<'a> {
     }
 }
 
-/// What matters of an unwind entry.
+/// The needed fields of an unwind entry.
 struct Entry {
     /// How many bytes of code it covers.
     len: usize,
     signal_frame: bool,
 }
 
-/// What matters of the part that unwind entries have in common.
+/// The needed fields of the common part of unwind entries.
 struct Common {
     /// How they encode addresses.
     encoding: u8,
@@ -188,7 +189,7 @@ impl Fields<'_> {
         Some(())
     }
 
-    /// An encoding and a pointer so encoded.
+    /// Skips an encoding and a pointer in that encoding.
     fn skip_pointer(&mut self) -> Option<()> {
         let len = match self.byte()? & 0x0f {
             0x03 | 0x0b => 4,

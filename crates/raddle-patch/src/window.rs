@@ -6,14 +6,14 @@
 //! 1. It consists of whole instructions, the site among them, and is at least five bytes long: a
 //!    jump with a 32-bit displacement.
 //! 2. No jump leads strictly into it, from the function or elsewhere. Its start may be a target:
-//!    who jumps there finds our jump.
-//! 3. Each other instruction falls through to the next, refers to nothing relative to rip, and
-//!    leaves rsp alone: executed in the stub, with the stub's unwind information, it does the same.
+//!    such a jump finds our jump.
+//! 3. Each other instruction falls through to the next, has no operand relative to rip, and leaves
+//!    rsp alone: executed in the stub, with the stub's unwind information, it does the same.
 //! 4. It does not overlap another site's window.
 //!
-//! Among the windows that obey, the one with the fewest instructions is taken, because they are all
-//! copied and all but the jump executed elsewhere; operands relative to rsp count as two. Between
-//! equals the one before the site wins, as `mov $nr, %eax; syscall` is the usual shape.
+//! Of the windows that obey, the one with the fewest instructions is taken, because the stub copies
+//! them all and executes all but the jump; operands relative to rsp count as two. Of equals the one
+//! before the site wins, because `mov $nr, %eax; syscall` is the usual shape.
 
 use crate::decode::{Eax, Flow, Instruction, RipOperand, RspUse, decode};
 use crate::flow::Listing;
@@ -29,13 +29,13 @@ pub(crate) struct Surroundings<'a> {
     pub image: &'a Image,
     pub listing: &'a Listing,
     pub site: &'a Site,
-    /// No window may start before: the previous one's end.
+    /// The previous window's end: no window may start before it.
     pub floor: usize,
 }
 
 impl Surroundings<'_> {
-    /// Looks back from the site for the constant that reaches it in eax. Also says where it is
-    /// loaded, or the site's address.
+    /// Looks back from the site for the constant that reaches it in eax. Also returns the address
+    /// of the load, or of the site without one.
     pub fn number(&self) -> (Number, usize) {
         let found = self.constant();
         found.map_or((Number::AtRunTime, self.site.address), |(constant, at)| {
@@ -61,7 +61,7 @@ impl Surroundings<'_> {
         }
     }
 
-    /// The best window: its bytes before and behind the site.
+    /// Returns the best window: its bytes before and behind the site.
     pub fn window(&self) -> Option<(u8, u8)> {
         if self.is_target(self.site.address + 1) {
             return None;
@@ -85,7 +85,7 @@ impl Surroundings<'_> {
         Some((u8::try_from(b.bytes).ok()?, u8::try_from(a.bytes).ok()?))
     }
 
-    /// How far a window can reach back.
+    /// Returns how far a window can reach back.
     fn movable_before(&self) -> Reaches {
         let mut reaches = Reaches::new();
         let mut at = self.site.address;
@@ -100,7 +100,7 @@ impl Surroundings<'_> {
         reaches
     }
 
-    /// The instruction that ends at `at`, if a window can contain both it and what follows.
+    /// Returns the instruction that ends at `at`, if a window can contain both it and what follows.
     fn movable_that_ends_at(&self, at: usize) -> Option<(usize, Instruction)> {
         let start = self.listing.before(at)?;
         let instruction = self.decode(start)?;
@@ -108,7 +108,7 @@ impl Surroundings<'_> {
         (joined && is_movable(&instruction)).then_some((start, instruction))
     }
 
-    /// How far a window can reach on.
+    /// Returns how far a window can reach on.
     fn movable_after(&self) -> Reaches {
         let mut reaches = Reaches::new();
         let behind = self.site.address + INSTRUCTION_LEN;
@@ -125,7 +125,7 @@ impl Surroundings<'_> {
         reaches
     }
 
-    /// Whether a jump leads to any address of `[first, last]`.
+    /// Returns whether a jump leads to any address of `[first, last]`.
     fn any_target(&self, first: usize, last: usize) -> bool {
         (first..=last).any(|address| self.is_target(address))
     }
@@ -169,7 +169,7 @@ impl Reaches {
         }
     }
 
-    /// Adds one instruction; false if that is enough of them.
+    /// Adds one instruction; returns false if the window needs no more of them.
     fn push(&mut self, bytes: usize, instruction: &Instruction) -> bool {
         let last = self.items[self.len - 1];
         let price = if instruction.rsp() == RspUse::Memory {

@@ -1,4 +1,4 @@
-//! Functions that do little else than make a system call.
+//! Functions that do little more than make a system call.
 //!
 //! A handler that must know the caller of such a function finds the return address on the stack, as
 //! many words above the stack pointer as the function has pushed.
@@ -17,8 +17,8 @@ pub struct Wrapper {
     pub words: usize,
 }
 
-/// Looks at a function's code, before it is patched. `None` if it has no system call near its
-/// start, or moves the stack pointer otherwise than by pushing registers.
+/// Examines a function's code, before it is patched. Returns `None` if it has no system call near
+/// its start, or moves the stack pointer other than by pushing registers.
 ///
 /// # Examples
 /// ```
@@ -50,7 +50,7 @@ pub fn look_at(code: &[u8]) -> Option<Wrapper> {
     None
 }
 
-/// True for a push of a general register.
+/// Returns true for a push of a general register.
 fn is_push(code: &[u8]) -> bool {
     match code {
         [0x41, opcode, ..] | [opcode, ..] => (0x50..=0x57).contains(opcode),

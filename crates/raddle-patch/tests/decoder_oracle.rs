@@ -52,7 +52,7 @@ fn the_decoder_agrees_with_the_oracle_on_installed_libraries() {
             compared += compare(name, text.data().expect(name));
         }
     }
-    // glibc alone, without which no test runs, has more.
+    // glibc alone, which every test run has, has more.
     assert!(compared > 300_000, "only {compared} instructions compared");
     println!("{compared} instructions compared");
 }
@@ -131,8 +131,8 @@ fn is_vector(register: Register) -> bool {
         || register.is_tmm()
 }
 
-/// Instructions that user code doesn't have, or that text of today's libraries has by accident
-/// only, where tables stand between functions.
+/// Instructions that user code doesn't have, or that text of today's libraries has only by
+/// accident, in tables between functions.
 fn is_refused_on_purpose(oracle: &Oracle) -> bool {
     oracle.is_privileged() || matches!(oracle.mnemonic(), Mnemonic::Jmpe | Mnemonic::Loadall)
 }
@@ -142,7 +142,7 @@ fn same_flow(ours: &Instruction, oracle: &Oracle, at: usize) -> bool {
     match oracle.flow_control() {
         FlowControl::Next => match ours.flow() {
             Flow::Next => true,
-            // hlt ends a function's code for us.
+            // For our decoder hlt ends a function's code.
             Flow::Stop => oracle.mnemonic() == Mnemonic::Hlt,
             _ => false,
         },
@@ -164,7 +164,7 @@ fn same_flow(ours: &Instruction, oracle: &Oracle, at: usize) -> bool {
 
 fn same_rip(ours: &Instruction, oracle: &Oracle, at: usize) -> bool {
     let expected = oracle.is_ip_rel_memory_operand().then(|| {
-        // Addresses of 32 bits come in data only.
+        // Addresses of 32 bits occur in data only.
         let displacement = i64::from(oracle.ip_rel_memory_address() as i32) - at as i64;
         (displacement, oracle.mnemonic() == Mnemonic::Lea)
     });

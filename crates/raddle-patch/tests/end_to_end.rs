@@ -1,13 +1,13 @@
 //! Patches glibc in a child process and lets it work.
 //!
 //! Patching must happen while one thread exists, and near libc. So the cases are in a library, the
-//! example `patched_child`, which is preloaded into a program as the runtime is.
+//! example `patched_child`, preloaded into a program as the runtime is.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// Runs a case of the library, which must say `expected` at its end.
+/// Runs a case of the library, which must print `expected` at its end.
 fn run(case: &str, expected: &str) {
     let output = start(case);
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));

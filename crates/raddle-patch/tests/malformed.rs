@@ -101,7 +101,8 @@ fn an_empty_report_counts_nothing() {
     assert_eq!(Report::default().sites, 0);
 }
 
-/// ld.so's file, laid out as it is in memory, without what the loader would leave writable.
+/// Returns ld.so's file, laid out as in memory, without the segments that the loader leaves
+/// writable.
 fn ld_so() -> Vec<u8> {
     let file = std::fs::read("/lib64/ld-linux-x86-64.so.2").expect("this program was loaded by it");
     let object = object::File::parse(&*file).expect("an ELF file");
@@ -132,7 +133,7 @@ fn plan_does_not_fault(bytes: &[u8]) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A few wrong bytes where they matter: headers, constants, code, unwind tables.
+    /// A few wrong bytes in headers, constants, code and unwind tables.
     #[test]
     fn a_small_image_with_wrong_bytes_does_no_harm(
         changes in vec((0usize..6, 0usize..300, any::<u8>()), 1..12)
@@ -154,7 +155,7 @@ proptest! {
         plan_does_not_fault(&builder.bytes());
     }
 
-    /// Random bytes are decoded to an instruction of at most 15 bytes that are there, or to none.
+    /// Random bytes decode to an instruction of at most 15 existing bytes, or to none.
     #[test]
     fn any_bytes_can_be_decoded(bytes in vec(any::<u8>(), 0..20)) {
         if let Some(instruction) = raddle_patch::decode::decode(&bytes) {

@@ -1,4 +1,4 @@
-//! Planning the libc and ld.so that run this test.
+//! Plans the libc and ld.so that run this test.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn plan_all(name: &str) -> Vec<Site> {
 }
 
 fn code_at(address: usize, len: usize) -> &'static [u8] {
-    // SAFETY: tests ask for text of loaded modules only, which stays as it is.
+    // SAFETY: tests pass only text of loaded modules, which doesn't change.
     unsafe { std::slice::from_raw_parts(address as *const u8, len) }
 }
 
@@ -56,8 +56,8 @@ fn a_number_agrees_with_the_bytes_before_its_site() {
     for name in [LIBC, LD_SO] {
         for site in plan_all(name) {
             let before = code_at(site.address - 5, 5);
-            // `mov $nr, %eax` right before the site. Five bytes could be part of a longer
-            // instruction, but not of one that glibc has there.
+            // `mov $nr, %eax` right before the site. These five bytes could be part of a longer
+            // instruction, but glibc has none there.
             if before[0] == 0xb8 && site.before == 5 {
                 let expected = u32::from_le_bytes(before[1..].try_into().unwrap());
                 assert_eq!(site.number, Number::Constant(expected), "{site:x?}");
@@ -171,7 +171,7 @@ fn unwanted_numbers_are_left_untouched() {
     assert!(plan.sites().iter().any(|s| s.state == State::Untouched));
 }
 
-/// The processor time of this thread: the machine may be busy with other things.
+/// Returns the processor time of this thread, because the machine may be busy.
 fn thread_time() -> Duration {
     let mut now = libc::timespec {
         tv_sec: 0,
@@ -182,7 +182,7 @@ fn thread_time() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Prints the time, and fails only on a gross loss, for the debug profile is slow.
+/// Prints the time, and fails only on a gross loss, because the debug profile is slow.
 #[test]
 fn planning_glibc_takes_milliseconds() {
     let images = [image(LIBC), image(LD_SO)];

@@ -19,7 +19,7 @@ const LOAD_R9_RSP: [u8; 5] = [0x4c, 0x8b, 0x4c, 0x24, 0x08]; // mov 8(%rsp), %r9
 const PUSH_RBX: [u8; 1] = [0x53];
 const PXOR: [u8; 4] = [0x66, 0x0f, 0xef, 0xc0]; // pxor %xmm0, %xmm0
 
-/// The places found in an image of these functions.
+/// Returns the places found in an image of these functions.
 fn sites_of(builder: &Builder, wanted: &[u64; 8]) -> Vec<Site> {
     let loaded = builder.load();
     let mut scratch = [Site::EMPTY; 32];
@@ -31,7 +31,7 @@ fn sites_of(builder: &Builder, wanted: &[u64; 8]) -> Vec<Site> {
     plan.sites().iter().copied().map(relative).collect()
 }
 
-/// The one site of one function.
+/// Returns the one site of one function.
 fn site_of(parts: &[&[u8]]) -> Site {
     let mut builder = Builder::default();
     builder.function(&parts.concat());
@@ -126,7 +126,7 @@ fn no_jump_of_the_function_leads_into_a_window() {
     let site = site_of(&[&GETPID, &SYSCALL, &CMP_ERROR, back, &RET]);
     assert_eq!(site.number, Number::AtRunTime);
     assert_eq!(window(&site), (0, 6));
-    // Here it would be in the middle, whichever way the window reaches.
+    // Here the site would be in the middle of every window.
     let to_cmp: &[u8] = &[0x74, 0xf8];
     let site = site_of(&[&RET, &SYSCALL, &CMP_ERROR, to_cmp, &RET]);
     assert_eq!(site.state, NO_WINDOW);
@@ -185,7 +185,7 @@ fn near_jumps_from_neighbours_count() {
 fn what_only_looks_like_a_near_jump_does_not_count() {
     let mut builder = Builder::default();
     builder.function(&[&GETPID[..], &SYSCALL, &CMP_ERROR, &RET].concat());
-    // mov $imm, %ecx, whose immediate is the jump of the last test, seen from one byte on.
+    // mov $imm, %ecx: read from its second byte on, it is the jump of the last test.
     builder.function(&[0xb9, 0xeb, (5i8 - 19) as u8, 0, 0, 0xc3]);
     assert_eq!(window(&only(&builder)), (5, 0));
 }

@@ -1,13 +1,13 @@
 //! How often a carrier may be watched by an alarm: a budget, because each alarm costs the carrier
 //! an interrupt, and sysmon a look.
 //!
-//! An alarm that helped nobody (the kernel took the CPU away, or the wait was over at once, or
-//! nobody else wanted to run) makes the next one come later; one that helped, soon. Until one has
-//! helped, they come more seldom still.
+//! An alarm was in vain if the kernel had taken the CPU away, if the wait was over at once, or if
+//! no other thread wanted to run. Each alarm in vain lengthens the gap to the next one; an alarm
+//! that helped shortens the gap to the least. Until an alarm has helped, gaps grow longer still.
 //!
-//! And whether carriers may have alarms before any of them has waited in the kernel in others' way.
-//! An alarm costs each sleep of its carrier some hundred nanoseconds: they may while they hardly
-//! sleep.
+//! [`Sleeps`] decides whether carriers have alarms before any carrier was seen to wait in the
+//! kernel while others wanted to run. An alarm costs each sleep of its carrier some hundred
+//! nanoseconds, so carriers have them only while they hardly sleep.
 
 /// The shortest time between two alarms of one carrier.
 pub const MIN_GAP_NS: u64 = 1_000_000;
@@ -15,11 +15,11 @@ pub const MIN_GAP_NS: u64 = 1_000_000;
 pub const MAX_GAP_NS: u64 = 4_000_000;
 /// The longest as long as no alarm has ever helped.
 pub const UNPROVEN_GAP_NS: u64 = 32_000_000;
-/// For how long carriers are looked at before it is said how often they sleep.
+/// The length of the period over which the sleeps of carriers are counted.
 pub const CALM_NS: u64 = 20_000_000;
-/// So often they may have slept meanwhile to get alarms, 1000 times a second.
+/// The most sleeps in a period for which carriers get alarms: 1000 a second.
 pub const CALM_SLEEPS: u64 = 20;
-/// So often they may have slept to keep them, 4000 times a second.
+/// The most sleeps in a period for which carriers keep alarms: 4000 a second.
 pub const LIVELY_SLEEPS: u64 = 80;
 
 /// See the module. One for each carrier.
@@ -38,25 +38,25 @@ impl Budget {
         }
     }
 
-    /// An alarm came at `now_ns`: in vain, unless [`Budget::helped`] follows. `proven` is true if
-    /// any alarm has ever helped.
+    /// An alarm came at `now_ns`. It counts as in vain unless [`Budget::helped`] follows. `proven`
+    /// is true if any alarm has ever helped.
     pub fn rang(&mut self, now_ns: u64, proven: bool) {
         self.rang_ns = now_ns;
         let longest_ns = if proven { MAX_GAP_NS } else { UNPROVEN_GAP_NS };
         self.gap_ns = (self.gap_ns * 2).min(longest_ns);
     }
 
-    /// One has helped, for the first time.
+    /// An alarm has helped for the first time, perhaps that of another carrier.
     pub fn proven(&mut self) {
         self.gap_ns = self.gap_ns.min(MAX_GAP_NS);
     }
 
-    /// Somebody runs sooner because of the last alarm.
+    /// A thread runs sooner because of the last alarm.
     pub fn helped(&mut self) {
         self.gap_ns = MIN_GAP_NS;
     }
 
-    /// From when on the carrier may be watched again.
+    /// Returns the time from which on the carrier may be watched again.
     pub const fn from_ns(&self) -> u64 {
         match self.rang_ns {
             0 => 0,
@@ -74,11 +74,11 @@ impl Default for Budget {
 /// What sysmon does about alarms before a carrier was seen to wait in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Nothing, yet.
+    /// No change.
     Wait,
-    /// Carriers may have them.
+    /// Carriers get alarms.
     Open,
-    /// They sleep too often.
+    /// Carriers lose their alarms: they sleep too often.
     Close,
 }
 
@@ -90,8 +90,8 @@ pub struct Sleeps {
 }
 
 impl Sleeps {
-    /// Carriers run at `now_ns`, and have slept `count` times so far, all together; `open` is true
-    /// if they have alarms.
+    /// Evaluates a look at `now_ns`, while carriers run; `count` is the number of sleeps of all
+    /// carriers so far, and `open` is true if carriers have alarms.
     #[must_use]
     pub fn look(&mut self, now_ns: u64, count: u64, open: bool) -> Advice {
         let slept = count.saturating_sub(self.before);

@@ -2,23 +2,24 @@
 //!
 //! A chunk is mapped when its first entry is needed and stays mapped: entries never move, and their
 //! memory never becomes anything else, so a stale reference names an entry, used or free. A table
-//! for a million entries takes no more address space than the chunks in use, which counts where the
-//! program has a limit on that (`RLIMIT_AS`).
+//! for a million entries takes no more address space than the chunks in use, which matters where
+//! `RLIMIT_AS` limits the program.
 //!
-//! Two threads that need the same chunk may both map one; a compare-and-swap decides, and the other
-//! chunk is unmapped before any thread has seen it. A reader that sees the chunk's address sees
-//! what was written to the chunk before: the swap releases, the reader's load acquires.
+//! Two threads that need the same chunk may both map one; a compare-and-swap decides, and the
+//! loser's chunk is unmapped before any other thread has seen it. A reader that sees the chunk's
+//! address sees what was written to the chunk before: the swap releases, the reader's load
+//! acquires.
 //!
-//! Rejected: one reservation for the whole table, committed as it grows. It counts in full against
-//! that limit. A range of addresses that is not reserved: the kernel gives it to other mappings.
+//! Rejected: one reservation for the whole table, committed as it grows (counts in full against
+//! `RLIMIT_AS`); a range of addresses that is not reserved (the kernel gives it to other mappings).
 
 use crate::sync::{AtomicPtr, Ordering};
 use core::ptr::{NonNull, null_mut};
 
 /// A table of `CHUNKS` times `EACH` entries.
 pub struct Chunks<T, const CHUNKS: usize, const EACH: usize> {
-    /// Null before the chunk is mapped. Stored once (release) by the thread that needed it first;
-    /// read (acquire) before an entry is.
+    /// Null before the chunk is mapped. Stored once (release) by the first thread that needs it;
+    /// loaded (acquire) before each access to an entry.
     chunks: [AtomicPtr<T>; CHUNKS],
 }
 
@@ -48,11 +49,11 @@ impl<T, const CHUNKS: usize, const EACH: usize> Chunks<T, CHUNKS, EACH> {
         (!chunk.is_null()).then(|| unsafe { &*chunk.add(index % EACH) })
     }
 
-    /// The entry. If its chunk isn't mapped, `map` maps one; `unmap` is given that chunk if another
-    /// thread's came first. `None` beyond the table, or if `map` gives none.
+    /// Returns the entry. If its chunk isn't mapped, `map` maps one; `unmap` gets that chunk if
+    /// another thread's came first. `None` beyond the table, or if `map` returns `None`.
     ///
     /// # Safety
-    /// What `map` gives must be `EACH` valid entries that stay where they are.
+    /// A chunk that `map` returns must be `EACH` valid entries that stay where they are.
     #[cold]
     pub unsafe fn make<'a>(
         &self,

@@ -1,27 +1,27 @@
-//! Completion lists: who is ready to be run by a user-mode scheduler.
+//! Completion lists: the workers that a user-mode scheduler can run.
 //!
-//! Any thread pushes; a scheduler takes everything at once, so no link is ever read by one thread
-//! while another one pops it. Nothing of the list or of the pushed item is touched after the push:
-//! whoever took the item may free both at once. That is why "somebody sleeps until the list has
-//! something" is a value of the head itself and no counter beside it:
+//! Any thread pushes. A scheduler takes all items at once, so no thread reads a link while another
+//! one pops it. A push touches neither the list nor the item afterwards: the taker of the item may
+//! free both at once. That is why "a thread sleeps until the list has an item" is a value of the
+//! head itself and no counter beside it:
 //!
-//! 1. Who wants to sleep replaces an empty head by [`SLEEPING`], and waits (a futex) until the
-//!    head's low half is something else. If the head isn't empty, there is something to take.
-//! 2. Who pushes replaces the head, whatever it is. If it was [`SLEEPING`], all who sleep are to be
-//!    woken; by address only, as in any futex.
+//! 1. A thread that wants to sleep replaces an empty head by [`SLEEPING`], and waits (a futex)
+//!    until the head's low half differs. If the head isn't empty, there is something to take.
+//! 2. A pusher replaces the head, whatever it is. If it was [`SLEEPING`], the pusher wakes all
+//!    sleepers, by the head's address alone, as for any futex.
 //!
 //! A wake-up can't be lost: the head is one word, and both replace it by compare-and-swap.
 
 use crate::sync::{AtomicPtr, Ordering};
 use core::ptr::{NonNull, null_mut, without_provenance_mut};
 
-/// The head of an empty list that somebody waits for; no item has an odd address.
+/// The head of an empty list that a thread sleeps on; no item has an odd address.
 pub const SLEEPING: usize = 1;
 
-/// What is listed holds one.
+/// The link inside each item of a list.
 #[repr(C, align(8))]
 pub struct Link {
-    /// The item that was pushed before. Written by who pushes, then owned by who takes.
+    /// The item that was pushed before. Written by the pusher, then owned by the taker.
     next: AtomicPtr<Link>,
 }
 
@@ -53,11 +53,11 @@ impl Default for Link {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Found {
-    /// Other items: whoever is to hear of them has been told.
+    /// Other items: the pusher of the first one wakes the sleepers.
     Items,
-    /// Nothing, and nobody who waits for it.
+    /// No item and no sleeper.
     Nothing,
-    /// Nothing; all who sleep on the head are to be woken.
+    /// No item; all threads that sleep on the head must be woken.
     Sleepers,
 }
 
@@ -87,16 +87,16 @@ impl CompletionList {
     /// Appends an item.
     ///
     /// # Safety
-    /// The item must be in no list, and stay where it is until it was taken. The list must live
-    /// until then; neither is touched after the push.
+    /// The item must be in no list, and stay where it is until it is taken. The list must live
+    /// until then. The push touches neither afterwards.
     pub unsafe fn push(&self, item: NonNull<Link>) -> Found {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             let is_empty = head.addr() <= SLEEPING;
             let next = if is_empty { null_mut() } else { head };
-            // SAFETY: the caller's promise: nobody else has the item.
+            // SAFETY: the caller's promise: no other thread has the item.
             unsafe { item.as_ref() }.next.store(next, Ordering::Relaxed);
-            // Release: with the item goes what its owner did. SeqCst partner: `announce`.
+            // Release: the taker sees what the pusher did before. SeqCst partner: `announce`.
             match self.head.compare_exchange(
                 head,
                 item.as_ptr(),
@@ -126,13 +126,14 @@ impl CompletionList {
         Taken { first: null_mut() }
     }
 
-    /// True if there was nothing to take a moment ago.
+    /// Returns true if there was nothing to take a moment ago.
     pub fn is_empty(&self) -> bool {
         self.head.load(Ordering::SeqCst).addr() <= SLEEPING
     }
 
-    /// The caller is going to sleep until something is pushed. False if there is something already;
-    /// else it waits until the low half of the head differs from [`SLEEPING`].
+    /// Announces that the caller is going to sleep until an item is pushed. Returns false if there
+    /// is an item already; otherwise the caller waits until the low half of the head differs from
+    /// [`SLEEPING`].
     #[must_use]
     pub fn announce(&self) -> bool {
         let sleeping = without_provenance_mut(SLEEPING);
@@ -145,7 +146,7 @@ impl CompletionList {
         }
     }
 
-    /// Takes an announcement back, if nothing was pushed since. Only where one thread sleeps.
+    /// Takes an announcement back if nothing was pushed since. Only where a single thread sleeps.
     pub fn withdraw(&self) {
         let sleeping = without_provenance_mut(SLEEPING);
         let _ =
@@ -153,7 +154,7 @@ impl CompletionList {
                 .compare_exchange(sleeping, null_mut(), Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// The address of the head's low half: the futex of those who sleep.
+    /// Returns the address of the head's low half: the futex of the sleepers.
     pub fn word(&self) -> *const u32 {
         core::ptr::from_ref(&self.head).cast()
     }
@@ -177,10 +178,10 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Turns a chain around: the newest item leads it.
+    /// Reverses a chain that starts with the newest item.
     fn oldest_first(newest: *mut Link) -> Self {
         let (mut rest, mut first) = (newest, null_mut::<Link>());
-        // SAFETY: the chain was taken, so it is ours; it is of items that stay where they are.
+        // SAFETY: this thread took the chain and owns it; its items stay where they are.
         while let Some(link) = unsafe { rest.as_ref() } {
             let next = link.next.load(Ordering::Relaxed);
             link.next.store(first, Ordering::Relaxed);
@@ -189,7 +190,7 @@ impl Taken {
         Self { first }
     }
 
-    /// True if there is no item left.
+    /// Returns true if there is no item left.
     pub fn is_empty(&self) -> bool {
         self.first.is_null()
     }
@@ -198,10 +199,10 @@ impl Taken {
 impl Iterator for Taken {
     type Item = NonNull<Link>;
 
-    /// The oldest item; it is in no list from here on.
+    /// Returns the oldest item, which is in no list from here on.
     fn next(&mut self) -> Option<NonNull<Link>> {
         let item = NonNull::new(self.first)?;
-        // SAFETY: an item of the taken chain, which is ours.
+        // SAFETY: an item of the taken chain, which this thread owns.
         self.first = unsafe { item.as_ref() }.next.load(Ordering::Relaxed);
         Some(item)
     }
@@ -246,7 +247,7 @@ mod tests {
         list.withdraw();
         // SAFETY: as above.
         assert_eq!(unsafe { list.push(NonNull::from(&link)) }, Found::Nothing);
-        list.withdraw(); // there is none
+        list.withdraw(); // no announcement is left
         assert_eq!(list.take().count(), 1);
     }
 }

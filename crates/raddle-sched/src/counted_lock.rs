@@ -1,14 +1,15 @@
-//! A spin lock whose word counts, too: one atomic operation takes the lock and raises the count.
+//! A spin lock with a count in its word: one atomic operation takes the lock and raises the count.
 //!
-//! The word is twice the count, plus 1 while the lock is held. It changes in two ways only: a
+//! The word is twice the count, plus 1 while the lock is held. It changes in two ways only. A
 //! compare-and-swap from a word that is not held takes the lock, and may raise the count by the
-//! same step; the holder frees it by a plain store of the count as it is then. Nobody else writes
-//! while it is held, so the store overwrites nothing.
+//! same step. The holder frees it by a plain store of the new count. No other thread writes the
+//! word while the lock is held, so that store overwrites nothing.
 //!
-//! Raised by a SeqCst read-modify-write *before* the holder looks at anything, the count is one
-//! side of Dekker's protocol: who changed that thing (SeqCst) and then reads a count of zero
-//! ([`CountedLock::count`], SeqCst too) came first, and the holder sees the change. A count is
-//! lowered when the lock is freed, which is late: who reads it too high takes the lock and looks.
+//! The count is raised by a SeqCst read-modify-write *before* the holder looks at any condition,
+//! which makes it one side of Dekker's protocol: if a thread changes the condition (SeqCst) and
+//! then reads a count of zero ([`CountedLock::count`], SeqCst too), the holder sees the change. A
+//! count is lowered only when the lock is freed: a reader that sees too high a count takes the lock
+//! and looks.
 //!
 //! Like [`crate::SpinLock`] it is held for a few instructions, never over a switch.
 
@@ -50,13 +51,13 @@ impl<T> CountedLock<T> {
         }
     }
 
-    /// The count, a moment ago: at least what it was when the lock was last freed.
+    /// Returns the count a moment ago: at least that of the moment when the lock was last freed.
     #[inline(always)]
     pub fn count(&self) -> u32 {
         self.word.load(Ordering::SeqCst) / ONE
     }
 
-    /// True if the count was zero a moment ago, which is ordered with nothing.
+    /// Returns true if the count was zero a moment ago. A relaxed load, ordered with nothing.
     #[inline(always)]
     pub fn seems_empty(&self) -> bool {
         self.word.load(Ordering::Relaxed) < ONE
@@ -81,7 +82,7 @@ impl<T> CountedLock<T> {
         self.lock_and_raise(0)
     }
 
-    /// The raised count if the word was `seen`, which is free.
+    /// Takes the lock if `seen` is a free word and still the word; returns the raised count then.
     #[inline(always)]
     fn take(&self, seen: u32, more: u32) -> Option<u32> {
         if seen & HELD != 0 {
@@ -111,18 +112,18 @@ impl<T> CountedLock<T> {
         }
     }
 
-    /// True if the lock is free and the count is zero.
+    /// Returns true if the lock is free and the count is zero.
     pub fn is_untouched(&self) -> bool {
         self.word.load(Ordering::Relaxed) == 0
     }
 
-    /// Replaces the data, and makes the lock free and the count zero, whoever held it: in the child
-    /// of a fork.
+    /// Replaces the data, frees the lock and sets the count to zero, even if a thread held the
+    /// lock: in the child of a fork.
     ///
     /// # Safety
     /// No other thread may exist.
     pub unsafe fn replace(&self, data: T) {
-        // SAFETY: nobody else is there to touch it.
+        // SAFETY: no other thread exists, by the caller's promise.
         self.data.with_mut(|old| unsafe { old.write(data) });
         self.word.store(0, Ordering::Release);
     }
@@ -135,7 +136,7 @@ pub struct CountedGuard<'a, T> {
 }
 
 impl<T> CountedGuard<'_, T> {
-    /// Raises the count, for those who look after the lock is free.
+    /// Raises the count before the lock is freed.
     #[inline(always)]
     pub fn raise(&mut self, by: u32) {
         self.count += by;

@@ -1,34 +1,33 @@
-//! Which carriers sleep: a set that a poster of work takes from and a sleeper puts itself into.
+//! The set of sleeping carriers: a sleeper enters itself, a poster of work takes one out.
 //!
 //! A carrier is *running*, *searching*, *polling* (asleep in the event pump) or *asleep* on its
-//! wake word. Only the last are in the [`IdleSet`]: who takes an id out of it owes that carrier one
-//! wake.
+//! wake word. Only the last are in the [`IdleSet`]: a thread that takes an id out of it must wake
+//! that carrier once.
 //!
 //! To sleep:
 //! 1. Clear the wake word, then [`IdleSet::insert`].
-//! 2. Look again at everything that others post to without looking at this carrier: the injector,
-//!    the place in the event pump, signals.
+//! 2. Look again at everything that posters change without a look at this carrier: the injector,
+//!    the poller's place in the event pump, signals.
 //! 3. Sleep on the wake word, unless step 2 found something.
-//! 4. [`IdleSet::take`] the own id. False: a poster took it, and its wake has come or will come.
-//!    Nothing depends on that wake, as the carrier looks at all queues now; one that comes late
-//!    makes a later sleep end early and no more.
+//! 4. [`IdleSet::take`] the own id. If that returns false, a poster took the id, and its wake has
+//!    come or will come. Nothing depends on that wake, because the carrier looks at all queues now;
+//!    a late wake only ends a later sleep early.
 //!
 //! To post: push, then [`IdleSet::take_one`], then set the wake word of the carrier taken.
 //!
 //! No wake-up is lost: the poster writes the queue's length and reads the set, the sleeper writes
-//! the set and reads the queue's length, all SeqCst. In their one order either the poster's read
-//! comes after the sleeper's write, and it takes somebody, or the sleeper's read comes after the
-//! poster's write, and it doesn't sleep. Work pushed to a carrier's own run queue is not posted in
-//! this sense: that carrier is awake, and sysmon sees to backlogs that last.
+//! the set and reads the queue's length, all SeqCst. In their single order either the poster's read
+//! follows the sleeper's write, and the poster takes a sleeper, or the sleeper's read follows the
+//! poster's write, and the sleeper doesn't sleep. Work pushed to a carrier's own run queue is not
+//! posted in this sense: that carrier is awake, and sysmon handles backlogs that last.
 //!
 //! Rejected: a list under a lock (a poster would wait for a sleeper that the kernel descheduled
-//! inside it), a lock-free stack (needs an ABA tag, and can't take a given carrier out). Lowest id
-//! first keeps the same few carriers busy when there is little work, and the others asleep for
-//! long.
+//! inside it); a lock-free stack (needs an ABA tag, and can't take a given carrier out). Lowest id
+//! first keeps the same few carriers busy while there is little work, so the others sleep long.
 
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
-/// Ids are below this: 2048, the carriers of bound threads included.
+/// The bound on ids: 2048, the carriers of bound threads included.
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub const MAX_IDS: usize = 2048;
 /// Two words under a model checker: enough to cross from one to the next.
@@ -40,14 +39,14 @@ const WORDS: usize = MAX_IDS / 64;
 /// See the module.
 pub struct IdleSet {
     /// At least the number of set bits: raised before a bit is set, lowered after it was cleared.
-    /// Written by sleepers and takers, read by posters who then needn't look at the words.
+    /// Written by sleepers and takers; a poster that reads 0 skips the words.
     count: AtomicUsize,
-    /// One bit a carrier. Set by the carrier itself, cleared by whoever takes it.
+    /// One bit a carrier. Set by the carrier itself, cleared by the thread that takes it.
     words: [AtomicU64; WORDS],
 }
 
 impl IdleSet {
-    /// Nobody sleeps.
+    /// An empty set: no carrier sleeps.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub const fn new() -> Self {
         Self {
@@ -56,7 +55,7 @@ impl IdleSet {
         }
     }
 
-    /// Nobody sleeps.
+    /// An empty set: no carrier sleeps.
     #[cfg(any(raddle_loom, raddle_shuttle))]
     pub fn new() -> Self {
         Self {
@@ -65,8 +64,8 @@ impl IdleSet {
         }
     }
 
-    /// Publishes that carrier `id` is about to sleep; it must look at the queues after this and
-    /// before it sleeps. Without effect if it is in the set.
+    /// Publishes that carrier `id` is about to sleep. The carrier must look at the queues between
+    /// this and its sleep. Without effect if it is in the set.
     ///
     /// # Panics
     /// If `id` isn't below [`MAX_IDS`].
@@ -78,7 +77,7 @@ impl IdleSet {
     }
 
     /// Takes the sleeping carrier with the lowest id; the caller must wake it. Call it after the
-    /// push of the work that the carrier is wanted for.
+    /// push of the work for that carrier.
     #[must_use]
     pub fn take_one(&self) -> Option<usize> {
         if self.is_empty() {
@@ -97,7 +96,7 @@ impl IdleSet {
         None
     }
 
-    /// Takes carrier `id`. True if it was in the set: then nobody else took it, or will.
+    /// Takes carrier `id`. Returns true if it was in the set: then no other thread has taken it.
     ///
     /// # Panics
     /// If `id` isn't below [`MAX_IDS`].
@@ -109,7 +108,7 @@ impl IdleSet {
         taken
     }
 
-    /// True if carrier `id` is in the set.
+    /// Returns true if carrier `id` is in the set.
     ///
     /// # Panics
     /// If `id` isn't below [`MAX_IDS`].
@@ -117,14 +116,14 @@ impl IdleSet {
         self.words[id / 64].load(Ordering::SeqCst) & bit(id) != 0
     }
 
-    /// Sleeping carriers, a moment ago; those in the middle of a take count still.
+    /// Returns the number of sleeping carriers a moment ago; an unfinished take counts still.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// True if nobody slept a moment ago. After a push, this and [`IdleSet::take_one`] are equally
-    /// safe to conclude from: a sleeper they missed sees the push.
+    /// Returns true if no carrier slept a moment ago. After a push, this is as reliable as
+    /// [`IdleSet::take_one`]: a sleeper that either misses sees the push.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

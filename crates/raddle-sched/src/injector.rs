@@ -1,5 +1,5 @@
-//! The global queue: work from threads that are no carriers, and overflow of full run queues; under
-//! another policy than fifo all runnable tasks.
+//! The global queue. Under fifo: work from threads that are no carriers, and overflow of full run
+//! queues; under any other policy: all runnable tasks.
 
 use crate::policies::fair::GROUPS;
 use crate::policies::{Fault, Host, Kind, Order, Reason, Table};
@@ -7,16 +7,16 @@ use crate::spin::{SpinGuard, SpinLock};
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 use crate::task::{TaskList, TaskRef};
 
-/// Runnable tasks that anybody may push and any carrier takes, in the order of the policy: without
-/// one, first come, first served.
+/// Runnable tasks, in the order of the policy (without one, first in, first out). Any thread
+/// pushes, any carrier takes.
 pub struct Injector {
     order: SpinLock<Order>,
-    /// Tasks in the queue; written under the lock, read without it as a hint.
+    /// Tasks in the queue. Written under the lock, read without it (SeqCst: the idle protocol).
     len: AtomicUsize,
-    /// A [`Fault`]'s code that nobody has taken. Written under the lock.
+    /// Code of the last [`Fault`], 0 for none. Written under the lock, cleared by `take_fault`.
     fault: AtomicU32,
-    /// The policy's [`Kind`]. Written under the lock; who must not wait for a plug-in reads it
-    /// without.
+    /// The policy's [`Kind`]. Written under the lock; read without it by callers that must not wait
+    /// for a plug-in.
     kind: AtomicU32,
 }
 
@@ -43,13 +43,14 @@ impl Injector {
         }
     }
 
-    /// Tasks in the queue, a moment ago. SeqCst: the idle protocol's last look (see `policy`).
+    /// Returns the number of tasks a moment ago. SeqCst: the idle protocol's last look (see
+    /// `idle`).
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::SeqCst)
     }
 
-    /// True if the queue was empty a moment ago.
+    /// Returns true if the queue was empty a moment ago.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -60,7 +61,8 @@ impl Injector {
         self.enqueue(task, Reason::Woken, 0, None);
     }
 
-    /// Adds a task. True if whoever is picked next should run instead of `running` at once.
+    /// Adds a task. Returns true if the task that is picked next should run instead of `running` at
+    /// once.
     pub fn enqueue(
         &self,
         task: TaskRef,
@@ -88,7 +90,7 @@ impl Injector {
         self.pick(0)
     }
 
-    /// As [`Injector::pop`], for policies that go by time.
+    /// As [`Injector::pop`], for policies that need the time.
     pub fn pick(&self, now_ns: u64) -> Option<TaskRef> {
         if self.len.load(Ordering::Relaxed) == 0 {
             return None;
@@ -103,7 +105,7 @@ impl Injector {
         task
     }
 
-    /// Takes up to `max` of the oldest tasks.
+    /// Takes up to `max` tasks, in the order of the policy.
     pub fn pop_some(&self, max: usize) -> TaskList {
         let taken = TaskList::new();
         if self.len.load(Ordering::Relaxed) == 0 {
@@ -120,7 +122,7 @@ impl Injector {
         taken
     }
 
-    /// Says what changed; true if the policy has failed just now, and is fifo since.
+    /// Publishes the state. Returns true if the policy has failed just now, and is fifo since.
     fn look_after(&self, order: &mut SpinGuard<'_, Order>) -> bool {
         self.len.store(order.len(), Ordering::SeqCst);
         let fault = order.take_fault();
@@ -131,7 +133,7 @@ impl Injector {
         fault.is_some()
     }
 
-    /// What a plug-in did wrong, once.
+    /// Returns what a plug-in did wrong, once.
     pub fn take_fault(&self) -> Option<Fault> {
         if self.fault.load(Ordering::Relaxed) == 0 {
             return None;
@@ -139,8 +141,8 @@ impl Injector {
         Fault::from_code(self.fault.swap(0, Ordering::Relaxed))
     }
 
-    /// Changes the policy to a built-in one, with all tasks that wait. False while a plug-in's call
-    /// holds the lock: who must not wait for that tries again.
+    /// Changes the policy to a built-in one, which gets all tasks that wait. Returns false while a
+    /// plug-in's call holds the lock: the caller, which must not wait for the call, tries again.
     pub fn choose(&self, kind: Kind, now_ns: u64) -> bool {
         let Some(mut order) = self.order.try_lock() else {
             return false;
@@ -150,7 +152,7 @@ impl Injector {
         true
     }
 
-    /// As [`Injector::choose`], to a plug-in.
+    /// As [`Injector::choose`], for a plug-in; waits for the lock.
     pub fn choose_foreign(&self, table: &'static Table, host: Host) {
         let mut order = self.order.lock();
         order.choose_foreign(table, host);
@@ -172,8 +174,8 @@ impl Injector {
         self.order.lock().shares()
     }
 
-    /// How long `running` may run while others wait; 0 if it should stop for one of them at once.
-    /// Never waits for a plug-in.
+    /// Returns how long `running` may run while others wait; 0 if it should stop for one of them at
+    /// once. Never waits for a plug-in.
     pub fn quantum_ns(&self, running: TaskRef, default_ns: u64) -> u64 {
         if self.kind() == Kind::Plugin {
             let asked_ns = running.get().policy.terms.quantum_ns();
@@ -188,7 +190,7 @@ impl Injector {
         quantum_ns
     }
 
-    /// Empties the queue whose other users no longer exist.
+    /// Empties the queue, after its other users have ceased to exist.
     ///
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.

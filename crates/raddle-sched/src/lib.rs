@@ -1,31 +1,32 @@
 //! The scheduler's pure half: states, run queues, wait queues, timers and policies.
 //!
-//! No system call, no assembly, no clock and no allocation: time comes in as nanoseconds, memory as
-//! intrusive links inside the caller's objects. So one body of code runs in production, under loom
-//! and shuttle (`cfg(raddle_loom)`, `cfg(raddle_shuttle)`), and in a simulator.
+//! No system call, no assembly, no clock and no allocation: the caller passes the time in
+//! nanoseconds, and memory as intrusive links inside its own objects. So one body of code runs in
+//! production, under loom and shuttle (`cfg(raddle_loom)`, `cfg(raddle_shuttle)`), and in a
+//! simulator.
 //!
 //! | module | noun | what it answers |
 //! |---|---|---|
-//! | [`task`] | `Task`, `TaskRef`, `TaskList` | who waits, who won the right to wake it |
+//! | [`task`] | `Task`, `TaskRef`, `TaskList` | which task waits, and which waker won it |
 //! | [`run_queue`] | `RunQueue` | what this carrier runs next; what others may steal |
 //! | [`injector`] | `Injector` | work from outside the carriers, and overflow |
-//! | [`idle`] | `IdleSet` | which carrier sleeps, and who must wake it |
+//! | [`idle`] | `IdleSet` | which carriers sleep, and which poster must wake them |
 //! | [`places`] | `Places` | how many carriers of a side engine may be awake |
 //! | [`quota`] | `Bucket` | whether a side engine has used up its part of the CPUs |
 //! | [`contention`] | `Contention` | how many carriers beside the CPUs, while others want them |
-//! | [`wait_table`] | `WaitTable`, `WaitNode` | who waits at this address or descriptor |
+//! | [`wait_table`] | `WaitTable`, `WaitNode` | which tasks wait at this address or descriptor |
 //! | [`absence`] | `Absences` | whether a wake-up came while a waiter ran signal handlers |
-//! | [`wait_list`] | `WaitList` | who waits behind one lock |
-//! | [`timers`] | `Timers` | whose deadline has passed |
-//! | [`completion_list`] | `CompletionList`, `Link` | whom a user-mode scheduler can run |
-//! | [`worker_state`] | `WorkerState` | which of them executes a worker |
+//! | [`wait_list`] | `WaitList` | which tasks wait behind one lock |
+//! | [`timers`] | `Timers` | which deadlines have passed |
+//! | [`completion_list`] | `CompletionList`, `Link` | which workers a user-mode scheduler can run |
+//! | [`worker_state`] | `WorkerState` | which scheduler executes a worker |
 //! | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
 //! | [`rhythm`] | `Rhythm` | whether a timer may end a carrier's turns |
 //! | [`share`] | `FairClock`, `Account`, `AheadQueue` | which task has used more than its share |
 //! | [`policies`] | `Policy`, `Order` | which runnable task runs next, and how long |
-//! | [`signal_gate`] | `SignalGate` | whom the runtime's own signals must not reach |
+//! | [`signal_gate`] | `SignalGate` | which kernel threads our own signals must not reach |
 //! | [`orders`] | `Orders` | whether a kernel thread has to execute a call for the process |
-//! | [`spin`] | `SpinLock` | the only lock: short, never held over a switch |
+//! | [`spin`] | `SpinLock` | the lock: short, never held over a switch |
 //! | [`counted_lock`] | `CountedLock` | the same with a count of waiters in its word |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
 

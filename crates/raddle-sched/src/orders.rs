@@ -1,25 +1,25 @@
 //! An order that several kernel threads execute, each in its handler of a signal that has other
 //! senders, too.
 //!
-//! 1. The giver writes what the order is, marks the places of those that it is meant for as *due*,
-//!    sends each the signal, and waits until nobody is missing.
-//! 2. A handler takes the mark off its own place. If there was one, it executes the order, and then
-//!    counts itself as done.
+//! 1. The giver writes what the order is, marks the *place* of each target as *due*, sends each
+//!    target the signal, and waits until none is missing.
+//! 2. A handler clears the mark of its own place. If there was one, the handler executes the order,
+//!    and then counts itself as done.
 //!
-//! **An order is executed once by each, and only while its giver waits**, however late a handler
-//! looks: whoever takes a mark off is the only one to do so, and is missing until it has executed
-//! what it reads. A handler that looked whether an order stands, and goes on after the next one was
-//! given, takes that one's mark or none.
+//! **Each target executes an order once, and only while the giver waits**, however late its handler
+//! looks: one swap clears the mark, and the target is missing until it has executed the order it
+//! reads. If a handler sees that an order stands, and goes on only after the next order was given,
+//! it clears the mark of that next order or finds none.
 
 use crate::sync::{AtomicU32, Ordering};
 
 /// See the module. There is one giver at a time.
 pub struct Orders<const PLACES: usize> {
-    /// 1 for who has an order to execute.
+    /// 1 for a target that hasn't begun to execute the order.
     due: [AtomicU32; PLACES],
-    /// 1 while an order stands: handlers read it first. Whoever is sent the signal sees it.
+    /// 1 while an order stands. Handlers read it first; a target of the signal sees it.
     stands: AtomicU32,
-    /// How many have not executed it yet.
+    /// Targets that have not executed the order yet.
     missing: AtomicU32,
 }
 
@@ -44,8 +44,8 @@ impl<const PLACES: usize> Orders<PLACES> {
         }
     }
 
-    /// Gives an order to the places, which all execute it from here on. What the order is was
-    /// written before.
+    /// Gives an order to the places, which all execute it from here on. The caller has written what
+    /// the order is.
     pub fn give(&self, places: impl Iterator<Item = usize> + Clone) {
         let count = places.clone().count() as u32;
         self.missing.store(count, Ordering::Relaxed);
@@ -55,39 +55,42 @@ impl<const PLACES: usize> Orders<PLACES> {
         }
     }
 
-    /// How many have not executed the order yet: 0 if all have. What they wrote is seen then.
+    /// Returns how many targets have not executed the order yet. After 0 the caller sees what they
+    /// wrote.
     pub fn missing(&self) -> u32 {
         self.missing.load(Ordering::Acquire)
     }
 
-    /// The address of that number, to sleep on while it is not 0.
+    /// Returns the address of the count of missing targets, to sleep on while it is not 0.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub fn address(&self) -> *mut u32 {
         self.missing.as_ptr()
     }
 
-    /// After that: handlers have nothing to look for.
+    /// Ends the order, once none is missing: handlers have nothing to look for.
     pub fn end(&self) {
         self.stands.store(0, Ordering::Relaxed);
     }
 
-    /// True while an order stands, for whomever.
+    /// Returns true while an order stands for any place.
     #[inline]
     pub fn stands(&self) -> bool {
         self.stands.load(Ordering::Relaxed) != 0
     }
 
-    /// True if the caller, at its place, has an order to execute now; [`Orders::done`] follows.
+    /// Returns true if the caller, at `place`, has an order to execute now; [`Orders::done`]
+    /// follows.
     pub fn take(&self, place: usize) -> bool {
         self.due[place].swap(0, Ordering::Acquire) != 0
     }
 
-    /// The caller has executed its order. True if it was the last: the giver is to be woken.
+    /// The caller has executed its order. Returns true if it was the last: the caller wakes the
+    /// giver.
     pub fn done(&self) -> bool {
         self.missing.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// No order: in the child of a fork, on its only thread.
+    /// Clears all orders: in the child of a fork, on its only thread.
     pub fn reset(&self) {
         self.end();
         for due in &self.due {

@@ -3,21 +3,21 @@
 //!
 //! A carrier takes a place before it looks for work and leaves it before it sleeps.
 //!
-//! To sleep: leave the place, enter the idle set, look once more whether there is work *and* a
-//! free place, sleep. To post: push, then, if a place is free, take a sleeper out of the set and
-//! wake it. All SeqCst. No work is slept over: a poster that finds no free place has read it before
-//! some carrier left that place, and that carrier looks for work after it has. A place that becomes
-//! free because a carrier is blocked is announced by whoever says that it is.
+//! To sleep: leave the place, enter the idle set, look once more whether there is work *and* a free
+//! place, sleep. To post: push, then, if a place is free, take a sleeper out of the set and wake
+//! it. All SeqCst. No carrier sleeps while there is work and a free place: a poster that finds no
+//! free place has read before some carrier left one, and that carrier looks for work afterwards. If
+//! a carrier blocks, which frees a place, the caller of [`Places::block`] wakes a sleeper.
 
 use crate::sync::{AtomicU32, Ordering};
 
 /// See the module.
 pub struct Places {
-    /// Asked for. Written when the engine is made.
+    /// Places asked for. Written when the engine is made.
     wanted: AtomicU32,
-    /// Carriers that sit in the kernel. Raised by sysmon, lowered by the carrier.
+    /// Carriers that are blocked in the kernel. Raised by sysmon, lowered by the carrier.
     blocked: AtomicU32,
-    /// Carriers that have a place. Raised and lowered by them.
+    /// Carriers that have a place. Raised and lowered by these carriers.
     taken: AtomicU32,
 }
 
@@ -42,12 +42,12 @@ impl Places {
         }
     }
 
-    /// Changes how many places there are.
+    /// Sets the number of places.
     pub fn set_wanted(&self, wanted: u32) {
         self.wanted.store(wanted, Ordering::SeqCst);
     }
 
-    /// How many places there are, less those of blocked carriers.
+    /// Returns the number of places, without the extra ones for blocked carriers.
     pub fn wanted(&self) -> u32 {
         self.wanted.load(Ordering::SeqCst)
     }
@@ -75,12 +75,13 @@ impl Places {
         self.taken.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// True if somebody could take a place.
+    /// Returns true if a carrier could take a place.
     pub fn has_free(&self) -> bool {
         self.taken.load(Ordering::SeqCst) < self.limit()
     }
 
-    /// True if a carrier that has a place should leave it: one that was blocked has come back.
+    /// Returns true if a carrier that has a place should leave it, because a blocked one has come
+    /// back.
     pub fn has_surplus(&self) -> bool {
         self.taken.load(Ordering::SeqCst) > self.limit()
     }
@@ -90,12 +91,12 @@ impl Places {
         self.blocked.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// It is no longer.
+    /// A blocked carrier runs again.
     pub fn unblock(&self) {
         self.blocked.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Nobody has a place: in the child of a fork.
+    /// Frees all places: in the child of a fork.
     pub fn reset(&self) {
         self.blocked.store(0, Ordering::SeqCst);
         self.taken.store(0, Ordering::SeqCst);

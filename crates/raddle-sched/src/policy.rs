@@ -2,17 +2,17 @@
 //!
 //! A kernel wake-up costs as much as a hundred switches, and work that the running carrier reaches
 //! within microseconds gains nothing from it: carriers that woke each other eagerly lost half of
-//! their throughput. So a push wakes nobody while the carrier that pushed still makes progress;
-//! three things make sure that work never waits beyond a bound while a carrier idles:
+//! their throughput. So a push wakes no carrier while the pushing carrier makes progress. Three
+//! rules bound how long work waits while a carrier idles:
 //!
-//! 1. A push onto a backlog (something already waits in the ring) may wake an idle carrier, as long
-//!    as [`Backlog`]'s budget allows: a budget that grows when the woken carrier found work that
-//!    lasted, and shrinks when it found nothing.
+//! 1. A push onto a backlog (the ring isn't empty) may wake an idle carrier if [`Backlog`]'s budget
+//!    allows. The budget grows when the woken carrier found work that had waited, and shrinks with
+//!    each wake-up.
 //! 2. Sysmon ticks while any carrier runs and another idles: a backlog or a filled LIFO slot that
-//!    it sees on two ticks in a row without a switch between wakes a carrier.
+//!    two ticks in a row see without a switch between wakes a carrier.
 //! 3. Work from outside the carriers (the injector) always wakes an idle one.
 
-/// What the next look of a carrier should include, by its count of picks.
+/// What a carrier's next look for work includes, by its count of picks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick {
     /// Take from the ring before the LIFO slot, so that two threads that wake each other can't
@@ -24,15 +24,15 @@ pub struct Tick {
     pub poll: bool,
 }
 
-/// Every how many picks the ring comes before the LIFO slot.
+/// The ring comes before the LIFO slot once every so many picks.
 pub const FAIR_EVERY: u32 = 16;
-/// Every how many picks the injector comes first.
+/// The injector comes first once every so many picks.
 pub const INJECTOR_EVERY: u32 = 64;
-/// Every how many picks timers and descriptors are looked at.
+/// The carrier looks at timers and descriptors once every so many picks.
 pub const POLL_EVERY: u32 = 64;
 
 impl Tick {
-    /// The look number `count`.
+    /// Returns what look number `count` includes.
     #[inline(always)]
     pub const fn of(count: u32) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Tick {
 
 /// The shortest time between two wake-ups that one carrier's pushes cause.
 pub const MIN_WAKE_GAP_NS: u64 = 50_000;
-/// The longest.
+/// The longest time between two such wake-ups.
 pub const MAX_WAKE_GAP_NS: u64 = 10_000_000;
 
 /// A carrier's budget of kernel wake-ups for its backlog.
@@ -64,7 +64,7 @@ impl Backlog {
         }
     }
 
-    /// True if `now_ns` is far enough from the last wake-up; then it counts as one.
+    /// Returns true if `now_ns` is far enough from the last wake-up; then it counts as one.
     #[must_use]
     pub fn spend(&mut self, now_ns: u64) -> bool {
         if now_ns.wrapping_sub(self.last_ns) < self.gap_ns {
@@ -75,12 +75,12 @@ impl Backlog {
         true
     }
 
-    /// The woken carrier found work that had waited: wake sooner next time.
+    /// The woken carrier found work that had waited: the gap shrinks.
     pub fn useful(&mut self) {
         self.gap_ns = (self.gap_ns / 4).max(MIN_WAKE_GAP_NS);
     }
 
-    /// The gap that the next wake-up must keep, in nanoseconds.
+    /// Returns the gap that the next wake-up must keep, in nanoseconds.
     pub const fn gap_ns(&self) -> u64 {
         self.gap_ns
     }
@@ -94,18 +94,18 @@ impl Default for Backlog {
 
 /// The first interval between two of sysmon's looks.
 pub const SYSMON_MIN_NS: u64 = 100_000;
-/// The longest.
+/// The longest interval.
 pub const SYSMON_MAX_NS: u64 = 10_000_000;
-/// Sysmon keeps looking this long after everything went idle.
+/// How long sysmon keeps looking after all carriers went idle.
 pub const SYSMON_LINGER_NS: u64 = 2_000_000;
 
-/// What is due within this is worth a carrier that waits for it beside one that runs.
+/// A deadline within this time is worth an idle carrier that waits for it beside a running one.
 pub const SOON_NS: u64 = 2_000_000;
 
-/// The quantum: the longest that a thread runs while others wait, unless asked otherwise.
+/// The quantum: the longest that a thread runs while others wait, by default.
 pub const QUANTUM_NS: u64 = 2_000_000;
 
-/// One look of sysmon's at a running carrier.
+/// One look of sysmon at a running carrier.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Look {
     /// The time.
@@ -114,70 +114,71 @@ pub struct Look {
     pub cpu_ns: u64,
     /// Switches that the carrier has made.
     pub switches: u64,
-    /// True if its queue isn't empty.
+    /// True if the carrier's queue isn't empty.
     pub queued: bool,
-    /// Threads in its ring.
+    /// Threads in the carrier's ring.
     pub ring_len: usize,
 }
 
 /// A carrier that has waited in the kernel this long while others want to run is replaced.
 pub const BLOCKED_NS: u64 = 100_000;
-/// A thread that has held a carrier for so long, and whose carrier got next to no CPU time for that
-/// from the kernel, gives way, too: on a machine with so much else to do others waited for ever.
+/// A thread that has held a carrier this long gives way even if the kernel gave the carrier next to
+/// no CPU time: on a busy machine the others would wait for ever.
 pub const STARVED_NS: u64 = 30_000_000;
-/// A thread that computes isn't interrupted before this, whoever is woken.
+/// A thread that computes isn't interrupted before this, whatever is woken.
 pub const SETTLED_NS: u64 = 100_000;
-/// After a preemption: by then who runs instead has settled, and one look sees all there is to see
-/// before the end of its quantum.
+/// The first look after a preemption: by then the next thread has settled, and one look sees all
+/// there is to see before the end of its quantum.
 pub const RELIEVED_NS: u64 = 150_000;
-/// Sysmon looks at least this often while a carrier runs and isn't watched otherwise.
+/// The longest interval between looks while a carrier runs and isn't watched otherwise.
 pub const BUSY_NS: u64 = 1_000_000;
-/// The same without alarms, which would tell of carriers that wait in the kernel.
+/// The same without alarms, which would report carriers that wait in the kernel.
 pub const BLIND_NS: u64 = 800_000;
 /// A carrier that hardly uses its CPU is looked at again after this at the latest, while others
-/// want to run and as far as is known the kernel has nothing else to do.
+/// want to run and the kernel is not known to have other work.
 pub const SUSPECT_NS: u64 = 300_000;
-/// A thread that has used so much CPU time in one turn computes, and may be in others' way soon.
+/// A thread that has used this much CPU time in one turn computes, and may soon delay others.
 pub const COMPUTES_NS: u64 = 300_000;
-/// A suspicion that is this old is forgotten.
+/// The age at which a wrong suspicion is forgotten.
 pub const LATELY_NS: u64 = 20_000_000;
 
 /// What sysmon remembers of one carrier between two looks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     last: Look,
-    /// The time and CPU time at which the running thread was first seen, or told to give way.
+    /// The time and CPU time when the running thread was first seen, or was told to give way.
     since: (u64, u64),
-    /// How long the carrier may seem to wait in the kernel before the kernel is asked.
+    /// How long the carrier may seem to wait in the kernel before sysmon asks the kernel.
     patience_ns: u64,
-    /// When it turned out last that the carrier didn't wait there.
+    /// When a suspicion that the carrier waits in the kernel was last wrong.
     wrong_ns: u64,
-    /// When a thread was seen last that computes ([`COMPUTES_NS`]).
+    /// When a thread that computes ([`COMPUTES_NS`]) was last seen.
     computed_ns: u64,
 }
 
-/// What a look found.
+/// The result of a look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Work has waited since the last look: something was queued at both, and either the carrier
-    /// made no switch between or its ring holds more than one now.
+    /// Work has waited since the last look: both looks saw a queue that wasn't empty, and the
+    /// carrier made no switch between them; or the last look did, and the ring holds more than one
+    /// now.
     pub backlog_lasts: bool,
-    /// Switches that the carrier had made.
+    /// Switches that the carrier has made.
     pub switches: u64,
     /// How long one thread has held the carrier, at least; 0 if another one did at the last look.
     pub held_ns: u64,
-    /// It used the CPU meanwhile (rather than waited in the kernel).
+    /// True if that thread used the CPU meanwhile, rather than waited in the kernel.
     pub computes: bool,
-    /// The kernel itself says that it waits there.
+    /// True if the kernel says that the carrier waits there.
     pub waits: bool,
-    /// When to look again if it has switched since the last look.
+    /// Time until the next look if the carrier has switched since the last one.
     pub again_ns: u64,
-    /// It is asked about once it has seemed to wait for so long; at least [`BLOCKED_NS`].
+    /// How long the carrier may seem to wait before the kernel is asked; at least [`BLOCKED_NS`].
     pub patience_ns: u64,
 }
 
 impl Found {
-    /// The kernel says that the carrier waits there.
+    /// Returns what was found, with the kernel's word that the carrier waits there.
     #[must_use]
     pub fn waiting(self) -> Self {
         Self {
@@ -187,7 +188,7 @@ impl Found {
         }
     }
 
-    /// It has run another thread since the last look, and may again.
+    /// Returns true if the carrier has run another thread since the last look, and may again.
     pub const fn switches_on(self) -> bool {
         self.held_ns == 0 && !self.waits
     }
@@ -203,7 +204,7 @@ impl Seen {
         let queued = self.last.queued && look.queued;
         let held_ns = look.now_ns.saturating_sub(self.since.0);
         let used_ns = |since_ns: u64| look.cpu_ns.saturating_sub(since_ns); // 0 if it can't be read
-        // It hardly used the CPU: it may have begun to wait in the kernel.
+        // The carrier hardly used the CPU: it may have begun to wait in the kernel.
         let elapsed_ns = look.now_ns.saturating_sub(self.last.now_ns);
         let rests = used_ns(self.last.cpu_ns) < elapsed_ns / 4;
         let waits = same && used_ns(self.since.1) <= held_ns / 32;
@@ -219,7 +220,7 @@ impl Seen {
             backlog_lasts: queued && same || self.last.queued && look.ring_len > 1,
             switches: look.switches,
             held_ns,
-            // The machine may have other things to do than to run this thread all the time.
+            // On a busy machine even a thread that computes doesn't run all the time.
             computes: !waits && same,
             waits: false,
             again_ns: if rests { patience_ns } else { BUSY_NS },
@@ -227,14 +228,15 @@ impl Seen {
         };
         self.last = look;
         if rests && !waits {
-            self.was_wrong(SUSPECT_NS); // else it had not switched
+            self.was_wrong(SUSPECT_NS); // if it waits, it has not switched
         }
         found
     }
 
-    /// The kernel was asked whether the carrier that was just looked at waits there. If not, it was
-    /// taken off its CPU, as happens every few milliseconds on a machine that has others to run.
-    /// The next suspicion waits twice as long, because to ask takes longer than to look.
+    /// Notes the kernel's answer whether the carrier that was just looked at waits there. If it
+    /// doesn't, the kernel had taken its CPU away, which happens every few milliseconds on a busy
+    /// machine. Then the next question waits twice as long, because asking takes longer than
+    /// looking.
     pub fn asked(&mut self, waits: bool) {
         let computes =
             self.computed_ns != 0 && self.last.now_ns.saturating_sub(self.computed_ns) < LATELY_NS;
@@ -253,22 +255,22 @@ impl Seen {
     }
 
     /// The carrier that was just looked at has switched, and isn't on a CPU: it may have begun to
-    /// wait in the kernel. When to look again.
+    /// wait in the kernel. Returns the time until the next look.
     pub fn suspect(&mut self) -> u64 {
         let patience_ns = self.patience_ns.max(BLOCKED_NS);
         self.asked(false);
         patience_ns
     }
 
-    /// The carrier that was just looked at has switched; to a thread that goes on since `since_ns`
-    /// after it had made room, and that was seen to use the CPU now. That is known without another
-    /// look.
+    /// The carrier that was just looked at has switched to a thread that goes on since `since_ns`,
+    /// after that thread had made room, and was seen to use the CPU now. Returns `found` with these
+    /// facts, without another look.
     pub fn goes_on(&mut self, since_ns: u64, found: Found) -> Found {
         let held_ns = self.last.now_ns.saturating_sub(since_ns);
         if held_ns == 0 {
             return found;
         }
-        // What it has used before is not known to be its own: how it goes on is seen from now on.
+        // The CPU time before this look may be another thread's, so only what follows counts.
         self.since = (since_ns, self.last.cpu_ns);
         Found {
             held_ns,
@@ -277,7 +279,7 @@ impl Seen {
         }
     }
 
-    /// True if the last look was at `now_ns`.
+    /// Returns true if the last look was at `now_ns`.
     pub fn is_of(&self, now_ns: u64) -> bool {
         self.last.now_ns == now_ns
     }
@@ -288,30 +290,30 @@ impl Seen {
     }
 }
 
-/// Who waits while one thread holds a carrier.
+/// The threads that wait while one thread holds a carrier.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Demand {
-    /// Somebody does: queued there, posted, or due.
+    /// True if a thread waits: queued at the carrier, posted, or due.
     pub waits: bool,
-    /// Somebody among them has just been woken from outside the carriers.
+    /// True if one of them has just been woken from outside the carriers.
     pub fresh: bool,
-    /// No carrier waits for timers and descriptors.
+    /// True if no carrier waits for timers and descriptors.
     pub unattended: bool,
 }
 
-/// What the thread that holds a carrier may still do.
+/// How long the thread that holds a carrier may go on.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// How long it may run while others wait; `u64::MAX` for ever.
+    /// The quantum while others wait; `u64::MAX` for ever.
     pub quantum_ns: u64,
-    /// A timer ends its quantum: sysmon does so only if that is overdue.
+    /// True if a timer ends the quantum: sysmon does so only if that is overdue.
     pub timed: bool,
 }
 
 /// What to do about a carrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// It is left alone.
+    /// Leave it alone.
     Leave,
     /// Its thread's quantum is over.
     Preempt,
@@ -325,16 +327,16 @@ pub enum Act {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub act: Act,
-    /// The next look must come within this.
+    /// The time within which the next look must come.
     pub within_ns: u64,
-    /// Whoever becomes ready should be noticed at once, because something would be done about it.
+    /// True if sysmon should notice at once when a thread becomes ready, because it would act.
     pub watch: bool,
 }
 
-/// What sysmon does about one carrier after a look.
+/// Decides what sysmon does about one carrier after a look.
 ///
-/// A woken thread goes before one that computes, once that one has run for [`SETTLED_NS`]. The
-/// computing thread's share is safe all the same: its account says what it is owed
+/// A woken thread runs before one that computes, once the latter has run for [`SETTLED_NS`]. The
+/// computing thread keeps its share all the same: its account records what it has used
 /// ([`crate::share`]).
 pub fn judge(found: Found, demand: Demand, terms: Terms) -> Verdict {
     let cares = demand.waits || demand.unattended;
@@ -399,7 +401,7 @@ pub fn judge(found: Found, demand: Demand, terms: Terms) -> Verdict {
     }
 }
 
-/// The next interval between looks: short after something was found, then doubling.
+/// Returns the next interval between looks: short after an action, then doubling.
 pub const fn sysmon_interval_ns(last_ns: u64, acted: bool) -> u64 {
     if acted {
         return SYSMON_MIN_NS;

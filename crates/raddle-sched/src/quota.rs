@@ -1,39 +1,39 @@
 //! A quota: how much CPU time a group of threads may use, whatever else is idle.
 //!
-//! A token bucket: it fills at the rate of the quota, up to what belongs to one [`PERIOD_NS`], and
-//! CPU time is taken from it as it is seen to have been used. Who empties it is *held* until it is
-//! full again. What was used beyond that is a debt, and who was held for too long is owed that time
-//! (a period's worth at most); so on average the rate is exact, however seldom one looks. Who is
-//! held is so for about a period less its quota.
+//! A token bucket. It fills at the rate of the quota, up to the quota of one [`PERIOD_NS`]; each
+//! look takes the CPU time used since the last one from it. A group with an empty bucket is *held*
+//! until the bucket is full again. Use beyond the bucket is a debt. A hold that lasts too long adds
+//! credit, a period's worth at most. So the average rate is exact, however seldom a look comes. A
+//! hold takes about a period less its quota.
 
-/// How long a full bucket lasts at the rate at which it fills.
+/// The time in which an empty bucket fills.
 pub const PERIOD_NS: u64 = 20_000_000;
-/// The shortest time in which to look again.
+/// The shortest time until the next look.
 pub const LEAST_NS: u64 = 100_000;
 /// The largest quota, in percent of one CPU.
 pub const MAX_PERCENT: u32 = 102_400;
 
-/// See the module. All zero it is new.
+/// See the module. All zero is a new bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     left_ns: i64,
-    /// When it was filled last; 0 for never.
+    /// When the bucket was filled last; 0 for never.
     filled_ns: u64,
     percent: u32,
     is_held: bool,
 }
 
-/// What a look at a bucket says.
+/// The result of a look at a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// The group may not run now.
+    /// True if the group may not run now.
     pub is_held: bool,
-    /// When to look again, if something runs or wants to.
+    /// The time until the next look, if a thread of the group runs or wants to.
     pub within_ns: u64,
 }
 
 impl Bucket {
-    /// A bucket that nobody has looked at.
+    /// A bucket before its first look.
     pub const fn new() -> Self {
         Self {
             left_ns: 0,
@@ -43,7 +43,8 @@ impl Bucket {
         }
     }
 
-    /// At `now_ns` the group has used `used_ns` since the last look, on `running` CPUs.
+    /// Takes a look at `now_ns`: the group has used `used_ns` since the last one, on `running`
+    /// CPUs.
     pub fn look(&mut self, now_ns: u64, used_ns: u64, percent: u32, running: u32) -> Level {
         let percent = percent.clamp(1, MAX_PERCENT);
         let full_ns = (PERIOD_NS / 100 * u64::from(percent)) as i64;
@@ -88,7 +89,8 @@ impl Default for Bucket {
 mod tests {
     use super::*;
 
-    /// The part of `cpus` CPUs that a group gets which would use all, looked at every `tick_ns`.
+    /// Returns how many CPUs a group gets on average if it would use all of `cpus`, with a look
+    /// every `tick_ns`.
     fn part(percent: u32, cpus: u64, tick_ns: u64) -> f64 {
         let (mut bucket, mut now_ns, mut used_ns) = (Bucket::default(), 1, 0);
         let mut level = bucket.look(now_ns, 0, percent, cpus as u32);

@@ -1,14 +1,14 @@
 //! Whether a carrier's threads compute in turns of whole quanta, so regularly that a timer of the
 //! carrier's own may end the turns.
 //!
-//! A timer that isn't needed any more costs as much as one that is: so it takes some whole turns
-//! in a row before one is started, and more each time that the last one was soon stopped again.
+//! A timer that is no longer needed costs as much as one that is. So a timer starts only after some
+//! whole turns in a row, and after more of them if the last timer was soon stopped.
 
 /// Whole turns in a row before the first timer.
 pub const FIRST: u32 = 4;
-/// The most that are waited for.
+/// The most whole turns that are required.
 pub const MOST: u32 = 256;
-/// A timer that ended so many turns was worth its start.
+/// A timer that ended this many turns was worth its start.
 pub const WORTH: u64 = 64;
 
 /// See the module. One for each carrier.
@@ -21,7 +21,7 @@ pub struct Rhythm {
 }
 
 impl Rhythm {
-    /// Nothing was seen.
+    /// No turn was seen.
     pub const fn new() -> Self {
         Self {
             at: 0,
@@ -30,8 +30,8 @@ impl Rhythm {
         }
     }
 
-    /// The thread that the carrier runs since its switch number `switches` has used its quantum up.
-    /// True if there were enough of those in a row.
+    /// The thread that the carrier runs since its switch number `switches` has used up its quantum.
+    /// Returns true if enough such turns came in a row.
     pub fn turned(&mut self, switches: u64) -> bool {
         let in_a_row = self.turns != 0 && switches == self.at + 1;
         self.turns = if in_a_row { self.turns + 1 } else { 1 };
@@ -39,7 +39,7 @@ impl Rhythm {
         self.turns >= self.needed
     }
 
-    /// The timer was stopped after it had ended so many turns.
+    /// The timer was stopped after it had ended `turns` turns.
     pub fn broke(&mut self, turns: u64) {
         self.turns = 0;
         self.needed = match turns {

@@ -1,19 +1,18 @@
 //! A carrier's run queue: a stealable ring and a LIFO slot before it.
 //!
-//! The owner pushes at the ring's tail and takes at its head, as thieves do, so the ring is FIFO
-//! for everybody. The LIFO slot holds the task that was woken last: it runs next, on warm caches,
-//! which makes a hand-off between two threads a switch and nothing else. Only the owner fills the
-//! slot; owner and thieves empty it by a swap.
+//! The owner pushes at the ring's tail and takes at its head; thieves take at the head, too, so the
+//! ring is FIFO for all. The LIFO slot holds the task that was woken last: it runs next, on warm
+//! caches, which makes a hand-off between two threads a switch and nothing else. Only the owner
+//! fills the slot; owner and thieves empty it by a swap.
 //!
 //! The ring's protocol (after Chase and Lev 2005 in the bounded, FIFO form that Go and tokio use):
-//! `tail` is written by the owner only, after the slot it covers (release); `head` moves by CAS.
-//! Who takes copies an entry, then tries to move `head` over it: if the CAS fails, the copy is
-//! forgotten. An entry can't be overwritten while `head` hasn't passed it, because the owner pushes
-//! only while `tail - head` is below the capacity, and a stale `head` only makes the ring look
-//! fuller.
+//! `tail` is written by the owner only, after the entry it covers (release); `head` moves by CAS. A
+//! taker copies an entry, then tries to move `head` over it; if the CAS fails, the taker drops the
+//! copy. An entry can't be overwritten while `head` hasn't passed it, because the owner pushes only
+//! while `tail - head` is below the capacity, and a stale `head` only makes the ring look fuller.
 //!
-//! Theft moves tasks one by one, a CAS each: to take many by one CAS, the thief would have to copy
-//! them out before it owns them, and to keep what it copied from being run by the owner meanwhile.
+//! Theft moves tasks one by one, a CAS each. Rejected: many by one CAS. The thief would have to
+//! copy them before it owns them, and keep the owner from running them meanwhile.
 
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 use crate::task::{Task, TaskList, TaskRef};
@@ -69,7 +68,7 @@ impl RunQueue {
         self.tail.load(Ordering::SeqCst).wrapping_sub(head) as usize
     }
 
-    /// True if ring and slot were empty a moment ago.
+    /// Returns true if ring and slot were empty a moment ago.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.lifo.load(Ordering::SeqCst).is_null() && self.ring_len() == 0
@@ -80,7 +79,7 @@ impl RunQueue {
         self.ring_len() + usize::from(self.has_lifo())
     }
 
-    /// True if the LIFO slot was filled a moment ago.
+    /// Returns true if the LIFO slot was filled a moment ago.
     #[inline(always)]
     pub fn has_lifo(&self) -> bool {
         !self.lifo.load(Ordering::Relaxed).is_null()
@@ -128,7 +127,7 @@ impl RunQueue {
         unsafe { TaskRef::from_ptr(self.lifo.swap(task.as_ptr(), Ordering::AcqRel)) }
     }
 
-    /// Takes the task in the LIFO slot; anybody.
+    /// Takes the task in the LIFO slot; any thread may.
     #[inline(always)]
     pub fn take_lifo(&self) -> Option<TaskRef> {
         if self.lifo.load(Ordering::Relaxed).is_null() {
@@ -138,14 +137,14 @@ impl RunQueue {
         unsafe { TaskRef::from_ptr(self.lifo.swap(null_mut(), Ordering::AcqRel)) }
     }
 
-    /// The task that was in the LIFO slot a moment ago. It may run by now, or have ended: only what
-    /// is atomic in it may be read.
+    /// Returns the task that was in the LIFO slot a moment ago. It may run by now, or have ended:
+    /// only its atomics may be read.
     pub fn peek_lifo(&self) -> Option<TaskRef> {
         // SAFETY: the slot holds tasks only, which live in type-stable memory.
         unsafe { TaskRef::from_ptr(self.lifo.load(Ordering::Relaxed)) }
     }
 
-    /// Takes the oldest task of the ring; anybody.
+    /// Takes the oldest task of the ring; any thread may.
     #[inline(always)]
     pub fn pop_ring(&self) -> Option<TaskRef> {
         let mut head = self.head.load(Ordering::Acquire);
@@ -171,8 +170,8 @@ impl RunQueue {
     /// Takes half of `victim`'s ring (at least one task, and as many as there is room for): the
     /// oldest to run now, the others to the end of this queue; owner only.
     ///
-    /// The task to run never enters this ring. If it did, another searcher could take it before its
-    /// thief came to run it, and many searchers could pass one task around without end.
+    /// The task to run never enters this ring. Otherwise another searcher could take it before its
+    /// thief runs it, and many searchers could pass one task around without end.
     pub fn steal(&self, victim: &RunQueue) -> Option<TaskRef> {
         let goal = victim.ring_len().div_ceil(2);
         let first = victim.pop_ring()?;
@@ -180,14 +179,14 @@ impl RunQueue {
         Some(first)
     }
 
-    /// As [`RunQueue::steal`], but all of them go to the end of this queue. Returns how many moved.
+    /// As [`RunQueue::steal`], but all tasks go to the end of this queue. Returns how many moved.
     pub fn steal_from(&self, victim: &RunQueue) -> usize {
         self.steal_up_to(victim, victim.ring_len().div_ceil(2))
     }
 
     fn steal_up_to(&self, victim: &RunQueue, goal: usize) -> usize {
         let mut moved = 0;
-        // Room can only grow meanwhile: nobody but the caller pushes here.
+        // Room can only grow meanwhile: only the caller pushes here.
         let room = CAPACITY - self.ring_len();
         let goal = goal.min(CAPACITY / 2).min(room);
         while moved < goal {

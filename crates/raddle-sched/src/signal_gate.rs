@@ -1,14 +1,14 @@
-//! Who may be sent the runtime's own signals: nobody who is about to become another program.
+//! The gate that keeps the runtime's own signals away from kernel threads that call `execve`.
 //!
-//! A kernel thread that calls `execve` keeps what is pending for it, and the new program handles
-//! none of our signals: it would die of one.
+//! A kernel thread that calls `execve` keeps its pending signals, and the new program has no
+//! handler for ours: it would die of one.
 //!
 //! 1. A sender raises `senders`, looks whether the kernel thread is in `closed`, sends if it isn't,
 //!    lowers `senders`.
-//! 2. Who is about to exec enters itself in `closed` and then waits until `senders` is 0: every
-//!    signal for it has been sent by then, and every later sender sees the entry.
+//! 2. A thread that is about to exec enters itself in `closed` and then waits until `senders` is 0:
+//!    every signal for it has been sent by then, and every later sender sees the entry.
 //!
-//! All SeqCst: either the sender sees the entry, or who wrote that sees the sender.
+//! All SeqCst: either the sender sees the entry, or the thread in step 2 sees the sender.
 
 use crate::sync::{AtomicU32, Ordering};
 
@@ -17,7 +17,7 @@ const SLOTS: usize = 4;
 
 /// See the module.
 pub struct SignalGate {
-    /// Kernel thread ids; 0 where none is.
+    /// Kernel thread ids; 0 is a free slot.
     closed: [AtomicU32; SLOTS],
     senders: AtomicU32,
 }
@@ -27,7 +27,7 @@ pub struct SignalGate {
 pub struct Closed(usize);
 
 impl SignalGate {
-    /// Open for everybody.
+    /// A gate that is open for all threads.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub const fn new() -> Self {
         Self {
@@ -36,7 +36,7 @@ impl SignalGate {
         }
     }
 
-    /// Open for everybody.
+    /// A gate that is open for all threads.
     #[cfg(any(raddle_loom, raddle_shuttle))]
     pub fn new() -> Self {
         Self {
@@ -45,7 +45,7 @@ impl SignalGate {
         }
     }
 
-    /// Calls `send` unless the gate is closed for `tid`: `None` then.
+    /// Calls `send` unless the gate is closed for `tid`; returns `None` then.
     pub fn pass<R>(&self, tid: u32, send: impl FnOnce() -> R) -> Option<R> {
         self.senders.fetch_add(1, Ordering::SeqCst);
         let mut closed = self.closed.iter();
@@ -55,8 +55,8 @@ impl SignalGate {
         sent
     }
 
-    /// Closes the gate for `tid`, which isn't 0; `None` if too many have. It is closed once
-    /// [`SignalGate::is_quiet`] was true after that.
+    /// Closes the gate for `tid`, which isn't 0; `None` if all slots are taken. No signal is sent
+    /// once [`SignalGate::is_quiet`] has returned true after this.
     #[must_use]
     pub fn close(&self, tid: u32) -> Option<Closed> {
         let seq = Ordering::SeqCst;
@@ -64,18 +64,18 @@ impl SignalGate {
         self.closed.iter().position(free).map(Closed)
     }
 
-    /// True if nobody is sending.
+    /// Returns true if no thread is sending.
     pub fn is_quiet(&self) -> bool {
         self.senders.load(Ordering::SeqCst) == 0
     }
 
-    /// Opens it again. The caller sees what those wrote before who found the gate closed.
+    /// Opens the gate again. The caller sees the earlier writes of senders that found it closed.
     pub fn open(&self, closed: Closed) {
         self.closed[closed.0].store(0, Ordering::SeqCst);
-        self.senders.fetch_add(0, Ordering::SeqCst); // reads from each of theirs
+        self.senders.fetch_add(0, Ordering::SeqCst); // reads from each sender's write
     }
 
-    /// Open for everybody, and nobody sends: in the child of a fork.
+    /// Opens the gate for all threads and forgets senders: in the child of a fork.
     pub fn reset(&self) {
         self.senders.store(0, Ordering::SeqCst);
         for slot in &self.closed {

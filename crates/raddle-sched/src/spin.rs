@@ -1,16 +1,16 @@
 //! A spin lock for a few instructions' work.
 //!
-//! Holders never park, switch, fault or call out, so the wait is bounded by the kernel descheduling
-//! a holder; a waiter that has spun long enough calls the process-wide [`Relax`] hook, which the
-//! engine sets to `sched_yield`.
+//! Holders never park, switch, fault or call out, so a wait is long only if the kernel takes a
+//! holder's CPU away. A waiter that has spun long enough calls the process-wide [`Relax`] hook,
+//! which the engine sets to `sched_yield`.
 
 use crate::sync::{AtomicU32, Ordering, UnsafeCell, spin_loop};
 use core::ops::{Deref, DerefMut};
 
-/// What a waiter does after [`SPINS`] fruitless looks: give the CPU away.
+/// The hook that gives the CPU away, called by a waiter after [`SPINS`] fruitless looks.
 pub type Relax = fn();
 
-/// Looks at the lock before it relaxes.
+/// Looks at the lock before a waiter relaxes.
 pub(crate) const SPINS: u32 = 200;
 
 static mut RELAX: Relax = || {};
@@ -72,11 +72,12 @@ impl<T> SpinLock<T> {
 
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
-        // Lazily: a guard that is made and dropped frees a lock that others hold.
+        // Lazily: a guard that is made and dropped would free a lock that another thread holds.
         self.take().then(|| SpinGuard { lock: self })
     }
 
-    /// Not a swap: writing 1 over 1 is an order with the holder's release that loom can't know.
+    /// Takes the lock if it is free. Not a swap: writing 1 over 1 would be ordered with the
+    /// holder's release, which loom doesn't model.
     #[inline(always)]
     fn take(&self) -> bool {
         self.held
@@ -110,11 +111,12 @@ impl<T> SpinLock<T> {
     where
         T: Copy,
     {
-        // SAFETY: nobody changes it, by the caller's promise.
+        // SAFETY: no other thread or guard exists to change it, by the caller's promise.
         self.data.with_mut(|at| unsafe { *at })
     }
 
-    /// Frees a lock whose holder no longer exists: in the child of a fork. True if there was one.
+    /// Frees a lock after its holder has ceased to exist: in the child of a fork. Returns true if
+    /// it was held.
     ///
     /// # Safety
     /// No other thread may exist, and the data must be made consistent before it is used.

@@ -22,7 +22,7 @@ pub use core::{
     sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
-/// Data that a lock guards. Under loom its namesake reports unordered accesses.
+/// Data that a lock guards. loom's type of that name reports unordered accesses.
 #[cfg(not(raddle_loom))]
 pub struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
 

@@ -1,23 +1,24 @@
 //! What the scheduler knows of a green thread, and the parking protocol.
 //!
-//! A *task* is embedded in the engine's thread object. Its *claim word* decides who wakes it:
+//! A *task* is embedded in the engine's thread object. Its *claim word* decides which waker wakes
+//! it:
 //!
-//! 1. The parker stores WAITING, links its wait nodes, checks its condition again (a waker that
-//!    came before the link finds nobody; so the condition must be seen after the link), and
-//!    switches away.
-//! 2. A waker, a timer, a signal: each tries to move the claim word from WAITING to its reason.
-//!    Exactly one succeeds, and that one pushes the task to a run queue at once.
-//! 3. The parker may still be on its stack then: `on_cpu` says so. Whoever pops the task waits
-//!    until `on_cpu` is 0 (on a stack of its own: two carriers that wait for each other's parker on
-//!    parkers' stacks would never leave them), sets it to 1 and continues the context.
+//! 1. The parker stores WAITING, links its wait nodes, checks its condition again, and switches
+//!    away. A waker that came before the link finds no node; so the check must follow the link.
+//! 2. A waker, a timer and a signal each try to move the claim word from WAITING to their reason.
+//!    Exactly one succeeds, and pushes the task to a run queue at once.
+//! 3. The parker may still be on its stack then: `on_cpu` is 1. The carrier that pops the task
+//!    waits until `on_cpu` is 0, sets it to 1 and continues the context. The carrier waits on its
+//!    own stack: on green stacks, two carriers that wait for each other's parker would never leave
+//!    them.
 //! 4. The switch itself stores 0 to `on_cpu`, after its last use of the old stack.
 //!
 //! A task that waits for one key of a [`WaitTable`](crate::WaitTable) and nothing else is *queued*
-//! instead of waiting: all who wake it hold the lock of its node's bucket, and the one who finds it
-//! queued stores the reason. That is one locked operation less, where there is a lock anyway.
+//! instead of waiting: all its wakers hold the lock of its node's bucket, and the one that finds it
+//! queued stores the reason. That saves one locked operation where there is a lock anyway.
 //!
-//! No lock is held over a switch, and no wake-up is lost: before step 1's link the condition check
-//! sees the change, after it the waker sees the node.
+//! No lock is held over a switch, and no wake-up is lost: a waker that comes before step 1's link
+//! has made a change that the check sees; a later waker sees the node.
 
 use crate::policies::Node;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
@@ -29,13 +30,13 @@ use core::ptr::{NonNull, null_mut};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Wake {
-    /// What it waited for happened.
+    /// The event that the task waited for happened.
     Woken = 2,
-    /// Its deadline passed.
+    /// The deadline passed.
     TimedOut = 3,
-    /// A signal or a cancellation wants it.
+    /// A signal or a cancellation ended the wait.
     Signalled = 4,
-    /// It found its condition changed before it slept.
+    /// The condition had changed before the task slept.
     Retry = 5,
 }
 
@@ -47,19 +48,19 @@ const QUEUED: u32 = 6;
 #[repr(C)]
 pub struct Task {
     /// 1 while a carrier is on its stack. Set by the resumer before it switches, cleared by the
-    /// switch (release); read with acquire by who pops the task.
+    /// switch (release), read with acquire by the carrier that pops the task.
     pub on_cpu: AtomicU32,
     /// RUNNING, WAITING, QUEUED or a [`Wake`]. WAITING and QUEUED are stored by the task itself;
     /// WAITING is replaced by one CAS, QUEUED under the lock of the node's bucket.
     claim: AtomicU32,
-    /// Link of the injector, of [`TaskList`] and of free lists; owned by whoever holds the task.
+    /// Link of the injector, of [`TaskList`] and of free lists; owned by the holder of the task.
     pub(crate) next: AtomicPtr<Task>,
-    /// Its place among waiters: those of a higher rank are woken first, and 0 is the rank of most.
-    /// Stored by the engine's user, read when a wait node is linked.
+    /// Its rank among waiters: those of a higher rank are woken first, and most have rank 0. Stored
+    /// by the engine's user, read when a wait node is linked.
     pub rank: AtomicU32,
-    /// Place in [`crate::Timers`]; guarded by its lock.
+    /// Its node in [`crate::Timers`]; guarded by the lock there.
     pub(crate) timer: TimerNode,
-    /// Place in the policy, and what that goes by.
+    /// Its node in the policy, and the attributes that the policy uses.
     pub policy: Node,
 }
 
@@ -78,29 +79,29 @@ impl Task {
 
     /// Announces that the running task is going to wait (step 1). Only the task itself calls it.
     ///
-    /// Not ordered before a later look at the condition by itself: the wait table's count, or the
-    /// lock under which a node is linked and the condition read, do that.
+    /// This store alone is not ordered before a later look at the condition: the wait table's
+    /// count, or the lock under which a node is linked and the condition read, orders it.
     #[inline(always)]
     pub fn prepare(&self) {
         self.claim.store(WAITING, Ordering::Relaxed);
     }
 
-    /// See [`crate::WaitTable::prepare`]. Release: who sees it sees the node's key.
+    /// See [`crate::WaitTable::prepare`]. Release: a thread that sees it sees the node's key.
     #[inline(always)]
     pub(crate) fn prepare_queued(&self) {
         self.claim.store(QUEUED, Ordering::Release);
     }
 
     /// As [`Task::prepare`], for conditions that are read without a lock (SeqCst), such as a
-    /// thread's pending signals: either this task sees the condition, or who made it true, with a
-    /// SeqCst read-modify-write, sees the task wait.
+    /// thread's pending signals. Either this task sees the condition, or the thread that made it
+    /// true by a SeqCst read-modify-write sees the task wait.
     #[inline(always)]
     pub fn prepare_fenced(&self) {
         self.claim.swap(WAITING, Ordering::SeqCst);
     }
 
-    /// Tries to win the right to wake the task (step 2); the winner must push it. SeqCst, the
-    /// failure too: the partner of [`Task::prepare_fenced`].
+    /// Tries to win the right to wake the task (step 2); the winner must push it. SeqCst, for the
+    /// failure too: partner of [`Task::prepare_fenced`].
     #[must_use]
     #[inline(always)]
     pub fn claim(&self, why: Wake) -> bool {
@@ -109,7 +110,8 @@ impl Task {
             .is_ok()
     }
 
-    /// As [`Task::claim`], for who holds the lock that guards the list of the task's node.
+    /// As [`Task::claim`], for a caller that holds the lock that guards the list of the task's
+    /// node.
     #[must_use]
     #[inline(always)]
     pub(crate) fn claim_held(&self, why: Wake) -> bool {
@@ -120,18 +122,18 @@ impl Task {
         true
     }
 
-    /// True between [`Task::prepare`] and a successful claim.
+    /// Returns true between [`Task::prepare`] and a successful claim.
     pub fn is_waiting(&self) -> bool {
         matches!(self.claim.load(Ordering::Relaxed), WAITING | QUEUED)
     }
 
-    /// True between [`crate::WaitTable::prepare`] and a successful claim. SeqCst, as the failure of
-    /// [`Task::claim`].
+    /// Returns true between [`crate::WaitTable::prepare`] and a successful claim. SeqCst, as the
+    /// failure of [`Task::claim`].
     pub fn is_queued(&self) -> bool {
         self.claim.load(Ordering::SeqCst) == QUEUED
     }
 
-    /// Why the task runs again, after it was claimed.
+    /// Returns why the task runs again, after it was claimed.
     #[inline(always)]
     pub fn outcome(&self) -> Wake {
         match self.claim.load(Ordering::Acquire) {
@@ -149,7 +151,7 @@ impl Default for Task {
     }
 }
 
-/// A task by address. The engine keeps tasks alive (type-stable memory) while anyone can hold one.
+/// A task by address. The engine keeps tasks alive (type-stable memory) while any thread holds one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct TaskRef(NonNull<Task>);
@@ -214,7 +216,7 @@ impl TaskList {
         self.len.get()
     }
 
-    /// True without tasks.
+    /// Returns true if the list holds no task.
     pub fn is_empty(&self) -> bool {
         self.len.get() == 0
     }

@@ -48,8 +48,8 @@ unsafe impl Send for Root {}
 /// The heap.
 pub struct Timers {
     root: SpinLock<Root>,
-    /// The root's deadline; written under the lock, read without. Its complement, so that a heap
-    /// without deadlines is all zero bytes and the engine takes no room in the library's file.
+    /// The root's deadline, inverted, so that a heap without deadlines is all zero bytes and the
+    /// engine takes no room in the library's file. Written under the lock, read without it.
     earliest_inverted: AtomicU64,
 }
 
@@ -134,14 +134,14 @@ impl Timers {
         }
     }
 
-    /// The earliest deadline, or [`NEVER`].
+    /// Returns the earliest deadline, or [`NEVER`].
     #[inline(always)]
     pub fn earliest_ns(&self) -> u64 {
         !self.earliest_inverted.load(Ordering::SeqCst)
     }
 
-    /// Adds a waiting task. True if its deadline is now the earliest, so that a sleeper who took
-    /// the earlier value must be woken.
+    /// Adds a waiting task. Returns true if its deadline is now the earliest, so that a sleeper
+    /// that read the earlier value must be woken.
     pub fn insert(&self, task: TaskRef, deadline_ns: u64) -> bool {
         let mut root = self.root.lock();
         let own = node(task.as_ptr());
@@ -185,8 +185,8 @@ impl Timers {
         detach(task.as_ptr());
     }
 
-    /// Takes every task whose deadline is at or before `now_ns` and claims it; those that others
-    /// claimed first are left to them. Returns the claimed tasks, earliest first.
+    /// Takes every task with a deadline at or before `now_ns` and claims it; a task that another
+    /// waker claimed first is left to that waker. Returns the claimed tasks, earliest first.
     pub fn expire(&self, now_ns: u64) -> TaskList {
         let expired = TaskList::new();
         if !self.earliest_inverted.load(Ordering::Relaxed) > now_ns {
@@ -208,9 +208,9 @@ impl Timers {
         expired
     }
 
-    /// Tells those who look without the lock. SeqCst when the deadline comes nearer, so that either
-    /// a sleeper reads it or its inserter sees the sleeper; a deadline that moves away may be read
-    /// late, and costs whoever does one look too many.
+    /// Publishes the root's deadline to readers without the lock. SeqCst when the deadline comes
+    /// nearer, so that either a sleeper reads it or its inserter sees the sleeper. A deadline that
+    /// moves away may be read late, which costs its reader one needless look.
     fn publish(&self, root: *mut Task, order: Ordering) {
         let earliest = if root.is_null() {
             NEVER
@@ -231,7 +231,7 @@ impl Timers {
         self.publish(null_mut(), Ordering::Release);
     }
 
-    /// Takes a task out of a heap that [`Timers::reset`] emptied.
+    /// Marks a task as not in the heap, after [`Timers::reset`] emptied the heap.
     ///
     /// # Safety
     /// Only in the child of a fork, for the thread that survives.
@@ -259,7 +259,7 @@ mod tests {
     enum Act {
         Insert(usize, u64),
         Remove(usize),
-        /// Somebody else wakes the task, which stays in the heap.
+        /// Another waker wakes the task, which stays in the heap.
         Claim(usize),
         Expire(u64),
     }

@@ -8,7 +8,7 @@
 use crate::spin::{SPINS, relax};
 use crate::sync::{AtomicU32, Ordering, fence, spin_loop};
 
-/// See the module. All zero is a version that nothing has changed.
+/// See the module. All zero is a version without a change.
 pub struct Version(AtomicU32);
 
 impl Default for Version {
@@ -18,7 +18,7 @@ impl Default for Version {
 }
 
 impl Version {
-    /// Calls `change`, whose stores readers see together. One thread at a time may call it.
+    /// Calls `change`; readers see all of its stores or none. One thread at a time may call it.
     #[inline]
     pub fn change<R>(&self, change: impl FnOnce() -> R) -> R {
         let before = self.0.load(Ordering::Relaxed);
@@ -29,7 +29,7 @@ impl Version {
         result
     }
 
-    /// What `read` returns while nothing changes; it may be called several times.
+    /// Returns what `read` returns while nothing changes; `read` may be called several times.
     ///
     /// # Blocking
     /// While the writer is inside [`Version::change`]. Must not be called from there, nor by a

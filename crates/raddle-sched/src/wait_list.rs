@@ -1,16 +1,16 @@
-//! A list of waits: what stands under a bucket of the wait table, or behind a descriptor.
+//! A list of waits: the content of a bucket of the wait table, or the waiters for a descriptor.
 //!
 //! A *wait node* is one wait of one task. It lives on the waiter's stack or in its thread object,
 //! and its fields are guarded by the lock that guards the list it is in.
 //!
-//! A waker unlinks a node *before* it claims the task, and after a claim that failed it doesn't
-//! touch it: whoever won may have pushed the task, which runs and drops its node. After a claim of
-//! its own it says so in the node, before it pushes. The claim is made under the list's lock, which
-//! whoever was woken by something else takes to unlink the node: so the node outlives every look at
-//! it.
+//! A waker unlinks a node *before* it claims the task, and doesn't touch the node after a claim
+//! that failed: the winner may have pushed the task, which runs and drops its node. After a
+//! successful claim the waker marks the node as the one that won, before it pushes. The claim is
+//! made under the list's lock. A task that another waker woke takes that lock to unlink its node,
+//! so the node outlives every look at it.
 //!
 //! A task may wait with several nodes, in several lists, at once: the claim lets one waker win, and
-//! the task finds the node that says so.
+//! the task finds the node that is marked.
 
 use crate::sync::{AtomicUsize, Ordering};
 use crate::task::{TaskList, TaskRef, Wake};
@@ -27,8 +27,9 @@ pub struct WaitNode {
     won: Cell<bool>,
     task: Cell<Option<TaskRef>>,
     bits: Cell<u32>,
-    /// The key it waits on. Stored by the task before it waits, changed by a requeue under both
-    /// buckets' locks; read without a lock only to find the bucket, and then again under its lock.
+    /// The key that the task waits on. Stored by the task before it waits, changed by a requeue
+    /// under both buckets' locks. A read without a lock only finds the bucket, and is repeated
+    /// under its lock.
     key: AtomicUsize,
 }
 
@@ -52,25 +53,25 @@ impl WaitNode {
         }
     }
 
-    /// The key of the current or last wait. Acquire, with the release of [`WaitNode::set_key`]: who
-    /// sees the key of a wait sees the end of the one before.
+    /// Returns the key of the current or last wait. Acquire, with the release of
+    /// [`WaitNode::set_key`]: a thread that sees the key of a wait sees the end of the wait before.
     pub fn key(&self) -> usize {
         self.key.load(Ordering::Acquire)
     }
 
-    /// True if this is the node through which the last wait ended: of the several nodes of one
-    /// task, at most one is. The task asks after it was woken.
+    /// Returns true if the last wait ended through this node: of the several nodes of one task, at
+    /// most one. The task asks after it was woken.
     pub fn won(&self) -> bool {
         self.won.get()
     }
 
-    /// Says what the next wait will be for; by its task, before it is queued.
+    /// Sets the key of the next wait. Its task calls this before it is queued.
     #[inline(always)]
     pub(crate) fn set_key(&self, key: usize) {
         self.key.store(key, Ordering::Release);
     }
 
-    /// The rank of its task, now.
+    /// Returns the rank of its task now.
     fn rank(&self) -> u32 {
         self.task().get().rank.load(Ordering::Relaxed)
     }
@@ -109,12 +110,12 @@ impl WaitList {
         }
     }
 
-    /// True without nodes.
+    /// Returns true if the list holds no node.
     pub fn is_empty(&self) -> bool {
         self.head.is_null()
     }
 
-    /// Puts a node for `task` behind all of its rank.
+    /// Links a node for `task` behind all nodes of its rank or a higher one.
     ///
     /// # Safety
     /// The node must stay where it is, and alive, until it has been unlinked.
@@ -128,7 +129,7 @@ impl WaitList {
         unsafe { self.link_by_rank(node) };
     }
 
-    /// Puts a node whose fields are set behind all of its rank.
+    /// Links a node with its fields set, as [`WaitList::link`] does.
     ///
     /// # Safety
     /// As for [`WaitList::link`].
@@ -150,7 +151,7 @@ impl WaitList {
         self.tail = node;
     }
 
-    /// Links a node of a rank: before those of lower ranks at the list's end.
+    /// Links a node of a rank other than 0: before the nodes of lower ranks at the list's end.
     ///
     /// # Safety
     /// As for [`WaitList::link`].
@@ -179,7 +180,7 @@ impl WaitList {
         }
     }
 
-    /// Takes a node out, if it is in; true if it was.
+    /// Takes a node out, if it is linked; returns true if it was.
     ///
     /// # Safety
     /// If it is linked, it must be in this list.
@@ -201,8 +202,8 @@ impl WaitList {
         true
     }
 
-    /// Gives up to `max` nodes of key `from` the key `to`, and moves them to `target`, if that is
-    /// another list, behind those of their rank. Returns how many.
+    /// Changes the key of up to `max` nodes from `from` to `to`, and moves them to `target`, if
+    /// that is another list, behind those of their rank. Returns how many.
     ///
     /// # Safety
     /// The locks of both lists are held.
@@ -237,7 +238,7 @@ impl WaitList {
         moved
     }
 
-    /// The first key that `wanted` accepts.
+    /// Returns the first key that `wanted` accepts.
     pub fn find_key(&self, wanted: impl Fn(usize) -> bool) -> Option<usize> {
         let mut at = self.head;
         // SAFETY: linked nodes are alive, by link's contract.
@@ -251,8 +252,8 @@ impl WaitList {
     }
 
     /// Unlinks and claims up to `max` nodes that `wanted` accepts, the highest rank and then the
-    /// oldest first; the claimed tasks are appended to `woken`. Nodes whose task somebody else
-    /// claimed are unlinked and not counted.
+    /// oldest first; appends the claimed tasks to `woken` and returns how many. A node is
+    /// unlinked and not counted if another waker has claimed its task.
     pub fn wake(
         &mut self,
         max: usize,
@@ -271,7 +272,7 @@ impl WaitList {
                 continue;
             }
             let task = node.task();
-            // SAFETY: the node came from this list. If the claim fails it may be gone.
+            // SAFETY: the node came from this list. If the claim below fails, the node may be gone.
             unsafe { self.unlink(node) };
             if task.get().claim_held(Wake::Woken) {
                 node.won.set(true); // the task can't leave its wait before it is pushed
@@ -365,7 +366,7 @@ mod tests {
     fn a_requeue_keeps_to_the_rank() {
         let mut waits = Waits::ranked(&[3, 0]);
         let mut others = Waits::ranked(&[5, 0]);
-        // SAFETY: nobody else knows the lists.
+        // SAFETY: no other thread knows the lists.
         let moved = unsafe { waits.list.requeue(1, 2, 9, Some(&mut others.list)) };
         assert_eq!(moved, 2);
         let order = |list: &WaitList| {
@@ -413,7 +414,7 @@ mod tests {
     fn a_requeue_keeps_the_order_of_those_it_moves() {
         let mut waits = Waits::new(&[(1, 1), (2, 1), (1, 1), (1, 1)]);
         let mut target = WaitList::new();
-        // SAFETY: nobody else knows the lists.
+        // SAFETY: no other thread knows the lists.
         assert_eq!(unsafe { waits.list.requeue(1, 9, 2, Some(&mut target)) }, 2);
         assert_eq!(waits.wake(9, |_, _| true), [1, 3]);
         core::mem::swap(&mut waits.list, &mut target);

@@ -1,23 +1,23 @@
-//! Wait queues keyed by address: the user-mode futex table, and anything else that waits by key.
+//! Wait queues keyed by address: the user-mode futex table, and all other waits by key.
 //!
-//! A *bucket* is a [`WaitList`] behind a [`CountedLock`], whose count is that of its waiters.
+//! A *bucket* is a [`WaitList`] behind a [`CountedLock`] that counts the waiters.
 //!
 //! To wait: take the lock and raise the count in one step (SeqCst), check the condition, link the
-//! node. To wake: change the condition, full barrier, read the count; if it is zero nobody can be
-//! asleep, else take the lock and look. The count is raised *before* the condition is checked, so
-//! either the waker sees the count or the waiter sees the condition (Dekker): an empty-list
+//! node. To wake: change the condition, full barrier, read the count; if it is zero no waiter can
+//! be asleep, else take the lock and look. The count is raised *before* the condition is checked,
+//! so either the waker sees the count or the waiter sees the condition (Dekker). An empty-list
 //! shortcut without the count would lose wake-ups. A requeue raises the count of its target in the
-//! same way before its check. A waker that takes the lock in any case needs no other barrier: of
-//! two who take it, the second sees what the first one changed before.
+//! same way before its check. A waker that takes the lock in any case needs no other barrier: the
+//! second of two holders sees what the first one changed before.
 //!
-//! A waiter that was woken by anything but the table unlinks its node itself.
+//! A waiter that anything but the table woke unlinks its node itself.
 
 use crate::counted_lock::{CountedGuard, CountedLock};
 use crate::sync::{Ordering, fence};
 use crate::task::{TaskList, TaskRef, Wake};
 pub use crate::wait_list::{WaitList, WaitNode};
 
-/// One row of the table; counts the nodes that are linked, or about to be.
+/// One row of the table. Counts the nodes that are linked or about to be.
 type Bucket = CountedLock<WaitList>;
 
 /// What [`WaitTable::requeue`] did.
@@ -27,8 +27,8 @@ pub struct Requeued {
     pub moved: usize,
 }
 
-/// The row of a key among `rows`, a power of two. Fibonacci hashing: keys are addresses with few
-/// low bits and long common prefixes.
+/// Returns the row of a key among `rows`, a power of two. Fibonacci hashing: keys are addresses
+/// with few low bits and long common prefixes.
 #[inline(always)]
 pub(crate) fn row_of(key: usize, rows: usize) -> usize {
     let spread = (key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -69,14 +69,14 @@ impl<const N: usize> WaitTable<N> {
         &self.buckets[Self::row(key)]
     }
 
-    /// Waiters in the row of `key`, those on other keys included, a moment ago.
+    /// Returns the number of waiters in the row of `key`, on any key, a moment ago.
     pub fn row_waiters(&self, key: usize) -> u32 {
         self.bucket(key).count()
     }
 
     /// Announces that the running task is going to wait by `node` for `key` and for nothing else,
-    /// no deadline either: instead of [`crate::Task::prepare`]. It is *queued* then, and claimed
-    /// under the lock of the row of `node`'s key only.
+    /// not even a deadline: replaces [`crate::Task::prepare`]. The task is *queued* then, and
+    /// claimed only under the lock of the row of `node`'s key.
     #[inline(always)]
     pub fn prepare(node: &WaitNode, task: TaskRef, key: usize) {
         node.set_key(key);
@@ -86,16 +86,16 @@ impl<const N: usize> WaitTable<N> {
     /// Links `node` if `still()` holds under the lock. Call [`crate::Task::prepare`] or
     /// [`WaitTable::prepare`] first.
     ///
-    /// True: the task must park. It is linked, or somebody else (a signal) claimed it before it
-    /// could be, and has pushed it: after any outcome but [`Wake::Woken`] call
-    /// [`WaitTable::cancel`], which knows both. False: `still()` failed, the task claimed itself
-    /// ([`Wake::Retry`]), so that nobody will push it, and goes on running.
+    /// Returns true if the task must park: it is linked, or something else (a signal) claimed it
+    /// before it was, and has pushed it. After any outcome but [`Wake::Woken`] call
+    /// [`WaitTable::cancel`], which handles both. Returns false if `still()` failed and the task
+    /// claimed itself ([`Wake::Retry`]): no waker will push the task, and it goes on.
     ///
-    /// `still` must read what the waker changes with SeqCst: the raise of the count and that read
-    /// are this side of Dekker's protocol.
+    /// `still` must read the waker's change with SeqCst: the raise of the count and that read are
+    /// the waiter's side of Dekker's protocol.
     ///
     /// # Safety
-    /// The node must stay alive and in place until the task was woken by this table, or
+    /// The node must stay alive and in place until this table has woken the task, or
     /// [`WaitTable::cancel`] has returned.
     #[inline(always)]
     #[must_use]
@@ -117,8 +117,8 @@ impl<const N: usize> WaitTable<N> {
         true
     }
 
-    /// Wakes up to `max` waiters on `key` whose bits meet `bits`, oldest first, and appends them to
-    /// `woken`, for the caller to push. Returns how many.
+    /// Wakes up to `max` waiters on `key` with bits that meet `bits`, the highest rank and then the
+    /// oldest first, and appends them to `woken`, for the caller to push. Returns how many.
     #[inline(always)]
     pub fn wake(&self, key: usize, max: usize, bits: u32, woken: &TaskList) -> usize {
         if self.bucket(key).seems_empty() {
@@ -151,12 +151,11 @@ impl<const N: usize> WaitTable<N> {
         count
     }
 
-    /// Takes the oldest waiter on `key` and, still under the lock, tells `give` who it is and
-    /// whether others wait behind it: for owners that name their successor. The caller pushes the
-    /// task.
+    /// Takes the first waiter on `key` and, still under the lock, passes it to `give`, with true if
+    /// others wait behind it: for owners that name their successor. The caller pushes the task.
     ///
-    /// The count is not looked at first: `give` has to run in any case, and only the lock keeps a
-    /// waiter from linking between `give`'s look and its change.
+    /// The count is not read first: `give` has to run in any case, and only the lock keeps a waiter
+    /// from linking between `give`'s look and its change.
     pub fn hand_over(
         &self,
         key: usize,
@@ -175,7 +174,7 @@ impl<const N: usize> WaitTable<N> {
         next
     }
 
-    /// A key that somebody waits on and `wanted`, called under the rows' locks, accepts. Slow.
+    /// Returns a key with waiters that `wanted`, called under the rows' locks, accepts. Slow.
     pub fn find_key(&self, wanted: impl Fn(usize) -> bool) -> Option<usize> {
         let busy = |bucket: &&Bucket| bucket.count() != 0;
         self.buckets
@@ -188,8 +187,8 @@ impl<const N: usize> WaitTable<N> {
     /// `from` and moves up to `max_move` more to `to`. `None` if the check failed.
     ///
     /// The target's count is raised before the check, as a waiter's is: a waker of `to` that made
-    /// the check's outcome stale before it read the count must find the waiters that were moved.
-    /// So `check` reads with SeqCst, like `still` of [`WaitTable::enqueue`].
+    /// the check stale before it read the count must find the moved waiters. So `check` reads with
+    /// SeqCst, like `still` of [`WaitTable::enqueue`].
     pub fn requeue(
         &self,
         from: usize,
@@ -202,7 +201,7 @@ impl<const N: usize> WaitTable<N> {
         let (source, target) = (Self::row(from), Self::row(to));
         let (mut list, mut second) = self.lock_two(source, target);
         if let Some(second) = &mut second {
-            second.lower(1); // the announcement: seen until the lock is free
+            second.lower(1); // the announcement: visible until the lock is free
         }
         if !check() {
             return None;
@@ -225,8 +224,8 @@ impl<const N: usize> WaitTable<N> {
         })
     }
 
-    /// Locks both rows, the lower index first, and raises the second's count; one guard if they are
-    /// the same row, whose waiters count already.
+    /// Locks both rows, the lower index first, and raises the second's count. Returns one guard if
+    /// they are the same row: its count includes the waiters already.
     fn lock_two(
         &self,
         first: usize,
@@ -248,13 +247,14 @@ impl<const N: usize> WaitTable<N> {
         }
     }
 
-    /// Claims a task that is queued ([`WaitTable::prepare`]) with `node`, as [`crate::Task::claim`]
-    /// does one that waits; the winner must push it. False if it isn't queued any more.
+    /// Claims a task that is queued ([`WaitTable::prepare`]) with `node`; the winner must push it.
+    /// Returns false if it isn't queued any more. The counterpart of [`crate::Task::claim`], which
+    /// is for waiting tasks.
     ///
-    /// Who sees the task queued sees the key of that wait, or what a requeue made of it under the
-    /// old key's lock. So if the key is still one of the row that is locked, the wait can't end
-    /// meanwhile but here. If it is the key of a later wait, the end of the first one is seen when
-    /// the claim word is looked at for the last time.
+    /// A thread that sees the task queued sees the key of that wait, or the key that a requeue
+    /// stored under the old key's lock. If the key still belongs to the locked row, the wait can
+    /// end only here. If the key is that of a later wait, the last look at the claim word sees that
+    /// the first wait has ended.
     ///
     /// # Safety
     /// The node must be the one that the task uses for such waits, all of them in this table.
@@ -271,7 +271,7 @@ impl<const N: usize> WaitTable<N> {
         false
     }
 
-    /// Takes a node out after its task was woken by something else. Returns true if it was linked.
+    /// Takes a node out after anything but the table woke its task. Returns true if it was linked.
     ///
     /// # Safety
     /// The node must have been given to [`WaitTable::enqueue`] of this table.
@@ -280,7 +280,7 @@ impl<const N: usize> WaitTable<N> {
             let key = node.key();
             let mut list = self.bucket(key).lock();
             if Self::row(node.key()) != Self::row(key) {
-                continue; // requeued between the look and the lock
+                continue; // requeued between the read and the lock
             }
             // SAFETY: the key can't change under the lock of its bucket.
             let was_linked = unsafe { list.unlink(node) };

@@ -132,8 +132,8 @@ proptest! {
 
 const QUANTUM_NS: u64 = 2_000_000;
 
-/// Lets so many imaginary carriers run all tasks, which compute all the time, for so many rounds of
-/// a quantum each; gives what each task used.
+/// Lets `carriers` imaginary carriers run all tasks, which compute all the time, for `rounds`
+/// quanta each; returns what each task used.
 fn compute(tasks: &Tasks, order: &mut Order, carriers: usize, rounds: u64) -> Vec<u64> {
     let mut used_ns = vec![0u64; tasks.0.len()];
     (0..tasks.0.len()).for_each(|index| order.enqueue(tasks.get(index), Reason::New, 0));
@@ -253,7 +253,7 @@ fn a_more_important_task_outranks_who_runs() {
     assert_eq!(lane(&tasks.0[2].policy.terms), LANES - 1);
 }
 
-/// A plug-in that keeps its tasks in an array; what it picks is decided by the test.
+/// A plug-in that keeps its tasks in an array; the test decides which one it picks.
 struct Stack {
     views: Vec<*mut View>,
     picks: usize,
@@ -301,7 +301,7 @@ extern "C" fn garbage() -> *mut c_void {
     new_stack(|stack| stack.views.last().map(|view| view.wrapping_byte_add(8)))
 }
 
-/// The first is picked again and again, and never comes back.
+/// Picks the first task again and again.
 extern "C" fn twice() -> *mut c_void {
     new_stack(|stack| stack.views.first().copied())
 }

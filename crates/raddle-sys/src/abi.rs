@@ -12,7 +12,7 @@ pub struct Timespec {
 pub const SECOND_NS: u64 = 1_000_000_000;
 
 impl Timespec {
-    /// From a duration or an instant in nanoseconds.
+    /// Makes one from a duration or an instant in nanoseconds.
     pub const fn from_ns(ns: u64) -> Self {
         Self {
             sec: (ns / SECOND_NS) as i64,
@@ -20,7 +20,7 @@ impl Timespec {
         }
     }
 
-    /// In nanoseconds, saturating; `None` if the kernel would answer EINVAL.
+    /// Returns nanoseconds, saturating; `None` if the kernel would answer EINVAL.
     pub const fn to_ns(self) -> Option<u64> {
         if self.sec < 0 || self.nsec < 0 || self.nsec >= SECOND_NS as i64 {
             return None;
@@ -214,8 +214,8 @@ pub struct PerfEventAttr {
 const _: () = assert!(size_of::<PerfEventAttr>() == 64);
 
 impl PerfEventAttr {
-    /// Nothing is counted; a record of eight bytes each time the thread leaves its CPU or comes
-    /// back (PERF_RECORD_SWITCH), and every record wakes who polls. Needs no privilege up to
+    /// Counts nothing, but writes a record of eight bytes each time the thread leaves its CPU or
+    /// comes back (PERF_RECORD_SWITCH), and each record wakes pollers. Needs no privilege up to
     /// `perf_event_paranoid` 2.
     pub const fn switches() -> Self {
         const SOFTWARE: u32 = 1;
@@ -273,7 +273,7 @@ pub struct Sqe {
 
 const _: () = assert!(size_of::<Sqe>() == 64);
 
-/// `struct io_uring_cqe`: what came of a request.
+/// `struct io_uring_cqe`: the result of a request.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Cqe {
@@ -325,7 +325,7 @@ pub struct EventsArg {
     pub mask: u64,
     pub mask_len: u32,
     pub reserved: u32,
-    /// The address of a `struct __kernel_timespec`: the longest wait.
+    /// The address of a `struct __kernel_timespec`, the longest wait.
     pub time: u64,
 }
 
@@ -359,7 +359,7 @@ pub struct Iocb {
 
 const _: () = assert!(size_of::<Iocb>() == 64);
 
-/// `struct io_event`: what came of a request.
+/// `struct io_event`: the result of a request.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct AioEvent {

@@ -1,7 +1,7 @@
 //! Raw Linux: the `syscall` instruction, call numbers and the ABI structures that the runtime reads
 //! and writes.
 //!
-//! Nothing here knows of green threads, and nothing here calls libc: the runtime runs beneath it.
+//! This crate knows nothing of green threads, and never calls libc: the runtime runs beneath libc.
 //! Results are the kernel's own: a non-negative value or a negated errno.
 #![no_std]
 
@@ -18,7 +18,7 @@ pub const fn err(errno: u32) -> isize {
     -(errno as isize)
 }
 
-/// True if `result` is a negated errno (`-4095..=-1`).
+/// Returns true if `result` is a negated errno (`-4095..=-1`).
 pub const fn is_err(result: isize) -> bool {
     (result as usize) > (-4096isize) as usize
 }
@@ -26,7 +26,7 @@ pub const fn is_err(result: isize) -> bool {
 /// Executes one system call with six arguments.
 ///
 /// # Safety
-/// The call must be valid for the arguments, which are whatever the kernel makes of them.
+/// The arguments must be valid for the call.
 #[inline(always)]
 pub unsafe fn syscall6(nr: u32, args: [usize; 6]) -> isize {
     let result: isize;
@@ -67,13 +67,13 @@ macro_rules! sys {
     }};
 }
 
-/// Writes `bytes` to standard error, ignoring what the kernel says.
+/// Writes `bytes` to standard error, and ignores the result.
 pub fn write_stderr(bytes: &[u8]) {
     // SAFETY: the buffer is a live slice.
     unsafe { sys!(nr::__NR_write, 2usize, bytes.as_ptr(), bytes.len()) };
 }
 
-/// Says one line on standard error and ends the process by SIGABRT.
+/// Writes one line to standard error and ends the process by SIGABRT.
 ///
 /// For impossible states only: it neither allocates nor unwinds.
 pub fn fatal(message: &[u8]) -> ! {

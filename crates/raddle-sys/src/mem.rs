@@ -14,7 +14,7 @@ const MAP_NORESERVE: usize = 0x4000;
 /// Maps `len` bytes of zeroed memory.
 ///
 /// # Errors
-/// The kernel's negated errno, ENOMEM as a rule.
+/// The kernel's negated errno, usually ENOMEM.
 pub fn map(len: usize) -> Result<*mut u8, isize> {
     map_with(len, PROT_READ_WRITE)
 }
@@ -29,8 +29,7 @@ pub fn reserve(len: usize) -> Result<*mut u8, isize> {
 
 fn map_with(len: usize, prot: usize) -> Result<*mut u8, isize> {
     let flags = MAP_PRIVATE_ANON | MAP_NORESERVE;
-    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nothing of
-    // ours.
+    // SAFETY: a fresh anonymous mapping at an address of the kernel's choice replaces no other.
     let at = unsafe { sys!(nr::__NR_mmap, 0usize, len, prot, flags, usize::MAX, 0usize) };
     if is_err(at) {
         Err(at)
@@ -39,16 +38,16 @@ fn map_with(len: usize, prot: usize) -> Result<*mut u8, isize> {
     }
 }
 
-/// Gives `len` bytes at `at` back to the kernel.
+/// Returns `len` bytes at `at` to the kernel.
 ///
 /// # Safety
-/// The range must be a mapping that nobody uses any more.
+/// The range must be a mapping that no code uses any more.
 pub unsafe fn unmap(at: *mut u8, len: usize) {
     // SAFETY: the caller owns the range.
     unsafe { sys!(nr::__NR_munmap, at, len) };
 }
 
-/// Makes `len` bytes at `at` zero in the children of a fork, whoever forks.
+/// Makes `len` bytes at `at` zero in the child of any later fork.
 ///
 /// # Safety
 /// The range must be a private anonymous mapping of the caller's.
@@ -85,7 +84,7 @@ pub unsafe fn take_to_forks(at: *mut u8, len: usize) {
 /// Changes the access of `len` bytes at `at`; `prot` as in `mprotect(2)`.
 ///
 /// # Safety
-/// Nobody may rely on the access that is taken away.
+/// No code may rely on the access that is taken away.
 ///
 /// # Errors
 /// The kernel's negated errno.

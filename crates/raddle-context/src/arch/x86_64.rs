@@ -10,14 +10,14 @@
 //!                                                  [ mxcsr, x87 cw   ]  <- sp
 //! ```
 //!
-//! The switch is inline and tells the compiler that no other register survives, so that only what
-//! is in use there is saved, once.
+//! The switch is inline and tells the compiler that no other register survives, so that the code
+//! around it saves, once, only what is in use there.
 //!
-//! It makes no call and no return. The CPU predicts returns by a stack of the calls it has seen;
-//! after a switch that is as deep as it was before, the returns of the other thread are predicted
-//! by this thread's calls, which are the same ones when both wait in the same way: two threads
-//! that hand work to each other. A call of the switch that is left by a jump shifts that stack by
-//! one, and every return up to where the thread came from is mispredicted (measured: 60 ns of a
+//! It makes no call and no return. The CPU predicts returns by a stack of the calls that it has
+//! seen. After a switch to a stack of the same depth, this thread's calls predict the other
+//! thread's returns, and both have the same ones when they wait in the same way: two threads that
+//! hand work to each other. A call of the switch that is left by a jump shifts that stack by one,
+//! and then every return up to where the thread came from is mispredicted (measured: 60 ns of a
 //! Java hand-off's 420).
 
 use core::arch::{asm, naked_asm};
@@ -25,7 +25,7 @@ use core::arch::{asm, naked_asm};
 /// Where a parked context continues: its stack pointer, at a [`SwitchFrame`].
 pub type Context = *mut SwitchFrame;
 
-/// What a parked stack holds at its top.
+/// The top of a parked stack.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SwitchFrame {
@@ -37,8 +37,8 @@ pub struct SwitchFrame {
 /// Writes a first frame so that the first switch to it enters `entry`.
 ///
 /// `entry` is entered by a jump, with the stack pointer at `top`: it must be a naked function that
-/// makes no assumption about alignment or registers. The floating-point control words are the
-/// caller's.
+/// makes no assumption about alignment or registers. The frame gets the caller's floating-point
+/// control words.
 ///
 /// # Safety
 /// `top` must be the end of writable memory of at least one [`SwitchFrame`], 8-byte aligned.
@@ -47,7 +47,7 @@ pub unsafe fn prepare(top: *mut u8, entry: usize) -> Context {
         .wrapping_sub(size_of::<SwitchFrame>())
         .cast::<SwitchFrame>();
     // SAFETY: the caller promises the memory below `top`. The two instructions store four and two
-    // bytes there, and not into locals: to load four bytes after a store of two takes long.
+    // bytes there. Locals would be slower: a load of four bytes after a store of two takes long.
     unsafe {
         frame.write(SwitchFrame {
             mxcsr: 0,
@@ -61,8 +61,8 @@ pub unsafe fn prepare(top: *mut u8, entry: usize) -> Context {
     frame
 }
 
-/// What [`prepare`] writes, for who writes it by itself: the first switch to a context that points
-/// at it enters `entry`.
+/// Returns the frame that [`prepare`] writes, for callers that write it themselves: the first
+/// switch to a context that points at the frame enters `entry`.
 pub fn first_frame(entry: usize) -> SwitchFrame {
     let (mut mxcsr, mut x87) = (0u32, 0u16);
     // SAFETY: the instructions store four and two bytes, into locals of that size.
@@ -77,10 +77,10 @@ pub fn first_frame(entry: usize) -> SwitchFrame {
     }
 }
 
-/// Gives a context that nobody continues meanwhile the caller's floating-point control words.
+/// Sets the floating-point control words of a context to the caller's.
 ///
 /// # Safety
-/// `context` must be a parked or prepared one that is the caller's.
+/// `context` must be parked or prepared, and only the caller uses it meanwhile.
 pub unsafe fn set_control_words(context: Context) {
     let frame = context.cast::<SwitchFrame>();
     // SAFETY: the caller's promise; a context is the address of its frame.
@@ -95,7 +95,8 @@ pub unsafe fn set_control_words(context: Context) {
 ///
 /// rdi = save, rsi = next, rcx = on_cpu. rbx and rbp are the compiler's own and can't be named as
 /// clobbered, so they are pushed. The store to `*on_cpu` comes after the last use of the old stack,
-/// and x86 keeps stores in order: whoever reads 0 there with acquire may continue the context.
+/// and x86 keeps stores in order: a thread that reads 0 there with acquire may continue the
+/// context.
 macro_rules! switch_stacks {
     ($save:expr, $next:expr, $fs:expr, $on_cpu:expr, $load_fs:literal) => {
         asm!(
@@ -112,7 +113,7 @@ macro_rules! switch_stacks {
             "mov rsp, rsi",
             "mov dword ptr [rcx], 0", // the old stack is free from here on
             $load_fs,
-            "cmp r8d, [rsp]", // to load the control words takes longer than to compare them
+            "cmp r8d, [rsp]", // loading the control words takes longer than comparing them
             "jne 3f",
             "cmp r9w, [rsp + 4]",
             "jne 3f",
@@ -140,20 +141,20 @@ macro_rules! switch_stacks {
     };
 }
 
-/// Parks the caller's context in `*save`, tells `*on_cpu` = 0, and continues `next` with `fs` as
-/// FS base. Returns when somebody switches back to `*save`.
+/// Parks the caller's context in `*save`, stores 0 to `*on_cpu`, and continues `next` with `fs` as
+/// FS base. Returns when a thread switches back to `*save`.
 ///
 /// # Safety
-/// `next` must be a parked or prepared context that nobody else continues; `fs` its FS base; the
-/// caller must not hold anything that depends on the carrier across the call.
+/// `next` must be a parked or prepared context that only the caller continues, and `fs` its FS
+/// base; the caller must not hold anything that depends on the carrier across the call.
 #[inline(always)]
 pub unsafe fn switch(save: *mut Context, next: Context, fs: u64, on_cpu: *mut u32) {
     // SAFETY: the caller's promises; every register but those pushed is declared as changed.
     unsafe { switch_stacks!(save, next, fs, on_cpu, "wrfsbase rdx") };
 }
 
-/// As [`switch`], but leaves the FS base alone: for the way to a carrier's own stack, where no code
-/// reads it.
+/// As [`switch`], but leaves the FS base unchanged: for a switch to a carrier's own stack, where no
+/// code reads it.
 ///
 /// # Safety
 /// As for [`switch`].
@@ -163,7 +164,7 @@ pub unsafe fn switch_keep_fs(save: *mut Context, next: Context, on_cpu: *mut u32
     unsafe { switch_stacks!(save, next, 0u64, on_cpu, "") };
 }
 
-/// The FS base: the running thread's TLS.
+/// Returns the FS base: the running thread's TLS.
 pub fn fs_base() -> u64 {
     let base;
     // SAFETY: reads a register; FSGSBASE was checked at start-up.
@@ -174,13 +175,13 @@ pub fn fs_base() -> u64 {
 /// Sets the FS base.
 ///
 /// # Safety
-/// Code that reads thread-locals afterwards sees `base`'s.
+/// Code that reads thread-locals afterwards sees those of `base`.
 pub unsafe fn set_fs_base(base: u64) {
     // SAFETY: the caller's promise.
     unsafe { asm!("wrfsbase {}", in(reg) base, options(nostack, preserves_flags)) };
 }
 
-/// The GS base: the carrier, or zero.
+/// Returns the GS base: the carrier, or zero.
 pub fn gs_base() -> u64 {
     let base;
     // SAFETY: reads a register.
@@ -197,13 +198,13 @@ pub unsafe fn set_gs_base(base: u64) {
     unsafe { asm!("wrgsbase {}", in(reg) base, options(nostack, preserves_flags)) };
 }
 
-/// The time stamp counter, in its own ticks.
+/// Returns the time stamp counter, in its own ticks.
 pub fn timestamp() -> u64 {
     // SAFETY: rdtsc is available on every x86-64.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// A pause in a spin loop.
+/// Pauses in a spin loop.
 pub fn pause() {
     core::hint::spin_loop();
 }
@@ -211,10 +212,12 @@ pub fn pause() {
 /// Calls `function(argument)` on another stack.
 ///
 /// # Safety
-/// `top` must be the end of writable memory that is stack enough, 16-byte aligned.
+/// `top` must be the end of writable memory, large enough for the function's stack, 16-byte
+/// aligned.
 #[unsafe(naked)]
 pub unsafe extern "C" fn call_on(top: *mut u8, function: extern "C" fn(usize), argument: usize) {
-    // rdi = top, rsi = function, rdx = argument; rbp keeps the old stack, as unwinders are told.
+    // rdi = top, rsi = function, rdx = argument; rbp keeps the old stack, as the unwind entries
+    // say.
     naked_asm!(
         ".cfi_startproc",
         "push rbp",
@@ -235,7 +238,7 @@ pub unsafe extern "C" fn call_on(top: *mut u8, function: extern "C" fn(usize), a
 /// Calls `function(first, second)` on another stack.
 ///
 /// # Safety
-/// As of [`call_on`], and those of the function, which doesn't unwind.
+/// As for [`call_on`], and those of the function, which doesn't unwind.
 #[unsafe(naked)]
 pub unsafe extern "C" fn call_on_with<T, R>(
     top: *mut u8,
@@ -263,12 +266,12 @@ pub unsafe extern "C" fn call_on_with<T, R>(
     )
 }
 
-/// Calls `code` with two words, by jumps: it goes on at the address on top of the stack once it has
-/// taken that off, and keeps rbx and rbp. So a call that is entered on one stack and left on
-/// another leaves no return behind that the CPU predicts from the wrong one.
+/// Calls `code` with two words, by jumps: `code` returns by a jump to the address that it takes off
+/// the top of the stack, and preserves rbx and rbp. So a call that is entered on one stack and left
+/// on another leaves no return behind that the CPU would predict wrongly.
 ///
 /// # Safety
-/// `code` must be such a function, and the arguments what it asks for.
+/// `code` must be such a function, and the arguments what it requires.
 #[inline(always)]
 pub unsafe fn call_by_jumps(code: unsafe extern "C" fn(), first: usize, second: usize) -> usize {
     let result;
@@ -276,7 +279,7 @@ pub unsafe fn call_by_jumps(code: unsafe extern "C" fn(), first: usize, second: 
     unsafe {
         asm!(
             "lea rax, [rip + 2f]",
-            "push rax", // as a call would, so that the stack is aligned as behind one
+            "push rax", // as a call would, so that the stack is aligned as after a call
             "jmp r11",
             "2:",
             in("r11") code,
@@ -301,7 +304,7 @@ macro_rules! saved_registers {
     };
 }
 
-/// The end of [`call_restartable`], whichever function was the last one.
+/// The end of [`call_restartable`], whether `function` or that of [`restart`] was the last one.
 macro_rules! leave_restartable {
     () => {
         "add rsp, 8\npop r15\npop r14\npop r13\npop r12\npop rbx\npop rbp\n\
@@ -312,7 +315,7 @@ macro_rules! leave_restartable {
 /// Calls `function(argument)`, and stores to `*anchor` what [`restart`] needs.
 ///
 /// # Safety
-/// None beyond that of the function.
+/// No requirements beyond those of the function.
 #[unsafe(naked)]
 pub unsafe extern "C" fn call_restartable(
     anchor: *mut usize,
@@ -320,7 +323,7 @@ pub unsafe extern "C" fn call_restartable(
     argument: usize,
 ) {
     // rdi = anchor, rsi = function, rdx = argument. The anchor is the stack pointer at the call,
-    // below all that the caller wants back.
+    // below all registers that are saved for the caller.
     naked_asm!(
         ".cfi_startproc",
         "push rbp",
@@ -347,8 +350,8 @@ pub unsafe extern "C" fn call_restartable(
 /// `function(argument)` in its place.
 ///
 /// # Safety
-/// That call must not have returned, on this stack; of the frames that are abandoned nothing is
-/// needed, and nobody refers to them.
+/// That call must not have returned, and must be on this stack; nothing in the abandoned frames is
+/// needed, and no code refers to them.
 #[unsafe(naked)]
 pub unsafe extern "C" fn restart(
     anchor: usize,
@@ -358,7 +361,7 @@ pub unsafe extern "C" fn restart(
     naked_asm!(
         ".cfi_startproc",
         "mov rsp, rdi",
-        "lea rbp, [rsp + 48]", // where the first call had it
+        "lea rbp, [rsp + 48]", // its value in the first call
         ".cfi_def_cfa rbp, 16",
         ".cfi_offset rbp, -16",
         saved_registers!(),

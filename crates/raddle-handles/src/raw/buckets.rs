@@ -1,7 +1,8 @@
 //! Slots in buckets, each twice as large as the last: the table grows while it is used.
 //!
-//! A slot never moves and its memory is never given back before the table's end, so any number can
-//! be looked at. Two that grow at the same time both allocate; the second frees what it got.
+//! A slot never moves, and its memory stays until the table's end, so a lookup of any number is
+//! safe. Two threads that grow the table at the same time both allocate; the second frees its
+//! bucket.
 
 use crate::InsertError;
 use crate::raw::Host;
@@ -10,19 +11,20 @@ use core::alloc::Layout;
 use core::ptr::{NonNull, null_mut};
 use raddle_sched::sync::{AtomicPtr, Ordering};
 
-/// Slots of the first bucket, and how many are put into use at a time: neighbours on a cache line
-/// are then mostly the same thread's.
+/// Slots of the first bucket, and the number put into use at a time: neighbours on a cache line
+/// then mostly belong to the same thread.
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub const FIRST: usize = 64;
 #[cfg(any(raddle_loom, raddle_shuttle))]
 pub const FIRST: usize = 2;
 
-/// The last one would reach the largest number, which isn't used.
+/// One bucket less than numbers allow: the last one would reach the largest number, which isn't
+/// used.
 const BUCKETS: usize = (super::MAX_SLOTS / FIRST).ilog2() as usize;
 
 pub struct Buckets([AtomicPtr<Slot>; BUCKETS]);
 
-/// The bucket of a slot, and its place there.
+/// Returns the bucket of a slot, and its place there.
 #[inline(always)]
 fn place(number: usize) -> (usize, usize) {
     let bucket = (number / FIRST + 1).ilog2() as usize;
@@ -51,7 +53,7 @@ impl Buckets {
         Self(core::array::from_fn(|_| AtomicPtr::new(null_mut())))
     }
 
-    /// A slot, if there is memory for it.
+    /// Returns a slot, if there is memory for it.
     #[inline(always)]
     pub fn get(&self, number: usize) -> Option<&Slot> {
         let (bucket, at) = place(number);
@@ -63,7 +65,7 @@ impl Buckets {
         Some(unsafe { &*slots.add(at) })
     }
 
-    /// Sees that there is memory for a slot.
+    /// Ensures that there is memory for a slot.
     pub fn grow<H: Host>(&self, number: usize, host: &H) -> Result<(), InsertError> {
         let (bucket, _) = place(number);
         let home = self.0.get(bucket).ok_or(InsertError::Full)?;
@@ -83,16 +85,16 @@ impl Buckets {
             Ordering::Acquire,
         );
         if installed.is_err() {
-            // SAFETY: another thread's bucket is there, and nobody saw this one.
+            // SAFETY: another thread's bucket is installed, and no thread has seen this one.
             unsafe { discard(slots, bucket, host) };
         }
         Ok(())
     }
 
-    /// Gives the memory back.
+    /// Frees all buckets.
     ///
     /// # Safety
-    /// Nobody may use the table at the same time or afterwards.
+    /// No thread may use the table at the same time or afterwards.
     pub unsafe fn release<H: Host>(&self, host: &H) {
         for (bucket, home) in self.0.iter().enumerate() {
             if let Some(slots) = NonNull::new(home.load(Ordering::Acquire)) {
@@ -106,7 +108,7 @@ impl Buckets {
 /// Frees a bucket.
 ///
 /// # Safety
-/// It must have been allocated by `grow` of the same host, and be nobody's.
+/// It must have been allocated by `grow` of the same host, and no thread may use it.
 unsafe fn discard<H: Host>(slots: NonNull<Slot>, bucket: usize, host: &H) {
     // SAFETY: the caller's promise; the models' atomics have destructors.
     #[cfg(any(raddle_loom, raddle_shuttle))]

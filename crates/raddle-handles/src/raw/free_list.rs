@@ -1,9 +1,9 @@
 //! The numbers of free slots: a few stacks, linked through the slots.
 //!
-//! Each stack's head is a slot's number and a tag that every change raises, so that a head which
-//! went and came back is not taken for the old one. A thread uses the stack that its hint names; if
-//! it is empty, it takes from another one, first where it last found something: slots that one
-//! thread frees and another fills go round without new ones.
+//! Each stack's head is a slot's number and a tag that every change raises, so that a head that
+//! went and came back differs from the old one. A thread uses the stack that its hint names. If
+//! that is empty, the thread takes from another one, first from the stack where it last found a
+//! slot: so slots that one thread frees and another fills go round without new ones.
 
 use crate::raw::buckets::Buckets;
 use raddle_sched::sync::{AtomicU32, AtomicU64, Ordering};
@@ -19,10 +19,10 @@ const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
 #[repr(align(128))] // two cache lines: they are fetched in pairs
 struct Stack {
-    /// Tag and number + 1 of the first slot. Acquire and release: who takes a slot sees what its
+    /// Tag and number + 1 of the first slot. Acquire and release: the taker of a slot sees what its
     /// last user wrote.
     head: AtomicU64,
-    /// Where something was found last; a hint.
+    /// The stack where a slot was last found; a hint.
     victim: AtomicU32,
 }
 
@@ -47,7 +47,7 @@ impl Stack {
     #[inline(always)]
     fn push(&self, slots: &Buckets, first: usize, last: usize) {
         let Some(end) = slots.get(last) else {
-            return; // there is no slot without memory
+            return; // a slot without memory doesn't exist
         };
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -69,7 +69,7 @@ impl Stack {
         let mut head = self.head.load(Ordering::Acquire);
         loop {
             let number = (head & NUMBER).checked_sub(1)? as usize;
-            // If somebody took the slot meanwhile, this reads nonsense, and the exchange fails.
+            // If another thread has taken the slot, this reads nonsense, and the exchange fails.
             let next = u64::from(slots.get(number)?.link()) & NUMBER;
             match self.head.compare_exchange(
                 head,
@@ -84,7 +84,7 @@ impl Stack {
     }
 }
 
-/// The tag of the head that comes after this one.
+/// Returns the tag of the head after this one.
 fn next_tag(head: u64) -> u64 {
     (head & !NUMBER).wrapping_add(1 << NUMBER_BITS)
 }
@@ -107,7 +107,7 @@ impl FreeList {
         &self.0[hint % STACKS]
     }
 
-    /// Frees a chain of slots that is nobody else's.
+    /// Frees a chain of slots that only the caller uses.
     #[inline(always)]
     pub fn push(&self, slots: &Buckets, hint: usize, first: usize, last: usize) {
         self.stack(hint).push(slots, first, last);

@@ -4,18 +4,18 @@
 //!
 //! 1. *Insert*: take a slot's number from the free list (or put new slots into use), write target
 //!    and owner, then the state, with release. The slot's generation and number are the handle.
-//! 2. *Hold*: raise the count of holds if the generation is right and the handle is valid. While it
-//!    is held, the target is not released.
-//! 3. *Expire* (weak handles): clear the valid bit; nobody new can hold it.
-//! 4. *Remove*: clear both bits. Whoever is the last to let go releases the target, raises the
+//! 2. *Hold*: raise the count of holds if the generation is right and the handle is valid. The
+//!    target is not released while it is held.
+//! 3. *Expire* (weak handles): clear the valid bit; no new hold succeeds.
+//! 4. *Remove*: clear both bits. The last thread to let go releases the target, raises the
 //!    generation, and puts the slot's number onto the free list.
 //!
-//! Nobody waits for another thread, so a thread that is preempted anywhere stops no other.
+//! No thread waits for another one, so a thread that is preempted anywhere stops no other.
 //!
-//! Rejected: hazard pointers and epochs (a thread that holds would need a record of its own, and a
-//! runtime's threads come and go); the whole state in the pointer's low bits, as in the original
-//! (no room for a generation, and nothing that keeps the target of a removed handle alive for those
-//! who are looking at it); a lock for growing (a preempted holder would stop everybody).
+//! Rejected: hazard pointers and epochs (each thread with a hold would need a record, and a
+//! runtime's threads come and go); the whole state in the pointer's low bits, as in Mono (no room
+//! for a generation, and nothing keeps the target of a removed handle alive while it is in use); a
+//! lock for growing (a preempted holder would stop all threads).
 
 mod buckets;
 mod free_list;
@@ -36,7 +36,7 @@ pub use owners::Owner;
 
 /// Bits of a slot's number in a handle.
 const NUMBER_BITS: u32 = 64 - slot::GENERATION_BITS;
-/// Numbers that handles have room for.
+/// The number of slots that handles have room for.
 const MAX_SLOTS: usize = 1 << NUMBER_BITS;
 
 /// What a handle promises of its value. See the [crate] for the meaning.
@@ -72,7 +72,7 @@ pub enum Kind {
 /// /// Targets are boxes of numbers.
 /// struct Boxes;
 ///
-/// // SAFETY: the global allocator's memory is zeroed and nobody else's.
+/// // SAFETY: the global allocator's memory is zeroed and the caller's alone.
 /// unsafe impl Host for Boxes {
 ///     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
 ///         // SAFETY: the size isn't 0.
@@ -96,24 +96,24 @@ pub enum Kind {
 /// ```
 ///
 /// # Safety
-/// [`Host::allocate`] must give memory of that layout that is zeroed and nobody else's until it is
-/// given to [`Host::free`].
+/// [`Host::allocate`] must return zeroed memory of that layout that no other code uses until it is
+/// passed to [`Host::free`].
 ///
-/// Whoever can reach a table can [insert](RawTable::insert) any address. So whoever implements this
-/// keeps the tables of the host to code that inserts none but those that [`Host::release`] may be
-/// called with, as [`Table`](crate::Table) does.
+/// Code with access to a table can [insert](RawTable::insert) any address. So the implementer must
+/// keep the host's tables to code that inserts only addresses that [`Host::release`] accepts, as
+/// [`Table`](crate::Table) does.
 pub unsafe trait Host {
-    /// Zeroed memory, or none. Called without any lock, by whoever needs another bucket.
+    /// Returns zeroed memory, or `None`. Called without any lock, by a thread that needs a bucket.
     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>>;
 
     /// Takes memory back.
     ///
     /// # Safety
-    /// It must have come from [`Host::allocate`] with this layout, and nobody may use it.
+    /// It must have come from [`Host::allocate`] with this layout, and no code may use it.
     unsafe fn free(&self, at: NonNull<u8>, layout: Layout);
 
-    /// The table has forgotten a target: called once for each that was inserted, when its handle
-    /// was removed or has expired and nobody holds it. May use the table, and may unwind.
+    /// Ends a target that the table has forgotten. Called once for each inserted target, when its
+    /// handle was removed or has expired and has no hold. May use the table, and may unwind.
     ///
     /// # Safety
     /// The target must have been given to the table with this kind.
@@ -134,12 +134,12 @@ pub unsafe trait Host {
 pub struct RawHandle(NonZeroU64);
 
 impl RawHandle {
-    /// The handle as a number, for interfaces that have no types.
+    /// Returns the handle as a number, for interfaces that have no types.
     pub const fn to_bits(self) -> u64 {
         self.0.get()
     }
 
-    /// The handle with these bits. What is no handle is found to be stale when it is used.
+    /// Returns the handle with these bits. Bits of no handle are stale when they are used.
     pub const fn from_bits(bits: u64) -> Option<Self> {
         match NonZeroU64::new(bits) {
             Some(bits) => Some(Self(bits)),
@@ -162,7 +162,7 @@ impl RawHandle {
     }
 }
 
-/// What is known of a handle at one moment.
+/// The state of a handle at one moment.
 ///
 /// ```
 /// use raddle_handles::raw::{Look, RawTable};
@@ -171,7 +171,7 @@ impl RawHandle {
 /// # use raddle_handles::raw::Host;
 /// # use std::alloc::{Layout, alloc_zeroed, dealloc};
 /// # struct Boxes;
-/// # // SAFETY: the global allocator's memory is zeroed and nobody else's.
+/// # // SAFETY: the global allocator's memory is zeroed and the caller's alone.
 /// # unsafe impl Host for Boxes {
 /// #     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
 /// #         // SAFETY: the size isn't 0.
@@ -197,16 +197,16 @@ impl RawHandle {
 pub struct Look {
     /// The value's address. Without a hold it may be released already.
     pub target: NonNull<()>,
-    /// What was promised of it.
+    /// The handle's kind.
     pub kind: Kind,
-    /// Whom a weak handle belongs to.
+    /// The owner of a weak handle.
     pub owner: Owner,
 }
 
 /// A lock-free table of targets.
 ///
 /// The `hint` of some methods picks one of a few lists of free slots: threads with different hints
-/// disturb each other less. A carrier's or thread's number is good, and any number is right.
+/// disturb each other less. Any number is correct; that of the carrier or thread is good.
 ///
 /// ```
 /// use raddle_handles::raw::RawTable;
@@ -216,7 +216,7 @@ pub struct Look {
 /// # use std::alloc::{Layout, alloc_zeroed, dealloc};
 /// # #[derive(PartialEq, Debug)]
 /// # struct Boxes;
-/// # // SAFETY: the global allocator's memory is zeroed and nobody else's.
+/// # // SAFETY: the global allocator's memory is zeroed and the caller's alone.
 /// # unsafe impl Host for Boxes {
 /// #     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
 /// #         // SAFETY: the size isn't 0.
@@ -257,7 +257,7 @@ pub struct RawTable<H: Host> {
     slots: Buckets,
     free: FreeList,
     owners: Owners,
-    /// Slots that were ever in use, from the first. Raised before their numbers are freed.
+    /// Slots ever in use, counted from the first. Raised before their numbers are freed.
     used: AtomicUsize,
     /// Added to generations in handles, so that another table's handles are hardly ever valid.
     salt: u64,
@@ -265,8 +265,8 @@ pub struct RawTable<H: Host> {
 }
 
 impl<H: Host> RawTable<H> {
-    /// An empty table, without memory. Tables with different salts take each other's handles for
-    /// stale, most probably.
+    /// An empty table, without memory. A table most probably finds the handles of a table with
+    /// another salt stale.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub const fn new(host: H, salt: u64) -> Self {
         Self {
@@ -305,10 +305,10 @@ impl<H: Host> RawTable<H> {
         Ok((slot, number, generation))
     }
 
-    /// Makes a handle. The table has the target until [`Host::release`].
+    /// Makes a handle. The table owns the target until [`Host::release`].
     ///
     /// # Errors
-    /// Those of [`InsertError`]; the target is the caller's then.
+    /// Those of [`InsertError`]; the caller keeps the target then.
     #[inline]
     pub fn insert(
         &self,
@@ -330,7 +330,7 @@ impl<H: Host> RawTable<H> {
         Ok(RawHandle::new(salted, number))
     }
 
-    /// Puts new slots into use: the first is the caller's, the others are free.
+    /// Puts new slots into use: returns the first, and frees the others.
     #[cold]
     fn use_more(&self, hint: usize) -> Result<usize, InsertError> {
         loop {
@@ -338,7 +338,7 @@ impl<H: Host> RawTable<H> {
             if first >= Buckets::END {
                 return Err(InsertError::Full);
             }
-            // A bucket's size is a multiple of the step, so all of them are in one.
+            // A bucket's size is a multiple of the step, so one bucket holds all new slots.
             self.slots.grow(first, &self.host)?;
             let used = first + FIRST;
             let raised =
@@ -378,8 +378,8 @@ impl<H: Host> RawTable<H> {
         Ok(hold)
     }
 
-    /// What the handle stood for a moment ago, without holding it: no write at all. For targets
-    /// that may be looked at after their release, and for questions.
+    /// Returns what the handle stood for a moment ago, without a hold and without a write. For
+    /// targets that may be read after their release, and for questions.
     ///
     /// # Errors
     /// `Stale` or `Expired`.
@@ -398,11 +398,11 @@ impl<H: Host> RawTable<H> {
         })
     }
 
-    /// Removes a handle, which from now on is stale. Who holds it may go on; the last of them
+    /// Removes a handle, which is stale from then on. Its holds stay valid; the last one to end
     /// releases the target.
     ///
     /// # Errors
-    /// `Stale`: somebody else removed it. An expired handle is removed as any other.
+    /// `Stale`: the handle was removed before. An expired handle is removed like any other.
     #[inline]
     pub fn remove(&self, hint: usize, handle: RawHandle) -> Result<(), HandleError> {
         let (slot, number, generation) = self.find(handle)?;
@@ -411,14 +411,15 @@ impl<H: Host> RawTable<H> {
         Ok(())
     }
 
-    /// Does what the last one at a slot has to do.
+    /// Does what the last user of a slot has to do.
     #[inline(always)]
     fn finish(&self, hint: usize, number: usize, kind: Kind, rest: Rest) {
         if rest.free {
             self.free.push(&self.slots, hint, number, number);
         }
         if let Some(target) = rest.target {
-            // SAFETY: it was inserted with this kind, and came out of the slot only now.
+            // SAFETY: the target was inserted with this kind, and only this thread has taken it
+            // out.
             unsafe { self.host.release(target, kind) };
         }
     }
@@ -426,7 +427,7 @@ impl<H: Host> RawTable<H> {
     /// Expires a weak handle.
     ///
     /// # Errors
-    /// `WrongKind` if it isn't weak; `Stale`; `Expired` if it was before.
+    /// `WrongKind` if it isn't weak; `Stale`; `Expired` if it had expired before.
     pub fn expire(&self, handle: RawHandle) -> Result<(), HandleError> {
         let hold = self.hold(handle)?;
         if hold.kind() != Kind::Weak {
@@ -436,7 +437,7 @@ impl<H: Host> RawTable<H> {
         Ok(())
     }
 
-    /// A new owner of weak handles.
+    /// Makes an owner of weak handles.
     ///
     /// # Errors
     /// `TooMany`: there may be 256.
@@ -448,7 +449,7 @@ impl<H: Host> RawTable<H> {
     /// which takes a look at every slot. The handles themselves remain to be removed.
     ///
     /// # Errors
-    /// `Expired`: it was ended before.
+    /// `Expired`: the owner had ended before.
     pub fn end_owner(&self, owner: Owner) -> Result<(), OwnerError> {
         self.owners.end(owner)?;
         for (number, slot) in self.numbered() {
@@ -464,15 +465,15 @@ impl<H: Host> RawTable<H> {
         (0..used).filter_map(|number| Some((number, self.slots.get(number)?)))
     }
 
-    /// Handles that aren't removed, expired ones included. Looks at every slot; while others insert
-    /// and remove, it is the number at no particular moment.
+    /// Returns the number of handles that aren't removed, expired ones included. Looks at every
+    /// slot; concurrent inserts and removes make the number inexact.
     pub fn count(&self) -> usize {
         self.numbered()
             .filter(|(_, slot)| slot.state().is_occupied())
             .count()
     }
 
-    /// Slots that there are, used or free. They stay until the table's end.
+    /// Returns the number of slots, used or free. They stay until the table's end.
     pub fn capacity(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -482,18 +483,18 @@ impl<H: Host> Drop for RawTable<H> {
     fn drop(&mut self) {
         for (_, slot) in self.numbered() {
             if let Some(target) = slot.target() {
-                // SAFETY: nobody else uses the table; the slot still had the target.
+                // SAFETY: no other thread uses the table; the slot still had the target.
                 unsafe { self.host.release(target, slot.state().kind()) };
             }
         }
-        // SAFETY: nobody uses the table any more.
+        // SAFETY: no thread uses the table any more.
         unsafe { self.slots.release(&self.host) };
     }
 }
 
 /// A handle in use: keeps its target from being released.
 ///
-/// One that is leaked keeps its target and its slot until the table's end.
+/// A leaked one keeps its target and its slot until the table's end.
 ///
 /// ```
 /// use raddle_handles::raw::RawTable;
@@ -502,7 +503,7 @@ impl<H: Host> Drop for RawTable<H> {
 /// # use raddle_handles::raw::Host;
 /// # use std::alloc::{Layout, alloc_zeroed, dealloc};
 /// # struct Boxes;
-/// # // SAFETY: the global allocator's memory is zeroed and nobody else's.
+/// # // SAFETY: the global allocator's memory is zeroed and the caller's alone.
 /// # unsafe impl Host for Boxes {
 /// #     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
 /// #         // SAFETY: the size isn't 0.
@@ -532,31 +533,31 @@ pub struct Hold<'a, H: Host> {
     table: &'a RawTable<H>,
     slot: &'a Slot,
     number: usize,
-    /// The state in which it was taken.
+    /// The state when the hold was taken.
     state: State,
 }
 
 impl<H: Host> Hold<'_, H> {
-    /// What was inserted.
+    /// Returns the target that was inserted.
     #[inline(always)]
     pub fn target(&self) -> NonNull<()> {
-        // It is there while a hold of a valid handle is.
+        // A valid handle had a target, which stays while this hold does.
         self.slot.target().unwrap_or(NonNull::dangling())
     }
 
-    /// What was promised of it.
+    /// Returns the handle's kind.
     #[inline(always)]
     pub fn kind(&self) -> Kind {
         self.state.kind()
     }
 
-    /// Whom it belongs to.
+    /// Returns the handle's owner.
     pub fn owner(&self) -> Owner {
         Owner::from_bits(self.slot.link())
     }
 
-    /// Expires the handle, whatever its kind, unless that has happened: others find it expired, and
-    /// the last hold releases the target.
+    /// Expires the handle, of any kind, unless it has expired: new holds fail, and the last hold
+    /// releases the target.
     #[cold]
     pub fn expire(&self) {
         if self.slot.expire(self.state.generation()).is_ok() {

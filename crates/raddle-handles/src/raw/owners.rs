@@ -1,7 +1,7 @@
-//! Who weak handles belong to.
+//! Owners of weak handles.
 //!
-//! An owner is a place in an array and a generation, which is odd while the owner exists. Ending it
-//! is one store, after which no lookup of its handles succeeds; their slots are cleaned afterwards.
+//! An owner is a place in an array and a generation, which is odd while the owner exists. One store
+//! ends the owner, after which no lookup of its handles succeeds; the slots are cleaned afterwards.
 
 use crate::OwnerError;
 use raddle_sched::sync::{AtomicU32, Ordering};
@@ -12,10 +12,10 @@ const OWNERS: usize = 256;
 const OWNERS: usize = 2;
 
 const PLACE_BITS: u32 = 8;
-/// The last generation that an owner can have: the place isn't used again.
+/// The last generation that an owner can have: the place isn't used again after it.
 const LAST: u32 = (1 << (32 - PLACE_BITS)) - 1;
 
-/// Whom a weak handle belongs to.
+/// The owner of a weak handle.
 ///
 /// ```
 /// use raddle_handles::{HandleError, Owner, Table};
@@ -35,10 +35,10 @@ const LAST: u32 = (1 << (32 - PLACE_BITS)) - 1;
 pub struct Owner(u32);
 
 impl Owner {
-    /// For handles that expire only with their values. It never ends.
+    /// No owner, for handles that expire only with their values. It never ends.
     pub const NOBODY: Owner = Owner(0);
 
-    /// The owner as a number, which is never 0 but for [`Owner::NOBODY`].
+    /// Returns the owner as a number: 0 for [`Owner::NOBODY`] only.
     ///
     /// ```
     /// use raddle_handles::{Owner, Table};
@@ -50,7 +50,7 @@ impl Owner {
         self.0
     }
 
-    /// The owner with this number. What is none has ended.
+    /// Returns the owner with this number. A number of no owner counts as one that has ended.
     ///
     /// ```
     /// use raddle_handles::{Owner, OwnerError, Table};

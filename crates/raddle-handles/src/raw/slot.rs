@@ -9,29 +9,30 @@
 //!
 //! | O (occupied) | V (valid) | |
 //! |---|---|---|
-//! | 1 | 1 | the handle gives its target |
-//! | 1 | 0 | it has expired |
+//! | 1 | 1 | a lookup returns the target |
+//! | 1 | 0 | the handle has expired |
 //! | 0 | 0 | removed; free when the last hold has gone and the generation has been raised |
 //!
-//! A *hold* keeps the target from being released. It is taken only while V is set, but by those who
-//! clear V or O, who take one in the same step. So the last hold of a slot without V is alone with
-//! the target: it takes it out, and frees the slot if O is clear, too ([`Slot::let_go_last`]).
-//! Nobody waits for anybody: who finds others at the slot leaves the rest to the last of them.
+//! A *hold* keeps the target from being released. A hold is taken only while V is set, except by a
+//! thread that clears V or O, which takes one in the same step. So the last hold of a slot without
+//! V has the target to itself: its thread takes the target out, and frees the slot if O is clear,
+//! too ([`Slot::let_go_last`]). No thread waits: one that is not the last at a slot leaves that
+//! work to the last.
 
 use crate::HandleError;
 use crate::raw::Kind;
 use core::ptr::{NonNull, null_mut};
 use raddle_sched::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
-/// Bits of a generation. At 20 million reuses a second a slot lasts for an hour; then it is put
-/// aside, for a generation never comes back.
+/// Bits of a generation. At 20 million reuses a second a slot lasts for an hour; then it is not
+/// used again, because a generation never comes back.
 pub const GENERATION_BITS: u32 = 36;
 pub const LAST_GENERATION: u64 = (1 << GENERATION_BITS) - 1;
 
 const GENERATION: u32 = 64 - GENERATION_BITS;
 const HOLD: u64 = 1 << 6;
 const HOLDS: u64 = (1 << GENERATION) - HOLD;
-/// Less than fit: who removes a handle or expires it takes a hold without asking.
+/// Less than fit: a thread that removes or expires a handle takes a hold without this check.
 const MOST_HOLDS: u64 = HOLDS - 4 * HOLD;
 const KIND: u32 = 4;
 const VALID: u64 = 2;
@@ -77,25 +78,26 @@ impl State {
     }
 }
 
-/// What the one who lets go of a slot has to do, as the last.
+/// What the thread that lets go of a slot must still do, if it was the last.
 #[must_use]
 pub struct Rest {
     /// A target to release.
     pub target: Option<NonNull<()>>,
-    /// The slot is free and nobody else's; if false, somebody still uses it, or it is used up.
+    /// True if the slot is free and only the caller uses it; false if others do, or it is used up.
     pub free: bool,
 }
 
 /// All zeroes is a free slot of generation 0.
 pub struct Slot {
-    /// See the module. Written by compare-and-swap, but by who is alone with a slot that isn't
-    /// occupied: stores with release.
+    /// See the module. Written by compare-and-swap; by stores with release where a thread has an
+    /// unoccupied slot to itself.
     state: AtomicU64,
-    /// Null without a target. Written by who is alone with it. Release and acquire: who reads by
-    /// [`Slot::peek`] what a later handle wrote must see that the state has changed, too.
+    /// Null without a target. Written by the thread that has the slot to itself. Release and
+    /// acquire: if [`Slot::peek`] reads what a later handle wrote, it must see that the state has
+    /// changed, too.
     target: AtomicPtr<()>,
-    /// The next free slot's number while it is free, else its owner. Ordered as the target is, for
-    /// [`Slot::expire_if_owned`].
+    /// The next free slot's number while the slot is free, else the owner. Ordered as the target
+    /// is, for [`Slot::expire_if_owned`].
     link: AtomicU32,
 }
 
@@ -114,37 +116,37 @@ impl Slot {
         State(self.state.load(Ordering::Acquire))
     }
 
-    /// The owner of a slot that is held, the next free slot of one that is free.
+    /// Returns the owner of a slot that is held, or the next free slot of a free one.
     #[inline(always)]
     pub fn link(&self) -> u32 {
         self.link.load(Ordering::Acquire)
     }
 
-    /// For who is alone with a free slot.
+    /// Sets the link of a free slot that the caller has to itself.
     #[inline(always)]
     pub fn set_link(&self, link: u32) {
         self.link.store(link, Ordering::Release);
     }
 
-    /// The target of a slot that is held, or that nobody else uses.
+    /// Returns the target of a slot that is held, or that the caller has to itself.
     #[inline(always)]
     pub fn target(&self) -> Option<NonNull<()>> {
         NonNull::new(self.target.load(Ordering::Acquire))
     }
 
-    /// Fills a free slot that the caller is alone with; returns its generation.
+    /// Fills a free slot that the caller has to itself; returns its generation.
     #[inline(always)]
     pub fn occupy(&self, target: NonNull<()>, kind: Kind, owner: u32) -> u64 {
         let generation = State(self.state.load(Ordering::Relaxed)).generation();
         self.target.store(target.as_ptr(), Ordering::Release);
         self.set_link(owner);
         let state = generation << GENERATION | (kind as u64) << KIND | VALID | OCCUPIED;
-        // Release: a hold that sees it sees the target and the owner.
+        // Release: a hold that sees this state sees the target and the owner.
         self.state.store(state, Ordering::Release);
         generation
     }
 
-    /// Changes the state if `next` gives another one. The state before.
+    /// Changes the state to what `next` returns, if that is a state. Returns the state before.
     #[inline(always)]
     fn change(
         &self,
@@ -153,9 +155,9 @@ impl Slot {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             let wanted = next(State(state))?;
-            // Acquire: the target and the owner, and what earlier holds did; on failure the end of
-            // the owner that expired the handle. Release: what this thread did with the target
-            // comes before the last hold's end.
+            // Acquire: this thread sees the target, the owner and what earlier holds did; on
+            // failure, the end of the owner that expired the handle. Release: what this thread did
+            // with the target comes before the end of the last hold.
             match self
                 .state
                 .compare_exchange(state, wanted, Ordering::AcqRel, Ordering::Acquire)
@@ -178,7 +180,7 @@ impl Slot {
         })
     }
 
-    /// Expires the handle and takes a hold, also of a slot that others hold.
+    /// Expires the handle and takes a hold, even of a slot that others hold.
     pub fn expire(&self, generation: u64) -> Result<State, HandleError> {
         self.change(|state| {
             state.check(generation)?;
@@ -186,16 +188,16 @@ impl Slot {
         })
     }
 
-    /// As [`Slot::expire`], if it is a weak handle of this owner.
+    /// As [`Slot::expire`], if this is a weak handle of the owner. Returns true if it expired now.
     pub fn expire_if_owned(&self, owner: u32) -> bool {
         let state = self.state();
-        // The owner is read between two reads of the same state, so it is that state's.
+        // The owner is read between two reads of the same state, so it belongs to that state.
         state.kind() == Kind::Weak
             && self.link() == owner
             && self.expire(state.generation()).is_ok()
     }
 
-    /// Removes the handle and lets go at once.
+    /// Removes the handle and lets go at once. Returns the state before.
     #[inline(always)]
     pub fn remove(&self, generation: u64) -> Result<(State, Rest), HandleError> {
         let before = self.change(|state| {
@@ -214,7 +216,7 @@ impl Slot {
         Ok((before, rest))
     }
 
-    /// Ends a hold.
+    /// Ends a hold. Returns what is left to do, unless others remain.
     #[inline(always)]
     pub fn let_go(&self) -> Option<Rest> {
         let state = self.state.load(Ordering::Relaxed);
@@ -241,7 +243,7 @@ impl Slot {
                     return Rest { target, free };
                 }
             }
-            // Acquire on failure: as the last one this thread touches what others held.
+            // Acquire on failure: if it is the last, this thread touches what other holds touched.
             match self.state.compare_exchange(
                 state,
                 state - HOLD,
@@ -257,14 +259,14 @@ impl Slot {
         }
     }
 
-    /// Takes the target out, for who is alone with it.
+    /// Takes the target out; the caller has it to itself.
     fn take(&self) -> Option<NonNull<()>> {
         let target = NonNull::new(self.target.load(Ordering::Relaxed))?;
         self.target.store(null_mut(), Ordering::Release);
         Some(target)
     }
 
-    /// Ends the last hold of a removed slot. False if the slot is used up.
+    /// Frees a removed slot after its last hold. Returns false if the slot is used up.
     fn next_generation(&self, generation: u64) -> bool {
         if generation == LAST_GENERATION {
             return false; // stays as it is: not occupied, and in no list
@@ -274,21 +276,21 @@ impl Slot {
         true
     }
 
-    /// What the handle gave at one moment, without a hold: target, kind, owner.
+    /// Returns what the handle stood for at one moment, without a hold: target, kind, owner.
     #[inline(always)]
     pub fn peek(&self, generation: u64) -> Result<(NonNull<()>, Kind, u32), HandleError> {
         let state = self.state();
         state.check(generation)?;
         let (target, owner) = (self.target(), self.link());
-        // If either was written after the state was read, the state has changed before, and the
-        // acquire loads make this one see it.
+        // If either was written after the state was read, the state had changed before that, and
+        // the acquire loads make this load see the change.
         fence(Ordering::Acquire);
         State(self.state.load(Ordering::Relaxed)).check(generation)?;
         let target = target.ok_or(HandleError::Expired)?;
         Ok((target, state.kind(), owner))
     }
 
-    /// Makes the slot's next generation its last.
+    /// Makes the slot's next generation its last one.
     #[cfg(test)]
     pub fn age(&self) {
         self.state

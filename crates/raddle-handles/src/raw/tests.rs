@@ -1,4 +1,4 @@
-//! What can't be reached from outside in a test's time: slots and numbers that are used up.
+//! Cases that no test can reach from outside in time: slots and numbers that are used up.
 
 use super::*;
 use std::alloc::{alloc_zeroed, dealloc};
@@ -64,7 +64,7 @@ fn without_memory_a_table_stays_as_it_is_and_goes_on_when_a_slot_is_freed() {
     let handles: Vec<_> = (0..3 * FIRST).map(|_| insert(&table).unwrap()).collect();
     assert_eq!(insert(&table), Err(InsertError::NoMemory));
     assert_eq!(table.capacity(), 3 * FIRST);
-    table.remove(5, handles[17]).unwrap(); // onto another stack than ours
+    table.remove(5, handles[17]).unwrap(); // onto another stack than this thread's
     assert_eq!(table.host.released.load(Ordering::Relaxed), 1);
     assert!(insert(&table).is_ok());
 }

@@ -1,4 +1,4 @@
-//! Entries for stubs that execute the system call as it is, count, and can call a hook.
+//! Test entries for stubs: they execute the system call as it is, count, and can call a hook.
 
 use core::arch::global_asm;
 use core::sync::atomic::AtomicU64;
@@ -20,7 +20,7 @@ pub static HOOKED: AtomicU64 = AtomicU64::new(0);
 /// The hook, a C function without arguments.
 pub static HOOK: AtomicU64 = AtomicU64::new(0);
 
-// rcx and r11 may be destroyed by a system call, and so by entries.
+// A system call may destroy rcx and r11, and so may entries.
 global_asm!(
     ".pushsection .text.test_entries, \"ax\", @progbits",
     ".globl test_entry_plain, test_entry_vector, test_entry_before, test_entry_after",

@@ -1,4 +1,4 @@
-//! Each memory call fails once: the refusal must be typed, and the process as before.
+//! Each memory call fails once: the refusal must be typed, and the process unchanged.
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -93,7 +93,7 @@ pub fn all() {
             }
         }
     }
-    // Two of the proof, two of each array of stubs, two of the text.
+    // Two for the proof, two for each array of stubs, two for the text.
     assert_eq!(refusals, 8);
     assert!(copy(text) != untouched);
     // SAFETY: it always succeeds.

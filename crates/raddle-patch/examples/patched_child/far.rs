@@ -1,4 +1,4 @@
-//! Text that no jump from the stubs' neighbourhood reaches: a copy of libc, by islands.
+//! Text that no jump from near the stubs reaches: a copy of libc, patched by islands.
 
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ const PLACE: usize = 0x10_0000_0000;
 /// Numbers below 128: there are more sites in libc than far slots.
 const WANTED: [u64; 8] = [u64::MAX, u64::MAX, 0, 0, 0, 0, 0, 0];
 
-/// libc's pages at another address, each with its own access.
+/// Maps libc's pages at another address, each with its own access.
 fn copy_of_libc() -> usize {
     let base = module(LIBC).base;
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
@@ -29,7 +29,7 @@ fn copy_of_libc() -> usize {
         let to = (PLACE + start - base) as *mut c_void;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         let write = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the mapping takes nobody's place, and what is readable may be copied there.
+        // SAFETY: the mapping replaces none, and readable pages may be copied there.
         unsafe {
             assert_eq!(libc::mmap(to, end - start, write, flags, -1, 0), to);
             if all != 0 {
@@ -42,7 +42,7 @@ fn copy_of_libc() -> usize {
 }
 
 fn patch(plan: &Plan<'_>, image: &Image, left: usize) -> Result<Report, Refusal> {
-    // SAFETY: nobody executes the copy yet; the entries keep what they promise.
+    // SAFETY: no thread executes the copy yet; the entries keep the promises of `Targets`.
     unsafe { apply(image, plan, &targets(), &Failing::at(left), None) }
 }
 
@@ -52,7 +52,7 @@ pub fn islands() {
     let image = unsafe { Image::at(copy, Image::ANY_SIZE) }.unwrap();
     let mut scratch = vec![Site::EMPTY; 1024];
     let planned = plan(&image, &WANTED, &mut scratch).unwrap();
-    // SAFETY: nobody executes the copy.
+    // SAFETY: no thread executes the copy.
     let refused = unsafe { apply(&image, &planned, &targets(), &Linux, None) };
     assert_eq!(refused, Err(Refusal::TooFar));
     let image = image.that_stays();
@@ -70,7 +70,7 @@ pub fn islands() {
     assert_eq!(entries::PLAIN_CALLS.load(Ordering::SeqCst), before + 1);
 }
 
-/// Each site's jump leads to an island, and that to a slot which knows the site.
+/// Checks that each site's jump leads to an island, and the island to a slot that knows the site.
 fn check_sites(planned: &Plan<'_>) {
     let mut checked = 0;
     for site in planned.sites() {

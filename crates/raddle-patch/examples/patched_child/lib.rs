@@ -1,6 +1,6 @@
-//! A library that is preloaded into a program by the end-to-end tests, patches glibc from its
-//! initializer, while one thread exists, and lets it work. Its entries execute the system call as
-//! it is, and count. The program itself never begins: the library ends the process.
+//! A library that the end-to-end tests preload into a program. Its initializer patches glibc while
+//! one thread exists, and lets it work. Its entries execute the system call as it is, and count.
+//! The program itself never begins: the library ends the process.
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
@@ -67,7 +67,7 @@ pub fn patch(name: &str, memory: &impl Memory) -> Result<Report, Refusal> {
     let path = common::module(name).path;
     let mut scratch = vec![Site::EMPTY; 1024];
     let plan = plan(&image, &[u64::MAX; 8], &mut scratch)?;
-    // SAFETY: one thread exists, which runs this; the entries keep what they promise.
+    // SAFETY: one thread exists, and runs this; the entries keep the promises of `Targets`.
     unsafe { apply(&image, &plan, &targets(), memory, Some(path)) }
 }
 

@@ -23,7 +23,7 @@ struct Frames {
     count: AtomicUsize,
 }
 
-// SAFETY: it is written by one thread and its signal handlers only.
+// SAFETY: only one thread and its signal handlers write it.
 unsafe impl Sync for Frames {}
 
 static FRAMES: Frames = Frames {
@@ -34,13 +34,13 @@ static FRAMES: Frames = Frames {
 impl Frames {
     /// Takes a stack trace, by libgcc's unwinder.
     fn take(&self) {
-        // SAFETY: the buffer has as many places as are told.
+        // SAFETY: the buffer has `MAX_FRAMES` places.
         let count = unsafe { backtrace(self.addresses.get().cast(), MAX_FRAMES as libc::c_int) };
         self.count.store(count as usize, Ordering::SeqCst);
     }
 
     fn addresses(&self) -> Vec<usize> {
-        // SAFETY: nobody writes while the thread that does is here.
+        // SAFETY: the thread that writes runs this, so no write goes on.
         let all = unsafe { &*self.addresses.get() };
         all[..self.count.load(Ordering::SeqCst)].to_vec()
     }
@@ -83,7 +83,7 @@ fn calls_getppid() -> libc::pid_t {
     std::hint::black_box(unsafe { libc::getppid() })
 }
 
-/// A trace from inside an entry.
+/// A stack trace from inside an entry.
 pub fn from_entry() {
     // The first call loads libgcc, which makes system calls of its own.
     FRAMES.take();
@@ -100,12 +100,12 @@ pub fn from_entry() {
     check_trace(&FRAMES.addresses(), calls_getppid as *const () as usize).unwrap();
 }
 
-/// How often the unwinder came to the frame that called `read`.
+/// How often the unwinder reached the frame that called `read`.
 static REACHED: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" {
-    /// A thread that may be cancelled at any instruction reads a byte from the descriptor that is
-    /// its argument. No compiler has a say in how its frame is unwound.
+    /// A thread that may be cancelled at any instruction: it reads a byte from the descriptor that
+    /// is its argument. It is assembly so that no compiler decides how its frame is unwound.
     fn test_reading_thread(fd: *mut c_void) -> *mut c_void;
 }
 
@@ -138,20 +138,20 @@ std::arch::global_asm!(
     read = sym libc::read,
 );
 
-/// A personality function: what the unwinder asks at a frame.
+/// A personality function, which the unwinder calls at a frame.
 extern "C" fn reached(_: i32, _: i32, _: u64, _: *mut c_void, _: *mut c_void) -> i32 {
     const CONTINUE: i32 = 8;
     REACHED.fetch_add(1, Ordering::SeqCst);
     CONTINUE
 }
 
-/// Cancels a thread that blocks in a system call inside an entry: the unwinder starts in a signal
+/// Cancels a thread that blocks in a system call inside an entry. The unwinder starts in a signal
 /// handler there, and passes the entry and the stub to reach the thread's own frames.
 pub fn cancel() {
     patch_glibc();
     let mut ends = [0; 2];
     let mut thread = 0;
-    // SAFETY: a pipe and a thread, used as they should be.
+    // SAFETY: a pipe and a thread, used as documented.
     unsafe {
         assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
         let argument = ends[0] as usize as *mut c_void;
@@ -172,7 +172,7 @@ pub fn cancel() {
     );
 }
 
-/// Waits until the other thread is in `read`, whose number is 0.
+/// Waits until the other thread is in `read` (number 0).
 fn wait_until_blocked() {
     let own = std::process::id().to_string();
     let is_reading = |task: std::io::Result<std::fs::DirEntry>| {
@@ -222,7 +222,7 @@ extern "C" fn on_step(_: libc::c_int, _: *mut libc::siginfo_t, context: *mut c_v
         STEPPED.bad.fetch_add(1, Ordering::SeqCst);
     }
     let index = STEPPED.count.fetch_add(1, Ordering::SeqCst);
-    // SAFETY: one thread, whose handler isn't interrupted by another step.
+    // SAFETY: one thread, and no other step interrupts its handler.
     unsafe { (&mut *STEPPED.seen.get())[index % 256] = rip };
 }
 
@@ -254,12 +254,12 @@ fn steps_through(function: usize) -> u64 {
     result
 }
 
-/// Steps through the stub of `getppid`, whose number is constant, and that of `vfork`'s sibling
-/// `syscall`, whose isn't, and takes a trace at each instruction.
+/// Steps through the stub of `getppid`, which has a constant number, and the stub of `syscall`,
+/// which hasn't, and takes a trace at each instruction.
 pub fn step() {
     FRAMES.take();
     patch_glibc();
-    // SAFETY: the handler has the form that is announced.
+    // SAFETY: the handler has the signature that SA_SIGINFO requires.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_step as *const () as usize;

@@ -17,7 +17,7 @@ fn calls(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::SeqCst)
 }
 
-/// Files, names, sockets, time, memory, processes.
+/// Works with files, names, sockets, time, memory, processes.
 pub fn everyday() {
     let begin = Instant::now();
     let reports = patch_glibc();
@@ -72,7 +72,7 @@ fn files() {
     std::fs::write(&path, b"first line\nsecond line\n").unwrap();
     let name = CString::new(path.to_str().unwrap()).unwrap();
     let mut line = [0 as libc::c_char; 64];
-    // SAFETY: a stream of C's library, used as it should be.
+    // SAFETY: a stream of C's library, used as documented.
     unsafe {
         let stream = libc::fopen(name.as_ptr(), c"r".as_ptr());
         assert!(!stream.is_null());
@@ -95,7 +95,8 @@ fn sockets() {
     assert_eq!(&received, b"across");
 }
 
-/// Threads (clone3), fork, vfork and posix_spawn, system (clone with a stack).
+/// Makes threads (clone3), and children by fork, vfork, posix_spawn and system (clone with a
+/// stack).
 pub fn clones() {
     patch_glibc();
     let sum: u64 = (0..50)
@@ -118,7 +119,7 @@ pub fn clones() {
 }
 
 fn forked_status() -> i32 {
-    // SAFETY: the child does nothing but work and exit.
+    // SAFETY: the child only works and exits.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -136,7 +137,7 @@ fn vforked_status() -> i32 {
         c"exit 9".as_ptr(),
         std::ptr::null(),
     ];
-    // SAFETY: the child does nothing but execute a program.
+    // SAFETY: the child only executes a program.
     unsafe {
         #[expect(deprecated, reason = "that it works in a stub is what is tested")]
         let child = libc::vfork();
@@ -148,7 +149,7 @@ fn vforked_status() -> i32 {
     }
 }
 
-/// The exit status of a child.
+/// Returns the exit status of a child.
 ///
 /// # Safety
 /// The child is the caller's to wait for.
@@ -160,16 +161,16 @@ unsafe fn wait(child: libc::pid_t) -> i32 {
     libc::WEXITSTATUS(status)
 }
 
-/// `getppid` in libc is `mov; syscall; ret`: whatever isn't a system call's to destroy, and the red
-/// zone of its caller's caller, must come back.
+/// `getppid` in libc is `mov; syscall; ret`: all registers that a system call preserves, and the
+/// red zone of the calling code, must be unchanged.
 pub fn registers() {
     patch_glibc();
     let function = libc::getppid as *const () as usize;
     let begin = calls(&entries::PLAIN_CALLS);
     let mut held = [0u64; 12];
     let result: u64;
-    // SAFETY: the call aligns nothing and needs nothing aligned; all registers that are changed are
-    // restored or declared. rbx and rbp are the compiler's own and saved here.
+    // SAFETY: the call needs no alignment; all changed registers are restored or declared. rbx and
+    // rbp are the compiler's own and saved here.
     unsafe {
         asm!(
             "push rbx",
@@ -195,7 +196,7 @@ pub fn registers() {
     assert!(calls(&entries::PLAIN_CALLS) > begin, "no stub was used");
 }
 
-/// Every patched window leads to a slot that remembers it.
+/// Checks that every patched window leads to a slot that remembers it.
 pub fn sites() {
     let mut scratch = vec![Site::EMPTY; 1024];
     let libc_image = image(LIBC);
@@ -222,7 +223,7 @@ pub fn sites() {
     assert!(checked > 400, "only {checked}");
     assert_eq!(find_site(end - 1), None);
     assert_eq!(find_site(first - 1), None);
-    // What has been patched is found no more: its sites are gone.
+    // Patched sites are not found again.
     let mut scratch = vec![Site::EMPTY; 1024];
     let again = plan(&libc_image, &[u64::MAX; 8], &mut scratch).unwrap();
     assert_eq!(again.planned().count(), 0);

@@ -1,4 +1,4 @@
-//! From bytes to the fields of an instruction.
+//! The fields of an instruction, read from its bytes.
 //!
 //! The order of fields: prefixes, REX or one of the vector prefixes, opcode, operand byte (ModRM),
 //! index byte (SIB), displacement, immediate. Nearly all instructions have a one-byte opcode and at
@@ -6,10 +6,10 @@
 
 use super::tables::{self, Opcode};
 
-/// As many bytes are looked at: more than any sequence of fields that the checks let pass.
+/// Bytes that are looked at: more than any sequence of fields that passes the checks.
 pub const WINDOW: usize = 32;
 
-/// Which table the opcode is in.
+/// The table that holds the opcode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Map {
     /// One byte.
@@ -28,12 +28,12 @@ pub struct Fields {
     pub opcode: u8,
     /// The bits W, R, X, B as in REX.
     pub rex: u8,
-    /// There is a prefix for another operand size.
+    /// True if there is a prefix for another operand size.
     pub operand_size: bool,
     pub len: u8,
-    /// Zero if there is none.
+    /// The operand byte; zero if there is none.
     modrm: u8,
-    /// Zero if there is none.
+    /// The index byte; zero if there is none.
     sib: u8,
     /// Meaningful for operands relative to rip only.
     pub displacement: i32,
@@ -43,7 +43,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Reads an instruction; its length may turn out to be more than there is.
+    /// Reads an instruction, which may be longer than the bytes that exist.
     #[inline(always)]
     pub fn read(window: &[u8; WINDOW]) -> Self {
         let first = window[0];
@@ -68,24 +68,24 @@ impl Fields {
         head.read_operands(window)
     }
 
-    /// The register field of the operand byte, without its REX bit.
+    /// Returns the register field of the operand byte, without its REX bit.
     #[inline]
     pub fn reg(&self) -> u8 {
         (self.modrm >> 3) & 7
     }
 
-    /// The register that the register field names.
+    /// Returns the register that the register field names.
     pub fn reg_register(&self) -> u8 {
         self.reg() | (self.rex & 4) << 1
     }
 
-    /// The register that is the other operand, if it is one.
+    /// Returns the register of the other operand, if that is a register.
     pub fn rm_register(&self) -> Option<u8> {
         let is_register = self.shape.has_modrm() && self.modrm >= 0xc0;
         is_register.then_some(self.modrm & 7 | (self.rex & 1) << 3)
     }
 
-    /// The register in the low bits of the opcode.
+    /// Returns the register in the low bits of the opcode.
     pub fn opcode_register(&self) -> u8 {
         self.opcode & 7 | (self.rex & 1) << 3
     }
@@ -99,13 +99,13 @@ impl Fields {
         self.shape.has_modrm() && self.modrm & 0xc7 == 5
     }
 
-    /// Whether the memory operand's base is rsp.
+    /// Returns whether the memory operand's base is rsp.
     pub fn is_relative_to_rsp(&self) -> bool {
         let has_sib = self.shape.has_modrm() && has_sib(self.modrm);
         has_sib && self.sib & 7 == 4 && self.rex & 1 == 0
     }
 
-    /// The immediate, sign-extended; of one longer than four bytes the first four.
+    /// Returns the immediate, sign-extended; if it is longer than four bytes, its first four.
     #[inline]
     pub fn immediate(&self) -> i32 {
         match self.immediate_len {
@@ -121,7 +121,7 @@ fn has_sib(modrm: u8) -> bool {
     modrm < 0xc0 && modrm & 7 == 4
 }
 
-/// What precedes the operands.
+/// The fields before the operands.
 struct Head {
     shape: Opcode,
     map: Map,
@@ -255,7 +255,7 @@ impl Head {
         }
     }
 
-    /// Immediates whose length the opcode alone doesn't say.
+    /// Returns the length of an immediate that the opcode alone doesn't determine.
     fn odd_immediate_len(&self, modrm: u8) -> usize {
         let is_wide = self.rex & 8 != 0;
         let by_operand = if self.operand_size && !is_wide { 2 } else { 4 };
@@ -274,15 +274,15 @@ impl Head {
     }
 }
 
-/// Four bytes as a number.
+/// Returns four bytes as a number.
 #[inline(always)]
 fn number(window: &[u8; WINDOW], at: usize) -> i32 {
-    // No field that is used begins later.
+    // No field in use begins later.
     let at = at.min(WINDOW - 4);
     i32::from_le_bytes([window[at], window[at + 1], window[at + 2], window[at + 3]])
 }
 
-/// By operand byte, how many bytes of index byte and displacement follow, but for one case.
+/// By operand byte: the length of index byte and displacement, except in one case.
 static OPERAND_LEN: [u8; 256] = operand_len();
 
 const fn operand_len() -> [u8; 256] {

@@ -1,29 +1,30 @@
 //! Opcode properties, by map: Intel's Software Developer's Manual, volume 2, appendix A.
 //!
-//! Only what lengths, destinations and vector use need. Undefined opcodes, those that 64-bit mode
-//! dropped and the privileged moves are bad: there is no such instruction for us.
+//! Holds only the properties that lengths, destinations and vector use need. Undefined opcodes,
+//! those that 64-bit mode dropped and the privileged moves are bad: the decoder has no such
+//! instruction.
 
 /// Properties of one opcode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Opcode(u32);
 
-/// Where an instruction writes a general register, as far as eax may be it.
+/// Where an instruction writes a general register, if that may be eax.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Destination {
     None,
     Rm,
     Reg,
-    /// Both operands, or nobody looked.
+    /// Both operands, or unexamined.
     Either,
     /// The low three bits of the opcode.
     InOpcode,
-    /// The same for bytes: 4 is `ah`.
+    /// The same for byte instructions: 4 is `ah`.
     InOpcodeByte,
     Eax,
-    /// The other operand, but for member 7 of the group, a comparison.
+    /// The other operand, except for member 7 of the group, a comparison.
     RmUnlessSeven,
-    /// test, not, neg, mul, imul, div, idiv.
+    /// That of test, not, neg, mul, imul, div, idiv.
     Unary,
 }
 
@@ -37,13 +38,13 @@ pub const IMM_Z: u32 = 1 << 3;
 pub const IMM_V: u32 = 1 << 4;
 /// An address of four or eight bytes.
 pub const OFFSET: u32 = 1 << 5;
-/// Only member 0 and 1 of the group have one.
+/// Only members 0 and 1 of the group have one.
 pub const IMM_UNARY: u32 = 1 << 6;
 const ODD_IMMEDIATE: u32 = IMM_Z | IMM_V | OFFSET | IMM_UNARY;
 const MODRM: u32 = 1 << 7;
 /// The register field selects the operation.
 const GROUP: u32 = 1 << 8;
-/// rsp changes without being named.
+/// The instruction changes rsp without naming it.
 const STACK: u32 = 1 << 9;
 const VECTOR: u32 = 1 << 10;
 /// Control may go elsewhere than to the next instruction, or some members don't exist.
@@ -72,7 +73,7 @@ impl Opcode {
         self.0 & ODD_IMMEDIATE != 0
     }
 
-    /// Which rule the immediate's length follows.
+    /// Returns the rule for the immediate's length.
     pub const fn odd_immediate(self) -> u32 {
         self.0 & ODD_IMMEDIATE
     }
@@ -97,7 +98,7 @@ impl Opcode {
         self.0 & PREFIX != 0
     }
 
-    /// The same opcode where it is known not to be a prefix: `pop` shares one with XOP.
+    /// Returns the same opcode where it is known not to be a prefix: `pop` shares one with XOP.
     pub const fn without_prefix(self) -> Self {
         Self(self.0 & !PREFIX)
     }
@@ -221,7 +222,7 @@ const fn one() -> [Opcode; 256] {
     table
 }
 
-/// What makes the opcode longer: legacy prefixes, REX, the escape, VEX, EVEX.
+/// Marks prefixes and escapes, after which the opcode goes on: legacy, REX, 0f, VEX, EVEX.
 const fn prefixes(table: &mut [Opcode; 256]) {
     set(table, 0x0f, 0x0f, PREFIX | BAD);
     set(table, 0x26, 0x26, PREFIX | BAD);
@@ -236,7 +237,7 @@ const fn prefixes(table: &mut [Opcode; 256]) {
     set(table, 0xf2, 0xf3, PREFIX | BAD);
 }
 
-/// add, or, adc, sbb, and, sub, xor, cmp: eight opcodes each, of which 64-bit mode has six.
+/// Sets add, or, adc, sbb, and, sub, xor, cmp: eight opcodes each, of which 64-bit mode has six.
 const fn arithmetic(table: &mut [Opcode; 256]) {
     use Destination::*;
     let mut at = 0;
@@ -332,7 +333,7 @@ const fn two() -> [Opcode; 256] {
     table
 }
 
-/// The map behind 0f 38.
+/// Returns an opcode of the map behind 0f 38.
 pub const fn three_38(opcode: u8) -> Opcode {
     Opcode(match opcode {
         0x80..=0x82 => MODRM,
@@ -342,7 +343,7 @@ pub const fn three_38(opcode: u8) -> Opcode {
     })
 }
 
-/// The map behind 0f 3a.
+/// Returns an opcode of the map behind 0f 3a.
 pub const fn three_3a(opcode: u8) -> Opcode {
     Opcode(match opcode {
         // pextrb, pextrw, pextrd, extractps.
@@ -351,7 +352,7 @@ pub const fn three_3a(opcode: u8) -> Opcode {
     })
 }
 
-/// Opcode `opcode` of map `map` behind a VEX, XOP or EVEX prefix.
+/// Returns opcode `opcode` of map `map` behind a VEX, XOP or EVEX prefix.
 pub const fn vector(map: u8, opcode: u8, evex: bool) -> Opcode {
     Opcode(match map {
         1 => vector_0f(opcode, evex),
@@ -382,8 +383,8 @@ const fn vector_0f(opcode: u8, evex: bool) -> u32 {
 
 const fn vector_38(opcode: u8, evex: bool) -> u32 {
     match opcode {
-        // andn, blsr and its kin, bzhi, pext, pdep, mulx, shifts: general registers only, one of
-        // them named by the prefix, where nobody looks: it may be any.
+        // andn, blsr and its kin, bzhi, pext, pdep, mulx, shifts: general registers only. The
+        // prefix names one of them, which isn't decoded: it may be any.
         0xf2 | 0xf3 | 0xf5..=0xf7 if !evex => MODRM | STACK | to(Destination::Eax),
         // cmpccxadd.
         0xe0..=0xef if !evex => MODRM | STACK | to(Destination::Eax),

@@ -1,4 +1,4 @@
-//! Writing slots, and reading back what they remember. The layout is in the parent module.
+//! Writes slots, and reads back their sites. The layout is in the parent module.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -9,11 +9,11 @@ use crate::memory::PAGE_SIZE;
 use crate::refusal::Refusal;
 use crate::site::{EntryKind, INSTRUCTION_LEN, Site};
 
-/// Behind `lea RA(%rip), %rcx`: where its operand counts from.
+/// The end of `lea RA(%rip), %rcx`, from which its operand counts.
 const LEA_END: usize = PREFIX_MAX + 7;
 
 /// The pages of each array that are in use, one bit each. Only [`Slots`] and [`Stubs`] read or
-/// write them, and the callers of `apply` see to it that there is one at a time.
+/// write them; the callers of `apply` ensure that one of these does so at a time.
 static PLAIN_USED: AtomicU64 = AtomicU64::new(0);
 static CLONE_USED: AtomicU64 = AtomicU64::new(0);
 static FAR_USED: AtomicU64 = AtomicU64::new(0);
@@ -27,10 +27,10 @@ pub struct Stubs {
 }
 
 impl Stubs {
-    /// Gives the stubs back, to be filled for another image.
+    /// Releases the stubs for use by another image.
     ///
     /// # Safety
-    /// The image is gone, so that nobody executes its stubs, and [`apply`](crate::apply) doesn't
+    /// The image is gone, so that no thread executes its stubs, and [`apply`](crate::apply) doesn't
     /// run meanwhile.
     pub unsafe fn release(self) {
         PLAIN_USED.fetch_and(!self.plain, Ordering::Relaxed);
@@ -39,7 +39,7 @@ impl Stubs {
     }
 }
 
-/// The slots that one run of `apply` fills.
+/// The slots that one call of `apply` fills.
 pub(crate) struct Slots {
     plain: Supply,
     clone_like: Supply,
@@ -47,10 +47,10 @@ pub(crate) struct Slots {
     reach: Reach,
 }
 
-/// How the sites of an image get to their slots.
+/// How the sites of an image reach their slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// By their jumps.
+    /// Directly by their jumps.
     Near,
     /// By an array of islands, which begins at this address.
     Islands(usize),
@@ -64,13 +64,14 @@ impl Reach {
 
 struct Supply {
     array: Array,
-    /// The pages that hold the slots wanted.
+    /// The pages that hold the slots.
     pages: Range<usize>,
     next: usize,
 }
 
 impl Slots {
-    /// Unused slots, so many of each kind: the same as long as none are kept or released.
+    /// Returns unused slots, as many of each kind as asked for: the same ones until slots are kept
+    /// or released.
     pub fn unused(reach: Reach, plain: usize, clone_like: usize) -> Result<Self, Refusal> {
         let (plain, clone_like, far) = match reach {
             Reach::Near => (plain, clone_like, 0),
@@ -84,7 +85,7 @@ impl Slots {
         })
     }
 
-    /// Takes a slot, and says where it is.
+    /// Takes a slot, and returns its address.
     pub fn take(&mut self, kind: EntryKind) -> Result<usize, Refusal> {
         match kind {
             _ if self.reach.is_far() => self.far.take(),
@@ -93,12 +94,12 @@ impl Slots {
         }
     }
 
-    /// The pages of the slots: an array may have none.
+    /// Returns the pages of the slots, per array; the range of an array may be empty.
     pub fn pages(&self) -> [Range<usize>; 3] {
         [&self.plain, &self.clone_like, &self.far].map(Supply::addresses)
     }
 
-    /// Makes the slots used, until they are released.
+    /// Marks the slots as used, until they are released.
     pub fn keep(self) -> Stubs {
         let stubs = Stubs {
             plain: bits(&self.plain.pages),
@@ -112,7 +113,7 @@ impl Slots {
     }
 }
 
-/// The bits of these pages.
+/// Returns the bits of these pages.
 fn bits(pages: &Range<usize>) -> u64 {
     pages.clone().fold(0, |set, page| set | 1 << page)
 }
@@ -126,7 +127,7 @@ enum End {
 }
 
 impl Supply {
-    /// Pages in a row that nobody uses and that hold `wanted` slots, the nearest to this end.
+    /// Finds the unused pages in a row that hold `wanted` slots and are nearest to this end.
     fn new(array: Array, used: &AtomicU64, wanted: usize, end: End) -> Result<Self, Refusal> {
         let per_page = PAGE_SIZE / array.slot_len;
         let (len, all) = (wanted.div_ceil(per_page), array.count / per_page);
@@ -164,21 +165,21 @@ const _: () = assert!(super::PLAIN_COUNT * super::PLAIN_LEN / PAGE_SIZE < u64::B
 const _: () = assert!(super::CLONE_COUNT * super::CLONE_LEN / PAGE_SIZE < u64::BITS as usize);
 const _: () = assert!(super::FAR_COUNT * super::CLONE_LEN / PAGE_SIZE < u64::BITS as usize);
 
-/// The bytes of one slot, being written.
+/// The bytes of one slot while they are written.
 pub(crate) struct Code {
     slot: usize,
     bytes: [u8; super::CLONE_LEN],
     at: usize,
 }
 
-/// What a slot is filled with.
+/// The content of a slot.
 pub(crate) struct Filling<'a> {
     pub site: &'a Site,
     /// The window's instructions before and behind the site.
     pub prefix: &'a [u8],
     pub suffix: &'a [u8],
     pub entry: Entry,
-    /// The slot is a far one.
+    /// True for a far slot.
     pub is_far: bool,
 }
 
@@ -191,7 +192,7 @@ pub(crate) enum Entry {
 /// Where a far slot keeps the address behind the window.
 const FAR_BACK: usize = 112;
 
-/// The code of the slot at `slot`; nothing if it can't reach an entry or the site.
+/// Returns the code of the slot at `slot`; `None` if it can't reach an entry or the site.
 pub(crate) fn code(slot: usize, filling: &Filling<'_>) -> Option<Code> {
     let mut code = Code {
         slot,
@@ -214,7 +215,7 @@ pub(crate) fn code(slot: usize, filling: &Filling<'_>) -> Option<Code> {
         Entry::Clone { before, after } => {
             code.put_call(before, back)?;
             code.put(&[0x49, 0x8d, 0x4b, 0xff])?; // lea -1(%r11), %rcx
-            code.put(&[0xe3, 29])?; // jrcxz, over what follows
+            code.put(&[0xe3, 29])?; // jrcxz, to the suffix
             code.put(&[0x0f, 0x05])?; // syscall
             code.put_call(after, back)?;
         }
@@ -238,19 +239,19 @@ pub(crate) fn code(slot: usize, filling: &Filling<'_>) -> Option<Code> {
     Some(code)
 }
 
-/// How a slot knows the address behind the window.
+/// How a slot finds the address behind the window.
 #[derive(Clone, Copy)]
 enum Back {
-    /// It is this one, and not far.
+    /// The address itself, which is near.
     Near(usize),
-    /// It is kept at this address.
+    /// The slot keeps it at this address.
     Kept(usize),
 }
 
 /// Bytes of an island.
 pub(crate) const ISLAND_LEN: usize = 16;
 
-/// The code of an island that leads to `target`.
+/// Returns the code of an island that leads to `target`.
 pub(crate) fn island(target: usize) -> [u8; ISLAND_LEN] {
     let mut bytes = [0xcc; ISLAND_LEN];
     bytes[..6].copy_from_slice(&[0xff, 0x25, 2, 0, 0, 0]); // jmp *2(%rip)
@@ -270,14 +271,14 @@ impl Code {
         Some(())
     }
 
-    /// An instruction that ends with a 32-bit distance from its end to `target`.
+    /// Writes an instruction that ends with a 32-bit distance from its end to `target`.
     fn put_relative(&mut self, opcode: &[u8], target: usize) -> Option<()> {
         self.put(opcode)?;
         let displacement = displacement(self.slot + self.at + 4, target)?;
         self.put(&displacement.to_le_bytes())
     }
 
-    /// From `lea RA` to the second `lea`.
+    /// Writes the code from `lea RA` to the second `lea`.
     fn put_call(&mut self, entry: usize, back: Back) -> Option<()> {
         match back {
             Back::Near(end) => self.put_relative(&[0x48, 0x8d, 0x0d], end)?, // lea RA(%rip), %rcx
@@ -291,17 +292,17 @@ impl Code {
     }
 }
 
-/// The 32-bit distance from `from` to `to`, if it is one.
+/// Returns the distance from `from` to `to`, if it fits 32 bits.
 pub(crate) fn displacement(from: usize, to: usize) -> Option<i32> {
     i32::try_from(to.wrapping_sub(from) as isize).ok()
 }
 
-/// Where the instructions behind the site are in a slot.
+/// Offsets of the instructions behind the site in a slot.
 const PLAIN_SUFFIX: usize = PREFIX_MAX + 27;
 const CLONE_SUFFIX: usize = PREFIX_MAX + 62;
 
-/// Where the slot at `slot` keeps the instructions of `site`'s window: those before the site and
-/// those behind it. `is_short` says that it is a near slot of a call that one entry handles.
+/// Returns where the slot at `slot` keeps the instructions of `site`'s window: before the site, and
+/// behind it. `is_short` is true for a near slot of a call with a single entry.
 pub(crate) fn copies(slot: usize, site: &Site, is_short: bool) -> [Range<usize>; 2] {
     let suffix = slot + if is_short { PLAIN_SUFFIX } else { CLONE_SUFFIX };
     let prefix_end = slot + PREFIX_MAX;
@@ -312,7 +313,7 @@ pub(crate) fn copies(slot: usize, site: &Site, is_short: bool) -> [Range<usize>;
     ]
 }
 
-/// What the slot at `slot` with these bytes remembers.
+/// Returns the site of the slot at `slot` with these bytes.
 pub(crate) fn read(slot: usize, bytes: &[u8], is_far: bool) -> Option<Patched> {
     let &[.., prefix_len, suffix_len] = bytes else {
         return None;

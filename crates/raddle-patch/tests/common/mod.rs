@@ -1,9 +1,9 @@
-//! What several test programs need: the modules of this process.
+//! Shared by several test programs: the modules of this process.
 
 use raddle_patch::Image;
 use raddle_patch::modules::{Module, modules};
 
-/// The loaded modules of this process.
+/// Returns the loaded modules of this process.
 pub fn loaded() -> Vec<Module> {
     // SAFETY: the values are the kernel's, and no test loads or unloads a module.
     unsafe {
@@ -13,7 +13,7 @@ pub fn loaded() -> Vec<Module> {
     }
 }
 
-/// The module whose file name starts with `name`.
+/// Returns the module with a file name that starts with `name`.
 pub fn module(name: &str) -> Module {
     let found = loaded()
         .into_iter()
@@ -21,9 +21,9 @@ pub fn module(name: &str) -> Module {
     found.unwrap_or_else(|| panic!("{name} is not loaded"))
 }
 
-/// The image of a loaded module.
+/// Returns the image of a loaded module.
 pub fn image(name: &str) -> Image {
-    // SAFETY: ld.so loaded it, and nobody unloads it.
+    // SAFETY: ld.so loaded the module, and no test unloads it.
     unsafe { Image::at(module(name).base, Image::ANY_SIZE) }.expect(name)
 }
 

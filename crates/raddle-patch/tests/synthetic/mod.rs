@@ -1,5 +1,5 @@
-//! Images made by hand: a few functions of given bytes, with unwind entries and constants, laid
-//! out as ld.so would, in memory that ends at an inaccessible page.
+//! Images made by hand: a few functions of given bytes, with unwind entries and constants, laid out
+//! as ld.so does, in memory that ends at an inaccessible page.
 
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
@@ -13,16 +13,16 @@ const UNWIND_HEADER: usize = 0x4000;
 const UNWIND: usize = 0x5000;
 const END: usize = 0x6000;
 
-/// A function to be.
+/// A function to lay out.
 struct Function {
     /// Offset from the header.
     at: usize,
     code: Vec<u8>,
-    /// How many of its bytes the unwind entry covers.
+    /// Bytes that the unwind entry covers.
     covered: usize,
 }
 
-/// An image to be.
+/// An image to lay out.
 #[derive(Default)]
 pub struct Builder {
     functions: Vec<Function>,
@@ -30,7 +30,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds a function at the next multiple of 16, and returns where.
+    /// Adds a function at the next multiple of 16, and returns its offset.
     pub fn function(&mut self, code: &[u8]) -> usize {
         self.function_covered(code, code.len())
     }
@@ -55,7 +55,7 @@ impl Builder {
         self.constants = bytes.to_vec();
     }
 
-    /// The bytes of the image.
+    /// Returns the bytes of the image.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0u8; END];
         write_headers(&mut bytes);
@@ -166,14 +166,14 @@ impl Loaded {
         }
     }
 
-    /// Where the header is.
+    /// Returns the address of the header.
     pub fn base(&self) -> usize {
         self.mapping as usize + PAGE
     }
 
     /// Reads the headers.
     pub fn image(&self) -> Result<Image, Refusal> {
-        // SAFETY: all bytes up to the limit are readable, and nobody changes them.
+        // SAFETY: all bytes up to the limit are readable, and no thread changes them.
         unsafe { Image::at(self.base(), self.len) }
     }
 }

@@ -10,7 +10,7 @@ pub(super) struct Chain {
     last: *mut Task,
 }
 
-// SAFETY: whoever has the chain has its tasks.
+// SAFETY: the owner of the chain owns its tasks.
 unsafe impl Send for Chain {}
 
 impl Chain {
@@ -25,7 +25,7 @@ impl Chain {
         self.first.is_null()
     }
 
-    /// The task that `pop_front` would take.
+    /// Returns the task that `pop_front` would take.
     pub fn first(&self) -> Option<TaskRef> {
         // SAFETY: the chain's tasks.
         unsafe { TaskRef::from_ptr(self.first) }

@@ -1,9 +1,9 @@
 //! Deadline: the earliest deadline runs first (Liu and Layland 1973).
 //!
-//! A task's deadline is so much later than the moment at which it became runnable. One that
-//! computes past its deadline gets the next one; tasks without a deadline run in turn while none
-//! that has one is runnable; at most every [`RELIEF_NS`] one that has waited that long runs all the
-//! same. Budgets are not enforced.
+//! A task's deadline is its relative deadline after the moment at which it became runnable. A task
+//! that is preempted past its deadline gets a new one. Tasks without a deadline run in turn while
+//! no task with one is runnable; at most every [`RELIEF_NS`] the first of them runs all the same,
+//! if it has waited that long. Budgets are not enforced.
 
 use super::chain::Chain;
 use super::heap::Heap;

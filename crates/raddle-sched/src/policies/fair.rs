@@ -1,15 +1,15 @@
 //! Fair: CPU time by weight.
 //!
-//! A task's *virtual time* is the CPU time that it has used, divided by its weight; who has least
-//! runs next. So while tasks compete, each gets time in proportion to its weight, whether it
-//! computes all the time or in short pieces. The weight is five quarters more for each step of
-//! niceness down.
+//! A task's *virtual time* is the CPU time that it has used, divided by its weight; the task with
+//! the least runs next. So while tasks compete, each gets time in proportion to its weight, whether
+//! it computes all the time or in short pieces. Each step of niceness down multiplies the weight by
+//! five quarters.
 //!
-//! Tasks are in *groups*, which share the time in the same way by their own weights before the
-//! tasks of one share what it got: a group's part doesn't depend on how many tasks it has.
+//! Tasks are in *groups*. Groups share the time in the same way by their own weights, and the tasks
+//! of a group share the group's part: that part doesn't depend on how many tasks the group has.
 //!
-//! Who was away for long doesn't come back with a claim on all that time: a task that wakes, or a
-//! group that was empty, has at least what the last one picked had, less [`CREDIT_NS`].
+//! A long absence earns no claim on all that time: a task that wakes, or a group that was empty,
+//! has at least the virtual time that the last one picked had, less [`CREDIT_NS`].
 
 use super::heap::Heap;
 use super::node::{Terms, of};
@@ -17,9 +17,9 @@ use super::{Policy, Reason};
 use crate::share::GRANULARITY_NS;
 use crate::task::TaskRef;
 
-/// Groups, the rest included, which is group 0.
+/// The number of groups. Group 0 is the rest: tasks in no other group.
 pub const GROUPS: usize = 16;
-/// How much virtual time a task, or a group, that wakes may be behind those that ran.
+/// How far the virtual time of a task, or a group, that wakes may be behind those that ran.
 pub const CREDIT_NS: u64 = 4_000_000;
 /// The weight of niceness 0.
 const UNIT: u64 = 1024;
@@ -49,24 +49,24 @@ const WEIGHTS: [u64; 40] = {
 pub struct Weight(u64);
 
 impl Weight {
-    /// That of niceness 0.
+    /// The weight of niceness 0.
     pub const ONE: Self = Self(UNIT);
 
-    /// That of a task with these terms.
+    /// Returns the weight of a task with these terms.
     pub fn of(terms: &Terms) -> Self {
         Self(WEIGHTS[(terms.nice().clamp(-20, 19) + 20) as usize])
     }
 
-    /// Virtual time for `ran_ns` of CPU time.
+    /// Returns the virtual time for `ran_ns` of CPU time.
     pub const fn virtual_ns(self, ran_ns: u64) -> u64 {
         ran_ns * UNIT / self.0
     }
 }
 
 struct Group {
-    /// By virtual time within the group.
+    /// The group's tasks, by virtual time.
     heap: Heap,
-    /// What the task picked last had.
+    /// Virtual time of the task picked last.
     floor_ns: u64,
     virtual_ns: u64,
     weight: u32,
@@ -80,7 +80,7 @@ impl Group {
         weight: 0,
     };
 
-    /// In hundredths; 0, where nobody set shares, counts as all.
+    /// Returns the weight in hundredths; 0, where no shares are set, counts as 100.
     fn weight(&self) -> u64 {
         match self.weight {
             0 => 100,
@@ -92,7 +92,7 @@ impl Group {
 /// See the module.
 pub struct Fair {
     groups: [Group; GROUPS],
-    /// What the group picked last had.
+    /// Virtual time of the group picked last.
     floor_ns: u64,
 }
 
@@ -112,7 +112,7 @@ impl Fair {
         }
     }
 
-    /// The weights, as they were set.
+    /// Returns the weights as they were set.
     pub fn shares(&self) -> [u32; GROUPS] {
         core::array::from_fn(|index| self.groups[index].weight)
     }
@@ -144,7 +144,7 @@ impl Policy for Fair {
             virtual_ns = virtual_ns.max(group.floor_ns.saturating_sub(CREDIT_NS));
         }
         own.virtual_ns.set(virtual_ns);
-        // Who yields lets one other run at least, and loses nothing by it.
+        // A task that yields lets at least one other run, and loses nothing by it.
         let least_ns = group
             .heap
             .least()
@@ -163,7 +163,8 @@ impl Policy for Fair {
         Some(task)
     }
 
-    /// By what `running` was charged before. Within its group only: a group's time is less exact.
+    /// Goes by the virtual time that `running` has had so far. Compares within its group only: a
+    /// group's time is less exact.
     fn outranks(&self, running: TaskRef) -> bool {
         let own = of(running);
         let uncounted_ns = own.terms.ran_ns().saturating_sub(own.counted_ns.get());

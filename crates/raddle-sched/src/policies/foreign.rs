@@ -1,17 +1,17 @@
 //! A plug-in: a policy that is not ours, through the C functions of `raddle_policy.h`.
 //!
-//! It is not trusted to be right. The tasks that it has are also in a list here, in the order in
-//! which they came; so what it returns can be checked, and if it fails, nobody is lost: the list
-//! goes on as fifo. It fails if it
+//! A plug-in may be wrong. Its tasks are also in a list here, in the order in which they came; so
+//! its results can be checked, and if it fails, no task is lost: the tasks of the list go on under
+//! fifo. It fails if it
 //!
-//! 1. returns something that is no task which it has,
-//! 2. returns nothing while it has tasks, or
-//! 3. is slow: calls of more than [`SLOW_NS`] take an eighth of the time, and have taken
-//!    [`DEBT_NS`] more than that. One slow call says nothing, because the kernel may have taken the
-//!    CPU away meanwhile; so it counts as [`ONE_NS`] at most; or
-//! 4. doesn't return from a call, and the host has abandoned that.
+//! 1. returns something that is none of its tasks,
+//! 2. returns nothing while it has tasks,
+//! 3. is slow: calls of more than [`SLOW_NS`] have taken [`DEBT_NS`] more than an eighth of the
+//!    time. One slow call proves nothing, because the kernel may have taken the CPU away meanwhile;
+//!    so it counts as [`ONE_NS`] at most; or
+//! 4. doesn't return from a call, which the host has abandoned.
 //!
-//! What can't be helped: a function that writes where it mustn't.
+//! Not detected: a function that writes where it mustn't.
 
 use super::chain::Chain;
 use super::node::{Class, Node, of};
@@ -23,9 +23,9 @@ use core::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
 
 /// A call that takes longer is slow.
 pub const SLOW_NS: u64 = 100_000;
-/// What one call counts at most.
+/// The most time that one call counts.
 pub const ONE_NS: u64 = 1_000_000;
-/// What slow calls may take beyond their part of the time.
+/// The time that slow calls may take beyond their part.
 pub const DEBT_NS: u64 = 20_000_000;
 /// The version of the interface.
 pub const VERSION: u32 = 1;
@@ -68,7 +68,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// True if it has what is needed and is of a version that is known.
+    /// Returns true if the table has the required functions and is of a known version.
     pub fn is_usable(&self) -> bool {
         self.version == VERSION
             && self.size as usize >= size_of::<Self>()
@@ -77,14 +77,14 @@ impl Table {
     }
 }
 
-/// What a plug-in's calls need from the engine.
+/// Functions that a plug-in's calls need from the engine.
 #[derive(Clone, Copy)]
 pub struct Host {
-    /// The time.
+    /// Returns the time.
     pub now_ns: fn() -> u64,
-    /// The task at this address, if there is one.
+    /// Returns the task at this address, if there is one.
     pub find: fn(usize) -> Option<TaskRef>,
-    /// Makes a call: nothing may stop the caller inside. `None` if the call was abandoned.
+    /// Makes a call; the caller isn't stopped inside. Returns `None` if the call was abandoned.
     pub call: fn(Call) -> Option<usize>,
 }
 
@@ -103,7 +103,7 @@ impl Call {
         }
     }
 
-    /// Calls the function, and returns what it does, if anything.
+    /// Calls the function, and returns its result, if any.
     pub fn make(self) -> usize {
         let at = core::ptr::with_exposed_provenance::<()>(self.function);
         let [a, b, c, d] = self.arguments;
@@ -121,13 +121,13 @@ impl Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Fault {
-    /// It picked something that is no runnable thread.
+    /// The plug-in picked a value that is no runnable thread of its own.
     Garbage = 1,
-    /// It picked nothing while threads waited.
+    /// The plug-in picked no thread while threads waited.
     Nothing = 2,
-    /// It took too long.
+    /// The plug-in's calls took too long.
     Slow = 3,
-    /// It didn't return.
+    /// A call of the plug-in didn't return.
     Stuck = 4,
 }
 
@@ -147,13 +147,13 @@ impl Fault {
 pub struct Foreign {
     parts: Option<(&'static Table, Host)>,
     state: *mut c_void,
-    /// The tasks that the plug-in has, as they came.
+    /// The tasks that the plug-in has, in the order in which they came.
     waiting: Chain,
     /// What slow calls took, less an eighth of the time since, as of `called_ns`.
     debt_ns: u64,
     called_ns: u64,
     pub(super) fault: Option<Fault>,
-    /// A call was abandoned, or the policy was changed: no call is made any more.
+    /// True after a call was abandoned or the policy was changed: no further call is made.
     is_over: bool,
 }
 
@@ -161,7 +161,7 @@ pub struct Foreign {
 unsafe impl Send for Foreign {}
 
 impl Foreign {
-    /// Without a plug-in.
+    /// No plug-in.
     pub const fn new() -> Self {
         Self {
             parts: None,
@@ -180,7 +180,7 @@ impl Foreign {
         self.begin();
     }
 
-    /// A fresh state without tasks: what was before belongs to another process.
+    /// Begins with a fresh state and no tasks: the state before belongs to another process.
     pub(super) fn begin(&mut self) {
         self.waiting = Chain::new();
         self.debt_ns = 0;
@@ -190,7 +190,7 @@ impl Foreign {
         self.state = with_exposed_provenance_mut(state.unwrap_or(0));
     }
 
-    /// Calls a function of the plug-in's with its state and looks at the clock.
+    /// Calls a function of the plug-in with its state, and measures the time.
     fn call(&mut self, function: *const (), [a, b, c]: [usize; 3]) -> Option<usize> {
         let (_, host) = self.parts?;
         let state = self.state.expose_provenance();
@@ -217,7 +217,7 @@ impl Foreign {
         }
     }
 
-    /// The task whose view this is, if the plug-in has it.
+    /// Returns the task of this view, if the plug-in has that task.
     fn owner(&self, view: *mut View) -> Option<TaskRef> {
         const OFFSET: usize = offset_of!(Task, policy) + offset_of!(Node, view);
         let (_, host) = self.parts?;
@@ -225,19 +225,20 @@ impl Foreign {
         of(task).queued.get().then_some(task)
     }
 
-    /// No call is made any more: another policy was chosen, by whoever may not be fit for a call.
+    /// Another policy was chosen, perhaps by a thread that must not make a call: makes no further
+    /// call.
     pub(super) fn leave(&mut self) {
         self.is_over = true;
         self.fault = None;
     }
 
-    /// Ends the plug-in, and gives back the tasks that it had, oldest first, one a call.
+    /// Ends the plug-in, and returns one of its tasks at each call, oldest first.
     pub(super) fn give_up(&mut self) -> Option<TaskRef> {
         if let Some((table, _)) = self.parts
             && let Some(destroy) = table.destroy.filter(|_| !self.is_over)
         {
             self.call(destroy as *const (), [0; 3]);
-            self.fault = None; // the last one was taken
+            self.fault = None; // the last fault was taken
         }
         self.parts = None;
         let task = self.waiting.pop_front()?;
@@ -252,7 +253,7 @@ impl Default for Foreign {
     }
 }
 
-/// The task's view, up to date.
+/// Returns the task's view, up to date.
 fn view(task: TaskRef) -> *mut View {
     let Node { terms, view, .. } = of(task);
     let at = view.get();
@@ -309,7 +310,7 @@ impl Policy for Foreign {
         Some(task)
     }
 
-    /// What the plug-in said when the task was picked: whoever asks now must not call it.
+    /// Returns what the plug-in said when it picked the task: the caller must not call it.
     fn quantum_ns(&mut self, running: TaskRef, default_ns: u64) -> u64 {
         match of(running).terms.quantum_ns() {
             0 => default_ns,

@@ -11,7 +11,7 @@ pub(crate) struct Heap {
     turn: u64,
 }
 
-// SAFETY: whoever has the heap has its tasks.
+// SAFETY: the owner of the heap owns its tasks.
 unsafe impl Send for Heap {}
 
 impl Heap {
@@ -26,7 +26,7 @@ impl Heap {
         self.root.is_null()
     }
 
-    /// The least key.
+    /// Returns the least key.
     pub fn least(&self) -> Option<u64> {
         (!self.root.is_null()).then(|| node(self.root).key.get())
     }
@@ -67,7 +67,7 @@ impl Heap {
     }
 }
 
-/// Says what is before a task: its elder sibling, or the parent for the first child.
+/// Sets the task before `task`: its elder sibling, or the parent for the first child.
 fn set_before(task: *mut Task, before: *mut Task) {
     if !task.is_null() {
         node(task).before.set(before);

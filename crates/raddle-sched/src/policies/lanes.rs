@@ -1,9 +1,10 @@
 //! Priority: one queue, a *lane*, for each importance; a lane runs only while all more important
 //! ones are empty.
 //!
-//! Important tasks that never wait would starve the rest, among them perhaps the one that they wait
-//! for. So at most every [`RELIEF_NS`] the task that has waited longest runs, if it has waited that
-//! long. (Linux keeps a twentieth of the time from its real-time classes for the same reason.)
+//! Important tasks that never wait would starve the rest, perhaps even a task that they wait for.
+//! So at most every [`RELIEF_NS`] the longest waiting task of the less important lanes runs, if it
+//! has waited that long. (Linux keeps a twentieth of the time from its real-time classes for the
+//! same reason.)
 
 use super::chain::Chain;
 use super::node::{Class, Terms, of};
@@ -12,11 +13,11 @@ use crate::task::TaskRef;
 
 /// Lanes: deadlines, priorities 99 to 1, niceness -20 to 19, idle.
 pub const LANES: usize = 1 + 99 + 40 + 1;
-/// How long a task may have to wait for more important ones.
+/// How long more important tasks may keep a task waiting.
 pub const RELIEF_NS: u64 = 50_000_000;
 const WORDS: usize = LANES.div_ceil(64);
 
-/// The lane of these terms; 0 is the most important.
+/// Returns the lane of these terms; 0 is the most important.
 ///
 /// `SCHED_DEADLINE` comes first, then the real-time classes by priority, then the others by
 /// niceness, and `SCHED_IDLE` last.
@@ -34,7 +35,7 @@ pub struct Lanes {
     lanes: [Chain; LANES],
     /// A bit for each lane that isn't empty.
     filled: [u64; WORDS],
-    /// When the last look for who has waited too long was.
+    /// When `pick` last looked for a task that has waited too long.
     relieved_ns: u64,
 }
 
@@ -48,7 +49,7 @@ impl Lanes {
         }
     }
 
-    /// The most important lane that isn't empty.
+    /// Returns the most important lane that isn't empty.
     fn first(&self) -> Option<usize> {
         let words = self.filled.iter().enumerate();
         let mut filled = words.filter(|(_, word)| **word != 0);
@@ -59,7 +60,7 @@ impl Lanes {
 }
 
 impl Lanes {
-    /// The lane, behind `first`, whose next task has waited longest, if that is too long.
+    /// Returns the lane, behind `first`, with the longest waiting next task, if it waited too long.
     #[cold]
     fn neglected(&mut self, first: usize, now_ns: u64) -> Option<usize> {
         self.relieved_ns = now_ns;
@@ -77,7 +78,7 @@ impl Default for Lanes {
 }
 
 impl Policy for Lanes {
-    /// `SCHED_FIFO` keeps its turn when a more important task came between.
+    /// A `SCHED_FIFO` task keeps its turn when a more important task preempts it.
     fn enqueue(&mut self, task: TaskRef, reason: Reason, now_ns: u64) {
         of(task).since_ns.set(now_ns);
         let terms = &task.get().policy.terms;

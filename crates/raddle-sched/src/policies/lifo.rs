@@ -1,13 +1,13 @@
-//! Lifo: who became runnable last runs next, on warm caches.
+//! Lifo: the task that became runnable last runs next, on warm caches.
 //!
-//! Who yields or has used up its quantum goes to the other end, and every so often the one that
-//! has waited longest runs: two tasks that wake each other don't starve the rest.
+//! A task that yields or has used up its quantum goes to the other end. Once every [`OLDEST_EVERY`]
+//! picks the task at that end runs, so that two tasks that wake each other don't starve the rest.
 
 use super::chain::Chain;
 use super::{Policy, Reason};
 use crate::task::TaskRef;
 
-/// Every how many picks the task that has waited longest runs.
+/// The task at the other end runs once every so many picks.
 pub const OLDEST_EVERY: u32 = 16;
 
 /// See the module.

@@ -1,20 +1,20 @@
 //! Policies: which of the runnable tasks runs next, and for how long.
 //!
 //! Without a policy of its own an engine has per-carrier queues with stealing (*fifo*,
-//! [`crate::run_queue`]): nobody orders all tasks, and nobody waits for a common lock. Every other
-//! policy is one structure for all carriers, behind the injector's lock: each runnable task is in
-//! it, linked through its [`Node`], so nothing is allocated.
+//! [`crate::run_queue`]): no common order, and no common lock. Every other policy is one structure
+//! for all carriers, behind the injector's lock. Each runnable task is linked into it through its
+//! [`Node`], so it never allocates.
 //!
-//! | policy | who runs next |
+//! | policy | which task runs next |
 //! |---|---|
-//! | [`Lifo`] | who became runnable last; every [so often](lifo::OLDEST_EVERY) the oldest |
-//! | [`Lanes`] (priority) | the most important [lane](lanes::lane), in turn within it |
-//! | [`Fair`] | who has run least by its weight, in the group that has run least by its share |
-//! | [`Deadline`] | the earliest deadline; without one, in turn, after all that have one |
-//! | [`Foreign`] (a plug-in) | what its functions say, as long as that makes sense |
+//! | [`Lifo`] | the last to become runnable; every [so often](lifo::OLDEST_EVERY) the oldest |
+//! | [`Lanes`] (priority) | the first of the most important [lane](lanes::lane) |
+//! | [`Fair`] | the least run by weight, in the group that has run least by its share |
+//! | [`Deadline`] | the one with the earliest deadline; those without one, in turn, come last |
+//! | [`Foreign`] (a plug-in) | the one that its functions pick, while their results are valid |
 //!
-//! What a policy knows of a task are its [`Terms`]; they may change at any time and count from the
-//! next time that the task becomes runnable.
+//! A policy knows a task by its [`Terms`]. They may change at any time, and count from the next
+//! time that the task becomes runnable.
 
 mod chain;
 pub mod deadline;
@@ -41,17 +41,17 @@ use crate::task::{TaskList, TaskRef};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Reason {
-    /// It has never run.
+    /// The task has never run.
     New = 0,
-    /// What it waited for happened.
+    /// The event that the task waited for happened.
     Woken = 1,
-    /// It let others run.
+    /// The task yielded.
     Yielded = 2,
-    /// Its quantum is over, or somebody more important came.
+    /// The task's quantum is over, or a more important task became runnable.
     Preempted = 3,
 }
 
-/// Who runs next.
+/// An order of runnable tasks.
 pub trait Policy {
     /// A task became runnable.
     fn enqueue(&mut self, task: TaskRef, reason: Reason, now_ns: u64);
@@ -59,13 +59,13 @@ pub trait Policy {
     /// Takes the task that runs next; `None` only if no task waits.
     fn pick(&mut self, now_ns: u64) -> Option<TaskRef>;
 
-    /// How long `running` may run while others wait; `default_ns` is what the user asked for.
+    /// Returns how long `running` may run while others wait; `default_ns` is the user's setting.
     fn quantum_ns(&mut self, running: TaskRef, default_ns: u64) -> u64 {
         let _ = running;
         default_ns
     }
 
-    /// True if the task that would be picked now should run instead of `running` at once.
+    /// Returns true if the task that would be picked now should run instead of `running` at once.
     fn outranks(&self, running: TaskRef) -> bool {
         let _ = running;
         false
@@ -86,7 +86,7 @@ impl Policy for TaskList {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Per-carrier queues; in [`Order`], first come, first served.
+    /// Per-carrier queues; in [`Order`], first in, first out.
     #[default]
     Fifo = 0,
     Lifo = 1,
@@ -97,7 +97,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The built-in policy of this name.
+    /// Returns the built-in policy of this name.
     pub fn from_name(name: &[u8]) -> Option<Self> {
         match name {
             b"fifo" => Some(Self::Fifo),
@@ -109,7 +109,7 @@ impl Kind {
         }
     }
 
-    /// The kind of this number.
+    /// Returns the kind of this number.
     pub const fn from_code(code: u32) -> Self {
         match code {
             1 => Self::Lifo,
@@ -121,7 +121,7 @@ impl Kind {
         }
     }
 
-    /// True if the policy gives a meaning to real-time classes and deadlines.
+    /// Returns true if the policy uses real-time classes and deadlines.
     pub const fn has_classes(self) -> bool {
         matches!(self, Self::Priority | Self::Deadline)
     }

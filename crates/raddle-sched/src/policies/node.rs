@@ -1,4 +1,4 @@
-//! What a policy keeps in a task, and what it is told of it.
+//! A policy's data in a task, and the attributes that policies use.
 
 use super::foreign::View;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -18,23 +18,24 @@ impl Class {
     pub const DEADLINE: Self = Self(6);
 }
 
-/// What a policy goes by. Written by whoever changes a thread's attributes, and by the engine
-/// before it queues the task; read by policies. Relaxed: a value that comes late counts next time.
+/// The attributes that a policy uses. Written by the thread that changes a thread's attributes, and
+/// by the engine before it queues the task; read by policies. Relaxed: a value that comes late
+/// counts next time.
 pub struct Terms {
     class: AtomicU32,
     /// 1 to 99 in the real-time classes.
     priority: AtomicU32,
-    /// -20 to 19, as its bits.
+    /// -20 to 19, as the bits of an `i32`.
     nice: AtomicU32,
     /// The group of [`super::Fair`]; 0 for the rest.
     group: AtomicU32,
-    /// From becoming runnable to the deadline; 0 for none.
+    /// Time from becoming runnable to the deadline; 0 for none.
     deadline_ns: AtomicU64,
     /// CPU time so far, if the policy wants it measured.
     ran_ns: AtomicU64,
     tid: AtomicU32,
-    /// How many microseconds it may run while others wait, as a plug-in said when it picked it; 0
-    /// for the default.
+    /// Microseconds that the task may run while others wait, as a plug-in said when it picked the
+    /// task; 0 for the default.
     quantum_us: AtomicU32,
 }
 
@@ -70,7 +71,7 @@ impl Terms {
         self.group.store(group, Ordering::Relaxed);
     }
 
-    /// Says how much CPU time the task has used.
+    /// Sets the CPU time that the task has used.
     pub fn set_ran_ns(&self, ns: u64) {
         self.ran_ns.store(ns, Ordering::Relaxed);
     }
@@ -113,27 +114,29 @@ impl Terms {
     }
 }
 
-/// A policy's part of a task. All but the terms is guarded by the lock around the policy.
+/// A policy's part of a task. The lock around the policy guards all fields but the terms and
+/// `is_ahead`.
 pub struct Node {
     pub terms: Terms,
     pub(super) next: Cell<*mut Task>,
     pub(super) before: Cell<*mut Task>,
     pub(super) child: Cell<*mut Task>,
-    /// What a heap orders by; then by `turn`.
+    /// A heap orders by this, then by `turn`.
     pub(super) key: Cell<u64>,
     pub(super) turn: Cell<u64>,
-    /// Since when it has been runnable, for policies that must not starve it.
+    /// When the task became runnable, for policies that must not starve it.
     pub(super) since_ns: Cell<u64>,
-    /// True while it is among the tasks that are ahead. Guarded by the lock around these.
+    /// True while the task is in the [`AheadQueue`](crate::share::AheadQueue). Guarded by the lock
+    /// there.
     pub(crate) is_ahead: Cell<bool>,
-    /// True while a plug-in has it.
+    /// True while a plug-in has the task.
     pub(super) queued: Cell<bool>,
-    /// Fair: run time divided by weight, and in which group.
+    /// Fair: run time divided by weight; `in_group` is the task's group.
     pub(super) virtual_ns: Cell<u64>,
     pub(super) in_group: Cell<u32>,
     /// Fair: run time that is in `virtual_ns`.
     pub(super) counted_ns: Cell<u64>,
-    /// What a plug-in sees.
+    /// The task as a plug-in sees it.
     pub(super) view: UnsafeCell<View>,
 }
 
@@ -161,7 +164,7 @@ impl Node {
         }
     }
 
-    /// For the next thread in a slot, before anybody else knows it.
+    /// Resets the node for the next thread in a slot, before other threads know that thread.
     pub fn reset(&self, tid: u32) {
         self.terms.set_attributes(Class::OTHER, 0, 0, 0);
         self.terms.set_group(0);
@@ -171,12 +174,12 @@ impl Node {
         self.virtual_ns.set(0);
         self.in_group.set(0);
         self.counted_ns.set(0);
-        // SAFETY: the task is in no policy, so nobody looks at it.
+        // SAFETY: the task is in no policy, so no other thread reads its view.
         unsafe { *self.view.get() = View::EMPTY };
     }
 }
 
-/// The node of a task that a policy holds.
+/// Returns the node of a task that a policy holds.
 pub(super) fn node<'a>(task: *mut Task) -> &'a Node {
     // SAFETY: called with tasks that a policy links, under its lock; tasks live in type-stable
     // memory.

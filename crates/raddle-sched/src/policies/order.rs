@@ -1,11 +1,11 @@
-//! The policy in use: what is behind the injector's lock.
+//! The policy in use, behind the injector's lock.
 
 use super::fair::GROUPS;
 use super::foreign::{Fault, Host, Table};
 use super::{Deadline, Fair, Foreign, Kind, Lanes, Lifo, Policy, Reason};
 use crate::task::{TaskList, TaskRef};
 
-/// All policies, of which one is used; all zero it is fifo, without tasks.
+/// All policies, of which one is in use. All zero is fifo without tasks.
 pub struct Order {
     kind: Kind,
     len: usize,
@@ -32,7 +32,7 @@ impl Order {
         }
     }
 
-    /// Changes the policy to a built-in one. Tasks that wait go to it, oldest or next ones first.
+    /// Changes the policy to a built-in one, which gets the tasks that wait in their order so far.
     pub fn choose(&mut self, kind: Kind, now_ns: u64) {
         if kind == self.kind {
             return;
@@ -50,7 +50,7 @@ impl Order {
         }
     }
 
-    /// Takes a task out, for good.
+    /// Takes a task out of the policy in use, which is about to change.
     fn take_any(&mut self, now_ns: u64) -> Option<TaskRef> {
         if self.kind != Kind::Plugin {
             return self.pick(now_ns);
@@ -60,13 +60,13 @@ impl Order {
         Some(task)
     }
 
-    /// As [`Order::choose`], to a plug-in.
+    /// As [`Order::choose`], for a plug-in.
     pub fn choose_foreign(&mut self, table: &'static Table, host: Host) {
         self.choose(Kind::Plugin, 0);
         self.foreign.set(table, host);
     }
 
-    /// The policy in use.
+    /// Returns the policy in use.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -81,7 +81,7 @@ impl Order {
         self.fair.shares()
     }
 
-    /// Forgets all tasks: they belong to another process.
+    /// Forgets all tasks, which belong to another process.
     pub fn forget(&mut self) {
         let (kind, shares) = (self.kind, self.shares());
         let foreign = core::mem::take(&mut self.foreign);
@@ -94,12 +94,12 @@ impl Order {
         }
     }
 
-    /// Tasks that wait.
+    /// Returns the number of tasks that wait.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if no task waits.
+    /// Returns true if no task waits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -115,7 +115,7 @@ impl Order {
         }
     }
 
-    /// What a plug-in did wrong, once: from then on it is fifo.
+    /// Returns what a plug-in did wrong, once: the policy is fifo from then on.
     pub fn take_fault(&mut self) -> Option<Fault> {
         let fault = self.foreign.fault.take()?;
         if self.kind != Kind::Plugin {
@@ -137,8 +137,8 @@ impl Order {
         self.policy().enqueue(task, reason, now_ns);
     }
 
-    /// Takes the task that runs next; `None` if none waits, or if [`Order::take_fault`] has
-    /// something to say.
+    /// Takes the task that runs next; `None` if none waits, or if [`Order::take_fault`] returns a
+    /// fault.
     pub fn pick(&mut self, now_ns: u64) -> Option<TaskRef> {
         let task = match self.kind {
             Kind::Fifo => self.fifo.pop(),

@@ -1,4 +1,4 @@
-//! Every rule on its own.
+//! Tests of each rule on its own.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn a_clock_that_starts_at_zero_wakes_after_the_first_gap() {
     assert!(backlog.spend(MIN_WAKE_GAP_NS));
 }
 
-/// A look at `now_ns` by which the carrier has computed half of the time.
+/// A look at `now_ns`; the carrier has computed half of the time.
 fn look(now_ns: u64, switches: u64, ring_len: usize) -> Look {
     Look {
         now_ns,

@@ -4,10 +4,11 @@ use super::{GRANULARITY_NS, HALF_LIFE, MOST_AHEAD_NS};
 use crate::policies::Weight;
 use crate::sync::{AtomicU64, Ordering};
 
-/// CPU time that a task has used, on the scale of the [fair clock](super::FairClock), and of late.
+/// CPU time that a task has used: in all, on the scale of the [fair clock](super::FairClock), and
+/// recently.
 ///
-/// Written by the carrier that runs the task, or that makes it runnable. Sysmon reads it. Relaxed:
-/// a value that comes late changes one decision.
+/// Written by the carrier that runs the task or makes it runnable; read by sysmon. Relaxed: a value
+/// that comes late changes one decision.
 pub struct Account {
     used_ns: AtomicU64,
     /// See [`Account::recent_ns`]: a number of half-lives in the upper bits, nanoseconds below.
@@ -26,7 +27,7 @@ impl Account {
         }
     }
 
-    /// CPU time used of late: that of some time ago counts half for each [half-life](HALF_LIFE)
+    /// Returns the recent CPU time: earlier time counts half for each [half-life](HALF_LIFE)
     /// since.
     pub fn recent_ns(&self, now_ns: u64) -> u64 {
         let recent = self.recent.load(Ordering::Relaxed);
@@ -43,20 +44,20 @@ impl Account {
         self.recent.store(recent, Ordering::Relaxed);
     }
 
-    /// CPU time used, in nanoseconds of the fair clock, when that says `fair_ns`.
+    /// Returns the CPU time used, in nanoseconds of the fair clock, when the clock says `fair_ns`.
     #[inline(always)]
     pub fn used_ns(&self, fair_ns: u64) -> u64 {
         self.used_ns.load(Ordering::Relaxed).max(fair_ns)
     }
 
-    /// True if the task has used more than its share, by more than [`GRANULARITY_NS`].
+    /// Returns true if the task has used more than its share, by more than [`GRANULARITY_NS`].
     #[inline(always)]
     pub fn is_ahead(&self, fair_ns: u64) -> bool {
         self.used_ns(fair_ns) > fair_ns.saturating_add(GRANULARITY_NS)
     }
 
-    /// The task begins a turn when the fair clock says `fair_ns`: what it did not use before is
-    /// forgotten.
+    /// The task begins a turn when the fair clock says `fair_ns`: the unused share of earlier time
+    /// is forgotten.
     #[inline(always)]
     pub fn begin(&self, fair_ns: u64) {
         self.used_ns.store(self.used_ns(fair_ns), Ordering::Relaxed);
@@ -65,7 +66,7 @@ impl Account {
     /// The task has run for `ran_ns` up to `now_ns`, when the fair clock says `fair_ns`. The
     /// account is at most `quantum_ns` ahead then.
     ///
-    /// A task of another weight than 1 is charged more or less, in proportion.
+    /// The charge is in inverse proportion to the task's weight.
     pub fn charge(&self, now_ns: u64, fair_ns: u64, ran_ns: u64, quantum_ns: u64, weight: Weight) {
         self.used_now(now_ns, ran_ns);
         let begun_ns = self.used_ns.load(Ordering::Relaxed);
@@ -75,7 +76,7 @@ impl Account {
         self.used_ns.store(used_ns, Ordering::Relaxed);
     }
 
-    /// For a new task: it has used as much as its share.
+    /// Resets the account for a new task, which has used as much as its share.
     pub fn reset(&self, fair_ns: u64) {
         self.used_ns.store(fair_ns, Ordering::Relaxed);
         self.recent.store(0, Ordering::Relaxed);

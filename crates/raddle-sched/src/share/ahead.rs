@@ -5,9 +5,9 @@ use crate::spin::{SpinGuard, SpinLock};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 use crate::task::TaskRef;
 
-/// Tasks by their accounts, the least first; of equal ones, in turn.
+/// Tasks by their accounts, the least first; equal ones in turn.
 ///
-/// One for all carriers of an engine, so that tasks that compute take turns all over the machine.
+/// All carriers of an engine share one queue, so that tasks that compute take turns on all of them.
 pub struct AheadQueue {
     heap: SpinLock<Heap>,
     /// Tasks in the queue. Written under the lock; SeqCst: the idle protocol's last look.
@@ -38,19 +38,19 @@ impl AheadQueue {
         }
     }
 
-    /// Tasks in the queue, a moment ago.
+    /// Returns the number of tasks in the queue a moment ago.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::SeqCst)
     }
 
-    /// True if the queue was empty a moment ago.
+    /// Returns true if the queue was empty a moment ago.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Adds a task whose account says `used_ns`.
+    /// Adds a task with an account of `used_ns`.
     pub fn push(&self, task: TaskRef, used_ns: u64) {
         let mut heap = self.heap.lock();
         heap.push(task, used_ns);
@@ -58,7 +58,7 @@ impl AheadQueue {
         self.publish(&heap, 1);
     }
 
-    /// Adds a task that yields: behind the first task at least, so that one other task runs before
+    /// Adds a task that yields: behind the first task at least, so that another task runs before
     /// it.
     pub fn push_yielded(&self, task: TaskRef, used_ns: u64) {
         let mut heap = self.heap.lock();
@@ -70,7 +70,7 @@ impl AheadQueue {
         self.publish(&heap, 1);
     }
 
-    /// True if the first task is due at `fair_ns` of the fair clock.
+    /// Returns true if the first task is due at `fair_ns` of the fair clock.
     #[inline(always)]
     pub fn is_due(&self, fair_ns: u64) -> bool {
         self.len.load(Ordering::Relaxed) != 0 && self.least_ns.load(Ordering::Relaxed) <= fair_ns
@@ -102,7 +102,7 @@ impl AheadQueue {
         Some(task)
     }
 
-    /// Takes this task out, if it is in the queue.
+    /// Takes `task` out, if it is in the queue; returns true if it was.
     #[cold]
     pub fn take(&self, task: TaskRef) -> bool {
         let mut heap = self.heap.lock();
@@ -114,7 +114,7 @@ impl AheadQueue {
         is_there
     }
 
-    /// Says what is in the queue, after `change` tasks (-1 as its bits) were added.
+    /// Publishes the state of the queue, after `change` tasks (-1 as its bits) were added.
     fn publish(&self, heap: &SpinGuard<'_, Heap>, change: usize) {
         let least_ns = heap.least().unwrap_or(u64::MAX);
         self.least_ns.store(least_ns, Ordering::Relaxed);

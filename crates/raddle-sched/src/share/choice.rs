@@ -23,19 +23,19 @@ pub trait Sources {
     fn steal(&mut self) -> Option<TaskRef>;
 }
 
-/// What a timed carrier remembers of its choices. Written by that carrier.
+/// A timed carrier's record of its choices. Written by that carrier.
 #[derive(Default)]
 pub struct Chooser {
-    /// The end of the last long turn; `u64::MAX` for the one that lasts.
+    /// The end of the last long turn; `u64::MAX` while one lasts.
     long_ns: Cell<u64>,
     /// The last look at timers and descriptors.
     looked_ns: Cell<u64>,
     /// When the chain of tasks from the slot began: at the last task from elsewhere, or after its
     /// turn.
     chain_ns: Cell<u64>,
-    /// True if that task came from the ring or the injector: the slot waits for its turn.
+    /// True if that task came from the ring or the injector: the slot is next.
     slot_next: Cell<bool>,
-    /// True if it came from the ring; the injector is next.
+    /// True if that task came from the ring: the injector is next.
     took_ring: Cell<bool>,
     /// True if tasks that were queued first in, first out are next.
     fifo_next: Cell<bool>,
@@ -47,8 +47,8 @@ impl Chooser {
         self.long_ns.set(u64::MAX);
     }
 
-    /// A turn of `turn_ns` has ended at `now_ns`, while tasks that are ahead wait or don't. Returns
-    /// true if no turn has been long for [`LINGER_NS`].
+    /// A turn of `turn_ns` has ended at `now_ns`; `ahead_waits` is true if tasks that are ahead
+    /// wait. Returns true if no turn has been long for [`LINGER_NS`].
     pub fn turn_ended(&self, now_ns: u64, turn_ns: u64, ahead_waits: bool) -> bool {
         let is_first = self.long_ns.get() == u64::MAX;
         if turn_ns >= LONG_TURN_NS || ahead_waits || is_first {
@@ -57,12 +57,13 @@ impl Chooser {
         now_ns.saturating_sub(self.long_ns.get()) >= LINGER_NS
     }
 
-    /// True if timers and descriptors were looked at a moment before `now_ns`.
+    /// Returns true if timers and descriptors were looked at a moment before `now_ns`.
     pub fn has_looked(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.looked_ns.get()) < LOOK_NS
     }
 
-    /// True if timers and descriptors were not looked at within `every_ns`: the caller does so now.
+    /// Returns true if timers and descriptors were not looked at within `every_ns`: the caller must
+    /// look.
     pub fn looks(&self, now_ns: u64, every_ns: u64) -> bool {
         let looks = now_ns.saturating_sub(self.looked_ns.get()) >= every_ns;
         if looks {
@@ -71,7 +72,8 @@ impl Chooser {
         looks
     }
 
-    /// The next task is not one that is ahead, unless no other waits: a task has made room for it.
+    /// A task has made room for another: the next task is one that is not ahead, if such a task
+    /// waits.
     pub fn made_room(&self) {
         self.fifo_next.set(true);
     }
@@ -94,8 +96,8 @@ impl Chooser {
         {
             return Some(task);
         }
-        // A task that is ahead runs for long as a rule. The tasks that it keeps waiting are to be
-        // known, since they count for the fair clock.
+        // A task that is ahead usually runs for long. Look for the tasks that it keeps waiting,
+        // because the fair clock counts them.
         let is_due = ahead.is_due(fair_ns);
         if is_due && !looks {
             self.look_around(now_ns, sources);
@@ -129,7 +131,8 @@ impl Chooser {
     }
 
     /// Takes a task that was due when it was queued: from the slot for [`CHAIN_NS`], then one from
-    /// the ring or the injector in turn. After that the slot is next, however long that one runs.
+    /// the ring or the injector in turn. After that task the slot is next, however long the task
+    /// runs.
     fn take_fifo(&self, now_ns: u64, sources: &mut impl Sources) -> Option<TaskRef> {
         if self.slot_next.replace(false) {
             self.chain_ns.set(now_ns);

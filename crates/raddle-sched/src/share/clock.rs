@@ -17,7 +17,7 @@ pub struct Load {
 pub struct FairClock {
     /// The time on this clock. Advanced by timed carriers.
     fair_ns: AtomicU64,
-    /// The [`Load`] of late: written by timed carriers.
+    /// The last [`Load`] noted. Written by timed carriers.
     carriers: AtomicU32,
     runnable: AtomicU32,
 }
@@ -56,7 +56,7 @@ impl FairClock {
         self.fair_ns.fetch_add(share_ns, Ordering::Relaxed) + share_ns
     }
 
-    /// The load that was noted last.
+    /// Returns the load that was noted last.
     pub fn load(&self) -> Load {
         Load {
             carriers: self.carriers.load(Ordering::Relaxed),

@@ -26,9 +26,8 @@
 //! 4. A carrier takes the first task of the [`AheadQueue`] once that task has become due, but not
 //!    twice in a row while other tasks wait. Otherwise it takes tasks that were queued first in,
 //!    first out. It takes a task that is ahead only if it finds no other.
-//! 5. A wake-up makes the waker give way if the waker has used clearly more CPU time [of
-//!    late](Account::recent_ns) than the woken task ([`gives_way`]). So does a waker that runs on,
-//!    as soon as that is true.
+//! 5. A waker gives way if it has used clearly more [recent](Account::recent_ns) CPU time than the
+//!    woken task ([`gives_way`]): at the wake-up, or later as soon as that is true.
 //! 6. A task that is ahead runs for [`slice_ns`] while tasks that are due wait, and for a quantum
 //!    while only tasks that are ahead do.
 //!
@@ -50,8 +49,8 @@
 //!
 //! With a credit for sleep, tasks that wake up go before tasks that have begun their work. A server
 //! under load then has all its requests in progress at once, `n` is their number, and a compiler
-//! thread beside them gets its share of that crowd: a Java server took three times as long to reach
-//! its speed. Linux 6.6 decided likewise (EEVDF keeps the lag over a sleep).
+//! thread beside them gets its share among so many: a Java server took three times as long to reach
+//! its speed. Linux 6.6 made the same choice (EEVDF keeps the lag over a sleep).
 //!
 //! # Rejected
 //!
@@ -59,8 +58,8 @@
 //!   each switch reads a clock and changes an ordered tree. That costs more than a switch here.
 //! - Priorities that are computed from sleep and run time (ULE, Roberson 2003): a score bounds no
 //!   wait.
-//! - A queue of preempted tasks that runs when nothing else does (this project until decision 50):
-//!   with load from outside something else always does.
+//! - A queue of preempted tasks that runs when no other task does (this project until decision 50):
+//!   with load from outside another task always runs.
 
 mod account;
 mod ahead;
@@ -78,30 +77,31 @@ pub const LONG_TURN_NS: u64 = 50_000;
 pub const LINGER_NS: u64 = 50_000_000;
 /// A timed carrier looks at timers and descriptors this often.
 pub const LOOK_NS: u64 = 50_000;
-/// Tasks that wake each other run one after the other for this time; then another one has a turn.
+/// Tasks that wake each other run one after the other for this time; then another task has a turn.
 pub const CHAIN_NS: u64 = 100_000;
 /// How far ahead of the fair clock an account is at most, however long the quantum.
 pub const MOST_AHEAD_NS: u64 = 10_000_000;
-/// The half-life of CPU time of late: 2 to the power of this, in nanoseconds (0.13 s).
+/// The half-life of recent CPU time: 2 to the power of this, in nanoseconds (0.13 s).
 pub const HALF_LIFE: u32 = 27;
-/// How much more a waker must have used than the task that it wakes to give way to it.
+/// A difference of CPU time up to this counts as none when decisions compare tasks.
 pub const GRANULARITY_NS: u64 = 100_000;
-/// What all runnable tasks together run between two turns of one that computes beside them, as far
-/// as [`LEAST_SLICE_NS`] allows.
+/// The run time of all runnable tasks together between two turns of one that computes beside them,
+/// as far as [`LEAST_SLICE_NS`] allows.
 pub const LATENCY_NS: u64 = 12_000_000;
-/// The shortest slice: a preemption costs a hundredth of it.
+/// The shortest slice: a preemption costs a hundredth of this time.
 pub const LEAST_SLICE_NS: u64 = 300_000;
 
-/// A timed carrier counts runnable tasks this often, for each carrier.
+/// A timed carrier counts runnable tasks at intervals of this time for each carrier.
 pub const COUNT_NS: u64 = 5_000;
 
-/// True if a task that has used `own_ns` of CPU time [of late](Account::recent_ns), its turn so far
-/// included, gives way to one that it has woken, which has used `woken_ns`: clearly less.
+/// Returns true if a waker that has used `own_ns` of [recent](Account::recent_ns) CPU time, its
+/// turn so far included, gives way to the task that it has woken: if that task has used clearly
+/// less than half as much, `woken_ns`.
 pub const fn gives_way(own_ns: u64, woken_ns: u64) -> bool {
     own_ns > woken_ns.saturating_mul(2).saturating_add(GRANULARITY_NS)
 }
 
-/// How long a task that is ahead runs while others that are due wait; `quantum_ns` at most.
+/// Returns how long a task that is ahead runs while due tasks wait; `quantum_ns` at most.
 pub fn slice_ns(load: Load, quantum_ns: u64) -> u64 {
     let each_ns = LATENCY_NS * u64::from(load.carriers.max(1)) / u64::from(load.runnable.max(1));
     each_ns.max(LEAST_SLICE_NS).min(quantum_ns)

@@ -1,14 +1,15 @@
-//! loom's atomics with sequentially consistent accesses that are one.
+//! loom's atomics, with `SeqCst` accesses that are sequentially consistent.
 //!
-//! loom takes a `SeqCst` access for an acquire and release one, and so finds failures that no
-//! machine shows; it does know `SeqCst` fences. Here a thread that makes a `SeqCst` access after
-//! another makes a fence between the two: what the language promises between `SeqCst` accesses
-//! holds in the model. A single one still orders nothing around it, so that a missing fence beside
-//! it is found. Between two of them the model is stronger than the language: what isn't `SeqCst`
-//! there is ordered before the second too, so that weakening a middle one of three goes unnoticed.
+//! loom treats a `SeqCst` access as an acquire and release one, and so finds failures that no
+//! machine shows; it does model `SeqCst` fences. Here a thread that makes a `SeqCst` access after
+//! another makes a fence between the two, so that the language's promise between `SeqCst` accesses
+//! holds in the model. A single access still orders nothing around it, so that loom finds a missing
+//! fence beside it. Between two of them the model is stronger than the language: accesses there
+//! that aren't `SeqCst` are ordered before the second too, so that loom misses a weakened middle
+//! one of three.
 //!
-//! Rejected: explicit fences in the protocols (real ones cost 8 ns on x86-64, where an atomic
-//! read-modify-write has just done the same).
+//! Rejected: explicit fences in the protocols (a real one costs 8 ns on x86-64, where the atomic
+//! read-modify-write before it has the same effect).
 
 use core::cell::Cell;
 use loom::sync::atomic as inner;
@@ -27,7 +28,7 @@ pub fn fence(order: Ordering) {
     }
 }
 
-/// Called before each access.
+/// Makes the fence that an access of this order needs; called before each access.
 fn before(order: Ordering) {
     if order == Ordering::SeqCst && UNFENCED.with(|unfenced| unfenced.replace(true)) {
         inner::fence(order);
@@ -36,7 +37,7 @@ fn before(order: Ordering) {
 
 macro_rules! ordered {
     ($name:ident $(<$t:ident>)?, $inner:ty, $value:ty) => {
-        /// As its namesake in `core::sync::atomic`.
+        /// As the type of that name in `core::sync::atomic`.
         pub struct $name $(<$t>)? ($inner);
 
         impl $(<$t>)? $name $(<$t>)? {

@@ -1,4 +1,4 @@
-//! A waiter that runs signal handlers in between misses no wake-up.
+//! A waiter that runs signal handlers during its wait misses no wake-up.
 
 use crate::{Tasks, explore};
 use loom::sync::Arc;
@@ -25,7 +25,7 @@ impl World {
         })
     }
 
-    /// Begins to wait, or goes back to it. True if the waiter must park.
+    /// Begins to wait, or resumes the wait. Returns true if the waiter must park.
     fn wait_if(&self, still: impl FnOnce() -> bool) -> bool {
         let task = self.tasks.get(0);
         WaitTable::<1>::prepare(&self.node, task, KEY);
@@ -33,7 +33,7 @@ impl World {
         unsafe { self.table.enqueue(&self.node, task, KEY, !0, still) }
     }
 
-    /// What a signal does.
+    /// Claims the wait, as a signal does.
     fn interrupt(&self) -> bool {
         let task = self.tasks.get(0);
         // SAFETY: the task has one node, and one table.
@@ -41,13 +41,13 @@ impl World {
         task.get().claim(Wake::Signalled) || queued()
     }
 
-    /// Takes the node out. True if it was linked.
+    /// Takes the node out. Returns true if it was linked.
     fn leave(&self) -> bool {
         // SAFETY: the node was given to this table.
         unsafe { self.table.cancel(&self.node) }
     }
 
-    /// `pthread_cond_signal`. True if it woke the waiter.
+    /// `pthread_cond_signal`. Returns true if it woke the waiter.
     fn notify(&self) -> bool {
         let woken = TaskList::new();
         let mut n = self.table.wake_fenced(KEY, 1, !0, &woken);
@@ -59,7 +59,7 @@ impl World {
     }
 }
 
-/// An interrupted wait as `absence` puts it. True if the waiter parks again.
+/// An interrupted wait by the protocol of `absence`. Returns true if the waiter parks again.
 fn goes_back(world: &World) -> bool {
     let seen = world.absences.begin(KEY);
     let parks = world.leave() && world.wait_if(|| !world.absences.has_missed(KEY, seen));

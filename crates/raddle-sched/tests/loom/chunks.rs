@@ -8,23 +8,23 @@ use raddle_sched::sync::{AtomicPtr, AtomicU32, Ordering, UnsafeCell};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-/// What a chunk holds: written by the thread that maps it, before it publishes it.
+/// An entry of a chunk: the thread that maps the chunk writes it before it publishes the chunk.
 type Entry = UnsafeCell<u32>;
 
 fn fresh() -> NonNull<Entry> {
     let entry = UnsafeCell::new(0);
-    // SAFETY: nothing else knows it.
+    // SAFETY: no other thread knows the entry.
     entry.with_mut(|value| unsafe { *value = 7 });
     NonNull::from(Box::leak(Box::new(entry)))
 }
 
 fn free(entry: NonNull<Entry>) {
-    // SAFETY: of `fresh`, and not used any more.
+    // SAFETY: made by `fresh`, and not used any more.
     drop(unsafe { Box::from_raw(entry.as_ptr()) });
 }
 
 fn read(entry: &Entry) -> u32 {
-    // SAFETY: no thread writes once the chunk is published; else the checker says so.
+    // SAFETY: no thread writes once the chunk is published; otherwise the checker reports it.
     entry.with_mut(|value| unsafe { *value })
 }
 
@@ -54,7 +54,7 @@ fn a_chunk_is_published_once_and_whole() {
     });
 }
 
-/// A reader that finds the chunk finds what is in it.
+/// A reader that sees the chunk sees its entry.
 #[test]
 fn a_reader_sees_what_was_written_before() {
     explore(3, || {
@@ -70,7 +70,7 @@ fn a_reader_sees_what_was_written_before() {
     });
 }
 
-/// The twin, whose swap doesn't release.
+/// The broken twin: its swap doesn't release.
 #[test]
 #[should_panic]
 fn a_chunk_that_is_published_early_is_refused() {

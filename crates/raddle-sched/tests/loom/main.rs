@@ -1,8 +1,8 @@
 //! Every interleaving (up to a bound on preemptions) of the scheduler's protocols, under loom.
 //!
 //! A model never blocks: each thread does its part once, and the end state is judged. A wake-up is
-//! lost if a task still waits although everybody who could wake it has finished. For each protocol
-//! there is a twin, broken on purpose, that the checker must refuse.
+//! lost if a task still waits although all its possible wakers have finished. Each protocol has a
+//! twin, broken on purpose, that the checker must refuse.
 //!
 //! `RUSTFLAGS="--cfg raddle_loom" cargo test -p raddle-sched --release --test loom`
 #![cfg(raddle_loom)]
@@ -39,11 +39,11 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     println!("{} executions", executions.load(Ordering::Relaxed));
 }
 
-/// `N` tasks at fixed addresses, each with a word that only who holds the task may touch.
+/// `N` tasks at fixed addresses, each with a word that only the holder of the task may touch.
 struct Tasks<const N: usize>([(Task, UnsafeCell<u32>); N]);
 
-// SAFETY: the queues under test hand each task, and so its word, to one thread at a time; if they
-// don't, the checker reports it before the word is touched.
+// SAFETY: the queues under test give each task, and so its word, to one thread at a time; otherwise
+// the checker reports it before the word is touched.
 unsafe impl<const N: usize> Sync for Tasks<N> {}
 
 impl<const N: usize> Tasks<N> {
@@ -58,9 +58,9 @@ impl<const N: usize> Tasks<N> {
         unsafe { TaskRef::new(NonNull::from(&self.0[index].0)) }
     }
 
-    /// The task, after it ran here: its word was written.
+    /// Returns the task after a run, which writes its word.
     fn ran(&self, index: usize) -> TaskRef {
-        // SAFETY: the caller holds the task, or the checker says that another does.
+        // SAFETY: the caller holds the task; if another thread does, the checker reports it.
         self.0[index].1.with_mut(|word| unsafe { *word += 1 });
         self.get(index)
     }

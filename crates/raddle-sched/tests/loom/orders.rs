@@ -1,4 +1,4 @@
-//! Orders: a giver, one that is meant by two of them, and one that looks for another reason.
+//! Orders: one giver, and two places, one of which is not always a target but looks nevertheless.
 
 use super::explore;
 
@@ -7,12 +7,12 @@ use raddle_sched::orders::Orders;
 use raddle_sched::sync::{AtomicU32, Ordering, UnsafeCell};
 use std::sync::Arc;
 
-/// How orders are given and taken.
+/// A way to give and take orders.
 trait Protocol: Send + Sync + 'static {
     fn new() -> Self;
     /// Gives an order to the first place, and to the second one if `both`.
     fn give(&self, both: bool);
-    /// True if the place has an order to execute, which it then does.
+    /// Returns true if the place had an order, which it has executed then.
     fn take(&self, place: usize) -> bool;
     fn done(&self);
     fn missing(&self) -> u32;
@@ -36,7 +36,8 @@ impl Protocol for Orders<2> {
     }
 }
 
-/// The twin: orders have numbers, and who isn't meant counts as having executed it.
+/// The broken twin: orders have numbers, and a place that is no target counts as having executed
+/// it.
 struct Numbered {
     executed: [AtomicU32; 2],
     standing: AtomicU32,
@@ -71,14 +72,14 @@ impl Protocol for Numbered {
     }
 }
 
-/// What is ordered, and how often each place has executed an order.
+/// The order's content, and how often each place has executed an order.
 struct Model<P> {
     protocol: P,
     order: UnsafeCell<u32>,
     executed: [AtomicU32; 2],
 }
 
-// SAFETY: the order is written while nobody may read it, as the checker verifies.
+// SAFETY: the order is written only while no thread may read it, as the checker verifies.
 unsafe impl<P: Sync> Sync for Model<P> {}
 // SAFETY: plain data.
 unsafe impl<P: Send> Send for Model<P> {}
@@ -101,8 +102,8 @@ impl<P: Protocol> Model<P> {
     }
 }
 
-/// Two orders for the first place, with a last one for both if `both`. The second place looks as
-/// often as it likes.
+/// Gives two orders to the first place; the last one also to the second if `both`. The second place
+/// looks at any time.
 fn two_orders<P: Protocol>(both: bool) {
     explore(3, move || {
         let model = Arc::new(Model {

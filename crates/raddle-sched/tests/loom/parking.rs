@@ -6,7 +6,7 @@ use loom::thread;
 use raddle_sched::sync::{AtomicU32, Ordering, UnsafeCell, spin_loop};
 use raddle_sched::{SpinLock, TaskList, Timers, WaitNode, WaitTable, Wake};
 
-// Two threads a lock: with a third, the checker follows two that only spin past each other.
+// Two threads a lock: with a third, the checker explores two that only spin past each other.
 #[test]
 fn the_spin_lock_excludes() {
     explore(3, || {
@@ -46,7 +46,7 @@ struct RelaxedLock {
     data: UnsafeCell<u32>,
 }
 
-// SAFETY: it isn't, which is what the checker must find.
+// SAFETY: none, which the checker must find.
 unsafe impl Sync for RelaxedLock {}
 
 #[test]
@@ -89,7 +89,7 @@ fn one_of_waker_timer_and_signal_wins() {
     });
 }
 
-/// A thread that waits for a signal without a lock, and who sends it.
+/// A thread that waits for a signal without a lock, and the sender of the signal.
 fn signal_meets_parker(prepare: fn(&raddle_sched::Task)) {
     explore(3, move || {
         let tasks = Arc::new(Tasks::<1>::new());
@@ -191,7 +191,8 @@ fn hand_over(waits_for_on_cpu: bool) {
             word: AtomicU32,
             stack: UnsafeCell<u32>,
         }
-        // SAFETY: `stack` is the task's, and `on_cpu` says whose that is: the claim under test.
+        // SAFETY: only the holder of the task's stack touches `stack`, by `on_cpu`: the claim under
+        // test.
         unsafe impl Sync for World {}
         // SAFETY: nothing in it is tied to a thread.
         unsafe impl Send for World {}
@@ -202,7 +203,7 @@ fn hand_over(waits_for_on_cpu: bool) {
             word: AtomicU32::new(0),
             stack: UnsafeCell::new(0),
         });
-        // SAFETY: one carrier at a time is on the stack, or the checker says so.
+        // SAFETY: one carrier at a time is on the stack; otherwise the checker reports it.
         let touch = |world: &World| world.stack.with_mut(|stack| unsafe { *stack += 1 });
         world.tasks.get(0).get().on_cpu.store(1, Ordering::Relaxed);
         let there = world.clone();

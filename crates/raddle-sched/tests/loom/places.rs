@@ -1,4 +1,4 @@
-//! Places of a side engine's carriers: who posts and who goes to sleep.
+//! Places of a side engine's carriers: posters against carriers that go to sleep.
 
 use super::explore;
 
@@ -7,14 +7,14 @@ use raddle_sched::sync::{AtomicUsize, Ordering};
 use raddle_sched::{IdleSet, Places};
 use std::sync::Arc;
 
-/// An engine with one place: what waits, whether it was run, and who sleeps.
+/// An engine with one place: the waiting work, the finished work, and the sleepers.
 struct Engine {
     waiting: AtomicUsize,
     places: Places,
     idle: IdleSet,
 }
 
-/// How a carrier goes to sleep: as it should, or without the second look.
+/// How a carrier goes to sleep: with the second look, or, broken, without it.
 #[derive(Clone, Copy)]
 enum Sleep {
     LooksAgain,
@@ -32,7 +32,7 @@ impl Engine {
         }
     }
 
-    /// Takes one that waits.
+    /// Runs one waiting item of work, if there is one.
     fn run(&self) -> bool {
         let seq = Ordering::SeqCst;
         let waiting = self.waiting.load(seq);
@@ -43,13 +43,14 @@ impl Engine {
                 .is_ok()
     }
 
-    /// True if a carrier was woken: the caller of the model is told to let it look.
+    /// Posts an item. Returns true if the model must now run the carrier that was woken.
     fn post(&self) -> bool {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.places.has_free() && self.idle.take_one().is_some()
     }
 
-    /// A carrier with a place runs what there is, and sleeps. False if it came back instead.
+    /// A carrier with a place runs the waiting work, and sleeps. Returns false if it came back
+    /// instead.
     fn go_to_sleep(&self, id: usize, how: Sleep) -> bool {
         self.run();
         self.places.leave();
@@ -65,7 +66,7 @@ impl Engine {
     }
 }
 
-/// One carrier goes to sleep while somebody posts: what was posted was run, or somebody is awake.
+/// One carrier goes to sleep during a post: either the item was run, or a carrier is awake.
 fn model(how: Sleep) {
     let engine = Arc::new(Engine::new());
     assert!(engine.places.take());
@@ -91,8 +92,8 @@ fn without_the_second_look_it_is() {
     explore(3, || model(Sleep::Trusts));
 }
 
-/// Two carriers and one place: the one that loses the race for it must not sleep over what the
-/// other has left.
+/// Two carriers and one place: the one that loses the race for the place must not sleep while the
+/// winner leaves work.
 #[test]
 fn who_finds_no_place_leaves_the_work_to_who_has_it() {
     explore(3, || {
@@ -101,7 +102,7 @@ fn who_finds_no_place_leaves_the_work_to_who_has_it() {
         let other = {
             let engine = Arc::clone(&engine);
             thread::spawn(move || {
-                // It was woken, posts by itself, and finds the place taken or free.
+                // The second carrier was woken, posts by itself, and finds the place taken or free.
                 let woke = engine.post();
                 match engine.places.take() {
                     true => engine.go_to_sleep(1, Sleep::LooksAgain) && !woke,

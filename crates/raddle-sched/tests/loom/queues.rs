@@ -7,14 +7,14 @@ use raddle_sched::run_queue::CAPACITY;
 use raddle_sched::share::AheadQueue;
 use raddle_sched::{IdleSet, Injector, RunQueue, TaskList};
 
-/// Takes everything out of a queue.
+/// Empties a queue and counts its tasks.
 fn drain<const N: usize>(queue: &RunQueue, tasks: &Tasks<N>, seen: &mut [u32; N]) {
     while let Some(task) = queue.take_lifo().or_else(|| queue.pop_ring()) {
         tasks.count(task, seen);
     }
 }
 
-/// What the owner does: `N` pushes, one by the slot, and a pop of each kind.
+/// The owner's part: `N` pushes, one to the slot, and a pop of each kind.
 fn own<const N: usize>(queue: &RunQueue, tasks: &Tasks<N>) -> [u32; N] {
     let mut seen = [0; N];
     let mut push = |task| {
@@ -39,7 +39,7 @@ fn own<const N: usize>(queue: &RunQueue, tasks: &Tasks<N>) -> [u32; N] {
     seen
 }
 
-/// One owner and `thieves`, each with a queue of its own.
+/// One owner, and `thieves` thieves that each have a queue of their own.
 fn owner_meets_thieves<const N: usize>(preemptions: usize, thieves: usize) {
     explore(preemptions, move || {
         let shared = Arc::new((Tasks::<N>::new(), RunQueue::new()));
@@ -140,7 +140,7 @@ fn the_injector_keeps_every_task() {
     });
 }
 
-/// Each task is taken once, the one with the least account first; who finds none sees none.
+/// Each task is taken once, the one with the least account first; `None` means an empty queue.
 #[test]
 fn the_queue_of_threads_that_are_ahead_keeps_every_task() {
     explore(3, || {
@@ -170,8 +170,8 @@ fn the_queue_of_threads_that_are_ahead_keeps_every_task() {
     });
 }
 
-/// Carriers that go to sleep while others post work, which nobody takes before the end: as many
-/// carriers must be awake, or woken, as tasks were posted.
+/// Carriers go to sleep while others post work that no carrier takes before the end: at least as
+/// many carriers must be awake or woken as tasks were posted.
 fn sleepers_meet_posters(sleepers: usize, posters: usize, preemptions: usize, right_order: bool) {
     explore(preemptions, move || {
         let shared = Arc::new((Tasks::<2>::new(), Injector::new(), IdleSet::new()));
@@ -211,7 +211,7 @@ fn sleepers_meet_posters(sleepers: usize, posters: usize, preemptions: usize, ri
     });
 }
 
-/// Steps 1, 2 and 4 of the idle protocol. True if the carrier sleeps.
+/// Steps 1, 2 and 4 of the idle protocol. Returns true if the carrier sleeps.
 fn fall_asleep(injector: &Injector, idle: &IdleSet, id: usize, right_order: bool) -> bool {
     if !right_order {
         let sleeps = injector.is_empty();
@@ -247,8 +247,8 @@ fn a_sleeper_that_looks_before_it_publishes_is_caught() {
     sleepers_meet_posters(1, 1, 3, false);
 }
 
-/// Carriers that rest because they all see one too many: the last to enter the set sees that none
-/// is left, and that there is room.
+/// Carriers that rest because each sees one too many: the last to enter the set sees that no other
+/// is awake, and that there is room.
 #[test]
 fn carriers_that_rest_at_once_leave_one_awake() {
     explore(3, || {
@@ -277,7 +277,7 @@ fn carriers_that_rest_at_once_leave_one_awake() {
     });
 }
 
-/// Two push, and one takes or sleeps: whoever sleeps is found by a push, and nothing is lost.
+/// Two threads push, and one takes or sleeps: a push finds the sleeper, and no item is lost.
 #[test]
 fn a_completion_list_loses_neither_items_nor_sleepers() {
     use core::ptr::NonNull;

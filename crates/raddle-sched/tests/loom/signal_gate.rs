@@ -1,4 +1,4 @@
-//! The gate for the runtime's own signals: a sender, and who becomes another program.
+//! The gate for the runtime's own signals: a sender, and a thread that calls `execve`.
 
 use super::explore;
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const TID: u32 = 7;
 
-/// Who execs closes the gate, and looks once whether somebody sends: if not, it execs.
+/// A thread closes the gate, looks once whether a sender is active, and execs if none is.
 fn exec_meets_senders(senders: usize, closes: bool) {
     explore(3, move || {
         let gate = Arc::new(SignalGate::new());

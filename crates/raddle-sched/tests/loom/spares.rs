@@ -1,4 +1,4 @@
-//! Spare carriers that end while they may be wanted.
+//! Spare carriers that end while other threads may want them.
 
 use super::explore;
 
@@ -7,9 +7,9 @@ use raddle_sched::sync::{AtomicUsize, Ordering};
 use raddle_sched::{IdleSet, SpinLock};
 use std::sync::Arc;
 
-/// Carriers that are listed: one runs, two are spare.
+/// Listed carriers: one runs, two are spare.
 const UP: usize = 3;
-/// Spare ones that stay.
+/// Spare carriers that stay.
 const KEPT: usize = 1;
 
 struct Carriers {
@@ -18,7 +18,7 @@ struct Carriers {
     ended: AtomicUsize,
 }
 
-/// What a carrier that ends does first.
+/// A carrier's first step when it ends.
 #[derive(Clone, Copy)]
 enum First {
     CountsAsEnded,
@@ -44,13 +44,13 @@ impl Carriers {
         UP.saturating_sub(spares + ended)
     }
 
-    /// The carrier, which has ended, begins again.
+    /// An ended carrier begins again.
     fn begin_again(&self, id: usize) {
         self.spares.insert(id);
         self.ended.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// True if the carrier ends.
+    /// Returns true if the carrier ends.
     fn end(&self, id: usize, first: First) -> bool {
         let _lock = self.lock.lock();
         if self.spares.len() <= KEPT {
@@ -70,7 +70,7 @@ impl Carriers {
     }
 }
 
-/// Both want to end while somebody wants one: each is one's alone, and one stays.
+/// Both spare carriers want to end while a thread wants one: each is taken once, and one stays.
 #[test]
 fn a_spare_one_ends_or_is_wanted() {
     explore(3, || {

@@ -1,4 +1,4 @@
-//! Waits on several words at once, and ownership that is handed over under the row's lock.
+//! Waits on several words at once, and ownership that passes to a waiter under the row's lock.
 
 use crate::{Tasks, explore};
 use loom::sync::Arc;
@@ -32,7 +32,7 @@ impl World {
         })
     }
 
-    /// Waits while both words are zero. True if it must park.
+    /// Waits while both words are zero. Returns true if the task must park.
     fn wait_on_both(&self) -> bool {
         let task = self.tasks.get(0);
         task.get().prepare();
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// Takes the first word, or says that it must park to be given it.
+    /// Takes the first word; returns false if the task must park until it is given the word.
     fn lock(&self) -> bool {
         let (task, word) = (self.tasks.get(0), &self.words[0]);
         task.get().prepare();
@@ -167,7 +167,7 @@ fn an_unlock_outside_the_rows_lock_is_caught() {
         let there = world.clone();
         let waiter = thread::spawn(move || there.lock());
         let woken = TaskList::new();
-        // Whoever waits is looked for first, and the word changed afterwards.
+        // Broken: looks for a waiter first, and changes the word afterwards.
         world.table.wake(world.keys[0], 1, !0, &woken);
         let new = if woken.is_empty() { 0 } else { WAITER };
         world.words[0].store(new, Ordering::SeqCst);

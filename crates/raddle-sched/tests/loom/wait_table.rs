@@ -34,7 +34,7 @@ impl<const N: usize> World<N> {
         })
     }
 
-    /// What a thread does to wait for the word to change. True if it must park.
+    /// Waits for the word to change. Returns true if the task must park.
     fn wait(&self, index: usize, key: usize) -> bool {
         self.wait_if(index, key, || self.word.load(Ordering::SeqCst) == 0)
     }
@@ -51,7 +51,7 @@ impl<const N: usize> World<N> {
     }
 }
 
-/// A waiter and a waker, each as given.
+/// A waiter and a waker, which run `wait` and `wake`.
 fn waiter_meets_waker(
     wait: impl Fn(&World<1>) -> bool + Clone + Send + Sync + 'static,
     wake: impl Fn(&World<1>, &TaskList) -> usize + Clone + Send + Sync + 'static,
@@ -122,8 +122,8 @@ fn a_check_before_the_count_is_raised_is_caught() {
     );
 }
 
-/// Somebody rings and then claims the wait, if there is one. `wait` announces that it waits, and
-/// says whether the waiter heard the bell and claimed itself.
+/// A thread rings a bell and then claims the wait, if there is one. `wait` announces the wait, and
+/// returns true if the waiter heard the bell and claimed itself.
 fn ringer_meets(
     wait: impl Fn(&World<1>) -> bool + Clone + Send + Sync + 'static,
     ring: impl Fn(&World<1>) -> bool + Clone + Send + Sync + 'static,
@@ -143,7 +143,7 @@ fn ringer_meets(
     });
 }
 
-/// The waiter looks at the bell before it waits or after it announced that.
+/// The waiter looks at the bell after it announced its wait, or, broken, before.
 fn ringer_meets_waiter(looks_after: bool) {
     let claim = |world: &World<1>| world.tasks.get(0).get().claim(Wake::Signalled);
     let wait = move |there: &World<1>| {
@@ -192,8 +192,8 @@ fn two_waiters_and_one_wake_each() {
     });
 }
 
-/// A signal comes before a waiter links, which it doesn't: the word has changed. It may go on only
-/// if nobody pushed it.
+/// A signal comes before a waiter would link; the waiter doesn't, because the word has changed. It
+/// may go on only if the signal has not pushed it.
 fn signal_meets_who_does_not_wait(
     wait: impl Fn(&World<1>) -> bool + Send + Sync + 'static,
     claim: impl Fn(&World<1>) -> bool + Clone + Send + Sync + 'static,
@@ -217,7 +217,7 @@ fn a_signal_between_prepare_and_link_is_seen_or_refused() {
     );
 }
 
-/// One waiter is moved, woken and claimed by somebody else: one of the two wakes it.
+/// One waiter is moved, woken by the table and claimed by another thread: one of the two wakes it.
 fn requeue_wake_and_claim_agree(
     wait: impl Fn(&World<1>, usize) -> bool + Send + Sync + 'static,
     claim: impl Fn(&World<1>) -> bool + Clone + Send + Sync + 'static,
@@ -273,7 +273,8 @@ fn a_requeue_hides_nobody_from_a_waker_of_the_target() {
             let check = || there.word.load(Ordering::SeqCst) == 0;
             there.table.requeue(from, to, 0, 1, check, &TaskList::new())
         });
-        // The waker makes the check fail first: a requeue that got past it was before the wake.
+        // The waker makes the check fail first: a requeue that passes the check comes before the
+        // wake.
         let woken = TaskList::new();
         world.word.store(1, Ordering::Relaxed);
         world.table.wake(to, 1, !0, &woken);
@@ -314,7 +315,7 @@ fn opposite_requeues_do_not_deadlock() {
 }
 
 impl<const N: usize> World<N> {
-    /// As [`World::wait`], queued.
+    /// As [`World::wait`], for a queued task.
     fn wait_queued(&self, index: usize, key: usize) -> bool {
         self.queue_if(index, key, || self.word.load(Ordering::SeqCst) == 0)
     }
@@ -326,7 +327,7 @@ impl<const N: usize> World<N> {
         unsafe { self.table.enqueue(&self.nodes[index], task, key, !0, still) }
     }
 
-    /// What signals and cancellations do.
+    /// Claims the wait, as signals and cancellations do.
     fn claim(&self, index: usize) -> bool {
         let task = self.tasks.get(index);
         // SAFETY: each task has one node, and one table.
@@ -391,7 +392,7 @@ fn who_waits_again_elsewhere_is_claimed_once() {
         world.table.wake(first, 1, !0, &woken);
         let mut pushed = woken.len();
         if pushed == 1 {
-            // It runs again, and waits for something else.
+            // The task runs again, and waits for another key.
             assert!(world.queue_if(0, second, || true));
             world.table.wake(second, 1, !0, &woken);
             pushed = woken.len() - 1;

@@ -1,4 +1,4 @@
-//! UMS workers: their state, and the lease of who executed them.
+//! UMS workers: their state, and the lease of the scheduler that executed them.
 
 use crate::explore;
 use core::ptr::NonNull;
@@ -14,16 +14,16 @@ struct Worker {
     link: Link,
     state: WorkerState,
     on_cpu: AtomicU32,
-    /// [`SOME`], but null while it decides in its scheduler's place.
+    /// [`SOME`], but null while the worker decides in its scheduler's place.
     worker: AtomicPtr<u32>,
-    /// Its stack: touched by who runs on it.
+    /// The worker's stack: written by the thread that runs on it.
     stack: UnsafeCell<u32>,
 }
 
 /// Any pointer that isn't null.
 const SOME: *mut u32 = core::ptr::without_provenance_mut(8);
 
-/// It is woken while it leaves its stack; two schedulers want it. One executes it, once.
+/// A worker is woken while it leaves its stack, and two schedulers want it. One executes it, once.
 fn woken_while_it_leaves(looks_at_the_cpu: bool) {
     explore(3, move || {
         let worker = Worker {
@@ -39,7 +39,7 @@ fn woken_while_it_leaves(looks_at_the_cpu: bool) {
             let shared = shared.clone();
             thread::spawn(move || {
                 let worker = &shared.1;
-                // SAFETY: the checker says if somebody else is on it.
+                // SAFETY: if another thread is on the stack, the checker reports it.
                 worker.stack.with_mut(|stack| unsafe { *stack += 1 });
                 worker.on_cpu.store(0, Ordering::Release);
             })
@@ -48,7 +48,7 @@ fn woken_while_it_leaves(looks_at_the_cpu: bool) {
             let shared = shared.clone();
             thread::spawn(move || {
                 shared.1.state.set(WorkerState::LISTED);
-                // SAFETY: it lives as long as the list, and is pushed once.
+                // SAFETY: the item lives as long as the list, and is pushed once.
                 _ = unsafe { shared.0.push(NonNull::from(&shared.1.link)) };
             })
         };
@@ -106,11 +106,11 @@ fn two_schedulers_never_execute_one_worker() {
 }
 
 /// A worker decides in its scheduler's place and gives itself away; it parks once, goes on, and
-/// leaves its stack. Who got it executes it as soon as it isn't locked.
+/// leaves its stack. The scheduler that got it executes it as soon as it isn't locked.
 fn decides_and_leaves(looks_at_the_worker_first: bool) {
     explore(4, move || {
         let shared = Arc::new((
-            AtomicPtr::new(core::ptr::null_mut::<u32>()), // it has taken the lease
+            AtomicPtr::new(core::ptr::null_mut::<u32>()), // the worker has taken the lease
             AtomicU32::new(1),
             UnsafeCell::new(0u32),
         ));
@@ -126,7 +126,7 @@ fn decides_and_leaves(looks_at_the_worker_first: bool) {
                     }
                 };
                 if !is_locked {
-                    // SAFETY: the checker says if somebody else is on it.
+                    // SAFETY: if another thread is on the stack, the checker reports it.
                     stack.with_mut(|stack| unsafe { *stack += 10 });
                 }
             })
@@ -135,10 +135,10 @@ fn decides_and_leaves(looks_at_the_worker_first: bool) {
         // SAFETY: as above.
         let runs = || stack.with_mut(|stack| unsafe { *stack += 1 });
         runs();
-        on_cpu.store(0, Ordering::Release); // it parks
+        on_cpu.store(0, Ordering::Release); // the worker parks
         on_cpu.store(1, Ordering::Release);
         runs();
-        worker.store(SOME, Ordering::Release); // it has decided
+        worker.store(SOME, Ordering::Release); // the worker has decided
         runs();
         on_cpu.store(0, Ordering::Release); // the switch
         executes.join().unwrap();
@@ -156,8 +156,9 @@ fn who_looks_at_the_stack_first_is_caught() {
     decides_and_leaves(false);
 }
 
-/// A light worker decides for another one, gives that its host, and rests; the other one parks at
-/// once. Who got the first one executes it: at rest, off its stack, and never as its old host.
+/// A light worker decides for another one, gives it its host, and rests; the other one parks at
+/// once. A scheduler then executes the first one: at rest, off its stack, and never as its old
+/// host.
 fn gives_its_host_away(knows_workers: bool) {
     const OTHER: *mut u32 = core::ptr::without_provenance_mut(16);
     const HOST: *mut u32 = core::ptr::without_provenance_mut(24);
@@ -175,14 +176,14 @@ fn gives_its_host_away(knows_workers: bool) {
                 let is_locked = is_locked_or_rests(host, on_cpu, |_| {
                     let own = match knows_workers {
                         true => SOME,
-                        false => worker.load(Ordering::Acquire), // whoever it is
+                        false => worker.load(Ordering::Acquire), // whichever worker it is
                     };
                     by_host = !own.is_null() && !is_locked(worker, own, host_on_cpu);
                     by_host
                 });
                 assert!(!by_host, "the host isn't the worker any more");
                 if !is_locked {
-                    // SAFETY: the checker says if somebody else is on it.
+                    // SAFETY: if another thread is on the stack, the checker reports it.
                     stack.with_mut(|stack| unsafe { *stack += 10 });
                 }
             })
@@ -193,7 +194,7 @@ fn gives_its_host_away(knows_workers: bool) {
         // SAFETY: as above.
         stack.with_mut(|stack| unsafe { *stack += 1 });
         on_cpu.store(0, Ordering::Release); // the switch
-        worker.store(OTHER, Ordering::Release); // the other one takes the lease,
+        worker.store(OTHER, Ordering::Release); // the other worker takes the lease,
         host_on_cpu.store(0, Ordering::Release); // and parks
         executes.join().unwrap();
     });
@@ -210,7 +211,7 @@ fn who_takes_a_host_for_its_last_worker_is_caught() {
     gives_its_host_away(false);
 }
 
-/// What the short way of a yield and sysmon share.
+/// State shared by the short way of a yield and sysmon.
 struct Carrier {
     lease: AtomicUsize,
     on_cpu: AtomicU32,
@@ -221,7 +222,7 @@ struct Carrier {
 const HANDS_BACK: u32 = 2;
 
 impl Carrier {
-    /// The worker takes its lease, without a swap unless it is watched. How many it got.
+    /// The worker takes its lease, without a swap unless it is watched. Returns how many it got.
     fn hand_back(&self, faults: bool) -> usize {
         self.on_cpu.store(HANDS_BACK, Ordering::Release);
         if faults {
@@ -259,8 +260,8 @@ impl Carrier {
     }
 }
 
-/// The worker sleeps in the kernel before it yields, or in the middle of it, if it `faults`; sysmon
-/// looks meanwhile.
+/// The worker sleeps in the kernel before it yields, or in the middle of the yield if it `faults`;
+/// sysmon looks meanwhile.
 fn lease_is_taken_once(looks_twice: bool, faults: bool) {
     explore(4, move || {
         let carrier = Arc::new(Carrier {

@@ -6,7 +6,7 @@
 //! ends a carrier's turn, wakes a task that slept, or is a look of sysmon's, which ends turns that
 //! are over. A seed decides lengths and the order of events at one moment.
 //!
-//! Rejected: the carriers of the other simulator, whose steps are too small to see shares in.
+//! Rejected: the carriers of the other simulator: their steps are too small to show shares.
 #![cfg(not(any(raddle_loom, raddle_shuttle)))]
 
 mod world;
@@ -24,9 +24,9 @@ fn each_seed_and_count(play: impl Fn(u64, usize)) {
     }
 }
 
-/// What any runnable task may wait, from the rules of the order: the fair clock reaches a task that
-/// is one quantum ahead; each carrier runs tasks that are due and others in turn; the last turn
-/// before ends.
+/// Returns the longest that a runnable task may wait, from the rules of the order: the fair clock
+/// reaches a task that is one quantum ahead; each carrier runs due tasks and others in turn; the
+/// turn that lasts then ends.
 fn bound_ns(most_runnable: usize, carriers: usize) -> u64 {
     let rounds = most_runnable.div_ceil(carriers) as u64;
     4 * rounds * QUANTUM_NS + 4 * QUANTUM_NS
@@ -68,7 +68,7 @@ fn a_task_that_computes_gets_its_share_beside_any_number_that_sleep_and_wake() {
             let mut world = World::new(seed, carriers);
             let computing = world.add(Behaviour::Compute);
             for _ in 0..sleepers {
-                // Each wants to run nine tenths of the time.
+                // Each task wants to run nine tenths of the time.
                 let run = (20 * US, 400 * US);
                 world.add(Behaviour::RunAndSleep {
                     run,

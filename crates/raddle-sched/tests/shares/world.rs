@@ -42,7 +42,7 @@ struct Green {
     behaviour: Behaviour,
     account: Account,
     ran_ns: u64,
-    /// What is left of the piece of work that it has begun.
+    /// The rest of the current piece of work.
     left_ns: u64,
     runnable_since_ns: Option<u64>,
     was_woken: bool,
@@ -54,14 +54,14 @@ struct Carrier {
     chooser: Chooser,
     running: Option<usize>,
     since_ns: u64,
-    /// Counts turns, so that events of earlier ones are recognised.
+    /// Counts turns, so that events of earlier turns are recognised.
     turn: u64,
     sleeps: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// The task on a carrier has done its piece of work, if it is still this turn.
+    /// The task on a carrier has done its piece of work, if this turn still lasts.
     Done(usize, u64),
     /// A carrier picks.
     Pick(usize),
@@ -89,7 +89,7 @@ pub struct World {
     pub prefers_sleepers: bool,
     /// Tasks at the end of their sleep are also queued on carriers.
     pub wakes_anywhere: bool,
-    /// The carriers have one in so many parts of their CPUs.
+    /// The carriers get 1 / `host_share` of their CPUs.
     pub host_share: u64,
 }
 
@@ -272,8 +272,8 @@ impl World {
 
     // Tasks become runnable.
 
-    /// Queues a task at the end of its sleep: from outside of all carriers, or on one that looked,
-    /// or on which a signal came.
+    /// Queues a task at the end of its sleep: from outside of all carriers, on a carrier that
+    /// looked at timers, or on one that handled a signal.
     fn sleep_ends(&mut self, green: usize) {
         let own = self.random() as usize % self.carriers.len();
         match self.random() % 3 {

@@ -45,8 +45,8 @@ impl Tasks {
     }
 }
 
-/// What a carrier sleeps on: its wake word. Not `thread::park`, which wakes spuriously and so hides
-/// lost wake-ups.
+/// A carrier's wake word, to sleep on. Not `thread::park`, which wakes spuriously and so hides lost
+/// wake-ups.
 struct Bed {
     woken: Mutex<bool>,
     bell: Condvar,

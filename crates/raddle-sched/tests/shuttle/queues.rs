@@ -1,4 +1,4 @@
-//! Run queues, the injector and the idle set among many.
+//! Run queues, the injector and the idle set under many threads.
 
 use crate::{Bed, Tasks, explore};
 use raddle_sched::{IdleSet, Injector, RunQueue, TaskRef};
@@ -48,7 +48,7 @@ impl World {
             .or_else(|| self.injector.pop())
     }
 
-    /// Takes from others, in one of the ways there are.
+    /// Takes from others in a random way.
     fn steal(&self, own: usize) {
         let victim = thread_rng().gen_range(0..self.queues.len());
         if victim == own {
@@ -139,7 +139,7 @@ fn sleepers_and_posters(carriers: usize, posters: usize, right_order: bool) {
                     }
                     idle.take(id);
                 }
-                // Nobody posts any more: the others may go.
+                // No more posts will come: the other carriers may end.
                 beds.iter().for_each(Bed::wake);
             })
         });

@@ -2,9 +2,9 @@
 //!
 //! A *green thread* has a list of steps: it posts to a counter, waits for one (with or without a
 //! deadline), sleeps, yields. A *carrier* picks as the engine does (slot, ring, injector, theft),
-//! waits for `on_cpu`, runs one green thread up to its next park, and sleeps for want of work. The
-//! *clock* advances virtual time while anybody waits for it. If a wake-up is lost, every thread
-//! blocks in the end, and shuttle reports that.
+//! waits for `on_cpu`, runs one green thread up to its next park, and sleeps if it finds no work.
+//! The *clock* advances virtual time while a thread waits for it. If a wake-up is lost, every
+//! thread blocks in the end, and shuttle reports that.
 
 use crate::{Bed, Tasks, explore};
 use core::cell::Cell;
@@ -35,15 +35,15 @@ enum Fault {
     EarlyCheck,
     /// A carrier looks at the injector before it publishes that it sleeps.
     EarlyLook,
-    /// Who picks a green thread doesn't wait until it is off its stack.
+    /// The picker of a green thread doesn't wait until the thread is off its stack.
     NoOnCpu,
 }
 
 struct Green {
     steps: Vec<Step>,
-    /// What follows is touched by whoever runs the green thread.
+    /// The thread's next step. Like the next field, written by the carrier that runs the thread.
     at: Cell<usize>,
-    /// The deadline of the wait that goes on, or 0 if none does.
+    /// The deadline of the current wait; 0 without one.
     deadline_ns: Cell<u64>,
     /// 1 while a carrier runs it.
     running: AtomicU32,
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// The run of a green thread that was picked. Ends where it parks, yields or finishes.
+    /// Runs a picked green thread until it parks, yields or finishes.
     fn run(&self, own: usize, task: TaskRef) {
         let index = self.tasks.index(task);
         let green = &self.greens[index];
@@ -135,12 +135,12 @@ impl World {
             "a green thread runs twice"
         );
         while self.step(own, index) {}
-        // The switch off its stack: from here on another carrier may run it.
+        // The switch off the stack: from here on another carrier may run the thread.
         green.running.store(0, Ordering::SeqCst);
         task.get().on_cpu.store(0, Ordering::Release);
     }
 
-    /// One step of a green thread. False if it gave up the carrier.
+    /// Runs one step of a green thread. Returns false if the thread gave up the carrier.
     fn step(&self, own: usize, index: usize) -> bool {
         let green = &self.greens[index];
         let resumed = green.deadline_ns.replace(0);
@@ -181,7 +181,8 @@ impl World {
         goes_on
     }
 
-    /// Takes one from a counter, or parks until it isn't zero or for `ns`; false if it parked.
+    /// Takes one from a counter, or parks until it isn't zero or for `ns`; returns false if it
+    /// parked.
     fn take(&self, index: usize, counter: usize, ns: u64) -> bool {
         let word = &self.counters[counter];
         let (task, node) = (self.tasks.get(index), &self.nodes[index]);
@@ -215,7 +216,7 @@ impl World {
         }
     }
 
-    /// What a park does after it was woken.
+    /// Ends a park after the wake-up.
     fn resume(&self, index: usize, deadline_ns: u64) -> Wake {
         let task = self.tasks.get(index);
         let outcome = task.get().outcome();
@@ -284,7 +285,7 @@ impl World {
         self.idle.take(own);
     }
 
-    /// Time passes as long as somebody waits for it.
+    /// Advances time while a thread waits for it.
     fn clock(&self) {
         for tick in 0.. {
             if self.timed.load(Ordering::SeqCst) == 0 {
@@ -301,7 +302,7 @@ impl World {
         }
     }
 
-    /// Runs everything to its end, then looks for what must not be left.
+    /// Runs everything to its end, then checks that nothing is left.
     fn play(world: &Arc<Self>) {
         for index in 0..world.tasks.len() {
             let list = TaskList::new();
@@ -350,7 +351,7 @@ fn ping_pong(rounds: usize, first: usize) -> [Vec<Step>; 2] {
     ]
 }
 
-/// Hand-offs, producers and consumers, deadlines, yields; all at once.
+/// Hand-offs, producers and consumers, deadlines and yields at once.
 fn mixed(carriers: usize, fault: Fault) {
     explore(move || {
         let mut programs = Vec::from(ping_pong(3, 0));

@@ -39,7 +39,7 @@ impl World {
         }
     }
 
-    /// Waits once as a green thread would, its park being a spin on its own pushes. Returns the
+    /// Waits once as a green thread would; spins on its pushes instead of a park. Returns the
     /// outcome.
     fn wait(&self, index: usize, key: usize, deadline_ns: u64) -> Wake {
         let (task, node) = (self.tasks.get(index), &self.nodes[index]);
@@ -75,7 +75,7 @@ impl World {
         outcome
     }
 
-    /// One thing that happens to waiters.
+    /// Disturbs the waiters in one random way.
     fn disturb(&self) {
         let (from, to) = (
             KEYS[thread_rng().gen_range(0..3)],
@@ -102,7 +102,7 @@ impl World {
         self.push_all(&woken);
     }
 
-    /// After everything: wakes who waits still.
+    /// At the end: wakes the tasks that still wait.
     fn release(&self) {
         self.word.store(1, Ordering::SeqCst);
         let woken = TaskList::new();

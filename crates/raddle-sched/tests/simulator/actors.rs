@@ -25,7 +25,7 @@ impl Sysmon {
         }
     }
 
-    /// Wakes it if it sleeps for good; true if it did.
+    /// Wakes sysmon if it sleeps for good; returns true if it did.
     pub fn rouse(&mut self) -> bool {
         self.interval_ns = if self.asleep {
             SYSMON_MIN_NS
@@ -37,7 +37,7 @@ impl Sysmon {
 }
 
 impl World {
-    /// One look.
+    /// Takes one look.
     pub fn step_sysmon(&mut self) {
         if self.carriers.len() < 2 || self.fault == Fault::NoSysmon {
             return;
@@ -59,7 +59,7 @@ impl World {
         self.schedule(self.carriers.len(), interval_ns + late_ns);
     }
 
-    /// Wakes carriers where work waits; whether it did, and whether any carrier runs.
+    /// Wakes carriers where work waits. Returns whether it did, and whether any carrier runs.
     fn look(&mut self) -> (bool, bool) {
         let (mut acted, mut running) = (false, false);
         for id in 0..self.carriers.len() {

@@ -1,4 +1,4 @@
-//! The carrier: what the engine's loop does, one small step an event.
+//! The carrier: the engine's loop, one small step an event.
 
 use crate::judge::{SEARCH_NS, STEP_MAX_NS, WAKE_MAX_NS};
 use crate::mirror::Place;
@@ -13,12 +13,12 @@ use raddle_sched::{RunQueue, TaskList, TaskRef, Wake};
 #[derive(Clone, Debug, PartialEq)]
 pub enum State {
     Pick,
-    /// Looks at others until a time; the busy carriers seen at first, with their switches.
+    /// Looks at others until a time; with the carriers that were busy at first, and their switches.
     Search(u64, Vec<(usize, u64)>),
-    /// A green thread was picked, which may be on its stack still.
+    /// A green thread was picked, which may still be on its stack.
     Enter(usize),
     On(usize),
-    /// The green thread parked (or not: it is done), and its carrier is about to leave its stack.
+    /// The green thread parked (or is done), and its carrier is about to leave its stack.
     Leave(usize),
     Rest,
     PollerPublishes,
@@ -36,13 +36,13 @@ pub struct Carrier {
     pub picks: u32,
     pub switches: u64,
     pub robbed: bool,
-    /// The wake word, or the pump's.
+    /// Its wake word was stored to, or the pump kicked.
     pub woken: bool,
-    /// As sysmon sees it.
+    /// True if it runs in the eyes of sysmon.
     pub runs: bool,
-    /// Since when it runs nothing.
+    /// When it began to run nothing.
     pub idle_since_ns: Option<u64>,
-    /// Since when the green thread is on it.
+    /// When the green thread came onto it.
     pub on_since_ns: Option<u64>,
 }
 
@@ -63,9 +63,9 @@ impl Carrier {
     }
 }
 
-/// What a step of a green thread did.
+/// The result of a green thread's step.
 enum Did {
-    /// It goes on after so many nanoseconds.
+    /// The thread goes on after this many nanoseconds.
     Went(u64),
     Parked,
     Yielded,
@@ -73,7 +73,7 @@ enum Did {
 }
 
 impl World {
-    /// One step; the carrier's next event is scheduled unless it sleeps.
+    /// Makes one step, and schedules the carrier's next event unless it sleeps.
     pub fn step_carrier(&mut self, own: usize) {
         let state = core::mem::replace(&mut self.carriers[own].state, State::Pick);
         let mut delay_ns = Some(self.rng.between(20, STEP_MAX_NS));
@@ -149,7 +149,7 @@ impl World {
         task
     }
 
-    /// A fair share of the injector: one to run, the rest into the ring.
+    /// Takes a fair share of the injector: one to run, the rest into the ring.
     fn take_injected(&mut self, own: usize) -> Option<TaskRef> {
         let waiting = self.injector.len();
         if waiting == 0 {
@@ -222,7 +222,7 @@ impl World {
         State::Rest
     }
 
-    /// Half of the first ring that isn't empty: one to run, the rest into the own ring.
+    /// Steals half of the first ring that isn't empty: one to run, the rest into the own ring.
     fn steal_rings(&mut self, own: usize) -> Option<State> {
         for other in (0..self.carriers.len()).filter(|&other| other != own) {
             let had = self.carriers[own].queue.ring_len();
@@ -282,7 +282,7 @@ impl World {
                 self.push_ring(own, task);
             }
             Did::Ended => self.mirror.park(green, Place::Done),
-            // Its place was noted before it could be woken.
+            // The mirror noted the park before the thread could be woken.
             Did::Parked | Did::Went(_) => {}
         }
         State::Leave(green)

@@ -2,24 +2,24 @@
 
 use raddle_sched::policy::{FAIR_EVERY, POLL_EVERY, SYSMON_MAX_NS, SYSMON_MIN_NS};
 
-/// The longest that the imaginary kernel takes to run a thread that it was told to wake.
+/// The longest from a wake-up to the woken thread's run in the imaginary kernel.
 pub const WAKE_MAX_NS: u64 = 60_000;
-/// The longest pick, or other step between two of a green thread's.
+/// The longest pick, or other step between two steps of a green thread.
 pub const STEP_MAX_NS: u64 = 200;
 /// How long a carrier searches before it sleeps.
 pub const SEARCH_NS: u64 = 8_000;
 
-/// How long a green thread may wait in a queue while one and the same carrier runs nothing.
+/// The longest that a green thread may wait in a queue while one and the same carrier idles.
 ///
-/// Let `slice_ns` be the longest run without a switch. Posted from outside, or by a push that the
-/// budget lets wake: a kernel wake-up and a search. Else sysmon must see it, of whose looks two are
-/// at most `look` apart:
+/// Let `slice_ns` be the longest run without a switch. For a post from outside, or a push that the
+/// budget lets wake: a kernel wake-up and a search. Otherwise sysmon must see the thread. Two looks
+/// of sysmon are at most `look` apart:
 /// 1. If the thread's carrier makes no switch between two looks, or its ring holds a backlog at the
-///    second, sysmon wakes a carrier at the second. It is at most `2 * look` after the push.
-/// 2. The woken one may take others first, and its ring is then seen at its own second look. After
-///    a look that acted the next come soon (`MIN`, then `2 * MIN`): four `MIN` and the wake-ups for
-///    each carrier that can be woken in between.
-/// 3. If there is neither, the thread is the only one in its ring, so its carrier takes it within
+///    second, sysmon wakes a carrier at the second, at most `2 * look` after the push.
+/// 2. The woken carrier may take other threads first, and its own ring is then seen at its second
+///    look. After a look that acted the next ones come soon (`MIN`, then `2 * MIN`): four `MIN` and
+///    the wake-ups for each carrier that can be woken in between.
+/// 3. In all other cases the thread is the only one in its ring, so its carrier takes it within
 ///    `FAIR_EVERY` picks; a slice that is longer than two looks is case 1.
 pub fn idle_bound_ns(carriers: usize, slice_ns: u64) -> u64 {
     let look_ns = SYSMON_MAX_NS + WAKE_MAX_NS;
@@ -28,8 +28,8 @@ pub fn idle_bound_ns(carriers: usize, slice_ns: u64) -> u64 {
     2 * look_ns + carriers as u64 * each_ns + u64::from(FAIR_EVERY) * pick_ns
 }
 
-/// How late a timer may expire: a carrier that runs looks every `POLL_EVERY` picks, one that stops
-/// running becomes the poller unless there is one, and the poller is woken for its earliest
+/// The longest that a timer may be late. A running carrier looks every `POLL_EVERY` picks, one that
+/// stops running becomes the poller unless there is one, and the poller is woken for its earliest
 /// deadline.
 pub fn timer_bound_ns(slice_ns: u64) -> u64 {
     let pick_ns = slice_ns + 4 * STEP_MAX_NS;

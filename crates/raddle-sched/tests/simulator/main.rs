@@ -6,10 +6,10 @@
 //! interleave. A *green thread* is a list of steps. The *mirror* is a plain model of every queue:
 //! each task that comes out of a real queue must be the one that the model gives.
 //!
-//! Judged at every step: nothing lost, nothing run twice, queues first in first out, no idle
-//! carrier while work waits beyond [`judge::idle_bound_ns`], picks until a queued thread runs,
-//! timers never early and late by at most [`judge::timer_bound_ns`]; at the end, that every thread
-//! came to its.
+//! Checked at every step: no task is lost or run twice, queues are first in, first out, no carrier
+//! idles while work waits beyond [`judge::idle_bound_ns`], a queued thread runs within its bound of
+//! picks, timers are never early and late by at most [`judge::timer_bound_ns`]. Checked at the end:
+//! every thread came to its end.
 //!
 //! Rejected: real threads under a virtual clock (not repeatable), and a simulator of copies of the
 //! scheduler's structures (it would check the copies).
@@ -28,10 +28,10 @@ mod world;
 use program::Workload;
 use world::{Fault, World};
 
-/// Seeds a test tries; fewer where the compiler didn't optimise.
+/// Seeds that a test tries; fewer without optimisation.
 const SEEDS: u64 = if cfg!(debug_assertions) { 240 } else { 3600 };
 
-/// What decides a run.
+/// The parameters of a run.
 #[derive(Clone, Copy)]
 struct Plan {
     seed: u64,
@@ -40,7 +40,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// The number of carriers and the workload by the seed.
+    /// Derives the number of carriers and the workload from the seed.
     fn of(seed: u64) -> Self {
         let carriers = [1, 2, 3, 4, 8, 16, 33, 64][seed as usize % 8];
         let workload = Workload::ALL[(seed / 8) as usize % Workload::ALL.len()];
@@ -51,7 +51,7 @@ impl Plan {
         }
     }
 
-    /// From `seed:carriers:workload`, as a failure prints it.
+    /// Reads `seed:carriers:workload`, as a failure prints it.
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(':');
         let (seed, carriers) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -93,7 +93,7 @@ impl Drop for Repeat {
     }
 }
 
-/// What was seen over many seeds.
+/// What many seeds have shown.
 #[derive(Default)]
 struct Sum {
     seeds: u64,

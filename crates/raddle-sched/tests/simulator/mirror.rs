@@ -14,7 +14,7 @@ pub enum Place {
     Done,
 }
 
-/// An entry of a ring or of the injector: who, and by which pick it must be taken.
+/// An entry of a ring or of the injector: the thread, and the pick by which it must be taken.
 #[derive(Clone, Copy)]
 struct Entry {
     green: usize,
@@ -63,7 +63,7 @@ impl Mirror {
         self.places[green] = place;
     }
 
-    /// When the green thread that waits longest in any queue was queued.
+    /// Returns when the green thread that waits longest in any queue was queued.
     pub fn oldest_queued_ns(&self) -> Option<u64> {
         self.queued.first().map(|&(since_ns, _)| since_ns)
     }
@@ -93,8 +93,8 @@ impl Mirror {
         ring.entries.push_back(Entry { green, last_pick });
     }
 
-    /// Of any `n * INJECTOR_EVERY` picks of all carriers some carrier made a share, and every
-    /// `INJECTOR_EVERY`th of its own takes from the injector.
+    /// In any `n * INJECTOR_EVERY` picks of all `n` carriers, some carrier makes at least
+    /// `INJECTOR_EVERY`, and every `INJECTOR_EVERY`th pick of a carrier takes from the injector.
     fn append_injected(&mut self, green: usize) {
         let ahead = self.injector.len() as u64;
         let window = u64::from(INJECTOR_EVERY) * self.rings.len() as u64;
@@ -122,7 +122,7 @@ impl Mirror {
         self.append_injected(green);
     }
 
-    /// A full ring's older half and its newest entry move to the injector: who, in order.
+    /// Moves a full ring's older half and its newest entry to the injector; returns them in order.
     pub fn overflow(&mut self, carrier: usize) -> Vec<usize> {
         let ring = &mut self.rings[carrier].entries;
         assert_eq!(
@@ -140,7 +140,7 @@ impl Mirror {
         moved
     }
 
-    /// What a theft moved: `count` entries from one ring's head to another's tail.
+    /// Moves what a theft moved: `count` entries from one ring's head to another's tail.
     pub fn steal(&mut self, thief: usize, victim: usize, count: usize) {
         for _ in 0..count {
             let entry = self.rings[victim].entries.pop_front();
@@ -149,7 +149,7 @@ impl Mirror {
         }
     }
 
-    /// What the ring's head must be.
+    /// Returns what the ring's head must be.
     pub fn pop_ring(&mut self, carrier: usize) -> Option<usize> {
         let ring = &mut self.rings[carrier];
         let entry = ring.entries.pop_front()?;
@@ -189,7 +189,7 @@ impl Mirror {
         assert!(self.queued.remove(&(self.since_ns[green], green)));
     }
 
-    /// Nothing waits, everything is done.
+    /// Asserts that nothing waits and everything is done.
     pub fn assert_finished(&self) {
         let left: Vec<_> = (0..self.places.len())
             .filter(|&green| self.places[green] != Place::Done)

@@ -1,7 +1,7 @@
-//! What the green threads do: lists of steps, made from a seed.
+//! The green threads' programs: lists of steps, made from a seed.
 //!
-//! Every list ends: what is waited for without a deadline is posted as often, by threads that
-//! themselves wait for nothing but their partner.
+//! Every list ends: each wait without a deadline has a post, by a thread that waits for nothing but
+//! its partner.
 
 use crate::rng::Rng;
 
@@ -9,9 +9,9 @@ use crate::rng::Rng;
 pub enum Step {
     /// Computes.
     Run(u64),
-    /// Adds one to a counter and wakes one waiter, who then comes first.
+    /// Adds one to a counter and wakes one waiter, which runs next.
     Post(usize),
-    /// Adds many at once and wakes as many; they queue up.
+    /// Adds many at once and wakes as many waiters, which queue up.
     PostMany(usize, u32),
     /// Takes one from a counter; parks while it is zero.
     Wait(usize),
@@ -23,13 +23,13 @@ pub enum Step {
 
 #[derive(Clone, Copy, Debug)]
 pub enum Workload {
-    /// A bit of everything.
+    /// All kinds of steps.
     Mixed,
     /// Pairs that hand each other turns.
     PingPong,
-    /// One carrier gets more threads than its ring holds; sleepers beside.
+    /// One carrier gets more threads than its ring holds; other threads sleep.
     Crowd,
-    /// Threads that compute for long after they made another runnable.
+    /// Threads that compute for long after they made another thread runnable.
     Stuck,
     /// Deadlines, most of which don't pass.
     Timers,
@@ -208,7 +208,7 @@ impl Maker<'_> {
         ]);
     }
 
-    /// Makes another runnable, then computes for long; the other wants the slot or the ring.
+    /// Makes another thread runnable in the slot or the ring, then computes for long.
     fn leaves_waiting(&mut self) {
         let counter = self.counter();
         let several = self.rng.between(1, 3) as u32;

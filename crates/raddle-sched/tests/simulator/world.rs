@@ -1,5 +1,4 @@
-//! Everything that the actors share, the queue of events, and the pushes and wake-ups of the
-//! engine.
+//! State that all actors share, the queue of events, and the engine's pushes and wake-ups.
 
 use crate::actors::Sysmon;
 use crate::carrier::{Carrier, State};
@@ -27,7 +26,7 @@ pub enum Fault {
     /// A carrier sleeps without looking at the injector again.
     NoSecondLook,
     NeverPolls,
-    /// What is stolen goes through the thief's ring, all of it.
+    /// All stolen tasks go through the thief's ring.
     StealsIntoRing,
 }
 
@@ -35,11 +34,11 @@ pub struct Green {
     pub node: WaitNode,
     pub steps: Vec<Step>,
     pub at: usize,
-    /// The deadline of the wait that goes on; 0 if none does.
+    /// The deadline of the current wait; 0 without one.
     pub deadline_ns: u64,
 }
 
-/// Events a seed may take before it counts as one that never ends.
+/// The most events of a seed; one that takes more counts as endless.
 const MAX_EVENTS: u64 = 4_000_000;
 
 pub struct World {
@@ -122,7 +121,7 @@ impl World {
         (task.as_ptr().addr() - self.tasks.as_ptr().addr()) / size_of::<Task>()
     }
 
-    /// Gives an actor its next event, `delay_ns` from now, in place of the one it may have.
+    /// Gives an actor its next event, `delay_ns` from now, in place of its last one.
     pub fn schedule(&mut self, actor: usize, delay_ns: u64) {
         self.turns[actor] += 1;
         let at_ns = self.now_ns.saturating_add(delay_ns);
@@ -152,7 +151,7 @@ impl World {
         assert!((0..self.counters.len()).all(|c| self.table.row_waiters(key(c)) == 0));
     }
 
-    /// The longest run without a switch that goes on.
+    /// Returns the longest run without a switch that hasn't ended.
     fn running_slice_ns(&self) -> u64 {
         let since = |carrier: &Carrier| carrier.on_since_ns.map(|since| self.now_ns - since);
         self.carriers.iter().filter_map(since).max().unwrap_or(0)
@@ -187,7 +186,7 @@ impl World {
         }
     }
 
-    /// Makes a list runnable, behind what `carrier` has.
+    /// Makes a list runnable, behind `carrier`'s tasks.
     pub fn unpark_all(&mut self, carrier: usize, woken: TaskList) {
         while let Some(task) = woken.pop() {
             self.push_ring(carrier, task);
@@ -200,7 +199,7 @@ impl World {
         self.push_real_ring(carrier, task);
     }
 
-    /// The push after the mirror's.
+    /// Pushes to the real ring, after the mirror.
     pub fn push_real_ring(&mut self, carrier: usize, task: TaskRef) {
         if let Some(moved) = self.carriers[carrier].queue.push(task) {
             self.judge.overflows += 1;
@@ -240,7 +239,7 @@ impl World {
         }
     }
 
-    /// Wakes a sleeping carrier, or the poller. False if there is none.
+    /// Wakes a sleeping carrier, or the poller. Returns false if there is none.
     pub fn wake_one(&mut self) -> bool {
         if self.fault == Fault::NeverWake && self.mirror.oldest_queued_ns() < Some(self.now_ns) {
             return false;
@@ -258,7 +257,8 @@ impl World {
         self.kick()
     }
 
-    /// Nobody else is awake, nothing is due soon, and it hasn't been woken for something else.
+    /// Returns true if the poller suffices: no other carrier is awake, nothing is due soon, and it
+    /// hasn't been woken already.
     fn suffices_poller(&self) -> bool {
         let Some(poller) = self.poller else {
             return false;
@@ -268,12 +268,12 @@ impl World {
         is_alone && is_free && !self.is_due_soon()
     }
 
-    /// Somebody should wait for timers.
+    /// Returns true if a carrier should wait for timers.
     pub fn is_due_soon(&self) -> bool {
         self.timers.earliest_ns().saturating_sub(self.now_ns) <= SOON_NS
     }
 
-    /// Wakes the poller, if it waits already; true if there is one.
+    /// Wakes the poller, if it waits already; returns true if there is a poller.
     pub fn kick(&mut self) -> bool {
         let Some(poller) = self.poller else {
             return false;
