@@ -59,8 +59,7 @@ typedef struct raddle_engine_options {
  */
 RADDLE_API int raddle_engine_create(raddle_engine *engine, const raddle_engine_options *options);
 
-/* Ends starts of threads in the engine: from now on they fail with -ESHUTDOWN. Its threads go on.
- * */
+/* Refuses further threads of the engine (-ESHUTDOWN). Its threads go on. */
 RADDLE_API int raddle_engine_shut_down(raddle_engine engine);
 
 /*
