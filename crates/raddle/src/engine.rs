@@ -330,7 +330,7 @@ impl Engine {
     /// # use raddle::runtime::{Status, status};
     /// # if status() != Status::Green { return Ok(()); }
     /// use raddle::engine::{Engine, Failure, Policy, Reason, Runnable};
-    ///     /// Forgets every thread.
+    /// /// Forgets every thread.
     /// struct Careless;
     /// impl Policy for Careless {
     ///     fn enqueue(&mut self, _: Runnable, _: Reason) {}
