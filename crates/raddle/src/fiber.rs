@@ -290,7 +290,7 @@ impl Fiber {
     /// Makes a fiber that runs `function` at the first switch to it, on a stack of its own with
     /// room for `stack_size` bytes. The function returns the fiber that continues at its end.
     ///
-    ///  A panic out of the function aborts the process: there is no caller to catch it.
+    /// A panic out of the function aborts the process: there is no caller to catch it.
     ///
     /// ```
     /// use raddle::fiber::{self, Fiber};

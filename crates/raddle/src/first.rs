@@ -3,8 +3,8 @@
 /// The body of a naked function that is the first one on a stack. The stack pointer points to the
 /// argument of `$main`, which never returns.
 ///
-///  By a jump, not a call: `$main` never returns here, and the CPU would predict the next return
-///  after the stack's end as the return of this call.
+/// By a jump, not a call: `$main` never returns here, and the CPU would predict the next return
+/// after the stack's end as the return of this call.
 macro_rules! begin_in {
     ($main:path) => {
         std::arch::naked_asm!(

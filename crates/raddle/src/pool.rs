@@ -96,7 +96,7 @@ use worker::Local;
 /// A pool with its end: dropping it disposes of it, as [`Pool::dispose`] with [`Pending::Run`] and
 /// without a deadline.
 ///
-///  The functions that queue work are [`PoolRef`]'s, to which a pool dereferences.
+/// The functions that queue work are [`PoolRef`]'s, to which a pool dereferences.
 ///
 /// # Examples
 /// ```
@@ -147,9 +147,9 @@ impl Pool {
     /// waiting work is run or dropped, and the workers end. At the deadline the work that still
     /// waits is dropped, and workers that still run something end after it.
     ///
-    ///  Parts of running work ([`join`], scopes) are finished in any case. On a worker of this pool
-    ///  the call doesn't wait, since the worker can't see its own end: with [`Pending::Run`] the
-    ///  workers run the waiting work, whatever the time, and then end.
+    /// Parts of running work ([`join`], scopes) are finished in any case. On a worker of this pool
+    /// the call doesn't wait, since the worker can't see its own end: with [`Pending::Run`] the
+    /// workers run the waiting work, whatever the time, and then end.
     ///
     /// # Blocking
     /// Blocks the calling thread until all workers have ended or the time is over; without a

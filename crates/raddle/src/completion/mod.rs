@@ -115,7 +115,7 @@ impl<T> Promise<T> {
     /// Computes the value and sets it. A panic of `compute` goes to the waiter as
     /// [`Failure::Panicked`], and not to the caller; a value without a waiter is dropped.
     ///
-    ///  The body of a thread that is made for one computation:
+    /// The body of a thread that is made for one computation:
     ///
     /// ```
     /// # use raddle::completion::{self, Completion, Failure};

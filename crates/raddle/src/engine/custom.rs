@@ -6,12 +6,12 @@
 //!
 //! 1. A driver takes the listed workers and enqueues them in the policy; then it asks the policy
 //!    for the next worker.
-//!  2. The driver executes that worker until it parks (it will be listed), yields, or has used its
-//!     quantum up (it is enqueued again).
-//!  3. A driver without a worker to run sleeps on the list. A driver that adds to `waiting` and
-//!     sees a sleeper rings the *bell*, a context without a worker, by listing it. The sleeper
-//!     counts itself and then looks at `runnable`; the other driver adds to `runnable` and then
-//!     looks at the count, all SeqCst.
+//! 2. The driver executes that worker until it parks (it will be listed), yields, or has used its
+//!    quantum up (it is enqueued again).
+//! 3. A driver without a worker to run sleeps on the list. A driver that adds to `waiting` and
+//!    sees a sleeper rings the *bell*, a context without a worker, by listing it. The sleeper
+//!    counts itself and then looks at `runnable`; the other driver adds to `runnable` and then
+//!    looks at the count, all SeqCst.
 //!
 //! One driver at a time has the policy: it *takes it out*, and brings it back after the call. The
 //! policy's threads are in [`Core::waiting`], too, which only the driver with the policy changes;

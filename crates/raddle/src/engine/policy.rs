@@ -139,16 +139,16 @@ pub enum Reason {
 
 /// A policy of the program's own, which picks the next thread of an engine.
 ///
-///  A policy is ordinary code, on threads of the engine that run nothing else: it may allocate, log
-///  and lock. Calls never overlap. It must not wait for the engine's own threads, which run when it
-///  returns.
+/// A policy is ordinary code, on threads of the engine that run nothing else: it may allocate, log
+/// and lock. Calls never overlap. It must not wait for the engine's own threads, which run when it
+/// returns.
 ///
-///  The policy is given each runnable thread as a [`Runnable`], and gives back the one that runs
-///  next. A policy has [failed](Failure) if it panics, gives back a thread of another engine, drops
-///  a thread, gives back none while it has some, or is in a call for a second. A failed policy
-///  isn't called again: its threads run first come, first served from then on, a line on standard
-///  error reports the failure, and [`Engine::policy_failure`](super::Engine::policy_failure)
-///  returns it.
+/// The policy is given each runnable thread as a [`Runnable`], and gives back the one that runs
+/// next. A policy has [failed](Failure) if it panics, gives back a thread of another engine, drops
+/// a thread, gives back none while it has some, or is in a call for a second. A failed policy
+/// isn't called again: its threads run first come, first served from then on, a line on standard
+/// error reports the failure, and [`Engine::policy_failure`](super::Engine::policy_failure)
+/// returns it.
 ///
 /// ```
 /// use raddle::engine::{Engine, Policy, Reason, Runnable};

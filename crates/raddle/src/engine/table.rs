@@ -3,8 +3,8 @@
 //! `raddle run --policy FILE.so` takes the same table as a plug-in. There it runs inside the
 //! runtime, and may call nothing; here it is called on ordinary threads, like any [`Policy`].
 //!
-//!  The table's functions see a thread as a record inside the engine's own, so it lives as long as
-//!  the thread. An address that they return is looked up before it is used.
+//! The table's functions see a thread as a record inside the engine's own, so it lives as long as
+//! the thread. An address that they return is looked up before it is used.
 
 use super::custom::Worker;
 use super::policy::{Policy, Reason, Runnable};

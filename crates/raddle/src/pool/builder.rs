@@ -74,7 +74,7 @@ impl fmt::Debug for PanicReport<'_> {
 
 /// What a pool does after a panic in work without a handle. A task's panic goes to its waiter.
 ///
-///  A program that is compiled with `panic = "abort"` ends at the panic in any case.
+/// A program that is compiled with `panic = "abort"` ends at the panic in any case.
 ///
 /// # Examples
 /// ```
@@ -342,8 +342,8 @@ impl Builder {
 
     /// Sets the most items that wait, and what happens to further ones. Default: no bound.
     ///
-    ///  In a pool with a bound all queued work goes through the shared queue. Work of
-    ///  [`join`](super::join), scopes, timers and descriptors doesn't count.
+    /// In a pool with a bound all queued work goes through the shared queue. Work of
+    /// [`join`](super::join), scopes, timers and descriptors doesn't count.
     ///
     /// # Examples
     /// ```

@@ -1,7 +1,7 @@
 //! Cancellation: a source requests it, and work stops when it checks its token.
 //!
-//!  Nothing is interrupted by force. Work that was not started yet is never started; running work
-//!  checks its token, or registers a callback that interrupts it.
+//! Nothing is interrupted by force. Work that was not started yet is never started; running work
+//! checks its token, or registers a callback that interrupts it.
 
 use super::sync::{keep_first, lock, quietly, wait, wait_until};
 use std::error::Error;

@@ -1,11 +1,11 @@
 //! The most productive number of workers, by hill climbing on throughput.
 //!
-//!  The climber stands at one number of workers and measures; then it tries the next, up or down,
-//!  and measures again; it stays there if the difference is worth it, and goes back otherwise.
-//!  Steps up must gain, steps down must not lose: of two numbers with equal throughput the smaller
-//!  wins. Noise is judged by the measurements' own spread (two standard errors of the difference).
-//!  When neither neighbour is better, the climber rests, each time longer, until throughput
-//!  changes.
+//! The climber stands at one number of workers and measures; then it tries the next, up or down,
+//! and measures again; it stays there if the difference is worth it, and goes back otherwise.
+//! Steps up must gain, steps down must not lose: of two numbers with equal throughput the smaller
+//! wins. Noise is judged by the measurements' own spread (two standard errors of the difference).
+//! When neither neighbour is better, the climber rests, each time longer, until throughput
+//! changes.
 //!
 //! The .NET thread pool superimposes a wave on the number and looks for it in the throughput
 //! (Hellerstein, Morrison, Eilebrecht 2009). That finds small slopes in much noise, at the price of

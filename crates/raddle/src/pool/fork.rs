@@ -29,8 +29,8 @@ const SET: u32 = 2;
 
 /// A worker's wait: a flag on its stack, and its parker.
 ///
-///  The latch names the worker by number: a worker that waits on a fiber of its thread may end
-///  before the latch is set. Then no worker sleeps on it.
+/// The latch names the worker by number: a worker that waits on a fiber of its thread may end
+/// before the latch is set. Then no worker sleeps on it.
 struct Latch {
     /// OPEN at first; SLEEPING, written by the waiter; SET, written by the job (release), after
     /// which the latch may be gone.

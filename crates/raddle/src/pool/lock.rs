@@ -57,7 +57,7 @@ impl<T> Lock<T> {
 
 /// A recurring event under the lock that threads wait for.
 ///
-///  No event is missed: a ticket is taken under the lock, before the event can happen.
+/// No event is missed: a ticket is taken under the lock, before the event can happen.
 #[derive(Default)]
 pub struct Signal {
     generation: Mutex<u64>,

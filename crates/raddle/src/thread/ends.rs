@@ -2,11 +2,11 @@
 //!
 //! 1. The thread computes, leaves its result, and sets [`RAN`]. If its handle was dropped before,
 //!    the thread owns the packet and the result; else the handle owns the result.
-//!  2. The thread's destructors run. A handle that is dropped meanwhile drops the result.
-//!  3. The thread sets [`ENDED`] if it ends for good, and libc tells when it is gone; or it sets
-//!     [`LEAVES`] if it will be reused, and the runtime sets [`OVER`] when it is over. If the
-//!     handle was dropped meanwhile, the thread frees the packet; else the handle does, once the
-//!     thread is gone.
+//! 2. The thread's destructors run. A handle that is dropped meanwhile drops the result.
+//! 3. The thread sets [`ENDED`] if it ends for good, and libc tells when it is gone; or it sets
+//!    [`LEAVES`] if it will be reused, and the runtime sets [`OVER`] when it is over. If the
+//!    handle was dropped meanwhile, the thread frees the packet; else the handle does, once the
+//!    thread is gone.
 //!
 //! Each side sets its own bits (release) and reads the other's (acquire) in one step, so one of
 //! them comes second. A handle that is being joined has made its last step ([`JOINED`]): a thread
