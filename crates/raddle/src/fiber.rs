@@ -170,7 +170,7 @@ impl Stack {
         let size = size.ok_or(io::ErrorKind::OutOfMemory)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: fresh memory wherever there is room, whose lowest page is made a guard.
+        // SAFETY: fresh memory wherever there is room; its lowest page is made a guard.
         unsafe {
             let low = libc::mmap(null_mut(), size, access, flags | libc::MAP_STACK, -1, 0);
             if low == libc::MAP_FAILED {
@@ -386,7 +386,7 @@ impl Fiber {
     ///     end
     /// })?;
     /// stays.switch_to()?;
-    /// SAFETY: nothing refers to the fiber's stack.
+    /// // SAFETY: nothing refers to the fiber's stack.
     /// unsafe { stays.delete()? };
     /// # fiber::convert_back()?;
     /// # Ok::<(), std::io::Error>(())
@@ -480,7 +480,7 @@ extern "C" fn run() {
     unsafe { go(own, target) };
 }
 
-/// Frees the fiber whose end started this one.
+/// Frees the ended fiber that this one follows.
 fn bury_the_last() {
     let dead = DEAD.replace(null());
     if !dead.is_null() {

@@ -283,9 +283,9 @@ impl PoolRef {
 
     /// Queues work without a result, with a priority or a token.
     ///
+    /// # Errors
     /// As [`PoolRef::queue`]; [`QueueError::Cancelled`] if the token is cancelled already. If the
     /// token is cancelled later, the work is dropped instead of started.
-    /// cancelled later, the work is dropped instead of started.
     ///
     /// # Examples
     /// ```

@@ -423,7 +423,7 @@ pub fn run_as_green_thread<T: Send + 'static>(
 /// As [`Builder::spawn`].
 ///
 /// # Blocking
-/// Nothing; the completion tells when the thread is over, and how.
+/// Nothing; the completion tells when the computation is over, and how.
 pub fn spawn_blocking<T: Send + 'static>(
     f: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<Completion<T>> {

@@ -184,6 +184,7 @@ impl<T: Send + 'static> Task<T> {
     /// # Errors
     /// [`TaskError`] says why there is no result; [`TaskError::WaitsForItself`] if the calling
     /// thread is running the task, which goes on without a handle.
+    ///
     /// # Panics
     /// If the task was polled as a future before, and was ready.
     ///

@@ -82,7 +82,7 @@ impl<T, F: FnOnce() -> T> Start<T, F> {
     }
 
     /// # Safety
-    /// `packet` must begin a `Start<T, F>` whose result is the caller's.
+    /// `packet` must begin a `Start<T, F>`, and the caller must own its result.
     unsafe fn forget(packet: NonNull<Packet>) {
         let start = packet.cast::<Self>().as_ptr();
         // SAFETY: the caller's promise.

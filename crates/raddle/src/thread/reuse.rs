@@ -219,8 +219,8 @@ impl Born {
         }
         reset_libc();
         self.give_stack_back(stack_size);
-        // SAFETY: the calling thread's block. The thread runs only code from here on whose
-        // thread-locals are libc's.
+        // SAFETY: the calling thread's block. From here on the thread runs only code with
+        // thread-locals of libc's.
         unsafe { images.write(self.block) };
         (runtime.loads)() == loads
     }

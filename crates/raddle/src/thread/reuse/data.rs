@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use std::ptr::{null_mut, with_exposed_provenance, without_provenance};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Keys whose data is in the thread block.
+/// Keys with their data in the thread block.
 const FIRST: usize = 32;
 /// Rounds in which destructors may set data again: `PTHREAD_DESTRUCTOR_ITERATIONS` of libc.
 const ROUNDS: usize = 4;

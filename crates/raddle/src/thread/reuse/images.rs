@@ -1,8 +1,8 @@
 //! Initial values of thread-locals, for the modules with the same place in every thread, except
 //! libc and the loader.
 //!
-//! A list is read on a new thread, whose DTV tells such modules from others, and is valid as long
-//! as nothing is loaded or unloaded. The reader notices a library that is being loaded in one of
+//! A list is read on a new thread, by its DTV, which tells such modules from others, and is valid
+//! as long as nothing is loaded or unloaded. The reader notices a library that is being loaded in one of
 //! three ways:
 //!
 //! 1. The runtime counts before the loader maps a library. If the count is the same before and
