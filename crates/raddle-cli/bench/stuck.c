@@ -21,7 +21,7 @@ enum { SLEEPERS = 4, MOST = 1000, SLEEP_NS = 1000000, TURN_NS = 200000, PAGE = 4
 enum { STUCK_US = 100000, REST_US = 20000 };
 
 static atomic_int over;
-static atomic_long latest, longest_turn; // since somebody got stuck
+static atomic_long latest, longest_turn; // since a thread got stuck
 static char folder[] = "/tmp/raddle-stuck-XXXXXX";
 
 static void at_least(atomic_long *most, long value) {
@@ -71,7 +71,7 @@ static void *ask(void *argument) {
   return argument;
 }
 
-// The ways to be stuck; another thread frees who is.
+// The ways to be stuck; another thread frees the stuck one.
 
 static int pipes[2];
 

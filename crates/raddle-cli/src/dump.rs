@@ -1,7 +1,7 @@
 //! `raddle dump`: asks a process under Raddle for a snapshot, and shows it as lines or as JSON.
 //!
-//! `raddle-inspect` has the protocol. What is not trusted: that the socket of a process belongs to
-//! that process (anybody may bind a name), and that the bytes make sense.
+//! `raddle-inspect` has the protocol. Two things are not trusted: that the socket of a process
+//! belongs to that process (any process may bind a name), and that the bytes make sense.
 
 mod connect;
 mod document;
@@ -80,7 +80,7 @@ pub struct Facts {
     sitting: Vec<(u32, pins::Sitting)>,
 }
 
-/// Looks at the stacks of those whose carriers were replaced.
+/// Looks at the stacks of threads on replaced carriers.
 fn sitting(pid: u32, snapshot: &Snapshot<'_>) -> Vec<(u32, pins::Sitting)> {
     let blocked = |record: &raddle_inspect::CarrierRecord| {
         record.state == CarrierState::BLOCKED && record.current_tid != 0

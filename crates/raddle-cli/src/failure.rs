@@ -42,8 +42,8 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Says the sentence and returns the status. Whoever closed our standard output (`raddle dump |
-/// head`) has what he wanted: that is no failure.
+/// Prints the sentence and returns the status. A closed standard output (`raddle dump | head`) is
+/// no failure: its reader has all that it wants.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     let io_error = error.downcast_ref::<io::Error>();
     if io_error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
@@ -56,7 +56,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(status.unwrap_or(BAD_INPUT))
 }
 
-/// One line on standard error; if that is closed there is nobody to tell.
+/// Prints one line on standard error; if that is closed, the line is lost.
 pub fn say(sentence: &str) {
     use io::Write;
     let line = format!("raddle: {sentence}\n");

@@ -29,7 +29,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 const SECRET: &[u8; PROOF_BYTES] = b"0123456789abcdef0123456789abcdef";
 
-/// A page whose name the kernel shows.
+/// A page with a name that the kernel shows.
 struct Page(*mut libc::c_void);
 
 const PAGE_BYTES: usize = 4096;

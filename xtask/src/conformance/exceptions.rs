@@ -44,7 +44,8 @@ impl Exceptions {
     }
 }
 
-/// Those of our own integration tests, whose list has the group before the first `::`.
+/// The known failures of the own integration tests. A name there has the group before the first
+/// `::`.
 pub fn known_failures(workspace: &Workspace) -> Result<Exceptions> {
     let known = Exceptions::read(workspace, KNOWN_FAILURES, "failures")?;
     let rename = |(name, reason): (String, String)| (name.replacen("::", "/", 1), reason);

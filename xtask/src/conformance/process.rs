@@ -113,8 +113,8 @@ impl Runner {
             }
             std::thread::sleep(LOOK);
         };
-        // Whoever the program left behind is in its group, which keeps the number from others; an
-        // empty group's number is not given out again so soon.
+        // Processes that the program left behind are in its group, and keep the number from others;
+        // an empty group's number is not given out again so soon.
         let _ = kill_process_group(group, Signal::KILL);
         let _ = child.wait();
         Ok(end)

@@ -82,8 +82,8 @@ pub fn run(
     Ok(cases)
 }
 
-/// The distribution's own, whose tests are the package's; one of the same name may stand before it
-/// in PATH.
+/// Returns the distribution's Python, which the package's tests belong to; one of the same name may
+/// stand before it in PATH.
 fn python() -> Option<PathBuf> {
     let own = Path::new("/usr/bin").join(PYTHON);
     own.is_file().then_some(own).or_else(|| shell::find(PYTHON))

@@ -22,17 +22,17 @@ const UNSUPPORTED: i32 = 77;
 /// What each case did; `Err` says how it failed.
 pub type Outcomes = BTreeMap<String, std::result::Result<(), String>>;
 
-/// The user and group `nobody` of Debian.
+/// Debian's user and group without rights.
 const NOBODY: u32 = 65534;
 
-/// Makes the command run as `nobody`, if it would run as root.
+/// Makes the command run as the user without rights, if it would run as root.
 pub fn drop_root(command: &mut Command) {
     if geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY).env("HOME", "/tmp");
     }
 }
 
-/// Gives a folder to `nobody`, if root runs this.
+/// Gives a folder to the user without rights, if root runs this.
 pub fn give_away(folder: &Path) -> Result<()> {
     if !geteuid().is_root() {
         return Ok(());
@@ -53,7 +53,7 @@ pub struct Batch {
     /// Where it runs.
     pub folder: PathBuf,
     pub environment: Vec<(String, String)>,
-    /// The suite refuses to run as root: a run of root's becomes one of nobody's.
+    /// The suite refuses to run as root: under root it runs as the user without rights.
     pub unprivileged: bool,
     pub reading: Reading,
 }

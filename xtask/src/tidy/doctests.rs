@@ -14,7 +14,7 @@ use syn::{Attribute, Ident, ImplItem, Item, ItemImpl, TraitItem, UseTree, Visibi
 use super::tree::{TextFile, Tree};
 use super::{Findings, Subject, Violation};
 
-/// Folders of the crates whose items are checked.
+/// Source folders of the checked crates.
 const CRATES: [&str; 2] = ["crates/raddle/src", "crates/raddle-handles/src"];
 
 pub fn check(subject: &Subject<'_>) -> Result<Findings> {
@@ -62,7 +62,7 @@ struct Module {
 struct Modules(Vec<Module>);
 
 impl Modules {
-    /// Reads a file's module and those below it, whose files are in `folder`.
+    /// Reads a file's module and those below it, which are in `folder`.
     fn load(
         &mut self,
         tree: &Tree,
@@ -193,8 +193,8 @@ fn owner_name(block: &ItemImpl) -> Option<String> {
     block.trait_.is_none().then(|| last.ident.to_string())
 }
 
-/// Notes what a tree of re-exports names. What other crates define is found nowhere, and so harms
-/// nobody.
+/// Notes what a tree of re-exports names. Names of other crates' items match nothing here, and do
+/// no harm.
 fn re_exports(tree: &UseTree, mut path: Vec<String>, names: &mut Names) {
     match tree {
         UseTree::Path(part) => {

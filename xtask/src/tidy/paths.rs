@@ -1,4 +1,4 @@
-//! No absolute path of somebody's machine: the tree must read and build the same anywhere.
+//! No absolute path of one machine: the tree must read and build the same anywhere.
 
 use anyhow::Result;
 

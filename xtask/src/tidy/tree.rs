@@ -15,7 +15,7 @@ pub struct TextFile {
     pub text: String,
 }
 
-/// Hidden folders whose files are ours.
+/// Hidden folders that belong to the project.
 const HIDDEN_BUT_OURS: [&str; 2] = [".cargo", ".ci"];
 
 impl Tree {

@@ -76,7 +76,7 @@ fn update(folder: &Path, root: &Path, kernel: &Kernel) -> Result<()> {
     Ok(fs::write(mark, package)?)
 }
 
-/// Finds the image and the modules, whose places differ between Debian's releases.
+/// Finds the image and the modules. Their places differ between Debian's releases.
 fn files(root: &Path) -> Result<Files> {
     let below = ["usr/lib/modules", "lib/modules"].map(|path| root.join(path));
     let folder = below.iter().find(|path| path.is_dir());

@@ -8,9 +8,9 @@
 //!
 //! Protocol: (1) the test executables and their programs are built here; (2) the image gets them,
 //! with the libraries that they need, at the paths that they have here; (3) each kernel is fetched
-//! from its Debian suite; (4) each machine boots with the image, whose changes are dropped after
-//! it, runs the tests and reports; (5) every case that was to run is judged, the table and
-//! `vm/results.json` in the target folder tell the result.
+//! from its Debian suite; (4) each machine boots with the image, runs the tests and reports;
+//! changes of the image are dropped after it; (5) every case that was to run is judged, the table
+//! and `vm/results.json` in the target folder tell the result.
 //!
 //! Rejected: see `docs/design/0053-other-kernels.md`.
 

@@ -1,4 +1,4 @@
-/* Threads that park, and who wakes them. */
+/* Threads that park, and threads that wake them. */
 #include "check.h"
 #include <pthread.h>
 

@@ -13,7 +13,7 @@
 
 enum { MOST = 64 };
 
-/* A scheduler that executes workers in turn until `left` of them, counted by all who share the
+/* A scheduler that executes workers in turn until `left` of them, counted by all that share the
  * number, have ended. */
 struct turns {
     raddle_ums_list *list;

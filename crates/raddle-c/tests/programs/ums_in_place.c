@@ -1,4 +1,4 @@
-/* Schedulers whose workers decide in their place, and light workers. */
+/* Schedulers with workers that decide in their place, and light workers. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <errno.h>

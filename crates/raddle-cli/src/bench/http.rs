@@ -1,4 +1,4 @@
-//! A server with a thread for each connection, loaded by wrk, and what it uses when nobody asks.
+//! A server with a thread for each connection, loaded by wrk, and its use of the machine when idle.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

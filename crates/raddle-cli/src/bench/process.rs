@@ -161,7 +161,7 @@ pub fn readable_within(file: impl AsFd, limit: Duration) -> io::Result<bool> {
     }
 }
 
-/// A file and not a pipe: nobody has to read while the program runs.
+/// Makes a file and not a pipe: it needs no reader while the program runs.
 fn unnamed_file() -> io::Result<File> {
     Ok(rustix::fs::memfd_create("output", rustix::fs::MemfdFlags::CLOEXEC)?.into())
 }

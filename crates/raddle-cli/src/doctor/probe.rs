@@ -101,8 +101,8 @@ pub fn io_uring() -> io::Result<()> {
     close(ring)
 }
 
-/// A software event of this thread's switches, without the kernel's own time, closed again. A
-/// process with a seccomp filter isn't asked: some filters kill who makes a call they don't know.
+/// Opens and closes a software event of this thread's switches, without the kernel's own time. Not
+/// for a process with a seccomp filter: some filters kill a process that makes an unknown call.
 pub fn perf_event() -> io::Result<()> {
     const SIZE_BYTES: u32 = 64; // PERF_ATTR_SIZE_VER0, which every kernel knows
     const TYPE_SOFTWARE: u32 = 1;
@@ -135,7 +135,7 @@ pub fn perf_event() -> io::Result<()> {
 fn close(descriptor: i64) -> io::Result<()> {
     match c_int::try_from(descriptor) {
         Ok(descriptor) if descriptor >= 0 => {
-            // SAFETY: the descriptor was made a moment ago, and nobody else knows it.
+            // SAFETY: the descriptor was made a moment ago, and is used only here.
             checked(unsafe { libc::close(descriptor) })
         }
         _ => Err(io::Error::last_os_error()),

@@ -57,7 +57,7 @@ impl Process {
         user == 0 || user == self.user
     }
 
-    /// Why nobody listens.
+    /// Explains why the process has no inspection socket.
     pub fn explain_silence(&self) -> Failure {
         let pid = self.pid;
         match self.is_preloaded() {

@@ -95,7 +95,7 @@ type Registers = [Option<u64>; REGISTERS];
 
 enum Step {
     Known(Box<Registers>),
-    /// The tables say that nobody called it.
+    /// The tables say that the function has no caller.
     Outermost,
     Unknown,
 }

@@ -10,7 +10,7 @@ use object::elf::{FileHeader32, FileHeader64, PT_INTERP, SHT_DYNSYM};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::{Endianness, ReadCache, ReadRef, StringTable};
 
-/// The oldest glibc whose libc.so.6 holds all pthread code.
+/// The oldest glibc with all pthread code in libc.so.6.
 pub const GLIBC_FLOOR: (u32, u32) = (2, 34);
 
 /// Where in its first 16 bytes a file says whether it is for 32 or 64 bits.

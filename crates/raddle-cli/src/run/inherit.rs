@@ -43,7 +43,7 @@ pub fn restore() {
     }
     let closed = CLOSED.load(Ordering::Relaxed);
     for descriptor in (0..3).filter(|descriptor| closed & (1 << descriptor) != 0) {
-        // SAFETY: the descriptor is the runtime's `/dev/null`, and nobody uses it any more.
+        // SAFETY: the descriptor is the runtime's `/dev/null`, and is not used any more.
         unsafe { libc::close(descriptor) };
     }
 }

@@ -85,7 +85,7 @@ mod tests {
         metadata
     }
 
-    /// Somebody who is neither the file's owner nor in its group.
+    /// Returns the identity of a user that is neither the file's owner nor in its group.
     fn stranger(metadata: &Metadata) -> Identity {
         let (user, group) = (metadata.uid() + 1, metadata.gid() + 1);
         Identity {

@@ -20,7 +20,7 @@ const MODULES: [&str; 3] = [
     "/usr/lib64/httpd/modules",
     "/usr/lib/httpd/modules",
 ];
-/// The user that servers run as which refuse to be root.
+/// The user for servers that refuse to run as root.
 const NOBODY: &str = "nobody";
 
 pub fn is_root() -> bool {
