@@ -1,18 +1,18 @@
-//! How a command ends that could not do its work: one sentence, `raddle: what: cure`, on standard
-//! error, and an exit status.
+//! The end of a command that has failed: one sentence, `raddle: what: cure`, on standard error, and
+//! an exit status.
 
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-/// The status for everything that the user can mend on the command line, as shells have it.
+/// The status for faults that the user can mend on the command line, as in shells.
 pub const BAD_INPUT: u8 = 2;
-/// A program was found and could not be executed, as shells have it.
+/// The status for a program that was found and could not be executed, as in shells.
 pub const NOT_EXECUTABLE: u8 = 126;
-/// A program was not found, as shells have it.
+/// The status for a program that was not found, as in shells.
 pub const NOT_FOUND: u8 = 127;
 
-/// What went wrong and what to do about it.
+/// A fault and its cure.
 #[derive(Debug)]
 pub struct Failure {
     pub status: u8,
