@@ -1,9 +1,9 @@
 //! File and function sizes, as a ratchet.
 //!
-//! Protocol: (1) a file or function within the limit needs nothing; (2) one over it must be
+//! Protocol: (1) a file or function within the limit needs nothing; (2) a larger one must be
 //! recorded in `xtask/tidy.toml` with its size; (3) a recorded one may not grow; (4) when it
-//! shrinks, `cargo xtask tidy --update` lowers the record, and removes it at the limit. Nothing
-//! raises a record but a hand, and a reviewer sees that.
+//! shrinks, `cargo xtask tidy --update` lowers the record, and removes it at the limit. Only an
+//! edit by hand raises a record, and a reviewer sees that.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -93,7 +93,7 @@ fn file_sizes(tree: &Tree) -> Sizes {
         .collect()
 }
 
-/// The sizes of all Rust functions; of two with one name in one file, the larger.
+/// Returns the sizes of all Rust functions; of two with one name in one file, the larger.
 fn function_sizes(tree: &Tree) -> Result<Sizes> {
     let mut sizes = Sizes::new();
     for file in tree.files.iter().filter(|file| file.extension() == "rs") {
@@ -114,7 +114,7 @@ fn functions(file: &TextFile) -> Result<Vec<(String, usize)>> {
 }
 
 /// Collects functions with their lines, from `fn` to the closing brace; comments and attributes
-/// above a function are not its size. What a macro makes is not seen.
+/// above a function don't count. Functions that a macro makes are not seen.
 #[derive(Default)]
 struct Walk {
     owner: Option<String>,
