@@ -57,8 +57,7 @@ pub fn lane(workspace: &Workspace) -> Result<lanes::Outcome> {
     Ok(lanes::Outcome::Ran(tally))
 }
 
-/// Returns the number of errors that a check reports after a line with its name; `None` if the
-/// check could not run.
+/// Runs a check and prints its errors. Returns their number; `None` if the check could not run.
 fn errors(program: &Path, workspace: &Workspace, check: &str) -> Result<Option<u64>> {
     let output = Command::new(program)
         .current_dir(&workspace.root)

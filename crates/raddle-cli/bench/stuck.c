@@ -1,7 +1,7 @@
 // Again and again a thread is stuck in the kernel for a tenth of a second, where no runtime can
-// park it: how late others wake meanwhile that sleep a millisecond at a time, and how long two
-// others that hand a turn to each other wait for it. A figure is the median, or the worst, of the
-// longest wait beside each time.
+// park it: the delay meanwhile of threads that sleep a millisecond at a time, and the wait of two
+// others that hand a turn to each other. A figure is the median, or the worst, of the longest wait
+// in each such time.
 #define _GNU_SOURCE
 #include "common.h"
 #include <errno.h>
