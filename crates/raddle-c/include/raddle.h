@@ -99,7 +99,7 @@ typedef struct raddle_thread {
     uint64_t id;
 } raddle_thread;
 
-/* What a thread runs. */
+/* The function of a thread. */
 typedef void *(*raddle_function)(void *argument);
 
 /* The smallest stack that can be asked for, in bytes. */
@@ -124,7 +124,7 @@ typedef void *(*raddle_function)(void *argument);
  */
 #define RADDLE_KERNEL_THREAD 8u
 
-/* How a thread is made. Start from RADDLE_THREAD_OPTIONS_INIT, which asks for nothing. */
+/* Options of a new thread. Start from RADDLE_THREAD_OPTIONS_INIT, which asks for nothing. */
 typedef struct raddle_thread_options {
     size_t size;       /* sizeof(raddle_thread_options): later versions append members */
     size_t stack_size; /* in bytes, at least RADDLE_STACK_MIN; 0 for the usual one */
@@ -181,13 +181,13 @@ RADDLE_API raddle_thread raddle_self(void);
  * light thread lets others run meanwhile, a green thread parks, a kernel thread blocks.
  *
  *   -EPERM  the thread has no handle (raddle_self() returns {0}), so that no raddle_unpark() can
- *          name it; or the thread is detached during the wait
+ *           name it; or the thread is detached during the wait
  */
 RADDLE_API int raddle_park(void);
 
 /*
  * As raddle_park(), but for timeout_ns nanoseconds at most.
- *   -ETIMEDOUT: the time is over. -EINVAL: less than 0.
+ * -ETIMEDOUT: the time is over. -EINVAL: less than 0.
  */
 RADDLE_API int raddle_park_for(int64_t timeout_ns);
 
@@ -261,7 +261,7 @@ RADDLE_API int raddle_completion_wait(raddle_completion completion, void **value
 
 /*
  * As raddle_completion_wait(), but for timeout_ns nanoseconds at most.
- *   -ETIMEDOUT: the time is over. -EINVAL: less than 0.
+ * -ETIMEDOUT: the time is over. -EINVAL: less than 0.
  */
 RADDLE_API int raddle_completion_wait_for(raddle_completion completion, int64_t timeout_ns,
                                           void **value);
@@ -355,7 +355,7 @@ typedef void (*raddle_work_hook)(void *argument);
  */
 #define RADDLE_WAITS_ONLY 1u
 
-/* How a pool is made. Start from RADDLE_POOL_OPTIONS_INIT, which asks for nothing. */
+/* Options of a new pool. Start from RADDLE_POOL_OPTIONS_INIT, which asks for nothing. */
 typedef struct raddle_pool_options {
     size_t size;        /* sizeof(raddle_pool_options): later versions append members */
     size_t workers;     /* how many run at once if none blocks; 0 for one for each CPU */
@@ -467,14 +467,13 @@ RADDLE_API int raddle_task_wait(raddle_task task, void **result);
  */
 RADDLE_API int raddle_task_wait_for(raddle_task task, int64_t timeout_ns, void **result);
 
-/* Returns 1 if raddle_task_wait() would return at once, else 0. -EBUSY: another thread waits for
- * it. */
+/* Returns 1 if raddle_task_wait() would return at once, else 0. -EBUSY: another one waits for it. */
 RADDLE_API int raddle_task_is_done(raddle_task task);
 
 /*
  * Has listener(argument, status, value) called once, as work of the pool, when the task has ended;
  * or with -ECANCELED where the pool drops that work. The handle is freed.
- *   -EBUSY: another thread waits for the task.
+ * -EBUSY: another thread waits for the task.
  */
 RADDLE_API int raddle_task_then(raddle_task task, raddle_listener listener, void *argument);
 

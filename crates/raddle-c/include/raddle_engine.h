@@ -18,7 +18,7 @@ extern "C" {
 
 struct raddle_policy; /* raddle_policy.h */
 
-/* How an engine is made. Start from RADDLE_ENGINE_OPTIONS_INIT, which asks for nothing. */
+/* Options of a new engine. Start from RADDLE_ENGINE_OPTIONS_INIT, which asks for nothing. */
 typedef struct raddle_engine_options {
     size_t size;      /* sizeof(raddle_engine_options): later versions append members */
     const char *name; /* for messages about the engine; may be null */

@@ -22,13 +22,13 @@ typedef struct raddle_ums_list raddle_ums_list;
 /* The name of a worker. */
 typedef struct raddle_ums_context raddle_ums_context;
 
-/* Why a scheduler's procedure is called. */
+/* Reasons for a call of a scheduler's procedure. */
 enum {
     RADDLE_UMS_STARTUP = 0, /* payload 0; parameter: that of raddle_ums_enter */
     RADDLE_UMS_BLOCKED = 1, /* payload: a RADDLE_UMS_BY_ value; parameter NULL */
     RADDLE_UMS_YIELD = 2,   /* payload: the context; parameter: that of raddle_ums_yield */
-    RADDLE_UMS_LOCKED = 3   /* in place only; payload: the context that was answered and can't be
-                               executed yet, still claimed: try again; parameter NULL */
+    RADDLE_UMS_LOCKED = 3   /* in place only; payload: the returned context, which can't be executed
+                               yet and is still claimed: try again; parameter NULL */
 };
 
 enum {
@@ -117,7 +117,7 @@ RADDLE_API int raddle_ums_yield(void *parameter);
 /* Returns the calling worker, or NULL. */
 RADDLE_API raddle_ums_context *raddle_ums_current(void);
 
-/* -EINVAL for other classes than those above, or those that can't be set. */
+/* Reads or sets an attribute. -EINVAL for another class, or one that can't be set. */
 RADDLE_API int raddle_ums_query(raddle_ums_context *context, int what, uintptr_t *value);
 RADDLE_API int raddle_ums_set(raddle_ums_context *context, int what, uintptr_t value);
 
