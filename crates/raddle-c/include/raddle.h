@@ -185,16 +185,10 @@ RADDLE_API raddle_thread raddle_self(void);
  */
 RADDLE_API int raddle_park(void);
 
-/*
- * As raddle_park(), but for timeout_ns nanoseconds at most.
- * -ETIMEDOUT: the time is over. -EINVAL: less than 0.
- */
+/* As raddle_park(), for timeout_ns at most. -ETIMEDOUT: the time is over. -EINVAL: less than 0. */
 RADDLE_API int raddle_park_for(int64_t timeout_ns);
 
-/*
- * Lets a thread go on from raddle_park(), now or at its next call of it. For a thread that has
- * ended the call has no effect.
- */
+/* Lets a thread go on from raddle_park(), now or at its next call. No effect after its end. */
 RADDLE_API int raddle_unpark(raddle_thread thread);
 
 /* Lets other threads run: on a light thread other light threads, else as sched_yield(). */
@@ -259,10 +253,7 @@ RADDLE_API int raddle_completion_fail(raddle_completion completion, int error);
  */
 RADDLE_API int raddle_completion_wait(raddle_completion completion, void **value);
 
-/*
- * As raddle_completion_wait(), but for timeout_ns nanoseconds at most.
- * -ETIMEDOUT: the time is over. -EINVAL: less than 0.
- */
+/* As raddle_completion_wait(), for timeout_ns at most: -ETIMEDOUT. -EINVAL: less than 0. */
 RADDLE_API int raddle_completion_wait_for(raddle_completion completion, int64_t timeout_ns,
                                           void **value);
 
@@ -349,10 +340,7 @@ typedef void (*raddle_worker_hook)(void *argument, size_t worker);
 /* Called before or after work, on the worker that runs it. */
 typedef void (*raddle_work_hook)(void *argument);
 
-/*
- * raddle_pool_options.flags: raddle_task_wait() never runs a task that has not started: a task
- * always runs on a worker.
- */
+/* raddle_pool_options.flags: raddle_task_wait() never runs a task: tasks run on workers only. */
 #define RADDLE_WAITS_ONLY 1u
 
 /* Options of a new pool. Start from RADDLE_POOL_OPTIONS_INIT, which asks for nothing. */
@@ -467,7 +455,7 @@ RADDLE_API int raddle_task_wait(raddle_task task, void **result);
  */
 RADDLE_API int raddle_task_wait_for(raddle_task task, int64_t timeout_ns, void **result);
 
-/* Returns 1 if raddle_task_wait() would return at once, else 0. -EBUSY: another one waits for it. */
+/* Returns 1 if raddle_task_wait() would return at once, else 0. -EBUSY: another thread waits. */
 RADDLE_API int raddle_task_is_done(raddle_task task);
 
 /*

@@ -5,7 +5,7 @@
  * documentation of `raddle::ums` defines blocking, and says what schedulers must not do.
  *
  * Errors are as in raddle.h: 0, or a negative errno value, -EFAULT for a null pointer among them.
- * What else a null pointer, or one to something that was deleted, does is undefined.
+ * Any other use of a null pointer, or of one to a deleted object, is undefined.
  */
 #ifndef RADDLE_UMS_H
 #define RADDLE_UMS_H

@@ -54,7 +54,7 @@ const THERE: &str = "a cell that is set holds its result";
 /// A callback for the result.
 type Call<R> = Box<dyn FnOnce(R) + Send>;
 
-/// What the producer notifies when the result is there.
+/// The receiver of the producer's notification that the result is there.
 enum Listener<R> {
     /// A thread that is parked, or about to park.
     Thread(Waiter),

@@ -51,7 +51,7 @@ pub struct Worker {
     has_run: AtomicBool,
 }
 
-/// Where the policy is.
+/// The state of the policy: here, taken out, or failed.
 enum Place {
     Here(Box<dyn Policy>),
     /// A driver has it.

@@ -51,7 +51,7 @@ struct Place<T> {
     result: UnsafeCell<Option<thread::Result<T>>>,
 }
 
-/// What a new thread is given: where its result goes, and what it runs, which it takes out.
+/// A new thread's argument: the place of its result, and its closure, which it takes out.
 #[repr(C)]
 struct Start<T, F> {
     place: Place<T>,

@@ -317,7 +317,8 @@ fn every_callback_of_a_cancellation_runs_whatever_the_others_panic_with() {
     assert_eq!(count(), 5);
 }
 
-/// What the hook pushes to the worker's own queue summons no other worker, which would do so, too.
+/// An item of the hook's, pushed to the worker's deque, summons no other worker, which would call
+/// the hook, too.
 #[test]
 fn workers_whose_last_hook_uses_the_pool_end() {
     let hook = |_| {

@@ -2,8 +2,8 @@
 //! libc and the loader.
 //!
 //! A list is read on a new thread, by its DTV, which tells such modules from others, and is valid
-//! as long as nothing is loaded or unloaded. The reader notices a library that is being loaded in one of
-//! three ways:
+//! as long as nothing is loaded or unloaded. The reader notices a library that is being loaded in
+//! one of three ways:
 //!
 //! 1. The runtime counts before the loader maps a library. If the count is the same before and
 //!    after the read, no library was begun meanwhile; one may be half loaded:
