@@ -172,7 +172,7 @@ fn goes_on(runtime: &Runtime, host: &Host) -> bool {
             unsafe { call_by_jumps(runtime.pass_lease, own, lease) };
         }
         next => {
-            block_signals(); // not to be interrupted for long
+            block_signals(); // a signal would wait as long as the idle host
             taken.worker.set(from_ref(&*host.home.0).cast_mut().cast());
             host.home.list_as(WorkerState::LISTED); // locked for now to the thread that takes it
             match next {
