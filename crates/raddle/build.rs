@@ -1,14 +1,14 @@
-//! Builds the runtime's library, which the crate carries in itself.
+//! Builds the runtime's library, which the crate contains.
 //!
 //! It must be a shared library ([`raddle_interface`] says why), it is always built for speed, and
-//! cargo can't depend on one: so cargo is called once more, with a folder of its own.
+//! cargo can't depend on one: so this calls cargo once more, with a folder of its own.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The crates that the library is made of.
+/// The crates of the library.
 const PARTS: [&str; 8] = [
     "sys",
     "context",
@@ -20,7 +20,7 @@ const PARTS: [&str; 8] = [
     "preload",
 ];
 
-/// Names a finished library to carry instead.
+/// The variable that names a finished library to contain instead.
 const FINISHED: &str = "RADDLE_RUNTIME_LIBRARY";
 
 fn main() {
@@ -47,7 +47,7 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
 }
 
-/// Builds the library and says where it is.
+/// Builds the library. Returns its path.
 fn build(out: &Path) -> PathBuf {
     let crates = PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("..");
     for part in PARTS {
@@ -63,7 +63,7 @@ fn build(out: &Path) -> PathBuf {
         .arg(crates.join("raddle-preload/Cargo.toml"))
         .arg("--target-dir")
         .arg(&target);
-    // What the outer build was told is not about this one.
+    // Variables of the outer build would mislead the inner one.
     for name in [
         "CARGO_ENCODED_RUSTFLAGS",
         "RUSTFLAGS",

@@ -1,4 +1,5 @@
-//! `xtask abi`: the header, what the libraries export and the committed list of `raddle-c` agree.
+//! `xtask abi`: checks that the header, the libraries' exports and the committed list of `raddle-c`
+//! agree.
 //!
 //! The list has each prototype with the version that its name is exported with. A function that is
 //! taken away or changed shows there, in review.
@@ -21,10 +22,10 @@ const LIST_HEAD: &str = "\
 # released is neither removed nor changed.
 ";
 
-/// Names and their versions; a static library has none.
+/// Exported names with their versions; a static library has none.
 type Exports = BTreeMap<String, String>;
 
-/// Checks; `update` writes the list first. `true` when all agree.
+/// Runs the check; `update` writes the list first. Returns true when all agree.
 pub fn run(workspace: &Workspace, update: bool) -> Result<bool> {
     let library = c_library::build(workspace)?;
     let problems = problems(workspace, &library, update)?;
@@ -61,7 +62,7 @@ fn problems(workspace: &Workspace, library: &CLibrary, update: bool) -> Result<V
     Ok(problems)
 }
 
-/// What a library lacks of the header, and what it has beyond it.
+/// Returns what a library lacks of the header, and what it exports beyond it.
 fn compare(library: &str, declared: &[String], exported: &Exports) -> Vec<String> {
     let names: Vec<_> = declared.iter().map(|prototype| name(prototype)).collect();
     let lacks = names.iter().filter(|name| !exported.contains_key(**name));
@@ -74,7 +75,7 @@ fn compare(library: &str, declared: &[String], exported: &Exports) -> Vec<String
         .collect()
 }
 
-/// The list as it would be now.
+/// Returns the list in its current form.
 fn listed(declared: &[String], shared: &Exports) -> String {
     let line = |prototype: &String| {
         let version = shared.get(name(prototype)).map_or("-", String::as_str);
@@ -101,7 +102,7 @@ fn version_number(version: &str) -> String {
     format!("{:#08x}", parts.fold(0, |number, part| number << 8 | part))
 }
 
-/// The names that a shared library defines, with their versions.
+/// Returns the names that a shared library defines, with their versions.
 fn exports(library: &Path) -> Result<Exports> {
     let image = fs::read(library).with_context(|| library.display().to_string())?;
     let image = image.as_slice();
@@ -122,7 +123,7 @@ fn exports(library: &Path) -> Result<Exports> {
             Some(versions) => versions.version(versions.version_index(endian, index))?,
         };
         let version = version.map(|version| String::from_utf8_lossy(version.name()).into_owned());
-        // The version itself is a symbol of its own name.
+        // A version itself is a symbol of that name.
         if version.as_ref() != Some(&name) {
             found.insert(name, version.unwrap_or_else(|| "-".into()));
         }
@@ -130,7 +131,7 @@ fn exports(library: &Path) -> Result<Exports> {
     Ok(found)
 }
 
-/// The names that a static library's objects define for others.
+/// Returns the global names that a static library's objects define.
 fn globals(archive: &Path) -> Result<Exports> {
     let image = fs::read(archive).with_context(|| archive.display().to_string())?;
     let archive = object::read::archive::ArchiveFile::parse(image.as_slice())?;

@@ -123,7 +123,7 @@ fn settings(folder: &Path) -> String {
         format!("Dir::{name} \"{}\";\n", path.display())
     };
     let lines: String = options.iter().map(line).collect();
-    // Lists are believed by their signature. A mirror that lags has lists that are past their date.
+    // Lists are trusted by their signature. A mirror that lags has lists past their date.
     lines + "APT::Sandbox::User \"root\";\nAcquire::Check-Valid-Until \"false\";\n"
 }
 

@@ -1,12 +1,12 @@
-//! `libraddle`: the explicit API for C, as users get it.
+//! `libraddle`: the explicit API for C, as it is installed.
 //!
 //! Cargo makes an archive of `raddle-c` with all of Rust's library in it. From that: (1) one object
-//! that holds what the API needs; (2) every name in it but `raddle_*` made local, so that two Rust
-//! libraries may meet in one program; (3) the object, as `libraddle.a` and linked as
+//! with the parts that the API needs; (2) every name in it but `raddle_*` made local, so that two
+//! Rust libraries may meet in one program; (3) the object, as `libraddle.a` and linked as
 //! `libraddle.so`, with a version for each name.
 //!
-//! Rejected: Cargo's own shared library. It is linked with a list of exports of rustc's, beside
-//! which no linker takes one with versions.
+//! Rejected: Cargo's own shared library. rustc links it with a list of exports, and no linker takes
+//! a second list, with versions, beside it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::shell;
 use crate::workspace::Workspace;
 
 pub const PACKAGE: &str = "raddle-c";
-/// The first is included by the others.
+/// The first header is included by the others.
 pub const HEADERS: [&str; 5] = [
     "include/raddle.h",
     "include/raddle_engine.h",
@@ -28,7 +28,7 @@ pub const HEADERS: [&str; 5] = [
 ];
 /// The form of policies, which plug-ins of `raddle run` have, too.
 pub const POLICY_HEADER: &str = "crates/raddle-interface/include/raddle_policy.h";
-/// What each name begins with.
+/// The prefix of each name.
 pub const PREFIX: &str = "raddle_";
 const PROFILE: &str = "c-library";
 
@@ -40,8 +40,8 @@ pub struct CLibrary {
 }
 
 impl CLibrary {
-    /// The name that programs ask ld.so for. Before 1.0 a minor version may break what it likes,
-    /// and says so by its symbols' version.
+    /// Returns the name that programs ask ld.so for. Before 1.0 a minor version may break
+    /// compatibility, which shows in its symbols' version.
     pub fn soname(&self) -> String {
         format!(
             "libraddle.so.{}",
@@ -49,13 +49,13 @@ impl CLibrary {
         )
     }
 
-    /// The file's name when it is installed.
+    /// Returns the installed file's name.
     pub fn file_name(&self) -> String {
         format!("libraddle.so.{}", self.version)
     }
 }
 
-/// A file of the package.
+/// Returns a file of the package.
 pub fn source(workspace: &Workspace, file: &str) -> PathBuf {
     workspace.root.join("crates").join(PACKAGE).join(file)
 }
@@ -76,7 +76,7 @@ pub fn build(workspace: &Workspace) -> Result<CLibrary> {
     let object = folder.join("raddle.o");
     one_object(workspace, &made.join("libraddle_c.a"), &object)?;
     if library.archive.exists() {
-        fs::remove_file(&library.archive)?; // `ar` would add to it
+        fs::remove_file(&library.archive)?; // `ar` would add to an old archive
     }
     shell::run(
         Command::new("ar")
@@ -87,7 +87,7 @@ pub fn build(workspace: &Workspace) -> Result<CLibrary> {
     Ok(library)
 }
 
-/// What the API needs of the archive, with no name but the API's.
+/// Makes one object of the archive's parts that the API needs, with no global name but the API's.
 fn one_object(workspace: &Workspace, archive: &Path, object: &Path) -> Result<()> {
     let names = declared_names(workspace)?;
     let whole = object.with_extension("whole.o");
@@ -101,7 +101,7 @@ fn one_object(workspace: &Workspace, archive: &Path, object: &Path) -> Result<()
     );
     let mut objcopy = Command::new("objcopy");
     objcopy.args(["--strip-debug", "--wildcard"]);
-    objcopy.args(["--remove-section=.llvmbc", "--remove-section=.llvmcmd"]); // of the compiler
+    objcopy.args(["--remove-section=.llvmbc", "--remove-section=.llvmcmd"]); // left by the compiler
     objcopy.arg(format!("--keep-global-symbol={PREFIX}*"));
     shell::run(objcopy.arg(&whole).arg(object))
 }
@@ -112,7 +112,7 @@ fn link(workspace: &Workspace, object: &Path, library: &CLibrary) -> Result<()> 
     cc.args(["-shared", "-o"]).arg(&library.shared).arg(object);
     cc.arg(format!("-Wl,--version-script={}", list.display()));
     cc.arg(format!("-Wl,-soname,{}", library.soname()));
-    // It is never unloaded: its threads and libc's system calls lead into it.
+    // Never unloaded: its threads and libc's system calls lead into it.
     cc.args(["-Wl,-z,nodelete", "-Wl,-z,relro,-z,now"]);
     cc.args(["-Wl,--gc-sections", "-Wl,--no-undefined", "-Wl,--as-needed"]);
     shell::run(cc.args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lc"]))

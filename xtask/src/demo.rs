@@ -35,10 +35,10 @@ enum Mode {
     Raddle,
 }
 
-/// Nanoseconds a hand-off, or why there is no figure.
+/// Nanoseconds a hand-off, or the reason for a missing figure.
 type Figure = Result<f64, String>;
 
-/// Prints the table; `false` when a run gave no figure.
+/// Prints the table. Returns false when a run gave no figure.
 pub fn run(workspace: &Workspace) -> Result<bool> {
     workspace.build_release()?;
     let folder = workspace.target.join("demo");
@@ -147,7 +147,7 @@ fn start(mut command: Command, one_cpu: bool) -> Result<Child> {
         .context("the thread that starts the program panicked")?
 }
 
-/// The first CPU that this process may use: CPU 0 may not be ours.
+/// Returns the first CPU that this process may use, which may not be CPU 0.
 fn first_cpu() -> Result<CpuSet> {
     let allowed = rustix::thread::sched_getaffinity(None)?;
     let first = (0..CpuSet::MAX_CPU).find(|&cpu| allowed.is_set(cpu));
@@ -157,7 +157,7 @@ fn first_cpu() -> Result<CpuSet> {
 }
 
 /// Waits for the child, kills it at the limit, and returns what it printed: a line, so that the
-/// pipe can't fill while nobody reads it.
+/// unread pipe can't fill.
 fn finish(mut child: Child) -> Result<String> {
     let deadline = Instant::now() + RUN_LIMIT;
     let status = loop {

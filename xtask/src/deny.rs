@@ -1,8 +1,8 @@
-//! The lane `deny`: licences, sources, duplicates and known holes of what this project depends on.
+//! The lane `deny`: licences, sources, duplicates and known holes of the project's dependencies.
 //!
 //! The checks are those of cargo-deny (`deny.toml`), which is built from crates.io into the target
 //! folder. One case is one kind of check. The database of advisories is a Git repository on another
-//! host than the registries: without a way to it that check is left out, aloud.
+//! host than the registries: without a way to it that check is left out, with a message.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,11 +15,11 @@ use crate::workspace::Workspace;
 use crate::{lanes, shell};
 
 const VERSION: &str = "0.20.2";
-/// What needs nothing but the registry.
+/// Checks that need only the registry.
 const CHECKS: [&str; 3] = ["bans", "licenses", "sources"];
 const ADVISORIES: &str = "advisories";
 
-/// Where cargo-deny is, once it is installed.
+/// The path of cargo-deny, once it is installed.
 pub fn program(target: &Path) -> PathBuf {
     target.join("tools/bin/cargo-deny")
 }
@@ -57,7 +57,7 @@ pub fn lane(workspace: &Workspace) -> Result<lanes::Outcome> {
     Ok(lanes::Outcome::Ran(tally))
 }
 
-/// The number of errors that a check reports, after what they are; `None` if it could not be made.
+/// Runs a check and prints its errors. Returns their number; `None` if the check could not run.
 fn errors(program: &Path, workspace: &Workspace, check: &str) -> Result<Option<u64>> {
     let output = Command::new(program)
         .current_dir(&workspace.root)

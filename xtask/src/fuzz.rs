@@ -15,7 +15,7 @@ const PACKAGE: &str = "raddle-fuzz";
 /// The fuzzer's exit status where the kernel allows no namespaces.
 const NOT_CONTAINED: i32 = 77;
 
-/// Runs a campaign, or what the arguments say.
+/// Runs a campaign, or what the arguments ask for.
 pub fn run(workspace: &Workspace, what: &str, arguments: &[String]) -> Result<bool> {
     ensure!(
         what == "calls",
@@ -43,14 +43,14 @@ pub fn run_short(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::Ran(tally))
 }
 
-/// Cases and differences, of the line `fuzz: 12 cases, 3 unexplained`.
+/// Reads cases and differences of the line `fuzz: 12 cases, 3 unexplained`.
 fn counts(line: &str) -> Option<(u64, u64)> {
     let (cases, rest) = line.strip_prefix("fuzz: ")?.split_once(" cases, ")?;
     let failed = rest.strip_suffix(" unexplained")?;
     Some((cases.parse().ok()?, failed.parse().ok()?))
 }
 
-/// The fuzzer, with the paths of this tree.
+/// Returns the fuzzer's command, with the paths of this tree.
 fn command(workspace: &Workspace) -> Result<Command> {
     workspace.build_release()?;
     shell::run(shell::cargo(&workspace.root).args(["build", "--release", "--package", PACKAGE]))?;

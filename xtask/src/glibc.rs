@@ -32,7 +32,7 @@ pub fn run(workspace: &Workspace, suite: &str, folder: Option<PathBuf>) -> Resul
     lanes::with_glibc(workspace, &folder)
 }
 
-/// Gets and unpacks the package; gives the folder of its libraries.
+/// Gets and unpacks the package. Returns the folder of its libraries.
 fn fetch(folder: &Path, suite: &str) -> Result<PathBuf> {
     let apt = Apt::update(folder, &[("deb", MIRROR, suite)])?;
     let root = folder.join("root");

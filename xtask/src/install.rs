@@ -73,7 +73,7 @@ pub fn run(workspace: &Workspace, prefix: &Path, destdir: &str) -> Result<()> {
     Ok(())
 }
 
-/// The C library and what compilers, pkg-config and CMake want to know of it.
+/// Installs the C library and the files for compilers, pkg-config and CMake.
 fn install_library(workspace: &Workspace, library: &CLibrary, folder: &Path) -> Result<()> {
     let lib = folder.join("lib");
     place(
@@ -107,7 +107,7 @@ fn install_library(workspace: &Workspace, library: &CLibrary, folder: &Path) -> 
     Ok(())
 }
 
-/// A relative symbolic link, renamed into its place as files are.
+/// Makes a relative symbolic link, renamed into its place as files are.
 fn place_link(to: &str, file: &Path) -> Result<()> {
     let beside = file.with_extension(format!("new-{}", std::process::id()));
     std::os::unix::fs::symlink(to, &beside).with_context(|| beside.display().to_string())?;
@@ -136,7 +136,7 @@ fn install_manuals(raddle: &Path, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `prefix` below the packager's staging folder, if there is one.
+/// Returns `prefix` below the packager's staging folder, if there is one.
 fn staged(prefix: &Path, destdir: &str) -> PathBuf {
     if destdir.is_empty() {
         return prefix.to_path_buf();

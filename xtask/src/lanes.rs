@@ -1,7 +1,7 @@
-//! The lanes of `xtask test`, each a group of checks that says how many cases it ran.
+//! The lanes of `xtask test`: groups of checks, each with a count of its cases.
 //!
 //! A lane that ran no case has failed: a test that silently stopped running looks like one that
-//! passes. A lane whose test target is not there is skipped aloud, and fails in CI.
+//! passes. A lane without its test target is skipped with a message, and fails in CI.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,13 +15,13 @@ use crate::tally::{Tally, parse_result_line};
 use crate::workspace::{Workspace, in_ci};
 use crate::{abi, c_library, conformance, deny, fuzz, install, shell, tidy};
 
-/// A lane's name and what it runs; `Err` from it says why it could not run.
+/// A lane's name and its function; an `Err` from that says why the lane could not run.
 struct Lane {
     name: &'static str,
     run: fn(&Workspace) -> Result<Outcome>,
 }
 
-/// What came of a lane.
+/// The outcome of a lane.
 pub enum Outcome {
     Ran(Tally),
     Skipped(String),
@@ -50,17 +50,17 @@ const LANES: &[Lane] = &[
     lane(CHAOS, chaos),
 ];
 
-/// The lane that runs only when it is named: what it finds depends on luck.
+/// The lane that runs only by name: its findings depend on luck.
 const CHAOS: &str = "chaos";
-/// What it runs, and the seeds of its rounds.
+/// Its tests, and the seeds of its rounds.
 const CHAOS_TESTS: [&str; 4] = ["io", "process", "signals", "cancel"];
 const CHAOS_SEEDS: [&str; 2] = ["1", "2"];
 
-/// What runs under every policy but the usual one.
+/// The tests that run under every policy but the default one.
 const POLICY_TESTS: [&str; 2] = ["locks", "threads"];
 const POLICIES: [&str; 4] = ["lifo", "priority", "fair", "deadline"];
 
-/// What runs with another glibc.
+/// The tests that run with another glibc.
 const GLIBC_TESTS: [&str; 9] = [
     "cancel",
     "exclusion",
@@ -77,17 +77,17 @@ const GLIBC_TESTS: [&str; 9] = [
 const SCHEDULER: &str = "raddle-sched";
 const SCHEDULER_LANES: [&str; 4] = ["loom", "shuttle", "simulator", "shares"];
 
-/// What is model-checked: its tests that are called as the checkers.
+/// The model-checked crates: each has test targets with the checkers' names.
 const MODELLED: [&str; 3] = [SCHEDULER, "raddle-handles", "raddle"];
 
-/// The explicit API, whose tests run with each of these numbers of carriers.
+/// The explicit API. Its tests run with each of these numbers of carriers.
 const API: &str = "raddle";
 const API_CARRIERS: [&str; 3] = ["1", "2", "3"];
 
 /// Tests on real programs.
 const REAL: &str = "raddle-tests";
 
-/// Optimised test code without the release's slow linking: only what users get needs that.
+/// Optimised test code without the release's slow linking, which only installed files need.
 pub const QUICK_RELEASE: [(&str, &str); 2] = [
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
@@ -103,8 +103,8 @@ pub fn check_names(names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Runs the lanes named, or all but chaos; prints the sum last. `true` when nothing failed. In CI
-/// each of the packages missing is a failed case: what needs it was not tested.
+/// Runs the lanes named, or all but chaos; prints the sum last. Returns true when nothing failed.
+/// In CI each missing package is a failed case: the tests that need it did not run.
 pub fn run(workspace: &Workspace, names: &[String], packages_missing: usize) -> Result<bool> {
     let wanted = |lane: &&Lane| match names {
         [] => lane.name != CHAOS,
@@ -271,7 +271,7 @@ fn tidy_lane(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::Ran(tidy::run(workspace)?.tally()))
 }
 
-/// Everything that runs in the debug profile and has no lane of its own.
+/// Runs all tests in the debug profile that have no lane of their own.
 fn unit(workspace: &Workspace) -> Result<Outcome> {
     let elsewhere = [SCHEDULER, REAL, API, c_library::PACKAGE];
     let excluded = elsewhere.iter().flat_map(|name| ["--exclude", name]);
@@ -313,8 +313,8 @@ fn shuttle(workspace: &Workspace) -> Result<Outcome> {
     model(workspace, "shuttle", "raddle_shuttle")
 }
 
-/// A model checker's lane: what it checks is built with its `cfg`, in a target folder of its own so
-/// that the flags don't make everything else build anew.
+/// A model checker's lane: the checked crates are built with the checker's `cfg`, in a target
+/// folder of their own, so that the flags don't make all else build anew.
 fn model(workspace: &Workspace, test: &str, cfg: &str) -> Result<Outcome> {
     if let Some(package) = MODELLED.iter().find(|name| !workspace.has_test(name, test)) {
         return Ok(Outcome::Skipped(format!(
@@ -384,8 +384,8 @@ fn real(workspace: &Workspace) -> Result<Outcome> {
     Ok(Outcome::Ran(tally))
 }
 
-/// C, C++ and Python programs with the library as it is installed; that the ABI is what it was is
-/// one case.
+/// C, C++ and Python programs with the library as it is installed; one more case checks that the
+/// ABI is unchanged.
 fn c_api(workspace: &Workspace) -> Result<Outcome> {
     let mut tally = Tally::default();
     match abi::run(workspace, false)? {
@@ -472,7 +472,7 @@ pub fn with_glibc(workspace: &Workspace, folder: &Path) -> Result<bool> {
     Ok(tally.failed == 0 && tally.passed > 0)
 }
 
-/// Runs `cargo test` with what `arguments` adds, shows its output and counts its cases.
+/// Runs `cargo test` with additional `arguments`, shows its output and counts its cases.
 fn cargo_test(
     workspace: &Workspace,
     mut cargo: Command,

@@ -115,7 +115,7 @@ enum Command {
     },
     /// Runs the tests on C and C++ programs with another glibc than the machine's
     Glibc {
-        /// The Debian suite whose libc6 is fetched
+        /// The Debian suite to fetch libc6 from
         #[arg(long, default_value = "sid")]
         suite: String,
         /// A folder with libc.so.6 and its ld.so, instead

@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// The Cargo that runs us, in `folder`.
+/// Returns the Cargo that runs this program, in `folder`.
 pub fn cargo(folder: &Path) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -41,7 +41,7 @@ pub fn stream(command: &mut Command, mut each: impl FnMut(&str)) -> Result<ExitS
     Ok(child.wait()?)
 }
 
-/// The first file called `name` in PATH or in the folders for administrators' programs.
+/// Returns the first file called `name` in PATH or in the folders for administrators' programs.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
@@ -55,7 +55,7 @@ fn echo(command: &Command) {
     eprintln!("+ {}", line(command));
 }
 
-/// The command as one would type it; Cargo's full path is shortened to its name.
+/// Returns the command as it would be typed; Cargo's full path is shortened to its name.
 fn line(command: &Command) -> String {
     let set = command.get_envs().filter_map(|(name, value)| {
         Some(format!(

@@ -1,4 +1,4 @@
-//! Counting cases: what passed and failed, read from the test harness's own summary lines.
+//! Counts of passed and failed cases, read from the test harness's own summary lines.
 
 /// The cases of one lane.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,11 @@
-//! Tidy: what a reader is promised about the tree, checked.
+//! Tidy: checked promises about the tree.
 //!
 //! Each check is a pure function from the tree's text (or Cargo's metadata, or an ELF image) to
 //! violations, so that its tests can hand it a fixture and see it fail. `cargo test -p xtask`
 //! runs the same checks on the real tree. Sizes and words have a [ratchet]: what is over the limit
 //! is recorded in `xtask/tidy.toml` and may only shrink.
 //!
-//! `unsafe` without a reason, and formatting, are clippy's and rustfmt's business.
+//! rustfmt checks formatting, and clippy `unsafe` without a reason.
 
 mod addresses;
 mod arrows;
@@ -28,7 +28,7 @@ use crate::tally::Tally;
 use crate::workspace::Workspace;
 use tree::Tree;
 
-/// One thing that is wrong, and where.
+/// One fault, and its place.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Violation {
     pub place: String,
@@ -50,14 +50,14 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What one check looked at and found.
+/// The findings of one check.
 pub struct Findings {
     /// How many things were checked: a check that looks at nothing has failed.
     pub looked_at: usize,
     pub violations: Vec<Violation>,
 }
 
-/// What the checks look at.
+/// The input of the checks.
 struct Subject<'a> {
     workspace: &'a Workspace,
     tree: Tree,
@@ -127,7 +127,7 @@ pub fn run(workspace: &Workspace) -> Result<Report> {
     Ok(report)
 }
 
-/// A check's violations; that it could not run, or looked at nothing, is one too.
+/// Returns a check's violations; a check that could not run, or looked at nothing, has one, too.
 fn problems(findings: Result<Findings>) -> Vec<Violation> {
     match findings {
         Ok(findings) if findings.looked_at == 0 => {

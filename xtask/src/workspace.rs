@@ -1,4 +1,4 @@
-//! What Cargo knows about this workspace: its root, target folder, packages and their targets.
+//! Cargo's view of this workspace: its root, target folder, packages and their targets.
 
 use std::path::{Path, PathBuf};
 
@@ -61,13 +61,13 @@ impl Workspace {
         self.packages.iter().find(|package| package.name == name)
     }
 
-    /// Whether `package` has the integration test `test`.
+    /// Returns whether `package` has the integration test `test`.
     pub fn has_test(&self, package: &str, test: &str) -> bool {
         self.package(package)
             .is_some_and(|package| package.tests().any(|name| name == test))
     }
 
-    /// Builds the command and the preloaded library as users get them.
+    /// Builds the command and the preloaded library as they are installed.
     pub fn build_release(&self) -> Result<()> {
         let packages = ["--package", "raddle-cli", "--package", "raddle-preload"];
         shell::run(
@@ -119,12 +119,14 @@ impl Target {
     }
 }
 
-/// Continuous integration sets `CI=true`; there nothing may be skipped.
+/// Returns whether this is continuous integration, which sets `CI=true`; nothing may be skipped
+/// there.
 pub fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true")
 }
 
-/// Cargo names the folder when it runs us; the built-in one serves a binary started by hand.
+/// Returns the folder that Cargo names when it runs this; the built-in one serves a binary started
+/// by hand.
 fn manifest_folder() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from)

@@ -1,6 +1,6 @@
 /*
- * Jobs with a size run smallest first, by a policy of this program's, on an engine beside the
- * others; at most half a CPU is theirs.
+ * Jobs with a size run smallest first, by a policy of this program's own, on an engine beside the
+ * others; together they use at most half a CPU.
  *
  *   cc engines.c $(pkg-config --cflags --libs raddle) -o engines && ./engines
  */
@@ -14,7 +14,7 @@
 
 enum { JOBS = 5 };
 
-/* Functions return negative errno values, and have no other way to say what is wrong. */
+/* Functions return negative errno values: this is how an error is reported. */
 static int check(int result, const char *what) {
     if (result < 0) {
         fprintf(stderr, "%s: %s\n", what, strerror(-result));

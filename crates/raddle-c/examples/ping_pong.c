@@ -13,7 +13,7 @@ enum { ROUNDS = 1000 };
 
 static raddle_completion pings[ROUNDS], pongs[ROUNDS];
 
-/* Functions return negative errno values, and have no other way to say what is wrong. */
+/* Functions return negative errno values: this is how an error is reported. */
 static void check(int result, const char *what) {
     if (result < 0) {
         fprintf(stderr, "%s: %s\n", what, strerror(-result));

@@ -13,7 +13,7 @@ enum { NUMBERS = 1000000, TASKS = 10 };
 
 static uint32_t numbers[NUMBERS];
 
-/* Functions return negative errno values, and have no other way to say what is wrong. */
+/* Functions return negative errno values: this is how an error is reported. */
 static int check(int result, const char *what) {
     if (result < 0) {
         fprintf(stderr, "%s: %s\n", what, strerror(-result));

@@ -20,7 +20,8 @@ inline int check(int result, const char *what) {
 enum class kind : uint32_t { green = 0, light = RADDLE_LIGHT };
 
 // Carriers with a policy ("fair", "priority", ...) and a share of the CPUs in percent of one; 0 for
-// as many carriers, or as much, as there is. Destroyed, it goes on until its last thread has ended.
+// as many carriers, or as much CPU time, as there is. A destroyed engine goes on until its last
+// thread has ended.
 class engine {
 public:
     explicit engine(const std::string &policy, uint32_t carriers = 0, uint32_t cpu_share = 0) {
@@ -49,7 +50,7 @@ private:
     raddle_engine handle_ = {0};
 };
 
-// What a thread is beyond its function; as raddle_thread_options.
+// Options of a thread; as raddle_thread_options.
 inline raddle_thread_options in(const engine &engine, uint32_t priority = 0) {
     raddle_thread_options options = RADDLE_THREAD_OPTIONS_INIT;
     options.engine = engine.handle();
@@ -79,7 +80,7 @@ public:
         auto owned = std::make_unique<call>(std::forward<F>(function),
                                             std::forward<Arguments>(arguments)...);
         check(raddle_spawn(&handle_, &options, run<call>, owned.get()), "raddle::thread");
-        owned.release(); // it is the thread's now
+        owned.release(); // the thread owns it now
     }
 
     thread(thread &&other) noexcept : handle_(std::exchange(other.handle_, {0})) {}
@@ -96,7 +97,7 @@ public:
 
     bool joinable() const noexcept { return handle_.id != 0; }
 
-    // Lets the thread go on from raddle_park(), now or when it comes there.
+    // Lets the thread go on from raddle_park(), now or at its next call.
     void unpark() { check(raddle_unpark(handle_), "raddle::thread::unpark"); }
 
     raddle_thread native_handle() const noexcept { return handle_; }

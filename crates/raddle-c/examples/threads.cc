@@ -30,7 +30,7 @@ int main() {
 
     bool asked = false;
     raddle::thread sleeper([&] {
-        raddle_park(); // until somebody says that there is something to do
+        raddle_park(); // until another thread has something to do for it
         asked = true;
     });
     sleeper.unpark();

@@ -1,6 +1,6 @@
 /*
- * A scheduler of one's own: three workers take turns in the order that the program decides, and one
- * of them waits for the others in read(2), which lets the scheduler go on.
+ * A scheduler of the program's own: three workers take turns in its order, and one of them waits
+ * for the others in read(2), which lets the scheduler go on.
  *
  *   cc -pthread ums_scheduler.c $(pkg-config --cflags --libs raddle) -o ums_scheduler
  */
@@ -14,12 +14,12 @@
 enum { WORKERS = 3, TURNS = 4 };
 
 static raddle_ums_list *list;
-static raddle_ums_context *ready[WORKERS]; /* who can be executed, the next one first */
+static raddle_ums_context *ready[WORKERS]; /* workers that can be executed, the next one first */
 static int count, running = WORKERS;
 static int turns_of[WORKERS];
 static int pipe_ends[2];
 
-/* Functions return negative errno values, and have no other way to say what is wrong. */
+/* Functions return negative errno values: this is how an error is reported. */
 static void check(int result, const char *what) {
     if (result < 0) {
         fprintf(stderr, "%s: %s\n", what, strerror(-result));
@@ -39,7 +39,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* Takes what is listed: new workers, ones that no longer block, and ones that have ended. */
+/* Takes the listed workers: new ones, ones that no longer block, and ones that have ended. */
 static void take(int wait_ms) {
     raddle_ums_context *item, *next;
     if (raddle_ums_dequeue(list, wait_ms, &item) < 0) return; /* nothing in time */
@@ -61,13 +61,13 @@ static void take(int wait_ms) {
 static void scheduler(int reason, uintptr_t payload, void *parameter) {
     (void)parameter;
     if (reason == RADDLE_UMS_YIELD) ready[count++] = (raddle_ums_context *)payload;
-    /* Of a worker that is blocked or has ended the list will tell. */
+    /* A worker that is blocked or has ended comes back on the list. */
     while (running > 0) {
         take(count > 0 ? 0 : -1);
         if (count == 0) continue;
         raddle_ums_context *next = ready[0];
         memmove(ready, ready + 1, (size_t)--count * sizeof *ready);
-        int error = raddle_ums_execute(next); /* returns only if it can't be executed */
+        int error = raddle_ums_execute(next); /* returns only on an error */
         if (error != -EAGAIN) check(error, "executing");
         ready[count++] = next; /* its registers are still being saved: try again */
     }

@@ -18,25 +18,26 @@ extern "C" {
 
 struct raddle_policy; /* raddle_policy.h */
 
-/* How an engine is made. Start from RADDLE_ENGINE_OPTIONS_INIT, which asks for nothing. */
+/* Options of a new engine. Start from RADDLE_ENGINE_OPTIONS_INIT, which asks for nothing. */
 typedef struct raddle_engine_options {
     size_t size;      /* sizeof(raddle_engine_options): later versions append members */
-    const char *name; /* for messages about it; may be null */
+    const char *name; /* for messages about the engine; may be null */
     /*
-     * Which of its runnable threads runs next: "fifo", the one that came first; "lifo", the newest;
-     * "priority", by raddle_thread_options.priority, then niceness; "fair", CPU time by weight,
-     * which goes by niceness; "deadline", the earliest. Null for fifo.
+     * Which runnable thread of the engine runs next: "fifo", the one that came first; "lifo", the
+     * newest; "priority", by raddle_thread_options.priority, then niceness; "fair", CPU time by
+     * weight, which follows niceness; "deadline", the earliest. Null for fifo.
      */
     const char *policy;
     /*
-     * Instead of `policy` one of the program's own: the functions of raddle_policy.h, which are
-     * called on threads of the engine. Here they may call libc, allocate and lock, but must not
+     * Instead of `policy` a policy of the program's own: the functions of raddle_policy.h, which
+     * are called on threads of the engine. Here they may call libc, allocate and lock, but must not
      * wait for the engine's own threads. Calls don't overlap. `create` is called once for each
-     * engine, by who creates it. ran_ns is how long a thread has had a carrier. A policy that picks
-     * something else than a thread it has, picks nothing while it has some, or is in one call for a
-     * second has failed: it isn't called again, threads run first come, first served from then on,
-     * a line on the standard error says so, and so does raddle_engine_failure(). `destroy` is
-     * called in the end, unless a call never returns. The table is copied; the functions must stay.
+     * engine, on the thread that creates it. ran_ns is how long a thread has had a carrier. A
+     * policy has failed if it picks something other than a thread it has, picks nothing while it
+     * has threads, or is in one call for a second. A failed policy isn't called again: threads run
+     * first come, first served from then on, a line on the standard error reports the failure, and
+     * raddle_engine_failure() returns it. `destroy` is called in the end, unless a call never
+     * returns. The table is copied; the functions must stay.
      */
     const struct raddle_policy *policy_table;
     uint32_t carriers;  /* 1 to 64; 0 for as many as its share is worth, or as CPUs may be used */
@@ -46,7 +47,7 @@ typedef struct raddle_engine_options {
 #define RADDLE_ENGINE_OPTIONS_INIT {sizeof(raddle_engine_options), NULL, NULL, NULL, 0, 0}
 
 /*
- * A new engine. Its carriers are made with its first thread. options may be null.
+ * Makes an engine. Its carriers are made with its first thread. options may be null.
  *
  *   -EINVAL  options.size is too small, a member is out of range, the policy's name isn't known,
  *            there are both a name and a table, or the table is of another version, too small, or
@@ -58,7 +59,7 @@ typedef struct raddle_engine_options {
  */
 RADDLE_API int raddle_engine_create(raddle_engine *engine, const raddle_engine_options *options);
 
-/* From now on no thread can be started in the engine: -ESHUTDOWN. Those that run go on. */
+/* Refuses further threads of the engine (-ESHUTDOWN). Its threads go on. */
 RADDLE_API int raddle_engine_shut_down(raddle_engine engine);
 
 /*
@@ -77,7 +78,7 @@ RADDLE_API int raddle_engine_set_share(raddle_engine engine, uint32_t percent);
 /* or was in one call for a second. */
 #define RADDLE_STUCK 3
 
-/* What the engine's own policy did wrong, if it did: one of the above, else 0. */
+/* Returns what the engine's own policy did wrong: one of the above, or 0. */
 RADDLE_API int raddle_engine_failure(raddle_engine engine);
 
 /* An engine's counters at about one moment. Start from RADDLE_ENGINE_COUNTERS_INIT. */

@@ -1,11 +1,11 @@
 /* User-mode scheduling: threads that are run by a policy of the program's own.
  *
- * A worker is a thread in all respects, but it runs only while a scheduler executes it. When it
- * blocks or yields, the scheduler's procedure starts anew, and is told why. The Rust documentation
- * of `raddle::ums` says what is blocking, and what schedulers must not do.
+ * A worker is a thread in all respects, but it runs only while a scheduler executes it. When the
+ * worker blocks or yields, the scheduler's procedure is called again, with the reason. The Rust
+ * documentation of `raddle::ums` defines blocking, and says what schedulers must not do.
  *
  * Errors are as in raddle.h: 0, or a negative errno value, -EFAULT for a null pointer among them.
- * What else a null pointer, or one to something that was deleted, does is undefined.
+ * Any other use of a null pointer, or of one to a deleted object, is undefined.
  */
 #ifndef RADDLE_UMS_H
 #define RADDLE_UMS_H
@@ -17,18 +17,18 @@
 extern "C" {
 #endif
 
-/* Where workers are put that can be executed: new ones, ones that were blocked, ended ones. */
+/* A list of workers that can be executed or have ended: new, unblocked and ended ones. */
 typedef struct raddle_ums_list raddle_ums_list;
-/* A worker, by name. */
+/* The name of a worker. */
 typedef struct raddle_ums_context raddle_ums_context;
 
-/* Why a scheduler's procedure is called. */
+/* Reasons for a call of a scheduler's procedure. */
 enum {
     RADDLE_UMS_STARTUP = 0, /* payload 0; parameter: that of raddle_ums_enter */
     RADDLE_UMS_BLOCKED = 1, /* payload: a RADDLE_UMS_BY_ value; parameter NULL */
     RADDLE_UMS_YIELD = 2,   /* payload: the context; parameter: that of raddle_ums_yield */
-    RADDLE_UMS_LOCKED = 3   /* in place only; payload: the context that was answered and can't be
-                               executed yet, still claimed: try again; parameter NULL */
+    RADDLE_UMS_LOCKED = 3   /* in place only; payload: the returned context, which can't be executed
+                               yet and is still claimed: try again; parameter NULL */
 };
 
 enum {
@@ -38,12 +38,12 @@ enum {
 };
 
 typedef void raddle_ums_procedure(int reason, uintptr_t payload, void *parameter);
-/* The same for raddle_ums_enter_in_place, which passes own on. It answers with a context that it
- * has claimed, which is executed, or with NULL to leave scheduling mode. */
+/* The same for raddle_ums_enter_in_place, which passes `own` on. It returns a context that it has
+ * claimed, which is executed, or NULL to leave scheduling mode. */
 typedef raddle_ums_context *raddle_ums_decision(void *own, int reason, uintptr_t payload,
                                                 void *parameter);
 
-/* What raddle_ums_query and raddle_ums_set are about. */
+/* The classes of raddle_ums_query and raddle_ums_set. */
 enum {
     RADDLE_UMS_USER_CONTEXT = 0, /* a word of the program's; can be set */
     RADDLE_UMS_THREAD_ID = 1,    /* gettid(2) of the worker; 0 without a thread, or if light */
@@ -54,71 +54,70 @@ enum {
     RADDLE_UMS_NICENESS = 5,     /* -20 to 19, cast; can be set */
     RADDLE_UMS_AFFINITY = 6      /* a bit for each of the first 64 CPUs; can be set */
 };
-/* Of the last two: -ESRCH while the worker has no thread, after its end, and of a light one.
- * Nothing suspends a POSIX thread, so that isn't asked for: a worker rests while nobody executes
- * it. */
+/* The last two give -ESRCH while the worker has no thread, after its end, and for a light one.
+ * There is no suspended state, since POSIX threads have none: a worker rests between executions. */
 
 /* Makes a list with its event. -ENOSYS without an engine. */
 RADDLE_API int raddle_ums_list_create(raddle_ums_list **list);
-/* Contexts that were made with the list may outlive it. Nobody may wait for it. Null is nothing. */
+/* Deletes a list. Its contexts may outlive it; no thread may wait for it. Null has no effect. */
 RADDLE_API void raddle_ums_list_delete(raddle_ums_list *list);
-/* An eventfd that becomes readable when the list isn't empty any more. The list's own: who waits
- * reads it, and then takes everything that is listed. */
+/* Returns an eventfd that becomes readable when the list becomes non-empty. The list owns it. A
+ * waiter reads it, and then takes all that is listed. */
 RADDLE_API int raddle_ums_list_event(const raddle_ums_list *list);
 
 /* Takes all that is listed, oldest first; waits for at most timeout_ms, or for ever if that is
- * negative. -ETIMEDOUT, and *first is left alone. */
+ * negative. After -ETIMEDOUT *first is unchanged. */
 RADDLE_API int raddle_ums_dequeue(raddle_ums_list *list, int timeout_ms,
                                   raddle_ums_context **first);
-/* The next item of what was taken, or NULL. Ask before the item is executed or deleted. */
+/* Returns the item after this one, or NULL. Call it before the item is executed or deleted. */
 RADDLE_API raddle_ums_context *raddle_ums_next_item(raddle_ums_context *item);
 
-/* Makes a context whose worker will go to the list whenever it can be executed. */
+/* Makes a context for a worker, which is listed whenever it can be executed. */
 RADDLE_API int raddle_ums_context_create(raddle_ums_list *list, raddle_ums_context **context);
-/* -EBUSY unless it has no thread, or its thread has ended and was taken from the list. */
+/* Deletes a context. -EBUSY if its thread hasn't ended, or wasn't taken from the list since. */
 RADDLE_API int raddle_ums_context_delete(raddle_ums_context *context);
 
-/* As pthread_create(3), but the thread becomes the context's worker. -EBUSY if it has one. */
+/* As pthread_create(3), but the thread becomes the context's worker. -EBUSY if there is one. */
 RADDLE_API int raddle_ums_thread_create(pthread_t *thread, const pthread_attr_t *attributes,
                                         raddle_ums_context *context, void *(*start)(void *),
                                         void *argument);
 
-/* Makes a light worker: one without a thread of its own, on a stack of at least so many bytes. It
- * has the thread-locals of a thread that light workers share: between two yields they stay the
- * same, after one it may find others. So it must hold nothing of a thread over a yield, and not
- * call pthread_exit(3). It takes a stack and no more, and among light workers whose scheduler has
- * entered in place yields are the quickest. -EBUSY if the context has a worker, -ENOMEM. */
+/* Makes a light worker: one without a thread of its own, on a stack of at least stack_bytes bytes.
+ * It has the thread-locals of a thread that light workers share: between two yields they stay the
+ * same, a yield may change them. So a light worker must hold nothing of a thread over a yield, and
+ * not call pthread_exit(3). It costs only a stack, and yields among light workers are the quickest
+ * if their scheduler has entered in place. -EBUSY if the context has a worker, -ENOMEM. */
 RADDLE_API int raddle_ums_light_create(raddle_ums_context *context, size_t stack_bytes,
                                        void (*run)(void *), void *argument);
 
 /* Makes the calling thread a scheduler until its procedure returns. -EPERM on a worker, a scheduler
  * or a light thread. */
 RADDLE_API int raddle_ums_enter(raddle_ums_procedure *procedure, void *parameter);
-/* Executes a worker. Returns only if it can't be: -EAGAIN (its registers are still being saved: try
- * again), -EBUSY (it runs or is blocked), -EINVAL (listed, ended or new), -EPERM (the caller is no
- * scheduler). Else the procedure starts anew when the worker gives the carrier back; everything
- * between that start and this call is abandoned, as by longjmp(3). */
+/* Executes a worker. Returns only on an error: -EAGAIN (the worker's registers are still being
+ * saved: try again), -EBUSY (it runs or is blocked), -EINVAL (it is listed, ended or new), -EPERM
+ * (the caller is no scheduler). Otherwise the procedure starts anew when the worker gives the
+ * carrier back; everything between that start and this call is abandoned, as by longjmp(3). */
 RADDLE_API int raddle_ums_execute(raddle_ums_context *context);
 
 /* As raddle_ums_enter, but a worker that yields calls the function itself, in the scheduler's
- * place, which is quicker. So the function is called by one thread or another, one call at a time,
- * and sees that one's thread-locals. It returns, in every case: it must not end its thread, fork,
- * or wait for what one of its workers is to do, and raddle_ums_execute is -EPERM there.
- * A context that has yielded (the payload) is claimed already. -EINVAL if the function answered
- * with a context that isn't claimed: the thread is no scheduler any more then, either. */
+ * place, which is quicker. So the function is called on different threads, one call at a time, and
+ * sees the calling thread's thread-locals. The function must return in every case: it must not end
+ * its thread, fork, or wait for one of its workers, and raddle_ums_execute returns -EPERM there. A
+ * context that has yielded (the payload) is claimed already. -EINVAL if the function returned a
+ * context that isn't claimed: the thread is no scheduler any more then, either. */
 RADDLE_API int raddle_ums_enter_in_place(raddle_ums_decision *decide, void *own);
-/* Makes a worker that was taken from its list the caller's alone to execute, in place. -EBUSY: it
- * runs, is blocked, or is claimed; -EINVAL: it is listed, ended or new. */
+/* Claims a worker that was taken from its list: only the caller may execute it, in place. -EBUSY:
+ * it runs, is blocked, or is claimed; -EINVAL: it is listed, ended or new. */
 RADDLE_API int raddle_ums_claim(raddle_ums_context *context);
-/* Lets anybody execute a worker that the caller has claimed and doesn't answer with. */
+/* Releases a claimed worker that the caller doesn't return: any scheduler may execute it. */
 RADDLE_API int raddle_ums_release(raddle_ums_context *context);
 
-/* On a worker: lets the scheduler go on. -EPERM elsewhere. */
+/* On a worker: lets the scheduler go on. -EPERM on other threads. */
 RADDLE_API int raddle_ums_yield(void *parameter);
-/* The calling worker, or NULL. */
+/* Returns the calling worker, or NULL. */
 RADDLE_API raddle_ums_context *raddle_ums_current(void);
 
-/* -EINVAL for other classes than those above, or those that can't be set. */
+/* Reads or sets an attribute. -EINVAL for another class, or one that can't be set. */
 RADDLE_API int raddle_ums_query(raddle_ums_context *context, int what, uintptr_t *value);
 RADDLE_API int raddle_ums_set(raddle_ums_context *context, int what, uintptr_t value);
 

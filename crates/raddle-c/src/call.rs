@@ -1,20 +1,20 @@
-//! What C passes: addresses to fill in, and functions to call.
+//! Arguments of C: addresses of results, and functions to call.
 
 use crate::error::Errno;
 use libc::c_void;
 use std::ptr::NonNull;
 
-/// An address that C gave for a result, or null.
+/// An address for a result from C, or null.
 #[repr(transparent)]
 pub struct Out<T>(Option<NonNull<T>>);
 
 impl<T> Out<T> {
-    /// For results that can't be done without.
+    /// For required results.
     pub fn required(self) -> Result<Place<T>, Errno> {
         self.0.map(Place).ok_or(Errno(libc::EFAULT))
     }
 
-    /// Whether C wants it.
+    /// Returns whether C wants the result.
     pub fn is_wanted(&self) -> bool {
         self.0.is_some()
     }
@@ -27,13 +27,13 @@ impl<T> Out<T> {
     }
 }
 
-/// An address that C gave for a result.
+/// An address for a result from C.
 pub struct Place<T>(NonNull<T>);
 
 impl<T> Place<T> {
     /// Stores a result.
     pub fn put(&self, value: T) {
-        // SAFETY: C promises that what isn't null can be written until the call returns.
+        // SAFETY: C promises that an address that isn't null can be written until the call returns.
         unsafe { self.0.write(value) }
     }
 }
@@ -43,7 +43,7 @@ impl<T> Place<T> {
 #[derive(Clone, Copy)]
 pub struct Value(pub *mut c_void);
 
-// SAFETY: it is only stored and given back; C promises that it may cross threads.
+// SAFETY: the value is only stored and given back; C promises that it may cross threads.
 unsafe impl Send for Value {}
 // SAFETY: as above.
 unsafe impl Sync for Value {}
@@ -52,8 +52,8 @@ impl Value {
     pub const NULL: Self = Self(std::ptr::null_mut());
 }
 
-/// A function that computes something. C++ ones may throw, which ends the process at the next frame
-/// of ours.
+/// A function that computes something. A C++ function may throw, which ends the process at the next
+/// frame of this library.
 pub type Compute = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 /// A function of C's with its argument.

@@ -1,4 +1,4 @@
-//! Cancellation for C: one request for many tasks, and for whoever asks or waits for it.
+//! Cancellation for C: one request for many tasks, listeners and waiting threads.
 
 use crate::call::{Out, Value};
 use crate::completion::{Listen, tell};
@@ -16,7 +16,7 @@ fn source(cancel: u64) -> Result<(Handle<CancelSource>, Arc<CancelSource>), Errn
     Ok((handle, SOURCES.get(handle)?))
 }
 
-/// What is asked whether it was cancelled; 0 names none, which never is.
+/// Returns the token of a request; 0 names none, which is never cancelled.
 pub fn token(cancel: u64) -> Result<Option<CancelToken>, Errno> {
     match cancel {
         0 => Ok(None),
@@ -71,7 +71,7 @@ pub extern "C" fn raddle_cancel_then(
         let registration = source
             .token()
             .on_cancel(move || tell(listen, argument, end));
-        registration.keep(); // C takes nothing back
+        registration.keep(); // C takes no listener back
         Ok(0)
     })
 }

@@ -1,8 +1,8 @@
 //! Completions for C: set once, waited for by any number of threads.
 //!
 //! Each waiting thread has a completion of the Rust API, so that a light thread gives its host to
-//! others while it waits. Whoever ends a completion takes the waiters out of it under the lock and
-//! tells them after it.
+//! others while it waits. The thread that ends a completion takes the waiters out of it under the
+//! lock and notifies them after it.
 
 use crate::call::{Out, Value};
 use crate::error::{Answer, Errno, done, guard};
@@ -15,21 +15,21 @@ use std::time::Duration;
 /// The largest errno.
 const LAST_ERRNO: c_int = 4095;
 
-/// How it ended: 0 or an errno, and the value.
+/// An end: 0 or an errno, and the value.
 pub type End = (c_int, Value);
 
-/// Gets the end: its argument, the status, the value.
+/// A listener of C's: gets its argument, the status and the value.
 pub type Listen = unsafe extern "C-unwind" fn(*mut c_void, c_int, *mut c_void);
 
-/// Who is to be told.
+/// A waiter that is notified of the end.
 enum Waiter {
     Thread(Promise<End>),
     Call(Listen, Value),
 }
 
-/// Tells a listener of an end.
+/// Calls a listener with an end.
 pub fn tell(listen: Listen, argument: Value, (status, value): End) {
-    // SAFETY: C promises that the function may be called so, on any thread.
+    // SAFETY: C promises that the function may be called with these arguments, on any thread.
     unsafe { listen(argument.0, -status, value.0) }
 }
 
@@ -43,7 +43,7 @@ impl Waiter {
 
     fn tell(self, end: End) {
         match self {
-            Self::Thread(promise) => drop(promise.set(end)), // or its time was over meanwhile
+            Self::Thread(promise) => drop(promise.set(end)), // fails if its time was over meanwhile
             Self::Call(listen, argument) => tell(listen, argument, end),
         }
     }
@@ -54,7 +54,7 @@ enum State {
     Ended(End),
 }
 
-/// What a handle names.
+/// The state of a completion, which a handle names.
 pub struct Completion(Mutex<State>);
 
 static COMPLETIONS: LazyLock<Table<Completion>> = LazyLock::new(Table::new);
@@ -64,7 +64,7 @@ impl Completion {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends it and tells everybody. `EALREADY` if it has ended before.
+    /// Ends the completion and notifies all waiters. `EALREADY` if it has ended before.
     pub fn finish(&self, status: c_int, value: Value) -> Answer {
         let end = (status, value);
         let mut state = self.lock();
@@ -78,7 +78,8 @@ impl Completion {
         Ok(0)
     }
 
-    /// How it ended, or what `waiter` makes, which was put among the waiters.
+    /// Returns the end. Before the end, adds the waiter of `waiter`, and returns its other value as
+    /// Err.
     fn end_or<T>(&self, waiter: impl FnOnce() -> (Waiter, T)) -> Result<End, T> {
         let mut state = self.lock();
         let waiters = match &mut *state {
@@ -100,7 +101,7 @@ impl Completion {
         }
     }
 
-    /// Waits for the end; without a timeout, for ever.
+    /// Waits for the end. Without a timeout the wait has no limit.
     fn wait(&self, timeout: Option<Duration>) -> Result<End, Errno> {
         let waiter = || {
             let (promise, completion) = pair();
@@ -122,18 +123,18 @@ impl Completion {
     }
 }
 
-/// A completion that nobody has ended.
+/// Makes a completion that has not ended.
 pub fn create() -> Result<(Handle<Completion>, Arc<Completion>), Errno> {
     let completion = Arc::new(Completion(Mutex::new(State::Pending(Vec::new()))));
     let handle = COMPLETIONS.insert_arc(Arc::clone(&completion))?;
     Ok((handle, completion))
 }
 
-/// Takes the handle away; who waits is told so.
+/// Frees the handle; waits end with ECANCELED.
 pub fn free(handle: Handle<Completion>) -> Answer {
     let completion = COMPLETIONS.get(handle)?;
     COMPLETIONS.remove(handle)?;
-    let _ = completion.finish(libc::ECANCELED, Value::NULL); // or it has ended before
+    let _ = completion.finish(libc::ECANCELED, Value::NULL); // fails if it has ended before
     Ok(0)
 }
 
@@ -142,7 +143,7 @@ fn get(completion: u64) -> Result<Arc<Completion>, Errno> {
     Ok(COMPLETIONS.get(handle)?)
 }
 
-/// Gives C the value, or the status as an error.
+/// Stores the value for C, or returns the status as an error.
 fn answer((status, value): End, place: Out<*mut c_void>) -> Answer {
     place.put(value.0);
     match status {

@@ -1,7 +1,7 @@
 //! Engines for C: carriers with a policy and a share of the CPUs of their own.
 //!
-//! A handle keeps its engine, and so does each of the engine's threads: freed, an engine goes on
-//! until the last of them has ended.
+//! A handle keeps its engine, and so does each thread of the engine: after the handle is freed, the
+//! engine goes on until its last thread has ended.
 
 use crate::call::Out;
 use crate::error::{Errno, done, guard};
@@ -13,11 +13,11 @@ use std::ptr::NonNull;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// RADDLE_PICKED_GARBAGE: the policy's answer was none of its threads.
+/// RADDLE_PICKED_GARBAGE: the policy picked something that is none of its threads.
 const PICKED_GARBAGE: c_int = 1;
-/// RADDLE_PICKED_NOTHING: it picked nothing while threads waited.
+/// RADDLE_PICKED_NOTHING: the policy picked nothing while threads waited.
 const PICKED_NOTHING: c_int = 2;
-/// RADDLE_STUCK: it was in one call for a second.
+/// RADDLE_STUCK: the policy was in one call for a second.
 const STUCK: c_int = 3;
 
 /// `raddle_engine_options`. Later versions append to it.
@@ -47,7 +47,7 @@ pub struct EngineCounters {
     cpu_ns: u64,
 }
 
-// SAFETY: as it says.
+// SAFETY: a size, and counters of eight bytes after it.
 unsafe impl options::Counters for EngineCounters {}
 
 static ENGINES: LazyLock<Table<Engine>> = LazyLock::new(Table::new);
@@ -56,12 +56,12 @@ fn handle(engine: u64) -> Result<Handle<Engine>, Errno> {
     Handle::from_bits(engine).ok_or(Errno(libc::EBADF))
 }
 
-/// The engine that a handle names.
+/// Returns the engine that a handle names.
 pub fn named(engine: u64) -> Result<Engine, Errno> {
     Ok(Engine::clone(&*ENGINES.get(handle(engine)?)?))
 }
 
-/// The built-in policy that C names; `None` for null.
+/// Returns the built-in policy that C names; `None` for null.
 pub fn built_in(policy: *const c_char) -> Result<Option<BuiltIn>, Errno> {
     // SAFETY: C promises a string that ends, or null.
     let Some(policy) = (unsafe { name(policy) }) else {
@@ -71,7 +71,7 @@ pub fn built_in(policy: *const c_char) -> Result<Option<BuiltIn>, Errno> {
     known.map(Some).ok_or(Errno(libc::EINVAL))
 }
 
-/// A share that C asks for; 0 is as much as there is.
+/// Converts a share from C; 0 means no limit.
 fn share(percent: u32) -> Option<u32> {
     (percent != 0).then_some(percent)
 }
@@ -81,7 +81,7 @@ fn build(options: Option<NonNull<EngineOptions>>) -> Result<Engine, Errno> {
     let Some(options) = options else {
         return Ok(builder.build()?);
     };
-    // SAFETY: C promises what `read` asks for.
+    // SAFETY: C promises the contract of `read`.
     let options = unsafe { options::read(options) }?;
     // SAFETY: C promises a string that ends, or null.
     if let Some(name) = unsafe { name(options.name) } {
@@ -102,9 +102,9 @@ fn build(options: Option<NonNull<EngineOptions>>) -> Result<Engine, Errno> {
     Ok(builder.build()?)
 }
 
-/// The policy of a table of C's.
+/// Makes a policy of a table of C's.
 fn policy(table: NonNull<PolicyTable>) -> Result<TablePolicy, Errno> {
-    // SAFETY: C promises what its first two members say; the rest is only read if they allow it.
+    // SAFETY: C promises what the first two members say; the rest is only read if they allow it.
     unsafe {
         let [_version, size] = table.cast::<[u32; 2]>().read();
         if (size as usize) < size_of::<PolicyTable>() {

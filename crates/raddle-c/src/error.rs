@@ -1,4 +1,4 @@
-//! Errors as C gets them.
+//! Errors for C.
 
 use libc::c_int;
 use raddle::engine;
@@ -10,12 +10,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub c_int);
 
-/// What a function of the ABI comes to: a value that isn't negative, or an error.
+/// The result of a function of the ABI: a value that isn't negative, or an error.
 pub type Answer = Result<c_int, Errno>;
 
 /// Runs a function of the ABI: no panic leaves it.
 pub fn guard(call: impl FnOnce() -> Answer) -> c_int {
-    // What a panicking call left torn is behind locks that are poisoned.
+    // State that a panicking call leaves torn is behind poisoned locks.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => value,
         Ok(Err(Errno(number))) => -number,
@@ -70,7 +70,7 @@ impl From<engine::Error> for Errno {
             Error::NoThreads => libc::EAGAIN,
             Error::ShutDown => libc::ESHUTDOWN,
             Error::WaitsForItself => libc::EDEADLK,
-            _ => libc::EINVAL, // carriers or a share that can't be
+            _ => libc::EINVAL, // carriers or a share out of range
         })
     }
 }

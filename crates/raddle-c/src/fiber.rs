@@ -1,7 +1,7 @@
 //! Fibers, and their local words.
 //!
-//! A fiber of C's is a [`Fiber`] with its data, its words and its thread. It lives until C deletes
-//! it, on the list of its thread.
+//! A fiber of C's is a [`Fiber`] with its data, its words and its thread. It is on the list of its
+//! thread until C deletes it.
 
 use crate::call::{Out, Value};
 use crate::error::{Answer, Errno, done, guard};
@@ -16,12 +16,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 type Function = unsafe extern "C-unwind" fn(*mut c_void) -> *const CFiber;
 type Callback = unsafe extern "C-unwind" fn(*mut c_void);
 
-/// What `raddle_fiber` is.
+/// The type behind `raddle_fiber`.
 pub struct CFiber {
     fiber: Fiber,
     is_first: bool,
     data: Value,
-    /// The number of its thread, which no later thread has.
+    /// The number of its thread, which no later thread gets.
     thread: u64,
     /// Keys and words that aren't null.
     words: RefCell<Vec<(u64, Value)>>,
@@ -30,11 +30,11 @@ pub struct CFiber {
 thread_local! {
     /// The running fiber, or null.
     static CURRENT: Cell<*const CFiber> = const { Cell::new(null()) };
-    /// All fibers of the thread. Without a destructor, since those of C++'s thread-locals may come
-    /// after it; the last fiber to be deleted frees the memory.
+    /// All fibers of the thread. Without a destructor, since destructors of C++'s thread-locals may
+    /// run later; deleting the last fiber frees the memory.
     static ALL: RefCell<ManuallyDrop<Vec<*const CFiber>>> =
         const { RefCell::new(ManuallyDrop::new(Vec::new())) };
-    /// The thread's number, given at the first question.
+    /// The thread's number, given at the first use.
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -69,21 +69,21 @@ impl CFiber {
         fiber
     }
 
-    /// Lets C have its words back. Callbacks may set others, which are forgotten.
+    /// Gives C its words back. Words that callbacks set meanwhile are dropped.
     fn lose_words(&self) {
         for (key, value) in self.words.take() {
             let callback = find(&keys(), key).ok().and_then(|key| key.callback);
             if let Some(callback) = callback {
-                // SAFETY: C promises that it may be called with its words.
+                // SAFETY: C promises that the callback may be called with its words.
                 unsafe { callback(value.0) };
             }
         }
     }
 
-    /// Frees one that is no longer needed.
+    /// Frees a fiber.
     ///
     /// # Safety
-    /// Nobody may use it any more.
+    /// The fiber must not be used any more.
     unsafe fn free(at: *const Self) {
         ALL.with_borrow_mut(|all| {
             all.retain(|&other| other != at);
@@ -95,13 +95,14 @@ impl CFiber {
         let own = unsafe { Box::from_raw(at.cast_mut()) };
         own.lose_words();
         if !own.is_first {
-            // SAFETY: C promises that nothing refers to its stack; and it doesn't run.
+            // SAFETY: C promises that nothing refers to the fiber's stack; and the fiber doesn't
+            // run.
             _ = unsafe { own.fiber.delete() };
         }
     }
 }
 
-/// A fiber that C named, of the calling thread.
+/// Returns a fiber that C named, if it is the calling thread's.
 fn own(fiber: Option<&CFiber>) -> Result<&CFiber, Errno> {
     let fiber = fiber.ok_or(Errno(libc::EFAULT))?;
     match fiber.thread == this_thread() {
@@ -111,7 +112,7 @@ fn own(fiber: Option<&CFiber>) -> Result<&CFiber, Errno> {
 }
 
 fn current<'a>() -> Result<&'a CFiber, Errno> {
-    // SAFETY: null, or a fiber that can't be deleted while it runs.
+    // SAFETY: null, or the running fiber, which can't be deleted.
     unsafe { CURRENT.get().as_ref() }.ok_or(Errno(libc::EPERM))
 }
 
@@ -138,14 +139,14 @@ pub extern "C" fn raddle_fiber_convert_back() -> c_int {
     })
 }
 
-/// What a fiber does.
+/// Runs a fiber's function.
 fn run(function: Function, argument: Value) -> Fiber {
-    // SAFETY: C promises that it may be called with the argument, on this thread.
+    // SAFETY: C promises that the function may be called with the argument, on this thread.
     let next = unsafe { function(argument.0) };
     if let Ok(this) = current() {
         this.lose_words();
     }
-    // SAFETY: null or a fiber, as the header demands.
+    // SAFETY: null or a fiber, by the header's promise.
     let Ok(target) = own(unsafe { next.as_ref() }) else {
         eprintln!("raddle: a fiber named none of its thread to continue");
         std::process::abort();
@@ -211,14 +212,14 @@ pub extern "C" fn raddle_fiber_has_ended(fiber: Option<&CFiber>) -> c_int {
 
 /// A key of fiber-local words.
 struct Key {
-    /// 0 for a free one.
+    /// The key's id; 0 for a free key.
     id: u64,
     callback: Option<Callback>,
 }
 
 const MOST_KEYS: usize = 1024;
 
-/// All keys; where one is says the low part of its id.
+/// All keys; the low part of an id is the index here.
 static KEYS: Mutex<Vec<Key>> = Mutex::new(Vec::new());
 
 fn keys() -> MutexGuard<'static, Vec<Key>> {
@@ -265,14 +266,14 @@ pub extern "C" fn raddle_fls_free(id: u64) -> c_int {
         let mut values = Vec::new();
         ALL.with_borrow(|all| {
             for &fiber in all.iter() {
-                // SAFETY: it is on the list, so it wasn't deleted.
+                // SAFETY: the fiber is on the list, so it wasn't deleted.
                 let mut words = unsafe { &(*fiber).words }.borrow_mut();
                 values.extend(words.extract_if(.., |(key, _)| *key == id));
             }
         });
         for (_, value) in values {
             if let Some(callback) = callback {
-                // SAFETY: C promises that it may be called with its words.
+                // SAFETY: C promises that the callback may be called with its words.
                 unsafe { callback(value.0) };
             }
         }

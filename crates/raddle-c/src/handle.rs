@@ -1,7 +1,7 @@
 //! Tables of handles for C's own values.
 //!
-//! A value is an address and what C calls when nobody can reach it any more. A weak handle follows
-//! another handle's value.
+//! A value is an address, with a function of C's that is called when no handle and no lookup keeps
+//! the value any more. A weak handle follows another handle's value.
 
 use crate::call::{Out, Value};
 use crate::error::{Answer, Errno, done, guard};
@@ -10,9 +10,9 @@ use raddle::handles::{Handle, HandleError, Kind, Owner, Table};
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 
-/// Lets a value go.
+/// Releases a value.
 type Release = unsafe extern "C-unwind" fn(*mut c_void);
-/// Looks at a value: the value, its argument.
+/// A lookup: gets the value and its argument.
 type Look = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void) -> *mut c_void;
 
 /// RADDLE_NORMAL, RADDLE_PINNED, RADDLE_WEAK.
@@ -20,7 +20,7 @@ const NORMAL: c_int = 0;
 const PINNED: c_int = 1;
 const WEAK: c_int = 2;
 
-/// A value of C's, as long as a handle or a look keeps it.
+/// A value of C's, as long as a handle or a lookup keeps it.
 struct Kept {
     value: Value,
     release: Option<Release>,
@@ -54,7 +54,7 @@ fn named(handle: u64) -> Result<Handle<Kept>, Errno> {
 }
 
 impl Values {
-    /// The value of a handle of any kind.
+    /// Returns the value of a handle of any kind.
     fn get(&self, handle: Handle<Kept>) -> Result<Arc<Kept>, HandleError> {
         match self.table.get(handle) {
             Err(HandleError::WrongKind) => self.table.get_pinned(handle).map(Pin::into_inner),
@@ -160,7 +160,7 @@ pub extern "C" fn raddle_handle_with(
     guard(|| {
         let look = look.ok_or(Errno(libc::EFAULT))?;
         let values = values(table)?;
-        // SAFETY: C promises that the function may be called so.
+        // SAFETY: C promises that the function may be called with these arguments.
         let call = |kept: &Kept| unsafe { look(kept.value.0, argument.0) };
         result.put(values.table.with(named(handle)?, call)?);
         Ok(0)

@@ -10,24 +10,24 @@ use std::ptr::NonNull;
 const LEAST_STACK: usize = 16 << 10;
 /// More than any address space has, in bytes.
 const MOST_STACK: usize = 1 << 47;
-/// No struct grows larger, in bytes: what is was never set.
+/// The largest size of a struct, in bytes: a larger one was never set.
 const LARGEST: usize = 4096;
 
 /// A struct of options.
 ///
 /// # Safety
-/// It begins with its size, and all zero is a valid one, which asks for nothing.
+/// It must begin with its size, and all zero must be valid and ask for nothing.
 pub unsafe trait Options: Copy {
-    /// How large it was in the first version that had it.
+    /// The struct's size in the first version that had it.
     const FIRST: usize;
 }
 
-/// Reads options, of which C's may be an earlier version's, or a later one's. What a later version
+/// Reads options from C, of this version, an earlier or a later one. Members that a later version
 /// appended must be zero.
 ///
 /// # Safety
 /// As many bytes must be readable as the first member says, and they must be a `T` if there are
-/// enough.
+/// enough of them.
 pub unsafe fn read<T: Options>(at: NonNull<T>) -> Result<T, Errno> {
     // SAFETY: the caller's promise.
     let size = unsafe { at.cast::<usize>().read() };
@@ -41,7 +41,7 @@ pub unsafe fn read<T: Options>(at: NonNull<T>) -> Result<T, Errno> {
     let bytes = unsafe { std::slice::from_raw_parts(at.cast::<u8>().as_ptr(), size) };
     let known = size.min(size_of::<T>());
     if bytes[known..].iter().any(|&byte| byte != 0) {
-        return Err(Errno(libc::E2BIG)); // asks for what only a later version knows
+        return Err(Errno(libc::E2BIG)); // asks for members of a later version
     }
     let mut options = MaybeUninit::<T>::zeroed();
     // SAFETY: both have as many bytes; what an earlier version lacks stays zero, which is valid.
@@ -54,11 +54,11 @@ pub unsafe fn read<T: Options>(at: NonNull<T>) -> Result<T, Errno> {
 /// A struct of counters.
 ///
 /// # Safety
-/// It is a size, to which nothing is written, and counters of eight bytes after it.
+/// It must be a size, to which nothing is written, and counters of eight bytes after it.
 pub unsafe trait Counters: Copy {}
 
-/// Stores counters in a struct of C's, which may be an earlier version's, or a later one's: as many
-/// as it has room for. Those that only a later version knows become 0.
+/// Stores counters in a struct of C's, of this version, an earlier or a later one: as many as it
+/// has room for. Counters that only a later version knows become 0.
 ///
 /// # Safety
 /// As many bytes must be writable as the first member says.
@@ -71,11 +71,11 @@ pub unsafe fn store<T: Counters>(at: NonNull<T>, now: impl FnOnce() -> T) -> Res
         _ => return Err(Errno(libc::E2BIG)),
     };
     if room < 2 * COUNTER {
-        return Err(Errno(libc::EINVAL)); // for the size, and nothing else
+        return Err(Errno(libc::EINVAL)); // room for the size only
     }
     let now = now();
     let known = room.min(size_of::<T>()) - COUNTER;
-    // SAFETY: C's struct has room for so much, and `now` is as large.
+    // SAFETY: C's struct has room for as many bytes, and `now` is as large.
     unsafe {
         let (from, to) = (&raw const now, at.as_ptr());
         let (from, to) = (from.cast::<u8>().add(COUNTER), to.cast::<u8>().add(COUNTER));
@@ -85,17 +85,17 @@ pub unsafe fn store<T: Counters>(at: NonNull<T>, now: impl FnOnce() -> T) -> Res
     Ok(())
 }
 
-/// A name that C gave, or null.
+/// Returns a name from C; `None` for null.
 ///
 /// # Safety
-/// It must end in a zero byte if it isn't null.
+/// The name must be null or end in a zero byte.
 pub unsafe fn name(name: *const c_char) -> Option<String> {
     // SAFETY: the caller's promise.
     let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })?;
     Some(name.to_string_lossy().into_owned())
 }
 
-/// A stack's size that was asked for; 0 asks for none.
+/// Checks a stack size from C; 0 asks for none.
 pub fn stack_size(bytes: usize) -> Result<Option<usize>, Errno> {
     match bytes {
         0 => Ok(None),

@@ -1,8 +1,8 @@
-//! Parking for C: a thread waits for another one's word.
+//! Parking for C: a thread waits for another thread's `unpark`.
 //!
-//! A permission is given or not: `unpark` gives it or hands it to who waits, `park` takes it or
+//! A permission is given or not: `unpark` gives it, at once to a waiting thread; `park` takes it or
 //! waits for it. Each wait has a completion of its own, so that a light thread gives its host to
-//! others meanwhile, and no word of an earlier wait ends a later one.
+//! others meanwhile, and a late end of an earlier wait can't end a later one.
 
 use crate::error::{Answer, Errno, guard};
 use crate::thread::{self, this_thread};
@@ -21,7 +21,7 @@ enum State {
     Missing,
     Given,
     Awaited(Promise<()>),
-    /// Nobody can give it any more.
+    /// The permission can't be given any more.
     Over,
 }
 
@@ -30,7 +30,7 @@ impl Permit {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the permission, or waits for it. `EPERM` if nobody can give it.
+    /// Takes the permission, or waits for it. `EPERM` once it can't be given any more.
     fn take(&self, timeout: Option<Duration>) -> Answer {
         let over = Errno(libc::EPERM);
         let given = {
@@ -60,7 +60,7 @@ impl Permit {
                     return Err(Errno(libc::ETIMEDOUT));
                 }
                 drop(state);
-                // Whoever took the promise keeps it, or has let it go.
+                // The giver that took the promise sets it, or `end` has dropped it.
                 given.wait().map(|()| 0).map_err(|_| over)
             }
         }
@@ -73,13 +73,13 @@ impl Permit {
             State::Missing | State::Given => *state = State::Given,
             State::Awaited(promise) => {
                 drop(state);
-                let _ = promise.set(()); // who waited looks here if its time is over
+                let _ = promise.set(()); // never fails: a waiter past its timeout waits on
             }
             State::Over => *state = State::Over,
         }
     }
 
-    /// Nobody can give it from now on.
+    /// Ends the permission: it can't be given from now on.
     pub fn end(&self) {
         let state = std::mem::replace(&mut *self.lock(), State::Over);
         drop(state); // fails the wait, if there is one, without the lock

@@ -1,4 +1,4 @@
-//! Thread pools for C: how they are made, and their ends.
+//! Thread pools for C: their options and their ends.
 
 use crate::call::{Compute, Job, Out, Value};
 use crate::engine;
@@ -13,16 +13,16 @@ use std::ptr::NonNull;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::Duration;
 
-/// RADDLE_DROP_PENDING: what waits isn't run.
+/// RADDLE_DROP_PENDING: waiting work isn't run.
 const DROP_PENDING: u32 = 1;
 
-/// RADDLE_WAITS_ONLY: who waits for a task doesn't run it.
+/// RADDLE_WAITS_ONLY: the waiter for a task doesn't run it.
 const WAITS_ONLY: u32 = 1;
 
-/// Is told of a worker's start or end: its argument, the worker's number.
+/// A hook for a worker's start or end: gets its argument and the worker's number.
 type Hook = unsafe extern "C-unwind" fn(*mut c_void, usize);
 
-/// Is told of work on a worker: its argument.
+/// A hook for work on a worker: gets its argument.
 type WorkHook = unsafe extern "C-unwind" fn(*mut c_void);
 
 /// `raddle_pool_options`. Later versions append to it.
@@ -55,7 +55,7 @@ unsafe impl options::Options for PoolOptions {
 }
 
 struct Disposable {
-    /// `None` once somebody disposes of it.
+    /// `None` once a thread disposes of it.
     pool: Mutex<Option<Pool>>,
     remote: PoolRef,
 }
@@ -63,11 +63,11 @@ struct Disposable {
 static POOLS: LazyLock<Table<Disposable>> = LazyLock::new(Table::new);
 
 thread_local! {
-    /// The handle of the pool whose worker the thread is, or 0.
+    /// The handle of the calling worker's pool, or 0.
     static SELF: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A pool's handle, for its workers, which start after it is there.
+/// A pool's handle, for its workers, which start after it is set.
 type Own = Arc<OnceLock<u64>>;
 
 impl From<BuildError> for Errno {
@@ -95,7 +95,7 @@ fn pool(pool: u64) -> Result<(Handle<Disposable>, Arc<Disposable>), Errno> {
     Ok((handle, POOLS.get(handle)?))
 }
 
-/// The pool that a handle names.
+/// Returns the pool that a handle names.
 pub fn remote(id: u64) -> Result<PoolRef, Errno> {
     Ok(pool(id)?.1.remote.clone())
 }
@@ -112,12 +112,12 @@ fn overflow(overflow: c_int) -> Result<Overflow, Errno> {
 }
 
 fn tell_of_work(hook: WorkHook, argument: Value) {
-    // SAFETY: C promises that the hook may be called so, on the pool's threads.
+    // SAFETY: C promises that the hook may be called with its argument, on the pool's threads.
     unsafe { hook(argument.0) }
 }
 
 fn tell(hook: Hook, argument: Value, worker: usize) {
-    // SAFETY: C promises that the hook may be called so, on the pool's threads.
+    // SAFETY: C promises that the hook may be called with its argument, on the pool's threads.
     unsafe { hook(argument.0, worker) }
 }
 
@@ -141,7 +141,7 @@ fn with_hooks(mut builder: Builder, options: &PoolOptions, own: Own) -> Builder 
     builder
 }
 
-/// What a worker does first.
+/// The first act of a worker.
 fn enter(own: &Own) {
     SELF.set(own.get().copied().unwrap_or(0));
 }
@@ -151,7 +151,7 @@ fn build(options: Option<NonNull<PoolOptions>>, own: Own) -> Result<Pool, Errno>
     let Some(options) = options else {
         return Ok(builder.on_start(move |_| enter(&own)).build()?);
     };
-    // SAFETY: C promises what `read` asks for; plain integers and an address.
+    // SAFETY: C promises the contract of `read`; plain integers and an address.
     let options = unsafe { options::read(options) }?;
     if options.workers != 0 {
         builder = builder.workers(options.workers);
@@ -242,7 +242,7 @@ pub extern "C" fn raddle_pool_dispose(pool_id: u64, flags: u32, timeout_ns: i64)
             let pool = pool.as_mut().unwrap_or_else(|poisoned| poisoned.get_mut());
             pool.take().ok_or(Errno(libc::EBUSY))?
         };
-        // The handle is good until the end: what the work queues meanwhile belongs to it.
+        // The handle is valid until the end: work that is queued meanwhile belongs to it.
         let report = pool.dispose(pending, timeout);
         POOLS.remove(handle)?;
         Ok(report.still_running as c_int)

@@ -6,7 +6,7 @@ use libc::{c_char, c_int};
 use raddle::engine::BuiltIn;
 use raddle::runtime::{self, Status};
 
-/// As in `RADDLE_VERSION`: major, minor and patch take a byte each.
+/// The library's version as in `RADDLE_VERSION`: major, minor and patch take a byte each.
 #[unsafe(no_mangle)]
 pub extern "C" fn raddle_version() -> u32 {
     const fn number(text: &str) -> u32 {

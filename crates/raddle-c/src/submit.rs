@@ -1,10 +1,11 @@
-//! Work for pools, and tasks: queued work whose result C wants.
+//! Work for pools, and tasks: queued work with a result for C.
 //!
 //! A task's handle is its waiter's: waiting takes the task out of its record, and ends the handle.
-//! It is cancelled by a source beside the task, so that this works while somebody waits.
+//! A source beside the task cancels it, so that this works during a wait, too.
 //!
-//! The record is locked while its task is queued, so that nobody finds none. Who queues may have
-//! to run the work itself, which may ask for its own task: it is told so, and waits for nothing.
+//! The record is locked while its task is being queued, so that a waiter always finds the task. The
+//! queueing thread may have to run the work itself, and the work may wait for its own task: then it
+//! gets EDEADLK instead of waiting for the lock.
 
 use crate::call::{Compute, Job, Out, Value};
 use crate::cancel;
@@ -36,16 +37,17 @@ unsafe impl options::Options for WorkOptions {
 }
 
 struct Waitable {
-    /// `None` while somebody waits for it.
+    /// `None` while a thread waits for it.
     task: Mutex<Option<Task<Value>>>,
     source: CancelSource,
-    /// The thread that queues it just now, or 0. Written by that thread, which alone finds itself.
+    /// The thread that is queueing it, or 0. Written by that thread; no other thread finds itself
+    /// here.
     maker: AtomicUsize,
 }
 
 static TASKS: LazyLock<Table<Waitable>> = LazyLock::new(Table::new);
 
-/// A number of the calling thread's own.
+/// Returns a number of the calling thread's own.
 fn this_thread() -> usize {
     thread_local!(static PLACE: u8 = const { 0 });
     PLACE.with(|place| (&raw const *place).addr())
@@ -91,7 +93,7 @@ fn priority(priority: c_int) -> Result<Priority, Errno> {
     }
 }
 
-/// Queues work whose result is lost.
+/// Queues work without a result.
 fn queue(
     pool: u64,
     priority: Priority,
@@ -109,7 +111,7 @@ fn queue(
     }))
 }
 
-/// Queues a task; it is cancelled with `token`, too.
+/// Queues a task, which `token` can cancel, too.
 fn queue_task(
     pool: u64,
     priority: Priority,
@@ -128,7 +130,7 @@ fn queue_task(
     });
     let handle = TASKS.insert_arc(Arc::clone(&waitable))?;
     place.put(handle.to_bits()); // the work may look there
-    // Held so that nobody finds no task before it is queued.
+    // Held until the task is queued, so that a waiter finds it.
     let mut task = waitable.task.lock().unwrap_or_else(PoisonError::into_inner);
     let options = Options::new().token(&waitable.source.token());
     let queued = pool.task_with(options.priority(priority), move || job.run());
@@ -191,7 +193,7 @@ pub extern "C" fn raddle_pool_submit(
     guard(|| {
         let (mut at, mut token) = (Priority::Normal, None);
         if let Some(options) = options {
-            // SAFETY: C promises what `read` asks for.
+            // SAFETY: C promises the contract of `read`.
             let options = unsafe { options::read(options) }?;
             if options.reserved != 0 {
                 return Err(Errno(libc::EINVAL));
@@ -205,7 +207,7 @@ pub extern "C" fn raddle_pool_submit(
     })
 }
 
-/// Waits for a task and ends its handle; after a timeout both go on.
+/// Waits for a task and ends its handle; after a timeout both remain.
 fn wait(task_id: u64, timeout: Option<Duration>, result: Out<*mut c_void>) -> Answer {
     let (handle, waitable) = task(task_id)?;
     let taken = waitable.take()?;
@@ -250,7 +252,7 @@ pub extern "C" fn raddle_task_is_done(task_id: u64) -> c_int {
     })
 }
 
-/// Who is to be told of a task's end. Work that is dropped tells so.
+/// A listener of a task's end. Dropping it unused notifies C that the work was dropped.
 struct Teller(Option<(Listen, Value)>);
 
 impl Teller {

@@ -1,8 +1,8 @@
 //! Threads: green ones, light ones, and calls on kernel threads.
 //!
-//! A thread's handle is in the table from before it runs until it is joined or detached. Who may
-//! wait for its end is in the handle's record, behind a lock that the maker holds until the thread
-//! is made: a thread that detaches itself at once waits for that.
+//! A thread's handle is in the table from before the thread runs until it is joined or detached.
+//! The handle's record has the join handle, behind a lock that the maker holds until the thread is
+//! made: a thread that detaches itself at once waits for that.
 
 use crate::call::{Compute, Job, Out, Value};
 use crate::completion;
@@ -22,9 +22,9 @@ use std::time::Duration;
 
 /// RADDLE_LIGHT: a light thread.
 const LIGHT: u32 = 1;
-/// RADDLE_DETACHED: nobody will join it.
+/// RADDLE_DETACHED: a thread without a handle.
 const DETACHED: u32 = 2;
-/// RADDLE_NICE: with the niceness that the options say.
+/// RADDLE_NICE: with the niceness of the options.
 const NICE: u32 = 4;
 /// RADDLE_KERNEL_THREAD: a kernel thread of its own.
 const KERNEL: u32 = 8;
@@ -49,7 +49,7 @@ unsafe impl options::Options for Options {
     const FIRST: usize = offset_of!(Options, engine);
 }
 
-/// Options as they are used.
+/// Options in the form in which they are used.
 #[derive(Default)]
 struct Settings {
     stack_size: Option<usize>,
@@ -66,7 +66,7 @@ impl Settings {
         let Some(at) = options else {
             return Ok(Self::default());
         };
-        // SAFETY: C promises what `read` asks for; plain integers and an address.
+        // SAFETY: C promises the contract of `read`; plain integers and an address.
         let options = unsafe { options::read(at) }?;
         let is = |flag| options.flags & flag != 0;
         let contradiction = is(KERNEL) && is(LIGHT | NICE) || is(LIGHT) && is(NICE);
@@ -108,9 +108,9 @@ enum Join {
 /// A thread that was neither joined nor detached.
 #[derive(Default)]
 pub struct Record {
-    /// `None` once somebody waits for it.
+    /// `None` while a thread waits for it.
     join: Mutex<Option<Join>>,
-    /// What it parks for.
+    /// The permission that it parks for.
     pub permit: Permit,
 }
 
@@ -128,8 +128,8 @@ thread_local! {
     static SELF: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The calling thread's handle, or 0. Not inlined: a light thread may be on another host after
-/// each call, and compilers keep the addresses of thread-locals.
+/// Returns the calling thread's handle, or 0. Not inlined: a light thread may be on another host
+/// after each call, and compilers keep the addresses of thread-locals.
 #[inline(never)]
 pub fn this_thread() -> u64 {
     match light::local() {
@@ -138,20 +138,20 @@ pub fn this_thread() -> u64 {
     }
 }
 
-/// What runs first in a thread of ours.
+/// The first act of a thread that was made here.
 fn enter(handle: u64) {
     if !light::set_local(handle as usize) {
         SELF.set(handle);
     }
 }
 
-/// What a thread's handle names.
+/// Returns the record that a handle names.
 pub fn record(thread: u64) -> Result<(Handle<Record>, Arc<Record>), Errno> {
     let handle = Handle::from_bits(thread).ok_or(Errno(libc::EBADF))?;
     Ok((handle, THREADS.get(handle)?))
 }
 
-/// Starts a thread that runs `body`; it knows itself as `handle`.
+/// Starts a thread that runs `body`, with `handle` as its own.
 fn start(
     settings: Settings,
     handle: u64,
@@ -332,7 +332,7 @@ pub extern "C" fn raddle_run(
         let (handle, ends) = completion::create()?;
         let body = move || {
             let value = job.run();
-            // It may have been freed meanwhile; then nobody wants the value.
+            // Fails if the completion was freed meanwhile: then the value is dropped.
             let _ = ends.finish(0, value);
             value
         };

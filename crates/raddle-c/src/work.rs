@@ -17,12 +17,12 @@ const READABLE: c_int = 1;
 /// RADDLE_WRITABLE.
 const WRITABLE: c_int = 2;
 
-/// Does a part of a range: its argument, the part's first element, and the one behind its last.
+/// A part of a range: gets its argument, the part's first element, and the one behind its last.
 type Part = unsafe extern "C-unwind" fn(*mut c_void, usize, usize);
 
 static WATCHES: LazyLock<Table<Watched>> = LazyLock::new(Table::new);
 
-/// Has work watched for, and gives C a handle if it wants one.
+/// Starts a watch, and gives C a handle if it wants one.
 fn watch(
     pool: u64,
     compute: Option<Compute>,
@@ -91,7 +91,7 @@ pub extern "C" fn raddle_pool_when_ready(
         if descriptor < 0 {
             return Err(Errno(libc::EBADF));
         }
-        // SAFETY: not -1. The pool makes a duplicate, or says that there is no such descriptor.
+        // SAFETY: not -1. The pool makes a duplicate, or returns an error for a closed descriptor.
         let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
         watch(pool, compute, argument, handle, |pool, job| {
             pool.when_ready(descriptor, interest, move || {
@@ -124,8 +124,9 @@ pub extern "C" fn raddle_pool_for(
         let part = part.ok_or(Errno(libc::EFAULT))?;
         let pool = remote(pool)?;
         let each = |range: std::ops::Range<usize>| {
-            let whole: &Value = &argument; // its inside may not be shared by itself
-            // SAFETY: C promises that the function may be called so, on any thread.
+            let whole: &Value = &argument; // captures the whole, which is `Sync`
+            // SAFETY: C promises that the function may be called with these arguments, on any
+            // thread.
             unsafe { part(whole.0, range.start, range.end) }
         };
         pool.install(|| parallel_for(begin..end, grain, each))?;
@@ -175,7 +176,7 @@ pub struct Counters {
     target: u64,
 }
 
-// SAFETY: as it says.
+// SAFETY: a size, and counters of eight bytes after it.
 unsafe impl options::Counters for Counters {}
 
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-// What system calls cost, before and after the program has a second thread: one that a thread
+// The cost of system calls, before and after the program has a second thread: one that a thread
 // library must look at (write), one that it need not know (getppid), one that names the thread
 // (gettid).
 #define _GNU_SOURCE

@@ -1,4 +1,4 @@
-// What the benchmark programs share: time, the number of rounds, and how a result is printed.
+// Parts that the benchmark programs share: time, the number of rounds, and printing of results.
 #ifndef RADDLE_BENCH_COMMON_H
 #define RADDLE_BENCH_COMMON_H
 

@@ -1,5 +1,5 @@
-// Threads that compute share the CPU: how evenly, and how late a thread among them wakes that
-// sleeps a millisecond at a time.
+// Threads that compute share the CPU: how evenly, and the delay of a thread among them that sleeps
+// a millisecond at a time.
 #include "common.h"
 #include <pthread.h>
 

@@ -1,5 +1,5 @@
 // What a child process costs: the time of a turn, and the CPU time of parent and child in it. First
-// in a process that never had a thread, then in one whose thread has ended. At last, sixteen
+// in a process that never had a thread, then in one with a thread that has ended. At last, sixteen
 // threads start shells.
 #define _GNU_SOURCE
 #include "common.h"
@@ -11,9 +11,9 @@
 
 enum { THREADS = 16, EXECS_IN = 4, SHELLS_IN = 2 };
 
-static double cpu_us(int whose) {
+static double cpu_us(int target) {
   struct rusage used;
-  must(getrusage(whose, &used), "getrusage");
+  must(getrusage(target, &used), "getrusage");
   return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1e6 +
          (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }

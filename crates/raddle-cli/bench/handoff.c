@@ -1,5 +1,5 @@
 // Threads wait in the kernel where no runtime can park them (a system call instruction of the
-// program's own, on an empty pipe): how late others wake that sleep a millisecond at a time.
+// program's own, on an empty pipe): the delay of others that sleep a millisecond at a time.
 #include "common.h"
 #include <pthread.h>
 #include <unistd.h>

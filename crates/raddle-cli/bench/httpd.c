@@ -1,6 +1,6 @@
 // An HTTP server with a thread for each connection. It prints its port, then serves until killed.
-// Two numbers: so many threads compute meanwhile, and so many read a file past the cache. A third
-// is the port, else it is a free one.
+// Two numbers: how many threads compute meanwhile, and how many read a file past the cache. A third
+// is the port; without it the port is a free one.
 #define _GNU_SOURCE
 #include "common.h"
 #include <arpa/inet.h>

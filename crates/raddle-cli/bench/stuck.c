@@ -1,7 +1,7 @@
 // Again and again a thread is stuck in the kernel for a tenth of a second, where no runtime can
-// park it: how late others wake meanwhile that sleep a millisecond at a time, and how long two
-// others that hand a turn to each other wait for it. A figure is the median, or the worst, of the
-// longest wait beside each time.
+// park it: the delay meanwhile of threads that sleep a millisecond at a time, and the wait of two
+// others that hand a turn to each other. A figure is the median, or the worst, of the longest wait
+// in each such time.
 #define _GNU_SOURCE
 #include "common.h"
 #include <errno.h>
@@ -21,7 +21,7 @@ enum { SLEEPERS = 4, MOST = 1000, SLEEP_NS = 1000000, TURN_NS = 200000, PAGE = 4
 enum { STUCK_US = 100000, REST_US = 20000 };
 
 static atomic_int over;
-static atomic_long latest, longest_turn; // since somebody got stuck
+static atomic_long latest, longest_turn; // since a thread got stuck
 static char folder[] = "/tmp/raddle-stuck-XXXXXX";
 
 static void at_least(atomic_long *most, long value) {
@@ -71,7 +71,7 @@ static void *ask(void *argument) {
   return argument;
 }
 
-// The ways to be stuck; another thread frees who is.
+// The ways to be stuck; another thread frees the stuck one.
 
 static int pipes[2];
 

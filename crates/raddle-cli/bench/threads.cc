@@ -1,4 +1,4 @@
-// What fibers of Boost.Fiber cost: the shapes of the example api_bench, on one thread.
+// The cost of Boost.Fiber's fibers: the shapes of the example api_bench, on one thread.
 #include "common.h"
 #include <boost/fiber/all.hpp>
 #include <mutex>
@@ -15,7 +15,7 @@ static void per_round(const char *name, uint64_t start, long rounds) {
   metric(name, (double)(now_ns() - start) / (double)rounds, "ns");
 }
 
-// A fiber with a stack as large as a light thread's, or as one that goes deep needs.
+// A fiber with a stack as large as a light thread's, or as large as a deep one needs.
 template <typename Work> static fibers::fiber start_with(size_t stack, Work &&work) {
   return fibers::fiber(std::allocator_arg, fibers::fixedsize_stack(stack),
                        std::forward<Work>(work));

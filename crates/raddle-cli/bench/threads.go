@@ -1,4 +1,4 @@
-// What goroutines cost: the shapes of the example api_bench.
+// The cost of goroutines: the shapes of the example api_bench.
 package main
 
 import (
@@ -28,7 +28,7 @@ func join(work func()) {
 	<-end
 }
 
-// Makes so many that all wait at once.
+// Makes so many goroutines that all wait at once.
 func create(name string, count int, work func()) {
 	var reached atomic.Int64
 	var ended sync.WaitGroup

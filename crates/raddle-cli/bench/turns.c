@@ -1,5 +1,5 @@
-// Threads that compute the same each, in short turns that end by a yield or in one go: the CPU time
-// of the process, kernel threads of others' making included.
+// Threads with equal computations, in short turns that end by a yield or in one go: the CPU time of
+// the process, with kernel threads that the program did not make.
 #include "common.h"
 #include <pthread.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
-// How long after its cause a sleeping thread runs: after a semaphore is posted by a thread that
-// then sleeps, and after a timer has expired.
+// The delay of a sleeping thread: after a semaphore is posted by a thread that then sleeps, and
+// after a timer has expired.
 #include "common.h"
 #include <pthread.h>
 #include <semaphore.h>

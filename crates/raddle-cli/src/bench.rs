@@ -57,7 +57,7 @@ const GROUPS: [(Group, &str, Prepare); 15] = [
     (Group::Pool, "pool", examples::pools),
 ];
 
-/// How long threads keep others waiting that compute, read, or are stuck in the kernel.
+/// The delay of other threads beside threads that compute, read, or are stuck in the kernel.
 fn latency(workshop: &Workshop) -> Vec<Case> {
     let mut cases = http::busy_cases(workshop);
     cases.extend(primitives::getting_stuck(workshop));

@@ -20,7 +20,7 @@ pub use bench::{BenchArguments, BenchCommand, Group, ServersArguments};
 
 pub const CARRIERS_MAX: u16 = 1024;
 pub const CARRIERS_VARIABLE: &str = "RADDLE_CARRIERS";
-/// Which CPUs the program is shown.
+/// The variable for the CPUs that the program sees.
 pub const CPUS_VARIABLE: &str = "RADDLE_CPUS";
 pub const CHAOS_VARIABLE: &str = "RADDLE_CHAOS";
 pub const QUANTUM_VARIABLE: &str = "RADDLE_QUANTUM_US";
@@ -302,7 +302,7 @@ pub fn parse() -> Result<Command> {
     }
 }
 
-/// The CPUs that a program is shown.
+/// The CPUs that a program sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Cpus {
     /// As many as carriers.
@@ -311,7 +311,7 @@ pub enum Cpus {
     Machine,
 }
 
-/// A variable that is set to nothing counts as not set.
+/// Makes a variable with an empty value count as not set.
 fn without_empty_variables(run: clap::Command) -> clap::Command {
     run.mut_args(|argument| {
         let value = argument.get_env().and_then(std::env::var_os);
@@ -380,7 +380,7 @@ fn parse_rule(text: &str) -> Result<u32, String> {
         .ok_or_else(|| "give a number from 1 to 63".into())
 }
 
-/// What `raddle ctl PID share` gives.
+/// The part that `raddle ctl PID share` gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allotment {
     /// Percent of one CPU; 0 for all.

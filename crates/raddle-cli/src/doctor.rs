@@ -1,8 +1,8 @@
-//! `raddle doctor`: what of this machine raddle can use, one line each.
+//! `raddle doctor`: the parts of this machine that raddle can use, one line each.
 //!
-//! Nouns: a *finding* is one line: a name, a [`State`], what was seen, and, unless it is fine, what
-//! that degrades and the cure. A *probe* asks the kernel by trying: a version number or a
-//! setting says what should work, a filter in a container has the last word.
+//! Nouns: a *finding* is one line: a name, a [`State`], what was seen, and, unless all is well, the
+//! degradation and the cure. A *probe* asks the kernel by trying: a version number or a setting
+//! says what should work, a filter in a container has the last word.
 //!
 //! `broken` means that no program would get green threads; it makes the exit status 1.
 
@@ -35,7 +35,7 @@ pub struct Finding {
     pub name: &'static str,
     pub state: State,
     pub seen: String,
-    /// What degrades, when something does.
+    /// The degradation, if there is one.
     pub consequence: Option<&'static str>,
     pub cure: Option<String>,
 }

@@ -1,7 +1,7 @@
 //! `raddle dump`: asks a process under Raddle for a snapshot, and shows it as lines or as JSON.
 //!
-//! `raddle-inspect` has the protocol. What is not trusted: that the socket of a process belongs to
-//! that process (anybody may bind a name), and that the bytes make sense.
+//! `raddle-inspect` has the protocol. Two things are not trusted: that the socket of a process
+//! belongs to that process (any process may bind a name), and that the bytes make sense.
 
 mod connect;
 mod document;
@@ -71,7 +71,7 @@ pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is shown beside a snapshot.
+/// Facts that are shown beside a snapshot.
 pub struct Facts {
     pid: u32,
     statistics: Option<Statistics>,
@@ -80,7 +80,7 @@ pub struct Facts {
     sitting: Vec<(u32, pins::Sitting)>,
 }
 
-/// Looks at the stacks of those whose carriers were replaced.
+/// Looks at the stacks of threads on replaced carriers.
 fn sitting(pid: u32, snapshot: &Snapshot<'_>) -> Vec<(u32, pins::Sitting)> {
     let blocked = |record: &raddle_inspect::CarrierRecord| {
         record.state == CarrierState::BLOCKED && record.current_tid != 0
@@ -97,7 +97,7 @@ fn sitting(pid: u32, snapshot: &Snapshot<'_>) -> Vec<(u32, pins::Sitting)> {
     blocked.filter_map(sits).collect()
 }
 
-/// What follows the carriers in an answer to a request for statistics.
+/// The part of an answer to a request for statistics that follows the carriers.
 pub struct Statistics {
     wake_ups: Histogram,
     delays: Histogram,
@@ -123,7 +123,7 @@ impl Statistics {
     }
 }
 
-/// `raddle ctl`: changes a running process, and says how it is then.
+/// `raddle ctl`: changes a running process, and prints its new state.
 pub fn control(arguments: &CtlArguments) -> Result<ExitCode> {
     let pid = arguments.pid;
     let request = match &arguments.change {
@@ -164,7 +164,7 @@ pub fn control(arguments: &CtlArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says what the rule or the engine has now; fails if that isn't what was asked for.
+/// Prints the part of the rule or the engine. Fails if it isn't the requested one.
 fn says_share(pid: u32, header: &Header, number: u32, part: Allotment) -> Result<ExitCode> {
     let at = number as usize;
     let (is_it, text) = match part {

@@ -1,18 +1,18 @@
-//! How a command ends that could not do its work: one sentence, `raddle: what: cure`, on standard
-//! error, and an exit status.
+//! The end of a command that has failed: one sentence, `raddle: what: cure`, on standard error, and
+//! an exit status.
 
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-/// The status for everything that the user can mend on the command line, as shells have it.
+/// The status for faults that the user can mend on the command line, as in shells.
 pub const BAD_INPUT: u8 = 2;
-/// A program was found and could not be executed, as shells have it.
+/// The status for a program that was found and could not be executed, as in shells.
 pub const NOT_EXECUTABLE: u8 = 126;
-/// A program was not found, as shells have it.
+/// The status for a program that was not found, as in shells.
 pub const NOT_FOUND: u8 = 127;
 
-/// What went wrong and what to do about it.
+/// A fault and its cure.
 #[derive(Debug)]
 pub struct Failure {
     pub status: u8,
@@ -42,8 +42,8 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Says the sentence and returns the status. Whoever closed our standard output (`raddle dump |
-/// head`) has what he wanted: that is no failure.
+/// Prints the sentence and returns the status. A closed standard output (`raddle dump | head`) is
+/// no failure: its reader has all that it wants.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     let io_error = error.downcast_ref::<io::Error>();
     if io_error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
@@ -56,7 +56,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(status.unwrap_or(BAD_INPUT))
 }
 
-/// One line on standard error; if that is closed there is nobody to tell.
+/// Prints one line on standard error; if that is closed, the line is lost.
 pub fn say(sentence: &str) {
     use io::Write;
     let line = format!("raddle: {sentence}\n");

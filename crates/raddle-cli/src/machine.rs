@@ -1,4 +1,4 @@
-//! What machine this is: facts that `raddle doctor` judges and that every benchmark result carries.
+//! Facts of this machine that `raddle doctor` judges and every benchmark result carries.
 
 use std::ffi::CStr;
 use std::fs;
@@ -13,7 +13,7 @@ pub struct Machine {
     pub cpu: String,
     pub cpus_online: usize,
     pub cpus_allowed: usize,
-    /// CPUs' worth of time that the cgroup may use.
+    /// The CPU time that the cgroup may use, in CPUs.
     pub cpu_quota: Option<f64>,
     pub kernel: String,
     pub system: String,
@@ -71,7 +71,8 @@ fn system_name() -> String {
     name.unwrap_or("unknown").trim_matches('"').into()
 }
 
-/// The system's libc: this command uses it, as the programs that it starts do.
+/// Returns the version of the system's libc, which this command and the programs that it starts
+/// use.
 pub fn libc_version() -> String {
     // SAFETY: no argument, and the string it returns is static.
     let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
@@ -126,7 +127,7 @@ fn quota_v1(folder: &Path) -> Option<f64> {
     (quota > 0.0).then_some(quota / period)
 }
 
-/// The time of day as RFC 3339 has it, in UTC.
+/// Returns the time of day in UTC, in the format of RFC 3339.
 pub fn date() -> String {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)

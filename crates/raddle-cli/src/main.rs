@@ -1,8 +1,8 @@
 //! The `raddle` command. It works outside the process: it starts programs, looks at machines,
 //! reads snapshots and measures; the green threads are made by the library it preloads.
 //!
-//! One module a command; `cli` defines every flag once, `failure` says how everything ends that
-//! goes wrong.
+//! One module for each command; `cli` defines every flag once, `failure` the end of a failed
+//! command.
 
 mod bench;
 mod cli;

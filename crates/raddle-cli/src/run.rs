@@ -5,9 +5,9 @@
 //! 1. Find the preloaded library; without it nothing runs, because a program that silently ran on
 //!    kernel threads would be worse than a sentence.
 //! 2. Resolve the command as a shell would (126, 127).
-//! 3. Follow `#!` lines to the ELF file that the kernel will start, and ask of it what could stand
-//!    in the way of green threads.
-//! 4. If something does, run the program all the same, without the preload where it would do harm.
+//! 3. Follow `#!` lines to the ELF file that the kernel will start, and look for obstacles to green
+//!    threads in it.
+//! 4. With an obstacle, run the program all the same, without the preload where it would do harm.
 //! 5. `execve`. Nothing of this process is left; the runtime inside decides the rest.
 //!
 //! Rejected: a parent that waits (another process id, doubled signals, a job-control puzzle), and

@@ -1,8 +1,8 @@
 //! A stack for the command itself, where the main thread's is limited to a few pages.
 //!
-//! The program that `raddle run` starts may need no more than `ulimit -s` leaves it; parsing
-//! options and reading ELF files does. The thread stays the same: what the kernel keeps for it (its
-//! parent's death signal, say) is the program's.
+//! The program that `raddle run` starts may need no more than `ulimit -s` allows; parsing options
+//! and reading ELF files needs more. The thread stays the same: the kernel's state of it (its
+//! parent's death signal, for instance) is the program's.
 
 use std::process::ExitCode;
 use std::sync::OnceLock;

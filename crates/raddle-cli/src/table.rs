@@ -1,4 +1,4 @@
-//! Text in columns as wide as what is in them.
+//! Text in columns that are as wide as their widest cell.
 
 use std::io::{self, Write};
 

@@ -1,5 +1,5 @@
 //! `raddle dump` against a server in this process that speaks `raddle-inspect`, and against
-//! processes that have none.
+//! processes without an inspection socket.
 
 mod common;
 
@@ -29,7 +29,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 
 const SECRET: &[u8; PROOF_BYTES] = b"0123456789abcdef0123456789abcdef";
 
-/// A page whose name the kernel shows.
+/// A page with a name that the kernel shows.
 struct Page(*mut libc::c_void);
 
 const PAGE_BYTES: usize = 4096;
@@ -38,7 +38,7 @@ impl Page {
     fn named(secret: &[u8]) -> Self {
         let name = CString::new([PROOF_NAME, secret].concat()).unwrap();
         let (access, flags) = (libc::PROT_READ, libc::MAP_PRIVATE);
-        // SAFETY: a name, and a mapping wherever there is room, which nothing reads.
+        // SAFETY: a name, and a mapping wherever there is room, which is not read.
         unsafe {
             let file = libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC);
             let page = libc::mmap(std::ptr::null_mut(), PAGE_BYTES, access, flags, file, 0);
@@ -51,7 +51,7 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which nothing refers to.
+        // SAFETY: our own mapping, without references to it.
         unsafe { libc::munmap(self.0, PAGE_BYTES) };
     }
 }
@@ -66,19 +66,19 @@ fn serve(pid: u32, bytes: Vec<u8>) -> (MutexGuard<'static, ()>, JoinHandle<()>) 
         let page = Page::named(SECRET);
         let _ = stream.write_all(&PROOF_WANTED);
         let (mut proof, mut request) = ([0; PROOF_BYTES], [0; size_of::<Request>()]);
-        // A tool that mistrusts us hangs up without a request.
+        // A tool that mistrusts this server hangs up without a request.
         if stream.read_exact(&mut proof).is_ok() && stream.read_exact(&mut request).is_ok() {
             assert_eq!(&proof, SECRET);
             assert_eq!(request, Request::new(RequestKind::SNAPSHOT, 0).as_bytes());
         }
         drop(page);
-        // The tool may hang up early, when it does not like what it sees.
+        // The tool may hang up early, when it refuses the bytes.
         let _ = stream.write_all(&bytes);
     });
     (guard, server)
 }
 
-/// A child that another test starts at this moment has our last listener open until it executes.
+/// Binds the socket. Retries while a child of another test, which hasn't executed yet, has it open.
 fn bind(address: &SocketAddr) -> UnixListener {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -165,7 +165,7 @@ fn threads() -> [ThreadRecord; 5] {
     ]
 }
 
-/// Two carriers; a main thread, one that waits with a deadline, a bound one, a new one.
+/// Two carriers; a main thread, a waiting one with a deadline, a bound one, a new one.
 fn snapshot() -> Vec<u8> {
     let header = Header {
         pid: std::process::id(),
@@ -316,7 +316,7 @@ fn an_answer_that_stops_or_makes_no_sense_is_refused() {
     );
 }
 
-/// A child that is gone at the end.
+/// A child that is killed at the end.
 struct Sleeper(Child);
 
 impl Sleeper {
@@ -438,7 +438,7 @@ fn a_process_of_another_user_is_refused() {
     );
 }
 
-/// A file that is gone at the end.
+/// A file that is removed at the end.
 struct Copy(PathBuf);
 
 impl Copy {

@@ -20,7 +20,7 @@ int main(void) {
 }
 "#;
 
-/// Runs it with -v; the program's output and what raddle said.
+/// Runs it with -v. Returns the program's output and raddle's lines.
 fn verbose(program: &Path) -> Output {
     raddle(&["run", "-v", program.to_str().unwrap()])
         .output()
@@ -80,7 +80,7 @@ fn a_program_for_musl_gets_no_preload() {
         "its libc is musl, and green threads need glibc",
     );
     assert_eq!(text(&output.stdout), "\n");
-    // What the caller preloads himself stays.
+    // The caller's own preload stays.
     let mut command = raddle(&["run", program.to_str().unwrap()]);
     command.env("LD_PRELOAD", preload());
     assert_eq!(text(&succeeds(&mut command).stdout), "\n");
@@ -98,7 +98,7 @@ fn an_old_glibc_beside_the_loader_gets_no_preload() {
     let source = "void f(void) {} void g(void) {}";
     let flags = ["-shared", "-fPIC", "-nostdlib", &flag];
     folder.compile("cc", "libc.so.6", source, &flags);
-    // The loader itself is today's, so that the program runs.
+    // The loader itself is the machine's, so that the program runs.
     let loader = folder.0.join("ld-linux-x86-64.so.2");
     copy(Path::new("/lib64/ld-linux-x86-64.so.2"), &loader, 0o755);
     let flag = format!("-Wl,--dynamic-linker={}", loader.display());
@@ -203,7 +203,7 @@ fn a_program_of_32_bits_or_another_machine_is_named_as_such() {
         program.display()
     );
     assert_eq!(said.lines().next(), Some(&*first));
-    // A kernel without 32-bit support refuses it as any shell would see.
+    // A kernel without 32-bit support refuses it, as under any shell.
     assert!(
         matches!(output.status.code(), Some(42 | 126)),
         "{}",

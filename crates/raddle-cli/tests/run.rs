@@ -1,4 +1,4 @@
-//! `raddle run` becomes the program: what it finds, what it hands on, what it changes.
+//! `raddle run` becomes the program: the files it finds, the state it passes on, its changes.
 
 mod common;
 
@@ -95,7 +95,7 @@ fn a_run_within_a_run_preloads_once() {
     assert!(text(&output.stdout).lines().any(|line| line == expected));
 }
 
-/// What a program sees of signals and descriptors, started by `sh` directly and through raddle.
+/// A program's view of signals and descriptors, started by `sh` directly and through raddle.
 #[track_caller]
 fn assert_inherited(setup: &str, look: &str) {
     let seen = |start: &str| {

@@ -73,12 +73,12 @@ mod room {
     #[repr(C, align(4096))]
     struct Room(UnsafeCell<[u8; SIZE]>);
 
-    // SAFETY: nobody has a reference; each byte is given away at most once.
+    // SAFETY: no reference exists; each byte is given away at most once.
     unsafe impl Sync for Room {}
 
     /// Zeroes, of which the file has none.
     static ROOM: Room = Room(UnsafeCell::new([0; SIZE]));
-    /// Bytes that were given away. Raised by who takes some.
+    /// Bytes that were given away. Raised by the taker.
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
     /// `bytes` of zeroes, whole pages, for ever.
@@ -88,7 +88,7 @@ mod room {
         Some(ROOM.0.get().cast::<u8>().wrapping_add(at.ok()?))
     }
 
-    /// Gives memory back that nobody has seen: it is lost if it is of the room.
+    /// Gives back memory that has no reference; a part of the room is lost.
     ///
     /// # Safety
     /// As for [`mem::unmap`].

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The shortest job first, by the size in its thread's name; equal ones as they came. A job that
-/// has waited while a hundred others ran comes before all: nobody waits for ever.
+/// The shortest job first, by the size in its thread's name; equal ones in their order. A job that
+/// has waited while a hundred others ran comes first, so that no job waits for ever.
 #[derive(Default)]
 struct ShortestFirst {
-    /// By size, and by when they came.
+    /// By size, and by order of arrival.
     waiting: BTreeMap<(u64, u64), Runnable>,
     came: u64,
 }

@@ -40,7 +40,7 @@ fn client(server: SocketAddr, name: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// What it does without an address.
+/// The run without an address.
 pub fn test_itself() -> io::Result<()> {
     const CLIENTS: usize = 200;
     let listener = TcpListener::bind("127.0.0.1:0")?;

@@ -4,8 +4,8 @@
 //! the names of the figures that are wanted):
 //!
 //! - *weak*: make a weak handle to an object, look it up three times, remove a handle that was made
-//!   some rounds before. Objects are each thread's own and live on, as they do in a runtime whose
-//!   collector keeps alive what threads look at.
+//!   some rounds before. Objects are each thread's own and live on, as in a runtime with a
+//!   collector that keeps alive what threads look at.
 //! - *weak-arc*: the same with objects that are counted.
 //! - *monitor*: enter and leave monitors that are found by handles; all threads share them.
 //!

@@ -31,7 +31,7 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// What it does without an address.
+/// The run without an address.
 pub fn test_itself() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let server = listener.local_addr()?;

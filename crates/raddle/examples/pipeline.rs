@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 const ROOM: usize = 16;
 const ITEMS: u64 = 10_000;
 
-/// Starts a stage that makes something of what comes, and says where that comes out. It ends when
-/// its input does.
+/// Starts a stage that transforms its input, and returns its output. The stage ends when its input
+/// does.
 fn stage<T: Send + 'static, U: Send + 'static>(
     input: Receiver<T>,
     work: impl Fn(T) -> U + Send + 'static,
@@ -20,7 +20,7 @@ fn stage<T: Send + 'static, U: Send + 'static>(
     raddle::spawn(move || {
         for item in input {
             if to.send(work(item)).is_err() {
-                return; // nobody wants more
+                return; // the receiver is gone
             }
         }
     });
@@ -45,7 +45,7 @@ pub fn main() {
     let (mut sum, mut most_ahead) = (0, 0);
     for (taken, length) in lengths.iter().enumerate() {
         sum += length;
-        // What was made and not yet taken is in a channel or in a stage's hands.
+        // A value that was made and not yet taken is in a channel or in a stage's hands.
         most_ahead = most_ahead.max(MADE.load(Ordering::Relaxed).saturating_sub(taken));
     }
     let expected: usize = (0..ITEMS).map(|n| (n * n).to_string().len()).sum();

@@ -31,7 +31,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     const PART: u64 = 50_000;
 
     let pool = Pool::builder().name("search").build()?;
-    // What ends the program's work as a whole, and what ends this search: either is enough.
+    // Two sources, either of which ends the search: the program's, and the search's own.
     let program = CancelSource::new();
     let search = Arc::new(CancelSource::linked(&[&program.token()]));
     let deadline = pool.cancel_after(Duration::from_secs(10), &search)?;

@@ -209,7 +209,7 @@ impl Turns {
         self.wait(scheduler)
     }
 
-    /// Rare: there is nobody, or who was next is still being saved.
+    /// Rare: no worker is ready, or the next one is still being saved.
     #[cold]
     fn wait(&mut self, scheduler: &Scheduler<'_>) -> Next {
         while self.left != 0 {

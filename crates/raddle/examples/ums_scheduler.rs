@@ -1,7 +1,7 @@
 //! A user-mode scheduler to copy: workers with priorities on two schedulers, which share one queue.
 //!
-//! Workers that yield decide themselves who is next, which is the quick way; the schedulers' own
-//! threads go on when a worker blocks or ends.
+//! Workers that yield choose the next worker themselves, which is the quick way; the schedulers'
+//! own threads go on when a worker blocks or ends.
 //!
 //!     cargo run --release -p raddle --example ums_scheduler
 
@@ -42,8 +42,8 @@ impl Urgent {
         })
     }
 
-    /// Who runs next. It may be called on a worker that yields, so it waits for no worker; the
-    /// lock is held by schedulers and who decides for them only, and for a few instructions.
+    /// Returns the worker that runs next. May be called on a worker that yields, so it waits for no
+    /// worker; only schedulers and workers that decide hold the lock, for a few instructions.
     fn decide(&self, scheduler: &Scheduler<'_>, reason: Reason) -> Next {
         if let Reason::Yielded { worker, .. } = reason {
             self.keep(worker);
@@ -117,8 +117,7 @@ pub fn main() -> io::Result<()> {
             order.lock().unwrap().push(me);
             me
         };
-        // A light worker begins on a thread that others have had; `ums::spawn_with` makes a new
-        // one.
+        // A light worker begins on a used thread; `ums::spawn_with` makes a new one.
         results.push(ums::spawn_light_with(64 << 10, &context, run)?);
         senders.push(sender);
     }

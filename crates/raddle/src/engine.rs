@@ -1,9 +1,9 @@
 //! Engines: carriers, a policy and perhaps a quota of their own, side by side in one process.
 //!
-//! Every green thread belongs to one engine: to the first one, or to that which its
-//! [`Builder`](crate::Builder::engine) names. An engine's carriers run its threads alone; which of
-//! those that can run goes on next is the engine's [policy](Choice)'s to say. All else is common:
-//! threads of different engines share locks, channels and completions, and join each other.
+//! Every green thread belongs to one engine: to the first one, or to the one that its
+//! [`Builder`](crate::Builder::engine) names. An engine's carriers run only its threads, and its
+//! [policy](Choice) picks the runnable thread that runs next. All else is common: threads of
+//! different engines share locks, channels and completions, and join each other.
 //!
 //! ```
 //! use raddle::engine::{BuiltIn, Engine};
@@ -69,25 +69,25 @@ pub struct Stats {
     pub threads: usize,
     /// Threads so far.
     pub started: u64,
-    /// CPU time that its carriers have used so far, whoever's threads they ran.
+    /// CPU time that its carriers have used so far, also on threads of other engines.
     pub cpu: Duration,
 }
 
-/// CPU time that the carriers of the engine of this number have used, for whatever engine.
+/// Returns the CPU time that the carriers of this engine number have used, for any engine.
 fn cpu(number: u32) -> Duration {
     Duration::from_nanos(runtime::table().map_or(0, |runtime| (runtime.engine_cpu_ns)(number)))
 }
 
 struct Inner {
     name: String,
-    /// The runtime's name for it.
+    /// The engine's number in the runtime.
     number: u32,
-    /// What an earlier engine's threads have used of its carriers.
+    /// The CPU time of its carriers before this engine: an earlier engine had the same number.
     cpu_before: Duration,
     members: Mutex<Members>,
-    /// The last thread has ended.
+    /// Signals that the last thread has ended.
     empty: Condvar,
-    /// If the policy is a program's.
+    /// The program's own policy, if there is one.
     custom: Option<Arc<Shared>>,
 }
 
@@ -98,7 +98,7 @@ impl Inner {
 }
 
 impl Drop for Inner {
-    /// Nobody can start threads, and none runs.
+    /// Closes the engine: no thread of it runs, and none can be started.
     fn drop(&mut self) {
         if let Some(custom) = &self.custom {
             custom.end();
@@ -109,8 +109,8 @@ impl Drop for Inner {
     }
 }
 
-/// An engine beside the first. Clones are the same engine; it lasts as long as one of them or a
-/// thread of its does.
+/// An engine beside the first. Clones are the same engine, which lasts as long as one of them or a
+/// thread of the engine.
 ///
 /// ```
 /// # use raddle::runtime::{Status, status};
@@ -126,7 +126,7 @@ impl Drop for Inner {
 pub struct Engine(Arc<Inner>);
 
 impl Engine {
-    /// How to make one.
+    /// Makes a builder.
     ///
     /// ```
     /// # use raddle::runtime::{Status, status};
@@ -139,8 +139,7 @@ impl Engine {
         Builder::default()
     }
 
-    /// Starts a green thread of this engine that runs `f`: [`crate::Builder::engine`] with no
-    /// other wish.
+    /// Starts a green thread of this engine that runs `f`, with the defaults of [`crate::Builder`].
     ///
     /// ```
     /// # use raddle::runtime::{Status, status};
@@ -159,7 +158,7 @@ impl Engine {
         ThreadBuilder::new().engine(self).spawn(f)
     }
 
-    /// Its name.
+    /// Returns the engine's name.
     ///
     /// ```
     /// # use raddle::runtime::{Status, status};
@@ -172,7 +171,7 @@ impl Engine {
         &self.0.name
     }
 
-    /// The number by which `raddle dump` and `raddle ctl` know it.
+    /// Returns the engine's number in `raddle dump` and `raddle ctl`.
     ///
     /// ```
     /// # use raddle::runtime::{Status, status};
@@ -185,7 +184,7 @@ impl Engine {
         self.0.number
     }
 
-    /// How many threads it has.
+    /// Returns how many threads the engine has.
     ///
     /// ```
     /// # use raddle::runtime::{Status, status};
@@ -201,7 +200,7 @@ impl Engine {
         self.0.members().count
     }
 
-    /// Its counters.
+    /// Returns the engine's counters.
     ///
     /// ```
     /// # use raddle::runtime::{Status, status};
@@ -225,7 +224,7 @@ impl Engine {
         }
     }
 
-    /// Changes the share ([`Builder::cpu_share`]); `None` for as much as there is.
+    /// Changes the share ([`Builder::cpu_share`]); `None` removes the limit.
     ///
     /// ```
     /// # use raddle::runtime::{Status, status};
@@ -248,7 +247,7 @@ impl Engine {
         Ok(())
     }
 
-    /// From now on no thread can be started here. Those that run go on.
+    /// Refuses further threads: from now on none can be started here. The engine's threads go on.
     ///
     /// ```
     /// # use raddle::runtime::{Status, status};
@@ -280,7 +279,7 @@ impl Engine {
     /// The calling thread.
     ///
     /// # Errors
-    /// [`Error::WaitsForItself`] on one of its threads.
+    /// [`Error::WaitsForItself`] on a thread of the engine.
     pub fn wait(&self) -> Result<(), Error> {
         self.refuse_own()?;
         let has_some = |members: &mut Members| members.count != 0;
@@ -288,7 +287,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The same, but for `timeout` at most: false if it still has some.
+    /// As [`Engine::wait`], but for `timeout` at most. Returns false if the engine still has
+    /// threads.
     ///
     /// ```
     /// # use raddle::runtime::{Status, status};
@@ -323,14 +323,14 @@ impl Engine {
         }
     }
 
-    /// What the engine's own [`Policy`] did wrong, if it did: threads run first come, first served
-    /// since then.
+    /// Returns what the engine's own [`Policy`] did wrong, if it failed: threads run first come,
+    /// first served since then.
     ///
     /// ```
     /// # use raddle::runtime::{Status, status};
     /// # if status() != Status::Green { return Ok(()); }
     /// use raddle::engine::{Engine, Failure, Policy, Reason, Runnable};
-    /// /// Forgets everybody.
+    /// /// Forgets every thread.
     /// struct Careless;
     /// impl Policy for Careless {
     ///     fn enqueue(&mut self, _: Runnable, _: Reason) {}
@@ -347,7 +347,7 @@ impl Engine {
         self.0.custom.as_ref()?.failure()
     }
 
-    /// Calls `make`, which makes a thread that holds the [`Member`], so that it is this engine's.
+    /// Calls `make`, which makes a thread of this engine that holds the [`Member`].
     pub(crate) fn adopt<T>(
         &self,
         birth: Birth,
@@ -391,7 +391,7 @@ impl fmt::Debug for Engine {
 pub(crate) struct Member(Engine);
 
 impl Member {
-    /// On the thread itself.
+    /// Notes the engine of the calling thread, which holds this member.
     pub(crate) fn begin(&self) {
         OWN.set(self.0.number());
     }

@@ -1,14 +1,14 @@
-//! Fibers: stacks that one thread switches between by name. Nobody schedules them.
+//! Fibers: stacks that one thread switches between by name, without a scheduler.
 //!
 //! The shape is that of Windows' fibers. A thread [becomes a fiber](convert_thread), makes others,
 //! and [switches](Fiber::switch_to) to them; all of them are the same thread to std and libc, with
-//! the same thread-locals. When a fiber blocks, its thread does.
+//! the same thread-locals. When a fiber blocks, its thread blocks.
 //!
 //! | call | what it does |
 //! |---|---|
 //! | [`convert_thread`], [`convert_back`] | makes the thread its first fiber, and undoes it |
-//! | [`Fiber::new`] | makes a fiber, which runs when somebody switches to it |
-//! | [`Fiber::switch_to`] | leaves the running fiber where it is, and continues another one |
+//! | [`Fiber::new`] | makes a fiber, which runs at the first switch to it |
+//! | [`Fiber::switch_to`] | suspends the running fiber, and continues another one |
 //! | [`Fiber::delete`] | frees a fiber that will not be continued |
 //! | [`Local`] | a value for each fiber |
 //!
@@ -24,7 +24,7 @@
 //!             sum.set(sum.get() + i);
 //!             main.switch_to().expect("it waits");
 //!         }
-//!         main // who continues at the end
+//!         main // the fiber that continues at the end
 //!     }
 //! })?;
 //! while !adds.has_ended() {
@@ -35,14 +35,14 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! What is different from Windows: a fiber stays on its thread, where its values may be of any
-//! type; its function says who continues at its end, instead of ending the thread; and a fiber that
-//! was started and is never continued leaks, unless it is [deleted](Fiber::delete), since values on
-//! its stack would not be dropped.
+//! Differences from Windows: a fiber stays on its thread, so that its values may be of any type;
+//! its function returns the fiber that continues at its end, instead of ending the thread; and a
+//! fiber that was started and is never continued leaks, unless it is [deleted](Fiber::delete),
+//! since values on its stack would not be dropped.
 //!
-//! No fiber is continued once its thread ends and destructors of thread-locals run: what it refers
-//! to may be gone. Two more things are sound only on a thread with one stack, and no type tells
-//! them apart: see [`crate::light`].
+//! No fiber is continued once its thread ends and destructors of thread-locals run: values that the
+//! fiber refers to may be gone. Two more things are sound only on a thread with one stack, and no
+//! type tells them apart: see [`crate::light`].
 
 mod ending;
 
@@ -60,13 +60,13 @@ const PAGE: usize = 4096;
 const LEAST: usize = 16 << 10;
 
 thread_local! {
-    /// The running fiber; null on a thread that is none.
+    /// The running fiber; null on a thread that is no fiber.
     static CURRENT: Cell<*const Inner> = const { Cell::new(null()) };
-    /// A fiber that has ended, until the next one runs, on its own stack.
+    /// A fiber that has ended, until the next one, on its own stack, frees it.
     static DEAD: Cell<*const Inner> = const { Cell::new(null()) };
 }
 
-/// What can't be done, and why.
+/// Errors of fibers.
 ///
 /// ```
 /// use raddle::fiber::{Error, convert_back};
@@ -80,8 +80,8 @@ pub enum Error {
     IsFiber,
     /// The calling thread is no fiber.
     NoFiber,
-    /// The calling thread is a light one, or a light worker of a user-mode scheduler: its thread
-    /// is others', too.
+    /// The calling thread is a light one, or a light worker of a user-mode scheduler: it shares its
+    /// thread with others.
     IsLight,
     /// The fiber runs.
     Runs,
@@ -127,7 +127,7 @@ type Function = Box<dyn FnOnce() -> Fiber>;
 
 struct Inner {
     context: Cell<Context>,
-    /// Where the switch says that the stack was left: nobody asks.
+    /// Written by the switch when the stack was left; not read.
     on_cpu: Cell<u32>,
     state: Cell<State>,
     /// `None` for a thread's first fiber.
@@ -170,7 +170,7 @@ impl Stack {
         let size = size.ok_or(io::ErrorKind::OutOfMemory)?;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: fresh memory wherever there is room, whose lowest page is made a guard.
+        // SAFETY: fresh memory wherever there is room; its lowest page is made a guard.
         unsafe {
             let low = libc::mmap(null_mut(), size, access, flags | libc::MAP_STACK, -1, 0);
             if low == libc::MAP_FAILED {
@@ -191,7 +191,7 @@ impl Stack {
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // SAFETY: our own mapping; nobody runs on it.
+        // SAFETY: our own mapping; no fiber runs on it.
         unsafe { libc::munmap(self.low, self.size) };
     }
 }
@@ -267,7 +267,7 @@ pub fn convert_back() -> Result<(), Error> {
     Ok(())
 }
 
-/// The running fiber.
+/// Returns the running fiber.
 ///
 /// ```
 /// use raddle::fiber;
@@ -287,10 +287,10 @@ pub fn current() -> Option<Fiber> {
 }
 
 impl Fiber {
-    /// A fiber that runs `function` on a stack of its own with room for `stack_size` bytes, once
-    /// somebody switches to it. The function returns the fiber that continues at its end.
+    /// Makes a fiber that runs `function` at the first switch to it, on a stack of its own with
+    /// room for `stack_size` bytes. The function returns the fiber that continues at its end.
     ///
-    /// A panic out of the function aborts the process: nobody could catch it.
+    /// A panic out of the function aborts the process: there is no caller to catch it.
     ///
     /// ```
     /// use raddle::fiber::{self, Fiber};
@@ -318,7 +318,7 @@ impl Fiber {
         Ok(Self(Rc::new(inner)))
     }
 
-    /// Continues this fiber in place of the running one; returns when somebody switches back.
+    /// Continues this fiber in place of the running one; returns at a switch back to the caller.
     ///
     /// ```
     /// use raddle::fiber::{self, Error, Fiber};
@@ -337,7 +337,7 @@ impl Fiber {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoFiber`] on a thread that is none, or that ends; [`Error::Runs`] or
+    /// [`Error::NoFiber`] on a thread that is no fiber, or that ends; [`Error::Runs`] or
     /// [`Error::Ended`].
     #[inline]
     pub fn switch_to(&self) -> Result<(), Error> {
@@ -357,7 +357,7 @@ impl Fiber {
         Ok(())
     }
 
-    /// True once its function has returned.
+    /// Returns true once the fiber's function has returned.
     ///
     /// ```
     /// use raddle::fiber::{self, Fiber};
@@ -374,9 +374,8 @@ impl Fiber {
         self.0.state.get() == State::Ended
     }
 
-    /// Frees the fiber's stack and its locals, although it hasn't ended. Values on the stack aren't
-    /// dropped. One that nobody has switched to never runs. With a thread's first fiber nothing
-    /// happens: [`convert_back`] ends that.
+    /// Frees the fiber's stack and its locals before its end. Values on the stack aren't dropped. A
+    /// new fiber never runs. A thread's first fiber is left alone: [`convert_back`] ends it.
     ///
     /// ```
     /// use raddle::fiber::{self, Fiber};
@@ -387,15 +386,15 @@ impl Fiber {
     ///     end
     /// })?;
     /// stays.switch_to()?;
-    /// // SAFETY: nobody refers to the fiber's stack.
+    /// // SAFETY: nothing refers to the fiber's stack.
     /// unsafe { stays.delete()? };
     /// # fiber::convert_back()?;
     /// # Ok::<(), std::io::Error>(())
     /// ```
     ///
     /// # Safety
-    /// Nothing may refer to the fiber's stack any more: neither what it lent (to scoped threads,
-    /// for instance) nor lists that it is linked into.
+    /// Nothing may refer to the fiber's stack any more: neither loans (to scoped threads, for
+    /// instance) nor lists that link values on it.
     ///
     /// # Errors
     /// [`Error::Runs`].
@@ -410,7 +409,7 @@ impl Fiber {
                 Ok(())
             }
             State::New => {
-                self.0.state.set(State::Ended); // for those who have clones
+                self.0.state.set(State::Ended); // for the owners of clones
                 drop(self.0.function.take());
                 Ok(())
             }
@@ -422,7 +421,7 @@ impl Fiber {
 /// Switches from the running fiber, and returns when it runs again.
 ///
 /// # Safety
-/// Both must stay alive; `to` must be off its stack.
+/// Both fibers must stay alive; `to` must be suspended or new.
 #[inline(always)]
 unsafe fn go(from: &Inner, to: &Inner) {
     to.state.set(State::Running);
@@ -481,7 +480,7 @@ extern "C" fn run() {
     unsafe { go(own, target) };
 }
 
-/// A fiber that ended may have been followed by a new one.
+/// Frees the ended fiber that this one follows.
 fn bury_the_last() {
     let dead = DEAD.replace(null());
     if !dead.is_null() {
@@ -540,7 +539,7 @@ impl<T: 'static> Local<T> {
     /// [`Error::NoFiber`].
     pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, Error> {
         let key = std::ptr::from_ref(self).addr();
-        let Fiber(current) = current().ok_or(Error::NoFiber)?; // `init` may end it
+        let Fiber(current) = current().ok_or(Error::NoFiber)?; // `init` may end the fiber
         let find = || {
             let locals = current.locals.borrow();
             let local = locals.iter().find(|(of, _)| *of == key);

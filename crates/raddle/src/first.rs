@@ -1,10 +1,10 @@
 //! The first instructions on a stack of our own.
 
-/// The body of a naked function where a stack begins, whose pointer holds the argument of `$main`,
-/// which never returns.
+/// The body of a naked function that is the first one on a stack. The stack pointer points to the
+/// argument of `$main`, which never returns.
 ///
-/// By a jump, not a call: nobody returns from there, and the CPU would take the return of whoever
-/// continues after the end for the one of this call.
+/// By a jump, not a call: `$main` never returns here, and the CPU would predict the next return
+/// after the stack's end as the return of this call.
 macro_rules! begin_in {
     ($main:path) => {
         std::arch::naked_asm!(

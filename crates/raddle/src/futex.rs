@@ -4,7 +4,7 @@ use std::ptr::{from_ref, null, without_provenance};
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Waits until the word changes from `seen`, for `timeout` at most; may return at other times, too.
+/// Waits until the word changes from `seen`, for `timeout` at most. Spurious returns are possible.
 pub(crate) fn wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     let time = timeout.map(|timeout| libc::timespec {
@@ -16,7 +16,7 @@ pub(crate) fn wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, seen, time) };
 }
 
-/// As [`wait`], for whoever wakes one of these bits, without a timeout.
+/// As [`wait`], for wakers of one of these bits, without a timeout.
 pub(crate) fn wait_bits(word: &AtomicU32, seen: u32, bits: u32) {
     let operation = libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG;
     let (no_time, no_word) = (null::<libc::timespec>(), null::<u32>());
@@ -34,7 +34,7 @@ pub(crate) fn wait_bits(word: &AtomicU32, seen: u32, bits: u32) {
     };
 }
 
-/// Wakes all that wait on the word at this address with one of these bits.
+/// Wakes all threads that wait with one of these bits on the word at this address.
 pub(crate) fn wake_bits(address: usize, bits: u32) {
     let operation = libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG;
     let word = without_provenance::<u32>(address);
@@ -53,8 +53,8 @@ pub(crate) fn wake_bits(address: usize, bits: u32) {
     };
 }
 
-/// Wakes one that waits on the word at this address, which may be gone: then whoever waits on
-/// another word there looks once more.
+/// Wakes one waiter of the word at this address. The word may be gone: then a waiter of another
+/// word at this address looks once more.
 pub(crate) fn wake(address: usize) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     let word = without_provenance::<u32>(address);

@@ -1,17 +1,17 @@
-//! Green threads knowingly: the explicit front door to the engine that `raddle run` puts beneath
-//! unmodified programs.
+//! The explicit API of Raddle: green threads for programs that ask for them, on the engine that
+//! `raddle run` puts beneath unmodified programs.
 //!
-//! - [`thread`]: green threads in the shape of `std::thread`. What blocks in std or libc (`Mutex`,
-//!   channels, `std::net`, `std::fs`, `println!`, `sleep`) parks a green thread and lets its kernel
-//!   thread, the *carrier*, run others.
-//! - [`light`]: threads of one page each, for those who make a million.
+//! - [`thread`]: green threads in the shape of `std::thread`. A call that blocks in std or libc
+//!   (`Mutex`, channels, `std::net`, `std::fs`, `println!`, `sleep`) parks a green thread, and its
+//!   kernel thread, the *carrier*, runs others.
+//! - [`light`]: threads of one page each, for programs with a million of them.
 //! - [`completion`]: a value that one thread computes and another one waits for.
 //! - [`handles`]: a lock-free table of small names for values.
-//! - [`pool`]: thread pools, whose workers are such threads.
+//! - [`pool`]: thread pools. Their workers are green threads.
 //! - [`engine`]: groups of carriers with a policy and a share of the CPUs of their own.
 //! - [`ums`]: threads that run other threads by a policy of their own.
 //! - [`fiber`]: stacks that one thread switches between by name.
-//! - [`runtime`]: whether the engine is there, and how many carriers it has.
+//! - [`runtime`]: whether the engine is present, and how many carriers it has.
 //!
 //! Threads made in other ways, by `std::thread` or by libraries, stay kernel threads; both kinds
 //! may share every lock and channel. A process that `raddle run` has started has green threads
@@ -26,25 +26,25 @@
 //! ```
 
 pub mod completion;
-// Model checks are about completions; what makes threads needs real ones.
+// Models need completions only; thread-making modules need real threads.
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod light;
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod pool;
-/// What is lock-free in pools, for its models.
+/// The lock-free parts of pools, for their models.
 #[cfg(raddle_loom)]
 pub mod pool {
     pub mod deque;
     pub mod job;
 }
-/// What is lock-free in light threads, for its models.
+/// The lock-free parts of light threads, for their models.
 #[cfg(raddle_loom)]
 pub mod light {
     pub mod follower;
     pub mod inbox;
     pub mod token;
 }
-/// What is lock-free in threads' ends, for its models.
+/// The lock-free part of a thread's end, for its models.
 #[cfg(raddle_loom)]
 pub mod thread {
     pub mod ends;

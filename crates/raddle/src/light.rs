@@ -1,46 +1,48 @@
-//! Light green threads: one page each, for those who make a million.
+//! Light green threads: one page each, for programs with a million of them.
 //!
-//! A light thread is a stack and nothing else. It runs on a *host*, a green thread of its own
-//! kind. What light threads do among themselves (start, join, yield, sleep, park, wait for
-//! completions) never leaves user code.
+//! A light thread is a stack and nothing else. It runs on a *host*, a green thread of its own kind.
+//! Operations among light threads (start, join, yield, sleep, park, waits for completions) never
+//! leave user code.
 //!
-//! A light thread begins on any host, and stays on it to its end. The other light threads of that
-//! host run while it waits in this crate (`join`, [`yield_now`], ...). So what is true of a thread
-//! is true of it: a reference to a thread-local, and values that aren't `Send`, may be held over a
-//! wait. [`Builder::migrating`] gives that up for waits that end sooner.
+//! A light thread begins on any host, and stays on it to its end. While it waits in this crate
+//! (`join`, [`yield_now`], ...), the other light threads of that host run. So a light thread may
+//! hold over a wait whatever a thread may hold: a reference to a thread-local, and values that
+//! aren't `Send`. [`Builder::migrating`] gives that up for waits that end sooner.
 //!
-//! What is different from a green thread:
-//! - **Thread-locals are the host's.** After a wait another light thread of the host may have
-//!   changed them. So is all that libc keeps in thread-locals or knows by the thread's id:
+//! Differences from a green thread:
+//! - **Thread-locals are the host's.** During a wait another light thread of the host may change
+//!   them. The same goes for all that libc keeps in thread-locals or knows by the thread's id:
 //!   `pthread_self`, signal masks, owners of recursive locks. Two light threads of one host may
 //!   both hold [`std::io::Stdout::lock`] at a time.
-//! - **One that blocks in std or libc holds its host up** ([`std::thread::sleep`], for instance,
-//!   and not [`sleep`]); so does one that computes. Light threads that have begun there wait as
-//!   long. Those that have not begun are taken by other hosts, of which there is one more if the
-//!   first blocks.
+//! - **A light thread that blocks in std or libc holds its host up** ([`std::thread::sleep`], for
+//!   instance, and not [`sleep`]); so does one that computes. Light threads that have begun on that
+//!   host wait as long. Other hosts take those that have not begun; while the first host blocks,
+//!   there is one more host.
 //! - **A lock of std's must not be held over a wait** if another light thread may want it: on the
-//!   same host that one blocks the host, and the holder with it. A completion is for that.
-//! - Stacks are small (64 KiB unless asked otherwise; only what is touched takes memory) and end in
-//!   a guard page.
-//! - No thread-local destructor runs at its end, and `pthread_exit` must not be called.
-//! - Whether a thread panics is known by a thread-local of std's: where a destructor waits while a
-//!   light thread unwinds, [`std::thread::panicking`] is wrong for others on its host, whose locks
-//!   may be poisoned for nothing. Where a panic hook waits, a panic of another one on its host
-//!   aborts the process.
+//!   same host the second thread blocks the host, and the holder with it. A completion serves
+//!   instead.
+//! - Stacks are small (64 KiB unless the builder says otherwise; only touched pages take memory)
+//!   and end in a guard page.
+//! - No thread-local destructor runs at its end, and it must not call `pthread_exit`.
+//! - A thread-local of std's tells whether a thread panics: where a destructor waits while a light
+//!   thread unwinds, [`std::thread::panicking`] is wrong for others on its host, and their locks
+//!   may be poisoned for nothing. Where a panic hook waits, another panic on its host aborts the
+//!   process.
 //!
 //! # Soundness
 //!
 //! Two things are sound on a thread only because it has one stack, and no type tells them apart:
 //! - The initializer of a `thread_local!` that isn't `const` must not wait. std replaces the value
-//!   when the initializer returns, whoever has made one and refers to it meanwhile.
+//!   when the initializer returns, even if another light thread has made one and refers to it
+//!   meanwhile.
 //! - Code that keeps a pointer to its stack in a thread-local for the time of a call (the crate
-//!   `scoped-tls`, for instance) must not be interrupted by a wait if others on the host use the
-//!   same: such calls end in the reverse order of their begin on one stack only.
+//!   `scoped-tls`, for instance) must not be interrupted by a wait if others on the host run the
+//!   same code: such calls end in the reverse order of their begin on one stack only.
 //!
-//! Both are true of [fibers](crate::fiber), too. Green threads have neither rule.
+//! [Fibers](crate::fiber) have both rules, too. Green threads have neither.
 //!
 //! Without the runtime ([`crate::runtime::status`]) hosts are kernel threads; everything works the
-//! same, but a light thread that blocks in libc is replaced after some milliseconds only.
+//! same, but a light thread that blocks in libc is replaced only after some milliseconds.
 
 mod follower;
 mod fork;
@@ -65,7 +67,7 @@ pub(crate) use stack::{Shell, take_shell};
 use std::io;
 pub(crate) use timers::{deadline_ns, now_ns, park_until};
 
-/// The stack of a light thread that doesn't ask for another, in bytes.
+/// The default stack size of a light thread in bytes.
 ///
 /// ```
 /// let twice = raddle::light::Builder::new().stack_size(2 * raddle::light::STACK_SIZE);
@@ -74,7 +76,7 @@ pub(crate) use timers::{deadline_ns, now_ns, park_until};
 /// ```
 pub const STACK_SIZE: usize = 64 << 10;
 
-/// How a light thread is made.
+/// Options of a new light thread.
 ///
 /// ```
 /// let deep = raddle::light::Builder::new().stack_size(1 << 20);
@@ -101,7 +103,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// A thread with a stack of [`STACK_SIZE`] bytes.
+    /// Makes options for a thread with a stack of [`STACK_SIZE`] bytes.
     ///
     /// ```
     /// let thread = raddle::light::Builder::new().spawn(|| 5)?;
@@ -112,7 +114,7 @@ impl Builder {
         Self::default()
     }
 
-    /// The stack's size in bytes; it is rounded up to a power of two, at least 16 KiB.
+    /// Sets the stack's size in bytes; it is rounded up to a power of two, at least 16 KiB.
     ///
     /// ```
     /// let small = raddle::light::Builder::new().stack_size(1); // enlarged
@@ -124,10 +126,10 @@ impl Builder {
         self
     }
 
-    /// The thread may go on on another host after each wait, as soon as one is free: threads that
-    /// wake each other then need no host to be woken, one that computes or blocks in libc holds no
-    /// other up, and a lock of std's may be held over a wait although others of the same host want
-    /// it.
+    /// Lets the thread go on on another host after each wait, as soon as one is free: then no host
+    /// has to be woken for threads that wake each other, a thread that computes or blocks in libc
+    /// holds no other up, and a lock of std's may be held over a wait although others of the same
+    /// host want it.
     ///
     /// ```
     /// use raddle::light;
@@ -142,9 +144,9 @@ impl Builder {
     /// ```
     ///
     /// # Safety
-    /// What a thread made with this builder runs must be as if it were sent to another thread at
-    /// each wait of this crate ([`yield_now`], [`park`], [`sleep`], `join`, the waits of
-    /// completions, the end of a scope), its callees included. Over a wait it must not hold:
+    /// A thread made with this builder, its callees included, must run as if it were sent to
+    /// another thread at each wait of this crate ([`yield_now`], [`park`], [`sleep`], `join`, the
+    /// waits of completions, the end of a scope). Over a wait it must not hold:
     /// - a value that isn't `Send`, or a reference to one that isn't `Sync`: an `Rc`, a guard of
     ///   std's locks, `Stdout::lock`;
     /// - a reference into a thread-local, as inside of `LocalKey::with`, and the address of one
@@ -172,14 +174,14 @@ impl Builder {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        // SAFETY: what it captures lives for ever.
+        // SAFETY: the captures of `f` live for ever.
         unsafe { self.spawn_unchecked(move |promise: Promise<T>| promise.run_to_end(f)) }
     }
 
-    /// Starts a light thread that calls `run`, which keeps its promise.
+    /// Starts a light thread that calls `run`, which ends its promise.
     ///
     /// # Safety
-    /// What `run` has borrowed must live until it has returned and what it captured was dropped.
+    /// The borrows of `run` must live until it has returned and its captures were dropped.
     unsafe fn spawn_unchecked<T, F>(self, run: F) -> io::Result<JoinHandle<T>>
     where
         T: Send,
@@ -188,8 +190,8 @@ impl Builder {
         group::start()?;
         let light = stack::take(self.stack_size)?;
         let (promise, completion) = completion::pair();
-        // SAFETY: the shell is fresh from the free list, so nobody else uses its stack; what
-        // migrates was promised to `Builder::migrating`, and the rest is the caller's promise.
+        // SAFETY: the shell is fresh from the free list, so its stack is unused;
+        // `Builder::migrating` has the promise about migration, and the caller promises the rest.
         unsafe { light.set_up(self.migrates, move || run(promise)) };
         let thread = Thread::of(light);
         host::start(light);
@@ -205,7 +207,7 @@ impl Builder {
 /// assert_eq!(sum, 499_500);
 /// ```
 ///
-/// The thread may outlive the caller, and what it holds must be safe to send:
+/// The thread may outlive the caller, and its captures must be safe to send:
 ///
 /// ```compile_fail,E0277
 /// let shared = std::rc::Rc::new(1);
@@ -213,7 +215,7 @@ impl Builder {
 /// ```
 ///
 /// # Panics
-/// If none can be made; [`Builder::spawn`] says so instead.
+/// If no thread can be made; [`Builder::spawn`] returns an error instead.
 pub fn spawn<T, F>(f: F) -> JoinHandle<T>
 where
     T: Send + 'static,
@@ -222,7 +224,7 @@ where
     Builder::new().spawn(f).expect("a light thread can be made")
 }
 
-/// True on a light thread.
+/// Returns true on a light thread.
 ///
 /// ```
 /// assert!(!raddle::light::is_light_thread());
@@ -232,8 +234,8 @@ pub fn is_light_thread() -> bool {
     Host::current().is_some_and(|host| host.light().is_some())
 }
 
-/// A word of the light thread's own, 0 at first: its thread-local, which goes with it from host to
-/// host. `None` on other threads.
+/// Returns a word of the light thread's own, 0 at first: its thread-local, which goes with it from
+/// host to host. `None` on other threads.
 ///
 /// ```
 /// use raddle::light;
@@ -248,7 +250,8 @@ pub fn local() -> Option<usize> {
     running().map(|light| light.local.get())
 }
 
-/// Changes the light thread's own word ([`local`]); false on other threads, which have none.
+/// Changes the light thread's own word ([`local`]). Returns false on other threads, which have
+/// none.
 ///
 /// ```
 /// assert!(!raddle::light::set_local(5));
@@ -276,7 +279,7 @@ pub fn yield_now() {
     }
 }
 
-/// The light thread that calls, if one does.
+/// Returns the calling light thread; `None` on other threads.
 pub(crate) fn running() -> Option<&'static Light> {
     Host::current().and_then(Host::light)
 }

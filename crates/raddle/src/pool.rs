@@ -1,15 +1,14 @@
-//! Thread pools: isolated from each other, started lazily, sized by what the work does.
+//! Thread pools: isolated from each other, started lazily, sized by the behaviour of their work.
 //!
-//! A [`Pool`] owns workers, which are threads of [`crate::thread`]. Work is queued by
-//! [`queue`](PoolRef::queue) if nobody wants its result, by [`task`](PoolRef::task) if somebody
-//! does. A worker's own work goes to a queue of its own, newest first; idle workers steal from
-//! there, oldest first. Recursive work ([`join`], [`PoolRef::scope`], [`parallel_for`]) so needs no
-//! shared queue at all.
+//! A [`Pool`] owns workers, which are threads of [`crate::thread`]. Work without a result is queued
+//! by [`queue`](PoolRef::queue), work with a result by [`task`](PoolRef::task). A worker queues its
+//! own work to its own deque and runs it newest first; idle workers steal from there, oldest first.
+//! So recursive work ([`join`], [`PoolRef::scope`], [`parallel_for`]) needs no shared queue.
 //!
 //! | what | where |
 //! |---|---|
 //! | names, sizes, hooks, bounds, policies | [`Builder`] |
-//! | what flows from who queues to who runs | [`Context`], [`ContextLocal`] |
+//! | values that flow from the queueing thread to the work | [`Context`], [`ContextLocal`] |
 //! | results, waiting, `then`, `await` | [`Task`] |
 //! | stopping work | [`CancelSource`], [`CancelToken`] |
 //! | timers, descriptors | [`PoolRef::after`], [`PoolRef::every`], [`PoolRef::when_ready`] |
@@ -18,20 +17,20 @@
 //!
 //! # How many workers
 //!
-//! A pool starts with as many workers as the process may use CPUs, one after another and only as
-//! there is work for them. While a worker is in [`blocking`] (waiting for a task is), another may
-//! run in its place. If work waits and none is finished for a tick although the processors have
-//! time to spare, the work seems to block without saying so: one more worker runs. Otherwise the
-//! pool tries, while it is busy, whether one worker more or less gets more items done. All of it
-//! stays within [`Builder::max_workers`] and leaves the memory reserve alone. What is idle for long
-//! ends.
+//! A pool starts as many workers as the CPUs that the process may use, one after another and only
+//! as there is work. While a worker is in [`blocking`] (waiting for a task counts), another may run
+//! in its place. If work waits and none is finished for a tick although the processors have time to
+//! spare, the work seems to block outside [`blocking`]: one more worker runs. Otherwise a busy pool
+//! tries whether one worker more or less gets more items done. Additions stay within
+//! [`Builder::max_workers`] and leave the memory reserve alone. Workers that are idle for long end.
 //!
 //! # Forks
 //!
 //! The child of a fork has none of the workers. There its parent's pools refuse work
 //! ([`QueueError::Forked`]), tasks that have not run and that the waiter can't run itself end with
-//! [`TaskError::Forked`], and disposal is nothing. A worker that forks has the child's only thread:
-//! its item may make pools and threads of the child's own, and if it returns, the child ends.
+//! [`TaskError::Forked`], and disposal has no effect. A worker that forks has the child's only
+//! thread: its item may make pools and threads of the child's own, and if the item returns, the
+//! child ends.
 //!
 //! # Examples
 //! ```
@@ -94,10 +93,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use worker::Local;
 
-/// A pool and its end: dropping it disposes of it, as [`Pool::dispose`] with [`Pending::Run`] and
+/// A pool with its end: dropping it disposes of it, as [`Pool::dispose`] with [`Pending::Run`] and
 /// without a deadline.
 ///
-/// All that queues work is in [`PoolRef`], to which a pool dereferences.
+/// The functions that queue work are [`PoolRef`]'s, to which a pool dereferences.
 ///
 /// # Examples
 /// ```
@@ -108,7 +107,7 @@ use worker::Local;
 pub struct Pool(PoolRef);
 
 impl Pool {
-    /// A pool with the usual settings, which are [`Builder`]'s.
+    /// Makes a pool with the default settings of [`Builder`].
     ///
     /// # Examples
     /// ```
@@ -119,7 +118,7 @@ impl Pool {
         Self::builder().build().expect("the usual settings can be")
     }
 
-    /// A pool's settings, to be changed.
+    /// Returns the default settings, to be changed.
     ///
     /// # Examples
     /// ```
@@ -130,7 +129,7 @@ impl Pool {
         Builder::new()
     }
 
-    /// Another reference to this pool, which does not keep it from being disposed of.
+    /// Returns another reference to this pool, which does not keep it from being disposed of.
     ///
     /// # Examples
     /// ```
@@ -145,12 +144,12 @@ impl Pool {
     }
 
     /// Ends the pool: work from outside is refused, timers and watched descriptors are forgotten,
-    /// what waits is run or dropped, and the workers end. At the deadline what waits still is
-    /// dropped, and the workers that run something are left to themselves.
+    /// waiting work is run or dropped, and the workers end. At the deadline the work that still
+    /// waits is dropped, and workers that still run something end after it.
     ///
-    /// What belongs to running work ([`join`], scopes) is finished in any case. On a worker of this
-    /// very pool it doesn't wait, since the worker can't see its own end: with [`Pending::Run`] the
-    /// workers run what waits, whatever the time, and then end.
+    /// Parts of running work ([`join`], scopes) are finished in any case. On a worker of this pool
+    /// the call doesn't wait, since the worker can't see its own end: with [`Pending::Run`] the
+    /// workers run the waiting work, whatever the time, and then end.
     ///
     /// # Blocking
     /// Blocks the calling thread until all workers have ended or the time is over; without a
@@ -176,7 +175,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // After `dispose` there is nothing left to wait for but workers it left to themselves.
+        // After `dispose` only workers are left that still run something.
         if !self.is_closed() {
             self.shared.dispose(Pending::Run, None);
         }
@@ -203,7 +202,7 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// A reference to a pool, by which work is queued; cheap to clone.
+/// A reference to a pool, through which work is queued; cheap to clone.
 ///
 /// # Examples
 /// ```
@@ -224,7 +223,7 @@ pub struct PoolRef {
 }
 
 impl PoolRef {
-    /// The pool whose worker the calling thread is.
+    /// Returns the pool that the calling worker belongs to; `None` on other threads.
     ///
     /// # Examples
     /// ```
@@ -243,7 +242,7 @@ impl PoolRef {
         })
     }
 
-    /// The pool's name.
+    /// Returns the pool's name.
     ///
     /// # Examples
     /// ```
@@ -253,7 +252,7 @@ impl PoolRef {
         &self.shared.config.name
     }
 
-    /// Whether the pool refuses work from outside.
+    /// Returns whether the pool refuses work from outside.
     ///
     /// # Examples
     /// ```
@@ -263,7 +262,7 @@ impl PoolRef {
         self.shared.phase() != Phase::Open || self.shared.is_forked()
     }
 
-    /// Queues work whose result nobody wants.
+    /// Queues work without a result.
     ///
     /// # Errors
     /// [`QueueError`] if the pool is disposed of, its bounded queue is full, or it has no thread.
@@ -282,11 +281,11 @@ impl PoolRef {
         self.submit(self.job(f), Priority::Normal)
     }
 
-    /// Queues work whose result nobody wants, with a priority or a token.
+    /// Queues work without a result, with a priority or a token.
     ///
     /// # Errors
-    /// As [`PoolRef::queue`]; [`QueueError::Cancelled`] if the token is cancelled already. If it is
-    /// cancelled later, the work is dropped instead of started.
+    /// As [`PoolRef::queue`]; [`QueueError::Cancelled`] if the token is cancelled already. If the
+    /// token is cancelled later, the work is dropped instead of started.
     ///
     /// # Examples
     /// ```
@@ -313,7 +312,7 @@ impl PoolRef {
         self.submit(job, priority)
     }
 
-    /// Queues work whose result somebody wants.
+    /// Queues work with a result.
     ///
     /// # Errors
     /// As [`PoolRef::queue`].
@@ -333,7 +332,7 @@ impl PoolRef {
         self.task_with(Options::new(), f)
     }
 
-    /// Queues work whose result somebody wants, with a priority or a token.
+    /// Queues work with a result, with a priority or a token.
     ///
     /// # Errors
     /// As [`PoolRef::queue_with`].
@@ -358,7 +357,8 @@ impl PoolRef {
         let Options { priority, token } = options;
         token.check().map_err(|_| QueueError::Cancelled)?;
         let (task, queued) = task::new(self, self.in_context(f), token, true);
-        // The task's context is about its closure: it is the same wherever that runs.
+        // The context is the closure's own: the same on a worker and on a waiter that runs the
+        // task.
         self.submit(Job::new(queued), priority)?;
         Ok(task)
     }
@@ -388,8 +388,8 @@ impl PoolRef {
         self.shared.watch.after(&self.shared, delay, self.job(f))
     }
 
-    /// Queues `f` every `period`, for the first time after one. A period in which the last call has
-    /// not ended is left out.
+    /// Queues `f` every `period`, the first time after one period. A period in which the last call
+    /// has not ended is left out.
     ///
     /// # Errors
     /// As [`PoolRef::after`]; [`QueueError::ZeroPeriod`] for a period of no length.
@@ -422,12 +422,12 @@ impl PoolRef {
         self.shared.watch.every(&self.shared, period, work)
     }
 
-    /// Queues `f` once, when the descriptor is ready. The pool watches a duplicate of it, so that
-    /// closing it meanwhile does no harm.
+    /// Queues `f` once, when the descriptor is ready. The pool watches a duplicate, so that the
+    /// descriptor may be closed meanwhile.
     ///
     /// # Errors
     /// As [`PoolRef::after`]; [`QueueError::Watch`] for a descriptor that is always ready, like a
-    /// file's, and if none is left.
+    /// file's, and if no descriptor is left.
     ///
     /// # Examples
     /// ```
@@ -478,7 +478,7 @@ impl PoolRef {
         })
     }
 
-    /// The first panic that [`OnPanic::Keep`] kept since the last call.
+    /// Returns the first panic that [`OnPanic::Keep`] kept since the last call.
     ///
     /// # Examples
     /// ```
@@ -488,7 +488,7 @@ impl PoolRef {
         self.shared.take_panic()
     }
 
-    /// The pool's counters.
+    /// Returns the pool's counters.
     ///
     /// # Examples
     /// ```
@@ -501,7 +501,7 @@ impl PoolRef {
         self.shared.stats()
     }
 
-    /// `f` as a job in the caller's context, if that flows.
+    /// Makes a job of `f`, in the caller's context if that flows.
     #[inline(always)]
     fn job(&self, f: impl FnOnce() + Send + 'static) -> Job {
         if self.shared.config.flow
@@ -529,7 +529,7 @@ impl PoolRef {
         Local::submit(&self.shared, job, priority)
     }
 
-    /// Queues what follows from work that was accepted before.
+    /// Queues a continuation of work that was accepted before.
     fn queue_exempt(&self, f: impl FnOnce() + Send + 'static) -> Result<(), QueueError> {
         self.shared
             .queue(Job::new(f), Priority::Normal, Origin::Exempt)
@@ -545,7 +545,7 @@ impl fmt::Debug for PoolRef {
     }
 }
 
-/// Queues work to the pool whose worker the calling thread is.
+/// Queues work to the pool that the calling worker belongs to.
 ///
 /// # Errors
 /// [`QueueError::NotAWorker`] on other threads; otherwise as [`PoolRef::queue`].

@@ -1,9 +1,9 @@
 //! The engine beneath green threads.
 //!
-//! It is started before `main`, or when a library that has it in itself is loaded, while the
-//! process has one thread: it makes libc's system calls lead to it. Nothing else is done until the
-//! first thread is made. Where the engine can't be (see [`status`]), every green thread is a kernel
-//! thread, and all else works the same.
+//! The engine is started before `main`, or when a library that contains it is loaded, while the
+//! process has one thread: libc's system calls are patched to lead to the engine. Nothing else
+//! happens until the first thread is made. Where the engine can't run (see [`status`]), every green
+//! thread is a kernel thread, and all else works the same.
 
 use crate::engine::BuiltIn;
 use crate::thread::reuse;
@@ -18,20 +18,20 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 /// The runtime's library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/runtime.so"));
 
-/// The runtime's table, null without a runtime that we know how to talk to. Written before `main`.
+/// The runtime's table; null without a runtime of a known version. Written before `main`.
 static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The same, once it is known to be up; else null.
+/// The table once the runtime is up; before that null.
 static UP: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
 
 #[used]
 #[unsafe(link_section = ".init_array")]
 static INIT: extern "C" fn() = init;
 
-/// There were other threads before the runtime could be loaded. Written with [`RUNTIME`].
+/// True if other threads existed before the runtime could be loaded. Written with [`RUNTIME`].
 static LATE: AtomicBool = AtomicBool::new(false);
 
-/// Before `main`, or in `dlopen`.
+/// Finds or loads the runtime. Runs before `main`, or in `dlopen`.
 extern "C" fn init() {
     // SAFETY: a search by name; what has this name is a runtime's table.
     let mut table = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr()) };
@@ -46,7 +46,7 @@ extern "C" fn init() {
     reuse::find();
 }
 
-/// Whether the calling thread is the process's only one. Where nothing tells, there may be others.
+/// Returns whether the calling thread is the process's only one; false where that can't be read.
 fn has_one_thread() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() == 1)
 }
@@ -56,15 +56,15 @@ fn has_one_thread() -> bool {
 fn load() -> *mut c_void {
     let Some(handle) = copy_to_memory().and_then(|file| {
         let (own, fd) = (std::process::id(), file.as_raw_fd());
-        // A debugger, which opens what is loaded, has a `self` of its own, and might read for ever
-        // from what it finds there.
+        // A debugger, which opens loaded files, has a `self` of its own, and might read for ever
+        // from the file that it finds there.
         let path = match std::path::Path::new(&format!("/proc/{own}/fd/{fd}")).exists() {
             true => format!("/proc/{own}/fd/{fd}\0"),
             false => format!("/proc/self/fd/{fd}\0"), // in a namespace without a /proc of its own
         };
         let path = CStr::from_bytes_until_nul(path.as_bytes()).ok()?;
-        // SAFETY: the process has one thread here, so nobody reads the environment meanwhile, and
-        // the library's constructor is the runtime's.
+        // SAFETY: the process has one thread here, so no other thread reads the environment
+        // meanwhile, and the library's constructor is the runtime's.
         let handle = unsafe {
             libc::setenv(EXPLICIT.as_ptr(), c"1".as_ptr(), 1);
             let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
@@ -79,7 +79,7 @@ fn load() -> *mut c_void {
     unsafe { libc::dlsym(handle, SYMBOL.as_ptr()) }
 }
 
-/// A file in memory that holds the library.
+/// Returns a file in memory that holds the library.
 fn copy_to_memory() -> Option<File> {
     // SAFETY: a new descriptor or -1.
     let fd = unsafe { libc::memfd_create(c"raddle".as_ptr(), libc::MFD_CLOEXEC) };
@@ -92,14 +92,14 @@ fn copy_to_memory() -> Option<File> {
     Some(file)
 }
 
-/// The runtime, if there is one of our version.
+/// Returns the runtime, if it is up and of this version.
 #[inline(always)]
 pub(crate) fn table() -> Option<&'static Runtime> {
     // SAFETY: null or the table of a library that is never unloaded.
     unsafe { UP.load(Ordering::Relaxed).as_ref() }.or_else(find_up)
 }
 
-/// The runtime that was found, once it is up; it stays so.
+/// Returns the runtime that `init` found, once it is up; it stays up.
 #[cold]
 fn find_up() -> Option<&'static Runtime> {
     // SAFETY: as above.
@@ -111,14 +111,14 @@ fn find_up() -> Option<&'static Runtime> {
     })
 }
 
-/// The calling thread hosts light threads from now on.
+/// Tells the runtime that the calling thread hosts light threads from now on.
 pub(crate) fn set_host(host: &'static HostControl) {
     if let Some(runtime) = table() {
         (runtime.set_host)(host);
     }
 }
 
-/// Whether threads that are asked to be green are.
+/// Whether threads that are asked to be green are green.
 ///
 /// ```
 /// use raddle::runtime::{Status, status};
@@ -127,15 +127,16 @@ pub(crate) fn set_host(host: &'static HostControl) {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Status {
-    /// They are, unless the engine runs short of memory or threads when the first one is made.
+    /// Threads are green, unless the engine runs short of memory or threads when the first one is
+    /// made.
     Green,
-    /// They are kernel threads: the system can't carry the engine (`raddle doctor` says why).
+    /// Threads are kernel threads: the system can't carry the engine (`raddle doctor` says why).
     KernelThreads,
-    /// They are kernel threads: the process had other threads before the engine was loaded.
+    /// Threads are kernel threads: the process had other threads before the engine was loaded.
     LoadedLate,
 }
 
-/// Whether green threads are green in this process.
+/// Returns whether green threads are green in this process.
 ///
 /// ```
 /// use raddle::runtime::{Status, status};
@@ -151,8 +152,9 @@ pub fn status() -> Status {
     }
 }
 
-/// Changes how many carriers may run green threads at a time; 0, as at the start, for as many as
-/// CPUs may be used. More than 1024 are 1024. Takes effect as threads come and go.
+/// Changes how many carriers may run green threads at a time. 0, the initial value, means as many
+/// as the CPUs that the process may use; more than 1024 means 1024. Takes effect as threads come
+/// and go.
 ///
 /// ```
 /// raddle::runtime::set_carriers(1);
@@ -166,8 +168,8 @@ pub fn set_carriers(count: usize) {
     }
 }
 
-/// Changes which runnable thread of the first engine runs next. Threads that wait are in the new
-/// order at once, carriers follow within microseconds, or when the thread that they run gives way.
+/// Changes which runnable thread of the first engine runs next. Waiting threads are in the new
+/// order at once; carriers follow within microseconds, or when their running thread gives way.
 ///
 /// ```
 /// use raddle::engine::BuiltIn;
@@ -182,7 +184,8 @@ pub fn set_policy(policy: BuiltIn) {
     }
 }
 
-/// The policy of the first engine; `None` for a plug-in, and where threads are kernel threads.
+/// Returns the policy of the first engine; `None` for a plug-in, and where threads are kernel
+/// threads.
 ///
 /// ```
 /// match raddle::runtime::policy() {
@@ -201,8 +204,8 @@ pub fn policy() -> Option<BuiltIn> {
     }
 }
 
-/// How many carriers may run green threads at a time; 0 before the first thread is made, if no
-/// number was asked for.
+/// Returns how many carriers may run green threads at a time; 0 before the first thread is made, if
+/// no number was set.
 ///
 /// ```
 /// raddle::spawn(|| ()).join().unwrap();

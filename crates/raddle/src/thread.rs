@@ -22,7 +22,7 @@ use std::io;
 pub use std::thread::{Thread, ThreadId, current, park, park_timeout, sleep, yield_now};
 use std::time::Duration;
 
-/// The stack of a thread that doesn't ask for another, in bytes: std's.
+/// The default stack size of a thread in bytes, as in std.
 ///
 /// ```
 /// let twice = raddle::Builder::new().stack_size(2 * raddle::thread::STACK_SIZE);
@@ -30,7 +30,8 @@ use std::time::Duration;
 /// ```
 pub const STACK_SIZE: usize = 2 << 20;
 
-/// True on a green thread; false on a kernel thread, which then blocks where a green thread parks.
+/// Returns true on a green thread; false on a kernel thread, which blocks where a green thread
+/// parks.
 ///
 /// ```
 /// # use raddle::runtime::{Status, status};
@@ -41,7 +42,7 @@ pub fn is_green_thread() -> bool {
     runtime::table().is_some_and(|runtime| (runtime.is_green)() != 0)
 }
 
-/// How a green thread is made.
+/// Options of a new green thread.
 ///
 /// ```
 /// let named = raddle::Builder::new().name("weaver").stack_size(64 << 10);
@@ -59,7 +60,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A thread without a name and with std's stack size.
+    /// Makes options for a thread without a name and with std's stack size.
     ///
     /// ```
     /// let thread = raddle::Builder::new().spawn(|| raddle::thread::current().name().is_none())?;
@@ -70,7 +71,7 @@ impl Builder {
         Self::default()
     }
 
-    /// The thread's name; the kernel's interfaces show its first 15 bytes.
+    /// Sets the thread's name; the kernel's interfaces show its first 15 bytes.
     ///
     /// ```
     /// let thread = raddle::Builder::new().name("weaver").spawn(|| ())?;
@@ -82,8 +83,8 @@ impl Builder {
         self
     }
 
-    /// The stack's size in bytes; one that is too small for a thread to begin is enlarged. Memory
-    /// is taken as the stack is used.
+    /// Sets the stack's size in bytes; a size that is too small for a thread to begin is enlarged.
+    /// Memory is taken as the stack is used.
     ///
     /// ```
     /// let tiny = raddle::Builder::new().stack_size(1); // enlarged
@@ -97,9 +98,9 @@ impl Builder {
         self
     }
 
-    /// The thread's priority, as Linux' niceness from -20, which is most urgent, to 19; what is
-    /// beyond is taken for the nearest. Otherwise it is the making thread's. The engine's policies
-    /// `priority` and `fair` go by it, and policies of your own may.
+    /// Sets the thread's priority as Linux' niceness from -20, which is most urgent, to 19; a value
+    /// beyond is clamped. The default is the niceness of the thread that makes it. The engine's
+    /// policies `priority` and `fair` follow it, and policies of your own may.
     ///
     /// ```
     /// let later = raddle::Builder::new().niceness(10).spawn(|| "sums")?;
@@ -113,7 +114,7 @@ impl Builder {
         self
     }
 
-    /// The engine that the thread belongs to. Default: the first one.
+    /// Sets the engine that the thread belongs to. Default: the first one.
     ///
     /// ```
     /// # use raddle::runtime::{Status, status};
@@ -128,8 +129,8 @@ impl Builder {
         self
     }
 
-    /// How important the thread is to policies that go by it ([`BuiltIn::Priority`]): 1 to 99, the
-    /// most important; 0, as without this, is below all. More than 99 is 99.
+    /// Sets the thread's priority for policies that follow it ([`BuiltIn::Priority`]): 1 to 99, the
+    /// most important; 0, the default, is below all. More than 99 means 99.
     ///
     /// ```
     /// let urgent = raddle::Builder::new().priority(50).spawn(|| 5)?;
@@ -143,8 +144,8 @@ impl Builder {
         self
     }
 
-    /// How soon after becoming runnable the thread should have run, to policies that go by it
-    /// ([`BuiltIn::Deadline`]). Default: no matter when.
+    /// Sets how soon after becoming runnable the thread should have run, for policies that follow
+    /// it ([`BuiltIn::Deadline`]). Default: no deadline.
     ///
     /// ```
     /// let soon = std::time::Duration::from_millis(5);
@@ -159,8 +160,8 @@ impl Builder {
         self
     }
 
-    /// As std wants it.
-    /// std panics where it finds such a name, in the midst of what else belongs to a new thread.
+    /// Returns an error for a name that std rejects. std would panic on it halfway through making
+    /// the thread.
     pub(crate) fn check_name(&self) -> io::Result<()> {
         match self.name.as_deref().is_some_and(|name| name.contains('\0')) {
             true => Err(io::Error::new(
@@ -203,10 +204,10 @@ impl Builder {
         unsafe { self.spawn_unchecked(f) }
     }
 
-    /// [`Builder::spawn`] of what may borrow.
+    /// [`Builder::spawn`] of a closure that may borrow.
     ///
     /// # Safety
-    /// What `f` borrows, and the result, must live until `f` has returned and its result is gone.
+    /// The borrows of `f`, and its result, must live until `f` has returned and the result is gone.
     unsafe fn spawn_unchecked<T: Send>(
         self,
         f: impl FnOnce() -> T + Send,
@@ -269,8 +270,8 @@ impl Builder {
         scope.start(self, f)
     }
 
-    /// The niceness that was asked for, if this process may have it: the calling thread has it for
-    /// a moment. Who may lower it may raise it again.
+    /// Returns the requested niceness, if this process may have it: the calling thread takes it on
+    /// for a moment. A thread that may lower its niceness may raise it again.
     fn allowed_niceness(&self) -> io::Result<Option<i8>> {
         let Some(asked) = self.niceness else {
             return Ok(None);
@@ -284,13 +285,13 @@ impl Builder {
     }
 }
 
-/// The calling thread's niceness.
+/// Returns the calling thread's niceness.
 fn niceness() -> i32 {
     // SAFETY: a question about the calling thread; it can't fail.
     unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
 }
 
-/// Changes the calling thread's niceness: Linux' is each thread's own.
+/// Changes the calling thread's niceness: on Linux each thread has its own.
 fn set_niceness(niceness: i32) -> io::Result<()> {
     // SAFETY: changes the calling thread alone.
     match unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness) } {
@@ -299,15 +300,15 @@ fn set_niceness(niceness: i32) -> io::Result<()> {
     }
 }
 
-/// What a new thread does first. Its maker could do it, so it can.
+/// Sets the new thread's niceness. Its maker was allowed to do so, so the thread is.
 #[inline(always)]
 fn become_nice(niceness: Option<i8>) {
     if let Some(niceness) = niceness {
-        let _ = set_niceness(niceness.into()); // or limits were lowered this very moment
+        let _ = set_niceness(niceness.into()); // fails only if limits were lowered meanwhile
     }
 }
 
-/// While it lives, the calling thread's next thread is to be green.
+/// While it lives, the calling thread's next thread is made green.
 pub(crate) struct NextIsGreen;
 
 impl NextIsGreen {
@@ -329,7 +330,7 @@ impl Drop for NextIsGreen {
     }
 }
 
-/// While it lives, the calling thread's next thread is to be so.
+/// While it lives, the calling thread's next thread is made with these options.
 pub(crate) struct NextBirth;
 
 impl NextBirth {
@@ -338,7 +339,7 @@ impl NextBirth {
         Self
     }
 
-    /// `None` if there is nothing to ask for.
+    /// Returns `None` if the options are all defaults.
     fn ask_if_any(birth: Birth) -> Option<Self> {
         let is_any = birth.priority != 0 || birth.nice != 0 || birth.deadline_ns != 0;
         is_any.then(|| Self::ask(birth))
@@ -367,7 +368,7 @@ impl Drop for NextBirth {
 /// assert_eq!(weaver.join().unwrap(), 6);
 /// ```
 ///
-/// The thread may outlive the caller, and what it holds must be safe to send:
+/// The thread may outlive the caller, and its captures must be safe to send:
 ///
 /// ```compile_fail,E0373
 /// let word = String::from("warp");
@@ -380,12 +381,12 @@ impl Drop for NextBirth {
 /// ```
 ///
 /// # Panics
-/// If no thread can be made; [`Builder::spawn`] says so instead.
+/// If no thread can be made; [`Builder::spawn`] returns an error instead.
 pub fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     Builder::new().spawn(f).expect("a thread can be made")
 }
 
-/// Runs `f` on a green thread of its own and returns what it will have computed.
+/// Runs `f` on a green thread of its own and returns a completion with the result.
 ///
 /// ```
 /// let answer = raddle::run_as_green_thread(|| 6 * 7);
@@ -404,11 +405,11 @@ pub fn run_as_green_thread<T: Send + 'static>(
     completion
 }
 
-/// Runs `f` on a kernel thread of its own and returns what it will have computed: for code that
-/// blocks where the runtime can't see it, and for long computations that are nobody's turn.
+/// Runs `f` on a kernel thread of its own and returns a completion with the result: for code that
+/// blocks where the runtime can't see it, and for long computations that would hold a carrier.
 ///
-/// [`on_kernel_thread`] waits for it, lends to it, and gives it as much stack as it needs. Under
-/// `raddle run`, where every thread is green, that one is, too.
+/// [`on_kernel_thread`] waits for the end, allows borrows, and takes a stack size. Under `raddle
+/// run`, where every thread is green, that thread is green, too.
 ///
 /// ```
 /// let green = raddle::thread::spawn_blocking(raddle::is_green_thread)?;
@@ -422,7 +423,7 @@ pub fn run_as_green_thread<T: Send + 'static>(
 /// As [`Builder::spawn`].
 ///
 /// # Blocking
-/// Nothing; the completion says when it is over, and how.
+/// Nothing; the completion tells when the computation is over, and how.
 pub fn spawn_blocking<T: Send + 'static>(
     f: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<Completion<T>> {
@@ -448,7 +449,7 @@ pub fn spawn_blocking<T: Send + 'static>(
 /// As [`Builder::spawn`].
 ///
 /// # Panics
-/// With what `f` panicked with.
+/// With the payload of a panic of `f`.
 pub fn on_kernel_thread<T: Send>(stack_size: usize, f: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().stack_size(stack_size);

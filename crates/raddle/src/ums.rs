@@ -1,23 +1,23 @@
 //! User-mode scheduling: threads that are run by a policy of the program's own.
 //!
 //! A *UMS worker* is a green thread like any other: it has its own thread-locals, id and stack, and
-//! may call whatever a thread may call. But no carrier picks it. Some *scheduler*, a thread that
-//! has entered scheduling mode, [executes](Scheduler::execute) it; and when it blocks or yields,
-//! that scheduler runs again at once, on the same carrier, and is told why. The shape is that of
-//! Windows' user-mode scheduling.
+//! may make any call that a thread may make. But no carrier picks it. A *scheduler*, a thread that
+//! has entered scheduling mode, [executes](Scheduler::execute) it; when the worker blocks or
+//! yields, that scheduler runs again at once, on the same carrier, and gets the reason. The shape
+//! is that of Windows' user-mode scheduling.
 //!
 //! | noun | what it is |
 //! |---|---|
-//! | [`Context`] | the name of a worker: what is executed, asked and told |
+//! | [`Context`] | the name of a worker, by which it is executed, queried and set |
 //! | [`CompletionList`] | new workers, ones that no longer block, and ones that have ended |
 //! | [`Claimed`] | the right to execute a worker, which its scheduler gets when it yields |
 //! | [`spawn_light`] | a worker that is quick to make and to end |
-//! | [`spawn_migrating`] | one that has no thread of its own, with the quickest yield |
+//! | [`spawn_migrating`] | a worker without a thread of its own, with the quickest yield |
 //! | [`enter_scheduling_mode`] | makes the thread a scheduler with a procedure |
 //! | [`enter_in_place`] | the same, but workers that yield call the procedure: faster |
 //! | [`Reason`] | why the procedure is called: startup, blocked, yield |
 //!
-//! A worker that yields is the scheduler's to keep; a worker that blocks comes back on its list.
+//! A worker that yields goes to its scheduler; a worker that blocks comes back on its list.
 //!
 //! ```
 //! # use raddle::runtime::{Status, status};
@@ -63,32 +63,32 @@
 //!
 //! # What is blocking
 //!
-//! Every call of libc in which a green thread would park: locks, condition variables, `join`,
-//! sleeps, sockets, pipes, `poll`, waiting for children, and reads that wait for a disk. The
-//! scheduler is told at once ([`Cause::Call`]). What blocks where the runtime can't see it (a page
+//! A worker blocks in every call of libc in which a green thread would park: locks, condition
+//! variables, `join`, sleeps, sockets, pipes, `poll`, waits for children, and reads that wait for a
+//! disk. The scheduler runs at once ([`Cause::Call`]). Blocking that the runtime can't see (a page
 //! fault, a call that it doesn't know) is noticed by its watcher after some hundred microseconds,
 //! and the scheduler goes on on another carrier ([`Cause::Kernel`]).
 //!
-//! A kernel thread is a green one as long as it is a scheduler. Not so if its kernel thread differs
-//! from others (a real-time class, credentials of its own) or was asked for by a rule of
-//! `raddle run`: then each execution costs two wake-ups of kernel threads, and page faults aren't
-//! told.
+//! A kernel thread is a green one as long as it is a scheduler, unless it differs from others (a
+//! real-time class, credentials of its own) or was asked for by a rule of `raddle run`: then each
+//! execution costs two wake-ups of kernel threads, and page faults aren't reported.
 //!
-//! `sched_yield(2)` is a yield with the parameter 0. A worker whose quantum is over lets other
-//! threads of the process run, and its scheduler waits with it.
+//! `sched_yield(2)` is a yield with the parameter 0. A worker at the end of its quantum lets other
+//! threads of the process run, and its scheduler waits, too.
 //!
 //! # What to know
 //!
-//! - A scheduler must not wait for a lock that one of its workers may hold: who would run it?
-//! - A worker is woken by being listed. While nobody executes it, signals, timeouts and
-//!   cancellation wait too.
+//! - A scheduler must not wait for a lock that one of its workers may hold: the worker would never
+//!   be executed to release it.
+//! - Waking a worker lists it. Until it is executed again, signals, timeouts and cancellation wait,
+//!   too.
 //! - Several threads may schedule workers of one list, and a worker may be executed by another
 //!   scheduler each time; each scheduler has a carrier to itself while it runs.
 //! - A worker that asks for something that Linux gives to kernel threads only (a real-time class,
-//!   namespaces, ...) gets one, and leaves user-mode scheduling: it is blocked, and comes back on
-//!   its list when it has ended.
+//!   namespaces, ...) gets a kernel thread, and leaves user-mode scheduling: it is blocked, and
+//!   comes back on its list when it has ended.
 //! - In the child of a fork all contexts but the caller's have ended, and the caller is no worker.
-//! - What was never taken from its list is never freed.
+//! - A worker that is never taken from its list is never freed.
 //!
 //! The C interface is `raddle_ums.h` of `libraddle`.
 
@@ -117,7 +117,7 @@ pub(crate) use scheduler::{Mode, claim, run_for};
 
 use std::fmt;
 
-/// What can't be done, and why.
+/// Errors of user-mode scheduling.
 ///
 /// ```
 /// use raddle::ums::{self, Error};

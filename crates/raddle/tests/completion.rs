@@ -1,4 +1,4 @@
-//! Completions by threads, tasks and callbacks, and what they say when they are used badly.
+//! Completions by threads, tasks and callbacks, and their answers to misuse.
 #![cfg(not(any(raddle_loom, raddle_shuttle)))]
 
 use raddle::completion::{self, Completion, Failure, TimedWait, block_on};

@@ -1,4 +1,4 @@
-//! Engines side by side: who runs whose threads, who runs next, and what a policy may do wrong.
+//! Engines side by side: their carriers, the order of their threads, and faults of policies.
 
 use raddle::engine::{BuiltIn, Engine, Error, Failure, Policy, Reason, Runnable};
 use raddle::runtime::{self, Status, status};
@@ -9,7 +9,7 @@ use std::sync::mpsc::{channel, sync_channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// Without a runtime there are no engines; that is another test's concern.
+/// Skips a test without a runtime, where there are no engines; another test checks that.
 fn is_green() -> bool {
     status() == Status::Green
 }
@@ -75,7 +75,8 @@ fn threads_of_engines_wait_for_each_other_in_every_way() {
         });
         let b_again = b.clone();
         let in_b = b.spawn(move || {
-            // What it starts is its engine's or the first one's, and joined from here.
+            // A thread that a member starts is its engine's or the first one's, and is joined from
+            // here.
             let turner = b_again.spawn(move || turns(1, pair_b)).unwrap();
             turner.join().unwrap();
             from_a.iter().for_each(|i| to_a.send(i).unwrap());
@@ -127,8 +128,8 @@ fn an_engine_is_shut_down_and_waited_for() {
     assert_eq!((scoped, engine.threads()), (1, 0));
 }
 
-/// The order in which threads run that the only carrier of `engine` finds at once; each is made by
-/// its builder, knows its number, and does `first` before it says so.
+/// Returns the order in which threads run that the only carrier of `engine` finds at once. Each is
+/// made by its builder, knows its number, and does `first` before it reports.
 fn order(engine: &Engine, threads: impl IntoIterator<Item = Builder>, first: fn()) -> Vec<usize> {
     let ran = Arc::new(Mutex::new(vec![]));
     let go = Arc::new(AtomicBool::new(false));
@@ -136,7 +137,7 @@ fn order(engine: &Engine, threads: impl IntoIterator<Item = Builder>, first: fn(
     let goes = Arc::clone(&go);
     let holder = engine.spawn(move || {
         begun.send(()).unwrap();
-        while !goes.load(Ordering::Relaxed) {} // nobody else gets its turn within a quantum
+        while !goes.load(Ordering::Relaxed) {} // no other thread gets a turn within a quantum
     });
     has_begun.recv().unwrap();
     let made: Vec<_> = (0..)
@@ -158,7 +159,7 @@ fn order(engine: &Engine, threads: impl IntoIterator<Item = Builder>, first: fn(
     Arc::try_unwrap(ran).unwrap().into_inner().unwrap()
 }
 
-/// As a rule: what is preempted, or takes longer to be made than a quantum, disturbs an order.
+/// Retries: a preemption, or a thread made slower than a quantum, disturbs an order.
 fn usually(engine: &Engine, make: impl Fn() -> Vec<Builder>, expected: &[usize]) {
     usually_after(|| (), engine, make, expected);
 }
@@ -234,7 +235,7 @@ fn terms_of_threads_reach_the_policies() {
     usually(&own.build().unwrap(), named, &[1, 2, 0]);
 }
 
-/// By name; who has none first.
+/// By name; threads without a name first.
 #[derive(Default)]
 struct ByName(Vec<Runnable>);
 
@@ -293,10 +294,10 @@ fn cpu_time() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// What a policy does at its tenth pick.
+/// A policy's act at its tenth pick.
 type Act = fn(&mut VecDeque<Runnable>) -> Option<Runnable>;
 
-/// Fifo, which does something wrong at its tenth pick.
+/// Fifo, with a fault at its tenth pick.
 struct Wrong {
     queue: VecDeque<Runnable>,
     picks: u32,
@@ -355,7 +356,7 @@ fn a_policy_that_fails_is_left_and_nobody_is_lost() {
         }),
         (Failure::Stuck, |_| {
             loop {
-                std::thread::park(); // nobody knows it
+                std::thread::park(); // never unparked
             }
         }),
     ];
@@ -398,7 +399,7 @@ fn a_policy_that_fails_is_left_and_nobody_is_lost() {
             );
             let found = engine.policy_failure();
             match failure {
-                // Its thread may have run before anybody could take it.
+                // The other engine's thread may have run before the policy could take it.
                 Failure::Foreign => assert!(
                     matches!(found, Some(Failure::Foreign | Failure::Nothing)),
                     "{found:?}"

@@ -1,9 +1,9 @@
-//! The examples that people copy: what they print. Each runs in a process of its own, which is this
-//! program again.
+//! The examples, and what they print. Each runs in a process of its own, which is this program
+//! again.
 
 use std::process::Command;
 
-#[allow(dead_code)] // what is for those who start it
+#[allow(dead_code)] // the parts for the command line
 #[path = "../examples/crawler.rs"]
 mod crawler;
 #[path = "../examples/custom_policy.rs"]
@@ -21,7 +21,7 @@ mod pool_cancellation;
 #[path = "../examples/ums_scheduler.rs"]
 mod ums_scheduler;
 
-/// What an example prints: its own lines. `test` is the test that calls this.
+/// Returns an example's own lines. `test` is the test that calls this.
 fn lines_of(test: &str, example: fn()) -> Vec<String> {
     const RUNS: &str = "EXAMPLE_TEST";
     const BEGIN: &str = "the example begins";

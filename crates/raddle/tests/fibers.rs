@@ -184,7 +184,7 @@ fn an_initializer_of_a_local_may_end_the_fiber() {
     });
 }
 
-/// Continues a fiber in a destructor of a thread-local; says what came of it.
+/// Continues a fiber in a destructor of a thread-local, and returns the result.
 struct Continues(Fiber, mpsc::Sender<Result<(), Error>>);
 
 impl Drop for Continues {

@@ -32,7 +32,7 @@ fn light_threads_join_light_threads() {
     assert_eq!(light::spawn(|| count(12)).join().unwrap(), 4096);
 }
 
-/// Some of them have stacks that no host keeps, so that they end in another way.
+/// Some threads have stacks that no host keeps, so that they end in another way.
 #[test]
 fn who_joins_follows_whatever_stack_has_ended() {
     let joins = |own: u64| {
@@ -72,7 +72,7 @@ fn threads_that_make_and_join_others_let_all_others_run() {
     yields.join().unwrap();
 }
 
-/// What unwinds from a thread's first function stops there, and knows where it is.
+/// A backtrace of a light thread reaches its first instruction.
 #[test]
 fn a_thread_begins_at_a_known_place() {
     let trace = light::spawn(|| std::backtrace::Backtrace::force_capture().to_string());
@@ -110,7 +110,7 @@ fn panics_propagate_and_threads_go_on() {
 
 #[test]
 fn who_blocks_in_std_is_replaced() {
-    // More light threads block than there are carriers, and who ends their wait comes last.
+    // More light threads block than there are carriers; the one that ends their wait comes last.
     let (to, from) = mpsc::channel::<()>();
     let from = Arc::new(Mutex::new(from));
     let ended = Arc::new(AtomicU64::new(0));
@@ -233,11 +233,11 @@ fn one_that_computes_is_no_obstacle() {
         .for_each(|thread| thread.join().unwrap());
 }
 
-/// How many light threads there may be: each guard takes a mapping before Linux 6.13.
+/// Returns how many light threads there may be: each guard takes a mapping before Linux 6.13.
 fn most_at_a_time() -> u64 {
     const MADV_GUARD_INSTALL: i32 = 102;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a page of its own, which nobody reads.
+    // SAFETY: a page of its own, which is not read.
     let has_guards = unsafe {
         let page = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, flags, -1, 0);
         libc::madvise(page, 4096, MADV_GUARD_INSTALL) == 0
@@ -292,7 +292,7 @@ fn one_that_computes_is_replaced() {
         .for_each(|thread| thread.join().unwrap());
 }
 
-/// Forks, has the child start light threads, and gives its exit status.
+/// Forks, has the child start light threads, and returns its exit status.
 fn fork_and_start() -> i32 {
     // SAFETY: the child only uses what the crate and libc allow there.
     let child = unsafe { libc::fork() };

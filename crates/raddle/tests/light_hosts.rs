@@ -90,7 +90,7 @@ fn on_two_hosts(first: impl FnOnce() + Send, second: impl FnOnce() + Send) {
     });
 }
 
-/// Each wakes the other, whose host sleeps or is about to.
+/// Two threads wake each other; the host of the woken one sleeps or is about to.
 #[test]
 fn no_wake_up_from_another_host_is_lost() {
     const ROUNDS: u64 = 20_000;
@@ -128,7 +128,7 @@ fn no_wake_up_from_another_host_is_lost() {
     assert_ne!(hosts[0], hosts[1]);
 }
 
-/// What is woken from elsewhere doesn't wait until a busy host has nothing else to do.
+/// A thread that is woken from another host doesn't wait until its busy host is idle.
 #[test]
 fn a_busy_host_sees_what_other_threads_wake() {
     let over = AtomicBool::new(false);
@@ -177,11 +177,11 @@ fn those_that_begin_and_those_that_have_begun_come_by_turns() {
     yields.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// One that may migrate goes on although another one blocks the host that it has begun on, and
-/// waits for it.
+/// A migrating thread goes on although another one blocks the host that it has begun on, and waits
+/// for it.
 #[test]
 fn one_that_migrates_leaves_a_host_that_blocks() {
-    // SAFETY: what these threads run holds nothing of a thread over a wait.
+    // SAFETY: these threads hold nothing of a thread over a wait.
     let migrating = unsafe { light::Builder::new().migrating() };
     let round = move || {
         let (promise, completion): (Promise<()>, _) = completion::pair();

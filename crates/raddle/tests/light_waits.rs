@@ -1,4 +1,4 @@
-//! What parks a light thread and leaves its host to others: times, `park`, completions; and scopes.
+//! Waits that leave a light thread's host to others: times, `park`, completions; and scopes.
 
 use raddle::completion::{self, TimedWait};
 use raddle::light;

@@ -1,4 +1,4 @@
-//! What is done wrongly, or in the wrong place, is answered by type, and harms nobody.
+//! Misuse gets an error by type, and does no harm.
 
 use raddle::completion::{self, Failure};
 use raddle::engine::Engine;
@@ -10,7 +10,7 @@ use raddle::{Builder, light};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// What a thread is told that joins itself, once it was given its own handle.
+/// Returns the error of a thread that joins itself, once it was given its own handle.
 fn joins_itself<H: Send + 'static>(
     spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> H,
     join: fn(H) -> std::thread::Result<()>,
@@ -35,7 +35,7 @@ fn a_thread_does_not_wait_for_itself() {
     assert!(joins_itself(light, light::JoinHandle::join));
 }
 
-/// Waits for the task that `from` brings, which can't end before: how it was refused.
+/// Waits for the task that `from` brings, which can't end before. Returns the error.
 fn refused(from: &mpsc::Receiver<Task<()>>) -> bool {
     let task = from.recv_timeout(Duration::from_secs(20)).unwrap();
     matches!(task.wait(), Err(TaskError::WaitsForItself))
@@ -195,7 +195,7 @@ fn threads_that_are_not_raddles_may_use_all_that_is_for_any_thread() {
     );
 }
 
-/// Runs `check` in the child of a fork: whether it said yes, within some seconds.
+/// Runs `check` in the child of a fork. Returns its answer; false after some seconds.
 fn in_child(check: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child uses what the crate promises for children, and ends at once.
     let child = unsafe { libc::fork() };
@@ -251,7 +251,7 @@ fn a_childs_pool_of_its_parent_refuses_and_a_pool_of_its_own_works() {
 
 #[test]
 fn an_item_that_forks_is_alone_in_the_child_and_goes_on_in_the_parent() {
-    // Who waits must not run the item: the child would go on as this test.
+    // The waiter must not run the item: the child would go on as this test.
     let pool = Pool::builder()
         .workers(1)
         .max_workers(1)
@@ -262,7 +262,7 @@ fn an_item_that_forks_is_alone_in_the_child_and_goes_on_in_the_parent() {
         in_child(|| {
             let here = PoolRef::current().unwrap();
             assert!(matches!(here.queue(|| ()), Err(QueueError::Forked)));
-            assert_eq!(join(|| 1, || 2), (1, 2)); // there is nobody to take the second half
+            assert_eq!(join(|| 1, || 2), (1, 2)); // no worker can take the second half
             true
         })
     };

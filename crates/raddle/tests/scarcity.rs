@@ -1,5 +1,5 @@
-//! What becomes of work when no more threads can be made. Each case is a process of its own: this
-//! program again, which the runtime lets have few threads.
+//! Work without further threads. Each case is a process of its own: this program again, which the
+//! runtime lets have few threads.
 
 use raddle::Builder;
 use raddle::pool::{self, Pending, Pool, QueueError};
@@ -30,11 +30,12 @@ fn apart(name: &str) -> bool {
     true
 }
 
-/// Threads that wait until they are let go.
+/// Threads that wait until they are released.
 struct Held(Vec<(mpsc::Sender<()>, raddle::thread::JoinHandle<()>)>);
 
 impl Held {
-    /// As many as can be made, and `most` at most. Named ones: their places are free when they end.
+    /// Makes as many as possible, and at most `most`. Named ones: their places are free when they
+    /// end.
     fn new(most: usize) -> Self {
         let one = |_| {
             let (sender, receiver) = mpsc::channel::<()>();
@@ -77,7 +78,7 @@ fn a_worker_that_could_not_be_made_begins_later_and_shares_its_work() {
     } {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // The first worker waits for what is in its own queue, so that the second must take it there.
+    // The first worker waits for work in its own deque, so that the second must take it there.
     let shares = pool.task(|| {
         let (tell, told) = mpsc::channel();
         pool::queue(move || tell.send(()).unwrap()).unwrap();

@@ -9,7 +9,7 @@ use crate::workspace::Workspace;
 const LIST: &str = "crates/raddle-tests/conformance.toml";
 const KNOWN_FAILURES: &str = "crates/raddle-tests/known-failures.toml";
 
-/// Reasons by case, of one suite.
+/// The reasons by case, of one suite.
 #[derive(Default)]
 pub struct Exceptions {
     reasons: BTreeMap<String, String>,
@@ -32,19 +32,20 @@ impl Exceptions {
         Ok(Exceptions { reasons })
     }
 
-    /// Why `case` may differ, if it may.
+    /// Returns the reason why `case` may differ; `None` if it may not.
     pub fn reason(&self, case: &str) -> Option<&str> {
         self.reasons.get(case).map(String::as_str)
     }
 
-    /// Whether `case` is said to differ every time, so that passing is worth a line.
+    /// Returns whether `case` is listed to differ every time, so that a pass is worth a line.
     pub fn always(&self, case: &str) -> bool {
         let reason = self.reason(case);
         reason.is_some_and(|reason| !reason.starts_with("sometimes:"))
     }
 }
 
-/// Those of our own integration tests, whose list has the group before the first `::`.
+/// The known failures of the own integration tests. A name there has the group before the first
+/// `::`.
 pub fn known_failures(workspace: &Workspace) -> Result<Exceptions> {
     let known = Exceptions::read(workspace, KNOWN_FAILURES, "failures")?;
     let rename = |(name, reason): (String, String)| (name.replacen("::", "/", 1), reason);

@@ -1,13 +1,13 @@
-//! Test suites, our own and others', natively and under raddle: what passes natively has to pass
-//! under raddle.
+//! Test suites, own and outside ones, natively and under raddle: a case that passes natively must
+//! pass under raddle.
 //!
-//! Nouns: a *case* is one thing that a suite judges; a *group* is the cases that share a line of
-//! the details; a *suite* is what shares a line of the table; a *mode* is native or a number of
+//! Nouns: a *case* is one judged test of a suite; a *group* is the cases on one line of the
+//! details; a *suite* is the cases on one line of the table; a *mode* is native or a number of
 //! carriers; an *exception* is a case that is allowed to differ, with its reason, in
 //! `crates/raddle-tests/conformance.toml`.
 //!
-//! No outside suite is in this tree: the Open POSIX Test Suite is where the user says, and the
-//! others are Debian packages.
+//! No outside suite is in this tree: the user names the folder of the Open POSIX Test Suite, and
+//! the others are Debian packages.
 
 mod exceptions;
 mod own;
@@ -37,12 +37,12 @@ pub enum Mode {
 
 const CARRIERS: [u32; 3] = [1, 2, 3];
 
-/// How a case failed that did not end in its time. Under raddle a second run does not excuse it:
-/// what hangs now and then has lost a wake-up.
+/// The failure of a case that did not end in its time. Under raddle a second run does not excuse
+/// it: a case that hangs now and then has lost a wake-up.
 pub const HUNG: &str = "hung";
 
-/// What one case did: natively, then with each number of carriers. `Err` says how it failed; under
-/// raddle nothing is run that does not pass natively.
+/// A case's outcomes: natively, then with each number of carriers. `Err` holds the failure; a case
+/// that fails natively does not run under raddle.
 pub struct Case {
     pub group: String,
     pub name: String,
@@ -57,10 +57,10 @@ struct Suite {
     exceptions: Exceptions,
 }
 
-/// What is run.
+/// Selects the cases.
 #[derive(Default)]
 pub struct Settings {
-    /// Only what has this in its name: a test file, a module, a stressor, a program.
+    /// Only names with this part: a test file, a module, a stressor, a program.
     pub only: Option<String>,
     /// Only these numbers of carriers.
     pub carriers: Vec<u32>,
@@ -79,7 +79,7 @@ impl Settings {
     }
 }
 
-/// The Open POSIX Test Suite: where it is, where its programs are built, how long one may run.
+/// The Open POSIX Test Suite: its folder, the folder of its programs, the time limit of each.
 pub struct Posix {
     /// The folder `conformance/interfaces`, or one above it.
     pub suite: PathBuf,
@@ -93,7 +93,7 @@ pub fn run_posix(workspace: &Workspace, settings: &Settings, posix: &Posix) -> R
     Ok(report::judge(&posix::run(workspace, settings, posix)?).failed == 0)
 }
 
-/// Every suite; the Open POSIX Test Suite if it is said where it is.
+/// Runs every suite; the Open POSIX Test Suite if its folder is given.
 pub fn run(workspace: &Workspace, settings: &Settings, posix: Option<&Posix>) -> Result<bool> {
     workspace.build_release()?;
     let mut suites = vec![Suite {

@@ -1,5 +1,5 @@
-//! Our own integration tests, as a line of the same table: each of them runs natively and with
-//! each number of carriers by itself and says in which it failed.
+//! The project's own integration tests, as a line of the same table: each of them runs natively and
+//! with each number of carriers by itself, and reports the modes in which it failed.
 
 use anyhow::{Context, Result};
 
@@ -34,7 +34,7 @@ pub fn run(workspace: &Workspace, settings: &Settings) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Reads what the test harness prints. `expected` says which tests pass by failing.
+/// Reads the output of the test harness. `expected` names the tests that pass by failing.
 fn read(group: &str, text: &str, expected: impl Fn(&str) -> bool) -> Vec<Case> {
     let mut cases = Vec::new();
     for line in text.lines() {
@@ -60,14 +60,14 @@ fn read(group: &str, text: &str, expected: impl Fn(&str) -> bool) -> Vec<Case> {
     cases
 }
 
-/// What the harness has kept of a failed test's output.
+/// Returns the harness's section with a failed test's output.
 fn section<'a>(text: &'a str, name: &str) -> &'a str {
     let after = text.split_once(&format!("---- {name} stdout ----"));
     let rest = after.map_or("", |(_, rest)| rest);
     rest.split("\n---- ").next().unwrap_or_default()
 }
 
-/// A test stops at the first mode that fails.
+/// Returns the failed mode from a test's output: a test stops at its first failed mode.
 fn failed(output: &str) -> (Result<(), String>, [Result<(), String>; CARRIERS.len()]) {
     let mut before = true;
     let raddle = CARRIERS.map(|carriers| {

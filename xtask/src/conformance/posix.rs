@@ -1,9 +1,9 @@
 //! The Open POSIX Test Suite: threads, semaphores, signals, timers, clocks and message queues.
 //!
-//! Protocol: (1) each program of the wanted interfaces is compiled once; (2) it runs natively,
-//! and if it passes there, under raddle, one case's modes after another, because a case may use
-//! names that all processes share; (3) what differs runs once more when nothing else runs: these
-//! programs judge by seconds.
+//! Protocol: (1) each program of the wanted interfaces is compiled once; (2) it runs natively, and
+//! if it passes there, under raddle, one case's modes after another, because a case may use names
+//! that all processes share; (3) a program that differs runs once more alone: these programs judge
+//! by seconds.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,7 +29,7 @@ const FAMILIES: [(&str, &[&str]); 3] = [
     ("clocks, timers, scheduling, message queues", &[""]),
 ];
 
-/// Most programs sleep most of their time.
+/// More than one: most programs sleep most of their time.
 const RUNS_PER_CPU: usize = 5;
 
 /// The suite's own exit codes.
@@ -61,7 +61,7 @@ pub fn run(workspace: &Workspace, settings: &Settings, posix: &Posix) -> Result<
     let once = |program: &Program| examine(&runner, program, &build, posix.limit);
     let mut cases = parallel(RUNS_PER_CPU * cpus(), &built, |program| {
         let first = once(program)?;
-        // Others' signals and timers count against the same limits.
+        // Signals and timers of other processes count against the same limits.
         let unlucky = matches!(&first.native, Err(how) if how != UNTESTED && how != UNSUPPORTED);
         if unlucky { once(program) } else { Ok(first) }
     })
@@ -88,7 +88,7 @@ pub fn run(workspace: &Workspace, settings: &Settings, posix: &Posix) -> Result<
     Ok(suites)
 }
 
-/// The folder of interfaces in or below the folder that the user names.
+/// Returns the folder of interfaces in or below the given folder.
 fn interfaces(suite: &Path) -> Result<PathBuf> {
     let below = ["", "conformance/interfaces"];
     let suites = ["", "testcases/open_posix_testsuite"];
@@ -103,7 +103,7 @@ fn interfaces(suite: &Path) -> Result<PathBuf> {
         .context("the suite's folder")
 }
 
-/// The programs that run: those that are to be compiled only have that in their names.
+/// Returns the programs that run; compile-only programs have names that say so.
 fn programs(interfaces: &Path) -> Result<Vec<Program>> {
     let mut programs = Vec::new();
     for group in names(interfaces)? {

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{Case, Mode};
 
-/// How often a program is asked whether it has ended.
+/// The time between two checks whether a program has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// How a program ended.
@@ -113,8 +113,8 @@ impl Runner {
             }
             std::thread::sleep(LOOK);
         };
-        // Whoever the program left behind is in its group, which keeps the number from others; an
-        // empty group's number is not given out again so soon.
+        // Processes that the program left behind are in its group, and keep the number from others;
+        // an empty group's number is not given out again so soon.
         let _ = kill_process_group(group, Signal::KILL);
         let _ = child.wait();
         Ok(end)
@@ -141,7 +141,8 @@ impl Runner {
     }
 }
 
-/// Gives each of `items` to `job` on one of `threads` threads; the results are in their order.
+/// Calls `job` with each of `items` on one of `threads` threads. The results are in the items'
+/// order.
 pub fn parallel<T: Sync, R: Send>(
     threads: usize,
     items: &[T],

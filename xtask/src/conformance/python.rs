@@ -1,11 +1,11 @@
 //! CPython's own tests of threads, processes, signals and sockets (`libpython3-testsuite`).
 //!
-//! A group is a module of tests, a case one test; what each did is read from the JUnit file that
-//! the test runner writes. A module that ends without one is a failed case of its own.
+//! A group is a module of tests, a case one test; the outcomes are read from the JUnit file that
+//! the test runner writes. A module that ends without a file is a failed case of its own.
 //!
 //! Protocol: (1) each module runs as a whole, natively and then under raddle; (2) the tests that
 //! differ run again without the others, or the whole module if it did not end by itself; a test
-//! that passes then has passed.
+//! that passes in the second run has passed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub const MODULES: [&str; 17] = [
     "test_selectors",
 ];
 
-/// Those that take a few seconds each.
+/// Modules that take a few seconds each.
 pub const SHORT: [&str; 4] = [
     "test_thread",
     "test_threading_local",
@@ -45,7 +45,7 @@ pub const SHORT: [&str; 4] = [
     "test_fork1",
 ];
 
-/// Debian's; its tests are in a package of the same version.
+/// Debian's Python; its tests are in a package of the same version.
 const PYTHON: &str = "python3.11";
 pub const MODULE_LIMIT: Duration = Duration::from_secs(1800);
 
@@ -58,7 +58,7 @@ const NETWORK: &str = "test_socketserver";
 /// Stands for the module itself among its tests.
 const WHOLE: &str = "(module)";
 
-/// What each test of a module did; only those that ran and were not skipped.
+/// Outcomes of a module's tests that ran and were not skipped.
 type Outcomes = BTreeMap<String, Result<(), String>>;
 
 /// Runs modules, `at_once` at the same time; each counts as hung after `limit`.
@@ -82,8 +82,8 @@ pub fn run(
     Ok(cases)
 }
 
-/// The distribution's own, whose tests are the package's; one of the same name may stand before it
-/// in PATH.
+/// Returns the distribution's Python, which the package's tests belong to; one of the same name may
+/// stand before it in PATH.
 fn python() -> Option<PathBuf> {
     let own = Path::new("/usr/bin").join(PYTHON);
     own.is_file().then_some(own).or_else(|| shell::find(PYTHON))
@@ -120,7 +120,7 @@ fn examine(runner: &Runner, python: &Path, module: &str, limit: Duration) -> Res
     Ok(compare(module, native, &raddle))
 }
 
-/// Those of `tests` that did not pass; nothing but the module if that is to run as a whole.
+/// Returns those of `tests` that did not pass; only the module if it is to run as a whole.
 fn failed(outcomes: &Outcomes, tests: impl Iterator<Item = impl AsRef<str>>) -> Vec<String> {
     let is_bad = |test: &str| !matches!(outcomes.get(test), Some(Ok(())));
     if is_bad(WHOLE) {
@@ -130,7 +130,7 @@ fn failed(outcomes: &Outcomes, tests: impl Iterator<Item = impl AsRef<str>>) -> 
     tests.filter(|test| is_bad(test)).collect()
 }
 
-/// A test that passes in one of two runs has passed.
+/// Merges a second run: a test that passes in one of two runs has passed.
 fn better(outcomes: &mut Outcomes, again: Outcomes) {
     for (test, outcome) in again {
         let first = outcomes.entry(test).or_insert_with(|| outcome.clone());
@@ -161,7 +161,7 @@ fn compare(module: &str, native: Outcomes, raddle: &[(u32, Outcomes)]) -> Vec<Ca
             native,
             raddle,
         };
-        // The module itself is a case only if something is wrong with it.
+        // The module itself is a case only if it failed.
         if case.name != WHOLE || case.native.is_err() || case.differs() {
             cases.push(case);
         }
@@ -196,7 +196,7 @@ fn run_module(
     let report = std::fs::read_to_string(&file).unwrap_or_default();
     let mut outcomes = parse_junit(&report);
     let whole = match end {
-        // Failed tests: they are told one by one.
+        // Failed tests, which are reported one by one.
         End::Code(0 | 2) => Ok(()),
         End::Code(code) => Err(format!("exit {code}")),
         End::Signal(signal) => Err(format!("signal {signal}")),

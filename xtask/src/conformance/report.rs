@@ -77,7 +77,7 @@ enum Difference {
     Unexplained,
 }
 
-/// Prints how a case differs, and a listed one that doesn't.
+/// Prints a case's difference, and a listed case that doesn't differ.
 fn told(case: &Case, suite: &Suite) -> Difference {
     let name = case.full_name();
     let failed = case.failures();
@@ -108,8 +108,8 @@ impl Case {
         self.raddle.iter().any(|(_, outcome)| outcome.is_err())
     }
 
-    /// Takes in a second run: a mode fails if it failed twice, or hung; one that failed once is
-    /// told.
+    /// Merges a second run: a mode fails if it failed twice, or hung; a mode that failed once is
+    /// reported.
     pub fn confirm(&mut self, again: Case) {
         let name = self.full_name();
         if again.native.is_err() {
@@ -127,7 +127,7 @@ impl Case {
         }
     }
 
-    /// What failed under raddle, as `hung with 1 and 3 carriers`.
+    /// Returns the failures under raddle, as `hung with 1 and 3 carriers`.
     fn failures(&self) -> String {
         let mut by_outcome: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (carriers, outcome) in &self.raddle {

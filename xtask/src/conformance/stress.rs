@@ -1,4 +1,4 @@
-//! stress-ng's stressors that verify what they did, for a short time each.
+//! stress-ng's stressors that verify their work, for a short time each.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One command of a suite, and reading what its cases did.
+//! One command of a suite, and the outcomes of its cases.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -19,20 +19,20 @@ pub const WHOLE: &str = "(whole)";
 /// The exit code of a program that says it can't judge here.
 const UNSUPPORTED: i32 = 77;
 
-/// What each case did; `Err` says how it failed.
+/// The outcomes of cases; `Err` holds the failure.
 pub type Outcomes = BTreeMap<String, std::result::Result<(), String>>;
 
-/// The user and group `nobody` of Debian.
+/// Debian's user and group without rights.
 const NOBODY: u32 = 65534;
 
-/// Makes the command run as `nobody`, if it would run as root.
+/// Makes the command run as the user without rights, if it would run as root.
 pub fn drop_root(command: &mut Command) {
     if geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY).env("HOME", "/tmp");
     }
 }
 
-/// Gives a folder to `nobody`, if root runs this.
+/// Gives a folder to the user without rights, if root runs this.
 pub fn give_away(folder: &Path) -> Result<()> {
     if !geteuid().is_root() {
         return Ok(());
@@ -50,20 +50,20 @@ pub struct Batch {
     pub name: String,
     pub program: PathBuf,
     pub arguments: Vec<String>,
-    /// Where it runs.
+    /// The folder in which it runs.
     pub folder: PathBuf,
     pub environment: Vec<(String, String)>,
-    /// The suite refuses to run as root: a run of root's becomes one of nobody's.
+    /// The suite refuses to run as root: under root it runs as the user without rights.
     pub unprivileged: bool,
     pub reading: Reading,
 }
 
-/// How the outcome of the cases is known.
+/// The source of the cases' outcomes.
 #[derive(PartialEq, Eq)]
 pub enum Reading {
     /// The batch is one case, and its exit code the outcome.
     ExitCode,
-    /// The same, but a script that prints the plan of no test at all is not supported here.
+    /// As `ExitCode`, but a script that prints the plan of no test at all is not supported here.
     Tap,
     /// MariaDB's driver runs these tests, and prints a line for each.
     Mtr(Vec<String>),
@@ -72,14 +72,14 @@ pub enum Reading {
 }
 
 impl Reading {
-    /// Returns true if the batch consists of cases that are told one by one.
+    /// Returns true if the batch consists of cases that are reported one by one.
     pub fn tells_cases(&self) -> bool {
         matches!(self, Reading::Libtest | Reading::Mtr(_))
     }
 }
 
 impl Batch {
-    /// The arguments that run everything but `skipped`, or `only` one case.
+    /// Returns the arguments that run all cases but `skipped`, or `only` one case.
     pub fn arguments(&self, only: Option<&str>, skipped: &[&str]) -> Vec<String> {
         let mut arguments = self.arguments.clone();
         match &self.reading {
@@ -98,19 +98,19 @@ impl Batch {
         arguments
     }
 
-    /// What the cases did, by how the program ended and what it printed.
+    /// Returns the cases' outcomes, by the program's end and its output.
     pub fn outcomes(&self, end: End, printed: &str) -> Outcomes {
         let (mut outcomes, whole) = match (&self.reading, end) {
             (Reading::Tap, End::Code(0)) if printed.starts_with("1..0 ") => {
                 (Outcomes::new(), verdict(End::Code(UNSUPPORTED)))
             }
             (Reading::ExitCode | Reading::Tap, end) => (Outcomes::new(), verdict(end)),
-            // The code of failed tests, which are told one by one.
+            // The code of failed tests, which are reported one by one.
             (Reading::Mtr(_), End::Code(1)) if printed.contains("\nCompleted: ") => {
                 (mariadb::parse(printed), Ok(()))
             }
             (Reading::Mtr(_), end) => (mariadb::parse(printed), verdict(end)),
-            // The code of failed tests, which are told one by one.
+            // The code of failed tests, which are reported one by one.
             (Reading::Libtest, End::Code(101)) if printed.contains("\ntest result: ") => {
                 (parse_libtest(printed), Ok(()))
             }
@@ -131,7 +131,7 @@ fn verdict(end: End) -> std::result::Result<(), String> {
     }
 }
 
-/// Reads `test NAME ... ok` of Rust's harness. What a test prints may stand before the outcome.
+/// Reads `test NAME ... ok` of Rust's harness. A test's own output may stand before the outcome.
 /// Ignored tests are left out.
 fn parse_libtest(printed: &str) -> Outcomes {
     let mut outcomes = Outcomes::new();

@@ -10,7 +10,7 @@ use super::batch::{Batch, Reading};
 use crate::shell;
 use crate::workspace::Workspace;
 
-/// One line of what Cargo tells about a build; of most kinds of line nothing is read.
+/// One line of Cargo's report of a build; most kinds of lines are ignored.
 #[derive(Deserialize)]
 struct Message {
     target: Option<Target>,
@@ -23,8 +23,8 @@ struct Target {
     kind: Vec<String>,
 }
 
-/// Builds the unit tests of the library and the integration tests; if there are `tests`, of the
-/// integration tests those only.
+/// Builds the unit tests of the library and the integration tests; with `tests`, only those
+/// integration tests.
 pub fn build(
     workspace: &Workspace,
     source: &Path,
@@ -62,13 +62,13 @@ pub fn build(
         !batches.is_empty(),
         "no test of the crate was built: {status}"
     );
-    // A test that needs what the published crate lacks does not compile, and is left out.
+    // A test that needs files which the published crate lacks does not compile, and is left out.
     println!("{} test binaries, {status}", batches.len());
     batches.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(batches)
 }
 
-/// The name and file of a test binary, if the line tells of one.
+/// Returns the name and file of a test binary, if the line names one.
 fn parse(line: &str) -> Result<Option<(String, PathBuf)>> {
     if !line.starts_with('{') {
         return Ok(None);
@@ -88,7 +88,7 @@ fn parse(line: &str) -> Result<Option<(String, PathBuf)>> {
 }
 
 fn batch(source: &Path, name: String, program: PathBuf) -> Batch {
-    // Where a crate's workspace gives its tests a folder, it is the crate's.
+    // A folder that the crate's workspace gives its tests is the crate's own here.
     let folder = fs::canonicalize(source).unwrap_or_else(|_| source.to_owned());
     Batch {
         name,

@@ -13,8 +13,8 @@ use crate::workspace::Workspace;
 
 const MIRROR: &str = "http://deb.debian.org/debian";
 const SECURITY: &str = "http://deb.debian.org/debian-security";
-/// Debian 12 has the packages that the manifest names, Debian 13 the sources of upstream's that the
-/// archive no longer has in the older version.
+/// Debian 12 has the packages that the manifest names; Debian 13 has upstream sources that Debian
+/// 12 no longer has in the older version.
 const ARCHIVES: [apt::Source<'static>; 5] = [
     ("deb", MIRROR, "bookworm"),
     ("deb-src", MIRROR, "bookworm"),
@@ -23,10 +23,10 @@ const ARCHIVES: [apt::Source<'static>; 5] = [
     ("deb-src", MIRROR, "trixie"),
 ];
 
-/// Says in a folder that the source in it is complete.
+/// The file that marks the source in a folder as complete.
 const COMPLETE: &str = ".complete";
 
-/// The folder of the suite's source, fetched unless it is there.
+/// Returns the folder of the suite's source, fetched unless it is present.
 pub fn source(workspace: &Workspace, suite: &Suite, folder: &Path) -> Result<PathBuf> {
     let root = folder.join(format!("source-{}", suite.version().replace(':', "_")));
     let complete = root.join(COMPLETE);
@@ -56,8 +56,8 @@ fn archive(workspace: &Workspace) -> Result<Apt> {
     Apt::update(&workspace.target.join("suites/apt"), &ARCHIVES)
 }
 
-/// Errs unless the package is installed in the manifest's version: that is the version of which
-/// the list of cases is true.
+/// Errs unless the package is installed in the manifest's version, which the list of cases is
+/// about.
 pub fn check_installed(suite: &Suite) -> Result<()> {
     let (name, version) = (suite.source.name(), suite.version());
     let mut query = Command::new("dpkg-query");
@@ -93,8 +93,8 @@ fn fetch_crate(source: &Source, folder: &Path, root: &Path) -> Result<PathBuf> {
     let fetched = Path::new(manifest).parent().context("no folder")?;
     let _ = fs::remove_dir_all(root);
     shell::run(Command::new("cp").arg("-r").arg(fetched).arg(root))?;
-    // The target folder is below a workspace of which this package is no member. What the tests
-    // need may need the crate in turn: that has to be this copy.
+    // The target folder is below a workspace, and this package is no member of it. Dependencies of
+    // the tests may need the crate in turn: that has to be this copy.
     let manifest = root.join("Cargo.toml");
     let text = fs::read_to_string(&manifest)?;
     let own = format!("\n[workspace]\n[patch.crates-io]\n{name} = {{ path = \".\" }}\n");

@@ -1,10 +1,10 @@
-//! glibc's own test programs, against the libc that is installed.
+//! glibc's own test programs, against the installed libc.
 //!
 //! glibc builds its tests inside its own build, against the libc of that build. Here the folder
-//! `support`, on which the tests stand, becomes a static library by itself, and each test is
-//! compiled with the system's headers before glibc's own: a test that needs what no header of the
-//! system says, or a symbol that libc does not export, does not compile, and is left out. Each
-//! program judges by its exit code; 77 says that it can't judge here.
+//! `support`, which the tests need, becomes a static library by itself, and each test is compiled
+//! with the system's headers before glibc's own: a test that needs a declaration that no system
+//! header has, or a symbol that libc does not export, does not compile, and is left out. Each
+//! program judges by its exit code; 77 means that it can't judge here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::batch::{Batch, Reading};
 use crate::conformance::process::{cpus, parallel};
 use crate::shell;
 
-/// Folders of headers that are looked in after the system's: glibc's from special to general.
+/// Folders of headers, searched after the system's: glibc's, the most special first.
 const HEADERS: [&str; 11] = [
     "include",
     "sysdeps/unix/sysv/linux/x86_64/64",
@@ -31,7 +31,7 @@ const HEADERS: [&str; 11] = [
     "",
 ];
 
-/// What glibc's build defines for `support`, and what its internal headers expect.
+/// Definitions of glibc's build for `support`, and those that its internal headers expect.
 const DEFINITIONS: [&str; 19] = [
     "attribute_hidden",
     "attribute_compat_text_section",
@@ -100,7 +100,7 @@ pub fn build(package: &Path, folder: &Path, folders: &[String]) -> Result<Vec<Ba
     Ok(batches)
 }
 
-/// The package holds one archive of the source; gives the folder that is in it.
+/// Unpacks the package's one archive of the source. Returns the folder in it.
 fn unpack(package: &Path) -> Result<PathBuf> {
     let archives = package.join("usr/src/glibc");
     let find = |is_wanted: &dyn Fn(&Path) -> bool| -> Result<Option<PathBuf>> {
@@ -166,7 +166,7 @@ impl Compiler {
         cc
     }
 
-    /// Builds the library on which the tests stand, of the files that compile.
+    /// Builds the library that the tests need, of the files that compile.
     fn support(&self) -> Result<PathBuf> {
         let library = self.folder.join("libsupport.a");
         if library.exists() {

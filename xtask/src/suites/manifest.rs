@@ -1,4 +1,4 @@
-//! The manifest: which suites there are, of which version, and what is known of their cases.
+//! The manifest: the suites, their versions, and the known behaviour of their cases.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub struct Suite {
     pub differs: BTreeMap<String, String>,
 }
 
-/// Where a suite comes from; each is `NAME=VERSION`.
+/// The source of a suite; each is `NAME=VERSION`.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -54,7 +54,7 @@ pub enum Source {
     Installed(String),
 }
 
-/// How a suite is built, and what is a batch.
+/// The build of a suite, and its batches.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Build {
@@ -106,7 +106,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The suites of these names or families; all if there is no name.
+    /// Returns the suites of these names or families; all if there is no name.
     pub fn select(&self, names: &[String]) -> Result<Vec<&Suite>> {
         for name in names {
             let known = self.suite.iter().any(|suite| suite.is_called(name));

@@ -56,7 +56,7 @@ fn settings(state: &Path) -> Vec<String> {
     arguments
 }
 
-/// The tests of a suite as the driver wants them named: all but `skipped`, or `only` one case.
+/// Returns the tests of a suite in the driver's form: all but `skipped`, or `only` one case.
 pub fn arguments(
     suite: &str,
     tests: &[String],
@@ -90,7 +90,7 @@ pub fn parse(printed: &str) -> Outcomes {
         name.pop_if(|last| is_worker(last));
         let name = name.join(" ");
         if let Some((_, case)) = name.split_once('.') {
-            // The driver judges a server's log after the test, and may take back that it passed.
+            // The driver judges a server's log after the test, and may revoke a pass.
             let known = outcomes.entry(case.to_owned()).or_insert_with(|| Ok(()));
             if outcome.is_err() {
                 *known = outcome;

@@ -1,5 +1,5 @@
-//! Outside test suites, fetched from package registries, natively and under raddle: what passes
-//! natively has to pass under raddle.
+//! Outside test suites, fetched from package registries, natively and under raddle: a case that
+//! passes natively must pass under raddle.
 //!
 //! Nouns: a *suite* is an entry of the manifest `xtask/suites.toml`, which names its source with
 //! the exact version, its build, and the cases that are not run or may differ; a *batch* is one
@@ -10,8 +10,8 @@
 //! fails in a mode runs once more in every mode, after all batches and with nothing beside it;
 //! (5) the table and `suites/results.json` in the target folder tell the result.
 //!
-//! Rejected: the suites' own drivers as the judges. They print in a form of their own each, and
-//! none compares two ways of running.
+//! Rejected: the suites' own drivers as the judges. Each prints in a form of its own, and none
+//! compares two ways of running.
 
 mod batch;
 mod crates;
@@ -32,7 +32,7 @@ use batch::Batch;
 use manifest::{Build, Manifest, Suite};
 use results::Outcome;
 
-/// What is run.
+/// Selects the suites and cases.
 pub struct Options {
     /// Suites or families; all when there is none.
     pub names: Vec<String>,
@@ -43,7 +43,7 @@ pub struct Options {
     pub list: bool,
 }
 
-/// Runs the suites named. `false` says that a case differs without a documented reason.
+/// Runs the selected suites. Returns false if a case differs without a documented reason.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     let manifest = Manifest::load(workspace)?;
     let suites = manifest.select(&options.names)?;
@@ -60,7 +60,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     let mut outcomes = Vec::new();
     for suite in suites {
         println!("--- {} {}", suite.name, suite.version());
-        // A suite that can't be fetched or built is a failure, and no reason to leave out others.
+        // A suite that can't be fetched or built is a failure, but does not keep others from
+        // running.
         let outcome = match examine(workspace, options, suite) {
             Ok(cases) => Outcome::new(suite, cases),
             Err(error) => Outcome::broken(suite, format!("{error:#}")),

@@ -11,7 +11,7 @@ use super::batch::{Batch, Reading, drop_root, give_away};
 use crate::conformance::process::cpus;
 use crate::shell;
 
-/// What Redis' driver starts, where it looks for it.
+/// The programs that Redis' driver starts, at the paths where it looks for them.
 const REDIS_PROGRAMS: [&str; 5] = [
     "redis-server",
     "redis-cli",
@@ -65,7 +65,7 @@ pub fn libuv(source: &Path, folder: &Path) -> Result<Vec<Batch>> {
         .collect())
 }
 
-/// Lets Redis' driver find the programs that are installed.
+/// Lets Redis' driver find the installed programs.
 pub fn redis(source: &Path, units: &[String]) -> Result<Vec<Batch>> {
     let tclsh = shell::find("tclsh").context("tclsh is not here")?;
     // Below the target folder the path of a server's Unix socket would be too long.
@@ -99,7 +99,7 @@ pub fn redis(source: &Path, units: &[String]) -> Result<Vec<Batch>> {
 }
 
 /// Makes a folder that looks like the source and has an empty `tests/tmp` of its own: a driver
-/// removes what others have there.
+/// removes the files of others there.
 fn redis_view(source: &Path, number: usize) -> Result<PathBuf> {
     let view = source.join("views").join(number.to_string());
     fs::create_dir_all(view.join("tests/tmp"))?;
@@ -125,7 +125,7 @@ pub fn varnish(source: &Path) -> Result<Vec<Batch>> {
     let program = source.join("bin/varnishtest/varnishtest");
     if !program.exists() {
         shell::run(Command::new("./autogen.sh").current_dir(source))?;
-        // What makes the manuals is not needed for what is built below.
+        // Manuals are not needed for the build below.
         let mut configure = Command::new("./configure");
         configure.args([
             "--disable-dependency-tracking",

@@ -10,15 +10,15 @@ use super::manifest::Suite;
 use crate::conformance::Case;
 use crate::workspace::Workspace;
 
-/// In the target folder.
+/// The file in the target folder.
 const FILE: &str = "suites/results.json";
 
-/// What came of one suite.
+/// The outcome of one suite.
 #[derive(Serialize)]
 pub struct Outcome {
     suite: String,
     version: String,
-    /// Why it could not be fetched, built or run.
+    /// The reason why it could not be fetched, built or run.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     cases: Vec<Line>,
@@ -26,14 +26,14 @@ pub struct Outcome {
     skipped: BTreeMap<String, String>,
 }
 
-/// What came of one case.
+/// The outcome of one case.
 #[derive(Serialize)]
 struct Line {
     name: String,
     native: String,
     /// By number of carriers; empty for a case that does not pass natively.
     raddle: BTreeMap<u32, String>,
-    /// Why the case may differ.
+    /// The reason why the case may differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -81,7 +81,7 @@ impl Outcome {
         }
     }
 
-    /// A suite that did not come to its cases.
+    /// Makes the outcome of a suite that did not get to its cases.
     pub fn broken(suite: &Suite, error: String) -> Outcome {
         Outcome {
             error: Some(error),
@@ -118,8 +118,8 @@ impl Outcome {
         self.cases.iter().filter(|case| has(case)).count()
     }
 
-    /// Whether every difference is documented. A suite without a case that passes natively shows
-    /// nothing, and is a failure.
+    /// Returns whether every difference is documented. A suite without a case that passes natively
+    /// shows nothing, and is a failure.
     fn is_good(&self) -> bool {
         self.error.is_none()
             && self.native() > 0
@@ -145,7 +145,7 @@ pub fn write(workspace: &Workspace, outcomes: &[Outcome]) -> Result<()> {
     std::fs::write(&file, text).with_context(|| format!("can't write {}", file.display()))
 }
 
-/// Prints the table; `true` if no case differs without a documented reason.
+/// Prints the table. Returns true if no case differs without a documented reason.
 pub fn judge(outcomes: &[Outcome]) -> bool {
     println!("---");
     let [suite, cases, native, raddle] = ["suite", "cases", "native", "raddle"];

@@ -1,4 +1,4 @@
-//! Running the batches of a suite in every mode, and once more what fails.
+//! Runs of a suite's batches in every mode, and a second run of failed cases.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,11 +12,11 @@ use super::manifest::Suite;
 use crate::conformance::process::{Runner, parallel};
 use crate::conformance::{Case, Mode};
 
-/// Set for every process of a run to a value of its own: a test may leave processes behind that
-/// have left its group and its session.
+/// A variable that each process of a run has with the run's own value: a test may leave processes
+/// behind that have left its group and its session.
 const MARK: &str = "SUITES_RUN";
 
-/// Runs every batch, and then, one after another, what fails in any mode.
+/// Runs every batch, and then, one after another, the cases that fail in any mode.
 pub fn compare_all(runner: &Runner, suite: &Suite, batches: &[Batch]) -> Result<Vec<Case>> {
     let examined = parallel(suite.at_once, batches, |batch| {
         compare(runner, suite, batch, None)
@@ -84,7 +84,7 @@ fn cases(batch: &Batch, native: Outcomes, raddle: &[(u32, Outcomes)]) -> Vec<Cas
             native,
             raddle,
         };
-        // Where cases are told one by one, the batch is a case only if something is wrong with it.
+        // With cases that are reported one by one, the batch itself is a case only if it failed.
         let whole = case.name == WHOLE && batch.reading.tells_cases();
         if !whole || case.native.is_err() || case.differs() {
             cases.push(case);
@@ -120,7 +120,7 @@ fn outcomes(
     if batch.unprivileged {
         drop_root(&mut command);
     }
-    // One program that can't be started takes nothing from the others.
+    // A program that can't be started does not affect the others.
     let end = match runner.end_of(mode, &log, &mut command, suite.limit()) {
         Ok(end) => end,
         Err(error) => {
@@ -149,7 +149,7 @@ fn next_mark() -> String {
     format!("{}-{number}", std::process::id())
 }
 
-/// Kills every process that began with this mark in its environment.
+/// Kills every process that started with this mark in its environment.
 fn kill_marked(mark: &str) {
     let variable = format!("{MARK}={mark}");
     let mut seen = BTreeSet::new();

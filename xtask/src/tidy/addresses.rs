@@ -1,8 +1,8 @@
-//! The user-mode kernel reaches the program's memory by its module `user` alone.
+//! The user-mode kernel reaches the program's memory only through its module `user`.
 //!
-//! An address that the program gave is a number there, and numbers become pointers in few ways.
-//! Each is refused outside that module, but where the number is the kernel's or the runtime's own:
-//! those places are listed here, with how many there are and what the number is.
+//! An address from the program is a number there, and there are few ways to make a pointer of a
+//! number. Each way is refused outside that module, except where the number is the kernel's or the
+//! runtime's own: those places are listed here, with their count and the number's meaning.
 
 use anyhow::Result;
 
@@ -11,7 +11,7 @@ use super::{Findings, Subject, Violation};
 
 /// The crate's sources.
 const CRATE: &str = "crates/raddle-kernel/src/";
-/// The module that may.
+/// The module that may make such pointers.
 const USER: &str = "crates/raddle-kernel/src/user.rs";
 
 /// Words of a line of code that make a pointer of a number, or bytes of anything.
@@ -28,7 +28,7 @@ const WAYS: [&str; 7] = [
 /// The address of a function, which nothing is read from.
 const FUNCTION: &str = " as *const () as ";
 
-/// Numbers that aren't the program's: where, how many, and what they are.
+/// Numbers that aren't the program's: the file, the count, and their meaning.
 const OWN: [(&str, usize, &str); 3] = [
     ("boundary.rs", 2, "the frame pointer of an entry"),
     (

@@ -2,8 +2,8 @@
 //!
 //! An item is public if its module is, or if a public module re-exports it by name. A function,
 //! type, trait or constant needs a doctest in its own documentation. A method or an associated
-//! constant needs one there, or must be named by a doctest of its type or trait. What is made for
-//! models or tests only, and what is hidden from the documentation, needs none.
+//! constant needs one there, or must be named by a doctest of its type or trait. Items for models
+//! or tests only, and items that are hidden from the documentation, need none.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use syn::{Attribute, Ident, ImplItem, Item, ItemImpl, TraitItem, UseTree, Visibi
 use super::tree::{TextFile, Tree};
 use super::{Findings, Subject, Violation};
 
-/// Folders of the crates whose items are checked.
+/// Source folders of the checked crates.
 const CRATES: [&str; 2] = ["crates/raddle/src", "crates/raddle-handles/src"];
 
 pub fn check(subject: &Subject<'_>) -> Result<Findings> {
@@ -62,7 +62,7 @@ struct Module {
 struct Modules(Vec<Module>);
 
 impl Modules {
-    /// Reads a file's module and those below it, whose files are in `folder`.
+    /// Reads a file's module and those below it, which are in `folder`.
     fn load(
         &mut self,
         tree: &Tree,
@@ -92,7 +92,7 @@ impl Modules {
         Ok(())
     }
 
-    /// What public modules have, by where it is defined.
+    /// Returns the names that public modules have, by the module that defines them.
     fn exported(&self) -> Names {
         let mut names = Names::new();
         for module in self.0.iter().filter(|module| module.is_public) {
@@ -112,7 +112,7 @@ impl Modules {
         names
     }
 
-    /// The type or trait that a module means by a name: the one defined nearest to it.
+    /// Returns the type or trait that a name means in a module: the one defined nearest to it.
     fn owner(&self, name: &str, from: &Module) -> Option<(&Module, &Item)> {
         let all = self.0.iter().flat_map(|module| {
             let items = module.items.iter().filter(|item| is_type(item));
@@ -126,7 +126,7 @@ impl Modules {
         })
     }
 
-    /// Counts an item, and notes what it lacks.
+    /// Counts an item, and notes a missing doctest.
     fn judge(&self, module: &Module, item: &Item, exported: &Names, findings: &mut Findings) {
         let is_exported = |module: &Module, item: &Item| {
             name_of(item).is_some_and(|(name, _)| {
@@ -184,7 +184,7 @@ fn public_parts(block: &ItemImpl) -> impl Iterator<Item = (&Ident, &[Attribute])
     public.map(|(_, attributes, name)| (name, attributes.as_slice()))
 }
 
-/// The type that a block is about, if it implements no trait.
+/// Returns the type of a block, if the block implements no trait.
 fn owner_name(block: &ItemImpl) -> Option<String> {
     let syn::Type::Path(path) = &*block.self_ty else {
         return None;
@@ -193,8 +193,8 @@ fn owner_name(block: &ItemImpl) -> Option<String> {
     block.trait_.is_none().then(|| last.ident.to_string())
 }
 
-/// Notes what a tree of re-exports names. What other crates define is found nowhere, and so harms
-/// nobody.
+/// Notes what a tree of re-exports names. Names of other crates' items match nothing here, and do
+/// no harm.
 fn re_exports(tree: &UseTree, mut path: Vec<String>, names: &mut Names) {
     match tree {
         UseTree::Path(part) => {
@@ -212,7 +212,7 @@ fn re_exports(tree: &UseTree, mut path: Vec<String>, names: &mut Names) {
         }
         UseTree::Name(name) => drop(names.insert((path, name.ident.to_string()))),
         UseTree::Rename(name) => drop(names.insert((path, name.ident.to_string()))),
-        _ => {} // everything of a module: nothing here does that
+        _ => {} // glob re-exports: there are none
     }
 }
 
@@ -264,7 +264,7 @@ fn is_for_users(item: &Item) -> bool {
     are_for_users(attributes(item))
 }
 
-/// Whether this is neither made for models or tests only, nor hidden, nor C's.
+/// Returns whether an item is for users: not for models or tests only, not hidden, and not C's.
 fn are_for_users(attributes: &[Attribute]) -> bool {
     attributes.iter().all(|attribute| {
         let syn::Meta::List(list) = &attribute.meta else {
@@ -278,8 +278,8 @@ fn are_for_users(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Whether a condition holds where users build: neither for tests nor for models, and with every
-/// feature.
+/// Returns whether a condition holds in users' builds: neither for tests nor for models, and with
+/// every feature.
 fn holds(condition: &syn::Meta) -> bool {
     const ELSEWHERE: [&str; 3] = ["test", "raddle_loom", "raddle_shuttle"];
     match condition {
@@ -301,8 +301,8 @@ fn is_in_name(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-/// The text of the doctests in an item's documentation: what is in fences without another
-/// language's name, and is run or must not compile.
+/// Returns the text of the doctests in an item's documentation: fences without another language's
+/// name that are run or must not compile.
 fn doctests(attributes: &[Attribute]) -> String {
     const RUST: [&str; 4] = ["rust", "no_run", "should_panic", "edition2024"];
     let mut code = String::new();
@@ -334,7 +334,7 @@ fn documentation(attribute: &Attribute) -> Option<String> {
     }
 }
 
-/// Whether code has a name as a whole word.
+/// Returns whether code has a name as a whole word.
 fn names(code: &str, name: &Ident) -> bool {
     code.split(|c: char| !is_in_name(c))
         .any(|word| name == word)

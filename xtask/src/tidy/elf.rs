@@ -13,10 +13,10 @@ use object::{Object, ObjectSymbol};
 use super::{Findings, Subject, Violation};
 use crate::shell;
 
-/// Cargo's arguments for a profile, and the folder of what it makes.
+/// Cargo's arguments for a profile, and its output folder.
 const PROFILES: [(&[&str], &str); 2] = [(&["--release"], "release"), (&[], "debug")];
 
-/// Looks at the library of each profile that was built before, freshly built; else of debug.
+/// Checks the library of each profile that was built before, freshly built; else of debug.
 pub fn check(subject: &Subject<'_>) -> Result<Findings> {
     let workspace = subject.workspace;
     let none = PROFILES

@@ -1,8 +1,8 @@
 //! One word for one thing: `docs/glossary.md` defines the terms and bans their synonyms.
 //!
 //! Its table has three columns: the term, its meaning, and the words not to use for it. A list
-//! under `## Proper names` holds phrases in which a banned word is somebody's name. Every term
-//! must be in use; no banned word may stand in a crate's source.
+//! under `## Proper names` holds phrases in which a banned word is part of a proper name. Every
+//! term must be in use; no banned word may stand in a crate's source.
 
 use anyhow::{Result, ensure};
 

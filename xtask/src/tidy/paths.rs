@@ -1,4 +1,4 @@
-//! No absolute path of somebody's machine: the tree must read and build the same anywhere.
+//! No absolute path of one machine: the tree must read and build the same anywhere.
 
 use anyhow::Result;
 
@@ -29,7 +29,7 @@ fn personal_paths(file: &TextFile) -> Vec<Violation> {
     found.collect()
 }
 
-/// Whether `line` has an absolute path that starts with `part` and goes on below it.
+/// Returns whether `line` has an absolute path that starts with `part` and goes on below it.
 fn names_path_under(line: &str, part: &str) -> bool {
     let start = format!("/{part}/");
     line.match_indices(&start).any(|(at, _)| {

@@ -76,7 +76,7 @@ fn functions(file: &TextFile) -> Result<Vec<(String, usize)>> {
 }
 
 /// Collects functions with their lines, from `fn` to the closing brace; comments and attributes
-/// above a function are not its size. What a macro makes is not seen.
+/// above a function don't count. Functions that a macro makes are not seen.
 #[derive(Default)]
 struct Walk {
     owner: Option<String>,

@@ -15,11 +15,11 @@ pub struct TextFile {
     pub text: String,
 }
 
-/// Hidden folders whose files are ours.
+/// Hidden folders that belong to the project.
 const HIDDEN_BUT_OURS: [&str; 2] = [".cargo", ".ci"];
 
 impl Tree {
-    /// Reads every text file below `root` but what Cargo or git makes.
+    /// Reads every text file below `root`, except those that Cargo or git makes.
     pub fn load(root: &Path) -> Result<Tree> {
         let mut tree = Tree { files: Vec::new() };
         tree.read_folder(root, "")?;
@@ -41,8 +41,8 @@ impl Tree {
             if kind.is_dir() && is_ours(&name) {
                 self.read_folder(&entry.path(), &format!("{path}/"))?;
             } else if kind.is_file() && name != "Cargo.lock" {
-                // A file that another build step removed meanwhile, or that is not text, is no
-                // part of what a reader reads.
+                // A file that another build step removed meanwhile, or that is not text, is no part
+                // of the tree's text.
                 let Ok(text) = fs::read_to_string(entry.path()) else {
                     continue;
                 };
@@ -72,13 +72,13 @@ impl TextFile {
         name.rsplit_once('.').map_or("", |(_, extension)| extension)
     }
 
-    /// A program's text, in whatever language.
+    /// Returns whether this is a program's text, in any language.
     pub fn is_source(&self) -> bool {
         const LANGUAGES: [&str; 10] = ["rs", "c", "cc", "h", "S", "py", "java", "cs", "go", "sh"];
         LANGUAGES.contains(&self.extension())
     }
 
-    /// The text of a crate's library or program: `crates/NAME/src/...`.
+    /// Returns whether this is the text of a crate's library or program: `crates/NAME/src/...`.
     pub fn is_crate_source(&self) -> bool {
         let mut parts = self.path.split('/');
         parts.next() == Some("crates") && parts.nth(1) == Some("src") && self.extension() == "rs"
@@ -115,7 +115,8 @@ pub fn words(text: &str) -> String {
     out
 }
 
-/// Whether `text`, already in the form of [`words`], contains `phrase` in the singular or plural.
+/// Returns whether `text`, already in the form of [`words`], contains `phrase` in the singular or
+/// plural.
 pub fn has_phrase(text: &str, phrase: &str) -> bool {
     let phrase = words(phrase).trim_end().to_owned();
     text.contains(&format!("{phrase} ")) || text.contains(&format!("{phrase}s "))

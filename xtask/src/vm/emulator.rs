@@ -12,8 +12,8 @@ use super::manifest::Machine;
 
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
-/// Mitigations protect nothing in an emulator and cost time. The time-stamp counter is the
-/// build machine's own, and the kernel can't measure that under load.
+/// Mitigations protect nothing in an emulator and cost time. The time-stamp counter is the build
+/// machine's own, and the kernel's measurement of it fails under load.
 const PARAMETERS: &str = "console=ttyS0 panic=-1 quiet mitigations=off tsc=reliable";
 /// One host's thread emulates all CPUs. With a thread for each, qemu 7.2 executes breakpoints that
 /// the kernel has taken out of its own code again, and the kernel panics.
@@ -26,7 +26,7 @@ const LAST: usize = 12;
 pub struct Files<'a> {
     pub kernel: &'a Path,
     pub initial_root: &'a Path,
-    /// The disk's image. What the guest writes is dropped.
+    /// The disk's image. The guest's writes are dropped.
     pub disk: &'a Path,
     pub console: &'a Path,
     pub report: &'a Path,

@@ -75,8 +75,8 @@ pub fn build<'a>(
     Ok(executables)
 }
 
-/// Compiles the programs of all cases, and runs those cases natively that are no programs of one
-/// kind: only they know what they compile.
+/// Compiles the programs of all cases. A case that is no program of one kind is run natively for
+/// that: only the case knows what it compiles.
 pub fn build_programs(executables: &[Executable<'_>]) -> Result<()> {
     for executable in executables {
         let mut command = Command::new(&executable.path);
@@ -93,7 +93,7 @@ pub fn build_programs(executables: &[Executable<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Puts what the executables need into the image.
+/// Puts the executables' needs into the image.
 pub fn stage(
     workspace: &Workspace,
     guest: &Guest,

@@ -1,9 +1,9 @@
-//! What runs in a guest: the first program of the initial root, and the script that mounts the
+//! The programs of a guest: the first program of the initial root, and the script that mounts the
 //! rest, runs the tests and reports.
 //!
 //! The console is the first serial port. The report is the second: lines of the test harness, and
-//! lines that begin with a mark of ours. Cases that fail run a second time at the end of their
-//! file's. After each file the script kills what is left of its processes.
+//! lines of the script, which begin with a mark. Failed cases run a second time at the end of their
+//! file's cases. After each file the script kills the remaining processes of it.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::cpio::Archive;
 use super::executables::Executable;
 use super::modules::Module;
 
-/// What begins a line of ours in the report, after `MARK`.
+/// The beginning of a line of the script in the report, after `MARK`.
 pub const MARK: char = '@';
 
 /// Where busybox is on the guest's disk.
@@ -31,7 +31,7 @@ $b mount -t ext4 /dev/vda /disk || echo 'the disk is not there'
 exec $b switch_root /disk /vm/busybox sh /vm/start
 ";
 
-/// What a system has that was started by systemd.
+/// The mounts of a system that systemd started.
 const MOUNTS: &str = "\
 /vm/busybox mkdir -p /vm/bin
 /vm/busybox --install -s /vm/bin
@@ -113,7 +113,7 @@ pub fn script(
         }
         text.push('\n');
     }
-    // The emulator ends where a machine would start again.
+    // The emulator ends where a machine would restart.
     text + "echo @done\nsync\nreboot -f\n"
 }
 

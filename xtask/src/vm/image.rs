@@ -69,12 +69,12 @@ impl Image {
         paths.iter().try_for_each(|path| self.add(path))
     }
 
-    /// Writes a file that this machine has otherwise.
+    /// Writes a file with other content than on this machine.
     pub fn write(&mut self, path: &str, mode: u32, text: &str) -> Result<()> {
         self.write_bytes(path, mode, text.as_bytes())
     }
 
-    /// The same for what is no text.
+    /// As `write`, for binary content.
     pub fn write_bytes(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
         let path = Path::new(path);
         self.present.insert(path.to_owned());
@@ -93,7 +93,7 @@ impl Image {
         shell::run(mke2fs.arg(&self.root).arg(file).arg(size))
     }
 
-    /// Where a path of this machine is below the image's folder.
+    /// Returns the place of a path of this machine below the image's folder.
     fn place(&self, path: &Path) -> Result<PathBuf> {
         let parent = path.parent().context("a file has a folder")?;
         let parent = fs::canonicalize(parent).unwrap_or_else(|_| parent.to_owned());

@@ -23,8 +23,8 @@ pub struct Files {
     pub modules: PathBuf,
 }
 
-/// Fetches the newest kernel of its suite. One that is there from an earlier time does, with a
-/// line, where the archive can't be reached.
+/// Fetches the newest kernel of its suite. If the archive can't be reached, an earlier download
+/// serves, with a line.
 pub fn fetch(workspace: &Workspace, kernel: &Kernel) -> Result<Files> {
     let folder = workspace.target.join("vm/kernels").join(&kernel.name);
     let root = folder.join("root");
@@ -76,7 +76,7 @@ fn update(folder: &Path, root: &Path, kernel: &Kernel) -> Result<()> {
     Ok(fs::write(mark, package)?)
 }
 
-/// Finds the image and the modules, whose places differ between Debian's releases.
+/// Finds the image and the modules. Their places differ between Debian's releases.
 fn files(root: &Path) -> Result<Files> {
     let below = ["usr/lib/modules", "lib/modules"].map(|path| root.join(path));
     let folder = below.iter().find(|path| path.is_dir());
@@ -94,7 +94,7 @@ fn files(root: &Path) -> Result<Files> {
     })
 }
 
-/// The first entry of a folder with such a name.
+/// Returns the first entry of a folder with such a name.
 fn entry(folder: &Path, is_wanted: impl Fn(&str) -> bool) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?.flatten();
     let mut found = entries.filter(|entry| entry.file_name().to_str().is_some_and(&is_wanted));

@@ -1,4 +1,4 @@
-//! The manifest: kernels, processors, tests, and what is known of their cases.
+//! The manifest: kernels, processors, tests, and the known behaviour of their cases.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct Manifest {
     known: BTreeMap<String, String>,
 }
 
-/// What every guest has.
+/// The properties of every guest.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Guest {
@@ -37,7 +37,7 @@ pub struct Guest {
     pub modules: Vec<String>,
     /// Programs of this machine that tests start.
     pub programs: Vec<String>,
-    /// Files and folders of this machine that nothing names as a dependency.
+    /// Files and folders of this machine that no dependency names.
     pub files: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ pub struct Kernel {
 pub struct Processor {
     /// The emulator's name of it.
     pub model: String,
-    /// Features that it has in the emulator and is better without.
+    /// Features of the emulated processor that are switched off.
     #[serde(default)]
     pub without: Vec<String>,
     pub cpus: Vec<u32>,
@@ -79,7 +79,7 @@ pub struct Test {
     pub limit_s: u64,
 }
 
-/// What the command line selects.
+/// The selection of the command line.
 #[derive(Default)]
 pub struct Selection {
     pub kernels: Vec<String>,
@@ -117,8 +117,8 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The machines that `selection` leaves, kernel by kernel. A number of CPUs that the manifest
-    /// does not have may be asked for.
+    /// Returns the machines of `selection`, kernel by kernel. A number of CPUs that the manifest
+    /// does not have is allowed.
     pub fn machines(&self, selection: &Selection) -> Result<Vec<Machine<'_>>> {
         let kernels: Vec<_> = self.kernels.iter().map(|it| it.name.as_str()).collect();
         check("kernel", &selection.kernels, &kernels)?;
@@ -148,7 +148,7 @@ impl Manifest {
         Ok(machines)
     }
 
-    /// Why a case may fail under raddle with this kernel, if it may.
+    /// Returns the reason why a case may fail under raddle with this kernel; `None` if it may not.
     pub fn known(&self, kernel: &str, file: &str, case: &str) -> Option<&str> {
         let here = self.known.get(&format!("{kernel}/{file}/{case}"));
         let reason = here.or_else(|| self.known.get(&format!("{file}/{case}")));
@@ -156,7 +156,7 @@ impl Manifest {
     }
 }
 
-/// An empty selection has everything.
+/// Returns whether a selection has a name; an empty one has every name.
 fn has(selection: &[String], name: &str) -> bool {
     selection.is_empty() || selection.iter().any(|it| it == name)
 }

@@ -8,9 +8,9 @@
 //!
 //! Protocol: (1) the test executables and their programs are built here; (2) the image gets them,
 //! with the libraries that they need, at the paths that they have here; (3) each kernel is fetched
-//! from its Debian suite; (4) each machine boots with the image, whose changes are dropped after
-//! it, runs the tests and reports; (5) every case that was to run is judged, the table and
-//! `vm/results.json` in the target folder tell the result.
+//! from its Debian suite; (4) each machine boots with the image, runs the tests and reports;
+//! changes of the image are dropped after it; (5) every case that was to run is judged, the table
+//! and `vm/results.json` in the target folder tell the result.
 //!
 //! Rejected: see `docs/design/0053-other-kernels.md`.
 
@@ -41,7 +41,7 @@ use manifest::{Machine, Manifest, Selection};
 use report::Report;
 use results::Row;
 
-/// What is run.
+/// Selects the machines and cases.
 pub struct Options {
     /// Kernels of the manifest; all when there is none.
     pub kernels: Vec<String>,
@@ -55,10 +55,10 @@ pub struct Options {
     pub no_install: bool,
 }
 
-/// What the image, three kernels and their unpacked packages take.
+/// Room for the image, three kernels and their unpacked packages.
 const ROOM_BYTES: u64 = 4 << 30;
 
-/// Boots the machines selected and runs the tests there. `false` says that a case fails without a
+/// Boots the selected machines and runs the tests there. Returns false if a case fails without a
 /// documented reason.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     let manifest = Manifest::load(workspace)?;
@@ -104,7 +104,7 @@ fn check_room(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What all machines have in common.
+/// State that all machines share.
 struct Bench<'a> {
     workspace: &'a Workspace,
     manifest: &'a Manifest,
@@ -114,7 +114,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Boots one machine and judges what it reports.
+    /// Boots one machine and judges its report.
     fn boot(&self, machine: Machine<'_>) -> Result<Row> {
         let (kernel, model) = (&machine.kernel.name, &machine.processor.model);
         println!("--- {kernel} {model} {} CPUs", machine.cpus);

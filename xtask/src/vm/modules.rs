@@ -1,8 +1,7 @@
-//! Modules of a kernel: the files, and the order in which the kernel takes them.
+//! Modules of a kernel: the files, and the order in which the kernel loads them.
 //!
-//! A module names what it depends on in its section `.modinfo`. A name that has no file is built
-//! into the kernel, which differs from version to version. Debian compresses the files from 6.12
-//! on.
+//! A module names its dependencies in its section `.modinfo`. A name without a file is built into
+//! the kernel, which differs from version to version. Debian compresses the files from 6.12 on.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

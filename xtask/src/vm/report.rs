@@ -1,4 +1,4 @@
-//! What a guest reports, and what becomes of each case.
+//! A guest's report, and the verdict on each case.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use super::guest::MARK;
 pub struct Report {
     /// The kernel's release, as `uname -r` has it.
     pub release: Option<String>,
-    /// What `raddle run -v` says of a program.
+    /// Lines of `raddle run -v` about a program.
     pub says: Vec<String>,
-    /// By file: what the test harness printed, first and of the second run of what failed.
+    /// The test harness's output by file: of the first run, and of the second run of failed cases.
     files: BTreeMap<String, Texts>,
-    /// The guest's script came to its end.
+    /// True if the guest's script came to its end.
     pub is_complete: bool,
 }
 
@@ -23,14 +23,14 @@ struct Texts {
     again: String,
 }
 
-/// What became of a case.
+/// The verdict on a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Passed,
-    /// It failed once and passed when it ran a second time.
+    /// The case failed once and passed when it ran a second time.
     PassedAgain(String),
     FailsNatively(String),
-    /// It passes natively and fails under raddle.
+    /// The case passes natively and fails under raddle.
     Fails(String),
     DidNotRun,
 }
@@ -68,7 +68,7 @@ impl Report {
         report
     }
 
-    /// What became of a case of `file`. A hang under raddle is a failure whatever comes after.
+    /// Returns the verdict on a case of `file`. A hang under raddle is a failure, whatever follows.
     pub fn verdict(&self, file: &str, case: &str) -> Verdict {
         let Some(texts) = self.files.get(file) else {
             return Verdict::DidNotRun;
@@ -84,7 +84,7 @@ impl Report {
     }
 }
 
-/// What raddle-tests says of a case that does not end.
+/// The words of raddle-tests for a case that does not end.
 const HANG: &str = "did not end within";
 
 /// `@end 12.3` as `end` and `12.3`.
@@ -93,7 +93,7 @@ fn marked(line: &str) -> Option<(&str, &str)> {
     Some(line.split_once(' ').unwrap_or((line, "")))
 }
 
-/// What one run of the test harness says of a case.
+/// Returns the outcome of a case in one run of the test harness.
 fn outcome(text: &str, case: &str) -> Verdict {
     let start = format!("test {case} ... ");
     let mut lines = text.lines();
@@ -113,8 +113,8 @@ fn outcome(text: &str, case: &str) -> Verdict {
     }
 }
 
-/// The first line of a failed case's message without its test's name, and the line in which the
-/// program says what it expected: `raddle-2: exit status 1, natively 0: FAIL a: x.c:9: x is 1`.
+/// Returns the first line of a failed case's message without its test's name, and the line with the
+/// program's expectation: `raddle-2: exit status 1, natively 0: FAIL a: x.c:9: x is 1`.
 fn reason(text: &str, case: &str) -> String {
     let after = text.split_once(&format!("---- {case} stdout ----"));
     let rest = after.map_or("", |(_, rest)| rest);

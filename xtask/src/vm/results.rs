@@ -11,29 +11,29 @@ use super::manifest::{Machine, Manifest};
 use super::report::{Report, Verdict};
 use crate::workspace::Workspace;
 
-/// In the target folder.
+/// The file in the target folder.
 const FILE: &str = "vm/results.json";
 
-/// What came of one machine.
+/// The outcome of one machine.
 #[derive(Default, Serialize)]
 pub struct Row {
     kernel: String,
-    /// The kernel's release, or why the guest told none.
+    /// The kernel's release, or why the guest reported none.
     release: String,
     processor: String,
     cpus: u32,
     seconds: u64,
     cases: usize,
     passed: usize,
-    /// Failed once and passed when run a second time, with how they failed.
+    /// Cases that failed once and passed in the second run, with the failures.
     passed_again: BTreeMap<String, String>,
     fail_natively: BTreeMap<String, String>,
-    /// Pass natively and fail under raddle.
+    /// Cases that pass natively and fail under raddle.
     fail: BTreeMap<String, String>,
-    /// The same, with a reason in the manifest.
+    /// Such cases with a reason in the manifest.
     known: BTreeMap<String, String>,
     did_not_run: Vec<String>,
-    /// What `raddle run -v` said, if that is not the manifest's.
+    /// Lines of `raddle run -v`, if they are not the manifest's.
     #[serde(skip_serializing_if = "Option::is_none")]
     unexpected: Option<String>,
 }
@@ -129,7 +129,7 @@ pub fn write(workspace: &Workspace, rows: &[Row]) -> Result<()> {
     std::fs::write(&file, text).with_context(|| format!("can't write {}", file.display()))
 }
 
-/// Prints the table; `true` if no machine has a failure that is not known.
+/// Prints the table. Returns true if no machine has an unknown failure.
 pub fn judge(rows: &[Row]) -> bool {
     println!("---");
     println!(

@@ -1,4 +1,4 @@
-//! The examples that people copy: they check themselves.
+//! The examples, which check themselves.
 
 use crate::support::{MODES, everywhere, folder, has, in_mode, prefix, succeeds};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What is installed: header, names, pkg-config, CMake.
+//! The installed package: header, names, pkg-config, CMake.
 
 use crate::support::{LINKAGES, Linked, compile, compiler, folder, has, prefix, run, succeeds};
 use std::fs;

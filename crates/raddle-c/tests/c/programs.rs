@@ -1,4 +1,4 @@
-//! Test programs in C: one case of theirs is one test here.
+//! Test programs in C: each of their cases is one test here.
 
 use crate::support::{
     Linked, MODES, Mode, compile, everywhere, folder, has, in_mode, prefix, run, succeeds,
@@ -148,7 +148,7 @@ cases! { engines, "tests/programs/engines.c":
     the_first_engines_policy_can_be_changed,
 }
 
-/// A stack through the frame that a scheduler's procedure starts from, the first time and the next.
+/// A stack through the first frame of a scheduler's procedure, at its first call and at the next.
 #[test]
 fn debuggers_see_where_a_scheduler_comes_from() {
     if !has("gdb") {

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Seconds after which a program hangs.
+/// Seconds after which a program counts as hung.
 const LIMIT: &str = "60";
 
-/// Where the library is installed.
+/// The folder of the installation.
 pub fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
@@ -29,7 +29,7 @@ pub fn folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Runs a command that must succeed; what it printed.
+/// Runs a command that must succeed. Returns its output.
 pub fn succeeds(command: &mut Command) -> String {
     let output = run(command);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -48,7 +48,7 @@ pub fn run(command: &mut Command) -> Output {
         .unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
-/// Whether a tool is there. In CI all are.
+/// Returns whether a tool is present. In CI all are.
 pub fn has(tool: &str) -> bool {
     let there = Command::new(tool).arg("--version").output().is_ok();
     let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
@@ -67,7 +67,7 @@ pub enum Linked {
 
 pub const LINKAGES: [Linked; 2] = [Linked::Shared, Linked::Static];
 
-/// A compiler for C or C++ that warns of everything, with the library's header.
+/// Returns a compiler for C or C++ that warns of everything, with the library's header.
 pub fn compiler(source: &Path) -> Command {
     let is_c = source.extension().is_some_and(|extension| extension == "c");
     let mut compiler = Command::new(if is_c { "cc" } else { "c++" });
@@ -85,11 +85,11 @@ pub fn compiler(source: &Path) -> Command {
     compiler
 }
 
-/// Compiles a program of this package, once, and says where it is.
+/// Compiles a program of this package, once. Returns its path.
 pub fn compile(source: &str, linked: Linked) -> PathBuf {
     let name = source.replace(['/', '.'], "-");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{linked:?}"));
-    // Others may be running it already.
+    // Other tests may be running it already.
     static COMPILED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
     let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
     if compiled.contains(&program) {
@@ -119,7 +119,7 @@ pub fn compile(source: &str, linked: Linked) -> PathBuf {
     program
 }
 
-/// How a program is run.
+/// The mode of a program's run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// It loads the runtime itself.
@@ -136,7 +136,7 @@ pub const MODES: [Mode; 5] = [
     Mode::Raddle(2),
 ];
 
-/// A command that runs a program in a mode, and ends it when it hangs.
+/// Returns a command that runs a program in a mode, and ends it when it hangs.
 pub fn in_mode(mode: Mode, program: &Path) -> Command {
     let mut command = Command::new("timeout");
     command.args(["-k", "2", LIMIT]);

@@ -1,4 +1,4 @@
-/* What test programs share: checks that tell where they failed, and sleeping. */
+/* Parts that test programs share: checks that print where they failed, and sleeping. */
 #ifndef CHECK_H
 #define CHECK_H
 

@@ -196,8 +196,8 @@ static void *notes(void *argument) {
     return NULL;
 }
 
-/* Three threads that an engine's only carrier finds at once run in this order. As a rule: who is
- * preempted, or takes long to be made, disturbs it. */
+/* Three threads that an engine's only carrier finds at once run in this order. With retries: a
+ * preemption, or a thread that is made slowly, disturbs it. */
 static void runs_in_order(raddle_engine engine, const uint32_t *priorities,
                           const uint64_t *deadlines, long a, long b, long c) {
     raddle_thread threads[3], holder;
@@ -429,7 +429,7 @@ static struct raddle_policy_thread *computes_for_ever(struct queue *queue) {
 
 static struct raddle_policy_thread *blocks(struct queue *queue) {
     sleep_ms(3000);
-    return queue->first; /* nobody listens any more */
+    return queue->first; /* the answer is not used any more */
 }
 
 static volatile long count; /* changed atomically */
@@ -443,7 +443,7 @@ static void *counts(void *argument) {
     return argument;
 }
 
-/* A policy that does this at its twentieth pick is left, it is said, and nobody is lost. */
+/* A policy that does this at its twentieth pick fails, this is reported, and no thread is lost. */
 static void fails(struct raddle_policy_thread *(*act)(struct queue *), int failure,
                   const char *said) {
     char text[300] = "";

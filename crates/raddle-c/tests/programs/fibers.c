@@ -93,7 +93,7 @@ static void words_are_each_fibers_own(void) {
     IS(freed, 10);
     OK(raddle_fiber_delete(fibers[1]));
     IS(freed, 10 + 20);
-    OK(raddle_fls_free(key)); /* of the first fiber and the last */
+    OK(raddle_fls_free(key)); /* the first fiber's and the last one's */
     IS(freed, 10 + 20 + 40 + 1);
     IS(calls, 4);
     IS(raddle_fls_free(key), -EBADF);
@@ -102,7 +102,7 @@ static void words_are_each_fibers_own(void) {
     OK(raddle_fls_free(other_key));
     OK(raddle_fiber_delete(fibers[0]));
     OK(raddle_fiber_delete(fibers[2]));
-    OK(raddle_fls_alloc(gets_back, &key)); /* its place is used again, and it is another key */
+    OK(raddle_fls_alloc(gets_back, &key)); /* it reuses a slot, but is another key */
     OK(raddle_fls_get(key, &value));
     IS(value == NULL, 1);
     OK(raddle_fls_set(key, number(5)));

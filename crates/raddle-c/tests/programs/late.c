@@ -1,4 +1,4 @@
-/* Loads the library by hand, before or after there are other threads; everything works. */
+/* Loads the library by hand, before or after other threads exist; everything works. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <dlfcn.h>

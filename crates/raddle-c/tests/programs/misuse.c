@@ -1,4 +1,4 @@
-/* What is scarce, and what is done in the wrong place. */
+/* Scarce resources, and calls in the wrong place. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <pthread.h>
@@ -68,7 +68,7 @@ static void *is_stolen(void *argument) {
     return argument;
 }
 
-/* Waits for what is in its worker's own queue: another worker must take it there. */
+/* Waits for work in its worker's own queue: another worker must take it there. */
 static void *shares(void *argument) {
     (void)argument;
     OK(raddle_pool_queue(few, is_stolen, NULL));
@@ -137,7 +137,7 @@ static void *five(void *argument) {
     return number(5);
 }
 
-/* What is for any thread, on one that this library didn't make. */
+/* Functions for any thread, on one that this library didn't make. */
 static void *is_no_thread_of_ours(void *argument) {
     raddle_thread_options light = RADDLE_THREAD_OPTIONS_INIT;
     raddle_thread thread;
@@ -175,7 +175,7 @@ static void *is_no_thread_of_ours(void *argument) {
     OK(raddle_table_free(table));
     OK(raddle_on_kernel_thread(0, five, NULL, &value));
     IS((intptr_t)value, 5);
-    /* What is not: it is no fiber's thread, no worker and no scheduler. */
+    /* Functions for other threads: this one is no fiber's thread, no worker and no scheduler. */
     IS(raddle_fiber_convert_back(), -EPERM);
     IS(raddle_fiber_current() == NULL, 1);
     return argument;

@@ -1,4 +1,4 @@
-/* Threads that park, and who wakes them. */
+/* Threads that park, and threads that wake them. */
 #include "check.h"
 #include <pthread.h>
 
@@ -66,13 +66,13 @@ enum { ROUNDS = 300 };
 static raddle_thread players[2];
 static int turn;
 
-/* Waits for its turn by parking alone, and gives the other one its turn. */
+/* Waits for its turn by parking alone, and gives the other thread its turn. */
 static void *plays(void *argument) {
     int own = (int)(intptr_t)argument;
     for (int round = 0; round < ROUNDS; round++) {
         while (__atomic_load_n(&turn, __ATOMIC_ACQUIRE) != 2 * round + own) OK(raddle_park());
         __atomic_store_n(&turn, 2 * round + own + 1, __ATOMIC_RELEASE);
-        /* The other one may have ended after its last turn. */
+        /* The other thread may have ended after its last turn. */
         int status = raddle_unpark(players[1 - own]);
         IS(status == 0 || status == -EBADF, 1);
     }
@@ -131,7 +131,7 @@ static void who_has_no_handle_does_not_park(void) {
         OK(raddle_completion_wait(told, &status));
         IS((intptr_t)status, -EPERM);
         OK(raddle_completion_free(told));
-        /* One that is detached while it parks, or before it does. */
+        /* A thread that is detached while it parks, or before it does. */
         OK(raddle_completion_create(&told));
         OK(raddle_spawn(&thread, &kinds[kind], tells_how_it_parks, &detached));
         sleep_ms(kind == 0 ? 0 : 10);

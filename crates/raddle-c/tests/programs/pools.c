@@ -120,7 +120,7 @@ static void pools_refuse_bad_arguments(void) {
     OK(raddle_pool_dispose(pool, 0, -1));
 }
 
-/* What hooks, timers and parts count. */
+/* Counts of hooks, timers and parts. */
 static long counted;
 
 static void count_worker(void *argument, size_t worker) {
@@ -246,7 +246,7 @@ static void *sum(void *argument) {
 
 static raddle_completion arrived[2];
 
-/* Ends when the other half has begun: they are on two workers. */
+/* Ends when the other half has begun: the halves are on two workers. */
 static void *meets(void *argument) {
     intptr_t own = (intptr_t)argument;
     OK(raddle_completion_set(arrived[own], NULL));
@@ -272,7 +272,7 @@ static void two_functions_are_joined(void) {
     IS(raddle_pool_join(range.pool, half, NULL, NULL, half, NULL, NULL), -EBADF);
 }
 
-/* What hooks have seen: workers' starts and ends, and work before and after it ran. */
+/* Counts of the hooks: workers' starts and ends, and calls before and after work. */
 static struct {
     int started, stopped, before, after;
 } seen;

@@ -13,7 +13,7 @@
 
 enum { MOST = 64 };
 
-/* A scheduler that executes workers in turn until `left` of them, counted by all who share the
+/* A scheduler that executes workers in turn until `left` of them, counted by all that share the
  * number, have ended. */
 struct turns {
     raddle_ums_list *list;
@@ -267,7 +267,7 @@ static void mutexes_block(void) {
     raddle_ums_list_delete(turns.list);
 }
 
-/* Reads by a call that the runtime doesn't see, because it is in code that is made here. */
+/* Reads by a call that the runtime doesn't see, because its code is made here. */
 static long read_unseen(int file, void *to, size_t size) {
     /* xor eax, eax (SYS_read); syscall; ret */
     static const unsigned char bytes[] = {0x31, 0xc0, 0x0f, 0x05, 0xc3};
@@ -325,7 +325,7 @@ static void page_faults_block(void) {
     struct uffdio_api api = {.api = UFFD_API};
     struct worker worker;
     faults = (int)syscall(SYS_userfaultfd, O_CLOEXEC | 1 /* user mode only */);
-    if (faults < 0) { /* not allowed here: what it would show is shown by another block */
+    if (faults < 0) { /* not allowed here: another block shows it */
         calls_that_nobody_knows_block();
         return;
     }

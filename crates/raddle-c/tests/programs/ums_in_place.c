@@ -1,4 +1,4 @@
-/* Schedulers whose workers decide in their place, and light workers. */
+/* Schedulers with workers that decide in their place, and light workers. */
 #define _GNU_SOURCE
 #include "check.h"
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 enum { WORKERS = 8, TURNS = 200, STACK = 32 << 10 };
 
-/* What several schedulers share: workers that are claimed, and how many haven't ended. */
+/* State of several schedulers: claimed workers, and how many haven't ended. */
 struct shared {
     raddle_ums_list *list;
     pthread_mutex_t lock;

@@ -39,7 +39,7 @@ static void end_by_setting(void) { OK(raddle_completion_set(shared, number(9)));
 static void end_by_failing(void) { OK(raddle_completion_fail(shared, EPROTO)); }
 static void end_by_freeing(void) { OK(raddle_completion_free(shared)); }
 
-/* Waiters of each kind before the end get what is expected. */
+/* Waiters of each kind before the end get the expected result. */
 static void waiters_get(void (*end)(void), long expected) {
     raddle_thread threads[20];
     OK(raddle_completion_create(&shared));

@@ -3,7 +3,7 @@
 #include "check.h"
 #include <raddle_engine.h>
 
-/* A pool of one worker, which waits in `gate`, so that work stays where it is. */
+/* A pool of one worker, which waits in `gate`, so that queued work stays queued. */
 struct busy {
     raddle_pool pool;
     raddle_task holder;
@@ -37,7 +37,7 @@ static void let_go(struct busy *busy) {
 
 static void *same(void *argument) { return argument; }
 
-/* What a listener was told, by a completion. */
+/* A listener's arguments, by a completion. */
 struct told {
     raddle_completion done;
     int status, calls;
@@ -170,7 +170,7 @@ static void who_hears_of_a_task_hears_of_its_pools_end(void) {
 
 static raddle_task own;
 
-/* Runs where it is queued, and finds its task. */
+/* Runs on the queueing thread, and finds its task. */
 static void *asks_for_its_task(void *argument) {
     IS(own.id != 0, 1);
     IS(raddle_task_is_done(own), -EDEADLK);
@@ -225,7 +225,7 @@ static void *add_one(void *argument) {
     return argument;
 }
 
-/* The pool's own work disposes of it: what waits runs. */
+/* The pool's own work disposes of it: waiting work runs. */
 static void *disposes(void *argument) {
     raddle_pool pool = raddle_pool_self();
     for (int i = 0; i < 50; i++) OK(raddle_pool_queue(pool, add_one, NULL));

@@ -30,8 +30,8 @@ pub fn handles(workshop: &Workshop) -> Vec<Case> {
     cases("handles", "handles", [("handles", arguments)])
 }
 
-/// Threads of the API, and others: made, yielding, handing over, waiting. Peers that schedule by
-/// themselves run natively only.
+/// Threads of the API, and others: made, yielding, handing over, waiting. Peers with schedulers of
+/// their own run natively only.
 pub fn api(workshop: &Workshop) -> Vec<Case> {
     let case = |kind: &'static str| (kind, vec![kind.into(), workshop.rounds(API_ROUNDS)]);
     let mut cases = cases("api", "api_bench", KINDS.map(case));
@@ -75,7 +75,8 @@ pub fn ums(workshop: &Workshop) -> Vec<Case> {
     cases
 }
 
-/// A case for each title and its arguments; none, aloud, if the program is not built.
+/// Makes a case for each title and its arguments; none, with a message, if the program is not
+/// built.
 fn cases(
     group: &str,
     example: &str,

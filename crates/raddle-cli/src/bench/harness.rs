@@ -1,4 +1,4 @@
-//! Runs one case: every way once a round, and keeps what each gave.
+//! Runs one case: every way once a round, and keeps the figures of each run.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -29,7 +29,7 @@ impl Settings {
     }
 }
 
-/// The `raddle` that runs.
+/// Returns the path of the running `raddle`.
 pub fn this_executable() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|error| {
         Failure::input(
@@ -49,20 +49,23 @@ pub struct Case {
     pub ways: &'static [Way],
 }
 
-/// How a run becomes figures.
+/// How a run gives figures.
 pub enum Work {
-    /// The program prints them.
+    /// The program prints the figures.
     Prints,
-    /// The same, and it makes processes: one carrier in each is one CPU only where there is one.
+    /// The program prints the figures, and makes processes: one carrier in each is one CPU only where
+    /// there is one.
     MakesProcesses,
-    /// It is started and waited for again and again.
+    /// The program is started and waited for again and again.
     StartUp { starts: u32 },
-    /// The program prints them, and takes the number of rounds as its last argument: as many as
-    /// this, or as fit into a time. It plays them `repeats` times, and a round has two hand-offs.
+    /// The program prints the figures, and takes the number of rounds as its last argument: as many
+    /// as fit into a time, and at most `most`. It plays them `repeats` times, and a round has two
+    /// hand-offs.
     HandsOff { most: u32, repeats: u32 },
-    /// It prints its CPU time, and is run with preemption and without.
+    /// The program prints its CPU time, and is run with preemption and without.
     Preempted { pairs: u32 },
-    /// It serves, and wrk loads it; what it uses without work is a figure if it ever is.
+    /// The program is a server, and wrk loads it; with `idles` its CPU time without load is a
+    /// figure, too.
     Serves { connections: u32, idles: bool },
 }
 
@@ -82,12 +85,12 @@ pub struct Figure {
     pub samples: BTreeMap<Way, Vec<f64>>,
 }
 
-/// What a case gave.
+/// The outcome of a case.
 pub struct Outcome {
     pub title: String,
     pub toolchain: String,
     pub figures: Vec<Figure>,
-    /// Ways that failed, and why: once each, however many rounds it failed in.
+    /// Ways that failed, with the reason: once each, however many rounds failed.
     pub failures: BTreeMap<Way, String>,
 }
 
@@ -102,7 +105,7 @@ pub fn measure(case: &Case, settings: &Settings) -> Outcome {
     for round in 1..=settings.rounds {
         let mut figures = Vec::new();
         for &way in case.ways {
-            // A way that has failed would only take its limit again.
+            // A way that has failed would only run into its limit again.
             if outcome.failures.contains_key(&way) {
                 continue;
             }
@@ -129,27 +132,28 @@ pub fn measure(case: &Case, settings: &Settings) -> Outcome {
     outcome
 }
 
-/// A figure in a line of progress.
+/// Formats a figure for a line of progress.
 fn told(way: Way, sample: &Sample) -> String {
     format!("{} {:.1} {}", way.name(), sample.value, sample.unit)
 }
 
 /// Seconds that one run of [`Work::HandsOff`] may take.
 const PLAYS_S: f64 = 5.0;
-/// A first run, which tells how long hand-offs take, has one in so many of the rounds.
+/// A first run, which measures the time of hand-offs, has one in so many of the rounds.
 const TRIAL: u32 = 50;
 
 /// Rounds of each way, once a first run has shown how many fit into the time.
 type Lengths = BTreeMap<Way, u32>;
 
-/// As many rounds as take [`PLAYS_S`], at least as many as the first run's and at most `most`.
+/// Returns as many rounds as take [`PLAYS_S`], at least as many as the first run's and at most
+/// `most`.
 fn length(most: u32, repeats: u32, hand_off_ns: f64) -> u32 {
     let round_s = hand_off_ns * 2.0 * f64::from(repeats) / 1e9;
     let fitting = (PLAYS_S / round_s).round() as u32; // of an infinite number the largest
     fitting.clamp((most / TRIAL).max(1), most.max(1))
 }
 
-/// Plays, after a first run by which the number of rounds is found.
+/// Runs a case of hand-offs, after a first run that gives the number of rounds.
 fn hand_off(
     case: &Case,
     way: Way,
@@ -222,12 +226,12 @@ impl Figure {
         median(&mut samples)
     }
 
-    /// Whether more is better: rates are, times are not.
+    /// Returns whether more is better: for rates it is, for times it is not.
     pub fn more_is_better(&self) -> bool {
         self.unit.ends_with("/s") && !self.unit.starts_with("us")
     }
 
-    /// How many times better `this` is than `that`.
+    /// Returns how many times better `this` is than `that`.
     pub fn times_better(&self, this: Way, that: Way) -> Option<f64> {
         let (this, that) = (self.median(this)?, self.median(that)?);
         let (better, worse) = match self.more_is_better() {
@@ -238,14 +242,14 @@ impl Figure {
     }
 }
 
-/// The middle of the samples; of two middles the mean. Sorts them.
+/// Returns the median of the samples; of two middles the mean. Sorts the samples.
 pub fn median(samples: &mut [f64]) -> Option<f64> {
     samples.sort_by(f64::total_cmp);
     let (low, high) = (samples.len().checked_sub(1)? / 2, samples.len() / 2);
     Some((samples[low] + samples[high]) / 2.0)
 }
 
-/// The `METRIC name value unit` lines; a program without one has failed.
+/// Parses the `METRIC name value unit` lines; a program without one has failed.
 pub fn parse(output: &str) -> Result<Vec<Sample>, String> {
     let samples: Vec<_> = output.lines().filter_map(parse_line).collect();
     match samples.is_empty() {
@@ -264,7 +268,7 @@ fn parse_line(line: &str) -> Option<Sample> {
     })
 }
 
-/// What runs at the moment, on a terminal only, and gone when it is over.
+/// Shows the current run, on a terminal only, until the next call.
 pub fn progress(what: &str) {
     let mut err = io::stderr();
     if err.is_terminal() {

@@ -1,4 +1,4 @@
-//! A server with a thread for each connection, loaded by wrk, and what it uses when nobody asks.
+//! A server with a thread for each connection, loaded by wrk, and its use of the machine when idle.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -67,7 +67,7 @@ fn case(workshop: &Workshop, connections: u32, arguments: &[&str]) -> Option<Cas
     })
 }
 
-/// A server that ends when this does.
+/// A server that is killed when this is dropped.
 pub struct Server(Child);
 
 impl Drop for Server {
@@ -77,7 +77,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts the server this way and loads it natively.
+/// Starts the server in this way and loads it natively.
 pub fn load(
     way: Way,
     command: &mut Command,
@@ -157,7 +157,7 @@ pub fn microseconds(text: &str) -> Option<f64> {
     Some(number.parse::<f64>().ok()? * factor)
 }
 
-/// CPU time that all threads of the server use without work, a second.
+/// Returns the CPU time a second that all threads of the server use without load.
 pub fn idle(server: &Server, settings: &Settings) -> Result<Sample, String> {
     std::thread::sleep(SETTLE);
     let idle_time = IDLE.mul_f64(settings.fraction).max(IDLE_LEAST);

@@ -1,4 +1,4 @@
-//! What raddle costs a program that does not gain from it: system calls, start-up, computing.
+//! The cost of raddle for a program without a gain from it: system calls, start-up, computing.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};

@@ -9,7 +9,7 @@ use super::harness::{Case, Work};
 use super::process::{EVERY_WAY, Way};
 use super::programs::{Jdk, Workshop, find, jdks, python, skipped, version};
 
-/// Rounds as the literature on each has them.
+/// Rounds as in the literature on each program.
 const C_ROUNDS: u32 = 1_000_000;
 const JAVA_ROUNDS: u32 = 1_000_000;
 const PYTHON_ROUNDS: u32 = 100_000;
@@ -88,8 +88,8 @@ fn c(workshop: &Workshop) -> Made {
     )])
 }
 
-/// The stock program on platform threads; where there are virtual threads, those natively, with
-/// one carrier as the JDK calls it too, and with the JDK's default.
+/// The stock program on platform threads; with virtual threads, those natively, with one carrier
+/// and with the JDK's default.
 fn java(workshop: &Workshop, jdk: &Jdk) -> Made {
     let classes = workshop.path(&format!("java-{}", jdk.version));
     let mut sources = vec!["PingPong.java"];

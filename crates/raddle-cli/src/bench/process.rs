@@ -44,8 +44,8 @@ impl Way {
         }
     }
 
-    /// `program` with its arguments, to be started this way. Variables that would change how
-    /// raddle runs it are taken away: the default is to be the default.
+    /// Returns the command that starts `program` in this way. Variables that would change how
+    /// raddle runs it are removed, so that defaults are defaults.
     pub fn command(self, raddle: &Path, program: &[OsString]) -> Command {
         let (first, rest) = match self {
             Way::NativeAll | Way::NativeOne => (PathBuf::from(&program[0]), &program[1..]),
@@ -73,7 +73,7 @@ impl Way {
         command
     }
 
-    /// Starts it; with [`Way::NativeOne`] on one CPU.
+    /// Starts the command; with [`Way::NativeOne`] on one CPU.
     pub fn spawn(self, command: &mut Command) -> io::Result<Child> {
         match self {
             Way::NativeOne => spawn_on_one_cpu(command),
@@ -81,8 +81,8 @@ impl Way {
         }
     }
 
-    /// The same for a program that may make several processes: one carrier each is one CPU only
-    /// where there is one CPU.
+    /// As `spawn`, for a program that may make several processes: one carrier for each of them is
+    /// one CPU only on a machine with one CPU.
     pub fn spawn_processes(self, command: &mut Command) -> io::Result<Child> {
         match self {
             Way::NativeOne | Way::RaddleOne => spawn_on_one_cpu(command),
@@ -91,8 +91,8 @@ impl Way {
     }
 }
 
-/// Affinity is set on the thread that forks, and inherited: a hook between fork and exec would be
-/// unsafe code.
+/// Sets the affinity on the thread that forks, which the child inherits: a hook between fork and
+/// exec would be unsafe code.
 fn spawn_on_one_cpu(command: &mut Command) -> io::Result<Child> {
     let restricted = || {
         let allowed = sched_getaffinity(None)?;
@@ -148,7 +148,7 @@ fn output_of(
     }
 }
 
-/// Waits for the end; kills the program at the limit, and returns `None` then.
+/// Waits for the end. Kills the program at the limit, and returns `None` then.
 pub fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let pid = Pid::from_child(child);
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
@@ -160,7 +160,7 @@ pub fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>
     Ok(None)
 }
 
-/// Whether `file` becomes readable before the limit.
+/// Returns whether `file` becomes readable before the limit.
 pub fn readable_within(file: impl AsFd, limit: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + limit;
     loop {
@@ -178,7 +178,7 @@ pub fn readable_within(file: impl AsFd, limit: Duration) -> io::Result<bool> {
     }
 }
 
-/// A file and not a pipe: nobody has to read while the program runs.
+/// Makes a file and not a pipe: it needs no reader while the program runs.
 fn unnamed_file() -> io::Result<File> {
     Ok(rustix::fs::memfd_create("output", rustix::fs::MemfdFlags::CLOEXEC)?.into())
 }

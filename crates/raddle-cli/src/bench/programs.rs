@@ -53,7 +53,7 @@ const SOURCES: &[(&str, &str)] = sources![
 /// Where distributions put JDKs.
 const JDKS: &str = "/usr/lib/jvm";
 
-/// A temporary folder with the sources and what was made of them; gone with the value.
+/// A temporary folder with the sources and the built programs; removed when this is dropped.
 pub struct Workshop {
     folder: PathBuf,
     fraction: f64,
@@ -104,7 +104,7 @@ impl Workshop {
         self.folder.join(name)
     }
 
-    /// The work of `full` rounds at the fraction asked for, as an argument.
+    /// Returns the requested fraction of `full` rounds, as an argument.
     pub fn rounds(&self, full: u32) -> OsString {
         let rounds = (f64::from(full) * self.fraction).ceil();
         format!("{rounds:.0}").into()
@@ -241,7 +241,7 @@ fn jdk(home: PathBuf) -> Option<Jdk> {
         .then_some(Jdk { home, version })
 }
 
-/// Says that something is left out; the reader must not take its absence for a result.
+/// Reports that something is left out, so that its absence is not taken for a result.
 pub fn skipped(what: &str, why: &str) {
     println!("{what} is skipped: {why}");
 }

@@ -97,7 +97,7 @@ fn row(title: &str, figure: &Figure) -> Vec<String> {
     cells
 }
 
-/// As many digits as mean something.
+/// Formats a value with its significant digits.
 pub fn rounded(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
@@ -169,7 +169,7 @@ impl<'a> Journal<'a> {
         for figure in &outcome.figures {
             let mut text = serde_json::to_string(&self.line(group, outcome, figure))?;
             text.push('\n');
-            // One write a line: what another run appends at the same time stays apart.
+            // One write for each line: lines that another run appends at the same time stay apart.
             file.write_all(text.as_bytes())?;
         }
         Ok(())

@@ -118,7 +118,8 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Kind>, Failure> {
     }
 }
 
-/// The servers of a kind. A kind that was named must be there; one that was not is skipped aloud.
+/// Returns the servers of a kind. A named kind must be installed; another is skipped with a
+/// message.
 fn prepared(
     kind: &Kind,
     workshop: &Workshop,
@@ -135,7 +136,7 @@ fn prepared(
     }
 }
 
-/// A line for each kind; it compiles nothing and starts nothing.
+/// Prints a line for each kind; compiles and starts nothing.
 fn list(kinds: &[&Kind]) -> Result<ExitCode> {
     report::print_list(
         kinds

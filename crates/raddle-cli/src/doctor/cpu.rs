@@ -1,4 +1,4 @@
-//! The CPU: what a switch needs, what a vector register holds, how many there are.
+//! The CPU: the features for a switch, the size of vector registers, the number of CPUs.
 
 use super::Finding;
 use super::probe;

@@ -1,4 +1,4 @@
-//! What the kernel offers, and what a security policy leaves of it.
+//! Features of the kernel, and limits of a security policy.
 
 use std::fs;
 use std::io;
@@ -107,7 +107,7 @@ pub fn selinux() -> Finding {
     judge_selinux(enforcing.as_deref().map(str::trim))
 }
 
-/// Whether it refuses to patch *this* process shows in `text_patching`; here is the hint.
+/// A hint only: `text_patching` shows whether SELinux refuses to patch *this* process.
 fn judge_selinux(enforcing: Option<&str>) -> Finding {
     match enforcing {
         None => Finding::ok("SELinux", "not there"),

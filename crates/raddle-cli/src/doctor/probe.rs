@@ -1,4 +1,4 @@
-//! Questions that only the kernel can answer, asked by trying. Each undoes what it did.
+//! Questions that only the kernel can answer, asked by trying. Each probe undoes its changes.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,7 +20,7 @@ const IO_URING_PARAMS_BYTES: usize = 120;
 /// `arch/x86/include/uapi/asm/hwcap2.h`.
 const HWCAP2_FSGSBASE: u64 = 1 << 1;
 
-/// A private mapping that is gone with the value.
+/// A private mapping, unmapped when this is dropped.
 struct Mapping(*mut c_void);
 
 impl Mapping {
@@ -69,20 +69,20 @@ fn checked(result: c_int) -> io::Result<()> {
     }
 }
 
-/// Whether the kernel lets user code set the FS base.
+/// Returns whether the kernel lets user code set the FS base.
 pub fn fs_base_instructions() -> bool {
     // SAFETY: it reads the auxiliary vector.
     unsafe { libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE != 0 }
 }
 
-/// Guard regions without a mapping of their own.
+/// Tries guard regions without a mapping of their own.
 pub fn guard_install() -> io::Result<()> {
     let page = Mapping::new(libc::PROT_READ | libc::PROT_WRITE, None)?;
     // SAFETY: the page is ours and nothing is in it.
     checked(unsafe { libc::madvise(page.0, PAGE_BYTES, MADV_GUARD_INSTALL) })
 }
 
-/// What patching does to a page of libc: private file text, made writable, changed, and executable
+/// Patches a page like one of libc's: private file text, made writable, changed, and executable
 /// again, never both at once.
 pub fn patch_text() -> io::Result<()> {
     let file = File::open("/proc/self/exe")?;
@@ -93,7 +93,7 @@ pub fn patch_text() -> io::Result<()> {
     page.protect(libc::PROT_READ | libc::PROT_EXEC)
 }
 
-/// A ring of one entry, closed again.
+/// Makes a ring of one entry, and closes it.
 pub fn io_uring() -> io::Result<()> {
     let mut params = [0_u64; IO_URING_PARAMS_BYTES / 8];
     // SAFETY: the parameters have the size the kernel expects, and zero asks for nothing special.
@@ -101,8 +101,8 @@ pub fn io_uring() -> io::Result<()> {
     close(ring)
 }
 
-/// A software event of this thread's switches, without the kernel's own time, closed again. A
-/// process with a seccomp filter isn't asked: some filters kill who makes a call they don't know.
+/// Opens and closes a software event of this thread's switches, without the kernel's own time. Not
+/// for a process with a seccomp filter: some filters kill a process that makes an unknown call.
 pub fn perf_event() -> io::Result<()> {
     const SIZE_BYTES: u32 = 64; // PERF_ATTR_SIZE_VER0, which every kernel knows
     const TYPE_SOFTWARE: u32 = 1;
@@ -135,14 +135,14 @@ pub fn perf_event() -> io::Result<()> {
 fn close(descriptor: i64) -> io::Result<()> {
     match c_int::try_from(descriptor) {
         Ok(descriptor) if descriptor >= 0 => {
-            // SAFETY: the descriptor was made a moment ago, and nobody else knows it.
+            // SAFETY: the descriptor was made a moment ago, and is used only here.
             checked(unsafe { libc::close(descriptor) })
         }
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Whether this process has a shadow stack; a kernel that does not know them has none.
+/// Returns whether this process has a shadow stack; false on a kernel without shadow stacks.
 pub fn shadow_stack() -> bool {
     let mut features = 0_u64;
     // SAFETY: the kernel writes one u64 to the address given.

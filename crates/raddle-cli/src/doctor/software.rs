@@ -27,7 +27,7 @@ fn judge_libc(version: &str, path: &str) -> Finding {
     }
 }
 
-/// Where this process has it from.
+/// Returns the path of this process's libc.
 fn libc_path() -> String {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let line = maps.lines().find(|line| line.ends_with("/libc.so.6"));

@@ -1,9 +1,9 @@
 //! Getting the bytes of a snapshot from the process itself.
 //!
 //! Protocol: connect to the socket of the process; ask the kernel which process listens there, and
-//! go on only if it is that one; prove the right to look into it by what the kernel shows of its
-//! mappings; send the request; read the header, then as much as it announces, and what follows if
-//! that was asked for. A process that bound the name of another one gets no attention.
+//! go on only if it is the right one; prove the right to look into it by mappings that the kernel
+//! shows; send the request; read the header, then as much as it announces, and any part after that
+//! which was requested. A process that bound the name of another one gets no request.
 
 use std::io::{self, Read, Write};
 use std::mem::size_of;
@@ -30,7 +30,7 @@ pub fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
     let mut stream = connect(&process).map_err(|_| process.explain_silence())?;
     check_peer(&stream, &process)?;
     let proof = prove(&mut stream, &process)?;
-    // A process that doesn't read it has closed, and then there is no answer either.
+    // A process that doesn't read the request has closed the socket, and then there is no answer.
     let _ = stream.write_all(&[&proof[..], request.as_bytes()].concat());
     let extra = match request.kind {
         RequestKind::STATS => {
@@ -41,7 +41,7 @@ pub fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
     read(stream, extra).map_err(|error| explain(&error, &process))
 }
 
-/// Why there is no whole answer.
+/// Explains why there is no whole answer.
 fn explain(error: &io::Error, process: &Process) -> Failure {
     let pid = process.pid;
     match error.kind() {
@@ -74,8 +74,8 @@ fn connect(process: &Process) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// The listener's user is that of the time when it began to listen: root's, if the process has
-/// given up its rights since.
+/// Checks the listener's process and user. The user is that of the time when it began to listen:
+/// root, if the process has given up its rights since.
 fn check_peer(stream: &UnixStream, process: &Process) -> Result<(), Failure> {
     const ROOT: u32 = 0;
     let peer = socket_peercred(stream).map_err(|_| process.explain_silence())?;
@@ -91,7 +91,7 @@ fn check_peer(stream: &UnixStream, process: &Process) -> Result<(), Failure> {
     ))
 }
 
-/// What the kernel shows to those alone that may look into the process.
+/// Returns the proof: bytes that the kernel shows only to processes that may look into this one.
 fn prove(stream: &mut UnixStream, process: &Process) -> Result<[u8; PROOF_BYTES], Failure> {
     let pid = process.pid;
     let mut wanted = [0; PROOF_WANTED.len()];
@@ -118,7 +118,7 @@ fn prove(stream: &mut UnixStream, process: &Process) -> Result<[u8; PROOF_BYTES]
         })
 }
 
-/// A snapshot, and `extra` bytes that follow it.
+/// Reads a snapshot, and `extra` bytes that follow it.
 fn read(mut stream: impl Read, extra: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; size_of::<Header>()];
     stream.read_exact(&mut bytes)?;
@@ -129,7 +129,7 @@ fn read(mut stream: impl Read, extra: usize) -> io::Result<Vec<u8>> {
         .filter(|&total| total <= SNAPSHOT_BYTES_MAX);
     let total = total.ok_or_else(|| invalid("it announces an impossible length".into()))?;
     let rest = total + extra - bytes.len();
-    // `take` and not a buffer of the announced size: an announcement allocates nothing.
+    // `take` and not a buffer of the announced size: an announcement must not cause an allocation.
     let read = stream.take(rest as u64).read_to_end(&mut bytes)?;
     match read == rest {
         true => Ok(bytes),

@@ -16,7 +16,7 @@ pub struct Document {
     started_ns: u64,
     live_threads: u64,
     carriers_wanted: u64,
-    /// Beside those, while other processes want the CPUs.
+    /// Carriers beside those, while other processes want the CPUs.
     carriers_extra: u64,
     /// `null` for none.
     quantum_ns: Option<u64>,
@@ -40,7 +40,7 @@ pub struct Document {
 struct Sitting {
     tid: u32,
     reason: String,
-    /// From the inside out.
+    /// Frames from the inside out.
     stack: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ struct Percentiles {
 /// Carriers that were replaced while they sat in the kernel: how often, and the latest.
 #[derive(Serialize)]
 struct Pinning {
-    /// After the first time the kernel says at once that a carrier waits in it.
+    /// True once the kernel reports at once that a carrier waits in it: from the first event on.
     alarms: bool,
     total: u64,
     latest: Vec<Pin>,
@@ -81,7 +81,7 @@ struct Place {
     at_ns: u64,
     tid: u64,
     reason: String,
-    /// From the inside out, as far as it is known.
+    /// Frames from the inside out, as far as they are known.
     stack: Vec<String>,
 }
 
@@ -113,7 +113,7 @@ struct Thread {
     name: String,
     state: &'static str,
     wait: Option<Wait>,
-    /// `null` where that isn't known.
+    /// `null` where the time isn't known.
     since_ns: Option<u64>,
     in_state_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,5 +1,5 @@
-//! A snapshot as lines in columns, one a carrier and one a green thread, with the counters written
-//! as `name=value` so that a line that is cut out of its table still makes sense.
+//! A snapshot as lines in columns, one for each carrier and one for each green thread. Counters are
+//! `name=value`, so that a line still makes sense outside its table.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use raddle_inspect::{
 use super::{Facts, Statistics, pins};
 use crate::table::{Align, write_rows};
 
-/// True if the kernel tells sysmon which carriers wait in it.
+/// Returns true if the kernel tells sysmon which carriers wait in it.
 pub fn has_alarms(header: &Header) -> bool {
     header.flags & Header::ALARMS != 0
 }
@@ -265,8 +265,8 @@ fn longest_delay(header: &Header) -> String {
     )
 }
 
-/// `#501 "server" has been runnable for 1.297s without a turn` for the runnable thread that has
-/// waited longest, if that is long: its delay is counted when it ends, and it has not ended.
+/// Returns `#501 "server" has been runnable for 1.297s without a turn` for the runnable thread that
+/// has waited longest, if that is long: the counters have only delays that have ended.
 fn waits_now(snapshot: &Snapshot<'_>) -> Option<String> {
     let now_ns = snapshot.header().now_ns;
     let waited_ns = |record: &ThreadRecord| now_ns.saturating_sub(record.since_ns);
@@ -284,7 +284,7 @@ fn waits_now(snapshot: &Snapshot<'_>) -> Option<String> {
     })
 }
 
-/// Upper ends of buckets, so "at most".
+/// Formats upper ends of buckets, so with "at most".
 fn percentiles(what: &str, histogram: &Histogram) -> String {
     let parts = [
         (500, "p50"),
@@ -310,7 +310,7 @@ fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A program may name its threads as it likes; the terminal must not obey.
+/// Quotes a thread's name, which is the program's choice: the terminal must not interpret it.
 fn quoted(name: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(name))
 }

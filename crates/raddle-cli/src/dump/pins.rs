@@ -1,4 +1,4 @@
-//! Pinning events as text: what held carriers in the kernel, and in which function of which file.
+//! Pinning events as text: the cause that held a carrier in the kernel, and the function and file.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,10 +12,10 @@ use super::symbols::{self, Tables};
 use super::unwind::{self, Stack};
 use raddle_inspect::{PinPlace, PinRecord, Pins};
 
-/// What is mapped in the process: where code comes from.
+/// The mappings of the process, which name the places of its code.
 pub struct Places {
     mapped: Vec<Mapped>,
-    /// Where the process's files are, as we see them.
+    /// The root of the process's files, as this command sees it.
     root: PathBuf,
     /// The unwind tables of files that were asked for, by path.
     tables: RefCell<HashMap<String, Option<Rc<Tables>>>>,
@@ -24,7 +24,7 @@ pub struct Places {
 struct Mapped {
     addresses: Range<u64>,
     is_code: bool,
-    /// Of the first address in the file.
+    /// The offset of the first address in the file.
     offset: u64,
     path: String,
 }
@@ -48,13 +48,13 @@ impl Places {
         self.root.join(mapped.path.trim_start_matches('/'))
     }
 
-    /// True if a file's code is mapped there.
+    /// Returns true if a file's code is mapped at the address.
     pub fn is_code(&self, address: u64) -> bool {
         self.mapped(address).is_some_and(|mapped| mapped.is_code)
     }
 
-    /// The unwind tables of the file that is mapped at this address, and the address as they have
-    /// it.
+    /// Returns the unwind tables of the file that is mapped at this address, and the address in the
+    /// file's own terms.
     pub fn tables(&self, address: u64) -> Option<(Rc<Tables>, u64)> {
         let mapped = self.mapped(address).filter(|mapped| mapped.is_code)?;
         let mut all = self.tables.borrow_mut();
@@ -67,7 +67,7 @@ impl Places {
         Some((tables, within))
     }
 
-    /// True if a call can have returned there: a call instruction ends before it.
+    /// Returns true if a call can have returned to the address: a call instruction ends before it.
     pub fn follows_call(&self, address: u64) -> bool {
         /// Relative; or through a register or memory, `ff /2` in its lengths.
         fn is_call(bytes: &[u8; 7]) -> bool {
@@ -94,8 +94,8 @@ impl Places {
         self.find(within).unwrap_or_else(|| format!("{address:#x}"))
     }
 
-    /// `libc.so.6+0xfe6a0 (read+0x10)`: the file, the offset in it, and the function if a symbol
-    /// says; `None` where no file is mapped.
+    /// Returns `libc.so.6+0xfe6a0 (read+0x10)`: the file, the offset in it, and the function if a
+    /// symbol names it; `None` where no file is mapped.
     pub fn find(&self, address: u64) -> Option<String> {
         let mapped = self.mapped(address)?;
         let offset = address - mapped.addresses.start + mapped.offset;
@@ -129,7 +129,7 @@ fn parse(line: &str) -> Option<Mapped> {
     })
 }
 
-/// Columns, one row an event.
+/// Makes a row of columns for each event.
 pub fn rows(pins: &Pins, places: &Places, now_ns: u64) -> Vec<Vec<String>> {
     let row = |pin: &PinRecord| {
         let ago_ns = now_ns.saturating_sub(pin.at_ns);
@@ -146,7 +146,7 @@ pub fn rows(pins: &Pins, places: &Places, now_ns: u64) -> Vec<Vec<String>> {
     pins.latest().iter().map(row).collect()
 }
 
-/// What held the carrier.
+/// Names the cause that held the carrier.
 pub fn reason(pin: &PinRecord) -> String {
     match pin.call {
         PinRecord::FAULT => "a page fault, or a stop".into(),
@@ -155,7 +155,7 @@ pub fn reason(pin: &PinRecord) -> String {
     }
 }
 
-/// Where in the program.
+/// Names the place in the program.
 pub fn place(pin: &PinRecord, places: &Places) -> Option<String> {
     (pin.address != 0).then(|| places.name(pin.address))
 }
@@ -171,7 +171,7 @@ pub struct Sitting {
 const STACK_WORDS: usize = 1 << 15;
 
 impl Sitting {
-    /// What the kernel says of a kernel thread; `None` if it has come back, or may not be asked.
+    /// Reads the kernel's view of a kernel thread; `None` if it has come back, or may not be read.
     pub fn of(pid: u32, kernel_tid: u32, places: &Places) -> Option<Sitting> {
         let line = || fs::read_to_string(format!("/proc/{pid}/task/{kernel_tid}/syscall")).ok();
         let before = line()?;
@@ -202,14 +202,14 @@ impl Sitting {
     }
 }
 
-/// The stack from `pointer` on, as far as it goes.
+/// Reads the stack from `pointer` on, as far as it is readable.
 fn read_stack(pid: u32, pointer: u64) -> Stack {
     let mut bytes = Vec::new();
     let mut piece = [0; 4096];
     if let Ok(memory) = File::open(format!("/proc/{pid}/mem")) {
         while bytes.len() < STACK_WORDS * 8 {
             let at = pointer + bytes.len() as u64;
-            let length = piece.len() - (at % 4096) as usize; // no page is read in part
+            let length = piece.len() - (at % 4096) as usize; // whole pages only
             match memory.read_at(&mut piece[..length], at) {
                 Ok(got) if got == length => bytes.extend_from_slice(&piece[..length]),
                 _ => break,
@@ -224,7 +224,7 @@ fn read_stack(pid: u32, pointer: u64) -> Stack {
     }
 }
 
-/// The places that there are, the most frequent first.
+/// Returns the used places, the most frequent first.
 pub fn by_count(places: &[PinPlace]) -> Vec<&PinPlace> {
     let mut known: Vec<_> = places.iter().filter(|place| place.count != 0).collect();
     known.sort_by_key(|place| std::cmp::Reverse(place.count));

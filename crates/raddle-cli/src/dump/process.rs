@@ -1,4 +1,4 @@
-//! What `/proc` says of a process, for checking its socket and for saying why it has none.
+//! Facts of `/proc` about a process, to check its socket and to explain a missing one.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ const PRELOAD: &str = "libraddle_preload.so";
 pub struct Process {
     pub pid: u32,
     pub user: u32,
-    /// Its number in the innermost PID namespace: how it knows itself.
+    /// Its number in the innermost PID namespace: its own process id.
     pub own_pid: u32,
     /// The process that a thread belongs to: `pid` itself for a process.
     group: u32,
@@ -51,13 +51,13 @@ impl Process {
         })
     }
 
-    /// Whether we may ask it: the same user, or root.
+    /// Returns whether this user may ask the process: the same user, or root.
     pub fn is_ours(&self) -> bool {
         let user = geteuid().as_raw();
         user == 0 || user == self.user
     }
 
-    /// Why nobody listens.
+    /// Explains why the process has no inspection socket.
     pub fn explain_silence(&self) -> Failure {
         let pid = self.pid;
         match self.is_preloaded() {
@@ -94,7 +94,7 @@ impl Process {
         Ok(maps.lines().any(|line| line.contains(PRELOAD)))
     }
 
-    /// Abstract sockets belong to a network namespace.
+    /// Returns whether the process has another network namespace, where its abstract socket is.
     fn has_other_network(&self) -> bool {
         let inode = |process: &str| {
             fs::metadata(format!("/proc/{process}/ns/net"))

@@ -1,5 +1,5 @@
-//! Which function of a file an offset in it lies in, and the unwind tables of a file. The process
-//! itself knows nothing of names: they are looked up here, in the file that it has mapped.
+//! The function at an offset in a file, and a file's unwind tables. The process itself has no
+//! names: they are looked up here, in the file that it has mapped.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,9 +11,9 @@ use object::{Endianness, ReadCache};
 /// A file's `.eh_frame`, and where its segments are.
 pub struct Tables {
     pub bytes: Vec<u8>,
-    /// Where the file says that they are in memory.
+    /// The address of the tables in memory, as in the file's headers.
     pub address: u64,
-    /// Of each loaded segment: offset in the file, bytes there, address.
+    /// For each loaded segment: offset in the file, bytes there, address.
     segments: Vec<(u64, u64, u64)>,
 }
 
@@ -36,7 +36,7 @@ impl Tables {
         })
     }
 
-    /// The address of what is at an offset in the file.
+    /// Returns the address of an offset in the file.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let holds = |&&(from, bytes, _): &&(u64, u64, u64)| (from..from + bytes).contains(&offset);
         let (from, _, address) = self.segments.iter().find(holds)?;
@@ -44,7 +44,7 @@ impl Tables {
     }
 }
 
-/// `read+0x10`: the function and the offset in it; `None` if no symbol says.
+/// Returns `read+0x10`: the function and the offset in it; `None` without a symbol.
 pub fn name(file: &Path, offset: u64) -> Option<String> {
     let image = ReadCache::new(File::open(file).ok()?);
     let image = &image;
@@ -57,12 +57,12 @@ pub fn name(file: &Path, offset: u64) -> Option<String> {
         holds.then(|| offset - from + segment.p_vaddr(endian))
     })?;
     let sections = header.sections(endian, image).ok()?;
-    // The whole table is often stripped; the dynamic one has what others may call.
+    // The whole table is often stripped; the dynamic one has the exported functions.
     [SHT_SYMTAB, SHT_DYNSYM].into_iter().find_map(|kind| {
         let symbols = sections.symbols(endian, image, kind).ok()?;
         let around = symbols.iter().filter(|symbol| {
             let from = symbol.st_value(endian);
-            // What is called last in a function returns behind it.
+            // A call at a function's end returns to the address behind the function.
             let to = from + symbol.st_size(endian).max(1);
             matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC)
                 && symbol.st_shndx(endian) != 0

@@ -2,11 +2,11 @@
 //! instruction pointer, what is on its stack, and the unwind tables of the files that it has
 //! mapped.
 //!
-//! The kernel tells no other register of a thread that isn't stopped, and stopping it would end
-//! some waits. So registers that functions keep (rbp, mostly) are known only once a frame has
-//! restored them. If a frame needs one that isn't known, or no table covers it, the next frame is
-//! *guessed*: the nearest word on the stack that an executed call can have left there. Frames that
-//! were reached so are marked.
+//! The kernel shows no other register of a thread that isn't stopped, and stopping it would end
+//! some waits. So registers that functions preserve (rbp, mostly) are known only once a frame has
+//! restored them. If a frame needs an unknown one, or no table covers the frame, the next frame is
+//! *guessed*: the nearest word on the stack that an executed call can have left there. Guessed
+//! frames, and those found through them, are marked.
 //!
 //! Format: Linux Standard Base, "Exception Frames"; System V ABI, AMD64 supplement, 3.6 and 3.7.
 
@@ -17,7 +17,7 @@ use gimli::{
 
 use super::pins::Places;
 
-/// More frames are not looked for.
+/// The most frames that are looked for.
 const FRAMES: usize = 64;
 /// How far a guess looks, in bytes.
 const GUESS: u64 = 4096;
@@ -27,7 +27,7 @@ const RSP: usize = 7;
 const RETURN: usize = 16;
 const REGISTERS: usize = 17;
 
-/// What was on a stack.
+/// The content of a stack.
 pub struct Stack {
     pub pointer: u64,
     pub words: Vec<u64>,
@@ -48,13 +48,13 @@ impl Stack {
 /// One call that hasn't returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Where it goes on.
+    /// The address at which the call goes on.
     pub address: u64,
-    /// It, or one further in, was guessed.
+    /// True if this frame, or one further in, was guessed.
     pub guessed: bool,
 }
 
-/// The frames, from the inside out; the first is at `address`.
+/// Returns the frames, from the inside out; the first is at `address`.
 pub fn frames(address: u64, stack: &Stack, places: &Places) -> Vec<Frame> {
     let mut registers = [None; REGISTERS];
     registers[RSP] = Some(stack.pointer);
@@ -95,12 +95,12 @@ type Registers = [Option<u64>; REGISTERS];
 
 enum Step {
     Known(Box<Registers>),
-    /// The tables say that nobody called it.
+    /// The tables say that the function has no caller.
     Outermost,
     Unknown,
 }
 
-/// The registers of the caller, by the tables.
+/// Computes the registers of the caller by the tables.
 fn step(registers: &Registers, is_caller: bool, stack: &Stack, places: &Places) -> Step {
     let Some(address) = registers[RETURN] else {
         return Step::Unknown;
@@ -149,8 +149,8 @@ fn step(registers: &Registers, is_caller: bool, stack: &Stack, places: &Places) 
     }
 }
 
-/// The nearest word on the stack that a call left there. Where a frame pointer was saved before it,
-/// which points further up, that is known, too.
+/// Guesses the caller: the nearest word on the stack that a call can have left. A frame pointer
+/// that was saved before it, and points further up, becomes known, too.
 fn guess(registers: &Registers, stack: &Stack, places: &Places) -> Option<Registers> {
     let from = registers[RSP]?.next_multiple_of(8);
     let mut slots = (from..from.saturating_add(GUESS)).step_by(8);
@@ -167,7 +167,7 @@ fn guess(registers: &Registers, stack: &Stack, places: &Places) -> Option<Regist
     Some(next)
 }
 
-/// As lines: one a frame.
+/// Formats the frames, one line each.
 pub fn lines(frames: &[Frame], places: &Places) -> Vec<String> {
     let line = |(number, frame): (usize, &Frame)| {
         let text = places.name_frame(frame.address, number != 0);

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use raddle_inspect::{Snapshot, ThreadRecord};
 
-/// What the threads used between two snapshots.
+/// The threads' CPU time between two snapshots.
 pub struct Usage {
     /// CPU time before, by thread.
     before_ns: HashMap<u32, u64>,
-    /// The time between the two.
+    /// The time between the two snapshots.
     interval_ns: u64,
 }
 
@@ -22,15 +22,15 @@ impl Usage {
         }
     }
 
-    /// CPU time of a record of the later snapshot, in percent of the interval. A thread that is new
-    /// has used all of its time in the interval.
+    /// Returns the CPU time of a record of the later snapshot, in percent of the interval. A new
+    /// thread has used all of its time in the interval.
     pub fn percent(&self, record: &ThreadRecord) -> f64 {
         let before_ns = self.before_ns.get(&record.tid).copied().unwrap_or(0);
         let used_ns = record.cpu_ns.saturating_sub(before_ns);
         used_ns as f64 * 100.0 / self.interval_ns as f64
     }
 
-    /// The threads of the later snapshot, those that used most in the interval first.
+    /// Returns the threads of the later snapshot, the largest users in the interval first.
     pub fn sorted(&self, snapshot: &Snapshot<'_>) -> Vec<ThreadRecord> {
         let mut threads: Vec<ThreadRecord> = snapshot.threads().collect();
         threads.sort_by(|a, b| self.percent(b).total_cmp(&self.percent(a)));

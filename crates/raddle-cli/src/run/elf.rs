@@ -1,4 +1,4 @@
-//! What an ELF file says about the process that it will become: its machine, its loader, its libc.
+//! What an ELF file says about its process: the machine, the loader, the libc.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,13 +10,13 @@ use object::elf::{FileHeader32, FileHeader64, PT_INTERP, SHT_DYNSYM};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::{Endianness, ReadCache, ReadRef, StringTable};
 
-/// The oldest glibc whose libc.so.6 holds all pthread code.
+/// The oldest glibc with all pthread code in libc.so.6.
 pub const GLIBC_FLOOR: (u32, u32) = (2, 34);
 
-/// Where in its first 16 bytes a file says whether it is for 32 or 64 bits.
+/// The index of the byte in a file's identification that tells 32 from 64 bits.
 const CLASS_INDEX: usize = 4;
 
-/// Why a program's threads stay kernel threads.
+/// The reason why a program's threads stay kernel threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     Static,
@@ -33,9 +33,9 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
-    /// Whether `LD_PRELOAD` may stay as it is. A static program never looks at it, and its
-    /// children get green threads. Elsewhere another loader would complain or load what it must
-    /// not, and a program with more rights than ours is handed nothing.
+    /// Returns whether `LD_PRELOAD` may stay as it is. A static program never looks at it, and its
+    /// children get green threads. Elsewhere another loader would complain or load a library that
+    /// it must not, and a program with more rights than the caller gets no preload.
     pub fn spares_preload(&self) -> bool {
         matches!(self, Obstacle::Static | Obstacle::Damaged)
     }
@@ -74,8 +74,8 @@ impl std::fmt::Display for Obstacle {
     }
 }
 
-/// What of the file itself stands in the way; `None` if nothing does, or if we may not read it
-/// (a program can be executable and unreadable: then the runtime inside finds out).
+/// Returns the file's own obstacle; `None` if there is none, or if the file can't be read (a
+/// program can be executable and unreadable: then the runtime inside finds out).
 pub fn obstacle(file: &Path) -> Option<Obstacle> {
     let image = ReadCache::new(File::open(file).ok()?);
     let ident = (&image).read_bytes_at(0, 16).ok()?;
@@ -127,7 +127,7 @@ fn read_64(image: &ReadCache<File>) -> object::Result<Option<Obstacle>> {
     Ok(loader_obstacle(Path::new(OsStr::from_bytes(loader))))
 }
 
-/// Whether a program uses or contains a sanitizer's library: gcc's comes as a shared one, clang's
+/// Returns whether a program uses or contains a sanitizer's library: gcc's is a shared one, clang's
 /// is part of the program.
 fn has_sanitizer(
     header: &FileHeader64<Endianness>,
@@ -158,8 +158,8 @@ fn has_sanitizer(
     }))
 }
 
-/// A table of strings that is in memory as a whole. One in the file costs two system calls for each
-/// string, and a large program has thirty thousand.
+/// Wraps a table of strings that is in memory as a whole. A table in the file costs two system
+/// calls for each string, and a large program has thirty thousand.
 fn whole(strings: &[u8]) -> StringTable<'_> {
     StringTable::new(strings, 0, strings.len() as u64)
 }
@@ -174,8 +174,8 @@ fn machine_name(machine: u16) -> String {
     }
 }
 
-/// Judges the loader by its name and the libc by what lies beside it: that is where glibc installs
-/// both, on every distribution and in every bundle that brings its own.
+/// Judges the loader by its name and the libc by the files beside it: glibc installs both there, on
+/// every distribution and in every bundle.
 fn loader_obstacle(loader: &Path) -> Option<Obstacle> {
     let target = loader
         .canonicalize()
@@ -201,7 +201,7 @@ fn loader_obstacle(loader: &Path) -> Option<Obstacle> {
     }
 }
 
-/// The newest `GLIBC_x.y` that a libc defines: its release.
+/// Returns the newest `GLIBC_x.y` that a libc defines: its release.
 fn newest_version(libc: &Path) -> Option<(u32, u32)> {
     let image = ReadCache::new(File::open(libc).ok()?);
     let image = &image;
@@ -219,7 +219,7 @@ fn newest_version(libc: &Path) -> Option<(u32, u32)> {
     newest
 }
 
-/// `GLIBC_2.34` as (2, 34).
+/// Parses `GLIBC_2.34` to (2, 34).
 fn version(name: &[u8]) -> Option<(u32, u32)> {
     let text = std::str::from_utf8(name).ok()?.strip_prefix("GLIBC_")?;
     let mut parts = text.split('.').map(str::parse);

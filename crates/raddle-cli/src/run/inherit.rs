@@ -1,5 +1,5 @@
-//! What Rust's runtime changes before `main`, recorded before that and undone before `execve`, so
-//! that the program inherits exactly what its caller gave: the runtime ignores SIGPIPE, and opens
+//! Changes of Rust's runtime before `main`, recorded before them and undone before `execve`, so
+//! that the program inherits exactly its caller's state: the runtime ignores SIGPIPE, and opens
 //! `/dev/null` in the place of a standard descriptor that is closed.
 //!
 //! Rejected: `CommandExt::exec` alone, which resets SIGPIPE to its default and empties the signal
@@ -28,14 +28,14 @@ extern "C" fn record() {
     };
     SIGPIPE_WAS_IGNORED.store(ignored, Ordering::Relaxed);
     for descriptor in 0..3 {
-        // SAFETY: F_GETFD reads a flag, and says EBADF for a descriptor that is closed.
+        // SAFETY: F_GETFD reads a flag, and returns EBADF for a descriptor that is closed.
         if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } == -1 {
             CLOSED.fetch_or(1 << descriptor, Ordering::Relaxed);
         }
     }
 }
 
-/// Undoes it. Only `execve` may follow: standard streams may be closed now.
+/// Undoes the changes. Only `execve` may follow: standard streams may be closed now.
 pub fn restore() {
     if !SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed) {
         // SAFETY: the default disposition has no handler that could be called.
@@ -43,7 +43,7 @@ pub fn restore() {
     }
     let closed = CLOSED.load(Ordering::Relaxed);
     for descriptor in (0..3).filter(|descriptor| closed & (1 << descriptor) != 0) {
-        // SAFETY: the descriptor is the runtime's `/dev/null`, and nobody uses it any more.
+        // SAFETY: the descriptor is the runtime's `/dev/null`, and is not used any more.
         unsafe { libc::close(descriptor) };
     }
 }

@@ -1,4 +1,4 @@
-//! The environment of the program, and becoming it.
+//! The program's environment, and the `execve` of the program.
 
 use clap::ValueEnum as _;
 use std::ffi::{CString, OsStr, OsString};
@@ -21,7 +21,7 @@ const LD_PRELOAD: &str = "LD_PRELOAD";
 /// Variables in the order of the caller's environment, new ones last.
 pub type Environment = Vec<(OsString, OsString)>;
 
-/// Our environment with the preload and what the flags say.
+/// Returns this process's environment with the preload and the flags' variables.
 pub fn environment(arguments: &RunArguments, preload: &Path, keep_preload: bool) -> Environment {
     let mut environment: Environment = std::env::vars_os().collect();
     let inherited = std::env::var_os(LD_PRELOAD).unwrap_or_default();
@@ -79,7 +79,8 @@ pub fn environment(arguments: &RunArguments, preload: &Path, keep_preload: bool)
     environment
 }
 
-/// `own` files and then what is inherited, or only the latter; none of ours is in it twice.
+/// Returns the `own` files and then the inherited ones, or only the latter. An own file is never in
+/// the list twice.
 fn preload_list(own: &[&Path], inherited: &OsStr, keep: bool) -> OsString {
     let ours: Vec<_> = own.iter().map(|path| path.as_os_str().as_bytes()).collect();
     let others = inherited
@@ -101,8 +102,8 @@ fn set(environment: &mut Environment, name: &str, value: Option<OsString>) {
     }
 }
 
-/// Becomes `file` with `command` as its arguments, the first of them as it was typed. Returns only
-/// to say why it could not.
+/// Executes `file` with `command` as its arguments, the first of them as it was typed. Returns only
+/// the failure.
 pub fn exec(file: &Path, command: &[OsString], environment: &Environment) -> Failure {
     let entries: Vec<_> = environment
         .iter()
@@ -147,7 +148,7 @@ fn execve(file: &Path, arguments: &[OsString], environment: &[OsString]) -> io::
     io::Error::last_os_error()
 }
 
-/// The shell's status for an error of `execve`, and the sentence.
+/// Returns the shell's status for an error of `execve`, and the sentence.
 fn refusal(file: &Path, error: &io::Error) -> Failure {
     let shown = file.display();
     let not_executable = |what: String, cure: &str| Failure::new(NOT_EXECUTABLE, what, cure);

@@ -33,7 +33,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// Whether compilers make symbols like it: C, C++ and Rust names, versions and clones.
+/// Returns whether compilers make symbols of this form: C, C++ and Rust names, versions and clones.
 fn is_symbol(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$' | '@');
     !text.is_empty() && text.chars().all(plain) && !text.starts_with(|c: char| c.is_ascii_digit())

@@ -27,7 +27,7 @@ impl Policy {
         let path = Path::new(text).canonicalize();
         let file = path.ok().filter(|path| path.is_file());
         let path = file.ok_or("there is no such file; name one that exists")?;
-        // What separates the entries of LD_PRELOAD can't be written in one.
+        // A path with a separator of LD_PRELOAD can't be an entry of it.
         match path.to_str().is_some_and(|path| !path.contains([' ', ':'])) {
             true => Ok(Policy::File(path)),
             false => Err(
@@ -63,12 +63,12 @@ pub struct Share {
     part: Part,
 }
 
-/// What matching threads get.
+/// The part of the matching threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A part of the carriers' time while others want it, in hundredths.
     Weight(u32),
-    /// An engine of their own: percent of one CPU, and carriers; 0 where nothing is said.
+    /// An engine of their own: percent of one CPU, and carriers; 0 for unset.
     Engine { quota: u32, carriers: u32 },
 }
 
@@ -110,7 +110,7 @@ impl Share {
             let mut ends = rest.match_indices('=');
             let (glob, part) =
                 ends.find_map(|(at, _)| Some((&rest[..at], Part::parse(&rest[at + 1..])?)))?;
-            // What looks like the beginning of a part is a mistake in one.
+            // A glob with the beginning of a part at its end is a mistake in the part.
             let is_mistake = glob.ends_with("=carriers") || glob.ends_with(",carriers");
             let well_formed = matches!(kind, "name" | "lib")
                 && !glob.is_empty()
@@ -131,7 +131,7 @@ impl Share {
         }
     }
 
-    /// What is wrong with all of them together, under this policy.
+    /// Returns the fault of all shares together under this policy.
     pub fn check(shares: &[Share], policy: Option<&Policy>) -> Result<(), &'static str> {
         let weights = shares.iter().filter_map(|share| match share.part {
             Part::Weight(percent) => Some(percent),

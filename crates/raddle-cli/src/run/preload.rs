@@ -1,4 +1,4 @@
-//! Where the preloaded library is.
+//! The place of the preloaded library.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,8 +14,8 @@ const VARIABLE: &str = "RADDLE_PRELOAD";
 /// Separators of `LD_PRELOAD`, which has no way to escape them.
 const SEPARATORS: [u8; 2] = [b' ', b':'];
 
-/// Finds the library: `RADDLE_PRELOAD`, else beside this executable, else `../lib/raddle` seen
-/// from it. The path is absolute: the program and its children may run in any folder.
+/// Finds the library: `RADDLE_PRELOAD`, else beside this executable, else in `../lib/raddle` from
+/// there. The path is absolute: the program and its children may run in any folder.
 pub fn find() -> Result<PathBuf, Failure> {
     let named = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
     let found = match named {
@@ -65,7 +65,7 @@ fn beside_executable() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Looks at what ld.so would look at, so that it does not complain in the program's name.
+/// Makes ld.so's checks beforehand, so that ld.so does not complain in the program's name.
 fn check(path: &Path) -> Result<(), Failure> {
     let shown = path.display();
     if path

@@ -1,5 +1,5 @@
-//! Whether a program gains rights when it starts. The kernel then sets AT_SECURE, and ld.so
-//! preloads nothing from a path.
+//! Programs that gain rights when they start. The kernel then sets AT_SECURE, and ld.so preloads
+//! nothing from a path.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -23,7 +23,7 @@ struct Identity {
     effective_group: u32,
 }
 
-/// What the kernel would do with the program's mode bits and capabilities.
+/// Returns the obstacle by the program's mode bits and capabilities, judged like the kernel.
 pub fn obstacle(file: &Path) -> Option<Obstacle> {
     let metadata = file.metadata().ok()?;
     let ignored = no_new_privileges() || mounted_nosuid(file);
@@ -41,7 +41,7 @@ pub fn obstacle(file: &Path) -> Option<Obstacle> {
     gains.then_some(Obstacle::Capabilities)
 }
 
-/// Whether real and effective ids will differ: AT_SECURE is about that, not about the bit.
+/// Returns whether real and effective ids will differ: AT_SECURE depends on that, not on the bit.
 fn changes_identity(metadata: &Metadata, identity: Identity, bits_ignored: bool) -> bool {
     let set = |bits: u32| !bits_ignored && metadata.mode() & bits == bits;
     let effective_user = match set(SETUID) {
@@ -85,7 +85,7 @@ mod tests {
         metadata
     }
 
-    /// Somebody who is neither the file's owner nor in its group.
+    /// Returns the identity of a user that is neither the file's owner nor in its group.
     fn stranger(metadata: &Metadata) -> Identity {
         let (user, group) = (metadata.uid() + 1, metadata.gid() + 1);
         Identity {

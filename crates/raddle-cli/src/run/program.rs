@@ -16,26 +16,26 @@ const INTERPRETERS_MAX: usize = 5;
 
 const VALGRIND: &str = "valgrind";
 
-/// What a shell runs a text file without `#!` with.
+/// The shell that shells run a text file without `#!` with.
 pub const SHELL: &str = "/bin/sh";
 
-/// What will run.
+/// The program that will run.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Start {
-    /// The ELF file, as far as we could follow.
+    /// The ELF file, as far as it could be followed.
     pub image: PathBuf,
     pub obstacle: Option<Obstacle>,
 }
 
-/// What the first bytes of a file make it.
+/// The kind of a file by its first bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Kind {
     Elf,
-    /// Started by this interpreter, with this one argument if there is one.
+    /// A script for this interpreter, with this one argument if there is one.
     Script(PathBuf, Option<OsString>),
     /// Text without `#!`.
     Text,
-    /// Something that a handler registered with the kernel may know (binfmt_misc).
+    /// A format that a handler registered with the kernel may know (binfmt_misc).
     Unknown,
 }
 
@@ -63,7 +63,7 @@ pub fn examine(file: &Path) -> Start {
     }
 }
 
-/// Reads the head of `file`; one that we may not read is `Unknown`.
+/// Reads the head of `file`; an unreadable file is `Unknown`.
 pub fn kind(file: &Path) -> Kind {
     let mut head = Vec::new();
     let read =
@@ -101,8 +101,9 @@ fn kind_of(head: &[u8]) -> Kind {
     }
 }
 
-/// `#!/usr/bin/env python3` means python3: env only becomes it. The kernel hands `env` everything
-/// behind its name as one argument, and `-S` makes env split that.
+/// Returns the program behind env: `#!/usr/bin/env python3` means python3, since env becomes it.
+/// The kernel passes `env` all that follows its name as one argument, and `-S` makes env split
+/// that.
 fn behind_env(interpreter: PathBuf, argument: Option<OsString>) -> PathBuf {
     if interpreter.file_name() != Some(OsStr::new("env")) {
         return interpreter;

@@ -10,10 +10,10 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND};
 
-/// What `execvp` uses when `PATH` is not set.
+/// The search path of `execvp` when `PATH` is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// The file that `name` means.
+/// Returns the file that `name` means.
 ///
 /// # Errors
 /// Status 126 when there is a file that can't be executed, 127 when there is none.
@@ -46,7 +46,7 @@ pub fn resolve(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Failure> {
     }))
 }
 
-/// Whether the kernel would execute `file`, asked of the kernel.
+/// Asks the kernel whether it would execute `file`.
 fn executable(file: &Path) -> Result<(), Failure> {
     let shown = file.display();
     let not_found = || {

@@ -1,5 +1,5 @@
-//! What the tests of the command share: the command with a preload that does nothing, programs
-//! compiled for a test, and folders that go away.
+//! Parts that the command's tests share: the command with a preload that does nothing, programs
+//! compiled for a test, and temporary folders.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::fs;
@@ -57,8 +57,8 @@ impl Drop for Folder {
     }
 }
 
-/// Copies by a process of its own. A file that this process has open for writing is open in the
-/// children, too, that other tests start at that moment, and the kernel executes no such file.
+/// Copies a file by a process of its own. A file that this process has open for writing is open in
+/// the children, too, that other tests start at that moment, and the kernel executes no such file.
 pub fn copy(from: &Path, to: &Path, mode: u32) {
     assert!(
         Command::new("cp")
@@ -108,7 +108,8 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs it and asserts that it said this one sentence, nothing else, and ended with this status.
+/// Runs the command and asserts that it printed this one sentence, nothing else, and ended with
+/// this status.
 #[track_caller]
 pub fn refuses(command: &mut Command, status: i32, sentence: &str) {
     let output = command.output().unwrap();
@@ -117,7 +118,7 @@ pub fn refuses(command: &mut Command, status: i32, sentence: &str) {
     assert_eq!(output.status.code(), Some(status));
 }
 
-/// Runs it and asserts that it succeeded.
+/// Runs the command and asserts that it succeeded.
 #[track_caller]
 pub fn succeeds(command: &mut Command) -> Output {
     let output = command.output().unwrap();
@@ -130,7 +131,7 @@ pub fn succeeds(command: &mut Command) -> Output {
     output
 }
 
-/// Whether a tool that a test needs is there; says so when not.
+/// Returns whether a tool that a test needs is present; prints a line when not.
 pub fn has(tool: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(tool).is_file());

@@ -81,8 +81,8 @@ pub fn route_one(info: &SigInfo) {
 }
 
 /// Routes a `signal` that the kernel has for the process and that no carrier has handled yet: the
-/// kernel has chosen a kernel thread for the signal, which may have no CPU for long. A signal that a
-/// carrier is about to handle isn't found.
+/// kernel has chosen a kernel thread for the signal, which may have no CPU for long. A signal that
+/// a carrier is about to handle isn't found.
 pub fn fetch_signal(signal: u32) {
     if kept::mask() & bit(signal) != 0 || !actions::is_ours(signal) {
         return; // the kernel keeps it, or doesn't send it

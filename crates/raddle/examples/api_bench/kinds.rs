@@ -1,4 +1,4 @@
-//! The kinds of threads, each with what the shapes need of it.
+//! The kinds of threads, with the operations that the shapes need.
 
 use crate::metric;
 use may::coroutine;
@@ -13,14 +13,14 @@ pub trait Kind: 'static {
     type Handle: Send;
     type Setter: Send;
     type Waiter: Send;
-    /// How many wait at a time.
+    /// How many threads wait at a time.
     const WAITING: u32 = crate::WAITING;
     fn spawn(f: impl FnOnce() + Send + 'static) -> Self::Handle;
-    /// With a stack of so many bytes.
+    /// A kind with a stack of so many bytes.
     fn spawn_with_stack(bytes: usize, f: impl FnOnce() + Send + 'static) -> Self::Handle;
     fn join(handle: Self::Handle);
     fn yield_now();
-    /// Something to wait for once.
+    /// A one-time event to wait for.
     fn pair() -> (Self::Setter, Self::Waiter);
     fn set(setter: Self::Setter);
     fn wait(waiter: Self::Waiter);

@@ -6,12 +6,12 @@
 //!
 //! - *create+join*: one after the other. *create*: a thread made while all before it wait, until
 //!   the last one waits, too. *reuse*: each starts its successor and ends.
-//! - *switch*: one direct switch from a stack to another and nothing else: what a thread of that
-//!   kind costs at least each time that it waits.
-//! - *yield*: two that yield to each other. *resume*: one waits for a completion that another sets
-//!   when it finds it, again and again. *hand-over*: one turn of two that pass it by a lock
-//!   and a condition; a round trip has two.
-//! - *resident*: the memory of one that waits.
+//! - *switch*: one direct switch from a stack to another and nothing else: the least cost of each
+//!   wait of such a thread.
+//! - *yield*: two threads that yield to each other. *resume*: one waits again and again for a
+//!   completion that another one sets when it finds it. *hand-over*: one turn of two threads that
+//!   pass it by a lock and a condition; a round trip has two.
+//! - *resident*: the memory of one waiting thread.
 //! - *deep-create*, *deep-reuse*: as create and create+join, for threads that call to a depth of
 //!   10,000 frames.
 //! - *wait-N*: at a depth of N calls, make one and wait for its end; then return to the top. Tasks
@@ -75,12 +75,12 @@ fn main() {
     }
 }
 
-/// Measures from within a thread of the kind that is measured.
+/// Measures from within a thread of the measured kind.
 fn in_one<K: Kind>(measure: impl FnOnce() + Send + 'static) {
     K::join(K::spawn(measure));
 }
 
-/// As many as `RADDLE_CARRIERS` says, for every kind.
+/// The number of carriers that `RADDLE_CARRIERS` gives, for every kind.
 fn carriers() -> usize {
     let asked = std::env::var("RADDLE_CARRIERS").ok();
     let asked = asked.and_then(|count| count.parse().ok());
@@ -100,7 +100,7 @@ fn resident() -> f64 {
     pages.unwrap_or(0.0) * 4096.0
 }
 
-/// How many wait at a time.
+/// How many threads wait at a time.
 const WAITING: u32 = 10_000;
 /// Depths to wait at.
 const DEPTHS: [u32; 4] = [1, 4, 16, 64];

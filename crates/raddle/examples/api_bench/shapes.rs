@@ -1,4 +1,4 @@
-//! What is measured of threads that block by calls.
+//! Measurements of threads that block by calls.
 
 use crate::kinds::Kind;
 use crate::{DEPTHS, metric, resident};
@@ -15,7 +15,7 @@ const DEEP_STACK: usize = 4 << 20;
 const DEEP: u32 = 50;
 const DEEP_ROUNDS: u32 = 100;
 
-/// What every kind can do.
+/// The operations of every kind.
 pub fn all<K: Kind>(rounds: u32) {
     let started = Instant::now();
     (0..rounds).for_each(|_| K::join(K::spawn(|| ())));
@@ -29,7 +29,7 @@ pub fn all<K: Kind>(rounds: u32) {
     }
 }
 
-/// What needs a yield that lets all others run: not every scheduler has one.
+/// Operations with a yield that lets all others run: not every scheduler has one.
 pub fn fair<K: Kind>(rounds: u32) {
     let before = resident();
     let all_wait = |name: &str| {
@@ -40,7 +40,7 @@ pub fn fair<K: Kind>(rounds: u32) {
     resume::<K>(rounds);
 }
 
-/// Makes `count` that all wait at once.
+/// Makes `count` threads that all wait at once.
 fn create<K: Kind>(
     name: &str,
     count: u32,
@@ -140,7 +140,7 @@ fn deep(frames: u32) -> u64 {
     }
 }
 
-/// What is only for kinds with stacks as large as one likes.
+/// Operations of kinds with stacks of any size.
 pub fn stacks<K: Kind>() {
     let below = |f: Box<dyn FnOnce() + Send>| {
         K::spawn_with_stack(DEEP_STACK, move || {

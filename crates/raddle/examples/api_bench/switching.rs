@@ -9,12 +9,12 @@ use std::time::Instant;
 /// Bytes of the partner's stack.
 const STACK: usize = 16 << 10;
 
-/// Whose switch.
+/// The kind of thread that switches.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It loads the segment base that leads to the thread's thread-locals.
+    /// A green thread: loads the segment base of the thread's thread-locals.
     Green,
-    /// It doesn't.
+    /// A light thread: loads no segment base.
     Light,
 }
 
@@ -57,7 +57,7 @@ pub fn measure(kind: Kind, rounds: u32) {
 /// Switches from one to the other, `away` from the measuring side or back to it.
 ///
 /// # Safety
-/// By the side that runs.
+/// Must be called by the side that runs.
 #[inline(always)]
 unsafe fn go<const LOADS_FS: bool>(pair: *mut Pair, away: bool) {
     // SAFETY: the other side is parked, on the same kernel thread and with the same thread-locals.
@@ -80,7 +80,7 @@ extern "C" fn first_instruction() {
 
 extern "C" fn partner(pair: *mut Pair) -> ! {
     loop {
-        // SAFETY: the measuring side is parked, and never continues this one again at last.
+        // SAFETY: the measuring side is parked, and doesn't continue this one after its end.
         unsafe {
             match (*pair).kind {
                 Kind::Green => go::<true>(pair, false),

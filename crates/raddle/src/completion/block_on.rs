@@ -1,4 +1,4 @@
-//! Running a future in a thread.
+//! Polling a future on a thread.
 
 use super::{Promise, pair};
 use std::future::Future;
@@ -6,9 +6,9 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Wakes a thread that polls: it waits for a completion that the next wake-up sets, and makes
-/// another one before each poll. So a wake-up during a poll is found after it, and a late one only
-/// causes one poll too many.
+/// Wakes a polling thread. The thread makes a completion before each poll, the next wake-up sets
+/// it, and the thread waits for it after the poll. So a wake-up during the poll is found after it,
+/// and a late wake-up only causes one more poll.
 #[derive(Default)]
 struct Bell(Mutex<Option<Promise<()>>>);
 
@@ -26,16 +26,16 @@ impl Wake for Bell {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if let Some(promise) = self.replace(None) {
-            let _ = promise.set(()); // or the future is ready, and nobody waits
+            let _ = promise.set(()); // fails if the future is ready: the thread waits no more
         }
     }
 }
 
 /// Polls a future on this thread until it is ready.
 ///
-/// There is no executor behind it, and nothing that waits for files or times: what the future waits
-/// for must wake it, as a [`Completion`](super::Completion) does. A future that needs some other
-/// library's runtime has to be polled inside it.
+/// Without an executor, and without a loop that waits for files or times: the future must be woken
+/// by what it waits for, as by a [`Completion`](super::Completion). A future that needs another
+/// library's runtime has to be polled inside that runtime.
 ///
 /// ```
 /// use raddle::completion;

@@ -1,4 +1,4 @@
-//! What the two ends share: a state, the result, and who is to be told.
+//! State shared by a producer and a consumer: a state word, the result, and the listener.
 //!
 //! ```text
 //!            listen                finish
@@ -17,7 +17,7 @@
 //! | state | the result is | the listener is |
 //! |---|---|---|
 //! | PENDING | the producer's, unset | the consumer's |
-//! | LISTENING | the producer's, unset | there, and whoever changes the state owns it |
+//! | LISTENING | the producer's, unset | there, owned by the end that changes the state |
 //! | AWAITED | the producer's, unset | the producer's |
 //! | TELLING | there | the producer's |
 //! | SET | there, and the consumer's, like the cell | none |
@@ -27,12 +27,13 @@
 //! producer, if it finds it CLOSED, or tells a listener that takes the result. So the ends need no
 //! count of each other.
 //!
-//! Who listens in AWAITED doesn't withdraw: a thread that waits without a timeout, or what gets the
-//! result itself. So nobody but the producer changes that state, and it does so by a store.
+//! A listener in AWAITED doesn't withdraw: it is a thread that waits without a timeout, or a
+//! callback that gets the result. So only the producer changes that state, and it does so by a
+//! store.
 //!
-//! No wake-up is lost: the consumer sleeps only after its exchange from PENDING to LISTENING
-//! or AWAITED succeeded, so the producer comes later and finds the listener. Who is woken finds it
-//! SET.
+//! No wake-up is lost: the consumer sleeps only after its exchange from PENDING to LISTENING or
+//! AWAITED succeeded, so the producer comes later and finds the listener. The woken consumer finds
+//! the cell SET.
 
 use super::sync::{self, AtomicU32, Ordering, UnsafeCell, Waiter, pause};
 use std::marker::PhantomData;
@@ -47,15 +48,15 @@ const SET: u32 = 4;
 const TELLING: u32 = SET | LISTENING;
 const AWAITED: u32 = 8;
 
-/// What a cell that is set holds.
+/// The panic message of a set cell without a result.
 const THERE: &str = "a cell that is set holds its result";
 
-/// What is called with the result.
+/// A callback for the result.
 type Call<R> = Box<dyn FnOnce(R) + Send>;
 
-/// Who is to be told that the result is there.
+/// The receiver of the producer's notification that the result is there.
 enum Listener<R> {
-    /// A thread that is parked, or about to.
+    /// A thread that is parked, or about to park.
     Thread(Waiter),
     /// A task.
     Task(Waker),
@@ -63,29 +64,29 @@ enum Listener<R> {
     Call(Call<R>),
 }
 
-/// What became of a request to listen.
+/// The outcome of a request to listen.
 enum Registered<R> {
     Listening,
-    /// The result is there already; the listener comes back.
+    /// The result is there already; the listener is given back.
     Done(Listener<R>),
 }
 
 /// Set once, taken once: a result of the type R.
 struct Cell<R> {
-    /// See the module. Changes release what was written to the cells, and acquire what the other
-    /// end wrote.
+    /// Written and read by both ends; the module head has the states. A change releases the
+    /// writer's cells, and acquires the other end's.
     state: AtomicU32,
     result: UnsafeCell<Option<R>>,
     listener: UnsafeCell<Option<Listener<R>>>,
 }
 
-/// A cell by address, which is freed with what it holds.
+/// A cell by address. The last end frees it.
 struct Shared<R>(NonNull<Cell<R>>, PhantomData<Cell<R>>);
 
 /// The end that sets the result.
 pub struct Producer<R>(Shared<R>);
 
-/// The end that gets it.
+/// The end that takes the result.
 pub struct Consumer<R>(Shared<R>);
 
 // SAFETY: the state gives each cell to one end at a time. Only results and listeners cross.
@@ -93,7 +94,8 @@ unsafe impl<R: Send> Send for Shared<R> {}
 // SAFETY: as above; shared references only read the state.
 unsafe impl<R: Send> Sync for Shared<R> {}
 
-/// The two ends of a new cell. Each must be finished, taken or closed; else the memory is lost.
+/// Makes the two ends of a new cell. Each must be finished, taken or closed; else the memory is
+/// lost.
 pub fn pair<R>() -> (Producer<R>, Consumer<R>) {
     let cell = Box::new(Cell {
         state: AtomicU32::new(PENDING),
@@ -107,16 +109,17 @@ pub fn pair<R>() -> (Producer<R>, Consumer<R>) {
 
 impl<R> Shared<R> {
     fn cell(&self) -> &Cell<R> {
-        // SAFETY: the other end frees the cell only after this one gave it up, which consumes it.
+        // SAFETY: the other end frees the cell only after this one gave it up, which consumes this
+        // end.
         unsafe { self.0.as_ref() }
     }
 
-    /// Frees the cell, and gives the result.
+    /// Frees the cell, and returns the result.
     ///
     /// # Safety
-    /// The other end has given the cell up.
+    /// The other end must have given the cell up.
     unsafe fn take(self) -> Option<R> {
-        // SAFETY: the caller's promise: it is nobody else's.
+        // SAFETY: the caller's promise: the cell is this end's alone.
         let cell = unsafe { Box::from_raw(self.0.as_ptr()) };
         // SAFETY: as above.
         cell.result.with_mut(|result| unsafe { (*result).take() })
@@ -124,24 +127,24 @@ impl<R> Shared<R> {
 }
 
 impl<R> Producer<R> {
-    /// True once nobody will ask for the result.
+    /// Returns true once the consumer is gone.
     pub fn is_closed(&self) -> bool {
         self.0.cell().state.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// Puts the result there and tells who listens. Gives it back if the consumer is gone.
+    /// Stores the result and notifies the listener. Returns the result if the consumer is gone.
     pub fn finish(self, result: R) -> Option<R> {
         self.finish_and(result, Waiter::wake)
     }
 
-    /// As [`Producer::finish`]; a thread that waits is woken by `wake`.
+    /// As [`Producer::finish`], with `wake` to wake a waiting thread.
     #[inline]
     pub fn finish_and(self, result: R, wake: impl FnOnce(Waiter)) -> Option<R> {
         let cell = self.0.cell();
         // SAFETY: until the state says SET the result is the producer's.
         cell.result.with_mut(|at| unsafe { *at = Some(result) });
         let before = match cell.state.load(Ordering::Acquire) {
-            AWAITED => AWAITED, // and stays so
+            AWAITED => AWAITED, // and stays AWAITED
             _ => cell.state.fetch_add(SET, Ordering::AcqRel),
         };
         match before {
@@ -158,15 +161,16 @@ impl<R> Producer<R> {
     #[inline]
     fn tell(self, wake: impl FnOnce(Waiter)) {
         let cell = self.0.cell();
-        // SAFETY: the state is AWAITED, or was LISTENING and isn't any more: the listener is this
-        // thread's.
+        // SAFETY: the state is AWAITED, or was LISTENING and isn't any more: the listener is the
+        // producer's.
         let listener = cell.listener.with_mut(|cell| unsafe { (*cell).take() });
         if let Some(Listener::Call(call)) = listener {
-            // SAFETY: who listens so has given the cell up.
+            // SAFETY: the consumer gave the cell up when it registered the call.
             let result = unsafe { self.0.take() };
             return call(result.expect(THERE));
         }
-        // In either state nobody else changes it. From here on the cell is the consumer's.
+        // In either state only the producer changes it. From the store on the cell is the
+        // consumer's.
         cell.state.store(SET, Ordering::Release);
         match listener {
             Some(Listener::Thread(waiter)) => wake(waiter),
@@ -181,13 +185,14 @@ impl<R> Consumer<R> {
         self.0.cell().state.load(Ordering::Acquire)
     }
 
-    /// True if the result can be taken.
+    /// Returns true if the result can be taken.
     #[inline(always)]
     pub fn is_done(&self) -> bool {
         self.state() == SET
     }
 
-    /// Waits for a producer that has found the listener and not yet told it: a few instructions.
+    /// Waits for a producer that has found the listener and not yet notified it: a few
+    /// instructions.
     fn settle(&self) {
         let mut looks = 0;
         while self.state() == TELLING {
@@ -196,7 +201,7 @@ impl<R> Consumer<R> {
         }
     }
 
-    /// Asks to be told, in place of who listened before: the state becomes `to`.
+    /// Registers a listener in place of an earlier one: the state becomes `to`.
     fn listen(&self, listener: Listener<R>, to: u32) -> Registered<R> {
         let cell = self.0.cell();
         match self.state() {
@@ -207,7 +212,7 @@ impl<R> Consumer<R> {
                 return Registered::Done(listener);
             }
         }
-        // SAFETY: the state was PENDING, and only the consumer makes it another with a listener.
+        // SAFETY: the state was PENDING, from which only the consumer adds a listener.
         cell.listener
             .with_mut(|cell| unsafe { *cell = Some(listener) });
         let exchanged =
@@ -216,14 +221,14 @@ impl<R> Consumer<R> {
         if exchanged.is_ok() {
             return Registered::Listening;
         }
-        // SAFETY: the producer found nobody listening and won't look again.
+        // SAFETY: the producer found no listener and won't look again.
         match cell.listener.with_mut(|cell| unsafe { (*cell).take() }) {
             Some(listener) => Registered::Done(listener),
-            None => Registered::Listening, // never: it was put there above
+            None => Registered::Listening, // never: the listener was stored above
         }
     }
 
-    /// Hands the result to `call`: by who sets it, or here if it is there.
+    /// Hands the result to `call`: on the thread that sets it, or here if it is there.
     pub fn give_to(self, call: impl FnOnce(R) + Send + 'static) {
         let listener = Listener::Call(Box::new(call));
         if let Registered::Done(Listener::Call(call)) = self.listen(listener, AWAITED) {
@@ -231,7 +236,7 @@ impl<R> Consumer<R> {
         }
     }
 
-    /// Waits until the result is there; false if the time was over first.
+    /// Waits until the result is there. Returns false if the time was over first.
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
         if self.is_done() {
             return true;
@@ -251,14 +256,14 @@ impl<R> Consumer<R> {
         }
     }
 
-    /// Whether the result is there; if not, the task is woken when it is.
+    /// Returns whether the result is there; if not, the task is woken when it is.
     pub fn poll(&self, context: &Context<'_>) -> bool {
         // The waker of an earlier poll may be another task's.
         let listen = || self.listen(Listener::Task(context.waker().clone()), LISTENING);
         self.is_done() || !matches!(listen(), Registered::Listening)
     }
 
-    /// Takes the listener away. False if the producer has found it: the result is there.
+    /// Takes the listener back. Returns false if the producer has found it: the result is there.
     fn withdraw(&self) -> bool {
         let cell = self.0.cell();
         let exchanged =
@@ -273,7 +278,7 @@ impl<R> Consumer<R> {
         true
     }
 
-    /// The result, which must be there.
+    /// Returns the result, which must be there.
     pub fn take(self) -> R {
         assert!(self.is_done());
         // SAFETY: in SET the cell is the consumer's.
@@ -281,13 +286,13 @@ impl<R> Consumer<R> {
         result.expect(THERE)
     }
 
-    /// The consumer goes, and doesn't want the result.
+    /// Gives the consumer's end up without taking the result.
     pub fn close(self) {
         if self.state() == LISTENING {
             self.withdraw();
         }
         self.settle();
-        // Nobody listens: the state is PENDING or SET.
+        // There is no listener: the state is PENDING or SET.
         if self.0.cell().state.fetch_add(CLOSED, Ordering::AcqRel) == SET {
             // SAFETY: the producer has done its part.
             drop(unsafe { self.0.take() });

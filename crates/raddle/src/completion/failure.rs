@@ -1,4 +1,4 @@
-//! What a waiter can be told instead of a value.
+//! Errors that a waiter gets instead of a value.
 
 use super::Completion;
 use std::any::Any;
@@ -6,7 +6,7 @@ use std::error::Error;
 use std::fmt;
 use std::panic::resume_unwind;
 
-/// Why there will be no value.
+/// The reason why there will be no value.
 ///
 /// ```
 /// use raddle::completion::{Failure, pair};
@@ -14,19 +14,19 @@ use std::panic::resume_unwind;
 /// drop(promise);
 /// match completion.wait() {
 ///     Ok(value) => println!("{value}"),
-///     Err(Failure::Abandoned) => println!("nobody computed it"),
+///     Err(Failure::Abandoned) => println!("the promise was dropped"),
 ///     Err(panicked) => panicked.resume(),
 /// }
 /// ```
 pub enum Failure {
     /// The promise was dropped unset.
     Abandoned,
-    /// The computation panicked; with what, is inside.
+    /// The computation panicked; holds the panic's payload.
     Panicked(Box<dyn Any + Send>),
 }
 
 impl Failure {
-    /// Goes on with the computation's panic in this thread; panics if it was abandoned, too.
+    /// Continues the computation's panic in this thread; panics after an abandoned one, too.
     ///
     /// ```should_panic
     /// let (promise, completion) = raddle::completion::pair::<u8>();
@@ -43,7 +43,7 @@ impl Failure {
         }
     }
 
-    /// What the panic said, if it was a text.
+    /// Returns the panic's message, if it was a text.
     fn message(&self) -> Option<&str> {
         let Self::Panicked(payload) = self else {
             return None;
@@ -77,7 +77,7 @@ impl fmt::Debug for Failure {
 
 impl Error for Failure {}
 
-/// What [`Completion::wait_timeout`] says instead of a value.
+/// The error of [`Completion::wait_timeout`].
 ///
 /// ```
 /// use raddle::completion::{TimedWait, pair};

@@ -1,7 +1,7 @@
 //! A value that one thread computes and another one waits for.
 //!
 //! [`pair`] makes the two ends: a [`Promise`], which is set once, and a [`Completion`], which is
-//! waited for. Light, green and kernel threads may hold either end, and waiting blocks that thread
+//! waited for. Light, green and kernel threads may hold either end, and a wait blocks that thread
 //! alone.
 //!
 //! ```
@@ -16,21 +16,20 @@
 //!
 //! # One consumer
 //!
-//! A completion is waited for by whoever owns it, once: the value is moved out, so it needs neither
-//! `Clone` nor a lock, and that somebody waits twice does not compile. Where many wait for one
-//! thing, put an [`Arc`](std::sync::Arc) into a promise for each of them.
+//! The owner of a completion waits for it once: the value is moved out, so it needs neither `Clone`
+//! nor a lock, and a second wait does not compile. For many waiters, put an [`Arc`](std::sync::Arc)
+//! into a promise for each of them.
 //!
 //! # How it ends
 //!
-//! Each completion ends in one of three ways, and the waiter is told which: the promise was set;
-//! it was dropped unset ([`Failure::Abandoned`]); or the computation that [`Promise::run`] called
-//! panicked ([`Failure::Panicked`]). In a program that is built with `panic = "abort"` there is no
-//! third way.
+//! Each completion ends in one of three ways, which the waiter sees: the promise was set; it was
+//! dropped unset ([`Failure::Abandoned`]); or the computation that [`Promise::run`] called panicked
+//! ([`Failure::Panicked`]). A program that is built with `panic = "abort"` has only the first two.
 //!
 //! # Protocol
 //!
-//! One word holds the state; two cells hold the result and who is to be told (see `cell.rs`). No
-//! lock is taken: setting a promise that nobody waits for yet is one atomic exchange.
+//! One word holds the state; two cells hold the result and the listener (see `cell.rs`). No lock is
+//! taken: setting a promise without a waiter is one atomic exchange.
 
 mod block_on;
 pub(crate) mod cell;
@@ -50,7 +49,7 @@ use std::time::Duration;
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 use sync::Waiter;
 
-/// The two ends of a completion.
+/// Makes the two ends of a completion.
 ///
 /// ```
 /// let (promise, completion) = raddle::completion::pair();
@@ -70,7 +69,7 @@ pub fn pair<T>() -> (Promise<T>, Completion<T>) {
 
 /// The end that is set, once.
 ///
-/// One that is dropped unset tells the waiter so: [`Failure::Abandoned`].
+/// A promise that is dropped unset ends the completion with [`Failure::Abandoned`].
 ///
 /// ```
 /// # use raddle::completion::{self, Failure};
@@ -92,10 +91,10 @@ pub struct Promise<T> {
 }
 
 impl<T> Promise<T> {
-    /// Gives the waiter its value.
+    /// Sets the value.
     ///
     /// # Errors
-    /// The value, if the completion was dropped: nobody will ask for it.
+    /// The value, if the completion was dropped.
     ///
     /// ```
     /// let (promise, completion) = raddle::completion::pair();
@@ -104,19 +103,19 @@ impl<T> Promise<T> {
     /// ```
     ///
     /// # Blocking
-    /// Never. What [`Completion::then`] added runs here, on the setting thread.
+    /// Never. The closure of [`Completion::then`] runs here, on the setting thread.
     pub fn set(self, value: T) -> Result<(), T> {
         match self.finish(Ok(value)) {
-            // An error isn't given back for a value.
+            // A failure isn't given back as a value.
             Some(Ok(value)) => Err(value),
             Some(Err(_)) | None => Ok(()),
         }
     }
 
-    /// Computes the value and sets it. A panic of `compute` goes to the waiter, as
-    /// [`Failure::Panicked`], and not on; what nobody waits for is dropped.
+    /// Computes the value and sets it. A panic of `compute` goes to the waiter as
+    /// [`Failure::Panicked`], and not to the caller; a value without a waiter is dropped.
     ///
-    /// This is what runs in a thread that is made for one computation:
+    /// The body of a thread that is made for one computation:
     ///
     /// ```
     /// # use raddle::completion::{self, Completion, Failure};
@@ -137,27 +136,27 @@ impl<T> Promise<T> {
         self.run_told(compute);
     }
 
-    /// As [`Promise::run`], as the last deed of a light thread, which its waiter follows at once.
+    /// As [`Promise::run`], as the last act of a light thread: the waiter may get its host at once.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     #[inline]
     pub(crate) fn run_to_end(mut self, compute: impl FnOnce() -> T) {
-        // As below.
+        // Unwind safety: as in `run_told`.
         let result = catch_unwind(AssertUnwindSafe(compute)).map_err(Failure::Panicked);
         if let Some(cell) = self.cell.take() {
             drop(cell.finish_and(result, Waiter::wake_at_end));
         }
     }
 
-    /// As [`Promise::run`]; false if the computation panicked.
+    /// As [`Promise::run`]. Returns false if the computation panicked.
     pub(crate) fn run_told(self, compute: impl FnOnce() -> T) -> bool {
-        // A computation that panicked is gone, and its captures with it: nobody sees them torn.
+        // A computation that panicked is gone with its captures: no torn state is seen.
         let result = catch_unwind(AssertUnwindSafe(compute)).map_err(Failure::Panicked);
         let computed = result.is_ok();
         drop(self.finish(result));
         computed
     }
 
-    /// Whether somebody may still ask for the value. Once false, it stays false.
+    /// Returns whether the value may still be asked for. Once false, it stays false.
     ///
     /// ```
     /// let (promise, completion) = raddle::completion::pair::<u8>();
@@ -192,10 +191,9 @@ impl<T> fmt::Debug for Promise<T> {
 }
 
 /// The end that is waited for: by a thread ([`Completion::wait`]), by a task (it is a [`Future`]),
-/// or by what is to be done next ([`Completion::then`]).
+/// or by a continuation ([`Completion::then`]).
 ///
-/// Dropping it takes the interest away; a value that comes later is given back to
-/// [`Promise::set`].
+/// Dropping it ends the interest in the value; a later value is given back to [`Promise::set`].
 ///
 /// ```
 /// # use raddle::completion;
@@ -218,12 +216,12 @@ impl<T> fmt::Debug for Promise<T> {
 /// ```
 #[must_use = "a value that nobody waits for is lost"]
 pub struct Completion<T> {
-    /// `None` once the result was taken, or something else waits for it.
+    /// `None` once the result was taken, or a continuation has the cell.
     cell: Option<Consumer<Result<T, Failure>>>,
 }
 
 impl<T> Completion<T> {
-    /// A completion that is done.
+    /// Makes a completion that is done.
     ///
     /// ```
     /// # use raddle::completion::Completion;
@@ -235,7 +233,7 @@ impl<T> Completion<T> {
         completion
     }
 
-    /// Whether [`Completion::wait`] would return at once.
+    /// Returns whether [`Completion::wait`] would return at once.
     ///
     /// ```
     /// let (promise, completion) = raddle::completion::pair();
@@ -277,15 +275,15 @@ impl<T> Completion<T> {
     /// # use std::time::Duration;
     /// let (promise, completion) = completion::pair();
     /// let Err(TimedWait::TimedOut(completion)) = completion.wait_timeout(Duration::ZERO) else {
-    ///     panic!("nobody set it");
+    ///     panic!("it is not set");
     /// };
     /// promise.set(5).unwrap();
     /// assert_eq!(completion.wait_timeout(Duration::ZERO).unwrap(), 5);
     /// ```
     ///
     /// # Errors
-    /// [`TimedWait::TimedOut`] gives the completion back; [`TimedWait::Failed`] says what
-    /// [`Completion::wait`] would.
+    /// [`TimedWait::TimedOut`] gives the completion back; [`TimedWait::Failed`] holds the error of
+    /// [`Completion::wait`].
     ///
     /// # Panics
     /// As [`Completion::wait`].
@@ -310,9 +308,10 @@ impl<T> Completion<T> {
         Ok(cell.take())
     }
 
-    /// What comes of doing something with the value. `next` is called by the thread that sets the
-    /// promise, or here if it is set. If the computation failed, so has what comes of it, and
-    /// `next` is not called; a panic of `next` is a failure of the new completion.
+    /// Adds a continuation, and returns the completion of its result. `next` is called on the
+    /// thread that sets the promise, or here if it is set. After a failed computation `next` is not
+    /// called, and the new completion fails likewise; a panic of `next` is a failure of the new
+    /// completion.
     ///
     /// ```
     /// let (promise, completion) = raddle::completion::pair::<u32>();
@@ -325,7 +324,7 @@ impl<T> Completion<T> {
     /// As [`Completion::wait`].
     ///
     /// # Blocking
-    /// Not here. `next` should not block either: it holds up the thread that sets the promise.
+    /// Nothing. `next` should not block either: it holds up the thread that sets the promise.
     pub fn then<U>(mut self, next: impl FnOnce(T) -> U + Send + 'static) -> Completion<U>
     where
         T: Send + 'static,
@@ -350,7 +349,7 @@ impl<T> Future for Completion<T> {
     type Output = Result<T, Failure>;
 
     /// # Panics
-    /// If it was ready before.
+    /// If it returned `Ready` before.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(cell) = &self.cell else {
             panic!("{TAKEN}");

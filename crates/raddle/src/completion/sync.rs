@@ -1,10 +1,10 @@
-//! What completions are made of, so that model checkers can replace it; and how threads wait.
+//! Primitives of completions, replaceable by model checkers, and the waits of threads.
 //!
 //! A light thread gives its host to others. Any other thread waits for the word that changes, by
 //! `futex(2)`, or, with a timeout, is parked by the standard library; under raddle either parks the
-//! green thread. Both may end without cause: who waits looks again. A wait for the word needs
-//! nothing else: std's handle of a thread would be allocated by each thread that waits, whose first
-//! use of the heap costs it a cache of its own.
+//! green thread. Both may return spuriously: the waiter looks again. A wait for the word needs no
+//! more: std's handle of a thread would be allocated on each thread that waits, and a thread's
+//! first use of the heap costs it a cache of its own.
 
 pub use raddle_sched::sync::{AtomicU32, Ordering, UnsafeCell};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use {
     std::time::Instant,
 };
 
-/// A look at what another thread is about to do; `looks` were in vain.
+/// Pauses before another look at an act of another thread; `looks` have failed.
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub fn pause(looks: u32) {
     const SPINS: u32 = 100;
@@ -46,21 +46,21 @@ pub fn pause(_: u32) {
     shuttle::thread::yield_now();
 }
 
-/// Whom to wake.
+/// A waiting thread.
 pub enum Waiter {
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     Light(TaskRef),
-    /// A light thread that nobody else wakes: its task has no claim to win.
+    /// A light thread with only one waker, which needs no claim.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     Alone(TaskRef),
-    /// Who waits for the word at this address, which may be gone when it is woken.
+    /// The waiter of the word at this address. The word may be gone when the waiter is woken.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     Word(usize),
     Thread(Thread),
 }
 
 impl Waiter {
-    /// Wakes the thread; to be called after what it waits for has become true.
+    /// Wakes the thread; to be called after its condition has become true.
     pub fn wake(self) {
         match self {
             #[cfg(not(any(raddle_loom, raddle_shuttle)))]
@@ -75,8 +75,7 @@ impl Waiter {
         }
     }
 
-    /// As [`Waiter::wake`], by a light thread that does nothing any more but end, without waiting
-    /// for anything.
+    /// As [`Waiter::wake`], for a light thread that only ends after this, without a wait.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub fn wake_at_end(self) {
         match self {
@@ -86,8 +85,8 @@ impl Waiter {
     }
 }
 
-/// Waits until `is_done`. `announce` says who is to be woken then; false: there is nothing left to
-/// wait for. While there is, `word` has the value `seen`.
+/// Waits until `is_done`. `announce` registers the waiter, and returns false if there is nothing
+/// left to wait for. During the wait `word` has the value `seen`.
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub fn wait(
     word: &AtomicU32,
@@ -96,7 +95,7 @@ pub fn wait(
     is_done: impl Fn() -> bool,
 ) {
     if let Some(light) = light::running() {
-        // Who gets the announcement pushes the thread, once; a late `unpark` can't.
+        // The owner of the announcement pushes the thread, once; a late `unpark` can't.
         if announce(Waiter::Alone(light.task_ref())) {
             light::park_alone(light);
         }
@@ -124,7 +123,7 @@ pub fn wait(
     }
 }
 
-/// A light thread's wait until `is_done`; false if `deadline_ns` passed before that.
+/// Waits on a light thread until `is_done`. Returns false if `deadline_ns` passed before.
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 #[inline(always)]
 fn wait_as_light(
@@ -146,7 +145,7 @@ fn wait_as_light(
         if light::now_ns() >= deadline_ns {
             return false;
         }
-        light.task.prepare_fenced(); // before the look: who makes it true claims after that
+        light.task.prepare_fenced(); // before the look: a later waker claims
         if is_done() {
             light.stay();
             return true;
@@ -154,8 +153,8 @@ fn wait_as_light(
     }
 }
 
-/// As [`wait`], but for `timeout` at most. False if the time came and `withdraw` did, too: the
-/// announcement is taken back.
+/// As [`wait`], but for `timeout` at most. Returns false if the time was over and `withdraw` took
+/// the announcement back.
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub fn wait_timeout(
     timeout: Duration,
@@ -167,7 +166,7 @@ pub fn wait_timeout(
         let deadline_ns = light::deadline_ns(timeout);
         return wait_as_light(light, deadline_ns, announce, is_done) || !withdraw();
     }
-    // A time that the clock can't tell is too far away to be waited for.
+    // A time beyond the clock's range is waited for without a timeout.
     let deadline = Instant::now().checked_add(timeout);
     if !announce(Waiter::Thread(current())) {
         return true;

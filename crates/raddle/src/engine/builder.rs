@@ -1,4 +1,4 @@
-//! How an engine is made, and what can't be.
+//! Options of an engine, and errors of engines.
 
 use super::custom::Shared;
 use super::policy::{BuiltIn, Choice};
@@ -24,7 +24,7 @@ pub const MAX_CARRIERS: usize = 64;
 /// ```
 pub const MAX_SHARE: u32 = 102_400;
 
-/// What can't be done with an engine, and why.
+/// Errors of engines.
 ///
 /// ```
 /// # use raddle::runtime::{Status, status};
@@ -40,13 +40,13 @@ pub enum Error {
     Unsupported,
     /// An engine without carriers was asked for.
     NoCarriers,
-    /// One with more than [`MAX_CARRIERS`] was.
+    /// An engine with more than [`MAX_CARRIERS`] was asked for.
     TooManyCarriers,
-    /// A share must be from 1 to [`MAX_SHARE`].
+    /// The share is not from 1 to [`MAX_SHARE`].
     BadShare,
-    /// The process has as many engines as it can have (48).
+    /// The process has as many engines as possible (48).
     TooManyEngines,
-    /// The threads of a policy of one's own can't be made.
+    /// The threads for the program's own policy can't be made.
     NoThreads,
     /// The engine gets no more threads: it was shut down.
     ShutDown,
@@ -83,7 +83,7 @@ impl From<Error> for io::Error {
     }
 }
 
-/// How an engine is made.
+/// Options of a new engine.
 ///
 /// ```
 /// # use raddle::runtime::{Status, status};
@@ -102,7 +102,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The engine's name, for messages about it.
+    /// Sets the engine's name, for messages about it.
     ///
     /// ```
     /// # use raddle::runtime::{Status, status};
@@ -116,8 +116,8 @@ impl Builder {
         self
     }
 
-    /// How many kernel threads run its threads, 1 to [`MAX_CARRIERS`]. Default: as many as its
-    /// share is worth, or as CPUs may be used.
+    /// Sets how many kernel threads run the engine's threads, 1 to [`MAX_CARRIERS`]. Default: as
+    /// many as its share is worth, or as the CPUs that the process may use.
     ///
     /// ```
     /// # use raddle::runtime::{Status, status};
@@ -131,8 +131,8 @@ impl Builder {
         self
     }
 
-    /// Who runs next: a [`BuiltIn`] policy, or a [`Policy`](super::Policy) of your own. Default:
-    /// fifo.
+    /// Sets the policy, which picks the next thread: a [`BuiltIn`] one, or a
+    /// [`Policy`](super::Policy) of your own. Default: fifo.
     ///
     /// ```
     /// # use raddle::runtime::{Status, status};
@@ -147,8 +147,9 @@ impl Builder {
         self
     }
 
-    /// The most CPU time that its threads use together, in percent of one CPU, whatever else is
-    /// idle: 150 is one CPU and a half. It holds on average over some 20 milliseconds.
+    /// Sets the most CPU time that the engine's threads use together, in percent of one CPU, even
+    /// on an idle machine: 150 is one CPU and a half. The limit holds on average over some 20
+    /// milliseconds.
     ///
     /// ```
     /// # use raddle::runtime::{Status, status};
@@ -175,7 +176,7 @@ impl Builder {
     /// ```
     ///
     /// # Errors
-    /// [`Error`], but the last two.
+    /// Any [`Error`] but [`Error::ShutDown`] and [`Error::WaitsForItself`].
     pub fn build(self) -> Result<Engine, Error> {
         let runtime = runtime::table().ok_or(Error::Unsupported)?;
         let carriers = match self.carriers {

@@ -1,20 +1,23 @@
-//! An engine whose policy is the program's.
+//! An engine with a policy of the program's own.
 //!
 //! The engine's threads are UMS workers of one completion list; *drivers*, green threads of the
-//! same engine, one a carrier, run them. So the policy is called on ordinary threads, and what it
-//! does wrong is theirs.
+//! same engine, one for each carrier, run them. So the policy is called on ordinary threads, and
+//! its faults are confined to them.
 //!
-//! 1. A driver takes what was listed and tells the policy; then it asks who runs next.
-//! 2. It executes that worker until that parks (it will be listed), yields, or has used its quantum
-//!    up (the policy is told).
-//! 3. Without anybody to run it sleeps on the list. Who adds to what waits and sees a sleeper rings
-//!    the *bell*, a context that is nobody's worker, by listing it. The sleeper counts itself and
-//!    then looks at what waits, who adds does it the other way round, all SeqCst.
+//! 1. A driver takes the listed workers and enqueues them in the policy; then it asks the policy
+//!    for the next worker.
+//! 2. The driver executes that worker until it parks (it will be listed), yields, or has used its
+//!    quantum up (it is enqueued again).
+//! 3. A driver without a worker to run sleeps on the list. A driver that adds to `waiting` and
+//!    sees a sleeper rings the *bell*, a context without a worker, by listing it. The sleeper
+//!    counts itself and then looks at `runnable`; the other driver adds to `runnable` and then
+//!    looks at the count, all SeqCst.
 //!
-//! One driver at a time has the policy: it *takes it out*, and brings it back after the call. What
-//! the policy has is in [`Core::waiting`], too, and is changed only by who has the policy; so its
-//! answers can be checked, and when it fails that is the queue. A driver that is in a call for too
-//! long is given up by the *watcher*, which sleeps while nobody calls; another driver is made.
+//! One driver at a time has the policy: it *takes it out*, and brings it back after the call. The
+//! policy's threads are in [`Core::waiting`], too, which only the driver with the policy changes;
+//! so the policy's answers can be checked, and after a failure `waiting` is the queue. If a call
+//! takes too long, the *watcher*, which sleeps while there are no calls, gives the policy and its
+//! driver up and makes another driver.
 
 use super::policy::{Failure, Policy, Reason, Runnable};
 use super::table::ThreadCell;
@@ -31,9 +34,9 @@ use std::time::{Duration, Instant};
 
 /// The shortest quantum.
 const LEAST: Duration = Duration::from_micros(50);
-/// How often the watcher looks while the policy is called.
+/// Time between the watcher's looks during a call.
 const LOOK: Duration = Duration::from_millis(100);
-/// In how many looks the same call is too long.
+/// The number of looks after which a call is too long.
 const LOOKS: u32 = 10;
 
 /// A thread of the engine.
@@ -42,13 +45,13 @@ pub struct Worker {
     pub(super) name: Option<String>,
     pub(super) birth: Birth,
     pub(super) ran_ns: AtomicU64,
-    /// What a policy in C's form has of it.
+    /// The thread as a policy in C's form sees it.
     pub(super) seen: ThreadCell,
     pub(super) context: Context,
     has_run: AtomicBool,
 }
 
-/// Where the policy is.
+/// The state of the policy: here, taken out, or failed.
 enum Place {
     Here(Box<dyn Policy>),
     /// A driver has it.
@@ -58,22 +61,22 @@ enum Place {
 
 struct Core {
     place: Place,
-    /// Those that live, by the number in their contexts.
+    /// Live workers, by the number in their contexts.
     workers: HashMap<u64, Arc<Worker>>,
-    /// What the policy has, as it came.
+    /// The threads that the policy has, in the order in which they came.
     waiting: BTreeMap<u64, Arc<Worker>>,
     next_turn: u64,
 }
 
-/// See the module.
+/// State shared by the drivers and the watcher: see the module.
 pub(super) struct Shared {
     name: String,
     number: u32,
     list: CompletionList,
     core: Mutex<Core>,
-    /// The policy is back.
+    /// Signals that the policy is back.
     back: Condvar,
-    /// As many as [`Core::waiting`] has.
+    /// The length of [`Core::waiting`].
     runnable: AtomicUsize,
     sleepers: AtomicUsize,
     bell: Context,
@@ -147,7 +150,7 @@ impl Shared {
         made.map(drop)
     }
 
-    /// No thread of the engine lives, and none will.
+    /// Ends the drivers and the watcher: no thread of the engine lives, and none will.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         self.ring();
@@ -167,7 +170,7 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `make`, which makes a worker of the context that it is given.
+    /// Calls `make`, which makes a worker of the given context.
     pub(super) fn adopt<T>(
         &self,
         birth: &Birth,
@@ -186,7 +189,7 @@ impl Shared {
             context: context.clone(),
             has_run: AtomicBool::new(false),
         });
-        self.core().workers.insert(id, worker); // it may be listed before `make` returns
+        self.core().workers.insert(id, worker); // the worker may be listed before `make` returns
         let made = make(&context);
         if made.is_err() {
             self.core().workers.remove(&id);
@@ -194,7 +197,7 @@ impl Shared {
         made
     }
 
-    /// Wakes drivers that sleep.
+    /// Wakes sleeping drivers.
     fn ring(&self) {
         if !self.is_rung.swap(true, Ordering::SeqCst) {
             self.list.post(&self.bell);
@@ -203,7 +206,7 @@ impl Shared {
 
     fn drive(self: Arc<Self>) {
         let Ok(_mode) = ums::Mode::enter() else {
-            return; // it is nobody's worker and no scheduler: this can't be
+            return; // can't be: a driver is no worker and no scheduler
         };
         loop {
             if let Ok(listed) = self.list.dequeue(Some(Duration::ZERO)) {
@@ -232,7 +235,7 @@ impl Shared {
         }
     }
 
-    /// Tells the policy of those that were listed.
+    /// Enqueues listed workers in the policy, and forgets ended ones.
     fn collect(&self, listed: ums::Items) {
         for context in listed {
             if context == self.bell {
@@ -258,7 +261,7 @@ impl Shared {
         }
     }
 
-    /// Takes the policy out; `None` if it has failed.
+    /// Takes the policy out. Returns `None` for it if it has failed.
     fn take_out(&self) -> (MutexGuard<'_, Core>, Option<Box<dyn Policy>>) {
         let mut core = self.core();
         loop {
@@ -276,7 +279,7 @@ impl Shared {
         }
     }
 
-    /// Calls the policy, which is out; `None` if it panics.
+    /// Calls the policy, which is out. Returns `None` if it panics.
     fn call<R>(
         &self,
         policy: &mut dyn Policy,
@@ -321,7 +324,7 @@ impl Shared {
         eprintln!("raddle: the policy of engine {name:?} {failure}; fifo from now on");
     }
 
-    /// A worker can run.
+    /// Enqueues a runnable worker in the policy.
     fn enqueue(&self, worker: Arc<Worker>, reason: Reason) {
         let (mut core, policy) = self.take_out();
         let turn = core.next_turn;
@@ -342,7 +345,7 @@ impl Shared {
         self.bring_back(self.core(), policy, wrong);
     }
 
-    /// Who runs next, and for how long.
+    /// Returns the worker that runs next, and its quantum.
     fn next(&self) -> Option<(Arc<Worker>, Option<Duration>)> {
         let (mut core, policy) = self.take_out();
         let Some(mut policy) = policy else {
@@ -374,7 +377,7 @@ impl Shared {
         }
     }
 
-    /// The worker of an answer, if the policy had it.
+    /// Returns the worker of an answer, if the policy had it.
     fn accept(&self, core: &mut Core, mut thread: Runnable) -> Option<Arc<Worker>> {
         let lost = thread.lost.take();
         let is_own = lost.is_some_and(|lost| Arc::ptr_eq(&lost, &self.lost));
@@ -383,7 +386,7 @@ impl Shared {
         Some(worker)
     }
 
-    /// The oldest, without a policy.
+    /// Returns the oldest worker, without a policy.
     fn next_in_turn(&self, core: &mut Core) -> Option<(Arc<Worker>, Option<Duration>)> {
         let (_, worker) = core.waiting.pop_first()?;
         self.runnable.fetch_sub(1, Ordering::SeqCst);
@@ -396,7 +399,7 @@ impl Shared {
             match ums::claim(&worker.context) {
                 Claim::Claimed => break,
                 Claim::Locked => crate::yield_now(), // another carrier saves its registers
-                _ => return,                         // it has ended, in the child of a fork
+                _ => return,                         // ended: in the child of a fork
             }
         }
         let quantum = quantum.map_or(0, |quantum| quantum.max(LEAST).as_nanos() as u64);
@@ -412,7 +415,7 @@ impl Shared {
         }
     }
 
-    /// Gives the policy up when it is in one call for too long.
+    /// Gives the policy up when one call takes too long.
     fn watch(self: Arc<Self>) {
         let (mut seen, mut looks) = (0, 0);
         while !self.is_over.load(Ordering::SeqCst) {
@@ -429,13 +432,13 @@ impl Shared {
                 continue;
             }
             if looks >= LOOKS && self.give_up(calls) {
-                return; // it isn't called any more
+                return; // the policy isn't called any more
             }
             std::thread::park_timeout(LOOK);
         }
     }
 
-    /// The policy doesn't return from this call: others go on without it.
+    /// Gives up a policy that doesn't return from this call; the other drivers go on without it.
     fn give_up(self: &Arc<Self>, calls: u64) -> bool {
         let mut core = self.core();
         let is_it = matches!(core.place, Place::Out) && self.calls.load(Ordering::SeqCst) == calls;
@@ -444,7 +447,7 @@ impl Shared {
             drop(core);
             self.report(Failure::Stuck);
             self.back.notify_all();
-            // Without one the other drivers, if there are any, have more to do.
+            // If no driver can be made, the other ones, if there are any, have more to do.
             let _ = self.add_driver();
         }
         is_it

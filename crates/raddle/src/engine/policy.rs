@@ -1,4 +1,4 @@
-//! What decides which thread of an engine runs next.
+//! Policies of engines: which thread runs next.
 
 use super::custom::Worker;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The policies that Raddle has.
+/// The policies of Raddle.
 ///
 /// ```
 /// # use raddle::runtime::{Status, status};
@@ -25,18 +25,18 @@ pub enum BuiltIn {
     Fifo = 0,
     /// The newest first; every 16th time the oldest.
     Lifo = 1,
-    /// By [priority](crate::Builder::priority), then [niceness](crate::Builder::niceness); who has
-    /// waited for 50 milliseconds runs all the same.
+    /// By [priority](crate::Builder::priority), then [niceness](crate::Builder::niceness); a thread
+    /// that has waited for 50 milliseconds runs all the same.
     Priority = 2,
-    /// CPU time by weight, which is a quarter more for each step of
-    /// [niceness](crate::Builder::niceness) down.
+    /// CPU time by weight: a quarter more for each step of [niceness](crate::Builder::niceness)
+    /// down.
     Fair = 3,
     /// The earliest [deadline](crate::Builder::deadline) first, then those without one.
     Deadline = 4,
 }
 
 impl BuiltIn {
-    /// The policy of this name, as `raddle run --policy` knows them: fifo, lifo, priority, fair or
+    /// Returns the policy with this name of `raddle run --policy`: fifo, lifo, priority, fair or
     /// deadline.
     ///
     /// ```
@@ -56,7 +56,7 @@ impl BuiltIn {
     }
 }
 
-/// The policy of an engine: a built-in one, or one's own.
+/// The policy of an engine: a built-in one, or the program's own.
 ///
 /// ```
 /// # use raddle::runtime::{Status, status};
@@ -67,9 +67,9 @@ impl BuiltIn {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub enum Choice {
-    /// One of Raddle's, which runs inside the runtime.
+    /// A policy of Raddle's, which runs inside the runtime.
     BuiltIn(BuiltIn),
-    /// A program's, which runs on threads of the engine.
+    /// A policy of the program's own, which runs on threads of the engine.
     Own(Box<dyn Policy>),
 }
 
@@ -100,14 +100,14 @@ impl fmt::Debug for Choice {
     }
 }
 
-/// Why a thread can run.
+/// The reason why a thread can run.
 ///
 /// ```
 /// # use raddle::runtime::{Status, status};
 /// # if status() != Status::Green { return Ok(()); }
 /// use raddle::engine::{Engine, Policy, Reason, Runnable};
 /// use std::collections::VecDeque;
-/// /// In turn, but who has waited for something comes before who computes.
+/// /// In turn, but threads that waited for something come before threads that compute.
 /// struct Interactive(VecDeque<Runnable>);
 /// impl Policy for Interactive {
 ///     fn enqueue(&mut self, thread: Runnable, reason: Reason) {
@@ -127,26 +127,28 @@ impl fmt::Debug for Choice {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Reason {
-    /// It has never run.
+    /// The thread has never run.
     New,
-    /// What it waited for happened.
+    /// The thread's wait has ended.
     Woken,
-    /// It let others run.
+    /// The thread let others run.
     Yielded,
-    /// It has computed for as long as it was allowed to.
+    /// The thread has used its quantum up.
     Preempted,
 }
 
-/// A policy of a program's own: which of an engine's threads runs next.
+/// A policy of the program's own, which picks the next thread of an engine.
 ///
-/// It is ordinary code, on threads of the engine that run nothing else: it may allocate, log, lock.
-/// Calls never overlap. It must not wait for the engine's own threads, which run when it returns.
+/// A policy is ordinary code, on threads of the engine that run nothing else: it may allocate, log
+/// and lock. Calls never overlap. It must not wait for the engine's own threads, which run when it
+/// returns.
 ///
-/// It is given each thread that can run as a [`Runnable`], and gives back the one that is to run.
-/// One that panics, gives back a thread of another engine, drops one, gives back none while it has
-/// some, or is in a call for a second, has [failed](Failure): it isn't called again, its threads
-/// run first come, first served from then on, a line on standard error says so, and so does
-/// [`Engine::policy_failure`](super::Engine::policy_failure).
+/// The policy is given each runnable thread as a [`Runnable`], and gives back the one that runs
+/// next. A policy has [failed](Failure) if it panics, gives back a thread of another engine, drops
+/// a thread, gives back none while it has some, or is in a call for a second. A failed policy
+/// isn't called again: its threads run first come, first served from then on, a line on standard
+/// error reports the failure, and [`Engine::policy_failure`](super::Engine::policy_failure)
+/// returns it.
 ///
 /// ```
 /// use raddle::engine::{Engine, Policy, Reason, Runnable};
@@ -171,19 +173,19 @@ pub enum Reason {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Policy: Send + 'static {
-    /// A thread can run.
+    /// Adds a runnable thread.
     fn enqueue(&mut self, thread: Runnable, reason: Reason);
 
     /// Takes the thread that runs next; `None` only if there is none.
     fn pick(&mut self) -> Option<Runnable>;
 
-    /// How long the thread that was just picked may compute before it is [`Reason::Preempted`];
-    /// `None` for ever. At least 50 microseconds.
+    /// Returns how long the thread that was just picked may compute before it is
+    /// [`Reason::Preempted`]; `None` for ever. At least 50 microseconds.
     ///
     /// ```
     /// use raddle::engine::{Policy, Reason, Runnable};
     /// use std::time::Duration;
-    /// /// First come, first served; who is important is not interrupted.
+    /// /// First come, first served; important threads are not interrupted.
     /// struct Patient(std::collections::VecDeque<Runnable>);
     /// impl Policy for Patient {
     ///     fn enqueue(&mut self, thread: Runnable, _: Reason) {
@@ -208,7 +210,7 @@ pub trait Policy: Send + 'static {
     }
 }
 
-/// What a policy did wrong.
+/// A fault of a policy.
 ///
 /// ```
 /// use raddle::engine::Failure;
@@ -217,15 +219,15 @@ pub trait Policy: Send + 'static {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Failure {
-    /// It panicked.
+    /// The policy panicked.
     Panicked,
-    /// It picked a thread that it didn't have: another engine's.
+    /// The policy picked another engine's thread.
     Foreign,
-    /// It picked nothing while it had threads.
+    /// The policy picked nothing while it had threads.
     Nothing,
-    /// It dropped a thread.
+    /// The policy dropped a thread.
     Lost,
-    /// It was in one call for a second. The thread that it ran on is lost to the engine.
+    /// The policy was in one call for a second. The driver that called it is lost to the engine.
     Stuck,
 }
 
@@ -241,14 +243,14 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A thread that can run, as its engine's policy has it: there is one for each at most.
+/// A runnable thread in its engine's policy: there is at most one for each thread.
 ///
 /// ```
 /// # use raddle::runtime::{Status, status};
 /// # if status() != Status::Green { return Ok(()); }
 /// use raddle::engine::{Engine, Policy, Reason, Runnable};
 /// use std::time::Duration;
-/// /// By priority, then by niceness, then the soonest, then who has run least, then the oldest.
+/// /// By priority, then niceness, then deadline, then the least run time, then age.
 /// struct ByTerms(Vec<Runnable>);
 /// impl Policy for ByTerms {
 ///     fn enqueue(&mut self, thread: Runnable, _: Reason) {
@@ -270,45 +272,45 @@ impl fmt::Display for Failure {
 /// ```
 pub struct Runnable {
     pub(super) worker: Arc<Worker>,
-    /// Its place among those that have come.
+    /// Its key in the engine's record of waiting threads.
     pub(super) turn: u64,
-    /// Told if this is dropped; taken when it is picked.
+    /// Set if this is dropped; taken when it is picked.
     pub(super) lost: Option<Arc<AtomicBool>>,
 }
 
 impl Runnable {
-    /// A number of its own in this engine.
+    /// Returns the thread's number in this engine.
     pub fn id(&self) -> u64 {
         self.worker.id
     }
 
-    /// Its name ([`crate::Builder::name`]).
+    /// Returns the thread's name ([`crate::Builder::name`]).
     pub fn name(&self) -> Option<&str> {
         self.worker.name.as_deref()
     }
 
-    /// [`crate::Builder::priority`]; 0 without one.
+    /// Returns [`crate::Builder::priority`]; 0 without one.
     pub fn priority(&self) -> u8 {
         self.worker.birth.priority as u8
     }
 
-    /// [`crate::Builder::niceness`].
+    /// Returns [`crate::Builder::niceness`].
     pub fn nice(&self) -> i32 {
         self.worker.birth.nice
     }
 
-    /// Its id (`gettid(2)`).
+    /// Returns the thread's id (`gettid(2)`).
     pub fn thread_id(&self) -> i32 {
-        self.worker.context.thread_id().unwrap_or(0) // only listed workers are shown: they have one
+        self.worker.context.thread_id().unwrap_or(0) // listed workers have a thread
     }
 
-    /// [`crate::Builder::deadline`], counted from becoming runnable.
+    /// Returns [`crate::Builder::deadline`], counted from becoming runnable.
     pub fn deadline(&self) -> Option<Duration> {
         let ns = self.worker.birth.deadline_ns;
         (ns != 0).then(|| Duration::from_nanos(ns))
     }
 
-    /// How long it has had a carrier so far.
+    /// Returns how long the thread has had a carrier so far.
     pub fn ran(&self) -> Duration {
         Duration::from_nanos(self.worker.ran_ns.load(Ordering::Relaxed))
     }

@@ -1,10 +1,10 @@
 //! A policy in C's form: a table of functions, `struct raddle_policy` of `raddle_policy.h`.
 //!
-//! The same table is a plug-in's for `raddle run --policy FILE.so`. There it runs inside the
-//! runtime, and may call nothing; here it is called on ordinary threads, as any [`Policy`] is.
+//! `raddle run --policy FILE.so` takes the same table as a plug-in. There it runs inside the
+//! runtime, and may call nothing; here it is called on ordinary threads, like any [`Policy`].
 //!
-//! What the table's functions get of a thread lies in the engine's own record of it, so it lives as
-//! long as the thread does. What they return is looked up before it is touched.
+//! The table's functions see a thread as a record inside the engine's own, so it lives as long as
+//! the thread. An address that they return is looked up before it is used.
 
 use super::custom::Worker;
 use super::policy::{Policy, Reason, Runnable};
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// The version of [`Table`].
 const VERSION: u32 = 1;
 
-/// A thread, as a table's functions see it: `struct raddle_policy_thread`.
+/// A thread as a table's functions see it: `struct raddle_policy_thread`.
 ///
 /// ```
 /// use raddle::engine::TableThread;
@@ -31,7 +31,7 @@ const VERSION: u32 = 1;
 ///     1_000_000 * (1 + u64::from(thread.nice.min(0).unsigned_abs()))
 /// }
 /// let mut thread = TableThread { nice: -3, ..TableThread::default() };
-/// // SAFETY: a live thread, and a state that isn't looked at.
+/// // SAFETY: a live thread, and a state that isn't used.
 /// assert_eq!(unsafe { quantum(std::ptr::null_mut(), &mut thread) }, 4_000_000);
 /// assert_eq!(thread.user[0], 1);
 /// ```
@@ -40,11 +40,11 @@ const VERSION: u32 = 1;
 pub struct TableThread {
     /// The policy's own: links, keys. Zero for a new thread.
     pub user: [u64; 4],
-    /// CPU time that it has used, in nanoseconds.
+    /// How long it has had a carrier, in nanoseconds.
     pub ran_ns: u64,
-    /// From becoming runnable on, in nanoseconds; 0 for none.
+    /// Deadline from becoming runnable, in nanoseconds; 0 for none.
     pub deadline_ns: u64,
-    /// What `gettid` returns to it.
+    /// The thread's id, as `gettid(2)` returns it.
     pub tid: u32,
     /// -20 to 19.
     pub nice: i32,
@@ -54,8 +54,8 @@ pub struct TableThread {
     pub priority: u32,
 }
 
-/// A policy's functions: `struct raddle_policy`, whose header says what each does.
-/// [`TablePolicy`] calls them.
+/// A policy's functions: `struct raddle_policy`, documented in its header. [`TablePolicy`] calls
+/// them.
 ///
 /// ```
 /// use raddle::engine::{Table, TablePolicy};
@@ -74,17 +74,17 @@ pub struct TableThread {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
-    /// 1.
+    /// The version of the table: 1.
     pub version: u32,
     /// The size of this struct.
     pub size: u32,
-    /// Gives the state.
+    /// Makes the state.
     pub create: Option<unsafe extern "C-unwind" fn() -> *mut c_void>,
-    /// A thread can run.
+    /// Adds a runnable thread.
     pub enqueue: Option<unsafe extern "C-unwind" fn(*mut c_void, *mut TableThread, u32, u64)>,
     /// Takes the thread that runs next.
     pub pick: Option<unsafe extern "C-unwind" fn(*mut c_void, u64) -> *mut TableThread>,
-    /// How many nanoseconds it may compute.
+    /// Returns how many nanoseconds the picked thread may compute.
     pub quantum: Option<unsafe extern "C-unwind" fn(*mut c_void, *mut TableThread) -> u64>,
     /// Ends the state.
     pub destroy: Option<unsafe extern "C-unwind" fn(*mut c_void)>,
@@ -94,7 +94,7 @@ pub struct Table {
 #[derive(Default)]
 pub(super) struct ThreadCell(UnsafeCell<TableThread>);
 
-// SAFETY: only who has the engine's policy, one thread at a time, looks inside.
+// SAFETY: only the driver that has the engine's policy, one at a time, looks inside.
 unsafe impl Sync for ThreadCell {}
 
 /// A [`Policy`] that calls a [`Table`].
@@ -109,7 +109,7 @@ unsafe impl Sync for ThreadCell {}
 /// type Thread = TableThread;
 /// unsafe extern "C-unwind" fn enqueue(top: *mut c_void, thread: *mut Thread, _: u32, _: u64) {
 ///     let top = top.cast::<*mut TableThread>();
-///     // SAFETY: what `create` gave, and a thread that is this policy's until it is picked.
+///     // SAFETY: the state of `create`, and a thread that is this policy's until it is picked.
 ///     unsafe { (*thread).user[0] = std::mem::replace(&mut *top, thread) as u64 };
 /// }
 /// unsafe extern "C-unwind" fn pick(top: *mut c_void, _: u64) -> *mut TableThread {
@@ -121,7 +121,7 @@ unsafe impl Sync for ThreadCell {}
 ///     Box::into_raw(Box::new(null_mut::<TableThread>())).cast()
 /// }
 /// unsafe extern "C-unwind" fn destroy(top: *mut c_void) {
-///     // SAFETY: what `create` gave, for the last time.
+///     // SAFETY: the state of `create`, for the last time.
 ///     drop(unsafe { Box::from_raw(top.cast::<*mut TableThread>()) });
 /// }
 ///
@@ -145,17 +145,17 @@ unsafe impl Sync for ThreadCell {}
 pub struct TablePolicy {
     table: Table,
     state: *mut c_void,
-    /// What the table has, by its address.
+    /// The threads that the table has, by their address.
     waiting: HashMap<usize, Runnable>,
 }
 
-// SAFETY: that its functions and their state may be used by one thread after another is the
-// promise of who made it.
+// SAFETY: the caller of `new` promises that the functions and their state may be used by one thread
+// after another.
 unsafe impl Send for TablePolicy {}
 
 impl TablePolicy {
-    /// A policy with a state of its own; `None` if the table is of another version, smaller than
-    /// [`Table`], or has no `enqueue` or no `pick`.
+    /// Makes a policy with a state of its own; `None` if the table is of another version, smaller
+    /// than [`Table`], or has no `enqueue` or no `pick`.
     ///
     /// # Safety
     /// The functions must be what `raddle_policy.h` asks for, for as long as the policy lives, on
@@ -175,15 +175,14 @@ impl TablePolicy {
     }
 }
 
-/// What the table's functions get of the thread, brought up to date.
+/// Updates the thread's record for the table's functions, and returns it.
 fn shown(thread: &Runnable) -> *mut TableThread {
     const OTHER: u32 = libc::SCHED_OTHER as u32;
     const ROUND_ROBIN: u32 = libc::SCHED_RR as u32;
     const DEADLINE: u32 = 6;
     let at = thread.worker.seen.0.get();
     let deadline_ns = thread.worker.birth.deadline_ns;
-    // SAFETY: the engine's record, which `thread` holds, and the policy's caller is the only one
-    // who looks.
+    // SAFETY: the engine's record, which `thread` holds; only the policy's caller uses it.
     unsafe {
         *at = TableThread {
             user: (*at).user,
@@ -202,7 +201,7 @@ fn shown(thread: &Runnable) -> *mut TableThread {
     at
 }
 
-/// The time by the clock that doesn't stop or jump.
+/// Returns the monotonic time.
 fn now_ns() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -224,14 +223,14 @@ impl Policy for TablePolicy {
         let at = shown(&thread);
         self.waiting.insert(at.addr(), thread);
         if let Some(enqueue) = self.table.enqueue {
-            // SAFETY: the promise of who made this; the thread is in `waiting`.
+            // SAFETY: the promise of `new`'s caller; the thread is in `waiting`.
             unsafe { enqueue(self.state, at, reason, now_ns()) };
         }
     }
 
     fn pick(&mut self) -> Option<Runnable> {
         let pick = self.table.pick?;
-        // SAFETY: the promise of who made this.
+        // SAFETY: the promise of `new`'s caller.
         let picked = unsafe { pick(self.state, now_ns()) };
         if picked.is_null() {
             return None;
@@ -248,7 +247,7 @@ impl Policy for TablePolicy {
         if thread.lost.is_none() {
             return Some(USUAL); // the answer was garbage
         }
-        // SAFETY: the promise of who made this; the thread lives while `thread` does.
+        // SAFETY: the promise of `new`'s caller; the record lives while `thread` does.
         match unsafe { quantum(self.state, shown(thread)) } {
             0 => Some(USUAL),
             ns => Some(Duration::from_nanos(ns)),
@@ -256,7 +255,7 @@ impl Policy for TablePolicy {
     }
 }
 
-/// An answer that can't be accepted, for one that was no thread.
+/// An answer that is refused, in place of one that was no thread.
 fn stray(any: &Arc<Worker>) -> Runnable {
     Runnable {
         worker: Arc::clone(any),
@@ -268,7 +267,7 @@ fn stray(any: &Arc<Worker>) -> Runnable {
 impl Drop for TablePolicy {
     fn drop(&mut self) {
         if let Some(destroy) = self.table.destroy {
-            // SAFETY: the promise of who made this; it is the last call.
+            // SAFETY: the promise of `new`'s caller; it is the last call.
             unsafe { destroy(self.state) };
         }
     }

@@ -1,12 +1,12 @@
-//! The end of a thread with fibers that wait.
+//! The end of a thread with suspended fibers.
 //!
-//! A fiber that waits may hold references into thread-locals. At the thread's end libc calls the
-//! destructors of those, the newest first, and one of them could continue the fiber after another
-//! one has run. So a *guard* lies among the destructors, which forbids all switches from then on.
-//! It must come before the destructor of each thread-local that the fiber may know: when a fiber is
-//! left, and destructors were added since the newest guard, there is one guard more.
+//! A suspended fiber may hold references into thread-locals. At the thread's end libc calls their
+//! destructors, the newest first, and one of them could continue the fiber after another one has
+//! run. So a *guard* lies among the destructors, which forbids all switches from then on. The guard
+//! must run before the destructor of each thread-local that the fiber may know: when a fiber is
+//! left, and destructors were added since the newest guard, another guard is added.
 //!
-//! Whether any were added is read from libc's own list: a word at the same place in the
+//! Added destructors show in libc's own list: its head is a word at the same place in the
 //! thread-locals of each thread, which [`find`] looks for. Where it isn't found, each fiber that is
 //! left costs a guard.
 
@@ -26,35 +26,36 @@ unsafe extern "C" {
     fn add(destructor: Destructor, object: *mut c_void, library: *const c_void) -> c_int;
 }
 
-/// [`HEAD`] before the search, and if it has failed: a word that is never 0, the block's address.
+/// [`HEAD`] before the search, and after one that failed: the word at offset 0, the block's
+/// address, is never 0.
 const UNKNOWN: isize = 0;
 
-/// Where libc has the head of its list of destructors: bytes from the thread block on.
+/// Offset in bytes of libc's head of the list of destructors from the thread block.
 static HEAD: AtomicIsize = AtomicIsize::new(UNKNOWN);
 static SEARCH: Once = Once::new();
 
 thread_local! {
-    /// The head of the list after the newest guard was added; 0 where that can't be told.
+    /// The head of the list after the newest guard was added; 0 where the head isn't known.
     static SEEN: Cell<usize> = const { Cell::new(0) };
-    /// True once there was a guard: fibers may wait.
+    /// True once there was a guard: fibers may be suspended.
     static HAS_GUARD: Cell<bool> = const { Cell::new(false) };
     /// True once a guard was called: no fiber is continued any more.
     static IS_OVER: Cell<bool> = const { Cell::new(false) };
-    /// The fiber that ran then.
+    /// The fiber that ran when a guard was called.
     static LAST: Cell<*const Inner> = const { Cell::new(null()) };
 }
 
-/// True once the calling thread's fibers are lost.
+/// Returns true once the calling thread's fibers are lost.
 pub(super) fn is_over() -> bool {
     IS_OVER.get()
 }
 
-/// The fiber that ran when the fibers were lost; null after the first call.
+/// Returns the fiber that ran when the fibers were lost; null after the first call.
 pub(super) fn take_last() -> *const Inner {
     LAST.replace(null())
 }
 
-/// No fiber of the calling thread that waits is continued any more.
+/// Forbids switches: no suspended fiber of the calling thread is continued any more.
 pub(crate) fn lose_fibers() {
     if !HAS_GUARD.get() {
         return;
@@ -66,20 +67,21 @@ pub(crate) fn lose_fibers() {
     IS_OVER.set(true);
 }
 
-/// The running fiber is about to wait.
+/// Adds a guard if destructors were added since the newest one. The running fiber is about to be
+/// left.
 #[inline(always)]
 pub(super) fn guard() {
-    // SAFETY: found in libc's thread-locals, which lie at the same place in each thread; or the
-    // first word of the block.
+    // SAFETY: `HEAD` is the offset of a word in libc's thread-locals, which lie at the same place
+    // in each thread; or 0, the first word of the block.
     if unsafe { word(HEAD.load(Ordering::Relaxed)) } != SEEN.get() {
         add_guard();
     }
 }
 
-/// The word so many bytes from the thread block.
+/// Reads the word at an offset in bytes from the thread block.
 ///
 /// # Safety
-/// It must be one of the calling thread's thread-locals.
+/// The word must be one of the calling thread's thread-locals.
 #[inline(always)]
 unsafe fn word(at: isize) -> usize {
     let word;
@@ -139,7 +141,7 @@ impl Area {
             _: usize,
             to: *mut c_void,
         ) -> c_int {
-            // SAFETY: the loader's, of one library, and the caller's place for the answer.
+            // SAFETY: the loader's record of one library, and the caller's place for the answer.
             unsafe {
                 let info = &*info;
                 let name = std::ffi::CStr::from_ptr(info.dlpi_name).to_bytes();
@@ -165,14 +167,14 @@ impl Area {
     }
 
     fn read(&self) -> Vec<usize> {
-        // SAFETY: the calling thread's, which nobody else writes.
+        // SAFETY: the calling thread's words, which no other thread writes.
         let words = (0..self.words).map(|index| unsafe { self.at.add(index).read_volatile() });
         words.collect()
     }
 }
 
-/// Adds two destructors that do nothing, and looks which word led to the first and then to the
-/// second.
+/// Finds the head of libc's list: adds two destructors that do nothing, and looks for the word that
+/// pointed to the first entry and then to the second.
 fn find() -> Option<isize> {
     unsafe extern "C" fn nothing(_: *mut c_void) {}
     let area = Area::find()?;
@@ -190,8 +192,8 @@ fn find() -> Option<isize> {
             // SAFETY: as in `read`.
             let now = unsafe { area.at.add(index).read_volatile() };
             let is_new = now != before[index] && now != 0 && now.is_multiple_of(16);
-            // SAFETY: libc has just stored the address of an entry, or of something as large: what
-            // changes there by this call is memory of its heap.
+            // SAFETY: libc has just stored the address of an entry, or of something as large: any
+            // pointer that this call changes there is to memory of libc's heap.
             let leads = |at: usize| unsafe {
                 (*std::ptr::with_exposed_provenance::<Entry>(at)).object == object.addr()
             };

@@ -1,18 +1,18 @@
-//! The group of hosts: how many work, who sleeps, and where more come from.
+//! The group of hosts: which work, which sleep, and when more are made.
 //!
 //! A host is *active* unless it sleeps or has *left*: its light thread blocked in libc, and the
-//! runtime counted it out and woke another. As many hosts may be active as there are carriers; one
-//! that comes back to find its place taken hands its light thread over and sleeps. A host that
-//! is about to run a light thread while no other sleeps makes a new one first, so that there is
-//! always one to take a place.
+//! runtime counted the host out and woke another. As many hosts may be active as there are
+//! carriers; a host that comes back and finds its place taken hands its light thread over and
+//! sleeps. A host that is about to run a light thread while no other sleeps makes a new one first,
+//! so that there is always one to take a place.
 //!
-//! To sleep: count oneself out and as a sleeper, look again for work and a place, then wait on the
-//! word. To wake: push, then look for sleepers and a place, then change the word. SeqCst on both
-//! sides: one of the two sees the other.
+//! To sleep: the host counts itself out and as a sleeper, looks again for work and a place, then
+//! waits on the word. To wake: the waker pushes, then looks for sleepers and a place, then changes
+//! the word. SeqCst on both sides: one of the two sees the other.
 //!
-//! A host sleeps on the same word for the light threads that it alone may run ([`super::inbox`]):
-//! each host waits with a bit of its own, and shares it with few others, which look and sleep
-//! again. Such a host works whether there is a place for it or not.
+//! A host sleeps on the same word for the light threads that only it may run ([`super::inbox`]):
+//! each host waits with one bit, which it shares with few others, and those look and sleep again.
+//! Such a host works whether there is a place for it or not.
 
 use super::host::Host;
 use super::timers::{self, now_ns};
@@ -29,12 +29,12 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 const MOST: usize = 1 << 14;
 /// A host's stack in bytes; light threads don't run on it.
 const HOST_STACK: usize = 64 << 10;
-/// How often hosts are looked at while any works.
+/// Period of the watch's looks at the hosts while any works.
 const WATCH_NS: u64 = 5_000_000;
 
-/// See the module.
+/// The state of the group: see the module.
 pub(super) struct Group {
-    /// What the runtime sees of it.
+    /// The part that the runtime sees.
     pub(super) control: GroupControl,
     hosts: [AtomicPtr<Host>; MOST],
     count: AtomicU32,
@@ -91,7 +91,7 @@ pub(super) fn ensure_watch() -> io::Result<()> {
     made.map(drop)
 }
 
-/// Makes a host; it sleeps, or works if there is something to do.
+/// Makes a host. It sleeps, or works if there is work.
 fn add_host() -> io::Result<()> {
     let index = GROUP.count.fetch_add(1, Ordering::AcqRel) as usize;
     if index >= MOST {
@@ -102,7 +102,7 @@ fn add_host() -> io::Result<()> {
     let at = std::ptr::from_ref(host).cast_mut();
     GROUP.hosts[index].store(at, Ordering::Release); // before it can have anything to steal
     GROUP.control.active.fetch_add(1, Ordering::SeqCst);
-    // A name makes it a thread of std's, whose first step has to wait for a `dlopen` under way.
+    // Without a name: a named thread is std's, and its first step waits for a `dlopen` under way.
     let made = Builder::new().stack_size(HOST_STACK).spawn(move || {
         // SAFETY: the calling thread, and a string of less than 16 bytes.
         unsafe { libc::pthread_setname_np(libc::pthread_self(), c"raddle-host".as_ptr()) };
@@ -115,7 +115,7 @@ fn add_host() -> io::Result<()> {
 }
 
 impl Group {
-    /// How many hosts may be active.
+    /// Returns how many hosts may be active.
     fn limit(&self) -> u32 {
         let places = match runtime::carriers() {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -124,12 +124,12 @@ impl Group {
         places as u32 + self.extra.load(Ordering::Relaxed)
     }
 
-    /// True if more hosts are active than may be.
+    /// Returns true if too many hosts are active.
     pub(super) fn has_surplus(&self) -> bool {
         self.control.active.load(Ordering::SeqCst) > self.limit()
     }
 
-    /// All hosts.
+    /// Returns all hosts.
     pub(super) fn hosts(&self) -> impl Iterator<Item = &'static Host> {
         let count = (self.count.load(Ordering::Acquire) as usize).min(MOST);
         self.hosts[..count].iter().filter_map(|host| {
@@ -138,7 +138,7 @@ impl Group {
         })
     }
 
-    /// True if a light thread waits for a host.
+    /// Returns true if a light thread waits for a host.
     fn has_work(&self) -> bool {
         !self.control.injector.is_empty() || self.hosts().any(|host| !host.queue().is_empty())
     }
@@ -154,7 +154,7 @@ impl Group {
         futex::wake(self.control.word.as_ptr().expose_provenance());
     }
 
-    /// Wakes a host that has announced that it sleeps: it alone may run what was put there.
+    /// Wakes a host that has announced its sleep, for work that only it may run.
     #[cold]
     pub(super) fn wake_host(&self, host: &Host) {
         self.control.word.fetch_add(1, Ordering::SeqCst);
@@ -162,7 +162,7 @@ impl Group {
         futex::wake_bits(word, host.bit());
     }
 
-    /// The host sleeps until there may be something to do.
+    /// Sleeps on the host's thread until there may be work.
     pub(super) fn sleep(&self, host: &Host) {
         let seen = self.control.word.load(Ordering::SeqCst);
         if !host.own().announce_sleep() {
@@ -180,7 +180,7 @@ impl Group {
         timers::host_works();
     }
 
-    /// Gives what hosts have left behind in their queues to all others.
+    /// Gives the queues of hosts that have left to all others.
     pub(super) fn rescue(&self) {
         if self.control.stranded.load(Ordering::Relaxed) == 0
             || self.control.stranded.swap(0, Ordering::SeqCst) == 0
@@ -194,7 +194,7 @@ impl Group {
     /// Makes `own` the only host, or leaves none.
     ///
     /// # Safety
-    /// Only in the child of a fork, before it has a second thread.
+    /// Must be called in the child of a fork, before it has a second thread.
     pub(super) unsafe fn forget_others(&self, own: Option<&'static Host>) {
         // SAFETY: the caller's promise.
         unsafe { self.control.injector.reset() };
@@ -218,13 +218,13 @@ impl Group {
         }
     }
 
-    /// A new host looks for its first light thread.
+    /// Notes that a new host looks for its first light thread.
     pub(super) fn is_born(&self) {
         self.breeding.store(0, Ordering::SeqCst);
     }
 
-    /// Makes a host if none sleeps and none is being made: someone must be there to take the place
-    /// of one that blocks.
+    /// Makes a host if none sleeps and none is being made: there must be one to take the place of a
+    /// host that blocks.
     pub(super) fn breed(&self) -> io::Result<()> {
         if self.control.sleepers.load(Ordering::SeqCst) != 0
             || self.breeding.swap(1, Ordering::SeqCst) != 0
@@ -235,8 +235,8 @@ impl Group {
     }
 }
 
-/// Looks at the hosts. True if one of them has looked for work since the last time. One that has
-/// not, since its light thread computes or blocks where no runtime says so, gives what waits in its
+/// Looks at the hosts. Returns true if one of them has looked for work since the last time. A host
+/// that has not, since its light thread computes or blocks where no runtime sees it, gives its
 /// queue to all others.
 fn look() -> bool {
     let mut any = false;
@@ -249,9 +249,9 @@ fn look() -> bool {
     any
 }
 
-/// Looks at the hosts while any works: light threads that wait while a place is free get a host;
-/// if no host has looked for work during a whole period although some waits, there is one place
-/// more. Meets deadlines, too.
+/// The watch's thread. Looks at the hosts while any works: light threads that wait while a place is
+/// free get a host; if no host has looked for work during a whole period although some waits, there
+/// is one place more. Also expires deadlines.
 fn watch() {
     let is_idle = || GROUP.control.active.load(Ordering::SeqCst) == 0;
     look();

@@ -1,17 +1,17 @@
 //! Hosts run light threads: the switch from one to the next, and the loop in between.
 //!
 //! A light thread that has begun on a host stays there to its end: references into the host's
-//! thread-locals, guards that are a thread's and all else that isn't `Send` may lie on its stack.
-//! It waits for its turn among the host's [`Own`]. Those that have not begun, and those that
-//! *migrate* since their maker has promised to hold nothing of that kind, wait in a queue from
-//! which other hosts steal.
+//! thread-locals, guards that belong to a thread, and other values that aren't `Send` may lie on
+//! its stack. It waits for its turn among the host's [`Own`]. Light threads that have not begun,
+//! and those that *migrate*, since their maker has promised to hold nothing of that kind, wait in a
+//! queue from which other hosts steal.
 //!
 //! A light thread that gives up its host picks its successor and switches to it directly. It goes
 //! through the host's own stack only if there is none, or if the successor migrates and is still on
 //! another host (to wait for it on a light stack could deadlock two hosts).
 //!
-//! Code here runs before and after switches, so nothing may be kept across one that depends on the
-//! host: after a switch a light thread asks its own `host` field, which was set by who continued
+//! Code here runs before and after switches, so nothing that depends on the host may be kept across
+//! one: after a switch a light thread reads its own `host` field, set by the host that continued
 //! it. For the same reason [`Host::current`] is never inlined: compilers keep the addresses of
 //! thread-locals.
 
@@ -35,46 +35,46 @@ use std::mem::offset_of;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Free shells that a host keeps.
+/// The most free shells that a host keeps.
 const KEEP: u32 = 256;
-/// Picks between two looks at the injector before one's own queue.
+/// One pick in so many looks at the injector before the host's own queue.
 const FAIRNESS: u32 = 61;
 
-/// A light thread; at the top of its stack.
+/// A light thread; lies at the top of its stack.
 #[repr(C, align(64))]
 pub(crate) struct Light {
-    /// First: a `TaskRef` is cast back to its light thread.
+    /// First, since a `TaskRef` is cast back to its light thread.
     pub(crate) task: Task,
     context: Cell<Context>,
-    /// The host it runs or last ran on; null before. Set by who continues it.
+    /// The host that it runs or last ran on; null before. Set by the host that continues it.
     host: Cell<*const Host>,
-    /// True if it may run on any host. Set by its maker.
+    /// True if any host may run it. Set by its maker.
     migrates: Cell<bool>,
-    /// Its place in its host's inbox.
+    /// Its link in its host's inbox.
     letter: Link,
-    /// What it runs, and the memory of what that captured.
+    /// Its closure's function, and the memory of the closure.
     run: Cell<Option<unsafe fn(*mut u8)>>,
     captured: Cell<*mut u8>,
     /// One word for the user: [`super::local`].
     pub(super) local: Cell<usize>,
     /// The permission to go on that [`super::park`] waits for.
     pub(super) token: Token,
-    /// How many light threads have had the stack. Counted by who sets one up.
+    /// The number of light threads that have had the stack. Counted at set-up.
     life: AtomicU64,
     /// The next free shell.
     link: Cell<Option<&'static Light>>,
-    /// Bytes from the stack's low end, guard included, to the end of this.
+    /// Bytes from the stack's low end, guard included, to the end of this struct.
     size: usize,
 }
 
-// SAFETY: cells belong to the light thread, and otherwise to whoever holds its task or its shell.
+// SAFETY: the cells belong to the light thread, or to the holder of its task or its shell.
 unsafe impl Sync for Light {}
 
 impl Light {
     /// Makes a shell of fresh memory.
     ///
     /// # Safety
-    /// `low` must begin `size` zeroed bytes that nobody else uses, ever.
+    /// `low` must begin `size` zeroed bytes that are never used otherwise.
     pub(super) unsafe fn at_top_of(low: *mut u8, size: usize) -> &'static Self {
         // SAFETY: the caller's promise; stacks are aligned to pages.
         unsafe {
@@ -97,7 +97,7 @@ impl Light {
         }
     }
 
-    /// Which of the light threads that had this stack it is.
+    /// Returns the number of the stack's current light thread.
     pub(super) fn life(&self) -> u64 {
         self.life.load(Ordering::Relaxed)
     }
@@ -106,17 +106,17 @@ impl Light {
         self.size
     }
 
-    /// The stack's low end.
+    /// Returns the stack's low end.
     pub(super) fn low(&self) -> *mut u8 {
         let end = std::ptr::from_ref(self).wrapping_add(1).cast_mut();
         end.cast::<u8>().wrapping_sub(self.size)
     }
 
-    /// Prepares the shell to run `f`, which is moved to its stack, or beside it if it is large.
+    /// Prepares the shell to run `f`, which is moved to the stack, or to the heap if it is large.
     ///
     /// # Safety
-    /// The caller must own the shell; what `f` has borrowed must live until `f` has run. If it
-    /// `migrates`, `f` holds nothing of its thread over a wait.
+    /// The caller must own the shell; the borrows of `f` must live until it has run. If it
+    /// `migrates`, `f` must hold nothing of its thread over a wait.
     pub(super) unsafe fn set_up<F: FnOnce() + Send>(&self, migrates: bool, f: F) {
         self.host.set(null());
         self.migrates.set(migrates);
@@ -137,7 +137,7 @@ impl Light {
         let top = std::ptr::from_ref(self).cast_mut().cast::<u8>();
         let captured = top.wrapping_sub(size_of::<F>().next_multiple_of(64));
         let me = captured.wrapping_sub(64).cast::<*const Self>();
-        // SAFETY: the memory lies at the top of a stack that nobody uses yet.
+        // SAFETY: the memory lies at the top of an unused stack.
         unsafe {
             captured.cast::<F>().write(f);
             me.write(self);
@@ -156,35 +156,35 @@ impl Light {
         unsafe { TaskRef::new(NonNull::from(self).cast()) }
     }
 
-    /// The light thread has prepared its task and doesn't park after all. If somebody has claimed
-    /// it, it waits for the push that follows.
+    /// Undoes the preparation of a park. If a waker has claimed the task, waits for the push that
+    /// follows.
     pub(crate) fn stay(&'static self) {
         if !self.task.claim(Wake::Retry) {
             park(self);
         }
     }
 
-    /// The light thread that a task belongs to.
+    /// Returns the light thread of a task.
     fn of(task: TaskRef) -> &'static Self {
         // SAFETY: every task in the queues of hosts is the first field of a Light.
         unsafe { &*task.as_ptr().cast::<Self>() }
     }
 
-    /// The light thread that a link belongs to.
+    /// Returns the light thread of a link.
     pub(super) fn of_letter(letter: NonNull<Link>) -> &'static Self {
         // SAFETY: every link in an inbox is that field of a Light.
         unsafe { &*letter.as_ptr().byte_sub(offset_of!(Self, letter)).cast() }
     }
 
-    /// Its link, as a part of the whole.
+    /// Returns its link, with the provenance of the whole.
     pub(super) fn letter(&'static self) -> NonNull<Link> {
         let at = std::ptr::from_ref(self).cast_mut();
-        // SAFETY: a field of this, which isn't null.
+        // SAFETY: a field of `self`, so not null.
         unsafe { NonNull::new_unchecked(&raw mut (*at).letter) }
     }
 
-    /// The host that it has begun on and must run on; `None` if it may run on any. By who has
-    /// claimed it, so that it has begun and waits.
+    /// Returns the host that it must run on; `None` if it may run on any. Called by the claimer of
+    /// the task, so that the light thread has begun and waits.
     #[inline(always)]
     fn home(&self) -> Option<&'static Host> {
         match self.migrates.get() {
@@ -193,7 +193,7 @@ impl Light {
         }
     }
 
-    /// The host it runs on; on the light thread itself, or by who has claimed it.
+    /// Returns its host; called on the light thread itself, or by the claimer of its task.
     #[inline(always)]
     fn host(&self) -> &'static Host {
         // SAFETY: set before it runs; hosts live for ever.
@@ -201,16 +201,16 @@ impl Light {
     }
 }
 
-/// Calls and so consumes the closure in `captured`.
+/// Calls and consumes the closure in `captured`.
 ///
 /// # Safety
-/// It must hold an `F` that nobody else reads.
+/// `captured` must hold an `F` that nothing else reads.
 unsafe fn run<F: FnOnce()>(captured: *mut u8) {
     // SAFETY: the caller's promise.
     unsafe { captured.cast::<F>().read()() }
 }
 
-/// Where a light thread begins: its address is at the stack pointer.
+/// The first instruction of a light thread: its address is at the stack pointer.
 #[unsafe(naked)]
 extern "C" fn first_instruction() {
     begin_in!(main)
@@ -218,7 +218,7 @@ extern "C" fn first_instruction() {
 
 extern "C" fn main(light: &'static Light) -> ! {
     if let Some(run) = light.run.take() {
-        // SAFETY: set_up wrote both.
+        // SAFETY: `set_up` wrote both.
         unsafe { run(light.captured.get()) };
     }
     let host = light.host();
@@ -241,29 +241,29 @@ extern "C" fn main(light: &'static Light) -> ! {
 /// A green thread that runs light threads.
 #[repr(C)]
 pub(super) struct Host {
-    /// What the runtime sees of it. In its queue are light threads that have not begun, and those
-    /// that migrate.
+    /// The part that the runtime sees. Its queue has the light threads that have not begun, and
+    /// those that migrate.
     control: HostControl,
-    /// Light threads that have begun here.
+    /// Runnable light threads that have begun here.
     own: Own,
-    /// Which of the bits of a `futex(2)` it sleeps with; others may have the same.
+    /// The bit of a `futex(2)` that it sleeps with; other hosts may have the same.
     bit: u32,
     light: Cell<Option<&'static Light>>,
     /// The loop's context while a light thread runs.
     context: Cell<Context>,
-    /// Where the switch from the loop stores that it is off the stack: nobody waits for it.
+    /// Written by the switch from the loop; not read.
     loop_on_cpu: Cell<u32>,
-    /// What the loop must run next.
+    /// The light thread that the loop must run next.
     next: Cell<Option<&'static Light>>,
-    /// A light thread that has ended and whose shell the host doesn't keep.
+    /// A light thread that has ended, with a shell that the host doesn't keep.
     dead: Cell<Option<&'static Light>>,
-    /// Whom the light thread that is about to end has woken, and nobody else can take.
+    /// The light thread that an ending one has woken, for this host only.
     follower: Follower,
     free: Cell<Option<&'static Light>>,
     free_count: Cell<u32>,
-    /// How often it looked for a light thread to run. Stored by the host, read by the watch.
+    /// Looks for a light thread to run, counted. Stored by the host, read by the watch.
     picks: AtomicU32,
-    /// What the watch has read there last; its own.
+    /// The value of `picks` that the watch has read last; the watch's own.
     seen_picks: AtomicU32,
 }
 
@@ -293,60 +293,61 @@ impl Host {
         }
     }
 
-    /// The host that this thread is.
+    /// Returns the calling thread's host; `None` on other threads.
     #[inline(never)]
     pub(super) fn current() -> Option<&'static Self> {
         HOST.with(Cell::get)
     }
 
-    /// Light threads that wait for any host.
+    /// Returns the queue of light threads that any host may run.
     #[inline(always)]
     pub(super) fn queue(&self) -> &RunQueue {
         &self.control.queue
     }
 
-    /// Light threads that wait for this host.
+    /// Returns the light threads that only this host may run.
     pub(super) fn own(&self) -> &Own {
         &self.own
     }
 
-    /// See the field.
+    /// Returns the host's futex bit.
     pub(super) fn bit(&self) -> u32 {
         self.bit
     }
 
-    /// The light thread that runs on it.
+    /// Returns the light thread that runs on it.
     #[inline(always)]
     pub(super) fn light(&self) -> Option<&'static Light> {
         self.light.get()
     }
 
-    /// In the child of a fork: the light threads that wait here don't exist.
+    /// Drops the waiting light threads, which don't exist in the child of a fork.
     pub(super) fn forget_others(&self) {
         while self.queue().take_lifo().is_some() || self.queue().pop_ring().is_some() {}
         self.own.clear();
         self.control.left.store(0, Ordering::Relaxed);
     }
 
-    /// True if the runtime has counted it out.
+    /// Returns true if the runtime has counted the host out.
     pub(super) fn has_left(&self) -> bool {
         self.control.left.load(Ordering::Relaxed) != 0
     }
 
-    /// True if it has looked for a light thread to run since this was asked last; by the watch.
+    /// Returns true if it has looked for a light thread to run since the last call. Called by the
+    /// watch.
     pub(super) fn has_picked(&self) -> bool {
         let picks = self.picks.load(Ordering::Relaxed);
         self.seen_picks.swap(picks, Ordering::Relaxed) != picks
     }
 
-    /// Gives the light threads that any host may run to all others; on any thread.
+    /// Gives the light threads that any host may run to all hosts. May be called on any thread.
     pub(super) fn shed(&self) {
         while let Some(task) = self.queue().take_lifo().or_else(|| self.queue().pop_ring()) {
             GROUP.control.injector.push(task);
         }
     }
 
-    /// Counts one more look; how many there were.
+    /// Counts one more look. Returns the new count.
     #[inline(always)]
     fn count_pick(&self) -> u32 {
         let picks = self.picks.load(Ordering::Relaxed).wrapping_add(1);
@@ -354,7 +355,7 @@ impl Host {
         picks
     }
 
-    /// A shell of the usual size from this host's own.
+    /// Takes a shell of the usual size from this host's free list.
     pub(super) fn take_free(&self) -> Option<&'static Light> {
         let light = self.free.take()?;
         self.free.set(light.link.take());
@@ -362,7 +363,7 @@ impl Host {
         Some(light)
     }
 
-    /// Keeps the shell of a light thread that ends, if there is room.
+    /// Keeps the shell of a light thread that ends. Returns false if there is no room.
     fn put_free(&self, light: &'static Light) -> bool {
         if light.size != super::STACK_SIZE || self.free_count.get() == KEEP {
             return false;
@@ -373,14 +374,14 @@ impl Host {
         true
     }
 
-    /// Gives the shell of a light thread that has ended to everybody, and half of this host's own.
+    /// Gives the shell of an ended light thread, and half of this host's free list, to all hosts.
     fn bury(&self, dead: &'static Light) {
         let surplus = self.free_count.get().saturating_sub(KEEP / 2);
         let own = std::iter::from_fn(|| self.take_free()).take(surplus as usize);
         stack::give_back(std::iter::once(dead).chain(own));
     }
 
-    /// Makes a light thread that any host may run come after all others here; by the host's own
+    /// Queues a light thread that any host may run behind all others here. Called on the host's
     /// thread.
     fn push(&self, task: TaskRef) {
         if let Some(overflow) = self.control.queue.push(task) {
@@ -391,7 +392,8 @@ impl Host {
         }
     }
 
-    /// Makes a claimed light thread run: next, if this host may run it; by the host's own thread.
+    /// Makes a claimed light thread runnable; next, if this host may run it. Called on the host's
+    /// thread.
     #[inline(always)]
     fn wake_next(&self, task: TaskRef) {
         match Light::of(task).home() {
@@ -405,7 +407,7 @@ impl Host {
         }
     }
 
-    /// Makes a claimed light thread of this host run; by another thread.
+    /// Makes a claimed light thread of this host runnable. Called on another thread.
     fn deliver(&self, task: TaskRef) {
         if self.own.put(Light::of(task)) {
             GROUP.wake_host(self);
@@ -422,7 +424,7 @@ impl Host {
         if let Some(task) = self.own.take_next() {
             return Some(Light::of(task));
         }
-        // Those that have begun here and those that have not come by turns.
+        // Light threads that have begun here and those that have not take turns.
         let any = || self.control.queue.take_lifo();
         let any = || any().or_else(|| self.control.queue.pop_ring());
         let task = match picks & 1 {
@@ -432,15 +434,15 @@ impl Host {
         task.or_else(|| self.take_injected()).map(Light::of)
     }
 
-    /// As [`Host::pick`], of those that no other host may run.
+    /// As [`Host::pick`], for light threads that only this host may run.
     fn pick_own(&self) -> Option<&'static Light> {
         self.count_pick();
         let task = self.own.take_next().or_else(|| self.own.pop());
         task.map(Light::of)
     }
 
-    /// Takes whom the light thread that ends has woken, to run it now; not if others have waited
-    /// for long, or if it is still on another host: then it is the next one here.
+    /// Takes the follower of the ending light thread, to run it now. Returns `None` if others have
+    /// waited for long, or if the follower is still on another host: then it is the next one here.
     #[inline(always)]
     fn take_follower(&self) -> Option<&'static Light> {
         let picks = self.picks.load(Ordering::Relaxed).wrapping_add(1);
@@ -457,7 +459,7 @@ impl Host {
         }
     }
 
-    /// As [`Host::pick`], but what waits for long comes first.
+    /// As [`Host::pick`], but light threads that have waited long come first.
     #[cold]
     fn pick_fairly(&self) -> Option<&'static Light> {
         GROUP.rescue();
@@ -490,7 +492,7 @@ impl Host {
         first
     }
 
-    /// Notes on both sides that `next` is about to run here.
+    /// Notes in host and light thread that `next` is about to run here.
     #[inline(always)]
     fn enter(&self, next: &'static Light) {
         next.task.on_cpu.store(1, Ordering::Relaxed);
@@ -498,7 +500,7 @@ impl Host {
         self.light.set(Some(next));
     }
 
-    /// The host's thread: finds light threads and runs them, for ever.
+    /// The host's thread: finds and runs light threads, for ever.
     pub(super) fn work(&'static self) -> ! {
         HOST.with(|host| host.set(Some(self)));
         crate::runtime::set_host(&self.control);
@@ -510,11 +512,11 @@ impl Host {
             while next.task.on_cpu.load(Ordering::Acquire) != 0 {
                 looks += 1;
                 if looks % 100 == 0 {
-                    std::thread::yield_now(); // the host that it leaves may not be running
+                    std::thread::yield_now(); // its host may not be running
                 }
                 std::hint::spin_loop();
             }
-            let _ = GROUP.breed(); // without another, who blocks in libc holds a place
+            let _ = GROUP.breed(); // without a spare, a host blocked in libc keeps its place
             self.control.lends.store(1, Ordering::Relaxed);
             self.enter(next);
             let on_cpu = self.loop_on_cpu.as_ptr();
@@ -527,7 +529,7 @@ impl Host {
         }
     }
 
-    /// Waits for a light thread to run.
+    /// Waits until there is a light thread to run.
     fn find(&'static self) -> &'static Light {
         loop {
             self.come_back();
@@ -558,7 +560,7 @@ impl Host {
         })
     }
 
-    /// If the runtime counted this host as blocked, it no longer is. True if it was.
+    /// Counts this host in again if the runtime has counted it out. Returns true if so.
     #[inline(always)]
     fn come_back(&self) -> bool {
         self.control.left.load(Ordering::Relaxed) != 0 && self.count_again()

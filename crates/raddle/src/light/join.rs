@@ -1,4 +1,4 @@
-//! The right to wait for a light thread.
+//! Join handles of light threads.
 
 use super::Thread;
 use crate::completion::{Completion, Failure};
@@ -6,7 +6,7 @@ use crate::thread::SelfJoin;
 use std::fmt;
 use std::thread;
 
-/// The right to wait for a light thread's end. Dropped, it lets the thread go on by itself.
+/// The right to wait for a light thread's end. Dropping it detaches the thread.
 ///
 /// ```
 /// let thread = raddle::light::spawn(|| 5);
@@ -22,7 +22,7 @@ impl<T> JoinHandle<T> {
         Self { completion, thread }
     }
 
-    /// The thread, to unpark it by.
+    /// Returns the thread, for `unpark`.
     ///
     /// ```
     /// let handle = raddle::light::spawn(raddle::light::park);
@@ -42,7 +42,7 @@ impl<T> JoinHandle<T> {
     /// ```
     ///
     /// # Errors
-    /// What the thread panicked with; [`SelfJoin`] if it is the calling thread.
+    /// The payload of the thread's panic; [`SelfJoin`] on the thread itself.
     ///
     /// # Blocking
     /// The light or green thread; outside raddle, the kernel thread.
@@ -56,7 +56,7 @@ impl<T> JoinHandle<T> {
         })
     }
 
-    /// True once the thread has ended, or is about to.
+    /// Returns true once the thread has ended, or is about to.
     ///
     /// ```
     /// let handle = raddle::light::spawn(|| ());
@@ -66,7 +66,7 @@ impl<T> JoinHandle<T> {
         self.completion.is_done()
     }
 
-    /// The thread's result as a completion: to wait with a timeout, or in a future.
+    /// Returns the thread's result as a completion: to wait with a timeout, or in a future.
     ///
     /// ```
     /// let handle = raddle::light::spawn(|| 6 * 7);

@@ -1,4 +1,4 @@
-//! Waiting for a time, or for another thread's word: what parks a light thread and nobody else.
+//! Waits for a time or for an `unpark`, in which the host runs other light threads.
 
 use super::host::{self, Light};
 use super::timers::{self, now_ns, park_until};
@@ -7,7 +7,7 @@ use raddle_sched::timers::NEVER;
 use std::fmt;
 use std::time::Duration;
 
-/// A light thread, to unpark it by.
+/// A handle of a light thread, for `unpark`.
 ///
 /// ```
 /// use raddle::light::{self, Thread};
@@ -19,7 +19,7 @@ use std::time::Duration;
 #[derive(Clone, Copy)]
 pub struct Thread {
     light: &'static Light,
-    /// Which of those that used the stack one after the other.
+    /// The number of this light thread among those of its stack.
     life: u64,
 }
 
@@ -36,8 +36,8 @@ impl Thread {
         super::running().is_some_and(own)
     }
 
-    /// Lets the thread go on from its [`park`], or from the next one if it isn't there. Nothing
-    /// happens if it has ended.
+    /// Lets the thread go on from its [`park`], now or at the next call. For a thread that has
+    /// ended the call has no effect.
     ///
     /// ```
     /// let thread = raddle::light::spawn(raddle::light::park);
@@ -45,7 +45,7 @@ impl Thread {
     /// thread.join().unwrap();
     /// ```
     pub fn unpark(&self) {
-        // The thread may end meanwhile and another use its stack: that one's next park ends early.
+        // If the thread ends here and another one gets its stack, that one's next park ends early.
         if self.light.life() == self.life
             && self.light.token.give()
             && self.light.task.claim(Wake::Woken)
@@ -61,7 +61,7 @@ impl fmt::Debug for Thread {
     }
 }
 
-/// The calling light thread; `None` on other threads.
+/// Returns the calling light thread; `None` on other threads.
 ///
 /// ```
 /// use raddle::light;
@@ -76,8 +76,9 @@ pub fn current() -> Option<Thread> {
     super::running().map(Thread::of)
 }
 
-/// Waits until somebody calls [`Thread::unpark`], or has done so since the last wait; may return
-/// without that, too. On a thread that isn't light, this is [`std::thread::park`].
+/// Waits until [`Thread::unpark`] is called, or returns at once if it was called since the last
+/// wait; spurious returns are possible. On a thread that isn't light, this is
+/// [`std::thread::park`].
 ///
 /// ```
 /// use raddle::light;
@@ -130,7 +131,7 @@ fn park_light(light: &'static Light, deadline_ns: u64) {
 }
 
 /// Waits for `duration`. On a thread that isn't light, this is [`std::thread::sleep`], which on a
-/// light one would keep the host.
+/// light thread would keep the host.
 ///
 /// ```
 /// use raddle::light;

@@ -1,4 +1,4 @@
-//! Light threads that borrow from the one who starts them.
+//! Light threads that borrow from the thread that starts them.
 
 use super::{Builder, JoinHandle, Thread};
 use crate::completion::{self, Promise};
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// What a scope and its threads share.
+/// State shared by a scope and its threads.
 struct Shared {
     /// Threads that haven't ended, and one more while the scope may start others.
     running: AtomicUsize,
-    /// Panics of threads that nobody has joined.
+    /// Panics of threads that were not joined.
     panics: AtomicUsize,
-    /// Set by whoever lowers `running` to 0.
+    /// Set by the thread that lowers `running` to 0.
     ended: Cell<Option<Promise<()>>>,
 }
 
@@ -50,7 +50,7 @@ impl Drop for Running {
     }
 }
 
-/// Where light threads can be started that borrow from the caller: see [`scope()`].
+/// A scope, in which light threads can be started that borrow from the caller: see [`scope()`].
 ///
 /// ```
 /// use raddle::light::{self, Scope};
@@ -98,7 +98,7 @@ impl<'scope> Scope<'scope, '_> {
     /// Starts a light thread that runs `f` and may borrow what outlives the scope.
     ///
     /// # Panics
-    /// If none can be made; [`Scope::spawn_with`] says so instead.
+    /// If no thread can be made; [`Scope::spawn_with`] returns an error instead.
     pub fn spawn<T, F>(&'scope self, f: F) -> ScopedJoinHandle<'scope, T>
     where
         T: Send + 'scope,
@@ -108,7 +108,7 @@ impl<'scope> Scope<'scope, '_> {
             .expect("a light thread can be made")
     }
 
-    /// As [`Scope::spawn`], for a thread that is made as `builder` says.
+    /// As [`Scope::spawn`], with the options of `builder`.
     ///
     /// ```
     /// use raddle::light;
@@ -133,7 +133,7 @@ impl<'scope> Scope<'scope, '_> {
     {
         let running = Running::new(&self.shared);
         let run = move |promise: Promise<T>| {
-            // Last: the scope's end lets go of what the thread has borrowed.
+            // Dropped last: the drop lets the scope end, and with it the thread's borrows.
             let running = running;
             let computed = promise.run_told(f);
             running
@@ -141,7 +141,8 @@ impl<'scope> Scope<'scope, '_> {
                 .panics
                 .fetch_add(usize::from(!computed), Ordering::Relaxed);
         };
-        // SAFETY: the scope doesn't end before `running` is dropped, and that is the thread's end.
+        // SAFETY: the scope doesn't end before `running` is dropped, which is the thread's last
+        // act.
         let join = unsafe { builder.spawn_unchecked(run) }?;
         Ok(ScopedJoinHandle {
             join,
@@ -155,18 +156,18 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// Waits for the thread's end, as [`JoinHandle::join`].
     ///
     /// # Errors
-    /// What the thread panicked with.
+    /// The payload of the thread's panic.
     pub fn join(self) -> thread::Result<T> {
         let is_itself = self.join.thread().is_current();
         let result = self.join.join();
         if result.is_err() && !is_itself {
-            // The thread counts its panic before the scope can end, perhaps after this.
+            // The thread counts its panic before the scope can end, but perhaps after this.
             self.shared.panics.fetch_sub(1, Ordering::Relaxed);
         }
         result
     }
 
-    /// True once the thread has ended, or is about to.
+    /// Returns true once the thread has ended, or is about to.
     ///
     /// ```
     /// raddle::light::scope(|scope| {
@@ -179,7 +180,7 @@ impl<T> ScopedJoinHandle<'_, T> {
         self.join.is_finished()
     }
 
-    /// The thread, to unpark it by.
+    /// Returns the thread, for `unpark`.
     ///
     /// ```
     /// use raddle::light;
@@ -213,7 +214,7 @@ impl<T> fmt::Debug for ScopedJoinHandle<'_, T> {
 /// assert_eq!(lengths, [4, 4]);
 /// ```
 ///
-/// What ends before the scope can't be borrowed, nor what another thread of it changes:
+/// A thread can't borrow a value that ends before the scope, nor one that another thread changes:
 ///
 /// ```compile_fail,E0373
 /// raddle::light::scope(|scope| {
@@ -231,7 +232,7 @@ impl<T> fmt::Debug for ScopedJoinHandle<'_, T> {
 /// ```
 ///
 /// # Panics
-/// If `f` does, or a thread of the scope that nobody joined.
+/// If `f` panics, or a thread of the scope that was not joined.
 ///
 /// # Blocking
 /// The light or green thread; outside raddle, the kernel thread.
@@ -251,7 +252,7 @@ where
     };
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
     scope.shared.one_less();
-    let _ = all_ended.wait(); // set by whoever counted last
+    let _ = all_ended.wait(); // set by the last thread
     let panics = scope.shared.panics.load(Ordering::Relaxed);
     match result {
         Err(panic) => resume_unwind(panic),

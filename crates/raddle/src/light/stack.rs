@@ -1,7 +1,7 @@
 //! Stacks of light threads.
 //!
 //! A *shell* is a stack with its [`Light`] at the top: one page when little used. Shells are cut
-//! from reservations of 64 MiB, or less under a limit, never given back, and used again last in
+//! from reservations of 64 MiB, or less under a limit. They are never unmapped, and reused last in,
 //! first out; so a stale reference to a light thread always finds a `Light`.
 
 use super::STACK_SIZE;
@@ -16,21 +16,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const PAGE: usize = 4096;
 /// The smallest stack.
 const LEAST: usize = 16 << 10;
-/// The largest.
+/// The largest stack.
 const MOST: usize = 1 << 30;
 const RESERVATION: usize = 64 << 20;
 /// Linux's MADV_GUARD_INSTALL (6.13): a guard that takes no mapping.
 const MADV_GUARD_INSTALL: i32 = 102;
-/// Free shells of a size that keep all their memory.
+/// The free shells of a size that keep all their memory.
 const WARM: usize = 1024;
 
-/// A shell that nobody uses.
+/// An unused shell.
 struct Free(NonNull<Light>);
 
-// SAFETY: a free shell belongs to whoever holds this.
+// SAFETY: a free shell belongs to the holder of this.
 unsafe impl Send for Free {}
 
-/// Free shells of one size, and what is left of the last reservation.
+/// Free shells of one size, and the rest of the last reservation.
 #[derive(Default)]
 struct Class {
     free: Vec<Free>,
@@ -43,19 +43,19 @@ type Classes = Option<HashMap<usize, Class>>;
 /// The lock while a fork is made.
 struct Held(UnsafeCell<Option<MutexGuard<'static, Classes>>>);
 
-// SAFETY: used by who holds the lock only.
+// SAFETY: used only by the holder of the lock.
 unsafe impl Sync for Held {}
 
 static HELD: Held = Held(UnsafeCell::new(None));
 
-/// Before a fork: nobody else changes the free shells.
+/// Takes the lock before a fork, so that no other thread is changing the free shells.
 pub(super) extern "C" fn hold() {
     let guard = lock();
     // SAFETY: this thread holds the lock.
     unsafe { *HELD.0.get() = Some(guard) };
 }
 
-/// After a fork, in both processes.
+/// Releases the lock after a fork, in both processes.
 pub(super) extern "C" fn let_go() {
     // SAFETY: this thread, or its copy, holds the lock.
     drop(unsafe { (*HELD.0.get()).take() });
@@ -67,7 +67,7 @@ fn lock() -> MutexGuard<'static, Classes> {
 
 static CLASSES: Mutex<Classes> = Mutex::new(None);
 
-/// A shell with a stack of at least `bytes`.
+/// Takes a shell with a stack of at least `bytes`.
 pub(super) fn take(bytes: usize) -> io::Result<&'static Light> {
     if bytes == STACK_SIZE
         && let Some(light) = Host::current().and_then(Host::take_free)
@@ -88,26 +88,26 @@ pub(super) fn take(bytes: usize) -> io::Result<&'static Light> {
     // SAFETY: fresh zeroed memory of that size, aligned to pages.
     unsafe {
         if let Err(error) = guard(low) {
-            class.next -= size; // not without one: the next stack lies below
+            class.next -= size; // no stack without a guard: the next stack lies below
             return Err(error);
         }
         Ok(Light::at_top_of(low, size))
     }
 }
 
-/// A stack that is used for something else than a light thread; given back when it is dropped.
+/// A stack for another use than a light thread; given back when this is dropped.
 pub(crate) struct Shell(&'static Light);
 
-// SAFETY: who has this has the stack.
+// SAFETY: the holder of this owns the stack.
 unsafe impl Send for Shell {}
 
-/// A stack of at least `bytes`.
+/// Takes a stack of at least `bytes`.
 pub(crate) fn take_shell(bytes: usize) -> io::Result<Shell> {
     take(bytes).map(Shell)
 }
 
 impl Shell {
-    /// The upper end of the stack, aligned to 64 bytes.
+    /// Returns the upper end of the stack, aligned to 64 bytes.
     pub(crate) fn top(&self) -> *mut u8 {
         std::ptr::from_ref(self.0).cast_mut().cast()
     }
@@ -119,7 +119,7 @@ impl Drop for Shell {
     }
 }
 
-/// Takes the next stack of a reservation; a new one if the last is used up.
+/// Cuts the next stack from a reservation; makes a new one if the last is used up.
 fn cut(class: &mut Class, size: usize) -> io::Result<*mut u8> {
     if class.next == class.end {
         let (at, length) = reserve(size)?;
@@ -133,8 +133,8 @@ fn cut(class: &mut Class, size: usize) -> io::Result<*mut u8> {
     Ok(std::ptr::with_exposed_provenance_mut(low))
 }
 
-/// Maps fresh memory for stacks of `size` bytes: for many, or as many as a limit on address space
-/// leaves room for.
+/// Maps fresh memory for many stacks of `size` bytes, or for as many as a limit on address space
+/// allows.
 fn reserve(size: usize) -> io::Result<(*mut c_void, usize)> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let access = libc::PROT_READ | libc::PROT_WRITE;
@@ -152,8 +152,8 @@ fn reserve(size: usize) -> io::Result<(*mut c_void, usize)> {
     }
 }
 
-/// Makes the lowest page a guard. Where Linux has no guard regions a mapping is split for it, of
-/// which there may be too many.
+/// Makes the lowest page a guard. Where Linux has no guard regions, the guard splits a mapping, and
+/// the process may reach its limit of mappings.
 ///
 /// # Safety
 /// `low` must begin an unused stack.
@@ -169,8 +169,8 @@ unsafe fn guard(low: *mut u8) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives shells back that their hosts don't keep. All but the warm ones lose the memory below
-/// their top page.
+/// Takes back shells that their hosts don't keep. All but the warm ones lose the memory below their
+/// top page.
 pub(super) fn give_back(shells: impl Iterator<Item = &'static Light>) {
     let mut classes = lock();
     let classes = classes.get_or_insert_default();

@@ -1,12 +1,12 @@
 //! Deadlines of light threads.
 //!
-//! One heap for all hosts. A host looks at it now and then between two light threads, and before it
-//! sleeps; the group's watch sleeps no longer than to the earliest deadline. So deadlines are met
-//! while hosts work and while all of them sleep.
+//! There is one heap for all hosts. A host looks at it now and then between two light threads, and
+//! before it sleeps; the group's watch sleeps no longer than to the earliest deadline. So deadlines
+//! are met while hosts work and while all of them sleep.
 //!
-//! No deadline is slept over: the watch says until when it is going to sleep, and then looks at the
-//! heap once more; who adds an earlier deadline does so first, and then looks until when the watch
-//! sleeps (all SeqCst). One of the two sees the other.
+//! No deadline is slept over: the watch stores its wake-up time, and then looks at the heap once
+//! more; a thread with an earlier deadline adds it first, and then reads the watch's wake-up time
+//! (all SeqCst). One of the two sees the other.
 
 use super::group::{GROUP, ensure_watch};
 use super::host::{self, Light};
@@ -18,25 +18,25 @@ use std::time::Duration;
 
 static TIMERS: Timers = Timers::new();
 
-/// How the watch is.
+/// States of the watch.
 struct Nap;
 
 impl Nap {
-    /// It sleeps until a deadline, or for ever: no host works.
+    /// The watch sleeps until a deadline, or for ever: no host works.
     const LONG: u32 = 0;
-    /// It is awake, or somebody has just woken it.
+    /// The watch is awake, or was just woken.
     const OVER: u32 = 1;
-    /// It sleeps for one of its periods at most.
+    /// The watch sleeps for one of its periods at most.
     const SHORT: u32 = 2;
 }
 
-/// A [`Nap`]: the futex that the watch sleeps on. Stored by the watch, swapped by who wakes it.
+/// A [`Nap`]: the futex that the watch sleeps on. Stored by the watch, swapped by its wakers.
 static NAP: AtomicU32 = AtomicU32::new(Nap::OVER);
 
-/// When the watch wakes by itself. Stored by the watch before [`NAP`].
+/// The time when the watch wakes by itself. Stored by the watch before [`NAP`].
 static WAKES_NS: AtomicU64 = AtomicU64::new(0);
 
-/// CLOCK_MONOTONIC in nanoseconds.
+/// Returns CLOCK_MONOTONIC in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -47,14 +47,14 @@ pub(crate) fn now_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The time `after` from now; [`NEVER`] if the clock can't tell it.
+/// Returns the time `after` from now; [`NEVER`] beyond the clock's range.
 pub(crate) fn deadline_ns(after: Duration) -> u64 {
     let after_ns = u64::try_from(after.as_nanos()).unwrap_or(NEVER);
     now_ns().saturating_add(after_ns)
 }
 
-/// Parks the calling light thread, which has prepared its task, until it is woken or the time
-/// comes. May end without either: the caller looks again.
+/// Parks the calling light thread, which has prepared its task, until it is woken or the deadline
+/// passes. Spurious returns are possible.
 pub(crate) fn park_until(light: &'static Light, deadline_ns: u64) {
     if deadline_ns == NEVER {
         return host::park(light);
@@ -72,7 +72,7 @@ pub(crate) fn park_until(light: &'static Light, deadline_ns: u64) {
     }
 }
 
-/// As [`park_until`], where there is no thread for the watch.
+/// As [`park_until`], without a thread for the watch.
 #[cold]
 fn keep_host(light: &'static Light, deadline_ns: u64) {
     while light.task.is_waiting() && now_ns() < deadline_ns {
@@ -81,13 +81,13 @@ fn keep_host(light: &'static Light, deadline_ns: u64) {
     light.stay();
 }
 
-/// True if there are deadlines.
+/// Returns true if there are deadlines.
 #[inline(always)]
 pub(super) fn has_any() -> bool {
     TIMERS.earliest_ns() != NEVER
 }
 
-/// Makes those runnable whose time has come. True if there were any.
+/// Makes the light threads with passed deadlines runnable. Returns true if there were any.
 #[cold]
 pub(super) fn expire() -> bool {
     let due = TIMERS.expire(now_ns());
@@ -102,7 +102,7 @@ pub(super) fn expire() -> bool {
     any
 }
 
-/// A host works again: if the watch sleeps for long, it wakes.
+/// Wakes the watch from a long sleep, since a host works again.
 pub(super) fn host_works() {
     if NAP.load(Ordering::SeqCst) == Nap::LONG {
         end_nap();
@@ -115,8 +115,8 @@ fn end_nap() {
     }
 }
 
-/// The watch sleeps until `until_ns` at most, and no longer than to the earliest deadline.
-/// `is_idle`, asked when others can see the watch asleep, says whether no host works; without a
+/// Sleeps on the watch's thread until `until_ns` at most, and no longer than to the earliest
+/// deadline. `is_idle`, called after the state is stored, tells whether no host works; without a
 /// time the watch sleeps only then.
 pub(super) fn nap(until_ns: u64, is_idle: impl Fn() -> bool) {
     let kind = match until_ns {
@@ -137,7 +137,7 @@ pub(super) fn nap(until_ns: u64, is_idle: impl Fn() -> bool) {
 /// Forgets all deadlines.
 ///
 /// # Safety
-/// Only in the child of a fork, before it has a second thread.
+/// Must be called in the child of a fork, before it has a second thread.
 pub(super) unsafe fn forget() {
     // SAFETY: the caller's promise.
     unsafe { TIMERS.reset() };

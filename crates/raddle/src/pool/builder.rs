@@ -1,4 +1,4 @@
-//! How a pool is made: its settings, checked before there is one.
+//! Settings of a pool, checked before the pool is made.
 
 use super::errors::{BuildError, message};
 use super::shared::{MAX_WORKERS, Shared};
@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What happens when work is queued and the bounded queue is full.
+/// What a pool does with new work when its bounded queue is full.
 ///
 /// # Examples
 /// ```
@@ -23,7 +23,7 @@ pub enum Overflow {
     /// The caller gets [`QueueError::Full`](super::QueueError::Full).
     #[default]
     Reject,
-    /// The caller runs the work itself, and so queues no more meanwhile.
+    /// The caller runs the work itself, and so queues nothing meanwhile.
     CallerRuns,
     /// The oldest item of the lowest priority is dropped for it.
     DiscardOldest,
@@ -32,7 +32,7 @@ pub enum Overflow {
     Block,
 }
 
-/// A panic in work without a handle, as a report hook sees it.
+/// A panic in work without a handle, as a [`PanicHook`] sees it.
 ///
 /// ```
 /// use raddle::pool::{OnPanic, PanicReport};
@@ -45,12 +45,12 @@ pub enum Overflow {
 pub struct PanicReport<'a> {
     /// The pool's name.
     pub pool: &'a str,
-    /// What the work panicked with.
+    /// The panic's payload.
     pub payload: &'a (dyn Any + Send),
 }
 
 impl PanicReport<'_> {
-    /// The panic's message, if it has one.
+    /// Returns the panic's message, if it has one.
     ///
     /// # Examples
     /// ```
@@ -72,9 +72,9 @@ impl fmt::Debug for PanicReport<'_> {
     }
 }
 
-/// What a panic in work without a handle does. A task's panic goes to who waits for the task.
+/// What a pool does after a panic in work without a handle. A task's panic goes to its waiter.
 ///
-/// A program that is compiled with `panic = "abort"` ends at the panic, whatever is chosen here.
+/// A program that is compiled with `panic = "abort"` ends at the panic in any case.
 ///
 /// # Examples
 /// ```
@@ -157,7 +157,7 @@ pub(super) struct Config {
     pub hooks: Hooks,
 }
 
-/// The settings of a pool that is to be made.
+/// The settings of a new pool.
 ///
 /// # Examples
 /// ```
@@ -203,7 +203,7 @@ impl Builder {
         }
     }
 
-    /// The pool's name; its threads are called by it and a number. Default: `pool`.
+    /// Sets the pool's name; its threads are named by it and a number. Default: `pool`.
     ///
     /// # Examples
     /// ```
@@ -215,8 +215,8 @@ impl Builder {
         self
     }
 
-    /// How many workers run at once when none of them blocks. Default: as many as the process may
-    /// use CPUs. They start when there is work for them.
+    /// Sets how many workers run at once when none of them blocks. Default: the number of CPUs that
+    /// the process may use. Workers start when there is work for them.
     ///
     /// # Examples
     /// ```
@@ -228,8 +228,8 @@ impl Builder {
         self
     }
 
-    /// How many workers there are at most, those that block included. Default: 64 above
-    /// [`Builder::workers`]. The same number makes a pool of fixed size.
+    /// Sets the most workers, those that block included. Default: 64 above [`Builder::workers`].
+    /// The same number as there makes a pool of fixed size.
     ///
     /// # Examples
     /// ```
@@ -241,7 +241,7 @@ impl Builder {
         self
     }
 
-    /// The least stack of each worker in bytes.
+    /// Sets the least stack of each worker in bytes.
     ///
     /// # Examples
     /// ```
@@ -253,10 +253,9 @@ impl Builder {
         self
     }
 
-    /// The engine that its workers belong to, which several pools may share. Once that is shut
-    /// down the pool gets no more workers. Dispose of the pool before
-    /// [waiting](crate::engine::Engine::wait) for the engine: idle workers are threads, too.
-    /// Default: the first engine.
+    /// Sets the workers' engine, which several pools may share. After its shutdown the pool gets no
+    /// more workers. Dispose of the pool before [waiting](crate::engine::Engine::wait) for the
+    /// engine: idle workers are threads, too. Default: the first engine.
     ///
     /// # Examples
     /// ```
@@ -275,7 +274,7 @@ impl Builder {
         self
     }
 
-    /// How long a worker beyond [`Builder::workers`] stays without work. Default: 20 seconds.
+    /// Sets how long a worker beyond [`Builder::workers`] stays without work. Default: 20 seconds.
     ///
     /// # Examples
     /// ```
@@ -288,8 +287,8 @@ impl Builder {
         self
     }
 
-    /// How often a busy pool looks whether its work is stuck and whether another number of workers
-    /// does more. Default: 100 ms, and at least 1. An idle pool never looks.
+    /// Sets how often a busy pool checks whether its work is stuck and whether another number of
+    /// workers does more. Default: 100 ms, and at least 1. An idle pool never checks.
     ///
     /// # Examples
     /// ```
@@ -303,8 +302,8 @@ impl Builder {
         self
     }
 
-    /// No worker is added while less than this much of the memory, the machine's or the control
-    /// group's, is available. Default: 5 percent.
+    /// Sets the memory reserve in percent: no worker is added while less of the memory, the
+    /// machine's or the control group's, is available. Default: 5 percent.
     ///
     /// # Examples
     /// ```
@@ -316,7 +315,8 @@ impl Builder {
         self
     }
 
-    /// Whether the [`Context`](super::Context) of who queues work flows to it. Default: yes.
+    /// Sets whether the [`Context`](super::Context) of the queueing thread flows to the work.
+    /// Default: yes.
     ///
     /// # Examples
     /// ```
@@ -328,7 +328,7 @@ impl Builder {
         self
     }
 
-    /// Whether who waits for a task that has not started runs it itself. Default: yes.
+    /// Sets whether the waiter for a task that has not started runs the task itself. Default: yes.
     ///
     /// # Examples
     /// ```
@@ -340,9 +340,9 @@ impl Builder {
         self
     }
 
-    /// At most `items` wait; `overflow` says what becomes of more. Default: no bound.
+    /// Sets the most items that wait, and what happens to further ones. Default: no bound.
     ///
-    /// In a pool with a bound all queued work goes through the one shared queue. Work of
+    /// In a pool with a bound all queued work goes through the shared queue. Work of
     /// [`join`](super::join), scopes, timers and descriptors doesn't count.
     ///
     /// # Examples
@@ -357,7 +357,7 @@ impl Builder {
         self
     }
 
-    /// What a panic in work without a handle does. Default: [`OnPanic::Keep`].
+    /// Sets what follows a panic in work without a handle. Default: [`OnPanic::Keep`].
     ///
     /// # Examples
     /// ```
@@ -370,7 +370,7 @@ impl Builder {
         self
     }
 
-    /// Called by each worker with its number, before its first work.
+    /// Sets a hook that each worker calls with its number, before its first work.
     ///
     /// # Examples
     /// ```
@@ -382,7 +382,7 @@ impl Builder {
         self
     }
 
-    /// Called by each worker with its number, after its last work.
+    /// Sets a hook that each worker calls with its number, after its last work.
     ///
     /// # Examples
     /// ```
@@ -394,7 +394,7 @@ impl Builder {
         self
     }
 
-    /// Called by a worker before each item.
+    /// Sets a hook that a worker calls before each item.
     ///
     /// # Examples
     /// ```
@@ -406,7 +406,7 @@ impl Builder {
         self
     }
 
-    /// Called by a worker after each item that did not panic.
+    /// Sets a hook that a worker calls after each item that did not panic.
     ///
     /// # Examples
     /// ```
@@ -421,7 +421,7 @@ impl Builder {
     /// Makes the pool. No thread starts before there is work.
     ///
     /// # Errors
-    /// [`BuildError`] says which setting can't be.
+    /// [`BuildError`] names the setting that is out of range.
     ///
     /// # Examples
     /// ```

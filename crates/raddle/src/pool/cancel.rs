@@ -1,7 +1,7 @@
-//! Cancellation: a source asks, tokens are asked about, work stops when it looks.
+//! Cancellation: a source requests it, and work stops when it checks its token.
 //!
-//! Nothing is torn down by force. Work that was not started yet is never started; work that runs
-//! looks at its token, or registers what interrupts it.
+//! Nothing is interrupted by force. Work that was not started yet is never started; running work
+//! checks its token, or registers a callback that interrupts it.
 
 use super::sync::{keep_first, lock, quietly, wait, wait_until};
 use std::error::Error;
@@ -15,10 +15,10 @@ type Callback = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct Inner {
-    /// Written once by the canceller (release), read by who asks (acquire).
+    /// Written once by the canceller (release), read by tokens (acquire).
     cancelled: AtomicBool,
     callbacks: Mutex<Callbacks>,
-    /// Those who wait for the cancellation.
+    /// Threads that wait for the cancellation.
     waiters: Condvar,
 }
 
@@ -28,7 +28,7 @@ struct Callbacks {
     waiting: Vec<(u64, Callback)>,
 }
 
-/// The work was cancelled.
+/// The error of cancelled work.
 ///
 /// ```
 /// use raddle::pool::{CancelSource, Cancelled};
@@ -47,7 +47,7 @@ impl fmt::Display for Cancelled {
 
 impl Error for Cancelled {}
 
-/// The side that cancels.
+/// The end that cancels.
 ///
 /// # Examples
 /// ```
@@ -61,12 +61,12 @@ impl Error for Cancelled {}
 /// ```
 pub struct CancelSource {
     inner: Arc<Inner>,
-    /// Callbacks with the tokens this source is linked to; gone with it.
+    /// Callbacks on the tokens that this source is linked to; dropped with it.
     _links: Vec<Registration>,
 }
 
 impl CancelSource {
-    /// A source that nothing else cancels.
+    /// Makes a source without parents.
     ///
     /// # Examples
     /// ```
@@ -79,7 +79,8 @@ impl CancelSource {
         }
     }
 
-    /// A source that is cancelled too when any of `parents` is. Cancelling it leaves them alone.
+    /// Makes a source that is also cancelled when any of `parents` is. Cancelling it does not
+    /// cancel them.
     ///
     /// # Examples
     /// ```
@@ -104,7 +105,7 @@ impl CancelSource {
         Self { inner, _links }
     }
 
-    /// A token to hand to work.
+    /// Returns a token for work.
     ///
     /// # Examples
     /// ```
@@ -117,7 +118,8 @@ impl CancelSource {
         }
     }
 
-    /// Cancels: `true` the first time. The callbacks run here, in the order they were registered.
+    /// Cancels. Returns true the first time. Callbacks run here, in the order of their
+    /// registration.
     ///
     /// # Panics
     /// With a callback's panic, after all callbacks have run.
@@ -132,7 +134,7 @@ impl CancelSource {
         self.inner.cancel()
     }
 
-    /// Whether it was cancelled.
+    /// Returns whether the source was cancelled.
     ///
     /// # Examples
     /// ```
@@ -159,7 +161,7 @@ impl fmt::Debug for CancelSource {
     }
 }
 
-/// The side that is asked; cheap to clone. The default token is never cancelled.
+/// The end that work checks; cheap to clone. The default token is never cancelled.
 ///
 /// # Examples
 /// ```
@@ -178,12 +180,12 @@ impl fmt::Debug for CancelSource {
 /// ```
 #[derive(Clone, Default)]
 pub struct CancelToken {
-    /// `None`: nobody can cancel it.
+    /// `None` for a token that can't be cancelled.
     inner: Option<Arc<Inner>>,
 }
 
 impl CancelToken {
-    /// Whether the source was cancelled.
+    /// Returns whether the source was cancelled.
     ///
     /// # Examples
     /// ```
@@ -195,15 +197,15 @@ impl CancelToken {
             .is_some_and(|inner| inner.is_cancelled())
     }
 
-    /// Whether there is a source that could cancel it.
+    /// Returns whether there is a source that could cancel the token.
     pub(super) fn can_be_cancelled(&self) -> bool {
         self.inner.is_some()
     }
 
-    /// Says so by an error, for `?`.
+    /// Returns an error once the source was cancelled, for `?`.
     ///
     /// # Errors
-    /// [`Cancelled`] if it was.
+    /// [`Cancelled`] if the source was cancelled.
     ///
     /// # Examples
     /// ```
@@ -216,9 +218,9 @@ impl CancelToken {
         }
     }
 
-    /// Calls `f` when the source is cancelled, on the thread that cancels it; at once, here, if it
-    /// was already. Dropping the registration takes `f` back; it does not wait for an `f` that
-    /// runs.
+    /// Calls `f` when the source is cancelled, on the thread that cancels it; or here and now, if
+    /// it was cancelled before. Dropping the registration takes `f` back; the drop does not wait
+    /// for an `f` that runs.
     ///
     /// # Examples
     /// ```
@@ -241,7 +243,7 @@ impl CancelToken {
             return nothing;
         };
         let mut callbacks = lock(&inner.callbacks);
-        // Looked at under the lock that the canceller takes after it has set the flag.
+        // Checked under the lock that the canceller takes after it has set the flag.
         if inner.is_cancelled() {
             drop(callbacks);
             f();
@@ -256,7 +258,7 @@ impl CancelToken {
         }
     }
 
-    /// Waits for the cancellation, at most `timeout`; whether it came.
+    /// Waits for the cancellation, at most `timeout`. Returns whether it came.
     ///
     /// # Blocking
     /// Blocks the calling thread, and a worker of a pool without compensation: see
@@ -319,7 +321,7 @@ impl Inner {
     }
 }
 
-/// A callback that waits for a cancellation; taken back when this is dropped.
+/// A registered callback; dropping this takes the callback back.
 ///
 /// ```
 /// use raddle::pool::CancelSource;
@@ -335,7 +337,7 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Takes the callback back: `true` if it has not run and never will.
+    /// Takes the callback back. Returns true if it has not run and never will.
     ///
     /// # Examples
     /// ```
@@ -348,7 +350,7 @@ impl Registration {
         self.remove().is_some()
     }
 
-    /// Leaves the callback registered for as long as there is somebody to cancel.
+    /// Leaves the callback registered for as long as there is a source.
     ///
     /// # Examples
     /// ```
@@ -373,7 +375,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Outside the lock: what it captured may do anything when dropped.
+        // Outside the lock: destructors of the callback's captures may do anything.
         drop(self.remove());
     }
 }

@@ -1,15 +1,15 @@
-//! How many workers do the most: hill climbing on throughput.
+//! The most productive number of workers, by hill climbing on throughput.
 //!
 //! The climber stands at one number of workers and measures; then it tries the next, up or down,
 //! and measures again; it stays there if the difference is worth it, and goes back otherwise.
-//! Steps up must gain, steps down must not lose: of two numbers that do as much the smaller wins.
-//! What is noise is judged by the measurements' own spread (two standard errors of the difference).
-//! When neither neighbour is better it rests, each time longer, until throughput is no longer what
-//! it was.
+//! Steps up must gain, steps down must not lose: of two numbers with equal throughput the smaller
+//! wins. Noise is judged by the measurements' own spread (two standard errors of the difference).
+//! When neither neighbour is better, the climber rests, each time longer, until throughput
+//! changes.
 //!
 //! The .NET thread pool superimposes a wave on the number and looks for it in the throughput
 //! (Hellerstein, Morrison, Eilebrecht 2009). That finds small slopes in much noise, at the price of
-//! always moving; a pool that stands still when nothing can be won suits fewer, longer
+//! constant motion; a pool that stands still when nothing can be gained suits fewer, longer
 //! measurements.
 
 use std::ops::RangeInclusive;
@@ -41,15 +41,15 @@ impl Measurement {
 
 #[derive(Debug)]
 enum Step {
-    /// Measuring where it stands.
+    /// Measures where the climber stands.
     Here,
-    /// Measuring a neighbour of the place with this measurement.
+    /// Measures a neighbour of the number with this measurement.
     Trying(Measurement),
-    /// Nothing could be won from here.
+    /// Rests: neither neighbour was better.
     Resting { ticks: u32, throughput: f64 },
 }
 
-/// See the module. It is told of each tick in which the pool was busy.
+/// State of the climb: see the module. `tick` is called for each tick in which the pool was busy.
 #[derive(Debug)]
 pub struct Climber {
     range: RangeInclusive<usize>,
@@ -76,7 +76,7 @@ impl Climber {
         }
     }
 
-    /// Somebody else has set the number: begin from there.
+    /// Starts anew from a number that the pool has set by other means.
     pub fn stand_at(&mut self, workers: usize) {
         if workers != self.stand && !matches!(self.step, Step::Trying(_)) {
             self.stand = workers;
@@ -90,7 +90,7 @@ impl Climber {
         self.samples.clear();
     }
 
-    /// The number of workers for the next tick, after one with `throughput` items a second.
+    /// Returns the number of workers for the next tick, after one with `throughput` items a second.
     pub fn tick(&mut self, throughput: f64) -> usize {
         if let Step::Resting {
             ticks,
@@ -120,7 +120,7 @@ impl Climber {
         self.now()
     }
 
-    /// The number that is in force while measuring.
+    /// Returns the number that is in force while measuring.
     fn now(&self) -> usize {
         match self.step {
             Step::Trying(_) => self.neighbour(),
@@ -153,7 +153,7 @@ impl Climber {
         }
     }
 
-    /// This direction leads nowhere: try the other, or rest.
+    /// Turns round after a direction without gain, or rests after both.
     fn turn(&mut self, here: Measurement) {
         self.upward = !self.upward;
         self.failures += 1;
@@ -173,8 +173,8 @@ impl Climber {
 mod tests {
     use super::*;
 
-    /// Where the climber stands most of the last half of the ticks, for a throughput by workers
-    /// with some noise.
+    /// Returns where the climber stands most of the last half of the ticks, for a throughput by
+    /// workers with some noise.
     fn climb(ticks: usize, curve: impl Fn(usize, usize) -> f64) -> usize {
         let mut climber = Climber::new(2..=20);
         let (mut workers, mut random, mut histogram) = (2, 1u32, [0; 21]);

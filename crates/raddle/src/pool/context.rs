@@ -1,4 +1,4 @@
-//! What flows from who queues work to who runs it.
+//! Values that flow from the queueing thread to the work.
 //!
 //! A [`Context`] is a set of values of [`ContextLocal`]s. Each thread has a current one. A pool
 //! captures it when work is queued and makes it current around the work. Contexts are immutable
@@ -21,7 +21,7 @@ struct Entry {
     notify: Option<Notify>,
 }
 
-/// Tells a local's callback of a change; it knows the type.
+/// Calls a local's callback after a change; knows the local's type.
 type Notify = fn(usize, Option<&Value>, Option<&Value>, bool);
 
 type Values = BTreeMap<usize, Entry>;
@@ -31,13 +31,13 @@ thread_local! {
     static SUPPRESSED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Looks at the current values; those of a thread that ends are none.
+/// Calls `look` with the current values; a thread that ends has none.
 fn with_current<R>(look: impl Fn(Option<&Arc<Values>>) -> R) -> R {
     let seen = CURRENT.try_with(|values| look(values.borrow().as_ref()));
     seen.unwrap_or_else(|_| look(None))
 }
 
-/// Makes other values current; a thread that ends keeps none. Those before it.
+/// Makes `next` current; a thread that ends keeps no values. Returns the earlier values.
 fn replace_current(next: Option<Arc<Values>>) -> Option<Arc<Values>> {
     CURRENT
         .try_with(|values| values.replace(next))
@@ -65,7 +65,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// The calling thread's current context.
+    /// Returns the calling thread's current context.
     ///
     /// # Examples
     /// ```
@@ -77,7 +77,7 @@ impl Context {
         Self { values }
     }
 
-    /// Whether no value is set.
+    /// Returns whether no value is set.
     ///
     /// # Examples
     /// ```
@@ -88,7 +88,7 @@ impl Context {
     }
 
     /// Runs `f` with this context current, and restores the thread's own afterwards, also after a
-    /// panic. Values that `f` sets end with it.
+    /// panic. Values that `f` sets are dropped with its run.
     ///
     /// # Examples
     /// ```
@@ -129,7 +129,7 @@ impl Context {
         SuppressFlow(PhantomData)
     }
 
-    /// The context that work queued now takes along; `None` if it is empty or may not flow.
+    /// Returns the context for work that is queued now; `None` if it is empty or may not flow.
     #[inline(always)]
     pub(super) fn flowing() -> Option<Self> {
         with_current(|values| {
@@ -138,7 +138,7 @@ impl Context {
         })
     }
 
-    /// Forgets what a work item has set without running in a context of its own.
+    /// Drops values that a work item has set without a context of its own.
     #[inline(always)]
     pub(super) fn reset() {
         if with_current(|values| values.is_some()) {
@@ -156,13 +156,13 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Keeps contexts from flowing while it lives; from [`Context::suppress_flow`].
+/// A guard that keeps contexts from flowing; from [`Context::suppress_flow`].
 ///
 /// ```
 /// use raddle::pool::Context;
 /// {
 ///     let _guard = Context::suppress_flow();
-///     // what is queued here takes no context along
+///     // work that is queued here takes no context along
 /// }
 /// ```
 #[derive(Debug)]
@@ -174,7 +174,7 @@ impl Drop for SuppressFlow {
     }
 }
 
-/// Makes `next` current, tells of what changed, and returns what was current.
+/// Makes `next` current, notifies the changed locals, and returns the earlier values.
 fn switch(next: Option<Arc<Values>>) -> Option<Arc<Values>> {
     let previous = replace_current(next.clone());
     let same = match (&previous, &next) {
@@ -209,7 +209,7 @@ fn tell_of_differences(before: Option<&Values>, after: Option<&Values>) {
     }
 }
 
-/// What happened to a [`ContextLocal`] on the calling thread.
+/// A change of a [`ContextLocal`] on the calling thread.
 ///
 /// ```
 /// use raddle::pool::{Change, ContextLocal};
@@ -225,14 +225,14 @@ pub struct Change<'a, T> {
     pub old: Option<&'a T>,
     /// The value now.
     pub new: Option<&'a T>,
-    /// Another context became current; otherwise the value was set or cleared.
+    /// True if another context became current, false if the value was set or cleared.
     pub by_switch: bool,
 }
 
 type Callback<T> = fn(&Change<'_, T>);
 
 /// A value of the current context; made for a `static`. In destructors of thread-locals, at a
-/// thread's end, there may be no context any more: it has no value then, and keeps none.
+/// thread's end, there may be no context any more: then the local has no value, and keeps none.
 ///
 /// # Examples
 /// ```
@@ -247,18 +247,18 @@ type Callback<T> = fn(&Change<'_, T>);
 /// # Ok::<(), raddle::pool::QueueError>(())
 /// ```
 pub struct ContextLocal<T: Send + Sync + 'static> {
-    /// Its key in contexts, given at the first use.
+    /// The local's key in contexts, given at the first use.
     id: OnceLock<usize>,
     notify: Option<Callback<T>>,
     value: PhantomData<fn() -> T>,
 }
 
-/// The callbacks by id, with their types erased: [`notify_typed`] of the same type reads them.
+/// The callbacks by id, with their types erased; [`notify_typed`] of the same type reads them.
 static CALLBACKS: std::sync::Mutex<BTreeMap<usize, &'static (dyn Any + Send + Sync)>> =
     std::sync::Mutex::new(BTreeMap::new());
 
 impl<T: Send + Sync + 'static> ContextLocal<T> {
-    /// A local without a value.
+    /// Makes a local without a value.
     ///
     /// # Examples
     /// ```
@@ -273,9 +273,9 @@ impl<T: Send + Sync + 'static> ContextLocal<T> {
         }
     }
 
-    /// A local that calls `notify` on the thread whose value changes, whenever it does. It may
-    /// change values itself, and is told of that, too. If it panics when contexts switch, they do
-    /// all the same, and its panic goes no further.
+    /// Makes a local that calls `notify` after each change of its value, on the thread of the
+    /// change. The callback may change values itself, and is called for that, too. If it panics
+    /// during a switch of contexts, the switch goes on, and the panic is dropped.
     ///
     /// # Examples
     /// ```
@@ -300,7 +300,7 @@ impl<T: Send + Sync + 'static> ContextLocal<T> {
         }
     }
 
-    /// The value in the current context.
+    /// Returns the value in the current context.
     ///
     /// # Examples
     /// ```
@@ -317,8 +317,8 @@ impl<T: Send + Sync + 'static> ContextLocal<T> {
         value.and_then(|value| value.downcast().ok())
     }
 
-    /// Sets the value in the current context, which is copied for it: contexts captured earlier
-    /// keep theirs.
+    /// Sets the value in the current context, which is copied: contexts captured earlier keep their
+    /// values.
     ///
     /// # Examples
     /// ```
@@ -366,7 +366,7 @@ impl<T: Send + Sync + 'static> ContextLocal<T> {
         *self.id.get_or_init(|| {
             let id = NEXT.fetch_add(1, Ordering::Relaxed);
             if let Some(callback) = self.notify {
-                // Ids live as long as statics do, and so may the one box behind each.
+                // Ids live as long as statics, and so may the one box behind each.
                 let callback: &'static (dyn Any + Send + Sync) = Box::leak(Box::new(callback));
                 callbacks().insert(id, callback);
             }

@@ -1,11 +1,11 @@
-//! What a pool counts: each worker for itself without a lock, the rest under the pool's.
+//! A pool's counters: each worker's own without a lock, the others under the pool's lock.
 
 use super::Stats;
 use super::deque::Thief;
 use super::shared::Shared;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Written by the slot's worker alone; on cache lines of their own.
+/// Counters of one slot, written only by its worker; on cache lines of their own.
 #[repr(align(128))]
 #[derive(Default)]
 pub struct Counters {

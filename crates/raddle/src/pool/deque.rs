@@ -1,7 +1,7 @@
 //! A worker's own queue: the owner pushes and takes at one end, thieves take at the other.
 //!
-//! The algorithm is Chase and Lev's (SPAA 2005), over a ring that doesn't grow: what finds no room
-//! goes to the pool's shared lanes, so there is no old ring that a slow thief may still read.
+//! The algorithm is Chase and Lev's (SPAA 2005), over a ring that doesn't grow: a job that finds no
+//! room goes to the pool's shared lanes, so there is no old ring that a slow thief may still read.
 //!
 //! One thing differs. In the original a thief copies an entry *before* it owns it, and forgets the
 //! copy if the race was lost: a data race when entries are wider than a word. Here a thief first
@@ -20,7 +20,7 @@
 //! the thief sees the lowered `bottom`, or the owner sees the raised `top`. On x86 that is an
 //! exchange for each push and pop, and nothing for a thief's reads; the fences of Lê, Pop, Cohen
 //! and Zappa Nardelli (PPoPP 2013) cost twice as much there. A push, being SeqCst, also comes
-//! before whatever the owner reads next to see whether somebody sleeps.
+//! before the owner's next read, which tells whether a worker sleeps.
 
 use super::job::{Job, Payload, Table};
 use raddle_sched::sync::{AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
@@ -28,7 +28,7 @@ use std::marker::PhantomData;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
-/// Entries; a power of two.
+/// Entries of the ring; a power of two.
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub const CAPACITY: usize = 512;
 /// Small under a model checker, so that the ring wraps round.
@@ -37,28 +37,29 @@ pub const CAPACITY: usize = 2;
 
 const MASK: usize = CAPACITY - 1;
 
-/// What one end writes is on a cache line of its own.
+/// Puts the words of one end on a cache line of their own.
 #[repr(align(64))]
 struct Line<T>(T);
 
 struct Slot {
-    /// Null in a clear slot. Set by the owner before it raises `bottom`; cleared by whoever took
+    /// Null in a clear slot. Set by the owner before it raises `bottom`; cleared by the taker of
     /// the entry, after copying it (release).
     table: AtomicPtr<Table>,
-    /// Written by the owner while the slot is clear, read by whoever took the entry.
+    /// Written by the owner while the slot is clear, read by the taker of the entry.
     payload: UnsafeCell<Payload>,
 }
 
 struct Ring {
-    /// The oldest entry. Moved up by compare-and-swap, by thieves and for the last entry the owner.
+    /// The oldest entry. Raised by compare-and-swap, by thieves and, for the last entry, by the
+    /// owner.
     top: Line<AtomicUsize>,
-    /// Behind the newest entry. Written by the owner.
+    /// One above the newest entry. Written by the owner.
     bottom: Line<AtomicUsize>,
     slots: Box<[Slot]>,
 }
 
-// SAFETY: a payload is touched by the owner while its slot is clear and by the one who moved an end
-// over it otherwise; jobs are `Send`.
+// SAFETY: a payload is touched by the owner while its slot is clear, and otherwise by the thread
+// that moved an end over it; jobs are `Send`.
 unsafe impl Sync for Ring {}
 // SAFETY: as above.
 unsafe impl Send for Ring {}
@@ -66,18 +67,18 @@ unsafe impl Send for Ring {}
 /// The end that pushes and pops: one thread at a time has it.
 pub struct Owner {
     ring: Arc<Ring>,
-    /// One owner: not to be shared by reference.
+    /// Keeps the owner from being shared by reference.
     alone: PhantomData<*mut ()>,
 }
 
 // SAFETY: the owner may move to another thread, as long as there is one of it.
 unsafe impl Send for Owner {}
 
-/// The end that steals; as many as one likes.
+/// The end that steals; there may be any number.
 #[derive(Clone)]
 pub struct Thief(Arc<Ring>);
 
-/// An empty deque's two ends.
+/// Makes an empty deque's two ends.
 pub fn new() -> (Owner, Thief) {
     let slot = |_| Slot {
         table: AtomicPtr::new(null_mut()),
@@ -94,7 +95,7 @@ pub fn new() -> (Owner, Thief) {
 }
 
 impl Owner {
-    /// Appends a job; gives it back if there is no room.
+    /// Appends a job. Returns the job if there is no room.
     #[inline(always)]
     pub fn push(&self, job: Job) -> Result<(), Job> {
         let bottom = self.ring.bottom.0.load(Ordering::Relaxed);
@@ -104,8 +105,8 @@ impl Owner {
         Ok(())
     }
 
-    /// Appends jobs as long as there are some and there is room, all at once; gives back the one
-    /// that found no room, and leaves the others.
+    /// Appends jobs until there is no more or no room, all at once. Returns the job that found no
+    /// room, and leaves the later ones.
     pub fn push_all(&self, jobs: &mut impl Iterator<Item = Job>) -> Option<Job> {
         let mut bottom = self.ring.bottom.0.load(Ordering::Relaxed);
         let left = jobs.find_map(|job| {
@@ -117,7 +118,7 @@ impl Owner {
         left
     }
 
-    /// Writes a job to the slot at `bottom`, which is above the last entry, if it is clear.
+    /// Writes a job to the slot at `bottom`, above the newest entry, if it is clear.
     #[inline(always)]
     fn fill(&self, bottom: usize, job: Job) -> Result<(), Job> {
         let slot = &self.ring.slots[bottom & MASK];
@@ -125,7 +126,7 @@ impl Owner {
             return Err(job);
         }
         let (table, payload) = job.into_parts();
-        // SAFETY: the slot is clear: nobody but its deque's owner touches it.
+        // SAFETY: the slot is clear: only its deque's owner touches it.
         slot.payload.with_mut(|place| unsafe { *place = payload });
         let table = std::ptr::from_ref(table).cast_mut();
         slot.table.store(table, Ordering::Relaxed);
@@ -151,23 +152,23 @@ impl Owner {
         }
         let won = left == 0 && ring.raise_top(top);
         ring.bottom.0.store(above, Ordering::Relaxed);
-        // SAFETY: the last entry, which raising `top` over it made ours.
+        // SAFETY: the last entry, which is this thread's since it raised `top` over it.
         won.then(|| unsafe { ring.take(bottom) })
     }
 
-    /// Takes the oldest job, as a thief would.
+    /// Takes the oldest job, like a thief.
     pub fn pop_oldest(&self) -> Option<Job> {
         self.ring.steal()
     }
 }
 
 impl Thief {
-    /// Takes the oldest job. `None`: there was none, or others took what was seen.
+    /// Takes the oldest job. Returns `None` if there is none.
     pub fn steal(&self) -> Option<Job> {
         self.0.steal()
     }
 
-    /// Jobs, a moment ago.
+    /// Returns the number of jobs, as of a moment ago.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -177,7 +178,7 @@ impl Ring {
     fn len(&self) -> usize {
         let top = self.top.0.load(Ordering::SeqCst);
         let bottom = self.bottom.0.load(Ordering::SeqCst);
-        // An owner in the middle of a pop has `bottom` one below.
+        // During a pop the owner has `bottom` one below.
         (bottom.wrapping_sub(top) as isize).max(0) as usize
     }
 
@@ -189,7 +190,7 @@ impl Ring {
                 return None;
             }
             if self.raise_top(top) {
-                // SAFETY: moving `top` over the entry made it ours.
+                // SAFETY: the entry is this thread's since it raised `top` over it.
                 return Some(unsafe { self.take(top) });
             }
         }
@@ -204,12 +205,12 @@ impl Ring {
     }
 
     /// # Safety
-    /// The entry at `index` belongs to the caller, who has seen it pushed.
+    /// The caller must have moved an end over the entry at `index`, after a push of it.
     #[inline(always)]
     unsafe fn take(&self, index: usize) -> Job {
         let slot = &self.slots[index & MASK];
         let table = slot.table.load(Ordering::Relaxed);
-        // SAFETY: the slot is not clear, so that the deque's owner leaves it alone.
+        // SAFETY: the slot is not clear, so the deque's owner leaves it alone.
         let payload = slot.payload.with_mut(|place| unsafe { *place });
         slot.table.store(null_mut(), Ordering::Release);
         // SAFETY: the words that `push` took apart; the caller's claim makes this the only time.

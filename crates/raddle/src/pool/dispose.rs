@@ -1,4 +1,4 @@
-//! The end of a pool: no more work from outside, what waits run or dropped, the workers gone.
+//! The end of a pool: no more work from outside, waiting work run or dropped, the workers gone.
 
 use super::lock::Guard;
 use super::shared::{Phase, Shared, State, Wake};
@@ -11,7 +11,7 @@ impl Shared {
     /// Ends the pool; see [`Pool::dispose`](super::Pool::dispose).
     pub fn dispose(&self, pending: Pending, timeout: Option<Duration>) -> DisposeReport {
         if self.is_forked() {
-            return DisposeReport::default(); // the parent's affair
+            return DisposeReport::default(); // the parent disposes of it
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.watch.close();
@@ -22,8 +22,8 @@ impl Shared {
         }
         if pending == Pending::Run {
             if Local::is_in(self) {
-                // Who can't wait leaves it to the workers, this one among them, to run what waits
-                // and to find that it is done.
+                // A worker of the pool can't wait: the workers, this one among them, run the
+                // waiting work and find that the pool is drained.
                 return DisposeReport {
                     still_running: state.alive,
                     panicked: before.panicked,
@@ -67,7 +67,7 @@ impl Shared {
         self.finish_if_drained(&mut state);
         while state.phase == Phase::Draining {
             if state.alive == 0 {
-                // All ended, or none could start: once more, or what waits is dropped.
+                // All workers ended, or none could start: try once more, or drop the waiting work.
                 let wake = self.summon(&mut state);
                 drop(state);
                 let started = self.act(wake);

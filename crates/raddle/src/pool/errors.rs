@@ -1,11 +1,11 @@
-//! What can go wrong, by type.
+//! Errors of pools.
 
 use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::io;
 
-/// Why a pool can't be made as asked.
+/// The reason why a pool can't be made.
 ///
 /// # Examples
 /// ```
@@ -54,7 +54,7 @@ impl fmt::Display for BuildError {
 
 impl Error for BuildError {}
 
-/// Why work was not queued.
+/// The reason why work was not queued.
 ///
 /// # Examples
 /// ```
@@ -70,18 +70,18 @@ pub enum QueueError {
     Closed,
     /// The queue is full, and its policy is to reject.
     Full,
-    /// Its token is cancelled already.
+    /// The work's token is cancelled already.
     Cancelled,
     /// The pool has no thread and can't get one. The item stays queued: the next item that is
     /// queued tries again.
     NoThread(io::Error),
     /// The calling thread is no worker of any pool.
     NotAWorker,
-    /// The kernel can't watch the descriptor, or there is none left for the pool's own use.
+    /// The kernel can't watch the descriptor, or the pool's watcher can't get one.
     Watch(io::Error),
     /// A period of no length.
     ZeroPeriod,
-    /// The pool is a parent process's: a fork left its workers behind.
+    /// The pool belongs to a parent process: its workers are not in the child.
     Forked,
 }
 
@@ -109,7 +109,7 @@ impl Error for QueueError {
     }
 }
 
-/// Why a task has no result.
+/// The reason why a task has no result.
 ///
 /// # Examples
 /// ```
@@ -125,20 +125,20 @@ impl Error for QueueError {
 /// ```
 #[non_exhaustive]
 pub enum TaskError {
-    /// It was cancelled before it started.
+    /// The task was cancelled before it started.
     Cancelled,
-    /// It was queued, and dropped before it started: by disposal, or for newer work.
+    /// The task was dropped before it started: by disposal, or for newer work.
     Discarded,
-    /// It was queued before a fork, by which its pool's workers were left behind.
+    /// The task was queued before a fork: its pool's workers are not in the child.
     Forked,
-    /// Who waits is in the task itself, or in another one that it runs while it waits for that.
+    /// The waiting thread runs the task itself, or another task that waits for it.
     WaitsForItself,
-    /// It panicked, with this.
+    /// The task panicked; holds the payload.
     Panicked(Box<dyn Any + Send>),
 }
 
 impl TaskError {
-    /// The panic's message, if it was a panic with one.
+    /// Returns the panic's message, if the task panicked with one.
     ///
     /// # Examples
     /// ```
@@ -157,7 +157,7 @@ impl TaskError {
     }
 }
 
-/// The text that `panic!` left in a payload.
+/// Returns the text that `panic!` left in a payload.
 pub(super) fn message(payload: &(dyn Any + Send)) -> Option<&str> {
     let constant = payload.downcast_ref::<&str>().copied();
     constant.or_else(|| payload.downcast_ref::<String>().map(String::as_str))

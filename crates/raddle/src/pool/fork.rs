@@ -1,9 +1,9 @@
 //! Recursive work: `join`, scopes and `parallel_for`.
 //!
-//! The second half of a [`join`] goes to the worker's deque as a pointer to a closure on its stack.
-//! Who made it comes back when the first half is done, takes it out of the deque if it is still
-//! there (the usual case), and otherwise does other work until the thief is done. Work that was
-//! queued this way is run even by who drops it, when a pool is disposed of: its maker waits.
+//! The second half of a [`join`] goes to the worker's deque as a pointer to a closure on the
+//! worker's stack. After the first half the worker takes it out of the deque if it is still there
+//! (the usual case), and otherwise does other work until the thief is done. Dropping such a job
+//! runs it, when a pool is disposed of: the worker waits for it.
 
 use super::context::Context;
 use super::job::Job;
@@ -20,20 +20,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// How often who waits for a thief looks for other work before it sleeps.
+/// Looks for other work of a worker that waits for a thief, before it sleeps.
 const LOOKS: u32 = 64;
 
 const OPEN: u32 = 0;
 const SLEEPING: u32 = 1;
 const SET: u32 = 2;
 
-/// What a worker waits for: a flag on its stack, and its parker.
+/// A worker's wait: a flag on its stack, and its parker.
 ///
-/// It names the worker by number: a worker that waits on a fiber of its thread's may end before the
-/// latch is set. Then nobody sleeps.
+/// The latch names the worker by number: a worker that waits on a fiber of its thread may end
+/// before the latch is set. Then no worker sleeps on it.
 struct Latch {
-    /// OPEN; SLEEPING by the waiter; SET by who is waited for (release), after which it may be
-    /// gone.
+    /// OPEN at first; SLEEPING, written by the waiter; SET, written by the job (release), after
+    /// which the latch may be gone.
     state: AtomicU32,
     /// The waiter's pool and number.
     shared: *const Shared,
@@ -54,24 +54,24 @@ impl Latch {
     }
 
     /// # Safety
-    /// The latch lives until this sets it; afterwards nothing of it is touched.
+    /// The latch must live until this sets it; after that nothing of it is touched.
     unsafe fn set(this: *const Self) {
         // SAFETY: the caller's promise.
         let (id, shared) = unsafe { ((*this).id, (*this).shared) };
         // SAFETY: as above: this is the last access.
         if unsafe { (*this).state.swap(SET, Ordering::AcqRel) } == SLEEPING {
-            // SAFETY: who runs or drops a pool's work holds on to the pool.
+            // SAFETY: the thread that runs or drops a pool's work holds a reference to the pool.
             unsafe { (&(*shared).slots)[id].parker.unpark() };
         }
     }
 
-    /// Does other work until the latch is set; by the worker.
+    /// Does other work until the latch is set. Called by the worker.
     fn wait(&self, local: &Local) {
         let mut looks = 0;
         while !self.is_set() {
             if let Some(job) = local.find() {
-                // Other work, in the midst of this. Nothing of it may end the wait: what the latch
-                // is for is on this stack.
+                // A job of other work, nested in this wait. Its panic must not end the wait: the
+                // latch's job is on this stack.
                 let run = || Context::default().run(|| local.execute(job));
                 local.attempt(run);
                 looks = 0;
@@ -92,7 +92,7 @@ impl Latch {
             .compare_exchange(OPEN, SLEEPING, order, Ordering::Acquire)
             .is_ok()
         {
-            // A stray token ends this early; `wait` looks again.
+            // A stray token ends the park early; `wait` looks again.
             while !self.is_set() {
                 local.shared.slots[local.id].parker.park(None);
             }
@@ -107,13 +107,13 @@ struct StackJob<F, R> {
     latch: Latch,
 }
 
-/// The queue's share in a [`StackJob`]: runs it, even if it is dropped instead of run.
+/// The queue's reference to a [`StackJob`]: runs the job, even if dropped instead of run.
 struct StackRef<F: FnOnce() -> R, R>(*const StackJob<F, R>);
 
 impl<F: FnOnce() -> R, R> Drop for StackRef<F, R> {
     fn drop(&mut self) {
-        // SAFETY: the job is there until its latch is set below; there is one StackRef to it, so
-        // that nobody else touches closure and result before.
+        // SAFETY: the job lives until its latch is set below, and has one StackRef, so no other
+        // thread touches closure and result before.
         unsafe {
             let job = self.0;
             let closure = (*(*job).closure.get()).take();
@@ -127,14 +127,14 @@ impl<F: FnOnce() -> R, R> Drop for StackRef<F, R> {
 /// Runs both closures, in parallel if another worker is free to take the second, and returns both
 /// results.
 ///
-/// On a thread that is no worker of a pool they run one after the other; [`PoolRef::install`] takes
-/// a computation into a pool.
+/// On a thread that is no worker of a pool, the closures run one after the other;
+/// [`PoolRef::install`] takes a computation into a pool.
 ///
 /// # Panics
 /// With the panic of either closure, after both have ended.
 ///
 /// # Blocking
-/// Meanwhile the worker does other work of its pool, and if there is none it blocks.
+/// Meanwhile the worker does other work of its pool; without any it blocks.
 ///
 /// # Examples
 /// ```
@@ -164,7 +164,7 @@ where
     })
 }
 
-/// `f` in the caller's context, if that flows.
+/// Wraps `f` in the caller's context, if that flows.
 pub(super) fn in_context<R>(flow: bool, f: impl FnOnce() -> R) -> impl FnOnce() -> R {
     let context = if flow { Context::flowing() } else { None };
     move || match context {
@@ -198,7 +198,7 @@ where
     }
 }
 
-/// A place to spawn work that may borrow from outside of it; from [`PoolRef::scope`].
+/// A scope, in which work is spawned that may borrow from outside of it; from [`PoolRef::scope`].
 ///
 /// ```
 /// use raddle::pool::{Pool, Scope};
@@ -218,14 +218,14 @@ pub struct Scope<'scope> {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     latch: *const Latch,
     pool: Arc<Shared>,
-    /// Neither longer nor shorter.
+    /// Invariant: neither longer nor shorter.
     borrows: PhantomData<fn(&'scope ()) -> &'scope ()>,
 }
 
-// SAFETY: the latch is made to be set by any thread; all else is `Sync`.
+// SAFETY: any thread may set the latch; all else is `Sync`.
 unsafe impl Sync for Scope<'_> {}
 
-/// The queue's share in a scope's item: runs it, even if it is dropped instead of run.
+/// The queue's reference to a scope's item: runs the item, even if dropped instead of run.
 struct Item<'scope, F: FnOnce(&Scope<'scope>)> {
     scope: *const Scope<'scope>,
     closure: Option<F>,
@@ -247,7 +247,7 @@ impl<'scope, F: FnOnce(&Scope<'scope>)> Drop for Item<'scope, F> {
 }
 
 impl<'scope> Scope<'scope> {
-    /// Queues `f`, which ends before the scope does, and may spawn more.
+    /// Queues `f`, which ends before the scope does, and may spawn more work.
     ///
     /// # Examples
     /// ```
@@ -277,19 +277,19 @@ impl<'scope> Scope<'scope> {
                 Some(context) => context.run(|| f(scope)),
             }),
         };
-        // SAFETY: `pending` keeps the scope, and what it borrows, until the item has ended.
+        // SAFETY: `pending` keeps the scope, and its borrows, until the item has ended.
         let job = unsafe { Job::new_unchecked(move || drop(item)) };
         Local::with(|local| match local {
             Some(local) if local.belongs_to(pool) => local.push(job),
-            // A pool that accepts no more drops the job, which runs it here.
+            // A pool that accepts no more work drops the job, and the drop runs it here.
             _ => drop(pool.queue(job, Priority::Normal, Origin::Exempt)),
         });
     }
 
     /// # Safety
-    /// The scope lives until this counted its caller out.
+    /// The scope must live until this counts its caller out.
     unsafe fn end_one(this: *const Self) {
-        // SAFETY: the caller's promise; the latch is on the stack of who waits for it.
+        // SAFETY: the caller's promise; the latch is on the waiting worker's stack.
         unsafe {
             let latch = (*this).latch;
             if (*this).pending.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -368,7 +368,7 @@ fn split(range: Range<usize>, grain: usize, f: &(impl Fn(Range<usize>) + Sync)) 
     );
 }
 
-/// What an outside thread waits for: a closure, until it runs or is taken back, and its result.
+/// An outside thread's wait: a closure, until it runs or is taken back, and its result.
 struct Arrival<F, R> {
     state: Mutex<ArrivalState<F, R>>,
     arrived: Condvar,
@@ -377,11 +377,11 @@ struct Arrival<F, R> {
 struct ArrivalState<F, R> {
     closure: Option<F>,
     result: Option<std::thread::Result<R>>,
-    /// The queue has run its share, or dropped it.
+    /// The queue has run or dropped its reference.
     over: bool,
 }
 
-/// The queue's share in an installed computation.
+/// The queue's reference to an installed computation.
 struct Installed<F: FnOnce() -> R, R>(Arc<Arrival<F, R>>);
 
 impl<F: FnOnce() -> R, R> Installed<F, R> {
@@ -459,7 +459,7 @@ impl PoolRef {
         });
         match result {
             None if self.is_closed() => Err(QueueError::Closed),
-            None => Err(QueueError::Full), // it was the oldest when others came
+            None => Err(QueueError::Full), // it was dropped as the oldest item
             Some(Ok(result)) => Ok(result),
             Some(Err(panic)) => resume_unwind(panic),
         }

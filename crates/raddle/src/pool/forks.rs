@@ -1,29 +1,29 @@
-//! Forks of the process. The child has the forking thread alone: a pool of its parent has no worker
-//! there, and its locks may be held by threads that are gone. So each pool remembers how many forks
-//! lead to the process that made it, and nothing of it is touched in another.
+//! Forks of the process. The child has only the forking thread: a pool of its parent has no worker
+//! there, and the pool's locks may be held by threads that are gone. So each pool remembers how
+//! many forks lead to the process that made it, and no other process touches it.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Forks on the way from the first process that has made a pool to this one. Written by the child
-/// while it has one thread.
+/// Forks from the first process that has made a pool to this one. Written by the child while it has
+/// one thread.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// How many forks lead to this process.
+/// Returns how many forks lead to this process.
 #[inline(always)]
 pub fn count() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Has forks counted from now on, and says how many there were.
+/// Counts forks from now on. Returns the earlier count.
 pub fn watch() -> u32 {
     extern "C" fn in_child() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
-        // SAFETY: a function that lives for ever. Without the memory to note it, a child's queueing
-        // waits for workers that it doesn't have.
+        // SAFETY: a function that lives for ever. If libc has no memory to note it, the child's
+        // queueing waits for workers that it doesn't have.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
     count()

@@ -1,17 +1,18 @@
-//! A work item: a closure without its type, small ones without an allocation.
+//! Work items: closures of erased type, small ones without an allocation.
 //!
-//! A job is four words: a table of what to do, and a payload of three words that holds the closure
+//! A job is four words: a table of functions, and a payload of three words that holds the closure
 //! itself if it fits, or else a pointer to it. So the usual item (a reference or two) is queued
-//! without the allocator, which costs more than the queue does.
+//! without the allocator, which costs more than the queue.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 
-/// A word that may be part of anything, and of nothing.
+/// A word of a payload; may be uninitialized.
 pub type Word = MaybeUninit<usize>;
 
-/// The closure or a pointer to it, by the job's table. Three words, not an array of them, and given
-/// to the table's functions by value: so they stay in registers from a queue's slot to the closure.
-/// In memory, a processor that loads in other pieces than it has just stored waits for the store.
+/// The closure or a pointer to it, depending on the job's table. Three words, not an array, which
+/// the table's functions take by value: so they stay in registers from a queue's slot to the
+/// closure. A processor that loads from memory in other pieces than it has just stored waits for
+/// the store.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Payload(Word, Word, Word);
@@ -20,7 +21,7 @@ impl Payload {
     pub const NONE: Self = Self(Word::uninit(), Word::uninit(), Word::uninit());
 }
 
-/// What can be done with a payload; either function consumes it.
+/// The functions of a payload; either consumes it.
 pub struct Table {
     run: unsafe fn(Word, Word, Word),
     discard: unsafe fn(Word, Word, Word),
@@ -32,21 +33,21 @@ pub struct Job {
     payload: Payload,
 }
 
-// SAFETY: the constructor takes closures that are `Send`, or its caller answers for them.
+// SAFETY: the constructor takes closures that are `Send`, or its caller promises as much.
 unsafe impl Send for Job {}
 
 impl Job {
-    /// A job that runs `f`.
+    /// Makes a job that runs `f`.
     pub fn new<F: FnOnce() + Send + 'static>(f: F) -> Self {
         // SAFETY: a closure that is `Send + 'static` may run anywhere at any time.
         unsafe { Self::new_unchecked(f) }
     }
 
-    /// A job that runs `f`, whatever `f` borrows.
+    /// Makes a job that runs `f`, whatever `f` borrows.
     ///
     /// # Safety
-    /// What `f` borrows lives until the job has run or was dropped, and may be used by another
-    /// thread.
+    /// The borrows of `f` must live until the job has run or was dropped, and another thread may
+    /// use them.
     pub unsafe fn new_unchecked<F: FnOnce()>(f: F) -> Self {
         let mut payload = Payload::NONE;
         let place = (&raw mut payload).cast::<F>();
@@ -71,17 +72,17 @@ impl Job {
         unsafe { (table.run)(a, b, c) }
     }
 
-    /// The job as its words, which owe a run or a drop.
+    /// Takes the job apart into words, which must be run or dropped.
     #[inline(always)]
     pub fn into_parts(self) -> (&'static Table, Payload) {
         let job = ManuallyDrop::new(self);
         (job.table, job.payload)
     }
 
-    /// The job of these words.
+    /// Puts a job together.
     ///
     /// # Safety
-    /// They came together from one call of [`Job::into_parts`], and come back once.
+    /// The words must come from one call of [`Job::into_parts`], and be used once.
     #[inline(always)]
     pub unsafe fn from_parts(table: &'static Table, payload: Payload) -> Self {
         Self { table, payload }
@@ -91,7 +92,7 @@ impl Job {
 impl Drop for Job {
     fn drop(&mut self) {
         let Payload(a, b, c) = self.payload;
-        // SAFETY: the payload belongs to this table; `run` and `into_parts` keep us from here.
+        // SAFETY: the payload belongs to this table; `run` and `into_parts` forget the job.
         unsafe { (self.table.discard)(a, b, c) }
     }
 }
@@ -105,7 +106,7 @@ impl<F: FnOnce()> Inline<F> {
     };
 
     /// # Safety
-    /// The words hold an F, and are not used again.
+    /// The words must hold an F, and not be used again.
     unsafe fn run(a: Word, b: Word, c: Word) {
         let payload = Payload(a, b, c);
         // SAFETY: the caller's promise.
@@ -131,7 +132,7 @@ impl<F: FnOnce()> Boxed<F> {
     };
 
     /// # Safety
-    /// The first word holds a pointer from `Box::into_raw`, and is not used again.
+    /// The first word must hold a pointer from `Box::into_raw`, and not be used again.
     unsafe fn run(a: Word, _: Word, _: Word) {
         // SAFETY: the caller's promise.
         let boxed = unsafe { Box::from_raw((&raw const a).cast::<*mut F>().read()) };

@@ -1,7 +1,7 @@
-//! The queue that all workers of a pool share: a lane for each priority, first in, first out.
+//! The shared queue of a pool: a lane for each priority, first in, first out.
 //!
-//! It stands under the pool's one lock and is plain data. Workers take batches, so that the lock is
-//! taken once for many items by them, and once an item by who queues. Items are kept in chunks of
+//! The queue is plain data under the pool's one lock. Workers take batches, so they take the lock
+//! once for many items; a queueing thread takes it once for each item. Items are kept in chunks of
 //! a page: a backlog of a million never moves as a whole, as it would in one growing buffer.
 
 use super::Priority;
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 const CHUNK: usize = 128;
 /// Empty chunks that are kept for reuse.
 const SPARE_CHUNKS: usize = 16;
-/// Every so many takes the lowest lane comes first, so that no lane starves.
+/// In one of so many takes the lowest lane comes first, so that no lane starves.
 const LOWEST_FIRST: u32 = 64;
 
 #[derive(Default)]
@@ -94,7 +94,7 @@ impl Lanes {
         batch.pop()
     }
 
-    /// Takes everything.
+    /// Takes all jobs.
     pub fn clear(&mut self) -> Vec<Job> {
         let mut all = Vec::with_capacity(self.len());
         (0..Priority::COUNT).for_each(|lane| self.take_from(lane, usize::MAX, &mut all));

@@ -1,10 +1,9 @@
-//! The lock around what a pool's threads share, and what its waiters wait for.
+//! The lock of a pool's shared state, and the waits of its threads.
 //!
-//! The lock is taken for every item that is queued, for a few dozen instructions, and half the cost
-//! of a mutex is that its release has to ask whether somebody sleeps. Here nobody does: who waits
-//! spins a little, gives way, and from then on naps for a while, so that a holder that the kernel
-//! takes off its CPU, or one of lower priority, gets on with it. Nothing that can block happens
-//! under it.
+//! The lock is taken for a few dozen instructions for each queued item, and half the cost of a
+//! mutex is that its release checks for sleepers. This lock has no sleepers in a queue: a waiter
+//! spins a little, yields, and then naps for a while at a time, so that a holder that the kernel
+//! took off its CPU, or one of lower priority, can go on. Nothing blocks under the lock.
 
 use super::sync::{lock, wait, wait_until};
 use raddle_sched::SpinLock;
@@ -13,7 +12,7 @@ use std::hint::spin_loop;
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// Looks at the lock in a row, looks until which a waiter yields, and the nap after each later one.
+/// Spins of a waiter, looks until which it yields, and the nap after each later look.
 const SPINS: u32 = 64;
 const YIELDS: u32 = 128;
 const NAP: Duration = Duration::from_micros(50);
@@ -56,9 +55,9 @@ impl<T> Lock<T> {
     }
 }
 
-/// Something that happens under the lock again and again, and that threads wait for.
+/// A recurring event under the lock that threads wait for.
 ///
-/// No event is missed: a ticket is taken under the lock, before what is waited for can happen.
+/// No event is missed: a ticket is taken under the lock, before the event can happen.
 #[derive(Default)]
 pub struct Signal {
     generation: Mutex<u64>,
@@ -66,12 +65,12 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// What to wait with; to be called under the lock.
+    /// Returns a ticket for `wait`; to be called under the lock.
     pub fn ticket(&self) -> u64 {
         *lock(&self.generation)
     }
 
-    /// To be called under the lock, or after it.
+    /// Raises the signal; to be called under the lock, or after it.
     pub fn raise(&self) {
         *lock(&self.generation) += 1;
         self.raised.notify_all();
@@ -90,7 +89,7 @@ impl Signal {
     }
 }
 
-/// Where one worker waits.
+/// The wait of one worker.
 #[derive(Default)]
 pub struct Parker {
     token: Mutex<bool>,
@@ -103,7 +102,7 @@ impl Parker {
         self.unparked.notify_one();
     }
 
-    /// Waits for a token, and takes it; the deadline ends the wait without one.
+    /// Waits for a token and takes it, or returns without one at the deadline.
     pub fn park(&self, deadline: Option<Instant>) {
         let mut token = lock(&self.token);
         while !*token {

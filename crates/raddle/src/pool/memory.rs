@@ -1,14 +1,14 @@
-//! How much memory is left, for the machine and for the process's control group.
+//! The available memory of the machine and of the process's control group.
 
 use super::sync::lock;
 use std::fs::read_to_string;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How long an answer is good for.
+/// How long a value is used before it is read again.
 const GOOD_FOR: Duration = Duration::from_millis(100);
 
-/// How many percent of the memory are available, a moment ago; 100 where that can't be read.
+/// Returns the available memory in percent, as of a moment ago; 100 where it can't be read.
 pub fn available_percent() -> u8 {
     static LAST: Mutex<Option<(Instant, u8)>> = Mutex::new(None);
     let mut last = lock(&LAST);
@@ -40,7 +40,7 @@ fn look() -> u8 {
     percents.flatten().min().unwrap_or(100) as u8
 }
 
-/// Available and total from `/proc/meminfo`.
+/// Parses `/proc/meminfo`: available and total.
 fn machine(text: &str) -> Option<(u64, u64)> {
     let field = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -49,12 +49,12 @@ fn machine(text: &str) -> Option<(u64, u64)> {
     Some((field("MemAvailable:")?, field("MemTotal:")?))
 }
 
-/// The path of the unified hierarchy in `/proc/self/cgroup`.
+/// Finds the unified hierarchy's path in `/proc/self/cgroup`.
 fn unified(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix("0::"))
 }
 
-/// Available and total from `memory.max` and `memory.current`; none if there is no limit.
+/// Parses `memory.max` and `memory.current`: available and total; `None` without a limit.
 fn group(max: &str, current: &str) -> Option<(u64, u64)> {
     let max: u64 = max.trim().parse().ok()?;
     let current: u64 = current.trim().parse().ok()?;

@@ -1,16 +1,15 @@
-//! epoll, eventfd and the process's CPU clock, by way of libc: its calls are what `raddle run`
-//! answers.
+//! epoll, eventfd and the process's CPU clock, through libc: `raddle run` answers its calls.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// The eventfd's own id; others count from 1.
+/// The eventfd's own id; other ids count from 1.
 const WAKE: u64 = 0;
-/// Events taken by one call.
+/// The most events of one call.
 const EVENTS: usize = 64;
 
-/// What to wait for on a descriptor.
+/// The readiness to watch for.
 ///
 /// # Examples
 /// ```
@@ -39,7 +38,7 @@ pub struct Poll {
     wake: OwnedFd,
 }
 
-/// The value of a call that says -1 for an error.
+/// Returns the value of a call, or its error if the value is -1.
 fn checked(value: libc::c_int) -> io::Result<libc::c_int> {
     match value {
         -1 => Err(io::Error::last_os_error()),
@@ -49,7 +48,7 @@ fn checked(value: libc::c_int) -> io::Result<libc::c_int> {
 
 impl Poll {
     pub fn new() -> io::Result<Self> {
-        // SAFETY: no memory is passed; the new descriptors are owned by nobody else.
+        // SAFETY: no memory is passed; the new descriptors have no other owner.
         let (epoll, wake) = unsafe {
             let epoll = checked(libc::epoll_create1(libc::EPOLL_CLOEXEC))?;
             let epoll = OwnedFd::from_raw_fd(epoll);
@@ -83,18 +82,18 @@ impl Poll {
     }
 
     pub fn forget(&self, descriptor: RawFd) {
-        // One that is not watched is forgotten already.
+        // A descriptor that is not watched is forgotten already.
         let _ = self.control(libc::EPOLL_CTL_DEL, descriptor, 0, WAKE);
     }
 
-    /// Ends the present or next wait.
+    /// Ends the current or the next wait.
     pub fn wake(&self) {
         let one = 1u64;
         // SAFETY: eight bytes of `one` are read. A full counter wakes as well.
         unsafe { libc::write(self.wake.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
-    /// Waits until the deadline, a wake, or readiness of descriptors, whose ids go to `ready`.
+    /// Waits until the deadline, a wake, or readiness of descriptors; stores their ids in `ready`.
     pub fn wait(&self, deadline: Option<Instant>, ready: &mut Vec<u64>) {
         ready.clear();
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
@@ -104,7 +103,7 @@ impl Poll {
             left.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32
         });
         let (epoll, room) = (self.epoll.as_raw_fd(), EVENTS as i32);
-        // SAFETY: there is room for as many events as the call is told.
+        // SAFETY: the array has room for as many events as the call may write.
         let count = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), room, milliseconds) };
         // An error here is EINTR: nothing is ready.
         for event in &events[..count.max(0) as usize] {
@@ -117,12 +116,12 @@ impl Poll {
 
     fn clear_wake(&self) {
         let mut count = 0u64;
-        // SAFETY: eight bytes of `count` are written. An empty counter is as good.
+        // SAFETY: eight bytes of `count` are written. A counter that is already empty does no harm.
         unsafe { libc::read(self.wake.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 }
 
-/// The CPU time that the process has used.
+/// Returns the CPU time that the process has used.
 pub fn cpu_time() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,

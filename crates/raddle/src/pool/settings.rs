@@ -1,9 +1,9 @@
-//! What can be said about an item, and about a pool's end and its past.
+//! Options of an item, and what a pool reports about its end and its past.
 
 use super::cancel::CancelToken;
 
-/// How soon queued work runs. Higher work that waits in the shared queue starts before lower work;
-/// now and then the lowest starts first, so that nothing waits for ever.
+/// The priority of queued work. Higher work in the shared queue starts before lower work; now and
+/// then the lowest starts first, so that no work waits for ever.
 ///
 /// # Examples
 /// ```
@@ -14,12 +14,12 @@ use super::cancel::CancelToken;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// Before everything else, also before the workers' own queues.
+    /// Before all other work, also before the workers' own deques.
     High,
-    /// As usual.
+    /// The default.
     #[default]
     Normal,
-    /// When there is little else.
+    /// When there is little other work.
     Low,
 }
 
@@ -27,7 +27,7 @@ impl Priority {
     pub(super) const COUNT: usize = 3;
 }
 
-/// How one item is queued.
+/// Options of one queued item.
 ///
 /// # Examples
 /// ```
@@ -45,7 +45,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// As [`PoolRef::queue`](super::PoolRef::queue) does it.
+    /// Makes the options of [`PoolRef::queue`](super::PoolRef::queue).
     ///
     /// # Examples
     /// ```
@@ -56,7 +56,7 @@ impl Options {
         Self::default()
     }
 
-    /// With this priority.
+    /// Sets the priority.
     ///
     /// # Examples
     /// ```
@@ -69,7 +69,7 @@ impl Options {
         self
     }
 
-    /// Not to be started once this token is cancelled.
+    /// Sets a token: once it is cancelled, the work is not started.
     ///
     /// # Examples
     /// ```
@@ -83,7 +83,7 @@ impl Options {
     }
 }
 
-/// What disposal does with work that waits.
+/// What disposal does with waiting work.
 ///
 /// # Examples
 /// ```
@@ -94,14 +94,14 @@ impl Options {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
-    /// It is run, and so is the work that it queues.
+    /// Waiting work is run, and so is the work that it queues.
     Run,
-    /// It is dropped; who waits for a dropped task gets
+    /// Waiting work is dropped; the waiter for a dropped task gets
     /// [`TaskError::Discarded`](super::TaskError::Discarded).
     Drop,
 }
 
-/// What happened during a disposal.
+/// The outcome of a disposal.
 ///
 /// # Examples
 /// ```
@@ -119,7 +119,7 @@ pub struct DisposeReport {
     pub ran: u64,
     /// Items that were dropped.
     pub dropped: u64,
-    /// Workers that are in the midst of work at the deadline; they end by themselves after it.
+    /// Workers that still run an item at the deadline; they end after it.
     pub still_running: usize,
     /// Items without a handle that panicked in the pool's whole life.
     pub panicked: u64,
@@ -144,17 +144,17 @@ pub struct Stats {
     pub executed: u64,
     /// Items without a handle that panicked.
     pub panicked: u64,
-    /// Items that a worker took from another.
+    /// Items that a worker took from another worker's deque.
     pub stolen: u64,
     /// Items that a full queue refused.
     pub rejected: u64,
     /// Items that were dropped before they ran.
     pub discarded: u64,
-    /// Tasks that ran where they were waited for.
+    /// Tasks that ran on their waiters.
     pub inlined: u64,
-    /// Items that ran where they were queued, because the queue was full.
+    /// Items that ran on the queueing thread, because the queue was full.
     pub caller_ran: u64,
-    /// How often a worker was added because work was stuck, or to try whether more do more.
+    /// How often a worker was added because work was stuck, or to try a larger number.
     pub injected: u64,
     /// Items that wait.
     pub pending: usize,

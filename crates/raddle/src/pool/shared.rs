@@ -1,19 +1,20 @@
-//! What the workers of a pool and those who queue work share.
+//! State shared by the workers of a pool and the threads that queue work.
 //!
-//! Nouns: a *slot* is the place of one worker, used again when a worker ends; a worker is
+//! Nouns: a *slot* is the place of one worker, used again when the worker ends; a worker is
 //! *running*, *idle* (parked, in the list of idle workers) or *blocked* (in
 //! [`blocking`](super::blocking)); a *searcher* has no work and looks for some; the *target* is how
-//! many should run.
+//! many workers should run.
 //!
-//! To queue: push, then summon a worker unless one searches already or as many run as should.
-//! A searcher that finds work, and sees more, summons the next. So a burst wakes workers one after
-//! the other, each woken by one that has found something to do.
+//! To queue: push, then summon a worker unless one searches already or the target is reached. A
+//! searcher that finds work, and sees more, summons the next one. So a burst wakes workers one
+//! after the other, each woken by a worker that has found work.
 //!
 //! To rest: a worker stops searching, and under the lock looks at the lanes, lists itself as idle
-//! and looks at all deques. No work is left to sleepers:
+//! and looks at all deques. No work is left while its worker sleeps:
 //! - pushes to the lanes and the list of idle workers are under the same lock;
-//! - who pushes to a deque, be it what it took from the lanes, raises its end and reads the pulse;
-//!   who rests writes the pulse and reads the deques' ends; all SeqCst. One of them sees the other.
+//! - a worker that pushes to a deque, also from the lanes, raises the deque's end and reads the
+//!   pulse; a worker that rests writes the pulse and reads the deques' ends; all SeqCst. One of
+//!   them sees the other.
 
 use super::builder::{Config, OnPanic, Overflow, PanicReport};
 use super::counters::{Counters, Counts};
@@ -35,17 +36,17 @@ pub const MAX_WORKERS: usize = 1024;
 /// The most items a worker takes from the lanes at once.
 const BATCH: usize = 64;
 
-/// What decides whether a worker is summoned. Read at every push, written when workers come and go.
+/// The words that decide whether a worker is summoned. Read at each push, written as workers come
+/// and go.
 #[repr(align(64))]
 #[derive(Default)]
 pub struct Pulse {
-    /// Workers that look for work, and those that were summoned to. Raised by who summons, lowered
-    /// by the searcher.
+    /// Searchers and summoned workers. Raised by the summoning thread, lowered by the searcher.
     pub searching: AtomicUsize,
-    /// Whether another worker may run: there is an idle one or room for a new one, and the target
-    /// is not reached. Written under the lock.
+    /// Whether another worker may run: there is an idle one or a free slot, and the target is not
+    /// reached. Written under the lock.
     pub wanting: AtomicBool,
-    /// Whether more workers run than should. Written under the lock.
+    /// Whether more workers run than the target. Written under the lock.
     pub surplus: AtomicBool,
     /// Whether there is work of high priority. Written under the lock.
     pub urgent: AtomicBool,
@@ -55,28 +56,28 @@ pub struct Pulse {
     forks: u32,
 }
 
-/// How far the pool's life is.
+/// The phase of a pool's life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd)]
 pub enum Phase {
     /// Work is accepted.
     #[default]
     Open,
-    /// Work is accepted from the pool's own workers, and done.
+    /// Work is accepted only from the pool's own workers, and run.
     Draining,
-    /// Nothing is accepted; what waits is dropped.
+    /// No work is accepted; waiting work is dropped.
     Dropping,
 }
 
-/// Where work comes from.
+/// The source of work.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     Outside,
     Worker,
-    /// Timers, descriptors, and what is part of running work: exempt from the bound.
+    /// Timers, descriptors, and parts of running work: exempt from the bound.
     Exempt,
 }
 
-/// What to do for a summons, once the lock is released.
+/// The action of a summons, after the lock is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Wake {
@@ -85,21 +86,21 @@ pub enum Wake {
     Start(usize),
 }
 
-/// What a worker does after its park.
+/// The next action of a worker after its park.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterPark {
-    /// It was summoned, and searches.
+    /// The worker was summoned, and searches.
     Search,
     ParkAgain,
-    /// Nobody has needed it for the keep-alive time, and enough others stay.
+    /// The worker was idle for the keep-alive time, and enough others stay.
     Leave,
-    /// The pool's end.
+    /// The pool ends.
     End,
 }
 
 pub struct Slot {
     pub thief: OnceLock<Thief>,
-    /// Here until the slot's worker takes it, and after that one's end.
+    /// The deque's owner end: here until the slot's worker takes it, and after that worker's end.
     pub owner: Mutex<Option<Owner>>,
     pub parker: Parker,
     pub counters: Counters,
@@ -108,18 +109,18 @@ pub struct Slot {
 pub struct State {
     pub lanes: Lanes,
     pub phase: Phase,
-    /// Idle workers, the last to rest last.
+    /// Idle workers, the newest last.
     pub idle: Vec<usize>,
     /// Slots without a worker, the lowest last.
     free: Vec<usize>,
     pub alive: usize,
-    /// Workers that are alive and end because nobody needs them.
+    /// Live workers that leave after the keep-alive time.
     leaving: usize,
     pub blocked: usize,
     /// How many workers should run.
     pub target: usize,
     pub threads: Vec<Option<crate::thread::JoinHandle<()>>>,
-    /// The watcher looks at this pool at every tick.
+    /// True while the watcher looks at this pool at every tick.
     pub monitored: bool,
     pub counts: Counts,
     panic: Option<Box<dyn Any + Send>>,
@@ -138,7 +139,7 @@ pub struct Shared {
     /// Items in the lanes. Written under the lock.
     waiting: AtomicUsize,
     pub slots: Box<[Slot]>,
-    /// Slots that were ever used are below this.
+    /// All slots that were ever used are below this index.
     used: AtomicUsize,
     /// Signalled when a bounded queue gets room.
     room: Signal,
@@ -201,29 +202,29 @@ impl Shared {
         }
     }
 
-    /// Whether this is the child of a fork, which has none of the workers.
+    /// Returns whether this is the child of a fork, which has none of the workers.
     #[inline(always)]
     pub fn is_forked(&self) -> bool {
         self.pulse.forks != forks::count()
     }
 
-    /// The slots that were ever used.
+    /// Returns the slots that were ever used.
     pub fn used(&self) -> &[Slot] {
         &self.slots[..self.used.load(Ordering::Acquire)]
     }
 
-    /// Whether the lanes had work a moment ago.
+    /// Returns whether the lanes had work a moment ago.
     pub fn has_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether some deque had work a moment ago.
+    /// Returns whether some deque had work a moment ago.
     pub fn has_stealable(&self) -> bool {
         let len = |slot: &Slot| slot.thief.get().map_or(0, Thief::len);
         self.used().iter().any(|slot| len(slot) > 0)
     }
 
-    /// Writes what others read without the lock. Words that don't change aren't written: workers
+    /// Writes the words that are read without the lock. Unchanged words aren't written: workers
     /// read them between items.
     pub fn publish(&self, state: &State) {
         fn set(word: &AtomicBool, value: bool) {
@@ -294,7 +295,7 @@ impl Shared {
         self.act(wake)
     }
 
-    /// Puts back what found no room in a deque; the jobs were accepted before.
+    /// Puts jobs into the lanes that found no room in a deque; they were accepted before.
     pub fn put_back(&self, jobs: impl Iterator<Item = Job>) {
         let mut state = self.state();
         jobs.for_each(|job| state.lanes.push(Priority::Normal, job));
@@ -307,8 +308,9 @@ impl Shared {
 
     /// Takes a share of the lanes, at most `most` items; the first is to be run now.
     ///
-    /// Nothing if somebody has the lock: a worker that waited for it would make who queues wake it
-    /// up, and more waits in the lanes a moment later. It looks under the lock before it rests.
+    /// Takes nothing while the lock is held: a worker that waited for the lock would have to be
+    /// woken by a queueing thread, and more work is in the lanes a moment later. The worker looks
+    /// under the lock before it rests.
     pub fn take(&self, most: usize, batch: &mut Vec<Job>) {
         if !self.has_waiting() || self.is_forked() {
             return;
@@ -328,8 +330,8 @@ impl Shared {
         }
     }
 
-    /// Chooses a worker to summon, if one may run and none searches; it counts as searching from
-    /// now on.
+    /// Chooses a worker to summon, if one may run and none searches; the worker counts as searching
+    /// from now on.
     pub fn summon(&self, state: &mut State) -> Wake {
         let has_enough = state.running() >= state.target;
         let is_over = state.phase == Phase::Dropping; // a worker that ends may push work of its own
@@ -350,7 +352,7 @@ impl Shared {
         wake
     }
 
-    /// Carries out a summons. It fails if there is no worker, and no thread for one.
+    /// Carries out a summons. Fails if there is no worker, and no thread for one.
     pub fn act(&self, wake: Wake) -> Result<(), QueueError> {
         match wake {
             Wake::Nobody => Ok(()),
@@ -398,7 +400,7 @@ impl Shared {
         }
     }
 
-    /// Wakes or starts a worker for what was pushed to a deque.
+    /// Wakes or starts a worker after a push to a deque.
     #[cold]
     pub fn wake_one(&self) {
         if self.is_forked() {
@@ -412,7 +414,7 @@ impl Shared {
         let _ = self.act(wake);
     }
 
-    /// After a push to the caller's own deque: summons a worker if one may run and none searches.
+    /// Summons a worker after a push to the caller's own deque, if one may run and none searches.
     #[inline(always)]
     pub fn tell_of_push(&self) {
         let pulse = &self.pulse;
@@ -421,7 +423,7 @@ impl Shared {
         }
     }
 
-    /// Lists the worker, which has no work, as idle if there is nothing for it to do. The caller
+    /// Lists the worker as idle if there is no work for it. Returns whether it may rest. The caller
     /// has stopped searching.
     pub fn may_rest(&self, id: usize) -> bool {
         let mut state = self.state();
@@ -443,7 +445,7 @@ impl Shared {
         true
     }
 
-    /// Ends a drained pool: its workers wake, and leave.
+    /// Ends a drained pool: its workers wake up and end.
     pub fn finish_if_drained(&self, state: &mut State) {
         let quiet = state.idle.len() == state.alive && state.lanes.len() == 0;
         if state.phase == Phase::Draining && quiet && !self.has_stealable() {
@@ -468,7 +470,7 @@ impl Shared {
         }
     }
 
-    /// After a worker's park: what it does next. One that leaves says so to [`Shared::leave`].
+    /// Returns the next action of a worker after its park. `expired`: the keep-alive time is over.
     pub fn after_park(&self, id: usize, expired: bool) -> AfterPark {
         let mut state = self.state();
         if !state.idle.contains(&id) {
@@ -477,7 +479,7 @@ impl Shared {
                 _ => AfterPark::Search,
             };
         }
-        // Those that leave are alive for a while: they are not among those that stay.
+        // Leaving workers are alive for a while, but are not among those that stay.
         if expired && state.alive - state.leaving > self.config.min_workers {
             state.leaving += 1;
             state.idle.retain(|&idle| idle != id);
@@ -487,18 +489,18 @@ impl Shared {
         AfterPark::ParkAgain
     }
 
-    /// The worker of a slot ends; its deque is empty, after it dropped `discarded` jobs. `left`: it
-    /// was told to by [`AfterPark::Leave`].
+    /// Ends the worker of a slot; its deque is empty, after it dropped `discarded` jobs. `left`:
+    /// the worker got [`AfterPark::Leave`].
     pub fn leave(&self, id: usize, owner: Option<Owner>, discarded: u64, left: bool) {
         *lock(&self.slots[id].owner) = owner;
         let mut state = self.state();
         state.leaving -= usize::from(left);
         state.counts.discarded += discarded;
-        // Nobody will join it before the pool's end: it ends alone.
+        // Before the pool's end no thread joins the worker: it is detached.
         let alone = (state.phase == Phase::Open).then(|| state.threads[id].take());
         self.remove(&mut state, id);
         self.finish_if_drained(&mut state);
-        // Work that came while this worker counted as running, and had stopped looking.
+        // Work that was pushed while this worker counted as running, but had stopped looking.
         let pending = state.lanes.len() > 0 || self.has_stealable();
         let wake = match pending && state.phase != Phase::Dropping {
             true => self.summon(&mut state),
@@ -507,7 +509,7 @@ impl Shared {
         self.publish(&state);
         drop(state);
         drop(alone);
-        // Without a thread the work waits for the next push to try again.
+        // Without a thread the work waits until the next push tries again.
         let _ = self.act(wake);
     }
 
@@ -520,7 +522,7 @@ impl Shared {
         }
     }
 
-    /// A worker begins to block: another may run in its place.
+    /// Counts a worker that begins to block: another may run in its place.
     pub fn enter_blocking(&self) {
         if self.is_forked() {
             return;
@@ -536,7 +538,7 @@ impl Shared {
         }
     }
 
-    /// A worker blocks no longer.
+    /// Counts a worker out that blocks no longer.
     pub fn leave_blocking(&self) {
         if self.is_forked() {
             return;
@@ -546,12 +548,12 @@ impl Shared {
         self.publish(&state);
     }
 
-    /// Whether there is memory for another worker.
+    /// Returns whether there is memory for another worker.
     pub fn memory_allows(&self) -> bool {
         super::memory::available_percent() >= self.config.memory_reserve_percent
     }
 
-    /// Work without a handle panicked with `payload`.
+    /// Handles a panic of work without a handle.
     pub fn panicked(&self, payload: Box<dyn Any + Send>) {
         match &self.config.on_panic {
             OnPanic::Keep => {

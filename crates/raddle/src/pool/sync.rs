@@ -1,5 +1,5 @@
-//! Locks that a panic elsewhere does not break: no user code runs while one of the pool's is held.
-//! And how such code is called.
+//! Locks that ignore poisoning, since no user code runs under a lock of the pool; and calls of user
+//! code.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,10 +27,10 @@ pub fn wait_until<'a, T>(
     woken.unwrap_or_else(|broken| broken.into_inner()).0
 }
 
-/// What a panic says.
+/// The payload of a panic.
 pub type Payload = Box<dyn Any + Send>;
 
-/// Keeps the first of some panics; gives the others back, to be lost by [`quietly`] without a lock.
+/// Keeps the first of several panics. Returns another one, which [`quietly`] drops without a lock.
 #[must_use]
 pub fn keep_first(first: &mut Option<Payload>, payload: Payload) -> Option<Payload> {
     match first {
@@ -39,9 +39,9 @@ pub fn keep_first(first: &mut Option<Payload>, payload: Payload) -> Option<Paylo
     }
 }
 
-/// Calls the user's code where a panic of it must not get out; the panic hook has told of it.
+/// Calls user code without letting its panic out; the panic hook has reported the panic.
 pub fn quietly(f: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
-        std::mem::forget(payload); // whose destructor may panic, too
+        std::mem::forget(payload); // its destructor may panic, too
     }
 }

@@ -1,4 +1,4 @@
-//! Tasks: queued work whose result somebody wants.
+//! Tasks: queued work with a result.
 
 use super::PoolRef;
 use super::cancel::{CancelToken, Registration};
@@ -20,9 +20,9 @@ type Outcome<T> = Result<T, TaskError>;
 
 const POLLED: &str = "the task was polled to its end before";
 
-/// Work that was queued, and its result. Dropping it lets the work run and forgets the result.
+/// Queued work, and its result. Dropping the task lets the work run, and drops the result.
 ///
-/// It is a [`Future`], too, for any executor.
+/// A task is a [`Future`], too, for any executor.
 ///
 /// # Examples
 /// ```
@@ -34,39 +34,39 @@ const POLLED: &str = "the task was polled to its end before";
 #[must_use = "`queue` is for work whose result nobody wants"]
 pub struct Task<T> {
     work: Arc<dyn Work>,
-    /// `None` once the outcome was taken, or something else waits for it.
+    /// `None` once the outcome was taken, or a continuation has it.
     outcome: Option<Consumer<Outcome<T>>>,
     pool: PoolRef,
-    /// Takes the task out of a cancelled token's callbacks; gone with the task.
+    /// Takes the task out of a token's callbacks; dropped with the task.
     _cancellation: Option<Registration>,
 }
 
-/// A task's closure, and where its outcome goes, without their types.
+/// A task's closure and the producer of its outcome, without their types.
 trait Work: Send + Sync {
-    /// Runs the closure if it is ready, unless somebody else runs or ran it; whether it did.
+    /// Runs the closure if it is ready and was not taken. Returns whether this call did.
     fn run(&self) -> bool;
     /// Allows the closure to run.
     fn make_ready(&self);
-    /// Takes the closure away from whoever would run it later.
+    /// Withdraws the closure, if it has not started. Returns whether it had not.
     fn withdraw(&self, why: TaskError) -> bool;
-    /// Whether the calling thread is in the closure.
+    /// Returns whether the calling thread is running the closure.
     fn is_running_here(&self) -> bool;
 }
 
-/// A number that no other thread has which lives and isn't light; never 0. A light thread runs only
-/// tasks that it has consumed.
+/// Returns a number of the calling thread, unique among live threads that aren't light; never 0. A
+/// light thread runs only tasks that it has consumed.
 fn own_number() -> usize {
     thread_local!(static PLACE: u8 = const { 0 });
     PLACE.with(|place| (&raw const *place).addr())
 }
 
 struct Body<F, T> {
-    /// Taken by who runs it, with what its outcome is given to.
+    /// The closure and the producer of its outcome, taken by the thread that runs the closure.
     closure: Mutex<Option<(F, Producer<Outcome<T>>)>>,
-    /// What the closure needs is there. Written before the task is queued (release), read by who
-    /// would run it (acquire).
+    /// True once the closure's input is there. Written before the task is queued (release), read by
+    /// a thread that is about to run it (acquire).
     ready: AtomicBool,
-    /// [`own_number`] of who is in the closure, else 0. That thread's.
+    /// The [`own_number`] of the thread that runs the closure, else 0. Written by that thread.
     runner: AtomicUsize,
     token: CancelToken,
 }
@@ -114,7 +114,7 @@ impl<F: FnOnce() -> T + Send, T: Send> Work for Body<F, T> {
     }
 }
 
-/// The queue's share in a task: if it is dropped, the task was not run, or not by the queue.
+/// The queue's reference to a task. Dropping it discards a task that was not run.
 struct Queued(Arc<dyn Work>);
 
 impl Drop for Queued {
@@ -123,7 +123,7 @@ impl Drop for Queued {
     }
 }
 
-/// A task and the closure to queue for it.
+/// Makes a task and the closure to queue for it.
 pub(super) fn new<F, T>(
     pool: &PoolRef,
     closure: F,
@@ -163,7 +163,7 @@ where
 }
 
 impl<T: Send + 'static> Task<T> {
-    /// Whether there is a result, or never will be one.
+    /// Returns whether there is a result, or never will be one.
     ///
     /// # Examples
     /// ```
@@ -178,12 +178,12 @@ impl<T: Send + 'static> Task<T> {
         self.outcome.as_ref().is_none_or(Consumer::is_done)
     }
 
-    /// Waits for the result. If the task has not started, it runs here and now, unless the pool was
-    /// built otherwise.
+    /// Waits for the result. A task that has not started runs here and now, unless the pool was
+    /// built with [`Builder::inline_waits`](super::Builder::inline_waits) off.
     ///
     /// # Errors
     /// [`TaskError`] says why there is no result; [`TaskError::WaitsForItself`] if the calling
-    /// thread is in the task, which goes on then and whose result is forgotten.
+    /// thread is running the task, which goes on without a handle.
     ///
     /// # Panics
     /// If the task was polled as a future before, and was ready.
@@ -204,8 +204,8 @@ impl<T: Send + 'static> Task<T> {
         outcome.expect("a wait without an end has no timeout")
     }
 
-    /// Waits for the result no longer than `timeout`; gives the task back then. Never runs the task
-    /// itself: nobody could say for how long.
+    /// Waits for the result no longer than `timeout`. Never runs the task itself, which could take
+    /// longer.
     ///
     /// # Errors
     /// The task itself, if the time is over.
@@ -230,7 +230,7 @@ impl<T: Send + 'static> Task<T> {
         self.wait_within(Some(timeout)).ok_or(self)
     }
 
-    /// Cancels the task if it has not started; whether it had not.
+    /// Cancels the task if it has not started. Returns whether it had not.
     ///
     /// # Examples
     /// ```
@@ -248,8 +248,7 @@ impl<T: Send + 'static> Task<T> {
         self.work.withdraw(TaskError::Cancelled)
     }
 
-    /// A task that takes this one's outcome and makes something of it; it is queued when this one
-    /// is done.
+    /// Adds a continuation: a task that is queued when this one is done, and gets its outcome.
     ///
     /// # Examples
     /// ```
@@ -275,14 +274,14 @@ impl<T: Send + 'static> Task<T> {
         let go_on = move |outcome| {
             *lock(&input) = Some(outcome);
             next.make_ready();
-            // A pool that accepts no more drops the closure, and so discards the task.
+            // A pool that accepts no more work drops the closure, and so discards the task.
             let _ = pool.queue_exempt(queued);
         };
         self.outcome.take().expect(POLLED).give_to(go_on);
         task
     }
 
-    /// The outcome; `None` if the time was over first.
+    /// Waits for the outcome. Returns `None` if the time was over first.
     fn wait_within(&mut self, timeout: Option<Duration>) -> Option<Outcome<T>> {
         let outcome = self.outcome.as_ref().expect(POLLED);
         if !outcome.is_done() {
@@ -300,7 +299,7 @@ impl<T: Send + 'static> Task<T> {
     }
 
     fn run_inline(&self) {
-        // What the task sees is what flowed to it, wherever it runs.
+        // The task sees only the context that flowed to it, wherever it runs.
         let run = || Context::default().run(|| self.work.run());
         let shared = &self.pool.shared;
         if shared.config.inline_waits && run() && !shared.is_forked() {
@@ -312,10 +311,10 @@ impl<T: Send + 'static> Task<T> {
 impl<T: Send + 'static> Future for Task<T> {
     type Output = Result<T, TaskError>;
 
-    /// Never runs the task itself: an executor's thread has other things to do.
+    /// Never runs the task itself, so that the executor's thread isn't held up.
     ///
     /// # Panics
-    /// If it was ready before.
+    /// If it returned `Ready` before.
     fn poll(mut self: Pin<&mut Self>, polling: &mut Polling<'_>) -> Poll<Self::Output> {
         if !self.outcome.as_ref().expect(POLLED).poll(polling) {
             return Poll::Pending;

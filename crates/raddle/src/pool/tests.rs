@@ -1,4 +1,4 @@
-//! Whole pools: what each setting promises, and that nothing is lost under load.
+//! Whole pools: the behaviour of each setting, and no lost work under load.
 
 mod ends;
 mod rude;
@@ -17,7 +17,7 @@ fn fixed(workers: usize) -> Pool {
     builder.build().unwrap()
 }
 
-/// A pool's only worker, kept busy until the gate is dropped.
+/// Keeps a pool's only worker busy until the gate is dropped.
 fn gate(pool: &Pool) -> mpsc::Sender<()> {
     let (gate, closed) = mpsc::channel::<()>();
     let (entered, inside) = mpsc::channel();
@@ -359,7 +359,7 @@ fn of_workers_that_end_at_the_same_time_the_least_number_stays() {
     assert_eq!(shared.after_park(0, false), AfterPark::ParkAgain);
     assert_eq!(shared.after_park(0, true), AfterPark::Leave);
     assert_eq!(shared.after_park(1, true), AfterPark::Leave);
-    // The two are alive still, and don't count.
+    // The two are still alive, but don't count.
     assert_eq!(shared.after_park(2, true), AfterPark::ParkAgain);
     let mut state = shared.state();
     (state.alive, state.idle) = (0, Vec::new());

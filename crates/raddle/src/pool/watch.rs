@@ -1,8 +1,8 @@
-//! Timers, readiness of descriptors, and the look at a busy pool: one thread for all three.
+//! Timers, readiness of descriptors, and checks of a busy pool: one thread for all three.
 //!
-//! The watcher starts with the first timer, descriptor or busy moment of a pool whose size may
-//! change, and sleeps in `epoll_wait` until the next deadline, descriptor or call for it. It runs
-//! no work: it queues it. While nothing waits and no worker runs it has no deadline of its own.
+//! The watcher starts with the first timer, descriptor or busy moment of a pool of variable size,
+//! and sleeps in `epoll_wait` until the next deadline, readiness or wake. It runs no work, but
+//! queues it. While no work waits and no worker runs, it has no deadline of its own.
 
 use super::climb::Climber;
 use super::counters::Counters;
@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-/// The processors count as busy from here on; then work that waits is not stuck.
+/// From this load on the processors count as busy; then waiting work is not stuck.
 const BUSY: f64 = 0.85;
 
-/// A pool's watcher, or that it has none yet.
+/// A pool's watcher, if it has been started.
 #[derive(Default)]
 pub struct Watch {
     state: Mutex<WatchState>,
@@ -30,14 +30,14 @@ pub struct Watch {
 #[derive(Default)]
 struct WatchState {
     poll: Option<Arc<Poll>>,
-    /// Timers and descriptors are refused; the pool is still looked at.
+    /// Timers and descriptors are refused; the pool is still checked.
     closed: bool,
     /// The watcher ends, or has ended.
     ended: bool,
     next_id: u64,
     timers: BTreeMap<(Instant, u64), Timed>,
     descriptors: HashMap<u64, (OwnedFd, Job)>,
-    /// When to look at the pool again, if it is busy.
+    /// Time of the next check, if the pool is busy.
     look_at: Option<Instant>,
 }
 
@@ -47,12 +47,12 @@ enum Timed {
 }
 
 struct Periodic {
-    /// It is queued or runs: a period that ends meanwhile is left out.
+    /// True while the work is queued or runs: a period that ends meanwhile is left out.
     busy: AtomicBool,
     work: Box<dyn Fn() + Send + Sync>,
 }
 
-/// A timer or a watched descriptor of a pool. Dropping it changes nothing.
+/// A timer or a watched descriptor of a pool. Dropping it has no effect.
 ///
 /// # Examples
 /// ```
@@ -65,12 +65,12 @@ struct Periodic {
 pub struct Watched {
     shared: Weak<Shared>,
     id: u64,
-    /// When a timer that runs once is due.
+    /// The due time of a timer that runs once.
     due: Option<Instant>,
 }
 
 impl Watched {
-    /// Takes the work back: `true` if it will not be queued (again).
+    /// Cancels the watch. Returns true if its work will not be queued (again).
     ///
     /// # Examples
     /// ```
@@ -108,7 +108,7 @@ impl fmt::Debug for Watched {
 
 impl Watch {
     pub fn after(&self, shared: &Shared, delay: Duration, job: Job) -> Result<Watched, QueueError> {
-        // A deadline that no clock reaches is as good as a century.
+        // A deadline beyond the clock's range becomes a century.
         let century = Duration::from_secs(100 * 365 * 24 * 3600);
         let due = Instant::now() + delay.min(century);
         let id = self.add(shared, |state, id| {
@@ -148,7 +148,7 @@ impl Watch {
         job: Job,
     ) -> Result<Watched, QueueError> {
         let descriptor = descriptor.try_clone_to_owned().map_err(QueueError::Watch)?;
-        let mut watched_one = Some((descriptor, job)); // outside: it is dropped without the lock
+        let mut watched_one = Some((descriptor, job)); // outside, to be dropped without the lock
         let id = self.add(shared, |state, id| {
             if let (Some(poll), Some((descriptor, _))) = (&state.poll, &watched_one) {
                 let number = descriptor.as_raw_fd();
@@ -162,8 +162,8 @@ impl Watch {
         Ok(watched(shared, id, None))
     }
 
-    /// Has the watcher look at the pool until it is idle. A pool that can't have a watcher keeps
-    /// its size.
+    /// Has the watcher check the pool until it is idle. A pool that can't have a watcher keeps its
+    /// size.
     #[cold]
     pub fn arm(&self, shared: &Shared) {
         let look_at = Instant::now() + shared.config.tick;
@@ -175,7 +175,7 @@ impl Watch {
         }
     }
 
-    /// Forgets timers and descriptors, and takes no more of them.
+    /// Drops timers and descriptors, and refuses further ones.
     pub fn close(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
@@ -190,7 +190,7 @@ impl Watch {
             .for_each(|it| quietly(|| drop(it)));
     }
 
-    /// Ends the watcher: the pool's workers end.
+    /// Ends the watcher, since the pool's workers end.
     pub fn end(&self) {
         let mut state = lock(&self.state);
         state.ended = true;
@@ -199,7 +199,7 @@ impl Watch {
         }
     }
 
-    /// Changes the state, and tells the watcher, which is started if there is none.
+    /// Changes the state, and wakes the watcher, which is started if there is none.
     fn add(
         &self,
         shared: &Shared,
@@ -221,7 +221,8 @@ impl Watch {
         Ok(id)
     }
 
-    /// Takes what is due, and says when something is next.
+    /// Takes the due jobs. Returns them, the next due time, and whether to check the pool; `None`
+    /// after the end.
     fn due(&self, now: Instant) -> Option<(Vec<Job>, Option<Instant>, bool)> {
         let mut state = lock(&self.state);
         if state.ended {
@@ -235,7 +236,7 @@ impl Watch {
                 Timed::Once(job) => jobs.push(job),
                 Timed::Every(period, periodic) => {
                     jobs.extend(periodic.begin());
-                    // A watcher that is late leaves periods out instead of catching up.
+                    // A late watcher leaves periods out instead of catching up.
                     let next = (at + period).max(now);
                     state
                         .timers
@@ -272,7 +273,7 @@ impl Watch {
 }
 
 impl WatchState {
-    /// What wakes the watcher, which is started if there is none.
+    /// Returns the watcher's [`Poll`], after starting the watcher if there is none.
     fn watcher(&mut self, shared: &Shared) -> Result<Arc<Poll>, QueueError> {
         if self.ended {
             return Err(QueueError::Closed);
@@ -292,7 +293,7 @@ fn watched(shared: &Shared, id: u64, due: Option<Instant>) -> Watched {
 }
 
 impl Periodic {
-    /// The work as a job, unless the last one is not over.
+    /// Returns the work as a job, unless the last one is not over.
     fn begin(self: &Arc<Self>) -> Option<Job> {
         struct Over(Arc<Periodic>);
         impl Drop for Over {
@@ -315,7 +316,8 @@ fn start(shared: &Shared, poll: Arc<Poll>) -> Result<(), QueueError> {
     thread.map(drop).map_err(QueueError::NoThread)
 }
 
-/// The watcher's thread. It holds no pool while it sleeps: one that nobody holds goes away.
+/// The watcher's thread. It holds no reference to the pool while it sleeps, so that an unused pool
+/// is freed.
 fn watch(pool: &Weak<Shared>, poll: &Poll) {
     let mut monitor = None;
     let mut ready = Vec::new();
@@ -330,7 +332,7 @@ fn watch(pool: &Weak<Shared>, poll: &Poll) {
                 return;
             };
             for job in jobs.into_iter().chain(due) {
-                // A pool that is closed has dropped the job.
+                // A closed pool has dropped the job.
                 let _ = shared.queue(job, Priority::Normal, Origin::Exempt);
             }
             match look {
@@ -347,7 +349,7 @@ fn watch(pool: &Weak<Shared>, poll: &Poll) {
     }
 }
 
-/// The look at a busy pool: does work wait that nobody begins, and would another number do more?
+/// Checks of a busy pool: is work stuck, and would another number of workers do more?
 struct Monitor {
     climber: Climber,
     at: Instant,
@@ -366,7 +368,7 @@ impl Monitor {
         }
     }
 
-    /// Adjusts the target; whether the pool is busy still.
+    /// Adjusts the target. Returns whether the pool is still busy.
     fn look(&mut self, shared: &Shared, now: Instant) -> bool {
         let executed = executed(shared);
         let cpu = super::poll::cpu_time();
@@ -384,8 +386,8 @@ impl Monitor {
             shared.publish(&state);
             return false;
         }
-        // What happened before the pool was busy, or while this thread was kept waiting, says
-        // nothing about now.
+        // A time before the pool was busy, or in which this thread was kept waiting, says nothing
+        // about the current load.
         if passed < 4 * shared.config.tick {
             let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
             let busy = used.as_secs_f64() / passed.as_secs_f64() / cpus;
@@ -409,13 +411,13 @@ impl Monitor {
             };
             shared.publish(&state);
             drop(state);
-            // Without a thread the next look tries again.
+            // Without a thread the next check tries again.
             let _ = shared.act(wake);
         }
         true
     }
 
-    /// Sets the target after a tick in which so many items were done a second.
+    /// Sets the target after a tick with `throughput` items a second.
     fn adjust(&mut self, shared: &Shared, state: &mut State, throughput: f64, stuck: bool) {
         if throughput > 0.0 {
             self.climber.stand_at(state.target);

@@ -1,8 +1,8 @@
-//! A worker: finds work, runs it, rests.
+//! Workers: they find work, run it, and rest.
 //!
-//! Work is looked for in this order: what is urgent, the worker's own deque (newest first), the
-//! shared lanes, the other workers' deques (oldest first). If its work makes work the lanes come
-//! first every so often: it might never be done otherwise.
+//! A worker looks for work in this order: urgent work, its own deque (newest first), the shared
+//! lanes, the other workers' deques (oldest first). If its work makes more work, the lanes come
+//! first every so often: their work might never be run otherwise.
 
 use super::context::Context;
 use super::counters::{Counters, bump};
@@ -18,36 +18,36 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Every so many items the lanes come before the worker's own deque.
+/// In one of so many items the lanes come before the worker's own deque.
 const LANES_FIRST: u32 = 61;
-/// How often a searcher looks everywhere before it rests. It gives way in between: with as many
-/// workers as CPUs, who is about to queue work may be waiting for this one's.
+/// Searches of a worker before it rests. It yields between them: with as many workers as CPUs, a
+/// thread that is about to queue work may be waiting for this worker's CPU.
 const SEARCHES: u32 = 16;
 
 thread_local! {
-    /// The worker that the calling thread is; null elsewhere.
+    /// The calling worker's own state; null on other threads.
     static CURRENT: Cell<*const Local> = const { Cell::new(null()) };
 }
 
-/// What a worker has for itself.
+/// A worker's own state.
 pub struct Local {
     pub shared: Arc<Shared>,
     pub id: usize,
     owner: Option<Owner>,
     batch: RefCell<Vec<Job>>,
     items: Cell<u32>,
-    /// The deque holds work that this worker's work has made: there could be no end of it.
+    /// True if the deque holds work that this worker's work has made, which may never end.
     pushed: Cell<bool>,
     random: Cell<u32>,
     /// Regions of [`blocking`](super::blocking) that the worker is in.
     blocked: Cell<u32>,
-    /// Jobs that were dropped at the end.
+    /// Jobs that were dropped at the worker's end.
     discarded: Cell<u64>,
-    /// Nobody needed the worker for the keep-alive time.
+    /// True if the worker leaves after the keep-alive time.
     left: Cell<bool>,
 }
 
-/// The worker's thread. The deque waits in the slot: if no thread can be made it stays there.
+/// Runs a worker's thread. The deque waits in the slot, and stays there if no thread can be made.
 pub fn run(shared: Arc<Shared>, id: usize) {
     let owner = lock(&shared.slots[id].owner).take();
     let local = Local {
@@ -65,7 +65,7 @@ pub fn run(shared: Arc<Shared>, id: usize) {
     CURRENT.set(&raw const local);
     let hooks = &local.shared.config.hooks;
     if let Some(start) = &hooks.start {
-        // A hook that panics says so by the panic hook; the worker is none the worse.
+        // The panic hook reports a hook's panic; the worker goes on.
         quietly(|| start(id));
     }
     local.dispatch();
@@ -81,7 +81,7 @@ pub fn run(shared: Arc<Shared>, id: usize) {
 impl Drop for Local {
     fn drop(&mut self) {
         CURRENT.set(null());
-        crate::fiber::lose_fibers(); // they may be in the midst of what refers to this
+        crate::fiber::lose_fibers(); // a suspended fiber may refer to this
         if self.shared.is_forked() {
             return;
         }
@@ -91,7 +91,7 @@ impl Drop for Local {
     }
 }
 
-/// Runs `job` on the calling thread as a worker would.
+/// Runs `job` on the calling thread, like a worker.
 pub fn run_here(shared: &Shared, job: Job) {
     let context = Context::default();
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| context.run(|| job.run()))) {
@@ -101,22 +101,23 @@ pub fn run_here(shared: &Shared, job: Job) {
 }
 
 impl Local {
-    /// Calls `f` with the worker that the calling thread is.
+    /// Calls `f` with the calling worker's state; `None` on other threads.
     #[inline(always)]
     pub fn with<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
-        // SAFETY: set by `run` to a value on this thread's stack, and cleared when that is dropped.
+        // SAFETY: set by `run` to a value on this thread's stack, and cleared when the value is
+        // dropped.
         f(unsafe { CURRENT.get().as_ref() })
     }
 
-    /// Whether the calling thread is a worker of `shared`.
+    /// Returns whether the calling thread is a worker of `shared`.
     pub fn is_in(shared: &Shared) -> bool {
         Self::with(|local| local.is_some_and(|local| local.belongs_to(shared)))
     }
 
-    /// Queues a job to `shared`, from whichever thread this is.
+    /// Queues a job to `shared` from any thread.
     #[inline(always)]
     pub fn submit(shared: &Shared, job: Job, priority: Priority) -> Result<(), QueueError> {
-        // SAFETY: as in `with`. Not by a closure: the job would be copied into it.
+        // SAFETY: as in `with`. Without a closure, into which the job would be copied.
         match unsafe { CURRENT.get().as_ref() } {
             Some(local) if local.belongs_to(shared) => local.queue(job, priority),
             _ => shared.queue(job, priority, Origin::Outside),
@@ -155,7 +156,7 @@ impl Local {
         Ok(())
     }
 
-    /// Pushes a job to this worker's deque, or moves the older half of it to the lanes.
+    /// Pushes a job to this worker's deque; if that is full, moves its older half to the lanes.
     #[inline(always)]
     pub fn push(&self, job: Job) {
         bump(&self.counters().queued);
@@ -174,7 +175,7 @@ impl Local {
     }
 
     fn dispatch(&self) {
-        // It was started by a summons.
+        // A summons started the worker.
         let mut searching = true;
         loop {
             if self.shared.phase() == Phase::Dropping || self.shared.is_forked() {
@@ -219,8 +220,8 @@ impl Local {
         }
     }
 
-    /// Drops what is left in the deque of a worker that ends: something only if the pool is to drop
-    /// its work.
+    /// Drops the jobs in the deque of a worker that ends: there are some only if the pool drops its
+    /// work.
     fn discard(&self) {
         while let Some(job) = self.owner().pop() {
             self.discarded.set(self.discarded.get() + 1);
@@ -228,7 +229,7 @@ impl Local {
         }
     }
 
-    /// Looks everywhere for a while: what comes soon needs no wake-up.
+    /// Looks everywhere for a while: work that comes soon needs no wake-up.
     fn search(&self) -> Option<Job> {
         (0..SEARCHES).find_map(|_| {
             crate::thread::yield_now();
@@ -236,7 +237,7 @@ impl Local {
         })
     }
 
-    /// Parks until summoned: `false` if the worker is to end.
+    /// Parks until summoned. Returns false if the worker is to end.
     fn rest(&self) -> bool {
         let shared = &*self.shared;
         loop {
@@ -255,8 +256,8 @@ impl Local {
         }
     }
 
-    /// The worker searched, and has found: if it was the last to search and there is more, the next
-    /// one begins.
+    /// Ends the worker's search with success: if it was the last searcher and there is more work,
+    /// wakes the next one.
     fn found(&self) {
         let shared = &*self.shared;
         let last = shared.pulse.searching.fetch_sub(1, Ordering::SeqCst) == 1;
@@ -266,7 +267,7 @@ impl Local {
         }
     }
 
-    /// Work, from wherever there is some.
+    /// Takes work from anywhere.
     #[inline(always)]
     pub fn find(&self) -> Option<Job> {
         let items = self.items.get().wrapping_add(1);
@@ -289,8 +290,8 @@ impl Local {
         self.take_shared(usize::MAX).or_else(|| self.steal())
     }
 
-    /// Takes a share of the lanes: the oldest job to run now, the others to the own deque, where
-    /// others can steal them, so that the oldest comes next.
+    /// Takes a share of the lanes. Returns the oldest job, to be run now; the others go to the
+    /// worker's deque, the oldest on top, where others can steal them.
     fn take_shared(&self, most: usize) -> Option<Job> {
         let mut batch = self.batch.take();
         self.shared.take(most, &mut batch);
@@ -310,13 +311,13 @@ impl Local {
         first
     }
 
-    /// Takes the oldest job of some other worker, beginning anywhere.
+    /// Takes the oldest job of some other worker; the first one asked is random.
     fn steal(&self) -> Option<Job> {
         if self.shared.is_forked() {
             return None;
         }
         let slots = self.shared.used();
-        // Marsaglia's xorshift: any start will do, but not the same for all.
+        // Marsaglia's xorshift: any start will do, if workers start differently.
         let mut random = self.random.get();
         random ^= random << 13;
         random ^= random >> 17;
@@ -339,7 +340,7 @@ impl Local {
         if let Some(before) = &hooks.before {
             self.attempt(before);
         }
-        // By reference: it would be copied into the closure, word by word.
+        // By reference: otherwise the job would be copied into the closure, word by word.
         let mut job = Some(job);
         self.attempt(|| {
             job.take().into_iter().for_each(Job::run);
@@ -351,7 +352,7 @@ impl Local {
         bump(&self.counters().executed);
     }
 
-    /// Calls the user's code, whose panic goes no further.
+    /// Calls user code, and reports its panic.
     #[inline(always)]
     pub fn attempt(&self, f: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
@@ -385,13 +386,13 @@ impl Local {
 
 /// Runs `f`, which may block, and lets another worker run in this one's place meanwhile.
 ///
-/// Work that waits for other work, for a lock that is held for long, or for a device should do so
-/// in here: the pool then keeps as many workers running as it has been told to, up to
+/// Work that waits for other work, for a lock that is held for long, or for a device should call
+/// this: the pool then keeps its target of running workers, up to
 /// [`Builder::max_workers`](super::Builder::max_workers) in all. On a thread that is no worker this
-/// is a call of `f`. Waiting for a [`Task`](super::Task) does it by itself.
+/// only calls `f`. A wait for a [`Task`](super::Task) does all that by itself.
 ///
 /// # Blocking
-/// As `f` does.
+/// As `f`.
 ///
 /// # Examples
 /// ```

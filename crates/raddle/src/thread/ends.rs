@@ -1,19 +1,20 @@
-//! Who frees what a thread and its handle share, and who loses the result: one word.
+//! The word that decides which side, a thread or its handle, frees their packet and the result.
 //!
-//! 1. The thread computes, leaves its result, and says that it [`RAN`]. If its handle was dropped
-//!    before, all is the thread's; else the result is the handle's.
-//! 2. It has destructors to run. Meanwhile the handle may be dropped, and takes the result along.
-//! 3. The thread [`ENDED`]: libc says when it is gone; or it [`LEAVES`], to be used again: the
-//!    runtime says when it is over ([`OVER`]). If the handle was dropped meanwhile, what they
-//!    share is the thread's to free; else it is the handle's, once the thread is gone.
+//! 1. The thread computes, leaves its result, and sets [`RAN`]. If its handle was dropped before,
+//!    the thread owns the packet and the result; else the handle owns the result.
+//! 2. The thread's destructors run. A handle that is dropped meanwhile drops the result.
+//! 3. The thread sets [`ENDED`] if it ends for good, and libc tells when it is gone; or it sets
+//!    [`LEAVES`] if it will be reused, and the runtime sets [`OVER`] when it is over. If the
+//!    handle was dropped meanwhile, the thread frees the packet; else the handle does, once the
+//!    thread is gone.
 //!
-//! Each side sets its own bits (release) and looks for the other's (acquire), in one step: one of
-//! them comes second. A handle that is being joined has made its last step ([`JOINED`]): whoever
-//! sees that is alone with the word, and needs no locked instruction.
+//! Each side sets its own bits (release) and reads the other's (acquire) in one step, so one of
+//! them comes second. A handle that is being joined has made its last step ([`JOINED`]): a thread
+//! that reads that bit is the word's only writer, and needs no locked instruction.
 
 use raddle_sched::sync::{AtomicU32, Ordering};
 
-/// The handle is being joined, or was dropped: nobody can ask it for the thread's std handle.
+/// The handle is being joined, or was dropped: it can't be asked for the thread's std handle.
 pub const CONSUMED: u32 = 1;
 /// The handle was dropped.
 const DETACHED: u32 = 2;
@@ -27,7 +28,7 @@ const LEAVES: u32 = 16;
 pub const JOINED: u32 = 32;
 /// The thread is gone.
 pub const OVER: u32 = 128;
-/// Nothing of the thread but its end is to come.
+/// The bits after which the thread only ends.
 const FINAL: u32 = ENDED | OVER;
 
 /// See the module.
@@ -45,17 +46,17 @@ impl Ends {
         Self(AtomicU32::new(0))
     }
 
-    /// The word that changes, for those who wait.
+    /// Returns the word that changes, for waiters.
     pub fn word(&self) -> &AtomicU32 {
         &self.0
     }
 
-    /// True as long as somebody may ask for the thread's std handle.
+    /// Returns true as long as the handle may be asked for the thread's std handle.
     pub fn is_named(&self) -> bool {
         self.0.load(Ordering::Relaxed) & CONSUMED == 0
     }
 
-    /// Sets bits of the thread; what there was before.
+    /// Sets bits of the thread. Returns the word's earlier value.
     #[inline(always)]
     fn step(&self, bits: u32) -> u32 {
         let before = self.0.load(Ordering::Acquire);
@@ -66,55 +67,57 @@ impl Ends {
         before
     }
 
-    /// The thread has left its result. False if the handle was dropped: all is the thread's.
+    /// Sets [`RAN`]: the thread has left its result. Returns false if the handle was dropped, so
+    /// that the packet and the result are the thread's.
     #[must_use]
     pub fn ran(&self) -> bool {
         self.step(RAN) & DETACHED == 0
     }
 
-    /// True once it has.
+    /// Returns true once the thread has left its result.
     pub fn has_run(&self) -> bool {
         self.0.load(Ordering::Acquire) & RAN != 0
     }
 
-    /// The thread is about to be kept. False if the handle was dropped, and what they share is the
-    /// thread's to free.
+    /// Sets [`LEAVES`]: the thread is about to be kept. Returns false if the handle was dropped, so
+    /// that the thread frees the packet.
     #[must_use]
     pub fn leaves(&self) -> bool {
         self.step(LEAVES) & DETACHED == 0
     }
 
-    /// The thread ends for good. Likewise; from here on the handle may free it, if that is there.
-    /// Whether somebody waits, too.
+    /// Sets [`ENDED`]: the thread ends for good. Returns whether there is a handle, which may free
+    /// the packet from here on, and whether the handle waits.
     #[must_use]
     pub fn ends(&self) -> (bool, bool) {
         let before = self.step(ENDED);
         (before & DETACHED == 0, before & CONSUMED != 0)
     }
 
-    /// True once the thread has nothing more to run.
+    /// Returns true once the thread has nothing more to run.
     pub fn has_left(&self) -> bool {
         self.0.load(Ordering::Acquire) & (FINAL | LEAVES) != 0
     }
 
-    /// The handle is about to wait, and won't be dropped.
+    /// Sets [`JOINED`]: the handle is about to wait, and won't be dropped.
     pub fn consume(&self) {
         self.0.fetch_or(CONSUMED | JOINED, Ordering::Acquire);
     }
 
-    /// What the word is, and whether the thread is gone, or ends for good.
+    /// Returns the word, and whether the thread is gone or ends for good.
     pub fn look(&self) -> (u32, bool) {
         let state = self.0.load(Ordering::Acquire);
         (state, state & FINAL != 0)
     }
 
-    /// True if the thread ends for good, so that libc knows when it is gone.
+    /// Returns true if the thread ends for good, so that libc knows when it is gone.
     pub fn is_for_good(&self) -> bool {
         self.0.load(Ordering::Acquire) & ENDED != 0
     }
 
-    /// The handle is dropped; `lose` loses the result, once it is there, perhaps again. True if
-    /// what they share is the handle's to free, when the thread is gone.
+    /// Sets [`DETACHED`]: the handle is dropped. `lose` drops the result once it is there, and may
+    /// be called more than once. Returns true if the handle frees the packet when the thread is
+    /// gone.
     #[must_use]
     pub fn detach(&self, lose: impl Fn()) -> bool {
         let mut state = self.0.fetch_or(CONSUMED, Ordering::Acquire) | CONSUMED;

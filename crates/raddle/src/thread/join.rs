@@ -1,14 +1,14 @@
-//! Green threads as libc makes them, and the right to wait for one.
+//! Green threads as libc makes them, and their join handles.
 //!
 //! A thread without a name is made by `pthread_create` itself: std would map an alternate signal
 //! stack for each, which costs more than all else, only to print a line when the stack overflows.
 //! When it has ended it may be used again ([`super::reuse`]).
 //!
-//! Thread and handle share one block of memory, which the handle's owner frees as a rule: a new
-//! thread's first use of the heap costs it as much as all else that it does. For the same reason it
-//! asks std for its own handle only if somebody may yet want it.
+//! Thread and handle share one block of memory, the packet, which the handle's owner usually frees:
+//! a new thread's first use of the heap costs as much as the rest of its life. For the same reason
+//! a thread asks std for its own handle only if the join handle may still ask for it.
 //!
-//! Who of them does what when is said in [`super::ends`].
+//! [`super::ends`] says which side frees the packet and the result.
 
 use super::ends::{self, Ends};
 use super::reuse::{self, Born};
@@ -26,16 +26,16 @@ use std::ptr::{NonNull, null, null_mut};
 use std::sync::OnceLock;
 use std::thread::{self, current};
 
-// The runtime sets the bits of a thread that is kept.
+// The runtime sets these bits for a thread that is kept.
 const _: () = assert!(
     ends::CONSUMED == Seat::AWAITED && ends::JOINED == Seat::JOINED && ends::OVER == Seat::OVER
 );
 
-/// What a thread and its handle share, whatever it computes.
+/// State shared by a thread and its handle, for any result type.
 struct Packet {
     ends: Ends,
     thread: OnceLock<Thread>,
-    /// What the new thread does first.
+    /// The first function of the new thread.
     run: unsafe fn(NonNull<Packet>),
     /// Drops the result, if it is there.
     forget: unsafe fn(NonNull<Packet>),
@@ -51,7 +51,7 @@ struct Place<T> {
     result: UnsafeCell<Option<thread::Result<T>>>,
 }
 
-/// What a new thread is given: where its result goes, and what it runs, which it takes out.
+/// A new thread's argument: the place of its result, and its closure, which it takes out.
 #[repr(C)]
 struct Start<T, F> {
     place: Place<T>,
@@ -60,29 +60,29 @@ struct Start<T, F> {
 
 impl<T, F: FnOnce() -> T> Start<T, F> {
     /// # Safety
-    /// `packet` must begin a boxed `Start<T, F>` that nobody else uses.
+    /// `packet` must begin a boxed `Start<T, F>` that nothing else uses.
     unsafe fn free(packet: NonNull<Packet>) {
         // SAFETY: the caller's promise.
         drop(unsafe { Box::from_raw(packet.cast::<Self>().as_ptr()) });
     }
 
     /// # Safety
-    /// On the new thread, once, of what [`spawn`] gave it.
+    /// Must be called once, on the new thread, with the packet that [`spawn`] gave it.
     unsafe fn run(packet: NonNull<Packet>) {
         let start = packet.cast::<Self>().as_ptr();
-        // SAFETY: it lives until both sides have done with it; what it runs is taken out once.
+        // SAFETY: the packet lives until both sides have left it; the closure is taken out once.
         let (packet, closure) =
             unsafe { (packet.as_ref(), std::ptr::read(&raw const (*start).closure)) };
         if packet.ends.is_named() {
             let _ = packet.thread.set(current());
         }
         let result = catch_unwind(AssertUnwindSafe(ManuallyDrop::into_inner(closure)));
-        // SAFETY: the handle doesn't look before the thread says that it ran.
+        // SAFETY: the handle reads the result only after the thread says that it ran.
         unsafe { *(*start).place.result.get() = Some(result) };
     }
 
     /// # Safety
-    /// `packet` must begin a `Start<T, F>` whose result is the caller's.
+    /// `packet` must begin a `Start<T, F>`, and the caller must own its result.
     unsafe fn forget(packet: NonNull<Packet>) {
         let start = packet.cast::<Self>().as_ptr();
         // SAFETY: the caller's promise.
@@ -90,7 +90,7 @@ impl<T, F: FnOnce() -> T> Start<T, F> {
     }
 }
 
-/// A thread that libc knows and std doesn't.
+/// A thread made through libc, without std.
 struct Native<T> {
     id: libc::pthread_t,
     place: NonNull<Place<T>>,
@@ -101,8 +101,8 @@ unsafe impl<T: Send> Send for Native<T> {}
 // SAFETY: shared references only ask whether the thread lives, and for its std handle.
 unsafe impl<T: Send> Sync for Native<T> {}
 
-/// A thread waited for its own end, which would never have come: what [`JoinHandle::join`] gives
-/// instead of a panic's payload.
+/// The error of [`JoinHandle::join`] on the thread's own handle, in place of a panic's payload: the
+/// wait would never end.
 ///
 /// ```
 /// use raddle::thread::SelfJoin;
@@ -134,7 +134,7 @@ enum Kind<T> {
     Native(Native<T>),
 }
 
-/// The right to wait for a green thread's end. Dropped, it lets the thread go on by itself.
+/// The right to wait for a green thread's end. Dropping it detaches the thread.
 ///
 /// ```
 /// let thread = raddle::spawn(|| 5);
@@ -156,8 +156,8 @@ impl<T> JoinHandle<T> {
     /// ```
     ///
     /// # Errors
-    /// What the thread panicked with; [`SelfJoin`] if it is the calling thread, which goes on with
-    /// nobody to wait for it.
+    /// The payload of the thread's panic; [`SelfJoin`] on the thread itself, which goes on
+    /// detached.
     ///
     /// # Blocking
     /// The green thread; outside raddle, the kernel thread. A light thread keeps its host.
@@ -169,7 +169,7 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// The thread's std handle, to unpark it by.
+    /// Returns the thread's std handle, for `unpark`.
     ///
     /// ```
     /// let thread = raddle::spawn(std::thread::park);
@@ -188,7 +188,7 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// True once the thread has run to its end; [`JoinHandle::join`] returns soon then.
+    /// Returns true once the thread has run to its end; [`JoinHandle::join`] then returns soon.
     ///
     /// ```
     /// let thread = raddle::spawn(|| ());
@@ -218,7 +218,7 @@ impl<T> Native<T> {
 
     fn join(self) -> thread::Result<T> {
         let packet = self.packet();
-        // A thread that was used again has the same name for libc.
+        // A reused thread has the same name for libc.
         // SAFETY: asks for the calling thread's name.
         if self.id == unsafe { libc::pthread_self() } && !packet.ends.has_left() {
             return Err(Box::new(SelfJoin));
@@ -231,7 +231,7 @@ impl<T> Native<T> {
             assert!(error == 0, "a thread that isn't joined can be");
         }
         let place = ManuallyDrop::new(self).place;
-        // SAFETY: the thread has ended, so the packet is this handle's, which is gone.
+        // SAFETY: the thread has ended, so the handle owns the packet, and the handle is gone.
         let result = unsafe {
             let result = (*place.as_ref().result.get()).take();
             (place.as_ref().packet.free)(place.cast());
@@ -242,7 +242,7 @@ impl<T> Native<T> {
 }
 
 impl Packet {
-    /// Waits until the thread is gone, or ends for good: true then.
+    /// Waits until the thread is gone, or ends for good. Returns true if it ends for good.
     fn wait(&self) -> bool {
         loop {
             let (state, is_final) = self.ends.look();
@@ -261,11 +261,11 @@ impl<T> Drop for Native<T> {
     fn drop(&mut self) {
         let at = self.place.cast();
         let packet = self.packet();
-        // SAFETY: what the thread has left is the handle's.
+        // SAFETY: the result that the thread has left is the handle's.
         if !packet.ends.detach(|| unsafe { (packet.forget)(at) }) {
             return;
         }
-        // On its last way the thread does nothing that could take long.
+        // After its last step in the word the thread runs nothing that could take long.
         if packet.wait() {
             // SAFETY: as in join.
             unsafe { libc::pthread_detach(self.id) };
@@ -281,7 +281,7 @@ impl<T> Drop for Native<T> {
 /// EAGAIN or ENOMEM.
 ///
 /// # Safety
-/// What `run` borrows, and what it returns, must live until it has returned and that is gone.
+/// The borrows of `run`, and its result, must live until `run` has returned and the result is gone.
 pub(super) unsafe fn spawn<T, F>(stack_size: usize, run: F) -> io::Result<JoinHandle<T>>
 where
     T: Send,
@@ -308,7 +308,7 @@ where
     let id = match begin(stack_size, start.as_ptr().cast()) {
         Ok(id) => id,
         Err(error) => {
-            // SAFETY: nobody else has it.
+            // SAFETY: nothing else has it.
             let start = *unsafe { Box::from_raw(start.as_ptr()) };
             drop(ManuallyDrop::into_inner(start.closure));
             return Err(io::Error::from_raw_os_error(error));
@@ -318,7 +318,7 @@ where
     Ok(JoinHandle(Kind::Native(Native { id, place })))
 }
 
-/// Has a thread do what the packet says: one that has ended, or a new one.
+/// Has a thread run the packet: a kept one, or a new one.
 fn begin(stack_size: usize, packet: *mut c_void) -> Result<libc::pthread_t, i32> {
     if let Some(id) = reuse::begin(stack_size, packet) {
         return Ok(id);
@@ -346,7 +346,7 @@ extern "C" fn work(packet: *mut c_void) -> *mut c_void {
     let Some(mut packet) = NonNull::new(packet.cast::<Packet>()) else {
         return null_mut(); // never
     };
-    // SAFETY: what spawn gave.
+    // SAFETY: the packet that `spawn` gave.
     let stack_size = unsafe { packet.as_ref() }.stack_size;
     // SAFETY: asks for the calling thread's name.
     let seat = Seat::new(unsafe { libc::pthread_self() } as usize, stack_size);
@@ -366,17 +366,17 @@ extern "C" fn work(packet: *mut c_void) -> *mut c_void {
             return null_mut();
         };
         if let Some(left) = told {
-            // SAFETY: the packet is the thread's until it says that it leaves it.
+            // SAFETY: the packet is the thread's until the thread says that it leaves it.
             told = unsafe { leave(left, Ends::leaves) };
             if told.is_none() && !begins_anew() {
-                end(None); // what has freed the packet left something behind
+                end(None); // dropping the packet left something behind
                 return null_mut();
             }
         }
         // SAFETY: the packet lives until its word says that the thread is over.
         let word = told.map(|packet| unsafe { std::ptr::from_ref(packet.as_ref().ends.word()) });
         seat.told.set(word.unwrap_or(null()));
-        // By jumps: who waits for this thread returns after it, and who it is next doesn't.
+        // By jumps: the thread's joiner returns after this call, and a reused thread doesn't.
         // SAFETY: the runtime's function of a seat, which lies here while the thread lives.
         unsafe { call_by_jumps(runtime.keep, (&raw const seat).expose_provenance(), 0) };
         match NonNull::new(seat.next.get().cast()) {
@@ -390,7 +390,8 @@ extern "C" fn work(packet: *mut c_void) -> *mut c_void {
     }
 }
 
-/// Takes a step in the packet's word. `None` if the handle was dropped: the packet was freed then.
+/// Takes a step in the packet's word. Returns `None` if the handle was dropped; the packet is then
+/// freed.
 ///
 /// # Safety
 /// The packet must be the calling thread's.
@@ -405,12 +406,12 @@ unsafe fn leave(packet: NonNull<Packet>, step: fn(&Ends) -> bool) -> Option<NonN
     None
 }
 
-/// The thread ends for good. Its packet, if it hasn't been freed yet, is the handle's.
+/// Ends the thread for good. The handle, if there is one, frees the packet.
 fn end(packet: Option<NonNull<Packet>>) {
     let Some(packet) = packet else {
         return go_home();
     };
-    // SAFETY: the packet is this thread's until it says so; after that the address alone is used.
+    // SAFETY: the packet is this thread's until `ends.ends()`; after that only the address is used.
     let (word, (has_handle, is_awaited)) = unsafe {
         let ends = &packet.as_ref().ends;
         (ends.word().as_ptr().expose_provenance(), ends.ends())
@@ -425,7 +426,7 @@ fn end(packet: Option<NonNull<Packet>>) {
     }
 }
 
-/// Nobody will join the thread, which ends for good.
+/// Detaches the calling thread, which ends for good and is not joined.
 fn go_home() {
     // SAFETY: the thread is joined or detached once.
     unsafe { libc::pthread_detach(libc::pthread_self()) };

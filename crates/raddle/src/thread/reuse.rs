@@ -1,25 +1,25 @@
-//! Threads that have ended begin anew as others.
+//! Reuse of ended threads for new ones.
 //!
-//! To make a thread and to end it costs libc much: of the time that a green thread takes two thirds
-//! are its own, and its heap begins with an empty cache each time. So a thread that ends and has
-//! nothing that would outlast it makes itself *as good as new* and is kept by the runtime
-//! ([`raddle_interface::Seat`]), until somebody makes a thread with such a stack.
+//! Making and ending a thread costs libc much: two thirds of a green thread's time are libc's, and
+//! its heap begins with an empty cache each time. So a thread that ends and leaves nothing behind
+//! makes itself *as good as new*, and the runtime keeps it ([`raddle_interface::Seat`]) until a
+//! thread with such a stack is made.
 //!
-//! What a thread has is the runtime's (id, mask, name, attributes, times: a new thread there), or
-//! the program's, in its thread-locals, or libc's:
+//! The state of a thread is the runtime's (id, mask, name, attributes, times: a new thread there),
+//! or the program's, in its thread-locals, or libc's:
 //!
-//! - Destructors of thread-locals are called by libc's own function. Then the thread-locals
-//!   of all modules whose place is the same in every thread are written anew from the modules'
-//!   images ([`Images`]). If the thread has used those of another module, libc's table of them (the
-//!   DTV) isn't what it was when the thread began: it ends for good.
-//! - libc's own thread-locals stay: there is the heap's cache. `errno`, the locale and cancellation
-//!   are set to what a thread begins with.
-//! - Thread-specific data is lost as libc does it ([`data`]).
-//! - What else libc keeps of a thread is not touched: a thread that was cancelled, has used the
-//!   resolver or has an unread `dlerror` ends for good.
+//! - Destructors of thread-locals are called by libc's own function. Then the thread-locals of all
+//!   modules with the same place in every thread are written anew from the modules' images
+//!   ([`Images`]). If the thread has used those of another module, libc's table of them (the DTV)
+//!   has changed since the thread began: it ends for good.
+//! - libc's own thread-locals stay: the heap's cache is there. `errno`, the locale and
+//!   cancellation are reset to a new thread's values.
+//! - Thread-specific data is dropped in the way of libc ([`data`]).
+//! - Other state of libc's is not touched: a thread that was cancelled, has used the resolver or
+//!   has an unread `dlerror` ends for good.
 //!
-//! Where libc keeps what it has no function for (thread-specific data, was the thread cancelled) it
-//! says in the descriptors that it exports for debuggers.
+//! libc's descriptors for debuggers tell where it keeps the state that it has no function for
+//! (thread-specific data, cancellation).
 
 mod data;
 mod images;
@@ -32,9 +32,9 @@ use std::ptr::without_provenance_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Words of the DTV that are looked at; who has more modules with thread-locals ends for good.
+/// The most words of the DTV that are compared; a thread with more modules ends for good.
 const SLOTS: usize = 48;
-/// What a thread may leave on its stack, in bytes below where it began.
+/// The most bytes that a thread may leave used on its stack, below where it began.
 const LEFT: usize = 64 << 10;
 const PAGE: usize = 4096;
 
@@ -45,7 +45,7 @@ unsafe extern "C" {
     fn pthread_setcanceltype(kind: c_int, old: *mut c_int) -> c_int;
 }
 
-/// How `struct __res_state` begins.
+/// The beginning of `struct __res_state`.
 #[repr(C)]
 struct ResolverState {
     retrans: c_int,
@@ -54,17 +54,17 @@ struct ResolverState {
     servers: c_int,
 }
 
-/// What a debugger is told of a field: bits, how many of them there are, and where.
+/// A field's descriptor for debuggers: the bits of an element, the number of elements, the offset.
 type Descriptor = [u32; 3];
 
-/// What libc doesn't declare.
+/// Functions and offsets of libc that it doesn't declare.
 struct Libc {
     /// Calls the destructors of the calling thread's thread-locals.
     call_destructors: extern "C" fn(),
     data: Data,
-    /// Where it has the state of cancellation: a word.
+    /// Offset of the cancellation state: a word.
     cancellation: usize,
-    /// Where it has the DTV's address.
+    /// Offset of the DTV's address.
     dtv: usize,
     /// The loader's `_r_debug`.
     debug: usize,
@@ -73,7 +73,7 @@ struct Libc {
 /// Found before `main`, when no other thread can hold the loader's lock.
 static LIBC: OnceLock<Libc> = OnceLock::new();
 
-/// Looks for what is needed; without it threads end for good.
+/// Looks for libc's parts; without them threads end for good.
 pub(crate) fn find() {
     if let Some(libc) = Libc::find() {
         let _ = LIBC.set(libc);
@@ -91,10 +91,10 @@ fn symbol(name: &CStr, version: Option<&CStr>) -> Option<usize> {
     (!found.is_null()).then(|| found.expose_provenance())
 }
 
-/// The field of a thread block that a descriptor is about.
+/// Finds the field of a thread block in libc's descriptors.
 fn field(name: &CStr) -> Option<Descriptor> {
     let at = symbol(name, Some(c"GLIBC_PRIVATE"))?;
-    // SAFETY: what has this name is a descriptor.
+    // SAFETY: a symbol of this name is a descriptor.
     let [bits, count, offset] =
         unsafe { std::ptr::with_exposed_provenance::<Descriptor>(at).read() };
     (offset < 1 << 14).then_some([bits, count, offset])
@@ -107,7 +107,7 @@ impl Libc {
         let [_, _, dtv] = field(c"_thread_db_pthread_dtvp")?;
         (word_bits == 32 && cancellation % 4 == 0).then_some(())?;
         Some(Self {
-            // SAFETY: libc's function of that name, which takes and gives nothing.
+            // SAFETY: libc's function of that name, without arguments and result.
             call_destructors: unsafe { std::mem::transmute::<usize, extern "C" fn()>(destructors) },
             data: Data::find()?,
             cancellation: cancellation as usize,
@@ -117,13 +117,14 @@ impl Libc {
     }
 
     fn cancellation(&self, block: *const u8) -> u32 {
-        // SAFETY: inside the calling thread's block; others set bits there by atomic operations.
+        // SAFETY: inside the calling thread's block; other threads set bits there by atomic
+        // operations.
         let word = unsafe { &*block.add(self.cancellation).cast::<AtomicU32>() };
         word.load(Ordering::Relaxed)
     }
 }
 
-/// The calling thread's DTV: how many slots it has, what they hold.
+/// The calling thread's DTV: its address, the number of slots, and their contents.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Dtv {
     at: *const [usize; 2],
@@ -131,14 +132,14 @@ struct Dtv {
     slots: [usize; SLOTS],
 }
 
-/// A slot of a module whose place differs from thread to thread, and that the thread hasn't used.
+/// A slot that the thread hasn't used, of a module with a different place in each thread.
 const UNUSED: usize = usize::MAX;
 
 impl Dtv {
-    /// `None` if it is too large.
+    /// Reads the DTV. Returns `None` if it is too large.
     fn read(libc: &Libc, block: *const u8) -> Option<Self> {
-        // SAFETY: the calling thread's own block and DTV, which begins one slot before its
-        // address, with the number of those behind.
+        // SAFETY: the calling thread's own block and DTV, which begins one slot before its address,
+        // with the number of the slots after.
         unsafe {
             let at = block.add(libc.dtv).cast::<*const [usize; 2]>().read();
             let count = (*at.sub(1))[0] + 1;
@@ -153,7 +154,7 @@ impl Dtv {
         }
     }
 
-    /// True if it is still so.
+    /// Returns true if the DTV is unchanged.
     fn is_same(&self, libc: &Libc, block: *const u8) -> bool {
         // SAFETY: as above.
         unsafe {
@@ -163,13 +164,13 @@ impl Dtv {
         }
     }
 
-    /// What the slot of a module holds.
+    /// Returns the content of a module's slot.
     fn slot(&self, module: usize) -> Option<usize> {
         self.slots[..self.count].get(module).copied()
     }
 }
 
-/// What a new thread is.
+/// State of a new thread, by which its reuse is judged.
 pub(super) struct Born {
     libc: &'static Libc,
     block: *mut u8,
@@ -178,7 +179,7 @@ pub(super) struct Born {
 }
 
 impl Born {
-    /// To be called on a new thread before all else; `None` if it can't be used again.
+    /// Reads the state; to be called on a new thread first of all. `None` if it can't be reused.
     pub(super) fn look() -> Option<Self> {
         let runtime = runtime::table()?;
         let libc = LIBC.get()?;
@@ -196,7 +197,7 @@ impl Born {
     }
 
     /// Calls the destructors of the calling thread's thread-locals, and makes it as good as new.
-    /// False if it must end for good, with what it has.
+    /// Returns false if the thread must end for good, as it is.
     pub(super) fn begins_anew(&self, stack_size: usize) -> bool {
         (self.libc.call_destructors)();
         self.libc.data.lose(self.block);
@@ -211,22 +212,22 @@ impl Born {
         if (runtime.may_keep)(stack_size, &mut mask) == 0 {
             return false;
         }
-        // No handler of a signal changes anything from here on.
+        // No signal handler changes anything from here on.
         if !self.is_plain() {
             (runtime.keep_not)(mask);
             return false;
         }
         reset_libc();
         self.give_stack_back(stack_size);
-        // SAFETY: the calling thread's block. Nothing that it runs from here on has thread-locals
-        // which aren't libc's.
+        // SAFETY: the calling thread's block. From here on the thread runs only code with
+        // thread-locals of libc's.
         unsafe { images.write(self.block) };
         (runtime.loads)() == loads
     }
 
-    /// True if libc has nothing of the calling thread that a new one wouldn't have.
+    /// Returns true if libc's state of the calling thread is that of a new one.
     fn is_plain(&self) -> bool {
-        // SAFETY: the calling thread's state of the resolver, and its error of the loader.
+        // SAFETY: the calling thread's resolver state, and its error of the loader.
         unsafe {
             let resolver = &*__res_state();
             self.libc.data.is_none(self.block)
@@ -238,13 +239,13 @@ impl Born {
         }
     }
 
-    /// True if the calling thread was not cancelled; it can be, from here on. Else all stays as it
-    /// is.
+    /// Enables cancellation as on a new thread. Returns true if the calling thread was not
+    /// cancelled; otherwise restores its settings.
     fn has_no_cancellation(&self) -> bool {
         const ENABLED: c_int = 0;
         const DEFERRED: c_int = 0;
         let (mut state, mut kind) = (ENABLED, DEFERRED);
-        // SAFETY: the calling thread's own.
+        // SAFETY: the calling thread's own settings.
         unsafe {
             pthread_setcanceltype(DEFERRED, &raw mut kind);
             pthread_setcancelstate(ENABLED, &raw mut state);
@@ -257,7 +258,7 @@ impl Born {
         }
     }
 
-    /// If the thread has used much of its stack, gives that back.
+    /// Gives the stack's memory back if the thread has used much of it.
     fn give_stack_back(&self, stack_size: usize) {
         const SAMPLES: usize = 8;
         let here = (&raw const stack_size).expose_provenance() & !(PAGE - 1);
@@ -272,29 +273,29 @@ impl Born {
         });
         if is_used {
             let at = std::ptr::with_exposed_provenance_mut(low);
-            // SAFETY: the thread has returned from all that was there.
+            // SAFETY: the thread has returned from all frames there.
             unsafe { libc::madvise(at, end - low, libc::MADV_DONTNEED) };
         }
     }
 }
 
-/// What the calling thread finds changed in libc itself, and can change back.
+/// Resets thread-local words of libc.
 fn reset_libc() {
-    // SAFETY: the calling thread's own.
+    // SAFETY: the calling thread's own words.
     unsafe {
         *libc::__errno_location() = 0;
         *__h_errno_location() = 0;
     }
 }
 
-/// A thread that was kept begins: with the process's locale as it is now.
+/// Begins a kept thread anew, with the process's current locale.
 pub(super) fn begins() {
     let process = without_provenance_mut::<c_void>(usize::MAX); // LC_GLOBAL_LOCALE
     // SAFETY: the calling thread's locale; libc looks up its tables again.
     unsafe { libc::uselocale(process.cast()) };
 }
 
-/// Has a thread that was kept do what the packet says; libc's name for it.
+/// Has a kept thread run the packet. Returns libc's name for the thread.
 pub(super) fn begin(stack_size: usize, packet: *mut c_void) -> Option<libc::pthread_t> {
     match (runtime::table()?.reuse)(stack_size, packet) {
         0 => None,

@@ -1,10 +1,10 @@
-//! Green threads that borrow from the one who starts them, in the shape of std's scopes.
+//! Green threads that borrow from the thread that starts them, in the shape of std's scopes.
 //!
-//! A thread of a scope and its handle share a *slot* for what the thread computes. Who lets go of
-//! the slot last drops what nobody wanted, and then counts the thread out; the scope returns when
-//! all are counted out. So nothing that was borrowed is touched after that, by the thread, by its
-//! result or by the result's destructor. Destructors of thread-locals run later, unless the thread
-//! is joined: as in std, and they can't know of anything that was borrowed.
+//! A thread of a scope and its handle share a *slot* for the thread's result. The last owner of the
+//! slot drops a result that was not taken, and then counts the thread out; the scope returns when
+//! all threads are counted out. So after the scope no borrow is used, by a thread, its result or
+//! the result's destructor. Destructors of thread-locals run later, unless the thread is joined, as
+//! in std; they can't know of any borrow.
 
 use super::{Builder, JoinHandle};
 use std::cell::UnsafeCell;
@@ -16,21 +16,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Thread, current, park};
 
-/// What a scope and its threads share.
+/// State shared by a scope and its threads.
 struct Shared {
-    /// Slots that somebody has. Raised by who starts a thread, lowered (release) by who drops the
-    /// slot, and read by the scope's end (acquire).
+    /// Slots that are still owned. Raised by the thread that starts another one, lowered (release)
+    /// by the thread that drops the slot, and read by the scope's end (acquire).
     running: AtomicUsize,
-    /// A thread panicked, and nobody joined it. Ordered by `running`.
+    /// True once a thread panicked and was not joined. Ordered by `running`.
     has_panicked: AtomicBool,
-    /// Who waits for `running` to be 0.
+    /// The thread that waits for `running` to be 0.
     owner: Thread,
 }
 
-/// What one thread computes.
+/// One thread's result.
 struct Slot<T> {
     shared: Arc<Shared>,
-    /// Written by the thread, and read after its end by who joins it.
+    /// Written by the thread, and read after its end by the joiner.
     result: UnsafeCell<Option<thread::Result<T>>>,
 }
 
@@ -53,7 +53,7 @@ impl<T> Drop for Slot<T> {
         let panicked = matches!(result, Some(Err(_)));
         if catch_unwind(AssertUnwindSafe(|| drop(result))).is_err() {
             eprintln!("raddle: what a thread of a scope computed panicked when it was dropped");
-            std::process::abort(); // it may have borrowed
+            std::process::abort(); // the result may hold borrows
         }
         if panicked {
             self.shared.has_panicked.store(true, Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl<T> Drop for Slot<T> {
     }
 }
 
-/// Where green threads can be started that borrow from the caller: see [`scope()`].
+/// A scope, in which green threads can be started that borrow from the caller: see [`scope()`].
 ///
 /// ```
 /// fn start<'scope>(scope: raddle::thread::Scope<'scope, '_>, word: &'scope str) {
@@ -108,7 +108,7 @@ impl<'scope> Scope<'scope, '_> {
     /// ```
     ///
     /// # Panics
-    /// If no thread can be made; [`Builder::spawn_scoped`] says so instead.
+    /// If no thread can be made; [`Builder::spawn_scoped`] returns an error instead.
     pub fn spawn<T: Send + 'scope>(
         &self,
         f: impl FnOnce() -> T + Send + 'scope,
@@ -126,12 +126,12 @@ impl<'scope> Scope<'scope, '_> {
         let own = Arc::clone(&slot);
         let run = move || {
             let result = catch_unwind(AssertUnwindSafe(f));
-            // SAFETY: who joins looks after this thread's end.
+            // SAFETY: the joiner reads the result only after this thread's end.
             unsafe { *own.result.get() = Some(result) };
             drop(own); // the scope may return from here on
         };
-        // SAFETY: what `run` borrows lives until the scope returns. That waits for the slot to be
-        // dropped, and `run` lets go of it last; where no thread is made `run` is dropped here.
+        // SAFETY: the borrows of `run` live until the scope returns. The scope waits until the slot
+        // is dropped, and `run` drops it last; where no thread is made, `run` is dropped here.
         let thread = unsafe { builder.spawn_unchecked(run) }?;
         Ok(ScopedJoinHandle {
             thread,
@@ -169,7 +169,7 @@ impl<T> ScopedJoinHandle<'_, T> {
         result.expect("a thread that has ended left its result")
     }
 
-    /// The thread's std handle, to unpark it by.
+    /// Returns the thread's std handle, for `unpark`.
     ///
     /// ```
     /// raddle::scope(|scope| scope.spawn(std::thread::park).thread().unpark());
@@ -178,7 +178,7 @@ impl<T> ScopedJoinHandle<'_, T> {
         self.thread.thread()
     }
 
-    /// True once the thread has run to its end.
+    /// Returns true once the thread has run to its end.
     ///
     /// ```
     /// raddle::scope(|scope| {
@@ -208,7 +208,7 @@ impl<T> fmt::Debug for ScopedJoinHandle<'_, T> {
 /// assert_eq!(lengths, [4, 4]);
 /// ```
 ///
-/// What ends before the scope can't be borrowed, nor what another thread of it changes:
+/// A thread can't borrow a value that ends before the scope, nor one that another thread changes:
 ///
 /// ```compile_fail,E0597
 /// raddle::scope(|scope| {
@@ -226,7 +226,7 @@ impl<T> fmt::Debug for ScopedJoinHandle<'_, T> {
 /// ```
 ///
 /// # Panics
-/// If a thread of the scope panicked that nobody joined.
+/// If a thread of the scope panicked and was not joined.
 pub fn scope<'env, F, T>(f: F) -> T
 where
     F: for<'scope> FnOnce(Scope<'scope, 'env>) -> T,

@@ -1,11 +1,11 @@
-//! What Linux knows of a worker's thread: its niceness and its CPUs.
+//! Attributes of a worker's thread in Linux: its niceness and its CPUs.
 
 use super::context::Context;
 use libc::{CPU_ISSET, CPU_SET, CPU_SETSIZE, ESRCH, PRIO_PROCESS, cpu_set_t};
 use std::io;
 use std::mem::zeroed;
 
-/// Linux's answer as a result.
+/// Converts a result of libc.
 fn checked(result: libc::c_int) -> io::Result<()> {
     match result {
         0 => Ok(()),
@@ -14,14 +14,14 @@ fn checked(result: libc::c_int) -> io::Result<()> {
 }
 
 impl Context {
-    /// The thread that questions are about.
+    /// Returns the id of the worker's thread.
     fn asked(&self) -> io::Result<libc::pid_t> {
         let id = self.thread_id().filter(|_| !self.has_ended());
         id.ok_or_else(|| io::Error::from_raw_os_error(ESRCH))
     }
 
-    /// The niceness of the worker's thread, -20 to 19 (`getpriority(2)`). It means something to
-    /// schedulers that ask for it; the one that executes the worker decides.
+    /// Returns the niceness of the worker's thread, -20 to 19 (`getpriority(2)`). It only matters
+    /// to schedulers that read it: the scheduler decides which worker runs.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -64,8 +64,8 @@ impl Context {
         checked(unsafe { libc::setpriority(PRIO_PROCESS, id as libc::id_t, niceness) })
     }
 
-    /// The CPUs that the worker's thread asked for (`sched_getaffinity(2)`), in order. As other
-    /// green threads it may run on others; a scheduler can honour them.
+    /// Returns the CPUs that the worker's thread asked for (`sched_getaffinity(2)`), in order. Like
+    /// other green threads it may run on others; a scheduler can honour the wish.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }

@@ -1,6 +1,6 @@
-//! The C interface: `raddle_ums.h` of `libraddle` says what each function does.
+//! The C interface, documented in `raddle_ums.h` of `libraddle`.
 //!
-//! Null pointers are answered; what else is wrong with a pointer is the caller's affair.
+//! Null pointers are checked; any other wrong pointer is undefined behaviour of the caller.
 //!
 //! Here a scheduler's procedure starts anew each time, as in Windows: a call that executes a worker
 //! doesn't return.
@@ -25,16 +25,16 @@ use std::time::Duration;
 
 type Procedure = extern "C" fn(c_int, usize, *mut c_void);
 type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
-/// A pointer of the C program's, which knows what may be done with it.
+/// A pointer of the C program's, which only the program uses.
 #[derive(Clone, Copy)]
 pub(super) struct Theirs(pub(super) *mut c_void);
 
-// SAFETY: it is passed back where the header says, and nothing else is done with it.
+// SAFETY: the pointer is only passed back, on the threads that the header names.
 unsafe impl Send for Theirs {}
 // SAFETY: as above.
 unsafe impl Sync for Theirs {}
 
-/// A place for a result, or null.
+/// A pointer to a result, or null.
 type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;
 
 const STARTUP: c_int = 0;
@@ -44,7 +44,7 @@ const YIELD: c_int = 2;
 /// A thread in scheduling mode.
 struct Scheduling {
     procedure: Procedure,
-    /// What the procedure is to be told.
+    /// The arguments of the procedure's next call.
     reason: Cell<(c_int, usize, *mut c_void)>,
     anchor: Cell<usize>,
 }
@@ -53,7 +53,7 @@ thread_local! {
     static SCHEDULING: Cell<*const Scheduling> = const { Cell::new(null()) };
 }
 
-/// The errno value that C gets.
+/// Returns the errno value for C.
 pub(super) fn number(error: Error) -> c_int {
     -match error {
         Error::Unsupported => ENOSYS,
@@ -73,7 +73,7 @@ fn error_number(error: &io::Error) -> c_int {
     number.unwrap_or_else(|| -error.raw_os_error().unwrap_or(other))
 }
 
-/// The context of an `Inner` that C named; the reference is the program's and isn't dropped.
+/// Returns the context of an `Inner` that C named; C keeps its reference, so it isn't dropped.
 fn context(inner: &Inner) -> ManuallyDrop<Context> {
     // SAFETY: C's contexts are made by `raddle_ums_context_create`, which leaks a reference.
     ManuallyDrop::new(Context(unsafe { Arc::from_raw(inner) }))
@@ -99,7 +99,7 @@ pub extern "C" fn raddle_ums_list_create(to: Out<'_, *mut CompletionList>) -> c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn raddle_ums_list_delete(at: *mut CompletionList) {
     if !at.is_null() {
-        // SAFETY: the header's promise; contexts keep what they need.
+        // SAFETY: the header's promise; contexts hold the list's inner part.
         drop(unsafe { Box::from_raw(at) });
     }
 }
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn raddle_ums_context_delete(inner: Option<&Inner>) -> c_i
     }
 }
 
-/// What a worker of C's begins with.
+/// The start function of a worker of C's, and its argument.
 struct Beginning {
     start: Start,
     argument: *mut c_void,
@@ -185,7 +185,7 @@ struct Beginning {
 extern "C-unwind" fn begin(at: *mut c_void) -> *mut c_void {
     // SAFETY: made for this thread by `raddle_ums_thread_create`.
     let beginning = unsafe { Box::from_raw(at.cast::<Beginning>()) };
-    // From here on nothing is left to drop: the thread may exit anywhere.
+    // Nothing is left to drop from here on: the thread may exit anywhere.
     let Beginning { start, argument } = *beginning;
     let mut result = null_mut();
     // SAFETY: the header's promise.
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn raddle_ums_thread_create(
     });
     made.map_or_else(
         |error| {
-            // SAFETY: no thread has got it.
+            // SAFETY: no thread has got the box.
             drop(unsafe { Box::from_raw(beginning) });
             error_number(&error)
         },
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn raddle_ums_thread_create(
 }
 
 unsafe extern "C" {
-    /// As libc's, of a function that `pthread_exit(3)` and cancellation may unwind.
+    /// libc's `pthread_create`, for a function that `pthread_exit(3)` and cancellation may unwind.
     #[link_name = "pthread_create"]
     fn pthread_create(
         thread: &mut MaybeUninit<libc::pthread_t>,
@@ -255,14 +255,14 @@ pub extern "C" fn raddle_ums_enter(procedure: Option<Procedure>, parameter: *mut
     };
     SCHEDULING.set(&raw const scheduling);
     let argument = (&raw const scheduling).expose_provenance();
-    // SAFETY: the function keeps to what a C program's does.
+    // SAFETY: `call_procedure` has the signature that is expected.
     unsafe { call_restartable(scheduling.anchor.as_ptr(), call_procedure, argument) };
     SCHEDULING.set(null());
     0
 }
 
 extern "C" fn call_procedure(scheduling: usize) {
-    // SAFETY: it lives in the frame of `raddle_ums_enter`, above this one.
+    // SAFETY: the value lives in the frame of `raddle_ums_enter`, above this one.
     let scheduling = unsafe { &*std::ptr::with_exposed_provenance::<Scheduling>(scheduling) };
     let (reason, payload, parameter) = scheduling.reason.get();
     (scheduling.procedure)(reason, payload, parameter);
@@ -286,7 +286,7 @@ pub unsafe extern "C" fn raddle_ums_execute(inner: Option<&Inner>) -> c_int {
         Claim::Busy => return -EBUSY,
         Claim::Listed | Claim::Ended | Claim::New => return -EINVAL,
     }
-    // SAFETY: it was claimed above.
+    // SAFETY: the worker was claimed above.
     let (ended, parameter) = unsafe { run_alone(&context) };
     scheduling.reason.set(match ended {
         Ended::Yielded => {
@@ -298,7 +298,7 @@ pub unsafe extern "C" fn raddle_ums_execute(inner: Option<&Inner>) -> c_int {
     });
     let argument = std::ptr::from_ref(scheduling).expose_provenance();
     // SAFETY: `raddle_ums_enter` hasn't returned: it would have cleared the pointer. The frames in
-    // between are the C program's, which the header warns, and this one, which owns nothing.
+    // between are the C program's, which the header abandons, and this one, which owns nothing.
     unsafe { restart(scheduling.anchor.get(), call_procedure, argument) }
 }
 

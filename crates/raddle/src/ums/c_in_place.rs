@@ -1,6 +1,6 @@
-//! The C interface of schedulers whose workers decide in their place, and of claims.
+//! The C interface of schedulers with decisions in place, and of claims.
 //!
-//! A claim that C holds is a reference to the context: that of the [`Claimed`] it was.
+//! A claim in C is a reference to the context: the reference of its [`Claimed`].
 
 use super::c::{Theirs, number};
 use super::claimed::Claimed;
@@ -20,7 +20,7 @@ const BLOCKED: c_int = 1;
 const YIELD: c_int = 2;
 const LOCKED: c_int = 3;
 
-/// The claim, as C holds it: the context's address.
+/// Converts a claim for C: to the context's address.
 fn into_c(worker: Claimed) -> usize {
     Arc::into_raw(worker.into_context().0).expose_provenance()
 }
@@ -36,7 +36,7 @@ pub extern "C" fn raddle_ums_enter_in_place(decision: Option<Decision>, own: *mu
     }; // C's functions name their lists, and don't see this one
     let (own, mut failed) = (Theirs(own), false);
     let entered = enter_in_place(&list, |scheduler, reason| {
-        let own = &own; // the whole of it, which can be sent
+        let own = &own; // captures the whole, which is `Send`
         let (mut reason, mut payload, mut parameter) = match reason {
             Reason::Startup => (STARTUP, 0, null_mut()),
             Reason::Blocked { cause, .. } => (BLOCKED, cause.number(), null_mut()),
@@ -51,12 +51,12 @@ pub extern "C" fn raddle_ums_enter_in_place(decision: Option<Decision>, own: *mu
             if next.is_null() {
                 return scheduler.leave();
             }
-            // SAFETY: the header's promise: it names a context that it has claimed.
+            // SAFETY: the header's promise: the pointer names a context that is claimed.
             if unsafe { &*next }.control.state.get() != WorkerState::RUNNING {
                 failed = true;
                 return scheduler.leave();
             }
-            // SAFETY: as above; so its reference is here.
+            // SAFETY: as above; the claim's reference is passed back.
             let next = Claimed::of(Context(unsafe { Arc::from_raw(next) }));
             match scheduler.resume(next) {
                 Ok(next) => return next,
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn raddle_ums_release(inner: Option<&Inner>) -> c_int {
     if inner.control.state.get() != WorkerState::RUNNING {
         return -EINVAL;
     }
-    // SAFETY: the header's promise: it has claimed it, so there is a reference for that.
+    // SAFETY: the header's promise: the caller has claimed the context, so there is a reference.
     drop(Claimed::of(Context(unsafe { Arc::from_raw(inner) })));
     0
 }

@@ -11,10 +11,10 @@ use std::sync::atomic::Ordering;
 
 /// A worker that only the holder of this can execute.
 ///
-/// A scheduler gets one with each worker that yields, and keeps it, or hands it to another thread,
-/// until the worker is to run: [`super::Scheduler::resume`]. Contexts are names, of which there may
-/// be many, so who executes one must first win it from all others; this is one, and costs nothing.
-/// When it is dropped, anybody can execute the worker.
+/// A scheduler gets a claim with each worker that yields, and keeps it, or hands it to another
+/// thread, until the worker is to run: [`super::Scheduler::resume`]. A worker may have many
+/// contexts, so executing one of them needs a claim first; executing a claimed worker doesn't. When
+/// the claim is dropped, any scheduler can execute the worker.
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 /// let list = CompletionList::new()?;
 /// let (name, _) = ums::spawn(&list, || ())?;
 /// let worker: Claimed = list.dequeue(None)?.next().expect("the worker").claim()?;
-/// assert_eq!(worker.state(), State::Running); // nobody else can execute it
+/// assert_eq!(worker.state(), State::Running); // no other scheduler can execute it
 /// drop(worker);
 /// assert_eq!(name.state(), State::Ready);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -34,15 +34,15 @@ pub struct Claimed {
 }
 
 impl Claimed {
-    /// A worker that gave its carrier back, and that nobody else has claimed.
+    /// Makes the claim of a worker that gave its carrier back and is otherwise unclaimed.
     #[inline(always)]
     pub(super) fn of(context: Context) -> Self {
         Self { context }
     }
 
-    /// Tells the CPU that the worker will soon be executed, as the next but one for instance: what
-    /// a switch to it touches is fetched meanwhile. That pays if there are so many workers that
-    /// they aren't in the caches.
+    /// Tells the CPU that the worker will soon be executed, as the next but one for instance: the
+    /// memory that a switch to it touches is fetched meanwhile. That pays if there are too many
+    /// workers for the caches.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -58,12 +58,12 @@ impl Claimed {
         let thread = self.thread();
         match thread.is_null() {
             true => self.context.0.prefetch_rest(),
-            // SAFETY: a thread of the runtime's.
+            // SAFETY: the runtime's thread.
             false => unsafe { ThreadView::prefetch(thread) },
         }
     }
 
-    /// Lets anybody execute the worker who has a context of it.
+    /// Drops the claim: any owner of a context can execute the worker. Returns the context.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -79,21 +79,21 @@ impl Claimed {
         self.into_context()
     }
 
-    /// The context, still claimed: it is about to be executed.
+    /// Returns the context, still claimed: the worker is about to be executed.
     #[inline(always)]
     pub(super) fn into_context(self) -> Context {
         let own = ManuallyDrop::new(self);
-        // SAFETY: nothing else drops it.
+        // SAFETY: the context is read once, and not dropped here.
         unsafe { read(&raw const own.context) }
     }
 
-    /// The runtime's thread of it; null of a light one at rest.
+    /// Returns the worker's thread in the runtime; null for a light worker at rest.
     #[inline(always)]
     pub(super) fn thread(&self) -> *mut c_void {
         self.context.0.control.thread.load(Ordering::Relaxed)
     }
 
-    /// True while it can't be executed by another thread than its own.
+    /// Returns true while only the worker's own thread can execute it.
     #[inline(always)]
     pub(super) fn is_locked(&self) -> bool {
         self.context.0.is_locked()
@@ -117,7 +117,7 @@ impl Drop for Claimed {
 }
 
 impl Context {
-    /// Makes the worker the caller's alone to execute.
+    /// Claims the worker: only the caller may execute it.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }

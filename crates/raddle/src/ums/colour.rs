@@ -1,17 +1,17 @@
-//! Where workers' frames begin.
+//! Different places for workers' frames.
 //!
-//! Stacks end at page boundaries, and threads of one kind lay the same frames below: what a switch
-//! touches of a thousand stacks would lie in a few sets of the CPU's caches, which hold a dozen
-//! lines each. So workers begin at different distances from their stack's end.
+//! Stacks end at page boundaries, and threads of one kind lay the same frames below: the lines that
+//! a switch touches of a thousand stacks would lie in a few sets of the CPU's caches, which hold a
+//! dozen lines each. So workers begin at different distances from their stack's end.
 
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a yielding worker touches of its stack, and a bit more.
+/// More than a yielding worker touches of its stack, in bytes.
 const STEP: usize = 192;
 
-/// Runs `run` further down the stack than the last few workers.
+/// Runs `run` at another distance from the stack's end than the last few workers.
 pub(super) fn spread(run: &mut dyn FnMut()) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     match NEXT.fetch_add(1, Ordering::Relaxed) % 8 {

@@ -1,4 +1,4 @@
-//! Contexts: the workers, by name.
+//! Contexts: names of workers.
 
 use super::Error;
 use super::colour::spread;
@@ -15,20 +15,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-/// What a context is. From its thread's start until the thread was listed as ended and taken, the
-/// runtime holds a reference.
+/// A context's state. The runtime holds a reference from the start of the worker's thread until the
+/// ended thread was taken from its list.
 #[repr(C)]
 pub(super) struct Inner {
     /// First: a list's link is cast back to its context.
     pub(super) control: WorkerControl,
-    /// What it has if its worker is light.
+    /// State of a light worker.
     pub(super) rest: Rest,
-    /// True once a thread was asked for.
+    /// True once a worker was asked for.
     pub(super) in_use: AtomicBool,
     user: AtomicUsize,
-    /// The next of the items that a C program took from a list.
+    /// The next item of those that a C program took from a list.
     pub(super) next_item: AtomicPtr<Inner>,
-    /// What `control.list` points into.
+    /// The list that `control.list` points into.
     list: Arc<List>,
 }
 
@@ -44,33 +44,33 @@ pub(super) struct Inner {
 #[derive(Clone)]
 pub struct Context(pub(super) Arc<Inner>);
 
-/// What a worker does, as seen from outside: it may be another thing a moment later.
+/// A worker's state as seen from outside; it may change a moment later.
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
 /// # use raddle::ums::{self, CompletionList, Context, State};
 /// let list = CompletionList::new()?;
 /// let (worker, _) = ums::spawn(&list, || ())?;
-/// assert_eq!(worker.state(), State::Listed); // nobody has taken it yet
+/// assert_eq!(worker.state(), State::Listed); // it is still on its list
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum State {
-    /// It has no thread yet.
+    /// The worker has no thread yet.
     New,
-    /// It is on its completion list.
+    /// The worker is on its completion list.
     Listed,
-    /// It can be executed by who took it from the list, or saw it yield.
+    /// The worker was taken from its list, or has yielded: it can be executed.
     Ready,
-    /// It is being executed, or it is blocked.
+    /// The worker is executed, claimed or blocked.
     Running,
-    /// Its thread has ended.
+    /// The worker's thread has ended.
     Ended,
 }
 
 impl Context {
-    /// A context whose worker will go to `list` whenever it can be executed.
+    /// Makes a context for a worker, which is listed whenever it can be executed.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -91,7 +91,7 @@ impl Context {
         }))
     }
 
-    /// What the program has set ([`Context::set_user_context`]); 0 before.
+    /// Returns the word of [`Context::set_user_context`]; 0 before.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -103,7 +103,7 @@ impl Context {
         self.0.user.load(Ordering::Relaxed)
     }
 
-    /// Sets a word that means something to the program.
+    /// Sets a word of the program's own.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -117,7 +117,7 @@ impl Context {
         self.0.user.store(word, Ordering::Relaxed);
     }
 
-    /// The worker's thread id (`gettid(2)`), as soon as it has a thread; `None` of a light one.
+    /// Returns the worker's thread id (`gettid(2)`) once it has a thread; `None` for a light one.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -137,8 +137,8 @@ impl Context {
         Some(id).filter(|&id| id != 0)
     }
 
-    /// The worker's `pthread_t`, which is the address of libc's block for the thread, as soon as it
-    /// has a thread; `None` of a light one.
+    /// Returns the worker's `pthread_t`, which is the address of libc's block for the thread, once
+    /// it has a thread; `None` for a light one.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -154,7 +154,7 @@ impl Context {
         Some(self.0.control.storage.load(Ordering::Relaxed) as libc::pthread_t)
     }
 
-    /// What the worker does.
+    /// Returns the worker's state.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -176,7 +176,7 @@ impl Context {
         }
     }
 
-    /// True once the worker's thread has ended: it can't be executed any more.
+    /// Returns true once the worker's thread has ended: it can't be executed any more.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -189,12 +189,13 @@ impl Context {
         self.state() == State::Ended
     }
 
-    /// A context that was taken from its list.
+    /// Returns a context that was taken from its list.
     ///
     /// # Safety
-    /// `at` was the runtime's to list, and was taken by the caller.
+    /// `at` must have been listed by the runtime, and taken by the caller.
     pub(super) unsafe fn taken(at: NonNull<Inner>) -> Self {
-        // SAFETY: the runtime's reference holds it. Of a thread that has ended, it is passed on.
+        // SAFETY: the runtime's reference holds it. After the thread's end that reference is passed
+        // on.
         unsafe {
             if at.as_ref().control.state.get() == WorkerState::ENDED {
                 return Self(Arc::from_raw(at.as_ptr()));
@@ -204,10 +205,10 @@ impl Context {
         }
     }
 
-    /// One more reference to a context.
+    /// Returns one more reference to a context.
     ///
     /// # Safety
-    /// `at` must be a context that somebody holds.
+    /// `at` must be a context with a live reference.
     pub(super) unsafe fn borrowed(at: *const Inner) -> Self {
         // SAFETY: the caller's promise.
         unsafe {
@@ -233,7 +234,8 @@ impl std::fmt::Debug for Context {
     }
 }
 
-/// Starts a worker that runs `f`. It is listed at once, and runs when a scheduler executes it.
+/// Starts a worker that runs `f`. The worker is listed at once, and runs when a scheduler executes
+/// it.
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -255,7 +257,7 @@ pub fn spawn<T: Send + 'static>(
     Ok((context, handle))
 }
 
-/// As [`spawn`], with the context, the name and the stack that the caller chose.
+/// As [`spawn`], with a context, a name and a stack of the caller's choice.
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -285,16 +287,17 @@ pub fn spawn_with<T: Send + 'static>(
 }
 
 impl Context {
-    /// Lists the worker, which is the caller's, in that state.
+    /// Lists the caller's worker in that state.
     pub(super) fn list_as(&self, state: u32) {
         self.0.control.state.set(state);
         let link = NonNull::from(&*self.0).cast();
-        // SAFETY: it is in no list, and the runtime's reference, or the caller's, holds it.
+        // SAFETY: the context is in no list, and the runtime's reference, or the caller's, holds
+        // it.
         unsafe { self.0.list.push(link) };
     }
 }
 
-/// Calls `make`, which makes a thread, so that this becomes the context's worker.
+/// Calls `make`, and makes the thread that it starts the context's worker.
 pub(crate) fn as_worker<T>(
     context: &Context,
     make: impl FnOnce() -> io::Result<T>,
@@ -317,12 +320,12 @@ pub(crate) fn as_worker<T>(
     made
 }
 
-/// Gives the carrier back to the scheduler, which is told `parameter`; returns when the calling
-/// worker is executed again.
+/// Gives the carrier back to the scheduler, which gets `parameter`; returns when the calling worker
+/// is executed again.
 ///
 /// ```
 /// use raddle::ums::{self, Error};
-/// assert_eq!(ums::yield_now(5), Err(Error::NoWorker)); // nobody executes this thread
+/// assert_eq!(ums::yield_now(5), Err(Error::NoWorker)); // this thread is no worker
 /// ```
 ///
 /// # Blocking
@@ -333,7 +336,7 @@ pub(crate) fn as_worker<T>(
 #[inline]
 pub fn yield_now(parameter: usize) -> Result<(), Error> {
     let runtime = runtime::table().ok_or(Error::NoWorker)?;
-    // SAFETY: the runtime's function of that table, for any thread.
+    // SAFETY: the runtime's function, which any thread may call.
     match unsafe { call_by_jumps(runtime.yield_worker, parameter, 0) } {
         0 => return Err(Error::NoWorker),
         1 => {}
@@ -343,7 +346,7 @@ pub fn yield_now(parameter: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The calling worker.
+/// Returns the calling worker.
 ///
 /// ```
 /// assert!(raddle::ums::current().is_none()); // no worker

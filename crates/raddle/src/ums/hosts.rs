@@ -1,11 +1,12 @@
 //! Hosts: the threads that light workers run on ([`super::light`]).
 //!
-//! A host that runs nobody is the worker of its *home* context, and waits, claimable, on a list of
-//! idle ones. Who takes it from there makes it another worker, and executes that.
+//! An idle host is the worker of its *home* context, and waits, claimable, on a list of idle hosts.
+//! A scheduler that takes it from there makes it another worker, and executes that.
 //!
-//! When a light worker has ended, its host decides on its own stack who is next, as if the worker
-//! had yielded; the scheduler is told of the end. If it can't, because its scheduler doesn't wait
-//! for it or decides itself, the host's thread ends as this worker, and the runtime tells.
+//! When a light worker has ended, its host calls the scheduler's procedure on its own stack, as if
+//! the worker had yielded; the reason is the end. If the host can't, because the scheduler doesn't
+//! wait for the worker or decides itself, the host's thread ends as this worker, and the runtime
+//! reports the end.
 
 use super::claimed::Claimed;
 use super::context::{Context, Inner, spawn_with};
@@ -29,21 +30,21 @@ const STACK: usize = 64 << 10;
 
 /// A thread that runs light workers.
 pub(super) struct Host {
-    /// What it is while it runs none; its user word is the host's address.
+    /// Its context while it is idle; the user word is the host's address.
     home: Context,
-    /// Its own stack, while a light worker runs.
+    /// The host's own stack, while a light worker runs.
     base: Cell<Stack>,
-    /// Where the switch says that this was left: nobody asks.
+    /// Written by the switch when the host's stack was left; not read.
     base_on_cpu: Cell<u32>,
-    /// Whom it runs next. Stored by who executes it.
+    /// The light worker that it runs next. Stored by the executor.
     guest: Cell<*const Inner>,
-    /// Who has ended on it.
+    /// The light worker that has ended on it.
     ended: Cell<*const Inner>,
-    /// The signals that its light workers block; while it is idle it blocks all.
+    /// The signals that its light workers block; an idle host blocks all.
     mask: libc::sigset_t,
 }
 
-// SAFETY: cells are the host thread's own, or its executor's while it is off its stack.
+// SAFETY: the cells are the host thread's own, or its executor's while the host is off its stack.
 unsafe impl Sync for Host {}
 // SAFETY: as above.
 unsafe impl Send for Host {}
@@ -52,14 +53,14 @@ thread_local! {
     static HOST: Cell<*const Host> = const { Cell::new(null()) };
 }
 
-/// Idle hosts, and new ones.
+/// Returns the list of idle hosts and new ones.
 fn idle() -> &'static CompletionList {
     static IDLE: OnceLock<CompletionList> = OnceLock::new();
     IDLE.get_or_init(|| CompletionList::new().expect("there are workers"))
 }
 
 impl Host {
-    /// Its executor says whom it runs.
+    /// Sets the light worker that the host runs next. Called by its executor.
     pub(super) fn runs_next(&self, guest: &Inner) {
         self.guest.set(guest);
     }
@@ -69,7 +70,7 @@ impl Host {
     }
 }
 
-/// An idle host, which is the caller's to execute, and its thread.
+/// Takes an idle host, which the caller may execute. Returns the host and its thread.
 pub(super) fn take() -> (&'static Host, *mut c_void) {
     loop {
         let mut locked = Vec::new();
@@ -80,7 +81,7 @@ pub(super) fn take() -> (&'static Host, *mut c_void) {
                     found = Some(home);
                     break;
                 }
-                Claim::Locked => locked.push(home), // it is about to leave its stack
+                Claim::Locked => locked.push(home), // the host is about to leave its stack
                 _ => {}                             // it has ended, in the child of a fork
             }
         }
@@ -89,12 +90,13 @@ pub(super) fn take() -> (&'static Host, *mut c_void) {
             .for_each(|home| home.list_as(WorkerState::LISTED));
         if let Some(home) = found {
             let host = with_exposed_provenance::<Host>(home.user_context());
-            // SAFETY: homes name their hosts, which live as long as their threads.
+            // SAFETY: a home's user word is its host's address, and the host lives as long as its
+            // thread.
             let host = unsafe { &*host };
             return (host, host.thread());
         }
         if start().is_err() {
-            std::thread::sleep(Duration::from_millis(1)); // until one is idle
+            std::thread::sleep(Duration::from_millis(1)); // until a host is idle
         }
     }
 }
@@ -121,16 +123,16 @@ fn start() -> std::io::Result<()> {
 
 fn host_main(host: &Host) {
     let Some(runtime) = runtime::table() else {
-        return; // there is one: this is a worker
+        return; // there is a runtime: this is a worker
     };
     HOST.set(host);
     set_mask(&host.mask);
     loop {
-        // SAFETY: null, or a light worker that this thread was made, and which the runtime holds.
+        // SAFETY: null, or the light worker that this thread is to run, which the runtime holds.
         let Some(guest) = (unsafe { host.guest.replace(null()).as_ref() }) else {
             return;
         };
-        // SAFETY: as said; it goes on here when one has ended.
+        // SAFETY: as said; the host goes on here when a light worker has ended.
         unsafe {
             guest.continue_from(host.base.as_ptr(), host.base_on_cpu.as_ptr());
         };
@@ -138,13 +140,13 @@ fn host_main(host: &Host) {
             break;
         }
     }
-    // The thread ends as the worker that has ended, so its home is listed nowhere.
-    // SAFETY: the runtime's reference to it, which the runtime will not pass on.
+    // The thread ends as the light worker that has ended, so its home is listed nowhere.
+    // SAFETY: the runtime's reference to the home, which the runtime will not pass on.
     drop(unsafe { std::sync::Arc::from_raw(std::sync::Arc::as_ptr(&host.home.0)) });
 }
 
-/// A light worker has ended on the host. False if its thread is to end with it; else somebody was
-/// executed, and the host is to run its guest now.
+/// Goes on after a light worker's end. Returns false if the host's thread must end with it; else
+/// another worker was executed, and the host now runs its guest.
 fn goes_on(runtime: &Runtime, host: &Host) -> bool {
     // SAFETY: null, or a light worker that has ended here, which the runtime holds until it was
     // taken as ended.
@@ -160,19 +162,19 @@ fn goes_on(runtime: &Runtime, host: &Host) -> bool {
     ended.is_over();
     // SAFETY: as above.
     let next = unsafe { decide_on(lease, 0).as_ref() };
-    // From here on nobody asks for the one that has ended.
+    // From here on the ended worker is not used any more.
     match next {
         Some(next) if next.control.thread.load(Ordering::Relaxed).is_null() => {
             host_next(next, host.thread(), taken);
             host.guest.set(next);
             let (own, lease) = (host.thread().expose_provenance(), lease.expose_provenance());
-            // SAFETY: the calling thread, which is to be the claimed worker.
+            // SAFETY: the calling thread, which becomes the claimed worker.
             unsafe { call_by_jumps(runtime.pass_lease, own, lease) };
         }
         next => {
-            block_signals(); // nobody may execute it for long
+            block_signals(); // a signal would wait as long as the idle host
             taken.worker.set(from_ref(&*host.home.0).cast_mut().cast());
-            host.home.list_as(WorkerState::LISTED); // who takes it finds it locked for now
+            host.home.list_as(WorkerState::LISTED); // locked for now to the thread that takes it
             match next {
                 Some(next) => {
                     let thread = next.control.thread.load(Ordering::Relaxed);
@@ -188,31 +190,32 @@ fn goes_on(runtime: &Runtime, host: &Host) -> bool {
     true
 }
 
-/// The light worker that runs has ended: its host goes on.
+/// Ends the running light worker: its host goes on.
 ///
 /// # Safety
-/// It must never be continued; `save` and `left` are what the switch stores to.
+/// The light worker must never be continued; `save` and `left` are the switch's outputs.
 pub(super) unsafe fn end(own: &Inner, save: *mut Stack, left: *mut u32) {
     let host = current();
     // SAFETY: light workers run on hosts only, which live as long as their threads.
     let host = unsafe { &*host };
     host.ended.set(own);
-    // SAFETY: the host's loop waits there.
+    // SAFETY: the host's loop is suspended there.
     unsafe { switch_keep_fs(save, host.base.get(), left) };
 }
 
-/// Never inlined: compilers keep the addresses of thread-locals, and the caller has been on others.
+/// Never inlined: compilers keep addresses of thread-locals, and the caller may have changed its
+/// thread.
 #[inline(never)]
 fn current() -> *const Host {
     HOST.get()
 }
 
-/// True on a light worker.
+/// Returns true on a light worker.
 pub(crate) fn is_host() -> bool {
     !current().is_null()
 }
 
-/// What a scheduler is told of a light worker that has ended.
+/// Returns a scheduler's reason after a light worker's end.
 #[cold]
 pub(super) fn ended(worker: Claimed) -> Reason {
     let context = worker.into_context();

@@ -1,25 +1,27 @@
 //! Light workers: a stack and a context, without a thread of their own.
 //!
-//! A light worker runs on a *host*, a thread that is a worker to the runtime. While it runs there,
-//! or is blocked there, the host is that worker in every respect: the runtime finds its control in
-//! the host's thread, lists it when it is woken or has ended, and leaves leases with it.
+//! A light worker runs on a *host*, a thread that is a worker to the runtime. While the light
+//! worker runs or is blocked there, the host is that worker in every respect: the runtime finds its
+//! control in the host's thread, lists it when it is woken or has ended, and leaves leases with it.
 //!
-//! One that *keeps its host* has it to itself from its first execution to its end, and is a full
-//! worker of the runtime's meanwhile. One that *migrates* gives it away as follows.
+//! A light worker that *keeps its host* has the host to itself from its first execution to its end,
+//! and is a full worker of the runtime meanwhile. A light worker that *migrates* gives its host
+//! away:
 //!
 //! 1. A light worker that doesn't run is *at rest* (its control names no thread, and `on_cpu` is 0
 //!    once its stack was left), or it sits in its host, as a worker in its thread. Each is at rest
 //!    before its first execution.
-//! 2. Who executes one at rest gives it an idle host, which becomes that worker; then it is
-//!    executed as others are ([`give_host`]).
-//! 3. One that migrates, yields and decides in its scheduler's place, for another at rest, gives it
-//!    its own host and the lease, says so in both controls, rests, and switches: no thread is left.
-//!    That is the runtime's, in the middle of the yield. In all other cases it stays in its host.
-//! 4. One that has ended goes to its host's own stack, where the next is decided
+//! 2. A scheduler that executes one at rest gives it an idle host, which becomes that worker; then
+//!    it is executed like any other ([`give_host`]).
+//! 3. A migrating worker may yield, decide in its scheduler's place, and choose one at rest. It
+//!    then gives that worker its own host and the lease, notes this in both controls, rests, and
+//!    switches: no thread is left. The runtime does that, in the middle of the yield. In all other
+//!    cases the worker stays in its host.
+//! 4. A light worker that has ended goes to its host's own stack, where the next one is decided
 //!    ([`super::hosts`]).
 //!
-//! So who has claimed a light worker that has just yielded finds it locked: its control names a
-//! host that isn't it any more, or no host and `on_cpu` is 1, until the switch has stored 0.
+//! So a light worker that has just yielded is locked for its next claimer: its control names a host
+//! that isn't this worker any more, or no host and `on_cpu` is 1, until the switch has stored 0.
 
 use super::context::{Context, Inner};
 use super::list::CompletionList;
@@ -38,20 +40,19 @@ use std::ptr::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes between where two light workers' frames begin: more than a yield touches.
+/// Bytes between the beginnings of two light workers' frames: more than a yield touches.
 const STEP: usize = 192;
-/// So many different places.
+/// The number of different beginnings.
 const PLACES: usize = 16;
 
-/// What a context has for its worker if that is light: what its start and its end need.
+/// A light worker's closure and stack, for its start and its end.
 #[derive(Default)]
 pub(super) struct Rest {
     run: Cell<Option<Box<dyn FnOnce() + Send>>>,
     shell: Cell<Option<Shell>>,
 }
 
-// SAFETY: cells are the light worker's, or its host's, of whom there is one; what they hold may be
-// sent.
+// SAFETY: the cells are used by the light worker or by its one host; their values are `Send`.
 unsafe impl Send for Rest {}
 // SAFETY: as above.
 unsafe impl Sync for Rest {}
@@ -62,7 +63,7 @@ impl Inner {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let place = NEXT.fetch_add(1, Ordering::Relaxed) % PLACES;
         let top = shell.top().wrapping_sub((place + 1) * STEP);
-        // SAFETY: the upper end of a stack that nobody uses, which is larger; aligned to 64 bytes.
+        // SAFETY: the upper end of an unused stack, which is larger; aligned to 64 bytes.
         let stack = unsafe {
             top.cast::<*const Self>().write(self);
             prepare(top, first_instruction as *const () as usize)
@@ -70,36 +71,36 @@ impl Inner {
         self.control.stack.set(stack.cast());
         self.rest.run.set(Some(run));
         self.rest.shell.set(Some(shell));
-        self.control.kind.store(kind, Ordering::Relaxed); // the list tells others
+        self.control.kind.store(kind, Ordering::Relaxed); // before it is listed
     }
 
     /// Switches to the light worker, which is at rest, from its host's own stack.
     ///
     /// # Safety
-    /// The caller must be its host, and `base` where it says that it goes on.
+    /// The caller must be the worker's host, and `base` must be the cell of its own stack.
     pub(super) unsafe fn continue_from(&self, base: *mut Stack, left: *mut u32) {
         // SAFETY: the caller's promise.
         unsafe { switch_keep_fs(base, self.control.stack.get().cast(), left) };
     }
 
-    /// The light worker's function has returned: it gives its stack back, which its host has left.
+    /// Gives back the stack of a light worker that has returned; its host has left the stack.
     pub(super) fn bury(&self) {
         drop(self.rest.shell.take());
     }
 
-    /// The light worker's host has taken the lease, and decides who is next.
+    /// Marks the light worker as over: its host has taken the lease, and decides.
     pub(super) fn is_over(&self) {
         let kind = WorkerControl::LIGHT_IS_OVER;
         self.control.kind.store(kind, Ordering::Relaxed);
     }
 
-    /// True if it is a light worker that has ended so.
+    /// Returns true for a light worker that was marked as over.
     #[inline(always)]
     pub(super) fn was_over(&self) -> bool {
         self.control.kind.load(Ordering::Relaxed) == WorkerControl::LIGHT_IS_OVER
     }
 
-    /// True while the worker, which the caller has claimed, can't be executed.
+    /// Returns true while the worker, which the caller has claimed, can't be executed.
     #[inline(always)]
     pub(super) fn is_locked(&self) -> bool {
         is_locked_or_rests(&self.control.thread, &self.control.on_cpu, |thread| {
@@ -108,8 +109,8 @@ impl Inner {
         })
     }
 
-    /// Makes the calling thread the only one who may execute the worker; `own` is its own thread if
-    /// it is a worker that decides, which may claim itself.
+    /// Claims the worker for the calling thread. `own` is the calling thread if it is a worker that
+    /// decides, which may claim itself; else null.
     #[inline(always)]
     pub(super) fn claim_by(&self, own: *mut c_void) -> Claim {
         let control = &self.control;
@@ -117,7 +118,7 @@ impl Inner {
         control.state.claim(|| !is_own() && self.is_locked())
     }
 
-    /// Brings what a switch to a light worker at rest touches into the CPU's cache.
+    /// Prefetches the memory that a switch to a light worker at rest touches.
     #[inline(always)]
     pub(super) fn prefetch_rest(&self) {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -129,22 +130,22 @@ impl Inner {
         }
     }
 
-    /// The whole of which the runtime knows the first part.
+    /// Returns the address of the control, which is the first part.
     #[inline(always)]
     fn as_control(&self) -> *mut WorkerControl {
         from_ref(self).cast_mut().cast()
     }
 }
 
-/// The worker `next`, which is at rest, is to run on the calling thread, a host on its own stack
-/// that has taken the lease: it is that one from the moment when it gets the lease.
+/// Makes the calling host the worker `next`, which is at rest, from the moment when the host gets
+/// the lease. The host is on its own stack and has taken the lease.
 pub(super) fn host_next(next: &Inner, thread: *mut c_void, lease: &Lease) {
-    next.control.thread.store(thread, Ordering::Relaxed); // it is claimed: nobody else asks
+    next.control.thread.store(thread, Ordering::Relaxed); // claimed: no other thread looks
     lease.worker.set(next.as_control());
 }
 
-/// Gives a claimed light worker at rest an idle host, which it runs on when it is executed: the
-/// host's thread. Waits if there is none and none can be made.
+/// Gives a claimed light worker at rest an idle host to be executed on. Returns the host's thread.
+/// Waits if there is none and none can be made.
 #[cold]
 pub(super) fn give_host(inner: &Inner) -> *mut c_void {
     let (host, thread) = hosts::take();
@@ -155,7 +156,7 @@ pub(super) fn give_host(inner: &Inner) -> *mut c_void {
     thread
 }
 
-/// Where a light worker begins: its `Inner` is at the stack pointer.
+/// The first instruction of a light worker: its `Inner` is at the stack pointer.
 #[unsafe(naked)]
 extern "C" fn first_instruction() {
     begin_in!(main)
@@ -165,7 +166,8 @@ extern "C" fn main(own: &Inner) -> ! {
     if let Some(run) = own.rest.run.take() {
         run(); // it catches panics
     }
-    // SAFETY: it is never continued; the host frees the stack, and the runtime holds the context.
+    // SAFETY: the worker is never continued; the host frees the stack, the runtime holds the
+    // context.
     unsafe {
         hosts::end(
             own,
@@ -176,18 +178,18 @@ extern "C" fn main(own: &Inner) -> ! {
     unreachable!("a light worker came back after its end")
 }
 
-/// Starts a light worker that runs `f`: one that begins on a thread which others have had before
-/// it, and that ends without ending that, so that it is the quickest to make and to end. It is
-/// listed at once, and runs when a scheduler executes it. The completion is its result.
+/// Starts a light worker that runs `f`: it begins on a used thread and ends without ending that
+/// thread, so that it is the quickest to make and to end. It is listed at once, and runs when a
+/// scheduler executes it. Returns the context and a completion with the result.
 ///
-/// Schedulers execute it, and are told of it, as of any other worker. What is different:
+/// Schedulers execute a light worker like any other. The differences are:
 ///
-/// - Its thread is its own until it ends, with the thread-locals that others have left there; the
-///   destructors of those don't run at its end.
-/// - It has no thread id ([`Context::thread_id`]) and no niceness, it can't become a fiber, and
-///   `pthread_exit` must not be called.
+/// - Its thread is its own until its end, with the thread-locals that earlier workers have left
+///   there; their destructors don't run at its end.
+/// - It has no thread id ([`Context::thread_id`]) and no niceness, it can't become a fiber, and it
+///   must not call `pthread_exit`.
 ///
-/// [`spawn_migrating`] makes those with the quickest yield.
+/// [`spawn_migrating`] makes light workers with the quickest yield.
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -211,7 +213,7 @@ extern "C" fn main(own: &Inner) -> ! {
 /// ```
 ///
 /// # Errors
-/// [`io::ErrorKind::OutOfMemory`] if there is no memory for its stack, and
+/// [`io::ErrorKind::OutOfMemory`] if there is no memory for the stack, and
 /// [`io::ErrorKind::Unsupported`] without an engine.
 pub fn spawn_light<T: Send + 'static>(
     list: &CompletionList,
@@ -222,7 +224,7 @@ pub fn spawn_light<T: Send + 'static>(
     Ok((context, result))
 }
 
-/// As [`spawn_light`], with the context, and a stack of at least so many bytes.
+/// As [`spawn_light`], with a context of the caller's, and a stack of at least so many bytes.
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -246,16 +248,16 @@ pub fn spawn_light_with<T: Send + 'static>(
     Ok(completion)
 }
 
-/// As [`spawn_light`], of a worker that *migrates*: one without a thread of its own. It takes a
-/// stack and no more, and its yields to others that migrate are the quickest, if its scheduler lets
+/// As [`spawn_light`], for a worker that *migrates*: one without a thread of its own. It costs only
+/// a stack, and its yields to other migrating workers are the quickest, if its scheduler lets
 /// workers decide ([`super::enter_in_place`]).
 ///
 /// - Its thread-locals are those of a thread that it shares with others, one after another. Between
-///   two calls of [`super::yield_now`] they stay the same, whatever it waits for; after one it may
-///   find others, and other workers may have used these meanwhile. That goes for all that libc
-///   knows by thread: owners of recursive locks, `errno`, `pthread_self`, signal masks.
+///   two calls of [`super::yield_now`] they stay the same, also over waits; a yield may change
+///   them, and other workers may have used them meanwhile. That goes for all that libc knows by
+///   thread: owners of recursive locks, `errno`, `pthread_self`, signal masks.
 /// - If its scheduler decides itself, a yield costs as much as any worker's.
-/// - In the child of a fork one that was at rest there, since it had yielded, is as it was.
+/// - In the child of a fork a worker that was at rest after a yield still has its state.
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -280,10 +282,10 @@ pub fn spawn_light_with<T: Send + 'static>(
 /// ```
 ///
 /// # Safety
-/// What `f` runs must be as if it were sent to another thread at each [`super::yield_now`]: over a
-/// yield it holds nothing that isn't `Send`, no reference to what isn't `Sync`, nothing of a
-/// thread-local, and no lock that its thread owns ([`crate::light::Builder::migrating`] has the
-/// list). A call that waits in std or libc is no yield.
+/// `f` must run as if it were sent to another thread at each [`super::yield_now`]: over a yield it
+/// holds nothing that isn't `Send`, no reference to what isn't `Sync`, nothing of a thread-local,
+/// and no lock that its thread owns ([`crate::light::Builder::migrating`] has the list). A call
+/// that waits in std or libc is no yield.
 ///
 /// # Errors
 /// As [`spawn_light`].
@@ -297,7 +299,7 @@ pub unsafe fn spawn_migrating<T: Send + 'static>(
     Ok((context, result))
 }
 
-/// As [`spawn_migrating`], with the context, and a stack of at least so many bytes.
+/// As [`spawn_migrating`], with a context of the caller's, and a stack of at least so many bytes.
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -325,7 +327,7 @@ pub unsafe fn spawn_migrating_with<T: Send + 'static>(
     Ok(completion)
 }
 
-/// As [`spawn_migrating_with`], of a function that doesn't unwind.
+/// As [`spawn_migrating_with`], for a function that doesn't unwind.
 ///
 /// # Safety
 /// As of [`spawn_migrating`].

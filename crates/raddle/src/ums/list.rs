@@ -12,10 +12,10 @@ use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a list is; contexts keep it alive.
+/// A list's state; contexts hold it.
 pub(super) struct List {
     pub(super) control: ListControl,
-    /// What `control.event` names.
+    /// The owner of the descriptor `control.event`.
     event: Option<OwnedFd>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct List {
 pub struct CompletionList(pub(super) Arc<List>);
 
 impl CompletionList {
-    /// An empty list.
+    /// Makes an empty list.
     ///
     /// ```
     /// # use raddle::{runtime, ums::CompletionList};
@@ -47,9 +47,9 @@ impl CompletionList {
         Self::of(None)
     }
 
-    /// An empty list with an event: an eventfd that becomes readable whenever the list isn't empty
-    /// any more, for threads that wait for other things too. Who waits reads it, and then takes
-    /// everything that is listed.
+    /// Makes an empty list with an event: an eventfd that becomes readable whenever the list
+    /// becomes non-empty, for threads that wait for other things, too. A waiter reads it, and then
+    /// takes everything that is listed.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -85,7 +85,7 @@ impl CompletionList {
         Ok(Self(Arc::new(List { control, event })))
     }
 
-    /// The list's event, if it has one.
+    /// Returns the list's event, if it has one.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -98,7 +98,7 @@ impl CompletionList {
         self.0.event.as_ref().map(std::os::fd::AsFd::as_fd)
     }
 
-    /// True if nothing was listed a moment ago.
+    /// Returns true if the list was empty a moment ago.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -111,7 +111,7 @@ impl CompletionList {
     }
 
     /// Takes everything that is listed, oldest first; waits until there is something, for `timeout`
-    /// at most, or for ever. What was taken is the caller's alone to execute.
+    /// at most, or for ever. Only the caller may execute the taken workers.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -155,8 +155,8 @@ impl CompletionList {
         }
     }
 
-    /// Lists a context that has no thread and isn't listed: a message to who takes it, which the
-    /// caller keeps.
+    /// Lists a context that has no thread and isn't listed: a message to the thread that takes it.
+    /// The caller must hold the context.
     pub(crate) fn post(&self, context: &Context) {
         let link = NonNull::from(&*context.0).cast();
         // SAFETY: the caller's promise, and contexts hold their list.
@@ -186,7 +186,7 @@ impl std::fmt::Debug for CompletionList {
     }
 }
 
-/// Workers that were taken from a list. Those that are left when it is dropped are listed again.
+/// Workers that were taken from a list. Dropping this lists the remaining ones again.
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -195,7 +195,7 @@ impl std::fmt::Debug for CompletionList {
 /// let (_worker, _handle) = ums::spawn(&list, || ())?;
 /// let items: ums::Items = list.dequeue(None)?;
 /// assert!(list.is_empty());
-/// drop(items); // nobody took it out: it is listed again
+/// drop(items); // the worker was not taken out: it is listed again
 /// assert!(!list.is_empty());
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -225,7 +225,7 @@ impl Drop for Items {
 }
 
 impl List {
-    /// Lists a context, and tells who waits; as the runtime does.
+    /// Lists a context and wakes waiters, like the runtime.
     ///
     /// # Safety
     /// It must be in no list, and live until it is taken.

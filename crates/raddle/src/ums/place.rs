@@ -1,17 +1,16 @@
-//! Where a scheduler's procedure is called: on its own thread, or on that of a worker that yields.
+//! Calls of a scheduler's procedure: on its own thread, or on a worker that yields.
 //!
 //! The lease of a scheduler is the first part of its [`Place`]. A worker that yields gets the lease
-//! from the runtime, and so owns all of it: the scheduler continues when somebody gives the lease
+//! from the runtime, and so owns the whole place: the scheduler continues when the lease is given
 //! back.
 //!
-//! 1. The worker calls the procedure, which gets the worker itself, claimed, and says who is next.
-//!    It runs below the scheduler's frames: nobody else uses that stack meanwhile, it is as large
-//!    as a scheduler's must be, and its lines are in the cache, as those of a thousand workers'
-//!    aren't.
-//! 2. The lease is passed to the next worker by a switch, and lies with that as if the scheduler
-//!    had executed it.
-//! 3. If the procedure leaves, or panics, that is kept here, and the scheduler gets the lease
-//!    back.
+//! 1. The worker calls the procedure, which gets the worker itself, claimed, and returns the next
+//!    one. The procedure runs below the scheduler's frames: that stack is otherwise unused
+//!    meanwhile, is large enough for a scheduler, and has its lines in the cache, unlike those of a
+//!    thousand workers.
+//! 2. A switch passes the lease to the next worker, and leaves it there as if the scheduler had
+//!    executed that worker.
+//! 3. If the procedure leaves or panics, the place notes it, and the scheduler gets the lease back.
 
 use super::claimed::Claimed;
 use super::context::Inner;
@@ -29,16 +28,16 @@ use std::ptr::{from_ref, null, null_mut, with_exposed_provenance};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a scheduler and its workers share; whose the lease is, his is this.
+/// State shared by a scheduler and its workers. Only the holder of `lease` may touch it.
 #[repr(C)]
 struct Place {
-    /// First: the runtime knows the place by it.
+    /// First, so that the runtime's pointer to the lease names the place.
     lease: Lease,
     /// The worker that was executed last, until it gives the lease back.
     running: Cell<Option<Claimed>>,
-    /// What the scheduler's own thread is told, if nobody was executed.
+    /// The reason for the scheduler's own thread, if no worker was executed.
     reason: Cell<Option<Reason>>,
-    /// What the procedure has panicked with, for the scheduler's own thread.
+    /// The payload of the procedure's panic, for the scheduler's own thread.
     panic: Cell<Option<Box<dyn Any + Send>>>,
 }
 
@@ -51,7 +50,7 @@ pub(super) struct Seat<'a, F> {
 }
 
 impl Place {
-    /// The worker that is to be executed; null if nobody is.
+    /// Returns the worker that is to be executed next; null if there is none.
     fn next(&self) -> *const Inner {
         let next = self.running.take();
         let at = next.as_ref().map_or(null(), |next| Arc::as_ptr(&next.0));
@@ -76,12 +75,12 @@ impl<'a, F: FnMut(&Scheduler<'_>, Reason) -> Next> Seat<'a, F> {
         }
     }
 
-    /// The lease, to be left with the next worker.
+    /// Returns the lease, to be left with the next worker.
     pub(super) fn lease(&self) -> *const Lease {
-        from_ref(self).cast() // of the whole: who gets it finds the rest
+        from_ref(self).cast() // of the whole: the receiver reaches the rest from it
     }
 
-    /// Calls the procedure on the scheduler's own thread. The worker that is to be executed, which
+    /// Calls the procedure on the scheduler's own thread. Returns the worker to be executed, which
     /// lives until it has ended and was taken from its list; `None` if the scheduler leaves.
     ///
     /// # Safety
@@ -99,10 +98,11 @@ impl<'a, F: FnMut(&Scheduler<'_>, Reason) -> Next> Seat<'a, F> {
         next // the place holds it
     }
 
-    /// The worker that gave the lease back; `None` if one has decided that the scheduler leaves.
+    /// Returns the worker that gave the lease back; `None` if a worker has decided that the
+    /// scheduler leaves.
     ///
     /// # Panics
-    /// As the procedure did there.
+    /// With the procedure's panic on that worker.
     pub(super) fn ran(&self) -> Option<Claimed> {
         let worker = self.place.running.take();
         if worker.is_none() {
@@ -119,9 +119,9 @@ impl<'a, F: FnMut(&Scheduler<'_>, Reason) -> Next> Seat<'a, F> {
 }
 
 /// Calls the procedure: on the worker that has just taken the lease, or on the scheduler's own
-/// thread if that has said why. The next worker, or null if the scheduler must go on.
+/// thread if that has set a reason. Returns the next worker, or null if the scheduler must go on.
 ///
-/// The only place where a procedure is called, so that it is likely to be compiled into this.
+/// The only call of a procedure, so that it is likely to be inlined here.
 ///
 /// # Safety
 /// `seat` must be a [`Seat<F>`], and the caller have its lease.
@@ -137,10 +137,10 @@ unsafe extern "C" fn decide<F: FnMut(&Scheduler<'_>, Reason) -> Next>(
         Some(worker) => (worker.thread(), Reason::Yielded { worker, parameter }),
         None => match place.reason.take() {
             Some(reason) => (null_mut(), reason),
-            None => return null(), // one of them is there: this can't be
+            None => return null(), // one of them is there: never
         },
     };
-    // SAFETY: who has the lease has the procedure.
+    // SAFETY: the holder of the lease has the procedure.
     let procedure = unsafe { &mut *seat.procedure.get() };
     let call = || procedure(&Scheduler::new(seat.list, own), reason);
     match catch_unwind(AssertUnwindSafe(call)).map(Next::into_worker) {
@@ -160,11 +160,12 @@ fn keep(place: &Place, panic: Box<dyn Any + Send>) -> *const WorkerControl {
     null()
 }
 
-/// The calling worker yields and has got the lease at this address: it decides, or has decided if
-/// the address is odd ([`Runtime::yield_worker`]). Returns when it is executed again.
+/// Passes the lease on, which the calling worker has got for its yield: the worker decides, or the
+/// runtime has decided if the address is odd ([`Runtime::yield_worker`]). Returns when the worker
+/// is executed again.
 ///
 /// # Safety
-/// The runtime must have given it to the caller.
+/// The runtime must have given the lease to the caller.
 #[inline]
 pub(super) unsafe fn yield_in_place(runtime: &Runtime, lease: usize, parameter: usize) {
     let seat = with_exposed_provenance::<Lease>(lease & !1);
@@ -189,22 +190,23 @@ pub(super) unsafe fn yield_in_place(runtime: &Runtime, lease: usize, parameter: 
     }
 }
 
-/// The calling thread has taken this lease: the scheduler's procedure is called. Who is next, or
-/// null if the scheduler is to go on.
+/// Calls the scheduler's procedure on the calling thread, which has taken this lease. Returns the
+/// next worker, or null if the scheduler is to go on.
 ///
 /// # Safety
-/// As said, and the lease lets workers decide.
+/// The calling thread must have taken the lease, which must let workers decide.
 #[inline(always)]
 pub(super) unsafe fn decide_on(seat: *const Lease, parameter: usize) -> *const Inner {
-    // SAFETY: leases that let workers decide are made by `Seat::new` alone, and live as long as
-    // nobody gives them back.
+    // SAFETY: only `Seat::new` makes leases that let workers decide, and they live until they are
+    // given back.
     let lease = unsafe { &*seat };
     let Some(decide) = lease.decide else {
-        return null(); // the runtime has asked
+        return null(); // never: the runtime has checked it
     };
     // SAFETY: the scheduler has a thread, and goes on only when it gets the lease.
     let next = match unsafe { ThreadView::free_stack(lease.scheduler.get()) } {
-        // SAFETY: the stack is whose the lease is; a seat's place, and the caller has the lease.
+        // SAFETY: the holder of the lease owns the stack; a seat's place, and the caller has the
+        // lease.
         Some(top) => unsafe { call_on_with(top, decide, seat, parameter) },
         // SAFETY: as above.
         None => unsafe { decide(seat, parameter) },

@@ -17,11 +17,11 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 
 thread_local! {
-    /// True in scheduling mode.
+    /// True while the thread is in scheduling mode.
     static SCHEDULES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Why a scheduler's procedure is called.
+/// The reason for a call of a scheduler's procedure.
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -36,30 +36,30 @@ thread_local! {
 /// assert_eq!(describe(&Reason::Startup), "it begins");
 /// # Ok::<(), std::io::Error>(())
 /// ```
-// A word says which it is, so that it is read as it was written: by words.
+// The discriminant is a word, so that it is read as it was written: by words.
 #[repr(u64)]
 #[derive(Debug)]
 pub enum Reason {
     /// The thread has entered scheduling mode.
     Startup,
-    /// The worker that was executed is blocked, or has ended. It will be listed, or is already.
+    /// The executed worker is blocked, or has ended. It will be listed, or is already.
     Blocked {
         /// The worker.
         context: Context,
-        /// By what.
+        /// The cause.
         cause: Cause,
     },
-    /// The worker that was executed has yielded: it is the scheduler's to execute again, now or
-    /// later, or somebody else's to whom it is given.
+    /// The executed worker has yielded: the scheduler may execute it again, now or later, or give
+    /// the claim to another thread.
     Yielded {
         /// The worker.
         worker: Claimed,
-        /// What it passed to [`super::yield_now`].
+        /// The argument of [`super::yield_now`].
         parameter: usize,
     },
 }
 
-/// What keeps a worker from running.
+/// The cause that keeps a worker from running.
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -83,16 +83,16 @@ pub enum Reason {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A call of libc that waits.
+    /// A libc call that waits.
     Call,
-    /// The kernel, where the runtime doesn't see for what: a page fault, for instance.
+    /// A wait in the kernel for something that the runtime doesn't see: a page fault, for instance.
     Kernel,
-    /// The end of its thread.
+    /// The end of the worker's thread.
     End,
 }
 
 impl Cause {
-    /// As `raddle_ums.h` has it.
+    /// Returns the number in `raddle_ums.h`.
     pub(super) fn number(self) -> usize {
         let ended = match self {
             Self::Call => Ended::Parked,
@@ -103,7 +103,7 @@ impl Cause {
     }
 }
 
-/// Why a context can't be executed.
+/// The reason why a context can't be executed.
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -122,24 +122,24 @@ impl Cause {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Why {
-    /// It has just left another carrier, which still saves its registers: try again.
+    /// The worker has just left another carrier, which still saves its registers: try again.
     Locked,
-    /// It runs, is blocked, or another scheduler is about to execute it.
+    /// The worker runs, is blocked, or another scheduler is about to execute it.
     Busy,
-    /// It is on its list: it must be taken from there first.
+    /// The worker is on its list: it must be taken from there first.
     Listed,
-    /// It has ended.
+    /// The worker has ended.
     Ended,
-    /// It has no thread.
+    /// The context has no thread.
     New,
 }
 
-/// A context that can't be executed, and why.
+/// A context that can't be executed, with the reason.
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
 /// # use raddle::ums::{self, Cause, CompletionList, Context, Error, Next, Reason, Scheduler, Why};
-/// /// Executes a worker, however often it is still being saved.
+/// /// Executes a worker; tries again while its registers are being saved.
 /// fn patiently(scheduler: &Scheduler<'_>, mut context: Context) -> Next {
 ///     loop {
 ///         match scheduler.execute(context) {
@@ -156,12 +156,12 @@ pub enum Why {
 pub struct Refused {
     /// The context, as it was passed.
     pub context: Context,
-    /// Why.
+    /// The reason.
     pub why: Why,
 }
 
 impl Why {
-    /// What a claim that failed says.
+    /// Returns the reason of a claim that failed.
     pub(super) fn of(claim: Claim) -> Self {
         match claim {
             Claim::Locked => Self::Locked,
@@ -187,8 +187,8 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What a scheduler's procedure decides: whom the thread is to execute, or that it is to leave
-/// scheduling mode.
+/// The decision of a scheduler's procedure: the worker that the thread executes next, or that it
+/// leaves scheduling mode.
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -205,14 +205,14 @@ impl std::error::Error for Refused {}
 #[derive(Debug)]
 #[must_use = "the worker is executed when the procedure returns this"]
 pub struct Next {
-    /// A worker that isn't executed after all can be, by anybody.
+    /// The worker to execute. If this is dropped instead, any scheduler can execute it.
     worker: Option<Claimed>,
-    /// It is the thread's.
+    /// Keeps the decision on the thread.
     here: PhantomData<*const ()>,
 }
 
 impl Next {
-    /// Who is to be executed; itself, if the scheduler leaves.
+    /// Returns the worker to be executed; the decision itself, if the scheduler leaves.
     #[inline(always)]
     pub(super) fn into_worker(mut self) -> Result<Claimed, Self> {
         self.worker.take().ok_or(self)
@@ -242,7 +242,7 @@ impl Next {
 #[derive(Debug)]
 pub struct Scheduler<'a> {
     list: &'a CompletionList,
-    /// The thread of the worker that decides in its place, or null.
+    /// The thread of the worker that decides in the scheduler's place, or null.
     own: *mut c_void,
 }
 
@@ -252,7 +252,7 @@ impl<'a> Scheduler<'a> {
         Self { list, own }
     }
 
-    /// The list that the thread entered scheduling mode with.
+    /// Returns the list that the thread entered scheduling mode with.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -272,7 +272,8 @@ impl<'a> Scheduler<'a> {
         self.list
     }
 
-    /// Claims a worker, which the thread executes as soon as its procedure has returned the answer.
+    /// Claims a worker, which the thread executes as soon as its procedure has returned the
+    /// decision.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -295,7 +296,7 @@ impl<'a> Scheduler<'a> {
     /// ```
     ///
     /// # Errors
-    /// [`Refused`], with the context. If it is [`Why::Locked`], the same call will succeed soon.
+    /// [`Refused`], with the context. After [`Why::Locked`], the same call will succeed soon.
     #[inline]
     pub fn execute(&self, context: Context) -> Result<Next, Refused> {
         match context.0.claim_by(self.own) {
@@ -307,7 +308,7 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// As [`Scheduler::execute`], of a worker that is claimed already.
+    /// As [`Scheduler::execute`], for a worker that is claimed already.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -330,8 +331,9 @@ impl<'a> Scheduler<'a> {
     /// ```
     ///
     /// # Errors
-    /// The worker, if another carrier still saves its registers, or it decides in another
-    /// scheduler's place: the same call will succeed soon. In the child of a fork, if it has ended.
+    /// The worker, if another carrier still saves its registers, or if it decides in another
+    /// scheduler's place: the same call will succeed soon. In the child of a fork, also after its
+    /// end.
     #[inline(always)]
     pub fn resume(&self, worker: Claimed) -> Result<Next, Claimed> {
         match worker.is_locked() && worker.thread() != self.own {
@@ -348,7 +350,7 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Leaves scheduling mode as soon as the procedure has returned the answer.
+    /// Leaves scheduling mode as soon as the procedure has returned the decision.
     ///
     /// ```
     /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -363,16 +365,16 @@ impl<'a> Scheduler<'a> {
     }
 }
 
-/// Makes the calling thread the only one who may execute the worker.
+/// Claims the worker: only the calling thread may execute it.
 pub(crate) fn claim(context: &Context) -> Claim {
     context.0.claim_by(null_mut())
 }
 
-/// Runs a claimed worker until it, or one that it was left to, gives the lease back: why, and the
-/// parameter of a yield.
+/// Runs a claimed worker until it, or a worker that got the lease from it, gives the lease back.
+/// Returns the reason, and the parameter of a yield.
 ///
 /// # Safety
-/// The calling thread must have claimed it, in scheduling mode, and own the lease.
+/// The calling thread must have claimed the worker, in scheduling mode, and own the lease.
 #[inline(always)]
 unsafe fn run(control: *const WorkerControl, lease: *const Lease) -> (Ended, usize) {
     let Some(runtime) = runtime::table() else {
@@ -389,11 +391,11 @@ unsafe fn run(control: *const WorkerControl, lease: *const Lease) -> (Ended, usi
     }
 }
 
-/// Runs a claimed worker until it gives the carrier back; then anybody may execute it again if it
-/// has yielded or was preempted.
+/// Runs a claimed worker until it gives the carrier back; after a yield or a preemption any
+/// scheduler may execute it again.
 ///
 /// # Safety
-/// The calling thread must have claimed it, in scheduling mode.
+/// The calling thread must have claimed the worker, in scheduling mode.
 pub(super) unsafe fn run_alone(context: &Context) -> (Ended, usize) {
     if context.0.control.thread.load(Ordering::Relaxed).is_null() {
         give_host(&context.0);
@@ -407,7 +409,7 @@ pub(super) unsafe fn run_alone(context: &Context) -> (Ended, usize) {
     (end, parameter)
 }
 
-/// As [`run_alone`], but the worker computes for so many nanoseconds at most, unless that is 0.
+/// As [`run_alone`], with a limit to the worker's computing time; 0 for none.
 ///
 /// # Safety
 /// As [`run_alone`].
@@ -419,11 +421,11 @@ pub(crate) unsafe fn run_for(context: &Context, quantum_ns: u64) -> Ended {
     unsafe { run_alone(context) }.0
 }
 
-/// The calling thread's time in scheduling mode.
+/// A guard of the calling thread's scheduling mode.
 pub(crate) struct Mode(());
 
 impl Mode {
-    /// Enters it.
+    /// Enters scheduling mode.
     ///
     /// # Errors
     /// Those of [`enter_scheduling_mode`].
@@ -452,11 +454,11 @@ impl Drop for Mode {
     }
 }
 
-/// Makes the calling thread a scheduler until its procedure says [`Scheduler::leave`].
+/// Makes the calling thread a scheduler until its procedure returns [`Scheduler::leave`].
 ///
-/// The procedure is called with [`Reason::Startup`] first, and then each time a worker that it
-/// executed is blocked or yields. Between two calls nothing of it is on the stack: it decides by
-/// returning a [`Next`].
+/// The procedure is called with [`Reason::Startup`] first, and then each time the worker that it
+/// executed is blocked or yields. Between two calls the stack holds no frame of the procedure: it
+/// decides by returning a [`Next`].
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -488,19 +490,20 @@ pub fn enter_scheduling_mode(
     procedure: impl FnMut(&Scheduler<'_>, Reason) -> Next,
 ) -> Result<(), Error> {
     let _mode = Mode::enter()?;
-    // SAFETY: it is called on this thread only.
+    // SAFETY: the procedure is called on this thread only.
     schedule(&unsafe { Seat::new(list, procedure, false) });
     Ok(())
 }
 
 /// As [`enter_scheduling_mode`], but a worker that [yields](super::yield_now) calls the procedure
 /// itself, in the scheduler's place, and switches to the next worker at once: about half the price
-/// of a yield. Startup, blocked workers and `sched_yield(2)` are the scheduler's as before; a yield
-/// is, too, if something is out of the ordinary.
+/// of a yield. Startup, blocked workers and `sched_yield(2)` still go to the scheduler's thread; a
+/// yield does, too, if something is out of the ordinary.
 ///
-/// So the procedure is called by one thread or another, one call at a time, and sees the
-/// thread-locals of that one. It must not end its thread, fork, ask for what Linux gives to kernel
-/// threads only, or wait for what one of its workers is to do. A panic of it is the scheduler's.
+/// So the procedure is called on different threads, one call at a time, and sees the calling
+/// thread's thread-locals. It must not end its thread, fork, ask for what Linux gives to kernel
+/// threads only, or wait for one of its workers. A panic of the procedure is continued on the
+/// scheduler's thread.
 ///
 /// ```
 /// # if raddle::runtime::status() != raddle::runtime::Status::Green { return Ok(()); }
@@ -545,16 +548,16 @@ pub fn enter_in_place(
     Ok(())
 }
 
-/// Runs whom the procedure names, until it leaves.
+/// Runs the workers that the procedure returns, until it leaves.
 fn schedule<F: FnMut(&Scheduler<'_>, Reason) -> Next>(seat: &Seat<'_, F>) {
     let mut reason = Reason::Startup;
-    // SAFETY: nobody has got the lease yet, or it was given back.
+    // SAFETY: the lease was not given away yet, or was given back.
     while let Some(next) = unsafe { seat.call(reason) } {
         assert!(!next.is_locked(), "a worker was to execute itself");
         if next.control.thread.load(Ordering::Relaxed).is_null() {
             give_host(next);
         }
-        // SAFETY: the procedure has claimed it, and the lease is here.
+        // SAFETY: the procedure has claimed the worker, and this thread has the lease.
         let (ended, parameter) = unsafe { run(&raw const next.control, seat.lease()) };
         match seat.ran() {
             Some(worker) => reason = Reason::of(worker, ended, parameter),
@@ -568,7 +571,7 @@ impl Reason {
     fn of(worker: Claimed, ended: Ended, parameter: usize) -> Self {
         let cause = match ended {
             Ended::Yielded => return Self::Yielded { worker, parameter },
-            // Without a quantum nobody is preempted.
+            // Without a quantum there is no preemption.
             Ended::Parked | Ended::Preempted => Cause::Call,
             Ended::InKernel => Cause::Kernel,
             Ended::Exited => Cause::End,

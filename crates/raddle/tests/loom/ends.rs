@@ -7,7 +7,7 @@ use loom::thread;
 use raddle::thread::ends::{Ends, JOINED, OVER};
 use std::sync::Arc;
 
-/// What is shared, and how often it was freed.
+/// Shared state, and how often it was freed.
 struct World {
     ends: Ends,
     result: UnsafeCell<Option<u32>>,
@@ -15,7 +15,7 @@ struct World {
     losses: AtomicU32,
 }
 
-// SAFETY: the model looks whether the result is one side's at a time.
+// SAFETY: the model checks that the result is one side's at a time.
 unsafe impl Sync for World {}
 // SAFETY: as above.
 unsafe impl Send for World {}
@@ -31,7 +31,7 @@ impl World {
     }
 
     fn take(&self) -> Option<u32> {
-        // SAFETY: loom says if another thread looks.
+        // SAFETY: loom reports an access of another thread.
         self.result.with_mut(|at| unsafe { (*at).take() })
     }
 
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    /// As the runtime tells it.
+    /// The runtime's part.
     fn is_told(&self) {
         let word = self.ends.word();
         let before = word.load(Ordering::Acquire);

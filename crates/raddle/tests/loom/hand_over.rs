@@ -1,10 +1,9 @@
-//! Every interleaving of a light thread's last deed, which hands its host to whom it wakes, with
-//! that one's way into its wait, and with a host that has nothing to do.
+//! Every interleaving of a light thread's last act, a wake-up that hands its host over, with the
+//! woken thread's way into its wait, and with a host without work.
 //!
-//! A stack is a cell that loom watches: two hosts on it at once, or one that doesn't see what the
-//! other has left there, fail the model. What is said between the two before, that one waits and
-//! the other has come to its end, is one word here: as in completions, which have models of their
-//! own.
+//! A stack is a cell that loom watches: two hosts on it at once, or a host that doesn't see what
+//! the other has left there, fail the model. The earlier protocol of the two threads, a wait and an
+//! end, is one word here: completions have models of their own.
 
 use super::explore;
 use loom::cell::UnsafeCell;
@@ -18,7 +17,7 @@ use std::sync::Arc;
 const AWAITED: u32 = 1;
 const SET: u32 = 2;
 
-/// A host that runs the light thread which ends, and the one that waits for it elsewhere.
+/// The host of the ending light thread, and the thread that waits for it elsewhere.
 struct World {
     word: AtomicU32,
     waiter: Task,
@@ -27,7 +26,7 @@ struct World {
     queue: RunQueue,
 }
 
-// SAFETY: loom checks who uses the stack; all else is made to be shared.
+// SAFETY: loom checks the use of the stack; all else is made to be shared.
 unsafe impl Sync for World {}
 // SAFETY: as above.
 unsafe impl Send for World {}
@@ -53,11 +52,11 @@ impl World {
     }
 
     fn run_once(&self) {
-        // SAFETY: loom says so if it isn't true: nobody else is on the stack.
+        // SAFETY: loom reports it if another host is on the stack.
         self.stack.with_mut(|runs| unsafe { *runs += 1 });
     }
 
-    /// The waiter, on another host. The switch away is its last deed; true if it came to that.
+    /// The waiter, on another host. Its last act is the switch away; returns true if it got there.
     fn wait(&self) -> bool {
         let word = self
             .word
@@ -71,7 +70,7 @@ impl World {
         word.is_ok()
     }
 
-    /// What a host does with whom it took from a queue, on a stack of its own.
+    /// Runs the waiter on a host that took it from a queue, on a stack of its own.
     fn resume(&self, task: TaskRef) {
         let on_cpu = &task.get().on_cpu;
         while on_cpu.load(raddle_sched::sync::Ordering::Acquire) != 0 {
@@ -87,7 +86,7 @@ impl World {
         self.run_once();
     }
 
-    /// The end of the light thread that was waited for, with its host.
+    /// The end of the awaited light thread, with its host.
     fn end(&self, may_run: bool) {
         let follower = Follower::new();
         if self.word.swap(SET, Ordering::AcqRel) == AWAITED {
@@ -107,7 +106,7 @@ impl World {
         task.into_iter().for_each(|task| self.resume(task));
     }
 
-    /// The host goes on with what is left in its queue. How often the waiter ran in all.
+    /// Runs the rest of the host's queue. Returns how often the waiter ran in all.
     fn finish(&self) -> u32 {
         let left = self.queue.take_lifo().or_else(|| self.queue.pop_ring());
         left.into_iter().for_each(|task| self.resume(task));
@@ -116,7 +115,7 @@ impl World {
     }
 }
 
-/// `thieves` hosts look for work meanwhile.
+/// Runs the model while `thieves` hosts look for work.
 fn an_end_meets_a_wait(preemptions: usize, may_run: bool, thieves: usize) {
     explore(preemptions, move || {
         let world = World::new();

@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    /// The word's value that the host sleeps on; `None` if it does not sleep.
+    /// Returns the word's value that the host sleeps on; `None` if it does not sleep.
     fn sleep(&self, reads_the_word_first: bool) -> Option<u32> {
         let before = self.word.load(Ordering::SeqCst);
         if !self.inbox.announce() {

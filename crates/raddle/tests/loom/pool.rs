@@ -113,7 +113,7 @@ fn a_batch_appears_whole_or_not_at_all_and_once() {
     });
 }
 
-/// Who pushes and who goes to rest: `shared.rs` has the protocol. The word is the pulse.
+/// A push against a worker that goes to rest: `shared.rs` has the protocol. The word is the pulse.
 #[test]
 fn a_push_is_seen_by_who_rests_or_sees_it() {
     explore(3, || {

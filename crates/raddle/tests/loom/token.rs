@@ -7,7 +7,7 @@ use raddle::light::token::Token;
 use raddle_sched::{Task, Wake};
 use std::sync::Arc;
 
-/// What a model's threads share; `pushes` counts who made the task runnable.
+/// State of a model's threads; `pushes` counts how often the task was made runnable.
 struct World {
     task: Task,
     token: Token,

@@ -1,11 +1,11 @@
-//! Libraries with thread-locals that come after the threads that are used again.
+//! Libraries with thread-locals that are loaded after the threads that are reused.
 
 use crate::{alone, never_reused, one_after_the_other, reused};
 use std::ffi::CString;
 use std::path::Path;
 use std::process::Command;
 
-/// A library of this source, loaded.
+/// Builds and loads a library of this source.
 fn load(name: &str, source: &str, flags: &[&str]) -> usize {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let at = folder.join(format!("lib{name}-{}.so", std::process::id()));
@@ -23,7 +23,7 @@ fn load(name: &str, source: &str, flags: &[&str]) -> usize {
             .success()
     );
     let path = CString::new(at.to_str().unwrap()).unwrap();
-    // SAFETY: a library whose constructors do nothing.
+    // SAFETY: a library with constructors that do nothing.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
     assert!(!library.is_null(), "{}", at.display());
     std::fs::remove_file(&at).unwrap();
@@ -31,7 +31,7 @@ fn load(name: &str, source: &str, flags: &[&str]) -> usize {
     library.expose_provenance()
 }
 
-/// A function of a library that takes and returns a number.
+/// Calls a function of a library that takes and returns a number.
 fn function(library: usize, name: &str) -> extern "C" fn(i32) -> i32 {
     let name = CString::new(name).unwrap();
     // SAFETY: a function of that name is of that type in these libraries.
@@ -50,7 +50,7 @@ extern \"C\" int exchange(int to) {
     int old = word * 100 + zero; word = to; zero = to; return old;
 }";
 
-/// What every thread sees at first in [`WORD`].
+/// The initial value of [`WORD`] on every thread.
 const FRESH: i32 = 300;
 
 #[test]

@@ -1,8 +1,8 @@
-//! Threads that begin where others have ended are new in every respect.
+//! A reused thread is new in every respect.
 //!
-//! Each test has one thread leave something behind, and looks for it in those that come after it.
-//! That they were not only given the same memory is seen by a buffer of libc's own, which nobody
-//! clears but who makes a thread.
+//! In each test one thread leaves something behind, and the threads after it look for it. A buffer
+//! of libc's own, which libc clears for each new thread, shows that they are one thread and not
+//! only use the same memory.
 
 mod libraries;
 mod processes;
@@ -26,13 +26,13 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Leaves a mark in the calling thread's libc and says where.
+/// Leaves a mark in the calling thread's libc, and returns where.
 fn mark() -> usize {
     // SAFETY: fills the calling thread's buffer and returns its address.
     unsafe { inet_ntoa(u32::from_ne_bytes([9, 8, 7, 6])) }.expose_provenance()
 }
 
-/// True on a thread that has the block of the one that left the mark, and the mark.
+/// Returns true on a thread that has the marked thread's block, and the mark.
 fn has_mark(at: usize) -> bool {
     // SAFETY: asks for the calling thread's name.
     let block = unsafe { libc::pthread_self() } as usize;
@@ -43,8 +43,8 @@ fn has_mark(at: usize) -> bool {
     }
 }
 
-/// Has threads do `first` and then `second`, which says whether it finds all new, until `second`
-/// was on the same thread a few times. How often that was.
+/// Has threads do `first` and then `second`, which returns whether it finds all new, until `second`
+/// was on the same thread a few times. Returns how often that was.
 pub(crate) fn one_after_the_other(
     first: impl Fn() + Send + Sync + 'static,
     second: impl Fn() -> bool + Send + Sync + 'static,
@@ -69,7 +69,7 @@ pub(crate) fn one_after_the_other(
     same
 }
 
-/// As [`one_after_the_other`], where the thread must have been used again.
+/// As [`one_after_the_other`], for a thread that must have been reused.
 pub(crate) fn reused(
     first: impl Fn() + Send + Sync + 'static,
     second: impl Fn() -> bool + Send + Sync + 'static,
@@ -81,7 +81,7 @@ pub(crate) fn reused(
     );
 }
 
-/// As [`one_after_the_other`], where the thread must have ended for good.
+/// As [`one_after_the_other`], for a thread that must have ended for good.
 pub(crate) fn never_reused(
     first: impl Fn() + Send + Sync + 'static,
     second: impl Fn() -> bool + Send + Sync + 'static,
@@ -147,9 +147,9 @@ fn threads_have_ids_of_their_own() {
         let (pid, last_tid) = (std::process::id(), last as i32);
         // SAFETY: asks whether such a thread is there.
         let is_gone = unsafe { libc::syscall(libc::SYS_tgkill, pid, last_tid, 0) } == -1;
-        // What libc takes for its owner's id is what the thread has.
+        // The owner's id in libc's mutex is the thread's.
         let mut mutex = MaybeUninit::<[u32; 10]>::zeroed();
-        // SAFETY: an unlocked mutex is zeroed; nobody else uses it.
+        // SAFETY: an unlocked mutex is zeroed, and used only here.
         let owner = unsafe {
             libc::pthread_mutex_lock(mutex.as_mut_ptr().cast());
             let owner = mutex.assume_init()[2] as usize;
@@ -285,7 +285,7 @@ fn thread_specific_data_is_lost_at_the_end() {
     );
     let change = move || {
         SET.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: a word that nobody follows.
+        // SAFETY: a word that is not dereferenced.
         unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(8)) };
     };
     // SAFETY: asks for the calling thread's own.
@@ -303,7 +303,7 @@ fn more_data_than_fits_a_thread_block_ends_it_for_good() {
         assert_eq!(unsafe { libc::pthread_key_create(key, None) }, 0);
     }
     let change = move || {
-        // SAFETY: a word that nobody follows.
+        // SAFETY: a word that is not dereferenced.
         unsafe { libc::pthread_setspecific(keys[39], std::ptr::without_provenance(8)) };
     };
     // SAFETY: asks for the calling thread's own.
@@ -336,7 +336,7 @@ fn changed_niceness_and_a_cancelled_thread_end_for_good() {
     never_reused(cancelled, tests_cancel);
 }
 
-/// libc has one name for all that a thread is one after the other.
+/// libc has one name for all lives of a reused thread.
 #[test]
 fn a_thread_joins_those_that_it_was_before() {
     let _alone = alone();

@@ -1,12 +1,12 @@
-//! What a process's end, its children and its limits see of threads that are kept. Each case is a
-//! process of its own: this program again, with a variable that says what to do.
+//! Kept threads at a process's end, in its children and under its limits. Each case is a process of
+//! its own: this program again, with a variable that names the case.
 
 use raddle::runtime::{Status, status};
 use std::ffi::c_void;
 use std::process::{Command, Output};
 use std::ptr::{null, null_mut};
 
-/// Which case the process is.
+/// The variable that names the case.
 const CASE: &str = "REUSE_CASE";
 
 /// Runs the test of that name in a process of its own, `None` in that process.
@@ -60,11 +60,11 @@ unsafe extern "C-unwind" {
     fn pthread_exit(value: *mut c_void) -> !;
 }
 
-/// Forks on a thread of libc's, whose frames all let `pthread_exit` through. The child does `end`,
-/// and its thread ends; the process ends well if the child did.
+/// Forks on a thread of libc's with frames that all let `pthread_exit` through. The child does
+/// `end`, and its thread ends; the process ends well if the child did.
 fn in_child(end: fn()) {
     let mut thread = 0;
-    // SAFETY: a function whose address is the argument.
+    // SAFETY: `fork` gets a function's address as its argument.
     unsafe {
         let argument = (&raw const end).cast_mut().cast();
         assert_eq!(pthread_create(&raw mut thread, null(), fork, argument), 0);

@@ -1,4 +1,4 @@
-//! What contexts know of their workers' threads.
+//! Attributes of workers' threads, by their contexts.
 
 use super::in_place::Shared;
 use super::on_carriers;

@@ -1,4 +1,4 @@
-//! Schedulers whose procedure is called by the workers that yield.
+//! Schedulers with a procedure that yielding workers call.
 
 use super::{Heard, on_carriers, sleep_unseen};
 use raddle::ums::{
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What all schedulers of a test share.
+/// State shared by all schedulers of a test.
 pub(crate) struct Shared {
     list: CompletionList,
     ready: Mutex<VecDeque<Claimed>>,
@@ -28,8 +28,8 @@ impl Shared {
         }
     }
 
-    /// Schedules in turn until all workers have ended; says what was heard, and how often by a
-    /// worker.
+    /// Schedules in turn until all workers have ended. Returns the reasons, and how often a worker
+    /// was asked.
     pub(crate) fn run(&self) -> (Vec<Heard>, usize) {
         let (mut heard, mut in_place) = (Vec::new(), 0);
         let own = std::thread::current().id();
@@ -53,7 +53,7 @@ impl Shared {
         }
         loop {
             let wait = match self.ready.lock().unwrap().is_empty() {
-                true => Duration::from_millis(2), // the thread parks, whoever it is
+                true => Duration::from_millis(2), // the calling thread parks
                 false => Duration::ZERO,
             };
             for context in self.list.dequeue(Some(wait)).into_iter().flatten() {
@@ -79,8 +79,8 @@ impl Shared {
     }
 }
 
-/// Of each worker's end the scheduler is told, unless it was told before that the worker sits in
-/// the kernel: it may end before it has seen that.
+/// The scheduler gets each worker's end, unless it got before that the worker sits in the kernel:
+/// the worker may end before it has seen that.
 pub(crate) fn ends(heard: &[Heard]) -> usize {
     let is_end =
         |it: &&Heard| [Heard::Blocked(Cause::End), Heard::Blocked(Cause::Kernel)].contains(it);
@@ -293,7 +293,7 @@ fn a_panic_and_a_leave_on_a_worker_are_the_schedulers() {
         let caught = raddle::spawn(move || {
             let schedules = AssertUnwindSafe(|| {
                 at_the_first_yield(&own, |_, worker| {
-                    drop(worker); // anybody may execute it
+                    drop(worker); // any scheduler may execute it
                     std::panic::resume_unwind(Box::new(17));
                 })
             });
@@ -332,7 +332,7 @@ fn a_panic_and_a_leave_on_a_worker_are_the_schedulers() {
     });
 }
 
-/// A procedure that waits does so as an ordinary thread; nobody executes the worker meanwhile.
+/// A procedure that waits does so as an ordinary thread; the worker is not executed meanwhile.
 #[test]
 fn a_worker_that_decides_can_wait_and_is_locked() {
     on_carriers(|| {
@@ -385,7 +385,7 @@ fn a_worker_that_decides_can_wait_and_is_locked() {
     });
 }
 
-/// Threads beside the scheduler, and signals, reach a carrier whose workers only pass it on.
+/// Threads beside the scheduler, and signals, reach a carrier that workers only pass on.
 #[test]
 fn others_run_and_preemption_goes_on() {
     on_carriers(|| {

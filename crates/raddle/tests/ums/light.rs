@@ -40,7 +40,7 @@ fn spawn<T: Send + 'static>(
     started.unwrap().1
 }
 
-/// Runs the workers of `list` on so many schedulers in whose place they decide; what was heard.
+/// Runs the workers of `list` on so many schedulers, which let them decide. Returns the reasons.
 fn schedule(list: &CompletionList, workers: usize, schedulers: usize) -> Vec<Heard> {
     let shared = Shared::new(list, workers);
     raddle::scope(|scope| {
@@ -329,7 +329,7 @@ fn a_light_worker_keeps_the_thread_that_it_began_on() {
     });
 }
 
-/// Its thread would be a fiber when it is another's.
+/// If it became a fiber, its thread would be one for other workers, too.
 #[test]
 fn a_light_worker_is_no_fiber() {
     of_either_kind(|kind| {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A lock whose release hands it to the longest waiter, who runs next: who waits yields to the
-/// scheduler with the lock's address, and the scheduler keeps it until the lock is handed to it.
+/// A lock that its release hands to the longest waiter, which runs next: a waiter yields to the
+/// scheduler with the lock's address, and the scheduler keeps the waiter until it has the lock.
 mod handed {
     use super::{AtomicBool, Ordering, ums};
 
@@ -27,7 +27,7 @@ mod handed {
             }
         }
 
-        /// The scheduler hands it on, or says that it is free.
+        /// The scheduler hands the lock on, or sets it free.
         pub fn unlock(&self) {
             ums::yield_now(FREES).unwrap();
         }
@@ -51,7 +51,7 @@ fn a_scheduler_hands_a_lock_from_worker_to_worker() {
                     for _ in 0..100 {
                         lock.lock();
                         order.lock().unwrap().push(me);
-                        ums::yield_now(0).unwrap(); // somebody else tries meanwhile
+                        ums::yield_now(0).unwrap(); // another worker tries meanwhile
                         lock.unlock();
                     }
                 };

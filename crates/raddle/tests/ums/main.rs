@@ -27,7 +27,7 @@ fn on_carriers(test: impl Fn()) {
     }
 }
 
-/// What a scheduler heard.
+/// A reason that a scheduler got.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Heard {
     Startup,
@@ -35,8 +35,8 @@ enum Heard {
     Yielded(usize),
 }
 
-/// A scheduler that executes workers in turn until `left` of them, counted by all who share it,
-/// have ended.
+/// A scheduler that executes workers in turn until `left` of them, counted by all schedulers that
+/// share it, have ended.
 struct Turns<'a> {
     list: &'a CompletionList,
     left: &'a AtomicUsize,
@@ -95,7 +95,7 @@ impl<'a> Turns<'a> {
     }
 }
 
-/// Runs the workers of `list` on one scheduler, and says what it heard.
+/// Runs the workers of `list` on one scheduler. Returns the reasons that it got.
 fn schedule(list: &CompletionList, workers: usize) -> Vec<Heard> {
     let list = list.clone();
     thread::Builder::new()
@@ -501,7 +501,7 @@ fn sleep_unseen(nanoseconds: i64) {
         page.cast::<[u8; 11]>().write(code);
         let executable = libc::PROT_READ | libc::PROT_EXEC;
         assert_eq!(libc::mprotect(page, 4096, executable), 0);
-        // What is left is stored where the time is.
+        // The remaining time is stored in place of the time.
         let sleep: extern "C" fn(&mut libc::timespec) -> isize = std::mem::transmute(page);
         let mut answer = EINTR;
         while answer == EINTR {
@@ -571,7 +571,7 @@ fn other_threads_run_beside_schedulers() {
     });
 }
 
-/// What the child of a fork ends with: 42 if it is no worker, as the caller is.
+/// Returns the exit status of a fork's child: 42 if the child, like the caller, is no worker.
 fn fork_and_ask() -> i32 {
     // SAFETY: the child only asks and exits.
     let child = unsafe { libc::fork() };

@@ -1,4 +1,4 @@
-//! Threads, tasks and what comes after a completion may outlive what their maker has.
+//! Threads, tasks and continuations of a completion may outlive the borrows of their maker.
 
 fn main() {
     let word = String::from("warp");

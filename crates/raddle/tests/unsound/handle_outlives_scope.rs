@@ -1,4 +1,4 @@
-//! What a thread of a scope lends out is used after the lender is gone.
+//! A result that a thread of a scope lends out is used after the lender's end.
 
 fn main() {
     let borrowed = raddle::scope(|scope| {

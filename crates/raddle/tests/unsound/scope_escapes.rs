@@ -1,4 +1,4 @@
-//! A scope is kept beyond its end, to start threads that borrow when nobody waits for them.
+//! A scope is kept beyond its end, to start threads that borrow without a wait for their end.
 
 fn main() {
     let mut kept = None;

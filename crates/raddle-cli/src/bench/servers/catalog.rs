@@ -1,4 +1,4 @@
-//! The kinds of servers, what each needs, and what it takes to start one.
+//! The kinds of servers, their needs, and their start.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ impl Missing {
     }
 }
 
-/// What loads a server.
+/// The client that loads a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
     /// wrk in windows, our own client at constant rates.
@@ -51,7 +51,7 @@ pub enum Client {
 }
 
 impl Client {
-    /// What our own client speaks with the server.
+    /// Returns the protocol of our own client with the server.
     pub fn protocol(self) -> Option<Protocol> {
         match self {
             Client::Http => Some(Protocol::Http),
@@ -64,7 +64,7 @@ impl Client {
 /// Prepares the folder of temporary files.
 pub type SetUp = fn(&Path) -> Result<(), String>;
 
-/// What stands for the port in commands and configuration files.
+/// The placeholder of the port in commands and configuration files.
 pub const PORT: &str = "{port}";
 
 /// One program with its configuration.
@@ -79,7 +79,7 @@ pub struct Server {
     pub client: Client,
     /// Numbers of clients, unless the command line has others.
     pub clients: &'static [u32],
-    /// What is done once, before the first start.
+    /// A step before the first start.
     pub set_up: Option<SetUp>,
 }
 
@@ -102,7 +102,7 @@ impl Server {
 }
 
 impl Kind {
-    /// Whether its programs are there, and its client can do what is asked.
+    /// Checks that the programs are installed, and that the client can do the requested load.
     pub fn check(&self, constant_rate: bool) -> Result<(), Missing> {
         for Need(program, cure) in self.needs {
             if find(program).is_none() {

@@ -20,7 +20,7 @@ const MODULES: [&str; 3] = [
     "/usr/lib64/httpd/modules",
     "/usr/lib/httpd/modules",
 ];
-/// The user that servers run as which refuse to be root.
+/// The user for servers that refuse to run as root.
 const NOBODY: &str = "nobody";
 
 pub fn is_root() -> bool {
@@ -69,8 +69,8 @@ pub fn memcached(_: &Workshop) -> Result<Vec<Server>, Missing> {
     )
 }
 
-/// With as many threads as CPUs: they spin for each other, so more would only stand in each other's
-/// way.
+/// With as many threads as CPUs: they spin for each other, so more threads would only slow each
+/// other down.
 pub fn redis(_: &Workshop) -> Result<Vec<Server>, Missing> {
     let threads = cpus_allowed().clamp(2, 4);
     let flags = "--port {port} --bind 127.0.0.1 --appendonly no --io-threads-do-reads yes";

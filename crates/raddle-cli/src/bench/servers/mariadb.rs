@@ -53,7 +53,7 @@ fn made(folder: &Path) -> Result<Server, Missing> {
     })
 }
 
-/// It refuses to run as root unless it is told to.
+/// Returns the user option: MariaDB refuses to run as root without it.
 fn user() -> Option<OsString> {
     is_root().then(|| "--user=root".into())
 }

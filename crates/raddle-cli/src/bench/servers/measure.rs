@@ -23,10 +23,10 @@ pub struct Plan<'a> {
     pub folder: PathBuf,
 }
 
-/// What belongs together in time.
+/// A phase of a server's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Until it listens.
+    /// From the start until the server listens.
     Start,
     /// Full speed; counted from 1.
     Window(u32),
@@ -34,7 +34,7 @@ pub enum Phase {
     Rate(u32),
 }
 
-/// What one server gave with one number of clients.
+/// The outcome of one server with one number of clients.
 pub struct Outcome {
     pub title: String,
     pub toolchain: String,
@@ -46,7 +46,7 @@ pub struct Outcome {
     pub failures: BTreeMap<Way, String>,
 }
 
-/// An outcome for each number of clients, measured when it is asked for.
+/// Returns an outcome for each number of clients, measured when the iterator reaches it.
 pub fn measure<'a>(
     server: &'a Server,
     clients: &'a [u32],
@@ -116,7 +116,7 @@ impl Outcome {
         self.failures = EVERY_WAY.map(|way| (way, why.to_owned())).into();
     }
 
-    /// From a start to the end; the rate of the last window at full speed.
+    /// Runs the server once, from start to end. Returns the rate of the last window at full speed.
     fn run_once(&mut self, server: &Server, way: Way, plan: &Plan) -> Result<f64, String> {
         let mut running = start(server, way, plan)?;
         let start_ms = running.start_up.as_secs_f64() * 1e3;
@@ -160,7 +160,7 @@ impl Outcome {
     }
 }
 
-/// What a client saw in a window, and what the server used meanwhile.
+/// A client's figures of a window, and the server's use of the CPU meanwhile.
 struct Measured {
     seen: Window,
     cpu: Duration,
@@ -174,7 +174,7 @@ fn sample(name: &str, value: f64, unit: &str) -> Sample {
     }
 }
 
-/// Starts the server and stores what its clients read.
+/// Starts the server and stores the data that its clients read.
 fn start(server: &Server, way: Way, plan: &Plan) -> Result<Running, String> {
     let running = Running::start(server, way, plan.port, &plan.raddle, &plan.folder)?;
     if let Client::Own(protocol) = server.client {
@@ -184,7 +184,8 @@ fn start(server: &Server, way: Way, plan: &Plan) -> Result<Running, String> {
     Ok(running)
 }
 
-/// One window. If the client fails because the server has died, the server's last lines are why.
+/// Measures one window. If the client fails because the server has died, the error has the server's
+/// last lines.
 fn measured(
     running: &mut Running,
     load: impl FnOnce(u16) -> Result<Window, String>,
@@ -196,8 +197,8 @@ fn measured(
     Ok(Measured { seen: seen?, cpu })
 }
 
-/// A window at full speed. Where rates are offered, our own client finds the capacity as well, so
-/// that both are of one client.
+/// A window at full speed. For offered rates our own client measures the capacity as well, so that
+/// both figures come from one client.
 fn full_speed(server: &Server, port: u16, clients: u32, plan: &Plan) -> Result<Window, String> {
     match server.client {
         Client::Http if plan.rates_percent.is_empty() => wrk::run(port, clients, plan.window),

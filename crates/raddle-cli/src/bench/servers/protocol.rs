@@ -1,4 +1,4 @@
-//! What our own client says to servers: one request, always the same, and where its answer ends.
+//! The messages of our own client: one request, always the same, and the end of its answer.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ pub enum Protocol {
 const VALUE_BYTES: usize = 100;
 const KEY: &str = "raddle";
 const PREPARE: Duration = Duration::from_secs(10);
-/// No answer is longer.
+/// The largest answer.
 pub const ANSWER_MOST_BYTES: usize = 64 << 10;
 
 impl Protocol {
@@ -28,7 +28,7 @@ impl Protocol {
         text.into_bytes()
     }
 
-    /// Stores the value that is read, where there is one.
+    /// Stores the value that is read, if the protocol has one.
     pub fn prepare(self, port: u16) -> io::Result<()> {
         let value = "x".repeat(VALUE_BYTES);
         let (request, answer) = match self {

@@ -1,9 +1,9 @@
-//! What must not outlive this command: servers and the folder of temporary files.
+//! Things that must not outlive this command: servers and the folder of temporary files.
 //!
 //! Protocol: a server is started while the registry is locked, and joins it before the lock is
-//! released. A thread waits for signals; at the first one it takes the lock for good, kills what
-//! has joined and every descendant of this process, removes the folder, and ends the process. So a
-//! server is either in the registry or is never started.
+//! released. A thread waits for signals; at the first one it takes the lock for good, kills all
+//! registered servers and every descendant of this process, removes the folder, and ends the
+//! process. So a server is either in the registry or is never started.
 
 use std::fs;
 use std::io;
@@ -69,7 +69,7 @@ pub fn remove_at_end(folder: &Path) {
     registry().folder = Some(folder.to_path_buf());
 }
 
-/// Does not return while a signal is handled: what has failed because of it is not reported.
+/// Does not return while a signal is handled: failures that the signal causes are not reported.
 pub fn wait_for_signal() {
     drop(registry());
 }
@@ -82,7 +82,7 @@ pub fn start(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
     Ok(child)
 }
 
-/// Kills what is left of a server's group, after its leader was waited for.
+/// Kills the rest of a server's group, after its leader was waited for.
 pub fn leave(leader: Pid) {
     let mut registry = registry();
     kill_group(leader);

@@ -33,7 +33,7 @@ pub fn print_head(machine: &Machine, plan: &Plan) {
     );
 }
 
-/// A line for each kind: there, or what it lacks.
+/// Prints a line for each kind: installed, or its needs.
 pub fn print_list<'a>(
     kinds: impl Iterator<Item = (&'a str, &'a str, Result<(), Missing>)>,
 ) -> io::Result<()> {
@@ -131,7 +131,7 @@ struct Line<'a> {
     clients: u32,
     /// `start`, `window` or `rate`.
     phase: &'static str,
-    /// Of windows from 1; of offered rates in percent.
+    /// For windows from 1; for offered rates in percent.
     number: u32,
     window_s: u32,
     /// Requests a second of the native server on all CPUs, where rates were offered.
@@ -172,7 +172,8 @@ impl<'a> Journal<'a> {
                 let line = self.line(server, outcome, *phase, figure);
                 let mut text = serde_json::to_string(&line)?;
                 text.push('\n');
-                // One write a line: what another run appends at the same time stays apart.
+                // One write for each line: lines that another run appends at the same time stay
+                // apart.
                 file.write_all(text.as_bytes())?;
             }
         }

@@ -8,9 +8,8 @@
 //! that was due meanwhile. (A client that waits for an answer before it goes on hides these:
 //! "coordinated omission".)
 //!
-//! After the last due time there is [`GRACE`] for what is still to be answered. Requests without an
-//! answer then have the latency that they have reached: a lower bound, which is no gain for a
-//! server.
+//! After the last due time there is [`GRACE`] for outstanding answers. Requests without an answer
+//! then have the latency that they have reached: a lower bound, which is no gain for a server.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -25,7 +24,7 @@ use super::protocol::{ANSWER_MOST_BYTES, Protocol};
 use crate::bench::process::readable_within;
 use crate::machine::cpus_allowed;
 
-/// For answers after the time is over, at a constant rate.
+/// Time for answers after the end, at a constant rate.
 const GRACE: Duration = Duration::from_secs(1);
 /// Sleeps end this precisely; the kernel's usual 50 us would be added to latencies.
 const TIMER_SLACK_NS: u64 = 1000;
@@ -37,11 +36,11 @@ pub struct Load {
     pub protocol: Protocol,
     pub connections: u32,
     pub time: Duration,
-    /// Requests a second; without a number as many as are answered.
+    /// Requests a second; `None` for full speed.
     pub rate: Option<f64>,
 }
 
-/// What a client saw in one window.
+/// A client's figures of one window.
 #[derive(Debug, PartialEq)]
 pub struct Window {
     pub requests: u64,
@@ -57,7 +56,7 @@ pub struct Latency {
     pub p99_us: f64,
 }
 
-/// What one thread saw.
+/// One thread's figures.
 #[derive(Default)]
 struct Tally {
     /// Answers before the time was over.
@@ -141,7 +140,7 @@ impl Connection {
         })
     }
 
-    /// Reads what is there; `true` if the answer is complete.
+    /// Reads the available bytes. Returns true if the answer is complete.
     fn receive(&mut self, protocol: Protocol) -> Result<bool, String> {
         let mut bytes = [0; READ_BYTES];
         match self.stream.read(&mut bytes) {
@@ -259,7 +258,7 @@ impl<'a> Drive<'a> {
         (next < end).then_some(next)
     }
 
-    /// Sends what is due, as far as connections are idle.
+    /// Sends the due requests, as far as connections are idle.
     fn send_due(&mut self, now: Instant, end: Instant) -> Result<(), String> {
         loop {
             let due = match self.schedule {
@@ -286,7 +285,7 @@ impl<'a> Drive<'a> {
             .map_err(|error| error.to_string())
     }
 
-    /// Takes the answers that are there.
+    /// Takes the available answers.
     fn receive(&mut self, end: Instant) -> Result<(), String> {
         let mut events = [const { std::mem::MaybeUninit::uninit() }; EVENTS];
         let zero = rustix::event::Timespec {

@@ -1,4 +1,4 @@
-//! A server that runs: started in one of the ways, listening, and ended with the value.
+//! A running server: started in one of the ways, listening, and ended when this is dropped.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,13 +15,13 @@ use super::{registry, tree};
 use crate::bench::process::{Way, readable_within};
 use crate::failure::Failure;
 
-/// From the start until it listens.
+/// The longest time from the start until the server listens.
 const START: Duration = Duration::from_secs(60);
-/// Between two looks whether it listens.
+/// The time between two checks whether the server listens.
 const LOOK: Duration = Duration::from_millis(1);
-/// From SIGTERM to the end.
+/// The longest time from SIGTERM to the end.
 const STOP: Duration = Duration::from_secs(15);
-/// Lines that a server which died has as its last words.
+/// The number of last lines that are reported of a server that died.
 const LAST_LINES: usize = 3;
 
 pub struct Running {
@@ -34,7 +34,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it this way, and waits until it listens.
+    /// Starts the server in this way, and waits until it listens.
     pub fn start(
         server: &Server,
         way: Way,
@@ -82,11 +82,11 @@ impl Running {
             std::thread::sleep(LOOK);
         }
         self.start_up = started.elapsed();
-        // The port may be another server's, if this one has just died.
+        // The port may be another server's now, if this server has just died.
         self.ensure_alive()
     }
 
-    /// Fails with its last lines if it has ended.
+    /// Fails with the server's last lines if it has ended.
     pub fn ensure_alive(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -105,7 +105,7 @@ impl Running {
         tree::cpu_time(Pid::from_child(&self.child))
     }
 
-    /// Ends it, and fails if it has to be killed.
+    /// Ends the server. Fails if it has to be killed.
     pub fn stop(mut self) -> Result<(), String> {
         self.ensure_alive()?;
         match self.end() {
@@ -118,7 +118,7 @@ impl Running {
         }
     }
 
-    /// Whether SIGTERM was enough.
+    /// Ends the server. Returns whether SIGTERM was enough.
     fn end(&mut self) -> io::Result<bool> {
         self.ended = true;
         let leader = Pid::from_child(&self.child);
@@ -149,7 +149,7 @@ fn free_port() -> io::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// Fails if a server could not listen there.
+/// Fails if a server could not listen on this port.
 pub fn ensure_free(port: u16) -> Result<(), Failure> {
     let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, port));
     bound.map(drop).map_err(|error| {

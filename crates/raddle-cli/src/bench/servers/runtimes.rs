@@ -88,7 +88,7 @@ pub fn gunicorn(workshop: &Workshop) -> Made {
     Ok(vec![http("gunicorn, gthread", toolchain, command)])
 }
 
-/// A server for the oldest JDK that can run it, and for the newest.
+/// Servers for the oldest JDK that can run Tomcat, and for the newest.
 pub fn tomcat(workshop: &Workshop) -> Made {
     let jars = [TOMCAT, ANNOTATIONS].map(newest_jar);
     let [Some(core), Some(annotations)] = &jars else {
@@ -151,7 +151,7 @@ fn tomcat_on(
     Ok(http(&title, format!("{jar}, JDK {}", jdk.version), command))
 }
 
-/// The newest jar of this artefact, of Maven's or the distribution's.
+/// Returns the newest jar of this artefact, Maven's or the distribution's.
 fn newest_jar(artefact: &str) -> Option<PathBuf> {
     let home = std::env::home_dir().unwrap_or_default();
     let mut jars = Vec::new();
@@ -193,7 +193,7 @@ pub fn mono(workshop: &Workshop) -> Made {
     Ok(vec![http("Mono, HttpListener", toolchain, command)])
 }
 
-/// Not HttpListener: in .NET that needs a certain libssl, even without encryption.
+/// Without HttpListener: in .NET that needs a certain libssl, even without encryption.
 pub fn dotnet(workshop: &Workshop) -> Made {
     let dotnet = program("dotnet")?;
     let made = compiled_csharp(workshop, "sockets")?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
-/// What `/proc/PID/stat` says of a process.
+/// Fields of `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     pid: i32,

@@ -8,10 +8,10 @@ use crate::bench::http::microseconds;
 use crate::bench::process::{self, Way};
 use crate::bench::programs::find;
 
-/// So much longer than a window is wrk's time-out: an answer that takes long is late, not an error.
-/// wrk keeps a counter for each microsecond of it.
+/// The excess of wrk's time-out over a window, so that a long answer is late and not an error. wrk
+/// keeps a counter for each microsecond of it.
 const LATER: Duration = Duration::from_secs(2);
-/// wrk takes longer than its time to connect and to stop.
+/// The time of wrk beyond its load, to connect and to stop.
 const SLACK: Duration = Duration::from_secs(30);
 
 pub fn run(port: u16, connections: u32, time: Duration) -> Result<Window, String> {

@@ -1,4 +1,4 @@
-//! How a light thread gets its turn on a host, and gives it up.
+//! A light thread's turns on a host: how they begin and end.
 
 use super::super::group::GROUP;
 use super::{FAIRNESS, Host, Light};
@@ -36,7 +36,7 @@ pub(in crate::light) fn yield_now(light: &'static Light) {
     let has_others = !host.queue().is_empty() || !host.own.is_empty();
     let alone = !has_others && GROUP.control.injector.is_empty();
     if alone || host.picks.load(Ordering::Relaxed) % FAIRNESS == 1 {
-        std::thread::yield_now(); // whom it waits for may be no light thread, or on another host
+        std::thread::yield_now(); // the awaited thread may be no light one, or on another host
     }
     if alone {
         return;
@@ -48,7 +48,7 @@ pub(in crate::light) fn yield_now(light: &'static Light) {
     leave(light);
 }
 
-/// Parks the calling light thread, which has prepared its task and told somebody to wake it.
+/// Parks the calling light thread, which has prepared its task and registered with a waker.
 pub(crate) fn park(light: &'static Light) {
     let host = light.host();
     if host.come_back() && GROUP.has_surplus() {
@@ -57,7 +57,7 @@ pub(crate) fn park(light: &'static Light) {
     leave(light);
 }
 
-/// Makes a claimed light thread runnable; on any thread.
+/// Makes a claimed light thread runnable. May be called on any thread.
 pub(crate) fn unpark(task: TaskRef) {
     match Host::current() {
         Some(host) if host.light().is_some() => {
@@ -71,8 +71,8 @@ pub(crate) fn unpark(task: TaskRef) {
     }
 }
 
-/// Makes a claimed light thread runnable, after all others; on any thread. True if any host may run
-/// it: the caller wakes one.
+/// Makes a claimed light thread runnable, behind all others. May be called on any thread. Returns
+/// true if any host may run it: the caller wakes one.
 pub(in crate::light) fn expired(task: TaskRef) -> bool {
     match Light::of(task).home() {
         Some(home) if Host::current().is_some_and(|own| std::ptr::eq(own, home)) => {
@@ -90,8 +90,8 @@ pub(in crate::light) fn expired(task: TaskRef) -> bool {
     }
 }
 
-/// As [`unpark`], by a light thread that ends without another wait: its host runs that one next, if
-/// it may.
+/// As [`unpark`], on a light thread that ends without another wait: its host runs the woken one
+/// next, if it may.
 pub(crate) fn hand_over(task: TaskRef) {
     let own = Host::current().filter(|host| host.light().is_some());
     let may_run = |host: &&Host| {
@@ -107,7 +107,7 @@ pub(crate) fn hand_over(task: TaskRef) {
     }
 }
 
-/// Gives the host up; returns when somebody has pushed the light thread and it was picked again.
+/// Gives the host up; returns when the light thread was pushed and picked again.
 #[inline(always)]
 pub(super) fn leave(light: &'static Light) {
     let host = light.host();
@@ -123,13 +123,13 @@ pub(super) fn leave(light: &'static Light) {
     }
 }
 
-/// Gives the host to `next`, which is its to run and off its stack.
+/// Gives the host to `next`, which the host may run and which is off its stack.
 #[inline(always)]
 pub(super) fn switch_to(light: &'static Light, host: &Host, next: &'static Light) {
     host.enter(next);
     let on_cpu = light.task.on_cpu.as_ptr();
-    // SAFETY: `next` was popped or handed over, so it is ours, and off its stack; somebody will
-    // push `light`, or it has ended.
+    // SAFETY: `next` was popped or handed over, so it is this host's, and off its stack; a waker
+    // will push `light`, or it has ended.
     unsafe { switch_keep_fs(light.context.as_ptr(), next.context.get(), on_cpu) };
 }
 

@@ -1,4 +1,4 @@
-//! What users' code may do where a pool calls or drops it: panic, and use the pool.
+//! User code that a pool calls or drops, and that panics or uses the pool.
 
 use super::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ impl Drop for Bomb {
     }
 }
 
-/// What a closure captures, and lets go of unused.
+/// Makes a closure capture a value, and drop it unused.
 fn keep<T>(_: &T) {}
 
 fn waits_for<T: Send + 'static>(task: Task<T>) -> Result<T, TaskError> {
@@ -35,7 +35,7 @@ fn a_join_whose_thread_runs_rude_work_meanwhile_still_waits_for_its_other_half()
             is_taken.recv_timeout(LONG).unwrap(); // by the other worker
             VALUE.set(1);
             ARMED.store(true, Ordering::SeqCst);
-            // Runs here while this waits for its half: the other worker waits, too.
+            // Runs here while this worker waits for its half: the other worker waits, too.
             let rude = move || {
                 HELD.set(Bomb);
                 ran.send(()).unwrap();
@@ -107,7 +107,7 @@ fn what_is_discarded_may_use_the_pool_and_panic() {
     let builder = builder.capacity(1, Overflow::DiscardOldest);
     let pool = builder.build().unwrap();
     let gate = gate(&pool);
-    // What a timer queues is queued in any case: more waits than may.
+    // Work of timers is queued in any case, also beyond the bound.
     for round in 0..3 {
         let remote = pool.remote();
         let asks = AtEnd(move || assert!(remote.stats().pending < 3 && round != 1));
@@ -270,7 +270,7 @@ fn work_can_be_queued_by_destructors_of_thread_locals() {
     assert_eq!(ran(), 1);
 }
 
-/// A panic whose payload panics when it is dropped.
+/// A panic with a payload that panics when it is dropped.
 fn panic_twice() -> ! {
     struct Payload;
     impl Drop for Payload {
@@ -281,7 +281,7 @@ fn panic_twice() -> ! {
     std::panic::panic_any(Payload)
 }
 
-/// Catches that panic, and keeps the payload for ever.
+/// Catches the panic, and keeps the payload for ever.
 fn panics(f: impl FnOnce()) -> bool {
     let caught = catch_unwind(AssertUnwindSafe(f));
     caught.map_err(std::mem::forget).is_err()
@@ -317,7 +317,8 @@ fn every_callback_of_a_cancellation_runs_whatever_the_others_panic_with() {
     assert_eq!(count(), 5);
 }
 
-/// What the hook pushes to the worker's own queue summons no other worker, which would do so, too.
+/// An item of the hook's, pushed to the worker's deque, summons no other worker, which would call
+/// the hook, too.
 #[test]
 fn workers_whose_last_hook_uses_the_pool_end() {
     let hook = |_| {

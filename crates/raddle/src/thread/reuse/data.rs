@@ -1,32 +1,32 @@
-//! Thread-specific data at a thread's end: as libc does it, of the thread's first keys.
+//! Thread-specific data at a thread's end, handled like libc, for the thread's first keys.
 //!
 //! A thread block has the data of the first 32 keys, a pointer to each further 32, and a flag that
-//! says whether any was ever set. libc's table of keys has each key's sequence number, by which
-//! data of a key that was deleted is told, and its destructor. All is described for debuggers.
-//! Data of further keys is in libc's memory: who has any ends for good.
+//! is set once any data was set. libc's table has each key's destructor, and its sequence number,
+//! which tells data of a deleted key. All of these are described for debuggers. Data of further
+//! keys is in libc's memory: a thread with such data ends for good.
 //!
-//! The first thread that ends tries whether all that is true, with keys of its own.
+//! The first thread that ends checks all of this with a key of its own.
 
 use super::{field, symbol};
 use std::ffi::c_void;
 use std::ptr::{null_mut, with_exposed_provenance, without_provenance};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// Keys whose data is in the thread block.
+/// Keys with their data in the thread block.
 const FIRST: usize = 32;
-/// How often destructors may set data again, as libc's `PTHREAD_DESTRUCTOR_ITERATIONS`.
+/// Rounds in which destructors may set data again: `PTHREAD_DESTRUCTOR_ITERATIONS` of libc.
 const ROUNDS: usize = 4;
 
 type Destructor = unsafe extern "C" fn(*mut c_void);
 
-/// What a thread has for a key.
+/// A thread's data for a key.
 #[repr(C)]
 struct Datum {
     sequence: usize,
     value: *mut c_void,
 }
 
-/// What libc knows of a key. Others may create and delete keys meanwhile.
+/// libc's entry of a key. Other threads may create and delete keys meanwhile.
 #[repr(C)]
 struct Key {
     sequence: AtomicUsize,
@@ -34,22 +34,22 @@ struct Key {
     destructor: AtomicUsize,
 }
 
-/// Where libc has them.
+/// Where libc has the data and the keys.
 pub(super) struct Data {
-    /// The pointers to data in a thread block; the flag is behind them.
+    /// Offset of the pointers to data in a thread block; the flag is behind them.
     pointers: usize,
-    /// The table of keys.
+    /// Address of the table of keys.
     keys: usize,
 }
 
-/// 0 until somebody has tried; then 1, or 2 if libc does it in another way.
+/// 0 before the check; then 1, or 2 if libc's layout is another.
 static TRIED: AtomicU32 = AtomicU32::new(0);
 
 impl Data {
-    /// `None` where libc has other tables than are known here.
+    /// Returns `None` where libc's tables aren't as known here.
     pub(super) fn find() -> Option<Self> {
         let [bits, count, pointers] = field(c"_thread_db_pthread_specific")?;
-        // Some versions tell the bits of one of them, some of all.
+        // Some versions give the bits of one pointer, some of all.
         let all = if bits == 64 { bits * count } else { bits };
         let [_, _, value] = field(c"_thread_db_pthread_key_data_data")?;
         let [_, _, destructor] = field(c"_thread_db_pthread_key_struct_destr")?;
@@ -61,19 +61,19 @@ impl Data {
         })
     }
 
-    /// Where the calling thread's block says that data was set.
+    /// Returns the address of the flag in the calling thread's block.
     fn flag(&self, block: *mut u8) -> *mut u8 {
         block.wrapping_add(self.pointers + FIRST * size_of::<usize>())
     }
 
-    /// True if the calling thread has no data, nor ever had.
+    /// Returns true if the calling thread has no data, and never had any.
     pub(super) fn is_none(&self, block: *mut u8) -> bool {
         // SAFETY: inside the calling thread's block.
         unsafe { self.flag(block).read_volatile() == 0 }
     }
 
-    /// The calling thread, which ends, loses its data, and never had any then. Nothing is done
-    /// about data that isn't in its block.
+    /// Drops the data of the calling thread, which ends, and clears the flag. Data outside the
+    /// thread's block is left alone.
     pub(super) fn lose(&self, block: *mut u8) {
         if !self.is_tried(block) || self.is_none(block) {
             return;
@@ -83,14 +83,14 @@ impl Data {
                 return;
             }
             if !self.call_destructors(block) {
-                // SAFETY: as above; libc does the same when it has called the destructors.
+                // SAFETY: as above; libc clears the flag, too, after the destructors.
                 unsafe { self.flag(block).write_volatile(0) };
                 return;
             }
         }
     }
 
-    /// The data of the first keys.
+    /// Returns the data of the first keys.
     fn first(&self, block: *mut u8) -> *mut Datum {
         // SAFETY: inside the calling thread's block.
         unsafe {
@@ -101,7 +101,7 @@ impl Data {
         }
     }
 
-    /// True if the thread has data of the first keys alone, in its block.
+    /// Returns true if the thread has data of the first keys only, in its block.
     fn has_first_only(&self, block: *mut u8) -> bool {
         let end = block.addr() + self.pointers;
         // SAFETY: inside the calling thread's block.
@@ -112,11 +112,12 @@ impl Data {
         self.first(block).addr() + FIRST * size_of::<Datum>() == end && (1..FIRST).all(is_null)
     }
 
-    /// Forgets all data, and calls the destructors. False if there was none.
+    /// Clears all data, and calls the destructors. Returns false if there was none.
     fn call_destructors(&self, block: *mut u8) -> bool {
         let mut any = false;
         for index in 0..FIRST {
-            // SAFETY: the calling thread's data, and libc's table, which has more keys than that.
+            // SAFETY: the calling thread's data, and libc's table, which has more than `FIRST`
+            // keys.
             unsafe {
                 let datum = self.first(block).add(index);
                 let value = (*datum).value;
@@ -136,7 +137,8 @@ impl Data {
         any
     }
 
-    /// True once it is known to be so. Tried by the first who asks.
+    /// Returns true once the layout is known to be right. The first caller checks it, and gets
+    /// false.
     fn is_tried(&self, block: *mut u8) -> bool {
         match TRIED.load(Ordering::Relaxed) {
             0 => {
@@ -148,7 +150,7 @@ impl Data {
         }
     }
 
-    /// Sets data of the calling thread and looks whether all is as it should be.
+    /// Checks the layout: sets data of the calling thread and looks for it.
     fn is_true(&self, block: *mut u8) -> bool {
         unsafe extern "C" fn ignore(_: *mut c_void) {}
         let mut key = 0;

@@ -1,19 +1,19 @@
-//! What thread-locals hold when a thread begins, for the modules whose place is the same in every
-//! thread, but libc and the loader.
+//! Initial values of thread-locals, for the modules with the same place in every thread, except
+//! libc and the loader.
 //!
-//! A list is read on a new thread, whose DTV tells such modules from others, and is true as long as
-//! nothing was loaded or unloaded. A library that is being loaded is seen by one of these:
+//! A list is read on a new thread, by its DTV, which tells such modules from others, and is valid
+//! as long as nothing is loaded or unloaded. The reader notices a library that is being loaded in
+//! one of three ways:
 //!
-//! 1. The runtime counts before the loader maps it. Who finds the same count before and after was
-//!    in time, if that library isn't half loaded meanwhile:
-//! 2. the loader says so to debuggers before that (`_r_debug`), until it has put the library onto
-//!    its list;
-//! 3. one that is on the list, but not yet in the loader's table of thread-locals, has an empty
-//!    slot in a new thread's DTV.
+//! 1. The runtime counts before the loader maps a library. If the count is the same before and
+//!    after the read, no library was begun meanwhile; one may be half loaded:
+//! 2. before the mapping the loader tells debuggers (`_r_debug`) that it adds a library, until the
+//!    library is on its list;
+//! 3. a library that is on the list, but not yet in the loader's table of thread-locals, has an
+//!    empty slot in a new thread's DTV.
 //!
-//! The list holds copies of the images: the library may go at any moment. Libraries of other
-//! namespaces (`dlmopen`) aren't on the loader's list; where there are any, there is no list of
-//! ours.
+//! The list holds copies of the images: a library may be unloaded at any moment. Libraries of other
+//! namespaces (`dlmopen`) aren't on the loader's list; with other namespaces no list is made.
 
 use super::{Born, UNUSED};
 use raddle_interface::Runtime;
@@ -25,28 +25,28 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 /// One module's thread-locals.
 #[derive(PartialEq, Eq)]
 struct Image {
-    /// How far below the thread block they begin.
+    /// Distance in bytes from their beginning up to the thread block.
     below: usize,
-    /// What they begin with; what is left is zero.
+    /// The initial bytes; the rest is zero.
     bytes: Box<[u8]>,
     size: usize,
 }
 
-/// See the module.
+/// A list of images: see the module.
 pub(super) struct Images {
-    /// The runtime's count for which it is true.
+    /// The runtime's count for which the list is valid.
     loads: AtomicUsize,
     all: Vec<Image>,
 }
 
-/// The newest list, or null. Lists live for ever: threads that end read them. There is a new one
-/// only if it differs.
+/// The newest list, or null. Lists live for ever, since threads that end read them; a new one is
+/// made only if it differs.
 static NEWEST: AtomicPtr<Images> = AtomicPtr::new(null_mut());
 
-/// Held by who makes one.
+/// Held while a list is made.
 static MAKER: Mutex<()> = Mutex::new(());
 
-/// How `struct r_debug_extended` begins.
+/// The beginning of `struct r_debug_extended`.
 #[repr(C)]
 struct Debug {
     version: c_int,
@@ -54,32 +54,32 @@ struct Debug {
     breakpoint: usize,
     state: c_int,
     base: usize,
-    /// Another namespace; there since version 2.
+    /// The next namespace; since version 2.
     next: usize,
 }
 
-/// What the loader's list is read with.
+/// The state of a read of the loader's list.
 struct Reader<'a> {
     born: &'a Born,
     images: Vec<Image>,
 }
 
 impl Images {
-    /// The list, if it is true for this count.
+    /// Returns the list, if it is valid for this count.
     pub(super) fn of(loads: usize) -> Option<&'static Self> {
         // SAFETY: null or a list, which lives for ever.
         let newest = unsafe { NEWEST.load(Ordering::Acquire).as_ref() }?;
         (loads != 0 && newest.loads.load(Ordering::Relaxed) == loads).then_some(newest)
     }
 
-    /// On a new thread: makes a list if there is none that is true.
+    /// Makes a list on a new thread, if there is no valid one.
     pub(super) fn refresh(born: &Born, runtime: &Runtime) {
         let loads = (runtime.loads)();
         if loads == 0 || Self::of(loads).is_some() {
             return;
         }
         let Ok(_maker) = MAKER.try_lock() else {
-            return; // the next thread will do
+            return; // the next thread tries again
         };
         if is_loading(born.libc.debug) {
             return;
@@ -105,10 +105,11 @@ impl Images {
         }
     }
 
-    /// Makes the thread-locals of the thread with this block what they were.
+    /// Writes the initial values into the thread-locals of the thread with this block.
     ///
     /// # Safety
-    /// The calling thread's block; nobody may refer to a thread-local's old value.
+    /// The block must be the calling thread's; no reference to a thread-local's old value may be
+    /// left.
     pub(super) unsafe fn write(&self, block: *mut u8) {
         for image in &self.all {
             // SAFETY: the caller's promise; these bytes are the module's in every thread.
@@ -122,7 +123,7 @@ impl Images {
     }
 }
 
-/// True while the loader adds or removes libraries, or has several namespaces.
+/// Returns true while the loader adds or removes libraries, or has several namespaces.
 fn is_loading(debug: usize) -> bool {
     let debug = with_exposed_provenance::<Debug>(debug);
     // SAFETY: the loader's own structure, which lives for ever.
@@ -133,16 +134,16 @@ fn is_loading(debug: usize) -> bool {
 }
 
 impl Reader<'_> {
-    /// `None` if a module's thread-locals aren't known yet.
+    /// Reads the list. Returns `None` if a module's thread-locals aren't known yet.
     fn read(born: &Born) -> Option<Vec<Image>> {
         let images = Vec::new();
         let mut reader = Reader { born, images };
-        // SAFETY: calls `each` with what it expects.
+        // SAFETY: `each` gets the reader that it expects.
         let stopped = unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut reader).cast()) };
         (stopped == 0).then_some(reader.images)
     }
 
-    /// Notes a module. False if its thread-locals aren't known.
+    /// Notes a module. Returns false if its thread-locals aren't known.
     fn note(&mut self, module: &libc::dl_phdr_info) -> bool {
         if module.dlpi_tls_modid == 0 {
             return true;
@@ -156,7 +157,7 @@ impl Reader<'_> {
         if slot != Some(place) || place >= block {
             return false;
         }
-        // SAFETY: the loader's own, which can't go while it calls.
+        // SAFETY: the loader's own headers, which stay during the callback.
         let headers =
             unsafe { std::slice::from_raw_parts(module.dlpi_phdr, module.dlpi_phnum.into()) };
         let base = module.dlpi_addr as usize;
@@ -164,7 +165,7 @@ impl Reader<'_> {
             return false;
         };
         let (size, len) = (tls.p_memsz as usize, tls.p_filesz as usize);
-        // SAFETY: the calling thread's.
+        // SAFETY: the calling thread's own word.
         let errno = unsafe { libc::__errno_location() }.addr();
         let is_loader = headers.iter().any(|header| {
             let from = base + header.p_vaddr as usize;
@@ -172,10 +173,10 @@ impl Reader<'_> {
             header.p_type == libc::PT_LOAD && (from..to).contains(&self.born.libc.debug)
         });
         if is_loader || (place..place + size).contains(&errno) {
-            return true; // libc's own
+            return true; // libc's or the loader's own
         }
         let image = with_exposed_provenance(base + tls.p_vaddr as usize);
-        // SAFETY: where the module's header says that it is.
+        // SAFETY: the place that the module's header names.
         let bytes = unsafe { std::slice::from_raw_parts::<u8>(image, len) };
         self.images.push(Image {
             below: block - place,
@@ -186,9 +187,9 @@ impl Reader<'_> {
     }
 }
 
-/// One module of the loader's list. Not 0 stops.
+/// Notes one module of the loader's list. A result other than 0 stops the loader.
 unsafe extern "C" fn each(module: *mut libc::dl_phdr_info, _: usize, reader: *mut c_void) -> c_int {
-    // SAFETY: what `read` gave, and the loader's structure.
+    // SAFETY: the reader of `read`, and the loader's structure.
     let (reader, module) = unsafe { (&mut *reader.cast::<Reader<'_>>(), &*module) };
     c_int::from(!reader.note(module))
 }
