@@ -7,6 +7,7 @@ use raddle_sched::SpinLock;
 
 pub const AT_PHDR: usize = 3;
 pub const AT_PHNUM: usize = 5;
+pub const AT_BASE: usize = 7;
 pub const AT_SECURE: usize = 23;
 pub const AT_HWCAP2: usize = 26;
 pub const AT_EXECFN: usize = 31;

@@ -1,8 +1,9 @@
 //! What is loaded: ld.so's list, and the program's own headers.
 
-use crate::environment::{AT_PHDR, AT_PHNUM, Environment};
-use crate::original::LinkMap;
+use crate::environment::{AT_BASE, AT_PHDR, AT_PHNUM, Environment};
+use crate::original::{self, LinkMap};
 use core::ffi::CStr;
+use core::ptr::null;
 
 /// The next entry of ld.so's list.
 pub fn after(object: &LinkMap) -> Option<&LinkMap> {
@@ -10,16 +11,19 @@ pub fn after(object: &LinkMap) -> Option<&LinkMap> {
     unsafe { object.next.as_ref() }
 }
 
-/// The object of this file name.
-pub fn find<'a>(map: &'a LinkMap, name: &[u8]) -> Option<&'a LinkMap> {
+/// The object of this file name, or the one that calls itself so: ld.so's path is the program's
+/// interpreter or what a user typed, like `/usr/bin/ld.so`.
+pub fn find<'a>(map: &'a LinkMap, name: &CStr) -> Option<&'a LinkMap> {
     let mut next = Some(map);
     while let Some(object) = next {
-        if !object.name.is_null() {
+        let has_path = !object.name.is_null() && {
             // SAFETY: a string of ld.so's.
             let path = unsafe { CStr::from_ptr(object.name) }.to_bytes();
-            if path.rsplit(|&b| b == b'/').next() == Some(name) {
-                return Some(object);
-            }
+            path.rsplit(|&b| b == b'/').next() == Some(name.to_bytes())
+        };
+        // SAFETY: an entry of ld.so's list.
+        if has_path || unsafe { object.is_called(name) } {
+            return Some(object);
         }
         next = after(object);
     }
@@ -66,9 +70,46 @@ impl Headers {
     }
 }
 
-/// The head of ld.so's list, through the main program's `DT_DEBUG`.
+const PT_DYNAMIC: u32 = 2;
+
+/// The head of ld.so's list: through the main program's `DT_DEBUG`, or through ld.so's own symbol
+/// where the program has no such entry, as a shared object that is executed.
 pub fn link_map<'a>(environment: &Environment) -> Option<&'a LinkMap> {
-    const PT_DYNAMIC: u32 = 2;
+    by_program(environment).or_else(|| by_loader(environment))
+}
+
+fn by_loader<'a>(environment: &Environment) -> Option<&'a LinkMap> {
+    let base = environment.auxiliary(AT_BASE);
+    if base == 0 {
+        return None;
+    }
+    // SAFETY: the kernel says where it has mapped ld.so: an ELF header, with the offset of the
+    // program headers in its fifth word and their number in its last but three half-words.
+    let headers = unsafe {
+        Headers {
+            at: base + *((base + 32) as *const usize),
+            count: usize::from(*((base + 56) as *const u16)),
+            bias: base,
+        }
+    };
+    let (dynamic, _) = headers.find(PT_DYNAMIC)?;
+    let loader = LinkMap {
+        base,
+        name: null(),
+        dynamic: dynamic as *const [usize; 2],
+        next: null(),
+    };
+    // SAFETY: ld.so's own base and dynamic section; the symbol is a struct r_debug: a version, then
+    // the list.
+    unsafe {
+        match original::symbol(&loader, c"_r_debug") {
+            0 => None,
+            debug => (*(debug as *const *const LinkMap).add(1)).as_ref(),
+        }
+    }
+}
+
+fn by_program<'a>(environment: &Environment) -> Option<&'a LinkMap> {
     const DT_DEBUG: usize = 21;
     let (dynamic, _) = Headers::of(environment)?.find(PT_DYNAMIC)?;
     let mut entry = dynamic as *const [usize; 2];

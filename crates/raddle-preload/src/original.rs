@@ -141,59 +141,141 @@ pub unsafe fn look_up(libc: &LinkMap) {
     }
 }
 
+/// Looks every original up in all objects but `own`: the program has another libc.
+///
+/// # Safety
+/// `map` must be ld.so's list, and `own` the base of this library.
+pub unsafe fn look_up_anywhere(map: &LinkMap, own: usize) {
+    for original in ALL {
+        let mut next = Some(map);
+        while let Some(object) = next {
+            // SAFETY: an entry of the list.
+            let address = match object.base == own {
+                true => 0,
+                false => unsafe { symbol(object, original.name) },
+            };
+            if address != 0 {
+                original.address.store(address, Ordering::Relaxed);
+                break;
+            }
+            // SAFETY: the list is null-terminated.
+            next = unsafe { object.next.as_ref() };
+        }
+    }
+}
+
 /// What is needed of an object's dynamic section to look symbols up.
 struct Tables {
     strings: usize,
+    strings_size: usize,
     symbols: usize,
     hash: usize,
     versions: usize,
+    /// Addresses and sizes in bytes of the relocations: of data, of functions.
+    relocations: [(usize, usize); 2],
+}
+
+/// `Elf64_Rela`.
+#[repr(C)]
+struct Relocation {
+    place: u64,
+    /// The symbol's index above the type.
+    info: u64,
+    addend: i64,
 }
 
 impl Tables {
     /// # Safety
     /// `object` must be an entry of ld.so's list.
     unsafe fn of(object: &LinkMap) -> Option<Self> {
+        const DT_PLTRELSZ: usize = 2;
         const DT_STRTAB: usize = 5;
         const DT_SYMTAB: usize = 6;
+        const DT_RELA: usize = 7;
+        const DT_RELASZ: usize = 8;
+        const DT_STRSZ: usize = 10;
+        const DT_JMPREL: usize = 23;
         const DT_GNU_HASH: usize = 0x6fff_fef5;
         const DT_VERSYM: usize = 0x6fff_fff0;
-        let [mut strings, mut symbols, mut hash, mut versions] = [0usize; 4];
-        let mut entry = object.dynamic;
-        // SAFETY: a loaded object's dynamic section ends with a zero entry.
-        while let [kind, value] = unsafe { *entry }
-            && kind != 0
-        {
-            match kind {
-                DT_STRTAB => strings = value,
-                DT_SYMTAB => symbols = value,
-                DT_GNU_HASH => hash = value,
-                DT_VERSYM => versions = value,
-                _ => {}
-            }
-            entry = entry.wrapping_add(1);
-        }
-        (strings != 0 && symbols != 0 && hash != 0).then_some(Self {
-            strings,
-            symbols,
-            hash,
-            versions,
-        })
+        // SAFETY: the caller's promise.
+        let value = |kind| unsafe { object.value(kind) };
+        let address = |kind| value(kind).map_or(0, |at| object.relocated(at));
+        let size = |kind| value(kind).unwrap_or(0);
+        let tables = Self {
+            strings: address(DT_STRTAB),
+            strings_size: size(DT_STRSZ),
+            symbols: address(DT_SYMTAB),
+            hash: address(DT_GNU_HASH),
+            versions: address(DT_VERSYM),
+            relocations: [
+                (address(DT_RELA), size(DT_RELASZ)),
+                (address(DT_JMPREL), size(DT_PLTRELSZ)),
+            ],
+        };
+        (tables.strings != 0 && tables.symbols != 0).then_some(tables)
     }
 
     /// # Safety
     /// The object must have so many symbols.
-    unsafe fn symbol(&self, index: usize) -> (&Symbol, &CStr) {
-        // SAFETY: the caller's promise; names are strings of the object.
-        unsafe {
-            let symbol = &*(self.symbols as *const Symbol).add(index);
-            let name = (self.strings + symbol.name as usize) as *const c_char;
-            (symbol, CStr::from_ptr(name))
-        }
+    unsafe fn symbol(&self, index: usize) -> &Symbol {
+        // SAFETY: the caller's promise.
+        unsafe { &*(self.symbols as *const Symbol).add(index) }
+    }
+
+    /// True if the string at this offset is `name`. An offset behind the strings is none.
+    fn is_named(&self, at: usize, name: &CStr) -> bool {
+        let wanted = name.to_bytes_with_nul();
+        let end = at.checked_add(wanted.len());
+        // SAFETY: the object's strings, which are so long.
+        end.is_some_and(|end| end <= self.strings_size)
+            && unsafe {
+                let start = (self.strings + at) as *const u8;
+                core::slice::from_raw_parts(start, wanted.len()) == wanted
+            }
     }
 }
 
-/// True if an object uses `name` from elsewhere. The next of its tables must lie behind its
-/// symbols, as linkers put them (GNU's the strings, LLVM's the versions or the hash); else false.
+impl LinkMap {
+    /// The value of the first entry of this kind in the dynamic section.
+    ///
+    /// # Safety
+    /// This must be an entry of ld.so's list, or have the base and the dynamic section of one.
+    unsafe fn value(&self, wanted: usize) -> Option<usize> {
+        let mut entry = self.dynamic;
+        // SAFETY: a loaded object's dynamic section ends with a zero entry.
+        while let [kind, value] = unsafe { *entry }
+            && kind != 0
+        {
+            if kind == wanted {
+                return Some(value);
+            }
+            entry = entry.wrapping_add(1);
+        }
+        None
+    }
+
+    /// An address of the dynamic section. ld.so relocates the section in place, but for one that is
+    /// read-only, as the vDSO's is.
+    fn relocated(&self, at: usize) -> usize {
+        if at < self.base { at + self.base } else { at }
+    }
+
+    /// True if the object calls itself `name` (DT_SONAME).
+    ///
+    /// # Safety
+    /// This must be an entry of ld.so's list.
+    pub unsafe fn is_called(&self, name: &CStr) -> bool {
+        const DT_SONAME: usize = 14;
+        // SAFETY: the caller's promise.
+        let (tables, own) = unsafe { (Tables::of(self), self.value(DT_SONAME)) };
+        tables
+            .zip(own)
+            .is_some_and(|(tables, at)| tables.is_named(at, name))
+    }
+}
+
+/// True if an object uses `name` from elsewhere. Each use needs a relocation that names the symbol.
+/// No table says where the symbols end, and tools like patchelf put the tables anywhere.
 ///
 /// # Safety
 /// `object` must be an entry of ld.so's list.
@@ -202,15 +284,19 @@ pub unsafe fn imports(object: &LinkMap, name: &CStr) -> bool {
     let Some(tables) = (unsafe { Tables::of(object) }) else {
         return false;
     };
-    let others = [tables.strings, tables.versions, tables.hash];
-    let next = others.into_iter().filter(|&table| table > tables.symbols);
-    let count = next
-        .min()
-        .map_or(0, |next| (next - tables.symbols) / size_of::<Symbol>());
-    (0..count).any(|index| {
-        // SAFETY: the symbols end where the next table begins.
-        let (symbol, named) = unsafe { tables.symbol(index) };
-        symbol.section == 0 && named == name
+    let present = tables.relocations.into_iter().filter(|&(at, _)| at != 0);
+    present.into_iter().any(|(at, size)| {
+        let count = size / size_of::<Relocation>();
+        // SAFETY: the object's relocations.
+        let all = unsafe { core::slice::from_raw_parts(at as *const Relocation, count) };
+        let symbols = all
+            .iter()
+            .map(|relocation| (relocation.info >> 32) as usize);
+        symbols.filter(|&index| index != 0).any(|index| {
+            // SAFETY: ld.so has applied the relocation by this symbol.
+            let symbol = unsafe { tables.symbol(index) };
+            symbol.section == 0 && tables.is_named(symbol.name as usize, name)
+        })
     })
 }
 
@@ -225,8 +311,14 @@ pub unsafe fn symbol(object: &LinkMap, name: &CStr) -> usize {
         let Some(tables) = Tables::of(object) else {
             return 0;
         };
+        if tables.hash == 0 {
+            return 0;
+        }
         let header = tables.hash as *const u32;
         let (buckets, first, bloom) = (*header, *header.add(1), *header.add(2));
+        if buckets == 0 {
+            return 0; // as ld.so takes it: no symbol
+        }
         let bucket_table = header.add(4 + 2 * bloom as usize);
         let chains = bucket_table.add(buckets as usize);
         let wanted = gnu_hash(name);
@@ -236,10 +328,11 @@ pub unsafe fn symbol(object: &LinkMap, name: &CStr) -> usize {
         }
         loop {
             let link = *chains.add((index - first) as usize);
-            let (symbol, named) = tables.symbol(index as usize);
+            let symbol = tables.symbol(index as usize);
             let versions = tables.versions as *const u16;
             let hidden = !versions.is_null() && *versions.add(index as usize) & HIDDEN != 0;
-            if link | 1 == wanted | 1 && !hidden && symbol.section != 0 && named == name {
+            let is_it = link | 1 == wanted | 1 && !hidden && symbol.section != 0;
+            if is_it && tables.is_named(symbol.name as usize, name) {
                 return object.base + symbol.value;
             }
             if link & 1 != 0 {

@@ -18,6 +18,11 @@ unsafe extern "C" {
     static __ehdr_start: u8;
 }
 
+/// The address at which this library is loaded.
+pub fn own_base() -> usize {
+    (&raw const __ehdr_start).addr()
+}
+
 /// Patches whatever is loaded. libc must be patched; what else can't be makes its calls in the
 /// kernel.
 pub fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Result<Report, Why> {
@@ -32,7 +37,7 @@ pub fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Re
     }
     watch_loading(map);
     patch_program(environment, map);
-    let own = (&raw const __ehdr_start).addr();
+    let own = own_base();
     let vdso = environment.auxiliary(AT_SYSINFO_EHDR);
     let mut next = after(map);
     while let Some(object) = next {
@@ -62,7 +67,7 @@ fn patch_program(environment: &Environment, map: &LinkMap) {
 
 /// From now on libraries are patched when they are loaded.
 fn watch_loading(map: &LinkMap) {
-    let Some(ldso) = find(map, b"ld-linux-x86-64.so.2") else {
+    let Some(ldso) = find(map, c"ld-linux-x86-64.so.2") else {
         return;
     };
     // SAFETY: an entry of ld.so's list.

@@ -18,7 +18,7 @@ pub unsafe fn withdraw(map: &LinkMap) {
     const UNREGISTER: usize = 1;
     const SIGNATURE: usize = 0x5305_3053;
     const REGISTRATION_FAILED: u32 = -2i32 as u32;
-    let Some(ldso) = find(map, b"ld-linux-x86-64.so.2") else {
+    let Some(ldso) = find(map, c"ld-linux-x86-64.so.2") else {
         return;
     };
     // SAFETY: an entry of ld.so's list; the symbols are of these types since glibc 2.35. The size

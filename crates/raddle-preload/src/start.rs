@@ -22,7 +22,7 @@
 use crate::environment::{AT_EXECFN, AT_HWCAP2, AT_SECURE, AT_SYSINFO_EHDR, Environment, Line};
 use crate::objects::{after, find, is_go, link_map};
 use crate::original::{self, LinkMap};
-use crate::patching::patch_all;
+use crate::patching::{own_base, patch_all};
 use crate::policy::{self, Wrong};
 use crate::settings::{carriers, cpus, extra_carriers, limit, quantum_ns, seed};
 use crate::why::Why;
@@ -223,9 +223,13 @@ fn say(text: fmt::Arguments<'_>) {
 /// Finds what is needed, and whatever keeps the process on kernel threads from its start.
 fn look(environment: Environment) -> Result<Process, Why> {
     let map = link_map(&environment).ok_or(Why::NoLinkMap)?;
-    let libc = find(map, b"libc.so.6").ok_or(Why::NoGlibc)?;
     // First, because the symbol layer calls these whatever is decided.
-    // SAFETY: entries of ld.so's list.
+    let Some(libc) = find(map, c"libc.so.6") else {
+        // SAFETY: ld.so's list.
+        unsafe { original::look_up_anywhere(map, own_base()) };
+        return Err(Why::NoGlibc);
+    };
+    // SAFETY: an entry of ld.so's list.
     unsafe { original::look_up(libc) };
     if environment.auxiliary(AT_HWCAP2) & FSGSBASE == 0 {
         return Err(Why::NoFsgsbase);

@@ -53,8 +53,8 @@ pub struct Case {
 pub enum Work {
     /// The program prints the figures.
     Prints,
-    /// The program prints the figures, and makes processes: one carrier in each is one CPU only where
-    /// there is one.
+    /// The program prints the figures, and makes processes: one carrier in each is one CPU only
+    /// where there is one.
     MakesProcesses,
     /// The program is started and waited for again and again.
     StartUp { starts: u32 },
