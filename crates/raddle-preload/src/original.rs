@@ -149,9 +149,9 @@ pub unsafe fn look_up_anywhere(map: &LinkMap, own: usize) {
     for original in ALL {
         let mut next = Some(map);
         while let Some(object) = next {
-            // SAFETY: an entry of the list.
             let address = match object.base == own {
                 true => 0,
+                // SAFETY: an entry of the list.
                 false => unsafe { symbol(object, original.name) },
             };
             if address != 0 {

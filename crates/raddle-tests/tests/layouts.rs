@@ -1,5 +1,5 @@
-//! Programs with files that are laid out as linkers seldom do, and loaders with other names: they start
-//! under raddle as they do natively.
+//! Programs with files that are laid out as linkers seldom do, and loaders with other names: these
+//! start under raddle as they do natively.
 
 use std::ffi::OsString;
 use std::fs;
