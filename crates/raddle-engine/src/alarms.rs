@@ -1,9 +1,9 @@
 //! Alarms: the kernel tells sysmon at once that a carrier waits in the kernel.
 //!
 //! Nouns: a *perf event* of a carrier's kernel thread makes the kernel write a record whenever it
-//! takes that thread off its CPU, or puts it back, into a *ring* that is mapped here, and wake who
-//! polls the event's descriptor. An alarm is *armed* if its ring has room for one such record and
-//! *silent* if it has none: then the kernel drops the record and wakes nobody.
+//! takes that thread off its CPU, or puts it back, into a *ring* that is mapped here, and wake the
+//! thread that polls the event's descriptor. An alarm is *armed* if its ring has room for one such
+//! record and *silent* if it has none: then the kernel drops the record and wakes no thread.
 //!
 //! Room is made and taken by a plain store to the ring's tail, so neither costs a call:
 //!
@@ -26,10 +26,10 @@
 //!
 //! The descriptors are in sysmon's own table, where the program never sees them and a fork leaves
 //! them behind. The rings aren't in the child of a fork either, and the table that says where they
-//! are is wiped there by the kernel, whoever forked.
+//! are is wiped there by the kernel, whichever thread forked.
 //!
 //! Without permission (`perf_event_paranoid`, 3 on some systems) there are no alarms; nor where the
-//! process has a seccomp filter, which may kill who only asks.
+//! process has a seccomp filter, which may kill a thread that only asks.
 
 use crate::carrier::{Carrier, PREEMPT};
 use crate::engine::ENGINE;
@@ -102,7 +102,7 @@ pub(crate) struct Alarms {
     table: AtomicUsize,
     /// 1 if carriers may have them.
     permitted: AtomicU32,
-    /// 1 once the first event is there. Written by who makes it, read by sysmon.
+    /// 1 once the first event is there. Written by the thread that makes it, read by sysmon.
     ready: AtomicU32,
 }
 
@@ -192,7 +192,7 @@ impl Alarms {
         };
         // SAFETY: a mapping of our own, private and anonymous.
         if unsafe { mem::wipe_on_fork(page, mem::PAGE_SIZE) }.is_err() {
-            // SAFETY: nobody knows the page.
+            // SAFETY: mapped above, and not in `table` yet, where carriers would find it.
             unsafe { mem::unmap(page, mem::PAGE_SIZE) };
             return false;
         }
@@ -210,7 +210,7 @@ pub(crate) fn silence(carrier: &Carrier) {
     }
 }
 
-/// It runs, and has just read the clock.
+/// The carrier, which calls this, runs and has just read the clock.
 #[inline]
 pub(crate) fn arm(carrier: &Carrier) {
     if let Some((entry, ring)) = ENGINE.alarms.find(carrier)
@@ -220,15 +220,15 @@ pub(crate) fn arm(carrier: &Carrier) {
     }
 }
 
-/// True if sysmon hears of it when the carrier begins to wait in the kernel.
+/// Returns true if sysmon is woken when the carrier begins to wait in the kernel.
 pub(crate) fn is_armed(carrier: &Carrier) -> bool {
     let ring = ENGINE.alarms.find(carrier);
     ring.is_some_and(|(_, ring)| ring.is_armed())
 }
 
-/// The carrier, which calls this, ends its kernel thread: whoever goes on as this carrier has no
-/// alarm yet. The ring stays for sysmon, which unmaps it when the kernel says that the thread is
-/// gone. Under the slots' lock.
+/// The carrier, which calls this, ends its kernel thread: the next kernel thread of this carrier
+/// has no alarm yet. The ring stays for sysmon, which unmaps it when the kernel says that the
+/// thread is gone. Under the slots' lock.
 pub(crate) fn forget(carrier: &Carrier) {
     let ends = carrier.ends.load(Ordering::Relaxed);
     carrier.ends.store(ends.wrapping_add(1), Ordering::Release);
@@ -244,7 +244,7 @@ pub(crate) struct Watcher {
     watches: [Watch; MOST],
     /// The first so many watches may have an event.
     count: usize,
-    /// Until when sysmon would have slept, had nothing happened.
+    /// The end of sysmon's planned sleep.
     asleep_until_ns: u64,
     /// A carrier has waited in the kernel, in others' way.
     proven: bool,
@@ -356,8 +356,8 @@ impl Watcher {
         }
     }
 
-    /// Sysmon is about to sleep until then. A carrier that leaves its CPU after that may leave it
-    /// to sysmon: that costs nothing that wouldn't have been paid without alarms.
+    /// Sysmon is about to sleep until `ns`. An alarm after `ns` doesn't count against the budget:
+    /// without alarms, sysmon would look then as well.
     pub(crate) fn sleeps_until(&mut self, ns: u64) {
         self.asleep_until_ns = ns;
     }
@@ -379,8 +379,8 @@ impl Watcher {
         }
     }
 
-    /// Looks at a carrier that runs, the `at`th, whose kernel thread has used `cpu_ns`. True if it
-    /// left its CPU because it waits in the kernel, and does.
+    /// Looks at the `at`th carrier, which runs; its kernel thread has used `cpu_ns`. Returns true
+    /// if the carrier left its CPU to wait in the kernel, and still waits.
     pub(crate) fn look(&mut self, at: usize, carrier: &Carrier, now_ns: u64, cpu_ns: u64) -> bool {
         let Some(watch) = self.watches.get_mut(at) else {
             return false;
@@ -413,7 +413,7 @@ impl Watcher {
         watch.waits
     }
 
-    /// Somebody runs sooner because of this carrier's alarm.
+    /// A thread runs sooner because of this carrier's alarm.
     pub(crate) fn helped(&mut self, at: usize, carrier: &Carrier) {
         let budget = &mut self.watches[at].budget;
         budget.helped();
@@ -460,7 +460,7 @@ extern "C" fn open_first(_: usize, stack: *mut u8) -> ! {
         false => ENGINE.alarms.ready.store(1, Ordering::Release),
     }
     ENGINE.roster.leave();
-    // SAFETY: nobody sends it anything any more, and the stack is its own.
+    // SAFETY: it has left the roster, so no signal is sent to it any more; the stack is its own.
     unsafe {
         kthread::accept_only(&[]);
         kthread::end([(stack, STACK), (null_mut(), 0)])

@@ -1,17 +1,18 @@
 //! Bound threads: a carrier that runs one green thread and nothing else.
 //!
 //! Such a carrier finds its thread in its mailbox and sleeps on its wake word between. It ends with
-//! its thread, on either of two ways: the thread exits on it, or the thread, which was bound by
+//! its thread, in one of two ways: the thread exits on it, or the thread, which was bound by
 //! another one, exits elsewhere before it ever came here, and says so ([`Carrier::retired`]).
 //!
 //! To end: leave the roster, block all signals, route those that came until then, give the slot
 //! back, unmap the stacks, exit. In this order, since an order of the roster is answered with
 //! signals open, and since another thread may use the slot from then on.
 //!
-//! A thread may be bound by another while it exits. Who binds looks whether the thread lives,
-//! stores the carrier and looks again; who exits says so, and then takes the carrier. So one of the
-//! two sees to the carrier, and none waits for a thread that is gone. Meanwhile the slot keeps its
-//! thread: the next one there must neither get the carrier nor forget it.
+//! A thread may be bound by another while it exits. The binder looks whether the thread lives,
+//! stores the carrier and looks again; the exiting thread says that it exits, and then takes the
+//! carrier. So one of the two sees to the carrier, and no carrier waits for a thread that is gone.
+//! Meanwhile the slot keeps its thread: the next one there must neither get the carrier nor forget
+//! it.
 
 use crate::attributes::Attributes;
 use crate::carrier::{Carrier, CarrierState};
@@ -86,7 +87,7 @@ impl Engine {
         const PATIENCE_NS: u64 = 1_000_000;
         let until_ns = clock::now_ns() + PATIENCE_NS;
         let mut asked = None;
-        fence(Ordering::SeqCst); // who picks it from now on sees that it is bound, or is seen here
+        fence(Ordering::SeqCst); // a later pick sees that it is bound, or is seen here
         while let Some(carrier) = strays_on(thread) {
             let switches = carrier.switches.load(Ordering::Relaxed);
             let at = Some((carrier.id.get(), switches));
@@ -120,9 +121,9 @@ pub(crate) fn thread_ended(carrier: &Carrier, own: *mut Carrier) {
     }
 }
 
-/// Takes an exiting thread's carrier from it. It has said that it exits: who binds it now looks for
-/// that after it has stored the carrier (both SeqCst), so that either this finds the carrier, or
-/// that one takes it back.
+/// Takes its own carrier from an exiting thread, which has said that it exits. A binder looks for
+/// that after it has stored the carrier (both SeqCst), so that either this call finds the carrier,
+/// or the binder takes it back.
 pub(crate) fn take_own(thread: &Thread) -> *mut Carrier {
     let left = thread.away_from.load(Ordering::Relaxed); // the thread's own to change
     let bound = match thread.bound.load(Ordering::SeqCst).is_null() {
@@ -262,7 +263,7 @@ pub(crate) fn end(carrier: &Carrier) -> ! {
         }
         (ENGINE.hooks().route_signals)();
     }
-    idle::give_queue_away(carrier); // whom a signal woke
+    idle::give_queue_away(carrier); // threads that a signal woke
     let stacks = carrier.take_stacks();
     ENGINE.give_back(carrier);
     // SAFETY: of the two stacks this kernel thread uses the first, for the last time, and no signal

@@ -1,7 +1,7 @@
 //! The carrier: a kernel thread that runs green threads.
 //!
-//! A carrier finds itself through the GS base, whose first words the boundary's assembly reads too;
-//! their offsets are constants here. It has a stack of its own, for the scheduler loop and for
+//! A carrier finds itself through the GS base. The boundary's assembly reads the first words there,
+//! too; their offsets are constants here. It has a stack of its own, for the scheduler loop and for
 //! being idle, and an alternate signal stack; it has no glibc thread block and never runs libc code
 //! on its own behalf.
 
@@ -70,7 +70,7 @@ pub struct Arrivals {
     ring: [UnsafeCell<SigInfo>; ARRIVALS],
 }
 
-/// Entries of the ring. Who fills it closes the carrier: see [`Carrier::closed`].
+/// Entries of the ring. The handler that fills it closes the carrier: see [`Carrier::closed`].
 const ARRIVALS: usize = 32;
 
 impl Arrivals {
@@ -122,9 +122,9 @@ pub struct Carrier {
     current: AtomicPtr<Thread>,
     /// Non-zero: pass every system call to the kernel as it is (a vfork child borrows this memory).
     pub raw: Cell<u32>,
-    /// Non-zero: signals wait to be looked at before user code goes on ([`SIGNALLED`]), or somebody
-    /// wants to be asked. Set by the signal handler on this carrier and by the carrier itself; read
-    /// at the end of every handled call, and before one that passes.
+    /// Non-zero: signals wait to be looked at before user code goes on ([`SIGNALLED`]), or chaos
+    /// wants to be asked (`ASKS`). Set by the signal handler on this carrier and by the carrier
+    /// itself; read at the end of every handled call, and before one that passes.
     pub attention: AtomicU32,
     /// Non-zero while inside the vDSO on the runtime's behalf.
     pub in_clock: Cell<u32>,
@@ -144,9 +144,10 @@ pub struct Carrier {
 
     /// The scheduler loop's context while a green thread runs.
     pub(crate) scheduler: Cell<Context>,
-    /// Where the switch from the scheduler loop stores its "off the stack": nobody waits for it.
+    /// Where the switch from the scheduler loop stores its "off the stack": no carrier waits for
+    /// it.
     pub(crate) scheduler_on_cpu: Cell<u32>,
-    /// The thread that the scheduler loop must run next, whose stack may still be in use.
+    /// The thread that the scheduler loop must run next. Its stack may still be in use.
     pub(crate) next: Cell<*mut Thread>,
     /// The thread that exits: the scheduler loop finishes it off its stack.
     pub(crate) exiting: Cell<*mut Thread>,
@@ -158,7 +159,7 @@ pub struct Carrier {
     pub(crate) backlog: Cell<Backlog>,
     /// The last time this carrier read the clock (CLOCK_MONOTONIC, ns).
     pub now_ns: Cell<u64>,
-    /// Until then it doesn't give way to other kernel threads when it goes idle.
+    /// Before this time the carrier doesn't give way to other kernel threads when it goes idle.
     pub(crate) yields_from_ns: Cell<u64>,
     /// Emulated calls since the last switch, so that a loop of successful calls lets others run.
     pub calls: Cell<u32>,
@@ -233,11 +234,11 @@ pub struct Carrier {
     /// The flags of the child that this carrier makes: the child looks at them.
     pub clone_flags: Cell<u64>,
     /// Non-zero: its bound thread is green again once the carrier isn't apart any more. Set by the
-    /// carrier; cleared under the thread's lock by who wants the thread bound for good.
+    /// carrier; cleared under the thread's lock by a caller that wants the thread bound for good.
     pub lent: AtomicU32,
     /// Non-zero: the bound thread has ended, elsewhere.
     pub(crate) retired: AtomicU32,
-    /// The bound thread once it is runnable. Stored by who unparks it, taken by the carrier.
+    /// The bound thread once it is runnable. Stored by the waker, taken by the carrier.
     pub(crate) mailbox: AtomicPtr<Thread>,
     /// CPU time accounting.
     pub(crate) slices: Slices,
@@ -263,7 +264,7 @@ pub struct Carrier {
     pub(crate) ends: AtomicU32,
     /// Runnable green threads.
     pub queue: RunQueue,
-    /// Signals that arrived here and that nobody has looked at yet.
+    /// Signals that arrived here and that aren't routed yet.
     pub arrivals: Arrivals,
     pub(crate) delays: crate::delays::Counts,
 }
@@ -484,8 +485,7 @@ impl Carrier {
         self.state.store(state as u32, Ordering::Relaxed);
     }
 
-    /// A number below 2^16 by chance: Knuth's linear congruential generator, whose high bits are
-    /// good enough.
+    /// Returns a random number below 2^16: the high bits of Knuth's linear congruential generator.
     #[inline(always)]
     pub(crate) fn draw(&self) -> u32 {
         let dice = self.dice.get();

@@ -9,17 +9,17 @@
 //! Off, it costs nothing where it would matter. The hot paths don't ask: they look at a word that
 //! they read anyway, which chaos keeps at the value that leads to a slow path.
 //!
-//! | hot path | the word | who asks then |
+//! | hot path | the word | the slow path |
 //! |---|---|---|
 //! | end of a handled call | [`Carrier::attention`] | `signal::on_attention` |
 //! | symbol layer | the engine's *started* | `symbols::green` |
 //! | pick of the next thread | [`Carrier::picks`] | [`shuffle`] |
 //!
-//! The seed doesn't fix the schedule: when the kernel runs which carrier is not ours to draw. It
-//! makes the same chances, so a failure comes back in some runs out of many.
+//! The seed doesn't fix the schedule: the kernel decides which carrier runs when. The same seed
+//! draws the same chances, so a failure comes back in some runs out of many.
 //!
 //! Rejected: a build option (what is tested is then not what is shipped), and points inside the
-//! queues and locks of `raddle-sched`, whose interleavings the model checkers enumerate.
+//! queues and locks of `raddle-sched` (the model checkers enumerate their interleavings).
 
 use crate::carrier::{self, Carrier};
 use crate::engine::ENGINE;
@@ -58,7 +58,7 @@ pub enum Point {
     Helper = 10,
     /// A try without blocking isn't made: as if it had said EAGAIN.
     Try = 7,
-    /// Sysmon preempts a thread although nobody waits.
+    /// Sysmon preempts a thread although no thread waits.
     Preempt = 17,
     /// Sysmon replaces a carrier that runs.
     HandOff = 61,

@@ -62,7 +62,7 @@ pub struct Hooks {
 #[repr(C, align(4096))]
 pub struct Engine {
     pub threads: ThreadTable,
-    /// Listed carriers whose kernel thread has ended. Changed under the slots' lock.
+    /// Listed carriers that have no kernel thread any more. Changed under the slots' lock.
     pub(crate) ended: AtomicU32,
     /// 1 while a spare carrier is being made.
     pub(crate) breeding: AtomicU32,
@@ -391,7 +391,7 @@ impl Engine {
         self.unpark_list(woken, true);
     }
 
-    /// As [`Engine::unpark_all`]; nobody is woken to help on a carrier if it doesn't `call`.
+    /// As [`Engine::unpark_all`]; on a carrier, no other is woken to help unless `calls`.
     pub(crate) fn unpark_list(&self, woken: TaskList, calls: bool) {
         if woken.is_empty() {
             return;
@@ -503,7 +503,7 @@ impl Engine {
         timed::preempted(carrier, thread, now_ns);
     }
 
-    /// True if threads are known to compute: who is woken finds carriers held.
+    /// Returns true if threads are known to compute: a woken thread then finds carriers held.
     pub(crate) fn has_computing(&self) -> bool {
         !self.ahead.is_empty() || self.sysmon.is_on_guard()
     }
@@ -568,7 +568,7 @@ impl Engine {
         }
     }
 
-    /// The live thread whose id is `tid` in the bits of `mask`, which are at least the slot's.
+    /// The live thread with `tid` in the id bits of `mask`, which are at least the slot's.
     pub fn find_by_low_bits(&self, tid: u32, mask: u32) -> Option<&Thread> {
         if tid == self.pid.load(Ordering::Relaxed) & mask {
             return self.find(self.pid.load(Ordering::Relaxed));
