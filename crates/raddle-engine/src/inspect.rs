@@ -188,7 +188,7 @@ impl Client {
         self.deadline_ns = clock::now_ns().saturating_add(PATIENCE_NS);
     }
 
-    /// Maps the page whose name is the secret.
+    /// Maps the page that has the secret in its name.
     fn map_page(&mut self) -> bool {
         const MFD_CLOEXEC: usize = 1;
         const READ: usize = 1;
@@ -337,7 +337,7 @@ fn obey(bytes: &[u8]) -> Request {
     request
 }
 
-/// To a built-in one; a plug-in that holds its lock is waited for by whoever asks again.
+/// Changes to a built-in policy. The client asks again while a plug-in holds its lock.
 fn change_policy(kind: u64) {
     match Kind::from_code(kind.min(99) as u32) {
         Kind::Fifo if kind != 0 => {}

@@ -1,5 +1,5 @@
-//! The runtime's own signals to kernel threads of the process, and who must not get them: see
-//! [`raddle_sched::signal_gate`].
+//! The runtime's own signals to kernel threads of the process, and the threads that must not get
+//! them: see [`raddle_sched::signal_gate`].
 
 use crate::carrier::Carrier;
 use crate::engine::ENGINE;

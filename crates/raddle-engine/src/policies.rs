@@ -1,9 +1,10 @@
 //! The engine under another policy than fifo: every runnable thread goes through the injector,
 //! which is in the policy's order, and the carriers' own queues stay empty.
 //!
-//! So all that is known of the injector holds: who sleeps looks at its length last, sysmon wakes a
-//! carrier for what waits in it, and preempts for it. A carrier's `Carrier::is_queueless` keeps the
-//! paths of fifo as they are: it is looked at where otherwise its being bound would be.
+//! So all that is known of the injector holds: a carrier looks at its length last before it sleeps,
+//! sysmon wakes a carrier for what waits in it, and preempts for it. A carrier's
+//! `Carrier::is_queueless` keeps the paths of fifo as they are: it is looked at where otherwise its
+//! being bound would be.
 //!
 //! A wake-up by a running carrier wakes no other one at once, as long as it is the only thread that
 //! waits ([`raddle_sched::policy`]). If the policy says that the woken thread should run instead of
@@ -26,8 +27,8 @@ impl Engine {
     /// left doesn't come back.
     ///
     /// The carriers follow one by one ([`Carrier::follow_policy`]): at their next look at the
-    /// injector before their own queue, when they look for work, and when sysmon preempts them.
-    /// One that hasn't yet keeps its own queue and takes from the injector after that, so nobody is
+    /// injector before their own queue, when they look for work, and when sysmon preempts them. One
+    /// that hasn't yet keeps its own queue and takes from the injector after that, so no thread is
     /// forgotten meanwhile.
     ///
     /// False, and nothing has changed, if a plug-in is in a call for long.

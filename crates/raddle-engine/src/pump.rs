@@ -11,16 +11,16 @@
 //! 4. Park. Events wake all nodes that they concern; go to 1.
 //!
 //! No wake-up is lost: an edge after step 1's read raises the number, an edge before it is seen by
-//! step 2's try. Edges that nobody waits for stay in the epoll until the next look; they cost one
-//! fruitless try.
+//! step 2's try. Edges that no thread waits for stay in the epoll until the next look; they cost
+//! one fruitless try.
 //!
 //! What is known of one descriptor, and when a read may wait without a try, is in [`entry`]; what
 //! makes up for registrations that vanished is in [`sweep`]; how long a socket's limits let a call
 //! wait is in [`limits`].
 //!
 //! A call keeps its file: if the program closes a number on which a call waits, the file gets
-//! another number, near the top, for that call alone ([`Thread::take_kept`]). Who waits for several
-//! descriptors tries again where the number means something else.
+//! another number, near the top, for that call alone ([`Thread::take_kept`]). A thread that waits
+//! for several descriptors tries again where the number means something else.
 //!
 //! The pump's own descriptors sit near the top of the descriptor range, where programs don't look,
 //! and [`Pump::owns`] hides them from `close`.
@@ -110,7 +110,7 @@ pub struct Pump {
     direct: OwnDescriptor,
     /// Raised at every start, so that a forked child's registrations start afresh.
     epoch: AtomicU32,
-    /// 1 while the poller sleeps or is about to; whoever swaps it to 0 kicks.
+    /// 1 while the poller sleeps or is about to; the thread that swaps it to 0 kicks.
     asleep: AtomicU32,
     /// Threads waiting for descriptors.
     waiters: AtomicUsize,
@@ -309,8 +309,8 @@ impl Pump {
                 }
             }
         }
-        // Claimed by ourselves: nobody pushes us, and we don't park. Claimed by an event meanwhile:
-        // somebody pushed us, so we must park to be popped.
+        // Claimed by itself, the thread isn't pushed and doesn't park. Claimed by an event
+        // meanwhile, it was pushed and must park to be popped.
         let parks = thread.task.is_waiting() || thread.task.outcome() != Wake::Retry;
         let outcome = if parks {
             self.park_until(deadline_ns)
@@ -455,7 +455,7 @@ impl Pump {
         self.asleep.store(1, Ordering::SeqCst);
     }
 
-    /// As [`Pump::wait_until`], when somebody else has waited and there are no events.
+    /// As [`Pump::wait_until`], after a wait elsewhere, which brought no events.
     pub(crate) fn awake(&self) -> TaskList {
         self.asleep.store(0, Ordering::SeqCst);
         TaskList::new()
