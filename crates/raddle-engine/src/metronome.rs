@@ -1,8 +1,8 @@
 //! Metronomes: a carrier of threads that compute ends their turns by a timer of its own.
 //!
 //! To preempt a thread sysmon wakes up and sends a signal to another CPU: once a quantum, and once
-//! more to see who runs then. A *metronome* is a timer of the kernel's that sends the signal to the
-//! carrier itself, on the carrier's CPU, once a quantum: a *beat*.
+//! more to see which thread runs then. A *metronome* is a timer of the kernel's that sends the
+//! signal to the carrier itself, on the carrier's CPU, once a quantum: a *beat*.
 //!
 //! 1. Sysmon has preempted so many threads on a carrier at the end of their quanta, one after the
 //!    other, that the carrier's [`Rhythm`] says it goes on like this: it starts a metronome, and

@@ -3,8 +3,8 @@
 //!
 //! What belongs to all threads there is once: the table of threads, futexes, timers, the event pump
 //! and sysmon. So a thread of one engine waits for one of another as for any. What an engine has to
-//! itself is who runs next and where: a thread goes to its engine's queue whenever it becomes
-//! runnable, and that engine's carriers alone take it from there.
+//! itself is the choice of what runs next and where: a thread goes to its engine's queue whenever
+//! it becomes runnable, and that engine's carriers alone take it from there.
 //!
 //! A side engine's carriers have no queues of their own (`Carrier::is_queueless`), so the first
 //! engine's paths know nothing of all this. They sleep and wake by [`raddle_sched::places`]. They
@@ -192,11 +192,11 @@ pub struct Sides {
     up: AtomicU32,
     /// Carriers that were made or are being made.
     made: AtomicU32,
-    /// Those in use are below this number: who looks at all needn't look at more.
+    /// Those in use are below this number.
     below: AtomicU32,
     /// Guards the list's growth.
     growth: SpinLock<()>,
-    /// Guards who is in use ([`Side::carriers`]).
+    /// Guards which are in use ([`Side::carriers`]).
     choice: SpinLock<()>,
 }
 
@@ -304,7 +304,7 @@ impl Sides {
     }
 
     /// The engine that was opened gets no more threads. Those that are about to end do so on its
-    /// carriers, whoever has them by then.
+    /// carriers, even if another engine has them by then.
     pub fn close(&self, number: u32) {
         let _choice = self.choice.lock();
         if let Some(side) = self.get(number).filter(|_| number as usize > RULED) {
@@ -364,7 +364,7 @@ impl Sides {
         ENGINE.sysmon.wake_up(); // from its first moment on it counts as running
     }
 
-    /// True if `carrier` should let go of `thread`, which it runs, for somebody else.
+    /// Returns true if `carrier` should let go of `thread`, which it runs.
     pub(crate) fn wants_carrier(&self, carrier: &Carrier, thread: &Thread) -> bool {
         let own = self.of(carrier);
         if self.is_misplaced(carrier, thread) {

@@ -15,7 +15,7 @@ const RECORDS: usize = 2048;
 #[repr(C)]
 pub struct ThreadSignals {
     /// Pending for the thread (bit n-1 for signal n). Changed under the queue's lock, by senders
-    /// and by the thread. First: who switches looks at it.
+    /// and by the thread. First: each switch looks at it.
     pub pending: AtomicU64,
     /// Blocked signals. Written by the thread itself.
     pub mask: AtomicU64,
@@ -145,10 +145,11 @@ impl ThreadSignals {
     }
 }
 
-/// Signals that pend for the process: nobody accepts them yet.
+/// Signals that pend for the process: no thread accepts them yet.
 ///
-/// Those of one number stay in their order, on the way from here to who accepts them and back: what
-/// a thread has is older than what pends here. They move with both queues locked, this one first.
+/// Those of one number stay in their order, on the way from here to the accepting thread and back:
+/// what a thread has is older than what pends here. They move with both queues locked, this one
+/// first.
 pub struct CommonSignals {
     /// Changed under the queue's lock.
     pending: AtomicU64,
@@ -179,7 +180,7 @@ impl CommonSignals {
         self.pending.fetch_or(bit, Ordering::SeqCst);
     }
 
-    /// Gives a signal that comes to somebody at once, by `post`, unless others of its kind pend.
+    /// Gives a signal to a thread at once, by `post`, unless others of its kind pend.
     pub fn pass(&self, signal: u32, post: impl FnOnce() -> bool) -> Passed {
         let _head = self.queue.head.lock();
         match self.pending.load(Ordering::Relaxed) & bit_of(signal) {
@@ -277,9 +278,9 @@ impl CommonSignals {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Passed {
-    /// Somebody has it.
+    /// A thread has it.
     Given,
-    /// Who was to have it didn't take it.
+    /// The thread that was to have it didn't take it.
     Refused,
     /// Others of its kind pend, and come first.
     Late,

@@ -123,7 +123,7 @@ pub struct Stacks {
     lists: SpinLock<Lists>,
     /// Bytes of free slots that are mapped. Changed under the slot's lock.
     warm: AtomicUsize,
-    /// Slots whose lock is held, for the child of a fork.
+    /// How many slots are locked, for the child of a fork.
     held: AtomicU32,
     /// 1 if the process may not have any amount of address space. Written when limits are read.
     limited: AtomicU32,
@@ -365,8 +365,8 @@ impl Stacks {
         })
     }
 
-    /// True if the range begins where the stack begins that `here` is on, and ends below that, in a
-    /// slot of which the program has had nothing else than glibc's stack.
+    /// Returns true if the range begins with the slot that `here` is in and ends at or below
+    /// `here`, and the program has had nothing else than glibc's stack there.
     #[inline(always)]
     pub fn is_low_end_of_own(&self, range: Range, here: usize) -> bool {
         self.slot_of(range.from).is_some_and(|slot| {

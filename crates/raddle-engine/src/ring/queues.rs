@@ -110,7 +110,7 @@ impl Queues {
     /// Lets go of what is shared with the kernel, which keeps the rest until the thread ends.
     pub(crate) fn unmap(self) {
         for (address, len) in self.mappings {
-            // SAFETY: the ring's own mappings, which nobody uses any more.
+            // SAFETY: the ring's own mappings, which no thread uses any more.
             unsafe { mem::unmap(with_exposed_provenance_mut(address), len) };
         }
     }
@@ -268,7 +268,7 @@ impl Queues {
         let last = tail.wrapping_sub(1);
         self.tail.store(last, Ordering::Release);
         let at = self.requests.wrapping_add((last & self.mask) as usize);
-        // SAFETY: written by `push`, and nobody else's since.
+        // SAFETY: written by `push`, and not taken by the kernel since.
         Some(unsafe { at.read() }.user_data)
     }
 
@@ -298,8 +298,8 @@ impl Queues {
         taken
     }
 
-    /// Waits until so many requests below `data` are done, for at most `ns`, and takes nothing.
-    /// True if they are.
+    /// Waits until `requests` requests with `user_data` below `below` are done, for at most `ns`,
+    /// and takes none. Returns true if they are done.
     ///
     /// # Signal safety
     /// For a handler on the ring's thread that interrupts anything but a call for the ring.
@@ -311,7 +311,7 @@ impl Queues {
         self.done_below(below).1 >= requests
     }
 
-    /// How many requests are done that nobody has taken, and how many of them are below `data`.
+    /// Returns how many done requests aren't taken, and how many of them are below `below`.
     fn done_below(&self, below: u64) -> (u32, u32) {
         let head = self.done_head.load(Ordering::Relaxed);
         let count = self.done_tail.load(Ordering::Acquire).wrapping_sub(head);

@@ -11,8 +11,8 @@
 //! | an inspection request | its descriptor |
 //!
 //! Sysmon says that it is asleep, then counts the threads and looks at the carriers' signals once
-//! more; a carrier that makes a thread or records a signal does it the other way round. The fences of both
-//! sides see to it that one of the two sees the other.
+//! more; a carrier that makes a thread or records a signal does it the other way round. The fences
+//! of both sides make one of the two see the other.
 
 use super::{Sysmon, Watch};
 use crate::carrier::CarrierState;

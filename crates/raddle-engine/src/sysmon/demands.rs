@@ -45,10 +45,9 @@ pub(super) fn waits_beside(carrier: &Carrier) -> bool {
     ENGINE.sides.of(carrier).is_some_and(held) || carrier.thread_or_none().is_some_and(misplaced)
 }
 
-/// For a thread that came back from the kernel, or that was bound while it ran elsewhere, or whose
-/// signal came between the last look of a call and its end, or in the very moment in which the
-/// thread began to run (who sent it saw neither that, nor did the thread see the signal), and that
-/// computes and doesn't call anything.
+/// Sees to a thread that computes without calls although it came back from the kernel, was bound
+/// while it ran elsewhere, or has a signal. The signal came between the last look of a call and its
+/// end, or just as the thread began to run, so that sender and thread missed each other.
 pub(super) fn see_to_signals(carrier: &Carrier, found: Found) {
     let thread = carrier.thread_or_none();
     let strays = thread.is_some_and(|thread| thread.strays_on(carrier));
