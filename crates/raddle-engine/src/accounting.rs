@@ -1,4 +1,4 @@
-//! The CPU time of green threads, counted from the first query on.
+//! The CPU time of green threads, counted from the first request on.
 //!
 //! A switch takes less time than reading a clock, so nothing is counted until a program asks for
 //! the CPU time of any of its threads. From then on every switch reads the clock and charges the
@@ -105,7 +105,7 @@ impl Slices {
 /// A thread that reads another's time must see what is charged and the slice at one moment: what
 /// moves from the slice into the charge would otherwise count twice or not at all.
 pub struct CpuTime {
-    /// Of `charged_ns` and the carrier's slice. Changed by the thread's carrier.
+    /// The version of `charged_ns` and the carrier's slice. Changed by the thread's carrier.
     version: Version,
     /// Charged so far. Written by the thread's carrier.
     charged_ns: AtomicU64,

@@ -16,10 +16,11 @@
 //!    thread makes that, ends, and leaves it to sysmon.
 //! 2. A carrier silences its alarm before it sleeps for want of work. It arms it after, and now and
 //!    then while it switches, if the [`Budget`] that sysmon keeps allows it.
-//! 3. A carrier leaves its CPU while it runs a thread: one record, and sysmon looks. It *rang*.
-//!    Coming back finds no room.
+//! 3. A carrier leaves its CPU while it runs a thread: one record, and sysmon looks. The alarm
+//!    *rang*. The record of the return finds no room.
 //! 4. Sysmon reads whether the kernel took the CPU away or the thread waits, and from its CPU time
-//!    whether it still does; and it arms the alarms of carriers that compute without switching.
+//!    whether it still waits. Sysmon also arms the alarms of carriers that compute without
+//!    switching.
 //!
 //! Alarms only hasten sysmon's looks. All that carriers and sysmon race for is whether there is
 //! room: an alarm that is missed leaves the carrier to the next look, one too many costs a look.
@@ -109,7 +110,7 @@ pub(crate) struct Alarms {
 /// Zero without an alarm.
 struct Entry {
     ring: AtomicPtr<Ring>,
-    /// The carrier may arm it from then on. Written by sysmon.
+    /// The carrier may arm the alarm from this time on. Written by sysmon.
     from_ns: AtomicU64,
 }
 
@@ -261,13 +262,13 @@ struct Watch {
     event: i32,
     /// Its ring; only sysmon unmaps it.
     ring: *const Ring,
-    /// How many of the carrier's kernel threads had ended when it was opened.
+    /// How many of the carrier's kernel threads had ended when the event was opened.
     ends: u32,
     /// The ring's head when it was looked at last.
     head: u64,
     /// The carrier's CPU time at the last look.
     cpu_ns: u64,
-    /// It rang, and hasn't used its CPU since.
+    /// The alarm rang, and the carrier hasn't used its CPU since.
     waits: bool,
     budget: Budget,
 }
@@ -439,7 +440,7 @@ impl Watcher {
         self.count = self.count.max(at + 1);
         // SAFETY: just mapped, and unmapped here alone.
         unsafe { (*ring).leave_room(ROOM) };
-        // One that has ended doesn't get it: the next of its kernel threads would use it.
+        // A kernel thread that has ended gets no ring: the carrier's next one would use it.
         let _slots = ENGINE.slots.lock();
         if !has_ended() {
             entry.ring.store(ring, Ordering::Release);
@@ -472,7 +473,7 @@ const NO_GROUP: usize = usize::MAX;
 /// PROT_READ | PROT_WRITE.
 const READ_WRITE: usize = 3;
 
-/// True if the kernel allows such an event: it finds fault with the group only.
+/// True if the kernel allows such an event: the kernel refuses the group only.
 fn is_permitted() -> bool {
     const NO_DESCRIPTOR: usize = i32::MAX as usize;
     let answer = open_event(roster::own_tid(), NO_DESCRIPTOR);

@@ -145,8 +145,8 @@ fn retire_left(left: *mut Carrier) {
     }
 }
 
-/// The running thread is green until [`bind_again`], and its own carrier waits. Only if it is bound
-/// since it didn't ask to be green: its kernel thread is as any other then.
+/// The running thread is green until [`bind_again`], and its own carrier waits. Does nothing unless
+/// the thread is bound because it didn't ask to be green: its kernel thread is as any other then.
 pub fn unbind() {
     let carrier = Carrier::current();
     let thread = carrier.thread();
@@ -237,7 +237,7 @@ pub(crate) fn wait_for_mail<'a>(carrier: &Carrier) -> &'a Thread {
 fn sleep(carrier: &Carrier) {
     // SAFETY: the carrier's bound thread lives in type-stable memory.
     let thread = unsafe { carrier.bound.load(Ordering::Relaxed).as_ref() };
-    // What runs on another carrier still has the deadline of its last wait.
+    // A thread that runs on another carrier still has the deadline of its last wait.
     let waits = thread.filter(|thread| thread.task.is_waiting());
     let deadline_ns = waits.map_or(0, |thread| thread.deadline_ns.load(Ordering::Relaxed));
     if deadline_ns == 0 {

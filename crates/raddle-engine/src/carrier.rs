@@ -133,7 +133,7 @@ pub struct Carrier {
     pub(crate) plugin_call: AtomicU64,
     /// The value of `plugin_call` during a call that is to be abandoned. Written by sysmon.
     pub(crate) abandon: AtomicU64,
-    /// Where the stack goes on behind that call; 0 outside. The carrier's and its handler's.
+    /// Where the stack goes on behind that call; 0 outside. Used by the carrier and its handler.
     pub(crate) anchor: Cell<usize>,
     /// Non-zero: the signal handler may deliver on the spot although the carrier is in the
     /// runtime's text (it raised the signal for that purpose).
@@ -182,9 +182,9 @@ pub struct Carrier {
 
     /// [`SHARES`] while this carrier calls `execve`, or makes a child process that shares memory
     /// ([`SHARES_HANDLERS`] if it shares signal handlers, too), [`LEFT`] once that child has left
-    /// this carrier for its own. Meanwhile no other thread may get the carrier, nor this one
-    /// another: the child knows by this word what it is. Written by
-    /// the carrier and by the child (release), which the carrier waits for (acquire).
+    /// this carrier for its own. Meanwhile no other thread may get the carrier, nor its thread
+    /// another: the child knows by this word what it is. Written by the carrier and by the child
+    /// (release), which the carrier waits for (acquire).
     pub child_shares: AtomicU32,
     /// 1 while the kernel keeps further signals, since [`Carrier::arrivals`] has had no room for
     /// them. Set by the signal handler on this carrier, cleared by the carrier, which has looked.
@@ -242,7 +242,7 @@ pub struct Carrier {
     pub(crate) mailbox: AtomicPtr<Thread>,
     /// CPU time accounting.
     pub(crate) slices: Slices,
-    /// How its work comes.
+    /// See [`crate::stretch`].
     pub(crate) stretch: crate::stretch::Stretch,
     /// Its ring for page waits; null for none. Written by the carrier, once.
     pub(crate) pages: AtomicPtr<crate::pages::Own>,
@@ -253,8 +253,8 @@ pub struct Carrier {
     /// The lowest address of its own stack, which has [`kthread::STACK_SIZE`] bytes; null for none.
     /// Written by the carrier.
     pub(crate) stack: Cell<*mut u8>,
-    /// True while its stacks are left out of forks: it hasn't forked itself. Its own; true before
-    /// the kernel knows, and false after.
+    /// True while its stacks are left out of forks: it hasn't forked itself. Used by the carrier
+    /// alone: set before the kernel is told, cleared after.
     left_out: Cell<bool>,
     /// See [`crate::places::Slots`]; under that lock.
     pub(crate) next_free: Cell<u32>,
@@ -457,7 +457,7 @@ impl Carrier {
         self.side.load(Ordering::Relaxed)
     }
 
-    /// The policy may have been changed: uses its own queue, or not any more. On this carrier.
+    /// Follows a change of the policy: uses its own queue, or not any more. On this carrier.
     #[inline(always)]
     pub(crate) fn follow_policy(&self) {
         if self.is_queueless() != ENGINE.has_policy() {

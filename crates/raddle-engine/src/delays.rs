@@ -136,7 +136,7 @@ fn sum(of: impl Fn(&Counts) -> &[AtomicU64; BUCKETS]) -> Histogram {
     all
 }
 
-/// The longest delay of all. Its parts may be of two, if a longer one ends meanwhile.
+/// The longest delay of all. Its parts may be those of two delays, if a longer one ends meanwhile.
 pub(crate) fn longest() -> Delay {
     let mut longest = Delay::NONE;
     for carrier in ENGINE.carriers().chain(ENGINE.sides.carriers()) {

@@ -154,7 +154,7 @@ pub(crate) fn duplicate_high(fd: isize) -> isize {
 
 const NOFILE: usize = 7;
 
-/// Small ones where a filter refuses the question.
+/// The limits of the process; small ones where a filter refuses the call.
 fn limits() -> Limits {
     let mut limits = [2 * OWN; 2];
     // SAFETY: the kernel fills a live structure, or leaves it as it is.
@@ -165,7 +165,7 @@ fn limits() -> Limits {
     limits
 }
 
-/// Returns those before; `None` if the kernel refused.
+/// Returns the former limits; `None` if the kernel refused.
 fn set_limits(limits: &Limits) -> Option<Limits> {
     let mut before = [0; 2];
     // SAFETY: the kernel reads a live structure, and fills another.

@@ -306,7 +306,7 @@ pub(crate) fn steal_backlog(carrier: &Carrier) -> Option<TaskRef> {
     })
 }
 
-/// The victim's wake-ups are worth their price: it reads this as a smaller gap.
+/// Counts a theft. To the victim this means that its wake-ups are useful.
 fn note_theft(carrier: &Carrier, victim: &Carrier) {
     Carrier::count(&carrier.steals);
     victim.robbed.fetch_add(1, Ordering::Relaxed);

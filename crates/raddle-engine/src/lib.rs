@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`thread`] | the green thread and the table of all of them |
 //! | `life` | what a thread does, as others see it |
-//! | [`accounting`] | CPU time of threads, counted from the first query on |
+//! | [`accounting`] | CPU time of threads, counted from the first request on |
 //! | [`attributes`] | policy, priority, niceness and affinity of a thread |
 //! | [`carrier`] | the kernel thread that runs green threads |
 //! | [`engine`] | start-up, pushing work, waking carriers |

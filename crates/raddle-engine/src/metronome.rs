@@ -25,8 +25,8 @@
 //! others' way.
 //!
 //! With a policy, in side engines, on bound carriers and under user-mode schedulers sysmon decides
-//! about each turn: there are no metronomes. Nor are there where the process has a seccomp filter,
-//! which may kill the caller; the installer of one deletes them first ([`crate::filters`]).
+//! about each turn: there are no metronomes. There are none either where the process has a seccomp
+//! filter, which may kill the caller; the installer of one deletes them first ([`crate::filters`]).
 //!
 //! The child of a fork has no timers, and forgets that there were; an exec takes them and what they
 //! have sent.

@@ -16,9 +16,9 @@
 //!    until it is done, over many sleeps, so the setter of the wake word must wake all that wait
 //!    for it.
 //!
-//! A byte, and not what the thread wants: a request is only a hint that the thread should try
-//! again, so that no thread depends on one carrier. The threads that wait by a carrier which makes
-//! no switch (it waits in the kernel, or its thread computes), or gives its queue away, are
+//! A request reads a byte, and not what the thread wants: it is only a hint that the thread should
+//! try again, so that no thread depends on one carrier. The threads that wait by a carrier which
+//! makes no switch (it waits in the kernel, or its thread computes), or gives its queue away, are
 //! *relieved*: they go the way of threads without a ring to wait with. Sysmon does that at its
 //! looks; it sleeps for long only if all carriers sleep, or are held since its last look at least,
 //! and where threads are known to compute none waits here. A request that no thread waits for any
@@ -105,10 +105,10 @@ pub(crate) struct Own {
     /// Requests for pages that aren't done, as far as the carrier knows. Written by the carrier,
     /// read by sysmon.
     requests: AtomicU32,
-    /// One more than the carrier's count of switches when it was to be reminded of them; 0 for not.
-    /// Written by sysmon and by the carrier's signal handler.
+    /// One more than the carrier's count of switches when it was to be reminded of its requests; 0
+    /// for not. Written by sysmon and by the carrier's signal handler.
     reminded: AtomicU64,
-    /// 1 once they all are. Written by the carrier and its signal handler, read by sysmon.
+    /// 1 once all requests are done. Written by the carrier and its signal handler, read by sysmon.
     finished: AtomicU32,
     /// True while the kernel has a request for the wake word, and for the pump.
     has_word: Cell<bool>,
@@ -129,9 +129,9 @@ pub struct Pages {
     refused: AtomicU32,
     /// 1 if a carrier couldn't cope since threads were last adopted.
     strained: AtomicU32,
-    /// When that was: a time stamp.
+    /// When threads were last adopted: a time stamp.
     adopted_at: AtomicU64,
-    /// Ticks until it may be done again; at least [`MIN_GAP_TICKS`].
+    /// Ticks until threads may be adopted again; at least [`MIN_GAP_TICKS`].
     gap_ticks: AtomicU64,
 }
 
@@ -145,8 +145,8 @@ impl Pages {
         }
     }
 
-    /// True if threads may be adopted again; then it counts as done. If the carrier that had them
-    /// all couldn't cope with them, that is tried more rarely.
+    /// True if threads may be adopted again; then it counts as done. If the carrier that had all
+    /// threads couldn't cope, adoption is tried more rarely.
     fn may_adopt(&self) -> bool {
         let now = timestamp();
         let gap = self.gap_ticks.load(Ordering::Relaxed).max(MIN_GAP_TICKS);
@@ -215,7 +215,7 @@ impl Pages {
     fn start(&self, carrier: &Carrier, own: Option<&'static Own>) -> Option<&'static Own> {
         let make = || {
             let mut queues = Queues::make(ENTRIES, COMPLETIONS, Rest::There).ok()?;
-            // One that can be made, and not used, tells by this as well.
+            // Finds out, too, whether a ring that can be made can be used.
             match queues.can_wait_for(carrier.wake_word.as_ptr()) {
                 true => own.or_else(|| make_own(carrier)).map(|own| (own, queues)),
                 false => {
@@ -271,7 +271,7 @@ fn make_own(carrier: &Carrier) -> Option<&'static Own> {
 }
 
 impl Own {
-    /// On its carrier, which uses no two of them at once.
+    /// On its carrier, which uses one reference at a time.
     #[allow(clippy::mut_from_ref)]
     #[inline(always)]
     fn queues(&self) -> &mut Option<Queues> {

@@ -40,7 +40,7 @@ struct Place {
     address: AtomicU64,
     stack_pointer: AtomicU64,
     words: AtomicU64,
-    /// When it was tried to read the stack last.
+    /// When a read of the stack was last tried.
     read_ns: AtomicU64,
     stack: [AtomicU64; STACK_WORDS],
 }

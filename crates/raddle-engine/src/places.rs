@@ -380,7 +380,7 @@ impl Engine {
         };
         match made {
             Ok(kernel_tid) => {
-                // Unless it has said so itself, and perhaps ended since.
+                // Unless the kernel thread has stored its id itself, and perhaps ended since.
                 let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
                 let _ = carrier
                     .kernel_tid

@@ -102,7 +102,7 @@ impl Watch {
         }
     }
 
-    /// Looks for a call that doesn't end. True if there is one that may be it.
+    /// Looks for a call that doesn't end. Returns true if there is a call that may be one.
     pub(crate) fn look(&mut self, now_ns: u64) -> bool {
         if ANY.load(Ordering::Relaxed) == 0 {
             return false;

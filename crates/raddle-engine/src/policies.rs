@@ -99,7 +99,7 @@ impl Engine {
         let carrier = carrier.filter(|own| own.bound.load(Ordering::Relaxed).is_null());
         let stops = matches!(reason, Reason::Yielded | Reason::Preempted);
         let reason = prepare(carrier, task, reason);
-        // One of a side engine doesn't come to look for it.
+        // A side engine's carrier doesn't look at this queue.
         let Some(carrier) = carrier.filter(|own| own.side() == 0) else {
             self.enqueue(task, reason, None);
             self.wake_one_or_sysmon();
@@ -134,7 +134,7 @@ impl Engine {
         if !self.staged.is_empty() || !self.ahead.is_empty() {
             self.queue_staged();
         }
-        // What is picked runs for long, perhaps: first those that are ready are to be known.
+        // The picked thread may run for long: wakes the threads that are ready before.
         let now_ns = clock::now_ns();
         if carrier.timing.looks(now_ns, LOOK_NS) {
             look_around_at(carrier, now_ns);

@@ -282,8 +282,8 @@ impl Pump {
         Ok(outcome)
     }
 
-    /// Waits until any of `waits` has an event; sequence numbers were read before the try. One
-    /// without events doesn't end the wait.
+    /// Waits until any of `waits` has an event; sequence numbers were read before the try. A
+    /// descriptor without events doesn't end the wait.
     ///
     /// # Errors
     /// [`NotPollable::Refused`] if epoll refuses one of the descriptors.
@@ -450,7 +450,8 @@ impl Pump {
         self.dispatch(&events, count)
     }
 
-    /// Says that the caller is about to sleep in [`Pump::wait_until`]; then it must look again.
+    /// Says that the caller is about to sleep in [`Pump::wait_until`]; the caller must then look
+    /// again.
     pub(crate) fn announce_sleep(&self) {
         self.asleep.store(1, Ordering::SeqCst);
     }
@@ -510,7 +511,7 @@ impl Pump {
     }
 
     /// Only the poller takes a kick. It is level-triggered: a carrier that looks at the pump
-    /// between the kick and the poller's sleep sees it too, and must not eat it.
+    /// between the kick and the poller's sleep sees it too, and must not take it.
     fn take_kick(&self, events: &[EpollEvent; BATCH], count: isize) {
         let kicked = |event: &EpollEvent| { event.data } == KICK;
         if events.iter().take(count.max(0) as usize).any(kicked) {

@@ -50,7 +50,7 @@ const COMPLETIONS: u32 = 4096;
 /// ring's thread is told together.
 const AT_ONCE: u32 = 8;
 
-/// There is none yet; it is being made; it is there; it can't be.
+/// States of the ring: none yet; being made; there; refused.
 const NONE: u32 = 0;
 const STARTING: u32 = 1;
 const READY: u32 = 2;
@@ -94,7 +94,7 @@ unsafe impl Send for Posted {}
 
 /// The ring of this process.
 pub struct Ring {
-    /// Is not `READY` any more, or becomes it, under the list's lock.
+    /// Becomes `READY`, and ceases to be, under the list's lock.
     state: AtomicU32,
     /// 1 while the ring's thread may enter its ring.
     served: AtomicU32,

@@ -470,12 +470,12 @@ impl Side {
         look_around(carrier);
     }
 
-    /// A carrier of its sits in the kernel while others want to run.
+    /// A carrier of this engine sits in the kernel while others want to run.
     pub(crate) fn block(&self) {
         self.places.block();
     }
 
-    /// It runs again.
+    /// The blocked carrier runs again.
     pub(crate) fn unblock(&self) {
         self.places.unblock();
     }

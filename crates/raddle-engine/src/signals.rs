@@ -19,8 +19,8 @@ pub struct ThreadSignals {
     pub pending: AtomicU64,
     /// Blocked signals. Written by the thread itself.
     pub mask: AtomicU64,
-    /// Those of them that came for the process: if the thread ends or blocks them before it takes
-    /// them, they are another's. Changed as `pending`.
+    /// Pending signals that came for the process: if the thread ends or blocks them before it takes
+    /// them, they go to another thread. Changed as `pending`.
     pub shared: AtomicU64,
     /// The mask that a `sigsuspend`-like call replaced, to be restored after the handler.
     pub suspended_mask: Cell<Option<u64>>,

@@ -48,7 +48,7 @@ use slots::{ARENA, Lists, MAX_SLOT, MIN_SLOT, Phase, Segments, Slot, State};
 const DONTNEED: usize = 4;
 const GUARD_INSTALL: usize = 102;
 const GUARD_REMOVE: usize = 103;
-/// Free slots stay mapped up to so many bytes: page tables of 4 MiB, and so much of nothing in a
+/// Free slots stay mapped up to so many bytes: page tables of 4 MiB, and as many empty bytes in a
 /// core dump.
 const WARM_MOST: usize = 2 << 30;
 

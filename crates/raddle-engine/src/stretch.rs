@@ -1,4 +1,4 @@
-//! How a carrier's work comes: for how long it runs without a pause, and in what pieces.
+//! How long a carrier runs without a pause, and how long its turns are.
 //!
 //! Threads that only read wait for a disk most of the time and run for some microseconds each, many
 //! at a time. Two carriers that share them read no faster than one that reads them all, as long as

@@ -89,10 +89,10 @@ pub fn park_until(deadline_ns: u64) -> Wake {
 
 /// As [`park_until`], for waits in which `pthread_cancel(3)` wakes the thread.
 ///
-/// A canceller rings ([`Thread::cancelled`], SeqCst) and then claims the wait if it sees one; here
-/// the wait is announced, by the SeqCst step that linked its node, before the bell is looked at. So
+/// A canceller sets [`Thread::cancelled`] (SeqCst) and then claims the wait if it sees one; here
+/// the wait is announced, by the SeqCst step that linked its node, before `cancelled` is read. So
 /// one of the two sees the other, and a cancellation that comes after the waiter's last
-/// `pthread_testcancel` is not slept over.
+/// `pthread_testcancel` isn't lost.
 #[inline(always)]
 pub fn park_cancellable(thread: &Thread, deadline_ns: u64) -> Wake {
     if thread.cancelled.load(Ordering::SeqCst) != 0 && thread.claim(Wake::Signalled) {
@@ -308,7 +308,7 @@ pub(crate) fn leave(carrier: &Carrier, thread: &Thread) {
 #[inline(always)]
 pub(crate) fn leave_to(carrier: &Carrier, thread: &Thread, next: Option<&Thread>) {
     match next {
-        // It stays, and what sysmon said of it is done.
+        // The thread stays, and sysmon's request is done.
         Some(next) if core::ptr::eq(next, thread) => {
             carrier.preempt_at.store(0, Ordering::Relaxed);
         }

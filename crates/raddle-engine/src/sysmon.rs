@@ -47,7 +47,7 @@ use raddle_sched::share::LONG_TURN_NS;
 use raddle_sys::abi::{PollFd, Timespec};
 use raddle_sys::{err, errno, mem, nr, sys};
 
-/// What it remembers is on its stack, while it is made perhaps in three copies.
+/// Sysmon's memory is on its stack, perhaps in three copies while it is made.
 pub(crate) const STACK: usize =
     (3 * size_of::<Watch>() + 64 * 1024).next_multiple_of(mem::PAGE_SIZE);
 /// How often the CPUs that may be used are counted, while something runs.
@@ -271,7 +271,7 @@ fn wait(fds: &mut [PollFd], timeout_ns: Option<u64>) {
             8usize
         )
     };
-    // There are more of them than the program's limit on descriptors.
+    // There are more `fds` than the program's limit on descriptors.
     if result == err(errno::EINVAL) {
         kthread::nap(timeout_ns.unwrap_or(DEAF_NS).min(DEAF_NS));
         if let Some(wake) = fds.first_mut() {
@@ -358,7 +358,7 @@ impl Watch {
         }
         self.interval_ns = policy::sysmon_interval_ns(self.interval_ns, sight.acted);
         let longest_ns = match ENGINE.alarms.are_permitted() {
-            // On guard it isn't needed before something happens.
+            // On guard no look is needed before something happens.
             _ if sight.watch => u64::MAX,
             // The next thread that runs may be stuck at once, though none runs now.
             true if !self.alarms.is_undecided() => BUSY_NS,

@@ -294,7 +294,7 @@ fn take_lease(thread: &Thread, end: Ended, parameter: usize) -> Option<&'static 
     Some(end_lease(lease, end, parameter))
 }
 
-/// Says why a lease that was taken ends. The scheduler.
+/// Says why a taken lease ends. Returns the scheduler.
 fn end_lease(lease: &Lease, end: Ended, parameter: usize) -> &'static Thread {
     lease.end.set(end);
     lease.parameter.set(parameter);
