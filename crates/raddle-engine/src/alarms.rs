@@ -85,7 +85,7 @@ impl Ring {
         self.room() >= ROOM
     }
 
-    /// True if the last record says that the thread left its CPU by itself.
+    /// Returns true if the last record says that the thread left its CPU by itself.
     fn says_waits(&self) -> bool {
         const SWITCH: u64 = 14;
         const OUT: u64 = 0x2000;
@@ -125,12 +125,12 @@ impl Alarms {
         }
     }
 
-    /// True if carriers have alarms once they need them.
+    /// Returns true if carriers have alarms once they need them.
     pub(crate) fn are_permitted(&self) -> bool {
         self.permitted.load(Ordering::Relaxed) != 0
     }
 
-    /// True if carriers get them.
+    /// Returns true if carriers get them.
     fn are_ready(&self) -> bool {
         self.are_permitted() && self.ready.load(Ordering::Acquire) != 0
     }
@@ -336,7 +336,7 @@ impl Watcher {
         }
     }
 
-    /// True until it is decided whether carriers have alarms.
+    /// Returns true until it is decided whether carriers have alarms.
     pub(crate) fn is_undecided(&self) -> bool {
         !self.begun && !self.given_up
     }
@@ -473,7 +473,7 @@ const NO_GROUP: usize = usize::MAX;
 /// PROT_READ | PROT_WRITE.
 const READ_WRITE: usize = 3;
 
-/// True if the kernel allows such an event: the kernel refuses the group only.
+/// Returns true if the kernel allows such an event: the kernel refuses the group only.
 fn is_permitted() -> bool {
     const NO_DESCRIPTOR: usize = i32::MAX as usize;
     let answer = open_event(roster::own_tid(), NO_DESCRIPTOR);

@@ -164,7 +164,7 @@ pub fn unbind() {
     move_away(|| ());
 }
 
-/// Gives the running thread the carrier back that it has left. True if it had left one.
+/// Gives the running thread the carrier back that it has left. Returns true if it had left one.
 pub fn bind_again() -> bool {
     let thread = Carrier::current().thread();
     if thread.away_from.load(Ordering::Relaxed).is_null() {
@@ -194,8 +194,8 @@ fn strays_on(thread: &Thread) -> Option<&Carrier> {
     (is_there && thread.strays_on(carrier)).then_some(carrier)
 }
 
-/// True if the carrier's kernel thread uses its CPU: a signal to one that waits would interrupt
-/// what the program waits for.
+/// Returns true if the carrier's kernel thread uses its CPU: a signal to one that waits would
+/// interrupt what the program waits for.
 fn computes(carrier: &Carrier) -> bool {
     let tid = carrier.kernel_tid.load(Ordering::Relaxed);
     kthread::cpu_ns(tid) != kthread::cpu_ns(tid)

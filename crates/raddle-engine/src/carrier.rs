@@ -74,7 +74,7 @@ pub struct Arrivals {
 const ARRIVALS: usize = 32;
 
 impl Arrivals {
-    /// Appends; in the signal handler of this carrier only. False if the ring is full.
+    /// Appends; in the signal handler of this carrier only. Returns false if the ring is full.
     pub fn push(&self, info: &SigInfo) -> bool {
         let written = self.written.load(Ordering::Relaxed);
         if written.wrapping_sub(self.read.load(Ordering::Acquire)) as usize == ARRIVALS {
@@ -87,13 +87,13 @@ impl Arrivals {
         true
     }
 
-    /// True if there is no room for another; on this carrier.
+    /// Returns true if there is no room for another; on this carrier.
     pub fn is_full(&self) -> bool {
         let written = self.written.load(Ordering::Relaxed);
         written.wrapping_sub(self.read.load(Ordering::Acquire)) as usize == ARRIVALS
     }
 
-    /// True if there is nothing to look at; on this carrier.
+    /// Returns true if there is nothing to look at; on this carrier.
     pub fn is_empty(&self) -> bool {
         self.read.load(Ordering::Relaxed) == self.written.load(Ordering::Relaxed)
     }
@@ -343,7 +343,7 @@ impl Carrier {
         self.current.store(thread, Ordering::Relaxed);
     }
 
-    /// True if sysmon wants the running thread to give way to others.
+    /// Returns true if sysmon wants the running thread to give way to others.
     #[inline]
     pub fn is_to_preempt(&self) -> bool {
         self.preempt_at.load(Ordering::Acquire) == self.switches.load(Ordering::Relaxed) + 1
@@ -362,12 +362,12 @@ impl Carrier {
         self.attention.store(1, Ordering::Relaxed);
     }
 
-    /// True if this kernel thread differs from the others of the process.
+    /// Returns true if this kernel thread differs from the others of the process.
     pub fn is_apart(&self) -> bool {
         self.apart.get() != 0
     }
 
-    /// True if what is known of descriptors isn't about those of this kernel thread.
+    /// Returns true if what is known of descriptors isn't about those of this kernel thread.
     #[inline(always)]
     pub fn has_own_files(&self) -> bool {
         self.own_files.get() != 0
@@ -412,7 +412,7 @@ impl Carrier {
         }
     }
 
-    /// True if a pick or a wake-up here needs a closer look.
+    /// Returns true if a pick or a wake-up here needs a closer look.
     #[inline(always)]
     pub(crate) fn takes_detour(&self) -> bool {
         self.detour.load(Ordering::Relaxed) != 0

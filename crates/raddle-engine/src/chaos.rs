@@ -78,7 +78,7 @@ pub fn set_seed(seed: u32) {
     DICE.store(mix(seed), Ordering::Relaxed);
 }
 
-/// True with a seed.
+/// Returns true with a seed.
 #[inline(always)]
 pub fn is_on() -> bool {
     SEED.load(Ordering::Relaxed) != 0
@@ -105,7 +105,7 @@ fn draw() -> u32 {
     }
 }
 
-/// True if chaos is to come in at `point` this time.
+/// Returns true if chaos is to come in at `point` this time.
 #[inline(always)]
 pub fn strikes(point: Point) -> bool {
     is_on() && chance(point as u32)

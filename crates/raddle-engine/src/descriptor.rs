@@ -91,8 +91,8 @@ const LEAST: u64 = 32;
 /// `RLIMIT_NOFILE`: the soft and the hard limit, in descriptors.
 type Limits = [u64; 2];
 
-/// True if the engine's start will get the descriptors that it needs, and they leave the program
-/// most of its own. Asked by the only thread there is.
+/// Returns true if the engine's start will get the descriptors that it needs, and they leave the
+/// program most of its own. Asked by the only thread there is.
 pub fn suffice() -> bool {
     with_room(|| {
         // SAFETY: makes a descriptor.

@@ -182,7 +182,7 @@ impl Direct {
         Some(unsafe { &*with_exposed_provenance_mut::<AioRing>(context) })
     }
 
-    /// True if there may be reads, which the pump is signalled for.
+    /// Returns true if there may be reads, which the pump is signalled for.
     pub(crate) fn is_used(&self) -> bool {
         self.state.load(Ordering::Acquire) == READY
     }

@@ -260,7 +260,7 @@ impl Engine {
         Ok(())
     }
 
-    /// True once the program has made a second thread.
+    /// Returns true once the program has made a second thread.
     #[inline(always)]
     pub fn is_started(&self) -> bool {
         self.started.load(Ordering::Relaxed) != 0
@@ -272,15 +272,15 @@ impl Engine {
         self.started.load(Ordering::Relaxed) == 1
     }
 
-    /// True if the running thread is the only one that lives: no other can want its carrier before
-    /// it makes one.
+    /// Returns true if the running thread is the only one that lives: no other can want its carrier
+    /// before it makes one.
     #[inline]
     pub fn is_single(&self) -> bool {
         self.threads.live() == 1
     }
 
-    /// True if only threads that are asked for by name are green, and others bound: the program
-    /// uses the explicit API.
+    /// Returns true if only threads that are asked for by name are green, and others bound: the
+    /// program uses the explicit API.
     pub fn is_explicit(&self) -> bool {
         self.explicit.load(Ordering::Relaxed) != 0
     }
@@ -508,7 +508,7 @@ impl Engine {
         !self.ahead.is_empty() || self.sysmon.is_on_guard()
     }
 
-    /// True if threads wait for whichever carrier comes first.
+    /// Returns true if threads wait for whichever carrier comes first.
     #[inline(always)]
     pub fn has_posted(&self) -> bool {
         !self.injector.is_empty() || !self.ahead.is_empty() || !self.staged.is_empty()
@@ -519,7 +519,7 @@ impl Engine {
         self.injector.len() + self.ahead.len() + self.staged.len()
     }
 
-    /// True if a carrier has nothing to do, or another one may be made.
+    /// Returns true if a carrier has nothing to do, or another one may be made.
     pub(crate) fn has_help(&self) -> bool {
         !self.idle.is_empty() || self.poller.load(Ordering::Relaxed) != 0 || self.may_grow()
     }
@@ -541,7 +541,8 @@ impl Engine {
         }
     }
 
-    /// Wakes one sleeping carrier, or the poller, or makes a carrier. False if all are awake.
+    /// Wakes one sleeping carrier, or the poller, or makes a carrier. Returns false if all are
+    /// awake.
     pub fn wake_one(&self) -> bool {
         if idle::suffices_poller() {
             // Otherwise it has been kicked for something else, or takes what it sees by itself.

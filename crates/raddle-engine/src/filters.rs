@@ -76,7 +76,7 @@ impl Filters {
         free.then(make)
     }
 
-    /// True if a filter is on its way, or has come since the start.
+    /// Returns true if a filter is on its way, or has come since the start.
     pub(crate) fn is_any_coming(&self) -> bool {
         self.coming.load(Ordering::SeqCst) != 0
     }
@@ -129,7 +129,7 @@ impl Filters {
     }
 }
 
-/// True if carriers ask the kernel; those that sleep meanwhile are woken.
+/// Returns true if carriers ask the kernel; those that sleep meanwhile are woken.
 fn asked() -> bool {
     let all = ENGINE.all_carriers().chain(ENGINE.sides.carriers());
     let asking = all.filter(|carrier| carrier.asks.load(Ordering::SeqCst) != 0);

@@ -247,7 +247,7 @@ impl Client {
         }
     }
 
-    /// Takes what the client has sent. False if it is to be dropped.
+    /// Takes what the client has sent. Returns false if it is to be dropped.
     fn receive(&mut self) -> bool {
         let room = &mut self.asked[self.received..];
         // SAFETY: a live buffer.
@@ -275,7 +275,7 @@ impl Client {
         self.send()
     }
 
-    /// Sends what the client has room for. False when there is no more to send.
+    /// Sends what the client has room for. Returns false when there is no more to send.
     fn send(&mut self) -> bool {
         let rest = &self.answer.bytes()[self.sent..];
         // SAFETY: a live buffer.
@@ -292,8 +292,8 @@ impl Client {
     }
 }
 
-/// True for a peer of the process's own user, and for root: others can't prove anything, and would
-/// keep those waiting that can.
+/// Returns true for a peer of the process's own user, and for root: others can't prove anything,
+/// and would keep those waiting that can.
 fn may_wait_here(client: isize) -> bool {
     const SO_PEERCRED: usize = 17;
     let (mut credentials, mut len) = ([0u32; 3], 12u32);
@@ -404,7 +404,7 @@ impl Answer {
         }
     }
 
-    /// False without memory.
+    /// Returns false without memory.
     fn write(&mut self, request: Request) -> bool {
         let asked = ENGINE.sides.get(request.reserved);
         let answer = match request.kind {

@@ -87,8 +87,8 @@ impl Kept {
         }
     }
 
-    /// True if one more thread with such a stack may be kept. A few that ask at once may each pass
-    /// the bound by one.
+    /// Returns true if one more thread with such a stack may be kept. A few that ask at once may
+    /// each pass the bound by one.
     pub fn has_room(&self, stack_size: usize) -> bool {
         let class = self.class(stack_size).or_else(|| self.add(stack_size));
         class.is_some_and(|class| class.count.load(Ordering::Relaxed) < EACH)

@@ -268,8 +268,8 @@ pub fn cpu_ns(tid: u32) -> u64 {
     time.to_ns().unwrap_or(0)
 }
 
-/// True if the calling kernel thread has a seccomp filter, which may kill the thread for a call
-/// that it doesn't know.
+/// Returns true if the calling kernel thread has a seccomp filter, which may kill the thread for a
+/// call that it doesn't know.
 pub(crate) fn is_filtered() -> bool {
     const GET_SECCOMP: usize = 21;
     // SAFETY: a query.
@@ -321,13 +321,13 @@ fn path_in<'a>(folder: &[u8], path: &'a mut [u8; TASK_PATH], id: u32, file: &[u8
     &path[..end + file.len()]
 }
 
-/// True if the kernel thread `tid` sleeps in the kernel; false if it runs or wants to, or if that
-/// can't be told. Opens a descriptor: on sysmon only, which has a table of its own.
+/// Returns true if the kernel thread `tid` sleeps in the kernel; false if it runs or wants to, or
+/// if that can't be told. Opens a descriptor: on sysmon only, which has a table of its own.
 pub fn is_waiting(tid: u32) -> bool {
     matches!(state(tid), Some(b'S' | b'D' | b't' | b'T'))
 }
 
-/// True if a tracer has stopped the kernel thread `tid`, and hasn't let it go on. Opens a
+/// Returns true if a tracer has stopped the kernel thread `tid`, and hasn't let it go on. Opens a
 /// descriptor.
 pub(crate) fn is_stopped(tid: u32) -> bool {
     state(tid) == Some(b't')
@@ -338,8 +338,8 @@ fn state(tid: u32) -> Option<u8> {
     state_in(TASK_FOLDER, tid)
 }
 
-/// True if the process is dead, whether or not its parent has waited for it; `None` if `/proc`
-/// doesn't say. Opens a descriptor.
+/// Returns true if the process is dead, whether or not its parent has waited for it; `None` if
+/// `/proc` doesn't say. Opens a descriptor.
 pub fn is_dead(process: u32) -> Option<bool> {
     let state = state_in(b"/proc/", process)?;
     Some(matches!(state, b'Z' | b'X'))
@@ -389,7 +389,7 @@ pub fn futex_wait(word: *const u32, expected: u32) {
     unsafe { sys!(nr::__NR_futex, word, 128usize, expected, 0usize) };
 }
 
-/// As [`futex_wait`], for at most `timeout_ns`. True if the time passed.
+/// As [`futex_wait`], for at most `timeout_ns`. Returns true if the time passed.
 pub fn futex_wait_for(word: *const u32, expected: u32, timeout_ns: u64) -> bool {
     let timeout = raddle_sys::abi::Timespec::from_ns(timeout_ns);
     // SAFETY: as above; the kernel reads a live timespec.

@@ -81,7 +81,7 @@ impl Metronome {
     }
 }
 
-/// True for a signal that a metronome of this carrier has sent.
+/// Returns true for a signal that a metronome of this carrier has sent.
 ///
 /// # Signal safety
 /// For the carrier's handler.
@@ -184,12 +184,12 @@ impl Metronomes {
         (0..MOST).for_each(|at| self.stop(at));
     }
 
-    /// True if the carrier at this place has one.
+    /// Returns true if the carrier at this place has one.
     pub(crate) fn runs(&self, at: usize) -> bool {
         self.each.get(at).is_some_and(|watch| watch.timer.is_some())
     }
 
-    /// True if any carrier has one.
+    /// Returns true if any carrier has one.
     pub(crate) fn any_runs(&self) -> bool {
         self.running != 0
     }
@@ -244,7 +244,7 @@ pub(crate) fn rest_ns(carrier: &Carrier, quantum_ns: u64, is_prompt: bool) -> u6
     }
 }
 
-/// True if all that decides about turns on this carrier is the quantum.
+/// Returns true if all that decides about turns on this carrier is the quantum.
 fn is_ruled_by_quanta(carrier: &Carrier) -> bool {
     carrier.side() == 0
         && !ENGINE.has_policy()
@@ -273,7 +273,7 @@ fn start(carrier: &'static Carrier, switches: u64, now_ns: u64) -> Option<Timer>
     ENGINE.filters.unless_any(start)?.then_some(timer)
 }
 
-/// False without the means.
+/// Returns false without the means.
 fn start_timer(timer: Timer, switches: u64, now_ns: u64) -> bool {
     const MONOTONIC: usize = 1;
     const THREAD_ID: u32 = 4;

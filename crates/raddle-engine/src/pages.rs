@@ -145,8 +145,8 @@ impl Pages {
         }
     }
 
-    /// True if threads may be adopted again; then it counts as done. If the carrier that had all
-    /// threads couldn't cope, adoption is tried more rarely.
+    /// Returns true if threads may be adopted again; then it counts as done. If the carrier that
+    /// had all threads couldn't cope, adoption is tried more rarely.
     fn may_adopt(&self) -> bool {
         let now = timestamp();
         let gap = self.gap_ticks.load(Ordering::Relaxed).max(MIN_GAP_TICKS);
@@ -163,8 +163,8 @@ impl Pages {
     }
 
     /// Waits until the byte at `offset` of a file is likely to be in memory; the running thread
-    /// parks meanwhile, through signals. True if the page should be there, false if it is to be
-    /// waited for again; `None` if that can't be done here.
+    /// parks meanwhile, through signals. Returns true if the page should be there, false if it is
+    /// to be waited for again; `None` if that can't be done here.
     pub fn wait(&self, fd: u32, offset: u64) -> Option<bool> {
         let carrier = Carrier::current();
         let own = self.own(carrier)?;
@@ -280,7 +280,8 @@ impl Own {
         unsafe { &mut *self.queues.get() }
     }
 
-    /// Gives a request to the kernel; on this carrier. False if there is no place, or it refuses.
+    /// Gives a request to the kernel; on this carrier. Returns false if there is no place, or it
+    /// refuses.
     fn submit(&self, fd: u32, offset: u64, wait: &Wait) -> bool {
         let Some(place) = self.take_place(wait) else {
             return false;
@@ -352,8 +353,8 @@ impl Own {
         }
     }
 
-    /// True if the wait is over; else its thread is prepared to park again: under the lock, so that
-    /// its end wakes it.
+    /// Returns true if the wait is over; else its thread is prepared to park again: under the lock,
+    /// so that its end wakes it.
     fn is_over_or_prepares(&self, wait: &Wait) -> bool {
         let _places = self.places.lock();
         let is_over = wait.end.get() != End::NotYet;
@@ -439,7 +440,7 @@ fn waiting(carrier: &Carrier) -> Option<&'static Own> {
     own_of(carrier).filter(|own| own.requests.load(Ordering::Relaxed) != 0)
 }
 
-/// True if the kernel holds files open for requests of the carrier's. On any thread.
+/// Returns true if the kernel holds files open for requests of the carrier's. On any thread.
 pub(crate) fn owes(carrier: &Carrier) -> bool {
     waiting(carrier).is_some_and(|own| own.finished.load(Ordering::Relaxed) == 0)
 }
@@ -503,7 +504,7 @@ pub(crate) fn sleep(carrier: &Carrier) -> bool {
 }
 
 /// Sleeps until a page is there, the pump has events, or the deadline has come; on this carrier.
-/// True if the pump is to be asked, `None` if there is no page to wait for.
+/// Returns true if the pump is to be asked, `None` if there is no page to wait for.
 pub(crate) fn sleep_with_pump(carrier: &Carrier, deadline_ns: u64) -> Option<bool> {
     let own = waiting(carrier)?;
     let entered = own.enter(carrier, |queues| {
@@ -519,22 +520,22 @@ pub(crate) fn sleep_with_pump(carrier: &Carrier, deadline_ns: u64) -> Option<boo
     Some(entered != Entered::Done || !own.has_pump.get())
 }
 
-/// True if the carrier needs no help with the threads in its queue, which wait for pages again and
-/// again. On any thread.
+/// Returns true if the carrier needs no help with the threads in its queue, which wait for pages
+/// again and again. On any thread.
 pub(crate) fn suffices(carrier: &Carrier) -> bool {
     let waits = own_of(carrier).map_or(0, |own| own.count.load(Ordering::Relaxed));
     waits != 0 && carrier.stretch.copes_with(carrier.queue.ring_len())
 }
 
-/// True if threads wait in the carrier's queue behind one that has stopped to read: the others that
-/// wait for pages by it will need help, too. On any thread.
+/// Returns true if threads wait in the carrier's queue behind one that has stopped to read: the
+/// others that wait for pages by it will need help, too. On any thread.
 pub(crate) fn is_held_up(carrier: &Carrier) -> bool {
     let has_waits = own_of(carrier).is_some_and(|own| own.count.load(Ordering::Relaxed) != 0);
     has_waits && !carrier.queue.is_empty() && carrier.stretch.is_held_up()
 }
 
 /// Before a carrier sleeps, on which it is called: takes over the threads that wait for pages by
-/// carriers that sleep; they wait once more, by this one. True if there are any.
+/// carriers that sleep; they wait once more, by this one. Returns true if there are any.
 pub(crate) fn adopt(carrier: &Carrier) -> bool {
     let here = own_of(carrier).map_or(0, |own| own.count.load(Ordering::Relaxed));
     if here == 0 || !carrier.stretch.is_of_short_turns() {
@@ -567,8 +568,8 @@ pub(crate) fn relieve(carrier: &Carrier, woken: &TaskList) {
     own.finish_all(End::Relieved, woken);
 }
 
-/// The carrier's kernel thread is about to end, and gives its ring back; on this carrier. False if
-/// that must wait for requests.
+/// The carrier's kernel thread is about to end, and gives its ring back; on this carrier. Returns
+/// false if that must wait for requests.
 pub(crate) fn retire(carrier: &Carrier) -> bool {
     look(carrier);
     if waiting(carrier).is_some() {

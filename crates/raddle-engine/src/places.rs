@@ -279,13 +279,13 @@ impl Engine {
         self.wanted() + self.extra() + self.blocked.load(Ordering::SeqCst)
     }
 
-    /// True if a carrier should become spare.
+    /// Returns true if a carrier should become spare.
     pub(crate) fn has_surplus(&self) -> bool {
         self.active() > self.limit()
     }
 
-    /// True if a carrier may be added. Carriers that see the same surplus can all become spare:
-    /// none is active then, and the last of them must see that there is room.
+    /// Returns true if a carrier may be added. Carriers that see the same surplus can all become
+    /// spare: none is active then, and the last of them must see that there is room.
     pub(crate) fn may_grow(&self) -> bool {
         self.not_spare() < self.limit()
     }
@@ -320,7 +320,7 @@ impl Engine {
         }
     }
 
-    /// Makes a spare carrier active. False if there is none: it is being made, or can't be.
+    /// Makes a spare carrier active. Returns false if there is none: it is being made, or can't be.
     #[cold]
     pub(crate) fn grow(&self) -> bool {
         match self.spares.take_one() {

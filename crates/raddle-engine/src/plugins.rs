@@ -102,7 +102,7 @@ impl Watch {
         }
     }
 
-    /// Looks for a call that doesn't end. Returns true if there is a call that may be one.
+    /// Looks for a call that doesn't end. Returns true if a carrier is in a call, which may be one.
     pub(crate) fn look(&mut self, now_ns: u64) -> bool {
         if ANY.load(Ordering::Relaxed) == 0 {
             return false;

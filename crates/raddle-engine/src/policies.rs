@@ -66,13 +66,13 @@ impl Engine {
         Carrier::current().set_queueless(true);
     }
 
-    /// True under another policy than fifo.
+    /// Returns true under another policy than fifo.
     #[inline(always)]
     pub fn has_policy(&self) -> bool {
         self.kind.load(Ordering::Relaxed) != Kind::Fifo as u32
     }
 
-    /// True if the policy gives a meaning to real-time classes and deadlines.
+    /// Returns true if the policy gives a meaning to real-time classes and deadlines.
     pub fn has_classes(&self) -> bool {
         let kind = self.kind.load(Ordering::Relaxed);
         [Kind::Priority, Kind::Deadline]

@@ -189,7 +189,7 @@ impl Pump {
         }
     }
 
-    /// True for the pump's own descriptors.
+    /// Returns true for the pump's own descriptors.
     pub fn owns(&self, fd: usize) -> bool {
         fd as i32 >= 0 && self.own_descriptors().contains(&(fd as i32))
     }
@@ -206,7 +206,7 @@ impl Pump {
         self.table.get(fd as usize)
     }
 
-    /// True if any thread waits for a descriptor.
+    /// Returns true if any thread waits for a descriptor.
     #[inline(always)]
     pub fn has_waiters(&self) -> bool {
         self.waiters.load(Ordering::Relaxed) != 0
@@ -419,7 +419,7 @@ impl Pump {
         unsafe { sys!(nr::__NR_epoll_ctl, epoll, operation, fd, &raw const event) }
     }
 
-    /// True if epoll takes the descriptor; it is registered then.
+    /// Returns true if epoll takes the descriptor; it is registered then.
     pub fn accepts(&self, fd: u32) -> bool {
         self.entry(fd).is_some_and(|entry| {
             let _list = entry.list.lock();
@@ -522,7 +522,7 @@ impl Pump {
         }
     }
 
-    /// Wakes the poller if it sleeps or is about to. True if there was one to wake.
+    /// Wakes the poller if it sleeps or is about to. Returns true if there was one to wake.
     pub fn kick(&self) -> bool {
         if self.asleep.swap(0, Ordering::SeqCst) == 0 {
             return false;

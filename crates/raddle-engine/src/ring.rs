@@ -194,7 +194,7 @@ impl Ring {
         kthread::futex_wake(self.posted.as_ptr(), 1);
     }
 
-    /// True while the ring's thread may make calls for the ring.
+    /// Returns true while the ring's thread may make calls for the ring.
     pub(crate) fn is_served(&self) -> bool {
         self.served.load(Ordering::SeqCst) != 0
     }
@@ -204,7 +204,7 @@ impl Ring {
         self.change(REFUSED, NONE);
     }
 
-    /// False if there is no ring any more.
+    /// Returns false if there is no ring any more.
     fn post(&self, transfer: &Transfer) -> bool {
         let at = core::ptr::from_ref(transfer);
         let mut list = self.list.lock();

@@ -129,12 +129,12 @@ impl Roster {
         self.closed.store(true, Ordering::SeqCst);
     }
 
-    /// True from [`Roster::close`] on.
+    /// Returns true from [`Roster::close`] on.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// True if no kernel thread is being made, and none has an order.
+    /// Returns true if no kernel thread is being made, and none has an order.
     pub(crate) fn is_quiet(&self) -> bool {
         self.used.try_lock().is_some()
     }
@@ -245,7 +245,7 @@ impl Roster {
         self.orders.end();
     }
 
-    /// Executes the order that stands, if the calling kernel thread hasn't. True if it did.
+    /// Executes the order that stands, if the calling kernel thread hasn't. Returns true if it did.
     ///
     /// # Signal safety
     /// For the handler of PREEMPT; takes no lock.

@@ -97,12 +97,12 @@ impl Side {
         self.held.load(Ordering::SeqCst) != 0
     }
 
-    /// True if its carriers have something to do.
+    /// Returns true if its carriers have something to do.
     pub(crate) fn has_work(&self) -> bool {
         !self.queue.is_empty() && !self.is_held()
     }
 
-    /// Wakes a sleeping carrier if one more may run. False else.
+    /// Wakes a sleeping carrier if one more may run. Returns false otherwise.
     pub(crate) fn wake_one(&self) -> bool {
         if !self.places.has_free() {
             return false;
@@ -376,7 +376,7 @@ impl Sides {
         }
     }
 
-    /// True if another engine queues the thread that `carrier` runs.
+    /// Returns true if another engine queues the thread that `carrier` runs.
     pub(crate) fn is_misplaced(&self, carrier: &Carrier, thread: &Thread) -> bool {
         let (number, here) = (thread.side(), carrier.side());
         number != here
@@ -387,7 +387,7 @@ impl Sides {
 
 impl Side {
     /// Sees to it that the engine has its carriers, and one to take the place of one that blocks.
-    /// True if it has any.
+    /// Returns true if it has any.
     fn is_ready(&self, number: u32) -> bool {
         while self.made.load(Ordering::Relaxed) <= self.carriers() && self.breed(number) {}
         self.up.load(Ordering::Relaxed) != 0
@@ -486,8 +486,8 @@ impl Side {
 }
 
 impl Engine {
-    /// Queues a thread that isn't bound and belongs to a side engine. False if that is the first
-    /// engine's to do.
+    /// Queues a thread that isn't bound and belongs to a side engine. Returns false if that is the
+    /// first engine's to do.
     #[inline(always)]
     pub(crate) fn submit_beside(&self, task: TaskRef, reason: Reason) -> bool {
         let number = Thread::of(task).side();

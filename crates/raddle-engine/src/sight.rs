@@ -53,7 +53,8 @@ impl Sight {
         sits
     }
 
-    /// True if a carrier that has nothing else to do should wait for timers and descriptors now.
+    /// Returns true if a carrier that has nothing else to do should wait for timers and descriptors
+    /// now.
     pub(crate) fn has_to_poll(&mut self, now_ns: u64) -> bool {
         let left_ns = idle::polling_matters_ns().saturating_sub(now_ns);
         if left_ns > SOON_NS {

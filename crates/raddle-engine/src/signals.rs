@@ -206,7 +206,7 @@ impl CommonSignals {
     }
 
     /// Gives the oldest of `signal` away by `post`, which says whether it took it; else it stays
-    /// where it is. False if it wasn't given.
+    /// where it is. Returns false if it wasn't given.
     pub fn give(&self, signal: u32, post: impl FnOnce(&SigInfo) -> bool) -> bool {
         let mut head = self.queue.head.lock();
         if self.pending.load(Ordering::Relaxed) & bit_of(signal) == 0 {
@@ -366,8 +366,8 @@ impl SignalQueue {
         }
     }
 
-    /// Appends `info`; `already` says that its signal is pending. False if the pool is empty: the
-    /// signal is pending without details then, as Linux does for standard signals.
+    /// Appends `info`; `already` says that its signal is pending. Returns false if the pool is
+    /// empty: the signal is pending without details then, as Linux does for standard signals.
     pub fn push(&self, info: &SigInfo, form: Form, already: bool) -> bool {
         let mut head = self.head.lock();
         POOL.lock().add(&mut head, info, form, already, false)
@@ -381,7 +381,7 @@ impl SignalQueue {
         (info, pool.holds(*head, signal).0)
     }
 
-    /// True if a record of `signal` is queued.
+    /// Returns true if a record of `signal` is queued.
     pub fn holds(&self, signal: u32) -> bool {
         let head = self.head.lock();
         POOL.lock().holds(*head, signal).0

@@ -72,7 +72,7 @@ impl Range {
         self.to - self.from
     }
 
-    /// True if the two have addresses in common.
+    /// Returns true if the two have addresses in common.
     pub fn overlaps(self, other: Self) -> bool {
         self.from < other.to && other.from < self.to
     }
@@ -163,13 +163,13 @@ impl Stacks {
         self.base.store(slots::choose_base(), Ordering::Release);
     }
 
-    /// True if there is an arena.
+    /// Returns true if there is an arena.
     #[inline(always)]
     pub fn is_open(&self) -> bool {
         self.base.load(Ordering::Relaxed) != 0
     }
 
-    /// True if the range touches the arena.
+    /// Returns true if the range touches the arena.
     #[inline(always)]
     pub fn covers(&self, range: Range) -> bool {
         let base = self.base.load(Ordering::Relaxed);
@@ -249,7 +249,8 @@ impl Stacks {
         self.base.load(Ordering::Relaxed)
     }
 
-    /// `munmap` of a stack by glibc. False if it isn't a whole slot that the arena answers for.
+    /// `munmap` of a stack by glibc. Returns false if it isn't a whole slot that the arena answers
+    /// for.
     pub fn release(&self, range: Range) -> bool {
         let Some(slot) = self.slot_of(range.from).filter(|slot| slot.range == range) else {
             return false;
@@ -265,8 +266,8 @@ impl Stacks {
         ended
     }
 
-    /// The stack of an ended thread is free: without what is in it, or unmapped. False if the
-    /// kernel does neither.
+    /// The stack of an ended thread is free: without what is in it, or unmapped. Returns false if
+    /// the kernel does neither.
     fn end(&self, slot: &Slot<'_>, state: &mut State) -> bool {
         let Range { from, to } = slot.range;
         let is_full = self.warm.load(Ordering::Relaxed) + (to - from) > WARM_MOST;
@@ -410,13 +411,13 @@ impl Stacks {
         }
     }
 
-    /// True if there are free slots that are mapped.
+    /// Returns true if there are free slots that are mapped.
     #[inline(always)]
     pub fn has_warm(&self) -> bool {
         self.warm.load(Ordering::Relaxed) != 0
     }
 
-    /// Unmaps the free slots. False if there were none.
+    /// Unmaps the free slots. Returns false if there were none.
     pub fn retreat(&self) -> bool {
         if !self.has_warm() {
             return false;

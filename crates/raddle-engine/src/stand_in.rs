@@ -45,8 +45,8 @@ impl StandIn {
         Self(AtomicU32::new(GONE))
     }
 
-    /// True if one is needed: sysmon, which starts after this, will wait for it to go. The calling
-    /// thread is the only one.
+    /// Returns true if one is needed: sysmon, which starts after this, will wait for it to go. The
+    /// calling thread is the only one.
     pub(crate) fn prepare(&self) -> bool {
         let needed = closing_may_wait();
         self.0
@@ -184,8 +184,8 @@ fn is_asking(fd: usize) -> bool {
     !is_err(got) && ASKING.contains(&(about[0] as u32))
 }
 
-/// True if the kernel closes whole ranges: not before Linux 5.9, where sysmon shares the program's
-/// table.
+/// Returns true if the kernel closes whole ranges: not before Linux 5.9, where sysmon shares the
+/// program's table.
 pub(crate) fn can_empty_a_table() -> bool {
     const NONE: usize = u32::MAX as usize; // a number that no descriptor has
     // SAFETY: nothing is closed.

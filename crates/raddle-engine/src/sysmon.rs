@@ -111,7 +111,7 @@ impl Sysmon {
         Ok(())
     }
 
-    /// True if it sees to timers and descriptors, because threads compute on all carriers.
+    /// Returns true if it sees to timers and descriptors, because threads compute on all carriers.
     pub(crate) fn is_on_guard(&self) -> bool {
         self.on_guard.load(Ordering::Relaxed) != 0
     }
@@ -144,7 +144,7 @@ impl Sysmon {
         [self.wake.get(), self.listener.get(), client]
     }
 
-    /// True for its own descriptors.
+    /// Returns true for its own descriptors.
     pub fn owns(&self, fd: usize) -> bool {
         fd as i32 >= 0 && self.own_descriptors().contains(&(fd as i32))
     }

@@ -165,8 +165,9 @@ impl Thread {
         core::ptr::from_ref(self).cast_mut()
     }
 
-    /// True if the thread must not run on `carrier`, which has picked it: it was bound while it
-    /// stood in a queue. A carrier that ran it last looks no closer, which keeps this cheap.
+    /// Returns true if the thread must not run on `carrier`, which has picked it: it was bound
+    /// while it stood in a queue. A carrier that ran it last looks no closer, which keeps this
+    /// cheap.
     #[inline(always)]
     pub(crate) fn was_bound_to_other(&self, carrier: &Carrier) -> bool {
         let here = core::ptr::from_ref(carrier).cast_mut();
@@ -176,25 +177,25 @@ impl Thread {
         }
     }
 
-    /// True if the thread is bound and runs, or ran last, on another carrier than its own.
+    /// Returns true if the thread is bound and runs, or ran last, on another carrier than its own.
     #[inline(always)]
     pub(crate) fn strays_on(&self, carrier: &Carrier) -> bool {
         let bound = self.bound.load(Ordering::Acquire);
         !bound.is_null() && !core::ptr::eq(bound, carrier)
     }
 
-    /// True if a thread's wait and wake-up aren't the carrier's concern alone.
+    /// Returns true if a thread's wait and wake-up aren't the carrier's concern alone.
     #[inline(always)]
     pub(crate) fn is_special(&self) -> bool {
         self.ums.load(Ordering::Relaxed).addr() | self.host.get().addr() != 0
     }
 
-    /// True if its next thread is to be no UMS worker.
+    /// Returns true if its next thread is to be no UMS worker.
     pub fn ums_next_is_none(&self) -> bool {
         self.ums_next.get().is_null()
     }
 
-    /// True if a wake-up puts the thread anywhere but into a run queue.
+    /// Returns true if a wake-up puts the thread anywhere but into a run queue.
     #[inline(always)]
     pub(crate) fn is_woken_elsewhere(&self) -> bool {
         self.routes.load(Ordering::Relaxed) != 0
@@ -259,7 +260,7 @@ impl Thread {
         self.life.store(Life::Exiting as u32, Ordering::SeqCst);
     }
 
-    /// True if the program has closed the number that the thread waited for.
+    /// Returns true if the program has closed the number that the thread waited for.
     pub fn has_kept(&self) -> bool {
         self.kept.load(Ordering::Relaxed) != 0
     }

@@ -297,7 +297,7 @@ pub(crate) fn turn_since_ns(thread: &Thread) -> u64 {
     }
 }
 
-/// True if the carrier has looked at timers and descriptors a moment ago.
+/// Returns true if the carrier has looked at timers and descriptors a moment ago.
 pub(crate) fn has_looked(carrier: &Carrier, now_ns: u64) -> bool {
     carrier.is_timed() && carrier.timing.chooser.has_looked(now_ns)
 }

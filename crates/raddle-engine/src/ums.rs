@@ -130,8 +130,8 @@ pub fn breathe(rhythm: u64) {
     }
 }
 
-/// Gives the carrier back to the scheduler; returns when the worker was executed again. False if
-/// the calling thread is no worker. [`path`] is the short way.
+/// Gives the carrier back to the scheduler; returns when the worker was executed again. Returns
+/// false if the calling thread is no worker. [`path`] is the short way.
 pub fn yield_to_scheduler(parameter: usize) -> bool {
     loop {
         let carrier = Carrier::current();
@@ -223,7 +223,8 @@ pub fn current() -> *const WorkerControl {
     }
 }
 
-/// False too for a worker that has got a kernel thread of its own: it left its scheduler for good.
+/// Returns false too for a worker that has got a kernel thread of its own: it left its scheduler
+/// for good.
 fn is_worker(thread: &Thread) -> bool {
     !thread.ums.load(Ordering::Relaxed).is_null() && thread.bound.load(Ordering::Relaxed).is_null()
 }
@@ -263,7 +264,7 @@ pub(crate) fn quantum_on(carrier: &Carrier) -> Option<u64> {
 }
 
 /// Takes the lease, and lets the scheduler continue in the worker's place; returns when the worker
-/// runs again. False if there was no lease.
+/// runs again. Returns false if there was no lease.
 fn hand_back(carrier: &Carrier, thread: &Thread, end: Ended, parameter: usize) -> bool {
     let Some(scheduler) = take_lease(thread, end, parameter) else {
         return false;
@@ -313,7 +314,7 @@ fn unless_misplaced<'a>(scheduler: &'a Thread, carrier: &Carrier) -> Option<&'a 
     Some(scheduler)
 }
 
-/// True if a scheduler waits for the thread on `carrier`.
+/// Returns true if a scheduler waits for the thread on `carrier`.
 pub(crate) fn is_leased(carrier: &Carrier) -> bool {
     carrier
         .thread_or_none()
@@ -341,8 +342,8 @@ pub(crate) fn replace(carrier: &Carrier) {
     carrier.watched.store(0, Ordering::Release);
 }
 
-/// The running thread has come back from the kernel. True if its scheduler didn't wait for it: it
-/// is on its list then, and must leave the carrier.
+/// The running thread has come back from the kernel. Returns true if its scheduler didn't wait for
+/// it: it is on its list then, and must leave the carrier.
 pub(crate) fn came_back(thread: &Thread) -> bool {
     let is_stray = is_worker(thread) && thread.lease.load(Ordering::Relaxed).is_null();
     if is_stray {
@@ -352,7 +353,7 @@ pub(crate) fn came_back(thread: &Thread) -> bool {
     is_stray
 }
 
-/// Puts a worker that was woken onto its completion list. False if `task` is none.
+/// Puts a worker that was woken onto its completion list. Returns false if `task` is none.
 #[cold]
 pub(crate) fn woken(task: TaskRef) -> bool {
     let thread = Thread::of(task);

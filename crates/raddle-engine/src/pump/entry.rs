@@ -135,27 +135,29 @@ impl Entry {
         }
     }
 
-    /// True if nothing can have come since the socket was seen empty. Never for the number before
-    /// zero: its mark is "never".
+    /// Returns true if nothing can have come since the socket was seen empty. Never for the number
+    /// before zero: its mark is "never".
     #[inline(always)]
     pub fn is_drained(&self, sequence: u32) -> bool {
         let mark = sequence.wrapping_add(1);
         mark != 0 && self.drained.load(Ordering::Relaxed) == mark
     }
 
-    /// True if an event has told of an end, a hang-up or an error: a call that doesn't block may
-    /// say EAGAIN then where one that blocks ends.
+    /// Returns true if an event has told of an end, a hang-up or an error: a call that doesn't
+    /// block may say EAGAIN then where one that blocks ends.
     #[inline(always)]
     pub fn has_ended(&self) -> bool {
         self.marks.load(Ordering::Relaxed) & ENDED != 0
     }
 
-    /// True if a short read empties it: a TCP socket of which no event has told more than data.
+    /// Returns true if a short read empties it: a TCP socket of which no event has told more than
+    /// data.
     pub fn is_plain_tcp(&self) -> bool {
         self.drains.load(Ordering::Relaxed) != 0
     }
 
-    /// True if the descriptor was seen listening. If it has stopped since, it is ready for ever.
+    /// Returns true if the descriptor was seen listening. If it has stopped since, it is ready for
+    /// ever.
     pub fn is_listening(&self) -> bool {
         self.marks.load(Ordering::Relaxed) & LISTENS != 0
     }

@@ -272,7 +272,7 @@ impl Queues {
         Some(unsafe { at.read() }.user_data)
     }
 
-    /// True if the kernel has taken all requests.
+    /// Returns true if the kernel has taken all requests.
     pub(crate) fn is_told(&self) -> bool {
         self.waiting == 0
     }

@@ -199,7 +199,8 @@ impl Segments {
         })
     }
 
-    /// Makes a segment one of slots of `size` bytes; under the lists' lock. False without memory.
+    /// Makes a segment one of slots of `size` bytes; under the lists' lock. Returns false without
+    /// memory.
     fn open(&self, segment: usize, size: usize) -> bool {
         let bytes = (SEGMENT / size * size_of::<Row>()).next_multiple_of(PAGE_SIZE);
         let Ok(rows) = mem::map(bytes) else {

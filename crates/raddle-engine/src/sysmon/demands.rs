@@ -29,8 +29,8 @@ pub(super) fn goes_on_since_ns(carrier: &Carrier, switches: u64) -> Option<u64> 
     since_ns.filter(|_| carrier.switches.load(Ordering::Relaxed) == switches)
 }
 
-/// True if a carrier keeps what others need: a scheduler of UMS, while it waits in the kernel; or
-/// files open for requests of its ring's, while it computes.
+/// Returns true if a carrier keeps what others need: a scheduler of UMS, while it waits in the
+/// kernel; or files open for requests of its ring's, while it computes.
 pub(super) fn holds_others(carrier: &Carrier, found: Found) -> bool {
     match found.computes {
         true => pages::owes(carrier),
@@ -38,7 +38,7 @@ pub(super) fn holds_others(carrier: &Carrier, found: Found) -> bool {
     }
 }
 
-/// True if `carrier` should let go of its thread for a reason that only side engines have.
+/// Returns true if `carrier` should let go of its thread for a reason that only side engines have.
 pub(super) fn waits_beside(carrier: &Carrier) -> bool {
     let misplaced = |thread| ENGINE.sides.is_misplaced(carrier, thread);
     let held = |side: &Side| side.is_held() || side.has_work();

@@ -126,7 +126,7 @@ impl ThreadTable {
         thread.robust_list.set(robust_list);
     }
 
-    /// True if there may be no other thread.
+    /// Returns true if there may be no other thread.
     pub(crate) fn is_full(&self) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
         limit != 0 && self.live() >= limit
