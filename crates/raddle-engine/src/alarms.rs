@@ -260,7 +260,7 @@ pub(crate) struct Watcher {
 struct Watch {
     /// The event, or -1.
     event: i32,
-    /// Its ring; only sysmon unmaps it.
+    /// The event's ring; only sysmon unmaps it.
     ring: *const Ring,
     /// How many of the carrier's kernel threads had ended when the event was opened.
     ends: u32,

@@ -22,8 +22,8 @@ pub struct Attributes {
     pub times_ns: [u64; 3],
     /// The affinity mask, or no CPU at all if none was set: then the process's mask holds.
     pub cpus: [u64; CPU_WORDS],
-    /// By how much the thread's time limits may be late, as `PR_SET_TIMERSLACK` says, and what that
-    /// is set to by 0; in nanoseconds. 0 for [`Attributes::USUAL_SLACK_NS`].
+    /// How late the thread's time limits may be (`PR_SET_TIMERSLACK`), and the value that 0 sets
+    /// there; in nanoseconds. 0 for [`Attributes::USUAL_SLACK_NS`].
     pub slack_ns: usize,
     pub default_slack_ns: usize,
 }

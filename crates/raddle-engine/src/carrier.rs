@@ -28,7 +28,7 @@ pub enum CarrierState {
     Running = 0,
     Idle = 1,
     Polling = 2,
-    /// It has no kernel thread any more, and keeps its place in the list for the next one.
+    /// The carrier has no kernel thread any more, and keeps its place in the list for the next one.
     Ended = 3,
 }
 
@@ -260,7 +260,8 @@ pub struct Carrier {
     pub(crate) next_free: Cell<u32>,
     /// True once it is in the engine's list, which it doesn't leave; under the same lock.
     pub(crate) is_listed: Cell<bool>,
-    /// How many of its kernel threads have ended while it was listed. Written under that lock.
+    /// How many kernel threads of this carrier have ended while it was listed. Written under that
+    /// lock.
     pub(crate) ends: AtomicU32,
     /// Runnable green threads.
     pub queue: RunQueue,
@@ -373,8 +374,8 @@ impl Carrier {
         self.own_files.get() != 0
     }
 
-    /// Its kernel thread is made by a `clone` with these flags: it is apart if it shares less with
-    /// its maker than others do. Before it runs.
+    /// The carrier's kernel thread is made by a `clone` with these flags: it is apart if it shares
+    /// less with its maker than others do. Before it runs.
     pub(crate) fn become_as(&self, flags: u64) {
         const FILES: u64 = 0x400;
         const SHARED: u64 = 0x200 | FILES | 0x40000; // CLONE_FS, CLONE_FILES, CLONE_SYSVSEM

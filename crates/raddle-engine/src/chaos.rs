@@ -40,7 +40,7 @@ pub enum Point {
     Symbol = 32,
     /// A carrier picks its next thread: one goes behind the others or to another carrier first.
     Pick = 13,
-    /// The same: the carrier stops, with the thread that it leaves still on its stack.
+    /// At a pick, too: the carrier stops, with the thread that it leaves still on its stack.
     Leave = 197,
     /// A carrier has announced that it sleeps or polls, and hasn't looked again.
     Sleep = 23,
@@ -166,7 +166,7 @@ pub fn ask_again() {
 /// elsewhere.
 #[cold]
 pub(crate) fn shuffle(carrier: &Carrier) {
-    // One before each of the three kinds of look in turn (see `Tick`).
+    // The counts just before the three kinds of look (see `Tick`).
     let before = [FAIR_EVERY - 1, INJECTOR_EVERY, INJECTOR_EVERY + 1];
     carrier
         .picks

@@ -112,8 +112,8 @@ pub fn suffice() -> bool {
 }
 
 /// Makes descriptors of the runtime's while the soft limit is raised, as far as the hard one
-/// allows. They then stand above the program's own limit, or in the way of none of its numbers.
-/// Called by the only thread there is, so no other thread meets the raised limit.
+/// allows. The descriptors then stand above the program's own limit, or in the way of none of its
+/// numbers. Called by the only thread there is, so no other thread meets the raised limit.
 pub(crate) fn with_room<T>(make: impl FnOnce() -> T) -> T {
     let [soft, hard] = limits();
     let raised = [hard.min(FIRST + OWN), hard];

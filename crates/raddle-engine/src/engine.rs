@@ -77,7 +77,7 @@ pub struct Engine {
     pub main: AtomicPtr<Thread>,
     /// 0 with one thread, then 1, or 2 under chaos.
     pub(crate) started: AtomicU32,
-    /// Not 0 in the child of a fork while some of its state is still its parent's
+    /// Not 0 in the child of a fork while some of the state is still the parent's
     /// ([`crate::fork`]).
     pub(crate) unsettled: AtomicU32,
     /// 1 if threads are green on request only. Set at start-up.
@@ -234,7 +234,7 @@ impl Engine {
         carrier.is_listed.set(true);
         self.up.store(1, Ordering::Release);
         let main = self.threads.allocate()?;
-        // SAFETY: plain queries about ourselves.
+        // SAFETY: plain queries about the calling thread.
         let (pid, tid) = unsafe { (sys!(nr::__NR_getpid), sys!(nr::__NR_gettid)) };
         self.pid.store(pid as u32, Ordering::Relaxed);
         main.tid.store(pid as u32, Ordering::Relaxed);

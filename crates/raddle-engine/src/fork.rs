@@ -59,7 +59,7 @@ pub unsafe fn in_child(shares_table: bool) {
     ENGINE.unstart(carrier);
 }
 
-/// Of [`crate::engine::Engine::unsettled`]: all that [`settle`] resets is the parent's.
+/// Value of [`crate::engine::Engine::unsettled`]: all that [`settle`] resets is the parent's.
 const ALL: u32 = 2;
 /// Likewise: only the salt of thread ids is the parent's.
 const IDS: u32 = 1;

@@ -21,7 +21,7 @@ pub const STACK_SIZE: usize = 64 * 1024;
 /// returns.
 pub type Entry = extern "C" fn(usize, *mut u8) -> !;
 
-/// Starts a kernel thread on `stack_size` bytes of fresh stack. It starts with every signal
+/// Starts a kernel thread on `stack_size` bytes of fresh stack. The thread starts with every signal
 /// blocked, with the creator's GS base, and with the FS base of libc's first thread. The lowest
 /// page of its stack is a guard.
 ///

@@ -127,7 +127,7 @@ const MOST: usize = alarms::MOST;
 
 /// Sysmon's part: all metronomes.
 pub(crate) struct Metronomes {
-    /// By the carriers' places in sysmon's memory.
+    /// Indexed by the carriers' places in sysmon's memory.
     each: [Watch; MOST],
     /// How many have a timer.
     running: usize,
@@ -184,12 +184,12 @@ impl Metronomes {
         (0..MOST).for_each(|at| self.stop(at));
     }
 
-    /// Returns true if the carrier at this place has one.
+    /// Returns true if the carrier at this place has a metronome.
     pub(crate) fn runs(&self, at: usize) -> bool {
         self.each.get(at).is_some_and(|watch| watch.timer.is_some())
     }
 
-    /// Returns true if any carrier has one.
+    /// Returns true if any carrier has a metronome.
     pub(crate) fn any_runs(&self) -> bool {
         self.running != 0
     }

@@ -82,7 +82,7 @@ enum End {
     NotYet,
     /// The page should be in memory.
     Done,
-    /// It is to be waited for by another carrier.
+    /// The page is to be waited for by another carrier.
     Adopted,
     /// No thread waits for the page any more.
     Relieved,

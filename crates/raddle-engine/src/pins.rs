@@ -25,7 +25,7 @@ use raddle_sys::{is_err, mem, nr, sys};
 
 /// See the module.
 pub(crate) struct Log {
-    /// All that ever were; the latest [`PINS`] of them are kept.
+    /// The count of all events; the latest [`PINS`] are kept.
     total: AtomicU64,
     kept: [Kept; PINS],
     places: [Place; PLACES],
@@ -194,7 +194,7 @@ struct At {
     /// The number of the call that it is in, -1 outside of calls (a page fault).
     call: i64,
     stack_pointer: u64,
-    /// Of its code.
+    /// The address of the next instruction.
     address: u64,
 }
 

@@ -19,9 +19,9 @@
 //! 3. It stays in the engine's list, *ended*, so that a walk through the list without a lock misses
 //!    no carrier, and enters a list of ended ones, from where the next spare carrier is made.
 //!
-//! It counts as ended before it leaves the set, and as spare again before it no longer counts as
-//! ended: it never counts as active, and may count twice for a moment, as in `Engine::enlist`. Then
-//! one carrier too many may be woken, which finds that out.
+//! The carrier counts as ended before it leaves the set, and as spare again before it no longer
+//! counts as ended: it never counts as active, and may count twice for a moment, as in
+//! `Engine::enlist`. Then one carrier too many may be woken, which finds that out.
 //!
 //! No work waits in vain for one that ends: a thread that finds none in the set makes one, or, if
 //! it is sysmon, leaves that to the next carrier that runs; and [`KEPT`] stay.
@@ -51,7 +51,7 @@ pub struct Slots {
 
 /// A spare carrier that isn't needed for this long ends.
 const SPARE_NS: u64 = 5_000_000_000;
-/// So many of them stay.
+/// So many spare carriers stay.
 const KEPT: usize = 4;
 
 impl Slots {
@@ -303,7 +303,8 @@ impl Engine {
         };
     }
 
-    /// Makes `carrier` look at the end of its call, or of its quantum, whether it is one too many.
+    /// Makes `carrier` look at the end of its call, or of its quantum, whether there is one carrier
+    /// too many.
     pub(crate) fn mark(&self, carrier: &Carrier) {
         if carrier.handed_off.swap(1, Ordering::SeqCst) == 0 {
             match self.sides.of(carrier) {

@@ -22,7 +22,7 @@ use raddle_sched::policies::Call;
 
 /// So much CPU time is too long for one call.
 const LONG_CPU_NS: u64 = 50_000_000;
-/// So much time is, if the carrier waits in the call.
+/// So much time is too long if the carrier waits in the call.
 const LONG_NS: u64 = 1_000_000_000;
 
 /// 1 once there is a plug-in.

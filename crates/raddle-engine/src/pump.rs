@@ -67,7 +67,7 @@ const HUP: u32 = 0x10;
 pub const RDHUP: u32 = 0x2000;
 const EDGE: u32 = 1 << 31;
 const ALL: u32 = IN | PRI | OUT | RDHUP | EDGE;
-/// Of a wait: for one descriptor. Never reported.
+/// Marks a wait for one descriptor. Never reported.
 const ALONE: u32 = 1 << 30;
 /// Marks the pump's own eventfd.
 const KICK: u64 = u64::MAX;
@@ -562,7 +562,8 @@ impl Pump {
     }
 }
 
-/// The number is about to be closed: each call that waits on it goes on with one of its own.
+/// The number is about to be closed: each call that waits on it goes on with another number of its
+/// own.
 #[cold]
 fn keep_for_waiters(entry: &Entry, fd: u32) {
     let woken = TaskList::new();

@@ -47,7 +47,7 @@ pub struct Roster {
     expected: AtomicIsize,
     /// What it returned to another kernel thread, if that differs.
     differs: AtomicIsize,
-    /// True once no more are made: the process is about to end.
+    /// True once no more kernel threads are made: the process is about to end.
     closed: AtomicBool,
     /// The FS base of the process's first kernel thread.
     first_fs: AtomicU64,

@@ -42,7 +42,7 @@ pub struct Side {
     places: Places,
     /// 1 while a program has it. Under the lock of [`Sides`].
     is_open: AtomicU32,
-    /// Its carriers that sleep.
+    /// The engine's carriers that sleep.
     idle: IdleSet,
     /// Carriers that were made for it, or are being made.
     made: AtomicU32,
@@ -187,12 +187,12 @@ impl Side {
 /// All side engines.
 pub struct Sides {
     all: [Side; ENGINES],
-    /// Their carriers, the first `up`.
+    /// The carriers of all side engines, the first `up`.
     list: [AtomicPtr<Carrier>; MAX_ALL],
     up: AtomicU32,
     /// Carriers that were made or are being made.
     made: AtomicU32,
-    /// Those in use are below this number.
+    /// The engines in use have numbers below this one.
     below: AtomicU32,
     /// Guards the list's growth.
     growth: SpinLock<()>,
@@ -240,7 +240,7 @@ impl Sides {
         (side.carriers() != 0).then_some(side)
     }
 
-    /// Those in use, with their numbers.
+    /// The side engines in use, with their numbers.
     pub fn each(&self) -> impl Iterator<Item = (u32, &Side)> {
         (0..self.below.load(Ordering::Relaxed))
             .filter_map(|number| Some((number, self.get(number)?)))
@@ -386,8 +386,8 @@ impl Sides {
 }
 
 impl Side {
-    /// Sees to it that the engine has its carriers, and one to take the place of one that blocks.
-    /// Returns true if it has any.
+    /// Makes the carriers that the engine lacks, and one to take the place of one that blocks.
+    /// Returns true if the engine has any.
     fn is_ready(&self, number: u32) -> bool {
         while self.made.load(Ordering::Relaxed) <= self.carriers() && self.breed(number) {}
         self.up.load(Ordering::Relaxed) != 0

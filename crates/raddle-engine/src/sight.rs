@@ -24,7 +24,7 @@ impl Sight {
     /// Lets another carrier run in the place of one that waits in the kernel; false if it doesn't.
     pub(crate) fn replace(&mut self, seen: &mut Seen, carrier: &Carrier, found: Found) -> bool {
         if carrier.handed_off.load(Ordering::Relaxed) != 0 {
-            // Its thread came back, woke others, and sits in the kernel again.
+            // The carrier's thread came back, woke others, and sits in the kernel again.
             idle::give_queue_away(carrier);
             ums::replace(carrier);
             return true;

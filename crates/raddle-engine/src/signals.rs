@@ -147,9 +147,9 @@ impl ThreadSignals {
 
 /// Signals that pend for the process: no thread accepts them yet.
 ///
-/// Those of one number stay in their order, on the way from here to the accepting thread and back:
-/// what a thread has is older than what pends here. They move with both queues locked, this one
-/// first.
+/// Signals of one number stay in their order, on the way from here to the accepting thread and
+/// back: what a thread has is older than what pends here. Signals move with both queues locked,
+/// this one first.
 pub struct CommonSignals {
     /// Changed under the queue's lock.
     pending: AtomicU64,
@@ -295,17 +295,17 @@ impl Default for CommonSignals {
 /// How a signal's details are kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// Those of the first, while it is pending.
+    /// The details of the first, while it is pending.
     Once,
-    /// Those of each.
+    /// The details of each.
     Each,
-    /// Those of each, but expiries of one timer are counted in its first one's. In a timer's
+    /// The details of each, but expiries of one timer are counted in the first one's. In a timer's
     /// record the id stands where others have the sender, the overrun where its user is.
     Expiry,
 }
 
 impl Form {
-    /// That of a signal which came as `info` says: all details of the real-time signals.
+    /// The form of a signal that came as `info` says: all details of the real-time signals.
     pub const fn of(info: &SigInfo) -> Self {
         const FIRST_REAL_TIME: i32 = 32;
         match info.code {

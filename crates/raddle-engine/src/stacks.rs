@@ -101,11 +101,11 @@ pub enum Guard {
 /// How a call is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// It is done.
+    /// The call is done.
     Done,
-    /// By the kernel, which knows all that concerns the call.
+    /// The kernel answers: it knows all that concerns the call.
     Kernel,
-    /// It fails with this errno, negated.
+    /// The call fails with this errno, negated.
     Fails(isize),
 }
 

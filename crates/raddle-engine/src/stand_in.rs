@@ -29,7 +29,7 @@ const PATIENCE_NS: u64 = 100_000_000;
 
 /// There is none, or it has gone.
 const GONE: u32 = 0;
-/// It does the work.
+/// The stand-in does the work.
 const STANDS: u32 = 1;
 /// Sysmon waits for it to go.
 const RELIEVED: u32 = 2;

@@ -259,8 +259,8 @@ pub(crate) fn look_around_at(carrier: &Carrier, now_ns: u64) {
     }
 }
 
-/// Moves the running thread to a carrier of its own, which runs nothing else. Without the memory or
-/// the kernel thread for it, it stays where it is.
+/// Moves the running thread to a carrier of its own, which runs nothing else. Without memory or a
+/// kernel thread, the running thread stays where it is.
 pub fn bind_current() {
     let carrier = Carrier::current();
     let thread = carrier.thread();

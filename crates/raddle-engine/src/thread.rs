@@ -62,7 +62,7 @@ pub struct Thread {
     pub(crate) ready_ns: AtomicU64,
     /// Times it was preempted.
     pub preemptions: AtomicU64,
-    /// Its turn, if it was interrupted in it.
+    /// The turn in which it was interrupted, if it was.
     pub(crate) turn: Turn,
     /// Where its registers are kept while it is preempted; 0 before the first time. The memory
     /// stays with the slot.

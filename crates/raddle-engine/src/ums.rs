@@ -223,8 +223,8 @@ pub fn current() -> *const WorkerControl {
     }
 }
 
-/// Returns false too for a worker that has got a kernel thread of its own: it left its scheduler
-/// for good.
+/// Returns true for a UMS worker; false if it has got a kernel thread of its own, and so has left
+/// its scheduler for good.
 fn is_worker(thread: &Thread) -> bool {
     !thread.ums.load(Ordering::Relaxed).is_null() && thread.bound.load(Ordering::Relaxed).is_null()
 }

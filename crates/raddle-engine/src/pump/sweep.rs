@@ -1,10 +1,10 @@
 //! The sweep: the registration behind a wait that lasts is checked, once.
 //!
-//! A wait relies on the descriptor being registered. It isn't if the program has closed a
-//! descriptor behind our back, by a system call of its own text or through io_uring, and its number
-//! has come back as another file: the row says *registered*, and no event will ever come. The
-//! runtime isn't told, and asking the kernel before each wait would cost every wait a system call.
-//! So the poller looks at all rows with waiters:
+//! A wait relies on the descriptor being registered. That fails if the program has closed a
+//! descriptor unseen, by a system call of its own text or through io_uring, and its number has come
+//! back as another file: the row says *registered*, and no event will ever come. The runtime isn't
+//! told, and asking the kernel before each wait would cost every wait a system call. So the poller
+//! looks at all rows with waiters:
 //!
 //! 1. The first sweep that finds waiters notes the row's sequence number.
 //! 2. If the next one finds the same number, it registers the descriptor again. The kernel then

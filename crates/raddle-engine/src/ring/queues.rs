@@ -48,7 +48,7 @@ pub(crate) struct Queues {
 /// When the kernel does the rest of what was asked, on the ring's thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// In any system call, which it ends if that one waits.
+    /// In any system call; a call that waits is ended.
     Anywhere,
     /// Where the ring is entered.
     There,

@@ -35,7 +35,7 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct State {
     pub phase: Phase,
-    /// Pages of its guard, counted from its low end. Outside `Free`, `Opening` and `Used` 0.
+    /// Pages of its guard, counted from its low end; 0 outside `Free`, `Opening` and `Used`.
     pub guard: usize,
     pub kind: Guard,
 }

@@ -29,8 +29,8 @@ pub(super) fn goes_on_since_ns(carrier: &Carrier, switches: u64) -> Option<u64> 
     since_ns.filter(|_| carrier.switches.load(Ordering::Relaxed) == switches)
 }
 
-/// Returns true if a carrier keeps what others need: a scheduler of UMS, while it waits in the
-/// kernel; or files open for requests of its ring's, while it computes.
+/// Returns true if a carrier keeps what others need: a UMS scheduler, while the carrier waits in
+/// the kernel; or open files of its ring's requests, while it computes.
 pub(super) fn holds_others(carrier: &Carrier, found: Found) -> bool {
     match found.computes {
         true => pages::owes(carrier),
