@@ -194,7 +194,7 @@ struct At {
     /// The number of the call that it is in, -1 outside of calls (a page fault).
     call: i64,
     stack_pointer: u64,
-    /// The address of the next instruction.
+    /// The program counter.
     address: u64,
 }
 
