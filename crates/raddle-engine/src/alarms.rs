@@ -167,7 +167,7 @@ impl Alarms {
             let entry = unsafe { &*with_exposed_provenance::<Entry>(table).add(id) };
             let ring = entry.ring.swap(null_mut(), Ordering::Relaxed);
             if !ring.is_null() {
-                // SAFETY: replaces a mapping of our own by one of the same size, which stays.
+                // SAFETY: replaces a mapping of the runtime by one of the same size, which stays.
                 unsafe {
                     sys!(
                         nr::__NR_mmap,
@@ -191,7 +191,7 @@ impl Alarms {
         let Ok(page) = mem::map(mem::PAGE_SIZE) else {
             return false;
         };
-        // SAFETY: a mapping of our own, private and anonymous.
+        // SAFETY: the mapping just made, private and anonymous.
         if unsafe { mem::wipe_on_fork(page, mem::PAGE_SIZE) }.is_err() {
             // SAFETY: mapped above, and not in `table` yet, where carriers would find it.
             unsafe { mem::unmap(page, mem::PAGE_SIZE) };

@@ -98,7 +98,7 @@ const fn mix(seed: u32) -> u32 {
 
 fn draw() -> u32 {
     let carrier = Carrier::current_or_null();
-    // SAFETY: non-null carriers live for ever, and this is ours.
+    // SAFETY: non-null carriers live for ever, and this one runs here.
     match unsafe { carrier.as_ref() } {
         Some(carrier) => carrier.draw(),
         None => mix(DICE.fetch_add(0x9e37_79b9, Ordering::Relaxed)) >> 16,

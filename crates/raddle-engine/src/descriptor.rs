@@ -29,7 +29,7 @@ impl OwnDescriptor {
         let fd = self.get();
         self.set(-1);
         if fd >= 0 {
-            // SAFETY: our own descriptor, which no code finds any more.
+            // SAFETY: the runtime's own, which no code finds any more.
             unsafe { sys!(nr::__NR_close, fd) };
         }
     }
@@ -51,7 +51,7 @@ impl Engine {
 /// Closes descriptors of the runtime's, given in rising order, by as few calls as there are gaps.
 pub(crate) fn close_all(fds: impl Iterator<Item = u32>) {
     let close = |[from, to]: [u32; 2]| {
-        // SAFETY: our own descriptors, which no kernel thread uses any more.
+        // SAFETY: the runtime's own, which no kernel thread uses any more.
         let closed = unsafe { sys!(nr::__NR_close_range, from, to, 0usize) };
         if is_err(closed) {
             for fd in from..=to {
@@ -103,7 +103,7 @@ pub fn suffice() -> bool {
         let moved = duplicate_high(probe);
         for fd in [probe, moved] {
             if !is_err(fd) {
-                // SAFETY: the descriptor is ours.
+                // SAFETY: the descriptor is the runtime's.
                 unsafe { sys!(nr::__NR_close, fd) };
             }
         }
@@ -139,7 +139,7 @@ pub(crate) fn hide(fd: isize) -> Result<isize, isize> {
     if is_err(moved) {
         return Ok(fd);
     }
-    // SAFETY: the descriptor is ours.
+    // SAFETY: the descriptor is the runtime's.
     unsafe { sys!(nr::__NR_close, fd) };
     Ok(moved)
 }

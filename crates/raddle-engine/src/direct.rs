@@ -1,11 +1,11 @@
-//! Direct reads: past the page cache, many at a time, without a kernel thread of ours.
+//! Direct reads: past the page cache, many at a time, without a kernel thread of the runtime.
 //!
 //! A green thread submits its read to an AIO context (`io_submit(2)`) and parks. The disk's
-//! interrupt writes the *event* of a read that is done into memory that the context shares with us,
-//! and signals an eventfd that the pump watches. So neither the submitter nor any other kernel
-//! thread has to run for that. The first that looks *reaps*: a carrier without work or at its
-//! regular look, the poller, sysmon on guard. While several reads are under way, most are reaped
-//! without a system call.
+//! interrupt writes the *event* of a read that is done into memory that the context shares with the
+//! process, and signals an eventfd that the pump watches. So neither the submitter nor any other
+//! kernel thread has to run for that. The first that looks *reaps*: a carrier without work or at
+//! its regular look, the poller, sysmon on guard. While several reads are under way, most are
+//! reaped without a system call.
 //!
 //! 1. The submitter has prepared its task; the event's number is the address of the transfer on its
 //!    stack.

@@ -343,7 +343,7 @@ impl Engine {
     #[inline(always)]
     pub fn unpark(&self, task: TaskRef) {
         let carrier = Carrier::current_or_null();
-        // SAFETY: non-null carriers live for ever, and this is ours.
+        // SAFETY: non-null carriers live for ever, and this one runs here.
         match unsafe { carrier.as_ref() } {
             Some(carrier) => self.unpark_on(carrier, task),
             None => self.inject(task),
@@ -397,7 +397,7 @@ impl Engine {
             return;
         }
         let carrier = Carrier::current_or_null();
-        // SAFETY: non-null carriers live for ever, and this is ours.
+        // SAFETY: non-null carriers live for ever, and this one runs here.
         let carrier = unsafe { carrier.as_ref() };
         let mut first = None;
         while let Some(task) = woken.pop() {

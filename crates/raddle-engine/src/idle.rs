@@ -4,9 +4,9 @@
 //! timeout. The others sleep on their wake words, listed in the engine's idle set.
 //!
 //! To sleep: publish (idle set, or poller and its deadline; SeqCst), then look again at what others
-//! may have posted without seeing us (injector, deadlines), then wait. To post work from outside:
-//! push, then look for a sleeper (SeqCst on both sides: one of the two sees the other). Work that a
-//! running carrier keeps in its own queue is that carrier's, and sysmon's, concern.
+//! may have posted without seeing this carrier (injector, deadlines), then wait. To post work from
+//! outside: push, then look for a sleeper (SeqCst on both sides: one of the two sees the other).
+//! Work that a running carrier keeps in its own queue is that carrier's, and sysmon's, concern.
 //!
 //! Searching is bounded: a few microseconds while another carrier runs and may post work, none on a
 //! machine with one CPU.

@@ -155,7 +155,7 @@ impl Client {
 
     fn accept(&mut self, listener: i32) {
         const NONBLOCK_CLOEXEC: usize = 0o2004000;
-        // SAFETY: a plain call on our own descriptor.
+        // SAFETY: a plain call on the runtime's descriptor.
         let client = unsafe { sys!(nr::__NR_accept4, listener, 0usize, 0usize, NONBLOCK_CLOEXEC) };
         let Ok(client) = crate::descriptor::hide(client) else {
             return;

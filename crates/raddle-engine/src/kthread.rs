@@ -1,4 +1,4 @@
-//! Kernel threads of our own: raw `clone`, no libc.
+//! Kernel threads of the runtime: raw `clone`, no libc.
 
 use crate::engine::ENGINE;
 use core::arch::{asm, naked_asm};

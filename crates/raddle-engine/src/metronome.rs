@@ -71,7 +71,7 @@ impl Metronome {
     pub(crate) fn delete(&self) {
         self.expects.store(0, Ordering::Relaxed);
         if let Some(id) = self.timer.swap(0, Ordering::Relaxed).checked_sub(1) {
-            // SAFETY: a timer of our own.
+            // SAFETY: a timer of the runtime.
             unsafe { sys!(nr::__NR_timer_delete, id) };
         }
     }
@@ -290,7 +290,8 @@ fn start_timer(timer: Timer, switches: u64, now_ns: u64) -> bool {
     let times = [Timespec::from_ns(period_ns), Timespec::from_ns(first_ns)];
     let metronome = &timer.carrier.metronome;
     let mut id = 0i32;
-    // SAFETY: the kernel reads and fills live structures; the signal and its receiver are our own.
+    // SAFETY: the kernel reads and fills live structures; the signal and the receiver are the
+    // runtime's.
     unsafe {
         let made = sys!(
             nr::__NR_timer_create,

@@ -46,8 +46,8 @@ pub(crate) fn call(call: Call) -> Option<usize> {
         call,
         result: Cell::new(None),
     };
-    // No signal is delivered, and no thread preempted, in a plug-in's code, which isn't in our
-    // text.
+    // No signal is delivered, and no thread preempted, in a plug-in's code, which isn't in the
+    // runtime's text.
     carrier.in_clock.set(1);
     let number = carrier.plugin_call.load(Ordering::Relaxed) + 1; // odd: a call is being made
     carrier.plugin_call.store(number, Ordering::Release);

@@ -90,7 +90,7 @@ impl Engine {
 
     /// Adds a thread that isn't bound to those that the policy orders.
     pub(crate) fn submit(&self, task: TaskRef, reason: Reason) {
-        // SAFETY: non-null carriers live for ever, and this is ours.
+        // SAFETY: non-null carriers live for ever, and this one runs here.
         let carrier = unsafe { Carrier::current_or_null().as_ref() };
         if carrier.is_none() && self.injector.kind() == Kind::Plugin {
             self.staged.push(task); // a carrier calls the plug-in

@@ -535,7 +535,7 @@ impl Pump {
     pub fn write_kick(&self) {
         let one = 1u64;
         let kick = self.kick.get();
-        // SAFETY: eight bytes of a live value into our own eventfd.
+        // SAFETY: eight bytes of a live value into the runtime's eventfd.
         unsafe { sys!(nr::__NR_write, kick, &raw const one, 8usize) };
     }
 

@@ -146,7 +146,7 @@ impl Side {
 
     /// Queues one of its threads, which isn't bound.
     fn submit(&self, number: u32, task: TaskRef, reason: Reason) {
-        // SAFETY: non-null carriers live for ever, and this is ours.
+        // SAFETY: non-null carriers live for ever, and this one runs here.
         let carrier = unsafe { Carrier::current_or_null().as_ref() };
         let carrier = carrier.filter(|own| own.bound.load(Ordering::Relaxed).is_null());
         let stops = matches!(reason, Reason::Yielded | Reason::Preempted);

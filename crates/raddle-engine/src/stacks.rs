@@ -477,7 +477,7 @@ fn has_guard_regions() -> bool {
     let Ok(page) = mem::map(PAGE_SIZE) else {
         return false;
     };
-    // SAFETY: our own fresh page.
+    // SAFETY: the fresh page just mapped.
     unsafe {
         let works = !is_err(sys!(nr::__NR_madvise, page, PAGE_SIZE, GUARD_INSTALL));
         mem::unmap(page, PAGE_SIZE);

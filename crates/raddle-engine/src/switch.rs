@@ -318,8 +318,8 @@ pub(crate) fn leave_to(carrier: &Carrier, thread: &Thread, next: Option<&Thread>
         {
             enter(carrier, next);
             let on_cpu = thread.task.on_cpu.as_ptr();
-            // SAFETY: `next` was popped, so it is ours, and off its stack; `thread` waits in some
-            // queue, and a waker will push it.
+            // SAFETY: `next` was popped, so it is this carrier's, and off its stack; `thread` waits
+            // in some queue, and a waker will push it.
             unsafe {
                 switch(
                     thread.context.as_ptr(),

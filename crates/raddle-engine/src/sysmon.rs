@@ -92,7 +92,7 @@ impl Sysmon {
         let wake = unsafe { sys!(nr::__NR_eventfd2, 0usize, 0o2004000usize) };
         let wake = crate::descriptor::hide(wake)?;
         self.wake.set(wake as i32);
-        // Here and not on the thread: the program must never see a descriptor number of ours.
+        // Here and not on the thread: the program must never see a descriptor of the runtime.
         self.listener.set(inspect::listen());
         self.asleep.store(0, Ordering::Relaxed);
         let shares_table = !stand_in::can_empty_a_table();
@@ -127,7 +127,7 @@ impl Sysmon {
     pub(crate) fn write_wake(&self) {
         let one = 1u64;
         let wake = self.wake.get();
-        // SAFETY: eight bytes of a live value into our own eventfd.
+        // SAFETY: eight bytes of a live value into the runtime's eventfd.
         unsafe { sys!(nr::__NR_write, wake, &raw const one, 8usize) };
     }
 

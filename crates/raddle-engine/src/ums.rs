@@ -83,8 +83,8 @@ pub fn execute(control: &WorkerControl, lease: &Lease) {
     let lease = from_ref(lease).cast_mut();
     worker.lease.store(lease, Ordering::Release);
     if carrier.bound.load(Ordering::Relaxed).is_null() {
-        // SAFETY: the worker is ours and off its stack, as the claim found; this thread is in no
-        // queue, and continues when the lease is taken.
+        // SAFETY: the worker is the caller's, off its stack, as the claim found; this thread is in
+        // no queue, and continues when the lease is taken.
         unsafe { change(carrier, own, worker) };
     } else {
         ENGINE.post(worker.task_ref());

@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_sched::wait_table::WaitList;
 use raddle_sched::{SpinLock, TaskList};
 
-/// What a descriptor is to us.
+/// What a descriptor is to the runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Kind {

@@ -14,8 +14,8 @@
 //!    ([`limits`](super::limits)).
 //! 3. The row is then left alone until a call on it succeeds, or its wait ends.
 //!
-//! A row that the program closed by a call that we see says *not registered*; a thread that still
-//! waits there waits on, as in Linux.
+//! A row that the program closed by a call that the runtime sees says *not registered*; a thread
+//! that still waits there waits on, as in Linux.
 //!
 //! A sweep is due only while a wait may be unchecked, so a process that is idle sees two or three
 //! of them and then none. A thread that began to wait after the flag was cleared sets it again:

@@ -96,7 +96,7 @@ impl Queues {
         }
         let made = Self::map(fd, &params)
             .and_then(|mappings| Ok(Self::of(&params, mappings, register(fd)?)));
-        // SAFETY: our own descriptor; the mappings and the registration keep the ring.
+        // SAFETY: the ring's descriptor; the mappings and the registration keep the ring.
         unsafe { sys!(nr::__NR_close, fd) };
         made
     }
@@ -133,7 +133,7 @@ impl Queues {
         let requests = params.sq_entries as usize * size_of::<Sqe>();
         let map = |len: usize, at: usize| {
             const DONTFORK: usize = 10;
-            // SAFETY: fresh mappings of our own descriptor.
+            // SAFETY: fresh mappings of the ring's descriptor.
             let address = unsafe {
                 sys!(
                     nr::__NR_mmap,
