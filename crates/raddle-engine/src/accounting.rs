@@ -1,4 +1,4 @@
-//! The CPU time of green threads, once somebody has asked for it.
+//! The CPU time of green threads, counted from the first request on.
 //!
 //! A switch takes less time than reading a clock, so nothing is counted until a program asks for
 //! the CPU time of any of its threads. From then on every switch reads the clock and charges the
@@ -21,23 +21,24 @@ use raddle_sched::version::Version;
 use raddle_sys::abi::Timespec;
 use raddle_sys::{is_err, nr, sys};
 
-/// From here on a slice is worth a system call.
+/// Slices of at least this length are measured by a system call.
 const LONG_NS: u64 = 50_000;
 
 pub static ON: AtomicU32 = AtomicU32::new(0);
 
-/// A carrier's part. Written by the carrier, and by who switches accounting on; others read it.
+/// A carrier's part. Written by the carrier and by the thread that switches accounting on; others
+/// read it.
 pub struct Slices {
     /// When the running thread's slice began; 0 without one.
     started_ns: AtomicU64,
     /// The carrier's CPU clock when it was last read.
     read_ns: AtomicU64,
-    /// Charged since then.
+    /// Charged since that reading.
     charged_ns: AtomicU64,
 }
 
 impl Slices {
-    /// For a carrier whose kernel thread is new.
+    /// For a carrier with a new kernel thread.
     pub(crate) fn reset(&self) {
         self.started_ns.store(0, Ordering::Relaxed);
         self.read_ns.store(0, Ordering::Relaxed);
@@ -104,11 +105,11 @@ impl Slices {
 /// A thread that reads another's time must see what is charged and the slice at one moment: what
 /// moves from the slice into the charge would otherwise count twice or not at all.
 pub struct CpuTime {
-    /// Of `charged_ns` and the carrier's slice. Changed by the thread's carrier.
+    /// The version of `charged_ns` and the carrier's slice. Changed by the thread's carrier.
     version: Version,
     /// Charged so far. Written by the thread's carrier.
     charged_ns: AtomicU64,
-    /// The largest value that anybody was told: a clock doesn't go backwards.
+    /// The largest value returned so far: a clock doesn't go backwards.
     told_ns: AtomicU64,
 }
 
@@ -129,7 +130,7 @@ impl CpuTime {
     }
 }
 
-/// True once time is counted.
+/// Returns true once time is counted.
 #[inline(always)]
 pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed) != 0
@@ -243,7 +244,7 @@ fn running_ns(carrier: &Carrier, thread: &Thread, now_ns: u64) -> u64 {
     }
 }
 
-/// In the child of a fork: CPU clocks start at 0, and nobody has asked.
+/// In the child of a fork: CPU clocks start at 0, and counting is off.
 pub(crate) fn in_child(carrier: &Carrier, thread: &Thread) {
     if ON.load(Ordering::Relaxed) != 0 {
         ON.store(0, Ordering::Relaxed);

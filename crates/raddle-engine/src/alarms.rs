@@ -1,9 +1,9 @@
 //! Alarms: the kernel tells sysmon at once that a carrier waits in the kernel.
 //!
 //! Nouns: a *perf event* of a carrier's kernel thread makes the kernel write a record whenever it
-//! takes that thread off its CPU, or puts it back, into a *ring* that is mapped here, and wake who
-//! polls the event's descriptor. An alarm is *armed* if its ring has room for one such record and
-//! *silent* if it has none: then the kernel drops the record and wakes nobody.
+//! takes that thread off its CPU, or puts it back, into a *ring* that is mapped here, and wake the
+//! thread that polls the event's descriptor. An alarm is *armed* if its ring has room for one such
+//! record and *silent* if it has none: then the kernel drops the record and wakes no thread.
 //!
 //! Room is made and taken by a plain store to the ring's tail, so neither costs a call:
 //!
@@ -16,20 +16,21 @@
 //!    thread makes that, ends, and leaves it to sysmon.
 //! 2. A carrier silences its alarm before it sleeps for want of work. It arms it after, and now and
 //!    then while it switches, if the [`Budget`] that sysmon keeps allows it.
-//! 3. A carrier leaves its CPU while it runs a thread: one record, and sysmon looks. It *rang*.
-//!    Coming back finds no room.
+//! 3. A carrier leaves its CPU while it runs a thread: one record, and sysmon looks. The alarm
+//!    *rang*. The record of the return finds no room.
 //! 4. Sysmon reads whether the kernel took the CPU away or the thread waits, and from its CPU time
-//!    whether it still does; and it arms the alarms of carriers that compute without switching.
+//!    whether it still waits. Sysmon also arms the alarms of carriers that compute without
+//!    switching.
 //!
 //! Alarms only hasten sysmon's looks. All that carriers and sysmon race for is whether there is
 //! room: an alarm that is missed leaves the carrier to the next look, one too many costs a look.
 //!
 //! The descriptors are in sysmon's own table, where the program never sees them and a fork leaves
 //! them behind. The rings aren't in the child of a fork either, and the table that says where they
-//! are is wiped there by the kernel, whoever forked.
+//! are is wiped there by the kernel, whichever thread forked.
 //!
 //! Without permission (`perf_event_paranoid`, 3 on some systems) there are no alarms; nor where the
-//! process has a seccomp filter, which may kill who only asks.
+//! process has a seccomp filter, which may kill a thread that only asks.
 
 use crate::carrier::{Carrier, PREEMPT};
 use crate::engine::ENGINE;
@@ -84,7 +85,7 @@ impl Ring {
         self.room() >= ROOM
     }
 
-    /// True if the last record says that the thread left its CPU by itself.
+    /// Returns true if the last record says that the thread left its CPU by itself.
     fn says_waits(&self) -> bool {
         const SWITCH: u64 = 14;
         const OUT: u64 = 0x2000;
@@ -102,14 +103,14 @@ pub(crate) struct Alarms {
     table: AtomicUsize,
     /// 1 if carriers may have them.
     permitted: AtomicU32,
-    /// 1 once the first event is there. Written by who makes it, read by sysmon.
+    /// 1 once the first event is there. Written by the thread that makes it, read by sysmon.
     ready: AtomicU32,
 }
 
 /// Zero without an alarm.
 struct Entry {
     ring: AtomicPtr<Ring>,
-    /// The carrier may arm it from then on. Written by sysmon.
+    /// The carrier may arm the alarm from this time on. Written by sysmon.
     from_ns: AtomicU64,
 }
 
@@ -124,12 +125,12 @@ impl Alarms {
         }
     }
 
-    /// True if carriers have alarms once they need them.
+    /// Returns true if carriers have alarms once they need them.
     pub(crate) fn are_permitted(&self) -> bool {
         self.permitted.load(Ordering::Relaxed) != 0
     }
 
-    /// True if carriers get them.
+    /// Returns true if carriers get them.
     fn are_ready(&self) -> bool {
         self.are_permitted() && self.ready.load(Ordering::Acquire) != 0
     }
@@ -166,7 +167,7 @@ impl Alarms {
             let entry = unsafe { &*with_exposed_provenance::<Entry>(table).add(id) };
             let ring = entry.ring.swap(null_mut(), Ordering::Relaxed);
             if !ring.is_null() {
-                // SAFETY: replaces a mapping of our own by one of the same size, which stays.
+                // SAFETY: replaces a mapping of the runtime by one of the same size, which stays.
                 unsafe {
                     sys!(
                         nr::__NR_mmap,
@@ -190,9 +191,9 @@ impl Alarms {
         let Ok(page) = mem::map(mem::PAGE_SIZE) else {
             return false;
         };
-        // SAFETY: a mapping of our own, private and anonymous.
+        // SAFETY: the mapping just made, private and anonymous.
         if unsafe { mem::wipe_on_fork(page, mem::PAGE_SIZE) }.is_err() {
-            // SAFETY: nobody knows the page.
+            // SAFETY: mapped above, and not in `table` yet, where carriers would find it.
             unsafe { mem::unmap(page, mem::PAGE_SIZE) };
             return false;
         }
@@ -210,7 +211,7 @@ pub(crate) fn silence(carrier: &Carrier) {
     }
 }
 
-/// It runs, and has just read the clock.
+/// The carrier, which calls this, runs and has just read the clock.
 #[inline]
 pub(crate) fn arm(carrier: &Carrier) {
     if let Some((entry, ring)) = ENGINE.alarms.find(carrier)
@@ -220,15 +221,15 @@ pub(crate) fn arm(carrier: &Carrier) {
     }
 }
 
-/// True if sysmon hears of it when the carrier begins to wait in the kernel.
+/// Returns true if sysmon is woken when the carrier begins to wait in the kernel.
 pub(crate) fn is_armed(carrier: &Carrier) -> bool {
     let ring = ENGINE.alarms.find(carrier);
     ring.is_some_and(|(_, ring)| ring.is_armed())
 }
 
-/// The carrier, which calls this, ends its kernel thread: whoever goes on as this carrier has no
-/// alarm yet. The ring stays for sysmon, which unmaps it when the kernel says that the thread is
-/// gone. Under the slots' lock.
+/// The carrier, which calls this, ends its kernel thread: the next kernel thread of this carrier
+/// has no alarm yet. The ring stays for sysmon, which unmaps it when the kernel says that the
+/// thread is gone. Under the slots' lock.
 pub(crate) fn forget(carrier: &Carrier) {
     let ends = carrier.ends.load(Ordering::Relaxed);
     carrier.ends.store(ends.wrapping_add(1), Ordering::Release);
@@ -244,7 +245,7 @@ pub(crate) struct Watcher {
     watches: [Watch; MOST],
     /// The first so many watches may have an event.
     count: usize,
-    /// Until when sysmon would have slept, had nothing happened.
+    /// The end of sysmon's planned sleep.
     asleep_until_ns: u64,
     /// A carrier has waited in the kernel, in others' way.
     proven: bool,
@@ -259,15 +260,15 @@ pub(crate) struct Watcher {
 struct Watch {
     /// The event, or -1.
     event: i32,
-    /// Its ring; only sysmon unmaps it.
+    /// The event's ring; only sysmon unmaps it.
     ring: *const Ring,
-    /// How many of the carrier's kernel threads had ended when it was opened.
+    /// How many of the carrier's kernel threads had ended when the event was opened.
     ends: u32,
     /// The ring's head when it was looked at last.
     head: u64,
     /// The carrier's CPU time at the last look.
     cpu_ns: u64,
-    /// It rang, and hasn't used its CPU since.
+    /// The alarm rang, and the carrier hasn't used its CPU since.
     waits: bool,
     budget: Budget,
 }
@@ -335,7 +336,7 @@ impl Watcher {
         }
     }
 
-    /// True until it is decided whether carriers have alarms.
+    /// Returns true until it is decided whether carriers have alarms.
     pub(crate) fn is_undecided(&self) -> bool {
         !self.begun && !self.given_up
     }
@@ -356,8 +357,8 @@ impl Watcher {
         }
     }
 
-    /// Sysmon is about to sleep until then. A carrier that leaves its CPU after that may leave it
-    /// to sysmon: that costs nothing that wouldn't have been paid without alarms.
+    /// Sysmon is about to sleep until `ns`. An alarm after `ns` doesn't count against the budget:
+    /// without alarms, sysmon would look then as well.
     pub(crate) fn sleeps_until(&mut self, ns: u64) {
         self.asleep_until_ns = ns;
     }
@@ -379,8 +380,8 @@ impl Watcher {
         }
     }
 
-    /// Looks at a carrier that runs, the `at`th, whose kernel thread has used `cpu_ns`. True if it
-    /// left its CPU because it waits in the kernel, and does.
+    /// Looks at the `at`th carrier, which runs; its kernel thread has used `cpu_ns`. Returns true
+    /// if the carrier left its CPU to wait in the kernel, and still waits.
     pub(crate) fn look(&mut self, at: usize, carrier: &Carrier, now_ns: u64, cpu_ns: u64) -> bool {
         let Some(watch) = self.watches.get_mut(at) else {
             return false;
@@ -413,7 +414,7 @@ impl Watcher {
         watch.waits
     }
 
-    /// Somebody runs sooner because of this carrier's alarm.
+    /// A thread runs sooner because of this carrier's alarm.
     pub(crate) fn helped(&mut self, at: usize, carrier: &Carrier) {
         let budget = &mut self.watches[at].budget;
         budget.helped();
@@ -439,7 +440,7 @@ impl Watcher {
         self.count = self.count.max(at + 1);
         // SAFETY: just mapped, and unmapped here alone.
         unsafe { (*ring).leave_room(ROOM) };
-        // One that has ended doesn't get it: the next of its kernel threads would use it.
+        // A kernel thread that has ended gets no ring: the carrier's next one would use it.
         let _slots = ENGINE.slots.lock();
         if !has_ended() {
             entry.ring.store(ring, Ordering::Release);
@@ -460,7 +461,7 @@ extern "C" fn open_first(_: usize, stack: *mut u8) -> ! {
         false => ENGINE.alarms.ready.store(1, Ordering::Release),
     }
     ENGINE.roster.leave();
-    // SAFETY: nobody sends it anything any more, and the stack is its own.
+    // SAFETY: it has left the roster, so no signal is sent to it any more; the stack is its own.
     unsafe {
         kthread::accept_only(&[]);
         kthread::end([(stack, STACK), (null_mut(), 0)])
@@ -472,7 +473,7 @@ const NO_GROUP: usize = usize::MAX;
 /// PROT_READ | PROT_WRITE.
 const READ_WRITE: usize = 3;
 
-/// True if the kernel allows such an event: it finds fault with the group only.
+/// Returns true if the kernel allows such an event: the kernel refuses the group only.
 fn is_permitted() -> bool {
     const NO_DESCRIPTOR: usize = i32::MAX as usize;
     let answer = open_event(roster::own_tid(), NO_DESCRIPTOR);

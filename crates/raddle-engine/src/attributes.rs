@@ -20,10 +20,10 @@ pub struct Attributes {
     /// Run time (a slice for the fair classes), deadline and period, in nanoseconds; 0 is the
     /// kernel's own choice.
     pub times_ns: [u64; 3],
-    /// The affinity mask, or no CPU at all if nobody has set one: then it is the process's.
+    /// The affinity mask, or no CPU at all if none was set: then the process's mask holds.
     pub cpus: [u64; CPU_WORDS],
-    /// By how much the thread's time limits may be late, as `PR_SET_TIMERSLACK` says, and what that
-    /// is set to by 0; in nanoseconds. 0 for [`Attributes::USUAL_SLACK_NS`].
+    /// How late the thread's time limits may be (`PR_SET_TIMERSLACK`), and the value that 0 sets
+    /// there; in nanoseconds. 0 for [`Attributes::USUAL_SLACK_NS`].
     pub slack_ns: usize,
     pub default_slack_ns: usize,
 }
@@ -45,8 +45,8 @@ impl Attributes {
     };
 }
 
-/// A thread's attributes, which anybody may change. Those of most threads are the default all their
-/// life, which is known without the lock.
+/// A thread's attributes, which any thread may change. Most threads keep the default, which is
+/// known without the lock.
 pub struct Shared {
     attributes: SpinLock<Attributes>,
     /// 0 while they are the default. Stored under the lock (release), read without it (acquire).
@@ -62,7 +62,7 @@ impl Shared {
         }
     }
 
-    /// True if nobody has changed them.
+    /// Returns true if they are the default.
     #[inline(always)]
     pub fn are_default(&self) -> bool {
         self.differ.load(Ordering::Acquire) == 0
@@ -85,7 +85,7 @@ impl Shared {
         result
     }
 
-    /// Calls `act` while nobody else changes them, nor does what asks for this lock, too.
+    /// Calls `act` under the lock, so that no other thread changes the attributes meanwhile.
     pub fn with_lock<R>(&self, act: impl FnOnce() -> R) -> R {
         let _guard = self.attributes.lock();
         act()

@@ -1,17 +1,18 @@
 //! Bound threads: a carrier that runs one green thread and nothing else.
 //!
 //! Such a carrier finds its thread in its mailbox and sleeps on its wake word between. It ends with
-//! its thread, on either of two ways: the thread exits on it, or the thread, which was bound by
+//! its thread, in one of two ways: the thread exits on it, or the thread, which was bound by
 //! another one, exits elsewhere before it ever came here, and says so ([`Carrier::retired`]).
 //!
 //! To end: leave the roster, block all signals, route those that came until then, give the slot
 //! back, unmap the stacks, exit. In this order, since an order of the roster is answered with
 //! signals open, and since another thread may use the slot from then on.
 //!
-//! A thread may be bound by another while it exits. Who binds looks whether the thread lives,
-//! stores the carrier and looks again; who exits says so, and then takes the carrier. So one of the
-//! two sees to the carrier, and none waits for a thread that is gone. Meanwhile the slot keeps its
-//! thread: the next one there must neither get the carrier nor forget it.
+//! A thread may be bound by another while it exits. The binder looks whether the thread lives,
+//! stores the carrier and looks again; the exiting thread says that it exits, and then takes the
+//! carrier. So one of the two sees to the carrier, and no carrier waits for a thread that is gone.
+//! Meanwhile the slot keeps its thread: the next one there must neither get the carrier nor forget
+//! it.
 
 use crate::attributes::Attributes;
 use crate::carrier::{Carrier, CarrierState};
@@ -86,7 +87,7 @@ impl Engine {
         const PATIENCE_NS: u64 = 1_000_000;
         let until_ns = clock::now_ns() + PATIENCE_NS;
         let mut asked = None;
-        fence(Ordering::SeqCst); // who picks it from now on sees that it is bound, or is seen here
+        fence(Ordering::SeqCst); // a later pick sees that it is bound, or is seen here
         while let Some(carrier) = strays_on(thread) {
             let switches = carrier.switches.load(Ordering::Relaxed);
             let at = Some((carrier.id.get(), switches));
@@ -120,9 +121,9 @@ pub(crate) fn thread_ended(carrier: &Carrier, own: *mut Carrier) {
     }
 }
 
-/// Takes an exiting thread's carrier from it. It has said that it exits: who binds it now looks for
-/// that after it has stored the carrier (both SeqCst), so that either this finds the carrier, or
-/// that one takes it back.
+/// Takes its own carrier from an exiting thread, which has said that it exits. A binder looks for
+/// that after it has stored the carrier (both SeqCst), so that either this call finds the carrier,
+/// or the binder takes it back.
 pub(crate) fn take_own(thread: &Thread) -> *mut Carrier {
     let left = thread.away_from.load(Ordering::Relaxed); // the thread's own to change
     let bound = match thread.bound.load(Ordering::SeqCst).is_null() {
@@ -144,8 +145,8 @@ fn retire_left(left: *mut Carrier) {
     }
 }
 
-/// The running thread is green until [`bind_again`], and its own carrier waits. Only if it is bound
-/// since it didn't ask to be green: its kernel thread is as any other then.
+/// The running thread is green until [`bind_again`], and its own carrier waits. Does nothing unless
+/// the thread is bound because it didn't ask to be green: its kernel thread is as any other then.
 pub fn unbind() {
     let carrier = Carrier::current();
     let thread = carrier.thread();
@@ -163,7 +164,7 @@ pub fn unbind() {
     move_away(|| ());
 }
 
-/// Gives the running thread the carrier back that it has left. True if it had left one.
+/// Gives the running thread the carrier back that it has left. Returns true if it had left one.
 pub fn bind_again() -> bool {
     let thread = Carrier::current().thread();
     if thread.away_from.load(Ordering::Relaxed).is_null() {
@@ -193,8 +194,8 @@ fn strays_on(thread: &Thread) -> Option<&Carrier> {
     (is_there && thread.strays_on(carrier)).then_some(carrier)
 }
 
-/// True if the carrier's kernel thread uses its CPU: a signal to one that waits would interrupt
-/// what the program waits for.
+/// Returns true if the carrier's kernel thread uses its CPU: a signal to one that waits would
+/// interrupt what the program waits for.
 fn computes(carrier: &Carrier) -> bool {
     let tid = carrier.kernel_tid.load(Ordering::Relaxed);
     kthread::cpu_ns(tid) != kthread::cpu_ns(tid)
@@ -236,7 +237,7 @@ pub(crate) fn wait_for_mail<'a>(carrier: &Carrier) -> &'a Thread {
 fn sleep(carrier: &Carrier) {
     // SAFETY: the carrier's bound thread lives in type-stable memory.
     let thread = unsafe { carrier.bound.load(Ordering::Relaxed).as_ref() };
-    // What runs on another carrier still has the deadline of its last wait.
+    // A thread that runs on another carrier still has the deadline of its last wait.
     let waits = thread.filter(|thread| thread.task.is_waiting());
     let deadline_ns = waits.map_or(0, |thread| thread.deadline_ns.load(Ordering::Relaxed));
     if deadline_ns == 0 {
@@ -262,7 +263,7 @@ pub(crate) fn end(carrier: &Carrier) -> ! {
         }
         (ENGINE.hooks().route_signals)();
     }
-    idle::give_queue_away(carrier); // whom a signal woke
+    idle::give_queue_away(carrier); // threads that a signal woke
     let stacks = carrier.take_stacks();
     ENGINE.give_back(carrier);
     // SAFETY: of the two stacks this kernel thread uses the first, for the last time, and no signal

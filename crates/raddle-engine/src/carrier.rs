@@ -1,7 +1,7 @@
 //! The carrier: a kernel thread that runs green threads.
 //!
-//! A carrier finds itself through the GS base, whose first words the boundary's assembly reads too;
-//! their offsets are constants here. It has a stack of its own, for the scheduler loop and for
+//! A carrier finds itself through the GS base. The boundary's assembly reads the first words there,
+//! too; their offsets are constants here. It has a stack of its own, for the scheduler loop and for
 //! being idle, and an alternate signal stack; it has no glibc thread block and never runs libc code
 //! on its own behalf.
 
@@ -28,7 +28,7 @@ pub enum CarrierState {
     Running = 0,
     Idle = 1,
     Polling = 2,
-    /// It has no kernel thread any more, and keeps its place in the list for the next one.
+    /// The carrier has no kernel thread any more, and keeps its place in the list for the next one.
     Ended = 3,
 }
 
@@ -70,11 +70,11 @@ pub struct Arrivals {
     ring: [UnsafeCell<SigInfo>; ARRIVALS],
 }
 
-/// Entries of the ring. Who fills it closes the carrier: see [`Carrier::closed`].
+/// Entries of the ring. The handler that fills it closes the carrier: see [`Carrier::closed`].
 const ARRIVALS: usize = 32;
 
 impl Arrivals {
-    /// Appends; in the signal handler of this carrier only. False if the ring is full.
+    /// Appends; in the signal handler of this carrier only. Returns false if the ring is full.
     pub fn push(&self, info: &SigInfo) -> bool {
         let written = self.written.load(Ordering::Relaxed);
         if written.wrapping_sub(self.read.load(Ordering::Acquire)) as usize == ARRIVALS {
@@ -87,13 +87,13 @@ impl Arrivals {
         true
     }
 
-    /// True if there is no room for another; on this carrier.
+    /// Returns true if there is no room for another; on this carrier.
     pub fn is_full(&self) -> bool {
         let written = self.written.load(Ordering::Relaxed);
         written.wrapping_sub(self.read.load(Ordering::Acquire)) as usize == ARRIVALS
     }
 
-    /// True if there is nothing to look at; on this carrier.
+    /// Returns true if there is nothing to look at; on this carrier.
     pub fn is_empty(&self) -> bool {
         self.read.load(Ordering::Relaxed) == self.written.load(Ordering::Relaxed)
     }
@@ -122,9 +122,9 @@ pub struct Carrier {
     current: AtomicPtr<Thread>,
     /// Non-zero: pass every system call to the kernel as it is (a vfork child borrows this memory).
     pub raw: Cell<u32>,
-    /// Non-zero: signals wait to be looked at before user code goes on ([`SIGNALLED`]), or somebody
-    /// wants to be asked. Set by the signal handler on this carrier and by the carrier itself; read
-    /// at the end of every handled call, and before one that passes.
+    /// Non-zero: signals wait to be looked at before user code goes on ([`SIGNALLED`]), or chaos
+    /// wants to be asked (`ASKS`). Set by the signal handler on this carrier and by the carrier
+    /// itself; read at the end of every handled call, and before one that passes.
     pub attention: AtomicU32,
     /// Non-zero while inside the vDSO on the runtime's behalf.
     pub in_clock: Cell<u32>,
@@ -133,7 +133,7 @@ pub struct Carrier {
     pub(crate) plugin_call: AtomicU64,
     /// The value of `plugin_call` during a call that is to be abandoned. Written by sysmon.
     pub(crate) abandon: AtomicU64,
-    /// Where the stack goes on behind that call; 0 outside. The carrier's and its handler's.
+    /// Where the stack goes on behind that call; 0 outside. Used by the carrier and its handler.
     pub(crate) anchor: Cell<usize>,
     /// Non-zero: the signal handler may deliver on the spot although the carrier is in the
     /// runtime's text (it raised the signal for that purpose).
@@ -144,9 +144,10 @@ pub struct Carrier {
 
     /// The scheduler loop's context while a green thread runs.
     pub(crate) scheduler: Cell<Context>,
-    /// Where the switch from the scheduler loop stores its "off the stack": nobody waits for it.
+    /// Where the switch from the scheduler loop stores its "off the stack": no carrier waits for
+    /// it.
     pub(crate) scheduler_on_cpu: Cell<u32>,
-    /// The thread that the scheduler loop must run next, whose stack may still be in use.
+    /// The thread that the scheduler loop must run next. Its stack may still be in use.
     pub(crate) next: Cell<*mut Thread>,
     /// The thread that exits: the scheduler loop finishes it off its stack.
     pub(crate) exiting: Cell<*mut Thread>,
@@ -158,7 +159,7 @@ pub struct Carrier {
     pub(crate) backlog: Cell<Backlog>,
     /// The last time this carrier read the clock (CLOCK_MONOTONIC, ns).
     pub now_ns: Cell<u64>,
-    /// Until then it doesn't give way to other kernel threads when it goes idle.
+    /// Before this time the carrier doesn't give way to other kernel threads when it goes idle.
     pub(crate) yields_from_ns: Cell<u64>,
     /// Emulated calls since the last switch, so that a loop of successful calls lets others run.
     pub calls: Cell<u32>,
@@ -181,9 +182,9 @@ pub struct Carrier {
 
     /// [`SHARES`] while this carrier calls `execve`, or makes a child process that shares memory
     /// ([`SHARES_HANDLERS`] if it shares signal handlers, too), [`LEFT`] once that child has left
-    /// this carrier for its own. Meanwhile no other thread may get the carrier, nor this one
-    /// another: the child knows by this word what it is. Written by
-    /// the carrier and by the child (release), which the carrier waits for (acquire).
+    /// this carrier for its own. Meanwhile no other thread may get the carrier, nor its thread
+    /// another: the child knows by this word what it is. Written by the carrier and by the child
+    /// (release), which the carrier waits for (acquire).
     pub child_shares: AtomicU32,
     /// 1 while the kernel keeps further signals, since [`Carrier::arrivals`] has had no room for
     /// them. Set by the signal handler on this carrier, cleared by the carrier, which has looked.
@@ -233,15 +234,15 @@ pub struct Carrier {
     /// The flags of the child that this carrier makes: the child looks at them.
     pub clone_flags: Cell<u64>,
     /// Non-zero: its bound thread is green again once the carrier isn't apart any more. Set by the
-    /// carrier; cleared under the thread's lock by who wants the thread bound for good.
+    /// carrier; cleared under the thread's lock by a caller that wants the thread bound for good.
     pub lent: AtomicU32,
     /// Non-zero: the bound thread has ended, elsewhere.
     pub(crate) retired: AtomicU32,
-    /// The bound thread once it is runnable. Stored by who unparks it, taken by the carrier.
+    /// The bound thread once it is runnable. Stored by the waker, taken by the carrier.
     pub(crate) mailbox: AtomicPtr<Thread>,
     /// CPU time accounting.
     pub(crate) slices: Slices,
-    /// How its work comes.
+    /// See [`crate::stretch`].
     pub(crate) stretch: crate::stretch::Stretch,
     /// Its ring for page waits; null for none. Written by the carrier, once.
     pub(crate) pages: AtomicPtr<crate::pages::Own>,
@@ -252,18 +253,19 @@ pub struct Carrier {
     /// The lowest address of its own stack, which has [`kthread::STACK_SIZE`] bytes; null for none.
     /// Written by the carrier.
     pub(crate) stack: Cell<*mut u8>,
-    /// True while its stacks are left out of forks: it hasn't forked itself. Its own; true before
-    /// the kernel knows, and false after.
+    /// True while its stacks are left out of forks: it hasn't forked itself. Used by the carrier
+    /// alone: set before the kernel is told, cleared after.
     left_out: Cell<bool>,
     /// See [`crate::places::Slots`]; under that lock.
     pub(crate) next_free: Cell<u32>,
     /// True once it is in the engine's list, which it doesn't leave; under the same lock.
     pub(crate) is_listed: Cell<bool>,
-    /// How many of its kernel threads have ended while it was listed. Written under that lock.
+    /// How many kernel threads of this carrier have ended while it was listed. Written under that
+    /// lock.
     pub(crate) ends: AtomicU32,
     /// Runnable green threads.
     pub queue: RunQueue,
-    /// Signals that arrived here and that nobody has looked at yet.
+    /// Signals that arrived here and that aren't routed yet.
     pub arrivals: Arrivals,
     pub(crate) delays: crate::delays::Counts,
 }
@@ -342,7 +344,7 @@ impl Carrier {
         self.current.store(thread, Ordering::Relaxed);
     }
 
-    /// True if sysmon wants the running thread to give way to others.
+    /// Returns true if sysmon wants the running thread to give way to others.
     #[inline]
     pub fn is_to_preempt(&self) -> bool {
         self.preempt_at.load(Ordering::Acquire) == self.switches.load(Ordering::Relaxed) + 1
@@ -361,19 +363,19 @@ impl Carrier {
         self.attention.store(1, Ordering::Relaxed);
     }
 
-    /// True if this kernel thread differs from the others of the process.
+    /// Returns true if this kernel thread differs from the others of the process.
     pub fn is_apart(&self) -> bool {
         self.apart.get() != 0
     }
 
-    /// True if what is known of descriptors isn't about those of this kernel thread.
+    /// Returns true if what is known of descriptors isn't about those of this kernel thread.
     #[inline(always)]
     pub fn has_own_files(&self) -> bool {
         self.own_files.get() != 0
     }
 
-    /// Its kernel thread is made by a `clone` with these flags: it is apart if it shares less with
-    /// its maker than others do. Before it runs.
+    /// The carrier's kernel thread is made by a `clone` with these flags: it is apart if it shares
+    /// less with its maker than others do. Before it runs.
     pub(crate) fn become_as(&self, flags: u64) {
         const FILES: u64 = 0x400;
         const SHARED: u64 = 0x200 | FILES | 0x40000; // CLONE_FS, CLONE_FILES, CLONE_SYSVSEM
@@ -411,7 +413,7 @@ impl Carrier {
         }
     }
 
-    /// True if a pick or a wake-up here needs a closer look.
+    /// Returns true if a pick or a wake-up here needs a closer look.
     #[inline(always)]
     pub(crate) fn takes_detour(&self) -> bool {
         self.detour.load(Ordering::Relaxed) != 0
@@ -456,7 +458,7 @@ impl Carrier {
         self.side.load(Ordering::Relaxed)
     }
 
-    /// The policy may have been changed: uses its own queue, or not any more. On this carrier.
+    /// Follows a change of the policy: uses its own queue, or not any more. On this carrier.
     #[inline(always)]
     pub(crate) fn follow_policy(&self) {
         if self.is_queueless() != ENGINE.has_policy() {
@@ -484,8 +486,7 @@ impl Carrier {
         self.state.store(state as u32, Ordering::Relaxed);
     }
 
-    /// A number below 2^16 by chance: Knuth's linear congruential generator, whose high bits are
-    /// good enough.
+    /// Returns a random number below 2^16: the high bits of Knuth's linear congruential generator.
     #[inline(always)]
     pub(crate) fn draw(&self) -> u32 {
         let dice = self.dice.get();

@@ -9,17 +9,17 @@
 //! Off, it costs nothing where it would matter. The hot paths don't ask: they look at a word that
 //! they read anyway, which chaos keeps at the value that leads to a slow path.
 //!
-//! | hot path | the word | who asks then |
+//! | hot path | the word | the slow path |
 //! |---|---|---|
 //! | end of a handled call | [`Carrier::attention`] | `signal::on_attention` |
 //! | symbol layer | the engine's *started* | `symbols::green` |
 //! | pick of the next thread | [`Carrier::picks`] | [`shuffle`] |
 //!
-//! The seed doesn't fix the schedule: when the kernel runs which carrier is not ours to draw. It
-//! makes the same chances, so a failure comes back in some runs out of many.
+//! The seed doesn't fix the schedule: the kernel decides which carrier runs when. The same seed
+//! draws the same chances, so a failure comes back in some runs out of many.
 //!
 //! Rejected: a build option (what is tested is then not what is shipped), and points inside the
-//! queues and locks of `raddle-sched`, whose interleavings the model checkers enumerate.
+//! queues and locks of `raddle-sched` (the model checkers enumerate their interleavings).
 
 use crate::carrier::{self, Carrier};
 use crate::engine::ENGINE;
@@ -40,7 +40,7 @@ pub enum Point {
     Symbol = 32,
     /// A carrier picks its next thread: one goes behind the others or to another carrier first.
     Pick = 13,
-    /// The same: the carrier stops, with the thread that it leaves still on its stack.
+    /// At a pick, too: the carrier stops, with the thread that it leaves still on its stack.
     Leave = 197,
     /// A carrier has announced that it sleeps or polls, and hasn't looked again.
     Sleep = 23,
@@ -58,7 +58,7 @@ pub enum Point {
     Helper = 10,
     /// A try without blocking isn't made: as if it had said EAGAIN.
     Try = 7,
-    /// Sysmon preempts a thread although nobody waits.
+    /// Sysmon preempts a thread although no thread waits.
     Preempt = 17,
     /// Sysmon replaces a carrier that runs.
     HandOff = 61,
@@ -78,7 +78,7 @@ pub fn set_seed(seed: u32) {
     DICE.store(mix(seed), Ordering::Relaxed);
 }
 
-/// True with a seed.
+/// Returns true with a seed.
 #[inline(always)]
 pub fn is_on() -> bool {
     SEED.load(Ordering::Relaxed) != 0
@@ -98,14 +98,14 @@ const fn mix(seed: u32) -> u32 {
 
 fn draw() -> u32 {
     let carrier = Carrier::current_or_null();
-    // SAFETY: non-null carriers live for ever, and this is ours.
+    // SAFETY: non-null carriers live for ever, and this one runs here.
     match unsafe { carrier.as_ref() } {
         Some(carrier) => carrier.draw(),
         None => mix(DICE.fetch_add(0x9e37_79b9, Ordering::Relaxed)) >> 16,
     }
 }
 
-/// True if chaos is to come in at `point` this time.
+/// Returns true if chaos is to come in at `point` this time.
 #[inline(always)]
 pub fn strikes(point: Point) -> bool {
     is_on() && chance(point as u32)
@@ -166,7 +166,7 @@ pub fn ask_again() {
 /// elsewhere.
 #[cold]
 pub(crate) fn shuffle(carrier: &Carrier) {
-    // One before each of the three kinds of look in turn (see `Tick`).
+    // The counts just before the three kinds of look (see `Tick`).
     let before = [FAIR_EVERY - 1, INJECTOR_EVERY, INJECTOR_EVERY + 1];
     carrier
         .picks

@@ -6,7 +6,7 @@ use raddle_sys::{err, errno, mem};
 /// A type of which zero bytes are a value.
 ///
 /// # Safety
-/// They must be.
+/// Zero bytes must be a value of the type.
 pub(crate) unsafe trait Zeroed {}
 
 /// A table of `CHUNKS` times `EACH` entries.
@@ -76,7 +76,7 @@ mod room {
     // SAFETY: no reference exists; each byte is given away at most once.
     unsafe impl Sync for Room {}
 
-    /// Zeroes, of which the file has none.
+    /// All zero, so that it takes no room in the library's file.
     static ROOM: Room = Room(UnsafeCell::new([0; SIZE]));
     /// Bytes that were given away. Raised by the taker.
     static TAKEN: AtomicUsize = AtomicUsize::new(0);

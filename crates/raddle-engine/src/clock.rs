@@ -1,7 +1,8 @@
 //! CLOCK_MONOTONIC and CLOCK_REALTIME through the vDSO, without libc.
 //!
 //! The vDSO's code is foreign to the runtime but runs inside it, so a signal that arrives there
-//! must be deferred as one inside our own text: [`crate::carrier::Carrier::in_clock`] says so.
+//! must be deferred as one inside the runtime's text: [`crate::carrier::Carrier::in_clock`] says
+//! so.
 
 use crate::carrier::Carrier;
 use core::mem::transmute;

@@ -7,8 +7,8 @@
 //! and take that time from the clients.
 //!
 //! So compiler threads, which are known by name, have a larger share while many threads want to
-//! run: one in [`OTHERS`] of these together have as much as each compiler. It counts in the default
-//! order only, on timed carriers.
+//! run: one in [`OTHERS`] of these together have as much as each compiler. The larger share counts
+//! in the default order only, on timed carriers.
 
 use crate::engine::ENGINE;
 use crate::thread::Thread;

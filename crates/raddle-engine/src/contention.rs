@@ -11,7 +11,7 @@ use crate::kthread;
 use core::sync::atomic::Ordering;
 use raddle_sched::contention::{Contention, MOST_EXTRA, WINDOW_NS, Window};
 
-/// Carriers whose accounts are read.
+/// The most carriers that are measured.
 const MEASURED: usize = 128;
 /// A window that lasted longer says nothing: sysmon slept, or the machine did.
 const STALE_NS: u64 = 4 * WINDOW_NS;
@@ -118,8 +118,8 @@ fn account_of(carrier: &Carrier) -> Account {
     }
 }
 
-/// The most extra carriers where none was asked for: with a number of carriers that was asked for
-/// there are as many as that.
+/// The most extra carriers if no number of them was asked for: none if a number of carriers was
+/// asked for.
 pub(crate) const fn most_by_default(follows_cpus: bool) -> u32 {
     match follows_cpus {
         true => MOST_EXTRA,

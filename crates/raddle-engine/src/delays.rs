@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_inspect::{BUCKETS, Delay, Histogram, bucket_of};
 use raddle_sched::TaskRef;
 
-/// One in how many wake-ups is measured on a carrier that isn't timed.
+/// A carrier that isn't timed measures one wake-up in so many.
 const EVERY: u32 = 64;
 
 /// Bits of the time that a thread carries: it was woken, and it stands for [`EVERY`].
@@ -25,9 +25,9 @@ const SAMPLE: u64 = 2;
 
 /// A carrier's own counts. Written by the carrier, read by sysmon.
 pub(crate) struct Counts {
-    /// Of the wake-ups that are samples.
+    /// Delays of the wake-ups that are samples.
     wake_ups: [AtomicU64; BUCKETS],
-    /// Of all that are measured.
+    /// All delays that are measured.
     delays: [AtomicU64; BUCKETS],
     /// The longest: its thread, when it ended, and how long it was.
     longest_tid: AtomicU64,
@@ -136,7 +136,7 @@ fn sum(of: impl Fn(&Counts) -> &[AtomicU64; BUCKETS]) -> Histogram {
     all
 }
 
-/// The longest delay of all. Its parts may be of two, if a longer one ends meanwhile.
+/// The longest delay of all. Its parts may be those of two delays, if a longer one ends meanwhile.
 pub(crate) fn longest() -> Delay {
     let mut longest = Delay::NONE;
     for carrier in ENGINE.carriers().chain(ENGINE.sides.carriers()) {

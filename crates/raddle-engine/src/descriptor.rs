@@ -29,7 +29,7 @@ impl OwnDescriptor {
         let fd = self.get();
         self.set(-1);
         if fd >= 0 {
-            // SAFETY: our own descriptor, which no code finds any more.
+            // SAFETY: the runtime's own, which no code finds any more.
             unsafe { sys!(nr::__NR_close, fd) };
         }
     }
@@ -51,7 +51,7 @@ impl Engine {
 /// Closes descriptors of the runtime's, given in rising order, by as few calls as there are gaps.
 pub(crate) fn close_all(fds: impl Iterator<Item = u32>) {
     let close = |[from, to]: [u32; 2]| {
-        // SAFETY: our own descriptors, which no kernel thread uses any more.
+        // SAFETY: the runtime's own, which no kernel thread uses any more.
         let closed = unsafe { sys!(nr::__NR_close_range, from, to, 0usize) };
         if is_err(closed) {
             for fd in from..=to {
@@ -91,8 +91,8 @@ const LEAST: u64 = 32;
 /// `RLIMIT_NOFILE`: the soft and the hard limit, in descriptors.
 type Limits = [u64; 2];
 
-/// True if the engine's start will get the descriptors that it needs, and they leave the program
-/// most of its own. Asked by the only thread there is.
+/// Returns true if the engine's start will get the descriptors that it needs, and they leave the
+/// program most of its own. Asked by the only thread there is.
 pub fn suffice() -> bool {
     with_room(|| {
         // SAFETY: makes a descriptor.
@@ -103,7 +103,7 @@ pub fn suffice() -> bool {
         let moved = duplicate_high(probe);
         for fd in [probe, moved] {
             if !is_err(fd) {
-                // SAFETY: the descriptor is ours.
+                // SAFETY: the descriptor is the runtime's.
                 unsafe { sys!(nr::__NR_close, fd) };
             }
         }
@@ -112,8 +112,8 @@ pub fn suffice() -> bool {
 }
 
 /// Makes descriptors of the runtime's while the soft limit is raised, as far as the hard one
-/// allows. They then stand above the program's own limit, or in the way of none of its numbers.
-/// Called by the only thread there is, so no other thread meets the raised limit.
+/// allows. The descriptors then stand above the program's own limit, or in the way of none of its
+/// numbers. Called by the only thread there is, so no other thread meets the raised limit.
 pub(crate) fn with_room<T>(make: impl FnOnce() -> T) -> T {
     let [soft, hard] = limits();
     let raised = [hard.min(FIRST + OWN), hard];
@@ -139,7 +139,7 @@ pub(crate) fn hide(fd: isize) -> Result<isize, isize> {
     if is_err(moved) {
         return Ok(fd);
     }
-    // SAFETY: the descriptor is ours.
+    // SAFETY: the descriptor is the runtime's.
     unsafe { sys!(nr::__NR_close, fd) };
     Ok(moved)
 }
@@ -154,7 +154,7 @@ pub(crate) fn duplicate_high(fd: isize) -> isize {
 
 const NOFILE: usize = 7;
 
-/// Small ones where a filter refuses the question.
+/// The limits of the process; small ones where a filter refuses the call.
 fn limits() -> Limits {
     let mut limits = [2 * OWN; 2];
     // SAFETY: the kernel fills a live structure, or leaves it as it is.
@@ -165,7 +165,7 @@ fn limits() -> Limits {
     limits
 }
 
-/// Returns those before; `None` if the kernel refused.
+/// Returns the former limits; `None` if the kernel refused.
 fn set_limits(limits: &Limits) -> Option<Limits> {
     let mut before = [0; 2];
     // SAFETY: the kernel reads a live structure, and fills another.

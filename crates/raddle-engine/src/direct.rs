@@ -1,15 +1,15 @@
-//! Direct reads: past the page cache, many at a time, without a kernel thread of ours.
+//! Direct reads: past the page cache, many at a time, without a kernel thread of the runtime.
 //!
 //! A green thread submits its read to an AIO context (`io_submit(2)`) and parks. The disk's
-//! interrupt writes the *event* of a read that is done into memory that the context shares with us,
-//! and signals an eventfd that the pump watches. So neither who submitted it nor any other kernel
-//! thread has to run for that, and whoever looks first *reaps*: a carrier without work or at its
-//! regular look, the poller, sysmon on guard. While several reads are under way, most are reaped
-//! without a system call.
+//! interrupt writes the *event* of a read that is done into memory that the context shares with the
+//! process, and signals an eventfd that the pump watches. So neither the submitter nor any other
+//! kernel thread has to run for that. The first that looks *reaps*: a carrier without work or at
+//! its regular look, the poller, sysmon on guard. While several reads are under way, most are
+//! reaped without a system call.
 //!
-//! 1. Who submits has prepared its task; the event's number is the address of the transfer on its
+//! 1. The submitter has prepared its task; the event's number is the address of the transfer on its
 //!    stack.
-//! 2. Who reaps takes the lock, passes over the events, claims their tasks, and pushes them.
+//! 2. The reaper takes the lock, passes over the events, claims their tasks, and pushes them.
 //! 3. No event is missed: the kernel signals the eventfd after it has written one, and the pump
 //!    reaps at each of these signals. A look before the signal only takes it sooner.
 //!
@@ -57,7 +57,7 @@ struct AioRing {
     id: u32,
     /// How many events there is room for.
     count: u32,
-    /// Written by who reaps: the next event to take.
+    /// Written by the reaper: the next event to take.
     head: AtomicU32,
     /// Written by the kernel: where the next event will be.
     tail: AtomicU32,
@@ -182,12 +182,12 @@ impl Direct {
         Some(unsafe { &*with_exposed_provenance_mut::<AioRing>(context) })
     }
 
-    /// True if there may be reads, which the pump is signalled for.
+    /// Returns true if there may be reads, which the pump is signalled for.
     pub(crate) fn is_used(&self) -> bool {
         self.state.load(Ordering::Acquire) == READY
     }
 
-    /// True if reads are done whose threads nobody has pushed yet.
+    /// Returns true if reads are done that aren't reaped yet.
     #[inline(always)]
     pub(crate) fn has_events(&self) -> bool {
         self.ring().is_some_and(|ring| {
@@ -195,7 +195,7 @@ impl Direct {
         })
     }
 
-    /// Adds the threads whose reads are done to `woken`.
+    /// Reaps: adds the threads of the reads that are done to `woken`.
     pub(crate) fn reap(&self, woken: &TaskList) {
         let Some(ring) = self.ring() else {
             return;

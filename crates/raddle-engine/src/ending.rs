@@ -1,9 +1,9 @@
 //! The end of the process by its own will, as a debugger sees it.
 //!
-//! gdb (13, for one) gives up if a kernel thread dies while it handles a stop of that one: when it
-//! has just been made, or has got a signal. A program that ends seldom does either in that moment;
-//! the runtime makes carriers and sends signals to them whenever it likes. So before the end it
-//! does so no more, and lets a debugger come to an end with what it has.
+//! gdb (13, for one) gives up if a kernel thread dies while gdb handles that thread's stop. A
+//! thread stops when it has just been made, or has got a signal. A program seldom makes or signals
+//! threads at its end; the runtime does both at any time. So before the end the runtime stops doing
+//! so, and lets a debugger handle the stops that there are.
 
 use crate::clock;
 use crate::engine::ENGINE;
@@ -40,7 +40,8 @@ fn wait() {
     }
 }
 
-/// True if somebody traces this process: the field TracerPid of `/proc/self/status` isn't 0.
+/// Returns true if a debugger traces this process: the field TracerPid of `/proc/self/status` isn't
+/// 0.
 fn is_traced() -> bool {
     const FIELD: &[u8] = b"TracerPid:\t";
     let mut text = [0u8; 512];

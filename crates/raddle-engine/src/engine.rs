@@ -62,7 +62,7 @@ pub struct Hooks {
 #[repr(C, align(4096))]
 pub struct Engine {
     pub threads: ThreadTable,
-    /// Listed carriers whose kernel thread has ended. Changed under the slots' lock.
+    /// Listed carriers that have no kernel thread any more. Changed under the slots' lock.
     pub(crate) ended: AtomicU32,
     /// 1 while a spare carrier is being made.
     pub(crate) breeding: AtomicU32,
@@ -77,7 +77,7 @@ pub struct Engine {
     pub main: AtomicPtr<Thread>,
     /// 0 with one thread, then 1, or 2 under chaos.
     pub(crate) started: AtomicU32,
-    /// Not 0 in the child of a fork while some of its state is still its parent's
+    /// Not 0 in the child of a fork while some of the state is still the parent's
     /// ([`crate::fork`]).
     pub(crate) unsettled: AtomicU32,
     /// 1 if threads are green on request only. Set at start-up.
@@ -234,7 +234,7 @@ impl Engine {
         carrier.is_listed.set(true);
         self.up.store(1, Ordering::Release);
         let main = self.threads.allocate()?;
-        // SAFETY: plain queries about ourselves.
+        // SAFETY: plain queries about the calling thread.
         let (pid, tid) = unsafe { (sys!(nr::__NR_getpid), sys!(nr::__NR_gettid)) };
         self.pid.store(pid as u32, Ordering::Relaxed);
         main.tid.store(pid as u32, Ordering::Relaxed);
@@ -260,7 +260,7 @@ impl Engine {
         Ok(())
     }
 
-    /// True once the program has made a second thread.
+    /// Returns true once the program has made a second thread.
     #[inline(always)]
     pub fn is_started(&self) -> bool {
         self.started.load(Ordering::Relaxed) != 0
@@ -272,15 +272,15 @@ impl Engine {
         self.started.load(Ordering::Relaxed) == 1
     }
 
-    /// True if the running thread is the only one that lives: no other can want its carrier before
-    /// it makes one.
+    /// Returns true if the running thread is the only one that lives: no other can want its carrier
+    /// before it makes one.
     #[inline]
     pub fn is_single(&self) -> bool {
         self.threads.live() == 1
     }
 
-    /// True if only threads that are asked for by name are green, and others bound: the program
-    /// uses the explicit API.
+    /// Returns true if only threads that are asked for by name are green, and others bound: the
+    /// program uses the explicit API.
     pub fn is_explicit(&self) -> bool {
         self.explicit.load(Ordering::Relaxed) != 0
     }
@@ -343,7 +343,7 @@ impl Engine {
     #[inline(always)]
     pub fn unpark(&self, task: TaskRef) {
         let carrier = Carrier::current_or_null();
-        // SAFETY: non-null carriers live for ever, and this is ours.
+        // SAFETY: non-null carriers live for ever, and this one runs here.
         match unsafe { carrier.as_ref() } {
             Some(carrier) => self.unpark_on(carrier, task),
             None => self.inject(task),
@@ -391,13 +391,13 @@ impl Engine {
         self.unpark_list(woken, true);
     }
 
-    /// As [`Engine::unpark_all`]; nobody is woken to help on a carrier if it doesn't `call`.
+    /// As [`Engine::unpark_all`]; on a carrier, no other is woken to help unless `calls`.
     pub(crate) fn unpark_list(&self, woken: TaskList, calls: bool) {
         if woken.is_empty() {
             return;
         }
         let carrier = Carrier::current_or_null();
-        // SAFETY: non-null carriers live for ever, and this is ours.
+        // SAFETY: non-null carriers live for ever, and this one runs here.
         let carrier = unsafe { carrier.as_ref() };
         let mut first = None;
         while let Some(task) = woken.pop() {
@@ -503,12 +503,12 @@ impl Engine {
         timed::preempted(carrier, thread, now_ns);
     }
 
-    /// True if threads are known to compute: who is woken finds carriers held.
+    /// Returns true if threads are known to compute: a woken thread then finds carriers held.
     pub(crate) fn has_computing(&self) -> bool {
         !self.ahead.is_empty() || self.sysmon.is_on_guard()
     }
 
-    /// True if threads wait for whichever carrier comes first.
+    /// Returns true if threads wait for whichever carrier comes first.
     #[inline(always)]
     pub fn has_posted(&self) -> bool {
         !self.injector.is_empty() || !self.ahead.is_empty() || !self.staged.is_empty()
@@ -519,7 +519,7 @@ impl Engine {
         self.injector.len() + self.ahead.len() + self.staged.len()
     }
 
-    /// True if a carrier has nothing to do, or another one may be made.
+    /// Returns true if a carrier has nothing to do, or another one may be made.
     pub(crate) fn has_help(&self) -> bool {
         !self.idle.is_empty() || self.poller.load(Ordering::Relaxed) != 0 || self.may_grow()
     }
@@ -541,7 +541,8 @@ impl Engine {
         }
     }
 
-    /// Wakes one sleeping carrier, or the poller, or makes a carrier. False if all are awake.
+    /// Wakes one sleeping carrier, or the poller, or makes a carrier. Returns false if all are
+    /// awake.
     pub fn wake_one(&self) -> bool {
         if idle::suffices_poller() {
             // Otherwise it has been kicked for something else, or takes what it sees by itself.
@@ -568,7 +569,7 @@ impl Engine {
         }
     }
 
-    /// The live thread whose id is `tid` in the bits of `mask`, which are at least the slot's.
+    /// The live thread with `tid` in the id bits of `mask`, which are at least the slot's.
     pub fn find_by_low_bits(&self, tid: u32, mask: u32) -> Option<&Thread> {
         if tid == self.pid.load(Ordering::Relaxed) & mask {
             return self.find(self.pid.load(Ordering::Relaxed));

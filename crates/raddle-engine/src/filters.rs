@@ -1,15 +1,15 @@
-//! Filters of system calls, which may kill who makes a call that they don't know.
+//! Filters of system calls, which may kill a thread for a call that they don't know.
 //!
-//! The runtime makes some calls for speed alone: timers, perf events, a look at a stack. Where the
-//! process has a seccomp filter it does without. A filter can also come later, for all kernel
-//! threads at once (`seccomp(2)` with TSYNC):
+//! The runtime makes some calls for speed alone: timers, perf events, a look at a stack. In a
+//! process with a seccomp filter the runtime does without them. A filter can also come later, for
+//! all kernel threads at once (`seccomp(2)` with TSYNC):
 //!
-//! 1. Who makes such a call has the lock, sees that no filter is on its way and that the calling
-//!    kernel thread has none, and makes it ([`Filters::unless_any`]).
+//! 1. The maker of such a call takes the lock, sees that no filter is on its way and that the
+//!    calling kernel thread has none, and makes the call ([`Filters::unless_any`]).
 //! 2. A thread of the program's that is about to install a filter says so, under the lock, and
-//!    deletes the timers that go on by themselves: nobody could afterwards. Then it installs the
-//!    filter, which every kernel thread has from that moment on, and says that it isn't on its way
-//!    any more ([`Filters::install`]).
+//!    deletes the timers that go on by themselves: no thread could delete them afterwards. Then it
+//!    installs the filter, which every kernel thread has from that moment on, and says that it
+//!    isn't on its way any more ([`Filters::install`]).
 //!
 //! So none of these calls meets a filter. If the kernel refuses the filter, sysmon soon finds that
 //! it may make them again.
@@ -19,14 +19,14 @@
 //!
 //! 1. A carrier says that it *asks*, then looks whether a filter is on its way or has come since
 //!    the start, and makes the call if there is none ([`Filters::unless_coming`]).
-//! 2. Who installs one says that it is on its way, then waits until no carrier asks; those that
+//! 2. The installer says that a filter is on its way, then waits until no carrier asks; those that
 //!    sleep in their rings are woken. The ring's thread is told to leave its ring as well.
 //!
 //! Both sides are SeqCst, so one of the two sees the other.
 //!
-//! The lock is held over system calls, as the roster's is: by kernel threads that carry nobody, by
-//! who gives a signal back to the kernel, by who ends the process, and by who installs a filter.
-//! Afterwards that one takes it no more: to wait for a lock is a call.
+//! The lock is held over system calls, as the roster's is: by kernel threads that run no green
+//! thread, by a thread that gives a signal back to the kernel, by one that ends the process, and by
+//! the installer. The installer doesn't take it after the filter: to wait for a lock is a call.
 
 use crate::carrier::Carrier;
 use crate::clock;
@@ -45,7 +45,7 @@ pub struct Filters {
 
 /// SECCOMP_FILTER_FLAG_NEW_LISTENER.
 const NEW_LISTENER: usize = 8;
-/// For so long who installs a filter waits for carriers, and for the ring's thread, at most.
+/// How long the installer of a filter waits at most for carriers and for the ring's thread.
 const PATIENCE_NS: u64 = 200_000_000;
 /// How often it looks.
 const LOOK_NS: u64 = 200_000;
@@ -60,7 +60,7 @@ impl Filters {
 
     /// In the child of a fork, which has no other thread; before it forgets the parent's carriers.
     pub(crate) fn reset(&self) {
-        // SAFETY: the only thread, so nobody holds the lock.
+        // SAFETY: the only thread of the child, so no other holds the lock.
         unsafe { self.lock.break_lock() };
         if self.coming.load(Ordering::Relaxed) != 0 {
             let has_come = u32::from(kthread::is_filtered());
@@ -69,19 +69,20 @@ impl Filters {
         ENGINE.carriers().for_each(|it| it.metronome.forget());
     }
 
-    /// Makes calls that a filter may kill for, if there is none.
+    /// Makes calls that a filter may kill for, unless there is a filter.
     pub fn unless_any<T>(&self, make: impl FnOnce() -> T) -> Option<T> {
         let _lock = self.lock.lock();
         let free = self.coming.load(Ordering::Acquire) == 0 && !kthread::is_filtered();
         free.then(make)
     }
 
-    /// True if a filter is on its way, or has come since the start.
+    /// Returns true if a filter is on its way, or has come since the start.
     pub(crate) fn is_any_coming(&self) -> bool {
         self.coming.load(Ordering::SeqCst) != 0
     }
 
-    /// Makes a call that a filter may kill for which comes later than the start: on this carrier.
+    /// Makes a call on this carrier that a filter may kill for, unless one has come since the start
+    /// or is on its way.
     #[inline(always)]
     pub(crate) fn unless_coming<T>(
         &self,
@@ -100,8 +101,8 @@ impl Filters {
     /// As for the call itself.
     pub unsafe fn install(&self, nr: u32, arguments: [usize; 6]) -> isize {
         if arguments[2] == 0 {
-            // Without a program: who asks whether the kernel knows such filters.
-            // SAFETY: the caller's promise.
+            // Without a program, the call only asks whether the kernel knows such filters. SAFETY:
+            // the caller's promise.
             return unsafe { syscall6(nr, arguments) };
         }
         {
@@ -128,7 +129,7 @@ impl Filters {
     }
 }
 
-/// True if carriers ask the kernel; those that sleep meanwhile are woken.
+/// Returns true if carriers ask the kernel; those that sleep meanwhile are woken.
 fn asked() -> bool {
     let all = ENGINE.all_carriers().chain(ENGINE.sides.carriers());
     let asking = all.filter(|carrier| carrier.asks.load(Ordering::SeqCst) != 0);

@@ -1,4 +1,4 @@
-//! The child of a fork: one kernel thread, one green thread, and memory that remembers more.
+//! The child of a fork: one kernel thread, one green thread, and a copy of the parent's memory.
 
 use crate::accounting;
 use crate::carrier::Carrier;
@@ -59,9 +59,9 @@ pub unsafe fn in_child(shares_table: bool) {
     ENGINE.unstart(carrier);
 }
 
-/// Of [`crate::engine::Engine::unsettled`]: all that [`settle`] resets is the parent's.
+/// Value of [`crate::engine::Engine::unsettled`]: all that [`settle`] resets is the parent's.
 const ALL: u32 = 2;
-/// Only what threads' ids are made from is.
+/// Likewise: only the salt of thread ids is the parent's.
 const IDS: u32 = 1;
 
 /// Resets the rest of the parent's state: the tables that the engine reads only while a second

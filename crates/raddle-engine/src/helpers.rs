@@ -157,7 +157,7 @@ impl Helpers {
                     let tid = request.helper.load(Ordering::Acquire);
                     if tid != 0 {
                         let pid = ENGINE.pid.load(Ordering::Relaxed);
-                        // SAFETY: pokes a thread of ours.
+                        // SAFETY: pokes a helper of the runtime.
                         unsafe { sys!(nr::__NR_tgkill, pid, tid, POKE) };
                     }
                     outcome = switch::park_through_signals();

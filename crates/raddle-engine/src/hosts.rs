@@ -18,7 +18,8 @@ pub(crate) fn parks(thread: &Thread) {
     if host.lends.load(Ordering::Relaxed) == 0 {
         return;
     }
-    // It may have left before and not have counted itself in again, but have filled its queue.
+    // The host may have left before and not have counted itself in again, but have filled its
+    // queue.
     if host.left.swap(1, Ordering::Relaxed) == 0 {
         group.active.fetch_sub(1, Ordering::SeqCst);
     }

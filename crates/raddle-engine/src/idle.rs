@@ -4,9 +4,9 @@
 //! timeout. The others sleep on their wake words, listed in the engine's idle set.
 //!
 //! To sleep: publish (idle set, or poller and its deadline; SeqCst), then look again at what others
-//! may have posted without seeing us (injector, deadlines), then wait. To post work from outside:
-//! push, then look for a sleeper (SeqCst on both sides: one of the two sees the other). Work that a
-//! running carrier keeps in its own queue is that carrier's, and sysmon's, concern.
+//! may have posted without seeing this carrier (injector, deadlines), then wait. To post work from
+//! outside: push, then look for a sleeper (SeqCst on both sides: one of the two sees the other).
+//! Work that a running carrier keeps in its own queue is that carrier's, and sysmon's, concern.
 //!
 //! Searching is bounded: a few microseconds while another carrier runs and may post work, none on a
 //! machine with one CPU.
@@ -82,10 +82,9 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
     }
 }
 
-/// Sleeps in a process that has one thread, as the child of a fork has at first, and whose signals
-/// the runtime takes: until a signal comes, or a time is over. There is no pump and no sysmon, and
-/// nobody else who could wake it. What arrives after the last look finds signals blocked, and ends
-/// the sleep as it begins.
+/// Sleeps until a signal or a deadline, in a process that has one thread, as the child of a fork
+/// has at first, and that leaves its signals to the runtime. No pump, sysmon or other thread could
+/// wake it. A signal after the last look finds signals blocked, and ends the sleep as it begins.
 fn wait_alone(carrier: &Carrier) {
     let (all, mut open) = (u64::MAX, 0u64);
     let change = |to: *const u64, old: *mut u64| {
@@ -109,7 +108,7 @@ fn wait_alone(carrier: &Carrier) {
     look_around(carrier);
 }
 
-/// Takes what disks have done, and sees to it that what they are to do is known.
+/// Takes finished reads of files, and announces transfers to the ring.
 fn see_to_files(carrier: &Carrier) {
     if ENGINE.direct.has_events() {
         let woken = TaskList::new();
@@ -132,7 +131,7 @@ pub(crate) fn came_back(carrier: &Carrier) {
     }
 }
 
-/// Becomes spare: sleeps until another carrier blocks. Its threads are everybody's.
+/// Becomes spare: sleeps until another carrier blocks. Posts its threads before.
 fn rest(carrier: &Carrier) {
     give_queue_away(carrier);
     let id = carrier.id.get() as usize;
@@ -145,7 +144,7 @@ fn rest(carrier: &Carrier) {
     if ENGINE.poller.load(Ordering::SeqCst) == 0 || ENGINE.has_posted() {
         ENGINE.wake_one();
     }
-    // Who raised the limit before it could see this carrier didn't wake it.
+    // A rise of the limit before the insertion didn't wake this carrier.
     if ENGINE.may_grow() || carrier.attention.load(Ordering::Relaxed) != 0 {
         carrier.wake_word.store(1, Ordering::Relaxed);
     }
@@ -153,7 +152,7 @@ fn rest(carrier: &Carrier) {
     sleep_as_spare(carrier);
 }
 
-/// Posts all that waits on `carrier`, for whichever comes first; and who waits for pages by it.
+/// Posts the threads that wait on `carrier`, and those that wait for pages by its ring.
 pub(crate) fn give_queue_away(carrier: &Carrier) {
     let queued = TaskList::new();
     while let Some(task) = carrier
@@ -167,8 +166,8 @@ pub(crate) fn give_queue_away(carrier: &Carrier) {
     ENGINE.post_all(queued);
 }
 
-/// Sleeps in the set of spare carriers until taken out of it, and leaves another one behind; or
-/// ends the carrier, if nobody takes it for long. A signal that comes here is routed, and the
+/// Sleeps in the set of spare carriers until taken out of it, and then has another spare made; or
+/// ends the carrier, if it isn't taken for long. A signal that comes here is routed, and the
 /// carrier stays spare: if several left the set at once, each would see a surplus and rest, an
 /// active one among them.
 pub(crate) fn sleep_as_spare(carrier: &Carrier) {
@@ -186,7 +185,8 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
             Some(_) => {}
             None => kthread::futex_wait(word, 0),
         }
-        // In this order: who takes the carrier out of the set after the look at it sets the word.
+        // In this order: a thread that takes the carrier out of the set after the look sets the
+        // word.
         carrier.wake_word.store(0, Ordering::SeqCst);
         chaos::stop(Point::Sleep);
         if !ENGINE.spares.contains(id) || ENGINE.may_grow() {
@@ -195,7 +195,7 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
         }
         if carrier.attention.swap(0, Ordering::Relaxed) != 0 {
             (ENGINE.hooks().route_signals)();
-            give_queue_away(carrier); // whom a signal woke
+            give_queue_away(carrier); // threads that a signal woke
             if ENGINE.has_posted() {
                 ENGINE.wake_one();
             }
@@ -249,7 +249,7 @@ fn search<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     found
 }
 
-/// Carriers whose switches a search remembers.
+/// The most carriers that a search watches for switches.
 const WATCHED: usize = 64;
 
 /// Notes how many switches each busy carrier has made; false if none may need help.
@@ -277,7 +277,7 @@ fn steal_slots<'a>(carrier: &Carrier, seen: &[u64; WATCHED]) -> Option<&'a Threa
     })
 }
 
-/// Half of somebody's ring: one thread to run, the rest into the own ring.
+/// Steals half of another carrier's ring: one thread to run, the rest into the own ring.
 fn steal_rings<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     ENGINE.carriers().find_map(|other| {
         let is_other = other.id.get() != carrier.id.get();
@@ -290,7 +290,7 @@ fn steal_rings<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     })
 }
 
-/// A thread of the first ring in which several wait, for a carrier whose own threads are ahead.
+/// Steals from the first ring in which several wait, since the threads of `carrier` are ahead.
 pub(crate) fn steal_backlog(carrier: &Carrier) -> Option<TaskRef> {
     if ENGINE.active() == 1 {
         return None;
@@ -306,7 +306,7 @@ pub(crate) fn steal_backlog(carrier: &Carrier) -> Option<TaskRef> {
     })
 }
 
-/// The victim's wake-ups are worth their price: it reads this as a smaller gap.
+/// Counts a theft. To the victim this means that its wake-ups are useful.
 fn note_theft(carrier: &Carrier, victim: &Carrier) {
     Carrier::count(&carrier.steals);
     victim.robbed.fetch_add(1, Ordering::Relaxed);
@@ -357,7 +357,7 @@ fn earliest_ns() -> u64 {
     ENGINE.timers.earliest_ns().min(sweep_ns)
 }
 
-/// When whoever polls may have something to do: at once if threads wait for descriptors.
+/// When a poller may have something to do: at once if threads wait for descriptors.
 pub(crate) fn polling_matters_ns() -> u64 {
     match ENGINE.pump.has_waiters() || ENGINE.direct.is_used() {
         true => 0,
@@ -365,20 +365,20 @@ pub(crate) fn polling_matters_ns() -> u64 {
     }
 }
 
-/// True if the poller may as well run what was posted: nobody else is awake, and nothing comes up
-/// soon that it would be missed for. So what is posted now and then, and what timers wake, stay on
-/// one carrier. If it was kicked already, it has something to run.
+/// Returns true if the poller may as well run what was posted: no other carrier is awake, and the
+/// poller isn't needed for an event soon. So threads that are posted now and then, or woken by
+/// timers, stay on one carrier. A poller that was kicked already has something to run.
 pub(crate) fn suffices_poller() -> bool {
     ENGINE.poller.load(Ordering::SeqCst) != 0
         && ENGINE.idle.len() as u32 + 1 >= ENGINE.active()
         && polling_matters_ns() > clock::now_ns() + SOON_NS
 }
 
-/// Lets other kernel threads on this CPU run before the pump is asked: those that talk to this
-/// process have something to say, and many events for one look are cheaper, for both sides, than
-/// many looks. With several carriers the others are asleep meanwhile, and nothing is gained. Where
-/// somebody computes instead, a yield costs a time slice; then it isn't repeated until it has cost
-/// less than a sixty-fourth of the time.
+/// Lets other kernel threads on this CPU run before the pump is asked: peers of this process may
+/// make more events, and many events for one look are cheaper, for both sides, than many looks.
+/// With several carriers the others are asleep meanwhile, and nothing is gained. Where a kernel
+/// thread computes instead, a yield costs a time slice; the next one then waits for 64 times as
+/// long.
 fn give_way(carrier: &Carrier) {
     if ENGINE.active() > 1 || !ENGINE.pump.has_waiters() {
         return;

@@ -155,7 +155,7 @@ impl Client {
 
     fn accept(&mut self, listener: i32) {
         const NONBLOCK_CLOEXEC: usize = 0o2004000;
-        // SAFETY: a plain call on our own descriptor.
+        // SAFETY: a plain call on the runtime's descriptor.
         let client = unsafe { sys!(nr::__NR_accept4, listener, 0usize, 0usize, NONBLOCK_CLOEXEC) };
         let Ok(client) = crate::descriptor::hide(client) else {
             return;
@@ -188,7 +188,7 @@ impl Client {
         self.deadline_ns = clock::now_ns().saturating_add(PATIENCE_NS);
     }
 
-    /// Maps the page whose name is the secret.
+    /// Maps the page that has the secret in its name.
     fn map_page(&mut self) -> bool {
         const MFD_CLOEXEC: usize = 1;
         const READ: usize = 1;
@@ -247,7 +247,7 @@ impl Client {
         }
     }
 
-    /// Takes what the client has sent. False if it is to be dropped.
+    /// Takes what the client has sent. Returns false if it is to be dropped.
     fn receive(&mut self) -> bool {
         let room = &mut self.asked[self.received..];
         // SAFETY: a live buffer.
@@ -275,7 +275,7 @@ impl Client {
         self.send()
     }
 
-    /// Sends what the client has room for. False when there is no more to send.
+    /// Sends what the client has room for. Returns false when there is no more to send.
     fn send(&mut self) -> bool {
         let rest = &self.answer.bytes()[self.sent..];
         // SAFETY: a live buffer.
@@ -292,8 +292,8 @@ impl Client {
     }
 }
 
-/// True for a peer of the process's own user, and for root: others can't prove anything, and would
-/// keep those waiting that can.
+/// Returns true for a peer of the process's own user, and for root: others can't prove anything,
+/// and would keep those waiting that can.
 fn may_wait_here(client: isize) -> bool {
     const SO_PEERCRED: usize = 17;
     let (mut credentials, mut len) = ([0u32; 3], 12u32);
@@ -337,7 +337,7 @@ fn obey(bytes: &[u8]) -> Request {
     request
 }
 
-/// To a built-in one; a plug-in that holds its lock is waited for by whoever asks again.
+/// Changes to a built-in policy. The client asks again while a plug-in holds its lock.
 fn change_policy(kind: u64) {
     match Kind::from_code(kind.min(99) as u32) {
         Kind::Fifo if kind != 0 => {}
@@ -404,7 +404,7 @@ impl Answer {
         }
     }
 
-    /// False without memory.
+    /// Returns false without memory.
     fn write(&mut self, request: Request) -> bool {
         let asked = ENGINE.sides.get(request.reserved);
         let answer = match request.kind {

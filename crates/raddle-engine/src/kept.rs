@@ -1,16 +1,17 @@
 //! Threads that have ended and are kept, with their stack and thread block, to begin as others.
 //!
-//! libc knows nothing of it: to it, the thread goes on. To everybody else it ends as threads do, at
+//! libc doesn't hear that the thread ends. To all else it ends as threads do, at
 //! [`crate::switch::exit`]'s last step, on the carrier's own stack; only its slot isn't given back.
 //!
 //! 1. The thread has made itself as good as new, says where its [`Seat`] is, and gives up its
-//!    carrier ([`crate::switch::end`]). From then on nobody finds it by its id.
-//! 2. Off its stack, it is retired and goes to the list of its stack's size, under the lock: who
-//!    sees that no thread is left finds all that are kept.
-//! 3. Who makes a thread takes one, if there is one with such a stack. It gets another id, and all
-//!    that a new thread gets from its maker. It continues where it gave up its carrier.
+//!    carrier ([`crate::switch::end`]). From then on no lookup finds it by its id.
+//! 2. Off its stack, it is retired and goes to the list of its stack's size, under the lock: the
+//!    carrier that sees that no thread is left finds all that are kept.
+//! 3. The maker of a thread takes one, if there is one with such a stack. The taken thread gets
+//!    another id, and all that a new thread gets from its maker. It continues where it gave up its
+//!    carrier.
 //! 4. If no thread is left, libc must hear of the end of each, so that it ends the process: all are
-//!    sent home. So is nobody else: as few are kept as to cost little.
+//!    sent home. No other is: so few are kept that they cost little.
 
 use crate::thread::{Thread, ThreadTable};
 use core::cell::Cell;
@@ -39,7 +40,7 @@ pub struct Kept {
     lock: SpinLock<()>,
 }
 
-// SAFETY: threads are shared by all carriers; the lock guards who is on a list.
+// SAFETY: threads are shared by all carriers; the lock guards the lists.
 unsafe impl Sync for Kept {}
 
 impl Class {
@@ -86,8 +87,8 @@ impl Kept {
         }
     }
 
-    /// True if one more thread with such a stack may be kept. A few that ask at once may each pass
-    /// the bound by one.
+    /// Returns true if one more thread with such a stack may be kept. A few that ask at once may
+    /// each pass the bound by one.
     pub fn has_room(&self, stack_size: usize) -> bool {
         let class = self.class(stack_size).or_else(|| self.add(stack_size));
         class.is_some_and(|class| class.count.load(Ordering::Relaxed) < EACH)
@@ -151,13 +152,13 @@ impl Kept {
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
     pub(crate) unsafe fn forget(&self, threads: &ThreadTable) {
-        // SAFETY: the caller's promise. A list is whole at any moment; one who was on the way to it
-        // or from it lives, or is lost with its slot.
+        // SAFETY: the caller's promise. A list is whole at any moment; a thread that was on the way
+        // to it or from it lives, or is lost with its slot.
         unsafe { self.lock.break_lock() };
         for class in &self.classes {
             while let Some(thread) = class.pop() {
                 if thread.life() == crate::thread::Life::Free {
-                    // SAFETY: nobody runs on its stack in this process, and it was in no queue.
+                    // SAFETY: no thread of this process runs on its stack, and it was in no queue.
                     unsafe { threads.recycle(thread) };
                 }
             }
@@ -169,8 +170,9 @@ impl Kept {
 /// Makes a thread that was taken from a list one that lives, with another id, which libc sees, too.
 fn begin(threads: &ThreadTable, thread: &'static Thread) -> &'static Seat {
     let seat = thread.seat.get();
-    // SAFETY: who takes it from the list has it; it is off its stack, where its seat stays until it
-    // runs. `clear_tid` is in its thread block, as the thread itself has found before.
+    // SAFETY: the caller took the thread from the list, and alone has it; it is off its stack,
+    // where its seat stays until it runs. `clear_tid` is in its thread block, as the thread itself
+    // has found before.
     unsafe {
         threads.renew(thread);
         let word = with_exposed_provenance::<AtomicU32>(thread.clear_tid.get());

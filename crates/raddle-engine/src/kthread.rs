@@ -1,4 +1,4 @@
-//! Kernel threads of our own: raw `clone`, no libc.
+//! Kernel threads of the runtime: raw `clone`, no libc.
 
 use crate::engine::ENGINE;
 use core::arch::{asm, naked_asm};
@@ -11,7 +11,7 @@ const FLAGS: usize = 0x100 | 0x200 | FILES | 0x800 | 0x10000 | 0x40000;
 /// CLONE_FILES: one table of descriptors.
 const FILES: usize = 0x400;
 
-/// CLONE_VM: another process, with descriptors and handlers of its own; nobody is told of its end.
+/// CLONE_VM: another process, with descriptors and handlers of its own; its end sends no signal.
 const PROCESS: usize = 0x100;
 
 /// Bytes of stack that a carrier's own stack has.
@@ -21,7 +21,7 @@ pub const STACK_SIZE: usize = 64 * 1024;
 /// returns.
 pub type Entry = extern "C" fn(usize, *mut u8) -> !;
 
-/// Starts a kernel thread on `stack_size` bytes of fresh stack. It starts with every signal
+/// Starts a kernel thread on `stack_size` bytes of fresh stack. The thread starts with every signal
 /// blocked, with the creator's GS base, and with the FS base of libc's first thread. The lowest
 /// page of its stack is a guard.
 ///
@@ -90,7 +90,7 @@ pub fn spawn_process(entry: Entry, argument: usize, stack_size: usize) -> Result
 /// and sizes in bytes).
 ///
 /// # Safety
-/// The first must be the stack in use, the second one's lowest address may be null. Nobody else
+/// The first must be the stack in use, the second one's lowest address may be null. No other thread
 /// uses them, and all signals are blocked.
 pub unsafe fn end(stacks: [(*mut u8, usize); 2]) -> ! {
     let [(own, own_size), (other, other_size)] = stacks;
@@ -133,7 +133,7 @@ fn spawn_on(stack_size: usize, make: impl FnOnce(*mut u8) -> isize) -> isize {
         Ok(stack) => stack,
         Err(errno) => return errno,
     };
-    // SAFETY: just mapped, and nobody's yet. Without the guard (ENOMEM) the stack is as good.
+    // SAFETY: just mapped, and not in use yet. Without the guard (ENOMEM) the stack is as good.
     let _ = unsafe { mem::protect(stack, mem::PAGE_SIZE, 0) };
     let (all, mut old) = (u64::MAX, 0u64);
     // SAFETY: mask and FS base are restored below, and nothing between uses thread-locals.
@@ -159,7 +159,7 @@ fn spawn_on(stack_size: usize, make: impl FnOnce(*mut u8) -> isize) -> isize {
         tid
     };
     if is_err(tid) {
-        // SAFETY: no thread was made; the stack is nobody's.
+        // SAFETY: no thread was made, so none uses the stack.
         unsafe { mem::unmap(stack, stack_size) };
     }
     tid
@@ -268,8 +268,8 @@ pub fn cpu_ns(tid: u32) -> u64 {
     time.to_ns().unwrap_or(0)
 }
 
-/// True if the calling kernel thread has a seccomp filter, which may kill who makes a call that it
-/// doesn't know.
+/// Returns true if the calling kernel thread has a seccomp filter, which may kill the thread for a
+/// call that it doesn't know.
 pub(crate) fn is_filtered() -> bool {
     const GET_SECCOMP: usize = 21;
     // SAFETY: a query.
@@ -321,13 +321,13 @@ fn path_in<'a>(folder: &[u8], path: &'a mut [u8; TASK_PATH], id: u32, file: &[u8
     &path[..end + file.len()]
 }
 
-/// True if the kernel thread `tid` sleeps in the kernel; false if it runs or wants to, or if that
-/// can't be told. Opens a descriptor: on sysmon only, which has a table of its own.
+/// Returns true if the kernel thread `tid` sleeps in the kernel; false if it runs or wants to, or
+/// if that can't be told. Opens a descriptor: on sysmon only, which has a table of its own.
 pub fn is_waiting(tid: u32) -> bool {
     matches!(state(tid), Some(b'S' | b'D' | b't' | b'T'))
 }
 
-/// True if a tracer has stopped the kernel thread `tid`, and hasn't let it go on. Opens a
+/// Returns true if a tracer has stopped the kernel thread `tid`, and hasn't let it go on. Opens a
 /// descriptor.
 pub(crate) fn is_stopped(tid: u32) -> bool {
     state(tid) == Some(b't')
@@ -338,8 +338,8 @@ fn state(tid: u32) -> Option<u8> {
     state_in(TASK_FOLDER, tid)
 }
 
-/// True if the process is dead, whether or not its parent has waited for it; `None` if `/proc`
-/// doesn't say. Opens a descriptor.
+/// Returns true if the process is dead, whether or not its parent has waited for it; `None` if
+/// `/proc` doesn't say. Opens a descriptor.
 pub fn is_dead(process: u32) -> Option<bool> {
     let state = state_in(b"/proc/", process)?;
     Some(matches!(state, b'Z' | b'X'))
@@ -383,13 +383,13 @@ pub(crate) fn beginning<'a>(path: &[u8], buffer: &'a mut [u8]) -> Option<&'a [u8
     Some(&buffer[..got.clamp(0, buffer.len() as isize) as usize])
 }
 
-/// Sleeps until `*word` is no longer `expected`, or somebody wakes it, or a signal comes.
+/// Sleeps, if `*word` is `expected`, until a wake-up or a signal comes.
 pub fn futex_wait(word: *const u32, expected: u32) {
     // SAFETY: the word is live; FUTEX_WAIT_PRIVATE reads it.
     unsafe { sys!(nr::__NR_futex, word, 128usize, expected, 0usize) };
 }
 
-/// As [`futex_wait`], for at most `timeout_ns`. True if the time passed.
+/// As [`futex_wait`], for at most `timeout_ns`. Returns true if the time passed.
 pub fn futex_wait_for(word: *const u32, expected: u32, timeout_ns: u64) -> bool {
     let timeout = raddle_sys::abi::Timespec::from_ns(timeout_ns);
     // SAFETY: as above; the kernel reads a live timespec.

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | [`thread`] | the green thread and the table of all of them |
 //! | `life` | what a thread does, as others see it |
-//! | [`accounting`] | CPU time of threads, once somebody asks |
+//! | [`accounting`] | CPU time of threads, counted from the first request on |
 //! | [`attributes`] | policy, priority, niceness and affinity of a thread |
 //! | [`carrier`] | the kernel thread that runs green threads |
 //! | [`engine`] | start-up, pushing work, waking carriers |
@@ -20,7 +20,7 @@
 //! | `policies` | other orders of runnable threads than the carriers' own queues |
 //! | [`sides`] | further engines: carriers, a queue and a policy of their own |
 //! | `quotas` | how much CPU time such an engine may use |
-//! | [`plugins`] | calls of a policy that isn't ours, and their end |
+//! | [`plugins`] | calls of a plug-in's policy, and their end |
 //! | `chunks` | tables that grow and never move |
 //! | `places` | how many carriers, where they are, and which are spare |
 //! | `bound` | carriers that run one thread |
@@ -38,7 +38,7 @@
 //! | [`filters`] | seccomp filters that come, and calls that they may kill for |
 //! | [`sysmon`] | the watcher: lasting backlogs, missing poller, inspection requests |
 //! | `stand_in` | sysmon's work, while it waits for its own table of descriptors |
-//! | `descriptor` | the descriptors of our own |
+//! | `descriptor` | the runtime's own descriptors |
 //! | [`kept`] | threads that have ended and begin again as others |
 //! | [`stacks`] | the arena that thread stacks come from |
 //! | [`chaos`] | rare schedules made common, for finding bugs |

@@ -1,19 +1,19 @@
-//! Metronomes: a carrier whose threads compute in turns ends them by a timer of its own.
+//! Metronomes: a carrier of threads that compute ends their turns by a timer of its own.
 //!
 //! To preempt a thread sysmon wakes up and sends a signal to another CPU: once a quantum, and once
-//! more to see who runs then. A *metronome* is a timer of the kernel's that sends the signal to the
-//! carrier itself, on the carrier's CPU, once a quantum: a *beat*.
+//! more to see which thread runs then. A *metronome* is a timer of the kernel's that sends the
+//! signal to the carrier itself, on the carrier's CPU, once a quantum: a *beat*.
 //!
 //! 1. Sysmon has preempted so many threads on a carrier at the end of their quanta, one after the
 //!    other, that the carrier's [`Rhythm`] says it goes on like this: it starts a metronome, and
 //!    says which switch of the carrier the first beat should find.
 //! 2. A beat finds that switch: the thread has had its quantum. If others wait, it gives way, and
 //!    the next beat should find the next switch.
-//! 3. A beat finds anything else (somebody left by himself, or nobody waits): the metronome is
-//!    *off*. Later beats do nothing; the handler wakes sysmon, which stops the timer, and is who
-//!    preempts, until there is a rhythm again.
+//! 3. A beat finds anything else (the thread left by itself, or no other waits): the metronome is
+//!    *off*. Later beats do nothing; the handler wakes sysmon, which stops the timer, and preempts
+//!    until there is a rhythm again.
 //! 4. Sysmon, meanwhile, looks for other reasons only. It stops a metronome of another quantum than
-//!    today's, or whose beats don't come.
+//!    today's, and one that sends no beats.
 //!
 //! Beats are at whole multiples of the quantum since the kernel's start, because the kernel's own
 //! tick is, too (at multiples of 1, 4 or 10 ms): an interrupt that serves both costs one. The first
@@ -25,8 +25,8 @@
 //! others' way.
 //!
 //! With a policy, in side engines, on bound carriers and under user-mode schedulers sysmon decides
-//! about each turn: there are no metronomes. Nor are there where the process has a seccomp filter,
-//! which may kill who asks; who installs one deletes them first ([`crate::filters`]).
+//! about each turn: there are no metronomes. There are none either where the process has a seccomp
+//! filter, which may kill the caller; the installer of one deletes them first ([`crate::filters`]).
 //!
 //! The child of a fork has no timers, and forgets that there were; an exec takes them and what they
 //! have sent.
@@ -49,8 +49,8 @@ pub(crate) struct Metronome {
     expects: AtomicU64,
     /// Turns that were ended. Written by the handler, read by sysmon.
     beats: AtomicU64,
-    /// One more than the timer's id; 0 without a timer. Written by sysmon, and by who installs a
-    /// filter, under the lock of [`crate::filters`].
+    /// One more than the timer's id; 0 without a timer. Written by sysmon, and by the installer of
+    /// a filter, under the lock of [`crate::filters`].
     timer: AtomicU32,
 }
 
@@ -71,7 +71,7 @@ impl Metronome {
     pub(crate) fn delete(&self) {
         self.expects.store(0, Ordering::Relaxed);
         if let Some(id) = self.timer.swap(0, Ordering::Relaxed).checked_sub(1) {
-            // SAFETY: a timer of our own.
+            // SAFETY: a timer of the runtime.
             unsafe { sys!(nr::__NR_timer_delete, id) };
         }
     }
@@ -81,7 +81,7 @@ impl Metronome {
     }
 }
 
-/// True for a signal that a metronome of this carrier has sent.
+/// Returns true for a signal that a metronome of this carrier has sent.
 ///
 /// # Signal safety
 /// For the carrier's handler.
@@ -90,7 +90,7 @@ pub fn is_beat(carrier: &Carrier, info: &SigInfo) -> bool {
     info.signo as usize == PREEMPT && info.code == TIMER && info.value == name_of(carrier)
 }
 
-/// A beat: true if the running thread is to give way, which the carrier has been told then.
+/// Handles a beat. Returns true if the running thread is to give way: `preempt_at` says so then.
 ///
 /// # Signal safety
 /// For the carrier's handler.
@@ -127,7 +127,7 @@ const MOST: usize = alarms::MOST;
 
 /// Sysmon's part: all metronomes.
 pub(crate) struct Metronomes {
-    /// By the carriers' places in sysmon's memory.
+    /// Indexed by the carriers' places in sysmon's memory.
     each: [Watch; MOST],
     /// How many have a timer.
     running: usize,
@@ -160,7 +160,7 @@ impl Metronomes {
         }
     }
 
-    /// Stops those that are off, or whose carrier or quantum has changed.
+    /// Stops those that are off, and those with a changed carrier or quantum.
     pub(crate) fn tend(&mut self) {
         if self.running == 0 {
             return;
@@ -179,17 +179,17 @@ impl Metronomes {
         }
     }
 
-    /// Whoever does sysmon's work now doesn't know them.
+    /// Stops all: the thread that does sysmon's work from now on doesn't know them.
     pub(crate) fn stop_all(&mut self) {
         (0..MOST).for_each(|at| self.stop(at));
     }
 
-    /// True if the carrier at this place has one.
+    /// Returns true if the carrier at this place has a metronome.
     pub(crate) fn runs(&self, at: usize) -> bool {
         self.each.get(at).is_some_and(|watch| watch.timer.is_some())
     }
 
-    /// True if any carrier has one.
+    /// Returns true if any carrier has a metronome.
     pub(crate) fn any_runs(&self) -> bool {
         self.running != 0
     }
@@ -229,7 +229,7 @@ impl Metronomes {
         metronome.expects.store(0, Ordering::Relaxed);
         let beats = metronome.beats.load(Ordering::Relaxed);
         watch.rhythm.broke(beats.saturating_sub(timer.beats));
-        // If a filter is coming, who installs it deletes the timer.
+        // If a filter is coming, its installer deletes the timer.
         ENGINE.filters.unless_any(|| metronome.delete());
     }
 }
@@ -244,7 +244,7 @@ pub(crate) fn rest_ns(carrier: &Carrier, quantum_ns: u64, is_prompt: bool) -> u6
     }
 }
 
-/// True if all that decides about turns on this carrier is the quantum.
+/// Returns true if all that decides about turns on this carrier is the quantum.
 fn is_ruled_by_quanta(carrier: &Carrier) -> bool {
     carrier.side() == 0
         && !ENGINE.has_policy()
@@ -256,7 +256,7 @@ fn is_ruled_by_quanta(carrier: &Carrier) -> bool {
 /// late then, is the cheaper way; and there is none at all.
 const QUANTA_NS: RangeInclusive<u64> = 1_000_000..=1_000_000_000;
 
-/// Starts a metronome whose first beat should find the carrier's next switch.
+/// Starts a metronome. The first beat should find the carrier's next switch.
 #[cold]
 fn start(carrier: &'static Carrier, switches: u64, now_ns: u64) -> Option<Timer> {
     let quantum_ns = ENGINE.quantum_ns();
@@ -273,7 +273,7 @@ fn start(carrier: &'static Carrier, switches: u64, now_ns: u64) -> Option<Timer>
     ENGINE.filters.unless_any(start)?.then_some(timer)
 }
 
-/// False without the means.
+/// Returns false without the means.
 fn start_timer(timer: Timer, switches: u64, now_ns: u64) -> bool {
     const MONOTONIC: usize = 1;
     const THREAD_ID: u32 = 4;
@@ -290,8 +290,8 @@ fn start_timer(timer: Timer, switches: u64, now_ns: u64) -> bool {
     let times = [Timespec::from_ns(period_ns), Timespec::from_ns(first_ns)];
     let metronome = &timer.carrier.metronome;
     let mut id = 0i32;
-    // SAFETY: the kernel reads and fills live structures; the signal is our own, and so is who gets
-    // it.
+    // SAFETY: the kernel reads and fills live structures; the signal and the receiver are the
+    // runtime's.
     unsafe {
         let made = sys!(
             nr::__NR_timer_create,

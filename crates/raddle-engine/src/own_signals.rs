@@ -1,5 +1,5 @@
-//! The runtime's own signals to kernel threads of the process, and who must not get them: see
-//! [`raddle_sched::signal_gate`].
+//! The runtime's own signals to kernel threads of the process, and the threads that must not get
+//! them: see [`raddle_sched::signal_gate`].
 
 use crate::carrier::Carrier;
 use crate::engine::ENGINE;
@@ -12,7 +12,7 @@ use raddle_sys::{nr, sys};
 /// is about to become another program: what the signal is for waits until that has failed.
 pub fn send(tid: u32, signal: usize) -> Option<isize> {
     let pid = ENGINE.pid.load(Ordering::Relaxed);
-    // SAFETY: signals a thread of our own, which handles the signal.
+    // SAFETY: signals a thread of the runtime, which handles the signal.
     let send = || unsafe { sys!(nr::__NR_tgkill, pid, tid, signal) };
     ENGINE.signal_gate.pass(tid, send)
 }

@@ -5,33 +5,34 @@
 //! copies on the thread's own carrier, and no other kernel thread has to run.
 //!
 //! 1. The carrier submits a read of one byte, the last of those that the thread wants, to its own
-//!    io_uring; the thread parks. The byte goes to nobody. The request is submitted before the
-//!    thread parks, so its number means the file that the thread means.
+//!    io_uring; the thread parks. The byte isn't used. The request is submitted before the thread
+//!    parks, so its number means the file that the thread means.
 //! 2. The kernel finishes requests when the carrier's kernel thread *enters* the ring
 //!    (IORING_SETUP_DEFER_TASKRUN), some at a time. While there are requests, the carrier enters it
 //!    whenever it has no thread to run or looks around, whether it knows of something or not.
 //! 3. Before it sleeps it looks at nothing of the ring's: it sleeps *in* the ring, which returns
 //!    once a request is done, before or after. What else ends its sleep is a request as well: a
 //!    wait for its wake word, or, if it is the poller, for the pump's epoll. Such a request stays
-//!    until it is done, over many sleeps, so who sets the wake word must wake all who wait for it.
+//!    until it is done, over many sleeps, so the setter of the wake word must wake all that wait
+//!    for it.
 //!
-//! A byte, and not what the thread wants: a request is only a hint that the thread should try
-//! again, so that no thread depends on one carrier. The threads that wait by a carrier which makes
-//! no switch (it waits in the kernel, or its thread computes), or gives its queue away, are
-//! *relieved*: they go the way of who has no ring to wait with. Sysmon does that at its looks; it
-//! sleeps for long only if all carriers sleep, or are held since its last look at least, and where
-//! threads are known to compute none waits here. A request that nobody waits for any more keeps its
-//! place, and its byte, until it is done.
+//! A request reads a byte, and not what the thread wants: it is only a hint that the thread should
+//! try again, so that no thread depends on one carrier. The threads that wait by a carrier which
+//! makes no switch (it waits in the kernel, or its thread computes), or gives its queue away, are
+//! *relieved*: they go the way of threads without a ring to wait with. Sysmon does that at its
+//! looks; it sleeps for long only if all carriers sleep, or are held since its last look at least,
+//! and where threads are known to compute none waits here. A request that no thread waits for any
+//! more keeps its place, and its byte, until it is done.
 //!
-//! No wake-up is lost: a request that isn't done is waited for by a kernel thread that sleeps in
-//! the ring (3), comes to it (2), or whose threads are relieved; and there is no fourth. None of
-//! this relies on how much the kernel does at a time, nor on when it says that there is more.
+//! No wake-up is lost: the kernel thread that waits for a request sleeps in the ring (3), comes to
+//! it (2), or has its threads relieved; there is no fourth case. None of this relies on how much
+//! the kernel does at a time, nor on when it says that there is more.
 //!
 //! A request holds its file open. The kernel lets go of it as the carrier's kernel thread enters
-//! the ring; where that sits in a call of the program's, sysmon sends it a signal, now and then,
-//! whose handler does it ([`let_go`]). The call goes on.
+//! the ring; where that thread sits in a call of the program's, sysmon sends it a signal now and
+//! then, and the handler enters ([`let_go`]). The call goes on.
 //!
-//! Who waits holds the descriptor's row ([`crate::pump`]): if the program closes the number, the
+//! A waiter holds the descriptor's row ([`crate::pump`]): if the program closes the number, the
 //! thread goes on with the file by one of its own.
 //!
 //! Where the kernel refuses (before Linux 6.7, `io_uring_disabled`, seccomp, no memory) there are
@@ -62,7 +63,7 @@ const PUMP: u64 = WAKE_WORD + 1;
 /// The shortest time between two adoptions (some 4 ms), and the longest (some 1 s).
 const MIN_GAP_TICKS: u64 = 10_000_000;
 const MAX_GAP_TICKS: u64 = 2_500_000_000;
-/// For so long a carrier that was reminded waits for its requests.
+/// How long a reminded carrier waits for its requests.
 const LET_GO_NS: u64 = 1_000_000;
 /// Requests of which the kernel isn't told: one, and those two.
 const ENTRIES: usize = 4;
@@ -81,40 +82,40 @@ enum End {
     NotYet,
     /// The page should be in memory.
     Done,
-    /// It is to be waited for by another carrier.
+    /// The page is to be waited for by another carrier.
     Adopted,
-    /// Nobody waits for the page any more.
+    /// No thread waits for the page any more.
     Relieved,
 }
 
 struct Places {
-    /// One bit each that no request uses.
+    /// One bit for each place that no request uses.
     free: u64,
-    /// Who waits for the request in a place; null for nobody any more.
+    /// The wait for the request in a place; null if there is none any more.
     waits: [*const Wait; PLACES],
 }
 
 // SAFETY: waits are reached under the lock, and live until they are over.
 unsafe impl Send for Places {}
 
-/// A carrier's ring. What isn't said to be anybody's is its kernel thread's alone.
+/// A carrier's ring. A field is its kernel thread's alone, unless it says otherwise.
 pub(crate) struct Own {
     /// `None` before the first use, and once the kernel thread has ended.
     queues: UnsafeCell<Option<Queues>>,
     /// Requests for pages that aren't done, as far as the carrier knows. Written by the carrier,
     /// read by sysmon.
     requests: AtomicU32,
-    /// One more than the carrier's count of switches when it was to be reminded of them; 0 for not.
-    /// Written by sysmon and by the carrier's signal handler.
+    /// One more than the carrier's count of switches when it was to be reminded of its requests; 0
+    /// for not. Written by sysmon and by the carrier's signal handler.
     reminded: AtomicU64,
-    /// 1 once they all are. Written by the carrier and its signal handler, read by sysmon.
+    /// 1 once all requests are done. Written by the carrier and its signal handler, read by sysmon.
     finished: AtomicU32,
     /// True while the kernel has a request for the wake word, and for the pump.
     has_word: Cell<bool>,
     has_pump: Cell<bool>,
-    /// Anybody's.
+    /// Used by any thread.
     places: SpinLock<Places>,
-    /// Waits that aren't over. Changed under the lock; a hint for who hasn't it.
+    /// Waits that aren't over. Changed under the lock; a hint for readers without it.
     count: AtomicU32,
     /// What requests read, a byte for each place. The kernel's.
     bytes: UnsafeCell<[u8; PLACES]>,
@@ -128,9 +129,9 @@ pub struct Pages {
     refused: AtomicU32,
     /// 1 if a carrier couldn't cope since threads were last adopted.
     strained: AtomicU32,
-    /// When that was: a time stamp.
+    /// When threads were last adopted: a time stamp.
     adopted_at: AtomicU64,
-    /// Ticks until it may be done again; at least [`MIN_GAP_TICKS`].
+    /// Ticks until threads may be adopted again; at least [`MIN_GAP_TICKS`].
     gap_ticks: AtomicU64,
 }
 
@@ -144,8 +145,8 @@ impl Pages {
         }
     }
 
-    /// True if threads may be adopted again; then it counts as done. If the carrier that had them
-    /// all couldn't cope with them, that is tried more rarely.
+    /// Returns true if threads may be adopted again; then it counts as done. If the carrier that
+    /// had all threads couldn't cope, adoption is tried more rarely.
     fn may_adopt(&self) -> bool {
         let now = timestamp();
         let gap = self.gap_ticks.load(Ordering::Relaxed).max(MIN_GAP_TICKS);
@@ -162,8 +163,8 @@ impl Pages {
     }
 
     /// Waits until the byte at `offset` of a file is likely to be in memory; the running thread
-    /// parks meanwhile, through signals. True if the page should be there, false if it is to be
-    /// waited for again; `None` if that can't be done here.
+    /// parks meanwhile, through signals. Returns true if the page should be there, false if it is
+    /// to be waited for again; `None` if that can't be done here.
     pub fn wait(&self, fd: u32, offset: u64) -> Option<bool> {
         let carrier = Carrier::current();
         let own = self.own(carrier)?;
@@ -177,7 +178,7 @@ impl Pages {
         ENGINE.pump.hold(entry, fd);
         if !own.submit(fd, offset, &wait) {
             if !thread.task.claim(Wake::Retry) {
-                let _ = switch::park(); // somebody has pushed it
+                let _ = switch::park(); // a signal or a close has pushed it
             }
             ENGINE.pump.let_go(entry);
             return None;
@@ -214,7 +215,7 @@ impl Pages {
     fn start(&self, carrier: &Carrier, own: Option<&'static Own>) -> Option<&'static Own> {
         let make = || {
             let mut queues = Queues::make(ENTRIES, COMPLETIONS, Rest::There).ok()?;
-            // One that can be made, and not used, tells by this as well.
+            // Finds out, too, whether a ring that can be made can be used.
             match queues.can_wait_for(carrier.wake_word.as_ptr()) {
                 true => own.or_else(|| make_own(carrier)).map(|own| (own, queues)),
                 false => {
@@ -270,7 +271,7 @@ fn make_own(carrier: &Carrier) -> Option<&'static Own> {
 }
 
 impl Own {
-    /// On its carrier, which uses no two of them at once.
+    /// On its carrier, which uses one reference at a time.
     #[allow(clippy::mut_from_ref)]
     #[inline(always)]
     fn queues(&self) -> &mut Option<Queues> {
@@ -279,7 +280,8 @@ impl Own {
         unsafe { &mut *self.queues.get() }
     }
 
-    /// Gives a request to the kernel; on this carrier. False if there is no place, or it refuses.
+    /// Gives a request to the kernel; on this carrier. Returns false if there is no place, or it
+    /// refuses.
     fn submit(&self, fd: u32, offset: u64, wait: &Wait) -> bool {
         let Some(place) = self.take_place(wait) else {
             return false;
@@ -351,8 +353,8 @@ impl Own {
         }
     }
 
-    /// True if the wait is over; else its thread is prepared to park again: under the lock, so that
-    /// its end wakes it.
+    /// Returns true if the wait is over; else its thread is prepared to park again: under the lock,
+    /// so that its end wakes it.
     fn is_over_or_prepares(&self, wait: &Wait) -> bool {
         let _places = self.places.lock();
         let is_over = wait.end.get() != End::NotYet;
@@ -362,8 +364,8 @@ impl Own {
         is_over
     }
 
-    /// Nobody waits for this any more; it isn't over yet if the number was closed. Its request
-    /// keeps its place then. Under the lock, which who ends it may still hold.
+    /// Ends the wait if it isn't over, because the number was closed; the request keeps its place.
+    /// Takes the lock in any case: the thread that ended the wait may still hold it.
     fn withdraw(&self, wait: &Wait) {
         let mut places = self.places.lock();
         if wait.end.get() != End::NotYet {
@@ -382,7 +384,7 @@ impl Own {
         }
     }
 
-    /// Enters the ring and pushes the threads whose requests are done; on this carrier.
+    /// Enters the ring and pushes the threads of requests that are done; on this carrier.
     #[inline(never)]
     fn enter(&self, carrier: &Carrier, enter: impl FnOnce(&mut Queues) -> Entered) -> Entered {
         let enter = || self.queues().as_mut().map_or(Entered::Refused, enter);
@@ -414,7 +416,8 @@ impl Own {
     }
 
     /// The kernel doesn't let the ring be used any more (a filter that the program has installed,
-    /// say): it is left as it is, since requests may still be done, and nobody waits by one again.
+    /// say): the ring is left as it is, since requests may still be done, and no thread waits by
+    /// one again.
     #[cold]
     fn leave(&self, woken: &TaskList) {
         ENGINE.pages.refused.store(1, Ordering::Relaxed);
@@ -437,7 +440,7 @@ fn waiting(carrier: &Carrier) -> Option<&'static Own> {
     own_of(carrier).filter(|own| own.requests.load(Ordering::Relaxed) != 0)
 }
 
-/// True if the kernel holds files open for requests of the carrier's. By anybody.
+/// Returns true if the kernel holds files open for requests of the carrier's. On any thread.
 pub(crate) fn owes(carrier: &Carrier) -> bool {
     waiting(carrier).is_some_and(|own| own.finished.load(Ordering::Relaxed) == 0)
 }
@@ -501,7 +504,7 @@ pub(crate) fn sleep(carrier: &Carrier) -> bool {
 }
 
 /// Sleeps until a page is there, the pump has events, or the deadline has come; on this carrier.
-/// True if the pump is to be asked, `None` if there is no page to wait for.
+/// Returns true if the pump is to be asked, `None` if there is no page to wait for.
 pub(crate) fn sleep_with_pump(carrier: &Carrier, deadline_ns: u64) -> Option<bool> {
     let own = waiting(carrier)?;
     let entered = own.enter(carrier, |queues| {
@@ -517,22 +520,22 @@ pub(crate) fn sleep_with_pump(carrier: &Carrier, deadline_ns: u64) -> Option<boo
     Some(entered != Entered::Done || !own.has_pump.get())
 }
 
-/// True if the carrier needs no help with the threads in its queue, which wait for pages again and
-/// again. By anybody.
+/// Returns true if the carrier needs no help with the threads in its queue, which wait for pages
+/// again and again. On any thread.
 pub(crate) fn suffices(carrier: &Carrier) -> bool {
     let waits = own_of(carrier).map_or(0, |own| own.count.load(Ordering::Relaxed));
     waits != 0 && carrier.stretch.copes_with(carrier.queue.ring_len())
 }
 
-/// True if threads wait in the carrier's queue behind one that has stopped to read: the others that
-/// wait for pages by it will need help, too. By anybody.
+/// Returns true if threads wait in the carrier's queue behind one that has stopped to read: the
+/// others that wait for pages by it will need help, too. On any thread.
 pub(crate) fn is_held_up(carrier: &Carrier) -> bool {
     let has_waits = own_of(carrier).is_some_and(|own| own.count.load(Ordering::Relaxed) != 0);
     has_waits && !carrier.queue.is_empty() && carrier.stretch.is_held_up()
 }
 
 /// Before a carrier sleeps, on which it is called: takes over the threads that wait for pages by
-/// carriers that sleep; they wait once more, by this one. True if there are any.
+/// carriers that sleep; they wait once more, by this one. Returns true if there are any.
 pub(crate) fn adopt(carrier: &Carrier) -> bool {
     let here = own_of(carrier).map_or(0, |own| own.count.load(Ordering::Relaxed));
     if here == 0 || !carrier.stretch.is_of_short_turns() {
@@ -557,7 +560,7 @@ pub(crate) fn adopt(carrier: &Carrier) -> bool {
     any
 }
 
-/// The threads that wait for pages by a carrier go another way. By anybody.
+/// The threads that wait for pages by a carrier go another way. On any thread.
 pub(crate) fn relieve(carrier: &Carrier, woken: &TaskList) {
     let Some(own) = own_of(carrier).filter(|own| own.count.load(Ordering::Relaxed) != 0) else {
         return;
@@ -565,8 +568,8 @@ pub(crate) fn relieve(carrier: &Carrier, woken: &TaskList) {
     own.finish_all(End::Relieved, woken);
 }
 
-/// The carrier's kernel thread is about to end, and gives its ring back; on this carrier. False if
-/// that must wait for requests.
+/// The carrier's kernel thread is about to end, and gives its ring back; on this carrier. Returns
+/// false if that must wait for requests.
 pub(crate) fn retire(carrier: &Carrier) -> bool {
     look(carrier);
     if waiting(carrier).is_some() {

@@ -1,7 +1,7 @@
 //! Pinning events: which threads sat in the kernel and kept a carrier, and where.
 //!
-//! Sysmon notes one whenever it hands a carrier's place to another, and shows the latest to who
-//! asks. It writes and reads them alone; they are atomic because they live in a static.
+//! Sysmon notes one whenever it hands a carrier's place to another, and shows the latest on
+//! request. Only sysmon writes and reads them; they are atomic because they live in a static.
 //!
 //! It also counts the most frequent *places* (call and address), and keeps of each what was on the
 //! stack: the tool finds the frames in that, the process has no unwinder. A new place takes that of
@@ -10,8 +10,8 @@
 //!
 //! Sysmon must not wait for the program's memory. It reads the pages of a stack that are there
 //! (`mincore(2)`), by a system call, since the thread may come back and its stack may go. After
-//! that the thread must still be where it was. With a seccomp filter, which may kill who makes
-//! calls that it doesn't know, no stacks are kept.
+//! that the thread must still be where it was. With a seccomp filter, which may kill for calls that
+//! it doesn't know, no stacks are kept.
 
 use crate::carrier::Carrier;
 use crate::clock;
@@ -25,7 +25,7 @@ use raddle_sys::{is_err, mem, nr, sys};
 
 /// See the module.
 pub(crate) struct Log {
-    /// All that ever were; the latest [`PINS`] of them are kept.
+    /// The count of all events; the latest [`PINS`] are kept.
     total: AtomicU64,
     kept: [Kept; PINS],
     places: [Place; PLACES],
@@ -40,7 +40,7 @@ struct Place {
     address: AtomicU64,
     stack_pointer: AtomicU64,
     words: AtomicU64,
-    /// When it was tried to read the stack last.
+    /// When a read of the stack was last tried.
     read_ns: AtomicU64,
     stack: [AtomicU64; STACK_WORDS],
 }
@@ -194,7 +194,7 @@ struct At {
     /// The number of the call that it is in, -1 outside of calls (a page fault).
     call: i64,
     stack_pointer: u64,
-    /// Of its code.
+    /// The program counter.
     address: u64,
 }
 
@@ -215,7 +215,7 @@ fn where_it_waits(tid: u32) -> Option<At> {
     })
 }
 
-/// Reads the words from `from` on whose pages are in memory; returns how many.
+/// Reads the words from `from` on, as far as their pages are in memory; returns how many.
 fn read_stack(from: u64, to: &[AtomicU64; STACK_WORDS]) -> usize {
     if !from.is_multiple_of(8) {
         return 0;
@@ -230,8 +230,8 @@ fn read_pages(from: u64, to: &[AtomicU64; STACK_WORDS]) -> usize {
     let first = from as usize & !(mem::PAGE_SIZE - 1);
     let mut resident = [0u8; PAGES];
     let own = ENGINE.pid.load(Ordering::Relaxed);
-    // SAFETY: queries about memory, which is read by the kernel; it fills arrays that live, whose
-    // words are ours alone to write.
+    // SAFETY: queries about memory, which is read by the kernel; it fills arrays that live, and
+    // that sysmon alone writes.
     unsafe {
         // The second page may not exist.
         for (at, page) in resident.iter_mut().enumerate() {

@@ -8,23 +8,23 @@
 //! gives its slot back, so a stale reference to a carrier names a live one or none, and may wake or
 //! poke it in vain.
 //!
-//! Of the *spare* ones those that nobody needed for [`SPARE_NS`] end, but [`KEPT`] of them: their
+//! *Spare* carriers that weren't needed for [`SPARE_NS`] end, except [`KEPT`] of them: with their
 //! kernel threads, stacks and alarms. To end:
 //!
 //! 1. The carrier's sleep in the set of spare ones times out. Under the lock of the slots it sees
-//!    that there are enough others, and takes itself out of the set. If it isn't in it, somebody
-//!    has taken it and wants it to run. From the set only one can take it: either it ends, or it is
-//!    woken.
+//!    that there are enough others, and takes itself out of the set. If it isn't in the set, a
+//!    waker has taken it and wants it to run. Only one can take it from the set: either it ends, or
+//!    it is woken.
 //! 2. It leaves the roster, blocks all signals, and routes those that came until then.
-//! 3. It stays in the engine's list, *ended*, so that who goes through the list without a lock
-//!    misses nobody, and enters a list of its like, from where the next spare carrier is made.
+//! 3. It stays in the engine's list, *ended*, so that a walk through the list without a lock misses
+//!    no carrier, and enters a list of ended ones, from where the next spare carrier is made.
 //!
-//! It counts as ended before it leaves the set, and as spare again before it no longer counts as
-//! ended: it never counts as active, and may count twice for a moment, as in `Engine::enlist`. Then
-//! one carrier too many may be woken, which finds that out.
+//! The carrier counts as ended before it leaves the set, and as spare again before it no longer
+//! counts as ended: it never counts as active, and may count twice for a moment, as in
+//! `Engine::enlist`. Then one carrier too many may be woken, which finds that out.
 //!
-//! Nobody waits in vain for one that ends: who finds none in the set makes one, or, if it is
-//! sysmon, leaves that to the next that runs; and [`KEPT`] stay.
+//! No work waits in vain for one that ends: a thread that finds none in the set makes one, or, if
+//! it is sysmon, leaves that to the next carrier that runs; and [`KEPT`] stay.
 
 use crate::carrier::{Carrier, CarrierState};
 use crate::chaos::{self, Point};
@@ -45,13 +45,13 @@ pub struct Slots {
     /// Slots that were given back, linked through [`Carrier::next_free`]; 0 ends the list, else
     /// slot + 1.
     free: u32,
-    /// Listed ones whose kernel thread has ended, likewise.
+    /// Listed ones that have no kernel thread any more, likewise.
     ended: u32,
 }
 
-/// A spare carrier that nobody needs for so long ends.
+/// A spare carrier that isn't needed for this long ends.
 const SPARE_NS: u64 = 5_000_000_000;
-/// So many of them stay.
+/// So many spare carriers stay.
 const KEPT: usize = 4;
 
 impl Slots {
@@ -107,8 +107,8 @@ impl Engine {
         chaos::stop(Point::Make);
         carrier.init(id as u32);
         chaos::stop(Point::Make);
-        // Last: the child of a fork in this moment gives all slots back that count. To fork holds
-        // up who touches a page for the first time, as this has just done.
+        // Last: the child of a fork in this moment gives all counted slots back. A fork holds up a
+        // thread that touches a page for the first time, as this one has just done.
         slots.committed += 1;
         Ok(carrier)
     }
@@ -124,7 +124,7 @@ impl Engine {
         *head = carrier.id.get() + 1;
     }
 
-    /// A carrier for the list: one whose kernel thread has ended, or another.
+    /// A carrier for the list: an ended one, or another.
     ///
     /// # Errors
     /// EAGAIN or ENOMEM.
@@ -141,7 +141,7 @@ impl Engine {
         Ok(carrier)
     }
 
-    /// Frees every carrier but `survivor`, whose kernel thread alone exists.
+    /// Frees every carrier but `survivor`, the only one with a kernel thread.
     ///
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
@@ -155,7 +155,7 @@ impl Engine {
         survivor.is_listed.set(true);
         for id in (0..committed).filter(|&id| id != survivor.id.get() as usize) {
             let carrier = self.slot(id);
-            // SAFETY: nobody runs on these stacks in this process.
+            // SAFETY: no thread of this process runs on these stacks.
             unsafe {
                 for (stack, size) in carrier.take_forked_stacks() {
                     if !stack.is_null() {
@@ -191,15 +191,15 @@ impl Engine {
         self.max_runnable.store(threads, Ordering::Relaxed);
     }
 
-    /// True if one more runnable thread may not be made. Who is woken runs all the same: a wake-up
-    /// can't be refused.
+    /// Returns true if one more runnable thread may not be made. A woken thread runs all the same:
+    /// a wake-up can't be refused.
     pub fn is_crowded(&self) -> bool {
         let most = self.max_runnable.load(Ordering::Relaxed);
         most != 0 && self.runnable() >= most as usize
     }
 
-    /// Threads that run or wait for a carrier, at about this moment. One that sits in the kernel,
-    /// and whose carrier was replaced for it, doesn't want to run.
+    /// Threads that run or wait for a carrier, at about this moment. A thread that sits in the
+    /// kernel, on a carrier that was replaced, doesn't want to run.
     #[cold]
     pub(crate) fn runnable(&self) -> usize {
         let on = |carrier: &Carrier| {
@@ -264,8 +264,8 @@ impl Engine {
         self.not_spare().max(1)
     }
 
-    /// Read in this order: whoever is listed, ends or begins again meanwhile counts twice, and not
-    /// as active.
+    /// Reads in this order: a carrier that is listed, ends or begins again meanwhile counts twice,
+    /// and not as active.
     fn not_spare(&self) -> u32 {
         let up = self.up.load(Ordering::SeqCst);
         let ended = self.ended.load(Ordering::SeqCst);
@@ -279,13 +279,13 @@ impl Engine {
         self.wanted() + self.extra() + self.blocked.load(Ordering::SeqCst)
     }
 
-    /// True if a carrier should become spare.
+    /// Returns true if a carrier should become spare.
     pub(crate) fn has_surplus(&self) -> bool {
         self.active() > self.limit()
     }
 
-    /// True if a carrier may be added. Carriers that see the same surplus can all become spare:
-    /// none is active then, and the last of them must see that there is room.
+    /// Returns true if a carrier may be added. Carriers that see the same surplus can all become
+    /// spare: none is active then, and the last of them must see that there is room.
     pub(crate) fn may_grow(&self) -> bool {
         self.not_spare() < self.limit()
     }
@@ -303,7 +303,8 @@ impl Engine {
         };
     }
 
-    /// Makes `carrier` look at the end of its call, or of its quantum, whether it is one too many.
+    /// Makes `carrier` look at the end of its call, or of its quantum, whether there is one carrier
+    /// too many.
     pub(crate) fn mark(&self, carrier: &Carrier) {
         if carrier.handed_off.swap(1, Ordering::SeqCst) == 0 {
             match self.sides.of(carrier) {
@@ -313,14 +314,14 @@ impl Engine {
                 }
             }
             carrier.attention.store(1, Ordering::SeqCst);
-            fence(Ordering::SeqCst); // who rests or ends sees the mark, or is seen
+            fence(Ordering::SeqCst); // a carrier that rests or ends sees the mark, or is seen
             if carrier.state() != CarrierState::Running {
                 idle::came_back(carrier);
             }
         }
     }
 
-    /// Makes a spare carrier active. False if there is none: it is being made, or can't be.
+    /// Makes a spare carrier active. Returns false if there is none: it is being made, or can't be.
     #[cold]
     pub(crate) fn grow(&self) -> bool {
         match self.spares.take_one() {
@@ -337,9 +338,9 @@ impl Engine {
     }
 
     /// Makes a spare carrier if there is none, so that sysmon always finds one: a kernel thread
-    /// that sysmon made would share sysmon's descriptors, one that a carrier apart made would be as
-    /// different as that. Without the memory or the right to, the
-    /// next call tries again. A process with one thread has one kernel thread.
+    /// that sysmon made would share sysmon's descriptors, one that a carrier apart made would
+    /// differ as that carrier does. Without memory or permission, the next call tries again. A
+    /// process with one thread has one kernel thread.
     pub fn breed(&self) {
         // SAFETY: null or a carrier, which lives for ever.
         let maker = unsafe { Carrier::current_or_null().as_ref() };
@@ -380,7 +381,7 @@ impl Engine {
         };
         match made {
             Ok(kernel_tid) => {
-                // Unless it has said so itself, and perhaps ended since.
+                // Unless the kernel thread has stored its id itself, and perhaps ended since.
                 let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
                 let _ = carrier
                     .kernel_tid

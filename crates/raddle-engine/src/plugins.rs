@@ -1,14 +1,15 @@
 //! Calls of a plug-in's functions, and their end if they have none.
 //!
-//! Carriers alone make such calls: sysmon, who watches them, must never wait for one, nor helpers,
-//! which aren't watched. They happen under a policy's lock, so other carriers may wait meanwhile.
+//! Carriers alone make such calls: sysmon, which watches them, must never wait for one, nor
+//! helpers, which aren't watched. They happen under a policy's lock, so other carriers may wait
+//! meanwhile.
 //!
 //! 1. The carrier counts the call, and stores an *anchor*, where its stack goes on behind the call.
 //! 2. Sysmon sees the same call for [`LONG_CPU_NS`] of the carrier's CPU time, or for
 //!    [`LONG_NS`]: it stores the call's number to [`Carrier::abandon`] and sends its signal.
 //! 3. The handler compares: if the call is still that one, returning from the handler abandons the
 //!    plug-in's frames and goes on behind the call, which has failed. The plug-in is never called
-//!    again, so what it has left half done is nobody's.
+//!    again, so what it has left half done isn't used.
 
 use crate::carrier::{Carrier, PREEMPT};
 use crate::engine::ENGINE;
@@ -21,7 +22,7 @@ use raddle_sched::policies::Call;
 
 /// So much CPU time is too long for one call.
 const LONG_CPU_NS: u64 = 50_000_000;
-/// So much time is, if the carrier waits in the call.
+/// So much time is too long if the carrier waits in the call.
 const LONG_NS: u64 = 1_000_000_000;
 
 /// 1 once there is a plug-in.
@@ -45,7 +46,8 @@ pub(crate) fn call(call: Call) -> Option<usize> {
         call,
         result: Cell::new(None),
     };
-    // No signal is delivered, and nobody preempted, in a plug-in's code, which isn't in our text.
+    // No signal is delivered, and no thread preempted, in a plug-in's code, which isn't in the
+    // runtime's text.
     carrier.in_clock.set(1);
     let number = carrier.plugin_call.load(Ordering::Relaxed) + 1; // odd: a call is being made
     carrier.plugin_call.store(number, Ordering::Release);
@@ -58,7 +60,7 @@ pub(crate) fn call(call: Call) -> Option<usize> {
 }
 
 extern "C" fn run(pending: usize) {
-    // SAFETY: what `call` gave, whose frame is below this one.
+    // SAFETY: what `call` gave; its frame is below this one.
     let pending = unsafe { &*with_exposed_provenance::<Pending>(pending) };
     let result = pending.call.make();
     pending.result.set(Some(result));
@@ -100,7 +102,7 @@ impl Watch {
         }
     }
 
-    /// Looks for a call that doesn't end. True if there is one that may be it.
+    /// Looks for a call that doesn't end. Returns true if a carrier is in a call, which may be one.
     pub(crate) fn look(&mut self, now_ns: u64) -> bool {
         if ANY.load(Ordering::Relaxed) == 0 {
             return false;

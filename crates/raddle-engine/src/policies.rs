@@ -1,9 +1,10 @@
 //! The engine under another policy than fifo: every runnable thread goes through the injector,
 //! which is in the policy's order, and the carriers' own queues stay empty.
 //!
-//! So all that is known of the injector holds: who sleeps looks at its length last, sysmon wakes a
-//! carrier for what waits in it, and preempts for it. A carrier's `Carrier::is_queueless` keeps the
-//! paths of fifo as they are: it is looked at where otherwise its being bound would be.
+//! So all that is known of the injector holds: a carrier looks at its length last before it sleeps,
+//! sysmon wakes a carrier for what waits in it, and preempts for it. A carrier's
+//! `Carrier::is_queueless` keeps the paths of fifo as they are: it is looked at where otherwise its
+//! being bound would be.
 //!
 //! A wake-up by a running carrier wakes no other one at once, as long as it is the only thread that
 //! waits ([`raddle_sched::policy`]). If the policy says that the woken thread should run instead of
@@ -26,8 +27,8 @@ impl Engine {
     /// left doesn't come back.
     ///
     /// The carriers follow one by one ([`Carrier::follow_policy`]): at their next look at the
-    /// injector before their own queue, when they look for work, and when sysmon preempts them.
-    /// One that hasn't yet keeps its own queue and takes from the injector after that, so nobody is
+    /// injector before their own queue, when they look for work, and when sysmon preempts them. One
+    /// that hasn't yet keeps its own queue and takes from the injector after that, so no thread is
     /// forgotten meanwhile.
     ///
     /// False, and nothing has changed, if a plug-in is in a call for long.
@@ -65,13 +66,13 @@ impl Engine {
         Carrier::current().set_queueless(true);
     }
 
-    /// True under another policy than fifo.
+    /// Returns true under another policy than fifo.
     #[inline(always)]
     pub fn has_policy(&self) -> bool {
         self.kind.load(Ordering::Relaxed) != Kind::Fifo as u32
     }
 
-    /// True if the policy gives a meaning to real-time classes and deadlines.
+    /// Returns true if the policy gives a meaning to real-time classes and deadlines.
     pub fn has_classes(&self) -> bool {
         let kind = self.kind.load(Ordering::Relaxed);
         [Kind::Priority, Kind::Deadline]
@@ -89,7 +90,7 @@ impl Engine {
 
     /// Adds a thread that isn't bound to those that the policy orders.
     pub(crate) fn submit(&self, task: TaskRef, reason: Reason) {
-        // SAFETY: non-null carriers live for ever, and this is ours.
+        // SAFETY: non-null carriers live for ever, and this one runs here.
         let carrier = unsafe { Carrier::current_or_null().as_ref() };
         if carrier.is_none() && self.injector.kind() == Kind::Plugin {
             self.staged.push(task); // a carrier calls the plug-in
@@ -98,7 +99,7 @@ impl Engine {
         let carrier = carrier.filter(|own| own.bound.load(Ordering::Relaxed).is_null());
         let stops = matches!(reason, Reason::Yielded | Reason::Preempted);
         let reason = prepare(carrier, task, reason);
-        // One of a side engine doesn't come to look for it.
+        // A side engine's carrier doesn't look at this queue.
         let Some(carrier) = carrier.filter(|own| own.side() == 0) else {
             self.enqueue(task, reason, None);
             self.wake_one_or_sysmon();
@@ -133,7 +134,7 @@ impl Engine {
         if !self.staged.is_empty() || !self.ahead.is_empty() {
             self.queue_staged();
         }
-        // What is picked runs for long, perhaps: first those that are ready are to be known.
+        // The picked thread may run for long: wakes the threads that are ready before.
         let now_ns = clock::now_ns();
         if carrier.timing.looks(now_ns, LOOK_NS) {
             look_around_at(carrier, now_ns);

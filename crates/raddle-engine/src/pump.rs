@@ -11,16 +11,16 @@
 //! 4. Park. Events wake all nodes that they concern; go to 1.
 //!
 //! No wake-up is lost: an edge after step 1's read raises the number, an edge before it is seen by
-//! step 2's try. Edges that nobody waits for stay in the epoll until the next look; they cost one
-//! fruitless try.
+//! step 2's try. Edges that no thread waits for stay in the epoll until the next look; they cost
+//! one fruitless try.
 //!
 //! What is known of one descriptor, and when a read may wait without a try, is in [`entry`]; what
 //! makes up for registrations that vanished is in [`sweep`]; how long a socket's limits let a call
 //! wait is in [`limits`].
 //!
 //! A call keeps its file: if the program closes a number on which a call waits, the file gets
-//! another number, near the top, for that call alone ([`Thread::take_kept`]). Who waits for several
-//! descriptors tries again where the number means something else.
+//! another number, near the top, for that call alone ([`Thread::take_kept`]). A thread that waits
+//! for several descriptors tries again where the number means something else.
 //!
 //! The pump's own descriptors sit near the top of the descriptor range, where programs don't look,
 //! and [`Pump::owns`] hides them from `close`.
@@ -67,7 +67,7 @@ const HUP: u32 = 0x10;
 pub const RDHUP: u32 = 0x2000;
 const EDGE: u32 = 1 << 31;
 const ALL: u32 = IN | PRI | OUT | RDHUP | EDGE;
-/// Of a wait: for one descriptor. Never reported.
+/// Marks a wait for one descriptor. Never reported.
 const ALONE: u32 = 1 << 30;
 /// Marks the pump's own eventfd.
 const KICK: u64 = u64::MAX;
@@ -110,7 +110,7 @@ pub struct Pump {
     direct: OwnDescriptor,
     /// Raised at every start, so that a forked child's registrations start afresh.
     epoch: AtomicU32,
-    /// 1 while the poller sleeps or is about to; whoever swaps it to 0 kicks.
+    /// 1 while the poller sleeps or is about to; the thread that swaps it to 0 kicks.
     asleep: AtomicU32,
     /// Threads waiting for descriptors.
     waiters: AtomicUsize,
@@ -189,7 +189,7 @@ impl Pump {
         }
     }
 
-    /// True for the pump's own descriptors.
+    /// Returns true for the pump's own descriptors.
     pub fn owns(&self, fd: usize) -> bool {
         fd as i32 >= 0 && self.own_descriptors().contains(&(fd as i32))
     }
@@ -206,7 +206,7 @@ impl Pump {
         self.table.get(fd as usize)
     }
 
-    /// True if any thread waits for a descriptor.
+    /// Returns true if any thread waits for a descriptor.
     #[inline(always)]
     pub fn has_waiters(&self) -> bool {
         self.waiters.load(Ordering::Relaxed) != 0
@@ -282,8 +282,8 @@ impl Pump {
         Ok(outcome)
     }
 
-    /// Waits until any of `waits` has an event; sequence numbers were read before the try. One
-    /// without events doesn't end the wait.
+    /// Waits until any of `waits` has an event; sequence numbers were read before the try. A
+    /// descriptor without events doesn't end the wait.
     ///
     /// # Errors
     /// [`NotPollable::Refused`] if epoll refuses one of the descriptors.
@@ -309,8 +309,8 @@ impl Pump {
                 }
             }
         }
-        // Claimed by ourselves: nobody pushes us, and we don't park. Claimed by an event meanwhile:
-        // somebody pushed us, so we must park to be popped.
+        // Claimed by itself, the thread isn't pushed and doesn't park. Claimed by an event
+        // meanwhile, it was pushed and must park to be popped.
         let parks = thread.task.is_waiting() || thread.task.outcome() != Wake::Retry;
         let outcome = if parks {
             self.park_until(deadline_ns)
@@ -419,7 +419,7 @@ impl Pump {
         unsafe { sys!(nr::__NR_epoll_ctl, epoll, operation, fd, &raw const event) }
     }
 
-    /// True if epoll takes the descriptor; it is registered then.
+    /// Returns true if epoll takes the descriptor; it is registered then.
     pub fn accepts(&self, fd: u32) -> bool {
         self.entry(fd).is_some_and(|entry| {
             let _list = entry.list.lock();
@@ -450,12 +450,13 @@ impl Pump {
         self.dispatch(&events, count)
     }
 
-    /// Says that the caller is about to sleep in [`Pump::wait_until`]; then it must look again.
+    /// Says that the caller is about to sleep in [`Pump::wait_until`]; the caller must then look
+    /// again.
     pub(crate) fn announce_sleep(&self) {
         self.asleep.store(1, Ordering::SeqCst);
     }
 
-    /// As [`Pump::wait_until`], when somebody else has waited and there are no events.
+    /// As [`Pump::wait_until`], after a wait elsewhere, which brought no events.
     pub(crate) fn awake(&self) -> TaskList {
         self.asleep.store(0, Ordering::SeqCst);
         TaskList::new()
@@ -510,7 +511,7 @@ impl Pump {
     }
 
     /// Only the poller takes a kick. It is level-triggered: a carrier that looks at the pump
-    /// between the kick and the poller's sleep sees it too, and must not eat it.
+    /// between the kick and the poller's sleep sees it too, and must not take it.
     fn take_kick(&self, events: &[EpollEvent; BATCH], count: isize) {
         let kicked = |event: &EpollEvent| { event.data } == KICK;
         if events.iter().take(count.max(0) as usize).any(kicked) {
@@ -521,7 +522,7 @@ impl Pump {
         }
     }
 
-    /// Wakes the poller if it sleeps or is about to. True if there was one to wake.
+    /// Wakes the poller if it sleeps or is about to. Returns true if there was one to wake.
     pub fn kick(&self) -> bool {
         if self.asleep.swap(0, Ordering::SeqCst) == 0 {
             return false;
@@ -534,7 +535,7 @@ impl Pump {
     pub fn write_kick(&self) {
         let one = 1u64;
         let kick = self.kick.get();
-        // SAFETY: eight bytes of a live value into our own eventfd.
+        // SAFETY: eight bytes of a live value into the runtime's eventfd.
         unsafe { sys!(nr::__NR_write, kick, &raw const one, 8usize) };
     }
 
@@ -561,7 +562,8 @@ impl Pump {
     }
 }
 
-/// The number is about to be closed: each call that waits on it goes on with one of its own.
+/// The number is about to be closed: each call that waits on it goes on with another number of its
+/// own.
 #[cold]
 fn keep_for_waiters(entry: &Entry, fd: u32) {
     let woken = TaskList::new();

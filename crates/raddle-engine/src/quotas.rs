@@ -1,4 +1,4 @@
-//! Sysmon's part of side engines: whose quota is used up, and who waits while a carrier sleeps.
+//! Sysmon's part of side engines: used-up quotas, and threads that wait while a carrier sleeps.
 
 use crate::carrier::Carrier;
 use crate::engine::ENGINE;
@@ -47,7 +47,7 @@ impl Quotas {
         engine.running += 1;
     }
 
-    /// Holds who has used its quota up, lets others go on, and wakes carriers for what waits.
+    /// Holds engines with a used-up quota, lets others go on, and wakes carriers for what waits.
     /// Returns when to look again; `None` if there is nothing to look at.
     pub(crate) fn act(&mut self, now_ns: u64) -> Option<u64> {
         let mut within_ns = None;

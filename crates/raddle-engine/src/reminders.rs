@@ -1,11 +1,11 @@
-//! Reminders: carriers that sit in the kernel, and by whose rings files are held open.
+//! Reminders: signals to carriers that sit in the kernel while their rings hold files open.
 //!
-//! The kernel finishes what a ring was asked for on the ring's own kernel thread. If that waits in
-//! a call of the program's, sysmon sends it a signal, whose handler waits in the ring for a
-//! millisecond ([`pages::let_go`]): a millisecond after the carrier was found there, then after
-//! twice the time, until nothing is left. So a file that the program has closed is gone after at
-//! most twice the time that the disk took, and some milliseconds. Entering the ring for a moment
-//! isn't enough: a page that another thread drops from the cache must be read once more.
+//! The kernel finishes what a ring was asked for on the ring's own kernel thread. If that thread
+//! waits in a call of the program's, sysmon sends it signals: the first a millisecond after the
+//! carrier was found there, the next after twice the time, until nothing is left. The handler waits
+//! in the ring for a millisecond ([`pages::let_go`]). So a file that the program has closed is gone
+//! after at most twice the time that the disk took, and some milliseconds. Entering the ring for a
+//! moment isn't enough: a page that another thread drops from the cache must be read once more.
 
 use crate::carrier::Carrier;
 use crate::pages;

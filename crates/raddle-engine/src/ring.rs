@@ -1,9 +1,9 @@
 //! The ring: reads and writes that wait for a disk, many at a time, by one kernel thread.
 //!
 //! A green thread leaves a *transfer* (on its own stack) and parks; the ring's thread puts all
-//! transfers that are there into an io_uring by one system call, and wakes whose transfers are
-//! done. A helper for each would cost two switches of kernel threads a transfer; here many share
-//! them.
+//! transfers that are there into an io_uring by one system call, and wakes the threads of those
+//! that are done. A helper for each would cost two switches of kernel threads a transfer; here many
+//! share them.
 //!
 //! 1. A transfer is linked under the lock, then `posted` is raised.
 //! 2. It is *announced*: `asleep` is swapped to 0; if it was 1, `posted` is woken as a futex. A
@@ -13,7 +13,7 @@
 //!    come to that, at its next look, within a millisecond.
 //! 3. The ring's thread always has a wait for that futex in its ring. It reads `posted`, takes the
 //!    transfers, sets `asleep`, looks at `posted` again, and waits in `io_uring_enter` only if that
-//!    is unchanged. So either it sees the transfer, or who left it sees `asleep`.
+//!    is unchanged. So either the ring's thread sees the transfer, or the poster sees `asleep`.
 //!
 //! The ring belongs to a thread that waits nowhere else (buffers are in memory when they come): a
 //! completion is not held up by a carrier that blocks, and no carrier's system call is disturbed by
@@ -23,8 +23,8 @@
 //! Where the kernel refuses (before Linux 6.7, `io_uring_disabled`, seccomp, no memory), and until
 //! the ring is there, transfers are for helpers. In the child of a fork there is no ring.
 //!
-//! The kernel may also refuse later, to every thread at once ([`crate::filters`]), or who installs
-//! such a filter says so before. Then the ring's thread *leaves*: it refuses, under the list's
+//! The kernel may also refuse later, to every thread at once ([`crate::filters`]), or the installer
+//! of such a filter says so before. Then the ring's thread *leaves*: it refuses, under the list's
 //! lock, so that what is posted is all there is; hands back what the kernel hasn't been told of;
 //! and waits, without the ring, for what it has. The kernel finishes that in any system call of
 //! this thread (IORING_SETUP_COOP_TASKRUN), and writes what came of it to memory.
@@ -50,7 +50,7 @@ const COMPLETIONS: u32 = 4096;
 /// ring's thread is told together.
 const AT_ONCE: u32 = 8;
 
-/// There is none yet; it is being made; it is there; it can't be.
+/// States of the ring: none yet; being made; there; refused.
 const NONE: u32 = 0;
 const STARTING: u32 = 1;
 const READY: u32 = 2;
@@ -94,16 +94,16 @@ unsafe impl Send for Posted {}
 
 /// The ring of this process.
 pub struct Ring {
-    /// Is not `READY` any more, or becomes it, under the list's lock.
+    /// Becomes `READY`, and ceases to be, under the list's lock.
     state: AtomicU32,
     /// 1 while the ring's thread may enter its ring.
     served: AtomicU32,
     list: SpinLock<Posted>,
     /// Raised for every transfer.
     posted: AtomicU32,
-    /// 1 while the ring's thread sleeps or is about to; whoever swaps it to 0 wakes it.
+    /// 1 while the ring's thread sleeps or is about to; the thread that swaps it to 0 wakes it.
     asleep: AtomicU32,
-    /// Transfers of which it hasn't been told; 0 again before it takes what there is.
+    /// Transfers that the ring's thread hasn't been told of; 0 again before it takes what there is.
     unannounced: AtomicU32,
 }
 
@@ -184,7 +184,7 @@ impl Ring {
         is_so
     }
 
-    /// Nobody posts a transfer any more, and the ring's thread is told to leave.
+    /// Ends the posting of transfers, and tells the ring's thread to leave.
     pub(crate) fn stop(&self) {
         {
             let _list = self.list.lock();
@@ -194,7 +194,7 @@ impl Ring {
         kthread::futex_wake(self.posted.as_ptr(), 1);
     }
 
-    /// True while the ring's thread may make calls for the ring.
+    /// Returns true while the ring's thread may make calls for the ring.
     pub(crate) fn is_served(&self) -> bool {
         self.served.load(Ordering::SeqCst) != 0
     }
@@ -204,7 +204,7 @@ impl Ring {
         self.change(REFUSED, NONE);
     }
 
-    /// False if there is no ring any more.
+    /// Returns false if there is no ring any more.
     fn post(&self, transfer: &Transfer) -> bool {
         let at = core::ptr::from_ref(transfer);
         let mut list = self.list.lock();
@@ -220,7 +220,7 @@ impl Ring {
         drop(list);
         self.posted.fetch_add(1, Ordering::SeqCst);
         let unannounced = self.unannounced.fetch_add(1, Ordering::SeqCst) + 1;
-        // Who runs next here is likely to come for the same, unless somebody computes.
+        // The next thread here is likely to post a transfer, too, unless threads compute.
         let alone = Carrier::current().queue.is_empty();
         if unannounced >= AT_ONCE || alone || ENGINE.has_computing() {
             self.announce();
@@ -295,7 +295,7 @@ extern "C" fn ring_main(_: usize, stack: *mut u8) -> ! {
     }
     let ring = &ENGINE.ring;
     ring.served.store(1, Ordering::SeqCst);
-    // In this order: who installs a filter says that it is on its way, then stops the ring.
+    // In this order: the installer of a filter says that one is on its way, then stops the ring.
     let is_wanted = ring.state.load(Ordering::SeqCst) == STARTING;
     let made = (is_wanted && !ENGINE.filters.is_any_coming())
         .then(|| make(ring.posted.as_ptr()))
@@ -312,7 +312,7 @@ extern "C" fn ring_main(_: usize, stack: *mut u8) -> ! {
         ring.served.store(0, Ordering::SeqCst);
     }
     ENGINE.roster.leave();
-    // SAFETY: this stack is nobody else's.
+    // SAFETY: no other thread uses this stack, and its own has left the roster.
     unsafe {
         kthread::accept_only(&[]);
         kthread::end([(stack, STACK), (null_mut(), 0)])
@@ -330,7 +330,7 @@ fn make(word: *const u32) -> Option<Queues> {
     }
 }
 
-/// Until there is to be no ring any more. How many transfers are under way then.
+/// Serves until there is to be no ring any more. Returns how many transfers are under way then.
 fn serve(ring: &Ring, queues: &mut Queues) -> usize {
     let word = ring.posted.as_ptr();
     let mut armed = false;
@@ -368,7 +368,7 @@ fn serve(ring: &Ring, queues: &mut Queues) -> usize {
     }
 }
 
-/// Takes what is done; how many transfers that were.
+/// Takes what is done. Returns how many transfers that were.
 fn reap(ring: &Ring, queues: &mut Queues, woken: &TaskList, mut posted: impl FnMut()) -> usize {
     let mut count = 0;
     while let Some((data, result)) = queues.pop() {

@@ -8,8 +8,8 @@ use crate::turn::Turn;
 use crate::{clock, timed, ums};
 use core::sync::atomic::Ordering;
 
-/// The running thread has used up its quantum: whoever waits runs first, timers and descriptors
-/// included.
+/// The running thread has used up its quantum: waiting threads run first, those of timers and
+/// descriptors included.
 pub fn give_way() {
     let carrier = Carrier::current();
     if come_back(carrier) {

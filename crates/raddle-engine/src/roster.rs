@@ -14,8 +14,8 @@
 //!
 //! A kernel thread answers wherever it is: in the program, in the runtime (holding whatever lock:
 //! the handler takes none), or blocked in a call, which the kernel restarts. Only a moment with all
-//! signals blocked delays it (a kernel thread's birth, a vfork), and nobody waits for the lock with
-//! signals blocked.
+//! signals blocked delays it (a kernel thread's birth, a vfork), and no kernel thread waits for the
+//! lock with signals blocked.
 //!
 //! A kernel thread that was changed alone, for the bound thread that has it, is *apart*
 //! ([`crate::Carrier::apart`]): it makes no kernel threads but those of threads that its own makes.
@@ -43,11 +43,11 @@ pub struct Roster {
     orders: Orders<MOST>,
     call: AtomicU32,
     arguments: [AtomicUsize; 6],
-    /// What the call returned to who gave the order.
+    /// What the call returned to the giver of the order.
     expected: AtomicIsize,
-    /// What it returned to somebody else, if that differs.
+    /// What it returned to another kernel thread, if that differs.
     differs: AtomicIsize,
-    /// Nobody else is made: the process is about to end.
+    /// True once no more kernel threads are made: the process is about to end.
     closed: AtomicBool,
     /// The FS base of the process's first kernel thread.
     first_fs: AtomicU64,
@@ -70,7 +70,7 @@ impl Roster {
 
     /// Begins anew with the calling kernel thread alone, which is the only one there is.
     pub(crate) fn begin(&self) {
-        // SAFETY: the only thread, so nobody holds the lock.
+        // SAFETY: the only thread, so no other holds the lock.
         unsafe { self.used.break_lock() };
         let mut used = self.used.lock();
         for tid in &self.tids[..*used] {
@@ -129,17 +129,17 @@ impl Roster {
         self.closed.store(true, Ordering::SeqCst);
     }
 
-    /// True from [`Roster::close`] on.
+    /// Returns true from [`Roster::close`] on.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// True if no kernel thread is being made, and none has an order.
+    /// Returns true if no kernel thread is being made, and none has an order.
     pub(crate) fn is_quiet(&self) -> bool {
         self.used.try_lock().is_some()
     }
 
-    /// True if that is so of any kernel thread, which it gets by its id.
+    /// Returns true if `is_so` is, for the id of any kernel thread.
     pub(crate) fn any(&self, is_so: impl Fn(u32) -> bool) -> bool {
         let mut tids = self.tids.iter().map(|tid| tid.load(Ordering::Relaxed));
         tids.any(|tid| tid != 0 && is_so(tid))
@@ -245,7 +245,7 @@ impl Roster {
         self.orders.end();
     }
 
-    /// Executes the order that stands, if the calling kernel thread hasn't. True if it did.
+    /// Executes the order that stands, if the calling kernel thread hasn't. Returns true if it did.
     ///
     /// # Signal safety
     /// For the handler of PREEMPT; takes no lock.
@@ -260,7 +260,7 @@ impl Roster {
             return false;
         }
         let arguments = core::array::from_fn(|i| self.arguments[i].load(Ordering::Relaxed));
-        // SAFETY: who gave the order promised it, and waits.
+        // SAFETY: the giver of the order promised it, and waits.
         let result = unsafe { syscall6(self.call.load(Ordering::Relaxed), arguments) };
         if result != self.expected.load(Ordering::Relaxed) {
             self.differs.store(result, Ordering::Relaxed);

@@ -3,8 +3,8 @@
 //!
 //! What belongs to all threads there is once: the table of threads, futexes, timers, the event pump
 //! and sysmon. So a thread of one engine waits for one of another as for any. What an engine has to
-//! itself is who runs next and where: a thread goes to its engine's queue whenever it becomes
-//! runnable, and that engine's carriers alone take it from there.
+//! itself is the choice of what runs next and where: a thread goes to its engine's queue whenever
+//! it becomes runnable, and that engine's carriers alone take it from there.
 //!
 //! A side engine's carriers have no queues of their own (`Carrier::is_queueless`), so the first
 //! engine's paths know nothing of all this. They sleep and wake by [`raddle_sched::places`]. They
@@ -42,7 +42,7 @@ pub struct Side {
     places: Places,
     /// 1 while a program has it. Under the lock of [`Sides`].
     is_open: AtomicU32,
-    /// Its carriers that sleep.
+    /// The engine's carriers that sleep.
     idle: IdleSet,
     /// Carriers that were made for it, or are being made.
     made: AtomicU32,
@@ -97,12 +97,12 @@ impl Side {
         self.held.load(Ordering::SeqCst) != 0
     }
 
-    /// True if its carriers have something to do.
+    /// Returns true if its carriers have something to do.
     pub(crate) fn has_work(&self) -> bool {
         !self.queue.is_empty() && !self.is_held()
     }
 
-    /// Wakes a sleeping carrier if one more may run. False else.
+    /// Wakes a sleeping carrier if one more may run. Returns false otherwise.
     pub(crate) fn wake_one(&self) -> bool {
         if !self.places.has_free() {
             return false;
@@ -146,7 +146,7 @@ impl Side {
 
     /// Queues one of its threads, which isn't bound.
     fn submit(&self, number: u32, task: TaskRef, reason: Reason) {
-        // SAFETY: non-null carriers live for ever, and this is ours.
+        // SAFETY: non-null carriers live for ever, and this one runs here.
         let carrier = unsafe { Carrier::current_or_null().as_ref() };
         let carrier = carrier.filter(|own| own.bound.load(Ordering::Relaxed).is_null());
         let stops = matches!(reason, Reason::Yielded | Reason::Preempted);
@@ -187,16 +187,16 @@ impl Side {
 /// All side engines.
 pub struct Sides {
     all: [Side; ENGINES],
-    /// Their carriers, the first `up`.
+    /// The carriers of all side engines, the first `up`.
     list: [AtomicPtr<Carrier>; MAX_ALL],
     up: AtomicU32,
     /// Carriers that were made or are being made.
     made: AtomicU32,
-    /// Those in use are below this number: who looks at all needn't look at more.
+    /// The engines in use have numbers below this one.
     below: AtomicU32,
     /// Guards the list's growth.
     growth: SpinLock<()>,
-    /// Guards who is in use ([`Side::carriers`]).
+    /// Guards which are in use ([`Side::carriers`]).
     choice: SpinLock<()>,
 }
 
@@ -240,7 +240,7 @@ impl Sides {
         (side.carriers() != 0).then_some(side)
     }
 
-    /// Those in use, with their numbers.
+    /// The side engines in use, with their numbers.
     pub fn each(&self) -> impl Iterator<Item = (u32, &Side)> {
         (0..self.below.load(Ordering::Relaxed))
             .filter_map(|number| Some((number, self.get(number)?)))
@@ -304,7 +304,7 @@ impl Sides {
     }
 
     /// The engine that was opened gets no more threads. Those that are about to end do so on its
-    /// carriers, whoever has them by then.
+    /// carriers, even if another engine has them by then.
     pub fn close(&self, number: u32) {
         let _choice = self.choice.lock();
         if let Some(side) = self.get(number).filter(|_| number as usize > RULED) {
@@ -364,7 +364,7 @@ impl Sides {
         ENGINE.sysmon.wake_up(); // from its first moment on it counts as running
     }
 
-    /// True if `carrier` should let go of `thread`, which it runs, for somebody else.
+    /// Returns true if `carrier` should let go of `thread`, which it runs.
     pub(crate) fn wants_carrier(&self, carrier: &Carrier, thread: &Thread) -> bool {
         let own = self.of(carrier);
         if self.is_misplaced(carrier, thread) {
@@ -376,7 +376,7 @@ impl Sides {
         }
     }
 
-    /// True if another engine queues the thread that `carrier` runs.
+    /// Returns true if another engine queues the thread that `carrier` runs.
     pub(crate) fn is_misplaced(&self, carrier: &Carrier, thread: &Thread) -> bool {
         let (number, here) = (thread.side(), carrier.side());
         number != here
@@ -386,8 +386,8 @@ impl Sides {
 }
 
 impl Side {
-    /// Sees to it that the engine has its carriers, and one to take the place of one that blocks.
-    /// True if it has any.
+    /// Makes the carriers that the engine lacks, and one to take the place of one that blocks.
+    /// Returns true if the engine has any.
     fn is_ready(&self, number: u32) -> bool {
         while self.made.load(Ordering::Relaxed) <= self.carriers() && self.breed(number) {}
         self.up.load(Ordering::Relaxed) != 0
@@ -470,12 +470,12 @@ impl Side {
         look_around(carrier);
     }
 
-    /// A carrier of its sits in the kernel while others want to run.
+    /// A carrier of this engine sits in the kernel while others want to run.
     pub(crate) fn block(&self) {
         self.places.block();
     }
 
-    /// It runs again.
+    /// The blocked carrier runs again.
     pub(crate) fn unblock(&self) {
         self.places.unblock();
     }
@@ -486,8 +486,8 @@ impl Side {
 }
 
 impl Engine {
-    /// Queues a thread that isn't bound and belongs to a side engine. False if that is the first
-    /// engine's to do.
+    /// Queues a thread that isn't bound and belongs to a side engine. Returns false if that is the
+    /// first engine's to do.
     #[inline(always)]
     pub(crate) fn submit_beside(&self, task: TaskRef, reason: Reason) -> bool {
         let number = Thread::of(task).side();

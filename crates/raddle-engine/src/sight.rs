@@ -24,7 +24,7 @@ impl Sight {
     /// Lets another carrier run in the place of one that waits in the kernel; false if it doesn't.
     pub(crate) fn replace(&mut self, seen: &mut Seen, carrier: &Carrier, found: Found) -> bool {
         if carrier.handed_off.load(Ordering::Relaxed) != 0 {
-            // Its thread came back, woke others, and sits in the kernel again.
+            // The carrier's thread came back, woke others, and sits in the kernel again.
             idle::give_queue_away(carrier);
             ums::replace(carrier);
             return true;
@@ -53,7 +53,8 @@ impl Sight {
         sits
     }
 
-    /// True if a carrier that has nothing else to do should wait for timers and descriptors now.
+    /// Returns true if a carrier that has nothing else to do should wait for timers and descriptors
+    /// now.
     pub(crate) fn has_to_poll(&mut self, now_ns: u64) -> bool {
         let left_ns = idle::polling_matters_ns().saturating_sub(now_ns);
         if left_ns > SOON_NS {

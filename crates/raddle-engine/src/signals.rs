@@ -15,12 +15,12 @@ const RECORDS: usize = 2048;
 #[repr(C)]
 pub struct ThreadSignals {
     /// Pending for the thread (bit n-1 for signal n). Changed under the queue's lock, by senders
-    /// and by the thread. First: who switches looks at it.
+    /// and by the thread. First: each switch looks at it.
     pub pending: AtomicU64,
     /// Blocked signals. Written by the thread itself.
     pub mask: AtomicU64,
-    /// Those of them that came for the process: if the thread ends or blocks them before it takes
-    /// them, they are another's. Changed as `pending`.
+    /// Pending signals that came for the process: if the thread ends or blocks them before it takes
+    /// them, they go to another thread. Changed as `pending`.
     pub shared: AtomicU64,
     /// The mask that a `sigsuspend`-like call replaced, to be restored after the handler.
     pub suspended_mask: Cell<Option<u64>>,
@@ -145,10 +145,11 @@ impl ThreadSignals {
     }
 }
 
-/// Signals that pend for the process: nobody accepts them yet.
+/// Signals that pend for the process: no thread accepts them yet.
 ///
-/// Those of one number stay in their order, on the way from here to who accepts them and back: what
-/// a thread has is older than what pends here. They move with both queues locked, this one first.
+/// Signals of one number stay in their order, on the way from here to the accepting thread and
+/// back: what a thread has is older than what pends here. Signals move with both queues locked,
+/// this one first.
 pub struct CommonSignals {
     /// Changed under the queue's lock.
     pending: AtomicU64,
@@ -179,7 +180,7 @@ impl CommonSignals {
         self.pending.fetch_or(bit, Ordering::SeqCst);
     }
 
-    /// Gives a signal that comes to somebody at once, by `post`, unless others of its kind pend.
+    /// Gives a signal to a thread at once, by `post`, unless others of its kind pend.
     pub fn pass(&self, signal: u32, post: impl FnOnce() -> bool) -> Passed {
         let _head = self.queue.head.lock();
         match self.pending.load(Ordering::Relaxed) & bit_of(signal) {
@@ -205,7 +206,7 @@ impl CommonSignals {
     }
 
     /// Gives the oldest of `signal` away by `post`, which says whether it took it; else it stays
-    /// where it is. False if it wasn't given.
+    /// where it is. Returns false if it wasn't given.
     pub fn give(&self, signal: u32, post: impl FnOnce(&SigInfo) -> bool) -> bool {
         let mut head = self.queue.head.lock();
         if self.pending.load(Ordering::Relaxed) & bit_of(signal) == 0 {
@@ -277,9 +278,9 @@ impl CommonSignals {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Passed {
-    /// Somebody has it.
+    /// A thread has it.
     Given,
-    /// Who was to have it didn't take it.
+    /// The thread that was to have it didn't take it.
     Refused,
     /// Others of its kind pend, and come first.
     Late,
@@ -294,17 +295,17 @@ impl Default for CommonSignals {
 /// How a signal's details are kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// Those of the first, while it is pending.
+    /// The details of the first, while it is pending.
     Once,
-    /// Those of each.
+    /// The details of each.
     Each,
-    /// Those of each, but expiries of one timer are counted in its first one's. In a timer's
+    /// The details of each, but expiries of one timer are counted in the first one's. In a timer's
     /// record the id stands where others have the sender, the overrun where its user is.
     Expiry,
 }
 
 impl Form {
-    /// That of a signal which came as `info` says: all details of the real-time signals.
+    /// The form of a signal that came as `info` says: all details of the real-time signals.
     pub const fn of(info: &SigInfo) -> Self {
         const FIRST_REAL_TIME: i32 = 32;
         match info.code {
@@ -365,8 +366,8 @@ impl SignalQueue {
         }
     }
 
-    /// Appends `info`; `already` says that its signal is pending. False if the pool is empty: the
-    /// signal is pending without details then, as Linux does for standard signals.
+    /// Appends `info`; `already` says that its signal is pending. Returns false if the pool is
+    /// empty: the signal is pending without details then, as Linux does for standard signals.
     pub fn push(&self, info: &SigInfo, form: Form, already: bool) -> bool {
         let mut head = self.head.lock();
         POOL.lock().add(&mut head, info, form, already, false)
@@ -380,7 +381,7 @@ impl SignalQueue {
         (info, pool.holds(*head, signal).0)
     }
 
-    /// True if a record of `signal` is queued.
+    /// Returns true if a record of `signal` is queued.
     pub fn holds(&self, signal: u32) -> bool {
         let head = self.head.lock();
         POOL.lock().holds(*head, signal).0

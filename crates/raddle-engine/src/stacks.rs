@@ -48,7 +48,7 @@ use slots::{ARENA, Lists, MAX_SLOT, MIN_SLOT, Phase, Segments, Slot, State};
 const DONTNEED: usize = 4;
 const GUARD_INSTALL: usize = 102;
 const GUARD_REMOVE: usize = 103;
-/// Free slots stay mapped up to so many bytes: page tables of 4 MiB, and so much of nothing in a
+/// Free slots stay mapped up to so many bytes: page tables of 4 MiB, and as many empty bytes in a
 /// core dump.
 const WARM_MOST: usize = 2 << 30;
 
@@ -72,7 +72,7 @@ impl Range {
         self.to - self.from
     }
 
-    /// True if the two have addresses in common.
+    /// Returns true if the two have addresses in common.
     pub fn overlaps(self, other: Self) -> bool {
         self.from < other.to && other.from < self.to
     }
@@ -101,11 +101,11 @@ pub enum Guard {
 /// How a call is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// It is done.
+    /// The call is done.
     Done,
-    /// By the kernel, which knows all that concerns the call.
+    /// The kernel answers: it knows all that concerns the call.
     Kernel,
-    /// It fails with this errno, negated.
+    /// The call fails with this errno, negated.
     Fails(isize),
 }
 
@@ -123,7 +123,7 @@ pub struct Stacks {
     lists: SpinLock<Lists>,
     /// Bytes of free slots that are mapped. Changed under the slot's lock.
     warm: AtomicUsize,
-    /// Slots whose lock is held, for the child of a fork.
+    /// How many slots are locked, for the child of a fork.
     held: AtomicU32,
     /// 1 if the process may not have any amount of address space. Written when limits are read.
     limited: AtomicU32,
@@ -163,13 +163,13 @@ impl Stacks {
         self.base.store(slots::choose_base(), Ordering::Release);
     }
 
-    /// True if there is an arena.
+    /// Returns true if there is an arena.
     #[inline(always)]
     pub fn is_open(&self) -> bool {
         self.base.load(Ordering::Relaxed) != 0
     }
 
-    /// True if the range touches the arena.
+    /// Returns true if the range touches the arena.
     #[inline(always)]
     pub fn covers(&self, range: Range) -> bool {
         let base = self.base.load(Ordering::Relaxed);
@@ -249,7 +249,8 @@ impl Stacks {
         self.base.load(Ordering::Relaxed)
     }
 
-    /// `munmap` of a stack by glibc. False if it isn't a whole slot that the arena answers for.
+    /// `munmap` of a stack by glibc. Returns false if it isn't a whole slot that the arena answers
+    /// for.
     pub fn release(&self, range: Range) -> bool {
         let Some(slot) = self.slot_of(range.from).filter(|slot| slot.range == range) else {
             return false;
@@ -265,8 +266,8 @@ impl Stacks {
         ended
     }
 
-    /// The stack of an ended thread is free: without what is in it, or unmapped. False if the
-    /// kernel does neither.
+    /// The stack of an ended thread is free: without what is in it, or unmapped. Returns false if
+    /// the kernel does neither.
     fn end(&self, slot: &Slot<'_>, state: &mut State) -> bool {
         let Range { from, to } = slot.range;
         let is_full = self.warm.load(Ordering::Relaxed) + (to - from) > WARM_MOST;
@@ -365,8 +366,8 @@ impl Stacks {
         })
     }
 
-    /// True if the range begins where the stack begins that `here` is on, and ends below that, in a
-    /// slot of which the program has had nothing else than glibc's stack.
+    /// Returns true if the range begins with the slot that `here` is in and ends at or below
+    /// `here`, and the program has had nothing else than glibc's stack there.
     #[inline(always)]
     pub fn is_low_end_of_own(&self, range: Range, here: usize) -> bool {
         self.slot_of(range.from).is_some_and(|slot| {
@@ -410,13 +411,13 @@ impl Stacks {
         }
     }
 
-    /// True if there are free slots that are mapped.
+    /// Returns true if there are free slots that are mapped.
     #[inline(always)]
     pub fn has_warm(&self) -> bool {
         self.warm.load(Ordering::Relaxed) != 0
     }
 
-    /// Unmaps the free slots. False if there were none.
+    /// Unmaps the free slots. Returns false if there were none.
     pub fn retreat(&self) -> bool {
         if !self.has_warm() {
             return false;
@@ -476,7 +477,7 @@ fn has_guard_regions() -> bool {
     let Ok(page) = mem::map(PAGE_SIZE) else {
         return false;
     };
-    // SAFETY: our own fresh page.
+    // SAFETY: the fresh page just mapped.
     unsafe {
         let works = !is_err(sys!(nr::__NR_madvise, page, PAGE_SIZE, GUARD_INSTALL));
         mem::unmap(page, PAGE_SIZE);

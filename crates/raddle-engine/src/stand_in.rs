@@ -1,12 +1,12 @@
 //! The stand-in: does sysmon's work while sysmon itself can't begin.
 //!
 //! Sysmon starts with a copy of the program's table of descriptors, and closes there all but the
-//! engine's own. Who closes a file of a file system that is a process (FUSE) or another machine
-//! (NFS, SMB) may have to wait for its answer, and threads that are stuck behind the same one must
-//! be noticed meanwhile.
+//! engine's own. Closing a file of a file system that is a process (FUSE) or another machine (NFS,
+//! SMB) may wait for an answer, and threads that are stuck behind the same one must be noticed
+//! meanwhile.
 //!
-//! 1. Before there is a second kernel thread, who starts sysmon looks whether such a file is open
-//!    ([`StandIn::prepare`]).
+//! 1. Before there is a second kernel thread, the starter of sysmon looks whether such a file is
+//!    open ([`StandIn::prepare`]).
 //! 2. If one is, the stand-in starts beside sysmon, and looks at carriers with the program's table.
 //! 3. Sysmon, when its table is empty, says that it is there, wakes the stand-in and waits.
 //! 4. The stand-in sees that between two looks, says that it has gone, and ends.
@@ -29,14 +29,14 @@ const PATIENCE_NS: u64 = 100_000_000;
 
 /// There is none, or it has gone.
 const GONE: u32 = 0;
-/// It does the work.
+/// The stand-in does the work.
 const STANDS: u32 = 1;
 /// Sysmon waits for it to go.
 const RELIEVED: u32 = 2;
 /// There is none, and sysmon's table isn't empty yet.
 const BEGINS: u32 = 3;
 
-/// See the module. Written by who starts sysmon, sysmon and the stand-in, in the order of the
+/// See the module. Written by the starter of sysmon, sysmon and the stand-in, in the order of the
 /// states.
 pub(crate) struct StandIn(AtomicU32);
 
@@ -45,8 +45,8 @@ impl StandIn {
         Self(AtomicU32::new(GONE))
     }
 
-    /// True if one is needed: sysmon, which starts after this, will wait for it to go. The calling
-    /// thread is the only one.
+    /// Returns true if one is needed: sysmon, which starts after this, will wait for it to go. The
+    /// calling thread is the only one.
     pub(crate) fn prepare(&self) -> bool {
         let needed = closing_may_wait();
         self.0
@@ -114,14 +114,14 @@ extern "C" fn stand_in_main(_: usize, stack: *mut u8) -> ! {
     sysmon::watch_while(false, || stand_in.0.load(Ordering::SeqCst) == STANDS);
     stand_in.go();
     ENGINE.roster.leave();
-    // SAFETY: nobody sends it anything any more, and the stack is its own.
+    // SAFETY: it has left the roster, so no signal is sent to it any more; the stack is its own.
     unsafe {
         kthread::accept_only(&[]);
         kthread::end([(stack, sysmon::STACK), (core::ptr::null_mut(), 0)])
     }
 }
 
-/// File systems that may have to ask somebody when a file is closed (their magic numbers in
+/// File systems that may wait for an answer when a file is closed (their magic numbers in
 /// statfs(2)): FUSE, NFS, SMB of both kinds, AFS, Coda, OrangeFS, eCryptfs.
 const ASKING: [u32; 8] = [
     0x6573_5546,
@@ -134,12 +134,12 @@ const ASKING: [u32; 8] = [
     0xf15f,
 ];
 
-/// True if a descriptor is open whose closing may wait. Opens one itself.
+/// Returns true if the closing of an open descriptor may wait. Opens a descriptor.
 fn closing_may_wait() -> bool {
     const FOLDER: usize = 0o2200000; // O_DIRECTORY | O_CLOEXEC
     const HERE: isize = -100;
     let path = c"/proc/self/fd";
-    // SAFETY: a zero-terminated path; the descriptor is closed here, and nobody else runs.
+    // SAFETY: a zero-terminated path; the descriptor is closed here, and no other thread runs.
     unsafe {
         let fd = sys!(nr::__NR_openat, HERE, path.as_ptr(), FOLDER, 0usize);
         if is_err(fd) {
@@ -184,8 +184,8 @@ fn is_asking(fd: usize) -> bool {
     !is_err(got) && ASKING.contains(&(about[0] as u32))
 }
 
-/// True if the kernel closes whole ranges: not before Linux 5.9, where sysmon shares the program's
-/// table.
+/// Returns true if the kernel closes whole ranges: not before Linux 5.9, where sysmon shares the
+/// program's table.
 pub(crate) fn can_empty_a_table() -> bool {
     const NONE: usize = u32::MAX as usize; // a number that no descriptor has
     // SAFETY: nothing is closed.
@@ -199,7 +199,8 @@ pub(crate) fn empty_table() {
     let ends = ENGINE.own_descriptors().map(|fd| fd as usize);
     for own in ends.chain([u32::MAX as usize + 1]) {
         if own > from {
-            // SAFETY: no memory is involved; with an own table nobody else's descriptors change.
+            // SAFETY: no memory is involved; with an own table no other thread's descriptors
+            // change.
             unsafe { sys!(nr::__NR_close_range, from, own - 1, 0usize) };
         }
         from = own + 1;

@@ -1,4 +1,4 @@
-//! How a carrier's work comes: for how long it runs without a pause, and in what pieces.
+//! How long a carrier runs without a pause, and how long its turns are.
 //!
 //! Threads that only read wait for a disk most of the time and run for some microseconds each, many
 //! at a time. Two carriers that share them read no faster than one that reads them all, as long as
@@ -47,25 +47,26 @@ impl Stretch {
         self.looked.store(now, Ordering::Relaxed);
     }
 
-    /// The carrier has looked for what its threads wait for; true if so many threads that wait in
-    /// its queue soon have their turns without help.
+    /// The carrier has looked for what its threads wait for. Returns the same as
+    /// [`Stretch::copes_with`].
     pub(crate) fn looked(&self, queued: usize) -> bool {
         let now = timestamp();
         self.looked.store(now, Ordering::Relaxed);
         self.copes_at(now, queued)
     }
 
-    /// True without a pause for long.
+    /// Returns true if the carrier has run without a pause for [`LONG_TICKS`].
     pub(crate) fn is_long(&self) -> bool {
         timestamp().wrapping_sub(self.from.load(Ordering::Relaxed)) > LONG_TICKS
     }
 
-    /// True if so many threads that wait in its queue soon have their turns without help.
+    /// Returns true if `queued` threads drain within [`QUEUE_TICKS`] at this carrier's recent pace,
+    /// so that no other carrier needs to be woken.
     pub(crate) fn copes_with(&self, queued: usize) -> bool {
         self.copes_at(timestamp(), queued)
     }
 
-    /// If its turns aren't short any more, it doesn't come to look.
+    /// A carrier with long turns doesn't come to look: `looked` is old then.
     fn copes_at(&self, now: u64, queued: usize) -> bool {
         let queue_ticks = self.ticks_each.load(Ordering::Relaxed) * queued as u64;
         let since = |at: &AtomicU64| now.wrapping_sub(at.load(Ordering::Relaxed));
@@ -74,12 +75,12 @@ impl Stretch {
             && since(&self.from) <= LONG_TICKS
     }
 
-    /// True if its turns have become long, so that who waits in its queue needs help at once.
+    /// Returns true if its turns have become long, so that threads in its queue need help at once.
     pub(crate) fn is_held_up(&self) -> bool {
         timestamp().wrapping_sub(self.looked.load(Ordering::Relaxed)) >= QUEUE_TICKS
     }
 
-    /// True if its threads have run for a moment each.
+    /// Returns true if its threads had short turns in the stretch before.
     pub(crate) fn is_of_short_turns(&self) -> bool {
         self.ticks_each.load(Ordering::Relaxed) < SHORT_TICKS
     }

@@ -32,7 +32,7 @@ pub fn park() -> Wake {
     if thread.is_special() {
         return park_special(carrier, thread);
     }
-    // A sender that came before the wait was announced found nobody to wake.
+    // A sender that came before the wait was announced found no wait to end.
     if thread.signals.deliverable() != 0 && thread.claim(Wake::Signalled) {
         carrier.attention.store(1, Ordering::Relaxed);
         return Wake::Signalled;
@@ -89,10 +89,10 @@ pub fn park_until(deadline_ns: u64) -> Wake {
 
 /// As [`park_until`], for waits in which `pthread_cancel(3)` wakes the thread.
 ///
-/// A canceller rings ([`Thread::cancelled`], SeqCst) and then claims the wait if it sees one; here
-/// the wait is announced, by the SeqCst step that linked its node, before the bell is looked at. So
+/// A canceller sets [`Thread::cancelled`] (SeqCst) and then claims the wait if it sees one; here
+/// the wait is announced, by the SeqCst step that linked its node, before `cancelled` is read. So
 /// one of the two sees the other, and a cancellation that comes after the waiter's last
-/// `pthread_testcancel` is not slept over.
+/// `pthread_testcancel` isn't lost.
 #[inline(always)]
 pub fn park_cancellable(thread: &Thread, deadline_ns: u64) -> Wake {
     if thread.cancelled.load(Ordering::SeqCst) != 0 && thread.claim(Wake::Signalled) {
@@ -149,7 +149,7 @@ pub fn yield_now() {
 }
 
 /// A yield where the carrier's queue isn't used: to the kernel's threads if it is bound, else to
-/// whomever the policy prefers.
+/// the thread that the policy prefers.
 #[cold]
 fn yield_without_queue(carrier: &Carrier, thread: &Thread) {
     if !carrier.bound.load(Ordering::Relaxed).is_null() {
@@ -185,7 +185,7 @@ fn perhaps_after_all(carrier: &Carrier, drawn: u32, rarer: u32) {
     }
 }
 
-/// A yield with nobody to yield to in the first engine.
+/// A yield without another thread to run in the first engine.
 #[cold]
 fn yield_alone(carrier: &Carrier, thread: &Thread) {
     match carrier.side() != 0 && ENGINE.sides.wants_carrier(carrier, thread) {
@@ -194,8 +194,8 @@ fn yield_alone(carrier: &Carrier, thread: &Thread) {
     }
 }
 
-/// A yield with nobody to yield to still looks at timers and descriptors now and then, and gives
-/// the CPU to other processes.
+/// A yield without another thread to run still looks at timers and descriptors now and then, and
+/// gives the CPU to other processes.
 #[cold]
 fn poll_alone(carrier: &Carrier) {
     let count = carrier.picks.get().wrapping_add(1);
@@ -207,7 +207,8 @@ fn poll_alone(carrier: &Carrier) {
     }
 }
 
-/// Gives the running thread to whichever carrier is first; `meanwhile` lets another one be.
+/// Gives the running thread to whichever carrier is first. `meanwhile` runs before this one looks
+/// for work.
 pub(crate) fn move_away(meanwhile: fn()) {
     let carrier = Carrier::current();
     let thread = carrier.thread();
@@ -258,8 +259,8 @@ pub(crate) fn look_around_at(carrier: &Carrier, now_ns: u64) {
     }
 }
 
-/// Moves the running thread to a carrier of its own, which runs nothing else. Without the memory or
-/// the kernel thread for it, it stays where it is.
+/// Moves the running thread to a carrier of its own, which runs nothing else. Without memory or a
+/// kernel thread, the running thread stays where it is.
 pub fn bind_current() {
     let carrier = Carrier::current();
     let thread = carrier.thread();
@@ -297,7 +298,7 @@ pub fn exit() -> ! {
     raddle_sys::fatal(b"raddle: a thread came back after its exit\n")
 }
 
-/// Gives the carrier up; returns when somebody has pushed the thread and it was picked again.
+/// Gives the carrier up; returns when the thread was pushed and picked again.
 #[inline(always)]
 pub(crate) fn leave(carrier: &Carrier, thread: &Thread) {
     leave_to(carrier, thread, pick(carrier));
@@ -307,7 +308,7 @@ pub(crate) fn leave(carrier: &Carrier, thread: &Thread) {
 #[inline(always)]
 pub(crate) fn leave_to(carrier: &Carrier, thread: &Thread, next: Option<&Thread>) {
     match next {
-        // It stays, and what sysmon said of it is done.
+        // The thread stays, and sysmon's request is done.
         Some(next) if core::ptr::eq(next, thread) => {
             carrier.preempt_at.store(0, Ordering::Relaxed);
         }
@@ -317,8 +318,8 @@ pub(crate) fn leave_to(carrier: &Carrier, thread: &Thread, next: Option<&Thread>
         {
             enter(carrier, next);
             let on_cpu = thread.task.on_cpu.as_ptr();
-            // SAFETY: `next` was popped, so it is ours, and off its stack; `thread` waits in some
-            // queue whose waker will push it.
+            // SAFETY: `next` was popped, so it is this carrier's, and off its stack; `thread` waits
+            // in some queue, and a waker will push it.
             unsafe {
                 switch(
                     thread.context.as_ptr(),
@@ -429,7 +430,8 @@ fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
     }
 }
 
-/// A bound thread's carrier has its mailbox only; without queues the policy says who is next.
+/// A bound thread's carrier has its mailbox only; without queues the policy says which thread is
+/// next.
 #[cold]
 fn pick_without_queue<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     if carrier.bound.load(Ordering::Relaxed).is_null() {
@@ -529,7 +531,7 @@ pub(crate) extern "C" fn carrier_main(address: usize, stack: *mut u8) -> ! {
     scheduler_loop()
 }
 
-/// On the carrier's own stack: finish who exited, find who is next, run it; for ever.
+/// On the carrier's own stack, for ever: finishes an exited thread, finds the next one, runs it.
 extern "C" fn scheduler_loop() -> ! {
     loop {
         let carrier = Carrier::current();
@@ -552,8 +554,8 @@ extern "C" fn scheduler_loop() -> ! {
         }
         carrier.set_state(CarrierState::Running);
         enter(carrier, next);
-        // SAFETY: `next` was popped and is off its stack; the loop's own context is resumed by
-        // whoever leaves without a successor.
+        // SAFETY: `next` was popped and is off its stack; the loop's own context is resumed by a
+        // thread that leaves without a successor.
         unsafe {
             switch(
                 carrier.scheduler.as_ptr(),

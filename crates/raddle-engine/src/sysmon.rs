@@ -1,18 +1,18 @@
 //! Sysmon: a kernel thread that watches the carriers and answers inspection requests.
 //!
-//! It looks at the carriers on an interval from `policy`: 100 us after something was found,
-//! doubling to a millisecond, and not at all once everything has been idle for a while (then
-//! whichever carrier gets work first wakes it), or while only one thread lives ([`alone`]). It acts
-//! on five things: a backlog that lasts, an
-//! idle carrier while nobody polls, posted work while a carrier sleeps, a carrier that waits in the
-//! kernel, and a thread that computes while others wait ([`policy::judge`]).
+//! Sysmon looks at the carriers on an interval from `policy`: 100 us after something was found,
+//! doubling to a millisecond, and not at all once everything has been idle for a while (then the
+//! first carrier that gets work wakes it), or while only one thread lives ([`alone`]). It acts on
+//! five things: a backlog that lasts, an idle carrier while none polls, posted work while a carrier
+//! sleeps, a carrier that waits in the kernel, and a thread that computes while others wait
+//! ([`policy::judge`]).
 //!
-//! While all carriers are held by threads that don't switch, nobody looks at timers and
-//! descriptors, and nobody takes what helpers and the ring post. Then sysmon is *on guard*: it
-//! sleeps on the earliest timer and on the pump's descriptor, takes what is due itself, posts it
-//! and sees to a carrier for it; and who posts without finding a carrier to wake wakes sysmon. That
-//! is not slept over: sysmon says that it is on guard and then looks at the injector, who posts
-//! does it the other way round, all SeqCst.
+//! While all carriers are held by threads that don't switch, no carrier looks at timers and
+//! descriptors, or takes what helpers and the ring post. Then sysmon is *on guard*: it sleeps on
+//! the earliest timer and on the pump's descriptor, takes what is due itself, posts it and sees to
+//! a carrier for it; and a poster that finds no carrier to wake wakes sysmon. That wake-up isn't
+//! lost: sysmon says that it is on guard and then looks at the injector; a poster does it the other
+//! way round, all SeqCst.
 
 mod alone;
 mod demands;
@@ -47,7 +47,7 @@ use raddle_sched::share::LONG_TURN_NS;
 use raddle_sys::abi::{PollFd, Timespec};
 use raddle_sys::{err, errno, mem, nr, sys};
 
-/// What it remembers is on its stack, while it is made perhaps in three copies.
+/// Sysmon's memory is on its stack, perhaps in three copies while it is made.
 pub(crate) const STACK: usize =
     (3 * size_of::<Watch>() + 64 * 1024).next_multiple_of(mem::PAGE_SIZE);
 /// How often the CPUs that may be used are counted, while something runs.
@@ -92,7 +92,7 @@ impl Sysmon {
         let wake = unsafe { sys!(nr::__NR_eventfd2, 0usize, 0o2004000usize) };
         let wake = crate::descriptor::hide(wake)?;
         self.wake.set(wake as i32);
-        // Here and not on the thread: the program must never see a descriptor number of ours.
+        // Here and not on the thread: the program must never see a descriptor of the runtime.
         self.listener.set(inspect::listen());
         self.asleep.store(0, Ordering::Relaxed);
         let shares_table = !stand_in::can_empty_a_table();
@@ -111,7 +111,7 @@ impl Sysmon {
         Ok(())
     }
 
-    /// True if it sees to timers and descriptors, because threads compute on all carriers.
+    /// Returns true if it sees to timers and descriptors, because threads compute on all carriers.
     pub(crate) fn is_on_guard(&self) -> bool {
         self.on_guard.load(Ordering::Relaxed) != 0
     }
@@ -127,7 +127,7 @@ impl Sysmon {
     pub(crate) fn write_wake(&self) {
         let one = 1u64;
         let wake = self.wake.get();
-        // SAFETY: eight bytes of a live value into our own eventfd.
+        // SAFETY: eight bytes of a live value into the runtime's eventfd.
         unsafe { sys!(nr::__NR_write, wake, &raw const one, 8usize) };
     }
 
@@ -135,7 +135,7 @@ impl Sysmon {
         self.shares_table.load(Ordering::Relaxed) != 0
     }
 
-    /// Its own descriptors in the program's table; -1 for none.
+    /// Sysmon's own descriptors in the program's table; -1 for none.
     pub fn own_descriptors(&self) -> [i32; 3] {
         let client = match self.shares_table() {
             true => self.client.get(),
@@ -144,7 +144,7 @@ impl Sysmon {
         [self.wake.get(), self.listener.get(), client]
     }
 
-    /// True for its own descriptors.
+    /// Returns true for its own descriptors.
     pub fn owns(&self, fd: usize) -> bool {
         fd as i32 >= 0 && self.own_descriptors().contains(&(fd as i32))
     }
@@ -175,7 +175,7 @@ struct Watch {
     is_prompt: bool,
     seen: [Seen; ALL],
     found: [Found; ALL],
-    /// The carrier whose thread was interrupted last, and when.
+    /// The carrier on which a thread was interrupted last, and when.
     interrupted: (usize, u64),
     quotas: Quotas,
     plugins: plugins::Watch,
@@ -189,7 +189,7 @@ struct Watch {
 
 /// How to sleep until the next look.
 struct Plan {
-    /// Until when at most, as a duration; `None` for until woken.
+    /// For how long at most; `None` for until woken.
     timeout_ns: Option<u64>,
     /// See the module.
     on_guard: bool,
@@ -271,7 +271,7 @@ fn wait(fds: &mut [PollFd], timeout_ns: Option<u64>) {
             8usize
         )
     };
-    // There are more of them than the program's limit on descriptors.
+    // There are more `fds` than the program's limit on descriptors.
     if result == err(errno::EINVAL) {
         kthread::nap(timeout_ns.unwrap_or(DEAF_NS).min(DEAF_NS));
         if let Some(wake) = fds.first_mut() {
@@ -358,9 +358,9 @@ impl Watch {
         }
         self.interval_ns = policy::sysmon_interval_ns(self.interval_ns, sight.acted);
         let longest_ns = match ENGINE.alarms.are_permitted() {
-            // On guard it isn't needed before something happens.
+            // On guard no look is needed before something happens.
             _ if sight.watch => u64::MAX,
-            // Who runs next may be stuck at once, though nobody runs now.
+            // The next thread that runs may be stuck at once, though none runs now.
             true if !self.alarms.is_undecided() => BUSY_NS,
             _ => BLIND_NS,
         };
@@ -380,7 +380,7 @@ impl Watch {
         }
     }
 
-    /// Wakes a carrier where work waits, and preempts or replaces who is in its way.
+    /// Wakes a carrier where work waits, and preempts or replaces what is in its way.
     fn act(&mut self, now_ns: u64) -> Sight {
         self.metronomes.tend();
         let mut sight = self.see(now_ns);
@@ -413,7 +413,7 @@ impl Watch {
             sight.acted |= ENGINE.wake_one();
         }
         if ENGINE.has_surplus() {
-            // Fewer carriers are wanted than before. Who is idle becomes spare by itself.
+            // Fewer carriers are wanted than before. An idle one becomes spare by itself.
             let busy = ENGINE
                 .carriers()
                 .filter(|carrier| carrier.state() == CarrierState::Running)
@@ -475,11 +475,11 @@ impl Watch {
         sight
     }
 
-    /// Sees to it that no thread keeps others from running for longer than `policy` allows. Of
-    /// those that could make room for who was woken, the one that has run for longest does.
+    /// Sees to it that no thread keeps others from running for longer than `policy` allows. Of the
+    /// threads that could make room for a woken one, the one that has run for longest does.
     fn judge_all(&mut self, sight: &mut Sight, now_ns: u64, unattended: bool) {
         let posted = ENGINE.has_posted();
-        // A policy has all threads there, and says itself who should run at once.
+        // A policy has all threads there, and says itself which should run at once.
         let fresh = !ENGINE.injector.is_empty() && !ENGINE.has_policy();
         let mut longest: Option<(&Carrier, usize)> = None;
         for (at, carrier) in watched() {
@@ -580,7 +580,7 @@ fn watched() -> impl Iterator<Item = (usize, &'static Carrier)> {
     ENGINE.carriers().enumerate().take(WATCHED).chain(beside)
 }
 
-/// Posts who waits for timers and descriptors that nobody else looks at.
+/// Posts the threads of due timers and ready descriptors, since no carrier looks at them.
 fn take_due(now_ns: u64) {
     ENGINE.inject_all(ENGINE.timers.expire(now_ns));
     if ENGINE.pump.has_waiters() {

@@ -62,7 +62,7 @@ pub struct Thread {
     pub(crate) ready_ns: AtomicU64,
     /// Times it was preempted.
     pub preemptions: AtomicU64,
-    /// Its turn, if it was interrupted in it.
+    /// The turn in which it was interrupted, if it was.
     pub(crate) turn: Turn,
     /// Where its registers are kept while it is preempted; 0 before the first time. The memory
     /// stays with the slot.
@@ -72,7 +72,7 @@ pub struct Thread {
     pub clear_tid: Cell<usize>,
     /// Head of its robust list, as `set_robust_list(2)` was told.
     pub robust_list: Cell<usize>,
-    /// 1 if somebody waited for a PI futex that it owned. SeqCst: set before the waiter looks
+    /// 1 if another thread waited for a PI futex that it owned. SeqCst: set before the waiter looks
     /// whether the owner lives, read by the owner after it has said that it doesn't.
     pub inherits: AtomicU32,
     /// If not null, the carrier that runs this thread and nothing else.
@@ -81,8 +81,8 @@ pub struct Thread {
     /// The thread's own.
     pub(crate) away_from: AtomicPtr<Carrier>,
     /// Non-zero: a wake-up may put the thread elsewhere than into a run queue, because it is bound,
-    /// a UMS worker, or a side engine's. Set by whoever makes it so (release), before the thread is
-    /// woken again; what is no longer true costs a closer look and no more.
+    /// a UMS worker, or a side engine's. Set by the thread that makes it so (release), before this
+    /// one is woken again; a stale bit costs a closer look and no more.
     routes: AtomicU32,
     /// The side engine that it belongs to ([`crate::sides`]), or 0. Written with `routes`.
     side: AtomicU32,
@@ -95,13 +95,13 @@ pub struct Thread {
     pub(crate) ums_next: Cell<*const WorkerControl>,
     /// The lease that this thread has taken, as a light worker, to decide. Its own.
     pub deciding: Cell<*const Lease>,
-    /// 1 if somebody cancelled the thread and it has not looked yet. SeqCst: set before the
-    /// canceller tries to claim a wait, read by the waiter after it announced the wait.
+    /// 1 if the thread was cancelled and hasn't looked yet. SeqCst: set before the canceller tries
+    /// to claim a wait, read by the waiter after it announced the wait.
     pub cancelled: AtomicU32,
     /// The next thread that this one creates is to be bound (an exclusion rule).
     pub bind_next: Cell<bool>,
     /// One more than a descriptor of the file that the thread's call waits for, if the program has
-    /// closed the number meanwhile; else 0. Set by who closes, before it wakes the thread.
+    /// closed the number meanwhile; else 0. Set by the closing thread, before it wakes this one.
     pub(crate) kept: AtomicU32,
     /// The next thread that this one creates is to be green, where others aren't
     /// ([`crate::engine::Engine::is_explicit`]).
@@ -165,8 +165,9 @@ impl Thread {
         core::ptr::from_ref(self).cast_mut()
     }
 
-    /// True if the thread must not run on `carrier`, which has picked it: it was bound while it
-    /// stood in a queue. A carrier that ran it last looks no closer, which keeps this cheap.
+    /// Returns true if the thread must not run on `carrier`, which has picked it: it was bound
+    /// while it stood in a queue. A carrier that ran it last looks no closer, which keeps this
+    /// cheap.
     #[inline(always)]
     pub(crate) fn was_bound_to_other(&self, carrier: &Carrier) -> bool {
         let here = core::ptr::from_ref(carrier).cast_mut();
@@ -176,25 +177,25 @@ impl Thread {
         }
     }
 
-    /// True if the thread is bound and runs, or ran last, on another carrier than its own.
+    /// Returns true if the thread is bound and runs, or ran last, on another carrier than its own.
     #[inline(always)]
     pub(crate) fn strays_on(&self, carrier: &Carrier) -> bool {
         let bound = self.bound.load(Ordering::Acquire);
         !bound.is_null() && !core::ptr::eq(bound, carrier)
     }
 
-    /// True if a thread's wait and wake-up aren't the carrier's concern alone.
+    /// Returns true if a thread's wait and wake-up aren't the carrier's concern alone.
     #[inline(always)]
     pub(crate) fn is_special(&self) -> bool {
         self.ums.load(Ordering::Relaxed).addr() | self.host.get().addr() != 0
     }
 
-    /// True if its next thread is to be no UMS worker.
+    /// Returns true if its next thread is to be no UMS worker.
     pub fn ums_next_is_none(&self) -> bool {
         self.ums_next.get().is_null()
     }
 
-    /// True if a wake-up puts the thread anywhere but into a run queue.
+    /// Returns true if a wake-up puts the thread anywhere but into a run queue.
     #[inline(always)]
     pub(crate) fn is_woken_elsewhere(&self) -> bool {
         self.routes.load(Ordering::Relaxed) != 0
@@ -205,8 +206,8 @@ impl Thread {
         self.routes.fetch_or(1, Ordering::SeqCst);
     }
 
-    /// The running thread is no longer bound, unless somebody binds it meanwhile: who does says so
-    /// after it has stored the carrier, which is looked at last here.
+    /// The running thread is no longer bound, unless it is bound anew meanwhile: the binder sets
+    /// `routes` after it has stored the carrier, which is looked at last here.
     pub(crate) fn is_unbound(&self) {
         if self.ums.load(Ordering::Relaxed).is_null() && self.side() == 0 {
             self.routes.swap(0, Ordering::SeqCst);
@@ -229,7 +230,7 @@ impl Thread {
         self.is_routed();
     }
 
-    /// In the child of a fork nobody is a worker.
+    /// In the child of a fork no thread is a worker.
     pub(crate) fn leave_ums(&self) {
         let control = self.ums.swap(null_mut(), Ordering::Relaxed);
         // SAFETY: null, or the control of a worker that hasn't ended, which lives; here as a copy.
@@ -259,7 +260,7 @@ impl Thread {
         self.life.store(Life::Exiting as u32, Ordering::SeqCst);
     }
 
-    /// True if the program has closed the number that the thread waited for.
+    /// Returns true if the program has closed the number that the thread waited for.
     pub fn has_kept(&self) -> bool {
         self.kept.load(Ordering::Relaxed) != 0
     }

@@ -1,8 +1,8 @@
-//! Timed carriers: those whose threads have long turns keep accounts of CPU time, and share it
-//! fairly ([`raddle_sched::share`]).
+//! Timed carriers: those with threads of long turns keep accounts of CPU time, and share it fairly
+//! ([`raddle_sched::share`]).
 //!
 //! The carrier reads the clock at each switch and at each wake-up, which a carrier with short turns
-//! only does not. A bit of [`Carrier::detour`] leads both here.
+//! doesn't. A bit of [`Carrier::detour`] leads both here.
 //!
 //! A carrier becomes timed by itself when it preempts a thread or finds that one waits in the
 //! engine's queue of threads that are ahead, and by sysmon, which sees a thread hold it. It stops
@@ -297,7 +297,7 @@ pub(crate) fn turn_since_ns(thread: &Thread) -> u64 {
     }
 }
 
-/// True if the carrier has looked at timers and descriptors a moment ago.
+/// Returns true if the carrier has looked at timers and descriptors a moment ago.
 pub(crate) fn has_looked(carrier: &Carrier, now_ns: u64) -> bool {
     carrier.is_timed() && carrier.timing.chooser.has_looked(now_ns)
 }

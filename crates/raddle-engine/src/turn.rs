@@ -1,6 +1,6 @@
 //! Since when a thread that was preempted runs again.
 //!
-//! Sysmon needs no look of its own then to begin to count the thread's time.
+//! So sysmon can count the thread's time from that moment without a look of its own then.
 
 use crate::thread::Thread;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ impl Turn {
         turn.since_ns.store(0, Ordering::Relaxed);
     }
 
-    /// It runs again, from `now_ns` on.
+    /// The thread runs again, from `now_ns` on.
     pub(crate) fn resumed(thread: &Thread, now_ns: u64) {
         thread.turn.since_ns.store(now_ns, Ordering::Release);
     }

@@ -1,19 +1,20 @@
 //! User-mode schedulers: threads that run other threads, their *UMS workers*, on their carrier.
 //!
 //! A UMS worker is a green thread like any other but for two things: where a wake-up puts it (onto
-//! its completion list instead of a run queue), and who runs when it parks (the thread that
+//! its completion list instead of a run queue), and what runs when it parks (the thread that
 //! executed it, its *scheduler*, instead of the carrier's next). Nothing of the program's is called
 //! here: a scheduler is a thread that continues behind its own call.
 //!
-//! 1. A scheduler claims a worker, then [executes](execute) it: it leaves a [`Lease`] with
-//!    the worker, and its carrier switches to the worker. The scheduler is in no queue meanwhile;
-//!    who takes the lease makes it run again. While the lease is there, the worker stands for both:
+//! 1. A scheduler claims a worker, then [executes](execute) it: it leaves a [`Lease`] with the
+//!    worker, and its carrier switches to the worker. The scheduler is in no queue meanwhile; the
+//!    taker of the lease makes it run again. While the lease is there, the worker stands for both:
 //!    preempted or moved, it waits in run queues as other threads do.
 //! 2. The worker parks, [yields](yield_to_scheduler) or ends: it takes the lease, says why, and its
 //!    carrier switches back. Or sysmon takes the lease, since the worker sits in the kernel; the
 //!    scheduler is posted then, and the worker goes to its list when it comes back.
-//! 3. A waker puts the worker onto its list, perhaps before the worker has left its stack. Whoever
-//!    claims it then finds `on_cpu` and is told to try again: nobody waits on a green stack.
+//! 3. A waker puts the worker onto its list, perhaps before the worker has left its stack. A
+//!    scheduler that claims it then finds `on_cpu` and is told to try again: no thread waits on a
+//!    green stack.
 //!
 //! A carrier that is bound to a scheduler runs no worker: calls that block would be the kernel's
 //! there. The worker is posted, and the scheduler sleeps on its own carrier.
@@ -21,7 +22,8 @@
 //! A worker that yields may *decide in place*, if its scheduler lets it: it takes the lease, calls
 //! the scheduler's procedure itself, and [passes](pass) the lease to the next worker, without a
 //! switch to the scheduler. While it decides it is an ordinary thread, which may be preempted, wait
-//! and be woken as others; nobody can execute it ([`raddle_interface::ThreadView::is_locked_as`]).
+//! and be woken as others; no scheduler can execute it
+//! ([`raddle_interface::ThreadView::is_locked_as`]).
 //!
 //! Sysmon may take a lease that is newer than the one it looked for. So a worker without a lease
 //! may run; it parks as other threads do, and to yield it goes through its list first.
@@ -81,12 +83,12 @@ pub fn execute(control: &WorkerControl, lease: &Lease) {
     let lease = from_ref(lease).cast_mut();
     worker.lease.store(lease, Ordering::Release);
     if carrier.bound.load(Ordering::Relaxed).is_null() {
-        // SAFETY: the worker is ours and off its stack, as the claim found; this thread is in no
-        // queue, and continues when the lease is taken.
+        // SAFETY: the worker is the caller's, off its stack, as the claim found; this thread is in
+        // no queue, and continues when the lease is taken.
         unsafe { change(carrier, own, worker) };
     } else {
         ENGINE.post(worker.task_ref());
-        leave(carrier, own); // until who takes the lease posts this thread
+        leave(carrier, own); // until the lease's taker posts this thread
     }
     look_at_signals(own);
 }
@@ -94,11 +96,11 @@ pub fn execute(control: &WorkerControl, lease: &Lease) {
 /// Gives the carrier to `next`; returns when `own`, which runs, was given one again.
 ///
 /// # Safety
-/// `next` must be the caller's, and off its stack; `own` must be where somebody finds it.
+/// `next` must be the caller's, and off its stack; `own` must be where another thread finds it.
 #[inline(always)]
 unsafe fn change(carrier: &Carrier, own: &Thread, next: &Thread) {
     enter(carrier, next);
-    // SAFETY: the caller's promise; who takes `own` from where it is looks at `on_cpu`.
+    // SAFETY: the caller's promise; the thread that takes `own` from there looks at `on_cpu`.
     unsafe {
         switch(
             own.context.as_ptr(),
@@ -128,8 +130,8 @@ pub fn breathe(rhythm: u64) {
     }
 }
 
-/// Gives the carrier back to the scheduler; returns when the worker was executed again. False if
-/// the calling thread is no worker. [`path`] is the short way.
+/// Gives the carrier back to the scheduler; returns when the worker was executed again. Returns
+/// false if the calling thread is no worker. [`path`] is the short way.
 pub fn yield_to_scheduler(parameter: usize) -> bool {
     loop {
         let carrier = Carrier::current();
@@ -157,15 +159,15 @@ pub fn pass(next: &Thread, lease: &Lease) {
     let own = carrier.thread();
     own.ums.store(lease.worker.get(), Ordering::Release);
     let at = from_ref(lease).cast_mut();
-    next.lease.store(at, Ordering::Release); // from here on the lease is whose who takes it
+    next.lease.store(at, Ordering::Release); // from here on the lease is its taker's
     if core::ptr::eq(own, next) {
         let switches = carrier.switches.load(Ordering::Relaxed);
         carrier.switches.store(switches + 1, Ordering::Relaxed); // it may be another worker now
         return;
     }
     match carrier.bound.load(Ordering::Relaxed).is_null() {
-        // SAFETY: the next one is claimed and off its stack, as the claim found; the caller is
-        // whose who saw it yield.
+        // SAFETY: the next one is claimed and off its stack, as the claim found; the caller belongs
+        // to the thread that saw it yield.
         true => unsafe { change(carrier, own, next) },
         false => {
             ENGINE.post(next.task_ref());
@@ -203,7 +205,7 @@ pub fn return_lease(lease: &Lease) {
     look_at_signals(own);
 }
 
-/// `sched_yield(2)`: a worker lets its scheduler choose, everybody else the carrier.
+/// `sched_yield(2)`: a worker lets its scheduler choose, any other thread the carrier.
 #[inline(always)]
 pub fn sched_yield() {
     let thread = Carrier::current().thread();
@@ -221,7 +223,8 @@ pub fn current() -> *const WorkerControl {
     }
 }
 
-/// False too for a worker that has got a kernel thread of its own: it left its scheduler for good.
+/// Returns true for a UMS worker; false if it has got a kernel thread of its own, and so has left
+/// its scheduler for good.
 fn is_worker(thread: &Thread) -> bool {
     !thread.ums.load(Ordering::Relaxed).is_null() && thread.bound.load(Ordering::Relaxed).is_null()
 }
@@ -243,8 +246,9 @@ pub fn limit(control: &WorkerControl, quantum_ns: u64) {
     }
 }
 
-/// The running thread is to give way, and nobody but its scheduler wants its carrier: that goes on,
-/// if it asked for it. Returns when the worker is executed again; false if there is none to tell.
+/// The running thread is to give way, and only its scheduler wants its carrier: the scheduler goes
+/// on, if it set a quantum. Returns when the worker is executed again; false if there is none to
+/// tell.
 pub(crate) fn preempted(carrier: &Carrier, thread: &Thread) -> bool {
     if thread.leased_ns.load(Ordering::Relaxed) == 0 {
         return false;
@@ -260,7 +264,7 @@ pub(crate) fn quantum_on(carrier: &Carrier) -> Option<u64> {
 }
 
 /// Takes the lease, and lets the scheduler continue in the worker's place; returns when the worker
-/// runs again. False if there was no lease.
+/// runs again. Returns false if there was no lease.
 fn hand_back(carrier: &Carrier, thread: &Thread, end: Ended, parameter: usize) -> bool {
     let Some(scheduler) = take_lease(thread, end, parameter) else {
         return false;
@@ -269,10 +273,10 @@ fn hand_back(carrier: &Carrier, thread: &Thread, end: Ended, parameter: usize) -
     true
 }
 
-/// A scheduler whose lease the running thread has taken goes on in its place.
+/// The running thread has taken the lease of `scheduler`, which goes on in its place.
 fn hand_over(carrier: &Carrier, thread: &Thread, scheduler: &Thread) {
     match unless_misplaced(scheduler, carrier) {
-        // SAFETY: who took the lease owns the scheduler, which left its stack before the worker
+        // SAFETY: the taker of the lease owns the scheduler, which left its stack before the worker
         // could run; the worker is its waker's, or its scheduler's.
         Some(scheduler) => unsafe { change(carrier, thread, scheduler) },
         None => leave(carrier, thread),
@@ -291,7 +295,7 @@ fn take_lease(thread: &Thread, end: Ended, parameter: usize) -> Option<&'static 
     Some(end_lease(lease, end, parameter))
 }
 
-/// Says why a lease that was taken ends. The scheduler.
+/// Says why a taken lease ends. Returns the scheduler.
 fn end_lease(lease: &Lease, end: Ended, parameter: usize) -> &'static Thread {
     lease.end.set(end);
     lease.parameter.set(parameter);
@@ -310,7 +314,7 @@ fn unless_misplaced<'a>(scheduler: &'a Thread, carrier: &Carrier) -> Option<&'a 
     Some(scheduler)
 }
 
-/// True if a scheduler waits for the thread on `carrier`.
+/// Returns true if a scheduler waits for the thread on `carrier`.
 pub(crate) fn is_leased(carrier: &Carrier) -> bool {
     carrier
         .thread_or_none()
@@ -338,8 +342,8 @@ pub(crate) fn replace(carrier: &Carrier) {
     carrier.watched.store(0, Ordering::Release);
 }
 
-/// The running thread has come back from the kernel. True if its scheduler didn't wait for it: it
-/// is on its list then, and must leave the carrier.
+/// The running thread has come back from the kernel. Returns true if its scheduler didn't wait for
+/// it: it is on its list then, and must leave the carrier.
 pub(crate) fn came_back(thread: &Thread) -> bool {
     let is_stray = is_worker(thread) && thread.lease.load(Ordering::Relaxed).is_null();
     if is_stray {
@@ -349,7 +353,7 @@ pub(crate) fn came_back(thread: &Thread) -> bool {
     is_stray
 }
 
-/// Puts a worker that was woken onto its completion list. False if `task` is none.
+/// Puts a worker that was woken onto its completion list. Returns false if `task` is none.
 #[cold]
 pub(crate) fn woken(task: TaskRef) -> bool {
     let thread = Thread::of(task);
@@ -364,8 +368,8 @@ fn list(thread: &Thread) {
     push(thread.ums.load(Ordering::Relaxed), WorkerState::LISTED);
 }
 
-/// Lists the worker in that state. Neither it nor the list is touched after that: whoever takes it
-/// may free both.
+/// Lists the worker in that state. Neither it nor the list is touched after that: its taker may
+/// free both.
 fn push(at: *mut WorkerControl, state: u32) {
     let Some(item) = NonNull::new(at.cast::<Link>()) else {
         return; // no worker

@@ -10,8 +10,8 @@
 //!    so does whatever gives the socket other reads (an upper layer protocol, a low-water mark).
 //! 2. for one sequence number, read before the read. What arrives after the read makes an event
 //!    that is still to be taken, which raises the number: the wait then doesn't begin, or ends.
-//!    What was there before the read, and whose event was taken before the number was read, is what
-//!    the read got, or is of point 1.
+//!    What was there before the read, with its event taken before the number was read, is what the
+//!    read got, or is of point 1.
 //! 3. if the descriptor is registered when the mark is made. Without a registration there are no
 //!    events; a registration made after the read reports the present state as one.
 
@@ -20,7 +20,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_sched::wait_table::WaitList;
 use raddle_sched::{SpinLock, TaskList};
 
-/// What a descriptor is to us.
+/// What a descriptor is to the runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Kind {
@@ -135,27 +135,29 @@ impl Entry {
         }
     }
 
-    /// True if nothing can have come since the socket was seen empty. Never for the number before
-    /// zero, whose mark is "never".
+    /// Returns true if nothing can have come since the socket was seen empty. Never for the number
+    /// before zero: its mark is "never".
     #[inline(always)]
     pub fn is_drained(&self, sequence: u32) -> bool {
         let mark = sequence.wrapping_add(1);
         mark != 0 && self.drained.load(Ordering::Relaxed) == mark
     }
 
-    /// True if an event has told of an end, a hang-up or an error: a call that doesn't block may
-    /// say EAGAIN then where one that blocks ends.
+    /// Returns true if an event has told of an end, a hang-up or an error: a call that doesn't
+    /// block may say EAGAIN then where one that blocks ends.
     #[inline(always)]
     pub fn has_ended(&self) -> bool {
         self.marks.load(Ordering::Relaxed) & ENDED != 0
     }
 
-    /// True if a short read empties it: a TCP socket of which no event has told more than data.
+    /// Returns true if a short read empties it: a TCP socket of which no event has told more than
+    /// data.
     pub fn is_plain_tcp(&self) -> bool {
         self.drains.load(Ordering::Relaxed) != 0
     }
 
-    /// True if the descriptor was seen listening. If it has stopped since, it is ready for ever.
+    /// Returns true if the descriptor was seen listening. If it has stopped since, it is ready for
+    /// ever.
     pub fn is_listening(&self) -> bool {
         self.marks.load(Ordering::Relaxed) & LISTENS != 0
     }
@@ -173,7 +175,7 @@ impl Entry {
         }
     }
 
-    /// An event: raises the number and claims whom it concerns.
+    /// An event: raises the number and claims the waiters that it concerns.
     pub(super) fn event(&self, ready: u32, woken: &TaskList) {
         let mut list = self.list.lock();
         if ready & (PRI | RDHUP | ERR | HUP) != 0 {
@@ -186,7 +188,7 @@ impl Entry {
         list.wake(usize::MAX, woken, |_, wanted| wanted & ready != 0);
     }
 
-    /// In the child of a fork: nobody waits, and nothing is registered.
+    /// In the child of a fork: no thread waits, and nothing is registered.
     ///
     /// # Safety
     /// No other thread exists.

@@ -80,14 +80,14 @@ impl Limits {
 }
 
 impl Pump {
-    /// True if the socket is known to have no limit for reads (0) or writes (1).
+    /// Returns true if the socket is known to have no limit for reads (0) or writes (1).
     #[inline(always)]
     pub fn is_unlimited(&self, entry: &Entry, way: usize) -> bool {
         entry.unlimited[way].load(Ordering::Relaxed) == self.limits.round()
     }
 
-    /// True if a wait that began without a limit must ask again: the sweep has found one, or the
-    /// number has become another file.
+    /// Returns true if a wait that began without a limit must ask again: the sweep has found one,
+    /// or the number has become another file.
     #[inline(always)]
     pub fn has_found_limit(&self, entry: &Entry, way: usize) -> bool {
         entry.unlimited[way].load(Ordering::Relaxed) & 1 == 0
@@ -142,8 +142,8 @@ impl Pump {
         (elapsed * u128::from(all_ns) / u128::from(all.max(1))) as u64
     }
 
-    /// Asks about a socket on which a wait lasts and which was known to have no limit. True if it
-    /// has one. Under the row's lock.
+    /// Asks about a socket on which a wait lasts and which was known to have no limit. Returns true
+    /// if it has one. Under the row's lock.
     pub(super) fn finds_limit(&self, entry: &Entry, fd: usize) -> bool {
         let mut found = false;
         for way in 0..2 {

@@ -1,26 +1,26 @@
 //! The sweep: the registration behind a wait that lasts is checked, once.
 //!
-//! A wait relies on the descriptor being registered. It isn't if the program has closed a
-//! descriptor behind our back, by a system call of its own text or through io_uring, and its number
-//! has come back as another file: the row says *registered*, and no event will ever come. Nobody
-//! tells us, and asking the kernel before each wait would cost every wait a system call. So the
-//! poller looks at all rows where somebody waits:
+//! A wait relies on the descriptor being registered. That fails if the program has closed a
+//! descriptor unseen, by a system call of its own text or through io_uring, and its number has come
+//! back as another file: the row says *registered*, and no event will ever come. The runtime isn't
+//! told, and asking the kernel before each wait would cost every wait a system call. So the poller
+//! looks at all rows with waiters:
 //!
 //! 1. The first sweep that finds waiters notes the row's sequence number.
 //! 2. If the next one finds the same number, it registers the descriptor again. The kernel then
-//!    reports the present state as an event, which wakes whom it concerns. If the descriptor turns
-//!    out to be unknown, it is another file than before: its kind is forgotten, and all waiters try
-//!    again. A time limit that another process has set is found here, too
+//!    reports the present state as an event, which wakes the waiters that it concerns. If the
+//!    descriptor turns out to be unknown, it is another file than before: its kind is forgotten,
+//!    and all waiters try again. A time limit that another process has set is found here, too
 //!    ([`limits`](super::limits)).
 //! 3. The row is then left alone until a call on it succeeds, or its wait ends.
 //!
-//! A row that the program closed by a call that we see says *not registered*; who still waits there
-//! waits on, as in Linux.
+//! A row that the program closed by a call that the runtime sees says *not registered*; a thread
+//! that still waits there waits on, as in Linux.
 //!
 //! A sweep is due only while a wait may be unchecked, so a process that is idle sees two or three
-//! of them and then none. What began to wait after the flag was cleared sets it again: both happen
-//! under or around the row's lock, so either the sweep sees the node, or the waiter the cleared
-//! flag.
+//! of them and then none. A thread that began to wait after the flag was cleared sets it again:
+//! both happen under or around the row's lock, so either the sweep sees the node, or the waiter the
+//! cleared flag.
 
 use super::{CHANGE, Pump};
 use crate::clock;

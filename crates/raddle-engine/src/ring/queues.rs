@@ -48,7 +48,7 @@ pub(crate) struct Queues {
 /// When the kernel does the rest of what was asked, on the ring's thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// In any system call, which it ends if that one waits.
+    /// In any system call; a call that waits is ended.
     Anywhere,
     /// Where the ring is entered.
     There,
@@ -96,7 +96,7 @@ impl Queues {
         }
         let made = Self::map(fd, &params)
             .and_then(|mappings| Ok(Self::of(&params, mappings, register(fd)?)));
-        // SAFETY: our own descriptor; the mappings and the registration keep the ring.
+        // SAFETY: the ring's descriptor; the mappings and the registration keep the ring.
         unsafe { sys!(nr::__NR_close, fd) };
         made
     }
@@ -110,7 +110,7 @@ impl Queues {
     /// Lets go of what is shared with the kernel, which keeps the rest until the thread ends.
     pub(crate) fn unmap(self) {
         for (address, len) in self.mappings {
-            // SAFETY: the ring's own mappings, which nobody uses any more.
+            // SAFETY: the ring's own mappings, which no thread uses any more.
             unsafe { mem::unmap(with_exposed_provenance_mut(address), len) };
         }
     }
@@ -133,7 +133,7 @@ impl Queues {
         let requests = params.sq_entries as usize * size_of::<Sqe>();
         let map = |len: usize, at: usize| {
             const DONTFORK: usize = 10;
-            // SAFETY: fresh mappings of our own descriptor.
+            // SAFETY: fresh mappings of the ring's descriptor.
             let address = unsafe {
                 sys!(
                     nr::__NR_mmap,
@@ -268,11 +268,11 @@ impl Queues {
         let last = tail.wrapping_sub(1);
         self.tail.store(last, Ordering::Release);
         let at = self.requests.wrapping_add((last & self.mask) as usize);
-        // SAFETY: written by `push`, and nobody else's since.
+        // SAFETY: written by `push`, and not taken by the kernel since.
         Some(unsafe { at.read() }.user_data)
     }
 
-    /// True if the kernel has taken all requests.
+    /// Returns true if the kernel has taken all requests.
     pub(crate) fn is_told(&self) -> bool {
         self.waiting == 0
     }
@@ -298,8 +298,8 @@ impl Queues {
         taken
     }
 
-    /// Waits until so many requests below `data` are done, for at most `ns`, and takes nothing.
-    /// True if they are.
+    /// Waits until `requests` requests with `user_data` below `below` are done, for at most `ns`,
+    /// and takes none. Returns true if they are done.
     ///
     /// # Signal safety
     /// For a handler on the ring's thread that interrupts anything but a call for the ring.
@@ -311,7 +311,7 @@ impl Queues {
         self.done_below(below).1 >= requests
     }
 
-    /// How many requests are done that nobody has taken, and how many of them are below `data`.
+    /// Returns how many done requests aren't taken, and how many of them are below `below`.
     fn done_below(&self, below: u64) -> (u32, u32) {
         let head = self.done_head.load(Ordering::Relaxed);
         let count = self.done_tail.load(Ordering::Acquire).wrapping_sub(head);

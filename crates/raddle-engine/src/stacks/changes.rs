@@ -61,7 +61,7 @@ pub(super) fn unmap(slot: &Slot<'_>) -> bool {
     !is_err(unsafe { sys!(nr::__NR_munmap, slot.range.from, slot.range.len()) })
 }
 
-/// Empties pages of a slot; guards stay. False for locked memory.
+/// Empties pages of a slot; guards stay. Returns false for locked memory.
 pub(super) fn empty(from: usize, to: usize) -> bool {
     // SAFETY: the program gave up what is in the pages.
     !is_err(unsafe { sys!(nr::__NR_madvise, from, to - from, DONTNEED) })

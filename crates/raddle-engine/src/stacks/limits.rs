@@ -5,7 +5,7 @@ use raddle_sys::{is_err, nr, sys};
 /// `RLIMIT_DATA` and `RLIMIT_AS`, which count mappings.
 pub const COUNTING: [usize; 2] = [2, 9];
 
-/// True if the process has a limit on its mappings.
+/// Returns true if the process has a limit on its mappings.
 pub(super) fn are_set() -> bool {
     const INFINITY: u64 = u64::MAX;
     COUNTING.iter().any(|&resource| {
@@ -24,7 +24,8 @@ pub(super) fn are_set() -> bool {
     })
 }
 
-/// True if the kernel counts all mappings that can be written (`vm.overcommit_memory` is 2).
+/// Returns true if the kernel counts all mappings that can be written (`vm.overcommit_memory` is
+/// 2).
 pub(super) fn is_memory_counted() -> bool {
     const CLOEXEC: usize = 0o2000000;
     let path = c"/proc/sys/vm/overcommit_memory";

@@ -35,7 +35,7 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct State {
     pub phase: Phase,
-    /// Pages of its guard, counted from its low end. Outside `Free`, `Opening` and `Used` 0.
+    /// Pages of its guard, counted from its low end; 0 outside `Free`, `Opening` and `Used`.
     pub guard: usize,
     pub kind: Guard,
 }
@@ -199,7 +199,8 @@ impl Segments {
         })
     }
 
-    /// Makes a segment one of slots of `size` bytes; under the lists' lock. False without memory.
+    /// Makes a segment one of slots of `size` bytes; under the lists' lock. Returns false without
+    /// memory.
     fn open(&self, segment: usize, size: usize) -> bool {
         let bytes = (SEGMENT / size * size_of::<Row>()).next_multiple_of(PAGE_SIZE);
         let Ok(rows) = mem::map(bytes) else {

@@ -12,7 +12,7 @@
 //!
 //! Sysmon says that it is asleep, then counts the threads and looks at the carriers' signals once
 //! more; a carrier that makes a thread or records a signal does it the other way round. The fences
-//! of both sides see to it that one of the two sees the other.
+//! of both sides make one of the two see the other.
 
 use super::{Sysmon, Watch};
 use crate::carrier::CarrierState;
@@ -53,7 +53,7 @@ fn is_single() -> bool {
     ENGINE.is_calm() && ENGINE.threads.live() == 1
 }
 
-/// True if no carrier has a signal to look at, or something to give back.
+/// Returns true if no carrier has a signal to look at, or something to give back.
 fn are_carriers_quiet() -> bool {
     ENGINE.carriers().all(|carrier| {
         let has_signals = carrier.attention.load(Ordering::Relaxed) != 0
@@ -66,7 +66,7 @@ fn are_carriers_quiet() -> bool {
 }
 
 impl Watch {
-    /// Goes to sleep beside a single thread. False if there is something to look at.
+    /// Goes to sleep beside a single thread. Returns false if there is something to look at.
     pub(super) fn sleeps_beside_one(&self) -> bool {
         let is_needed = || {
             !is_single()

@@ -29,8 +29,8 @@ pub(super) fn goes_on_since_ns(carrier: &Carrier, switches: u64) -> Option<u64> 
     since_ns.filter(|_| carrier.switches.load(Ordering::Relaxed) == switches)
 }
 
-/// True if a carrier keeps what others need: a scheduler of UMS, while it waits in the kernel; or
-/// files open for requests of its ring's, while it computes.
+/// Returns true if a carrier keeps what others need: a UMS scheduler, while the carrier waits in
+/// the kernel; or open files of its ring's requests, while it computes.
 pub(super) fn holds_others(carrier: &Carrier, found: Found) -> bool {
     match found.computes {
         true => pages::owes(carrier),
@@ -38,17 +38,16 @@ pub(super) fn holds_others(carrier: &Carrier, found: Found) -> bool {
     }
 }
 
-/// True if `carrier` should let go of its thread for a reason that only side engines have.
+/// Returns true if `carrier` should let go of its thread for a reason that only side engines have.
 pub(super) fn waits_beside(carrier: &Carrier) -> bool {
     let misplaced = |thread| ENGINE.sides.is_misplaced(carrier, thread);
     let held = |side: &Side| side.is_held() || side.has_work();
     ENGINE.sides.of(carrier).is_some_and(held) || carrier.thread_or_none().is_some_and(misplaced)
 }
 
-/// For a thread that came back from the kernel, or that was bound while it ran elsewhere, or whose
-/// signal came between the last look of a call and its end, or in the very moment in which the
-/// thread began to run (who sent it saw neither that, nor did the thread see the signal), and that
-/// computes and doesn't call anything.
+/// Sees to a thread that computes without calls although it came back from the kernel, was bound
+/// while it ran elsewhere, or has a signal. The signal came between the last look of a call and its
+/// end, or just as the thread began to run, so that sender and thread missed each other.
 pub(super) fn see_to_signals(carrier: &Carrier, found: Found) {
     let thread = carrier.thread_or_none();
     let strays = thread.is_some_and(|thread| thread.strays_on(carrier));

@@ -78,7 +78,7 @@ impl ThreadTable {
 
     #[inline(always)]
     fn slot<'a>(&self, index: usize) -> &'a Thread {
-        // SAFETY: callers stay below `used`, whose chunks are mapped.
+        // SAFETY: callers stay below `used`, where all chunks are mapped.
         unsafe { self.threads.get(index).unwrap_unchecked() }
     }
 
@@ -112,8 +112,8 @@ impl ThreadTable {
         Ok(thread)
     }
 
-    /// Makes a retired thread, whose slot wasn't given back, another one that lives and has its
-    /// stack and thread block.
+    /// Makes a retired thread that kept its slot a new one that lives, with the same stack and
+    /// thread block.
     ///
     /// # Safety
     /// As for [`ThreadTable::recycle`]; the thread must be the caller's.
@@ -126,7 +126,7 @@ impl ThreadTable {
         thread.robust_list.set(robust_list);
     }
 
-    /// True if there may be no other thread.
+    /// Returns true if there may be no other thread.
     pub(crate) fn is_full(&self) -> bool {
         let limit = self.limit.load(Ordering::Relaxed);
         limit != 0 && self.live() >= limit
@@ -177,8 +177,8 @@ impl ThreadTable {
         thread.life.store(Life::Live as u32, Ordering::Release);
     }
 
-    /// The thread, whose pending signals were dropped, is gone for everybody who asks; its slot
-    /// keeps its id until it is recycled. Returns how many threads are left.
+    /// Ends the thread for all that ask; its pending signals were dropped. The slot keeps the id
+    /// until it is recycled. Returns how many threads are left.
     pub fn retire(&self, thread: &Thread) -> usize {
         thread.life.store(Life::Free as u32, Ordering::Release);
         self.live.fetch_sub(1, Ordering::Relaxed) - 1
@@ -187,7 +187,8 @@ impl ThreadTable {
     /// Gives a retired thread's slot back.
     ///
     /// # Safety
-    /// No run queue, wait queue or timer may hold the thread, and nobody runs on its stack.
+    /// No run queue, wait queue or timer may hold the thread, and no other thread runs on its
+    /// stack.
     pub unsafe fn recycle(&self, thread: &Thread) {
         let index = self.index(thread);
         let mut slots = self.slots.lock();
@@ -195,8 +196,8 @@ impl ThreadTable {
         slots.free = index + 1;
     }
 
-    /// Calls `act`, and no thread begins meanwhile in a slot that another one had before: who is
-    /// seen to live there, and ends, leaves a slot that is nobody's yet.
+    /// Calls `act` while no thread begins in a slot that another one had before: a thread that is
+    /// seen to live there, and ends, leaves a slot that no other has yet.
     pub(crate) fn with_slots_kept<R>(&self, act: impl FnOnce() -> R) -> R {
         let _slots = self.slots.lock();
         act()
@@ -206,13 +207,13 @@ impl ThreadTable {
         thread.slot.get() as usize
     }
 
-    /// The live thread with this id. The main thread, whose id is the process's, is in slot 0.
+    /// The live thread with this id. The main thread has the process's id, and is in slot 0.
     pub fn find<'a>(&self, tid: u32) -> Option<&'a Thread> {
         self.slot_of(tid)
             .filter(|thread| thread.life() == Life::Live)
     }
 
-    /// The slot whose last thread had this id, whether it lives or not.
+    /// The slot of the last thread with this id, whether it lives or not.
     pub fn slot_of<'a>(&self, tid: u32) -> Option<&'a Thread> {
         let index = if tid >= TID_BASE {
             let salt = self.salt.load(Ordering::Relaxed);
@@ -227,7 +228,7 @@ impl ThreadTable {
         (thread.tid() == tid).then_some(thread)
     }
 
-    /// The live thread whose id is `tid` in the bits of `mask`, which are at least the slot's.
+    /// The live thread with `tid` in the id bits of `mask`, which are at least the slot's.
     pub fn find_by_low_bits<'a>(&self, tid: u32, mask: u32) -> Option<&'a Thread> {
         let salt = self.salt.load(Ordering::Relaxed);
         let index = tid.wrapping_sub(TID_BASE).wrapping_sub(salt) as usize % MAX_THREADS;
@@ -238,7 +239,7 @@ impl ThreadTable {
         (thread.tid() & mask == tid && thread.life() == Life::Live).then_some(thread)
     }
 
-    /// The thread whose slot begins at this address.
+    /// The thread in the slot that begins at this address.
     pub(crate) fn at<'a>(&self, address: usize) -> Option<&'a Thread> {
         let index = self.threads.index_at(address)?;
         (index < self.slots()).then(|| self.slot(index))

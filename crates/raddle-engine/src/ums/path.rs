@@ -18,7 +18,7 @@ pub const BREATH: u64 = 30; // switches come in pairs: every sixteenth execution
 pub const IN_PLACE: u64 = 31;
 /// [`Task::on_cpu`] of a worker that is about to take its lease.
 pub const HANDS_BACK: u32 = 2;
-/// [`Thread::wait_kind`] of a scheduler whose worker runs.
+/// [`Thread::wait_kind`] of a scheduler while its worker runs.
 pub const WAITS: u32 = WaitKind::Other as u32;
 
 /// Offsets in a [`Thread`].
