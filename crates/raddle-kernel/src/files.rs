@@ -350,7 +350,6 @@ fn slowly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
     note(pace, waited(ticks, result));
     // The kernel sends the signal for a write beyond RLIMIT_FSIZE, or without a reader, to the
     // calling kernel thread. EAGAIN means that there is no helper, or that the call doesn't wait.
-    // these calls.
     if result == err(errno::EFBIG) || result == err(errno::EPIPE) || result == EAGAIN {
         return quickly(frame, entry, way);
     }
