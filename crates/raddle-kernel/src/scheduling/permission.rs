@@ -1,4 +1,4 @@
-//! Who may have which attributes: the rules of `sched(7)`, "Privileges and resource limits".
+//! Permissions for attributes: the rules of `sched(7)`, "Privileges and resource limits".
 
 use super::{DEADLINE, is_real_time};
 use crate::credentials::kernel_thread_told_apart;
@@ -34,8 +34,8 @@ pub fn may_lower_nice(nice: i32) -> bool {
     nice >= lowest_nice()
 }
 
-/// True if the caller's credentials let it change `thread`. The kernel compares them, where they
-/// may differ: it is asked for the niceness that the thread's kernel thread has.
+/// Returns true if the caller's credentials let it change `thread`. If they may differ, the kernel
+/// compares them: it is asked to set the niceness that the thread's kernel thread has.
 pub fn may_change(thread: &Thread) -> bool {
     const PROCESS: usize = 0;
     let carrier = Carrier::current();
