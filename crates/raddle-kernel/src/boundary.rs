@@ -141,12 +141,12 @@ impl Outcome {
         Self { value, pass: 0 }
     }
 
-    /// True if the kernel is to do it.
+    /// Returns true if the kernel is to do it.
     pub const fn is_pass(self) -> bool {
         self.pass != 0
     }
 
-    /// True if the kernel is to do it and may wait for long.
+    /// Returns true if the kernel is to do it and may wait for long.
     pub const fn is_for_helper(self) -> bool {
         self.pass == Self::KERNEL.pass && self.value == Self::KERNEL.value
     }
@@ -160,7 +160,7 @@ impl Outcome {
         }
     }
 
-    /// True if the result is `value`.
+    /// Returns true if the result is `value`.
     pub const fn is_value(self, value: isize) -> bool {
         !self.is_pass() && self.value == value
     }
@@ -206,7 +206,8 @@ unsafe extern "C" {
     static raddle_plain_clone_return: u8;
 }
 
-/// True if `rip` is the passing system call of an entry, or its last look whether a signal came.
+/// Returns true if `rip` is the passing system call of an entry, or its last look whether a signal
+/// came.
 pub fn is_pass(rip: usize) -> bool {
     let (check, end) = (&raw const raddle_pass_check, &raw const raddle_pass_end);
     (check.addr()..=end.addr()).contains(&rip)
@@ -242,7 +243,7 @@ pub unsafe fn interrupted_wait(registers: &SigContext) -> Option<(u64, u64)> {
     matches!(number, WAIT4 | WAITID).then(|| (begin.addr() as u64, number))
 }
 
-/// True if `rip` is where a passing system call ends.
+/// Returns true if `rip` is where a passing system call ends.
 pub fn is_pass_end(rip: usize) -> bool {
     (&raw const raddle_pass_end).addr() == rip
 }

@@ -15,7 +15,7 @@ const OWN: u32 = 3;
 /// Bits of a thread's id that a clock's id has room for.
 const TID_BITS: u32 = (1 << 29) - 1;
 
-/// True if `clock` may be a thread's CPU clock.
+/// Returns true if `clock` may be a thread's CPU clock.
 #[inline(always)]
 pub fn may_be_threads(clock: u32) -> bool {
     const FIRST_DYNAMIC: u32 = 16;

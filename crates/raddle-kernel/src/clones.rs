@@ -105,7 +105,7 @@ impl Request {
         }
     }
 
-    /// True if all of these flags are set.
+    /// Returns true if all of these flags are set.
     pub fn has(&self, flags: u64) -> bool {
         self.args.flags & flags == flags
     }
@@ -171,7 +171,8 @@ fn copy(at: User<CloneArgs>, bytes: usize) -> Result<CloneArgs, isize> {
     Ok(args)
 }
 
-/// True unless the kernel refuses such arguments of `clone3(2)`, whatever it would make of them.
+/// Returns true unless the kernel refuses such arguments of `clone3(2)`, whatever it would make of
+/// them.
 fn is_valid(args: &CloneArgs) -> bool {
     const BOTH: u64 = CLONE_SIGHAND | CLONE_CLEAR_SIGHAND;
     let flags = args.flags;
@@ -182,7 +183,7 @@ fn is_valid(args: &CloneArgs) -> bool {
     is_known && !has_signal && is_stack(args.stack, args.stack_size)
 }
 
-/// True for both or neither of an address and a size, all of it the program's.
+/// Returns true for both or neither of an address and a size, all of it the program's.
 fn is_stack(address: u64, bytes: u64) -> bool {
     match (address, bytes) {
         (0, 0) => true,

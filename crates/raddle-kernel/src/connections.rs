@@ -38,7 +38,7 @@ pub extern "C" fn accept(frame: &Frame) -> Outcome {
     helped::finish(frame, outcome)
 }
 
-/// True if `accept4` has flags that the kernel refuses.
+/// Returns true if `accept4` has flags that the kernel refuses.
 fn has_odd_flags(frame: &Frame) -> bool {
     const CLOEXEC: u32 = 0o2000000;
     const NONBLOCK: u32 = 0o4000;

@@ -42,18 +42,19 @@ pub fn know_libc(from: usize, to: usize, raw: usize) {
     RAW.store(raw, Ordering::Relaxed);
 }
 
-/// True if libc makes the call for the whole process: not `syscall`, not another library.
+/// Returns true if libc makes the call for the whole process: not `syscall`, not another library.
 fn is_of_process(frame: &Frame) -> bool {
     is_libcs(frame.site())
 }
 
-/// True if a site is one of libc's own calls, not of those that programs make through `syscall`.
+/// Returns true if a site is one of libc's own calls, not of those that programs make through
+/// `syscall`.
 pub fn is_libcs(site: usize) -> bool {
     let raw = RAW.load(Ordering::Relaxed);
     is_libc_text(site) && !(raw..raw + RAW_LEN).contains(&site)
 }
 
-/// True if the address is in libc's text.
+/// Returns true if the address is in libc's text.
 pub fn is_libc_text(address: usize) -> bool {
     let [from, to] = [0, 1].map(|end| LIBC[end].load(Ordering::Relaxed));
     (from..to).contains(&address)
@@ -213,7 +214,8 @@ pub extern "C" fn set_mempolicy(frame: &Frame) -> Outcome {
 
 const MPOL_DEFAULT: usize = 0;
 
-/// True if this kernel thread takes memory from where it runs, or the kernel knows no other way.
+/// Returns true if this kernel thread takes memory from where it runs, or the kernel knows no other
+/// way.
 fn has_default_memory_policy() -> bool {
     let mut mode = 0_i32;
     // SAFETY: the kernel fills a live word.
@@ -416,7 +418,7 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
     }
 }
 
-/// True for options that change the calling thread, and nothing of the process.
+/// Returns true for options that change the calling thread, and nothing of the process.
 fn changes_thread(option: usize, second: usize) -> bool {
     const SET_UNALIGN: usize = 6;
     const SET_KEEPCAPS: usize = 8;

@@ -168,7 +168,7 @@ pub fn is_in_background(fd: usize) -> bool {
     !is_err(asked) && own != foreground as isize && is_slave
 }
 
-/// True if the descriptor is a timer.
+/// Returns true if the descriptor is a timer.
 pub fn is_timer(fd: usize) -> bool {
     let mut time = [0u64; 4];
     // SAFETY: the kernel fills a live structure.
@@ -181,7 +181,7 @@ pub fn unread(fd: usize) -> usize {
     number(fd, FIONREAD).map_or(0, |count| count as usize)
 }
 
-/// True if a socket's next byte to read follows urgent data.
+/// Returns true if a socket's next byte to read follows urgent data.
 pub fn at_urgent_mark(fd: usize) -> bool {
     const SIOCATMARK: usize = 0x8905;
     number(fd, SIOCATMARK).is_some_and(|at| at != 0)
@@ -195,20 +195,20 @@ fn number(fd: usize, request: usize) -> Option<u32> {
     (!is_err(done)).then_some(number)
 }
 
-/// True if a socket listens.
+/// Returns true if a socket listens.
 pub fn is_listening(fd: usize) -> bool {
     const SO_ACCEPTCONN: usize = 30;
     option(fd as u32, SOL_SOCKET, SO_ACCEPTCONN).is_some_and(|value| value != 0)
 }
 
-/// True for a Unix socket.
+/// Returns true for a Unix socket.
 pub fn is_unix(fd: usize) -> bool {
     const SO_DOMAIN: usize = 39;
     const AF_UNIX: u32 = 1;
     option(fd as u32, SOL_SOCKET, SO_DOMAIN) == Some(AF_UNIX)
 }
 
-/// True for a TCP socket, with several paths or one.
+/// Returns true for a TCP socket, with several paths or one.
 pub fn is_tcp(fd: usize) -> bool {
     const IPPROTO_MPTCP: u32 = 262;
     let protocol = option(fd as u32, SOL_SOCKET, SO_PROTOCOL);
@@ -255,7 +255,7 @@ fn option(fd: u32, level: usize, name: usize) -> Option<u32> {
     (!is_err(result)).then_some(value)
 }
 
-/// True if the descriptor is in non-blocking mode.
+/// Returns true if the descriptor is in non-blocking mode.
 pub fn is_nonblocking(fd: usize) -> bool {
     const NONBLOCK: isize = 0o4000;
     let flags = flags(fd);
@@ -263,7 +263,7 @@ pub fn is_nonblocking(fd: usize) -> bool {
     flags == err(errno::EBADF) || !is_err(flags) && flags & NONBLOCK != 0
 }
 
-/// True if reads and writes of the file go past the page cache.
+/// Returns true if reads and writes of the file go past the page cache.
 pub fn is_direct(fd: usize) -> bool {
     const DIRECT: isize = 0o40000;
     let flags = flags(fd);

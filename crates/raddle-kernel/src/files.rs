@@ -65,7 +65,7 @@ const CALL_TICKS: u64 = 50_000;
 /// And for each byte: copied through caches at a third of a memory's speed.
 const BYTE_TICKS: u64 = 3;
 
-/// True if a call that gave `result` waited.
+/// Returns true if a call that gave `result` waited.
 #[inline(always)]
 pub fn waited(ticks: u64, result: isize) -> bool {
     ticks > CALL_TICKS && ticks > CALL_TICKS + BYTE_TICKS * result.max(0) as u64

@@ -43,7 +43,7 @@ pub extern "C" fn of_process(frame: &Frame) -> Outcome {
     Outcome::of(unsafe { syscall6(frame.rax as u32, args) })
 }
 
-/// True if the main thread runs on the process's first kernel thread, which has its name.
+/// Returns true if the main thread runs on the process's first kernel thread, which has its name.
 pub fn has_name_of_first() -> bool {
     let carrier = Carrier::current();
     let pid = ENGINE.pid.load(Ordering::Relaxed);

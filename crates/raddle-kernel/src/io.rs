@@ -442,7 +442,7 @@ fn recvfrom_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     })
 }
 
-/// True if a receiving call with these flags answers at once.
+/// Returns true if a receiving call with these flags answers at once.
 pub(crate) fn never_waits(kind: Kind, flags: usize) -> bool {
     flags & DONTWAIT != 0 || flags & OOB != 0 && kind == Kind::Stream
 }

@@ -55,7 +55,7 @@ pub fn watch(from: usize, to: usize, hooks: Hooks) {
     LOADS.store(1, Ordering::Relaxed);
 }
 
-/// True if ld.so makes the call.
+/// Returns true if ld.so makes the call.
 fn is_loader(frame: &Frame) -> bool {
     let [from, to] = [0, 1].map(|end| LDSO[end].load(Ordering::Relaxed));
     (from..to).contains(&frame.site())

@@ -62,7 +62,7 @@ fn covered(address: usize, len: usize) -> Option<Range> {
     Range::of_call(address, len).filter(|&range| ENGINE.stacks.covers(range))
 }
 
-/// True for calls that may find no memory.
+/// Returns true for calls that may find no memory.
 fn may_lack_memory(number: u64) -> bool {
     matches!(
         number as u32,
@@ -380,7 +380,7 @@ pub extern "C" fn prlimit64(frame: &Frame) -> Outcome {
     Outcome::of(unsafe { syscall6(frame.rax as u32, args) })
 }
 
-/// True for the limits that count mappings.
+/// Returns true for the limits that count mappings.
 fn counts_memory(resource: usize) -> bool {
     const DATA: u32 = 2;
     const AS: u32 = 9;

@@ -336,7 +336,7 @@ fn answer(outcome: Result<Outcome, isize>) -> Outcome {
     outcome.unwrap_or_else(Outcome::of)
 }
 
-/// True if `poll` takes so many descriptors.
+/// Returns true if `poll` takes so many descriptors.
 fn is_within_limit(count: usize) -> bool {
     const NOFILE: usize = 7;
     let mut limits = [0u64; 2];

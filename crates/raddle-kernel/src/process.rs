@@ -71,7 +71,7 @@ pub fn init(verbose: bool) -> Result<(), isize> {
     Ok(())
 }
 
-/// True if this kernel thread is a vfork child.
+/// Returns true if this kernel thread is a vfork child.
 pub fn is_raw(carrier: *const Carrier) -> bool {
     carrier.addr() == RAW.load(Ordering::Relaxed)
 }

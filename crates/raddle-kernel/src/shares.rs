@@ -108,7 +108,7 @@ pub fn set_rules(rules: &'static [u8], shares: &Shares) {
     RULES.set(rules);
 }
 
-/// True if there are rules at all.
+/// Returns true if there are rules at all.
 #[inline(always)]
 pub fn any() -> bool {
     RULES.any()

@@ -158,7 +158,7 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// True if the trace differs, and not by what is explained.
+    /// Returns true if the trace differs, and not by what is explained.
     fn is_suspect(&mut self, case: &Case, native: &Trace, other: &Trace, mode: Mode) -> bool {
         match self.judge.compare(case, native, other) {
             Outcome::Same => false,

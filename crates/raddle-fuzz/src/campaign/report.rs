@@ -144,7 +144,7 @@ impl Report {
         found.count += 1;
     }
 
-    /// True for a class that was repeated so often that one more case needs no repetition.
+    /// Returns true for a class that was repeated so often that one more case needs no repetition.
     pub(super) fn is_known(&self, class: &str) -> bool {
         const ENOUGH: u64 = 3;
         self.classes

@@ -126,8 +126,8 @@ impl Trace {
         }
     }
 
-    /// True if it parts from a native trace by this difference, which may not be the first: another
-    /// agent's lines may part earlier.
+    /// Returns true if it parts from a native trace by this difference, which may not be the first:
+    /// another agent's lines may part earlier.
     pub fn parts_by(&self, native: &Trace, case: &Case, difference: &Difference) -> bool {
         if difference.is_of_time() {
             let found = self.time_difference(native, case);
@@ -265,7 +265,7 @@ impl Difference {
         )
     }
 
-    /// True if only the time that a call took differs.
+    /// Returns true if only the time that a call took differs.
     fn is_of_time(&self) -> bool {
         self.other.ends_with(WAS_SHORTER)
     }

@@ -127,7 +127,7 @@ fn fill_names() {
     }
 }
 
-/// True if the case may look at a file of its folder.
+/// Returns true if the case may look at a file of its folder.
 fn needs_files(case: &Case) -> bool {
     const PAGES: [u8; 3] = [Page::NAMES, Page::OF_FILE, Page::BEHIND_FILE];
     let of_files = |kind| {

@@ -211,7 +211,7 @@ fn stop_if_it_waits(case: &mut Running, slot: &Slot, limit_ms: u64) {
     }
 }
 
-/// True if a thread of a process runs or would like to: on a busy machine that is no wait.
+/// Returns true if a thread of a process runs or would like to: on a busy machine that is no wait.
 fn is_runnable(pid: i32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()

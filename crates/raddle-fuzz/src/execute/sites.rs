@@ -138,7 +138,7 @@ pub unsafe fn call(site: usize, number: u32, arguments: &[u64; 6]) -> Registers 
     registers
 }
 
-/// True if a jump stands where the program has an instruction of its own.
+/// Returns true if a jump stands where the program has an instruction of its own.
 pub fn are_patched() -> bool {
     const MOVE_TO_EAX: u8 = 0xb8;
     let [site, _] = constant_sites(libc::SYS_read as u32).expect("a site");

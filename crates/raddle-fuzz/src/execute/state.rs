@@ -168,7 +168,8 @@ fn of_descriptor(slot: &Slot, descriptor: usize) {
     line.write(slot, MAIN);
 }
 
-/// True for TCP, where the bytes that two full buffers take depend on the time between them.
+/// Returns true for TCP, where the bytes that two full buffers take depend on the time between
+/// them.
 fn is_tcp(descriptor: usize) -> bool {
     let (level, name) = (libc::SOL_SOCKET as usize, libc::SO_PROTOCOL as usize);
     let (mut protocol, mut bytes) = (0_i32, 4_u32);

@@ -177,7 +177,7 @@ impl Watch {
     }
 }
 
-/// True for the insides of locks and the like: they are libc's own, and may differ.
+/// Returns true for the insides of locks and the like: they are libc's own, and may differ.
 fn is_inside_object(page: usize, at: usize) -> bool {
     page == usize::from(Page::WORDS) && objects::INSIDES.iter().any(|range| range.contains(&at))
 }

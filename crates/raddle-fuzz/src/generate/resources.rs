@@ -46,7 +46,7 @@ pub(super) fn make(maker: &mut Maker, specs: &[&'static Spec]) {
     }
 }
 
-/// True if a resource has two descriptors.
+/// Returns true if a resource has two descriptors.
 pub(crate) const fn is_pair(kind: Kind) -> bool {
     matches!(
         kind,

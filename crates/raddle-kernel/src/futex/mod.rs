@@ -99,7 +99,7 @@ fn operation(frame: &Frame) -> usize {
     flags(frame) & 0x7f
 }
 
-/// True for the address of a word that may be the program's.
+/// Returns true for the address of a word that may be the program's.
 #[inline(always)]
 fn is_word(address: usize) -> bool {
     address & 3 == 0 && (address < USUAL_END || user::kernel_accepts(address))

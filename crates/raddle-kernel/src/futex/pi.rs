@@ -216,7 +216,7 @@ fn owned_by(next: Option<TaskRef>, more: bool) -> u32 {
     tid | if more { WAITERS } else { 0 }
 }
 
-/// True if the word at any address names the running thread.
+/// Returns true if the word at any address names the running thread.
 pub(super) fn owns(address: usize) -> bool {
     let tid = Carrier::current().thread().tid();
     user::load(address).is_ok_and(|word| word & TID_MASK == tid)

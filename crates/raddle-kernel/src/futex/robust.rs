@@ -193,7 +193,7 @@ pub fn process_ends() {
     }
 }
 
-/// True if the thread's list, which isn't the kernel's, names a lock.
+/// Returns true if the thread's list, which isn't the kernel's, names a lock.
 pub fn holds_something(thread: &Thread) -> bool {
     let head = thread.robust_list.get();
     head != 0

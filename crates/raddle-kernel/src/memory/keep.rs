@@ -26,7 +26,7 @@ fn entry_frames(frame: &Frame) -> Range {
     }
 }
 
-/// True if a handler can't empty the range, because its own frames are there.
+/// Returns true if a handler can't empty the range, because its own frames are there.
 pub fn is_own_stack(frame: &Frame, range: Range) -> bool {
     let Range { from, to } = entry_frames(frame);
     let from = from.saturating_sub(BELOW);

@@ -31,7 +31,7 @@ pub fn target<'a>(id: u32) -> Result<&'a Thread, Outcome> {
     }
     match ENGINE.find(id) {
         Some(thread) => Ok(thread),
-        None if (id as i32) < TID_BASE as i32 => Err(Outcome::PASS), // another process, or nobody
+        None if (id as i32) < TID_BASE as i32 => Err(Outcome::PASS), // another process, or none
         None => Err(Outcome::of(err(errno::ESRCH))),
     }
 }
@@ -40,22 +40,22 @@ fn answer(result: Result<(), isize>) -> Outcome {
     Outcome::of(result.err().unwrap_or(0))
 }
 
-/// True if Linux knows the policy.
+/// Returns true if Linux knows the policy.
 const fn is_known(policy: u32) -> bool {
     matches!(policy, 0..=3 | 5 | DEADLINE)
 }
 
-/// True if the priority is one of the policy's.
+/// Returns true if the priority is one of the policy's.
 const fn is_priority_of(policy: u32, priority: u32) -> bool {
     priority <= PRIORITY_MAX && is_real_time(policy) == (priority != 0)
 }
 
-/// True for `SCHED_OTHER` and `SCHED_BATCH`, in which a thread has a niceness and a slice.
+/// Returns true for `SCHED_OTHER` and `SCHED_BATCH`, in which a thread has a niceness and a slice.
 const fn is_fair(policy: u32) -> bool {
     matches!(policy, 0 | 3)
 }
 
-/// True for a run time, a deadline and a period that Linux takes (`__checkparam_dl` in
+/// Returns true for a run time, a deadline and a period that Linux takes (`__checkparam_dl` in
 /// `kernel/sched/deadline.c`).
 const fn is_feasible([runtime_ns, deadline_ns, period_ns]: [u64; 3]) -> bool {
     const LEAST_RUNTIME_NS: u64 = 1024;
@@ -354,7 +354,7 @@ fn read_attr(at: User<SchedAttr>) -> Result<SchedAttr, isize> {
 /// `sched_rr_get_interval(2)`: a green thread has the class of a carrier that isn't bound.
 pub extern "C" fn sched_rr_get_interval(frame: &Frame) -> Outcome {
     let Some(kernel_tid) = kernel_thread_of(frame.word(0)) else {
-        return Outcome::PASS; // another process, or nobody
+        return Outcome::PASS; // another process, or none
     };
     // SAFETY: the program's own call, about a kernel thread of ours.
     Outcome::of(unsafe { sys!(frame.rax as u32, kernel_tid, frame.arg(1)) })

@@ -47,12 +47,12 @@ const fn is_real_time(policy: u32) -> bool {
     matches!(policy, FIFO | RR)
 }
 
-/// True for the classes that come before all others.
+/// Returns true for the classes that come before all others.
 const fn is_special(policy: u32) -> bool {
     is_real_time(policy) || policy == DEADLINE
 }
 
-/// True if only the kernel's scheduler can give the thread what it asked for.
+/// Returns true if only the kernel's scheduler can give the thread what it asked for.
 fn needs_kernel(policy: u32) -> bool {
     is_special(policy) && !ENGINE.has_classes()
 }
@@ -278,7 +278,7 @@ pub fn bind(thread: &Thread) -> Result<(), isize> {
     Ok(())
 }
 
-/// True if the thread has a kernel thread, which it keeps from now on.
+/// Returns true if the thread has a kernel thread, which it keeps from now on.
 fn keeps(thread: &Thread) -> bool {
     thread.attributes.with_lock(|| {
         let own = carrier_of(thread);

@@ -11,7 +11,7 @@ const IDLE: u32 = 5;
 const RLIMIT_NICE: usize = 13;
 const RLIMIT_RTPRIO: usize = 14;
 
-/// True if an unprivileged process may not change `now` to `next`.
+/// Returns true if an unprivileged process may not change `now` to `next`.
 pub fn needs_privilege(now: &Attributes, next: &Attributes) -> bool {
     let may_be = |nice: i32| nice >= lowest_nice();
     if is_real_time(next.policy) {
@@ -29,7 +29,7 @@ pub fn needs_privilege(now: &Attributes, next: &Attributes) -> bool {
         || now.resets_on_fork && !next.resets_on_fork
 }
 
-/// True if an unprivileged process may have `nice`, or less than it had.
+/// Returns true if an unprivileged process may have `nice`, or less than it had.
 pub fn may_lower_nice(nice: i32) -> bool {
     nice >= lowest_nice()
 }
@@ -63,7 +63,7 @@ fn limit(resource: usize) -> u64 {
     limits[0]
 }
 
-/// True if the process has CAP_SYS_NICE.
+/// Returns true if the process has CAP_SYS_NICE.
 pub fn has_privilege() -> bool {
     const VERSION_3: u32 = 0x2008_0522;
     const SYS_NICE: u32 = 1 << 23;

@@ -62,7 +62,7 @@ const LOOKED_AT: u64 = bit(CHLD) | stops::JOB_CONTROL;
 static LIBC_BLOCKED: AtomicU32 = AtomicU32::new(0);
 
 /// SIGBUS and SIGSEGV, which an access to the program's memory may raise. The runtime's handler is
-/// always there, but a new program inherits that they are ignored.
+/// always there; a new program still inherits those that the program ignores.
 pub const FAULTS: u64 = bit(7) | bit(11);
 
 /// Signals that the program ignores and that the runtime handles all the same: faults, its own two,
@@ -185,7 +185,7 @@ fn tell_kernel_of(set: u64) {
     }
 }
 
-/// True if the kernel gives `signal` to the runtime's handler.
+/// Returns true if the kernel gives `signal` to the runtime's handler.
 pub fn is_ours(signal: u32) -> bool {
     super::UNBLOCKABLE & bit(signal) == 0 && has_our_handler(signal, &get(signal))
 }
@@ -254,12 +254,12 @@ pub fn surrender(signal: u32) {
     tell(signal, &NONE);
 }
 
-/// True if a signal with this action does nothing, unless it is blocked.
+/// Returns true if a signal with this action does nothing, unless it is blocked.
 pub const fn does_nothing(signal: u32, handler: usize) -> bool {
     handler == IGNORE || handler == DEFAULT && ignored_by_default(signal)
 }
 
-/// True if the default action of `signal` is to do nothing.
+/// Returns true if the default action of `signal` is to do nothing.
 pub const fn ignored_by_default(signal: u32) -> bool {
     const CONT: u32 = 18;
     const CHLD: u32 = 17;

@@ -195,7 +195,7 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
     })
 }
 
-/// True for the id of this process or of one of its threads.
+/// Returns true for the id of this process or of one of its threads.
 fn is_ours(id: u32) -> bool {
     ENGINE.is_started()
         && (id == ENGINE.pid.load(Ordering::Relaxed) || id >= TID_BASE && ENGINE.find(id).is_some())
@@ -207,7 +207,7 @@ fn is_for_us(id: u32, signal: u32) -> bool {
     is_routed_here(signal) && is_ours(id)
 }
 
-/// True if a signal that the process sends itself is routed in user space.
+/// Returns true if a signal that the process sends itself is routed in user space.
 pub(crate) fn is_routed_here(signal: u32) -> bool {
     let routed = !(UNBLOCKABLE | JOB_CONTROL);
     is_virtual()

@@ -93,7 +93,7 @@ fn die(carrier: &Carrier, signal: u32) {
     }
 }
 
-/// True if `rip` is code of the runtime.
+/// Returns true if `rip` is code of the runtime.
 fn is_ours(rip: usize) -> bool {
     let (from, to) = ((&raw const __ehdr_start).addr(), (&raw const etext).addr());
     (from..to).contains(&rip) && !is_pass(rip)
