@@ -1,4 +1,4 @@
-/* What belongs to a thread: scheduling attributes and who inherits them, stacks, names, ids. */
+/* What belongs to a thread: scheduling attributes and their inheritance, stacks, names, ids. */
 #include "check.h"
 #include "made_call.h"
 
@@ -293,7 +293,7 @@ static void *wait_for_the_kernel(void *unused)
     return policy_in_the_kernel(unused);
 }
 
-/* It makes no call that anybody could notice. */
+/* The thread makes no call, at which the runtime could act. */
 CASE(a_thread_that_computes_becomes_real_time_at_once)
 {
     struct sched_param two = {2};

@@ -1,4 +1,4 @@
-/* Addresses that aren't there: the calls say EFAULT, as the kernel's would, and nobody dies. */
+/* Bad addresses: the calls return EFAULT, as the kernel's would, and no process dies. */
 #include "check.h"
 
 #include <linux/futex.h>

@@ -26,7 +26,7 @@ static void *say(void *when)
     printf("%s: %ld %d %d %d", (char *)when, sysconf(_SC_NPROCESSORS_ONLN), get_nprocs(),
            in_mask(&own), in_mask(&of_thread));
     if (threads_exist) {
-        printf(" %d", in_mask(&raw)); /* before, nobody hears of system calls */
+        printf(" %d", in_mask(&raw)); /* before, the runtime sees no system calls */
     }
     printf(known ? " here\n" : " elsewhere\n");
     fflush(stdout);

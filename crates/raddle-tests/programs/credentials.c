@@ -444,7 +444,7 @@ CASE(a_filter_can_be_of_all_threads)
     join_all(others, THREADS);
 }
 
-/* Natively these are each thread's: only who set them may ask. */
+/* Natively each thread has values of its own: only the thread that set them may ask. */
 static void *set_values(void *unused)
 {
     OK(prctl(PR_SET_PDEATHSIG, SIGUSR1));

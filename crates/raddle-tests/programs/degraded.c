@@ -17,8 +17,8 @@
 enum { BLOCK = 4096, BLOCKS = 64, THREADS = 8, ROUNDS = 40 };
 
 /* What Docker's default list doesn't allow a process without privileges: these, what is newer than
- * the list, and with errors of their own clone3 (libc shall use clone, whose flags a filter can
- * see), namespaces by clone, and sockets of virtual machines. */
+ * the list, and with errors of their own clone3 (libc shall use clone: a filter can see its flags),
+ * namespaces by clone, and sockets of virtual machines. */
 static const int refused[] = {
     SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register, SYS_perf_event_open,
     SYS_userfaultfd, SYS_bpf, SYS_add_key, SYS_keyctl, SYS_request_key, SYS_mount, SYS_umount2,
@@ -180,7 +180,7 @@ CASE(in_a_container)
     CHECK(!"exec");
 }
 
-/* A filter that kills who asks for a performance event, as services are often started with. */
+/* A filter that kills a process that asks for a performance event, as many services have. */
 CASE(where_asking_for_events_kills)
 {
     if (argument_count > 2) {
@@ -221,8 +221,8 @@ static long timers_listed(void)
     return size;
 }
 
-/* A filter that kills who makes, sets or deletes a timer, for all threads, while there may be such
- * timers: none goes on, and the threads still take turns. */
+/* A filter for all threads that kills a process that makes, sets or deletes a timer, installed
+ * while there may be such timers: none goes on, and the threads still take turns. */
 CASE(where_timers_kill_from_now_on)
 {
     enum { COMPUTING = 6 };

@@ -335,7 +335,7 @@ CASE(a_read_waits_for_the_low_water_mark)
     let_others_block();
     struct pollfd ask = {pair[1], POLLIN, 0};
     IS(poll(&ask, 1, 0), 0);
-    IS(recv(pair[1], data, sizeof data, MSG_DONTWAIT | MSG_PEEK), 3); /* nobody took them */
+    IS(recv(pair[1], data, sizeof data, MSG_DONTWAIT | MSG_PEEK), 3); /* they were not taken */
     GET(send(pair[0], "defg", 4, 0));
     GET(shutdown(pair[0], SHUT_WR));
     IS(join(reader), 7);

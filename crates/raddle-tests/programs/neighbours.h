@@ -68,7 +68,7 @@ __attribute__((unused)) static void *sleep_often(void *unused)
     return unused;
 }
 
-/* On a busy machine all may be late at times; who is held up is late each time. */
+/* On a busy machine all may be late at times; a thread that is held up is late each time. */
 __attribute__((unused)) static void check_neighbour(const struct wait *wait)
 {
     enum { TRIES = 40, WAIT_MS = 60, LIMIT_MS = 15 };

@@ -396,7 +396,7 @@ static void *want_once(void *unused)
     return NULL;
 }
 
-/* The lock is free for an instant only, again and again: who waits gets it some time. */
+/* The lock is free for an instant only, again and again: a waiter gets it some time. */
 CASE(a_lock_that_is_taken_again_at_once_starves_nobody)
 {
     OK(pthread_mutex_lock(&barged));

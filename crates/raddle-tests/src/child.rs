@@ -1,8 +1,8 @@
 //! A program while it runs: its output as it comes, its end, and its stacks if it does not end.
 //!
-//! Every program leads a process group of its own. The group is killed while its leader is dead
-//! but not yet reaped, so that the number can't belong to somebody else. Output is read by
-//! threads, because a full pipe would stop the program.
+//! Every program leads a process group of its own. The group is killed while its leader is dead but
+//! not yet reaped, so that the number can't belong to another process. Output is read by threads,
+//! because a full pipe would stop the program.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -20,7 +20,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group,
 use crate::mode::{Mode, raddle};
 use crate::tools::find_tool;
 
-/// Whoever runs the tests in the background may ignore what a terminal sends.
+/// A shell that runs the tests in the background may ignore a terminal's signals.
 fn default_signals() -> std::io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
         // SAFETY: the default action is no function of ours.
@@ -199,7 +199,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After `end` the child is reaped, and this waits for nothing and kills nobody.
+        // After `end` the child is reaped, and this waits for nothing and kills no process.
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = self.end();
         }

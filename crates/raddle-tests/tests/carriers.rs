@@ -210,7 +210,7 @@ const FRAMES: [&str; 3] = ["(get_stuck+", "(call_it+", "(run_it+"];
 fn who_sits_in_the_kernel_is_shown_with_its_stack() {
     let name = "carriers::who_sits_in_the_kernel_is_shown_with_its_stack";
     in_every_mode(name, |mode| {
-        // With more carriers nobody may need that one's place.
+        // With more carriers the threads may not need that one's place.
         let Mode::Raddle { carriers: 1 } = mode else {
             return Ok(());
         };

@@ -17,7 +17,7 @@ use rustix::process::{Signal, getuid};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The folder, once it is made; locked by who runs a server in it.
+/// The folder, once it is made; locked by the test that runs a server in it.
 static DATA: Mutex<Option<Data>> = Mutex::new(None);
 
 struct Data {

@@ -1,5 +1,5 @@
-//! Addresses, lengths and numbers that no call should be given: the kernel's answers, and nobody
-//! dies.
+//! Addresses, lengths and numbers that no call should be given: the kernel's answers, and no
+//! process dies.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! `--policy` and `--share`: who runs next, and how much CPU time each thread gets.
+//! `--policy` and `--share`: the order of runs, and how much CPU time each thread gets.
 //!
-//! Seen by programs that say in what order their threads ran and what they used. What is right
-//! under every policy, the other tests say: `RADDLE_TEST_POLICY=fair cargo test --test locks`.
+//! Seen by programs that print in what order their threads ran and what they used. The other tests
+//! check what is right under every policy: `RADDLE_TEST_POLICY=fair cargo test --test locks`.
 
 use std::process::{Command, Output};
 
@@ -42,7 +42,7 @@ fn order(policy: &str, words: &[&str], expected: &[f64]) {
 
 /// CPU times of threads that compute, compared with these parts of the whole.
 ///
-/// Who is on a carrier that the machine keeps from running falls behind, and catches up later. If
+/// A thread on a carrier that the machine keeps from running falls behind, and catches up later. If
 /// the end comes before that, there is another try; one carrier can't fall behind others.
 fn check_parts(flags: &[&str], carriers: u16, burners: &[&str], parts: &[f64]) {
     const TRIES: usize = 3;
@@ -113,7 +113,7 @@ const NICE_5: f64 = 1024.0 * 0.8 * 0.8 * 0.8 * 0.8 * 0.8;
 fn fair_divides_time_by_niceness() {
     let fair = ["--policy", "fair"];
     check_parts(&fair, 1, &["a:0", "b:0", "c:5"], &[NICE_0, NICE_0, NICE_5]);
-    // Small parts: who keeps up with them must not depend on which carrier the kernel favours.
+    // Small parts, which must not depend on the carrier that the kernel favours.
     let burners = ["a:0", "b:0", "c:0", "d:5", "e:5", "f:5"];
     let parts = [NICE_0, NICE_0, NICE_0, NICE_5, NICE_5, NICE_5];
     check_parts(&fair, 2, &burners, &parts);
@@ -364,7 +364,7 @@ fn every_policy_can_be_changed_into_every_other_while_threads_run() {
             ensure!(ended.status.success(), "{}", ended.status);
             let used = ended.stdout.split_whitespace().map(str::parse::<f64>);
             let used: Vec<_> = used.collect::<Result<_, _>>()?;
-            // Nobody was forgotten on the way.
+            // No thread was forgotten on the way.
             ensure!(
                 used.len() == 4 && used.iter().all(|ms| *ms > 20.0),
                 "{used:?}"

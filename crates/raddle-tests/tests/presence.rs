@@ -220,8 +220,8 @@ fn compiler_threads_have_a_larger_share() {
     });
 }
 
-/// A thread that waits for a mutex whose holder was preempted doesn't wait for the holder's turn.
-/// In a whole rotation each of twenty threads that compute has a turn.
+/// A thread that waits for a mutex with a preempted holder doesn't wait for the holder's turn. In a
+/// whole rotation each of twenty threads that compute has a turn.
 #[test]
 fn a_waiter_lends_its_turn_to_the_holder_of_the_lock() {
     let name = "presence::a_waiter_lends_its_turn_to_the_holder_of_the_lock";
@@ -422,7 +422,7 @@ fn carriers_follow_the_quota_of_the_groups_above() {
 fn carriers_that_sit_in_the_kernel_are_told_with_the_place() {
     let name = "presence::carriers_that_sit_in_the_kernel_are_told_with_the_place";
     in_every_mode(name, |mode| {
-        // With more carriers nobody may need that one's place.
+        // With more carriers the threads may not need that one's place.
         let Mode::Raddle { carriers: 1 } = mode else {
             return Ok(());
         };
