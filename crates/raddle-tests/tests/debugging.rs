@@ -1,4 +1,4 @@
-//! What debuggers, core dumps and crash reports show of green threads.
+//! Green threads in debuggers, core dumps and crash reports.
 
 use std::fs;
 use std::path::Path;

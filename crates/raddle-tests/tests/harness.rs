@@ -1,4 +1,4 @@
-//! The harness itself: that it can fail. Each test here has a mistake which must be found.
+//! The harness itself can fail: each test here has a mistake which must be found.
 
 use std::fs;
 use std::path::Path;

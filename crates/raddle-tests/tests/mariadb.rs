@@ -1,6 +1,6 @@
 //! MariaDB's server with one thread a connection, under load by sysbench.
 //!
-//! One data folder is made natively, once, with sysbench's table in it; the tests take turns at
+//! One data folder is made natively, once, with sysbench's table in it; the tests take turns with
 //! it, and each leaves it by a clean shutdown. The client is never under raddle.
 
 use std::env;

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, ensure};
 use raddle_tests::{Mode, Program, Running, or_skip, raddle, shared_object};
 
-/// What `policies.c` does with these words under these flags.
+/// Runs `policies.c` with these words under these flags.
 fn run(flags: &[&str], carriers: u16, words: &[&str]) -> Result<Output> {
     let program = Program::build("policies.c")?;
     let mut command = Command::new("timeout");
@@ -25,14 +25,14 @@ fn run(flags: &[&str], carriers: u16, words: &[&str]) -> Result<Output> {
     Ok(output)
 }
 
-/// The numbers that it prints.
+/// The numbers that `policies.c` prints.
 fn numbers(flags: &[&str], carriers: u16, words: &[&str]) -> Result<Vec<f64>> {
     let text = String::from_utf8(run(flags, carriers, words)?.stdout)?;
     let numbers = text.split_whitespace().map(str::parse);
     numbers.collect::<Result<_, _>>().context(text.clone())
 }
 
-/// On one carrier the order in which threads run that became runnable at one moment.
+/// Checks the order on one carrier of threads that became runnable at one moment.
 fn order(policy: &str, words: &[&str], expected: &[f64]) {
     let flags = ["--policy", policy];
     if let Some(order) = or_skip(policy, numbers(&flags, 1, words)) {
@@ -40,7 +40,7 @@ fn order(policy: &str, words: &[&str], expected: &[f64]) {
     }
 }
 
-/// CPU times of threads that compute, compared with these parts of the whole.
+/// Compares CPU times of threads that compute with these parts of the whole.
 ///
 /// A thread on a carrier that the machine keeps from running falls behind, and catches up later. If
 /// the end comes before that, there is another try; one carrier can't fall behind others.
@@ -147,7 +147,7 @@ fn a_share_by_library_holds_for_its_threads() {
     check_parts(&share, 1, &["a:0", "b:0"], &[50.0, 50.0]);
 }
 
-/// Milliseconds that burners have used in so many.
+/// The milliseconds that burners have used in `ms`.
 fn used_in(ms: u32, flags: &[&str], carriers: u16, burners: &[&str]) -> Option<Vec<f64>> {
     let ms = ms.to_string();
     let words: Vec<_> = ["during", &ms]
@@ -177,7 +177,7 @@ fn who_has_no_quota_is_not_hurt_by_one() {
     let burners = ["a:0", "a:0", "b:0"];
     if let Some(used) = used_in(3000, &share, 1, &burners) {
         assert!(used[0] + used[1] < 690.0, "{used:?}");
-        // On a free machine it gets all the time, on a busy one as much as any.
+        // On a free machine the thread gets all the time, on a busy one as much as any.
         assert!(used[2] > 0.7 * used[0].max(used[1]), "{used:?}");
     }
 }
@@ -268,8 +268,8 @@ fn a_file_without_a_policy_is_left_with_one_line() {
     }
 }
 
-/// What `raddle` says of the waiting program under these flags when it is asked these, in turn; the
-/// second word is the process's number.
+/// The answers of `raddle` about the waiting program under these flags to these questions, in turn;
+/// the second word is the process's number.
 fn ask_all(flags: &[&str], asked: &[&[&str]]) -> Result<Vec<Output>> {
     let program = Program::build("policies.c")?;
     let mut command = Mode::Raddle { carriers: 1 }.command(&program.variants[0].command)?;
