@@ -183,7 +183,7 @@ CASE(an_unprivileged_thread_may_not_have_more)
     IS(status, 0);
 }
 
-/* A real-time request succeeds or is refused as natively: what it prints is compared. */
+/* A real-time request succeeds or is refused as natively: the output is compared. */
 static void *become_real_time(void *argument)
 {
     struct sched_param five = {5}, none = {0};
@@ -271,7 +271,7 @@ static int start_real_time(pthread_t *thread, int priority, thread_function run,
     return refused == 0;
 }
 
-/* What the kernel runs this thread as: a system call past the runtime tells. */
+/* The kernel's class of this thread, by a system call past the runtime. */
 static void *policy_in_the_kernel(void *argument)
 {
     long result = made_call(SYS_sched_getscheduler, 0, 0, 0);

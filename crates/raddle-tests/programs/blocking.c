@@ -131,7 +131,7 @@ static void *touch(void *which)
     return number(*(volatile char *)(pages + (long)which * PAGE));
 }
 
-/* Threads fault on pages that another one brings. Where that isn't permitted nothing is shown. */
+/* Threads fault on pages that another thread brings. Without permission nothing is shown. */
 CASE(who_waits_for_a_page_waits_alone)
 {
     struct uffdio_api api = {.api = UFFD_API};

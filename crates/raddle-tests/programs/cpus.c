@@ -1,4 +1,4 @@
-/* Says how many CPUs there are by each of libc's ways, before the first thread and in one. */
+/* Prints how many CPUs there are by each of libc's ways, before the first thread and in one. */
 #include "check.h"
 
 #include <sched.h>
@@ -41,7 +41,7 @@ CASE(count)
     say("then");
 }
 
-/* What a thread asks for itself is what it gets back. */
+/* A thread reads back the mask that it set for itself. */
 CASE(choose)
 {
     cpu_set_t all, set;
@@ -56,7 +56,7 @@ CASE(choose)
     printf("chosen: %d\n", in_mask(&set));
 }
 
-/* Says how many CPUs a thread sees each time that a line comes. */
+/* Prints how many CPUs a thread sees each time that a line comes. */
 CASE(follow)
 {
     char line[10];

@@ -1,4 +1,4 @@
-/* Where less is allowed: a container's filter of system calls, a limit of kernel threads, a
+/* Restricted processes: a container's filter of system calls, a limit of kernel threads, a
  * debugger. Programs run on, with less speed at most.
  */
 #include "check.h"
@@ -51,7 +51,7 @@ static void say(struct sock_filter instruction)
     code[length++] = instruction;
 }
 
-/* If the last value that was loaded is `value`, the call ends so. */
+/* Ends the call with a verdict if the last loaded value is `value`. */
 static void answer(unsigned value, unsigned end)
 {
     say((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1));
@@ -199,7 +199,7 @@ CASE(where_asking_for_events_kills)
     CHECK(!"exec");
 }
 
-/* Threads that compute in turns are interrupted by timers of the runtime's. */
+/* Timers of the runtime's interrupt threads that compute in turns. */
 static void *take_turns(void *turns)
 {
     while (!atomic_load(&over)) {
@@ -270,8 +270,8 @@ static void *sleep_often(void *unused)
     return unused;
 }
 
-/* More threads sit in the kernel than there may be kernel threads: what is left goes on, and all
- * when they come back. */
+/* More threads sit in the kernel than there may be kernel threads: the others go on, and all do
+ * when these come back. */
 CASE(without_more_kernel_threads)
 {
     enum { STUCK = 6 };
@@ -293,7 +293,7 @@ CASE(without_more_kernel_threads)
         sleep_ms(5);
     }
     join_all(stuck, STUCK);
-    /* However long that takes on a machine that is busy otherwise. */
+    /* This may take long on a busy machine. */
     long before = atomic_load(&done);
     while (atomic_load(&done) == before) {
         sleep_ms(1);
@@ -311,8 +311,7 @@ static void *wait_for_byte(void *unused)
     return unused;
 }
 
-/* Whether a descriptor may wait can't be asked where a filter refuses that: calls wait all the
- * same. */
+/* A filter refuses the question whether a descriptor may wait: calls wait all the same. */
 CASE(where_flags_are_not_told)
 {
     GET(pipe(silent));

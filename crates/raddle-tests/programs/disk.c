@@ -269,7 +269,7 @@ static void *sync_in_memory(void *unused)
     return NULL;
 }
 
-/* What no disk is behind is synced by the calling thread: no kernel thread sleeps for it. */
+/* The calling thread syncs files without a disk: no kernel thread sleeps for it. */
 CASE(a_file_in_memory_is_synced_at_once)
 {
     pthread_t threads[2];
@@ -358,7 +358,7 @@ static void stop_readers(void)
     join_all(readers, READERS);
 }
 
-/* Each time the number means a file with the same blocks, and never none. */
+/* The number always names a file with the same blocks, never none. */
 CASE(reads_go_on_when_their_number_means_another_file)
 {
     start_readers();

@@ -1,5 +1,5 @@
-/* What a blocking read must notice although the last one emptied the socket: ends, urgent data,
- * other readers, other names of the same socket. */
+/* Events that a blocking read must notice although the last one emptied the socket: ends, urgent
+ * data, other readers, other names of the same socket. */
 #include "made_call.h"
 #include "net.h"
 
@@ -363,7 +363,7 @@ static int closed_number(void)
     return old;
 }
 
-/* What is written to `ends[1]` arrives at `ends[0]` under its other, old number. */
+/* Data written to `ends[1]` arrives at `ends[0]` under its other, old number. */
 static void arrives(int old, const int *ends)
 {
     IS(GET(fcntl(ends[0], F_DUPFD, old)), old);

@@ -11,7 +11,7 @@
 
 #define ROUNDS 20
 
-/* What a child says to its parent. */
+/* The values that a child gives its parent. */
 static struct {
     atomic_int went_on;
     atomic_int ready;

@@ -169,7 +169,7 @@ CASE(a_handler_ends_recvmmsg_after_a_message)
     }
 }
 
-/* Takes all that comes, late and slowly. */
+/* Receives all messages, late and slowly. */
 static void *take_late(void *fd)
 {
     long count = 0;

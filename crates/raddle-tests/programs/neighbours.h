@@ -54,7 +54,7 @@ __attribute__((unused)) static void end(const struct wait *wait, pthread_t threa
     IS(join(thread), 0);
 }
 
-/* How much later than planned it wakes, at most. */
+/* How much later than planned the thread wakes, at most. */
 __attribute__((unused)) static void *sleep_often(void *unused)
 {
     while (!atomic_load(&over)) {

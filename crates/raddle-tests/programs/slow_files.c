@@ -17,7 +17,7 @@
 
 enum { BLOCK = 4096, FILE_ID = 2 };
 
-/* What the two processes share. */
+/* Memory that the two processes share. */
 struct shared {
     atomic_int kept; /* the kind of request that gets no answer yet */
     atomic_int came; /* one has come, and waits for its answer */
@@ -131,7 +131,7 @@ static void serve(void)
     _exit(0);
 }
 
-/* False if this machine or user may not. */
+/* Returns false if this machine or user may not mount. */
 static int mount_it(void)
 {
     char options[100];
