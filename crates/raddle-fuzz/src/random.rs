@@ -30,7 +30,7 @@ impl Random {
         low + self.below(high - low + 1)
     }
 
-    /// True in `percent` of a hundred times.
+    /// Returns true `percent` times in a hundred.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

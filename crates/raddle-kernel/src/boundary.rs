@@ -12,10 +12,10 @@
 //! | `raddle_entry_clone_after` | behind the raw instruction of those | everything |
 //!
 //! All preserve everything but rax, rcx and r11, as the kernel does. Handlers get a [`Frame`] and
-//! return an [`Outcome`]; a call that passes is executed by the entry itself, at
-//! `raddle_pass_begin`, with all registers as they were: a signal that arrives there, or during the
-//! look right before, finds a thread that is, for all purposes, in user code. What came before that
-//! is handled first: none is slept over.
+//! return an [`Outcome`]. The entry itself executes a call that passes, at `raddle_pass_begin`,
+//! with all registers as they were: a signal that arrives there, or during the look right before,
+//! finds a thread that is, for all purposes, in user code. The look handles every signal that came
+//! before, so that no call sleeps over a pending signal.
 //!
 //! Stack of `raddle_entry_plain` (addresses rising): rax r9 r8 r10 rdx rsi rdi | rbp | return to
 //! stub
@@ -141,12 +141,12 @@ impl Outcome {
         Self { value, pass: 0 }
     }
 
-    /// True if the kernel is to do it.
+    /// Returns true if the kernel is to do it.
     pub const fn is_pass(self) -> bool {
         self.pass != 0
     }
 
-    /// True if the kernel is to do it and may wait for long.
+    /// Returns true if the kernel is to do it and may wait for long.
     pub const fn is_for_helper(self) -> bool {
         self.pass == Self::KERNEL.pass && self.value == Self::KERNEL.value
     }
@@ -160,7 +160,7 @@ impl Outcome {
         }
     }
 
-    /// True if the result is `value`.
+    /// Returns true if the result is `value`.
     pub const fn is_value(self, value: isize) -> bool {
         !self.is_pass() && self.value == value
     }
@@ -206,24 +206,25 @@ unsafe extern "C" {
     static raddle_plain_clone_return: u8;
 }
 
-/// True if `rip` is the passing system call of an entry, or its last look whether a signal came.
+/// Returns true if `rip` is the passing system call of an entry, or its last look whether a signal
+/// came.
 pub fn is_pass(rip: usize) -> bool {
     let (check, end) = (&raw const raddle_pass_check, &raw const raddle_pass_end);
     (check.addr()..=end.addr()).contains(&rip)
 }
 
-/// Where a passing system call ends that a signal has interrupted and that the kernel is about to
-/// restart: it has put the instruction pointer `rip` back. `rcx` tells that from a call that hasn't
-/// begun: it is zero before the instruction, and holds the instruction's end from then on.
+/// Returns the end of the passing system call at `rip`, if a signal has interrupted the call and
+/// the kernel is about to restart it: the kernel has put `rip` back. A call that hasn't begun has
+/// an `rcx` of zero; the instruction stores its own end in `rcx`.
 pub fn interrupted_pass(rip: usize, rcx: usize) -> Option<usize> {
     let (begin, end) = (&raw const raddle_pass_begin, &raw const raddle_pass_end);
     (begin.addr() == rip && end.addr() == rcx).then(|| end.addr())
 }
 
-/// Where a passing wait for a child begins again that a signal has interrupted. The kernel ends it
-/// with EINTR if the runtime's handler for that signal doesn't restart calls: the poke's, and those
-/// in the place of the program's. But the program's handlers that run decide, if any does. `rcx` is
-/// not the call's end any more once one of those has. The address and the number.
+/// Returns the address and the number with which an interrupted passing wait for a child begins
+/// again. The kernel ends the wait with EINTR if the runtime's handler for the signal doesn't
+/// restart calls: the poke's handler, and the one in the place of the program's. But the program's
+/// handlers decide, if any runs; after one, `rcx` is not the call's end any more.
 ///
 /// # Safety
 /// The registers must be those of interrupted code on a program's stack.
@@ -242,7 +243,7 @@ pub unsafe fn interrupted_wait(registers: &SigContext) -> Option<(u64, u64)> {
     matches!(number, WAIT4 | WAITID).then(|| (begin.addr() as u64, number))
 }
 
-/// True if `rip` is where a passing system call ends.
+/// Returns true if `rip` is where a passing system call ends.
 pub fn is_pass_end(rip: usize) -> bool {
     (&raw const raddle_pass_end).addr() == rip
 }

@@ -11,7 +11,7 @@ use raddle_sys::nr;
 /// Numbers below this can be handled.
 pub const NUMBERS: usize = 512;
 
-/// A number and who answers it.
+/// A number and its handler.
 type Row = (u32, Handler);
 
 /// Calls on descriptors.
@@ -216,7 +216,7 @@ pub static TABLE: [Option<Handler>; NUMBERS] = {
     fill(fill(fill(fill(table, MEMORY), SCHEDULING), PATHS), SIGNALS)
 };
 
-/// The numbers whose sites must be patched: those with a handler, and the clones.
+/// The numbers that are patched at their sites: those with a handler, and the clones.
 pub fn wanted() -> [u64; NUMBERS / 64] {
     let mut set = [0u64; NUMBERS / 64];
     let clones = [

@@ -56,8 +56,8 @@ static EVENTS: AtomicU32 = AtomicU32::new(0);
 const ROWS: usize = 512;
 
 /// The makers of children: a child's id in the upper half, its maker's in the lower. The row of a
-/// child is its id modulo [`ROWS`]. Written by the maker after the call, read by who routes
-/// signals.
+/// child is its id modulo [`ROWS`]. Written by the maker after the call, read by the router of a
+/// signal.
 static MAKERS: [AtomicU64; ROWS] = [const { AtomicU64::new(0) }; ROWS];
 
 fn row(child: u32) -> &'static AtomicU64 {
@@ -78,8 +78,8 @@ pub fn note_maker(child: u32) {
     }
 }
 
-/// The thread that made the child whose change of state the kernel tells of, if it lives and isn't
-/// the main one. The signal is SIGCHLD, or the one that the child was made with.
+/// Returns the maker of the child that `info` tells of, if the maker lives and isn't the main
+/// thread. The signal is SIGCHLD, or the one that the child was made with.
 pub fn maker<'a>(info: &SigInfo) -> Option<&'a Thread> {
     const EXITED: i32 = 1;
     const CONTINUED: i32 = 6;
@@ -122,7 +122,7 @@ pub extern "C" fn wait(frame: &Frame) -> Outcome {
     Outcome::of(result)
 }
 
-/// What Linux returns rather than EINTR: the child that can be taken now; 0 if none can.
+/// Returns what Linux returns rather than EINTR: the child that can be taken now; 0 if none can.
 fn ask_after_signal(frame: &Frame) -> isize {
     let result = if frame.rax == WAITID {
         ask_waitid(frame)
@@ -136,8 +136,8 @@ fn ask_after_signal(frame: &Frame) -> isize {
     result
 }
 
-/// The program's `waitid`, without the wait: 1 if a child was taken, 0 if none could be. A number,
-/// because the kernel returns 0 for both.
+/// Makes the program's `waitid` without the wait. Returns 1 if a child was taken, 0 if none could
+/// be: the kernel returns 0 for both.
 fn ask_waitid(frame: &Frame) -> isize {
     let mut info = SigInfo::EMPTY;
     let mut args = frame.args();
@@ -173,7 +173,7 @@ fn ask(frame: &Frame) -> isize {
     unsafe { syscall6(frame.rax as u32, args) }
 }
 
-/// Waits by signals; none when a helper has to.
+/// Waits by signals; `None` if a helper has to wait.
 fn wait_for_signal(frame: &Frame) -> Option<isize> {
     loop {
         let result = wait_once(frame)?;
@@ -192,8 +192,8 @@ fn wait_for_signal(frame: &Frame) -> Option<isize> {
     }
 }
 
-/// Waits until the next signal: 0 then, EINTR for another reason, or what the kernel says without a
-/// wait. None when a helper has to wait.
+/// Waits until the next signal. Returns 0 then, EINTR for another reason, or the kernel's answer if
+/// it needs no wait; `None` if a helper has to wait.
 fn wait_once(frame: &Frame) -> Option<isize> {
     let before = WAITING.fetch_add(1, Ordering::SeqCst);
     let seen = EVENTS.load(Ordering::SeqCst);
@@ -219,14 +219,14 @@ fn wait_for_event(seen: u32, whom: usize) -> isize {
     }
 }
 
-/// True if each end of a child that is waited for without options makes the kernel send a signal,
-/// which comes to [`note`].
+/// Returns true if the kernel sends a signal for each end of a child that is waited for without
+/// options, and the signal comes to [`note`].
 fn is_announced() -> bool {
     let is_read = kept::is_read(CHLD) || kept::mask() & bit(CHLD) != 0;
     !is_read && actions::hears_children()
 }
 
-/// A SIGCHLD has come, or what becomes of it has changed.
+/// Notes that a SIGCHLD has come, or that the program's treatment of SIGCHLD has changed.
 pub fn note() {
     EVENTS.fetch_add(1, Ordering::SeqCst);
     if WAITING.load(Ordering::SeqCst) != 0 {
@@ -234,7 +234,7 @@ pub fn note() {
     }
 }
 
-/// In the child of a fork: nobody waits.
+/// In the child of a fork, which has no waiting thread.
 pub fn in_child() {
     if WAITING.load(Ordering::Relaxed) != 0 {
         WAITING.store(0, Ordering::Relaxed);

@@ -15,14 +15,14 @@ const OWN: u32 = 3;
 /// Bits of a thread's id that a clock's id has room for.
 const TID_BITS: u32 = (1 << 29) - 1;
 
-/// True if `clock` may be a thread's CPU clock.
+/// Returns true if `clock` may be a thread's CPU clock.
 #[inline(always)]
 pub fn may_be_threads(clock: u32) -> bool {
     const FIRST_DYNAMIC: u32 = 16;
     clock == OWN || clock >= FIRST_DYNAMIC
 }
 
-/// The green thread whose CPU clock this is.
+/// Returns the green thread that `clock` counts the CPU time of.
 pub fn owner<'a>(clock: u32) -> Option<&'a Thread> {
     const SCHED: u32 = 2;
     const PER_THREAD: u32 = 4;
@@ -64,7 +64,7 @@ pub extern "C" fn clock_getres(frame: &Frame) -> Outcome {
     }
 }
 
-/// The clock to give to the kernel for `clock`: a bound thread's is its kernel thread's.
+/// Returns the clock to give to the kernel for `clock`: for a bound thread, its kernel thread's.
 pub fn for_kernel(clock: u32) -> u32 {
     // SAFETY: null or a carrier, which lives for ever.
     let bound = |thread: &Thread| unsafe { thread.bound.load(Ordering::Acquire).as_ref() };

@@ -3,10 +3,10 @@
 //! A request for a thread is *plain* if it names nothing that the kernel keeps for each of its
 //! threads: such a thread is green. Any other one (a directory or a table of descriptors of its
 //! own, a namespace, a cgroup, a descriptor that names the thread) gets a kernel thread to itself,
-//! and the kernel is asked for one of that kind: what it refuses, the program is refused.
+//! which the kernel is asked for: the program gets the kernel's refusal.
 //!
-//! What can't be given, with or without a kernel thread: a thread on its maker's stack, where the
-//! runtime's own frames lie (no stack, CLONE_VFORK), and an id of the program's choice.
+//! Refused with or without a kernel thread: a thread on its maker's stack, where the runtime's own
+//! frames lie (no stack, CLONE_VFORK), and an id of the program's choice.
 
 use crate::boundary::Frame;
 use crate::user::{self, USUAL_END, User};
@@ -40,7 +40,7 @@ const CLONE_NEWTIME: u64 = 0x80;
 /// What threads of one process share.
 const SHARED: u64 =
     CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
-/// What the runtime does itself, and what makes no difference to a thread.
+/// Flags that the runtime serves itself, and those that make no difference to a thread.
 const OURS: u64 = CLONE_SETTLS
     | CLONE_PARENT_SETTID
     | CLONE_CHILD_CLEARTID
@@ -49,10 +49,10 @@ const OURS: u64 = CLONE_SETTLS
     | CLONE_UNTRACED
     | CLONE_PTRACE
     | CLONE_IO;
-/// Of these, what the kernel isn't asked for by the thread's kernel thread.
+/// Flags of these that the runtime doesn't pass on to the kernel for a thread's kernel thread.
 const NOT_ASKED: u64 = OURS & !(CLONE_SETTLS | CLONE_IO);
 
-/// A clone as it was asked for, whichever call it came by.
+/// The arguments of a clone, whichever call it came by.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub args: CloneArgs,
@@ -105,7 +105,7 @@ impl Request {
         }
     }
 
-    /// True if all of these flags are set.
+    /// Returns true if all of these flags are set.
     pub fn has(&self, flags: u64) -> bool {
         self.args.flags & flags == flags
     }
@@ -129,10 +129,10 @@ impl Request {
         }
     }
 
-    /// What the kernel is to be asked for, if the thread isn't a plain one.
+    /// Returns the arguments to ask the kernel with; `None` for a plain thread.
     pub fn asked(&self) -> Option<CloneArgs> {
         let flags = self.args.flags;
-        // Addresses of the upper half are refused; which are of the program's, the kernel knows.
+        // The kernel refuses addresses of the upper half; it alone knows where the program's end.
         let is_tls = self.has(CLONE_SETTLS) && self.args.tls >= (USUAL_END - mem::PAGE_SIZE) as u64;
         let is_plain = flags & SHARED == SHARED && flags & !(SHARED | OURS) == 0 && !is_tls;
         (!is_plain).then_some(CloneArgs {
@@ -142,7 +142,7 @@ impl Request {
     }
 }
 
-/// Copies the structure of so many bytes. What lies behind the part that is known must be zero.
+/// Copies the structure of `bytes` bytes. Those behind the known part must be zero.
 fn copy(at: User<CloneArgs>, bytes: usize) -> Result<CloneArgs, isize> {
     const FIRST: usize = 64;
     const WITH_CGROUP: usize = 88;
@@ -171,7 +171,8 @@ fn copy(at: User<CloneArgs>, bytes: usize) -> Result<CloneArgs, isize> {
     Ok(args)
 }
 
-/// True unless the kernel refuses such arguments of `clone3(2)`, whatever it would make of them.
+/// Returns true unless the kernel refuses such arguments of `clone3(2)`, whatever it would make of
+/// them.
 fn is_valid(args: &CloneArgs) -> bool {
     const BOTH: u64 = CLONE_SIGHAND | CLONE_CLEAR_SIGHAND;
     let flags = args.flags;
@@ -182,7 +183,7 @@ fn is_valid(args: &CloneArgs) -> bool {
     is_known && !has_signal && is_stack(args.stack, args.stack_size)
 }
 
-/// True for both or neither of an address and a size, all of it the program's.
+/// Returns true for both or neither of an address and a size, all of it the program's.
 fn is_stack(address: u64, bytes: u64) -> bool {
     match (address, bytes) {
         (0, 0) => true,

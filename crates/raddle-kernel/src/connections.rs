@@ -15,7 +15,7 @@ const OUT: i16 = 4;
 /// `accept(2)`, `accept4(2)`.
 ///
 /// There is no non-blocking form for one call, so readiness is polled; the row's lock keeps another
-/// thread of ours from taking the connection in between. Only a listening socket is waited for.
+/// green thread from taking the connection in between. Only a listening socket is waited for.
 pub extern "C" fn accept(frame: &Frame) -> Outcome {
     let fd = frame.arg(0);
     let Some((entry, kind)) = look_up(fd) else {
@@ -38,7 +38,7 @@ pub extern "C" fn accept(frame: &Frame) -> Outcome {
     helped::finish(frame, outcome)
 }
 
-/// True if `accept4` has flags that the kernel refuses.
+/// Returns true if `accept4` has flags that the kernel refuses.
 fn has_odd_flags(frame: &Frame) -> bool {
     const CLOEXEC: u32 = 0o2000000;
     const NONBLOCK: u32 = 0o4000;
@@ -81,7 +81,7 @@ pub extern "C" fn connect(frame: &Frame) -> Outcome {
         (sequence, started)
     };
     if started == EAGAIN {
-        return helped::on_helper(frame); // a unix socket whose listener is busy
+        return helped::on_helper(frame); // a unix socket with a busy listener
     }
     // Under way by this call, or by an earlier one.
     if started != err(errno::EINPROGRESS) && started != err(errno::EALREADY) {
@@ -106,8 +106,8 @@ fn finish_connect(frame: &Frame, entry: &Entry, started: isize, mut sequence: u3
     }
 }
 
-/// A connection is made, or can't be. A TCP socket isn't ready for the next one before a call has
-/// told so.
+/// Ends a connect that has succeeded or failed. A TCP socket takes the next connect only after a
+/// call has returned the result.
 fn conclude_connect(frame: &Frame) -> Outcome {
     if is_tcp(frame.arg(0)) {
         // SAFETY: the program's own call.

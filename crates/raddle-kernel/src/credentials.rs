@@ -1,4 +1,4 @@
-//! Credentials, and whatever else the kernel keeps for each of its threads.
+//! Credentials, and the other attributes that the kernel keeps for each of its threads.
 //!
 //! Three kinds of calls:
 //!
@@ -6,12 +6,13 @@
 //!   ([`raddle_engine::roster`]).
 //! - *of the calling thread*: `capset`, `setfsuid`, `unshare`, a filter of `seccomp`, and the same
 //!   `setuid` by a raw system call. The thread is bound, and its carrier is *apart* from then on.
-//! - *of whoever the kernel asks*: one value for the process is kept where the kernel looks.
+//! - *of one kernel thread*: the kernel looks at a single thread, where the process's value is
+//!   kept.
 //!
-//! libc's `setuid` sends every thread a signal whose handler makes the raw call, and makes the
-//! call itself when all have. So the kernel's threads are changed by the first of these calls; one
-//! that repeats the last is answered as that was. This changes nothing, for credentials are
-//! absolute: who has done it once may do it twice, and is no other.
+//! libc's `setuid` sends every thread a signal with a handler that makes the raw call, and makes
+//! the call itself when all have. The first of these calls changes all kernel threads; a call that
+//! repeats the last one gets the same result and does nothing. Credentials are absolute, so the
+//! repeated call would change nothing.
 
 use crate::boundary::{Frame, Outcome};
 use crate::signal::fatal;
@@ -26,7 +27,7 @@ use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
 /// libc's text, from and to.
 static LIBC: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
-/// libc's function `syscall`, whose calls are the program's.
+/// libc's function `syscall`, which makes the program's calls.
 static RAW: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of that function at most.
 const RAW_LEN: usize = 64;
@@ -41,18 +42,19 @@ pub fn know_libc(from: usize, to: usize, raw: usize) {
     RAW.store(raw, Ordering::Relaxed);
 }
 
-/// True if libc makes the call for the whole process: not `syscall`, not another library.
+/// Returns true if libc makes the call for the whole process: not `syscall`, not another library.
 fn is_of_process(frame: &Frame) -> bool {
     is_libcs(frame.site())
 }
 
-/// True if a site is one of libc's own calls, not of those that programs make through `syscall`.
+/// Returns true if a site is one of libc's own calls, not of those that programs make through
+/// `syscall`.
 pub fn is_libcs(site: usize) -> bool {
     let raw = RAW.load(Ordering::Relaxed);
     is_libc_text(site) && !(raw..raw + RAW_LEN).contains(&site)
 }
 
-/// True if the address is in libc's text.
+/// Returns true if the address is in libc's text.
 pub fn is_libc_text(address: usize) -> bool {
     let [from, to] = [0, 1].map(|end| LIBC[end].load(Ordering::Relaxed));
     (from..to).contains(&address)
@@ -102,14 +104,14 @@ fn set_groups(frame: &Frame) -> Result<isize, Differs> {
             Ok(list) => list.cast::<u32>(),
             Err(errno) => return Ok(errno),
         },
-        _ => core::ptr::null_mut(), // none, or too many: the list isn't looked at
+        _ => core::ptr::null_mut(), // none, or too many: the kernel doesn't read the list
     };
     args[1] = list.expose_provenance();
     if !list.is_null() {
         // SAFETY: a fresh mapping of so many numbers.
         let groups = unsafe { core::slice::from_raw_parts_mut(list, count) };
         if from.read_all(groups).is_err() {
-            args[1] = usize::MAX; // it isn't there: EFAULT, unless the kernel has more to say
+            args[1] = usize::MAX; // bad address: EFAULT, or an earlier error of the kernel's
         }
     }
     // SAFETY: the program's own call, with a list that is the same for all.
@@ -132,8 +134,8 @@ pub extern "C" fn alone(_: &Frame) -> Outcome {
     }
 }
 
-/// `unshare(2)`: as [`alone`]. With a table of descriptors of its own, what is known of numbers
-/// isn't about the thread's any more.
+/// `unshare(2)`: as [`alone`]. A thread with a table of descriptors of its own doesn't use the
+/// table of rows any more.
 pub extern "C" fn unshare(frame: &Frame) -> Outcome {
     const FILES: u64 = 0x400;
     let outcome = alone(frame);
@@ -152,11 +154,11 @@ pub extern "C" fn unshare(frame: &Frame) -> Outcome {
 /// as `unshare(CLONE_FILES)` does.
 ///
 /// # Errors
-/// What the kernel says of that; EAGAIN.
+/// The kernel's error, or EAGAIN.
 pub fn unshare_files() -> Result<(), isize> {
     const FILES: usize = 0x400;
     become_apart()?;
-    // SAFETY: the program asked for it, for the thread whose kernel thread this is.
+    // SAFETY: the program asked for it; this is the kernel thread of the calling thread alone.
     let result = unsafe { sys!(nr::__NR_unshare, FILES) };
     if is_err(result) {
         return Err(result);
@@ -176,13 +178,13 @@ fn become_apart() -> Result<(), isize> {
     }
     carrier.apart.set(1);
     carrier.lent.store(0, Ordering::Relaxed);
-    // What libc changes next for all must reach this one, too.
+    // The next change by libc must reach this kernel thread, even if it repeats the last one.
     *LAST.lock() = None;
     Ok(())
 }
 
-/// `set_mempolicy(2)`. Libraries probe when they start what the kernel knows, and set the default
-/// again: a thread that is bound for nothing else is green again then.
+/// `set_mempolicy(2)`. Libraries probe at their start which policies the kernel knows, and then set
+/// the default again: a thread that is bound for this alone becomes green again.
 pub extern "C" fn set_mempolicy(frame: &Frame) -> Outcome {
     if !ENGINE.is_started() {
         return Outcome::PASS;
@@ -212,7 +214,8 @@ pub extern "C" fn set_mempolicy(frame: &Frame) -> Outcome {
 
 const MPOL_DEFAULT: usize = 0;
 
-/// True if this kernel thread takes memory from where it runs, or the kernel knows no other way.
+/// Returns true if this kernel thread takes memory from where it runs, or the kernel knows no other
+/// way.
 fn has_default_memory_policy() -> bool {
     let mut mode = 0_i32;
     // SAFETY: the kernel fills a live word.
@@ -223,9 +226,9 @@ fn has_default_memory_policy() -> bool {
     mode as usize == MPOL_DEFAULT
 }
 
-/// The kernel thread that knows what the kernel knows of the green thread `id`; `None` for what the
-/// kernel finds by that id. 0 is the calling one: green threads that aren't bound have the same
-/// everywhere.
+/// Returns the kernel thread that has the kernel's attributes of the green thread `id`; `None` if
+/// the kernel knows `id` itself. 0 is the calling kernel thread: unbound green threads have the
+/// same attributes on all.
 pub fn kernel_thread_of(id: u32) -> Option<u32> {
     if !ENGINE.is_started() {
         return None;
@@ -246,8 +249,8 @@ pub fn kernel_thread_of(id: u32) -> Option<u32> {
     Some(other_green_carrier().unwrap_or(0))
 }
 
-/// As [`kernel_thread_of`], for a call that asks whether the caller is the thread that it names:
-/// the calling kernel thread for the running thread alone.
+/// As [`kernel_thread_of`], for a call that compares the caller with the named thread: returns the
+/// calling kernel thread for the running thread alone.
 pub fn kernel_thread_told_apart(id: u32) -> Option<u32> {
     let current = Carrier::current();
     let own = current.kernel_tid.load(Ordering::Relaxed);
@@ -339,7 +342,7 @@ pub extern "C" fn ioprio_get(frame: &Frame) -> Outcome {
 
 const IOPRIO_WHO_PROCESS: usize = 1;
 
-/// `ioprio_set(2)`: for the calling thread if it names nobody else.
+/// `ioprio_set(2)`: for the calling thread, unless the call names another one.
 pub extern "C" fn ioprio_set(frame: &Frame) -> Outcome {
     let who = frame.arg(1) as u32;
     let own = who == 0 || who == Carrier::current().thread().tid();
@@ -355,8 +358,8 @@ pub extern "C" fn ioprio_set(frame: &Frame) -> Outcome {
     Outcome::of(unsafe { raddle_sys::syscall6(frame.rax as u32, args) })
 }
 
-/// `seccomp(2)`: a filter for all threads is given to all kernel threads by the kernel, after the
-/// runtime has made ready for it.
+/// `seccomp(2)`: the runtime prepares for a filter for all threads, and the kernel gives the filter
+/// to all kernel threads.
 pub extern "C" fn seccomp(frame: &Frame) -> Outcome {
     const STRICT: usize = 0;
     const FILTER: usize = 1;
@@ -415,7 +418,7 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
     }
 }
 
-/// True for options that change the calling thread, and nothing of the process.
+/// Returns true for options that change the calling thread, and nothing of the process.
 fn changes_thread(option: usize, second: usize) -> bool {
     const SET_UNALIGN: usize = 6;
     const SET_KEEPCAPS: usize = 8;

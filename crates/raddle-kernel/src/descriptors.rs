@@ -1,4 +1,4 @@
-//! What we know of descriptors: their kind, their end, and those that are nobody's business.
+//! Descriptors: their kinds, their ends, and the runtime's own ones, which the program can't use.
 
 use crate::boundary::{Frame, Outcome};
 use crate::{credentials, is_multiplexed, loading};
@@ -50,8 +50,8 @@ fn kind_of(entry: &Entry, fd: usize) -> Kind {
 
 /// Asks the kernel what a descriptor is. `Kind::File` for closed ones too: the call says EBADF.
 ///
-/// Files that the kernel makes up (`/proc`, `/sys`) have neither blocks nor a device, and what they
-/// do may depend on who asks: no helper may.
+/// Files that the kernel makes up (`/proc`, `/sys`) have neither blocks nor a device. Their content
+/// may depend on the calling kernel thread, so no helper may make a call on them.
 #[cold]
 fn classify(entry: &Entry, fd: u32) -> Kind {
     // Positions in struct stat, in words of four bytes.
@@ -81,7 +81,7 @@ fn classify(entry: &Entry, fd: u32) -> Kind {
     kind
 }
 
-/// What a file without an inode of its own is. Only some wait when they aren't ready.
+/// Returns the kind of a file without an inode of its own. Only some wait when they aren't ready.
 fn nameless_kind(fd: u32) -> Kind {
     const PREFIX: &[u8] = b"anon_inode:";
     let mut link = [0u8; 32];
@@ -116,18 +116,18 @@ fn is_terminal(fd: u32) -> bool {
     !is_err(done) && ENGINE.pump.accepts(fd)
 }
 
-/// What a read of a terminal is for though there is nothing to read.
+/// What a read of a terminal does when there is nothing to read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum TerminalRead {
-    /// To wait for a byte or a line.
+    /// Waits for a byte or a line.
     Waits,
-    /// To wait by rules that poll doesn't tell: for several bytes, or for a time.
+    /// Waits by rules that poll doesn't tell: for several bytes, or for a time.
     WaitsBySettings,
-    /// To return at once, or to stop the process, which is in the background.
+    /// Returns at once, or stops the process, which is in the background.
     AtOnce,
 }
 
-/// See [`TerminalRead`].
+/// Returns what a read of the terminal does now.
 #[cold]
 pub fn terminal_read(fd: usize) -> TerminalRead {
     const TCGETS: usize = 0x5401;
@@ -151,8 +151,8 @@ pub fn terminal_read(fd: usize) -> TerminalRead {
     }
 }
 
-/// True if the calling process is in the background of a terminal that it is controlled by. The
-/// master of a terminal controls no process.
+/// Returns true if the calling process is in the background of its controlling terminal. The master
+/// of a terminal controls no process.
 pub fn is_in_background(fd: usize) -> bool {
     const TIOCGPGRP: usize = 0x540f;
     const TIOCGPTN: usize = 0x80045430;
@@ -168,7 +168,7 @@ pub fn is_in_background(fd: usize) -> bool {
     !is_err(asked) && own != foreground as isize && is_slave
 }
 
-/// True if the descriptor is a timer.
+/// Returns true if the descriptor is a timer.
 pub fn is_timer(fd: usize) -> bool {
     let mut time = [0u64; 4];
     // SAFETY: the kernel fills a live structure.
@@ -181,13 +181,13 @@ pub fn unread(fd: usize) -> usize {
     number(fd, FIONREAD).map_or(0, |count| count as usize)
 }
 
-/// True if a socket's next byte to read follows urgent data.
+/// Returns true if a socket's next byte to read follows urgent data.
 pub fn at_urgent_mark(fd: usize) -> bool {
     const SIOCATMARK: usize = 0x8905;
     number(fd, SIOCATMARK).is_some_and(|at| at != 0)
 }
 
-/// What `ioctl(2)` tells in a word; `None` if the kernel says an error.
+/// Returns the word that `ioctl(2)` stores; `None` on an error.
 fn number(fd: usize, request: usize) -> Option<u32> {
     let mut number = 0u32;
     // SAFETY: the kernel fills a live word.
@@ -195,27 +195,27 @@ fn number(fd: usize, request: usize) -> Option<u32> {
     (!is_err(done)).then_some(number)
 }
 
-/// True if a socket listens.
+/// Returns true if a socket listens.
 pub fn is_listening(fd: usize) -> bool {
     const SO_ACCEPTCONN: usize = 30;
     option(fd as u32, SOL_SOCKET, SO_ACCEPTCONN).is_some_and(|value| value != 0)
 }
 
-/// True for a Unix socket.
+/// Returns true for a Unix socket.
 pub fn is_unix(fd: usize) -> bool {
     const SO_DOMAIN: usize = 39;
     const AF_UNIX: u32 = 1;
     option(fd as u32, SOL_SOCKET, SO_DOMAIN) == Some(AF_UNIX)
 }
 
-/// True for a TCP socket, with several paths or one.
+/// Returns true for a TCP socket, with several paths or one.
 pub fn is_tcp(fd: usize) -> bool {
     const IPPROTO_MPTCP: u32 = 262;
     let protocol = option(fd as u32, SOL_SOCKET, SO_PROTOCOL);
     protocol == Some(IPPROTO_TCP as u32) || protocol == Some(IPPROTO_MPTCP)
 }
 
-/// The errno that a socket keeps, which it loses by that.
+/// Takes the errno that a socket keeps: the socket doesn't keep it any longer.
 pub fn take_error(fd: usize) -> isize {
     const SO_ERROR: usize = 4;
     option(fd as u32, SOL_SOCKET, SO_ERROR).unwrap_or(0) as isize
@@ -255,7 +255,7 @@ fn option(fd: u32, level: usize, name: usize) -> Option<u32> {
     (!is_err(result)).then_some(value)
 }
 
-/// True if the descriptor is in non-blocking mode.
+/// Returns true if the descriptor is in non-blocking mode.
 pub fn is_nonblocking(fd: usize) -> bool {
     const NONBLOCK: isize = 0o4000;
     let flags = flags(fd);
@@ -263,7 +263,7 @@ pub fn is_nonblocking(fd: usize) -> bool {
     flags == err(errno::EBADF) || !is_err(flags) && flags & NONBLOCK != 0
 }
 
-/// True if reads and writes of the file go past the page cache.
+/// Returns true if reads and writes of the file go past the page cache.
 pub fn is_direct(fd: usize) -> bool {
     const DIRECT: isize = 0o40000;
     let flags = flags(fd);
@@ -276,7 +276,7 @@ fn flags(fd: usize) -> isize {
     unsafe { sys!(nr::__NR_fcntl, fd, GETFL) }
 }
 
-/// True if what is known of descriptors is about those of the calling thread.
+/// Returns true if the calling thread uses the table of descriptors that the rows describe.
 #[inline(always)]
 pub fn are_known() -> bool {
     ENGINE.is_started() && !Carrier::current().has_own_files()
@@ -336,7 +336,7 @@ pub extern "C" fn close(frame: &Frame) -> Outcome {
     Outcome::PASS
 }
 
-/// `dup2(2)`, `dup3(2)`: the target changes its meaning.
+/// `dup2(2)`, `dup3(2)`: the target number names another file from now on.
 pub extern "C" fn dup_to(frame: &Frame) -> Outcome {
     if !ENGINE.is_started() {
         return Outcome::PASS;
@@ -391,8 +391,8 @@ pub extern "C" fn close_range(frame: &Frame) -> Outcome {
     Outcome::of(unsafe { sys!(nr::__NR_close_range, from, last, flags & CLOEXEC) })
 }
 
-/// `setsockopt(2)`: a time limit concerns later waits, by any descriptor; what changes how reads
-/// end makes us look at the socket again.
+/// `setsockopt(2)`: a time limit holds for later waits by any descriptor. An option that changes
+/// how reads end makes the runtime classify the socket again.
 pub extern "C" fn setsockopt(frame: &Frame) -> Outcome {
     match (frame.word(1) as usize, frame.word(2) as usize) {
         (SOL_SOCKET, 20 | 21 | 66 | 67) => {} // SO_RCVTIMEO and SO_SNDTIMEO, old and new

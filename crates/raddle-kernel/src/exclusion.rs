@@ -14,7 +14,7 @@ pub fn set_rules(rules: &'static [u8]) {
     RULES.set(rules);
 }
 
-/// True if there are rules at all.
+/// Returns true if there are rules at all.
 #[inline(always)]
 pub fn any() -> bool {
     RULES.any()
@@ -25,7 +25,7 @@ pub fn patterns(kind: &'static [u8]) -> impl Iterator<Item = &'static [u8]> {
     RULES.each().filter_map(move |rule| rule.strip_prefix(kind))
 }
 
-/// True if a rule names the thread.
+/// Returns true if a rule names the thread.
 pub fn excludes_name(name: &[u8]) -> bool {
     any() && patterns(b"name:").any(|glob| matches(glob, name))
 }

@@ -1,20 +1,21 @@
 //! Reading and writing files: most calls find their data in memory, some wait for a disk.
 //!
-//! Nobody tells beforehand which. Each descriptor has a *pace*, one for reads and one for writes:
+//! No call tells beforehand which. Each descriptor has a *pace*, one for reads and one for writes:
 //!
 //! 1. *Quick*: the call is made as it is, and timed. If it took longer than its bytes explain, the
 //!    carrier stood still: the descriptor is suspected, or slow at once if its calls can be tried
 //!    (`pread64`) or always wait (O_DIRECT).
-//! 2. *Suspected*: as a quick one. It may have been an interrupt, or another process that had the
-//!    CPU; a second such call soon after makes the descriptor slow. Otherwise it is quick again.
-//! 3. *Slow*: `pread64` is tried by RWF_NOWAIT, and once more when what it wants should be in
-//!    memory. What isn't then, and every other call, goes to the ring (`pread64`, `pwrite64`) or to
-//!    a helper, whole: the kernel's rules of positions, appends and locks between calls stay what
+//! 2. *Suspected*: as quick. The slow call may have been an interrupt, or another process that had
+//!    the CPU; a second slow call soon after makes the descriptor slow. Otherwise it is quick
+//!    again.
+//! 3. *Slow*: `pread64` is tried by RWF_NOWAIT, and once more when its pages should be in memory. A
+//!    read that still fails, and every other call, goes to the ring (`pread64`, `pwrite64`) or to a
+//!    helper, whole: the kernel's rules of positions, appends and locks between calls stay what
 //!    they are.
-//! 4. *Direct*: it has waited, and goes past the page cache (O_DIRECT). Reads that name a place are
-//!    submitted by their thread; what the kernel refuses to submit is made as on a slow one.
-//! 5. Enough calls in a row that didn't wait, and the descriptor is quick again: one, if none has
-//!    waited since the second strike.
+//! 4. *Direct*: slow and past the page cache (O_DIRECT). The thread submits reads that name a place
+//!    by itself; a read that the kernel refuses to submit is made as on a slow one.
+//! 5. After enough calls in a row that didn't wait, the descriptor is quick again: after one, if
+//!    none has waited since the second strike.
 //!
 //! Two readings of the time stamp counter cost half of what RWF_NOWAIT adds to a read that is
 //! served from memory. With the file's own position there is no try at all: RWF_NOWAIT gives a
@@ -43,7 +44,7 @@ const RING_MOST: usize = 256 * 1024;
 /// A pace: quick at 0; else how many more tries must succeed.
 const QUICK: u32 = 0;
 const SLOW: u32 = 64;
-/// Slow, and four tries in a row have waited as well: so many calls more have none.
+/// Slow, and four tries in a row have waited as well: the next 16 calls have no try.
 const BLIND: u32 = SLOW + 16;
 /// With the rest as above: slow, and past the page cache (O_DIRECT), where every try waits.
 const DIRECT: u32 = 1 << 16;
@@ -64,7 +65,7 @@ const CALL_TICKS: u64 = 50_000;
 /// And for each byte: copied through caches at a third of a memory's speed.
 const BYTE_TICKS: u64 = 3;
 
-/// True if a call that gave `result` waited.
+/// Returns true if a call that gave `result` waited.
 #[inline(always)]
 pub fn waited(ticks: u64, result: isize) -> bool {
     ticks > CALL_TICKS && ticks > CALL_TICKS + BYTE_TICKS * result.max(0) as u64
@@ -95,7 +96,7 @@ pub extern "C" fn pread(frame: &Frame) -> Outcome {
         Some(entry) if entry.pace[Way::In as usize].load(Ordering::Relaxed) == QUICK => {
             quickly(frame, entry, Way::In)
         }
-        // Of more at once the kernel has its own opinion.
+        // The kernel cuts larger reads short.
         Some(entry) if frame.arg(2) > MOST_BYTES => slowly(frame, entry, Way::In),
         Some(entry) => pread_slowly(frame, entry, false),
         None => Outcome::PASS,
@@ -113,7 +114,7 @@ pub extern "C" fn preadv(frame: &Frame) -> Outcome {
     }
 }
 
-/// `sendfile(2)` from a file to what isn't waited for.
+/// `sendfile(2)` from a file to a descriptor that isn't waited for.
 pub fn send(frame: &Frame, from: usize) -> Outcome {
     match disk(from) {
         Some(entry) => paced(frame, entry, Way::In),
@@ -170,7 +171,7 @@ fn pace_of(frame: &Frame, slow: u32) -> u32 {
     }
 }
 
-/// A direct read, or a try; what they don't give, the ring or a helper reads.
+/// A direct read, or a try; the ring or a helper makes the call if neither gives a result.
 #[inline(never)]
 fn pread_slowly(frame: &Frame, entry: &Entry, is_vector: bool) -> Outcome {
     let pace = &entry.pace[Way::In as usize];
@@ -208,8 +209,8 @@ fn pread_slowly(frame: &Frame, entry: &Entry, is_vector: bool) -> Outcome {
     Outcome::of(got)
 }
 
-/// A try has taken too long: it waited, or had an interrupt or another process in its way. Those
-/// are rare: four in a row have waited.
+/// A try has taken too long: it waited, or an interrupt or another process held it up. Delays of
+/// the second kind are rare: after four such tries in a row, the tries count as waits.
 #[cold]
 fn doubt(frame: &Frame, pace: &AtomicU32) {
     let next = match pace.load(Ordering::Relaxed) & DOUBTED {
@@ -219,7 +220,7 @@ fn doubt(frame: &Frame, pace: &AtomicU32) {
     pace.store(pace_of(frame, next), Ordering::Relaxed);
 }
 
-/// What a read past the cache gives; `None` if the kernel refuses it, or gives a part.
+/// Returns the result of a read past the cache; `None` if the kernel refuses it, or gives a part.
 fn pread_directly(frame: &Frame, pace: &AtomicU32, is_vector: bool) -> Option<Outcome> {
     let [fd, address, len, offset, ..] = frame.args();
     let whole = if is_vector {
@@ -257,8 +258,8 @@ fn vector_len(at: usize, count: usize) -> Option<usize> {
     (0..count).try_fold(0usize, |sum, index| sum.checked_add(piece(index).ok()?.len))
 }
 
-/// After a try that has told the disk what is wanted: waits for the last of it, and tries again.
-/// `None` if that can't be waited for, or isn't enough.
+/// After a try that has started the disk's read: waits for the last page, and tries again. `None`
+/// if the page can't be waited for, or the second try fails.
 fn pread_once_there(frame: &Frame, pace: &AtomicU32) -> Option<Outcome> {
     const TRIES: usize = 2;
     let [fd, _, len, offset, ..] = frame.args();
@@ -284,7 +285,7 @@ fn pread_once_there(frame: &Frame, pace: &AtomicU32) -> Option<Outcome> {
     None
 }
 
-/// All that `pread64` would give; EAGAIN if a part of it isn't in memory.
+/// Returns the whole result of `pread64`; EAGAIN if a part of it isn't in memory.
 fn try_pread(frame: &Frame) -> isize {
     let [fd, base, len, offset, ..] = frame.args();
     if offset as isize == -1 {
@@ -347,15 +348,15 @@ fn slowly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
         },
     };
     note(pace, waited(ticks, result));
-    // Beyond RLIMIT_FSIZE, or to nobody: the signal goes to who makes the call. No helper, or
-    // nothing that isn't waited for: nobody else can.
+    // The kernel sends the signal for a write beyond RLIMIT_FSIZE, or without a reader, to the
+    // calling kernel thread. EAGAIN means that there is no helper, or that the call doesn't wait.
     if result == err(errno::EFBIG) || result == err(errno::EPIPE) || result == EAGAIN {
         return quickly(frame, entry, way);
     }
     Outcome::of(result)
 }
 
-/// What the ring makes of a call that names a place in the file.
+/// Returns the ring's result of a call that names a place in the file.
 fn by_ring(frame: &Frame) -> Option<(isize, u64)> {
     let [fd, address, len, offset, ..] = frame.args();
     let is_write = match frame.rax as u32 {
@@ -381,8 +382,8 @@ fn by_ring(frame: &Frame) -> Option<(isize, u64)> {
     (!is_part && !is_refused).then_some((result, ticks))
 }
 
-/// Brings the pages of a buffer into memory: whoever shares the ring must not wait for them, least
-/// of all who has to bring them. False if there are none.
+/// Brings the pages of a buffer into memory: other threads' transfers on the ring, and the thread
+/// that may have to provide these pages, must not wait for them. Returns false for a bad address.
 fn is_at_hand(address: usize, len: usize, to_write: bool) -> bool {
     let end = address.saturating_add(len);
     let mut at = address;

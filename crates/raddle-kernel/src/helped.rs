@@ -38,7 +38,7 @@ pub extern "C" fn on_helper(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     match wait(frame, Restart::AsAsked) {
-        // For the signal, SIGPIPE or SIGXFSZ: see `wait_for_kept`.
+        // This thread repeats the call for the signal, SIGPIPE or SIGXFSZ: see `wait_for_kept`.
         outcome if outcome.is_value(EPIPE) || outcome.is_value(EFBIG) => Outcome::PASS,
         outcome => outcome,
     }
@@ -62,9 +62,9 @@ fn wait(frame: &Frame, restart: Restart) -> Outcome {
     wait_with(frame, frame.args(), restart)
 }
 
-/// The end of a call on a descriptor that may be for a helper, or that said EBADF. If that is
-/// because the program closed the number while the call waited, the call goes on with the file, as
-/// in Linux.
+/// The end of a call on a descriptor that may be for a helper, or that has returned EBADF. If the
+/// program has closed the number while the call waited, the call goes on with the file, as in
+/// Linux.
 #[inline(always)]
 pub fn finish(frame: &Frame, outcome: Outcome) -> Outcome {
     if outcome.is_for_helper() {
@@ -87,7 +87,7 @@ fn wait_for_kept(frame: &Frame, outcome: Outcome) -> Outcome {
     // SAFETY: the program's own call, and a descriptor of ours.
     unsafe {
         if outcome.is_value(EPIPE) {
-            // SIGPIPE has gone to the helper: once more, by the thread that it is for.
+            // SIGPIPE has gone to the helper: the thread repeats the call to get its own.
             outcome = Outcome::of(syscall6(frame.rax as u32, args));
         }
         sys!(nr::__NR_close, kept);
@@ -114,7 +114,7 @@ fn wait_with(frame: &Frame, args: [usize; 6], restart: Restart) -> Outcome {
     }
 }
 
-/// True if a call waits for a socket with a time limit: no handler restarts it.
+/// Returns true if a call waits for a socket with a time limit: no handler restarts such a call.
 #[cold]
 fn has_limit(number: u64, args: [usize; 6]) -> bool {
     let (reads, writes) = match number as u32 {
@@ -140,8 +140,8 @@ fn has_time_limit(fd: Option<usize>, way: Way) -> bool {
 }
 
 /// `fsync(2)`, `fdatasync(2)`, `sync_file_range(2)`, `syncfs(2)`: on a helper, which sees whether
-/// they wait. On a file system in memory they don't, nor where writing through is switched off:
-/// after enough in a row that didn't, they are made as they are, until two in a row do.
+/// they wait. They don't on a file system in memory, nor where writing through is switched off:
+/// after enough in a row that didn't, the calls are made directly, until two in a row wait.
 pub extern "C" fn sync(frame: &Frame) -> Outcome {
     const ENOUGH: u32 = 8;
     const MOST: u32 = 2 * ENOUGH;
@@ -181,8 +181,8 @@ pub extern "C" fn patiently(frame: &Frame) -> Outcome {
     by_helper(frame).map_or(Outcome::PASS, |(outcome, _)| outcome)
 }
 
-/// A call that no signal interrupts, and the time stamp ticks that it took; `None` if there is no
-/// helper, and can be none.
+/// Makes a call that no signal interrupts. Returns the result and the time stamp ticks that the
+/// call took; `None` if there is no helper, and can be none.
 fn by_helper(frame: &Frame) -> Option<(Outcome, u64)> {
     let thread = Carrier::current().thread();
     thread.waits_for(WaitKind::Other, frame.rax as usize, 0);
@@ -192,7 +192,7 @@ fn by_helper(frame: &Frame) -> Option<(Outcome, u64)> {
     (result != EAGAIN).then(|| (Outcome::of(result), ticks))
 }
 
-/// If the program closed the number while the call waited for a disk: the call, with the file.
+/// Makes the call with the file that it began with, if the program closed the number meanwhile.
 pub fn kept_patiently(frame: &Frame) -> Option<Outcome> {
     let kept = Carrier::current().thread().take_kept()? as usize;
     let mut args = frame.args();
@@ -241,7 +241,7 @@ pub extern "C" fn fcntl(frame: &Frame) -> Outcome {
     if !matches!(command, SETLKW | OFD_SETLKW) || !is_multiplexed() {
         return Outcome::PASS;
     }
-    // SAFETY: the program's own structure; the command before is that without the wait.
+    // SAFETY: the program's own structure; the command's predecessor is the same without the wait.
     match unsafe { sys!(nr::__NR_fcntl, fd, command - 1, lock) } {
         result if result == EAGAIN || result == err(errno::EACCES) => wait(frame, Restart::AsAsked),
         result => Outcome::of(result),

@@ -1,4 +1,4 @@
-//! Who am I: thread ids and what the kernel keeps per thread under them.
+//! Thread ids, and the attributes that the kernel keeps of a thread by its id.
 
 use crate::boundary::{Frame, Outcome};
 use crate::{exclusion, is_multiplexed, procfs, scheduling, shares};
@@ -31,7 +31,7 @@ pub extern "C" fn rseq(_: &Frame) -> Outcome {
     Outcome::of(err(errno::ENOSYS))
 }
 
-/// Calls about a process that take any of its threads' ids, first.
+/// Calls about a process that accept the id of any of its threads as the first argument.
 pub extern "C" fn of_process(frame: &Frame) -> Outcome {
     let id = frame.arg(0) as u32;
     if id < TID_BASE || (id as i32) < 0 || ENGINE.find(id).is_none() {
@@ -43,20 +43,20 @@ pub extern "C" fn of_process(frame: &Frame) -> Outcome {
     Outcome::of(unsafe { syscall6(frame.rax as u32, args) })
 }
 
-/// True if the main thread runs on the process's first kernel thread, which has its name.
+/// Returns true if the main thread runs on the process's first kernel thread, which has its name.
 pub fn has_name_of_first() -> bool {
     let carrier = Carrier::current();
     let pid = ENGINE.pid.load(Ordering::Relaxed);
     carrier.kernel_tid.load(Ordering::Relaxed) == pid && carrier.thread().tid() == pid
 }
 
-/// In the child of a fork: the kernel takes the name of the thread that forked.
+/// In the child of a fork: its kernel thread takes the name of the thread that forked.
 pub fn in_child() {
     name_own_kernel_thread(&Carrier::current().thread().name());
 }
 
-/// Names a thread, and the kernel threads that are only its own: the first one is the main
-/// thread's, and a bound one has one.
+/// Names a thread, and the kernel threads that are only its own: the first one for the main thread,
+/// and its own one for a bound thread.
 pub fn set_name(thread: &Thread, name: &[u8]) {
     thread.set_name(name);
     shares::named(thread, name);
@@ -103,7 +103,7 @@ pub fn prctl_set_name(frame: &Frame) -> Outcome {
     Outcome::of(0)
 }
 
-/// `prctl(PR_GET_NAME)`. The main thread's is the first kernel thread's, which a write to
+/// `prctl(PR_GET_NAME)`. The main thread has the first kernel thread's name, which a write to
 /// `/proc/self/comm` changes, by this process or another.
 pub fn prctl_get_name(frame: &Frame) -> Outcome {
     const GET_NAME: usize = 16;

@@ -1,9 +1,9 @@
 //! Reading, writing and connecting: try without blocking, wait in the pump, try again.
 //!
-//! A call on a regular file is [`files`]'s; one on a descriptor in non-blocking mode that isn't
-//! ready is the kernel's. So is a call that the kernel answers at once, whatever there is to read:
-//! of no bytes, with a length or a vector that can't be. Results, partial transfers and errors are
-//! those of the blocking call.
+//! [`files`] serves a call on a regular file. The kernel serves a call on a descriptor in
+//! non-blocking mode that isn't ready, and a call that it answers at once whatever there is to
+//! read: of no bytes, or with an impossible length or vector. Results, partial transfers and errors
+//! are those of the blocking call.
 
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{at_urgent_mark, is_nonblocking, is_timer, look_up, unread};
@@ -31,8 +31,8 @@ const ENOTSOCK: isize = err(errno::ENOTSOCK);
 /// A descriptor's row and kind.
 type Found<'a> = (&'a Entry, Kind);
 
-/// Calls that any file has, made as those of a socket. A number that was closed behind our back,
-/// and is a pipe now, says so by ENOTSOCK.
+/// Calls that any file has, made as those of a socket. ENOTSOCK means that the number was closed
+/// without the runtime's knowledge, and is no socket now.
 ///
 /// Not inlined: the handlers are small, so that a call that just passes saves no registers.
 #[inline(never)]
@@ -51,7 +51,7 @@ fn as_what_it_is(frame: &Frame, found: Found, call: impl Fn(&Frame, Found) -> Ou
     }
 }
 
-/// True if a transfer of so many bytes here is refused, or answered, before anything is waited for.
+/// Returns true if the kernel refuses or answers a transfer of `len` bytes before it waits.
 #[inline(always)]
 fn is_odd(buffer: usize, len: usize) -> bool {
     len as isize <= 0 || !is_reachable(buffer, len)
@@ -65,7 +65,7 @@ pub extern "C" fn read(frame: &Frame) -> Outcome {
     }
 }
 
-/// How many bytes `read` or `write` moves at most; `None` if the kernel refuses the buffer, which
+/// Returns how many bytes `read` or `write` moves at most; `None` if the kernel refuses the buffer:
 /// the calls that are made in their place might not.
 #[inline(always)]
 fn bytes_of(buffer: usize, len: usize) -> Option<usize> {
@@ -98,8 +98,8 @@ fn read_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     }
 }
 
-/// A stream that was drained parks without a try; a short read drains it. What doesn't park has to
-/// try: the event of what has come since may not have been taken yet.
+/// A stream that was drained parks without a try; a short read drains it. A call that doesn't park
+/// has to try: an event for later data may not have been taken yet.
 #[inline(always)]
 fn receive_stream(fd: usize, entry: &Entry, buffer: usize, len: usize) -> Outcome {
     let receive = |sequence| {
@@ -132,8 +132,8 @@ pub extern "C" fn readv(frame: &Frame) -> Outcome {
     }
 }
 
-/// The pieces of a `readv` or `writev`; `None` if there are none, or too many for the kernel, which
-/// takes no more than 32 bits of the number.
+/// Returns the pieces of a `readv` or `writev`; `None` if there are none, or too many for the
+/// kernel, which reads 32 bits of the number.
 fn pieces_of(frame: &Frame) -> Option<usize> {
     let count = frame.word(2) as usize;
     (1..=MOST_PIECES).contains(&count).then_some(count)
@@ -167,7 +167,7 @@ fn readv_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     }
 }
 
-/// Reads what has a non-blocking form of `read`. Kernels before 6.10 have none for some counters.
+/// Reads a descriptor with a non-blocking `read`. Kernels before 6.10 have none for some counters.
 fn read_vector(fd: usize, entry: &Entry, vector: usize, count: usize, len: usize) -> Outcome {
     const RECORD: usize = 128; // the longest that any of them reads at once
     let mut refused = false;
@@ -258,8 +258,8 @@ fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     }
 }
 
-/// `write` to a terminal, which takes a part when a signal comes. If that was one of the runtime's,
-/// a helper writes the rest.
+/// `write` to a terminal, which takes a part when a signal comes. If that was one of the runtime's
+/// signals, a helper writes the rest.
 fn write_on(frame: &Frame) -> Outcome {
     let mut args = frame.args();
     // SAFETY: the program's own call.
@@ -277,8 +277,8 @@ fn write_on(frame: &Frame) -> Outcome {
     }
 }
 
-/// What `poll` says of a socket with an error, which is the next call's: a call that has moved a
-/// part leaves the error where it is.
+/// The events of a socket with an error. The error is for the next call: a call that has moved a
+/// part leaves the error in the socket.
 const BROKEN: i16 = 8 | 0x10; // POLLERR and POLLHUP
 
 /// Whether a socket that has taken a part has room for more.
@@ -292,7 +292,7 @@ enum Room {
 #[cold]
 fn room(fd: usize, entry: &Entry, wait: &Wait) -> Room {
     if entry.kind() != Kind::Stream || !wait.has_moved() && !entry.has_ended() {
-        return Room::Some; // a try tells
+        return Room::Some; // a try finds out
     }
     match state_of(fd, OUT as i16) {
         0 => Room::None,
@@ -442,13 +442,13 @@ fn recvfrom_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     })
 }
 
-/// True if a receiving call with these flags answers at once.
+/// Returns true if a receiving call with these flags answers at once.
 pub(crate) fn never_waits(kind: Kind, flags: usize) -> bool {
     flags & DONTWAIT != 0 || flags & OOB != 0 && kind == Kind::Stream
 }
 
-/// What a try on a queue of errors gives. Most protocols never wait there; others take no notice
-/// of the flag, and wait for data.
+/// Ends a try on a queue of errors. Most protocols never wait there; others ignore the flag, and
+/// wait for data.
 pub(crate) fn or_kernel(result: isize) -> Outcome {
     match result {
         EAGAIN => Outcome::KERNEL,
@@ -494,8 +494,8 @@ fn receive_whole(
     part_or(done, outcome)
 }
 
-/// `MSG_WAITALL` where the kernel alone knows what ends the call besides the number of bytes: the
-/// call is made when it doesn't wait, and by a helper once there is something.
+/// `MSG_WAITALL` where only the kernel knows what ends the call besides the number of bytes: the
+/// call is made directly if it doesn't wait, and by a helper once data is there.
 fn until_whole(fd: usize, entry: &Entry, len: usize) -> Outcome {
     let pump = &ENGINE.pump;
     let is_limited = !pump.is_unlimited(entry, Way::In as usize)
@@ -509,8 +509,8 @@ fn until_whole(fd: usize, entry: &Entry, len: usize) -> Outcome {
     once_readable(fd, entry, 0)
 }
 
-/// Waits until a receiving call with these flags has something to receive, which is then the
-/// kernel's. An error is the call's own: most sockets refuse MSG_OOB at once.
+/// Waits until a receiving call with these flags has something to receive; the kernel then makes
+/// the call. An error is the call's own: most sockets refuse MSG_OOB at once.
 pub(crate) fn once_readable(fd: usize, entry: &Entry, flags: usize) -> Outcome {
     let look = PEEK | DONTWAIT | flags & OOB;
     // SAFETY: no memory is involved.

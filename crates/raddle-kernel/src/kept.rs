@@ -1,9 +1,9 @@
 //! Threads of the explicit API that are used again when they have ended ([`raddle_engine::kept`]).
 //!
-//! What the kernel keeps of a thread, this crate has in the thread's slot, which is prepared anew
-//! for the next one: id, name, mask, alternate stack, attributes, times. So the next thread differs
-//! from one that clone makes by nothing that is ours; what is libc's, the thread itself sees to.
-//! One of which there is more (a kernel thread, an engine's worker, robust locks) ends for good.
+//! This crate has in the thread's slot what the kernel keeps of a thread, and prepares the slot
+//! anew for the next thread: id, name, mask, alternate stack, attributes, times. So nothing of the
+//! runtime's tells the next thread from one that clone makes; the thread itself sees to libc's
+//! part. A thread with more (a kernel thread, an engine's worker, robust locks) ends for good.
 
 use crate::signal;
 use crate::threads;
@@ -20,8 +20,8 @@ use raddle_sys::{err, errno};
 
 const ANY: u32 = u32::MAX;
 
-/// The running thread's mask, if nothing of the thread would outlast it. It accepts no signal from
-/// then on, and must be [kept](keep) or end ([`keep_not`]). Its stack has so many bytes.
+/// Returns the running thread's mask, if the thread may be kept. The thread accepts no signal from
+/// then on, and must be [kept](keep) or end ([`keep_not`]). Its stack has `stack_size` bytes.
 pub fn may_keep(thread: &Thread, stack_size: usize) -> Option<u64> {
     signal::calls::deliver_first();
     let clear_tid = thread.clear_tid.get();
@@ -38,7 +38,7 @@ pub fn may_keep(thread: &Thread, stack_size: usize) -> Option<u64> {
         return None;
     }
     let mask = thread.signals.mask.load(Ordering::Relaxed);
-    // Ordered with senders by what the thread does next if it is kept: it says that it ends.
+    // Ordered with senders by the thread's next step if it is kept, which marks it as ending.
     thread.signals.mask.store(u64::MAX, Ordering::Relaxed);
     Some(mask)
 }
@@ -48,8 +48,8 @@ pub fn keep_not(thread: &Thread, mask: u64) {
     signal::calls::set_mask(thread, mask);
 }
 
-/// The running thread, which is returned, ends and is kept. The caller makes the switch, as
-/// [`switch::end`] says; what it calls when it is another thread is [`begins`].
+/// Ends the running thread, which is returned, and keeps it. The caller makes the switch, as
+/// [`switch::end`] says; the thread's next life begins with [`begins`].
 pub fn keep<'a>(seat: &Seat) -> &'a Thread {
     let thread = Carrier::current().thread();
     thread.seat.set(seat);
@@ -57,16 +57,16 @@ pub fn keep<'a>(seat: &Seat) -> &'a Thread {
     switch::end()
 }
 
-/// The running thread was kept, and is another one.
+/// Begins the next life of the running thread, which was kept.
 pub fn begins() {
     if Carrier::current().thread().signals.deliverable() != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);
     }
 }
 
-/// The rest of that, on the carrier's own stack. Returns how many threads are left.
+/// The rest of [`keep`], on the carrier's own stack. Returns how many threads are left.
 pub(crate) fn exited(thread: &Thread, seat: NonNull<Seat>) -> usize {
-    // SAFETY: nobody has the thread yet, so its seat is as it left it.
+    // SAFETY: the thread is in no list yet, so its seat is as the thread left it.
     let told = unsafe { seat.as_ref() }.told.get();
     let left = ENGINE.kept.retire(&ENGINE.threads, thread, seat);
     // SAFETY: null, or a word that lives until it is told; then its address is all that is used.
@@ -89,8 +89,8 @@ fn tell(word: &AtomicU32) {
     }
 }
 
-/// No thread is left but those that are kept, if there are any: libc hears of the end of each, and
-/// ends the process as it does. On the carrier's own stack.
+/// Only kept threads are left, if any: wakes them, so that libc hears of the end of each and ends
+/// the process as it does. Returns false if there are none. On the carrier's own stack.
 pub(crate) fn go_home() -> bool {
     let mut any = false;
     while let Some((thread, seat)) = ENGINE.kept.renew_any(&ENGINE.threads) {
@@ -101,8 +101,8 @@ pub(crate) fn go_home() -> bool {
     any
 }
 
-/// Makes a green thread with so large a stack of one that was kept; it does `next`. Returns libc's
-/// name for it.
+/// Makes a green thread, which does `next`, from a kept one with a stack of `stack_size` bytes.
+/// Returns libc's name for the thread.
 pub fn reuse(stack_size: usize, next: *mut c_void) -> Option<usize> {
     let carrier = Carrier::current();
     let parent = carrier.thread();
@@ -137,7 +137,7 @@ pub fn wait(word: &AtomicU32, seen: u32) {
     }
 }
 
-/// Wakes one who waits on the word at this address.
+/// Wakes one thread that waits on the word at this address.
 pub fn wake(address: usize) {
     futex::wake(address, 1, ANY);
 }

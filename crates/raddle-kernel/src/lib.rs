@@ -42,9 +42,9 @@ pub mod waiting;
 use core::sync::atomic::Ordering;
 use raddle_engine::{Carrier, ENGINE};
 
-/// True if the running thread shares its carrier with others: what would block the kernel thread
-/// must park the green thread instead. False in a process with one thread, and on a bound thread,
-/// whose blocking calls are the kernel's.
+/// Returns true if the running thread shares its carrier with others: a call that would block the
+/// kernel thread must park the green thread instead. False in a process with one thread, and on a
+/// bound thread, which blocks in the kernel.
 #[inline(always)]
 pub fn is_multiplexed() -> bool {
     ENGINE.is_started() && Carrier::current().bound.load(Ordering::Relaxed).is_null()

@@ -2,12 +2,12 @@
 //!
 //! ld.so maps a file (the first mapping of it reserves all of its addresses), maps its segments
 //! over that, and closes the file; only then it relocates, shows the library to others and calls
-//! its constructors. So at that `close` the whole text is there and nobody executes it: the moment
-//! to patch it. ld.so does one library at a time, under a lock of its own, and its calls are told
-//! from the program's by their sites.
+//! its constructors. So at that `close` the whole text is there and no thread executes it: the
+//! moment to patch it. ld.so does one library at a time, under a lock of its own; the sites of its
+//! calls tell them from the program's.
 //!
-//! Rejected: to take `dlopen`, which looks at its caller's address and has relatives; and the
-//! moment when ld.so protects what it has relocated, which not every library has.
+//! Rejected: to interpose `dlopen`, which depends on its caller's address and has relatives; and
+//! the moment when ld.so protects its relocated pages, which not every library has.
 
 use crate::boundary::{Frame, Outcome};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,23 +17,23 @@ use raddle_sys::is_err;
 const PROT_EXEC: usize = 4;
 const MAP_FIXED: usize = 0x10;
 
-/// Maps and unmaps by ld.so, and one more; 0 while nobody counts. Raised before the call, so that
-/// who finds the same number twice has missed nothing between.
+/// Maps and unmaps by ld.so, plus 1; 0 before [`watch`]. Raised before the call: a reader that
+/// finds the same number twice has missed none between.
 static LOADS: AtomicUsize = AtomicUsize::new(0);
 
-/// A number that changes before a library comes or goes; 0 if that isn't seen.
+/// Returns a number that changes before a library comes or goes; 0 if changes aren't seen.
 pub extern "C" fn count() -> usize {
     LOADS.load(Ordering::SeqCst)
 }
 
-/// What is done with libraries.
+/// What the preloaded library does when libraries come and go.
 #[derive(Clone, Copy)]
 pub struct Hooks {
     /// A file with text was loaded with its ELF header at this address.
     pub loaded: fn(usize),
-    /// Addresses from and to are about to be unmapped.
+    /// The addresses from the first to the second are about to be unmapped.
     pub unmapped: fn(usize, usize),
-    /// The process is the child of a fork, in which no other thread is.
+    /// The process is the child of a fork and has one thread.
     pub forked: fn(),
 }
 
@@ -44,7 +44,7 @@ static LDSO: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 /// The file that ld.so maps: descriptor + 1 or 0, and where it begins. Written under ld.so's lock.
 static FILE: AtomicUsize = AtomicUsize::new(0);
 static BASE: AtomicUsize = AtomicUsize::new(0);
-/// True once some of it is executable.
+/// True once a mapping of the file is executable.
 static HAS_TEXT: AtomicBool = AtomicBool::new(false);
 
 /// Says where ld.so's text is and what to do. Once, at start-up.
@@ -55,13 +55,13 @@ pub fn watch(from: usize, to: usize, hooks: Hooks) {
     LOADS.store(1, Ordering::Relaxed);
 }
 
-/// True if ld.so makes the call.
+/// Returns true if ld.so makes the call.
 fn is_loader(frame: &Frame) -> bool {
     let [from, to] = [0, 1].map(|end| LDSO[end].load(Ordering::Relaxed));
     (from..to).contains(&frame.site())
 }
 
-/// `mmap(2)` of a file by ld.so; `None` if it is somebody else's.
+/// `mmap(2)` of a file by ld.so; `None` for another caller's.
 pub fn mmap(frame: &Frame) -> Option<Outcome> {
     let file = frame.arg(4);
     if (file as i32) < 0 || !is_loader(frame) {

@@ -1,8 +1,8 @@
 //! Memory calls that concern thread stacks: answered from the arena of `raddle_engine::stacks`.
 //!
-//! What glibc asks for, and what reaches no further than the guard of a stack, the arena answers.
-//! Before any other call about a range with stacks of the arena in it, these are handed over to the
-//! kernel, which then answers.
+//! The arena answers glibc's requests for stacks, and calls that reach no further than the guard of
+//! a stack. Before any other call about a range with stacks of the arena in it, the arena hands
+//! these stacks over to the kernel, which then answers.
 
 use crate::boundary::{Frame, Outcome};
 use crate::callers::{self, Caller};
@@ -27,7 +27,7 @@ const MREMAP_FIXED: usize = 2;
 const DONTNEED: i32 = 4;
 const ENOMEM: isize = err(errno::ENOMEM);
 
-/// Every how many thread ends the stack's pages are really given back.
+/// One thread end of so many really gives the stack's pages back.
 const TRIM_EVERY: u32 = 32;
 
 static ENDS: AtomicU32 = AtomicU32::new(0);
@@ -48,7 +48,7 @@ pub fn expect_thread() {
 #[cold]
 fn open_arena() {
     if ENGINE.main.load(Ordering::Relaxed).is_null() {
-        return; // the program runs on kernel threads, maybe without the instruction that follows
+        return; // the program runs on kernel threads, maybe without `rdgsbase`
     }
     // SAFETY: null or a carrier, which lives for ever.
     let carrier = unsafe { Carrier::current_or_null().as_ref() };
@@ -57,12 +57,12 @@ fn open_arena() {
     }
 }
 
-/// The call's range, if it is one that the arena is concerned with.
+/// The call's range, if it concerns the arena.
 fn covered(address: usize, len: usize) -> Option<Range> {
     Range::of_call(address, len).filter(|&range| ENGINE.stacks.covers(range))
 }
 
-/// True for calls that may find no memory.
+/// Returns true for calls that may find no memory.
 fn may_lack_memory(number: u64) -> bool {
     matches!(
         number as u32,
@@ -75,7 +75,7 @@ fn may_lack_memory(number: u64) -> bool {
     )
 }
 
-/// The kernel's turn; if it says that there is no memory, free stacks are given back first.
+/// Lets the kernel make the call; if there is no memory, free stacks are given back first.
 fn pass(frame: &Frame) -> Outcome {
     match ENGINE.stacks.has_warm() && may_lack_memory(frame.rax) {
         // SAFETY: the program's own call.
@@ -84,7 +84,7 @@ fn pass(frame: &Frame) -> Outcome {
     }
 }
 
-/// After such a call: once more without free stacks, if there was no memory.
+/// Repeats a call that found no memory, after free stacks were given back.
 fn again_if_refused(frame: &Frame, result: isize) -> isize {
     let wanted = frame.arg(0);
     let has_failed = match frame.rax as u32 {
@@ -99,7 +99,7 @@ fn again_if_refused(frame: &Frame, result: isize) -> isize {
     unsafe { frame.raw() }
 }
 
-/// The arena's stacks in the range become the kernel's; then the call is.
+/// Hands the arena's stacks in the range over to the kernel, which then gets the call.
 fn hand_over(frame: &Frame, range: Range) -> Outcome {
     match ENGINE.stacks.hand_over(range) {
         Ok(()) => pass(frame),
@@ -119,8 +119,8 @@ pub extern "C" fn by_range(frame: &Frame) -> Outcome {
 /// `madvise(2)`.
 ///
 /// At a thread's end glibc gives the pages of its own stack back, one call a thread. The next
-/// thread on the stack touches them again at once, so most of these calls are dropped; the pages
-/// are given back on every [`TRIM_EVERY`]th end. glibc relies on nothing of what is in them.
+/// thread on the stack touches them again at once, so most of these calls are dropped; every
+/// [`TRIM_EVERY`]th end gives the pages back. glibc relies on nothing that the pages hold.
 pub extern "C" fn madvise(frame: &Frame) -> Outcome {
     let [address, len, advice, ..] = frame.args();
     let Some(range) = Range::of_call(address, len) else {
@@ -155,7 +155,7 @@ fn advised(frame: &Frame, range: Range, advice: i32) -> Outcome {
     const GUARD_INSTALL: i32 = 102;
     const GUARD_REMOVE: i32 = 103;
     match advice {
-        // About what is in the pages: a guard is as good as a protected page.
+        // Advice about the content of pages: a guard counts as a protected page.
         DONTNEED | DONTNEED_LOCKED => {
             ENGINE.stacks.clear(range);
             keep::emptying(frame, range, Outcome::PASS)
@@ -197,7 +197,7 @@ pub extern "C" fn mmap(frame: &Frame) -> Outcome {
     }
 }
 
-/// `mmap(2)` with MAP_FIXED: in the place of what is there.
+/// `mmap(2)` with MAP_FIXED: replaces what is mapped there.
 fn map_over(frame: &Frame, range: Range) -> Outcome {
     const SHARES_NOTHING: usize = 0x32; // MAP_PRIVATE, MAP_ANONYMOUS, MAP_FIXED
     const WITHOUT_MEANING: usize = 0x2_4000; // MAP_STACK, MAP_NORESERVE
@@ -221,8 +221,8 @@ fn map_over(frame: &Frame, range: Range) -> Outcome {
     }
 }
 
-/// A stack that glibc asks for. Without access it has a guard: glibc gives access to the rest at
-/// once.
+/// A stack that glibc asks for. A stack without access has a guard: glibc gives access to the rest
+/// at once.
 fn allocate(frame: &Frame, len: usize, prot: usize, flags: usize) -> Option<usize> {
     let access = access(prot)?;
     if flags != STACK || callers::of(frame, &callers::MMAP) != Caller::Libc {
@@ -368,7 +368,7 @@ pub extern "C" fn setrlimit(frame: &Frame) -> Outcome {
 pub extern "C" fn prlimit64(frame: &Frame) -> Outcome {
     let [id, resource, new, ..] = frame.args();
     let id = id as u32;
-    // The kernel compares the caller's credentials with those of another thread that is named.
+    // The kernel compares the caller's credentials with those of the thread that the call names.
     let kernel_tid = credentials::kernel_thread_told_apart(id);
     let is_own = kernel_tid.is_some() || id == 0 || id == ENGINE.pid.load(Ordering::Relaxed);
     let mut args = frame.args();
@@ -380,14 +380,14 @@ pub extern "C" fn prlimit64(frame: &Frame) -> Outcome {
     Outcome::of(unsafe { syscall6(frame.rax as u32, args) })
 }
 
-/// True for the limits that count mappings.
+/// Returns true for the limits that count mappings.
 fn counts_memory(resource: usize) -> bool {
     const DATA: u32 = 2;
     const AS: u32 = 9;
     matches!(resource as u32, DATA | AS)
 }
 
-/// Sets a limit that counts mappings: first those go that the program has no use for.
+/// Sets a limit that counts mappings, after it has unmapped stacks that the program has no use for.
 fn limit(frame: &Frame, args: [usize; 6]) -> Outcome {
     ENGINE.stacks.limit();
     // SAFETY: the program's own call, about its process.

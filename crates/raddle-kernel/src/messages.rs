@@ -1,4 +1,4 @@
-//! Vectors and messages: what goes out in pieces once it doesn't fit at once.
+//! Vectors and messages: they go out in pieces once they don't fit at once.
 
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{is_nonblocking, look_up};
@@ -32,7 +32,7 @@ pub(crate) struct Message {
 unsafe impl Plain for Message {}
 
 impl Message {
-    /// A message of these pieces alone, whose number the kernel has a limit for.
+    /// A message of these pieces alone; the kernel limits their number.
     pub(crate) const fn of_pieces(vector: usize, count: usize) -> Self {
         Self {
             name: 0,
@@ -80,7 +80,7 @@ pub(crate) fn write_vector(fd: usize, entry: &Entry, vector: &Vector) -> Outcome
     }
 }
 
-/// A message, which leads to this vector, goes out whole or, on a stream, part by part.
+/// Sends a message, which leads to this vector: whole or, on a stream, part by part.
 pub(crate) fn send_message(
     fd: usize,
     entry: &Entry,
@@ -106,7 +106,7 @@ pub(crate) fn send_message(
     send_rest(fd, entry, wait, vector, sent as usize, rest)
 }
 
-/// After `done` bytes of a vector went out at once: the rest, one piece at a time, unless the
+/// After `done` bytes of a vector went out at once: sends the rest, one piece at a time, unless the
 /// descriptor is non-blocking.
 fn send_rest(
     fd: usize,
@@ -181,8 +181,8 @@ pub extern "C" fn recvmsg(frame: &Frame) -> Outcome {
     }
 }
 
-/// True if a message's vector has no bytes, or isn't there, or the kernel refuses its name: then
-/// the kernel alone knows how long to wait.
+/// Returns true if a message's vector has no bytes or a bad address, or the kernel refuses its
+/// name: then only the kernel knows how long to wait.
 #[cold]
 fn has_no_room(message: usize) -> bool {
     let message = User::<Message>::at(message).read();
@@ -194,10 +194,10 @@ fn has_no_room(message: usize) -> bool {
 
 /// `recvmmsg(2)`: waits for each message.
 ///
-/// An error that comes after some messages stays in the socket for the next call, where nothing but
-/// the kernel can put it. So a call for several messages is made whole: by a helper, once there is
-/// a first one. With a time limit of its own it is a helper's from the start, because the kernel
-/// looks at the clock after each message. What has to wait for one message only is tried.
+/// An error that comes after some messages stays in the socket for the next call; only the kernel
+/// can put it there. So a helper makes a call for several messages whole, once there is a first
+/// one. A helper makes a call with a time limit of its own from the start, because the kernel looks
+/// at the clock after each message. A call that has to wait for one message only is tried.
 pub extern "C" fn recvmmsg(frame: &Frame) -> Outcome {
     const WAITFORONE: usize = 0x10000;
     let [fd, messages, count, flags, limit, ..] = frame.args();
@@ -254,7 +254,7 @@ pub extern "C" fn sendmsg(frame: &Frame) -> Outcome {
     helped::finish(frame, outcome)
 }
 
-/// `sendmmsg(2)`: waits until all messages are out, or one can't be.
+/// `sendmmsg(2)`: waits until all messages are out, or one fails.
 pub extern "C" fn sendmmsg(frame: &Frame) -> Outcome {
     const MOST: usize = 1024;
     let [fd, _, count, flags, ..] = frame.args();
@@ -279,11 +279,12 @@ pub extern "C" fn sendmmsg(frame: &Frame) -> Outcome {
     helped::finish(frame, part_or(done, outcome))
 }
 
-/// Size of `struct mmsghdr`, and where the length is that the kernel fills.
+/// Size of `struct mmsghdr`, and the offset of the length that the kernel fills.
 const ENTRY: usize = 64;
 const LENGTH: usize = 56;
 
-/// Messages to a socket that takes each whole; how many it has taken, and how that ended.
+/// Sends messages to a socket that takes each whole. Returns how many it has taken, and the end's
+/// outcome.
 fn send_whole(frame: &Frame, entry: &Entry, count: usize) -> (usize, Outcome) {
     let [fd, messages, _, flags, ..] = frame.args();
     let mut done = 0;
@@ -306,7 +307,7 @@ fn send_whole(frame: &Frame, entry: &Entry, count: usize) -> (usize, Outcome) {
     (done, outcome)
 }
 
-/// Messages to a stream, which may take a part of one: the last, then.
+/// Sends messages to a stream, which may take a part of one: that one is then the last.
 fn send_parts(frame: &Frame, entry: &Entry, count: usize) -> (usize, Outcome) {
     let [fd, messages, _, flags, ..] = frame.args();
     for done in 0..count {
@@ -331,8 +332,8 @@ fn send_parts(frame: &Frame, entry: &Entry, count: usize) -> (usize, Outcome) {
     (count, Outcome::of(count as isize))
 }
 
-/// Sends a message of the program's to a stream, and tells how many bytes it has. `None` if a part
-/// of the message isn't there: the kernel finds the right errno.
+/// Sends a message of the program's to a stream, and returns how many bytes it has. `None` if a
+/// part of the message isn't there: the kernel finds the right errno.
 fn send_one(
     fd: usize,
     entry: &Entry,

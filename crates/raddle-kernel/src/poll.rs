@@ -1,11 +1,11 @@
 //! Waiting for several descriptors: `poll`, `ppoll`, `select`, `pselect6`, `epoll_wait`.
 //!
-//! Each asks the kernel without waiting; if nothing is ready the thread waits in the pump for any
-//! of the descriptors, with sequence numbers read before the question, and asks again. An epoll
-//! descriptor of the program's is a descriptor like others to the pump's epoll.
+//! Each call asks the kernel without waiting. If nothing is ready, the thread waits in the pump for
+//! any of the descriptors, with sequence numbers read before the question, and asks again. To the
+//! pump's epoll, an epoll descriptor of the program's is a descriptor like others.
 //!
 //! As in the kernel, the program's arrays and sets are copied when the call begins, and written
-//! when it ends: what another thread does to them meanwhile changes nothing.
+//! when it ends: changes by other threads meanwhile have no effect.
 
 use crate::boundary::{Frame, Outcome};
 use crate::signal::{self, Delivered};
@@ -44,7 +44,7 @@ impl Waits {
         Self::beside(capacity, 0)
     }
 
-    /// If they are mapped, behind them is room for as many things of so many bytes.
+    /// As [`Waits::new`]; mapped waits have room behind them for as many things of `thing` bytes.
     fn beside(capacity: usize, thing: usize) -> Option<Self> {
         let mut waits = Self {
             few: [const { MaybeUninit::uninit() }; FEW],
@@ -60,7 +60,7 @@ impl Waits {
         Some(waits)
     }
 
-    /// That room; null if nothing is mapped.
+    /// The room behind mapped waits; null if nothing is mapped.
     fn room(&self) -> *mut u8 {
         match self.many.is_null() {
             true => core::ptr::null_mut(),
@@ -89,7 +89,7 @@ impl Waits {
         self.len += 1;
     }
 
-    /// Reads every sequence number: before the kernel is asked.
+    /// Reads every sequence number. Called before the kernel is asked.
     fn note_sequences(&mut self) {
         let base = self.base();
         for index in 0..self.len {
@@ -134,7 +134,7 @@ impl TemporaryMask {
     /// No mask.
     pub(crate) const NONE: Self = Self { old: None };
 
-    /// The mask at this address, if it isn't null; the program says how many bytes a mask has.
+    /// The mask at this address, if it isn't null; `bytes` is the program's size of a mask.
     ///
     /// # Errors
     /// EINVAL or EFAULT, negated.
@@ -155,7 +155,8 @@ impl TemporaryMask {
         Ok(Self { old: Some(old) })
     }
 
-    /// True if a handler ran for what this mask lets through, and the one before it didn't.
+    /// Returns true if a handler ran for a signal that this mask lets through, and the old one
+    /// didn't.
     pub(crate) fn lets_through(&self) -> bool {
         self.old.is_some() && self.deliver() != Delivered::Nothing
     }
@@ -189,19 +190,19 @@ impl Drop for TemporaryMask {
     }
 }
 
-/// True if the calling thread parks for a call with a signal mask at this address, or without one.
-/// A thread with a kernel thread of its own does so for a mask, because the kernel knows nothing of
-/// the thread's mask; but not one with descriptors of its own, which the pump can't watch.
+/// Returns true if the calling thread parks for a call with a signal mask at this address, or
+/// without one. A thread with a kernel thread of its own parks for a mask, because the kernel
+/// doesn't know the thread's mask; but not with descriptors of its own, which the pump can't watch.
 fn parks_with_mask(mask: usize) -> bool {
     let parks_if_bound = || mask != 0 && ENGINE.is_started() && !Carrier::current().has_own_files();
     is_multiplexed() || parks_if_bound()
 }
 
-/// Repeats a question that doesn't wait until it is answered.
+/// Repeats a question, which doesn't wait, until it is answered.
 ///
 /// Linux answers EINTR to `poll` and `select`, whatever the timeout, if nothing is ready and a
-/// signal is on its way to this kernel thread. That may be one of the runtime's own, or another
-/// thread's; one that this thread takes interrupts its wait, or is handled at the end of the call.
+/// signal is on its way to this kernel thread. The signal may be the runtime's or another thread's;
+/// a signal for this thread interrupts its wait, or is handled at the end of the call.
 fn until_answered(mut ask: impl FnMut() -> isize) -> isize {
     loop {
         let answer = ask();
@@ -211,12 +212,12 @@ fn until_answered(mut ask: impl FnMut() -> isize) -> isize {
     }
 }
 
-/// What `poll` says of one descriptor now: 0 if none of `events` is ready.
+/// Returns `poll`'s answer about one descriptor now: 0 if none of `events` is ready.
 pub(crate) fn ask_about(fd: usize, events: i16) -> isize {
     state_of(fd, events) as isize
 }
 
-/// The events that `poll` tells of one descriptor now.
+/// Returns the events that `poll` finds for one descriptor now.
 pub(crate) fn state_of(fd: usize, events: i16) -> i16 {
     let mut poll = PollFd {
         fd: fd as i32,
@@ -319,7 +320,8 @@ fn limit_of(at: User<Timespec>) -> Result<Limit, isize> {
 }
 
 impl Limit {
-    /// The kernel tells what was left (libc's wrappers pass a copy), unless there was nothing.
+    /// Writes the time that was left, as the kernel does (libc's wrappers pass a copy), unless the
+    /// limit was zero.
     fn write_remaining(&self, outcome: Outcome) -> Outcome {
         if !self.at.is_null() && !self.is_zero && !outcome.is_pass() {
             let left = Timespec::from_ns(self.deadline_ns.saturating_sub(now_ns()));
@@ -334,7 +336,7 @@ fn answer(outcome: Result<Outcome, isize>) -> Outcome {
     outcome.unwrap_or_else(Outcome::of)
 }
 
-/// True if `poll` takes so many descriptors.
+/// Returns true if `poll` takes so many descriptors.
 fn is_within_limit(count: usize) -> bool {
     const NOFILE: usize = 7;
     let mut limits = [0u64; 2];
@@ -349,7 +351,7 @@ fn poll_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result<O
         let outcome = sleep_as_poll(deadline_ns, mask);
         return match is_reachable(at.address(), 0) || kernel_accepts(at.address()) {
             true => Ok(outcome),
-            false => Err(err(errno::EFAULT)), // nothing is written there, but it is checked
+            false => Err(err(errno::EFAULT)), // checked, though nothing is written
         };
     }
     if count > FEW && !is_within_limit(count) {
@@ -362,7 +364,7 @@ fn poll_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result<O
     let entries = match waits.room().is_null() {
         true => &mut few[..count],
         // SAFETY: the room is zeroed memory for so many, which nothing else uses until the waits
-        // are dropped, after the last use of this.
+        // are dropped, after the last use of this slice.
         false => unsafe { core::slice::from_raw_parts_mut(waits.room().cast(), count) },
     };
     at.read_all(entries)?;
@@ -401,8 +403,8 @@ fn sleep_as_poll(deadline_ns: u64, mask: &TemporaryMask) -> Outcome {
 const SET_WORDS: usize = 16;
 type Set = [u64; SET_WORDS];
 
-/// The nanoseconds of a timeval: what is more than a second in its second part counts, too. `None`
-/// if the kernel would answer EINVAL.
+/// Returns the nanoseconds of a timeval: microseconds beyond a second count, too. `None` if the
+/// kernel would answer EINVAL.
 fn nanoseconds([sec, usec]: [u64; 2]) -> Option<u64> {
     const MILLION: i64 = 1_000_000;
     let (sec, usec) = (sec as i64, usec as i64);
@@ -511,9 +513,9 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result
     Ok(outcome)
 }
 
-/// How many descriptors `select` looks at if the program says `count`: no more than the process's
-/// table has room for, as it would be without the runtime's own descriptors. Programs that say the
-/// limit of descriptors have smaller sets.
+/// Returns how many descriptors `select` looks at if the program says `count`: at most the room of
+/// the process's table, as it would be without the runtime's own descriptors. Programs that pass
+/// the limit of descriptors have smaller sets.
 fn clamped(count: i32) -> i32 {
     match (count as usize).div_ceil(64) > SET_WORDS && count > 0 {
         true => count.min(table_room().unwrap_or(i32::MAX)),
@@ -521,8 +523,8 @@ fn clamped(count: i32) -> i32 {
     }
 }
 
-/// Room of the program's table of descriptors: 64, or the power of two from 128 on that its highest
-/// number needs (`alloc_fdtable` in `fs/file.c`). `None` without `/proc`.
+/// Returns the room of the program's table of descriptors: 64, or the power of two from 128 on that
+/// its highest number needs (`alloc_fdtable` in `fs/file.c`). `None` without `/proc`.
 #[cold]
 fn table_room() -> Option<i32> {
     const LEAST: i32 = 64;
@@ -534,7 +536,7 @@ fn table_room() -> Option<i32> {
     })
 }
 
-/// What `select` says of these sets now.
+/// Returns `select`'s answer about these sets now.
 fn ask_sets(count: i32, absent: [bool; 3], sets: &mut [Set; 3]) -> isize {
     let now = [0u64; 2];
     let mut at = |index: usize| match absent[index] {

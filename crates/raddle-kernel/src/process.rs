@@ -2,11 +2,11 @@
 //!
 //! `fork` is the raw instruction in the stub; in the child the engine becomes that of a process
 //! with one thread ([`raddle_engine::fork`]). All signals are blocked from before the instruction
-//! until the child has forgotten its parent's: one that came to the child earlier would be
+//! until the child has forgotten its parent's signals: an earlier signal to the child would be
 //! forgotten with them, or routed to threads that are not there.
 //!
-//! What the child of a fork executes before it goes on is in one place of the text, beside the
-//! boundary's entries: the kernel maps text of the child's when it is executed, 64 KiB at a time.
+//! The code that the child of a fork executes before it goes on is in one place of the text, beside
+//! the boundary's entries: the kernel maps the child's text at its execution, 64 KiB at a time.
 //!
 //! `vfork` and `posix_spawn` share memory with the child until it execs: the child's GS base then
 //! points at [`RAW`], a carrier on which every call passes, so that it can't touch the parent's
@@ -31,23 +31,23 @@ const FORK: u64 = 57;
 const VFORK: u64 = 58;
 const CLONE3: u64 = 435;
 
-/// The carrier of vfork children, and of programs whose engine can't start: `raw` is set, nothing
+/// The carrier of vfork children, and of programs without a started engine: `raw` is set, nothing
 /// else is ever used.
 static RAW: AtomicUsize = AtomicUsize::new(0);
 
-/// 1 if what degrades is to be said.
+/// 1 if a degradation is to be reported.
 static SAYS: AtomicUsize = AtomicUsize::new(0);
 
-/// 1 if the program may trace its children: the kernel takes the kernel thread that forked one for
-/// its tracer.
+/// 1 if the program may trace its children: the kernel takes the kernel thread that made a child
+/// for its tracer.
 static TRACES: AtomicUsize = AtomicUsize::new(0);
 
-/// Whoever forks is bound from now on: the program may trace its children.
+/// Binds every thread that forks from now on: the program may trace its children.
 pub fn expect_tracer() {
     TRACES.store(1, Ordering::Relaxed);
 }
 
-/// `ptrace(2)`: the kernel knows a tracer by its kernel thread, so who traces keeps one.
+/// `ptrace(2)`: the kernel knows a tracer by its kernel thread, so the tracing thread keeps one.
 pub extern "C" fn ptrace(_: &Frame) -> Outcome {
     if is_multiplexed()
         && let Err(errno) = scheduling::bind(Carrier::current().thread())
@@ -57,7 +57,7 @@ pub extern "C" fn ptrace(_: &Frame) -> Outcome {
     Outcome::PASS
 }
 
-/// Prepares the carrier of vfork children; `verbose` to say what degrades.
+/// Prepares the carrier of vfork children; `verbose` to report degradation.
 ///
 /// # Errors
 /// ENOMEM.
@@ -71,7 +71,7 @@ pub fn init(verbose: bool) -> Result<(), isize> {
     Ok(())
 }
 
-/// True if this kernel thread is a vfork child.
+/// Returns true if this kernel thread is a vfork child.
 pub fn is_raw(carrier: *const Carrier) -> bool {
     carrier.addr() == RAW.load(Ordering::Relaxed)
 }
@@ -126,8 +126,8 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
     Outcome::PASS
 }
 
-/// The answer to a request that Linux refuses: `errno`, unless there is no such call here (in a
-/// container, whose filter is asked first). The question makes no child: it has no arguments.
+/// Returns the answer to a request that Linux refuses: `errno`, unless there is no such call here
+/// (a container's filter is asked first). The question makes no child: it has no arguments.
 #[cold]
 fn refused(call: &Frame, errno: isize) -> Outcome {
     const ENOSYS: isize = err(errno::ENOSYS);
@@ -137,8 +137,8 @@ fn refused(call: &Frame, errno: isize) -> Outcome {
     Outcome::of(if is_absent { ENOSYS } else { errno })
 }
 
-/// The kernel reads what was decided upon, not what the program's memory holds by then. The carrier
-/// keeps it: no other thread gets the carrier before the call.
+/// Gives the kernel the copy that was checked, not what the program's memory holds by then. The
+/// carrier keeps the copy: no other thread gets the carrier before the call.
 fn lend_args(carrier: &Carrier, call: &mut Frame, request: &Request) {
     carrier.clone_at.set([call.rdi, call.rsi]);
     carrier.clone_args.set(request.args);
@@ -146,7 +146,7 @@ fn lend_args(carrier: &Carrier, call: &mut Frame, request: &Request) {
     call.rsi = call.rsi.min(size_of::<CloneArgs>() as u64);
 }
 
-/// After the call, in the parent and in the child: the registers are again what they were.
+/// Restores the registers after the call, in the parent and in the child.
 fn return_args(carrier: &Carrier, call: &mut Frame) {
     let [at, size] = carrier.clone_at.get();
     if at != 0 {
@@ -155,8 +155,7 @@ fn return_args(carrier: &Carrier, call: &mut Frame) {
 }
 
 /// The engine lacks the memory, the descriptors or the kernel thread that it needs: from here on
-/// the program has kernel threads, this one and those it makes, on a carrier where every call
-/// passes.
+/// the program has kernel threads, on a carrier where every call passes.
 #[cold]
 fn fall_back() -> Outcome {
     if SAYS.load(Ordering::Relaxed) != 0 {
@@ -213,7 +212,7 @@ pub extern "C" fn clone_after(result: isize, call: &mut Frame) {
     }
 }
 
-/// The child of a fork forgets its parent's threads, and what they waited for.
+/// Makes the child of a fork forget its parent's threads, and what they waited for.
 ///
 /// # Safety
 /// Only there, on its only thread, with all signals blocked.
@@ -236,8 +235,8 @@ unsafe fn in_child(shares_table: bool) {
     }
 }
 
-/// True unless the child died before it could leave the carrier. Where the kernel hasn't told its
-/// id, nobody can wait for it either.
+/// Returns true unless the child died before it could leave the carrier. If the kernel hasn't told
+/// its id, no thread can wait for the child either.
 fn lives(child: isize) -> bool {
     const NOWAIT: usize = 0x0100_0000;
     const EXITED: usize = 4;
@@ -254,8 +253,8 @@ fn lives(child: isize) -> bool {
     }
 }
 
-/// True unless a process that is nobody's child here, but the parent's (CLONE_PARENT), is gone or
-/// dead. Where there is no `/proc`, one that was not waited for counts as running.
+/// Returns true unless `process`, a child of the parent (CLONE_PARENT), is gone or dead. Without
+/// `/proc`, a process that was not waited for counts as running.
 #[cold]
 fn runs(process: u32) -> bool {
     // SAFETY: no signal is sent.
@@ -266,8 +265,8 @@ fn runs(process: u32) -> bool {
     }
 }
 
-/// `execve(2)`, `execveat(2)`: the new program inherits the caller's signal mask, and what it
-/// blocks and hasn't taken; none of the runtime's own signals.
+/// `execve(2)`, `execveat(2)`: the new program inherits the caller's signal mask, and the blocked
+/// signals that it hasn't taken; none of the runtime's own signals.
 pub extern "C" fn exec(frame: &Frame) -> Outcome {
     if ENGINE.is_started() {
         scheduling::bind_if_special(Carrier::current().thread());

@@ -1,5 +1,4 @@
-//! Lists of rules about threads, as the user's environment gives them: separated by semicolons,
-//! with globs in them.
+//! Lists of rules about threads from the user's environment: separated by semicolons, with globs.
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -24,7 +23,7 @@ impl Rules {
         self.at.store(rules.as_ptr().cast_mut(), Ordering::Release);
     }
 
-    /// True if there are rules at all.
+    /// Returns true if there are rules at all.
     #[inline(always)]
     pub fn any(&self) -> bool {
         !self.at.load(Ordering::Relaxed).is_null()
@@ -49,13 +48,13 @@ impl Default for Rules {
     }
 }
 
-/// True if a library's path, or the file's name alone, fits `glob`.
+/// Returns true if a library's path, or the file's name alone, fits `glob`.
 pub fn matches_library(glob: &[u8], path: &[u8]) -> bool {
     let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     matches(glob, file) || matches(glob, path)
 }
 
-/// True if `text` fits `glob`: `*` is any text, `?` one character.
+/// Returns true if `text` fits `glob`: `*` is any text, `?` one character.
 pub fn matches(glob: &[u8], text: &[u8]) -> bool {
     match (glob.split_first(), text.split_first()) {
         (None, None) => true,

@@ -1,13 +1,13 @@
-//! Shares: which threads together get what part of the carriers' time.
+//! Shares: groups of threads, and the part of the carriers' time that each group gets.
 //!
 //! Rules come from `--share`: those that begin with `name:GLOB=` are looked at when a thread is
 //! named and when one is created with a name, `lib:GLOB=` when it is created (by the symbol layer,
-//! which knows the start function). What follows is one of
+//! which knows the start function). The rest of a rule is one of
 //!
-//! - `25`: a weight. Rule number i is group i of the fair policy; who fits none is in group 0,
-//!   the rest, which has what the rules leave.
-//! - `30%`, `carriers=2`, or both with a comma between: a quota, in percent of one CPU, and how
-//!   many carriers. Rule number i is side engine i.
+//! - `25`: a weight. Rule number i is group i of the fair policy; a thread that fits no rule is in
+//!   group 0, the rest, which has what the rules leave.
+//! - `30%`, `carriers=2`, or both with a comma between: a quota, in percent of one CPU, and a
+//!   number of carriers. Rule number i is side engine i.
 
 use crate::rules::{Rules, matches, matches_library};
 use raddle_engine::sides::{MAX_CARRIERS, Plan};
@@ -20,7 +20,7 @@ use raddle_sched::quota::MAX_PERCENT;
 /// `RADDLE_SHARE`.
 static RULES: Rules = Rules::new();
 
-/// What a list of rules says; rule number i is at i.
+/// The content of a list of rules; rule number i is at i.
 pub struct Shares {
     /// The shares of all groups in hundredths, if any rule has one.
     pub weights: Option<[u32; GROUPS]>,
@@ -70,7 +70,7 @@ fn split(rule: &[u8]) -> Option<(&[u8], &[u8], Part)> {
     let ends = (0..rest.len()).filter(|&at| rest[at] == b'=');
     let mut parts = ends.filter_map(|at| Some((&rest[..at], part(&rest[at + 1..])?)));
     let (glob, part) = parts.next()?;
-    // What looks like the beginning of a part is a mistake in one.
+    // A glob that ends with the beginning of a part comes from a mistake in that part.
     let is_mistake = glob.ends_with(b"=carriers") || glob.ends_with(b",carriers");
     let is_known = matches!(kind, b"name" | b"lib") && !glob.is_empty() && !is_mistake;
     is_known.then_some((kind, glob, part))
@@ -108,7 +108,7 @@ pub fn set_rules(rules: &'static [u8], shares: &Shares) {
     RULES.set(rules);
 }
 
-/// True if there are rules at all.
+/// Returns true if there are rules at all.
 #[inline(always)]
 pub fn any() -> bool {
     RULES.any()
@@ -121,7 +121,7 @@ fn rules() -> impl Iterator<Item = (u32, &'static [u8], &'static [u8])> {
         .map(|(number, (kind, glob, _))| (number, kind, glob))
 }
 
-/// The rule for threads whose start function is in this library.
+/// The rule for threads with a start function in this library.
 pub fn of_library(path: &[u8]) -> Option<u32> {
     rules()
         .filter(|(_, kind, _)| *kind == b"lib")
@@ -137,7 +137,7 @@ fn rule_of(thread: &Thread) -> u32 {
     }
 }
 
-/// `thread` goes by this rule, or by none (0).
+/// Puts `thread` under this rule, or under none (0).
 fn assign(thread: &Thread, number: u32) {
     let is_engine = ENGINE.sides.get(number).is_some();
     let (group, side) = if is_engine { (0, number) } else { (number, 0) };
@@ -145,7 +145,7 @@ fn assign(thread: &Thread, number: u32) {
     ENGINE.sides.assign(thread, side);
 }
 
-/// `thread` has this name now.
+/// Finds the rule for `thread` after it got this name.
 pub fn named(thread: &Thread, name: &[u8]) {
     if !any() {
         return;
@@ -157,13 +157,13 @@ pub fn named(thread: &Thread, name: &[u8]) {
     let by_name = || rules().filter(|(_, kind, _)| *kind == b"name");
     match by_name().find(|(_, _, glob)| matches(glob, &name[..len])) {
         Some((number, ..)) => assign(thread, number),
-        // A name that it no longer has put it where it is.
+        // Only its old name put the thread under its rule.
         None if by_name().any(|(number, ..)| number == rule_of(thread)) => assign(thread, 0),
         None => {}
     }
 }
 
-/// A new thread, which has its creator's name.
+/// Finds the rule for a new thread, which has its creator's name.
 pub fn created(child: &Thread, parent: &Thread) {
     let birth = parent.next.replace(Birth::default());
     if birth.priority != 0 || birth.nice != 0 || birth.deadline_ns != 0 {
@@ -186,7 +186,7 @@ pub fn created(child: &Thread, parent: &Thread) {
         number => assign(child, number),
     }
     if parent.side() == 0 {
-        named(parent, &parent.name()); // there were no carriers when it was named
+        named(parent, &parent.name()); // it was named before there were carriers
     }
 }
 

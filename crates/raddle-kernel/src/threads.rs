@@ -20,8 +20,8 @@ use raddle_context::{SwitchFrame, first_frame};
 use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};
 use raddle_sys::{err, errno};
 
-/// Starts the engine, unless it has started. The only thread there is takes over what the kernel
-/// knows of it first.
+/// Starts the engine, unless it has started. First the only thread takes over its attributes from
+/// the kernel.
 ///
 /// # Errors
 /// EAGAIN.
@@ -66,7 +66,7 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
         discard(thread);
         return errno;
     }
-    // As in the kernel, a bad address is only found missing when the id is looked for.
+    // As in the kernel, a bad address is no error of the call.
     let set = |address: u64| User::at(address as usize).write(&tid).unwrap_or(());
     if request.has(CLONE_PARENT_SETTID) {
         set(request.args.parent_tid);
@@ -88,7 +88,7 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     }
     inherit(thread, parent);
     if lay_out(thread, frame, request.stack).is_err() {
-        // As at the thread's first push: no handler can run on such a stack either.
+        // As at the thread's first push: a handler can't run on such a stack either.
         let is_canonical = (request.stack << 16) as isize >> 16 == request.stack as isize;
         signal::routing::default_action(if is_canonical { SIGSEGV } else { SIGBUS });
     }
@@ -102,16 +102,16 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
 const SIGBUS: u32 = 7;
 const SIGSEGV: u32 = 11;
 
-/// A thread that was to be made isn't made after all.
+/// Gives up a thread that was to be made.
 fn discard(thread: &Thread) {
     thread.set_exiting();
     thread.signals.drop_pending();
     ENGINE.threads.retire(thread);
-    // SAFETY: nobody has seen it run.
+    // SAFETY: the thread has never run.
     unsafe { ENGINE.threads.recycle(thread) };
 }
 
-/// What a new thread has from its maker, whatever it will be.
+/// Copies the maker's mask and name to a new thread, green or bound.
 pub(crate) fn inherit(thread: &Thread, parent: &Thread) {
     thread.signals.mask.store(
         parent.signals.mask.load(Ordering::Relaxed),
@@ -122,7 +122,7 @@ pub(crate) fn inherit(thread: &Thread, parent: &Thread) {
     }
 }
 
-/// True if the calling thread has made no other, or has seen them all end.
+/// Returns true if the calling thread has made no other, or has seen them all end.
 fn is_only_thread() -> bool {
     ENGINE.threads.live() == 1
 }
@@ -182,7 +182,7 @@ pub extern "C" fn exit(_: &Frame) -> Outcome {
     switch::exit()
 }
 
-/// The running thread is about to end.
+/// Prepares the end of the running thread.
 pub(crate) fn ends(thread: &Thread) {
     thread.set_exiting();
     signal::routing::pass_on(thread, u64::MAX);
@@ -195,8 +195,8 @@ pub fn carrier_starts(carrier: &Carrier) {
     signal::carrier_starts(carrier);
 }
 
-/// The rest of an exit, on the carrier's own stack: the joiner hears of it when nobody uses the
-/// stack.
+/// The rest of an exit, on the carrier's own stack: the joiner is told when the stack is not in use
+/// any more.
 pub fn exited(thread: &Thread) {
     thread.signals.drop_pending();
     let left = match NonNull::new(thread.seat.get().cast_mut()) {
@@ -210,7 +210,7 @@ pub fn exited(thread: &Thread) {
         }
     };
     if left == 0 && !kept::go_home() {
-        // Every thread has called exit(2): so ends the process.
+        // Every thread has called exit(2), which ends the process.
         // SAFETY: nothing of the program is left to run.
         unsafe { raddle_sys::sys!(231, 0usize) };
     }

@@ -1,4 +1,4 @@
-//! Sleeping, yielding, and the kernel's ways to say "until when".
+//! Sleeping, yielding, and the kernel's forms of a time limit.
 
 use crate::boundary::{Frame, Outcome};
 use crate::scheduling;
@@ -64,7 +64,7 @@ pub fn millisecond_deadline(timeout_ms: i32) -> u64 {
     }
 }
 
-/// Sleeps until `deadline_ns`; true if a signal came first.
+/// Sleeps until `deadline_ns`; returns true if a signal came first.
 pub fn sleep_until(deadline_ns: u64) -> bool {
     let thread = Carrier::current().thread();
     thread.waits_for(WaitKind::Sleep, 0, deadline_ns);
@@ -84,7 +84,7 @@ pub extern "C" fn nanosleep(frame: &Frame) -> Outcome {
     })
 }
 
-/// When a relative time has passed.
+/// The deadline of a relative time.
 fn deadline_of(left_ns: u64) -> u64 {
     now_ns().saturating_add(left_ns).min(NEVER - 1)
 }
@@ -138,15 +138,15 @@ fn interrupted(left_ns: u64, remaining: User<Timespec>) -> isize {
     err(errno::EINTR)
 }
 
-/// A sleep on another clock: CPU time that the process or another thread is to use, atomic time,
-/// clocks that wake the machine. A signal of the runtime's would end it as one of the program's
-/// does, so a helper sleeps, until a time on that clock.
+/// Sleeps on another clock: CPU time of the process or another thread, atomic time, clocks that
+/// wake the machine. A signal of the runtime's would end the sleep like one of the program's, so a
+/// helper sleeps, until a time on that clock.
 #[inline(never)]
 fn sleep_on(frame: &Frame, clock_id: u32, is_absolute: bool, remaining: User<Timespec>) -> Outcome {
     const TIMER_ABSTIME: usize = 1;
     const THREAD_CPUTIME: u32 = 3;
     if clock_id == THREAD_CPUTIME {
-        return Outcome::PASS; // nobody can sleep on it
+        return Outcome::PASS; // no thread can sleep on it
     }
     let Ok(time_ns) = timespec(frame.user(2)) else {
         return Outcome::PASS; // the kernel finds the right errno
@@ -161,8 +161,8 @@ fn sleep_on(frame: &Frame, clock_id: u32, is_absolute: bool, remaining: User<Tim
         }
     }
     let clock_id = clocks::for_kernel(clock_id);
-    // A green thread's clock isn't its kernel thread's: that one also counts what the runtime uses
-    // and what the thread used while nothing was counted.
+    // A green thread's clock isn't its kernel thread's: the kernel thread's also counts the
+    // runtime's CPU time, and the thread's while nothing was counted.
     let shown_ns = || match of {
         Some(thread) => Some(cpu_ns(thread)),
         None => kernels_ns(clock_id),
@@ -202,7 +202,7 @@ fn sleep_on(frame: &Frame, clock_id: u32, is_absolute: bool, remaining: User<Tim
     }
 }
 
-/// What a clock shows; `None` if the kernel knows no such clock.
+/// Returns the time of a clock; `None` if the kernel knows no such clock.
 fn kernels_ns(clock_id: u32) -> Option<u64> {
     let mut time = Timespec::default();
     // SAFETY: the kernel fills a live structure.

@@ -1,9 +1,9 @@
 //! Calls that carry data between descriptors: `sendfile`, `splice` and their family.
 //!
-//! They wait for a disk, for room or for data, and which of them the kernel doesn't say: a helper
-//! makes those that may wait for somebody else. Servers that send files ask for neither room nor
-//! data to be waited for. Then a disk is all that is left, and the file that is read has a pace as
-//! for its reads ([`files`]); where there is none, the calling thread makes the call.
+//! They wait for a disk, for room or for data, and the kernel doesn't tell for which: a helper
+//! makes those that may wait for another process or thread. Servers that send files don't wait for
+//! room or data. Then only a disk is left, and the file that is read has a pace as for its reads
+//! ([`files`]); without a disk, the calling thread makes the call.
 
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::{is_nonblocking, kind};

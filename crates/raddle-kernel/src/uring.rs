@@ -21,8 +21,8 @@ const GETEVENTS: u32 = 1;
 const SQ_WAKEUP: u32 = 2;
 const SQ_WAIT: u32 = 4;
 const EXT_ARG: u32 = 8;
-/// What is understood here. A ring may be named by an index that only its own thread has
-/// (IORING_ENTER_REGISTERED_RING), time limits may be absolute, arguments registered.
+/// The flags that are handled here. Others name a ring by an index that only its own thread has
+/// (IORING_ENTER_REGISTERED_RING), or make time limits absolute or arguments registered.
 const KNOWN: u32 = GETEVENTS | SQ_WAKEUP | SQ_WAIT | EXT_ARG;
 
 /// `io_uring_enter(2)`.
@@ -86,7 +86,7 @@ pub extern "C" fn io_uring_enter(frame: &Frame) -> Outcome {
     }
 }
 
-/// Until when the call waits, and the mask that it waits with. In this order the kernel looks.
+/// Returns the call's deadline and its mask, read in the kernel's order.
 fn limits_of(frame: &Frame) -> Result<(u64, TemporaryMask), isize> {
     let (mut deadline_ns, mut mask, mut bytes) = (NEVER, frame.arg(4), frame.arg(5));
     if frame.word(3) & EXT_ARG != 0 {
@@ -97,7 +97,7 @@ fn limits_of(frame: &Frame) -> Result<(u64, TemporaryMask), isize> {
         (mask, bytes) = (extended.mask as usize, extended.mask_len as usize);
         if extended.time != 0 {
             let time = User::<Timespec>::at(extended.time as usize).read()?;
-            // A time that makes no sense has passed, as the kernel's timers take it.
+            // An invalid time has passed, as the kernel's timers take it.
             let left_ns = time.to_ns().unwrap_or(0);
             deadline_ns = now_ns().saturating_add(left_ns).min(NEVER - 1);
         }

@@ -3,17 +3,17 @@
 //! An address that the program gave is a [`User`], or a plain number: neither can be dereferenced,
 //! and tidy refuses every other way from a number to memory in this crate. The routines below copy
 //! from there and to there. They are leaf functions in one stretch of text and keep nothing on the
-//! stack, so when one of them faults, the signal handler lets it return -EFAULT to its caller
-//! ([`resume_after_fault`]): an access costs a call, a check nothing. Asking the kernel before each
+//! stack, so after a fault in one of them the signal handler lets it return -EFAULT to its caller
+//! ([`resume_after_fault`]). An access costs a call, a check nothing. Asking the kernel before each
 //! access (`process_vm_readv`, `madvise`) would cost a system call and still race with an unmap.
 //!
-//! The memory may change between two looks at it. What a decision depends on is copied once, and
-//! the copy is used from then on, by the kernel as well.
+//! The memory may change between two looks at it. A value that a decision depends on is copied
+//! once, and the kernel gets the copy as well.
 //!
 //! The handler is installed for SIGSEGV and SIGBUS as soon as there is a second thread, whatever
-//! the program does with these signals: it finds SIGSEGV for an address that isn't mapped or isn't
-//! canonical, SIGBUS for what lies behind a file's end. Before that nearly every call passes to the
-//! kernel; what is copied all the same is copied by the kernel.
+//! the program does with these signals: SIGSEGV comes for an address that isn't mapped or isn't
+//! canonical, SIGBUS for one behind a file's end. Before that nearly every call passes to the
+//! kernel; the few copies are made by the kernel, too.
 
 use crate::signal;
 use core::arch::global_asm;
@@ -27,12 +27,12 @@ use raddle_sys::{err, errno, nr, sys};
 unsafe extern "C" {
     /// `*address`, or -EFAULT.
     fn raddle_user_load(address: usize) -> i64;
-    /// Stores `new` to `*address` if it holds `old`; what it held, or -EFAULT.
+    /// Stores `new` to `*address` if it holds `old`. Returns the old value, or -EFAULT.
     fn raddle_user_exchange(address: usize, old: u32, new: u32) -> i64;
     /// Stores `value` to `*address`; 0, or -EFAULT if nothing is stored.
     fn raddle_user_store(address: usize, value: usize) -> i64;
-    /// Copies bytes, one word of eight, four or two bytes at once. Returns 0, or -EFAULT once all
-    /// that can be copied is.
+    /// Copies bytes, one word of eight, four or two bytes at once. Returns 0, or -EFAULT after it
+    /// has copied all bytes that can be copied.
     fn raddle_user_copy(to: usize, from: usize, bytes: usize) -> i64;
     static raddle_user_begin: u8;
     static raddle_user_words: u8;
@@ -90,13 +90,13 @@ impl<T> User<T> {
         }
     }
 
-    /// The number, for the kernel and for those that only compare.
+    /// The number, for the kernel and for comparisons.
     #[inline(always)]
     pub const fn address(self) -> usize {
         self.address
     }
 
-    /// True for the address 0, by which most calls say that there is nothing.
+    /// Returns true for the address 0, which most calls take for nothing.
     #[inline(always)]
     pub const fn is_null(self) -> bool {
         self.address == 0
@@ -108,7 +108,7 @@ impl<T> User<T> {
         User::at(self.address)
     }
 
-    /// What lies `bytes` behind it.
+    /// The address `bytes` behind this one.
     #[inline(always)]
     pub const fn byte_add(self, bytes: usize) -> Self {
         Self::at(self.address.wrapping_add(bytes))
@@ -190,7 +190,7 @@ impl<T: Plain> User<T> {
 }
 
 impl User<usize> {
-    /// Copies a word out, all of it or nothing: as the calls do that hand out one word.
+    /// Copies a word out, all of it or nothing, as calls with a result of one word do.
     ///
     /// # Errors
     /// EFAULT, negated.
@@ -207,8 +207,9 @@ impl User<usize> {
 }
 
 impl User<u8> {
-    /// Copies a text in up to its final zero, by whole words: a word that begins in memory which is
-    /// there ends there. Gives its length; `None` if it is longer than the buffer.
+    /// Copies a text in up to its final zero, by whole words: a word doesn't cross a page, so it is
+    /// there if its first byte is. Returns the text's length; `None` if it is longer than the
+    /// buffer.
     ///
     /// # Errors
     /// EFAULT, negated.
@@ -237,8 +238,8 @@ impl User<u8> {
 }
 
 impl User<SwitchFrame> {
-    /// As the stack of a thread that continues there: the switch goes by what the program's memory
-    /// holds then, as everything does on the program's stack.
+    /// As the stack of a thread that continues there: the switch reads what the program's memory
+    /// holds then, as all code on the program's stack does.
     pub fn as_stack(self) -> Context {
         core::ptr::with_exposed_provenance_mut(self.address)
     }
@@ -248,7 +249,7 @@ impl User<SwitchFrame> {
 const BLOCK: usize = 64;
 
 impl User<u8> {
-    /// True if so many bytes are zero: what lies behind the part of a structure that is known.
+    /// Returns true if `bytes` bytes are zero: those behind the known part of a structure.
     ///
     /// # Errors
     /// EFAULT, negated.
@@ -264,7 +265,7 @@ impl User<u8> {
         Ok(true)
     }
 
-    /// Makes so many bytes zero.
+    /// Makes `bytes` bytes zero.
     ///
     /// # Errors
     /// EFAULT, negated; some may be zero.
@@ -277,10 +278,10 @@ impl User<u8> {
     }
 }
 
-/// What the kernel copies at most by one call that reads or writes (`MAX_RW_COUNT`).
+/// The most bytes that the kernel copies by one call that reads or writes (`MAX_RW_COUNT`).
 pub const MOST_BYTES: usize = 0x7fff_f000;
 
-/// True if the kernel would look for so many bytes there, whatever it finds.
+/// Returns true if the kernel accepts a range of `bytes` bytes there, whatever is mapped.
 #[inline(always)]
 pub const fn is_reachable(address: usize, bytes: usize) -> bool {
     match address.checked_add(bytes) {
@@ -289,11 +290,11 @@ pub const fn is_reachable(address: usize, bytes: usize) -> bool {
     }
 }
 
-/// No address from here on is the program's, with page tables of four levels.
+/// The end of the program's addresses with page tables of four levels.
 pub const USUAL_END: usize = 1 << 47;
 
-/// True if the kernel takes the address of a word for the program's, whatever is there. For
-/// addresses from [`USUAL_END`] on: with page tables of five levels some are.
+/// Returns true if the kernel accepts the address of a word as the program's, whatever is there.
+/// For addresses from [`USUAL_END`] on: with page tables of five levels it accepts some.
 #[cold]
 pub fn kernel_accepts(address: usize) -> bool {
     const WAKE_PRIVATE: usize = 129;
@@ -316,7 +317,7 @@ pub fn load(address: usize) -> Result<u32, isize> {
     result(unsafe { raddle_user_load(address) })
 }
 
-/// Stores `new` to the word at `address` if it holds `old`; returns what it held. SeqCst.
+/// Stores `new` to the word at `address` if it holds `old`; returns the old value. SeqCst.
 ///
 /// # Errors
 /// EFAULT, negated.
@@ -326,8 +327,8 @@ pub fn exchange(address: usize, old: u32, new: u32) -> Result<u32, isize> {
     result(unsafe { raddle_user_exchange(address, old, new) })
 }
 
-/// True if no byte of that can be the program's: the upper half is the kernel's, though a page of
-/// it may be readable (`vsyscall=emulate`).
+/// Returns true if no byte of the range can be the program's: the upper half is the kernel's,
+/// though a page of it may be readable (`vsyscall=emulate`).
 #[inline(always)]
 const fn is_kernels(address: usize, bytes: usize) -> bool {
     bytes != 0 && ((address | address.wrapping_add(bytes)) as isize) < 0
@@ -362,15 +363,15 @@ fn copy_out(to: usize, from: *const u8, bytes: usize) -> Result<(), isize> {
 /// Copies bytes; a fault is turned into an error.
 ///
 /// # Safety
-/// What lies at `to` is there to be written.
+/// The memory at `to` may be written.
 #[inline(always)]
 unsafe fn copy(to: usize, from: usize, bytes: usize) -> Result<(), isize> {
     // SAFETY: the caller's promise.
     result(unsafe { raddle_user_copy(to, from, bytes) }).map(drop)
 }
 
-/// With one thread the program's own handler for SIGSEGV may be installed. Copies between our
-/// memory and the program's, which `number` says the direction of.
+/// Copies between the runtime's memory and the program's, in the direction of `number`. Used with
+/// one thread, when the program's own handler for SIGSEGV may be installed.
 #[cold]
 fn copy_by_kernel(number: u32, [ours, theirs]: [usize; 2], bytes: usize) -> Result<(), isize> {
     let (local, remote) = ([ours, bytes], [theirs, bytes]);
@@ -396,8 +397,8 @@ fn copy_by_kernel(number: u32, [ours, theirs]: [usize; 2], bytes: usize) -> Resu
     }
 }
 
-/// Where to go on after a fault at `rip`, if that is one of the routines here: a word that can't be
-/// copied whole is copied byte by byte. In the signal handler.
+/// Returns the address to go on at after a fault at `rip`, if that is in one of these routines: a
+/// word that can't be copied whole is copied byte by byte. In the signal handler.
 pub fn resume_after_fault(rip: usize) -> Option<usize> {
     let (begin, words) = (&raw const raddle_user_begin, &raw const raddle_user_words);
     let (bytes, fault) = (&raw const raddle_user_bytes, &raw const raddle_user_fault);
@@ -455,7 +456,7 @@ global_asm!(
     "3:", // rcx = 0
     "test edx, 4",
     "jz 6f",
-    "mov eax, [rsi]", // at once: others may look at a thread's id meanwhile
+    "mov eax, [rsi]", // at once: other threads may read a thread's id meanwhile
     "mov [rdi], eax",
     "add rsi, 4",
     "add rdi, 4",

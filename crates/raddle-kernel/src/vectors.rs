@@ -8,8 +8,8 @@ use raddle_sys::mem;
 /// Pieces that the kernel takes at once (`UIO_MAXIOV`).
 pub(crate) const MOST_PIECES: usize = 1024;
 
-/// True if the vector has bytes, as far as its first piece that isn't empty tells. Where it has
-/// none, or can't be, the kernel answers at once.
+/// Returns true if the vector has bytes, as far as its first piece that isn't empty tells. The
+/// kernel answers at once for a vector without bytes or with an impossible length.
 #[inline(always)]
 pub fn begins_well(vector: User<IoVec>, count: usize) -> bool {
     let len = |index| {
@@ -25,7 +25,7 @@ fn starts_with_bytes(mut lens: impl Iterator<Item = usize>) -> bool {
     first.is_some_and(|len| len as isize > 0)
 }
 
-/// How many bytes the vector has; `None` if it has none or the kernel refuses it.
+/// Returns how many bytes the vector has; `None` if it has none or the kernel refuses it.
 pub fn whole_len(vector: User<IoVec>, count: usize) -> Option<usize> {
     if count > MOST_PIECES {
         return None;
@@ -43,7 +43,7 @@ fn sum_of(mut pieces: impl Iterator<Item = Option<IoVec>>) -> Option<usize> {
     sum.filter(|&sum| sum as isize > 0)
 }
 
-/// True unless the kernel refuses the address of a piece, whatever is there.
+/// Returns true unless the kernel refuses the address of a piece, whatever is there.
 fn is_programs(piece: IoVec) -> bool {
     if piece.len == 0 {
         return true;
@@ -52,7 +52,7 @@ fn is_programs(piece: IoVec) -> bool {
     last >= piece.base && (last < USUAL_END || user::kernel_accepts(last))
 }
 
-/// A vector as it was when the call began: the kernel and the rest of a transfer go by the copy.
+/// A copy of a vector from the beginning of the call: the kernel and the rest of a transfer use it.
 pub(crate) struct Vector {
     few: [MaybeUninit<IoVec>; FEW],
     /// Mapped, if there are more.
@@ -64,7 +64,7 @@ pub(crate) struct Vector {
 const FEW: usize = 64;
 
 impl Vector {
-    /// No pieces yet. They are copied to where it stays: it is too large to be moved.
+    /// An empty vector, in its final place: it is too large to be moved.
     #[inline(always)]
     pub(crate) const fn new() -> Self {
         Self {
@@ -74,7 +74,7 @@ impl Vector {
         }
     }
 
-    /// Copies so many pieces, once. `None` if one of them isn't there, or there is no memory.
+    /// Copies `count` pieces, once. `None` if one of them isn't there, or there is no memory.
     #[inline(always)]
     pub(crate) fn copy(&mut self, from: User<IoVec>, count: usize) -> Option<()> {
         if count > FEW {
@@ -85,7 +85,7 @@ impl Vector {
             true => self.few.as_mut_ptr().cast(),
             false => self.many,
         };
-        // SAFETY: room for so many pieces, and any bytes are one.
+        // SAFETY: there is room for `count` pieces, and any bytes are a piece.
         let to = unsafe { core::slice::from_raw_parts_mut(to, count) };
         from.read_all(to).ok()
     }
@@ -95,11 +95,11 @@ impl Vector {
             true => self.few.as_ptr().cast(),
             false => self.many.cast_const(),
         };
-        // SAFETY: so many were copied there; callers go on only if all were.
+        // SAFETY: `copy` has put `count` pieces there; callers go on only if it succeeded.
         unsafe { core::slice::from_raw_parts(at, self.count) }
     }
 
-    /// True if it has bytes, as far as its first piece that isn't empty tells.
+    /// Returns true if it has bytes, as far as its first piece that isn't empty tells.
     #[inline(always)]
     pub(crate) fn begins_well(&self) -> bool {
         starts_with_bytes(self.pieces().iter().map(|piece| piece.len))

@@ -1,19 +1,18 @@
 //! The wait inside a call on a descriptor: try without blocking, wait in the pump, try again.
 //!
-//! Nouns: a *try* is the call in a form that doesn't block, and says EAGAIN where the call would
-//! wait; a *wait* is all that one call waits, in one or many parks.
+//! Nouns: a *try* is the call in a form that doesn't block, and returns EAGAIN where the call would
+//! wait; a *wait* is the whole wait of one call, in one or many parks.
 //!
 //! 1. A try that gives anything but EAGAIN ends the call.
 //! 2. Before the first park the mode is asked: a call on a descriptor in non-blocking mode ends.
 //! 3. The wait gets its deadline from the socket's time limit ([`raddle_engine::pump`]), once.
 //! 4. The thread parks until an event, the deadline or a signal, and tries again.
 //!
-//! There are calls for which a try says EAGAIN and which would yet not wait, or wait for something
-//! that the pump doesn't know. The kernel makes these, on a helper thread
-//! ([`Outcome::KERNEL`]): it alone knows.
+//! Some calls would not wait although a try returns EAGAIN, or wait for an event that the pump
+//! doesn't know. The kernel makes these, on a helper thread ([`Outcome::KERNEL`]).
 //!
 //! A handler with SA_RESTART doesn't restart a call that has moved a part of its data, nor one on a
-//! socket with a time limit: the kernel's calls end then, too.
+//! socket with a time limit: these end in Linux, too.
 
 use crate::boundary::Outcome;
 use crate::descriptors::{TerminalRead, is_nonblocking, is_unix, take_error, terminal_read};
@@ -37,10 +36,10 @@ const EBADF: isize = err(errno::EBADF);
 /// Emulated calls in a row after which the time is looked at.
 const CALLS_BEFORE_LOOK: u32 = 8;
 /// How long a thread makes calls in a row before others run. A server's thread serves one client in
-/// a row while that one answers at once; the others wait for as many such turns as there are.
+/// a row while that client answers at once; the others wait for the turns of all such threads.
 const TURN_NS: u64 = 100_000;
 
-/// Which way the data goes.
+/// The direction of the data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     In,
@@ -55,7 +54,7 @@ impl Way {
         }
     }
 
-    /// What `poll(2)` is asked about.
+    /// The events that `poll(2)` is asked for.
     const fn polled(self) -> i16 {
         match self {
             Way::In => IN as i16,
@@ -71,7 +70,7 @@ impl Way {
     }
 }
 
-/// A program whose calls never block must not keep the carrier for ever.
+/// Counts a call, so that a program with calls that never block can't keep the carrier for ever.
 #[inline(always)]
 pub fn count_call() {
     let carrier = Carrier::current();
@@ -99,7 +98,7 @@ fn look_at_time(carrier: &Carrier) {
 #[cold]
 fn take_turns(carrier: &Carrier) {
     if carrier.attention.load(Ordering::Relaxed) != 0 {
-        signal::route(); // what the call raised is for who made it
+        signal::route(); // a signal that the call raised is for its caller
     }
     if !carrier.bound.load(Ordering::Relaxed).is_null() {
         return; // its CPU is the kernel's to share
@@ -114,20 +113,20 @@ pub(crate) enum Next {
     Again,
     /// Give this result.
     Done(isize),
-    /// Let the kernel block, or say why it doesn't.
+    /// Let the kernel block, or return its error.
     Kernel,
 }
 
 /// The wait of one call.
 pub(crate) struct Wait {
     way: Way,
-    /// Until when; 0 before the first park, [`NEVER`] for ever.
+    /// The deadline; 0 before the first park, [`NEVER`] for none.
     deadline_ns: u64,
     /// The time stamp at the first park, if the wait has no deadline.
     began: u64,
     /// A part of the data has been moved.
     has_part: bool,
-    /// And since the last park.
+    /// A part has been moved since the last park.
     has_moved: bool,
 }
 
@@ -143,23 +142,23 @@ impl Wait {
         }
     }
 
-    /// True once the call has parked, or was about to: its descriptor is in blocking mode.
+    /// Returns true once the call has parked, or was about to: its descriptor is in blocking mode.
     #[inline(always)]
     pub(crate) const fn has_begun(&self) -> bool {
         self.deadline_ns != 0
     }
 
-    /// True once a part of the call's data has been moved.
+    /// Returns true once a part of the call's data has been moved.
     pub(crate) const fn has_part(&self) -> bool {
         self.has_part
     }
 
-    /// True if a part has been moved since the last park.
+    /// Returns true if a part has been moved since the last park.
     pub(crate) const fn has_moved(&self) -> bool {
         self.has_moved
     }
 
-    /// A part of the call's data has been moved.
+    /// Notes that a part of the call's data has been moved.
     #[inline(always)]
     pub(crate) const fn moved_part(&mut self) {
         self.has_part = true;
@@ -196,8 +195,8 @@ impl Wait {
         self.park(fd, entry, sequence)
     }
 
-    /// Sets the deadline by the socket's limit, of which `elapsed_ns` are over. False if the kernel
-    /// must say whether the call waits.
+    /// Sets the deadline by the socket's limit, minus `elapsed_ns`. Returns false if the kernel
+    /// must decide whether the call waits.
     #[cold]
     fn set_deadline(&mut self, fd: usize, entry: &Entry, elapsed_ns: u64) -> bool {
         self.deadline_ns = match ENGINE.pump.ask_limit(entry, fd, self.way as usize) {
@@ -211,10 +210,9 @@ impl Wait {
         true
     }
 
-    /// True if a datagram socket is ready though the try said EAGAIN. A try that reads does so on a
-    /// socket that was shut down, where the call gives 0. A try that writes does so when the
-    /// receiver's queue is full, of which the sender's readiness doesn't tell if it isn't
-    /// connected.
+    /// Returns true if a datagram socket is ready though the try returned EAGAIN. A try that reads
+    /// does so on a socket that was shut down, where the call returns 0. A try that writes does so
+    /// when the receiver's queue is full, which an unconnected sender's readiness doesn't show.
     fn is_for_kernel(&self, fd: usize, entry: &Entry) -> bool {
         (self.way == Way::Out || entry.has_ended()) && ask_about(fd, self.way.polled()) != 0
     }
@@ -252,9 +250,9 @@ impl Wait {
     }
 }
 
-/// After a wait to write that the other side's end may have ended. A Unix socket tells a call that
-/// waits for room of the error that it holds. A call that begins then is told that the socket is
-/// shut down, which raises SIGPIPE. Other sockets tell both calls of the error.
+/// After a wait to write that the end of the other side may have ended. A Unix socket returns its
+/// error to a call that waits for room. A call that begins then finds the socket shut down, which
+/// raises SIGPIPE. Other sockets return the error to both calls.
 #[cold]
 fn after_end(fd: usize) -> Next {
     match is_unix(fd) {
@@ -266,8 +264,8 @@ fn after_end(fd: usize) -> Next {
     }
 }
 
-/// Chaos: no try is made on what is ready; the wait is told the present state. In a terminal's
-/// background the try itself does something: it stops the process.
+/// Chaos: makes the wait without a try although the descriptor is ready; the pump tells the present
+/// state. In a terminal's background the try itself has an effect: it stops the process.
 #[cold]
 fn skips_try(fd: usize, entry: &Entry, way: Way) -> bool {
     ENGINE.pump.rearm(fd as u32);
@@ -315,8 +313,8 @@ pub(crate) fn repeat(
     }
 }
 
-/// Polls, then lets the kernel do the call: for what has no non-blocking form, and waits exactly
-/// when poll says that it isn't ready.
+/// Polls, then lets the kernel make the call: for calls that have no non-blocking form, and that
+/// wait exactly when poll doesn't report readiness.
 pub(crate) fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
     const READY: isize = 1;
     const BY_HELPER: isize = 2;
@@ -345,7 +343,8 @@ pub(crate) fn when_ready(fd: usize, entry: &Entry, way: Way) -> Outcome {
     }
 }
 
-/// A call that poll doesn't tell all about: made as it is if that says ready, else by a helper.
+/// A call that poll describes incompletely: made directly if poll reports readiness, else by a
+/// helper.
 pub(crate) fn perhaps_on_helper(fd: usize, way: Way) -> Outcome {
     if ask_about(fd, way.polled()) != 0 || is_nonblocking(fd) {
         Outcome::PASS
@@ -354,7 +353,7 @@ pub(crate) fn perhaps_on_helper(fd: usize, way: Way) -> Outcome {
     }
 }
 
-/// A call that ended after a part: the part counts.
+/// The outcome of a call, or its part if it ended after one.
 pub(crate) fn part_or(done: usize, outcome: Outcome) -> Outcome {
     if done > 0 {
         Outcome::of(done as isize)

@@ -1,6 +1,6 @@
 import java.lang.reflect.Field;
 
-/** Crashes natively in a thread called `crasher`, or waits for somebody else to do it. */
+/** Crashes natively in a thread called `crasher`, or waits for a crash. */
 public class Crash {
     public static void main(String[] arguments) throws Exception {
         Field field = sun.misc.Unsafe.class.getDeclaredField("theUnsafe");

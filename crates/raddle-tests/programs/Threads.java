@@ -23,7 +23,7 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.stream.IntStream;
 
-/** What Java programs do with threads. `Threads CASE` runs one case, `--list` prints all. */
+/** Java programs with threads. `Threads CASE` runs one case, `--list` prints all. */
 public class Threads {
     interface Body {
         void run() throws Exception;

@@ -1,4 +1,4 @@
-/* Limits on address space: what is enough natively is enough. */
+/* Limits on address space: a limit that is enough natively is enough. */
 #include "check.h"
 
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static void *wait_for_mutex(void *unused)
     return unused;
 }
 
-/* So many threads with default stacks at once, or as many as there may be; returns their number. */
+/* Starts `count` threads with default stacks, or as many as there may be; returns their number. */
 static int run_threads(int count)
 {
     pthread_t threads[64];
@@ -195,7 +195,7 @@ CASE(a_thread_takes_its_stack_of_address_space)
     }
 }
 
-/* What ended threads leave doesn't count as locked. */
+/* The remains of ended threads don't count as locked. */
 CASE(memory_is_locked)
 {
     enum { SMALL = 64 };

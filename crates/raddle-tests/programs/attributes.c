@@ -1,4 +1,4 @@
-/* What belongs to a thread: scheduling attributes and who inherits them, stacks, names, ids. */
+/* What belongs to a thread: scheduling attributes and their inheritance, stacks, names, ids. */
 #include "check.h"
 #include "made_call.h"
 
@@ -183,7 +183,7 @@ CASE(an_unprivileged_thread_may_not_have_more)
     IS(status, 0);
 }
 
-/* A real-time request succeeds or is refused as natively: what it prints is compared. */
+/* A real-time request succeeds or is refused as natively: the output is compared. */
 static void *become_real_time(void *argument)
 {
     struct sched_param five = {5}, none = {0};
@@ -271,7 +271,7 @@ static int start_real_time(pthread_t *thread, int priority, thread_function run,
     return refused == 0;
 }
 
-/* What the kernel runs this thread as: a system call past the runtime tells. */
+/* The kernel's class of this thread, by a system call past the runtime. */
 static void *policy_in_the_kernel(void *argument)
 {
     long result = made_call(SYS_sched_getscheduler, 0, 0, 0);
@@ -293,7 +293,7 @@ static void *wait_for_the_kernel(void *unused)
     return policy_in_the_kernel(unused);
 }
 
-/* It makes no call that anybody could notice. */
+/* The thread makes no call, at which the runtime could act. */
 CASE(a_thread_that_computes_becomes_real_time_at_once)
 {
     struct sched_param two = {2};

@@ -1,4 +1,4 @@
-/* Addresses that aren't there: the calls say EFAULT, as the kernel's would, and nobody dies. */
+/* Bad addresses: the calls return EFAULT, as the kernel's would, and no process dies. */
 #include "check.h"
 
 #include <linux/futex.h>
@@ -142,7 +142,7 @@ static void *touch(void *at)
     return number(*(volatile char *)at);
 }
 
-/* What the program itself touches still kills it, or reaches its handler. */
+/* The program's own bad accesses still kill it, or reach its handler. */
 CASE(a_fault_of_the_programs_own_still_kills)
 {
     find_bad_addresses();
@@ -253,7 +253,7 @@ CASE(addresses_are_bad_in_a_handler)
     raise_here(NULL);
 }
 
-/* What changes one thread alone gives it a kernel thread of its own. */
+/* Calls that change one thread alone give it a kernel thread of its own. */
 static void *on_own_kernel_thread(void *at)
 {
     GET(prctl(PR_SET_KEEPCAPS, 0));
@@ -268,7 +268,7 @@ CASE(addresses_are_bad_on_a_kernel_thread_of_its_own)
     }
 }
 
-/* What a program that is started now ignores. */
+/* The signals that a program started now ignores. */
 static unsigned long ignored_by_a_child(int spawns)
 {
     char *line[] = {"cat", "/proc/self/status", NULL}, text[4096] = {0};

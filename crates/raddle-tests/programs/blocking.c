@@ -1,4 +1,4 @@
-/* Threads that wait in the kernel by calls that nobody can watch: the others go on. */
+/* Threads that wait in the kernel by calls without readiness to watch: the others go on. */
 #include "check.h"
 #include "made_call.h"
 #include <linux/userfaultfd.h>
@@ -131,7 +131,7 @@ static void *touch(void *which)
     return number(*(volatile char *)(pages + (long)which * PAGE));
 }
 
-/* Threads fault on pages that another one brings. Where that isn't permitted nothing is shown. */
+/* Threads fault on pages that another thread brings. Without permission nothing is shown. */
 CASE(who_waits_for_a_page_waits_alone)
 {
     struct uffdio_api api = {.api = UFFD_API};
@@ -219,7 +219,7 @@ static void *start_some_and_read_raw(void *some)
     return NULL;
 }
 
-/* Whoever takes the place of the reader has something to do already. */
+/* The thread that takes the reader's place is runnable already. */
 CASE(who_waits_behind_a_raw_read_runs_beside_threads_that_compute)
 {
     enum { BURNERS = 4 };

@@ -93,7 +93,7 @@ CASE(pthread_testcancel_is_a_cancellation_point)
 
 static void unlock(void *argument)
 {
-    /* Owned: an error-checking mutex says EPERM to anybody else. */
+    /* Owned: an error-checking mutex returns EPERM to any other thread. */
     OK(pthread_mutex_unlock(argument));
     atomic_fetch_add(&cleaned, 11);
 }

@@ -1,4 +1,4 @@
-/* What every program here needs: cases by name, checks that say where, time, threads.
+/* Base of every program here: cases by name, checks that print where, time, threads.
  *
  * `CASE(name) { ... }` defines a case; `program name` runs it and prints `ok name`, `program
  * --list` prints all names. A check that fails prints one line and exits with 1, in whatever
@@ -182,7 +182,7 @@ __attribute__((unused)) static void *join_all(pthread_t *threads, int count)
     return NULL;
 }
 
-/* Says that the case passed, where it does not end by returning. */
+/* Prints that the case passed, if it does not end by returning. */
 __attribute__((unused)) static void say_ok(void)
 {
     printf("ok %s\n", case_name);

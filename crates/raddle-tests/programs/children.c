@@ -198,7 +198,7 @@ CASE(handlers_interrupt_and_restart_the_wait)
     IS((intptr_t)join(waiter), 7);
 }
 
-/* The end of another child is none of the waiter's, but its handler is. */
+/* The end of another child doesn't end the wait, but its handler runs. */
 CASE(the_handler_of_another_end_interrupts_the_wait)
 {
     struct sigaction action = {.sa_handler = note};
@@ -284,7 +284,7 @@ CASE(groups_and_any_children_are_waited_for)
     IS((intptr_t)join(any), 7);
 }
 
-/* The child's own children: what the parent's threads wait for isn't waited for there. */
+/* The child's own children: it doesn't wait for those that the parent's threads wait for. */
 CASE(a_child_waits_for_its_own)
 {
     int ends[2];
@@ -423,7 +423,7 @@ static void set_handler(int signal, int flags)
     OK(sigaction(signal, &action, NULL));
 }
 
-/* What the thread blocks interrupts nothing, nor does a handler with SA_RESTART. */
+/* A blocked signal interrupts nothing, nor does a handler with SA_RESTART. */
 CASE(handlers_interrupt_the_wait_of_the_only_thread)
 {
     join(start(do_nothing, NULL));
@@ -448,7 +448,6 @@ CASE(handlers_interrupt_the_wait_of_the_only_thread)
     IS(handled, 3);
 }
 
-/* Nothing looks at it meanwhile. */
 CASE(the_only_thread_waits_without_using_time)
 {
     join(start(do_nothing, NULL));
@@ -513,7 +512,7 @@ static void *fork_and_use_the_child(void *argument)
     return argument;
 }
 
-/* On whichever kernel thread they were made. */
+/* The children were made on any kernel threads. */
 CASE(children_of_busy_threads_handle_signals)
 {
     pthread_t threads[8];

@@ -66,7 +66,7 @@ static void *burn_and_yield(void *argument)
     return argument;
 }
 
-/* What the threads used is what the process used, nearly. */
+/* The threads' CPU times add up to nearly the process's. */
 CASE(times_of_threads_add_up)
 {
     int64_t before_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
@@ -179,7 +179,7 @@ static void on_fault(int signal)
     siglongjmp(behind, 1);
 }
 
-/* Whether a reading of the time stamp counter by the program itself is a fault. */
+/* Tells whether a reading of the time stamp counter by the program itself faults. */
 static int may_not_read_counter(void)
 {
     if (sigsetjmp(behind, 1)) {

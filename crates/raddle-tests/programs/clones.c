@@ -17,7 +17,7 @@ static const unsigned long THREAD =
 static const unsigned long KERNELS = 0xffff800000000000;
 
 /* The first address that can't be the program's. It depends on the levels of the page tables: with
- * five the kernel maps a page above what four can reach, where it is asked to. */
+ * five the kernel maps a page above the reach of four, if it is asked to. */
 static unsigned long not_canonical;
 
 static char *stack;

@@ -1,4 +1,4 @@
-/* Numbers that are closed while a thread waits there: its call keeps the file. */
+/* Numbers that are closed while a thread waits on them: its call keeps the file. */
 #include "check.h"
 
 #include <poll.h>

@@ -1,5 +1,5 @@
-/* Twenty threads compute beside one that has the name of a compiler thread. Prints how many times
- * as much CPU time as each of them the compiler has, in percent. */
+/* Twenty threads compute beside one with the name of a compiler thread. Prints the compiler's CPU
+ * time in percent of each other thread's. */
 #define CHECK_OWN_MAIN
 #include "check.h"
 #include <stdatomic.h>

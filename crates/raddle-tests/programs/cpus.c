@@ -1,4 +1,4 @@
-/* Says how many CPUs there are by each of libc's ways, before the first thread and in one. */
+/* Prints how many CPUs there are by each of libc's ways, before the first thread and in one. */
 #include "check.h"
 
 #include <sched.h>
@@ -26,7 +26,7 @@ static void *say(void *when)
     printf("%s: %ld %d %d %d", (char *)when, sysconf(_SC_NPROCESSORS_ONLN), get_nprocs(),
            in_mask(&own), in_mask(&of_thread));
     if (threads_exist) {
-        printf(" %d", in_mask(&raw)); /* before, nobody hears of system calls */
+        printf(" %d", in_mask(&raw)); /* before, the runtime sees no system calls */
     }
     printf(known ? " here\n" : " elsewhere\n");
     fflush(stdout);
@@ -41,7 +41,7 @@ CASE(count)
     say("then");
 }
 
-/* What a thread asks for itself is what it gets back. */
+/* A thread reads back the mask that it set for itself. */
 CASE(choose)
 {
     cpu_set_t all, set;
@@ -56,7 +56,7 @@ CASE(choose)
     printf("chosen: %d\n", in_mask(&set));
 }
 
-/* Says how many CPUs a thread sees each time that a line comes. */
+/* Prints how many CPUs a thread sees each time that a line comes. */
 CASE(follow)
 {
     char line[10];

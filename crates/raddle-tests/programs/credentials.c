@@ -1,4 +1,4 @@
-/* Credentials and what else the kernel keeps for each thread: of all threads, and of one. */
+/* Credentials and other attributes that the kernel keeps by thread: of all threads, and of one. */
 #include "check.h"
 
 #include <dirent.h>
@@ -33,7 +33,7 @@ static int can_read(void)
     return file >= 0;
 }
 
-/* Every kernel thread's line of its status file: how many differ from the expected text. */
+/* Counts the kernel threads with a status line that differs from the expected text. */
 static int kernel_threads_that_differ(const char *key, const char *expected)
 {
     int differ = 0, seen = 0;
@@ -41,7 +41,7 @@ static int kernel_threads_that_differ(const char *key, const char *expected)
     pid_t parent = getpid(), child;
     int ends[2];
     GET(pipe(ends));
-    /* Another process looks: what it sees is the kernel's, not the runtime's. */
+    /* Another process looks: it sees the kernel's values, not the runtime's. */
     if ((child = GET(fork())) == 0) {
         snprintf(path, sizeof path, "/proc/%d/task", parent);
         DIR *folder = opendir(path);
@@ -240,7 +240,7 @@ static void *become_another_alone(void *unused)
     return unused;
 }
 
-/* How a process ends in which one thread can't follow the others. */
+/* The end of a process if one thread can't follow the others. */
 static int status_of_disagreement(void (*handler)(int), int blocks)
 {
     int status;
@@ -444,7 +444,7 @@ CASE(a_filter_can_be_of_all_threads)
     join_all(others, THREADS);
 }
 
-/* Natively these are each thread's: only who set them may ask. */
+/* Natively each thread has values of its own: only the thread that set them may ask. */
 static void *set_values(void *unused)
 {
     OK(prctl(PR_SET_PDEATHSIG, SIGUSR1));

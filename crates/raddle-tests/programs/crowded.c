@@ -1,4 +1,4 @@
-/* Says how many threads that compute it could make, of 30, and then how many that wait. */
+/* Prints how many of 30 computing threads could be made, and then how many waiting ones. */
 #define CHECK_OWN_MAIN
 #include "check.h"
 #include <stdatomic.h>

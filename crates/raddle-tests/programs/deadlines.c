@@ -1,5 +1,5 @@
-/* What functions with a time limit look at, and in which order: nanoseconds, clocks, values,
- * times before the clock's beginning, cancellations. */
+/* The checks of functions with a time limit, and their order: nanoseconds, clocks, values, times
+ * before the clock's beginning, cancellations. */
 #include "check.h"
 
 #include <limits.h>
@@ -229,7 +229,7 @@ CASE(semaphore_waits_act_on_a_cancellation_that_has_come)
     IS(is_cancelled(wait_by_clock_until_negative, 0), 0);
 }
 
-/* libc reads the time, and faults where it does. */
+/* libc reads the time, and faults at a bad address. */
 CASE(a_bad_address_of_a_time_is_a_fault)
 {
     begin(1);

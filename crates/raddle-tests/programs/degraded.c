@@ -1,4 +1,4 @@
-/* Where less is allowed: a container's filter of system calls, a limit of kernel threads, a
+/* Restricted processes: a container's filter of system calls, a limit of kernel threads, a
  * debugger. Programs run on, with less speed at most.
  */
 #include "check.h"
@@ -17,8 +17,8 @@
 enum { BLOCK = 4096, BLOCKS = 64, THREADS = 8, ROUNDS = 40 };
 
 /* What Docker's default list doesn't allow a process without privileges: these, what is newer than
- * the list, and with errors of their own clone3 (libc shall use clone, whose flags a filter can
- * see), namespaces by clone, and sockets of virtual machines. */
+ * the list, and with errors of their own clone3 (libc shall use clone: a filter can see its flags),
+ * namespaces by clone, and sockets of virtual machines. */
 static const int refused[] = {
     SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register, SYS_perf_event_open,
     SYS_userfaultfd, SYS_bpf, SYS_add_key, SYS_keyctl, SYS_request_key, SYS_mount, SYS_umount2,
@@ -51,7 +51,7 @@ static void say(struct sock_filter instruction)
     code[length++] = instruction;
 }
 
-/* If the last value that was loaded is `value`, the call ends so. */
+/* Ends the call with a verdict if the last loaded value is `value`. */
 static void answer(unsigned value, unsigned end)
 {
     say((struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1));
@@ -180,7 +180,7 @@ CASE(in_a_container)
     CHECK(!"exec");
 }
 
-/* A filter that kills who asks for a performance event, as services are often started with. */
+/* A filter that kills a process that asks for a performance event, as many services have. */
 CASE(where_asking_for_events_kills)
 {
     if (argument_count > 2) {
@@ -199,7 +199,7 @@ CASE(where_asking_for_events_kills)
     CHECK(!"exec");
 }
 
-/* Threads that compute in turns are interrupted by timers of the runtime's. */
+/* Timers of the runtime's interrupt threads that compute in turns. */
 static void *take_turns(void *turns)
 {
     while (!atomic_load(&over)) {
@@ -221,8 +221,8 @@ static long timers_listed(void)
     return size;
 }
 
-/* A filter that kills who makes, sets or deletes a timer, for all threads, while there may be such
- * timers: none goes on, and the threads still take turns. */
+/* A filter for all threads that kills a process that makes, sets or deletes a timer, installed
+ * while there may be such timers: none goes on, and the threads still take turns. */
 CASE(where_timers_kill_from_now_on)
 {
     enum { COMPUTING = 6 };
@@ -270,8 +270,8 @@ static void *sleep_often(void *unused)
     return unused;
 }
 
-/* More threads sit in the kernel than there may be kernel threads: what is left goes on, and all
- * when they come back. */
+/* More threads sit in the kernel than there may be kernel threads: the others go on, and all do
+ * when these come back. */
 CASE(without_more_kernel_threads)
 {
     enum { STUCK = 6 };
@@ -293,7 +293,7 @@ CASE(without_more_kernel_threads)
         sleep_ms(5);
     }
     join_all(stuck, STUCK);
-    /* However long that takes on a machine that is busy otherwise. */
+    /* This may take long on a busy machine. */
     long before = atomic_load(&done);
     while (atomic_load(&done) == before) {
         sleep_ms(1);
@@ -311,8 +311,7 @@ static void *wait_for_byte(void *unused)
     return unused;
 }
 
-/* Whether a descriptor may wait can't be asked where a filter refuses that: calls wait all the
- * same. */
+/* A filter refuses the question whether a descriptor may wait: calls wait all the same. */
 CASE(where_flags_are_not_told)
 {
     GET(pipe(silent));

@@ -269,7 +269,7 @@ static void *sync_in_memory(void *unused)
     return NULL;
 }
 
-/* What no disk is behind is synced by the calling thread: no kernel thread sleeps for it. */
+/* The calling thread syncs files without a disk: no kernel thread sleeps for it. */
 CASE(a_file_in_memory_is_synced_at_once)
 {
     pthread_t threads[2];
@@ -358,7 +358,7 @@ static void stop_readers(void)
     join_all(readers, READERS);
 }
 
-/* Each time the number means a file with the same blocks, and never none. */
+/* The number always names a file with the same blocks, never none. */
 CASE(reads_go_on_when_their_number_means_another_file)
 {
     start_readers();
@@ -451,8 +451,8 @@ CASE(reads_go_on_while_carriers_come_and_go)
     stop_readers();
 }
 
-/* Whoever holds the lock of a file whose last number is closed while reads of it wait gives it up,
-   as soon as they are over. */
+/* The lock of a file is released as soon as its reads are over, if the file's last number was
+   closed while these waited. */
 CASE(a_closed_file_is_let_go)
 {
     pthread_t computing = 0;
@@ -467,7 +467,7 @@ CASE(a_closed_file_is_let_go)
         IS(dup2(locked, file), file);
         close(locked);
         await_reads(5);
-        IS(dup2(other, file), file); /* nobody has the locked one now but who reads from it */
+        IS(dup2(other, file), file); /* only its readers have the locked one now */
         while (flock(other, LOCK_EX | LOCK_NB) != 0) {
             IS(errno, EWOULDBLOCK);
             sleep_ms(1);

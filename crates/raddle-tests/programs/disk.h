@@ -85,7 +85,7 @@ __attribute__((unused)) static void note_thread(int unused)
     signalled = pthread_self();
 }
 
-/* Files end after so many bytes: who goes on gets a signal, which is noted. */
+/* Files end after `bytes` bytes: a write beyond raises a signal, which is noted. */
 __attribute__((unused)) static void limit_files(rlim_t bytes)
 {
     struct rlimit limit = {bytes, bytes};

@@ -1,4 +1,4 @@
-/* Reads of files where less is allowed than usual, and while everything else goes on. */
+/* Reads of files under restrictions, and during other changes. */
 #include "disk.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -152,7 +152,7 @@ CASE(transfers_go_on_when_rings_and_contexts_kill_from_now_on)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 5);
 }
 
-/* Success is a descriptor then. */
+/* The result of success is a descriptor then. */
 CASE(transfers_go_on_when_somebody_listens_to_the_filter)
 {
     go_on_when_filtered(ring_calls, 6, SECCOMP_RET_KILL_PROCESS,
@@ -298,7 +298,7 @@ CASE(a_child_has_none_of_its_parents_reads)
     join_all(threads, 16);
 }
 
-/* As daemons do: every number that isn't known. */
+/* Closes every unknown number, as daemons do. */
 CASE(reads_outlive_loops_that_close_everything)
 {
     pthread_t threads[16];
@@ -339,7 +339,7 @@ static void *compute(void *unused)
     return unused;
 }
 
-/* What a disk has done isn't left with a carrier that waits in the kernel, or computes. */
+/* A completed read isn't left with a carrier that waits in the kernel, or computes. */
 CASE(reads_end_beside_threads_that_are_stuck_and_that_compute)
 {
     enum { READERS = 8, OTHERS = 4 };

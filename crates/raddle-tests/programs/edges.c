@@ -1,5 +1,5 @@
-/* What a blocking read must notice although the last one emptied the socket: ends, urgent data,
- * other readers, other names of the same socket. */
+/* Events that a blocking read must notice although the last one emptied the socket: ends, urgent
+ * data, other readers, other names of the same socket. */
 #include "made_call.h"
 #include "net.h"
 
@@ -335,7 +335,7 @@ CASE(a_read_waits_for_the_low_water_mark)
     let_others_block();
     struct pollfd ask = {pair[1], POLLIN, 0};
     IS(poll(&ask, 1, 0), 0);
-    IS(recv(pair[1], data, sizeof data, MSG_DONTWAIT | MSG_PEEK), 3); /* nobody took them */
+    IS(recv(pair[1], data, sizeof data, MSG_DONTWAIT | MSG_PEEK), 3); /* they were not taken */
     GET(send(pair[0], "defg", 4, 0));
     GET(shutdown(pair[0], SHUT_WR));
     IS(join(reader), 7);
@@ -363,7 +363,7 @@ static int closed_number(void)
     return old;
 }
 
-/* What is written to `ends[1]` arrives at `ends[0]` under its other, old number. */
+/* Data written to `ends[1]` arrives at `ends[0]` under its other, old number. */
 static void arrives(int old, const int *ends)
 {
     IS(GET(fcntl(ends[0], F_DUPFD, old)), old);

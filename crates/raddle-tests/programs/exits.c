@@ -1,4 +1,4 @@
-/* How a process ends: from main, from a thread, with threads that wait, with threads that run. */
+/* Ends of a process: from main, from a thread, with threads that wait, with threads that run. */
 #include "check.h"
 
 #include <sched.h>

@@ -11,7 +11,7 @@
 
 #define ROUNDS 20
 
-/* What a child says to its parent. */
+/* The values that a child gives its parent. */
 static struct {
     atomic_int went_on;
     atomic_int ready;
@@ -55,7 +55,7 @@ static void end_without_core(void)
     OK(setrlimit(RLIMIT_CORE, &none));
 }
 
-/* A child whose thread sends something: how it ends, and whether the thread went on. */
+/* A child with a thread that sends a signal: how it ends, and whether the thread went on. */
 static int status_of_sender(void (*send)(void))
 {
     int status;

@@ -1,4 +1,4 @@
-/* Faults of a thread's own: alternate stacks, jumps out, mended memory, changed registers. */
+/* Faults of a thread: alternate stacks, jumps out, mended memory, changed registers. */
 #include "check.h"
 
 #include <sched.h>

@@ -1,4 +1,4 @@
-/* What a program may have done before its first thread, and how it may come by one. */
+/* A program's actions before its first thread, and the ways to one. */
 #include "check.h"
 
 #include <dlfcn.h>
@@ -150,7 +150,7 @@ CASE(made_while_signals_come)
 
 extern char **environ;
 
-/* As programs do that show a title of their own. */
+/* Overwrites the environment, as programs with a title of their own do. */
 CASE(made_after_the_environment_was_overwritten)
 {
     for (char **variable = environ; *variable != NULL; variable++) {

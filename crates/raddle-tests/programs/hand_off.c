@@ -1,5 +1,5 @@
-/* One thread gets stuck in the kernel again and again, beside one that wants to go on. Says when
- * that one has gone on soon once; then goes on until SIGTERM. */
+/* One thread gets stuck in the kernel again and again, beside one that wants to go on. Prints when
+ * the other has gone on soon once; then goes on until SIGTERM. */
 #define CHECK_OWN_MAIN
 #include "check.h"
 #include "made_call.h"

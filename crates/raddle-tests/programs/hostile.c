@@ -134,7 +134,7 @@ static long make_call(const struct call *call, const long *a)
     return syscall(call->number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
-/* What is done after a call, whatever it gave. */
+/* Cleans up after a call, whatever its result. */
 static void clean_up(const struct call *call, long value)
 {
     if (call->flags & CHANGES_MASK) {

@@ -63,7 +63,7 @@ struct call {
 #define L(value_) {LENGTH, value_, NULL}
 #define F(file_) {FILE_NUMBER, file_, NULL}
 
-/* Where a pointer leads instead. */
+/* The places that a replaced pointer leads to. */
 enum where {
     GOOD,
     READ_ONLY,
@@ -102,7 +102,7 @@ static const unsigned long lengths[] = {
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
 enum { WHERE = CONSTANTS + COUNT(constants) };
 
-/* What is replaced in an item: `position` counts pointers, lengths or numbers of the call. */
+/* The replacement in an item: `position` counts pointers, lengths or numbers of the call. */
 struct change {
     enum { NO_CHANGE, CHANGE_POINTER, CHANGE_LENGTH, CHANGE_NUMBER } what;
     int position;

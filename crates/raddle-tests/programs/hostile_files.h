@@ -31,7 +31,7 @@ enum file {
 
 enum { FIRST_FILE = 40 }; /* and behind them their other ends */
 
-/* What was opened by a path, and has whatever number it got: two that are no duplicates. */
+/* The files opened by a path, with any numbers: two that are no duplicates. */
 static int by_path[FILES];
 
 static int number_of(enum file file)

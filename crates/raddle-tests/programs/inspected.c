@@ -1,5 +1,5 @@
-/* Beside a thread that computes another one sleeps again and again, and says so: it goes on as long
- * as the one that computes is preempted. */
+/* Beside a thread that computes, another one sleeps again and again, and prints so: it goes on as
+ * long as the first is preempted. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Calls that have moved a part of their data when a signal, an error or the end comes: the part is
- * the result, and what ended the call is the next call's. */
+ * the result, and the next call gets the cause of the end. */
 #include "net.h"
 
 #include <sys/uio.h>

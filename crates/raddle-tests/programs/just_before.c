@@ -23,7 +23,7 @@ static void jump_out(int signal)
     siglongjmp(before, 1);
 }
 
-/* rand() of one who jumps out of it may leave a lock behind. */
+/* A jump out of rand() may leave its lock behind. */
 static uint32_t draw(void)
 {
     static uint32_t state = 2463534242;

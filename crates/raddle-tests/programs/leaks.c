@@ -1,4 +1,4 @@
-/* What a long run must not use up: memory, mappings, descriptors, kernel threads.
+/* Resources that a long run must not use up: memory, mappings, descriptors, kernel threads.
  *
  * The argument after the case's name is how often things happen, in hundreds. */
 #include "check.h"
@@ -84,7 +84,7 @@ static struct usage usage_after(const struct usage *before)
     return now;
 }
 
-/* Does it a few times to warm up, then many times, and compares. */
+/* Repeats an action a few times to warm up, then many times, and compares. */
 static void repeat(void (*hundred_times)(void))
 {
     for (int i = 0; i < 3; i++) {

@@ -81,7 +81,7 @@ CASE(a_soft_limit_on_descriptors_leaves_them_all)
     }
 }
 
-/* Where the runtime's descriptors would take a part of the program's, threads are the kernel's. */
+/* If the runtime's descriptors would take a part of the program's, threads are the kernel's. */
 CASE(a_hard_limit_on_descriptors_leaves_them_all)
 {
     closefrom(3);
@@ -138,7 +138,7 @@ static void *size_of_stack(void *unused)
     return number((long)size);
 }
 
-/* What the limit on stacks is when a program begins is the size of its threads'. */
+/* The limit on stacks at the program's start is the size of its threads' stacks. */
 CASE(the_limit_on_stacks_is_inherited_as_their_size)
 {
     if (getenv("SECOND_LIFE")) {

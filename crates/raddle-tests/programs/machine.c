@@ -1,4 +1,4 @@
-/* What a switch must preserve: floating-point control, vector registers, stacks, jumps. */
+/* State that a switch must preserve: floating-point control, vector registers, stacks, jumps. */
 #include "check.h"
 
 #include <fenv.h>

@@ -95,7 +95,7 @@ CASE(recvmmsg_for_one_takes_what_is_there)
     FAILS(recvmmsg(ends[0], room(), 8, MSG_DONTWAIT, NULL), EAGAIN);
 }
 
-/* A UDP socket that is connected to a number where nobody receives. */
+/* A UDP socket that is connected to a port without a receiver. */
 static int udp_to_nobody(struct sockaddr_in *own)
 {
     struct sockaddr_in nobody;
@@ -169,7 +169,7 @@ CASE(a_handler_ends_recvmmsg_after_a_message)
     }
 }
 
-/* Takes all that comes, late and slowly. */
+/* Receives all messages, late and slowly. */
 static void *take_late(void *fd)
 {
     long count = 0;
@@ -263,7 +263,7 @@ CASE(a_datagram_waits_for_room_at_its_receiver)
     int64_t started = now_ns(), used = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     IS(sendto(fd, "x", 1, 0, (struct sockaddr *)&name, sizeof name), 1);
     check_took(started, 300);
-    CHECK(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - used < 150 * MS); /* who waits doesn't ask */
+    CHECK(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - used < 150 * MS); /* a waiting thread doesn't poll */
     for (int i = 1; i < 1000; i++) {
         IS(sendto(fd, "x", 1, 0, (struct sockaddr *)&name, sizeof name), 1);
     }

@@ -1,6 +1,6 @@
-/* Two hundred threads are stuck in the kernel at once, in calls that nobody stands in for, until a
- * file "let go" appears; then all is quiet until a file "again" appears. Then once more, with the
- * file "let go again". Until SIGTERM. */
+/* Two hundred threads are stuck in the kernel at once, in calls that no helper makes, until a file
+ * "let go" appears; then all is quiet until a file "again" appears. Then once more, with the file
+ * "let go again". Until SIGTERM. */
 #define CHECK_OWN_MAIN
 #include "check.h"
 #include "made_call.h"
@@ -33,7 +33,7 @@ static void stick(const char *end)
     for (int i = 0; i < STUCK; i++) {
         OK(pthread_create(&threads[i], &small, get_stuck, NULL));
     }
-    /* Who is stuck holds up nobody else: all get there. */
+    /* Stuck threads hold up no other thread: all get there. */
     for (int i = 0; i < STUCK; i++) {
         char byte;
         IS(read(told[0], &byte, 1), 1);

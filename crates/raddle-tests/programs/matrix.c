@@ -140,7 +140,7 @@ static void run_batch(void)
     job_count = 0;
 }
 
-/* What transfers go from and to: a file with a text, and a pipe with three bytes and room. */
+/* The ends of transfers: a file with a text, and a pipe with three bytes and room. */
 static void add_others(struct subject *subject)
 {
     subject->file = keep(subject, temporary_file("0123456789"));

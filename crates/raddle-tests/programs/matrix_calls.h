@@ -15,7 +15,7 @@
 
 enum { BIG = 1 << 20 };
 
-/* What a call reads into and writes from. */
+/* The memory that a call reads into and writes from. */
 struct memory {
     char data[4096];
     struct iovec pieces[4];

@@ -547,7 +547,7 @@ KIND(packet_listening)
     return 1;
 }
 
-/* A socket whose connection would wait: the listener by name has no room for it. */
+/* A socket with a connect that would wait: the listener by name has no room for it. */
 KIND(stream_before_a_full_one)
 {
     struct sockaddr_un address = unix_address(subject);

@@ -36,7 +36,7 @@ static void set_memory_policy(int mode, unsigned long nodes)
     OK(syscall(SYS_set_mempolicy, mode, nodes ? &nodes : NULL, nodes ? 8 * sizeof nodes : 0));
 }
 
-/* A thread begins with its creator's. */
+/* A thread begins with its creator's policy. */
 static void *keep_memory_policy(void *unused)
 {
     memory_policy_is(PREFERRED);

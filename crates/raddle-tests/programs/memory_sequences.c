@@ -114,7 +114,7 @@ static void write_to(char *page, int value)
     process_vm_writev(getpid(), &from, 1, &to, 1, 0);
 }
 
-/* What managed runtimes do at the low ends of their stacks. */
+/* Calls of managed runtimes at the low ends of their stacks. */
 static void call_gently(int number)
 {
     static const int advices[] = {4, 4, 8, 102, 103};
@@ -233,7 +233,7 @@ static void call_once(int number)
     }
 }
 
-/* As it was: so that the next thread finds a stack here. */
+/* Restores the state: the next thread finds a stack here. */
 static void restore(char *region)
 {
     int fixed = MAP_FIXED | ANONYMOUS | MAP_STACK;

@@ -287,7 +287,7 @@ static void *count_under_ceiling(void *argument)
     return argument;
 }
 
-/* A ceiling is for threads of a real-time class; who may not make those has nothing to see. */
+/* A ceiling is for threads of a real-time class: without the right to them there is no test. */
 CASE(a_priority_ceiling_excludes)
 {
     pthread_mutexattr_t attributes;

@@ -54,7 +54,7 @@ __attribute__((unused)) static void end(const struct wait *wait, pthread_t threa
     IS(join(thread), 0);
 }
 
-/* How much later than planned it wakes, at most. */
+/* How much later than planned the thread wakes, at most. */
 __attribute__((unused)) static void *sleep_often(void *unused)
 {
     while (!atomic_load(&over)) {
@@ -68,7 +68,7 @@ __attribute__((unused)) static void *sleep_often(void *unused)
     return unused;
 }
 
-/* On a busy machine all may be late at times; who is held up is late each time. */
+/* On a busy machine all may be late at times; a thread that is held up is late each time. */
 __attribute__((unused)) static void check_neighbour(const struct wait *wait)
 {
     enum { TRIES = 40, WAIT_MS = 60, LIMIT_MS = 15 };

@@ -1,4 +1,4 @@
-/* System call instructions of the program's own text: what they say is about threads. */
+/* System call instructions of the program's own text: their results are about threads. */
 #include "check.h"
 #include <execinfo.h>
 #include <linux/futex.h>
@@ -18,7 +18,7 @@ static inline __attribute__((always_inline)) long own_call(long nr, long a, long
     return result;
 }
 
-/* The number isn't known where the instruction is. */
+/* The instruction has a run-time number. */
 static __attribute__((noinline)) long any_call(long nr, long a, long b, long c, long d)
 {
     return own_call(nr, a, b, c, d);

@@ -1,4 +1,4 @@
-/* Signals for the process whose first choice among its threads ends or blocks them. */
+/* Signals for the process: the thread that is chosen first ends or blocks them. */
 #include "check.h"
 
 #include <sched.h>

@@ -74,7 +74,7 @@ CASE(errors_are_told)
     OK(futex(&word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0));
     IS(word, 0);
     FAILS(futex(&word, FUTEX_UNLOCK_PI, 0, NULL, NULL, 0), EPERM);
-    word = FUTEX_TID_MASK; /* nobody's id */
+    word = FUTEX_TID_MASK; /* no thread's id */
     FAILS(futex(&word, FUTEX_LOCK_PI, 0, NULL, NULL, 0), ESRCH);
     word = 0;
     OK(futex(&word, FUTEX_TRYLOCK_PI, 0, NULL, NULL, 0));

@@ -176,7 +176,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int pipes[2][2];
 static long counted;
 
-/* Two of these take turns by a condition variable, by a futex, by pipes, and count together. */
+/* Pairs that take turns by a condition variable, by a futex, by pipes, and count together. */
 static void *take_turns(void *argument)
 {
     int own = argument ? 1 : 0;

@@ -1,5 +1,5 @@
-/* A policy for `--policy FILE`: the newest thread first, but who yields or was preempted last. With
- * MISBEHAVE, one that does something wrong. */
+/* A policy for `--policy FILE`: the newest thread first, but yielding and preempted threads last.
+ * With MISBEHAVE, one that does something wrong. */
 #include "../../raddle-interface/include/raddle_policy.h"
 
 #include <stddef.h>

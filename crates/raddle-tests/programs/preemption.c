@@ -21,7 +21,7 @@ static void *burn(void *count)
     return NULL;
 }
 
-/* What the carriers are kept busy with while a case looks at something else. */
+/* Keeps the carriers busy while a case looks at something else. */
 static long burnt[100];
 static pthread_t burners[100];
 
@@ -92,8 +92,8 @@ CASE(data_from_another_process_is_seen_among_burners)
     IS(GET(waitpid(child, NULL, 0)), child);
 }
 
-/* A coroutine near the end of its stack has no room for a signal frame: what lies below stays as it
- * was. */
+/* A coroutine near the end of its stack has no room for a signal frame: the memory below stays as
+ * it was. */
 enum { SMALL = 8192, LEFT = 768, GUARD = 8192 };
 
 struct coroutine {
@@ -396,7 +396,7 @@ static void *want_once(void *unused)
     return NULL;
 }
 
-/* The lock is free for an instant only, again and again: who waits gets it some time. */
+/* The lock is free for an instant only, again and again: a waiter gets it some time. */
 CASE(a_lock_that_is_taken_again_at_once_starves_nobody)
 {
     OK(pthread_mutex_lock(&barged));

@@ -25,7 +25,7 @@ static void *return_argument(void *argument)
     return argument;
 }
 
-/* What a child of fork must be able to do: threads, locks, sleeps, pipes. */
+/* A child of fork can use threads, locks, sleeps, pipes. */
 static void use_threads_and_exit(int status)
 {
     pthread_t threads[10];

@@ -10,7 +10,7 @@
 
 #define SIGNALS 60
 
-/* What the processes share. `work` grows by one a step of the thread that computes. */
+/* Memory that the processes share. `work` grows by one a step of the thread that computes. */
 static struct {
     volatile long work;
     volatile long work_when_sent;

@@ -1,5 +1,5 @@
-/* Runs a command under a filter that refuses performance events, as a kernel does whose
- * perf_event_paranoid is 3. */
+/* Runs a command under a filter that refuses performance events, as a kernel with a
+ * perf_event_paranoid of 3 does. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

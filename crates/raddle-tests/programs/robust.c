@@ -1,4 +1,4 @@
-/* Robust mutexes: whoever dies with one, and however, the next one hears of it. */
+/* Robust mutexes: however an owner dies, the next one is told. */
 #include "check.h"
 
 #include <linux/futex.h>
@@ -132,7 +132,7 @@ static void *hold_for_ever(void *argument)
     return argument;
 }
 
-/* Another process has a thread that holds all, and dies as `die` says: who waits here is told. */
+/* Another process has a thread that holds all, and dies by `die`: waiters here are told. */
 static void a_process_dies(void (*die)(void), int by_main)
 {
     make(PTHREAD_PROCESS_SHARED, PTHREAD_PRIO_NONE, PTHREAD_MUTEX_NORMAL);

@@ -170,7 +170,7 @@ CASE(a_signal_is_sent_by_id)
     FAILS(syscall(SYS_tgkill, getpid() + 1, thread_id, 0), ESRCH);
     int id = thread_id;
     stop_and_join(thread);
-    /* After the join its id belongs to nobody; the kernel may need a moment for that. */
+    /* After the join its id names no thread; the kernel may need a moment for that. */
     int64_t limit_ns = now_ns() + 10 * SECOND;
     while (syscall(SYS_tgkill, getpid(), id, 0) == 0) {
         CHECK(now_ns() < limit_ns);

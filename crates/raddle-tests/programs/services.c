@@ -96,7 +96,7 @@ static void *read_in_library(void *unused)
     return unused;
 }
 
-/* As another process sees them. */
+/* Counts as another process sees it. */
 static int kernel_threads(void)
 {
     char path[100];
@@ -149,7 +149,7 @@ CASE(threads_wait_in_a_library_that_is_loaded_late)
     OK(dlclose(library));
 }
 
-/* More often than there is room for its stubs, if they weren't given back. */
+/* Repeats more often than there is room for stubs, if they weren't given back. */
 CASE(a_library_is_loaded_and_unloaded_often)
 {
     join(start(nothing, NULL));

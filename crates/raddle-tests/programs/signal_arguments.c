@@ -1,4 +1,4 @@
-/* What the calls about signals refuse, and in which order; flags of alternate stacks. */
+/* The errors of calls about signals, and their order; flags of alternate stacks. */
 #include "check.h"
 
 #include <poll.h>

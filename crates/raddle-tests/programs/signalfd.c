@@ -1,4 +1,4 @@
-/* signalfd: signals read from a descriptor, whoever blocks them, however they are sent. */
+/* signalfd: signals read from a descriptor, whatever threads block them, however they are sent. */
 #include "check.h"
 
 #include <linux/filter.h>
@@ -170,7 +170,7 @@ CASE(what_a_thread_sends_to_itself_is_there_at_once)
 static atomic_int sits, sends;
 static int gate[2];
 
-/* The kernel thread of whoever calls this comes back when somebody opens the gate. */
+/* The calling kernel thread stays in the kernel until the gate is opened. */
 static void sit_in_the_kernel(void)
 {
     pid_t child = GET(vfork());

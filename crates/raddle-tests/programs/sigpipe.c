@@ -23,7 +23,7 @@ static void handle(void)
     GET(sigaction(SIGPIPE, &action, NULL));
 }
 
-/* A pipe that nobody reads. */
+/* A pipe without a reader. */
 static int broken_pipe(void)
 {
     int ends[2];

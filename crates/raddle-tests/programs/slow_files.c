@@ -1,4 +1,4 @@
-/* Files whose file system answers late: each call that waits for one holds up nobody else.
+/* Files of a file system that answers late: a call that waits for one holds up no other thread.
  *
  * The file system is a process of this program's (FUSE) which keeps the answer to one kind of
  * request until it may go. It holds one file. The mount is the program's alone: it begins again in
@@ -17,9 +17,9 @@
 
 enum { BLOCK = 4096, FILE_ID = 2 };
 
-/* What the two processes share. */
+/* Memory that the two processes share. */
 struct shared {
-    atomic_int kept; /* the kind of request whose answer is kept */
+    atomic_int kept; /* the kind of request that gets no answer yet */
     atomic_int came; /* one has come, and waits for its answer */
     atomic_int goes;
 };
@@ -40,7 +40,7 @@ static void reply(const struct request *request, int error, const void *body, si
                                      request->header.unique};
     memcpy(answer, &header, sizeof header);
     memcpy(answer + sizeof header, body, size);
-    /* ENOENT: who asked is gone. */
+    /* ENOENT: the asking thread is gone. */
     if (write(device, answer, header.len) < 0 && errno != ENOENT) {
         _exit(1);
     }
@@ -131,7 +131,7 @@ static void serve(void)
     _exit(0);
 }
 
-/* False if this machine or user may not. */
+/* Returns false if this machine or user may not mount. */
 static int mount_it(void)
 {
     char options[100];
@@ -226,7 +226,7 @@ static long list(void)
     return count == 1 ? 0 : -1;
 }
 
-/* A page of the file that nobody has touched. */
+/* A page of the file that was not touched before. */
 static long touch(void)
 {
     char *page = mmap(NULL, BLOCK, PROT_READ, MAP_PRIVATE, file, 0);
@@ -294,7 +294,8 @@ static long close_duplicate(void)
     return closed(dup(file));
 }
 
-/* Who copies the table of descriptors for the first thread, and closes the copies, waits, too. */
+/* The helper that copies the table of descriptors for the first thread, and closes the copies,
+ * waits. */
 CASE(a_slow_file_that_was_open_before_the_first_thread)
 {
     static const struct wait wait = {keep_if_not_kept, close_duplicate, let_go, 0};

@@ -355,7 +355,7 @@ static void *fill(void *fd)
     return number(errno);
 }
 
-/* SIGPIPE would end the process: who waits is told of the reset. */
+/* SIGPIPE would end the process: the waiting write returns the reset. */
 CASE(a_waiting_write_is_told_that_unread_data_is_lost)
 {
     int types[] = {SOCK_STREAM, SOCK_SEQPACKET};

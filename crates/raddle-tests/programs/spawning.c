@@ -10,7 +10,7 @@
 
 extern char **environ;
 
-/* What a child's `cat /proc/self/stat /proc/self/status` says. */
+/* The output of a child's `cat /proc/self/stat /proc/self/status`. */
 static char told[8000];
 
 static void read_all(int fd)
@@ -426,8 +426,8 @@ static void *start_with_slack(void *unused)
 
 CASE(slack_for_a_program_is_taken_back) { join(start(start_with_slack, NULL)); }
 
-/* A program and a process that shares memory inherit even what the kernel threads of the runtime
- * mustn't inherit from a bound one; and no flag of the runtime's. */
+/* A program and a process that shares memory inherit also attributes that the runtime's kernel
+ * threads mustn't inherit from a bound one; and no flag of the runtime's. */
 static int has_class(int policy, int nice_value)
 {
     struct {

@@ -1,4 +1,4 @@
-/* What programs about the memory of stacks need: where a stack is, and what may be done with it. */
+/* Base of programs about the memory of stacks: where a stack is, and its permitted accesses. */
 #ifndef STACK_H
 #define STACK_H
 
@@ -35,7 +35,7 @@ __attribute__((unused)) static char *low_page(int pages)
     return own_stack().low + pages * PAGE;
 }
 
-/* The page that is so many below the caller's frame. */
+/* The page `pages` below the caller's frame. */
 __attribute__((noinline, unused)) static char *page_below(int pages)
 {
     uintptr_t here = (uintptr_t)__builtin_frame_address(0);
@@ -96,7 +96,7 @@ __attribute__((unused)) static int can_write(char *at)
     return 1;
 }
 
-/* What the kernel's list of mappings says of an address: "rw-" and so on, or "". */
+/* The kernel's access of an address in its list of mappings: "rw-" and so on, or "". */
 __attribute__((unused)) static const char *access_of(const void *address)
 {
     static char access[4];

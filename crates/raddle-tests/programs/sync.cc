@@ -165,7 +165,7 @@ CASE(counting_semaphore)
     std::atomic<int> inside = 0, most = 0;
     in_threads(20, [&](int) {
         for (int i = 0; i < 50; i++) {
-            // acquire() may wait for ever: libstdc++'s release() wakes nobody if there was a slot.
+            // acquire() may wait for ever: libstdc++'s release() wakes none if there was a slot.
             while (!slots.try_acquire_for(100ms)) {
             }
             int now = ++inside;

@@ -138,7 +138,7 @@ CASE(rwlock_that_prefers_writers)
     IS(first, 1);
 }
 
-/* Who reads may read once more, and others may, too, while a writer waits. */
+/* A reader may lock once more for reading, and so may others, while a writer waits. */
 CASE(rwlock_that_prefers_readers)
 {
     pthread_rwlockattr_t attributes;

@@ -1,4 +1,4 @@
-/* What belongs to one thread: errno, thread-local variables, specific data; and pthread_once. */
+/* State of one thread: errno, thread-local variables, specific data; and pthread_once. */
 #include "check.h"
 
 #include <locale.h>

@@ -360,7 +360,7 @@ static void *spin(void *argument)
     return argument;
 }
 
-/* More threads that never call anything than there are carriers: somebody must take turns. */
+/* More threads that never make a call than carriers: the threads must take turns. */
 CASE(a_compute_loop_does_not_stop_the_others)
 {
     pthread_t threads[6];

@@ -9,8 +9,7 @@ using System.Net.Sockets;
 using System.Threading;
 using System.Threading.Tasks;
 
-/// What C# programs do with threads, on Mono and on .NET. `program.exe CASE` runs one, `--list`
-/// prints all.
+/// C# programs with threads, on Mono and on .NET. `program.exe CASE` runs one, `--list` prints all.
 static class Cases {
     static void Check(bool condition, string what) {
         if (!condition) {

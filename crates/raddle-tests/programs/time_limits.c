@@ -27,7 +27,7 @@ static void unix_pair(int *ends)
     GET(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
 }
 
-/* A read of `fd` ends after so many milliseconds. */
+/* A read of `fd` ends after `ms` milliseconds. */
 static void read_lasts(int fd, int ms)
 {
     char byte;

@@ -1,4 +1,4 @@
-/* POSIX timers: whom they tell, what they carry, how they count. */
+/* POSIX timers: their receivers, their values, their counts. */
 #include "check.h"
 
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* What who traces a process by ptrace sees of its kernel threads: what debuggers rely on. */
+/* A tracer's view of a process's kernel threads by ptrace, on which debuggers rely. */
 #include "check.h"
 #include "made_call.h"
 
@@ -24,7 +24,7 @@ CASE(ends_while_threads_get_stuck)
     made_call(SYS_nanosleep, (long)&time, 0, 0);
 }
 
-/* By calls without libc's function for them, by whose name a tracer is known to the runtime. */
+/* By direct calls: the runtime knows a tracer by the name of libc's function. */
 static long trace(long request, pid_t pid, void *address, void *data)
 {
     return syscall(SYS_ptrace, request, pid, address, data);
@@ -46,7 +46,7 @@ static int was_early(pid_t pid)
 }
 
 /* A kernel thread was made: it stops before it does anything, and its FS base is that of one of
- * libc's threads, whose block begins with its own address, and has it in its third word, too. */
+ * libc's threads: the block there begins with its own address, and has it as third word, too. */
 static void check_birth(pid_t maker)
 {
     unsigned long born = 0;

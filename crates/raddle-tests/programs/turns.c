@@ -1,5 +1,5 @@
 /* Threads that compute in turns for so long that their carriers end the turns by themselves; and
- * everything that such a rhythm is broken by. */
+ * all events that break such a rhythm. */
 #include "check.h"
 #include "made_call.h"
 #include <sched.h>

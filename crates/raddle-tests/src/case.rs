@@ -90,12 +90,12 @@ impl Case {
         self
     }
 
-    /// Applies what all cases of a program have in common.
+    /// Applies the settings that all cases of a program share.
     pub fn with(self, change: impl FnOnce(Case) -> Case) -> Case {
         change(self)
     }
 
-    /// Runs it in every mode.
+    /// Runs the case in every mode.
     ///
     /// # Panics
     ///
@@ -181,8 +181,8 @@ pub fn in_every_mode(test: &str, mut body: impl FnMut(Mode) -> Result<()>) {
     }
 }
 
-/// Asserts that `program` with `arguments` does natively and in every other mode the same; what
-/// that is, the caller need not know. For programs that don't check themselves.
+/// Asserts that `program` with `arguments` does the same natively and in every other mode, whatever
+/// that is. For programs that don't check themselves.
 ///
 /// # Panics
 ///
@@ -228,7 +228,7 @@ pub fn check_list(source: &str, listed: &[&str]) {
     );
 }
 
-/// Fails unless both did the same.
+/// Fails unless both outcomes are the same.
 pub fn compare(native: &Outcome, other: &Outcome) -> Result<()> {
     let (expected, status) = (status_number(native.status), status_number(other.status));
     if expected != status {

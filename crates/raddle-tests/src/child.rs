@@ -1,8 +1,8 @@
 //! A program while it runs: its output as it comes, its end, and its stacks if it does not end.
 //!
-//! Every program leads a process group of its own. The group is killed while its leader is dead
-//! but not yet reaped, so that the number can't belong to somebody else. Output is read by
-//! threads, because a full pipe would stop the program.
+//! Every program leads a process group of its own. The group is killed while its leader is dead but
+//! not yet reaped, so that the number can't belong to another process. Output is read by threads,
+//! because a full pipe would stop the program.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -20,7 +20,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group,
 use crate::mode::{Mode, raddle};
 use crate::tools::find_tool;
 
-/// Whoever runs the tests in the background may ignore what a terminal sends.
+/// A shell that runs the tests in the background may ignore a terminal's signals.
 fn default_signals() -> std::io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
         // SAFETY: the default action is no function of ours.
@@ -29,10 +29,10 @@ fn default_signals() -> std::io::Result<()> {
     Ok(())
 }
 
-/// How long a program may take to do what it surely does.
+/// How long a program may take for something that it does in any case.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a program left behind.
+/// The output and status of a program that has ended.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub status: ExitStatus,
@@ -40,7 +40,7 @@ pub struct Outcome {
     pub stderr: String,
 }
 
-/// The exit status, or 128 and the number of the signal that ended it, as shells say it.
+/// The exit status, or 128 plus the number of the signal that ended the program, as in shells.
 pub fn status_number(status: ExitStatus) -> i32 {
     let by_signal = || 128 + status.signal().unwrap_or_default();
     status.code().unwrap_or_else(by_signal)
@@ -76,7 +76,7 @@ impl Running {
         let stderr = Collector::start(child.stderr.take());
         if let (Some(mut pipe), Some(input)) = (child.stdin.take(), input) {
             let input = input.to_owned();
-            // A program that ends before it read all of it is no failure of the writer.
+            // A program may end before it has read all input: this is no failure of the writer.
             thread::spawn(move || pipe.write_all(&input));
         }
         Ok(Running {
@@ -95,7 +95,7 @@ impl Running {
         self.stdout.text()
     }
 
-    /// Waits until the program has said `text`, and nothing else.
+    /// Waits until the program has printed `text`, and nothing else.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl Running {
     /// After `timeout`, with the output so far and the stacks; the program is dead then.
     pub fn wait(mut self, timeout: Duration) -> Result<Outcome> {
         if !self.has_ended_within(timeout)? {
-            // Before the stacks: a debugger's stop can wake what hangs, and then it goes on.
+            // Read before the stacks: a debugger's stop can wake what hangs, and then it goes on.
             let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
             let stacks = self.stacks();
             let _ = self.end();
@@ -150,7 +150,7 @@ impl Running {
         })
     }
 
-    /// Whether the program ends in time; leaves it unreaped.
+    /// Returns true if the program ends in time; leaves it unreaped.
     pub fn has_ended_within(&self, timeout: Duration) -> Result<bool> {
         let end = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
         let deadline = Instant::now() + timeout;
@@ -171,7 +171,7 @@ impl Running {
         Ok(self.child.wait()?)
     }
 
-    /// What every process of the group is doing, as far as the machine's tools can say.
+    /// The stacks of every process of the group, as far as the machine's tools can tell.
     fn stacks(&self) -> String {
         let mut text = String::new();
         for pid in group_members(self.pid()).into_iter().take(3) {
@@ -199,7 +199,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After `end` the child is reaped, and this waits for nothing and kills nobody.
+        // After `end` the child is reaped, and this waits for nothing and kills no process.
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = self.end();
         }
@@ -221,7 +221,7 @@ fn group_of(pid: u32) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(2)?.parse().ok()
 }
 
-/// The first lines of what a tool says, within a time that no waiting person would mind.
+/// The first lines of a tool's output, within a short time.
 fn tool_output(command: &mut Command) -> String {
     const LIMIT: Duration = Duration::from_secs(20);
     const LINES: usize = 300;

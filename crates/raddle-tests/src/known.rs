@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// What `known-failures.toml` says.
+/// The content of `known-failures.toml`.
 #[derive(Debug, Default)]
 pub struct Known {
     failures: toml::Table,
@@ -30,7 +30,7 @@ impl Known {
         Ok(Known { failures })
     }
 
-    /// Why `test` is known to fail, if it is.
+    /// The reason why `test` is known to fail, if it is.
     pub fn reason(&self, test: &str) -> Option<&str> {
         self.failures.get(test).and_then(toml::Value::as_str)
     }
@@ -40,7 +40,7 @@ impl Known {
     }
 }
 
-/// Turns what happened under raddle into what the test says: `Ok` with a line to print, or the
+/// Turns the outcome under raddle into the test's result: `Ok` with a line to print, or the
 /// failure.
 pub fn judge(test: &str, known: Option<&str>, outcome: Result<()>) -> Result<Option<String>> {
     match (known, outcome) {

@@ -16,7 +16,7 @@
 //! programs of cases and runs none of these. `RADDLE_TEST_TIMEOUT_S` is how long a case may take in
 //! one mode, 60 otherwise. `RADDLE_TEST_CHAOS` is the seed (`RADDLE_CHAOS`) that
 //! the programs run with, `RADDLE_TEST_POLICY` their policy; `RADDLE_TEST_GLIBC` a folder with the
-//! glibc that C and C++ programs run with. A case whose tool is not installed is skipped with a
+//! glibc that C and C++ programs run with. A case without its installed tool is skipped with a
 //! line, and fails if `CI=true`.
 //!
 //! Rejected: programs that link a test framework (they would not be unmodified programs of

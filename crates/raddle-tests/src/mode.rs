@@ -14,10 +14,10 @@ pub enum Mode {
     Raddle { carriers: u16 },
 }
 
-/// One carrier shows what starves, two what races, three what neither shows by luck.
+/// One carrier shows starvation, two show races, three show what neither shows by luck.
 const CARRIERS: [u16; 3] = [1, 2, 3];
 
-/// Natively first, because that is what the other modes are compared with.
+/// Natively first, because the other modes are compared with that.
 pub fn modes() -> Vec<Mode> {
     let mut modes = vec![Mode::Native];
     if !builds_only() && wanted().as_deref() != Some(OsStr::new("native")) {

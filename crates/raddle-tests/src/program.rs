@@ -28,13 +28,13 @@ pub struct Program {
 
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// What tells it from the others in messages: `java 25`; empty if there is one only.
+    /// Tells the variant from others in messages: `java 25`; empty if there is one only.
     pub label: String,
     pub command: Vec<OsString>,
 }
 
 impl Variant {
-    /// Says in `error` which variant it is about, where there are several.
+    /// Adds the variant's name to `error`, if there are several.
     pub fn name(&self, error: anyhow::Error) -> anyhow::Error {
         if self.label.is_empty() {
             error
@@ -89,13 +89,13 @@ fn native(compiler: &str, standard: &[&str], source: &Path) -> Result<PathBuf> {
     if let Some(folder) = env::var_os(GLIBC) {
         let folder = PathBuf::from(folder);
         let loader = folder.join("ld-linux-x86-64.so.2");
-        // The old kind of path, because it holds for the libraries of libraries, too.
+        // The old kind of path, because it also holds for the libraries of libraries.
         command.args(["-Wl,--disable-new-dtags", "-Xlinker", "-rpath", "-Xlinker"]);
         command.arg(folder);
         command.args(["-Xlinker", "--dynamic-linker", "-Xlinker"]);
         command.arg(loader);
     }
-    // A program's shared object is a program of its own that it finds beside itself.
+    // A program's shared object is compiled like a program, and the program finds it beside itself.
     command.args(["-ldl", "-lrt", "-lm"]);
     if fs::read_to_string(source)?.contains("<libunwind.h>") {
         command.arg("-lunwind");

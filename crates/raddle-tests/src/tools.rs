@@ -1,4 +1,4 @@
-//! Finding compilers and servers on the machine, and what happens when one is not there.
+//! Finding compilers and servers on the machine, and the treatment of missing ones.
 
 use std::env;
 use std::ffi::OsStr;
@@ -50,7 +50,7 @@ pub fn or_skip<T>(test: &str, outcome: Result<T>) -> Option<T> {
     }
 }
 
-/// Sorts out what is not there from what failed; in CI that is the same.
+/// Separates missing tools from failures; in CI both are failures.
 pub fn settle<T>(outcome: Result<T>, in_ci: bool) -> Result<Result<T, String>> {
     match outcome {
         Ok(value) => Ok(Ok(value)),

@@ -1,4 +1,4 @@
-//! Carriers that come and go: few at low load, none too many after a rush, and what is told of
+//! Carriers that come and go: few at low load, none too many after a rush, and the reports about
 //! those that sit in the kernel.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use raddle_tests::{Mode, Program, RunFolder, Running, in_every_mode, raddle};
 
-/// For what comes about sooner or later, also on a machine that is busy with other things.
+/// The limit for events that come sooner or later, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn program(source: &str) -> Result<OsString> {
@@ -53,8 +53,8 @@ fn switches(pid: u32) -> Result<BTreeMap<String, u64>> {
         .collect()
 }
 
-/// Waits until a row of twenty runs was on one carrier. Where the machine keeps a carrier from
-/// running for milliseconds another takes over, rightly; so there are many tries.
+/// Waits until twenty runs in a row were on one carrier. If the machine keeps a carrier from
+/// running for milliseconds, another rightly takes over; so there are many tries.
 fn ensure_one_carrier_suffices(running: &Running) -> Result<()> {
     const RUNS: u64 = 20;
     let started = Instant::now();
@@ -114,7 +114,7 @@ fn kernel_threads(pid: u32) -> Result<Vec<PathBuf>> {
     paths.collect()
 }
 
-/// Descriptors in the table that has most: sysmon's is its own. A kernel thread may end meanwhile.
+/// Descriptors in the largest table: sysmon has one of its own. A kernel thread may end meanwhile.
 fn descriptors(pid: u32) -> Result<usize> {
     let threads = kernel_threads(pid)?;
     let open = |thread: &PathBuf| fs::read_dir(thread.join("fd")).map_or(0, Iterator::count);
@@ -140,9 +140,9 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()>
 
 /// Threads that are stuck at once.
 const STUCK: usize = 200;
-/// Spare carriers that stay, and what the runtime has besides.
+/// Spare carriers that stay, and the runtime's other kernel threads.
 const STAY: usize = 4 + 4;
-/// More than that of stacks is left only if they aren't given back: a carrier's has 64 KB.
+/// The stacks that are left exceed this only if they aren't given back: a carrier's has 64 KB.
 const STACKS_KB: u64 = STUCK as u64 / 2 * 64;
 
 #[test]
@@ -181,7 +181,7 @@ fn those_that_replaced_stuck_ones_end_when_nobody_needs_them() {
             fs::write(folder.path().join("again"), "")?;
         }
         ensure!(sizes[1] < sizes[0] + STACKS_KB, "{sizes:?} KB");
-        // And they can be dumped: nothing is left of them there.
+        // A dump shows that nothing is left of them.
         let shown = switches(pid)?.len();
         ensure!(shown <= most, "{shown} carriers are shown");
         running.terminate()
@@ -210,7 +210,7 @@ const FRAMES: [&str; 3] = ["(get_stuck+", "(call_it+", "(run_it+"];
 fn who_sits_in_the_kernel_is_shown_with_its_stack() {
     let name = "carriers::who_sits_in_the_kernel_is_shown_with_its_stack";
     in_every_mode(name, |mode| {
-        // With more carriers nobody may need that one's place.
+        // With more carriers the threads may not need that one's place.
         let Mode::Raddle { carriers: 1 } = mode else {
             return Ok(());
         };
@@ -277,7 +277,7 @@ fn others_go_on_soon_with_perf_events_too() {
         let running = Running::start(mode, mode.command(&line)?, None)?;
         running.wait_until_it_says("soon\n")?;
         if carriers == 1 {
-            // No table describes code that was made: its caller is guessed.
+            // No table describes generated code: its caller is guessed.
             wait_until("a guess", || {
                 let stats = dump(running.pid(), &["--stats"])?;
                 let mut frames = stats.lines().filter(|line| line.starts_with("    "));
@@ -341,7 +341,7 @@ fn they_follow_a_quota_of_version_2() {
     });
 }
 
-/// At once, as the kernel does it: no reader sees half of it.
+/// Sets the quota at once, as the kernel does: no reader sees half of it.
 fn allow(root: &Path, quota: &str) -> Result<()> {
     let new = root.join("new");
     fs::write(&new, quota)?;

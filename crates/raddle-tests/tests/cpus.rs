@@ -16,7 +16,7 @@ fn program() -> Result<OsString> {
     Ok(variant.command[0].clone())
 }
 
-/// What the program's case prints under `raddle run` with these options; natively without any.
+/// The output of the program's case under `raddle run` with these options; natively without any.
 fn output(options: &[&str], case: &str) -> Result<String> {
     let mut command = match options {
         [] => Command::new(program()?),

@@ -1,4 +1,4 @@
-//! What debuggers, core dumps and crash reports show of green threads.
+//! Green threads in debuggers, core dumps and crash reports.
 
 use std::fs;
 use std::path::Path;
@@ -153,7 +153,7 @@ fn ensure_cores_are_files() -> Result<()> {
     Ok(())
 }
 
-/// Whoever crashes is the first thread of the core, with its own frames.
+/// The thread that crashes is the first of the core, with its own frames.
 fn check_core(name: &str, how: &str, signal: i32, says: &str) {
     in_every_mode(name, |mode| {
         ensure_cores_are_files()?;

@@ -1,4 +1,4 @@
-//! How a program comes by its first thread, and what it may have done before.
+//! The ways to a program's first thread, and the program's actions before it.
 
 mod first_thread {
     raddle_tests::cases! { "first_thread.c":
@@ -26,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const GREEN: &str = "raddle: threads are green";
 const KERNEL: &str = "raddle: runs on kernel threads: ";
 
-/// What the program's `case` says under raddle with one carrier; nothing natively.
+/// The output of the program's `case` under raddle with one carrier; `None` natively.
 fn said(mode: Mode, case: &str) -> Result<Option<Outcome>> {
     if mode != (Mode::Raddle { carriers: 1 }) {
         return Ok(None);
@@ -41,7 +41,7 @@ fn said(mode: Mode, case: &str) -> Result<Option<Outcome>> {
     Ok(Some(outcome))
 }
 
-/// However the first thread is made, it is green, and so is what was made before and after.
+/// However the first thread is made, it is green, and so are the threads before and after.
 #[test]
 fn it_is_green_whoever_makes_it() {
     let name = "first_thread::it_is_green_whoever_makes_it";
@@ -67,7 +67,7 @@ fn it_is_green_whoever_makes_it() {
     });
 }
 
-/// The kernel takes the thread that is there for the tracer.
+/// The kernel takes the kernel thread that is there for the tracer.
 #[test]
 fn a_tracer_keeps_its_kernel_thread() {
     let name = "first_thread::a_tracer_keeps_its_kernel_thread";

@@ -1,4 +1,4 @@
-//! The harness itself: that it can fail. Each test here has a mistake which must be found.
+//! The harness itself can fail: each test here has a mistake which must be found.
 
 use std::fs;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn a_hang_is_ended_with_its_children_and_shown() {
     assert!(error.contains("before\n"), "{error}");
     let child = error.lines().find_map(|line| line.parse::<u32>().ok());
     let child = child.expect("the child printed its process id");
-    // Killed, it is gone soon, or waits for whoever inherited it.
+    // A killed child is gone soon, or waits for its new parent.
     let lives = || {
         let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
         !stat.is_empty() && !stat.contains(") Z ")

@@ -54,7 +54,7 @@ fn a_wrong_proof_gets_nothing() {
         client.read_exact(&mut wanted)?;
         ensure!(wanted == PROOF_WANTED);
         client.write_all(&[b'0'; PROOF_BYTES])?;
-        // It may have closed by now.
+        // The server may have closed the connection by now.
         let _ = client.write_all(Request::new(RequestKind::SNAPSHOT, 0).as_bytes());
         let mut answer = Vec::new();
         let end = client
@@ -66,8 +66,8 @@ fn a_wrong_proof_gets_nothing() {
     });
 }
 
-/// By user id alone these may look; the kernel says no: root without capabilities, or the user of a
-/// process that made itself undumpable.
+/// Clients that may look by their user id alone; the kernel refuses them: root without
+/// capabilities, or the user of a process that made itself undumpable.
 #[test]
 fn a_client_that_may_not_look_gets_nothing() {
     let name = "inspection::a_client_that_may_not_look_gets_nothing";
@@ -86,8 +86,8 @@ fn a_client_that_may_not_look_gets_nothing() {
     });
 }
 
-/// Each client is dropped after a second. Were they waited for, the thread that computes would be
-/// preempted once between two of them.
+/// Each client is dropped after a second. If the server waited for them, the thread that computes
+/// would be preempted once between two of them.
 #[test]
 fn clients_that_stall_delay_nothing() {
     const CLIENTS: usize = 14;

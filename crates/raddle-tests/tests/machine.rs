@@ -1,4 +1,4 @@
-//! What a switch must preserve, and the parts of libc that have threads or locks inside.
+//! The state that a switch must preserve, and the parts of libc that have threads or locks inside.
 
 mod registers_and_stacks {
     raddle_tests::cases! { "machine.c":

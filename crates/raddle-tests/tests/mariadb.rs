@@ -1,6 +1,6 @@
 //! MariaDB's server with one thread a connection, under load by sysbench.
 //!
-//! One data folder is made natively, once, with sysbench's table in it; the tests take turns at
+//! One data folder is made natively, once, with sysbench's table in it; the tests take turns with
 //! it, and each leaves it by a clean shutdown. The client is never under raddle.
 
 use std::env;
@@ -17,7 +17,7 @@ use rustix::process::{Signal, getuid};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The folder, once it is made; locked by who runs a server in it.
+/// The folder, once it is made; locked by the test that runs a server in it.
 static DATA: Mutex<Option<Data>> = Mutex::new(None);
 
 struct Data {

@@ -1,9 +1,9 @@
-//! Every call that may wait, on every kind of descriptor, blocking and not: `matrix.c` makes them,
-//! a thread each, and says what each gave. Under raddle each gives what it gives natively.
+//! Every call that may wait, on every kind of descriptor, blocking and not: `matrix.c` makes each
+//! on a thread of its own, and prints the results. Under raddle each gives its native result.
 //!
 //! A call counts as waiting if it hasn't returned in time, which a busy machine may cause by
 //! itself. So calls that differ are made once more, without the others and with more time, natively
-//! and under raddle; only what differs then counts.
+//! and under raddle; only a difference then counts.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,12 +13,12 @@ use anyhow::{Context, Result, bail, ensure};
 use raddle_tests::{Mode, Program, RunFolder, Running, check_list, in_every_mode, status_number};
 
 const TIMEOUT: Duration = Duration::from_secs(240);
-/// More differences than this are no matter of a busy machine.
+/// A busy machine doesn't cause more differences than this.
 const MOST_AGAIN: usize = 200;
 /// How many are shown.
 const MOST_SHOWN: usize = 40;
 
-/// What each call gave, by its name.
+/// Each call's result, by its name.
 type Results = BTreeMap<String, String>;
 
 fn run(mode: Mode, arguments: &[&str]) -> Result<Results> {
@@ -47,7 +47,7 @@ fn run(mode: Mode, arguments: &[&str]) -> Result<Results> {
     results.context("each line is a call and what it gave")
 }
 
-/// The calls that don't give the same in both, with what they give.
+/// The calls with different results, and both results.
 fn differences<'a>(native: &'a Results, other: &'a Results) -> Vec<(&'a str, &'a str, &'a str)> {
     let calls = native.keys().chain(other.keys());
     let pairs = calls.map(|call| {

@@ -1,4 +1,4 @@
-//! Memory of threads: what is asked of stacks, and limits on address space.
+//! Memory of threads: calls on stacks, and limits on address space.
 
 use std::process::Command;
 use std::time::Duration;
@@ -63,8 +63,8 @@ fn random_calls_leave_what_they_leave_natively() {
     }
 }
 
-/// Three times as many as Linux can have at its default limits, with the stacks of 8 MiB that
-/// programs get which ask for none.
+/// Three times as many threads as Linux can have at its default limits, with the stacks of 8 MiB
+/// that programs without a request get.
 #[test]
 fn a_hundred_thousand_threads_have_default_stacks() {
     const TIMEOUT: Duration = Duration::from_secs(120);
@@ -91,7 +91,7 @@ fn a_hundred_thousand_threads_have_default_stacks() {
 }
 
 /// The command, the runtime and the program start with a main stack of a few pages. With fewer than
-/// six the kernel's random offset decides whether ld.so can load any library that is preloaded.
+/// six the kernel's random offset decides whether ld.so can preload any library.
 #[test]
 fn a_main_stack_of_a_few_pages_is_enough() {
     const TIMEOUT: Duration = Duration::from_secs(30);
@@ -111,8 +111,8 @@ fn a_main_stack_of_a_few_pages_is_enough() {
     });
 }
 
-/// The command, started by a shell that limits stacks to so many KiB, without an environment: the
-/// stack holds that as well.
+/// The command, started by a shell that limits stacks to `kib` KiB, without an environment, which
+/// would also be on the stack.
 fn limited(command: &Command, kib: u32) -> Command {
     let mut limited = Command::new("/bin/sh");
     limited.env_clear().arg("-c");

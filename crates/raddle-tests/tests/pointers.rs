@@ -1,5 +1,5 @@
-//! Addresses, lengths and numbers that no call should be given: the kernel's answers, and nobody
-//! dies.
+//! Addresses, lengths and numbers that no call should be given: the kernel's answers, and no
+//! process dies.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -26,7 +26,7 @@ mod bad_pointers {
     }
 }
 
-/// Runs `hostile.c`, which prints what each of its calls came to.
+/// Runs `hostile.c`, which prints the result of each of its calls.
 fn same(test: &str, mode: &str, arguments: &[&str]) {
     let case = Case::new(module_path!(), "hostile.c", mode)
         .tested_by(test)

@@ -1,14 +1,14 @@
-//! `--policy` and `--share`: who runs next, and how much CPU time each thread gets.
+//! `--policy` and `--share`: the order of runs, and how much CPU time each thread gets.
 //!
-//! Seen by programs that say in what order their threads ran and what they used. What is right
-//! under every policy, the other tests say: `RADDLE_TEST_POLICY=fair cargo test --test locks`.
+//! Seen by programs that print in what order their threads ran and what they used. The other tests
+//! check what is right under every policy: `RADDLE_TEST_POLICY=fair cargo test --test locks`.
 
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
 use raddle_tests::{Mode, Program, Running, or_skip, raddle, shared_object};
 
-/// What `policies.c` does with these words under these flags.
+/// Runs `policies.c` with these words under these flags.
 fn run(flags: &[&str], carriers: u16, words: &[&str]) -> Result<Output> {
     let program = Program::build("policies.c")?;
     let mut command = Command::new("timeout");
@@ -25,14 +25,14 @@ fn run(flags: &[&str], carriers: u16, words: &[&str]) -> Result<Output> {
     Ok(output)
 }
 
-/// The numbers that it prints.
+/// The numbers that `policies.c` prints.
 fn numbers(flags: &[&str], carriers: u16, words: &[&str]) -> Result<Vec<f64>> {
     let text = String::from_utf8(run(flags, carriers, words)?.stdout)?;
     let numbers = text.split_whitespace().map(str::parse);
     numbers.collect::<Result<_, _>>().context(text.clone())
 }
 
-/// On one carrier the order in which threads run that became runnable at one moment.
+/// Checks the order on one carrier of threads that became runnable at one moment.
 fn order(policy: &str, words: &[&str], expected: &[f64]) {
     let flags = ["--policy", policy];
     if let Some(order) = or_skip(policy, numbers(&flags, 1, words)) {
@@ -40,9 +40,9 @@ fn order(policy: &str, words: &[&str], expected: &[f64]) {
     }
 }
 
-/// CPU times of threads that compute, compared with these parts of the whole.
+/// Compares CPU times of threads that compute with these parts of the whole.
 ///
-/// Who is on a carrier that the machine keeps from running falls behind, and catches up later. If
+/// A thread on a carrier that the machine keeps from running falls behind, and catches up later. If
 /// the end comes before that, there is another try; one carrier can't fall behind others.
 fn check_parts(flags: &[&str], carriers: u16, burners: &[&str], parts: &[f64]) {
     const TRIES: usize = 3;
@@ -113,7 +113,7 @@ const NICE_5: f64 = 1024.0 * 0.8 * 0.8 * 0.8 * 0.8 * 0.8;
 fn fair_divides_time_by_niceness() {
     let fair = ["--policy", "fair"];
     check_parts(&fair, 1, &["a:0", "b:0", "c:5"], &[NICE_0, NICE_0, NICE_5]);
-    // Small parts: who keeps up with them must not depend on which carrier the kernel favours.
+    // Small parts, which must not depend on the carrier that the kernel favours.
     let burners = ["a:0", "b:0", "c:0", "d:5", "e:5", "f:5"];
     let parts = [NICE_0, NICE_0, NICE_0, NICE_5, NICE_5, NICE_5];
     check_parts(&fair, 2, &burners, &parts);
@@ -147,7 +147,7 @@ fn a_share_by_library_holds_for_its_threads() {
     check_parts(&share, 1, &["a:0", "b:0"], &[50.0, 50.0]);
 }
 
-/// Milliseconds that burners have used in so many.
+/// The milliseconds that burners have used in `ms`.
 fn used_in(ms: u32, flags: &[&str], carriers: u16, burners: &[&str]) -> Option<Vec<f64>> {
     let ms = ms.to_string();
     let words: Vec<_> = ["during", &ms]
@@ -177,7 +177,7 @@ fn who_has_no_quota_is_not_hurt_by_one() {
     let burners = ["a:0", "a:0", "b:0"];
     if let Some(used) = used_in(3000, &share, 1, &burners) {
         assert!(used[0] + used[1] < 690.0, "{used:?}");
-        // On a free machine it gets all the time, on a busy one as much as any.
+        // On a free machine the thread gets all the time, on a busy one as much as any.
         assert!(used[2] > 0.7 * used[0].max(used[1]), "{used:?}");
     }
 }
@@ -268,8 +268,8 @@ fn a_file_without_a_policy_is_left_with_one_line() {
     }
 }
 
-/// What `raddle` says of the waiting program under these flags when it is asked these, in turn; the
-/// second word is the process's number.
+/// The answers of `raddle` about the waiting program under these flags to these questions, in turn;
+/// the second word is the process's number.
 fn ask_all(flags: &[&str], asked: &[&[&str]]) -> Result<Vec<Output>> {
     let program = Program::build("policies.c")?;
     let mut command = Mode::Raddle { carriers: 1 }.command(&program.variants[0].command)?;
@@ -364,7 +364,7 @@ fn every_policy_can_be_changed_into_every_other_while_threads_run() {
             ensure!(ended.status.success(), "{}", ended.status);
             let used = ended.stdout.split_whitespace().map(str::parse::<f64>);
             let used: Vec<_> = used.collect::<Result<_, _>>()?;
-            // Nobody was forgotten on the way.
+            // No thread was forgotten on the way.
             ensure!(
                 used.len() == 4 && used.iter().all(|ms| *ms > 20.0),
                 "{used:?}"

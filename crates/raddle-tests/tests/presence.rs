@@ -1,6 +1,6 @@
-//! That raddle is really there: threads of the program are not kernel threads.
+//! Raddle is really there: threads of the program are not kernel threads.
 //!
-//! Without this, a runtime that quietly gives every thread a kernel thread passes everything.
+//! Without this, a runtime that quietly gives every thread a kernel thread would pass every test.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What the runtime may have beside its carriers: sysmon, and helpers for blocking calls.
+/// Kernel threads that the runtime may have beside its carriers: sysmon, and helpers.
 const OTHERS_MAX: usize = 3;
 
 fn kernel_threads(pid: u32) -> Result<usize> {
@@ -28,8 +28,8 @@ fn kernel_threads(pid: u32) -> Result<usize> {
         .parse()?)
 }
 
-/// Programs of several languages, each of which waits in a hundred threads: they are green whatever
-/// their runtime did before it made them.
+/// Programs of several languages, each with a hundred waiting threads: the threads are green
+/// whatever their runtime did before it made them.
 fn green_in_every_runtime(test: &str, source: &str) {
     in_every_mode(test, |mode| {
         for variant in Program::build(source)?.variants {
@@ -101,7 +101,7 @@ fn ten_thousand_threads_need_no_more_either() {
     check("presence::ten_thousand_threads_need_no_more_either", 10_000);
 }
 
-/// What `raddle dump` says.
+/// The output of `raddle dump`.
 fn dump(pid: u32) -> Result<String> {
     let output = Command::new(raddle()?)
         .args(["dump", &pid.to_string()])
@@ -153,7 +153,7 @@ fn carriers_are_resized_while_threads_compute() {
     });
 }
 
-/// What `raddle dump --json` says.
+/// The output of `raddle dump --json`.
 fn dump_json(pid: u32, flags: &[&str]) -> Result<Value> {
     let dumped = Command::new(raddle()?)
         .args(["dump", &pid.to_string(), "--json"])
@@ -202,7 +202,7 @@ fn delays_and_cpu_times_are_told() {
     });
 }
 
-/// A compiler thread has more than twice the time of each of twenty others: by weight it is ten.
+/// A compiler thread gets more than twice the time of each of twenty others; by weight, ten times.
 #[test]
 fn compiler_threads_have_a_larger_share() {
     let name = "presence::compiler_threads_have_a_larger_share";
@@ -220,8 +220,8 @@ fn compiler_threads_have_a_larger_share() {
     });
 }
 
-/// A thread that waits for a mutex whose holder was preempted doesn't wait for the holder's turn.
-/// In a whole rotation each of twenty threads that compute has a turn.
+/// A thread that waits for a mutex with a preempted holder doesn't wait for the holder's turn. In a
+/// whole rotation each of twenty threads that compute has a turn.
 #[test]
 fn a_waiter_lends_its_turn_to_the_holder_of_the_lock() {
     let name = "presence::a_waiter_lends_its_turn_to_the_holder_of_the_lock";
@@ -243,13 +243,13 @@ fn a_waiter_lends_its_turn_to_the_holder_of_the_lock() {
     });
 }
 
-/// Eight threads that compute, started as `wrapper` says, with as many carriers as CPUs, whatever
-/// other processes do.
+/// Starts eight threads that compute by `wrapper`, with as many carriers as CPUs, whatever other
+/// processes do.
 fn compute_in(wrapper: &str) -> Result<Running> {
     compute_with(wrapper, "0")
 }
 
-/// As [`compute_in`], with so many extra carriers at most.
+/// As [`compute_in`], with at most `extra` extra carriers.
 fn compute_with(wrapper: &str, extra: &str) -> Result<Running> {
     let program = Program::build("computing.c")?;
     let program = program.variants[0].command[0].to_str().context("a path")?;
@@ -278,14 +278,14 @@ fn ensure_carriers(running: &Running, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Says on which of the machine's first two CPUs all kernel threads of a process may run.
+/// Sets which of the machine's first two CPUs all kernel threads of a process may use.
 fn allow_cpus(running: &Running, cpus: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|&cpu| set.set(cpu));
     for thread in fs::read_dir(format!("/proc/{}/task", running.pid()))? {
         let name = thread?.file_name();
         let tid = name.to_str().and_then(|tid| tid.parse().ok());
-        // One that has ended meanwhile needs no CPU.
+        // A kernel thread that has ended meanwhile needs no CPU.
         let _ = sched_setaffinity(tid.and_then(Pid::from_raw), &set);
     }
     Ok(())
@@ -359,7 +359,7 @@ fn carriers_are_added_while_other_processes_want_the_cpus() {
     });
 }
 
-/// A control group with another in it; the outer one can have a quota. Both end with it.
+/// A control group with another in it; the outer one can have a quota. Both end with this value.
 struct Groups {
     outer: PathBuf,
     /// The file that takes a quota, of a period of 100 ms in both versions.
@@ -422,7 +422,7 @@ fn carriers_follow_the_quota_of_the_groups_above() {
 fn carriers_that_sit_in_the_kernel_are_told_with_the_place() {
     let name = "presence::carriers_that_sit_in_the_kernel_are_told_with_the_place";
     in_every_mode(name, |mode| {
-        // With more carriers nobody may need that one's place.
+        // With more carriers the threads may not need that one's place.
         let Mode::Raddle { carriers: 1 } = mode else {
             return Ok(());
         };

@@ -1,4 +1,4 @@
-//! Signals: whom they reach, what they interrupt, who waits for them.
+//! Signals: their receivers, the calls that they interrupt, waits for them.
 
 mod handlers {
     raddle_tests::cases! { "signals.c":

@@ -1,4 +1,5 @@
-//! The programs that found the most, repeated: `RADDLE_SOAK=N` times in every mode, 3 by default.
+//! The programs that found the most errors, repeated `RADDLE_SOAK=N` times in every mode, 3 by
+//! default.
 
 use std::env;
 
@@ -42,7 +43,7 @@ soak! {
     rust_channels: "rust_std.rs" rendezvous_channels_take_turns;
 }
 
-/// What a long run must not use up: the figures of each run are printed.
+/// Resources that a long run must not use up: the figures of each run are printed.
 mod leaks {
     use std::env;
     use std::time::Duration;
@@ -107,7 +108,7 @@ mod leaks {
         check("signals_leave_nothing_behind");
     }
 
-    /// More of them than there are slots for carriers.
+    /// More threads than there are slots for carriers.
     #[test]
     fn bound_threads_leave_nothing_behind() {
         let case = "threads_leave_nothing_behind";

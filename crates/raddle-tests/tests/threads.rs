@@ -1,4 +1,4 @@
-//! Threads: their life, what belongs to each, and how a process with many of them ends.
+//! Threads: their life, their own attributes, and the end of a process with many of them.
 
 mod lifecycle {
     raddle_tests::cases! { "threads.c":

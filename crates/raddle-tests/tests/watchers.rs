@@ -1,4 +1,5 @@
-//! Programs that watch threads from below run as they are, whoever starts them, and say so.
+//! Programs that watch threads from below run on kernel threads, however they are started, and say
+//! so.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Credentials, and what else the kernel keeps for a thread.
+//! Credentials, and the other attributes that the kernel keeps for a thread.
 
 use super::Argument::{Descriptor, Flags, In, Int, Long, Made, OneOf, Out};
 use super::{Spec, names};

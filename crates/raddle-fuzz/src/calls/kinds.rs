@@ -1,4 +1,4 @@
-//! What descriptors calls are made for.
+//! The kinds of descriptors that calls are made for.
 
 use crate::case::Kind::{
     self, Datagram, Epoll, Event, Fifo, File, Folder, Inotify, Memory, Null, Packet, PidFd, Pipe,

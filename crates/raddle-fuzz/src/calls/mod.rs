@@ -1,7 +1,7 @@
-//! The tables of calls: what each takes, what it gives, and where its number comes from.
+//! The tables of calls: each call's arguments, its results, and the source of its number.
 //!
-//! Every call that the user-mode kernel handles stands here; a test compares. Calls that it
-//! doesn't handle stand here where they change what handled ones work on.
+//! Every call that the user-mode kernel handles is here; a test compares. Other calls are here if
+//! they change the objects of handled ones.
 
 mod descriptors;
 mod identity;
@@ -34,13 +34,13 @@ pub struct Spec {
     pub answer: Answer,
     /// The call may wait for something that another agent has to do.
     pub waits: bool,
-    /// Resources that its descriptors mostly are; any if there are none.
+    /// The kinds of resources that its descriptors mostly are; any if there are none.
     pub on: &'static [Kind],
     /// Makes arguments agree with each other after each was made alone.
     pub adjust: Option<fn(&mut Maker, &mut [Value])>,
 }
 
-/// How a function of libc's returns what the kernel said.
+/// How a function of libc's returns the kernel's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
     /// An `int`; -1 and errno for errors.
@@ -211,7 +211,7 @@ impl Spec {
         self
     }
 
-    /// A call whose descriptors mostly are of these kinds.
+    /// A call with descriptors that mostly are of these kinds.
     const fn of(
         on: &'static [Kind],
         name: &'static str,

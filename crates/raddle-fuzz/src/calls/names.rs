@@ -1,6 +1,6 @@
 //! Names of flags and other values.
 
-/// A name and what it stands for.
+/// A name and its value.
 pub type Names = [(&'static str, u64)];
 
 macro_rules! names {

@@ -45,7 +45,7 @@ pub const CALLS: &[Spec] = &[
         libc::SYS_faccessat2,
         &[Folder, Path, OneOf(names::ACCESS), Flags(names::AT)],
     ),
-    // What a link of /proc says has process ids in it.
+    // The text of a link of /proc has process ids in it.
     Spec::new(
         "readlink",
         libc::SYS_readlink,

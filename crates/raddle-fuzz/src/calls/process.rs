@@ -1,4 +1,4 @@
-//! Processes: their making, their end, and what their parents learn.
+//! Processes: their creation, their end, and the news for their parents.
 
 use super::Argument::{Any, Descriptor, Flags, Folder, In, Int, OneOf, Out, OutAny, Path, Process};
 use super::{Answer, Spec, kinds, names};

@@ -1,7 +1,7 @@
 //! Differences that are explained: which, and why.
 //!
 //! `explanations.toml` holds them. Each names lines by patterns, in which `*` stands for anything,
-//! and quotes a row of the page on compatibility, so that nothing is allowed that isn't said there.
+//! and quotes a row of the page on compatibility, so that only documented differences are allowed.
 
 use std::path::Path;
 
@@ -19,13 +19,13 @@ pub struct Explanation {
     pub native: String,
     /// The line of the other trace.
     pub other: String,
-    /// The call of the step, for what other agents do meanwhile.
+    /// The call of the step, during which other agents may call.
     #[serde(default = "anything")]
     pub step: String,
-    /// What the case's text must have in it.
+    /// A text that the case's text must contain.
     #[serde(default = "anything")]
     pub case: String,
-    /// Which agent's trace the lines stand in.
+    /// The agent that has the lines in its trace.
     #[serde(default = "anything")]
     pub agent: String,
     /// How both processes end.
@@ -100,7 +100,7 @@ impl Explanations {
     }
 }
 
-/// Whether the lines differ in these words alone; any may differ if there are none.
+/// Returns true if the lines differ in these words alone; any may differ if there are none.
 fn differ_in(words: &[usize], difference: &Difference) -> bool {
     let [native, other]: [Vec<_>; 2] =
         [&difference.native, &difference.other].map(|line| line.split(' ').collect());
@@ -110,7 +110,7 @@ fn differ_in(words: &[usize], difference: &Difference) -> bool {
             && pairs.all(|(at, (native, other))| native == other || words.contains(&at))
 }
 
-/// Whether `text` is what `pattern` says; `*` stands for any text, `|` at the top separates
+/// Returns true if `text` matches `pattern`; `*` stands for any text, `|` at the top separates
 /// patterns.
 fn matches(pattern: &str, text: &str) -> bool {
     pattern

@@ -1,4 +1,4 @@
-//! Whether a difference is one: the case is repeated, natively and in the mode.
+//! The judge of a difference: the case is repeated, natively and in the mode.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ const REPEATS: usize = 4;
 /// can come before the call that it is to interrupt, natively as well.
 const MORE_REPEATS: usize = 12;
 
-/// How often natively with delays: a difference that Linux shows as well if its threads get the
-/// CPU late.
+/// How often a case is repeated natively with delays: Linux may show the difference as well if its
+/// threads get the CPU late.
 const DELAYED_REPEATS: usize = 60;
 
 pub struct Judge<'a> {
@@ -33,15 +33,15 @@ pub enum Share {
 }
 
 pub enum Verdict {
-    /// The native traces are one, which is here, and some of the others are another.
+    /// All native traces are the same, which is here, and some of the others differ.
     Different(Difference, Share, Box<Trace>),
     Explained(usize),
-    /// The native traces are several.
+    /// The native traces differ from each other.
     Unsteady(Difference),
-    /// The native traces are one, unless its agents are delayed: then some part from it as this one
-    /// does, in the same place and with the same lines.
+    /// All native traces are the same unless the agents are delayed: then some part from it as the
+    /// other trace does, in the same place and with the same lines.
     Delayed(Difference, Share),
-    /// Nothing differs any more.
+    /// The repetitions show no difference.
     Unrepeated(Difference),
 }
 
@@ -50,7 +50,7 @@ impl Judge<'_> {
         other.compare(native, case, self.explanations)
     }
 
-    /// Repeats cases whose first traces differed; `first` has those of the mode.
+    /// Repeats cases with first traces that differed; `first` has those of the mode.
     ///
     /// # Errors
     /// An executor that doesn't run.
@@ -77,7 +77,7 @@ impl Judge<'_> {
         Ok(verdicts)
     }
 
-    /// Repeats natively, with delays, what is different.
+    /// Repeats the cases that differ natively, with delays.
     fn look_at_delays(&self, suspects: &[(String, Case)], verdicts: &mut [Verdict]) -> Result<()> {
         for ((id, case), verdict) in suspects.iter().zip(verdicts) {
             let Verdict::Different(difference, share, typical) = verdict else {
@@ -95,7 +95,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Repeats cases so often.
+    /// Repeats each case `repeats` times.
     fn repeat(
         &self,
         suspects: &[(String, Case)],

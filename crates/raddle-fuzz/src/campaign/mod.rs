@@ -1,13 +1,13 @@
-//! A campaign: many cases, natively twice and under raddle, and what differs.
+//! A campaign: many cases, natively twice and under raddle, and their differences.
 //!
-//! 1. A batch of cases runs in every mode. A case whose two native traces differ is *noise*; it is
-//!    counted, and not judged.
+//! 1. A batch of cases runs in every mode. A case with two native traces that differ is *noise*: it
+//!    is counted, and not judged.
 //! 2. A case with another trace under raddle is repeated, natively and in that mode, with more
 //!    patience, and if only some traces in that mode differ, once more and oftener. It is a
-//!    *difference* if the native traces are one and some trace under raddle is another; *unsteady*
-//!    if the native ones are several; *unrepeated* if nothing differs again. It is *delayed* if
-//!    the same two lines part a native trace from others once the case's threads get the CPU late
-//!    ([`DELAYED`](modes::DELAYED)): Linux does that as well.
+//!    *difference* if all native traces are the same and some trace under raddle is another;
+//!    *unsteady* if the native ones differ; *unrepeated* if nothing differs again. It is *delayed*
+//!    if the same two lines part a native trace from others once the case's threads get the CPU
+//!    late ([`DELAYED`](modes::DELAYED)): Linux does that as well.
 //! 3. Differences are explained by rule ([`explanations`]), or else grouped in classes; the first
 //!    of each class is shrunk.
 
@@ -44,7 +44,7 @@ pub struct Plan {
     pub seed: u64,
     /// Calls to run in each mode, at least.
     pub calls: u64,
-    /// The call that most steps are, by name.
+    /// The name of the call that most steps make.
     pub focus: Option<String>,
     /// Modes under raddle.
     pub modes: Vec<Mode>,
@@ -158,7 +158,7 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// True if the trace differs, and not by what is explained.
+    /// Returns true if the trace has a difference without an explanation.
     fn is_suspect(&mut self, case: &Case, native: &Trace, other: &Trace, mode: Mode) -> bool {
         match self.judge.compare(case, native, other) {
             Outcome::Same => false,

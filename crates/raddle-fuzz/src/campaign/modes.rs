@@ -45,14 +45,14 @@ pub const FAST: Pace = Pace {
     delays: None,
 };
 
-/// For what is repeated.
+/// For repetitions.
 pub const PATIENT: Pace = Pace {
     slots: 10,
     limit_ms: 400,
     delays: None,
 };
 
-/// For what might be a matter of time alone.
+/// For differences that may come from timing alone.
 pub const DELAYED: Pace = Pace {
     slots: 16,
     limit_ms: 400,
@@ -102,7 +102,7 @@ impl Runner {
             let (found, errors) = self.run_once(mode, &left, pace)?;
             traces.extend(found);
             left.retain(|(id, _)| !traces.contains_key(id));
-            // What takes its executor along is run alone, and reported.
+            // A case that kills its executor is run alone, and reported.
             if left.len() == before {
                 let (id, _) = left.remove(0);
                 traces.insert(

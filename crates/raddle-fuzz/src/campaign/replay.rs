@@ -8,7 +8,7 @@ use super::modes::{Mode, PATIENT, Runner};
 use super::trace::Outcome;
 use crate::case::{Case, listing};
 
-/// Runs a case natively twice and in each mode; true if no trace differs.
+/// Runs a case natively twice and in each mode; returns true if no trace differs.
 ///
 /// # Errors
 /// An executor that doesn't run.

@@ -1,4 +1,4 @@
-//! What a campaign found, in figures and by class.
+//! The results of a campaign, in figures and by class.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,14 +23,14 @@ pub struct Found {
     pub difference: Difference,
 }
 
-/// Calls by what became of them.
+/// Calls by their outcome.
 #[derive(Default)]
 struct Calls {
     good: u64,
     errors: u64,
 }
 
-/// How often something was seen, by class, with the first example of each.
+/// How often each class was seen, with its first example.
 #[derive(Default)]
 struct Tally(BTreeMap<String, (u64, String)>);
 
@@ -144,7 +144,7 @@ impl Report {
         found.count += 1;
     }
 
-    /// True for a class that was repeated so often that one more case needs no repetition.
+    /// Returns true for a class that was repeated so often that one more case needs no repetition.
     pub(super) fn is_known(&self, class: &str) -> bool {
         const ENOUGH: u64 = 3;
         self.classes
@@ -191,7 +191,7 @@ impl Report {
         )
     }
 
-    /// All of it.
+    /// The whole report.
     pub fn text(&self, explanations: &Explanations) -> String {
         let mut text = self.line() + "\n";
         let mut section = |title: &str, lines: Vec<(u64, String)>| {

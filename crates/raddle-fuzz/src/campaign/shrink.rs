@@ -1,8 +1,8 @@
 //! Making a case smaller as long as it differs in the same way.
 //!
-//! A round tries every *edit* alone, all in one run. Of those that leave the difference as it is,
-//! all are made together, or if that is too much a half of them, and so on down to one. Rounds end
-//! when no edit is left.
+//! A round tries every *edit* alone, all in one run. The edits that leave the difference as it is
+//! are made together, or if that is too much a half of them, and so on down to one. Rounds end when
+//! no edit is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,13 +18,13 @@ const ROUNDS: usize = 12;
 /// How often a candidate runs in the mode: some differences show only sometimes.
 const TRIES: usize = 2;
 
-/// Something less. They are made in this order, those of a kind from the last to the first, so that
-/// none changes what another means.
+/// A reduction. Edits are made in this order, those of a kind from the last to the first, so that
+/// no edit changes the meaning of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Edit {
     /// An argument becomes 0: the step, the argument.
     ZeroArgument(usize, usize),
-    /// What is stored becomes 0.
+    /// A stored value becomes 0.
     ZeroPut(usize, usize),
     /// The call is made by the plainest site.
     Inline(usize),
@@ -141,7 +141,7 @@ fn edits(case: &Case) -> Vec<Edit> {
     edits
 }
 
-/// Simpler values and a simpler site. What a new process gets stays: it may need all of it.
+/// Returns simpler values and a simpler site. A new process's arguments stay: it may need them all.
 fn simplifications(index: usize, step: &Step) -> Vec<Edit> {
     let mut edits = Vec::new();
     if step.call.spec.answer == Answer::Fork {
@@ -169,7 +169,8 @@ fn edited(case: &Case, set: &[Edit]) -> Case {
     let (values, removals): (Vec<Edit>, Vec<Edit>) = set
         .into_iter()
         .partition(|&edit| edit < Edit::RemovePut(0, 0));
-    // Steps go last among what has their indexes, and larger indexes before smaller ones.
+    // Steps go last among the objects with indexes of steps, and larger indexes before smaller
+    // ones.
     let order = |edit: &Edit| {
         let kind = match edit {
             Edit::RemovePut(..) | Edit::RemoveEvent(..) | Edit::RemoveState(..) => 0,

@@ -8,10 +8,10 @@ use crate::case::Case;
 /// The step that stands for the state at the end and the process's status.
 const END: u32 = u32::MAX;
 
-/// How the line of a call ends that was over too early.
+/// The end of the line of a call that was over too early.
 const WAS_SHORTER: &str = " was shorter";
 
-/// What a case did, by agent. An agent that is called nothing is the process itself.
+/// A case's actions by agent. The agent with an empty name is the process itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     agents: BTreeMap<String, Vec<String>>,
@@ -31,7 +31,7 @@ pub struct Difference {
     pub other: String,
 }
 
-/// What comes of a comparison.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Same,
@@ -66,7 +66,7 @@ impl Trace {
         trace
     }
 
-    /// The executor wrote it to its end.
+    /// Returns true if the executor has written the trace to its end.
     pub fn is_complete(&self) -> bool {
         !self.end.is_empty()
     }
@@ -126,8 +126,8 @@ impl Trace {
         }
     }
 
-    /// True if it parts from a native trace by this difference, which may not be the first: another
-    /// agent's lines may part earlier.
+    /// Returns true if the trace parts from a native one by this difference, which may not be the
+    /// first: another agent's lines may part earlier.
     pub fn parts_by(&self, native: &Trace, case: &Case, difference: &Difference) -> bool {
         if difference.is_of_time() {
             let found = self.time_difference(native, case);
@@ -156,10 +156,10 @@ impl Trace {
         self
     }
 
-    /// A call that waits, took a while natively, and much less here.
+    /// Finds a call that waits, took a while natively, and much less here.
     fn time_difference(&self, native: &Trace, case: &Case) -> Option<Difference> {
         const LEAST_MS: u64 = 5;
-        /// What the kernel does when a file is closed takes its grace periods.
+        /// The calls that wait for the kernel's grace periods when a file is closed.
         const CLOSING: &[&str] = &["close", "close_range", "dup2", "dup3"];
         let early = native.elapsed_ms.iter().find(|(key, ms)| {
             let other = self.elapsed_ms.get(key).copied().unwrap_or(0);
@@ -228,7 +228,7 @@ fn part(
     }
 }
 
-/// The step that a line is of, if it says so.
+/// The step of a line, if the line names one.
 fn step_of(line: &str) -> Option<u32> {
     let word = line.split(' ').next()?;
     match word {
@@ -246,7 +246,7 @@ fn earlier(first: Option<Difference>, second: Option<Difference>) -> Option<Diff
 }
 
 impl Difference {
-    /// Where two traces part, whatever the reason.
+    /// The first place where two traces part, with or without an explanation.
     pub fn between(native: &Trace, other: &Trace) -> Option<Difference> {
         match other.compare(native, &Case::default(), &Explanations::none()) {
             Outcome::Different(difference) => Some(difference),
@@ -254,7 +254,7 @@ impl Difference {
         }
     }
 
-    /// What differences of one kind have in common: the call of the step, and both lines without
+    /// The common part of differences of one kind: the call of the step, and both lines without
     /// their numbers.
     pub fn class(&self, case: &Case) -> String {
         let call = self.call(case);
@@ -265,7 +265,7 @@ impl Difference {
         )
     }
 
-    /// True if only the time that a call took differs.
+    /// Returns true if only the time that a call took differs.
     fn is_of_time(&self) -> bool {
         self.other.ends_with(WAS_SHORTER)
     }
@@ -285,7 +285,7 @@ impl Difference {
     }
 }
 
-/// A line without what differs within a class: the step, places, bytes, large numbers.
+/// A line without the parts that differ within a class: the step, places, bytes, large numbers.
 fn general(line: &str) -> String {
     if line.is_empty() {
         return "nothing".into();

@@ -1,19 +1,19 @@
 //! The memory of a case: pages at fixed addresses, each with a purpose.
 
-/// Where the memory begins: far from what the kernel and ld.so choose.
+/// The beginning of the memory: far from the addresses that the kernel and ld.so choose.
 pub const BASE: u64 = 0x10_0000_0000;
 pub const PAGE_BYTES: u64 = 4096;
 /// Pages in the case's reach; some of them are holes.
 pub const PAGES: u8 = 48;
-/// Bytes from `BASE` whose changes are part of a trace.
+/// Bytes from `BASE`; their changes are part of a trace.
 pub const READABLE_BYTES: u64 = 32 * PAGE_BYTES;
 
-/// Pages of each thread's stack whose changes are part of a trace, and where they begin, relative
-/// to the page that the thread uses.
+/// Pages of each thread's stack with changes that are part of a trace, and where they begin,
+/// relative to the page that the thread uses.
 pub const STACK_PAGES: u64 = 8;
 pub const STACK_WINDOW: i32 = -0x20000;
 
-/// What a page is at the start.
+/// The purpose of a page at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page;
 
@@ -37,10 +37,10 @@ impl Page {
     pub const BEHIND_FILE: u8 = 13;
     /// The last page before a hole.
     pub const LAST: u8 = 14;
-    /// What calls about memory may change: sixteen pages, private.
+    /// For calls about memory, which may change them: sixteen pages, private.
     pub const CHANGING: u8 = 16;
     pub const CHANGING_PAGES: u8 = 16;
-    /// An alternate stack for signals; no part of traces, nor is what follows.
+    /// An alternate stack for signals; no part of traces, nor are the pages behind it.
     pub const SIGNAL_STACK: u8 = 34;
     pub const SIGNAL_STACK_PAGES: u8 = 8;
     /// Behind a stack of two pages for threads that end at once.
@@ -106,7 +106,7 @@ pub const FILES: &[&str] = &[
     "exit 3",
 ];
 
-/// Paths below `/proc` whose content differs from process to process.
+/// Paths below `/proc` with a content that differs from process to process.
 pub const PATHS: &[&str] = &[
     "/proc/self/task",
     "/proc/self/task/1",
@@ -138,7 +138,7 @@ pub fn name_index(name: &str) -> usize {
         .expect("it stands there")
 }
 
-/// Where the name with that index in [`FILES`], followed by [`PATHS`], is.
+/// The place of the name with that index in [`FILES`], followed by [`PATHS`].
 pub const fn name_place(index: usize) -> Place {
     Place::new(Page::NAMES, index as i32 * NAME_BYTES)
 }

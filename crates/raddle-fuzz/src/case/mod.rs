@@ -1,8 +1,8 @@
-//! A case: what one process does, as data.
+//! A case: the actions of one process, as data.
 //!
-//! Everything in it is concrete, so that a case means the same after a part of it was taken away:
-//! descriptors of resources have fixed numbers, memory has fixed addresses, and what only the run
-//! can know (a result, a process id) is named by a [`Value`].
+//! Everything in a case is concrete, so that it means the same after a part of it was taken away:
+//! descriptors of resources have fixed numbers, memory has fixed addresses, and a [`Value`] names
+//! what is known only during the run (a result, a process id).
 
 mod listing;
 mod memory;
@@ -21,7 +21,7 @@ use crate::calls::Spec;
 pub const MAIN: u8 = 0;
 /// The highest agent that is a thread.
 pub const LAST_THREAD: u8 = 3;
-/// What threads that the case itself makes are, for traces.
+/// The agent, for traces, of threads that the case itself makes.
 pub const EXTRA: u8 = 7;
 /// Functions that a new thread can start with.
 pub const STARTS: u8 = 6;
@@ -52,7 +52,7 @@ pub enum Site {
     Inline,
     /// The same in a function that uses vector registers.
     Vector,
-    /// An instruction of the program's own whose number is computed.
+    /// An instruction of the program's own with a computed number.
     Register,
 }
 
@@ -82,9 +82,9 @@ pub enum Value {
     Pthread(u8),
     /// A function that a new thread starts with.
     Start(u8),
-    /// The function that the case's handlers are.
+    /// The function of the case's handlers.
     Handler,
-    /// The function by which they return.
+    /// The function by which handlers return.
     Restorer,
     /// A message queue of System V.
     Queue,
@@ -150,7 +150,7 @@ macro_rules! words {
         impl $name {
             pub const ALL: &'static [$name] = &[$($name::$variant,)*];
 
-            /// The word for it in a case's text.
+            /// Its word in a case's text.
             pub const fn word(self) -> &'static str {
                 match self { $($name::$variant => $word,)* }
             }
@@ -202,8 +202,7 @@ words! {
     State {
         /// O_NONBLOCK.
         NonBlocking = "nonblock",
-        /// There is something to read from the first descriptor; an epoll instance watches the
-        /// other resources.
+        /// The first descriptor has data to read; an epoll instance watches the other resources.
         HasData = "data",
         /// The second descriptor can't be written without waiting.
         IsFull = "full",

@@ -1,4 +1,4 @@
-//! What the threads of a case know together, and the names of what differs from run to run.
+//! The knowledge that a case's threads share, and the names of values that differ from run to run.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, AtomicUsize};
@@ -9,12 +9,12 @@ use crate::case::{CHILDREN, LAST_THREAD, Value};
 
 pub const THREADS: usize = LAST_THREAD as usize + 1;
 
-/// What the threads of a case know together. Written by the main thread, but for `done`, `gone`
-/// and an agent's own ids and results.
+/// The knowledge that the threads of a case share. Written by the main thread, but for `done`,
+/// `gone` and an agent's own ids and results.
 pub struct Board {
     /// The number of the post << 8 | the step's index; a futex.
     pub post: AtomicU32,
-    /// Agents that have done what was posted; a futex.
+    /// Agents that have done the posted work; a futex.
     pub done: AtomicU32,
     /// When the step's own call began, 0 before that. Written by its agent, too.
     pub called_ns: AtomicU64,
@@ -92,7 +92,7 @@ impl Names {
     }
 }
 
-/// The number that a value is now.
+/// The present number of a value.
 pub fn resolve(value: Value) -> u64 {
     let id = |word: &AtomicI32| i64::from(word.load(Relaxed)).cast_unsigned();
     match value {
@@ -145,7 +145,7 @@ pub fn wake(word: &AtomicU32) {
     );
 }
 
-/// Sleeps so long; handlers that run meanwhile don't shorten it.
+/// Sleeps `ns`; handlers that run meanwhile don't shorten it.
 pub fn sleep(ns: i64) {
     let mut time = [ns / 1_000_000_000, ns % 1_000_000_000];
     let address = time.as_mut_ptr().expose_provenance();

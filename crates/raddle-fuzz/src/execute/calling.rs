@@ -1,4 +1,4 @@
-//! Making one call, and writing what came of it.
+//! Making one call, and writing its result.
 
 use std::ffi::CString;
 use std::sync::OnceLock;
@@ -39,7 +39,7 @@ fn function(name: &str) -> usize {
     found.map_or(0, |(_, address)| *address)
 }
 
-/// What a call is.
+/// The role of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     /// The step's own: its events count from here.
@@ -48,7 +48,7 @@ pub enum Of {
     Child,
 }
 
-/// Makes a call and writes what came of it.
+/// Makes a call and writes its result.
 pub fn perform(call: &Call, index: usize, of: Of) -> i64 {
     let (slot, me) = (slot(), agent());
     let mut arguments = [0; 6];
@@ -133,7 +133,7 @@ fn write_result(call: &Call, index: usize, result: i64) {
     line.write(slot, me);
 }
 
-/// What a call gave; registers where a site of the executor's made it.
+/// The result of a call; registers if a site of the executor's made it.
 struct Made {
     result: i64,
     registers: Option<sites::Registers>,
@@ -197,7 +197,7 @@ fn fork_site(call: &Call, arguments: &[u64; 6]) -> usize {
         "vfork" => true,
         "clone" => arguments[0] & VM != 0,
         "clone3" => page_of(arguments[0]).is_some_and(|place| {
-            // What can't be read is refused.
+            // Unreadable places are refused.
             // SAFETY: pages before those of names are always there.
             place.page < Page::NAMES
                 && unsafe { prepare::pointer(place).cast::<u64>().read_unaligned() } & VM != 0

@@ -1,5 +1,5 @@
-//! A world of its own for an executor: nothing that a case does to files, processes, mounts, queues
-//! or networks reaches the machine.
+//! Containment of an executor: nothing that a case does to files, processes, mounts, queues or
+//! networks reaches the machine.
 //!
 //! New namespaces of processes, mounts, System V's objects and networks; all file systems are
 //! read-only but for one folder. Without them nothing runs: a case may unlink any path it names.
@@ -59,7 +59,7 @@ fn code_of(status: i32) -> u8 {
     }
 }
 
-/// Becomes the first process of the namespace, whose child becomes the command.
+/// Becomes the first process of the namespace; its child becomes the command.
 fn enter(writable: &Path, command: &[OsString]) -> anyhow::Error {
     // SAFETY: a plain call.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
@@ -77,7 +77,7 @@ fn enter(writable: &Path, command: &[OsString]) -> anyhow::Error {
     Command::new(program).args(arguments).exec().into()
 }
 
-/// Reaps what is left to the first process, and ends with its only child.
+/// Reaps the processes that are left to the first one, and ends with its only child.
 fn wait_as_first(pid: i32) -> ! {
     loop {
         let mut status = 0;

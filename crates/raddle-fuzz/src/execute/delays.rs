@@ -1,17 +1,17 @@
-//! Delays between calls, by which the server makes what a busy machine does: any agent may get the
-//! CPU late, before a call, between a call and the line about it, and before it ends.
+//! Delays between calls, with the effect of a busy machine: any agent may get the CPU late, before
+//! a call, between a call and the line about it, and before it ends.
 //!
-//! Whatever comes of a case with delays may come of it without any.
+//! Every result of a case with delays is possible without them.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::board::sleep;
 use crate::random::Random;
 
-/// Of the case, 0 for no delay. Written before the case has threads.
+/// The case's seed, 0 for no delay. Written before the case has threads.
 static SEED: AtomicU64 = AtomicU64::new(0);
 
-/// Of a hundred places, those with a delay.
+/// The number of places in a hundred with a delay.
 const PERCENT: u64 = 15;
 const LENGTHS_MS: &[i64] = &[1, 3, 7, 13, 25];
 

@@ -9,7 +9,7 @@ use crate::case::{Case, Kind, MAIN, Resource, State};
 /// Signals that signal descriptors of resources read.
 const READ_SIGNALS: u64 = 1 << 9 | 1 << 34;
 
-/// Makes all; each says in the trace whether it could be made.
+/// Makes all descriptors; the trace says of each whether it could be made.
 pub fn make(case: &Case, slot: &Slot) {
     make_all(case, slot);
     connect(case);
@@ -229,7 +229,7 @@ fn single(resource: &Resource, flags: i32) -> i32 {
     }
 }
 
-/// A queue for messages, whose name is gone before another case could use it.
+/// A queue for messages; its name is gone before another case could use it.
 fn queue(flags: i32) -> i32 {
     // SAFETY: live arguments.
     unsafe {
@@ -281,7 +281,7 @@ fn ring() -> i32 {
     }
 }
 
-/// Brings it into the state that the case wants.
+/// Brings a resource into the state that the case wants.
 fn fill(resource: &Resource) -> bool {
     let [first, second] = resource.numbers.map(i32::from);
     let data = b"some data that is read";
@@ -343,7 +343,7 @@ fn fill(resource: &Resource) -> bool {
     true
 }
 
-/// Writes until that would wait.
+/// Writes until a write would wait.
 fn fill_up(resource: &Resource, number: i32) {
     if resource.kind == Kind::Event {
         let most = (u64::MAX - 1).to_ne_bytes();

@@ -1,5 +1,5 @@
-//! Performing a case: the main thread goes from step to step, and posts to the other threads what
-//! is theirs.
+//! Performing a case: the main thread goes from step to step, and posts the other threads' parts to
+//! them.
 //!
 //! 1. The main thread stores what the step wants stored, and notes the time.
 //! 2. If other threads take part, it writes the step's index to the *board* and wakes them. Each
@@ -49,7 +49,7 @@ pub fn run(case: Case, slot: &'static Slot, patched: bool) -> ! {
     unsafe { libc::_exit(0) }
 }
 
-/// Says who and where the calling agent is.
+/// Writes the calling agent's ids and stack to the board.
 fn introduce(agent: u8) {
     become_agent(agent);
     let index = usize::from(agent);
@@ -137,7 +137,7 @@ fn make_calls(step: &Step, agent: u8, index: usize) {
     }
 }
 
-/// When the step's call began; waits until it has.
+/// Returns the time when the step's call began; waits until it has.
 fn called_ns() -> u64 {
     const PAUSE_NS: i64 = 200_000;
     /// The agent may be gone, or stuck behind what came before.
@@ -215,7 +215,7 @@ fn wait_for_child(child: usize, pid: i32, slot: &Slot) {
             break;
         }
     }
-    // Where nothing is left to wait for, its calls are over at least.
+    // If nothing is left to wait for, the child's calls are over at least.
     let line = Line::new().text("end child ").number(child as i64);
     let line = line
         .text(" ")
@@ -249,7 +249,7 @@ fn wait_for_done(count: u32) {
     }
 }
 
-/// Stores what a step wants stored; pages that were taken away stay so.
+/// Makes a step's stores; pages that were taken away stay so.
 fn store(puts: &[Put], watch: &mut Watch) {
     for put in puts {
         let bytes = match &put.data {
@@ -289,7 +289,7 @@ fn deadline(clock_id: u8, ms: i16) -> Vec<u8> {
     [seconds.to_ne_bytes(), rest.to_ne_bytes()].concat()
 }
 
-/// Ranges that a step's calls fill with what differs from run to run.
+/// Ranges that a step's calls fill with bytes that differ from run to run.
 fn unsteady(step: &Step) -> Vec<Unsteady> {
     let events = step.events.iter().map(|event| &event.call);
     let calls = std::iter::once(&step.call).chain(events);

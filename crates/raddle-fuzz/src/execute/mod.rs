@@ -5,13 +5,13 @@
 //!    shared memory between them, so that a trace survives whatever the child does to itself.
 //! 2. The child prepares memory, descriptors and handlers ([`prepare`]), makes its threads and
 //!    performs the steps ([`interpret`]); each agent writes lines to a trace of its own.
-//! 3. A call that lasts longer than the limit *waits*: the server says so in the trace and kills
-//!    the child. That is an outcome like any other.
+//! 3. A call that lasts longer than the limit *waits*: the server notes that in the trace and kills
+//!    the child. This is an outcome like any other.
 //! 4. After the last step the child describes its state ([`state`]) and ends.
 //!
-//! Helping calls of the executor's own, between those of the case, are plain system calls made by
-//! instructions of its own text. They go the way of the program's calls; whatever they show is what
-//! a program can see.
+//! Calls of the executor's own, between those of the case, are plain system calls made by
+//! instructions of its own text. They take the path of the program's calls; their effects are those
+//! that a program can see.
 
 mod board;
 mod calling;

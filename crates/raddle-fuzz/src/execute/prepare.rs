@@ -1,4 +1,4 @@
-//! What a case finds when it starts: memory, files, handlers, a process group of its own.
+//! The surroundings of a case at its start: memory, files, handlers, a process group of its own.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -47,7 +47,7 @@ pub fn prepare(case: &Case, slot: &'static Slot) {
     make_queues(case, slot);
     descriptors::make(case, slot);
     limit();
-    // The standard library gave the main thread one.
+    // The standard library gave the main thread an alternate stack.
     let none = [0, libc::SS_DISABLE as usize, 0];
     system(
         libc::SYS_sigaltstack,
@@ -127,7 +127,7 @@ fn fill_names() {
     }
 }
 
-/// True if the case may look at a file of its folder.
+/// Returns true if the case may look at a file of its folder.
 fn needs_files(case: &Case) -> bool {
     const PAGES: [u8; 3] = [Page::NAMES, Page::OF_FILE, Page::BEHIND_FILE];
     let of_files = |kind| {
@@ -244,7 +244,7 @@ fn init_objects() {
     }
 }
 
-/// Makes what the case names of System V's; the server removes it.
+/// Makes the System V objects that the case names; the server removes them.
 fn make_queues(case: &Case, slot: &Slot) {
     use std::sync::atomic::Ordering::Relaxed;
     let names = |wanted| case.calls().any(|call| call.arguments.contains(&wanted));
@@ -261,7 +261,7 @@ fn make_queues(case: &Case, slot: &Slot) {
     }
 }
 
-/// Limits what a case can use up. Memory is not limited: the runtime reserves much of it.
+/// Limits a case's use of resources. Memory is not limited: the runtime reserves much of it.
 fn limit() {
     let set = |resource, most| {
         let limit = libc::rlimit {
@@ -322,7 +322,7 @@ pub fn handler_address() -> usize {
     (on_signal as *const ()).addr()
 }
 
-/// Says in the agent's trace what it learns, and changes nothing.
+/// Writes its arguments to the agent's trace, and changes nothing.
 extern "C" fn on_signal(
     signal: i32,
     information: *const libc::siginfo_t,
@@ -347,7 +347,7 @@ extern "C" fn on_signal(
     let line = Line::new().text("signal ").number(signal.into());
     let line = line.text(" code ").number(information.si_code.into());
     let line = match information.si_code {
-        // kill, tgkill, sigqueue and what looks like them: who sent it.
+        // kill, tgkill, sigqueue and similar codes: the sender.
         libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE => {
             let names = names();
             let line = match names.of_id(pid.cast_unsigned()) {
@@ -368,7 +368,7 @@ extern "C" fn on_signal(
         line
     };
     line.write(slot(), agent());
-    // A fault that a handler returns from would come again.
+    // A fault would come again after the handler's return.
     if signal == libc::SIGSEGV && information.si_code > 0 {
         // SAFETY: ends the process.
         unsafe { libc::_exit(99) };

@@ -24,7 +24,7 @@ pub struct Options {
     pub limit_ms: u64,
     /// A folder that the cases' own folders are made in.
     pub folder: PathBuf,
-    /// A case says so if its sites aren't patched once it has threads.
+    /// A case reports it if its sites aren't patched once it has threads.
     pub patched: bool,
     /// The seed of the agents' delays, if they have any.
     pub delays: Option<u64>,
@@ -49,11 +49,11 @@ struct Running {
     pidfd: i32,
     slot: usize,
     began_ns: u64,
-    /// What was written about calls that wait.
+    /// The lines about calls that wait.
     waits: String,
 }
 
-/// Runs the cases of a file, and writes what they did to another as soon as each is over.
+/// Runs the cases of a file, and writes each result to another file as soon as the case is over.
 ///
 /// # Errors
 /// A file that can't be read or written; a case that is none.
@@ -178,7 +178,7 @@ fn wait_for_any(running: &[Running]) {
     unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, LOOK_MS) };
 }
 
-/// Kills a case whose call has lasted too long, and says which calls are being made.
+/// Kills a case with a call that has lasted too long, and tells which calls are being made.
 fn stop_if_it_waits(case: &mut Running, slot: &Slot, limit_ms: u64) {
     if !case.waits.is_empty() {
         return;
@@ -211,7 +211,7 @@ fn stop_if_it_waits(case: &mut Running, slot: &Slot, limit_ms: u64) {
     }
 }
 
-/// True if a thread of a process runs or would like to: on a busy machine that is no wait.
+/// Returns true if a thread of a process runs or would like to: on a busy machine that is no wait.
 fn is_runnable(pid: i32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
@@ -242,7 +242,7 @@ fn finish(
     options: &Options,
 ) -> Result<()> {
     use std::io::Write as _;
-    // SAFETY: what the case left: processes of its group, a descriptor, System V's objects.
+    // SAFETY: the case's remains: processes of its group, a descriptor, System V's objects.
     unsafe {
         libc::kill(-case.pid, libc::SIGKILL);
         for pid in &slot.pids {
@@ -275,7 +275,8 @@ fn finish(
     Ok(())
 }
 
-/// Reaps what cases left behind: children's children, and clones that chose another parent.
+/// Reaps processes that cases left behind: children's children, and clones that chose another
+/// parent.
 fn reap_orphans(running: &[Running]) {
     loop {
         let mut information: libc::siginfo_t = unsafe_zeroed();

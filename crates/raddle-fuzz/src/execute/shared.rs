@@ -1,4 +1,4 @@
-//! Memory that a case and its server share: traces, and who is busy with what.
+//! Memory that a case and its server share: traces, and the present work of each agent.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ struct Trace {
     bytes: UnsafeCell<[u8; TRACE_BYTES]>,
 }
 
-/// What one case and the server share. All zeros is its first state.
+/// The memory that one case and the server share. All zeros is its first state.
 #[repr(C)]
 pub struct Slot {
     /// When the main agent began its present step, in nanoseconds of the monotonic clock; 0 before
@@ -26,7 +26,7 @@ pub struct Slot {
     pub busy_since: AtomicU64,
     /// Milliseconds that this step's events take. Likewise.
     pub events_ms: AtomicU32,
-    /// By agent: 1 + the step whose call it makes, 0 if it makes none. Likewise.
+    /// By agent: 1 + the step of the call that it makes, 0 if it makes none. Likewise.
     pub calling: [AtomicU32; AGENTS],
     /// By child: 1 once it is over. Written by the child.
     pub ended: [AtomicU32; CHILDREN as usize],
@@ -60,7 +60,7 @@ impl Slot {
         Ok(unsafe { std::slice::from_raw_parts(at.cast(), count) })
     }
 
-    /// Makes it as new.
+    /// Resets the slot to its first state.
     pub fn clear(&self) {
         self.busy_since.store(0, Ordering::Relaxed);
         self.events_ms.store(0, Ordering::Relaxed);
@@ -78,7 +78,7 @@ impl Slot {
     }
 
     /// Adds a line to an agent's trace. Any instruction may be interrupted by a handler that adds
-    /// lines of its own; what is full stays as it is.
+    /// lines of its own; a full trace stays as it is.
     pub fn write(&self, agent: u8, line: &Line) {
         let trace = &self.traces[agent as usize];
         let text = line.bytes();
@@ -169,7 +169,7 @@ impl Line {
         &self.bytes[..self.len]
     }
 
-    /// Writes it, with its end.
+    /// Writes the line, with its end.
     pub fn write(mut self, slot: &Slot, agent: u8) {
         self.bytes[self.len] = b'\n';
         self.len += 1;

@@ -1,4 +1,4 @@
-//! The instructions that make a case's calls, and what they are expected to preserve.
+//! The instructions that make a case's calls, and the registers that they must preserve.
 //!
 //! `fuzz_call` fills every register that the kernel preserves with a pattern, calls a site, and
 //! stores the registers as it finds them. Sites are small functions of the program's own text, so
@@ -91,8 +91,8 @@ impl Registers {
         ]
     }
 
-    /// The names of registers that changed. Vector registers count only if the site's function
-    /// uses them: another may change them as any function may.
+    /// The names of registers that changed. Vector registers count only if the site's function uses
+    /// them: a function without them may change them like any other function.
     pub fn changed(
         &self,
         arguments: &[u64; 6],
@@ -138,7 +138,7 @@ pub unsafe fn call(site: usize, number: u32, arguments: &[u64; 6]) -> Registers 
     registers
 }
 
-/// True if a jump stands where the program has an instruction of its own.
+/// Returns true if a jump stands where the program has an instruction of its own.
 pub fn are_patched() -> bool {
     const MOVE_TO_EAX: u8 = 0xb8;
     let [site, _] = constant_sites(libc::SYS_read as u32).expect("a site");
@@ -147,7 +147,7 @@ pub fn are_patched() -> bool {
     unsafe { code.read_volatile() != MOVE_TO_EAX }
 }
 
-/// The site whose number is computed.
+/// The site with a computed number.
 pub fn register_site() -> usize {
     (fuzz_site_register as *const ()).addr()
 }
@@ -206,7 +206,7 @@ global_asm!(
     "lea r14, [rax + 5]",
     "lea r15, [rax + 6]",
     "lea rcx, [rax + 7]",
-    "mov [rsp - 24], rcx", // in the red zone of the site, whose return address is at rsp - 8
+    "mov [rsp - 24], rcx", // in the site's red zone; its return address is at rsp - 8
     "mov rax, rsi",
     "mov rdi, [r11]",
     "mov rsi, [r11 + 8]",

@@ -1,4 +1,4 @@
-//! What threads do that a case makes by `pthread_create`.
+//! The functions of threads that a case makes by `pthread_create`.
 //!
 //! They may be cancelled, so they call libc's functions, and unwinding passes through them.
 
@@ -38,7 +38,7 @@ pub fn function(index: u8) -> usize {
     (FUNCTIONS[usize::from(index)] as *const ()).addr()
 }
 
-/// Signals are for the case's agents.
+/// Begins such a thread: signals are for the case's agents, so it blocks them.
 fn begin() {
     block_signals();
     become_agent(EXTRA);

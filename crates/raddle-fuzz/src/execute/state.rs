@@ -1,4 +1,4 @@
-//! What a case is like at its end: the state of every thread, and the process's.
+//! The state of a case at its end: that of every thread, and the process's.
 
 use super::shared::{Line, Slot};
 use super::{prepare, system};
@@ -12,7 +12,7 @@ const LAST: usize = 40;
 /// Bytes of a full pipe.
 const FULL_PIPE: u64 = 0x1_0000;
 
-/// The file in which a program says what it found when a case had started it.
+/// The file for the report of a program that a case has started.
 pub const AFTER_EXEC: &str = "after-exec";
 
 /// Describes the calling process, which a case has started, in a file of the current folder.
@@ -36,7 +36,7 @@ pub fn describe() -> std::io::Result<()> {
     std::io::Write::write_all(&mut file, lines.as_bytes())
 }
 
-/// Writes what belongs to the calling thread.
+/// Writes the state of the calling thread.
 pub fn of_thread(slot: &Slot, agent: u8) {
     let mut mask = 0_u64;
     let mut pending = 0_u64;
@@ -67,7 +67,8 @@ pub fn of_thread(slot: &Slot, agent: u8) {
     let to = stack.as_mut_ptr().expose_provenance();
     system(libc::SYS_sigaltstack, [0, to, 0, 0, 0, 0]);
     if agent == MAIN {
-        // Another thread's is the standard library's, at an address of its own.
+        // The alternate stack of another thread is the standard library's, at an address of its
+        // own.
         let line = Line::new()
             .text("end stack flags ")
             .hex(stack[1] & 0xffff_ffff);
@@ -108,7 +109,7 @@ pub fn of_objects(slot: &Slot) {
     }
 }
 
-/// Writes what belongs to the process.
+/// Writes the state of the process.
 pub fn of_process(slot: &Slot, case: &Case) {
     for descriptor in FIRST..=LAST {
         of_descriptor(slot, descriptor);
@@ -168,7 +169,8 @@ fn of_descriptor(slot: &Slot, descriptor: usize) {
     line.write(slot, MAIN);
 }
 
-/// True for TCP, where the bytes that two full buffers take depend on the time between them.
+/// Returns true for TCP, where the bytes that two full buffers take depend on the time between
+/// them.
 fn is_tcp(descriptor: usize) -> bool {
     let (level, name) = (libc::SOL_SOCKET as usize, libc::SO_PROTOCOL as usize);
     let (mut protocol, mut bytes) = (0_i32, 4_u32);

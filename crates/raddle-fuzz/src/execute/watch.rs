@@ -1,4 +1,4 @@
-//! What a step changed in the case's memory.
+//! The changes that a step makes to the case's memory.
 //!
 //! Pages are read by `process_vm_readv`, because a step may have made them unreadable, and are
 //! compared with a copy. Words that are ids or addresses of functions are written by name; ranges
@@ -18,7 +18,7 @@ const PAGES: usize = READABLE_BYTES as usize / PAGE;
 /// Bytes that are compared together.
 const WORD: usize = 8;
 
-/// Where the program, its libraries, its heap and its stacks are.
+/// The addresses of the program, its libraries, its heap and its stacks.
 const ADDRESSES: std::ops::Range<u64> = 0x5000_0000_0000..0x8000_0000_0000;
 
 /// The readable ranges of a case's memory at its start, in pages: from, to.
@@ -34,11 +34,11 @@ struct Copy {
 pub struct Watch {
     old: Copy,
     new: Copy,
-    /// Where the part of each thread's stack begins that is watched.
+    /// The beginning of the watched part of each thread's stack.
     stacks: Vec<usize>,
 }
 
-/// A range whose content differs from run to run.
+/// A range with a content that differs from run to run.
 pub type Unsteady = (u64, u64);
 
 impl Copy {
@@ -69,7 +69,7 @@ impl Watch {
         watch
     }
 
-    /// Watches nothing: for children, whose memory is no part of a trace.
+    /// Watches nothing: for children, because their memory is no part of a trace.
     pub fn none() -> Self {
         Self {
             old: Copy::new(0),
@@ -78,7 +78,7 @@ impl Watch {
         }
     }
 
-    /// Takes over what the executor itself stored.
+    /// Takes over the bytes that the executor itself stored.
     pub fn note(&mut self, at: Place, bytes: &[u8]) {
         let from = (at.address() - BASE) as usize;
         if let Some(to) = self.old.bytes.get_mut(from..from + bytes.len()) {
@@ -118,7 +118,7 @@ impl Watch {
         }
     }
 
-    /// Writes what changed since the last time.
+    /// Writes the changes since the last time.
     pub fn compare(&mut self, slot: &Slot, step: usize, unsteady: &[Unsteady], names: &Names) {
         self.read();
         for page in 0..self.new.readable.len() {
@@ -177,7 +177,7 @@ impl Watch {
     }
 }
 
-/// True for the insides of locks and the like: they are libc's own, and may differ.
+/// Returns true for the insides of locks and the like: they are libc's own, and may differ.
 fn is_inside_object(page: usize, at: usize) -> bool {
     page == usize::from(Page::WORDS) && objects::INSIDES.iter().any(|range| range.contains(&at))
 }

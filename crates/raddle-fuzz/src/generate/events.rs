@@ -1,4 +1,4 @@
-//! What other agents do while a call waits.
+//! The calls of other agents while a call waits.
 
 use super::Maker;
 use crate::calls::{self, Spec};
@@ -72,7 +72,7 @@ impl Maker {
         }
     }
 
-    /// What such a call waits for: data, room, a wake-up.
+    /// A call that provides what the other waits for: data, room, a wake-up.
     fn providing(&mut self, waiting: &Call) -> Call {
         let first = waiting.arguments.first().copied().unwrap_or(Value::Int(0));
         let number = |value: u64| Value::Int(value);

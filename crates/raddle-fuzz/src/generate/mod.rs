@@ -1,4 +1,4 @@
-//! Cases from seeds: sequences that get far, with an argument here and there that is hostile.
+//! Cases from seeds: sequences that get far, with a hostile argument here and there.
 //!
 //! A [`Maker`] first chooses threads, resources and handlers that fit a *theme* (one or two of the
 //! tables of calls), then steps. Descriptors are taken from the resources, addresses from pages
@@ -25,7 +25,7 @@ const STEPS: u64 = 20;
 pub struct Maker {
     pub(crate) random: Random,
     pub(crate) case: Case,
-    /// What the step that is being made stores.
+    /// The stores of the step that is being made.
     pub(crate) puts: Vec<Put>,
     /// Steps that have to come before it.
     before: Vec<Call>,
@@ -35,7 +35,7 @@ pub struct Maker {
     pub(crate) agent: u8,
     /// Resources that the call is made for.
     on: &'static [Kind],
-    /// Where the next structure goes.
+    /// The place of the next structure.
     next: i32,
     children: u8,
     /// Threads that the case itself makes, and those that nothing has joined.
@@ -44,7 +44,7 @@ pub struct Maker {
     /// A timer, a context for asynchronous reads was made.
     has_timer: bool,
     has_context: bool,
-    /// Whether arguments come out as if nothing were hostile: for what has to work.
+    /// True while arguments come out without hostility: for calls that have to work.
     pub(crate) calm: bool,
 }
 
@@ -166,7 +166,7 @@ impl Maker {
         self.before.clear();
         let steps = before.into_iter().map(|call| (call, Vec::new()));
         for (call, events) in steps.chain([(call, events)]) {
-            // What is stored, for whichever call, is stored before the first.
+            // All stores, for any of the calls, come before the first.
             let puts = std::mem::take(&mut self.puts);
             self.case.steps.push(Step { puts, call, events });
         }
@@ -175,7 +175,8 @@ impl Maker {
         }
     }
 
-    /// What is too slow, or too rarely of interest, to be made as often as the rest.
+    /// Returns true for a call that is too slow, or too rarely of interest, to be made as often as
+    /// others.
     fn skips(&mut self, spec: &Spec) -> bool {
         let keep = match spec.name {
             "sync" | "syncfs" | "rseq" => 5,
@@ -248,7 +249,7 @@ impl Maker {
 
     pub(crate) fn make_call(&mut self, spec: &'static Spec) -> Call {
         self.on = spec.on;
-        // What libc itself reads at a bad address is undefined, not an error.
+        // A read by libc itself at a bad address is undefined, not an error.
         let calm = self.calm;
         self.calm |= spec.number.is_none();
         let mut arguments: Vec<_> = spec
@@ -339,8 +340,8 @@ impl Maker {
     }
 }
 
-/// What lies above a thread's stack differs from run to run: a length behind an address in one
-/// stays within it, unless it is none.
+/// The memory above a thread's stack differs from run to run: a length behind an address in a stack
+/// stays within that stack, unless the length is negative.
 fn keep_to_stack(arguments: &mut [Value]) {
     const MOST: u64 = 0x1_0000;
     for index in 1..arguments.len() {

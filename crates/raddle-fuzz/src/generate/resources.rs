@@ -46,7 +46,7 @@ pub(super) fn make(maker: &mut Maker, specs: &[&'static Spec]) {
     }
 }
 
-/// True if a resource has two descriptors.
+/// Returns true if a resource has two descriptors.
 pub(crate) const fn is_pair(kind: Kind) -> bool {
     matches!(
         kind,
@@ -54,7 +54,7 @@ pub(crate) const fn is_pair(kind: Kind) -> bool {
     )
 }
 
-/// What a resource can be like.
+/// The states that a resource can have.
 const fn states(kind: Kind) -> &'static [State] {
     use State::{
         Append, Armed, HasData, IsFull, NonBlocking, PeerClosed, ReceiveLimit, Semaphore, SendLimit,

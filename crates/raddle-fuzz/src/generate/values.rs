@@ -235,7 +235,7 @@ impl Maker {
         Value::Place(name_place(index as usize))
     }
 
-    /// A path whose file has the same content in every process.
+    /// A path to a file with the same content in every process.
     pub(crate) fn steady_path(&mut self) -> Value {
         Value::Place(name_place(self.random.below(FILES.len() as u64) as usize))
     }

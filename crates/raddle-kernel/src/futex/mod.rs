@@ -1,10 +1,10 @@
-//! Futexes in user space: private ones, and what glibc makes shared although it isn't.
+//! Futexes in user space: private ones, and those that glibc makes shared without need.
 //!
 //! Keys are addresses. The word is checked under its bucket's lock after the waiter count was
 //! raised, so that a waker that changed the word before it looked finds the waiter (see
-//! `raddle_sched::wait_table`). Futex words are multiples of four, so the low bits of a key say
-//! what kind of waiter it is: 0 an ordinary one, 1 the symbol layer's condition variables, [`pi`]'s
-//! two others. Truly shared futexes are the kernel's ([`shared`]).
+//! `raddle_sched::wait_table`). Futex words are multiples of four, so the low bits of a key give
+//! the kind of the waiter: 0 an ordinary one, 1 the symbol layer's condition variables, 2 and 3
+//! those of [`pi`]. Truly shared futexes are the kernel's ([`shared`]).
 
 pub mod pi;
 pub mod robust;
@@ -71,8 +71,8 @@ impl Request {
         })
     }
 
-    /// Waits by `once` until it ends by anything but a signal that lets the call go on: one whose
-    /// handler has SA_RESTART, if there is no time limit, and one without a handler.
+    /// Waits by `once` until it ends by anything but a signal that lets the call go on: a signal
+    /// with an SA_RESTART handler, if there is no time limit, and a signal without a handler.
     fn wait(&self, once: impl Fn(&Self) -> isize) -> isize {
         loop {
             let result = once(self);
@@ -99,7 +99,7 @@ fn operation(frame: &Frame) -> usize {
     flags(frame) & 0x7f
 }
 
-/// True for the address of a word that may be the program's.
+/// Returns true for the address of a word that may be the program's.
 #[inline(always)]
 fn is_word(address: usize) -> bool {
     address & 3 == 0 && (address < USUAL_END || user::kernel_accepts(address))
@@ -107,7 +107,7 @@ fn is_word(address: usize) -> bool {
 
 /// `futex(2)`.
 ///
-/// What a lock or a condition without a time limit asks for comes first: private, for any bits.
+/// The calls of locks and conditions without a time limit come first: private, for any bits.
 pub extern "C" fn futex(frame: &Frame) -> Outcome {
     const PLAIN_WAIT: usize = WAIT | PRIVATE;
     const ANY_WAIT: usize = WAIT_BITSET | PRIVATE;
@@ -131,7 +131,7 @@ fn any_futex(frame: &Frame) -> Outcome {
     let private = flags(frame) & PRIVATE != 0;
     let unknown = flags(frame) & !(0x7f | PRIVATE | CLOCK_REALTIME) != 0;
     let timed = matches!(operation, WAIT_BITSET | WAIT_REQUEUE_PI | LOCK_PI2);
-    let started = ENGINE.is_started(); // else the kernel knows the thread by the same id
+    let started = ENGINE.is_started(); // else the kernel has the same id for the thread
     if started && operation == UNLOCK_PI && !is_word(frame.arg(0)) && pi::owns(frame.arg(0)) {
         return Outcome::of(err(errno::EINVAL)); // the kernel looks at the owner first
     }
@@ -169,7 +169,7 @@ fn wait_for_ever(frame: &Frame) -> isize {
     result
 }
 
-/// Such a wait has been interrupted.
+/// Goes on with a [`wait_for_ever`] that a signal has interrupted.
 #[cold]
 fn wait_on(address: usize, expected: u32) -> isize {
     if signal::deliver() == Delivered::Interrupting {
@@ -232,10 +232,10 @@ fn wake_any(address: usize, count: usize) -> isize {
     woken as isize
 }
 
-/// A waker lets the woken thread run at once now and then. A word that is zero now is a lock that
-/// was released, as a rule. Another one may be a condition, and its waker may still hold the lock
-/// that the woken thread takes next, and spins for first, for microseconds: that may happen so
-/// seldom that it takes less than a percent of the time. Quanta end what lasts longer.
+/// A waker lets the woken thread run at once now and then. A word that is zero now is, as a rule, a
+/// lock that was released. Another word may be a condition: its waker may still hold the lock that
+/// the woken thread takes next, and the woken thread spins for that lock for microseconds. So such
+/// yields are rare enough to cost less than a percent of the time. Quanta end longer runs.
 #[inline(always)]
 fn perhaps_yield(address: usize) {
     const LOCK: u32 = 16;
@@ -261,7 +261,7 @@ pub fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64, kind: Wa
     )
 }
 
-/// As [`wait`], for what dumps say of `kind` with `told`.
+/// As [`wait`]; `told` is what dumps show for `kind`.
 #[inline(always)]
 pub fn wait_as(
     address: usize,
@@ -312,12 +312,12 @@ pub fn wait_as(
     }
 }
 
-/// What a lock's word of glibc's holds while threads wait for the lock.
+/// The value of a glibc lock's word while threads wait for the lock.
 const LOCKED_WITH_WAITERS: u32 = 2;
 
-/// The caller is about to wait for what may be a `pthread_mutex_t`: its owner, which is two words
-/// behind the lock, gets the carrier if it waits for that. A word that is no owner's names no
-/// thread, as a rule, and one that does costs that thread nothing.
+/// The caller is about to wait for what may be a `pthread_mutex_t`. Its owner's id lies two words
+/// behind the lock; the owner gets the carrier if it waits for one. A word that is no owner's names
+/// no thread, as a rule; if it does, that costs the named thread nothing.
 #[cold]
 fn lend_to_owner(address: usize) {
     const OWNER: usize = 8;
@@ -431,19 +431,19 @@ fn wake_op(frame: &Frame) -> Result<isize, isize> {
     Ok(woken as isize)
 }
 
-/// The end of a thread: `CLONE_CHILD_CLEARTID`, if it was asked for; a bad address is nobody's
-/// concern. Runs on the carrier's own stack.
+/// The end of a thread: `CLONE_CHILD_CLEARTID`, if it was asked for. As in Linux, a bad address has
+/// no effect. Runs on the carrier's own stack.
 pub fn clear_tid(address: usize) {
     if address == 0 {
         return;
     }
-    // glibc keeps the thread block until it sees the zero, which is the last thing we do to it.
+    // glibc frees the thread block once it sees the zero: nothing touches the block after this.
     let _ = User::at(address).write(&0u32);
     wake(address, 1, ANY);
     shared::ends(address);
 }
 
-/// In the child of a fork: nobody waits.
+/// In the child of a fork, which has no waiting thread.
 pub fn in_child() {
     vector::in_child();
     shared::in_child();

@@ -1,23 +1,23 @@
 //! PI futexes: words that name their owner, and ownership that is handed over.
 //!
-//! The word is the owner's thread id, or 0, with FUTEX_WAITERS if the owner must ask the kernel to
-//! unlock, and FUTEX_OWNER_DIED. The ids are ours, so the protocol is served here.
+//! The word is the owner's thread id, or 0, with FUTEX_WAITERS if the owner must unlock by a call,
+//! and FUTEX_OWNER_DIED. The ids are those of green threads, so the runtime serves the protocol.
 //!
-//! A *private* word's waiters stand in the futex table, first come first served:
+//! A *private* word's waiters are in the futex table, first come first served:
 //!
 //! - lock, under the row's lock: a word without owner is taken; else FUTEX_WAITERS is set and the
 //!   waiter linked. So the owner's compare-and-swap in user space fails from then on.
 //! - unlock, under the same lock: the oldest waiter is claimed and its id stored, with
-//!   FUTEX_WAITERS if others wait; it wakes as the owner. Nobody can overtake it.
-//! - FUTEX_WAITERS is set whenever somebody waits and the word has no owner, too: a lock in user
-//!   space fails then, and the one that comes here keeps the flag.
+//!   FUTEX_WAITERS if others wait; it wakes as the owner. No other thread can overtake it.
+//! - FUTEX_WAITERS is set whenever threads wait, also while the word has no owner: a lock in user
+//!   space fails then, and the thread that locks by a call keeps the flag.
 //!
-//! A *shared* word's waiters may be in any process, under this runtime each: they wait in the
-//! kernel for the word to change, and race for it when it was unlocked; who has waited sets
-//! FUTEX_WAITERS, because others may wait behind it.
+//! A *shared* word's waiters may be in any process, each under a runtime of its own: they wait in
+//! the kernel for the word to change, and race for the unlocked word. A thread that has waited
+//! takes the word with FUTEX_WAITERS, because others may wait behind it.
 //!
-//! Green threads have no priorities, so there is nothing to inherit. A bound thread's priority is
-//! not handed on to the green thread it waits for.
+//! Green threads have no priorities, so there is nothing to inherit. A green thread doesn't inherit
+//! the priority of a bound thread that waits for it.
 
 use super::robust::{OWNER_DIED, TID_MASK, WAITERS};
 use super::{
@@ -36,12 +36,12 @@ use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskList, TaskRef, Wake};
 use raddle_sys::{err, errno, nr, syscall6};
 
-/// The key of those that wait to own a word.
+/// The key of the threads that wait to own a word.
 const fn owners(address: usize) -> usize {
     address | 2
 }
 
-/// The key of those that wait on a word to be requeued to a PI futex.
+/// The key of the threads that wait on a word to be requeued to a PI futex.
 const fn requeued(address: usize) -> usize {
     address | 3
 }
@@ -58,7 +58,7 @@ enum Attempt {
 /// FUTEX_LOCK_PI, FUTEX_LOCK_PI2, FUTEX_TRYLOCK_PI and FUTEX_UNLOCK_PI.
 pub(super) fn lock_call(frame: &Frame, operation: usize, private: bool) -> Outcome {
     if private && !ENGINE.is_started() {
-        return Outcome::PASS; // one thread, whose id is the kernel's
+        return Outcome::PASS; // one thread, with the kernel's id
     }
     let (address, tid) = (frame.arg(0), Carrier::current().thread().tid());
     let done = match operation {
@@ -103,7 +103,7 @@ fn attempt(address: usize, tid: u32, extra: u32, gone: bool) -> Result<Attempt, 
     }
 }
 
-/// Tells the owner that somebody waits for it; false if there is no such thread.
+/// Marks the owner as one that threads wait for; returns false if there is no such thread.
 fn announce(owner: u32) -> bool {
     let Some(thread) = ENGINE.find(owner) else {
         return false;
@@ -167,8 +167,8 @@ fn park_for(thread: &Thread, deadline_ns: u64) -> Wake {
     outcome
 }
 
-/// Takes the word if it has no owner. Else FUTEX_WAITERS is set, as for one that waits: the owner
-/// gives the word back by a call.
+/// Takes the word if it has no owner. Else sets FUTEX_WAITERS, as a waiter does: the owner then
+/// unlocks by a call.
 fn try_lock(address: usize, tid: u32, private: bool) -> isize {
     match attempt(address, tid, 0, private) {
         Ok(Attempt::Acquired) => 0,
@@ -195,7 +195,7 @@ fn lock_shared(address: usize, tid: u32, mut extra: u32, deadline_ns: u64) -> is
     }
 }
 
-/// Replaces a word that `tid` owns; only flags can change under it. Returns what it held.
+/// Replaces a word that `tid` owns; others change only its flags. Returns the old value.
 fn replace(address: usize, tid: u32, new: u32) -> Result<u32, isize> {
     let mut word = user::load(address)?;
     loop {
@@ -210,13 +210,13 @@ fn replace(address: usize, tid: u32, new: u32) -> Result<u32, isize> {
     }
 }
 
-/// What a word holds once `next` owns it.
+/// Returns the value of a word that `next` owns.
 fn owned_by(next: Option<TaskRef>, more: bool) -> u32 {
     let tid = next.map_or(0, |task| Thread::of(task).tid());
     tid | if more { WAITERS } else { 0 }
 }
 
-/// True if the word at any address names the running thread.
+/// Returns true if the word at any address names the running thread.
 pub(super) fn owns(address: usize) -> bool {
     let tid = Carrier::current().thread().tid();
     user::load(address).is_ok_and(|word| word & TID_MASK == tid)
@@ -274,7 +274,8 @@ pub(super) fn owner_died(address: usize, tid: u32) -> Result<(), isize> {
     if done < 0 { Err(done) } else { Ok(()) }
 }
 
-/// The thread's id names nobody any more: what it still owns, and others wait for, goes to them.
+/// Ends ownership by a thread that has ended: the words that it owns and others wait for pass to
+/// them.
 pub fn owner_ends(thread: &Thread) {
     if thread.inherits.load(Ordering::SeqCst) == 0 {
         return;
@@ -311,7 +312,7 @@ pub(super) fn requeue_call(frame: &Frame, operation: usize, private: bool) -> Ou
     Outcome::of(done.unwrap_or_else(|errno| errno))
 }
 
-/// The second word of a requeue is another one than the first, and may be a word.
+/// Checks that the second word of a requeue differs from the first, and may be a word.
 fn check_words(frame: &Frame) -> Result<(), isize> {
     let (first, second) = (frame.arg(0), frame.arg(4));
     if first == second || second & 3 != 0 {
@@ -324,14 +325,14 @@ fn check_words(frame: &Frame) -> Result<(), isize> {
 }
 
 /// As [`wait_requeue`], in the kernel: an ordinary wait on the first word, which [`requeue_shared`]
-/// may turn into one on the second. Who wakes takes the second with FUTEX_WAITERS, so that its
-/// unlock wakes the next.
+/// may turn into one on the second. The woken thread takes the second word with FUTEX_WAITERS, so
+/// that its unlock wakes the next.
 fn wait_requeue_shared(frame: &Frame, deadline_ns: u64) -> isize {
     let tid = Carrier::current().thread().tid();
     match shared::wait(frame.arg(0), frame.rdx as u32, ANY, deadline_ns) {
         0 => lock_shared(frame.arg(4), tid, WAITERS, deadline_ns),
         result if result == err(errno::EINTR) => {
-            // It may have been requeued, and can't be begun anew.
+            // The wait may have been requeued, and can't be begun anew.
             signal::deliver();
             err(errno::EAGAIN)
         }
@@ -398,7 +399,7 @@ fn wait_requeue(frame: &Frame, deadline_ns: u64) -> isize {
     }
 }
 
-/// Once it was requeued, a wait can't be begun anew: a signal ends it with EAGAIN.
+/// A wait that was requeued can't be begun anew: a signal ends it with EAGAIN.
 fn after_requeue(result: isize) -> isize {
     if result == err(errno::EINTR) {
         err(errno::EAGAIN)
@@ -407,8 +408,8 @@ fn after_requeue(result: isize) -> isize {
     }
 }
 
-/// Moves waiters of the first word to the second: if that has no owner, the oldest wakes to take
-/// it, and FUTEX_WAITERS is set for the others either way.
+/// Moves waiters of the first word to the second. If the second has no owner, the oldest waiter
+/// wakes to take it. FUTEX_WAITERS is set for the others either way.
 fn requeue(frame: &Frame) -> Result<isize, isize> {
     let (from, to) = (frame.arg(0), frame.arg(4));
     let (wake, max_move) = (frame.rdx as u32 as i32, frame.r10 as u32 as i32);
@@ -420,7 +421,7 @@ fn requeue(frame: &Frame) -> Result<isize, isize> {
         return Err(err(errno::EAGAIN));
     }
     let word = user::load(to)?;
-    fence(Ordering::SeqCst); // what the caller changed before a waiter looks, or the waiter
+    fence(Ordering::SeqCst); // a waiter sees the caller's change, or is found here
     if ENGINE.futexes.row_waiters(requeued(from)) == 0 {
         return Ok(0); // the second word stays as it is
     }
@@ -434,7 +435,7 @@ fn requeue(frame: &Frame) -> Result<isize, isize> {
         }
         user::load(from) == Ok(value) && marked == Ok(word) && (free || announce(word & TID_MASK))
     };
-    // To a word with an owner all that may be woken or moved are moved.
+    // Nothing wakes for a word with an owner: all waiters that may be woken or moved are moved.
     let (max_wake, max_move) = if free {
         (1, max_move as usize)
     } else {

@@ -1,4 +1,5 @@
-//! Robust lists: what a thread held when it died is marked, and one waiter of each lock woken.
+//! Robust lists: the locks that a thread held at its death are marked, and one waiter of each
+//! woken.
 //!
 //! The list is the program's (`set_robust_list(2)`, the kernel's `robust-futexes` documents): a
 //! head with the first entry, the distance from an entry to its futex word, and one operation that
@@ -6,17 +7,17 @@
 //! holds the dying thread's id gets FUTEX_OWNER_DIED in its place.
 //!
 //! 1. A green thread that exits walks its own list, before its id is gone.
-//! 2. A process that ends takes all of them along. The locks of threads that still run on other
-//!    carriers must not be given away before those have stopped, and nobody waits for that at an
-//!    exit. So if some list isn't empty, the process leaves a *guardian* behind: a process that
+//! 2. The end of a process ends all of them at once. The locks of threads that still run on other
+//!    carriers must not be given away before those threads have stopped, and the exit doesn't wait
+//!    for that. So if some list isn't empty, the process leaves a *guardian* behind: a process that
 //!    shares the memory, waits for the death of this one, walks the lists of all green threads and
-//!    ends. It is made by `exit_group`, by a signal's default action that the runtime takes, and by
-//!    a fault that nobody handles.
-//! 3. The main thread's list stays registered with the kernel as well, whose check (the word holds
-//!    the dying kernel thread's id) holds for it.
+//!    ends. The guardian is made by `exit_group`, by a signal's default action that the runtime
+//!    takes, and by a fault without a handler.
+//! 3. The main thread's list stays registered with the kernel as well: the kernel's check (the word
+//!    holds the dying kernel thread's id) succeeds for it.
 //!
-//! What kills the process without the runtime's knowledge (SIGKILL, a signal left to the kernel)
-//! marks the main thread's locks alone.
+//! A death without the runtime's knowledge (SIGKILL, a signal left to the kernel) marks the main
+//! thread's locks alone.
 
 use super::{pi, shared};
 use crate::boundary::{Frame, Outcome};
@@ -131,7 +132,7 @@ fn walk(head: usize, each: impl Fn(usize, bool, bool) -> Result<(), isize>) {
     }
 }
 
-/// Marks one word whose owner died, and wakes who waits for it.
+/// Marks one word that a dead thread owned, and wakes a waiter.
 fn owner_died(address: usize, tid: u32, pi: bool, pending: bool) -> Result<(), isize> {
     if pi && address & 3 == 0 {
         return pi::owner_died(address, tid);
@@ -146,10 +147,10 @@ fn owner_died(address: usize, tid: u32, pi: bool, pending: bool) -> Result<(), i
     Ok(())
 }
 
-/// Sets FUTEX_OWNER_DIED in a word that `tid` owns; what the word held, or 0 without its id.
+/// Sets FUTEX_OWNER_DIED in a word that `tid` owns. Returns the old value, or 0 without its id.
 ///
-/// An unlock that was half done has cleared the word and not woken anybody yet: `pending` reports a
-/// word without any owner as 0, one with another owner as that owner's id.
+/// A half-done unlock has cleared the word and not woken a waiter yet: `pending` reports a word
+/// without any owner as 0, and one with another owner as that owner's id.
 fn mark(address: usize, tid: u32, pending: bool) -> Result<u32, isize> {
     if address & 3 != 0 {
         return Err(err(errno::EINVAL));
@@ -166,7 +167,7 @@ fn mark(address: usize, tid: u32, pending: bool) -> Result<u32, isize> {
 }
 
 /// `exit_group(2)`, made here: on its way back to the entry the thread might have to give way to
-/// one that computes, and sysmon, which would let it go on, has ended its work by then.
+/// one that computes. Only sysmon lets the thread go on then, and sysmon has ended its work.
 pub extern "C" fn exit_group(frame: &Frame) -> Outcome {
     process_ends();
     if !ENGINE.is_started() {
@@ -192,7 +193,7 @@ pub fn process_ends() {
     }
 }
 
-/// True if the thread's list, which isn't the kernel's, names a lock.
+/// Returns true if the thread's list, which isn't the kernel's, names a lock.
 pub fn holds_something(thread: &Thread) -> bool {
     let head = thread.robust_list.get();
     head != 0
@@ -208,8 +209,9 @@ extern "C" fn guardian(victim: usize, _: *mut u8) -> ! {
     const SETMASK: usize = 2;
     let mask = !FAULTS;
     let mut poll = victim as u64 | POLLIN << 32;
-    // SAFETY: this thread is no carrier; it closes its own copies of the descriptors, so that
-    // nobody waits for it, and sleeps until the last thread of the victim has left this memory.
+    // SAFETY: this thread is no carrier; it closes its own copies of the descriptors, so that no
+    // peer waits for their end, and sleeps until the last thread of the victim has left this
+    // memory.
     unsafe {
         raddle_context::set_gs_base(0);
         sys!(

@@ -1,8 +1,8 @@
 //! Shared futexes: other processes may wait and wake, so the waiting is the kernel's.
 //!
 //! A helper waits there for the green thread; wakes and requeues with a shared operation pass, and
-//! find the helper. A private operation doesn't find it, as in Linux: the flag is part of what a
-//! futex is known by. One kind of wait only looks shared: see [`is_join`].
+//! find the helper. A private operation doesn't find it, as in Linux: the flag is part of a futex's
+//! key. One kind of wait only looks shared: see [`is_join`].
 
 use super::Request;
 use crate::boundary::Frame;
@@ -16,15 +16,15 @@ use raddle_sys::{nr, sys};
 
 use super::{WAIT_BITSET, WAKE};
 
-/// Where in a thread's block libc has the word that is cleared at the thread's end; 0 while there
-/// is one thread. The same for every thread, so whoever makes one may write it.
+/// The offset in a thread's block of the word that is cleared at the thread's end; 0 while there is
+/// one thread. The same for every thread, so any maker of a thread may write it.
 static JOIN_WORD: AtomicUsize = AtomicUsize::new(0);
 
-/// Waits in the kernel that are under way. Raised before the kernel compares the word, and read
-/// behind the fence of who has changed it ([`ends`]).
+/// The number of waits in the kernel. Raised before the kernel compares the word, and read by a
+/// waker that has changed the word, behind its fence ([`ends`]).
 static WAITS: AtomicU32 = AtomicU32::new(0);
 
-/// The word of a thread that has ended was cleared: wakes one who waits for that in the kernel.
+/// Wakes a thread that waits in the kernel for the cleared word of an ended thread.
 pub(super) fn ends(address: usize) {
     fence(Ordering::SeqCst);
     if WAITS.load(Ordering::Relaxed) != 0 {
@@ -32,7 +32,7 @@ pub(super) fn ends(address: usize) {
     }
 }
 
-/// In the child of a fork: nobody waits.
+/// In the child of a fork, which has no waiting thread.
 pub(super) fn in_child() {
     if WAITS.load(Ordering::Relaxed) != 0 {
         WAITS.store(0, Ordering::Relaxed);
@@ -48,8 +48,9 @@ pub fn learn_join_word(tls: u64, cleared: usize) {
     }
 }
 
-/// libc waits for a thread's end on the word that the kernel clears then, with a shared operation,
-/// because the kernel's wake is shared; the word and the wake are ours.
+/// Returns true if libc waits for a thread's end: on the word that is cleared then, and with a
+/// shared operation, because the kernel's wake is shared. Here the word and the wake are the
+/// runtime's.
 ///
 /// Until glibc 2.42 the word holds the thread's id; its slot keeps id and address until the word is
 /// zero. Later it holds a state, and the id in the block is gone before the thread is; but the
@@ -74,7 +75,7 @@ pub fn wait_call(frame: &Frame) -> isize {
     }
 }
 
-/// Waits in the kernel; the kernel compares the word, so nothing can be lost on the way there.
+/// Waits in the kernel, which compares the word: no wake-up can be lost on the way there.
 /// Returns 0, or a negated EAGAIN, EFAULT, ETIMEDOUT or EINTR.
 pub fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64) -> isize {
     let limit = Timespec::from_ns(deadline_ns);

@@ -1,12 +1,12 @@
 //! `futex_waitv(2)`: a wait on several words that ends with one of them.
 //!
 //! If all words are private, the thread links one wait node a word. All nodes lead to the same
-//! claim word, so one waker wins, and its node says so; the others are taken out afterwards. A
-//! waker that finds the task claimed passes over its node and wakes somebody else, so nothing is
-//! lost.
+//! claim word, so one waker wins, and its node records the win; the thread unlinks the others
+//! afterwards. A waker that finds the task claimed passes over its node and wakes the next waiter,
+//! so no wake-up is lost.
 //!
-//! If some word is shared, a helper waits in the kernel, for the private ones too: private wakes
-//! look there as well while that lasts ([`kernel_waits`]). The count is raised before the kernel
+//! If some word is shared, a helper waits in the kernel, for the private ones too: meanwhile
+//! private wakes look there as well ([`kernel_waits`]). The count is raised before the kernel
 //! compares the words, and read behind the waker's fence.
 
 use super::{ANY, is_word};
@@ -35,13 +35,13 @@ const PRIVATE_U32: u64 = 2 | PRIVATE;
 /// Private words that are waited for in the kernel.
 static IN_KERNEL: AtomicU32 = AtomicU32::new(0);
 
-/// True if private waiters may be in the kernel. After the caller changed its word.
+/// Returns true if private waiters may be in the kernel. Called after the caller changed its word.
 #[inline(always)]
 pub(super) fn kernel_waits() -> bool {
     IN_KERNEL.load(Ordering::SeqCst) != 0
 }
 
-/// In the child of a fork: nobody waits.
+/// In the child of a fork, which has no waiting thread.
 pub(super) fn in_child() {
     if IN_KERNEL.load(Ordering::Relaxed) != 0 {
         IN_KERNEL.store(0, Ordering::Relaxed);
@@ -66,8 +66,8 @@ pub extern "C" fn futex_waitv(frame: &Frame) -> Outcome {
     }
 }
 
-/// Copies the entries, and waits. What the kernel refuses it refuses before it waits, in an order
-/// of its own: it is left to find the errno.
+/// Copies the entries, and waits. The kernel finds its errno before it waits, in an order of its
+/// own: a call that it would refuse passes.
 #[inline(never)]
 fn wait_call<const N: usize>(
     frame: &Frame,

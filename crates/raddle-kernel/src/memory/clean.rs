@@ -1,4 +1,4 @@
-//! Whether pages hold nothing, so that a guard may take their place.
+//! Tells whether pages hold nothing, so that a guard may take their place.
 
 use crate::user::User;
 use raddle_engine::ENGINE;
@@ -6,7 +6,7 @@ use raddle_engine::stacks::Range;
 use raddle_sys::mem::PAGE_SIZE;
 use raddle_sys::{nr, sys};
 
-/// More pages than a managed runtime protects below its stacks; for more the kernel does it.
+/// More pages than a managed runtime protects below its stacks; the kernel protects larger ranges.
 const MOST: usize = 64;
 
 /// Words of `struct sysinfo`, and which of them say how much swap there is, and is free.
@@ -14,10 +14,10 @@ const SYSTEM_WORDS: usize = 14;
 const TOTAL_SWAP: usize = 8;
 const FREE_SWAP: usize = 9;
 
-/// True if the pages of a stack hold zeros alone, most likely because no thread has touched them.
-/// What another thread writes in this very moment may be missed. False if the kernel can't be
-/// asked.
-#[inline(never)] // not every call needs its room
+/// Returns true if the pages of a stack hold zeros alone, most likely because no thread has touched
+/// them. A write by another thread at this very moment may be missed. Returns false if a filter
+/// forbids the question.
+#[inline(never)] // callers needn't reserve its frame
 pub fn is_clean(range: Range) -> bool {
     let pages = (range.to - range.from) / PAGE_SIZE;
     if pages > MOST {

@@ -1,8 +1,8 @@
 //! Calls that empty the pages right below the caller's frame.
 //!
 //! A program may give back the pages of its stack that lie below its stack pointer, or map others
-//! in their place. The runtime's own frames are there during the call: they are copied before it,
-//! and written again after it. Without the copy the call would return to address zero.
+//! in their place. The runtime's own frames are there during the call: they are copied before the
+//! call and written again after it. Without the copy the call would return to address zero.
 
 use crate::boundary::{Frame, Outcome};
 use core::arch::naked_asm;
@@ -14,7 +14,7 @@ const ROOM: usize = 4096;
 /// Bytes of the handlers' frames, at most.
 const BELOW: usize = 2048;
 
-/// Taken over the call, by callers that empty a page that they are on.
+/// Locked during a call that empties a page with the caller's frames.
 static KEPT: SpinLock<[u8; ROOM]> = SpinLock::new([0; ROOM]);
 
 /// The entry's frames on the program's stack, which it needs to return.
@@ -26,15 +26,15 @@ fn entry_frames(frame: &Frame) -> Range {
     }
 }
 
-/// True if a handler can't empty the range, because its own frames are there.
+/// Returns true if a handler can't empty the range, because its own frames are there.
 pub fn is_own_stack(frame: &Frame, range: Range) -> bool {
     let Range { from, to } = entry_frames(frame);
     let from = from.saturating_sub(BELOW);
     range.overlaps(Range { from, to })
 }
 
-/// A call that empties the pages of the range and leaves them writable: `otherwise`, unless the
-/// entry's frames are there.
+/// Makes a call that empties the pages of the range and leaves them writable, if the entry's frames
+/// are there; else returns `otherwise`.
 #[inline(always)]
 pub fn emptying(frame: &Frame, range: Range, otherwise: Outcome) -> Outcome {
     match range.overlaps(entry_frames(frame)) {
@@ -63,8 +63,8 @@ fn call_keeping_frames(frame: &Frame) -> Option<Outcome> {
     Some(Outcome::of(result))
 }
 
-/// Makes the system call `number`. The stack, up to `top`, is as before afterwards, whatever the
-/// call has made of it: what is needed meanwhile is in registers.
+/// Makes the system call `number`. The stack, up to `top`, is afterwards as it was before the call;
+/// meanwhile all values are in registers.
 ///
 /// | register | holds |
 /// |---|---|

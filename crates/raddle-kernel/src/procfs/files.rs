@@ -1,4 +1,4 @@
-//! The files of a thread: the main kernel thread's, with what is the green thread's own put in.
+//! The files of a thread: the main kernel thread's, with the green thread's own values put in.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
 use super::Line;
 
-/// A file that says something of one thread.
+/// A file with facts about one thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Content {
     Comm,
@@ -31,7 +31,7 @@ impl Content {
     }
 }
 
-/// Two pages: what the kernel says, and what we say.
+/// Two pages: the kernel's text, and the runtime's.
 struct Pages(*mut u8);
 
 impl Pages {
@@ -45,12 +45,12 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: nobody uses the mapping any more.
+        // SAFETY: this value owns the mapping, and no slice of it is left.
         unsafe { mem::unmap(self.0, Self::SIZE) };
     }
 }
 
-/// Opens a file in memory with what is true of the thread now.
+/// Opens a file in memory with the present facts about the thread.
 pub fn open(thread: &Thread, content: Content, flags: usize) -> isize {
     const ACCESS: usize = 3;
     let Ok(memory) = mem::map(Pages::SIZE) else {
@@ -89,8 +89,8 @@ pub fn open(thread: &Thread, content: Content, flags: usize) -> isize {
     fd
 }
 
-/// Makes the descriptor `fd` one that was opened with `flags`: what it may be used for, and what
-/// `fcntl` says of it, is what the program asked for.
+/// Makes the descriptor `fd` one that was opened with `flags`: its access and its flags by `fcntl`
+/// are those that the program asked for.
 fn reopen(fd: isize, flags: usize) -> Result<(), isize> {
     /// O_CREAT, O_EXCL, O_TRUNC: about a file that isn't there, or has a length.
     const OF_OTHERS: usize = 0o1300;

@@ -1,8 +1,8 @@
 //! The folder of threads: its marked descriptors, its entries, its links.
 //!
 //! The descriptor is the kernel's, open on the kernel's own folder; its file offset counts the
-//! entries of ours: ".", "..", then one for each slot of the table of threads. So it rewinds, is
-//! duplicated and is closed as any other.
+//! runtime's entries: ".", "..", then one for each slot of the table of threads. So it is rewound,
+//! duplicated and closed like any other.
 
 use crate::boundary::{Frame, Outcome};
 use crate::descriptors::are_known;
@@ -18,7 +18,8 @@ use super::Line;
 
 const DOTS: usize = 2;
 
-/// The thread whose folder the descriptor is, 0 for the folder of threads; `None` for any other.
+/// Returns the thread that the descriptor is the folder of, 0 for the folder of threads; `None` for
+/// any other descriptor.
 #[inline(always)]
 pub fn marked(fd: u32) -> Option<u32> {
     let entry = ENGINE.pump.entry(fd)?;

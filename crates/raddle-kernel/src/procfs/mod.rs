@@ -1,15 +1,15 @@
 //! `/proc` as threads see it: `/proc/self/task`, `/proc/PID/task/TID/...`, `/proc/thread-self`.
 //!
-//! A call whose path can't be one of these passes to the kernel as it is. A path that can be is
-//! copied once, and the kernel is given the copy: what it opens is what was decided upon. Three
-//! cases are ours:
+//! A call with any other path passes to the kernel as it is. A path that may be one of these is
+//! copied once, and the kernel gets the copy: the kernel opens the path that was checked. Three
+//! cases are the runtime's:
 //!
-//! - the folder of threads, which the kernel has opened: its descriptor is *marked*, and what is
-//!   read from it is a list of green threads;
-//! - a file that says something of one thread (`comm`, `stat`, `status`, `schedstat`): a file in
-//!   memory with what is true now;
-//! - anything else below a green thread's folder, which the kernel says isn't there: the main
-//!   thread's, because it is the process's.
+//! - the folder of threads, which the kernel has opened: its descriptor is *marked*, and reads from
+//!   it give a list of green threads;
+//! - a file about one thread (`comm`, `stat`, `status`, `schedstat`): a file in memory with the
+//!   present facts;
+//! - anything else below a green thread's folder, which the kernel doesn't know: the main thread's,
+//!   because it is the process's.
 
 mod files;
 mod folder;
@@ -45,8 +45,8 @@ pub extern "C" fn by_path(frame: &Frame) -> Outcome {
     }
 }
 
-/// True if a path begins as one of ours, as far as its first word goes; or is relative to a marked
-/// folder.
+/// Returns true if a path begins like one of these, as far as its first word goes; or is relative
+/// to a marked folder.
 #[inline(always)]
 fn may_be_ours(folder: Option<u32>, path: User<u8>) -> bool {
     const PREFIX: u64 = u64::from_le_bytes(*b"/proc/\0\0");
@@ -64,7 +64,7 @@ fn may_be_ours(folder: Option<u32>, path: User<u8>) -> bool {
     folder.is_some_and(|folder| folder::marked(folder).is_some())
 }
 
-/// What a call does with what it names.
+/// What a call does with the object of its path.
 #[derive(Clone, Copy)]
 enum Verb {
     Open {
@@ -86,7 +86,7 @@ const STAT_SIZE: usize = 144;
 const STATX_SIZE: usize = 256;
 
 impl Verb {
-    /// By a call whose path is the argument at `path`.
+    /// Returns the verb of a call with its path in the argument at `path`.
     fn of(frame: &Frame, path: usize) -> Self {
         match frame.rax as u32 {
             nr::__NR_open | nr::__NR_openat => Self::Open {
@@ -115,11 +115,11 @@ enum Object<'a> {
     Threads,
     /// `/proc/thread-self` itself.
     OwnLink,
-    /// Something below a thread's folder, or that itself.
+    /// A thread's folder or something below it.
     Of { thread: &'a Thread, rest: &'a [u8] },
 }
 
-/// A call whose path begins as one of ours.
+/// A call with a path that begins like one of these.
 #[cold]
 fn perhaps_ours(frame: &Frame, folder: Option<u32>) -> Outcome {
     let position = usize::from(folder.is_some());
@@ -171,8 +171,8 @@ pub extern "C" fn fstat(frame: &Frame) -> Outcome {
     }
 }
 
-/// A call that fills the structure which the argument at `position` leads to, about the folder of
-/// threads.
+/// Makes a call about the folder of threads, which fills the structure that the argument at
+/// `position` leads to.
 #[cold]
 fn stat_folder(frame: &Frame, mut args: [usize; 6], position: usize, size: usize) -> isize {
     const LINKS: usize = 16;
@@ -262,7 +262,7 @@ fn about(frame: &Frame, args: [usize; 6], verb: Verb, thread: &Thread, rest: &[u
     };
     let is_main = thread.tid() == ENGINE.pid.load(Ordering::Relaxed);
     if content.is_none() && is_main {
-        return Outcome::PASS; // the kernel knows it; and it may be something that is waited for
+        return Outcome::PASS; // the kernel knows it, and may wait
     }
     if content == Some(files::Content::Comm) && is_main {
         return Outcome::of(call_about_main(frame, args, rest)); // the process's name
@@ -327,7 +327,7 @@ fn own_link(to: User<u8>, len: usize) -> isize {
     }
 }
 
-/// `write(2)` to a file: the name of a thread, or the kernel's business.
+/// `write(2)` to a file: sets the name of a thread, or passes.
 pub fn write(frame: &Frame) -> Outcome {
     let Some(entry) = ENGINE.pump.entry(frame.rdi as u32) else {
         return Outcome::PASS;

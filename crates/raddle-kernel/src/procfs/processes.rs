@@ -1,4 +1,4 @@
-//! Which process a descriptor of `pidfd_open(2)` names, as `/proc` tells it.
+//! The process that a descriptor of `pidfd_open(2)` names, as `/proc` tells it.
 
 use core::fmt::Write;
 use raddle_engine::cpus;
@@ -6,8 +6,8 @@ use raddle_sys::{is_err, nr, sys};
 
 use super::Line;
 
-/// True if a descriptor of the calling thread names this process. `/proc` may count in another
-/// namespace than the process, but counts both in the same one. Opens a descriptor.
+/// Returns true if a descriptor of the calling thread names this process. `/proc` may count in
+/// another namespace than the process, but counts both in the same one. Opens a descriptor.
 pub fn is_own(fd: u32) -> bool {
     let mut path = Line::new();
     if write!(path, "/proc/thread-self/fdinfo/{fd}\0").is_err() {
@@ -23,7 +23,7 @@ pub fn is_own(fd: u32) -> bool {
     !is_err(len) && named == own.get(..len as usize)
 }
 
-/// The number in the field `Pid` of a file of `fdinfo`. Only such a descriptor's has one.
+/// Returns the number in the field `Pid` of a file of `fdinfo`, which only a pidfd's has.
 fn named(text: &[u8]) -> Option<&[u8]> {
     const FIELD: &[u8] = b"Pid:\t";
     let mut lines = text.split(|&byte| byte == b'\n');

@@ -1,8 +1,7 @@
 //! Affinity masks.
 //!
-//! Which CPUs a mask comes down to (those that exist and that the cpuset allows) only the kernel
-//! knows, so it is asked: the carrier takes the mask for a moment, reads back what came of it, and
-//! takes its own again.
+//! Only the kernel knows the CPUs of a mask that exist and that the cpuset allows. So the carrier
+//! takes the mask for a moment, reads the kernel's result back, and takes its own mask again.
 
 use super::{calls, carrier_of, permission};
 use crate::boundary::{Frame, Outcome};
@@ -13,7 +12,7 @@ use raddle_sys::{err, errno, is_err, nr, sys};
 
 type Cpus = [u64; CPU_WORDS];
 
-/// What the process started its first thread with.
+/// The process's mask when it started its first thread.
 static PROCESS: [AtomicU64; CPU_WORDS] = [const { AtomicU64::new(0) }; CPU_WORDS];
 /// True once a bound thread's kernel thread has a mask of its own.
 static DIVERGED: AtomicBool = AtomicBool::new(false);
@@ -56,7 +55,7 @@ pub fn tell(own: &Carrier, attributes: &Attributes) {
     }
 }
 
-/// A new carrier takes the process's mask, whoever made it.
+/// Gives a new carrier the process's mask, whatever kernel thread made the carrier.
 pub fn restore() {
     if DIVERGED.load(Ordering::Relaxed) {
         set(
@@ -70,8 +69,8 @@ pub fn restore() {
 const MOST_WORDS: usize = 128;
 type Whole = [u64; MOST_WORDS];
 
-/// What the kernel says of the calling kernel thread's mask to who has room for so many bytes: how
-/// many it fills, or that it has more.
+/// Asks the kernel for the calling kernel thread's mask with room for `room` bytes. Returns how
+/// many bytes the kernel fills, or its error if the mask has more.
 fn fill(mask: &mut Whole, room: u32) -> isize {
     // SAFETY: the kernel fills no more than its masks have, or what there is room for.
     unsafe { sys!(nr::__NR_sched_getaffinity, 0usize, room, mask.as_mut_ptr()) }
@@ -88,7 +87,7 @@ pub extern "C" fn sched_getaffinity(frame: &Frame) -> Outcome {
     let mut mask: Whole = [0; MOST_WORDS];
     let bytes = fill(&mut mask, frame.word(1));
     if is_err(bytes) {
-        return Outcome::of(bytes); // comes before a thread that isn't there
+        return Outcome::of(bytes); // the kernel checks this before the thread
     }
     let thread = match target {
         Ok(thread) => thread,

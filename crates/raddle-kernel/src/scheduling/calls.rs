@@ -21,7 +21,7 @@ const NICE_MAX: i32 = 19;
 
 const EINVAL: Outcome = Outcome::of(err(errno::EINVAL));
 
-/// The thread that a call's id names, if it is one of ours; else what to answer.
+/// The thread of this process that a call's id names; else the call's outcome.
 pub fn target<'a>(id: u32) -> Result<&'a Thread, Outcome> {
     if !ENGINE.is_started() {
         return Err(Outcome::PASS);
@@ -31,7 +31,7 @@ pub fn target<'a>(id: u32) -> Result<&'a Thread, Outcome> {
     }
     match ENGINE.find(id) {
         Some(thread) => Ok(thread),
-        None if (id as i32) < TID_BASE as i32 => Err(Outcome::PASS), // another process, or nobody
+        None if (id as i32) < TID_BASE as i32 => Err(Outcome::PASS), // another process, or none
         None => Err(Outcome::of(err(errno::ESRCH))),
     }
 }
@@ -40,22 +40,22 @@ fn answer(result: Result<(), isize>) -> Outcome {
     Outcome::of(result.err().unwrap_or(0))
 }
 
-/// True if Linux knows the policy.
+/// Returns true if Linux knows the policy.
 const fn is_known(policy: u32) -> bool {
     matches!(policy, 0..=3 | 5 | DEADLINE)
 }
 
-/// True if the priority is one of the policy's.
+/// Returns true if the priority is one of the policy's.
 const fn is_priority_of(policy: u32, priority: u32) -> bool {
     priority <= PRIORITY_MAX && is_real_time(policy) == (priority != 0)
 }
 
-/// True for `SCHED_OTHER` and `SCHED_BATCH`, in which a thread has a niceness and a slice.
+/// Returns true for `SCHED_OTHER` and `SCHED_BATCH`, in which a thread has a niceness and a slice.
 const fn is_fair(policy: u32) -> bool {
     matches!(policy, 0 | 3)
 }
 
-/// True for a run time, a deadline and a period that Linux takes (`__checkparam_dl` in
+/// Returns true for a run time, a deadline and a period that Linux takes (`__checkparam_dl` in
 /// `kernel/sched/deadline.c`).
 const fn is_feasible([runtime_ns, deadline_ns, period_ns]: [u64; 3]) -> bool {
     const LEAST_RUNTIME_NS: u64 = 1024;
@@ -77,7 +77,7 @@ const fn is_feasible([runtime_ns, deadline_ns, period_ns]: [u64; 3]) -> bool {
         && period <= MOST_PERIOD_NS
 }
 
-/// The slice that a fair thread has after it has asked for one; 0 for the kernel's own choice.
+/// Returns the slice of a fair thread that asks for `wanted_ns`; 0 for the kernel's own choice.
 fn slice_ns(wanted_ns: u64) -> u64 {
     const LEAST_NS: u64 = 100_000;
     const MOST_NS: u64 = 100_000_000;
@@ -88,7 +88,7 @@ fn slice_ns(wanted_ns: u64) -> u64 {
     }
 }
 
-/// True if the kernel knows slices, from Linux 6.12 on: it tells of one then.
+/// Returns true if the kernel knows slices (from Linux 6.12 on), and so reports one.
 fn has_slices() -> bool {
     if USUAL_SLICE_NS.load(Ordering::Relaxed) != 0 {
         return true;
@@ -174,7 +174,7 @@ fn set_scheduler(id: u32, policy: Option<u32>, parameters: User<u32>) -> Outcome
     answer(change(thread, &next))
 }
 
-/// The slice that a thread has asked for, which it keeps in other classes; 0 for none.
+/// Returns the slice that a thread has asked for and keeps in other classes; 0 for none.
 const fn slice_of(attributes: &Attributes) -> u64 {
     match attributes.policy {
         DEADLINE => 0,
@@ -185,7 +185,7 @@ const fn slice_of(attributes: &Attributes) -> u64 {
 /// `sched_getattr(2)`.
 pub extern "C" fn sched_getattr(frame: &Frame) -> Outcome {
     const KNOWN: usize = size_of::<SchedAttr>();
-    /// One byte more tells whether the kernel clears what it doesn't know.
+    /// One byte more shows whether the kernel clears the part that it doesn't know.
     const ROOM: usize = KNOWN + 1;
     let (to, size) = (frame.user::<u8>(1), frame.word(2) as usize);
     let is_size = (SchedAttr::FIRST_SIZE..=mem::PAGE_SIZE).contains(&size);
@@ -204,7 +204,7 @@ pub extern "C" fn sched_getattr(frame: &Frame) -> Outcome {
         return Outcome::of(result);
     }
     let clears = bytes[KNOWN] == 0;
-    // SAFETY: the kernel has filled it, and any bytes are one.
+    // SAFETY: the kernel has filled the bytes, and any bytes are a `SchedAttr`.
     let mut attr = unsafe { bytes.as_ptr().cast::<SchedAttr>().read_unaligned() };
     let now = thread.attributes.get();
     let fair = !is_special(now.policy);
@@ -330,8 +330,8 @@ fn is_admitted(mut attr: SchedAttr) -> Result<(), isize> {
 /// Flags of `sched_setattr(2)` that clamp the utilisation.
 const CLAMPS: u64 = 0x60;
 
-/// Copies the program's structure, whose size is its first word. What lies behind the part that we
-/// know must be zero.
+/// Copies the program's structure; its first word is its size. The bytes behind the known part must
+/// be zero.
 fn read_attr(at: User<SchedAttr>) -> Result<SchedAttr, isize> {
     const KNOWN: usize = size_of::<SchedAttr>();
     let size = match at.cast::<u32>().read()? as usize {
@@ -351,10 +351,10 @@ fn read_attr(at: User<SchedAttr>) -> Result<SchedAttr, isize> {
     Ok(attr)
 }
 
-/// `sched_rr_get_interval(2)`: a green thread's class is that of a carrier that isn't bound.
+/// `sched_rr_get_interval(2)`: a green thread has the class of a carrier that isn't bound.
 pub extern "C" fn sched_rr_get_interval(frame: &Frame) -> Outcome {
     let Some(kernel_tid) = kernel_thread_of(frame.word(0)) else {
-        return Outcome::PASS; // another process, or nobody
+        return Outcome::PASS; // another process, or none
     };
     // SAFETY: the program's own call, about a kernel thread of ours.
     Outcome::of(unsafe { sys!(frame.rax as u32, kernel_tid, frame.arg(1)) })
@@ -403,8 +403,8 @@ pub extern "C" fn setpriority(frame: &Frame) -> Outcome {
     Outcome::of(0)
 }
 
-/// `setpriority(2)` of a group or a user: the kernel's threads change, and if the process is one of
-/// them all of its threads do.
+/// `setpriority(2)` of a group or a user: the kernel's threads change; if this process belongs to
+/// them, so do all of its threads.
 fn set_priorities(frame: &Frame) -> Outcome {
     const GROUP: u32 = 1;
     const USER: u32 = 2;

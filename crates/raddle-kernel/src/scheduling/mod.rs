@@ -1,10 +1,10 @@
 //! Scheduling classes, niceness and affinity of green threads.
 //!
 //! A green thread's attributes are stored with it, inherited as Linux inherits them, checked by
-//! Linux's rules, and read back; the engine's policy is told of them, and fifo goes by none. What
-//! needs the kernel's scheduler gets it: a thread that asks for a real-time class or a deadline is
-//! *bound* first, and the attributes of a bound thread are given to its kernel thread, too. Under
-//! a policy that knows such classes the thread stays green; who may ask for them is the same.
+//! Linux's rules, and read back. The engine's policy is told of them; fifo ignores them. A thread
+//! that asks for a real-time class or a deadline needs the kernel's scheduler: it is *bound* first,
+//! and a bound thread's attributes are given to its kernel thread, too. Under a policy that knows
+//! such classes the thread stays green; the permissions are the same.
 //!
 //! Rejected: to honour affinity by binding. Programs pin each of their threads for speed, and would
 //! have kernel threads only.
@@ -39,20 +39,20 @@ const PRIORITY_MAX: u32 = 99;
 /// `SCHED_FLAG_RESET_ON_FORK` of `sched_setattr(2)`.
 const FLAG_RESET_ON_FORK: u64 = 1;
 
-/// The slice that the kernel gives a fair thread; 0 if it doesn't know slices, or the first thread
-/// was none. Written before the first clone.
+/// The slice that the kernel gives a fair thread; 0 if the kernel doesn't know slices, or the first
+/// thread wasn't fair. Written before the first clone.
 static USUAL_SLICE_NS: AtomicU64 = AtomicU64::new(0);
 
 const fn is_real_time(policy: u32) -> bool {
     matches!(policy, FIFO | RR)
 }
 
-/// True for the classes that come before all others.
+/// Returns true for the classes that come before all others.
 const fn is_special(policy: u32) -> bool {
     is_real_time(policy) || policy == DEADLINE
 }
 
-/// True if only the kernel's scheduler can give the thread what it asked for.
+/// Returns true if only the kernel's scheduler can give the thread what it asked for.
 fn needs_kernel(policy: u32) -> bool {
     is_special(policy) && !ENGINE.has_classes()
 }
@@ -67,7 +67,7 @@ fn tell_policy(thread: &Thread, attributes: &Attributes) {
     terms.set_attributes(class, attributes.priority, attributes.nice, deadline_ns);
 }
 
-/// Takes over what the kernel knows of the only thread; before the first clone.
+/// Takes over the only thread's attributes from the kernel; before the first clone.
 pub fn adopt() {
     if ENGINE.is_started() {
         return;
@@ -97,7 +97,7 @@ pub fn adopt() {
     slack::adopt(thread);
 }
 
-/// Whose turn is first among waiters: as in Linux, those of the real-time classes by priority.
+/// Sets the thread's rank among waiters: as in Linux, real-time threads go first, by priority.
 fn rank(thread: &Thread, attributes: &Attributes) {
     let rank = match attributes.policy {
         DEADLINE => PRIORITY_MAX + 1,
@@ -107,7 +107,7 @@ fn rank(thread: &Thread, attributes: &Attributes) {
     thread.task.rank.store(rank, Ordering::Relaxed);
 }
 
-/// What a new thread or process gets from its creator.
+/// Returns the attributes of a new thread or process, from its creator's.
 fn inherited(attributes: Attributes) -> Attributes {
     let default_slack_ns = attributes.slack_ns;
     if !attributes.resets_on_fork {
@@ -159,7 +159,7 @@ pub fn in_child() {
 }
 
 /// Binds the running thread if it has attributes of its own: a program that it starts or becomes
-/// has those of its kernel thread. Without a kernel thread to be had, those of the process.
+/// has the attributes of its kernel thread. Without a free kernel thread, those of the process.
 pub fn bind_if_special(thread: &Thread) {
     if !thread.attributes.are_default() && bind(thread).is_ok() {
         let attributes = thread.attributes.get();
@@ -183,7 +183,7 @@ pub fn give_to_kernel(thread: &Thread) {
     }
 }
 
-/// A carrier's start: one that a bound thread made has inherited what that one was given.
+/// A carrier's start: undoes the mask that a carrier inherits if a bound thread made it.
 pub fn carrier_starts(carrier: &Carrier) {
     if carrier.bound.load(Ordering::Relaxed).is_null() {
         affinity::restore();
@@ -209,7 +209,7 @@ pub fn program_started(thread: &Thread) {
     }
 }
 
-/// Asks whether the process may change a thread's attributes `now` to `next`.
+/// Checks whether the process may change a thread's attributes `now` to `next`.
 ///
 /// # Errors
 /// EPERM.
@@ -255,8 +255,8 @@ fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
     Ok(())
 }
 
-/// Gives a thread a kernel thread of its own, with what is kept of the thread, if it has none. The
-/// running thread moves there at once, another one when it is called home.
+/// Gives a thread, if it has none, a kernel thread of its own with the thread's stored attributes.
+/// The running thread moves there at once, another one when it is called home.
 ///
 /// # Errors
 /// EAGAIN.
@@ -278,7 +278,7 @@ pub fn bind(thread: &Thread) -> Result<(), isize> {
     Ok(())
 }
 
-/// True if the thread has a kernel thread, which it keeps from now on.
+/// Returns true if the thread has a kernel thread, which it keeps from now on.
 fn keeps(thread: &Thread) -> bool {
     thread.attributes.with_lock(|| {
         let own = carrier_of(thread);
@@ -289,17 +289,17 @@ fn keeps(thread: &Thread) -> bool {
     })
 }
 
-/// Tells the kernel. Threads that a bound one's kernel thread makes are carriers: they must not
-/// inherit, whatever the program asked for. But what the program starts does
-/// ([`bind_if_special`]).
+/// Tells the kernel a thread's attributes. Kernel threads that a bound thread's kernel thread makes
+/// are carriers: they must not inherit these attributes, whatever the program asked for. A program
+/// that the thread starts does inherit ([`bind_if_special`]).
 fn tell(own: &Carrier, attributes: &Attributes) -> Result<(), isize> {
     let is_bound = !own.bound.load(Ordering::Relaxed).is_null();
     let resets = is_bound && resets_for_carriers(attributes);
     tell_flag(own, attributes, attributes.resets_on_fork || resets)
 }
 
-/// True if the flag would change what a bound thread's kernel thread leaves to carriers: only a
-/// privileged process may take it back.
+/// Returns true if carriers would inherit these attributes from a bound thread's kernel thread
+/// without the flag: only a privileged process may take the flag back.
 fn resets_for_carriers(attributes: &Attributes) -> bool {
     is_special(attributes.policy) || attributes.nice < 0
 }

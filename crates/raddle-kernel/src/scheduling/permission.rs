@@ -1,4 +1,4 @@
-//! Who may have which attributes: the rules of `sched(7)`, "Privileges and resource limits".
+//! Permissions for attributes: the rules of `sched(7)`, "Privileges and resource limits".
 
 use super::{DEADLINE, is_real_time};
 use crate::credentials::kernel_thread_told_apart;
@@ -11,7 +11,7 @@ const IDLE: u32 = 5;
 const RLIMIT_NICE: usize = 13;
 const RLIMIT_RTPRIO: usize = 14;
 
-/// True if an unprivileged process may not change `now` to `next`.
+/// Returns true if an unprivileged process may not change `now` to `next`.
 pub fn needs_privilege(now: &Attributes, next: &Attributes) -> bool {
     let may_be = |nice: i32| nice >= lowest_nice();
     if is_real_time(next.policy) {
@@ -29,13 +29,13 @@ pub fn needs_privilege(now: &Attributes, next: &Attributes) -> bool {
         || now.resets_on_fork && !next.resets_on_fork
 }
 
-/// True if an unprivileged process may have `nice`, or less than it had.
+/// Returns true if an unprivileged process may have `nice`, or less than it had.
 pub fn may_lower_nice(nice: i32) -> bool {
     nice >= lowest_nice()
 }
 
-/// True if the caller's credentials let it change `thread`. The kernel compares them, where they
-/// may differ: it is asked for the niceness that the thread's kernel thread has.
+/// Returns true if the caller's credentials let it change `thread`. If they may differ, the kernel
+/// compares them: it is asked to set the niceness that the thread's kernel thread has.
 pub fn may_change(thread: &Thread) -> bool {
     const PROCESS: usize = 0;
     let carrier = Carrier::current();
@@ -63,7 +63,7 @@ fn limit(resource: usize) -> u64 {
     limits[0]
 }
 
-/// True if the process has CAP_SYS_NICE.
+/// Returns true if the process has CAP_SYS_NICE.
 pub fn has_privilege() -> bool {
     const VERSION_3: u32 = 0x2008_0522;
     const SYS_NICE: u32 = 1 << 23;

@@ -1,10 +1,10 @@
-//! Timer slack: by how much a thread's time limits may be late.
+//! Timer slack: how late a thread's time limits may be.
 //!
 //! A thread's slack is kept with its attributes, inherited and read back. The kernel's threads
 //! serve all green threads, so a slack is never made larger there: a thread that allows its own
 //! waits to be late would delay those of others. A slack that is smaller than any before is given
-//! to all of them. A thread of a real-time class or with a deadline has no slack, and asks for
-//! none: the kernel answers what it says of such a thread.
+//! to all of them. A thread of a real-time class or with a deadline has no slack, and its requests
+//! have no effect; the kernel answers questions about such a slack.
 //!
 //! Rejected: one slack for the process. A slack of hours, which is meant for one thread, stops
 //! sysmon and the poller.
@@ -24,7 +24,7 @@ const GET_TIMERSLACK: usize = 30;
 /// The smallest slack that the kernel's threads have been given.
 static LEAST_NS: AtomicUsize = AtomicUsize::new(Attributes::USUAL_SLACK_NS);
 
-/// Notes what the only thread has from the kernel.
+/// Notes the kernel's slack of the only thread.
 pub(super) fn adopt(thread: &Thread) {
     // SAFETY: a plain query.
     let slack = unsafe { sys!(nr::__NR_prctl, GET_TIMERSLACK) };
@@ -53,7 +53,7 @@ pub(super) fn take_back(attributes: &Attributes) {
     }
 }
 
-/// `prctl(PR_SET_TIMERSLACK)`; 0 asks for what the thread began with.
+/// `prctl(PR_SET_TIMERSLACK)`; 0 restores the thread's first slack.
 pub fn set_slack(frame: &Frame) -> Outcome {
     let thread = Carrier::current().thread();
     if is_special(thread.attributes.get().policy) {

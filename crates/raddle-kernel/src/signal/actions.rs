@@ -1,4 +1,4 @@
-//! Dispositions: what the program asked for, and what the kernel is told.
+//! Dispositions: the program's actions, and those that the kernel is told.
 
 use super::stops::{self, STOPS};
 use super::{LIBC_INTERNAL, MASK_BYTES, SIGNALS, bit, entry};
@@ -42,35 +42,35 @@ static ACTIONS: SpinLock<[SigAction; SIGNALS as usize + 1]> = SpinLock::new(
     }; SIGNALS as usize + 1],
 );
 
-/// Signals with a default action that somebody has blocked on purpose: the kernel must not act on
+/// Signals with a default action that a thread has blocked on purpose: the kernel must not act on
 /// them, so the runtime's handler is installed and decides.
 static WATCHED: AtomicU64 = AtomicU64::new(0);
 
-/// Signals with the default action of doing nothing that the runtime wants to hear of: SIGCHLD,
-/// once a thread has waited for one. Never cleared.
+/// Signals with the default action of doing nothing that the runtime needs: SIGCHLD, once a thread
+/// has waited for a child. Never cleared.
 static HEARD: AtomicU64 = AtomicU64::new(0);
 
-/// Signals that some thread has blocked on purpose. What is blocked is never ignored, but pends,
+/// Signals that some thread has blocked on purpose. A blocked signal pends even if it is ignored,
 /// and carriers block nothing: the runtime's handler gets these even if they are ignored.
 static BLOCKED: AtomicU64 = AtomicU64::new(0);
 
-/// Signals whose action the kernel itself looks at: it reaps children, and stops who reads from or
-/// writes to a terminal, by whether they are ignored.
+/// Signals with an action that the kernel itself looks at: depending on whether they are ignored,
+/// it reaps children, and stops processes that read from or write to a terminal.
 const LOOKED_AT: u64 = bit(CHLD) | stops::JOB_CONTROL;
 
-/// 1 while all that is watched may be so because libc blocked everything for a moment.
+/// 1 while all watched signals may be watched only because libc blocked everything for a moment.
 static LIBC_BLOCKED: AtomicU32 = AtomicU32::new(0);
 
-/// What an access to the program's memory may raise: SIGBUS and SIGSEGV. The runtime's handler is
-/// there whatever the program asked for, but what it ignores is handed down by the kernel.
+/// SIGBUS and SIGSEGV, which an access to the program's memory may raise. The runtime's handler is
+/// always there; a new program still inherits those that the program ignores.
 pub const FAULTS: u64 = bit(7) | bit(11);
 
 /// Signals that the program ignores and that the runtime handles all the same: faults, its own two,
 /// and what was blocked. Written with the actions.
 static IGNORED: AtomicU64 = AtomicU64::new(0);
 
-/// Makes the kernel ignore what the program does: a new program inherits it. In the child of a
-/// `vfork`, which has actions of its own, or before an `execve`; takes no lock.
+/// Makes the kernel ignore the signals that the program ignores: a new program inherits them. In
+/// the child of a `vfork`, which has actions of its own, or before an `execve`; takes no lock.
 pub fn expose_ignored() {
     const IGNORED_ACTION: SigAction = SigAction {
         handler: IGNORE,
@@ -83,25 +83,25 @@ pub fn expose_ignored() {
     }
 }
 
-/// The new program isn't there after all. True if the kernel has dropped what the runtime sent
-/// itself meanwhile.
+/// Undoes [`expose_ignored`] after a failed `execve`. Returns true if the kernel may have dropped a
+/// signal of the runtime's own meanwhile.
 pub fn hide_ignored() -> bool {
     let ignored = IGNORED.load(Ordering::Relaxed);
     tell_kernel_of(ignored);
     ignored & OWN != 0
 }
 
-/// After a stop: the signal is the runtime's again.
+/// Installs the runtime's action for the signal again, after a stop.
 pub fn take_back(signal: u32) {
     tell_kernel(signal, &get(signal));
 }
 
-/// What the program asked for.
+/// The program's action for `signal`.
 pub fn get(signal: u32) -> SigAction {
     ACTIONS.lock()[signal as usize]
 }
 
-/// Changes what the program asked for; returns what it had asked for before.
+/// Changes the program's action; returns the old one.
 pub fn set(signal: u32, action: &SigAction) -> SigAction {
     let old = core::mem::replace(&mut ACTIONS.lock()[signal as usize], *action);
     tell_kernel(signal, action);
@@ -111,8 +111,8 @@ pub fn set(signal: u32, action: &SigAction) -> SigAction {
     old
 }
 
-/// True if the kernel sends the runtime SIGCHLD at each end of a child, from now until the program
-/// sets that signal's action. Not if the program ignores it.
+/// Returns true if the kernel sends the runtime SIGCHLD at each end of a child, from now until the
+/// program sets that signal's action. False if the program ignores SIGCHLD.
 pub fn hears_children() -> bool {
     let action = get(CHLD);
     if action.handler == IGNORE || action.flags & SA_NOCLDWAIT != 0 {
@@ -125,7 +125,7 @@ pub fn hears_children() -> bool {
     true
 }
 
-/// Copies the kernel's dispositions; `mask` is what the only thread blocks, in libc perhaps.
+/// Copies the kernel's dispositions; `mask` is the only thread's kernel mask, perhaps libc's.
 pub fn adopt(mask: u64) {
     if mask & LIBC_INTERNAL == 0 {
         BLOCKED.fetch_or(mask, Ordering::Relaxed);
@@ -151,7 +151,7 @@ pub fn adopt(mask: u64) {
     }
 }
 
-/// Sees to it that the kernel doesn't act by default on signals that a thread blocks.
+/// Keeps the kernel from its default actions for signals that a thread blocks.
 pub fn watch(blocked: u64) {
     if blocked & !BLOCKED.load(Ordering::Relaxed) != 0 {
         let fresh = blocked & !BLOCKED.fetch_or(blocked, Ordering::Relaxed);
@@ -163,10 +163,10 @@ pub fn watch(blocked: u64) {
     }
 }
 
-/// libc has blocked everything for a moment, and gives the thread its mask back. If that moment is
-/// the one in which signals were taken over, those that stop the process or do nothing are the
-/// kernel's from now on, unless a thread blocks them. Those that end the process are not: locks are
-/// to be left first.
+/// libc has blocked everything for a moment, and gives the thread its mask back. If signals were
+/// taken over in that moment, the kernel acts from now on upon those that stop the process or do
+/// nothing, unless a thread blocks them. It doesn't act upon those that end the process: the
+/// runtime leaves locks first.
 pub fn libc_opens(mask: u64) {
     watch(mask);
     if LIBC_BLOCKED.load(Ordering::Relaxed) != 0 && LIBC_BLOCKED.swap(0, Ordering::Relaxed) != 0 {
@@ -185,7 +185,7 @@ fn tell_kernel_of(set: u64) {
     }
 }
 
-/// True if the kernel gives `signal` to the runtime's handler.
+/// Returns true if the kernel gives `signal` to the runtime's handler.
 pub fn is_ours(signal: u32) -> bool {
     super::UNBLOCKABLE & bit(signal) == 0 && has_our_handler(signal, &get(signal))
 }
@@ -215,7 +215,7 @@ fn tell_kernel(signal: u32, action: &SigAction) {
         IGNORED.fetch_and(!bit(signal), Ordering::Relaxed);
     }
     stops::note_action(signal, action.handler == DEFAULT);
-    // Without a handler of the program's no call is interrupted.
+    // Only a handler of the program's interrupts calls.
     let has_none = matches!(action.handler, DEFAULT | IGNORE);
     let restart = if signal as usize == PREEMPT || has_none && !is_poke {
         SA_RESTART
@@ -245,7 +245,7 @@ fn tell_kernel(signal: u32, action: &SigAction) {
 fn tell(signal: u32, action: &SigAction) {
     let at = core::ptr::from_ref(action);
     // SAFETY: the kernel reads a live structure; the runtime's handler is async-signal-safe by
-    // construction, the program's its own concern.
+    // construction, and the program is responsible for its own.
     unsafe { sys!(nr::__NR_rt_sigaction, signal, at, 0usize, MASK_BYTES) };
 }
 
@@ -254,12 +254,12 @@ pub fn surrender(signal: u32) {
     tell(signal, &NONE);
 }
 
-/// True if a signal with this action does nothing, unless it is blocked.
+/// Returns true if a signal with this action does nothing, unless it is blocked.
 pub const fn does_nothing(signal: u32, handler: usize) -> bool {
     handler == IGNORE || handler == DEFAULT && ignored_by_default(signal)
 }
 
-/// True if the default action of `signal` is to do nothing.
+/// Returns true if the default action of `signal` is to do nothing.
 pub const fn ignored_by_default(signal: u32) -> bool {
     const CONT: u32 = 18;
     const CHLD: u32 = 17;

@@ -15,21 +15,21 @@ const AUTODISARM: i32 = 1 << 31;
 /// `MINSIGSTKSZ`.
 const SMALLEST: usize = 2048;
 
-/// True if the stack pointer `sp` is on `stack`, so that another handler goes on there. A stack
-/// that disarms itself is entered at its top each time.
+/// Returns true if the stack pointer `sp` is on `stack`, so that another handler goes on there. A
+/// handler enters a stack that disarms itself at its top each time.
 pub fn is_on(stack: &StackT, sp: usize) -> bool {
     stack.flags & AUTODISARM == 0 && sp > stack.sp && sp - stack.sp <= stack.size
 }
 
-/// The top of the stack that a handler which asks for one is entered on, from `sp`; `None` if it
-/// goes on there.
+/// Returns the top of the alternate stack if a handler with SA_ONSTACK starts there, from `sp`;
+/// `None` if it goes on at `sp`.
 pub fn top_for(thread: &Thread, sp: usize) -> Option<usize> {
     let stack = thread.signals.alternate.get();
     let is_free = stack.size != 0 && !is_on(&stack, sp);
     is_free.then(|| stack.sp.wrapping_add(stack.size))
 }
 
-/// A handler is entered: what its context says of the stack.
+/// Enters a handler. Returns the alternate stack for its context.
 pub fn enter(signals: &ThreadSignals) -> StackT {
     let stack = signals.alternate.get();
     if stack.flags & AUTODISARM != 0 {
@@ -38,8 +38,8 @@ pub fn enter(signals: &ThreadSignals) -> StackT {
     stack
 }
 
-/// A handler has returned to where the stack pointer is `sp`: the stack is again what its context
-/// says. As in the kernel, one that can't be changed to that stays as it is.
+/// Restores the alternate stack from the context of a handler that has returned to the stack
+/// pointer `sp`. As in the kernel, a stack that can't be changed stays as it is.
 pub fn leave(signals: &ThreadSignals, stack: &StackT, sp: usize) {
     let _ = change(signals, stack, sp);
 }
@@ -62,7 +62,7 @@ fn change(signals: &ThreadSignals, new: &StackT, sp: usize) -> Result<(), isize>
     Ok(())
 }
 
-/// What the kernel has kept of the only thread.
+/// Takes over the kernel's alternate stack of the only thread.
 pub fn adopt(signals: &ThreadSignals) {
     let mut stack = StackT::DISABLED;
     // SAFETY: the kernel fills a live structure.

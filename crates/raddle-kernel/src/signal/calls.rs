@@ -109,15 +109,15 @@ pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
     tell(to, &old)
 }
 
-/// Handles what came before the call that is about to change who handles it, and how. The kernel
-/// never returns to a program with a signal that it could deliver; here one can come between a
-/// call's last look and its end, and stay until the next call.
+/// Handles the signals that came before a call that changes masks or actions. The kernel never
+/// returns to a program with a signal that it could deliver; here one can come between a call's
+/// last look and its end, and stay until the next call.
 #[inline(always)]
 pub fn deliver_first() {
     let carrier = Carrier::current();
     if carrier.attention.load(Ordering::Relaxed) != 0 || deliverable(carrier.thread()) != 0 {
         deliver();
-        // What else asked for attention is seen to at the end of the call.
+        // Other requests for attention are handled at the end of the call.
         Carrier::current().attention.store(1, Ordering::Relaxed);
     }
 }
@@ -133,7 +133,7 @@ pub(crate) fn set_mask(thread: &Thread, mask: u64) {
     }
 }
 
-/// `rt_sigpending(2)`: so many bytes of the set.
+/// `rt_sigpending(2)`: the first bytes of the set.
 pub extern "C" fn rt_sigpending(frame: &Frame) -> Outcome {
     let bytes = frame.arg(1);
     if !is_virtual() || bytes > MASK_BYTES {
@@ -146,8 +146,8 @@ pub extern "C" fn rt_sigpending(frame: &Frame) -> Outcome {
     Outcome::of(told.err().unwrap_or(0))
 }
 
-/// `kill(2)`. To this process it is routed here: the kernel would give it to any carrier, and a
-/// signal that the caller accepts has to be delivered before the call returns.
+/// `kill(2)`. A signal to this process is routed here: the kernel would give it to any carrier, and
+/// a signal that the caller accepts has to be delivered before the call returns.
 pub extern "C" fn kill(frame: &Frame) -> Outcome {
     let signal = frame.rsi as u32;
     if !is_for_us(frame.rdi as u32, signal) {
@@ -165,7 +165,7 @@ pub extern "C" fn kill(frame: &Frame) -> Outcome {
     Outcome::of(0)
 }
 
-/// `rt_sigqueueinfo(2)`, likewise. What the kernel has to send gets the copy.
+/// `rt_sigqueueinfo(2)`, likewise. The kernel gets the copy of what it has to send.
 pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
     let (id, signal) = (frame.word(0), frame.word(1));
     if !is_virtual() || !is_ours(id) {
@@ -185,8 +185,8 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
         sent(signal);
         return Outcome::of(0);
     }
-    // SAFETY: the kernel reads a live structure. It would refuse one that is restricted by any
-    // kernel thread but the first.
+    // SAFETY: the kernel reads a live structure. It would refuse a restricted one from any kernel
+    // thread but the first.
     Outcome::of(unsafe {
         match is_restricted {
             true => sys!(nr::__NR_kill, pid, signal),
@@ -195,19 +195,19 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
     })
 }
 
-/// True for the id of this process or of one of its threads.
+/// Returns true for the id of this process or of one of its threads.
 fn is_ours(id: u32) -> bool {
     ENGINE.is_started()
         && (id == ENGINE.pid.load(Ordering::Relaxed) || id >= TID_BASE && ENGINE.find(id).is_some())
 }
 
-/// True if `id` is this process and the signal is one that is routed in user space: what stops and
-/// continues processes is the kernel's, and so is what a descriptor reads and no thread accepts.
+/// Returns true if `id` is this process and the signal is routed in user space. The kernel stops
+/// and continues processes, and keeps signals that a descriptor reads and no thread accepts.
 fn is_for_us(id: u32, signal: u32) -> bool {
     is_routed_here(signal) && is_ours(id)
 }
 
-/// True if a signal that the process sends itself is routed in user space.
+/// Returns true if a signal that the process sends itself is routed in user space.
 pub(crate) fn is_routed_here(signal: u32) -> bool {
     let routed = !(UNBLOCKABLE | JOB_CONTROL);
     is_virtual()
@@ -272,13 +272,13 @@ fn send(tid: u32, signal: u32) -> Outcome {
     queue(thread, &from_ourselves(signal, SI_TKILL))
 }
 
-/// The process has sent itself a signal: the thread that takes it comes first.
+/// Lets the thread that takes the signal run first, after the process has sent itself one.
 pub(crate) fn sent(signal: u32) {
     fatal::after_sending(signal);
     room::let_signalled_run();
 }
 
-/// What the kernel says of a signal that the process sent itself.
+/// Returns the kernel's `siginfo` of a signal that the process sent itself.
 pub(crate) fn from_ourselves(signal: u32, code: i32) -> SigInfo {
     // SAFETY: a plain query.
     let uid = unsafe { sys!(nr::__NR_getuid) } as u32;
@@ -308,8 +308,8 @@ pub(crate) fn queue(thread: &Thread, info: &SigInfo) -> Outcome {
     Outcome::of(0)
 }
 
-/// SIGKILL or SIGSTOP for a thread of this process: whichever it is for, all end or stop. The
-/// calling kernel thread gets it, which goes on for no instruction then.
+/// Sends SIGKILL or SIGSTOP, which end or stop all threads of the process. The calling kernel
+/// thread gets the signal, so it executes no further instruction.
 fn to_kernel(signal: u32) -> isize {
     let pid = ENGINE.pid.load(Ordering::Relaxed);
     let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);

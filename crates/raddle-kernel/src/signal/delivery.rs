@@ -18,7 +18,7 @@ use raddle_sys::{err, errno};
 /// Until glibc 2.40 its handler has no SA_RESTART. Since then it has, and acts on a thread only if
 /// the interrupted instruction is libc's one cancellable system call; but libc looks again when
 /// that call returns EINTR. A handler here never interrupts that instruction, because the call is
-/// parked in the runtime: so a call from that place returns EINTR.
+/// parked in the runtime: so a call from that site returns EINTR.
 const CANCEL: u32 = 32;
 
 /// What a look at the pending signals did.
@@ -32,8 +32,8 @@ pub enum Delivered {
     Interrupting,
 }
 
-/// Delivers what is pending and not blocked to the running thread, here: handlers run before this
-/// returns. The system call in progress decides by the answer whether it restarts.
+/// Delivers the pending signals that the running thread doesn't block, here: handlers run before
+/// this returns. By the result the system call in progress decides whether it restarts.
 pub fn deliver() -> Delivered {
     let carrier = Carrier::current();
     carrier.attention.store(0, Ordering::Relaxed);
@@ -43,7 +43,8 @@ pub fn deliver() -> Delivered {
         return Delivered::Nothing;
     }
     let signals = &thread.signals;
-    // This may be a handler's call: what its own call does is decided already.
+    // This may be a handler's call: the result of the call that the handler interrupted is decided
+    // already.
     let outer_interrupting = signals.interrupting.replace(false);
     let outer_handled = signals.handled.replace(false);
     carrier.deliver_here.set(1);
@@ -63,9 +64,9 @@ pub fn deliverable(thread: &Thread) -> u64 {
     pending & !thread.signals.mask.load(Ordering::Relaxed)
 }
 
-/// At the end of a call: signals were recorded or became pending meanwhile. Passes `result`
-/// through. Who gives way here looks again afterwards: a sender that found the thread runnable
-/// relies on it.
+/// At the end of a call: delivers signals that were recorded or became pending meanwhile. Passes
+/// `result` through. A thread that gives way here looks again afterwards: a sender that found the
+/// thread runnable relies on it.
 pub extern "C" fn on_attention(result: isize) -> isize {
     loop {
         deliver();
@@ -79,8 +80,8 @@ pub extern "C" fn on_attention(result: isize) -> isize {
     }
 }
 
-/// True if the running thread has nothing to take, and its carrier nothing to route: other threads
-/// that ran here meanwhile may have left something.
+/// Returns true if the running thread has no signal to take, and its carrier none to route: other
+/// threads that ran here meanwhile may have left some.
 fn is_settled() -> bool {
     let carrier = Carrier::current();
     carrier.arrivals.is_empty() && deliverable(carrier.thread()) == 0
@@ -107,7 +108,7 @@ pub fn stack_for(thread: &Thread, signal: Option<u32>, rsp: usize, fault: bool) 
     let Some(top) = alternate::top_for(thread, rsp) else {
         return below;
     };
-    // Which handler will run isn't decided yet unless this is a fault; any that is due may ask.
+    // Unless this is a fault, any due handler may run next, and may ask for the alternate stack.
     let wants = |signal: u32| actions_flags(signal) & SA_ONSTACK != 0;
     let due = signal.map_or(0, bit) | if fault { 0 } else { deliverable(thread) };
     let asks = (1..=super::SIGNALS).any(|s| due & bit(s) != 0 && wants(s));
@@ -119,13 +120,13 @@ fn actions_flags(signal: u32) -> u64 {
     actions::get(signal).flags
 }
 
-/// True if a fault of `thread` ends the process: it has no handler, or is blocked.
+/// Returns true if a fault of `thread` ends the process: its signal has no handler, or is blocked.
 pub fn is_fatal(thread: &Thread, signal: u32) -> bool {
     let blocked = thread.signals.mask.load(Ordering::Relaxed) & bit(signal) != 0;
     blocked || matches!(actions::get(signal).handler, DEFAULT | IGNORE)
 }
 
-/// On a green stack, behind a moved frame: routes, then runs what is due, then resumes the frame.
+/// On a green stack, behind a moved frame: routes, runs due handlers, then resumes the frame.
 ///
 /// # Safety
 /// `frame` must be the moved frame on top of this stack.
@@ -144,8 +145,8 @@ pub unsafe extern "C" fn arrived(frame: *mut Moved, fault: u64) -> ! {
     unsafe { next(frame, thread) }
 }
 
-/// Runs the next handler that is due, or resumes the frame. Before that run threads that the same
-/// signals have woken.
+/// Runs the next due handler, or resumes the frame. Threads that the same signals have woken run
+/// before the resume.
 unsafe fn next(frame: *mut Moved, thread: &Thread) -> ! {
     loop {
         let due = deliverable(thread);
@@ -263,7 +264,7 @@ unsafe fn be_interrupted(frame: *mut Moved, handler: usize) -> ! {
     }
 }
 
-/// A user handler has returned: restores the mask it was given, runs what else is due. Returns for
+/// Ends a user handler: restores the mask of its context and runs other due handlers. Returns for
 /// the frame to be resumed.
 ///
 /// # Safety
@@ -289,10 +290,10 @@ pub unsafe extern "C" fn returned(frame: *mut Moved) {
     unsafe { next(frame, thread) }
 }
 
-/// Gives the frame back to the kernel, with what belongs to this carrier.
+/// Gives the frame back to the kernel, with this carrier's own mask and signal stack.
 ///
 /// # Safety
-/// `frame` must be a moved frame of the running thread that nobody needs after this.
+/// `frame` must be a moved frame of the running thread, without a later use.
 pub unsafe fn resume(frame: *mut Moved) -> ! {
     let carrier = Carrier::current();
     let (base, size) = carrier.signal_stack.get();

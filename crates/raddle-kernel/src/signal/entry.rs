@@ -1,12 +1,11 @@
 //! The runtime's signal handler and the way from there to a green stack.
 //!
 //! The kernel enters `raddle_signal_handler` on the carrier's alternate stack with every signal
-//! blocked. If the carrier was in user code, the handler *moves the frame*: it copies what the
-//! kernel pushed (saved registers, floating-point state, `siginfo`) below the green thread's stack
-//! pointer, or to the top of its alternate stack, and edits the original so that returning from the
-//! handler enters `raddle_signal_arrived` there, with the kernel's mask empty again. If the carrier
-//! was in the runtime, the handler only records the signal: it is looked at when the runtime is
-//! left.
+//! blocked. If the carrier was in user code, the handler *moves the frame*: it copies the kernel's
+//! frame (saved registers, floating-point state, `siginfo`) below the green thread's stack pointer,
+//! or to the top of its alternate stack, and edits the original so that the handler's return enters
+//! `raddle_signal_arrived` there, with the kernel's mask empty again. If the carrier was in the
+//! runtime, the handler only records the signal, which is handled when the runtime is left.
 //!
 //! So no green thread ever holds a carrier's alternate stack, a frame can be resumed on any
 //! carrier, and nothing that takes a lock runs in a handler.
@@ -66,14 +65,16 @@ pub struct Moved {
     pub call_site: usize,
 }
 
-/// True for what the interrupted instruction raised. `SI_USER`-like codes are at most 0, a fault's
-/// are positive; `SI_KERNEL` is among them, for a breakpoint's trap and a general protection fault.
+/// Returns true for a signal that the interrupted instruction raised. `SI_USER`-like codes are at
+/// most 0, a fault's are positive, as is `SI_KERNEL`, of a breakpoint's trap and a general
+/// protection fault.
 fn is_fault(info: &SigInfo) -> bool {
     info.code > 0 && matches!(info.signo, 4 | 5 | 7 | 8 | 11 | 31)
 }
 
-/// The process dies of a fault when the handler returns: the instruction faults again, for good.
-/// A breakpoint is over, and so is a refused system call: that signal is sent once more.
+/// Prepares the process's death by a fault: after the handler's return the instruction faults
+/// again, without a handler. A breakpoint or a refused system call isn't repeated, so its signal is
+/// sent once more.
 fn die(carrier: &Carrier, signal: u32) {
     const UNBLOCK: usize = 1;
     let faults = actions::FAULTS;
@@ -92,16 +93,16 @@ fn die(carrier: &Carrier, signal: u32) {
     }
 }
 
-/// True if `rip` is code of the runtime.
+/// Returns true if `rip` is code of the runtime.
 fn is_ours(rip: usize) -> bool {
     let (from, to) = ((&raw const __ehdr_start).addr(), (&raw const etext).addr());
     (from..to).contains(&rip) && !is_pass(rip)
 }
 
-/// A passing wait for a child that the signal has interrupted begins again, unless a handler of the
-/// program's decides otherwise. Returns where the interrupted code goes on.
+/// Makes an interrupted passing wait for a child begin again, unless a handler of the program's
+/// decides otherwise. Returns the address where the interrupted code goes on.
 fn begin_wait_again(context: &mut UContext) -> usize {
-    // SAFETY: what the signal has interrupted.
+    // SAFETY: the registers of the code that the signal has interrupted.
     if let Some((rip, number)) = unsafe { interrupted_wait(&context.context) } {
         (context.context.rip, context.context.rax) = (rip, number);
     }
@@ -148,7 +149,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         return;
     }
     let thread = carrier.thread_or_none();
-    // The few instructions around a clone whose child shares memory count as the runtime's.
+    // The few instructions around a clone with a child that shares memory count as the runtime's.
     let in_user = !is_ours(rip) && carrier.in_clock.get() == 0 && (fault || !makes_child);
     let is_request = preemption::is_request(info);
     if is_request || metronome::is_beat(carrier, info) {
@@ -159,7 +160,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     }
     let asked = carrier.deliver_here.replace(0) != 0;
     if fault && (!in_user || thread.is_none_or(|thread| delivery::is_fatal(thread, signal))) {
-        return die(carrier, signal); // nobody handles it, or it is a bug of ours
+        return die(carrier, signal); // it has no handler, or is a bug of the runtime's
     }
     let Some(thread) = thread.filter(|_| in_user || asked) else {
         record(carrier, info);
@@ -173,7 +174,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     }
     let idle = carrier.arrivals.is_empty() && !kept::has_waiting();
     if in_user && idle && !fault && delivery::deliverable(thread) == 0 {
-        // A poke, and what it was for was seen already: nothing is written to the program's stack.
+        // A poke for signals that were handled already: nothing is written to the program's stack.
         carrier.attention.store(0, Ordering::Relaxed);
         return;
     }
@@ -190,8 +191,8 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     );
 }
 
-/// Leaves further signals to the kernel until the carrier has looked at those that have come. Not
-/// while a child or a new program inherits the mask.
+/// Leaves further signals to the kernel until the carrier has handled the recorded ones. Not while
+/// a child or a new program inherits the mask.
 fn close_if_full(carrier: &Carrier, context: &mut UContext, makes_child: bool) {
     if carrier.arrivals.is_full() && !makes_child {
         carrier.closed.store(1, Ordering::Relaxed);
@@ -219,8 +220,8 @@ fn go_on(
     unsafe { clear_float(state) };
 }
 
-/// Makes `rt_sigreturn` load the initial floating-point state, as a handler is entered with: what
-/// the interrupted code had on the x87 stack isn't the next thread's.
+/// Makes `rt_sigreturn` load the initial floating-point state, with which handlers start: the
+/// interrupted code's x87 stack must not reach the next thread.
 unsafe fn clear_float(state: usize) {
     const MXCSR: usize = 24;
     const DEFAULT_MXCSR: u32 = 0x1f80;
@@ -235,7 +236,8 @@ unsafe fn clear_float(state: usize) {
     }
 }
 
-/// Sysmon's signal: moves the frame into the save area, or leaves it to the end of the call.
+/// Handles sysmon's signal: moves the frame into the save area, or leaves the preemption to the end
+/// of the call.
 fn preempt(carrier: &Carrier, info: &SigInfo, context: &mut UContext, in_user: bool) {
     carrier.attention.store(1, Ordering::Relaxed);
     if let Some((code, [rdi, rsi, rdx])) = plugins::way_out(carrier) {
@@ -265,8 +267,8 @@ fn record(carrier: &Carrier, info: &SigInfo) {
     carrier.attention.store(1, Ordering::Relaxed);
 }
 
-/// The carrier may be about to sleep: make it look again. A call that it executes may be past its
-/// last look: sysmon sees to that.
+/// Makes a carrier that may be about to sleep look again. For a call that may be past its last
+/// look, sysmon does so.
 fn wake_own_sleep(carrier: &Carrier) {
     if !ENGINE.is_started() {
         return;
@@ -369,7 +371,7 @@ global_asm!(
     ".cfi_escape 0x10, 0, 3, 0x77, 0x90, 1",  // rax
     ".cfi_escape 0x10, 2, 3, 0x77, 0x98, 1",  // rcx
     ".cfi_escape 0x10, 7, 3, 0x77, 0xa0, 1",  // rsp
-    // Entered with rdi = the moved frame; from the second instruction on, as the rules say.
+    // Entered with rdi = the moved frame; the unwind rules hold from the second instruction on.
     "raddle_arrive:",
     "xor esi, esi",
     "raddle_signal_arrived:",

@@ -36,17 +36,17 @@ const DUMPS_CORE: u64 =
 /// Raised while a kernel thread ends the process.
 static ENDING: AtomicU32 = AtomicU32::new(0);
 
-/// True if the default action of `signal` ends the process.
+/// Returns true if the default action of `signal` ends the process.
 const fn is_deadly(signal: u32) -> bool {
     bit(signal) & stops::STOPS == 0 && signal != STOP && !actions::ignored_by_default(signal)
 }
 
-/// True if the program leaves `signal` to its default action, which ends the process.
+/// Returns true if the program leaves `signal` to its default action, which ends the process.
 fn ends_process(signal: u32) -> bool {
     is_deadly(signal) && actions::get(signal).handler == DEFAULT
 }
 
-/// True if `signal`, which `thread` is to get, ends the process before any thread gets it.
+/// Returns true if `signal`, which `thread` is to get, ends the process before any thread gets it.
 pub fn ends_at_once(thread: &Thread, signal: u32) -> bool {
     let is_open = thread.signals.mask.load(Ordering::SeqCst) & bit(signal) == 0;
     is_open && bit(signal) & DUMPS_CORE == 0 && ends_process(signal)
@@ -96,7 +96,7 @@ fn wait_for_end(signal: u32) {
     const PAUSE_NS: u64 = 50_000;
     let until_ns = clock::now_ns() + PATIENCE_NS;
     let mut quiet_looks = 0;
-    // Two looks: between the first and the second the thread may be about to say that it ends it.
+    // Two looks: after the first the thread may be about to mark the process as ending.
     while quiet_looks < 2 && clock::now_ns() < until_ns {
         if is_under_way(signal) {
             quiet_looks = 0;
@@ -111,7 +111,7 @@ fn wait_for_end(signal: u32) {
     }
 }
 
-/// True if a thread is to take `signal`, and the process ends then.
+/// Returns true if a thread is to take `signal` and the process then ends.
 fn is_under_way(signal: u32) -> bool {
     let takes = |thread: &Thread| {
         let due = thread.signals.pending.load(Ordering::SeqCst)

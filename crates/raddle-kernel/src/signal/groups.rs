@@ -3,8 +3,8 @@
 //!
 //! `kill` runs a handler before it returns if its caller takes the signal, and doesn't return from
 //! a signal that ends the process. But the kernel gives the signal to any kernel thread, and the
-//! call returns before that one has handled it. So the caller takes the signal if it is still
-//! pending; else it waits until the signal is routed.
+//! call returns before that kernel thread has handled it. So the caller takes a signal that is
+//! still pending; else it waits until the signal is routed.
 
 use super::{LIBC_INTERNAL, actions, bit, fatal, is_virtual, kept, routing, stops};
 use crate::boundary::{Frame, Outcome};
@@ -25,13 +25,13 @@ pub fn note_routed(signal: u32) {
     }
 }
 
-/// True if `id`, as `kill` takes it, names the process group of this process.
+/// Returns true if `id`, as `kill` takes it, names the process group of this process.
 fn is_own(id: i32) -> bool {
     // SAFETY: a plain query.
     id == 0 || id < -1 && unsafe { sys!(nr::__NR_getpgid, 0usize) } == -(id as isize)
 }
 
-/// A call that sends `signal` to the process or group `id`, which isn't this process alone.
+/// Makes a call that sends `signal` to the process or group `id`, which isn't this process alone.
 pub fn send(frame: &Frame, id: i32, signal: u32) -> Outcome {
     if !is_seen(signal) || !is_own(id) {
         return Outcome::PASS;
@@ -40,7 +40,7 @@ pub fn send(frame: &Frame, id: i32, signal: u32) -> Outcome {
     Outcome::of(send_to_own(signal, || unsafe { frame.raw() }))
 }
 
-/// True if the runtime gets a signal that the kernel gives this process.
+/// Returns true if the runtime gets a signal that the kernel gives this process.
 fn is_seen(signal: u32) -> bool {
     is_virtual()
         && ENGINE.is_started()

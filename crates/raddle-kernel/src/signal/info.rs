@@ -1,4 +1,4 @@
-//! What a program says of a signal that it queues (`siginfo_t`), checked as the kernel checks it.
+//! The `siginfo_t` of a signal that a program queues, checked as the kernel checks it.
 
 use super::SI_TKILL;
 use crate::user::User;
@@ -7,11 +7,11 @@ use raddle_sys::{err, errno};
 
 /// Bytes that the kernel keeps of the structure.
 const KEPT: usize = 48;
-/// Words behind them.
+/// Words behind the kept bytes.
 const REST: usize = (size_of::<SigInfo>() - KEPT) / size_of::<u64>();
 
-/// Copies it in, for `signal`. The part that the kernel doesn't keep is zero, and isn't looked at
-/// if the code is one whose fields are known.
+/// Copies a `siginfo_t` in, for `signal`. The part that the kernel doesn't keep is zero, and isn't
+/// looked at if the code's fields are known.
 ///
 /// # Errors
 /// EFAULT, or E2BIG if that part holds something; negated.
@@ -27,13 +27,13 @@ pub fn read(at: User<SigInfo>, signal: u32) -> Result<SigInfo, isize> {
     Ok(info)
 }
 
-/// True for what says that the kernel sent it, or `kill` or `tgkill`: a thread may say so of a
-/// signal to itself only.
+/// Returns true for a signal that claims to come from the kernel, `kill` or `tgkill`: a thread may
+/// send such a signal to itself only.
 pub fn is_restricted(info: &SigInfo) -> bool {
     info.code >= 0 || info.code == SI_TKILL
 }
 
-/// True if the kernel knows which fields go with a code (`known_siginfo_layout`).
+/// Returns true if the kernel knows which fields go with a code (`known_siginfo_layout`).
 fn is_known(signal: u32, code: i32) -> bool {
     const USER: i32 = 0;
     const KERNEL: i32 = 0x80;
@@ -46,8 +46,8 @@ fn is_known(signal: u32, code: i32) -> bool {
     }
 }
 
-/// The highest code that the kernel sends a signal with; of those without codes of their own, what
-/// `SIGIO` has.
+/// Returns the highest code that the kernel sends a signal with; a signal without codes of its own
+/// has those of `SIGIO`.
 fn highest_code(signal: u32) -> i32 {
     const ILL: u32 = 4;
     const TRAP: u32 = 5;

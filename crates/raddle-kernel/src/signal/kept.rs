@@ -1,22 +1,23 @@
 //! Signals that the kernel keeps pending, so that `signalfd(2)` finds them.
 //!
-//! A descriptor of `signalfd` stays the kernel's own, with its reads, epoll and forks. It shows
-//! what is pending in the kernel, while a blocked signal otherwise pends in user space. So a signal
-//! that some descriptor reads and no thread accepts becomes *kept*: the carriers block it and it is
-//! sent to the process once more.
+//! A descriptor of `signalfd` stays the kernel's own, with its reads, epoll and forks. It shows the
+//! signals that are pending in the kernel, while a blocked signal otherwise pends in user space. So
+//! a signal that some descriptor reads and no thread accepts becomes *kept*: the carriers block it
+//! and it is sent to the process once more.
 //!
-//! 1. A router finds nobody who accepts the signal: it adds it to [`KEPT`], blocks it on its
-//!    carrier and queues it again. Another carrier that receives it instead does the same; each
-//!    does so once, because it blocks the signal then.
+//! 1. A router finds no thread that accepts the signal: it adds the signal to [`KEPT`], blocks it
+//!    on its carrier and queues it again. Another carrier that receives the signal instead does the
+//!    same, once, because it then blocks the signal.
 //! 2. A thread that opens its mask for a kept signal, or waits for it by `sigwait`, takes it from
 //!    [`KEPT`] after its mask says so; the carriers unblock it, and the kernel delivers it.
 //!
-//! No signal is lost between the two: the router looks for somebody who accepts once more after it
-//! has added the signal, the thread looks at [`KEPT`] after it has opened its mask.
+//! No signal is lost between the two: after the router has added the signal, it looks once more for
+//! a thread that accepts it; after the thread has opened its mask, it looks at [`KEPT`].
 //!
 //! A thread-directed signal of this kind becomes the process's: any thread may read it. A signal on
-//! its way between carriers (1) is pending nowhere: who unblocks it in that instant runs its
-//! handler a moment later. Who must leave it to another kernel thread waits for that.
+//! its way between carriers (1) is pending nowhere: a thread that unblocks it in that instant runs
+//! its handler a moment later. A carrier that must leave it to another kernel thread waits for
+//! that.
 //!
 //! Rejected: descriptors of our own. One that was made before the first thread can't be replaced
 //! in the epoll instances that hold it.
@@ -44,19 +45,19 @@ static READ: AtomicU64 = AtomicU64::new(0);
 /// Signals that carriers block. SeqCst: see the module.
 static KEPT: AtomicU64 = AtomicU64::new(0);
 
-/// What the first kernel thread is to queue. Set after the push, cleared by that thread.
+/// Signals that the first kernel thread is to queue. Set after the push, cleared by that thread.
 static WAITING: AtomicU64 = AtomicU64::new(0);
 static FOR_FIRST: SignalQueue = SignalQueue::new();
-/// Raised by that thread each time: what others wait on.
+/// Raised by the first kernel thread each time; the futex word of threads that wait for it.
 static QUEUED: AtomicU32 = AtomicU32::new(0);
 
-/// The kernel's mask of carriers, but for those that are closed.
+/// The kernel's mask of carriers that aren't closed.
 #[inline(always)]
 pub fn mask() -> u64 {
     KEPT.load(Ordering::SeqCst)
 }
 
-/// The kernel's mask of a carrier. One that is closed takes faults and the runtime's own.
+/// The kernel's mask of a carrier. A closed carrier takes faults and the runtime's own signals.
 #[inline(always)]
 pub fn mask_of(carrier: &Carrier) -> u64 {
     const FAULTS: u64 = bit(4) | bit(5) | bit(7) | bit(8) | bit(11) | bit(31);
@@ -79,7 +80,7 @@ pub extern "C" fn signalfd(frame: &Frame) -> Outcome {
     // SAFETY: the program's own call, with a mask that lives.
     let result = unsafe { syscall6(frame.rax as u32, args) };
     if !is_err(result) {
-        // A carrier that blocked these would be ended by a bad address.
+        // A bad address would end a carrier that blocks these.
         let mask = mask & !(UNBLOCKABLE | OWN | FAULTS);
         READ.fetch_or(mask, Ordering::SeqCst);
         children::note(); // the kernel may keep SIGCHLD from now on
@@ -90,8 +91,8 @@ pub extern "C" fn signalfd(frame: &Frame) -> Outcome {
     Outcome::of(result)
 }
 
-/// A new descriptor: signals that nobody accepts are kept before they come, so that those that come
-/// soon don't find a carrier that doesn't block them yet, and change their order.
+/// For a new descriptor: keeps signals that no thread accepts before they come. A signal that comes
+/// soon would else find a carrier that doesn't block it yet, and change the order.
 fn keep_early(read: u64) {
     let nobodys = (1..=super::SIGNALS)
         .filter(|&signal| read & bit(signal) != 0 && !routing::is_accepted(signal))
@@ -110,18 +111,19 @@ fn keep_early(read: u64) {
     }
 }
 
-/// At the take-over: what the only thread blocks and a descriptor reads stays where it is.
+/// At the take-over: signals that the only thread blocks and a descriptor reads stay kept.
 pub fn adopt(blocked: u64) {
     let kept = READ.load(Ordering::Relaxed) & blocked;
     KEPT.store(kept, Ordering::SeqCst);
 }
 
-/// True if a descriptor reads the signal.
+/// Returns true if a descriptor reads the signal.
 pub fn is_read(signal: u32) -> bool {
     READ.load(Ordering::SeqCst) & bit(signal) != 0
 }
 
-/// Gives a signal that nobody accepts back to the kernel. False if no descriptor reads it.
+/// Gives a signal that no thread accepts back to the kernel. Returns false if no descriptor reads
+/// it.
 pub fn keep(info: &SigInfo) -> bool {
     let signal = info.signo as u32;
     if !is_read(signal) {
@@ -136,9 +138,9 @@ pub fn keep(info: &SigInfo) -> bool {
     kept
 }
 
-/// Queues a signal to the process as it came. What says that the kernel or `kill` sent it may be
-/// queued in two ways only: to oneself, which kernels from Linux 6.15 on take for the process, and
-/// by the first kernel thread, which another one leaves it to.
+/// Queues a signal to the process as it came. A signal that claims to come from the kernel or
+/// `kill` may be queued in two ways only: to the caller itself, which kernels from Linux 6.15 on
+/// take for the process, and by the first kernel thread, which other kernel threads leave it to.
 fn give_back(info: &SigInfo) -> bool {
     let restricted = info.code >= 0 || info.code == SI_TKILL;
     let pid = ENGINE.pid.load(Ordering::Relaxed);
@@ -162,7 +164,7 @@ fn give_back(info: &SigInfo) -> bool {
 const FULL: isize = err(errno::EAGAIN);
 
 /// Queues a signal to the process by the calling kernel thread's own id. Not under a filter of
-/// system calls, which may not know this one: that looks like an older kernel.
+/// system calls, which may not know this call: the result is that of an older kernel.
 fn queue_to_oneself(info: &SigInfo) -> isize {
     const SELF_THREAD: isize = -10000;
     const TO_PROCESS: usize = 2;
@@ -180,9 +182,9 @@ fn queue_to_oneself(info: &SigInfo) -> isize {
         .unwrap_or(err(errno::ENOSYS))
 }
 
-/// Waits until the first kernel thread has queued the signals of `set`: who sent one, or makes a
-/// descriptor for them, may read it at once without waiting. One that sits in the kernel and can't
-/// come does it later.
+/// Waits until the first kernel thread has queued the signals of `set`: a sender, or the maker of a
+/// descriptor for them, may read them at once without waiting. A first kernel thread that sits in
+/// the kernel queues them later.
 ///
 /// # Blocking
 /// The running thread, two seconds at most.
@@ -218,13 +220,13 @@ fn queue(info: &SigInfo) -> bool {
     !is_err(unsafe { sys!(nr::__NR_rt_sigqueueinfo, pid, info.signo, at) })
 }
 
-/// True if the first kernel thread has signals to queue.
+/// Returns true if the first kernel thread has signals to queue.
 #[inline(always)]
 pub fn has_waiting() -> bool {
     WAITING.load(Ordering::Relaxed) != 0
 }
 
-/// What other carriers left to the first kernel thread, if this is it.
+/// Queues the signals that other carriers left to the first kernel thread, if this is it.
 #[inline(always)]
 pub fn look() {
     if has_waiting() {
@@ -252,7 +254,7 @@ fn queue_waiting() {
             left |= bit(signal);
         } else {
             WAITING.fetch_and(!bit(signal), Ordering::SeqCst);
-            // What was pushed since the take and before that.
+            // Signals that were pushed between the take and the clearing.
             left |= u64::from(FOR_FIRST.holds(signal)) << (signal - 1);
         }
     }
@@ -260,7 +262,7 @@ fn queue_waiting() {
     futex::wake(QUEUED.as_ptr().expose_provenance(), usize::MAX, u32::MAX);
 }
 
-/// Somebody accepts the signals of `set`, from now on or for a moment.
+/// Unblocks the signals of `set`, because a thread accepts them from now on or for a moment.
 #[inline(always)]
 pub fn release(set: u64) {
     if mask() & set != 0 {
@@ -286,7 +288,7 @@ fn tell_carriers() {
     set_kernel_mask(mask_of(own));
 }
 
-/// What the kernel keeps of the signals that carriers block.
+/// Returns the signals that carriers block and the kernel keeps.
 pub fn pending() -> u64 {
     let mut pending = 0u64;
     // SAFETY: the kernel fills a live word.

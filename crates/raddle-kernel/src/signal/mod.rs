@@ -6,7 +6,7 @@
 //! then on
 //!
 //! - a signal that the kernel delivers to a carrier is recorded and *routed*: to the green thread
-//!   it hit if that accepts it, else to another, else it stays pending for the process;
+//!   that it hit, if that accepts it, else to another, else it stays pending for the process;
 //! - a signal sent to a green thread is queued there; the thread is interrupted if it waits, poked
 //!   on its carrier if it runs;
 //! - delivery happens on the green thread's own stack (or its alternate one), with a true
@@ -56,7 +56,7 @@ pub const fn bit(signal: u32) -> u64 {
 /// The code of a signal that was sent to one thread (`si_code`).
 const SI_TKILL: i32 = -6;
 
-/// SIGKILL and SIGSTOP, which nobody blocks or handles.
+/// SIGKILL and SIGSTOP, which no thread can block or handle.
 pub const UNBLOCKABLE: u64 = bit(9) | bit(19);
 
 /// Signals 32 and 33: only libc's own "block everything" names them.
@@ -64,7 +64,7 @@ const LIBC_INTERNAL: u64 = bit(32) | bit(33);
 
 static VIRTUAL: AtomicU32 = AtomicU32::new(0);
 
-/// True once signals are handled in user space.
+/// Returns true once signals are handled in user space.
 #[inline(always)]
 pub fn is_virtual() -> bool {
     VIRTUAL.load(Ordering::Relaxed) != 0
@@ -90,7 +90,8 @@ pub fn virtualize() {
     VIRTUAL.store(1, Ordering::Release);
     install_stack(carrier);
     set_kernel_mask(kept::mask_of(carrier));
-    // What the kernel held has come. It is put in its place before another thread can ask for it.
+    // Signals that the kernel held have come. They are routed before another thread can ask for
+    // them.
     routing::route();
 }
 
@@ -181,9 +182,9 @@ pub fn in_child() {
     actions::break_lock();
 }
 
-/// Makes this kernel thread look at the pending signals of what it runs, here: handlers run before
-/// this returns, or leave by a jump. So the gate, which counts who sends, is not passed; the caller
-/// is no thread that has closed it.
+/// Makes this kernel thread look at the pending signals of the thread it runs, here: handlers run
+/// before this returns, or leave by a jump. So the gate, which counts senders, is not passed; the
+/// caller is no thread that has closed the gate.
 fn poke_here(carrier: &Carrier) {
     let own = carrier.kernel_tid.load(Ordering::Relaxed);
     let pid = ENGINE.pid.load(Ordering::Relaxed);
@@ -191,7 +192,7 @@ fn poke_here(carrier: &Carrier) {
     unsafe { sys!(nr::__NR_tgkill, pid, own, POKE) };
 }
 
-/// Makes `kernel_tid` look at the pending signals of what it runs.
+/// Makes `kernel_tid` look at the pending signals of the thread it runs.
 pub fn poke(kernel_tid: u32) {
     chaos::stop(Point::Poke);
     own_signals::send(kernel_tid, POKE);

@@ -1,8 +1,8 @@
 //! `pidfd_send_signal(2)` to this process, which is answered like `kill` and `tgkill`.
 //!
-//! From Linux 6.13 on the kernel says which process a descriptor names (`PIDFD_GET_INFO`); before
-//! that `/proc` does. Where neither does, and for a directory of `/proc`, the kernel sends the
-//! signal, which reaches the process as one from outside does.
+//! From Linux 6.13 on the kernel tells which process a descriptor names (`PIDFD_GET_INFO`), and
+//! before that `/proc` does. If neither does, or for a directory of `/proc`, the kernel sends the
+//! signal, which reaches the process like one from outside.
 
 use super::calls::{from_ourselves, is_routed_here};
 use super::{SI_TKILL, calls, groups, info, routing};
@@ -18,7 +18,7 @@ use raddle_sys::{err, errno, is_err, nr, sys};
 const SELF_THREAD: i32 = -10_000;
 const SELF_PROCESS: i32 = -10_001;
 
-/// What the flags may say.
+/// The known flags.
 const TO_THREAD: usize = 1;
 const TO_PROCESS: usize = 2;
 const TO_GROUP: usize = 4;
@@ -49,8 +49,7 @@ pub extern "C" fn pidfd_send_signal(frame: &Frame) -> Outcome {
         // SAFETY: the program's own call, or a part of it.
         unsafe { sys!(nr::__NR_pidfd_send_signal, named, signal, info, flags) }
     };
-    // No signal is sent: the kernel looks at the descriptor and at the flags, which it looks at
-    // first.
+    // No signal is sent: the kernel checks the flags first, and the descriptor.
     let checked = call(0, 0);
     if is_err(checked) {
         return Outcome::of(checked);
@@ -75,7 +74,7 @@ pub extern "C" fn pidfd_send_signal(frame: &Frame) -> Outcome {
     }
 }
 
-/// True if `fd` names this process, or a thread of it that the kernel knows.
+/// Returns true if `fd` names this process, or a thread of it that the kernel knows.
 fn names_us(fd: i32) -> bool {
     /// `PIDFD_GET_INFO`, and the first words of its structure.
     const GET_INFO: usize = 0xC040_FF0B;
@@ -94,8 +93,8 @@ fn names_us(fd: i32) -> bool {
     (info[IDS] >> 32) as u32 == ENGINE.pid.load(Ordering::Relaxed)
 }
 
-/// What a descriptor of this process names. A descriptor for a single thread names the main one:
-/// the kernel knows no other.
+/// Returns the receiver that a descriptor of this process names. A descriptor for a single thread
+/// names the main one: the kernel knows no other.
 fn receiver<'a>(fd: i32, flags: usize) -> Receiver<'a> {
     /// `PIDFD_THREAD`.
     const OF_THREAD: isize = 0o200;
@@ -117,8 +116,8 @@ fn receiver<'a>(fd: i32, flags: usize) -> Receiver<'a> {
     }
 }
 
-/// What the signal says. Only a thread that the descriptor names (`is_named`) may say that the
-/// kernel sent it.
+/// Returns the signal's `siginfo`. Only a thread that the descriptor names (`is_named`) may claim
+/// that the kernel sent it.
 fn read_info(
     at: usize,
     signal: u32,

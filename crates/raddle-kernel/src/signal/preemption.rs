@@ -1,13 +1,13 @@
 //! Preemption: a green thread that computes while others wait gives its carrier up.
 //!
-//! Sysmon decides and sends [`PREEMPT`] to the carrier's kernel thread. If that finds the program's
-//! code, the handler moves the frame into the thread's *save area*, memory of the runtime's, and
-//! the thread yields from there; so nothing is written to a stack whose size the runtime can't
-//! know (one near its end, one that the program switched to by itself), and the red zone needs no
-//! care. Resuming is an `rt_sigreturn` from the area, on whichever carrier comes. Signals that
-//! became due meanwhile take the frame from the area to the program's stack.
+//! Sysmon decides and sends [`PREEMPT`] to the carrier's kernel thread. If the signal interrupts
+//! the program's code, the handler moves the frame into the thread's *save area*, memory of the
+//! runtime's, and the thread yields from there. So nothing is written to a stack of unknown size
+//! (one near its end, one that the program switched to by itself), and the red zone needs no care.
+//! An `rt_sigreturn` from the area resumes the thread, on any carrier. Signals that became due
+//! meanwhile take the frame from the area to the program's stack.
 //!
-//! If the signal finds the runtime's code, the thread gives way at the end of the call.
+//! If the signal interrupts the runtime's code, the thread gives way at the end of the call.
 
 use super::delivery;
 use super::entry::{Moved, move_frame, raddle_arrive};
@@ -21,7 +21,7 @@ use raddle_sys::mem;
 /// Bytes of a save area: a frame (AMX state takes some 12 KiB) and what yielding needs below it.
 const AREA: usize = 32 * 1024;
 
-/// True for sysmon's signal.
+/// Returns true for sysmon's signal.
 pub fn is_request(info: &SigInfo) -> bool {
     const TKILL: i32 = -6;
     info.signo as usize == PREEMPT
@@ -29,14 +29,14 @@ pub fn is_request(info: &SigInfo) -> bool {
         && info.pid as u32 == ENGINE.pid.load(Ordering::Relaxed)
 }
 
-/// The top of the running thread's save area; `None` if it isn't to be preempted here and now.
+/// Returns the top of the running thread's save area; `None` if it isn't to be preempted now.
 pub fn area(carrier: &Carrier, thread: &Thread) -> Option<usize> {
     let alone = !carrier.bound.load(Ordering::Relaxed).is_null();
     if alone || !carrier.is_to_preempt() {
         return None;
     }
     if thread.save_area.get() == 0 {
-        let area = mem::map(AREA).ok()?; // else it computes on: nobody can be told
+        let area = mem::map(AREA).ok()?; // else it computes on, without an error
         thread.save_area.set(area.expose_provenance());
     }
     Some(thread.save_area.get() + AREA)
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn preempted(frame: *mut Moved) -> ! {
 }
 
 /// At the end of a call that sysmon's signal hit, or that sysmon found waiting in the kernel; and
-/// before code goes on that a signal has interrupted. True if others may have run.
+/// before interrupted code goes on. Returns true if others may have run.
 pub fn at_end_of_call() -> bool {
     let carrier = Carrier::current();
     if switch::come_back(carrier) {

@@ -1,10 +1,10 @@
-//! Who gets a signal.
+//! Routing: the choice of the thread that gets a signal.
 //!
 //! A signal for the process goes to one thread that accepts it, and waits there for delivery; so
 //! the thread that Linux would choose runs the handler, and no other. If that thread ends or blocks
-//! the signal first, it is *passed on*: to another thread that accepts it, else it pends for the
-//! process. The thread does so after its mask or its life says so; who sends looks at both after
-//! the signal is there, so one of them sees the other.
+//! the signal first, the signal is *passed on*: to another thread that accepts it, else it pends
+//! for the process. The thread does so after it has changed its mask or its life; the sender looks
+//! at both after it has left the signal, so one of the two sees the other's change.
 
 use super::actions::{self, CHLD};
 use super::kept;
@@ -20,7 +20,7 @@ use raddle_sched::Wake;
 use raddle_sys::abi::{SigInfo, Timespec};
 use raddle_sys::{is_err, nr, sys};
 
-/// Pending for the process: nobody accepted it yet.
+/// Signals pending for the process: no thread has accepted them yet.
 static COMMON: CommonSignals = CommonSignals::new();
 
 /// Signals pending for the process.
@@ -35,7 +35,7 @@ pub fn reset() {
     unsafe { COMMON.reset() };
 }
 
-/// Drops what pends of `signal`, for the process or for a thread, and fits.
+/// Drops the pending instances of `signal` that fit, for the process and for threads.
 pub fn discard(signal: u32, fits: fn(&SigInfo) -> bool) {
     COMMON.discard(signal, fits);
     for thread in ENGINE.threads.iter() {
@@ -101,11 +101,11 @@ pub fn fetch_signal(signal: u32) {
     }
 }
 
-/// The thread that the kernel sent a signal to: the main thread, if it was sent before the
-/// take-over and pending since, or by another process; or the running one, whose call raised it. A
-/// signal that a descriptor reads belongs to the process.
+/// Returns the thread that the kernel sent a signal to: the main thread, if the signal was pending
+/// before the take-over or came from another process; or the running thread, if its call raised the
+/// signal. A signal that a descriptor reads belongs to the process.
 fn meant<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
-    /// SIGPIPE and SIGXFSZ: the kernel sends them to who writes, in the process's own name. The
+    /// SIGPIPE and SIGXFSZ: the kernel sends them to the writer, in the process's own name. The
     /// process's own `kill` doesn't come this way.
     const RAISED: u64 = bit(13) | bit(25);
     const SI_USER: i32 = 0;
@@ -120,8 +120,8 @@ fn meant<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
     if directed { ENGINE.find(pid) } else { None }
 }
 
-/// The thread that Linux asks first for a process-directed signal, if that isn't the main one: for
-/// a timer's the running one (from Linux 6.4 on), for a child's the one that made it.
+/// Returns the thread that Linux asks first for a process-directed signal, if it isn't the main
+/// one: the running one for a timer's signal (from Linux 6.4 on), the child's maker for a child's.
 fn asked_first<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
     match info.code {
         SI_TIMER => carrier.thread_or_none(),
@@ -129,13 +129,13 @@ fn asked_first<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
     }
 }
 
-/// A process-directed signal: to a thread that accepts it, else pending.
+/// Routes a process-directed signal to a thread that accepts it; else the signal stays pending.
 pub fn to_process(info: &SigInfo) {
     to_process_by(info, None);
 }
 
-/// As [`to_process`], sent to one of its threads, the main one for `None`: Linux asks whether that
-/// one accepts it first, and whether it blocks what is ignored.
+/// As [`to_process`], sent to `named`, or to the main thread for `None`: Linux asks first whether
+/// this thread accepts the signal, and whether it blocks an ignored one.
 pub fn to_process_by(info: &SigInfo, named: Option<&Thread>) {
     let signal = info.signo as u32;
     if signal == 0 || signal > super::SIGNALS {
@@ -149,7 +149,7 @@ pub fn to_process_by(info: &SigInfo, named: Option<&Thread>) {
     if !stops::takes_effect(info) || is_ignored(signal, named) {
         return;
     }
-    // One that ends refuses it, and isn't found again.
+    // A thread that ends refuses the signal, and isn't found again.
     while let Some(thread) = accepting_first(signal, named) {
         if drops(thread, signal) {
             return;
@@ -166,9 +166,9 @@ pub fn to_process_by(info: &SigInfo, named: Option<&Thread>) {
     hold(info);
 }
 
-/// True if `signal` does nothing. What the named thread blocks pends all the same. What it waits
-/// for and doesn't block doesn't: a `sigwait` of Linux counts as blocking only what was blocked
-/// before.
+/// Returns true if `signal` does nothing. An ignored signal still pends if the named thread blocks
+/// it. A signal that the thread awaits and doesn't block doesn't: in Linux a `sigwait` blocks only
+/// what was blocked before.
 fn is_ignored(signal: u32, named: Option<&Thread>) -> bool {
     let blocks = || {
         named
@@ -191,13 +191,13 @@ fn hold(info: &SigInfo) {
 /// As [`hold`], in user space.
 pub fn hold_here(info: &SigInfo) {
     COMMON.post(info, Form::of(info));
-    // Who opened its mask since the last look found nothing pending.
+    // A thread that opened its mask since the last look found nothing pending.
     give_pending(info.signo as u32);
 }
 
-/// Gives the first that pends for the process to who accepts it, if anybody does: who waits for a
-/// carrier looks at what is his own when he runs, and not at that. Then he looks at the others, or
-/// passes them on.
+/// Gives the first instance that pends for the process to a thread that accepts it, if there is
+/// one: a thread that waits for a carrier looks only at its own signals when it runs. It then looks
+/// at the process's, or passes its own on.
 fn give_pending(signal: u32) {
     while process_pending() & bit(signal) != 0
         && let Some(thread) = accepting(signal)
@@ -213,7 +213,7 @@ fn give_pending(signal: u32) {
     }
 }
 
-/// True if some thread accepts or awaits the signal.
+/// Returns true if some thread accepts or awaits the signal.
 pub fn is_accepted(signal: u32) -> bool {
     accepting(signal).is_some()
 }
@@ -232,13 +232,13 @@ pub fn reconsider(set: u64) {
     }
 }
 
-/// The main thread if it takes `signal`, as in Linux; else one that waits for it, the running one,
-/// or any that doesn't block it.
+/// Returns the main thread if it takes `signal`, as in Linux; else a thread that waits for the
+/// signal, the running one, or any that doesn't block it.
 fn accepting<'a>(signal: u32) -> Option<&'a Thread> {
     accepting_first(signal, None)
 }
 
-/// As [`accepting`], with another one before the main thread.
+/// As [`accepting`], with `named` before the main thread.
 fn accepting_first(signal: u32, named: Option<&Thread>) -> Option<&Thread> {
     let open = |thread: &Thread| {
         thread.life() == Life::Live
@@ -258,7 +258,7 @@ fn accepting_first(signal: u32, named: Option<&Thread>) -> Option<&Thread> {
         .or_else(|| ENGINE.threads.iter().find(|thread| open(thread)))
 }
 
-/// A thread-directed signal: queued, and the thread told.
+/// Queues a thread-directed signal, and tells the thread.
 pub fn to_thread(thread: &Thread, info: &SigInfo) {
     let signal = info.signo as u32;
     if !stops::takes_effect(info) || is_ignored(signal, Some(thread)) {
@@ -283,24 +283,24 @@ fn blocks(thread: &Thread, signal: u32) -> bool {
     thread.signals.mask.load(Ordering::SeqCst) & bit(signal) != 0
 }
 
-/// True if `signal` is nothing to the thread.
+/// Returns true if the thread ignores `signal`, and neither awaits nor blocks it.
 fn drops(thread: &Thread, signal: u32) -> bool {
     let is_ignored = actions::does_nothing(signal, actions::get(signal).handler);
     is_ignored && !awaits(thread, signal) && !blocks(thread, signal)
 }
 
-/// Queues a signal for a thread; the rest is [`tell`]'s. False if the thread ends.
+/// Queues a signal for a thread; [`tell`] follows. Returns false if the thread ends.
 fn post(thread: &Thread, info: &SigInfo, is_shared: bool) -> bool {
     let signals = &thread.signals;
     let own = signals.pending.load(Ordering::Relaxed) & !signals.shared.load(Ordering::Relaxed);
     let form = match is_shared && own & bit(info.signo as u32) != 0 {
-        true => Form::Each, // one of its own that looks the same is another
+        true => Form::Each, // apart from the thread's own signal of this number
         false => Form::of(info),
     };
     signals.post(info, form, is_shared, || thread.life() == Life::Live)
 }
 
-/// Tells a thread of a signal that it has been left.
+/// Tells a thread that a signal was queued for it.
 fn tell(thread: &Thread, signal: u32, is_shared: bool) {
     if accepts(thread, signal) {
         notify(thread);
@@ -309,12 +309,12 @@ fn tell(thread: &Thread, signal: u32, is_shared: bool) {
     }
 }
 
-/// True if the thread takes `signal` if it comes now.
+/// Returns true if the thread would take `signal` now.
 fn accepts(thread: &Thread, signal: u32) -> bool {
     (awaits(thread, signal) || !blocks(thread, signal)) && thread.life() == Life::Live
 }
 
-/// `thread` takes none of `set` any more: what it had of them for the process is another's.
+/// Passes on the process's signals that `thread` was left: it takes none of `set` any more.
 #[inline(always)]
 pub fn pass_on(thread: &Thread, set: u64) {
     let left = (thread.signals.shared.load(Ordering::SeqCst) | process_pending()) & set;
@@ -338,7 +338,7 @@ fn pass_on_some(thread: &Thread, left: u64) {
         if accepts(thread, signal) {
             notify(thread); // it has opened its mask again
         }
-        give_pending(signal); // it may have been who was about to take it
+        give_pending(signal); // the thread may have been about to take it
     }
 }
 
@@ -367,7 +367,7 @@ fn notify(thread: &Thread) {
             return;
         }
     }
-    // Else it is runnable: it looks when it runs, or sysmon sees that it did so too early.
+    // Else the thread is runnable: it looks when it runs, or sysmon sees that it did so too early.
     ENGINE.sysmon.wake_up();
 }
 
@@ -388,15 +388,15 @@ fn take_any(thread: &Thread, wanted: u64) -> Option<SigInfo> {
             },
             hits => thread.signals.take(first(hits)),
         };
-        // Else another thread was faster, or it had been discarded.
+        // Else another thread was faster, or the signal had been discarded.
         if taken.is_some_and(|info| !stops::is_over(&info)) {
             return taken;
         }
     }
 }
 
-/// Gives the kernel what the running thread blocks and hasn't taken, for the program that replaces
-/// this one. The kernel has the thread's mask. Expiries of timers end with the program.
+/// Gives the kernel the pending signals that the running thread blocks, for the program that
+/// replaces this one. The kernel has the thread's mask. Expiries of timers end with the program.
 pub fn lend_pending() {
     if !super::is_virtual() {
         return;
@@ -442,14 +442,14 @@ pub fn take_pending_back() {
     }
 }
 
-/// Faults first, then the lowest number, as the kernel dequeues.
+/// Returns the signal to take first: a fault, then the lowest number, as the kernel dequeues.
 fn first(set: u64) -> u32 {
     const FAULTS: u64 = bit(4) | bit(5) | bit(7) | bit(8) | bit(11) | bit(31);
     let set = if set & FAULTS != 0 { set & FAULTS } else { set };
     set.trailing_zeros() + 1
 }
 
-/// Does what the kernel does by default: the process dies of the signal, or stops.
+/// Does the kernel's default action: the process dies of the signal, or stops.
 pub fn default_action(signal: u32) {
     if actions::ignored_by_default(signal) {
         return;

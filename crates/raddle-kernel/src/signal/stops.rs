@@ -1,18 +1,18 @@
 //! Stops and continuations.
 //!
 //! In Linux SIGCONT discards every stop signal that pends, blocked or not, and a stop signal every
-//! SIGCONT (`signal(7)`). Here they pend in queues of the runtime's, and some have come to a
-//! carrier that hasn't looked yet. So each SIGCONT begins a new *turn*: as its handler begins to
-//! run, or its sender to send it. A stop signal is marked with the turn that it came in, and
-//! nobody takes one of an earlier turn; who routes the SIGCONT drops those that pend.
+//! SIGCONT (`signal(7)`). Here both pend in queues of the runtime's, and some have come to a
+//! carrier that hasn't looked yet. So each SIGCONT begins a new *turn*, when its handler begins to
+//! run or its sender to send it. A stop signal is marked with the turn that it came in. No thread
+//! takes a stop signal of an earlier turn; the router of the SIGCONT drops those that pend.
 //!
-//! Most programs never block a stop signal. The kernel acts upon it then, as nobody could do better
-//! ([`actions::watch`]); the runtime does where some thread has blocked one.
+//! Most programs never block a stop signal, and the kernel acts upon it, which is the best choice
+//! ([`actions::watch`]); the runtime acts if some thread has blocked one.
 //!
-//! A terminal asks for a stop at each restart of a call, so of the stop signals with their default
-//! action one of a kind is *on its way* at a time. One that the kernel has given to a carrier whose
-//! handler doesn't run before the SIGCONT's is taken for a later one: the terminal's are dropped
-//! if the process isn't in the background any more ([`is_stale`]).
+//! A terminal asks for a stop at each restart of a call, so one stop signal of a kind with its
+//! default action is *on its way* at a time. A signal that the kernel has given to a carrier may be
+//! handled after the SIGCONT, and is then taken for a later one: a terminal's are dropped if the
+//! process isn't in the background any more ([`is_stale`]).
 
 use super::{actions, bit, routing};
 use crate::descriptors::is_in_background;
@@ -39,7 +39,7 @@ const fn flags(stops: u64) -> u32 {
     (stops >> 19) as u32 & (TURN - 1)
 }
 
-/// The mark of a stop signal that comes in this state; never 0, as where nobody has marked it.
+/// The mark of a stop signal that comes in this state; never 0, which is the absence of a mark.
 const fn mark(state: u32) -> i32 {
     (state / TURN) as i32
 }
@@ -54,7 +54,7 @@ pub fn note_action(signal: u32, is_default: bool) {
     }
 }
 
-/// One of [`JOB_CONTROL`] has come to this carrier: as it is to be recorded, if it is.
+/// Returns one of [`JOB_CONTROL`] that has come to this carrier as it is to be recorded, if it is.
 ///
 /// # Signal safety
 /// For the carrier's handler.
@@ -69,7 +69,7 @@ pub fn arrives(info: &SigInfo) -> Option<SigInfo> {
     (before & flag == 0).then(|| marked(info, before))
 }
 
-/// What the process sends itself, as it is to be queued.
+/// Returns a signal that the process sends itself as it is to be queued.
 pub fn sent(info: &SigInfo) -> SigInfo {
     match info.signo as u32 {
         CONT => continues(),
@@ -94,7 +94,7 @@ fn marked(info: &SigInfo, state: u32) -> SigInfo {
     }
 }
 
-/// A new turn, in which no stop is on its way.
+/// Begins a new turn, in which no stop is on its way.
 fn continues() {
     let next = |state: u32| Some((state & !(TURN - 1)).wrapping_add(TURN).max(TURN));
     let _ = STATE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
@@ -105,13 +105,14 @@ pub fn no_more(signals: u64) {
     STATE.fetch_and(!flags(signals & STOPS), Ordering::SeqCst);
 }
 
-/// True for a stop signal that a SIGCONT has discarded.
+/// Returns true for a stop signal that a SIGCONT has discarded.
 pub fn is_over(info: &SigInfo) -> bool {
     let is_stop = bit(info.signo as u32) & STOPS != 0;
     is_stop && info.pad != 0 && info.pad != mark(STATE.load(Ordering::SeqCst))
 }
 
-/// A signal is about to be given to somebody: it discards others. False if it is discarded itself.
+/// Lets a signal that is about to be given to a thread discard others. Returns false if it is
+/// discarded itself.
 pub fn takes_effect(info: &SigInfo) -> bool {
     let signal = info.signo as u32;
     if bit(signal) & JOB_CONTROL == 0 {
@@ -133,9 +134,9 @@ fn discard(set: u64, fits: fn(&SigInfo) -> bool) {
     }
 }
 
-/// True for a stop that a terminal asked for while the process was in its background, if it isn't
-/// any more: the call was restarted again and again until the process stopped, and one of its
-/// signals may have been on its way to a handler all the while. No call depends on it.
+/// Returns true for a stop signal of a terminal if the process isn't in its background any more:
+/// the call was restarted again and again until the process stopped, and one of its signals may
+/// have been on its way to a handler all the while. No call depends on it.
 pub fn is_stale(info: &SigInfo) -> bool {
     const TTIN: i32 = 21;
     const TTOU: i32 = 22;
@@ -144,7 +145,7 @@ pub fn is_stale(info: &SigInfo) -> bool {
     if !matches!(info.signo, TTIN | TTOU) || info.code != BY_KERNEL {
         return false;
     }
-    // SAFETY: a path that lives, and a descriptor that nobody else knows.
+    // SAFETY: a path that lives, and a descriptor that only this function knows.
     let is_stale = unsafe {
         let fd = sys!(nr::__NR_open, c"/dev/tty".as_ptr(), NOCTTY_CLOEXEC);
         if is_err(fd) {
@@ -162,8 +163,8 @@ pub fn is_stale(info: &SigInfo) -> bool {
 
 /// Stops the process by `signal`, as the kernel does by default; returns once it is continued.
 ///
-/// The signal pends before the kernel may act on it: so if another kernel thread causes the stop in
-/// this moment, SIGCONT discards ours, and the process doesn't stop twice.
+/// The signal pends before the kernel may act on it: if another kernel thread causes the stop in
+/// this moment, SIGCONT discards this signal, and the process doesn't stop twice.
 pub fn stop(signal: u32) {
     const BLOCK: usize = 0;
     const SETMASK: usize = 2;

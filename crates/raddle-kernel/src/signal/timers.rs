@@ -1,9 +1,9 @@
-//! POSIX timers: whom they signal, and how often they have expired unheard.
+//! POSIX timers: their receivers, and their overruns.
 //!
-//! The kernel can't signal a green thread, so a timer for one (`SIGEV_THREAD_ID`, which is also
-//! what glibc makes of `SIGEV_THREAD`) is made as a timer for the process, and its row says who is
-//! meant: routing looks there when the signal arrives. An expiry whose predecessor still waits to
-//! be taken is an overrun, as in the kernel, which believes that it was taken long ago.
+//! The kernel can't signal a green thread, so a timer for one (`SIGEV_THREAD_ID`, which glibc also
+//! uses for `SIGEV_THREAD`) is made as a timer for the process, and its row names the receiver:
+//! routing looks there when the signal arrives. An expiry is an overrun while its predecessor still
+//! waits to be taken, as in the kernel, which here believes that the program took it long ago.
 
 use super::{actions, bit, is_virtual};
 use crate::boundary::{Frame, Outcome};
@@ -24,9 +24,9 @@ const ROWS: usize = 4096;
 struct Row {
     /// The kernel's id + 1; 0 for a free row.
     key: u32,
-    /// The thread that is meant; 0 for the process, [`GONE`] for nobody any more.
+    /// The receiver; 0 for the process, [`GONE`] for a receiver that is gone.
     tid: u32,
-    /// Expiries beyond the first that the last signal taken stood for.
+    /// The overruns of the last signal that was taken.
     overrun: u32,
 }
 
@@ -38,13 +38,13 @@ impl Row {
     };
 }
 
-/// In the row of a timer that signalled a thread and was deleted: an expiry may be on its way yet,
-/// and must not be taken for one that is meant for the process. The row is free for another timer,
-/// which is so many timers later that nothing is on its way then.
+/// In the row of a deleted timer for a thread: an expiry may still be on its way, and must not be
+/// taken for one for the process. The row is free for another timer, which comes so many timers
+/// later that nothing is on its way then.
 const GONE: u32 = u32::MAX;
 
-/// Rows; that of id `n` is the first free one from `n % ROWS` on, which is that very row unless
-/// ids have wrapped.
+/// The rows. The row of id `n` is the first free one from `n % ROWS` on, which is row `n % ROWS`
+/// unless ids have wrapped.
 static TABLE: SpinLock<[Row; ROWS]> = SpinLock::new([Row::FREE; ROWS]);
 /// 1 once a row was taken: few programs have such timers, and the table is many pages.
 static USED: AtomicU32 = AtomicU32::new(0);
@@ -129,8 +129,8 @@ pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
     })
 }
 
-/// Tells the program of a timer that the kernel has made, and notes it if it signals: which thread,
-/// or 0 for the process.
+/// Tells the program the id of a timer that the kernel has made. Notes a timer that signals, with
+/// its thread, or 0 for the process.
 fn made(id: u32, signalled: Option<u32>, id_at: User<u32>) -> Result<(), isize> {
     id_at.write(&id)?;
     match signalled {
@@ -139,8 +139,8 @@ fn made(id: u32, signalled: Option<u32>, id_at: User<u32>) -> Result<(), isize> 
     }
 }
 
-/// The clock to give to the kernel. A thread whose CPU time is to be timed is bound: its kernel
-/// thread's time is its own then.
+/// Returns the clock to give to the kernel. To time a thread's CPU time, this binds the thread: its
+/// kernel thread's time is then its own.
 fn clock(clock: u32) -> Result<u32, isize> {
     if let Some(thread) = clocks::owner(clock) {
         scheduling::bind(thread)?;
@@ -174,7 +174,7 @@ pub extern "C" fn timer_getoverrun(frame: &Frame) -> Outcome {
     }
 }
 
-/// Who gets a signal that arrived.
+/// The receiver of a signal that arrived.
 pub enum Target<'a> {
     Process,
     Thread(&'a Thread),
@@ -182,7 +182,7 @@ pub enum Target<'a> {
     Nobody,
 }
 
-/// For whom a signal is that the kernel sent to the process.
+/// Returns the receiver of a signal that the kernel sent to the process.
 pub fn target<'a>(info: &SigInfo) -> Target<'a> {
     const LIBC_TIMER: i32 = 32;
     if info.code != SI_TIMER {
@@ -192,13 +192,13 @@ pub fn target<'a>(info: &SigInfo) -> Target<'a> {
         Some(0) => Target::Process,
         Some(GONE) => Target::Nobody,
         Some(tid) => ENGINE.find(tid).map_or(Target::Nobody, Target::Thread),
-        // libc has no handler for its timers: what comes late must not end the process.
+        // libc has no handler for its timers: a late signal must not end the process.
         None if info.signo == LIBC_TIMER => Target::Nobody,
         None => Target::Process,
     }
 }
 
-/// A signal was taken by the program: `timer_getoverrun` tells of it from now on.
+/// Notes that the program took a signal, for `timer_getoverrun`.
 pub fn taken(info: &SigInfo) {
     if info.code == SI_TIMER {
         with_row(info.pid as u32, |row| row.overrun = info.uid);

@@ -1,9 +1,9 @@
 //! Readings of the time stamp counter by the runtime on a kernel thread that may not read it.
 //!
-//! A thread that forbids itself the instruction (`prctl(PR_SET_TSC)`) gets SIGSEGV for it, and so
-//! does the runtime on its kernel thread: for its own readings, and in the vDSO, whose clocks it
-//! reads. The handler does such an instruction itself and goes on behind it: time passes in the
-//! runtime, and the vDSO gets a count that it takes for none, and asks the kernel.
+//! A thread that forbids itself the instruction (`prctl(PR_SET_TSC)`) gets SIGSEGV for it. So does
+//! the runtime on the thread's kernel thread: for its own readings, and in the vDSO's clocks, which
+//! it reads. The handler emulates the instruction and goes on behind it: the runtime's readings get
+//! a count that moves on, and the vDSO a count that makes it ask the kernel.
 
 use raddle_engine::Carrier;
 use raddle_sys::abi::{SigContext, SigInfo, Timespec};
@@ -14,8 +14,8 @@ const READ: [u8; 2] = [0x0f, 0x31];
 /// `rdtscp`.
 const READ_WITH_CPU: [u8; 3] = [0x0f, 0x01, 0xf9];
 
-/// Does the instruction that raised `info` on this carrier, if it is a reading by the runtime or on
-/// its behalf; `is_ours` says that it is the runtime's own text. In the signal handler.
+/// Emulates the instruction that raised `info` on this carrier, if it is a reading by the runtime
+/// or on its behalf; `is_ours` says that it is the runtime's own text. In the signal handler.
 pub fn answer(carrier: &Carrier, info: &SigInfo, is_ours: bool, context: &mut SigContext) -> bool {
     const SEGV: i32 = 11;
     const BY_KERNEL: i32 = 0x80;
@@ -41,7 +41,7 @@ pub fn answer(carrier: &Carrier, info: &SigInfo, is_ours: bool, context: &mut Si
     true
 }
 
-/// Not by the vDSO, which may be what was interrupted.
+/// Reads the clock by a system call: the vDSO may be the interrupted code.
 fn now_ns() -> u64 {
     const MONOTONIC: usize = 1;
     let mut time = Timespec::default();

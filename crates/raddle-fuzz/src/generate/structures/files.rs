@@ -26,7 +26,7 @@ pub fn vector(maker: &mut Maker) -> Value {
     Value::Place(at)
 }
 
-/// Keeps huge counts of entries, whose sum the kernel reads first, within the case's memory.
+/// Keeps huge counts of entries, which the kernel sums up first, within the case's memory.
 pub fn fit_vector(_: &mut Maker, arguments: &mut [Value]) {
     if let Value::Place(place) = arguments[1]
         && arguments[2] == Value::Int(1024)
@@ -47,7 +47,7 @@ pub fn offset(maker: &mut Maker) -> Value {
     Value::Place(at)
 }
 
-/// What fits some command of `fcntl`: a number, a lock, or an owner.
+/// An argument for some command of `fcntl`: a number, a lock, or an owner.
 pub fn fcntl_argument(maker: &mut Maker) -> Value {
     match maker.random.below(6) {
         0 => {

@@ -1,4 +1,4 @@
-//! For calls about credentials, scheduling and what else a thread has.
+//! For calls about credentials, scheduling and other attributes of a thread.
 
 use crate::calls::PRCTL;
 use crate::case::Value;
@@ -67,7 +67,7 @@ pub fn prctl_argument(maker: &mut Maker) -> Value {
     }
 }
 
-/// Options that would end the case, or all others.
+/// Replaces arguments that would end the case or disturb the executor.
 pub fn fit_prctl(maker: &mut Maker, arguments: &mut [Value]) {
     const SET_SECCOMP: u64 = 22;
     const SET_TSC: u64 = 26;

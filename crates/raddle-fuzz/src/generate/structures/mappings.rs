@@ -38,7 +38,7 @@ pub fn changing_bytes(maker: &mut Maker) -> Value {
     Value::Int(pages + rest)
 }
 
-/// Mappings are at the case's pages, or anywhere if that is not fixed.
+/// Keeps fixed mappings within the case's pages; others may be anywhere.
 pub fn fit_mapping(maker: &mut Maker, arguments: &mut [Value]) {
     const ANONYMOUS: u64 = 0x20;
     const PRIVATE: u64 = 2;
@@ -63,7 +63,7 @@ pub fn fit_mapping(maker: &mut Maker, arguments: &mut [Value]) {
     }
 }
 
-/// What moves goes to the case's pages.
+/// Keeps the target of a move within the case's pages.
 pub fn fit_remapping(maker: &mut Maker, arguments: &mut [Value]) {
     const FIXED: u64 = 2;
     if let Value::Int(flags) = arguments[3]

@@ -1,4 +1,4 @@
-//! What addresses lead to: the structures that calls read.
+//! The structures that calls read at addresses.
 
 mod files;
 mod ids;

@@ -21,7 +21,7 @@ pub fn clone_stack(maker: &mut Maker) -> Value {
 /// any other would destroy its parent.
 pub fn fit_clone(maker: &mut Maker, arguments: &mut [Value]) {
     if let Value::Int(flags) = arguments[0] {
-        // One that ends at once would send its signal at any moment.
+        // A child that ends at once would send its signal at any moment.
         let exit_signal = match flags & VM {
             0 => *maker.random.pick(&[17, 17, 0, 10]),
             _ => 0,
@@ -108,7 +108,7 @@ pub fn program_arguments(maker: &mut Maker) -> Value {
     Value::Place(at)
 }
 
-/// Mostly starts the program that describes what it got; nothing else here can be executed.
+/// Mostly starts the program that describes its surroundings; nothing else here can be executed.
 pub fn fit_program(maker: &mut Maker, arguments: &mut [Value]) {
     let index = usize::from(arguments.len() == 5);
     if !matches!(arguments[index], Value::Place(place) if place.page == Page::NAMES) {

@@ -1,4 +1,4 @@
-//! Times, and what futexes need.
+//! Times, and arguments of futex calls.
 
 use crate::case::{Data, Put, Value};
 use crate::generate::{Maker, objects};
@@ -170,7 +170,7 @@ fn interval_of(maker: &mut Maker, millisecond: u64) -> Value {
     Value::Place(at)
 }
 
-/// Sleeps until a time end soon.
+/// Makes sleeps until a time end soon.
 pub fn fit_sleep(maker: &mut Maker, arguments: &mut [Value]) {
     if let (Value::Int(clock @ 0..=1), Value::Int(1)) = (arguments[0], arguments[1])
         && maker.random.chance(70)
