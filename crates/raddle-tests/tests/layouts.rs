@@ -12,9 +12,10 @@ use raddle_tests::{RunFolder, Running, in_every_mode};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Links `programs/layouts.c` with these flags.
+/// Links the program with these flags.
 fn link(folder: &Path, flags: &[&str]) -> Result<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/layouts.c");
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+    let source = programs.join("layouts.c");
     let program = folder.join("program");
     let made = Command::new("cc")
         .args(["-std=gnu11", "-O1", "-pthread", "-o"])
