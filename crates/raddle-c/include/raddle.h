@@ -19,7 +19,7 @@
  *
  *   -EFAULT           a null pointer where a function or a place for a result is needed
  *   -EBADF            a handle that names nothing
- *   -E2BIG            a struct whose size member is more than 4096: the member was never set
+ *   -E2BIG            a struct with a size member above 4096: the member was never set
  *   -ENOTRECOVERABLE  a bug in this library, which is reported on the standard error
  *
  * The pointer to a result may be null where the function's comment says so. On an error no result

@@ -157,7 +157,7 @@ pub unsafe fn join_texts(image: &Image, memory: &impl Memory) -> Result<(), Refu
     for text in image.texts() {
         let start = text.start & !(PAGE_SIZE - 1);
         let end = text.end.next_multiple_of(PAGE_SIZE);
-        // SAFETY: nobody executes the text, which is readable and executable as before in the end.
+        // SAFETY: no thread executes the text, which is readable and executable in the end.
         unsafe {
             let _ = memory.protect(start, end, Protection::ReadWrite);
             memory

@@ -14,8 +14,8 @@
 //!
 //! Growth ends at a third or so of the CPUs, below the half at which carriers go: the number
 //! doesn't swing. Carriers that wait for each other only have all CPUs together, and so are never
-//! starved. A carrier that waits in the kernel, a process whose quota is used up and a machine that
-//! was suspended show no wait for a CPU.
+//! starved. A carrier that waits in the kernel and a machine that was suspended show no wait for a
+//! CPU, and a quota that is used up counts as all of the CPUs.
 //!
 //! Rejected: extra carriers whenever others run. Clients on the same CPUs are such others, and with
 //! four or eight carriers on two CPUs a server under their load was a fifth slower.

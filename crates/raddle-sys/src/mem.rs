@@ -61,7 +61,7 @@ pub unsafe fn wipe_on_fork(at: *mut u8, len: usize) -> Result<(), isize> {
     if is_err(r) { Err(r) } else { Ok(()) }
 }
 
-/// Leaves `len` bytes at `at` out of the children of a fork, whoever forks.
+/// Leaves `len` bytes at `at` out of the children of each fork.
 ///
 /// # Safety
 /// The range must be a mapping of the caller's that no child uses.

@@ -1,7 +1,7 @@
 //! Comments and documents speak of things of the field, and not of persons.
 //!
-//! *Who*, *somebody* and the like stand for a carrier, a waker or a caller, and the reader has to
-//! find out for which. A line of a comment or of a document with such a word counts; the
+//! Words like *who* and *somebody* stand for a carrier, a waker or a caller, and do not say for
+//! which. A line of a comment or of a document with such a word counts; the
 //! [ratchet](super::ratchet) lets the counts shrink only.
 
 use anyhow::Result;
@@ -68,7 +68,10 @@ fn comment(line: &str) -> Option<&str> {
 
 fn has_person(text: &str) -> bool {
     let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
-    words.any(|word| WORDS.iter().any(|person| word.eq_ignore_ascii_case(person)))
+    words.any(|word| {
+        let is_constant = word.chars().all(|c| c.is_uppercase());
+        !is_constant && WORDS.iter().any(|person| word.eq_ignore_ascii_case(person))
+    })
 }
 
 #[cfg(test)]
@@ -87,7 +90,7 @@ mod tests {
 
     #[test]
     fn parts_of_words_and_code_are_none() {
-        let rust = "// The whole `is_nobody_there`.\nlet nobody = whose(who);\n";
+        let rust = "// The whole `is_nobody_there`, `Owner::NOBODY`.\nlet nobody = whose(who);\n";
         assert_eq!(count(&TextFile::new("a.rs", rust)), 0);
     }
 }
