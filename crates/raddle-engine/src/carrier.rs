@@ -165,6 +165,10 @@ pub struct Carrier {
     pub calls: Cell<u32>,
     /// The count of switches and the time when these calls were last looked at.
     pub calls_seen: Cell<(u64, u64)>,
+    /// The carrier that this one helps if it stalls.
+    pub(crate) watch: crate::relief::Watch,
+    /// The time stamp when a thread that answers clients last looked at descriptors.
+    pub answers_looked: Cell<u64>,
     /// One more than the count of switches at which sysmon found the running thread's quantum used
     /// up: while `switches` is that count, the thread is to give way. Written by sysmon.
     pub(crate) preempt_at: AtomicU64,

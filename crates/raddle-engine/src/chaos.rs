@@ -184,7 +184,7 @@ pub(crate) fn shuffle(carrier: &Carrier) {
     };
     match carrier.draw() % 4 {
         0 => ENGINE.post(task),
-        1 => ENGINE.ahead.push(task, Thread::of(task).account.used_ns(0)),
+        1 => ENGINE.ahead.push(task, Thread::of(task).account.due_ns(0)),
         _ => ENGINE.push_ring(carrier, task),
     }
 }

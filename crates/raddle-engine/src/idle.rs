@@ -307,7 +307,7 @@ pub(crate) fn steal_backlog(carrier: &Carrier) -> Option<TaskRef> {
 }
 
 /// Counts a theft. To the victim this means that its wake-ups are useful.
-fn note_theft(carrier: &Carrier, victim: &Carrier) {
+pub(crate) fn note_theft(carrier: &Carrier, victim: &Carrier) {
     Carrier::count(&carrier.steals);
     victim.robbed.fetch_add(1, Ordering::Relaxed);
 }

@@ -81,6 +81,7 @@ pub mod plugins;
 mod policies;
 pub mod pump;
 mod quotas;
+mod relief;
 mod reminders;
 pub mod ring;
 pub mod room;

@@ -9,7 +9,7 @@ use crate::carrier::{Carrier, CarrierState};
 use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::thread::{Thread, WaitKind};
-use crate::{accounting, alarms, bound, chaos, clock, delays, hosts, idle, pages, timed, ums};
+use crate::{accounting, alarms, bound, chaos, clock, delays, hosts, idle, pages, relief, timed, ums};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use raddle_context::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
@@ -257,6 +257,7 @@ pub(crate) fn look_around_at(carrier: &Carrier, now_ns: u64) {
         ENGINE.unpark_all(ENGINE.pump.poll_now());
         ENGINE.unpark_all(ENGINE.pump.sweep_at(now_ns));
     }
+    relief::look(carrier, now_ns);
 }
 
 /// Moves the running thread to a carrier of its own, which runs nothing else. Without memory or a

@@ -19,11 +19,11 @@ use core::sync::atomic::Ordering;
 use raddle_sched::TaskRef;
 use raddle_sched::policies::Weight;
 use raddle_sched::share::{
-    self, COUNT_NS, Chooser, GRANULARITY_NS, LONG_TURN_NS, Load, Sources, gives_way,
+    self, COUNT_NS, Chooser, GRANULARITY_NS, LEAD_NS, LONG_TURN_NS, Load, Sources, gives_way,
 };
 
 /// A turn of this length is worth a system call, which tells how much of it the carrier had a CPU.
-const MEASURED_NS: u64 = 400_000;
+const MEASURED_NS: u64 = share::LONG_TURN_NS;
 
 /// A carrier's part. Written by the carrier, but for `slices`.
 pub(crate) struct Timing {
@@ -127,7 +127,7 @@ pub(crate) fn slice_ns(carrier: &Carrier, held_ns: u64, quantum_ns: u64) -> u64 
         }
     }
     let fair_ns = ENGINE.fair_clock.read_ns();
-    let is_ahead = thread.account.used_ns(fair_ns) + held_ns > fair_ns + GRANULARITY_NS;
+    let is_ahead = thread.account.used_ns(fair_ns) + held_ns > fair_ns + LEAD_NS;
     match is_ahead {
         true => share::slice_ns(ENGINE.fair_clock.load(), quantum_ns),
         false => quantum_ns,
@@ -204,7 +204,7 @@ pub(crate) fn place(carrier: &Carrier, task: TaskRef, queue: impl FnOnce(TaskRef
     let account = &Thread::of(task).account;
     match account.is_ahead(fair_ns) {
         true => {
-            ENGINE.ahead.push(task, account.used_ns(fair_ns));
+            ENGINE.ahead.push(task, account.due_ns(fair_ns));
             ENGINE.backlog(carrier);
         }
         false => queue(task),
@@ -249,15 +249,16 @@ pub fn lend(carrier: &Carrier, holder_tid: u32) {
     }
 }
 
-/// Queues the running thread, which has been preempted, behind others.
+/// Queues the running thread, which has been preempted, by its account: behind others in a ring a
+/// thread with long turns would get less than its share.
 pub(crate) fn preempted(carrier: &Carrier, thread: &Thread, now_ns: u64) {
     carrier.begin_timing(now_ns.saturating_sub(LONG_TURN_NS));
     let fair_ns = carrier.settle(now_ns);
     make_room(carrier, thread, fair_ns);
     delays::ready(thread.task_ref(), now_ns);
-    place(carrier, thread.task_ref(), |task| {
-        ENGINE.push_ring(carrier, task)
-    });
+    let due_ns = thread.account.due_ns(fair_ns);
+    ENGINE.ahead.push(thread.task_ref(), due_ns);
+    ENGINE.backlog(carrier);
 }
 
 /// The running thread is about to be queued. If it is ahead, or has woken the thread in the slot,
@@ -281,7 +282,7 @@ pub(crate) fn yielded(carrier: &Carrier, thread: &Thread) {
     match thread.account.is_ahead(fair_ns) {
         true => ENGINE
             .ahead
-            .push_yielded(task, thread.account.used_ns(fair_ns)),
+            .push_yielded(task, thread.account.due_ns(fair_ns)),
         false => ENGINE.push_ring(carrier, task),
     }
 }

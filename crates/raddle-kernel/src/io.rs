@@ -14,7 +14,7 @@ use crate::poll::state_of;
 use crate::user::{MOST_BYTES, User, is_reachable};
 use crate::vectors::{self, MOST_PIECES, Vector};
 use crate::waiting::{EAGAIN, EINTR, Wait, Way, part_or, perhaps_on_helper, repeat, until_ready};
-use crate::waiting::{count_call, when_ready};
+use crate::waiting::{begin_read, count_call, count_write, when_ready};
 use raddle_engine::ENGINE;
 use raddle_engine::pump::{Entry, IN, Kind, Limit, OUT, PRI};
 use raddle_sys::abi::IoVec;
@@ -102,6 +102,7 @@ fn read_as(frame: &Frame, (entry, kind): Found) -> Outcome {
 /// has to try: an event for later data may not have been taken yet.
 #[inline(always)]
 fn receive_stream(fd: usize, entry: &Entry, buffer: usize, len: usize) -> Outcome {
+    begin_read();
     let receive = |sequence| {
         // SAFETY: the program's own buffer.
         let got = unsafe { sys!(nr::__NR_recvfrom, fd, buffer, len, DONTWAIT) };
@@ -409,6 +410,7 @@ pub extern "C" fn recvfrom(frame: &Frame) -> Outcome {
 fn recvfrom_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     let (fd, buffer, len, flags) = (frame.arg(0), frame.arg(1), frame.arg(2), frame.arg(3));
     if never_waits(kind, flags) {
+        begin_read();
         count_call();
         return Outcome::PASS;
     }
@@ -536,6 +538,7 @@ fn sendto_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     let (fd, buffer, flags) = (frame.arg(0), frame.arg(1), frame.arg(3));
     let len = frame.arg(2).min(MOST_BYTES);
     if flags & DONTWAIT != 0 {
+        count_write();
         return Outcome::PASS;
     }
     let (to, to_len) = (frame.arg(4), frame.arg(5));

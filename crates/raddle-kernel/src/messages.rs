@@ -7,7 +7,7 @@ use crate::io::{DONTWAIT, ERRQUEUE, NOWAIT, WAITALL};
 use crate::io::{never_waits, once_readable, or_kernel, send_all, silent_after};
 use crate::user::{MOST_BYTES, Plain, User};
 use crate::vectors::{self, MOST_PIECES, Vector};
-use crate::waiting::when_ready;
+use crate::waiting::{begin_read, count_call, count_write, when_ready};
 use crate::waiting::{EAGAIN, Wait, Way, part_or, perhaps_on_helper, repeat, until_ready};
 use raddle_engine::pump::{Entry, Kind};
 use raddle_sys::abi::IoVec;
@@ -151,7 +151,9 @@ pub extern "C" fn recvmsg(frame: &Frame) -> Outcome {
     let Some((entry, kind)) = look_up(fd) else {
         return Outcome::PASS;
     };
+    begin_read();
     if never_waits(kind, flags) {
+        count_call();
         return Outcome::PASS;
     }
     if flags & WAITALL != 0 && kind == Kind::Stream {
@@ -235,6 +237,7 @@ pub extern "C" fn sendmsg(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     };
     if flags & DONTWAIT != 0 || message == 0 {
+        count_write();
         return Outcome::PASS;
     }
     if kind == Kind::Device {
@@ -263,6 +266,7 @@ pub extern "C" fn sendmmsg(frame: &Frame) -> Outcome {
     };
     let count = (count as u32 as usize).min(MOST);
     if flags & DONTWAIT != 0 || count == 0 {
+        count_write();
         return Outcome::PASS;
     }
     let (done, outcome) = match kind {

@@ -70,20 +70,58 @@ impl Way {
     }
 }
 
+/// In [`Carrier::calls`]: the thread has written to a socket or pipe since the carrier's last
+/// switch.
+const HAS_WRITTEN: u32 = 1 << 31;
+/// Time stamp ticks between two looks at descriptors by threads that answer clients (some 100 us).
+const LOOK_TICKS: u64 = 250_000;
+
 /// Counts a call, so that a program with calls that never block can't keep the carrier for ever.
 #[inline(always)]
 pub fn count_call() {
     let carrier = Carrier::current();
     let calls = carrier.calls.get() + 1;
     carrier.calls.set(calls);
-    if calls >= CALLS_BEFORE_LOOK {
+    if calls & !HAS_WRITTEN >= CALLS_BEFORE_LOOK {
         look_at_time(carrier);
+    }
+}
+
+/// As [`count_call`], for a call that has written.
+#[inline(always)]
+pub(crate) fn count_write() {
+    let carrier = Carrier::current();
+    carrier.calls.set(carrier.calls.get() | HAS_WRITTEN);
+    count_call();
+}
+
+/// At the beginning of a call that reads: gives queued threads a turn if the thread has written in
+/// this turn. A thread that answers a client and reads the next request serves this client alone
+/// while the client is quick, and the kernel runs the client in the middle of the write.
+#[inline(always)]
+pub(crate) fn begin_read() {
+    let carrier = Carrier::current();
+    if carrier.calls.get() & HAS_WRITTEN != 0 {
+        after_answer(carrier);
+    }
+}
+
+#[inline(never)]
+fn after_answer(carrier: &Carrier) {
+    carrier.calls.set(carrier.calls.get() & !HAS_WRITTEN);
+    let now = timestamp();
+    if now.wrapping_sub(carrier.answers_looked.get()) >= LOOK_TICKS {
+        carrier.answers_looked.set(now);
+        return take_turns(carrier);
+    }
+    if !carrier.queue.is_empty() || ENGINE.has_posted() {
+        switch::yield_now();
     }
 }
 
 #[cold]
 fn look_at_time(carrier: &Carrier) {
-    carrier.calls.set(0);
+    carrier.calls.set(carrier.calls.get() & HAS_WRITTEN);
     let switches = carrier.switches.load(Ordering::Relaxed);
     let now_ns = now_ns();
     let (seen, since_ns) = carrier.calls_seen.get();
@@ -301,7 +339,10 @@ pub(crate) fn repeat(
             attempt(sequence, wait)
         };
         if result != EAGAIN {
-            count_call();
+            match wait.way {
+                Way::In => count_call(),
+                Way::Out => count_write(),
+            }
             entry.progress();
             return Outcome::of(result);
         }

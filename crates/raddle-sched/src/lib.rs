@@ -64,7 +64,7 @@ pub use idle::IdleSet;
 pub use injector::Injector;
 pub use orders::Orders;
 pub use places::Places;
-pub use run_queue::RunQueue;
+pub use run_queue::{Mark, RunQueue};
 pub use signal_gate::SignalGate;
 pub use spin::SpinLock;
 pub use task::{Task, TaskList, TaskRef, Wake};

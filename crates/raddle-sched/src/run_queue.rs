@@ -27,6 +27,10 @@ pub const CAPACITY: usize = 4;
 
 const MASK: u32 = CAPACITY as u32 - 1;
 
+/// A moment in the order of one ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark(u32);
+
 /// See the module.
 pub struct RunQueue {
     /// Next entry to take. Moved by CAS (acq-rel) by owner and thieves.
@@ -179,6 +183,22 @@ impl RunQueue {
         Some(first)
     }
 
+    /// Returns the present moment in the order of the ring: its tail.
+    pub fn mark(&self) -> Mark {
+        Mark(self.tail.load(Ordering::Relaxed))
+    }
+
+    /// Returns how many tasks of the ring were pushed before `mark` and still wait, a moment ago.
+    pub fn waiting_since(&self, mark: Mark) -> usize {
+        let head = self.head.load(Ordering::Relaxed);
+        (mark.0.wrapping_sub(head) as i32).max(0) as usize
+    }
+
+    /// As [`RunQueue::steal_from`], `count` tasks at most.
+    pub fn steal_some(&self, victim: &RunQueue, count: usize) -> usize {
+        self.steal_up_to(victim, count)
+    }
+
     /// As [`RunQueue::steal`], but all tasks go to the end of this queue. Returns how many moved.
     pub fn steal_from(&self, victim: &RunQueue) -> usize {
         self.steal_up_to(victim, victim.ring_len().div_ceil(2))
@@ -236,6 +256,23 @@ mod tests {
                 .map(|task| self.index(task))
                 .collect()
         }
+    }
+
+    #[test]
+    fn a_mark_tells_how_many_older_tasks_wait() {
+        let tasks = Tasks::new(4);
+        let (victim, thief) = (RunQueue::new(), RunQueue::new());
+        for index in 0..3 {
+            assert!(victim.push(tasks.get(index)).is_none());
+        }
+        let mark = victim.mark();
+        assert!(victim.push(tasks.get(3)).is_none());
+        assert_eq!(victim.waiting_since(mark), 3);
+        assert_eq!(thief.steal_some(&victim, 2), 2);
+        assert_eq!(victim.waiting_since(mark), 1);
+        assert_eq!(victim.pop_ring().map(|task| tasks.index(task)), Some(2));
+        assert_eq!(victim.pop_ring().map(|task| tasks.index(task)), Some(3));
+        assert_eq!(victim.waiting_since(mark), 0);
     }
 
     #[test]

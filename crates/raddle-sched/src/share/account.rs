@@ -1,6 +1,6 @@
 //! What one task has used.
 
-use super::{GRANULARITY_NS, HALF_LIFE, MOST_AHEAD_NS};
+use super::{HALF_LIFE, LEAD_NS, MOST_AHEAD_NS};
 use crate::policies::Weight;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -50,10 +50,16 @@ impl Account {
         self.used_ns.load(Ordering::Relaxed).max(fair_ns)
     }
 
-    /// Returns true if the task has used more than its share, by more than [`GRANULARITY_NS`].
+    /// Returns true if the task has used more than its share, by more than [`LEAD_NS`].
     #[inline(always)]
     pub fn is_ahead(&self, fair_ns: u64) -> bool {
-        self.used_ns(fair_ns) > fair_ns.saturating_add(GRANULARITY_NS)
+        self.due_ns(fair_ns) > fair_ns
+    }
+
+    /// Returns the time of the fair clock from which on the task is not ahead.
+    #[inline(always)]
+    pub fn due_ns(&self, fair_ns: u64) -> u64 {
+        self.used_ns(fair_ns).saturating_sub(LEAD_NS)
     }
 
     /// The task begins a turn when the fair clock says `fair_ns`: the unused share of earlier time

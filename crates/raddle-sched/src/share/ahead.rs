@@ -5,16 +5,17 @@ use crate::spin::{SpinGuard, SpinLock};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 use crate::task::TaskRef;
 
-/// Tasks by their accounts, the least first; equal ones in turn.
+/// Tasks by the time of the fair clock at which they are due, the earliest first; equal ones in
+/// turn.
 ///
 /// All carriers of an engine share one queue, so that tasks that compute take turns on all of them.
 pub struct AheadQueue {
     heap: SpinLock<Heap>,
     /// Tasks in the queue. Written under the lock; SeqCst: the idle protocol's last look.
     len: AtomicUsize,
-    /// The first task's account; `u64::MAX` for none. Written under the lock, read without it by
+    /// When the first task is due; `u64::MAX` for none. Written under the lock, read without it by
     /// carriers that ask whether the task is due.
-    least_ns: AtomicU64,
+    first_ns: AtomicU64,
 }
 
 impl AheadQueue {
@@ -24,7 +25,7 @@ impl AheadQueue {
         Self {
             heap: SpinLock::new(Heap::new()),
             len: AtomicUsize::new(0),
-            least_ns: AtomicU64::new(0),
+            first_ns: AtomicU64::new(0),
         }
     }
 
@@ -34,7 +35,7 @@ impl AheadQueue {
         Self {
             heap: SpinLock::new(Heap::new()),
             len: AtomicUsize::new(0),
-            least_ns: AtomicU64::new(0),
+            first_ns: AtomicU64::new(0),
         }
     }
 
@@ -50,22 +51,22 @@ impl AheadQueue {
         self.len() == 0
     }
 
-    /// Adds a task with an account of `used_ns`.
-    pub fn push(&self, task: TaskRef, used_ns: u64) {
+    /// Adds a task that is due at `due_ns`.
+    pub fn push(&self, task: TaskRef, due_ns: u64) {
         let mut heap = self.heap.lock();
-        heap.push(task, used_ns);
+        heap.push(task, due_ns);
         task.get().policy.is_ahead.set(true);
         self.publish(&heap, 1);
     }
 
     /// Adds a task that yields: behind the first task at least, so that another task runs before
     /// it.
-    pub fn push_yielded(&self, task: TaskRef, used_ns: u64) {
+    pub fn push_yielded(&self, task: TaskRef, due_ns: u64) {
         let mut heap = self.heap.lock();
-        let least_ns = heap
+        let first_ns = heap
             .least()
-            .map_or(0, |least_ns| least_ns.saturating_add(1));
-        heap.push(task, used_ns.max(least_ns));
+            .map_or(0, |first_ns| first_ns.saturating_add(1));
+        heap.push(task, due_ns.max(first_ns));
         task.get().policy.is_ahead.set(true);
         self.publish(&heap, 1);
     }
@@ -73,7 +74,7 @@ impl AheadQueue {
     /// Returns true if the first task is due at `fair_ns` of the fair clock.
     #[inline(always)]
     pub fn is_due(&self, fair_ns: u64) -> bool {
-        self.len.load(Ordering::Relaxed) != 0 && self.least_ns.load(Ordering::Relaxed) <= fair_ns
+        self.len.load(Ordering::Relaxed) != 0 && self.first_ns.load(Ordering::Relaxed) <= fair_ns
     }
 
     /// Takes the first task if it is due.
@@ -95,7 +96,7 @@ impl AheadQueue {
     #[cold]
     fn pop_up_to(&self, most_ns: u64) -> Option<TaskRef> {
         let mut heap = self.heap.lock();
-        heap.least().filter(|&least_ns| least_ns <= most_ns)?;
+        heap.least().filter(|&first_ns| first_ns <= most_ns)?;
         let task = heap.pop()?;
         task.get().policy.is_ahead.set(false);
         self.publish(&heap, usize::MAX);
@@ -116,8 +117,8 @@ impl AheadQueue {
 
     /// Publishes the state of the queue, after `change` tasks (-1 as its bits) were added.
     fn publish(&self, heap: &SpinGuard<'_, Heap>, change: usize) {
-        let least_ns = heap.least().unwrap_or(u64::MAX);
-        self.least_ns.store(least_ns, Ordering::Relaxed);
+        let first_ns = heap.least().unwrap_or(u64::MAX);
+        self.first_ns.store(first_ns, Ordering::Relaxed);
         let len = self.len.load(Ordering::Relaxed).wrapping_add(change);
         self.len.store(len, Ordering::SeqCst);
     }

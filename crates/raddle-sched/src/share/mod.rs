@@ -85,6 +85,9 @@ pub const MOST_AHEAD_NS: u64 = 10_000_000;
 pub const HALF_LIFE: u32 = 27;
 /// A difference of CPU time up to this counts as none when decisions compare tasks.
 pub const GRANULARITY_NS: u64 = 100_000;
+/// How far an account may be past the fair clock before its task counts as ahead. Tasks that serve
+/// requests of about the same cost differ by less: they keep the order of their arrival.
+pub const LEAD_NS: u64 = 1_000_000;
 /// The run time of all runnable tasks together between two turns of one that computes beside them,
 /// as far as [`LEAST_SLICE_NS`] allows.
 pub const LATENCY_NS: u64 = 12_000_000;

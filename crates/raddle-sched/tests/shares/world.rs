@@ -3,7 +3,7 @@
 use raddle_sched::policies::Weight;
 use raddle_sched::policy::QUANTUM_NS;
 use raddle_sched::share::{
-    Account, AheadQueue, Chooser, FairClock, GRANULARITY_NS, Load, Sources, gives_way, slice_ns,
+    Account, AheadQueue, Chooser, FairClock, GRANULARITY_NS, LEAD_NS, Load, Sources, gives_way, slice_ns,
 };
 use raddle_sched::{Injector, RunQueue, Task, TaskRef};
 use std::cmp::Reverse;
@@ -302,7 +302,7 @@ impl World {
         let account = &self.greens[green].account;
         let task = self.task(green);
         if account.is_ahead(fair_ns) {
-            self.ahead.push(task, account.used_ns(fair_ns));
+            self.ahead.push(task, account.due_ns(fair_ns));
         } else {
             let displaced = match is_woken {
                 true => self.carriers[own].queue.push_lifo(task),
@@ -443,7 +443,9 @@ impl World {
     fn preempt(&mut self, own: usize) {
         let green = self.leave(own);
         self.make_room(own, green);
-        self.queue(own, green, false);
+        self.make_runnable(green);
+        let due_ns = self.greens[green].account.due_ns(self.clock.read_ns());
+        self.ahead.push(self.task(green), due_ns);
     }
 
     /// As the engine's: the next task is not one that is ahead if this one is, or has woken it.
@@ -523,7 +525,7 @@ impl World {
             let due_waits = !carrier.queue.is_empty() || !self.injector.is_empty();
             let fair_ns = self.clock.read_ns();
             let used_ns = self.greens[green].account.used_ns(fair_ns) + held_ns;
-            let is_ahead = used_ns > fair_ns + GRANULARITY_NS;
+            let is_ahead = used_ns > fair_ns + LEAD_NS;
             let recent_ns = |green: usize| self.greens[green].account.recent_ns(self.now_ns);
             let woken = carrier.queue.peek_lifo().map(|task| self.green(task));
             let slice_ns = match woken {
