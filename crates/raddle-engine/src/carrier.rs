@@ -169,6 +169,8 @@ pub struct Carrier {
     pub(crate) watch: crate::relief::Watch,
     /// The time stamp when a thread that answers clients last looked at descriptors.
     pub answers_looked: Cell<u64>,
+    /// The count of switches and the time stamp when a thread that answers clients was seen first.
+    pub answers_seen: Cell<(u64, u64)>,
     /// One more than the count of switches at which sysmon found the running thread's quantum used
     /// up: while `switches` is that count, the thread is to give way. Written by sysmon.
     pub(crate) preempt_at: AtomicU64,

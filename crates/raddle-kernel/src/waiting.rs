@@ -73,6 +73,8 @@ impl Way {
 /// In [`Carrier::calls`]: the thread has written to a socket or pipe since the carrier's last
 /// switch.
 const HAS_WRITTEN: u32 = 1 << 31;
+/// Time stamp ticks for which a thread answers clients in a row while others wait (some 40 us).
+const BURST_TICKS: u64 = 100_000;
 /// Time stamp ticks between two looks at descriptors by threads that answer clients (some 100 us).
 const LOOK_TICKS: u64 = 250_000;
 
@@ -110,6 +112,16 @@ pub(crate) fn begin_read() {
 fn after_answer(carrier: &Carrier) {
     carrier.calls.set(carrier.calls.get() & !HAS_WRITTEN);
     let now = timestamp();
+    let switches = carrier.switches.load(Ordering::Relaxed);
+    let (seen, since) = carrier.answers_seen.get();
+    if seen != switches {
+        carrier.answers_seen.set((switches, now));
+        return;
+    }
+    if now.wrapping_sub(since) < BURST_TICKS {
+        return;
+    }
+    carrier.answers_seen.set((switches, now));
     if now.wrapping_sub(carrier.answers_looked.get()) >= LOOK_TICKS {
         carrier.answers_looked.set(now);
         return take_turns(carrier);
