@@ -15,7 +15,7 @@ use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::{null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use raddle_context::Context;
+use raddle_arch::Context;
 use raddle_sched::RunQueue;
 use raddle_sched::policy::Backlog;
 use raddle_sys::abi::{CloneArgs, SigInfo};
@@ -291,7 +291,7 @@ impl Carrier {
     /// The running carrier, or null on a kernel thread that is none.
     #[inline(always)]
     pub fn current_or_null() -> *const Carrier {
-        raddle_context::gs_base() as *const Carrier
+        raddle_arch::gs_base() as *const Carrier
     }
 
     /// Prepares zeroed memory, or the slot of a carrier that has ended.

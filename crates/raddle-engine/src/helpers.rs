@@ -15,7 +15,7 @@ use core::arch::global_asm;
 use core::cell::Cell;
 use core::ptr::null;
 use core::sync::atomic::{AtomicU32, Ordering};
-use raddle_context::timestamp;
+use raddle_arch::timestamp;
 use raddle_sched::{SpinLock, TaskRef, Wake};
 use raddle_sys::{err, errno, mem, nr, sys};
 
@@ -313,7 +313,7 @@ extern "C" fn helper_main(_: usize, stack: *mut u8) -> ! {
     // interrupt it.
     unsafe {
         mem::leave_out_of_forks(stack, HELPER_STACK);
-        raddle_context::set_gs_base(0);
+        raddle_arch::set_gs_base(0);
         kthread::accept_only(&[POKE, PREEMPT]);
     }
     let helpers = &ENGINE.helpers;

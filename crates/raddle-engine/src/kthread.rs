@@ -145,10 +145,10 @@ fn spawn_on(stack_size: usize, make: impl FnOnce(*mut u8) -> isize) -> isize {
             &raw mut old,
             8usize
         );
-        let fs = raddle_context::fs_base();
-        raddle_context::set_fs_base(ENGINE.roster.first_fs());
+        let fs = raddle_arch::fs_base();
+        raddle_arch::set_fs_base(ENGINE.roster.first_fs());
         let tid = make(stack);
-        raddle_context::set_fs_base(fs);
+        raddle_arch::set_fs_base(fs);
         sys!(
             nr::__NR_rt_sigprocmask,
             2usize,

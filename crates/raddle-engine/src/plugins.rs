@@ -17,7 +17,7 @@ use crate::kthread;
 use core::cell::Cell;
 use core::ptr::{from_ref, with_exposed_provenance};
 use core::sync::atomic::{AtomicU32, Ordering};
-use raddle_context::{call_restartable, restart};
+use raddle_arch::{call_restartable, restart};
 use raddle_sched::policies::Call;
 
 /// So much CPU time is too long for one call.

@@ -12,7 +12,7 @@ use crate::thread::{Thread, WaitKind};
 use crate::{accounting, alarms, bound, chaos, clock, delays, hosts, idle, pages, timed, ums};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
-use raddle_context::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
+use raddle_arch::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
 use raddle_sched::policies::Reason;
 use raddle_sched::policy::Tick;
 use raddle_sched::timers::NEVER;

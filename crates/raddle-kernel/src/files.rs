@@ -29,7 +29,7 @@ use crate::user::{self, MOST_BYTES, User};
 use crate::waiting::{EAGAIN, Way, count_call};
 use crate::{helped, procfs};
 use core::sync::atomic::{AtomicU32, Ordering};
-use raddle_context::timestamp;
+use raddle_arch::timestamp;
 use raddle_engine::direct::DirectRead;
 use raddle_engine::pump::Entry;
 use raddle_engine::ring::Work;

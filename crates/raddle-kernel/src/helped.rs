@@ -18,7 +18,7 @@ use crate::is_multiplexed;
 use crate::signal::{self, Delivered};
 use crate::waiting::Way;
 use core::sync::atomic::Ordering;
-use raddle_context::timestamp;
+use raddle_arch::timestamp;
 use raddle_engine::pump::{Kind, Limit};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE};

@@ -165,7 +165,7 @@ fn fall_back() -> Outcome {
         );
     }
     // SAFETY: only this register changes; nothing of the engine runs yet, and nothing will.
-    unsafe { raddle_context::set_gs_base(RAW.load(Ordering::Relaxed) as u64) };
+    unsafe { raddle_arch::set_gs_base(RAW.load(Ordering::Relaxed) as u64) };
     Outcome::PASS
 }
 
@@ -185,7 +185,7 @@ pub extern "C" fn clone_after(result: isize, call: &mut Frame) {
     let shares = shared != 0;
     if result == 0 && shares {
         // SAFETY: only this register of the child changes; memory is the parent's.
-        unsafe { raddle_context::set_gs_base(RAW.load(Ordering::Relaxed) as u64) };
+        unsafe { raddle_arch::set_gs_base(RAW.load(Ordering::Relaxed) as u64) };
         if shared == SHARES {
             signal::actions::expose_ignored();
         }

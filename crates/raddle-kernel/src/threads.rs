@@ -16,7 +16,7 @@ use crate::signal;
 use crate::user::{Plain, User};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
-use raddle_context::{SwitchFrame, first_frame};
+use raddle_arch::{SwitchFrame, first_frame};
 use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};
 use raddle_sys::{err, errno};
 
@@ -80,7 +80,7 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     }
     thread.fs.set(match request.has(CLONE_SETTLS) {
         true => request.args.tls,
-        false => raddle_context::fs_base(),
+        false => raddle_arch::fs_base(),
     });
     let is_libcs = || credentials::is_libcs(frame.site as usize);
     if request.has(CLONE_SETTLS | CLONE_CHILD_CLEARTID) && is_libcs() {

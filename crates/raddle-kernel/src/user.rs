@@ -19,7 +19,7 @@ use crate::signal;
 use core::arch::global_asm;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
-use raddle_context::{Context, SwitchFrame};
+use raddle_arch::{Context, SwitchFrame};
 use raddle_sys::abi::{CloneArgs, EventsArg, IoVec, PollFd, SchedAttr};
 use raddle_sys::abi::{SigAction, SigEvent, SigInfo, StackT, Timespec};
 use raddle_sys::{err, errno, nr, sys};

@@ -47,7 +47,7 @@
 mod ending;
 
 pub(crate) use ending::lose_fibers;
-use raddle_context::{Context, prepare, switch_keep_fs};
+use raddle_arch::{Context, prepare, switch_keep_fs};
 use std::any::Any;
 use std::arch::naked_asm;
 use std::cell::{Cell, RefCell};

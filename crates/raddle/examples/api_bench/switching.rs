@@ -1,7 +1,7 @@
 //! The bare switch between two stacks, as threads of either kind do it.
 
 use raddle::runtime::{Status, status};
-use raddle_context::{Context, fs_base, prepare, switch, switch_keep_fs};
+use raddle_arch::{Context, fs_base, prepare, switch, switch_keep_fs};
 use std::arch::naked_asm;
 use std::ptr::null_mut;
 use std::time::Instant;

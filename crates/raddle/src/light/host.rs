@@ -27,7 +27,7 @@ use super::own::Own;
 use super::token::Token;
 use super::{stack, timers};
 use crate::first::begin_in;
-use raddle_context::{Context, prepare, switch_keep_fs};
+use raddle_arch::{Context, prepare, switch_keep_fs};
 use raddle_interface::HostControl;
 use raddle_sched::{Link, RunQueue, Task, TaskRef, Wake};
 use std::cell::Cell;

@@ -30,7 +30,7 @@ use crate::completion::{self, Completion};
 use crate::first::begin_in;
 use crate::light::{STACK_SIZE, Shell, take_shell};
 use crate::runtime;
-use raddle_context::{Context as Stack, prepare, switch_keep_fs};
+use raddle_arch::{Context as Stack, prepare, switch_keep_fs};
 use raddle_interface::{Claim, Lease, ThreadView, WorkerControl, WorkerState};
 use raddle_sched::worker_state::is_locked_or_rests;
 use std::cell::Cell;
@@ -121,13 +121,9 @@ impl Inner {
     /// Prefetches the memory that a switch to a light worker at rest touches.
     #[inline(always)]
     pub(super) fn prefetch_rest(&self) {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let at = self.control.stack.get().cast::<i8>();
-        // SAFETY: a prefetch of any address is harmless.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(at);
-            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64));
-        }
+        let at = self.control.stack.get().cast_const().cast::<u8>();
+        raddle_arch::prefetch(at);
+        raddle_arch::prefetch(at.wrapping_add(64));
     }
 
     /// Returns the address of the control, which is the first part.

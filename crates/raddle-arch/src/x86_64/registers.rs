@@ -1,0 +1,56 @@
+//! Single registers: the segment bases, the clock, hints.
+
+use core::arch::asm;
+
+/// Returns the FS base: the running thread's TLS.
+pub fn fs_base() -> u64 {
+    let base;
+    // SAFETY: reads a register; FSGSBASE was checked at start-up.
+    unsafe { asm!("rdfsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
+    base
+}
+
+/// Sets the FS base.
+///
+/// # Safety
+/// Code that reads thread-locals afterwards sees those of `base`.
+pub unsafe fn set_fs_base(base: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { asm!("wrfsbase {}", in(reg) base, options(nostack, preserves_flags)) };
+}
+
+/// Returns the GS base: the carrier, or zero.
+pub fn gs_base() -> u64 {
+    let base;
+    // SAFETY: reads a register.
+    unsafe { asm!("rdgsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
+    base
+}
+
+/// Sets the GS base.
+///
+/// # Safety
+/// Must be done once a carrier, by the carrier itself.
+pub unsafe fn set_gs_base(base: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { asm!("wrgsbase {}", in(reg) base, options(nostack, preserves_flags)) };
+}
+
+/// Returns the time stamp counter, in its own ticks.
+pub fn timestamp() -> u64 {
+    // SAFETY: rdtsc is available on every x86-64.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Pauses in a spin loop.
+pub fn pause() {
+    core::hint::spin_loop();
+}
+
+/// Prefetches the cache line at `at`, which may be any address.
+#[inline(always)]
+pub fn prefetch(at: *const u8) {
+    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a prefetch never faults.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+}
