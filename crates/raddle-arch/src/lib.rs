@@ -7,9 +7,9 @@
 //! The crate is the lowest one and uses no other. Two forms of assembly are here:
 //!
 //! - *Functions* need nothing of other crates: the switch, calls on other stacks, one system call.
-//! - *Macros* lay assembly out in the crate that invokes them, around Rust handlers and offsets that
-//!   are named there: the entries of system calls, the signal handler, the stubs. A macro also lays
-//!   out whatever must not be in every program that links this crate.
+//! - *Macros* lay assembly out in the crate that invokes them, around Rust handlers and offsets
+//!   that are named there: the entries of system calls, the signal handler, the stubs. A macro also
+//!   lays out whatever must not be in every program that links this crate.
 //!
 //! One folder is one architecture, with one file a subject; [decision 62] says why.
 //!

@@ -5,12 +5,20 @@
 //! Local labels are decimal and not of the digits 0 and 1 alone, which would be binary numbers.
 
 mod calls;
+mod first;
+mod kernel_thread;
 mod pieces;
 mod registers;
 mod switch;
+mod system_call;
 
 pub use calls::{call_by_jumps, call_on, call_on_with, call_restartable, restart};
-pub use registers::{fs_base, gs_base, pause, prefetch, set_fs_base, set_gs_base, timestamp};
+pub use kernel_thread::{KernelThread, raw_clone, raw_clone3, unmap_and_exit};
+pub use registers::{
+    carrier_address, fs_base, gs_base, pause, prefetch, set_fs_base, set_gs_base,
+    thread_local_word, timestamp,
+};
 pub use switch::{
     Context, SwitchFrame, first_frame, prepare, set_control_words, switch, switch_keep_fs,
 };
+pub use system_call::{call_keeping_stack, call_unless, resume_interrupted_call, syscall6};

@@ -54,3 +54,35 @@ pub fn prefetch(at: *const u8) {
     // SAFETY: a prefetch never faults.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
 }
+
+/// Reads the first word behind the GS base: the carrier's own address. The instruction is volatile,
+/// so that no value is kept over a switch.
+///
+/// # Safety
+/// The GS base must be that of a carrier.
+#[inline(always)]
+pub unsafe fn carrier_address<T>() -> *const T {
+    let address: *const T;
+    // SAFETY: the caller's promise.
+    unsafe { asm!("mov {}, gs:[0]", out(reg) address, options(nostack, preserves_flags)) };
+    address
+}
+
+/// Reads the word at an offset in bytes from the FS base.
+///
+/// # Safety
+/// The word must be one of the calling thread's thread-locals.
+#[inline(always)]
+pub unsafe fn thread_local_word(offset: isize) -> usize {
+    let word;
+    // SAFETY: reads one word, by the caller's promise the thread's own.
+    unsafe {
+        asm!(
+            "mov {}, fs:[{}]",
+            out(reg) word,
+            in(reg) offset,
+            options(readonly, nostack, preserves_flags)
+        );
+    }
+    word
+}

@@ -1,8 +1,8 @@
 //! The switch between two stacks.
 //!
-//! The switch keeps what the System V ABI makes the callee save: itself the stack pointer, rbx, rbp,
-//! MXCSR and the x87 control word; through the compiler, which is told that they change, r12 to
-//! r15. Vector registers are dead at a call. A system call preserves them, so the boundary saves
+//! The switch keeps what the System V ABI makes the callee save: itself the stack pointer, rbx,
+//! rbp, MXCSR and the x87 control word; through the compiler, which is told that they change, r12
+//! to r15. Vector registers are dead at a call. A system call preserves them, so the boundary saves
 //! them before it calls anything.
 //!
 //! A stack at the three moments, growing down:

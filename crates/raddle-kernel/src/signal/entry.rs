@@ -19,8 +19,9 @@ use crate::{process, user};
 use core::arch::global_asm;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
+use raddle_arch::resume_interrupted_call;
 use raddle_engine::carrier::PREEMPT;
-use raddle_engine::helpers::{self, POKE};
+use raddle_engine::helpers::POKE;
 use raddle_engine::{Carrier, ENGINE, metronome, pages, plugins};
 use raddle_sys::abi::{SigInfo, UContext};
 use raddle_sys::{nr, sys};
@@ -121,7 +122,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     let resume = if fault {
         user::resume_after_fault(rip) // a bad pointer that the program gave us: EFAULT
     } else {
-        helpers::resume_after_poke(rip)
+        resume_interrupted_call(rip)
     };
     if let Some(rip) = resume {
         context.context.rip = rip as u64;
