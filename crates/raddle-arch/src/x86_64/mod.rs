@@ -5,14 +5,20 @@
 //! Local labels are decimal and not of the digits 0 and 1 alone, which would be binary numbers.
 
 mod calls;
+mod context;
+mod entry;
 mod first;
 mod kernel_thread;
 mod pieces;
 mod registers;
+mod signal;
 mod switch;
 mod system_call;
+mod user_copy;
 
 pub use calls::{call_by_jumps, call_on, call_on_with, call_restartable, restart};
+pub use context::{SigContext, StackT, UContext};
+pub use entry::{CallFrame, ChildRegisters, CloneFrame, RED_ZONE};
 pub use kernel_thread::{KernelThread, raw_clone, raw_clone3, unmap_and_exit};
 pub use registers::{
     carrier_address, fs_base, gs_base, pause, prefetch, set_fs_base, set_gs_base,
@@ -22,3 +28,4 @@ pub use switch::{
     Context, SwitchFrame, first_frame, prepare, set_control_words, switch, switch_keep_fs,
 };
 pub use system_call::{call_keeping_stack, call_unless, resume_interrupted_call, syscall6};
+pub use user_copy::{resume_after_fault, user_copy, user_exchange, user_load, user_store};

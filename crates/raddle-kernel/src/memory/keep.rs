@@ -56,7 +56,7 @@ fn call_keeping_frames(frame: &Frame) -> Option<Outcome> {
         return None;
     }
     let mut kept = KEPT.lock();
-    let (args, number) = (frame.args(), frame.rax);
+    let (args, number) = (frame.args(), u64::from(frame.number()));
     // SAFETY: the program's own call; the copy has room for all frames from here to its stack
     // pointer.
     let result = unsafe { call_keeping_stack(number, &raw const args, kept.as_mut_ptr(), to) };
