@@ -9,11 +9,17 @@ mod context;
 mod entry;
 mod first;
 mod kernel_thread;
+mod memory_functions;
 mod pieces;
 mod registers;
+mod reuse;
 mod signal;
+mod stub;
 mod switch;
 mod system_call;
+mod tripwire;
+mod ums_fast;
+mod ums_light;
 mod user_copy;
 
 pub use calls::{call_by_jumps, call_on, call_on_with, call_restartable, restart};
@@ -21,8 +27,8 @@ pub use context::{SigContext, StackT, UContext};
 pub use entry::{CallFrame, ChildRegisters, CloneFrame, RED_ZONE};
 pub use kernel_thread::{KernelThread, raw_clone, raw_clone3, unmap_and_exit};
 pub use registers::{
-    carrier_address, fs_base, gs_base, pause, prefetch, set_fs_base, set_gs_base,
-    thread_local_word, timestamp,
+    carrier_address, fs_base, gs_base, is_under_valgrind, pause, prefetch, set_fs_base,
+    set_gs_base, thread_local_word, timestamp,
 };
 pub use switch::{
     Context, SwitchFrame, first_frame, prepare, set_control_words, switch, switch_keep_fs,

@@ -99,7 +99,8 @@ macro_rules! load_vectors {
     };
 }
 
-/// Pushes a `SwitchFrame` that continues at the label `2:` ahead. Changes rax.
+/// Pushes a `SwitchFrame` that continues at the label `2:` ahead. Changes `$free`, which is rax if
+/// none is named.
 ///
 /// ```text
 ///   [ address of 2:   ]
@@ -109,12 +110,35 @@ macro_rules! load_vectors {
 #[macro_export]
 macro_rules! push_switch_frame {
     () => {
-        "lea rax, [rip + 2f]\npush rax\nsub rsp, 8\nstmxcsr [rsp]\nfnstcw [rsp + 4]"
+        $crate::push_switch_frame!("rax")
+    };
+    ($free:literal) => {
+        concat!(
+            concat!("lea ", $free, ", [rip + 2f]\n"),
+            concat!("push ", $free, "\n"),
+            "sub rsp, 8\nstmxcsr [rsp]\nfnstcw [rsp + 4]",
+        )
     };
 }
 
-/// Saves what a context that is left by a jump must keep: rbx and rbp, then a `SwitchFrame` that
-/// continues at the label `2:` ahead. Changes rax.
+/// Pushes the registers that code behind a switch expects to be unchanged, except the stack
+/// pointer: rbx and rbp.
+///
+/// ```text
+///   [ rbx ]
+///   [ rbp ]  <- rsp
+/// ```
+#[doc(hidden)]
+#[macro_export]
+macro_rules! push_context {
+    () => {
+        "push rbx\n.cfi_adjust_cfa_offset 8\n.cfi_offset rbx, -16\n\
+         push rbp\n.cfi_adjust_cfa_offset 8\n.cfi_offset rbp, -24"
+    };
+}
+
+/// Saves what a context that is left by a jump must keep: [`push_context`], then
+/// [`push_switch_frame`]. Changes rax.
 ///
 /// ```text
 ///   [ rbx             ]
@@ -126,15 +150,11 @@ macro_rules! push_switch_frame {
 #[macro_export]
 macro_rules! save_context {
     () => {
-        concat!(
-            "push rbx\n.cfi_adjust_cfa_offset 8\n.cfi_offset rbx, -16\n\
-             push rbp\n.cfi_adjust_cfa_offset 8\n.cfi_offset rbp, -24\n",
-            $crate::push_switch_frame!()
-        )
+        concat!($crate::push_context!(), "\n", $crate::push_switch_frame!())
     };
 }
 
-/// Pops the rbp and rbx that [`save_context`] has pushed.
+/// Pops the rbp and rbx that [`push_context`] has pushed.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! pop_context {
