@@ -27,7 +27,6 @@ use super::context::{Context, Inner};
 use super::list::CompletionList;
 use super::{Error, hosts};
 use crate::completion::{self, Completion};
-use crate::first::begin_in;
 use crate::light::{STACK_SIZE, Shell, take_shell};
 use crate::runtime;
 use raddle_arch::{Context as Stack, prepare, switch_keep_fs};
@@ -152,10 +151,9 @@ pub(super) fn give_host(inner: &Inner) -> *mut c_void {
     thread
 }
 
-/// The first instruction of a light worker: its `Inner` is at the stack pointer.
-#[unsafe(naked)]
-extern "C" fn first_instruction() {
-    begin_in!(main)
+raddle_arch::first_instruction_with_argument! {
+    /// The first instruction of a light worker: its `Inner` is at the stack pointer.
+    first_instruction => main
 }
 
 extern "C" fn main(own: &Inner) -> ! {
