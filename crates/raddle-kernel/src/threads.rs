@@ -1,8 +1,8 @@
 //! Making and ending green threads: `clone` and `clone3` with CLONE_THREAD, `exit`.
 //!
 //! glibc made the stack and the thread block; a new green thread starts exactly where the kernel
-//! would start one: behind the system call, with the parent's registers, the result 0, its own stack and
-//! FS base. Its start frame lies right below the stack pointer that the program gave.
+//! would start one: behind the system call, with the parent's registers, the result 0, its own
+//! stack and FS base. Its start frame lies right below the stack pointer that the program gave.
 
 use crate::boundary::{Frame, Outcome, raddle_child_start};
 use crate::clones::Request;

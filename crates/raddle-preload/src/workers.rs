@@ -4,8 +4,8 @@
 //! All are called by jumps ([`raddle_interface::Jumped`]). They make no call and touch nothing that
 //! another CPU writes, unless something is out of the ordinary: then the long way is called
 //! ([`raddle_engine::ums`]), which may be preempted, moved and posted. Since the short ways are the
-//! runtime's text, no signal is handled in the middle. [`raddle_arch::short_ways`] has the stack and
-//! the registers.
+//! runtime's text, no signal is handled in the middle. [`raddle_arch::short_ways`] has the stack
+//! and the registers.
 
 use crate::{interface, light_workers, symbols};
 use raddle_arch::short_ways;

@@ -39,7 +39,7 @@
 /// | all others | the program's | preserved |
 ///
 /// `raddle_child_start` is where a new green thread begins, behind the stub's call, as the child of
-/// a clone: rsp points to its [`ChildRegisters`], which lie right below the word that the stub pops.
+/// a clone: rsp points to its [`ChildRegisters`], right below the word that the stub pops.
 ///
 /// `$carrier` is a module with the offsets of the carrier's fields `RAW`, `ATTENTION` and `CURRENT`
 /// and the bit `SIGNALLED`; `$call_site` is the offset of a thread's field. `$handlers` is a table

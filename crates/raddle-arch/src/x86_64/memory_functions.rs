@@ -23,8 +23,10 @@ macro_rules! memory_functions {
     () => {
         ::core::arch::global_asm!(
             ".pushsection .text.raddle_builtins,\"ax\",@progbits",
-            ".hidden memcpy, memmove, memset, memcmp, bcmp, strlen, rust_eh_personality, _Unwind_Resume",
-            ".globl memcpy, memmove, memset, memcmp, bcmp, strlen, rust_eh_personality, _Unwind_Resume",
+            ".hidden memcpy, memmove, memset, memcmp, bcmp, strlen",
+            ".hidden rust_eh_personality, _Unwind_Resume",
+            ".globl memcpy, memmove, memset, memcmp, bcmp, strlen",
+            ".globl rust_eh_personality, _Unwind_Resume",
             ".p2align 4",
             "memcpy:",
             "mov rax, rdi",

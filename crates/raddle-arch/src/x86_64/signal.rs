@@ -13,14 +13,17 @@
 ///
 /// | entry | at entry | at exit |
 /// |---|---|---|
-/// | `raddle_signal_handler` | rdi signal, rsi siginfo, rdx ucontext, as the kernel calls handlers; rsp at the return address | calls `on_signal`; returns to the restorer |
-/// | `raddle_signal_restorer` | rsp at the ucontext | the context's registers, by `rt_sigreturn` |
+/// | `raddle_signal_handler` | `(signal, siginfo, ucontext)`, by the kernel | calls `on_signal` |
+/// | `raddle_signal_restorer` | rsp at the ucontext | the context's registers |
 /// | `raddle_arrive` | rdi moved frame | as `raddle_signal_arrived`, rsi = 0 |
-/// | `raddle_signal_arrived` | rdi moved frame, rsi 1 for a fault; any stack | rsp = rdi + 8; calls `arrived`, which never returns |
-/// | `raddle_preempted` | rdi moved frame | rsp = rdi + 8; calls `preempted`, which never returns |
-/// | `raddle_handler_returned` | rsp at the ucontext of a moved frame, all others the handler's | calls `returned` with rdi = the frame; the context's registers |
-/// | `raddle_enter_handler` | rdi signal, rsi siginfo, rdx ucontext, rcx handler, r8 moved frame | rsp = r8, rax = 0; a jump to the handler |
-/// | `raddle_resume` | rdi moved frame | the context's registers, by `rt_sigreturn` |
+/// | `raddle_signal_arrived` | rdi moved frame, rsi 1 for a fault | rsp = rdi + 8; calls `arrived` |
+/// | `raddle_preempted` | rdi moved frame | rsp = rdi + 8; calls `preempted` |
+/// | `raddle_handler_returned` | rsp at a moved frame's ucontext | calls `returned` with the frame; the context's registers |
+/// | `raddle_enter_handler` | `(signal, siginfo, ucontext)`, rcx handler, r8 moved frame | rsp = r8, rax = 0; jumps to rcx |
+/// | `raddle_resume` | rdi moved frame | the context's registers |
+///
+/// `(signal, siginfo, ucontext)` are in rdi, rsi, rdx. `rt_sigreturn` loads a context's registers.
+/// `arrived` and `preempted` never return.
 ///
 /// Unwinding through `raddle_handler_returned` restores the interrupted registers from the ucontext
 /// at the stack pointer, as for the kernel's own return code: the offsets are those of
@@ -78,7 +81,7 @@ macro_rules! signal_entries {
             ".cfi_escape 0x10, 0, 3, 0x77, 0x90, 1",  // rax
             ".cfi_escape 0x10, 2, 3, 0x77, 0x98, 1",  // rcx
             ".cfi_escape 0x10, 7, 3, 0x77, 0xa0, 1",  // rsp
-            // Entered with rdi = the moved frame; the unwind rules hold from the second instruction on.
+            // The unwind rules hold from the second instruction on.
             "raddle_arrive:",
             "xor esi, esi",
             "raddle_signal_arrived:",

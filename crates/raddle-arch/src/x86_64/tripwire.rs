@@ -12,7 +12,7 @@
 ///
 /// | register | at a stub | at exit |
 /// |---|---|---|
-/// | rax | the number, where the site has it in a register; else changed | the result, or the number if the wire is tripped |
+/// | rax | the number, at the stub of `syscall` | the result; the number after `ensure` |
 /// | rdi, rsi, rdx, r10, r8 | arguments | preserved |
 /// | r9 | argument; loaded from the stack by the stub of `syscall` | preserved |
 /// | rcx | the program's | changed, as by the call |
@@ -21,8 +21,10 @@
 ///
 /// It leaves the stack alone while the call is made: a child with another stack goes on behind the
 /// call. `ensure` runs with vector registers saved, which a compiled function may use around its
-/// call. `$ways` is an array of two addresses for each stub: where the text goes on behind the wire,
-/// and where the call is made after `ensure`.
+/// call.
+///
+/// `$ways` is an array of two addresses for each stub: where the text goes on behind the wire, and
+/// where the call is made after `ensure`. `others` are numbers that trip the wire of `syscall`.
 #[macro_export]
 macro_rules! tripwires {
     (
@@ -40,7 +42,8 @@ macro_rules! tripwires {
             ".globl raddle_wire_clone, raddle_pass_clone, raddle_wire_clone3, raddle_pass_clone3",
             ".globl raddle_wire_prctl, raddle_pass_prctl, raddle_wire_syscall, raddle_pass_syscall",
             ".hidden raddle_wire_clone, raddle_pass_clone, raddle_wire_clone3, raddle_pass_clone3",
-            ".hidden raddle_wire_prctl, raddle_pass_prctl, raddle_wire_syscall, raddle_pass_syscall",
+            ".hidden raddle_wire_prctl, raddle_pass_prctl",
+            ".hidden raddle_wire_syscall, raddle_pass_syscall",
             ".cfi_startproc",
             "raddle_wire_clone:",
             "mov eax, {clone}",

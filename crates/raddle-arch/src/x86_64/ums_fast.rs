@@ -133,8 +133,9 @@ macro_rules! short_ways {
                 "mov rdx, [rsi + {current}]",
                 "test rdx, rdx", // a vfork child, which borrows memory
                 "jz 3f",
-                "mov dword ptr [rdx + {on_cpu}], {hands_back}", // sysmon leaves the lease alone now,
-                "cmp dword ptr [rsi + {watched}], 0",           // has begun before,
+                // Sysmon leaves the lease alone from here on,
+                "mov dword ptr [rdx + {on_cpu}], {hands_back}",
+                "cmp dword ptr [rsi + {watched}], 0", // has begun before,
                 "jne 2f",
                 "mov r8, [rdx + {lease}]", // or is done
                 "test r8, r8",

@@ -20,7 +20,7 @@
 //! | rsi | | the carrier | the carrier |
 //! | r8 | the lease | changed | changed |
 //! | rbx | the caller's | the lease | as saved |
-//! | rbp | the caller's | the caller's stack pointer, while rsp is on the scheduler's stack | as saved |
+//! | rbp | the caller's | the caller's rsp, during the scheduler's procedure | as saved |
 //! | r9, r10 | | the loaded control words | changed |
 //! | r12 to r15, vector registers | the caller saves what it needs | not used | changed |
 
@@ -134,7 +134,7 @@ macro_rules! short_way_of_light_workers {
                 ".cfi_def_cfa rsp, 40",
                 "mov rsi, gs:[0]",
                 "mov rdx, [rsi + {current}]",
-                "mov rbx, [rdx + {deciding}]", // kept there, since nothing but the thread comes early
+                "mov rbx, [rdx + {deciding}]", // kept there: only the thread is the same
                 "test rax, rax",
                 "jz 7f",
                 "cmp qword ptr [rax + {of_control}], 0",
