@@ -16,13 +16,15 @@
 /// | `raddle_signal_handler` | `(signal, siginfo, ucontext)`, by the kernel | calls `on_signal` |
 /// | `raddle_signal_restorer` | rsp at the ucontext | the context's registers |
 /// | `raddle_arrive` | rdi moved frame | as `raddle_signal_arrived`, rsi = 0 |
-/// | `raddle_signal_arrived` | rdi moved frame, rsi 1 for a fault | rsp = rdi + 8; calls `arrived` |
+/// | `raddle_signal_arrived` | rdi moved frame, rsi fault | rsp = rdi + 8; calls `arrived` |
 /// | `raddle_preempted` | rdi moved frame | rsp = rdi + 8; calls `preempted` |
-/// | `raddle_handler_returned` | rsp at a moved frame's ucontext | calls `returned` with the frame; the context's registers |
-/// | `raddle_enter_handler` | `(signal, siginfo, ucontext)`, rcx handler, r8 moved frame | rsp = r8, rax = 0; jumps to rcx |
+/// | `raddle_handler_returned` | rsp at the ucontext | calls `returned`; the context's registers |
+/// | `raddle_enter_handler` | as the first; rcx, r8 | rsp = r8; jumps to rcx |
 /// | `raddle_resume` | rdi moved frame | the context's registers |
 ///
 /// `(signal, siginfo, ucontext)` are in rdi, rsi, rdx. `rt_sigreturn` loads a context's registers.
+/// rsi is 1 for a fault, 0 for other signals, and always 0 after `raddle_arrive`. A moved frame is
+/// in r8 and its handler in rcx for `raddle_enter_handler`, which clears rax.
 /// `arrived` and `preempted` never return.
 ///
 /// Unwinding through `raddle_handler_returned` restores the interrupted registers from the ucontext

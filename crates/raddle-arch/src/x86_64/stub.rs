@@ -35,7 +35,7 @@ macro_rules! stubs {
             ".hidden raddle_patch_far_stubs, raddle_patch_stubs_end",
             ".globl raddle_patch_plain_stubs, raddle_patch_clone_stubs",
             ".globl raddle_patch_far_stubs, raddle_patch_stubs_end",
-            // The return address: at `base` = rip rounded down to a slot, the operand of `lea` is 19
+            // The return address: at `base`, rip rounded down to a slot, the operand of `lea` is 19
             // bytes in, and counts from 23 bytes in. DW_CFA_val_expression for rip, 19 bytes long:
             // breg16 0; const1s -LEN; and; dup; plus_uconst 19; deref_size 4;
             // const1u 32; shl; const1u 32; shra; plus; plus_uconst 23.
