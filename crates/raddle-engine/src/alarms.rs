@@ -453,7 +453,7 @@ extern "C" fn open_first(_: usize, stack: *mut u8) -> ! {
     // SAFETY: this thread is no carrier; of all signals it takes the one for what every kernel
     // thread must do.
     unsafe {
-        raddle_context::set_gs_base(0);
+        raddle_arch::set_gs_base(0);
         kthread::accept_only(&[PREEMPT]);
     }
     match is_err(open_event(roster::own_tid(), NO_GROUP)) {

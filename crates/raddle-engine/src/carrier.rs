@@ -11,11 +11,10 @@ use crate::metronome::Metronome;
 use crate::thread::Thread;
 use crate::timed::Timing;
 use crate::{chaos, idle, kthread, own_signals};
-use core::arch::asm;
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::{null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use raddle_context::Context;
+use raddle_arch::Context;
 use raddle_sched::RunQueue;
 use raddle_sched::policy::Backlog;
 use raddle_sys::abi::{CloneArgs, SigInfo};
@@ -285,19 +284,15 @@ impl Carrier {
     /// Never cached across a switch: the assembly is volatile.
     #[inline(always)]
     pub fn current<'a>() -> &'a Carrier {
-        let carrier: *const Carrier;
         // SAFETY: every thread that can get here has a carrier at its GS base, and carriers are
         // never freed.
-        unsafe {
-            asm!("mov {}, gs:[0]", out(reg) carrier, options(nostack, preserves_flags));
-            &*carrier
-        }
+        unsafe { &*raddle_arch::carrier_address() }
     }
 
     /// The running carrier, or null on a kernel thread that is none.
     #[inline(always)]
     pub fn current_or_null() -> *const Carrier {
-        raddle_context::gs_base() as *const Carrier
+        raddle_arch::gs_base() as *const Carrier
     }
 
     /// Prepares zeroed memory, or the slot of a carrier that has ended.

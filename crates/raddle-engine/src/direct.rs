@@ -28,7 +28,7 @@ use crate::switch;
 use core::cell::Cell;
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use raddle_context::timestamp;
+use raddle_arch::timestamp;
 use raddle_sched::{SpinLock, TaskList, TaskRef, Wake};
 use raddle_sys::abi::{AioEvent, Iocb};
 use raddle_sys::{is_err, nr, sys};

@@ -239,7 +239,7 @@ impl Engine {
         self.pid.store(pid as u32, Ordering::Relaxed);
         main.tid.store(pid as u32, Ordering::Relaxed);
         main.task.policy.reset(pid as u32);
-        main.fs.set(raddle_context::fs_base());
+        main.fs.set(raddle_arch::fs_base());
         // Where the kernel was told to clear the main thread's id at its end: joiners wait there.
         let mut clear_tid = 0usize;
         // SAFETY: PR_GET_TID_ADDRESS fills a word.
@@ -256,7 +256,7 @@ impl Engine {
         carrier.kernel_tid.store(tid as u32, Ordering::Relaxed);
         carrier.set_thread(main.as_ptr());
         // SAFETY: this kernel thread becomes carrier 0 here.
-        unsafe { raddle_context::set_gs_base(core::ptr::from_ref(carrier).addr() as u64) };
+        unsafe { raddle_arch::set_gs_base(core::ptr::from_ref(carrier).addr() as u64) };
         Ok(())
     }
 

@@ -11,11 +11,10 @@ use crate::chaos::{self, Point};
 use crate::engine::ENGINE;
 use crate::kthread;
 use crate::switch;
-use core::arch::global_asm;
 use core::cell::Cell;
 use core::ptr::null;
 use core::sync::atomic::{AtomicU32, Ordering};
-use raddle_context::timestamp;
+use raddle_arch::timestamp;
 use raddle_sched::{SpinLock, TaskRef, Wake};
 use raddle_sys::{err, errno, mem, nr, sys};
 
@@ -259,61 +258,12 @@ impl Helpers {
     }
 }
 
-unsafe extern "C" {
-    /// Makes a call, unless `*interrupted` isn't 0: -EINTR then.
-    fn raddle_helper_call(nr: usize, args: *const [usize; 6], interrupted: *const u32) -> isize;
-    static raddle_helper_begin: u8;
-    static raddle_helper_end: u8;
-    static raddle_helper_interrupted: u8;
-}
-
-/// Where a helper that a poke met at `rip` goes on, if the poke came between the look at the
-/// request and the kernel: a call that begins now would not be interrupted any more.
-pub fn resume_after_poke(rip: usize) -> Option<usize> {
-    let (begin, end) = (&raw const raddle_helper_begin, &raw const raddle_helper_end);
-    (begin.addr()..end.addr())
-        .contains(&rip)
-        .then(|| (&raw const raddle_helper_interrupted).addr())
-}
-
-// rdi = number, rsi = arguments, rdx = the flag. The kernel preserves all but rax, rcx, r11.
-global_asm!(
-    ".pushsection .text.raddle_helper,\"ax\",@progbits",
-    ".hidden raddle_helper_call, raddle_helper_begin",
-    ".hidden raddle_helper_end, raddle_helper_interrupted",
-    ".globl raddle_helper_call, raddle_helper_begin",
-    ".globl raddle_helper_end, raddle_helper_interrupted",
-    ".p2align 4",
-    "raddle_helper_call:",
-    ".cfi_startproc",
-    "mov rax, rdi",
-    "mov r11, rsi",
-    "mov rcx, rdx",
-    "mov rdi, [r11]",
-    "mov rsi, [r11 + 8]",
-    "mov rdx, [r11 + 16]",
-    "mov r10, [r11 + 24]",
-    "mov r8, [r11 + 32]",
-    "mov r9, [r11 + 40]",
-    "raddle_helper_begin:",
-    "cmp dword ptr [rcx], 0",
-    "jne raddle_helper_interrupted",
-    "syscall",
-    "raddle_helper_end:",
-    "ret",
-    "raddle_helper_interrupted:",
-    "mov rax, -4", // EINTR
-    "ret",
-    ".cfi_endproc",
-    ".popsection",
-);
-
 extern "C" fn helper_main(_: usize, stack: *mut u8) -> ! {
     // SAFETY: this thread is no carrier, and never forks; only the runtime's own signals may
     // interrupt it.
     unsafe {
         mem::leave_out_of_forks(stack, HELPER_STACK);
-        raddle_context::set_gs_base(0);
+        raddle_arch::set_gs_base(0);
         kthread::accept_only(&[POKE, PREEMPT]);
     }
     let helpers = &ENGINE.helpers;
@@ -330,7 +280,7 @@ extern "C" fn helper_main(_: usize, stack: *mut u8) -> ! {
                 .helper
                 .store(sys!(nr::__NR_gettid) as u32, Ordering::Release);
             let interrupted = request.interrupted.as_ptr();
-            raddle_helper_call(request.nr as usize, &raw const request.args, interrupted)
+            raddle_arch::call_unless(request.nr, &request.args, interrupted)
         };
         request.ticks.set(timestamp().wrapping_sub(began));
         helpers.complete(request, result);

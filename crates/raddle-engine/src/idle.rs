@@ -19,7 +19,7 @@ use crate::thread::Thread;
 use crate::{alarms, bound, chaos, clock, kthread, pages};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
-use raddle_context::{pause, timestamp};
+use raddle_arch::{pause, timestamp};
 use raddle_sched::policy::SOON_NS;
 use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskList, TaskRef};

@@ -1,7 +1,7 @@
 //! Kernel threads of the runtime: raw `clone`, no libc.
 
 use crate::engine::ENGINE;
-use core::arch::{asm, naked_asm};
+use raddle_arch::{raw_clone, raw_clone3};
 use raddle_sys::abi::{CloneArgs, SchedAttr};
 use raddle_sys::{is_err, mem, nr, sys};
 
@@ -17,9 +17,7 @@ const PROCESS: usize = 0x100;
 /// Bytes of stack that a carrier's own stack has.
 pub const STACK_SIZE: usize = 64 * 1024;
 
-/// What the new thread runs, with its argument and the lowest address of its stack; it never
-/// returns.
-pub type Entry = extern "C" fn(usize, *mut u8) -> !;
+pub use raddle_arch::KernelThread as Entry;
 
 /// Starts a kernel thread on `stack_size` bytes of fresh stack. The thread starts with every signal
 /// blocked, with the creator's GS base, and with the FS base of libc's first thread. The lowest
@@ -99,20 +97,7 @@ pub unsafe fn end(stacks: [(*mut u8, usize); 2]) -> ! {
         if !other.is_null() {
             mem::unmap(other, other_size);
         }
-        asm!(
-            "mov eax, {munmap}",
-            "syscall",
-            "2:",
-            "xor edi, edi",
-            "mov eax, {exit}",
-            "syscall",
-            "jmp 2b",
-            munmap = const nr::__NR_munmap,
-            exit = const nr::__NR_exit,
-            in("rdi") own,
-            in("rsi") own_size,
-            options(noreturn, nostack),
-        )
+        raddle_arch::unmap_and_exit(own, own_size)
     }
 }
 
@@ -145,10 +130,10 @@ fn spawn_on(stack_size: usize, make: impl FnOnce(*mut u8) -> isize) -> isize {
             &raw mut old,
             8usize
         );
-        let fs = raddle_context::fs_base();
-        raddle_context::set_fs_base(ENGINE.roster.first_fs());
+        let fs = raddle_arch::fs_base();
+        raddle_arch::set_fs_base(ENGINE.roster.first_fs());
         let tid = make(stack);
-        raddle_context::set_fs_base(fs);
+        raddle_arch::set_fs_base(fs);
         sys!(
             nr::__NR_rt_sigprocmask,
             2usize,
@@ -163,79 +148,6 @@ fn spawn_on(stack_size: usize, make: impl FnOnce(*mut u8) -> isize) -> isize {
         unsafe { mem::unmap(stack, stack_size) };
     }
     tid
-}
-
-/// rdi = the structure of `clone3(2)`, rsi = its size, rdx = entry, rcx = argument, r8 = stack's
-/// lowest address. The child has nothing on its stack.
-#[unsafe(naked)]
-unsafe extern "C" fn raw_clone3(
-    args: &CloneArgs,
-    size: usize,
-    entry: Entry,
-    arg: usize,
-    stack: *mut u8,
-) -> isize {
-    naked_asm!(
-        "push r12",
-        "push r13",
-        "push r14",
-        "mov r12, rdx",
-        "mov r13, rcx",
-        "mov r14, r8",
-        "mov eax, 435",
-        "syscall",
-        "test rax, rax",
-        "jne 2f",
-        "xor ebp, ebp", // the end of every backtrace
-        "mov rdi, r13",
-        "mov rsi, r14",
-        "and rsp, -16",
-        "call r12",
-        "ud2",
-        "2:",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "ret",
-    )
-}
-
-/// rdi = flags, rsi = stack's top, rdx = entry, rcx = argument, r8 = stack's lowest address. The
-/// child has nothing on its stack.
-#[unsafe(naked)]
-unsafe extern "C" fn raw_clone(
-    flags: usize,
-    top: *mut u8,
-    entry: Entry,
-    arg: usize,
-    stack: *mut u8,
-) -> isize {
-    naked_asm!(
-        "push r12",
-        "push r13",
-        "push r14",
-        "mov r12, rdx",
-        "mov r13, rcx",
-        "mov r14, r8",
-        "xor edx, edx",
-        "xor r10d, r10d",
-        "xor r8d, r8d",
-        "mov eax, 56",
-        "syscall",
-        "test rax, rax",
-        "jne 2f",
-        "xor ebp, ebp", // the end of every backtrace
-        "mov rdi, r13",
-        "mov rsi, r14",
-        "and rsp, -16",
-        "call r12",
-        "ud2",
-        "2:",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "ret",
-    )
 }
 
 /// Blocks every signal on the calling kernel thread but `signals`.

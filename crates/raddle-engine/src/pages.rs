@@ -50,7 +50,7 @@ use crate::switch;
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
-use raddle_context::timestamp;
+use raddle_arch::timestamp;
 use raddle_sched::timers::NEVER;
 use raddle_sched::{SpinLock, TaskList, TaskRef, Wake};
 use raddle_sys::{mem, nr, sys};

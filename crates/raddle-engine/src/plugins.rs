@@ -17,7 +17,7 @@ use crate::kthread;
 use core::cell::Cell;
 use core::ptr::{from_ref, with_exposed_provenance};
 use core::sync::atomic::{AtomicU32, Ordering};
-use raddle_context::{call_restartable, restart};
+use raddle_arch::{call_restartable, restart};
 use raddle_sched::policies::Call;
 
 /// So much CPU time is too long for one call.
@@ -72,8 +72,8 @@ extern "C" fn abandoned(_: usize) {
     Carrier::current().anchor.set(0);
 }
 
-/// In the handler of sysmon's signal: where to go on with rdi, rsi and rdx, if the call that the
-/// carrier is in is to be abandoned.
+/// In the handler of sysmon's signal: the function to enter, and its arguments, if the call that
+/// the carrier is in is to be abandoned.
 pub fn way_out(carrier: &Carrier) -> Option<(usize, [usize; 3])> {
     let number = carrier.plugin_call.load(Ordering::Relaxed);
     let is_it = number % 2 == 1 && carrier.abandon.load(Ordering::Acquire) == number;

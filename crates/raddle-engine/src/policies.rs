@@ -43,7 +43,7 @@ impl Engine {
             accounting::switch_on();
         }
         let choose = |_| {
-            raddle_context::pause();
+            raddle_arch::pause();
             self.injector.choose(kind, now_ns)
         };
         let is_done = (0..PATIENCE).any(choose);

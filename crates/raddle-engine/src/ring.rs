@@ -39,7 +39,7 @@ use core::cell::Cell;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicU32, Ordering};
 use queues::{Entered, Queues, Rest};
-use raddle_context::timestamp;
+use raddle_arch::timestamp;
 use raddle_sched::{SpinLock, TaskList, TaskRef, Wake};
 use raddle_sys::{err, errno};
 
@@ -290,7 +290,7 @@ extern "C" fn ring_main(_: usize, stack: *mut u8) -> ! {
     // SAFETY: this thread is no carrier; only PREEMPT may interrupt it, for what every kernel
     // thread must do.
     unsafe {
-        raddle_context::set_gs_base(0);
+        raddle_arch::set_gs_base(0);
         kthread::accept_only(&[PREEMPT]);
     }
     let ring = &ENGINE.ring;

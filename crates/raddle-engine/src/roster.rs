@@ -79,7 +79,7 @@ impl Roster {
         self.orders.reset();
         self.closed.store(false, Ordering::Relaxed);
         self.first_fs
-            .store(raddle_context::fs_base(), Ordering::Relaxed);
+            .store(raddle_arch::fs_base(), Ordering::Relaxed);
         self.tids[0].store(own_tid(), Ordering::Relaxed);
         *used = 1;
     }

@@ -285,7 +285,7 @@ impl Sides {
             0
         };
         while !side.queue.choose(plan.kind, now_ns) {
-            raddle_context::pause();
+            raddle_arch::pause();
         }
         side.kind.store(plan.kind as u32, Ordering::Relaxed);
         side.set_quota(plan.quota);

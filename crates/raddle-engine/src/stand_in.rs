@@ -107,7 +107,7 @@ extern "C" fn stand_in_main(_: usize, stack: *mut u8) -> ! {
     // SAFETY: this thread is no carrier; of all signals it takes the one for what every kernel
     // thread must do.
     unsafe {
-        raddle_context::set_gs_base(0);
+        raddle_arch::set_gs_base(0);
         kthread::accept_only(&[PREEMPT]);
     }
     let stand_in = &ENGINE.sysmon.stand_in;

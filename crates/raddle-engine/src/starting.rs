@@ -27,9 +27,7 @@ impl Engine {
             // The main thread's stack may be limited to a few pages.
             // SAFETY: the lower half of the carrier's stack, of which its scheduler uses the upper
             // one; the result outlives the call.
-            unsafe {
-                raddle_context::call_on(stack.add(kthread::STACK_SIZE / 2), run_parts, address)
-            };
+            unsafe { raddle_arch::call_on(stack.add(kthread::STACK_SIZE / 2), run_parts, address) };
             result
         });
         if started.is_err() {

@@ -7,7 +7,7 @@
 use crate::carrier::Carrier;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
-use raddle_context::timestamp;
+use raddle_arch::timestamp;
 
 /// Time stamp ticks without a pause after which a carrier needs help (some 4 ms).
 const LONG_TICKS: u64 = 10_000_000;

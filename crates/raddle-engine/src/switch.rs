@@ -9,10 +9,11 @@ use crate::carrier::{Carrier, CarrierState};
 use crate::chaos::Point;
 use crate::engine::ENGINE;
 use crate::thread::{Thread, WaitKind};
-use crate::{accounting, alarms, bound, chaos, clock, delays, hosts, idle, pages, relief, timed, ums};
-use core::arch::naked_asm;
+use crate::{
+    accounting, alarms, bound, chaos, clock, delays, hosts, idle, pages, relief, timed, ums,
+};
 use core::sync::atomic::Ordering;
-use raddle_context::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
+use raddle_arch::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
 use raddle_sched::policies::Reason;
 use raddle_sched::policy::Tick;
 use raddle_sched::timers::NEVER;
@@ -498,10 +499,9 @@ pub(crate) fn prepare_scheduler(carrier: &Carrier, stack: *mut u8, size: usize) 
     carrier.scheduler.set(context);
 }
 
-/// The first instruction of a scheduler loop that starts by a switch.
-#[unsafe(naked)]
-extern "C" fn scheduler_entry() {
-    naked_asm!("xor ebp, ebp", "and rsp, -16", "call {}", "ud2", sym scheduler_loop)
+raddle_arch::first_instruction! {
+    /// The first instruction of a scheduler loop that starts by a switch.
+    scheduler_entry => scheduler_loop
 }
 
 /// A carrier's kernel thread.

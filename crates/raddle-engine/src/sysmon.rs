@@ -209,7 +209,7 @@ extern "C" fn sysmon_main(has_own_table: usize, stack: *mut u8) -> ! {
     // every kernel thread must do.
     unsafe {
         mem::leave_out_of_forks(stack, STACK);
-        raddle_context::set_gs_base(0);
+        raddle_arch::set_gs_base(0);
         kthread::accept_only(&[PREEMPT]);
     }
     if has_own_table != 0 {

@@ -11,7 +11,7 @@ use crate::turn::Turn;
 use core::cell::Cell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use raddle_context::Context;
+use raddle_arch::Context;
 pub use raddle_interface::Birth;
 use raddle_interface::{HostControl, Lease, Seat, WorkerControl, WorkerState};
 use raddle_sched::share::Account;

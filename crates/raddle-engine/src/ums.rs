@@ -35,7 +35,7 @@ use crate::switch::{self, enter, leave};
 use crate::thread::{Thread, WaitKind};
 use core::ptr::{NonNull, from_ref, null_mut};
 use core::sync::atomic::Ordering;
-use raddle_context::switch;
+use raddle_arch::switch;
 use raddle_interface::{Ended, Lease, WorkerControl, WorkerState};
 use raddle_sched::completion_list::Found;
 use raddle_sched::{Link, TaskList, TaskRef};

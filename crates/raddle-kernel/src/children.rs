@@ -40,7 +40,7 @@ use raddle_sys::abi::SigInfo;
 use raddle_sys::{err, errno, is_err, syscall6};
 
 const WNOHANG: usize = 1;
-const WAITID: u64 = 247;
+const WAITID: u32 = 247;
 /// What [`ask_waitid`] returns for a child.
 const TAKEN: isize = 1;
 
@@ -99,7 +99,7 @@ pub fn maker<'a>(info: &SigInfo) -> Option<&'a Thread> {
 ///
 /// `waitid` isn't tried first: a child that can be taken at once is rare.
 pub extern "C" fn wait(frame: &Frame) -> Outcome {
-    let is_waitid = frame.rax == WAITID;
+    let is_waitid = frame.number() == WAITID;
     let options = frame.arg(if is_waitid { 3 } else { 2 });
     if !is_multiplexed() || ENGINE.is_single() {
         return Outcome::PASS;
@@ -124,7 +124,7 @@ pub extern "C" fn wait(frame: &Frame) -> Outcome {
 
 /// Returns what Linux returns rather than EINTR: the child that can be taken now; 0 if none can.
 fn ask_after_signal(frame: &Frame) -> isize {
-    let result = if frame.rax == WAITID {
+    let result = if frame.number() == WAITID {
         ask_waitid(frame)
     } else {
         ask(frame)
@@ -144,7 +144,7 @@ fn ask_waitid(frame: &Frame) -> isize {
     args[2] = (&raw mut info).addr();
     args[3] |= WNOHANG;
     // SAFETY: the program's own call, with a structure of the runtime's.
-    let result = unsafe { syscall6(frame.rax as u32, args) };
+    let result = unsafe { syscall6(frame.number(), args) };
     if result != 0 || info.signo == 0 {
         return result;
     }
@@ -170,7 +170,7 @@ fn ask(frame: &Frame) -> isize {
     let mut args = frame.args();
     args[2] |= WNOHANG;
     // SAFETY: the program's own call.
-    unsafe { syscall6(frame.rax as u32, args) }
+    unsafe { syscall6(frame.number(), args) }
 }
 
 /// Waits by signals; `None` if a helper has to wait.
@@ -244,16 +244,16 @@ pub fn in_child() {
 fn wait_by_helper(frame: &Frame) -> isize {
     loop {
         let thread = Carrier::current().thread();
-        let whom = frame.arg(usize::from(frame.rax == WAITID));
+        let whom = frame.arg(usize::from(frame.number() == WAITID));
         thread.waits_for(WaitKind::Child, whom, 0);
         // SAFETY: the program's own call.
-        let result = unsafe { ENGINE.helpers.call(frame.rax as u32, frame.args()) };
+        let result = unsafe { ENGINE.helpers.call(frame.number(), frame.args()) };
         if result != err(errno::EINTR) {
             return result;
         }
         match ask_after_signal(frame) {
             0 => {}
-            TAKEN if frame.rax == WAITID => return 0,
+            TAKEN if frame.number() == WAITID => return 0,
             result => return result,
         }
         match signal::deliver() {

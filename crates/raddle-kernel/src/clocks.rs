@@ -49,7 +49,7 @@ pub fn read(clock: u32) -> Option<Timespec> {
 
 /// `clock_gettime(2)`, where it is a system call.
 pub extern "C" fn clock_gettime(frame: &Frame) -> Outcome {
-    match read(frame.rdi as u32) {
+    match read(frame.word(0)) {
         Some(time) => Outcome::of(frame.user(1).write(&time).err().unwrap_or(0)),
         None => Outcome::PASS,
     }
@@ -57,9 +57,9 @@ pub extern "C" fn clock_gettime(frame: &Frame) -> Outcome {
 
 /// `clock_getres(2)`: all CPU clocks have one resolution.
 pub extern "C" fn clock_getres(frame: &Frame) -> Outcome {
-    match owner(frame.rdi as u32) {
+    match owner(frame.word(0)) {
         // SAFETY: the program's own call, about the carrier's clock.
-        Some(_) => Outcome::of(unsafe { sys!(frame.rax as u32, OWN, frame.arg(1)) }),
+        Some(_) => Outcome::of(unsafe { sys!(frame.number(), OWN, frame.arg(1)) }),
         None => Outcome::PASS,
     }
 }
@@ -84,7 +84,7 @@ pub extern "C" fn getrusage(frame: &Frame) -> Outcome {
     // struct rusage: user time, system time, twelve counters, voluntary and involuntary switches.
     let mut usage = [0u64; WORDS];
     // SAFETY: the program's own call, about the carrier; the kernel fills a live structure.
-    let result = unsafe { sys!(frame.rax as u32, THREAD, usage.as_mut_ptr()) };
+    let result = unsafe { sys!(frame.number(), THREAD, usage.as_mut_ptr()) };
     if is_err(result) {
         return Outcome::of(result);
     }

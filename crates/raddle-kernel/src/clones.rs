@@ -61,16 +61,17 @@ pub struct Request {
 }
 
 impl Request {
-    /// From the registers of `clone(2)` on x86-64.
+    /// From the arguments of `clone(2)` on x86-64.
     pub fn from_clone(call: &Frame) -> Self {
-        let (flags, third) = (call.rdi & LEGACY, call.rdx);
+        let [flags, _, third, child_tid, tls, _] = call.args().map(|arg| arg as u64);
+        let flags = flags & LEGACY;
         let args = CloneArgs {
             flags: flags & !SIGNAL,
             pidfd: third,
-            child_tid: call.r10,
+            child_tid,
             parent_tid: third,
             exit_signal: flags & SIGNAL,
-            tls: call.r8,
+            tls,
             ..CloneArgs::default()
         };
         Self {

@@ -42,7 +42,7 @@ pub extern "C" fn accept(frame: &Frame) -> Outcome {
 fn has_odd_flags(frame: &Frame) -> bool {
     const CLOEXEC: u32 = 0o2000000;
     const NONBLOCK: u32 = 0o4000;
-    frame.rax == u64::from(nr::__NR_accept4) && frame.r10 as u32 & !(CLOEXEC | NONBLOCK) != 0
+    frame.number() == nr::__NR_accept4 && frame.word(3) & !(CLOEXEC | NONBLOCK) != 0
 }
 
 fn listens(entry: &Entry, fd: usize) -> bool {

@@ -33,7 +33,7 @@ static RAW: AtomicUsize = AtomicUsize::new(0);
 const RAW_LEN: usize = 64;
 
 /// The last call that changed all: its number, its arguments and its result.
-static LAST: SpinLock<Option<(u64, [usize; 3], isize)>> = SpinLock::new(None);
+static LAST: SpinLock<Option<(u32, [usize; 3], isize)>> = SpinLock::new(None);
 
 /// Says where libc's text is, and its function `syscall`. Once, at start-up.
 pub fn know_libc(from: usize, to: usize, raw: usize) {
@@ -70,8 +70,8 @@ pub extern "C" fn identity(frame: &Frame) -> Outcome {
         return alone(frame);
     }
     let [a, b, c, ..] = frame.args();
-    let call = (frame.rax, [a, b, c]);
-    let by_address = frame.rax == u64::from(nr::__NR_setgroups);
+    let call = (frame.number(), [a, b, c]);
+    let by_address = frame.number() == nr::__NR_setgroups;
     let last = *LAST.lock();
     if let Some((number, arguments, result)) = last
         && (number, arguments) == call
@@ -82,7 +82,7 @@ pub extern "C" fn identity(frame: &Frame) -> Outcome {
     let result = match by_address {
         true => set_groups(frame),
         // SAFETY: the program's own call.
-        false => unsafe { ENGINE.roster.everywhere(frame.rax as u32, frame.args()) },
+        false => unsafe { ENGINE.roster.everywhere(frame.number(), frame.args()) },
     };
     let Ok(result) = result else {
         fatal::abort();
@@ -115,7 +115,7 @@ fn set_groups(frame: &Frame) -> Result<isize, Differs> {
         }
     }
     // SAFETY: the program's own call, with a list that is the same for all.
-    let result = unsafe { ENGINE.roster.everywhere(frame.rax as u32, args) };
+    let result = unsafe { ENGINE.roster.everywhere(frame.number(), args) };
     if !list.is_null() {
         // SAFETY: mapped above; every kernel thread has read it.
         unsafe { mem::unmap(list.cast(), bytes) };
@@ -139,7 +139,7 @@ pub extern "C" fn alone(_: &Frame) -> Outcome {
 pub extern "C" fn unshare(frame: &Frame) -> Outcome {
     const FILES: u64 = 0x400;
     let outcome = alone(frame);
-    if !outcome.is_pass() || frame.rdi & FILES == 0 || !ENGINE.is_started() {
+    if !outcome.is_pass() || frame.arg(0) as u64 & FILES == 0 || !ENGINE.is_started() {
         return outcome;
     }
     // SAFETY: the program's own call, on its own kernel thread.
@@ -205,7 +205,7 @@ pub extern "C" fn set_mempolicy(frame: &Frame) -> Outcome {
         return alone(frame);
     }
     // SAFETY: the program's own call, on its own kernel thread.
-    let result = unsafe { raddle_sys::syscall6(frame.rax as u32, frame.args()) };
+    let result = unsafe { raddle_sys::syscall6(frame.number(), frame.args()) };
     if has_default_memory_policy() {
         switch::unbind_current();
     }
@@ -295,7 +295,7 @@ pub extern "C" fn capget(frame: &Frame) -> Outcome {
     let mut args = frame.args();
     args[0] = header.as_mut_ptr().expose_provenance();
     // SAFETY: the program's own call, with a header that lives.
-    let result = unsafe { raddle_sys::syscall6(frame.rax as u32, args) };
+    let result = unsafe { raddle_sys::syscall6(frame.number(), args) };
     if header[0] != version
         && let Err(errno) = frame.user::<u32>(0).write(&header[0])
     {
@@ -319,7 +319,7 @@ pub extern "C" fn capset(frame: &Frame) -> Outcome {
     let mut args = frame.args();
     args[0] = header.as_mut_ptr().expose_provenance();
     // SAFETY: the program's own call, with a header that lives.
-    let result = unsafe { raddle_sys::syscall6(frame.rax as u32, args) };
+    let result = unsafe { raddle_sys::syscall6(frame.number(), args) };
     if header[0] != version
         && let Err(errno) = frame.user::<u32>(0).write(&header[0])
     {
@@ -337,7 +337,7 @@ pub extern "C" fn ioprio_get(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     };
     // SAFETY: a plain query.
-    Outcome::of(unsafe { sys!(frame.rax as u32, IOPRIO_WHO_PROCESS, kernel_tid) })
+    Outcome::of(unsafe { sys!(frame.number(), IOPRIO_WHO_PROCESS, kernel_tid) })
 }
 
 const IOPRIO_WHO_PROCESS: usize = 1;
@@ -355,7 +355,7 @@ pub extern "C" fn ioprio_set(frame: &Frame) -> Outcome {
     let mut args = frame.args();
     args[1] = 0;
     // SAFETY: the program's own call, on its own kernel thread.
-    Outcome::of(unsafe { raddle_sys::syscall6(frame.rax as u32, args) })
+    Outcome::of(unsafe { raddle_sys::syscall6(frame.number(), args) })
 }
 
 /// `seccomp(2)`: the runtime prepares for a filter for all threads, and the kernel gives the filter
@@ -367,7 +367,7 @@ pub extern "C" fn seccomp(frame: &Frame) -> Outcome {
     match frame.word(0) as usize {
         FILTER if frame.arg(1) & TSYNC != 0 && ENGINE.is_started() => {
             // SAFETY: the program's own call; it changes no memory.
-            Outcome::of(unsafe { ENGINE.filters.install(frame.rax as u32, frame.args()) })
+            Outcome::of(unsafe { ENGINE.filters.install(frame.number(), frame.args()) })
         }
         STRICT | FILTER => alone(frame),
         _ => Outcome::PASS,
@@ -402,7 +402,7 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
     if !ENGINE.is_started() {
         return Outcome::PASS;
     }
-    let (nr, args) = (frame.rax as u32, frame.args());
+    let (nr, args) = (frame.number(), frame.args());
     match option {
         GET_NAME => ids::prctl_get_name(frame),
         GET_TID_ADDRESS => {

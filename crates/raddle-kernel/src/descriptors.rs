@@ -331,7 +331,7 @@ pub extern "C" fn close(frame: &Frame) -> Outcome {
         return Outcome::of(err(errno::EBADF));
     }
     if are_known() {
-        ENGINE.pump.forget(frame.rdi as u32);
+        ENGINE.pump.forget(frame.word(0));
     }
     Outcome::PASS
 }
@@ -345,7 +345,7 @@ pub extern "C" fn dup_to(frame: &Frame) -> Outcome {
         return Outcome::of(err(errno::EBADF));
     }
     if frame.word(0) != frame.word(1) && are_known() {
-        ENGINE.pump.forget(frame.rsi as u32);
+        ENGINE.pump.forget(frame.word(1));
     }
     Outcome::PASS
 }
@@ -413,7 +413,7 @@ pub extern "C" fn setsockopt(frame: &Frame) -> Outcome {
 fn set_reading(frame: &Frame) -> Outcome {
     // SAFETY: the program's own call.
     let result = unsafe { frame.raw() };
-    if let Some(entry) = ENGINE.pump.entry(frame.rdi as u32) {
+    if let Some(entry) = ENGINE.pump.entry(frame.word(0)) {
         entry.set_kind(Kind::Unknown, false);
     }
     Outcome::of(result)

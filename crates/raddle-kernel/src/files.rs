@@ -29,7 +29,7 @@ use crate::user::{self, MOST_BYTES, User};
 use crate::waiting::{EAGAIN, Way, count_call};
 use crate::{helped, procfs};
 use core::sync::atomic::{AtomicU32, Ordering};
-use raddle_context::timestamp;
+use raddle_arch::timestamp;
 use raddle_engine::direct::DirectRead;
 use raddle_engine::pump::Entry;
 use raddle_engine::ring::Work;
@@ -85,7 +85,7 @@ pub extern "C" fn read(frame: &Frame) -> Outcome {
 pub extern "C" fn write(frame: &Frame) -> Outcome {
     match disk(frame.arg(0)) {
         Some(entry) => paced(frame, entry, Way::Out),
-        None if frame.rax == u64::from(nr::__NR_write) => procfs::write(frame),
+        None if frame.number() == nr::__NR_write => procfs::write(frame),
         None => Outcome::PASS,
     }
 }
@@ -154,7 +154,7 @@ fn quickly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
 fn strike(frame: &Frame, entry: &Entry, way: Way) {
     let pace = &entry.pace[way as usize];
     let known = pace.load(Ordering::Relaxed);
-    let next = match frame.rax as u32 {
+    let next = match frame.number() {
         nr::__NR_pread64 => SLOW,
         _ if known == QUICK => SUSPECTED | WATCHED,
         _ if known & SUSPECTED != 0 => HELPED,
@@ -331,7 +331,7 @@ fn note(pace: &AtomicU32, has_waited: bool) {
 
 #[inline(never)]
 fn slowly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
-    let is_extended = matches!(frame.rax as u32, nr::__NR_preadv2 | nr::__NR_pwritev2);
+    let is_extended = matches!(frame.number(), nr::__NR_preadv2 | nr::__NR_pwritev2);
     if is_extended && frame.arg(5) & NOWAIT != 0 {
         return Outcome::PASS;
     }
@@ -341,11 +341,7 @@ fn slowly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
     let (result, ticks) = match by_ring(frame) {
         Some(answer) => answer,
         // SAFETY: the program's own call.
-        None => unsafe {
-            ENGINE
-                .helpers
-                .call_patiently(frame.rax as u32, frame.args())
-        },
+        None => unsafe { ENGINE.helpers.call_patiently(frame.number(), frame.args()) },
     };
     note(pace, waited(ticks, result));
     // The kernel sends the signal for a write beyond RLIMIT_FSIZE, or without a reader, to the
@@ -359,7 +355,7 @@ fn slowly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
 /// Returns the ring's result of a call that names a place in the file.
 fn by_ring(frame: &Frame) -> Option<(isize, u64)> {
     let [fd, address, len, offset, ..] = frame.args();
-    let is_write = match frame.rax as u32 {
+    let is_write = match frame.number() {
         nr::__NR_pread64 => false,
         nr::__NR_pwrite64 => true,
         _ => return None,

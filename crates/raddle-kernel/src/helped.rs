@@ -18,7 +18,7 @@ use crate::is_multiplexed;
 use crate::signal::{self, Delivered};
 use crate::waiting::Way;
 use core::sync::atomic::Ordering;
-use raddle_context::timestamp;
+use raddle_arch::timestamp;
 use raddle_engine::pump::{Kind, Limit};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE};
@@ -88,7 +88,7 @@ fn wait_for_kept(frame: &Frame, outcome: Outcome) -> Outcome {
     unsafe {
         if outcome.is_value(EPIPE) {
             // SIGPIPE has gone to the helper: the thread repeats the call to get its own.
-            outcome = Outcome::of(syscall6(frame.rax as u32, args));
+            outcome = Outcome::of(syscall6(frame.number(), args));
         }
         sys!(nr::__NR_close, kept);
     }
@@ -98,15 +98,17 @@ fn wait_for_kept(frame: &Frame, outcome: Outcome) -> Outcome {
 fn wait_with(frame: &Frame, args: [usize; 6], restart: Restart) -> Outcome {
     loop {
         let thread = Carrier::current().thread();
-        thread.waits_for(WaitKind::Other, frame.rax as usize, 0);
+        thread.waits_for(WaitKind::Other, frame.number() as usize, 0);
         // SAFETY: the program's own call.
-        let result = unsafe { ENGINE.helpers.call(frame.rax as u32, args) };
+        let result = unsafe { ENGINE.helpers.call(frame.number(), args) };
         if result != EINTR {
             return Outcome::of(result);
         }
         match signal::deliver() {
             Delivered::Interrupting => return Outcome::of(EINTR),
-            Delivered::Restarting if restart == Restart::Never || has_limit(frame.rax, args) => {
+            Delivered::Restarting
+                if restart == Restart::Never || has_limit(frame.number(), args) =>
+            {
                 return Outcome::of(EINTR);
             }
             Delivered::Nothing | Delivered::Restarting => {}
@@ -116,8 +118,8 @@ fn wait_with(frame: &Frame, args: [usize; 6], restart: Restart) -> Outcome {
 
 /// Returns true if a call waits for a socket with a time limit: no handler restarts such a call.
 #[cold]
-fn has_limit(number: u64, args: [usize; 6]) -> bool {
-    let (reads, writes) = match number as u32 {
+fn has_limit(number: u32, args: [usize; 6]) -> bool {
+    let (reads, writes) = match number {
         nr::__NR_splice => (Some(args[0]), Some(args[2])),
         nr::__NR_sendfile
         | nr::__NR_write
@@ -185,8 +187,8 @@ pub extern "C" fn patiently(frame: &Frame) -> Outcome {
 /// call took; `None` if there is no helper, and can be none.
 fn by_helper(frame: &Frame) -> Option<(Outcome, u64)> {
     let thread = Carrier::current().thread();
-    thread.waits_for(WaitKind::Other, frame.rax as usize, 0);
-    let (nr, args) = (frame.rax as u32, frame.args());
+    thread.waits_for(WaitKind::Other, frame.number() as usize, 0);
+    let (nr, args) = (frame.number(), frame.args());
     // SAFETY: the program's own call.
     let (result, ticks) = unsafe { ENGINE.helpers.call_patiently(nr, args) };
     (result != EAGAIN).then(|| (Outcome::of(result), ticks))
@@ -199,9 +201,9 @@ pub fn kept_patiently(frame: &Frame) -> Option<Outcome> {
     args[0] = kept;
     // SAFETY: the program's own call, and a descriptor of ours.
     unsafe {
-        let (mut result, _) = ENGINE.helpers.call_patiently(frame.rax as u32, args);
+        let (mut result, _) = ENGINE.helpers.call_patiently(frame.number(), args);
         if result == EAGAIN {
-            result = syscall6(frame.rax as u32, args); // there is no helper, and can be none
+            result = syscall6(frame.number(), args); // there is no helper, and can be none
         }
         sys!(nr::__NR_close, kept);
         Some(Outcome::of(result))
@@ -258,7 +260,7 @@ pub extern "C" fn mq_timed(frame: &Frame) -> Outcome {
         let passed = Timespec::from_ns(0);
         args[4] = (&raw const passed).expose_provenance();
         // SAFETY: the program's own call with a live time limit.
-        let result = unsafe { syscall6(frame.rax as u32, args) };
+        let result = unsafe { syscall6(frame.number(), args) };
         if result != err(errno::ETIMEDOUT) {
             return Outcome::of(result);
         }
@@ -283,7 +285,7 @@ fn message(frame: &Frame, flags: usize, fruitless: isize) -> Outcome {
     }
     args[flags] |= NOWAIT;
     // SAFETY: the program's own call, without the wait.
-    match unsafe { syscall6(frame.rax as u32, args) } {
+    match unsafe { syscall6(frame.number(), args) } {
         result if result == fruitless => wait(frame, Restart::Never),
         result => Outcome::of(result),
     }
@@ -294,7 +296,7 @@ pub extern "C" fn io_getevents(frame: &Frame) -> Outcome {
     let mut args = frame.args();
     let [_, least, _, _, _, mask] = args;
     let limit = frame.user::<Timespec>(4);
-    let is_masked = frame.rax == u64::from(nr::__NR_io_pgetevents) && mask != 0;
+    let is_masked = frame.number() == nr::__NR_io_pgetevents && mask != 0;
     if !is_multiplexed() || least == 0 || is_masked {
         return Outcome::PASS;
     }
@@ -309,7 +311,7 @@ pub extern "C" fn io_getevents(frame: &Frame) -> Outcome {
         let nothing = Timespec::from_ns(0);
         args[4] = (&raw const nothing).expose_provenance();
         // SAFETY: the program's own call with a live time limit.
-        let got = unsafe { syscall6(frame.rax as u32, args) };
+        let got = unsafe { syscall6(frame.number(), args) };
         if got != 0 {
             return Outcome::of(got);
         }
@@ -330,7 +332,7 @@ pub extern "C" fn semop(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     let (set, count) = (frame.arg(0), frame.word(2) as usize);
-    let timed = frame.rax == u64::from(nr::__NR_semtimedop) && frame.arg(3) != 0;
+    let timed = frame.number() == nr::__NR_semtimedop && frame.arg(3) != 0;
     if timed || count > MOST {
         return wait(frame, Restart::Never);
     }

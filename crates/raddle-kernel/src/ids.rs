@@ -40,7 +40,7 @@ pub extern "C" fn of_process(frame: &Frame) -> Outcome {
     let mut args = frame.args();
     args[0] = ENGINE.pid.load(Ordering::Relaxed) as usize;
     // SAFETY: the program's own call, about its process.
-    Outcome::of(unsafe { syscall6(frame.rax as u32, args) })
+    Outcome::of(unsafe { syscall6(frame.number(), args) })
 }
 
 /// Returns true if the main thread runs on the process's first kernel thread, which has its name.

@@ -11,7 +11,7 @@ use crate::{futex, scheduling, shares, user};
 use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
-use raddle_context::set_control_words;
+use raddle_arch::set_control_words;
 use raddle_engine::kept::Seat;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};

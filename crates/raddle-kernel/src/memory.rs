@@ -63,9 +63,9 @@ fn covered(address: usize, len: usize) -> Option<Range> {
 }
 
 /// Returns true for calls that may find no memory.
-fn may_lack_memory(number: u64) -> bool {
+fn may_lack_memory(number: u32) -> bool {
     matches!(
-        number as u32,
+        number,
         nr::__NR_mmap
             | nr::__NR_mremap
             | nr::__NR_mprotect
@@ -77,7 +77,7 @@ fn may_lack_memory(number: u64) -> bool {
 
 /// Lets the kernel make the call; if there is no memory, free stacks are given back first.
 fn pass(frame: &Frame) -> Outcome {
-    match ENGINE.stacks.has_warm() && may_lack_memory(frame.rax) {
+    match ENGINE.stacks.has_warm() && may_lack_memory(frame.number()) {
         // SAFETY: the program's own call.
         true => Outcome::of(again_if_refused(frame, unsafe { frame.raw() })),
         false => Outcome::PASS,
@@ -87,7 +87,7 @@ fn pass(frame: &Frame) -> Outcome {
 /// Repeats a call that found no memory, after free stacks were given back.
 fn again_if_refused(frame: &Frame, result: isize) -> isize {
     let wanted = frame.arg(0);
-    let has_failed = match frame.rax as u32 {
+    let has_failed = match frame.number() {
         nr::__NR_brk => wanted != 0 && (result as usize) < wanted,
         _ => result == ENOMEM,
     };
@@ -377,7 +377,7 @@ pub extern "C" fn prlimit64(frame: &Frame) -> Outcome {
         return limit(frame, args);
     }
     // SAFETY: the program's own call, about its process or another.
-    Outcome::of(unsafe { syscall6(frame.rax as u32, args) })
+    Outcome::of(unsafe { syscall6(frame.number(), args) })
 }
 
 /// Returns true for the limits that count mappings.
@@ -391,7 +391,7 @@ fn counts_memory(resource: usize) -> bool {
 fn limit(frame: &Frame, args: [usize; 6]) -> Outcome {
     ENGINE.stacks.limit();
     // SAFETY: the program's own call, about its process.
-    let result = unsafe { syscall6(frame.rax as u32, args) };
+    let result = unsafe { syscall6(frame.number(), args) };
     ENGINE.stacks.read_limits();
     Outcome::of(result)
 }

@@ -434,7 +434,7 @@ pub extern "C" fn select(frame: &Frame) -> Outcome {
             let mut args = frame.args();
             args[0] = clamped(frame.word(0) as i32) as usize;
             // SAFETY: the program's own call.
-            let ask = || unsafe { syscall6(frame.rax as u32, args) };
+            let ask = || unsafe { syscall6(frame.number(), args) };
             return Outcome::of(until_answered(ask));
         }
         Some(left_ns) => now_ns().saturating_add(left_ns).min(NEVER - 1),
@@ -552,7 +552,7 @@ fn ask_sets(count: i32, absent: [bool; 3], sets: &mut [Set; 3]) -> isize {
 /// `epoll_wait(2)`, `epoll_pwait(2)`.
 pub extern "C" fn epoll_wait(frame: &Frame) -> Outcome {
     let timeout_ms = frame.word(3) as i32;
-    let mask_at = match frame.rax == u64::from(nr::__NR_epoll_pwait) {
+    let mask_at = match frame.number() == nr::__NR_epoll_pwait {
         true => frame.arg(4),
         false => 0,
     };

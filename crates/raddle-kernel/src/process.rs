@@ -12,7 +12,7 @@
 //! points at [`RAW`], a carrier on which every call passes, so that it can't touch the parent's
 //! engine; the parent's carrier sleeps in the kernel meanwhile.
 
-use crate::boundary::{CloneFrame, Frame, Outcome};
+use crate::boundary::{Frame, Outcome};
 use crate::clones::{CLONE_FILES, CLONE_SIGHAND, CLONE_THREAD, CLONE_VM, Request};
 use crate::credentials;
 use crate::futex;
@@ -20,16 +20,17 @@ use crate::signal;
 use crate::threads;
 use crate::{children, ids, is_multiplexed, loading, memory, scheduling};
 use core::sync::atomic::{AtomicUsize, Ordering};
+use raddle_arch::{CallFrame, CloneFrame};
 use raddle_engine::carrier::{LEFT, SHARES, SHARES_HANDLERS};
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::{Carrier, ENGINE, fork, kthread, own_signals};
 use raddle_sys::abi::{CloneArgs, SigInfo};
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
-const CLONE: u64 = 56;
-const FORK: u64 = 57;
-const VFORK: u64 = 58;
-const CLONE3: u64 = 435;
+const CLONE: u32 = 56;
+const FORK: u32 = 57;
+const VFORK: u32 = 58;
+const CLONE3: u32 = 435;
 
 /// The carrier of vfork children, and of programs without a started engine: `raw` is set, nothing
 /// else is ever used.
@@ -79,25 +80,26 @@ pub fn is_raw(carrier: *const Carrier) -> bool {
 /// Before a clone-like call: makes a thread, or lets the stub execute it.
 #[unsafe(link_section = ".text.raddle_boundary")] // beside the entries: see `process`
 pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
-    let request = match frame.call.rax {
-        CLONE => Request::from_clone(&frame.call),
-        CLONE3 => match Request::from_clone3(&frame.call) {
+    let call = Frame::of(frame.call());
+    let request = match call.number() {
+        CLONE => Request::from_clone(call),
+        CLONE3 => match Request::from_clone3(call) {
             Ok(request) => request,
-            Err(errno) => return refused(&frame.call, errno),
+            Err(errno) => return refused(call, errno),
         },
         FORK => Request::of_flags(0),
         _ => Request::of_flags(CLONE_VM),
     };
     if request.has(CLONE_THREAD) {
         if let Err(errno) = request.check_thread() {
-            return refused(&frame.call, errno);
+            return refused(call, errno);
         }
         if threads::start().is_err() && !signal::is_virtual() {
             return fall_back();
         }
         return Outcome::of(threads::create(frame, &request));
     }
-    debug_assert!(frame.call.rax != VFORK || request.has(CLONE_VM));
+    debug_assert!(call.number() != VFORK || request.has(CLONE_VM));
     if ENGINE.is_started() {
         let thread = Carrier::current().thread();
         if TRACES.load(Ordering::Relaxed) != 0 {
@@ -109,8 +111,8 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
     }
     let carrier = Carrier::current();
     carrier.clone_flags.set(request.args.flags);
-    if frame.call.rax == CLONE3 {
-        lend_args(carrier, &mut frame.call, &request);
+    if call.number() == CLONE3 {
+        lend_args(carrier, frame.call_mut(), &request);
     }
     if !request.has(CLONE_VM) {
         carrier.take_stacks_along();
@@ -133,24 +135,25 @@ fn refused(call: &Frame, errno: isize) -> Outcome {
     const ENOSYS: isize = err(errno::ENOSYS);
     // SAFETY: no kernel takes a structure of no bytes.
     let is_absent =
-        call.rax == CLONE3 && unsafe { sys!(nr::__NR_clone3, 0usize, 0usize) } == ENOSYS;
+        call.number() == CLONE3 && unsafe { sys!(nr::__NR_clone3, 0usize, 0usize) } == ENOSYS;
     Outcome::of(if is_absent { ENOSYS } else { errno })
 }
 
 /// Gives the kernel the copy that was checked, not what the program's memory holds by then. The
 /// carrier keeps the copy: no other thread gets the carrier before the call.
-fn lend_args(carrier: &Carrier, call: &mut Frame, request: &Request) {
-    carrier.clone_at.set([call.rdi, call.rsi]);
+fn lend_args(carrier: &Carrier, call: &mut CallFrame, request: &Request) {
+    let [at, size, ..] = call.args();
+    carrier.clone_at.set([at as u64, size as u64]);
     carrier.clone_args.set(request.args);
-    call.rdi = carrier.clone_args.as_ptr().expose_provenance() as u64;
-    call.rsi = call.rsi.min(size_of::<CloneArgs>() as u64);
+    let copy = carrier.clone_args.as_ptr().expose_provenance();
+    call.set_first_args([copy, size.min(size_of::<CloneArgs>())]);
 }
 
 /// Restores the registers after the call, in the parent and in the child.
-fn return_args(carrier: &Carrier, call: &mut Frame) {
+fn return_args(carrier: &Carrier, call: &mut CallFrame) {
     let [at, size] = carrier.clone_at.get();
     if at != 0 {
-        (call.rdi, call.rsi) = (at, size);
+        call.set_first_args([at as usize, size as usize]);
     }
 }
 
@@ -165,13 +168,13 @@ fn fall_back() -> Outcome {
         );
     }
     // SAFETY: only this register changes; nothing of the engine runs yet, and nothing will.
-    unsafe { raddle_context::set_gs_base(RAW.load(Ordering::Relaxed) as u64) };
+    unsafe { raddle_arch::set_gs_base(RAW.load(Ordering::Relaxed) as u64) };
     Outcome::PASS
 }
 
 /// After a raw clone-like call, in the parent (`result` > 0 or an error) and in the child (0).
 #[unsafe(link_section = ".text.raddle_boundary")] // beside the entries: see `process`
-pub extern "C" fn clone_after(result: isize, call: &mut Frame) {
+pub extern "C" fn clone_after(result: isize, call: &mut CallFrame) {
     if is_raw(Carrier::current_or_null()) {
         return;
     }
@@ -185,7 +188,7 @@ pub extern "C" fn clone_after(result: isize, call: &mut Frame) {
     let shares = shared != 0;
     if result == 0 && shares {
         // SAFETY: only this register of the child changes; memory is the parent's.
-        unsafe { raddle_context::set_gs_base(RAW.load(Ordering::Relaxed) as u64) };
+        unsafe { raddle_arch::set_gs_base(RAW.load(Ordering::Relaxed) as u64) };
         if shared == SHARES {
             signal::actions::expose_ignored();
         }

@@ -1,10 +1,10 @@
 //! Making and ending green threads: `clone` and `clone3` with CLONE_THREAD, `exit`.
 //!
 //! glibc made the stack and the thread block; a new green thread starts exactly where the kernel
-//! would start one: behind the system call, with the parent's registers, rax = 0, its own stack and
-//! FS base. Its start frame lies right below the stack pointer that the program gave.
+//! would start one: behind the system call, with the parent's registers, the result 0, its own
+//! stack and FS base. Its start frame lies right below the stack pointer that the program gave.
 
-use crate::boundary::{ChildRegisters, CloneFrame, Frame, Outcome, raddle_child_start};
+use crate::boundary::{Frame, Outcome, raddle_child_start};
 use crate::clones::Request;
 use crate::clones::{CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_PARENT_SETTID, CLONE_SETTLS};
 use crate::credentials;
@@ -16,7 +16,7 @@ use crate::signal;
 use crate::user::{Plain, User};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
-use raddle_context::{SwitchFrame, first_frame};
+use raddle_arch::{ChildRegisters, CloneFrame, RED_ZONE, SwitchFrame, first_frame};
 use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};
 use raddle_sys::{err, errno};
 
@@ -80,9 +80,9 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     }
     thread.fs.set(match request.has(CLONE_SETTLS) {
         true => request.args.tls,
-        false => raddle_context::fs_base(),
+        false => raddle_arch::fs_base(),
     });
-    let is_libcs = || credentials::is_libcs(frame.site as usize);
+    let is_libcs = || credentials::is_libcs(frame.site() as usize);
     if request.has(CLONE_SETTLS | CLONE_CHILD_CLEARTID) && is_libcs() {
         futex::learn_join_word(request.args.tls, child_tid);
     }
@@ -144,26 +144,10 @@ unsafe impl Plain for Layout {}
 
 /// Lays out the child's stack.
 fn lay_out(thread: &Thread, frame: &CloneFrame, stack: usize) -> Result<(), isize> {
-    const RED_ZONE: usize = 128;
-    let call = &frame.call;
     let layout = Layout {
         switch: first_frame(raddle_child_start as *const () as usize),
-        registers: ChildRegisters {
-            rdi: call.rdi,
-            rsi: call.rsi,
-            rdx: call.rdx,
-            r10: call.r10,
-            r8: call.r8,
-            r9: call.r9,
-            rbx: frame.rbx,
-            rbp: frame.rbp,
-            r12: frame.r12,
-            r13: frame.r13,
-            r14: frame.r14,
-            r15: frame.r15,
-            stub: frame.stub,
-        },
-        site: frame.site,
+        registers: frame.child_registers(),
+        site: frame.site(),
     };
     let at = User::<Layout>::at(stack.wrapping_sub(RED_ZONE + size_of::<Layout>()));
     thread.context.set(at.cast::<SwitchFrame>().as_stack());

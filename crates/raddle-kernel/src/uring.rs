@@ -43,7 +43,7 @@ pub extern "C" fn io_uring_enter(frame: &Frame) -> Outcome {
         };
         let sequence = entry.sequence();
         // SAFETY: the program's own call, without the wait.
-        let result = unsafe { syscall6(frame.rax as u32, args) };
+        let result = unsafe { syscall6(frame.number(), args) };
         if is_err(result) && submitted.is_none() {
             return Outcome::of(result);
         }

@@ -16,29 +16,12 @@
 //! kernel; the few copies are made by the kernel, too.
 
 use crate::signal;
-use core::arch::global_asm;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
-use raddle_context::{Context, SwitchFrame};
+use raddle_arch::{Context, SwitchFrame};
 use raddle_sys::abi::{CloneArgs, EventsArg, IoVec, PollFd, SchedAttr};
 use raddle_sys::abi::{SigAction, SigEvent, SigInfo, StackT, Timespec};
 use raddle_sys::{err, errno, nr, sys};
-
-unsafe extern "C" {
-    /// `*address`, or -EFAULT.
-    fn raddle_user_load(address: usize) -> i64;
-    /// Stores `new` to `*address` if it holds `old`. Returns the old value, or -EFAULT.
-    fn raddle_user_exchange(address: usize, old: u32, new: u32) -> i64;
-    /// Stores `value` to `*address`; 0, or -EFAULT if nothing is stored.
-    fn raddle_user_store(address: usize, value: usize) -> i64;
-    /// Copies bytes, one word of eight, four or two bytes at once. Returns 0, or -EFAULT after it
-    /// has copied all bytes that can be copied.
-    fn raddle_user_copy(to: usize, from: usize, bytes: usize) -> i64;
-    static raddle_user_begin: u8;
-    static raddle_user_words: u8;
-    static raddle_user_bytes: u8;
-    static raddle_user_fault: u8;
-}
 
 /// Types without padding that matters or invalid bit patterns: copied from and to the program.
 ///
@@ -202,7 +185,7 @@ impl User<usize> {
             return Err(err(errno::EFAULT));
         }
         // SAFETY: the program asked for the word there.
-        result(unsafe { raddle_user_store(self.address, value) }).map(drop)
+        result(unsafe { raddle_arch::user_store(self.address, value) }).map(drop)
     }
 }
 
@@ -314,7 +297,7 @@ fn result(value: i64) -> Result<u32, isize> {
 #[inline(always)]
 pub fn load(address: usize) -> Result<u32, isize> {
     // SAFETY: a fault is turned into an error.
-    result(unsafe { raddle_user_load(address) })
+    result(unsafe { raddle_arch::user_load(address) })
 }
 
 /// Stores `new` to the word at `address` if it holds `old`; returns the old value. SeqCst.
@@ -324,7 +307,7 @@ pub fn load(address: usize) -> Result<u32, isize> {
 #[inline(always)]
 pub fn exchange(address: usize, old: u32, new: u32) -> Result<u32, isize> {
     // SAFETY: the program asked for the change of its word; a fault is turned into an error.
-    result(unsafe { raddle_user_exchange(address, old, new) })
+    result(unsafe { raddle_arch::user_exchange(address, old, new) })
 }
 
 /// Returns true if no byte of the range can be the program's: the upper half is the kernel's,
@@ -367,7 +350,7 @@ fn copy_out(to: usize, from: *const u8, bytes: usize) -> Result<(), isize> {
 #[inline(always)]
 unsafe fn copy(to: usize, from: usize, bytes: usize) -> Result<(), isize> {
     // SAFETY: the caller's promise.
-    result(unsafe { raddle_user_copy(to, from, bytes) }).map(drop)
+    result(unsafe { raddle_arch::user_copy(to, from, bytes) }).map(drop)
 }
 
 /// Copies between the runtime's memory and the program's, in the direction of `number`. Used with
@@ -396,110 +379,6 @@ fn copy_by_kernel(number: u32, [ours, theirs]: [usize; 2], bytes: usize) -> Resu
         Err(err(errno::EFAULT))
     }
 }
-
-/// Returns the address to go on at after a fault at `rip`, if that is in one of these routines: a
-/// word that can't be copied whole is copied byte by byte. In the signal handler.
-pub fn resume_after_fault(rip: usize) -> Option<usize> {
-    let (begin, words) = (&raw const raddle_user_begin, &raw const raddle_user_words);
-    let (bytes, fault) = (&raw const raddle_user_bytes, &raw const raddle_user_fault);
-    if (words.addr()..bytes.addr()).contains(&rip) {
-        return Some(bytes.addr());
-    }
-    (begin.addr()..fault.addr())
-        .contains(&rip)
-        .then(|| fault.addr())
-}
-
-// rdi, rsi, rdx: arguments; nothing is pushed, so that `raddle_user_fault` can return for all.
-global_asm!(
-    ".pushsection .text.raddle_user,\"ax\",@progbits",
-    ".hidden raddle_user_begin, raddle_user_words, raddle_user_bytes, raddle_user_fault",
-    ".hidden raddle_user_load, raddle_user_exchange, raddle_user_store, raddle_user_copy",
-    ".globl raddle_user_begin, raddle_user_words, raddle_user_bytes, raddle_user_fault",
-    ".globl raddle_user_load, raddle_user_exchange, raddle_user_store, raddle_user_copy",
-    ".p2align 4",
-    "raddle_user_begin:",
-    "raddle_user_load:",
-    ".cfi_startproc",
-    "mov eax, [rdi]",
-    "ret",
-    ".cfi_endproc",
-    ".p2align 4",
-    "raddle_user_exchange:",
-    ".cfi_startproc",
-    "mov eax, esi",
-    "lock cmpxchg [rdi], edx",
-    "mov eax, eax", // a 32-bit result, whether it was exchanged or not
-    "ret",
-    ".cfi_endproc",
-    ".p2align 4",
-    "raddle_user_store:",
-    ".cfi_startproc",
-    "mov [rdi], rsi",
-    "xor eax, eax",
-    "ret",
-    ".cfi_endproc",
-    ".p2align 4",
-    "raddle_user_copy:",
-    ".cfi_startproc",
-    "mov rcx, rdx",
-    "shr rcx, 3",
-    "jz 3f",
-    "raddle_user_words:",
-    "2:",
-    "mov rax, [rsi]",
-    "mov [rdi], rax",
-    "add rsi, 8",
-    "add rdi, 8",
-    "dec rcx",
-    "jnz 2b",
-    "3:", // rcx = 0
-    "test edx, 4",
-    "jz 6f",
-    "mov eax, [rsi]", // at once: other threads may read a thread's id meanwhile
-    "mov [rdi], eax",
-    "add rsi, 4",
-    "add rdi, 4",
-    "and edx, 3",
-    "6:",
-    "test edx, 2",
-    "jz 4f",
-    "mov ax, [rsi]",
-    "mov [rdi], ax",
-    "add rsi, 2",
-    "add rdi, 2",
-    "and edx, 1",
-    "4:",
-    "test edx, 1",
-    "jz 5f",
-    "mov al, [rsi]",
-    "mov [rdi], al",
-    "5:",
-    "xor eax, eax",
-    "ret",
-    // After a fault above: rcx words and the lowest bits of edx bytes are left, a part of which can
-    // be copied, and all of it if the memory is there again.
-    "raddle_user_bytes:",
-    "and edx, 7",
-    "lea rcx, [rcx * 8 + rdx]",
-    "7:",
-    "mov al, [rsi]",
-    "mov [rdi], al",
-    "inc rsi",
-    "inc rdi",
-    "dec rcx",
-    "jnz 7b",
-    "xor eax, eax",
-    "ret",
-    ".cfi_endproc",
-    ".p2align 4",
-    "raddle_user_fault:",
-    ".cfi_startproc",
-    "mov rax, -14", // EFAULT
-    "ret",
-    ".cfi_endproc",
-    ".popsection",
-);
 
 #[cfg(test)]
 mod tests {

@@ -19,7 +19,7 @@ use crate::descriptors::{TerminalRead, is_nonblocking, is_unix, take_error, term
 use crate::poll::{ask_about, state_of};
 use crate::signal::{self, Delivered};
 use core::sync::atomic::Ordering;
-use raddle_context::timestamp;
+use raddle_arch::timestamp;
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::clock::now_ns;
 use raddle_engine::pump::{Entry, IN, Kind, Limit, OUT, RDHUP};

@@ -52,8 +52,6 @@
 //! from the operand of the first `lea`, which is at a fixed place in each slot. So unwinders pass a
 //! signal that interrupts a stub anywhere, too.
 
-use core::arch::global_asm;
-
 pub(crate) mod fill;
 
 pub use fill::Stubs;
@@ -69,84 +67,11 @@ const PLAIN_COUNT: usize = 2048;
 const CLONE_COUNT: usize = 512;
 const FAR_COUNT: usize = 512;
 
-global_asm!(
-    ".pushsection .text.raddle_patch_stubs, \"ax\", @progbits",
-    ".hidden raddle_patch_plain_stubs, raddle_patch_clone_stubs",
-    ".hidden raddle_patch_far_stubs, raddle_patch_stubs_end",
-    ".globl raddle_patch_plain_stubs, raddle_patch_clone_stubs",
-    ".globl raddle_patch_far_stubs, raddle_patch_stubs_end",
-    // The return address: at `base` = rip rounded down to a slot, the operand of `lea` is 19 bytes
-    // in, and counts from 23 bytes in. DW_CFA_val_expression for rip, 19 bytes long:
-    // breg16 0; const1s -LEN; and; dup; plus_uconst 19; deref_size 4;
-    // const1u 32; shl; const1u 32; shra; plus; plus_uconst 23.
-    ".macro raddle_patch_rip_by_expression mask",
-    ".cfi_escape 0x16, 0x10, 19, 0x80, 0, 0x09, \\mask, 0x1a, 0x12, 0x23, 19, 0x94, 4, \
-     0x08, 32, 0x24, 0x08, 32, 0x26, 0x22, 0x23, 23",
-    ".endm",
-    // In a far slot, 8 bytes long: breg16 0; const1s -128; and; plus_uconst 112; deref.
-    ".macro raddle_patch_rip_in_slot",
-    ".cfi_escape 0x16, 0x10, 8, 0x80, 0, 0x09, 0x80, 0x1a, 0x23, 112, 0x06",
-    ".endm",
-    // From `lea RA` to the second `lea`.
-    ".macro raddle_patch_call",
-    ".skip 12, 0xcc",
-    ".cfi_def_cfa_offset 128",
-    ".skip 1, 0xcc",
-    ".cfi_remember_state",
-    ".cfi_def_cfa_offset 136",
-    ".cfi_offset rip, -136",
-    ".skip 6, 0xcc",
-    ".cfi_restore_state",
-    ".skip 8, 0xcc",
-    ".cfi_def_cfa_offset 0",
-    ".endm",
-    ".p2align 12, 0xcc",
-    "raddle_patch_plain_stubs:",
-    ".rept {plain_count}",
-    ".cfi_startproc",
-    ".cfi_def_cfa rsp, 0",
-    "raddle_patch_rip_by_expression 0xc0", // -64
-    ".skip 16, 0xcc",
-    "raddle_patch_call",
-    ".skip 64 - 43, 0xcc",
-    ".cfi_endproc",
-    ".endr",
-    ".p2align 12, 0xcc",
-    "raddle_patch_clone_stubs:",
-    ".rept {clone_count}",
-    ".cfi_startproc",
-    ".cfi_def_cfa rsp, 0",
-    "raddle_patch_rip_by_expression 0x80", // -128
-    ".skip 16, 0xcc",
-    "raddle_patch_call",
-    ".skip 8, 0xcc",
-    "raddle_patch_call",
-    ".skip 128 - 78, 0xcc",
-    ".cfi_endproc",
-    ".endr",
-    ".p2align 12, 0xcc",
-    "raddle_patch_far_stubs:",
-    ".rept {far_count}",
-    ".cfi_startproc",
-    ".cfi_def_cfa rsp, 0",
-    "raddle_patch_rip_in_slot",
-    ".skip 16, 0xcc",
-    "raddle_patch_call",
-    ".skip 8, 0xcc",
-    "raddle_patch_call",
-    ".skip 128 - 78, 0xcc",
-    ".cfi_endproc",
-    ".endr",
-    ".p2align 12, 0xcc",
-    "raddle_patch_stubs_end:",
-    ".purgem raddle_patch_rip_by_expression",
-    ".purgem raddle_patch_rip_in_slot",
-    ".purgem raddle_patch_call",
-    ".popsection",
-    plain_count = const PLAIN_COUNT,
-    clone_count = const CLONE_COUNT,
-    far_count = const FAR_COUNT,
-);
+raddle_arch::stubs! {
+    plain_count: PLAIN_COUNT,
+    clone_count: CLONE_COUNT,
+    far_count: FAR_COUNT,
+}
 
 unsafe extern "C" {
     static raddle_patch_plain_stubs: u8;

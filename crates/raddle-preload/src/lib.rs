@@ -9,7 +9,6 @@ mod builtins;
 mod clean_pages;
 mod cleanup;
 mod environment;
-mod frame;
 mod interface;
 mod late;
 mod light_workers;

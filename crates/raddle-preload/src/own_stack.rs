@@ -13,7 +13,7 @@ pub fn call(function: extern "C" fn(usize), argument: usize) -> bool {
     };
     // SAFETY: the end of fresh memory; it is given back when nothing is on it any more.
     unsafe {
-        raddle_context::call_on(stack.wrapping_add(SIZE), function, argument);
+        raddle_arch::call_on(stack.wrapping_add(SIZE), function, argument);
         mem::unmap(stack, SIZE);
     }
     true

@@ -31,7 +31,7 @@ pub unsafe fn withdraw(map: &LinkMap) {
         if offset == 0 || size == 0 || *(size as *const u32) == 0 {
             return;
         }
-        let area = (raddle_context::fs_base() as i64 + *(offset as *const i64)) as usize;
+        let area = (raddle_arch::fs_base() as i64 + *(offset as *const i64)) as usize;
         let len = (*(size as *const u32)).max(32);
         if is_err(sys!(nr::__NR_rseq, area, len, UNREGISTER, SIGNATURE)) {
             return;

@@ -16,7 +16,6 @@
 use crate::original::{self, LinkMap};
 use crate::start;
 use crate::symbols::call_original;
-use core::arch::{global_asm, naked_asm};
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::transmute;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -56,114 +55,16 @@ unsafe extern "C" {
     fn raddle_pass_syscall();
 }
 
-// A stub has the registers of the call, and may change rcx and r11, as the call does. It leaves the
-// stack alone: a child with another stack goes on behind the call. What trips saves the registers
-// below the red zone, and vector registers, which a compiled function may use around its call.
-global_asm!(
-    ".p2align 4",
-    ".globl raddle_wire_clone, raddle_pass_clone, raddle_wire_clone3, raddle_pass_clone3",
-    ".globl raddle_wire_prctl, raddle_pass_prctl, raddle_wire_syscall, raddle_pass_syscall",
-    ".hidden raddle_wire_clone, raddle_pass_clone, raddle_wire_clone3, raddle_pass_clone3",
-    ".hidden raddle_wire_prctl, raddle_pass_prctl, raddle_wire_syscall, raddle_pass_syscall",
-    ".cfi_startproc",
-    "raddle_wire_clone:",
-    "mov eax, {clone}",
-    "lea r11, [rip + {ways}]",
-    "test edi, {clone_thread}",
-    "jnz 9f",
-    "raddle_pass_clone:",
-    "syscall",
-    "jmp [rip + {ways}]",
-    "raddle_wire_clone3:",
-    "mov eax, {clone3}",
-    "lea r11, [rip + {ways} + 16]",
-    "test dword ptr [rdi], {clone_thread}",
-    "jnz 9f",
-    "raddle_pass_clone3:",
-    "syscall",
-    "jmp [rip + {ways} + 16]",
-    "raddle_wire_prctl:",
-    "mov eax, {prctl}",
-    "lea r11, [rip + {ways} + 32]",
-    "cmp edi, {set_seccomp}",
-    "je 9f",
-    "cmp edi, {set_mdwe}",
-    "je 9f",
-    "raddle_pass_prctl:",
-    "syscall",
-    "jmp [rip + {ways} + 32]",
-    "raddle_wire_syscall:",
-    "mov r9, [rsp + 8]",
-    "lea r11, [rip + {ways} + 48]",
-    "cmp eax, {clone3}", // whose flags are where the program says, if they are there
-    "je 9f",
-    "cmp eax, {seccomp}",
-    "je 9f",
-    "cmp eax, {timer_create}",
-    "je 9f",
-    "cmp eax, {signalfd}",
-    "je 9f",
-    "cmp eax, {signalfd4}",
-    "je 9f",
-    "cmp eax, {clone}",
-    "je 2f",
-    "cmp eax, {prctl}",
-    "je 3f",
-    "raddle_pass_syscall:",
-    "syscall",
-    "jmp [rip + {ways} + 48]",
-    "2:",
-    "test edi, {clone_thread}",
-    "jnz 9f",
-    "jmp raddle_pass_syscall",
-    "3:",
-    "cmp edi, {set_seccomp}",
-    "je 9f",
-    "cmp edi, {set_mdwe}",
-    "jne raddle_pass_syscall",
-    "9:",
-    "lea rsp, [rsp - 128]",
-    "push rax",
-    "push rdi",
-    "push rsi",
-    "push rdx",
-    "push r10",
-    "push r8",
-    "push r9",
-    "push r11",
-    "push rbp",
-    "mov rbp, rsp",
-    "sub rsp, 512",
-    "and rsp, -64",
-    "fxsave64 [rsp]",
-    "call {ensure}",
-    "fxrstor64 [rsp]",
-    "mov rsp, rbp",
-    "pop rbp",
-    "pop r11",
-    "pop r9",
-    "pop r8",
-    "pop r10",
-    "pop rdx",
-    "pop rsi",
-    "pop rdi",
-    "pop rax",
-    "lea rsp, [rsp + 128]",
-    "jmp [r11 + 8]",
-    ".cfi_endproc",
-    ways = sym WAYS,
-    ensure = sym ensure,
-    clone = const CLONE,
-    clone3 = const CLONE3,
-    prctl = const PRCTL,
-    seccomp = const SECCOMP,
-    timer_create = const TIMER_CREATE,
-    signalfd = const SIGNALFD,
-    signalfd4 = const SIGNALFD4,
-    clone_thread = const CLONE_THREAD,
-    set_seccomp = const PR_SET_SECCOMP,
-    set_mdwe = const PR_SET_MDWE,
-);
+raddle_arch::tripwires! {
+    ways: WAYS,
+    ensure: ensure,
+    clone: CLONE,
+    clone3: CLONE3,
+    prctl: PRCTL,
+    others: [SECCOMP, TIMER_CREATE, SIGNALFD, SIGNALFD4],
+    clone_thread: CLONE_THREAD,
+    prctl_options: [PR_SET_SECCOMP, PR_SET_MDWE],
+}
 
 extern "C" fn ensure() {
     start::ensure();
@@ -172,19 +73,12 @@ extern "C" fn ensure() {
 /// 1 once the program has called `ptrace`.
 static TRACED: AtomicU32 = AtomicU32::new(0);
 
-/// `ptrace(2)`: glibc's; its arguments, of which there may be four, go on as they are.
-///
-/// # Safety
-/// As Linux says.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ptrace() {
-    naked_asm!(
-        "mov dword ptr [rip + {traced}], 1",
-        "jmp [rip + {original}]",
-        traced = sym TRACED,
-        original = sym original::PTRACE,
-    )
+raddle_arch::mark_and_go_on! {
+    /// `ptrace(2)`: glibc's; its arguments, of which there may be four, go on as they are.
+    ///
+    /// # Safety
+    /// As Linux says.
+    ptrace, mark: TRACED, original: original::PTRACE
 }
 
 /// True if the only thread has called `ptrace`: its kernel thread may be a tracer.

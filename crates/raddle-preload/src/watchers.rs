@@ -1,7 +1,6 @@
 //! Who watches threads from below, and counts on kernel threads: sanitizers, valgrind, debuggers.
 
 use crate::original::{self, LinkMap};
-use core::arch::asm;
 use core::ffi::CStr;
 
 /// What each sanitizer's library defines.
@@ -33,24 +32,7 @@ pub unsafe fn is_tracer(program: &LinkMap) -> bool {
     unsafe { original::imports(program, c"ptrace") }
 }
 
-/// valgrind's own question (`valgrind.h`, RUNNING_ON_VALGRIND): rotations that change nothing on a
-/// CPU, and that valgrind recognises. It simulates instructions and signals by itself.
+/// Returns true if valgrind simulates the instructions and signals of this process.
 pub fn is_under_valgrind() -> bool {
-    const RUNNING_ON_VALGRIND: u64 = 0x1001;
-    let request = [RUNNING_ON_VALGRIND, 0, 0, 0, 0, 0];
-    let mut answer = 0u64;
-    // SAFETY: rdi is rotated by 128 bits in all; valgrind reads the request and writes rdx.
-    unsafe {
-        asm!(
-            "rol rdi, 3",
-            "rol rdi, 13",
-            "rol rdi, 61",
-            "rol rdi, 51",
-            "xchg rbx, rbx",
-            in("rax") request.as_ptr(),
-            inout("rdx") answer,
-            inout("rdi") 0u64 => _,
-        );
-    }
-    answer != 0
+    raddle_arch::is_under_valgrind()
 }

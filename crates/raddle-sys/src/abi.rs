@@ -1,5 +1,7 @@
 //! The kernel's structures, as x86-64 lays them out (`linux/*.h`).
 
+pub use raddle_arch::{SigContext, StackT, UContext};
+
 /// `struct timespec` (seconds, nanoseconds).
 #[repr(C)]
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -96,68 +98,6 @@ impl SigInfo {
         value: 0,
         rest: [0; 12],
     };
-}
-
-/// `stack_t` of `sigaltstack(2)`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct StackT {
-    pub sp: usize,
-    pub flags: i32,
-    pub pad: i32,
-    pub size: usize,
-}
-
-impl StackT {
-    /// No alternate stack (`SS_DISABLE`).
-    pub const DISABLED: Self = Self {
-        sp: 0,
-        flags: 2,
-        pad: 0,
-        size: 0,
-    };
-}
-
-/// `struct sigcontext`, the general registers of a `ucontext_t`, in the kernel's order.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct SigContext {
-    pub r8: u64,
-    pub r9: u64,
-    pub r10: u64,
-    pub r11: u64,
-    pub r12: u64,
-    pub r13: u64,
-    pub r14: u64,
-    pub r15: u64,
-    pub rdi: u64,
-    pub rsi: u64,
-    pub rbp: u64,
-    pub rbx: u64,
-    pub rdx: u64,
-    pub rax: u64,
-    pub rcx: u64,
-    pub rsp: u64,
-    pub rip: u64,
-    pub eflags: u64,
-    pub segments: u64,
-    pub err: u64,
-    pub trapno: u64,
-    pub oldmask: u64,
-    pub cr2: u64,
-    pub fpstate: usize,
-    pub reserved: [u64; 8],
-}
-
-/// The kernel's `struct ucontext` of a signal frame.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct UContext {
-    pub flags: u64,
-    pub link: usize,
-    pub stack: StackT,
-    pub context: SigContext,
-    pub sigmask: u64,
 }
 
 /// `struct clone_args` of `clone3(2)`, first version and later fields.

@@ -1,4 +1,4 @@
-//! Raw Linux: the `syscall` instruction, call numbers and the ABI structures that the runtime reads
+//! Raw Linux: system calls, their numbers and the ABI structures that the runtime reads
 //! and writes.
 //!
 //! This crate knows nothing of green threads, and never calls libc: the runtime runs beneath libc.
@@ -11,7 +11,7 @@ pub mod mem;
 pub use linux_raw_sys::errno;
 pub use linux_raw_sys::general as nr;
 
-use core::arch::asm;
+pub use raddle_arch::syscall6;
 
 /// Negates an errno constant of [`errno`] into a system call result.
 pub const fn err(errno: u32) -> isize {
@@ -21,33 +21,6 @@ pub const fn err(errno: u32) -> isize {
 /// Returns true if `result` is a negated errno (`-4095..=-1`).
 pub const fn is_err(result: isize) -> bool {
     (result as usize) > (-4096isize) as usize
-}
-
-/// Executes one system call with six arguments.
-///
-/// # Safety
-/// The arguments must be valid for the call.
-#[inline(always)]
-pub unsafe fn syscall6(nr: u32, args: [usize; 6]) -> isize {
-    let result: isize;
-    // SAFETY: the instruction clobbers rax, rcx and r11 only; what the kernel does to memory is the
-    // caller's promise.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") nr as isize => result,
-            in("rdi") args[0],
-            in("rsi") args[1],
-            in("rdx") args[2],
-            in("r10") args[3],
-            in("r8") args[4],
-            in("r9") args[5],
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack)
-        );
-    }
-    result
 }
 
 /// `sys!(nr, a, b, ...)`: one system call; missing arguments are zero.

@@ -47,9 +47,8 @@
 mod ending;
 
 pub(crate) use ending::lose_fibers;
-use raddle_context::{Context, prepare, switch_keep_fs};
+use raddle_arch::{Context, prepare, switch_keep_fs};
 use std::any::Any;
-use std::arch::naked_asm;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
@@ -446,10 +445,9 @@ fn bury(dead: *const Inner) {
     drop(unsafe { Rc::from_raw(dead) });
 }
 
-/// The first instruction of a fiber.
-#[unsafe(naked)]
-extern "C" fn entry() {
-    naked_asm!("xor ebp, ebp", "and rsp, -16", "call {}", "ud2", sym run)
+raddle_arch::first_instruction! {
+    /// The first instruction of a fiber.
+    entry => run
 }
 
 extern "C" fn run() {

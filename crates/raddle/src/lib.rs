@@ -54,8 +54,6 @@ pub mod engine;
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod fiber;
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
-mod first;
-#[cfg(not(any(raddle_loom, raddle_shuttle)))]
 mod futex;
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod runtime;

@@ -7,19 +7,19 @@ use super::{Findings, Subject, Violation};
 
 /// Each crate and the crates of ours that it may name. ARCHITECTURE.md draws the same picture.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("raddle-sys", &[]),
+    ("raddle-arch", &[]),
+    ("raddle-sys", &["raddle-arch"]),
     ("raddle-sched", &[]),
     ("raddle-inspect", &[]),
     ("raddle-interface", &["raddle-sched"]),
     ("raddle-handles", &["raddle-sched"]),
-    ("raddle-context", &["raddle-sys"]),
-    ("raddle-patch", &["raddle-sys"]),
+    ("raddle-patch", &["raddle-sys", "raddle-arch"]),
     (
         "raddle",
         &[
             "raddle-handles",
             "raddle-interface",
-            "raddle-context",
+            "raddle-arch",
             "raddle-sched",
         ],
     ),
@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "raddle-engine",
         &[
             "raddle-sys",
-            "raddle-context",
+            "raddle-arch",
             "raddle-sched",
             "raddle-interface",
             "raddle-inspect",
@@ -39,7 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "raddle-engine",
             "raddle-sys",
-            "raddle-context",
+            "raddle-arch",
             "raddle-sched",
             "raddle-inspect",
         ],
@@ -52,7 +52,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "raddle-interface",
             "raddle-engine",
             "raddle-sys",
-            "raddle-context",
+            "raddle-arch",
             "raddle-sched",
             "raddle-inspect",
         ],

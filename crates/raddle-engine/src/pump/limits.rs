@@ -27,7 +27,7 @@
 use super::{Entry, Kind, Pump};
 use crate::clock;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use raddle_context::timestamp;
+use raddle_arch::timestamp;
 use raddle_sys::{is_err, nr, sys};
 
 /// The first round. Rounds are odd numbers, so that no note of another kind is one.

@@ -54,7 +54,7 @@ impl Request {
     /// The arguments of FUTEX_WAIT and FUTEX_WAIT_BITSET.
     fn of(frame: &Frame) -> Result<Self, isize> {
         let relative = operation(frame) == WAIT;
-        let bits = if relative { ANY } else { frame.r9 as u32 };
+        let bits = if relative { ANY } else { frame.word(5) };
         let deadline_ns = if relative {
             relative_deadline(frame.user(3))?
         } else {
@@ -65,7 +65,7 @@ impl Request {
         }
         Ok(Self {
             address: frame.arg(0),
-            expected: frame.rdx as u32,
+            expected: frame.word(2),
             bits,
             deadline_ns,
         })
@@ -113,13 +113,13 @@ pub extern "C" fn futex(frame: &Frame) -> Outcome {
     const ANY_WAIT: usize = WAIT_BITSET | PRIVATE;
     const PLAIN_WAKE: usize = WAKE | PRIVATE;
     let address = frame.arg(0);
-    let is_any = frame.r9 as u32 == ANY;
+    let is_any = frame.word(5) == ANY;
     if address & 3 != 0 || address >= USUAL_END || !ENGINE.is_started() {
         return any_futex(frame);
     }
     match flags(frame) {
-        ANY_WAIT if is_any && frame.r10 == 0 => Outcome::of(wait_for_ever(frame)),
-        PLAIN_WAIT if frame.r10 == 0 => Outcome::of(wait_for_ever(frame)),
+        ANY_WAIT if is_any && frame.arg(3) == 0 => Outcome::of(wait_for_ever(frame)),
+        PLAIN_WAIT if frame.arg(3) == 0 => Outcome::of(wait_for_ever(frame)),
         PLAIN_WAKE => Outcome::of(wake_any(address, wake_count(frame.arg(2)))),
         _ => any_futex(frame),
     }
@@ -161,7 +161,7 @@ fn any_futex(frame: &Frame) -> Outcome {
 /// A private wait for any bits, without a time limit.
 #[inline(always)]
 fn wait_for_ever(frame: &Frame) -> isize {
-    let (address, expected) = (frame.arg(0), frame.rdx as u32);
+    let (address, expected) = (frame.arg(0), frame.word(2));
     let result = wait(address, expected, ANY, NEVER, WaitKind::Futex);
     if result == err(errno::EINTR) {
         return wait_on(address, expected);
@@ -209,7 +209,7 @@ fn wake_call(frame: &Frame, operation: usize) -> isize {
     let bits = if operation == WAKE {
         ANY
     } else {
-        frame.r9 as u32
+        frame.word(5)
     };
     if bits == 0 {
         return err(errno::EINVAL);
@@ -364,8 +364,8 @@ fn wake_in_kernel(address: usize, count: usize, bits: u32) -> usize {
 }
 
 fn requeue(frame: &Frame, operation: usize) -> isize {
-    let expected = frame.r9 as u32;
-    let (max_wake, max_move) = (frame.rdx as u32 as i32, frame.r10 as u32 as i32);
+    let expected = frame.word(5);
+    let (max_wake, max_move) = (frame.word(2) as i32, frame.word(3) as i32);
     if max_wake < 0 || max_move < 0 || frame.arg(4) & 3 != 0 {
         return err(errno::EINVAL);
     }
@@ -392,7 +392,7 @@ fn wake_op(frame: &Frame) -> Result<isize, isize> {
     if second & 3 != 0 {
         return Err(err(errno::EINVAL));
     }
-    let code = frame.r9 as u32;
+    let code = frame.word(5);
     let signed = |bits: u32| ((bits << 20) as i32) >> 20;
     let mut operand = signed(code >> 12 & 0xfff) as u32;
     if code >> 28 & 8 != 0 {

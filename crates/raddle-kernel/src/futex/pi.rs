@@ -329,7 +329,7 @@ fn check_words(frame: &Frame) -> Result<(), isize> {
 /// that its unlock wakes the next.
 fn wait_requeue_shared(frame: &Frame, deadline_ns: u64) -> isize {
     let tid = Carrier::current().thread().tid();
-    match shared::wait(frame.arg(0), frame.rdx as u32, ANY, deadline_ns) {
+    match shared::wait(frame.arg(0), frame.word(2), ANY, deadline_ns) {
         0 => lock_shared(frame.arg(4), tid, WAITERS, deadline_ns),
         result if result == err(errno::EINTR) => {
             // The wait may have been requeued, and can't be begun anew.
@@ -344,7 +344,7 @@ fn wait_requeue_shared(frame: &Frame, deadline_ns: u64) -> isize {
 /// FUTEX_WAITERS for its owner to see; the others go to that word's queue, from which an unlock
 /// wakes them one by one.
 fn requeue_shared(frame: &Frame) -> Result<isize, isize> {
-    if frame.rdx as u32 != 1 {
+    if frame.word(2) != 1 {
         return Err(err(errno::EINVAL));
     }
     let mut args = frame.args();
@@ -356,7 +356,7 @@ fn requeue_shared(frame: &Frame) -> Result<isize, isize> {
 /// Waits on the first word, then for the second; returns 0 as the owner of the second.
 fn wait_requeue(frame: &Frame, deadline_ns: u64) -> isize {
     let (address, target) = (frame.arg(0), frame.arg(4));
-    let expected = frame.rdx as u32;
+    let expected = frame.word(2);
     loop {
         let thread = Carrier::current().thread();
         let shown = if deadline_ns == NEVER { 0 } else { deadline_ns };
@@ -412,12 +412,12 @@ fn after_requeue(result: isize) -> isize {
 /// wakes to take it. FUTEX_WAITERS is set for the others either way.
 fn requeue(frame: &Frame) -> Result<isize, isize> {
     let (from, to) = (frame.arg(0), frame.arg(4));
-    let (wake, max_move) = (frame.rdx as u32 as i32, frame.r10 as u32 as i32);
+    let (wake, max_move) = (frame.word(2) as i32, frame.word(3) as i32);
     if wake != 1 || max_move < 0 {
         return Err(err(errno::EINVAL));
     }
     let value = user::load(from)?;
-    if value != frame.r9 as u32 {
+    if value != frame.word(5) {
         return Err(err(errno::EAGAIN));
     }
     let word = user::load(to)?;

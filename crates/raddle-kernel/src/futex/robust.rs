@@ -213,7 +213,7 @@ extern "C" fn guardian(victim: usize, _: *mut u8) -> ! {
     // peer waits for their end, and sleeps until the last thread of the victim has left this
     // memory.
     unsafe {
-        raddle_context::set_gs_base(0);
+        raddle_arch::set_gs_base(0);
         sys!(
             nr::__NR_rt_sigprocmask,
             SETMASK,

@@ -58,7 +58,7 @@ pub fn learn_join_word(tls: u64, cleared: usize) {
 pub fn is_join(frame: &Frame) -> bool {
     const SELF: usize = 16;
     let address = frame.arg(0);
-    if let Some(thread) = ENGINE.slot_of(frame.rdx as u32)
+    if let Some(thread) = ENGINE.slot_of(frame.word(2))
         && thread.clear_tid.get() == address
     {
         return true;

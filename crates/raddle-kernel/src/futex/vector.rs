@@ -105,7 +105,7 @@ fn wait_in_kernel(frame: &Frame, entries: &[Entry], private: u32) -> isize {
     let mut args = frame.args();
     args[0] = entries.as_ptr().expose_provenance();
     // SAFETY: the program's own call; the entries stay while the helper works for them.
-    let result = unsafe { ENGINE.helpers.call(frame.rax as u32, args) };
+    let result = unsafe { ENGINE.helpers.call(frame.number(), args) };
     IN_KERNEL.fetch_sub(private, Ordering::SeqCst);
     result
 }

@@ -5,7 +5,7 @@
 //! call and written again after it. Without the copy the call would return to address zero.
 
 use crate::boundary::{Frame, Outcome};
-use core::arch::naked_asm;
+use raddle_arch::call_keeping_stack;
 use raddle_engine::stacks::Range;
 use raddle_sched::SpinLock;
 
@@ -56,70 +56,9 @@ fn call_keeping_frames(frame: &Frame) -> Option<Outcome> {
         return None;
     }
     let mut kept = KEPT.lock();
-    let (args, number) = (frame.args(), frame.rax);
+    let (args, number) = (frame.args(), u64::from(frame.number()));
     // SAFETY: the program's own call; the copy has room for all frames from here to its stack
     // pointer.
-    let result = unsafe { call_keeping(number, &raw const args, kept.as_mut_ptr(), to) };
+    let result = unsafe { call_keeping_stack(number, &raw const args, kept.as_mut_ptr(), to) };
     Some(Outcome::of(result))
-}
-
-/// Makes the system call `number`. The stack, up to `top`, is afterwards as it was before the call;
-/// meanwhile all values are in registers.
-///
-/// | register | holds |
-/// |---|---|
-/// | r12, r13 | the stack pointer, and bytes from there to `top` |
-/// | r14 | the copy |
-/// | rbx, r15 | the arguments, the number |
-/// | rbp | the result |
-///
-/// # Safety
-/// The call must be valid for its arguments and leave the stack writable; `copy` must have room for
-/// all from the stack pointer to `top`.
-#[unsafe(naked)]
-unsafe extern "C" fn call_keeping(
-    number: u64,
-    args: *const [usize; 6],
-    copy: *mut u8,
-    top: usize,
-) -> isize {
-    naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "mov r12, rsp",
-        "mov r13, rcx",
-        "sub r13, rsp",
-        "mov r14, rdx",
-        "mov r15, rdi",
-        "mov rbx, rsi",
-        "mov rsi, r12", // copy the frames
-        "mov rdi, r14",
-        "mov rcx, r13",
-        "rep movsb",
-        "mov rax, r15",
-        "mov rdi, [rbx]",
-        "mov rsi, [rbx + 8]",
-        "mov rdx, [rbx + 16]",
-        "mov r10, [rbx + 24]",
-        "mov r8, [rbx + 32]",
-        "mov r9, [rbx + 40]",
-        "syscall",
-        "mov rbp, rax",
-        "mov rsi, r14", // and write them again
-        "mov rdi, r12",
-        "mov rcx, r13",
-        "rep movsb",
-        "mov rax, rbp",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "ret",
-    )
 }

@@ -36,7 +36,7 @@ pub extern "C" fn by_path(frame: &Frame) -> Outcome {
     if !are_known() {
         return Outcome::PASS;
     }
-    let is_at = frame.rax >= u64::from(nr::__NR_openat); // the first of its kind by number
+    let is_at = frame.number() >= nr::__NR_openat; // the first of its kind by number
     let folder = is_at.then(|| frame.word(0));
     if may_be_ours(folder, frame.user(usize::from(is_at))) {
         perhaps_ours(frame, folder)
@@ -88,7 +88,7 @@ const STATX_SIZE: usize = 256;
 impl Verb {
     /// Returns the verb of a call with its path in the argument at `path`.
     fn of(frame: &Frame, path: usize) -> Self {
-        match frame.rax as u32 {
+        match frame.number() {
             nr::__NR_open | nr::__NR_openat => Self::Open {
                 flags: frame.arg(path + 1),
             },
@@ -142,7 +142,7 @@ fn perhaps_ours(frame: &Frame, folder: Option<u32>) -> Outcome {
     };
     let call = |args| {
         // SAFETY: the program's own call, with a path that lives.
-        unsafe { syscall6(frame.rax as u32, args) }
+        unsafe { syscall6(frame.number(), args) }
     };
     match (object, Verb::of(frame, position)) {
         (Some(Object::Threads), Verb::Open { .. }) => {
@@ -179,7 +179,7 @@ fn stat_folder(frame: &Frame, mut args: [usize; 6], position: usize, size: usize
     let mut status = [0u8; STATX_SIZE];
     args[position] = status.as_mut_ptr().expose_provenance();
     // SAFETY: the program's own call, into memory that lives.
-    let result = unsafe { syscall6(frame.rax as u32, args) };
+    let result = unsafe { syscall6(frame.number(), args) };
     if is_err(result) {
         return result;
     }
@@ -268,7 +268,7 @@ fn about(frame: &Frame, args: [usize; 6], verb: Verb, thread: &Thread, rest: &[u
         return Outcome::of(call_about_main(frame, args, rest)); // the process's name
     }
     // SAFETY: the program's own call, with a path that lives.
-    let mut result = unsafe { syscall6(frame.rax as u32, args) };
+    let mut result = unsafe { syscall6(frame.number(), args) };
     let is_unknown = result == ENOENT;
     if is_unknown {
         result = call_about_main(frame, args, rest);
@@ -299,10 +299,10 @@ fn call_about_main(frame: &Frame, mut args: [usize; 6], rest: &[u8]) -> isize {
     if write!(path, "/proc/self/task/{pid}/{rest}\0").is_err() {
         return ENOENT;
     }
-    let position = usize::from(frame.rax >= u64::from(nr::__NR_openat));
+    let position = usize::from(frame.number() >= nr::__NR_openat);
     args[position] = path.bytes.as_ptr().expose_provenance();
     // SAFETY: the program's own call, with a path that lives.
-    unsafe { syscall6(frame.rax as u32, args) }
+    unsafe { syscall6(frame.number(), args) }
 }
 
 /// `readlink("/proc/thread-self")`, if there is such a link.
@@ -329,7 +329,7 @@ fn own_link(to: User<u8>, len: usize) -> isize {
 
 /// `write(2)` to a file: sets the name of a thread, or passes.
 pub fn write(frame: &Frame) -> Outcome {
-    let Some(entry) = ENGINE.pump.entry(frame.rdi as u32) else {
+    let Some(entry) = ENGINE.pump.entry(frame.word(0)) else {
         return Outcome::PASS;
     };
     let is_name = entry.kind() == Kind::ThreadName && are_known();

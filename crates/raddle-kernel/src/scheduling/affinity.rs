@@ -132,7 +132,7 @@ pub extern "C" fn sched_setaffinity(frame: &Frame) -> Outcome {
     let kernel_tid = own.map_or(0, |own| own.kernel_tid.load(Ordering::Acquire));
     let before = get(kernel_tid);
     // SAFETY: the program's own call, about a kernel thread of ours, with a mask that lives.
-    let result = unsafe { sys!(frame.rax as u32, kernel_tid, known, mask.as_ptr()) };
+    let result = unsafe { sys!(frame.number(), kernel_tid, known, mask.as_ptr()) };
     if is_err(result) {
         return Outcome::of(result);
     }

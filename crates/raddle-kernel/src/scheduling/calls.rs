@@ -199,7 +199,7 @@ pub extern "C" fn sched_getattr(frame: &Frame) -> Outcome {
     let mut bytes = [u8::MAX; ROOM];
     let (at, room) = (bytes.as_mut_ptr(), size.min(ROOM));
     // SAFETY: the program's own call, about this kernel thread; the kernel fills a live structure.
-    let result = unsafe { sys!(frame.rax as u32, 0usize, at, room, 0usize) };
+    let result = unsafe { sys!(frame.number(), 0usize, at, room, 0usize) };
     if is_err(result) {
         return Outcome::of(result);
     }
@@ -357,7 +357,7 @@ pub extern "C" fn sched_rr_get_interval(frame: &Frame) -> Outcome {
         return Outcome::PASS; // another process, or none
     };
     // SAFETY: the program's own call, about a kernel thread of ours.
-    Outcome::of(unsafe { sys!(frame.rax as u32, kernel_tid, frame.arg(1)) })
+    Outcome::of(unsafe { sys!(frame.number(), kernel_tid, frame.arg(1)) })
 }
 
 /// `getpriority(2)` of one thread; groups and users are the kernel's.
@@ -391,7 +391,7 @@ pub extern "C" fn setpriority(frame: &Frame) -> Outcome {
     if let Some(own) = carrier_of(thread) {
         let kernel_tid = own.kernel_tid.load(Ordering::Acquire);
         // SAFETY: the program's own call, about a bound thread's kernel thread.
-        let result = unsafe { sys!(frame.rax as u32, 0usize, kernel_tid, nice as isize) };
+        let result = unsafe { sys!(frame.number(), 0usize, kernel_tid, nice as isize) };
         if is_err(result) {
             return Outcome::of(result);
         }

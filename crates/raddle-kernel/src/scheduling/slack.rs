@@ -71,7 +71,7 @@ pub fn set_slack(frame: &Frame) -> Outcome {
         return Outcome::of(0);
     }
     // SAFETY: the program's own call, which changes nothing but a value.
-    match unsafe { ENGINE.roster.everywhere(frame.rax as u32, frame.args()) } {
+    match unsafe { ENGINE.roster.everywhere(frame.number(), frame.args()) } {
         Ok(result) => Outcome::of(result),
         Err(Differs) => fatal::abort(),
     }

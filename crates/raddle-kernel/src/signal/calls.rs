@@ -149,12 +149,12 @@ pub extern "C" fn rt_sigpending(frame: &Frame) -> Outcome {
 /// `kill(2)`. A signal to this process is routed here: the kernel would give it to any carrier, and
 /// a signal that the caller accepts has to be delivered before the call returns.
 pub extern "C" fn kill(frame: &Frame) -> Outcome {
-    let signal = frame.rsi as u32;
-    if !is_for_us(frame.rdi as u32, signal) {
-        if is_virtual() && frame.rdi as u32 == ENGINE.pid.load(Ordering::Relaxed) {
+    let signal = frame.word(1);
+    if !is_for_us(frame.word(0), signal) {
+        if is_virtual() && frame.word(0) == ENGINE.pid.load(Ordering::Relaxed) {
             stops::before_kill(signal);
         }
-        return match groups::send(frame, frame.rdi as i32, signal) {
+        return match groups::send(frame, frame.word(0) as i32, signal) {
             outcome if outcome.is_pass() => ids::of_process(frame),
             outcome => outcome,
         };
@@ -219,15 +219,15 @@ pub(crate) fn is_routed_here(signal: u32) -> bool {
 
 /// `tgkill(2)`.
 pub extern "C" fn tgkill(frame: &Frame) -> Outcome {
-    if frame.rdi as u32 != ENGINE.pid.load(Ordering::Relaxed) {
+    if frame.word(0) != ENGINE.pid.load(Ordering::Relaxed) {
         return Outcome::PASS;
     }
-    send(frame.rsi as u32, frame.rdx as u32)
+    send(frame.word(1), frame.word(2))
 }
 
 /// `tkill(2)`.
 pub extern "C" fn tkill(frame: &Frame) -> Outcome {
-    send(frame.rdi as u32, frame.rsi as u32)
+    send(frame.word(0), frame.word(1))
 }
 
 /// `rt_tgsigqueueinfo(2)`.

@@ -101,11 +101,11 @@ pub extern "C" fn before_call() {
     }
 }
 
-/// Where a frame for `thread` goes: below `rsp` and its red zone, or on top of its alternate stack.
-pub fn stack_for(thread: &Thread, signal: Option<u32>, rsp: usize, fault: bool) -> usize {
+/// Where a frame for `thread` goes: below `sp` and its red zone, or on top of its alternate stack.
+pub fn stack_for(thread: &Thread, signal: Option<u32>, sp: usize, fault: bool) -> usize {
     const RED_ZONE: usize = 128;
-    let below = rsp.wrapping_sub(RED_ZONE);
-    let Some(top) = alternate::top_for(thread, rsp) else {
+    let below = sp.wrapping_sub(RED_ZONE);
+    let Some(top) = alternate::top_for(thread, sp) else {
         return below;
     };
     // Unless this is a fault, any due handler may run next, and may ask for the alternate stack.
@@ -205,16 +205,15 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
     // SAFETY: the frame is this stack's own; everything below it is free.
     unsafe {
         let registers = &mut (*frame).context.context;
-        let (rip, rcx) = (registers.rip as usize, registers.rcx as usize);
-        if let Some(end) = interrupted_pass(rip, rcx) {
+        if let Some(end) = interrupted_pass(registers) {
             // Here, too.
-            registers.rcx = 0;
+            registers.forget_syscall_end();
             if interrupts {
-                registers.rip = end as u64;
-                registers.rax = err(errno::EINTR) as u64;
+                registers.set_instruction_pointer(end);
+                registers.set_syscall_result(err(errno::EINTR));
             }
-        } else if is_pass_end(rip) {
-            registers.rcx = 0; // it has been decided
+        } else if is_pass_end(registers.instruction_pointer()) {
+            registers.forget_syscall_end(); // it has been decided
         }
         // The last handler's return has popped this word, and a call has used its place since.
         (*frame).return_address = raddle_handler_returned as *const () as usize;
@@ -239,7 +238,6 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
 /// As for [`raddle_enter_handler`].
 #[cold]
 unsafe fn be_interrupted(frame: *mut Moved, handler: usize) -> ! {
-    const FLAGS: u64 = 0x1_0500; // those that the kernel clears: resume, direction, trap
     let carrier = Carrier::current();
     // SAFETY: the caller's frame. What the kernel reads stays until it has read it.
     unsafe {
@@ -250,14 +248,13 @@ unsafe fn be_interrupted(frame: *mut Moved, handler: usize) -> ! {
             call_site: 0,
         };
         let registers = &mut entry.context.context;
-        registers.rdi = (*frame).info.signo as u64;
-        registers.rsi = (&raw const (*frame).info).addr() as u64;
-        registers.rdx = (&raw const (*frame).context).addr() as u64;
-        registers.rax = 0;
-        registers.rip = handler as u64;
-        registers.rsp = frame.addr() as u64;
-        registers.eflags &= !FLAGS;
-        registers.fpstate = 0; // the initial state
+        registers.set_function_args([
+            (*frame).info.signo as usize,
+            (&raw const (*frame).info).addr(),
+            (&raw const (*frame).context).addr(),
+        ]);
+        registers.set_stack_pointer(frame.addr());
+        registers.enter_handler(handler);
         super::block_all();
         poke_here(carrier);
         resume(&raw mut entry)
@@ -277,7 +274,7 @@ pub unsafe extern "C" fn returned(frame: *mut Moved) {
     alternate::leave(
         &thread.signals,
         &context.stack,
-        context.context.rsp as usize,
+        context.context.stack_pointer(),
     );
     thread.signals.call_site.set(call_site);
     thread

@@ -15,12 +15,12 @@
 use super::{MASK_BYTES, bit, delivery, preemption, stops, tsc};
 use crate::boundary::{interrupted_wait, is_pass};
 use crate::futex::robust;
-use crate::{process, user};
-use core::arch::global_asm;
+use crate::process;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
+use raddle_arch::{resume_after_fault, resume_interrupted_call};
 use raddle_engine::carrier::PREEMPT;
-use raddle_engine::helpers::{self, POKE};
+use raddle_engine::helpers::POKE;
 use raddle_engine::{Carrier, ENGINE, metronome, pages, plugins};
 use raddle_sys::abi::{SigInfo, UContext};
 use raddle_sys::{nr, sys};
@@ -33,15 +33,15 @@ unsafe extern "C" {
     pub fn raddle_signal_handler();
     /// What its frame returns to.
     pub fn raddle_signal_restorer();
-    /// On a green stack: rdi = the moved frame, rsi = 1 for a fault.
+    /// On a green stack, with a moved frame, and 1 for a fault.
     fn raddle_signal_arrived();
-    /// On a save area: rdi = the moved frame.
+    /// On a save area, with the moved frame.
     fn raddle_preempted();
     /// Goes to `raddle_signal_arrived`, leaving the current stack.
     pub fn raddle_arrive(frame: *mut Moved) -> !;
     /// Where user handlers return to, with the stack pointer at the moved frame's `ucontext`.
     pub fn raddle_handler_returned();
-    /// Calls a user handler: rdi signal, rsi siginfo, rdx ucontext, rcx handler, r8 frame.
+    /// Calls a user handler on the frame.
     pub fn raddle_enter_handler(
         signal: u32,
         info: *mut SigInfo,
@@ -93,20 +93,21 @@ fn die(carrier: &Carrier, signal: u32) {
     }
 }
 
-/// Returns true if `rip` is code of the runtime.
-fn is_ours(rip: usize) -> bool {
+/// Returns true if `address` is code of the runtime.
+fn is_ours(address: usize) -> bool {
     let (from, to) = ((&raw const __ehdr_start).addr(), (&raw const etext).addr());
-    (from..to).contains(&rip) && !is_pass(rip)
+    (from..to).contains(&address) && !is_pass(address)
 }
 
 /// Makes an interrupted passing wait for a child begin again, unless a handler of the program's
 /// decides otherwise. Returns the address where the interrupted code goes on.
 fn begin_wait_again(context: &mut UContext) -> usize {
     // SAFETY: the registers of the code that the signal has interrupted.
-    if let Some((rip, number)) = unsafe { interrupted_wait(&context.context) } {
-        (context.context.rip, context.context.rax) = (rip, number);
+    if let Some((at, number)) = unsafe { interrupted_wait(&context.context) } {
+        context.context.set_instruction_pointer(at);
+        context.context.set_syscall_number(number);
     }
-    context.context.rip as usize
+    context.context.instruction_pointer()
 }
 
 /// The handler's body, on the carrier's alternate stack; takes no lock.
@@ -116,15 +117,15 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     if signal as usize == PREEMPT && ENGINE.roster.answer() {
         return; // the kernel goes on, or restarts its call
     }
-    let rip = context.context.rip as usize;
+    let at = context.context.instruction_pointer();
     let fault = is_fault(info);
     let resume = if fault {
-        user::resume_after_fault(rip) // a bad pointer that the program gave us: EFAULT
+        resume_after_fault(at) // a bad pointer that the program gave us: EFAULT
     } else {
-        helpers::resume_after_poke(rip)
+        resume_interrupted_call(at)
     };
-    if let Some(rip) = resume {
-        context.context.rip = rip as u64;
+    if let Some(at) = resume {
+        context.context.set_instruction_pointer(at);
         return;
     }
     let pointer = Carrier::current_or_null();
@@ -134,7 +135,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         }
         return; // a helper that was poked, or a vfork child
     }
-    let rip = begin_wait_again(context);
+    let at = begin_wait_again(context);
     let carrier = Carrier::current();
     if signal as usize == PREEMPT {
         pages::let_go(carrier);
@@ -145,12 +146,12 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     } else {
         context.sigmask |= kept::mask();
     }
-    if fault && tsc::answer(carrier, info, is_ours(rip), &mut context.context) {
+    if fault && tsc::answer(carrier, info, is_ours(at), &mut context.context) {
         return;
     }
     let thread = carrier.thread_or_none();
     // The few instructions around a clone with a child that shares memory count as the runtime's.
-    let in_user = !is_ours(rip) && carrier.in_clock.get() == 0 && (fault || !makes_child);
+    let in_user = !is_ours(at) && carrier.in_clock.get() == 0 && (fault || !makes_child);
     let is_request = preemption::is_request(info);
     if is_request || metronome::is_beat(carrier, info) {
         if is_request || metronome::beat(carrier) {
@@ -179,7 +180,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         return;
     }
     let hit = (signal as usize != POKE).then_some(signal);
-    let stack = delivery::stack_for(thread, hit, context.context.rsp as usize, fault);
+    let stack = delivery::stack_for(thread, hit, context.context.stack_pointer(), fault);
     // SAFETY: the green stack below its pointer (or its alternate stack) is free.
     let moved = unsafe { move_frame(context, info, stack) };
     go_on(
@@ -187,7 +188,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         context,
         moved,
         raddle_signal_arrived,
-        u64::from(fault),
+        usize::from(fault),
     );
 }
 
@@ -206,45 +207,26 @@ fn go_on(
     context: &mut UContext,
     moved: *mut Moved,
     code: unsafe extern "C" fn(),
-    argument: u64,
+    argument: usize,
 ) {
     let registers = &mut context.context;
-    registers.rdi = moved as u64;
-    registers.rsi = argument;
-    registers.rsp = moved as u64;
-    registers.rip = code as *const () as u64;
-    registers.eflags &= !0x400; // the ABI's direction flag
-    let state = registers.fpstate;
-    context.sigmask = kept::mask_of(carrier);
+    registers.set_function_args([moved.addr(), argument, 0]);
+    registers.set_stack_pointer(moved.addr());
+    registers.enter_function(code as *const () as usize);
+    // Handlers start with the initial floating-point state, and the interrupted code's x87 stack
+    // must not reach the next thread.
     // SAFETY: the kernel's frame, which was copied already.
-    unsafe { clear_float(state) };
-}
-
-/// Makes `rt_sigreturn` load the initial floating-point state, with which handlers start: the
-/// interrupted code's x87 stack must not reach the next thread.
-unsafe fn clear_float(state: usize) {
-    const MXCSR: usize = 24;
-    const DEFAULT_MXCSR: u32 = 0x1f80;
-    const XSTATE_BV: usize = 512; // of the header that follows the legacy area
-    // SAFETY: the caller's frame; the header is there if the state is more than the legacy area.
-    unsafe {
-        if state == 0 || xsave_size(state) <= XSTATE_BV {
-            return;
-        }
-        *with_exposed_provenance_mut::<u32>(state + MXCSR) = DEFAULT_MXCSR;
-        *with_exposed_provenance_mut::<u64>(state + XSTATE_BV) = 0;
-    }
+    unsafe { registers.clear_float_state() };
+    context.sigmask = kept::mask_of(carrier);
 }
 
 /// Handles sysmon's signal: moves the frame into the save area, or leaves the preemption to the end
 /// of the call.
 fn preempt(carrier: &Carrier, info: &SigInfo, context: &mut UContext, in_user: bool) {
     carrier.attention.store(1, Ordering::Relaxed);
-    if let Some((code, [rdi, rsi, rdx])) = plugins::way_out(carrier) {
-        let registers = &mut context.context;
-        (registers.rdi, registers.rsi, registers.rdx) = (rdi as u64, rsi as u64, rdx as u64);
-        registers.rip = code as u64;
-        registers.eflags &= !0x400;
+    if let Some((code, args)) = plugins::way_out(carrier) {
+        context.context.set_function_args(args);
+        context.context.enter_function(code);
         return;
     }
     if let Some(thread) = carrier.thread_or_none().filter(|_| in_user)
@@ -287,8 +269,9 @@ fn wake_own_sleep(carrier: &Carrier) {
 /// # Safety
 /// The memory below `stack` must be free, and hold a frame and its floating-point state.
 pub unsafe fn move_frame(context: &UContext, info: &SigInfo, stack: usize) -> *mut Moved {
-    let state = context.context.fpstate;
-    let size = if state == 0 { 0 } else { xsave_size(state) };
+    let state = context.context.float_state();
+    // SAFETY: the kernel's frame.
+    let size = unsafe { context.context.float_state_bytes() };
     let area = (stack - size) & !63;
     // A handler is entered as if called: the stack pointer is 8 below a multiple of 16.
     let at = ((area - size_of::<Moved>()) & !15) - 8;
@@ -305,106 +288,17 @@ pub unsafe fn move_frame(context: &UContext, info: &SigInfo, stack: usize) -> *m
             info: *info,
             call_site: 0,
         });
-        (*moved).context.context.fpstate = if size == 0 { 0 } else { area };
+        (*moved)
+            .context
+            .context
+            .set_float_state(if size == 0 { 0 } else { area });
     }
     moved
 }
 
-/// Bytes of a frame's floating-point state (`struct _fpx_sw_bytes` at its offset 464).
-fn xsave_size(state: usize) -> usize {
-    const MAGIC: u32 = 0x4650_5853;
-    const LEGACY: usize = 512;
-    let words = with_exposed_provenance::<u32>(state + 464);
-    // SAFETY: the kernel's frame has at least the 512 bytes of fxsave.
-    unsafe {
-        if *words == MAGIC {
-            *words.add(1) as usize
-        } else {
-            LEGACY
-        }
-    }
+raddle_arch::signal_entries! {
+    on_signal: on_signal,
+    arrived: delivery::arrived,
+    preempted: preemption::preempted,
+    returned: delivery::returned,
 }
-
-// Unwinding through `raddle_handler_returned` restores the interrupted registers from the ucontext
-// at the stack pointer, as for the kernel's own return code: offsets of `struct ucontext`.
-global_asm!(
-    ".pushsection .text.raddle_signal,\"ax\",@progbits",
-    ".hidden raddle_signal_handler, raddle_signal_restorer, raddle_signal_arrived",
-    ".hidden raddle_handler_returned, raddle_enter_handler, raddle_resume",
-    ".hidden raddle_preempted, raddle_arrive",
-    ".globl raddle_preempted, raddle_arrive",
-    ".globl raddle_signal_handler, raddle_signal_restorer, raddle_signal_arrived",
-    ".globl raddle_handler_returned, raddle_enter_handler, raddle_resume",
-    ".p2align 4",
-    "raddle_signal_handler:",
-    ".cfi_startproc",
-    "sub rsp, 8",
-    ".cfi_adjust_cfa_offset 8",
-    "call {on_signal}",
-    "add rsp, 8",
-    ".cfi_adjust_cfa_offset -8",
-    "ret",
-    ".cfi_endproc",
-    ".p2align 4",
-    "raddle_signal_restorer:",
-    "mov rax, 15",
-    "syscall",
-    ".p2align 4",
-    ".cfi_startproc simple",
-    ".cfi_signal_frame",
-    // CFA = *(rsp + 160)
-    ".cfi_escape 0x0f, 4, 0x77, 0xa0, 1, 0x06",
-    ".cfi_escape 0x10, 16, 3, 0x77, 0xa8, 1", // rip
-    ".cfi_escape 0x10, 8, 2, 0x77, 40",       // r8
-    ".cfi_escape 0x10, 9, 2, 0x77, 48",
-    ".cfi_escape 0x10, 10, 2, 0x77, 56",
-    ".cfi_escape 0x10, 11, 3, 0x77, 0xc0, 0", // 64
-    ".cfi_escape 0x10, 12, 3, 0x77, 0xc8, 0",
-    ".cfi_escape 0x10, 13, 3, 0x77, 0xd0, 0",
-    ".cfi_escape 0x10, 14, 3, 0x77, 0xd8, 0",
-    ".cfi_escape 0x10, 15, 3, 0x77, 0xe0, 0",
-    ".cfi_escape 0x10, 5, 3, 0x77, 0xe8, 0",  // rdi
-    ".cfi_escape 0x10, 4, 3, 0x77, 0xf0, 0",  // rsi
-    ".cfi_escape 0x10, 6, 3, 0x77, 0xf8, 0",  // rbp
-    ".cfi_escape 0x10, 3, 3, 0x77, 0x80, 1",  // rbx
-    ".cfi_escape 0x10, 1, 3, 0x77, 0x88, 1",  // rdx
-    ".cfi_escape 0x10, 0, 3, 0x77, 0x90, 1",  // rax
-    ".cfi_escape 0x10, 2, 3, 0x77, 0x98, 1",  // rcx
-    ".cfi_escape 0x10, 7, 3, 0x77, 0xa0, 1",  // rsp
-    // Entered with rdi = the moved frame; the unwind rules hold from the second instruction on.
-    "raddle_arrive:",
-    "xor esi, esi",
-    "raddle_signal_arrived:",
-    "lea rsp, [rdi + 8]",
-    "call {arrived}",
-    "ud2",
-    "raddle_preempted:",
-    "lea rsp, [rdi + 8]",
-    "call {preempted}",
-    "ud2",
-    "nop", // unwinders look up the byte before the return address
-    "raddle_handler_returned:",
-    "lea rdi, [rsp - 8]",
-    "mov rbx, rdi",
-    "and rsp, -16",
-    "call {returned}",
-    "lea rsp, [rbx + 8]",
-    "mov eax, 15",
-    "syscall",
-    ".cfi_endproc",
-    ".p2align 4",
-    "raddle_enter_handler:",
-    "mov rsp, r8",
-    "xor eax, eax",
-    "jmp rcx",
-    "raddle_resume:",
-    "lea rsp, [rdi + 8]",
-    "mov eax, 15",
-    "syscall",
-    "ud2",
-    ".popsection",
-    on_signal = sym on_signal,
-    arrived = sym delivery::arrived,
-    preempted = sym preemption::preempted,
-    returned = sym delivery::returned,
-);

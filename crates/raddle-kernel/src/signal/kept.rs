@@ -78,7 +78,7 @@ pub extern "C" fn signalfd(frame: &Frame) -> Outcome {
     let mut args = frame.args();
     args[1] = (&raw const mask).expose_provenance();
     // SAFETY: the program's own call, with a mask that lives.
-    let result = unsafe { syscall6(frame.rax as u32, args) };
+    let result = unsafe { syscall6(frame.number(), args) };
     if !is_err(result) {
         // A bad address would end a carrier that blocks these.
         let mask = mask & !(UNBLOCKABLE | OWN | FAULTS);

@@ -32,7 +32,7 @@ enum Receiver<'a> {
 
 /// `pidfd_send_signal(2)`.
 pub extern "C" fn pidfd_send_signal(frame: &Frame) -> Outcome {
-    let (fd, signal) = (frame.rdi as i32, frame.rsi as u32);
+    let (fd, signal) = (frame.word(0) as i32, frame.word(1));
     let flags = frame.arg(3);
     if !is_routed_here(signal) || !names_us(fd) {
         return Outcome::PASS;

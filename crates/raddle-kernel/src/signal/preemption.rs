@@ -60,7 +60,7 @@ pub unsafe extern "C" fn preempted(frame: *mut Moved) -> ! {
             delivery::resume(frame)
         }
         let Moved { context, info, .. } = &*frame;
-        let stack = delivery::stack_for(thread, None, context.context.rsp as usize, false);
+        let stack = delivery::stack_for(thread, None, context.context.stack_pointer(), false);
         raddle_arrive(move_frame(context, info, stack))
     }
 }

@@ -108,7 +108,7 @@ pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
         .as_ref()
         .map_or(0, |event| core::ptr::from_ref(event).expose_provenance());
     // SAFETY: the program's own call; the kernel reads and fills live structures.
-    let result = unsafe { sys!(frame.rax as u32, clock, event_to, &raw mut id) };
+    let result = unsafe { sys!(frame.number(), clock, event_to, &raw mut id) };
     if is_err(result) {
         // The kernel tells the id before it asks whether the clock has timers.
         let told = if id == NONE {
@@ -150,7 +150,7 @@ fn clock(clock: u32) -> Result<u32, isize> {
 
 /// `timer_delete(2)`.
 pub extern "C" fn timer_delete(frame: &Frame) -> Outcome {
-    let id = frame.rdi as u32;
+    let id = frame.word(0);
     // SAFETY: the program's own call.
     let result = unsafe { frame.raw() };
     if result == 0 {
@@ -164,7 +164,7 @@ pub extern "C" fn timer_delete(frame: &Frame) -> Outcome {
 
 /// `timer_getoverrun(2)`: of the last signal that the program took.
 pub extern "C" fn timer_getoverrun(frame: &Frame) -> Outcome {
-    let id = frame.rdi as u32;
+    let id = frame.word(0);
     if !is_virtual() {
         return Outcome::PASS;
     }

@@ -9,11 +9,6 @@ use raddle_engine::Carrier;
 use raddle_sys::abi::{SigContext, SigInfo, Timespec};
 use raddle_sys::{nr, sys};
 
-/// `rdtsc`.
-const READ: [u8; 2] = [0x0f, 0x31];
-/// `rdtscp`.
-const READ_WITH_CPU: [u8; 3] = [0x0f, 0x01, 0xf9];
-
 /// Emulates the instruction that raised `info` on this carrier, if it is a reading by the runtime
 /// or on its behalf; `is_ours` says that it is the runtime's own text. In the signal handler.
 pub fn answer(carrier: &Carrier, info: &SigInfo, is_ours: bool, context: &mut SigContext) -> bool {
@@ -23,22 +18,9 @@ pub fn answer(carrier: &Carrier, info: &SigInfo, is_ours: bool, context: &mut Si
     if info.signo != SEGV || info.code != BY_KERNEL || !(is_ours || in_clock) {
         return false;
     }
-    let text = core::ptr::with_exposed_provenance::<u8>(context.rip as usize);
+    let count = || if in_clock { u64::MAX } else { now_ns() };
     // SAFETY: text that was just executed, of the runtime or the vDSO, which goes on behind this.
-    let bytes = unsafe { text.cast::<[u8; 3]>().read_unaligned() };
-    let len = match bytes {
-        READ_WITH_CPU => READ_WITH_CPU.len(),
-        [first, second, _] if [first, second] == READ => READ.len(),
-        _ => return false,
-    };
-    if len == READ_WITH_CPU.len() {
-        context.rcx = 0;
-    }
-    let count = if in_clock { u64::MAX } else { now_ns() };
-    context.rax = count & u64::from(u32::MAX);
-    context.rdx = count >> 32;
-    context.rip += len as u64;
-    true
+    unsafe { context.emulate_time_stamp(count) }.is_some()
 }
 
 /// Reads the clock by a system call: the vDSO may be the interrupted code.

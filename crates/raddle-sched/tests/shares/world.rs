@@ -3,7 +3,8 @@
 use raddle_sched::policies::Weight;
 use raddle_sched::policy::QUANTUM_NS;
 use raddle_sched::share::{
-    Account, AheadQueue, Chooser, FairClock, GRANULARITY_NS, LEAD_NS, Load, Sources, gives_way, slice_ns,
+    Account, AheadQueue, Chooser, FairClock, GRANULARITY_NS, LEAD_NS, Load, Sources, gives_way,
+    slice_ns,
 };
 use raddle_sched::{Injector, RunQueue, Task, TaskRef};
 use std::cmp::Reverse;

@@ -1,8 +1,7 @@
 //! The bare switch between two stacks, as threads of either kind do it.
 
 use raddle::runtime::{Status, status};
-use raddle_context::{Context, fs_base, prepare, switch, switch_keep_fs};
-use std::arch::naked_asm;
+use raddle_arch::{Context, fs_base, prepare, switch, switch_keep_fs};
 use std::ptr::null_mut;
 use std::time::Instant;
 
@@ -72,10 +71,9 @@ unsafe fn go<const LOADS_FS: bool>(pair: *mut Pair, away: bool) {
     }
 }
 
-/// Where the partner starts: the pair's address is on top of its stack.
-#[unsafe(naked)]
-extern "C" fn first_instruction() {
-    naked_asm!("mov rdi, [rsp]", "xor ebp, ebp", "and rsp, -16", "call {}", "ud2", sym partner)
+raddle_arch::first_instruction_with_argument! {
+    /// Where the partner starts: the pair's address is on top of its stack.
+    first_instruction => partner
 }
 
 extern "C" fn partner(pair: *mut Pair) -> ! {

@@ -11,6 +11,7 @@
 //! left costs a guard.
 
 use super::{CURRENT, Inner};
+use raddle_arch::thread_local_word;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -73,29 +74,9 @@ pub(crate) fn lose_fibers() {
 pub(super) fn guard() {
     // SAFETY: `HEAD` is the offset of a word in libc's thread-locals, which lie at the same place
     // in each thread; or 0, the first word of the block.
-    if unsafe { word(HEAD.load(Ordering::Relaxed)) } != SEEN.get() {
+    if unsafe { thread_local_word(HEAD.load(Ordering::Relaxed)) } != SEEN.get() {
         add_guard();
     }
-}
-
-/// Reads the word at an offset in bytes from the thread block.
-///
-/// # Safety
-/// The word must be one of the calling thread's thread-locals.
-#[inline(always)]
-unsafe fn word(at: isize) -> usize {
-    let word;
-    // SAFETY: reads one word, by the caller's promise the thread's own; FS holds the block's
-    // address.
-    unsafe {
-        std::arch::asm!(
-            "mov {}, fs:[{}]",
-            out(reg) word,
-            in(reg) at,
-            options(readonly, nostack, preserves_flags)
-        );
-    }
-    word
 }
 
 #[cold]
@@ -110,7 +91,7 @@ fn add_guard() {
     SEEN.set(match HEAD.load(Ordering::Relaxed) {
         UNKNOWN => 0,
         // SAFETY: as in `guard`.
-        head => unsafe { word(head) },
+        head => unsafe { thread_local_word(head) },
     });
 }
 
@@ -228,7 +209,7 @@ mod tests {
         let at = find().expect("libc has it where it always was");
         let in_another = std::thread::spawn(move || {
             // SAFETY: the place that was found.
-            let read = || unsafe { word(at) };
+            let read = || unsafe { thread_local_word(at) };
             let before = read();
             thread_local!(static VALUE: Box<u8> = Box::new(5));
             VALUE.with(|_| ());

@@ -26,8 +26,7 @@ use super::group::GROUP;
 use super::own::Own;
 use super::token::Token;
 use super::{stack, timers};
-use crate::first::begin_in;
-use raddle_context::{Context, prepare, switch_keep_fs};
+use raddle_arch::{Context, prepare, switch_keep_fs};
 use raddle_interface::HostControl;
 use raddle_sched::{Link, RunQueue, Task, TaskRef, Wake};
 use std::cell::Cell;
@@ -210,10 +209,9 @@ unsafe fn run<F: FnOnce()>(captured: *mut u8) {
     unsafe { captured.cast::<F>().read()() }
 }
 
-/// The first instruction of a light thread: its address is at the stack pointer.
-#[unsafe(naked)]
-extern "C" fn first_instruction() {
-    begin_in!(main)
+raddle_arch::first_instruction_with_argument! {
+    /// The first instruction of a light thread: its address is at the stack pointer.
+    first_instruction => main
 }
 
 extern "C" fn main(light: &'static Light) -> ! {

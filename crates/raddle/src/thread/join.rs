@@ -14,7 +14,7 @@ use super::ends::{self, Ends};
 use super::reuse::{self, Born};
 use super::{NextIsGreen, Thread};
 use crate::runtime;
-use raddle_context::call_by_jumps;
+use raddle_arch::call_by_jumps;
 use raddle_interface::Seat;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;

@@ -12,7 +12,7 @@ use super::list::CompletionList;
 use super::scheduler::{Mode, run_alone};
 use super::{Error, State, current, yield_now};
 use libc::{EAGAIN, EBUSY, EFAULT, EINVAL, ENOMEM, ENOSYS, EPERM, ETIMEDOUT};
-use raddle_context::{call_restartable, restart};
+use raddle_arch::{call_restartable, restart};
 use raddle_interface::{Claim, Ended};
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};

@@ -7,7 +7,7 @@ use super::list::{CompletionList, List};
 use super::place::yield_in_place;
 use crate::runtime;
 use crate::thread::{Builder, NextIsGreen};
-use raddle_context::call_by_jumps;
+use raddle_arch::call_by_jumps;
 use raddle_interface::{WorkerControl, WorkerState};
 use std::io;
 use std::ptr::{NonNull, null};

@@ -16,7 +16,7 @@ use super::place::decide_on;
 use super::scheduler::{Cause, Reason};
 use crate::runtime;
 use crate::thread::Builder;
-use raddle_context::{Context as Stack, call_by_jumps, switch_keep_fs};
+use raddle_arch::{Context as Stack, call_by_jumps, switch_keep_fs};
 use raddle_interface::{Claim, Runtime, WorkerState};
 use std::cell::Cell;
 use std::ffi::c_void;

@@ -27,10 +27,9 @@ use super::context::{Context, Inner};
 use super::list::CompletionList;
 use super::{Error, hosts};
 use crate::completion::{self, Completion};
-use crate::first::begin_in;
 use crate::light::{STACK_SIZE, Shell, take_shell};
 use crate::runtime;
-use raddle_context::{Context as Stack, prepare, switch_keep_fs};
+use raddle_arch::{Context as Stack, prepare, switch_keep_fs};
 use raddle_interface::{Claim, Lease, ThreadView, WorkerControl, WorkerState};
 use raddle_sched::worker_state::is_locked_or_rests;
 use std::cell::Cell;
@@ -121,13 +120,9 @@ impl Inner {
     /// Prefetches the memory that a switch to a light worker at rest touches.
     #[inline(always)]
     pub(super) fn prefetch_rest(&self) {
-        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let at = self.control.stack.get().cast::<i8>();
-        // SAFETY: a prefetch of any address is harmless.
-        unsafe {
-            _mm_prefetch::<_MM_HINT_T0>(at);
-            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64));
-        }
+        let at = self.control.stack.get().cast_const().cast::<u8>();
+        raddle_arch::prefetch(at);
+        raddle_arch::prefetch(at.wrapping_add(64));
     }
 
     /// Returns the address of the control, which is the first part.
@@ -156,10 +151,9 @@ pub(super) fn give_host(inner: &Inner) -> *mut c_void {
     thread
 }
 
-/// The first instruction of a light worker: its `Inner` is at the stack pointer.
-#[unsafe(naked)]
-extern "C" fn first_instruction() {
-    begin_in!(main)
+raddle_arch::first_instruction_with_argument! {
+    /// The first instruction of a light worker: its `Inner` is at the stack pointer.
+    first_instruction => main
 }
 
 extern "C" fn main(own: &Inner) -> ! {

@@ -18,7 +18,7 @@ use super::hosts::ended;
 use super::light::give_host;
 use super::list::CompletionList;
 use super::scheduler::{Next, Reason, Scheduler};
-use raddle_context::{call_by_jumps, call_on_with};
+use raddle_arch::{call_by_jumps, call_on_with};
 use raddle_interface::{Lease, Runtime, ThreadView, WorkerControl};
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};

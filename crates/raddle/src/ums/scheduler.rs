@@ -7,7 +7,7 @@ use super::light::give_host;
 use super::list::CompletionList;
 use super::place::Seat;
 use crate::{light, runtime};
-use raddle_context::call_by_jumps;
+use raddle_arch::call_by_jumps;
 use raddle_interface::{Claim, Ended, Lease, WorkerControl, WorkerState};
 use std::cell::Cell;
 use std::ffi::c_void;

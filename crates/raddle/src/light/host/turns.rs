@@ -2,7 +2,7 @@
 
 use super::super::group::GROUP;
 use super::{FAIRNESS, Host, Light};
-use raddle_context::switch_keep_fs;
+use raddle_arch::switch_keep_fs;
 use raddle_sched::TaskRef;
 use std::sync::atomic::Ordering;
 

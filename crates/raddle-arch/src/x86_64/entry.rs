@@ -1,0 +1,396 @@
+//! Where system calls enter the runtime: the entries that stubs call.
+//!
+//! A stub has skipped the red zone, pushed the address that follows the system call (so that
+//! unwinders see an ordinary frame), and called one of the entries. The stack of
+//! `raddle_entry_plain`:
+//!
+//! ```text
+//!   [ the program's stack      ]
+//!   [ 128 bytes of red zone    ]
+//!   [ address after the site   ]  pushed by the stub
+//!   [ return address           ]  into the stub
+//!   [ rbp                      ]  <- rbp
+//!   [ rdi rsi rdx r10 r8 r9    ]  `CallFrame`, its highest word first
+//!   [ rax                      ]  <- rdi at the handler
+//! ```
+//!
+//! `raddle_entry_vector` has a frame of its own around this one, with xmm0 to xmm15 in it. Where a
+//! call by a run-time number goes through `raddle_entry_clone_before`, one return address more lies
+//! above the entry's frame. At a clone-like call the frame is a [`CloneFrame`]:
+//!
+//! ```text
+//!   [ address after the site   ]  pushed by the stub
+//!   [ return address           ]  into the stub
+//!   [ rbp                      ]  <- rbp
+//!   [ rbx, r12 to r15          ]
+//!   [ `CallFrame`              ]  <- rbx, and rdi at the handler
+//!   [ xmm0 to xmm15            ]  <- rsp at the handler
+//! ```
+
+/// Lays out the entries, around the handlers that are named.
+///
+/// | register | at an entry | at exit |
+/// |---|---|---|
+/// | rax | number; after a raw clone-like call its result | the result; unchanged if r11 is 0 |
+/// | rdi, rsi, rdx, r10, r8, r9 | arguments | preserved |
+/// | rcx | address after the site | changed |
+/// | r11 | changed | after `clone_before`: 1 if handled, else 0 |
+/// | xmm0 to xmm15 | the program's | preserved, but for the plain entries |
+/// | all others | the program's | preserved |
+///
+/// `raddle_child_start` is where a new green thread begins, behind the stub's call, as the child of
+/// a clone: rsp points to its [`ChildRegisters`], right below the word that the stub pops.
+///
+/// `$carrier` is a module with the offsets of the carrier's fields `RAW`, `ATTENTION` and `CURRENT`
+/// and the bit `SIGNALLED`; `$call_site` is the offset of a thread's field. `$handlers` is a table
+/// of 512 handlers by number, 0 where the kernel answers.
+#[macro_export]
+macro_rules! system_call_entries {
+    (
+        carrier: $carrier:ident,
+        call_site: $call_site:path,
+        handlers: $handlers:path,
+        before_call: $before_call:path,
+        on_attention: $on_attention:path,
+        clone_before: $clone_before:path,
+        clone_after: $clone_after:path $(,)?
+    ) => {
+        ::core::arch::global_asm!(
+            ".pushsection .text.raddle_boundary,\"ax\",@progbits",
+            ".hidden raddle_entry_plain, raddle_entry_vector",
+            ".hidden raddle_entry_clone_before, raddle_entry_clone_after, raddle_child_start",
+            ".hidden raddle_entry_plain_clone_before, raddle_plain_clone_return",
+            ".globl raddle_entry_plain_clone_before, raddle_plain_clone_return",
+            ".hidden raddle_vector_return, raddle_clone_return",
+            ".globl raddle_vector_return, raddle_clone_return",
+            ".hidden raddle_pass_check, raddle_pass_begin, raddle_pass_end",
+            ".globl raddle_entry_plain, raddle_entry_vector",
+            ".globl raddle_entry_clone_before, raddle_entry_clone_after, raddle_child_start",
+            ".globl raddle_pass_check, raddle_pass_begin, raddle_pass_end",
+            // ---- plain
+            ".p2align 6",
+            "raddle_entry_plain:",
+            ".cfi_startproc",
+            $crate::enter_frame!(),
+            $crate::push_call!(),
+            "cmp dword ptr gs:[{raw}], 0",
+            "jne 3f",
+            "cmp rax, 512",
+            "jae 3f",
+            "lea r11, [rip + {table}]",
+            "mov r11, [r11 + rax * 8]",
+            "test r11, r11",
+            "jz 3f",
+            "mov rdi, rsp",
+            "and rsp, -16",
+            "call r11", // rax = value, rdx = pass
+            "test edx, edx",
+            "jnz 3f",
+            "cmp dword ptr gs:[{attention}], 0",
+            "jne 4f",
+            "2:", // rax = result
+            $crate::load_call!("rbp"),
+            ".cfi_remember_state",
+            $crate::leave_frame!(),
+            ".cfi_restore_state",
+            "3:", // the kernel's turn, with the program's registers
+            $crate::load_call!("rbp"),
+            "mov rax, [rbp - 56]",
+            "xor ecx, ecx", // see `interrupted_pass`
+            "raddle_pass_check:",
+            "test dword ptr gs:[{attention}], {signalled}",
+            "jnz 6f",
+            "raddle_pass_begin:",
+            "syscall",
+            "raddle_pass_end:",
+            "cmp dword ptr gs:[{attention}], 0",
+            "jne 4f",
+            ".cfi_remember_state",
+            $crate::leave_frame!(),
+            ".cfi_restore_state",
+            "4:", // signals to look at
+            "mov rdi, rax",
+            "and rsp, -16",
+            "call {on_attention}",
+            "jmp 2b",
+            "6:", // signals that came before the kernel's turn: it might wait for long
+            "cmp dword ptr gs:[{raw}], 0",
+            "jne raddle_pass_begin",
+            "and rsp, -16",
+            "call {before_call}",
+            "jmp 3b",
+            ".cfi_endproc",
+            // ---- vector
+            ".p2align 6",
+            "raddle_entry_vector:",
+            ".cfi_startproc",
+            $crate::enter_frame!(),
+            $crate::save_vectors!(),
+            "call raddle_entry_plain",
+            "raddle_vector_return:",
+            $crate::load_vectors!(),
+            $crate::leave_frame!(),
+            ".cfi_endproc",
+            // ---- clone, before, in a function without vectors
+            ".p2align 6",
+            "raddle_entry_plain_clone_before:",
+            ".cfi_startproc",
+            "cmp dword ptr gs:[{raw}], 0",
+            "jne 8f",
+            $crate::jump_if_clone!("8"),
+            "mov r11, gs:[{thread}]", // any other number
+            "mov [r11 + {call_site}], rcx", // the site, which the stub pushed
+            "call raddle_entry_plain",
+            "raddle_plain_clone_return:",
+            "mov r11, gs:[{thread}]",
+            "mov qword ptr [r11 + {call_site}], 0",
+            "mov r11d, 1",
+            "ret",
+            "8:",
+            "jmp raddle_entry_clone_before",
+            ".cfi_endproc",
+            // ---- clone, before
+            ".p2align 6",
+            "raddle_entry_clone_before:",
+            ".cfi_startproc",
+            "cmp dword ptr gs:[{raw}], 0",
+            "jne 6f",
+            $crate::jump_if_clone!("5"),
+            "mov r11, gs:[{thread}]", // any other number
+            "mov [r11 + {call_site}], rcx", // the site, which the stub pushed
+            "call raddle_entry_vector",
+            "raddle_clone_return:",
+            "mov r11, gs:[{thread}]",
+            "mov qword ptr [r11 + {call_site}], 0",
+            "mov r11d, 1",
+            "ret",
+            "6:",
+            "xor r11d, r11d",
+            "ret",
+            "5:",
+            $crate::enter_frame!(),
+            $crate::push_preserved!(),
+            $crate::push_call!(),
+            "mov rdi, rsp",
+            "mov rbx, rsp",
+            $crate::save_vectors!(),
+            "call {clone_before}", // rax = value, rdx = pass
+            "mov r11d, edx",
+            "xor r11d, 1",
+            $crate::load_vectors!(),
+            "test r11d, r11d",
+            "cmovz rax, [rbx]", // passes: the number again
+            $crate::load_call!("rbx + 56"),
+            "mov rbx, [rbp - 8]",
+            $crate::leave_frame!(),
+            ".cfi_endproc",
+            // ---- clone, after; a vfork child's calls by run-time numbers come here, too
+            ".p2align 6",
+            "raddle_entry_clone_after:",
+            ".cfi_startproc",
+            "cmp dword ptr gs:[{raw}], 0",
+            "je 7f",
+            "ret",
+            "7:",
+            $crate::enter_frame!(),
+            $crate::push_call!(),
+            $crate::save_vectors!(),
+            "mov rdi, rax",
+            "lea rsi, [rbp - 56]",
+            "call {clone_after}",
+            $crate::load_vectors!(),
+            $crate::load_call!("rbp"),
+            "mov rax, [rbp - 56]",
+            $crate::leave_frame!(),
+            ".cfi_endproc",
+            // ---- a new green thread: rsp -> ChildRegisters, right below what the stub pops
+            ".p2align 6",
+            "raddle_child_start:",
+            ".cfi_startproc",
+            ".cfi_undefined rip",
+            "pop rdi",
+            "pop rsi",
+            "pop rdx",
+            "pop r10",
+            "pop r8",
+            "pop r9",
+            "pop rbx",
+            "pop rbp",
+            "pop r12",
+            "pop r13",
+            "pop r14",
+            "pop r15",
+            "pop rcx",
+            "xor eax, eax",
+            "mov r11d, 1",
+            "jmp rcx",
+            ".cfi_endproc",
+            ".popsection",
+            raw = const $carrier::RAW,
+            attention = const $carrier::ATTENTION,
+            thread = const $carrier::CURRENT,
+            call_site = const $call_site,
+            table = sym $handlers,
+            signalled = const $carrier::SIGNALLED,
+            before_call = sym $before_call,
+            on_attention = sym $on_attention,
+            clone_before = sym $clone_before,
+            clone_after = sym $clone_after,
+        );
+    };
+}
+
+/// Jumps to the label `$to` ahead if rax is the number of a call that makes a thread or a process:
+/// clone, fork, vfork, clone3.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! jump_if_clone {
+    ($to:literal) => {
+        concat!(
+            concat!("cmp rax, 56\nje ", $to, "f\n"),
+            concat!("cmp rax, 57\nje ", $to, "f\n"),
+            concat!("cmp rax, 58\nje ", $to, "f\n"),
+            concat!("cmp rax, 435\nje ", $to, "f"),
+        )
+    };
+}
+
+/// Bytes below the stack pointer that a function may use without moving it.
+pub const RED_ZONE: usize = 128;
+
+/// A system call of the program: the number and the arguments.
+#[repr(C)]
+pub struct CallFrame {
+    rax: u64,
+    r9: u64,
+    r8: u64,
+    r10: u64,
+    rdx: u64,
+    rsi: u64,
+    rdi: u64,
+}
+
+impl CallFrame {
+    /// Returns the call's number. Entries hand over none that is longer.
+    #[inline(always)]
+    pub fn number(&self) -> u32 {
+        self.rax as u32
+    }
+
+    /// Returns all arguments.
+    #[inline(always)]
+    pub fn args(&self) -> [usize; 6] {
+        [
+            self.rdi as usize,
+            self.rsi as usize,
+            self.rdx as usize,
+            self.r10 as usize,
+            self.r8 as usize,
+            self.r9 as usize,
+        ]
+    }
+
+    /// Changes the first two arguments, of a call that passes.
+    pub fn set_first_args(&mut self, args: [usize; 2]) {
+        [self.rdi, self.rsi] = args.map(|arg| arg as u64);
+    }
+
+    /// Returns where the stub pushed the address after the site. `vector_return` is the return
+    /// address of an entry that has called this one with a frame of its own, `direct_returns` are
+    /// those without.
+    ///
+    /// # Safety
+    /// The frame must be on a stack, where an entry has pushed it.
+    #[inline(always)]
+    pub unsafe fn pushed_site(
+        &self,
+        vector_return: usize,
+        direct_returns: [usize; 2],
+    ) -> *const usize {
+        let mut frame = core::ptr::from_ref(self)
+            .wrapping_add(1)
+            .cast::<[usize; 3]>();
+        // SAFETY: behind the arguments lie rbp, a return address and, if that leads to the stub,
+        // the site; if it leads to an entry that called this one, rbp points at the same of that
+        // entry.
+        unsafe {
+            if (*frame)[1] == vector_return {
+                frame = core::ptr::with_exposed_provenance((*frame)[0]);
+            }
+            if (*frame)[1] == direct_returns[0] || (*frame)[1] == direct_returns[1] {
+                frame = frame.wrapping_byte_add(size_of::<usize>());
+            }
+        }
+        frame.cast::<usize>().wrapping_add(2)
+    }
+}
+
+/// All registers at a clone.
+#[repr(C)]
+pub struct CloneFrame {
+    call: CallFrame,
+    r15: u64,
+    r14: u64,
+    r13: u64,
+    r12: u64,
+    rbx: u64,
+    rbp: u64,
+    stub: u64,
+    site: u64,
+}
+
+impl CloneFrame {
+    /// Returns the call itself.
+    pub fn call(&self) -> &CallFrame {
+        &self.call
+    }
+
+    /// Returns the call itself, to change its arguments.
+    pub fn call_mut(&mut self) -> &mut CallFrame {
+        &mut self.call
+    }
+
+    /// Returns the address after the site, which the stub pushed.
+    pub fn site(&self) -> u64 {
+        self.site
+    }
+
+    /// Returns the registers with which the child begins.
+    pub fn child_registers(&self) -> ChildRegisters {
+        let call = &self.call;
+        ChildRegisters {
+            rdi: call.rdi,
+            rsi: call.rsi,
+            rdx: call.rdx,
+            r10: call.r10,
+            r8: call.r8,
+            r9: call.r9,
+            rbx: self.rbx,
+            rbp: self.rbp,
+            r12: self.r12,
+            r13: self.r13,
+            r14: self.r14,
+            r15: self.r15,
+            stub: self.stub,
+        }
+    }
+}
+
+/// What `raddle_child_start` pops: the registers of a child, and where its stub goes on.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ChildRegisters {
+    rdi: u64,
+    rsi: u64,
+    rdx: u64,
+    r10: u64,
+    r8: u64,
+    r9: u64,
+    rbx: u64,
+    rbp: u64,
+    r12: u64,
+    r13: u64,
+    r14: u64,
+    r15: u64,
+    stub: u64,
+}
