@@ -12,6 +12,7 @@ mod arrows;
 mod columns;
 mod doctests;
 mod elf;
+mod forks;
 mod glossary;
 mod links;
 mod paths;
@@ -77,6 +78,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("absolute paths", paths::check),
     ("links", links::check),
     ("addresses of the program", addresses::check),
+    ("locks in forked children", forks::check),
     ("doctests of the API", doctests::check),
     ("no libc inside the runtime", elf::check),
 ];
@@ -176,6 +178,7 @@ mod tests {
         tree_has_no_absolute_path: paths::check;
         tree_links_lead_somewhere: links::check;
         tree_reaches_the_programs_memory_in_one_way: addresses::check;
+        tree_resets_its_locks_in_children: forks::check;
         tree_tests_the_documentation_of_its_api: doctests::check;
         preloaded_library_needs_nothing: elf::check;
     }

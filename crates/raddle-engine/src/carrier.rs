@@ -554,23 +554,45 @@ impl Carrier {
 
     /// Forgets everything but identity: in the child of a fork, and when a slot is used again.
     pub(crate) fn reset(&self) {
-        while self.queue.take_lifo().is_some() || self.queue.pop_ring().is_some() {}
-        self.next.set(null_mut());
-        self.exiting.set(null_mut());
-        self.raw.set(0);
-        self.apart.set(0);
-        self.own_files.set(0);
-        self.clone_at.set([0; 2]);
-        self.lent.store(0, Ordering::Relaxed);
-        self.preempt_at.store(0, Ordering::Relaxed);
-        self.metronome.reset();
-        self.handed_off.store(0, Ordering::Relaxed);
-        self.bound.store(null_mut(), Ordering::Relaxed);
+        #[rustfmt::skip]
+        let Self {
+            queue, next, exiting, raw, apart, own_files, clone_at, lent, preempt_at, metronome,
+            handed_off, bound, timing, has_place, mailbox, retired,
+            detour: _, side: _, // by functions below
+            // Identity, and what its kernel thread runs on:
+            self_ptr: _, id: _, kernel_tid: _, current: _, scheduler: _, scheduler_on_cpu: _,
+            signal_stack: _, stack: _, left_out: _, next_free: _, is_listed: _, ends: _,
+            // The user-mode kernel's reset of signals, and `init`:
+            arrivals: _, closed: _, attention: _, deliver_here: _, child_shares: _, roused: _,
+            // Zero in a thread that forks, which is outside of such calls; `init`:
+            in_clock: _, plugin_call: _, abandon: _, anchor: _, clone_args: _, clone_flags: _,
+            // `fork::in_child` and `fork::settle`:
+            slices: _, pages: _, delays: _,
+            // What is stale here costs a closer look, or a wake-up that is not needed:
+            state: _, wake_word: _, watched: _, robbed: _, asks: _,
+            // Counts and clocks that go on:
+            picks: _, dice: _, backlog: _, now_ns: _, yields_from_ns: _, calls: _, calls_seen: _,
+            switches: _, steals: _, failed_steals: _, preemptions: _, parks: _, stretch: _,
+        } = self;
+        while queue.take_lifo().is_some() || queue.pop_ring().is_some() {}
+        for thread in [next, exiting] {
+            thread.set(null_mut());
+        }
+        for flag in [raw, apart, own_files] {
+            flag.set(0);
+        }
+        clone_at.set([0; 2]);
+        for word in [lent, handed_off, retired] {
+            word.store(0, Ordering::Relaxed);
+        }
+        preempt_at.store(0, Ordering::Relaxed);
+        metronome.reset();
+        for thread in [bound, mailbox] {
+            thread.store(null_mut(), Ordering::Relaxed);
+        }
         self.set_queueless(ENGINE.has_policy());
-        self.timing.reset();
+        timing.reset();
         self.set_side(0);
-        self.has_place.set(false);
-        self.mailbox.store(null_mut(), Ordering::Relaxed);
-        self.retired.store(0, Ordering::Relaxed);
+        has_place.set(false);
     }
 }

@@ -216,9 +216,14 @@ impl Direct {
 
     /// In the child of a fork: there is no context; its memory isn't in the child either.
     pub(crate) fn reset(&self) {
+        let Self {
+            state,
+            reaping,
+            context: _,
+        } = self;
         // SAFETY: no other thread exists in the child.
-        unsafe { self.reaping.break_lock() };
-        self.state.store(NONE, Ordering::Relaxed);
+        unsafe { reaping.break_lock() };
+        state.store(NONE, Ordering::Relaxed);
     }
 }
 

@@ -37,19 +37,10 @@ pub unsafe fn in_child(shares_table: bool) {
         } else if ENGINE.unsettled.load(Ordering::Relaxed) == 0 {
             ENGINE.unsettled.store(IDS, Ordering::Relaxed);
         }
-        thread.signals.queue.break_locks();
-        thread.attributes.break_lock();
-        thread.bound.store(core::ptr::null_mut(), Ordering::Relaxed);
-        thread
-            .away_from
-            .store(core::ptr::null_mut(), Ordering::Relaxed);
-        thread.robust_list.set(0); // libc tells the kernel of it anew
-        thread.leave_ums();
-        thread.inherits.store(0, Ordering::Relaxed);
+        thread.in_child(pid);
         ENGINE.threads.break_lock();
         ENGINE.kept.forget(&ENGINE.threads); // libc takes their stacks
         ENGINE.threads.keep_only(thread);
-        thread.tid.store(pid, Ordering::Relaxed);
         ENGINE.pid.store(pid, Ordering::Relaxed);
         ENGINE.main.store(thread.as_ptr(), Ordering::Relaxed);
         carrier.kernel_tid.store(pid, Ordering::Relaxed);

@@ -57,13 +57,23 @@ pub(crate) struct Metronome {
 impl Metronome {
     /// In a fresh carrier, and in the child of a fork.
     pub(crate) fn reset(&self) {
-        self.expects.store(0, Ordering::Relaxed);
+        let Self {
+            expects,
+            beats: _,
+            timer: _, // see `forget`
+        } = self;
+        expects.store(0, Ordering::Relaxed);
     }
 
     /// In the child of a fork, which has no timers.
     pub(crate) fn forget(&self) {
-        if self.timer.load(Ordering::Relaxed) != 0 {
-            self.timer.store(0, Ordering::Relaxed);
+        let Self {
+            timer,
+            expects: _,
+            beats: _,
+        } = self;
+        if timer.load(Ordering::Relaxed) != 0 {
+            timer.store(0, Ordering::Relaxed);
         }
     }
 

@@ -235,10 +235,16 @@ impl Pages {
 
     /// In the child of a fork: there are no rings; their memory isn't in the child either.
     pub(crate) fn reset(&self) {
+        let Self {
+            refused,
+            strained: _,
+            adopted_at: _,
+            gap_ticks: _,
+        } = self;
         for carrier in ENGINE.all_carriers() {
             carrier.pages.store(null_mut(), Ordering::Relaxed);
         }
-        self.refused.store(0, Ordering::Relaxed);
+        refused.store(0, Ordering::Relaxed);
     }
 }
 

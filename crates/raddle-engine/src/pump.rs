@@ -178,10 +178,22 @@ impl Pump {
 
     /// In the child of a fork: forgets all waits.
     pub(crate) fn reset(&self) {
-        self.waiters.store(0, Ordering::Relaxed);
-        self.asleep.store(0, Ordering::Relaxed);
-        self.sweep.reset();
-        for fd in 0..self.high.load(Ordering::Relaxed) {
+        let Self {
+            waiters,
+            asleep,
+            sweep,
+            high,
+            epoll: _,
+            kick: _,
+            direct: _, // see `forget_descriptors`
+            epoch: _,  // raised at the next start
+            limits: _,
+            table: _,
+        } = self;
+        waiters.store(0, Ordering::Relaxed);
+        asleep.store(0, Ordering::Relaxed);
+        sweep.reset();
+        for fd in 0..high.load(Ordering::Relaxed) {
             if let Some(entry) = self.known(fd as u32) {
                 // SAFETY: no other thread exists in the child.
                 unsafe { entry.reset() };

@@ -337,21 +337,41 @@ impl Sides {
     /// # Safety
     /// Before a second thread exists.
     pub(crate) unsafe fn reset(&self) {
+        let Self {
+            up,
+            made,
+            growth,
+            choice,
+            all: _,  // `each`
+            list: _, // the first `up`
+            below: _,
+        } = self;
         for (_, side) in self.each() {
+            let Side {
+                queue,
+                places,
+                idle,
+                made,
+                up,
+                held,
+                kind: _,
+                is_open: _,
+                quota: _,
+            } = side;
             // SAFETY: the caller's promise.
-            unsafe { side.queue.reset() };
-            side.places.reset();
-            side.idle.reset();
-            side.made.store(0, Ordering::Relaxed);
-            side.up.store(0, Ordering::Relaxed);
-            side.held.store(0, Ordering::Relaxed);
+            unsafe { queue.reset() };
+            places.reset();
+            idle.reset();
+            for count in [made, up, held] {
+                count.store(0, Ordering::Relaxed);
+            }
         }
-        self.up.store(0, Ordering::Relaxed);
-        self.made.store(0, Ordering::Relaxed);
+        up.store(0, Ordering::Relaxed);
+        made.store(0, Ordering::Relaxed);
         // SAFETY: as above.
         unsafe {
-            self.growth.break_lock();
-            self.choice.break_lock();
+            growth.break_lock();
+            choice.break_lock();
         }
     }
 

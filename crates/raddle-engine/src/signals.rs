@@ -52,6 +52,22 @@ impl ThreadSignals {
         self.alternate.set(StackT::DISABLED);
     }
 
+    /// Frees the locks.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, before a second thread exists.
+    pub(crate) unsafe fn in_child(&self) {
+        #[rustfmt::skip]
+        let Self {
+            queue,
+            pending: _, shared: _, // dropped by the user-mode kernel, which knows what the kernel has
+            mask: _, suspended_mask: _, awaited: _, handled: _, interrupting: _, call_site: _,
+            alternate: _, // as before the fork
+        } = self;
+        // SAFETY: the caller's promise.
+        unsafe { queue.break_locks() };
+    }
+
     /// Forgets what is pending.
     pub fn drop_pending(&self) {
         let mut head = self.queue.head.lock();
@@ -266,10 +282,11 @@ impl CommonSignals {
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
     pub unsafe fn reset(&self) {
+        let Self { pending, queue } = self;
         // SAFETY: the caller's promise.
-        unsafe { self.queue.forget() };
-        if self.pending.load(Ordering::Relaxed) != 0 {
-            self.pending.store(0, Ordering::Relaxed);
+        unsafe { queue.forget() };
+        if pending.load(Ordering::Relaxed) != 0 {
+            pending.store(0, Ordering::Relaxed);
         }
     }
 }
@@ -407,10 +424,11 @@ impl SignalQueue {
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
     pub unsafe fn break_locks(&self) {
+        let Self { head } = self;
         // SAFETY: the caller's promise. A record being linked when the parent forked is lost to the
         // pool, nothing worse.
         unsafe {
-            self.head.break_lock();
+            head.break_lock();
             POOL.break_lock();
         }
     }

@@ -230,6 +230,45 @@ impl Thread {
         self.is_routed();
     }
 
+    /// Makes it the main thread of a fork's child, which has the id `pid`.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, for the thread that survives, before a second thread exists.
+    pub(crate) unsafe fn in_child(&self, pid: u32) {
+        #[rustfmt::skip]
+        let Self {
+            signals, attributes, bound, away_from, robust_list, inherits, tid,
+            ums: _, lease: _, // `leave_ums`
+            cpu: _, // `accounting::in_child`
+            // Used for waits only; the thread runs:
+            task: _, node: _, wait_kind: _, wait_arg: _, context: _, since_ns: _, deadline_ns: _,
+            ready_ns: _, kept: _,
+            // Identity, and what libc and the program have said of the thread:
+            fs: _, host: _, clear_tid: _, next: _, bind_next: _, green_next: _, share_next: _,
+            ums_next: _, seat: _, name: _, save_area: _, life: _, generation: _, slot: _,
+            cancelled: _, compiles: _, account: _,
+            // The child's engine begins with the policy of the parent's, and may have side engines:
+            side: _, routes: _,
+            // Only the carrier that forked is left:
+            carrier: _,
+            // Counts that go on; what is measured by them:
+            switches: _, parks: _, migrations: _, preemptions: _, turn: _, leased_ns: _,
+            // Written before it is read:
+            deciding: _, next_kept: _,
+        } = self;
+        // SAFETY: the caller's promise.
+        unsafe {
+            signals.in_child();
+            attributes.break_lock();
+        }
+        bound.store(null_mut(), Ordering::Relaxed);
+        away_from.store(null_mut(), Ordering::Relaxed);
+        robust_list.set(0); // libc tells the kernel of it anew
+        self.leave_ums();
+        inherits.store(0, Ordering::Relaxed);
+        tid.store(pid, Ordering::Relaxed);
+    }
+
     /// In the child of a fork no thread is a worker.
     pub(crate) fn leave_ums(&self) {
         let control = self.ums.swap(null_mut(), Ordering::Relaxed);

@@ -121,10 +121,11 @@ impl<T> SpinLock<T> {
     /// # Safety
     /// No other thread may exist, and the data must be made consistent before it is used.
     pub unsafe fn break_lock(&self) -> bool {
+        let Self { held, data: _ } = self;
         // A child writes to as few of its parent's pages as it can.
-        let is_held = self.held.load(Ordering::Relaxed) != 0;
+        let is_held = held.load(Ordering::Relaxed) != 0;
         if is_held {
-            self.held.store(0, Ordering::Release);
+            held.store(0, Ordering::Release);
         }
         is_held
     }

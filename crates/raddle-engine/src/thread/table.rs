@@ -277,8 +277,16 @@ impl ThreadTable {
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
     pub(crate) unsafe fn break_lock(&self) {
+        let Self {
+            slots,
+            threads: _,
+            used: _,
+            live: _,
+            limit: _,
+            salt: _,
+        } = self;
         // SAFETY: the holder of the lock, if any, doesn't exist here.
-        unsafe { self.slots.break_lock() };
+        unsafe { slots.break_lock() };
     }
 
     /// Frees every thread but `survivor`.
@@ -295,7 +303,7 @@ impl ThreadTable {
                     let at = thread.as_ptr();
                     (&raw mut (*at).task).write(Task::new());
                     (&raw mut (*at).node).write(WaitNode::new());
-                    thread.signals.queue.break_locks();
+                    thread.signals.in_child();
                     thread.signals.drop_pending();
                     thread.attributes.break_lock();
                     thread.leave_ums();
