@@ -327,7 +327,7 @@ impl Watcher {
             return;
         }
         let all = ENGINE.carriers().chain(ENGINE.sides.carriers());
-        let count = all.map(|it| it.parks.load(Ordering::Relaxed)).sum();
+        let count = all.map(|it| it.park.load(Ordering::Relaxed)).sum();
         match self.sleeps.look(now_ns, count, self.begun) {
             Advice::Wait => {}
             Advice::Open => self.begin(),

@@ -201,13 +201,13 @@ pub struct Carrier {
     /// Switches to green threads. Written by the carrier, read by sysmon and inspection.
     pub switches: AtomicU64,
     /// Threads taken from other carriers.
-    pub steals: AtomicU64,
+    pub steal: AtomicU64,
     /// Searches that found nothing.
-    pub failed_steals: AtomicU64,
+    pub steal_fail: AtomicU64,
     /// Green threads preempted here.
-    pub preemptions: AtomicU64,
+    pub preempt: AtomicU64,
     /// Times it went to sleep.
-    pub parks: AtomicU64,
+    pub park: AtomicU64,
     /// Thefts from this carrier since it last looked: its wake-ups are useful.
     pub(crate) robbed: AtomicU32,
     /// [`QUEUELESS`], [`TIMED`] or 0: non-zero leads picks and wake-ups to a slower path. Written
@@ -572,7 +572,7 @@ impl Carrier {
             state: _, wake_word: _, watched: _, robbed: _, asks: _,
             // Counts and clocks that go on:
             picks: _, dice: _, backlog: _, now_ns: _, yields_from_ns: _, calls: _, calls_seen: _,
-            switches: _, steals: _, failed_steals: _, preemptions: _, parks: _, stretch: _,
+            switches: _, steal: _, steal_fail: _, preempt: _, park: _, stretch: _,
         } = self;
         while queue.take_lifo().is_some() || queue.pop_ring().is_some() {}
         for thread in [next, exiting] {

@@ -35,7 +35,7 @@ pub const MAX_CARRIERS: usize = 2048;
 /// Slots of carriers mapped at a time.
 const CARRIERS_EACH: usize = 8;
 /// The most carriers that can be asked for.
-pub const MAX_WANTED: u32 = 1024;
+pub const MAX_WANTED: u32 = raddle_inspect::settings::CARRIERS_MAX;
 /// Rows of the futex table.
 const FUTEX_ROWS: usize = 16384;
 

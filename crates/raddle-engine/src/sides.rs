@@ -30,7 +30,7 @@ pub const ENGINES: usize = 64;
 /// Engines 1 up to this one belong to the rules of `--share`.
 pub const RULED: usize = 15;
 /// The most carriers of one side engine.
-pub const MAX_CARRIERS: u32 = 64;
+pub const MAX_CARRIERS: u32 = raddle_inspect::settings::SIDE_CARRIERS_MAX;
 /// The most carriers of all side engines together.
 pub(crate) const MAX_ALL: usize = 256;
 
@@ -460,7 +460,7 @@ impl Side {
                 }
                 self.leave_place(carrier);
             }
-            Carrier::count(&carrier.parks);
+            Carrier::count(&carrier.park);
             self.sleep(carrier);
             if self.idle.is_empty() && self.has_work() {
                 self.breed(carrier.side()); // so that sysmon finds one if this one blocks

@@ -5,13 +5,14 @@ mod table;
 use crate::accounting::CpuTime;
 use crate::attributes;
 use crate::compilers;
-pub use crate::life::{Life, WaitKind};
+pub use crate::life::Life;
 use crate::signals::ThreadSignals;
 use crate::turn::Turn;
 use core::cell::Cell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_context::Context;
+pub use raddle_inspect::WaitKind;
 pub use raddle_interface::Birth;
 use raddle_interface::{HostControl, Lease, Seat, WorkerControl, WorkerState};
 use raddle_sched::share::Account;
@@ -55,13 +56,13 @@ pub struct Thread {
     pub since_ns: AtomicU64,
     pub deadline_ns: AtomicU64,
     /// Times it parked.
-    pub parks: AtomicU64,
+    pub park: AtomicU64,
     /// Times another carrier than its last one ran it.
-    pub migrations: AtomicU64,
+    pub steal: AtomicU64,
     /// When it became runnable, if that is measured; else 0. See [`crate::delays`].
     pub(crate) ready_ns: AtomicU64,
     /// Times it was preempted.
-    pub preemptions: AtomicU64,
+    pub preempt: AtomicU64,
     /// The turn in which it was interrupted, if it was.
     pub(crate) turn: Turn,
     /// Where its registers are kept while it is preempted; 0 before the first time. The memory
@@ -252,7 +253,7 @@ impl Thread {
             // Only the carrier that forked is left:
             carrier: _,
             // Counts that go on; what is measured by them:
-            switches: _, parks: _, migrations: _, preemptions: _, turn: _, leased_ns: _,
+            switches: _, park: _, steal: _, preempt: _, turn: _, leased_ns: _,
             // Written before it is read:
             deciding: _, next_kept: _,
         } = self;
@@ -312,7 +313,7 @@ impl Thread {
     /// Says what the thread is about to wait for. `deadline_ns` is 0 without a timeout.
     #[inline(always)]
     pub fn waits_for(&self, kind: WaitKind, arg: usize, deadline_ns: u64) {
-        self.wait_kind.store(kind as u32, Ordering::Relaxed);
+        self.wait_kind.store(kind.0, Ordering::Relaxed);
         self.wait_arg.store(arg, Ordering::Relaxed);
         self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
     }

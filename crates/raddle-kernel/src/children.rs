@@ -213,7 +213,7 @@ fn wait_once(frame: &Frame) -> Option<isize> {
 fn wait_for_event(seen: u32, whom: usize) -> isize {
     let address = (&raw const EVENTS).addr();
     let told = [whom, 0];
-    match futex::wait_as(address, seen, u32::MAX, NEVER, WaitKind::Child, told) {
+    match futex::wait_as(address, seen, u32::MAX, NEVER, WaitKind::CHILD, told) {
         result if result == err(errno::EINTR) => result,
         _ => 0,
     }
@@ -245,7 +245,7 @@ fn wait_by_helper(frame: &Frame) -> isize {
     loop {
         let thread = Carrier::current().thread();
         let whom = frame.arg(usize::from(frame.rax == WAITID));
-        thread.waits_for(WaitKind::Child, whom, 0);
+        thread.waits_for(WaitKind::CHILD, whom, 0);
         // SAFETY: the program's own call.
         let result = unsafe { ENGINE.helpers.call(frame.rax as u32, frame.args()) };
         if result != err(errno::EINTR) {

@@ -90,7 +90,7 @@ pub extern "C" fn getrusage(frame: &Frame) -> Outcome {
     }
     let thread = Carrier::current().thread();
     let cpu_us = cpu_ns(thread) / 1000;
-    let parks = thread.parks.load(Ordering::Relaxed);
+    let parks = thread.park.load(Ordering::Relaxed);
     let yields = thread
         .switches
         .load(Ordering::Relaxed)

@@ -98,7 +98,7 @@ fn wait_for_kept(frame: &Frame, outcome: Outcome) -> Outcome {
 fn wait_with(frame: &Frame, args: [usize; 6], restart: Restart) -> Outcome {
     loop {
         let thread = Carrier::current().thread();
-        thread.waits_for(WaitKind::Other, frame.rax as usize, 0);
+        thread.waits_for(WaitKind::OTHER, frame.rax as usize, 0);
         // SAFETY: the program's own call.
         let result = unsafe { ENGINE.helpers.call(frame.rax as u32, args) };
         if result != EINTR {
@@ -185,7 +185,7 @@ pub extern "C" fn patiently(frame: &Frame) -> Outcome {
 /// call took; `None` if there is no helper, and can be none.
 fn by_helper(frame: &Frame) -> Option<(Outcome, u64)> {
     let thread = Carrier::current().thread();
-    thread.waits_for(WaitKind::Other, frame.rax as usize, 0);
+    thread.waits_for(WaitKind::OTHER, frame.rax as usize, 0);
     let (nr, args) = (frame.rax as u32, frame.args());
     // SAFETY: the program's own call.
     let (result, ticks) = unsafe { ENGINE.helpers.call_patiently(nr, args) };

@@ -67,7 +67,7 @@ pub fn millisecond_deadline(timeout_ms: i32) -> u64 {
 /// Sleeps until `deadline_ns`; returns true if a signal came first.
 pub fn sleep_until(deadline_ns: u64) -> bool {
     let thread = Carrier::current().thread();
-    thread.waits_for(WaitKind::Sleep, 0, deadline_ns);
+    thread.waits_for(WaitKind::SLEEP, 0, deadline_ns);
     thread.task.prepare_fenced();
     let outcome = switch::park_until(deadline_ns);
     outcome == Wake::Signalled
@@ -186,7 +186,7 @@ fn sleep_on(frame: &Frame, clock_id: u32, is_absolute: bool, remaining: User<Tim
         let until = Timespec::from_ns(kernels_until_ns);
         let until_at = (&raw const until).expose_provenance();
         let thread = Carrier::current().thread();
-        thread.waits_for(WaitKind::Sleep, clock_id as usize, 0);
+        thread.waits_for(WaitKind::SLEEP, clock_id as usize, 0);
         let args = [clock_id as usize, TIMER_ABSTIME, until_at, 0, 0, 0];
         // SAFETY: the time lives in this frame, which stays while the helper works for it.
         let result = unsafe { ENGINE.helpers.call(nr::__NR_clock_nanosleep, args) };

@@ -233,7 +233,7 @@ impl Mutex {
     fn lock_contended(&self) {
         while self.lock.swap(2, Ordering::Acquire) != 0 {
             let address = self.lock.as_ptr().expose_provenance();
-            if futex::wait(address, 2, ANY, NEVER, WaitKind::Mutex) == EINTR {
+            if futex::wait(address, 2, ANY, NEVER, WaitKind::MUTEX) == EINTR {
                 signal::deliver();
             }
         }
@@ -265,7 +265,7 @@ fn wait_on(thread: &Thread, condvar: &Condvar, mutex: &Mutex, deadline_ns: u64) 
 #[inline(always)]
 fn link(thread: &Thread, key: usize, deadline_ns: u64, still: impl FnOnce() -> bool) -> bool {
     let shown = if deadline_ns == NEVER { 0 } else { deadline_ns };
-    thread.waits_for(WaitKind::Condvar, key - 1, shown);
+    thread.waits_for(WaitKind::CONDVAR, key - 1, shown);
     if deadline_ns == NEVER {
         Futexes::prepare(&thread.node, thread.task_ref(), key);
     } else {

@@ -145,9 +145,9 @@ fn any_futex(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     match operation {
-        WAIT | WAIT_BITSET if private => Outcome::of(wait_call(frame, WaitKind::Futex)),
+        WAIT | WAIT_BITSET if private => Outcome::of(wait_call(frame, WaitKind::FUTEX)),
         WAIT | WAIT_BITSET if shared::is_join(frame) => {
-            Outcome::of(wait_call(frame, WaitKind::Join))
+            Outcome::of(wait_call(frame, WaitKind::JOIN))
         }
         WAIT | WAIT_BITSET => Outcome::of(shared::wait_call(frame)),
         WAKE | WAKE_BITSET if private => Outcome::of(wake_call(frame, operation)),
@@ -162,7 +162,7 @@ fn any_futex(frame: &Frame) -> Outcome {
 #[inline(always)]
 fn wait_for_ever(frame: &Frame) -> isize {
     let (address, expected) = (frame.arg(0), frame.rdx as u32);
-    let result = wait(address, expected, ANY, NEVER, WaitKind::Futex);
+    let result = wait(address, expected, ANY, NEVER, WaitKind::FUTEX);
     if result == err(errno::EINTR) {
         return wait_on(address, expected);
     }
@@ -187,7 +187,7 @@ fn wait_on(address: usize, expected: u32) -> isize {
             r.expected,
             r.bits,
             r.deadline_ns,
-            WaitKind::Futex,
+            WaitKind::FUTEX,
         )
     })
 }
@@ -295,7 +295,7 @@ pub fn wait_as(
     if expected == LOCKED_WITH_WAITERS && !ENGINE.ahead.is_empty() {
         lend_to_owner(address);
     }
-    let outcome = if kind == WaitKind::Semaphore {
+    let outcome = if kind == WaitKind::SEMAPHORE {
         switch::park_cancellable(thread, deadline_ns)
     } else {
         switch::park_until(deadline_ns)

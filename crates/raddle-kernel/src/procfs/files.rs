@@ -188,7 +188,7 @@ fn stat(thread: &Thread, name: &str, main: &str, to: &mut Text) -> fmt::Result {
 
 /// `status`: the lines of `proc_pid_status(5)` that are the thread's.
 fn status(thread: &Thread, name: &str, main: &str, to: &mut Text) -> fmt::Result {
-    let parks = thread.parks.load(Ordering::Relaxed);
+    let parks = thread.park.load(Ordering::Relaxed);
     let switches = thread.switches.load(Ordering::Relaxed);
     let signals = &thread.signals;
     for line in main.lines() {

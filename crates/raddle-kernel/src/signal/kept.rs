@@ -206,7 +206,7 @@ fn wait_while_waiting(set: u64) {
         if WAITING.load(Ordering::SeqCst) & set == 0 {
             return;
         }
-        let result = futex::wait(address, seen, ANY, until_ns, WaitKind::Signal);
+        let result = futex::wait(address, seen, ANY, until_ns, WaitKind::SIGNAL);
         if result == err(errno::EINTR) || result == err(errno::ETIMEDOUT) {
             return;
         }
