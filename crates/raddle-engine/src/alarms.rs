@@ -503,7 +503,7 @@ fn open_event(tid: u32, group: usize) -> isize {
 
 /// The event of a kernel thread, and its ring.
 fn open(tid: u32) -> Option<(i32, *mut Ring)> {
-    const SHARED: usize = 1;
+    const SHARED: usize = nr::MAP_SHARED as usize;
     let event = open_event(tid, NO_GROUP);
     if is_err(event) {
         return None;

@@ -377,11 +377,11 @@ impl Carrier {
     /// The carrier's kernel thread is made by a `clone` with these flags: it is apart if it shares
     /// less with its maker than others do. Before it runs.
     pub(crate) fn become_as(&self, flags: u64) {
-        const FILES: u64 = 0x400;
+        const FILES: u64 = raddle_sys::nr::CLONE_FILES as u64;
         const SHARED: u64 = 0x200 | FILES | 0x40000; // CLONE_FS, CLONE_FILES, CLONE_SYSVSEM
         /// Namespaces: time, mounts, cgroups, hosts' names, IPC, users, ids, networks.
         const NEW: u64 = 0x80 | 0x20000 | 0x7e00_0000;
-        const INTO_CGROUP: u64 = 1 << 33;
+        const INTO_CGROUP: u64 = raddle_sys::nr::CLONE_INTO_CGROUP;
         if flags & SHARED != SHARED || flags & (NEW | INTO_CGROUP) != 0 {
             self.apart.set(1);
         }

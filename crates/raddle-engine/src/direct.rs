@@ -48,7 +48,7 @@ const PREADV: u16 = 7;
 /// `IOCB_FLAG_RESFD`.
 const SIGNALS: u32 = 1;
 /// `RWF_NOWAIT`.
-const NOWAIT: u32 = 8;
+const NOWAIT: u32 = nr::RWF_NOWAIT;
 
 /// `struct aio_ring`: what the kernel keeps at a context's address. Its layout is an ABI: programs
 /// reap from it since Linux 2.6.
@@ -244,7 +244,7 @@ fn complete(event: &AioEvent, woken: &TaskList) {
 
 /// Makes a context; its address, which is its name.
 fn make_context() -> Option<usize> {
-    const DONTFORK: usize = 10;
+    const DONTFORK: usize = nr::MADV_DONTFORK as usize;
     let mut context = 0usize;
     // SAFETY: the kernel fills a live word.
     if is_err(unsafe { sys!(nr::__NR_io_setup, ENTRIES, &raw mut context) }) {

@@ -81,7 +81,7 @@ pub struct Engine {
     /// ([`crate::fork`]).
     pub(crate) unsettled: AtomicU32,
     /// 1 if threads are green on request only. Set at start-up.
-    explicit: AtomicU32,
+    pub(crate) explicit: AtomicU32,
     /// The policy that was chosen, a [`raddle_sched::policies::Kind`]. Set at start-up.
     pub(crate) kind: AtomicU32,
     /// See [`Engine::set_max_runnable`]; 0 for no limit.
@@ -98,14 +98,14 @@ pub struct Engine {
     /// CPUs that the process may use, in thousandths. Written by sysmon and at the start.
     pub(crate) capacity_thousandths: AtomicU32,
     /// See [`Engine::quantum_ns`].
-    quantum_ns: AtomicU64,
+    pub(crate) quantum_ns: AtomicU64,
     /// Carriers that exist, the first `up` of the list.
     pub(crate) up: AtomicU32,
     pub started_ns: AtomicU64,
     /// Guards the list's growth, too.
     pub(crate) slots: SpinLock<Slots>,
     /// Set by [`Engine::init`], for ever.
-    hooks: AtomicPtr<Hooks>,
+    pub(crate) hooks: AtomicPtr<Hooks>,
     pub sysmon: Sysmon,
     pub(crate) signal_gate: SignalGate,
     pub filters: Filters,
@@ -320,39 +320,6 @@ impl Engine {
             Some(hooks) => hooks,
             None => raddle_sys::fatal(b"raddle: the engine was used before it was initialised\n"),
         }
-    }
-
-    /// In the child of a fork: as before [`Engine::start`].
-    pub(crate) fn unstart(&self, carrier: &Carrier) {
-        #[rustfmt::skip]
-        let Self {
-            started, list, up, poller, idle, spares, ended, breeding, blocked, extra,
-            // `fork::in_child`:
-            threads: _, kept: _, pid: _, main: _, slots: _, timers: _, injector: _, ahead: _,
-            staged: _, signal_gate: _, sysmon: _, filters: _, stacks: _, unsettled: _,
-            // `fork::settle`, and the pump's descriptors before:
-            pump: _, futexes: _, sides: _, helpers: _, ring: _, direct: _, pages: _, memory: _,
-            // The start of the child's engine:
-            roster: _, alarms: _, started_ns: _, capacity_thousandths: _,
-            // Settings, which the child has as well:
-            explicit: _, kind: _, max_runnable: _, follows_cpus: _, wanted: _, most_extra: _,
-            quantum_ns: _, hooks: _,
-            // The same clock; a log, which names the parent's threads until they are overwritten:
-            fair_clock: _, pins: _,
-            // Meaningful while there is a poller:
-            poller_deadline_ns: _,
-        } = self;
-        started.store(0, Ordering::Relaxed);
-        let carrier = core::ptr::from_ref(carrier).cast_mut();
-        if list[0].load(Ordering::Relaxed) != carrier {
-            list[0].store(carrier, Ordering::Relaxed);
-        }
-        up.store(1, Ordering::Relaxed);
-        for count in [poller, ended, breeding, blocked, extra] {
-            count.store(0, Ordering::Relaxed);
-        }
-        idle.reset();
-        spares.reset();
     }
 
     /// Makes a claimed thread runnable, from anywhere in the runtime.

@@ -88,7 +88,7 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
 fn wait_alone(carrier: &Carrier) {
     let (all, mut open) = (u64::MAX, 0u64);
     let change = |to: *const u64, old: *mut u64| {
-        const SETMASK: usize = 2;
+        const SETMASK: usize = nr::SIG_SETMASK as usize;
         // SAFETY: the kernel reads and fills live words.
         unsafe { sys!(nr::__NR_rt_sigprocmask, SETMASK, to, old, size_of::<u64>()) };
     };

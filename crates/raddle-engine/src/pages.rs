@@ -249,7 +249,7 @@ impl Pages {
 }
 
 fn make_own(carrier: &Carrier) -> Option<&'static Own> {
-    const DONTFORK: usize = 10;
+    const DONTFORK: usize = nr::MADV_DONTFORK as usize;
     let page = mem::map(mem::PAGE_SIZE).ok()?;
     let own = page.cast::<Own>();
     // SAFETY: a fresh page, large enough and aligned, that is never unmapped.

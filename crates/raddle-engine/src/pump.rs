@@ -74,7 +74,7 @@ const KICK: u64 = u64::MAX;
 /// Marks the eventfd of direct reads.
 const DIRECT: u64 = u64::MAX - 1;
 /// `EPOLL_CTL_ADD`.
-const ADD: usize = 1;
+const ADD: usize = nr::EPOLL_CTL_ADD as usize;
 /// `EPOLL_CTL_MOD`: arms the edge anew.
 const CHANGE: usize = 3;
 
@@ -143,7 +143,7 @@ impl Pump {
 
     /// Makes the epoll and its eventfd.
     pub(crate) fn start(&self) -> Result<(), isize> {
-        const CLOEXEC: usize = 0o2000000;
+        const CLOEXEC: usize = nr::EPOLL_CLOEXEC as usize;
         const NONBLOCK: usize = 0o4000;
         // SAFETY: plain calls that make descriptors.
         unsafe {

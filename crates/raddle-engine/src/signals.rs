@@ -6,7 +6,7 @@ use raddle_sched::SpinLock;
 use raddle_sys::abi::{SigInfo, StackT};
 
 /// `si_code` of a timer's signal.
-pub const SI_TIMER: i32 = -2;
+pub const SI_TIMER: i32 = raddle_sys::nr::SI_TIMER;
 
 /// Signal records that can be queued in the process, as `RLIMIT_SIGPENDING` bounds them.
 const RECORDS: usize = 2048;
@@ -50,22 +50,6 @@ impl ThreadSignals {
         self.call_site.set(0);
         self.awaited.store(0, Ordering::Relaxed);
         self.alternate.set(StackT::DISABLED);
-    }
-
-    /// Frees the locks.
-    ///
-    /// # Safety
-    /// Only in the child of a fork, before a second thread exists.
-    pub(crate) unsafe fn in_child(&self) {
-        #[rustfmt::skip]
-        let Self {
-            queue,
-            pending: _, shared: _, // dropped by the user-mode kernel, which knows what the kernel has
-            mask: _, suspended_mask: _, awaited: _, handled: _, interrupting: _, call_site: _,
-            alternate: _, // as before the fork
-        } = self;
-        // SAFETY: the caller's promise.
-        unsafe { queue.break_locks() };
     }
 
     /// Forgets what is pending.

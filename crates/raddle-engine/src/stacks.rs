@@ -45,9 +45,9 @@ use raddle_sys::mem::{self, PAGE_SIZE};
 use raddle_sys::{err, errno, is_err, nr, sys};
 use slots::{ARENA, Lists, MAX_SLOT, MIN_SLOT, Phase, Segments, Slot, State};
 
-const DONTNEED: usize = 4;
-const GUARD_INSTALL: usize = 102;
-const GUARD_REMOVE: usize = 103;
+const DONTNEED: usize = nr::MADV_DONTNEED as usize;
+const GUARD_INSTALL: usize = nr::MADV_GUARD_INSTALL as usize;
+const GUARD_REMOVE: usize = nr::MADV_GUARD_REMOVE as usize;
 /// Free slots stay mapped up to so many bytes: page tables of 4 MiB, and as many empty bytes in a
 /// core dump.
 const WARM_MOST: usize = 2 << 30;

@@ -204,7 +204,7 @@ struct Plan {
     on_guard: bool,
 }
 
-const POLLIN: i16 = 1;
+const POLLIN: i16 = raddle_sys::nr::POLLIN as i16;
 /// Descriptors that it waits for, besides alarms.
 const OTHERS: usize = 3;
 const IGNORED: PollFd = PollFd {

@@ -257,9 +257,16 @@ impl Thread {
             // Written before it is read:
             deciding: _, next_kept: _,
         } = self;
+        #[rustfmt::skip]
+        let ThreadSignals {
+            queue,
+            pending: _, shared: _, // dropped by the user-mode kernel
+            mask: _, suspended_mask: _, awaited: _, handled: _, interrupting: _, call_site: _,
+            alternate: _,
+        } = signals;
         // SAFETY: the caller's promise.
         unsafe {
-            signals.in_child();
+            queue.break_locks();
             attributes.break_lock();
         }
         bound.store(null_mut(), Ordering::Relaxed);

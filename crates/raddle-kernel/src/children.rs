@@ -39,7 +39,7 @@ use raddle_sched::timers::NEVER;
 use raddle_sys::abi::SigInfo;
 use raddle_sys::{err, errno, is_err, syscall6};
 
-const WNOHANG: usize = 1;
+const WNOHANG: usize = raddle_sys::nr::WNOHANG as usize;
 const WAITID: u64 = 247;
 /// What [`ask_waitid`] returns for a child.
 const TAKEN: isize = 1;
@@ -81,8 +81,8 @@ pub fn note_maker(child: u32) {
 /// Returns the maker of the child that `info` tells of, if the maker lives and isn't the main
 /// thread. The signal is SIGCHLD, or the one that the child was made with.
 pub fn maker<'a>(info: &SigInfo) -> Option<&'a Thread> {
-    const EXITED: i32 = 1;
-    const CONTINUED: i32 = 6;
+    const EXITED: i32 = raddle_sys::nr::CLD_EXITED as i32;
+    const CONTINUED: i32 = raddle_sys::nr::CLD_CONTINUED as i32;
     if !(EXITED..=CONTINUED).contains(&info.code) {
         return None;
     }

@@ -338,7 +338,7 @@ fn answer(outcome: Result<Outcome, isize>) -> Outcome {
 
 /// Returns true if `poll` takes so many descriptors.
 fn is_within_limit(count: usize) -> bool {
-    const NOFILE: usize = 7;
+    const NOFILE: usize = nr::RLIMIT_NOFILE as usize;
     let mut limits = [0u64; 2];
     // SAFETY: the kernel fills a live structure.
     unsafe { sys!(nr::__NR_getrlimit, NOFILE, limits.as_mut_ptr()) };

@@ -369,7 +369,7 @@ fn has_children() -> bool {
     const NOWAIT: usize = 0x0100_0000;
     const EXITED: usize = 4;
     const NOHANG: usize = 1;
-    const WALL: usize = 0x4000_0000;
+    const WALL: usize = nr::__WALL as usize;
     const ANY: usize = 0;
     let options = NOWAIT | EXITED | NOHANG | WALL;
     // SAFETY: nothing is asked but whether there is one, and the child is left to be waited for.

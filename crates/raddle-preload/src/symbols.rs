@@ -27,8 +27,8 @@ use raddle_sys::errno;
 
 pub(crate) const ANY: u32 = u32::MAX;
 const EINTR: isize = raddle_sys::err(errno::EINTR);
-pub(crate) const REALTIME: c_int = 0;
-pub(crate) const MONOTONIC: c_int = 1;
+pub(crate) const REALTIME: c_int = raddle_sys::nr::CLOCK_REALTIME as c_int;
+pub(crate) const MONOTONIC: c_int = raddle_sys::nr::CLOCK_MONOTONIC as c_int;
 const NORMAL: u32 = 0;
 const RECURSIVE: u32 = 1;
 const ADAPTIVE: u32 = 3;

@@ -23,7 +23,7 @@ const LOCKS: [&str; 4] = ["SpinLock", "CountedLock", "Mutex", "RwLock"];
 /// Calls on a static that make its locks free.
 const RESETS: [&str; 3] = [".break_lock()", ".reset()", ".forget()"];
 
-/// Crates of the process, whose statics a fork copies.
+/// Crates inside the process. A fork copies their statics.
 const CRATES: [&str; 12] = [
     "raddle",
     "raddle-c",
@@ -137,7 +137,7 @@ fn resets(file: &TextFile, name: &str, reset: &str) -> bool {
     code(file).any(|(_, line)| line.contains(&call))
 }
 
-/// Lines and names of the statics whose types have a lock in them.
+/// Lines and names of the statics of types that have a lock in them.
 fn static_locks(file: &TextFile, locks: &Locks) -> Vec<(usize, String)> {
     let declared = code(file).filter_map(|(number, line)| {
         let (before, rest) = line.split_once("static ")?;

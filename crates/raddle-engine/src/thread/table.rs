@@ -64,7 +64,7 @@ impl ThreadTable {
 
     /// Draws the salt. Ids of this process other than the main thread's become invalid.
     pub(crate) fn draw_salt(&self) {
-        const NONBLOCK: usize = 1;
+        const NONBLOCK: usize = nr::GRND_NONBLOCK as usize;
         let mut salt = 0u32;
         // SAFETY: the kernel fills a word, or none.
         unsafe {
@@ -303,7 +303,7 @@ impl ThreadTable {
                     let at = thread.as_ptr();
                     (&raw mut (*at).task).write(Task::new());
                     (&raw mut (*at).node).write(WaitNode::new());
-                    thread.signals.in_child();
+                    thread.signals.queue.break_locks();
                     thread.signals.drop_pending();
                     thread.attributes.break_lock();
                     thread.leave_ums();

@@ -24,21 +24,21 @@ use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskList, Wake};
 use raddle_sys::{err, errno, nr, sys};
 
-const WAIT: usize = 0;
-const WAKE: usize = 1;
-const REQUEUE: usize = 3;
-const CMP_REQUEUE: usize = 4;
-const WAKE_OP: usize = 5;
-const LOCK_PI: usize = 6;
-const UNLOCK_PI: usize = 7;
-const TRYLOCK_PI: usize = 8;
-const WAIT_BITSET: usize = 9;
-const WAKE_BITSET: usize = 10;
-const WAIT_REQUEUE_PI: usize = 11;
-const CMP_REQUEUE_PI: usize = 12;
-const LOCK_PI2: usize = 13;
+const WAIT: usize = nr::FUTEX_WAIT as usize;
+const WAKE: usize = nr::FUTEX_WAKE as usize;
+const REQUEUE: usize = nr::FUTEX_REQUEUE as usize;
+const CMP_REQUEUE: usize = nr::FUTEX_CMP_REQUEUE as usize;
+const WAKE_OP: usize = nr::FUTEX_WAKE_OP as usize;
+const LOCK_PI: usize = nr::FUTEX_LOCK_PI as usize;
+const UNLOCK_PI: usize = nr::FUTEX_UNLOCK_PI as usize;
+const TRYLOCK_PI: usize = nr::FUTEX_TRYLOCK_PI as usize;
+const WAIT_BITSET: usize = nr::FUTEX_WAIT_BITSET as usize;
+const WAKE_BITSET: usize = nr::FUTEX_WAKE_BITSET as usize;
+const WAIT_REQUEUE_PI: usize = nr::FUTEX_WAIT_REQUEUE_PI as usize;
+const CMP_REQUEUE_PI: usize = nr::FUTEX_CMP_REQUEUE_PI as usize;
+const LOCK_PI2: usize = nr::FUTEX_LOCK_PI2 as usize;
 const PRIVATE: usize = 128;
-const CLOCK_REALTIME: usize = 256;
+const CLOCK_REALTIME: usize = nr::FUTEX_CLOCK_REALTIME as usize;
 const ANY: u32 = u32::MAX;
 
 /// A wait as the program asked for it.

@@ -50,8 +50,8 @@ pub(super) fn in_child() {
 
 /// `futex_waitv(2)`.
 pub extern "C" fn futex_waitv(frame: &Frame) -> Outcome {
-    const REALTIME: u32 = 0;
-    const MONOTONIC: u32 = 1;
+    const REALTIME: u32 = raddle_sys::nr::CLOCK_REALTIME;
+    const MONOTONIC: u32 = raddle_sys::nr::CLOCK_MONOTONIC;
     let (entries, count) = (frame.user::<Entry>(0), frame.word(1) as usize);
     let (limit, clock) = (frame.user::<Timespec>(3), frame.word(4));
     let known = limit.is_null() || matches!(clock, REALTIME | MONOTONIC);

@@ -18,7 +18,7 @@ use raddle_sys::abi::{SigAction, SigInfo};
 use raddle_sys::{err, errno, nr, sys};
 
 /// The code of a signal that `kill` sent.
-const SI_USER: i32 = 0;
+const SI_USER: i32 = nr::SI_USER as i32;
 
 /// Flags of an action that the kernel knows; it drops the others.
 const KNOWN_FLAGS: u64 = actions::SA_NOCLDSTOP
