@@ -8,8 +8,8 @@ use super::{Findings, Subject, Violation};
 /// Each crate and the crates of ours that it may name. ARCHITECTURE.md draws the same picture.
 const ARROWS: &[(&str, &[&str])] = &[
     ("raddle-sys", &[]),
-    ("raddle-sched", &["raddle-inspect"]),
     ("raddle-inspect", &[]),
+    ("raddle-sched", &["raddle-inspect"]),
     ("raddle-interface", &["raddle-sched"]),
     ("raddle-handles", &["raddle-sched"]),
     ("raddle-context", &["raddle-sys"]),
