@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The crates of the library.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     "sys",
     "context",
     "sched",
+    "inspect",
     "engine",
     "kernel",
     "patch",

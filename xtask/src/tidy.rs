@@ -11,8 +11,10 @@ mod addresses;
 mod arrows;
 mod assembly;
 mod columns;
+mod constants;
 mod doctests;
 mod elf;
+mod forks;
 mod glossary;
 mod links;
 mod paths;
@@ -79,6 +81,8 @@ const CHECKS: &[(&str, Check)] = &[
     ("links", links::check),
     ("addresses of the program", addresses::check),
     ("assembly in one crate", assembly::check),
+    ("locks in forked children", forks::check),
+    ("numbers of Linux", constants::check),
     ("doctests of the API", doctests::check),
     ("no libc inside the runtime", elf::check),
 ];
@@ -179,6 +183,8 @@ mod tests {
         tree_links_lead_somewhere: links::check;
         tree_reaches_the_programs_memory_in_one_way: addresses::check;
         tree_has_its_assembly_in_one_crate: assembly::check;
+        tree_resets_its_locks_in_children: forks::check;
+        tree_copies_no_number_of_linux: constants::check;
         tree_tests_the_documentation_of_its_api: doctests::check;
         preloaded_library_needs_nothing: elf::check;
     }

@@ -3,7 +3,6 @@
 use crate::engine::built_in;
 use crate::error::{Errno, guard};
 use libc::{c_char, c_int};
-use raddle::engine::BuiltIn;
 use raddle::runtime::{self, Status};
 
 /// The library's version as in `RADDLE_VERSION`: major, minor and patch take a byte each.
@@ -58,13 +57,5 @@ pub extern "C" fn raddle_set_policy(name: *const c_char) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn raddle_policy_name() -> *const c_char {
-    let name = match runtime::policy() {
-        Some(BuiltIn::Fifo) => c"fifo",
-        Some(BuiltIn::Lifo) => c"lifo",
-        Some(BuiltIn::Priority) => c"priority",
-        Some(BuiltIn::Fair) => c"fair",
-        Some(BuiltIn::Deadline) => c"deadline",
-        _ => return std::ptr::null(),
-    };
-    name.as_ptr()
+    runtime::policy().map_or(std::ptr::null(), |policy| policy.c_name().as_ptr())
 }

@@ -11,26 +11,22 @@ use anyhow::Result;
 use clap::builder::FalseyValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use raddle_inspect::PolicyKind;
+use raddle_inspect::policy::Kind;
+use raddle_inspect::settings::{self, QUANTA_US, THREADS_MAX};
 
 use crate::failure::Failure;
 use crate::run::pattern::Pattern;
 use crate::run::policy::{Part, Policy, Share};
 pub use bench::{BenchArguments, BenchCommand, Group, ServersArguments};
 
-pub const CARRIERS_MAX: u16 = 1024;
-pub const CARRIERS_VARIABLE: &str = "RADDLE_CARRIERS";
-/// The variable for the CPUs that the program sees.
-pub const CPUS_VARIABLE: &str = "RADDLE_CPUS";
-pub const CHAOS_VARIABLE: &str = "RADDLE_CHAOS";
-pub const QUANTUM_VARIABLE: &str = "RADDLE_QUANTUM_US";
-pub const MAX_THREADS_VARIABLE: &str = "RADDLE_MAX_THREADS";
-pub const MAX_RUNNABLE_VARIABLE: &str = "RADDLE_MAX_RUNNABLE";
-pub const EXTRA_CARRIERS_VARIABLE: &str = "RADDLE_EXTRA_CARRIERS";
-pub const VERBOSE_VARIABLE: &str = "RADDLE_VERBOSE";
-pub const POLICY_VARIABLE: &str = "RADDLE_POLICY";
-pub const SHARE_VARIABLE: &str = "RADDLE_SHARE";
-pub const EXCLUDE_VARIABLE: &str = "RADDLE_EXCLUDE";
+pub const CARRIERS_MAX: u16 = settings::CARRIERS_MAX as u16;
+pub use raddle_inspect::settings::{
+    CARRIERS as CARRIERS_VARIABLE, CHAOS as CHAOS_VARIABLE, CPUS as CPUS_VARIABLE,
+    EXCLUDE as EXCLUDE_VARIABLE, EXTRA_CARRIERS as EXTRA_CARRIERS_VARIABLE,
+    MAX_RUNNABLE as MAX_RUNNABLE_VARIABLE, MAX_THREADS as MAX_THREADS_VARIABLE,
+    POLICY as POLICY_VARIABLE, QUANTUM as QUANTUM_VARIABLE, SHARE as SHARE_VARIABLE,
+    VERBOSE as VERBOSE_VARIABLE,
+};
 /// Between patterns in `RADDLE_EXCLUDE` and rules in `RADDLE_SHARE`.
 pub const EXCLUDE_SEPARATOR: char = ';';
 
@@ -254,7 +250,7 @@ pub enum Change {
     Policy {
         /// fifo, lifo, priority, fair or deadline
         #[arg(value_name = "POLICY", value_parser = parse_policy)]
-        policy: Option<PolicyKind>,
+        policy: Option<Kind>,
     },
     /// What the threads of one rule of `raddle run --share` get
     Share {
@@ -345,8 +341,8 @@ fn parse_max_runnable(text: &str) -> Result<u32, String> {
 
 fn parse_limit(text: &str, flag: &str, variable: &str) -> Result<u32, String> {
     let threads = text.parse().ok();
-    let allowed = threads.filter(|threads| (1..=1 << 20).contains(threads));
-    allowed.ok_or_else(|| format!("give {flag} or {variable} a number from 1 to 1048576"))
+    let allowed = threads.filter(|threads| (1..=THREADS_MAX).contains(threads));
+    allowed.ok_or_else(|| format!("give {flag} or {variable} a number from 1 to {THREADS_MAX}"))
 }
 
 /// Seconds.
@@ -366,10 +362,8 @@ fn parse_carriers_or_auto(text: &str) -> Result<u16, String> {
     allowed.ok_or_else(|| format!("give auto or a number from 1 to {CARRIERS_MAX}"))
 }
 
-fn parse_policy(text: &str) -> Result<PolicyKind, String> {
-    let kinds = PolicyKind::ALL.iter().copied();
-    let mut kinds = kinds.filter(|kind| *kind != PolicyKind::PLUGIN);
-    let kind = kinds.find(|kind| kind.word() == text);
+fn parse_policy(text: &str) -> Result<Kind, String> {
+    let kind = Kind::from_name(text.as_bytes());
     kind.ok_or_else(|| "name fifo, lifo, priority, fair or deadline".into())
 }
 
@@ -400,7 +394,7 @@ fn parse_part(text: &str) -> Result<Allotment, String> {
 
 fn parse_quantum(text: &str) -> Result<u32, String> {
     let us = text.parse().ok();
-    us.filter(|us| *us == 0 || (50..=1_000_000).contains(us))
+    us.filter(|us| *us == 0 || QUANTA_US.contains(us))
         .ok_or_else(|| {
             format!("give --quantum or {QUANTUM_VARIABLE} 0 or a number from 50 to 1000000")
         })

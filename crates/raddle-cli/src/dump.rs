@@ -130,9 +130,7 @@ pub fn control(arguments: &CtlArguments) -> Result<ExitCode> {
         Change::Carriers { count } => Request::new(RequestKind::CARRIERS, u64::from(*count)),
         Change::Quantum { us: 0 } => Request::new(RequestKind::QUANTUM, u64::MAX),
         Change::Policy { policy: None } => Request::new(RequestKind::STATS, 0),
-        Change::Policy { policy: Some(kind) } => {
-            Request::new(RequestKind::POLICY, u64::from(kind.0))
-        }
+        Change::Policy { policy: Some(kind) } => Request::new(RequestKind::POLICY, *kind as u64),
         Change::Share { number, part } => {
             let value = match part {
                 Allotment::Quota(percent) => u64::from(*percent),
@@ -150,7 +148,7 @@ pub fn control(arguments: &CtlArguments) -> Result<ExitCode> {
     let header = snapshot.header();
     if let Change::Policy { policy } = &arguments.change {
         println!("process {pid}: {}", lines::policy(header));
-        let is_it = policy.is_none_or(|policy| policy == header.policy);
+        let is_it = policy.is_none_or(|policy| policy as u32 == header.policy.0);
         return Ok(ExitCode::from(u8::from(!is_it)));
     }
     if let Change::Share { number, part } = &arguments.change {

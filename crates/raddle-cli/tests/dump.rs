@@ -125,7 +125,7 @@ fn threads() -> [ThreadRecord; 5] {
             wait_kind: WaitKind::JOIN,
             wait_arg: 0x7f00_0000_1000,
             since_ns: 98 * SECOND_NS + SECOND_NS / 2,
-            switches: 5,
+            active: 5,
             park: 4,
             name: name("server"),
             flags: ThreadFlags::MAIN,

@@ -40,9 +40,14 @@ pub struct Slices {
 impl Slices {
     /// For a carrier with a new kernel thread.
     pub(crate) fn reset(&self) {
-        self.started_ns.store(0, Ordering::Relaxed);
-        self.read_ns.store(0, Ordering::Relaxed);
-        self.charged_ns.store(0, Ordering::Relaxed);
+        let Self {
+            started_ns,
+            read_ns,
+            charged_ns,
+        } = self;
+        started_ns.store(0, Ordering::Relaxed);
+        read_ns.store(0, Ordering::Relaxed);
+        charged_ns.store(0, Ordering::Relaxed);
     }
 
     /// A slice has begun at `since_ns`, with the carrier's CPU clock unread since long ago.

@@ -327,7 +327,7 @@ impl Watcher {
             return;
         }
         let all = ENGINE.carriers().chain(ENGINE.sides.carriers());
-        let count = all.map(|it| it.parks.load(Ordering::Relaxed)).sum();
+        let count = all.map(|it| it.park.load(Ordering::Relaxed)).sum();
         match self.sleeps.look(now_ns, count, self.begun) {
             Advice::Wait => {}
             Advice::Open => self.begin(),
@@ -503,7 +503,7 @@ fn open_event(tid: u32, group: usize) -> isize {
 
 /// The event of a kernel thread, and its ring.
 fn open(tid: u32) -> Option<(i32, *mut Ring)> {
-    const SHARED: usize = 1;
+    const SHARED: usize = nr::MAP_SHARED as usize;
     let event = open_event(tid, NO_GROUP);
     if is_err(event) {
         return None;

@@ -103,8 +103,12 @@ impl Shared {
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
     pub(crate) unsafe fn break_lock(&self) {
+        let Self {
+            attributes,
+            differ: _,
+        } = self;
         // SAFETY: the caller's promise; a copy that was half made is one of plain numbers.
-        unsafe { self.attributes.break_lock() };
+        unsafe { attributes.break_lock() };
     }
 }
 

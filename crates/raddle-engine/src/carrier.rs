@@ -206,13 +206,13 @@ pub struct Carrier {
     /// Switches to green threads. Written by the carrier, read by sysmon and inspection.
     pub switches: AtomicU64,
     /// Threads taken from other carriers.
-    pub steals: AtomicU64,
+    pub steal: AtomicU64,
     /// Searches that found nothing.
-    pub failed_steals: AtomicU64,
+    pub steal_fail: AtomicU64,
     /// Green threads preempted here.
-    pub preemptions: AtomicU64,
+    pub preempt: AtomicU64,
     /// Times it went to sleep.
-    pub parks: AtomicU64,
+    pub park: AtomicU64,
     /// Thefts from this carrier since it last looked: its wake-ups are useful.
     pub(crate) robbed: AtomicU32,
     /// [`QUEUELESS`], [`TIMED`] or 0: non-zero leads picks and wake-ups to a slower path. Written
@@ -378,11 +378,11 @@ impl Carrier {
     /// The carrier's kernel thread is made by a `clone` with these flags: it is apart if it shares
     /// less with its maker than others do. Before it runs.
     pub(crate) fn become_as(&self, flags: u64) {
-        const FILES: u64 = 0x400;
+        const FILES: u64 = raddle_sys::nr::CLONE_FILES as u64;
         const SHARED: u64 = 0x200 | FILES | 0x40000; // CLONE_FS, CLONE_FILES, CLONE_SYSVSEM
         /// Namespaces: time, mounts, cgroups, hosts' names, IPC, users, ids, networks.
         const NEW: u64 = 0x80 | 0x20000 | 0x7e00_0000;
-        const INTO_CGROUP: u64 = 1 << 33;
+        const INTO_CGROUP: u64 = raddle_sys::nr::CLONE_INTO_CGROUP;
         if flags & SHARED != SHARED || flags & (NEW | INTO_CGROUP) != 0 {
             self.apart.set(1);
         }
@@ -555,23 +555,46 @@ impl Carrier {
 
     /// Forgets everything but identity: in the child of a fork, and when a slot is used again.
     pub(crate) fn reset(&self) {
-        while self.queue.take_lifo().is_some() || self.queue.pop_ring().is_some() {}
-        self.next.set(null_mut());
-        self.exiting.set(null_mut());
-        self.raw.set(0);
-        self.apart.set(0);
-        self.own_files.set(0);
-        self.clone_at.set([0; 2]);
-        self.lent.store(0, Ordering::Relaxed);
-        self.preempt_at.store(0, Ordering::Relaxed);
-        self.metronome.reset();
-        self.handed_off.store(0, Ordering::Relaxed);
-        self.bound.store(null_mut(), Ordering::Relaxed);
+        #[rustfmt::skip]
+        let Self {
+            queue, next, exiting, raw, apart, own_files, clone_at, lent, preempt_at, metronome,
+            handed_off, bound, timing, has_place, mailbox, retired,
+            detour: _, side: _, // by functions below
+            // Identity, and what its kernel thread runs on:
+            self_ptr: _, id: _, kernel_tid: _, current: _, scheduler: _, scheduler_on_cpu: _,
+            signal_stack: _, stack: _, left_out: _, next_free: _, is_listed: _, ends: _,
+            // The user-mode kernel's reset of signals, and `init`:
+            arrivals: _, closed: _, attention: _, deliver_here: _, child_shares: _, roused: _,
+            // Zero in a thread that forks, which is outside of such calls; `init`:
+            in_clock: _, plugin_call: _, abandon: _, anchor: _, clone_args: _, clone_flags: _,
+            // `fork::in_child` and `fork::settle`:
+            slices: _, pages: _, delays: _,
+            // What is stale here costs a closer look, or a wake-up that is not needed:
+            state: _, wake_word: _, watched: _, robbed: _, asks: _, watch: _,
+            // Counts and clocks that go on:
+            picks: _, dice: _, backlog: _, now_ns: _, yields_from_ns: _, calls: _, calls_seen: _,
+            answers_looked: _, answers_seen: _,
+            switches: _, steal: _, steal_fail: _, preempt: _, park: _, stretch: _,
+        } = self;
+        while queue.take_lifo().is_some() || queue.pop_ring().is_some() {}
+        for thread in [next, exiting] {
+            thread.set(null_mut());
+        }
+        for flag in [raw, apart, own_files] {
+            flag.set(0);
+        }
+        clone_at.set([0; 2]);
+        for word in [lent, handed_off, retired] {
+            word.store(0, Ordering::Relaxed);
+        }
+        preempt_at.store(0, Ordering::Relaxed);
+        metronome.reset();
+        for thread in [bound, mailbox] {
+            thread.store(null_mut(), Ordering::Relaxed);
+        }
         self.set_queueless(ENGINE.has_policy());
-        self.timing.reset();
+        timing.reset();
         self.set_side(0);
-        self.has_place.set(false);
-        self.mailbox.store(null_mut(), Ordering::Relaxed);
-        self.retired.store(0, Ordering::Relaxed);
+        has_place.set(false);
     }
 }

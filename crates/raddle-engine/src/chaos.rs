@@ -30,38 +30,59 @@ use raddle_sched::policy::{FAIR_EVERY, INJECTOR_EVERY};
 use raddle_sys::abi::Timespec;
 use raddle_sys::{nr, sys};
 
-/// Where chaos comes in, and once in how many times.
+/// Where chaos comes in.
 #[derive(Clone, Copy, Debug)]
-#[repr(u32)]
 pub enum Point {
     /// At the end of a handled call: the thread yields, moves, or its carrier stops.
-    Call = 16,
+    Call,
     /// At the entry of a function of the symbol layer: the same.
-    Symbol = 32,
+    Symbol,
     /// A carrier picks its next thread: one goes behind the others or to another carrier first.
-    Pick = 13,
+    Pick,
     /// At a pick, too: the carrier stops, with the thread that it leaves still on its stack.
-    Leave = 197,
+    Leave,
     /// A carrier has announced that it sleeps or polls, and hasn't looked again.
-    Sleep = 23,
+    Sleep,
     /// A carrier was chosen to be woken, and isn't yet.
-    Wake = 29,
+    Wake,
     /// A signal was queued for a thread, and its carrier isn't poked yet.
-    Poke = 3,
+    Poke,
     /// A thread has left its stack for good, and its joiner hasn't heard of it.
-    Exit = 6,
+    Exit,
     /// A carrier is being made, and others fork or look.
-    Make = 2,
+    Make,
     /// Around a fork, in the parent and in the child.
-    Fork = 4,
+    Fork,
     /// A helper has its request, or the answer.
-    Helper = 10,
+    Helper,
     /// A try without blocking isn't made: as if it had said EAGAIN.
-    Try = 7,
+    Try,
     /// Sysmon preempts a thread although no thread waits.
-    Preempt = 17,
+    Preempt,
     /// Sysmon replaces a carrier that runs.
-    HandOff = 61,
+    HandOff,
+}
+
+impl Point {
+    /// Chaos comes in once in so many times.
+    const fn period(self) -> u32 {
+        match self {
+            Self::Call => 16,
+            Self::Symbol => 32,
+            Self::Pick => 13,
+            Self::Leave => 197,
+            Self::Sleep => 23,
+            Self::Wake => 29,
+            Self::Poke => 3,
+            Self::Exit => 6,
+            Self::Make => 2,
+            Self::Fork => 4,
+            Self::Helper => 10,
+            Self::Try => 7,
+            Self::Preempt => 17,
+            Self::HandOff => 61,
+        }
+    }
 }
 
 /// The quantum under chaos, unless another is asked for.
@@ -108,7 +129,7 @@ fn draw() -> u32 {
 /// Returns true if chaos is to come in at `point` this time.
 #[inline(always)]
 pub fn strikes(point: Point) -> bool {
-    is_on() && chance(point as u32)
+    is_on() && chance(point.period())
 }
 
 #[cold]

@@ -11,9 +11,9 @@ use raddle_sys::abi::Timespec;
 use raddle_sys::{nr, sys};
 
 /// `CLOCK_REALTIME`.
-pub const REALTIME: u32 = 0;
+pub const REALTIME: u32 = nr::CLOCK_REALTIME;
 /// `CLOCK_MONOTONIC`.
-pub const MONOTONIC: u32 = 1;
+pub const MONOTONIC: u32 = nr::CLOCK_MONOTONIC;
 
 type ClockGettime = extern "C" fn(u32, *mut Timespec) -> i32;
 

@@ -38,10 +38,17 @@ pub(crate) struct Counts {
 impl Counts {
     /// In the child of a fork: forgets the parent's.
     pub(crate) fn reset(&self) {
-        for count in self.wake_ups.iter().chain(&self.delays) {
+        let Self {
+            wake_ups,
+            delays,
+            longest_tid: _,
+            longest_at_ns: _,
+            longest_ns,
+        } = self;
+        for count in wake_ups.iter().chain(delays) {
             count.store(0, Ordering::Relaxed);
         }
-        self.longest_ns.store(0, Ordering::Relaxed);
+        longest_ns.store(0, Ordering::Relaxed);
     }
 }
 

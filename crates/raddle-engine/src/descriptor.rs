@@ -145,14 +145,14 @@ pub(crate) fn hide(fd: isize) -> Result<isize, isize> {
 }
 
 pub(crate) fn duplicate_high(fd: isize) -> isize {
-    const DUPFD_CLOEXEC: usize = 1030;
+    const DUPFD_CLOEXEC: usize = nr::F_DUPFD_CLOEXEC as usize;
     let soft = limits()[0];
     let lowest = (soft - OWN.min(soft / 2)).min(FIRST);
     // SAFETY: makes a descriptor.
     unsafe { sys!(nr::__NR_fcntl, fd, DUPFD_CLOEXEC, lowest) }
 }
 
-const NOFILE: usize = 7;
+const NOFILE: usize = nr::RLIMIT_NOFILE as usize;
 
 /// The limits of the process; small ones where a filter refuses the call.
 fn limits() -> Limits {

@@ -48,7 +48,7 @@ const PREADV: u16 = 7;
 /// `IOCB_FLAG_RESFD`.
 const SIGNALS: u32 = 1;
 /// `RWF_NOWAIT`.
-const NOWAIT: u32 = 8;
+const NOWAIT: u32 = nr::RWF_NOWAIT;
 
 /// `struct aio_ring`: what the kernel keeps at a context's address. Its layout is an ABI: programs
 /// reap from it since Linux 2.6.
@@ -216,9 +216,14 @@ impl Direct {
 
     /// In the child of a fork: there is no context; its memory isn't in the child either.
     pub(crate) fn reset(&self) {
+        let Self {
+            state,
+            reaping,
+            context: _,
+        } = self;
         // SAFETY: no other thread exists in the child.
-        unsafe { self.reaping.break_lock() };
-        self.state.store(NONE, Ordering::Relaxed);
+        unsafe { reaping.break_lock() };
+        state.store(NONE, Ordering::Relaxed);
     }
 }
 
@@ -239,7 +244,7 @@ fn complete(event: &AioEvent, woken: &TaskList) {
 
 /// Makes a context; its address, which is its name.
 fn make_context() -> Option<usize> {
-    const DONTFORK: usize = 10;
+    const DONTFORK: usize = nr::MADV_DONTFORK as usize;
     let mut context = 0usize;
     // SAFETY: the kernel fills a live word.
     if is_err(unsafe { sys!(nr::__NR_io_setup, ENTRIES, &raw mut context) }) {

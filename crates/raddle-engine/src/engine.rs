@@ -35,7 +35,7 @@ pub const MAX_CARRIERS: usize = 2048;
 /// Slots of carriers mapped at a time.
 const CARRIERS_EACH: usize = 8;
 /// The most carriers that can be asked for.
-pub const MAX_WANTED: u32 = 1024;
+pub const MAX_WANTED: u32 = raddle_inspect::settings::CARRIERS_MAX;
 /// Rows of the futex table.
 const FUTEX_ROWS: usize = 16384;
 
@@ -81,7 +81,7 @@ pub struct Engine {
     /// ([`crate::fork`]).
     pub(crate) unsettled: AtomicU32,
     /// 1 if threads are green on request only. Set at start-up.
-    explicit: AtomicU32,
+    pub(crate) explicit: AtomicU32,
     /// The policy that was chosen, a [`raddle_sched::policies::Kind`]. Set at start-up.
     pub(crate) kind: AtomicU32,
     /// See [`Engine::set_max_runnable`]; 0 for no limit.
@@ -98,14 +98,14 @@ pub struct Engine {
     /// CPUs that the process may use, in thousandths. Written by sysmon and at the start.
     pub(crate) capacity_thousandths: AtomicU32,
     /// See [`Engine::quantum_ns`].
-    quantum_ns: AtomicU64,
+    pub(crate) quantum_ns: AtomicU64,
     /// Carriers that exist, the first `up` of the list.
     pub(crate) up: AtomicU32,
     pub started_ns: AtomicU64,
     /// Guards the list's growth, too.
     pub(crate) slots: SpinLock<Slots>,
     /// Set by [`Engine::init`], for ever.
-    hooks: AtomicPtr<Hooks>,
+    pub(crate) hooks: AtomicPtr<Hooks>,
     pub sysmon: Sysmon,
     pub(crate) signal_gate: SignalGate,
     pub filters: Filters,
@@ -320,23 +320,6 @@ impl Engine {
             Some(hooks) => hooks,
             None => raddle_sys::fatal(b"raddle: the engine was used before it was initialised\n"),
         }
-    }
-
-    /// In the child of a fork: as before [`Engine::start`].
-    pub(crate) fn unstart(&self, carrier: &Carrier) {
-        self.started.store(0, Ordering::Relaxed);
-        let carrier = core::ptr::from_ref(carrier).cast_mut();
-        if self.list[0].load(Ordering::Relaxed) != carrier {
-            self.list[0].store(carrier, Ordering::Relaxed);
-        }
-        self.up.store(1, Ordering::Relaxed);
-        self.poller.store(0, Ordering::Relaxed);
-        self.idle.reset();
-        self.spares.reset();
-        self.ended.store(0, Ordering::Relaxed);
-        self.breeding.store(0, Ordering::Relaxed);
-        self.blocked.store(0, Ordering::Relaxed);
-        self.extra.store(0, Ordering::Relaxed);
     }
 
     /// Makes a claimed thread runnable, from anywhere in the runtime.

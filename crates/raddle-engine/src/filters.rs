@@ -60,11 +60,12 @@ impl Filters {
 
     /// In the child of a fork, which has no other thread; before it forgets the parent's carriers.
     pub(crate) fn reset(&self) {
+        let Self { lock, coming } = self;
         // SAFETY: the only thread of the child, so no other holds the lock.
-        unsafe { self.lock.break_lock() };
-        if self.coming.load(Ordering::Relaxed) != 0 {
+        unsafe { lock.break_lock() };
+        if coming.load(Ordering::Relaxed) != 0 {
             let has_come = u32::from(kthread::is_filtered());
-            self.coming.store(has_come, Ordering::Relaxed);
+            coming.store(has_come, Ordering::Relaxed);
         }
         ENGINE.carriers().for_each(|it| it.metronome.forget());
     }

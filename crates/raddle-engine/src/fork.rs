@@ -3,7 +3,7 @@
 use crate::accounting;
 use crate::carrier::Carrier;
 use crate::descriptor;
-use crate::engine::ENGINE;
+use crate::engine::{ENGINE, Engine};
 use crate::thread::Thread;
 use core::sync::atomic::Ordering;
 use raddle_sys::{nr, sys};
@@ -37,19 +37,10 @@ pub unsafe fn in_child(shares_table: bool) {
         } else if ENGINE.unsettled.load(Ordering::Relaxed) == 0 {
             ENGINE.unsettled.store(IDS, Ordering::Relaxed);
         }
-        thread.signals.queue.break_locks();
-        thread.attributes.break_lock();
-        thread.bound.store(core::ptr::null_mut(), Ordering::Relaxed);
-        thread
-            .away_from
-            .store(core::ptr::null_mut(), Ordering::Relaxed);
-        thread.robust_list.set(0); // libc tells the kernel of it anew
-        thread.leave_ums();
-        thread.inherits.store(0, Ordering::Relaxed);
+        thread.in_child(pid);
         ENGINE.threads.break_lock();
         ENGINE.kept.forget(&ENGINE.threads); // libc takes their stacks
         ENGINE.threads.keep_only(thread);
-        thread.tid.store(pid, Ordering::Relaxed);
         ENGINE.pid.store(pid, Ordering::Relaxed);
         ENGINE.main.store(thread.as_ptr(), Ordering::Relaxed);
         carrier.kernel_tid.store(pid, Ordering::Relaxed);
@@ -89,5 +80,41 @@ pub(crate) unsafe fn settle(left: u32) {
     }
     for carrier in ENGINE.all_carriers() {
         carrier.delays.reset();
+    }
+}
+
+impl Engine {
+    /// In the child of a fork: as before [`Engine::start`]. Names what the
+    /// other functions here reset, too: a new field has to be named.
+    fn unstart(&self, carrier: &Carrier) {
+        #[rustfmt::skip]
+        let Self {
+            started, list, up, poller, idle, spares, ended, breeding, blocked, extra,
+            // `fork::in_child`:
+            threads: _, kept: _, pid: _, main: _, slots: _, timers: _, injector: _, ahead: _,
+            staged: _, signal_gate: _, sysmon: _, filters: _, stacks: _, unsettled: _,
+            // `fork::settle`, and the pump's descriptors before:
+            pump: _, futexes: _, sides: _, helpers: _, ring: _, direct: _, pages: _, memory: _,
+            // The start of the child's engine:
+            roster: _, alarms: _, started_ns: _, capacity_thousandths: _,
+            // Settings, which the child has as well:
+            explicit: _, kind: _, max_runnable: _, follows_cpus: _, wanted: _, most_extra: _,
+            quantum_ns: _, hooks: _,
+            // The same clock; a log, which names the parent's threads until they are overwritten:
+            fair_clock: _, pins: _,
+            // Meaningful while there is a poller:
+            poller_deadline_ns: _,
+        } = self;
+        started.store(0, Ordering::Relaxed);
+        let carrier = core::ptr::from_ref(carrier).cast_mut();
+        if list[0].load(Ordering::Relaxed) != carrier {
+            list[0].store(carrier, Ordering::Relaxed);
+        }
+        up.store(1, Ordering::Relaxed);
+        for count in [poller, ended, breeding, blocked, extra] {
+            count.store(0, Ordering::Relaxed);
+        }
+        idle.reset();
+        spares.reset();
     }
 }

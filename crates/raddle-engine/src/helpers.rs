@@ -247,9 +247,10 @@ impl Helpers {
 
     /// In the child of a fork: there are no helpers.
     pub(crate) fn reset(&self) {
+        let Self { state, posted: _ } = self;
         // SAFETY: no other thread exists in the child.
-        unsafe { self.state.break_lock() };
-        *self.state.lock() = State {
+        unsafe { state.break_lock() };
+        *state.lock() = State {
             head: null(),
             tail: null(),
             idle: 0,

@@ -68,7 +68,7 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
         {
             return thread;
         }
-        Carrier::count(&carrier.parks);
+        Carrier::count(&carrier.park);
         alarms::silence(carrier);
         if become_poller(carrier) {
             poll(carrier);
@@ -88,7 +88,7 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
 fn wait_alone(carrier: &Carrier) {
     let (all, mut open) = (u64::MAX, 0u64);
     let change = |to: *const u64, old: *mut u64| {
-        const SETMASK: usize = 2;
+        const SETMASK: usize = nr::SIG_SETMASK as usize;
         // SAFETY: the kernel reads and fills live words.
         unsafe { sys!(nr::__NR_rt_sigprocmask, SETMASK, to, old, size_of::<u64>()) };
     };
@@ -244,7 +244,7 @@ fn search<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     }
     let found = steal_slots(carrier, &seen);
     if found.is_none() {
-        Carrier::count(&carrier.failed_steals);
+        Carrier::count(&carrier.steal_fail);
     }
     found
 }
@@ -308,7 +308,7 @@ pub(crate) fn steal_backlog(carrier: &Carrier) -> Option<TaskRef> {
 
 /// Counts a theft. To the victim this means that its wake-ups are useful.
 pub(crate) fn note_theft(carrier: &Carrier, victim: &Carrier) {
-    Carrier::count(&carrier.steals);
+    Carrier::count(&carrier.steal);
     victim.robbed.fetch_add(1, Ordering::Relaxed);
 }
 

@@ -108,7 +108,7 @@ impl Client {
 
     /// What to poll, and for what: the client, or the listener without one.
     pub(crate) fn polled(&self, listener: i32) -> (i32, i16) {
-        const POLLIN: i16 = 1;
+        const POLLIN: i16 = raddle_sys::nr::POLLIN as i16;
         const POLLOUT: i16 = 4;
         match Self::fd() {
             _ if !self.serves => (-1, 0), // ignored
@@ -190,9 +190,9 @@ impl Client {
 
     /// Maps the page that has the secret in its name.
     fn map_page(&mut self) -> bool {
-        const MFD_CLOEXEC: usize = 1;
-        const READ: usize = 1;
-        const PRIVATE: usize = 2;
+        const MFD_CLOEXEC: usize = nr::MFD_CLOEXEC as usize;
+        const READ: usize = nr::PROT_READ as usize;
+        const PRIVATE: usize = nr::MAP_PRIVATE as usize;
         let mut random = [0u8; PROOF_BYTES / 2];
         // SAFETY: a live buffer.
         let got = unsafe {

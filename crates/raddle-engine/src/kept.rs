@@ -152,17 +152,23 @@ impl Kept {
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
     pub(crate) unsafe fn forget(&self, threads: &ThreadTable) {
+        let Self { classes, lock } = self;
         // SAFETY: the caller's promise. A list is whole at any moment; a thread that was on the way
         // to it or from it lives, or is lost with its slot.
-        unsafe { self.lock.break_lock() };
-        for class in &self.classes {
+        unsafe { lock.break_lock() };
+        for class in classes {
             while let Some(thread) = class.pop() {
                 if thread.life() == crate::thread::Life::Free {
                     // SAFETY: no thread of this process runs on its stack, and it was in no queue.
                     unsafe { threads.recycle(thread) };
                 }
             }
-            class.count.store(0, Ordering::Relaxed);
+            let Class {
+                count,
+                stack_size: _,
+                head: _, // `pop`
+            } = class;
+            count.store(0, Ordering::Relaxed);
         }
     }
 }

@@ -9,7 +9,7 @@ use raddle_sys::{is_err, mem, nr, sys};
 const FLAGS: usize = 0x100 | 0x200 | FILES | 0x800 | 0x10000 | 0x40000;
 
 /// CLONE_FILES: one table of descriptors.
-const FILES: usize = 0x400;
+const FILES: usize = nr::CLONE_FILES as usize;
 
 /// CLONE_VM: another process, with descriptors and handlers of its own; its end sends no signal.
 const PROCESS: usize = 0x100;
@@ -155,7 +155,7 @@ fn spawn_on(stack_size: usize, make: impl FnOnce(*mut u8) -> isize) -> isize {
 /// # Safety
 /// The handlers of those must be fit for this kernel thread.
 pub unsafe fn accept_only(signals: &[usize]) {
-    const SETMASK: usize = 2;
+    const SETMASK: usize = nr::SIG_SETMASK as usize;
     let mask = !signals.iter().fold(0u64, |set, n| set | 1 << (n - 1));
     // SAFETY: the kernel reads a live word.
     unsafe {
@@ -281,7 +281,7 @@ fn state_in(folder: &[u8], id: u32) -> Option<u8> {
 /// Reads the beginning of a file; `path` ends in a zero. `None` if it can't be opened. Opens a
 /// descriptor.
 pub(crate) fn beginning<'a>(path: &[u8], buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-    const CLOEXEC: usize = 0o2000000;
+    const CLOEXEC: usize = nr::O_CLOEXEC as usize;
     // SAFETY: a path and a buffer that live.
     let got = unsafe {
         let fd = sys!(nr::__NR_open, path.as_ptr(), CLOEXEC);

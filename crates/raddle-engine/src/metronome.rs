@@ -57,13 +57,23 @@ pub(crate) struct Metronome {
 impl Metronome {
     /// In a fresh carrier, and in the child of a fork.
     pub(crate) fn reset(&self) {
-        self.expects.store(0, Ordering::Relaxed);
+        let Self {
+            expects,
+            beats: _,
+            timer: _, // see `forget`
+        } = self;
+        expects.store(0, Ordering::Relaxed);
     }
 
     /// In the child of a fork, which has no timers.
     pub(crate) fn forget(&self) {
-        if self.timer.load(Ordering::Relaxed) != 0 {
-            self.timer.store(0, Ordering::Relaxed);
+        let Self {
+            timer,
+            expects: _,
+            beats: _,
+        } = self;
+        if timer.load(Ordering::Relaxed) != 0 {
+            timer.store(0, Ordering::Relaxed);
         }
     }
 
@@ -86,7 +96,7 @@ impl Metronome {
 /// # Signal safety
 /// For the carrier's handler.
 pub fn is_beat(carrier: &Carrier, info: &SigInfo) -> bool {
-    const TIMER: i32 = -2;
+    const TIMER: i32 = nr::SI_TIMER;
     info.signo as usize == PREEMPT && info.code == TIMER && info.value == name_of(carrier)
 }
 
@@ -275,8 +285,8 @@ fn start(carrier: &'static Carrier, switches: u64, now_ns: u64) -> Option<Timer>
 
 /// Returns false without the means.
 fn start_timer(timer: Timer, switches: u64, now_ns: u64) -> bool {
-    const MONOTONIC: usize = 1;
-    const THREAD_ID: u32 = 4;
+    const MONOTONIC: usize = nr::CLOCK_MONOTONIC as usize;
+    const THREAD_ID: u32 = nr::SIGEV_THREAD_ID;
     const AT_A_TIME: usize = 1;
     let event = SigEvent {
         value: name_of(timer.carrier),

@@ -235,15 +235,21 @@ impl Pages {
 
     /// In the child of a fork: there are no rings; their memory isn't in the child either.
     pub(crate) fn reset(&self) {
+        let Self {
+            refused,
+            strained: _,
+            adopted_at: _,
+            gap_ticks: _,
+        } = self;
         for carrier in ENGINE.all_carriers() {
             carrier.pages.store(null_mut(), Ordering::Relaxed);
         }
-        self.refused.store(0, Ordering::Relaxed);
+        refused.store(0, Ordering::Relaxed);
     }
 }
 
 fn make_own(carrier: &Carrier) -> Option<&'static Own> {
-    const DONTFORK: usize = 10;
+    const DONTFORK: usize = nr::MADV_DONTFORK as usize;
     let page = mem::map(mem::PAGE_SIZE).ok()?;
     let own = page.cast::<Own>();
     // SAFETY: a fresh page, large enough and aligned, that is never unmapped.

@@ -148,9 +148,14 @@ impl Engine {
     pub(crate) unsafe fn keep_only_carrier(&self, survivor: &Carrier) {
         // SAFETY: the holder of the lock, if any, doesn't exist here.
         unsafe { self.slots.break_lock() };
-        let committed = self.slots.lock().committed;
         let mut slots = self.slots.lock();
-        (slots.free, slots.ended) = (0, 0); // all but one are free: the lists are made anew
+        let Slots {
+            committed,
+            free,
+            ended,
+        } = &mut *slots;
+        let committed = *committed;
+        (*free, *ended) = (0, 0); // all but one are free: the lists are made anew
         drop(slots);
         survivor.is_listed.set(true);
         for id in (0..committed).filter(|&id| id != survivor.id.get() as usize) {

@@ -74,7 +74,7 @@ const KICK: u64 = u64::MAX;
 /// Marks the eventfd of direct reads.
 const DIRECT: u64 = u64::MAX - 1;
 /// `EPOLL_CTL_ADD`.
-const ADD: usize = 1;
+const ADD: usize = nr::EPOLL_CTL_ADD as usize;
 /// `EPOLL_CTL_MOD`: arms the edge anew.
 const CHANGE: usize = 3;
 
@@ -143,7 +143,7 @@ impl Pump {
 
     /// Makes the epoll and its eventfd.
     pub(crate) fn start(&self) -> Result<(), isize> {
-        const CLOEXEC: usize = 0o2000000;
+        const CLOEXEC: usize = nr::EPOLL_CLOEXEC as usize;
         const NONBLOCK: usize = 0o4000;
         // SAFETY: plain calls that make descriptors.
         unsafe {
@@ -178,10 +178,22 @@ impl Pump {
 
     /// In the child of a fork: forgets all waits.
     pub(crate) fn reset(&self) {
-        self.waiters.store(0, Ordering::Relaxed);
-        self.asleep.store(0, Ordering::Relaxed);
-        self.sweep.reset();
-        for fd in 0..self.high.load(Ordering::Relaxed) {
+        let Self {
+            waiters,
+            asleep,
+            sweep,
+            high,
+            epoll: _,
+            kick: _,
+            direct: _, // see `forget_descriptors`
+            epoch: _,  // raised at the next start
+            limits: _,
+            table: _,
+        } = self;
+        waiters.store(0, Ordering::Relaxed);
+        asleep.store(0, Ordering::Relaxed);
+        sweep.reset();
+        for fd in 0..high.load(Ordering::Relaxed) {
             if let Some(entry) = self.known(fd as u32) {
                 // SAFETY: no other thread exists in the child.
                 unsafe { entry.reset() };

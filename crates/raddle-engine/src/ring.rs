@@ -273,16 +273,24 @@ impl Ring {
 
     /// In the child of a fork: there is no ring; its memory isn't in the child either.
     pub(crate) fn reset(&self) {
+        let Self {
+            state,
+            served,
+            list,
+            posted: _,
+            asleep,
+            unannounced,
+        } = self;
         // SAFETY: no other thread exists in the child.
-        unsafe { self.list.break_lock() };
-        *self.list.lock() = Posted {
+        unsafe { list.break_lock() };
+        *list.lock() = Posted {
             head: null(),
             tail: null(),
         };
-        self.asleep.store(0, Ordering::Relaxed);
-        self.unannounced.store(0, Ordering::Relaxed);
-        self.served.store(0, Ordering::Relaxed);
-        self.state.store(NONE, Ordering::Relaxed);
+        asleep.store(0, Ordering::Relaxed);
+        unannounced.store(0, Ordering::Relaxed);
+        served.store(0, Ordering::Relaxed);
+        state.store(NONE, Ordering::Relaxed);
     }
 }
 

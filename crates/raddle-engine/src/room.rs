@@ -15,8 +15,8 @@ pub fn give_way() {
     if come_back(carrier) {
         return;
     }
-    Carrier::count(&carrier.preemptions);
-    Carrier::count(&carrier.thread().preemptions);
+    Carrier::count(&carrier.preempt);
+    Carrier::count(&carrier.thread().preempt);
     if carrier.thread().strays_on(carrier) {
         return move_away(|| {});
     }
@@ -33,7 +33,7 @@ pub fn give_way() {
         carrier.preempt_at.store(0, Ordering::Relaxed); // no thread waits
         return;
     }
-    thread.waits_for(WaitKind::Yield, 0, 0);
+    thread.waits_for(WaitKind::YIELD, 0, 0);
     Turn::interrupted(thread);
     ENGINE.push_preempted(carrier, thread, now_ns);
     leave(carrier, thread);
@@ -83,7 +83,7 @@ fn let_woken_run(carrier: &Carrier) {
     let Some(woken) = carrier.queue.take_lifo() else {
         return;
     };
-    thread.waits_for(WaitKind::Yield, 0, 0);
+    thread.waits_for(WaitKind::YIELD, 0, 0);
     if let Some(displaced) = carrier.queue.push_lifo(thread.task_ref()) {
         ENGINE.push_ring(carrier, displaced);
     }

@@ -70,17 +70,27 @@ impl Roster {
 
     /// Begins anew with the calling kernel thread alone, which is the only one there is.
     pub(crate) fn begin(&self) {
+        let Self {
+            used,
+            tids,
+            orders,
+            closed,
+            first_fs,
+            call: _,
+            arguments: _,
+            expected: _,
+            differs: _, // an order's
+        } = self;
         // SAFETY: the only thread, so no other holds the lock.
-        unsafe { self.used.break_lock() };
-        let mut used = self.used.lock();
-        for tid in &self.tids[..*used] {
+        unsafe { used.break_lock() };
+        let mut used = used.lock();
+        for tid in &tids[..*used] {
             tid.store(0, Ordering::Relaxed);
         }
-        self.orders.reset();
-        self.closed.store(false, Ordering::Relaxed);
-        self.first_fs
-            .store(raddle_arch::fs_base(), Ordering::Relaxed);
-        self.tids[0].store(own_tid(), Ordering::Relaxed);
+        orders.reset();
+        closed.store(false, Ordering::Relaxed);
+        first_fs.store(raddle_arch::fs_base(), Ordering::Relaxed);
+        tids[0].store(own_tid(), Ordering::Relaxed);
         *used = 1;
     }
 

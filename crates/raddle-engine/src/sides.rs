@@ -30,7 +30,7 @@ pub const ENGINES: usize = 64;
 /// Engines 1 up to this one belong to the rules of `--share`.
 pub const RULED: usize = 15;
 /// The most carriers of one side engine.
-pub const MAX_CARRIERS: u32 = 64;
+pub const MAX_CARRIERS: u32 = raddle_inspect::settings::SIDE_CARRIERS_MAX;
 /// The most carriers of all side engines together.
 pub(crate) const MAX_ALL: usize = 256;
 
@@ -337,21 +337,41 @@ impl Sides {
     /// # Safety
     /// Before a second thread exists.
     pub(crate) unsafe fn reset(&self) {
+        let Self {
+            up,
+            made,
+            growth,
+            choice,
+            all: _,  // `each`
+            list: _, // the first `up`
+            below: _,
+        } = self;
         for (_, side) in self.each() {
+            let Side {
+                queue,
+                places,
+                idle,
+                made,
+                up,
+                held,
+                kind: _,
+                is_open: _,
+                quota: _,
+            } = side;
             // SAFETY: the caller's promise.
-            unsafe { side.queue.reset() };
-            side.places.reset();
-            side.idle.reset();
-            side.made.store(0, Ordering::Relaxed);
-            side.up.store(0, Ordering::Relaxed);
-            side.held.store(0, Ordering::Relaxed);
+            unsafe { queue.reset() };
+            places.reset();
+            idle.reset();
+            for count in [made, up, held] {
+                count.store(0, Ordering::Relaxed);
+            }
         }
-        self.up.store(0, Ordering::Relaxed);
-        self.made.store(0, Ordering::Relaxed);
+        up.store(0, Ordering::Relaxed);
+        made.store(0, Ordering::Relaxed);
         // SAFETY: as above.
         unsafe {
-            self.growth.break_lock();
-            self.choice.break_lock();
+            growth.break_lock();
+            choice.break_lock();
         }
     }
 
@@ -440,7 +460,7 @@ impl Side {
                 }
                 self.leave_place(carrier);
             }
-            Carrier::count(&carrier.parks);
+            Carrier::count(&carrier.park);
             self.sleep(carrier);
             if self.idle.is_empty() && self.has_work() {
                 self.breed(carrier.side()); // so that sysmon finds one if this one blocks

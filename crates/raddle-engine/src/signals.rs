@@ -6,7 +6,7 @@ use raddle_sched::SpinLock;
 use raddle_sys::abi::{SigInfo, StackT};
 
 /// `si_code` of a timer's signal.
-pub const SI_TIMER: i32 = -2;
+pub const SI_TIMER: i32 = raddle_sys::nr::SI_TIMER;
 
 /// Signal records that can be queued in the process, as `RLIMIT_SIGPENDING` bounds them.
 const RECORDS: usize = 2048;
@@ -266,10 +266,11 @@ impl CommonSignals {
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
     pub unsafe fn reset(&self) {
+        let Self { pending, queue } = self;
         // SAFETY: the caller's promise.
-        unsafe { self.queue.forget() };
-        if self.pending.load(Ordering::Relaxed) != 0 {
-            self.pending.store(0, Ordering::Relaxed);
+        unsafe { queue.forget() };
+        if pending.load(Ordering::Relaxed) != 0 {
+            pending.store(0, Ordering::Relaxed);
         }
     }
 }
@@ -407,10 +408,11 @@ impl SignalQueue {
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
     pub unsafe fn break_locks(&self) {
+        let Self { head } = self;
         // SAFETY: the caller's promise. A record being linked when the parent forked is lost to the
         // pool, nothing worse.
         unsafe {
-            self.head.break_lock();
+            head.break_lock();
             POOL.break_lock();
         }
     }

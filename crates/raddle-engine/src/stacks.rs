@@ -45,9 +45,9 @@ use raddle_sys::mem::{self, PAGE_SIZE};
 use raddle_sys::{err, errno, is_err, nr, sys};
 use slots::{ARENA, Lists, MAX_SLOT, MIN_SLOT, Phase, Segments, Slot, State};
 
-const DONTNEED: usize = 4;
-const GUARD_INSTALL: usize = 102;
-const GUARD_REMOVE: usize = 103;
+const DONTNEED: usize = nr::MADV_DONTNEED as usize;
+const GUARD_INSTALL: usize = nr::MADV_GUARD_INSTALL as usize;
+const GUARD_REMOVE: usize = nr::MADV_GUARD_REMOVE as usize;
 /// Free slots stay mapped up to so many bytes: page tables of 4 MiB, and as many empty bytes in a
 /// core dump.
 const WARM_MOST: usize = 2 << 30;
@@ -441,19 +441,25 @@ impl Stacks {
     /// In the child of a fork: the holders of locks don't exist. What they were changing may be in
     /// between, and becomes the kernel's.
     pub(crate) fn reset(&self) {
+        let Self {
+            lists,
+            held,
+            warm,
+            segments,
+            base: _,
+            limited: _,
+            counted: _, // the same in the child
+        } = self;
         // SAFETY: the child has one thread. A slot being taken when the parent forked is lost.
-        unsafe { self.lists.break_lock() };
-        if self.held.load(Ordering::Relaxed) == 0
-            || self.held.swap(0, Ordering::Relaxed) == 0
+        unsafe { lists.break_lock() };
+        if held.load(Ordering::Relaxed) == 0
+            || held.swap(0, Ordering::Relaxed) == 0
             || !self.is_open()
         {
             return;
         }
-        let used = self.lists.lock().segments();
-        for slot in self
-            .segments
-            .slots_in(self.base(), 0, used * slots::SEGMENT)
-        {
+        let used = lists.lock().segments();
+        for slot in segments.slots_in(self.base(), 0, used * slots::SEGMENT) {
             if slot.is_locked() {
                 // SAFETY: as above.
                 unsafe { slot.break_lock() };
@@ -462,14 +468,12 @@ impl Stacks {
                 slot.set_state(State::KERNEL);
             }
         }
-        let warm = |slot: Slot<'_>| match slot.state().phase {
+        let bytes = |slot: Slot<'_>| match slot.state().phase {
             Phase::Free => slot.range.len(),
             _ => 0,
         };
-        let slots = self
-            .segments
-            .slots_in(self.base(), 0, used * slots::SEGMENT);
-        self.warm.store(slots.map(warm).sum(), Ordering::Relaxed);
+        let slots = segments.slots_in(self.base(), 0, used * slots::SEGMENT);
+        warm.store(slots.map(bytes).sum(), Ordering::Relaxed);
     }
 }
 

@@ -94,7 +94,8 @@ impl StandIn {
 
     /// In the child of a fork, which has no other thread.
     pub(crate) fn reset(&self) {
-        self.0.store(GONE, Ordering::Relaxed);
+        let Self(state) = self;
+        state.store(GONE, Ordering::Relaxed);
     }
 
     fn go(&self) {

@@ -29,7 +29,7 @@ pub fn park() -> Wake {
     thread
         .since_ns
         .store(carrier.now_ns.get(), Ordering::Relaxed);
-    Carrier::count(&thread.parks);
+    Carrier::count(&thread.park);
     if thread.is_special() {
         return park_special(carrier, thread);
     }
@@ -67,7 +67,7 @@ fn park_special(carrier: &Carrier, thread: &Thread) -> Wake {
 pub fn park_through_signals() -> Wake {
     let carrier = Carrier::current();
     let thread = carrier.thread();
-    Carrier::count(&thread.parks);
+    Carrier::count(&thread.park);
     if !thread.host.get().is_null() {
         hosts::parks(thread);
     }
@@ -138,7 +138,7 @@ pub fn yield_now() {
     if thread.strays_on(carrier) {
         return move_away(|| {});
     }
-    thread.waits_for(WaitKind::Yield, 0, 0);
+    thread.waits_for(WaitKind::YIELD, 0, 0);
     match carrier.takes_detour() {
         true => timed::yielded(carrier, thread),
         false => ENGINE.push_ring(carrier, thread.task_ref()),
@@ -158,7 +158,7 @@ fn yield_without_queue(carrier: &Carrier, thread: &Thread) {
         unsafe { sys!(nr::__NR_sched_yield) };
         return;
     }
-    thread.waits_for(WaitKind::Yield, 0, 0);
+    thread.waits_for(WaitKind::YIELD, 0, 0);
     ENGINE.submit(thread.task_ref(), Reason::Yielded);
     leave(carrier, thread);
     if thread.signals.deliverable() != 0 {
@@ -213,7 +213,7 @@ fn poll_alone(carrier: &Carrier) {
 pub(crate) fn move_away(meanwhile: fn()) {
     let carrier = Carrier::current();
     let thread = carrier.thread();
-    thread.waits_for(WaitKind::Yield, 0, 0);
+    thread.waits_for(WaitKind::YIELD, 0, 0);
     ENGINE.post_as(thread.task_ref(), Reason::Yielded);
     meanwhile();
     leave(carrier, thread);
@@ -236,7 +236,7 @@ pub fn come_back(carrier: &Carrier) -> bool {
         if !has_surplus {
             return false;
         }
-        thread.waits_for(WaitKind::Yield, 0, 0);
+        thread.waits_for(WaitKind::YIELD, 0, 0);
         ENGINE.post_as(thread.task_ref(), Reason::Preempted);
     }
     leave_for_scheduler(carrier, thread);
@@ -367,7 +367,7 @@ pub(crate) fn enter(carrier: &Carrier, next: &Thread) {
     let here = core::ptr::from_ref(carrier).cast_mut();
     if next.carrier.load(Ordering::Relaxed) != here {
         next.carrier.store(here, Ordering::Relaxed);
-        Carrier::count(&next.migrations);
+        Carrier::count(&next.steal);
     }
     Carrier::count(&next.switches);
     Carrier::count(&carrier.switches);

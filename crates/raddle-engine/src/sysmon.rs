@@ -158,12 +158,21 @@ impl Sysmon {
 
     /// In the child of a fork: what the parent shares is closed, or the parent's alone.
     pub(crate) fn reset(&self) {
-        for own in [&self.wake, &self.listener, &self.client] {
+        let Self {
+            asleep,
+            on_guard,
+            wake,
+            listener,
+            client,
+            shares_table: _, // written at the start
+            stand_in,
+        } = self;
+        for own in [wake, listener, client] {
             own.set(-1);
         }
-        self.stand_in.reset();
-        self.asleep.store(0, Ordering::Relaxed);
-        self.on_guard.store(0, Ordering::Relaxed);
+        stand_in.reset();
+        asleep.store(0, Ordering::Relaxed);
+        on_guard.store(0, Ordering::Relaxed);
     }
 }
 
@@ -195,7 +204,7 @@ struct Plan {
     on_guard: bool,
 }
 
-const POLLIN: i16 = 1;
+const POLLIN: i16 = raddle_sys::nr::POLLIN as i16;
 /// Descriptors that it waits for, besides alarms.
 const OTHERS: usize = 3;
 const IGNORED: PollFd = PollFd {

@@ -5,13 +5,14 @@ mod table;
 use crate::accounting::CpuTime;
 use crate::attributes;
 use crate::compilers;
-pub use crate::life::{Life, WaitKind};
+pub use crate::life::Life;
 use crate::signals::ThreadSignals;
 use crate::turn::Turn;
 use core::cell::Cell;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_arch::Context;
+pub use raddle_inspect::WaitKind;
 pub use raddle_interface::Birth;
 use raddle_interface::{HostControl, Lease, Seat, WorkerControl, WorkerState};
 use raddle_sched::share::Account;
@@ -55,13 +56,13 @@ pub struct Thread {
     pub since_ns: AtomicU64,
     pub deadline_ns: AtomicU64,
     /// Times it parked.
-    pub parks: AtomicU64,
+    pub park: AtomicU64,
     /// Times another carrier than its last one ran it.
-    pub migrations: AtomicU64,
+    pub steal: AtomicU64,
     /// When it became runnable, if that is measured; else 0. See [`crate::delays`].
     pub(crate) ready_ns: AtomicU64,
     /// Times it was preempted.
-    pub preemptions: AtomicU64,
+    pub preempt: AtomicU64,
     /// The turn in which it was interrupted, if it was.
     pub(crate) turn: Turn,
     /// Where its registers are kept while it is preempted; 0 before the first time. The memory
@@ -230,6 +231,52 @@ impl Thread {
         self.is_routed();
     }
 
+    /// Makes it the main thread of a fork's child, which has the id `pid`.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, for the thread that survives, before a second thread exists.
+    pub(crate) unsafe fn in_child(&self, pid: u32) {
+        #[rustfmt::skip]
+        let Self {
+            signals, attributes, bound, away_from, robust_list, inherits, tid,
+            ums: _, lease: _, // `leave_ums`
+            cpu: _, // `accounting::in_child`
+            // Used for waits only; the thread runs:
+            task: _, node: _, wait_kind: _, wait_arg: _, context: _, since_ns: _, deadline_ns: _,
+            ready_ns: _, kept: _,
+            // Identity, and what libc and the program have said of the thread:
+            fs: _, host: _, clear_tid: _, next: _, bind_next: _, green_next: _, share_next: _,
+            ums_next: _, seat: _, name: _, save_area: _, life: _, generation: _, slot: _,
+            cancelled: _, compiles: _, account: _,
+            // The child's engine begins with the policy of the parent's, and may have side engines:
+            side: _, routes: _,
+            // Only the carrier that forked is left:
+            carrier: _,
+            // Counts that go on; what is measured by them:
+            switches: _, park: _, steal: _, preempt: _, turn: _, leased_ns: _,
+            // Written before it is read:
+            deciding: _, next_kept: _,
+        } = self;
+        #[rustfmt::skip]
+        let ThreadSignals {
+            queue,
+            pending: _, shared: _, // dropped by the user-mode kernel
+            mask: _, suspended_mask: _, awaited: _, handled: _, interrupting: _, call_site: _,
+            alternate: _,
+        } = signals;
+        // SAFETY: the caller's promise.
+        unsafe {
+            queue.break_locks();
+            attributes.break_lock();
+        }
+        bound.store(null_mut(), Ordering::Relaxed);
+        away_from.store(null_mut(), Ordering::Relaxed);
+        robust_list.set(0); // libc tells the kernel of it anew
+        self.leave_ums();
+        inherits.store(0, Ordering::Relaxed);
+        tid.store(pid, Ordering::Relaxed);
+    }
+
     /// In the child of a fork no thread is a worker.
     pub(crate) fn leave_ums(&self) {
         let control = self.ums.swap(null_mut(), Ordering::Relaxed);
@@ -273,7 +320,7 @@ impl Thread {
     /// Says what the thread is about to wait for. `deadline_ns` is 0 without a timeout.
     #[inline(always)]
     pub fn waits_for(&self, kind: WaitKind, arg: usize, deadline_ns: u64) {
-        self.wait_kind.store(kind as u32, Ordering::Relaxed);
+        self.wait_kind.store(kind.0, Ordering::Relaxed);
         self.wait_arg.store(arg, Ordering::Relaxed);
         self.deadline_ns.store(deadline_ns, Ordering::Relaxed);
     }

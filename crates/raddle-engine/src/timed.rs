@@ -39,7 +39,13 @@ pub(crate) struct Timing {
 
 impl Timing {
     pub(crate) fn reset(&self) {
-        self.slices.reset();
+        let Self {
+            slices,
+            chooser: _, // begun with the next timing
+            picks: _,
+            noted_ns: _,
+        } = self;
+        slices.reset();
     }
 
     pub(crate) fn end(&self) {

@@ -79,7 +79,7 @@ pub fn execute(control: &WorkerControl, lease: &Lease) {
     let worker = control.thread.load(Ordering::Relaxed).cast::<Thread>();
     // SAFETY: a claimed worker has a thread.
     let worker = unsafe { &*worker };
-    own.waits_for(WaitKind::Other, 0, 0);
+    own.waits_for(WaitKind::OTHER, 0, 0);
     let lease = from_ref(lease).cast_mut();
     worker.lease.store(lease, Ordering::Release);
     if carrier.bound.load(Ordering::Relaxed).is_null() {
@@ -253,7 +253,7 @@ pub(crate) fn preempted(carrier: &Carrier, thread: &Thread) -> bool {
     if thread.leased_ns.load(Ordering::Relaxed) == 0 {
         return false;
     }
-    thread.waits_for(WaitKind::Yield, 0, 0);
+    thread.waits_for(WaitKind::YIELD, 0, 0);
     hand_back(carrier, thread, Ended::Preempted, 0)
 }
 
@@ -347,7 +347,7 @@ pub(crate) fn replace(carrier: &Carrier) {
 pub(crate) fn came_back(thread: &Thread) -> bool {
     let is_stray = is_worker(thread) && thread.lease.load(Ordering::Relaxed).is_null();
     if is_stray {
-        thread.waits_for(WaitKind::Yield, 0, 0);
+        thread.waits_for(WaitKind::YIELD, 0, 0);
         list(thread);
     }
     is_stray

@@ -42,7 +42,9 @@ compile_error!("the structures are their own wire form only on little-endian mac
 mod codes;
 mod histogram;
 mod pins;
+pub mod policy;
 mod records;
+pub mod settings;
 mod snapshot;
 mod socket_name;
 

@@ -264,8 +264,8 @@ pub struct ThreadRecord {
     pub since_ns: u64,
     /// When the wait times out; 0 for never.
     pub deadline_ns: u64,
-    /// Times it was switched to: `active` in what tools print.
-    pub switches: u64,
+    /// Times it was switched to.
+    pub active: u64,
     /// Times it was stolen.
     pub steal: u64,
     /// Times a carrier tried to steal it and lost the race.

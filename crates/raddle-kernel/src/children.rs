@@ -39,8 +39,8 @@ use raddle_sched::timers::NEVER;
 use raddle_sys::abi::SigInfo;
 use raddle_sys::{err, errno, is_err, syscall6};
 
-const WNOHANG: usize = 1;
-const WAITID: u32 = 247;
+const WNOHANG: usize = raddle_sys::nr::WNOHANG as usize;
+const WAITID: u32 = raddle_sys::nr::__NR_waitid;
 /// What [`ask_waitid`] returns for a child.
 const TAKEN: isize = 1;
 
@@ -81,8 +81,8 @@ pub fn note_maker(child: u32) {
 /// Returns the maker of the child that `info` tells of, if the maker lives and isn't the main
 /// thread. The signal is SIGCHLD, or the one that the child was made with.
 pub fn maker<'a>(info: &SigInfo) -> Option<&'a Thread> {
-    const EXITED: i32 = 1;
-    const CONTINUED: i32 = 6;
+    const EXITED: i32 = raddle_sys::nr::CLD_EXITED as i32;
+    const CONTINUED: i32 = raddle_sys::nr::CLD_CONTINUED as i32;
     if !(EXITED..=CONTINUED).contains(&info.code) {
         return None;
     }
@@ -213,7 +213,7 @@ fn wait_once(frame: &Frame) -> Option<isize> {
 fn wait_for_event(seen: u32, whom: usize) -> isize {
     let address = (&raw const EVENTS).addr();
     let told = [whom, 0];
-    match futex::wait_as(address, seen, u32::MAX, NEVER, WaitKind::Child, told) {
+    match futex::wait_as(address, seen, u32::MAX, NEVER, WaitKind::CHILD, told) {
         result if result == err(errno::EINTR) => result,
         _ => 0,
     }
@@ -245,7 +245,7 @@ fn wait_by_helper(frame: &Frame) -> isize {
     loop {
         let thread = Carrier::current().thread();
         let whom = frame.arg(usize::from(frame.number() == WAITID));
-        thread.waits_for(WaitKind::Child, whom, 0);
+        thread.waits_for(WaitKind::CHILD, whom, 0);
         // SAFETY: the program's own call.
         let result = unsafe { ENGINE.helpers.call(frame.number(), frame.args()) };
         if result != err(errno::EINTR) {

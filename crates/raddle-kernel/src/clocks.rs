@@ -76,7 +76,7 @@ pub fn for_kernel(clock: u32) -> u32 {
 
 /// `getrusage(2)` of the calling thread: all its CPU time is said to be user time.
 pub extern "C" fn getrusage(frame: &Frame) -> Outcome {
-    const THREAD: u32 = 1;
+    const THREAD: u32 = raddle_sys::nr::RUSAGE_THREAD;
     const WORDS: usize = 18;
     if frame.word(0) != THREAD || !ENGINE.is_started() {
         return Outcome::PASS;
@@ -90,7 +90,7 @@ pub extern "C" fn getrusage(frame: &Frame) -> Outcome {
     }
     let thread = Carrier::current().thread();
     let cpu_us = cpu_ns(thread) / 1000;
-    let parks = thread.parks.load(Ordering::Relaxed);
+    let parks = thread.park.load(Ordering::Relaxed);
     let yields = thread
         .switches
         .load(Ordering::Relaxed)

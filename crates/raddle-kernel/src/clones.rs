@@ -13,29 +13,29 @@ use crate::user::{self, USUAL_END, User};
 use raddle_sys::abi::CloneArgs;
 use raddle_sys::{err, errno, mem};
 
-pub const CLONE_VM: u64 = 0x100;
-const CLONE_FS: u64 = 0x200;
-pub const CLONE_FILES: u64 = 0x400;
-pub const CLONE_SIGHAND: u64 = 0x800;
-const CLONE_PIDFD: u64 = 0x1000;
-const CLONE_PTRACE: u64 = 0x2000;
-const CLONE_VFORK: u64 = 0x4000;
-const CLONE_PARENT: u64 = 0x8000;
-pub const CLONE_THREAD: u64 = 0x10000;
-const CLONE_SYSVSEM: u64 = 0x40000;
-pub const CLONE_SETTLS: u64 = 0x80000;
-pub const CLONE_PARENT_SETTID: u64 = 0x10_0000;
-pub const CLONE_CHILD_CLEARTID: u64 = 0x20_0000;
-const CLONE_DETACHED: u64 = 0x40_0000;
-const CLONE_UNTRACED: u64 = 0x80_0000;
-pub const CLONE_CHILD_SETTID: u64 = 0x100_0000;
-const CLONE_IO: u64 = 0x8000_0000;
-const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
-const CLONE_INTO_CGROUP: u64 = 1 << 33;
+pub const CLONE_VM: u64 = raddle_sys::nr::CLONE_VM as u64;
+const CLONE_FS: u64 = raddle_sys::nr::CLONE_FS as u64;
+pub const CLONE_FILES: u64 = raddle_sys::nr::CLONE_FILES as u64;
+pub const CLONE_SIGHAND: u64 = raddle_sys::nr::CLONE_SIGHAND as u64;
+const CLONE_PIDFD: u64 = raddle_sys::nr::CLONE_PIDFD as u64;
+const CLONE_PTRACE: u64 = raddle_sys::nr::CLONE_PTRACE as u64;
+const CLONE_VFORK: u64 = raddle_sys::nr::CLONE_VFORK as u64;
+const CLONE_PARENT: u64 = raddle_sys::nr::CLONE_PARENT as u64;
+pub const CLONE_THREAD: u64 = raddle_sys::nr::CLONE_THREAD as u64;
+const CLONE_SYSVSEM: u64 = raddle_sys::nr::CLONE_SYSVSEM as u64;
+pub const CLONE_SETTLS: u64 = raddle_sys::nr::CLONE_SETTLS as u64;
+pub const CLONE_PARENT_SETTID: u64 = raddle_sys::nr::CLONE_PARENT_SETTID as u64;
+pub const CLONE_CHILD_CLEARTID: u64 = raddle_sys::nr::CLONE_CHILD_CLEARTID as u64;
+const CLONE_DETACHED: u64 = raddle_sys::nr::CLONE_DETACHED as u64;
+const CLONE_UNTRACED: u64 = raddle_sys::nr::CLONE_UNTRACED as u64;
+pub const CLONE_CHILD_SETTID: u64 = raddle_sys::nr::CLONE_CHILD_SETTID as u64;
+const CLONE_IO: u64 = raddle_sys::nr::CLONE_IO as u64;
+const CLONE_CLEAR_SIGHAND: u64 = raddle_sys::nr::CLONE_CLEAR_SIGHAND;
+const CLONE_INTO_CGROUP: u64 = raddle_sys::nr::CLONE_INTO_CGROUP;
 /// Flags of `clone(2)`; the lowest byte is a signal there.
 const LEGACY: u64 = 0xffff_ffff;
 const SIGNAL: u64 = 0xff;
-const CLONE_NEWTIME: u64 = 0x80;
+const CLONE_NEWTIME: u64 = raddle_sys::nr::CLONE_NEWTIME as u64;
 
 /// What threads of one process share.
 const SHARED: u64 =

@@ -40,8 +40,8 @@ pub extern "C" fn accept(frame: &Frame) -> Outcome {
 
 /// Returns true if `accept4` has flags that the kernel refuses.
 fn has_odd_flags(frame: &Frame) -> bool {
-    const CLOEXEC: u32 = 0o2000000;
-    const NONBLOCK: u32 = 0o4000;
+    const CLOEXEC: u32 = nr::O_CLOEXEC;
+    const NONBLOCK: u32 = nr::O_NONBLOCK;
     frame.number() == nr::__NR_accept4 && frame.word(3) & !(CLOEXEC | NONBLOCK) != 0
 }
 
@@ -58,9 +58,9 @@ fn is_socket(kind: Kind) -> bool {
 
 /// `connect(2)`: started without blocking, then waited for.
 pub extern "C" fn connect(frame: &Frame) -> Outcome {
-    const GETFL: usize = 3;
-    const SETFL: usize = 4;
-    const NONBLOCK: isize = 0o4000;
+    const GETFL: usize = nr::F_GETFL as usize;
+    const SETFL: usize = nr::F_SETFL as usize;
+    const NONBLOCK: isize = nr::O_NONBLOCK as isize;
     let fd = frame.arg(0);
     let Some((entry, kind)) = look_up(fd) else {
         return Outcome::PASS;

@@ -137,7 +137,7 @@ pub extern "C" fn alone(_: &Frame) -> Outcome {
 /// `unshare(2)`: as [`alone`]. A thread with a table of descriptors of its own doesn't use the
 /// table of rows any more.
 pub extern "C" fn unshare(frame: &Frame) -> Outcome {
-    const FILES: u64 = 0x400;
+    const FILES: u64 = nr::CLONE_FILES as u64;
     let outcome = alone(frame);
     if !outcome.is_pass() || frame.arg(0) as u64 & FILES == 0 || !ENGINE.is_started() {
         return outcome;
@@ -156,7 +156,7 @@ pub extern "C" fn unshare(frame: &Frame) -> Outcome {
 /// # Errors
 /// The kernel's error, or EAGAIN.
 pub fn unshare_files() -> Result<(), isize> {
-    const FILES: usize = 0x400;
+    const FILES: usize = nr::CLONE_FILES as usize;
     become_apart()?;
     // SAFETY: the program asked for it; this is the kernel thread of the calling thread alone.
     let result = unsafe { sys!(nr::__NR_unshare, FILES) };

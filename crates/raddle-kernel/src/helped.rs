@@ -98,7 +98,7 @@ fn wait_for_kept(frame: &Frame, outcome: Outcome) -> Outcome {
 fn wait_with(frame: &Frame, args: [usize; 6], restart: Restart) -> Outcome {
     loop {
         let thread = Carrier::current().thread();
-        thread.waits_for(WaitKind::Other, frame.number() as usize, 0);
+        thread.waits_for(WaitKind::OTHER, frame.number() as usize, 0);
         // SAFETY: the program's own call.
         let result = unsafe { ENGINE.helpers.call(frame.number(), args) };
         if result != EINTR {
@@ -187,7 +187,7 @@ pub extern "C" fn patiently(frame: &Frame) -> Outcome {
 /// call took; `None` if there is no helper, and can be none.
 fn by_helper(frame: &Frame) -> Option<(Outcome, u64)> {
     let thread = Carrier::current().thread();
-    thread.waits_for(WaitKind::Other, frame.number() as usize, 0);
+    thread.waits_for(WaitKind::OTHER, frame.number() as usize, 0);
     let (nr, args) = (frame.number(), frame.args());
     // SAFETY: the program's own call.
     let (result, ticks) = unsafe { ENGINE.helpers.call_patiently(nr, args) };
@@ -236,8 +236,8 @@ pub extern "C" fn flock(frame: &Frame) -> Outcome {
 
 /// `fcntl(2)`: waiting for a lock; everything else passes.
 pub extern "C" fn fcntl(frame: &Frame) -> Outcome {
-    const SETLKW: usize = 7;
-    const OFD_SETLKW: usize = 38;
+    const SETLKW: usize = nr::F_SETLKW as usize;
+    const OFD_SETLKW: usize = nr::F_OFD_SETLKW as usize;
     let [fd, _, lock, ..] = frame.args();
     let command = frame.word(1) as usize;
     if !matches!(command, SETLKW | OFD_SETLKW) || !is_multiplexed() {

@@ -25,7 +25,7 @@ const PEEK: usize = 2;
 pub(crate) const WAITALL: usize = 0x100;
 pub(crate) const OOB: usize = 1;
 pub(crate) const ERRQUEUE: usize = 0x2000;
-pub(crate) const NOWAIT: usize = 8; // RWF_NOWAIT
+pub(crate) const NOWAIT: usize = nr::RWF_NOWAIT as usize;
 const ENOTSOCK: isize = err(errno::ENOTSOCK);
 
 /// A descriptor's row and kind.

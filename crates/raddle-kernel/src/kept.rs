@@ -132,7 +132,7 @@ pub fn reuse(stack_size: usize, next: *mut c_void) -> Option<usize> {
 /// Waits while the word has this value, or until a signal was handled.
 pub fn wait(word: &AtomicU32, seen: u32) {
     let address = word.as_ptr().expose_provenance();
-    if futex::wait(address, seen, ANY, NEVER, WaitKind::Join) == err(errno::EINTR) {
+    if futex::wait(address, seen, ANY, NEVER, WaitKind::JOIN) == err(errno::EINTR) {
         signal::deliver();
     }
 }

@@ -14,8 +14,8 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use raddle_sched::SpinLock;
 use raddle_sys::is_err;
 
-const PROT_EXEC: usize = 4;
-const MAP_FIXED: usize = 0x10;
+const PROT_EXEC: usize = raddle_sys::nr::PROT_EXEC as usize;
+const MAP_FIXED: usize = raddle_sys::nr::MAP_FIXED as usize;
 
 /// Maps and unmaps by ld.so, plus 1; 0 before [`watch`]. Raised before the call: a reader that
 /// finds the same number twice has missed none between.

@@ -17,14 +17,14 @@ use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 mod clean;
 mod keep;
 
-const PROT_NONE: usize = 0;
-const PROT_WRITE: usize = 2;
-const PROT_READ_WRITE: usize = 3;
+const PROT_NONE: usize = nr::PROT_NONE as usize;
+const PROT_WRITE: usize = nr::PROT_WRITE as usize;
+const PROT_READ_WRITE: usize = (nr::PROT_READ | nr::PROT_WRITE) as usize;
 /// MAP_PRIVATE, MAP_ANONYMOUS and MAP_STACK: what glibc maps stacks with.
 const STACK: usize = 0x2_0022;
-const MAP_FIXED: usize = 0x10;
-const MREMAP_FIXED: usize = 2;
-const DONTNEED: i32 = 4;
+const MAP_FIXED: usize = nr::MAP_FIXED as usize;
+const MREMAP_FIXED: usize = nr::MREMAP_FIXED as usize;
+const DONTNEED: i32 = nr::MADV_DONTNEED as i32;
 const ENOMEM: isize = err(errno::ENOMEM);
 
 /// One thread end of so many really gives the stack's pages back.
@@ -147,13 +147,13 @@ pub extern "C" fn madvise(frame: &Frame) -> Outcome {
 
 /// Advice about a range with stacks of the arena in it.
 fn advised(frame: &Frame, range: Range, advice: i32) -> Outcome {
-    const WILLNEED: i32 = 3;
-    const FREE: i32 = 8;
-    const COLD: i32 = 20;
-    const PAGEOUT: i32 = 21;
-    const DONTNEED_LOCKED: i32 = 24;
-    const GUARD_INSTALL: i32 = 102;
-    const GUARD_REMOVE: i32 = 103;
+    const WILLNEED: i32 = nr::MADV_WILLNEED as i32;
+    const FREE: i32 = nr::MADV_FREE as i32;
+    const COLD: i32 = nr::MADV_COLD as i32;
+    const PAGEOUT: i32 = nr::MADV_PAGEOUT as i32;
+    const DONTNEED_LOCKED: i32 = nr::MADV_DONTNEED_LOCKED as i32;
+    const GUARD_INSTALL: i32 = nr::MADV_GUARD_INSTALL as i32;
+    const GUARD_REMOVE: i32 = nr::MADV_GUARD_REMOVE as i32;
     match advice {
         // Advice about the content of pages: a guard counts as a protected page.
         DONTNEED | DONTNEED_LOCKED => {
@@ -382,8 +382,8 @@ pub extern "C" fn prlimit64(frame: &Frame) -> Outcome {
 
 /// Returns true for the limits that count mappings.
 fn counts_memory(resource: usize) -> bool {
-    const DATA: u32 = 2;
-    const AS: u32 = 9;
+    const DATA: u32 = nr::RLIMIT_DATA;
+    const AS: u32 = nr::RLIMIT_AS;
     matches!(resource as u32, DATA | AS)
 }
 

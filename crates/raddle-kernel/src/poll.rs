@@ -253,7 +253,7 @@ fn wait_loop(
         }
         let thread = Carrier::current().thread();
         let arg = match kind {
-            WaitKind::Epoll => waits.all().first().map_or(0, |wait| wait.fd as usize),
+            WaitKind::EPOLL => waits.all().first().map_or(0, |wait| wait.fd as usize),
             _ => waits.len,
         };
         thread.waits_for(
@@ -338,7 +338,7 @@ fn answer(outcome: Result<Outcome, isize>) -> Outcome {
 
 /// Returns true if `poll` takes so many descriptors.
 fn is_within_limit(count: usize) -> bool {
-    const NOFILE: usize = 7;
+    const NOFILE: usize = nr::RLIMIT_NOFILE as usize;
     let mut limits = [0u64; 2];
     // SAFETY: the kernel fills a live structure.
     unsafe { sys!(nr::__NR_getrlimit, NOFILE, limits.as_mut_ptr()) };
@@ -374,7 +374,7 @@ fn poll_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result<O
     let asked = entries.as_mut_ptr();
     // SAFETY: live entries.
     let ask = || unsafe { sys!(nr::__NR_poll, asked, count, 0usize) };
-    let outcome = wait_loop(&mut waits, WaitKind::Poll, deadline_ns, mask, ask);
+    let outcome = wait_loop(&mut waits, WaitKind::POLL, deadline_ns, mask, ask);
     match outcome.value() {
         Some(value) if value >= 0 || value == EINTR => {}
         _ => return Ok(outcome),
@@ -504,7 +504,7 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result
         found = wanted;
         ask_sets(count, sets.map(|set| set.is_null()), &mut found)
     };
-    let outcome = wait_loop(&mut waits, WaitKind::Poll, deadline_ns, mask, ask);
+    let outcome = wait_loop(&mut waits, WaitKind::POLL, deadline_ns, mask, ask);
     if outcome.value().is_some_and(|value| value >= 0) {
         for (set, found) in sets.iter().zip(&found).filter(|(set, _)| !set.is_null()) {
             set.write_all(&found[..words])?;
@@ -585,7 +585,7 @@ fn epoll_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result<
     let ask = || unsafe { sys!(nr::__NR_epoll_wait, epoll, events, max, 0usize) };
     Ok(wait_loop(
         &mut waits,
-        WaitKind::Epoll,
+        WaitKind::EPOLL,
         deadline_ns,
         mask,
         ask,

@@ -245,7 +245,7 @@ fn lives(child: isize) -> bool {
     const EXITED: usize = 4;
     const NOHANG: usize = 1;
     const ALL: usize = 0x4000_0000; // __WALL: whatever signal it sends at its end
-    const PID: usize = 1;
+    const PID: usize = nr::P_PID as usize;
     let mut info = SigInfo::EMPTY;
     let options = NOWAIT | EXITED | NOHANG | ALL;
     // SAFETY: the kernel fills a live structure, and leaves the child to be waited for.

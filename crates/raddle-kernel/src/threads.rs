@@ -99,8 +99,8 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     tid as isize
 }
 
-const SIGBUS: u32 = 7;
-const SIGSEGV: u32 = 11;
+const SIGBUS: u32 = raddle_sys::nr::SIGBUS;
+const SIGSEGV: u32 = raddle_sys::nr::SIGSEGV;
 
 /// Gives up a thread that was to be made.
 fn discard(thread: &Thread) {
@@ -196,6 +196,6 @@ pub fn exited(thread: &Thread) {
     if left == 0 && !kept::go_home() {
         // Every thread has called exit(2), which ends the process.
         // SAFETY: nothing of the program is left to run.
-        unsafe { raddle_sys::sys!(231, 0usize) };
+        unsafe { raddle_sys::sys!(raddle_sys::nr::__NR_exit_group, 0usize) };
     }
 }

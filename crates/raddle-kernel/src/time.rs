@@ -15,7 +15,7 @@ use raddle_sys::abi::Timespec;
 use raddle_sys::{err, errno, is_err, nr, sys};
 
 /// `CLOCK_BOOTTIME`.
-const BOOTTIME: u32 = 7;
+const BOOTTIME: u32 = nr::CLOCK_BOOTTIME;
 
 /// Reads the program's timespec.
 fn timespec(at: User<Timespec>) -> Result<u64, isize> {
@@ -67,7 +67,7 @@ pub fn millisecond_deadline(timeout_ms: i32) -> u64 {
 /// Sleeps until `deadline_ns`; returns true if a signal came first.
 pub fn sleep_until(deadline_ns: u64) -> bool {
     let thread = Carrier::current().thread();
-    thread.waits_for(WaitKind::Sleep, 0, deadline_ns);
+    thread.waits_for(WaitKind::SLEEP, 0, deadline_ns);
     thread.task.prepare_fenced();
     let outcome = switch::park_until(deadline_ns);
     outcome == Wake::Signalled
@@ -91,7 +91,7 @@ fn deadline_of(left_ns: u64) -> u64 {
 
 /// `clock_nanosleep(2)`: on the real-time, monotonic and boot clocks here, on others by a helper.
 pub extern "C" fn clock_nanosleep(frame: &Frame) -> Outcome {
-    const TIMER_ABSTIME: u32 = 1;
+    const TIMER_ABSTIME: u32 = nr::TIMER_ABSTIME;
     let clock_id = frame.word(0);
     if !is_multiplexed() {
         return Outcome::PASS;
@@ -143,7 +143,7 @@ fn interrupted(left_ns: u64, remaining: User<Timespec>) -> isize {
 /// helper sleeps, until a time on that clock.
 #[inline(never)]
 fn sleep_on(frame: &Frame, clock_id: u32, is_absolute: bool, remaining: User<Timespec>) -> Outcome {
-    const TIMER_ABSTIME: usize = 1;
+    const TIMER_ABSTIME: usize = nr::TIMER_ABSTIME as usize;
     const THREAD_CPUTIME: u32 = 3;
     if clock_id == THREAD_CPUTIME {
         return Outcome::PASS; // no thread can sleep on it
@@ -186,7 +186,7 @@ fn sleep_on(frame: &Frame, clock_id: u32, is_absolute: bool, remaining: User<Tim
         let until = Timespec::from_ns(kernels_until_ns);
         let until_at = (&raw const until).expose_provenance();
         let thread = Carrier::current().thread();
-        thread.waits_for(WaitKind::Sleep, clock_id as usize, 0);
+        thread.waits_for(WaitKind::SLEEP, clock_id as usize, 0);
         let args = [clock_id as usize, TIMER_ABSTIME, until_at, 0, 0, 0];
         // SAFETY: the time lives in this frame, which stays while the helper works for it.
         let result = unsafe { ENGINE.helpers.call(nr::__NR_clock_nanosleep, args) };

@@ -12,7 +12,7 @@ use crate::{files, is_multiplexed};
 use raddle_engine::pump::Kind;
 
 /// `SPLICE_F_NONBLOCK`: a pipe isn't waited for.
-const NONBLOCK: usize = 2;
+const NONBLOCK: usize = raddle_sys::nr::SPLICE_F_NONBLOCK as usize;
 
 /// `sendfile(2)`.
 pub extern "C" fn sendfile(frame: &Frame) -> Outcome {

@@ -71,7 +71,7 @@ pub extern "C" fn io_uring_enter(frame: &Frame) -> Outcome {
         } else {
             *deadline_ns
         };
-        thread.waits_for(WaitKind::Read, ring, shown);
+        thread.waits_for(WaitKind::FD_READ, ring, shown);
         match ENGINE
             .pump
             .wait_one(ring as u32, IN, sequence, *deadline_ns)

@@ -64,8 +64,8 @@ impl Way {
 
     pub(crate) const fn kind(self) -> WaitKind {
         match self {
-            Way::In => WaitKind::Read,
-            Way::Out => WaitKind::Write,
+            Way::In => WaitKind::FD_READ,
+            Way::Out => WaitKind::FD_WRITE,
         }
     }
 }

@@ -49,15 +49,15 @@ pub trait Memory {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Linux;
 
-const PROT_READ: usize = 1;
-const PROT_WRITE: usize = 2;
-const PROT_EXEC: usize = 4;
-const MAP_PRIVATE: usize = 2;
-const MAP_ANONYMOUS: usize = 0x20;
-const MAP_FIXED_NOREPLACE: usize = 0x10_0000;
-const ENOMEM: i32 = 12;
-const O_RDONLY_CLOEXEC: usize = 0o2_000_000;
-const AT_FDCWD: isize = -100;
+const PROT_READ: usize = nr::PROT_READ as usize;
+const PROT_WRITE: usize = nr::PROT_WRITE as usize;
+const PROT_EXEC: usize = nr::PROT_EXEC as usize;
+const MAP_PRIVATE: usize = nr::MAP_PRIVATE as usize;
+const MAP_ANONYMOUS: usize = nr::MAP_ANONYMOUS as usize;
+const MAP_FIXED_NOREPLACE: usize = nr::MAP_FIXED_NOREPLACE as usize;
+const ENOMEM: i32 = raddle_sys::errno::ENOMEM as i32;
+const O_RDONLY_CLOEXEC: usize = (raddle_sys::nr::O_RDONLY | raddle_sys::nr::O_CLOEXEC) as usize;
+const AT_FDCWD: isize = nr::AT_FDCWD as isize;
 
 fn result(value: isize) -> Result<usize, i32> {
     if is_err(value) {

@@ -36,7 +36,7 @@ pub fn give_back(image: &Image) {
 
 /// The same for `count` pages from `at`; false if the page map can't be read.
 fn give_some_back(map: usize, at: usize, count: usize) -> bool {
-    const DONTNEED: usize = 4;
+    const DONTNEED: usize = nr::MADV_DONTNEED as usize;
     const PRESENT: u64 = 1 << 63;
     const OF_FILE: u64 = 1 << 61;
     let mut entries = [0u64; EACH];

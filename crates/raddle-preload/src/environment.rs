@@ -3,6 +3,7 @@
 use core::ffi::{CStr, c_char};
 use core::fmt;
 use core::ptr::null;
+use raddle_inspect::settings;
 use raddle_sched::SpinLock;
 
 pub const AT_PHDR: usize = 3;
@@ -82,26 +83,26 @@ impl Environment {
     }
 
     /// The value of a variable of the runtime's.
-    pub fn get(&self, name: &[u8]) -> Option<&'static [u8]> {
+    pub fn get(&self, name: &str) -> Option<&'static [u8]> {
         self.variables
             .iter()
             .take_while(|at| !at.is_null())
             .find_map(|&at| {
                 // SAFETY: a string that lives for ever.
                 let entry: &'static [u8] = unsafe { CStr::from_ptr(at) }.to_bytes();
-                entry.strip_prefix(name)?.strip_prefix(b"=")
+                entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")
             })
     }
 
     /// True if the user wants to hear what runs how.
     pub fn is_verbose(&self) -> bool {
-        self.get(b"RADDLE_VERBOSE")
+        self.get(settings::VERBOSE)
             .is_some_and(|value| value != b"0" && !value.is_empty())
     }
 
     /// A decimal number in a variable.
     #[unsafe(link_section = ".text.raddle_start")] // see `raddle_preload::start`
-    pub fn number(&self, name: &[u8]) -> Option<u32> {
+    pub fn number(&self, name: &str) -> Option<u32> {
         let text = self.get(name)?;
         let digits = text.strip_prefix(b"+").unwrap_or(text);
         let append = |number: u32, &digit: &u8| {

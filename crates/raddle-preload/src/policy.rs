@@ -8,6 +8,7 @@ use crate::environment::Environment;
 use crate::original::{self, LinkMap};
 use core::ffi::CStr;
 use raddle_engine::ENGINE;
+use raddle_inspect::settings;
 use raddle_kernel::shares;
 use raddle_sched::policies::{Kind, Table};
 
@@ -20,14 +21,14 @@ pub enum Wrong {
 /// Chooses the policy and the shares. Before the engine is initialised.
 pub fn choose(environment: &Environment) -> Result<(), Wrong> {
     let rules = environment
-        .get(b"RADDLE_SHARE")
+        .get(settings::SHARE)
         .filter(|rules| !rules.is_empty());
     let shares = match rules {
         Some(rules) => Some((rules, shares::parse(rules).ok_or(Wrong::Share)?)),
         None => None,
     };
     let weights = shares.as_ref().and_then(|(_, shares)| shares.weights);
-    let kind = match environment.get(b"RADDLE_POLICY") {
+    let kind = match environment.get(settings::POLICY) {
         None | Some(b"") if weights.is_some() => Kind::Fair,
         None | Some(b"") => Kind::Fifo,
         Some(name) if name.contains(&b'/') => Kind::Fifo, // until its plug-in is found
@@ -47,7 +48,7 @@ pub fn choose(environment: &Environment) -> Result<(), Wrong> {
 
 /// Finds the plug-in, if one is asked for. After the engine was initialised.
 pub fn plug_in(environment: &Environment, map: &'static LinkMap) {
-    let path = environment.get(b"RADDLE_POLICY").unwrap_or_default();
+    let path = environment.get(settings::POLICY).unwrap_or_default();
     if !path.contains(&b'/') {
         return;
     }

@@ -5,8 +5,8 @@ use crate::original::{self, LinkMap};
 use core::ptr::with_exposed_provenance_mut;
 use raddle_sys::{is_err, mem, nr, sys};
 
-const READ: usize = 1;
-const WRITE: usize = 2;
+const READ: usize = nr::PROT_READ as usize;
+const WRITE: usize = nr::PROT_WRITE as usize;
 
 /// Takes the kernel's rseq registration of the main thread back: it would go on writing the CPU of
 /// carrier 0 while the thread runs on another. Then says what glibc says where there is no rseq:

@@ -32,6 +32,7 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::engine::Hooks;
 use raddle_engine::{Carrier, ENGINE, chaos, shown};
+use raddle_inspect::settings;
 use raddle_kernel::{exclusion, process, shares, signal, threads};
 use raddle_patch::Report;
 use raddle_sched::SpinLock;
@@ -95,9 +96,9 @@ fn waits(process: &Process) -> bool {
     let environment = &process.environment;
     let is_asked = |name| environment.get(name).is_some_and(|value| !value.is_empty());
     if environment
-        .get(raddle_interface::EXPLICIT.to_bytes())
+        .get(raddle_interface::EXPLICIT.to_str().unwrap_or_default())
         .is_some()
-        || is_asked(b"RADDLE_CHAOS")
+        || is_asked(settings::CHAOS)
     {
         return false;
     }
@@ -323,14 +324,14 @@ unsafe fn minor_version(libc: &LinkMap) -> Option<u32> {
 
 /// Everything that needs no patching.
 fn prepare(environment: &Environment, map: &'static LinkMap) -> Result<(), Why> {
-    if let Some(rules) = environment.get(b"RADDLE_EXCLUDE")
+    if let Some(rules) = environment.get(settings::EXCLUDE)
         && !rules.is_empty()
     {
         exclusion::set_rules(rules);
     }
     original::remember(map, environment.auxiliary(AT_EXECFN));
     if environment
-        .get(raddle_interface::EXPLICIT.to_bytes())
+        .get(raddle_interface::EXPLICIT.to_str().unwrap_or_default())
         .is_some()
     {
         ENGINE.set_explicit();
@@ -341,9 +342,9 @@ fn prepare(environment: &Environment, map: &'static LinkMap) -> Result<(), Why> 
     if let Some(most) = extra_carriers(environment)? {
         ENGINE.set_most_extra(most);
     }
-    let threads = limit(environment, b"RADDLE_MAX_THREADS", Why::MaxThreads)?;
+    let threads = limit(environment, settings::MAX_THREADS, Why::MaxThreads)?;
     ENGINE.threads.set_limit(threads as usize);
-    let runnable = limit(environment, b"RADDLE_MAX_RUNNABLE", Why::MaxRunnable)?;
+    let runnable = limit(environment, settings::MAX_RUNNABLE, Why::MaxRunnable)?;
     ENGINE.set_max_runnable(runnable);
     static HOOKS: Hooks = Hooks {
         carrier_starts: threads::carrier_starts,
@@ -368,7 +369,7 @@ fn has_children() -> bool {
     const NOWAIT: usize = 0x0100_0000;
     const EXITED: usize = 4;
     const NOHANG: usize = 1;
-    const WALL: usize = 0x4000_0000;
+    const WALL: usize = nr::__WALL as usize;
     const ANY: usize = 0;
     let options = NOWAIT | EXITED | NOHANG | WALL;
     // SAFETY: nothing is asked but whether there is one, and the child is left to be waited for.

@@ -27,8 +27,8 @@ use raddle_sys::errno;
 
 pub(crate) const ANY: u32 = u32::MAX;
 const EINTR: isize = raddle_sys::err(errno::EINTR);
-pub(crate) const REALTIME: c_int = 0;
-pub(crate) const MONOTONIC: c_int = 1;
+pub(crate) const REALTIME: c_int = raddle_sys::nr::CLOCK_REALTIME as c_int;
+pub(crate) const MONOTONIC: c_int = raddle_sys::nr::CLOCK_MONOTONIC as c_int;
 const NORMAL: u32 = 0;
 const RECURSIVE: u32 = 1;
 const ADAPTIVE: u32 = 3;
@@ -233,7 +233,7 @@ impl Mutex {
     fn lock_contended(&self) {
         while self.lock.swap(2, Ordering::Acquire) != 0 {
             let address = self.lock.as_ptr().expose_provenance();
-            if futex::wait(address, 2, ANY, NEVER, WaitKind::Mutex) == EINTR {
+            if futex::wait(address, 2, ANY, NEVER, WaitKind::MUTEX) == EINTR {
                 signal::deliver();
             }
         }
@@ -265,7 +265,7 @@ fn wait_on(thread: &Thread, condvar: &Condvar, mutex: &Mutex, deadline_ns: u64) 
 #[inline(always)]
 fn link(thread: &Thread, key: usize, deadline_ns: u64, still: impl FnOnce() -> bool) -> bool {
     let shown = if deadline_ns == NEVER { 0 } else { deadline_ns };
-    thread.waits_for(WaitKind::Condvar, key - 1, shown);
+    thread.waits_for(WaitKind::CONDVAR, key - 1, shown);
     if deadline_ns == NEVER {
         Futexes::prepare(&thread.node, thread.task_ref(), key);
     } else {

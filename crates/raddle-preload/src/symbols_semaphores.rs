@@ -68,7 +68,7 @@ impl Semaphore {
                 leave();
                 return 0;
             }
-            let result = futex::wait(address, 0, ANY, deadline_ns, WaitKind::Semaphore);
+            let result = futex::wait(address, 0, ANY, deadline_ns, WaitKind::SEMAPHORE);
             let failure = match result {
                 ETIMEDOUT => errno::ETIMEDOUT,
                 EINTR => match cleanup::deliver_or(self, Self::give_up) {

@@ -193,7 +193,7 @@ pub extern "C" fn pthread_cancel(thread: u64) -> c_int {
 
 /// A thread parked in a condition variable or a semaphore looks at its cancellation state.
 fn wake_cancelled(block: u64) {
-    let kinds = [WaitKind::Condvar as u32, WaitKind::Semaphore as u32];
+    let kinds = [WaitKind::CONDVAR.0, WaitKind::SEMAPHORE.0];
     let target = ENGINE
         .threads
         .iter()

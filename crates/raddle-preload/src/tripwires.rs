@@ -26,10 +26,10 @@ const CLONE: u32 = 56;
 const CLONE3: u32 = 435;
 const PRCTL: u32 = 157;
 const SECCOMP: u32 = 317;
-const TIMER_CREATE: u32 = 222;
+const TIMER_CREATE: u32 = raddle_sys::nr::__NR_timer_create;
 const SIGNALFD: u32 = 282;
 const SIGNALFD4: u32 = 289;
-const CLONE_THREAD: u32 = 0x1_0000;
+const CLONE_THREAD: u32 = raddle_sys::nr::CLONE_THREAD;
 const PR_SET_SECCOMP: u32 = 22;
 const PR_SET_MDWE: u32 = 65;
 

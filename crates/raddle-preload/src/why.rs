@@ -1,6 +1,8 @@
 //! Why a process stays on kernel threads, for its user.
 
 use core::fmt;
+use raddle_inspect::policy::Kind;
+use raddle_inspect::settings::{self, CARRIERS_MAX, QUANTA_US, THREADS_MAX};
 use raddle_patch::Refusal;
 
 /// Why the process stays on kernel threads.
@@ -32,7 +34,7 @@ pub enum Why {
 
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        let text = match self {
             Self::NoFsgsbase => {
                 "the CPU or the kernel lacks FSGSBASE; use Linux 5.9 or later on x86-64 v2"
             }
@@ -60,27 +62,48 @@ impl fmt::Display for Why {
             Self::Descriptors => {
                 "the limit on descriptors leaves raddle too few; raise it (ulimit -n) to 64 or more"
             }
-            Self::MaxThreads => "RADDLE_MAX_THREADS is not a number from 1 to 1048576; correct it",
-            Self::MaxRunnable => {
-                "RADDLE_MAX_RUNNABLE is not a number from 1 to 1048576; correct it"
-            }
+            Self::MaxThreads => return not_number(f, settings::MAX_THREADS, 1, THREADS_MAX),
+            Self::MaxRunnable => return not_number(f, settings::MAX_RUNNABLE, 1, THREADS_MAX),
             Self::Quantum => {
-                "RADDLE_QUANTUM_US is not 0 or a number from 50 to 1000000; correct it"
+                let (name, from, to) = (settings::QUANTUM, QUANTA_US.start(), QUANTA_US.end());
+                return write!(
+                    f,
+                    "{name} is not 0 or a number from {from} to {to}; correct it"
+                );
             }
-            Self::Chaos => "RADDLE_CHAOS is not a number from 0 to 4294967295; correct it",
+            Self::Chaos => return not_number(f, settings::CHAOS, 0, u32::MAX),
             Self::Policy => {
-                "RADDLE_POLICY is not fifo, lifo, priority, fair, deadline or a path; correct it"
+                write!(f, "{} is not ", settings::POLICY)?;
+                for (index, kind) in Kind::BUILT_IN.into_iter().enumerate() {
+                    write!(f, "{}{}", if index == 0 { "" } else { ", " }, kind.name())?;
+                }
+                " or a path; correct it"
             }
             Self::Share => {
-                "RADDLE_SHARE is not a list of name:GLOB=PERCENT and lib:GLOB=PERCENT of 100 at \
-                 most, or RADDLE_POLICY is not fair; correct it"
+                let (share, policy, fair) = (settings::SHARE, settings::POLICY, Kind::Fair.name());
+                return write!(
+                    f,
+                    "{share} is not a list of name:GLOB=PERCENT and lib:GLOB=PERCENT of 100 at \
+                     most, or {policy} is not {fair}; correct it"
+                );
             }
-            Self::Cpus => "RADDLE_CPUS is neither carriers nor machine; correct it",
-            Self::Carriers => "RADDLE_CARRIERS is not a number from 1 to 1024; correct it",
+            Self::Cpus => {
+                return write!(
+                    f,
+                    "{} is neither carriers nor machine; correct it",
+                    settings::CPUS
+                );
+            }
+            Self::Carriers => return not_number(f, settings::CARRIERS, 1, CARRIERS_MAX),
             Self::ExtraCarriers => {
-                "RADDLE_EXTRA_CARRIERS is not a number from 0 to 1024; correct it"
+                return not_number(f, settings::EXTRA_CARRIERS, 0, CARRIERS_MAX);
             }
             Self::Patching(refusal) => return write!(f, "{refusal}"),
-        })
+        };
+        f.write_str(text)
     }
+}
+
+fn not_number(f: &mut fmt::Formatter<'_>, name: &str, from: u32, to: u32) -> fmt::Result {
+    write!(f, "{name} is not a number from {from} to {to}; correct it")
 }

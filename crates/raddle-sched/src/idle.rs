@@ -131,10 +131,11 @@ impl IdleSet {
 
     /// Forgets all sleepers: in the child of a fork, where they don't exist.
     pub fn reset(&self) {
-        for word in &self.words {
+        let Self { count, words } = self;
+        for word in words {
             word.store(0, Ordering::SeqCst);
         }
-        self.count.store(0, Ordering::SeqCst);
+        count.store(0, Ordering::SeqCst);
     }
 }
 

@@ -196,15 +196,21 @@ impl Injector {
     /// Only in the child of a fork, before a second thread exists.
     #[inline(always)]
     pub unsafe fn reset(&self) {
+        let Self {
+            order,
+            len,
+            fault,
+            kind: _,
+        } = self;
         // SAFETY: the caller's promise; what the lock guards is replaced whole.
-        let was_changing = unsafe { self.order.break_lock() };
+        let was_changing = unsafe { order.break_lock() };
         // A child writes to as few of its parent's pages as it can.
-        if was_changing || self.len.load(Ordering::SeqCst) != 0 {
-            self.order.lock().forget();
-            self.len.store(0, Ordering::SeqCst);
+        if was_changing || len.load(Ordering::SeqCst) != 0 {
+            order.lock().forget();
+            len.store(0, Ordering::SeqCst);
         }
-        if self.fault.load(Ordering::Relaxed) != 0 {
-            self.fault.store(0, Ordering::Relaxed);
+        if fault.load(Ordering::Relaxed) != 0 {
+            fault.store(0, Ordering::Relaxed);
         }
     }
 }

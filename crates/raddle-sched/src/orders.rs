@@ -92,8 +92,13 @@ impl<const PLACES: usize> Orders<PLACES> {
 
     /// Clears all orders: in the child of a fork, on its only thread.
     pub fn reset(&self) {
+        let Self {
+            due,
+            stands: _,  // `end`
+            missing: _, // written by the next giver
+        } = self;
         self.end();
-        for due in &self.due {
+        for due in due {
             due.store(0, Ordering::Relaxed);
         }
     }

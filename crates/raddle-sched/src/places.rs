@@ -98,8 +98,13 @@ impl Places {
 
     /// Frees all places: in the child of a fork.
     pub fn reset(&self) {
-        self.blocked.store(0, Ordering::SeqCst);
-        self.taken.store(0, Ordering::SeqCst);
+        let Self {
+            blocked,
+            taken,
+            wanted: _,
+        } = self;
+        blocked.store(0, Ordering::SeqCst);
+        taken.store(0, Ordering::SeqCst);
     }
 }
 

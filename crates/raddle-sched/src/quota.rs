@@ -11,7 +11,7 @@ pub const PERIOD_NS: u64 = 20_000_000;
 /// The shortest time until the next look.
 pub const LEAST_NS: u64 = 100_000;
 /// The largest quota, in percent of one CPU.
-pub const MAX_PERCENT: u32 = 102_400;
+pub const MAX_PERCENT: u32 = raddle_inspect::settings::QUOTA_MAX_PERCENT;
 
 /// See the module. All zero is a new bucket.
 #[derive(Clone, Copy, Debug)]

@@ -77,8 +77,9 @@ impl SignalGate {
 
     /// Opens the gate for all threads and forgets senders: in the child of a fork.
     pub fn reset(&self) {
-        self.senders.store(0, Ordering::SeqCst);
-        for slot in &self.closed {
+        let Self { closed, senders } = self;
+        senders.store(0, Ordering::SeqCst);
+        for slot in closed {
             slot.store(0, Ordering::SeqCst);
         }
     }

@@ -5,7 +5,11 @@
 //! which the engine sets to `sched_yield`.
 
 use crate::sync::{AtomicU32, Ordering, UnsafeCell, spin_loop};
+use core::mem::transmute;
 use core::ops::{Deref, DerefMut};
+use core::ptr::null_mut;
+use core::sync::atomic::AtomicPtr; // not the models': it is no part of the protocol
+use core::sync::atomic::Ordering::Relaxed;
 
 /// The hook that gives the CPU away, called by a waiter after [`SPINS`] fruitless looks.
 pub type Relax = fn();
@@ -13,21 +17,24 @@ pub type Relax = fn();
 /// Looks at the lock before a waiter relaxes.
 pub(crate) const SPINS: u32 = 200;
 
-static mut RELAX: Relax = || {};
+/// A [`Relax`], or null for one that does nothing. Written once, before a second thread exists.
+static RELAX: AtomicPtr<()> = AtomicPtr::new(null_mut());
 
 /// Sets what waiters do after spinning.
 ///
 /// # Safety
 /// Must be called before a second thread exists.
 pub unsafe fn set_relax(relax: Relax) {
-    // SAFETY: no other thread reads it yet.
-    unsafe { RELAX = relax };
+    RELAX.store(relax as *mut (), Relaxed);
 }
 
 /// Gives the CPU away.
 pub(crate) fn relax() {
-    // SAFETY: written once before a second thread existed.
-    unsafe { RELAX() };
+    let relax = RELAX.load(Relaxed);
+    if !relax.is_null() {
+        // SAFETY: `set_relax` stored a function of this type.
+        unsafe { transmute::<*mut (), Relax>(relax)() };
+    }
 }
 
 /// Data behind a spin lock.
@@ -121,10 +128,11 @@ impl<T> SpinLock<T> {
     /// # Safety
     /// No other thread may exist, and the data must be made consistent before it is used.
     pub unsafe fn break_lock(&self) -> bool {
+        let Self { held, data: _ } = self;
         // A child writes to as few of its parent's pages as it can.
-        let is_held = self.held.load(Ordering::Relaxed) != 0;
+        let is_held = held.load(Ordering::Relaxed) != 0;
         if is_held {
-            self.held.store(0, Ordering::Release);
+            held.store(0, Ordering::Release);
         }
         is_held
     }

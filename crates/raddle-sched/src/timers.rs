@@ -225,9 +225,13 @@ impl Timers {
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
     pub unsafe fn reset(&self) {
+        let Self {
+            root,
+            earliest_inverted: _, // `publish`
+        } = self;
         // SAFETY: the caller's promise; the heap is replaced whole.
-        unsafe { self.root.break_lock() };
-        self.root.lock().0 = null_mut();
+        unsafe { root.break_lock() };
+        root.lock().0 = null_mut();
         self.publish(null_mut(), Ordering::Release);
     }
 

@@ -296,7 +296,8 @@ impl<const N: usize> WaitTable<N> {
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
     pub unsafe fn reset(&self) {
-        for bucket in &self.buckets {
+        let Self { buckets } = self;
+        for bucket in buckets {
             if !bucket.is_untouched() {
                 // SAFETY: the caller's promise; the list is replaced whole.
                 unsafe { bucket.replace(WaitList::new()) };

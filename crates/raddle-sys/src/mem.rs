@@ -7,9 +7,9 @@ use crate::{err, errno, is_err, nr, sys};
 
 /// Bytes in a page.
 pub const PAGE_SIZE: usize = 4096;
-const PROT_READ_WRITE: usize = 3;
-const MAP_PRIVATE_ANON: usize = 0x22;
-const MAP_NORESERVE: usize = 0x4000;
+const PROT_READ_WRITE: usize = (crate::nr::PROT_READ | crate::nr::PROT_WRITE) as usize;
+const MAP_PRIVATE_ANON: usize = (crate::nr::MAP_PRIVATE | crate::nr::MAP_ANONYMOUS) as usize;
+const MAP_NORESERVE: usize = crate::nr::MAP_NORESERVE as usize;
 
 /// Maps `len` bytes of zeroed memory.
 ///
@@ -55,7 +55,7 @@ pub unsafe fn unmap(at: *mut u8, len: usize) {
 /// # Errors
 /// EINVAL before Linux 4.14.
 pub unsafe fn wipe_on_fork(at: *mut u8, len: usize) -> Result<(), isize> {
-    const MADV_WIPEONFORK: usize = 18;
+    const MADV_WIPEONFORK: usize = crate::nr::MADV_WIPEONFORK as usize;
     // SAFETY: the caller owns the range; in this process nothing changes.
     let r = unsafe { sys!(nr::__NR_madvise, at, len, MADV_WIPEONFORK) };
     if is_err(r) { Err(r) } else { Ok(()) }
@@ -66,7 +66,7 @@ pub unsafe fn wipe_on_fork(at: *mut u8, len: usize) -> Result<(), isize> {
 /// # Safety
 /// The range must be a mapping of the caller's that no child uses.
 pub unsafe fn leave_out_of_forks(at: *mut u8, len: usize) {
-    const MADV_DONTFORK: usize = 10;
+    const MADV_DONTFORK: usize = crate::nr::MADV_DONTFORK as usize;
     // SAFETY: the caller owns the range; in this process nothing changes.
     unsafe { sys!(nr::__NR_madvise, at, len, MADV_DONTFORK) };
 }
@@ -76,7 +76,7 @@ pub unsafe fn leave_out_of_forks(at: *mut u8, len: usize) {
 /// # Safety
 /// The range must be a mapping of the caller's.
 pub unsafe fn take_to_forks(at: *mut u8, len: usize) {
-    const MADV_DOFORK: usize = 11;
+    const MADV_DOFORK: usize = crate::nr::MADV_DOFORK as usize;
     // SAFETY: the caller owns the range; in this process nothing changes.
     unsafe { sys!(nr::__NR_madvise, at, len, MADV_DOFORK) };
 }

@@ -8,6 +8,7 @@
 use crate::engine::BuiltIn;
 use crate::thread::reuse;
 use raddle_interface::{EXPLICIT, HostControl, Runtime, SYMBOL, VERSION};
+use raddle_sched::policies::Kind;
 use std::ffi::{CStr, c_void};
 use std::fs::File;
 use std::io::Write;
@@ -194,14 +195,7 @@ pub fn set_policy(policy: BuiltIn) {
 /// }
 /// ```
 pub fn policy() -> Option<BuiltIn> {
-    match (table()?.policy)() {
-        0 => Some(BuiltIn::Fifo),
-        1 => Some(BuiltIn::Lifo),
-        2 => Some(BuiltIn::Priority),
-        3 => Some(BuiltIn::Fair),
-        4 => Some(BuiltIn::Deadline),
-        _ => None,
-    }
+    BuiltIn::of_kind(Kind::of_code((table()?.policy)())?)
 }
 
 /// Returns how many carriers may run green threads at a time; 0 before the first thread is made, if

@@ -9,8 +9,8 @@ use super::{Findings, Subject, Violation};
 const ARROWS: &[(&str, &[&str])] = &[
     ("raddle-arch", &[]),
     ("raddle-sys", &["raddle-arch"]),
-    ("raddle-sched", &[]),
     ("raddle-inspect", &[]),
+    ("raddle-sched", &["raddle-inspect"]),
     ("raddle-interface", &["raddle-sched"]),
     ("raddle-handles", &["raddle-sched"]),
     ("raddle-patch", &["raddle-sys", "raddle-arch"]),

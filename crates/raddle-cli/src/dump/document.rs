@@ -275,7 +275,7 @@ impl Thread {
             bound: record.flags.contains(ThreadFlags::BOUND),
             group: record.group,
             counters: Counters {
-                active: record.switches,
+                active: record.active,
                 steal: record.steal,
                 steal_fail: record.steal_fail,
                 preempt: record.preempt,

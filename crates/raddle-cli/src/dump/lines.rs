@@ -211,7 +211,7 @@ fn thread(record: &ThreadRecord, now_ns: u64) -> Vec<String> {
         carrier,
     ];
     cells.extend(counters([
-        record.switches,
+        record.active,
         record.steal,
         record.steal_fail,
         record.preempt,
@@ -365,7 +365,7 @@ mod tests {
             wait_kind: WaitKind::CONDVAR,
             wait_arg: 0x10,
             since_ns: 1_000,
-            switches: 5,
+            active: 5,
             park: 4,
             name: *b"io\x1b[2J\0\0\0\0\0\0\0\0\0\0",
             ..ThreadRecord::default()

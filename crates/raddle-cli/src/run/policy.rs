@@ -3,9 +3,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::cli::EXCLUDE_SEPARATOR;
+use raddle_inspect::policy::Kind;
+use raddle_inspect::settings::{QUOTA_MAX_PERCENT, SIDE_CARRIERS_MAX};
 
-const NAMES: [&str; 5] = ["fifo", "lifo", "priority", "fair", "deadline"];
+use crate::cli::EXCLUDE_SEPARATOR;
 
 /// A built-in policy's name, or a plug-in's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,12 +17,12 @@ pub enum Policy {
 
 impl Policy {
     pub fn parse(text: &str) -> Result<Policy, String> {
-        if let Some(name) = NAMES.into_iter().find(|name| *name == text) {
-            return Ok(Policy::Named(name));
+        if let Some(kind) = Kind::from_name(text.as_bytes()) {
+            return Ok(Policy::Named(kind.name()));
         }
         let looks_like_a_file = text.contains('/') || text.ends_with(".so");
         if !looks_like_a_file {
-            let names = NAMES.join(", ");
+            let names = Kind::BUILT_IN.map(Kind::name).join(", ");
             return Err(format!("name one of {names}, or the file of a plug-in"));
         }
         let path = Path::new(text).canonicalize();
@@ -74,7 +75,7 @@ pub enum Part {
 
 impl Part {
     /// The largest quota, and the most carriers, that the runtime accepts.
-    const MOST: [u32; 2] = [102_400, 64];
+    const MOST: [u32; 2] = [QUOTA_MAX_PERCENT, SIDE_CARRIERS_MAX];
 
     /// `25`, `30%`, `carriers=2` or `30%,carriers=2`.
     pub fn parse(text: &str) -> Option<Part> {

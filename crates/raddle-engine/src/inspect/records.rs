@@ -35,10 +35,10 @@ pub(super) fn carrier_record(carrier: &Carrier) -> CarrierRecord {
         state,
         current_tid: carrier.thread_or_none().map_or(0, Thread::tid),
         active: count(&carrier.switches),
-        steal: count(&carrier.steals),
-        steal_fail: count(&carrier.failed_steals),
-        preempt: count(&carrier.preemptions),
-        park: count(&carrier.parks),
+        steal: count(&carrier.steal),
+        steal_fail: count(&carrier.steal_fail),
+        preempt: count(&carrier.preempt),
+        park: count(&carrier.park),
         queue_len: carrier.queue.len() as u64,
         engine: u64::from(carrier.side()),
         quota: ENGINE
@@ -92,10 +92,10 @@ pub(super) fn thread_record(thread: &Thread) -> ThreadRecord {
         } else {
             0
         },
-        switches: count(&thread.switches),
-        steal: count(&thread.migrations),
-        preempt: count(&thread.preemptions),
-        park: count(&thread.parks),
+        active: count(&thread.switches),
+        steal: count(&thread.steal),
+        preempt: count(&thread.preempt),
+        park: count(&thread.park),
         name: thread.name(),
         flags,
         group: match thread.side() {

@@ -193,14 +193,30 @@ impl Entry {
     /// # Safety
     /// No other thread exists.
     pub(super) unsafe fn reset(&self) {
+        let Self {
+            list,
+            accepting,
+            epoch,
+            drained,
+            sequence: _, // compared with a count of the same thread
+            noted: _,
+            swept: _, // of waits
+            kind: _,
+            drains: _,
+            tid: _,
+            pace: _,
+            syncs: _,
+            unlimited: _,
+            marks: _, // of the file
+        } = self;
         // SAFETY: the caller's promise.
         unsafe {
-            self.list.break_lock();
-            self.accepting.break_lock();
+            list.break_lock();
+            accepting.break_lock();
         }
-        *self.list.lock() = WaitList::new();
-        self.epoch.store(0, Ordering::Relaxed);
-        self.drained.store(0, Ordering::Relaxed);
+        *list.lock() = WaitList::new();
+        epoch.store(0, Ordering::Relaxed);
+        drained.store(0, Ordering::Relaxed);
     }
 
     /// The number has become another file; under the list's lock.

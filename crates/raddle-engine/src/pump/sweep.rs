@@ -50,7 +50,8 @@ impl Sweep {
     }
 
     pub(super) fn reset(&self) {
-        self.due.store(0, Ordering::Relaxed);
+        let Self { due, at_ns: _ } = self;
+        due.store(0, Ordering::Relaxed);
     }
 }
 

@@ -20,7 +20,7 @@ const REGISTERED: usize = 1 << 4;
 const POLL: u8 = 6;
 const READ: u8 = 22;
 const WRITE: u8 = 23;
-const FUTEX_WAIT: u8 = 51;
+const OP_FUTEX_WAIT: u8 = 51;
 
 /// Where the kernel maps the requests.
 const REQUESTS_AT: usize = 0x1000_0000;
@@ -132,7 +132,7 @@ impl Queues {
         let rings = done + params.cq_entries as usize * size_of::<Cqe>();
         let requests = params.sq_entries as usize * size_of::<Sqe>();
         let map = |len: usize, at: usize| {
-            const DONTFORK: usize = 10;
+            const DONTFORK: usize = nr::MADV_DONTFORK as usize;
             // SAFETY: fresh mappings of the ring's descriptor.
             let address = unsafe {
                 sys!(
@@ -209,7 +209,7 @@ impl Queues {
     pub(crate) fn push_wait(&mut self, word: *const u32, value: u32, data: u64) {
         const PRIVATE_U32: i32 = 128 | 2;
         self.push(Sqe {
-            opcode: FUTEX_WAIT,
+            opcode: OP_FUTEX_WAIT,
             fd: PRIVATE_U32,
             offset: value.into(),
             address: word.expose_provenance() as u64,

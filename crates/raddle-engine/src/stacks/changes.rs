@@ -36,8 +36,8 @@ pub(super) fn begin(slot: &Slot<'_>, state: &mut State, access: Access) -> Resul
 pub(super) fn map(slot: &Slot<'_>) -> Result<(), isize> {
     const READ_WRITE: usize = 3;
     const PRIVATE_ANONYMOUS_NORESERVE: usize = 0x4022;
-    const STACK: usize = 0x2_0000; // no huge pages
-    const FIXED_NOREPLACE: usize = 0x10_0000;
+    const STACK: usize = nr::MAP_STACK as usize; // no huge pages
+    const FIXED_NOREPLACE: usize = nr::MAP_FIXED_NOREPLACE as usize;
     let flags = PRIVATE_ANONYMOUS_NORESERVE | STACK | FIXED_NOREPLACE;
     let Range { from, .. } = slot.range;
     let len = slot.range.len();
@@ -122,7 +122,7 @@ pub(super) fn shrink(slot: &Slot<'_>, state: &mut State, range: Range) -> bool {
 
 /// Makes true what the arena pretends of a slot.
 pub(super) fn hand_over(slot: &Slot<'_>, state: &mut State) -> Result<(), isize> {
-    const NONE: usize = 0;
+    const NONE: usize = nr::PROT_NONE as usize;
     let closed = match (state.phase, state.kind) {
         (Phase::Free, _) => {
             clear(slot, state);

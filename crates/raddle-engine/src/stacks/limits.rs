@@ -27,7 +27,7 @@ pub(super) fn are_set() -> bool {
 /// Returns true if the kernel counts all mappings that can be written (`vm.overcommit_memory` is
 /// 2).
 pub(super) fn is_memory_counted() -> bool {
-    const CLOEXEC: usize = 0o2000000;
+    const CLOEXEC: usize = nr::O_CLOEXEC as usize;
     let path = c"/proc/sys/vm/overcommit_memory";
     let mut mode = 0u8;
     // SAFETY: a path and a byte that live.

@@ -335,7 +335,7 @@ impl Lists {
 pub(super) fn choose_base() -> usize {
     const FROM: usize = 0x5800_0000_0000;
     const TO: usize = 0x7000_0000_0000;
-    const NONBLOCK: usize = 1;
+    const NONBLOCK: usize = nr::GRND_NONBLOCK as usize;
     const ASK: usize = 0xffff_ffff;
     const NO_RANDOMIZE: isize = 0x4_0000;
     let mut random = 0u64;

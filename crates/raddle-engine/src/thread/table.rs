@@ -18,7 +18,7 @@ use raddle_sys::{is_err, nr, sys};
 /// The smallest id of a green thread but the main one (Linux's largest `pid_max`).
 pub const TID_BASE: u32 = 1 << 22;
 /// Slots in the table.
-pub const MAX_THREADS: usize = 1 << 20;
+pub const MAX_THREADS: usize = raddle_inspect::settings::THREADS_MAX as usize;
 const GENERATIONS: u32 = ((1 << 30) - TID_BASE) / MAX_THREADS as u32;
 /// Slots mapped at a time.
 const CHUNK: usize = 256;
@@ -64,7 +64,7 @@ impl ThreadTable {
 
     /// Draws the salt. Ids of this process other than the main thread's become invalid.
     pub(crate) fn draw_salt(&self) {
-        const NONBLOCK: usize = 1;
+        const NONBLOCK: usize = nr::GRND_NONBLOCK as usize;
         let mut salt = 0u32;
         // SAFETY: the kernel fills a word, or none.
         unsafe {
@@ -159,12 +159,12 @@ impl ThreadTable {
         thread.next.set(Birth::default());
         thread.carrier.store(null_mut(), Ordering::Relaxed);
         thread.switches.store(0, Ordering::Relaxed);
-        thread.parks.store(0, Ordering::Relaxed);
-        thread.migrations.store(0, Ordering::Relaxed);
-        thread.preemptions.store(0, Ordering::Relaxed);
+        thread.park.store(0, Ordering::Relaxed);
+        thread.steal.store(0, Ordering::Relaxed);
+        thread.preempt.store(0, Ordering::Relaxed);
         thread.turn.reset();
         thread.ready_ns.store(0, Ordering::Relaxed);
-        thread.waits_for(WaitKind::None, 0, 0);
+        thread.waits_for(WaitKind::NONE, 0, 0);
         thread.signals.reset();
         thread.cpu.reset(0);
         thread.attributes.reset();
@@ -277,8 +277,16 @@ impl ThreadTable {
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
     pub(crate) unsafe fn break_lock(&self) {
+        let Self {
+            slots,
+            threads: _,
+            used: _,
+            live: _,
+            limit: _,
+            salt: _,
+        } = self;
         // SAFETY: the holder of the lock, if any, doesn't exist here.
-        unsafe { self.slots.break_lock() };
+        unsafe { slots.break_lock() };
     }
 
     /// Frees every thread but `survivor`.

@@ -19,7 +19,7 @@ pub const IN_PLACE: u64 = 31;
 /// [`Task::on_cpu`] of a worker that is about to take its lease.
 pub const HANDS_BACK: u32 = 2;
 /// [`Thread::wait_kind`] of a scheduler while its worker runs.
-pub const WAITS: u32 = WaitKind::Other as u32;
+pub const WAITS: u32 = WaitKind::OTHER.0;
 
 /// Offsets in a [`Thread`].
 pub mod thread {

@@ -24,21 +24,21 @@ use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskList, Wake};
 use raddle_sys::{err, errno, nr, sys};
 
-const WAIT: usize = 0;
-const WAKE: usize = 1;
-const REQUEUE: usize = 3;
-const CMP_REQUEUE: usize = 4;
-const WAKE_OP: usize = 5;
-const LOCK_PI: usize = 6;
-const UNLOCK_PI: usize = 7;
-const TRYLOCK_PI: usize = 8;
-const WAIT_BITSET: usize = 9;
-const WAKE_BITSET: usize = 10;
-const WAIT_REQUEUE_PI: usize = 11;
-const CMP_REQUEUE_PI: usize = 12;
-const LOCK_PI2: usize = 13;
+const WAIT: usize = nr::FUTEX_WAIT as usize;
+const WAKE: usize = nr::FUTEX_WAKE as usize;
+const REQUEUE: usize = nr::FUTEX_REQUEUE as usize;
+const CMP_REQUEUE: usize = nr::FUTEX_CMP_REQUEUE as usize;
+const WAKE_OP: usize = nr::FUTEX_WAKE_OP as usize;
+const LOCK_PI: usize = nr::FUTEX_LOCK_PI as usize;
+const UNLOCK_PI: usize = nr::FUTEX_UNLOCK_PI as usize;
+const TRYLOCK_PI: usize = nr::FUTEX_TRYLOCK_PI as usize;
+const WAIT_BITSET: usize = nr::FUTEX_WAIT_BITSET as usize;
+const WAKE_BITSET: usize = nr::FUTEX_WAKE_BITSET as usize;
+const WAIT_REQUEUE_PI: usize = nr::FUTEX_WAIT_REQUEUE_PI as usize;
+const CMP_REQUEUE_PI: usize = nr::FUTEX_CMP_REQUEUE_PI as usize;
+const LOCK_PI2: usize = nr::FUTEX_LOCK_PI2 as usize;
 const PRIVATE: usize = 128;
-const CLOCK_REALTIME: usize = 256;
+const CLOCK_REALTIME: usize = nr::FUTEX_CLOCK_REALTIME as usize;
 const ANY: u32 = u32::MAX;
 
 /// A wait as the program asked for it.
@@ -145,9 +145,9 @@ fn any_futex(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     match operation {
-        WAIT | WAIT_BITSET if private => Outcome::of(wait_call(frame, WaitKind::Futex)),
+        WAIT | WAIT_BITSET if private => Outcome::of(wait_call(frame, WaitKind::FUTEX)),
         WAIT | WAIT_BITSET if shared::is_join(frame) => {
-            Outcome::of(wait_call(frame, WaitKind::Join))
+            Outcome::of(wait_call(frame, WaitKind::JOIN))
         }
         WAIT | WAIT_BITSET => Outcome::of(shared::wait_call(frame)),
         WAKE | WAKE_BITSET if private => Outcome::of(wake_call(frame, operation)),
@@ -162,7 +162,7 @@ fn any_futex(frame: &Frame) -> Outcome {
 #[inline(always)]
 fn wait_for_ever(frame: &Frame) -> isize {
     let (address, expected) = (frame.arg(0), frame.word(2));
-    let result = wait(address, expected, ANY, NEVER, WaitKind::Futex);
+    let result = wait(address, expected, ANY, NEVER, WaitKind::FUTEX);
     if result == err(errno::EINTR) {
         return wait_on(address, expected);
     }
@@ -187,7 +187,7 @@ fn wait_on(address: usize, expected: u32) -> isize {
             r.expected,
             r.bits,
             r.deadline_ns,
-            WaitKind::Futex,
+            WaitKind::FUTEX,
         )
     })
 }
@@ -295,7 +295,7 @@ pub fn wait_as(
     if expected == LOCKED_WITH_WAITERS && !ENGINE.ahead.is_empty() {
         lend_to_owner(address);
     }
-    let outcome = if kind == WaitKind::Semaphore {
+    let outcome = if kind == WaitKind::SEMAPHORE {
         switch::park_cancellable(thread, deadline_ns)
     } else {
         switch::park_until(deadline_ns)

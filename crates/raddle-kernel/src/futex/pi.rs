@@ -118,7 +118,7 @@ fn lock(address: usize, deadline_ns: u64, restarts: bool) -> isize {
     loop {
         let thread = Carrier::current().thread();
         thread.waits_for(
-            WaitKind::Mutex,
+            WaitKind::MUTEX,
             address,
             if deadline_ns == NEVER { 0 } else { deadline_ns },
         );
@@ -360,7 +360,7 @@ fn wait_requeue(frame: &Frame, deadline_ns: u64) -> isize {
     loop {
         let thread = Carrier::current().thread();
         let shown = if deadline_ns == NEVER { 0 } else { deadline_ns };
-        thread.waits_for(WaitKind::Condvar, address, shown);
+        thread.waits_for(WaitKind::CONDVAR, address, shown);
         thread.task.prepare();
         let found = Cell::new(Ok(expected));
         let still = || {

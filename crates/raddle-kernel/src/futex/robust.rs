@@ -30,9 +30,9 @@ use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 /// `sizeof(struct robust_list_head)`.
 const HEAD_SIZE: usize = 24;
 /// Entries that are looked at: a list may be a circle.
-const LIMIT: usize = 2048;
-pub(super) const WAITERS: u32 = 1 << 31;
-pub(super) const OWNER_DIED: u32 = 1 << 30;
+const LIMIT: usize = nr::ROBUST_LIST_LIMIT as usize;
+pub(super) const WAITERS: u32 = nr::FUTEX_WAITERS;
+pub(super) const OWNER_DIED: u32 = nr::FUTEX_OWNER_DIED;
 pub(super) const TID_MASK: u32 = OWNER_DIED - 1;
 const GUARDIAN_STACK: usize = 64 * 1024;
 
@@ -204,9 +204,9 @@ pub fn holds_something(thread: &Thread) -> bool {
 
 /// The guardian: another process in the same memory.
 extern "C" fn guardian(victim: usize, _: *mut u8) -> ! {
-    const POLLIN: u64 = 1;
+    const POLLIN: u64 = nr::POLLIN as u64;
     const FAULTS: u64 = 1 << (7 - 1) | 1 << (11 - 1);
-    const SETMASK: usize = 2;
+    const SETMASK: usize = nr::SIG_SETMASK as usize;
     let mask = !FAULTS;
     let mut poll = victim as u64 | POLLIN << 32;
     // SAFETY: this thread is no carrier; it closes its own copies of the descriptors, so that no

@@ -98,7 +98,7 @@ pub fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64) -> isize
     }
     let thread = Carrier::current().thread();
     thread.waits_for(
-        WaitKind::Futex,
+        WaitKind::FUTEX,
         address,
         if until == 0 { 0 } else { deadline_ns },
     );

@@ -50,8 +50,8 @@ pub(super) fn in_child() {
 
 /// `futex_waitv(2)`.
 pub extern "C" fn futex_waitv(frame: &Frame) -> Outcome {
-    const REALTIME: u32 = 0;
-    const MONOTONIC: u32 = 1;
+    const REALTIME: u32 = raddle_sys::nr::CLOCK_REALTIME;
+    const MONOTONIC: u32 = raddle_sys::nr::CLOCK_MONOTONIC;
     let (entries, count) = (frame.user::<Entry>(0), frame.word(1) as usize);
     let (limit, clock) = (frame.user::<Timespec>(3), frame.word(4));
     let known = limit.is_null() || matches!(clock, REALTIME | MONOTONIC);
@@ -101,7 +101,7 @@ fn wait_in_kernel(frame: &Frame, entries: &[Entry], private: u32) -> isize {
     IN_KERNEL.fetch_add(private, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     let thread = Carrier::current().thread();
-    thread.waits_for(WaitKind::Futex, frame.arg(0), 0);
+    thread.waits_for(WaitKind::FUTEX, frame.arg(0), 0);
     let mut args = frame.args();
     args[0] = entries.as_ptr().expose_provenance();
     // SAFETY: the program's own call; the entries stay while the helper works for them.
@@ -120,7 +120,7 @@ fn wait<const N: usize>(entries: &[Entry], deadline_ns: u64) -> isize {
     let first = entries
         .first()
         .map_or(0, |[_, address, _]| *address as usize);
-    thread.waits_for(WaitKind::Futex, first, shown);
+    thread.waits_for(WaitKind::FUTEX, first, shown);
     thread.task.prepare();
     let (mut failure, mut parks, mut given) = (None, true, 0);
     for (node, &[value, address, _]) in nodes.iter().zip(entries) {

@@ -94,7 +94,7 @@ pub fn open(thread: &Thread, content: Content, flags: usize) -> isize {
 fn reopen(fd: isize, flags: usize) -> Result<(), isize> {
     /// O_CREAT, O_EXCL, O_TRUNC: about a file that isn't there, or has a length.
     const OF_OTHERS: usize = 0o1300;
-    const CLOEXEC: usize = 0o2000000;
+    const CLOEXEC: usize = nr::O_CLOEXEC as usize;
     const AT_CWD: isize = -100;
     let mut path = Line::new();
     if write!(path, "/proc/self/fd/{fd}\0").is_err() {
@@ -188,7 +188,7 @@ fn stat(thread: &Thread, name: &str, main: &str, to: &mut Text) -> fmt::Result {
 
 /// `status`: the lines of `proc_pid_status(5)` that are the thread's.
 fn status(thread: &Thread, name: &str, main: &str, to: &mut Text) -> fmt::Result {
-    let parks = thread.parks.load(Ordering::Relaxed);
+    let parks = thread.park.load(Ordering::Relaxed);
     let switches = thread.switches.load(Ordering::Relaxed);
     let signals = &thread.signals;
     for line in main.lines() {

@@ -15,7 +15,7 @@ use raddle_sys::abi::SchedAttr;
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
 /// `SCHED_RESET_ON_FORK`, or'ed to a policy.
-const RESET_ON_FORK: u32 = 0x4000_0000;
+const RESET_ON_FORK: u32 = nr::SCHED_RESET_ON_FORK;
 const NICE_MIN: i32 = -20;
 const NICE_MAX: i32 = 19;
 
@@ -238,8 +238,8 @@ pub extern "C" fn sched_getattr(frame: &Frame) -> Outcome {
 
 /// `sched_setattr(2)`.
 pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
-    const KEEP_POLICY: u64 = 8;
-    const KEEP_PARAMS: u64 = 0x10;
+    const KEEP_POLICY: u64 = nr::SCHED_FLAG_KEEP_POLICY as u64;
+    const KEEP_PARAMS: u64 = nr::SCHED_FLAG_KEEP_PARAMS as u64;
     const KNOWN: u64 = 0x7f;
     let target = target(frame.word(0));
     if let Err(outcome) = target
@@ -407,7 +407,7 @@ pub extern "C" fn setpriority(frame: &Frame) -> Outcome {
 /// them, so do all of its threads.
 fn set_priorities(frame: &Frame) -> Outcome {
     const GROUP: u32 = 1;
-    const USER: u32 = 2;
+    const USER: u32 = nr::PRIO_USER;
     if !ENGINE.is_started() {
         return Outcome::PASS;
     }

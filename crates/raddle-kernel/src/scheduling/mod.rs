@@ -29,15 +29,15 @@ use raddle_sys::abi::SchedAttr;
 use raddle_sys::{err, errno, nr, sys};
 
 /// `SCHED_FIFO`.
-const FIFO: u32 = 1;
+const FIFO: u32 = nr::SCHED_FIFO;
 /// `SCHED_RR`.
-const RR: u32 = 2;
+const RR: u32 = nr::SCHED_RR;
 /// `SCHED_DEADLINE`.
-const DEADLINE: u32 = 6;
+const DEADLINE: u32 = nr::SCHED_DEADLINE;
 /// The highest priority of the real-time classes.
 const PRIORITY_MAX: u32 = 99;
 /// `SCHED_FLAG_RESET_ON_FORK` of `sched_setattr(2)`.
-const FLAG_RESET_ON_FORK: u64 = 1;
+const FLAG_RESET_ON_FORK: u64 = nr::SCHED_FLAG_RESET_ON_FORK as u64;
 
 /// The slice that the kernel gives a fair thread; 0 if the kernel doesn't know slices, or the first
 /// thread wasn't fair. Written before the first clone.

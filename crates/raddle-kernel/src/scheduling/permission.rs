@@ -7,9 +7,9 @@ use raddle_engine::attributes::Attributes;
 use raddle_engine::{Carrier, Thread};
 use raddle_sys::{err, errno, is_err, nr, sys};
 
-const IDLE: u32 = 5;
-const RLIMIT_NICE: usize = 13;
-const RLIMIT_RTPRIO: usize = 14;
+const IDLE: u32 = nr::SCHED_IDLE;
+const RLIMIT_NICE: usize = nr::RLIMIT_NICE as usize;
+const RLIMIT_RTPRIO: usize = nr::RLIMIT_RTPRIO as usize;
 
 /// Returns true if an unprivileged process may not change `now` to `next`.
 pub fn needs_privilege(now: &Attributes, next: &Attributes) -> bool {
@@ -37,7 +37,7 @@ pub fn may_lower_nice(nice: i32) -> bool {
 /// Returns true if the caller's credentials let it change `thread`. If they may differ, the kernel
 /// compares them: it is asked to set the niceness that the thread's kernel thread has.
 pub fn may_change(thread: &Thread) -> bool {
-    const PROCESS: usize = 0;
+    const PROCESS: usize = nr::PRIO_PROCESS as usize;
     let carrier = Carrier::current();
     let is_bound = !thread.bound.load(Ordering::Acquire).is_null();
     if core::ptr::eq(thread, carrier.thread()) || !carrier.is_apart() && !is_bound {
@@ -65,7 +65,7 @@ fn limit(resource: usize) -> u64 {
 
 /// Returns true if the process has CAP_SYS_NICE.
 pub fn has_privilege() -> bool {
-    const VERSION_3: u32 = 0x2008_0522;
+    const VERSION_3: u32 = nr::_LINUX_CAPABILITY_VERSION_3;
     const SYS_NICE: u32 = 1 << 23;
     let header = [VERSION_3, 0];
     let mut sets = [0u32; 6]; // effective, permitted, inheritable; then the same for bits 32 to 63

@@ -16,15 +16,15 @@ pub const DEFAULT: usize = 0;
 pub const IGNORE: usize = 1;
 /// SIGCHLD.
 pub const CHLD: u32 = 17;
-pub const SA_NOCLDSTOP: u64 = 1;
-pub const SA_NOCLDWAIT: u64 = 2;
-pub const SA_SIGINFO: u64 = 4;
-pub const SA_EXPOSE_TAGBITS: u64 = 0x800;
-pub const SA_ONSTACK: u64 = 0x0800_0000;
-pub const SA_RESTART: u64 = 0x1000_0000;
-pub const SA_NODEFER: u64 = 0x4000_0000;
-pub const SA_RESETHAND: u64 = 0x8000_0000;
-pub const SA_RESTORER: u64 = 0x0400_0000;
+pub const SA_NOCLDSTOP: u64 = nr::SA_NOCLDSTOP as u64;
+pub const SA_NOCLDWAIT: u64 = nr::SA_NOCLDWAIT as u64;
+pub const SA_SIGINFO: u64 = nr::SA_SIGINFO as u64;
+pub const SA_EXPOSE_TAGBITS: u64 = nr::SA_EXPOSE_TAGBITS as u64;
+pub const SA_ONSTACK: u64 = nr::SA_ONSTACK as u64;
+pub const SA_RESTART: u64 = nr::SA_RESTART as u64;
+pub const SA_NODEFER: u64 = nr::SA_NODEFER as u64;
+pub const SA_RESETHAND: u64 = nr::SA_RESETHAND as u64;
+pub const SA_RESTORER: u64 = nr::SA_RESTORER as u64;
 
 const NONE: SigAction = SigAction {
     handler: DEFAULT,

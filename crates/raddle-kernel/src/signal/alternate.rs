@@ -8,10 +8,10 @@ use raddle_engine::{Carrier, Thread};
 use raddle_sys::abi::StackT;
 use raddle_sys::{err, errno, nr, sys};
 
-const ONSTACK: i32 = 1;
-const DISABLE: i32 = 2;
+const ONSTACK: i32 = nr::SS_ONSTACK as i32;
+const DISABLE: i32 = nr::SS_DISABLE as i32;
 /// SS_AUTODISARM: no alternate stack while a handler runs.
-const AUTODISARM: i32 = 1 << 31;
+const AUTODISARM: i32 = nr::SS_AUTODISARM as i32;
 /// `MINSIGSTKSZ`.
 const SMALLEST: usize = 2048;
 

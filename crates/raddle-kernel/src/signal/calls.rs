@@ -18,7 +18,7 @@ use raddle_sys::abi::{SigAction, SigInfo};
 use raddle_sys::{err, errno, nr, sys};
 
 /// The code of a signal that `kill` sent.
-const SI_USER: i32 = 0;
+const SI_USER: i32 = nr::SI_USER as i32;
 
 /// Flags of an action that the kernel knows; it drops the others.
 const KNOWN_FLAGS: u64 = actions::SA_NOCLDSTOP
@@ -354,7 +354,7 @@ fn suspend(mask: u64) -> isize {
         if deliver() != super::Delivered::Nothing {
             return err(errno::EINTR);
         }
-        thread.waits_for(WaitKind::Signal, 0, 0);
+        thread.waits_for(WaitKind::SIGNAL, 0, 0);
         thread.task.prepare_fenced();
         if process_pending() & !mask == 0 || !thread.task.claim(Wake::Retry) {
             switch::park();
@@ -396,7 +396,7 @@ fn wait_for(set: u64, deadline_ns: u64, info_to: User<SigInfo>) -> isize {
             };
         }
         thread.waits_for(
-            WaitKind::Signal,
+            WaitKind::SIGNAL,
             0,
             if deadline_ns == NEVER { 0 } else { deadline_ns },
         );

@@ -76,7 +76,7 @@ fn is_fault(info: &SigInfo) -> bool {
 /// again, without a handler. A breakpoint or a refused system call isn't repeated, so its signal is
 /// sent once more.
 fn die(carrier: &Carrier, signal: u32) {
-    const UNBLOCK: usize = 1;
+    const UNBLOCK: usize = nr::SIG_UNBLOCK as usize;
     let faults = actions::FAULTS;
     // SAFETY: the kernel reads a live word. A robust list may lead anywhere.
     unsafe {

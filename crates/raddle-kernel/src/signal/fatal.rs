@@ -54,7 +54,7 @@ pub fn ends_at_once(thread: &Thread, signal: u32) -> bool {
 
 /// Ends the process by the default action of `signal`. Returns if it lives on: see the module.
 pub fn end(signal: u32) {
-    const UNBLOCK: usize = 1;
+    const UNBLOCK: usize = nr::SIG_UNBLOCK as usize;
     let pid = ENGINE.pid.load(Ordering::Relaxed);
     let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
     ENDING.fetch_add(1, Ordering::SeqCst);

@@ -166,7 +166,7 @@ const FULL: isize = err(errno::EAGAIN);
 /// Queues a signal to the process by the calling kernel thread's own id. Not under a filter of
 /// system calls, which may not know this call: the result is that of an older kernel.
 fn queue_to_oneself(info: &SigInfo) -> isize {
-    const SELF_THREAD: isize = -10000;
+    const SELF_THREAD: isize = nr::PIDFD_SELF_THREAD as isize;
     const TO_PROCESS: usize = 2;
     let at = core::ptr::from_ref(info);
     let queue = || {
@@ -206,7 +206,7 @@ fn wait_while_waiting(set: u64) {
         if WAITING.load(Ordering::SeqCst) & set == 0 {
             return;
         }
-        let result = futex::wait(address, seen, ANY, until_ns, WaitKind::Signal);
+        let result = futex::wait(address, seen, ANY, until_ns, WaitKind::SIGNAL);
         if result == err(errno::EINTR) || result == err(errno::ETIMEDOUT) {
             return;
         }

@@ -54,7 +54,7 @@ pub const fn bit(signal: u32) -> u64 {
 }
 
 /// The code of a signal that was sent to one thread (`si_code`).
-const SI_TKILL: i32 = -6;
+const SI_TKILL: i32 = nr::SI_TKILL;
 
 /// SIGKILL and SIGSTOP, which no thread can block or handle.
 pub const UNBLOCKABLE: u64 = bit(9) | bit(19);
@@ -127,7 +127,7 @@ fn restore_stack(base: usize) {
 }
 
 fn set_kernel_mask(mask: u64) {
-    const SETMASK: usize = 2;
+    const SETMASK: usize = nr::SIG_SETMASK as usize;
     // SAFETY: the kernel reads a live word.
     unsafe {
         sys!(

@@ -15,7 +15,7 @@ use raddle_sys::abi::SigInfo;
 use raddle_sys::{err, errno, is_err, nr, sys};
 
 /// Instead of a descriptor: the calling thread, and its process (Linux 6.15).
-const SELF_THREAD: i32 = -10_000;
+const SELF_THREAD: i32 = nr::PIDFD_SELF_THREAD;
 const SELF_PROCESS: i32 = -10_001;
 
 /// The known flags.
@@ -98,7 +98,7 @@ fn names_us(fd: i32) -> bool {
 fn receiver<'a>(fd: i32, flags: usize) -> Receiver<'a> {
     /// `PIDFD_THREAD`.
     const OF_THREAD: isize = 0o200;
-    const GETFL: usize = 3;
+    const GETFL: usize = nr::F_GETFL as usize;
     // SAFETY: a plain query.
     let is_of_thread = || unsafe { sys!(nr::__NR_fcntl, fd, GETFL) } & OF_THREAD != 0;
     let to_thread = match flags {
@@ -124,7 +124,7 @@ fn read_info(
     receiver: Receiver<'_>,
     is_named: bool,
 ) -> Result<SigInfo, isize> {
-    const SI_USER: i32 = 0;
+    const SI_USER: i32 = nr::SI_USER as i32;
     if at == 0 {
         let code = match receiver {
             Receiver::Thread(_) => SI_TKILL,

@@ -23,7 +23,7 @@ const AREA: usize = 32 * 1024;
 
 /// Returns true for sysmon's signal.
 pub fn is_request(info: &SigInfo) -> bool {
-    const TKILL: i32 = -6;
+    const TKILL: i32 = raddle_sys::nr::SI_TKILL;
     info.signo as usize == PREEMPT
         && info.code == TKILL
         && info.pid as u32 == ENGINE.pid.load(Ordering::Relaxed)

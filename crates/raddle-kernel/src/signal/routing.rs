@@ -108,7 +108,7 @@ fn meant<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
     /// SIGPIPE and SIGXFSZ: the kernel sends them to the writer, in the process's own name. The
     /// process's own `kill` doesn't come this way.
     const RAISED: u64 = bit(13) | bit(25);
-    const SI_USER: i32 = 0;
+    const SI_USER: i32 = nr::SI_USER as i32;
     let pid = ENGINE.pid.load(Ordering::Relaxed);
     let by_us = info.code == SI_USER && info.pid as u32 == pid;
     if by_us && RAISED & bit(info.signo as u32) != 0 {

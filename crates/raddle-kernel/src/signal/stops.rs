@@ -166,8 +166,8 @@ pub fn is_stale(info: &SigInfo) -> bool {
 /// The signal pends before the kernel may act on it: if another kernel thread causes the stop in
 /// this moment, SIGCONT discards this signal, and the process doesn't stop twice.
 pub fn stop(signal: u32) {
-    const BLOCK: usize = 0;
-    const SETMASK: usize = 2;
+    const BLOCK: usize = nr::SIG_BLOCK as usize;
+    const SETMASK: usize = nr::SIG_SETMASK as usize;
     let pid = ENGINE.pid.load(Ordering::Relaxed);
     let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
     let (only, mut mask) = (bit(signal), 0u64);

@@ -78,8 +78,8 @@ fn add(id: u32, tid: u32) -> bool {
 
 /// `timer_create(2)`.
 pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
-    const SIGNAL: u32 = 0;
-    const THREAD_ID: u32 = 4;
+    const SIGNAL: u32 = nr::SIGEV_SIGNAL;
+    const THREAD_ID: u32 = nr::SIGEV_THREAD_ID;
     let event_at = frame.user::<SigEvent>(1);
     let mut event = match event_at.is_null() {
         true => None,

@@ -25,7 +25,7 @@ pub fn answer(carrier: &Carrier, info: &SigInfo, is_ours: bool, context: &mut Si
 
 /// Reads the clock by a system call: the vDSO may be the interrupted code.
 fn now_ns() -> u64 {
-    const MONOTONIC: usize = 1;
+    const MONOTONIC: usize = nr::CLOCK_MONOTONIC as usize;
     let mut time = Timespec::default();
     // SAFETY: the kernel fills a live structure.
     unsafe { sys!(nr::__NR_clock_gettime, MONOTONIC, &raw mut time) };

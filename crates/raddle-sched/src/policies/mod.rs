@@ -82,47 +82,4 @@ impl Policy for TaskList {
     }
 }
 
-/// The policies by name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// Per-carrier queues; in [`Order`], first in, first out.
-    #[default]
-    Fifo = 0,
-    Lifo = 1,
-    Priority = 2,
-    Fair = 3,
-    Deadline = 4,
-    Plugin = 5,
-}
-
-impl Kind {
-    /// Returns the built-in policy of this name.
-    pub fn from_name(name: &[u8]) -> Option<Self> {
-        match name {
-            b"fifo" => Some(Self::Fifo),
-            b"lifo" => Some(Self::Lifo),
-            b"priority" => Some(Self::Priority),
-            b"fair" => Some(Self::Fair),
-            b"deadline" => Some(Self::Deadline),
-            _ => None,
-        }
-    }
-
-    /// Returns the kind of this number.
-    pub const fn from_code(code: u32) -> Self {
-        match code {
-            1 => Self::Lifo,
-            2 => Self::Priority,
-            3 => Self::Fair,
-            4 => Self::Deadline,
-            5 => Self::Plugin,
-            _ => Self::Fifo,
-        }
-    }
-
-    /// Returns true if the policy uses real-time classes and deadlines.
-    pub const fn has_classes(self) -> bool {
-        matches!(self, Self::Priority | Self::Deadline)
-    }
-}
+pub use raddle_inspect::policy::Kind;

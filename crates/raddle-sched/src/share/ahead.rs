@@ -128,12 +128,17 @@ impl AheadQueue {
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
     pub unsafe fn reset(&self) {
+        let Self {
+            heap,
+            len,
+            first_ns: _, // meaningful while there are tasks
+        } = self;
         // SAFETY: the caller's promise; what the lock guards is replaced whole.
-        let was_changing = unsafe { self.heap.break_lock() };
+        let was_changing = unsafe { heap.break_lock() };
         // A child writes to as few of its parent's pages as it can.
-        if was_changing || self.len.load(Ordering::SeqCst) != 0 {
-            *self.heap.lock() = Heap::new();
-            self.len.store(0, Ordering::SeqCst);
+        if was_changing || len.load(Ordering::SeqCst) != 0 {
+            *heap.lock() = Heap::new();
+            len.store(0, Ordering::SeqCst);
         }
     }
 }

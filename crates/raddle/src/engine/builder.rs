@@ -22,7 +22,7 @@ pub const MAX_CARRIERS: usize = 64;
 /// use raddle::engine::{Engine, MAX_SHARE};
 /// assert!(Engine::builder().cpu_share(MAX_SHARE + 1).build().is_err());
 /// ```
-pub const MAX_SHARE: u32 = 102_400;
+pub const MAX_SHARE: u32 = raddle_sched::quota::MAX_PERCENT;
 
 /// Errors of engines.
 ///

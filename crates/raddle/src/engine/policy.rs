@@ -1,6 +1,7 @@
 //! Policies of engines: which thread runs next.
 
 use super::custom::Worker;
+use raddle_sched::policies::Kind;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,17 +23,17 @@ use std::time::Duration;
 pub enum BuiltIn {
     /// First come, first served.
     #[default]
-    Fifo = 0,
+    Fifo = Kind::Fifo as u32,
     /// The newest first; every 16th time the oldest.
-    Lifo = 1,
+    Lifo = Kind::Lifo as u32,
     /// By [priority](crate::Builder::priority), then [niceness](crate::Builder::niceness); a thread
     /// that has waited for 50 milliseconds runs all the same.
-    Priority = 2,
+    Priority = Kind::Priority as u32,
     /// CPU time by weight: a quarter more for each step of [niceness](crate::Builder::niceness)
     /// down.
-    Fair = 3,
+    Fair = Kind::Fair as u32,
     /// The earliest [deadline](crate::Builder::deadline) first, then those without one.
-    Deadline = 4,
+    Deadline = Kind::Deadline as u32,
 }
 
 impl BuiltIn {
@@ -45,14 +46,24 @@ impl BuiltIn {
     /// assert_eq!(BuiltIn::by_name("unfair"), None);
     /// ```
     pub fn by_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "fifo" => Self::Fifo,
-            "lifo" => Self::Lifo,
-            "priority" => Self::Priority,
-            "fair" => Self::Fair,
-            "deadline" => Self::Deadline,
-            _ => return None,
+        Self::of_kind(Kind::from_name(name.as_bytes())?)
+    }
+
+    pub(crate) fn of_kind(kind: Kind) -> Option<Self> {
+        Some(match kind {
+            Kind::Fifo => Self::Fifo,
+            Kind::Lifo => Self::Lifo,
+            Kind::Priority => Self::Priority,
+            Kind::Fair => Self::Fair,
+            Kind::Deadline => Self::Deadline,
+            Kind::Plugin => return None,
         })
+    }
+
+    /// For libraddle: the name.
+    #[doc(hidden)]
+    pub fn c_name(self) -> &'static std::ffi::CStr {
+        Kind::from_code(self as u32).c_name()
     }
 }
 

@@ -196,25 +196,33 @@ impl Group {
     /// # Safety
     /// Must be called in the child of a fork, before it has a second thread.
     pub(super) unsafe fn forget_others(&self, own: Option<&'static Host>) {
+        let Self {
+            control,
+            hosts,
+            count: hosts_count,
+            extra,
+            breeding,
+            is_watched,
+        } = self;
         // SAFETY: the caller's promise.
-        unsafe { self.control.injector.reset() };
+        unsafe { control.injector.reset() };
         for counter in [
-            &self.control.sleepers,
-            &self.control.stranded,
-            &self.extra,
-            &self.breeding,
-            &self.is_watched,
+            &control.sleepers,
+            &control.stranded,
+            extra,
+            breeding,
+            is_watched,
         ] {
             counter.store(0, Ordering::Relaxed);
         }
         // SAFETY: the caller's promise.
         unsafe { timers::forget() };
         let count = u32::from(own.is_some());
-        self.control.active.store(count, Ordering::Relaxed);
-        self.count.store(count, Ordering::Relaxed);
+        control.active.store(count, Ordering::Relaxed);
+        hosts_count.store(count, Ordering::Relaxed);
         if let Some(own) = own {
             own.forget_others();
-            self.hosts[0].store(std::ptr::from_ref(own).cast_mut(), Ordering::Relaxed);
+            hosts[0].store(std::ptr::from_ref(own).cast_mut(), Ordering::Relaxed);
         }
     }
 

@@ -321,9 +321,16 @@ impl Host {
 
     /// Drops the waiting light threads, which don't exist in the child of a fork.
     pub(super) fn forget_others(&self) {
+        #[rustfmt::skip]
+        let Self {
+            control, own,
+            // What this host runs, and what it has for itself:
+            bit: _, light: _, context: _, loop_on_cpu: _, next: _, dead: _, follower: _, free: _,
+            free_count: _, picks: _, seen_picks: _,
+        } = self;
         while self.queue().take_lifo().is_some() || self.queue().pop_ring().is_some() {}
-        self.own.clear();
-        self.control.left.store(0, Ordering::Relaxed);
+        own.clear();
+        control.left.store(0, Ordering::Relaxed);
     }
 
     /// Returns true if the runtime has counted the host out.

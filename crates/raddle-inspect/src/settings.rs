@@ -1,0 +1,38 @@
+//! The settings of a process: environment variables and the limits of their values. The tool sets
+//! the variables and the runtime in the process reads them.
+
+use core::ops::RangeInclusive;
+
+/// Carriers; [`CARRIERS_MAX`] at most.
+pub const CARRIERS: &str = "RADDLE_CARRIERS";
+/// The CPUs that the program sees.
+pub const CPUS: &str = "RADDLE_CPUS";
+/// The seed of chaos.
+pub const CHAOS: &str = "RADDLE_CHAOS";
+/// The quantum; 0 or a number of [`QUANTA_US`].
+pub const QUANTUM: &str = "RADDLE_QUANTUM_US";
+/// Green threads at a time; [`THREADS_MAX`] at most.
+pub const MAX_THREADS: &str = "RADDLE_MAX_THREADS";
+/// Runnable threads at a time; [`THREADS_MAX`] at most.
+pub const MAX_RUNNABLE: &str = "RADDLE_MAX_RUNNABLE";
+/// Extra carriers; [`CARRIERS_MAX`] at most.
+pub const EXTRA_CARRIERS: &str = "RADDLE_EXTRA_CARRIERS";
+/// 1 for lines about the start.
+pub const VERBOSE: &str = "RADDLE_VERBOSE";
+/// A policy's name, or a plug-in's path.
+pub const POLICY: &str = "RADDLE_POLICY";
+/// Shares of threads.
+pub const SHARE: &str = "RADDLE_SHARE";
+/// Threads that are bound.
+pub const EXCLUDE: &str = "RADDLE_EXCLUDE";
+
+/// The most carriers that can be asked for.
+pub const CARRIERS_MAX: u32 = 1024;
+/// The most threads of a process.
+pub const THREADS_MAX: u32 = 1 << 20;
+/// Quanta that can be asked for, in microseconds.
+pub const QUANTA_US: RangeInclusive<u32> = 50..=1_000_000;
+/// The largest quota of an engine, in percent of one CPU.
+pub const QUOTA_MAX_PERCENT: u32 = 102_400;
+/// The most carriers of a side engine.
+pub const SIDE_CARRIERS_MAX: u32 = 64;
