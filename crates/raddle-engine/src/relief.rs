@@ -1,8 +1,8 @@
 //! Threads that wait in the ring of a slower carrier run on a faster one.
 //!
 //! A carrier that always has work of its own never comes to steal. Without this module it serves
-//! its own clients many times while threads wait in another carrier's ring: one whose CPU the
-//! kernel has taken, one that computes, or one with more threads. The order of arrival holds within
+//! its own clients many times while threads wait in the ring of another carrier, for example if the
+//! kernel has taken the CPU of that carrier, or its thread computes. The order of arrival holds within
 //! a ring only.
 //!
 //! 1. A carrier that looks at timers and descriptors *marks* its own ring and the ring of another
@@ -25,7 +25,7 @@ use raddle_sched::Mark;
 /// How long a thread waits in a ring before another carrier may take it for this reason.
 const INTERVAL_NS: u64 = 100_000;
 
-/// What a carrier knows of the one that it watches. The carrier's own; zeroed memory is a valid
+/// The marks of a carrier and the ring that it watches. The carrier's own; zeroed memory is a valid
 /// watch.
 pub(crate) struct Watch {
     /// The watched carrier's place in the engine's list.
