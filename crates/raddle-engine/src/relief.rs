@@ -2,8 +2,8 @@
 //!
 //! A carrier that always has work of its own never comes to steal. Without this module it serves
 //! its own clients many times while threads wait in the ring of another carrier, for example if the
-//! kernel has taken the CPU of that carrier, or its thread computes. The order of arrival holds within
-//! a ring only.
+//! kernel has taken the CPU of that carrier, or its thread computes. The order of arrival holds
+//! within a ring only.
 //!
 //! 1. A carrier that looks at timers and descriptors *marks* its own ring and the ring of another
 //!    carrier, the *watched* one.
