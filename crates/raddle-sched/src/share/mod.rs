@@ -6,8 +6,8 @@
 //! | [`FairClock`] | the *fair clock*: CPU time that a task would have used by now if it had been
 //! runnable all the time and CPUs were shared evenly |
 //! | [`Account`] | CPU time that one task has used, on the same scale |
-//! | *ahead* | the account of a task is past the fair clock: the task has used more than its share
-//! |
+//! | *ahead* | the account of a task is past the fair clock by more than [`LEAD_NS`]: the task has
+//! used more than its share |
 //! | *due* | the task is not ahead |
 //! | [`AheadQueue`] | runnable tasks that are ahead, by their accounts |
 //! | [`Chooser`] | which task a timed carrier runs next |
@@ -21,8 +21,10 @@
 //! 2. A timed carrier charges the task that leaves for the CPU time of its turn, and advances the
 //!    fair clock by that time divided by the number of runnable tasks. So `n` runnable tasks on `c`
 //!    carriers advance the clock by `c / n` of the CPU time that each carrier gets.
-//! 3. A task that becomes runnable is queued first in, first out if it is due, and in the
-//!    [`AheadQueue`] otherwise. Sleep earns nothing: an account is never behind the fair clock.
+//! 3. A task that is woken or yields is queued first in, first out if it is due, and in the
+//!    [`AheadQueue`] otherwise. A task that is preempted is always queued there: a ring gives the
+//!    same number of turns to each task, and so less than its share to a task with short slices.
+//!    Sleep earns nothing: an account is never behind the fair clock.
 //! 4. A carrier takes the first task of the [`AheadQueue`] once that task has become due, but not
 //!    twice in a row while other tasks wait. Otherwise it takes tasks that were queued first in,
 //!    first out. It takes a task that is ahead only if it finds no other.
@@ -51,6 +53,13 @@
 //! under load then has all its requests in progress at once, `n` is their number, and a compiler
 //! thread beside them gets its share among so many: a Java server took three times as long to reach
 //! its speed. Linux 6.6 made the same choice (EEVDF keeps the lag over a sleep).
+//!
+//! # Why a lead is allowed
+//!
+//! The costs of requests differ at random. An account can't be behind the fair clock, so the
+//! accounts of tasks that serve requests in turn drift ahead of it, and further with each request
+//! that cost more than the average. A task that waits until the clock has caught up waits for the
+//! lead times the number of tasks for each carrier: 2.5 ms for a lead of 100 us among 50 tasks.
 //!
 //! # Rejected
 //!
