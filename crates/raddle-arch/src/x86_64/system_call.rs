@@ -30,10 +30,10 @@ pub unsafe fn syscall6(nr: u32, args: [usize; 6]) -> isize {
 }
 
 unsafe extern "C" {
-    fn raddle_helper_call(nr: usize, args: *const [usize; 6], interrupted: *const u32) -> isize;
-    static raddle_helper_begin: u8;
-    static raddle_helper_end: u8;
-    static raddle_helper_interrupted: u8;
+    fn __raddle_helper_call(nr: usize, args: *const [usize; 6], interrupted: *const u32) -> isize;
+    static __raddle_helper_begin: u8;
+    static __raddle_helper_end: u8;
+    static __raddle_helper_interrupted: u8;
 }
 
 /// Makes a call, unless `*interrupted` isn't 0: returns -EINTR then.
@@ -43,17 +43,20 @@ unsafe extern "C" {
 #[inline(always)]
 pub unsafe fn call_unless(nr: u32, args: &[usize; 6], interrupted: *const u32) -> isize {
     // SAFETY: the caller's promise.
-    unsafe { raddle_helper_call(nr as usize, args, interrupted) }
+    unsafe { __raddle_helper_call(nr as usize, args, interrupted) }
 }
 
 /// Returns where a thread that a signal met at `address` goes on, if the signal came between the
 /// look at the flag of [`call_unless`] and the kernel: a call that begins now would not be
 /// interrupted any more.
 pub fn resume_interrupted_call(address: usize) -> Option<usize> {
-    let (begin, end) = (&raw const raddle_helper_begin, &raw const raddle_helper_end);
+    let (begin, end) = (
+        &raw const __raddle_helper_begin,
+        &raw const __raddle_helper_end,
+    );
     (begin.addr()..end.addr())
         .contains(&address)
-        .then(|| (&raw const raddle_helper_interrupted).addr())
+        .then(|| (&raw const __raddle_helper_interrupted).addr())
 }
 
 // Nothing is pushed:
@@ -72,24 +75,24 @@ pub fn resume_interrupted_call(address: usize) -> Option<usize> {
 // The kernel preserves all but rax, rcx and r11.
 global_asm!(
     ".pushsection .text.raddle_helper,\"ax\",@progbits",
-    ".hidden raddle_helper_call, raddle_helper_begin",
-    ".hidden raddle_helper_end, raddle_helper_interrupted",
-    ".globl raddle_helper_call, raddle_helper_begin",
-    ".globl raddle_helper_end, raddle_helper_interrupted",
+    ".hidden __raddle_helper_call, __raddle_helper_begin",
+    ".hidden __raddle_helper_end, __raddle_helper_interrupted",
+    ".globl __raddle_helper_call, __raddle_helper_begin",
+    ".globl __raddle_helper_end, __raddle_helper_interrupted",
     ".p2align 4",
-    "raddle_helper_call:",
+    "__raddle_helper_call:",
     ".cfi_startproc",
     "mov rax, rdi",
     "mov r11, rsi",
     "mov rcx, rdx",
     crate::load_arguments!("r11"),
-    "raddle_helper_begin:",
+    "__raddle_helper_begin:",
     "cmp dword ptr [rcx], 0",
-    "jne raddle_helper_interrupted",
+    "jne __raddle_helper_interrupted",
     "syscall",
-    "raddle_helper_end:",
+    "__raddle_helper_end:",
     "ret",
-    "raddle_helper_interrupted:",
+    "__raddle_helper_interrupted:",
     "mov rax, -4", // EINTR
     "ret",
     ".cfi_endproc",

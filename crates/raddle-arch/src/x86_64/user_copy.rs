@@ -18,14 +18,14 @@
 use core::arch::global_asm;
 
 unsafe extern "C" {
-    fn raddle_user_load(address: usize) -> i64;
-    fn raddle_user_exchange(address: usize, old: u32, new: u32) -> i64;
-    fn raddle_user_store(address: usize, value: usize) -> i64;
-    fn raddle_user_copy(to: usize, from: usize, bytes: usize) -> i64;
-    static raddle_user_begin: u8;
-    static raddle_user_words: u8;
-    static raddle_user_bytes: u8;
-    static raddle_user_fault: u8;
+    fn __raddle_user_load(address: usize) -> i64;
+    fn __raddle_user_exchange(address: usize, old: u32, new: u32) -> i64;
+    fn __raddle_user_store(address: usize, value: usize) -> i64;
+    fn __raddle_user_copy(to: usize, from: usize, bytes: usize) -> i64;
+    static __raddle_user_begin: u8;
+    static __raddle_user_words: u8;
+    static __raddle_user_bytes: u8;
+    static __raddle_user_fault: u8;
 }
 
 /// Returns the 32-bit word at `address`, or -EFAULT. The load is as strong as a SeqCst one.
@@ -36,7 +36,7 @@ unsafe extern "C" {
 #[inline(always)]
 pub unsafe fn user_load(address: usize) -> i64 {
     // SAFETY: the caller's promise.
-    unsafe { raddle_user_load(address) }
+    unsafe { __raddle_user_load(address) }
 }
 
 /// Stores `new` to the word at `address` if it holds `old`. Returns the old value, or -EFAULT.
@@ -46,7 +46,7 @@ pub unsafe fn user_load(address: usize) -> i64 {
 #[inline(always)]
 pub unsafe fn user_exchange(address: usize, old: u32, new: u32) -> i64 {
     // SAFETY: the caller's promise.
-    unsafe { raddle_user_exchange(address, old, new) }
+    unsafe { __raddle_user_exchange(address, old, new) }
 }
 
 /// Stores `value` at `address`. Returns 0, or -EFAULT if nothing is stored.
@@ -56,7 +56,7 @@ pub unsafe fn user_exchange(address: usize, old: u32, new: u32) -> i64 {
 #[inline(always)]
 pub unsafe fn user_store(address: usize, value: usize) -> i64 {
     // SAFETY: the caller's promise.
-    unsafe { raddle_user_store(address, value) }
+    unsafe { __raddle_user_store(address, value) }
 }
 
 /// Copies bytes, one word of eight, four or two bytes at once. Returns 0, or -EFAULT after all
@@ -67,14 +67,20 @@ pub unsafe fn user_store(address: usize, value: usize) -> i64 {
 #[inline(always)]
 pub unsafe fn user_copy(to: usize, from: usize, bytes: usize) -> i64 {
     // SAFETY: the caller's promise.
-    unsafe { raddle_user_copy(to, from, bytes) }
+    unsafe { __raddle_user_copy(to, from, bytes) }
 }
 
 /// Returns the address to go on at after a fault at `address`, if that is in one of these routines:
 /// a word that can't be copied whole is copied byte by byte. Called in the signal handler.
 pub fn resume_after_fault(address: usize) -> Option<usize> {
-    let (begin, words) = (&raw const raddle_user_begin, &raw const raddle_user_words);
-    let (bytes, fault) = (&raw const raddle_user_bytes, &raw const raddle_user_fault);
+    let (begin, words) = (
+        &raw const __raddle_user_begin,
+        &raw const __raddle_user_words,
+    );
+    let (bytes, fault) = (
+        &raw const __raddle_user_bytes,
+        &raw const __raddle_user_fault,
+    );
     if (words.addr()..bytes.addr()).contains(&address) {
         return Some(bytes.addr());
     }
@@ -83,21 +89,22 @@ pub fn resume_after_fault(address: usize) -> Option<usize> {
         .then(|| fault.addr())
 }
 
+// Names that begin with `raddle_` stay global in the static C library.
 global_asm!(
     ".pushsection .text.raddle_user,\"ax\",@progbits",
-    ".hidden raddle_user_begin, raddle_user_words, raddle_user_bytes, raddle_user_fault",
-    ".hidden raddle_user_load, raddle_user_exchange, raddle_user_store, raddle_user_copy",
-    ".globl raddle_user_begin, raddle_user_words, raddle_user_bytes, raddle_user_fault",
-    ".globl raddle_user_load, raddle_user_exchange, raddle_user_store, raddle_user_copy",
+    ".hidden __raddle_user_begin, __raddle_user_words, __raddle_user_bytes, __raddle_user_fault",
+    ".hidden __raddle_user_load, __raddle_user_exchange, __raddle_user_store, __raddle_user_copy",
+    ".globl __raddle_user_begin, __raddle_user_words, __raddle_user_bytes, __raddle_user_fault",
+    ".globl __raddle_user_load, __raddle_user_exchange, __raddle_user_store, __raddle_user_copy",
     ".p2align 4",
-    "raddle_user_begin:",
-    "raddle_user_load:",
+    "__raddle_user_begin:",
+    "__raddle_user_load:",
     ".cfi_startproc",
     "mov eax, [rdi]",
     "ret",
     ".cfi_endproc",
     ".p2align 4",
-    "raddle_user_exchange:",
+    "__raddle_user_exchange:",
     ".cfi_startproc",
     "mov eax, esi",
     "lock cmpxchg [rdi], edx",
@@ -105,19 +112,19 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     ".p2align 4",
-    "raddle_user_store:",
+    "__raddle_user_store:",
     ".cfi_startproc",
     "mov [rdi], rsi",
     "xor eax, eax",
     "ret",
     ".cfi_endproc",
     ".p2align 4",
-    "raddle_user_copy:",
+    "__raddle_user_copy:",
     ".cfi_startproc",
     "mov rcx, rdx",
     "shr rcx, 3",
     "jz 3f",
-    "raddle_user_words:",
+    "__raddle_user_words:",
     "2:",
     "mov rax, [rsi]",
     "mov [rdi], rax",
@@ -151,7 +158,7 @@ global_asm!(
     "ret",
     // After a fault above: rcx words and the lowest bits of edx bytes are left, a part of which can
     // be copied, and all of it if the memory is there again.
-    "raddle_user_bytes:",
+    "__raddle_user_bytes:",
     "and edx, 7",
     "lea rcx, [rcx * 8 + rdx]",
     "7:",
@@ -165,7 +172,7 @@ global_asm!(
     "ret",
     ".cfi_endproc",
     ".p2align 4",
-    "raddle_user_fault:",
+    "__raddle_user_fault:",
     ".cfi_startproc",
     "mov rax, -14", // EFAULT
     "ret",
