@@ -4,9 +4,9 @@
 //! and tidy refuses every other way from a number to memory in this crate. The routines below copy
 //! from there and to there. They are leaf functions in one stretch of text and keep nothing on the
 //! stack, so after a fault in one of them the signal handler lets it return -EFAULT to its caller
-//! ([`raddle_arch::resume_after_fault`]). An access costs a call, a check nothing. Asking the kernel
-//! before each access (`process_vm_readv`, `madvise`) would cost a system call and still race with
-//! an unmap.
+//! ([`raddle_arch::resume_after_fault`]). An access costs a call, a check nothing. Asking the
+//! kernel before each access (`process_vm_readv`, `madvise`) would cost a system call and still
+//! race with an unmap.
 //!
 //! The memory may change between two looks at it. A value that a decision depends on is copied
 //! once, and the kernel gets the copy as well.
