@@ -164,7 +164,7 @@ pub struct Carrier {
     pub calls: Cell<u32>,
     /// The count of switches and the time when these calls were last looked at.
     pub calls_seen: Cell<(u64, u64)>,
-    /// The carrier that this one helps if it stalls.
+    /// The marks by which this carrier takes threads from slower rings.
     pub(crate) watch: crate::relief::Watch,
     /// The time stamp when a thread that answers clients last looked at descriptors.
     pub answers_looked: Cell<u64>,

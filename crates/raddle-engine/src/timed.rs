@@ -260,7 +260,8 @@ pub fn lend(carrier: &Carrier, holder_tid: u32) {
 pub(crate) fn preempted(carrier: &Carrier, thread: &Thread, now_ns: u64) {
     carrier.begin_timing(now_ns.saturating_sub(LONG_TURN_NS));
     let fair_ns = carrier.settle(now_ns);
-    make_room(carrier, thread, fair_ns);
+    // Without this the next pick could take the thread itself: it is due if its lead is small.
+    carrier.timing.chooser.made_room();
     delays::ready(thread.task_ref(), now_ns);
     let due_ns = thread.account.due_ns(fair_ns);
     ENGINE.ahead.push(thread.task_ref(), due_ns);

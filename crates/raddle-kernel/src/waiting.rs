@@ -126,7 +126,8 @@ fn after_answer(carrier: &Carrier) {
         carrier.answers_looked.set(now);
         return take_turns(carrier);
     }
-    if !carrier.queue.is_empty() || ENGINE.has_posted() {
+    let is_bound = !carrier.bound.load(Ordering::Relaxed).is_null(); // as in `take_turns`
+    if !is_bound && (!carrier.queue.is_empty() || ENGINE.has_posted()) {
         switch::yield_now();
     }
 }

@@ -443,7 +443,7 @@ impl World {
 
     fn preempt(&mut self, own: usize) {
         let green = self.leave(own);
-        self.make_room(own, green);
+        self.carriers[own].chooser.made_room();
         self.make_runnable(green);
         let due_ns = self.greens[green].account.due_ns(self.clock.read_ns());
         self.ahead.push(self.task(green), due_ns);
