@@ -14,7 +14,7 @@
 
 use crate::carrier::Carrier;
 use crate::clock;
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use crate::thread::Thread;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_sched::version::Version;
@@ -192,7 +192,7 @@ pub(crate) fn switch_on() {
         return;
     }
     let now_ns = clock::now_ns();
-    for carrier in ENGINE.all_carriers() {
+    for carrier in PROCESS.all_carriers() {
         let kernel_tid = carrier.kernel_tid.load(Ordering::Acquire);
         let slices = &carrier.slices;
         if let Some(read_ns) = kernel_cpu_ns(kernel_tid).filter(|_| kernel_tid != 0) {

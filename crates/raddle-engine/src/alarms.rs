@@ -33,7 +33,7 @@
 //! process has a seccomp filter, which may kill a thread that only asks.
 
 use crate::carrier::{Carrier, PREEMPT};
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use crate::{kthread, roster};
 use core::ptr::{null, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -206,7 +206,7 @@ impl Alarms {
 /// The carrier, which calls this, is about to sleep for want of work.
 #[inline]
 pub(crate) fn silence(carrier: &Carrier) {
-    if let Some((_, ring)) = ENGINE.alarms.find(carrier) {
+    if let Some((_, ring)) = PROCESS.alarms.find(carrier) {
         ring.leave_room(0);
     }
 }
@@ -214,7 +214,7 @@ pub(crate) fn silence(carrier: &Carrier) {
 /// The carrier, which calls this, runs and has just read the clock.
 #[inline]
 pub(crate) fn arm(carrier: &Carrier) {
-    if let Some((entry, ring)) = ENGINE.alarms.find(carrier)
+    if let Some((entry, ring)) = PROCESS.alarms.find(carrier)
         && entry.from_ns.load(Ordering::Relaxed) <= carrier.now_ns.get()
     {
         ring.leave_room(ROOM);
@@ -223,7 +223,7 @@ pub(crate) fn arm(carrier: &Carrier) {
 
 /// Returns true if sysmon is woken when the carrier begins to wait in the kernel.
 pub(crate) fn is_armed(carrier: &Carrier) -> bool {
-    let ring = ENGINE.alarms.find(carrier);
+    let ring = PROCESS.alarms.find(carrier);
     ring.is_some_and(|(_, ring)| ring.is_armed())
 }
 
@@ -234,7 +234,7 @@ pub(crate) fn forget(carrier: &Carrier) {
     let ends = carrier.ends.load(Ordering::Relaxed);
     carrier.ends.store(ends.wrapping_add(1), Ordering::Release);
     carrier.kernel_tid.store(0, Ordering::Release);
-    if let Some(entry) = ENGINE.alarms.entry(carrier) {
+    if let Some(entry) = PROCESS.alarms.entry(carrier) {
         entry.ring.store(null_mut(), Ordering::Relaxed);
         entry.from_ns.store(0, Ordering::Relaxed);
     }
@@ -276,9 +276,9 @@ struct Watch {
 impl Watcher {
     /// `own_table` is true if the calling thread, sysmon, has a table of descriptors to itself.
     pub(crate) fn new(own_table: bool) -> Self {
-        let permitted = own_table && is_permitted() && ENGINE.alarms.make_table();
-        ENGINE.alarms.permit(permitted);
-        ENGINE.alarms.ready.store(0, Ordering::Relaxed);
+        let permitted = own_table && is_permitted() && PROCESS.alarms.make_table();
+        PROCESS.alarms.permit(permitted);
+        PROCESS.alarms.ready.store(0, Ordering::Relaxed);
         Self {
             watches: [Watch {
                 event: -1,
@@ -313,25 +313,25 @@ impl Watcher {
     }
 
     fn begin(&mut self) {
-        if core::mem::replace(&mut self.begun, true) || !ENGINE.alarms.are_permitted() {
+        if core::mem::replace(&mut self.begun, true) || !PROCESS.alarms.are_permitted() {
             return;
         }
         if kthread::spawn(open_first, 0, STACK).is_err() {
-            ENGINE.alarms.permit(false);
+            PROCESS.alarms.permit(false);
         }
     }
 
     /// Carriers run: opens or closes their alarms, before any has waited in the kernel.
     pub(crate) fn follow(&mut self, now_ns: u64) {
-        if self.proven || self.given_up || !ENGINE.alarms.are_permitted() {
+        if self.proven || self.given_up || !PROCESS.alarms.are_permitted() {
             return;
         }
-        let all = ENGINE.carriers().chain(ENGINE.sides.carriers());
+        let all = PROCESS.carriers();
         let count = all.map(|it| it.park.load(Ordering::Relaxed)).sum();
         match self.sleeps.look(now_ns, count, self.begun) {
             Advice::Wait => {}
             Advice::Open => self.begin(),
-            Advice::Close if ENGINE.alarms.are_ready() => self.give_up(),
+            Advice::Close if PROCESS.alarms.are_ready() => self.give_up(),
             Advice::Close => {}
         }
     }
@@ -346,8 +346,8 @@ impl Watcher {
     fn give_up(&mut self) {
         self.given_up = true;
         self.begun = false;
-        ENGINE.alarms.ready.store(0, Ordering::Relaxed);
-        ENGINE.alarms.forget_rings();
+        PROCESS.alarms.ready.store(0, Ordering::Relaxed);
+        PROCESS.alarms.forget_rings();
         for watch in &mut self.watches[..self.count] {
             if watch.event >= 0 {
                 // SAFETY: a descriptor of this kernel thread's own.
@@ -374,9 +374,9 @@ impl Watcher {
         }
         watch.event = -1;
         watch.waits = false;
-        let carrier = ENGINE.carriers().nth(at);
+        let carrier = PROCESS.carriers().nth(at);
         if carrier.is_none_or(|it| it.ends.load(Ordering::Acquire) == watch.ends) {
-            ENGINE.alarms.permit(false); // it has not ended as carriers do
+            PROCESS.alarms.permit(false); // it has not ended as carriers do
         }
     }
 
@@ -387,12 +387,12 @@ impl Watcher {
             return false;
         };
         if watch.event < 0 {
-            if ENGINE.alarms.are_ready() {
+            if PROCESS.alarms.are_ready() {
                 self.open(at, carrier, cpu_ns);
             }
             return false;
         }
-        let Some(entry) = ENGINE.alarms.entry(carrier) else {
+        let Some(entry) = PROCESS.alarms.entry(carrier) else {
             return false;
         };
         // SAFETY: mapped for as long as there is the event.
@@ -418,7 +418,7 @@ impl Watcher {
     pub(crate) fn helped(&mut self, at: usize, carrier: &Carrier) {
         let budget = &mut self.watches[at].budget;
         budget.helped();
-        if let Some(entry) = ENGINE.alarms.entry(carrier) {
+        if let Some(entry) = PROCESS.alarms.entry(carrier) {
             entry.from_ns.store(budget.from_ns(), Ordering::Relaxed);
         }
     }
@@ -428,9 +428,9 @@ impl Watcher {
         let ends = carrier.ends.load(Ordering::Acquire);
         let opened = open(carrier.kernel_tid.load(Ordering::Acquire));
         let has_ended = || carrier.ends.load(Ordering::Acquire) != ends;
-        let (Some(entry), Some((event, ring))) = (ENGINE.alarms.entry(carrier), opened) else {
+        let (Some(entry), Some((event, ring))) = (PROCESS.alarms.entry(carrier), opened) else {
             if !has_ended() {
-                ENGINE.alarms.permit(false);
+                PROCESS.alarms.permit(false);
             }
             return;
         };
@@ -441,7 +441,7 @@ impl Watcher {
         // SAFETY: just mapped, and unmapped here alone.
         unsafe { (*ring).leave_room(ROOM) };
         // A kernel thread that has ended gets no ring: the carrier's next one would use it.
-        let _slots = ENGINE.slots.lock();
+        let _slots = PROCESS.slots.lock();
         if !has_ended() {
             entry.ring.store(ring, Ordering::Release);
         }
@@ -457,10 +457,10 @@ extern "C" fn open_first(_: usize, stack: *mut u8) -> ! {
         kthread::accept_only(&[PREEMPT]);
     }
     match is_err(open_event(roster::own_tid(), NO_GROUP)) {
-        true => ENGINE.alarms.permit(false),
-        false => ENGINE.alarms.ready.store(1, Ordering::Release),
+        true => PROCESS.alarms.permit(false),
+        false => PROCESS.alarms.ready.store(1, Ordering::Release),
     }
-    ENGINE.roster.leave();
+    PROCESS.roster.leave();
     // SAFETY: it has left the roster, so no signal is sent to it any more; the stack is its own.
     unsafe {
         kthread::accept_only(&[]);
@@ -497,7 +497,7 @@ fn open_event(tid: u32, group: usize) -> isize {
             CLOEXEC
         )
     };
-    let opened = (tid != 0).then(|| ENGINE.filters.unless_any(open));
+    let opened = (tid != 0).then(|| PROCESS.filters.unless_any(open));
     opened.flatten().unwrap_or(err(errno::EPERM))
 }
 

@@ -15,8 +15,8 @@
 //! it.
 
 use crate::attributes::Attributes;
-use crate::carrier::{Carrier, CarrierState};
-use crate::engine::{ENGINE, Engine};
+use crate::carrier::{Carrier, CarrierState, Source};
+use crate::process::{PROCESS, Process};
 use crate::switch::{look_around, move_away, pick};
 use crate::thread::{Life, Thread};
 use crate::{clock, idle, kthread};
@@ -25,10 +25,10 @@ use core::sync::atomic::{Ordering, fence};
 use raddle_sys::abi::CloneArgs;
 use raddle_sys::{err, errno, nr, sys};
 
-impl Engine {
+impl Process {
     /// Gives `thread` a carrier of its own, which runs nothing else; from its next wait, yield or
     /// preemption on, or once another carrier than its last one picks it, as for a thread that
-    /// hasn't run yet. See [`Engine::call_home`] for one that runs.
+    /// hasn't run yet. See [`Process::call_home`] for one that runs.
     ///
     /// # Errors
     /// EAGAIN.
@@ -36,7 +36,7 @@ impl Engine {
         self.bind_to(thread, None).map_err(|_| err(errno::EAGAIN))
     }
 
-    /// As [`Engine::bind`], with a kernel thread of the kind that a program asked for by `clone3`:
+    /// As [`Process::bind`], with a kernel thread of the kind that a program asked for by `clone3`:
     /// one that shares less with the others is apart from them.
     ///
     /// # Errors
@@ -48,9 +48,9 @@ impl Engine {
     fn bind_to(&self, thread: &Thread, asked: Option<&CloneArgs>) -> Result<(), isize> {
         let tid = thread.tid();
         let maker = Carrier::current();
-        let carrier = self.new_carrier()?;
+        let carrier = self.new_carrier(self.first())?;
         carrier.bound.store(thread.as_ptr(), Ordering::Relaxed);
-        carrier.set_queueless(true);
+        carrier.set_source(Source::Mailbox);
         carrier.apart.set(maker.apart.get());
         carrier.own_files.set(maker.own_files.get());
         if let Some(asked) = asked {
@@ -117,7 +117,7 @@ pub(crate) fn thread_ended(carrier: &Carrier, own: *mut Carrier) {
     }
     // SAFETY: null or a carrier that waits for this thread.
     if let Some(own) = unsafe { own.as_ref() } {
-        ENGINE.retire_carrier(own);
+        PROCESS.retire_carrier(own);
     }
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn take_own(thread: &Thread) -> *mut Carrier {
 fn retire_left(left: *mut Carrier) {
     // SAFETY: null, or a carrier that waits for a thread which has let go of it.
     if let Some(left) = unsafe { left.as_ref() } {
-        ENGINE.retire_carrier(left);
+        PROCESS.retire_carrier(left);
     }
 }
 
@@ -150,7 +150,7 @@ fn retire_left(left: *mut Carrier) {
 pub fn unbind() {
     let carrier = Carrier::current();
     let thread = carrier.thread();
-    if !ENGINE.is_explicit() || carrier.is_apart() {
+    if !PROCESS.is_explicit() || carrier.is_apart() {
         return;
     }
     let own = core::ptr::from_ref(carrier).cast_mut();
@@ -219,7 +219,7 @@ pub(crate) fn wait_for_mail<'a>(carrier: &Carrier) -> &'a Thread {
     loop {
         carrier.wake_word.store(0, Ordering::SeqCst);
         if carrier.attention.swap(0, Ordering::Relaxed) != 0 {
-            (ENGINE.hooks().route_signals)();
+            (PROCESS.hooks().route_signals)();
         }
         if let Some(thread) = pick(carrier) {
             return thread;
@@ -254,18 +254,18 @@ pub(crate) fn end(carrier: &Carrier) -> ! {
     if carrier.state() != CarrierState::Ended {
         carrier.set_state(CarrierState::Idle);
     }
-    ENGINE.roster.leave();
+    PROCESS.roster.leave();
     loop {
         // SAFETY: no handler runs here from now on; routing may open the mask again.
         unsafe { kthread::accept_only(&[]) };
         if carrier.arrivals.is_empty() {
             break;
         }
-        (ENGINE.hooks().route_signals)();
+        (PROCESS.hooks().route_signals)();
     }
     idle::give_queue_away(carrier); // threads that a signal woke
     let stacks = carrier.take_stacks();
-    ENGINE.give_back(carrier);
+    PROCESS.give_back(carrier);
     // SAFETY: of the two stacks this kernel thread uses the first, for the last time, and no signal
     // can reach the other.
     unsafe { kthread::end(stacks) }

@@ -6,8 +6,9 @@
 //! on its own behalf.
 
 use crate::accounting::Slices;
-use crate::engine::ENGINE;
+use crate::engine::Engine;
 use crate::metronome::Metronome;
+use crate::process::PROCESS;
 use crate::thread::Thread;
 use crate::timed::Timing;
 use crate::{chaos, idle, kthread, own_signals};
@@ -54,11 +55,19 @@ pub(crate) const ASKS: u32 = 2;
 /// Offset of the scheduler loop's context.
 pub const SCHEDULER: usize = core::mem::offset_of!(Carrier, scheduler);
 
-/// In [`Carrier::detour`]: what becomes runnable here doesn't go to this carrier's queue, because
-/// the carrier is bound or a side engine's, or because a policy orders all threads.
-const QUEUELESS: u32 = 1;
-/// In [`Carrier::detour`]: see [`crate::timed`].
-const TIMED: u32 = 2;
+/// Where a carrier finds its threads; 0 for its own queue, which is the short way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Source {
+    /// Its own queue, then its engine's.
+    Own = 0,
+    /// The same, by the threads' accounts: see [`crate::timed`].
+    Timed = 1,
+    /// Its engine's queue, which has all runnable threads.
+    Engine = 2,
+    /// Its mailbox: the carrier is a bound thread's.
+    Mailbox = 3,
+}
 
 /// Signals between the handler that received them and the code that routes them: a ring with one
 /// writer (the handler, which nothing interrupts) and one reader (the carrier, in the runtime).
@@ -215,15 +224,14 @@ pub struct Carrier {
     pub park: AtomicU64,
     /// Thefts from this carrier since it last looked: its wake-ups are useful.
     pub(crate) robbed: AtomicU32,
-    /// [`QUEUELESS`], [`TIMED`] or 0: non-zero leads picks and wake-ups to a slower path. Written
-    /// by the carrier; sysmon sets [`TIMED`].
-    detour: AtomicU32,
+    /// A [`Source`]: non-zero leads picks, yields and wake-ups to a slower path. Written by the
+    /// carrier; sysmon sets [`Source::Timed`].
+    source: AtomicU32,
     /// See [`crate::timed`].
     pub(crate) timing: Timing,
-    /// The side engine that it belongs to ([`crate::sides`]), or 0. Set before the carrier runs.
-    side: AtomicU32,
-    /// True while it has one of that engine's places.
-    pub(crate) has_place: Cell<bool>,
+    /// The engine that it belongs to. Set before the carrier runs; in the child of a fork, by the
+    /// carrier.
+    engine: AtomicPtr<Engine>,
     /// If not null, the only green thread this carrier runs.
     pub bound: AtomicPtr<Thread>,
     /// Non-zero: this kernel thread was changed for its bound thread alone, and differs from the
@@ -296,8 +304,8 @@ impl Carrier {
     }
 
     /// Prepares zeroed memory, or the slot of a carrier that has ended.
-    pub(crate) fn init(&self, id: u32) {
-        self.reset();
+    pub(crate) fn init(&self, id: u32, engine: &Engine) {
+        self.reset(engine);
         self.set_thread(null_mut());
         while self.arrivals.pop().is_some() {}
         self.closed.store(0, Ordering::Relaxed);
@@ -320,6 +328,7 @@ impl Carrier {
     /// Prepares zeroed memory as a carrier on which every call passes.
     pub fn init_raw(&self) {
         self.self_ptr.set(self);
+        self.join(PROCESS.first());
         self.raw.set(1);
     }
 
@@ -414,73 +423,78 @@ impl Carrier {
         }
     }
 
-    /// Returns true if a pick or a wake-up here needs a closer look.
+    /// The engine that it belongs to.
     #[inline(always)]
-    pub(crate) fn takes_detour(&self) -> bool {
-        self.detour.load(Ordering::Relaxed) != 0
+    pub fn engine(&self) -> &'static Engine {
+        // SAFETY: `init` or `init_raw` has set it, and engines are parts of a static.
+        unsafe { &*self.engine.load(Ordering::Relaxed) }
     }
 
-    /// See [`QUEUELESS`].
+    /// The carrier is this engine's from now on. Before it runs, and in the child of a fork.
+    fn join(&self, engine: &Engine) {
+        let engine = core::ptr::from_ref(engine).cast_mut();
+        self.engine.store(engine, Ordering::Relaxed);
+    }
+
+    /// Returns true if a pick, a yield or a wake-up here needs a closer look.
     #[inline(always)]
-    pub(crate) fn is_queueless(&self) -> bool {
-        self.detour.load(Ordering::Relaxed) & QUEUELESS != 0
+    pub(crate) fn takes_detour(&self) -> bool {
+        self.source.load(Ordering::Relaxed) != Source::Own as u32
+    }
+
+    /// Returns true if threads that become runnable here go to this carrier's queue.
+    #[inline(always)]
+    pub(crate) fn has_queue(&self) -> bool {
+        self.source.load(Ordering::Relaxed) <= Source::Timed as u32
     }
 
     /// See [`crate::timed`]. A carrier without a queue is not timed.
     #[inline(always)]
     pub(crate) fn is_timed(&self) -> bool {
-        self.detour.load(Ordering::Relaxed) == TIMED
+        self.source.load(Ordering::Relaxed) == Source::Timed as u32
     }
 
     /// On this carrier, or before it runs.
-    pub(crate) fn set_queueless(&self, queueless: bool) {
-        let detour = if queueless { QUEUELESS } else { 0 };
-        self.detour.store(detour, Ordering::Relaxed);
+    pub(crate) fn set_source(&self, source: Source) {
+        self.source.store(source as u32, Ordering::Relaxed);
+    }
+
+    fn change_source(&self, from: Source, to: Source) -> bool {
+        let relaxed = Ordering::Relaxed;
+        self.source
+            .compare_exchange(from as u32, to as u32, relaxed, relaxed)
+            .is_ok()
     }
 
     /// Returns true if the carrier is timed now and was not before.
     pub(crate) fn set_timed(&self) -> bool {
-        self.detour
-            .compare_exchange(0, TIMED, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
+        self.change_source(Source::Own, Source::Timed)
     }
 
     /// On this carrier.
     pub(crate) fn end_timing(&self) {
         self.timing.end();
-        let _ = self
-            .detour
-            .compare_exchange(TIMED, 0, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    /// The side engine that it belongs to, or 0.
-    #[inline(always)]
-    pub fn side(&self) -> u32 {
-        self.side.load(Ordering::Relaxed)
+        self.change_source(Source::Timed, Source::Own);
     }
 
     /// Follows a change of the policy: uses its own queue, or not any more. On this carrier.
     #[inline(always)]
     pub(crate) fn follow_policy(&self) {
-        if self.is_queueless() != ENGINE.has_policy() {
+        if self.has_queue() == self.engine().has_one_queue() {
             self.change_queues();
         }
     }
 
     #[cold]
     fn change_queues(&self) {
-        if self.side() != 0 || !self.bound.load(Ordering::Relaxed).is_null() {
+        if !self.bound.load(Ordering::Relaxed).is_null() {
             return;
         }
-        let queueless = ENGINE.has_policy();
-        self.set_queueless(queueless);
-        if queueless {
+        let source = self.engine().source();
+        self.set_source(source);
+        if source == Source::Engine {
             idle::give_queue_away(self);
         }
-    }
-
-    pub(crate) fn set_side(&self, number: u32) {
-        self.side.store(number, Ordering::Relaxed);
     }
 
     pub(crate) fn set_state(&self, state: CarrierState) {
@@ -553,13 +567,14 @@ impl Carrier {
         ]
     }
 
-    /// Forgets everything but identity: in the child of a fork, and when a slot is used again.
-    pub(crate) fn reset(&self) {
+    /// Forgets everything but identity, and joins `engine`: in the child of a fork, and when a slot
+    /// is used again.
+    pub(crate) fn reset(&self, engine: &Engine) {
         #[rustfmt::skip]
         let Self {
             queue, next, exiting, raw, apart, own_files, clone_at, lent, preempt_at, metronome,
-            handed_off, bound, timing, has_place, mailbox, retired,
-            detour: _, side: _, // by functions below
+            handed_off, bound, timing, mailbox, retired,
+            source: _, engine: _, // by functions below
             // Identity, and what its kernel thread runs on:
             self_ptr: _, id: _, kernel_tid: _, current: _, scheduler: _, scheduler_on_cpu: _,
             signal_stack: _, stack: _, left_out: _, next_free: _, is_listed: _, ends: _,
@@ -592,9 +607,8 @@ impl Carrier {
         for thread in [bound, mailbox] {
             thread.store(null_mut(), Ordering::Relaxed);
         }
-        self.set_queueless(ENGINE.has_policy());
+        self.set_source(engine.source());
         timing.reset();
-        self.set_side(0);
-        has_place.set(false);
+        self.join(engine);
     }
 }

@@ -22,7 +22,7 @@
 //! queues and locks of `raddle-sched` (the model checkers enumerate their interleavings).
 
 use crate::carrier::{self, Carrier};
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use crate::thread::Thread;
 use crate::{room, switch};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -163,7 +163,7 @@ fn delay() {
 #[cold]
 pub fn at_safe_point(point: Point) {
     let carrier = Carrier::current();
-    if !ENGINE.is_started() || carrier.raw.get() != 0 {
+    if !PROCESS.is_started() || carrier.raw.get() != 0 {
         return;
     }
     if strikes(point) && carrier.bound.load(Ordering::Relaxed).is_null() {
@@ -204,8 +204,11 @@ pub(crate) fn shuffle(carrier: &Carrier) {
         return;
     };
     match carrier.draw() % 4 {
-        0 => ENGINE.post(task),
-        1 => ENGINE.ahead.push(task, Thread::of(task).account.due_ns(0)),
-        _ => ENGINE.push_ring(carrier, task),
+        0 => PROCESS.post(task),
+        1 => carrier
+            .engine()
+            .ahead
+            .push(task, Thread::of(task).account.due_ns(0)),
+        _ => carrier.engine().push_ring(carrier, task),
     }
 }

@@ -10,7 +10,6 @@
 //! run: one in [`OTHERS`] of these together have as much as each compiler. The larger share counts
 //! in the default order only, on timed carriers.
 
-use crate::engine::ENGINE;
 use crate::thread::Thread;
 use core::sync::atomic::Ordering;
 
@@ -39,6 +38,6 @@ pub(crate) fn charged_ns(thread: &Thread, ran_ns: u64) -> u64 {
     if thread.compiles.load(Ordering::Relaxed) == 0 {
         return ran_ns;
     }
-    let weight = ENGINE.fair_clock.load().runnable / OTHERS;
+    let weight = thread.engine().fair_clock.load().runnable / OTHERS;
     ran_ns / u64::from(weight.max(1))
 }

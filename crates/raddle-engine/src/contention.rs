@@ -6,8 +6,8 @@
 //! account, or it may not be read, there are no extra carriers.
 
 use crate::carrier::{Carrier, CarrierState};
-use crate::engine::ENGINE;
 use crate::kthread;
+use crate::process::PROCESS;
 use core::sync::atomic::Ordering;
 use raddle_sched::contention::{Contention, MOST_EXTRA, WINDOW_NS, Window};
 
@@ -54,43 +54,45 @@ impl Watch {
         if elapsed_ns < WINDOW_NS {
             return;
         }
-        let most = ENGINE.most_extra();
+        let engine = PROCESS.first();
+        let most = PROCESS.most_extra();
         let runnable = match most {
             0 => 0,
-            _ => ENGINE.runnable() as u32,
+            _ => engine.runnable() as u32,
         };
-        if elapsed_ns > STALE_NS || runnable <= ENGINE.wanted() && self.contention.extra() == 0 {
+        if elapsed_ns > STALE_NS || runnable <= engine.wanted() && self.contention.extra() == 0 {
             self.begin_anew(now_ns, runnable);
             return;
         }
         let window = Window {
             elapsed_ns,
-            capacity_thousandths: ENGINE.capacity_thousandths(),
-            wanted: ENGINE.wanted(),
+            capacity_thousandths: PROCESS.capacity_thousandths(),
+            wanted: engine.wanted(),
             runnable,
             most,
             ..self.measure()
         };
         self.began_ns = now_ns;
         let extra = self.contention.judge(window);
-        ENGINE.set_extra(extra);
+        engine.set_extra(extra);
     }
 
     /// Forgets the last window. There is another one if threads wait, or else no extra carriers.
     fn begin_anew(&mut self, now_ns: u64, runnable: u32) {
+        let engine = PROCESS.first();
         self.began_ns = now_ns;
-        if runnable > ENGINE.wanted() {
+        if runnable > engine.wanted() {
             self.measure();
         } else {
             self.contention.rest();
-            ENGINE.set_extra(0);
+            engine.set_extra(0);
         }
     }
 
     /// What running carriers used and how long they waited for a CPU since the last measurement.
     fn measure(&mut self) -> Window {
         let mut window = Window::default();
-        for (last, carrier) in self.accounts.iter_mut().zip(ENGINE.carriers()) {
+        for (last, carrier) in self.accounts.iter_mut().zip(PROCESS.first().carriers()) {
             let account = match carrier.state() {
                 CarrierState::Running => account_of(carrier),
                 _ => Account::default(),

@@ -10,7 +10,7 @@
 
 use crate::carrier::Carrier;
 use crate::clock;
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use crate::thread::Thread;
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_inspect::{BUCKETS, Delay, Histogram, bucket_of};
@@ -135,7 +135,7 @@ pub(crate) fn histogram() -> Histogram {
 
 fn sum(of: impl Fn(&Counts) -> &[AtomicU64; BUCKETS]) -> Histogram {
     let mut all = Histogram::EMPTY;
-    for carrier in ENGINE.carriers().chain(ENGINE.sides.carriers()) {
+    for carrier in PROCESS.carriers() {
         for (sum, count) in all.counts.iter_mut().zip(of(&carrier.delays)) {
             *sum += count.load(Ordering::Relaxed);
         }
@@ -146,7 +146,7 @@ fn sum(of: impl Fn(&Counts) -> &[AtomicU64; BUCKETS]) -> Histogram {
 /// The longest delay of all. Its parts may be those of two delays, if a longer one ends meanwhile.
 pub(crate) fn longest() -> Delay {
     let mut longest = Delay::NONE;
-    for carrier in ENGINE.carriers().chain(ENGINE.sides.carriers()) {
+    for carrier in PROCESS.carriers() {
         let counts = &carrier.delays;
         let ns = counts.longest_ns.load(Ordering::Relaxed);
         if ns > longest.ns {
@@ -158,7 +158,7 @@ pub(crate) fn longest() -> Delay {
             };
         }
     }
-    if let Some(thread) = ENGINE.find(longest.tid as u32) {
+    if let Some(thread) = PROCESS.find(longest.tid as u32) {
         longest.name = thread.name();
     }
     longest

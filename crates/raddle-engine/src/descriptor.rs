@@ -1,6 +1,6 @@
 //! A descriptor of the runtime's own, in a static.
 
-use crate::engine::Engine;
+use crate::process::Process;
 use core::sync::atomic::{AtomicI32, Ordering};
 use raddle_sys::{is_err, nr, sys};
 
@@ -35,7 +35,7 @@ impl OwnDescriptor {
     }
 }
 
-impl Engine {
+impl Process {
     /// The engine's own descriptors, in rising order.
     // Beside the boundary's entries: see `raddle_kernel::process`.
     #[unsafe(link_section = ".text.raddle_boundary")]

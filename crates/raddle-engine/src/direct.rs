@@ -23,7 +23,7 @@
 
 use crate::carrier::Carrier;
 use crate::chaos::{self, Point};
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use crate::switch;
 use core::cell::Cell;
 use core::ptr::with_exposed_provenance_mut;
@@ -127,14 +127,14 @@ impl Direct {
         thread.task.prepare();
         // SAFETY: the caller's promise; the transfer lives until its event was reaped.
         let give = || unsafe { submit(context, &read, &transfer) };
-        if ENGINE.filters.unless_coming(Carrier::current(), give) != Some(true) {
+        if PROCESS.filters.unless_coming(Carrier::current(), give) != Some(true) {
             if !thread.task.claim(Wake::Retry) {
                 let _ = switch::park(); // a signal has pushed it
             }
             return None;
         }
         chaos::stop(Point::Helper);
-        ENGINE.pump.begin_wait();
+        PROCESS.pump.begin_wait();
         let mut outcome = switch::park();
         while outcome != Wake::Woken {
             let reaping = self.reaping.lock();
@@ -146,7 +146,7 @@ impl Direct {
             drop(reaping);
             outcome = switch::park_through_signals();
         }
-        ENGINE.pump.end_wait();
+        PROCESS.pump.end_wait();
         Some((transfer.result.get(), transfer.ticks.get()))
     }
 
@@ -163,7 +163,7 @@ impl Direct {
         if self.state.swap(STARTING, Ordering::Relaxed) != NONE {
             return None;
         }
-        let made = ENGINE
+        let made = PROCESS
             .filters
             .unless_coming(Carrier::current(), make_context);
         let made = made.flatten();
@@ -277,7 +277,7 @@ unsafe fn submit(context: usize, read: &DirectRead, transfer: &Transfer) -> bool
         len: read.len as u64,
         offset: read.offset,
         flags: SIGNALS,
-        signalled: ENGINE.pump.own_descriptors()[2] as u32,
+        signalled: PROCESS.pump.own_descriptors()[2] as u32,
         ..Iocb::default()
     };
     let list = [(&raw const request).expose_provenance()];

@@ -6,8 +6,8 @@
 //! so, and lets a debugger handle the stops that there are.
 
 use crate::clock;
-use crate::engine::ENGINE;
 use crate::kthread;
+use crate::process::PROCESS;
 
 /// How long the end waits at most: for a kernel thread that is being made, and for a debugger.
 const PATIENCE_NS: u64 = 300_000_000;
@@ -22,20 +22,20 @@ const SETTLES_NS: u64 = 2_000_000;
 /// The carrier: for nothing as a rule, for some milliseconds if the process is being traced, for
 /// 0.3 s at most.
 pub fn prepare() {
-    ENGINE.roster.close();
-    ENGINE.filters.unless_any(wait);
+    PROCESS.roster.close();
+    PROCESS.filters.unless_any(wait);
 }
 
 fn wait() {
     let until_ns = clock::now_ns() + PATIENCE_NS;
-    while !ENGINE.roster.is_quiet() && clock::now_ns() < until_ns {
+    while !PROCESS.roster.is_quiet() && clock::now_ns() < until_ns {
         kthread::nap(PAUSE_NS);
     }
     if !is_traced() {
         return;
     }
     kthread::nap(SETTLES_NS);
-    while ENGINE.roster.any(kthread::is_stopped) && clock::now_ns() < until_ns {
+    while PROCESS.roster.any(kthread::is_stopped) && clock::now_ns() < until_ns {
         kthread::nap(PAUSE_NS);
     }
 }

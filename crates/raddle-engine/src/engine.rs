@@ -1,356 +1,189 @@
-//! The engine: start-up, the push of runnable threads, and the wake-up of carriers.
+//! The engine: queues, carriers, a policy and settings. It decides which of its threads runs next,
+//! and on which of its carriers.
 //!
-//! Until the program makes its second thread the engine isn't *started*: the main thread is a green
-//! thread on carrier 0, every system call passes, and nothing but a few tables exists.
-//! [`Engine::start`] makes the epoll, sysmon and carrier 0's own stack; further carriers are made
-//! when a backlog lasts.
+//! The *default* engine, [`Engines::first`](crate::engines::Engines), gets the main thread and all
+//! threads that no rule and no call gives to another one. It differs from *further* engines in two
+//! rules, and no code is written twice for them:
+//!
+//! | rule | default engine | further engine |
+//! |---|---|---|
+//! | where runnable threads wait ([`Engine::has_one_queue`]) | under fifo in the queues of its carriers, under another policy in the engine's queue | in the engine's queue |
+//! | which carrier waits in the pump ([`Engine::has_poller`]) | an idle one | none |
+//!
+//! What belongs to all threads is the [process](crate::process)'s: the table of threads, futexes,
+//! timers, the event pump and sysmon. So a thread of one engine waits for one of another as for
+//! any.
+//!
+//! A *posted* thread waits for whichever carrier of its engine comes first. A carrier that runs
+//! takes posted threads now and then, one that sleeps is woken by the poster ([`crate::idle`]).
 
-use crate::carrier::Carrier;
-use crate::chaos::{self, Point};
-use crate::chunks::Chunks;
-use crate::direct::Direct;
-use crate::filters::Filters;
-use crate::helpers::Helpers;
-use crate::kept::Kept;
-use crate::pages::Pages;
-use crate::places::Slots;
-use crate::pump::Pump;
-use crate::ring::Ring;
-use crate::roster::Roster;
-use crate::sides::Sides;
-use crate::stacks::Stacks;
-use crate::sysmon::Sysmon;
-use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
-use crate::{alarms, clock, delays, idle, kthread, pins, timed, ums};
-use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::carrier::{Carrier, Source};
+use crate::process::PROCESS;
+use crate::thread::Thread;
+use crate::{accounting, clock, cpus, delays, idle, policies};
+use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_sched::idle::IdleSet;
-use raddle_sched::policies::Reason;
+use raddle_sched::policies::{Kind, Reason};
 use raddle_sched::share::{AheadQueue, FairClock};
-use raddle_sched::{Injector, SignalGate, SpinLock, TaskList, TaskRef, Timers, WaitTable};
-use raddle_sys::{mem, nr, sys};
-
-/// The most carriers of one engine, bound threads' carriers included.
-pub const MAX_CARRIERS: usize = 2048;
-/// Slots of carriers mapped at a time.
-const CARRIERS_EACH: usize = 8;
-/// The most carriers that can be asked for.
-pub const MAX_WANTED: u32 = raddle_inspect::settings::CARRIERS_MAX;
-/// Rows of the futex table.
-const FUTEX_ROWS: usize = 16384;
-
-/// The table of futexes, and of what else waits by address.
-pub type Futexes = WaitTable<FUTEX_ROWS>;
-
-/// What the user-mode kernel adds to a carrier's life.
-#[derive(Clone, Copy)]
-pub struct Hooks {
-    /// On the carrier's own stack, before it runs its first green thread.
-    pub carrier_starts: fn(&Carrier),
-    /// On the carrier's own stack, after a green thread has left for good; wakes its joiner.
-    pub thread_exited: fn(&Thread),
-    /// On the carrier's own stack, when signals were recorded that no green thread has taken yet.
-    pub route_signals: fn(),
-}
+use raddle_sched::{Injector, TaskRef};
 
 /// See the module.
 ///
-/// `repr(C)`: what a fork makes the parent and the child write to is on one page, from the counts
-/// of [`ThreadTable`] to those of [`Pump`], because each page is copied for either of them. All is
-/// zero before [`Engine::init`]: the static takes no room in the file, and a fork copies no entries
-/// of page tables for what is never touched.
-#[repr(C, align(4096))]
+/// `repr(C)`: what the child of a fork writes to comes first ([`crate::process::Process`]). Zero
+/// bytes are an engine without carriers, under fifo.
+#[repr(C)]
 pub struct Engine {
-    pub threads: ThreadTable,
+    /// Its carriers that are listed, those that have ended included. Changed under the slots' lock.
+    pub(crate) up: AtomicU32,
     /// Listed carriers that have no kernel thread any more. Changed under the slots' lock.
     pub(crate) ended: AtomicU32,
+    /// Carriers with a kernel thread, and those that are being made.
+    pub(crate) made: AtomicU32,
     /// 1 while a spare carrier is being made.
     pub(crate) breeding: AtomicU32,
     /// Carriers that count as blocked in the kernel.
     pub(crate) blocked: AtomicU32,
-    /// Id + 1 of the carrier that waits in the pump, or 0.
-    pub poller: AtomicU32,
-    /// When the poller wakes by itself; `u64::MAX` for never. Meaningful while there is one.
-    pub poller_deadline_ns: AtomicU64,
-    /// Process id; the main thread's id.
-    pub pid: AtomicU32,
-    pub main: AtomicPtr<Thread>,
-    /// 0 with one thread, then 1, or 2 under chaos.
-    pub(crate) started: AtomicU32,
-    /// Not 0 in the child of a fork while some of the state is still the parent's
-    /// ([`crate::fork`]).
-    pub(crate) unsettled: AtomicU32,
-    /// 1 if threads are green on request only. Set at start-up.
-    pub(crate) explicit: AtomicU32,
-    /// The policy that was chosen, a [`raddle_sched::policies::Kind`]. Set at start-up.
-    pub(crate) kind: AtomicU32,
-    /// See [`Engine::set_max_runnable`]; 0 for no limit.
-    pub(crate) max_runnable: AtomicU32,
-    /// 1 if carriers follow the CPUs that may be used.
-    pub(crate) follows_cpus: AtomicU32,
-    /// Carriers that the user or the machine allows.
-    pub(crate) wanted: AtomicU32,
-    /// Carriers beside those, while other processes want the CPUs. Written by sysmon.
+    /// Carriers beside the wanted ones, while other processes want the CPUs. Written by sysmon.
     pub(crate) extra: AtomicU32,
-    /// One more than the most extra carriers that were asked for; 0 for the default. Set at
-    /// start-up.
-    pub(crate) most_extra: AtomicU32,
-    /// CPUs that the process may use, in thousandths. Written by sysmon and at the start.
-    pub(crate) capacity_thousandths: AtomicU32,
-    /// See [`Engine::quantum_ns`].
-    pub(crate) quantum_ns: AtomicU64,
-    /// Carriers that exist, the first `up` of the list.
-    pub(crate) up: AtomicU32,
-    pub started_ns: AtomicU64,
-    /// Guards the list's growth, too.
-    pub(crate) slots: SpinLock<Slots>,
-    /// Set by [`Engine::init`], for ever.
-    pub(crate) hooks: AtomicPtr<Hooks>,
-    pub sysmon: Sysmon,
-    pub(crate) signal_gate: SignalGate,
-    pub filters: Filters,
-    /// What each runnable thread is entitled to, under the default order.
+    /// 1 while the engine has used its quota up. Written by sysmon; SeqCst, a part of what there is
+    /// to do.
+    held: AtomicU32,
+    /// Carriers that may be active; 0 for a further engine that isn't in use.
+    pub(crate) wanted: AtomicU32,
+    /// The policy, a [`Kind`]. Written when the engine is made or its policy is changed.
+    pub(crate) kind: AtomicU32,
+    /// Percent of one CPU that it may use; 0 for all. Read by sysmon.
+    quota: AtomicU32,
+    /// Its place among the engines; 0 for the default one. Written before it gets a carrier.
+    number: AtomicU32,
+    /// 1 while a program has it. Under the lock of [`crate::engines::Engines`].
+    pub(crate) is_open: AtomicU32,
+    /// What each runnable thread is entitled to, if the carriers have queues.
     pub fair_clock: FairClock,
-    pub timers: Timers,
     /// Runnable threads that have used more than their share.
     pub ahead: AheadQueue,
     /// Carriers asleep on their wake word.
-    pub idle: IdleSet,
+    pub(crate) idle: IdleSet,
     /// Carriers beyond what is allowed, asleep until one that runs blocks in the kernel.
     pub(crate) spares: IdleSet,
-    pub kept: Kept,
-    pub pump: Pump,
-    pub futexes: Futexes,
-    pub injector: Injector,
+    /// Threads that any of its carriers may take, in the order of the policy.
+    pub queue: Injector,
     /// Threads that only a carrier can give to the policy, which is a plug-in.
     pub(crate) staged: Injector,
-    pub helpers: Helpers,
-    pub ring: Ring,
-    pub direct: Direct,
-    pub pages: Pages,
-    pub roster: Roster,
-    pub sides: Sides,
-    pub(crate) pins: pins::Log,
-    pub(crate) alarms: alarms::Alarms,
-    pub stacks: Stacks,
-    pub(crate) list: [AtomicPtr<Carrier>; MAX_CARRIERS],
-    /// The carriers' slots.
-    pub(crate) memory: Chunks<Carrier, { MAX_CARRIERS / CARRIERS_EACH }, CARRIERS_EACH>,
 }
 
-/// See [`Engine`].
-const _: () = {
-    let from = core::mem::offset_of!(Engine, threads) + ThreadTable::COUNTS;
-    let to = core::mem::offset_of!(Engine, pump) + Pump::COUNTS_SIZE;
-    assert!(from / mem::PAGE_SIZE == (to - 1) / mem::PAGE_SIZE);
-};
-
-/// The engine of this process.
-pub static ENGINE: Engine = Engine::new();
-
 impl Engine {
-    const fn new() -> Self {
+    /// Bytes of what the child of a fork writes to.
+    pub(crate) const WORDS_SIZE: usize = core::mem::offset_of!(Self, queue);
+
+    pub(crate) const fn new() -> Self {
         Self {
-            threads: ThreadTable::new(),
-            futexes: WaitTable::new(),
-            timers: Timers::new(),
-            injector: Injector::new(),
-            fair_clock: FairClock::new(),
-            ahead: AheadQueue::new(),
-            staged: Injector::new(),
-            pump: Pump::new(),
-            helpers: Helpers::new(),
-            ring: Ring::new(),
-            direct: Direct::new(),
-            pages: Pages::new(),
-            roster: Roster::new(),
-            signal_gate: SignalGate::new(),
-            sysmon: Sysmon::new(),
-            sides: Sides::new(),
-            pins: pins::Log::new(),
-            alarms: alarms::Alarms::new(),
-            filters: Filters::new(),
-            stacks: Stacks::new(),
-            kept: Kept::new(),
-            idle: IdleSet::new(),
-            spares: IdleSet::new(),
+            up: AtomicU32::new(0),
             ended: AtomicU32::new(0),
+            made: AtomicU32::new(0),
             breeding: AtomicU32::new(0),
             blocked: AtomicU32::new(0),
-            poller: AtomicU32::new(0),
-            poller_deadline_ns: AtomicU64::new(0),
-            pid: AtomicU32::new(0),
-            main: AtomicPtr::new(null_mut()),
-            started: AtomicU32::new(0),
-            unsettled: AtomicU32::new(0),
-            explicit: AtomicU32::new(0),
-            kind: AtomicU32::new(0),
-            max_runnable: AtomicU32::new(0),
-            follows_cpus: AtomicU32::new(0),
-            wanted: AtomicU32::new(0),
             extra: AtomicU32::new(0),
-            most_extra: AtomicU32::new(0),
-            capacity_thousandths: AtomicU32::new(0),
-            quantum_ns: AtomicU64::new(0),
-            up: AtomicU32::new(0),
-            list: [const { AtomicPtr::new(null_mut()) }; MAX_CARRIERS],
-            memory: Chunks::new(),
-            slots: SpinLock::new(Slots::new()),
-            hooks: AtomicPtr::new(null_mut()),
-            started_ns: AtomicU64::new(0),
+            held: AtomicU32::new(0),
+            wanted: AtomicU32::new(0),
+            kind: AtomicU32::new(0),
+            quota: AtomicU32::new(0),
+            number: AtomicU32::new(0),
+            is_open: AtomicU32::new(0),
+            fair_clock: FairClock::new(),
+            ahead: AheadQueue::new(),
+            idle: IdleSet::new(),
+            spares: IdleSet::new(),
+            queue: Injector::new(),
+            staged: Injector::new(),
         }
     }
 
-    /// Makes the calling thread the main green thread, on carrier 0.
-    ///
-    /// `carriers` is how many to use, or 0 for as many as CPUs are allowed; `vdso` is
-    /// AT_SYSINFO_EHDR's value.
-    ///
-    /// # Safety
-    /// Once a process, on its only thread; the CPU must have FSGSBASE enabled.
-    ///
-    /// # Errors
-    /// ENOMEM.
-    pub unsafe fn init(
-        &self,
-        carriers: u32,
-        vdso: usize,
-        hooks: &'static Hooks,
-    ) -> Result<(), isize> {
-        // SAFETY: one thread exists; `vdso` comes from the kernel.
-        unsafe {
-            raddle_sched::spin::set_relax(|| {
-                sys!(nr::__NR_sched_yield);
-            });
-            clock::init(vdso);
+    /// Its place among the engines; 0 for the default one.
+    #[inline(always)]
+    pub fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// Returns true for the default engine.
+    #[inline(always)]
+    pub(crate) fn is_first(&self) -> bool {
+        core::ptr::eq(self, PROCESS.first())
+    }
+
+    /// Returns true if all runnable threads wait in the engine's queue; false if its carriers have
+    /// queues of their own, and share them by stealing.
+    #[inline(always)]
+    pub(crate) fn has_one_queue(&self) -> bool {
+        !self.is_first() || self.has_policy()
+    }
+
+    /// Where its carriers find threads, those of bound threads apart.
+    pub(crate) fn source(&self) -> Source {
+        match self.has_one_queue() {
+            true => Source::Engine,
+            false => Source::Own,
         }
-        let hooks = core::ptr::from_ref(hooks).cast_mut();
-        self.hooks.store(hooks, Ordering::Release);
-        self.threads.draw_salt();
-        self.wanted
-            .store(carriers.min(MAX_WANTED), Ordering::Relaxed);
-        let carrier = self.new_carrier()?;
-        self.list[0].store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
-        carrier.is_listed.set(true);
-        self.up.store(1, Ordering::Release);
-        let main = self.threads.allocate()?;
-        // SAFETY: plain queries about the calling thread.
-        let (pid, tid) = unsafe { (sys!(nr::__NR_getpid), sys!(nr::__NR_gettid)) };
-        self.pid.store(pid as u32, Ordering::Relaxed);
-        main.tid.store(pid as u32, Ordering::Relaxed);
-        main.task.policy.reset(pid as u32);
-        main.fs.set(raddle_arch::fs_base());
-        // Where the kernel was told to clear the main thread's id at its end: joiners wait there.
-        let mut clear_tid = 0usize;
-        // SAFETY: PR_GET_TID_ADDRESS fills a word.
-        unsafe { sys!(nr::__NR_prctl, 40usize, &raw mut clear_tid) };
-        main.clear_tid.set(clear_tid);
-        let mut name = [0u8; 16];
-        // SAFETY: PR_GET_NAME fills 16 bytes.
-        unsafe { sys!(nr::__NR_prctl, 16usize, name.as_mut_ptr()) };
-        main.set_name(&name[..15]);
-        main.task.on_cpu.store(1, Ordering::Relaxed);
-        main.carrier
-            .store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Relaxed);
-        self.main.store(main.as_ptr(), Ordering::Release);
-        carrier.kernel_tid.store(tid as u32, Ordering::Relaxed);
-        carrier.set_thread(main.as_ptr());
-        // SAFETY: this kernel thread becomes carrier 0 here.
-        unsafe { raddle_arch::set_gs_base(core::ptr::from_ref(carrier).addr() as u64) };
-        Ok(())
     }
 
-    /// Returns true once the program has made a second thread.
+    /// Returns true if one of its carriers waits in the event pump.
+    pub(crate) fn has_poller(&self) -> bool {
+        self.is_first() && PROCESS.poller.load(Ordering::SeqCst) != 0
+    }
+
+    /// Returns true if one of its carriers should wait in the event pump, and none does.
+    pub(crate) fn lacks_poller(&self) -> bool {
+        self.is_first() && PROCESS.poller.load(Ordering::SeqCst) == 0
+    }
+
+    /// Percent of one CPU that its threads may use together; 0 for as much as there is.
+    pub fn quota(&self) -> u32 {
+        self.quota.load(Ordering::Relaxed)
+    }
+
+    /// Changes the quota. Sysmon goes by it from its next look on.
+    pub fn set_quota(&self, percent: u32) {
+        self.quota.store(percent, Ordering::Relaxed);
+    }
+
+    /// Makes it engine `number`, as `plan` says.
+    pub(crate) fn set(&self, number: u32, plan: Plan) {
+        self.number.store(number, Ordering::Relaxed);
+        while !self.choose_policy(plan.kind) {
+            raddle_arch::pause();
+        }
+        self.set_quota(plan.quota);
+        self.wanted.store(plan.carriers(), Ordering::Relaxed);
+    }
+
+    /// Returns true while the quota is used up: no carrier picks a thread.
     #[inline(always)]
-    pub fn is_started(&self) -> bool {
-        self.started.load(Ordering::Relaxed) != 0
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::SeqCst) != 0
     }
 
-    /// As [`Engine::is_started`]; false under chaos too.
-    #[inline(always)]
-    pub fn is_calm(&self) -> bool {
-        self.started.load(Ordering::Relaxed) == 1
+    /// Sysmon's: holds the engine, or lets it go on.
+    pub(crate) fn hold(&self, is_held: bool) {
+        if self.held.swap(u32::from(is_held), Ordering::SeqCst) != 0 && !is_held {
+            for _ in 0..self.posted() {
+                if !self.wake_one() {
+                    break;
+                }
+            }
+        }
     }
 
-    /// Returns true if the running thread is the only one that lives: no other can want its carrier
-    /// before it makes one.
-    #[inline]
-    pub fn is_single(&self) -> bool {
-        self.threads.live() == 1
-    }
-
-    /// Returns true if only threads that are asked for by name are green, and others bound: the
-    /// program uses the explicit API.
-    pub fn is_explicit(&self) -> bool {
-        self.explicit.load(Ordering::Relaxed) != 0
-    }
-
-    /// See [`Engine::is_explicit`]. Before [`Engine::start`].
-    pub fn set_explicit(&self) {
-        self.explicit.store(1, Ordering::Relaxed);
-    }
-
-    /// How long a thread may run while others wait; `u64::MAX` for ever.
-    pub fn quantum_ns(&self) -> u64 {
-        self.quantum_ns.load(Ordering::Relaxed)
-    }
-
-    /// Changes the quantum.
-    pub fn set_quantum_ns(&self, ns: u64) {
-        self.quantum_ns.store(ns, Ordering::Relaxed);
-    }
-
-    /// The carriers that exist.
+    /// Its carriers that are listed.
     pub fn carriers(&self) -> impl Iterator<Item = &Carrier> {
-        (0..self.up.load(Ordering::Acquire) as usize)
-            // SAFETY: the first `up` entries are carriers, which are never freed.
-            .map(|i| unsafe { &*self.list[i].load(Ordering::Acquire) })
+        PROCESS
+            .carriers()
+            .filter(|carrier| core::ptr::eq(carrier.engine(), self))
     }
 
-    /// How many carriers exist.
+    /// How many carriers are listed, those that have ended included.
     #[inline(always)]
     pub fn up(&self) -> u32 {
         self.up.load(Ordering::Relaxed)
-    }
-
-    /// What the user-mode kernel added.
-    pub(crate) fn hooks(&self) -> &'static Hooks {
-        // SAFETY: null or what lives for ever.
-        match unsafe { self.hooks.load(Ordering::Acquire).as_ref() } {
-            Some(hooks) => hooks,
-            None => raddle_sys::fatal(b"raddle: the engine was used before it was initialised\n"),
-        }
-    }
-
-    /// Makes a claimed thread runnable, from anywhere in the runtime.
-    #[inline(always)]
-    pub fn unpark(&self, task: TaskRef) {
-        let carrier = Carrier::current_or_null();
-        // SAFETY: non-null carriers live for ever, and this one runs here.
-        match unsafe { carrier.as_ref() } {
-            Some(carrier) => self.unpark_on(carrier, task),
-            None => self.inject(task),
-        }
-    }
-
-    /// As [`Engine::unpark`], from the carrier `carrier`: the thread runs next there.
-    #[inline(always)]
-    pub fn unpark_on(&self, carrier: &Carrier, task: TaskRef) {
-        if Thread::of(task).is_woken_elsewhere() || carrier.takes_detour() {
-            return self.unpark_by_detour(carrier, task);
-        }
-        delays::woken(carrier, task);
-        if let Some(displaced) = carrier.queue.push_lifo(task) {
-            self.push_ring(carrier, displaced);
-        }
-    }
-
-    #[cold]
-    fn unpark_by_detour(&self, carrier: &Carrier, task: TaskRef) {
-        match Thread::of(task).is_woken_elsewhere() || carrier.is_queueless() {
-            true => self.inject(task),
-            false => timed::unpark(carrier, task),
-        }
     }
 
     /// Appends a thread to the carrier's ring: after everything that waits there.
@@ -362,149 +195,93 @@ impl Engine {
         }
     }
 
+    /// As [`Engine::push_ring`]; no other carrier is woken to help.
     #[inline(always)]
-    fn push_quietly(&self, carrier: &Carrier, task: TaskRef) {
+    pub(crate) fn push_quietly(&self, carrier: &Carrier, task: TaskRef) {
         if let Some(overflow) = carrier.queue.push(task) {
-            self.injector.push_all(overflow);
+            self.queue.push_all(overflow);
         }
     }
 
-    /// Makes a list of claimed threads runnable.
-    pub fn unpark_all(&self, woken: TaskList) {
-        self.unpark_list(woken, true);
-    }
-
-    /// As [`Engine::unpark_all`]; on a carrier, no other is woken to help unless `calls`.
-    pub(crate) fn unpark_list(&self, woken: TaskList, calls: bool) {
-        if woken.is_empty() {
-            return;
-        }
-        let carrier = Carrier::current_or_null();
-        // SAFETY: non-null carriers live for ever, and this one runs here.
-        let carrier = unsafe { carrier.as_ref() };
-        let mut first = None;
-        while let Some(task) = woken.pop() {
-            let own = carrier.filter(|own| !own.is_queueless());
-            let Some(own) = own.filter(|_| !Thread::of(task).is_woken_elsewhere()) else {
-                self.inject(task);
-                continue;
-            };
-            let queue = |task| match calls {
-                true => self.push_ring(own, task),
-                false => self.push_quietly(own, task),
-            };
-            if own.is_timed() {
-                let (_, _, now_ns) = *first.get_or_insert_with(|| (own, task, clock::now_ns()));
-                delays::ready_by_wake_up(own, task, now_ns);
-                timed::place(own, task, queue);
-            } else {
-                delays::woken(own, task);
-                queue(task);
-            }
-        }
-        if let Some((carrier, task, now_ns)) = first {
-            timed::woke(carrier, task, now_ns);
-        }
-    }
-
-    /// Gives a claimed thread to its own carrier if it is bound, to its completion list if it is a
-    /// UMS worker, else to whichever carrier comes first.
-    #[cold]
-    pub fn inject(&self, task: TaskRef) {
-        if !ums::woken(task) {
-            self.post(task);
-        }
-    }
-
-    /// Gives a thread to its own carrier if it is bound, else to whichever comes first, and wakes
+    /// Queues one of its threads, which isn't bound, for whichever carrier comes first, and wakes
     /// one if one sleeps.
-    #[cold]
-    pub(crate) fn post(&self, task: TaskRef) {
-        self.post_as(task, Reason::Woken);
+    pub(crate) fn post(&self, task: TaskRef, reason: Reason) {
+        if self.has_one_queue() {
+            return self.submit(task, reason);
+        }
+        delays::ready(task, clock::now_ns());
+        self.queue.push(task);
+        self.wake_one_or_sysmon();
     }
 
-    /// As [`Engine::post`], for this reason.
-    pub(crate) fn post_as(&self, task: TaskRef, reason: Reason) {
-        // SAFETY: non-null carriers live for ever.
-        if let Some(own) = unsafe { Thread::of(task).bound.load(Ordering::Acquire).as_ref() } {
-            delays::ready(task, clock::now_ns());
-            own.mailbox.store(task.as_ptr().cast(), Ordering::Release);
-            self.wake_carrier(own);
-        } else if self.submit_beside(task, reason) {
-        } else if self.has_policy() {
-            self.submit(task, reason);
-        } else {
-            delays::ready(task, clock::now_ns());
-            self.injector.push(task);
-            self.wake_one_or_sysmon();
+    /// Adds a thread that isn't bound to those that the policy orders.
+    pub(crate) fn submit(&self, task: TaskRef, reason: Reason) {
+        // SAFETY: non-null carriers live for ever, and this one runs here.
+        let carrier = unsafe { Carrier::current_or_null().as_ref() };
+        if carrier.is_none() && self.queue.kind() == Kind::Plugin {
+            self.staged.push(task); // a carrier calls the plug-in
+            return self.wake_one_or_sysmon();
+        }
+        let carrier = carrier.filter(|own| own.bound.load(Ordering::Relaxed).is_null());
+        let stops = matches!(reason, Reason::Yielded | Reason::Preempted);
+        let reason = policies::prepare(carrier, task, reason);
+        // Another engine's carrier doesn't look at this queue.
+        let Some(carrier) = carrier.filter(|own| core::ptr::eq(own.engine(), self)) else {
+            self.enqueue(task, reason, None);
+            return self.wake_one_or_sysmon();
+        };
+        let running = carrier.thread_or_none().filter(|_| !stops);
+        if let Some(running) = running
+            && self.queue.kind() == Kind::Fair
+        {
+            accounting::charge_running(carrier);
+            let ran_ns = running.cpu.charged_ns();
+            running.task.policy.terms.set_ran_ns(ran_ns);
+        }
+        if self.enqueue(task, reason, running.map(Thread::task_ref)) {
+            carrier.preempt_here();
+        }
+        // The carrier that runs reaches one thread by itself, or sysmon sees to it.
+        if self.wanted() > 1 && self.queue.len() > 1 {
+            self.backlog(carrier);
         }
     }
 
-    /// After a post: if all carriers are awake, sysmon may have to make one of them look.
+    /// After a post: if all carriers are awake, sysmon may have to make one of them look. If the
+    /// engine is held, sysmon must be awake to let it go on.
     pub(crate) fn wake_one_or_sysmon(&self) {
-        if !self.wake_one() {
-            self.sysmon.urge();
+        if self.is_held() {
+            PROCESS.sysmon.wake_up();
+        } else if !self.wake_one() {
+            PROCESS.sysmon.urge();
         }
-    }
-
-    /// As [`Engine::inject`] for many, but wakes one carrier only: it takes its share, and others
-    /// are woken if the rest lasts. For kernel threads that aren't carriers.
-    pub(crate) fn inject_all(&self, woken: TaskList) {
-        let ours = TaskList::new();
-        while let Some(task) = woken.pop() {
-            if !ums::woken(task) {
-                ours.push(task);
-            }
-        }
-        self.post_all(ours);
-    }
-
-    /// As [`Engine::post`] for many; see [`Engine::inject_all`].
-    pub(crate) fn post_all(&self, posted: TaskList) {
-        let common = TaskList::new();
-        while let Some(task) = posted.pop() {
-            match !Thread::of(task).is_woken_elsewhere() && !self.has_policy() {
-                true => common.push(task),
-                false => self.post(task),
-            }
-        }
-        if !common.is_empty() {
-            self.injector.push_all(common);
-            self.wake_one_or_sysmon();
-        }
-    }
-
-    /// Queues the running thread of `carrier`, which makes room for others.
-    pub(crate) fn push_preempted(&self, carrier: &Carrier, thread: &Thread, now_ns: u64) {
-        let task = thread.task_ref();
-        if self.submit_beside(task, Reason::Preempted) {
-            return;
-        }
-        if self.has_policy() {
-            return self.submit(task, Reason::Preempted);
-        }
-        timed::preempted(carrier, thread, now_ns);
     }
 
     /// Returns true if threads are known to compute: a woken thread then finds carriers held.
     pub(crate) fn has_computing(&self) -> bool {
-        !self.ahead.is_empty() || self.sysmon.is_on_guard()
+        !self.ahead.is_empty() || PROCESS.sysmon.is_on_guard()
     }
 
     /// Returns true if threads wait for whichever carrier comes first.
     #[inline(always)]
     pub fn has_posted(&self) -> bool {
-        !self.injector.is_empty() || !self.ahead.is_empty() || !self.staged.is_empty()
+        !self.queue.is_empty() || !self.ahead.is_empty() || !self.staged.is_empty()
+    }
+
+    /// Returns true if posted threads may run.
+    #[inline(always)]
+    pub(crate) fn has_work(&self) -> bool {
+        self.has_posted() && !self.is_held()
     }
 
     /// How many threads wait for whichever carrier comes first.
-    fn posted(&self) -> usize {
-        self.injector.len() + self.ahead.len() + self.staged.len()
+    pub(crate) fn posted(&self) -> usize {
+        self.queue.len() + self.ahead.len() + self.staged.len()
     }
 
     /// Returns true if a carrier has nothing to do, or another one may be made.
     pub(crate) fn has_help(&self) -> bool {
-        !self.idle.is_empty() || self.poller.load(Ordering::Relaxed) != 0 || self.may_grow()
+        !self.idle.is_empty() || self.has_poller() || self.may_grow()
     }
 
     /// More than one thread waits in the ring while carriers sleep: wake one if the budget allows.
@@ -527,53 +304,103 @@ impl Engine {
     /// Wakes one sleeping carrier, or the poller, or makes a carrier. Returns false if all are
     /// awake.
     pub fn wake_one(&self) -> bool {
-        if idle::suffices_poller() {
+        if idle::suffices_poller(self) {
             // Otherwise it has been kicked for something else, or takes what it sees by itself.
-            if self.pump.kick() || self.posted() <= 1 {
+            if PROCESS.pump.kick() || self.posted() <= 1 {
                 return true;
             }
         }
         if let Some(id) = self.idle.take_one() {
             // SAFETY: ids in the idle set are positions of live carriers.
-            self.wake_carrier(unsafe { self.by_id(id) });
+            PROCESS.wake_carrier(unsafe { PROCESS.by_id(id) });
             return true;
         }
-        if self.poller.load(Ordering::SeqCst) != 0 {
-            return self.pump.kick();
+        if self.has_poller() {
+            return PROCESS.pump.kick();
         }
         self.may_grow() && self.grow()
     }
 
-    pub(crate) fn wake_carrier(&self, carrier: &Carrier) {
-        chaos::stop(Point::Wake);
-        if carrier.wake_word.swap(1, Ordering::AcqRel) == 0 {
-            // All: the carrier itself, or a request of its ring's (`pages`).
-            kthread::futex_wake(carrier.wake_word.as_ptr(), u32::MAX >> 1);
+    /// In the child of a fork: without carriers and runnable threads.
+    ///
+    /// # Safety
+    /// Before a second thread exists.
+    pub(crate) unsafe fn reset(&self) {
+        let Self {
+            up,
+            ended,
+            made,
+            breeding,
+            blocked,
+            extra,
+            held,
+            ahead,
+            idle,
+            spares,
+            queue,
+            staged,
+            // Settings, which the child has as well:
+            wanted: _,
+            kind: _,
+            quota: _,
+            number: _,
+            is_open: _,
+            // The same clock:
+            fair_clock: _,
+        } = self;
+        for count in [up, ended, made, breeding, blocked, extra, held] {
+            count.store(0, Ordering::Relaxed);
         }
-    }
-
-    /// The live thread with `tid` in the id bits of `mask`, which are at least the slot's.
-    pub fn find_by_low_bits(&self, tid: u32, mask: u32) -> Option<&Thread> {
-        if tid == self.pid.load(Ordering::Relaxed) & mask {
-            return self.find(self.pid.load(Ordering::Relaxed));
+        idle.reset();
+        spares.reset();
+        // SAFETY: the caller's promise.
+        unsafe {
+            ahead.reset();
+            queue.reset();
+            staged.reset();
         }
-        self.threads.find_by_low_bits(tid, mask)
-    }
-
-    /// The slot of the thread with this id, which may have ended since.
-    pub fn slot_of(&self, tid: u32) -> Option<&Thread> {
-        if tid == self.pid.load(Ordering::Relaxed) {
-            // SAFETY: set at start-up; threads live in type-stable memory.
-            return Some(unsafe { &*self.main.load(Ordering::Acquire) });
-        }
-        self.threads.slot_of(tid)
-    }
-
-    /// The live thread with this id.
-    pub fn find(&self, tid: u32) -> Option<&Thread> {
-        self.slot_of(tid)
-            .filter(|thread| thread.life() == Life::Live)
     }
 }
 
-const _: () = assert!(MAX_THREADS <= u32::MAX as usize);
+/// What a further engine is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub kind: Kind,
+    /// 0 for as many as its quota is worth, or as CPUs may be used.
+    pub carriers: u32,
+    /// Percent of one CPU; 0 for all.
+    pub quota: u32,
+}
+
+/// The most carriers of a further engine.
+pub const MAX_PLANNED: u32 = raddle_inspect::settings::ENGINE_CARRIERS_MAX;
+
+impl Plan {
+    fn carriers(&self) -> u32 {
+        let carriers = match (self.carriers, self.quota) {
+            (0, 0) => cpus::allowed(),
+            (0, percent) => percent.div_ceil(100).min(cpus::allowed()),
+            (carriers, _) => carriers,
+        };
+        carriers.clamp(1, MAX_PLANNED)
+    }
+}
+
+impl Carrier {
+    /// Returns true if another engine queues `thread`, which this carrier runs.
+    pub(crate) fn is_strange_to(&self, thread: &Thread) -> bool {
+        !core::ptr::eq(thread.engine(), self.engine())
+            && self.bound.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Returns true if this carrier should let go of `thread`, which it runs, for others.
+    pub(crate) fn is_wanted(&self, thread: &Thread) -> bool {
+        self.is_awaited() || self.is_strange_to(thread)
+    }
+
+    /// Returns true if threads wait for this carrier, or its engine is held.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let engine = self.engine();
+        !self.queue.is_empty() || engine.has_posted() || engine.is_held()
+    }
+}

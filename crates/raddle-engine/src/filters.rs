@@ -30,8 +30,8 @@
 
 use crate::carrier::Carrier;
 use crate::clock;
-use crate::engine::ENGINE;
 use crate::kthread;
+use crate::process::PROCESS;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_sched::SpinLock;
 use raddle_sys::syscall6;
@@ -67,7 +67,7 @@ impl Filters {
             let has_come = u32::from(kthread::is_filtered());
             coming.store(has_come, Ordering::Relaxed);
         }
-        ENGINE.carriers().for_each(|it| it.metronome.forget());
+        PROCESS.carriers().for_each(|it| it.metronome.forget());
     }
 
     /// Makes calls that a filter may kill for, unless there is a filter.
@@ -109,13 +109,13 @@ impl Filters {
         {
             let _lock = self.lock.lock();
             self.coming.fetch_add(1, Ordering::SeqCst);
-            for carrier in ENGINE.carriers() {
+            for carrier in PROCESS.carriers() {
                 carrier.metronome.delete();
             }
         }
         let until_ns = clock::now_ns() + PATIENCE_NS;
-        ENGINE.ring.stop();
-        while (asked() || ENGINE.ring.is_served()) && clock::now_ns() < until_ns {
+        PROCESS.ring.stop();
+        while (asked() || PROCESS.ring.is_served()) && clock::now_ns() < until_ns {
             kthread::nap(LOOK_NS);
         }
         // SAFETY: the caller's promise.
@@ -124,7 +124,7 @@ impl Filters {
         let is_listener = arguments[1] & NEW_LISTENER != 0 && result > 0;
         if result != 0 && !is_listener {
             self.coming.fetch_sub(1, Ordering::Release);
-            ENGINE.ring.resume();
+            PROCESS.ring.resume();
         }
         result
     }
@@ -132,13 +132,13 @@ impl Filters {
 
 /// Returns true if carriers ask the kernel; those that sleep meanwhile are woken.
 fn asked() -> bool {
-    let all = ENGINE.all_carriers().chain(ENGINE.sides.carriers());
+    let all = PROCESS.all_carriers();
     let asking = all.filter(|carrier| carrier.asks.load(Ordering::SeqCst) != 0);
     let count = asking
-        .inspect(|carrier| ENGINE.wake_carrier(carrier))
+        .inspect(|carrier| PROCESS.wake_carrier(carrier))
         .count();
     if count != 0 {
-        ENGINE.pump.kick();
+        PROCESS.pump.kick();
     }
     count != 0
 }

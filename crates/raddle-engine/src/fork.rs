@@ -3,7 +3,7 @@
 use crate::accounting;
 use crate::carrier::Carrier;
 use crate::descriptor;
-use crate::engine::{ENGINE, Engine};
+use crate::process::{PROCESS, Process};
 use crate::thread::Thread;
 use core::sync::atomic::Ordering;
 use raddle_sys::{nr, sys};
@@ -19,38 +19,36 @@ pub unsafe fn in_child(shares_table: bool) {
     // SAFETY: the caller's promise covers every reset here.
     unsafe {
         let pid = sys!(nr::__NR_getpid) as u32;
-        ENGINE.slots.break_lock();
-        ENGINE.timers.reset();
-        ENGINE.injector.reset();
-        ENGINE.ahead.reset();
-        ENGINE.staged.reset();
+        PROCESS.slots.break_lock();
+        PROCESS.timers.reset();
+        PROCESS.engines.reset();
         if !shares_table {
-            descriptor::close_all(ENGINE.own_descriptors());
+            descriptor::close_all(PROCESS.own_descriptors());
         }
-        ENGINE.pump.forget_descriptors();
-        ENGINE.signal_gate.reset();
-        ENGINE.sysmon.reset();
-        ENGINE.filters.reset();
-        if ENGINE.is_started() {
-            ENGINE.unsettled.store(ALL, Ordering::Relaxed);
-            ENGINE.stacks.reset(); // else no other thread can have held a lock
-        } else if ENGINE.unsettled.load(Ordering::Relaxed) == 0 {
-            ENGINE.unsettled.store(IDS, Ordering::Relaxed);
+        PROCESS.pump.forget_descriptors();
+        PROCESS.signal_gate.reset();
+        PROCESS.sysmon.reset();
+        PROCESS.filters.reset();
+        if PROCESS.is_started() {
+            PROCESS.unsettled.store(ALL, Ordering::Relaxed);
+            PROCESS.stacks.reset(); // else no other thread can have held a lock
+        } else if PROCESS.unsettled.load(Ordering::Relaxed) == 0 {
+            PROCESS.unsettled.store(IDS, Ordering::Relaxed);
         }
         thread.in_child(pid);
-        ENGINE.threads.break_lock();
-        ENGINE.kept.forget(&ENGINE.threads); // libc takes their stacks
-        ENGINE.threads.keep_only(thread);
-        ENGINE.pid.store(pid, Ordering::Relaxed);
-        ENGINE.main.store(thread.as_ptr(), Ordering::Relaxed);
+        PROCESS.threads.break_lock();
+        PROCESS.kept.forget(&PROCESS.threads); // libc takes their stacks
+        PROCESS.threads.keep_only(thread);
+        PROCESS.pid.store(pid, Ordering::Relaxed);
+        PROCESS.main.store(thread.as_ptr(), Ordering::Relaxed);
         carrier.kernel_tid.store(pid, Ordering::Relaxed);
     }
-    carrier.reset();
+    carrier.reset(PROCESS.first());
     accounting::in_child(carrier, thread);
-    ENGINE.unstart(carrier);
+    PROCESS.unstart(carrier);
 }
 
-/// Value of [`crate::engine::Engine::unsettled`]: all that [`settle`] resets is the parent's.
+/// Value of [`crate::process::Process::unsettled`]: all that [`settle`] resets is the parent's.
 const ALL: u32 = 2;
 /// Likewise: only the salt of thread ids is the parent's.
 const IDS: u32 = 1;
@@ -58,50 +56,48 @@ const IDS: u32 = 1;
 /// Resets the rest of the parent's state: the tables that the engine reads only while a second
 /// thread exists. The queues are not among them, because a yield takes from them. Most children end
 /// before, or become another program, and each page that they write to is copied. `left` is what
-/// [`crate::engine::Engine::unsettled`] was.
+/// [`crate::process::Process::unsettled`] was.
 ///
 /// # Safety
 /// As [`in_child`], later; at the start of the child's own engine.
 pub(crate) unsafe fn settle(left: u32) {
-    ENGINE.threads.draw_salt();
+    PROCESS.threads.draw_salt();
     if left == IDS {
         return;
     }
     // SAFETY: the caller's promise covers every reset here.
     unsafe {
-        ENGINE.keep_only_carrier(Carrier::current());
-        ENGINE.futexes.reset();
-        ENGINE.sides.reset();
-        ENGINE.helpers.reset();
-        ENGINE.ring.reset();
-        ENGINE.direct.reset();
-        ENGINE.pages.reset();
-        ENGINE.pump.reset();
+        PROCESS.keep_only_carrier(Carrier::current());
+        PROCESS.futexes.reset();
+        PROCESS.helpers.reset();
+        PROCESS.ring.reset();
+        PROCESS.direct.reset();
+        PROCESS.pages.reset();
+        PROCESS.pump.reset();
     }
-    for carrier in ENGINE.all_carriers() {
+    for carrier in PROCESS.all_carriers() {
         carrier.delays.reset();
     }
 }
 
-impl Engine {
-    /// In the child of a fork: as before [`Engine::start`]. Names what the
+impl Process {
+    /// In the child of a fork: as before [`Process::start`]. Names what the
     /// other functions here reset, too: a new field has to be named.
     fn unstart(&self, carrier: &Carrier) {
         #[rustfmt::skip]
         let Self {
-            started, list, up, poller, idle, spares, ended, breeding, blocked, extra,
+            started, list, listed, poller, engines,
             // `fork::in_child`:
-            threads: _, kept: _, pid: _, main: _, slots: _, timers: _, injector: _, ahead: _,
-            staged: _, signal_gate: _, sysmon: _, filters: _, stacks: _, unsettled: _,
+            threads: _, kept: _, pid: _, main: _, slots: _, timers: _, signal_gate: _, sysmon: _,
+            filters: _, stacks: _, unsettled: _,
             // `fork::settle`, and the pump's descriptors before:
-            pump: _, futexes: _, sides: _, helpers: _, ring: _, direct: _, pages: _, memory: _,
+            pump: _, pump_rows: _, futexes: _, helpers: _, ring: _, direct: _, pages: _, memory: _,
             // The start of the child's engine:
             roster: _, alarms: _, started_ns: _, capacity_thousandths: _,
             // Settings, which the child has as well:
-            explicit: _, kind: _, max_runnable: _, follows_cpus: _, wanted: _, most_extra: _,
-            quantum_ns: _, hooks: _,
-            // The same clock; a log, which names the parent's threads until they are overwritten:
-            fair_clock: _, pins: _,
+            explicit: _, max_runnable: _, follows_cpus: _, most_extra: _, quantum_ns: _, hooks: _,
+            // A log, which names the parent's threads until they are overwritten:
+            pins: _,
             // Meaningful while there is a poller:
             poller_deadline_ns: _,
         } = self;
@@ -110,11 +106,10 @@ impl Engine {
         if list[0].load(Ordering::Relaxed) != carrier {
             list[0].store(carrier, Ordering::Relaxed);
         }
-        up.store(1, Ordering::Relaxed);
-        for count in [poller, ended, breeding, blocked, extra] {
-            count.store(0, Ordering::Relaxed);
+        // The engines have no carriers since `in_child`.
+        for count in [listed, &engines.first.up, &engines.first.made] {
+            count.store(1, Ordering::Relaxed);
         }
-        idle.reset();
-        spares.reset();
+        poller.store(0, Ordering::Relaxed);
     }
 }

@@ -8,8 +8,8 @@
 
 use crate::carrier::{Carrier, PREEMPT};
 use crate::chaos::{self, Point};
-use crate::engine::ENGINE;
 use crate::kthread;
+use crate::process::PROCESS;
 use crate::switch;
 use core::cell::Cell;
 use core::ptr::null;
@@ -155,7 +155,7 @@ impl Helpers {
                 Progress::Queued | Progress::Taken => {
                     let tid = request.helper.load(Ordering::Acquire);
                     if tid != 0 {
-                        let pid = ENGINE.pid.load(Ordering::Relaxed);
+                        let pid = PROCESS.pid.load(Ordering::Relaxed);
                         // SAFETY: pokes a helper of the runtime.
                         unsafe { sys!(nr::__NR_tgkill, pid, tid, POKE) };
                     }
@@ -237,7 +237,7 @@ impl Helpers {
         let woken = task.get().claim(Wake::Woken);
         drop(state); // from here on the request may be gone
         if woken {
-            ENGINE.inject(task);
+            PROCESS.inject(task);
         }
     }
 
@@ -267,7 +267,7 @@ extern "C" fn helper_main(_: usize, stack: *mut u8) -> ! {
         raddle_arch::set_gs_base(0);
         kthread::accept_only(&[POKE, PREEMPT]);
     }
-    let helpers = &ENGINE.helpers;
+    let helpers = &PROCESS.helpers;
     loop {
         let seen = helpers.posted.load(Ordering::Acquire);
         let Some(request) = helpers.take() else {

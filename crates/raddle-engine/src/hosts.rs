@@ -1,6 +1,6 @@
 //! Threads that host light threads of the explicit API.
 
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use crate::thread::Thread;
 use core::sync::atomic::Ordering;
 use raddle_interface::HostControl;
@@ -31,7 +31,7 @@ pub(crate) fn parks(thread: &Thread) {
         group.word.fetch_add(1, Ordering::SeqCst);
         let woken = TaskList::new();
         let word = group.word.as_ptr().expose_provenance();
-        ENGINE.futexes.wake(word, 1, ANY, &woken);
-        ENGINE.unpark_all(woken);
+        PROCESS.futexes.wake(word, 1, ANY, &woken);
+        PROCESS.unpark_all(woken);
     }
 }

@@ -1,7 +1,7 @@
 //! What a carrier does without work: search, then poll or sleep.
 //!
 //! One idle carrier is the *poller*: it waits in the pump's epoll with the earliest deadline as its
-//! timeout. The others sleep on their wake words, listed in the engine's idle set.
+//! timeout. The others sleep on their wake words, listed in their engine's idle set.
 //!
 //! To sleep: publish (idle set, or poller and its deadline; SeqCst), then look again at what others
 //! may have posted without seeing this carrier (injector, deadlines), then wait. To post work from
@@ -13,7 +13,8 @@
 
 use crate::carrier::{Carrier, CarrierState};
 use crate::chaos::Point;
-use crate::engine::ENGINE;
+use crate::engine::Engine;
+use crate::process::PROCESS;
 use crate::switch::{look_around, pick};
 use crate::thread::Thread;
 use crate::{alarms, bound, chaos, clock, kthread, pages};
@@ -36,20 +37,18 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
     if !carrier.bound.load(Ordering::Relaxed).is_null() {
         return bound::wait_for_mail(carrier);
     }
-    if let Some(side) = ENGINE.sides.of(carrier) {
-        return side.find_work(carrier);
-    }
+    let engine = carrier.engine();
     loop {
         if carrier.handed_off.load(Ordering::Relaxed) != 0 {
             came_back(carrier);
         }
         carrier.follow_policy();
-        if ENGINE.has_surplus() {
+        if engine.has_surplus() {
             rest(carrier);
         }
         if carrier.attention.load(Ordering::Relaxed) != 0 {
             carrier.attention.store(0, Ordering::Relaxed);
-            (ENGINE.hooks().route_signals)();
+            (PROCESS.hooks().route_signals)();
         }
         see_to_files(carrier);
         let found = pick(carrier)
@@ -58,7 +57,7 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
         if let Some(thread) = found {
             return thread;
         }
-        if !ENGINE.is_started() {
+        if !PROCESS.is_started() {
             wait_alone(carrier);
             continue;
         }
@@ -70,7 +69,7 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
         }
         Carrier::count(&carrier.park);
         alarms::silence(carrier);
-        if become_poller(carrier) {
+        if engine.lacks_poller() && become_poller(carrier) {
             poll(carrier);
         } else {
             sleep(carrier);
@@ -78,7 +77,7 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
         carrier.stretch.begin(carrier);
         alarms::arm(carrier);
         carrier.set_state(CarrierState::Running);
-        ENGINE.sysmon.carrier_awoke();
+        PROCESS.sysmon.carrier_awoke();
     }
 }
 
@@ -94,7 +93,7 @@ fn wait_alone(carrier: &Carrier) {
     };
     change(&raw const all, &raw mut open);
     if carrier.attention.load(Ordering::Relaxed) == 0 {
-        let deadline_ns = ENGINE.timers.earliest_ns();
+        let deadline_ns = PROCESS.timers.earliest_ns();
         let left = Timespec::from_ns(deadline_ns.saturating_sub(clock::now_ns()));
         let timeout = match deadline_ns {
             NEVER => 0,
@@ -110,42 +109,38 @@ fn wait_alone(carrier: &Carrier) {
 
 /// Takes finished reads of files, and announces transfers to the ring.
 fn see_to_files(carrier: &Carrier) {
-    if ENGINE.direct.has_events() {
+    if PROCESS.direct.has_events() {
         let woken = TaskList::new();
-        ENGINE.direct.reap(&woken);
-        ENGINE.unpark_all(woken);
+        PROCESS.direct.reap(&woken);
+        PROCESS.unpark_all(woken);
     }
     pages::look(carrier);
-    ENGINE.ring.announce();
+    PROCESS.ring.announce();
 }
 
 /// The carrier runs again: it no longer counts as blocked.
 pub(crate) fn came_back(carrier: &Carrier) {
     if carrier.handed_off.swap(0, Ordering::SeqCst) != 0 {
-        match ENGINE.sides.of(carrier) {
-            Some(side) => side.unblock(),
-            None => {
-                ENGINE.blocked.fetch_sub(1, Ordering::SeqCst);
-            }
-        }
+        carrier.engine().blocked.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// Becomes spare: sleeps until another carrier blocks. Posts its threads before.
 fn rest(carrier: &Carrier) {
     give_queue_away(carrier);
+    let engine = carrier.engine();
     let id = carrier.id.get() as usize;
     carrier.set_state(CarrierState::Idle);
     carrier.wake_word.store(0, Ordering::SeqCst);
-    ENGINE.spares.insert(id);
+    engine.spares.insert(id);
     chaos::stop(Point::Sleep);
     // This may have been the poller, or the one that was woken for posted threads: another one sees
     // to them.
-    if ENGINE.poller.load(Ordering::SeqCst) == 0 || ENGINE.has_posted() {
-        ENGINE.wake_one();
+    if engine.lacks_poller() || engine.has_work() {
+        engine.wake_one();
     }
     // A rise of the limit before the insertion didn't wake this carrier.
-    if ENGINE.may_grow() || carrier.attention.load(Ordering::Relaxed) != 0 {
+    if engine.may_grow() || carrier.attention.load(Ordering::Relaxed) != 0 {
         carrier.wake_word.store(1, Ordering::Relaxed);
     }
     came_back(carrier); // sysmon may have marked it before it saw the new state
@@ -163,7 +158,7 @@ pub(crate) fn give_queue_away(carrier: &Carrier) {
         queued.push(task);
     }
     pages::relieve(carrier, &queued);
-    ENGINE.post_all(queued);
+    PROCESS.post_all(queued);
 }
 
 /// Sleeps in the set of spare carriers until taken out of it, and then has another spare made; or
@@ -171,15 +166,16 @@ pub(crate) fn give_queue_away(carrier: &Carrier) {
 /// carrier stays spare: if several left the set at once, each would see a surplus and rest, an
 /// active one among them.
 pub(crate) fn sleep_as_spare(carrier: &Carrier) {
+    let engine = carrier.engine();
     let id = carrier.id.get() as usize;
     alarms::silence(carrier);
     loop {
         let word = carrier.wake_word.as_ptr();
-        match ENGINE.spare_ns(carrier) {
+        match engine.spare_ns(carrier) {
             _ if pages::sleep(carrier) => {} // files stay open for what its ring still does
             Some(ns) if kthread::futex_wait_for(word, 0, ns) => {
                 if pages::retire(carrier) {
-                    ENGINE.end_spare(carrier);
+                    engine.end_spare(carrier);
                 }
             }
             Some(_) => {}
@@ -189,27 +185,27 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
         // word.
         carrier.wake_word.store(0, Ordering::SeqCst);
         chaos::stop(Point::Sleep);
-        if !ENGINE.spares.contains(id) || ENGINE.may_grow() {
-            ENGINE.spares.take(id);
+        if !engine.spares.contains(id) || engine.may_grow() {
+            engine.spares.take(id);
             break;
         }
         if carrier.attention.swap(0, Ordering::Relaxed) != 0 {
-            (ENGINE.hooks().route_signals)();
+            (PROCESS.hooks().route_signals)();
             give_queue_away(carrier); // threads that a signal woke
-            if ENGINE.has_posted() {
-                ENGINE.wake_one();
+            if engine.has_work() {
+                engine.wake_one();
             }
         }
     }
     alarms::arm(carrier);
     carrier.set_state(CarrierState::Running);
-    ENGINE.sysmon.carrier_awoke();
-    ENGINE.breed();
+    PROCESS.sysmon.carrier_awoke();
+    engine.breed();
 }
 
 /// Looks at timers and descriptors before the search for threads elsewhere, which takes longer.
 fn pick_ready<'a>(carrier: &Carrier) -> Option<&'a Thread> {
-    if !ENGINE.is_started() || !ENGINE.pump.has_waiters() {
+    if !PROCESS.is_started() || !PROCESS.pump.has_waiters() {
         return None;
     }
     look_around(carrier);
@@ -218,7 +214,8 @@ fn pick_ready<'a>(carrier: &Carrier) -> Option<&'a Thread> {
 
 /// Looks into other carriers' queues for a bounded time.
 fn search<'a>(carrier: &Carrier) -> Option<&'a Thread> {
-    if ENGINE.active() == 1 {
+    let engine = carrier.engine();
+    if engine.active() == 1 {
         return None;
     }
     if let Some(thread) = steal_rings(carrier) {
@@ -230,7 +227,7 @@ fn search<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     }
     let start = timestamp();
     while timestamp() - start < SEARCH_TICKS {
-        if ENGINE.has_posted()
+        if engine.has_work()
             && let Some(thread) = pick(carrier)
         {
             return Some(thread);
@@ -255,7 +252,7 @@ const WATCHED: usize = 64;
 /// Notes how many switches each busy carrier has made; false if none may need help.
 fn watch_busy(carrier: &Carrier, seen: &mut [u64; WATCHED]) -> bool {
     let mut any = false;
-    for (other, seen) in ENGINE.carriers().zip(seen) {
+    for (other, seen) in carrier.engine().carriers().zip(seen) {
         if other.id.get() != carrier.id.get() && other.state() == CarrierState::Running {
             *seen = other.switches.load(Ordering::Relaxed);
             any |= !pages::suffices(other);
@@ -267,7 +264,8 @@ fn watch_busy(carrier: &Carrier, seen: &mut [u64; WATCHED]) -> bool {
 /// Takes from the slot of a carrier that made no switch all this time: its next thread waits in
 /// vain.
 fn steal_slots<'a>(carrier: &Carrier, seen: &[u64; WATCHED]) -> Option<&'a Thread> {
-    ENGINE.carriers().zip(seen).find_map(|(other, &seen)| {
+    let mut others = carrier.engine().carriers().zip(seen);
+    others.find_map(|(other, &seen)| {
         if other.switches.load(Ordering::Relaxed) != seen {
             return None;
         }
@@ -279,7 +277,7 @@ fn steal_slots<'a>(carrier: &Carrier, seen: &[u64; WATCHED]) -> Option<&'a Threa
 
 /// Steals half of another carrier's ring: one thread to run, the rest into the own ring.
 fn steal_rings<'a>(carrier: &Carrier) -> Option<&'a Thread> {
-    ENGINE.carriers().find_map(|other| {
+    carrier.engine().carriers().find_map(|other| {
         let is_other = other.id.get() != carrier.id.get();
         if !is_other || other.queue.ring_len() == 0 || pages::suffices(other) {
             return None;
@@ -292,10 +290,11 @@ fn steal_rings<'a>(carrier: &Carrier) -> Option<&'a Thread> {
 
 /// Steals from the first ring in which several wait, since the threads of `carrier` are ahead.
 pub(crate) fn steal_backlog(carrier: &Carrier) -> Option<TaskRef> {
-    if ENGINE.active() == 1 {
+    let engine = carrier.engine();
+    if engine.active() == 1 {
         return None;
     }
-    ENGINE.carriers().find_map(|other| {
+    engine.carriers().find_map(|other| {
         let is_other = other.id.get() != carrier.id.get();
         if !is_other || other.queue.ring_len() < 2 || pages::suffices(other) {
             return None;
@@ -314,7 +313,7 @@ pub(crate) fn note_theft(carrier: &Carrier, victim: &Carrier) {
 
 fn become_poller(carrier: &Carrier) -> bool {
     let id = carrier.id.get() + 1;
-    ENGINE
+    PROCESS
         .poller
         .compare_exchange(0, id, Ordering::SeqCst, Ordering::Relaxed)
         .is_ok()
@@ -325,52 +324,53 @@ fn poll(carrier: &Carrier) {
     carrier.set_state(CarrierState::Polling);
     give_way(carrier);
     let mut deadline_ns = earliest_ns();
-    ENGINE
+    PROCESS
         .poller_deadline_ns
         .store(deadline_ns, Ordering::SeqCst);
-    ENGINE.pump.announce_sleep();
+    PROCESS.pump.announce_sleep();
     chaos::stop(Point::Sleep);
-    if ENGINE.has_posted()
+    if carrier.engine().has_work()
         || earliest_ns() < deadline_ns
         || carrier.attention.load(Ordering::Relaxed) != 0
     {
         deadline_ns = 0;
     }
     let woken = match pages::sleep_with_pump(carrier, deadline_ns) {
-        Some(false) => ENGINE.pump.awake(),
-        Some(true) => ENGINE.pump.wait_until(0),
-        None => ENGINE.pump.wait_until(deadline_ns),
+        Some(false) => PROCESS.pump.awake(),
+        Some(true) => PROCESS.pump.wait_until(0),
+        None => PROCESS.pump.wait_until(deadline_ns),
     };
     chaos::stop(Point::Sleep);
-    ENGINE.poller.store(0, Ordering::SeqCst);
+    PROCESS.poller.store(0, Ordering::SeqCst);
     chaos::stop(Point::Sleep);
     let now_ns = clock::now_ns();
     carrier.now_ns.set(now_ns);
-    ENGINE.unpark_all(woken);
-    ENGINE.unpark_all(ENGINE.timers.expire(now_ns));
-    ENGINE.unpark_all(ENGINE.pump.sweep_at(now_ns));
+    PROCESS.unpark_all(woken);
+    PROCESS.unpark_all(PROCESS.timers.expire(now_ns));
+    PROCESS.unpark_all(PROCESS.pump.sweep_at(now_ns));
 }
 
 /// When the poller has something to do by itself.
 fn earliest_ns() -> u64 {
-    let sweep_ns = ENGINE.pump.sweep_deadline_ns();
-    ENGINE.timers.earliest_ns().min(sweep_ns)
+    let sweep_ns = PROCESS.pump.sweep_deadline_ns();
+    PROCESS.timers.earliest_ns().min(sweep_ns)
 }
 
 /// When a poller may have something to do: at once if threads wait for descriptors.
 pub(crate) fn polling_matters_ns() -> u64 {
-    match ENGINE.pump.has_waiters() || ENGINE.direct.is_used() {
+    match PROCESS.pump.has_waiters() || PROCESS.direct.is_used() {
         true => 0,
         false => earliest_ns(),
     }
 }
 
-/// Returns true if the poller may as well run what was posted: no other carrier is awake, and the
+/// Returns true if the poller may as well run what was posted: no other carrier of the engine is
+/// awake, and the
 /// poller isn't needed for an event soon. So threads that are posted now and then, or woken by
 /// timers, stay on one carrier. A poller that was kicked already has something to run.
-pub(crate) fn suffices_poller() -> bool {
-    ENGINE.poller.load(Ordering::SeqCst) != 0
-        && ENGINE.idle.len() as u32 + 1 >= ENGINE.active()
+pub(crate) fn suffices_poller(engine: &Engine) -> bool {
+    engine.has_poller()
+        && engine.idle.len() as u32 + 1 >= engine.active()
         && polling_matters_ns() > clock::now_ns() + SOON_NS
 }
 
@@ -380,7 +380,7 @@ pub(crate) fn suffices_poller() -> bool {
 /// thread computes instead, a yield costs a time slice; the next one then waits for 64 times as
 /// long.
 fn give_way(carrier: &Carrier) {
-    if ENGINE.active() > 1 || !ENGINE.pump.has_waiters() {
+    if carrier.engine().active() > 1 || !PROCESS.pump.has_waiters() {
         return;
     }
     let before_ns = clock::now_ns();
@@ -396,13 +396,14 @@ fn give_way(carrier: &Carrier) {
 }
 
 fn sleep(carrier: &Carrier) {
+    let engine = carrier.engine();
     let id = carrier.id.get() as usize;
     carrier.set_state(CarrierState::Idle);
     carrier.wake_word.store(0, Ordering::SeqCst);
-    ENGINE.idle.insert(id);
+    engine.idle.insert(id);
     chaos::stop(Point::Sleep);
-    let come_back = ENGINE.has_posted()
-        || ENGINE.poller.load(Ordering::SeqCst) == 0
+    let come_back = engine.has_work()
+        || engine.lacks_poller()
         || carrier.attention.load(Ordering::Relaxed) != 0;
     if !come_back {
         chaos::stop(Point::Sleep);
@@ -411,15 +412,15 @@ fn sleep(carrier: &Carrier) {
         }
     }
     chaos::stop(Point::Sleep);
-    ENGINE.idle.take(id);
+    engine.idle.take(id);
     look_around(carrier);
 }
 
 /// A deadline became the earliest: a poller that sleeps past it must learn of it.
 pub(crate) fn deadline_moved(deadline_ns: u64) {
-    if ENGINE.poller.load(Ordering::SeqCst) != 0
-        && deadline_ns < ENGINE.poller_deadline_ns.load(Ordering::SeqCst)
+    if PROCESS.poller.load(Ordering::SeqCst) != 0
+        && deadline_ns < PROCESS.poller_deadline_ns.load(Ordering::SeqCst)
     {
-        ENGINE.pump.kick();
+        PROCESS.pump.kick();
     }
 }

@@ -23,7 +23,7 @@
 mod records;
 
 use crate::carrier::{Carrier, CarrierState};
-use crate::engine::{ENGINE, MAX_CARRIERS, MAX_WANTED};
+use crate::process::{MAX_CARRIERS, MAX_WANTED, PROCESS};
 use crate::{accounting, clock, delays, shown};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
@@ -50,7 +50,7 @@ const ASKED_BYTES: usize = PROOF_BYTES + size_of::<Request>();
 
 /// Opens the socket; -1 if that can't be done, and then there is no inspection.
 pub(crate) fn listen() -> i32 {
-    let name = SocketName::of(ENGINE.pid.load(Ordering::Relaxed));
+    let name = SocketName::of(PROCESS.pid.load(Ordering::Relaxed));
     let mut address = [0u8; 110];
     address[..2].copy_from_slice(&AF_UNIX.to_ne_bytes());
     let bytes = name.as_bytes();
@@ -103,7 +103,7 @@ impl Client {
     }
 
     fn fd() -> i32 {
-        ENGINE.sysmon.client.get()
+        PROCESS.sysmon.client.get()
     }
 
     /// What to poll, and for what: the client, or the listener without one.
@@ -149,7 +149,7 @@ impl Client {
         self.unmap_page();
         self.answer.free();
         if self.serves {
-            ENGINE.sysmon.client.close();
+            PROCESS.sysmon.client.close();
         }
     }
 
@@ -160,7 +160,7 @@ impl Client {
         let Ok(client) = crate::descriptor::hide(client) else {
             return;
         };
-        ENGINE.sysmon.client.set(client as i32);
+        PROCESS.sysmon.client.set(client as i32);
         self.received = 0;
         self.sent = 0;
         self.be_patient();
@@ -325,12 +325,12 @@ fn obey(bytes: &[u8]) -> Request {
     match request.kind {
         RequestKind::CARRIERS => {
             let carriers = request.value.min(u64::from(MAX_WANTED)) as u32;
-            ENGINE.set_wanted(carriers);
+            PROCESS.set_wanted(carriers);
             shown::show(carriers);
         }
         RequestKind::POLICY => change_policy(request.value),
         RequestKind::SHARE => change_share(request.reserved, request.value),
-        RequestKind::QUANTUM => ENGINE.set_quantum_ns(request.value),
+        RequestKind::QUANTUM => PROCESS.set_quantum_ns(request.value),
         RequestKind::CPU => accounting::switch_on(),
         _ => {}
     }
@@ -343,7 +343,7 @@ fn change_policy(kind: u64) {
         Kind::Fifo if kind != 0 => {}
         Kind::Plugin => {}
         kind => {
-            ENGINE.choose_policy(kind); // the answer says what came of it
+            PROCESS.first().choose_policy(kind); // the answer says what came of it
         }
     }
 }
@@ -353,17 +353,18 @@ fn change_share(number: u32, value: u64) {
     const WEIGHT: u64 = 1 << 63;
     let percent = (value & !WEIGHT).min(u64::from(MAX_PERCENT)) as u32;
     if value & WEIGHT == 0 {
-        if let Some(side) = ENGINE.sides.get(number) {
-            side.set_quota(percent);
+        if let Some(engine) = PROCESS.engines.get(number) {
+            engine.set_quota(percent);
         }
-    } else if ENGINE.injector.kind() != Kind::Plugin {
-        let mut weights = ENGINE.injector.shares();
+    } else if PROCESS.first().queue.kind() != Kind::Plugin {
+        let queue = &PROCESS.first().queue;
+        let mut weights = queue.shares();
         let is_group = (number as usize) < weights.len() && weights[number as usize] != 0;
         if is_group && number != 0 && (1..=99).contains(&percent) {
             weights[number as usize] = percent;
             let others: u32 = weights[1..].iter().sum();
             weights[0] = 100u32.saturating_sub(others).max(1);
-            ENGINE.injector.set_shares(&weights);
+            queue.set_shares(&weights);
         }
     }
 }
@@ -406,15 +407,15 @@ impl Answer {
 
     /// Returns false without memory.
     fn write(&mut self, request: Request) -> bool {
-        let asked = ENGINE.sides.get(request.reserved);
+        let asked = PROCESS.engines.get(request.reserved);
         let answer = match request.kind {
-            RequestKind::SHARE => asked.map_or(0, |side| side.quota() + 1),
+            RequestKind::SHARE => asked.map_or(0, |engine| engine.quota() + 1),
             _ => 0,
         };
         let is_stats = request.kind == RequestKind::STATS;
         let threads = match is_stats {
             true => 0,
-            false => ENGINE.threads.iter().count(),
+            false => PROCESS.threads.iter().count(),
         };
         const MOST_CARRIERS: usize = MAX_CARRIERS * 2;
         let room = size_of::<Header>()
@@ -430,15 +431,15 @@ impl Answer {
         self.write_snapshot(threads, answer);
         if is_stats {
             self.add(&delays::wake_ups());
-            self.add(&ENGINE.pins.latest());
-            ENGINE.pins.places().for_each(|place| self.add(&place));
+            self.add(&PROCESS.pins.latest());
+            PROCESS.pins.places().for_each(|place| self.add(&place));
             self.add(&delays::histogram());
         }
         true
     }
 
     fn write_snapshot(&mut self, threads: usize, answer: u32) {
-        let all = || ENGINE.carriers().chain(ENGINE.sides.carriers()).enumerate();
+        let all = || PROCESS.carriers().enumerate();
         let mut exists = [0u64; MAX_CARRIERS / 32]; // those that have ended may begin again
         let lives = |(_, carrier): &(usize, &Carrier)| carrier.state() != CarrierState::Ended;
         all()
@@ -447,20 +448,20 @@ impl Answer {
         let carriers: u32 = exists.iter().map(|bits| bits.count_ones()).sum();
         let now_ns = clock::now_ns();
         self.add(&Header {
-            pid: ENGINE.pid.load(Ordering::Relaxed),
+            pid: PROCESS.pid.load(Ordering::Relaxed),
             carriers,
             threads: threads as u64,
             now_ns,
-            started_ns: ENGINE.started_ns.load(Ordering::Relaxed),
-            live_threads: ENGINE.threads.live() as u64,
-            wanted: u64::from(ENGINE.wanted()),
-            extra: u64::from(ENGINE.extra()),
-            quantum_ns: ENGINE.quantum_ns(),
-            flags: match ENGINE.alarms.are_permitted() {
+            started_ns: PROCESS.started_ns.load(Ordering::Relaxed),
+            live_threads: PROCESS.threads.live() as u64,
+            wanted: u64::from(PROCESS.first().wanted()),
+            extra: u64::from(PROCESS.first().extra()),
+            quantum_ns: PROCESS.quantum_ns(),
+            flags: match PROCESS.alarms.are_permitted() {
                 true => Header::ALARMS,
                 false => 0,
             },
-            policy: PolicyKind(ENGINE.injector.kind() as u32),
+            policy: PolicyKind(PROCESS.first().queue.kind() as u32),
             shares: shares(),
             longest_delay: delays::longest(),
             answer,
@@ -471,7 +472,7 @@ impl Answer {
             self.add(&carrier_record(carrier));
         }
         let mut left = threads;
-        for thread in ENGINE.threads.iter().take(threads) {
+        for thread in PROCESS.threads.iter().take(threads) {
             self.add(&thread_record(thread));
             left -= 1;
         }

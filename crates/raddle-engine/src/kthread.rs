@@ -1,6 +1,6 @@
 //! Kernel threads of the runtime: raw `clone`, no libc.
 
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use raddle_arch::{raw_clone, raw_clone3};
 use raddle_sys::abi::{CloneArgs, SchedAttr};
 use raddle_sys::{is_err, mem, nr, sys};
@@ -12,7 +12,7 @@ const FLAGS: usize = 0x100 | 0x200 | FILES | 0x800 | 0x10000 | 0x40000;
 const FILES: usize = nr::CLONE_FILES as usize;
 
 /// CLONE_VM: another process, with descriptors and handlers of its own; its end sends no signal.
-const PROCESS: usize = 0x100;
+const OTHER_PROCESS: usize = 0x100;
 
 /// Bytes of stack that a carrier's own stack has.
 pub const STACK_SIZE: usize = 64 * 1024;
@@ -26,7 +26,7 @@ pub use raddle_arch::KernelThread as Entry;
 /// # Errors
 /// ENOMEM or EAGAIN.
 pub fn spawn(entry: Entry, argument: usize, stack_size: usize) -> Result<u32, isize> {
-    ENGINE
+    PROCESS
         .roster
         .enter(|| spawn_as(FLAGS, entry, argument, stack_size))
 }
@@ -40,7 +40,7 @@ pub(crate) fn spawn_with_own_table(
     argument: usize,
     stack_size: usize,
 ) -> Result<u32, isize> {
-    ENGINE
+    PROCESS
         .roster
         .enter(|| spawn_as(FLAGS & !FILES, entry, argument, stack_size))
 }
@@ -57,7 +57,7 @@ pub(crate) fn spawn_asked(
     stack_size: usize,
     asked: &CloneArgs,
 ) -> Result<u32, isize> {
-    ENGINE.roster.enter(|| {
+    PROCESS.roster.enter(|| {
         spawn_on(stack_size, |stack| {
             let args = CloneArgs {
                 stack: stack.expose_provenance() as u64,
@@ -78,7 +78,7 @@ pub(crate) fn spawn_asked(
 /// # Errors
 /// ENOMEM or EAGAIN.
 pub fn spawn_process(entry: Entry, argument: usize, stack_size: usize) -> Result<u32, isize> {
-    match spawn_as(PROCESS, entry, argument, stack_size) {
+    match spawn_as(OTHER_PROCESS, entry, argument, stack_size) {
         made if is_err(made) => Err(made),
         made => Ok(made as u32),
     }
@@ -131,7 +131,7 @@ fn spawn_on(stack_size: usize, make: impl FnOnce(*mut u8) -> isize) -> isize {
             8usize
         );
         let fs = raddle_arch::fs_base();
-        raddle_arch::set_fs_base(ENGINE.roster.first_fs());
+        raddle_arch::set_fs_base(PROCESS.roster.first_fs());
         let tid = make(stack);
         raddle_arch::set_fs_base(fs);
         sys!(
@@ -205,7 +205,7 @@ pub(crate) fn become_prompt() {
         attr.times_ns[0] = TURN_NS;
         // SAFETY: changes this kernel thread; the kernel reads a live structure.
         let set = || unsafe { sys!(nr::__NR_sched_setattr, 0usize, &raw const attr, 0usize) };
-        ENGINE.filters.unless_any(set);
+        PROCESS.filters.unless_any(set);
     }
 }
 

@@ -1,9 +1,9 @@
 //! The machine: carriers, green threads, the event pump, helpers, sysmon and inspection.
 //!
-//! One [`Engine`] a process: a group of carriers (kernel threads made by raw `clone`, found through
-//! the GS base) that run green threads (contexts on stacks that glibc allocated). Code here runs on
-//! green stacks with the green thread's FS base, or on a carrier's own stack; it calls no libc
-//! function, allocates nothing on a scheduling path and has no thread-locals.
+//! One [`Process`], which has [`Engine`]s: groups of carriers (kernel threads made by raw `clone`,
+//! found through the GS base) that run green threads (contexts on stacks that glibc allocated). Code
+//! here runs on green stacks with the green thread's FS base, or on a carrier's own stack; it calls
+//! no libc function, allocates nothing on a scheduling path and has no thread-locals.
 //!
 //! | module | noun |
 //! |---|---|
@@ -12,14 +12,15 @@
 //! | [`accounting`] | CPU time of threads, counted from the first request on |
 //! | [`attributes`] | policy, priority, niceness and affinity of a thread |
 //! | [`carrier`] | the kernel thread that runs green threads |
-//! | [`engine`] | start-up, pushing work, waking carriers |
+//! | [`process`] | what all threads share; start-up; the way of a woken thread to its engine |
+//! | [`engine`] | queues, carriers, a policy and settings: pushing work, waking carriers |
+//! | [`engines`] | the default engine and further ones |
 //! | `starting` | what the second thread needs |
 //! | [`switch`] | parking, yielding, exiting, the carrier's scheduler loop |
 //! | [`room`] | giving the carrier up before the next wait |
 //! | [`idle`] | what a carrier does without work |
 //! | `policies` | other orders of runnable threads than the carriers' own queues |
-//! | [`sides`] | further engines: carriers, a queue and a policy of their own |
-//! | `quotas` | how much CPU time such an engine may use |
+//! | `quotas` | how much CPU time an engine may use |
 //! | [`plugins`] | calls of a plug-in's policy, and their end |
 //! | `chunks` | tables that grow and never move |
 //! | `places` | how many carriers, where they are, and which are spare |
@@ -63,6 +64,7 @@ pub mod descriptor;
 pub mod direct;
 pub mod ending;
 pub mod engine;
+pub mod engines;
 pub mod filters;
 pub mod fork;
 pub mod helpers;
@@ -79,6 +81,7 @@ mod pins;
 mod places;
 pub mod plugins;
 mod policies;
+pub mod process;
 pub mod pump;
 mod quotas;
 mod relief;
@@ -87,7 +90,6 @@ pub mod ring;
 pub mod room;
 pub mod roster;
 pub mod shown;
-pub mod sides;
 mod sight;
 pub mod signals;
 pub mod stacks;
@@ -102,5 +104,6 @@ mod turn;
 pub mod ums;
 
 pub use carrier::Carrier;
-pub use engine::{ENGINE, Engine};
+pub use engine::Engine;
+pub use process::{PROCESS, Process};
 pub use thread::Thread;

@@ -24,7 +24,7 @@
 //! carrier's alarm is silent; each quantum, as without a metronome, once a carrier has waited in
 //! others' way.
 //!
-//! With a policy, in side engines, on bound carriers and under user-mode schedulers sysmon decides
+//! With a policy, in further engines, on bound carriers and under user-mode schedulers sysmon decides
 //! about each turn: there are no metronomes. There are none either where the process has a seccomp
 //! filter, which may kill the caller; the installer of one deletes them first ([`crate::filters`]).
 //!
@@ -32,7 +32,7 @@
 //! have sent.
 
 use crate::carrier::{Carrier, PREEMPT};
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use crate::{alarms, ums};
 use core::ops::RangeInclusive;
 use core::ptr::from_ref;
@@ -115,10 +115,10 @@ pub fn beat(carrier: &Carrier) -> bool {
         && carrier.thread_or_none().is_some()
         && carrier.handed_off.load(Ordering::Relaxed) == 0
         && carrier.bound.load(Ordering::Relaxed).is_null()
-        && (!carrier.queue.is_empty() || ENGINE.has_posted());
+        && (!carrier.queue.is_empty() || carrier.engine().has_posted());
     if !is_regular {
         metronome.expects.store(0, Ordering::Relaxed);
-        ENGINE.sysmon.write_wake();
+        PROCESS.sysmon.write_wake();
         return false;
     }
     metronome.expects.store(expects + 1, Ordering::Relaxed);
@@ -175,7 +175,7 @@ impl Metronomes {
         if self.running == 0 {
             return;
         }
-        let quantum_ns = ENGINE.quantum_ns();
+        let quantum_ns = PROCESS.quantum_ns();
         for at in 0..MOST {
             let stale = |timer: Timer| {
                 timer.carrier.metronome.is_off()
@@ -240,7 +240,7 @@ impl Metronomes {
         let beats = metronome.beats.load(Ordering::Relaxed);
         watch.rhythm.broke(beats.saturating_sub(timer.beats));
         // If a filter is coming, its installer deletes the timer.
-        ENGINE.filters.unless_any(|| metronome.delete());
+        PROCESS.filters.unless_any(|| metronome.delete());
     }
 }
 
@@ -256,8 +256,7 @@ pub(crate) fn rest_ns(carrier: &Carrier, quantum_ns: u64, is_prompt: bool) -> u6
 
 /// Returns true if all that decides about turns on this carrier is the quantum.
 fn is_ruled_by_quanta(carrier: &Carrier) -> bool {
-    carrier.side() == 0
-        && !ENGINE.has_policy()
+    !carrier.engine().has_one_queue()
         && !ums::is_leased(carrier)
         && carrier.bound.load(Ordering::Relaxed).is_null()
 }
@@ -269,7 +268,7 @@ const QUANTA_NS: RangeInclusive<u64> = 1_000_000..=1_000_000_000;
 /// Starts a metronome. The first beat should find the carrier's next switch.
 #[cold]
 fn start(carrier: &'static Carrier, switches: u64, now_ns: u64) -> Option<Timer> {
-    let quantum_ns = ENGINE.quantum_ns();
+    let quantum_ns = PROCESS.quantum_ns();
     if !QUANTA_NS.contains(&quantum_ns) {
         return None;
     }
@@ -280,7 +279,7 @@ fn start(carrier: &'static Carrier, switches: u64, now_ns: u64) -> Option<Timer>
         beats: carrier.metronome.beats.load(Ordering::Relaxed),
     };
     let start = || start_timer(timer, switches, now_ns);
-    ENGINE.filters.unless_any(start)?.then_some(timer)
+    PROCESS.filters.unless_any(start)?.then_some(timer)
 }
 
 /// Returns false without the means.

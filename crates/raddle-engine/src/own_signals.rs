@@ -2,7 +2,7 @@
 //! them: see [`raddle_sched::signal_gate`].
 
 use crate::carrier::Carrier;
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use crate::roster;
 use core::sync::atomic::Ordering;
 use raddle_sched::signal_gate::Closed;
@@ -11,15 +11,15 @@ use raddle_sys::{nr, sys};
 /// Sends `signal` to a kernel thread of this process; what the kernel says, or `None` if the thread
 /// is about to become another program: what the signal is for waits until that has failed.
 pub fn send(tid: u32, signal: usize) -> Option<isize> {
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     // SAFETY: signals a thread of the runtime, which handles the signal.
     let send = || unsafe { sys!(nr::__NR_tgkill, pid, tid, signal) };
-    ENGINE.signal_gate.pass(tid, send)
+    PROCESS.signal_gate.pass(tid, send)
 }
 
 /// Before `execve`: from here on the calling kernel thread gets none of them, and none is pending.
 pub fn close() -> Closed {
-    let gate = &ENGINE.signal_gate;
+    let gate = &PROCESS.signal_gate;
     let own = roster::own_tid();
     let mut closed = None;
     loop {
@@ -35,7 +35,7 @@ pub fn close() -> Closed {
 
 /// After an `execve` that failed: the carrier looks for what it was not told meanwhile.
 pub fn open(closed: Closed) {
-    ENGINE.signal_gate.open(closed);
-    ENGINE.roster.answer();
+    PROCESS.signal_gate.open(closed);
+    PROCESS.roster.answer();
     Carrier::current().attention.store(1, Ordering::Relaxed);
 }

@@ -36,14 +36,14 @@
 //! thread goes on with the file by one of its own.
 //!
 //! Where the kernel refuses (before Linux 6.7, `io_uring_disabled`, seccomp, no memory) there are
-//! none, nor on carriers of bound threads and of side engines, nor under a policy that orders all
+//! none, nor on carriers of bound threads and of further engines, nor under a policy that orders all
 //! threads; [`crate::ring`] and [`crate::helpers`] read there. The child of a fork has none at
 //! first. A carrier's ring ends with its kernel thread.
 
 use crate::carrier::{Carrier, CarrierState, PREEMPT};
 use crate::chaos::{self, Point};
 use crate::clock;
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use crate::ring::Work;
 use crate::ring::queues::{Entered, Queues, Rest};
 use crate::switch;
@@ -168,19 +168,19 @@ impl Pages {
     pub fn wait(&self, fd: u32, offset: u64) -> Option<bool> {
         let carrier = Carrier::current();
         let own = self.own(carrier)?;
-        let entry = ENGINE.pump.entry(fd)?;
+        let entry = PROCESS.pump.entry(fd)?;
         let thread = carrier.thread();
         let wait = Wait {
             task: thread.task_ref(),
             end: Cell::new(End::NotYet),
         };
         thread.task.prepare();
-        ENGINE.pump.hold(entry, fd);
+        PROCESS.pump.hold(entry, fd);
         if !own.submit(fd, offset, &wait) {
             if !thread.task.claim(Wake::Retry) {
                 let _ = switch::park(); // a signal or a close has pushed it
             }
-            ENGINE.pump.let_go(entry);
+            PROCESS.pump.let_go(entry);
             return None;
         }
         chaos::stop(Point::Helper);
@@ -188,7 +188,7 @@ impl Pages {
         while outcome != Wake::Woken && !own.is_over_or_prepares(&wait) {
             outcome = switch::park_through_signals();
         }
-        ENGINE.pump.let_go(entry);
+        PROCESS.pump.let_go(entry);
         own.withdraw(&wait);
         match wait.end.get() {
             End::Done => Some(true),
@@ -198,10 +198,10 @@ impl Pages {
     }
 
     fn own(&self, carrier: &Carrier) -> Option<&'static Own> {
-        if carrier.is_queueless() || carrier.is_apart() {
+        if !carrier.has_queue() || carrier.is_apart() {
             return None;
         }
-        if !ENGINE.is_started() || ENGINE.has_computing() {
+        if !PROCESS.is_started() || carrier.engine().has_computing() {
             return None;
         }
         match own_of(carrier) {
@@ -224,7 +224,7 @@ impl Pages {
                 }
             }
         };
-        let started = ENGINE.filters.unless_coming(carrier, make)?;
+        let started = PROCESS.filters.unless_coming(carrier, make)?;
         let Some((own, queues)) = started else {
             self.refused.store(1, Ordering::Relaxed);
             return None;
@@ -241,7 +241,7 @@ impl Pages {
             adopted_at: _,
             gap_ticks: _,
         } = self;
-        for carrier in ENGINE.all_carriers() {
+        for carrier in PROCESS.all_carriers() {
             carrier.pages.store(null_mut(), Ordering::Relaxed);
         }
         refused.store(0, Ordering::Relaxed);
@@ -310,7 +310,7 @@ impl Own {
             }
         };
         let carrier = Carrier::current();
-        let is_submitted = ENGINE
+        let is_submitted = PROCESS
             .filters
             .unless_coming(carrier, || self.queues().as_mut().is_some_and(give))
             .unwrap_or(false);
@@ -394,7 +394,7 @@ impl Own {
     #[inline(never)]
     fn enter(&self, carrier: &Carrier, enter: impl FnOnce(&mut Queues) -> Entered) -> Entered {
         let enter = || self.queues().as_mut().map_or(Entered::Refused, enter);
-        let entered = ENGINE.filters.unless_coming(carrier, enter);
+        let entered = PROCESS.filters.unless_coming(carrier, enter);
         let entered = entered.unwrap_or(Entered::Refused);
         let woken = TaskList::new();
         while let Some((place, _)) = self.queues().as_mut().and_then(Queues::pop) {
@@ -415,9 +415,9 @@ impl Own {
             .stretch
             .looked(woken.len() + carrier.queue.ring_len());
         if !copes && carrier.stretch.is_long() {
-            ENGINE.pages.strained.store(1, Ordering::Relaxed);
+            PROCESS.pages.strained.store(1, Ordering::Relaxed);
         }
-        ENGINE.unpark_list(woken, !copes);
+        PROCESS.unpark_list(woken, !copes);
         entered
     }
 
@@ -426,7 +426,7 @@ impl Own {
     /// one again.
     #[cold]
     fn leave(&self, woken: &TaskList) {
-        ENGINE.pages.refused.store(1, Ordering::Relaxed);
+        PROCESS.pages.refused.store(1, Ordering::Relaxed);
         self.requests.store(0, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst); // its signal handler
         let _ = self.queues().take();
@@ -481,7 +481,7 @@ pub fn let_go(carrier: &Carrier) {
         let finish = |queues: &Queues| queues.finish(requests, PLACES as u64, LET_GO_NS);
         queues.as_ref().is_some_and(finish)
     };
-    if ENGINE.filters.unless_coming(carrier, finish) == Some(true) {
+    if PROCESS.filters.unless_coming(carrier, finish) == Some(true) {
         own.finished.store(1, Ordering::Relaxed);
     }
 }
@@ -515,7 +515,7 @@ pub(crate) fn sleep_with_pump(carrier: &Carrier, deadline_ns: u64) -> Option<boo
     let own = waiting(carrier)?;
     let entered = own.enter(carrier, |queues| {
         if !own.has_pump.replace(true) {
-            let [epoll, ..] = ENGINE.pump.own_descriptors();
+            let [epoll, ..] = PROCESS.pump.own_descriptors();
             queues.push_poll(epoll, PUMP);
         }
         match deadline_ns {
@@ -548,7 +548,7 @@ pub(crate) fn adopt(carrier: &Carrier) -> bool {
         return false;
     }
     let adopted = TaskList::new();
-    for other in ENGINE.carriers() {
+    for other in carrier.engine().carriers() {
         let own = own_of(other).filter(|own| {
             let there = own.count.load(Ordering::Relaxed);
             there != 0 && (there, other.id.get()) < (here, carrier.id.get())
@@ -556,13 +556,13 @@ pub(crate) fn adopt(carrier: &Carrier) -> bool {
         if let Some(own) = own
             && matches!(other.state(), CarrierState::Idle | CarrierState::Polling)
             && other.stretch.is_of_short_turns()
-            && ENGINE.pages.may_adopt()
+            && PROCESS.pages.may_adopt()
         {
             own.finish_all(End::Adopted, &adopted);
         }
     }
     let any = !adopted.is_empty();
-    ENGINE.unpark_list(adopted, false);
+    PROCESS.unpark_list(adopted, false);
     any
 }
 
@@ -583,7 +583,7 @@ pub(crate) fn retire(carrier: &Carrier) -> bool {
     }
     if let Some(own) = own_of(carrier) {
         let unmake = || own.queues().take().map(Queues::unmake);
-        if ENGINE.filters.unless_coming(carrier, unmake).is_none() {
+        if PROCESS.filters.unless_coming(carrier, unmake).is_none() {
             let _ = own.queues().take().map(Queues::unmap);
         }
         own.has_word.set(false);

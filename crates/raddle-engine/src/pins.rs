@@ -16,8 +16,8 @@
 use crate::carrier::Carrier;
 use crate::clock;
 use crate::cpus::read_file;
-use crate::engine::ENGINE;
 use crate::kthread;
+use crate::process::PROCESS;
 use crate::thread::Thread;
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_inspect::{PINS, PLACES, PinPlace, PinRecord, Pins, STACK_WORDS};
@@ -221,7 +221,7 @@ fn read_stack(from: u64, to: &[AtomicU64; STACK_WORDS]) -> usize {
         return 0;
     }
     let read = || read_pages(from, to);
-    ENGINE.filters.unless_any(read).unwrap_or(0)
+    PROCESS.filters.unless_any(read).unwrap_or(0)
 }
 
 /// As [`read_stack`], by calls that a filter may kill for.
@@ -229,7 +229,7 @@ fn read_pages(from: u64, to: &[AtomicU64; STACK_WORDS]) -> usize {
     const PAGES: usize = size_of::<[u64; STACK_WORDS]>() / mem::PAGE_SIZE + 1;
     let first = from as usize & !(mem::PAGE_SIZE - 1);
     let mut resident = [0u8; PAGES];
-    let own = ENGINE.pid.load(Ordering::Relaxed);
+    let own = PROCESS.pid.load(Ordering::Relaxed);
     // SAFETY: queries about memory, which is read by the kernel; it fills arrays that live, and
     // that sysmon alone writes.
     unsafe {

@@ -1,8 +1,9 @@
-//! How many carriers may be active, and where more of them come from.
+//! How many carriers of an engine may be active, and where more of them come from.
 //!
-//! A carrier is *active* unless it is spare. The *limit* is what was asked for, plus the carriers
-//! that are blocked in the kernel: another may run in their place (`docs/scheduler.md`); plus the
-//! *extra* ones while other processes want the CPUs ([`crate::contention`]).
+//! A carrier is *active* unless it is spare. An engine's *limit* is what was asked for, plus the
+//! carriers that are blocked in the kernel: another may run in their place (`docs/scheduler.md`);
+//! plus, for the default engine, the *extra* ones while other processes want the CPUs
+//! ([`crate::contention`]).
 //!
 //! Carriers live in *slots* of a table: type-stable memory, like that of threads. One that ends
 //! gives its slot back, so a stale reference to a carrier names a live one or none, and may wake or
@@ -16,8 +17,9 @@
 //!    waker has taken it and wants it to run. Only one can take it from the set: either it ends, or
 //!    it is woken.
 //! 2. It leaves the roster, blocks all signals, and routes those that came until then.
-//! 3. It stays in the engine's list, *ended*, so that a walk through the list without a lock misses
-//!    no carrier, and enters a list of ended ones, from where the next spare carrier is made.
+//! 3. It stays in the process's list, *ended*, so that a walk through the list without a lock misses
+//!    no carrier, and enters a list of ended ones, from where the engine's next spare carrier is
+//!    made.
 //!
 //! The carrier counts as ended before it leaves the set, and as spare again before it no longer
 //! counts as ended: it never counts as active, and may count twice for a moment, as in
@@ -29,7 +31,8 @@
 use crate::carrier::{Carrier, CarrierState};
 use crate::chaos::{self, Point};
 use crate::chunks::Zeroed;
-use crate::engine::{Engine, MAX_CARRIERS, MAX_WANTED};
+use crate::engine::Engine;
+use crate::process::{MAX_CARRIERS, MAX_WANTED, PROCESS, Process};
 use crate::{alarms, bound, contention, cpus, idle, kthread, switch, ums};
 use core::sync::atomic::{Ordering, fence};
 use raddle_sys::abi::CloneArgs;
@@ -64,7 +67,7 @@ impl Slots {
     }
 }
 
-impl Engine {
+impl Process {
     /// The carrier with this id.
     ///
     /// # Safety
@@ -85,17 +88,17 @@ impl Engine {
         (0..committed).map(|id| self.slot(id))
     }
 
-    /// A carrier without a kernel thread.
+    /// A carrier of `engine` without a kernel thread.
     ///
     /// # Errors
     /// EAGAIN or ENOMEM.
-    pub(crate) fn new_carrier<'a>(&self) -> Result<&'a Carrier, isize> {
+    pub(crate) fn new_carrier<'a>(&self, engine: &Engine) -> Result<&'a Carrier, isize> {
         let mut slots = self.slots.lock();
         if slots.free != 0 {
             let id = slots.free - 1;
             let carrier = self.slot(id as usize);
             slots.free = carrier.next_free.get();
-            carrier.init(id);
+            carrier.init(id, engine);
             carrier.set_state(CarrierState::Running);
             return Ok(carrier);
         }
@@ -105,7 +108,7 @@ impl Engine {
         let id = slots.committed;
         let carrier = self.memory.make(id)?;
         chaos::stop(Point::Make);
-        carrier.init(id as u32);
+        carrier.init(id as u32, engine);
         chaos::stop(Point::Make);
         // Last: the child of a fork in this moment gives all counted slots back. A fork holds up a
         // thread that touches a page for the first time, as this one has just done.
@@ -124,21 +127,37 @@ impl Engine {
         *head = carrier.id.get() + 1;
     }
 
-    /// A carrier for the list: an ended one, or another.
+    /// A carrier for the list: one of the engine's that has ended, or another.
     ///
     /// # Errors
     /// EAGAIN or ENOMEM.
-    fn new_spare<'a>(&self) -> Result<&'a Carrier, isize> {
-        let mut slots = self.slots.lock();
-        if slots.ended == 0 {
-            drop(slots);
-            return self.new_carrier();
+    fn new_spare<'a>(&self, engine: &Engine) -> Result<&'a Carrier, isize> {
+        match self.take_ended(engine) {
+            Some(carrier) => {
+                carrier.init(carrier.id.get(), engine); // it stays ended in the list until it runs
+                Ok(carrier)
+            }
+            None => self.new_carrier(engine),
         }
-        let id = slots.ended - 1;
-        let carrier = self.slot(id as usize);
-        slots.ended = carrier.next_free.get();
-        carrier.init(id); // it is in the list, and stays ended there until it runs
-        Ok(carrier)
+    }
+
+    fn take_ended<'a>(&self, engine: &Engine) -> Option<&'a Carrier> {
+        let mut slots = self.slots.lock();
+        let mut before: Option<&Carrier> = None;
+        let mut at = slots.ended;
+        while at != 0 {
+            let carrier = self.slot(at as usize - 1);
+            let next = carrier.next_free.get();
+            if core::ptr::eq(carrier.engine(), engine) {
+                match before {
+                    Some(before) => before.next_free.set(next),
+                    None => slots.ended = next,
+                }
+                return Some(carrier);
+            }
+            (before, at) = (Some(carrier), next);
+        }
+        None
     }
 
     /// Frees every carrier but `survivor`, the only one with a kernel thread.
@@ -174,20 +193,16 @@ impl Engine {
     }
 }
 
-impl Engine {
-    /// Carriers that may be used.
-    pub fn wanted(&self) -> u32 {
-        self.wanted.load(Ordering::Relaxed)
-    }
-
-    /// Changes how many carriers may be active; 0 for as many as CPUs may be used, now and later.
-    /// More are added when there is work for them; sysmon sees to it that too many become spare.
+impl Process {
+    /// Changes how many carriers of the default engine may be active; 0 for as many as CPUs may be
+    /// used, now and later. More are added when there is work for them; sysmon sees to it that too
+    /// many become spare.
     pub fn set_wanted(&self, carriers: u32) {
         self.follows_cpus
             .store(u32::from(carriers == 0), Ordering::Relaxed);
         match carriers {
             0 => self.follow_cpus(),
-            _ => self.wanted.store(carriers, Ordering::Relaxed),
+            _ => self.first().wanted.store(carriers, Ordering::Relaxed),
         }
     }
 
@@ -200,21 +215,8 @@ impl Engine {
     /// a wake-up can't be refused.
     pub fn is_crowded(&self) -> bool {
         let most = self.max_runnable.load(Ordering::Relaxed);
-        most != 0 && self.runnable() >= most as usize
-    }
-
-    /// Threads that run or wait for a carrier, at about this moment. A thread that sits in the
-    /// kernel, on a carrier that was replaced, doesn't want to run.
-    #[cold]
-    pub(crate) fn runnable(&self) -> usize {
-        let on = |carrier: &Carrier| {
-            let is_blocked = carrier.handed_off.load(Ordering::Relaxed) != 0;
-            let runs = carrier.thread_or_none().is_some() && !is_blocked;
-            let has_mail = !carrier.mailbox.load(Ordering::Relaxed).is_null();
-            carrier.queue.len() + usize::from(runs) + usize::from(has_mail)
-        };
-        let queued: usize = self.all_carriers().map(on).sum();
-        queued + self.injector.len() + self.ahead.len() + self.staged.len()
+        let runnable = || self.engines.each().map(Engine::runnable).sum::<usize>();
+        most != 0 && runnable() >= most as usize
     }
 
     /// Looks again how many CPUs may be used, unless that matters for nothing.
@@ -228,7 +230,7 @@ impl Engine {
             .store(thousandths, Ordering::Relaxed);
         if follows {
             let carriers = thousandths.div_ceil(1000).min(MAX_WANTED);
-            self.wanted.store(carriers, Ordering::Relaxed);
+            self.first().wanted.store(carriers, Ordering::Relaxed);
         }
     }
 
@@ -237,8 +239,8 @@ impl Engine {
         u64::from(self.capacity_thousandths.load(Ordering::Relaxed))
     }
 
-    /// Allows so many extra carriers, whatever the number of carriers that was asked for. Before
-    /// [`Engine::start`].
+    /// Allows the default engine so many extra carriers, whatever the number of carriers that was
+    /// asked for. Before [`Process::start`].
     pub fn set_most_extra(&self, most: u32) {
         self.most_extra.store(most + 1, Ordering::Relaxed);
     }
@@ -249,6 +251,67 @@ impl Engine {
             0 => contention::most_by_default(self.follows_cpus.load(Ordering::Relaxed) != 0),
             most => most - 1,
         }
+    }
+
+    /// Gives a new carrier its kernel thread, or its slot back.
+    ///
+    /// # Errors
+    /// EAGAIN or ENOMEM.
+    pub(crate) fn start_carrier(&self, carrier: &Carrier) -> Result<(), isize> {
+        self.start_carrier_as(carrier, None)
+    }
+
+    /// As [`Process::start_carrier`], with a kernel thread of the kind that a program asked for.
+    ///
+    /// # Errors
+    /// What the kernel says of that; EAGAIN or ENOMEM.
+    pub(crate) fn start_carrier_as(
+        &self,
+        carrier: &Carrier,
+        asked: Option<&CloneArgs>,
+    ) -> Result<(), isize> {
+        let address = core::ptr::from_ref(carrier).expose_provenance();
+        let (main, size) = (switch::carrier_main, kthread::STACK_SIZE);
+        let made = match asked {
+            None => kthread::spawn(main, address, size),
+            Some(asked) => kthread::spawn_asked(main, address, size, asked),
+        };
+        match made {
+            Ok(kernel_tid) => {
+                // Unless the kernel thread has stored its id itself, and perhaps ended since.
+                let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
+                let _ = carrier
+                    .kernel_tid
+                    .compare_exchange(0, kernel_tid, release, relaxed);
+                Ok(())
+            }
+            Err(errno) => {
+                self.give_back(carrier);
+                Err(errno)
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Carriers that may be active.
+    pub fn wanted(&self) -> u32 {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Threads that run or wait for a carrier of the engine, at about this moment. A thread that
+    /// sits in the kernel, on a carrier that was replaced, doesn't want to run.
+    #[cold]
+    pub(crate) fn runnable(&self) -> usize {
+        let on = |carrier: &Carrier| {
+            let is_blocked = carrier.handed_off.load(Ordering::Relaxed) != 0;
+            let runs = carrier.thread_or_none().is_some() && !is_blocked;
+            let has_mail = !carrier.mailbox.load(Ordering::Relaxed).is_null();
+            carrier.queue.len() + usize::from(runs) + usize::from(has_mail)
+        };
+        let is_own = |carrier: &&Carrier| core::ptr::eq(carrier.engine(), self);
+        let on_carriers: usize = PROCESS.all_carriers().filter(is_own).map(on).sum();
+        on_carriers + self.posted()
     }
 
     /// Carriers beside the wanted ones now.
@@ -302,22 +365,14 @@ impl Engine {
         self.mark(carrier);
         idle::give_queue_away(carrier);
         ums::replace(carrier);
-        match self.sides.of(carrier) {
-            Some(side) => side.wake_one(),
-            None => self.wake_one(),
-        };
+        self.wake_one();
     }
 
     /// Makes `carrier` look at the end of its call, or of its quantum, whether there is one carrier
     /// too many.
     pub(crate) fn mark(&self, carrier: &Carrier) {
         if carrier.handed_off.swap(1, Ordering::SeqCst) == 0 {
-            match self.sides.of(carrier) {
-                Some(side) => side.block(),
-                None => {
-                    self.blocked.fetch_add(1, Ordering::SeqCst);
-                }
-            }
+            self.blocked.fetch_add(1, Ordering::SeqCst);
             carrier.attention.store(1, Ordering::SeqCst);
             fence(Ordering::SeqCst); // a carrier that rests or ends sees the mark, or is seen
             if carrier.state() != CarrierState::Running {
@@ -332,7 +387,7 @@ impl Engine {
         match self.spares.take_one() {
             Some(id) => {
                 // SAFETY: ids in the set are positions of live carriers.
-                self.wake_carrier(unsafe { self.by_id(id) });
+                PROCESS.wake_carrier(unsafe { PROCESS.by_id(id) });
                 true
             }
             None => {
@@ -347,73 +402,56 @@ impl Engine {
     /// differ as that carrier does. Without memory or permission, the next call tries again. A
     /// process with one thread has one kernel thread.
     pub fn breed(&self) {
-        // SAFETY: null or a carrier, which lives for ever.
-        let maker = unsafe { Carrier::current_or_null().as_ref() };
-        let is_fit = maker.is_some_and(|maker| !maker.is_apart()) && self.is_started();
-        if !is_fit || !self.spares.is_empty() || self.breeding.swap(1, Ordering::Acquire) != 0 {
-            return;
-        }
-        let made = self
-            .new_spare()
-            .and_then(|carrier| self.start_carrier(carrier));
-        if made.is_err() {
+        let has_spare = !self.spares.is_empty() || self.made.load(Ordering::Relaxed) > self.limit();
+        let is_fit = !has_spare && is_fit_to_make();
+        if is_fit && self.breeding.swap(1, Ordering::Acquire) == 0 && !self.make_carrier() {
             self.breeding.store(0, Ordering::Release);
         }
     }
 
-    /// Gives a new carrier its kernel thread, or its slot back.
-    ///
-    /// # Errors
-    /// EAGAIN or ENOMEM.
-    pub(crate) fn start_carrier(&self, carrier: &Carrier) -> Result<(), isize> {
-        self.start_carrier_as(carrier, None)
+    /// Makes the carriers that a further engine lacks, and a spare one. Returns true if it has any.
+    pub(crate) fn is_manned(&self) -> bool {
+        let made = || self.made.load(Ordering::Relaxed);
+        while made() <= self.wanted() && is_fit_to_make() && self.make_carrier() {}
+        made() != 0
     }
 
-    /// As [`Engine::start_carrier`], with a kernel thread of the kind that a program asked for.
-    ///
-    /// # Errors
-    /// What the kernel says of that; EAGAIN or ENOMEM.
-    pub(crate) fn start_carrier_as(
-        &self,
-        carrier: &Carrier,
-        asked: Option<&CloneArgs>,
-    ) -> Result<(), isize> {
-        let address = core::ptr::from_ref(carrier).expose_provenance();
-        let (main, size) = (switch::carrier_main, kthread::STACK_SIZE);
-        let made = match asked {
-            None => kthread::spawn(main, address, size),
-            Some(asked) => kthread::spawn_asked(main, address, size, asked),
-        };
-        match made {
-            Ok(kernel_tid) => {
-                // Unless the kernel thread has stored its id itself, and perhaps ended since.
-                let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
-                let _ = carrier
-                    .kernel_tid
-                    .compare_exchange(0, kernel_tid, release, relaxed);
-                Ok(())
-            }
-            Err(errno) => {
-                self.give_back(carrier);
-                Err(errno)
-            }
+    /// Makes a carrier, on one that is fit for it.
+    fn make_carrier(&self) -> bool {
+        if !self.is_first() && !PROCESS.engines.may_make() {
+            return false;
         }
+        self.made.fetch_add(1, Ordering::Relaxed);
+        let made = PROCESS
+            .new_spare(self)
+            .and_then(|carrier| PROCESS.start_carrier(carrier));
+        if made.is_err() {
+            self.made.fetch_sub(1, Ordering::Relaxed);
+        }
+        made.is_ok()
     }
 
-    /// A new carrier's first act: it is listed as a spare one.
-    pub(crate) fn enlist(&self, carrier: &Carrier) {
-        let _slots = self.slots.lock();
-        // In this order the carrier never counts as active.
-        self.spares.insert(carrier.id.get() as usize);
+    /// A new carrier's first act: it is listed. Returns true if it is spare; the carriers of a
+    /// further engine aren't until there are as many as it wants, because it has a thread that
+    /// waits.
+    pub(crate) fn enlist(&self, carrier: &Carrier) -> bool {
+        let _slots = PROCESS.slots.lock();
+        let is_spare = self.is_first() || !self.may_grow();
+        // In this order a spare carrier never counts as active.
+        if is_spare {
+            self.spares.insert(carrier.id.get() as usize);
+        }
         if carrier.is_listed.replace(true) {
             self.ended.fetch_sub(1, Ordering::SeqCst);
         } else {
-            let up = self.up();
-            self.list[up as usize]
-                .store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
-            self.up.store(up + 1, Ordering::Release);
+            let listed = PROCESS.listed.load(Ordering::Relaxed);
+            let entry = &PROCESS.list[listed as usize];
+            entry.store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
+            PROCESS.listed.store(listed + 1, Ordering::Release);
+            self.up.fetch_add(1, Ordering::SeqCst);
         }
         self.breeding.store(0, Ordering::Release);
+        is_spare
     }
 
     /// How long a spare carrier sleeps at most before it ends; `None` if it shall stay. The first
@@ -421,7 +459,7 @@ impl Engine {
     pub(crate) fn spare_ns(&self, carrier: &Carrier) -> Option<u64> {
         const CHAOS_NS: u64 = 3_000_000;
         let is_first =
-            carrier.kernel_tid.load(Ordering::Relaxed) == self.pid.load(Ordering::Relaxed);
+            carrier.kernel_tid.load(Ordering::Relaxed) == PROCESS.pid.load(Ordering::Relaxed);
         let stays = is_first || self.spares.len() <= KEPT;
         let ns = match chaos::is_on() {
             true => CHAOS_NS,
@@ -432,7 +470,7 @@ impl Engine {
 
     /// Ends the calling spare carrier, unless it is wanted: then it returns.
     pub(crate) fn end_spare(&self, carrier: &Carrier) {
-        let slots = self.slots.lock();
+        let slots = PROCESS.slots.lock();
         if self.spares.len() <= KEPT {
             return;
         }
@@ -441,6 +479,7 @@ impl Engine {
             self.ended.fetch_sub(1, Ordering::SeqCst);
             return;
         }
+        self.made.fetch_sub(1, Ordering::Relaxed);
         carrier.set_state(CarrierState::Ended);
         alarms::forget(carrier);
         drop(slots);
@@ -449,4 +488,11 @@ impl Engine {
         chaos::stop(Point::Sleep);
         bound::end(carrier)
     }
+}
+
+/// Returns true if the calling thread is a carrier that may make others.
+fn is_fit_to_make() -> bool {
+    // SAFETY: null or a carrier, which lives for ever.
+    let maker = unsafe { Carrier::current_or_null().as_ref() };
+    maker.is_some_and(|maker| !maker.is_apart()) && PROCESS.is_started()
 }

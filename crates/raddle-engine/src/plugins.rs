@@ -12,8 +12,8 @@
 //!    again, so what it has left half done isn't used.
 
 use crate::carrier::{Carrier, PREEMPT};
-use crate::engine::ENGINE;
 use crate::kthread;
+use crate::process::PROCESS;
 use core::cell::Cell;
 use core::ptr::{from_ref, with_exposed_provenance};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -109,7 +109,7 @@ impl Watch {
         }
         let is_in_call = |carrier: &&Carrier| carrier.plugin_call.load(Ordering::Acquire) % 2 == 1;
         // Under one policy there is one call at a time.
-        let Some(carrier) = ENGINE.all_carriers().find(is_in_call) else {
+        let Some(carrier) = PROCESS.all_carriers().find(is_in_call) else {
             self.carrier = u32::MAX;
             return false;
         };

@@ -33,7 +33,7 @@ use crate::carrier::Carrier;
 use crate::chunks::{Chunks, Zeroed};
 use crate::clock;
 use crate::descriptor::{OwnDescriptor, duplicate_high, hide};
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use crate::switch;
 use crate::thread::Thread;
 use limits::Limits;
@@ -101,8 +101,10 @@ impl FdWait {
 // SAFETY: atomics, free locks and an empty list.
 unsafe impl Zeroed for Entry {}
 
-/// See the module. The table, which the child of a fork doesn't write to, is last.
-#[repr(C)]
+/// One row a descriptor. Beside [`Pump`], because the child of a fork doesn't write to it.
+pub(crate) type Rows = Chunks<Entry, { MAX_DESCRIPTORS / ROWS_EACH }, ROWS_EACH>;
+
+/// See the module.
 pub struct Pump {
     epoll: OwnDescriptor,
     kick: OwnDescriptor,
@@ -118,17 +120,11 @@ pub struct Pump {
     limits: Limits,
     /// One more than the highest descriptor seen.
     high: AtomicUsize,
-    /// One row a descriptor.
-    table: Chunks<Entry, { MAX_DESCRIPTORS / ROWS_EACH }, ROWS_EACH>,
 }
 
 impl Pump {
-    /// Bytes of all but the table.
-    pub(crate) const COUNTS_SIZE: usize = core::mem::offset_of!(Self, table);
-
     pub(crate) const fn new() -> Self {
         Self {
-            table: Chunks::new(),
             epoll: OwnDescriptor::none(),
             kick: OwnDescriptor::none(),
             direct: OwnDescriptor::none(),
@@ -188,7 +184,6 @@ impl Pump {
             direct: _, // see `forget_descriptors`
             epoch: _,  // raised at the next start
             limits: _,
-            table: _,
         } = self;
         waiters.store(0, Ordering::Relaxed);
         asleep.store(0, Ordering::Relaxed);
@@ -209,13 +204,13 @@ impl Pump {
     /// The descriptor's row; `None` beyond the table, or without memory.
     #[inline(always)]
     pub fn entry(&self, fd: u32) -> Option<&Entry> {
-        self.table.make(fd as usize).ok()
+        PROCESS.pump_rows.make(fd as usize).ok()
     }
 
     /// The descriptor's row, if it may hold anything.
     #[inline(always)]
     fn known(&self, fd: u32) -> Option<&Entry> {
-        self.table.get(fd as usize)
+        PROCESS.pump_rows.get(fd as usize)
     }
 
     /// Returns true if any thread waits for a descriptor.
@@ -559,7 +554,7 @@ impl Pump {
                 continue;
             }
             if data == DIRECT {
-                ENGINE.direct.reap(&woken);
+                PROCESS.direct.reap(&woken);
                 continue;
             }
             let Some(entry) = self.known(data as u32) else {
@@ -587,6 +582,6 @@ fn keep_for_waiters(entry: &Entry, fd: u32) {
             let thread = Thread::of(task);
             thread.kept.store(kept as u32 + 1, Ordering::Relaxed);
         }
-        ENGINE.unpark(task);
+        PROCESS.unpark(task);
     }
 }

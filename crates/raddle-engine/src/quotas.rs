@@ -1,16 +1,16 @@
-//! Sysmon's part of side engines: used-up quotas, and threads that wait while a carrier sleeps.
+//! Sysmon's part of quotas: engines that have used theirs up are held.
 
 use crate::carrier::Carrier;
-use crate::engine::ENGINE;
-use crate::sides::ENGINES;
-use crate::sysmon::ALL;
+use crate::engines::ENGINES;
+use crate::process::PROCESS;
+use crate::sysmon::WATCHED;
 use raddle_sched::policy::BUSY_NS;
 use raddle_sched::quota::Bucket;
 
-/// What sysmon remembers of side engines between two looks.
+/// What sysmon remembers of further engines between two looks.
 pub(crate) struct Quotas {
     /// CPU time of each carrier, by its place in sysmon's memory, when it was looked at last.
-    cpu_ns: [u64; ALL],
+    cpu_ns: [u64; WATCHED],
     engines: [Use; ENGINES],
 }
 
@@ -30,14 +30,14 @@ impl Quotas {
             running: 0,
         };
         Self {
-            cpu_ns: [0; ALL],
+            cpu_ns: [0; WATCHED],
             engines: [NEW; ENGINES],
         }
     }
 
     /// A carrier that runs has used `cpu_ns` so far.
     pub(crate) fn note(&mut self, at: usize, carrier: &Carrier, cpu_ns: u64) {
-        let number = carrier.side() as usize;
+        let number = carrier.engine().number() as usize;
         if number == 0 {
             return;
         }
@@ -47,27 +47,22 @@ impl Quotas {
         engine.running += 1;
     }
 
-    /// Holds engines with a used-up quota, lets others go on, and wakes carriers for what waits.
-    /// Returns when to look again; `None` if there is nothing to look at.
+    /// Holds engines with a used-up quota and lets others go on. Returns when to look again; `None` if there is nothing to look at.
     pub(crate) fn act(&mut self, now_ns: u64) -> Option<u64> {
         let mut within_ns = None;
-        for (number, side) in ENGINE.sides.each() {
-            let engine = &mut self.engines[number as usize];
-            let (used_ns, running) = (engine.used_ns, engine.running);
-            (engine.used_ns, engine.running) = (0, 0);
+        for engine in PROCESS.engines.each_further() {
+            let own = &mut self.engines[engine.number() as usize];
+            let (used_ns, running) = (own.used_ns, own.running);
+            (own.used_ns, own.running) = (0, 0);
             let mut wish_ns = BUSY_NS;
-            if side.quota() != 0 {
-                let level = engine.bucket.look(now_ns, used_ns, side.quota(), running);
-                side.hold(level.is_held);
+            if engine.quota() != 0 {
+                let level = own.bucket.look(now_ns, used_ns, engine.quota(), running);
+                engine.hold(level.is_held);
                 wish_ns = level.within_ns;
             } else {
-                side.hold(false);
+                engine.hold(false);
             }
-            let waits = !side.queue().is_empty();
-            if waits && side.has_work() {
-                side.wake_one();
-            }
-            if waits || running != 0 {
+            if engine.has_posted() || running != 0 {
                 within_ns = Some(within_ns.map_or(wish_ns, |least: u64| least.min(wish_ns)));
             }
         }

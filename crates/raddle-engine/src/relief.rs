@@ -17,7 +17,6 @@
 //! other on one carrier stay together.
 
 use crate::carrier::Carrier;
-use crate::engine::ENGINE;
 use crate::{idle, pages};
 use core::cell::Cell;
 use raddle_sched::Mark;
@@ -43,7 +42,7 @@ pub(crate) struct Watch {
 #[inline(always)]
 pub(crate) fn look(carrier: &Carrier, now_ns: u64) {
     let is_time = now_ns.saturating_sub(carrier.watch.marked_ns.get()) >= INTERVAL_NS;
-    if is_time && ENGINE.active() > 1 && !carrier.is_queueless() {
+    if is_time && carrier.engine().active() > 1 && carrier.has_queue() {
         compare(carrier, now_ns);
     }
 }
@@ -51,9 +50,10 @@ pub(crate) fn look(carrier: &Carrier, now_ns: u64) {
 #[inline(never)]
 fn compare(carrier: &Carrier, now_ns: u64) {
     let watch = &carrier.watch;
-    let count = ENGINE.up();
+    let engine = carrier.engine();
+    let count = engine.up();
     let index = watch.index.get() % count;
-    let Some(other) = ENGINE.carriers().nth(index as usize) else {
+    let Some(other) = engine.carriers().nth(index as usize) else {
         return;
     };
     let is_other = !core::ptr::eq(other, carrier);
@@ -62,7 +62,7 @@ fn compare(carrier: &Carrier, now_ns: u64) {
         false => (index + 1) % count,
     };
     watch.index.set(next);
-    if let Some(other) = ENGINE.carriers().nth(next as usize) {
+    if let Some(other) = engine.carriers().nth(next as usize) {
         watch.watched.set(other.queue.mark());
     }
     watch.own.set(carrier.queue.mark());

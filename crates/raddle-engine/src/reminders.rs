@@ -9,14 +9,14 @@
 
 use crate::carrier::Carrier;
 use crate::pages;
-use crate::sysmon::ALL;
+use crate::sysmon::WATCHED;
 use raddle_sched::policy::Found;
 
 /// After so long the first one is sent.
 const FIRST_NS: u64 = 1_000_000;
 
 /// Sysmon's memory of them, by the carriers' places there.
-pub(crate) struct Reminders([Reminder; ALL]);
+pub(crate) struct Reminders([Reminder; WATCHED]);
 
 #[derive(Clone, Copy)]
 struct Reminder {
@@ -33,7 +33,7 @@ impl Reminders {
             due_ns: 0,
             gap_ns: 0,
         };
-        Self([none; ALL])
+        Self([none; WATCHED])
     }
 
     /// After a look at a carrier: sends one that is due. When to look again at the latest.

@@ -32,8 +32,8 @@
 pub(crate) mod queues;
 
 use crate::carrier::{Carrier, PREEMPT};
-use crate::engine::ENGINE;
 use crate::kthread;
+use crate::process::PROCESS;
 use crate::switch;
 use core::cell::Cell;
 use core::ptr::{null, null_mut};
@@ -222,7 +222,7 @@ impl Ring {
         let unannounced = self.unannounced.fetch_add(1, Ordering::SeqCst) + 1;
         // The next thread here is likely to post a transfer, too, unless threads compute.
         let alone = Carrier::current().queue.is_empty();
-        if unannounced >= AT_ONCE || alone || ENGINE.has_computing() {
+        if unannounced >= AT_ONCE || alone || PROCESS.first().has_computing() {
             self.announce();
         }
         true
@@ -301,11 +301,11 @@ extern "C" fn ring_main(_: usize, stack: *mut u8) -> ! {
         raddle_arch::set_gs_base(0);
         kthread::accept_only(&[PREEMPT]);
     }
-    let ring = &ENGINE.ring;
+    let ring = &PROCESS.ring;
     ring.served.store(1, Ordering::SeqCst);
     // In this order: the installer of a filter says that one is on its way, then stops the ring.
     let is_wanted = ring.state.load(Ordering::SeqCst) == STARTING;
-    let made = (is_wanted && !ENGINE.filters.is_any_coming())
+    let made = (is_wanted && !PROCESS.filters.is_any_coming())
         .then(|| make(ring.posted.as_ptr()))
         .flatten();
     if let Some(mut queues) = made {
@@ -319,7 +319,7 @@ extern "C" fn ring_main(_: usize, stack: *mut u8) -> ! {
         ring.change(STARTING, REFUSED);
         ring.served.store(0, Ordering::SeqCst);
     }
-    ENGINE.roster.leave();
+    PROCESS.roster.leave();
     // SAFETY: no other thread uses this stack, and its own has left the roster.
     unsafe {
         kthread::accept_only(&[]);
@@ -369,7 +369,7 @@ fn serve(ring: &Ring, queues: &mut Queues) -> usize {
         ring.asleep.store(0, Ordering::SeqCst);
         let woken = TaskList::new();
         under_way -= reap(ring, queues, &woken, || armed = false);
-        ENGINE.inject_all(woken);
+        PROCESS.inject_all(woken);
         if entered == Entered::Refused {
             return under_way;
         }
@@ -416,14 +416,14 @@ fn leave(ring: &Ring, queues: &mut Queues, mut under_way: usize) {
         transfer.ticks.set(timestamp());
         ring.complete(transfer, err(errno::EAGAIN), &woken);
     }
-    ENGINE.inject_all(woken);
+    PROCESS.inject_all(woken);
     while under_way != 0 {
         let woken = TaskList::new();
         under_way -= reap(ring, queues, &woken, || {});
         if woken.is_empty() {
             kthread::nap(LOOK_NS);
         }
-        ENGINE.inject_all(woken);
+        PROCESS.inject_all(woken);
     }
 }
 

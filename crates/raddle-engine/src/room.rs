@@ -1,7 +1,7 @@
 //! Making room: a thread that others wait for gives its carrier up before it has to wait itself.
 
 use crate::carrier::Carrier;
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use crate::switch::{come_back, leave, leave_to, look_around_at, move_away};
 use crate::thread::{Thread, WaitKind};
 use crate::turn::Turn;
@@ -23,19 +23,19 @@ pub fn give_way() {
     carrier.follow_policy();
     let thread = carrier.thread();
     let now_ns = clock::now_ns();
-    if !timed::has_looked(carrier, now_ns) || !ENGINE.sides.wants_carrier(carrier, thread) {
+    if !timed::has_looked(carrier, now_ns) || !carrier.is_wanted(thread) {
         look_around_at(carrier, now_ns);
     }
-    if !ENGINE.sides.wants_carrier(carrier, thread) && ums::preempted(carrier, thread) {
+    if !carrier.is_wanted(thread) && ums::preempted(carrier, thread) {
         return;
     }
-    if !ENGINE.sides.wants_carrier(carrier, thread) {
+    if !carrier.is_wanted(thread) {
         carrier.preempt_at.store(0, Ordering::Relaxed); // no thread waits
         return;
     }
     thread.waits_for(WaitKind::YIELD, 0, 0);
     Turn::interrupted(thread);
-    ENGINE.push_preempted(carrier, thread, now_ns);
+    PROCESS.push_preempted(carrier, thread, now_ns);
     leave(carrier, thread);
     Turn::resumed(thread, clock::now_ns());
     if thread.strays_on(Carrier::current()) {
@@ -49,8 +49,7 @@ pub fn give_way() {
 ///
 /// A bound thread's carrier runs no other thread. Under a policy, the policy decides.
 pub fn make_room(carrier: &Carrier) {
-    let has_queue = !carrier.is_queueless() && carrier.bound.load(Ordering::Relaxed).is_null();
-    if has_queue && carrier.thread_or_none().is_some() {
+    if carrier.has_queue() && carrier.thread_or_none().is_some() {
         carrier.preempt_here();
     }
 }
@@ -70,12 +69,12 @@ pub fn let_signalled_run() {
 #[cold]
 fn let_woken_run(carrier: &Carrier) {
     let thread = carrier.thread();
-    let is_bound = !carrier.bound.load(Ordering::Relaxed).is_null();
-    if is_bound || carrier.is_queueless() || thread.is_special() {
+    if !carrier.has_queue() || thread.is_special() {
         return;
     }
-    if ENGINE.has_help() {
-        return ENGINE.backlog(carrier);
+    let engine = carrier.engine();
+    if engine.has_help() {
+        return engine.backlog(carrier);
     }
     if carrier.is_timed() {
         return carrier.preempt_here(); // the accounts say what runs then
@@ -85,7 +84,7 @@ fn let_woken_run(carrier: &Carrier) {
     };
     thread.waits_for(WaitKind::YIELD, 0, 0);
     if let Some(displaced) = carrier.queue.push_lifo(thread.task_ref()) {
-        ENGINE.push_ring(carrier, displaced);
+        engine.push_ring(carrier, displaced);
     }
     leave_to(carrier, thread, Some(Thread::of(woken)));
     if thread.signals.deliverable() != 0 {

@@ -22,13 +22,13 @@
 
 use crate::carrier::PREEMPT;
 use crate::helpers::{MAX_HELPERS, POKE};
-use crate::{engine, kthread, own_signals};
+use crate::{kthread, own_signals, process};
 use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use raddle_sched::{Orders, SpinLock};
 use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 
 /// Carriers, helpers, sysmon and its stand-in.
-const MOST: usize = engine::MAX_CARRIERS + MAX_HELPERS as usize + 2;
+const MOST: usize = process::MAX_CARRIERS + MAX_HELPERS as usize + 2;
 
 /// A call changed some kernel threads and not others: one of them had been changed alone before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,7 @@
 //! What sysmon has seen in one look at all carriers, and when it must look again.
 
 use crate::carrier::{Carrier, CarrierState};
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use crate::{idle, kthread, ums};
 use core::sync::atomic::Ordering;
 use raddle_sched::policy::{BLOCKED_NS, BUSY_NS, Found, SOON_NS, Seen};
@@ -32,9 +32,9 @@ impl Sight {
         // If it went to sleep for want of work meanwhile, it has said so before.
         let sits = self.asks(seen, carrier, found) && carrier.state() == CarrierState::Running;
         if sits {
-            ENGINE.hand_off(carrier);
+            carrier.engine().hand_off(carrier);
             self.stuck = true;
-            ENGINE.pins.note(carrier); // it takes a while: after the others have been helped
+            PROCESS.pins.note(carrier); // it takes a while: after the others have been helped
             self.acted = true;
         }
         sits

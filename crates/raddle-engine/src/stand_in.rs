@@ -19,7 +19,7 @@
 //! vain, where closing never waits).
 
 use crate::carrier::PREEMPT;
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use crate::{clock, kthread, sysmon};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_sys::{is_err, nr, sys};
@@ -85,7 +85,7 @@ impl StandIn {
             .0
             .compare_exchange(STANDS, RELIEVED, Ordering::SeqCst, Ordering::SeqCst);
         if stands.is_ok() {
-            ENGINE.sysmon.write_wake();
+            PROCESS.sysmon.write_wake();
             while self.0.load(Ordering::Acquire) == RELIEVED {
                 kthread::futex_wait(self.0.as_ptr(), RELIEVED);
             }
@@ -111,10 +111,10 @@ extern "C" fn stand_in_main(_: usize, stack: *mut u8) -> ! {
         raddle_arch::set_gs_base(0);
         kthread::accept_only(&[PREEMPT]);
     }
-    let stand_in = &ENGINE.sysmon.stand_in;
+    let stand_in = &PROCESS.sysmon.stand_in;
     sysmon::watch_while(false, || stand_in.0.load(Ordering::SeqCst) == STANDS);
     stand_in.go();
-    ENGINE.roster.leave();
+    PROCESS.roster.leave();
     // SAFETY: it has left the roster, so no signal is sent to it any more; the stack is its own.
     unsafe {
         kthread::accept_only(&[]);
@@ -197,7 +197,7 @@ pub(crate) fn can_empty_a_table() -> bool {
 /// program never sees, and what the program closes is closed.
 pub(crate) fn empty_table() {
     let mut from = 0usize;
-    let ends = ENGINE.own_descriptors().map(|fd| fd as usize);
+    let ends = PROCESS.own_descriptors().map(|fd| fd as usize);
     for own in ends.chain([u32::MAX as usize + 1]) {
         if own > from {
             // SAFETY: no memory is involved; with an own table no other thread's descriptors

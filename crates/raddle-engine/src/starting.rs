@@ -1,12 +1,12 @@
 //! The start of the engine, when the program makes its second thread.
 
 use crate::carrier::Carrier;
-use crate::engine::{ENGINE, Engine};
+use crate::process::{PROCESS, Process};
 use crate::{accounting, chaos, clock, descriptor, fork, kthread, switch};
 use core::sync::atomic::Ordering;
 use raddle_sys::{err, errno, mem};
 
-impl Engine {
+impl Process {
     /// Starts what more than one thread needs. Idempotent; called by the only thread there is.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl Engine {
         self.stacks.open();
         let used_ns = accounting::kernel_cpu_ns(0).unwrap_or(0);
         carrier.thread().cpu.reset(used_ns);
-        self.start_policy();
+        self.first().start_policy();
         let started = 1 + u32::from(chaos::is_on());
         self.started.store(started, Ordering::Release);
         Ok(())
@@ -47,7 +47,7 @@ impl Engine {
 
     /// What may fail of a start.
     fn start_parts(&self, carrier: &Carrier) -> Result<(), isize> {
-        match self.wanted() {
+        match self.first().wanted() {
             0 => self.set_wanted(0),
             _ => self.follow_cpus(),
         }
@@ -76,9 +76,9 @@ fn give_stack(carrier: &Carrier) -> Result<*mut u8, isize> {
     Ok(carrier.stack.get())
 }
 
-/// [`Engine::start_parts`] on the carrier's stack; `result` is the address of what it returns.
+/// [`Process::start_parts`] on the carrier's stack; `result` is the address of what it returns.
 extern "C" fn run_parts(result: usize) {
-    let started = ENGINE.start_parts(Carrier::current());
+    let started = PROCESS.start_parts(Carrier::current());
     // SAFETY: the caller's, which waits.
     unsafe { *core::ptr::with_exposed_provenance_mut::<Result<(), isize>>(result) = started };
 }

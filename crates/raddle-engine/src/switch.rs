@@ -7,7 +7,7 @@
 
 use crate::carrier::{Carrier, CarrierState};
 use crate::chaos::Point;
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use crate::thread::{Thread, WaitKind};
 use crate::{
     accounting, alarms, bound, chaos, clock, delays, hosts, idle, pages, relief, timed, ums,
@@ -105,12 +105,12 @@ pub fn park_cancellable(thread: &Thread, deadline_ns: u64) -> Wake {
 #[inline(never)]
 fn park_with_timer(deadline_ns: u64) -> Wake {
     let task = Carrier::current().thread().task_ref();
-    if ENGINE.timers.insert(task, deadline_ns) {
+    if PROCESS.timers.insert(task, deadline_ns) {
         idle::deadline_moved(deadline_ns);
     }
     let outcome = park();
     if outcome != Wake::TimedOut {
-        ENGINE.timers.remove(task);
+        PROCESS.timers.remove(task);
     }
     outcome
 }
@@ -120,46 +120,41 @@ fn park_with_timer(deadline_ns: u64) -> Wake {
 pub fn yield_now() {
     let carrier = Carrier::current();
     let thread = carrier.thread();
-    let is_bound = !carrier.bound.load(Ordering::Relaxed).is_null();
-    if is_bound || carrier.queue.is_empty() && !ENGINE.has_posted() {
-        if thread.signals.deliverable() != 0 {
-            carrier.attention.store(1, Ordering::Relaxed);
-        }
-        if is_bound {
-            // SAFETY: no memory is involved.
-            unsafe { sys!(nr::__NR_sched_yield) };
-            return;
-        }
-        return yield_alone(carrier, thread);
+    if carrier.takes_detour() {
+        return yield_by_detour(carrier, thread);
     }
-    if carrier.is_queueless() {
-        return yield_without_queue(carrier, thread);
+    let engine = carrier.engine();
+    if carrier.queue.is_empty() && !engine.has_posted() {
+        return yield_alone(carrier, thread);
     }
     if thread.strays_on(carrier) {
         return move_away(|| {});
     }
     thread.waits_for(WaitKind::YIELD, 0, 0);
-    match carrier.takes_detour() {
-        true => timed::yielded(carrier, thread),
-        false => ENGINE.push_ring(carrier, thread.task_ref()),
-    }
+    engine.push_ring(carrier, thread.task_ref());
     leave(carrier, thread);
     if thread.signals.deliverable() != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);
     }
 }
 
-/// A yield where the carrier's queue isn't used: to the kernel's threads if it is bound, else to
-/// the thread that the policy prefers.
+/// A yield where the carrier's queue isn't used, or not in the order of arrival: to the kernel's
+/// threads if the carrier is a bound thread's, else to the thread that the policy or the accounts
+/// prefer.
 #[cold]
-fn yield_without_queue(carrier: &Carrier, thread: &Thread) {
-    if !carrier.bound.load(Ordering::Relaxed).is_null() {
-        // SAFETY: no memory is involved.
-        unsafe { sys!(nr::__NR_sched_yield) };
-        return;
+fn yield_by_detour(carrier: &Carrier, thread: &Thread) {
+    let is_bound = !carrier.bound.load(Ordering::Relaxed).is_null();
+    if is_bound || !carrier.is_wanted(thread) {
+        return yield_alone(carrier, thread);
+    }
+    if thread.strays_on(carrier) || carrier.is_strange_to(thread) {
+        return move_away(|| {});
     }
     thread.waits_for(WaitKind::YIELD, 0, 0);
-    ENGINE.submit(thread.task_ref(), Reason::Yielded);
+    match carrier.is_timed() {
+        true => timed::yielded(carrier, thread),
+        false => carrier.engine().submit(thread.task_ref(), Reason::Yielded),
+    }
     leave(carrier, thread);
     if thread.signals.deliverable() != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);
@@ -186,19 +181,18 @@ fn perhaps_after_all(carrier: &Carrier, drawn: u32, rarer: u32) {
     }
 }
 
-/// A yield without another thread to run in the first engine.
+/// A yield without another thread to run still looks at timers and descriptors now and then, and
+/// gives the CPU to other processes. A bound thread's always does the latter.
 #[cold]
 fn yield_alone(carrier: &Carrier, thread: &Thread) {
-    match carrier.side() != 0 && ENGINE.sides.wants_carrier(carrier, thread) {
-        true => yield_without_queue(carrier, thread),
-        false => poll_alone(carrier),
+    if thread.signals.deliverable() != 0 {
+        carrier.attention.store(1, Ordering::Relaxed);
     }
-}
-
-/// A yield without another thread to run still looks at timers and descriptors now and then, and
-/// gives the CPU to other processes.
-#[cold]
-fn poll_alone(carrier: &Carrier) {
+    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+        // SAFETY: no memory is involved.
+        unsafe { sys!(nr::__NR_sched_yield) };
+        return;
+    }
     let count = carrier.picks.get().wrapping_add(1);
     carrier.picks.set(count);
     if Tick::of(count).poll {
@@ -214,7 +208,7 @@ pub(crate) fn move_away(meanwhile: fn()) {
     let carrier = Carrier::current();
     let thread = carrier.thread();
     thread.waits_for(WaitKind::YIELD, 0, 0);
-    ENGINE.post_as(thread.task_ref(), Reason::Yielded);
+    PROCESS.post_as(thread.task_ref(), Reason::Yielded);
     meanwhile();
     leave(carrier, thread);
 }
@@ -229,15 +223,11 @@ pub fn come_back(carrier: &Carrier) -> bool {
     idle::came_back(carrier);
     let thread = carrier.thread();
     if !ums::came_back(thread) {
-        let has_surplus = match ENGINE.sides.of(carrier) {
-            Some(side) => side.has_surplus(),
-            None => ENGINE.has_surplus(),
-        };
-        if !has_surplus {
+        if !carrier.engine().has_surplus() {
             return false;
         }
         thread.waits_for(WaitKind::YIELD, 0, 0);
-        ENGINE.post_as(thread.task_ref(), Reason::Preempted);
+        PROCESS.post_as(thread.task_ref(), Reason::Preempted);
     }
     leave_for_scheduler(carrier, thread);
     true
@@ -251,12 +241,12 @@ pub fn look_around(carrier: &Carrier) {
 /// As [`look_around`], at `now_ns`.
 pub(crate) fn look_around_at(carrier: &Carrier, now_ns: u64) {
     carrier.now_ns.set(now_ns);
-    ENGINE.unpark_all(ENGINE.timers.expire(now_ns));
-    ENGINE.ring.announce();
+    PROCESS.unpark_all(PROCESS.timers.expire(now_ns));
+    PROCESS.ring.announce();
     pages::look(carrier);
-    if ENGINE.pump.has_waiters() {
-        ENGINE.unpark_all(ENGINE.pump.poll_now());
-        ENGINE.unpark_all(ENGINE.pump.sweep_at(now_ns));
+    if PROCESS.pump.has_waiters() {
+        PROCESS.unpark_all(PROCESS.pump.poll_now());
+        PROCESS.unpark_all(PROCESS.pump.sweep_at(now_ns));
     }
     relief::look(carrier, now_ns);
 }
@@ -267,9 +257,9 @@ pub fn bind_current() {
     let carrier = Carrier::current();
     let thread = carrier.thread();
     thread.task.prepare();
-    let _ = ENGINE.bind(thread);
+    let _ = PROCESS.bind(thread);
     if thread.task.claim(Wake::Woken) {
-        ENGINE.unpark(thread.task_ref());
+        PROCESS.unpark(thread.task_ref());
     }
     ums::leave_parked(carrier, thread);
 }
@@ -413,11 +403,12 @@ fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
     if chaos::is_on() {
         chaos::shuffle(carrier);
     }
-    if tick.injector && !carrier.is_queueless() {
-        if let Some(task) = ENGINE.injector.pop() {
+    if tick.injector && carrier.has_queue() {
+        let engine = carrier.engine();
+        if let Some(task) = engine.queue.pop() {
             return Some(Thread::of(task));
         }
-        if !ENGINE.ahead.is_empty() {
+        if !engine.ahead.is_empty() {
             return pick_ahead(carrier);
         }
     }
@@ -437,10 +428,7 @@ fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
 #[cold]
 fn pick_without_queue<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     if carrier.bound.load(Ordering::Relaxed).is_null() {
-        return match ENGINE.sides.of(carrier) {
-            Some(side) => side.pick(),
-            None => ENGINE.pick_by_policy(carrier),
-        };
+        return carrier.engine().pick_by_policy(carrier);
     }
     let mail = carrier
         .mailbox
@@ -449,10 +437,10 @@ fn pick_without_queue<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     unsafe { mail.as_ref() }
 }
 
-/// Ring, then injector.
+/// The carrier's ring, then the engine's queue.
 #[inline(always)]
 fn pick_rest<'a>(carrier: &Carrier) -> Option<&'a Thread> {
-    if carrier.is_queueless() {
+    if !carrier.has_queue() {
         return pick_without_queue(carrier);
     }
     if let Some(task) = carrier.queue.pop_ring() {
@@ -460,7 +448,7 @@ fn pick_rest<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     }
     match take_injected(carrier) {
         Some(task) => Some(Thread::of(task)),
-        None if ENGINE.ahead.is_empty() => None,
+        None if carrier.engine().ahead.is_empty() => None,
         None => pick_ahead(carrier),
     }
 }
@@ -474,15 +462,16 @@ fn pick_ahead<'a>(carrier: &Carrier) -> Option<&'a Thread> {
 
 /// Takes a fair share of the injector: one to run, the rest into the ring.
 pub(crate) fn take_injected(carrier: &Carrier) -> Option<TaskRef> {
-    let waiting = ENGINE.injector.len();
+    let engine = carrier.engine();
+    let waiting = engine.queue.len();
     if waiting == 0 {
         return None;
     }
-    let share = (waiting / ENGINE.active() as usize + 1).min(raddle_sched::run_queue::CAPACITY / 2);
-    let taken = ENGINE.injector.pop_some(share);
+    let share = (waiting / engine.active() as usize + 1).min(raddle_sched::run_queue::CAPACITY / 2);
+    let taken = engine.queue.pop_some(share);
     let first = taken.pop();
     while let Some(task) = taken.pop() {
-        ENGINE.push_ring(carrier, task);
+        engine.push_ring(carrier, task);
     }
     first
 }
@@ -519,15 +508,18 @@ pub(crate) extern "C" fn carrier_main(address: usize, stack: *mut u8) -> ! {
         carrier
     };
     carrier.stack.set(stack);
-    (ENGINE.hooks().carrier_starts)(carrier);
+    (PROCESS.hooks().carrier_starts)(carrier);
     carrier.leave_stacks_out();
     carrier.now_ns.set(clock::now_ns()); // with signals open: the clock may be forbidden here
-    if carrier.side() != 0 {
-        ENGINE.sides.enlist(carrier);
-    } else if carrier.bound.load(Ordering::Relaxed).is_null() {
+    if carrier.bound.load(Ordering::Relaxed).is_null() {
         carrier.set_state(CarrierState::Idle);
-        ENGINE.enlist(carrier);
-        idle::sleep_as_spare(carrier);
+        match carrier.engine().enlist(carrier) {
+            true => idle::sleep_as_spare(carrier),
+            false => {
+                carrier.set_state(CarrierState::Running);
+                PROCESS.sysmon.wake_up();
+            }
+        }
     }
     scheduler_loop()
 }
@@ -544,7 +536,7 @@ extern "C" fn scheduler_loop() -> ! {
             None => idle::find_work(carrier),
         };
         if next.was_bound_to_other(carrier) {
-            ENGINE.post(next.task_ref()); // its own carrier gets it
+            PROCESS.post(next.task_ref()); // its own carrier gets it
             continue;
         }
         while next.task.on_cpu.load(Ordering::Acquire) != 0 {
@@ -575,7 +567,7 @@ fn finish_exit(carrier: &Carrier) {
         let own = bound::take_own(thread);
         let last = ums::ends(thread);
         chaos::stop(Point::Exit);
-        (ENGINE.hooks().thread_exited)(thread);
+        (PROCESS.hooks().thread_exited)(thread);
         if let Some(scheduler) = last.finish(carrier) {
             carrier.next.set(scheduler.as_ptr());
         }

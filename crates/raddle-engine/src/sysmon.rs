@@ -22,22 +22,20 @@ use crate::carrier::{Carrier, CarrierState, PREEMPT};
 use crate::clock;
 use crate::contention;
 use crate::descriptor::OwnDescriptor;
-use crate::engine::ENGINE;
+use crate::engine::Engine;
 use crate::inspect;
 use crate::kthread;
 use crate::metronome::{self, Metronomes};
 use crate::pages;
 use crate::plugins;
+use crate::process::PROCESS;
 use crate::quotas::Quotas;
 use crate::reminders::Reminders;
-use crate::sides::MAX_ALL;
 use crate::sight::Sight;
 use crate::stand_in::{self, StandIn};
 use crate::ums;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
-use demands::{
-    goes_on_since_ns, holds_others, quantum_beside_others, see_to_signals, waits_beside,
-};
+use demands::{goes_on_since_ns, holds_others, is_wanted, quantum_beside_others, see_to_signals};
 use raddle_sched::TaskList;
 use raddle_sched::policy::{
     self, Act, BLIND_NS, BLOCKED_NS, BUSY_NS, Demand, Found, Look, SETTLED_NS, STARVED_NS,
@@ -52,10 +50,8 @@ pub(crate) const STACK: usize =
     (3 * size_of::<Watch>() + 64 * 1024).next_multiple_of(mem::PAGE_SIZE);
 /// How often the CPUs that may be used are counted, while something runs.
 const FOLLOW_NS: u64 = 2_000_000_000;
-/// Carriers that it keeps a memory of; more are looked at without one.
-const WATCHED: usize = 256;
-/// The same, with those of side engines.
-pub(crate) const ALL: usize = WATCHED + MAX_ALL;
+/// Carriers that it looks at: the first ones of the process's list.
+pub(crate) const WATCHED: usize = 512;
 
 /// See the module.
 pub struct Sysmon {
@@ -182,8 +178,8 @@ struct Watch {
     metronomes: Metronomes,
     /// A carrier has waited in the kernel, in others' way: it may happen again.
     is_prompt: bool,
-    seen: [Seen; ALL],
-    found: [Found; ALL],
+    seen: [Seen; WATCHED],
+    found: [Found; WATCHED],
     /// The carrier on which a thread was interrupted last, and when.
     interrupted: (usize, u64),
     quotas: Quotas,
@@ -223,7 +219,7 @@ extern "C" fn sysmon_main(has_own_table: usize, stack: *mut u8) -> ! {
     }
     if has_own_table != 0 {
         stand_in::empty_table();
-        ENGINE.sysmon.stand_in.relieve();
+        PROCESS.sysmon.stand_in.relieve();
     }
     watch_while(has_own_table != 0, || true);
     raddle_sys::fatal(b"raddle: sysmon has ended\n")
@@ -234,11 +230,11 @@ extern "C" fn sysmon_main(has_own_table: usize, stack: *mut u8) -> ! {
 pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
     let mut watch = Watch {
         alarms: Watcher::new(own),
-        client: inspect::Client::none(own || ENGINE.sysmon.shares_table()),
+        client: inspect::Client::none(own || PROCESS.sysmon.shares_table()),
         metronomes: Metronomes::new(),
         is_prompt: false,
-        seen: [Seen::default(); ALL],
-        found: [Found::default(); ALL],
+        seen: [Seen::default(); WATCHED],
+        found: [Found::default(); WATCHED],
         interrupted: (0, 0),
         quotas: Quotas::new(),
         plugins: plugins::Watch::new(),
@@ -249,7 +245,7 @@ pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
         followed_ns: clock::now_ns(),
     };
     while is_wanted() {
-        if ENGINE.roster.is_closed() {
+        if PROCESS.roster.is_closed() {
             watch.metronomes.stop_all();
             wait(&mut [], None);
         }
@@ -292,11 +288,11 @@ fn wait(fds: &mut [PollFd], timeout_ns: Option<u64>) {
 impl Watch {
     /// Looks, sleeps, and sees to what woke it.
     fn go_round(&mut self) {
-        let listener = ENGINE.sysmon.listener.get();
-        let wake = ENGINE.sysmon.wake.get();
+        let listener = PROCESS.sysmon.listener.get();
+        let wake = PROCESS.sysmon.wake.get();
         let plan = self.look();
-        let events = match plan.on_guard && ENGINE.pump.has_waiters() {
-            true => ENGINE.pump.own_descriptors()[0],
+        let events = match plan.on_guard && PROCESS.pump.has_waiters() {
+            true => PROCESS.pump.own_descriptors()[0],
             false => -1, // ignored
         };
         let mut fds = [IGNORED; OTHERS + alarms::MOST];
@@ -322,7 +318,7 @@ impl Watch {
                 self.alarms.failed(at);
             }
         }
-        ENGINE.sysmon.on_guard.store(0, Ordering::Relaxed);
+        PROCESS.sysmon.on_guard.store(0, Ordering::Relaxed);
         if fds[0].revents != 0 {
             let mut count = 0u64;
             // SAFETY: eight bytes into a live value.
@@ -339,7 +335,7 @@ impl Watch {
         let now_ns = clock::now_ns();
         if now_ns.saturating_sub(self.followed_ns) > FOLLOW_NS {
             self.followed_ns = now_ns;
-            ENGINE.follow_cpus();
+            PROCESS.follow_cpus();
         }
         let sight = self.act(now_ns);
         if !sight.acted && self.sleeps_beside_one() {
@@ -351,11 +347,10 @@ impl Watch {
         if sight.running {
             self.busy_ns = now_ns;
         } else if now_ns.saturating_sub(self.busy_ns) > SYSMON_LINGER_NS {
-            ENGINE.sysmon.asleep.store(1, Ordering::SeqCst);
+            PROCESS.sysmon.asleep.store(1, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            let still = ENGINE
+            let still = PROCESS
                 .carriers()
-                .chain(ENGINE.sides.carriers())
                 .all(|c| c.state() != CarrierState::Running);
             if still {
                 return Plan {
@@ -363,10 +358,10 @@ impl Watch {
                     on_guard: false,
                 };
             }
-            ENGINE.sysmon.asleep.store(0, Ordering::SeqCst);
+            PROCESS.sysmon.asleep.store(0, Ordering::SeqCst);
         }
         self.interval_ns = policy::sysmon_interval_ns(self.interval_ns, sight.acted);
-        let longest_ns = match ENGINE.alarms.are_permitted() {
+        let longest_ns = match PROCESS.alarms.are_permitted() {
             // On guard no look is needed before something happens.
             _ if sight.watch => u64::MAX,
             // The next thread that runs may be stuck at once, though none runs now.
@@ -378,8 +373,8 @@ impl Watch {
             timeout_ns = timeout_ns.min(within_ns);
         }
         if sight.watch {
-            ENGINE.sysmon.on_guard.store(1, Ordering::SeqCst);
-            if !ENGINE.injector.is_empty() {
+            PROCESS.sysmon.on_guard.store(1, Ordering::SeqCst);
+            if !PROCESS.first().queue.is_empty() {
                 timeout_ns = timeout_ns.min(BLOCKED_NS); // it was already when this look began
             }
         }
@@ -393,12 +388,12 @@ impl Watch {
     fn act(&mut self, now_ns: u64) -> Sight {
         self.metronomes.tend();
         let mut sight = self.see(now_ns);
-        ENGINE.ring.announce();
+        PROCESS.ring.announce();
         if self.plugins.look(now_ns) {
             sight.running = true;
             sight.look_within(BUSY_NS);
         }
-        let unattended = ENGINE.poller.load(Ordering::SeqCst) == 0;
+        let unattended = PROCESS.poller.load(Ordering::SeqCst) == 0;
         if unattended && sight.running && !sight.progress {
             take_due(now_ns);
         }
@@ -416,23 +411,19 @@ impl Watch {
             self.contention.look(now_ns);
         }
         // A carrier that switches polls by itself, sooner than one that would have to wake up.
-        let idle = unattended && sight.running && !sight.progress && !ENGINE.idle.is_empty();
-        let neglected = idle && sight.has_to_poll(now_ns);
-        if neglected || sight.running && ENGINE.has_posted() {
-            sight.acted |= ENGINE.wake_one();
+        let first = PROCESS.first();
+        let idle = unattended && sight.running && !sight.progress && !first.idle.is_empty();
+        if idle && sight.has_to_poll(now_ns) && !first.has_work() {
+            sight.acted |= first.wake_one();
         }
-        if ENGINE.has_surplus() {
-            // Fewer carriers are wanted than before. An idle one becomes spare by itself.
-            let busy = ENGINE
-                .carriers()
-                .filter(|carrier| carrier.state() == CarrierState::Running)
-                .last();
-            if let Some(carrier) = busy {
-                ENGINE.mark(carrier);
+        for engine in PROCESS.engines.each() {
+            if sight.running && engine.has_work() {
+                sight.acted |= engine.wake_one();
             }
+            reduce(engine);
         }
         if sight.watch {
-            let left_ns = ENGINE.timers.earliest_ns().saturating_sub(now_ns);
+            let left_ns = PROCESS.timers.earliest_ns().saturating_sub(now_ns);
             sight.look_within(left_ns.max(1));
         }
         sight
@@ -469,7 +460,7 @@ impl Watch {
                     (false, _) => {}
                 }
             }
-            sight.progress |= found.switches_on() && carrier.side() == 0;
+            sight.progress |= found.switches_on() && carrier.engine().is_first();
             if !found.switches_on() {
                 pages::relieve(carrier, &relieved);
             }
@@ -477,19 +468,16 @@ impl Watch {
                 sight.look_within(within_ns);
             }
             if found.backlog_lasts && !pages::suffices(carrier) || pages::is_held_up(carrier) {
-                sight.acted |= ENGINE.wake_one();
+                sight.acted |= carrier.engine().wake_one();
             }
         }
-        ENGINE.inject_all(relieved);
+        PROCESS.inject_all(relieved);
         sight
     }
 
     /// Sees to it that no thread keeps others from running for longer than `policy` allows. Of the
     /// threads that could make room for a woken one, the one that has run for longest does.
     fn judge_all(&mut self, sight: &mut Sight, now_ns: u64, unattended: bool) {
-        let posted = ENGINE.has_posted();
-        // A policy has all threads there, and says itself which should run at once.
-        let fresh = !ENGINE.injector.is_empty() && !ENGINE.has_policy();
         let mut longest: Option<(&Carrier, usize)> = None;
         for (at, carrier) in watched() {
             // A carrier that began to run since it was looked at will be looked at next time.
@@ -498,32 +486,21 @@ impl Watch {
             }
             let found = self.found[at];
             let holds_others = holds_others(carrier, found);
-            let demand = match ENGINE.sides.of(carrier) {
-                Some(_) => Demand {
-                    waits: waits_beside(carrier) || holds_others,
-                    ..Demand::default()
-                },
-                None => Demand {
-                    waits: posted
-                        || !carrier.queue.is_empty()
-                        || holds_others
-                        || waits_beside(carrier),
-                    fresh,
-                    unattended,
-                },
-            };
             see_to_signals(carrier, found);
             let leased_ns = ums::quantum_on(carrier);
+            let engine = carrier.engine();
             let demand = Demand {
-                waits: demand.waits || leased_ns.is_some(),
-                ..demand
+                waits: is_wanted(carrier) || holds_others || leased_ns.is_some(),
+                // A policy has all threads there, and says itself which should run at once.
+                fresh: !engine.queue.is_empty() && !engine.has_one_queue(),
+                unattended: unattended && engine.is_first(),
             };
             if found.computes && found.held_ns >= LONG_TURN_NS {
                 carrier.begin_timing(now_ns - found.held_ns);
             }
             let quantum_ns = match demand.waits {
                 true => quantum_beside_others(carrier, found, leased_ns),
-                false => ENGINE.quantum_ns(),
+                false => PROCESS.quantum_ns(),
             };
             let timed = self.metronomes.runs(at);
             let verdict = policy::judge(found, demand, policy::Terms { quantum_ns, timed });
@@ -585,14 +562,24 @@ impl Watch {
 
 /// The carriers that are watched, with their places in the memory of that.
 fn watched() -> impl Iterator<Item = (usize, &'static Carrier)> {
-    let beside = (WATCHED..).zip(ENGINE.sides.carriers());
-    ENGINE.carriers().enumerate().take(WATCHED).chain(beside)
+    PROCESS.carriers().enumerate().take(WATCHED)
+}
+
+/// Takes a carrier that runs from an engine that has more than it wants. An idle one becomes spare
+/// by itself.
+fn reduce(engine: &Engine) {
+    let is_busy = |carrier: &&Carrier| carrier.state() == CarrierState::Running;
+    if engine.has_surplus()
+        && let Some(carrier) = engine.carriers().filter(is_busy).last()
+    {
+        engine.mark(carrier);
+    }
 }
 
 /// Posts the threads of due timers and ready descriptors, since no carrier looks at them.
 fn take_due(now_ns: u64) {
-    ENGINE.inject_all(ENGINE.timers.expire(now_ns));
-    if ENGINE.pump.has_waiters() {
-        ENGINE.inject_all(ENGINE.pump.poll_now());
+    PROCESS.inject_all(PROCESS.timers.expire(now_ns));
+    if PROCESS.pump.has_waiters() {
+        PROCESS.inject_all(PROCESS.pump.poll_now());
     }
 }

@@ -20,7 +20,8 @@ use raddle_sched::{Task, TaskRef, WaitNode, Wake};
 pub use table::{MAX_THREADS, TID_BASE, ThreadTable};
 
 use crate::carrier::Carrier;
-use crate::engine::ENGINE;
+use crate::engine::Engine;
+use crate::process::PROCESS;
 
 /// One green thread. Fields without a note are written by the thread itself or its carrier.
 #[repr(C, align(64))]
@@ -82,11 +83,11 @@ pub struct Thread {
     /// The thread's own.
     pub(crate) away_from: AtomicPtr<Carrier>,
     /// Non-zero: a wake-up may put the thread elsewhere than into a run queue, because it is bound,
-    /// a UMS worker, or a side engine's. Set by the thread that makes it so (release), before this
+    /// a UMS worker, or a further engine's. Set by the thread that makes it so (release), before this
     /// one is woken again; a stale bit costs a closer look and no more.
     routes: AtomicU32,
-    /// The side engine that it belongs to ([`crate::sides`]), or 0. Written with `routes`.
-    side: AtomicU32,
+    /// Number of the engine that it belongs to; 0 for the default one. Written with `routes`.
+    engine: AtomicU32,
     /// What the explicit API said of the next thread that this one creates.
     pub next: Cell<Birth>,
     /// How long its scheduler lets it compute at a time; 0 for ever. Written by the scheduler, read
@@ -105,7 +106,7 @@ pub struct Thread {
     /// closed the number meanwhile; else 0. Set by the closing thread, before it wakes this one.
     pub(crate) kept: AtomicU32,
     /// The next thread that this one creates is to be green, where others aren't
-    /// ([`crate::engine::Engine::is_explicit`]).
+    /// ([`crate::process::Process::is_explicit`]).
     pub green_next: Cell<bool>,
     /// The policy's group of the next thread that this one creates, or 0 if no rule says.
     pub share_next: Cell<u32>,
@@ -156,7 +157,7 @@ impl Thread {
     #[must_use]
     pub fn claim(&self, why: Wake) -> bool {
         // SAFETY: threads are queued with their own node, in the table of futexes.
-        let queued = || unsafe { ENGINE.futexes.claim(&self.node, self.task_ref(), why) };
+        let queued = || unsafe { PROCESS.futexes.claim(&self.node, self.task_ref(), why) };
         self.task.claim(why) || queued()
     }
 
@@ -210,7 +211,7 @@ impl Thread {
     /// The running thread is no longer bound, unless it is bound anew meanwhile: the binder sets
     /// `routes` after it has stored the carrier, which is looked at last here.
     pub(crate) fn is_unbound(&self) {
-        if self.ums.load(Ordering::Relaxed).is_null() && self.side() == 0 {
+        if self.ums.load(Ordering::Relaxed).is_null() && self.engine_number() == 0 {
             self.routes.swap(0, Ordering::SeqCst);
             if !self.bound.load(Ordering::SeqCst).is_null() {
                 self.is_routed();
@@ -218,16 +219,21 @@ impl Thread {
         }
     }
 
-    /// The side engine that the thread belongs to, or 0.
+    /// Number of the engine that the thread belongs to; 0 for the default one.
     #[inline(always)]
-    pub fn side(&self) -> u32 {
-        self.side.load(Ordering::Relaxed)
+    pub fn engine_number(&self) -> u32 {
+        self.engine.load(Ordering::Relaxed)
     }
 
-    /// From the next time that it becomes runnable, the thread is this side engine's, or the first
-    /// engine's (0).
-    pub(crate) fn set_side(&self, side: u32) {
-        self.side.store(side, Ordering::Relaxed);
+    /// The engine that queues the thread.
+    #[inline(always)]
+    pub(crate) fn engine(&self) -> &'static Engine {
+        PROCESS.engines.of(self.engine_number())
+    }
+
+    /// From the next time that it becomes runnable, the thread is engine `number`'s.
+    pub(crate) fn set_engine(&self, number: u32) {
+        self.engine.store(number, Ordering::Relaxed);
         self.is_routed();
     }
 
@@ -248,8 +254,8 @@ impl Thread {
             fs: _, host: _, clear_tid: _, next: _, bind_next: _, green_next: _, share_next: _,
             ums_next: _, seat: _, name: _, save_area: _, life: _, generation: _, slot: _,
             cancelled: _, compiles: _, account: _,
-            // The child's engine begins with the policy of the parent's, and may have side engines:
-            side: _, routes: _,
+            // The child's engines have the policies and settings of the parent's:
+            engine: _, routes: _,
             // Only the carrier that forked is left:
             carrier: _,
             // Counts that go on; what is measured by them:

@@ -2,7 +2,7 @@
 //! ([`raddle_sched::share`]).
 //!
 //! The carrier reads the clock at each switch and at each wake-up, which a carrier with short turns
-//! doesn't. A bit of [`Carrier::detour`] leads both here.
+//! doesn't. [`Source::Timed`](crate::carrier) leads both here.
 //!
 //! A carrier becomes timed by itself when it preempts a thread or finds that one waits in the
 //! engine's queue of threads that are ahead, and by sysmon, which sees a thread hold it. It stops
@@ -10,7 +10,7 @@
 
 use crate::accounting::Slices;
 use crate::carrier::{Carrier, CarrierState};
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use crate::switch::{look_around_at, take_injected};
 use crate::thread::Thread;
 use crate::{alarms, clock, compilers, delays, idle};
@@ -74,9 +74,10 @@ impl Carrier {
     fn settle(&self, now_ns: u64) -> u64 {
         let timing = &self.timing;
         let turn_ns = timing.slices.take(now_ns, MEASURED_NS);
+        let engine = self.engine();
         let fair_ns = match self.thread_or_none() {
-            Some(_) => ENGINE.fair_clock.advance(turn_ns),
-            None => ENGINE.fair_clock.read_ns(),
+            Some(_) => engine.fair_clock.advance(turn_ns),
+            None => engine.fair_clock.read_ns(),
         };
         if let Some(thread) = self.thread_or_none()
             && turn_ns != 0
@@ -84,9 +85,9 @@ impl Carrier {
             let weight = Weight::of(&thread.task.policy.terms);
             let account = &thread.account;
             let turn_ns = compilers::charged_ns(thread, turn_ns);
-            account.charge(now_ns, fair_ns, turn_ns, ENGINE.quantum_ns(), weight);
+            account.charge(now_ns, fair_ns, turn_ns, PROCESS.quantum_ns(), weight);
         }
-        let ahead_waits = !ENGINE.ahead.is_empty();
+        let ahead_waits = !engine.ahead.is_empty();
         if timing.chooser.turn_ended(now_ns, turn_ns, ahead_waits) {
             self.end_timing();
         }
@@ -97,12 +98,13 @@ impl Carrier {
 /// How many threads run on the engine's carriers or want to, once `carrier` runs what it has
 /// picked.
 fn load_after(carrier: &Carrier, picked: bool) -> Load {
-    let queued = ENGINE.injector.len() + ENGINE.ahead.len() + usize::from(picked);
+    let engine = carrier.engine();
+    let queued = engine.queue.len() + engine.ahead.len() + usize::from(picked);
     let mut load = Load {
         carriers: 1,
         runnable: queued as u32,
     };
-    for other in ENGINE.carriers() {
+    for other in engine.carriers() {
         load.runnable += other.queue.len() as u32;
         let runs = other.state() == CarrierState::Running
             && other.thread_or_none().is_some()
@@ -118,11 +120,12 @@ fn load_after(carrier: &Carrier, picked: bool) -> Load {
 /// How long the thread on `carrier`, which has held it for `held_ns`, may run while others wait,
 /// `quantum_ns` at most. For sysmon.
 pub(crate) fn slice_ns(carrier: &Carrier, held_ns: u64, quantum_ns: u64) -> u64 {
-    let due_waits = !carrier.queue.is_empty() || !ENGINE.injector.is_empty();
+    let engine = carrier.engine();
+    let due_waits = !carrier.queue.is_empty() || !engine.queue.is_empty();
     let Some(thread) = carrier.thread_or_none() else {
         return quantum_ns;
     };
-    if !due_waits || quantum_ns == u64::MAX || carrier.is_queueless() {
+    if !due_waits || quantum_ns == u64::MAX || !carrier.has_queue() {
         return quantum_ns;
     }
     if let Some(task) = carrier.queue.peek_lifo() {
@@ -132,10 +135,10 @@ pub(crate) fn slice_ns(carrier: &Carrier, held_ns: u64, quantum_ns: u64) -> u64 
             return GRANULARITY_NS.min(quantum_ns);
         }
     }
-    let fair_ns = ENGINE.fair_clock.read_ns();
+    let fair_ns = engine.fair_clock.read_ns();
     let is_ahead = thread.account.used_ns(fair_ns) + held_ns > fair_ns + LEAD_NS;
     match is_ahead {
-        true => share::slice_ns(ENGINE.fair_clock.load(), quantum_ns),
+        true => share::slice_ns(engine.fair_clock.load(), quantum_ns),
         false => quantum_ns,
     }
 }
@@ -145,17 +148,17 @@ pub(crate) fn slice_ns(carrier: &Carrier, held_ns: u64, quantum_ns: u64) -> u64 
 pub(crate) fn pick<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     let now_ns = clock::now_ns();
     carrier.now_ns.set(now_ns);
-    let timing = &carrier.timing;
+    let (timing, engine) = (&carrier.timing, carrier.engine());
     timing.picks.set(true);
     let fair_ns = carrier.settle(now_ns);
     let mut queues = Queues { carrier, now_ns };
     let task = timing
         .chooser
-        .choose(now_ns, fair_ns, &ENGINE.ahead, &mut queues);
+        .choose(now_ns, fair_ns, &engine.ahead, &mut queues);
     timing.picks.set(false);
-    if now_ns.saturating_sub(timing.noted_ns.get()) >= COUNT_NS * u64::from(ENGINE.up()) {
+    if now_ns.saturating_sub(timing.noted_ns.get()) >= COUNT_NS * u64::from(engine.up()) {
         timing.noted_ns.set(now_ns);
-        ENGINE.fair_clock.note(load_after(carrier, task.is_some()));
+        engine.fair_clock.note(load_after(carrier, task.is_some()));
     }
     let thread = Thread::of(task?);
     thread.account.begin(fair_ns);
@@ -191,14 +194,14 @@ impl Sources for Queues<'_> {
     }
 }
 
-/// As [`Engine::unpark_on`](crate::Engine::unpark_on), on a timed carrier.
+/// As [`Process::unpark_on`](crate::Process::unpark_on), on a timed carrier.
 #[cold]
 pub(crate) fn unpark(carrier: &Carrier, task: TaskRef) {
     let now_ns = clock::now_ns();
     delays::ready_by_wake_up(carrier, task, now_ns);
     place(carrier, task, |task| {
         if let Some(displaced) = carrier.queue.push_lifo(task) {
-            ENGINE.push_ring(carrier, displaced);
+            carrier.engine().push_ring(carrier, displaced);
         }
     });
     woke(carrier, task, now_ns);
@@ -206,12 +209,13 @@ pub(crate) fn unpark(carrier: &Carrier, task: TaskRef) {
 
 /// Queues a woken task: by `queue` if it is due.
 pub(crate) fn place(carrier: &Carrier, task: TaskRef, queue: impl FnOnce(TaskRef)) {
-    let fair_ns = ENGINE.fair_clock.read_ns();
+    let engine = carrier.engine();
+    let fair_ns = engine.fair_clock.read_ns();
     let account = &Thread::of(task).account;
     match account.is_ahead(fair_ns) {
         true => {
-            ENGINE.ahead.push(task, account.due_ns(fair_ns));
-            ENGINE.backlog(carrier);
+            engine.ahead.push(task, account.due_ns(fair_ns));
+            engine.backlog(carrier);
         }
         false => queue(task),
     }
@@ -238,18 +242,18 @@ pub(crate) fn woke(carrier: &Carrier, task: TaskRef, now_ns: u64) {
 /// charged all the same, so it waits for longer afterwards.
 #[cold]
 pub fn lend(carrier: &Carrier, holder_tid: u32) {
-    let Some(holder) = ENGINE.find(holder_tid) else {
+    let Some(holder) = PROCESS.find(holder_tid) else {
         return;
     };
-    let task = holder.task_ref();
-    if !ENGINE.ahead.take(task) {
+    let (task, engine) = (holder.task_ref(), holder.engine());
+    if !engine.ahead.take(task) {
         return;
     }
-    match carrier.is_queueless() {
-        true => ENGINE.post(task),
-        false => {
+    match carrier.has_queue() && core::ptr::eq(engine, carrier.engine()) {
+        false => PROCESS.post(task),
+        true => {
             if let Some(displaced) = carrier.queue.push_lifo(task) {
-                ENGINE.push_ring(carrier, displaced);
+                carrier.engine().push_ring(carrier, displaced);
             }
         }
     }
@@ -264,8 +268,9 @@ pub(crate) fn preempted(carrier: &Carrier, thread: &Thread, now_ns: u64) {
     carrier.timing.chooser.made_room();
     delays::ready(thread.task_ref(), now_ns);
     let due_ns = thread.account.due_ns(fair_ns);
-    ENGINE.ahead.push(thread.task_ref(), due_ns);
-    ENGINE.backlog(carrier);
+    let engine = carrier.engine();
+    engine.ahead.push(thread.task_ref(), due_ns);
+    engine.backlog(carrier);
 }
 
 /// The running thread is about to be queued. If it is ahead, or has woken the thread in the slot,
@@ -282,15 +287,17 @@ fn make_room(carrier: &Carrier, thread: &Thread, fair_ns: u64) {
 #[cold]
 pub(crate) fn yielded(carrier: &Carrier, thread: &Thread) {
     let now_ns = clock::now_ns();
+    let engine = carrier.engine();
     let fair_ns = carrier.settle(now_ns);
     let task = thread.task_ref();
     make_room(carrier, thread, fair_ns);
     delays::ready(task, now_ns);
     match thread.account.is_ahead(fair_ns) {
-        true => ENGINE
-            .ahead
-            .push_yielded(task, thread.account.due_ns(fair_ns)),
-        false => ENGINE.push_ring(carrier, task),
+        true => {
+            let due_ns = thread.account.due_ns(fair_ns);
+            engine.ahead.push_yielded(task, due_ns);
+        }
+        false => engine.push_ring(carrier, task),
     }
 }
 

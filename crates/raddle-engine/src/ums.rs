@@ -29,8 +29,8 @@
 //! may run; it parks as other threads do, and to yield it goes through its list first.
 
 use crate::carrier::Carrier;
-use crate::engine::ENGINE;
 use crate::kthread;
+use crate::process::PROCESS;
 use crate::switch::{self, enter, leave};
 use crate::thread::{Thread, WaitKind};
 use core::ptr::{NonNull, from_ref, null_mut};
@@ -87,7 +87,7 @@ pub fn execute(control: &WorkerControl, lease: &Lease) {
         // no queue, and continues when the lease is taken.
         unsafe { change(carrier, own, worker) };
     } else {
-        ENGINE.post(worker.task_ref());
+        PROCESS.post(worker.task_ref());
         leave(carrier, own); // until the lease's taker posts this thread
     }
     look_at_signals(own);
@@ -170,7 +170,7 @@ pub fn pass(next: &Thread, lease: &Lease) {
         // to the thread that saw it yield.
         true => unsafe { change(carrier, own, next) },
         false => {
-            ENGINE.post(next.task_ref());
+            PROCESS.post(next.task_ref());
             leave(carrier, own);
         }
     }
@@ -308,7 +308,7 @@ fn end_lease(lease: &Lease, end: Ended, parameter: usize) -> &'static Thread {
 fn unless_misplaced<'a>(scheduler: &'a Thread, carrier: &Carrier) -> Option<&'a Thread> {
     let bound = carrier.bound.load(Ordering::Relaxed);
     if scheduler.was_bound_to_other(carrier) || !bound.is_null() && bound != scheduler.as_ptr() {
-        ENGINE.post(scheduler.task_ref());
+        PROCESS.post(scheduler.task_ref());
         return None;
     }
     Some(scheduler)
@@ -337,7 +337,7 @@ pub(crate) fn replace(carrier: &Carrier) {
         && thread.task.on_cpu.load(Ordering::Acquire) != path::HANDS_BACK
         && let Some(scheduler) = take_lease(thread, Ended::InKernel, 0)
     {
-        ENGINE.post(scheduler.task_ref());
+        PROCESS.post(scheduler.task_ref());
     }
     carrier.watched.store(0, Ordering::Release);
 }
@@ -392,8 +392,8 @@ fn push(at: *mut WorkerControl, state: u32) {
     if found == Found::Sleepers {
         let woken = TaskList::new();
         let word = word.expose_provenance();
-        ENGINE.futexes.wake(word, usize::MAX, ANY, &woken);
-        ENGINE.unpark_all(woken);
+        PROCESS.futexes.wake(word, usize::MAX, ANY, &woken);
+        PROCESS.unpark_all(woken);
     }
 }
 

@@ -34,5 +34,5 @@ pub const THREADS_MAX: u32 = 1 << 20;
 pub const QUANTA_US: RangeInclusive<u32> = 50..=1_000_000;
 /// The largest quota of an engine, in percent of one CPU.
 pub const QUOTA_MAX_PERCENT: u32 = 102_400;
-/// The most carriers of a side engine.
-pub const SIDE_CARRIERS_MAX: u32 = 64;
+/// The most carriers of an engine beside the default one.
+pub const ENGINE_CARRIERS_MAX: u32 = 64;

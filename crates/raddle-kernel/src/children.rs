@@ -34,7 +34,7 @@ use crate::signal::{self, Delivered, bit, kept};
 use crate::user::User;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE, Thread};
+use raddle_engine::{Carrier, PROCESS, Thread};
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::SigInfo;
 use raddle_sys::{err, errno, is_err, syscall6};
@@ -71,7 +71,7 @@ pub fn note_maker(child: u32) {
     }
     let tid = Carrier::current().thread().tid();
     let row = row(child);
-    if tid != ENGINE.pid.load(Ordering::Relaxed) {
+    if tid != PROCESS.pid.load(Ordering::Relaxed) {
         row.store(u64::from(child) << 32 | u64::from(tid), Ordering::Relaxed);
     } else if row.load(Ordering::Relaxed) >> 32 == u64::from(child) {
         row.store(0, Ordering::Relaxed); // an earlier child had the same id
@@ -89,7 +89,7 @@ pub fn maker<'a>(info: &SigInfo) -> Option<&'a Thread> {
     let child = info.pid as u32;
     let noted = row(child).load(Ordering::Relaxed);
     if noted >> 32 == u64::from(child) {
-        ENGINE.find(noted as u32)
+        PROCESS.find(noted as u32)
     } else {
         None
     }
@@ -101,7 +101,7 @@ pub fn maker<'a>(info: &SigInfo) -> Option<&'a Thread> {
 pub extern "C" fn wait(frame: &Frame) -> Outcome {
     let is_waitid = frame.number() == WAITID;
     let options = frame.arg(if is_waitid { 3 } else { 2 });
-    if !is_multiplexed() || ENGINE.is_single() {
+    if !is_multiplexed() || PROCESS.is_single() {
         return Outcome::PASS;
     }
     let result = if options & WNOHANG != 0 {
@@ -247,7 +247,7 @@ fn wait_by_helper(frame: &Frame) -> isize {
         let whom = frame.arg(usize::from(frame.number() == WAITID));
         thread.waits_for(WaitKind::CHILD, whom, 0);
         // SAFETY: the program's own call.
-        let result = unsafe { ENGINE.helpers.call(frame.number(), frame.args()) };
+        let result = unsafe { PROCESS.helpers.call(frame.number(), frame.args()) };
         if result != err(errno::EINTR) {
             return result;
         }

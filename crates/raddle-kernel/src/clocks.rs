@@ -6,7 +6,7 @@
 use crate::boundary::{Frame, Outcome};
 use core::sync::atomic::Ordering;
 use raddle_engine::accounting::{clock_of, cpu_ns};
-use raddle_engine::{Carrier, ENGINE, Thread};
+use raddle_engine::{Carrier, PROCESS, Thread};
 use raddle_sys::abi::Timespec;
 use raddle_sys::{is_err, sys};
 
@@ -26,7 +26,7 @@ pub fn may_be_threads(clock: u32) -> bool {
 pub fn owner<'a>(clock: u32) -> Option<&'a Thread> {
     const SCHED: u32 = 2;
     const PER_THREAD: u32 = 4;
-    if !ENGINE.is_started() || !may_be_threads(clock) {
+    if !PROCESS.is_started() || !may_be_threads(clock) {
         return None;
     }
     if clock == OWN {
@@ -39,7 +39,7 @@ pub fn owner<'a>(clock: u32) -> Option<&'a Thread> {
     if tid == 0 {
         return Some(Carrier::current().thread());
     }
-    ENGINE.find_by_low_bits(tid, TID_BITS)
+    PROCESS.find_by_low_bits(tid, TID_BITS)
 }
 
 /// The time of a thread's CPU clock; `None` if `clock` isn't one.
@@ -78,7 +78,7 @@ pub fn for_kernel(clock: u32) -> u32 {
 pub extern "C" fn getrusage(frame: &Frame) -> Outcome {
     const THREAD: u32 = raddle_sys::nr::RUSAGE_THREAD;
     const WORDS: usize = 18;
-    if frame.word(0) != THREAD || !ENGINE.is_started() {
+    if frame.word(0) != THREAD || !PROCESS.is_started() {
         return Outcome::PASS;
     }
     // struct rusage: user time, system time, twelve counters, voluntary and involuntary switches.

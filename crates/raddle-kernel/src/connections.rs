@@ -5,7 +5,7 @@ use crate::descriptors::{is_listening, is_tcp, look_up, take_error};
 use crate::helped;
 use crate::poll::ask_about;
 use crate::waiting::{EAGAIN, Next, Wait, Way, until_ready};
-use raddle_engine::ENGINE;
+use raddle_engine::PROCESS;
 use raddle_engine::pump::{Entry, Kind};
 use raddle_sys::{err, errno, is_err, nr, sys};
 
@@ -33,7 +33,7 @@ pub extern "C" fn accept(frame: &Frame) -> Outcome {
         unsafe { frame.raw() }
     });
     if let Some(accepted @ 0..) = outcome.value() {
-        ENGINE.pump.was_accepted(entry, accepted as u32);
+        PROCESS.pump.was_accepted(entry, accepted as u32);
     }
     helped::finish(frame, outcome)
 }

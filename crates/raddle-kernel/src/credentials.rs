@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::carrier::CarrierState;
 use raddle_engine::roster::Differs;
 use raddle_engine::thread::TID_BASE;
-use raddle_engine::{Carrier, ENGINE, switch};
+use raddle_engine::{Carrier, PROCESS, switch};
 use raddle_sched::SpinLock;
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
@@ -63,7 +63,7 @@ pub fn is_libc_text(address: usize) -> bool {
 /// `setuid(2)`, `setgid(2)`, `setreuid(2)`, `setregid(2)`, `setresuid(2)`, `setresgid(2)`,
 /// `setgroups(2)`.
 pub extern "C" fn identity(frame: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         return Outcome::PASS;
     }
     if !is_of_process(frame) {
@@ -82,7 +82,7 @@ pub extern "C" fn identity(frame: &Frame) -> Outcome {
     let result = match by_address {
         true => set_groups(frame),
         // SAFETY: the program's own call.
-        false => unsafe { ENGINE.roster.everywhere(frame.number(), frame.args()) },
+        false => unsafe { PROCESS.roster.everywhere(frame.number(), frame.args()) },
     };
     let Ok(result) = result else {
         fatal::abort();
@@ -115,7 +115,7 @@ fn set_groups(frame: &Frame) -> Result<isize, Differs> {
         }
     }
     // SAFETY: the program's own call, with a list that is the same for all.
-    let result = unsafe { ENGINE.roster.everywhere(frame.number(), args) };
+    let result = unsafe { PROCESS.roster.everywhere(frame.number(), args) };
     if !list.is_null() {
         // SAFETY: mapped above; every kernel thread has read it.
         unsafe { mem::unmap(list.cast(), bytes) };
@@ -125,7 +125,7 @@ fn set_groups(frame: &Frame) -> Result<isize, Differs> {
 
 /// Calls that change the calling thread alone.
 pub extern "C" fn alone(_: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         return Outcome::PASS;
     }
     match become_apart() {
@@ -139,7 +139,7 @@ pub extern "C" fn alone(_: &Frame) -> Outcome {
 pub extern "C" fn unshare(frame: &Frame) -> Outcome {
     const FILES: u64 = nr::CLONE_FILES as u64;
     let outcome = alone(frame);
-    if !outcome.is_pass() || frame.arg(0) as u64 & FILES == 0 || !ENGINE.is_started() {
+    if !outcome.is_pass() || frame.arg(0) as u64 & FILES == 0 || !PROCESS.is_started() {
         return outcome;
     }
     // SAFETY: the program's own call, on its own kernel thread.
@@ -186,7 +186,7 @@ fn become_apart() -> Result<(), isize> {
 /// `set_mempolicy(2)`. Libraries probe at their start which policies the kernel knows, and then set
 /// the default again: a thread that is bound for this alone becomes green again.
 pub extern "C" fn set_mempolicy(frame: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         return Outcome::PASS;
     }
     let carrier = Carrier::current();
@@ -230,10 +230,10 @@ fn has_default_memory_policy() -> bool {
 /// the kernel knows `id` itself. 0 is the calling kernel thread: unbound green threads have the
 /// same attributes on all.
 pub fn kernel_thread_of(id: u32) -> Option<u32> {
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         return None;
     }
-    let thread = ENGINE.find(id)?;
+    let thread = PROCESS.find(id)?;
     let tid_of = |carrier: &Carrier| carrier.kernel_tid.load(Ordering::Acquire);
     // SAFETY: null or a carrier, which lives for ever.
     if let Some(own) = unsafe { thread.bound.load(Ordering::Acquire).as_ref() } {
@@ -254,10 +254,10 @@ pub fn kernel_thread_of(id: u32) -> Option<u32> {
 pub fn kernel_thread_told_apart(id: u32) -> Option<u32> {
     let current = Carrier::current();
     let own = current.kernel_tid.load(Ordering::Relaxed);
-    if !ENGINE.is_started() || id == 0 {
+    if !PROCESS.is_started() || id == 0 {
         return None;
     }
-    if core::ptr::eq(ENGINE.find(id)?, current.thread()) {
+    if core::ptr::eq(PROCESS.find(id)?, current.thread()) {
         return Some(own);
     }
     match kernel_thread_of(id) {
@@ -270,7 +270,7 @@ pub fn kernel_thread_told_apart(id: u32) -> Option<u32> {
 /// The kernel thread of a carrier that isn't bound, and isn't the calling one.
 fn other_green_carrier() -> Option<u32> {
     let current = Carrier::current();
-    let mut carriers = ENGINE.all_carriers();
+    let mut carriers = PROCESS.all_carriers();
     let other = carriers.find(|&carrier| {
         carrier.bound.load(Ordering::Acquire).is_null()
             && carrier.kernel_tid.load(Ordering::Acquire) != 0
@@ -312,7 +312,7 @@ pub extern "C" fn capset(frame: &Frame) -> Outcome {
     let Ok([version, id]) = header else {
         return outcome;
     };
-    if !outcome.is_pass() || id != own || !ENGINE.is_started() {
+    if !outcome.is_pass() || id != own || !PROCESS.is_started() {
         return outcome;
     }
     let mut header: CapHeader = [version, 0];
@@ -346,7 +346,7 @@ const IOPRIO_WHO_PROCESS: usize = 1;
 pub extern "C" fn ioprio_set(frame: &Frame) -> Outcome {
     let who = frame.arg(1) as u32;
     let own = who == 0 || who == Carrier::current().thread().tid();
-    if frame.word(0) as usize != IOPRIO_WHO_PROCESS || !own || !ENGINE.is_started() {
+    if frame.word(0) as usize != IOPRIO_WHO_PROCESS || !own || !PROCESS.is_started() {
         return Outcome::PASS;
     }
     if let Err(errno) = become_apart() {
@@ -365,9 +365,9 @@ pub extern "C" fn seccomp(frame: &Frame) -> Outcome {
     const FILTER: usize = 1;
     const TSYNC: usize = 1;
     match frame.word(0) as usize {
-        FILTER if frame.arg(1) & TSYNC != 0 && ENGINE.is_started() => {
+        FILTER if frame.arg(1) & TSYNC != 0 && PROCESS.is_started() => {
             // SAFETY: the program's own call; it changes no memory.
-            Outcome::of(unsafe { ENGINE.filters.install(frame.number(), frame.args()) })
+            Outcome::of(unsafe { PROCESS.filters.install(frame.number(), frame.args()) })
         }
         STRICT | FILTER => alone(frame),
         _ => Outcome::PASS,
@@ -399,7 +399,7 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
         SET_VMA => return memory::name_mapping(frame),
         _ => {}
     }
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         return Outcome::PASS;
     }
     let (nr, args) = (frame.number(), frame.args());
@@ -410,7 +410,7 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
             Outcome::of(frame.user(1).put(word).err().unwrap_or(0))
         }
         // SAFETY: the program's own call, which asks about or changes nothing but a value.
-        SET_PDEATHSIG | GET_PDEATHSIG => Outcome::of(unsafe { ENGINE.roster.on_first(nr, args) }),
+        SET_PDEATHSIG | GET_PDEATHSIG => Outcome::of(unsafe { PROCESS.roster.on_first(nr, args) }),
         SET_TIMERSLACK => scheduling::set_slack(frame),
         GET_TIMERSLACK => scheduling::get_slack(),
         _ if changes_thread(option, frame.arg(1)) => alone(frame),

@@ -3,7 +3,7 @@
 use crate::boundary::{Frame, Outcome};
 use crate::{credentials, is_multiplexed, loading};
 use raddle_engine::pump::{Entry, Kind};
-use raddle_engine::{Carrier, ENGINE};
+use raddle_engine::{Carrier, PROCESS};
 use raddle_sys::{err, errno, is_err, nr, sys};
 
 /// The descriptor's row and kind; `None` if the call should just pass.
@@ -12,7 +12,7 @@ pub fn look_up<'a>(fd: usize) -> Option<(&'a Entry, Kind)> {
     if !is_multiplexed() {
         return None;
     }
-    let entry = ENGINE.pump.entry(fd as u32)?;
+    let entry = PROCESS.pump.entry(fd as u32)?;
     let kind = match entry.kind() {
         Kind::Unknown => classify(entry, fd as u32),
         kind => kind,
@@ -30,13 +30,13 @@ pub fn disk<'a>(fd: usize) -> Option<&'a Entry> {
     if !is_multiplexed() {
         return None;
     }
-    let entry = ENGINE.pump.entry(fd as u32)?;
+    let entry = PROCESS.pump.entry(fd as u32)?;
     (kind_of(entry, fd) == Kind::Disk).then_some(entry)
 }
 
 /// What a descriptor is; `Kind::Unknown` beyond the table.
 pub fn kind(fd: usize) -> Kind {
-    let entry = ENGINE.pump.entry(fd as u32);
+    let entry = PROCESS.pump.entry(fd as u32);
     entry.map_or(Kind::Unknown, |entry| kind_of(entry, fd))
 }
 
@@ -73,8 +73,8 @@ fn classify(entry: &Entry, fd: u32) -> Kind {
         0o100000 if stat[BLOCKS] != 0 || stat[DEVICE] >> 8 & 0xfff != 0 => Kind::Disk,
         0o100000 | 0o040000 => Kind::File,
         0o020000 if is_terminal(fd) => Kind::Terminal,
-        0 if ENGINE.pump.accepts(fd) => nameless_kind(fd),
-        _ if ENGINE.pump.accepts(fd) => Kind::Device,
+        0 if PROCESS.pump.accepts(fd) => nameless_kind(fd),
+        _ if PROCESS.pump.accepts(fd) => Kind::Device,
         _ => Kind::File,
     };
     entry.set_kind(kind, false);
@@ -113,7 +113,7 @@ fn is_terminal(fd: u32) -> bool {
     let mut settings = [0u32; 16];
     // SAFETY: the kernel fills a live structure, of 36 bytes.
     let done = unsafe { sys!(nr::__NR_ioctl, fd, TCGETS, settings.as_mut_ptr()) };
-    !is_err(done) && ENGINE.pump.accepts(fd)
+    !is_err(done) && PROCESS.pump.accepts(fd)
 }
 
 /// What a read of a terminal does when there is nothing to read.
@@ -279,11 +279,11 @@ fn flags(fd: usize) -> isize {
 /// Returns true if the calling thread uses the table of descriptors that the rows describe.
 #[inline(always)]
 pub fn are_known() -> bool {
-    ENGINE.is_started() && !Carrier::current().has_own_files()
+    PROCESS.is_started() && !Carrier::current().has_own_files()
 }
 
 fn is_hidden(fd: u32) -> bool {
-    ENGINE.pump.owns(fd as usize) || ENGINE.sysmon.owns(fd as usize)
+    PROCESS.pump.owns(fd as usize) || PROCESS.sysmon.owns(fd as usize)
 }
 
 /// The highest number of the program's descriptors; `None` if `/proc` doesn't tell.
@@ -324,35 +324,35 @@ pub fn highest() -> Option<u32> {
 /// `close(2)`.
 pub extern "C" fn close(frame: &Frame) -> Outcome {
     loading::closes(frame);
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         return Outcome::PASS;
     }
     if is_hidden(frame.word(0)) {
         return Outcome::of(err(errno::EBADF));
     }
     if are_known() {
-        ENGINE.pump.forget(frame.word(0));
+        PROCESS.pump.forget(frame.word(0));
     }
     Outcome::PASS
 }
 
 /// `dup2(2)`, `dup3(2)`: the target number names another file from now on.
 pub extern "C" fn dup_to(frame: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         return Outcome::PASS;
     }
     if is_hidden(frame.word(1)) {
         return Outcome::of(err(errno::EBADF));
     }
     if frame.word(0) != frame.word(1) && are_known() {
-        ENGINE.pump.forget(frame.word(1));
+        PROCESS.pump.forget(frame.word(1));
     }
     Outcome::PASS
 }
 
 /// `close_range(2)`: around our own descriptors.
 pub extern "C" fn close_range(frame: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         return Outcome::PASS;
     }
     const UNSHARE: u32 = 2;
@@ -368,10 +368,10 @@ pub extern "C" fn close_range(frame: &Frame) -> Outcome {
         return Outcome::of(errno);
     }
     if are_known() {
-        ENGINE.pump.forget_range(first, last);
+        PROCESS.pump.forget_range(first, last);
     }
     let mut from = first;
-    for own in ENGINE.own_descriptors() {
+    for own in PROCESS.own_descriptors() {
         if own < from || own > last {
             continue;
         }
@@ -405,7 +405,7 @@ pub extern "C" fn setsockopt(frame: &Frame) -> Outcome {
     let result = unsafe { frame.raw() };
     if !is_err(result) {
         let seconds = frame.user::<u64>(3).read().unwrap_or(u64::MAX);
-        ENGINE.pump.limit_was_set((seconds as i64) < 0);
+        PROCESS.pump.limit_was_set((seconds as i64) < 0);
     }
     Outcome::of(result)
 }
@@ -413,7 +413,7 @@ pub extern "C" fn setsockopt(frame: &Frame) -> Outcome {
 fn set_reading(frame: &Frame) -> Outcome {
     // SAFETY: the program's own call.
     let result = unsafe { frame.raw() };
-    if let Some(entry) = ENGINE.pump.entry(frame.word(0)) {
+    if let Some(entry) = PROCESS.pump.entry(frame.word(0)) {
         entry.set_kind(Kind::Unknown, false);
     }
     Outcome::of(result)

@@ -33,7 +33,7 @@ use raddle_arch::timestamp;
 use raddle_engine::direct::DirectRead;
 use raddle_engine::pump::Entry;
 use raddle_engine::ring::Work;
-use raddle_engine::{Carrier, ENGINE};
+use raddle_engine::{Carrier, PROCESS};
 use raddle_sys::abi::IoVec;
 use raddle_sys::mem::PAGE_SIZE;
 use raddle_sys::{err, errno, is_err, nr, sys};
@@ -240,7 +240,7 @@ fn pread_directly(frame: &Frame, pace: &AtomicU32, is_vector: bool) -> Option<Ou
         offset: offset as u64,
     };
     // SAFETY: the program's own call.
-    let (result, ticks) = unsafe { ENGINE.direct.read(read) }?;
+    let (result, ticks) = unsafe { PROCESS.direct.read(read) }?;
     if result < 0 || (result as usize) < whole {
         return None;
     }
@@ -272,7 +272,7 @@ fn pread_once_there(frame: &Frame, pace: &AtomicU32) -> Option<Outcome> {
     while tries < TRIES {
         let thread = Carrier::current().thread();
         thread.waits_for(Way::In.kind(), fd, 0);
-        let answer = ENGINE.pages.wait(fd as u32, last as u64);
+        let answer = PROCESS.pages.wait(fd as u32, last as u64);
         if let Some(outcome) = helped::kept_patiently(frame) {
             return Some(outcome);
         }
@@ -341,7 +341,7 @@ fn slowly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
     let (result, ticks) = match by_ring(frame) {
         Some(answer) => answer,
         // SAFETY: the program's own call.
-        None => unsafe { ENGINE.helpers.call_patiently(frame.number(), frame.args()) },
+        None => unsafe { PROCESS.helpers.call_patiently(frame.number(), frame.args()) },
     };
     note(pace, waited(ticks, result));
     // The kernel sends the signal for a write beyond RLIMIT_FSIZE, or without a reader, to the
@@ -371,7 +371,7 @@ fn by_ring(frame: &Frame) -> Option<(isize, u64)> {
         offset: offset as u64,
     };
     // SAFETY: the program's own call.
-    let (result, ticks) = unsafe { ENGINE.ring.transfer(work) }?;
+    let (result, ticks) = unsafe { PROCESS.ring.transfer(work) }?;
     // A part may be the end of the file, or not: the call itself says.
     let is_part = !is_write && result >= 0 && (result as usize) < len;
     let is_refused = result == EAGAIN || result == err(errno::EOPNOTSUPP);

@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering;
 use raddle_arch::timestamp;
 use raddle_engine::pump::{Kind, Limit};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE};
+use raddle_engine::{Carrier, PROCESS};
 use raddle_sys::abi::Timespec;
 use raddle_sys::{err, errno, nr, sys, syscall6};
 
@@ -100,7 +100,7 @@ fn wait_with(frame: &Frame, args: [usize; 6], restart: Restart) -> Outcome {
         let thread = Carrier::current().thread();
         thread.waits_for(WaitKind::OTHER, frame.number() as usize, 0);
         // SAFETY: the program's own call.
-        let result = unsafe { ENGINE.helpers.call(frame.number(), args) };
+        let result = unsafe { PROCESS.helpers.call(frame.number(), args) };
         if result != EINTR {
             return Outcome::of(result);
         }
@@ -135,9 +135,9 @@ fn has_limit(number: u32, args: [usize; 6]) -> bool {
 }
 
 fn has_time_limit(fd: Option<usize>, way: Way) -> bool {
-    let entry = |fd| Some((fd, ENGINE.pump.entry(fd as u32)?));
+    let entry = |fd| Some((fd, PROCESS.pump.entry(fd as u32)?));
     fd.and_then(entry).is_some_and(|(fd, entry)| {
-        kind(fd) != Kind::Unknown && ENGINE.pump.ask_limit(entry, fd, way as usize) != Limit::None
+        kind(fd) != Kind::Unknown && PROCESS.pump.ask_limit(entry, fd, way as usize) != Limit::None
     })
 }
 
@@ -150,7 +150,7 @@ pub extern "C" fn sync(frame: &Frame) -> Outcome {
     if !is_multiplexed() {
         return Outcome::PASS;
     }
-    let Some(entry) = ENGINE.pump.entry(frame.arg(0) as u32) else {
+    let Some(entry) = PROCESS.pump.entry(frame.arg(0) as u32) else {
         return patiently(frame);
     };
     let known = entry.syncs.load(Ordering::Relaxed);
@@ -190,7 +190,7 @@ fn by_helper(frame: &Frame) -> Option<(Outcome, u64)> {
     thread.waits_for(WaitKind::OTHER, frame.number() as usize, 0);
     let (nr, args) = (frame.number(), frame.args());
     // SAFETY: the program's own call.
-    let (result, ticks) = unsafe { ENGINE.helpers.call_patiently(nr, args) };
+    let (result, ticks) = unsafe { PROCESS.helpers.call_patiently(nr, args) };
     (result != EAGAIN).then(|| (Outcome::of(result), ticks))
 }
 
@@ -201,7 +201,7 @@ pub fn kept_patiently(frame: &Frame) -> Option<Outcome> {
     args[0] = kept;
     // SAFETY: the program's own call, and a descriptor of ours.
     unsafe {
-        let (mut result, _) = ENGINE.helpers.call_patiently(frame.number(), args);
+        let (mut result, _) = PROCESS.helpers.call_patiently(frame.number(), args);
         if result == EAGAIN {
             result = syscall6(frame.number(), args); // there is no helper, and can be none
         }

@@ -4,7 +4,7 @@ use crate::boundary::{Frame, Outcome};
 use crate::{exclusion, is_multiplexed, procfs, scheduling, shares};
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::TID_BASE;
-use raddle_engine::{Carrier, ENGINE, Thread, switch};
+use raddle_engine::{Carrier, PROCESS, Thread, switch};
 use raddle_sys::{err, errno, nr, sys, syscall6};
 
 /// `PR_SET_NAME`.
@@ -19,7 +19,7 @@ pub extern "C" fn gettid(_: &Frame) -> Outcome {
 pub extern "C" fn set_tid_address(frame: &Frame) -> Outcome {
     let thread = Carrier::current().thread();
     thread.clear_tid.set(frame.arg(0));
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         return Outcome::PASS; // the kernel, too, is asked for it
     }
     Outcome::of(thread.tid() as isize)
@@ -34,11 +34,11 @@ pub extern "C" fn rseq(_: &Frame) -> Outcome {
 /// Calls about a process that accept the id of any of its threads as the first argument.
 pub extern "C" fn of_process(frame: &Frame) -> Outcome {
     let id = frame.arg(0) as u32;
-    if id < TID_BASE || (id as i32) < 0 || ENGINE.find(id).is_none() {
+    if id < TID_BASE || (id as i32) < 0 || PROCESS.find(id).is_none() {
         return Outcome::PASS;
     }
     let mut args = frame.args();
-    args[0] = ENGINE.pid.load(Ordering::Relaxed) as usize;
+    args[0] = PROCESS.pid.load(Ordering::Relaxed) as usize;
     // SAFETY: the program's own call, about its process.
     Outcome::of(unsafe { syscall6(frame.number(), args) })
 }
@@ -46,7 +46,7 @@ pub extern "C" fn of_process(frame: &Frame) -> Outcome {
 /// Returns true if the main thread runs on the process's first kernel thread, which has its name.
 pub fn has_name_of_first() -> bool {
     let carrier = Carrier::current();
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     carrier.kernel_tid.load(Ordering::Relaxed) == pid && carrier.thread().tid() == pid
 }
 
@@ -78,7 +78,7 @@ pub fn set_name(thread: &Thread, name: &[u8]) {
 }
 
 fn is_main(thread: &Thread) -> bool {
-    thread.tid() == ENGINE.pid.load(Ordering::Relaxed)
+    thread.tid() == PROCESS.pid.load(Ordering::Relaxed)
 }
 
 fn name_own_kernel_thread(name: &[u8; 16]) {
@@ -112,7 +112,7 @@ pub fn prctl_get_name(frame: &Frame) -> Outcome {
         let mut name = [0u8; 16];
         let args = [GET_NAME, name.as_mut_ptr().expose_provenance(), 0, 0, 0, 0];
         // SAFETY: the kernel fills a live array of the length that it wants.
-        if unsafe { ENGINE.roster.on_first(nr::__NR_prctl, args) } == 0 {
+        if unsafe { PROCESS.roster.on_first(nr::__NR_prctl, args) } == 0 {
             let len = name.iter().position(|&byte| byte == 0).unwrap_or(15);
             thread.set_name(&name[..len]);
         }
@@ -124,7 +124,7 @@ pub fn prctl_get_name(frame: &Frame) -> Outcome {
 /// `setpgid(2)`: a thread that doesn't lead its process has no group of its own.
 pub extern "C" fn setpgid(frame: &Frame) -> Outcome {
     let id = frame.word(0);
-    match (id as i32) >= TID_BASE as i32 && ENGINE.find(id).is_some() {
+    match (id as i32) >= TID_BASE as i32 && PROCESS.find(id).is_some() {
         true => Outcome::of(err(errno::EINVAL)),
         false => Outcome::PASS,
     }

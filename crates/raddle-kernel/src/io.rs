@@ -15,7 +15,7 @@ use crate::user::{MOST_BYTES, User, is_reachable};
 use crate::vectors::{self, MOST_PIECES, Vector};
 use crate::waiting::{EAGAIN, EINTR, Wait, Way, part_or, perhaps_on_helper, repeat, until_ready};
 use crate::waiting::{begin_read, count_call, count_write, when_ready};
-use raddle_engine::ENGINE;
+use raddle_engine::PROCESS;
 use raddle_engine::pump::{Entry, IN, Kind, Limit, OUT, PRI};
 use raddle_sys::abi::IoVec;
 use raddle_sys::{err, errno, is_err, nr, sys};
@@ -41,7 +41,7 @@ fn as_what_it_is(frame: &Frame, found: Found, call: impl Fn(&Frame, Found) -> Ou
     match outcome.value() {
         Some(0..) => outcome,
         Some(ENOTSOCK) => {
-            ENGINE.pump.forget(frame.arg(0) as u32);
+            PROCESS.pump.forget(frame.arg(0) as u32);
             match look_up(frame.arg(0)) {
                 Some(found) => helped::finish(frame, call(frame, found)),
                 None => Outcome::PASS,
@@ -499,7 +499,7 @@ fn receive_whole(
 /// `MSG_WAITALL` where only the kernel knows what ends the call besides the number of bytes: the
 /// call is made directly if it doesn't wait, and by a helper once data is there.
 fn until_whole(fd: usize, entry: &Entry, len: usize) -> Outcome {
-    let pump = &ENGINE.pump;
+    let pump = &PROCESS.pump;
     let is_limited = !pump.is_unlimited(entry, Way::In as usize)
         && pump.ask_limit(entry, fd, Way::In as usize) != Limit::None;
     if is_nonblocking(fd) || unread(fd) >= len {

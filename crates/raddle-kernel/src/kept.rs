@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_arch::set_control_words;
 use raddle_engine::kept::Seat;
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};
+use raddle_engine::{Carrier, PROCESS, Thread, switch, ums};
 use raddle_sched::timers::NEVER;
 use raddle_sys::{err, errno};
 
@@ -29,12 +29,12 @@ pub fn may_keep(thread: &Thread, stack_size: usize) -> Option<u64> {
         && thread.ums.load(Ordering::Relaxed).is_null()
         && thread.host.get().is_null()
         && thread.attributes.are_default()
-        && thread.tid() != ENGINE.pid.load(Ordering::Relaxed)
+        && thread.tid() != PROCESS.pid.load(Ordering::Relaxed)
         && !Carrier::current().is_apart()
         && clear_tid != 0
         && user::load(clear_tid) == Ok(thread.tid())
         && !futex::robust::holds_something(thread);
-    if !is_plain || !ENGINE.kept.has_room(stack_size) {
+    if !is_plain || !PROCESS.kept.has_room(stack_size) {
         return None;
     }
     let mask = thread.signals.mask.load(Ordering::Relaxed);
@@ -68,7 +68,7 @@ pub fn begins() {
 pub(crate) fn exited(thread: &Thread, seat: NonNull<Seat>) -> usize {
     // SAFETY: the thread is in no list yet, so its seat is as the thread left it.
     let told = unsafe { seat.as_ref() }.told.get();
-    let left = ENGINE.kept.retire(&ENGINE.threads, thread, seat);
+    let left = PROCESS.kept.retire(&PROCESS.threads, thread, seat);
     // SAFETY: null, or a word that lives until it is told; then its address is all that is used.
     if let Some(word) = unsafe { told.as_ref() } {
         tell(word);
@@ -93,9 +93,9 @@ fn tell(word: &AtomicU32) {
 /// the process as it does. Returns false if there are none. On the carrier's own stack.
 pub(crate) fn go_home() -> bool {
     let mut any = false;
-    while let Some((thread, seat)) = ENGINE.kept.renew_any(&ENGINE.threads) {
+    while let Some((thread, seat)) = PROCESS.kept.renew_any(&PROCESS.threads) {
         seat.next.set(core::ptr::null_mut());
-        ENGINE.unpark(thread.task_ref());
+        PROCESS.unpark(thread.task_ref());
         any = true;
     }
     any
@@ -111,12 +111,12 @@ pub fn reuse(stack_size: usize, next: *mut c_void) -> Option<usize> {
         && !parent.bind_next.get()
         && !carrier.is_apart()
         && !shares::any()
-        && !ENGINE.is_crowded();
+        && !PROCESS.is_crowded();
     if !is_plain {
         return None;
     }
-    ENGINE.breed();
-    let (thread, seat) = ENGINE.kept.renew(&ENGINE.threads, stack_size)?;
+    PROCESS.first().breed();
+    let (thread, seat) = PROCESS.kept.renew(&PROCESS.threads, stack_size)?;
     seat.next.set(next);
     let id = seat.id; // the seat goes with the thread
     // SAFETY: the thread is off its stack, and in no queue yet.
@@ -125,7 +125,7 @@ pub fn reuse(stack_size: usize, next: *mut c_void) -> Option<usize> {
     scheduling::inherit(thread, parent);
     ums::adopt(thread, parent);
     shares::created(thread, parent);
-    ENGINE.unpark(thread.task_ref());
+    PROCESS.unpark(thread.task_ref());
     Some(id)
 }
 

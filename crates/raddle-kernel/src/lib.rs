@@ -40,12 +40,12 @@ pub mod vectors;
 pub mod waiting;
 
 use core::sync::atomic::Ordering;
-use raddle_engine::{Carrier, ENGINE};
+use raddle_engine::{Carrier, PROCESS};
 
 /// Returns true if the running thread shares its carrier with others: a call that would block the
 /// kernel thread must park the green thread instead. False in a process with one thread, and on a
 /// bound thread, which blocks in the kernel.
 #[inline(always)]
 pub fn is_multiplexed() -> bool {
-    ENGINE.is_started() && Carrier::current().bound.load(Ordering::Relaxed).is_null()
+    PROCESS.is_started() && Carrier::current().bound.load(Ordering::Relaxed).is_null()
 }

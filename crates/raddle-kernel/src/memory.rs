@@ -9,7 +9,7 @@ use crate::callers::{self, Caller};
 use crate::{credentials, loading};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::stacks::{Access, Answer, Range};
-use raddle_engine::{Carrier, ENGINE};
+use raddle_engine::{Carrier, PROCESS};
 use raddle_sys::abi::IoVec;
 use raddle_sys::mem::PAGE_SIZE;
 use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
@@ -40,26 +40,26 @@ pub fn in_child() {
 /// The program is about to make a thread by libc.
 #[inline]
 pub fn expect_thread() {
-    if !ENGINE.stacks.is_open() {
+    if !PROCESS.stacks.is_open() {
         open_arena();
     }
 }
 
 #[cold]
 fn open_arena() {
-    if ENGINE.main.load(Ordering::Relaxed).is_null() {
+    if PROCESS.main.load(Ordering::Relaxed).is_null() {
         return; // the program runs on kernel threads, maybe without `rdgsbase`
     }
     // SAFETY: null or a carrier, which lives for ever.
     let carrier = unsafe { Carrier::current_or_null().as_ref() };
     if carrier.is_some_and(|carrier| carrier.raw.get() == 0) {
-        ENGINE.stacks.open();
+        PROCESS.stacks.open();
     }
 }
 
 /// The call's range, if it concerns the arena.
 fn covered(address: usize, len: usize) -> Option<Range> {
-    Range::of_call(address, len).filter(|&range| ENGINE.stacks.covers(range))
+    Range::of_call(address, len).filter(|&range| PROCESS.stacks.covers(range))
 }
 
 /// Returns true for calls that may find no memory.
@@ -77,7 +77,7 @@ fn may_lack_memory(number: u32) -> bool {
 
 /// Lets the kernel make the call; if there is no memory, free stacks are given back first.
 fn pass(frame: &Frame) -> Outcome {
-    match ENGINE.stacks.has_warm() && may_lack_memory(frame.number()) {
+    match PROCESS.stacks.has_warm() && may_lack_memory(frame.number()) {
         // SAFETY: the program's own call.
         true => Outcome::of(again_if_refused(frame, unsafe { frame.raw() })),
         false => Outcome::PASS,
@@ -91,17 +91,17 @@ fn again_if_refused(frame: &Frame, result: isize) -> isize {
         nr::__NR_brk => wanted != 0 && (result as usize) < wanted,
         _ => result == ENOMEM,
     };
-    if !has_failed || !ENGINE.stacks.retreat() {
+    if !has_failed || !PROCESS.stacks.retreat() {
         return result;
     }
-    ENGINE.stacks.read_limits();
+    PROCESS.stacks.read_limits();
     // SAFETY: the program's own call.
     unsafe { frame.raw() }
 }
 
 /// Hands the arena's stacks in the range over to the kernel, which then gets the call.
 fn hand_over(frame: &Frame, range: Range) -> Outcome {
-    match ENGINE.stacks.hand_over(range) {
+    match PROCESS.stacks.hand_over(range) {
         Ok(()) => pass(frame),
         Err(errno) => Outcome::of(errno),
     }
@@ -126,7 +126,7 @@ pub extern "C" fn madvise(frame: &Frame) -> Outcome {
     let Some(range) = Range::of_call(address, len) else {
         return Outcome::PASS;
     };
-    if !ENGINE.stacks.covers(range) {
+    if !PROCESS.stacks.covers(range) {
         return match advice as i32 {
             DONTNEED => keep::emptying(frame, range, Outcome::PASS),
             _ => Outcome::PASS,
@@ -134,7 +134,7 @@ pub extern "C" fn madvise(frame: &Frame) -> Outcome {
     }
     let here = core::ptr::from_ref(frame).addr();
     if advice as i32 == DONTNEED
-        && ENGINE.stacks.is_low_end_of_own(range, here)
+        && PROCESS.stacks.is_low_end_of_own(range, here)
         && callers::of(frame, &callers::MADVISE) == Caller::Libc
         && !ENDS
             .fetch_add(1, Ordering::Relaxed)
@@ -157,15 +157,15 @@ fn advised(frame: &Frame, range: Range, advice: i32) -> Outcome {
     match advice {
         // Advice about the content of pages: a guard counts as a protected page.
         DONTNEED | DONTNEED_LOCKED => {
-            ENGINE.stacks.clear(range);
+            PROCESS.stacks.clear(range);
             keep::emptying(frame, range, Outcome::PASS)
         }
         WILLNEED | FREE | COLD | PAGEOUT => {
-            ENGINE.stacks.clear(range);
+            PROCESS.stacks.clear(range);
             Outcome::PASS
         }
         GUARD_INSTALL | GUARD_REMOVE => {
-            match ENGINE.stacks.advise_guard(range, advice == GUARD_INSTALL) {
+            match PROCESS.stacks.advise_guard(range, advice == GUARD_INSTALL) {
                 Answer::Done => Outcome::of(0),
                 Answer::Kernel => Outcome::PASS,
                 Answer::Fails(errno) => Outcome::of(errno),
@@ -189,8 +189,8 @@ pub extern "C" fn mmap(frame: &Frame) -> Outcome {
     }
     match Range::of_call(address, len) {
         Some(range) if flags & MAP_FIXED != 0 => map_over(frame, range),
-        Some(range) if ENGINE.stacks.covers(range) => {
-            ENGINE.stacks.clear(range);
+        Some(range) if PROCESS.stacks.covers(range) => {
+            PROCESS.stacks.clear(range);
             pass(frame)
         }
         _ => pass(frame),
@@ -206,13 +206,13 @@ fn map_over(frame: &Frame, range: Range) -> Outcome {
         0 => pass(frame),
         _ => keep::emptying(frame, range, pass(frame)),
     };
-    if !ENGINE.stacks.covers(range) {
+    if !PROCESS.stacks.covers(range) {
         return passes();
     }
     let access = access(prot).filter(|_| flags & !WITHOUT_MEANING == SHARES_NOTHING);
     let answer = match access {
-        Some(access) if !keep::is_own_stack(frame, range) => ENGINE.stacks.map_over(range, access),
-        _ => ENGINE.stacks.hand_over(range).into(),
+        Some(access) if !keep::is_own_stack(frame, range) => PROCESS.stacks.map_over(range, access),
+        _ => PROCESS.stacks.hand_over(range).into(),
     };
     match answer {
         Answer::Done => Outcome::of(range.from as isize),
@@ -228,7 +228,7 @@ fn allocate(frame: &Frame, len: usize, prot: usize, flags: usize) -> Option<usiz
     if flags != STACK || callers::of(frame, &callers::MMAP) != Caller::Libc {
         return None;
     }
-    ENGINE.stacks.allocate(len, access)
+    PROCESS.stacks.allocate(len, access)
 }
 
 fn access(prot: usize) -> Option<Access> {
@@ -246,17 +246,17 @@ pub extern "C" fn munmap(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     };
     let is_libcs = callers::of(frame, &callers::MUNMAP) != Caller::Program;
-    if is_libcs && ENGINE.stacks.release(range) {
+    if is_libcs && PROCESS.stacks.release(range) {
         return Outcome::of(0);
     }
-    if let Err(errno) = ENGINE.stacks.hand_over(range) {
+    if let Err(errno) = PROCESS.stacks.hand_over(range) {
         return Outcome::of(errno);
     }
     loading::unmaps(frame);
     // SAFETY: the program's own call.
     let result = unsafe { frame.raw() };
     if result == 0 {
-        ENGINE.stacks.unmapped(range);
+        PROCESS.stacks.unmapped(range);
     }
     Outcome::of(result)
 }
@@ -272,7 +272,7 @@ pub extern "C" fn mprotect(frame: &Frame) -> Outcome {
     };
     let is_libcs = || callers::of(frame, &callers::MPROTECT) != Caller::Program;
     let is_clean = |range| is_libcs() || clean::is_clean(range);
-    match ENGINE.stacks.protect(range, access, is_clean) {
+    match PROCESS.stacks.protect(range, access, is_clean) {
         Answer::Done => Outcome::of(0),
         Answer::Kernel => pass(frame),
         Answer::Fails(errno) => Outcome::of(errno),
@@ -294,7 +294,7 @@ pub extern "C" fn mremap(frame: &Frame) -> Outcome {
     let target = (flags & MREMAP_FIXED != 0).then_some((new, new_len));
     for (address, len) in [Some((old, old_len)), target].into_iter().flatten() {
         if let Some(range) = covered(address, len)
-            && let Err(errno) = ENGINE.stacks.hand_over(range)
+            && let Err(errno) = PROCESS.stacks.hand_over(range)
         {
             return Outcome::of(errno);
         }
@@ -309,7 +309,7 @@ pub extern "C" fn brk(frame: &Frame) -> Outcome {
 
 /// `mlockall(2)`: free stacks aren't locked.
 pub extern "C" fn mlockall(_: &Frame) -> Outcome {
-    ENGINE.stacks.retreat();
+    PROCESS.stacks.retreat();
     Outcome::PASS
 }
 
@@ -321,7 +321,7 @@ pub extern "C" fn process_madvise(frame: &Frame) -> Outcome {
             break;
         };
         if let Some(range) = covered(part.base, part.len)
-            && let Err(errno) = ENGINE.stacks.hand_over(range)
+            && let Err(errno) = PROCESS.stacks.hand_over(range)
         {
             return Outcome::of(errno);
         }
@@ -370,7 +370,7 @@ pub extern "C" fn prlimit64(frame: &Frame) -> Outcome {
     let id = id as u32;
     // The kernel compares the caller's credentials with those of the thread that the call names.
     let kernel_tid = credentials::kernel_thread_told_apart(id);
-    let is_own = kernel_tid.is_some() || id == 0 || id == ENGINE.pid.load(Ordering::Relaxed);
+    let is_own = kernel_tid.is_some() || id == 0 || id == PROCESS.pid.load(Ordering::Relaxed);
     let mut args = frame.args();
     args[0] = kernel_tid.unwrap_or(id) as usize;
     if is_own && new != 0 && counts_memory(resource) {
@@ -389,9 +389,9 @@ fn counts_memory(resource: usize) -> bool {
 
 /// Sets a limit that counts mappings, after it has unmapped stacks that the program has no use for.
 fn limit(frame: &Frame, args: [usize; 6]) -> Outcome {
-    ENGINE.stacks.limit();
+    PROCESS.stacks.limit();
     // SAFETY: the program's own call, about its process.
     let result = unsafe { syscall6(frame.number(), args) };
-    ENGINE.stacks.read_limits();
+    PROCESS.stacks.read_limits();
     Outcome::of(result)
 }

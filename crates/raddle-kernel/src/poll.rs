@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering;
 use raddle_engine::clock::now_ns;
 use raddle_engine::pump::{FdWait, IN};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE};
+use raddle_engine::{Carrier, PROCESS};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::{PollFd, Timespec};
@@ -95,7 +95,7 @@ impl Waits {
         for index in 0..self.len {
             // SAFETY: the first `len` were written.
             let wait = unsafe { &mut *base.add(index) };
-            if let Some(entry) = ENGINE.pump.entry(wait.fd) {
+            if let Some(entry) = PROCESS.pump.entry(wait.fd) {
                 wait.sequence = entry.sequence();
             }
         }
@@ -104,7 +104,7 @@ impl Waits {
     /// The call succeeded: the next wait on these descriptors is a new one.
     fn progress(&mut self) {
         for wait in self.all() {
-            if let Some(entry) = ENGINE.pump.entry(wait.fd) {
+            if let Some(entry) = PROCESS.pump.entry(wait.fd) {
                 entry.progress();
             }
         }
@@ -194,7 +194,8 @@ impl Drop for TemporaryMask {
 /// without one. A thread with a kernel thread of its own parks for a mask, because the kernel
 /// doesn't know the thread's mask; but not with descriptors of its own, which the pump can't watch.
 fn parks_with_mask(mask: usize) -> bool {
-    let parks_if_bound = || mask != 0 && ENGINE.is_started() && !Carrier::current().has_own_files();
+    let parks_if_bound =
+        || mask != 0 && PROCESS.is_started() && !Carrier::current().has_own_files();
     is_multiplexed() || parks_if_bound()
 }
 
@@ -261,7 +262,7 @@ fn wait_loop(
             arg,
             if deadline_ns == NEVER { 0 } else { deadline_ns },
         );
-        match ENGINE.pump.wait_any(waits.all(), deadline_ns) {
+        match PROCESS.pump.wait_any(waits.all(), deadline_ns) {
             Ok(Wake::Signalled) if mask.deliver() != Delivered::Nothing => {
                 return Outcome::of(EINTR);
             }

@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_arch::{CallFrame, CloneFrame};
 use raddle_engine::carrier::{LEFT, SHARES, SHARES_HANDLERS};
 use raddle_engine::chaos::{self, Point};
-use raddle_engine::{Carrier, ENGINE, fork, kthread, own_signals};
+use raddle_engine::{Carrier, PROCESS, fork, kthread, own_signals};
 use raddle_sys::abi::{CloneArgs, SigInfo};
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
@@ -100,7 +100,7 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         return Outcome::of(threads::create(frame, &request));
     }
     debug_assert!(call.number() != VFORK || request.has(CLONE_VM));
-    if ENGINE.is_started() {
+    if PROCESS.is_started() {
         let thread = Carrier::current().thread();
         if TRACES.load(Ordering::Relaxed) != 0 {
             let _ = scheduling::bind(thread); // a child rather than none
@@ -220,7 +220,7 @@ pub extern "C" fn clone_after(result: isize, call: &mut CallFrame) {
 /// # Safety
 /// Only there, on its only thread, with all signals blocked.
 unsafe fn in_child(shares_table: bool) {
-    let had_threads = ENGINE.is_started();
+    let had_threads = PROCESS.is_started();
     let has_name = ids::has_name_of_first();
     // SAFETY: the caller's promise.
     unsafe { fork::in_child(shares_table) };
@@ -271,7 +271,7 @@ fn runs(process: u32) -> bool {
 /// `execve(2)`, `execveat(2)`: the new program inherits the caller's signal mask, and the blocked
 /// signals that it hasn't taken; none of the runtime's own signals.
 pub extern "C" fn exec(frame: &Frame) -> Outcome {
-    if ENGINE.is_started() {
+    if PROCESS.is_started() {
         scheduling::bind_if_special(Carrier::current().thread());
     }
     let carrier = Carrier::current();
@@ -279,7 +279,7 @@ pub extern "C" fn exec(frame: &Frame) -> Outcome {
     signal::expose_mask();
     signal::routing::lend_pending();
     // No other thread, no other sender.
-    let has_senders = signal::is_virtual() && ENGINE.is_started();
+    let has_senders = signal::is_virtual() && PROCESS.is_started();
     let closed = has_senders.then(own_signals::close);
     signal::actions::expose_ignored();
     // SAFETY: the program's own call; it returns only if it failed.
@@ -289,7 +289,7 @@ pub extern "C" fn exec(frame: &Frame) -> Outcome {
         own_signals::open(closed);
     }
     if has_dropped {
-        ENGINE.roster.signal_all();
+        PROCESS.roster.signal_all();
     }
     signal::routing::take_pending_back();
     scheduling::program_started(carrier.thread());

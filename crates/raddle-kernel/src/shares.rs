@@ -7,12 +7,12 @@
 //! - `25`: a weight. Rule number i is group i of the fair policy; a thread that fits no rule is in
 //!   group 0, the rest, which has what the rules leave.
 //! - `30%`, `carriers=2`, or both with a comma between: a quota, in percent of one CPU, and a
-//!   number of carriers. Rule number i is side engine i.
+//!   number of carriers. Rule number i is engine i.
 
 use crate::rules::{Rules, matches, matches_library};
-use raddle_engine::sides::{MAX_CARRIERS, Plan};
+use raddle_engine::engine::{MAX_PLANNED, Plan};
 use raddle_engine::thread::Birth;
-use raddle_engine::{ENGINE, Thread};
+use raddle_engine::{PROCESS, Thread};
 use raddle_sched::policies::fair::GROUPS;
 use raddle_sched::policies::{Class, Kind};
 use raddle_sched::quota::MAX_PERCENT;
@@ -24,7 +24,7 @@ static RULES: Rules = Rules::new();
 pub struct Shares {
     /// The shares of all groups in hundredths, if any rule has one.
     pub weights: Option<[u32; GROUPS]>,
-    /// The side engines.
+    /// The engines.
     pub plans: [Option<Plan>; GROUPS],
 }
 
@@ -86,11 +86,7 @@ fn part(text: &[u8]) -> Option<Part> {
     for word in text.split(|&byte| byte == b',') {
         let (place, digits, most) = match word.strip_suffix(b"%") {
             Some(digits) => (&mut quota, digits, MAX_PERCENT),
-            None => (
-                &mut carriers,
-                word.strip_prefix(b"carriers=")?,
-                MAX_CARRIERS,
-            ),
+            None => (&mut carriers, word.strip_prefix(b"carriers=")?, MAX_PLANNED),
         };
         let is_first = *place == 0;
         *place = number(digits).filter(|value| is_first && (1..=most).contains(value))?;
@@ -102,7 +98,7 @@ fn part(text: &[u8]) -> Option<Part> {
 pub fn set_rules(rules: &'static [u8], shares: &Shares) {
     for (number, plan) in (0..).zip(&shares.plans) {
         if let Some(plan) = plan {
-            ENGINE.sides.set(number, *plan);
+            PROCESS.engines.set(number, *plan);
         }
     }
     RULES.set(rules);
@@ -131,7 +127,7 @@ pub fn of_library(path: &[u8]) -> Option<u32> {
 
 /// The rule that `thread` goes by, or 0.
 fn rule_of(thread: &Thread) -> u32 {
-    match thread.side() {
+    match thread.engine_number() {
         0 => thread.task.policy.terms.group(),
         number => number,
     }
@@ -139,10 +135,10 @@ fn rule_of(thread: &Thread) -> u32 {
 
 /// Puts `thread` under this rule, or under none (0).
 fn assign(thread: &Thread, number: u32) {
-    let is_engine = ENGINE.sides.get(number).is_some();
-    let (group, side) = if is_engine { (0, number) } else { (number, 0) };
+    let is_engine = PROCESS.engines.get(number).is_some();
+    let (group, engine) = if is_engine { (0, number) } else { (number, 0) };
     thread.task.policy.terms.set_group(group);
-    ENGINE.sides.assign(thread, side);
+    PROCESS.engines.assign(thread, engine);
 }
 
 /// Finds the rule for `thread` after it got this name.
@@ -176,7 +172,7 @@ pub fn created(child: &Thread, parent: &Thread) {
         terms.set_attributes(class, birth.priority, birth.nice, birth.deadline_ns);
     }
     if birth.engine != 0 {
-        return ENGINE.sides.assign(child, birth.engine);
+        return PROCESS.engines.assign(child, birth.engine);
     }
     if !any() {
         return;
@@ -185,7 +181,7 @@ pub fn created(child: &Thread, parent: &Thread) {
         0 => named(child, &child.name()),
         number => assign(child, number),
     }
-    if parent.side() == 0 {
+    if parent.engine_number() == 0 {
         named(parent, &parent.name()); // it was named before there were carriers
     }
 }

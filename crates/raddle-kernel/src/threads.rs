@@ -17,7 +17,7 @@ use crate::user::{Plain, User};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use raddle_arch::{ChildRegisters, CloneFrame, RED_ZONE, SwitchFrame, first_frame};
-use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};
+use raddle_engine::{Carrier, PROCESS, Thread, switch, ums};
 use raddle_sys::{err, errno};
 
 /// Starts the engine, unless it has started. First the only thread takes over its attributes from
@@ -27,7 +27,7 @@ use raddle_sys::{err, errno};
 /// EAGAIN.
 pub fn start() -> Result<(), isize> {
     scheduling::adopt();
-    ENGINE.start()
+    PROCESS.start()
 }
 
 /// Makes a thread, green or bound. Returns its id, or a negated errno.
@@ -36,15 +36,15 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
         return errno;
     }
     signal::virtualize();
-    ENGINE.breed(); // after that, so that the carrier starts with an empty mask
-    let is_green = !ENGINE.is_explicit() || Carrier::current().thread().green_next.replace(false);
-    if ENGINE.is_explicit() && is_only_thread() {
+    PROCESS.first().breed(); // after that, so that the carrier starts with an empty mask
+    let is_green = !PROCESS.is_explicit() || Carrier::current().thread().green_next.replace(false);
+    if PROCESS.is_explicit() && is_only_thread() {
         let _ = scheduling::bind(Carrier::current().thread()); // green rather than not at all
     }
-    if ENGINE.is_crowded() {
+    if PROCESS.is_crowded() {
         return err(errno::EAGAIN);
     }
-    let thread = match ENGINE.threads.allocate() {
+    let thread = match PROCESS.threads.allocate() {
         Ok(thread) => thread,
         Err(errno) => return errno,
     };
@@ -53,11 +53,11 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     let is_apart = Carrier::current().is_apart();
     let wants_own = parent.bind_next.replace(false) || !is_green;
     let bound = match request.asked() {
-        Some(asked) => ENGINE.bind_as(thread, &asked),
-        None if is_apart => ENGINE.bind(thread), // as different as its maker, or not at all
+        Some(asked) => PROCESS.bind_as(thread, &asked),
+        None if is_apart => PROCESS.bind(thread), // as different as its maker, or not at all
         None => {
             if wants_own {
-                let _ = ENGINE.bind(thread); // green rather than not at all
+                let _ = PROCESS.bind(thread); // green rather than not at all
             }
             Ok(())
         }
@@ -95,7 +95,7 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     scheduling::inherit(thread, parent);
     ums::adopt(thread, parent);
     shares::created(thread, parent);
-    ENGINE.unpark(thread.task_ref());
+    PROCESS.unpark(thread.task_ref());
     tid as isize
 }
 
@@ -106,9 +106,9 @@ const SIGSEGV: u32 = raddle_sys::nr::SIGSEGV;
 fn discard(thread: &Thread) {
     thread.set_exiting();
     thread.signals.drop_pending();
-    ENGINE.threads.retire(thread);
+    PROCESS.threads.retire(thread);
     // SAFETY: the thread has never run.
-    unsafe { ENGINE.threads.recycle(thread) };
+    unsafe { PROCESS.threads.recycle(thread) };
 }
 
 /// Copies the maker's mask and name to a new thread, green or bound.
@@ -124,7 +124,7 @@ pub(crate) fn inherit(thread: &Thread, parent: &Thread) {
 
 /// Returns true if the calling thread has made no other, or has seen them all end.
 fn is_only_thread() -> bool {
-    ENGINE.threads.live() == 1
+    PROCESS.threads.live() == 1
 }
 
 /// What lies on a new thread's stack, addresses rising: a switch frame, the child's registers, and
@@ -156,7 +156,7 @@ fn lay_out(thread: &Thread, frame: &CloneFrame, stack: usize) -> Result<(), isiz
 
 /// `exit(2)`: ends the calling thread.
 pub extern "C" fn exit(_: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         return Outcome::PASS;
     }
     signal::calls::deliver_first();
@@ -186,10 +186,10 @@ pub fn exited(thread: &Thread) {
     let left = match NonNull::new(thread.seat.get().cast_mut()) {
         Some(seat) => kept::exited(thread, seat),
         None => {
-            let left = ENGINE.threads.retire(thread);
+            let left = PROCESS.threads.retire(thread);
             futex::clear_tid(thread.clear_tid.get());
             // SAFETY: an exiting thread is in no queue, and it has left its stack.
-            unsafe { ENGINE.threads.recycle(thread) };
+            unsafe { PROCESS.threads.recycle(thread) };
             left
         }
     };

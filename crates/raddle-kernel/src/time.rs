@@ -8,7 +8,7 @@ use crate::{clocks, is_multiplexed};
 use raddle_engine::accounting::cpu_ns;
 use raddle_engine::clock::{MONOTONIC, REALTIME, now_ns, read_ns};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE, switch, ums};
+use raddle_engine::{Carrier, PROCESS, switch, ums};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::Timespec;
@@ -189,7 +189,7 @@ fn sleep_on(frame: &Frame, clock_id: u32, is_absolute: bool, remaining: User<Tim
         thread.waits_for(WaitKind::SLEEP, clock_id as usize, 0);
         let args = [clock_id as usize, TIMER_ABSTIME, until_at, 0, 0, 0];
         // SAFETY: the time lives in this frame, which stays while the helper works for it.
-        let result = unsafe { ENGINE.helpers.call(nr::__NR_clock_nanosleep, args) };
+        let result = unsafe { PROCESS.helpers.call(nr::__NR_clock_nanosleep, args) };
         if result == 0 && of.is_some() && left_ns() != 0 {
             continue;
         }

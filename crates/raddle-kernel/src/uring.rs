@@ -11,7 +11,7 @@ use crate::{helped, is_multiplexed};
 use raddle_engine::clock::now_ns;
 use raddle_engine::pump::IN;
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE};
+use raddle_engine::{Carrier, PROCESS};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::{EventsArg, Timespec};
@@ -38,7 +38,7 @@ pub extern "C" fn io_uring_enter(frame: &Frame) -> Outcome {
     args[2] = 0;
     let (mut submitted, mut limits) = (None, None);
     loop {
-        let Some(entry) = ENGINE.pump.entry(ring as u32) else {
+        let Some(entry) = PROCESS.pump.entry(ring as u32) else {
             return Outcome::PASS;
         };
         let sequence = entry.sequence();
@@ -72,7 +72,7 @@ pub extern "C" fn io_uring_enter(frame: &Frame) -> Outcome {
             *deadline_ns
         };
         thread.waits_for(WaitKind::FD_READ, ring, shown);
-        match ENGINE
+        match PROCESS
             .pump
             .wait_one(ring as u32, IN, sequence, *deadline_ns)
         {

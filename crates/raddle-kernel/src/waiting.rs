@@ -24,7 +24,7 @@ use raddle_engine::chaos::{self, Point};
 use raddle_engine::clock::now_ns;
 use raddle_engine::pump::{Entry, IN, Kind, Limit, OUT, RDHUP};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE, switch};
+use raddle_engine::{Carrier, PROCESS, switch};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
 use raddle_sys::{err, errno};
@@ -127,7 +127,7 @@ fn after_answer(carrier: &Carrier) {
         return take_turns(carrier);
     }
     let is_bound = !carrier.bound.load(Ordering::Relaxed).is_null(); // as in `take_turns`
-    if !is_bound && (!carrier.queue.is_empty() || ENGINE.has_posted()) {
+    if !is_bound && (!carrier.queue.is_empty() || carrier.engine().has_posted()) {
         switch::yield_now();
     }
 }
@@ -219,7 +219,7 @@ impl Wait {
     /// Waits until `fd` may be ready; `sequence` was read before the try.
     #[inline(never)]
     pub(crate) fn until_event(&mut self, fd: usize, entry: &Entry, sequence: u32) -> Next {
-        let pump = &ENGINE.pump;
+        let pump = &PROCESS.pump;
         let way = self.way as usize;
         if self.deadline_ns == 0 {
             if is_nonblocking(fd) {
@@ -250,7 +250,7 @@ impl Wait {
     /// must decide whether the call waits.
     #[cold]
     fn set_deadline(&mut self, fd: usize, entry: &Entry, elapsed_ns: u64) -> bool {
-        self.deadline_ns = match ENGINE.pump.ask_limit(entry, fd, self.way as usize) {
+        self.deadline_ns = match PROCESS.pump.ask_limit(entry, fd, self.way as usize) {
             Limit::None => NEVER,
             Limit::Lasts(limit_ns) => now_ns()
                 .saturating_add(limit_ns)
@@ -275,7 +275,7 @@ impl Wait {
         let shown_ns = if is_limited { self.deadline_ns } else { 0 };
         thread.waits_for(self.way.kind(), fd, shown_ns);
         let events = self.way.events();
-        let woken = ENGINE
+        let woken = PROCESS
             .pump
             .wait_one(fd as u32, events, sequence, self.deadline_ns);
         match woken {
@@ -319,7 +319,7 @@ fn after_end(fd: usize) -> Next {
 /// state. In a terminal's background the try itself has an effect: it stops the process.
 #[cold]
 fn skips_try(fd: usize, entry: &Entry, way: Way) -> bool {
-    ENGINE.pump.rearm(fd as u32);
+    PROCESS.pump.rearm(fd as u32);
     let is_told = entry.kind() != Kind::Terminal && ask_about(fd, way.polled()) != 0;
     is_told && !is_nonblocking(fd)
 }

@@ -3,9 +3,9 @@
 use crate::{seats, start, symbols, workers};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
-use raddle_engine::engine::MAX_WANTED;
-use raddle_engine::sides::Plan;
-use raddle_engine::{Carrier, ENGINE, Thread, bound, ums};
+use raddle_engine::engine::Plan;
+use raddle_engine::process::MAX_WANTED;
+use raddle_engine::{Carrier, PROCESS, Thread, bound, ums};
 use raddle_interface::{Birth, EnginePlan, HostControl, Runtime, VERSION, WorkerControl};
 use raddle_kernel::{kept, loading, scheduling};
 use raddle_sched::policies::Kind;
@@ -68,7 +68,7 @@ pub(crate) fn thread<'a>() -> Option<&'a Thread> {
 
 extern "C" fn is_green() -> u32 {
     let is_bound = |thread: &Thread| !thread.bound.load(Ordering::Relaxed).is_null();
-    let is_lone = ENGINE.is_explicit() && !ENGINE.is_started();
+    let is_lone = PROCESS.is_explicit() && !PROCESS.is_started();
     u32::from(!is_lone && thread().is_some_and(|thread| !is_bound(thread)))
 }
 
@@ -79,11 +79,11 @@ extern "C" fn next_is_green(green: u32) {
 }
 
 extern "C" fn set_carriers(count: u32) {
-    ENGINE.set_wanted(count.min(MAX_WANTED));
+    PROCESS.set_wanted(count.min(MAX_WANTED));
 }
 
 extern "C" fn carriers() -> u32 {
-    ENGINE.wanted()
+    PROCESS.first().wanted()
 }
 
 extern "C" fn set_host(host: *const HostControl) {
@@ -137,16 +137,16 @@ extern "C" fn open_engine(plan: &EnginePlan) -> u32 {
         carriers: plan.carriers,
         quota: plan.quota,
     };
-    ENGINE.sides.open(plan).unwrap_or(0)
+    PROCESS.engines.open(plan).unwrap_or(0)
 }
 
 extern "C" fn close_engine(number: u32) {
-    ENGINE.sides.close(number);
+    PROCESS.engines.close(number);
 }
 
 extern "C" fn set_quota(number: u32, percent: u32) {
-    if let Some(side) = ENGINE.sides.get(number) {
-        side.set_quota(percent);
+    if let Some(engine) = PROCESS.engines.get(number) {
+        engine.set_quota(percent);
     }
 }
 
@@ -157,20 +157,20 @@ extern "C" fn next_birth(birth: &Birth) {
 }
 
 extern "C" fn set_policy(number: u32) {
-    while !ENGINE.choose_policy(built_in(number)) {}
+    while !PROCESS.first().choose_policy(built_in(number)) {}
 }
 
 extern "C" fn policy() -> u32 {
-    ENGINE.injector.kind() as u32
+    PROCESS.first().queue.kind() as u32
 }
 
 extern "C" fn engine_cpu_ns(number: u32) -> u64 {
-    ENGINE.sides.cpu_ns(number)
+    PROCESS.engines.cpu_ns(number)
 }
 
 /// The calling thread, once there are others.
 fn one_of_many<'a>() -> Option<&'a Thread> {
-    thread().filter(|_| ENGINE.is_started())
+    thread().filter(|_| PROCESS.is_started())
 }
 
 extern "C" fn may_keep(stack_size: usize, mask: &mut u64) -> u32 {

@@ -7,7 +7,7 @@
 use crate::environment::Environment;
 use crate::original::{self, LinkMap};
 use core::ffi::CStr;
-use raddle_engine::ENGINE;
+use raddle_engine::PROCESS;
 use raddle_inspect::settings;
 use raddle_kernel::shares;
 use raddle_sched::policies::{Kind, Table};
@@ -35,14 +35,14 @@ pub fn choose(environment: &Environment) -> Result<(), Wrong> {
         Some(name) => Kind::from_name(name).ok_or(Wrong::Policy)?,
     };
     match weights {
-        Some(weights) if kind == Kind::Fair => ENGINE.injector.set_shares(&weights),
+        Some(weights) if kind == Kind::Fair => PROCESS.first().queue.set_shares(&weights),
         Some(_) => return Err(Wrong::Share),
         None => {}
     }
     if let Some((rules, shares)) = &shares {
         shares::set_rules(rules, shares);
     }
-    ENGINE.choose_policy(kind);
+    PROCESS.first().choose_policy(kind);
     Ok(())
 }
 
@@ -53,7 +53,7 @@ pub fn plug_in(environment: &Environment, map: &'static LinkMap) {
         return;
     }
     match table(path, map) {
-        Some(table) => ENGINE.choose_plugin(table),
+        Some(table) => PROCESS.first().choose_plugin(table),
         None => raddle_sys::write_stderr(
             b"raddle: the policy file has no raddle_policy of this version; fifo instead\n",
         ),

@@ -30,8 +30,8 @@ use crate::{interface, own_stack, rseq, symbols, tripwires, watchers};
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU32, Ordering};
-use raddle_engine::engine::Hooks;
-use raddle_engine::{Carrier, ENGINE, chaos, shown};
+use raddle_engine::process::Hooks;
+use raddle_engine::{Carrier, PROCESS, chaos, shown};
 use raddle_inspect::settings;
 use raddle_kernel::{exclusion, process, shares, signal, threads};
 use raddle_patch::Report;
@@ -334,18 +334,18 @@ fn prepare(environment: &Environment, map: &'static LinkMap) -> Result<(), Why> 
         .get(raddle_interface::EXPLICIT.to_str().unwrap_or_default())
         .is_some()
     {
-        ENGINE.set_explicit();
+        PROCESS.set_explicit();
     }
     let carriers = carriers(environment)?;
     chaos::set_seed(seed(environment)?);
-    ENGINE.set_quantum_ns(quantum_ns(environment)?);
+    PROCESS.set_quantum_ns(quantum_ns(environment)?);
     if let Some(most) = extra_carriers(environment)? {
-        ENGINE.set_most_extra(most);
+        PROCESS.set_most_extra(most);
     }
     let threads = limit(environment, settings::MAX_THREADS, Why::MaxThreads)?;
-    ENGINE.threads.set_limit(threads as usize);
+    PROCESS.threads.set_limit(threads as usize);
     let runnable = limit(environment, settings::MAX_RUNNABLE, Why::MaxRunnable)?;
-    ENGINE.set_max_runnable(runnable);
+    PROCESS.set_max_runnable(runnable);
     static HOOKS: Hooks = Hooks {
         carrier_starts: threads::carrier_starts,
         thread_exited: threads::exited,
@@ -356,7 +356,7 @@ fn prepare(environment: &Environment, map: &'static LinkMap) -> Result<(), Why> 
         Wrong::Share => Why::Share,
     })?;
     // SAFETY: the only thread, once; FSGSBASE was checked.
-    unsafe { ENGINE.init(carriers, environment.auxiliary(AT_SYSINFO_EHDR), &HOOKS) }
+    unsafe { PROCESS.init(carriers, environment.auxiliary(AT_SYSINFO_EHDR), &HOOKS) }
         .map_err(|_| Why::NoMemory)?;
     policy::plug_in(environment, map);
     let main = Carrier::current().thread();

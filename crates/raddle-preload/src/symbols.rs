@@ -14,9 +14,9 @@ use core::ffi::{c_int, c_void};
 use core::mem::transmute;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use raddle_engine::chaos::{self, Point};
-use raddle_engine::engine::Futexes;
+use raddle_engine::process::Futexes;
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};
+use raddle_engine::{Carrier, PROCESS, Thread, switch, ums};
 use raddle_kernel::time::deadline_at;
 use raddle_kernel::user::User;
 use raddle_kernel::{futex, signal};
@@ -99,8 +99,8 @@ impl Condvar {
 /// The running green thread, once there is more than one.
 #[inline(always)]
 pub(crate) fn green<'a>() -> Option<(&'a Carrier, &'a Thread)> {
-    if !ENGINE.is_calm() {
-        if !ENGINE.is_started() {
+    if !PROCESS.is_calm() {
+        if !PROCESS.is_started() {
             return None;
         }
         chaos::at_safe_point(Point::Symbol);
@@ -273,7 +273,7 @@ fn link(thread: &Thread, key: usize, deadline_ns: u64, still: impl FnOnce() -> b
     }
     let task = thread.task_ref();
     // SAFETY: the thread's own node, cancelled by the caller if anything but the table wakes it.
-    unsafe { ENGINE.futexes.enqueue(&thread.node, task, key, ANY, still) }
+    unsafe { PROCESS.futexes.enqueue(&thread.node, task, key, ANY, still) }
 }
 
 /// A wait that doesn't go on as it began.
@@ -289,7 +289,7 @@ impl Interrupted<'_> {
     /// Takes the thread's node out, and runs signal handlers. True if the node was linked.
     fn handle(&self, thread: &Thread) -> bool {
         // SAFETY: the node was given to this table.
-        let was_linked = unsafe { ENGINE.futexes.cancel(&thread.node) };
+        let was_linked = unsafe { PROCESS.futexes.cancel(&thread.node) };
         cleanup::deliver_or(self, Self::undo);
         was_linked
     }
@@ -472,13 +472,13 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
 fn notify(carrier: &Carrier, condvar: &Condvar, count: usize) -> (usize, bool) {
     let key = condvar.key();
     let woken = TaskList::new();
-    let mut n = ENGINE.futexes.wake_fenced(key, count, ANY, &woken);
+    let mut n = PROCESS.futexes.wake_fenced(key, count, ANY, &woken);
     if n == 1 {
         if let Some(task) = woken.pop() {
-            ENGINE.unpark_on(carrier, task);
+            PROCESS.unpark_on(carrier, task);
         }
     } else {
-        ENGINE.unpark_all(woken);
+        PROCESS.unpark_all(woken);
     }
     if n < count && ABSENCES.any(key) {
         n += notify_absent(key, count - n);
@@ -491,8 +491,8 @@ fn notify(carrier: &Carrier, condvar: &Condvar, count: usize) -> (usize, bool) {
 fn notify_absent(key: usize, count: usize) -> usize {
     ABSENCES.miss(key);
     let woken = TaskList::new();
-    let n = ENGINE.futexes.wake_fenced(key, count, ANY, &woken);
-    ENGINE.unpark_all(woken);
+    let n = PROCESS.futexes.wake_fenced(key, count, ANY, &woken);
+    PROCESS.unpark_all(woken);
     n
 }
 

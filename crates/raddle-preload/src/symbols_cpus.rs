@@ -8,7 +8,7 @@ use crate::original;
 use crate::symbols::call_original;
 use core::ffi::{c_int, c_long, c_uint};
 use core::mem::transmute;
-use raddle_engine::{ENGINE, shown};
+use raddle_engine::{PROCESS, shown};
 use raddle_kernel::user::User;
 use raddle_sys::{nr, sys};
 
@@ -18,7 +18,7 @@ use raddle_sys::{nr, sys};
 /// # Safety
 /// `mask` points to `bytes` bytes that may be written, as multiples of 8.
 unsafe fn hide(bytes: usize, mask: *mut u64) {
-    if shown::most().is_some() && !ENGINE.is_started() {
+    if shown::most().is_some() && !PROCESS.is_started() {
         // SAFETY: the caller's promise; libc has written there.
         shown::keep_shown(unsafe { core::slice::from_raw_parts_mut(mask, bytes / 8) });
     }

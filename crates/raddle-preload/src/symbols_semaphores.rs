@@ -11,7 +11,7 @@ use core::ffi::{c_int, c_void};
 use core::mem::transmute;
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{ENGINE, Thread};
+use raddle_engine::{PROCESS, Thread};
 use raddle_kernel::{futex, signal};
 use raddle_sched::TaskList;
 use raddle_sched::timers::NEVER;
@@ -205,9 +205,9 @@ pub unsafe extern "C" fn sem_post(semaphore: *mut Semaphore) -> c_int {
     if data >> 32 != 0 {
         let woken = TaskList::new();
         let address = s.data.as_ptr().expose_provenance();
-        ENGINE.futexes.wake_fenced(address, 1, ANY, &woken);
+        PROCESS.futexes.wake_fenced(address, 1, ANY, &woken);
         if let Some(task) = woken.pop() {
-            ENGINE.unpark_on(carrier, task);
+            PROCESS.unpark_on(carrier, task);
         }
         leave();
     }

@@ -7,7 +7,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::transmute;
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE, Thread};
+use raddle_engine::{Carrier, PROCESS, Thread};
 use raddle_kernel::user::User;
 use raddle_kernel::{clocks, exclusion, ids, memory, rules, shares};
 use raddle_sched::Wake;
@@ -133,7 +133,7 @@ fn other_thread<'a>(block: u64) -> Option<&'a Thread> {
     let (_, own) = green()?;
     (own.fs.get() != block)
         .then(|| {
-            ENGINE
+            PROCESS
                 .threads
                 .iter()
                 .find(|thread| thread.fs.get() == block)
@@ -194,13 +194,13 @@ pub extern "C" fn pthread_cancel(thread: u64) -> c_int {
 /// A thread parked in a condition variable or a semaphore looks at its cancellation state.
 fn wake_cancelled(block: u64) {
     let kinds = [WaitKind::CONDVAR.0, WaitKind::SEMAPHORE.0];
-    let target = ENGINE
+    let target = PROCESS
         .threads
         .iter()
         .find(|thread| thread.fs.get() == block);
     let Some(thread) = target else { return };
     thread.cancelled.store(1, Ordering::SeqCst);
     if kinds.contains(&thread.wait_kind.load(Ordering::SeqCst)) && thread.claim(Wake::Signalled) {
-        ENGINE.unpark(thread.task_ref());
+        PROCESS.unpark(thread.task_ref());
     }
 }

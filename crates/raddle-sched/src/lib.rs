@@ -11,8 +11,7 @@
 //! | [`run_queue`] | `RunQueue` | what this carrier runs next; what others may steal |
 //! | [`injector`] | `Injector` | work from outside the carriers, and overflow |
 //! | [`idle`] | `IdleSet` | which carriers sleep, and which poster must wake them |
-//! | [`places`] | `Places` | how many carriers of a side engine may be awake |
-//! | [`quota`] | `Bucket` | whether a side engine has used up its part of the CPUs |
+//! | [`quota`] | `Bucket` | whether an engine has used up its part of the CPUs |
 //! | [`contention`] | `Contention` | how many carriers beside the CPUs, while others want them |
 //! | [`wait_table`] | `WaitTable`, `WaitNode` | which tasks wait at this address or descriptor |
 //! | [`absence`] | `Absences` | whether a wake-up came while a waiter ran signal handlers |
@@ -39,7 +38,6 @@ pub mod counted_lock;
 pub mod idle;
 pub mod injector;
 pub mod orders;
-pub mod places;
 pub mod policies;
 pub mod policy;
 pub mod quota;
@@ -63,7 +61,6 @@ pub use counted_lock::CountedLock;
 pub use idle::IdleSet;
 pub use injector::Injector;
 pub use orders::Orders;
-pub use places::Places;
 pub use run_queue::{Mark, RunQueue};
 pub use signal_gate::SignalGate;
 pub use spin::SpinLock;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use raddle_inspect::policy::Kind;
-use raddle_inspect::settings::{QUOTA_MAX_PERCENT, SIDE_CARRIERS_MAX};
+use raddle_inspect::settings::{ENGINE_CARRIERS_MAX, QUOTA_MAX_PERCENT};
 
 use crate::cli::EXCLUDE_SEPARATOR;
 
@@ -75,7 +75,7 @@ pub enum Part {
 
 impl Part {
     /// The largest quota, and the most carriers, that the runtime accepts.
-    const MOST: [u32; 2] = [QUOTA_MAX_PERCENT, SIDE_CARRIERS_MAX];
+    const MOST: [u32; 2] = [QUOTA_MAX_PERCENT, ENGINE_CARRIERS_MAX];
 
     /// `25`, `30%`, `carriers=2` or `30%,carriers=2`.
     pub fn parse(text: &str) -> Option<Part> {

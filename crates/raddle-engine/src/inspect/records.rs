@@ -1,7 +1,7 @@
 //! What a snapshot says of carriers and threads.
 
 use crate::carrier::{Carrier, CarrierState};
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use crate::thread::{Life, Thread};
 use crate::{accounting, delays, timed};
 use core::sync::atomic::Ordering;
@@ -10,16 +10,16 @@ use raddle_sched::policies::Kind;
 
 /// Only the fair policy has any; a plug-in's lock isn't waited for.
 pub(super) fn shares() -> [u8; 16] {
-    match ENGINE.injector.kind() {
+    match PROCESS.first().queue.kind() {
         Kind::Plugin => [0; 16],
-        _ => ENGINE.injector.shares().map(|percent| percent as u8),
+        _ => PROCESS.first().queue.shares().map(|percent| percent as u8),
     }
 }
 
 pub(super) fn carrier_record(carrier: &Carrier) -> CarrierRecord {
     let count = |counter: &core::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let state = match carrier.state() {
-        _ if ENGINE.spares.contains(carrier.id.get() as usize) => {
+        _ if carrier.engine().spares.contains(carrier.id.get() as usize) => {
             raddle_inspect::CarrierState::SPARE
         }
         _ if carrier.handed_off.load(Ordering::Relaxed) != 0 => {
@@ -40,11 +40,8 @@ pub(super) fn carrier_record(carrier: &Carrier) -> CarrierRecord {
         preempt: count(&carrier.preempt),
         park: count(&carrier.park),
         queue_len: carrier.queue.len() as u64,
-        engine: u64::from(carrier.side()),
-        quota: ENGINE
-            .sides
-            .of(carrier)
-            .map_or(0, |side| u64::from(side.quota())),
+        engine: u64::from(carrier.engine().number()),
+        quota: u64::from(carrier.engine().quota()),
         ..CarrierRecord::default()
     }
 }
@@ -66,7 +63,7 @@ pub(super) fn thread_record(thread: &Thread) -> ThreadRecord {
     if !thread.bound.load(Ordering::Relaxed).is_null() {
         flags = flags.union(ThreadFlags::BOUND);
     }
-    if thread.as_ptr() == ENGINE.main.load(Ordering::Relaxed) {
+    if thread.as_ptr() == PROCESS.main.load(Ordering::Relaxed) {
         flags = flags.union(ThreadFlags::MAIN);
     }
     // SAFETY: null or a carrier, which lives for ever.
@@ -98,9 +95,9 @@ pub(super) fn thread_record(thread: &Thread) -> ThreadRecord {
         park: count(&thread.park),
         name: thread.name(),
         flags,
-        group: match thread.side() {
+        group: match thread.engine_number() {
             0 => thread.task.policy.terms.group(),
-            side => side,
+            number => number,
         },
         ..ThreadRecord::default()
     }
@@ -114,7 +111,7 @@ fn since_ns(thread: &Thread, state: raddle_inspect::ThreadState) -> u64 {
         ThreadState::RUNNING => timed::turn_since_ns(thread),
         ThreadState::WAITING => {
             let since_ns = thread.since_ns.load(Ordering::Relaxed);
-            since_ns.max(ENGINE.started_ns.load(Ordering::Relaxed))
+            since_ns.max(PROCESS.started_ns.load(Ordering::Relaxed))
         }
         _ => 0,
     }

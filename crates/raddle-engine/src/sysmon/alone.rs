@@ -16,8 +16,8 @@
 
 use super::{Sysmon, Watch};
 use crate::carrier::CarrierState;
-use crate::engine::ENGINE;
 use crate::pages;
+use crate::process::PROCESS;
 use core::sync::atomic::{Ordering, fence};
 
 impl Sysmon {
@@ -50,12 +50,12 @@ impl Sysmon {
 }
 
 fn is_single() -> bool {
-    ENGINE.is_calm() && ENGINE.threads.live() == 1
+    PROCESS.is_calm() && PROCESS.threads.live() == 1
 }
 
 /// Returns true if no carrier has a signal to look at, or something to give back.
 fn are_carriers_quiet() -> bool {
-    ENGINE.carriers().all(|carrier| {
+    PROCESS.carriers().all(|carrier| {
         let has_signals = carrier.attention.load(Ordering::Relaxed) != 0
             || !carrier.arrivals.is_empty()
             || carrier.thread_or_none().is_some_and(|thread| {
@@ -70,21 +70,21 @@ impl Watch {
     pub(super) fn sleeps_beside_one(&self) -> bool {
         let is_needed = || {
             !is_single()
-                || ENGINE.has_policy()
-                || ENGINE.has_posted()
-                || ENGINE.blocked.load(Ordering::Relaxed) != 0
-                || ENGINE.sides.each().next().is_some()
+                || PROCESS.first().has_policy()
+                || PROCESS.first().has_posted()
+                || PROCESS.first().blocked.load(Ordering::Relaxed) != 0
+                || PROCESS.engines.each_further().next().is_some()
                 || self.metronomes.any_runs()
                 || !are_carriers_quiet()
         };
         if is_needed() {
             return false;
         }
-        ENGINE.sysmon.asleep.store(1, Ordering::SeqCst);
+        PROCESS.sysmon.asleep.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let sleeps = !is_needed();
         if !sleeps {
-            ENGINE.sysmon.asleep.store(0, Ordering::SeqCst);
+            PROCESS.sysmon.asleep.store(0, Ordering::SeqCst);
         }
         sleeps
     }

@@ -3,11 +3,9 @@
 use super::Found;
 use crate::carrier::Carrier;
 use crate::chaos::{self, Point};
-use crate::engine::ENGINE;
 use crate::helpers::POKE;
-use crate::sides::Side;
 use crate::turn::Turn;
-use crate::{pages, timed, ums};
+use crate::{pages, policies, timed, ums};
 use core::sync::atomic::Ordering;
 
 /// How long the thread on a carrier may run while others wait for it.
@@ -16,9 +14,7 @@ pub(super) fn quantum_beside_others(
     found: Found,
     leased_ns: Option<u64>,
 ) -> u64 {
-    let quantum_ns = ENGINE
-        .quantum_on(carrier)
-        .min(leased_ns.unwrap_or(u64::MAX));
+    let quantum_ns = policies::quantum_on(carrier).min(leased_ns.unwrap_or(u64::MAX));
     timed::slice_ns(carrier, found.held_ns, quantum_ns)
 }
 
@@ -38,11 +34,10 @@ pub(super) fn holds_others(carrier: &Carrier, found: Found) -> bool {
     }
 }
 
-/// Returns true if `carrier` should let go of its thread for a reason that only side engines have.
-pub(super) fn waits_beside(carrier: &Carrier) -> bool {
-    let misplaced = |thread| ENGINE.sides.is_misplaced(carrier, thread);
-    let held = |side: &Side| side.is_held() || side.has_work();
-    ENGINE.sides.of(carrier).is_some_and(held) || carrier.thread_or_none().is_some_and(misplaced)
+/// Returns true if `carrier` should let go of its thread for others, or because its engine is held.
+pub(super) fn is_wanted(carrier: &Carrier) -> bool {
+    let thread = carrier.thread_or_none();
+    carrier.is_awaited() || thread.is_some_and(|thread| carrier.is_strange_to(thread))
 }
 
 /// Sees to a thread that computes without calls although it came back from the kernel, was bound
@@ -62,6 +57,6 @@ pub(super) fn see_to_signals(carrier: &Carrier, found: Found) {
         carrier.preempt(found.switches);
     }
     if chaos::strikes(Point::HandOff) {
-        ENGINE.hand_off(carrier);
+        carrier.engine().hand_off(carrier);
     }
 }

@@ -9,7 +9,7 @@
 
 use super::{Birth, Life, Thread, WaitKind};
 use crate::chunks::{Chunks, Zeroed};
-use crate::engine::ENGINE;
+use crate::process::PROCESS;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use raddle_sched::{SpinLock, Task, WaitNode};
@@ -106,7 +106,7 @@ impl ThreadTable {
         };
         drop(slots);
         self.live.fetch_add(1, Ordering::Relaxed);
-        ENGINE.sysmon.thread_begins();
+        PROCESS.sysmon.thread_begins();
         let thread = self.slot(index);
         self.prepare(thread, index as u32);
         Ok(thread)
@@ -120,7 +120,7 @@ impl ThreadTable {
     pub(crate) unsafe fn renew(&self, thread: &Thread) {
         let (clear_tid, robust_list) = (thread.clear_tid.get(), thread.robust_list.get());
         self.live.fetch_add(1, Ordering::Relaxed);
-        ENGINE.sysmon.thread_begins();
+        PROCESS.sysmon.thread_begins();
         self.prepare(thread, self.index(thread) as u32);
         thread.clear_tid.set(clear_tid);
         thread.robust_list.set(robust_list);
@@ -155,7 +155,7 @@ impl ThreadTable {
         thread.bound.store(null_mut(), Ordering::Relaxed);
         thread.away_from.store(null_mut(), Ordering::Relaxed);
         thread.routes.store(0, Ordering::Relaxed);
-        thread.side.store(0, Ordering::Relaxed);
+        thread.engine.store(0, Ordering::Relaxed);
         thread.next.set(Birth::default());
         thread.carrier.store(null_mut(), Ordering::Relaxed);
         thread.switches.store(0, Ordering::Relaxed);
@@ -170,7 +170,7 @@ impl ThreadTable {
         thread.attributes.reset();
         thread.task.policy.reset(tid);
         thread.compiles.store(0, Ordering::Relaxed);
-        thread.account.reset(ENGINE.fair_clock.read_ns());
+        thread.account.reset(PROCESS.first().fair_clock.read_ns());
         thread.share_next.set(0);
         thread.seat.set(null());
         thread.task.rank.store(0, Ordering::Relaxed);

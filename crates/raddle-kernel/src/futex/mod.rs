@@ -17,9 +17,9 @@ use crate::boundary::{Frame, Outcome};
 use crate::signal::{self, Delivered};
 use crate::time::{absolute_deadline, relative_deadline};
 use crate::user::{self, USUAL_END, User};
-use raddle_engine::engine::Futexes;
+use raddle_engine::process::Futexes;
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE, switch, timed};
+use raddle_engine::{Carrier, PROCESS, switch, timed};
 use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskList, Wake};
 use raddle_sys::{err, errno, nr, sys};
@@ -114,7 +114,7 @@ pub extern "C" fn futex(frame: &Frame) -> Outcome {
     const PLAIN_WAKE: usize = WAKE | PRIVATE;
     let address = frame.arg(0);
     let is_any = frame.word(5) == ANY;
-    if address & 3 != 0 || address >= USUAL_END || !ENGINE.is_started() {
+    if address & 3 != 0 || address >= USUAL_END || !PROCESS.is_started() {
         return any_futex(frame);
     }
     match flags(frame) {
@@ -131,7 +131,7 @@ fn any_futex(frame: &Frame) -> Outcome {
     let private = flags(frame) & PRIVATE != 0;
     let unknown = flags(frame) & !(0x7f | PRIVATE | CLOCK_REALTIME) != 0;
     let timed = matches!(operation, WAIT_BITSET | WAIT_REQUEUE_PI | LOCK_PI2);
-    let started = ENGINE.is_started(); // else the kernel has the same id for the thread
+    let started = PROCESS.is_started(); // else the kernel has the same id for the thread
     if started && operation == UNLOCK_PI && !is_word(frame.arg(0)) && pi::owns(frame.arg(0)) {
         return Outcome::of(err(errno::EINVAL)); // the kernel looks at the owner first
     }
@@ -141,7 +141,7 @@ fn any_futex(frame: &Frame) -> Outcome {
     if matches!(operation, LOCK_PI | UNLOCK_PI | TRYLOCK_PI | LOCK_PI2) {
         return pi::lock_call(frame, operation, private);
     }
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         return Outcome::PASS;
     }
     match operation {
@@ -286,13 +286,13 @@ pub fn wait_as(
     let still = || user::load(address) == Ok(expected);
     // SAFETY: the thread's own node, cancelled below if anything but the table wakes it.
     if !unsafe {
-        ENGINE
+        PROCESS
             .futexes
             .enqueue(&thread.node, thread.task_ref(), address, bits, still)
     } {
         return err(errno::EAGAIN);
     }
-    if expected == LOCKED_WITH_WAITERS && !ENGINE.ahead.is_empty() {
+    if expected == LOCKED_WITH_WAITERS && !PROCESS.first().ahead.is_empty() {
         lend_to_owner(address);
     }
     let outcome = if kind == WaitKind::SEMAPHORE {
@@ -304,7 +304,7 @@ pub fn wait_as(
         return 0;
     }
     // SAFETY: the node was given to this table.
-    unsafe { ENGINE.futexes.cancel(&thread.node) };
+    unsafe { PROCESS.futexes.cancel(&thread.node) };
     if outcome == Wake::TimedOut {
         err(errno::ETIMEDOUT)
     } else {
@@ -330,13 +330,13 @@ fn lend_to_owner(address: usize) {
 #[inline(always)]
 pub fn wake(address: usize, count: usize, bits: u32) -> usize {
     let woken = TaskList::new();
-    let mut n = ENGINE.futexes.wake(address, count, bits, &woken);
+    let mut n = PROCESS.futexes.wake(address, count, bits, &woken);
     if n == 1 {
         if let Some(task) = woken.pop() {
-            ENGINE.unpark(task);
+            PROCESS.unpark(task);
         }
     } else {
-        ENGINE.unpark_all(woken);
+        PROCESS.unpark_all(woken);
     }
     if vector::kernel_waits() && n < count {
         n += wake_in_kernel(address, count - n, bits);
@@ -376,10 +376,10 @@ fn requeue(frame: &Frame, operation: usize) -> isize {
     let check = || operation == REQUEUE || user::load(from) == Ok(expected);
     let woken = TaskList::new();
     let (max_wake, max_move) = (max_wake as usize, max_move as usize);
-    let done = ENGINE
+    let done = PROCESS
         .futexes
         .requeue(from, frame.arg(4), max_wake, max_move, check, &woken);
-    ENGINE.unpark_all(woken);
+    PROCESS.unpark_all(woken);
     match done {
         Some(done) => (done.woken + done.moved) as isize,
         None => user::load(from).map_or_else(|errno| errno, |_| err(errno::EAGAIN)),

@@ -31,7 +31,7 @@ use crate::user;
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, fence};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE, Thread, switch, timed};
+use raddle_engine::{Carrier, PROCESS, Thread, switch, timed};
 use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskList, TaskRef, Wake};
 use raddle_sys::{err, errno, nr, syscall6};
@@ -57,7 +57,7 @@ enum Attempt {
 
 /// FUTEX_LOCK_PI, FUTEX_LOCK_PI2, FUTEX_TRYLOCK_PI and FUTEX_UNLOCK_PI.
 pub(super) fn lock_call(frame: &Frame, operation: usize, private: bool) -> Outcome {
-    if private && !ENGINE.is_started() {
+    if private && !PROCESS.is_started() {
         return Outcome::PASS; // one thread, with the kernel's id
     }
     let (address, tid) = (frame.arg(0), Carrier::current().thread().tid());
@@ -105,11 +105,11 @@ fn attempt(address: usize, tid: u32, extra: u32, gone: bool) -> Result<Attempt, 
 
 /// Marks the owner as one that threads wait for; returns false if there is no such thread.
 fn announce(owner: u32) -> bool {
-    let Some(thread) = ENGINE.find(owner) else {
+    let Some(thread) = PROCESS.find(owner) else {
         return false;
     };
     thread.inherits.store(1, Ordering::SeqCst);
-    ENGINE.find(owner).is_some()
+    PROCESS.find(owner).is_some()
 }
 
 /// Locks a private word. A signal's handlers run; then the call goes on if `restarts`, else it
@@ -131,12 +131,12 @@ fn lock(address: usize, deadline_ns: u64, restarts: bool) -> isize {
         let (node, task) = (&thread.node, thread.task_ref());
         // SAFETY: the thread's own node; `park_for` cancels it if anything but the table wakes it.
         let parks = unsafe {
-            ENGINE
+            PROCESS
                 .futexes
                 .enqueue(node, task, owners(address), ANY, still)
         };
         if let (true, Attempt::Wait(word)) = (parks, found.get())
-            && !ENGINE.ahead.is_empty()
+            && !PROCESS.first().ahead.is_empty()
         {
             timed::lend(Carrier::current(), word & TID_MASK);
         }
@@ -162,7 +162,7 @@ fn park_for(thread: &Thread, deadline_ns: u64) -> Wake {
     let outcome = switch::park_until(deadline_ns);
     if outcome != Wake::Woken {
         // SAFETY: the node was given to this table.
-        unsafe { ENGINE.futexes.cancel(&thread.node) };
+        unsafe { PROCESS.futexes.cancel(&thread.node) };
     }
     outcome
 }
@@ -233,11 +233,11 @@ fn unlock(address: usize, tid: u32) -> isize {
 
 fn hand_over(address: usize, store: impl FnOnce(u32) -> Result<(), isize>) -> isize {
     let mut stored = Ok(());
-    let next = ENGINE.futexes.hand_over(owners(address), |next, more| {
+    let next = PROCESS.futexes.hand_over(owners(address), |next, more| {
         stored = store(owned_by(next, more));
     });
     if let Some(task) = next {
-        ENGINE.unpark(task);
+        PROCESS.unpark(task);
     }
     stored.map_or_else(|errno| errno, |()| 0)
 }
@@ -284,7 +284,7 @@ pub fn owner_ends(thread: &Thread) {
     let owned = |key: usize| {
         key & 3 == owners(0) && user::load(key & !3).is_ok_and(|word| word & TID_MASK == tid)
     };
-    while let Some(key) = ENGINE.futexes.find_key(owned) {
+    while let Some(key) = PROCESS.futexes.find_key(owned) {
         if owner_died(key & !3, tid).is_err() {
             return;
         }
@@ -370,7 +370,7 @@ fn wait_requeue(frame: &Frame, deadline_ns: u64) -> isize {
         let (node, task) = (&thread.node, thread.task_ref());
         // SAFETY: the thread's own node; `park_for` cancels it if anything but the table wakes it.
         let parks = unsafe {
-            ENGINE
+            PROCESS
                 .futexes
                 .enqueue(node, task, requeued(address), ANY, still)
         };
@@ -422,7 +422,7 @@ fn requeue(frame: &Frame) -> Result<isize, isize> {
     }
     let word = user::load(to)?;
     fence(Ordering::SeqCst); // a waiter sees the caller's change, or is found here
-    if ENGINE.futexes.row_waiters(requeued(from)) == 0 {
+    if PROCESS.futexes.row_waiters(requeued(from)) == 0 {
         return Ok(0); // the second word stays as it is
     }
     let woken = TaskList::new();
@@ -442,10 +442,10 @@ fn requeue(frame: &Frame) -> Result<isize, isize> {
         (0, max_move as usize + 1)
     };
     let (from, to) = (requeued(from), owners(to));
-    let done = ENGINE
+    let done = PROCESS
         .futexes
         .requeue(from, to, max_wake, max_move, check, &woken);
-    ENGINE.unpark_all(woken);
+    PROCESS.unpark_all(woken);
     match done {
         Some(done) => Ok((done.woken + done.moved) as isize),
         None => Err(failure.get()),

@@ -24,7 +24,7 @@ use crate::boundary::{Frame, Outcome};
 use crate::user::{self, User};
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::TID_BASE;
-use raddle_engine::{Carrier, ENGINE, Thread, ending, kthread};
+use raddle_engine::{Carrier, PROCESS, Thread, ending, kthread};
 use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 
 /// `sizeof(struct robust_list_head)`.
@@ -39,7 +39,7 @@ const GUARDIAN_STACK: usize = 64 * 1024;
 /// `set_robust_list(2)`.
 #[unsafe(link_section = ".text.raddle_boundary")] // beside the entries: see `crate::process`
 pub extern "C" fn set_robust_list(frame: &Frame) -> Outcome {
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         return Outcome::PASS;
     }
     if frame.arg(1) != HEAD_SIZE {
@@ -47,7 +47,7 @@ pub extern "C" fn set_robust_list(frame: &Frame) -> Outcome {
     }
     let carrier = Carrier::current();
     let thread = carrier.thread();
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     if thread.tid() == pid && carrier.kernel_tid.load(Ordering::Relaxed) == pid {
         thread.robust_list.set(0);
         return Outcome::PASS; // the main thread on its own kernel thread
@@ -59,10 +59,10 @@ pub extern "C" fn set_robust_list(frame: &Frame) -> Outcome {
 /// `get_robust_list(2)`.
 pub extern "C" fn get_robust_list(frame: &Frame) -> Outcome {
     let asked = frame.arg(0) as u32;
-    let found = if asked == 0 && ENGINE.is_started() {
+    let found = if asked == 0 && PROCESS.is_started() {
         Some(Carrier::current().thread())
     } else {
-        ENGINE.find(asked)
+        PROCESS.find(asked)
     };
     let Some(thread) = found else {
         return if asked >= TID_BASE {
@@ -80,7 +80,7 @@ pub extern "C" fn get_robust_list(frame: &Frame) -> Outcome {
 /// The head of a thread's list, or 0. The kernel knows the main thread's.
 fn list_of(thread: &Thread) -> usize {
     let own = thread.robust_list.get();
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     if own != 0 || thread.tid() != pid {
         return own;
     }
@@ -99,7 +99,7 @@ pub fn thread_ends(thread: &Thread) {
     walk(head, |word, pi, pending| {
         owner_died(word, thread.tid(), pi, pending)
     });
-    if thread.tid() == ENGINE.pid.load(Ordering::Relaxed) {
+    if thread.tid() == PROCESS.pid.load(Ordering::Relaxed) {
         // The kernel would walk it again at the end of the process: let it be empty.
         let _ = User::at(head).write(&head);
     }
@@ -170,7 +170,7 @@ fn mark(address: usize, tid: u32, pending: bool) -> Result<u32, isize> {
 /// one that computes. Only sysmon lets the thread go on then, and sysmon has ended its work.
 pub extern "C" fn exit_group(frame: &Frame) -> Outcome {
     process_ends();
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         return Outcome::PASS;
     }
     ending::prepare();
@@ -182,10 +182,10 @@ pub extern "C" fn exit_group(frame: &Frame) -> Outcome {
 /// Takes no lock; may run in the signal handler.
 #[unsafe(link_section = ".text.raddle_boundary")] // beside the entries: see `crate::process`
 pub fn process_ends() {
-    if !ENGINE.is_started() || !ENGINE.threads.iter().any(holds_something) {
+    if !PROCESS.is_started() || !PROCESS.threads.iter().any(holds_something) {
         return;
     }
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     // SAFETY: a descriptor that names this process, for the guardian.
     let own = unsafe { sys!(nr::__NR_pidfd_open, pid, 0usize) };
     if !is_err(own) {
@@ -227,7 +227,7 @@ extern "C" fn guardian(victim: usize, _: *mut u8) -> ! {
         sys!(nr::__NR_close_range, victim + 1, u32::MAX, 0usize);
         while is_err(sys!(nr::__NR_poll, &raw mut poll, 1usize, usize::MAX)) {}
     }
-    for thread in ENGINE.threads.iter() {
+    for thread in PROCESS.threads.iter() {
         walk(thread.robust_list.get(), |word, pi, pending| {
             let had = mark(word, thread.tid(), pending && !pi)?;
             if had & WAITERS != 0 || had == 0 && pending {

@@ -9,7 +9,7 @@ use crate::boundary::Frame;
 use crate::user::User;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE};
+use raddle_engine::{Carrier, PROCESS};
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::Timespec;
 use raddle_sys::{nr, sys};
@@ -58,7 +58,7 @@ pub fn learn_join_word(tls: u64, cleared: usize) {
 pub fn is_join(frame: &Frame) -> bool {
     const SELF: usize = 16;
     let address = frame.arg(0);
-    if let Some(thread) = ENGINE.slot_of(frame.word(2))
+    if let Some(thread) = PROCESS.slot_of(frame.word(2))
         && thread.clear_tid.get() == address
     {
         return true;
@@ -92,7 +92,7 @@ pub fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64) -> isize
         0,
         bits as usize,
     ];
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         // SAFETY: the program's word; the limit lives in this frame.
         return unsafe { raddle_sys::syscall6(nr::__NR_futex, args) };
     }
@@ -104,7 +104,7 @@ pub fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64) -> isize
     );
     WAITS.fetch_add(1, Ordering::SeqCst);
     // SAFETY: as above; the frame stays while the helper works for it.
-    let result = unsafe { ENGINE.helpers.call(nr::__NR_futex, args) };
+    let result = unsafe { PROCESS.helpers.call(nr::__NR_futex, args) };
     WAITS.fetch_sub(1, Ordering::SeqCst);
     result
 }

@@ -16,7 +16,7 @@ use crate::time::absolute_deadline;
 use crate::user::{self, User};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE, switch};
+use raddle_engine::{Carrier, PROCESS, switch};
 use raddle_sched::timers::NEVER;
 use raddle_sched::{WaitNode, Wake};
 use raddle_sys::abi::Timespec;
@@ -56,7 +56,7 @@ pub extern "C" fn futex_waitv(frame: &Frame) -> Outcome {
     let (limit, clock) = (frame.user::<Timespec>(3), frame.word(4));
     let known = limit.is_null() || matches!(clock, REALTIME | MONOTONIC);
     let is_valid = !entries.is_null() && (1..=MOST).contains(&count) && frame.word(2) == 0;
-    if !ENGINE.is_started() || !is_valid || !known {
+    if !PROCESS.is_started() || !is_valid || !known {
         return Outcome::PASS; // the kernel finds the right errno
     }
     match absolute_deadline(limit, clock == REALTIME) {
@@ -105,7 +105,7 @@ fn wait_in_kernel(frame: &Frame, entries: &[Entry], private: u32) -> isize {
     let mut args = frame.args();
     args[0] = entries.as_ptr().expose_provenance();
     // SAFETY: the program's own call; the entries stay while the helper works for them.
-    let result = unsafe { ENGINE.helpers.call(frame.number(), args) };
+    let result = unsafe { PROCESS.helpers.call(frame.number(), args) };
     IN_KERNEL.fetch_sub(private, Ordering::SeqCst);
     result
 }
@@ -136,7 +136,7 @@ fn wait<const N: usize>(entries: &[Entry], deadline_ns: u64) -> isize {
         // SAFETY: the nodes stay in this frame; each is cancelled below.
         parks = unsafe {
             let key = address as usize;
-            ENGINE
+            PROCESS
                 .futexes
                 .enqueue(node, thread.task_ref(), key, ANY, still)
         };
@@ -151,7 +151,7 @@ fn wait<const N: usize>(entries: &[Entry], deadline_ns: u64) -> isize {
     };
     for node in &nodes[..given] {
         // SAFETY: the nodes up to here were given to this table.
-        unsafe { ENGINE.futexes.cancel(node) };
+        unsafe { PROCESS.futexes.cancel(node) };
     }
     match (outcome, failure) {
         (Wake::Woken, _) => nodes

@@ -1,7 +1,7 @@
 //! Tells whether pages hold nothing, so that a guard may take their place.
 
 use crate::user::User;
-use raddle_engine::ENGINE;
+use raddle_engine::PROCESS;
 use raddle_engine::stacks::Range;
 use raddle_sys::mem::PAGE_SIZE;
 use raddle_sys::{nr, sys};
@@ -31,7 +31,7 @@ pub fn is_clean(range: Range) -> bool {
         let known = sys!(nr::__NR_mincore, from, len, resident.as_mut_ptr());
         known | sys!(nr::__NR_sysinfo, system.as_mut_ptr())
     };
-    if ENGINE.filters.unless_any(ask) != Some(0)
+    if PROCESS.filters.unless_any(ask) != Some(0)
         || resident[..pages].iter().any(|page| page & 1 != 0)
     {
         return false;

@@ -4,7 +4,7 @@ use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
 use raddle_engine::accounting::cpu_ns;
 use raddle_engine::pump::Kind;
-use raddle_engine::{ENGINE, Thread, cpus};
+use raddle_engine::{PROCESS, Thread, cpus};
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
 use super::Line;
@@ -85,7 +85,7 @@ pub fn open(thread: &Thread, content: Content, flags: usize) -> isize {
     } else {
         Kind::File
     };
-    ENGINE.pump.mark(fd as u32, kind, thread.tid());
+    PROCESS.pump.mark(fd as u32, kind, thread.tid());
     fd
 }
 
@@ -145,7 +145,7 @@ fn text_of<'a>(thread: &Thread, buffer: &'a mut [u8; 16]) -> &'a str {
 /// The main kernel thread's file of that name.
 fn of_main<'a>(buffer: &'a mut [u8], name: &str) -> Result<&'a str, fmt::Error> {
     let mut path = Line::new();
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     write!(path, "/proc/self/task/{pid}/{name}\0")?;
     let bytes = cpus::read_file(&path.bytes, buffer).ok_or(fmt::Error)?;
     core::str::from_utf8(bytes).map_err(|_| fmt::Error)
@@ -200,7 +200,7 @@ fn status(thread: &Thread, name: &str, main: &str, to: &mut Text) -> fmt::Result
                 writeln!(to, "{key}:\t{letter} ({word})")?;
             }
             "Pid" => writeln!(to, "{key}:\t{}", thread.tid())?,
-            "Threads" => writeln!(to, "{key}:\t{}", ENGINE.threads.live())?,
+            "Threads" => writeln!(to, "{key}:\t{}", PROCESS.threads.live())?,
             "SigPnd" => writeln!(
                 to,
                 "{key}:\t{:016x}",

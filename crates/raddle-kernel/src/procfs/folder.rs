@@ -9,7 +9,7 @@ use crate::descriptors::are_known;
 use crate::user::User;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
-use raddle_engine::ENGINE;
+use raddle_engine::PROCESS;
 use raddle_engine::pump::Kind;
 use raddle_engine::thread::Life;
 use raddle_sys::{err, errno, is_err, nr, sys};
@@ -22,14 +22,14 @@ const DOTS: usize = 2;
 /// any other descriptor.
 #[inline(always)]
 pub fn marked(fd: u32) -> Option<u32> {
-    let entry = ENGINE.pump.entry(fd)?;
+    let entry = PROCESS.pump.entry(fd)?;
     (entry.kind() == Kind::TaskFolder).then(|| entry.tid.load(Ordering::Relaxed))
 }
 
 /// Programs count threads by the links of the folder: a link of its own, one from above, one from
 /// each folder in it.
 pub fn links() -> u64 {
-    (ENGINE.threads.live() + DOTS) as u64
+    (PROCESS.threads.live() + DOTS) as u64
 }
 
 /// `getdents64(2)`.
@@ -50,7 +50,7 @@ pub extern "C" fn getdents64(frame: &Frame) -> Outcome {
         left: (frame.word(2) as i32).max(0) as usize, // as the kernel counts
         written: 0,
     };
-    let end = ENGINE.threads.slots() + DOTS;
+    let end = PROCESS.threads.slots() + DOTS;
     let mut next = at as usize;
     let mut failure = None;
     while next < end && failure.is_none() {
@@ -92,7 +92,7 @@ impl Entries {
                 let _ = name.write_str(if index == 0 { "." } else { ".." });
                 1
             }
-            Some(slot) => match ENGINE.threads.in_slot(slot) {
+            Some(slot) => match PROCESS.threads.in_slot(slot) {
                 Some(thread) if thread.life() != Life::Free => {
                     let _ = write!(name, "{}", thread.tid());
                     u64::from(thread.tid())

@@ -24,7 +24,7 @@ use core::fmt::Write;
 use core::sync::atomic::Ordering;
 use raddle_engine::pump::Kind;
 use raddle_engine::thread::TID_BASE;
-use raddle_engine::{Carrier, ENGINE, Thread};
+use raddle_engine::{Carrier, PROCESS, Thread};
 use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 
 /// The longest path of ours, with its final zero.
@@ -148,7 +148,7 @@ fn perhaps_ours(frame: &Frame, folder: Option<u32>) -> Outcome {
         (Some(Object::Threads), Verb::Open { .. }) => {
             let result = call(args);
             if !is_err(result) {
-                ENGINE.pump.mark(result as u32, Kind::TaskFolder, 0);
+                PROCESS.pump.mark(result as u32, Kind::TaskFolder, 0);
             }
             Outcome::of(result)
         }
@@ -222,11 +222,11 @@ fn absolute(path: &[u8]) -> Option<Object<'_>> {
     let id = number(process);
     if let Some(thread) = id
         .filter(|&id| id >= TID_BASE)
-        .and_then(|id| ENGINE.find(id))
+        .and_then(|id| PROCESS.find(id))
     {
         return Some(Object::Of { thread, rest });
     }
-    let own = process == b"self" || id == Some(ENGINE.pid.load(Ordering::Relaxed));
+    let own = process == b"self" || id == Some(PROCESS.pid.load(Ordering::Relaxed));
     match split(rest) {
         (b"task", rest) if own => in_task_folder(rest),
         _ => None,
@@ -238,7 +238,7 @@ fn in_task_folder(path: &[u8]) -> Option<Object<'_>> {
         return Some(Object::Threads);
     }
     let (id, rest) = split(path);
-    let thread = ENGINE.find(number(id)?)?;
+    let thread = PROCESS.find(number(id)?)?;
     Some(Object::Of { thread, rest })
 }
 
@@ -246,7 +246,7 @@ fn relative(folder: u32, path: &[u8]) -> Option<Object<'_>> {
     match folder::marked(folder)? {
         0 => in_task_folder(path),
         tid if !path.is_empty() => Some(Object::Of {
-            thread: ENGINE.find(tid)?,
+            thread: PROCESS.find(tid)?,
             rest: path,
         }),
         _ => None,
@@ -260,7 +260,7 @@ fn about(frame: &Frame, args: [usize; 6], verb: Verb, thread: &Thread, rest: &[u
         Verb::Open { flags } if flags & PATH_ONLY == 0 => files::Content::named(rest),
         _ => None,
     };
-    let is_main = thread.tid() == ENGINE.pid.load(Ordering::Relaxed);
+    let is_main = thread.tid() == PROCESS.pid.load(Ordering::Relaxed);
     if content.is_none() && is_main {
         return Outcome::PASS; // the kernel knows it, and may wait
     }
@@ -283,7 +283,7 @@ fn about(frame: &Frame, args: [usize; 6], verb: Verb, thread: &Thread, rest: &[u
             return Outcome::of(files::open(thread, content, flags));
         }
         (Verb::Open { .. }, None) if is_unknown && rest.is_empty() => {
-            let pump = &ENGINE.pump;
+            let pump = &PROCESS.pump;
             pump.mark(result as u32, Kind::TaskFolder, thread.tid());
         }
         _ => {}
@@ -294,7 +294,7 @@ fn about(frame: &Frame, args: [usize; 6], verb: Verb, thread: &Thread, rest: &[u
 /// The same call about the main thread's file of that name.
 fn call_about_main(frame: &Frame, mut args: [usize; 6], rest: &[u8]) -> isize {
     let mut path = Line::new();
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     let rest = core::str::from_utf8(rest).unwrap_or_default();
     if write!(path, "/proc/self/task/{pid}/{rest}\0").is_err() {
         return ENOENT;
@@ -317,7 +317,7 @@ fn own_link(to: User<u8>, len: usize) -> isize {
         return result;
     }
     let mut text = Line::new();
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     let tid = Carrier::current().thread().tid();
     let _ = write!(text, "{pid}/task/{tid}");
     let len = len.min(text.len);
@@ -329,14 +329,14 @@ fn own_link(to: User<u8>, len: usize) -> isize {
 
 /// `write(2)` to a file: sets the name of a thread, or passes.
 pub fn write(frame: &Frame) -> Outcome {
-    let Some(entry) = ENGINE.pump.entry(frame.word(0)) else {
+    let Some(entry) = PROCESS.pump.entry(frame.word(0)) else {
         return Outcome::PASS;
     };
     let is_name = entry.kind() == Kind::ThreadName && are_known();
     if !is_name || !is_reachable(frame.arg(1), frame.arg(2)) {
         return Outcome::PASS;
     }
-    let Some(thread) = ENGINE.find(entry.tid.load(Ordering::Relaxed)) else {
+    let Some(thread) = PROCESS.find(entry.tid.load(Ordering::Relaxed)) else {
         return Outcome::of(err(errno::ESRCH));
     };
     let mut name = [0u8; 15];

@@ -10,7 +10,7 @@ use crate::user::User;
 use core::sync::atomic::Ordering;
 use raddle_engine::attributes::Attributes;
 use raddle_engine::thread::TID_BASE;
-use raddle_engine::{Carrier, ENGINE, Thread};
+use raddle_engine::{Carrier, PROCESS, Thread};
 use raddle_sys::abi::SchedAttr;
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
@@ -23,13 +23,13 @@ const EINVAL: Outcome = Outcome::of(err(errno::EINVAL));
 
 /// The thread of this process that a call's id names; else the call's outcome.
 pub fn target<'a>(id: u32) -> Result<&'a Thread, Outcome> {
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         return Err(Outcome::PASS);
     }
     if id == 0 {
         return Ok(Carrier::current().thread());
     }
-    match ENGINE.find(id) {
+    match PROCESS.find(id) {
         Some(thread) => Ok(thread),
         None if (id as i32) < TID_BASE as i32 => Err(Outcome::PASS), // another process, or none
         None => Err(Outcome::of(err(errno::ESRCH))),
@@ -408,7 +408,7 @@ pub extern "C" fn setpriority(frame: &Frame) -> Outcome {
 fn set_priorities(frame: &Frame) -> Outcome {
     const GROUP: u32 = 1;
     const USER: u32 = nr::PRIO_USER;
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         return Outcome::PASS;
     }
     // SAFETY: plain queries.
@@ -427,7 +427,7 @@ fn set_priorities(frame: &Frame) -> Outcome {
     let result = unsafe { frame.raw() };
     if result == 0 {
         let nice = (frame.arg(2) as i32).clamp(NICE_MIN, NICE_MAX);
-        for thread in ENGINE.threads.iter() {
+        for thread in PROCESS.threads.iter() {
             thread.attributes.change(|attributes| {
                 attributes.nice = nice;
                 tell_policy(thread, attributes);

@@ -23,7 +23,7 @@ pub use slack::{get_slack, set_slack};
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_engine::attributes::{Attributes, CPU_WORDS};
-use raddle_engine::{Carrier, ENGINE, Thread, switch};
+use raddle_engine::{Carrier, PROCESS, Thread, switch};
 use raddle_sched::policies::Class;
 use raddle_sys::abi::SchedAttr;
 use raddle_sys::{err, errno, nr, sys};
@@ -54,7 +54,7 @@ const fn is_special(policy: u32) -> bool {
 
 /// Returns true if only the kernel's scheduler can give the thread what it asked for.
 fn needs_kernel(policy: u32) -> bool {
-    is_special(policy) && !ENGINE.has_classes()
+    is_special(policy) && !PROCESS.first().has_classes()
 }
 
 /// Tells the engine's policy of a thread's attributes.
@@ -69,7 +69,7 @@ fn tell_policy(thread: &Thread, attributes: &Attributes) {
 
 /// Takes over the only thread's attributes from the kernel; before the first clone.
 pub fn adopt() {
-    if ENGINE.is_started() {
+    if PROCESS.is_started() {
         return;
     }
     let mut attr = SchedAttr::default();
@@ -138,7 +138,7 @@ pub fn inherit(child: &Thread, parent: &Thread) {
     rank(child, &attributes);
     let bound = !parent.bound.load(Ordering::Relaxed).is_null();
     if bound && needs_kernel(attributes.policy) && carrier_of(child).is_none() {
-        let _ = ENGINE.bind(child);
+        let _ = PROCESS.bind(child);
     }
     give_to_kernel(child);
 }
@@ -198,7 +198,7 @@ fn carrier_of<'a>(thread: &Thread) -> Option<&'a Carrier> {
 
 /// After [`bind_if_special`] and the call that it was for, in the process that goes on.
 pub fn program_started(thread: &Thread) {
-    if ENGINE.is_started() {
+    if PROCESS.is_started() {
         let attributes = thread.attributes.get();
         slack::take_back(&attributes);
         if resets_for_carriers(&attributes)
@@ -235,7 +235,7 @@ fn change(thread: &Thread, next: &Attributes) -> Result<(), isize> {
     }
     if let Some(own) = carrier_of(thread) {
         tell(own, next)?;
-        ENGINE.call_home(thread);
+        PROCESS.call_home(thread);
     }
     thread.attributes.change(|attributes| {
         let class = |of: &Attributes| (of.policy, of.priority, of.times_ns);
@@ -269,7 +269,7 @@ pub fn bind(thread: &Thread) -> Result<(), isize> {
     } else if Carrier::current().is_apart() {
         return Err(err(errno::EAGAIN)); // it would become as different as this one
     } else {
-        ENGINE.bind(thread)?;
+        PROCESS.bind(thread)?;
     }
     if carrier_of(thread).is_none() {
         return Err(err(errno::EAGAIN));

@@ -15,7 +15,7 @@ use crate::signal::fatal;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::attributes::Attributes;
 use raddle_engine::roster::Differs;
-use raddle_engine::{Carrier, ENGINE, Thread};
+use raddle_engine::{Carrier, PROCESS, Thread};
 use raddle_sys::{is_err, nr, sys};
 
 const SET_TIMERSLACK: usize = 29;
@@ -71,7 +71,7 @@ pub fn set_slack(frame: &Frame) -> Outcome {
         return Outcome::of(0);
     }
     // SAFETY: the program's own call, which changes nothing but a value.
-    match unsafe { ENGINE.roster.everywhere(frame.number(), frame.args()) } {
+    match unsafe { PROCESS.roster.everywhere(frame.number(), frame.args()) } {
         Ok(result) => Outcome::of(result),
         Err(Differs) => fatal::abort(),
     }

@@ -11,7 +11,7 @@ use crate::time::relative_deadline;
 use crate::user::{Plain, User};
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::{TID_BASE, WaitKind};
-use raddle_engine::{Carrier, ENGINE, Thread, room, switch};
+use raddle_engine::{Carrier, PROCESS, Thread, room, switch};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::{SigAction, SigInfo};
@@ -151,7 +151,7 @@ pub extern "C" fn rt_sigpending(frame: &Frame) -> Outcome {
 pub extern "C" fn kill(frame: &Frame) -> Outcome {
     let signal = frame.word(1);
     if !is_for_us(frame.word(0), signal) {
-        if is_virtual() && frame.word(0) == ENGINE.pid.load(Ordering::Relaxed) {
+        if is_virtual() && frame.word(0) == PROCESS.pid.load(Ordering::Relaxed) {
             stops::before_kill(signal);
         }
         return match groups::send(frame, frame.word(0) as i32, signal) {
@@ -159,7 +159,7 @@ pub extern "C" fn kill(frame: &Frame) -> Outcome {
             outcome => outcome,
         };
     }
-    let named = ENGINE.find(frame.word(0));
+    let named = PROCESS.find(frame.word(0));
     routing::to_process_by(&from_ourselves(signal, SI_USER), named);
     sent(signal);
     Outcome::of(0)
@@ -175,13 +175,13 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
         Ok(info) => info,
         Err(errno) => return Outcome::of(errno),
     };
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     let is_restricted = info::is_restricted(&info);
     if is_restricted && id != Carrier::current().thread().tid() {
         return Outcome::of(err(errno::EPERM));
     }
     if is_for_us(id, signal) {
-        routing::to_process_by(&info, ENGINE.find(id));
+        routing::to_process_by(&info, PROCESS.find(id));
         sent(signal);
         return Outcome::of(0);
     }
@@ -197,8 +197,9 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
 
 /// Returns true for the id of this process or of one of its threads.
 fn is_ours(id: u32) -> bool {
-    ENGINE.is_started()
-        && (id == ENGINE.pid.load(Ordering::Relaxed) || id >= TID_BASE && ENGINE.find(id).is_some())
+    PROCESS.is_started()
+        && (id == PROCESS.pid.load(Ordering::Relaxed)
+            || id >= TID_BASE && PROCESS.find(id).is_some())
 }
 
 /// Returns true if `id` is this process and the signal is routed in user space. The kernel stops
@@ -211,7 +212,7 @@ fn is_for_us(id: u32, signal: u32) -> bool {
 pub(crate) fn is_routed_here(signal: u32) -> bool {
     let routed = !(UNBLOCKABLE | JOB_CONTROL);
     is_virtual()
-        && ENGINE.is_started()
+        && PROCESS.is_started()
         && (1..=SIGNALS).contains(&signal)
         && routed & bit(signal) != 0
         && (!kept::is_read(signal) || routing::is_accepted(signal))
@@ -219,7 +220,7 @@ pub(crate) fn is_routed_here(signal: u32) -> bool {
 
 /// `tgkill(2)`.
 pub extern "C" fn tgkill(frame: &Frame) -> Outcome {
-    if frame.word(0) != ENGINE.pid.load(Ordering::Relaxed) {
+    if frame.word(0) != PROCESS.pid.load(Ordering::Relaxed) {
         return Outcome::PASS;
     }
     send(frame.word(1), frame.word(2))
@@ -246,20 +247,20 @@ pub extern "C" fn rt_tgsigqueueinfo(frame: &Frame) -> Outcome {
     if info::is_restricted(&info) && tid != Carrier::current().thread().tid() {
         return Outcome::of(err(errno::EPERM));
     }
-    if group != ENGINE.pid.load(Ordering::Relaxed) {
-        return match ENGINE.find(tid) {
+    if group != PROCESS.pid.load(Ordering::Relaxed) {
+        return match PROCESS.find(tid) {
             Some(_) => Outcome::of(err(errno::ESRCH)), // it is no thread of that process
             None => Outcome::PASS,
         };
     }
-    match ENGINE.find(tid) {
+    match PROCESS.find(tid) {
         Some(thread) => queue(thread, &info),
         None => Outcome::of(err(errno::ESRCH)),
     }
 }
 
 fn send(tid: u32, signal: u32) -> Outcome {
-    let Some(thread) = ENGINE.find(tid) else {
+    let Some(thread) = PROCESS.find(tid) else {
         return if (tid as i32) >= TID_BASE as i32 {
             Outcome::of(err(errno::ESRCH))
         } else {
@@ -285,7 +286,7 @@ pub(crate) fn from_ourselves(signal: u32, code: i32) -> SigInfo {
     SigInfo {
         signo: signal as i32,
         code,
-        pid: ENGINE.pid.load(Ordering::Relaxed) as i32,
+        pid: PROCESS.pid.load(Ordering::Relaxed) as i32,
         uid,
         ..SigInfo::EMPTY
     }
@@ -311,7 +312,7 @@ pub(crate) fn queue(thread: &Thread, info: &SigInfo) -> Outcome {
 /// Sends SIGKILL or SIGSTOP, which end or stop all threads of the process. The calling kernel
 /// thread gets the signal, so it executes no further instruction.
 fn to_kernel(signal: u32) -> isize {
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
     // SAFETY: signals this very kernel thread.
     unsafe { sys!(nr::__NR_tgkill, pid, own, signal) }

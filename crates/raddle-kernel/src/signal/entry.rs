@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering;
 use raddle_arch::{resume_after_fault, resume_interrupted_call};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::POKE;
-use raddle_engine::{Carrier, ENGINE, metronome, pages, plugins};
+use raddle_engine::{Carrier, PROCESS, metronome, pages, plugins};
 use raddle_sys::abi::{SigInfo, UContext};
 use raddle_sys::{nr, sys};
 
@@ -86,7 +86,7 @@ fn die(carrier: &Carrier, signal: u32) {
     robust::process_ends();
     actions::surrender(signal);
     if matches!(signal, 5 | 31) {
-        let pid = ENGINE.pid.load(Ordering::Relaxed);
+        let pid = PROCESS.pid.load(Ordering::Relaxed);
         let own = carrier.kernel_tid.load(Ordering::Relaxed);
         // SAFETY: signals this very kernel thread, which blocks all signals until it returns.
         unsafe { sys!(nr::__NR_tgkill, pid, own, signal) };
@@ -114,7 +114,7 @@ fn begin_wait_again(context: &mut UContext) -> usize {
 extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext) {
     // SAFETY: the kernel made both.
     let (info, context) = unsafe { (&*info, &mut *context) };
-    if signal as usize == PREEMPT && ENGINE.roster.answer() {
+    if signal as usize == PREEMPT && PROCESS.roster.answer() {
         return; // the kernel goes on, or restarts its call
     }
     let at = context.context.instruction_pointer();
@@ -252,15 +252,15 @@ fn record(carrier: &Carrier, info: &SigInfo) {
 /// Makes a carrier that may be about to sleep look again. For a call that may be past its last
 /// look, sysmon does so.
 fn wake_own_sleep(carrier: &Carrier) {
-    if !ENGINE.is_started() {
+    if !PROCESS.is_started() {
         return;
     }
     match carrier.thread_or_none() {
         None => {
             carrier.wake_up_from_handler();
-            ENGINE.pump.write_kick();
+            PROCESS.pump.write_kick();
         }
-        Some(_) => ENGINE.sysmon.wake_up(),
+        Some(_) => PROCESS.sysmon.wake_up(),
     }
 }
 

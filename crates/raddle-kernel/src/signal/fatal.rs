@@ -23,7 +23,7 @@ use crate::futex::robust;
 use crate::time::sleep_until;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::thread::Life;
-use raddle_engine::{Carrier, ENGINE, Thread, clock};
+use raddle_engine::{Carrier, PROCESS, Thread, clock};
 use raddle_sys::{nr, sys};
 
 const ABRT: u32 = 6;
@@ -55,7 +55,7 @@ pub fn ends_at_once(thread: &Thread, signal: u32) -> bool {
 /// Ends the process by the default action of `signal`. Returns if it lives on: see the module.
 pub fn end(signal: u32) {
     const UNBLOCK: usize = nr::SIG_UNBLOCK as usize;
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
     ENDING.fetch_add(1, Ordering::SeqCst);
     robust::process_ends();
@@ -85,7 +85,7 @@ pub fn end(signal: u32) {
 /// The running thread, a second at most. A signal of its own ends the wait.
 #[inline(always)]
 pub fn after_sending(signal: u32) {
-    if bit(signal) & DUMPS_CORE != 0 && ENGINE.is_started() {
+    if bit(signal) & DUMPS_CORE != 0 && PROCESS.is_started() {
         wait_for_end(signal);
     }
 }
@@ -118,7 +118,7 @@ fn is_under_way(signal: u32) -> bool {
             & !thread.signals.mask.load(Ordering::SeqCst);
         due & bit(signal) != 0 && thread.life() == Life::Live
     };
-    ENDING.load(Ordering::SeqCst) != 0 || ends_process(signal) && ENGINE.threads.iter().any(takes)
+    ENDING.load(Ordering::SeqCst) != 0 || ends_process(signal) && PROCESS.threads.iter().any(takes)
 }
 
 /// What libc's `abort` does: SIGABRT, with the program's action once, then with the default one.

@@ -10,7 +10,7 @@ use super::{LIBC_INTERNAL, actions, bit, fatal, is_virtual, kept, routing, stops
 use crate::boundary::{Frame, Outcome};
 use crate::time::sleep_until;
 use core::sync::atomic::{AtomicU32, Ordering};
-use raddle_engine::{ENGINE, clock};
+use raddle_engine::{PROCESS, clock};
 use raddle_sys::{is_err, nr, sys};
 
 /// Signals of each number that the kernel gave this process and that have been routed; they wrap.
@@ -43,7 +43,7 @@ pub fn send(frame: &Frame, id: i32, signal: u32) -> Outcome {
 /// Returns true if the runtime gets a signal that the kernel gives this process.
 fn is_seen(signal: u32) -> bool {
     is_virtual()
-        && ENGINE.is_started()
+        && PROCESS.is_started()
         && (1..=super::SIGNALS).contains(&signal)
         && LIBC_INTERNAL & bit(signal) == 0
         && actions::is_ours(signal)

@@ -33,7 +33,7 @@ use raddle_engine::clock;
 use raddle_engine::helpers::POKE;
 use raddle_engine::signals::{Form, SignalQueue};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE};
+use raddle_engine::{Carrier, PROCESS};
 use raddle_sys::abi::SigInfo;
 use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 
@@ -143,7 +143,7 @@ pub fn keep(info: &SigInfo) -> bool {
 /// take for the process, and by the first kernel thread, which other kernel threads leave it to.
 fn give_back(info: &SigInfo) -> bool {
     let restricted = info.code >= 0 || info.code == SI_TKILL;
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     if !restricted || Carrier::current().kernel_tid.load(Ordering::Relaxed) == pid {
         return queue(info);
     }
@@ -176,7 +176,7 @@ fn queue_to_oneself(info: &SigInfo) -> isize {
             sys!(nr, SELF_THREAD, info.signo, at, TO_PROCESS)
         }
     };
-    ENGINE
+    PROCESS
         .filters
         .unless_any(queue)
         .unwrap_or(err(errno::ENOSYS))
@@ -214,7 +214,7 @@ fn wait_while_waiting(set: u64) {
 }
 
 fn queue(info: &SigInfo) -> bool {
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     let at = core::ptr::from_ref(info);
     // SAFETY: the kernel reads a live structure.
     !is_err(unsafe { sys!(nr::__NR_rt_sigqueueinfo, pid, info.signo, at) })
@@ -236,7 +236,7 @@ pub fn look() {
 
 #[cold]
 fn queue_waiting() {
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     if Carrier::current().kernel_tid.load(Ordering::Relaxed) != pid {
         return;
     }
@@ -279,7 +279,7 @@ fn release_some(set: u64) {
 /// Makes every carrier take its mask anew: this one now, others soon.
 fn tell_carriers() {
     let own = Carrier::current();
-    for carrier in ENGINE.all_carriers() {
+    for carrier in PROCESS.all_carriers() {
         let kernel_tid = carrier.kernel_tid.load(Ordering::Relaxed);
         if kernel_tid != 0 && !core::ptr::eq(carrier, own) {
             poke(kernel_tid);

@@ -34,7 +34,7 @@ mod tsc;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::helpers::POKE;
-use raddle_engine::{Carrier, ENGINE, own_signals};
+use raddle_engine::{Carrier, PROCESS, own_signals};
 use raddle_sys::abi::StackT;
 use raddle_sys::{mem, nr, sys};
 
@@ -187,7 +187,7 @@ pub fn in_child() {
 /// caller is no thread that has closed the gate.
 fn poke_here(carrier: &Carrier) {
     let own = carrier.kernel_tid.load(Ordering::Relaxed);
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     // SAFETY: signals this very kernel thread, which handles the signal.
     unsafe { sys!(nr::__NR_tgkill, pid, own, POKE) };
 }

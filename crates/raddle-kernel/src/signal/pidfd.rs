@@ -10,7 +10,7 @@ use crate::boundary::{Frame, Outcome};
 use crate::procfs::processes;
 use crate::user::User;
 use core::sync::atomic::Ordering;
-use raddle_engine::{Carrier, ENGINE, Thread};
+use raddle_engine::{Carrier, PROCESS, Thread};
 use raddle_sys::abi::SigInfo;
 use raddle_sys::{err, errno, is_err, nr, sys};
 
@@ -37,7 +37,7 @@ pub extern "C" fn pidfd_send_signal(frame: &Frame) -> Outcome {
     if !is_routed_here(signal) || !names_us(fd) {
         return Outcome::PASS;
     }
-    let is_main = Carrier::current().thread().tid() == ENGINE.pid.load(Ordering::Relaxed);
+    let is_main = Carrier::current().thread().tid() == PROCESS.pid.load(Ordering::Relaxed);
     // The kernel takes the carrier for the calling thread.
     let is_own_threads_group = flags == TO_GROUP && fd == SELF_THREAD;
     let named = if is_own_threads_group {
@@ -88,9 +88,9 @@ fn names_us(fd: i32) -> bool {
     let result = unsafe { sys!(nr::__NR_ioctl, fd, GET_INFO, info.as_mut_ptr()) };
     if is_err(result) {
         let ask_procfs = || processes::is_own(fd as u32);
-        return ENGINE.filters.unless_any(ask_procfs).unwrap_or(false);
+        return PROCESS.filters.unless_any(ask_procfs).unwrap_or(false);
     }
-    (info[IDS] >> 32) as u32 == ENGINE.pid.load(Ordering::Relaxed)
+    (info[IDS] >> 32) as u32 == PROCESS.pid.load(Ordering::Relaxed)
 }
 
 /// Returns the receiver that a descriptor of this process names. A descriptor for a single thread
@@ -108,7 +108,7 @@ fn receiver<'a>(fd: i32, flags: usize) -> Receiver<'a> {
     };
     let named = match fd {
         SELF_THREAD => Some(Carrier::current().thread()),
-        _ => ENGINE.find(ENGINE.pid.load(Ordering::Relaxed)),
+        _ => PROCESS.find(PROCESS.pid.load(Ordering::Relaxed)),
     };
     match named {
         Some(thread) if to_thread => Receiver::Thread(thread),

@@ -14,7 +14,7 @@ use super::entry::{Moved, move_frame, raddle_arrive};
 use super::routing;
 use core::sync::atomic::Ordering;
 use raddle_engine::carrier::PREEMPT;
-use raddle_engine::{Carrier, ENGINE, Thread, room, switch};
+use raddle_engine::{Carrier, PROCESS, Thread, room, switch};
 use raddle_sys::abi::SigInfo;
 use raddle_sys::mem;
 
@@ -26,7 +26,7 @@ pub fn is_request(info: &SigInfo) -> bool {
     const TKILL: i32 = raddle_sys::nr::SI_TKILL;
     info.signo as usize == PREEMPT
         && info.code == TKILL
-        && info.pid as u32 == ENGINE.pid.load(Ordering::Relaxed)
+        && info.pid as u32 == PROCESS.pid.load(Ordering::Relaxed)
 }
 
 /// Returns the top of the running thread's save area; `None` if it isn't to be preempted now.

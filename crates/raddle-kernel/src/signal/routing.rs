@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering;
 use raddle_engine::carrier::SIGNALLED;
 use raddle_engine::signals::{CommonSignals, Form, Passed, SI_TIMER};
 use raddle_engine::thread::Life;
-use raddle_engine::{Carrier, ENGINE, Thread, room};
+use raddle_engine::{Carrier, PROCESS, Thread, room};
 use raddle_sched::Wake;
 use raddle_sys::abi::{SigInfo, Timespec};
 use raddle_sys::{is_err, nr, sys};
@@ -38,7 +38,7 @@ pub fn reset() {
 /// Drops the pending instances of `signal` that fit, for the process and for threads.
 pub fn discard(signal: u32, fits: fn(&SigInfo) -> bool) {
     COMMON.discard(signal, fits);
-    for thread in ENGINE.threads.iter() {
+    for thread in PROCESS.threads.iter() {
         thread.signals.discard(signal, fits);
     }
 }
@@ -95,7 +95,7 @@ pub fn fetch_signal(signal: u32) {
             sys!(nr::__NR_rt_sigtimedwait, set, to, limit, MASK_BYTES)
         }
     };
-    let found = ENGINE.filters.unless_any(take);
+    let found = PROCESS.filters.unless_any(take);
     if found.is_some_and(|found| !is_err(found)) {
         route_one(&info);
     }
@@ -109,7 +109,7 @@ fn meant<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
     /// process's own `kill` doesn't come this way.
     const RAISED: u64 = bit(13) | bit(25);
     const SI_USER: i32 = nr::SI_USER as i32;
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     let by_us = info.code == SI_USER && info.pid as u32 == pid;
     if by_us && RAISED & bit(info.signo as u32) != 0 {
         return carrier.thread_or_none();
@@ -117,7 +117,7 @@ fn meant<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
     let directed = info.code == SI_TKILL
         && carrier.kernel_tid.load(Ordering::Relaxed) == pid
         && !kept::is_read(info.signo as u32);
-    if directed { ENGINE.find(pid) } else { None }
+    if directed { PROCESS.find(pid) } else { None }
 }
 
 /// Returns the thread that Linux asks first for a process-directed signal, if it isn't the main
@@ -179,7 +179,7 @@ fn is_ignored(signal: u32, named: Option<&Thread>) -> bool {
 }
 
 fn main<'a>() -> Option<&'a Thread> {
-    ENGINE.find(ENGINE.pid.load(Ordering::Relaxed))
+    PROCESS.find(PROCESS.pid.load(Ordering::Relaxed))
 }
 
 fn hold(info: &SigInfo) {
@@ -253,9 +253,9 @@ fn accepting_first(signal: u32, named: Option<&Thread>) -> Option<&Thread> {
     named
         .filter(takes)
         .or_else(|| main().filter(takes))
-        .or_else(|| ENGINE.threads.iter().find(waits))
+        .or_else(|| PROCESS.threads.iter().find(waits))
         .or_else(|| running.filter(|thread| open(thread)))
-        .or_else(|| ENGINE.threads.iter().find(|thread| open(thread)))
+        .or_else(|| PROCESS.threads.iter().find(|thread| open(thread)))
 }
 
 /// Queues a thread-directed signal, and tells the thread.
@@ -353,7 +353,7 @@ fn notify(thread: &Thread) {
         return;
     }
     if thread.claim(Wake::Signalled) {
-        ENGINE.unpark(thread.task_ref());
+        PROCESS.unpark(thread.task_ref());
         carrier.roused.set(true);
         return;
     }
@@ -368,7 +368,7 @@ fn notify(thread: &Thread) {
         }
     }
     // Else the thread is runnable: it looks when it runs, or sysmon sees that it did so too early.
-    ENGINE.sysmon.wake_up();
+    PROCESS.sysmon.wake_up();
 }
 
 /// Takes one pending signal of `wanted` for `thread`: its own first, then the process's.
@@ -411,7 +411,7 @@ pub fn lend_pending() {
                 thread.signals.post(&info, Form::Each, true, || true);
                 break;
             }
-            let pid = ENGINE.pid.load(Ordering::Relaxed);
+            let pid = PROCESS.pid.load(Ordering::Relaxed);
             let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
             let at = &raw const info;
             // SAFETY: the kernel reads a live structure, and blocks the signal here.

@@ -17,7 +17,7 @@
 use super::{actions, bit, routing};
 use crate::descriptors::is_in_background;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use raddle_engine::{Carrier, ENGINE};
+use raddle_engine::{Carrier, PROCESS};
 use raddle_sys::abi::SigInfo;
 use raddle_sys::{is_err, nr, sys};
 
@@ -168,7 +168,7 @@ pub fn is_stale(info: &SigInfo) -> bool {
 pub fn stop(signal: u32) {
     const BLOCK: usize = nr::SIG_BLOCK as usize;
     const SETMASK: usize = nr::SIG_SETMASK as usize;
-    let pid = ENGINE.pid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
     let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
     let (only, mut mask) = (bit(signal), 0u64);
     let change = |how: usize, to: *const u64, old: *mut u64| {

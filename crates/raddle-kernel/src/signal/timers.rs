@@ -11,7 +11,7 @@ use crate::user::User;
 use crate::{clocks, scheduling};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::signals::SI_TIMER;
-use raddle_engine::{ENGINE, Thread};
+use raddle_engine::{PROCESS, Thread};
 use raddle_sched::SpinLock;
 use raddle_sys::abi::{SigEvent, SigInfo};
 use raddle_sys::{err, errno, is_err, nr, sys};
@@ -95,7 +95,7 @@ pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
     let mut tid = 0;
     if let Some(event) = &mut event
         && event.notify == THREAD_ID
-        && ENGINE.find(event.tid).is_some()
+        && PROCESS.find(event.tid).is_some()
     {
         (tid, event.notify) = (event.tid, SIGNAL);
         if is_virtual() && (1..=super::SIGNALS).contains(&event.signal) {
@@ -191,7 +191,7 @@ pub fn target<'a>(info: &SigInfo) -> Target<'a> {
     match with_row(info.pid as u32, |row| row.tid) {
         Some(0) => Target::Process,
         Some(GONE) => Target::Nobody,
-        Some(tid) => ENGINE.find(tid).map_or(Target::Nobody, Target::Thread),
+        Some(tid) => PROCESS.find(tid).map_or(Target::Nobody, Target::Thread),
         // libc has no handler for its timers: a late signal must not end the process.
         None if info.signo == LIBC_TIMER => Target::Nobody,
         None => Target::Process,

@@ -11,7 +11,6 @@ mod absence;
 mod chunks;
 mod orders;
 mod parking;
-mod places;
 mod queues;
 mod signal_gate;
 mod spares;
