@@ -6,19 +6,20 @@
 //! on its own behalf.
 
 use crate::accounting::Slices;
+use crate::arrivals::Arrivals;
 use crate::engine::Engine;
 use crate::metronome::Metronome;
 use crate::process::PROCESS;
 use crate::thread::Thread;
 use crate::timed::Timing;
 use crate::{chaos, idle, kthread, own_signals};
-use core::cell::{Cell, UnsafeCell};
+use core::cell::Cell;
 use core::ptr::{null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use raddle_arch::Context;
 use raddle_sched::RunQueue;
 use raddle_sched::policy::Backlog;
-use raddle_sys::abi::{CloneArgs, SigInfo};
+use raddle_sys::abi::CloneArgs;
 use raddle_sys::mem;
 
 /// What a carrier is doing, for inspection and for sysmon.
@@ -67,56 +68,6 @@ pub(crate) enum Source {
     Engine = 2,
     /// Its mailbox: the carrier is a bound thread's.
     Mailbox = 3,
-}
-
-/// Signals between the handler that received them and the code that routes them: a ring with one
-/// writer (the handler, which nothing interrupts) and one reader (the carrier, in the runtime).
-#[repr(C)]
-pub struct Arrivals {
-    written: AtomicU32,
-    read: AtomicU32,
-    ring: [UnsafeCell<SigInfo>; ARRIVALS],
-}
-
-/// Entries of the ring. The handler that fills it closes the carrier: see [`Carrier::closed`].
-const ARRIVALS: usize = 32;
-
-impl Arrivals {
-    /// Appends; in the signal handler of this carrier only. Returns false if the ring is full.
-    pub fn push(&self, info: &SigInfo) -> bool {
-        let written = self.written.load(Ordering::Relaxed);
-        if written.wrapping_sub(self.read.load(Ordering::Acquire)) as usize == ARRIVALS {
-            return false;
-        }
-        // SAFETY: the reader stays behind `written`.
-        unsafe { *self.ring[written as usize % ARRIVALS].get() = *info };
-        self.written
-            .store(written.wrapping_add(1), Ordering::Release);
-        true
-    }
-
-    /// Returns true if there is no room for another; on this carrier.
-    pub fn is_full(&self) -> bool {
-        let written = self.written.load(Ordering::Relaxed);
-        written.wrapping_sub(self.read.load(Ordering::Acquire)) as usize == ARRIVALS
-    }
-
-    /// Returns true if there is nothing to look at; on this carrier.
-    pub fn is_empty(&self) -> bool {
-        self.read.load(Ordering::Relaxed) == self.written.load(Ordering::Relaxed)
-    }
-
-    /// Takes the oldest; on this carrier, outside the handler.
-    pub fn pop(&self) -> Option<SigInfo> {
-        let read = self.read.load(Ordering::Relaxed);
-        if read == self.written.load(Ordering::Acquire) {
-            return None;
-        }
-        // SAFETY: the writer doesn't touch entries from `read` on until it moves.
-        let info = unsafe { *self.ring[read as usize % ARRIVALS].get() };
-        self.read.store(read.wrapping_add(1), Ordering::Release);
-        Some(info)
-    }
 }
 
 /// See the module. `repr(C)`: assembly reads the head; and all that a fork makes the parent and the

@@ -1,14 +1,15 @@
 //! The engine: queues, carriers, a policy and settings. It decides which of its threads runs next,
 //! and on which of its carriers.
 //!
-//! The *default* engine, [`Engines::first`](crate::engines::Engines), gets the main thread and all
-//! threads that no rule and no call gives to another one. It differs from *further* engines in two
-//! rules, and no code is written twice for them:
+//! The *default* engine, the first of the [process](crate::process), gets the main thread and all
+//! threads that no rule and no call gives to another one. It differs from *further* engines in
+//! three rules, each in one place:
 //!
-//! | rule | default engine | further engine |
+//! | question | default engine | further engine |
 //! |---|---|---|
-//! | where runnable threads wait ([`Engine::has_one_queue`]) | under fifo in the queues of its carriers, under another policy in the engine's queue | in the engine's queue |
-//! | which carrier waits in the pump ([`Engine::has_poller`]) | an idle one | none |
+//! | [`Engine::has_one_queue`] | under a policy; under fifo its carriers have queues | yes |
+//! | [`Engine::has_poller`] | an idle carrier waits in the pump | no |
+//! | [`Engine::enlist`]: is a new carrier spare | yes | once there are as many as it wants |
 //!
 //! What belongs to all threads is the [process](crate::process)'s: the table of threads, futexes,
 //! timers, the event pump and sysmon. So a thread of one engine waits for one of another as for

@@ -1,9 +1,9 @@
 //! The machine: carriers, green threads, the event pump, helpers, sysmon and inspection.
 //!
 //! One [`Process`], which has [`Engine`]s: groups of carriers (kernel threads made by raw `clone`,
-//! found through the GS base) that run green threads (contexts on stacks that glibc allocated). Code
-//! here runs on green stacks with the green thread's FS base, or on a carrier's own stack; it calls
-//! no libc function, allocates nothing on a scheduling path and has no thread-locals.
+//! found through the GS base) that run green threads (contexts on stacks that glibc allocated).
+//! Code here runs on green stacks with the green thread's FS base, or on a carrier's own stack; it
+//! calls no libc function, allocates nothing on a scheduling path and has no thread-locals.
 //!
 //! | module | noun |
 //! |---|---|
@@ -12,6 +12,7 @@
 //! | [`accounting`] | CPU time of threads, counted from the first request on |
 //! | [`attributes`] | policy, priority, niceness and affinity of a thread |
 //! | [`carrier`] | the kernel thread that runs green threads |
+//! | `arrivals` | the signals that a carrier has received |
 //! | [`process`] | what all threads share; start-up; the way of a woken thread to its engine |
 //! | [`engine`] | queues, carriers, a policy and settings: pushing work, waking carriers |
 //! | [`engines`] | the default engine and further ones |
@@ -50,6 +51,7 @@
 
 pub mod accounting;
 mod alarms;
+mod arrivals;
 pub mod attributes;
 pub mod bound;
 pub mod carrier;

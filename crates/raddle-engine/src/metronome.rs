@@ -24,9 +24,10 @@
 //! carrier's alarm is silent; each quantum, as without a metronome, once a carrier has waited in
 //! others' way.
 //!
-//! With a policy, in further engines, on bound carriers and under user-mode schedulers sysmon decides
-//! about each turn: there are no metronomes. There are none either where the process has a seccomp
-//! filter, which may kill the caller; the installer of one deletes them first ([`crate::filters`]).
+//! With a policy, in further engines, on bound carriers and under user-mode schedulers sysmon
+//! decides about each turn: there are no metronomes. There are none either where the process has a
+//! seccomp filter, which may kill the caller; the installer of one deletes them first
+//! ([`crate::filters`]).
 //!
 //! The child of a fork has no timers, and forgets that there were; an exec takes them and what they
 //! have sent.

@@ -36,8 +36,8 @@
 //! thread goes on with the file by one of its own.
 //!
 //! Where the kernel refuses (before Linux 6.7, `io_uring_disabled`, seccomp, no memory) there are
-//! none, nor on carriers of bound threads and of further engines, nor under a policy that orders all
-//! threads; [`crate::ring`] and [`crate::helpers`] read there. The child of a fork has none at
+//! none, nor on carriers of bound threads and of further engines, nor under a policy that orders
+//! all threads; [`crate::ring`] and [`crate::helpers`] read there. The child of a fork has none at
 //! first. A carrier's ring ends with its kernel thread.
 
 use crate::carrier::{Carrier, CarrierState, PREEMPT};

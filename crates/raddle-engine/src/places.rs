@@ -17,9 +17,9 @@
 //!    waker has taken it and wants it to run. Only one can take it from the set: either it ends, or
 //!    it is woken.
 //! 2. It leaves the roster, blocks all signals, and routes those that came until then.
-//! 3. It stays in the process's list, *ended*, so that a walk through the list without a lock misses
-//!    no carrier, and enters a list of ended ones, from where the engine's next spare carrier is
-//!    made.
+//! 3. It stays in the process's list, *ended*, so that a walk through the list without a lock
+//!    misses no carrier, and enters a list of ended ones, from where the engine's next spare
+//!    carrier is made.
 //!
 //! The carrier counts as ended before it leaves the set, and as spare again before it no longer
 //! counts as ended: it never counts as active, and may count twice for a moment, as in

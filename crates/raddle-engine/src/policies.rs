@@ -1,5 +1,5 @@
-//! An engine whose threads all wait in its queue, because a policy orders them: each runnable
-//! thread goes through that queue, and the carriers' own queues stay empty.
+//! An engine with one queue: each runnable thread goes through that queue, in the order of the
+//! policy, and the carriers' own queues stay empty.
 //!
 //! So all that is known of posted threads holds: a carrier looks for them last before it sleeps,
 //! sysmon wakes a carrier for those that wait, and preempts for them. A carrier's
@@ -8,7 +8,7 @@
 //!
 //! A wake-up by a running carrier wakes no other one at once, as long as it is the only thread that
 //! waits ([`raddle_sched::policy`]). If the policy says that the woken thread should run instead of
-//! the one that woke it, that one gives way at the end of its call.
+//! its waker, the waker gives way at the end of its call.
 
 use crate::carrier::{Carrier, Source};
 use crate::engine::Engine;

@@ -1,5 +1,5 @@
-//! The process: what all threads share, whichever engine runs them. Start-up, and the way of a woken
-//! thread to its engine.
+//! The process: what all threads share, whichever engine runs them. Start-up, and the way of a
+//! woken thread to its engine.
 //!
 //! Until the program makes its second thread the process isn't *started*: the main thread is a
 //! green thread on carrier 0, every system call passes, and nothing but a few tables exists.

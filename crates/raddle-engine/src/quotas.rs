@@ -47,7 +47,8 @@ impl Quotas {
         engine.running += 1;
     }
 
-    /// Holds engines with a used-up quota and lets others go on. Returns when to look again; `None` if there is nothing to look at.
+    /// Holds engines with a used-up quota and lets others go on. Returns when to look again; `None`
+    /// if there is nothing to look at.
     pub(crate) fn act(&mut self, now_ns: u64) -> Option<u64> {
         let mut within_ns = None;
         for engine in PROCESS.engines.each_further() {

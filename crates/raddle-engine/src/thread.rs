@@ -83,8 +83,8 @@ pub struct Thread {
     /// The thread's own.
     pub(crate) away_from: AtomicPtr<Carrier>,
     /// Non-zero: a wake-up may put the thread elsewhere than into a run queue, because it is bound,
-    /// a UMS worker, or a further engine's. Set by the thread that makes it so (release), before this
-    /// one is woken again; a stale bit costs a closer look and no more.
+    /// a UMS worker, or a further engine's. Set by the thread that makes it so (release), before
+    /// this one is woken again; a stale bit costs a closer look and no more.
     routes: AtomicU32,
     /// Number of the engine that it belongs to; 0 for the default one. Written with `routes`.
     engine: AtomicU32,

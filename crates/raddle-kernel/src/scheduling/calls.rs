@@ -2,7 +2,7 @@
 
 use super::{
     DEADLINE, FLAG_RESET_ON_FORK, PRIORITY_MAX, USUAL_SLICE_NS, carrier_of, change, check,
-    is_real_time, is_special, permission, tell_policy,
+    is_real_time, is_special, permission,
 };
 use crate::boundary::{Frame, Outcome};
 use crate::credentials::kernel_thread_of;
@@ -398,7 +398,7 @@ pub extern "C" fn setpriority(frame: &Frame) -> Outcome {
     }
     thread.attributes.change(|attributes| {
         attributes.nice = nice;
-        tell_policy(thread, attributes);
+        thread.task.policy.terms.set_nice(nice); // the class stays, the explicit API's, too
     });
     Outcome::of(0)
 }
@@ -430,7 +430,7 @@ fn set_priorities(frame: &Frame) -> Outcome {
         for thread in PROCESS.threads.iter() {
             thread.attributes.change(|attributes| {
                 attributes.nice = nice;
-                tell_policy(thread, attributes);
+                thread.task.policy.terms.set_nice(nice);
             });
         }
     }
