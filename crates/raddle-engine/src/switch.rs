@@ -10,7 +10,8 @@ use crate::chaos::Point;
 use crate::process::PROCESS;
 use crate::thread::{Thread, WaitKind};
 use crate::{
-    accounting, alarms, bound, chaos, clock, delays, hosts, idle, pages, relief, timed, ums,
+    accounting, alarms, bound, chaos, clock, delays, hosts, idle, kthread, pages, relief, timed,
+    ums,
 };
 use core::sync::atomic::Ordering;
 use raddle_arch::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
@@ -539,9 +540,7 @@ extern "C" fn scheduler_loop() -> ! {
             PROCESS.post(next.task_ref()); // its own carrier gets it
             continue;
         }
-        while next.task.on_cpu.load(Ordering::Acquire) != 0 {
-            pause();
-        }
+        wait_until_left(next);
         if chaos::is_on() {
             carrier.attention.store(1, Ordering::Relaxed);
         }
@@ -558,6 +557,38 @@ extern "C" fn scheduler_loop() -> ! {
             );
         }
     }
+}
+
+/// Looks at a thread that hasn't left its last carrier before the wait becomes a yield: 1 to 5 us.
+const LOOKS_BEFORE_YIELD: u32 = 64;
+/// Yields before the wait becomes a sleep.
+const YIELDS_BEFORE_NAP: u32 = 64;
+/// How long such a sleep lasts.
+const NAP_NS: u64 = 50_000;
+
+/// Returns once `next` has left the carrier that gave it up, which takes some instructions there.
+/// The kernel may have taken the CPU from that carrier meanwhile, and given it to this one, for the
+/// carrier that posts a thread wakes another one. Then the CPU goes back by a yield. A carrier of a
+/// higher scheduling class than the other one has to sleep for that.
+#[inline(always)]
+fn wait_until_left(next: &Thread) {
+    let mut looks = 0;
+    while next.task.on_cpu.load(Ordering::Acquire) != 0 {
+        looks += 1;
+        match looks {
+            ..=LOOKS_BEFORE_YIELD => pause(),
+            _ => give_cpu_back(looks - LOOKS_BEFORE_YIELD),
+        }
+    }
+}
+
+#[cold]
+fn give_cpu_back(yields: u32) {
+    if yields > YIELDS_BEFORE_NAP {
+        return kthread::nap(NAP_NS);
+    }
+    // SAFETY: no memory is involved.
+    unsafe { sys!(nr::__NR_sched_yield) };
 }
 
 fn finish_exit(carrier: &Carrier) {

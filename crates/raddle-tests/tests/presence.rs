@@ -221,7 +221,9 @@ fn compiler_threads_have_a_larger_share() {
 }
 
 /// A thread that waits for a mutex with a preempted holder doesn't wait for the holder's turn. In a
-/// whole rotation each of twenty threads that compute has a turn.
+/// whole rotation each of twenty threads that compute has a turn. Without lent turns the wait is
+/// about a rotation. With them it is more than nothing where the kernel takes the CPU from the
+/// carrier of the holder, as other processes and a third carrier on two CPUs make it do.
 #[test]
 fn a_waiter_lends_its_turn_to_the_holder_of_the_lock() {
     let name = "presence::a_waiter_lends_its_turn_to_the_holder_of_the_lock";
@@ -237,7 +239,7 @@ fn a_waiter_lends_its_turn_to_the_holder_of_the_lock() {
             let outcome = Running::start(mode, command, None)?.wait(LIMIT)?;
             let said = outcome.stdout.split_whitespace().next();
             let percent: u32 = said.context("a number")?.parse()?;
-            ensure!(percent < 20, "{arguments:?}: {outcome:?}");
+            ensure!(percent < 50, "{arguments:?}: {outcome:?}");
         }
         Ok(())
     });

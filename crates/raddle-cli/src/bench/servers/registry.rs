@@ -2,21 +2,28 @@
 //!
 //! Protocol: a server is started while the registry is locked, and joins it before the lock is
 //! released. A thread waits for signals; at the first one it takes the lock for good, kills all
-//! registered servers and every descendant of this process, removes the folder, and ends the
-//! process. So a server is either in the registry or is never started.
+//! registered servers and every descendant of this process, waits until they have ended, removes
+//! the folder, and ends the process. So a server is either in the registry or is never started, and
+//! no process writes to the folder while it is removed.
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::tree;
 use crate::failure::Failure;
+
+/// How long processes that were killed are waited for.
+const ENDS: Duration = Duration::from_secs(5);
 
 struct Registry {
     /// The servers that run; each leads a process group.
@@ -50,18 +57,33 @@ fn wait(mut signals: Signals) {
         return;
     };
     let registry = registry();
+    let mut doomed: Vec<Pid> = tree::members(rustix::process::getpid());
+    doomed.extend(registry.leaders.iter().copied().flat_map(tree::members));
+    let doomed: Vec<OwnedFd> = (doomed.into_iter())
+        .filter(|member| *member != rustix::process::getpid())
+        .filter_map(|member| pidfd_open(member, PidfdFlags::empty()).ok())
+        .collect();
     for leader in &registry.leaders {
         kill_group(*leader);
     }
-    for member in tree::members(rustix::process::getpid()) {
-        if member != rustix::process::getpid() {
-            let _ = kill_process(member, Signal::KILL);
-        }
+    for process in &doomed {
+        let _ = pidfd_send_signal(process, Signal::KILL);
     }
+    wait_for_ends(&doomed);
     if let Some(folder) = &registry.folder {
         let _ = fs::remove_dir_all(folder);
     }
     std::process::exit(128 + signal);
+}
+
+/// Returns when all processes have ended, at the latest after [`ENDS`].
+fn wait_for_ends(processes: &[OwnedFd]) {
+    let deadline = Instant::now() + ENDS;
+    for process in processes {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).ok();
+        let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], left.as_ref());
+    }
 }
 
 /// The folder to remove at a signal.
