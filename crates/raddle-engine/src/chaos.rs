@@ -24,7 +24,7 @@
 use crate::carrier::{self, Carrier};
 use crate::process::PROCESS;
 use crate::thread::Thread;
-use crate::{room, switch};
+use crate::{room, switch, yields};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_sched::policy::{FAIR_EVERY, INJECTOR_EVERY};
 use raddle_sys::abi::Timespec;
@@ -168,7 +168,7 @@ pub fn at_safe_point(point: Point) {
     }
     if strikes(point) && carrier.bound.load(Ordering::Relaxed).is_null() {
         match draw() % 4 {
-            0 => switch::yield_now(),
+            0 => yields::yield_now(),
             1 => switch::move_away(delay),
             2 => room::give_way(),
             _ => delay(),

@@ -17,7 +17,8 @@
 //! | [`engine`] | queues, carriers, a policy and settings: pushing work, waking carriers |
 //! | [`engines`] | the default engine and further ones |
 //! | `starting` | what the second thread needs |
-//! | [`switch`] | parking, yielding, exiting, the carrier's scheduler loop |
+//! | [`switch`] | parking, exiting, the carrier's scheduler loop |
+//! | [`yields`] | letting others run |
 //! | [`room`] | giving the carrier up before the next wait |
 //! | [`idle`] | what a carrier does without work |
 //! | `policies` | other orders of runnable threads than the carriers' own queues |
@@ -104,6 +105,7 @@ pub mod thread;
 pub mod timed;
 mod turn;
 pub mod ums;
+pub mod yields;
 
 pub use carrier::Carrier;
 pub use engine::Engine;

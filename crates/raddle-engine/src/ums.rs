@@ -31,8 +31,9 @@
 use crate::carrier::Carrier;
 use crate::kthread;
 use crate::process::PROCESS;
-use crate::switch::{self, enter, leave};
+use crate::switch::{enter, leave};
 use crate::thread::{Thread, WaitKind};
+use crate::yields;
 use core::ptr::{NonNull, from_ref, null_mut};
 use core::sync::atomic::Ordering;
 use raddle_arch::switch;
@@ -126,7 +127,7 @@ pub fn breathe(rhythm: u64) {
     let carrier = Carrier::current();
     let switches = carrier.switches.load(Ordering::Relaxed);
     if switches & rhythm == 0 && carrier.bound.load(Ordering::Relaxed).is_null() {
-        switch::yield_now();
+        yields::yield_now();
     }
 }
 
@@ -210,7 +211,7 @@ pub fn return_lease(lease: &Lease) {
 pub fn sched_yield() {
     let thread = Carrier::current().thread();
     if thread.ums.load(Ordering::Relaxed).is_null() || !yield_to_scheduler(0) {
-        switch::yield_now();
+        yields::yield_now();
     }
 }
 

@@ -24,7 +24,7 @@ use raddle_engine::chaos::{self, Point};
 use raddle_engine::clock::now_ns;
 use raddle_engine::pump::{Entry, IN, Kind, Limit, OUT, RDHUP};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, PROCESS, switch};
+use raddle_engine::{Carrier, PROCESS, switch, yields};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
 use raddle_sys::{err, errno};
@@ -128,7 +128,7 @@ fn after_answer(carrier: &Carrier) {
     }
     let is_bound = !carrier.bound.load(Ordering::Relaxed).is_null(); // as in `take_turns`
     if !is_bound && (!carrier.queue.is_empty() || carrier.engine().has_posted()) {
-        switch::yield_now();
+        yields::yield_now();
     }
 }
 
@@ -155,7 +155,7 @@ fn take_turns(carrier: &Carrier) {
         return; // its CPU is the kernel's to share
     }
     switch::look_around(carrier);
-    switch::yield_now();
+    yields::yield_now();
 }
 
 /// What to do after a fruitless try.

@@ -19,7 +19,7 @@ use crate::time::{absolute_deadline, relative_deadline};
 use crate::user::{self, USUAL_END, User};
 use raddle_engine::process::Futexes;
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, PROCESS, switch, timed};
+use raddle_engine::{Carrier, PROCESS, switch, timed, yields};
 use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskList, Wake};
 use raddle_sys::{err, errno, nr, sys};
@@ -240,7 +240,7 @@ fn wake_any(address: usize, count: usize) -> isize {
 fn perhaps_yield(address: usize) {
     const LOCK: u32 = 16;
     const CONDITION: u32 = 4096;
-    switch::perhaps_yield(LOCK, || match user::load(address) {
+    yields::perhaps_yield(LOCK, || match user::load(address) {
         Ok(0) => 1,
         _ => CONDITION / LOCK,
     });
