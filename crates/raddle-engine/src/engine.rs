@@ -3,13 +3,14 @@
 //!
 //! The *default* engine, the first of the [process](crate::process), gets the main thread and all
 //! threads that no rule and no call gives to another one. It differs from *further* engines in
-//! three rules, each in one place:
+//! four rules, each in one place:
 //!
 //! | question | default engine | further engine |
 //! |---|---|---|
 //! | [`Engine::has_one_queue`] | under a policy; under fifo its carriers have queues | yes |
 //! | [`Engine::has_poller`] | an idle carrier waits in the pump | no |
 //! | [`Engine::enlist`]: is a new carrier spare | yes | once there are as many as it wants |
+//! | [`Engine::spare_ns`]: do spare carriers end | yes, but for some | no |
 //!
 //! What belongs to all threads is the [process](crate::process)'s: the table of threads, futexes,
 //! timers, the event pump and sysmon. So a thread of one engine waits for one of another as for

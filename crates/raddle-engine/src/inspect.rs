@@ -417,9 +417,8 @@ impl Answer {
             true => 0,
             false => PROCESS.threads.iter().count(),
         };
-        const MOST_CARRIERS: usize = MAX_CARRIERS * 2;
         let room = size_of::<Header>()
-            + MOST_CARRIERS * size_of::<CarrierRecord>()
+            + MAX_CARRIERS * size_of::<CarrierRecord>()
             + threads * size_of::<ThreadRecord>()
             + 2 * size_of::<Histogram>()
             + size_of::<Pins>()
@@ -440,7 +439,7 @@ impl Answer {
 
     fn write_snapshot(&mut self, threads: usize, answer: u32) {
         let all = || PROCESS.carriers().enumerate();
-        let mut exists = [0u64; MAX_CARRIERS / 32]; // those that have ended may begin again
+        let mut exists = [0u64; MAX_CARRIERS / 64]; // those that have ended may begin again
         let lives = |(_, carrier): &(usize, &Carrier)| carrier.state() != CarrierState::Ended;
         all()
             .filter(lives)

@@ -9,8 +9,8 @@
 //! gives its slot back, so a stale reference to a carrier names a live one or none, and may wake or
 //! poke it in vain.
 //!
-//! *Spare* carriers that weren't needed for [`SPARE_NS`] end, except [`KEPT`] of them: with their
-//! kernel threads, stacks and alarms. To end:
+//! *Spare* carriers of the default engine that weren't needed for [`SPARE_NS`] end, except [`KEPT`]
+//! of them: with their kernel threads, stacks and alarms. To end:
 //!
 //! 1. The carrier's sleep in the set of spare ones times out. Under the lock of the slots it sees
 //!    that there are enough others, and takes itself out of the set. If it isn't in the set, a
@@ -18,7 +18,7 @@
 //!    it is woken.
 //! 2. It leaves the roster, blocks all signals, and routes those that came until then.
 //! 3. It stays in the process's list, *ended*, so that a walk through the list without a lock
-//!    misses no carrier, and enters a list of ended ones, from where the engine's next spare
+//!    misses no carrier, and enters a list of ended ones, from where the next spare
 //!    carrier is made.
 //!
 //! The carrier counts as ended before it leaves the set, and as spare again before it no longer
@@ -127,37 +127,21 @@ impl Process {
         *head = carrier.id.get() + 1;
     }
 
-    /// A carrier for the list: one of the engine's that has ended, or another.
+    /// A carrier for the list: an ended one, which was the default engine's, or another.
     ///
     /// # Errors
     /// EAGAIN or ENOMEM.
     fn new_spare<'a>(&self, engine: &Engine) -> Result<&'a Carrier, isize> {
-        match self.take_ended(engine) {
-            Some(carrier) => {
-                carrier.init(carrier.id.get(), engine); // it stays ended in the list until it runs
-                Ok(carrier)
-            }
-            None => self.new_carrier(engine),
-        }
-    }
-
-    fn take_ended<'a>(&self, engine: &Engine) -> Option<&'a Carrier> {
         let mut slots = self.slots.lock();
-        let mut before: Option<&Carrier> = None;
-        let mut at = slots.ended;
-        while at != 0 {
-            let carrier = self.slot(at as usize - 1);
-            let next = carrier.next_free.get();
-            if core::ptr::eq(carrier.engine(), engine) {
-                match before {
-                    Some(before) => before.next_free.set(next),
-                    None => slots.ended = next,
-                }
-                return Some(carrier);
-            }
-            (before, at) = (Some(carrier), next);
+        if slots.ended == 0 || !engine.is_first() {
+            drop(slots);
+            return self.new_carrier(engine);
         }
-        None
+        let id = slots.ended - 1;
+        let carrier = self.slot(id as usize);
+        slots.ended = carrier.next_free.get();
+        carrier.init(id, engine); // it is in the list, and stays ended there until it runs
+        Ok(carrier)
     }
 
     /// Frees every carrier but `survivor`, the only one with a kernel thread.
@@ -455,12 +439,13 @@ impl Engine {
     }
 
     /// How long a spare carrier sleeps at most before it ends; `None` if it shall stay. The first
-    /// kernel thread stays: it is what others see of the process.
+    /// kernel thread stays: it is what others see of the process. So do the carriers of a further
+    /// engine: its CPU time is the sum of theirs.
     pub(crate) fn spare_ns(&self, carrier: &Carrier) -> Option<u64> {
         const CHAOS_NS: u64 = 3_000_000;
-        let is_first =
-            carrier.kernel_tid.load(Ordering::Relaxed) == PROCESS.pid.load(Ordering::Relaxed);
-        let stays = is_first || self.spares.len() <= KEPT;
+        let tid = carrier.kernel_tid.load(Ordering::Relaxed);
+        let is_seen = tid == PROCESS.pid.load(Ordering::Relaxed);
+        let stays = is_seen || !self.is_first() || self.spares.len() <= KEPT;
         let ns = match chaos::is_on() {
             true => CHAOS_NS,
             false => SPARE_NS,
