@@ -95,7 +95,7 @@ code! {
         /// [`PinPlaces`](crate::PinPlaces), and a [`Histogram`](crate::Histogram) of the time from
         /// runnable to running.
         STATS = 3, "stats";
-        /// Sets the first engine's policy to the value, a [`PolicyKind`]; a plug-in can't be
+        /// Sets the default engine's policy to the value, a [`PolicyKind`]; a plug-in can't be
         /// chosen.
         POLICY = 4, "policy";
         /// Sets a quota: the reserved word is the engine's number, the value the quota in percent,

@@ -120,7 +120,7 @@ pub struct Header {
     pub wanted: u64,
     /// The quantum; `u64::MAX` for none.
     pub quantum_ns: u64,
-    /// The policy of the first engine.
+    /// The policy of the default engine.
     pub policy: PolicyKind,
     /// After a [`RequestKind::SHARE`]: one more than the quota of that engine, in percent of one
     /// CPU, or 0 if there is no such engine. Else zero.

@@ -88,9 +88,9 @@ pub struct Runtime {
     pub set_quota: extern "C" fn(u32, u32),
     /// Sets the properties of the next thread that the calling thread creates.
     pub next_birth: extern "C" fn(&Birth),
-    /// Changes the policy of the first engine to the built-in one of this number.
+    /// Changes the policy of the default engine to the built-in one of this number.
     pub set_policy: extern "C" fn(u32),
-    /// Returns the number of the first engine's policy; 5 is a plug-in.
+    /// Returns the number of the default engine's policy; 5 is a plug-in.
     pub policy: extern "C" fn() -> u32,
     /// Returns the CPU time that the carriers of the engine of this number have used so far.
     pub engine_cpu_ns: extern "C" fn(u32) -> u64,

@@ -177,7 +177,7 @@ impl Engine {
     /// # use raddle::runtime::{Status, status};
     /// # if status() != Status::Green { return Ok(()); }
     /// let engine = raddle::engine::Engine::builder().build()?;
-    /// assert_ne!(engine.number(), 0); // that is the first engine's
+    /// assert_ne!(engine.number(), 0); // that is the default engine's
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn number(&self) -> u32 {

@@ -169,7 +169,7 @@ pub fn set_carriers(count: usize) {
     }
 }
 
-/// Changes which runnable thread of the first engine runs next. Waiting threads are in the new
+/// Changes which runnable thread of the default engine runs next. Waiting threads are in the new
 /// order at once; carriers follow within microseconds, or when their running thread gives way.
 ///
 /// ```
@@ -185,7 +185,7 @@ pub fn set_policy(policy: BuiltIn) {
     }
 }
 
-/// Returns the policy of the first engine; `None` for a plug-in, and where threads are kernel
+/// Returns the policy of the default engine; `None` for a plug-in, and where threads are kernel
 /// threads.
 ///
 /// ```

@@ -255,7 +255,7 @@ impl Builder {
 
     /// Sets the workers' engine, which several pools may share. After its shutdown the pool gets no
     /// more workers. Dispose of the pool before [waiting](crate::engine::Engine::wait) for the
-    /// engine: idle workers are threads, too. Default: the first engine.
+    /// engine: idle workers are threads, too. Default: the default engine.
     ///
     /// # Examples
     /// ```
