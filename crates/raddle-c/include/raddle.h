@@ -77,14 +77,16 @@ RADDLE_API int raddle_carriers(void);
 RADDLE_API int raddle_set_carriers(int count);
 
 /*
- * Changes which runnable thread of the default engine runs next: "fifo" (the initial value), "lifo",
- * "priority", "fair" or "deadline". See raddle_engine.h. Without green threads the call has no
- * effect. -EINVAL: the name isn't one of these.
+ * Changes which runnable thread of the default engine runs next: "fifo" (the initial value),
+ * "lifo", "priority", "fair" or "deadline". See raddle_engine.h. Without green threads the call has
+ * no effect. -EINVAL: the name isn't one of these.
  */
 RADDLE_API int raddle_set_policy(const char *policy);
 
-/* Returns the policy of the default engine; null for a plug-in, and where threads are kernel threads.
- * */
+/*
+ * Returns the policy of the default engine; null for a plug-in, and where threads are kernel
+ * threads.
+ */
 RADDLE_API const char *raddle_policy_name(void);
 
 /* ---- Threads ------------------------------------------------------------------------------- */

@@ -31,9 +31,9 @@ use raddle_sched::{Injector, TaskRef};
 
 /// See the module.
 ///
-/// `repr(C)`: what the child of a fork writes to comes first ([`crate::process::Process`]). Aligned,
-/// because carriers read its words at each push, and the pump's are written at each wait. Zero bytes
-/// are an engine without carriers, under fifo.
+/// `repr(C)`: what the child of a fork writes to comes first ([`crate::process::Process`]).
+/// Aligned, because carriers read its words at each push, and the pump's are written at each wait.
+/// Zero bytes are an engine without carriers, under fifo.
 #[repr(C, align(64))]
 pub struct Engine {
     /// Its carriers that are listed, those that have ended included. Changed under the slots' lock.
