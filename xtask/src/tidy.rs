@@ -33,7 +33,7 @@ use tree::Tree;
 
 /// One fault, and its place.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Violation {
+pub(crate) struct Violation {
     pub place: String,
     pub what: String,
 }
@@ -54,7 +54,7 @@ impl fmt::Display for Violation {
 }
 
 /// The findings of one check.
-pub struct Findings {
+pub(crate) struct Findings {
     /// How many things were checked: a check that looks at nothing has failed.
     pub looked_at: usize,
     pub violations: Vec<Violation>,
@@ -88,17 +88,17 @@ const CHECKS: &[(&str, Check)] = &[
 ];
 
 /// The outcome of all checks: a case is a check.
-pub struct Report {
+pub(crate) struct Report {
     checks_passed: u64,
     checks_failed: u64,
 }
 
 impl Report {
-    pub fn is_clean(&self) -> bool {
+    pub(crate) fn is_clean(&self) -> bool {
         self.checks_failed == 0
     }
 
-    pub fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> Tally {
         Tally {
             passed: self.checks_passed,
             failed: self.checks_failed,
@@ -108,7 +108,7 @@ impl Report {
 }
 
 /// Runs every check and prints what each found.
-pub fn run(workspace: &Workspace) -> Result<Report> {
+pub(crate) fn run(workspace: &Workspace) -> Result<Report> {
     let subject = Subject {
         workspace,
         tree: Tree::load(&workspace.root)?,
@@ -148,7 +148,7 @@ fn problems(findings: Result<Findings>) -> Vec<Violation> {
 }
 
 /// Lowers recorded numbers to today's.
-pub fn update(workspace: &Workspace) -> Result<()> {
+pub(crate) fn update(workspace: &Workspace) -> Result<()> {
     ratchet::update(&Tree::load(&workspace.root)?, &workspace.root)
 }
 

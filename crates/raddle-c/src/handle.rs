@@ -64,7 +64,7 @@ impl Values {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_table_create(table: Out<u64>, release: Option<Release>) -> c_int {
+pub(crate) extern "C" fn raddle_table_create(table: Out<u64>, release: Option<Release>) -> c_int {
     guard(|| {
         let place = table.required()?;
         let table = Table::new();
@@ -74,7 +74,7 @@ pub extern "C" fn raddle_table_create(table: Out<u64>, release: Option<Release>)
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_table_free(table: u64) -> c_int {
+pub(crate) extern "C" fn raddle_table_free(table: u64) -> c_int {
     guard(|| {
         let handle = Handle::from_bits(table).ok_or(Errno(libc::EBADF))?;
         done(TABLES.remove(handle))
@@ -82,12 +82,12 @@ pub extern "C" fn raddle_table_free(table: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_table_count(table: u64) -> c_int {
+pub(crate) extern "C" fn raddle_table_count(table: u64) -> c_int {
     guard(|| Ok(values(table)?.table.count() as c_int))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_handle_create(
+pub(crate) extern "C" fn raddle_handle_create(
     table: u64,
     kind: c_int,
     value: Value,
@@ -120,7 +120,12 @@ pub extern "C" fn raddle_handle_create(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_handle_weak(table: u64, of: u64, owner: u32, handle: Out<u64>) -> c_int {
+pub(crate) extern "C" fn raddle_handle_weak(
+    table: u64,
+    of: u64,
+    owner: u32,
+    handle: Out<u64>,
+) -> c_int {
     guard(|| {
         let place = handle.required()?;
         let values = values(table)?;
@@ -132,7 +137,7 @@ pub extern "C" fn raddle_handle_weak(table: u64, of: u64, owner: u32, handle: Ou
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_handle_keep(
+pub(crate) extern "C" fn raddle_handle_keep(
     table: u64,
     handle: u64,
     kept: Out<u64>,
@@ -150,7 +155,7 @@ pub extern "C" fn raddle_handle_keep(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_handle_with(
+pub(crate) extern "C" fn raddle_handle_with(
     table: u64,
     handle: u64,
     look: Option<Look>,
@@ -168,7 +173,11 @@ pub extern "C" fn raddle_handle_with(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_handle_address(table: u64, handle: u64, value: Out<*mut c_void>) -> c_int {
+pub(crate) extern "C" fn raddle_handle_address(
+    table: u64,
+    handle: u64,
+    value: Out<*mut c_void>,
+) -> c_int {
     guard(|| {
         let place = value.required()?;
         let pinned = values(table)?.table.get_pinned(named(handle)?)?;
@@ -178,7 +187,7 @@ pub extern "C" fn raddle_handle_address(table: u64, handle: u64, value: Out<*mut
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_handle_kind(table: u64, handle: u64) -> c_int {
+pub(crate) extern "C" fn raddle_handle_kind(table: u64, handle: u64) -> c_int {
     guard(|| -> Answer {
         Ok(match values(table)?.table.kind(named(handle)?)? {
             Kind::Normal => NORMAL,
@@ -189,12 +198,12 @@ pub extern "C" fn raddle_handle_kind(table: u64, handle: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_handle_free(table: u64, handle: u64) -> c_int {
+pub(crate) extern "C" fn raddle_handle_free(table: u64, handle: u64) -> c_int {
     guard(|| done(values(table)?.table.remove(named(handle)?)))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_owner_create(table: u64, owner: Out<u32>) -> c_int {
+pub(crate) extern "C" fn raddle_owner_create(table: u64, owner: Out<u32>) -> c_int {
     guard(|| {
         let place = owner.required()?;
         place.put(values(table)?.table.add_owner()?.to_bits());
@@ -203,6 +212,6 @@ pub extern "C" fn raddle_owner_create(table: u64, owner: Out<u32>) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_owner_end(table: u64, owner: u32) -> c_int {
+pub(crate) extern "C" fn raddle_owner_end(table: u64, owner: u32) -> c_int {
     guard(|| done(values(table)?.table.end_owner(Owner::from_bits(owner))))
 }

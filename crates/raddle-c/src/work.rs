@@ -40,7 +40,7 @@ fn watch(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_after(
+pub(crate) extern "C" fn raddle_pool_after(
     pool: u64,
     delay_ns: u64,
     compute: Option<Compute>,
@@ -57,7 +57,7 @@ pub extern "C" fn raddle_pool_after(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_every(
+pub(crate) extern "C" fn raddle_pool_every(
     pool: u64,
     period_ns: u64,
     compute: Option<Compute>,
@@ -74,7 +74,7 @@ pub extern "C" fn raddle_pool_every(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_when_ready(
+pub(crate) extern "C" fn raddle_pool_when_ready(
     pool: u64,
     descriptor: c_int,
     interest: c_int,
@@ -102,7 +102,7 @@ pub extern "C" fn raddle_pool_when_ready(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_watch_cancel(watch: u64) -> c_int {
+pub(crate) extern "C" fn raddle_watch_cancel(watch: u64) -> c_int {
     guard(|| {
         let handle = Handle::from_bits(watch).ok_or(Errno(libc::EBADF))?;
         let watched = WATCHES.get(handle)?;
@@ -112,7 +112,7 @@ pub extern "C" fn raddle_watch_cancel(watch: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_for(
+pub(crate) extern "C" fn raddle_pool_for(
     pool: u64,
     begin: usize,
     end: usize,
@@ -135,7 +135,7 @@ pub extern "C" fn raddle_pool_for(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_join(
+pub(crate) extern "C" fn raddle_pool_join(
     pool: u64,
     first: Option<Compute>,
     first_argument: Value,
@@ -158,7 +158,7 @@ pub extern "C" fn raddle_pool_join(
 /// `raddle_pool_counters`. Later versions append to it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Counters {
+pub(crate) struct Counters {
     _size: usize,
     queued: u64,
     executed: u64,
@@ -180,7 +180,10 @@ pub struct Counters {
 unsafe impl options::Counters for Counters {}
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_count(pool: u64, counters: Option<NonNull<Counters>>) -> c_int {
+pub(crate) extern "C" fn raddle_pool_count(
+    pool: u64,
+    counters: Option<NonNull<Counters>>,
+) -> c_int {
     guard(|| {
         let counters = counters.ok_or(Errno(libc::EFAULT))?;
         let pool = remote(pool)?;

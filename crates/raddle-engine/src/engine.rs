@@ -347,9 +347,10 @@ impl Engine {
 
     #[cold]
     fn unpark_by_detour(&self, carrier: &Carrier, task: TaskRef) {
-        match Thread::of(task).is_woken_elsewhere() || carrier.is_queueless() {
-            true => self.inject(task),
-            false => timed::unpark(carrier, task),
+        if Thread::of(task).is_woken_elsewhere() || carrier.is_queueless() {
+            self.inject(task)
+        } else {
+            timed::unpark(carrier, task)
         }
     }
 
@@ -389,9 +390,12 @@ impl Engine {
                 self.inject(task);
                 continue;
             };
-            let queue = |task| match calls {
-                true => self.push_ring(own, task),
-                false => self.push_quietly(own, task),
+            let queue = |task| {
+                if calls {
+                    self.push_ring(own, task)
+                } else {
+                    self.push_quietly(own, task)
+                }
             };
             if own.is_timed() {
                 let (_, _, now_ns) = *first.get_or_insert_with(|| (own, task, clock::now_ns()));
@@ -463,9 +467,10 @@ impl Engine {
     pub(crate) fn post_all(&self, posted: TaskList) {
         let common = TaskList::new();
         while let Some(task) = posted.pop() {
-            match !Thread::of(task).is_woken_elsewhere() && !self.has_policy() {
-                true => common.push(task),
-                false => self.post(task),
+            if !Thread::of(task).is_woken_elsewhere() && !self.has_policy() {
+                common.push(task)
+            } else {
+                self.post(task)
             }
         }
         if !common.is_empty() {

@@ -79,10 +79,11 @@ pub extern "C" fn identity(frame: &Frame) -> Outcome {
     {
         return Outcome::of(result);
     }
-    let result = match by_address {
-        true => set_groups(frame),
+    let result = if by_address {
+        set_groups(frame)
+    } else {
         // SAFETY: the program's own call.
-        false => unsafe { ENGINE.roster.everywhere(frame.number(), frame.args()) },
+        unsafe { ENGINE.roster.everywhere(frame.number(), frame.args()) }
     };
     let Ok(result) = result else {
         fatal::abort();

@@ -165,9 +165,10 @@ fn strike(frame: &Frame, entry: &Entry, way: Way) {
 
 /// The pace of a descriptor that is slow, and how.
 fn pace_of(frame: &Frame, slow: u32) -> u32 {
-    match is_direct(frame.arg(0)) {
-        true => DIRECT | SLOW,
-        false => slow,
+    if is_direct(frame.arg(0)) {
+        DIRECT | SLOW
+    } else {
+        slow
     }
 }
 
@@ -386,9 +387,10 @@ fn is_at_hand(address: usize, len: usize, to_write: bool) -> bool {
     while at < end {
         let word = at & !3;
         // A word that is 0 becomes 0; any other stays.
-        let touched = match to_write {
-            true => user::exchange(word, 0, 0),
-            false => user::load(word),
+        let touched = if to_write {
+            user::exchange(word, 0, 0)
+        } else {
+            user::load(word)
         };
         if touched.is_err() {
             return false;

@@ -165,9 +165,10 @@ pub extern "C" fn sync(frame: &Frame) -> Outcome {
         let result = unsafe { frame.raw() };
         (Outcome::of(result), timestamp().wrapping_sub(began))
     };
-    let next = match waited(ticks, 0) {
-        true => known.saturating_sub(ENOUGH),
-        false => (known + 1).min(MOST),
+    let next = if waited(ticks, 0) {
+        known.saturating_sub(ENOUGH)
+    } else {
+        (known + 1).min(MOST)
     };
     if next != known {
         entry.syncs.store(next, Ordering::Relaxed);
@@ -300,12 +301,13 @@ pub extern "C" fn io_getevents(frame: &Frame) -> Outcome {
     if !is_multiplexed() || least == 0 || is_masked {
         return Outcome::PASS;
     }
-    let is_short = match limit.is_null() {
-        true => false,
-        false => match limit.read() {
+    let is_short = if limit.is_null() {
+        false
+    } else {
+        match limit.read() {
             Ok(time) => time.to_ns() == Some(0),
             Err(errno) => return Outcome::of(errno),
-        },
+        }
     };
     if least == 1 {
         let nothing = Timespec::from_ns(0);

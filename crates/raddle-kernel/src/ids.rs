@@ -124,8 +124,9 @@ pub fn prctl_get_name(frame: &Frame) -> Outcome {
 /// `setpgid(2)`: a thread that doesn't lead its process has no group of its own.
 pub extern "C" fn setpgid(frame: &Frame) -> Outcome {
     let id = frame.word(0);
-    match (id as i32) >= TID_BASE as i32 && ENGINE.find(id).is_some() {
-        true => Outcome::of(err(errno::EINVAL)),
-        false => Outcome::PASS,
+    if (id as i32) >= TID_BASE as i32 && ENGINE.find(id).is_some() {
+        Outcome::of(err(errno::EINVAL))
+    } else {
+        Outcome::PASS
     }
 }

@@ -69,9 +69,10 @@ pub extern "C" fn read(frame: &Frame) -> Outcome {
 /// the calls that are made in their place might not.
 #[inline(always)]
 fn bytes_of(buffer: usize, len: usize) -> Option<usize> {
-    match len > MOST_BYTES {
-        true => is_reachable(buffer, len).then_some(MOST_BYTES),
-        false => Some(len),
+    if len > MOST_BYTES {
+        is_reachable(buffer, len).then_some(MOST_BYTES)
+    } else {
+        Some(len)
     }
 }
 
@@ -379,17 +380,19 @@ fn writev_as(frame: &Frame, (entry, kind): Found) -> Outcome {
 
 /// `preadv2(2)`: at the current position it is a `readv`.
 pub extern "C" fn preadv2(frame: &Frame) -> Outcome {
-    match is_here(frame) {
-        true => readv(frame),
-        false => files::read(frame),
+    if is_here(frame) {
+        readv(frame)
+    } else {
+        files::read(frame)
     }
 }
 
 /// `pwritev2(2)`: at the current position it is a `writev`.
 pub extern "C" fn pwritev2(frame: &Frame) -> Outcome {
-    match is_here(frame) {
-        true => writev(frame),
-        false => files::write(frame),
+    if is_here(frame) {
+        writev(frame)
+    } else {
+        files::write(frame)
     }
 }
 

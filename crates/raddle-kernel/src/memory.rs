@@ -77,10 +77,11 @@ fn may_lack_memory(number: u32) -> bool {
 
 /// Lets the kernel make the call; if there is no memory, free stacks are given back first.
 fn pass(frame: &Frame) -> Outcome {
-    match ENGINE.stacks.has_warm() && may_lack_memory(frame.number()) {
+    if ENGINE.stacks.has_warm() && may_lack_memory(frame.number()) {
         // SAFETY: the program's own call.
-        true => Outcome::of(again_if_refused(frame, unsafe { frame.raw() })),
-        false => Outcome::PASS,
+        Outcome::of(again_if_refused(frame, unsafe { frame.raw() }))
+    } else {
+        Outcome::PASS
     }
 }
 
@@ -358,9 +359,10 @@ pub fn name_mapping(frame: &Frame) -> Outcome {
 
 /// `setrlimit(2)`.
 pub extern "C" fn setrlimit(frame: &Frame) -> Outcome {
-    match counts_memory(frame.arg(0)) {
-        true => limit(frame, frame.args()),
-        false => Outcome::PASS,
+    if counts_memory(frame.arg(0)) {
+        limit(frame, frame.args())
+    } else {
+        Outcome::PASS
     }
 }
 

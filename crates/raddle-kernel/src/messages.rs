@@ -177,9 +177,10 @@ pub extern "C" fn recvmsg(frame: &Frame) -> Outcome {
     if is_for_kernel && !is_nonblocking(fd) {
         return helped::on_helper(frame);
     }
-    match is_for_kernel {
-        true => Outcome::PASS,
-        false => helped::finish(frame, outcome),
+    if is_for_kernel {
+        Outcome::PASS
+    } else {
+        helped::finish(frame, outcome)
     }
 }
 

@@ -62,9 +62,10 @@ impl Waits {
 
     /// The room behind mapped waits; null if nothing is mapped.
     fn room(&self) -> *mut u8 {
-        match self.many.is_null() {
-            true => core::ptr::null_mut(),
-            false => self.many.wrapping_add(self.capacity).cast(),
+        if self.many.is_null() {
+            core::ptr::null_mut()
+        } else {
+            self.many.wrapping_add(self.capacity).cast()
         }
     }
 
@@ -349,9 +350,10 @@ fn poll_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result<O
     let (at, count) = (frame.user::<PollFd>(0), frame.word(1) as usize);
     if count == 0 {
         let outcome = sleep_as_poll(deadline_ns, mask);
-        return match is_reachable(at.address(), 0) || kernel_accepts(at.address()) {
-            true => Ok(outcome),
-            false => Err(err(errno::EFAULT)), // checked, though nothing is written
+        return if is_reachable(at.address(), 0) || kernel_accepts(at.address()) {
+            Ok(outcome)
+        } else {
+            Err(err(errno::EFAULT)) // checked, though nothing is written
         };
     }
     if count > FEW && !is_within_limit(count) {
@@ -361,11 +363,12 @@ fn poll_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result<O
     let Some(mut waits) = Waits::beside(count, size_of::<PollFd>()) else {
         return Err(err(errno::ENOMEM));
     };
-    let entries = match waits.room().is_null() {
-        true => &mut few[..count],
+    let entries = if waits.room().is_null() {
+        &mut few[..count]
+    } else {
         // SAFETY: the room is zeroed memory for so many, which nothing else uses until the waits
         // are dropped, after the last use of this slice.
-        false => unsafe { core::slice::from_raw_parts_mut(waits.room().cast(), count) },
+        unsafe { core::slice::from_raw_parts_mut(waits.room().cast(), count) }
     };
     at.read_all(entries)?;
     for poll in entries.iter().filter(|poll| poll.fd >= 0) {
@@ -450,9 +453,10 @@ pub extern "C" fn select(frame: &Frame) -> Outcome {
 /// `pselect6(2)`: its sixth argument points at the mask's address and size.
 pub extern "C" fn pselect6(frame: &Frame) -> Outcome {
     let argument = frame.user::<[usize; 2]>(5);
-    let mask = match argument.is_null() {
-        true => Ok([0; 2]),
-        false => argument.read(),
+    let mask = if argument.is_null() {
+        Ok([0; 2])
+    } else {
+        argument.read()
     };
     if !parks_with_mask(mask.map_or(0, |[mask, _]| mask)) {
         return Outcome::PASS;
@@ -517,9 +521,10 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result
 /// the process's table, as it would be without the runtime's own descriptors. Programs that pass
 /// the limit of descriptors have smaller sets.
 fn clamped(count: i32) -> i32 {
-    match (count as usize).div_ceil(64) > SET_WORDS && count > 0 {
-        true => count.min(table_room().unwrap_or(i32::MAX)),
-        false => count,
+    if (count as usize).div_ceil(64) > SET_WORDS && count > 0 {
+        count.min(table_room().unwrap_or(i32::MAX))
+    } else {
+        count
     }
 }
 
@@ -530,18 +535,22 @@ fn table_room() -> Option<i32> {
     const LEAST: i32 = 64;
     const UNIT: u32 = 128;
     let highest = descriptors::highest()?;
-    Some(match highest < LEAST as u32 {
-        true => LEAST,
-        false => ((highest / UNIT + 1).next_power_of_two() * UNIT) as i32,
+    Some(if highest < LEAST as u32 {
+        LEAST
+    } else {
+        ((highest / UNIT + 1).next_power_of_two() * UNIT) as i32
     })
 }
 
 /// Returns `select`'s answer about these sets now.
 fn ask_sets(count: i32, absent: [bool; 3], sets: &mut [Set; 3]) -> isize {
     let now = [0u64; 2];
-    let mut at = |index: usize| match absent[index] {
-        true => 0,
-        false => (&raw mut sets[index]).expose_provenance(),
+    let mut at = |index: usize| {
+        if absent[index] {
+            0
+        } else {
+            (&raw mut sets[index]).expose_provenance()
+        }
     };
     let (r, w, e) = (at(0), at(1), at(2));
     let limit = (&raw const now).expose_provenance();
@@ -552,9 +561,10 @@ fn ask_sets(count: i32, absent: [bool; 3], sets: &mut [Set; 3]) -> isize {
 /// `epoll_wait(2)`, `epoll_pwait(2)`.
 pub extern "C" fn epoll_wait(frame: &Frame) -> Outcome {
     let timeout_ms = frame.word(3) as i32;
-    let mask_at = match frame.number() == nr::__NR_epoll_pwait {
-        true => frame.arg(4),
-        false => 0,
+    let mask_at = if frame.number() == nr::__NR_epoll_pwait {
+        frame.arg(4)
+    } else {
+        0
     };
     if timeout_ms == 0 || !parks_with_mask(mask_at) {
         return Outcome::PASS;

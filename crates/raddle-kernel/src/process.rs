@@ -118,9 +118,10 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         carrier.take_stacks_along();
         signal::block_all();
     } else {
-        let shares = match request.has(CLONE_SIGHAND) {
-            true => SHARES_HANDLERS,
-            false => SHARES,
+        let shares = if request.has(CLONE_SIGHAND) {
+            SHARES_HANDLERS
+        } else {
+            SHARES
         };
         carrier.child_shares.store(shares, Ordering::Relaxed);
         signal::expose_mask();

@@ -78,9 +78,10 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     if request.has(CLONE_CHILD_CLEARTID) {
         thread.clear_tid.set(child_tid);
     }
-    thread.fs.set(match request.has(CLONE_SETTLS) {
-        true => request.args.tls,
-        false => raddle_arch::fs_base(),
+    thread.fs.set(if request.has(CLONE_SETTLS) {
+        request.args.tls
+    } else {
+        raddle_arch::fs_base()
     });
     let is_libcs = || credentials::is_libcs(frame.site() as usize);
     if request.has(CLONE_SETTLS | CLONE_CHILD_CLEARTID) && is_libcs() {

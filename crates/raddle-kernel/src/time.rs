@@ -97,9 +97,10 @@ pub extern "C" fn clock_nanosleep(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     let is_absolute = frame.word(1) & TIMER_ABSTIME != 0;
-    let remaining = match is_absolute {
-        true => User::at(0),
-        false => frame.user(3),
+    let remaining = if is_absolute {
+        User::at(0)
+    } else {
+        frame.user(3)
     };
     if !matches!(clock_id, REALTIME | MONOTONIC | BOOTTIME) {
         return sleep_on(frame, clock_id, is_absolute, remaining);
@@ -170,9 +171,10 @@ fn sleep_on(frame: &Frame, clock_id: u32, is_absolute: bool, remaining: User<Tim
     let Some(now) = shown_ns() else {
         return Outcome::PASS;
     };
-    let until_ns = match is_absolute {
-        true => time_ns,
-        false => now.saturating_add(time_ns),
+    let until_ns = if is_absolute {
+        time_ns
+    } else {
+        now.saturating_add(time_ns)
     };
     let left_ns = || until_ns.saturating_sub(shown_ns().unwrap_or(until_ns));
     loop {

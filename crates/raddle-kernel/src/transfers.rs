@@ -54,8 +54,9 @@ pub extern "C" fn of_pipes(frame: &Frame) -> Outcome {
 /// `copy_file_range(2)`: much of it at once is for a helper.
 pub extern "C" fn copy_file_range(frame: &Frame) -> Outcome {
     const MUCH: usize = 128 * 1024;
-    match frame.arg(4) > MUCH {
-        true => on_helper(frame),
-        false => Outcome::PASS,
+    if frame.arg(4) > MUCH {
+        on_helper(frame)
+    } else {
+        Outcome::PASS
     }
 }

@@ -81,9 +81,10 @@ impl Vector {
             self.many = mem::map(count * size_of::<IoVec>()).ok()?.cast();
         }
         self.count = count;
-        let to = match self.many.is_null() {
-            true => self.few.as_mut_ptr().cast(),
-            false => self.many,
+        let to = if self.many.is_null() {
+            self.few.as_mut_ptr().cast()
+        } else {
+            self.many
         };
         // SAFETY: there is room for `count` pieces, and any bytes are a piece.
         let to = unsafe { core::slice::from_raw_parts_mut(to, count) };
@@ -91,9 +92,10 @@ impl Vector {
     }
 
     pub(crate) fn pieces(&self) -> &[IoVec] {
-        let at = match self.many.is_null() {
-            true => self.few.as_ptr().cast(),
-            false => self.many.cast_const(),
+        let at = if self.many.is_null() {
+            self.few.as_ptr().cast()
+        } else {
+            self.many.cast_const()
         };
         // SAFETY: `copy` has put `count` pieces there; callers go on only if it succeeded.
         unsafe { core::slice::from_raw_parts(at, self.count) }

@@ -306,12 +306,13 @@ impl Wait {
 /// raises SIGPIPE. Other sockets return the error to both calls.
 #[cold]
 fn after_end(fd: usize) -> Next {
-    match is_unix(fd) {
-        true => match take_error(fd) {
+    if is_unix(fd) {
+        match take_error(fd) {
             0 => Next::Again,
             errno => Next::Done(-errno),
-        },
-        false => Next::Again,
+        }
+    } else {
+        Next::Again
     }
 }
 

@@ -12,7 +12,7 @@ const EACH: usize = 256;
 
 /// Gives the clean pages of an image's text back. Without the page map nothing happens: pages that
 /// were changed, by a debugger perhaps, can't be told from others.
-pub fn give_back(image: &Image) {
+pub(crate) fn give_back(image: &Image) {
     const FOLDER: isize = -100;
     const READ_ONLY: usize = 0o2000000; // O_RDONLY | O_CLOEXEC
     let path = c"/proc/self/pagemap";

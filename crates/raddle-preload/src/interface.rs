@@ -16,7 +16,7 @@ static UP: AtomicU32 = AtomicU32::new(0);
 /// See [`Runtime`].
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static raddle_runtime: Runtime = Runtime {
+pub(crate) static raddle_runtime: Runtime = Runtime {
     version: VERSION,
     is_up,
     is_green,
@@ -50,7 +50,7 @@ pub static raddle_runtime: Runtime = Runtime {
 };
 
 /// The process is taken over.
-pub fn set_up() {
+pub(crate) fn set_up() {
     UP.store(1, Ordering::Relaxed);
 }
 

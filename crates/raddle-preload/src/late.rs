@@ -25,7 +25,7 @@ static LIBRARIES: SpinLock<[Option<Late>; MOST]> = SpinLock::new([None; MOST]);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Patches the library with its header at `base`. Without memory its calls go to the kernel.
-pub fn loaded(base: usize) {
+pub(crate) fn loaded(base: usize) {
     own_stack::call(patch, base);
 }
 
@@ -45,7 +45,7 @@ extern "C" fn patch(base: usize) {
 }
 
 /// Forgets the libraries whose text lies in the addresses that go away.
-pub fn unmapped(from: usize, to: usize) {
+pub(crate) fn unmapped(from: usize, to: usize) {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -66,7 +66,7 @@ pub fn unmapped(from: usize, to: usize) {
 /// may be half written, and the child forgets it: the stubs stay after their libraries.
 // Beside the boundary's entries: see `raddle_kernel::process`.
 #[unsafe(link_section = ".text.raddle_boundary")]
-pub fn in_child() {
+pub(crate) fn in_child() {
     // SAFETY: the child has one thread.
     if unsafe { LIBRARIES.break_lock() } {
         *LIBRARIES.lock() = [None; MOST];

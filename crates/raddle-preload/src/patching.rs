@@ -19,13 +19,17 @@ unsafe extern "C" {
 }
 
 /// The address at which this library is loaded.
-pub fn own_base() -> usize {
+pub(crate) fn own_base() -> usize {
     (&raw const __ehdr_start).addr()
 }
 
 /// Patches whatever is loaded. libc must be patched; what else can't be makes its calls in the
 /// kernel.
-pub fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Result<Report, Why> {
+pub(crate) fn patch_all(
+    environment: &Environment,
+    map: &LinkMap,
+    libc: &LinkMap,
+) -> Result<Report, Why> {
     // SAFETY: libc's entry.
     unsafe { memory_functions::know(libc) };
     let report = patch(libc).map_err(Why::Patching)?;
@@ -95,7 +99,7 @@ fn patch(object: &LinkMap) -> Result<Report, Refusal> {
 ///
 /// # Safety
 /// Its header is at `base`, all segments are mapped, and nobody executes its text.
-pub unsafe fn patch_late(base: usize) -> Result<(Report, (usize, usize)), Refusal> {
+pub(crate) unsafe fn patch_late(base: usize) -> Result<(Report, (usize, usize)), Refusal> {
     // SAFETY: the caller's promise.
     unsafe {
         let image = Image::at(base, Image::ANY_SIZE)?;

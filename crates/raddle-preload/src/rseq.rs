@@ -14,7 +14,7 @@ const WRITE: usize = nr::PROT_WRITE as usize;
 ///
 /// # Safety
 /// `map` must be ld.so's list.
-pub unsafe fn withdraw(map: &LinkMap) {
+pub(crate) unsafe fn withdraw(map: &LinkMap) {
     const UNREGISTER: usize = 1;
     const SIGNATURE: usize = 0x5305_3053;
     const REGISTRATION_FAILED: u32 = -2i32 as u32;

@@ -121,7 +121,7 @@ fn waits(process: &Process) -> bool {
 ///
 /// # Blocking
 /// The calling kernel thread, for a few milliseconds, the first time.
-pub fn ensure() {
+pub(crate) fn ensure() {
     if WAITS.load(Ordering::Relaxed) != 0 {
         end_wait();
     }

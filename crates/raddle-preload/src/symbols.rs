@@ -35,7 +35,7 @@ const ADAPTIVE: u32 = 3;
 
 /// Head of `pthread_mutex_t`.
 #[repr(C)]
-pub struct Mutex {
+pub(crate) struct Mutex {
     /// 0 free, 1 locked, 2 locked with waiters.
     lock: AtomicU32,
     count: AtomicU32,
@@ -46,7 +46,7 @@ pub struct Mutex {
 
 /// `pthread_cond_t`.
 #[repr(C)]
-pub struct Condvar {
+pub(crate) struct Condvar {
     words: [AtomicU32; CONDVAR_WORDS],
 }
 
@@ -60,7 +60,7 @@ static REFERENCES: AtomicUsize = AtomicUsize::new(0);
 ///
 /// # Safety
 /// The originals have been looked up.
-pub unsafe fn learn_condvar() -> bool {
+pub(crate) unsafe fn learn_condvar() -> bool {
     let shared: c_int = 1; // pthread_condattr_t: shared (1) | clock (2)
     let probe = Condvar {
         words: [const { AtomicU32::new(0) }; CONDVAR_WORDS],
@@ -399,7 +399,10 @@ fn timed_wait(
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_wait(condvar: *mut Condvar, mutex: *mut Mutex) -> c_int {
+pub(crate) unsafe extern "C" fn pthread_cond_wait(
+    condvar: *mut Condvar,
+    mutex: *mut Mutex,
+) -> c_int {
     // SAFETY: the caller's objects.
     let (c, m) = unsafe { (&*condvar, &*mutex) };
     match green() {
@@ -418,7 +421,7 @@ pub unsafe extern "C" fn pthread_cond_wait(condvar: *mut Condvar, mutex: *mut Mu
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_timedwait(
+pub(crate) unsafe extern "C" fn pthread_cond_timedwait(
     condvar: *mut Condvar,
     mutex: *mut Mutex,
     until: *const c_void,
@@ -442,7 +445,7 @@ pub unsafe extern "C" fn pthread_cond_timedwait(
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_clockwait(
+pub(crate) unsafe extern "C" fn pthread_cond_clockwait(
     condvar: *mut Condvar,
     mutex: *mut Mutex,
     clock: c_int,
@@ -501,7 +504,7 @@ fn notify_absent(key: usize, count: usize) -> usize {
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_signal(condvar: *mut Condvar) -> c_int {
+pub(crate) unsafe extern "C" fn pthread_cond_signal(condvar: *mut Condvar) -> c_int {
     if let Some((carrier, _)) = green() {
         // SAFETY: the caller's object.
         let (n, theirs) = notify(carrier, unsafe { &*condvar }, 1);
@@ -518,7 +521,7 @@ pub unsafe extern "C" fn pthread_cond_signal(condvar: *mut Condvar) -> c_int {
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_broadcast(condvar: *mut Condvar) -> c_int {
+pub(crate) unsafe extern "C" fn pthread_cond_broadcast(condvar: *mut Condvar) -> c_int {
     if let Some((carrier, _)) = green() {
         // SAFETY: the caller's object.
         let (_, theirs) = notify(carrier, unsafe { &*condvar }, usize::MAX);
@@ -532,7 +535,7 @@ pub unsafe extern "C" fn pthread_cond_broadcast(condvar: *mut Condvar) -> c_int 
 
 /// `sched_yield(2)`.
 #[unsafe(no_mangle)]
-pub extern "C" fn sched_yield() -> c_int {
+pub(crate) extern "C" fn sched_yield() -> c_int {
     match green() {
         Some(_) => {
             ums::sched_yield();

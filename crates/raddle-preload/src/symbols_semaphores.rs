@@ -22,7 +22,7 @@ const ETIMEDOUT: isize = raddle_sys::err(errno::ETIMEDOUT);
 
 /// `sem_t`: value in the low half, waiters in the high half.
 #[repr(C)]
-pub struct Semaphore {
+pub(crate) struct Semaphore {
     data: AtomicU64,
     /// 0 if private.
     shared: c_int,
@@ -95,7 +95,7 @@ impl Semaphore {
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_wait(semaphore: *mut Semaphore) -> c_int {
+pub(crate) unsafe extern "C" fn sem_wait(semaphore: *mut Semaphore) -> c_int {
     // SAFETY: the caller's object.
     let s = unsafe { &*semaphore };
     let Some((_, thread)) = green().filter(|_| s.shared == 0) else {
@@ -113,7 +113,10 @@ pub unsafe extern "C" fn sem_wait(semaphore: *mut Semaphore) -> c_int {
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_timedwait(semaphore: *mut Semaphore, until: *const c_void) -> c_int {
+pub(crate) unsafe extern "C" fn sem_timedwait(
+    semaphore: *mut Semaphore,
+    until: *const c_void,
+) -> c_int {
     // SAFETY: the caller's object.
     let s = unsafe { &*semaphore };
     if let Some((_, thread)) = green()
@@ -145,7 +148,7 @@ pub unsafe extern "C" fn sem_timedwait(semaphore: *mut Semaphore, until: *const 
 /// # Safety
 /// As glibc says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_clockwait(
+pub(crate) unsafe extern "C" fn sem_clockwait(
     semaphore: *mut Semaphore,
     clock: c_int,
     until: *const c_void,
@@ -183,7 +186,7 @@ pub unsafe extern "C" fn sem_clockwait(
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_post(semaphore: *mut Semaphore) -> c_int {
+pub(crate) unsafe extern "C" fn sem_post(semaphore: *mut Semaphore) -> c_int {
     // SAFETY: the caller's object.
     let s = unsafe { &*semaphore };
     let Some((carrier, _)) = green().filter(|_| s.shared == 0) else {

@@ -82,7 +82,7 @@ raddle_arch::mark_and_go_on! {
 }
 
 /// True if the only thread has called `ptrace`: its kernel thread may be a tracer.
-pub fn has_traced() -> bool {
+pub(crate) fn has_traced() -> bool {
     TRACED.load(Ordering::Relaxed) != 0
 }
 
@@ -91,7 +91,7 @@ pub fn has_traced() -> bool {
 /// # Safety
 /// As Linux says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn signalfd(fd: c_int, mask: *const c_void, flags: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn signalfd(fd: c_int, mask: *const c_void, flags: c_int) -> c_int {
     start::ensure();
     call_original!(
         original::SIGNALFD,
@@ -107,7 +107,11 @@ pub unsafe extern "C" fn signalfd(fd: c_int, mask: *const c_void, flags: c_int) 
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn timer_create(clock: c_int, event: *mut c_void, id: *mut c_void) -> c_int {
+pub(crate) unsafe extern "C" fn timer_create(
+    clock: c_int,
+    event: *mut c_void,
+    id: *mut c_void,
+) -> c_int {
     start::ensure();
     call_original!(
         original::TIMER_CREATE,
@@ -134,7 +138,7 @@ static SET: SpinLock<Option<[Wire; WIRES]>> = SpinLock::new(None);
 ///
 /// # Safety
 /// `libc` must be libc's entry in ld.so's list; the process has one thread.
-pub unsafe fn set(libc: &LinkMap) -> bool {
+pub(crate) unsafe fn set(libc: &LinkMap) -> bool {
     // SAFETY: the caller's promise.
     let Some(wires) = (unsafe { find(libc) }) else {
         return false;
@@ -165,7 +169,7 @@ pub unsafe fn set(libc: &LinkMap) -> bool {
 ///
 /// # Safety
 /// The process has one thread, and no signal can come.
-pub unsafe fn clear(libc: &LinkMap) -> Result<(), Refusal> {
+pub(crate) unsafe fn clear(libc: &LinkMap) -> Result<(), Refusal> {
     let Some(wires) = SET.lock().take() else {
         return Ok(());
     };

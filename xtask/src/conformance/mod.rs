@@ -12,8 +12,8 @@
 mod exceptions;
 mod own;
 mod posix;
-pub mod process;
-pub mod python;
+pub(crate) mod process;
+pub(crate) mod python;
 mod report;
 mod stress;
 
@@ -29,7 +29,7 @@ use process::Runner;
 
 /// How one case is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
+pub(crate) enum Mode {
     Native,
     /// Under raddle with so many carriers.
     Raddle(u32),
@@ -39,11 +39,11 @@ const CARRIERS: [u32; 3] = [1, 2, 3];
 
 /// The failure of a case that did not end in its time. Under raddle a second run does not excuse
 /// it: a case that hangs now and then has lost a wake-up.
-pub const HUNG: &str = "hung";
+pub(crate) const HUNG: &str = "hung";
 
 /// A case's outcomes: natively, then with each number of carriers. `Err` holds the failure; a case
 /// that fails natively does not run under raddle.
-pub struct Case {
+pub(crate) struct Case {
     pub group: String,
     pub name: String,
     pub native: Result<(), String>,
@@ -59,7 +59,7 @@ struct Suite {
 
 /// Selects the cases.
 #[derive(Default)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Only names with this part: a test file, a module, a stressor, a program.
     pub only: Option<String>,
     /// Only these numbers of carriers.
@@ -80,7 +80,7 @@ impl Settings {
 }
 
 /// The Open POSIX Test Suite: its folder, the folder of its programs, the time limit of each.
-pub struct Posix {
+pub(crate) struct Posix {
     /// The folder `conformance/interfaces`, or one above it.
     pub suite: PathBuf,
     pub build: Option<PathBuf>,
@@ -88,13 +88,17 @@ pub struct Posix {
 }
 
 /// The Open POSIX Test Suite alone.
-pub fn run_posix(workspace: &Workspace, settings: &Settings, posix: &Posix) -> Result<bool> {
+pub(crate) fn run_posix(workspace: &Workspace, settings: &Settings, posix: &Posix) -> Result<bool> {
     workspace.build_release()?;
     Ok(report::judge(&posix::run(workspace, settings, posix)?).failed == 0)
 }
 
 /// Runs every suite; the Open POSIX Test Suite if its folder is given.
-pub fn run(workspace: &Workspace, settings: &Settings, posix: Option<&Posix>) -> Result<bool> {
+pub(crate) fn run(
+    workspace: &Workspace,
+    settings: &Settings,
+    posix: Option<&Posix>,
+) -> Result<bool> {
     workspace.build_release()?;
     let mut suites = vec![Suite {
         title: "integration tests".to_owned(),
@@ -113,7 +117,7 @@ pub fn run(workspace: &Workspace, settings: &Settings, posix: Option<&Posix>) ->
 }
 
 /// The short, fixed part that continuous integration runs.
-pub fn run_short(workspace: &Workspace) -> Result<Tally> {
+pub(crate) fn run_short(workspace: &Workspace) -> Result<Tally> {
     workspace.build_release()?;
     let settings = Settings::default();
     Ok(report::judge(&[

@@ -33,7 +33,7 @@ use manifest::{Build, Manifest, Suite};
 use results::Outcome;
 
 /// Selects the suites and cases.
-pub struct Options {
+pub(crate) struct Options {
     /// Suites or families; all when there is none.
     pub names: Vec<String>,
     /// Only batches that have this in their names.
@@ -44,7 +44,7 @@ pub struct Options {
 }
 
 /// Runs the selected suites. Returns false if a case differs without a documented reason.
-pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     let manifest = Manifest::load(workspace)?;
     let suites = manifest.select(&options.names)?;
     if options.list {

@@ -28,7 +28,7 @@ const OURS: [&str; 5] = [
     "TIMER_CREATE",
 ];
 
-pub fn check(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check(subject: &Subject<'_>) -> Result<Findings> {
     let files = subject.tree.files.iter().filter(|file| is_checked(file));
     let mut findings = Findings {
         looked_at: 0,

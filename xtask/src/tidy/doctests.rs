@@ -17,7 +17,7 @@ use super::{Findings, Subject, Violation};
 /// Source folders of the checked crates.
 const CRATES: [&str; 2] = ["crates/raddle/src", "crates/raddle-handles/src"];
 
-pub fn check(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check(subject: &Subject<'_>) -> Result<Findings> {
     let mut findings = Findings {
         looked_at: 0,
         violations: Vec::new(),

@@ -19,7 +19,7 @@ struct Glossary {
     proper_names: Vec<String>,
 }
 
-pub fn check_terms(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check_terms(subject: &Subject<'_>) -> Result<Findings> {
     let glossary = Glossary::load(&subject.tree)?;
     let users = subject.tree.files.iter().filter(|file| {
         file.is_crate_source() || (file.extension() == "md" && file.path != GLOSSARY)
@@ -32,7 +32,7 @@ pub fn check_terms(subject: &Subject<'_>) -> Result<Findings> {
     })
 }
 
-pub fn check_banned(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check_banned(subject: &Subject<'_>) -> Result<Findings> {
     let glossary = Glossary::load(&subject.tree)?;
     let sources = subject
         .tree

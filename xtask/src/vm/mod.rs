@@ -34,7 +34,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::deps;
 use crate::workspace::Workspace;
-pub use emulator::PROGRAM as EMULATOR;
+pub(crate) use emulator::PROGRAM as EMULATOR;
 use executables::Executable;
 use image::Image;
 use manifest::{Machine, Manifest, Selection};
@@ -42,7 +42,7 @@ use report::Report;
 use results::Row;
 
 /// Selects the machines and cases.
-pub struct Options {
+pub(crate) struct Options {
     /// Kernels of the manifest; all when there is none.
     pub kernels: Vec<String>,
     /// Numbers of CPUs; the manifest's when there is none.
@@ -60,7 +60,7 @@ const ROOM_BYTES: u64 = 4 << 30;
 
 /// Boots the selected machines and runs the tests there. Returns false if a case fails without a
 /// documented reason.
-pub fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     let manifest = Manifest::load(workspace)?;
     let machines = manifest.machines(&Selection {
         kernels: options.kernels.clone(),

@@ -213,12 +213,11 @@ impl Maker {
             let child = Value::Child(child - FIRST_CHILD);
             let status = Value::Place(self.room(128));
             let none = Value::Int(0);
-            let (name, arguments) = match self.random.chance(60) {
-                true => ("wait4", vec![child, status, none, none]),
-                false => {
-                    let flags = Value::Int(*self.random.pick(&[4, 4, 0x100_0004, 5]));
-                    ("waitid", vec![Value::Int(1), child, status, flags, none])
-                }
+            let (name, arguments) = if self.random.chance(60) {
+                ("wait4", vec![child, status, none, none])
+            } else {
+                let flags = Value::Int(*self.random.pick(&[4, 4, 0x100_0004, 5]));
+                ("waitid", vec![Value::Int(1), child, status, flags, none])
             };
             let spec = calls::find(name).expect("it stands in a table");
             let call = self.call(spec, arguments);

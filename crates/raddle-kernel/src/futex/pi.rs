@@ -304,9 +304,12 @@ pub(super) fn requeue_call(frame: &Frame, operation: usize, private: bool) -> Ou
             })
         })
     } else {
-        check_words(frame).and_then(|()| match private {
-            true => requeue(frame),
-            false => requeue_shared(frame),
+        check_words(frame).and_then(|()| {
+            if private {
+                requeue(frame)
+            } else {
+                requeue_shared(frame)
+            }
         })
     };
     Outcome::of(done.unwrap_or_else(|errno| errno))
@@ -318,9 +321,10 @@ fn check_words(frame: &Frame) -> Result<(), isize> {
     if first == second || second & 3 != 0 {
         return Err(err(errno::EINVAL));
     }
-    match is_word(second) {
-        true => Ok(()),
-        false => Err(err(errno::EFAULT)),
+    if is_word(second) {
+        Ok(())
+    } else {
+        Err(err(errno::EFAULT))
     }
 }
 

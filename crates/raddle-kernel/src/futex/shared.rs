@@ -55,7 +55,7 @@ pub fn learn_join_word(tls: u64, cleared: usize) {
 /// Until glibc 2.42 the word holds the thread's id; its slot keeps id and address until the word is
 /// zero. Later it holds a state, and the id in the block is gone before the thread is; but the
 /// block, which lasts until the join is over, holds its own address (`%fs:0x10`).
-pub fn is_join(frame: &Frame) -> bool {
+pub(super) fn is_join(frame: &Frame) -> bool {
     const SELF: usize = 16;
     let address = frame.arg(0);
     if let Some(thread) = ENGINE.slot_of(frame.word(2))
@@ -68,7 +68,7 @@ pub fn is_join(frame: &Frame) -> bool {
 }
 
 /// FUTEX_WAIT and FUTEX_WAIT_BITSET of a shared word.
-pub fn wait_call(frame: &Frame) -> isize {
+pub(super) fn wait_call(frame: &Frame) -> isize {
     match Request::of(frame) {
         Ok(request) => request.wait(|r| wait(r.address, r.expected, r.bits, r.deadline_ns)),
         Err(errno) => errno,
@@ -77,7 +77,7 @@ pub fn wait_call(frame: &Frame) -> isize {
 
 /// Waits in the kernel, which compares the word: no wake-up can be lost on the way there.
 /// Returns 0, or a negated EAGAIN, EFAULT, ETIMEDOUT or EINTR.
-pub fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64) -> isize {
+pub(super) fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64) -> isize {
     let limit = Timespec::from_ns(deadline_ns);
     let until = if deadline_ns == NEVER {
         0
@@ -110,7 +110,7 @@ pub fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64) -> isize
 }
 
 /// Wakes waiters of any process; returns how many, or a negated errno.
-pub fn wake(address: usize, count: usize) -> isize {
+pub(super) fn wake(address: usize, count: usize) -> isize {
     // SAFETY: the kernel looks at the address.
     unsafe { sys!(nr::__NR_futex, address, WAKE, count) }
 }

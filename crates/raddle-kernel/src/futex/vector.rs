@@ -87,9 +87,10 @@ fn wait_call<const N: usize>(
         return Outcome::PASS;
     }
     loop {
-        let result = match private == count {
-            true => wait::<N>(entries, deadline_ns),
-            false => wait_in_kernel(frame, entries, private as u32),
+        let result = if private == count {
+            wait::<N>(entries, deadline_ns)
+        } else {
+            wait_in_kernel(frame, entries, private as u32)
         };
         if result != err(errno::EINTR) || signal::deliver() == Delivered::Interrupting {
             return Outcome::of(result);

@@ -27,7 +27,7 @@ fn entry_frames(frame: &Frame) -> Range {
 }
 
 /// Returns true if a handler can't empty the range, because its own frames are there.
-pub fn is_own_stack(frame: &Frame, range: Range) -> bool {
+pub(super) fn is_own_stack(frame: &Frame, range: Range) -> bool {
     let Range { from, to } = entry_frames(frame);
     let from = from.saturating_sub(BELOW);
     range.overlaps(Range { from, to })
@@ -36,15 +36,16 @@ pub fn is_own_stack(frame: &Frame, range: Range) -> bool {
 /// Makes a call that empties the pages of the range and leaves them writable, if the entry's frames
 /// are there; else returns `otherwise`.
 #[inline(always)]
-pub fn emptying(frame: &Frame, range: Range, otherwise: Outcome) -> Outcome {
-    match range.overlaps(entry_frames(frame)) {
-        true => call_keeping_frames(frame).unwrap_or(otherwise),
-        false => otherwise,
+pub(super) fn emptying(frame: &Frame, range: Range, otherwise: Outcome) -> Outcome {
+    if range.overlaps(entry_frames(frame)) {
+        call_keeping_frames(frame).unwrap_or(otherwise)
+    } else {
+        otherwise
     }
 }
 
 /// In the child of a fork: another thread of the parent may have been in such a call.
-pub fn in_child() {
+pub(super) fn in_child() {
     // SAFETY: the child has one thread, and the copy is written before it is read.
     unsafe { KEPT.break_lock() };
 }

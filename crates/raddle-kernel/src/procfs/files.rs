@@ -11,7 +11,7 @@ use super::Line;
 
 /// A file with facts about one thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Content {
+pub(super) enum Content {
     Comm,
     Stat,
     Status,
@@ -20,7 +20,7 @@ pub enum Content {
 
 impl Content {
     /// By the file's name.
-    pub fn named(name: &[u8]) -> Option<Self> {
+    pub(super) fn named(name: &[u8]) -> Option<Self> {
         match name {
             b"comm" => Some(Self::Comm),
             b"stat" => Some(Self::Stat),
@@ -51,7 +51,7 @@ impl Drop for Pages {
 }
 
 /// Opens a file in memory with the present facts about the thread.
-pub fn open(thread: &Thread, content: Content, flags: usize) -> isize {
+pub(super) fn open(thread: &Thread, content: Content, flags: usize) -> isize {
     const ACCESS: usize = 3;
     let Ok(memory) = mem::map(Pages::SIZE) else {
         return err(errno::ENOMEM);

@@ -21,14 +21,14 @@ const DOTS: usize = 2;
 /// Returns the thread that the descriptor is the folder of, 0 for the folder of threads; `None` for
 /// any other descriptor.
 #[inline(always)]
-pub fn marked(fd: u32) -> Option<u32> {
+pub(super) fn marked(fd: u32) -> Option<u32> {
     let entry = ENGINE.pump.entry(fd)?;
     (entry.kind() == Kind::TaskFolder).then(|| entry.tid.load(Ordering::Relaxed))
 }
 
 /// Programs count threads by the links of the folder: a link of its own, one from above, one from
 /// each folder in it.
-pub fn links() -> u64 {
+pub(super) fn links() -> u64 {
     (ENGINE.threads.live() + DOTS) as u64
 }
 

@@ -22,7 +22,7 @@ const NICE_MAX: i32 = 19;
 const EINVAL: Outcome = Outcome::of(err(errno::EINVAL));
 
 /// The thread of this process that a call's id names; else the call's outcome.
-pub fn target<'a>(id: u32) -> Result<&'a Thread, Outcome> {
+pub(super) fn target<'a>(id: u32) -> Result<&'a Thread, Outcome> {
     if !ENGINE.is_started() {
         return Err(Outcome::PASS);
     }
@@ -229,9 +229,10 @@ pub extern "C" fn sched_getattr(frame: &Frame) -> Outcome {
         _ => {} // the kernel's choice
     }
     let filled = (attr.size as usize).min(KNOWN);
-    let cleared = match clears {
-        true => to.byte_add(filled).clear(size - filled),
-        false => Ok(()),
+    let cleared = if clears {
+        to.byte_add(filled).clear(size - filled)
+    } else {
+        Ok(())
     };
     answer(cleared.and_then(|()| to.cast().write_start(&attr, filled)))
 }

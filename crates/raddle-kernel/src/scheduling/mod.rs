@@ -214,9 +214,10 @@ pub fn program_started(thread: &Thread) {
 /// # Errors
 /// EPERM.
 fn check(now: &Attributes, next: &Attributes) -> Result<(), isize> {
-    match permission::needs_privilege(now, next) && !permission::has_privilege() {
-        true => Err(err(errno::EPERM)),
-        false => Ok(()),
+    if permission::needs_privilege(now, next) && !permission::has_privilege() {
+        Err(err(errno::EPERM))
+    } else {
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@ const RLIMIT_NICE: usize = nr::RLIMIT_NICE as usize;
 const RLIMIT_RTPRIO: usize = nr::RLIMIT_RTPRIO as usize;
 
 /// Returns true if an unprivileged process may not change `now` to `next`.
-pub fn needs_privilege(now: &Attributes, next: &Attributes) -> bool {
+pub(super) fn needs_privilege(now: &Attributes, next: &Attributes) -> bool {
     let may_be = |nice: i32| nice >= lowest_nice();
     if is_real_time(next.policy) {
         let limit = limit(RLIMIT_RTPRIO);
@@ -30,13 +30,13 @@ pub fn needs_privilege(now: &Attributes, next: &Attributes) -> bool {
 }
 
 /// Returns true if an unprivileged process may have `nice`, or less than it had.
-pub fn may_lower_nice(nice: i32) -> bool {
+pub(super) fn may_lower_nice(nice: i32) -> bool {
     nice >= lowest_nice()
 }
 
 /// Returns true if the caller's credentials let it change `thread`. If they may differ, the kernel
 /// compares them: it is asked to set the niceness that the thread's kernel thread has.
-pub fn may_change(thread: &Thread) -> bool {
+pub(super) fn may_change(thread: &Thread) -> bool {
     const PROCESS: usize = nr::PRIO_PROCESS as usize;
     let carrier = Carrier::current();
     let is_bound = !thread.bound.load(Ordering::Acquire).is_null();
@@ -64,7 +64,7 @@ fn limit(resource: usize) -> u64 {
 }
 
 /// Returns true if the process has CAP_SYS_NICE.
-pub fn has_privilege() -> bool {
+pub(super) fn has_privilege() -> bool {
     const VERSION_3: u32 = nr::_LINUX_CAPABILITY_VERSION_3;
     const SYS_NICE: u32 = 1 << 23;
     let header = [VERSION_3, 0];

@@ -79,9 +79,10 @@ pub extern "C" fn sigaltstack(frame: &Frame) -> Outcome {
     let (new, to) = (frame.user::<StackT>(0), frame.user::<StackT>(1));
     let signals = &Carrier::current().thread().signals;
     let (before, sp) = (signals.alternate.get(), frame.program_stack().addr());
-    let changed = match new.is_null() {
-        true => Ok(()),
-        false => new.read().and_then(|new| change(signals, &new, sp)),
+    let changed = if new.is_null() {
+        Ok(())
+    } else {
+        new.read().and_then(|new| change(signals, &new, sp))
     };
     let told = changed.and_then(|()| tell(to, &before, sp));
     Outcome::of(told.err().unwrap_or(0))

@@ -188,9 +188,10 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
     // SAFETY: the kernel reads a live structure. It would refuse a restricted one from any kernel
     // thread but the first.
     Outcome::of(unsafe {
-        match is_restricted {
-            true => sys!(nr::__NR_kill, pid, signal),
-            false => sys!(nr::__NR_rt_sigqueueinfo, pid, signal, &raw const info),
+        if is_restricted {
+            sys!(nr::__NR_kill, pid, signal)
+        } else {
+            sys!(nr::__NR_rt_sigqueueinfo, pid, signal, &raw const info)
         }
     })
 }

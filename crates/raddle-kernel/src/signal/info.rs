@@ -15,7 +15,7 @@ const REST: usize = (size_of::<SigInfo>() - KEPT) / size_of::<u64>();
 ///
 /// # Errors
 /// EFAULT, or E2BIG if that part holds something; negated.
-pub fn read(at: User<SigInfo>, signal: u32) -> Result<SigInfo, isize> {
+pub(super) fn read(at: User<SigInfo>, signal: u32) -> Result<SigInfo, isize> {
     let mut info = at.read_start(KEPT, SigInfo::EMPTY)?;
     info.signo = signal as i32;
     if !is_known(signal, info.code) {
@@ -29,7 +29,7 @@ pub fn read(at: User<SigInfo>, signal: u32) -> Result<SigInfo, isize> {
 
 /// Returns true for a signal that claims to come from the kernel, `kill` or `tgkill`: a thread may
 /// send such a signal to itself only.
-pub fn is_restricted(info: &SigInfo) -> bool {
+pub(super) fn is_restricted(info: &SigInfo) -> bool {
     info.code >= 0 || info.code == SI_TKILL
 }
 

@@ -137,8 +137,9 @@ fn read_info(
     if info.signo as u32 != signal {
         return Err(err(errno::EINVAL));
     }
-    match !is_named && (info.code >= 0 || info.code == SI_TKILL) {
-        true => Err(err(errno::EPERM)),
-        false => Ok(info),
+    if !is_named && (info.code >= 0 || info.code == SI_TKILL) {
+        Err(err(errno::EPERM))
+    } else {
+        Ok(info)
     }
 }

@@ -293,9 +293,10 @@ fn drops(thread: &Thread, signal: u32) -> bool {
 fn post(thread: &Thread, info: &SigInfo, is_shared: bool) -> bool {
     let signals = &thread.signals;
     let own = signals.pending.load(Ordering::Relaxed) & !signals.shared.load(Ordering::Relaxed);
-    let form = match is_shared && own & bit(info.signo as u32) != 0 {
-        true => Form::Each, // apart from the thread's own signal of this number
-        false => Form::of(info),
+    let form = if is_shared && own & bit(info.signo as u32) != 0 {
+        Form::Each // apart from the thread's own signal of this number
+    } else {
+        Form::of(info)
     };
     signals.post(info, form, is_shared, || thread.life() == Life::Live)
 }

@@ -81,12 +81,13 @@ pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
     const SIGNAL: u32 = nr::SIGEV_SIGNAL;
     const THREAD_ID: u32 = nr::SIGEV_THREAD_ID;
     let event_at = frame.user::<SigEvent>(1);
-    let mut event = match event_at.is_null() {
-        true => None,
-        false => match event_at.read() {
+    let mut event = if event_at.is_null() {
+        None
+    } else {
+        match event_at.read() {
             Ok(event) => Some(event),
             Err(errno) => return Outcome::of(errno),
-        },
+        }
     };
     let clock = match clock(frame.word(0)) {
         Ok(clock) => clock,
