@@ -69,6 +69,13 @@ impl Job {
         Ok(Self { compute, argument })
     }
 
+    /// Returns the job as work whose result nothing reads.
+    pub(crate) fn work(self) -> impl Fn() + Send + 'static {
+        move || {
+            self.run();
+        }
+    }
+
     pub(crate) fn run(self) -> Value {
         // SAFETY: C promises that the function may be called with its argument, on any thread.
         Value(unsafe { (self.compute)(self.argument.0) })

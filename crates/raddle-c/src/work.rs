@@ -39,6 +39,23 @@ fn watch(
     Ok(0)
 }
 
+/// Starts work that the clock watches, once or again and again.
+fn watch_time(
+    pool: u64,
+    ns: u64,
+    compute: Option<Compute>,
+    argument: Value,
+    place: Out<u64>,
+    start: impl FnOnce(&PoolRef, Duration, Job) -> Result<Watched, QueueError>,
+) -> c_int {
+    let time = Duration::from_nanos(ns);
+    guard(|| {
+        watch(pool, compute, argument, place, |pool, job| {
+            start(&pool, time, job)
+        })
+    })
+}
+
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn raddle_pool_after(
     pool: u64,
@@ -47,13 +64,14 @@ pub(crate) extern "C" fn raddle_pool_after(
     argument: Value,
     handle: Out<u64>,
 ) -> c_int {
-    guard(|| {
-        watch(pool, compute, argument, handle, |pool, job| {
-            pool.after(Duration::from_nanos(delay_ns), move || {
-                job.run();
-            })
-        })
-    })
+    watch_time(
+        pool,
+        delay_ns,
+        compute,
+        argument,
+        handle,
+        |pool, time, job| pool.after(time, job.work()),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -64,13 +82,14 @@ pub(crate) extern "C" fn raddle_pool_every(
     argument: Value,
     handle: Out<u64>,
 ) -> c_int {
-    guard(|| {
-        watch(pool, compute, argument, handle, |pool, job| {
-            pool.every(Duration::from_nanos(period_ns), move || {
-                job.run();
-            })
-        })
-    })
+    watch_time(
+        pool,
+        period_ns,
+        compute,
+        argument,
+        handle,
+        |pool, time, job| pool.every(time, job.work()),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -94,9 +113,7 @@ pub(crate) extern "C" fn raddle_pool_when_ready(
         // SAFETY: not -1. The pool makes a duplicate, or returns an error for a closed descriptor.
         let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
         watch(pool, compute, argument, handle, |pool, job| {
-            pool.when_ready(descriptor, interest, move || {
-                job.run();
-            })
+            pool.when_ready(descriptor, interest, job.work())
         })
     })
 }

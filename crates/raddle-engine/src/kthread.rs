@@ -3,7 +3,7 @@
 use crate::engine::ENGINE;
 use raddle_arch::{raw_clone, raw_clone3};
 use raddle_sys::abi::{CloneArgs, SchedAttr};
-use raddle_sys::{is_err, mem, nr, sys};
+use raddle_sys::{change_signal_mask, is_err, mem, nr, sys};
 
 /// CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM.
 const FLAGS: usize = 0x100 | 0x200 | FILES | 0x800 | 0x10000 | 0x40000;
@@ -155,18 +155,9 @@ fn spawn_on(stack_size: usize, make: impl FnOnce(*mut u8) -> isize) -> isize {
 /// # Safety
 /// The handlers of those must be fit for this kernel thread.
 pub unsafe fn accept_only(signals: &[usize]) {
-    const SETMASK: usize = nr::SIG_SETMASK as usize;
     let mask = !signals.iter().fold(0u64, |set, n| set | 1 << (n - 1));
-    // SAFETY: the kernel reads a live word.
-    unsafe {
-        sys!(
-            nr::__NR_rt_sigprocmask,
-            SETMASK,
-            &raw const mask,
-            0usize,
-            8usize
-        )
-    };
+    // SAFETY: the caller's promise.
+    unsafe { change_signal_mask(nr::SIG_SETMASK, mask) };
 }
 
 /// CPU time that the kernel thread `tid` has used; 0 if there is none.

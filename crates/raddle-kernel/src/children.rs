@@ -30,7 +30,7 @@ use crate::futex;
 use crate::is_multiplexed;
 use crate::signal::actions::{self, CHLD};
 use crate::signal::routing::fetch_signal;
-use crate::signal::{self, Delivered, bit, kept};
+use crate::signal::{self, bit, kept};
 use crate::user::User;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::thread::WaitKind;
@@ -183,7 +183,7 @@ fn wait_for_signal(frame: &Frame) -> Option<isize> {
                 result => return Some(result),
             }
             // Handlers run here, and may never return.
-            if signal::deliver() == Delivered::Interrupting {
+            if signal::deliver().ends_call(true) {
                 return Some(result);
             }
         } else if result != 0 {
@@ -256,9 +256,8 @@ fn wait_by_helper(frame: &Frame) -> isize {
             TAKEN if frame.number() == WAITID => return 0,
             result => return result,
         }
-        match signal::deliver() {
-            Delivered::Interrupting => return result,
-            Delivered::Nothing | Delivered::Restarting => {}
+        if signal::deliver().ends_call(true) {
+            return result;
         }
     }
 }

@@ -170,11 +170,11 @@ pub fn unshare_files() -> Result<(), isize> {
 
 /// Gives the running thread a kernel thread of its own that may differ from the others.
 fn become_apart() -> Result<(), isize> {
-    if Carrier::current().bound.load(Ordering::Relaxed).is_null() {
+    if !Carrier::current().is_bound() {
         switch::bind_current();
     }
     let carrier = Carrier::current();
-    if carrier.bound.load(Ordering::Relaxed).is_null() {
+    if !carrier.is_bound() {
         return Err(err(errno::EAGAIN));
     }
     carrier.apart.set(1);
@@ -195,7 +195,7 @@ pub extern "C" fn set_mempolicy(frame: &Frame) -> Outcome {
         if frame.word(0) as usize == MPOL_DEFAULT {
             return Outcome::PASS;
         }
-        let is_green = carrier.bound.load(Ordering::Relaxed).is_null();
+        let is_green = !carrier.is_bound();
         if let Err(errno) = become_apart() {
             return Outcome::of(errno);
         }
@@ -244,7 +244,7 @@ pub fn kernel_thread_of(id: u32) -> Option<u32> {
         return None; // the main thread's is the first kernel thread's
     }
     let current = Carrier::current();
-    if current.bound.load(Ordering::Relaxed).is_null() {
+    if !current.is_bound() {
         return Some(0);
     }
     Some(other_green_carrier().unwrap_or(0))
@@ -273,7 +273,7 @@ fn other_green_carrier() -> Option<u32> {
     let current = Carrier::current();
     let mut carriers = ENGINE.all_carriers();
     let other = carriers.find(|&carrier| {
-        carrier.bound.load(Ordering::Acquire).is_null()
+        !carrier.is_bound()
             && carrier.kernel_tid.load(Ordering::Acquire) != 0
             && carrier.state() != CarrierState::Ended
             && !core::ptr::eq(carrier, current)
@@ -292,7 +292,13 @@ pub extern "C" fn capget(frame: &Frame) -> Outcome {
     let Some(kernel_tid) = kernel_thread_of(id) else {
         return Outcome::PASS;
     };
-    let mut header: CapHeader = [version, kernel_tid];
+    with_header(frame, [version, kernel_tid])
+}
+
+/// Executes `capget(2)` or `capset(2)` with `header` instead of the program's. The kernel may
+/// answer with the version that it wants.
+fn with_header(frame: &Frame, mut header: CapHeader) -> Outcome {
+    let version = header[0];
     let mut args = frame.args();
     args[0] = header.as_mut_ptr().expose_provenance();
     // SAFETY: the program's own call, with a header that lives.
@@ -300,7 +306,7 @@ pub extern "C" fn capget(frame: &Frame) -> Outcome {
     if header[0] != version
         && let Err(errno) = frame.user::<u32>(0).write(&header[0])
     {
-        return Outcome::of(errno); // the version that the kernel wants
+        return Outcome::of(errno);
     }
     Outcome::of(result)
 }
@@ -316,17 +322,7 @@ pub extern "C" fn capset(frame: &Frame) -> Outcome {
     if !outcome.is_pass() || id != own || !ENGINE.is_started() {
         return outcome;
     }
-    let mut header: CapHeader = [version, 0];
-    let mut args = frame.args();
-    args[0] = header.as_mut_ptr().expose_provenance();
-    // SAFETY: the program's own call, with a header that lives.
-    let result = unsafe { raddle_sys::syscall6(frame.number(), args) };
-    if header[0] != version
-        && let Err(errno) = frame.user::<u32>(0).write(&header[0])
-    {
-        return Outcome::of(errno);
-    }
-    Outcome::of(result)
+    with_header(frame, [version, 0])
 }
 
 /// `ioprio_get(2)` of a green thread.

@@ -15,7 +15,7 @@ use crate::boundary::{Frame, Outcome};
 use crate::descriptors::kind;
 use crate::files::waited;
 use crate::is_multiplexed;
-use crate::signal::{self, Delivered};
+use crate::signal;
 use crate::waiting::Way;
 use core::sync::atomic::Ordering;
 use raddle_arch::timestamp;
@@ -104,14 +104,10 @@ fn wait_with(frame: &Frame, args: [usize; 6], restart: Restart) -> Outcome {
         if result != EINTR {
             return Outcome::of(result);
         }
-        match signal::deliver() {
-            Delivered::Interrupting => return Outcome::of(EINTR),
-            Delivered::Restarting
-                if restart == Restart::Never || has_limit(frame.number(), args) =>
-            {
-                return Outcome::of(EINTR);
-            }
-            Delivered::Nothing | Delivered::Restarting => {}
+        let delivered = signal::deliver();
+        let restarts = restart == Restart::AsAsked && !has_limit(frame.number(), args);
+        if delivered.ends_call(restarts) {
+            return Outcome::of(EINTR);
         }
     }
 }

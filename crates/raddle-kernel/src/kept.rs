@@ -25,7 +25,7 @@ const ANY: u32 = u32::MAX;
 pub fn may_keep(thread: &Thread, stack_size: usize) -> Option<u64> {
     signal::calls::deliver_first();
     let clear_tid = thread.clear_tid.get();
-    let is_plain = thread.bound.load(Ordering::Relaxed).is_null()
+    let is_plain = !thread.is_bound()
         && thread.ums.load(Ordering::Relaxed).is_null()
         && thread.host.get().is_null()
         && thread.attributes.are_default()

@@ -39,7 +39,6 @@ pub mod user;
 pub mod vectors;
 pub mod waiting;
 
-use core::sync::atomic::Ordering;
 use raddle_engine::{Carrier, ENGINE};
 
 /// Returns true if the running thread shares its carrier with others: a call that would block the
@@ -47,5 +46,5 @@ use raddle_engine::{Carrier, ENGINE};
 /// bound thread, which blocks in the kernel.
 #[inline(always)]
 pub fn is_multiplexed() -> bool {
-    ENGINE.is_started() && Carrier::current().bound.load(Ordering::Relaxed).is_null()
+    ENGINE.is_started() && !Carrier::current().is_bound()
 }

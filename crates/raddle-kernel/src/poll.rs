@@ -159,7 +159,7 @@ impl TemporaryMask {
     /// Returns true if a handler ran for a signal that this mask lets through, and the old one
     /// didn't.
     pub(crate) fn lets_through(&self) -> bool {
-        self.old.is_some() && self.deliver() != Delivered::Nothing
+        self.old.is_some() && self.deliver().ends_call(false)
     }
 
     /// Delivers what the temporary mask lets through.
@@ -263,7 +263,7 @@ fn wait_loop(
             if deadline_ns == NEVER { 0 } else { deadline_ns },
         );
         match ENGINE.pump.wait_any(waits.all(), deadline_ns) {
-            Ok(Wake::Signalled) if mask.deliver() != Delivered::Nothing => {
+            Ok(Wake::Signalled) if mask.deliver().ends_call(false) => {
                 return Outcome::of(EINTR);
             }
             Ok(Wake::TimedOut) => return Outcome::of(until_answered(ask)),
@@ -395,7 +395,7 @@ fn sleep_as_poll(deadline_ns: u64, mask: &TemporaryMask) -> Outcome {
         return Outcome::of(EINTR);
     }
     while sleep_until(deadline_ns) {
-        if mask.deliver() != Delivered::Nothing {
+        if mask.deliver().ends_call(false) {
             return Outcome::of(EINTR);
         }
     }

@@ -5,7 +5,6 @@
 
 use crate::boundary::{Frame, Outcome};
 use crate::poll::{TemporaryMask, ask_about};
-use crate::signal::Delivered;
 use crate::user::User;
 use crate::{helped, is_multiplexed};
 use raddle_engine::clock::now_ns;
@@ -77,7 +76,7 @@ pub extern "C" fn io_uring_enter(frame: &Frame) -> Outcome {
             .wait_one(ring as u32, IN, sequence, *deadline_ns)
         {
             Ok(Wake::TimedOut) => return ended(err(errno::ETIME)),
-            Ok(Wake::Signalled) if mask.deliver() != Delivered::Nothing => {
+            Ok(Wake::Signalled) if mask.deliver().ends_call(false) => {
                 return ended(err(errno::EINTR));
             }
             Ok(_) => {}

@@ -311,6 +311,26 @@ pub fn exchange(address: usize, old: u32, new: u32) -> Result<u32, isize> {
     result(unsafe { raddle_arch::user_exchange(address, old, new) })
 }
 
+/// Changes the word at `address` from what it holds to what `change` makes of that, by
+/// [`exchange`]. Returns the value from before.
+///
+/// # Errors
+/// EFAULT, negated, or what `change` returns.
+#[inline(always)]
+pub fn update(
+    address: usize,
+    mut change: impl FnMut(u32) -> Result<u32, isize>,
+) -> Result<u32, isize> {
+    let mut word = load(address)?;
+    loop {
+        let seen = exchange(address, word, change(word)?)?;
+        if seen == word {
+            return Ok(word);
+        }
+        word = seen;
+    }
+}
+
 /// Returns true if no byte of the range can be the program's: the upper half is the kernel's,
 /// though a page of it may be readable (`vsyscall=emulate`).
 #[inline(always)]

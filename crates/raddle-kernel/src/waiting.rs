@@ -17,7 +17,7 @@
 use crate::boundary::Outcome;
 use crate::descriptors::{TerminalRead, is_nonblocking, is_unix, take_error, terminal_read};
 use crate::poll::{ask_about, state_of};
-use crate::signal::{self, Delivered};
+use crate::signal;
 use core::sync::atomic::Ordering;
 use raddle_arch::timestamp;
 use raddle_engine::chaos::{self, Point};
@@ -126,8 +126,8 @@ fn after_answer(carrier: &Carrier) {
         carrier.answers_looked.set(now);
         return take_turns(carrier);
     }
-    let is_bound = !carrier.bound.load(Ordering::Relaxed).is_null(); // as in `take_turns`
-    if !is_bound && (!carrier.queue.is_empty() || ENGINE.has_posted()) {
+    // A bound thread goes on, as in `take_turns`.
+    if !carrier.is_bound() && (!carrier.queue.is_empty() || ENGINE.has_posted()) {
         switch::yield_now();
     }
 }
@@ -151,7 +151,7 @@ fn take_turns(carrier: &Carrier) {
     if carrier.attention.load(Ordering::Relaxed) != 0 {
         signal::route(); // a signal that the call raised is for its caller
     }
-    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+    if carrier.is_bound() {
         return; // its CPU is the kernel's to share
     }
     switch::look_around(carrier);
@@ -290,10 +290,10 @@ impl Wait {
             }
             Ok(Wake::Signalled) => {
                 entry.progress();
-                match signal::deliver() {
-                    Delivered::Nothing => Next::Again,
-                    Delivered::Restarting if !is_limited && !self.has_part => Next::Again,
-                    Delivered::Restarting | Delivered::Interrupting => Next::Done(EINTR),
+                if signal::deliver().ends_call(!is_limited && !self.has_part) {
+                    Next::Done(EINTR)
+                } else {
+                    Next::Again
                 }
             }
             Err(_) => Next::Kernel,

@@ -67,9 +67,8 @@ pub(crate) fn thread<'a>() -> Option<&'a Thread> {
 }
 
 extern "C" fn is_green() -> u32 {
-    let is_bound = |thread: &Thread| !thread.bound.load(Ordering::Relaxed).is_null();
     let is_lone = ENGINE.is_explicit() && !ENGINE.is_started();
-    u32::from(!is_lone && thread().is_some_and(|thread| !is_bound(thread)))
+    u32::from(!is_lone && thread().is_some_and(|thread| !thread.is_bound()))
 }
 
 extern "C" fn next_is_green(green: u32) {

@@ -36,7 +36,7 @@ use raddle_inspect::settings;
 use raddle_kernel::{exclusion, process, shares, signal, threads};
 use raddle_patch::Report;
 use raddle_sched::SpinLock;
-use raddle_sys::{is_err, nr, sys};
+use raddle_sys::{change_signal_mask, is_err, nr, sys};
 
 const FSGSBASE: usize = 2;
 /// The newest glibc 2.N that the tests have run with.
@@ -129,39 +129,20 @@ pub(crate) fn ensure() {
 
 #[cold]
 fn end_wait() {
-    const SET_MASK: usize = 2;
-    let all = u64::MAX;
     let Some(process) = *WAITING.lock() else {
         return;
     };
     if is_in_others_memory(process.libc) {
         return;
     }
-    let mut mask = 0u64;
     // A handler would run libc's text while that is being changed.
-    // SAFETY: live words; the mask is given back below.
-    unsafe {
-        sys!(
-            nr::__NR_rt_sigprocmask,
-            SET_MASK,
-            &raw const all,
-            &raw mut mask,
-            8usize
-        )
-    };
+    // SAFETY: opens no signal; the mask is given back below.
+    let mask = unsafe { change_signal_mask(nr::SIG_SETMASK, u64::MAX) };
     WAITS.store(0, Ordering::Relaxed);
     *WAITING.lock() = None;
     begin(&process);
-    // SAFETY: as above.
-    unsafe {
-        sys!(
-            nr::__NR_rt_sigprocmask,
-            SET_MASK,
-            &raw const mask,
-            0usize,
-            8usize
-        )
-    };
+    // SAFETY: the program's own mask.
+    unsafe { change_signal_mask(nr::SIG_SETMASK, mask) };
 }
 
 /// True for the child of a `vfork`, which may not change its parent's memory: libc writes a

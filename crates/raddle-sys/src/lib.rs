@@ -7,11 +7,13 @@
 
 pub mod abi;
 pub mod mem;
+mod signal_mask;
 
 pub use linux_raw_sys::errno;
 pub use linux_raw_sys::general as nr;
 
 pub use raddle_arch::syscall6;
+pub use signal_mask::change_signal_mask;
 
 /// Negates an errno constant of [`errno`] into a system call result.
 pub const fn err(errno: u32) -> isize {
@@ -62,14 +64,7 @@ pub fn fatal(message: &[u8]) -> ! {
             0usize,
             8usize
         );
-        let none = 0u64;
-        sys!(
-            nr::__NR_rt_sigprocmask,
-            2usize,
-            &raw const none,
-            0usize,
-            8usize
-        );
+        change_signal_mask(nr::SIG_SETMASK, 0);
         let pid = sys!(nr::__NR_getpid);
         sys!(nr::__NR_kill, pid, 6usize);
         loop {

@@ -14,7 +14,7 @@ pub mod vector;
 pub use shared::learn_join_word;
 
 use crate::boundary::{Frame, Outcome};
-use crate::signal::{self, Delivered};
+use crate::signal;
 use crate::time::{absolute_deadline, relative_deadline};
 use crate::user::{self, USUAL_END, User};
 use raddle_engine::engine::Futexes;
@@ -79,10 +79,8 @@ impl Request {
             if result != err(errno::EINTR) {
                 return result;
             }
-            match signal::deliver() {
-                Delivered::Nothing => {}
-                Delivered::Restarting if self.deadline_ns == NEVER => {}
-                _ => return result,
+            if signal::deliver().ends_call(self.deadline_ns == NEVER) {
+                return result;
             }
         }
     }
@@ -172,7 +170,7 @@ fn wait_for_ever(frame: &Frame) -> isize {
 /// Goes on with a [`wait_for_ever`] that a signal has interrupted.
 #[cold]
 fn wait_on(address: usize, expected: u32) -> isize {
-    if signal::deliver() == Delivered::Interrupting {
+    if signal::deliver().ends_call(true) {
         return err(errno::EINTR);
     }
     let request = Request {
@@ -406,14 +404,7 @@ fn wake_op(frame: &Frame) -> Result<isize, isize> {
         4 => Ok(old ^ operand),
         _ => Err(err(errno::ENOSYS)),
     };
-    let mut old = user::load(second)?;
-    loop {
-        let seen = user::exchange(second, old, apply(old)?)?;
-        if seen == old {
-            break;
-        }
-        old = seen;
-    }
+    let old = user::update(second, apply)?;
     let (old, against) = (old as i32, signed(code & 0xfff));
     let hit = match code >> 24 & 0xf {
         0 => old == against,

@@ -25,7 +25,7 @@ use super::{
     shared,
 };
 use crate::boundary::{Frame, Outcome};
-use crate::signal::{self, Delivered};
+use crate::signal;
 use crate::time::absolute_deadline;
 use crate::user;
 use core::cell::Cell;
@@ -80,27 +80,17 @@ pub(super) fn lock_call(frame: &Frame, operation: usize, private: bool) -> Outco
 /// Takes the word if it has no owner, else sets FUTEX_WAITERS. `gone` says whether an owner that
 /// isn't in the table of threads is an error: in a shared word it may be another process's.
 fn attempt(address: usize, tid: u32, extra: u32, gone: bool) -> Result<Attempt, isize> {
-    let mut word = user::load(address)?;
-    loop {
-        let owner = word & TID_MASK;
-        if owner == tid {
-            return Err(err(errno::EDEADLK));
-        }
-        let (new, then) = if owner == 0 {
-            let flags = word & (WAITERS | OWNER_DIED) | extra;
-            (tid | flags, Attempt::Acquired)
-        } else {
-            (word | WAITERS, Attempt::Wait(word | WAITERS))
-        };
-        if owner != 0 && gone && !announce(owner) {
-            return Err(err(errno::ESRCH));
-        }
-        let seen = user::exchange(address, word, new)?;
-        if seen == word {
-            return Ok(then);
-        }
-        word = seen;
-    }
+    let before = user::update(address, |word| match word & TID_MASK {
+        0 => Ok(tid | word & (WAITERS | OWNER_DIED) | extra),
+        owner if owner == tid => Err(err(errno::EDEADLK)),
+        owner if gone && !announce(owner) => Err(err(errno::ESRCH)),
+        _ => Ok(word | WAITERS),
+    })?;
+    Ok(if before & TID_MASK == 0 {
+        Attempt::Acquired
+    } else {
+        Attempt::Wait(before | WAITERS)
+    })
 }
 
 /// Marks the owner as one that threads wait for; returns false if there is no such thread.
@@ -128,28 +118,18 @@ fn lock(address: usize, deadline_ns: u64, restarts: bool) -> isize {
             found.set(attempt(address, thread.tid(), 0, true).unwrap_or_else(Attempt::Failed));
             matches!(found.get(), Attempt::Wait(_))
         };
-        let (node, task) = (&thread.node, thread.task_ref());
-        // SAFETY: the thread's own node; `park_for` cancels it if anything but the table wakes it.
-        let parks = unsafe {
-            ENGINE
-                .futexes
-                .enqueue(node, task, owners(address), ANY, still)
-        };
+        let parks = enqueue(thread, owners(address), still);
         if let (true, Attempt::Wait(word)) = (parks, found.get())
             && !ENGINE.ahead.is_empty()
         {
             timed::lend(Carrier::current(), word & TID_MASK);
         }
-        let outcome = if parks {
-            park_for(thread, deadline_ns)
-        } else {
-            Wake::Retry
-        };
+        let outcome = park_if(parks, thread, deadline_ns);
         match (found.get(), outcome) {
             (Attempt::Acquired, _) | (Attempt::Wait(_), Wake::Woken) => return 0,
             (Attempt::Failed(errno), _) => return errno,
             (_, Wake::TimedOut) => return err(errno::ETIMEDOUT),
-            _ if signal::deliver() != Delivered::Nothing && !restarts => {
+            _ if signal::deliver().ends_call(restarts) => {
                 return err(errno::EINTR);
             }
             _ => {}
@@ -157,8 +137,19 @@ fn lock(address: usize, deadline_ns: u64, restarts: bool) -> isize {
     }
 }
 
-/// Parks; afterwards the thread's node is in no queue.
-fn park_for(thread: &Thread, deadline_ns: u64) -> Wake {
+/// Enqueues the running thread under `key` if `still` returns true under the row's lock; says
+/// whether it did. [`park_if`] has to follow.
+fn enqueue(thread: &Thread, key: usize, still: impl FnOnce() -> bool) -> bool {
+    let (node, task) = (&thread.node, thread.task_ref());
+    // SAFETY: the thread's own node; `park_if` cancels it if anything but the table wakes it.
+    unsafe { ENGINE.futexes.enqueue(node, task, key, ANY, still) }
+}
+
+/// Parks the running thread if it is enqueued; afterwards its node is in no queue.
+fn park_if(is_enqueued: bool, thread: &Thread, deadline_ns: u64) -> Wake {
+    if !is_enqueued {
+        return Wake::Retry;
+    }
     let outcome = switch::park_until(deadline_ns);
     if outcome != Wake::Woken {
         // SAFETY: the node was given to this table.
@@ -197,17 +188,13 @@ fn lock_shared(address: usize, tid: u32, mut extra: u32, deadline_ns: u64) -> is
 
 /// Replaces a word that `tid` owns; others change only its flags. Returns the old value.
 fn replace(address: usize, tid: u32, new: u32) -> Result<u32, isize> {
-    let mut word = user::load(address)?;
-    loop {
-        if word & TID_MASK != tid {
-            return Err(err(errno::EPERM));
+    user::update(address, |word| {
+        if word & TID_MASK == tid {
+            Ok(new)
+        } else {
+            Err(err(errno::EPERM))
         }
-        let seen = user::exchange(address, word, new)?;
-        if seen == word {
-            return Ok(word);
-        }
-        word = seen;
-    }
+    })
 }
 
 /// Returns the value of a word that `next` owns.
@@ -371,30 +358,20 @@ fn wait_requeue(frame: &Frame, deadline_ns: u64) -> isize {
             found.set(user::load(address));
             found.get() == Ok(expected)
         };
-        let (node, task) = (&thread.node, thread.task_ref());
-        // SAFETY: the thread's own node; `park_for` cancels it if anything but the table wakes it.
-        let parks = unsafe {
-            ENGINE
-                .futexes
-                .enqueue(node, task, requeued(address), ANY, still)
-        };
-        let outcome = if parks {
-            park_for(thread, deadline_ns)
-        } else {
-            Wake::Retry
-        };
+        let parks = enqueue(thread, requeued(address), still);
+        let outcome = park_if(parks, thread, deadline_ns);
         match (found.get(), outcome) {
             (Err(errno), _) => return errno,
             (Ok(value), _) if value != expected => return err(errno::EAGAIN),
             _ => {}
         }
-        let was_requeued = node.key() == owners(target);
+        let was_requeued = thread.node.key() == owners(target);
         match outcome {
             Wake::Woken if was_requeued => return 0,
             // Requeued to a word without owner, which is still to be taken.
             Wake::Woken => return after_requeue(lock(target, deadline_ns, false)),
             Wake::TimedOut => return err(errno::ETIMEDOUT),
-            _ if signal::deliver() != Delivered::Nothing && was_requeued => {
+            _ if signal::deliver().ends_call(false) && was_requeued => {
                 return err(errno::EAGAIN);
             }
             _ if was_requeued => return after_requeue(lock(target, deadline_ns, false)),

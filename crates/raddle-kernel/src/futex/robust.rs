@@ -25,7 +25,7 @@ use crate::user::{self, User};
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::TID_BASE;
 use raddle_engine::{Carrier, ENGINE, Thread, ending, kthread};
-use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
+use raddle_sys::{change_signal_mask, err, errno, is_err, nr, sys, syscall6};
 
 /// `sizeof(struct robust_list_head)`.
 const HEAD_SIZE: usize = 24;
@@ -206,21 +206,13 @@ pub fn holds_something(thread: &Thread) -> bool {
 extern "C" fn guardian(victim: usize, _: *mut u8) -> ! {
     const POLLIN: u64 = nr::POLLIN as u64;
     const FAULTS: u64 = 1 << (7 - 1) | 1 << (11 - 1);
-    const SETMASK: usize = nr::SIG_SETMASK as usize;
-    let mask = !FAULTS;
     let mut poll = victim as u64 | POLLIN << 32;
     // SAFETY: this thread is no carrier; it closes its own copies of the descriptors, so that no
     // peer waits for their end, and sleeps until the last thread of the victim has left this
     // memory.
     unsafe {
         raddle_arch::set_gs_base(0);
-        sys!(
-            nr::__NR_rt_sigprocmask,
-            SETMASK,
-            &raw const mask,
-            0usize,
-            8usize
-        );
+        change_signal_mask(nr::SIG_SETMASK, !FAULTS);
         if victim > 0 {
             sys!(nr::__NR_close_range, 0usize, victim - 1, 0usize);
         }

@@ -11,7 +11,7 @@
 
 use super::{ANY, is_word};
 use crate::boundary::{Frame, Outcome};
-use crate::signal::{self, Delivered};
+use crate::signal;
 use crate::time::absolute_deadline;
 use crate::user::{self, User};
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -92,7 +92,7 @@ fn wait_call<const N: usize>(
         } else {
             wait_in_kernel(frame, entries, private as u32)
         };
-        if result != err(errno::EINTR) || signal::deliver() == Delivered::Interrupting {
+        if result != err(errno::EINTR) || signal::deliver().ends_call(true) {
             return Outcome::of(result);
         }
     }

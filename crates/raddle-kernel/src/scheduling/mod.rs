@@ -136,8 +136,7 @@ pub fn inherit(child: &Thread, parent: &Thread) {
     child.attributes.change(|own| *own = attributes);
     tell_policy(child, &attributes);
     rank(child, &attributes);
-    let bound = !parent.bound.load(Ordering::Relaxed).is_null();
-    if bound && needs_kernel(attributes.policy) && carrier_of(child).is_none() {
+    if parent.is_bound() && needs_kernel(attributes.policy) && carrier_of(child).is_none() {
         let _ = ENGINE.bind(child);
     }
     give_to_kernel(child);
@@ -185,7 +184,7 @@ pub fn give_to_kernel(thread: &Thread) {
 
 /// A carrier's start: undoes the mask that a carrier inherits if a bound thread made it.
 pub fn carrier_starts(carrier: &Carrier) {
-    if carrier.bound.load(Ordering::Relaxed).is_null() {
+    if !carrier.is_bound() {
         affinity::restore();
     }
 }
@@ -294,8 +293,7 @@ fn keeps(thread: &Thread) -> bool {
 /// are carriers: they must not inherit these attributes, whatever the program asked for. A program
 /// that the thread starts does inherit ([`bind_if_special`]).
 fn tell(own: &Carrier, attributes: &Attributes) -> Result<(), isize> {
-    let is_bound = !own.bound.load(Ordering::Relaxed).is_null();
-    let resets = is_bound && resets_for_carriers(attributes);
+    let resets = own.is_bound() && resets_for_carriers(attributes);
     tell_flag(own, attributes, attributes.resets_on_fork || resets)
 }
 

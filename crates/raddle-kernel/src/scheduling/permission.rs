@@ -2,7 +2,6 @@
 
 use super::{DEADLINE, is_real_time};
 use crate::credentials::kernel_thread_told_apart;
-use core::sync::atomic::Ordering;
 use raddle_engine::attributes::Attributes;
 use raddle_engine::{Carrier, Thread};
 use raddle_sys::{err, errno, is_err, nr, sys};
@@ -39,8 +38,7 @@ pub(super) fn may_lower_nice(nice: i32) -> bool {
 pub(super) fn may_change(thread: &Thread) -> bool {
     const PROCESS: usize = nr::PRIO_PROCESS as usize;
     let carrier = Carrier::current();
-    let is_bound = !thread.bound.load(Ordering::Acquire).is_null();
-    if core::ptr::eq(thread, carrier.thread()) || !carrier.is_apart() && !is_bound {
+    if core::ptr::eq(thread, carrier.thread()) || !carrier.is_apart() && !thread.is_bound() {
         return true;
     }
     let kernel_tid = kernel_thread_told_apart(thread.tid()).unwrap_or(thread.tid());

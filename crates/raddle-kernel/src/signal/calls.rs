@@ -334,13 +334,7 @@ pub extern "C" fn pause(_: &Frame) -> Outcome {
     if !is_virtual() {
         return Outcome::PASS;
     }
-    Outcome::of(suspend(
-        Carrier::current()
-            .thread()
-            .signals
-            .mask
-            .load(Ordering::Relaxed),
-    ))
+    Outcome::of(suspend(super::own_mask()))
 }
 
 fn suspend(mask: u64) -> isize {
@@ -352,7 +346,7 @@ fn suspend(mask: u64) -> isize {
     routing::pass_on(thread, mask);
     loop {
         signals.suspended_mask.set(Some(old));
-        if deliver() != super::Delivered::Nothing {
+        if deliver().ends_call(false) {
             return err(errno::EINTR);
         }
         thread.waits_for(WaitKind::SIGNAL, 0, 0);
@@ -410,7 +404,7 @@ fn wait_for(set: u64, deadline_ns: u64, info_to: User<SigInfo>) -> isize {
         if outcome == Wake::TimedOut {
             return err(errno::EAGAIN);
         }
-        if thread.signals.deliverable() & !set != 0 && deliver() != super::Delivered::Nothing {
+        if thread.signals.deliverable() & !set != 0 && deliver().ends_call(false) {
             return err(errno::EINTR);
         }
     }

@@ -32,6 +32,18 @@ pub enum Delivered {
     Interrupting,
 }
 
+impl Delivered {
+    /// Returns true if the interrupted call ends with EINTR. A call that restarts (`restarts`) goes
+    /// on behind handlers with SA_RESTART; every call goes on if no handler ran.
+    pub fn ends_call(self, restarts: bool) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Restarting => !restarts,
+            Self::Interrupting => true,
+        }
+    }
+}
+
 /// Delivers the pending signals that the running thread doesn't block, here: handlers run before
 /// this returns. By the result the system call in progress decides whether it restarts.
 pub fn deliver() -> Delivered {

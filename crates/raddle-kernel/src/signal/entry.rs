@@ -12,7 +12,7 @@
 //!
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
-use super::{MASK_BYTES, bit, delivery, preemption, stops, tsc};
+use super::{bit, delivery, preemption, stops, tsc};
 use crate::boundary::{interrupted_wait, is_pass};
 use crate::futex::robust;
 use crate::process;
@@ -23,7 +23,7 @@ use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::POKE;
 use raddle_engine::{Carrier, ENGINE, metronome, pages, plugins};
 use raddle_sys::abi::{SigInfo, UContext};
-use raddle_sys::{nr, sys};
+use raddle_sys::{change_signal_mask, nr, sys};
 
 use super::actions;
 use super::kept;
@@ -76,13 +76,8 @@ fn is_fault(info: &SigInfo) -> bool {
 /// again, without a handler. A breakpoint or a refused system call isn't repeated, so its signal is
 /// sent once more.
 fn die(carrier: &Carrier, signal: u32) {
-    const UNBLOCK: usize = nr::SIG_UNBLOCK as usize;
-    let faults = actions::FAULTS;
-    // SAFETY: the kernel reads a live word. A robust list may lead anywhere.
-    unsafe {
-        let faults = &raw const faults;
-        sys!(nr::__NR_rt_sigprocmask, UNBLOCK, faults, 0usize, MASK_BYTES);
-    }
+    // SAFETY: the handlers of faults are fit for any thread. A robust list may lead anywhere.
+    unsafe { change_signal_mask(nr::SIG_UNBLOCK, actions::FAULTS) };
     robust::process_ends();
     actions::surrender(signal);
     if matches!(signal, 5 | 31) {

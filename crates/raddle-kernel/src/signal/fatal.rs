@@ -24,7 +24,7 @@ use crate::time::sleep_until;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::thread::Life;
 use raddle_engine::{Carrier, ENGINE, Thread, clock};
-use raddle_sys::{nr, sys};
+use raddle_sys::{change_signal_mask, nr, sys};
 
 const ABRT: u32 = 6;
 /// SIGSTOP, which no thread takes: the kernel stops the process.
@@ -54,23 +54,14 @@ pub fn ends_at_once(thread: &Thread, signal: u32) -> bool {
 
 /// Ends the process by the default action of `signal`. Returns if it lives on: see the module.
 pub fn end(signal: u32) {
-    const UNBLOCK: usize = nr::SIG_UNBLOCK as usize;
     let pid = ENGINE.pid.load(Ordering::Relaxed);
     let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
     ENDING.fetch_add(1, Ordering::SeqCst);
     robust::process_ends();
     actions::surrender(signal);
-    let only = bit(signal);
-    // SAFETY: the kernel reads a live word. It signals this very kernel thread, which may block the
-    // signal while it looks at others.
+    // SAFETY: signals this very kernel thread, which may block the signal while it looks at others.
     unsafe {
-        sys!(
-            nr::__NR_rt_sigprocmask,
-            UNBLOCK,
-            &raw const only,
-            0usize,
-            8usize
-        );
+        change_signal_mask(nr::SIG_UNBLOCK, bit(signal));
         sys!(nr::__NR_tgkill, pid, own, signal);
     }
     hide_mask();

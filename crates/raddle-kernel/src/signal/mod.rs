@@ -36,7 +36,7 @@ use raddle_engine::chaos::{self, Point};
 use raddle_engine::helpers::POKE;
 use raddle_engine::{Carrier, ENGINE, own_signals};
 use raddle_sys::abi::StackT;
-use raddle_sys::{mem, nr, sys};
+use raddle_sys::{change_signal_mask, mem, nr, sys};
 
 pub use delivery::{Delivered, before_call, deliver, on_attention};
 pub use routing::route;
@@ -77,12 +77,8 @@ pub fn virtualize() {
     }
     let carrier = Carrier::current();
     let thread = carrier.thread();
-    let mut mask = 0u64;
-    // SAFETY: the kernel fills a live word.
-    unsafe {
-        let to = &raw mut mask;
-        sys!(nr::__NR_rt_sigprocmask, 0usize, 0usize, to, MASK_BYTES);
-    }
+    // SAFETY: opens no signal.
+    let mask = unsafe { change_signal_mask(nr::SIG_BLOCK, 0) };
     thread.signals.mask.store(mask, Ordering::Relaxed);
     alternate::adopt(&thread.signals);
     actions::adopt(mask);
@@ -127,30 +123,21 @@ fn restore_stack(base: usize) {
 }
 
 fn set_kernel_mask(mask: u64) {
-    const SETMASK: usize = nr::SIG_SETMASK as usize;
-    // SAFETY: the kernel reads a live word.
-    unsafe {
-        sys!(
-            nr::__NR_rt_sigprocmask,
-            SETMASK,
-            &raw const mask,
-            0usize,
-            8usize
-        )
-    };
+    // SAFETY: the runtime's handlers are fit for every carrier.
+    unsafe { change_signal_mask(nr::SIG_SETMASK, mask) };
+}
+
+/// Returns the running thread's mask.
+fn own_mask() -> u64 {
+    let signals = &Carrier::current().thread().signals;
+    signals.mask.load(Ordering::Relaxed)
 }
 
 /// Gives the kernel the running thread's mask: a child that shares memory, or a new program,
 /// inherits it.
 pub fn expose_mask() {
     if is_virtual() {
-        set_kernel_mask(
-            Carrier::current()
-                .thread()
-                .signals
-                .mask
-                .load(Ordering::Relaxed),
-        );
+        set_kernel_mask(own_mask());
     }
 }
 

@@ -31,8 +31,7 @@ pub fn is_request(info: &SigInfo) -> bool {
 
 /// Returns the top of the running thread's save area; `None` if it isn't to be preempted now.
 pub fn area(carrier: &Carrier, thread: &Thread) -> Option<usize> {
-    let alone = !carrier.bound.load(Ordering::Relaxed).is_null();
-    if alone || !carrier.is_to_preempt() {
+    if carrier.is_bound() || !carrier.is_to_preempt() {
         return None;
     }
     if thread.save_area.get() == 0 {
@@ -72,7 +71,7 @@ pub fn at_end_of_call() -> bool {
     if switch::come_back(carrier) {
         return true;
     }
-    let gives_way = carrier.is_to_preempt() && carrier.bound.load(Ordering::Relaxed).is_null();
+    let gives_way = carrier.is_to_preempt() && !carrier.is_bound();
     if gives_way {
         room::give_way();
     }

@@ -19,7 +19,7 @@ use crate::descriptors::is_in_background;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::abi::SigInfo;
-use raddle_sys::{is_err, nr, sys};
+use raddle_sys::{change_signal_mask, is_err, nr, sys};
 
 const CONT: u32 = 18;
 /// SIGTSTP, SIGTTIN, SIGTTOU.
@@ -166,20 +166,17 @@ pub fn is_stale(info: &SigInfo) -> bool {
 /// The signal pends before the kernel may act on it: if another kernel thread causes the stop in
 /// this moment, SIGCONT discards this signal, and the process doesn't stop twice.
 pub fn stop(signal: u32) {
-    const BLOCK: usize = nr::SIG_BLOCK as usize;
-    const SETMASK: usize = nr::SIG_SETMASK as usize;
     let pid = ENGINE.pid.load(Ordering::Relaxed);
     let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
-    let (only, mut mask) = (bit(signal), 0u64);
-    let change = |how: usize, to: *const u64, old: *mut u64| {
-        // SAFETY: the kernel reads and fills live words.
-        unsafe { sys!(nr::__NR_rt_sigprocmask, how, to, old, 8usize) }
-    };
-    change(BLOCK, &raw const only, &raw mut mask);
     // SAFETY: signals this very kernel thread.
-    unsafe { sys!(nr::__NR_tgkill, pid, own, signal) };
+    let mask = unsafe {
+        let mask = change_signal_mask(nr::SIG_BLOCK, bit(signal));
+        sys!(nr::__NR_tgkill, pid, own, signal);
+        mask
+    };
     actions::surrender(signal);
-    change(SETMASK, &raw const mask, core::ptr::null_mut()); // stops here
+    // SAFETY: the mask from before.
+    unsafe { change_signal_mask(nr::SIG_SETMASK, mask) }; // stops here
     no_more(STOPS);
     actions::take_back(signal);
 }
