@@ -17,7 +17,7 @@
 #![no_std]
 
 #[cfg(target_arch = "x86_64")]
-#[path = "x86_64/mod.rs"]
+#[path = "x86_64.rs"]
 mod arch;
 
 pub use arch::*;
