@@ -17,9 +17,11 @@ mod elf;
 mod forks;
 mod glossary;
 mod links;
+mod modules;
 mod paths;
 mod persons;
 mod ratchet;
+mod rooms;
 mod sizes;
 mod tree;
 
@@ -70,6 +72,8 @@ type Check = fn(&Subject<'_>) -> Result<Findings>;
 
 const CHECKS: &[(&str, Check)] = &[
     ("dependency directions", arrows::check),
+    ("directions between rooms", rooms::check),
+    ("module files", modules::check),
     ("lints inherited", arrows::check_lints),
     ("file sizes", sizes::check_files),
     ("function sizes", sizes::check_functions),
@@ -172,6 +176,8 @@ mod tests {
 
     real_tree! {
         tree_dependencies_point_down: arrows::check;
+        tree_rooms_point_down: rooms::check;
+        tree_has_one_style_of_modules: modules::check;
         tree_crates_inherit_the_lints: arrows::check_lints;
         tree_files_are_small: sizes::check_files;
         tree_functions_fit_a_screen: sizes::check_functions;

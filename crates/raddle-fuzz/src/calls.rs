@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn every_handled_call_has_a_row() {
         let known: BTreeSet<u32> = all().filter_map(|spec| spec.number).collect();
-        let wanted = raddle_kernel::calls::wanted();
+        let wanted = raddle_kernel::table::wanted();
         let handled = (0..wanted.len() as u32 * 64)
             .filter(|number| wanted[*number as usize / 64] & (1 << (number % 64)) != 0);
         let missing: Vec<u32> = handled.filter(|number| !known.contains(number)).collect();

@@ -3,7 +3,9 @@
 //! `pthread_getcpuclockid` makes a clock's id of a thread's id without asking the kernel, and reads
 //! go through the vDSO, which no stub sees: the symbol layer takes `clock_gettime` for these ids.
 
-use crate::boundary::{Frame, Outcome};
+pub mod deadlines;
+
+use crate::frame::{Frame, Outcome};
 use core::sync::atomic::Ordering;
 use raddle_engine::accounting::{clock_of, cpu_ns};
 use raddle_engine::{Carrier, ENGINE, Thread};

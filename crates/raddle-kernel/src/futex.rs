@@ -1,28 +1,21 @@
 //! Futexes in user space: private ones, and those that glibc makes shared without need.
 //!
-//! Keys are addresses. The word is checked under its bucket's lock after the waiter count was
-//! raised, so that a waker that changed the word before it looked finds the waiter (see
-//! `raddle_sched::wait_table`). Futex words are multiples of four, so the low bits of a key give
-//! the kind of the waiter: 0 an ordinary one, 1 the symbol layer's condition variables, 2 and 3
-//! those of [`pi`]. Truly shared futexes are the kernel's ([`shared`]).
+//! The waits themselves are in [`crate::words`]. Here signals are delivered, and calls begin anew
+//! or end with EINTR.
 
 pub mod pi;
-pub mod robust;
-mod shared;
 pub mod vector;
 
-pub use shared::learn_join_word;
-
-use crate::boundary::{Frame, Outcome};
+use crate::clocks::deadlines::{absolute_deadline, relative_deadline};
+use crate::frame::{Frame, Outcome};
 use crate::signal;
-use crate::time::{absolute_deadline, relative_deadline};
-use crate::user::{self, USUAL_END, User};
-use raddle_engine::engine::Futexes;
+use crate::user::{self, USUAL_END};
+use crate::words::{ANY, is_word, owners, shared, wait, wake};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, ENGINE, switch, timed};
+use raddle_engine::{ENGINE, switch};
+use raddle_sched::TaskList;
 use raddle_sched::timers::NEVER;
-use raddle_sched::{TaskList, Wake};
-use raddle_sys::{err, errno, nr, sys};
+use raddle_sys::{err, errno, nr};
 
 const WAIT: usize = nr::FUTEX_WAIT as usize;
 const WAKE: usize = nr::FUTEX_WAKE as usize;
@@ -39,7 +32,6 @@ const CMP_REQUEUE_PI: usize = nr::FUTEX_CMP_REQUEUE_PI as usize;
 const LOCK_PI2: usize = nr::FUTEX_LOCK_PI2 as usize;
 const PRIVATE: usize = 128;
 const CLOCK_REALTIME: usize = nr::FUTEX_CLOCK_REALTIME as usize;
-const ANY: u32 = u32::MAX;
 
 /// A wait as the program asked for it.
 #[derive(Clone, Copy)]
@@ -97,12 +89,6 @@ fn operation(frame: &Frame) -> usize {
     flags(frame) & 0x7f
 }
 
-/// Returns true for the address of a word that may be the program's.
-#[inline(always)]
-fn is_word(address: usize) -> bool {
-    address & 3 == 0 && (address < USUAL_END || user::kernel_accepts(address))
-}
-
 /// `futex(2)`.
 ///
 /// The calls of locks and conditions without a time limit come first: private, for any bits.
@@ -130,7 +116,7 @@ fn any_futex(frame: &Frame) -> Outcome {
     let unknown = flags(frame) & !(0x7f | PRIVATE | CLOCK_REALTIME) != 0;
     let timed = matches!(operation, WAIT_BITSET | WAIT_REQUEUE_PI | LOCK_PI2);
     let started = ENGINE.is_started(); // else the kernel has the same id for the thread
-    if started && operation == UNLOCK_PI && !is_word(frame.arg(0)) && pi::owns(frame.arg(0)) {
+    if started && operation == UNLOCK_PI && !is_word(frame.arg(0)) && owners::owns(frame.arg(0)) {
         return Outcome::of(err(errno::EINVAL)); // the kernel looks at the owner first
     }
     if !is_word(frame.arg(0)) || unknown || flags(frame) & CLOCK_REALTIME != 0 && !timed {
@@ -147,7 +133,7 @@ fn any_futex(frame: &Frame) -> Outcome {
         WAIT | WAIT_BITSET if shared::is_join(frame) => {
             Outcome::of(wait_call(frame, WaitKind::JOIN))
         }
-        WAIT | WAIT_BITSET => Outcome::of(shared::wait_call(frame)),
+        WAIT | WAIT_BITSET => Outcome::of(wait_shared(frame)),
         WAKE | WAKE_BITSET if private => Outcome::of(wake_call(frame, operation)),
         REQUEUE | CMP_REQUEUE if private => Outcome::of(requeue(frame, operation)),
         WAKE_OP if private => Outcome::of(wake_op(frame).unwrap_or_else(|errno| errno)),
@@ -198,6 +184,14 @@ fn wait_call(frame: &Frame, kind: WaitKind) -> isize {
     }
 }
 
+/// FUTEX_WAIT and FUTEX_WAIT_BITSET of a shared word.
+fn wait_shared(frame: &Frame) -> isize {
+    match Request::of(frame) {
+        Ok(request) => request.wait(|r| shared::wait(r.address, r.expected, r.bits, r.deadline_ns)),
+        Err(errno) => errno,
+    }
+}
+
 /// Linux wakes one waiter when it is told to wake none or less.
 fn wake_count(argument: usize) -> usize {
     (argument as u32 as i32).max(1) as usize
@@ -242,123 +236,6 @@ fn perhaps_yield(address: usize) {
         Ok(0) => 1,
         _ => CONDITION / LOCK,
     });
-}
-
-/// Waits on a word while it holds `expected`. Returns 0, or a negated EAGAIN, EFAULT, ETIMEDOUT or
-/// EINTR.
-#[inline(always)]
-pub fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64, kind: WaitKind) -> isize {
-    let until_ns = if deadline_ns == NEVER { 0 } else { deadline_ns };
-    wait_as(
-        address,
-        expected,
-        bits,
-        deadline_ns,
-        kind,
-        [address, until_ns as usize],
-    )
-}
-
-/// As [`wait`]; `told` is what dumps show for `kind`.
-#[inline(always)]
-pub fn wait_as(
-    address: usize,
-    expected: u32,
-    bits: u32,
-    deadline_ns: u64,
-    kind: WaitKind,
-    told: [usize; 2],
-) -> isize {
-    match user::load(address) {
-        Ok(value) if value == expected => {}
-        Ok(_) => return err(errno::EAGAIN),
-        Err(errno) => return errno,
-    }
-    let thread = Carrier::current().thread();
-    thread.waits_for(kind, told[0], told[1] as u64);
-    if deadline_ns == NEVER {
-        Futexes::prepare(&thread.node, thread.task_ref(), address);
-    } else {
-        thread.task.prepare();
-    }
-    let still = || user::load(address) == Ok(expected);
-    // SAFETY: the thread's own node, cancelled below if anything but the table wakes it.
-    if !unsafe {
-        ENGINE
-            .futexes
-            .enqueue(&thread.node, thread.task_ref(), address, bits, still)
-    } {
-        return err(errno::EAGAIN);
-    }
-    if expected == LOCKED_WITH_WAITERS && !ENGINE.ahead.is_empty() {
-        lend_to_owner(address);
-    }
-    let outcome = if kind == WaitKind::SEMAPHORE {
-        switch::park_cancellable(thread, deadline_ns)
-    } else {
-        switch::park_until(deadline_ns)
-    };
-    if outcome == Wake::Woken {
-        return 0;
-    }
-    // SAFETY: the node was given to this table.
-    unsafe { ENGINE.futexes.cancel(&thread.node) };
-    if outcome == Wake::TimedOut {
-        err(errno::ETIMEDOUT)
-    } else {
-        err(errno::EINTR)
-    }
-}
-
-/// The value of a glibc lock's word while threads wait for the lock.
-const LOCKED_WITH_WAITERS: u32 = 2;
-
-/// The caller is about to wait for what may be a `pthread_mutex_t`. Its owner's id lies two words
-/// behind the lock; the owner gets the carrier if it waits for one. A word that is no owner's names
-/// no thread, as a rule; if it does, that costs the named thread nothing.
-#[cold]
-fn lend_to_owner(address: usize) {
-    const OWNER: usize = 8;
-    if let Ok(tid) = user::load(address + OWNER) {
-        timed::lend(Carrier::current(), tid);
-    }
-}
-
-/// Wakes up to `count` waiters on a word; returns how many.
-#[inline(always)]
-pub fn wake(address: usize, count: usize, bits: u32) -> usize {
-    let woken = TaskList::new();
-    let mut n = ENGINE.futexes.wake(address, count, bits, &woken);
-    if n == 1 {
-        if let Some(task) = woken.pop() {
-            ENGINE.unpark(task);
-        }
-    } else {
-        ENGINE.unpark_all(woken);
-    }
-    if vector::kernel_waits() && n < count {
-        n += wake_in_kernel(address, count - n, bits);
-    }
-    n
-}
-
-#[cold]
-fn wake_in_kernel(address: usize, count: usize, bits: u32) -> usize {
-    let count = count.min(i32::MAX as usize);
-    let operation = WAKE_BITSET | PRIVATE;
-    // SAFETY: the kernel looks at the address.
-    let woken = unsafe {
-        sys!(
-            nr::__NR_futex,
-            address,
-            operation,
-            count,
-            0usize,
-            0usize,
-            bits
-        )
-    };
-    woken.max(0) as usize
 }
 
 fn requeue(frame: &Frame, operation: usize) -> isize {
@@ -420,22 +297,4 @@ fn wake_op(frame: &Frame) -> Result<isize, isize> {
         woken += wake(second, wake_count(frame.arg(3)), ANY);
     }
     Ok(woken as isize)
-}
-
-/// The end of a thread: `CLONE_CHILD_CLEARTID`, if it was asked for. As in Linux, a bad address has
-/// no effect. Runs on the carrier's own stack.
-pub fn clear_tid(address: usize) {
-    if address == 0 {
-        return;
-    }
-    // glibc frees the thread block once it sees the zero: nothing touches the block after this.
-    let _ = User::at(address).write(&0u32);
-    wake(address, 1, ANY);
-    shared::ends(address);
-}
-
-/// In the child of a fork, which has no waiting thread.
-pub fn in_child() {
-    vector::in_child();
-    shared::in_child();
 }

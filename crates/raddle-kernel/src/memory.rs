@@ -4,9 +4,9 @@
 //! a stack. Before any other call about a range with stacks of the arena in it, the arena hands
 //! these stacks over to the kernel, which then answers.
 
-use crate::boundary::{Frame, Outcome};
 use crate::callers::{self, Caller};
-use crate::{credentials, loading};
+use crate::frame::{Frame, Outcome};
+use crate::kernel_threads;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::stacks::{Access, Answer, Range};
 use raddle_engine::{Carrier, ENGINE};
@@ -16,6 +16,7 @@ use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 
 mod clean;
 mod keep;
+pub mod loading;
 
 const PROT_NONE: usize = nr::PROT_NONE as usize;
 const PROT_WRITE: usize = nr::PROT_WRITE as usize;
@@ -371,7 +372,7 @@ pub extern "C" fn prlimit64(frame: &Frame) -> Outcome {
     let [id, resource, new, ..] = frame.args();
     let id = id as u32;
     // The kernel compares the caller's credentials with those of the thread that the call names.
-    let kernel_tid = credentials::kernel_thread_told_apart(id);
+    let kernel_tid = kernel_threads::kernel_thread_told_apart(id);
     let is_own = kernel_tid.is_some() || id == 0 || id == ENGINE.pid.load(Ordering::Relaxed);
     let mut args = frame.args();
     args[0] = kernel_tid.unwrap_or(id) as usize;

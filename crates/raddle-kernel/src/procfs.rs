@@ -13,12 +13,12 @@
 
 mod files;
 mod folder;
-pub mod processes;
 
 pub use folder::getdents64;
 
-use crate::boundary::{Frame, Outcome};
-use crate::descriptors::are_known;
+use crate::frame::{Frame, Outcome};
+use crate::line::Line;
+use crate::mode::are_known;
 use crate::user::{MOST_BYTES, User, is_reachable};
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
@@ -345,47 +345,6 @@ pub fn write(frame: &Frame) -> Outcome {
         return Outcome::of(errno);
     }
     let end = name.iter().position(|&b| b == 0).unwrap_or(name.len());
-    crate::ids::set_name(thread, &name[..end]);
+    crate::task::ids::set_name(thread, &name[..end]);
     Outcome::of(frame.arg(2).min(MOST_BYTES) as isize)
-}
-
-/// Names a kernel thread of ours that isn't the calling one.
-pub fn name_kernel_thread(kernel_tid: u32, name: &[u8; 16]) {
-    const WRITE: usize = 0o2000001; // and close-on-exec
-    const AT_CWD: isize = -100;
-    let mut path = Line::new();
-    let _ = write!(path, "/proc/self/task/{kernel_tid}/comm\0");
-    let len = name.iter().position(|&byte| byte == 0).unwrap_or(15);
-    // SAFETY: a zero-terminated path and a live buffer. Nothing is written for an empty name.
-    unsafe {
-        let fd = sys!(nr::__NR_openat, AT_CWD, path.bytes.as_ptr(), WRITE);
-        if !is_err(fd) {
-            sys!(nr::__NR_write, fd, name.as_ptr(), len);
-            sys!(nr::__NR_close, fd);
-        }
-    }
-}
-
-/// A short text without allocation.
-struct Line {
-    bytes: [u8; PATH_BYTES],
-    len: usize,
-}
-
-impl Line {
-    const fn new() -> Self {
-        Self {
-            bytes: [0; PATH_BYTES],
-            len: 0,
-        }
-    }
-}
-
-impl Write for Line {
-    fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        let to = self.bytes.get_mut(self.len..self.len + text.len());
-        to.ok_or(core::fmt::Error)?.copy_from_slice(text.as_bytes());
-        self.len += text.len();
-        Ok(())
-    }
 }

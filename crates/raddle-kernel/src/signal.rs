@@ -18,6 +18,7 @@
 pub mod actions;
 pub mod alternate;
 pub mod calls;
+pub mod children;
 pub mod delivery;
 pub mod entry;
 pub mod fatal;
@@ -26,12 +27,14 @@ mod info;
 pub mod kept;
 pub mod pidfd;
 pub mod preemption;
+mod processes;
 pub mod routing;
 pub mod stops;
 pub mod timers;
 mod tsc;
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use crate::mode::{is_virtual, set_virtual};
+use core::sync::atomic::Ordering;
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::helpers::POKE;
 use raddle_engine::{Carrier, ENGINE, own_signals};
@@ -62,14 +65,6 @@ pub const UNBLOCKABLE: u64 = bit(9) | bit(19);
 /// Signals 32 and 33: only libc's own "block everything" names them.
 const LIBC_INTERNAL: u64 = bit(32) | bit(33);
 
-static VIRTUAL: AtomicU32 = AtomicU32::new(0);
-
-/// Returns true once signals are handled in user space.
-#[inline(always)]
-pub fn is_virtual() -> bool {
-    VIRTUAL.load(Ordering::Relaxed) != 0
-}
-
 /// Takes signals over from the kernel. Idempotent; called by the only thread there is.
 pub fn virtualize() {
     if is_virtual() {
@@ -83,7 +78,7 @@ pub fn virtualize() {
     alternate::adopt(&thread.signals);
     actions::adopt(mask);
     kept::adopt(mask);
-    VIRTUAL.store(1, Ordering::Release);
+    set_virtual();
     install_stack(carrier);
     set_kernel_mask(kept::mask_of(carrier));
     // Signals that the kernel held have come. They are routed before another thread can ask for

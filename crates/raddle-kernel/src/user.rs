@@ -16,7 +16,9 @@
 //! canonical, SIGBUS for one behind a file's end. Before that nearly every call passes to the
 //! kernel; the few copies are made by the kernel, too.
 
-use crate::signal;
+pub mod vectors;
+
+use crate::mode::is_virtual;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use raddle_arch::{Context, SwitchFrame};
@@ -179,7 +181,7 @@ impl User<usize> {
     /// # Errors
     /// EFAULT, negated.
     pub fn put(self, value: usize) -> Result<(), isize> {
-        if !signal::is_virtual() {
+        if !is_virtual() {
             return self.write(&value);
         }
         if is_kernels(self.address, size_of::<usize>()) {
@@ -344,7 +346,7 @@ fn copy_in(to: *mut u8, from: usize, bytes: usize) -> Result<(), isize> {
         return Err(err(errno::EFAULT));
     }
     let to = to.expose_provenance();
-    if !signal::is_virtual() {
+    if !is_virtual() {
         return copy_by_kernel(nr::__NR_process_vm_readv, [to, from], bytes);
     }
     // SAFETY: the callers' memory is written.
@@ -357,7 +359,7 @@ fn copy_out(to: usize, from: *const u8, bytes: usize) -> Result<(), isize> {
         return Err(err(errno::EFAULT));
     }
     let from = from.expose_provenance();
-    if !signal::is_virtual() {
+    if !is_virtual() {
         return copy_by_kernel(nr::__NR_process_vm_writev, [from, to], bytes);
     }
     // SAFETY: the program asked for the bytes there.

@@ -7,7 +7,9 @@ use raddle_engine::engine::MAX_WANTED;
 use raddle_engine::sides::Plan;
 use raddle_engine::{Carrier, ENGINE, Thread, bound, ums};
 use raddle_interface::{Birth, EnginePlan, HostControl, Runtime, VERSION, WorkerControl};
-use raddle_kernel::{kept, loading, scheduling};
+use raddle_kernel::memory::loading;
+use raddle_kernel::scheduling;
+use raddle_kernel::task::kept;
 use raddle_sched::policies::Kind;
 
 /// 1 once the process is taken over.

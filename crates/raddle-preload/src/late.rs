@@ -1,6 +1,6 @@
 //! Patching libraries that are loaded while the program runs, and forgetting them.
 //!
-//! When and by whom is said in [`raddle_kernel::loading`]: nobody else executes the text, and
+//! When and by whom is said in [`raddle_kernel::memory::loading`]: nobody else executes the text, and
 //! ld.so's lock is held, so that there is one at a time. Planning needs more stack than a thread
 //! may have left: it gets a stack of its own for the while.
 
@@ -64,7 +64,7 @@ pub(crate) fn unmapped(from: usize, to: usize) {
 
 /// In the child of a fork: another thread of the parent may have been at the list. Then the list
 /// may be half written, and the child forgets it: the stubs stay after their libraries.
-// Beside the boundary's entries: see `raddle_kernel::process`.
+// Beside the boundary's entries: see `raddle_kernel::task::process`.
 #[unsafe(link_section = ".text.raddle_boundary")]
 pub(crate) fn in_child() {
     // SAFETY: the child has one thread.

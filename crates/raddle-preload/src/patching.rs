@@ -6,7 +6,8 @@ use crate::original::{self, LinkMap};
 use crate::why::Why;
 use crate::{clean_pages, late, memory_functions};
 use core::ffi::CStr;
-use raddle_kernel::{boundary, calls, credentials, loading};
+use raddle_kernel::memory::loading;
+use raddle_kernel::{callers, frame, table};
 use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, join_texts, plan};
 use raddle_sys::mem;
 
@@ -37,7 +38,7 @@ pub(crate) fn patch_all(
     unsafe {
         let image = Image::at(libc.base, Image::ANY_SIZE).map_err(Why::Patching)?;
         let (from, to) = image.text_range();
-        credentials::know_libc(from, to, original::symbol(libc, c"syscall"));
+        callers::know_libc(from, to, original::symbol(libc, c"syscall"));
     }
     watch_loading(map);
     patch_program(environment, map);
@@ -114,16 +115,16 @@ pub(crate) unsafe fn patch_late(base: usize) -> Result<(Report, (usize, usize)),
 /// Nobody executes the image's text.
 unsafe fn patch_image(image: &Image, path: Option<&CStr>) -> Result<Report, Refusal> {
     let targets = Targets {
-        plain: boundary::raddle_entry_plain as *const () as usize,
-        vector: boundary::raddle_entry_vector as *const () as usize,
-        clone_before: boundary::raddle_entry_clone_before as *const () as usize,
-        plain_clone_before: boundary::raddle_entry_plain_clone_before as *const () as usize,
-        clone_after: boundary::raddle_entry_clone_after as *const () as usize,
+        plain: frame::raddle_entry_plain as *const () as usize,
+        vector: frame::raddle_entry_vector as *const () as usize,
+        clone_before: frame::raddle_entry_clone_before as *const () as usize,
+        plain_clone_before: frame::raddle_entry_plain_clone_before as *const () as usize,
+        clone_after: frame::raddle_entry_clone_after as *const () as usize,
     };
     let mut scratch = [Site::EMPTY; MAX_SITES];
     // SAFETY: the caller's promise; the targets are the boundary's entries, which keep theirs.
     unsafe {
-        let plan = plan(image, &calls::wanted(), &mut scratch)?;
+        let plan = plan(image, &table::wanted(), &mut scratch)?;
         let report = apply(image, &plan, &targets, &Linux, path)?;
         if report.patched != 0 {
             join_texts(image, &Linux)?;

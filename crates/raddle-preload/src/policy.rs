@@ -9,7 +9,7 @@ use crate::original::{self, LinkMap};
 use core::ffi::CStr;
 use raddle_engine::ENGINE;
 use raddle_inspect::settings;
-use raddle_kernel::shares;
+use raddle_kernel::rules::shares;
 use raddle_sched::policies::{Kind, Table};
 
 /// What is wrong with the variables.

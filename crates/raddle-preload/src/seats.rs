@@ -13,7 +13,7 @@ use raddle_engine::Thread;
 use raddle_engine::carrier::SCHEDULER;
 use raddle_engine::ums::path::thread;
 use raddle_interface::Seat;
-use raddle_kernel::kept;
+use raddle_kernel::task::kept;
 
 raddle_arch::keep_threads! {
     thread: thread,

@@ -17,9 +17,9 @@ use raddle_engine::chaos::{self, Point};
 use raddle_engine::engine::Futexes;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread, switch, ums};
-use raddle_kernel::time::deadline_at;
+use raddle_kernel::clocks::deadlines::deadline_at;
 use raddle_kernel::user::User;
-use raddle_kernel::{futex, signal};
+use raddle_kernel::{signal, words};
 use raddle_sched::timers::NEVER;
 use raddle_sched::{Absences, TaskList, Wake};
 use raddle_sys::abi::Timespec;
@@ -213,7 +213,7 @@ impl Mutex {
         self.set_count(0);
         self.owner.store(0, Ordering::Relaxed);
         if self.lock.swap(0, Ordering::Release) == 2 {
-            futex::wake(self.lock.as_ptr().expose_provenance(), 1, ANY);
+            words::wake(self.lock.as_ptr().expose_provenance(), 1, ANY);
         }
     }
 
@@ -233,7 +233,7 @@ impl Mutex {
     fn lock_contended(&self) {
         while self.lock.swap(2, Ordering::Acquire) != 0 {
             let address = self.lock.as_ptr().expose_provenance();
-            if futex::wait(address, 2, ANY, NEVER, WaitKind::MUTEX) == EINTR {
+            if words::wait(address, 2, ANY, NEVER, WaitKind::MUTEX) == EINTR {
                 signal::deliver();
             }
         }

@@ -12,7 +12,7 @@ use core::mem::transmute;
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{ENGINE, Thread};
-use raddle_kernel::{futex, signal};
+use raddle_kernel::{signal, words};
 use raddle_sched::TaskList;
 use raddle_sched::timers::NEVER;
 use raddle_sys::errno;
@@ -68,7 +68,7 @@ impl Semaphore {
                 leave();
                 return 0;
             }
-            let result = futex::wait(address, 0, ANY, deadline_ns, WaitKind::SEMAPHORE);
+            let result = words::wait(address, 0, ANY, deadline_ns, WaitKind::SEMAPHORE);
             let failure = match result {
                 ETIMEDOUT => errno::ETIMEDOUT,
                 EINTR => match cleanup::deliver_or(self, Self::give_up) {

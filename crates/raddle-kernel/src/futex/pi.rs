@@ -19,32 +19,20 @@
 //! Green threads have no priorities, so there is nothing to inherit. A green thread doesn't inherit
 //! the priority of a bound thread that waits for it.
 
-use super::robust::{OWNER_DIED, TID_MASK, WAITERS};
-use super::{
-    ANY, CLOCK_REALTIME, CMP_REQUEUE, LOCK_PI2, TRYLOCK_PI, UNLOCK_PI, WAIT_REQUEUE_PI, is_word,
-    shared,
-};
-use crate::boundary::{Frame, Outcome};
-use crate::signal;
-use crate::time::absolute_deadline;
-use crate::user;
+use super::{CLOCK_REALTIME, CMP_REQUEUE, LOCK_PI2, TRYLOCK_PI, UNLOCK_PI, WAIT_REQUEUE_PI};
+use crate::clocks::deadlines::absolute_deadline;
+use crate::frame::{Frame, Outcome};
+use crate::words::owners::{announce, hand_over, owners, replace, requeued};
+use crate::words::robust::{OWNER_DIED, TID_MASK, WAITERS};
+use crate::words::{ANY, is_word, shared};
+use crate::{signal, user};
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, fence};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread, switch, timed};
 use raddle_sched::timers::NEVER;
-use raddle_sched::{TaskList, TaskRef, Wake};
+use raddle_sched::{TaskList, Wake};
 use raddle_sys::{err, errno, nr, syscall6};
-
-/// The key of the threads that wait to own a word.
-const fn owners(address: usize) -> usize {
-    address | 2
-}
-
-/// The key of the threads that wait on a word to be requeued to a PI futex.
-const fn requeued(address: usize) -> usize {
-    address | 3
-}
 
 /// What one attempt to lock found.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,15 +79,6 @@ fn attempt(address: usize, tid: u32, extra: u32, gone: bool) -> Result<Attempt, 
     } else {
         Attempt::Wait(before | WAITERS)
     })
-}
-
-/// Marks the owner as one that threads wait for; returns false if there is no such thread.
-fn announce(owner: u32) -> bool {
-    let Some(thread) = ENGINE.find(owner) else {
-        return false;
-    };
-    thread.inherits.store(1, Ordering::SeqCst);
-    ENGINE.find(owner).is_some()
 }
 
 /// Locks a private word. A signal's handlers run; then the call goes on if `restarts`, else it
@@ -186,29 +165,6 @@ fn lock_shared(address: usize, tid: u32, mut extra: u32, deadline_ns: u64) -> is
     }
 }
 
-/// Replaces a word that `tid` owns; others change only its flags. Returns the old value.
-fn replace(address: usize, tid: u32, new: u32) -> Result<u32, isize> {
-    user::update(address, |word| {
-        if word & TID_MASK == tid {
-            Ok(new)
-        } else {
-            Err(err(errno::EPERM))
-        }
-    })
-}
-
-/// Returns the value of a word that `next` owns.
-fn owned_by(next: Option<TaskRef>, more: bool) -> u32 {
-    let tid = next.map_or(0, |task| Thread::of(task).tid());
-    tid | if more { WAITERS } else { 0 }
-}
-
-/// Returns true if the word at any address names the running thread.
-pub(super) fn owns(address: usize) -> bool {
-    let tid = Carrier::current().thread().tid();
-    user::load(address).is_ok_and(|word| word & TID_MASK == tid)
-}
-
 fn unlock(address: usize, tid: u32) -> isize {
     match user::load(address) {
         Ok(word) if word & TID_MASK == tid => {}
@@ -216,17 +172,6 @@ fn unlock(address: usize, tid: u32) -> isize {
         Err(errno) => return errno,
     }
     hand_over(address, |new| replace(address, tid, new).map(drop))
-}
-
-fn hand_over(address: usize, store: impl FnOnce(u32) -> Result<(), isize>) -> isize {
-    let mut stored = Ok(());
-    let next = ENGINE.futexes.hand_over(owners(address), |next, more| {
-        stored = store(owned_by(next, more));
-    });
-    if let Some(task) = next {
-        ENGINE.unpark(task);
-    }
-    stored.map_or_else(|errno| errno, |()| 0)
 }
 
 fn unlock_shared(address: usize, tid: u32) -> isize {
@@ -238,43 +183,6 @@ fn unlock_shared(address: usize, tid: u32) -> isize {
             0
         }
         Err(errno) => errno,
-    }
-}
-
-/// The owner of a word in its robust list dies: marks it and hands it over.
-pub(super) fn owner_died(address: usize, tid: u32) -> Result<(), isize> {
-    let word = user::load(address)?;
-    if word & TID_MASK != tid {
-        return Ok(());
-    }
-    let mut waiters = false;
-    let done = hand_over(address, |new| {
-        // Without a waiter here there may be one in the kernel.
-        let kept = if new == 0 { word & WAITERS } else { new };
-        let had = replace(address, tid, kept | OWNER_DIED)?;
-        waiters = new == 0 && (had | kept) & WAITERS != 0;
-        Ok(())
-    });
-    if waiters {
-        shared::wake(address, 1);
-    }
-    if done < 0 { Err(done) } else { Ok(()) }
-}
-
-/// Ends ownership by a thread that has ended: the words that it owns and others wait for pass to
-/// them.
-pub fn owner_ends(thread: &Thread) {
-    if thread.inherits.load(Ordering::SeqCst) == 0 {
-        return;
-    }
-    let tid = thread.tid();
-    let owned = |key: usize| {
-        key & 3 == owners(0) && user::load(key & !3).is_ok_and(|word| word & TID_MASK == tid)
-    };
-    while let Some(key) = ENGINE.futexes.find_key(owned) {
-        if owner_died(key & !3, tid).is_err() {
-            return;
-        }
     }
 }
 

@@ -9,12 +9,13 @@
 //! private wakes look there as well ([`kernel_waits`]). The count is raised before the kernel
 //! compares the words, and read behind the waker's fence.
 
-use super::{ANY, is_word};
-use crate::boundary::{Frame, Outcome};
+use crate::clocks::deadlines::absolute_deadline;
+use crate::frame::{Frame, Outcome};
 use crate::signal;
-use crate::time::absolute_deadline;
 use crate::user::{self, User};
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use crate::words::IN_KERNEL;
+use crate::words::{ANY, is_word};
+use core::sync::atomic::{Ordering, fence};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, switch};
 use raddle_sched::timers::NEVER;
@@ -31,22 +32,6 @@ type Entry = [u64; 3];
 const PRIVATE: u64 = 128;
 /// Flags of a private word of 32 bits.
 const PRIVATE_U32: u64 = 2 | PRIVATE;
-
-/// Private words that are waited for in the kernel.
-static IN_KERNEL: AtomicU32 = AtomicU32::new(0);
-
-/// Returns true if private waiters may be in the kernel. Called after the caller changed its word.
-#[inline(always)]
-pub(super) fn kernel_waits() -> bool {
-    IN_KERNEL.load(Ordering::SeqCst) != 0
-}
-
-/// In the child of a fork, which has no waiting thread.
-pub(super) fn in_child() {
-    if IN_KERNEL.load(Ordering::Relaxed) != 0 {
-        IN_KERNEL.store(0, Ordering::Relaxed);
-    }
-}
 
 /// `futex_waitv(2)`.
 pub extern "C" fn futex_waitv(frame: &Frame) -> Outcome {

@@ -4,7 +4,7 @@
 //! in their place. The runtime's own frames are there during the call: they are copied before the
 //! call and written again after it. Without the copy the call would return to address zero.
 
-use crate::boundary::{Frame, Outcome};
+use crate::frame::{Frame, Outcome};
 use raddle_arch::call_keeping_stack;
 use raddle_engine::stacks::Range;
 use raddle_sched::SpinLock;

@@ -7,7 +7,7 @@ use raddle_engine::pump::Kind;
 use raddle_engine::{ENGINE, Thread, cpus};
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
-use super::Line;
+use crate::line::Line;
 
 /// A file with facts about one thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,8 +4,8 @@
 //! runtime's entries: ".", "..", then one for each slot of the table of threads. So it is rewound,
 //! duplicated and closed like any other.
 
-use crate::boundary::{Frame, Outcome};
-use crate::descriptors::are_known;
+use crate::frame::{Frame, Outcome};
+use crate::mode::are_known;
 use crate::user::User;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use raddle_engine::pump::Kind;
 use raddle_engine::thread::Life;
 use raddle_sys::{err, errno, is_err, nr, sys};
 
-use super::Line;
+use crate::line::Line;
 
 const DOTS: usize = 2;
 

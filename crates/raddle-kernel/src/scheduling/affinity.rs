@@ -3,8 +3,9 @@
 //! Only the kernel knows the CPUs of a mask that exist and that the cpuset allows. So the carrier
 //! takes the mask for a moment, reads the kernel's result back, and takes its own mask again.
 
-use super::{calls, carrier_of, permission};
-use crate::boundary::{Frame, Outcome};
+use super::carrier_of;
+use crate::frame::{Frame, Outcome};
+use crate::scheduling::{calls, permission};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use raddle_engine::attributes::{Attributes, CPU_WORDS};
 use raddle_engine::{Carrier, shown};

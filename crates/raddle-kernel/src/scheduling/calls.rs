@@ -2,10 +2,11 @@
 
 use super::{
     DEADLINE, FLAG_RESET_ON_FORK, PRIORITY_MAX, USUAL_SLICE_NS, carrier_of, change, check,
-    is_real_time, is_special, permission, tell_policy,
+    is_real_time, is_special, tell_policy,
 };
-use crate::boundary::{Frame, Outcome};
-use crate::credentials::kernel_thread_of;
+use crate::frame::{Frame, Outcome};
+use crate::kernel_threads::kernel_thread_of;
+use crate::scheduling::permission;
 use crate::user::User;
 use core::sync::atomic::Ordering;
 use raddle_engine::attributes::Attributes;

@@ -1,7 +1,7 @@
 //! Permissions for attributes: the rules of `sched(7)`, "Privileges and resource limits".
 
 use super::{DEADLINE, is_real_time};
-use crate::credentials::kernel_thread_told_apart;
+use crate::kernel_threads::kernel_thread_told_apart;
 use raddle_engine::attributes::Attributes;
 use raddle_engine::{Carrier, Thread};
 use raddle_sys::{err, errno, is_err, nr, sys};

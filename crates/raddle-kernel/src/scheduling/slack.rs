@@ -10,8 +10,7 @@
 //! sysmon and the poller.
 
 use super::is_special;
-use crate::boundary::{Frame, Outcome};
-use crate::signal::fatal;
+use crate::frame::{Frame, Outcome};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::attributes::Attributes;
 use raddle_engine::roster::Differs;
@@ -54,10 +53,10 @@ pub(super) fn take_back(attributes: &Attributes) {
 }
 
 /// `prctl(PR_SET_TIMERSLACK)`; 0 restores the thread's first slack.
-pub fn set_slack(frame: &Frame) -> Outcome {
+pub fn set_slack(frame: &Frame) -> Result<Outcome, Differs> {
     let thread = Carrier::current().thread();
     if is_special(thread.attributes.get().policy) {
-        return Outcome::of(0);
+        return Ok(Outcome::of(0));
     }
     let slack_ns = thread.attributes.change(|attributes| {
         attributes.slack_ns = match frame.arg(1) {
@@ -68,13 +67,11 @@ pub fn set_slack(frame: &Frame) -> Outcome {
         attributes.slack_ns
     });
     if slack_ns == 0 || slack_ns >= LEAST_NS.fetch_min(slack_ns, Ordering::Relaxed) {
-        return Outcome::of(0);
+        return Ok(Outcome::of(0));
     }
     // SAFETY: the program's own call, which changes nothing but a value.
-    match unsafe { ENGINE.roster.everywhere(frame.number(), frame.args()) } {
-        Ok(result) => Outcome::of(result),
-        Err(Differs) => fatal::abort(),
-    }
+    let result = unsafe { ENGINE.roster.everywhere(frame.number(), frame.args()) };
+    result.map(Outcome::of)
 }
 
 /// `prctl(PR_GET_TIMERSLACK)`.

@@ -1,7 +1,7 @@
 //! Alternate signal stacks of green threads; the kernel's belong to carriers.
 
-use super::is_virtual;
-use crate::boundary::{Frame, Outcome};
+use crate::frame::{Frame, Outcome};
+use crate::mode::is_virtual;
 use crate::user::User;
 use raddle_engine::signals::ThreadSignals;
 use raddle_engine::{Carrier, Thread};

@@ -1,13 +1,14 @@
 //! The system calls about signals.
 
-use super::delivery::deliverable;
-use super::routing::{self, process_pending};
-use super::stops::{self, JOB_CONTROL};
-use super::{LIBC_INTERNAL, MASK_BYTES, SI_TKILL, SIGNALS, UNBLOCKABLE};
-use super::{actions, bit, deliver, fatal, groups, info, is_virtual, kept};
-use crate::boundary::{Frame, Outcome};
-use crate::ids;
-use crate::time::relative_deadline;
+use super::{LIBC_INTERNAL, MASK_BYTES, SI_TKILL, SIGNALS, UNBLOCKABLE, bit, deliver};
+use crate::clocks::deadlines::relative_deadline;
+use crate::frame::{Frame, Outcome};
+use crate::kernel_threads;
+use crate::mode::is_virtual;
+use crate::signal::delivery::deliverable;
+use crate::signal::routing::{self, process_pending};
+use crate::signal::stops::{self, JOB_CONTROL};
+use crate::signal::{actions, fatal, groups, info, kept};
 use crate::user::{Plain, User};
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::{TID_BASE, WaitKind};
@@ -155,7 +156,7 @@ pub extern "C" fn kill(frame: &Frame) -> Outcome {
             stops::before_kill(signal);
         }
         return match groups::send(frame, frame.word(0) as i32, signal) {
-            outcome if outcome.is_pass() => ids::of_process(frame),
+            outcome if outcome.is_pass() => kernel_threads::of_process(frame),
             outcome => outcome,
         };
     }
@@ -169,7 +170,7 @@ pub extern "C" fn kill(frame: &Frame) -> Outcome {
 pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
     let (id, signal) = (frame.word(0), frame.word(1));
     if !is_virtual() || !is_ours(id) {
-        return ids::of_process(frame);
+        return kernel_threads::of_process(frame);
     }
     let info = match info::read(frame.user(2), signal) {
         Ok(info) => info,

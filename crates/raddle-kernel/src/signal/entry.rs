@@ -12,10 +12,11 @@
 //!
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
-use super::{bit, delivery, preemption, stops, tsc};
-use crate::boundary::{interrupted_wait, is_pass};
-use crate::futex::robust;
-use crate::process;
+use super::bit;
+use crate::frame::{interrupted_wait, is_pass};
+use crate::kernel_threads;
+use crate::signal::{delivery, preemption, stops, tsc};
+use crate::words::robust;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
 use raddle_arch::{resume_after_fault, resume_interrupted_call};
@@ -25,8 +26,7 @@ use raddle_engine::{Carrier, ENGINE, metronome, pages, plugins};
 use raddle_sys::abi::{SigInfo, UContext};
 use raddle_sys::{change_signal_mask, nr, sys};
 
-use super::actions;
-use super::kept;
+use crate::signal::{actions, kept};
 
 unsafe extern "C" {
     /// What the kernel enters.
@@ -124,7 +124,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         return;
     }
     let pointer = Carrier::current_or_null();
-    if pointer.is_null() || process::is_raw(pointer) {
+    if pointer.is_null() || kernel_threads::is_raw(pointer) {
         if fault {
             actions::surrender(signal);
         }

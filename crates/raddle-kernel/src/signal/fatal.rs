@@ -16,11 +16,12 @@
 //! ([`end`]). If the process lives on, a debugger has taken the signal, or another thread has set
 //! an action meanwhile, which then counts as set before the signal.
 
-use super::actions::{self, DEFAULT};
-use super::calls::{from_ourselves, set_mask};
-use super::{SI_TKILL, bit, deliver, hide_mask, routing, stops};
-use crate::futex::robust;
-use crate::time::sleep_until;
+use super::{SI_TKILL, bit, deliver, hide_mask};
+use crate::clocks::deadlines::sleep_until;
+use crate::signal::actions::{self, DEFAULT};
+use crate::signal::calls::{from_ourselves, set_mask};
+use crate::signal::{routing, stops};
+use crate::words::robust;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::thread::Life;
 use raddle_engine::{Carrier, ENGINE, Thread, clock};

@@ -22,11 +22,12 @@
 //! Rejected: descriptors of our own. One that was made before the first thread can't be replaced
 //! in the epoll instances that hold it.
 
-use super::actions::FAULTS;
-use super::{MASK_BYTES, SI_TKILL, UNBLOCKABLE};
-use super::{bit, is_virtual, poke, routing, set_kernel_mask};
-use crate::boundary::{Frame, Outcome};
-use crate::{children, futex};
+use super::{MASK_BYTES, SI_TKILL, UNBLOCKABLE, bit, poke, set_kernel_mask};
+use crate::frame::{Frame, Outcome};
+use crate::mode::is_virtual;
+use crate::signal::actions::FAULTS;
+use crate::signal::{children, routing};
+use crate::words;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::clock;
@@ -206,7 +207,7 @@ fn wait_while_waiting(set: u64) {
         if WAITING.load(Ordering::SeqCst) & set == 0 {
             return;
         }
-        let result = futex::wait(address, seen, ANY, until_ns, WaitKind::SIGNAL);
+        let result = words::wait(address, seen, ANY, until_ns, WaitKind::SIGNAL);
         if result == err(errno::EINTR) || result == err(errno::ETIMEDOUT) {
             return;
         }
@@ -259,7 +260,7 @@ fn queue_waiting() {
         }
     }
     QUEUED.fetch_add(1, Ordering::SeqCst);
-    futex::wake(QUEUED.as_ptr().expose_provenance(), usize::MAX, u32::MAX);
+    words::wake(QUEUED.as_ptr().expose_provenance(), usize::MAX, u32::MAX);
 }
 
 /// Unblocks the signals of `set`, because a thread accepts them from now on or for a moment.

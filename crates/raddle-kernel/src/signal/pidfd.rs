@@ -4,10 +4,10 @@
 //! before that `/proc` does. If neither does, or for a directory of `/proc`, the kernel sends the
 //! signal, which reaches the process like one from outside.
 
-use super::calls::{from_ourselves, is_routed_here};
-use super::{SI_TKILL, calls, groups, info, routing};
-use crate::boundary::{Frame, Outcome};
-use crate::procfs::processes;
+use super::SI_TKILL;
+use crate::frame::{Frame, Outcome};
+use crate::signal::calls::{self, from_ourselves, is_routed_here};
+use crate::signal::{groups, info, processes, routing};
 use crate::user::User;
 use core::sync::atomic::Ordering;
 use raddle_engine::{Carrier, ENGINE, Thread};

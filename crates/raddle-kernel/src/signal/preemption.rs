@@ -9,9 +9,8 @@
 //!
 //! If the signal interrupts the runtime's code, the thread gives way at the end of the call.
 
-use super::delivery;
-use super::entry::{Moved, move_frame, raddle_arrive};
-use super::routing;
+use crate::signal::entry::{Moved, move_frame, raddle_arrive};
+use crate::signal::{delivery, routing};
 use core::sync::atomic::Ordering;
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::{Carrier, ENGINE, Thread, room, switch};

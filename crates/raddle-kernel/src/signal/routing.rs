@@ -6,11 +6,10 @@
 //! for the process. The thread does so after it has changed its mask or its life; the sender looks
 //! at both after it has left the signal, so one of the two sees the other's change.
 
-use super::actions::{self, CHLD};
-use super::kept;
-use super::timers::{self, Target};
-use super::{MASK_BYTES, SI_TKILL, bit, fatal, groups, poke, set_kernel_mask, stops};
-use crate::children;
+use super::{MASK_BYTES, SI_TKILL, bit, poke, set_kernel_mask};
+use crate::signal::actions::{self, CHLD};
+use crate::signal::timers::{self, Target};
+use crate::signal::{children, fatal, groups, kept, stops};
 use core::sync::atomic::Ordering;
 use raddle_engine::carrier::SIGNALLED;
 use raddle_engine::signals::{CommonSignals, Form, Passed, SI_TIMER};
@@ -399,7 +398,7 @@ fn take_any(thread: &Thread, wanted: u64) -> Option<SigInfo> {
 /// Gives the kernel the pending signals that the running thread blocks, for the program that
 /// replaces this one. The kernel has the thread's mask. Expiries of timers end with the program.
 pub fn lend_pending() {
-    if !super::is_virtual() {
+    if !crate::mode::is_virtual() {
         return;
     }
     route();
@@ -423,7 +422,7 @@ pub fn lend_pending() {
 
 /// Undoes [`lend_pending`].
 pub fn take_pending_back() {
-    if !super::is_virtual() {
+    if !crate::mode::is_virtual() {
         return;
     }
     let thread = Carrier::current().thread();

@@ -14,8 +14,8 @@
 //! handled after the SIGCONT, and is then taken for a later one: a terminal's are dropped if the
 //! process isn't in the background any more ([`is_stale`]).
 
-use super::{actions, bit, routing};
-use crate::descriptors::is_in_background;
+use super::bit;
+use crate::signal::{actions, routing};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::{Carrier, ENGINE};
 use raddle_sys::abi::SigInfo;
@@ -179,4 +179,21 @@ pub fn stop(signal: u32) {
     unsafe { change_signal_mask(nr::SIG_SETMASK, mask) }; // stops here
     no_more(STOPS);
     actions::take_back(signal);
+}
+
+/// Returns true if the calling process is in the background of its controlling terminal. The master
+/// of a terminal controls no process.
+pub fn is_in_background(fd: usize) -> bool {
+    const TIOCGPGRP: usize = 0x540f;
+    const TIOCGPTN: usize = 0x80045430;
+    let (mut foreground, mut number) = (0u32, 0u32);
+    // SAFETY: the kernel fills live words.
+    let (asked, own, is_slave) = unsafe {
+        (
+            sys!(nr::__NR_ioctl, fd, TIOCGPGRP, &raw mut foreground),
+            sys!(nr::__NR_getpgid, 0usize),
+            is_err(sys!(nr::__NR_ioctl, fd, TIOCGPTN, &raw mut number)),
+        )
+    };
+    !is_err(asked) && own != foreground as isize && is_slave
 }

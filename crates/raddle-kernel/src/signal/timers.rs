@@ -5,8 +5,10 @@
 //! routing looks there when the signal arrives. An expiry is an overrun while its predecessor still
 //! waits to be taken, as in the kernel, which here believes that the program took it long ago.
 
-use super::{actions, bit, is_virtual};
-use crate::boundary::{Frame, Outcome};
+use super::bit;
+use crate::frame::{Frame, Outcome};
+use crate::mode::is_virtual;
+use crate::signal::actions;
 use crate::user::User;
 use crate::{clocks, scheduling};
 use core::sync::atomic::{AtomicU32, Ordering};
