@@ -69,7 +69,7 @@ impl Job {
         Ok(Self { compute, argument })
     }
 
-    /// Returns the job as work whose result nothing reads.
+    /// Returns the job as work without a result.
     pub(crate) fn work(self) -> impl Fn() + Send + 'static {
         move || {
             self.run();

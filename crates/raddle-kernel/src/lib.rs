@@ -19,10 +19,10 @@
 //! | [`futex`] | `futex(2)` and `futex_waitv(2)` |
 //! | [`signal`] | masks, queues, actions, delivery; children, which end by a signal |
 //! | [`scheduling`] | classes, niceness, affinity |
-//! | [`words`] | waits on words of memory, their owners, robust lists; no signal is delivered here |
+//! | [`words`] | waits on words of memory, their owners, robust lists; delivers no signal |
 //! | [`rules`] | the user's rules about threads: exclusions, shares |
 //! | [`clocks`] | CPU clocks, deadlines |
-//! | [`kernel_threads`], [`callers`] | which kernel thread stands for a green one, and which code calls |
+//! | [`kernel_threads`], [`callers`] | the kernel thread of a green one; the code that calls |
 //! | [`frame`], [`user`], [`mode`], [`line`] | a call and its outcome, the program's memory, text |
 #![no_std]
 

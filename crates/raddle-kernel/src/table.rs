@@ -1,5 +1,6 @@
 //! The table of handled system calls: the only list of them.
 
+use crate::fd::poll::select;
 use crate::fd::{connections, descriptors, files, helped, io, messages, poll, transfers, uring};
 use crate::frame::Handler;
 use crate::kernel_threads;
@@ -49,8 +50,8 @@ const DESCRIPTORS: &[Row] = &[
     (nr::__NR_setsockopt, descriptors::setsockopt),
     (nr::__NR_poll, poll::poll),
     (nr::__NR_ppoll, poll::ppoll),
-    (nr::__NR_select, poll::select),
-    (nr::__NR_pselect6, poll::pselect6),
+    (nr::__NR_select, select::select),
+    (nr::__NR_pselect6, select::pselect6),
     (nr::__NR_epoll_wait, poll::epoll_wait),
     (nr::__NR_epoll_pwait, poll::epoll_wait),
     (nr::__NR_epoll_pwait2, poll::epoll_pwait2),

@@ -1,8 +1,8 @@
 //! Patching libraries that are loaded while the program runs, and forgetting them.
 //!
-//! When and by whom is said in [`raddle_kernel::memory::loading`]: nobody else executes the text, and
-//! ld.so's lock is held, so that there is one at a time. Planning needs more stack than a thread
-//! may have left: it gets a stack of its own for the while.
+//! [`raddle_kernel::memory::loading`] says when, and which thread does it: no other thread executes
+//! the text, and ld.so's lock is held, so that there is one at a time. Planning needs more stack
+//! than a thread may have left: it gets a stack of its own for the while.
 
 use crate::{own_stack, patching};
 use core::sync::atomic::{AtomicUsize, Ordering};

@@ -67,11 +67,8 @@ impl<'a> Turns<'a> {
             }
         }
         loop {
-            let wait = if self.ready.is_empty() {
-                Duration::from_millis(2) // another one may have taken the last
-            } else {
-                Duration::ZERO
-            };
+            // Another one may have taken the last.
+            let wait = Duration::from_millis(if self.ready.is_empty() { 2 } else { 0 });
             for context in self.list.dequeue(Some(wait)).into_iter().flatten() {
                 if context.has_ended() {
                     self.left.fetch_sub(1, Ordering::SeqCst);
