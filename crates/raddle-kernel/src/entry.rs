@@ -12,10 +12,11 @@
 //! | `raddle_entry_clone_after` | behind the raw instruction of those | everything |
 //!
 //! All preserve the registers that the kernel preserves. Handlers get a
-//! [`Frame`](crate::frame::Frame) and return an [`Outcome`](crate::frame::Outcome). The entry itself
-//! executes a call that passes, at `raddle_pass_begin`, with all registers as they were: a signal that arrives there, or during the look right before,
-//! finds a thread that is, for all purposes, in user code. The look handles every signal that came
-//! before, so that no call sleeps over a pending signal.
+//! [`Frame`](crate::frame::Frame) and return an [`Outcome`](crate::frame::Outcome). The entry
+//! itself executes a call that passes, at `raddle_pass_begin`, with all registers as they were: a
+//! signal that arrives there, or during the look right before, finds a thread that is, for all
+//! purposes, in user code. The look handles every signal that came before, so that no call sleeps
+//! over a pending signal.
 //!
 //! Stacks and registers are in `raddle_arch::system_call_entries`.
 
