@@ -27,7 +27,7 @@ pub(crate) struct Environment {
     auxiliary: *const [usize; 2],
 }
 
-// SAFETY: strings and a vector that live for ever; nobody writes there.
+// SAFETY: strings and a vector that live for ever and are never written.
 unsafe impl Send for Environment {}
 
 /// Room for copies of strings.

@@ -57,7 +57,7 @@ pub(crate) fn set_up() {
 }
 
 extern "C" fn is_up() -> u32 {
-    start::ensure(); // who asks is about to make threads
+    start::ensure(); // the caller is about to make threads
     UP.load(Ordering::Relaxed)
 }
 

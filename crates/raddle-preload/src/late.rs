@@ -44,7 +44,7 @@ extern "C" fn patch(base: usize) {
     }
 }
 
-/// Forgets the libraries whose text lies in the addresses that go away.
+/// Forgets the libraries with text in the addresses that go away.
 pub(crate) fn unmapped(from: usize, to: usize) {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return;
@@ -56,7 +56,7 @@ pub(crate) fn unmapped(from: usize, to: usize) {
         {
             *slot = None;
             COUNT.fetch_sub(1, Ordering::Relaxed);
-            // SAFETY: who unmaps text says that nobody executes it; ld.so's lock is held.
+            // SAFETY: the caller unmaps text, which no thread executes then; ld.so's lock is held.
             unsafe { late.stubs.release() };
         }
     }

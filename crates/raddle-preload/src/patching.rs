@@ -99,7 +99,7 @@ fn patch(object: &LinkMap) -> Result<Report, Refusal> {
 /// Patches a library that ld.so has mapped, and says where its text is.
 ///
 /// # Safety
-/// Its header is at `base`, all segments are mapped, and nobody executes its text.
+/// Its header is at `base`, all segments are mapped, and no thread executes its text.
 pub(crate) unsafe fn patch_late(base: usize) -> Result<(Report, (usize, usize)), Refusal> {
     // SAFETY: the caller's promise.
     unsafe {
@@ -112,7 +112,7 @@ pub(crate) unsafe fn patch_late(base: usize) -> Result<(Report, (usize, usize)),
 }
 
 /// # Safety
-/// Nobody executes the image's text.
+/// No thread executes the image's text.
 unsafe fn patch_image(image: &Image, path: Option<&CStr>) -> Result<Report, Refusal> {
     let targets = Targets {
         plain: frame::raddle_entry_plain as *const () as usize,

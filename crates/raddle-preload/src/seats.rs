@@ -1,10 +1,10 @@
 //! How a thread of the explicit API ends to be kept, and begins as another one.
 //!
 //! It is called by jumps ([`raddle_interface::Jumped`]). The CPU predicts returns by the calls that
-//! it has seen, whatever stacks they were made on. Who makes a thread and waits for it calls a few
-//! functions deep, and the thread runs while it is down there: if all that the thread does is even,
-//! as many returns as calls, the CPU is right about the waiter's returns afterwards. A thread that
-//! ended in a call, and began again by returning from it, made each of them a wrong guess.
+//! it has seen, whatever stacks they were made on. A thread that makes one and waits for it calls a
+//! few functions deep, and the thread runs while it is down there: if all that the thread does is
+//! even, as many returns as calls, the CPU is right about the waiter's returns afterwards. A thread
+//! that ended in a call, and began again by returning from it, made each of them a wrong guess.
 //!
 //! [`raddle_arch::keep_threads`] has the stack and the registers.
 

@@ -3,8 +3,8 @@
 //! ld.so calls before any other constructor:
 //!
 //! 1. Look libc's own functions up, for the symbol layer, which is there in any case.
-//! 2. Check what can't be helped: FSGSBASE, a setuid program, a program whose runtime makes threads
-//!    by itself (Go) or that watches them from below, a libc that isn't glibc 2.34 or later.
+//! 2. Check what can't be helped: FSGSBASE, a setuid program, a program with a runtime that makes
+//!    threads by itself (Go) or watches them from below, a libc that isn't glibc 2.34 or later.
 //! 3. Set [`tripwires`] that tell of the program's first thread. Where they can't be set, and where
 //!    something is to be different from the start, go on at once.
 //!
@@ -93,7 +93,7 @@ extern "C" fn constructor(
 }
 
 /// Lets the process wait for its first thread. False if it must be taken over now: what is asked
-/// for is seen before, or nobody would say when.
+/// for is seen before, or no wire would say when.
 fn waits(process: &Process) -> bool {
     let environment = &process.environment;
     let is_asked = |name| environment.get(name).is_some_and(|value| !value.is_empty());

@@ -124,7 +124,7 @@ pub(crate) fn leave() {
 macro_rules! call_original {
     ($original:expr, fn($($kind:ty),*) -> $ret:ty, $($arg:expr),*) => {{
         let address = $original.get();
-        // SAFETY: the address of libc's function of that name, whose type this is.
+        // SAFETY: the address of libc's function of that name, which has this type.
         let function: extern "C" fn($($kind),*) -> $ret = unsafe { transmute(address) };
         function($($arg),*)
     }};
@@ -132,8 +132,8 @@ macro_rules! call_original {
 
 pub(crate) use call_original;
 
-/// The cancellation point at the start of a wait. The bell is silenced before glibc is asked: who
-/// rings later is heard by the wait itself ([`switch::park_cancellable`]).
+/// The cancellation point at the start of a wait. The bell is silenced before glibc is asked; a
+/// later ring is heard by the wait itself ([`switch::park_cancellable`]).
 #[inline(always)]
 pub(crate) fn cancellation_point(thread: &Thread) {
     if thread.cancelled.load(Ordering::Relaxed) != 0 {

@@ -2,7 +2,7 @@
 //!
 //! A program with one thread needs no runtime, and most processes end with one. So libc stays as it
 //! is but for four calls, each with a jump in its place: `clone` and `clone3`, by which libc makes
-//! threads, whoever asked for them; `syscall`, by which programs do; and `prctl`. A call that makes
+//! all threads; `syscall`, by which programs do; and `prctl`. A call that makes
 //! a thread, or after which the runtime may not be allowed what it needs, takes the process over
 //! first ([`crate::start::ensure`]) and is made again, in text that then is as others' is. Any
 //! other goes to the kernel.

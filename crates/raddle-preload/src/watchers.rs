@@ -1,4 +1,4 @@
-//! Who watches threads from below, and counts on kernel threads: sanitizers, valgrind, debuggers.
+//! What watches threads from below and counts on kernel threads: sanitizers, valgrind, debuggers.
 
 use crate::original::{self, LinkMap};
 use core::ffi::CStr;
