@@ -28,7 +28,7 @@ use raddle_sched::idle::IdleSet;
 use raddle_sched::policies::Reason;
 use raddle_sched::share::{AheadQueue, FairClock};
 use raddle_sched::{Injector, SignalGate, SpinLock, TaskList, TaskRef, Timers, WaitTable};
-use raddle_sys::{mem, nr, sys};
+use raddle_sys::{mem, nr, prctl, sys};
 
 /// The most carriers of one engine, bound threads' carriers included.
 pub const MAX_CARRIERS: usize = 2048;
@@ -243,11 +243,17 @@ impl Engine {
         // Where the kernel was told to clear the main thread's id at its end: joiners wait there.
         let mut clear_tid = 0usize;
         // SAFETY: PR_GET_TID_ADDRESS fills a word.
-        unsafe { sys!(nr::__NR_prctl, 40usize, &raw mut clear_tid) };
+        unsafe {
+            sys!(
+                nr::__NR_prctl,
+                prctl::PR_GET_TID_ADDRESS,
+                &raw mut clear_tid
+            )
+        };
         main.clear_tid.set(clear_tid);
         let mut name = [0u8; 16];
         // SAFETY: PR_GET_NAME fills 16 bytes.
-        unsafe { sys!(nr::__NR_prctl, 16usize, name.as_mut_ptr()) };
+        unsafe { sys!(nr::__NR_prctl, prctl::PR_GET_NAME, name.as_mut_ptr()) };
         main.set_name(&name[..15]);
         main.task.on_cpu.store(1, Ordering::Relaxed);
         main.carrier

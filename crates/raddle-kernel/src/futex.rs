@@ -17,21 +17,21 @@ use raddle_sched::TaskList;
 use raddle_sched::timers::NEVER;
 use raddle_sys::{err, errno, nr};
 
-const WAIT: usize = nr::FUTEX_WAIT as usize;
-const WAKE: usize = nr::FUTEX_WAKE as usize;
-const REQUEUE: usize = nr::FUTEX_REQUEUE as usize;
-const CMP_REQUEUE: usize = nr::FUTEX_CMP_REQUEUE as usize;
-const WAKE_OP: usize = nr::FUTEX_WAKE_OP as usize;
-const LOCK_PI: usize = nr::FUTEX_LOCK_PI as usize;
-const UNLOCK_PI: usize = nr::FUTEX_UNLOCK_PI as usize;
-const TRYLOCK_PI: usize = nr::FUTEX_TRYLOCK_PI as usize;
-const WAIT_BITSET: usize = nr::FUTEX_WAIT_BITSET as usize;
-const WAKE_BITSET: usize = nr::FUTEX_WAKE_BITSET as usize;
-const WAIT_REQUEUE_PI: usize = nr::FUTEX_WAIT_REQUEUE_PI as usize;
-const CMP_REQUEUE_PI: usize = nr::FUTEX_CMP_REQUEUE_PI as usize;
-const LOCK_PI2: usize = nr::FUTEX_LOCK_PI2 as usize;
+const FUTEX_WAIT: usize = nr::FUTEX_WAIT as usize;
+const FUTEX_WAKE: usize = nr::FUTEX_WAKE as usize;
+const FUTEX_REQUEUE: usize = nr::FUTEX_REQUEUE as usize;
+const FUTEX_CMP_REQUEUE: usize = nr::FUTEX_CMP_REQUEUE as usize;
+const FUTEX_WAKE_OP: usize = nr::FUTEX_WAKE_OP as usize;
+const FUTEX_LOCK_PI: usize = nr::FUTEX_LOCK_PI as usize;
+const FUTEX_UNLOCK_PI: usize = nr::FUTEX_UNLOCK_PI as usize;
+const FUTEX_TRYLOCK_PI: usize = nr::FUTEX_TRYLOCK_PI as usize;
+const FUTEX_WAIT_BITSET: usize = nr::FUTEX_WAIT_BITSET as usize;
+const FUTEX_WAKE_BITSET: usize = nr::FUTEX_WAKE_BITSET as usize;
+const FUTEX_WAIT_REQUEUE_PI: usize = nr::FUTEX_WAIT_REQUEUE_PI as usize;
+const FUTEX_CMP_REQUEUE_PI: usize = nr::FUTEX_CMP_REQUEUE_PI as usize;
+const FUTEX_LOCK_PI2: usize = nr::FUTEX_LOCK_PI2 as usize;
 const PRIVATE: usize = 128;
-const CLOCK_REALTIME: usize = nr::FUTEX_CLOCK_REALTIME as usize;
+const FUTEX_CLOCK_REALTIME: usize = nr::FUTEX_CLOCK_REALTIME as usize;
 
 /// A wait as the program asked for it.
 #[derive(Clone, Copy)]
@@ -45,12 +45,12 @@ struct Request {
 impl Request {
     /// The arguments of FUTEX_WAIT and FUTEX_WAIT_BITSET.
     fn of(frame: &Frame) -> Result<Self, isize> {
-        let relative = operation(frame) == WAIT;
+        let relative = operation(frame) == FUTEX_WAIT;
         let bits = if relative { ANY } else { frame.word(5) };
         let deadline_ns = if relative {
             relative_deadline(frame.user(3))?
         } else {
-            absolute_deadline(frame.user(3), flags(frame) & CLOCK_REALTIME != 0)?
+            absolute_deadline(frame.user(3), flags(frame) & FUTEX_CLOCK_REALTIME != 0)?
         };
         if bits == 0 {
             return Err(err(errno::EINVAL));
@@ -93,9 +93,9 @@ fn operation(frame: &Frame) -> usize {
 ///
 /// The calls of locks and conditions without a time limit come first: private, for any bits.
 pub extern "C" fn futex(frame: &Frame) -> Outcome {
-    const PLAIN_WAIT: usize = WAIT | PRIVATE;
-    const ANY_WAIT: usize = WAIT_BITSET | PRIVATE;
-    const PLAIN_WAKE: usize = WAKE | PRIVATE;
+    const PLAIN_WAIT: usize = FUTEX_WAIT | PRIVATE;
+    const ANY_WAIT: usize = FUTEX_WAIT_BITSET | PRIVATE;
+    const PLAIN_WAKE: usize = FUTEX_WAKE | PRIVATE;
     let address = frame.arg(0);
     let is_any = frame.word(5) == ANY;
     if address & 3 != 0 || address >= USUAL_END || !ENGINE.is_started() {
@@ -113,31 +113,41 @@ pub extern "C" fn futex(frame: &Frame) -> Outcome {
 fn any_futex(frame: &Frame) -> Outcome {
     let operation = operation(frame);
     let private = flags(frame) & PRIVATE != 0;
-    let unknown = flags(frame) & !(0x7f | PRIVATE | CLOCK_REALTIME) != 0;
-    let timed = matches!(operation, WAIT_BITSET | WAIT_REQUEUE_PI | LOCK_PI2);
+    let unknown = flags(frame) & !(0x7f | PRIVATE | FUTEX_CLOCK_REALTIME) != 0;
+    let timed = matches!(
+        operation,
+        FUTEX_WAIT_BITSET | FUTEX_WAIT_REQUEUE_PI | FUTEX_LOCK_PI2
+    );
     let started = ENGINE.is_started(); // else the kernel has the same id for the thread
-    if started && operation == UNLOCK_PI && !is_word(frame.arg(0)) && owners::owns(frame.arg(0)) {
+    if started
+        && operation == FUTEX_UNLOCK_PI
+        && !is_word(frame.arg(0))
+        && owners::owns(frame.arg(0))
+    {
         return Outcome::of(err(errno::EINVAL)); // the kernel looks at the owner first
     }
-    if !is_word(frame.arg(0)) || unknown || flags(frame) & CLOCK_REALTIME != 0 && !timed {
+    if !is_word(frame.arg(0)) || unknown || flags(frame) & FUTEX_CLOCK_REALTIME != 0 && !timed {
         return Outcome::PASS; // the kernel finds the right errno
     }
-    if matches!(operation, LOCK_PI | UNLOCK_PI | TRYLOCK_PI | LOCK_PI2) {
+    if matches!(
+        operation,
+        FUTEX_LOCK_PI | FUTEX_UNLOCK_PI | FUTEX_TRYLOCK_PI | FUTEX_LOCK_PI2
+    ) {
         return pi::lock_call(frame, operation, private);
     }
     if !ENGINE.is_started() {
         return Outcome::PASS;
     }
     match operation {
-        WAIT | WAIT_BITSET if private => Outcome::of(wait_call(frame, WaitKind::FUTEX)),
-        WAIT | WAIT_BITSET if shared::is_join(frame) => {
+        FUTEX_WAIT | FUTEX_WAIT_BITSET if private => Outcome::of(wait_call(frame, WaitKind::FUTEX)),
+        FUTEX_WAIT | FUTEX_WAIT_BITSET if shared::is_join(frame) => {
             Outcome::of(wait_call(frame, WaitKind::JOIN))
         }
-        WAIT | WAIT_BITSET => Outcome::of(wait_shared(frame)),
-        WAKE | WAKE_BITSET if private => Outcome::of(wake_call(frame, operation)),
-        REQUEUE | CMP_REQUEUE if private => Outcome::of(requeue(frame, operation)),
-        WAKE_OP if private => Outcome::of(wake_op(frame).unwrap_or_else(|errno| errno)),
-        WAIT_REQUEUE_PI | CMP_REQUEUE_PI => pi::requeue_call(frame, operation, private),
+        FUTEX_WAIT | FUTEX_WAIT_BITSET => Outcome::of(wait_shared(frame)),
+        FUTEX_WAKE | FUTEX_WAKE_BITSET if private => Outcome::of(wake_call(frame, operation)),
+        FUTEX_REQUEUE | FUTEX_CMP_REQUEUE if private => Outcome::of(requeue(frame, operation)),
+        FUTEX_WAKE_OP if private => Outcome::of(wake_op(frame).unwrap_or_else(|errno| errno)),
+        FUTEX_WAIT_REQUEUE_PI | FUTEX_CMP_REQUEUE_PI => pi::requeue_call(frame, operation, private),
         _ => Outcome::PASS, // the waiters of a shared word are in the kernel
     }
 }
@@ -198,7 +208,7 @@ fn wake_count(argument: usize) -> usize {
 }
 
 fn wake_call(frame: &Frame, operation: usize) -> isize {
-    let bits = if operation == WAKE {
+    let bits = if operation == FUTEX_WAKE {
         ANY
     } else {
         frame.word(5)
@@ -248,7 +258,7 @@ fn requeue(frame: &Frame, operation: usize) -> isize {
         return err(errno::EFAULT);
     }
     let from = frame.arg(0);
-    let check = || operation == REQUEUE || user::load(from) == Ok(expected);
+    let check = || operation == FUTEX_REQUEUE || user::load(from) == Ok(expected);
     let woken = TaskList::new();
     let (max_wake, max_move) = (max_wake as usize, max_move as usize);
     let done = ENGINE

@@ -25,7 +25,7 @@ const PROT_READ_WRITE: usize = (nr::PROT_READ | nr::PROT_WRITE) as usize;
 const STACK: usize = 0x2_0022;
 const MAP_FIXED: usize = nr::MAP_FIXED as usize;
 const MREMAP_FIXED: usize = nr::MREMAP_FIXED as usize;
-const DONTNEED: i32 = nr::MADV_DONTNEED as i32;
+const MADV_DONTNEED: i32 = nr::MADV_DONTNEED as i32;
 const ENOMEM: isize = err(errno::ENOMEM);
 
 /// One thread end of so many really gives the stack's pages back.
@@ -130,12 +130,12 @@ pub extern "C" fn madvise(frame: &Frame) -> Outcome {
     };
     if !ENGINE.stacks.covers(range) {
         return match advice as i32 {
-            DONTNEED => keep::emptying(frame, range, Outcome::PASS),
+            MADV_DONTNEED => keep::emptying(frame, range, Outcome::PASS),
             _ => Outcome::PASS,
         };
     }
     let here = core::ptr::from_ref(frame).addr();
-    if advice as i32 == DONTNEED
+    if advice as i32 == MADV_DONTNEED
         && ENGINE.stacks.is_low_end_of_own(range, here)
         && callers::of(frame, &callers::MADVISE) == Caller::Libc
         && !ENDS
@@ -149,25 +149,28 @@ pub extern "C" fn madvise(frame: &Frame) -> Outcome {
 
 /// Advice about a range with stacks of the arena in it.
 fn advised(frame: &Frame, range: Range, advice: i32) -> Outcome {
-    const WILLNEED: i32 = nr::MADV_WILLNEED as i32;
-    const FREE: i32 = nr::MADV_FREE as i32;
-    const COLD: i32 = nr::MADV_COLD as i32;
-    const PAGEOUT: i32 = nr::MADV_PAGEOUT as i32;
-    const DONTNEED_LOCKED: i32 = nr::MADV_DONTNEED_LOCKED as i32;
-    const GUARD_INSTALL: i32 = nr::MADV_GUARD_INSTALL as i32;
-    const GUARD_REMOVE: i32 = nr::MADV_GUARD_REMOVE as i32;
+    const MADV_WILLNEED: i32 = nr::MADV_WILLNEED as i32;
+    const MADV_FREE: i32 = nr::MADV_FREE as i32;
+    const MADV_COLD: i32 = nr::MADV_COLD as i32;
+    const MADV_PAGEOUT: i32 = nr::MADV_PAGEOUT as i32;
+    const MADV_DONTNEED_LOCKED: i32 = nr::MADV_DONTNEED_LOCKED as i32;
+    const MADV_GUARD_INSTALL: i32 = nr::MADV_GUARD_INSTALL as i32;
+    const MADV_GUARD_REMOVE: i32 = nr::MADV_GUARD_REMOVE as i32;
     match advice {
         // Advice about the content of pages: a guard counts as a protected page.
-        DONTNEED | DONTNEED_LOCKED => {
+        MADV_DONTNEED | MADV_DONTNEED_LOCKED => {
             ENGINE.stacks.clear(range);
             keep::emptying(frame, range, Outcome::PASS)
         }
-        WILLNEED | FREE | COLD | PAGEOUT => {
+        MADV_WILLNEED | MADV_FREE | MADV_COLD | MADV_PAGEOUT => {
             ENGINE.stacks.clear(range);
             Outcome::PASS
         }
-        GUARD_INSTALL | GUARD_REMOVE => {
-            match ENGINE.stacks.advise_guard(range, advice == GUARD_INSTALL) {
+        MADV_GUARD_INSTALL | MADV_GUARD_REMOVE => {
+            match ENGINE
+                .stacks
+                .advise_guard(range, advice == MADV_GUARD_INSTALL)
+            {
                 Answer::Done => Outcome::of(0),
                 Answer::Kernel => Outcome::PASS,
                 Answer::Fails(errno) => Outcome::of(errno),
@@ -385,9 +388,9 @@ pub extern "C" fn prlimit64(frame: &Frame) -> Outcome {
 
 /// Returns true for the limits that count mappings.
 fn counts_memory(resource: usize) -> bool {
-    const DATA: u32 = nr::RLIMIT_DATA;
-    const AS: u32 = nr::RLIMIT_AS;
-    matches!(resource as u32, DATA | AS)
+    const RLIMIT_DATA: u32 = nr::RLIMIT_DATA;
+    const RLIMIT_AS: u32 = nr::RLIMIT_AS;
+    matches!(resource as u32, RLIMIT_DATA | RLIMIT_AS)
 }
 
 /// Sets a limit that counts mappings, after it has unmapped stacks that the program has no use for.

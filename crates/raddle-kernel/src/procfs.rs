@@ -82,8 +82,9 @@ enum Verb {
     Other,
 }
 
-const STAT_SIZE: usize = 144;
-const STATX_SIZE: usize = 256;
+const STAT_BYTES: usize = size_of::<nr::stat>();
+const STATX_BYTES: usize = size_of::<nr::statx>();
+const _: () = assert!(STAT_BYTES == 144 && STATX_BYTES == 256);
 
 impl Verb {
     /// Returns the verb of a call with its path in the argument at `path`.
@@ -94,11 +95,11 @@ impl Verb {
             },
             nr::__NR_stat | nr::__NR_lstat | nr::__NR_newfstatat => Self::Stat {
                 position: path + 1,
-                size: STAT_SIZE,
+                size: STAT_BYTES,
             },
             nr::__NR_statx => Self::Stat {
                 position: path + 3,
-                size: STATX_SIZE,
+                size: STATX_BYTES,
             },
             nr::__NR_readlink | nr::__NR_readlinkat => Self::ReadLink {
                 to: frame.user(path + 1),
@@ -166,7 +167,7 @@ fn perhaps_ours(frame: &Frame, folder: Option<u32>) -> Outcome {
 /// `fstat(2)`.
 pub extern "C" fn fstat(frame: &Frame) -> Outcome {
     match folder::marked(frame.word(0)) {
-        Some(0) if are_known() => Outcome::of(stat_folder(frame, frame.args(), 1, STAT_SIZE)),
+        Some(0) if are_known() => Outcome::of(stat_folder(frame, frame.args(), 1, STAT_BYTES)),
         _ => Outcome::PASS,
     }
 }
@@ -176,7 +177,7 @@ pub extern "C" fn fstat(frame: &Frame) -> Outcome {
 #[cold]
 fn stat_folder(frame: &Frame, mut args: [usize; 6], position: usize, size: usize) -> isize {
     const LINKS: usize = 16;
-    let mut status = [0u8; STATX_SIZE];
+    let mut status = [0u8; STATX_BYTES];
     args[position] = status.as_mut_ptr().expose_provenance();
     // SAFETY: the program's own call, into memory that lives.
     let result = unsafe { syscall6(frame.number(), args) };
@@ -184,7 +185,7 @@ fn stat_folder(frame: &Frame, mut args: [usize; 6], position: usize, size: usize
         return result;
     }
     let links = folder::links().to_le_bytes();
-    let width = if size == STAT_SIZE { 8 } else { 4 };
+    let width = if size == STAT_BYTES { 8 } else { 4 };
     status[LINKS..LINKS + width].copy_from_slice(&links[..width]);
     match frame.user(position).write_all(&status[..size]) {
         Ok(()) => result,

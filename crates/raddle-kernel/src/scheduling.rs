@@ -28,28 +28,24 @@ use raddle_sched::policies::Class;
 use raddle_sys::abi::SchedAttr;
 use raddle_sys::{err, errno, nr, sys};
 
-/// `SCHED_FIFO`.
-const FIFO: u32 = nr::SCHED_FIFO;
-/// `SCHED_RR`.
-const RR: u32 = nr::SCHED_RR;
-/// `SCHED_DEADLINE`.
-const DEADLINE: u32 = nr::SCHED_DEADLINE;
+const SCHED_FIFO: u32 = nr::SCHED_FIFO;
+const SCHED_RR: u32 = nr::SCHED_RR;
+const SCHED_DEADLINE: u32 = nr::SCHED_DEADLINE;
 /// The highest priority of the real-time classes.
 const PRIORITY_MAX: u32 = 99;
-/// `SCHED_FLAG_RESET_ON_FORK` of `sched_setattr(2)`.
-const FLAG_RESET_ON_FORK: u64 = nr::SCHED_FLAG_RESET_ON_FORK as u64;
+const SCHED_FLAG_RESET_ON_FORK: u64 = nr::SCHED_FLAG_RESET_ON_FORK as u64;
 
 /// The slice that the kernel gives a fair thread; 0 if the kernel doesn't know slices, or the first
 /// thread wasn't fair. Written before the first clone.
 static USUAL_SLICE_NS: AtomicU64 = AtomicU64::new(0);
 
 const fn is_real_time(policy: u32) -> bool {
-    matches!(policy, FIFO | RR)
+    matches!(policy, SCHED_FIFO | SCHED_RR)
 }
 
 /// Returns true for the classes that come before all others.
 const fn is_special(policy: u32) -> bool {
-    is_real_time(policy) || policy == DEADLINE
+    is_real_time(policy) || policy == SCHED_DEADLINE
 }
 
 /// Returns true if only the kernel's scheduler can give the thread what it asked for.
@@ -60,7 +56,7 @@ fn needs_kernel(policy: u32) -> bool {
 /// Tells the engine's policy of a thread's attributes.
 fn tell_policy(thread: &Thread, attributes: &Attributes) {
     let deadline_ns = match attributes.policy {
-        DEADLINE => attributes.times_ns[1],
+        SCHED_DEADLINE => attributes.times_ns[1],
         _ => 0,
     };
     let (class, terms) = (Class(attributes.policy), &thread.task.policy.terms);
@@ -88,7 +84,7 @@ pub fn adopt() {
             attributes.priority = attr.priority;
             attributes.nice = attr.nice;
             attributes.cpus = [0; CPU_WORDS];
-            attributes.resets_on_fork = attr.flags & FLAG_RESET_ON_FORK != 0;
+            attributes.resets_on_fork = attr.flags & SCHED_FLAG_RESET_ON_FORK != 0;
             tell_policy(thread, attributes);
             rank(thread, attributes);
         });
@@ -100,7 +96,7 @@ pub fn adopt() {
 /// Sets the thread's rank among waiters: as in Linux, real-time threads go first, by priority.
 fn rank(thread: &Thread, attributes: &Attributes) {
     let rank = match attributes.policy {
-        DEADLINE => PRIORITY_MAX + 1,
+        SCHED_DEADLINE => PRIORITY_MAX + 1,
         policy if is_real_time(policy) => attributes.priority,
         _ => 0,
     };
@@ -308,7 +304,7 @@ fn tell_flag(own: &Carrier, attributes: &Attributes, resets: bool) -> Result<(),
     let attr = SchedAttr {
         size: SchedAttr::FIRST_SIZE as u32,
         policy: attributes.policy,
-        flags: if resets { FLAG_RESET_ON_FORK } else { 0 },
+        flags: if resets { SCHED_FLAG_RESET_ON_FORK } else { 0 },
         nice: attributes.nice,
         priority: attributes.priority,
         times_ns: attributes.times_ns,

@@ -13,8 +13,7 @@ use raddle_sched::timers::NEVER;
 use raddle_sys::abi::Timespec;
 use raddle_sys::{err, errno, is_err, nr, sys};
 
-/// `CLOCK_BOOTTIME`.
-const BOOTTIME: u32 = nr::CLOCK_BOOTTIME;
+const CLOCK_BOOTTIME: u32 = nr::CLOCK_BOOTTIME;
 
 /// `nanosleep(2)`.
 pub extern "C" fn nanosleep(frame: &Frame) -> Outcome {
@@ -45,7 +44,7 @@ pub extern "C" fn clock_nanosleep(frame: &Frame) -> Outcome {
     } else {
         frame.user(3)
     };
-    if !matches!(clock_id, REALTIME | MONOTONIC | BOOTTIME) {
+    if !matches!(clock_id, REALTIME | MONOTONIC | CLOCK_BOOTTIME) {
         return sleep_on(frame, clock_id, is_absolute, remaining);
     }
     let time_ns = match timespec(frame.user(2)) {

@@ -283,9 +283,9 @@ pub const USUAL_END: usize = 1 << 47;
 /// For addresses from [`USUAL_END`] on: with page tables of five levels it accepts some.
 #[cold]
 pub fn kernel_accepts(address: usize) -> bool {
-    const WAKE_PRIVATE: usize = nr::FUTEX_WAKE_PRIVATE as usize;
+    const FUTEX_WAKE_PRIVATE: usize = nr::FUTEX_WAKE_PRIVATE as usize;
     // SAFETY: the kernel looks at the address alone; nothing of the program's waits there.
-    let result = unsafe { sys!(nr::__NR_futex, address & !3, WAKE_PRIVATE, 1usize) };
+    let result = unsafe { sys!(nr::__NR_futex, address & !3, FUTEX_WAKE_PRIVATE, 1usize) };
     result != err(errno::EFAULT)
 }
 

@@ -352,9 +352,9 @@ fn has_children() -> bool {
     const NOWAIT: usize = 0x0100_0000;
     const EXITED: usize = 4;
     const NOHANG: usize = 1;
-    const WALL: usize = nr::__WALL as usize;
+    const __WALL: usize = nr::__WALL as usize;
     const ANY: usize = 0;
-    let options = NOWAIT | EXITED | NOHANG | WALL;
+    let options = NOWAIT | EXITED | NOHANG | __WALL;
     // SAFETY: nothing is asked but whether there is one, and the child is left to be waited for.
     let result = unsafe { sys!(nr::__NR_waitid, ANY, 0usize, 0usize, options, 0usize) };
     !is_err(result)

@@ -21,17 +21,9 @@ use core::mem::transmute;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use raddle_patch::{Linux, Refusal, tripwire};
 use raddle_sched::SpinLock;
+use raddle_sys::{nr, prctl};
 
-const CLONE: u32 = 56;
-const CLONE3: u32 = 435;
-const PRCTL: u32 = 157;
-const SECCOMP: u32 = 317;
-const TIMER_CREATE: u32 = raddle_sys::nr::__NR_timer_create;
-const SIGNALFD: u32 = 282;
-const SIGNALFD4: u32 = 289;
-const CLONE_THREAD: u32 = raddle_sys::nr::CLONE_THREAD;
-const PR_SET_SECCOMP: u32 = 22;
-const PR_SET_MDWE: u32 = 65;
+const CLONE_THREAD: u32 = nr::CLONE_THREAD;
 
 const WIRES: usize = 4;
 
@@ -58,12 +50,12 @@ unsafe extern "C" {
 raddle_arch::tripwires! {
     ways: WAYS,
     ensure: ensure,
-    clone: CLONE,
-    clone3: CLONE3,
-    prctl: PRCTL,
-    others: [SECCOMP, TIMER_CREATE, SIGNALFD, SIGNALFD4],
+    clone: nr::__NR_clone,
+    clone3: nr::__NR_clone3,
+    prctl: nr::__NR_prctl,
+    others: [nr::__NR_seccomp, nr::__NR_timer_create, nr::__NR_signalfd, nr::__NR_signalfd4],
     clone_thread: CLONE_THREAD,
-    prctl_options: [PR_SET_SECCOMP, PR_SET_MDWE],
+    prctl_options: [prctl::PR_SET_SECCOMP, prctl::PR_SET_MDWE],
 }
 
 extern "C" fn ensure() {
@@ -217,21 +209,21 @@ unsafe fn find(libc: &LinkMap) -> Option<[Wire; WIRES]> {
         look(
             clone,
             FUNCTION,
-            constant(CLONE),
+            constant(nr::__NR_clone),
             raddle_wire_clone,
             raddle_pass_clone,
         )?,
         look(
             clone - NEAR,
             2 * NEAR,
-            constant(CLONE3),
+            constant(nr::__NR_clone3),
             raddle_wire_clone3,
             raddle_pass_clone3,
         )?,
         look(
             prctl,
             FUNCTION,
-            constant(PRCTL),
+            constant(nr::__NR_prctl),
             raddle_wire_prctl,
             raddle_pass_prctl,
         )?,

@@ -40,9 +40,9 @@ pub extern "C" fn accept(frame: &Frame) -> Outcome {
 
 /// Returns true if `accept4` has flags that the kernel refuses.
 fn has_odd_flags(frame: &Frame) -> bool {
-    const CLOEXEC: u32 = nr::O_CLOEXEC;
-    const NONBLOCK: u32 = nr::O_NONBLOCK;
-    frame.number() == nr::__NR_accept4 && frame.word(3) & !(CLOEXEC | NONBLOCK) != 0
+    const O_CLOEXEC: u32 = nr::O_CLOEXEC;
+    const O_NONBLOCK: u32 = nr::O_NONBLOCK;
+    frame.number() == nr::__NR_accept4 && frame.word(3) & !(O_CLOEXEC | O_NONBLOCK) != 0
 }
 
 fn listens(entry: &Entry, fd: usize) -> bool {
@@ -58,9 +58,9 @@ fn is_socket(kind: Kind) -> bool {
 
 /// `connect(2)`: started without blocking, then waited for.
 pub extern "C" fn connect(frame: &Frame) -> Outcome {
-    const GETFL: usize = nr::F_GETFL as usize;
-    const SETFL: usize = nr::F_SETFL as usize;
-    const NONBLOCK: isize = nr::O_NONBLOCK as isize;
+    const F_GETFL: usize = nr::F_GETFL as usize;
+    const F_SETFL: usize = nr::F_SETFL as usize;
+    const O_NONBLOCK: isize = nr::O_NONBLOCK as isize;
     let fd = frame.arg(0);
     let Some((entry, kind)) = look_up(fd) else {
         return Outcome::PASS;
@@ -70,14 +70,14 @@ pub extern "C" fn connect(frame: &Frame) -> Outcome {
     }
     // SAFETY: the program's own descriptor and call; its mode is restored at once.
     let (sequence, started) = unsafe {
-        let flags = sys!(nr::__NR_fcntl, fd, GETFL);
-        if is_err(flags) || flags & NONBLOCK != 0 {
+        let flags = sys!(nr::__NR_fcntl, fd, F_GETFL);
+        if is_err(flags) || flags & O_NONBLOCK != 0 {
             return Outcome::PASS;
         }
         let sequence = entry.sequence();
-        sys!(nr::__NR_fcntl, fd, SETFL, flags | NONBLOCK);
+        sys!(nr::__NR_fcntl, fd, F_SETFL, flags | O_NONBLOCK);
         let started = frame.raw();
-        sys!(nr::__NR_fcntl, fd, SETFL, flags);
+        sys!(nr::__NR_fcntl, fd, F_SETFL, flags);
         (sequence, started)
     };
     if started == EAGAIN {

@@ -244,23 +244,23 @@ fn option(fd: u32, level: usize, name: usize) -> Option<u32> {
 
 /// Returns true if the descriptor is in non-blocking mode.
 pub fn is_nonblocking(fd: usize) -> bool {
-    const NONBLOCK: isize = nr::O_NONBLOCK as isize;
+    const O_NONBLOCK: isize = nr::O_NONBLOCK as isize;
     let flags = flags(fd);
     // A filter may refuse the question.
-    flags == err(errno::EBADF) || !is_err(flags) && flags & NONBLOCK != 0
+    flags == err(errno::EBADF) || !is_err(flags) && flags & O_NONBLOCK != 0
 }
 
 /// Returns true if reads and writes of the file go past the page cache.
 pub fn is_direct(fd: usize) -> bool {
-    const DIRECT: isize = nr::O_DIRECT as isize;
+    const O_DIRECT: isize = nr::O_DIRECT as isize;
     let flags = flags(fd);
-    !is_err(flags) && flags & DIRECT != 0
+    !is_err(flags) && flags & O_DIRECT != 0
 }
 
 fn flags(fd: usize) -> isize {
-    const GETFL: usize = nr::F_GETFL as usize;
+    const F_GETFL: usize = nr::F_GETFL as usize;
     // SAFETY: a plain query.
-    unsafe { sys!(nr::__NR_fcntl, fd, GETFL) }
+    unsafe { sys!(nr::__NR_fcntl, fd, F_GETFL) }
 }
 
 fn is_hidden(fd: u32) -> bool {

@@ -24,7 +24,7 @@
 
 use crate::fd::descriptors::{disk, is_direct};
 use crate::fd::helped;
-use crate::fd::io::NOWAIT;
+use crate::fd::io::RWF_NOWAIT;
 use crate::fd::waiting::{EAGAIN, Way, count_call};
 use crate::frame::{Frame, Outcome};
 use crate::procfs;
@@ -300,7 +300,7 @@ fn try_pread(frame: &Frame) -> isize {
         };
         let (at, offset) = (&raw const vector, offset.wrapping_add(done));
         // SAFETY: the program's own buffer.
-        unsafe { sys!(nr::__NR_preadv2, fd, at, 1usize, offset, 0usize, NOWAIT) }
+        unsafe { sys!(nr::__NR_preadv2, fd, at, 1usize, offset, 0usize, RWF_NOWAIT) }
     };
     let got = part(0);
     if is_err(got) || got as usize >= len {
@@ -334,7 +334,7 @@ fn note(pace: &AtomicU32, has_waited: bool) {
 #[inline(never)]
 fn slowly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
     let is_extended = matches!(frame.number(), nr::__NR_preadv2 | nr::__NR_pwritev2);
-    if is_extended && frame.arg(5) & NOWAIT != 0 {
+    if is_extended && frame.arg(5) & RWF_NOWAIT != 0 {
         return Outcome::PASS;
     }
     let pace = &entry.pace[way as usize];

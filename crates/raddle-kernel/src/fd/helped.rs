@@ -233,11 +233,11 @@ pub extern "C" fn flock(frame: &Frame) -> Outcome {
 
 /// `fcntl(2)`: waiting for a lock; everything else passes.
 pub extern "C" fn fcntl(frame: &Frame) -> Outcome {
-    const SETLKW: usize = nr::F_SETLKW as usize;
-    const OFD_SETLKW: usize = nr::F_OFD_SETLKW as usize;
+    const F_SETLKW: usize = nr::F_SETLKW as usize;
+    const F_OFD_SETLKW: usize = nr::F_OFD_SETLKW as usize;
     let [fd, _, lock, ..] = frame.args();
     let command = frame.word(1) as usize;
-    if !matches!(command, SETLKW | OFD_SETLKW) || !is_multiplexed() {
+    if !matches!(command, F_SETLKW | F_OFD_SETLKW) || !is_multiplexed() {
         return Outcome::PASS;
     }
     // SAFETY: the program's own structure; the command's predecessor is the same without the wait.

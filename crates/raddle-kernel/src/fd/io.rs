@@ -26,7 +26,7 @@ const PEEK: usize = 2;
 pub(crate) const WAITALL: usize = 0x100;
 pub(crate) const OOB: usize = 1;
 pub(crate) const ERRQUEUE: usize = 0x2000;
-pub(crate) const NOWAIT: usize = nr::RWF_NOWAIT as usize;
+pub(crate) const RWF_NOWAIT: usize = nr::RWF_NOWAIT as usize;
 const ENOTSOCK: isize = err(errno::ENOTSOCK);
 
 /// A descriptor's row and kind.
@@ -184,7 +184,7 @@ fn read_vector(fd: usize, entry: &Entry, vector: usize, count: usize, len: usize
                 count,
                 -1isize,
                 -1isize,
-                NOWAIT
+                RWF_NOWAIT
             )
         };
         refused = got == err(errno::EOPNOTSUPP);
@@ -242,8 +242,17 @@ fn write_as(frame: &Frame, (entry, kind): Found) -> Outcome {
                 };
                 let at = &raw const vector;
                 // SAFETY: as above; offset -1 means the current position.
-                let put =
-                    unsafe { sys!(nr::__NR_pwritev2, fd, at, 1usize, -1isize, -1isize, NOWAIT) };
+                let put = unsafe {
+                    sys!(
+                        nr::__NR_pwritev2,
+                        fd,
+                        at,
+                        1usize,
+                        -1isize,
+                        -1isize,
+                        RWF_NOWAIT
+                    )
+                };
                 refused = put == err(errno::EOPNOTSUPP);
                 put
             });

@@ -3,7 +3,7 @@
 use crate::fd::descriptors::{is_nonblocking, look_up};
 use crate::fd::helped;
 use crate::fd::io::{
-    DONTWAIT, ERRQUEUE, NOWAIT, WAITALL, never_waits, once_readable, or_kernel, send_all,
+    DONTWAIT, ERRQUEUE, RWF_NOWAIT, WAITALL, never_waits, once_readable, or_kernel, send_all,
     silent_after,
 };
 use crate::fd::waiting::{
@@ -65,7 +65,7 @@ pub(crate) fn write_vector(fd: usize, entry: &Entry, vector: &Vector) -> Outcome
             count,
             -1isize,
             -1isize,
-            NOWAIT
+            RWF_NOWAIT
         )
     };
     let mut wait = Wait::new(Way::Out);

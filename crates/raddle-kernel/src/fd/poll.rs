@@ -342,10 +342,10 @@ fn answer(outcome: Result<Outcome, isize>) -> Outcome {
 
 /// Returns true if `poll` takes so many descriptors.
 fn is_within_limit(count: usize) -> bool {
-    const NOFILE: usize = nr::RLIMIT_NOFILE as usize;
+    const RLIMIT_NOFILE: usize = nr::RLIMIT_NOFILE as usize;
     let mut limits = [0u64; 2];
     // SAFETY: the kernel fills a live structure.
-    unsafe { sys!(nr::__NR_getrlimit, NOFILE, limits.as_mut_ptr()) };
+    unsafe { sys!(nr::__NR_getrlimit, RLIMIT_NOFILE, limits.as_mut_ptr()) };
     count as u64 <= limits[0]
 }
 

@@ -13,7 +13,7 @@ use crate::mode::is_multiplexed;
 use raddle_engine::pump::Kind;
 
 /// `SPLICE_F_NONBLOCK`: a pipe isn't waited for.
-const NONBLOCK: usize = raddle_sys::nr::SPLICE_F_NONBLOCK as usize;
+const SPLICE_F_NONBLOCK: usize = raddle_sys::nr::SPLICE_F_NONBLOCK as usize;
 
 /// `sendfile(2)`.
 pub extern "C" fn sendfile(frame: &Frame) -> Outcome {
@@ -38,7 +38,7 @@ pub extern "C" fn splice(frame: &Frame) -> Outcome {
         Kind::Stream => is_nonblocking(fd),
         _ => false,
     };
-    if !is_multiplexed() || flags & NONBLOCK != 0 && never_waits(from) && never_waits(to) {
+    if !is_multiplexed() || flags & SPLICE_F_NONBLOCK != 0 && never_waits(from) && never_waits(to) {
         return Outcome::PASS;
     }
     on_helper(frame)
@@ -46,7 +46,7 @@ pub extern "C" fn splice(frame: &Frame) -> Outcome {
 
 /// `tee(2)`, `vmsplice(2)`: of pipes.
 pub extern "C" fn of_pipes(frame: &Frame) -> Outcome {
-    match frame.arg(3) & NONBLOCK {
+    match frame.arg(3) & SPLICE_F_NONBLOCK {
         0 => on_helper(frame),
         _ => Outcome::PASS,
     }

@@ -19,11 +19,14 @@
 //! Green threads have no priorities, so there is nothing to inherit. A green thread doesn't inherit
 //! the priority of a bound thread that waits for it.
 
-use super::{CLOCK_REALTIME, CMP_REQUEUE, LOCK_PI2, TRYLOCK_PI, UNLOCK_PI, WAIT_REQUEUE_PI};
+use super::{
+    FUTEX_CLOCK_REALTIME, FUTEX_CMP_REQUEUE, FUTEX_LOCK_PI2, FUTEX_TRYLOCK_PI, FUTEX_UNLOCK_PI,
+    FUTEX_WAIT_REQUEUE_PI,
+};
 use crate::clocks::deadlines::absolute_deadline;
 use crate::frame::{Frame, Outcome};
 use crate::words::owners::{announce, hand_over, owners, replace, requeued};
-use crate::words::robust::{OWNER_DIED, TID_MASK, WAITERS};
+use crate::words::robust::{FUTEX_OWNER_DIED, FUTEX_WAITERS, TID_MASK};
 use crate::words::{ANY, is_word, shared};
 use crate::{signal, user};
 use core::cell::Cell;
@@ -50,11 +53,12 @@ pub(super) fn lock_call(frame: &Frame, operation: usize, private: bool) -> Outco
     }
     let (address, tid) = (frame.arg(0), Carrier::current().thread().tid());
     let done = match operation {
-        UNLOCK_PI if private => unlock(address, tid),
-        UNLOCK_PI => unlock_shared(address, tid),
-        TRYLOCK_PI => try_lock(address, tid, private),
+        FUTEX_UNLOCK_PI if private => unlock(address, tid),
+        FUTEX_UNLOCK_PI => unlock_shared(address, tid),
+        FUTEX_TRYLOCK_PI => try_lock(address, tid, private),
         _ => {
-            let realtime = operation != LOCK_PI2 || super::flags(frame) & CLOCK_REALTIME != 0;
+            let realtime =
+                operation != FUTEX_LOCK_PI2 || super::flags(frame) & FUTEX_CLOCK_REALTIME != 0;
             match absolute_deadline(frame.user(3), realtime) {
                 Ok(deadline_ns) if private => lock(address, deadline_ns, true),
                 Ok(deadline_ns) => lock_shared(address, tid, 0, deadline_ns),
@@ -69,15 +73,15 @@ pub(super) fn lock_call(frame: &Frame, operation: usize, private: bool) -> Outco
 /// isn't in the table of threads is an error: in a shared word it may be another process's.
 fn attempt(address: usize, tid: u32, extra: u32, gone: bool) -> Result<Attempt, isize> {
     let before = user::update(address, |word| match word & TID_MASK {
-        0 => Ok(tid | word & (WAITERS | OWNER_DIED) | extra),
+        0 => Ok(tid | word & (FUTEX_WAITERS | FUTEX_OWNER_DIED) | extra),
         owner if owner == tid => Err(err(errno::EDEADLK)),
         owner if gone && !announce(owner) => Err(err(errno::ESRCH)),
-        _ => Ok(word | WAITERS),
+        _ => Ok(word | FUTEX_WAITERS),
     })?;
     Ok(if before & TID_MASK == 0 {
         Attempt::Acquired
     } else {
-        Attempt::Wait(before | WAITERS)
+        Attempt::Wait(before | FUTEX_WAITERS)
     })
 }
 
@@ -156,7 +160,7 @@ fn lock_shared(address: usize, tid: u32, mut extra: u32, deadline_ns: u64) -> is
             Ok(Attempt::Failed(errno)) | Err(errno) => return errno,
         };
         let result = shared::wait(address, word, ANY, deadline_ns);
-        extra = WAITERS;
+        extra = FUTEX_WAITERS;
         if result == err(errno::EINTR) {
             signal::deliver();
         } else if result == err(errno::ETIMEDOUT) || result == err(errno::EFAULT) {
@@ -177,7 +181,7 @@ fn unlock(address: usize, tid: u32) -> isize {
 fn unlock_shared(address: usize, tid: u32) -> isize {
     match replace(address, tid, 0) {
         Ok(word) => {
-            if word & WAITERS != 0 {
+            if word & FUTEX_WAITERS != 0 {
                 shared::wake(address, 1);
             }
             0
@@ -188,8 +192,8 @@ fn unlock_shared(address: usize, tid: u32) -> isize {
 
 /// FUTEX_WAIT_REQUEUE_PI and FUTEX_CMP_REQUEUE_PI.
 pub(super) fn requeue_call(frame: &Frame, operation: usize, private: bool) -> Outcome {
-    let done = if operation == WAIT_REQUEUE_PI {
-        let realtime = super::flags(frame) & CLOCK_REALTIME != 0;
+    let done = if operation == FUTEX_WAIT_REQUEUE_PI {
+        let realtime = super::flags(frame) & FUTEX_CLOCK_REALTIME != 0;
         absolute_deadline(frame.user(3), realtime).and_then(|deadline_ns| {
             check_words(frame)?;
             Ok(if private {
@@ -229,7 +233,7 @@ fn check_words(frame: &Frame) -> Result<(), isize> {
 fn wait_requeue_shared(frame: &Frame, deadline_ns: u64) -> isize {
     let tid = Carrier::current().thread().tid();
     match shared::wait(frame.arg(0), frame.word(2), ANY, deadline_ns) {
-        0 => lock_shared(frame.arg(4), tid, WAITERS, deadline_ns),
+        0 => lock_shared(frame.arg(4), tid, FUTEX_WAITERS, deadline_ns),
         result if result == err(errno::EINTR) => {
             // The wait may have been requeued, and can't be begun anew.
             signal::deliver();
@@ -247,7 +251,7 @@ fn requeue_shared(frame: &Frame) -> Result<isize, isize> {
         return Err(err(errno::EINVAL));
     }
     let mut args = frame.args();
-    args[1] = CMP_REQUEUE;
+    args[1] = FUTEX_CMP_REQUEUE;
     // SAFETY: the program's own words; the kernel compares and moves.
     Ok(unsafe { syscall6(nr::__NR_futex, args) })
 }
@@ -318,7 +322,7 @@ fn requeue(frame: &Frame) -> Result<isize, isize> {
     let free = word & TID_MASK == 0;
     let failure = Cell::new(err(errno::EAGAIN));
     let check = || {
-        let marked = user::exchange(to, word, word | WAITERS);
+        let marked = user::exchange(to, word, word | FUTEX_WAITERS);
         if let Err(errno) = marked {
             failure.set(errno);
         }

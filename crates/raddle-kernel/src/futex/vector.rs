@@ -35,16 +35,16 @@ const PRIVATE_U32: u64 = 2 | PRIVATE;
 
 /// `futex_waitv(2)`.
 pub extern "C" fn futex_waitv(frame: &Frame) -> Outcome {
-    const REALTIME: u32 = raddle_sys::nr::CLOCK_REALTIME;
-    const MONOTONIC: u32 = raddle_sys::nr::CLOCK_MONOTONIC;
+    const CLOCK_REALTIME: u32 = raddle_sys::nr::CLOCK_REALTIME;
+    const CLOCK_MONOTONIC: u32 = raddle_sys::nr::CLOCK_MONOTONIC;
     let (entries, count) = (frame.user::<Entry>(0), frame.word(1) as usize);
     let (limit, clock) = (frame.user::<Timespec>(3), frame.word(4));
-    let known = limit.is_null() || matches!(clock, REALTIME | MONOTONIC);
+    let known = limit.is_null() || matches!(clock, CLOCK_REALTIME | CLOCK_MONOTONIC);
     let is_valid = !entries.is_null() && (1..=MOST).contains(&count) && frame.word(2) == 0;
     if !ENGINE.is_started() || !is_valid || !known {
         return Outcome::PASS; // the kernel finds the right errno
     }
-    match absolute_deadline(limit, clock == REALTIME) {
+    match absolute_deadline(limit, clock == CLOCK_REALTIME) {
         Ok(deadline_ns) if count <= FEW => wait_call::<FEW>(frame, entries, count, deadline_ns),
         Ok(deadline_ns) => wait_call::<MOST>(frame, entries, count, deadline_ns),
         Err(errno) => Outcome::of(errno),

@@ -94,7 +94,7 @@ pub(super) fn open(thread: &Thread, content: Content, flags: usize) -> isize {
 fn reopen(fd: isize, flags: usize) -> Result<(), isize> {
     /// O_CREAT, O_EXCL, O_TRUNC: about a file that isn't there, or has a length.
     const OF_OTHERS: usize = 0o1300;
-    const CLOEXEC: usize = nr::O_CLOEXEC as usize;
+    const O_CLOEXEC: usize = nr::O_CLOEXEC as usize;
     const AT_CWD: isize = -100;
     let mut path = Line::new();
     if write!(path, "/proc/self/fd/{fd}\0").is_err() {
@@ -107,12 +107,12 @@ fn reopen(fd: isize, flags: usize) -> Result<(), isize> {
             nr::__NR_openat,
             AT_CWD,
             path.bytes.as_ptr(),
-            flags | CLOEXEC
+            flags | O_CLOEXEC
         );
         if is_err(other) {
             return Err(other);
         }
-        let result = sys!(nr::__NR_dup3, other, fd, flags & CLOEXEC);
+        let result = sys!(nr::__NR_dup3, other, fd, flags & O_CLOEXEC);
         sys!(nr::__NR_close, other);
         if is_err(result) { Err(result) } else { Ok(()) }
     }

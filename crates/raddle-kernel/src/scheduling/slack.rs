@@ -15,10 +15,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::attributes::Attributes;
 use raddle_engine::roster::Differs;
 use raddle_engine::{Carrier, ENGINE, Thread};
-use raddle_sys::{is_err, nr, sys};
-
-const SET_TIMERSLACK: usize = 29;
-const GET_TIMERSLACK: usize = 30;
+use raddle_sys::{is_err, nr, prctl, sys};
 
 /// The smallest slack that the kernel's threads have been given.
 static LEAST_NS: AtomicUsize = AtomicUsize::new(Attributes::USUAL_SLACK_NS);
@@ -26,7 +23,7 @@ static LEAST_NS: AtomicUsize = AtomicUsize::new(Attributes::USUAL_SLACK_NS);
 /// Notes the kernel's slack of the only thread.
 pub(super) fn adopt(thread: &Thread) {
     // SAFETY: a plain query.
-    let slack = unsafe { sys!(nr::__NR_prctl, GET_TIMERSLACK) };
+    let slack = unsafe { sys!(nr::__NR_prctl, prctl::PR_GET_TIMERSLACK) };
     if !is_err(slack) && slack != 0 && slack as usize != Attributes::USUAL_SLACK_NS {
         thread
             .attributes
@@ -38,7 +35,13 @@ pub(super) fn adopt(thread: &Thread) {
 pub(super) fn tell(attributes: &Attributes) {
     if attributes.slack_ns != 0 {
         // SAFETY: no memory is involved.
-        unsafe { sys!(nr::__NR_prctl, SET_TIMERSLACK, attributes.slack_ns) };
+        unsafe {
+            sys!(
+                nr::__NR_prctl,
+                prctl::PR_SET_TIMERSLACK,
+                attributes.slack_ns
+            )
+        };
     }
 }
 
@@ -48,7 +51,7 @@ pub(super) fn take_back(attributes: &Attributes) {
     if attributes.slack_ns != 0 {
         let least_ns = LEAST_NS.load(Ordering::Relaxed);
         // SAFETY: no memory is involved.
-        unsafe { sys!(nr::__NR_prctl, SET_TIMERSLACK, least_ns) };
+        unsafe { sys!(nr::__NR_prctl, prctl::PR_SET_TIMERSLACK, least_ns) };
     }
 }
 

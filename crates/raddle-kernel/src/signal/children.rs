@@ -38,10 +38,9 @@ use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, ENGINE, Thread};
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::SigInfo;
-use raddle_sys::{err, errno, is_err, syscall6};
+use raddle_sys::{err, errno, is_err, nr, syscall6};
 
 const WNOHANG: usize = raddle_sys::nr::WNOHANG as usize;
-const WAITID: u32 = raddle_sys::nr::__NR_waitid;
 /// What [`ask_waitid`] returns for a child.
 const TAKEN: isize = 1;
 
@@ -82,9 +81,9 @@ pub fn note_maker(child: u32) {
 /// Returns the maker of the child that `info` tells of, if the maker lives and isn't the main
 /// thread. The signal is SIGCHLD, or the one that the child was made with.
 pub fn maker<'a>(info: &SigInfo) -> Option<&'a Thread> {
-    const EXITED: i32 = raddle_sys::nr::CLD_EXITED as i32;
-    const CONTINUED: i32 = raddle_sys::nr::CLD_CONTINUED as i32;
-    if !(EXITED..=CONTINUED).contains(&info.code) {
+    const CLD_EXITED: i32 = raddle_sys::nr::CLD_EXITED as i32;
+    const CLD_CONTINUED: i32 = raddle_sys::nr::CLD_CONTINUED as i32;
+    if !(CLD_EXITED..=CLD_CONTINUED).contains(&info.code) {
         return None;
     }
     let child = info.pid as u32;
@@ -100,7 +99,7 @@ pub fn maker<'a>(info: &SigInfo) -> Option<&'a Thread> {
 ///
 /// `waitid` isn't tried first: a child that can be taken at once is rare.
 pub extern "C" fn wait(frame: &Frame) -> Outcome {
-    let is_waitid = frame.number() == WAITID;
+    let is_waitid = frame.number() == nr::__NR_waitid;
     let options = frame.arg(if is_waitid { 3 } else { 2 });
     if !is_multiplexed() || ENGINE.is_single() {
         return Outcome::PASS;
@@ -125,7 +124,7 @@ pub extern "C" fn wait(frame: &Frame) -> Outcome {
 
 /// Returns what Linux returns rather than EINTR: the child that can be taken now; 0 if none can.
 fn ask_after_signal(frame: &Frame) -> isize {
-    let result = if frame.number() == WAITID {
+    let result = if frame.number() == nr::__NR_waitid {
         ask_waitid(frame)
     } else {
         ask(frame)
@@ -245,7 +244,7 @@ pub fn in_child() {
 fn wait_by_helper(frame: &Frame) -> isize {
     loop {
         let thread = Carrier::current().thread();
-        let whom = frame.arg(usize::from(frame.number() == WAITID));
+        let whom = frame.arg(usize::from(frame.number() == nr::__NR_waitid));
         thread.waits_for(WaitKind::CHILD, whom, 0);
         // SAFETY: the program's own call.
         let result = unsafe { ENGINE.helpers.call(frame.number(), frame.args()) };
@@ -254,7 +253,7 @@ fn wait_by_helper(frame: &Frame) -> isize {
         }
         match ask_after_signal(frame) {
             0 => {}
-            TAKEN if frame.number() == WAITID => return 0,
+            TAKEN if frame.number() == nr::__NR_waitid => return 0,
             result => return result,
         }
         if signal::deliver().ends_call(true) {

@@ -35,13 +35,13 @@ pub(super) fn is_restricted(info: &SigInfo) -> bool {
 
 /// Returns true if the kernel knows which fields go with a code (`known_siginfo_layout`).
 fn is_known(signal: u32, code: i32) -> bool {
-    const USER: i32 = raddle_sys::nr::SI_USER as i32;
-    const KERNEL: i32 = raddle_sys::nr::SI_KERNEL as i32;
+    const SI_USER: i32 = raddle_sys::nr::SI_USER as i32;
+    const SI_KERNEL: i32 = raddle_sys::nr::SI_KERNEL as i32;
     const LOWEST: i32 = -7; // SI_DETHREAD
     const ASYNC_NAMES: i32 = -60;
     match code {
-        KERNEL | ASYNC_NAMES => true,
-        code if code > USER => code <= highest_code(signal),
+        SI_KERNEL | ASYNC_NAMES => true,
+        code if code > SI_USER => code <= highest_code(signal),
         code => code >= LOWEST,
     }
 }

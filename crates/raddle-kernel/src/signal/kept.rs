@@ -167,14 +167,14 @@ const FULL: isize = err(errno::EAGAIN);
 /// Queues a signal to the process by the calling kernel thread's own id. Not under a filter of
 /// system calls, which may not know this call: the result is that of an older kernel.
 fn queue_to_oneself(info: &SigInfo) -> isize {
-    const SELF_THREAD: isize = nr::PIDFD_SELF_THREAD as isize;
+    const PIDFD_SELF_THREAD: isize = nr::PIDFD_SELF_THREAD as isize;
     const TO_PROCESS: usize = 2;
     let at = core::ptr::from_ref(info);
     let queue = || {
         // SAFETY: the kernel reads a live structure.
         unsafe {
             let nr = nr::__NR_pidfd_send_signal;
-            sys!(nr, SELF_THREAD, info.signo, at, TO_PROCESS)
+            sys!(nr, PIDFD_SELF_THREAD, info.signo, at, TO_PROCESS)
         }
     };
     ENGINE

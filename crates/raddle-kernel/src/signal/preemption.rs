@@ -22,9 +22,9 @@ const AREA: usize = 32 * 1024;
 
 /// Returns true for sysmon's signal.
 pub fn is_request(info: &SigInfo) -> bool {
-    const TKILL: i32 = raddle_sys::nr::SI_TKILL;
+    const SI_TKILL: i32 = raddle_sys::nr::SI_TKILL;
     info.signo as usize == PREEMPT
-        && info.code == TKILL
+        && info.code == SI_TKILL
         && info.pid as u32 == ENGINE.pid.load(Ordering::Relaxed)
 }
 

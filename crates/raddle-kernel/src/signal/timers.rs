@@ -80,8 +80,8 @@ fn add(id: u32, tid: u32) -> bool {
 
 /// `timer_create(2)`.
 pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
-    const SIGNAL: u32 = nr::SIGEV_SIGNAL;
-    const THREAD_ID: u32 = nr::SIGEV_THREAD_ID;
+    const SIGEV_SIGNAL: u32 = nr::SIGEV_SIGNAL;
+    const SIGEV_THREAD_ID: u32 = nr::SIGEV_THREAD_ID;
     let event_at = frame.user::<SigEvent>(1);
     let mut event = if event_at.is_null() {
         None
@@ -97,10 +97,10 @@ pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
     };
     let mut tid = 0;
     if let Some(event) = &mut event
-        && event.notify == THREAD_ID
+        && event.notify == SIGEV_THREAD_ID
         && ENGINE.find(event.tid).is_some()
     {
-        (tid, event.notify) = (event.tid, SIGNAL);
+        (tid, event.notify) = (event.tid, SIGEV_SIGNAL);
         if is_virtual() && (1..=super::SIGNALS).contains(&event.signal) {
             actions::watch(bit(event.signal));
         }
@@ -121,7 +121,7 @@ pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
         };
         return Outcome::of(told.err().unwrap_or(result));
     }
-    let signals = event.is_none_or(|event| event.notify == SIGNAL);
+    let signals = event.is_none_or(|event| event.notify == SIGEV_SIGNAL);
     Outcome::of(match made(id, signals.then_some(tid), frame.user(2)) {
         Ok(()) => 0,
         Err(errno) => {

@@ -30,9 +30,9 @@ pub(super) fn answer(
 
 /// Reads the clock by a system call: the vDSO may be the interrupted code.
 fn now_ns() -> u64 {
-    const MONOTONIC: usize = nr::CLOCK_MONOTONIC as usize;
+    const CLOCK_MONOTONIC: usize = nr::CLOCK_MONOTONIC as usize;
     let mut time = Timespec::default();
     // SAFETY: the kernel fills a live structure.
-    unsafe { sys!(nr::__NR_clock_gettime, MONOTONIC, &raw mut time) };
+    unsafe { sys!(nr::__NR_clock_gettime, CLOCK_MONOTONIC, &raw mut time) };
     time.to_ns().unwrap_or(0)
 }

@@ -24,7 +24,7 @@ use core::sync::atomic::Ordering;
 use raddle_engine::roster::Differs;
 use raddle_engine::{Carrier, ENGINE, switch};
 use raddle_sched::SpinLock;
-use raddle_sys::{err, errno, is_err, mem, nr, sys};
+use raddle_sys::{err, errno, is_err, mem, nr, prctl, sys};
 
 /// The last call that changed all: its number, its arguments and its result.
 static LAST: SpinLock<Option<(u32, [usize; 3], isize)>> = SpinLock::new(None);
@@ -112,9 +112,9 @@ pub extern "C" fn alone(_: &Frame) -> Outcome {
 /// `unshare(2)`: as [`alone`]. A thread with a table of descriptors of its own doesn't use the
 /// table of rows any more.
 pub extern "C" fn unshare(frame: &Frame) -> Outcome {
-    const FILES: u64 = nr::CLONE_FILES as u64;
+    const CLONE_FILES: u64 = nr::CLONE_FILES as u64;
     let outcome = alone(frame);
-    if !outcome.is_pass() || frame.arg(0) as u64 & FILES == 0 || !ENGINE.is_started() {
+    if !outcome.is_pass() || frame.arg(0) as u64 & CLONE_FILES == 0 || !ENGINE.is_started() {
         return outcome;
     }
     // SAFETY: the program's own call, on its own kernel thread.
@@ -131,10 +131,10 @@ pub extern "C" fn unshare(frame: &Frame) -> Outcome {
 /// # Errors
 /// The kernel's error, or EAGAIN.
 pub fn unshare_files() -> Result<(), isize> {
-    const FILES: usize = nr::CLONE_FILES as usize;
+    const CLONE_FILES: usize = nr::CLONE_FILES as usize;
     become_apart()?;
     // SAFETY: the program asked for it; this is the kernel thread of the calling thread alone.
-    let result = unsafe { sys!(nr::__NR_unshare, FILES) };
+    let result = unsafe { sys!(nr::__NR_unshare, CLONE_FILES) };
     if is_err(result) {
         return Err(result);
     }
@@ -303,17 +303,10 @@ pub extern "C" fn personality(frame: &Frame) -> Outcome {
 
 /// `prctl(2)`.
 pub extern "C" fn prctl(frame: &Frame) -> Outcome {
-    const SET_PDEATHSIG: usize = 1;
-    const GET_PDEATHSIG: usize = 2;
-    const GET_NAME: usize = 16;
-    const SET_TIMERSLACK: usize = 29;
-    const GET_TIMERSLACK: usize = 30;
-    const GET_TID_ADDRESS: usize = 40;
-    const SET_VMA: usize = 0x5356_4d41;
-    let option = frame.word(0) as usize;
+    let option = frame.word(0);
     match option {
-        ids::SET_NAME => return ids::prctl_set_name(frame),
-        SET_VMA => return memory::name_mapping(frame),
+        prctl::PR_SET_NAME => return ids::prctl_set_name(frame),
+        prctl::PR_SET_VMA => return memory::name_mapping(frame),
         _ => {}
     }
     if !ENGINE.is_started() {
@@ -321,54 +314,41 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
     }
     let (nr, args) = (frame.number(), frame.args());
     match option {
-        GET_NAME => ids::prctl_get_name(frame),
-        GET_TID_ADDRESS => {
+        prctl::PR_GET_NAME => ids::prctl_get_name(frame),
+        prctl::PR_GET_TID_ADDRESS => {
             let word = Carrier::current().thread().clear_tid.get();
             Outcome::of(frame.user(1).put(word).err().unwrap_or(0))
         }
         // SAFETY: the program's own call, which asks about or changes nothing but a value.
-        SET_PDEATHSIG | GET_PDEATHSIG => Outcome::of(unsafe { ENGINE.roster.on_first(nr, args) }),
-        SET_TIMERSLACK => scheduling::set_slack(frame).unwrap_or_else(|_| fatal::abort()),
-        GET_TIMERSLACK => scheduling::get_slack(),
+        prctl::PR_SET_PDEATHSIG | prctl::PR_GET_PDEATHSIG => {
+            Outcome::of(unsafe { ENGINE.roster.on_first(nr, args) })
+        }
+        prctl::PR_SET_TIMERSLACK => scheduling::set_slack(frame).unwrap_or_else(|_| fatal::abort()),
+        prctl::PR_GET_TIMERSLACK => scheduling::get_slack(),
         _ if changes_thread(option, frame.arg(1)) => alone(frame),
         _ => Outcome::PASS,
     }
 }
 
 /// Returns true for options that change the calling thread, and nothing of the process.
-fn changes_thread(option: usize, second: usize) -> bool {
-    const SET_UNALIGN: usize = 6;
-    const SET_KEEPCAPS: usize = 8;
-    const SET_FPEMU: usize = 10;
-    const SET_FPEXC: usize = 12;
-    const SET_SECCOMP: usize = 22;
-    const CAPBSET_DROP: usize = 24;
-    const SET_TSC: usize = 26;
-    const SET_SECUREBITS: usize = 28;
-    const MCE_KILL: usize = 33;
-    const SET_NO_NEW_PRIVS: usize = 38;
-    const CAP_AMBIENT: usize = 47;
-    const AMBIENT_IS_SET: usize = 1;
-    const SET_SPECULATION_CTRL: usize = 53;
-    const SET_IO_FLUSHER: usize = 57;
-    const SET_SYSCALL_USER_DISPATCH: usize = 59;
-    const SCHED_CORE: usize = 62;
+fn changes_thread(option: u32, second: usize) -> bool {
+    const IS_SET: usize = prctl::PR_CAP_AMBIENT_IS_SET as usize;
     match option {
-        SET_UNALIGN
-        | SET_KEEPCAPS
-        | SET_FPEMU
-        | SET_FPEXC
-        | SET_SECCOMP
-        | CAPBSET_DROP
-        | SET_TSC
-        | SET_SECUREBITS
-        | MCE_KILL
-        | SET_NO_NEW_PRIVS
-        | SET_SPECULATION_CTRL
-        | SET_IO_FLUSHER
-        | SET_SYSCALL_USER_DISPATCH
-        | SCHED_CORE => true,
-        CAP_AMBIENT => second != AMBIENT_IS_SET,
+        prctl::PR_SET_UNALIGN
+        | prctl::PR_SET_KEEPCAPS
+        | prctl::PR_SET_FPEMU
+        | prctl::PR_SET_FPEXC
+        | prctl::PR_SET_SECCOMP
+        | prctl::PR_CAPBSET_DROP
+        | prctl::PR_SET_TSC
+        | prctl::PR_SET_SECUREBITS
+        | prctl::PR_MCE_KILL
+        | prctl::PR_SET_NO_NEW_PRIVS
+        | prctl::PR_SET_SPECULATION_CTRL
+        | prctl::PR_SET_IO_FLUSHER
+        | prctl::PR_SET_SYSCALL_USER_DISPATCH
+        | prctl::PR_SCHED_CORE => true,
+        prctl::PR_CAP_AMBIENT => second != IS_SET,
         _ => false,
     }
 }

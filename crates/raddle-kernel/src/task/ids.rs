@@ -9,10 +9,7 @@ use core::fmt::Write;
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::TID_BASE;
 use raddle_engine::{Carrier, ENGINE, Thread, switch};
-use raddle_sys::{err, errno, is_err, nr, sys};
-
-/// `PR_SET_NAME`.
-pub const SET_NAME: usize = 15;
+use raddle_sys::{err, errno, is_err, nr, prctl, sys};
 
 /// `gettid(2)`.
 pub extern "C" fn gettid(_: &Frame) -> Outcome {
@@ -75,7 +72,7 @@ fn is_main(thread: &Thread) -> bool {
 
 fn name_own_kernel_thread(name: &[u8; 16]) {
     // SAFETY: the kernel reads 16 bytes at most.
-    unsafe { sys!(nr::__NR_prctl, SET_NAME, name.as_ptr()) };
+    unsafe { sys!(nr::__NR_prctl, prctl::PR_SET_NAME, name.as_ptr()) };
 }
 
 /// `prctl(PR_SET_NAME)`.
@@ -98,11 +95,18 @@ pub fn prctl_set_name(frame: &Frame) -> Outcome {
 /// `prctl(PR_GET_NAME)`. The main thread has the first kernel thread's name, which a write to
 /// `/proc/self/comm` changes, by this process or another.
 pub fn prctl_get_name(frame: &Frame) -> Outcome {
-    const GET_NAME: usize = 16;
+    const PR_GET_NAME: usize = prctl::PR_GET_NAME as usize;
     let thread = Carrier::current().thread();
     if is_main(thread) {
         let mut name = [0u8; 16];
-        let args = [GET_NAME, name.as_mut_ptr().expose_provenance(), 0, 0, 0, 0];
+        let args = [
+            PR_GET_NAME,
+            name.as_mut_ptr().expose_provenance(),
+            0,
+            0,
+            0,
+            0,
+        ];
         // SAFETY: the kernel fills a live array of the length that it wants.
         if unsafe { ENGINE.roster.on_first(nr::__NR_prctl, args) } == 0 {
             let len = name.iter().position(|&byte| byte == 0).unwrap_or(15);

@@ -30,11 +30,6 @@ use raddle_engine::{Carrier, ENGINE, fork, kthread, own_signals};
 use raddle_sys::abi::{CloneArgs, SigInfo};
 use raddle_sys::{err, errno, is_err, nr, sys};
 
-const CLONE: u32 = 56;
-const FORK: u32 = 57;
-const VFORK: u32 = 58;
-const CLONE3: u32 = 435;
-
 /// 1 if a degradation is to be reported.
 static SAYS: AtomicUsize = AtomicUsize::new(0);
 
@@ -71,12 +66,12 @@ pub fn init(verbose: bool) -> Result<(), isize> {
 pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
     let call = Frame::of(frame.call());
     let request = match call.number() {
-        CLONE => Request::from_clone(call),
-        CLONE3 => match Request::from_clone3(call) {
+        nr::__NR_clone => Request::from_clone(call),
+        nr::__NR_clone3 => match Request::from_clone3(call) {
             Ok(request) => request,
             Err(errno) => return refused(call, errno),
         },
-        FORK => Request::of_flags(0),
+        nr::__NR_fork => Request::of_flags(0),
         _ => Request::of_flags(CLONE_VM),
     };
     if request.has(CLONE_THREAD) {
@@ -88,7 +83,7 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
         }
         return Outcome::of(threads::create(frame, &request));
     }
-    debug_assert!(call.number() != VFORK || request.has(CLONE_VM));
+    debug_assert!(call.number() != nr::__NR_vfork || request.has(CLONE_VM));
     if ENGINE.is_started() {
         let thread = Carrier::current().thread();
         if TRACES.load(Ordering::Relaxed) != 0 {
@@ -100,7 +95,7 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
     }
     let carrier = Carrier::current();
     carrier.clone_flags.set(request.args.flags);
-    if call.number() == CLONE3 {
+    if call.number() == nr::__NR_clone3 {
         lend_args(carrier, frame.call_mut(), &request);
     }
     if !request.has(CLONE_VM) {
@@ -124,8 +119,8 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
 fn refused(call: &Frame, errno: isize) -> Outcome {
     const ENOSYS: isize = err(errno::ENOSYS);
     // SAFETY: no kernel takes a structure of no bytes.
-    let is_absent =
-        call.number() == CLONE3 && unsafe { sys!(nr::__NR_clone3, 0usize, 0usize) } == ENOSYS;
+    let is_absent = call.number() == nr::__NR_clone3
+        && unsafe { sys!(nr::__NR_clone3, 0usize, 0usize) } == ENOSYS;
     Outcome::of(if is_absent { ENOSYS } else { errno })
 }
 
@@ -235,11 +230,20 @@ fn lives(child: isize) -> bool {
     const EXITED: usize = 4;
     const NOHANG: usize = 1;
     const ALL: usize = 0x4000_0000; // __WALL: whatever signal it sends at its end
-    const PID: usize = nr::P_PID as usize;
+    const P_PID: usize = nr::P_PID as usize;
     let mut info = SigInfo::EMPTY;
     let options = NOWAIT | EXITED | NOHANG | ALL;
     // SAFETY: the kernel fills a live structure, and leaves the child to be waited for.
-    let result = unsafe { sys!(nr::__NR_waitid, PID, child, &raw mut info, options, 0usize) };
+    let result = unsafe {
+        sys!(
+            nr::__NR_waitid,
+            P_PID,
+            child,
+            &raw mut info,
+            options,
+            0usize
+        )
+    };
     match result {
         result if result == err(errno::ECHILD) => runs(child as u32),
         result => !is_err(result) && info.signo == 0,

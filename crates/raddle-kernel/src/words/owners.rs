@@ -2,7 +2,7 @@
 //!
 //! [`crate::futex::pi`] has the protocol, and waits for ownership.
 
-use super::robust::{OWNER_DIED, TID_MASK, WAITERS};
+use super::robust::{FUTEX_OWNER_DIED, FUTEX_WAITERS, TID_MASK};
 use super::shared;
 use crate::user;
 use core::sync::atomic::Ordering;
@@ -43,7 +43,7 @@ pub(crate) fn replace(address: usize, tid: u32, new: u32) -> Result<u32, isize> 
 /// Returns the value of a word that `next` owns.
 fn owned_by(next: Option<TaskRef>, more: bool) -> u32 {
     let tid = next.map_or(0, |task| Thread::of(task).tid());
-    tid | if more { WAITERS } else { 0 }
+    tid | if more { FUTEX_WAITERS } else { 0 }
 }
 
 /// Returns true if the word at any address names the running thread.
@@ -72,9 +72,9 @@ pub(crate) fn owner_died(address: usize, tid: u32) -> Result<(), isize> {
     let mut waiters = false;
     let done = hand_over(address, |new| {
         // Without a waiter here there may be one in the kernel.
-        let kept = if new == 0 { word & WAITERS } else { new };
-        let had = replace(address, tid, kept | OWNER_DIED)?;
-        waiters = new == 0 && (had | kept) & WAITERS != 0;
+        let kept = if new == 0 { word & FUTEX_WAITERS } else { new };
+        let had = replace(address, tid, kept | FUTEX_OWNER_DIED)?;
+        waiters = new == 0 && (had | kept) & FUTEX_WAITERS != 0;
         Ok(())
     });
     if waiters {

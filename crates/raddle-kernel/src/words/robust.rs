@@ -31,10 +31,10 @@ use raddle_sys::{change_signal_mask, err, errno, is_err, nr, sys, syscall6};
 /// `sizeof(struct robust_list_head)`.
 const HEAD_SIZE: usize = 24;
 /// Entries that are looked at: a list may be a circle.
-const LIMIT: usize = nr::ROBUST_LIST_LIMIT as usize;
-pub(crate) const WAITERS: u32 = nr::FUTEX_WAITERS;
-pub(crate) const OWNER_DIED: u32 = nr::FUTEX_OWNER_DIED;
-pub(crate) const TID_MASK: u32 = OWNER_DIED - 1;
+const ROBUST_LIST_LIMIT: usize = nr::ROBUST_LIST_LIMIT as usize;
+pub(crate) const FUTEX_WAITERS: u32 = nr::FUTEX_WAITERS;
+pub(crate) const FUTEX_OWNER_DIED: u32 = nr::FUTEX_OWNER_DIED;
+pub(crate) const TID_MASK: u32 = FUTEX_OWNER_DIED - 1;
 const GUARDIAN_STACK: usize = 64 * 1024;
 
 /// `set_robust_list(2)`.
@@ -115,7 +115,7 @@ fn walk(head: usize, each: impl Fn(usize, bool, bool) -> Result<(), isize>) {
     };
     let word = |entry: usize| (entry & !1).wrapping_add(offset);
     let mut entry = first;
-    for _ in 0..LIMIT {
+    for _ in 0..ROBUST_LIST_LIMIT {
         if entry & !1 == head {
             break;
         }
@@ -139,7 +139,7 @@ fn owner_died(address: usize, tid: u32, pi: bool, pending: bool) -> Result<(), i
         return owners::owner_died(address, tid);
     }
     let had = mark(address, tid, pending)?;
-    if had & WAITERS != 0 || had == 0 && pending {
+    if had & FUTEX_WAITERS != 0 || had == 0 && pending {
         // glibc waits for robust mutexes with shared operations, others as they like.
         if super::wake(address, 1, super::ANY) == 0 {
             shared::wake(address, 1);
@@ -158,7 +158,7 @@ fn mark(address: usize, tid: u32, pending: bool) -> Result<u32, isize> {
     }
     let mut word = user::load(address)?;
     while word & TID_MASK == tid {
-        let seen = user::exchange(address, word, word & WAITERS | OWNER_DIED)?;
+        let seen = user::exchange(address, word, word & FUTEX_WAITERS | FUTEX_OWNER_DIED)?;
         if seen == word {
             return Ok(word);
         }
@@ -223,7 +223,7 @@ extern "C" fn guardian(victim: usize, _: *mut u8) -> ! {
     for thread in ENGINE.threads.iter() {
         walk(thread.robust_list.get(), |word, pi, pending| {
             let had = mark(word, thread.tid(), pending && !pi)?;
-            if had & WAITERS != 0 || had == 0 && pending {
+            if had & FUTEX_WAITERS != 0 || had == 0 && pending {
                 shared::wake(word, 1);
             }
             Ok(())
