@@ -81,6 +81,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("persons in comments", persons::check),
     ("glossary: terms used", glossary::check_terms),
     ("glossary: banned synonyms", glossary::check_banned),
+    ("glossary: homonyms", glossary::check_homonyms),
     ("absolute paths", paths::check),
     ("links", links::check),
     ("addresses of the program", addresses::check),
@@ -185,6 +186,7 @@ mod tests {
         tree_speaks_of_no_more_persons: persons::check;
         tree_uses_every_term_it_defines: glossary::check_terms;
         tree_has_no_banned_synonym: glossary::check_banned;
+        tree_names_no_item_by_a_homonym: glossary::check_homonyms;
         tree_has_no_absolute_path: paths::check;
         tree_links_lead_somewhere: links::check;
         tree_reaches_the_programs_memory_in_one_way: addresses::check;

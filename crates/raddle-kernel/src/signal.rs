@@ -2,7 +2,7 @@
 //!
 //! Until the program has a second thread the kernel does everything. [`virtualize`] then takes
 //! over, once: dispositions are copied into [`actions`], handlers are replaced by the runtime's own
-//! ([`entry`]), the kernel's masks of all carriers become empty but for [`kept`] signals, and from
+//! ([`entry`]), the kernel's masks of all carriers become empty but for [`held`] signals, and from
 //! then on
 //!
 //! - a signal that the kernel delivers to a carrier is recorded and *routed*: to the green thread
@@ -23,8 +23,8 @@ pub mod delivery;
 pub mod entry;
 pub mod fatal;
 pub mod groups;
+pub mod held;
 mod info;
-pub mod kept;
 pub mod pidfd;
 pub mod preemption;
 mod processes;
@@ -77,10 +77,10 @@ pub fn virtualize() {
     thread.signals.mask.store(mask, Ordering::Relaxed);
     alternate::adopt(&thread.signals);
     actions::adopt(mask);
-    kept::adopt(mask);
+    held::adopt(mask);
     set_virtual();
     install_stack(carrier);
-    set_kernel_mask(kept::mask_of(carrier));
+    set_kernel_mask(held::mask_of(carrier));
     // Signals that the kernel held have come. They are routed before another thread can ask for
     // them.
     routing::route();
@@ -90,7 +90,7 @@ pub fn virtualize() {
 pub fn carrier_starts(carrier: &Carrier) {
     if is_virtual() {
         install_stack(carrier);
-        set_kernel_mask(kept::mask_of(carrier));
+        set_kernel_mask(held::mask_of(carrier));
     }
 }
 
@@ -146,7 +146,7 @@ pub fn block_all() {
 /// Undoes [`expose_mask`] and [`block_all`]; what was pending arrives before this returns.
 pub fn hide_mask() {
     if is_virtual() {
-        set_kernel_mask(kept::mask_of(Carrier::current()));
+        set_kernel_mask(held::mask_of(Carrier::current()));
     }
 }
 
@@ -155,7 +155,7 @@ pub fn in_child() {
     let carrier = Carrier::current();
     routing::reset();
     timers::in_child();
-    kept::in_child();
+    held::in_child();
     let signals = &carrier.thread().signals;
     signals.drop_pending();
     while carrier.arrivals.pop().is_some() {}

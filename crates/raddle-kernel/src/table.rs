@@ -4,7 +4,7 @@ use crate::fd::poll::select;
 use crate::fd::{connections, descriptors, files, helped, io, messages, poll, transfers, uring};
 use crate::frame::Handler;
 use crate::kernel_threads;
-use crate::signal::{alternate, calls as signals, children, kept, pidfd, timers};
+use crate::signal::{alternate, calls as signals, children, held, pidfd, timers};
 use crate::task::{credentials, ids, process, threads};
 use crate::words;
 use crate::{clocks, futex, memory, procfs, scheduling, time};
@@ -32,7 +32,7 @@ const DESCRIPTORS: &[Row] = &[
     (nr::__NR_fdatasync, helped::sync),
     (nr::__NR_sync_file_range, helped::sync),
     (nr::__NR_syncfs, helped::sync),
-    (nr::__NR_sync, helped::patiently),
+    (nr::__NR_sync, helped::run_on_helper),
     (nr::__NR_msync, helped::msync),
     (nr::__NR_recvfrom, io::recvfrom),
     (nr::__NR_sendto, io::sendto),
@@ -75,20 +75,23 @@ const THREADS: &[Row] = &[
     (nr::__NR_setresuid, credentials::identity),
     (nr::__NR_setresgid, credentials::identity),
     (nr::__NR_setgroups, credentials::identity),
-    (nr::__NR_setfsuid, credentials::alone),
-    (nr::__NR_setfsgid, credentials::alone),
+    (nr::__NR_setfsuid, credentials::on_own_kernel_thread),
+    (nr::__NR_setfsgid, credentials::on_own_kernel_thread),
     (nr::__NR_capget, credentials::capget),
     (nr::__NR_capset, credentials::capset),
     (nr::__NR_unshare, credentials::unshare),
-    (nr::__NR_setns, credentials::alone),
+    (nr::__NR_setns, credentials::on_own_kernel_thread),
     (nr::__NR_seccomp, credentials::seccomp),
     (nr::__NR_personality, credentials::personality),
     (nr::__NR_ioprio_get, credentials::ioprio_get),
     (nr::__NR_ioprio_set, credentials::ioprio_set),
     (nr::__NR_set_mempolicy, credentials::set_mempolicy),
-    (nr::__NR_landlock_restrict_self, credentials::alone),
-    (nr::__NR_ioperm, credentials::alone),
-    (nr::__NR_iopl, credentials::alone),
+    (
+        nr::__NR_landlock_restrict_self,
+        credentials::on_own_kernel_thread,
+    ),
+    (nr::__NR_ioperm, credentials::on_own_kernel_thread),
+    (nr::__NR_iopl, credentials::on_own_kernel_thread),
     (nr::__NR_set_tid_address, ids::set_tid_address),
     (nr::__NR_set_robust_list, words::robust::set_robust_list),
     (nr::__NR_get_robust_list, words::robust::get_robust_list),
@@ -192,8 +195,8 @@ const SIGNALS: &[Row] = &[
     (nr::__NR_rt_sigqueueinfo, signals::rt_sigqueueinfo),
     (nr::__NR_rt_tgsigqueueinfo, signals::rt_tgsigqueueinfo),
     (nr::__NR_sigaltstack, alternate::sigaltstack),
-    (nr::__NR_signalfd, kept::signalfd),
-    (nr::__NR_signalfd4, kept::signalfd),
+    (nr::__NR_signalfd, held::signalfd),
+    (nr::__NR_signalfd4, held::signalfd),
     (nr::__NR_timer_create, timers::timer_create),
     (nr::__NR_timer_delete, timers::timer_delete),
     (nr::__NR_timer_getoverrun, timers::timer_getoverrun),

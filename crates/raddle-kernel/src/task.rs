@@ -3,6 +3,6 @@
 pub mod clones;
 pub mod credentials;
 pub mod ids;
-pub mod kept;
 pub mod process;
+pub mod reuse;
 pub mod threads;

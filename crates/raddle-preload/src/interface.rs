@@ -9,7 +9,7 @@ use raddle_engine::{Carrier, ENGINE, Thread, bound, ums};
 use raddle_interface::{Birth, EnginePlan, HostControl, Runtime, VERSION, WorkerControl};
 use raddle_kernel::memory::loading;
 use raddle_kernel::scheduling;
-use raddle_kernel::task::kept;
+use raddle_kernel::task::reuse;
 use raddle_sched::policies::Kind;
 
 /// 1 once the process is taken over.
@@ -43,8 +43,8 @@ pub(crate) static raddle_runtime: Runtime = Runtime {
     policy,
     engine_cpu_ns,
     loads: loading::count,
-    may_keep,
-    keep_not,
+    may_reuse,
+    forgo_reuse,
     keep: seats::keep,
     reuse,
     wait,
@@ -174,23 +174,23 @@ fn one_of_many<'a>() -> Option<&'a Thread> {
     thread().filter(|_| ENGINE.is_started())
 }
 
-extern "C" fn may_keep(stack_size: usize, mask: &mut u64) -> u32 {
-    let may = one_of_many().and_then(|thread| kept::may_keep(thread, stack_size));
+extern "C" fn may_reuse(stack_size: usize, mask: &mut u64) -> u32 {
+    let may = one_of_many().and_then(|thread| reuse::may_reuse(thread, stack_size));
     may.map_or(0, |before| {
         *mask = before;
         1
     })
 }
 
-extern "C" fn keep_not(mask: u64) {
+extern "C" fn forgo_reuse(mask: u64) {
     if let Some(thread) = one_of_many() {
-        kept::keep_not(thread, mask);
+        reuse::forgo_reuse(thread, mask);
         symbols::leave();
     }
 }
 
 extern "C" fn reuse(stack_size: usize, next: *mut c_void) -> usize {
-    let id = one_of_many().map_or(0, |_| kept::reuse(stack_size, next).unwrap_or(0));
+    let id = one_of_many().map_or(0, |_| reuse::reuse(stack_size, next).unwrap_or(0));
     if id != 0 {
         symbols::leave();
     }
@@ -199,14 +199,14 @@ extern "C" fn reuse(stack_size: usize, next: *mut c_void) -> usize {
 
 extern "C" fn wait(word: &AtomicU32, seen: u32) {
     if one_of_many().is_some() {
-        kept::wait(word, seen);
+        reuse::wait(word, seen);
         symbols::leave();
     }
 }
 
 extern "C" fn wake(address: usize) {
     if one_of_many().is_some() {
-        kept::wake(address);
+        reuse::wake(address);
         symbols::leave();
     }
 }

@@ -13,7 +13,7 @@ use raddle_engine::Thread;
 use raddle_engine::carrier::SCHEDULER;
 use raddle_engine::ums::path::thread;
 use raddle_interface::Seat;
-use raddle_kernel::task::kept;
+use raddle_kernel::task::reuse;
 
 raddle_arch::keep_threads! {
     thread: thread,
@@ -23,10 +23,10 @@ raddle_arch::keep_threads! {
 }
 
 extern "C" fn ends(seat: &Seat) -> &'static Thread {
-    kept::keep(seat)
+    reuse::end_for_reuse(seat)
 }
 
 extern "C" fn begins() {
-    kept::begins();
+    reuse::begin_again();
     symbols::leave();
 }

@@ -275,7 +275,7 @@ fn pread_once_there(frame: &Frame, pace: &AtomicU32) -> Option<Outcome> {
         let thread = Carrier::current().thread();
         thread.waits_for(Way::In.kind(), fd, 0);
         let answer = ENGINE.pages.wait(fd as u32, last as u64);
-        if let Some(outcome) = helped::kept_patiently(frame) {
+        if let Some(outcome) = helped::run_with_first_file(frame) {
             return Some(outcome);
         }
         tries += usize::from(answer?);

@@ -38,7 +38,7 @@ pub extern "C" fn on_helper(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     match wait(frame, Restart::AsAsked) {
-        // This thread repeats the call for the signal, SIGPIPE or SIGXFSZ: see `wait_for_kept`.
+        // This thread repeats the call for the signal, SIGPIPE or SIGXFSZ: see `wait_with_first_file`.
         outcome if outcome.is_value(EPIPE) || outcome.is_value(EFBIG) => Outcome::PASS,
         outcome => outcome,
     }
@@ -70,14 +70,14 @@ pub fn finish(frame: &Frame, outcome: Outcome) -> Outcome {
     if outcome.is_for_helper() {
         on_helper(frame)
     } else if outcome.is_value(err(errno::EBADF)) {
-        wait_for_kept(frame, outcome)
+        wait_with_first_file(frame, outcome)
     } else {
         outcome
     }
 }
 
 #[cold]
-fn wait_for_kept(frame: &Frame, outcome: Outcome) -> Outcome {
+fn wait_with_first_file(frame: &Frame, outcome: Outcome) -> Outcome {
     let Some(kept) = Carrier::current().thread().take_kept() else {
         return outcome;
     };
@@ -147,7 +147,7 @@ pub extern "C" fn sync(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     let Some(entry) = ENGINE.pump.entry(frame.arg(0) as u32) else {
-        return patiently(frame);
+        return run_on_helper(frame);
     };
     let known = entry.syncs.load(Ordering::Relaxed);
     let (outcome, ticks) = if known < ENOUGH {
@@ -173,7 +173,7 @@ pub extern "C" fn sync(frame: &Frame) -> Outcome {
 }
 
 /// Calls that wait for a disk, which no signal interrupts: on a helper.
-pub extern "C" fn patiently(frame: &Frame) -> Outcome {
+pub extern "C" fn run_on_helper(frame: &Frame) -> Outcome {
     if !is_multiplexed() {
         return Outcome::PASS;
     }
@@ -192,7 +192,7 @@ fn by_helper(frame: &Frame) -> Option<(Outcome, u64)> {
 }
 
 /// Makes the call with the file that it began with, if the program closed the number meanwhile.
-pub fn kept_patiently(frame: &Frame) -> Option<Outcome> {
+pub fn run_with_first_file(frame: &Frame) -> Option<Outcome> {
     let kept = Carrier::current().thread().take_kept()? as usize;
     let mut args = frame.args();
     args[0] = kept;
@@ -213,7 +213,7 @@ pub extern "C" fn msync(frame: &Frame) -> Outcome {
     if frame.arg(2) & SYNC == 0 {
         return Outcome::PASS;
     }
-    patiently(frame)
+    run_on_helper(frame)
 }
 
 /// `flock(2)`.

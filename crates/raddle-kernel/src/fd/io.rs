@@ -37,7 +37,7 @@ type Found<'a> = (&'a Entry, Kind);
 ///
 /// Not inlined: the handlers are small, so that a call that just passes saves no registers.
 #[inline(never)]
-fn as_what_it_is(frame: &Frame, found: Found, call: impl Fn(&Frame, Found) -> Outcome) -> Outcome {
+fn serve_by_kind(frame: &Frame, found: Found, call: impl Fn(&Frame, Found) -> Outcome) -> Outcome {
     let outcome = call(frame, found);
     match outcome.value() {
         Some(0..) => outcome,
@@ -61,7 +61,7 @@ fn is_odd(buffer: usize, len: usize) -> bool {
 /// `read(2)`.
 pub extern "C" fn read(frame: &Frame) -> Outcome {
     match look_up(frame.arg(0)) {
-        Some(found) => as_what_it_is(frame, found, read_as),
+        Some(found) => serve_by_kind(frame, found, read_as),
         None => files::read(frame),
     }
 }
@@ -130,7 +130,7 @@ fn receive_stream(fd: usize, entry: &Entry, buffer: usize, len: usize) -> Outcom
 /// `readv(2)`.
 pub extern "C" fn readv(frame: &Frame) -> Outcome {
     match look_up(frame.arg(0)) {
-        Some(found) => as_what_it_is(frame, found, readv_as),
+        Some(found) => serve_by_kind(frame, found, readv_as),
         None => files::read(frame),
     }
 }
@@ -203,7 +203,7 @@ fn read_vector(fd: usize, entry: &Entry, vector: usize, count: usize, len: usize
 /// `write(2)`.
 pub extern "C" fn write(frame: &Frame) -> Outcome {
     match look_up(frame.arg(0)) {
-        Some(found) => as_what_it_is(frame, found, write_as),
+        Some(found) => serve_by_kind(frame, found, write_as),
         None => files::write(frame),
     }
 }
@@ -363,7 +363,7 @@ pub(crate) fn send_all(
 /// `writev(2)`.
 pub extern "C" fn writev(frame: &Frame) -> Outcome {
     match look_up(frame.arg(0)) {
-        Some(found) => as_what_it_is(frame, found, writev_as),
+        Some(found) => serve_by_kind(frame, found, writev_as),
         None => files::write(frame),
     }
 }

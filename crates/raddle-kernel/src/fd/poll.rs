@@ -153,7 +153,7 @@ impl TemporaryMask {
         let thread = Carrier::current().thread();
         let signals = &thread.signals;
         let old = signals.mask.swap(mask, Ordering::SeqCst);
-        signal::kept::release(!mask);
+        signal::held::release(!mask);
         signal::routing::pass_on(thread, mask);
         signals.suspended_mask.set(Some(old));
         Ok(Self { old: Some(old) })

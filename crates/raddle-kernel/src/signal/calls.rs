@@ -8,7 +8,7 @@ use crate::mode::is_virtual;
 use crate::signal::delivery::deliverable;
 use crate::signal::routing::{self, process_pending};
 use crate::signal::stops::{self, JOB_CONTROL};
-use crate::signal::{actions, fatal, groups, info, kept};
+use crate::signal::{actions, fatal, groups, held, info};
 use crate::user::{Plain, User};
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::{TID_BASE, WaitKind};
@@ -126,7 +126,7 @@ pub fn deliver_first() {
 /// Gives a thread, the running one, its mask.
 pub(crate) fn set_mask(thread: &Thread, mask: u64) {
     thread.signals.mask.store(mask, Ordering::SeqCst);
-    kept::release(!mask);
+    held::release(!mask);
     routing::pass_on(thread, mask);
     let pending = thread.signals.pending.load(Ordering::SeqCst) | process_pending();
     if pending & !mask != 0 {
@@ -142,7 +142,7 @@ pub extern "C" fn rt_sigpending(frame: &Frame) -> Outcome {
     }
     let signals = &Carrier::current().thread().signals;
     let pending = signals.pending.load(Ordering::Acquire) | process_pending();
-    let blocked = (pending | kept::pending()) & signals.mask.load(Ordering::Relaxed);
+    let blocked = (pending | held::pending()) & signals.mask.load(Ordering::Relaxed);
     let told = frame.user(0).write_start(&blocked, bytes);
     Outcome::of(told.err().unwrap_or(0))
 }
@@ -216,7 +216,7 @@ pub(crate) fn is_routed_here(signal: u32) -> bool {
         && ENGINE.is_started()
         && (1..=SIGNALS).contains(&signal)
         && routed & bit(signal) != 0
-        && (!kept::is_read(signal) || routing::is_accepted(signal))
+        && (!held::is_read(signal) || routing::is_accepted(signal))
 }
 
 /// `tgkill(2)`.
@@ -305,7 +305,7 @@ pub(crate) fn queue(thread: &Thread, info: &SigInfo) -> Outcome {
         return Outcome::of(to_kernel(signal));
     }
     routing::to_thread(thread, &stops::sent(info));
-    kept::wait_for_first(bit(signal));
+    held::wait_for_first(bit(signal));
     sent(signal);
     Outcome::of(0)
 }
@@ -343,7 +343,7 @@ fn suspend(mask: u64) -> isize {
     let signals = &thread.signals;
     let old = signals.mask.swap(mask, Ordering::SeqCst);
     actions::watch(mask & !LIBC_INTERNAL & !old);
-    kept::release(!mask);
+    held::release(!mask);
     routing::pass_on(thread, mask);
     loop {
         signals.suspended_mask.set(Some(old));
@@ -373,7 +373,7 @@ pub extern "C" fn rt_sigtimedwait(frame: &Frame) -> Outcome {
     let signals = &thread.signals;
     actions::watch(set);
     signals.awaited.store(set, Ordering::SeqCst);
-    kept::release(set);
+    held::release(set);
     let result = wait_for(set, deadline_ns, frame.user(1));
     signals.awaited.store(0, Ordering::SeqCst);
     routing::pass_on(thread, set & signals.mask.load(Ordering::Relaxed));

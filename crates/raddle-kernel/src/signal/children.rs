@@ -30,7 +30,7 @@ use crate::frame::{Frame, Outcome};
 use crate::mode::is_multiplexed;
 use crate::signal::actions::{self, CHLD};
 use crate::signal::routing::fetch_signal;
-use crate::signal::{self, kept};
+use crate::signal::{self, held};
 use crate::user::User;
 use crate::words;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -222,7 +222,7 @@ fn wait_for_event(seen: u32, whom: usize) -> isize {
 /// Returns true if the kernel sends a signal for each end of a child that is waited for without
 /// options, and the signal comes to [`note`].
 fn is_announced() -> bool {
-    let is_read = kept::is_read(CHLD) || kept::mask() & bit(CHLD) != 0;
+    let is_read = held::is_read(CHLD) || held::mask() & bit(CHLD) != 0;
     !is_read && actions::hears_children()
 }
 

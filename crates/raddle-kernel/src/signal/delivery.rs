@@ -8,7 +8,7 @@ use crate::signal::actions::{
 };
 use crate::signal::entry::{Moved, raddle_enter_handler, raddle_handler_returned, raddle_resume};
 use crate::signal::routing::{self, process_pending};
-use crate::signal::{alternate, kept, preemption, stops};
+use crate::signal::{alternate, held, preemption, stops};
 use core::sync::atomic::Ordering;
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::{Carrier, Thread};
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn returned(frame: *mut Moved) {
         .signals
         .mask
         .store(mask & !UNBLOCKABLE, Ordering::SeqCst);
-    kept::release(!mask);
+    held::release(!mask);
     routing::pass_on(thread, mask);
     // SAFETY: as above.
     unsafe { next(frame, thread) }
@@ -310,7 +310,7 @@ pub unsafe fn resume(frame: *mut Moved) -> ! {
     let (base, size) = carrier.signal_stack.get();
     // SAFETY: the caller's frame.
     unsafe {
-        (*frame).context.sigmask = kept::mask_of(carrier);
+        (*frame).context.sigmask = held::mask_of(carrier);
         (*frame).context.stack = if size == 0 {
             StackT::DISABLED
         } else {

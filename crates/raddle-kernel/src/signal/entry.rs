@@ -26,7 +26,7 @@ use raddle_engine::{Carrier, ENGINE, metronome, pages, plugins};
 use raddle_sys::abi::{SigInfo, UContext};
 use raddle_sys::{change_signal_mask, nr, sys};
 
-use crate::signal::{actions, kept};
+use crate::signal::{actions, held};
 
 unsafe extern "C" {
     /// What the kernel enters.
@@ -137,9 +137,9 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     }
     let makes_child = carrier.child_shares.load(Ordering::Relaxed) != 0;
     if signal as usize == POKE && !makes_child {
-        context.sigmask = kept::mask_of(carrier);
+        context.sigmask = held::mask_of(carrier);
     } else {
-        context.sigmask |= kept::mask();
+        context.sigmask |= held::mask();
     }
     if fault && tsc::answer(carrier, info, is_ours(at), &mut context.context) {
         return;
@@ -168,7 +168,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         record(carrier, info);
         close_if_full(carrier, context, makes_child);
     }
-    let idle = carrier.arrivals.is_empty() && !kept::has_waiting();
+    let idle = carrier.arrivals.is_empty() && !held::has_waiting();
     if in_user && idle && !fault && delivery::deliverable(thread) == 0 {
         // A poke for signals that were handled already: nothing is written to the program's stack.
         carrier.attention.store(0, Ordering::Relaxed);
@@ -192,7 +192,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
 fn close_if_full(carrier: &Carrier, context: &mut UContext, makes_child: bool) {
     if carrier.arrivals.is_full() && !makes_child {
         carrier.closed.store(1, Ordering::Relaxed);
-        context.sigmask |= kept::mask_of(carrier);
+        context.sigmask |= held::mask_of(carrier);
     }
 }
 
@@ -212,7 +212,7 @@ fn go_on(
     // must not reach the next thread.
     // SAFETY: the kernel's frame, which was copied already.
     unsafe { registers.clear_float_state() };
-    context.sigmask = kept::mask_of(carrier);
+    context.sigmask = held::mask_of(carrier);
 }
 
 /// Handles sysmon's signal: moves the frame into the save area, or leaves the preemption to the end

@@ -10,7 +10,7 @@ use super::{LIBC_INTERNAL, bit};
 use crate::clocks::deadlines::sleep_until;
 use crate::frame::{Frame, Outcome};
 use crate::mode::is_virtual;
-use crate::signal::{actions, fatal, kept, routing, stops};
+use crate::signal::{actions, fatal, held, routing, stops};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::{ENGINE, clock};
 use raddle_sys::{is_err, nr, sys};
@@ -49,7 +49,7 @@ fn is_seen(signal: u32) -> bool {
         && (1..=super::SIGNALS).contains(&signal)
         && LIBC_INTERNAL & bit(signal) == 0
         && actions::is_ours(signal)
-        && kept::mask() & bit(signal) == 0
+        && held::mask() & bit(signal) == 0
 }
 
 /// Makes a `call` that sends `signal` to this process's group. Returns its result.

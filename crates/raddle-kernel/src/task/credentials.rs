@@ -41,7 +41,7 @@ pub extern "C" fn identity(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     if !is_of_process(frame) {
-        return alone(frame);
+        return on_own_kernel_thread(frame);
     }
     let [a, b, c, ..] = frame.args();
     let call = (frame.number(), [a, b, c]);
@@ -99,7 +99,7 @@ fn set_groups(frame: &Frame) -> Result<isize, Differs> {
 }
 
 /// Calls that change the calling thread alone.
-pub extern "C" fn alone(_: &Frame) -> Outcome {
+pub extern "C" fn on_own_kernel_thread(_: &Frame) -> Outcome {
     if !ENGINE.is_started() {
         return Outcome::PASS;
     }
@@ -113,7 +113,7 @@ pub extern "C" fn alone(_: &Frame) -> Outcome {
 /// table of rows any more.
 pub extern "C" fn unshare(frame: &Frame) -> Outcome {
     const CLONE_FILES: u64 = nr::CLONE_FILES as u64;
-    let outcome = alone(frame);
+    let outcome = on_own_kernel_thread(frame);
     if !outcome.is_pass() || frame.arg(0) as u64 & CLONE_FILES == 0 || !ENGINE.is_started() {
         return outcome;
     }
@@ -177,7 +177,7 @@ pub extern "C" fn set_mempolicy(frame: &Frame) -> Outcome {
             .lent
             .store(is_green.into(), Ordering::Relaxed);
     } else if carrier.lent.load(Ordering::Relaxed) == 0 {
-        return alone(frame);
+        return on_own_kernel_thread(frame);
     }
     // SAFETY: the program's own call, on its own kernel thread.
     let result = unsafe { raddle_sys::syscall6(frame.number(), frame.args()) };
@@ -235,7 +235,7 @@ fn with_header(frame: &Frame, mut header: CapHeader) -> Outcome {
 pub extern "C" fn capset(frame: &Frame) -> Outcome {
     let own = Carrier::current().thread().tid();
     let header = frame.user::<CapHeader>(0).read();
-    let outcome = alone(frame);
+    let outcome = on_own_kernel_thread(frame);
     let Ok([version, id]) = header else {
         return outcome;
     };
@@ -286,7 +286,7 @@ pub extern "C" fn seccomp(frame: &Frame) -> Outcome {
             // SAFETY: the program's own call; it changes no memory.
             Outcome::of(unsafe { ENGINE.filters.install(frame.number(), frame.args()) })
         }
-        STRICT | FILTER => alone(frame),
+        STRICT | FILTER => on_own_kernel_thread(frame),
         _ => Outcome::PASS,
     }
 }
@@ -297,7 +297,7 @@ pub extern "C" fn personality(frame: &Frame) -> Outcome {
     if frame.arg(0) as u32 == QUERY {
         Outcome::PASS
     } else {
-        alone(frame)
+        on_own_kernel_thread(frame)
     }
 }
 
@@ -325,7 +325,7 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
         }
         prctl::PR_SET_TIMERSLACK => scheduling::set_slack(frame).unwrap_or_else(|_| fatal::abort()),
         prctl::PR_GET_TIMERSLACK => scheduling::get_slack(),
-        _ if changes_thread(option, frame.arg(1)) => alone(frame),
+        _ if changes_thread(option, frame.arg(1)) => on_own_kernel_thread(frame),
         _ => Outcome::PASS,
     }
 }

@@ -10,7 +10,7 @@ use crate::rules::shares;
 use crate::task::clones::{
     CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_PARENT_SETTID, CLONE_SETTLS, Request,
 };
-use crate::task::kept;
+use crate::task::reuse;
 use crate::user::{Plain, User};
 use crate::words;
 use crate::{scheduling, signal};
@@ -185,7 +185,7 @@ pub fn carrier_starts(carrier: &Carrier) {
 pub fn exited(thread: &Thread) {
     thread.signals.drop_pending();
     let left = match NonNull::new(thread.seat.get().cast_mut()) {
-        Some(seat) => kept::exited(thread, seat),
+        Some(seat) => reuse::exited(thread, seat),
         None => {
             let left = ENGINE.threads.retire(thread);
             words::clear_tid(thread.clear_tid.get());
@@ -194,7 +194,7 @@ pub fn exited(thread: &Thread) {
             left
         }
     };
-    if left == 0 && !kept::go_home() {
+    if left == 0 && !reuse::end_reusable_threads() {
         // Every thread has called exit(2), which ends the process.
         // SAFETY: nothing of the program is left to run.
         unsafe { raddle_sys::sys!(raddle_sys::nr::__NR_exit_group, 0usize) };

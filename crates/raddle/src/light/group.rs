@@ -73,7 +73,7 @@ fn start_first() -> io::Result<()> {
     FORKS.call_once(super::fork::watch);
     ensure_watch()?;
     if GROUP.count.load(Ordering::Acquire) == 0 {
-        GROUP.breed()?;
+        GROUP.ensure_spare_host()?;
     }
     Ok(())
 }
@@ -234,7 +234,7 @@ impl Group {
 
     /// Makes a host if none sleeps and none is being made: there must be one to take the place of a
     /// host that blocks.
-    pub(super) fn breed(&self) -> io::Result<()> {
+    pub(super) fn ensure_spare_host(&self) -> io::Result<()> {
         if self.control.sleepers.load(Ordering::SeqCst) != 0
             || self.breeding.swap(1, Ordering::SeqCst) != 0
         {

@@ -1,18 +1,18 @@
-//! Signals that the kernel keeps pending, so that `signalfd(2)` finds them.
+//! Signals that the kernel holds pending, so that `signalfd(2)` finds them.
 //!
 //! A descriptor of `signalfd` stays the kernel's own, with its reads, epoll and forks. It shows the
 //! signals that are pending in the kernel, while a blocked signal otherwise pends in user space. So
-//! a signal that some descriptor reads and no thread accepts becomes *kept*: the carriers block it
+//! a signal that some descriptor reads and no thread accepts becomes *held*: the carriers block it
 //! and it is sent to the process once more.
 //!
-//! 1. A router finds no thread that accepts the signal: it adds the signal to [`KEPT`], blocks it
+//! 1. A router finds no thread that accepts the signal: it adds the signal to [`HELD`], blocks it
 //!    on its carrier and queues it again. Another carrier that receives the signal instead does the
 //!    same, once, because it then blocks the signal.
-//! 2. A thread that opens its mask for a kept signal, or waits for it by `sigwait`, takes it from
-//!    [`KEPT`] after its mask says so; the carriers unblock it, and the kernel delivers it.
+//! 2. A thread that opens its mask for a held signal, or waits for it by `sigwait`, takes it from
+//!    [`HELD`] after its mask says so; the carriers unblock it, and the kernel delivers it.
 //!
 //! No signal is lost between the two: after the router has added the signal, it looks once more for
-//! a thread that accepts it; after the thread has opened its mask, it looks at [`KEPT`].
+//! a thread that accepts it; after the thread has opened its mask, it looks at [`HELD`].
 //!
 //! A thread-directed signal of this kind becomes the process's: any thread may read it. A signal on
 //! its way between carriers (1) is pending nowhere: a thread that unblocks it in that instant runs
@@ -44,7 +44,7 @@ const OWN: u64 = bit(POKE as u32) | bit(PREEMPT as u32);
 /// Signals that a descriptor reads, or once did. Grows only.
 static READ: AtomicU64 = AtomicU64::new(0);
 /// Signals that carriers block. SeqCst: see the module.
-static KEPT: AtomicU64 = AtomicU64::new(0);
+static HELD: AtomicU64 = AtomicU64::new(0);
 
 /// Signals that the first kernel thread is to queue. Set after the push, cleared by that thread.
 static WAITING: AtomicU64 = AtomicU64::new(0);
@@ -55,7 +55,7 @@ static QUEUED: AtomicU32 = AtomicU32::new(0);
 /// The kernel's mask of carriers that aren't closed.
 #[inline(always)]
 pub fn mask() -> u64 {
-    KEPT.load(Ordering::SeqCst)
+    HELD.load(Ordering::SeqCst)
 }
 
 /// The kernel's mask of a carrier. A closed carrier takes faults and the runtime's own signals.
@@ -86,7 +86,7 @@ pub extern "C" fn signalfd(frame: &Frame) -> Outcome {
         READ.fetch_or(mask, Ordering::SeqCst);
         children::note(); // the kernel may keep SIGCHLD from now on
         if is_virtual() {
-            keep_early(mask);
+            hold_early(mask);
         }
     }
     Outcome::of(result)
@@ -94,14 +94,14 @@ pub extern "C" fn signalfd(frame: &Frame) -> Outcome {
 
 /// For a new descriptor: keeps signals that no thread accepts before they come. A signal that comes
 /// soon would else find a carrier that doesn't block it yet, and change the order.
-fn keep_early(read: u64) {
+fn hold_early(read: u64) {
     let nobodys = (1..=super::SIGNALS)
         .filter(|&signal| read & bit(signal) != 0 && !routing::is_accepted(signal))
         .fold(0, |set, signal| set | bit(signal));
     if nobodys == 0 {
         return;
     }
-    KEPT.fetch_or(nobodys, Ordering::SeqCst);
+    HELD.fetch_or(nobodys, Ordering::SeqCst);
     tell_carriers();
     routing::reconsider(nobodys);
     wait_for_first(nobodys);
@@ -112,10 +112,10 @@ fn keep_early(read: u64) {
     }
 }
 
-/// At the take-over: signals that the only thread blocks and a descriptor reads stay kept.
+/// At the take-over: signals that the only thread blocks and a descriptor reads stay held.
 pub fn adopt(blocked: u64) {
-    let kept = READ.load(Ordering::Relaxed) & blocked;
-    KEPT.store(kept, Ordering::SeqCst);
+    let held = READ.load(Ordering::Relaxed) & blocked;
+    HELD.store(held, Ordering::SeqCst);
 }
 
 /// Returns true if a descriptor reads the signal.
@@ -125,18 +125,18 @@ pub fn is_read(signal: u32) -> bool {
 
 /// Gives a signal that no thread accepts back to the kernel. Returns false if no descriptor reads
 /// it.
-pub fn keep(info: &SigInfo) -> bool {
+pub fn hold(info: &SigInfo) -> bool {
     let signal = info.signo as u32;
     if !is_read(signal) {
         return false;
     }
-    KEPT.fetch_or(bit(signal), Ordering::SeqCst);
+    HELD.fetch_or(bit(signal), Ordering::SeqCst);
     set_kernel_mask(mask_of(Carrier::current()));
-    let kept = give_back(info);
+    let held = give_back(info);
     if routing::is_accepted(signal) {
         release(bit(signal));
     }
-    kept
+    held
 }
 
 /// Queues a signal to the process as it came. A signal that claims to come from the kernel or
@@ -273,7 +273,7 @@ pub fn release(set: u64) {
 
 #[cold]
 fn release_some(set: u64) {
-    KEPT.fetch_and(!set, Ordering::SeqCst);
+    HELD.fetch_and(!set, Ordering::SeqCst);
     tell_carriers(); // what is pending arrives before this returns
 }
 

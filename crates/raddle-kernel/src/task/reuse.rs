@@ -1,4 +1,5 @@
-//! Threads of the explicit API that are used again when they have ended ([`raddle_engine::kept`]).
+//! Reusable threads: threads of the explicit API that become the next thread when they have ended
+//! ([`raddle_engine::kept`]).
 //!
 //! This crate has in the thread's slot what the kernel keeps of a thread, and prepares the slot
 //! anew for the next thread: id, name, mask, alternate stack, attributes, times. So nothing of the
@@ -21,9 +22,9 @@ use raddle_sys::{err, errno};
 
 const ANY: u32 = u32::MAX;
 
-/// Returns the running thread's mask, if the thread may be kept. The thread accepts no signal from
-/// then on, and must be [kept](keep) or end ([`keep_not`]). Its stack has `stack_size` bytes.
-pub fn may_keep(thread: &Thread, stack_size: usize) -> Option<u64> {
+/// Returns the running thread's mask, if the thread may be reused. The thread accepts no signal from
+/// then on; [`end_for_reuse`] or [`forgo_reuse`] has to follow. Its stack has `stack_size` bytes.
+pub fn may_reuse(thread: &Thread, stack_size: usize) -> Option<u64> {
     signal::calls::deliver_first();
     let clear_tid = thread.clear_tid.get();
     let is_plain = !thread.is_bound()
@@ -39,33 +40,33 @@ pub fn may_keep(thread: &Thread, stack_size: usize) -> Option<u64> {
         return None;
     }
     let mask = thread.signals.mask.load(Ordering::Relaxed);
-    // Ordered with senders by the thread's next step if it is kept, which marks it as ending.
+    // Ordered with senders by the thread's next step if it is to be reused, which marks it as ending.
     thread.signals.mask.store(u64::MAX, Ordering::Relaxed);
     Some(mask)
 }
 
-/// The running thread isn't kept after all.
-pub fn keep_not(thread: &Thread, mask: u64) {
+/// Undoes [`may_reuse`]: the running thread ends for good.
+pub fn forgo_reuse(thread: &Thread, mask: u64) {
     signal::calls::set_mask(thread, mask);
 }
 
-/// Ends the running thread, which is returned, and keeps it. The caller makes the switch, as
-/// [`switch::end`] says; the thread's next life begins with [`begins`].
-pub fn keep<'a>(seat: &Seat) -> &'a Thread {
+/// Ends the running thread, which is returned and may be reused. The caller makes the switch, as
+/// [`switch::end`] says; the thread's next life begins with [`begin_again`].
+pub fn end_for_reuse<'a>(seat: &Seat) -> &'a Thread {
     let thread = Carrier::current().thread();
     thread.seat.set(seat);
     threads::ends(thread);
     switch::end()
 }
 
-/// Begins the next life of the running thread, which was kept.
-pub fn begins() {
+/// Begins the next life of the running thread, which is reused.
+pub fn begin_again() {
     if Carrier::current().thread().signals.deliverable() != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);
     }
 }
 
-/// The rest of [`keep`], on the carrier's own stack. Returns how many threads are left.
+/// The rest of [`end_for_reuse`], on the carrier's own stack. Returns how many threads are left.
 pub(crate) fn exited(thread: &Thread, seat: NonNull<Seat>) -> usize {
     // SAFETY: the thread is in no list yet, so its seat is as the thread left it.
     let told = unsafe { seat.as_ref() }.told.get();
@@ -90,9 +91,9 @@ fn tell(word: &AtomicU32) {
     }
 }
 
-/// Only kept threads are left, if any: wakes them, so that libc hears of the end of each and ends
+/// Only reusable threads are left, if any: wakes them, so that libc hears of the end of each and ends
 /// the process as it does. Returns false if there are none. On the carrier's own stack.
-pub(crate) fn go_home() -> bool {
+pub(crate) fn end_reusable_threads() -> bool {
     let mut any = false;
     while let Some((thread, seat)) = ENGINE.kept.renew_any(&ENGINE.threads) {
         seat.next.set(core::ptr::null_mut());
@@ -102,7 +103,7 @@ pub(crate) fn go_home() -> bool {
     any
 }
 
-/// Makes a green thread, which does `next`, from a kept one with a stack of `stack_size` bytes.
+/// Makes a green thread, which does `next`, from a reusable one with a stack of `stack_size` bytes.
 /// Returns libc's name for the thread.
 pub fn reuse(stack_size: usize, next: *mut c_void) -> Option<usize> {
     let carrier = Carrier::current();
