@@ -21,12 +21,12 @@ const PINNED: c_int = 1;
 const WEAK: c_int = 2;
 
 /// A value of C's, as long as a handle or a lookup keeps it.
-struct Kept {
+struct Stored {
     value: Value,
     release: Option<Release>,
 }
 
-impl Drop for Kept {
+impl Drop for Stored {
     fn drop(&mut self) {
         if let Some(release) = self.release {
             // SAFETY: C promises that the function may be called with the table's values, on any
@@ -38,7 +38,7 @@ impl Drop for Kept {
 
 /// A table of C's.
 struct Values {
-    table: Table<Kept>,
+    table: Table<Stored>,
     release: Option<Release>,
 }
 
@@ -49,13 +49,13 @@ fn values(table: u64) -> Result<Arc<Values>, Errno> {
     Ok(TABLES.get(handle)?)
 }
 
-fn named(handle: u64) -> Result<Handle<Kept>, Errno> {
+fn named(handle: u64) -> Result<Handle<Stored>, Errno> {
     Handle::from_bits(handle).ok_or(Errno(libc::EBADF))
 }
 
 impl Values {
     /// Returns the value of a handle of any kind.
-    fn get(&self, handle: Handle<Kept>) -> Result<Arc<Kept>, HandleError> {
+    fn get(&self, handle: Handle<Stored>) -> Result<Arc<Stored>, HandleError> {
         match self.table.get(handle) {
             Err(HandleError::WrongKind) => self.table.get_pinned(handle).map(Pin::into_inner),
             got => got,
@@ -99,19 +99,19 @@ pub(crate) extern "C" fn raddle_handle_create(
         if kind != NORMAL && kind != PINNED {
             return Err(Errno(libc::EINVAL));
         }
-        let kept = Arc::new(Kept {
+        let stored = Arc::new(Stored {
             value,
             release: values.release,
         });
         let table = &values.table;
         let made = match kind {
-            NORMAL => table.insert_arc(Arc::clone(&kept)),
-            _ => table.insert_pinned(Pin::new(Arc::clone(&kept))),
+            NORMAL => table.insert_arc(Arc::clone(&stored)),
+            _ => table.insert_pinned(Pin::new(Arc::clone(&stored))),
         };
         match made {
             Ok(made) => place.put(made.to_bits()),
             Err(error) => {
-                std::mem::forget(kept); // the value stays C's
+                std::mem::forget(stored); // the value stays C's
                 return Err(error.into());
             }
         }
@@ -129,8 +129,8 @@ pub(crate) extern "C" fn raddle_handle_weak(
     guard(|| {
         let place = handle.required()?;
         let values = values(table)?;
-        let kept = values.get(named(of)?)?;
-        let weak = values.table.insert_weak(&kept, Owner::from_bits(owner))?;
+        let stored = values.get(named(of)?)?;
+        let weak = values.table.insert_weak(&stored, Owner::from_bits(owner))?;
         place.put(weak.to_bits());
         Ok(0)
     })
@@ -140,11 +140,11 @@ pub(crate) extern "C" fn raddle_handle_weak(
 pub(crate) extern "C" fn raddle_handle_keep(
     table: u64,
     handle: u64,
-    kept: Out<u64>,
+    stored: Out<u64>,
     value: Out<*mut c_void>,
 ) -> c_int {
     guard(|| {
-        let place = kept.required()?;
+        let place = stored.required()?;
         let values = values(table)?;
         let target = values.get(named(handle)?)?;
         let address = target.value.0;
@@ -166,7 +166,7 @@ pub(crate) extern "C" fn raddle_handle_with(
         let look = look.ok_or(Errno(libc::EFAULT))?;
         let values = values(table)?;
         // SAFETY: C promises that the function may be called with these arguments.
-        let call = |kept: &Kept| unsafe { look(kept.value.0, argument.0) };
+        let call = |stored: &Stored| unsafe { look(stored.value.0, argument.0) };
         result.put(values.table.with(named(handle)?, call)?);
         Ok(0)
     })

@@ -380,17 +380,8 @@ impl Carrier {
     pub(crate) fn become_as(&self, flags: u64) {
         const FILES: u64 = nr::CLONE_FILES as u64;
         const SHARED: u64 = FILES | (nr::CLONE_FS | nr::CLONE_SYSVSEM) as u64;
-        /// Namespaces.
-        const NEW: u64 = (nr::CLONE_NEWTIME
-            | nr::CLONE_NEWNS
-            | nr::CLONE_NEWCGROUP
-            | nr::CLONE_NEWUTS
-            | nr::CLONE_NEWIPC
-            | nr::CLONE_NEWUSER
-            | nr::CLONE_NEWPID
-            | nr::CLONE_NEWNET) as u64;
         const INTO_CGROUP: u64 = nr::CLONE_INTO_CGROUP;
-        if flags & SHARED != SHARED || flags & (NEW | INTO_CGROUP) != 0 {
+        if flags & SHARED != SHARED || flags & (CloneArgs::NAMESPACES | INTO_CGROUP) != 0 {
             self.apart.set(1);
         }
         if flags & FILES == 0 {

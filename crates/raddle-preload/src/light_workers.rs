@@ -7,7 +7,7 @@
 //! 2. If the next one is another light worker at rest, the thread, which is the host of both,
 //!    becomes that one and gets the lease; the caller rests, and its stack is left last. As in
 //!    [`crate::workers`], no signal is handled in the middle: neither on a stack that another
-//!    thread may use, nor as a worker whose stack this isn't.
+//!    thread may use, nor as a worker with another stack.
 //! 3. In all other cases the caller is told, which sees to it in Rust.
 //!
 //! [`raddle_arch::short_way_of_light_workers`] has the stack and the registers.

@@ -27,8 +27,8 @@ use raddle_sys::errno;
 
 pub(crate) const ANY: u32 = u32::MAX;
 const EINTR: isize = raddle_sys::err(errno::EINTR);
-pub(crate) const REALTIME: c_int = raddle_sys::nr::CLOCK_REALTIME as c_int;
-pub(crate) const MONOTONIC: c_int = raddle_sys::nr::CLOCK_MONOTONIC as c_int;
+pub(crate) const CLOCK_REALTIME: c_int = raddle_sys::nr::CLOCK_REALTIME as c_int;
+pub(crate) const CLOCK_MONOTONIC: c_int = raddle_sys::nr::CLOCK_MONOTONIC as c_int;
 const NORMAL: u32 = 0;
 const RECURSIVE: u32 = 1;
 const ADAPTIVE: u32 = 3;
@@ -453,8 +453,8 @@ pub(crate) unsafe extern "C" fn pthread_cond_clockwait(
 ) -> c_int {
     // SAFETY: the caller's objects.
     let (c, m) = unsafe { (&*condvar, &*mutex) };
-    if matches!(clock, REALTIME | MONOTONIC)
-        && let Some(result) = timed_wait(c, m, until, clock == REALTIME)
+    if matches!(clock, CLOCK_REALTIME | CLOCK_MONOTONIC)
+        && let Some(result) = timed_wait(c, m, until, clock == CLOCK_REALTIME)
     {
         return result;
     }

@@ -4,7 +4,8 @@
 //! `sem_clockwait`), the value, a time before the clock's beginning, and then the wait.
 
 use crate::symbols::{
-    ANY, MONOTONIC, REALTIME, Until, call_original, cancellation_point, green, leave, set_errno,
+    ANY, CLOCK_MONOTONIC, CLOCK_REALTIME, Until, call_original, cancellation_point, green, leave,
+    set_errno,
 };
 use crate::{cleanup, original};
 use core::ffi::{c_int, c_void};
@@ -157,7 +158,7 @@ pub(crate) unsafe extern "C" fn sem_clockwait(
     let s = unsafe { &*semaphore };
     if let Some((_, thread)) = green()
         && s.shared == 0
-        && matches!(clock, REALTIME | MONOTONIC)
+        && matches!(clock, CLOCK_REALTIME | CLOCK_MONOTONIC)
         && let Some(until) = Until::read(until)
     {
         if !until.is_valid() {
@@ -166,7 +167,7 @@ pub(crate) unsafe extern "C" fn sem_clockwait(
         if s.try_take(0) {
             return 0;
         }
-        let Some(deadline_ns) = until.deadline_ns(clock == REALTIME) else {
+        let Some(deadline_ns) = until.deadline_ns(clock == CLOCK_REALTIME) else {
             return set_errno(errno::ETIMEDOUT);
         };
         cancellation_point(thread); // of the wait alone

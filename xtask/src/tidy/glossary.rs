@@ -2,8 +2,8 @@
 //!
 //! Its table has four columns: the term, its meaning, the words not to use for it, and homonyms:
 //! words that have named this and other things. A list under `## Proper names` holds phrases in
-//! which a banned word is part of a proper name. Every term must be in use; no banned word may stand
-//! in a crate's source; no item may be named by a homonym alone.
+//! which a banned word is part of a proper name. Every term must be in use; no banned word may
+//! stand in a crate's source; no item may be named by a homonym alone.
 
 use anyhow::{Result, ensure};
 
@@ -77,7 +77,8 @@ impl Glossary {
         glossary
     }
 
-    /// Adds `term | meaning | synonym, synonym | homonym, homonym |`; the table's two head rows are no terms.
+    /// Adds `term | meaning | synonym, synonym | homonym, homonym |`; the table's two head rows are
+    /// no terms.
     fn add_row(&mut self, row: &str) {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
         let [term, _, synonyms, homonyms, ..] = cells[..] else {

@@ -38,7 +38,8 @@ pub extern "C" fn on_helper(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     match wait(frame, Restart::AsAsked) {
-        // This thread repeats the call for the signal, SIGPIPE or SIGXFSZ: see `wait_with_first_file`.
+        // This thread repeats the call for the signal, SIGPIPE or SIGXFSZ, as
+        // `wait_with_first_file` does.
         outcome if outcome.is_value(EPIPE) || outcome.is_value(EFBIG) => Outcome::PASS,
         outcome => outcome,
     }

@@ -112,7 +112,7 @@ fn lock(address: usize, deadline_ns: u64, restarts: bool) -> isize {
             (Attempt::Acquired, _) | (Attempt::Wait(_), Wake::Woken) => return 0,
             (Attempt::Failed(errno), _) => return errno,
             (_, Wake::TimedOut) => return err(errno::ETIMEDOUT),
-            _ if signal::deliver().ends_call(restarts) => {
+            _ if signal::deliver().ends_call(false) && !restarts => {
                 return err(errno::EINTR);
             }
             _ => {}

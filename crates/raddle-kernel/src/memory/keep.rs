@@ -9,13 +9,13 @@ use raddle_arch::call_keeping_stack;
 use raddle_engine::stacks::Range;
 use raddle_sched::SpinLock;
 
-/// Bytes of frames that can be kept.
+/// Bytes of frames that can be saved.
 const ROOM: usize = 4096;
 /// Bytes of the handlers' frames, at most.
 const BELOW: usize = 2048;
 
 /// Locked during a call that empties a page with the caller's frames.
-static KEPT: SpinLock<[u8; ROOM]> = SpinLock::new([0; ROOM]);
+static SAVED_FRAMES: SpinLock<[u8; ROOM]> = SpinLock::new([0; ROOM]);
 
 /// The entry's frames on the program's stack, which it needs to return.
 #[inline(always)]
@@ -47,7 +47,7 @@ pub(super) fn emptying(frame: &Frame, range: Range, otherwise: Outcome) -> Outco
 /// In the child of a fork: another thread of the parent may have been in such a call.
 pub(super) fn in_child() {
     // SAFETY: the child has one thread, and the copy is written before it is read.
-    unsafe { KEPT.break_lock() };
+    unsafe { SAVED_FRAMES.break_lock() };
 }
 
 #[cold]
@@ -56,10 +56,10 @@ fn call_keeping_frames(frame: &Frame) -> Option<Outcome> {
     if to - from + BELOW > ROOM {
         return None;
     }
-    let mut kept = KEPT.lock();
+    let mut saved = SAVED_FRAMES.lock();
     let (args, number) = (frame.args(), u64::from(frame.number()));
     // SAFETY: the program's own call; the copy has room for all frames from here to its stack
     // pointer.
-    let result = unsafe { call_keeping_stack(number, &raw const args, kept.as_mut_ptr(), to) };
+    let result = unsafe { call_keeping_stack(number, &raw const args, saved.as_mut_ptr(), to) };
     Some(Outcome::of(result))
 }

@@ -5,10 +5,10 @@ use crate::user::User;
 use raddle_sys::abi::SigInfo;
 use raddle_sys::{err, errno};
 
-/// Bytes that the kernel keeps of the structure.
-const KEPT: usize = 48;
-/// Words behind the kept bytes.
-const REST: usize = (size_of::<SigInfo>() - KEPT) / size_of::<u64>();
+/// Bytes that the kernel copies of the structure.
+const COPIED: usize = 48;
+/// Words behind the copied bytes.
+const REST: usize = (size_of::<SigInfo>() - COPIED) / size_of::<u64>();
 
 /// Copies a `siginfo_t` in, for `signal`. The part that the kernel doesn't keep is zero, and isn't
 /// looked at if the code's fields are known.
@@ -16,10 +16,10 @@ const REST: usize = (size_of::<SigInfo>() - KEPT) / size_of::<u64>();
 /// # Errors
 /// EFAULT, or E2BIG if that part holds something; negated.
 pub(super) fn read(at: User<SigInfo>, signal: u32) -> Result<SigInfo, isize> {
-    let mut info = at.read_start(KEPT, SigInfo::EMPTY)?;
+    let mut info = at.read_start(COPIED, SigInfo::EMPTY)?;
     info.signo = signal as i32;
     if !is_known(signal, info.code) {
-        let rest = at.byte_add(KEPT).cast::<[u64; REST]>().read()?;
+        let rest = at.byte_add(COPIED).cast::<[u64; REST]>().read()?;
         if rest != [0; REST] {
             return Err(err(errno::E2BIG));
         }

@@ -22,8 +22,9 @@ use raddle_sys::{err, errno};
 
 const ANY: u32 = u32::MAX;
 
-/// Returns the running thread's mask, if the thread may be reused. The thread accepts no signal from
-/// then on; [`end_for_reuse`] or [`forgo_reuse`] has to follow. Its stack has `stack_size` bytes.
+/// Returns the running thread's mask, if the thread may be reused. The thread accepts no signal
+/// from then on; [`end_for_reuse`] or [`forgo_reuse`] has to follow. Its stack has `stack_size`
+/// bytes.
 pub fn may_reuse(thread: &Thread, stack_size: usize) -> Option<u64> {
     signal::calls::deliver_first();
     let clear_tid = thread.clear_tid.get();
@@ -40,7 +41,8 @@ pub fn may_reuse(thread: &Thread, stack_size: usize) -> Option<u64> {
         return None;
     }
     let mask = thread.signals.mask.load(Ordering::Relaxed);
-    // Ordered with senders by the thread's next step if it is to be reused, which marks it as ending.
+    // Ordered with senders by the thread's next step if it is to be reused, which marks it as
+    // ending.
     thread.signals.mask.store(u64::MAX, Ordering::Relaxed);
     Some(mask)
 }
@@ -91,8 +93,8 @@ fn tell(word: &AtomicU32) {
     }
 }
 
-/// Only reusable threads are left, if any: wakes them, so that libc hears of the end of each and ends
-/// the process as it does. Returns false if there are none. On the carrier's own stack.
+/// Only reusable threads are left, if any: wakes them, so that libc hears of the end of each and
+/// ends the process as it does. Returns false if there are none. On the carrier's own stack.
 pub(crate) fn end_reusable_threads() -> bool {
     let mut any = false;
     while let Some((thread, seat)) = ENGINE.kept.renew_any(&ENGINE.threads) {
